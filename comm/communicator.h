@@ -1,0 +1,61 @@
+// The ranks of a run and what they do together. One implementation a folder: `local` (one rank), `mpi`
+// (host memory; ranks of one host add up in shared memory), `nccl` (device memory).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/collective.h"
+#include "core/device.h"
+
+namespace trireme {
+
+// Where a rank sits.
+struct Placement {
+  int rank = 0;
+  int ranks = 1;
+  int local_rank = 0;  // among the ranks of this host
+  int local_ranks = 1;
+  int host = 0;  // hosts are numbered by their lowest rank
+  int hosts = 1;
+  std::string host_name;
+};
+
+// All ranks call the same operations in the same order with the same counts; counts are in elements. Work
+// is queued on the stream. Operations on one communicator must stay in order: use one stream for it, or
+// a communicator of its own (split) for each stream. A peer that is lost shows as CommError.
+class Communicator : public Collective {
+ public:
+  virtual const Placement& placement() const = 0;
+  int rank() const { return placement().rank; }
+  int size() const override { return placement().ranks; }
+
+  // Memory in which all_reduce_sum is fastest, zeroed. All ranks call it together with the same size, and
+  // must let go of it together, before the communicator goes.
+  virtual Buffer allocate(size_t bytes) = 0;
+
+  // all_reduce_sum (Collective): f32, f64 and i64.
+
+  // in holds size() parts of `count` each; out gets the sum of part rank().
+  virtual void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
+                                  Stream& stream) = 0;
+  // out holds size() parts of `count` each.
+  virtual void all_gather(const void* in, void* out, int64_t count, DType dtype,
+                          Stream& stream) = 0;
+  virtual void broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) = 0;
+  virtual void send(const void* data, int64_t count, DType dtype, int to, Stream& stream) = 0;
+  virtual void recv(void* data, int64_t count, DType dtype, int from, Stream& stream) = 0;
+  virtual void barrier(Stream& stream) = 0;
+
+  // A communicator of the ranks that gave the same colour, in the order of their keys. All ranks call.
+  virtual std::unique_ptr<Communicator> split(int colour, int key) = 0;
+
+  // Ends all ranks now, from any thread, without their help.
+  [[noreturn]] virtual void abort(int exit_code) noexcept = 0;
+};
+
+std::unique_ptr<Communicator> create_local_communicator();
+
+}  // namespace trireme

@@ -1,0 +1,56 @@
+// A network as layers and the values between them, with shapes known: what passes rewrite and the
+// compiler lowers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "model/layer.h"
+
+namespace trireme {
+
+class ModelConfig;
+class NetworkConfig;
+
+// What the network reads: one sample's input and target as stored, and how to normalise the input.
+struct ModelInput {
+  TensorSpec input;   // without the batch: [C, H, W] or [F], u8 or f32
+  TensorSpec target;  // i32 [] (a label) or f32 [F]
+  int64_t classes = 0;
+  float scale = 1;
+  std::vector<float> mean{0};
+  std::vector<float> deviation{1};
+};
+
+struct Node {
+  std::string name;
+  std::unique_ptr<Layer> layer;
+  std::vector<int> inputs;  // nodes read; -1 is the network's input
+  Shape shape;              // of the output, without the batch
+};
+
+struct Graph {
+  std::string name;
+  ModelInput input;
+  std::vector<Node> nodes;  // in an order that they can run in; the last one is the loss
+};
+
+// Checks the configuration, infers shapes and applies the passes. Throws ConfigError naming the layer, the shape it got
+// and the shape that would fit; `where` is the path of the model in the configuration file.
+Graph build_graph(const ModelConfig& config, const ModelInput& input);
+
+// The network of that name as layers; throws ConfigError with the nearest known name.
+NetworkConfig zoo_network(const ModelConfig& config, int64_t classes);
+std::vector<std::string> zoo_names();
+// The input a zoo network is meant for, for benchmarks on synthetic data, and its usual batch on one rank.
+struct ZooDefaults {
+  Shape input;
+  int64_t classes = 10;
+  int64_t batch = 64;
+};
+ZooDefaults zoo_defaults(const std::string& name);
+
+}  // namespace trireme

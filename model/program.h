@@ -1,0 +1,77 @@
+// A network compiled for one device and one micro-batch size: a flat list of planned operations over
+// memory whose every byte was placed beforehand. Running it only encodes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/collective.h"
+#include "model/graph.h"
+#include "model/parameters.h"
+#include "ops/backend.h"
+#include "ops/step_state.h"
+
+namespace trireme {
+
+struct CompileOptions {
+  int64_t batch = 1;     // rows of a micro-batch
+  bool training = true;  // false: forward with running statistics, metrics only
+  DType dtype = DType::kF32;
+  // Gradients are added to what is in their array instead of overwriting it.
+  bool accumulate = false;
+  // For layers that communicate; null: alone.
+  Collective* collective = nullptr;
+};
+
+// The memory a program works on; owned by the caller.
+struct ProgramMemory {
+  void* parameters = nullptr;  // Parameters::elements
+  void* gradients = nullptr;   // likewise; its first kMetricCount elements are f32 metrics. Unused in inference, but for those
+  void* running = nullptr;     // Parameters::running_elements
+  void* activations = nullptr; // Program::activation_bytes()
+  StepState* state = nullptr;
+};
+
+struct LayerReport {
+  std::string name;
+  std::string kind;
+  Shape output;  // with the batch
+  int64_t parameters = 0;
+  double forward_flops = 0;
+  double backward_flops = 0;
+};
+
+class Program {
+ public:
+  // Training decides the parameters' layouts and order, and fills `parameters`; inference takes them as they are
+  // when they are there already.
+  static std::unique_ptr<Program> compile(const Graph& graph, Backend& backend,
+                                          const CompileOptions& options, Parameters& parameters);
+  ~Program();
+
+  void bind(const ProgramMemory& memory);
+  // The micro-batch to read next: `batch` inputs and targets in the format of Graph::input.
+  void bind_batch(const void* inputs, const void* targets);
+
+  void forward(Stream& stream);
+  // `final_end(n)`: gradients below element n are final once what is queued on the stream is done.
+  void backward(Stream& stream, const std::function<void(int64_t)>& final_end);
+
+  size_t activation_bytes() const;
+  // Floating-point operations of convolutions and dense layers, for `batch` rows.
+  double forward_flops() const;
+  double backward_flops() const;
+  std::vector<LayerReport> layers() const;
+  // One line an operation with its tensors' specs and places, for `inspect` and debugging.
+  std::string listing() const;
+
+ private:
+  struct Impl;
+  explicit Program(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,58 @@
+// Every operation there is, and who can plan them.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "ops/activation.h"
+#include "ops/batch_norm.h"
+#include "ops/conv2d.h"
+#include "ops/dense.h"
+#include "ops/dropout.h"
+#include "ops/elementwise.h"
+#include "ops/layer_norm.h"
+#include "ops/loss.h"
+#include "ops/op.h"
+#include "ops/optimizer.h"
+#include "ops/pool.h"
+
+namespace trireme {
+
+using Op = std::variant<Conv2dForward, Conv2dBackwardData, Conv2dBackwardWeights, DenseForward,
+                        DenseBackwardData, DenseBackwardWeights, ActivationForward,
+                        ActivationBackward, BatchNormStatistics, BatchNormForward,
+                        BatchNormInference, BatchNormBackwardSums, BatchNormBackward,
+                        LayerNormForward, LayerNormBackward, MaxPoolForward, MaxPoolBackward,
+                        AveragePoolForward, AveragePoolBackward, DropoutForward, DropoutBackward,
+                        Add, Concat, Split, Reorder, NormalizeInput, SoftmaxCrossEntropy,
+                        MeanSquaredError, SumOfSquares, SgdUpdate, AdamUpdate>;
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual Device& device() = 0;
+  // Specs in the order of the op's Arg. Throws Error when no implementation takes them.
+  virtual std::unique_ptr<OpPlan> plan(const Op& op, std::span<const TensorSpec> specs) = 0;
+};
+
+// oneDNN, and our own loops where it has none.
+std::unique_ptr<Backend> create_cpu_backend(Device& device);
+// The plainest loops, in double precision on row-major f64 (labels i32, inputs u8, f32 or f64): what the
+// others are held against. Runs on the CPU.
+std::unique_ptr<Backend> create_reference_backend(Device& device);
+
+std::string_view name_of(const Op& op);  // "conv2d_backward_data"
+// Floating-point operations (a multiply-add is two) of convolutions and dense layers; 0 for the rest,
+// whose time is that of their bytes.
+double flops(const Op& op, std::span<const TensorSpec> specs);
+// Pairs of argument positions {output, input} that may be the same memory.
+std::vector<std::pair<int, int>> aliases(const Op& op);
+// Whether the argument is written (true) or only read.
+bool is_output(const Op& op, int arg);
+
+}  // namespace trireme

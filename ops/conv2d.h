@@ -1,0 +1,39 @@
+// Two-dimensional convolution (cross-correlation, as in every framework).
+//
+//   x [N, C, H, W], weight [O, C / groups, KH, KW], bias [O], y [N, O, OH, OW]
+//   OH = (H + 2 * padding - dilation * (KH - 1) - 1) / stride + 1, rounded down; OW alike.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "ops/activation.h"
+
+namespace trireme {
+
+struct Conv2dGeometry {
+  std::array<int64_t, 2> stride{1, 1};  // height, width
+  std::array<int64_t, 2> padding{0, 0};
+  std::array<int64_t, 2> dilation{1, 1};
+  int64_t groups = 1;
+};
+
+// y = activation(conv(x, weight) + bias). kBias is optional.
+struct Conv2dForward {
+  enum Arg { kX, kWeight, kBias, kY, kArgs };
+  Conv2dGeometry geometry;
+  Activation activation = Activation::kNone;  // only one whose derivative_uses_output
+};
+
+struct Conv2dBackwardData {
+  enum Arg { kDy, kWeight, kDx, kArgs };
+  Conv2dGeometry geometry;
+};
+
+// kDbias is optional.
+struct Conv2dBackwardWeights {
+  enum Arg { kX, kDy, kDweight, kDbias, kArgs };
+  Conv2dGeometry geometry;
+};
+
+}  // namespace trireme

@@ -1,0 +1,24 @@
+// The fully connected layer: x [N, I], weight [O, I], bias [O], y [N, O].
+#pragma once
+
+#include "ops/activation.h"
+
+namespace trireme {
+
+// y = activation(x * weight^T + bias). kBias is optional.
+struct DenseForward {
+  enum Arg { kX, kWeight, kBias, kY, kArgs };
+  Activation activation = Activation::kNone;  // only one whose derivative_uses_output
+};
+
+// dx = dy * weight.
+struct DenseBackwardData {
+  enum Arg { kDy, kWeight, kDx, kArgs };
+};
+
+// dweight = dy^T * x, dbias = column sums of dy. kDbias is optional.
+struct DenseBackwardWeights {
+  enum Arg { kX, kDy, kDweight, kDbias, kArgs };
+};
+
+}  // namespace trireme

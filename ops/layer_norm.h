@@ -1,0 +1,19 @@
+// Layer normalisation (Ba, Kiros, Hinton, arXiv:1607.06450) of each row of x [rows, features]:
+//   y = gamma * (x - mean) / sqrt(var + epsilon) + beta
+// gamma, beta [features]; kSaved [rows, 2]: mean and 1 / sqrt(var + epsilon).
+#pragma once
+
+namespace trireme {
+
+// kSaved is absent in inference.
+struct LayerNormForward {
+  enum Arg { kX, kGamma, kBeta, kY, kSaved, kArgs };
+  float epsilon = 1e-5f;
+};
+
+// dx may be dy.
+struct LayerNormBackward {
+  enum Arg { kX, kDy, kGamma, kSaved, kDx, kDgamma, kDbeta, kArgs };
+};
+
+}  // namespace trireme

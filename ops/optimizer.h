@@ -1,0 +1,51 @@
+// One update of all parameters, which lie in one flat array like their gradients and the optimizer's
+// state: the same element everywhere at the same index, whatever the layouts of the tensors inside.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace trireme {
+
+// Elements [begin, end) of the arrays. What no range covers (padding) is left alone.
+struct UpdateRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  float weight_decay = 0;
+  float learning_rate_scale = 1;
+};
+
+// sum = sum of x^2 over the ranges, f64 [1], in an order that depends on nothing but the ranges.
+struct SumOfSquares {
+  enum Arg { kX, kSum, kArgs };
+  std::vector<UpdateRange> ranges;
+};
+
+// With max_norm > 0 gradients are first scaled by min(1, max_norm / sqrt(kSquares)); else kSquares is
+// absent. kParameters and kGradients are f32 (f64 in the reference); kLowPrecision, optional, gets a copy
+// of the updated parameters in its own dtype. Ranges are disjoint and ascending.
+struct UpdateCommon {
+  std::vector<UpdateRange> ranges;
+  float max_norm = 0;
+};
+
+// Stochastic gradient descent as PyTorch writes it:
+//   g += weight_decay * p;  v = momentum * v + g;  p -= learning_rate * (nesterov ? g + momentum * v : v)
+// kVelocity is absent when momentum is 0; it starts as zeros.
+struct SgdUpdate : UpdateCommon {
+  enum Arg { kParameters, kGradients, kVelocity, kSquares, kState, kLowPrecision, kArgs };
+  float momentum = 0;
+  bool nesterov = false;
+};
+
+// Adam (Kingma and Ba, arXiv:1412.6980) and, decoupled, AdamW (Loshchilov and Hutter, arXiv:1711.05101).
+// Bias correction uses t = StepState::step + 1.
+struct AdamUpdate : UpdateCommon {
+  enum Arg { kParameters, kGradients, kMoment1, kMoment2, kSquares, kState, kLowPrecision, kArgs };
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float epsilon = 1e-8f;
+  bool decoupled = false;
+};
+
+}  // namespace trireme
