@@ -1,0 +1,44 @@
+# Sourced by the scripts: where things are, which compiler, how to call mpirun here.
+# shellcheck shell=bash
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# Ubuntu 22.04's g++ is 11.
+if [[ -z ${CXX:-} ]] && command -v g++-12 >/dev/null && (($(g++ -dumpversion | cut -d. -f1) < 12)); then
+  export CXX=g++-12
+fi
+
+# Open MPI refuses root without these; containers often have no other user.
+if ((EUID == 0)); then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+
+# mpirun for ranks of this machine alone: no core of its own for each, no network to look for.
+mpirun_here() {
+  local ranks=$1
+  shift
+  mpirun --quiet -np "$ranks" --oversubscribe --bind-to none "$@"
+}
+
+# quietly COMMAND...: its output is shown only when it fails.
+quietly() {
+  local log status=0
+  log=$(mktemp)
+  "$@" >"$log" 2>&1 || status=$?
+  ((status == 0)) || cat "$log" >&2
+  rm -f "$log"
+  return "$status"
+}
+
+# build PRESET [TARGETS...]: configures and builds what is out of date; ninja's one-line progress on a terminal.
+build() {
+  local preset=$1 folder=$root/build/$1
+  shift
+  if [[ ! -e $folder/build.ninja ]]; then
+    (cd "$root" && quietly cmake --preset "$preset")
+  fi
+  if [[ -t 1 ]]; then
+    ninja -C "$folder" "$@"
+  else
+    quietly ninja -C "$folder" "$@"
+  fi
+}
