@@ -1,0 +1,50 @@
+// How well the network does on samples it was not trained on.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "comm/communicator.h"
+#include "data/dataset.h"
+#include "model/program.h"
+#include "trainer/config.h"
+
+namespace trireme {
+
+// Means over all samples of all ranks.
+struct Evaluation {
+  int64_t samples = 0;
+  double loss = 0;
+  double accuracy = 0;  // top-1, a fraction; of no meaning in regression
+  double top5 = 0;
+  double seconds = 0;
+  bool stopped = false;  // cut short: some rank was told to stop
+};
+
+class Evaluator {
+ public:
+  // Compiles for inference with `rows` rows at a time. `memory` holds parameters and running
+  // values, and activations of `activation_bytes` that are used if they suffice. Everything
+  // outlives the evaluator.
+  Evaluator(const Graph& graph, Backend& backend, Communicator& communicator,
+            const Dataset& dataset, Parameters parameters, const ProgramMemory& memory,
+            size_t activation_bytes, int64_t rows);
+  ~Evaluator();
+
+  // Every sample exactly once, each rank its share. All ranks call it together. `stop_requested` is
+  // asked between batches.
+  Evaluation run(const std::function<bool()>& stop_requested);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Evaluates a saved model. `path` is a checkpoint, or a run's folder for its newest good one. All
+// ranks call it together. Throws ConfigError when the checkpoint is of another network.
+Evaluation evaluate_checkpoint(const Config& config, Communicator& communicator,
+                               const std::string& path);
+
+}  // namespace trireme

@@ -1,0 +1,86 @@
+// One training step on this rank: the compiled network, its memory, the sum of gradients over ranks
+// and the update. What `train` repeats and `bench` times.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "comm/bucketer.h"
+#include "comm/communicator.h"
+#include "data/loader.h"
+#include "model/program.h"
+#include "trainer/config.h"
+#include "trainer/optimizer.h"
+
+namespace trireme {
+
+// Seconds that parts of the last step took.
+struct StepTimings {
+  double forward = 0;
+  double backward = 0;       // beside which gradients are summed
+  double exposed = 0;        // spent waiting for sums after backward had ended
+  double update = 0;         // clipping included
+  double communication = 0;  // of all sums, hidden or exposed
+};
+
+// Bytes of this rank's memory by use.
+struct StepMemory {
+  size_t parameters = 0;
+  size_t gradients = 0;
+  size_t optimizer = 0;
+  size_t activations = 0;
+  size_t total() const { return parameters + gradients + optimizer + activations; }
+};
+
+// How a global batch is cut: over ranks, and each share into micro-batches. The same on all ranks.
+struct BatchPlan {
+  int64_t global = 0;
+  int64_t micro = 0;     // rows of one forward and backward pass
+  int64_t passes = 0;    // of a full batch
+  int64_t capacity = 0;  // rows that a Batch must have room for: micro * passes
+};
+// Throws ConfigError when the batch has fewer samples than there are ranks.
+BatchPlan plan_batch(const Config& config, int ranks);
+
+class Step {
+ public:
+  // All ranks call it together. Everything handed in outlives the step. Values are undefined until
+  // initialise or a checkpoint has set them.
+  Step(const Config& config, const Graph& graph, Backend& backend, Communicator& communicator);
+  ~Step();
+
+  // Initial parameters and running values, zero optimizer state: a pure function of the seed.
+  void initialise();
+
+  // Forward, backward, sum over ranks, clip, update. `batch` has room for plan().capacity rows.
+  // With `stop_requested` this rank asks all others to stop after this step (kMetricStopRequests).
+  // On return the step is done.
+  void run(const Batch& batch, int64_t step, float learning_rate, bool stop_requested = false);
+
+  // Of the last step, summed over ranks and samples: see Metric.
+  std::span<const float> metrics() const;
+  const StepTimings& timings() const;
+
+  // Makes running values (of batch norm) the mean over ranks. All ranks call it together.
+  void average_running_values();
+  // A checksum of this rank's parameters.
+  uint64_t parameter_checksum() const;
+
+  const BatchPlan& plan() const;
+  StepMemory memory_bytes() const;
+  const Parameters& parameters() const;
+  // Parameters, running values and activations, for an inference program to share between steps.
+  const ProgramMemory& memory() const;
+  Optimizer& optimizer();
+  const Program& program() const;
+  std::span<const Bucket> buckets() const;  // none on a single rank
+  Stream& stream();
+  Backend& backend();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace trireme
