@@ -1,5 +1,5 @@
-// Where memory lives and work is queued. The same code drives every device: on the CPU a stream runs
-// its work inline or on one background thread, on a GPU it is a hardware queue.
+// Where memory lives and work is queued. The same code drives every device: on the CPU a stream
+// runs its work inline or on one background thread, on a GPU it is a hardware queue.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Every failure that reaches a user is one of these. `main` turns them into one message and the exit
-// code; nothing else prints a failure or ends the process.
+// Every failure that reaches a user is one of these. `main` turns them into one message and the
+// exit code; nothing else prints a failure or ends the process.
 #pragma once
 
 #include <stdexcept>
@@ -36,7 +36,8 @@ class ConfigError : public Error {
       : Error(where + ": " + message, ExitCode::kBadConfig) {}
 };
 
-// A data file is missing, cut short or not what it claims to be. `where` is "FILE" or "FILE: record N".
+// A data file is missing, cut short or not what it claims to be. `where` is "FILE" or "FILE: record
+// N".
 class DataError : public Error {
  public:
   DataError(const std::string& where, const std::string& message)

@@ -1,5 +1,6 @@
-// Loops over the threads of a CPU rank (see create_cpu_device). Which thread runs what depends on the number of
-// threads; so that results do not, a body must not carry sums from one part into another.
+// Loops over the threads of a CPU rank (see create_cpu_device). Which thread runs what depends on
+// the number of threads; so that results do not, a body must not carry sums from one part into
+// another.
 #pragma once
 
 #include <cstdint>

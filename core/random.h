@@ -1,6 +1,7 @@
-// Random numbers without state: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers:
-// as easy as 1, 2, 3", SC 2011). A number is a pure function of (seed, purpose, stream, index), the
-// same on every device, so that training can resume anywhere on any number of ranks and threads.
+// Random numbers without state: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random
+// numbers: as easy as 1, 2, 3", SC 2011). A number is a pure function of (seed, purpose, stream,
+// index), the same on every device, so that training can resume anywhere on any number of ranks and
+// threads.
 #pragma once
 
 #include <array>
@@ -51,12 +52,11 @@ constexpr uint64_t name_hash(std::string_view name) {
 // Uniform in [0, 1) with 24 bits.
 constexpr float uniform(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
-// Random numbers for one purpose. `stream` tells uses of the same purpose apart: an epoch, a step, a
-// parameter's name_hash.
+// Random numbers for one purpose. `stream` tells uses of the same purpose apart: an epoch, a step,
+// a parameter's name_hash.
 class Random {
  public:
-  constexpr Random(uint64_t seed, RandomPurpose purpose, uint64_t stream = 0)
-      : stream_(stream) {
+  constexpr Random(uint64_t seed, RandomPurpose purpose, uint64_t stream = 0) : stream_(stream) {
     const uint64_t key = mix64(seed ^ (uint64_t{static_cast<uint32_t>(purpose)} << 56));
     key_ = {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
   }
@@ -75,8 +75,7 @@ class Random {
     const Random4 r = four(index);
     const double u = (static_cast<double>(r[0]) + 1.0) * 0x1p-32;  // in (0, 1]
     const double v = static_cast<double>(r[1]) * 0x1p-32;
-    return static_cast<float>(std::sqrt(-2.0 * std::log(u)) *
-                              std::cos(2.0 * std::numbers::pi * v));
+    return static_cast<float>(std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v));
   }
 
  private:

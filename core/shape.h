@@ -17,7 +17,8 @@ class Shape {
   static constexpr int kMaxRank = 6;
 
   Shape() = default;
-  Shape(std::initializer_list<int64_t> extents) : Shape(std::span(extents.begin(), extents.size())) {}
+  Shape(std::initializer_list<int64_t> extents)
+      : Shape(std::span(extents.begin(), extents.size())) {}
   explicit Shape(std::span<const int64_t> extents) : rank_(static_cast<int>(extents.size())) {
     assert(rank_ <= kMaxRank);
     std::copy(extents.begin(), extents.end(), extents_.begin());

@@ -29,7 +29,7 @@ struct Node {
   std::string name;
   std::unique_ptr<Layer> layer;
   std::vector<int> inputs;  // nodes read; -1 is the network's input
-  Shape shape;              // of the output, without the batch
+  Signature signature;      // shape of the output and parameters
 };
 
 struct Graph {
@@ -38,14 +38,15 @@ struct Graph {
   std::vector<Node> nodes;  // in an order that they can run in; the last one is the loss
 };
 
-// Checks the configuration, infers shapes and applies the passes. Throws ConfigError naming the layer, the shape it got
-// and the shape that would fit; `where` is the path of the model in the configuration file.
+// Checks the configuration, infers shapes and applies the passes. Throws ConfigError naming the
+// layer, the shape it got and the shape that would fit.
 Graph build_graph(const ModelConfig& config, const ModelInput& input);
 
 // The network of that name as layers; throws ConfigError with the nearest known name.
-NetworkConfig zoo_network(const ModelConfig& config, int64_t classes);
+NetworkConfig zoo_network(const ModelConfig& config, const ModelInput& input);
 std::vector<std::string> zoo_names();
-// The input a zoo network is meant for, for benchmarks on synthetic data, and its usual batch on one rank.
+// The input a zoo network is meant for, for benchmarks on synthetic data, and its usual batch on
+// one rank.
 struct ZooDefaults {
   Shape input;
   int64_t classes = 10;

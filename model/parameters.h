@@ -1,5 +1,5 @@
-// The trained values of a network and where each lies in the flat arrays of parameters, gradients and
-// optimizer state, which all have the same layout.
+// The trained values of a network and where each lies in the flat arrays of parameters, gradients
+// and optimizer state, which all have the same layout.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,15 @@ struct Parameter {
 // A value that training keeps but does not train: running mean and variance. Row-major.
 struct RunningValue {
   std::string name;  // "bn1.running_mean"
-  Shape shape;
+  TensorSpec spec;
   float initial = 0;
   int64_t begin = 0;  // first element in the array of running values
 };
 
 struct Parameters {
   DType dtype = DType::kF32;
-  // The gradient array starts with kMetricCount slots for metrics; parameter elements begin after them, in the
-  // order in which their gradients become final.
+  // The gradient array starts with kMetricCount slots for metrics; parameter elements begin after
+  // them, in the order in which their gradients become final.
   std::vector<Parameter> trained;
   int64_t elements = 0;  // of the arrays, the metrics' slots included
   std::vector<RunningValue> running;
@@ -50,8 +50,11 @@ struct Parameters {
 void initialise(const Parameters& parameters, Backend& backend, uint64_t seed, void* values,
                 void* running);
 
-// One tensor between its place in the array and canonical row-major order (f32, host memory).
+// One tensor between its place in the array, which may be device memory, and canonical row-major
+// order (f32, host memory).
 void to_canonical(const Parameter& parameter, Backend& backend, const void* array, float* out);
 void from_canonical(const Parameter& parameter, Backend& backend, const float* in, void* array);
+void to_canonical(const RunningValue& value, Backend& backend, const void* array, float* out);
+void from_canonical(const RunningValue& value, Backend& backend, const float* in, void* array);
 
 }  // namespace trireme

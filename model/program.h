@@ -1,5 +1,5 @@
-// A network compiled for one device and one micro-batch size: a flat list of planned operations over
-// memory whose every byte was placed beforehand. Running it only encodes.
+// A network compiled for one device and one micro-batch size: a flat list of planned operations
+// over memory whose every byte was placed beforehand. Running it only encodes.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,11 @@ struct CompileOptions {
 
 // The memory a program works on; owned by the caller.
 struct ProgramMemory {
-  void* parameters = nullptr;  // Parameters::elements
-  void* gradients = nullptr;   // likewise; its first kMetricCount elements are f32 metrics. Unused in inference, but for those
-  void* running = nullptr;     // Parameters::running_elements
-  void* activations = nullptr; // Program::activation_bytes()
+  void* parameters = nullptr;   // Parameters::elements
+  void* gradients = nullptr;    // likewise; its first kMetricCount elements are f32 metrics. Unused
+                                // in inference, but for those
+  void* running = nullptr;      // Parameters::running_elements
+  void* activations = nullptr;  // Program::activation_bytes()
   StepState* state = nullptr;
 };
 
@@ -46,8 +47,8 @@ struct LayerReport {
 
 class Program {
  public:
-  // Training decides the parameters' layouts and order, and fills `parameters`; inference takes them as they are
-  // when they are there already.
+  // Training decides the parameters' layouts and order, and fills `parameters`; inference takes
+  // them as they are when they are there already.
   static std::unique_ptr<Program> compile(const Graph& graph, Backend& backend,
                                           const CompileOptions& options, Parameters& parameters);
   ~Program();

@@ -16,7 +16,7 @@ enum class Activation {
 };
 
 constexpr std::string_view name_of(Activation activation) {
-  constexpr std::string_view kNames[] = {"none", "relu", "sigmoid", "tanh",
+  constexpr std::string_view kNames[] = {"none", "relu",      "sigmoid", "tanh",
                                          "gelu", "gelu_tanh", "silu"};
   return kNames[static_cast<int>(activation)];
 }

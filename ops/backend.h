@@ -23,14 +23,14 @@
 
 namespace trireme {
 
-using Op = std::variant<Conv2dForward, Conv2dBackwardData, Conv2dBackwardWeights, DenseForward,
-                        DenseBackwardData, DenseBackwardWeights, ActivationForward,
-                        ActivationBackward, BatchNormStatistics, BatchNormForward,
-                        BatchNormInference, BatchNormBackwardSums, BatchNormBackward,
-                        LayerNormForward, LayerNormBackward, MaxPoolForward, MaxPoolBackward,
-                        AveragePoolForward, AveragePoolBackward, DropoutForward, DropoutBackward,
-                        Add, Concat, Split, Reorder, NormalizeInput, SoftmaxCrossEntropy,
-                        MeanSquaredError, SumOfSquares, SgdUpdate, AdamUpdate>;
+using Op =
+    std::variant<Conv2dForward, Conv2dBackwardData, Conv2dBackwardWeights, DenseForward,
+                 DenseBackwardData, DenseBackwardWeights, ActivationForward, ActivationBackward,
+                 BatchNormStatistics, BatchNormForward, BatchNormInference, BatchNormBackwardSums,
+                 BatchNormBackward, LayerNormForward, LayerNormBackward, MaxPoolForward,
+                 MaxPoolBackward, AveragePoolForward, AveragePoolBackward, DropoutForward,
+                 DropoutBackward, Add, Concat, Split, Reorder, NormalizeInput, SoftmaxCrossEntropy,
+                 MeanSquaredError, SumOfSquares, SgdUpdate, AdamUpdate>;
 
 class Backend {
  public:
@@ -42,13 +42,13 @@ class Backend {
 
 // oneDNN, and our own loops where it has none.
 std::unique_ptr<Backend> create_cpu_backend(Device& device);
-// The plainest loops, in double precision on row-major f64 (labels i32, inputs u8, f32 or f64): what the
-// others are held against. Runs on the CPU.
+// The plainest loops, in double precision on row-major f64 (labels i32, inputs u8, f32 or f64):
+// what the others are held against. Runs on the CPU.
 std::unique_ptr<Backend> create_reference_backend(Device& device);
 
 std::string_view name_of(const Op& op);  // "conv2d_backward_data"
-// Floating-point operations (a multiply-add is two) of convolutions and dense layers; 0 for the rest,
-// whose time is that of their bytes.
+// Floating-point operations (a multiply-add is two) of convolutions and dense layers; 0 for the
+// rest, whose time is that of their bytes.
 double flops(const Op& op, std::span<const TensorSpec> specs);
 // Pairs of argument positions {output, input} that may be the same memory.
 std::vector<std::pair<int, int>> aliases(const Op& op);

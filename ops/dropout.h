@@ -2,7 +2,8 @@
 //
 // x [N, ...]. The mask is not stored but computed again, from Random(seed, kDropout, stream) with
 //   stream = mix64(layer) + step, index = sample * elements_per_sample + i,
-// where sample = StepState::first_sample + row and i counts the sample's elements in channels-last order
+// where sample = StepState::first_sample + row and i counts the sample's elements in channels-last
+// order
 // ([C, H, W]: (h * W + w) * C + c). An element is kept where uniform_at(index) >= rate. So the mask
 // depends neither on the layout nor on how the batch is split over ranks.
 #pragma once

@@ -1,13 +1,13 @@
-// Losses. Each adds to kMetrics (f32 [kMetricCount], see step_state.h) what its valid rows are worth and
-// writes the gradient of the scaled loss, StepState::loss_gradient_scale * sum over rows, in one pass.
-// Rows beyond valid_rows count nowhere and get a zero gradient.
+// Losses. Each adds to kMetrics (f32 [kMetricCount], see step_state.h) what its valid rows are
+// worth and writes the gradient of the scaled loss, StepState::loss_gradient_scale * sum over rows,
+// in one pass. Rows beyond valid_rows count nowhere and get a zero gradient.
 #pragma once
 
 namespace trireme {
 
-// logits [rows, classes], labels i32 [rows]. With label smoothing e (Szegedy et al., arXiv:1512.00567)
-// the target is (1 - e) on the label plus e / classes everywhere. kDlogits is absent in inference and
-// may be the logits. Of equal logits the lower class ranks first.
+// logits [rows, classes], labels i32 [rows]. With label smoothing e (Szegedy et al.,
+// arXiv:1512.00567) the target is (1 - e) on the label plus e / classes everywhere. kDlogits is
+// absent in inference and may be the logits. Of equal logits the lower class ranks first.
 struct SoftmaxCrossEntropy {
   enum Arg { kLogits, kLabels, kState, kDlogits, kMetrics, kArgs };
   float label_smoothing = 0;

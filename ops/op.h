@@ -1,9 +1,10 @@
 // An operation is planned once and then only encoded.
 //
-// A descriptor (one small struct a header in this folder) says what is computed; its `Arg` names the
-// tensors it takes, in order. `Backend::plan` gets the descriptor and the specs of those tensors, does
-// all choosing and all checking, and returns a plan. `OpPlan::encode` queues the work: it allocates
-// nothing, looks nothing up, never waits, and is therefore safe inside a graph capture.
+// A descriptor (one small struct a header in this folder) says what is computed; its `Arg` names
+// the tensors it takes, in order. `Backend::plan` gets the descriptor and the specs of those
+// tensors, does all choosing and all checking, and returns a plan. `OpPlan::encode` queues the
+// work: it allocates nothing, looks nothing up, never waits, and is therefore safe inside a graph
+// capture.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +17,12 @@
 
 namespace trireme {
 
-// Where the tensors lie, in the order of the descriptor's Arg. Null where an optional one is absent.
+// Where the tensors lie, in the order of the descriptor's Arg. Null where an optional one is
+// absent.
 using Args = std::span<void* const>;
 
-// The spec of an optional tensor that is absent, and of a workspace whose size the plan is to choose.
+// The spec of an optional tensor that is absent, and of a workspace whose size the plan is to
+// choose.
 inline TensorSpec absent() { return {DType::kU8, Shape{0}, Layout::row_major()}; }
 inline TensorSpec unsized_workspace() { return {DType::kU8, Shape{0}, Layout::any()}; }
 inline bool is_absent(const TensorSpec& spec) {
@@ -31,8 +34,9 @@ class OpPlan {
   explicit OpPlan(std::vector<TensorSpec> specs) : specs_(std::move(specs)) {}
   virtual ~OpPlan() = default;
 
-  // The specs as the plan wants them. Every Layout::any() has been chosen. A layout that was given may
-  // come back changed when the plan would be slow or impossible with it: the caller then reorders.
+  // The specs as the plan wants them. Every Layout::any() has been chosen. A layout that was given
+  // may come back changed when the plan would be slow or impossible with it: the caller then
+  // reorders.
   std::span<const TensorSpec> specs() const { return specs_; }
 
   // Bytes of scratch that encode needs, 64-byte aligned, free again when the work is done.

@@ -1,5 +1,6 @@
-// One update of all parameters, which lie in one flat array like their gradients and the optimizer's
-// state: the same element everywhere at the same index, whatever the layouts of the tensors inside.
+// One update of all parameters, which lie in one flat array like their gradients and the
+// optimizer's state: the same element everywhere at the same index, whatever the layouts of the
+// tensors inside.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +22,17 @@ struct SumOfSquares {
   std::vector<UpdateRange> ranges;
 };
 
-// With max_norm > 0 gradients are first scaled by min(1, max_norm / sqrt(kSquares)); else kSquares is
-// absent. kParameters and kGradients are f32 (f64 in the reference); kLowPrecision, optional, gets a copy
-// of the updated parameters in its own dtype. Ranges are disjoint and ascending.
+// With max_norm > 0 gradients are first scaled by min(1, max_norm / sqrt(kSquares)); else kSquares
+// is absent. kParameters and kGradients are f32 (f64 in the reference); kLowPrecision, optional,
+// gets a copy of the updated parameters in its own dtype. Ranges are disjoint and ascending.
 struct UpdateCommon {
   std::vector<UpdateRange> ranges;
   float max_norm = 0;
 };
 
 // Stochastic gradient descent as PyTorch writes it:
-//   g += weight_decay * p;  v = momentum * v + g;  p -= learning_rate * (nesterov ? g + momentum * v : v)
+//   g += weight_decay * p;  v = momentum * v + g;  p -= learning_rate * (nesterov ? g + momentum *
+//   v : v)
 // kVelocity is absent when momentum is 0; it starts as zeros.
 struct SgdUpdate : UpdateCommon {
   enum Arg { kParameters, kGradients, kVelocity, kSquares, kState, kLowPrecision, kArgs };
@@ -38,8 +40,8 @@ struct SgdUpdate : UpdateCommon {
   bool nesterov = false;
 };
 
-// Adam (Kingma and Ba, arXiv:1412.6980) and, decoupled, AdamW (Loshchilov and Hutter, arXiv:1711.05101).
-// Bias correction uses t = StepState::step + 1.
+// Adam (Kingma and Ba, arXiv:1412.6980) and, decoupled, AdamW (Loshchilov and Hutter,
+// arXiv:1711.05101). Bias correction uses t = StepState::step + 1.
 struct AdamUpdate : UpdateCommon {
   enum Arg { kParameters, kGradients, kMoment1, kMoment2, kSquares, kState, kLowPrecision, kArgs };
   float beta1 = 0.9f;

@@ -12,9 +12,9 @@ struct PoolGeometry {
   std::array<int64_t, 2> padding{0, 0};
 };
 
-// Padding never wins. kWorkspace remembers the winners for the backward pass: its spec is u8 with one
-// extent that the plan chooses (ask with `unsized_workspace()`); absent in inference.
-// Of equal values the first in row-major order wins.
+// Padding never wins. kWorkspace remembers the winners for the backward pass: its spec is u8 with
+// one extent that the plan chooses (ask with `unsized_workspace()`); absent in inference. Of equal
+// values the first in row-major order wins.
 struct MaxPoolForward {
   enum Arg { kX, kY, kWorkspace, kArgs };
   PoolGeometry geometry;

@@ -22,7 +22,7 @@ void run_parallel(int64_t count, void (*body)(void*, int64_t, int64_t), void* co
     if (count > 0) body(context, 0, count);
     return;
   }
-#pragma omp parallel num_threads(static_cast<int>(threads))
+#pragma omp parallel num_threads(static_cast <int>(threads))
   {
     const int64_t parts = omp_get_num_threads();
     const int64_t part = omp_get_thread_num();
@@ -80,8 +80,8 @@ class InlineStream final : public Stream {
   void synchronize() override {}
 };
 
-// A thread that works through a ring of tasks. After a task has thrown, the rest is skipped, and the
-// failure is what every later event and synchronize report.
+// A thread that works through a ring of tasks. After a task has thrown, the rest is skipped, and
+// the failure is what every later event and synchronize report.
 class BackgroundStream final : public Stream {
  public:
   BackgroundStream() : thread_([this] { work(); }) {}

@@ -1,0 +1,266 @@
+#include "model/emitter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/random.h"
+#include "model/graph.h"
+#include "ops/step_state.h"
+
+namespace trireme {
+namespace {
+
+Shape with_batch(int64_t batch, const Shape& shape) {
+  std::vector<int64_t> extents{batch};
+  extents.insert(extents.end(), shape.begin(), shape.end());
+  return Shape(extents);
+}
+
+template <class Named>
+int index_of(const std::vector<Named>& all, const std::string& name) {
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const Named& candidate) { return candidate.name == name; });
+  return found == all.end() ? -1 : static_cast<int>(found - all.begin());
+}
+
+}  // namespace
+
+Emitter::Emitter(const Graph& graph, Backend& backend, int64_t batch, bool training,
+                 bool accumulate, Collective* collective, Parameters& parameters)
+    : graph_(graph),
+      backend_(backend),
+      batch_(batch),
+      training_(training),
+      accumulate_(accumulate),
+      collective_(collective),
+      parameters_(parameters),
+      nodes_(graph.nodes.size()) {
+  declare_parameters();
+  const ModelInput& in = graph.input;
+  input_ = add_value({.spec = {in.input.dtype, with_batch(batch, in.input.shape), in.input.layout},
+                      .home = Value::Home::kInput});
+  target_ =
+      add_value({.spec = {in.target.dtype, with_batch(batch, in.target.shape), Layout::row_major()},
+                 .home = Value::Home::kTarget});
+  state_ = add_value({.spec = {DType::kU8, {int64_t{sizeof(StepState)}}, Layout::row_major()},
+                      .home = Value::Home::kState});
+  metrics_ = add_value(
+      {.spec = {DType::kF32, {kMetricCount}, Layout::row_major()}, .home = Value::Home::kMetrics});
+}
+
+void Emitter::declare_parameters() {
+  std::vector<Shape> shapes;
+  for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+    const Node& node = graph_.nodes[n];
+    for (const Signature::Parameter& declared : node.signature.parameters) {
+      const std::string name = node.name + "." + declared.name;
+      int index = index_of(parameters_.trained, name);
+      if (index < 0) {
+        index = static_cast<int>(parameters_.trained.size());
+        parameters_.trained.push_back({.name = name,
+                                       .spec = {parameters_.dtype, declared.shape, Layout::any()},
+                                       .init = declared.init,
+                                       .decays = declared.decays});
+      }
+      nodes_[n].parameters.push_back(index);
+    }
+    for (const Signature::Running& declared : node.signature.running) {
+      const std::string name = node.name + "." + declared.name;
+      int index = index_of(parameters_.running, name);
+      if (index < 0) {
+        index = static_cast<int>(parameters_.running.size());
+        parameters_.running.push_back(
+            {.name = name,
+             .spec = {gradient_dtype(), declared.shape, Layout::row_major()},
+             .initial = declared.initial});
+      }
+      nodes_[n].running.push_back(index);
+    }
+  }
+  for (size_t i = 0; i < parameters_.trained.size(); ++i) {
+    TensorSpec spec = parameters_.trained[i].spec;
+    parameter_values_.push_back(
+        add_value({.spec = spec, .home = Value::Home::kParameter, .index = static_cast<int>(i)}));
+    spec.dtype = gradient_dtype();
+    gradient_values_.push_back(
+        add_value({.spec = spec, .home = Value::Home::kGradient, .index = static_cast<int>(i)}));
+  }
+  for (size_t i = 0; i < parameters_.running.size(); ++i) {
+    running_values_.push_back(add_value({.spec = parameters_.running[i].spec,
+                                         .home = Value::Home::kRunning,
+                                         .index = static_cast<int>(i)}));
+  }
+}
+
+DType Emitter::gradient_dtype() const {
+  return parameters_.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+}
+
+ValueId Emitter::add_value(Value value) {
+  value.storage = storages_++;
+  values_.push_back(std::move(value));
+  return static_cast<ValueId>(values_.size()) - 1;
+}
+
+// What the network computes with: normalised and in the compute dtype.
+void Emitter::emit_input() {
+  const ModelInput& in = graph_.input;
+  const bool plain =
+      in.scale == 1 && in.mean == std::vector<float>{0} && in.deviation == std::vector<float>{1};
+  if (plain && in.input.dtype == parameters_.dtype) return;
+  const ValueId x = fresh(spec(input_).shape);
+  emit(NormalizeInput{.scale = in.scale, .mean = in.mean, .deviation = in.deviation}, {input_, x});
+  input_ = x;
+}
+
+void Emitter::forward() {
+  emit_input();
+  for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+    current_ = static_cast<int>(n);
+    nodes_[n].output = graph_.nodes[n].layer->forward(*this);
+  }
+  forward_instructions_ = static_cast<int>(instructions_.size());
+}
+
+void Emitter::backward() {
+  for (int n = static_cast<int>(graph_.nodes.size()) - 1; n >= 0; --n) {
+    current_ = n;
+    graph_.nodes[static_cast<size_t>(n)].layer->backward(*this,
+                                                         nodes_[static_cast<size_t>(n)].gradient);
+    for (auto [parameter, aside] : pending_) {
+      const ValueId sum = gradient_values_[static_cast<size_t>(parameter)];
+      emit(Add{}, {sum, aside, sum});
+    }
+    pending_.clear();
+  }
+}
+
+uint64_t Emitter::layer_id() const {
+  return name_hash(graph_.nodes[static_cast<size_t>(current_)].name);
+}
+
+int Emitter::inputs() const {
+  return static_cast<int>(graph_.nodes[static_cast<size_t>(current_)].inputs.size());
+}
+
+ValueId Emitter::input(int i) const {
+  const int node = graph_.nodes[static_cast<size_t>(current_)].inputs[static_cast<size_t>(i)];
+  return node < 0 ? input_ : nodes_[static_cast<size_t>(node)].output;
+}
+
+ValueId Emitter::output() const { return nodes_[static_cast<size_t>(current_)].output; }
+
+Shape Emitter::output_shape() const {
+  return with_batch(batch_, graph_.nodes[static_cast<size_t>(current_)].signature.output);
+}
+
+ValueId Emitter::parameter(int i) const {
+  const int index = nodes_[static_cast<size_t>(current_)].parameters[static_cast<size_t>(i)];
+  return parameter_values_[static_cast<size_t>(index)];
+}
+
+ValueId Emitter::parameter_gradient(int i) {
+  const int index = nodes_[static_cast<size_t>(current_)].parameters[static_cast<size_t>(i)];
+  const ValueId gradient = gradient_values_[static_cast<size_t>(index)];
+  // The layout of a parameter is known by now: its forward has been planned.
+  values_[static_cast<size_t>(gradient)].spec.layout =
+      spec(parameter_values_[static_cast<size_t>(index)]).layout;
+  if (!accumulate_) return gradient;
+  const ValueId aside = fresh_like(gradient);
+  pending_.emplace_back(index, aside);
+  return aside;
+}
+
+ValueId Emitter::running(int i) const {
+  const int index = nodes_[static_cast<size_t>(current_)].running[static_cast<size_t>(i)];
+  return running_values_[static_cast<size_t>(index)];
+}
+
+void Emitter::keep(ValueId value) { nodes_[static_cast<size_t>(current_)].kept.push_back(value); }
+
+ValueId Emitter::kept(int i) const {
+  return nodes_[static_cast<size_t>(current_)].kept[static_cast<size_t>(i)];
+}
+
+ValueId Emitter::fresh(const Shape& shape, Layout layout) {
+  return fresh(parameters_.dtype, shape, std::move(layout));
+}
+
+ValueId Emitter::fresh(DType dtype, const Shape& shape, Layout layout) {
+  return add_value({.spec = {dtype, shape, std::move(layout)}});
+}
+
+ValueId Emitter::fresh_like(ValueId value) { return add_value({.spec = spec(value)}); }
+
+ValueId Emitter::workspace() { return add_value({.spec = unsized_workspace()}); }
+
+ValueId Emitter::view(ValueId value, const Shape& shape) {
+  Value same = values_[static_cast<size_t>(value)];
+  same.spec.shape = shape;
+  values_.push_back(std::move(same));
+  return static_cast<ValueId>(values_.size()) - 1;
+}
+
+ValueId Emitter::row_major(ValueId value) {
+  return converted(value, spec(value).with(Layout::row_major()));
+}
+
+ValueId Emitter::converted(ValueId value, const TensorSpec& wanted) {
+  if (spec(value) == wanted) return value;
+  const ValueId copy = add_value({.spec = wanted});
+  emit(Reorder{}, {value, copy});
+  return copy;
+}
+
+void Emitter::emit(const Op& op, std::vector<ValueId> args) {
+  std::vector<TensorSpec> asked;
+  for (ValueId arg : args) asked.push_back(arg == kNoValue ? absent() : spec(arg));
+  std::unique_ptr<OpPlan> plan = backend_.plan(op, asked);
+  std::vector<std::pair<ValueId, ValueId>> reorders_after;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == kNoValue) continue;
+    Value& value = values_[static_cast<size_t>(args[i])];
+    const TensorSpec& wanted = plan->specs()[i];
+    if (value.spec.layout.is_any()) {
+      value.spec = wanted;
+    } else if (value.spec != wanted && is_output(op, static_cast<int>(i))) {
+      const ValueId aside = add_value({.spec = wanted});
+      reorders_after.emplace_back(aside, args[i]);
+      args[i] = aside;
+    } else if (value.spec != wanted) {
+      args[i] = converted(args[i], wanted);
+    }
+  }
+  push(op, std::move(args), std::move(plan));
+  for (auto [from, to] : reorders_after) emit(Reorder{}, {from, to});
+}
+
+void Emitter::push(const Op& op, std::vector<ValueId> args, std::unique_ptr<OpPlan> plan) {
+  instructions_.push_back(
+      {.op = op, .plan = std::move(plan), .args = std::move(args), .node = current_});
+}
+
+void Emitter::all_reduce(ValueId value) {
+  instructions_.push_back(
+      {.op = {}, .plan = nullptr, .args = {value}, .collective = collective_, .node = current_});
+}
+
+bool Emitter::needs_gradient(int i) const {
+  return graph_.nodes[static_cast<size_t>(current_)].inputs[static_cast<size_t>(i)] >= 0;
+}
+
+void Emitter::give_gradient(int i, ValueId gradient) {
+  const int from = graph_.nodes[static_cast<size_t>(current_)].inputs[static_cast<size_t>(i)];
+  if (from < 0) return;
+  ValueId& total = nodes_[static_cast<size_t>(from)].gradient;
+  if (total == kNoValue) {
+    total = gradient;
+    return;
+  }
+  const ValueId sum = fresh_like(total);
+  emit(Add{}, {total, gradient, sum});
+  total = sum;
+}
+
+}  // namespace trireme

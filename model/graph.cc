@@ -1,0 +1,126 @@
+#include "model/graph.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "model/model.pb.h"
+#include "model/passes/passes.h"
+
+namespace trireme {
+namespace {
+
+constexpr const char* kInputName = "input";
+
+[[noreturn]] void refuse(const std::string& layer, std::string_view kind, const std::string& why) {
+  throw ConfigError("model", kind.empty() ? fmt::format("layer '{}': {}", layer, why)
+                                          : fmt::format("layer '{}' ({}): {}", layer, kind, why));
+}
+
+// Layers by name, in the order of the configuration.
+class Names {
+ public:
+  void add(const std::string& name, int node) {
+    if (name == kInputName || !nodes_.emplace(name, node).second) {
+      refuse(name, "", "the name is taken; every layer needs one of its own");
+    }
+  }
+  int find(const std::string& reader, const std::string& name) const {
+    if (name == kInputName) return -1;
+    const auto found = nodes_.find(name);
+    if (found != nodes_.end()) return found->second;
+    std::vector<std::string> known{kInputName};
+    for (const auto& [other, node] : nodes_) known.push_back(other);
+    refuse(
+        reader, "",
+        fmt::format("input: no layer before it is named '{}'{}", name, did_you_mean(name, known)));
+  }
+
+ private:
+  std::map<std::string, int> nodes_;
+};
+
+Node make_node(const LayerConfig& config, int place, const Names& names, const Graph& graph) {
+  Node node;
+  node.name = config.name();
+  try {
+    node.layer = make_layer(config);
+    if (node.name.empty()) node.name = fmt::format("{}_{}", node.layer->kind(), place);
+    for (const std::string& input : config.input()) {
+      node.inputs.push_back(names.find(node.name, input));
+    }
+    if (config.input().empty()) node.inputs = {place - 1};
+    std::vector<Shape> shapes;
+    for (int input : node.inputs) {
+      if (input >= 0 && graph.nodes[static_cast<size_t>(input)].signature.output.rank() == 0) {
+        throw Error("reads a loss, which has no output; the loss must come last");
+      }
+      shapes.push_back(input < 0 ? graph.input.input.shape
+                                 : graph.nodes[static_cast<size_t>(input)].signature.output);
+    }
+    node.signature = node.layer->infer(shapes);
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const Error& error) {
+    refuse(node.name.empty() ? fmt::format("#{}", place + 1) : node.name,
+           node.layer ? node.layer->kind() : "", error.what());
+  }
+  return node;
+}
+
+// The loss is what says what the data must be.
+void check_loss(const Graph& graph, const LayerConfig& config) {
+  const Node& loss = graph.nodes.back();
+  if (loss.signature.output.rank() != 0) {
+    refuse(loss.name, loss.layer->kind(),
+           "the last layer must be a loss: softmax_cross_entropy or mean_squared_error");
+  }
+  const Shape read = loss.inputs[0] < 0
+                         ? graph.input.input.shape
+                         : graph.nodes[static_cast<size_t>(loss.inputs[0])].signature.output;
+  const bool labels = graph.input.target.dtype == DType::kI32;
+  if (config.has_softmax_cross_entropy()) {
+    if (!labels)
+      refuse(loss.name, loss.layer->kind(),
+             "wants class labels, but the data has numbers as targets");
+    if (read[0] < graph.input.classes) {
+      refuse(
+          loss.name, loss.layer->kind(),
+          fmt::format("got {} logits, but the data has {} classes", read[0], graph.input.classes));
+    }
+  } else if (labels || !(read == graph.input.target.shape)) {
+    refuse(loss.name, loss.layer->kind(),
+           labels ? std::string("wants numbers as targets, but the data has class labels")
+                  : fmt::format("got {}, but a target is {}", read.to_string(),
+                                graph.input.target.shape.to_string()));
+  }
+}
+
+}  // namespace
+
+Graph build_graph(const ModelConfig& config, const ModelInput& input) {
+  const NetworkConfig network =
+      config.has_network() ? config.network() : zoo_network(config, input);
+  if (network.layer().empty()) {
+    throw ConfigError("model.network.layer", "a network needs layers; the last one is its loss");
+  }
+  Graph graph{.name = config.has_network() ? network.name() : config.zoo().name(),
+              .input = input,
+              .nodes = {}};
+  Names names;
+  for (const LayerConfig& layer : network.layer()) {
+    const int place = static_cast<int>(graph.nodes.size());
+    graph.nodes.push_back(make_node(layer, place, names, graph));
+    names.add(graph.nodes.back().name, place);
+  }
+  check_loss(graph, network.layer(network.layer_size() - 1));
+  elide_identities(graph);
+  remove_unread(graph);
+  fuse(graph);
+  return graph;
+}
+
+}  // namespace trireme

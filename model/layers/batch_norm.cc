@@ -1,0 +1,102 @@
+// Batch normalisation per channel, any shape [C, ...]; absorbs a residual sum and a ReLU.
+#include "model/layers/common.h"
+#include "model/layers/layers.h"
+
+namespace trireme {
+namespace {
+
+class BatchNorm final : public Layer {
+ public:
+  explicit BatchNorm(const BatchNormConfig& config) : config_(config) {}
+  std::string_view kind() const override { return "batch_norm"; }
+
+  Signature infer(std::span<const Shape> inputs) const override {
+    require_inputs(inputs, 1);
+    if (!(config_.epsilon() > 0)) throw Error("batch_norm.epsilon: must be positive");
+    if (!(config_.momentum() >= 0 && config_.momentum() <= 1)) {
+      throw Error("batch_norm.momentum: must be between 0 and 1");
+    }
+    const Shape channels{inputs[0][0]};
+    Initialiser scale{Initialiser::Kind::kConstant, 1, 0};
+    if (config_.has_weight_init()) {
+      scale = initialiser(config_.weight_init(), channels[0], channels[0]);
+    }
+    return {.output = inputs[0],
+            .parameters = {{.name = "weight", .shape = channels, .init = scale, .decays = false},
+                           {.name = "bias", .shape = channels, .init = {}, .decays = false}},
+            .running = {{.name = "running_mean", .shape = channels, .initial = 0},
+                        {.name = "running_var", .shape = channels, .initial = 1}}};
+  }
+
+  bool absorb(const Layer& next) override {
+    if (relu_) return false;
+    if (next.is_sum() && !residual_) return residual_ = true;
+    if (next.as_activation() == Activation::kRelu) return relu_ = true;
+    return false;
+  }
+
+  ValueId forward(Emitter& emit) const override {
+    const ValueId x = emit.input();
+    const ValueId residual = residual_ ? emit.input(1) : kNoValue;
+    const ValueId y = emit.fresh_like(x);
+    if (!emit.training()) {
+      emit.emit(
+          BatchNormInference{.epsilon = config_.epsilon(), .relu = relu_},
+          {x, residual, emit.parameter(0), emit.parameter(1), emit.running(0), emit.running(1), y});
+      return y;
+    }
+    const int64_t channels = emit.spec(x).shape[1];
+    const ValueId saved = emit.fresh({2 * channels}, Layout::row_major());
+    ValueId sums = kNoValue;
+    if (across_ranks(emit)) {
+      sums = emit.fresh(DType::kF64, {2 * channels + 1}, Layout::row_major());
+      emit.emit(BatchNormStatistics{}, {x, emit.state(), sums});
+      emit.all_reduce(sums);
+    }
+    emit.emit(
+        BatchNormForward{
+            .epsilon = config_.epsilon(), .momentum = config_.momentum(), .relu = relu_},
+        {x, residual, emit.parameter(0), emit.parameter(1), sums, emit.state(), emit.running(0),
+         emit.running(1), y, saved});
+    emit.keep(saved);
+    return y;
+  }
+
+  void backward(Emitter& emit, ValueId dy) const override {
+    const ValueId x = emit.input();
+    const ValueId y = relu_ ? emit.output() : kNoValue;
+    const ValueId saved = emit.kept(0);
+    ValueId sums = kNoValue;
+    if (across_ranks(emit)) {
+      const int64_t channels = emit.spec(x).shape[1];
+      sums = emit.fresh(DType::kF64, {2 * channels + 1}, Layout::row_major());
+      emit.emit(BatchNormBackwardSums{relu_}, {x, y, dy, saved, emit.state(), sums});
+      emit.all_reduce(sums);
+    }
+    const ValueId dx = emit.fresh_like(x);
+    // Without a ReLU the residual's gradient is dy itself.
+    const ValueId dresidual = !residual_ ? kNoValue : relu_ ? emit.fresh_like(dy) : dy;
+    emit.emit(BatchNormBackward{relu_}, {x, y, dy, emit.parameter(0), saved, sums, emit.state(), dx,
+                                         relu_ ? dresidual : kNoValue, emit.parameter_gradient(0),
+                                         emit.parameter_gradient(1)});
+    emit.give_gradient(0, dx);
+    if (residual_) emit.give_gradient(1, dresidual);
+  }
+
+ private:
+  bool across_ranks(const Emitter& emit) const {
+    return config_.sync() && emit.collective() && emit.collective()->size() > 1;
+  }
+
+  BatchNormConfig config_;
+  bool residual_ = false;
+  bool relu_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_batch_norm(const LayerConfig& config) {
+  return std::make_unique<BatchNorm>(config.batch_norm());
+}
+
+}  // namespace trireme

@@ -1,0 +1,77 @@
+#include "model/layers/common.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace trireme {
+
+void require_inputs(std::span<const Shape> inputs, size_t count) {
+  if (inputs.size() != count) {
+    throw Error(
+        fmt::format("reads {} input{}, but has {}", count, count == 1 ? "" : "s", inputs.size()));
+  }
+}
+
+void require_rank(const Shape& shape, int rank, const char* meaning) {
+  if (shape.rank() != rank) {
+    throw Error(fmt::format("wants an input of shape {}, got {}", meaning, shape.to_string()));
+  }
+}
+
+std::array<int64_t, 2> height_width(const google::protobuf::RepeatedField<int64_t>& numbers,
+                                    std::array<int64_t, 2> fallback, const char* field,
+                                    int64_t lowest) {
+  if (numbers.size() > 2) {
+    throw Error(
+        fmt::format("{}: got {} numbers; give one, or height and width", field, numbers.size()));
+  }
+  std::array<int64_t, 2> pair = fallback;
+  if (!numbers.empty()) pair = {numbers[0], numbers[numbers.size() - 1]};
+  for (int64_t number : pair) {
+    if (number < lowest) {
+      throw Error(fmt::format("{}: must be at least {}, got {}", field, lowest, number));
+    }
+  }
+  return pair;
+}
+
+Initialiser initialiser(const InitialiserConfig& config, int64_t fan_in, int64_t fan_out) {
+  using Kind = Initialiser::Kind;
+  const auto in = static_cast<float>(fan_in);
+  const auto out = static_cast<float>(fan_out);
+  const auto kaiming = [&](const ScaledInit& init) {
+    const float gain = init.has_gain() ? init.gain() : std::sqrt(2.0f);
+    return gain / std::sqrt(init.fan_out() ? out : in);
+  };
+  const auto xavier = [&](const ScaledInit& init) {
+    return (init.has_gain() ? init.gain() : 1.0f) * std::sqrt(2.0f / (in + out));
+  };
+  const float kUniformOverDeviation = std::sqrt(3.0f);
+  switch (config.kind_case()) {
+    case InitialiserConfig::kKaimingNormal:
+      return {Kind::kNormal, 0, kaiming(config.kaiming_normal())};
+    case InitialiserConfig::kKaimingUniform:
+      return {Kind::kUniform, 0, kaiming(config.kaiming_uniform()) * kUniformOverDeviation};
+    case InitialiserConfig::kXavierNormal:
+      return {Kind::kNormal, 0, xavier(config.xavier_normal())};
+    case InitialiserConfig::kXavierUniform:
+      return {Kind::kUniform, 0, xavier(config.xavier_uniform()) * kUniformOverDeviation};
+    case InitialiserConfig::kNormal:
+      return {Kind::kNormal, config.normal().mean(), config.normal().deviation()};
+    case InitialiserConfig::kConstant:
+      return {Kind::kConstant, config.constant().value(), 0};
+    case InitialiserConfig::KIND_NOT_SET:
+      break;
+  }
+  return {Kind::kUniform, 0, 1.0f / std::sqrt(in)};
+}
+
+ValueId through_activation(Emitter& emit, Activation activation, ValueId output, ValueId dy) {
+  if (activation == Activation::kNone) return dy;
+  const ValueId before = emit.fresh_like(dy);
+  emit.emit(ActivationBackward{activation}, {output, dy, before});
+  return before;
+}
+
+}  // namespace trireme

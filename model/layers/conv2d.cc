@@ -1,0 +1,101 @@
+// Convolution: [C, H, W] -> [channels, OH, OW].
+#include <fmt/format.h>
+
+#include "model/layers/common.h"
+#include "model/layers/layers.h"
+
+namespace trireme {
+namespace {
+
+class Conv2d final : public Layer {
+ public:
+  explicit Conv2d(const Conv2dConfig& config) : config_(config) {}
+  std::string_view kind() const override { return "conv2d"; }
+
+  Signature infer(std::span<const Shape> inputs) const override {
+    require_inputs(inputs, 1);
+    require_rank(inputs[0], 3, "[C, H, W]");
+    if (config_.channels() < 1) throw Error("conv2d.channels: must be at least 1");
+    if (config_.kernel().empty()) throw Error("conv2d.kernel: must be given");
+    const Conv2dGeometry g = geometry();
+    const auto kernel = height_width(config_.kernel(), {1, 1}, "conv2d.kernel", 1);
+    const int64_t in = inputs[0][0];
+    const int64_t out = config_.channels();
+    if (g.groups < 1 || in % g.groups != 0 || out % g.groups != 0) {
+      throw Error(
+          fmt::format("conv2d.groups: {} must divide the {} channels read and the {} written",
+                      g.groups, in, out));
+    }
+    Signature signature{.output = {out, 0, 0}, .parameters = {}, .running = {}};
+    for (int i = 0; i < 2; ++i) {
+      const auto side = static_cast<size_t>(i);
+      const int64_t reach = g.dilation[side] * (kernel[side] - 1) + 1;
+      const int64_t padded = inputs[0][i + 1] + 2 * g.padding[side];
+      if (padded < reach) {
+        throw Error(fmt::format("the kernel spans {} {}, but the padded input {} has only {}",
+                                reach, i == 0 ? "rows" : "columns", inputs[0].to_string(), padded));
+      }
+      signature.output[i + 1] = (padded - reach) / g.stride[side] + 1;
+    }
+    const int64_t area = kernel[0] * kernel[1];
+    const int64_t fan_in = in / g.groups * area;
+    const int64_t fan_out = out / g.groups * area;
+    signature.parameters.push_back({.name = "weight",
+                                    .shape = {out, in / g.groups, kernel[0], kernel[1]},
+                                    .init = initialiser(config_.weight_init(), fan_in, fan_out)});
+    if (config_.bias()) {
+      signature.parameters.push_back({.name = "bias",
+                                      .shape = {out},
+                                      .init = initialiser(config_.bias_init(), fan_in, fan_out),
+                                      .decays = false});
+    }
+    return signature;
+  }
+
+  bool absorb(const Layer& next) override {
+    const Activation activation = next.as_activation();
+    if (activation_ != Activation::kNone || activation == Activation::kNone ||
+        !derivative_uses_output(activation)) {
+      return false;
+    }
+    activation_ = activation;
+    return true;
+  }
+
+  ValueId forward(Emitter& emit) const override {
+    const ValueId y = emit.fresh(emit.output_shape());
+    emit.emit(Conv2dForward{geometry(), activation_},
+              {emit.input(), emit.parameter(0), config_.bias() ? emit.parameter(1) : kNoValue, y});
+    return y;
+  }
+
+  void backward(Emitter& emit, ValueId dy) const override {
+    dy = through_activation(emit, activation_, emit.output(), dy);
+    emit.emit(Conv2dBackwardWeights{geometry()},
+              {emit.input(), dy, emit.parameter_gradient(0),
+               config_.bias() ? emit.parameter_gradient(1) : kNoValue});
+    if (!emit.needs_gradient()) return;
+    const ValueId dx = emit.fresh_like(emit.input());
+    emit.emit(Conv2dBackwardData{geometry()}, {dy, emit.parameter(0), dx});
+    emit.give_gradient(0, dx);
+  }
+
+ private:
+  Conv2dGeometry geometry() const {
+    return {.stride = height_width(config_.stride(), {1, 1}, "conv2d.stride", 1),
+            .padding = height_width(config_.padding(), {0, 0}, "conv2d.padding", 0),
+            .dilation = height_width(config_.dilation(), {1, 1}, "conv2d.dilation", 1),
+            .groups = config_.groups()};
+  }
+
+  Conv2dConfig config_;
+  Activation activation_ = Activation::kNone;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_conv2d(const LayerConfig& config) {
+  return std::make_unique<Conv2d>(config.conv2d());
+}
+
+}  // namespace trireme

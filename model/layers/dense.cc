@@ -1,0 +1,76 @@
+// Fully connected: [F] -> [units].
+#include <fmt/format.h>
+
+#include "model/layers/common.h"
+#include "model/layers/layers.h"
+
+namespace trireme {
+namespace {
+
+class Dense final : public Layer {
+ public:
+  explicit Dense(const DenseConfig& config) : config_(config) {}
+  std::string_view kind() const override { return "dense"; }
+
+  Signature infer(std::span<const Shape> inputs) const override {
+    require_inputs(inputs, 1);
+    if (config_.units() < 1) throw Error("dense.units: must be at least 1");
+    if (inputs[0].rank() != 1) {
+      throw Error(fmt::format("wants rows [F], got {}; put a flatten layer before it",
+                              inputs[0].to_string()));
+    }
+    const int64_t in = inputs[0][0];
+    const int64_t out = config_.units();
+    Signature signature{.output = {out}, .parameters = {}, .running = {}};
+    signature.parameters.push_back({.name = "weight",
+                                    .shape = {out, in},
+                                    .init = initialiser(config_.weight_init(), in, out)});
+    if (config_.bias()) {
+      signature.parameters.push_back({.name = "bias",
+                                      .shape = {out},
+                                      .init = initialiser(config_.bias_init(), in, out),
+                                      .decays = false});
+    }
+    return signature;
+  }
+
+  bool absorb(const Layer& next) override {
+    const Activation activation = next.as_activation();
+    if (activation_ != Activation::kNone || activation == Activation::kNone ||
+        !derivative_uses_output(activation)) {
+      return false;
+    }
+    activation_ = activation;
+    return true;
+  }
+
+  ValueId forward(Emitter& emit) const override {
+    const ValueId y = emit.fresh(emit.output_shape());
+    emit.emit(DenseForward{activation_}, {emit.input(), emit.parameter(0), bias(emit), y});
+    return y;
+  }
+
+  void backward(Emitter& emit, ValueId dy) const override {
+    dy = through_activation(emit, activation_, emit.output(), dy);
+    emit.emit(DenseBackwardWeights{}, {emit.input(), dy, emit.parameter_gradient(0),
+                                       config_.bias() ? emit.parameter_gradient(1) : kNoValue});
+    if (!emit.needs_gradient()) return;
+    const ValueId dx = emit.fresh_like(emit.input());
+    emit.emit(DenseBackwardData{}, {dy, emit.parameter(0), dx});
+    emit.give_gradient(0, dx);
+  }
+
+ private:
+  ValueId bias(Emitter& emit) const { return config_.bias() ? emit.parameter(1) : kNoValue; }
+
+  DenseConfig config_;
+  Activation activation_ = Activation::kNone;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_dense(const LayerConfig& config) {
+  return std::make_unique<Dense>(config.dense());
+}
+
+}  // namespace trireme

@@ -1,0 +1,44 @@
+// Dropout, any shape; nothing in inference.
+#include "model/layers/common.h"
+#include "model/layers/layers.h"
+
+namespace trireme {
+namespace {
+
+class Dropout final : public Layer {
+ public:
+  explicit Dropout(const DropoutConfig& config) : rate_(config.rate()) {}
+  std::string_view kind() const override { return "dropout"; }
+  bool is_identity(const Signature&) const override { return rate_ == 0; }
+
+  Signature infer(std::span<const Shape> inputs) const override {
+    require_inputs(inputs, 1);
+    if (!(rate_ >= 0 && rate_ < 1)) throw Error("dropout.rate: must be at least 0 and below 1");
+    return {.output = inputs[0], .parameters = {}, .running = {}};
+  }
+
+  ValueId forward(Emitter& emit) const override {
+    if (!emit.training()) return emit.input();
+    const ValueId y = emit.fresh_like(emit.input());
+    emit.emit(DropoutForward{rate_, emit.layer_id()}, {emit.input(), emit.state(), y});
+    return y;
+  }
+
+  void backward(Emitter& emit, ValueId dy) const override {
+    if (!emit.needs_gradient()) return;
+    const ValueId dx = emit.fresh_like(dy);
+    emit.emit(DropoutBackward{rate_, emit.layer_id()}, {dy, emit.state(), dx});
+    emit.give_gradient(0, dx);
+  }
+
+ private:
+  float rate_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_dropout(const LayerConfig& config) {
+  return std::make_unique<Dropout>(config.dropout());
+}
+
+}  // namespace trireme

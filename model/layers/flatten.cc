@@ -1,0 +1,33 @@
+// Rows from whatever comes in: [C, H, W] -> [C * H * W], in that order.
+#include "model/layers/common.h"
+#include "model/layers/layers.h"
+
+namespace trireme {
+namespace {
+
+class Flatten final : public Layer {
+ public:
+  std::string_view kind() const override { return "flatten"; }
+
+  Signature infer(std::span<const Shape> inputs) const override {
+    require_inputs(inputs, 1);
+    return {.output = {inputs[0].elements()}, .parameters = {}, .running = {}};
+  }
+
+  ValueId forward(Emitter& emit) const override {
+    return emit.view(emit.row_major(emit.input()), emit.output_shape());
+  }
+
+  void backward(Emitter& emit, ValueId dy) const override {
+    if (!emit.needs_gradient()) return;
+    const ValueId x = emit.input();
+    const ValueId shaped = emit.view(emit.row_major(dy), emit.spec(x).shape);
+    emit.give_gradient(0, emit.converted(shaped, emit.spec(x)));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_flatten(const LayerConfig&) { return std::make_unique<Flatten>(); }
+
+}  // namespace trireme

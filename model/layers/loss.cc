@@ -1,0 +1,75 @@
+// What training makes small. A loss is the last layer and has no output.
+#include <fmt/format.h>
+
+#include "model/layers/common.h"
+#include "model/layers/layers.h"
+
+namespace trireme {
+namespace {
+
+// Both losses: one op writes the metrics and, in training, the gradient of its input.
+template <class LossOp>
+class Loss : public Layer {
+ public:
+  ValueId forward(Emitter& emit) const override {
+    const ValueId x = emit.row_major(emit.input());
+    const ValueId dx = emit.training() ? emit.fresh_like(x) : kNoValue;
+    emit.emit(op(), {x, emit.target(), emit.state(), dx, emit.metrics()});
+    emit.keep(dx);
+    return kNoValue;
+  }
+
+  void backward(Emitter& emit, ValueId) const override {
+    emit.give_gradient(0, emit.converted(emit.kept(0), emit.spec(emit.input())));
+  }
+
+ protected:
+  virtual LossOp op() const = 0;
+};
+
+class SoftmaxCrossEntropyLayer final : public Loss<SoftmaxCrossEntropy> {
+ public:
+  explicit SoftmaxCrossEntropyLayer(const SoftmaxCrossEntropyConfig& config)
+      : smoothing_(config.label_smoothing()) {}
+  std::string_view kind() const override { return "softmax_cross_entropy"; }
+
+  Signature infer(std::span<const Shape> inputs) const override {
+    require_inputs(inputs, 1);
+    require_rank(inputs[0], 1, "[classes]");
+    if (!(smoothing_ >= 0 && smoothing_ < 1)) {
+      throw Error("softmax_cross_entropy.label_smoothing: must be at least 0 and below 1");
+    }
+    return {};
+  }
+
+ protected:
+  SoftmaxCrossEntropy op() const override { return {smoothing_}; }
+
+ private:
+  float smoothing_;
+};
+
+class MeanSquaredErrorLayer final : public Loss<MeanSquaredError> {
+ public:
+  std::string_view kind() const override { return "mean_squared_error"; }
+
+  Signature infer(std::span<const Shape> inputs) const override {
+    require_inputs(inputs, 1);
+    require_rank(inputs[0], 1, "[F]");
+    return {};
+  }
+
+ protected:
+  MeanSquaredError op() const override { return {}; }
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_softmax_cross_entropy(const LayerConfig& config) {
+  return std::make_unique<SoftmaxCrossEntropyLayer>(config.softmax_cross_entropy());
+}
+std::unique_ptr<Layer> make_mean_squared_error(const LayerConfig&) {
+  return std::make_unique<MeanSquaredErrorLayer>();
+}
+
+}  // namespace trireme

@@ -1,0 +1,72 @@
+#include "model/passes/passes.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "model/graph.h"
+
+namespace trireme {
+namespace {
+
+// Takes node `gone` out; whoever read it reads `instead`, which comes before it in the list.
+void remove_node(Graph& graph, int gone, int instead) {
+  graph.nodes.erase(graph.nodes.begin() + gone);
+  for (Node& node : graph.nodes) {
+    for (int& input : node.inputs) {
+      if (input == gone) input = instead;
+      if (input > gone) --input;
+    }
+  }
+}
+
+std::vector<int> readers(const Graph& graph, int node) {
+  std::vector<int> found;
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const std::vector<int>& inputs = graph.nodes[n].inputs;
+    for (int input : inputs) {
+      if (input == node) found.push_back(static_cast<int>(n));
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+void elide_identities(Graph& graph) {
+  for (int n = 0; n < static_cast<int>(graph.nodes.size());) {
+    const Node& node = graph.nodes[static_cast<size_t>(n)];
+    if (node.layer->is_identity(node.signature)) {
+      remove_node(graph, n, node.inputs[0]);
+    } else {
+      ++n;
+    }
+  }
+}
+
+void remove_unread(Graph& graph) {
+  for (int n = static_cast<int>(graph.nodes.size()) - 2; n >= 0; --n) {
+    if (readers(graph, n).empty()) remove_node(graph, n, -1);
+  }
+}
+
+void fuse(Graph& graph) {
+  for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
+    // A layer may absorb one after the other; each time it moves to the place of the absorbed, so
+    // that all that this one read comes before it.
+    const std::vector<int> read_by = readers(graph, n);
+    if (read_by.size() != 1) continue;
+    const int next = read_by[0];
+    Node& reader = graph.nodes[static_cast<size_t>(next)];
+    Node& node = graph.nodes[static_cast<size_t>(n)];
+    if (!node.layer->absorb(*reader.layer)) continue;
+    node.signature.output = reader.signature.output;
+    for (int input : reader.inputs) {
+      if (input != n) node.inputs.push_back(input);
+    }
+    std::swap(node, reader);
+    remove_node(graph, n, next);
+    --n;
+  }
+}
+
+}  // namespace trireme

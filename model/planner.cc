@@ -1,0 +1,62 @@
+#include "model/planner.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace trireme {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+bool overlap(const MemoryRequest& a, const MemoryRequest& b) {
+  return a.first <= b.last && b.first <= a.last;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(std::span<const MemoryRequest> requests) {
+  std::vector<size_t> order(requests.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return requests[a].bytes > requests[b].bytes; });
+
+  MemoryPlan plan{.offsets = std::vector<size_t>(requests.size())};
+  std::vector<size_t> placed;  // in order of their offsets
+  for (size_t request : order) {
+    const size_t bytes = aligned(requests[request].bytes);
+    size_t offset = 0;
+    for (size_t other : placed) {
+      if (!overlap(requests[request], requests[other])) continue;
+      if (offset + bytes <= plan.offsets[other]) break;
+      offset = std::max(offset, plan.offsets[other] + aligned(requests[other].bytes));
+    }
+    plan.offsets[request] = offset;
+    plan.bytes = std::max(plan.bytes, offset + bytes);
+    const auto after =
+        std::upper_bound(placed.begin(), placed.end(), offset,
+                         [&](size_t wanted, size_t other) { return wanted < plan.offsets[other]; });
+    placed.insert(after, request);
+  }
+  return plan;
+}
+
+size_t live_bytes_peak(std::span<const MemoryRequest> requests) {
+  int end = 0;
+  for (const MemoryRequest& request : requests) end = std::max(end, request.last);
+  std::vector<size_t> starts(static_cast<size_t>(end) + 2), ends(static_cast<size_t>(end) + 2);
+  for (const MemoryRequest& request : requests) {
+    starts[static_cast<size_t>(request.first)] += aligned(request.bytes);
+    ends[static_cast<size_t>(request.last) + 1] += aligned(request.bytes);
+  }
+  size_t live = 0, peak = 0;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    live += starts[i];
+    live -= ends[i];
+    peak = std::max(peak, live);
+  }
+  return peak;
+}
+
+}  // namespace trireme

@@ -1,0 +1,62 @@
+// Short hand for putting layers into a NetworkConfig.
+#pragma once
+
+#include <string>
+
+#include "model/model.pb.h"
+
+namespace trireme {
+
+class NetworkBuilder {
+ public:
+  NetworkBuilder(const std::string& name, const ZooConfig& options) : options_(options) {
+    network_.set_name(name);
+  }
+
+  // A layer that reads the last one, or those named; fill in its kind.
+  LayerConfig& layer(const std::string& name, std::initializer_list<std::string> inputs = {}) {
+    LayerConfig& added = *network_.add_layer();
+    added.set_name(name);
+    for (const std::string& input : inputs) added.add_input(input);
+    last_ = name;
+    return added;
+  }
+  Conv2dConfig& conv(const std::string& name, int64_t channels, int64_t kernel, int64_t stride = 1,
+                     int64_t padding = 0, std::initializer_list<std::string> inputs = {}) {
+    Conv2dConfig& config = *layer(name, inputs).mutable_conv2d();
+    config.set_channels(channels);
+    config.add_kernel(kernel);
+    config.add_stride(stride);
+    config.add_padding(padding);
+    return config;
+  }
+  void max_pool(const std::string& name, int64_t kernel, int64_t stride, int64_t padding = 0) {
+    PoolConfig& config = *layer(name).mutable_max_pool();
+    config.add_kernel(kernel);
+    config.add_stride(stride);
+    config.add_padding(padding);
+  }
+  void relu(const std::string& name) { layer(name).mutable_relu(); }
+  void dense(const std::string& name, int64_t units) {
+    layer(name).mutable_dense()->set_units(units);
+  }
+  void dropout(const std::string& name, float rate) {
+    layer(name).mutable_dropout()->set_rate(rate);
+  }
+  void batch_norm(const std::string& name) {
+    layer(name).mutable_batch_norm()->set_sync(options_.sync_batch_norm());
+  }
+  // The last layer of every classifier.
+  NetworkConfig finish() {
+    layer("loss").mutable_softmax_cross_entropy()->set_label_smoothing(options_.label_smoothing());
+    return network_;
+  }
+  const std::string& last() const { return last_; }
+
+ private:
+  ZooConfig options_;
+  NetworkConfig network_;
+  std::string last_ = "input";
+};
+
+}  // namespace trireme

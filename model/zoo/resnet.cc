@@ -1,0 +1,128 @@
+// Residual networks (He et al., arXiv:1512.03385), named and initialised as in torchvision.
+#include <fmt/format.h>
+
+#include <array>
+#include <vector>
+
+#include "model/zoo/builder.h"
+#include "model/zoo/zoo.h"
+
+namespace trireme {
+namespace {
+
+class ResNetBuilder {
+ public:
+  ResNetBuilder(const std::string& name, const ZooConfig& options)
+      : options_(options), net_(name, options) {}
+
+  void imagenet_stem() {
+    conv("conv1", 64, 7, 2, 3);
+    norm("bn1");
+    net_.relu("relu");
+    net_.max_pool("maxpool", 3, 2, 1);
+    channels_ = 64;
+  }
+  void cifar_stem(int64_t width) {
+    conv("conv1", width, 3, 1, 1);
+    norm("bn1");
+    net_.relu("relu");
+    channels_ = width;
+  }
+  // `counts` blocks a stage; each stage is twice as wide as the one before and, after the first,
+  // half as large.
+  NetworkConfig stages(const std::vector<int>& counts, int64_t width, bool bottleneck) {
+    for (size_t stage = 0; stage < counts.size(); ++stage) {
+      for (int i = 0; i < counts[stage]; ++i) {
+        block(fmt::format("layer{}.{}", stage + 1, i), width << stage, stage > 0 && i == 0 ? 2 : 1,
+              bottleneck);
+      }
+    }
+    net_.layer("avgpool").mutable_global_pool();
+    net_.layer("flatten").mutable_flatten();
+    net_.dense("fc", options_.classes());
+    return net_.finish();
+  }
+
+ private:
+  void conv(const std::string& name, int64_t channels, int64_t kernel, int64_t stride,
+            int64_t padding, std::initializer_list<std::string> inputs = {}) {
+    Conv2dConfig& config = net_.conv(name, channels, kernel, stride, padding, inputs);
+    config.set_bias(false);
+    config.mutable_weight_init()->mutable_kaiming_normal()->set_fan_out(true);
+  }
+  void norm(const std::string& name) { net_.batch_norm(name); }
+
+  // Basic block, or bottleneck with the stride in its 3x3 convolution.
+  void block(const std::string& name, int64_t width, int64_t stride, bool bottleneck) {
+    const std::string in = net_.last();
+    const int64_t out = bottleneck ? width * 4 : width;
+    std::string skip = in;
+    if (stride != 1 || channels_ != out) {
+      conv(name + ".downsample.0", out, 1, stride, 0);
+      norm(name + ".downsample.1");
+      skip = name + ".downsample.1";
+    }
+    if (bottleneck) {
+      conv(name + ".conv1", width, 1, 1, 0, {in});
+      norm(name + ".bn1");
+      net_.relu(name + ".relu1");
+      conv(name + ".conv2", width, 3, stride, 1);
+      norm(name + ".bn2");
+      net_.relu(name + ".relu2");
+      conv(name + ".conv3", out, 1, 1, 0);
+      norm(name + ".bn3");
+    } else {
+      conv(name + ".conv1", width, 3, stride, 1, {in});
+      norm(name + ".bn1");
+      net_.relu(name + ".relu1");
+      conv(name + ".conv2", out, 3, 1, 1);
+      norm(name + ".bn2");
+    }
+    net_.layer(name + ".add", {net_.last(), skip}).mutable_add();
+    net_.relu(name + ".relu");
+    channels_ = out;
+  }
+
+  ZooConfig options_;
+  NetworkBuilder net_;
+  int64_t channels_ = 0;
+};
+
+NetworkConfig imagenet(const char* name, const ZooConfig& options, const std::vector<int>& counts,
+                       bool bottleneck) {
+  ResNetBuilder net(name, options);
+  net.imagenet_stem();
+  return net.stages(counts, 64, bottleneck);
+}
+
+// The three-stage form of section 4.2 of the paper, with projections as shortcuts.
+NetworkConfig cifar(const char* name, const ZooConfig& options, int blocks) {
+  ResNetBuilder net(name, options);
+  net.cifar_stem(16);
+  return net.stages({blocks, blocks, blocks}, 16, /*bottleneck=*/false);
+}
+
+}  // namespace
+
+NetworkConfig resnet18(const ZooConfig& options, const ModelInput&) {
+  return imagenet("resnet18", options, {2, 2, 2, 2}, false);
+}
+NetworkConfig resnet34(const ZooConfig& options, const ModelInput&) {
+  return imagenet("resnet34", options, {3, 4, 6, 3}, false);
+}
+NetworkConfig resnet50(const ZooConfig& options, const ModelInput&) {
+  return imagenet("resnet50", options, {3, 4, 6, 3}, true);
+}
+NetworkConfig resnet18_cifar(const ZooConfig& options, const ModelInput&) {
+  ResNetBuilder net("resnet18-cifar", options);
+  net.cifar_stem(64);
+  return net.stages({2, 2, 2, 2}, 64, /*bottleneck=*/false);
+}
+NetworkConfig resnet20(const ZooConfig& options, const ModelInput&) {
+  return cifar("resnet20", options, 3);
+}
+NetworkConfig resnet56(const ZooConfig& options, const ModelInput&) {
+  return cifar("resnet56", options, 9);
+}
+
+}  // namespace trireme
