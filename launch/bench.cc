@@ -1,0 +1,260 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "comm/control.h"
+#include "core/random.h"
+#include "core/text.h"
+#include "launch/commands.h"
+#include "launch/machine.h"
+#include "launch/options.h"
+#include "launch/peak.h"
+#include "trainer/device.h"
+#include "trainer/step.h"
+#include "trainer/trainer.h"
+
+namespace trireme {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::json;
+
+constexpr int kWarmupSteps = 5;
+
+struct Options : TargetOptions {
+  int64_t steps = 0;
+  double seconds = 3;
+  bool json = false;
+};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// A batch of noise with labels, as much as the rank's share of a full batch.
+struct SyntheticBatch {
+  std::vector<std::byte> inputs;
+  std::vector<std::byte> targets;
+  Batch batch;
+
+  SyntheticBatch(const SampleSpec& samples, const BatchPlan& plan, const Placement& place) {
+    const Share share = share_of(plan.global, place.rank, place.ranks);
+    inputs.resize(static_cast<size_t>(plan.capacity) * samples.input.bytes());
+    targets.resize(static_cast<size_t>(plan.capacity) * samples.target.bytes());
+    const Random noise(1, RandomPurpose::kSynthetic, static_cast<uint64_t>(place.rank));
+    fill(inputs, samples.input.dtype, 256, noise);
+    fill(targets, samples.target.dtype, std::max(1, samples.classes), noise);
+    batch = {.inputs = inputs.data(),
+             .targets = targets.data(),
+             .rows = share.rows,
+             .first_row = share.begin,
+             .global_rows = plan.global};
+  }
+
+ private:
+  // Floats in [0, 1), integers in [0, limit).
+  static void fill(std::vector<std::byte>& bytes, DType dtype, int limit, const Random& noise) {
+    const size_t size = size_of(dtype);
+    for (size_t i = 0; i < bytes.size() / size; ++i) {
+      const uint32_t bits = noise.bits(i);
+      const int32_t integer = static_cast<int32_t>(bits % static_cast<uint32_t>(limit));
+      const float real = uniform(bits);
+      const void* value = dtype == DType::kF32 ? static_cast<const void*>(&real) : &integer;
+      std::memcpy(bytes.data() + i * size, value, size);  // little-endian: u8 is the lowest byte
+    }
+  }
+};
+
+// Medians over a rank's steps, in seconds.
+struct Measured {
+  int64_t steps = 0;
+  double step = 0, fastest = 0, slowest = 0;
+  double forward = 0, backward = 0, exposed = 0, update = 0, communication = 0;
+  double first_step = 0;  // from the start of the process to the end of its first step
+};
+
+Measured measure(const Options& options, Communicator& communicator, Step& step, const Batch& batch,
+                 float learning_rate) {
+  Measured result;
+  int64_t done = 0;
+  const auto run = [&] { step.run(batch, done++, learning_rate); };
+  run();
+  result.first_step = seconds_since_exec();
+  auto start = Clock::now();
+  for (int i = 0; i < kWarmupSteps; ++i) run();
+  // Rank 0 decides for all.
+  const double guess = seconds_since(start) / kWarmupSteps;
+  const auto fitting = static_cast<int64_t>(options.seconds / guess);
+  result.steps = std::stoll(broadcast(
+      communicator,
+      std::to_string(options.steps > 0 ? options.steps : std::clamp<int64_t>(fitting, 5, 20000)),
+      0));
+
+  std::vector<double> whole, forward, backward, exposed, update, communication;
+  start = Clock::now();
+  for (int64_t i = 0; i < result.steps; ++i) {
+    run();
+    const auto end = Clock::now();
+    const StepTimings& timings = step.timings();
+    whole.push_back(std::chrono::duration<double>(end - start).count());
+    forward.push_back(timings.forward);
+    backward.push_back(timings.backward);
+    exposed.push_back(timings.exposed);
+    update.push_back(timings.update);
+    communication.push_back(timings.communication);
+    start = end;
+  }
+  result.fastest = *std::min_element(whole.begin(), whole.end());
+  result.slowest = *std::max_element(whole.begin(), whole.end());
+  result.step = median(whole);
+  result.forward = median(forward);
+  result.backward = median(backward);
+  result.exposed = median(exposed);
+  result.update = median(update);
+  result.communication = median(communication);
+  return result;
+}
+
+Json to_json(const Measured& m) {
+  return {{"step_ms", 1e3 * m.step},
+          {"step_ms_min", 1e3 * m.fastest},
+          {"step_ms_max", 1e3 * m.slowest},
+          {"forward_ms", 1e3 * m.forward},
+          {"backward_ms", 1e3 * m.backward},
+          {"update_ms", 1e3 * m.update},
+          {"exposed_comm_ms", 1e3 * m.exposed},
+          {"comm_ms", 1e3 * m.communication},
+          {"seconds_to_first_step", m.first_step}};
+}
+
+// What the ranks found, as one: the slowest rank's step with its parts, the largest of everything
+// else.
+Json merge(const std::vector<std::string>& ranks) {
+  Json merged;
+  for (const std::string& text : ranks) {
+    const Json rank = Json::parse(text);
+    if (merged.is_null()) {
+      merged = rank;
+      continue;
+    }
+    const bool slower = rank["step_ms"] > merged["step_ms"];
+    Json next = slower ? rank : merged;
+    for (const char* key : {"floor_ms", "seconds_to_first_step", "peak_memory_bytes"}) {
+      next[key] = std::max(rank[key].get<double>(), merged[key].get<double>());
+    }
+    merged = next;
+  }
+  merged["peak_memory_bytes"] = static_cast<int64_t>(merged["peak_memory_bytes"].get<double>());
+  return merged;
+}
+
+void print_table(const Json& r) {
+  const double step = r["step_ms"];
+  const int ranks = r["ranks"];
+  const int threads = r["threads"];
+  fmt::print("{}, {}: {} rank{} x {} thread{}, {} samples a rank, {} steps\n\n",
+             r["model"].get<std::string>(), r["precision"].get<std::string>(), ranks,
+             ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s",
+             r["batch_per_rank"].get<int64_t>(), r["steps"].get<int64_t>());
+  const auto row = [&](const std::string& name, double ms) {
+    fmt::print("  {:<24} {:>10.3f} ms {:>6.1f}%\n", name, ms, 100 * ms / step);
+  };
+  row("forward", r["forward_ms"]);
+  row("backward", r["backward_ms"]);
+  row("exposed communication", r["exposed_comm_ms"]);
+  row("update", r["update_ms"]);
+  row("step (median)", step);
+  row("arithmetic floor", r["floor_ms"]);
+  fmt::print(
+      "\n{:.1f} samples/s; a step took {:.3f} to {:.3f} ms; sums over ranks took {:.3f} ms, mostly "
+      "beside backward.\n",
+      r["samples_per_second"].get<double>(), r["step_ms_min"].get<double>(),
+      r["step_ms_max"].get<double>(), r["comm_ms"].get<double>());
+  fmt::print(
+      "Floor: {}FLOP a rank and step at {}FLOP/s, measured here. Peak memory {} a rank; first step "
+      "after {:.2f} s.\n",
+      format_count(r["flops_per_step"].get<double>()), format_count(r["peak_flops"].get<double>()),
+      format_bytes(r["peak_memory_bytes"].get<double>()), r["seconds_to_first_step"].get<double>());
+}
+
+int bench(const Options& options, Communicator& communicator) {
+  Target target;
+  together(communicator, [&] { target = load_target(options, communicator.size()); });
+  const Config& config = target.config;
+  const auto device = create_device(config, communicator);
+  const auto backend = create_backend(*device);
+  Graph graph;
+  together(communicator, [&] { graph = build_network(config, target.samples); });
+  Step step(config, graph, *backend, communicator);
+  step.initialise();
+  const SyntheticBatch data(target.samples, step.plan(), communicator.placement());
+
+  const auto learning_rate = static_cast<float>(config.run.schedule().learning_rate());
+  const Measured measured = measure(options, communicator, step, data.batch, learning_rate);
+  const int threads = config.run.train().threads() > 0 ? config.run.train().threads()
+                                                       : default_threads(communicator);
+  all_gather(communicator,
+             "");  // all ranks measure their cores' peak at once, as they compute at once
+  const double peak = measure_peak_flops(threads, 0.1);
+  const double flops = static_cast<double>(step.plan().passes) *
+                       (step.program().forward_flops() + step.program().backward_flops());
+
+  Json own = to_json(measured);
+  own["floor_ms"] = 1e3 * flops / peak;
+  own["peak_memory_bytes"] = peak_resident_bytes();
+  Json result = merge(all_gather(communicator, own.dump()));
+  if (communicator.rank() != 0) return 0;
+
+  const double step_ms = result["step_ms"];
+  result["model"] = model_name(config.run);
+  result["ranks"] = communicator.size();
+  result["hosts"] = communicator.placement().hosts;
+  result["threads"] = threads;
+  result["precision"] = Precision_Name(config.run.train().precision());
+  result["parameters"] = step.parameters().count();
+  result["batch_per_rank"] = step.plan().capacity;
+  result["steps"] = measured.steps;
+  result["samples_per_second"] = 1e3 * static_cast<double>(step.plan().global) / step_ms;
+  result["exposed_comm_fraction"] = result["exposed_comm_ms"].get<double>() / step_ms;
+  result["flops_per_step"] = flops;
+  result["peak_flops"] = peak;
+  if (options.json) {
+    fmt::print("{}\n", result.dump());
+  } else {
+    print_table(result);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Command& chosen) {
+  auto options = std::make_shared<Options>();
+  CLI::App& command = *app.add_subcommand(
+      "bench", "Time the training step on synthetic data in memory, beside the arithmetic floor");
+  options->add_to(command);
+  command
+      .add_option("--steps", options->steps, "Steps to time; unset: as many as fit into --seconds")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--seconds", options->seconds, "How long to time steps")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_flag("--json", options->json, "One JSON object");
+  command.callback([options, &chosen] {
+    chosen.run = [options](Communicator& communicator) { return bench(*options, communicator); };
+  });
+}
+
+}  // namespace trireme

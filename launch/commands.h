@@ -1,0 +1,30 @@
+// The program's commands, one file each. A file adds its options to the command line; when the user
+// has chosen it, it sets what main then runs on every rank.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "comm/communicator.h"
+
+namespace CLI {
+class App;
+}
+
+namespace trireme {
+
+// What the user asked for. All ranks run it together; the result is the exit code. Failures that
+// all ranks meet alike are thrown as AgreedError.
+struct Command {
+  std::function<int(Communicator&)> run;
+  // What to do where the ranks could not be joined, instead of printing the reason.
+  std::function<int(const std::string& reason)> diagnose;
+};
+
+void add_train(CLI::App& app, Command& chosen);
+void add_eval(CLI::App& app, Command& chosen);
+void add_inspect(CLI::App& app, Command& chosen);
+void add_bench(CLI::App& app, Command& chosen);
+void add_doctor(CLI::App& app, Command& chosen);
+
+}  // namespace trireme

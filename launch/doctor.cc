@@ -1,0 +1,206 @@
+// `trireme doctor`: what would run here, and what is wrong with a way to mend it.
+#include <dnnl.h>
+#include <dnnl_version.h>
+#include <fmt/format.h>
+#include <google/protobuf/stubs/common.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "comm/control.h"
+#include "comm/world.h"
+#include "core/text.h"
+#include "launch/commands.h"
+#include "launch/machine.h"
+#include "trainer/device.h"
+
+namespace trireme {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kLittleSharedMemory = int64_t{256} << 20;
+
+struct Finding {
+  std::string what;
+  std::string mend;
+  bool stops = true;  // else only slow
+};
+
+Json describe_rank(const Placement& place, int threads) {
+  const Machine machine = inspect_machine();
+  return {{"rank", place.rank},
+          {"host", place.host_name},
+          {"pid", getpid()},
+          {"version", TRIREME_VERSION},
+          {"threads", threads},
+          {"cores", machine.cores},
+          {"affinity", machine.affinity},
+          {"quota", machine.cpu_quota},
+          {"cpu", machine.cpu},
+          {"isa", machine.instruction_set},
+          {"memory", machine.memory},
+          {"shm", machine.shared_memory},
+          {"shm_free", machine.shared_memory_free},
+          {"locked", machine.locked_memory}};
+}
+
+std::string cores_text(const Json& rank) {
+  return fmt::format("core{} {}", rank["cores"] == 1 ? "" : "s",
+                     rank["affinity"].get<std::string>());
+}
+
+void print_hosts(const std::map<std::string, std::vector<Json>>& hosts) {
+  for (const auto& [name, ranks] : hosts) {
+    const Json& first = ranks.front();
+    const int64_t locked = first["locked"];
+    fmt::print("host       {}: {}, {}, {} memory\n", name, first["cpu"].get<std::string>(),
+               first["isa"].get<std::string>(), format_bytes(first["memory"].get<double>()));
+    fmt::print("           /dev/shm {} ({} free), locked memory {}\n",
+               format_bytes(first["shm"].get<double>()),
+               format_bytes(first["shm_free"].get<double>()),
+               locked < 0 ? "without limit" : "up to " + format_bytes(static_cast<double>(locked)));
+    for (const Json& rank : ranks) {
+      const int threads = rank["threads"];
+      fmt::print("  rank {:<4} CPU, {} thread{} on {}, pid {}\n", rank["rank"].get<int>(), threads,
+                 threads == 1 ? "" : "s", cores_text(rank), rank["pid"].get<int>());
+    }
+  }
+}
+
+void check_host(const std::string& name, const std::vector<Json>& ranks,
+                std::vector<Finding>& findings) {
+  int threads = 0;
+  std::map<std::string, int> sharing;  // affinity to ranks
+  for (const Json& rank : ranks) {
+    threads += rank["threads"].get<int>();
+    ++sharing[rank["affinity"]];
+  }
+  const Json& first = ranks.front();
+  const auto online = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  if (threads > online && first["cores"] <= online) {
+    findings.push_back(
+        {fmt::format(
+             "{}: {} ranks run {} threads on {} cores; waiting threads take turns and a step "
+             "gets many times slower",
+             name, ranks.size(), threads, online),
+         "start fewer ranks, or unset OMP_NUM_THREADS and train.threads"});
+  }
+  for (const auto& [affinity, count] : sharing) {
+    if (ranks.size() > 1 && count == 1 && affinity.find_first_of(",-") == std::string::npos) {
+      findings.push_back(
+          {fmt::format(
+               "{}: each rank is bound to one core, which its communication thread must share",
+               name),
+           "mpirun --bind-to none, or srun --cpu-bind=none", false});
+      break;
+    }
+  }
+  const double quota = first["quota"];
+  if (quota > 0 && quota < threads) {
+    findings.push_back(
+        {fmt::format("{}: this container may use the time of {:.1f} cores, for {} threads", name,
+                     quota, threads),
+         "raise the limit (docker run --cpus), or set OMP_NUM_THREADS"});
+  }
+  if (ranks.size() > 1 && first["shm_free"] < kLittleSharedMemory) {
+    findings.push_back(
+        {fmt::format("{}: only {} of /dev/shm are free; ranks of a host share gradients there",
+                     name, format_bytes(first["shm_free"].get<double>())),
+         "docker run --shm-size=4g, or mount -o remount,size=4g /dev/shm"});
+  }
+}
+
+std::vector<Finding> check(const std::map<std::string, std::vector<Json>>& hosts) {
+  std::vector<Finding> findings;
+  std::set<std::string> versions;
+  std::set<std::string> instruction_sets;
+  for (const auto& [name, ranks] : hosts) {
+    check_host(name, ranks, findings);
+    for (const Json& rank : ranks) {
+      versions.insert(rank["version"]);
+      instruction_sets.insert(rank["isa"]);
+    }
+  }
+  if (versions.size() > 1) {
+    findings.push_back(
+        {fmt::format("the ranks run different versions: {}", fmt::join(versions, ", ")),
+         "install the same build on every host"});
+  }
+  if (instruction_sets.size() > 1) {
+    findings.push_back({fmt::format("the hosts' processors differ ({}): the slowest sets the pace",
+                                    fmt::join(instruction_sets, ", ")),
+                        "use hosts of one kind", false});
+  }
+  return findings;
+}
+
+void print_software(const Launcher& launcher) {
+  fmt::print("trireme    {}\n", TRIREME_VERSION);
+  if (launcher.name == "none") {
+    fmt::print(
+        "launcher   none: one rank; for more, mpirun -np N trireme ... or srun --mpi=pmix trireme "
+        "...\n");
+  } else {
+    fmt::print("launcher   {}, {} rank{}\n", launcher.name, launcher.ranks,
+               launcher.ranks == 1 ? "" : "s");
+  }
+  const dnnl_version_t& dnnl = *dnnl_version();
+  fmt::print("libraries  {}; oneDNN {}.{}.{}; protobuf {}\n", mpi_version(), dnnl.major, dnnl.minor,
+             dnnl.patch, google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION));
+  fmt::print("devices    CPU; built without CUDA\n");
+}
+
+int conclude(const std::vector<Finding>& findings) {
+  bool stops = false;
+  for (const Finding& finding : findings) {
+    fmt::print("\n{}: {}\n  mend it: {}\n", finding.stops ? "PROBLEM" : "note", finding.what,
+               finding.mend);
+    stops = stops || finding.stops;
+  }
+  if (findings.empty()) fmt::print("\nNothing wrong found.\n");
+  return static_cast<int>(stops ? ExitCode::kFailure : ExitCode::kDone);
+}
+
+int doctor(Communicator& communicator) {
+  const int threads = default_threads(communicator);
+  const auto texts =
+      all_gather(communicator, describe_rank(communicator.placement(), threads).dump());
+  std::map<std::string, std::vector<Json>> hosts;
+  for (const std::string& text : texts) {
+    Json rank = Json::parse(text);
+    hosts[rank["host"]].push_back(rank);
+  }
+  int code = 0;
+  if (communicator.rank() == 0) {
+    print_software(detect_launcher());
+    print_hosts(hosts);
+    code = conclude(check(hosts));
+  }
+  return std::stoi(broadcast(communicator, std::to_string(code), 0));
+}
+
+int doctor_unjoined(const std::string& reason) {
+  print_software(detect_launcher());
+  Placement alone;
+  alone.host_name = "this host";
+  print_hosts({{alone.host_name, {describe_rank(alone, 1)}}});
+  return conclude({{"the ranks cannot see each other", reason}});
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Command& chosen) {
+  CLI::App& command = *app.add_subcommand(
+      "doctor", "Print what would run here, and what is wrong with a way to mend it");
+  command.callback([&chosen] {
+    chosen.run = doctor;
+    chosen.diagnose = doctor_unjoined;
+  });
+}
+
+}  // namespace trireme

@@ -1,0 +1,75 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "comm/control.h"
+#include "core/text.h"
+#include "launch/commands.h"
+#include "launch/options.h"
+#include "trainer/evaluator.h"
+
+namespace trireme {
+namespace {
+
+constexpr const char* kConfigName = "config.txtpb";
+
+struct Options : ConfigOptions {
+  std::string path;
+  bool json = false;
+};
+
+// The configuration that the run saved: beside the checkpoint or in a folder above it.
+std::string find_config(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (!fs::exists(path)) {
+    throw ConfigError(
+        path, "no such run or checkpoint; give a run's folder (runs/...) or a checkpoint in it");
+  }
+  fs::path folder = fs::weakly_canonical(path);
+  for (int level = 0; level < 4 && !folder.empty(); ++level, folder = folder.parent_path()) {
+    if (fs::exists(folder / kConfigName)) return (folder / kConfigName).string();
+  }
+  throw ConfigError(
+      path, fmt::format("no {} here or above: this is not the folder of a run", kConfigName));
+}
+
+int evaluate(const Options& options, Communicator& communicator) {
+  std::string config_path;
+  together(communicator, [&] { config_path = find_config(options.path); });
+  const Config config = load_config_together(communicator, config_path, options.all_assignments());
+  const Evaluation result = evaluate_checkpoint(config, communicator, options.path);
+  if (communicator.rank() != 0) return 0;
+  if (options.json) {
+    const nlohmann::json json = {
+        {"model", model_name(config.run)}, {"samples", result.samples},
+        {"eval_loss", result.loss},        {"eval_accuracy", result.accuracy},
+        {"eval_top5", result.top5},        {"seconds", result.seconds}};
+    fmt::print("{}\n", json.dump());
+  } else {
+    fmt::print("{}: {:.2f}% of {} samples right, {:.2f}% among the first five, loss {:.4f}, {}\n",
+               model_name(config.run), 100 * result.accuracy, result.samples, 100 * result.top5,
+               result.loss, format_duration(result.seconds));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, Command& chosen) {
+  auto options = std::make_shared<Options>();
+  CLI::App& command = *app.add_subcommand("eval", "Test a trained network");
+  command
+      .add_option("RUN_OR_CHECKPOINT", options->path, "Folder of a run, or one of its checkpoints")
+      ->required();
+  options->add_to(command);
+  command.add_flag("--json", options->json, "One JSON object");
+  command.callback([options, &chosen] {
+    chosen.run = [options](Communicator& communicator) { return evaluate(*options, communicator); };
+  });
+}
+
+}  // namespace trireme

@@ -1,0 +1,126 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "comm/control.h"
+#include "core/text.h"
+#include "launch/commands.h"
+#include "launch/options.h"
+#include "trainer/device.h"
+#include "trainer/optimizer.h"
+#include "trainer/step.h"
+#include "trainer/trainer.h"
+
+namespace trireme {
+namespace {
+
+struct Options : TargetOptions {
+  int ranks = 0;
+  bool listing = false;
+};
+
+std::string flops_text(double flops) { return flops > 0 ? format_count(flops) : "-"; }
+
+void print_layers(const Program& program) {
+  const std::vector<LayerReport> layers = program.layers();
+  size_t name_width = 5;
+  size_t kind_width = 4;
+  size_t shape_width = 6;
+  for (const LayerReport& layer : layers) {
+    name_width = std::max(name_width, layer.name.size());
+    kind_width = std::max(kind_width, layer.kind.size());
+    shape_width = std::max(shape_width, layer.output.to_string().size());
+  }
+  const auto row = [&](const std::string& name, const std::string& kind, const std::string& shape,
+                       const std::string& parameters, const std::string& forward,
+                       const std::string& backward) {
+    fmt::print("  {:<{}}  {:<{}}  {:<{}}  {:>12}  {:>12}  {:>12}\n", name, name_width, kind,
+               kind_width, shape, shape_width, parameters, forward, backward);
+  };
+  row("layer", "kind", "output", "parameters", "forward FLOP", "backward");
+  int64_t parameters = 0;
+  for (const LayerReport& layer : layers) {
+    parameters += layer.parameters;
+    row(layer.name, layer.kind, layer.output.to_string(),
+        layer.parameters > 0 ? fmt::format("{}", layer.parameters) : "-",
+        flops_text(layer.forward_flops), flops_text(layer.backward_flops));
+  }
+  row("total", "", "", fmt::format("{}", parameters), flops_text(program.forward_flops()),
+      flops_text(program.backward_flops()));
+}
+
+void print_memory(const std::vector<std::pair<std::string, size_t>>& parts, int ranks) {
+  fmt::print("\nMemory of each of {} rank{}, planned, in bytes\n", ranks, ranks == 1 ? "" : "s");
+  size_t total = 0;
+  const auto row = [](const std::string& name, size_t bytes) {
+    fmt::print("  {:<34} {:>16}  {:>10}\n", name, bytes, format_bytes(static_cast<double>(bytes)));
+  };
+  for (const auto& [name, bytes] : parts) {
+    row(name, bytes);
+    total += bytes;
+  }
+  row("total", total);
+}
+
+int inspect(const Options& options, Communicator& communicator) {
+  const int ranks = options.ranks > 0 ? options.ranks : communicator.size();
+  const Target target = load_target(options, ranks);
+  const Config& config = target.config;
+  const BatchPlan batch = plan_batch(config, ranks);
+  const Graph graph = build_network(config, target.samples);
+  const auto device = create_device(config, communicator);
+  const auto backend = create_backend(*device);
+  Parameters parameters;
+  const auto program = Program::compile(
+      graph, *backend, {.batch = batch.micro, .accumulate = batch.passes > 1}, parameters);
+  const Optimizer optimizer(config.run, parameters, *backend);
+
+  const SampleSpec& samples = target.samples;
+  fmt::print("{}: input {}, {}, {} samples a rank in {} pass{} of {}\n\n", model_name(config.run),
+             samples.input.to_string(),
+             samples.classes > 0 ? fmt::format("{} classes", samples.classes)
+                                 : "target " + samples.target.to_string(),
+             batch.capacity, batch.passes, batch.passes == 1 ? "" : "es", batch.micro);
+  print_layers(*program);
+  const size_t values = static_cast<size_t>(parameters.elements) * size_of(parameters.dtype);
+  const size_t sample = samples.input.bytes() + samples.target.bytes();
+  print_memory(
+      {{"parameters", values + static_cast<size_t>(parameters.running_elements) * sizeof(float)},
+       {"gradients", values},
+       {"optimizer state", optimizer.state_bytes()},
+       {"activations and workspaces", program->activation_bytes()},
+       {fmt::format("batches ({} of {} ahead)", LoaderOptions{}.depth, batch.capacity),
+        static_cast<size_t>(LoaderOptions{}.depth) * static_cast<size_t>(batch.capacity) * sample}},
+      ranks);
+  if (options.listing) fmt::print("\n{}", program->listing());
+  return 0;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Command& chosen) {
+  auto options = std::make_shared<Options>();
+  CLI::App& command = *app.add_subcommand(
+      "inspect", "Print a network's layers, shapes, parameters, operations and memory plan");
+  options->add_to(command);
+  command.add_option("--ranks", options->ranks, "Ranks to plan for; unset: the running ones")
+      ->check(CLI::PositiveNumber);
+  command.add_flag("--listing", options->listing, "The compiled program, one line an operation");
+  command.callback([options, &chosen] {
+    chosen.run = [options](Communicator& communicator) {
+      // The plan is the same on every rank: rank 0 makes it, alone, so that nothing waits for
+      // others.
+      together(communicator, [&] {
+        if (communicator.rank() != 0) return;
+        const auto alone = create_local_communicator();
+        Options own = *options;
+        if (own.ranks == 0) own.ranks = communicator.size();
+        inspect(own, *alone);
+      });
+      return 0;
+    };
+  });
+}
+
+}  // namespace trireme

@@ -1,0 +1,32 @@
+// What this process has to run on, as the operating system tells it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace trireme {
+
+struct Machine {
+  std::string cpu;              // model name
+  std::string instruction_set;  // the widest that counts for arithmetic, e.g. "AVX-512 BF16"
+  int cores = 0;                // that this process may use: affinity
+  std::string affinity;         // their numbers, e.g. "0-3,8"
+  double cpu_quota = 0;         // cores' worth of time that a container allows; 0: no limit
+  int64_t memory = 0;           // bytes of the machine
+  int64_t shared_memory = 0;    // bytes of /dev/shm
+  int64_t shared_memory_free = 0;
+  int64_t locked_memory = 0;  // limit in bytes; -1: none
+};
+
+Machine inspect_machine();
+
+// The first line of the file that starts with the key, what follows the colon; empty when there is
+// none.
+std::string proc_field(const char* file, const std::string& key);
+
+// Seconds since this process was started by exec, launcher's preparation of it included.
+double seconds_since_exec();
+// The largest resident set of this process so far, in bytes.
+int64_t peak_resident_bytes();
+
+}  // namespace trireme

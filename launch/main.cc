@@ -1,0 +1,190 @@
+// The `trireme` program: reads the command line, joins the ranks, runs one command, and turns
+// whatever fails into one message and an exit code. Nothing else prints a failure or ends the
+// process.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <new>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "comm/control.h"
+#include "comm/world.h"
+#include "core/error.h"
+#include "launch/commands.h"
+
+namespace trireme {
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples:
+  mpirun -np 2 trireme train launch/configs/digits.txtpb
+  srun --mpi=pmix trireme train run.txtpb --set batch.global=512 --set optimizer.sgd.momentum=0.95
+  trireme eval runs/digits
+  trireme inspect resnet50 --ranks 8 --batch 32
+  mpirun -np 2 trireme bench lenet --json
+
+Exit codes: 0 done, 1 failure, 2 bad config or usage, 3 bad data, 75 stopped by a signal and saved (run again
+to go on), 128+n killed by signal n.
+)";
+
+struct Failure {
+  std::string message;
+  int code = static_cast<int>(ExitCode::kFailure);
+  bool from_a_peer = false;  // what another rank's end looks like from here
+};
+
+Failure describe(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const CommError& error) {
+    return {error.what(), static_cast<int>(error.code()), true};
+  } catch (const Error& error) {
+    return {error.what(), static_cast<int>(error.code())};
+  } catch (const std::bad_alloc&) {
+    return {"out of memory; `trireme inspect` tells what a run needs"};
+  } catch (const std::exception& error) {
+    return {std::string("internal error: ") + error.what()};
+  } catch (...) {
+    return {"internal error: an exception of unknown type"};
+  }
+}
+
+void print_failure(const std::string& who, const std::string& message) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "%s: %s\n", who.c_str(), message.c_str());
+  std::fflush(stderr);
+}
+
+// For the terminate handler alone, which cannot be handed anything.
+Communicator* abort_through = nullptr;
+
+// An error that only this rank has met. The others are waiting in a sum that this rank will never
+// join, and so would the destructors of what the ranks share: nothing is unwound, the message is
+// printed and all ranks are ended.
+[[noreturn]] void end_all_ranks() {
+  const std::exception_ptr exception = std::current_exception();
+  const Failure failure = exception ? describe(exception) : Failure{"internal error: terminated"};
+  if (abort_through == nullptr) {
+    print_failure("trireme", failure.message);
+    std::_Exit(failure.code);
+  }
+  const Placement& place = abort_through->placement();
+  // The rank where it began speaks first, and then ends this one.
+  if (failure.from_a_peer) std::this_thread::sleep_for(std::chrono::seconds(1));
+  print_failure("trireme: rank " + std::to_string(place.rank) + " (" + place.host_name + ", pid " +
+                    std::to_string(getpid()) + ")",
+                failure.message);
+  abort_through->abort(failure.code);
+  std::abort();
+}
+
+// One rank: errors unwind, so that everything is put away in order.
+int run_alone(const Command& command, World& world) {
+  try {
+    const int code = command.run(world.communicator());
+    world.finalize();
+    return code;
+  } catch (...) {
+    const Failure failure = describe(std::current_exception());
+    print_failure("trireme", failure.message);
+    return failure.code;
+  }
+}
+
+// Several ranks: what they have agreed on is told by rank 0; anything else finds no handler here
+// and ends in end_all_ranks, on purpose.
+int run_together(const Command& command, World& world) {
+  abort_through = &world.communicator();
+  int code = 0;
+  try {
+    code = command.run(world.communicator());
+  } catch (const AgreedError& error) {
+    if (world.communicator().rank() == 0) print_failure("trireme", error.what());
+    code = static_cast<int>(error.code());
+  }
+  abort_through = nullptr;
+  world.finalize();
+  return code;
+}
+
+// The rank that the launcher's environment gives this process, for when the ranks could not be
+// joined.
+int rank_by_environment() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (const char* value = std::getenv(name)) return std::atoi(value);
+  }
+  return 0;
+}
+
+// The ranks could not be joined: each process is on its own, and one of them speaks.
+int run_unjoined(const Command& command, const Failure& failure) {
+  if (rank_by_environment() != 0) {
+    // The first to fail may be the end of all of them.
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    return failure.code;
+  }
+  if (command.diagnose) return command.diagnose(failure.message);
+  print_failure("trireme", failure.message);
+  return failure.code;
+}
+
+int run(const Command& command) {
+  std::set_terminate(end_all_ranks);
+  std::unique_ptr<World> world;
+  try {
+    world = std::make_unique<World>();
+  } catch (const Error&) {
+    return run_unjoined(command, describe(std::current_exception()));
+  }
+  return world->communicator().size() == 1 ? run_alone(command, *world)
+                                           : run_together(command, *world);
+}
+
+// What the command line asks for. Help and mistakes are commands as well, so that one rank prints
+// them.
+Command parse(int argc, char** argv) {
+  CLI::App app("Trireme trains neural networks in lockstep on many devices.", "trireme");
+  app.footer(kExamples);
+  app.set_version_flag("--version", "trireme " TRIREME_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(38);
+  Command chosen;
+  add_train(app, chosen);
+  add_eval(app, chosen);
+  add_inspect(app, chosen);
+  add_bench(app, chosen);
+  add_doctor(app, chosen);
+  if (argc == 1) {
+    chosen.run = [help = app.help()](Communicator& communicator) {
+      if (communicator.rank() == 0) std::fputs(help.c_str(), stderr);
+      return static_cast<int>(ExitCode::kBadConfig);
+    };
+    return chosen;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream out;
+    std::ostringstream mistake;
+    const bool wanted = app.exit(error, out, mistake) == 0;
+    std::string message = error.what();
+    chosen.run = [wanted, message, text = out.str()](Communicator& communicator) {
+      if (!wanted) throw AgreedError(message + "; see trireme --help", ExitCode::kBadConfig, 0);
+      if (communicator.rank() == 0) std::fputs(text.c_str(), stdout);
+      return 0;
+    };
+  }
+  return chosen;
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) { return trireme::run(trireme::parse(argc, argv)); }
