@@ -1,11 +1,10 @@
-// The ranks of a run and what they do together. One implementation a folder: `local` (one rank), `mpi`
-// (host memory; ranks of one host add up in shared memory), `nccl` (device memory).
+// The ranks of a run and what they do together. One implementation a folder: `local` (one rank),
+// `mpi` (host memory; ranks of one host add up in shared memory), `nccl` (device memory).
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "core/collective.h"
 #include "core/device.h"
@@ -23,25 +22,28 @@ struct Placement {
   std::string host_name;
 };
 
-// All ranks call the same operations in the same order with the same counts; counts are in elements. Work
-// is queued on the stream. Operations on one communicator must stay in order: use one stream for it, or
-// a communicator of its own (split) for each stream. A peer that is lost shows as CommError.
+// All ranks call the same operations in the same order with the same counts; counts are in
+// elements. Work is queued on the stream. Operations on one communicator must stay in order: use
+// one stream for it, or a communicator of its own (split) for each stream. A peer that is lost, or
+// one that calls something else, shows as CommError, thrown where the stream's failures show.
 class Communicator : public Collective {
  public:
   virtual const Placement& placement() const = 0;
   int rank() const { return placement().rank; }
   int size() const override { return placement().ranks; }
 
-  // Memory in which all_reduce_sum is fastest, zeroed. All ranks call it together with the same size, and
-  // must let go of it together, before the communicator goes.
+  // Memory in which all_reduce_sum is fastest, zeroed, aligned to 64 bytes or more. All ranks call
+  // it together with the same size, let go of it together, before the communicator goes, and use it
+  // alike: an all_reduce_sum in it is at the same place of the same buffer on every rank. While an
+  // exception unwinds it is left to the end of the process, since the others may not come along.
   virtual Buffer allocate(size_t bytes) = 0;
 
-  // all_reduce_sum (Collective): f32, f64 and i64.
+  // all_reduce_sum (Collective): f32, f64 and i64; anything of any alignment that suits the type.
 
-  // in holds size() parts of `count` each; out gets the sum of part rank().
+  // in holds size() parts of `count` each; out gets the sum of part rank(). Types as above.
   virtual void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
                                   Stream& stream) = 0;
-  // out holds size() parts of `count` each.
+  // out holds size() parts of `count` each; in may be part rank() of it.
   virtual void all_gather(const void* in, void* out, int64_t count, DType dtype,
                           Stream& stream) = 0;
   virtual void broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) = 0;
@@ -49,7 +51,8 @@ class Communicator : public Collective {
   virtual void recv(void* data, int64_t count, DType dtype, int from, Stream& stream) = 0;
   virtual void barrier(Stream& stream) = 0;
 
-  // A communicator of the ranks that gave the same colour, in the order of their keys. All ranks call.
+  // A communicator of the ranks that gave the same colour (0 or more), in the order of their keys.
+  // All ranks call, with nothing of this communicator in flight.
   virtual std::unique_ptr<Communicator> split(int colour, int key) = 0;
 
   // Ends all ranks now, from any thread, without their help.
@@ -57,5 +60,8 @@ class Communicator : public Collective {
 };
 
 std::unique_ptr<Communicator> create_local_communicator();
+
+// Throws CommError unless sums of this type exist.
+void check_summable(const char* operation, DType dtype);
 
 }  // namespace trireme

@@ -10,25 +10,44 @@ namespace trireme {
 
 // What started this process, as far as its environment tells.
 struct Launcher {
-  std::string name;  // "mpirun", "srun" or "none"
-  int ranks = 1;     // that it says it started
+  std::string name;   // "mpirun", "srun", "mpiexec" (of another MPI) or "none"
+  int ranks = 1;      // that it says it started
+  bool pmix = false;  // it gives its ranks what MPI needs to find each other
 };
 Launcher detect_launcher();
 
-// Initialises MPI (thread-multiple) when there is a launcher, and finalises it in the end. With
-// no launcher MPI is not touched and the world is one local rank. Throws ConfigError when the launcher
-// started several ranks that cannot see each other, saying what to change.
+// With several ranks started by a launcher: initialises MPI (thread-multiple). Otherwise MPI is not
+// touched and the world is one local rank. Throws ConfigError when the launcher started several
+// ranks that cannot see each other, saying what to change.
+//
+// The end is spelled out, as peers may wait for a rank that failed:
+//   try { World world; ...; world.finalize(); }
+// - success: every rank calls finalize();
+// - AgreedError (comm/control.h): every rank has it; rank 0 says so, every rank calls finalize();
+// - any other failure: print it, then communicator().abort(code), which ends all ranks.
+// A World destroyed without finalize() waits for no one; the launcher ends the peers when this
+// process exits.
 class World {
  public:
   World();
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
+
   Communicator& communicator() { return *communicator_; }
+  const Launcher& launcher() const { return launcher_; }
+
+  // All ranks call it, after everything made from the communicator is gone. Blocks until they do.
+  void finalize();
 
  private:
-  bool mpi_ = false;
+  struct Session;
+  Launcher launcher_;
+  std::unique_ptr<Session> session_;
   std::unique_ptr<Communicator> communicator_;
 };
+
+// The linked MPI library, for people: "Open MPI v4.1.4, ...".
+std::string mpi_version();
 
 }  // namespace trireme

@@ -1,0 +1,38 @@
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+
+#include "comm/world.h"
+
+namespace trireme {
+namespace {
+
+std::optional<int> number(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (!text) return {};
+  const std::string_view view = text;
+  int value = 0;
+  const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), value);
+  if (error != std::errc() || end != view.data() + view.size()) return {};
+  return value;
+}
+
+}  // namespace
+
+Launcher detect_launcher() {
+  const bool pmix = std::getenv("PMIX_RANK") != nullptr;
+  // Before Slurm: mpirun inside a Slurm job leaves Slurm's variables in place.
+  if (const auto ranks = number("OMPI_COMM_WORLD_SIZE")) return {"mpirun", *ranks, true};
+  // Slurm sets SLURM_NTASKS for a whole allocation and SLURM_PROCID in a batch script; only a
+  // step, started by srun, has a number of tasks of its own.
+  if (number("SLURM_PROCID") && number("SLURM_STEP_ID")) {
+    if (const auto ranks = number("SLURM_STEP_NUM_TASKS")) return {"srun", *ranks, pmix};
+  }
+  if (const auto ranks = number("PMI_SIZE"); ranks && number("PMI_RANK")) {
+    return {"mpiexec", *ranks, pmix};
+  }
+  return {"none", 1, pmix};
+}
+
+}  // namespace trireme

@@ -1,0 +1,138 @@
+#include "comm/mpi/host_sum.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/mpi/sum.h"
+#include "core/error.h"
+
+namespace trireme::mpi {
+namespace {
+
+constexpr size_t kLine = 64;
+constexpr const char* kAllReduce = "all_reduce_sum";
+
+struct Range {
+  size_t begin;
+  size_t end;
+};
+
+// Bytes of [begin, end) that part `part` of `parts` works on: whole cache lines, so that no two
+// write one.
+Range slice(Range range, int part, int parts) {
+  const size_t first = range.begin / kLine;
+  const size_t lines = (range.end + kLine - 1) / kLine - first;
+  const auto edge = [&](int i) {
+    const size_t line = first + lines * static_cast<size_t>(i) / static_cast<size_t>(parts);
+    return std::clamp(line * kLine, range.begin, range.end);
+  };
+  return {edge(part), edge(part + 1)};
+}
+
+}  // namespace
+
+HostSum::HostSum(const Comm& host, const Comm& leaders, int hosts, int rank)
+    : local_rank_(host.rank()),
+      local_ranks_(host.size()),
+      hosts_(hosts),
+      leaders_(leaders.get()),
+      controls_(host, sizeof(Control)) {
+  // All zero is the initial state; no rank waits on the barrier before all have got here.
+  control(local_rank_).self = this_peer(rank);
+  check(MPI_Barrier(host.get()), {"MPI_Barrier"});
+  std::vector<Peer> peers;
+  for (int i = 0; i < local_ranks_; ++i) peers.push_back(control(i).self);
+  peers_ = std::make_unique<PeerWatch>(peers);
+  barrier_ = std::make_unique<SharedBarrier>(control(0).barrier, local_ranks_, *peers_);
+  inputs_.resize(static_cast<size_t>(local_ranks_));
+  outputs_.resize(static_cast<size_t>(local_ranks_));
+}
+
+void HostSum::meet(const Intent& intent) {
+  const size_t turn = intent.sequence % 2;
+  control(local_rank_).intents[turn] = intent;
+  barrier_->wait(kAllReduce);
+  for (int i = 0; i < local_ranks_; ++i) {
+    const Intent& other = control(i).intents[turn];
+    if (other == intent) continue;
+    throw CommError(
+        fmt::format("{}: the ranks disagree: rank {} is at sum {} of {} {} (buffer {}, byte {}), "
+                    "rank {} at sum "
+                    "{} of {} {} (buffer {}, byte {})",
+                    kAllReduce, control(local_rank_).self.rank, intent.sequence, intent.count,
+                    name_of(intent.dtype), intent.window, intent.offset, control(i).self.rank,
+                    other.sequence, other.count, name_of(other.dtype), other.window, other.offset));
+  }
+}
+
+void HostSum::leaders_sum(void* data, int64_t count, DType dtype) {
+  auto* bytes = static_cast<std::byte*>(data);
+  in_parts(count, [&](int64_t first, int n) {
+    check(MPI_Allreduce(MPI_IN_PLACE, bytes + static_cast<size_t>(first) * size_of(dtype), n,
+                        type_of(dtype), MPI_SUM, leaders_),
+          {"MPI_Allreduce between hosts", n, dtype});
+  });
+}
+
+void HostSum::sum_window(const SharedWindow& window, uint64_t number, size_t offset, int64_t count,
+                         DType dtype) {
+  const size_t size = size_of(dtype);
+  const Range range = {offset, offset + static_cast<size_t>(count) * size};
+  const auto parts = window.parts();
+  if (local_ranks_ > 1) {
+    meet({++sequence_, number, offset, count, dtype});
+    const Range mine = slice(range, local_rank_, local_ranks_);
+    for (size_t i = 0; i < parts.size(); ++i) inputs_[i] = outputs_[i] = parts[i] + mine.begin;
+    // With more hosts only the leader's copy is read before it changes again.
+    const size_t outputs = hosts_ > 1 ? 1 : outputs_.size();
+    sum(dtype, inputs_, std::span(outputs_).first(outputs),
+        static_cast<int64_t>((mine.end - mine.begin) / size));
+    barrier_->wait(kAllReduce);
+  }
+  if (hosts_ == 1) return;
+  if (local_rank_ == 0) leaders_sum(parts[0] + offset, count, dtype);
+  if (local_ranks_ == 1) return;
+  barrier_->wait(kAllReduce);
+  if (local_rank_ != 0)
+    std::memcpy(window.own() + offset, parts[0] + offset, range.end - range.begin);
+  barrier_->wait(kAllReduce);
+}
+
+void HostSum::sum_staged(void* data, int64_t count, DType dtype) {
+  if (local_ranks_ == 1) return leaders_sum(data, count, dtype);
+  const size_t size = size_of(dtype);
+  const auto most = static_cast<int64_t>(kSlotBytes / size);
+  for (int64_t first = 0; first < count; first += most) {
+    const size_t offset = static_cast<size_t>(first) * size;
+    sum_slot(static_cast<std::byte*>(data) + offset, std::min(count - first, most), dtype, offset);
+  }
+}
+
+void HostSum::sum_slot(std::byte* data, int64_t count, DType dtype, size_t offset) {
+  const uint64_t sequence = ++sequence_;
+  const size_t turn = sequence % 2;
+  const size_t bytes = static_cast<size_t>(count) * size_of(dtype);
+  std::memcpy(control(local_rank_).slots[turn], data, bytes);
+  meet({sequence, 0, offset, count, dtype});
+  for (int i = 0; i < local_ranks_; ++i) inputs_[static_cast<size_t>(i)] = control(i).slots[turn];
+  // Every rank adds up for itself: in the same order, so with the same bits.
+  if (hosts_ == 1) return sum(dtype, inputs_, std::span(&data, 1), count);
+  std::byte* total = control(0).slots[turn];
+  if (local_rank_ == 0) {
+    sum(dtype, inputs_, std::span(&total, 1), count);
+    leaders_sum(total, count, dtype);
+  }
+  barrier_->wait(kAllReduce);
+  std::memcpy(data, total, bytes);
+}
+
+void HostSum::barrier() {
+  barrier_->wait("barrier");
+  if (hosts_ == 1) return;
+  if (local_rank_ == 0) check(MPI_Barrier(leaders_), {"MPI_Barrier between hosts"});
+  barrier_->wait("barrier");
+}
+
+}  // namespace trireme::mpi

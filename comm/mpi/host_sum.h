@@ -1,0 +1,71 @@
+// All-reduce over the ranks of a communicator: inside each host through shared memory, between
+// hosts by MPI among their leaders.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/mpi/checked.h"
+#include "comm/mpi/peer_watch.h"
+#include "comm/mpi/shared_barrier.h"
+#include "comm/mpi/shared_window.h"
+
+namespace trireme::mpi {
+
+class HostSum {
+ public:
+  // `host`: the ranks of this host. `leaders`: the first rank of each host; null on other ranks.
+  // All ranks of the communicator, in which this one is `rank`, call it together.
+  HostSum(const Comm& host, const Comm& leaders, int hosts, int rank);
+
+  // In place in a window made on `host`, whose number is the same on all ranks.
+  void sum_window(const SharedWindow& window, uint64_t number, size_t offset, int64_t count,
+                  DType dtype);
+  // Anywhere, through the slots: small sums, and memory that is not shared.
+  void sum_staged(void* data, int64_t count, DType dtype);
+  // Up to this size slots are faster, even for memory in a window.
+  static constexpr size_t kSlotBytes = 64 << 10;
+
+  void barrier();
+  // Makes the ranks of this host, if they wait or ever come to, fail too.
+  void fail() noexcept { barrier_->fail(); }
+
+ private:
+  // What a rank is about to do; the ranks of a host compare theirs.
+  struct Intent {
+    uint64_t sequence;
+    uint64_t window;  // 0: slots
+    uint64_t offset;
+    int64_t count;
+    DType dtype;
+    bool operator==(const Intent&) const = default;
+  };
+  // A rank's part of the control window. Two of each, used in turn: a rank that writes one knows
+  // that all have passed the barrier after which the previous content was read.
+  struct Control {
+    SharedBarrierState barrier;  // the first rank's counts
+    Peer self;
+    alignas(64) Intent intents[2];
+    alignas(64) std::byte slots[2][kSlotBytes];
+  };
+
+  void sum_slot(std::byte* data, int64_t count, DType dtype, size_t offset);
+  void meet(const Intent& intent);
+  void leaders_sum(void* data, int64_t count, DType dtype);
+  Control& control(int local_rank) const {
+    return *reinterpret_cast<Control*>(controls_.parts()[static_cast<size_t>(local_rank)]);
+  }
+
+  const int local_rank_;
+  const int local_ranks_;
+  const int hosts_;
+  MPI_Comm leaders_;
+  SharedWindow controls_;
+  std::unique_ptr<PeerWatch> peers_;
+  std::unique_ptr<SharedBarrier> barrier_;
+  uint64_t sequence_ = 0;
+  std::vector<const std::byte*> inputs_;  // kept, so that a sum allocates nothing
+  std::vector<std::byte*> outputs_;
+};
+
+}  // namespace trireme::mpi

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/mpi/checked.h"
+#include "comm/mpi/host_sum.h"
+#include "comm/mpi/shared_window.h"
+
+namespace trireme::mpi {
+
+class MpiCommunicator final : public Communicator {
+ public:
+  // `all`: the ranks; `host`: those of this host. All ranks call it.
+  MpiCommunicator(Comm all, Comm host);
+
+  const Placement& placement() const override { return placement_; }
+  Buffer allocate(size_t bytes) override;
+  void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream) override;
+  void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
+                          Stream& stream) override;
+  void all_gather(const void* in, void* out, int64_t count, DType dtype, Stream& stream) override;
+  void broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) override;
+  void send(const void* data, int64_t count, DType dtype, int to, Stream& stream) override;
+  void recv(void* data, int64_t count, DType dtype, int from, Stream& stream) override;
+  void barrier(Stream& stream) override;
+  std::unique_ptr<Communicator> split(int colour, int key) override;
+  [[noreturn]] void abort(int exit_code) noexcept override;
+
+ private:
+  // What allocate() handed out.
+  struct Allocation {
+    std::unique_ptr<SharedWindow> window;
+    uint64_t number;  // the same on all ranks
+  };
+
+  const Allocation* find(const void* data, size_t bytes);
+  void release(const void* data);
+  // Runs the work on the stream; a failure of it fails the other ranks of this host too.
+  template <class Work>
+  void run(Stream& stream, Work work);
+
+  Comm all_;
+  Comm host_;
+  Comm leaders_;
+  Placement placement_;
+  std::unique_ptr<HostSum> sum_;
+  std::mutex mutex_;  // over allocations
+  std::vector<std::unique_ptr<Allocation>> allocations_;
+  uint64_t allocated_ = 0;
+};
+
+}  // namespace trireme::mpi

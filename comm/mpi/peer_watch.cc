@@ -1,0 +1,38 @@
+#include "comm/mpi/peer_watch.h"
+
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace trireme::mpi {
+
+Peer this_peer(int rank) {
+  struct stat status = {};
+  const bool known = stat("/proc/self/ns/pid", &status) == 0;
+  return {rank, getpid(), known ? static_cast<uint64_t>(status.st_ino) : 0};
+}
+
+PeerWatch::PeerWatch(const std::vector<Peer>& peers) {
+  const Peer self = this_peer(0);
+  watched_.reserve(peers.size());
+  for (const Peer& peer : peers) {
+    if (peer.pid == self.pid || peer.pid_namespace != self.pid_namespace) continue;
+    const long fd = syscall(SYS_pidfd_open, peer.pid, 0);
+    if (fd >= 0) watched_.push_back({peer, static_cast<int>(fd)});
+  }
+}
+
+PeerWatch::~PeerWatch() {
+  for (const Watched& watched : watched_) close(watched.fd);
+}
+
+const Peer* PeerWatch::find_ended() const {
+  for (const Watched& watched : watched_) {
+    pollfd poll_fd = {watched.fd, POLLIN, 0};
+    if (poll(&poll_fd, 1, 0) == 1 && (poll_fd.revents & POLLIN)) return &watched.peer;
+  }
+  return nullptr;
+}
+
+}  // namespace trireme::mpi

@@ -1,0 +1,34 @@
+#include "comm/mpi/session.h"
+
+#include <mpi.h>
+
+#include <cstdlib>
+
+#include "comm/mpi/checked.h"
+#include "core/error.h"
+
+namespace trireme::mpi {
+
+Session::Session() {
+  // A leader that waits for another host shares its core with the threads that compute.
+  setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/0);
+  int provided = MPI_THREAD_SINGLE;
+  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), {"MPI_Init_thread"});
+  if (provided < MPI_THREAD_MULTIPLE) {
+    throw ConfigError("this MPI library does not support MPI_THREAD_MULTIPLE (" +
+                      library_version() + "); use one built with thread support");
+  }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  check(MPI_Comm_size(MPI_COMM_WORLD, &ranks_), {"MPI_Comm_size"});
+}
+
+void Session::finalize() { check(MPI_Finalize(), {"MPI_Finalize"}); }
+
+std::string library_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  check(MPI_Get_library_version(text, &length), {"MPI_Get_library_version"});
+  return text;
+}
+
+}  // namespace trireme::mpi

@@ -1,0 +1,63 @@
+#include "comm/mpi/shared_window.h"
+
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+
+#include <cstring>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace trireme::mpi {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr const char* kSharedMemory = "/dev/shm";
+
+// Without this Open MPI's first rank would return an error and the others wait for it.
+void check_room(const Comm& host, size_t bytes) {
+  uint64_t room = UINT64_MAX;
+  struct statvfs status = {};
+  if (host.rank() == 0 && statvfs(kSharedMemory, &status) == 0) {
+    room = uint64_t{status.f_bavail} * status.f_frsize;
+  }
+  check(MPI_Bcast(&room, 1, MPI_UINT64_T, 0, host.get()), {"MPI_Bcast"});
+  const uint64_t needed = uint64_t{bytes} * static_cast<uint64_t>(host.size());
+  if (needed <= room) return;
+  throw CommError(fmt::format(
+      "{} has room for {}, but the {} ranks of this host need {} of shared memory; make it larger "
+      "(containers: --shm-size)",
+      kSharedMemory, format_bytes(static_cast<double>(room)), host.size(),
+      format_bytes(static_cast<double>(needed))));
+}
+
+}  // namespace
+
+SharedWindow::SharedWindow(const Comm& host, size_t bytes) : bytes_(bytes) {
+  const size_t rounded = (bytes / kPage + 1) * kPage;
+  check_room(host, rounded);
+  MPI_Info info = MPI_INFO_NULL;
+  check(MPI_Info_create(&info), {"MPI_Info_create"});
+  // Each rank's part on pages of its own, near its core.
+  check(MPI_Info_set(info, "alloc_shared_noncontig", "true"), {"MPI_Info_set"});
+  const int status =
+      MPI_Win_allocate_shared(static_cast<MPI_Aint>(rounded), 1, info, host.get(), &own_, &window_);
+  MPI_Info_free(&info);
+  check(status, {"MPI_Win_allocate_shared", static_cast<int64_t>(rounded)});
+  MPI_Win_set_errhandler(window_, MPI_ERRORS_RETURN);
+  std::memset(own_, 0, rounded);
+  for (int rank = 0; rank < host.size(); ++rank) {
+    MPI_Aint size = 0;
+    int unit = 0;
+    std::byte* part = nullptr;
+    check(MPI_Win_shared_query(window_, rank, &size, &unit, &part), {"MPI_Win_shared_query"});
+    parts_.push_back(part);
+  }
+  check(MPI_Barrier(host.get()), {"MPI_Barrier"});
+}
+
+SharedWindow::~SharedWindow() {
+  if (window_ != MPI_WIN_NULL && !unwinding()) MPI_Win_free(&window_);
+}
+
+}  // namespace trireme::mpi
