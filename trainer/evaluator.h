@@ -1,7 +1,6 @@
 // How well the network does on samples it was not trained on.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>

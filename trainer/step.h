@@ -74,7 +74,7 @@ class Step {
   const ProgramMemory& memory() const;
   Optimizer& optimizer();
   const Program& program() const;
-  std::span<const Bucket> buckets() const;  // none on a single rank
+  std::span<const Bucket> buckets() const;
   Stream& stream();
   Backend& backend();
 

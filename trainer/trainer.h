@@ -34,6 +34,8 @@ struct TrainResult {
 TrainResult train(const Config& config, Communicator& communicator,
                   const TrainOptions& options = {});
 
+// The samples as configured, with errors placed in the configuration file.
+std::unique_ptr<Dataset> open_data(const Config& config, Part part);
 // What the network reads when it reads these samples.
 ModelInput model_input(const SampleSpec& spec);
 // The network as configured, with errors placed in the configuration file.

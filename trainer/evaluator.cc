@@ -1,0 +1,161 @@
+#include "trainer/evaluator.h"
+
+#include <array>
+#include <chrono>
+
+#include "comm/control.h"
+#include "data/loader.h"
+#include "trainer/checkpoint.h"
+#include "trainer/device.h"
+#include "trainer/step.h"
+#include "trainer/trainer.h"
+
+namespace trireme {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+// Batches between two looks at whether another rank was told to stop.
+constexpr int64_t kAskEvery = 16;
+
+}  // namespace
+
+struct Evaluator::State {
+  State(const Graph& graph, Backend& its_backend, Communicator& its_communicator,
+        const Dataset& its_dataset, Parameters its_parameters, ProgramMemory its_memory,
+        size_t activation_bytes, int64_t its_rows)
+      : backend(its_backend),
+        device(its_backend.device()),
+        communicator(its_communicator),
+        dataset(its_dataset),
+        parameters(std::move(its_parameters)),
+        rows(its_rows),
+        memory(its_memory),
+        stream(device.create_stream(StreamKind::kCompute)) {
+    CompileOptions options;
+    options.batch = rows;
+    options.training = false;
+    program = Program::compile(graph, backend, options, parameters);
+    if (program->activation_bytes() > activation_bytes) {
+      activations = device.allocate(program->activation_bytes());
+      memory.activations = activations.data();
+    }
+    metrics = device.allocate(sizeof host_metrics);
+    step_state = device.allocate(sizeof(StepState));
+    memory.gradients = metrics.data();
+    memory.state = step_state.as<StepState>();
+    program->bind(memory);
+  }
+
+  void add(const Batch& batch, std::array<double, kMetricCount>& sums) {
+    StepState state;
+    state.first_sample = batch.first_row;
+    state.valid_rows = static_cast<int32_t>(batch.rows);
+    device.copy(memory.state, &state, sizeof state, *stream);
+    device.fill_zero(metrics.data(), sizeof host_metrics, *stream);
+    program->bind_batch(batch.inputs, batch.targets);
+    program->forward(*stream);
+    device.copy(host_metrics.data(), metrics.data(), sizeof host_metrics, *stream);
+    stream->synchronize();
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(host_metrics[i]);
+  }
+
+  // Whether any rank was told to stop.
+  bool any(bool stop_requested) {
+    auto requests = static_cast<int64_t>(stop_requested);
+    communicator.all_reduce_sum(&requests, 1, DType::kI64, *stream);
+    stream->synchronize();
+    return requests > 0;
+  }
+
+  Evaluation run(const std::function<bool()>& stop_requested) {
+    const auto start = Clock::now();
+    LoaderOptions options;
+    options.shuffle = false;
+    options.global_batch = rows * communicator.size();
+    options.capacity = rows;
+    options.rank = communicator.rank();
+    options.ranks = communicator.size();
+    Loader loader(dataset, device, options);
+    loader.start(0, 0);
+    std::array<double, kMetricCount> sums{};
+    Evaluation result;
+    const int64_t batches = loader.batches_per_epoch();
+    for (int64_t i = 0; i < batches; ++i) {
+      if (i % kAskEvery == kAskEvery - 1 && any(stop_requested())) {
+        result.stopped = true;
+        break;
+      }
+      add(loader.next(), sums);
+    }
+    communicator.all_reduce_sum(sums.data(), kMetricCount, DType::kF64, *stream);
+    stream->synchronize();
+    result.samples = static_cast<int64_t>(sums[kMetricSamples]);
+    const double samples = std::max(1.0, sums[kMetricSamples]);
+    result.loss = sums[kMetricLoss] / samples;
+    result.accuracy = sums[kMetricTop1] / samples;
+    result.top5 = sums[kMetricTop5] / samples;
+    result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    return result;
+  }
+
+  Backend& backend;
+  Device& device;
+  Communicator& communicator;
+  const Dataset& dataset;
+  Parameters parameters;
+  int64_t rows;
+  ProgramMemory memory;
+  std::unique_ptr<Stream> stream;
+  std::unique_ptr<Program> program;
+  Buffer activations;
+  Buffer metrics;
+  Buffer step_state;
+  std::array<float, kMetricCount> host_metrics{};
+};
+
+Evaluator::Evaluator(const Graph& graph, Backend& backend, Communicator& communicator,
+                     const Dataset& dataset, Parameters parameters, const ProgramMemory& memory,
+                     size_t activation_bytes, int64_t rows)
+    : state_(std::make_unique<State>(graph, backend, communicator, dataset, std::move(parameters),
+                                     memory, activation_bytes, rows)) {}
+Evaluator::~Evaluator() = default;
+
+Evaluation Evaluator::run(const std::function<bool()>& stop_requested) {
+  return state_->run(stop_requested);
+}
+
+Evaluation evaluate_checkpoint(const Config& config, Communicator& communicator,
+                               const std::string& path) {
+  const auto device = create_device(config, communicator);
+  const auto backend = create_backend(*device);
+  std::unique_ptr<Dataset> dataset;
+  Graph graph;
+  Parameters parameters;
+  Buffer values;
+  Buffer running;
+  BatchPlan plan;
+  together(communicator, [&] {
+    plan = plan_batch(config, communicator.size());
+    dataset = open_data(config, Part::kEvaluation);
+    graph = build_network(config, dataset->spec());
+    CompileOptions options;
+    options.batch = plan.micro;
+    options.training = false;
+    Program::compile(graph, *backend, options, parameters);
+    values = device->allocate(static_cast<size_t>(parameters.elements) * sizeof(float));
+    running = device->allocate(static_cast<size_t>(parameters.running_elements) * sizeof(float));
+    const FoundCheckpoint found = find_checkpoint(path, [](const std::string&) {});
+    load_model(found, {parameters, *backend, values.data(), running.data(), {}});
+  });
+  ProgramMemory memory;
+  memory.parameters = values.data();
+  memory.running = running.data();
+  std::unique_ptr<Evaluator> evaluator;
+  together(communicator, [&] {
+    evaluator = std::make_unique<Evaluator>(graph, *backend, communicator, *dataset, parameters,
+                                            memory, 0, plan.micro);
+  });
+  return evaluator->run([] { return false; });
+}
+
+}  // namespace trireme

@@ -1,0 +1,244 @@
+#include "trainer/reporter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "comm/control.h"
+#include "core/text.h"
+#include "trainer/file.h"
+#include "trainer/process.h"
+
+namespace trireme {
+namespace {
+
+using nlohmann::ordered_json;
+
+double seconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+std::string plural(int64_t count, const char* word) {
+  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+Reporter::Reporter(const Config& config, Communicator& communicator, const RunFolder& folder,
+                   bool quiet)
+    : config_(config),
+      communicator_(communicator),
+      folder_(folder),
+      quiet_(quiet || communicator.rank() != 0),
+      log_(folder.log(communicator.rank())),
+      progress_(std::make_unique<Progress>(progress_options(quiet_), 0, 0, true)),
+      started_(Clock::now()) {
+  if (!log_.writes())
+    warn(fmt::format("{}: cannot be written", folder.log(communicator.rank()).string()));
+}
+
+void Reporter::note(const std::string& text) {
+  progress_->note(text);
+  log_.line(text);
+}
+
+void Reporter::warn(const std::string& text) { note("warning: " + text); }
+
+void Reporter::start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed) {
+  const RunConfig& run = config_.run;
+  const int ranks = communicator_.size();
+  classifies_ = facts.classifies;
+  progress_ = std::make_unique<Progress>(progress_options(quiet_), run.train().epochs(),
+                                         facts.total_steps, facts.classifies);
+  note(fmt::format("{}: {} parameters, {}, {}", model_name(run),
+                   format_count(static_cast<double>(facts.parameters)),
+                   Precision_Name(run.train().precision()), plural(ranks, "rank")));
+  note("device: " + facts.device);
+  note("train:  " + facts.training_data);
+  if (!facts.evaluation_data.empty()) note("eval:   " + facts.evaluation_data);
+  note(fmt::format("batch {} over all ranks, {} an epoch, results in {}", run.batch().global(),
+                   plural(facts.steps_per_epoch, "step"), folder_.path.string()));
+  if (resumed) {
+    note(fmt::format("resumed from {} (step {}, {} samples into epoch {})", resumed->path.string(),
+                     resumed->state.step, resumed->state.position, resumed->state.epoch + 1));
+  }
+  if (communicator_.rank() != 0) return;
+  const int64_t step = resumed ? resumed->state.step : 0;
+  metrics_ = std::make_unique<MetricsFile>(folder_.metrics(), step,
+                                           [this](const std::string& text) { warn(text); });
+  ordered_json event = {{"event", "start"},
+                        {"step", step},
+                        {"epoch", resumed ? resumed->state.epoch : 0},
+                        {"version", TRIREME_VERSION},
+                        {"model", model_name(run)},
+                        {"parameters", facts.parameters},
+                        {"ranks", ranks},
+                        {"precision", Precision_Name(run.train().precision())},
+                        {"batch_global", run.batch().global()},
+                        {"steps_per_epoch", facts.steps_per_epoch},
+                        {"total_steps", facts.total_steps}};
+  if (resumed) event["resumed_from"] = resumed->path.string();
+  metrics_->write(event.dump());
+  metrics_->flush();
+}
+
+void Reporter::begin_steps() { mark_ = Clock::now(); }
+
+void Reporter::step(const CheckpointState& state, const Batch& batch, const Step& step,
+                    double learning_rate, double data_wait, std::optional<uint64_t> checksum) {
+  const auto now = Clock::now();
+  const double took = seconds(now - mark_);
+  mark_ = now;
+  if (totals_.steps == 0) seconds_to_first_step_ = seconds_since_start();
+  const double exposed = step.timings().exposed;
+  ++totals_.steps;
+  totals_.samples += batch.global_rows;
+  totals_.seconds += took;
+  totals_.data_wait += data_wait;
+  totals_.exposed_comm += exposed;
+  if (!metrics_) return;
+  const float loss = step.metrics()[kMetricLoss] / step.metrics()[kMetricSamples];
+  progress_->step({.step = state.step,
+                   .epoch = batch.epoch,
+                   .samples = batch.global_rows,
+                   .loss = loss,
+                   .seconds = took,
+                   .data_wait = data_wait,
+                   .exposed_comm = exposed},
+                  now);
+  if (checksum || state.step % config_.run.train().log_every_steps() == 0) {
+    record(state, batch.epoch, loss, learning_rate, checksum);
+  }
+}
+
+// Times are means over the steps since the last record.
+void Reporter::record(const CheckpointState& state, int64_t epoch, float loss, double learning_rate,
+                      std::optional<uint64_t> checksum) {
+  const auto steps = static_cast<double>(totals_.steps - logged_.steps);
+  const double span = totals_.seconds - logged_.seconds;
+  StepRecord record;
+  record.step = state.step;
+  record.epoch = epoch;
+  record.train_loss = loss;
+  record.learning_rate = learning_rate;
+  record.samples_per_second = static_cast<double>(totals_.samples - logged_.samples) / span;
+  record.step_ms = 1e3 * span / steps;
+  record.data_wait_ms = 1e3 * (totals_.data_wait - logged_.data_wait) / steps;
+  record.exposed_comm_ms = 1e3 * (totals_.exposed_comm - logged_.exposed_comm) / steps;
+  record.parameter_checksum = checksum;
+  metrics_->write(record);
+  logged_ = totals_;
+}
+
+void Reporter::evaluated(const CheckpointState& state, const Evaluation& evaluation) {
+  evaluation_ = evaluation;
+  if (!metrics_) return;
+  ordered_json event = {{"event", "eval"},
+                        {"step", state.step},
+                        {"epoch", state.epoch},
+                        {"samples", evaluation.samples},
+                        {"eval_loss", evaluation.loss}};
+  if (classifies_) {
+    event["eval_accuracy"] = evaluation.accuracy;
+    event["eval_top5"] = evaluation.top5;
+  }
+  event["seconds"] = evaluation.seconds;
+  metrics_->write(event.dump());
+  if (state.position == 0) {
+    unshown_ = evaluation;
+  } else {
+    progress_->evaluated(state.step, evaluation);
+  }
+}
+
+void Reporter::epoch_done(const CheckpointState& state) {
+  progress_->epoch_done(
+      state.epoch,
+      state.epoch_loss_sum / static_cast<double>(std::max<int64_t>(1, state.epoch_samples)),
+      unshown_);
+  unshown_.reset();
+}
+
+void Reporter::saved(const CheckpointState& state, const std::filesystem::path& path,
+                     double save_seconds) {
+  log_.line(fmt::format("saved {} in {}", path.string(), format_duration(save_seconds)));
+  const ordered_json event = {{"event", "checkpoint"},
+                              {"step", state.step},
+                              {"epoch", state.epoch},
+                              {"path", path.string()},
+                              {"seconds", save_seconds}};
+  metrics_->write(event.dump());
+  metrics_->flush();
+}
+
+void Reporter::nothing_left(const CheckpointState& state) {
+  note(fmt::format(
+      "{} is complete: {}, {}; raise train.epochs or train.max_steps to go on, or choose "
+      "another --run-dir",
+      folder_.path.string(), plural(state.epoch, "epoch"), plural(state.step, "step")));
+}
+
+Summary Reporter::end(const CheckpointState& state, const std::string& status) {
+  const auto fraction = [&](double part) {
+    return totals_.seconds > 0 ? part / totals_.seconds : 0;
+  };
+  Summary summary;
+  summary.status = status;
+  summary.ranks = communicator_.size();
+  summary.precision = Precision_Name(config_.run.train().precision());
+  summary.epochs = state.epoch;
+  summary.steps = state.step;
+  summary.samples_per_second = fraction(static_cast<double>(totals_.samples));
+  summary.wall_seconds = seconds(Clock::now() - started_);
+  summary.train_loss =
+      state.epoch_loss_sum / static_cast<double>(std::max<int64_t>(1, state.epoch_samples));
+  if (evaluation_) {
+    summary.eval_loss = evaluation_->loss;
+    if (classifies_) summary.eval_accuracy = evaluation_->accuracy;
+    if (classifies_) summary.eval_top5 = evaluation_->top5;
+  }
+  summary.data_wait_fraction = fraction(totals_.data_wait);
+  summary.exposed_comm_fraction = fraction(totals_.exposed_comm);
+  summary.seconds_to_first_step = seconds_to_first_step_;
+  for (const std::string& peak : all_gather(communicator_, std::to_string(peak_resident_bytes()))) {
+    summary.peak_memory_bytes = std::max<int64_t>(summary.peak_memory_bytes, std::stoll(peak));
+  }
+  progress_->finish();
+  if (metrics_) {
+    const ordered_json event = {
+        {"event", "end"}, {"step", state.step}, {"epoch", state.epoch}, {"status", status}};
+    metrics_->write(event.dump());
+    metrics_->flush();
+    try {
+      write_summary(folder_.summary(), summary);
+    } catch (const Error& error) {
+      warn(error.what());
+    }
+  }
+  closing_lines(summary);
+  return summary;
+}
+
+void Reporter::closing_lines(const Summary& summary) {
+  note(
+      fmt::format("{}: {}, {} in {}, {} samples/s, data wait {:.1f}%, exposed comm {:.1f}%, peak "
+                  "memory {} a rank",
+                  summary.status, plural(summary.epochs, "epoch"), plural(summary.steps, "step"),
+                  format_duration(summary.wall_seconds), format_count(summary.samples_per_second),
+                  100 * summary.data_wait_fraction, 100 * summary.exposed_comm_fraction,
+                  format_bytes(static_cast<double>(summary.peak_memory_bytes))));
+  if (summary.eval_loss) {
+    note(summary.eval_accuracy
+             ? fmt::format("eval: accuracy {:.2f}%, top-5 {:.2f}%, loss {:.4f}",
+                           100 * *summary.eval_accuracy, 100 * summary.eval_top5.value_or(0),
+                           *summary.eval_loss)
+             : fmt::format("eval: loss {:.4f}", *summary.eval_loss));
+  }
+  if (summary.status == "stopped") {
+    note("stopped by a signal and saved; the same command goes on from here with --run-dir " +
+         folder_.path.string());
+  }
+}
+
+}  // namespace trireme

@@ -1,0 +1,81 @@
+// Everything a run tells: progress on stdout, metrics.jsonl, the rank's log, the summary. Rank 0
+// tells; the others only keep their logs.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "trainer/checkpoint.h"
+#include "trainer/evaluator.h"
+#include "trainer/metrics.h"
+#include "trainer/progress.h"
+#include "trainer/run_folder.h"
+#include "trainer/step.h"
+
+namespace trireme {
+
+// What a run is, for its first lines.
+struct RunFacts {
+  std::string device;
+  int64_t parameters = 0;
+  std::string training_data;
+  std::string evaluation_data;  // empty: none
+  int64_t steps_per_epoch = 0;
+  int64_t total_steps = 0;  // of the whole run
+  bool classifies = true;
+};
+
+class Reporter {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Reporter(const Config& config, Communicator& communicator, const RunFolder& folder, bool quiet);
+
+  // Opens the files; those of a resumed run are cut back to its checkpoint.
+  void start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed);
+  void warn(const std::string& text);
+  // Measures time from now: what happened since the last step was none.
+  void begin_steps();
+  void step(const CheckpointState& state, const Batch& batch, const Step& step,
+            double learning_rate, double data_wait, std::optional<uint64_t> checksum);
+  void evaluated(const CheckpointState& state, const Evaluation& evaluation);
+  void epoch_done(const CheckpointState& state);
+  void saved(const CheckpointState& state, const std::filesystem::path& path, double seconds);
+  // Of a run that had nothing left to do.
+  void nothing_left(const CheckpointState& state);
+  // Writes the end of all records; all ranks call it together.
+  Summary end(const CheckpointState& state, const std::string& status);
+
+ private:
+  struct Totals {
+    int64_t steps = 0;
+    int64_t samples = 0;
+    double seconds = 0;
+    double data_wait = 0;
+    double exposed_comm = 0;
+  };
+  void record(const CheckpointState& state, int64_t epoch, float loss, double learning_rate,
+              std::optional<uint64_t> checksum);
+  void note(const std::string& text);
+  void closing_lines(const Summary& summary);
+
+  const Config& config_;
+  Communicator& communicator_;
+  RunFolder folder_;
+  bool quiet_;
+  RankLog log_;
+  std::unique_ptr<Progress> progress_;
+  std::unique_ptr<MetricsFile> metrics_;  // on rank 0
+  bool classifies_ = true;
+  Clock::time_point started_;
+  Clock::time_point mark_;
+  Totals totals_;
+  Totals logged_;  // as of the last step record
+  double seconds_to_first_step_ = 0;
+  std::optional<Evaluation> evaluation_;  // the latest
+  std::optional<Evaluation> unshown_;     // not yet on a progress line
+};
+
+}  // namespace trireme
