@@ -41,6 +41,7 @@ class OpPlan {
 
   // Bytes of scratch that encode needs, 64-byte aligned, free again when the work is done.
   virtual size_t scratch_bytes() const { return 0; }
+  // Plan, table of arguments and scratch must stay as they are until the work is done.
   virtual void encode(Stream& stream, Args args, void* scratch) const = 0;
 
  private:

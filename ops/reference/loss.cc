@@ -1,0 +1,81 @@
+#include <algorithm>
+#include <cmath>
+
+#include "ops/reference/plans.h"
+
+namespace trireme::reference {
+namespace {
+
+void add(float* metrics, Metric which, double value) {
+  metrics[which] = static_cast<float>(metrics[which] + value);
+}
+
+}  // namespace
+
+Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
+  using O = SoftmaxCrossEntropy;
+  const int64_t rows = specs[O::kLogits].shape[0], classes = specs[O::kLogits].shape[1];
+  return host_op(std::move(specs), [=](Args args, void*) {
+    const StepState& step = state(args, O::kState);
+    auto* metrics = static_cast<float*>(args[O::kMetrics]);
+    double loss = 0, top1 = 0, top5 = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      const double* logits = in(args, O::kLogits) + r * classes;
+      double* dlogits = out(args, O::kDlogits) ? out(args, O::kDlogits) + r * classes : nullptr;
+      if (r >= step.valid_rows) {
+        if (dlogits) std::fill_n(dlogits, classes, 0.0);
+        continue;
+      }
+      const int32_t label = static_cast<const int32_t*>(args[O::kLabels])[r];
+      const double largest = *std::max_element(logits, logits + classes);
+      double sum = 0;
+      int64_t rank = 0;
+      for (int64_t c = 0; c < classes; ++c) {
+        sum += std::exp(logits[c] - largest);
+        rank += logits[c] > logits[label] || (logits[c] == logits[label] && c < label);
+      }
+      top1 += rank < 1;
+      top5 += rank < 5;
+      const double log_sum = largest + std::log(sum);
+      for (int64_t c = 0; c < classes; ++c) {
+        const double target = (c == label ? 1 - double{op.label_smoothing} : 0) +
+                              double{op.label_smoothing} / static_cast<double>(classes);
+        loss += target * (log_sum - logits[c]);
+        if (dlogits) {
+          dlogits[c] = double{step.loss_gradient_scale} * (std::exp(logits[c] - log_sum) - target);
+        }
+      }
+    }
+    add(metrics, kMetricLoss, loss);
+    add(metrics, kMetricTop1, top1);
+    add(metrics, kMetricTop5, top5);
+    add(metrics, kMetricSamples, step.valid_rows);
+  });
+}
+
+Plan plan(const MeanSquaredError&, Specs specs) {
+  using O = MeanSquaredError;
+  const int64_t rows = specs[O::kPrediction].shape[0], width = specs[O::kPrediction].shape[1];
+  const DType target_dtype = specs[O::kTarget].dtype;
+  return host_op(std::move(specs), [=](Args args, void*) {
+    const StepState& step = state(args, O::kState);
+    double loss = 0;
+    for (int64_t i = 0; i < rows * width; ++i) {
+      const double target = target_dtype == DType::kF32
+                                ? static_cast<const float*>(args[O::kTarget])[i]
+                                : in(args, O::kTarget)[i];
+      const bool valid = i / width < step.valid_rows;
+      const double error = valid ? in(args, O::kPrediction)[i] - target : 0;
+      loss += error * error / static_cast<double>(width);
+      if (out(args, O::kDprediction)) {
+        out(args, O::kDprediction)[i] =
+            double{step.loss_gradient_scale} * 2 * error / static_cast<double>(width);
+      }
+    }
+    auto* metrics = static_cast<float*>(args[O::kMetrics]);
+    add(metrics, kMetricLoss, loss);
+    add(metrics, kMetricSamples, step.valid_rows);
+  });
+}
+
+}  // namespace trireme::reference

@@ -1,0 +1,85 @@
+#include <algorithm>
+#include <cmath>
+
+#include "ops/reference/plans.h"
+
+namespace trireme::reference {
+namespace {
+
+double clip_scale(const UpdateCommon& op, const double* squares) {
+  if (op.max_norm <= 0 || *squares <= 0) return 1;
+  return std::min(1.0, double{op.max_norm} / std::sqrt(*squares));
+}
+
+template <class Visit>
+void each(const std::vector<UpdateRange>& ranges, Visit visit) {
+  for (const UpdateRange& range : ranges)
+    for (int64_t i = range.begin; i < range.end; ++i) visit(range, i);
+}
+
+// The copy in lower precision, where there is one, is f32 here.
+void copy_low(Args args, int low, int64_t i, double value) {
+  if (args[static_cast<size_t>(low)]) {
+    static_cast<float*>(args[static_cast<size_t>(low)])[i] = static_cast<float>(value);
+  }
+}
+
+}  // namespace
+
+Plan plan(const SumOfSquares& op, Specs specs) {
+  return host_op(std::move(specs), [=](Args args, void*) {
+    double sum = 0;
+    each(op.ranges, [&](const UpdateRange&, int64_t i) {
+      sum += in(args, SumOfSquares::kX)[i] * in(args, SumOfSquares::kX)[i];
+    });
+    *out(args, SumOfSquares::kSum) = sum;
+  });
+}
+
+Plan plan(const SgdUpdate& op, Specs specs) {
+  using O = SgdUpdate;
+  return host_op(std::move(specs), [=](Args args, void*) {
+    const double scale = clip_scale(op, in(args, O::kSquares));
+    const double rate = state(args, O::kState).learning_rate;
+    each(op.ranges, [&](const UpdateRange& range, int64_t i) {
+      double& p = out(args, O::kParameters)[i];
+      double g = in(args, O::kGradients)[i] * scale + double{range.weight_decay} * p;
+      if (op.momentum != 0) {
+        double& v = out(args, O::kVelocity)[i];
+        v = double{op.momentum} * v + g;
+        g = op.nesterov ? g + double{op.momentum} * v : v;
+      }
+      p -= rate * double{range.learning_rate_scale} * g;
+      copy_low(args, O::kLowPrecision, i, p);
+    });
+  });
+}
+
+Plan plan(const AdamUpdate& op, Specs specs) {
+  using O = AdamUpdate;
+  return host_op(std::move(specs), [=](Args args, void*) {
+    const double scale = clip_scale(op, in(args, O::kSquares));
+    const StepState& step = state(args, O::kState);
+    const double t = static_cast<double>(step.step) + 1;
+    const double correction1 = 1 - std::pow(double{op.beta1}, t);
+    const double correction2 = 1 - std::pow(double{op.beta2}, t);
+    each(op.ranges, [&](const UpdateRange& range, int64_t i) {
+      const double rate = double{step.learning_rate} * double{range.learning_rate_scale};
+      double& p = out(args, O::kParameters)[i];
+      double g = in(args, O::kGradients)[i] * scale;
+      if (op.decoupled) {
+        p -= rate * double{range.weight_decay} * p;
+      } else {
+        g += double{range.weight_decay} * p;
+      }
+      double& m = out(args, O::kMoment1)[i];
+      double& v = out(args, O::kMoment2)[i];
+      m = double{op.beta1} * m + (1 - double{op.beta1}) * g;
+      v = double{op.beta2} * v + (1 - double{op.beta2}) * g * g;
+      p -= rate * (m / correction1) / (std::sqrt(v / correction2) + double{op.epsilon});
+      copy_low(args, O::kLowPrecision, i, p);
+    });
+  });
+}
+
+}  // namespace trireme::reference

@@ -1,0 +1,117 @@
+#include "model/graph.h"
+
+#include <map>
+
+#include "core/error.h"
+#include "tests/model/harness.h"
+
+namespace trireme {
+namespace {
+
+std::string refusal(const std::string& layers, const ModelInput& input) {
+  try {
+    build_graph(network(layers), input);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+const ModelInput kImages = classified({3, 8, 8}, 10);
+const ModelInput kRows = classified({12}, 4);
+const std::string kLoss = "layer { softmax_cross_entropy {} }";
+
+void expect_mentions(const std::string& message, std::initializer_list<const char*> words) {
+  for (const char* word : words) EXPECT_NE(message.find(word), std::string::npos) << message;
+}
+
+TEST(Graph, NamesTheLayerAndBothShapes) {
+  expect_mentions(refusal("layer { name: 'fc' dense { units: 4 } }" + kLoss, kImages),
+                  {"'fc'", "dense", "[3, 8, 8]", "flatten"});
+  expect_mentions(
+      refusal("layer { name: 'c' conv2d { channels: 4 kernel: 9 } } layer { flatten {} }" + kLoss,
+              kImages),
+      {"'c'", "9", "[3, 8, 8]"});
+  expect_mentions(
+      refusal("layer { name: 'a' dense { units: 4 } } layer { name: 'b' dense { units: 5 } }"
+              "layer { name: 'sum' add {} input: 'a' input: 'b' }" +
+                  kLoss,
+              kRows),
+      {"'sum'", "[4]", "[5]"});
+  expect_mentions(
+      refusal("layer { name: 'c' conv2d { channels: 4 kernel: 3 groups: 2 } }" + kLoss, kImages),
+      {"groups", "2", "3"});
+}
+
+TEST(Graph, SuggestsTheNearestName) {
+  expect_mentions(
+      refusal("layer { name: 'hidden' dense { units: 4 } } layer { name: 'out' dense { units: 4 } "
+              "input: 'hiden' }" +
+                  kLoss,
+              kRows),
+      {"'out'", "'hiden'", "did you mean 'hidden'"});
+  ModelConfig config = zoo("resnet81");
+  try {
+    build_graph(config, kImages);
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    expect_mentions(error.what(), {"model.zoo.name", "resnet81", "resnet18"});
+  }
+}
+
+TEST(Graph, RefusesWhatIsNoNetwork) {
+  expect_mentions(refusal("", kRows), {"model.network.layer"});
+  expect_mentions(refusal("layer { dense { units: 4 } }", kRows), {"last layer", "loss"});
+  expect_mentions(refusal("layer { name: 'x' }" + kLoss, kRows), {"'x'", "no kind"});
+  expect_mentions(refusal("layer { name: 'a' relu {} } layer { name: 'a' relu {} }" + kLoss, kRows),
+                  {"'a'", "taken"});
+  expect_mentions(refusal("layer { dense { units: 3 } }" + kLoss, kRows),
+                  {"3 logits", "4 classes"});
+  expect_mentions(refusal("layer { dropout { rate: 1 } }" + kLoss, kRows), {"dropout.rate"});
+  expect_mentions(refusal("layer { dense { units: 4 } } layer { mean_squared_error {} }", kRows),
+                  {"class labels"});
+  expect_mentions(refusal(kLoss + "layer { relu {} }" + kLoss, kRows), {"loss must come last"});
+}
+
+TEST(Graph, FusesWhatOnePassCanDo) {
+  const Graph graph = build_graph(
+      network(
+          "layer { name: 'c1' conv2d { channels: 3 kernel: 1 } } layer { name: 'r0' relu {} }"
+          "layer { name: 'c2' conv2d { channels: 3 kernel: 1 } } layer { name: 'n' batch_norm {} }"
+          "layer { name: 'sum' add {} input: 'n' input: 'r0' } layer { name: 'r1' relu {} }"
+          "layer { name: 'd' dropout { rate: 0 } }"
+          "layer { name: 'unread' relu {} input: 'c1' }"
+          "layer { name: 'f' flatten {} input: 'd' } layer { name: 'fc' dense { units: 10 } }"
+          "layer { name: 's' silu {} }" +
+          kLoss),
+      kImages);
+  std::vector<std::string> names;
+  for (const Node& node : graph.nodes) names.push_back(node.name);
+  // 'unread' reads c1 until it is taken out; a SiLU needs its input for the backward pass and
+  // stays.
+  EXPECT_EQ(names, (std::vector<std::string>{"c1", "c2", "n", "f", "fc", "s",
+                                             "softmax_cross_entropy_11"}));
+  EXPECT_EQ(graph.nodes[2].inputs, (std::vector<int>{1, 0}));
+}
+
+TEST(Zoo, HasThePublishedParameterCounts) {
+  // As torchvision 0.20 counts them, and the papers for the CIFAR forms.
+  const std::map<std::string, int64_t> kCounts = {
+      {"lenet", 61706},       {"alexnet", 61100840},  {"resnet18", 11689512},
+      {"resnet34", 21797672}, {"resnet50", 25557032}, {"resnet18-cifar", 11173962},
+      {"mlp", 20037642},      {"resnet20", 272474},   {"resnet56", 855770},
+  };
+  for (const std::string& name : zoo_names()) {
+    const ZooDefaults defaults = zoo_defaults(name);
+    const Graph graph = build_graph(zoo(name), classified(defaults.input, defaults.classes));
+    int64_t count = 0;
+    for (const Node& node : graph.nodes) {
+      for (const auto& parameter : node.signature.parameters) count += parameter.shape.elements();
+    }
+    ASSERT_TRUE(kCounts.contains(name)) << name;
+    EXPECT_EQ(count, kCounts.at(name)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace trireme

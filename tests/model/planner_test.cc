@@ -1,0 +1,61 @@
+#include "model/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace trireme {
+namespace {
+
+std::vector<MemoryRequest> random_requests(std::mt19937& random) {
+  std::uniform_int_distribution<int> count(1, 60), time(0, 40), length(0, 12), bytes(0, 5000);
+  std::vector<MemoryRequest> requests(static_cast<size_t>(count(random)));
+  for (MemoryRequest& request : requests) {
+    request.bytes = static_cast<size_t>(bytes(random));
+    request.first = time(random);
+    request.last = request.first + length(random);
+  }
+  return requests;
+}
+
+TEST(Planner, NoTwoLiveValuesShareAByte) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 500; ++round) {
+    const auto requests = random_requests(random);
+    const MemoryPlan plan = plan_memory(requests);
+    for (size_t a = 0; a < requests.size(); ++a) {
+      EXPECT_EQ(plan.offsets[a] % 64, 0u);
+      EXPECT_LE(plan.offsets[a] + requests[a].bytes, plan.bytes);
+      for (size_t b = 0; b < a; ++b) {
+        const bool both_live =
+            requests[a].first <= requests[b].last && requests[b].first <= requests[a].last;
+        const bool apart = plan.offsets[a] + requests[a].bytes <= plan.offsets[b] ||
+                           plan.offsets[b] + requests[b].bytes <= plan.offsets[a];
+        ASSERT_TRUE(!both_live || apart) << "requests " << a << " and " << b;
+      }
+    }
+    EXPECT_GE(plan.bytes, live_bytes_peak(requests));
+  }
+}
+
+TEST(Planner, ReusesWhatIsFree) {
+  // A chain: at most two values live at once.
+  std::vector<MemoryRequest> chain;
+  for (int i = 0; i < 50; ++i) chain.push_back({1024, i, i + 1});
+  EXPECT_EQ(plan_memory(chain).bytes, 2048u);
+}
+
+TEST(Planner, IsAPureFunction) {
+  std::mt19937 random(2);
+  const auto requests = random_requests(random);
+  EXPECT_EQ(plan_memory(requests).offsets, plan_memory(requests).offsets);
+}
+
+TEST(Planner, PeakCountsWhatIsAliveAtOnce) {
+  const MemoryRequest requests[] = {{64, 0, 2}, {128, 1, 1}, {64, 2, 5}, {640, 6, 6}};
+  EXPECT_EQ(live_bytes_peak(requests), 640u);
+  EXPECT_EQ(live_bytes_peak(std::span(requests).first(3)), 192u);
+}
+
+}  // namespace
+}  // namespace trireme

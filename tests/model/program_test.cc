@@ -1,0 +1,298 @@
+// Whole networks: the reference against finite differences, the CPU against the reference.
+#include "model/program.h"
+
+#include <algorithm>
+
+#include "tests/model/harness.h"
+
+namespace trireme {
+namespace {
+
+struct Case {
+  const char* name;
+  const char* layers;  // without the loss
+  Shape input;
+  int64_t classes = 3;  // 0: regression on 3 numbers
+};
+
+// Every layer, alone and in the company that makes passes and in-place sharing work.
+const Case kCases[] = {
+    {"dense", "layer { flatten {} } layer { dense { units: 3 } }", {7}},
+    {"dense_relu",
+     "layer { dense { units: 5 } } layer { relu {} } layer { dense { units: 3 bias: false } }",
+     {7}},
+    {"activations",
+     "layer { dense { units: 6 } } layer { sigmoid {} } layer { dense { units: 6 } } layer { tanh "
+     "{} }"
+     "layer { dense { units: 6 } } layer { gelu {} } layer { dense { units: 6 } } layer { silu {} }"
+     "layer { dense { units: 6 } } layer { gelu_tanh {} } layer { tanh {} } layer { dense { units: "
+     "3 } }",
+     {5}},
+    {"conv",
+     "layer { conv2d { channels: 6 kernel: 3 padding: 1 } } layer { relu {} }"
+     "layer { conv2d { channels: 4 kernel: 3 kernel: 2 stride: 2 dilation: 1 groups: 2 } } layer { "
+     "tanh {} }"
+     "layer { flatten {} } layer { dense { units: 3 } }",
+     {3, 6, 7}},
+    {"depthwise_dilated",
+     "layer { conv2d { channels: 8 kernel: 3 padding: 2 dilation: 2 } } layer { sigmoid {} }"
+     "layer { conv2d { channels: 8 kernel: 3 groups: 8 padding: 1 bias: false } }"
+     "layer { flatten {} } layer { dense { units: 3 } }",
+     {2, 5, 5}},
+    {"pools",
+     "layer { conv2d { channels: 5 kernel: 3 padding: 1 } } layer { max_pool { kernel: 3 stride: 2 "
+     "padding: 1 } }"
+     "layer { conv2d { channels: 5 kernel: 3 padding: 1 } }"
+     "layer { average_pool { kernel: 2 stride: 1 padding: 1 include_padding: false } }"
+     "layer { average_pool { kernel: 2 padding: 1 } } layer { global_pool {} } layer { flatten {} }"
+     "layer { dense { units: 3 } }",
+     {2, 9, 8}},
+    {"batch_norm",
+     "layer { conv2d { channels: 6 kernel: 3 } } layer { batch_norm {} }"
+     "layer { conv2d { channels: 6 kernel: 3 } } layer { batch_norm { epsilon: 1e-3 } } layer { "
+     "relu {} }"
+     "layer { flatten {} } layer { dense { units: 5 } } layer { batch_norm {} } layer { tanh {} }"
+     "layer { dense { units: 3 } }",
+     {2, 7, 7}},
+    {"residual",
+     "layer { name: 'c0' conv2d { channels: 6 kernel: 3 padding: 1 } } layer { name: 'n0' "
+     "batch_norm {} }"
+     "layer { name: 'r0' relu {} }"
+     "layer { name: 'c1' conv2d { channels: 6 kernel: 3 padding: 1 bias: false } } layer { name: "
+     "'n1' batch_norm {} }"
+     "layer { name: 'a1' add {} input: 'n1' input: 'r0' } layer { name: 'r1' relu {} }"
+     "layer { name: 'd' conv2d { channels: 8 kernel: 1 stride: 2 } } layer { name: 'dn' batch_norm "
+     "{} }"
+     "layer { name: 'c2' conv2d { channels: 8 kernel: 3 stride: 2 padding: 1 } input: 'r1' }"
+     "layer { name: 'n2' batch_norm {} } layer { name: 'a2' add {} input: 'n2' input: 'dn' }"
+     "layer { name: 'a3' add {} input: 'a2' input: 'c2' } layer { name: 'r3' relu {} }"
+     "layer { flatten {} } layer { dense { units: 3 } }",
+     {3, 6, 6}},
+    {"batch_norm_first",
+     "layer { batch_norm {} } layer { relu {} } layer { flatten {} } layer { dense { units: 3 } }",
+     {2, 4, 4}},
+    {"layer_norm",
+     "layer { dense { units: 9 } } layer { layer_norm {} } layer { gelu {} } layer { dense { "
+     "units: 3 } }",
+     {6}},
+    {"dropout",
+     "layer { conv2d { channels: 5 kernel: 2 } } layer { dropout { rate: 0.3 } } layer { flatten "
+     "{} }"
+     "layer { dense { units: 8 } } layer { relu {} } layer { dropout {} } layer { dense { units: 3 "
+     "} }",
+     {2, 5, 5}},
+    {"concat",
+     "layer { name: 'a' conv2d { channels: 3 kernel: 3 padding: 1 } } layer { relu {} }"
+     "layer { name: 'b' conv2d { channels: 16 kernel: 1 } input: 'input' }"
+     "layer { name: 'j' concat {} input: 'a' input: 'b' input: 'a' }"
+     "layer { conv2d { channels: 4 kernel: 3 } } layer { flatten {} } layer { dense { units: 3 } }",
+     {2, 5, 4}},
+    {"twice_the_same",
+     "layer { name: 'a' dense { units: 4 } } layer { name: 's' add {} input: 'a' input: 'a' }"
+     "layer { name: 't' tanh {} input: 's' } layer { name: 'u' add {} input: 't' input: 's' } "
+     "layer { dense { units: 3 } }",
+     {6}},
+    {"regression",
+     "layer { dense { units: 8 } } layer { tanh {} } layer { dense { units: 3 } }",
+     {5},
+     0},
+};
+
+constexpr int64_t kRows = 5;
+
+ModelInput input_of(const Case& c) {
+  ModelInput input = classified(c.input, c.classes);
+  if (c.classes == 0) input.target = {DType::kF32, {3}, Layout::row_major()};
+  return input;
+}
+
+ModelConfig config_of(const Case& c) {
+  return network(std::string(c.layers) +
+                 (c.classes ? "layer { softmax_cross_entropy { label_smoothing: 0.1 } }"
+                            : "layer { mean_squared_error {} }"));
+}
+
+class Programs : public testing::TestWithParam<Case> {};
+
+TEST_P(Programs, ReferenceGradientsAreFiniteDifferences) {
+  const ModelInput input = input_of(GetParam());
+  TestNetwork net(config_of(GetParam()), input, /*reference=*/true, {.batch = kRows});
+  const TestBatch batch(input, kRows, 3);
+  net.run(batch);
+  // The loss metric is f32, so steps are large and the scheme is of fourth order.
+  constexpr double kStep = 2e-2;
+  for (const Parameter& parameter : net.parameters.trained) {
+    const auto size = static_cast<size_t>(parameter.spec.shape.elements());
+    for (size_t i = 0; i < size; i += std::max<size_t>(1, size / 7)) {
+      net.run(batch);
+      const double analytic = net.exact_gradient(parameter, i) * kRows;
+      const double here = net.exact_value(parameter, i);
+      const auto loss_at = [&](double value) {
+        net.exact_value(parameter, i) = value;
+        net.run(batch);
+        return double{net.metric(kMetricLoss)};
+      };
+      const double numeric = (8 * (loss_at(here + kStep) - loss_at(here - kStep)) -
+                              (loss_at(here + 2 * kStep) - loss_at(here - 2 * kStep))) /
+                             (12 * kStep);
+      net.exact_value(parameter, i) = here;
+      EXPECT_NEAR(analytic, numeric, 2e-3 + 2e-2 * std::abs(numeric))
+          << parameter.name << " element " << i;
+    }
+  }
+}
+
+TEST_P(Programs, CpuAgreesWithTheReference) {
+  const ModelInput input = input_of(GetParam());
+  for (int64_t rows : {int64_t{1}, kRows, int64_t{32}}) {
+    SCOPED_TRACE(rows);
+    TestNetwork exact(config_of(GetParam()), input, true, {.batch = rows});
+    TestNetwork fast(config_of(GetParam()), input, false, {.batch = rows});
+    const TestBatch batch(input, rows, 4);
+    // One row of padding, where there is one to spare; one row alone has no variance to normalise
+    // by.
+    exact.state.valid_rows = fast.state.valid_rows =
+        static_cast<int32_t>(std::max<int64_t>(1, rows - 1));
+    exact.run(batch);
+    fast.run(batch);
+    EXPECT_NEAR(fast.metric(kMetricLoss), exact.metric(kMetricLoss),
+                1e-4 * exact.metric(kMetricLoss));
+    EXPECT_EQ(fast.metric(kMetricTop1), exact.metric(kMetricTop1));
+    EXPECT_EQ(fast.metric(kMetricSamples), static_cast<float>(exact.state.valid_rows));
+    for (size_t p = 0; p < exact.parameters.trained.size(); ++p) {
+      const Parameter& wanted = exact.parameters.trained[p];
+      const Parameter& got = fast.parameters.trained[p];
+      ASSERT_EQ(got.name, wanted.name);
+      EXPECT_LT(relative_error(fast.value(got), exact.value(wanted)), 1e-6) << got.name;
+      const auto gradient = exact.gradient(wanted);
+      // Biases in front of a batch norm have a gradient of zero but for rounding.
+      double size = 0;
+      for (float g : gradient) size = std::max(size, double{std::abs(g)});
+      if (size < 1e-6) continue;
+      EXPECT_LT(relative_error(fast.gradient(got), gradient), 1e-3) << got.name;
+    }
+    for (size_t r = 0; r < exact.parameters.running.size(); ++r) {
+      EXPECT_LT(relative_error(fast.running(fast.parameters.running[r]),
+                               exact.running(exact.parameters.running[r])),
+                1e-4)
+          << exact.parameters.running[r].name;
+    }
+  }
+}
+
+TEST_P(Programs, AccumulatedGradientsAddUp) {
+  const ModelInput input = input_of(GetParam());
+  TestNetwork once(config_of(GetParam()), input, false, {.batch = kRows});
+  TestNetwork twice(config_of(GetParam()), input, false, {.batch = kRows, .accumulate = true});
+  const TestBatch batch(input, kRows, 5);
+  once.run(batch);
+  twice.run(batch, /*clear_gradients=*/true);
+  twice.go_on(batch);
+  for (size_t p = 0; p < once.parameters.trained.size(); ++p) {
+    std::vector<float> doubled = once.gradient(once.parameters.trained[p]);
+    for (float& g : doubled) g *= 2;
+    double size = 0;
+    for (float g : doubled) size = std::max(size, double{std::abs(g)});
+    if (size < 1e-6) continue;
+    EXPECT_LT(relative_error(twice.gradient(twice.parameters.trained[p]), doubled), 1e-3)
+        << once.parameters.trained[p].name;
+  }
+}
+
+TEST_P(Programs, GradientsBecomeFinalInTheOrderTheyLie) {
+  const ModelInput input = input_of(GetParam());
+  TestNetwork net(config_of(GetParam()), input, false, {.batch = kRows});
+  net.run(TestBatch(input, kRows, 6));
+  EXPECT_TRUE(std::is_sorted(net.watermarks.begin(), net.watermarks.end()));
+  ASSERT_FALSE(net.watermarks.empty());
+  EXPECT_EQ(net.watermarks.back(), net.parameters.elements);
+  // Every parameter has a range of its own, after the metrics.
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  for (const Parameter& parameter : net.parameters.trained) {
+    EXPECT_GE(parameter.end - parameter.begin, parameter.spec.shape.elements());
+    ranges.emplace_back(parameter.begin, parameter.end);
+  }
+  std::sort(ranges.begin(), ranges.end());
+  int64_t end = kMetricCount;
+  for (auto [begin, next] : ranges) {
+    EXPECT_GE(begin, end);
+    end = next;
+  }
+  EXPECT_LE(end, net.parameters.elements);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Programs, testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Program, NormalisesStoredImages) {
+  // u8 images in channels-last order give what the same numbers give as f32 in row-major order.
+  ModelInput stored = classified({3, 4, 4}, 3);
+  stored.input = {DType::kU8, {3, 4, 4}, Layout::channels_last()};
+  stored.scale = 1.0f / 255;
+  stored.mean = {0.4f, 0.5f, 0.6f};
+  stored.deviation = {0.2f, 0.3f, 0.4f};
+  const ModelConfig config = network(
+      "layer { conv2d { channels: 4 kernel: 3 } } layer { flatten {} } layer { dense { units: 3 } }"
+      "layer { softmax_cross_entropy {} }");
+  const ModelInput plain = classified({3, 4, 4}, 3);
+  TestNetwork from_bytes(config, stored, false, {.batch = 2});
+  TestNetwork from_floats(config, plain, false, {.batch = 2});
+  TestBatch floats(plain, 2, 8);
+  TestBatch bytes = floats;
+  auto* pixels = reinterpret_cast<uint8_t*>(bytes.inputs.data());
+  for (size_t n = 0; n < 2; ++n) {
+    for (size_t s = 0; s < 16; ++s) {
+      for (size_t c = 0; c < 3; ++c) {
+        const auto pixel = static_cast<uint8_t>(37 * n + 11 * s + 5 * c);
+        pixels[(n * 16 + s) * 3 + c] = pixel;
+        floats.inputs[(n * 3 + c) * 16 + s] =
+            (static_cast<float>(pixel) / 255 - stored.mean[c]) / stored.deviation[c];
+      }
+    }
+  }
+  from_bytes.run(bytes);
+  from_floats.run(floats);
+  EXPECT_NEAR(from_bytes.metric(kMetricLoss), from_floats.metric(kMetricLoss), 1e-5);
+}
+
+TEST(Program, InferenceUsesRunningStatisticsAndNoDropout) {
+  const ModelInput input = classified({2, 4, 4}, 3);
+  const ModelConfig config = network(
+      "layer { conv2d { channels: 4 kernel: 3 } } layer { batch_norm {} } layer { dropout { rate: "
+      "0.9 } }"
+      "layer { flatten {} } layer { dense { units: 3 } } layer { softmax_cross_entropy {} }");
+  TestNetwork exact(config, input, true, {.batch = 4, .training = false});
+  TestNetwork fast(config, input, false, {.batch = 4, .training = false});
+  const TestBatch batch(input, 4, 9);
+  exact.run(batch);
+  fast.run(batch);
+  EXPECT_NEAR(fast.metric(kMetricLoss), exact.metric(kMetricLoss), 1e-4);
+  EXPECT_EQ(fast.metric(kMetricSamples), 4);
+  const float loss = fast.metric(kMetricLoss);
+  fast.state.step = 99;
+  fast.run(batch);
+  EXPECT_EQ(fast.metric(kMetricLoss), loss);
+}
+
+TEST(Program, TrainingAndInferenceShareParameters) {
+  // Compiled for inference with the parameters that training has laid out.
+  const auto device = create_cpu_device(1);
+  const auto backend = create_cpu_backend(*device);
+  const ModelInput input = classified({3, 16, 16}, 10);
+  const Graph graph = build_graph(zoo("resnet20"), input);
+  Parameters parameters;
+  const auto training = Program::compile(graph, *backend, {.batch = 8}, parameters);
+  const Parameters before = parameters;
+  const auto inference =
+      Program::compile(graph, *backend, {.batch = 16, .training = false}, parameters);
+  ASSERT_EQ(parameters.trained.size(), before.trained.size());
+  for (size_t p = 0; p < before.trained.size(); ++p) {
+    EXPECT_EQ(parameters.trained[p].spec, before.trained[p].spec) << before.trained[p].name;
+    EXPECT_EQ(parameters.trained[p].begin, before.trained[p].begin);
+  }
+  EXPECT_EQ(parameters.elements, before.elements);
+  EXPECT_LT(inference->activation_bytes(), training->activation_bytes());
+}
+
+}  // namespace
+}  // namespace trireme
