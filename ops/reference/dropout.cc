@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/random.h"
 #include "ops/reference/plans.h"
 

@@ -1,6 +1,9 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
+#include "core/error.h"
 #include "ops/reference/plans.h"
 
 namespace trireme::reference {
@@ -27,6 +30,10 @@ Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
         continue;
       }
       const int32_t label = static_cast<const int32_t*>(args[O::kLabels])[r];
+      if (label < 0 || label >= classes) {
+        throw Error(
+            fmt::format("the label of row {} is {}, but there are {} classes", r, label, classes));
+      }
       const double largest = *std::max_element(logits, logits + classes);
       double sum = 0;
       int64_t rank = 0;

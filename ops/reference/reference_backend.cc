@@ -1,15 +1,49 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "ops/reference/plans.h"
 
 namespace trireme {
 namespace {
 
-// Stored inputs and the ends of a reorder are taken as they lie; everything else must be row-major.
-bool takes_any_layout(const Op& op, size_t arg) {
-  return std::holds_alternative<Reorder>(op) ||
-         (std::holds_alternative<NormalizeInput>(op) && arg == NormalizeInput::kX);
+// What an argument is stored as, where it is not f64: metrics, labels, states and targets come in
+// the dtypes that every backend shares.
+bool is_dtype_of(const Op& op, int arg, DType dtype) {
+  const auto among = [dtype](std::initializer_list<DType> dtypes) {
+    return std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end();
+  };
+  const auto is_state = []<class O>(const O&, int i) {
+    if constexpr (requires { O::kState; }) return i == O::kState;
+    return false;
+  };
+  return std::visit(
+      [&]<class O>(const O& chosen) {
+        if constexpr (std::is_same_v<O, Reorder>) {
+          return among({DType::kF64, DType::kF32, DType::kI32, DType::kU8});
+        }
+        if constexpr (std::is_same_v<O, NormalizeInput>) {
+          if (arg == O::kX) return among({DType::kF64, DType::kF32, DType::kU8});
+        }
+        if constexpr (requires { O::kMetrics; }) {
+          if (arg == O::kMetrics) return dtype == DType::kF32;
+        }
+        if constexpr (requires { O::kLabels; }) {
+          if (arg == O::kLabels) return dtype == DType::kI32;
+        }
+        if constexpr (requires { O::kTarget; }) {
+          if (arg == O::kTarget) return among({DType::kF64, DType::kF32});
+        }
+        if constexpr (requires { O::kLowPrecision; }) {
+          if (arg == O::kLowPrecision) return dtype == DType::kF32;
+        }
+        if constexpr (requires { O::kWorkspace; }) {
+          if (arg == O::kWorkspace) return dtype == DType::kU8;
+        }
+        return dtype == (is_state(chosen, arg) ? DType::kU8 : DType::kF64);
+      },
+      op);
 }
 
 class ReferenceBackend final : public Backend {
@@ -21,16 +55,26 @@ class ReferenceBackend final : public Backend {
     check_shapes(op, asked);
     reference::Specs specs(asked.begin(), asked.end());
     for (size_t i = 0; i < specs.size(); ++i) {
-      if (specs[i].layout.is_any() || !takes_any_layout(op, i)) {
-        if (is_absent(specs[i])) continue;
-        specs[i].layout = specs[i].shape.elements() == 0 ? specs[i].layout : Layout::row_major();
+      TensorSpec& spec = specs[i];
+      if (is_absent(spec)) continue;
+      if (!is_dtype_of(op, static_cast<int>(i), spec.dtype)) {
+        throw Error(fmt::format("{}: the reference does not take {} as argument {}", name_of(op),
+                                spec.to_string(), i));
       }
+      if (!stays(op, i, spec.layout)) spec.layout = Layout::row_major();
     }
     return std::visit([&](const auto& chosen) { return reference::plan(chosen, std::move(specs)); },
                       op);
   }
 
  private:
+  // Stored inputs and the ends of a reorder are taken as they lie; everything else is row-major.
+  static bool stays(const Op& op, size_t arg, const Layout& layout) {
+    return layout.kind() == Layout::Kind::kChannelsLast &&
+           (std::holds_alternative<Reorder>(op) ||
+            (std::holds_alternative<NormalizeInput>(op) && arg == NormalizeInput::kX));
+  }
+
   Device& device_;
 };
 
