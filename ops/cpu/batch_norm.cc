@@ -1,0 +1,423 @@
+// Batch normalisation, one group of channels after another: the second pass over a group finds it
+// in cache.
+#include "ops/batch_norm.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "core/parallel.h"
+#include "ops/cpu/channel_view.h"
+#include "ops/cpu/plans.h"
+#include "ops/host_op.h"
+#include "ops/step_state.h"
+
+namespace trireme::cpu {
+namespace {
+
+struct alignas(64) Lanes {
+  float values[kLanes];
+  TRIREME_INLINE F16 vector() const { return load(values, AllLanes()); }
+};
+
+struct LanePairSums {
+  double first[kLanes];
+  double second[kLanes];
+};
+
+struct Normalisation {
+  Lanes mean{}, scale{}, shift{};
+  float floor = 0;  // 0 with a ReLU, else below everything
+};
+
+struct Gradient {
+  Lanes mean;
+  Lanes scale;       // gamma * inv_std
+  Lanes g_mean;      // mean of g
+  Lanes projection;  // mean of g * xhat, times inv_std
+};
+
+// Sums of x and of x^2.
+template <class T>
+TRIREME_VECTORIZED void sum_moments(const T* x, const Run& run, int64_t rows, LanePairSums& out) {
+  LaneSums sum, squares;
+  for (int64_t n = 0; n < rows; ++n) {
+    const T* row = x + run.offset + n * run.row_stride;
+    each_vector(run, [&](int64_t at, auto lanes) TRIREME_INLINE {
+      const F16 v = load(row + at, lanes);
+      sum.add(v);
+      squares.add_product(v, v);
+    });
+  }
+  sum.store_to(out.first);
+  squares.store_to(out.second);
+}
+
+template <class T, bool kResidual>
+TRIREME_VECTORIZED void normalise(const T* x, const T* residual, T* y, const Run& run,
+                                  const Normalisation& c) {
+  const F16 mean = c.mean.vector(), scale = c.scale.vector(), shift = c.shift.vector();
+  const F16 floor = F16{} + c.floor;
+  for (int64_t n = 0; n < run.rows; ++n) {
+    const int64_t row = run.offset + n * run.row_stride;
+    each_vector(run, [&](int64_t at, auto lanes) TRIREME_INLINE {
+      F16 v = (load(x + row + at, lanes) - mean) * scale + shift;
+      if constexpr (kResidual) v += load(residual + row + at, lanes);
+      store(y + row + at, where(v < floor, floor, v), lanes);  // keeps a NaN
+    });
+  }
+}
+
+// Sums of g and of g * (x - mean).
+template <class T, bool kRelu>
+TRIREME_VECTORIZED void sum_gradients(const T* x, const T* y, const T* dy, const Run& run,
+                                      int64_t rows, const Lanes& mean_lanes, LanePairSums& out) {
+  const F16 mean = mean_lanes.vector();
+  LaneSums sum, products;
+  for (int64_t n = 0; n < rows; ++n) {
+    const int64_t row = run.offset + n * run.row_stride;
+    each_vector(run, [&](int64_t at, auto lanes) TRIREME_INLINE {
+      F16 g = load(dy + row + at, lanes);
+      if constexpr (kRelu) g = where(load(y + row + at, lanes) > 0, g, F16{});
+      sum.add(g);
+      products.add_product(g, load(x + row + at, lanes) - mean);
+    });
+  }
+  sum.store_to(out.first);
+  products.store_to(out.second);
+}
+
+template <class T, bool kRelu, bool kResidual>
+TRIREME_VECTORIZED void propagate(const T* x, const T* y, const T* dy, T* dx, T* dresidual,
+                                  const Run& run, int64_t rows, const Gradient& c) {
+  const F16 mean = c.mean.vector(), scale = c.scale.vector();
+  const F16 g_mean = c.g_mean.vector(), projection = c.projection.vector();
+  for (int64_t n = 0; n < rows; ++n) {
+    const int64_t row = run.offset + n * run.row_stride;
+    each_vector(run, [&](int64_t at, auto lanes) TRIREME_INLINE {
+      F16 g = load(dy + row + at, lanes);
+      if constexpr (kRelu) g = where(load(y + row + at, lanes) > 0, g, F16{});
+      const F16 centred = load(x + row + at, lanes) - mean;
+      if constexpr (kResidual) store(dresidual + row + at, g, lanes);
+      store(dx + row + at, scale * (g - g_mean - centred * projection), lanes);
+    });
+  }
+}
+
+template <class T>
+TRIREME_VECTORIZED void clear_rows(T* to, const Run& run, int64_t first_row) {
+  for (int64_t n = first_row; n < run.rows; ++n) {
+    T* row = to + run.offset + n * run.row_stride;
+    each_vector(run, [&](int64_t at, auto lanes) TRIREME_INLINE { store(row + at, F16{}, lanes); });
+  }
+}
+
+// The activations among an op's tensors, all in one layout that has a view: that of the first, if
+// it can be.
+std::vector<TensorSpec> settle(Specs specs, std::initializer_list<int> activations) {
+  std::vector<TensorSpec> settled(specs.begin(), specs.end());
+  const Layout layout = ChannelView::nearest(specs[static_cast<size_t>(*activations.begin())]);
+  for (TensorSpec& spec : settled) {
+    if (spec.layout.is_any()) spec.layout = Layout::row_major();
+  }
+  for (int i : activations) {
+    TensorSpec& spec = settled[static_cast<size_t>(i)];
+    if (!is_absent(spec)) spec.layout = layout;
+  }
+  return settled;
+}
+
+int64_t valid_rows(const void* state, int64_t rows) {
+  return std::clamp<int64_t>(static_cast<const StepState*>(state)->valid_rows, 0, rows);
+}
+
+double mean_over(double sum, double count) { return count > 0 ? sum / count : 0; }
+
+struct ForwardArgs {
+  const void *x, *residual;
+  const float *gamma, *beta;
+  const double* sums;
+  float *running_mean, *running_var;
+  void* y;
+  float* saved;
+};
+
+// What a group's statistics are, to `saved` and the running ones.
+void finish_statistics(const BatchNormForward& op, const ChannelView& view, int64_t group,
+                       const LanePairSums& own, int64_t valid, const ForwardArgs& a) {
+  const int64_t channels = view.channels;
+  for (int64_t i = 0; i < view.channels_in(group); ++i) {
+    const int64_t c = group * view.per_group + i;
+    const double count = a.sums ? a.sums[2 * channels] : static_cast<double>(valid * view.spatial);
+    const double mean = mean_over(a.sums ? a.sums[c] : view.gather(own.first, i), count);
+    const double square =
+        mean_over(a.sums ? a.sums[channels + c] : view.gather(own.second, i), count);
+    const double var = std::max(0.0, square - mean * mean);
+    a.saved[c] = static_cast<float>(mean);
+    a.saved[channels + c] = static_cast<float>(1 / std::sqrt(var + op.epsilon));
+    if (!a.running_mean || valid == 0) continue;
+    const double unbiased = count > 1 ? var * count / (count - 1) : var;
+    a.running_mean[c] += op.momentum * static_cast<float>(mean - a.running_mean[c]);
+    a.running_var[c] += op.momentum * static_cast<float>(unbiased - a.running_var[c]);
+  }
+}
+
+template <class T>
+void forward(const BatchNormForward& op, const ChannelView& view, int64_t valid,
+             const ForwardArgs& a) {
+  parallel_for(view.groups, [&](int64_t begin, int64_t end) {
+    for (int64_t group = begin; group < end; ++group) {
+      const Run run = view.run(group);
+      const T* x = static_cast<const T*>(a.x);
+      LanePairSums own{};
+      if (!a.sums) sum_moments(x, run, valid, own);
+      finish_statistics(op, view, group, own, valid, a);
+      Normalisation c{.floor = op.relu ? 0 : -std::numeric_limits<float>::infinity()};
+      view.spread(a.saved, group, c.mean.values);
+      view.spread(a.saved + view.channels, group, c.scale.values);
+      view.spread(a.beta, group, c.shift.values);
+      Lanes gamma;
+      view.spread(a.gamma, group, gamma.values);
+      for (int l = 0; l < kLanes; ++l) c.scale.values[l] *= gamma.values[l];
+      T* y = static_cast<T*>(a.y);
+      if (a.residual) {
+        normalise<T, true>(x, static_cast<const T*>(a.residual), y, run, c);
+      } else {
+        normalise<T, false>(x, nullptr, y, run, c);
+      }
+    }
+  });
+}
+
+struct BackwardArgs {
+  const void *x, *y, *dy;  // y: null without a ReLU
+  const float *gamma, *saved;
+  const double* sums;
+  void *dx, *dresidual;
+  float *dgamma, *dbeta;
+};
+
+template <class T>
+void sum_group(const BackwardArgs& a, const ChannelView& view, int64_t group, int64_t valid,
+               const Lanes& mean, LanePairSums& own) {
+  const auto* x = static_cast<const T*>(a.x);
+  const auto* y = static_cast<const T*>(a.y);
+  const auto* dy = static_cast<const T*>(a.dy);
+  const Run run = view.run(group);
+  y ? sum_gradients<T, true>(x, y, dy, run, valid, mean, own)
+    : sum_gradients<T, false>(x, y, dy, run, valid, mean, own);
+}
+
+template <class T>
+void propagate_group(const BackwardArgs& a, const Run& run, int64_t valid, const Gradient& c) {
+  const auto* x = static_cast<const T*>(a.x);
+  const auto* y = static_cast<const T*>(a.y);
+  const auto* dy = static_cast<const T*>(a.dy);
+  auto* dx = static_cast<T*>(a.dx);
+  auto* dresidual = static_cast<T*>(a.dresidual);
+  if (y) {
+    dresidual ? propagate<T, true, true>(x, y, dy, dx, dresidual, run, valid, c)
+              : propagate<T, true, false>(x, y, dy, dx, dresidual, run, valid, c);
+  } else {
+    dresidual ? propagate<T, false, true>(x, y, dy, dx, dresidual, run, valid, c)
+              : propagate<T, false, false>(x, y, dy, dx, dresidual, run, valid, c);
+  }
+  clear_rows(dx, run, valid);
+  if (dresidual) clear_rows(dresidual, run, valid);
+}
+
+template <class T>
+void backward(const ChannelView& view, int64_t valid, const BackwardArgs& a) {
+  parallel_for(view.groups, [&](int64_t begin, int64_t end) {
+    for (int64_t group = begin; group < end; ++group) {
+      Gradient c{};
+      LanePairSums own{};
+      view.spread(a.saved, group, c.mean.values);
+      sum_group<T>(a, view, group, valid, c.mean, own);
+      std::array<float, kLanes> scale{}, g_mean{}, projection{};
+      for (int64_t i = 0; i < view.channels_in(group); ++i) {
+        const int64_t channel = group * view.per_group + i;
+        const double inv_std = a.saved[view.channels + channel];
+        double sum = view.gather(own.first, i);
+        double product = view.gather(own.second, i) * inv_std;
+        a.dbeta[channel] = static_cast<float>(sum);
+        a.dgamma[channel] = static_cast<float>(product);
+        auto count = static_cast<double>(valid * view.spatial);
+        if (a.sums) {
+          sum = a.sums[channel];
+          product = a.sums[view.channels + channel];
+          count = a.sums[2 * view.channels];
+        }
+        const auto lane = static_cast<size_t>(i);
+        scale[lane] = static_cast<float>(a.gamma[channel] * inv_std);
+        g_mean[lane] = static_cast<float>(mean_over(sum, count));
+        projection[lane] = static_cast<float>(mean_over(product, count) * inv_std);
+      }
+      for (int l = 0; l < kLanes; ++l) {
+        const auto lane = static_cast<size_t>(l % view.per_group);
+        c.scale.values[l] = scale[lane];
+        c.g_mean.values[l] = g_mean[lane];
+        c.projection.values[l] = projection[lane];
+      }
+      propagate_group<T>(a, view.run(group), valid, c);
+    }
+  });
+}
+
+template <class T>
+void statistics(const ChannelView& view, int64_t valid, const T* x, double* sums) {
+  parallel_for(view.groups, [&](int64_t begin, int64_t end) {
+    for (int64_t group = begin; group < end; ++group) {
+      LanePairSums own{};
+      sum_moments(x, view.run(group), valid, own);
+      for (int64_t i = 0; i < view.channels_in(group); ++i) {
+        const int64_t c = group * view.per_group + i;
+        sums[c] = view.gather(own.first, i);
+        sums[view.channels + c] = view.gather(own.second, i);
+      }
+    }
+  });
+  sums[2 * view.channels] = static_cast<double>(valid * view.spatial);
+}
+
+template <class T>
+void backward_sums(const ChannelView& view, int64_t valid, const BackwardArgs& a, double* sums) {
+  parallel_for(view.groups, [&](int64_t begin, int64_t end) {
+    for (int64_t group = begin; group < end; ++group) {
+      Lanes mean;
+      LanePairSums own{};
+      view.spread(a.saved, group, mean.values);
+      sum_group<T>(a, view, group, valid, mean, own);
+      for (int64_t i = 0; i < view.channels_in(group); ++i) {
+        const int64_t c = group * view.per_group + i;
+        sums[c] = view.gather(own.first, i);
+        sums[view.channels + c] = view.gather(own.second, i) * a.saved[view.channels + c];
+      }
+    }
+  });
+  sums[2 * view.channels] = static_cast<double>(valid * view.spatial);
+}
+
+template <class T>
+void inference(const BatchNormInference& op, const ChannelView& view, const ForwardArgs& a) {
+  parallel_for(view.groups, [&](int64_t begin, int64_t end) {
+    for (int64_t group = begin; group < end; ++group) {
+      Normalisation c{.floor = op.relu ? 0 : -std::numeric_limits<float>::infinity()};
+      Lanes gamma;
+      view.spread(a.running_mean, group, c.mean.values);
+      view.spread(a.running_var, group, c.scale.values);
+      view.spread(a.beta, group, c.shift.values);
+      view.spread(a.gamma, group, gamma.values);
+      for (int l = 0; l < kLanes; ++l) {
+        c.scale.values[l] = gamma.values[l] / std::sqrt(c.scale.values[l] + op.epsilon);
+      }
+      const Run run = view.run(group);
+      const T* x = static_cast<const T*>(a.x);
+      T* y = static_cast<T*>(a.y);
+      if (a.residual) {
+        normalise<T, true>(x, static_cast<const T*>(a.residual), y, run, c);
+      } else {
+        normalise<T, false>(x, nullptr, y, run, c);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+Plan plan(const BatchNormStatistics&, const EnginePtr&, Specs given) {
+  using Op = BatchNormStatistics;
+  std::vector<TensorSpec> specs = settle(given, {Op::kX});
+  const ChannelView view = *ChannelView::of(specs[Op::kX]);
+  return with_element(specs[Op::kX].dtype, [&]<class T>(T) -> Plan {
+    return host_op(std::move(specs), [view](Args args, void*) {
+      statistics(view, valid_rows(args[Op::kState], view.rows), static_cast<const T*>(args[Op::kX]),
+                 static_cast<double*>(args[Op::kSums]));
+    });
+  });
+}
+
+Plan plan(const BatchNormForward& op, const EnginePtr&, Specs given) {
+  using Op = BatchNormForward;
+  std::vector<TensorSpec> specs = settle(given, {Op::kX, Op::kResidual, Op::kY});
+  const ChannelView view = *ChannelView::of(specs[Op::kX]);
+  return with_element(specs[Op::kX].dtype, [&]<class T>(T) -> Plan {
+    return host_op(std::move(specs), [op, view](Args args, void*) {
+      forward<T>(op, view, valid_rows(args[Op::kState], view.rows),
+                 {.x = args[Op::kX],
+                  .residual = args[Op::kResidual],
+                  .gamma = static_cast<const float*>(args[Op::kGamma]),
+                  .beta = static_cast<const float*>(args[Op::kBeta]),
+                  .sums = static_cast<const double*>(args[Op::kSums]),
+                  .running_mean = static_cast<float*>(args[Op::kRunningMean]),
+                  .running_var = static_cast<float*>(args[Op::kRunningVar]),
+                  .y = args[Op::kY],
+                  .saved = static_cast<float*>(args[Op::kSaved])});
+    });
+  });
+}
+
+Plan plan(const BatchNormInference& op, const EnginePtr&, Specs given) {
+  using Op = BatchNormInference;
+  std::vector<TensorSpec> specs = settle(given, {Op::kX, Op::kResidual, Op::kY});
+  const ChannelView view = *ChannelView::of(specs[Op::kX]);
+  return with_element(specs[Op::kX].dtype, [&]<class T>(T) -> Plan {
+    return host_op(std::move(specs), [op, view](Args args, void*) {
+      inference<T>(op, view,
+                   {.x = args[Op::kX],
+                    .residual = args[Op::kResidual],
+                    .gamma = static_cast<const float*>(args[Op::kGamma]),
+                    .beta = static_cast<const float*>(args[Op::kBeta]),
+                    .sums = nullptr,
+                    .running_mean = static_cast<float*>(args[Op::kRunningMean]),
+                    .running_var = static_cast<float*>(args[Op::kRunningVar]),
+                    .y = args[Op::kY],
+                    .saved = nullptr});
+    });
+  });
+}
+
+Plan plan(const BatchNormBackwardSums& op, const EnginePtr&, Specs given) {
+  using Op = BatchNormBackwardSums;
+  std::vector<TensorSpec> specs = settle(given, {Op::kX, Op::kY, Op::kDy});
+  const ChannelView view = *ChannelView::of(specs[Op::kX]);
+  return with_element(specs[Op::kX].dtype, [&]<class T>(T) -> Plan {
+    return host_op(std::move(specs), [view, relu = op.relu](Args args, void*) {
+      backward_sums<T>(view, valid_rows(args[Op::kState], view.rows),
+                       {.x = args[Op::kX],
+                        .y = relu ? args[Op::kY] : nullptr,
+                        .dy = args[Op::kDy],
+                        .gamma = nullptr,
+                        .saved = static_cast<const float*>(args[Op::kSaved]),
+                        .sums = nullptr,
+                        .dx = nullptr,
+                        .dresidual = nullptr,
+                        .dgamma = nullptr,
+                        .dbeta = nullptr},
+                       static_cast<double*>(args[Op::kSums]));
+    });
+  });
+}
+
+Plan plan(const BatchNormBackward& op, const EnginePtr&, Specs given) {
+  using Op = BatchNormBackward;
+  std::vector<TensorSpec> specs = settle(given, {Op::kX, Op::kY, Op::kDy, Op::kDx, Op::kDresidual});
+  const ChannelView view = *ChannelView::of(specs[Op::kX]);
+  return with_element(specs[Op::kX].dtype, [&]<class T>(T) -> Plan {
+    return host_op(std::move(specs), [view, relu = op.relu](Args args, void*) {
+      backward<T>(view, valid_rows(args[Op::kState], view.rows),
+                  {.x = args[Op::kX],
+                   .y = relu ? args[Op::kY] : nullptr,
+                   .dy = args[Op::kDy],
+                   .gamma = static_cast<const float*>(args[Op::kGamma]),
+                   .saved = static_cast<const float*>(args[Op::kSaved]),
+                   .sums = static_cast<const double*>(args[Op::kSums]),
+                   .dx = args[Op::kDx],
+                   .dresidual = args[Op::kDresidual],
+                   .dgamma = static_cast<float*>(args[Op::kDgamma]),
+                   .dbeta = static_cast<float*>(args[Op::kDbeta])});
+    });
+  });
+}
+
+}  // namespace trireme::cpu

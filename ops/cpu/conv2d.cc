@@ -1,0 +1,226 @@
+// Convolutions on oneDNN. A list of attempts, best first, says which algorithm is tried with which
+// layouts; the first that oneDNN has a fast implementation for is used.
+#include "ops/conv2d.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ops/cpu/dnnl.h"
+#include "ops/cpu/plans.h"
+
+namespace trireme::cpu {
+namespace {
+
+using dnnl::algorithm;
+using dnnl::memory;
+
+struct Problem {
+  Conv2dGeometry geometry;
+  TensorSpec x, weight, bias, y;
+  EnginePtr engine;
+
+  int64_t groups() const { return geometry.groups; }
+  memory::dims strides() const { return {geometry.stride[0], geometry.stride[1]}; }
+  memory::dims padding() const { return {geometry.padding[0], geometry.padding[1]}; }
+  // oneDNN counts the elements skipped.
+  memory::dims dilation() const { return {geometry.dilation[0] - 1, geometry.dilation[1] - 1}; }
+  memory::dims weight_dims() const {
+    memory::dims dims = to_dims(weight.shape);
+    if (groups() == 1) return dims;
+    dims[0] /= groups();
+    dims.insert(dims.begin(), groups());
+    return dims;
+  }
+};
+
+struct Attempt {
+  algorithm how = algorithm::convolution_direct;
+  // In place of the layouts that were given.
+  std::optional<Layout> x = {}, weight = {}, y = {};
+  bool slow = false;  // better than nothing
+};
+
+struct Descs {
+  memory::desc x, weight, bias, y;
+};
+
+// Winograd's F(4x4, 3x3) (Lavin and Gray, arXiv:1509.09308) does a quarter of the multiplications,
+// but transforms the weights each time: it pays when many tiles share them. FP32 only, for its
+// rounding.
+bool winograd_pays(const Problem& p) {
+  const Conv2dGeometry& g = p.geometry;
+  const Shape& w = p.weight.shape;
+  const bool fits = w[2] == 3 && w[3] == 3 && g.groups == 1 &&
+                    g.stride == std::array<int64_t, 2>{1, 1} &&
+                    g.dilation == std::array<int64_t, 2>{1, 1} && p.x.dtype == DType::kF32;
+  if (!fits || std::min(w[0], w[1]) < 32 || w[0] % 16 != 0 || w[1] % 16 != 0) return false;
+  const int64_t height = p.y.shape[2];
+  const int64_t width = p.y.shape[3];
+  const int64_t tiles = (height + 3) / 4 * ((width + 3) / 4);
+  return p.y.shape[0] * tiles >= 48 && 2 * height * width > 16 * tiles;
+}
+
+// More channels than an image and fewer than a vector: blocked layouts would be mostly padding.
+bool is_narrow(const Problem& p) {
+  const int64_t channels = p.x.shape[1];
+  return p.groups() == 1 && channels > 3 && channels < 16 &&
+         dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core;
+}
+
+std::vector<Attempt> attempts(const Problem& p) {
+  const Layout any = Layout::any();
+  const Layout last = Layout::channels_last();
+  const Layout plain = Layout::row_major();
+  std::vector<Attempt> list;
+  if (winograd_pays(p)) list.push_back({.how = algorithm::convolution_winograd});
+  if (is_narrow(p)) list.push_back({.x = last, .weight = any, .y = last});
+  list.push_back({});
+  list.push_back({.weight = any});
+  list.push_back({.weight = any, .y = any});
+  list.push_back({.x = any, .weight = any});
+  list.push_back({.x = any, .weight = any, .y = any});
+  list.push_back({.x = plain, .weight = plain, .y = plain, .slow = true});
+  list.push_back({.x = any, .weight = any, .y = any, .slow = true});
+  return list;
+}
+
+Descs describe(const Problem& p, const Attempt& a) {
+  const auto chosen = [](const TensorSpec& spec, const std::optional<Layout>& layout) {
+    return layout ? spec.with(*layout) : spec;
+  };
+  TensorSpec weight = chosen(p.weight, a.weight);
+  // With groups oneDNN sees five extents, for which channels-last would mean something else.
+  if (p.groups() > 1 && weight.layout == Layout::channels_last()) weight.layout = Layout::any();
+  return {.x = to_desc(chosen(p.x, a.x)),
+          .weight = to_desc(weight, p.weight_dims()),
+          .bias = is_absent(p.bias) ? memory::desc() : to_desc(p.bias.with(Layout::row_major())),
+          .y = to_desc(chosen(p.y, a.y))};
+}
+
+TensorSpec bias_spec(const Problem& p) {
+  return is_absent(p.bias) ? p.bias : p.bias.with(Layout::row_major());
+}
+
+dnnl::convolution_forward::primitive_desc forward_desc(const Problem& p, const Attempt& a,
+                                                       const dnnl::primitive_attr& attr) {
+  const Descs d = describe(p, a);
+  return {dnnl::convolution_forward::desc(dnnl::prop_kind::forward_training, a.how, d.x, d.weight,
+                                          d.bias, d.y, p.strides(), p.dilation(), p.padding(),
+                                          p.padding()),
+          attr, p.engine->engine};
+}
+
+// What backward descriptors are made from; only its shapes matter.
+dnnl::convolution_forward::primitive_desc forward_hint(Problem p) {
+  const Layout any = Layout::any();
+  p.weight.dtype = p.x.dtype;  // its gradient may be wider
+  return forward_desc(p, {.x = any, .weight = any, .y = any}, {});
+}
+
+// The first attempt that oneDNN takes, made into a plan by `make(descriptor)`.
+template <class Describe, class Make>
+Plan first_of(const Problem& p, std::string_view what, Describe describe_attempt, Make make) {
+  for (const Attempt& attempt : attempts(p)) {
+    auto desc = try_plan([&] { return describe_attempt(attempt); });
+    if (desc && (attempt.slow || !is_slow(desc->impl_info_str()))) return make(*desc);
+  }
+  throw Error(fmt::format("oneDNN has no {} for x {}, weight {}, y {}", what, p.x.to_string(),
+                          p.weight.to_string(), p.y.to_string()));
+}
+
+}  // namespace
+
+Plan plan(const Conv2dForward& op, const EnginePtr& engine, Specs specs) {
+  using Op = Conv2dForward;
+  const Problem p{.geometry = op.geometry,
+                  .x = specs[Op::kX],
+                  .weight = specs[Op::kWeight],
+                  .bias = specs[Op::kBias],
+                  .y = specs[Op::kY],
+                  .engine = engine};
+  const dnnl::primitive_attr attr = with_activation(op.activation);
+  return first_of(
+      p, "convolution", [&](const Attempt& a) { return forward_desc(p, a, attr); },
+      [&](const auto& desc) {
+        std::vector<PrimitivePlan::Binding> bindings{
+            {DNNL_ARG_SRC, Op::kX, desc.src_desc()},
+            {DNNL_ARG_WEIGHTS, Op::kWeight, desc.weights_desc()},
+            {DNNL_ARG_DST, Op::kY, desc.dst_desc()}};
+        if (!is_absent(p.bias)) bindings.push_back({DNNL_ARG_BIAS, Op::kBias, desc.bias_desc()});
+        return std::make_unique<PrimitivePlan>(
+            engine,
+            std::vector{with_layout(p.x, desc.src_desc()),
+                        with_layout(p.weight, desc.weights_desc()), bias_spec(p),
+                        with_layout(p.y, desc.dst_desc())},
+            dnnl::convolution_forward(desc), bindings, desc.scratchpad_desc());
+      });
+}
+
+Plan plan(const Conv2dBackwardData& op, const EnginePtr& engine, Specs specs) {
+  using Op = Conv2dBackwardData;
+  const Problem p{.geometry = op.geometry,
+                  .x = specs[Op::kDx],
+                  .weight = specs[Op::kWeight],
+                  .bias = absent(),
+                  .y = specs[Op::kDy],
+                  .engine = engine};
+  const auto hint = forward_hint(p);
+  return first_of(
+      p, "convolution (backward data)",
+      [&](const Attempt& a) {
+        const Descs d = describe(p, a);
+        return dnnl::convolution_backward_data::primitive_desc(
+            {a.how, d.x, d.weight, d.y, p.strides(), p.dilation(), p.padding(), p.padding()},
+            scratch_by_caller(), engine->engine, hint);
+      },
+      [&](const auto& desc) {
+        return std::make_unique<PrimitivePlan>(
+            engine,
+            std::vector{with_layout(p.y, desc.diff_dst_desc()),
+                        with_layout(p.weight, desc.weights_desc()),
+                        with_layout(p.x, desc.diff_src_desc())},
+            dnnl::convolution_backward_data(desc),
+            std::vector<PrimitivePlan::Binding>{
+                {DNNL_ARG_DIFF_DST, Op::kDy, desc.diff_dst_desc()},
+                {DNNL_ARG_WEIGHTS, Op::kWeight, desc.weights_desc()},
+                {DNNL_ARG_DIFF_SRC, Op::kDx, desc.diff_src_desc()}},
+            desc.scratchpad_desc());
+      });
+}
+
+Plan plan(const Conv2dBackwardWeights& op, const EnginePtr& engine, Specs specs) {
+  using Op = Conv2dBackwardWeights;
+  const Problem p{.geometry = op.geometry,
+                  .x = specs[Op::kX],
+                  .weight = specs[Op::kDweight],
+                  .bias = specs[Op::kDbias],
+                  .y = specs[Op::kDy],
+                  .engine = engine};
+  const auto hint = forward_hint(p);
+  return first_of(
+      p, "convolution (backward weights)",
+      [&](const Attempt& a) {
+        const Descs d = describe(p, a);
+        return dnnl::convolution_backward_weights::primitive_desc(
+            {a.how, d.x, d.weight, d.bias, d.y, p.strides(), p.dilation(), p.padding(),
+             p.padding()},
+            scratch_by_caller(), engine->engine, hint);
+      },
+      [&](const auto& desc) {
+        std::vector<PrimitivePlan::Binding> bindings{
+            {DNNL_ARG_SRC, Op::kX, desc.src_desc()},
+            {DNNL_ARG_DIFF_DST, Op::kDy, desc.diff_dst_desc()},
+            {DNNL_ARG_DIFF_WEIGHTS, Op::kDweight, desc.diff_weights_desc()}};
+        if (!is_absent(p.bias)) {
+          bindings.push_back({DNNL_ARG_DIFF_BIAS, Op::kDbias, desc.diff_bias_desc()});
+        }
+        return std::make_unique<PrimitivePlan>(
+            engine,
+            std::vector{with_layout(p.x, desc.src_desc()), with_layout(p.y, desc.diff_dst_desc()),
+                        with_layout(p.weight, desc.diff_weights_desc()), bias_spec(p)},
+            dnnl::convolution_backward_weights(desc), bindings, desc.scratchpad_desc());
+      });
+}
+
+}  // namespace trireme::cpu

@@ -1,0 +1,30 @@
+#include "ops/backend.h"
+#include "ops/cpu/dnnl.h"
+#include "ops/cpu/plans.h"
+#include "ops/shapes.h"
+
+namespace trireme {
+namespace {
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(Device& device) : device_(device), engine_(std::make_shared<cpu::Engine>()) {}
+
+  Device& device() override { return device_; }
+  std::unique_ptr<OpPlan> plan(const Op& op, std::span<const TensorSpec> specs) override {
+    check_shapes(op, specs);
+    return std::visit([&](const auto& chosen) { return cpu::plan(chosen, engine_, specs); }, op);
+  }
+
+ private:
+  Device& device_;
+  std::shared_ptr<cpu::Engine> engine_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> create_cpu_backend(Device& device) {
+  return std::make_unique<CpuBackend>(device);
+}
+
+}  // namespace trireme

@@ -1,0 +1,109 @@
+// Fully connected layers on oneDNN. The weight stays row-major in all three passes: blocked weights
+// gain nothing measurable, and the optimizer, checkpoints and the other passes would pay for them.
+#include "ops/dense.h"
+
+#include "ops/cpu/dnnl.h"
+#include "ops/cpu/plans.h"
+#include "ops/cpu/settle.h"
+
+namespace trireme::cpu {
+namespace {
+
+using dnnl::memory;
+using Bindings = std::vector<PrimitivePlan::Binding>;
+
+// The bias as oneDNN wants it: one extent, or none at all.
+memory::desc bias_desc(const TensorSpec& bias) {
+  return is_absent(bias) ? memory::desc() : to_desc(bias);
+}
+
+dnnl::inner_product_forward::primitive_desc inner_product(
+    const EnginePtr& engine, const memory::desc& x, const memory::desc& weight,
+    const memory::desc& bias, const memory::desc& y, const dnnl::primitive_attr& attr) {
+  return {dnnl::inner_product_forward::desc(dnnl::prop_kind::forward_training, x, weight, bias, y),
+          attr, engine->engine};
+}
+
+// With a few rows or more, oneDNN's matrix product beats its inner product on row-major weights.
+constexpr int64_t kRowsForMatmul = 8;
+
+Plan plan_matmul(const EnginePtr& engine, std::vector<TensorSpec> specs,
+                 const dnnl::primitive_attr& attr) {
+  using Op = DenseForward;
+  const TensorSpec& bias = specs[Op::kBias];
+  const int64_t in = specs[Op::kWeight].shape[1];
+  const int64_t out = specs[Op::kWeight].shape[0];
+  const memory::desc weight({in, out}, to_dnnl(specs[Op::kWeight].dtype), memory::dims{1, in});
+  const memory::desc bias_row = is_absent(bias) ? memory::desc() : to_desc(bias, {1, out});
+  const dnnl::matmul::primitive_desc desc(
+      dnnl::matmul::desc(to_desc(specs[Op::kX]), weight, bias_row, to_desc(specs[Op::kY])), attr,
+      engine->engine);
+  Bindings bindings{{DNNL_ARG_SRC, Op::kX, desc.src_desc()},
+                    {DNNL_ARG_WEIGHTS, Op::kWeight, desc.weights_desc()},
+                    {DNNL_ARG_DST, Op::kY, desc.dst_desc()}};
+  if (!is_absent(bias)) bindings.push_back({DNNL_ARG_BIAS, Op::kBias, bias_row});
+  return std::make_unique<PrimitivePlan>(engine, std::move(specs), dnnl::matmul(desc),
+                                         std::move(bindings), desc.scratchpad_desc());
+}
+
+}  // namespace
+
+Plan plan(const DenseForward& op, const EnginePtr& engine, Specs given) {
+  using Op = DenseForward;
+  std::vector<TensorSpec> specs = in_row_major(given);
+  const dnnl::primitive_attr attr = with_activation(op.activation);
+  if (specs[Op::kX].shape[0] >= kRowsForMatmul) return plan_matmul(engine, std::move(specs), attr);
+  const auto desc = inner_product(engine, to_desc(specs[Op::kX]), to_desc(specs[Op::kWeight]),
+                                  bias_desc(specs[Op::kBias]), to_desc(specs[Op::kY]), attr);
+  Bindings bindings{{DNNL_ARG_SRC, Op::kX, desc.src_desc()},
+                    {DNNL_ARG_WEIGHTS, Op::kWeight, desc.weights_desc()},
+                    {DNNL_ARG_DST, Op::kY, desc.dst_desc()}};
+  if (!is_absent(specs[Op::kBias])) {
+    bindings.push_back({DNNL_ARG_BIAS, Op::kBias, desc.bias_desc()});
+  }
+  return std::make_unique<PrimitivePlan>(engine, std::move(specs),
+                                         dnnl::inner_product_forward(desc), std::move(bindings),
+                                         desc.scratchpad_desc());
+}
+
+Plan plan(const DenseBackwardData&, const EnginePtr& engine, Specs given) {
+  using Op = DenseBackwardData;
+  std::vector<TensorSpec> specs = in_row_major(given);
+  const memory::desc dx = to_desc(specs[Op::kDx]);
+  const memory::desc weight = to_desc(specs[Op::kWeight]);
+  const memory::desc dy = to_desc(specs[Op::kDy]);
+  const dnnl::inner_product_backward_data::primitive_desc desc(
+      {dx, weight, dy}, scratch_by_caller(), engine->engine,
+      inner_product(engine, dx, weight, {}, dy, {}));
+  return std::make_unique<PrimitivePlan>(
+      engine, std::move(specs), dnnl::inner_product_backward_data(desc),
+      Bindings{{DNNL_ARG_DIFF_DST, Op::kDy, desc.diff_dst_desc()},
+               {DNNL_ARG_WEIGHTS, Op::kWeight, desc.weights_desc()},
+               {DNNL_ARG_DIFF_SRC, Op::kDx, desc.diff_src_desc()}},
+      desc.scratchpad_desc());
+}
+
+Plan plan(const DenseBackwardWeights&, const EnginePtr& engine, Specs given) {
+  using Op = DenseBackwardWeights;
+  std::vector<TensorSpec> specs = in_row_major(given);
+  const memory::desc x = to_desc(specs[Op::kX]);
+  const memory::desc dweight = to_desc(specs[Op::kDweight]);
+  const memory::desc dbias = bias_desc(specs[Op::kDbias]);
+  const memory::desc dy = to_desc(specs[Op::kDy]);
+  TensorSpec weight = specs[Op::kDweight];  // in forward as wide as the activations
+  weight.dtype = specs[Op::kX].dtype;
+  const dnnl::inner_product_backward_weights::primitive_desc desc(
+      {x, dweight, dbias, dy}, scratch_by_caller(), engine->engine,
+      inner_product(engine, x, to_desc(weight), {}, dy, {}));
+  Bindings bindings{{DNNL_ARG_SRC, Op::kX, desc.src_desc()},
+                    {DNNL_ARG_DIFF_DST, Op::kDy, desc.diff_dst_desc()},
+                    {DNNL_ARG_DIFF_WEIGHTS, Op::kDweight, desc.diff_weights_desc()}};
+  if (!is_absent(specs[Op::kDbias])) {
+    bindings.push_back({DNNL_ARG_DIFF_BIAS, Op::kDbias, desc.diff_bias_desc()});
+  }
+  return std::make_unique<PrimitivePlan>(engine, std::move(specs),
+                                         dnnl::inner_product_backward_weights(desc),
+                                         std::move(bindings), desc.scratchpad_desc());
+}
+
+}  // namespace trireme::cpu

@@ -1,0 +1,196 @@
+#include "ops/loss.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/parallel.h"
+#include "ops/cpu/plans.h"
+#include "ops/cpu/settle.h"
+#include "ops/cpu/simd.h"
+#include "ops/host_op.h"
+#include "ops/step_state.h"
+
+namespace trireme::cpu {
+namespace {
+
+// What a row adds to the metrics.
+struct RowResult {
+  double loss;
+  int32_t top1, top5;
+};
+
+struct RowStatistics {
+  float largest;
+  float sum_exp;  // of e^(logit - largest)
+  double sum;     // of the logits
+  int64_t ahead;  // classes that rank before the label
+};
+
+template <class T>
+TRIREME_VECTORIZED void inspect_row(const T* logits, int64_t classes, int64_t label,
+                                    RowStatistics& out) {
+  float largest = to_float(logits[0]);
+  for (int64_t i = 1; i < classes; ++i) {
+    const float v = to_float(logits[i]);
+    largest = v > largest ? v : largest;
+  }
+  const float own = to_float(logits[label]);
+  float sum_exp = 0;
+  double sum = 0;
+  int64_t ahead = 0;
+#pragma omp simd reduction(+ : sum_exp, sum, ahead)
+  for (int64_t i = 0; i < classes; ++i) {
+    const float v = to_float(logits[i]);
+    sum_exp += fast_exp(v - largest);
+    sum += v;
+    ahead += (v > own) | ((v == own) & (i < label));
+  }
+  out = {largest, sum_exp, sum, ahead};
+}
+
+template <class T>
+TRIREME_VECTORIZED void softmax_gradient(const T* logits, T* dlogits, int64_t classes,
+                                         float largest, float factor, float everywhere) {
+#pragma omp simd
+  for (int64_t i = 0; i < classes; ++i) {
+    dlogits[i] = from_float<T>(fast_exp(to_float(logits[i]) - largest) * factor - everywhere);
+  }
+}
+
+struct CrossEntropy {
+  int64_t rows, classes;
+  float smoothing;
+};
+
+template <class T>
+RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, int32_t label, float scale,
+                            T* dlogits) {
+  RowStatistics row;
+  inspect_row(logits, c.classes, label, row);
+  const double log_sum =
+      static_cast<double>(row.largest) + std::log(static_cast<double>(row.sum_exp));
+  const double own = to_float(logits[label]);
+  const double mean = row.sum / static_cast<double>(c.classes);
+  const RowResult result{.loss = log_sum - (1 - c.smoothing) * own - c.smoothing * mean,
+                         .top1 = row.ahead == 0 && own == own,
+                         .top5 = row.ahead < 5 && own == own};
+  if (dlogits) {
+    softmax_gradient(logits, dlogits, c.classes, row.largest, scale / row.sum_exp,
+                     scale * c.smoothing / static_cast<float>(c.classes));
+    dlogits[label] = from_float<T>(to_float(dlogits[label]) - scale * (1 - c.smoothing));
+  }
+  return result;
+}
+
+void add_metrics(const RowResult* results, int64_t rows, float* metrics) {
+  double loss = 0;
+  int64_t top1 = 0, top5 = 0;
+  for (int64_t n = 0; n < rows; ++n) {
+    loss += results[n].loss;
+    top1 += results[n].top1;
+    top5 += results[n].top5;
+  }
+  metrics[kMetricLoss] += static_cast<float>(loss);
+  metrics[kMetricTop1] += static_cast<float>(top1);
+  metrics[kMetricTop5] += static_cast<float>(top5);
+  metrics[kMetricSamples] += static_cast<float>(rows);
+}
+
+template <class T>
+void cross_entropy(const CrossEntropy& c, const T* logits, const int32_t* labels,
+                   const StepState& state, T* dlogits, float* metrics, RowResult* results) {
+  const int64_t valid = std::clamp<int64_t>(state.valid_rows, 0, c.rows);
+  for (int64_t n = 0; n < valid; ++n) {
+    if (labels[n] < 0 || labels[n] >= c.classes) {
+      throw Error(fmt::format("the label of row {} is {}, but there are {} classes", n, labels[n],
+                              c.classes));
+    }
+  }
+  parallel_for(valid, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      results[n] =
+          cross_entropy_row(c, logits + n * c.classes, labels[n], state.loss_gradient_scale,
+                            dlogits ? dlogits + n * c.classes : nullptr);
+    }
+  });
+  if (dlogits) {
+    std::memset(static_cast<void*>(dlogits + valid * c.classes), 0,
+                static_cast<size_t>((c.rows - valid) * c.classes) * sizeof(T));
+  }
+  add_metrics(results, valid, metrics);
+}
+
+template <class T>
+TRIREME_VECTORIZED double squared_error_row(const T* prediction, const float* target,
+                                            T* dprediction, int64_t features, float factor) {
+  double sum = 0;
+  for (int64_t i = 0; i < features; ++i) {
+    const float error = to_float(prediction[i]) - target[i];
+    sum += static_cast<double>(error) * error;
+    if (dprediction) dprediction[i] = from_float<T>(factor * error);
+  }
+  return sum / static_cast<double>(features);
+}
+
+template <class T>
+void squared_error(int64_t rows, int64_t features, const T* prediction, const float* target,
+                   const StepState& state, T* dprediction, float* metrics, RowResult* results) {
+  const int64_t valid = std::clamp<int64_t>(state.valid_rows, 0, rows);
+  const float factor = 2 * state.loss_gradient_scale / static_cast<float>(features);
+  parallel_for(valid, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      const int64_t at = n * features;
+      results[n] = {squared_error_row(prediction + at, target + at,
+                                      dprediction ? dprediction + at : nullptr, features, factor),
+                    0, 0};
+    }
+  });
+  if (dprediction) {
+    std::memset(static_cast<void*>(dprediction + valid * features), 0,
+                static_cast<size_t>((rows - valid) * features) * sizeof(T));
+  }
+  add_metrics(results, valid, metrics);
+}
+
+}  // namespace
+
+Plan plan(const SoftmaxCrossEntropy& op, const EnginePtr&, Specs given) {
+  using Op = SoftmaxCrossEntropy;
+  const TensorSpec& logits = given[Op::kLogits];
+  const CrossEntropy c{logits.shape[0], logits.shape[1], op.label_smoothing};
+  return with_element(logits.dtype, [&]<class T>(T) -> Plan {
+    return host_op(
+        in_row_major(given),
+        [c](Args args, void* scratch) {
+          cross_entropy(c, static_cast<const T*>(args[Op::kLogits]),
+                        static_cast<const int32_t*>(args[Op::kLabels]),
+                        *static_cast<const StepState*>(args[Op::kState]),
+                        static_cast<T*>(args[Op::kDlogits]),
+                        static_cast<float*>(args[Op::kMetrics]), static_cast<RowResult*>(scratch));
+        },
+        static_cast<size_t>(c.rows) * sizeof(RowResult));
+  });
+}
+
+Plan plan(const MeanSquaredError&, const EnginePtr&, Specs given) {
+  using Op = MeanSquaredError;
+  const TensorSpec& prediction = given[Op::kPrediction];
+  const int64_t rows = prediction.shape[0];
+  const int64_t features = prediction.shape.elements() / rows;
+  return with_element(prediction.dtype, [&]<class T>(T) -> Plan {
+    return host_op(
+        in_row_major(given),
+        [rows, features](Args args, void* scratch) {
+          squared_error(rows, features, static_cast<const T*>(args[Op::kPrediction]),
+                        static_cast<const float*>(args[Op::kTarget]),
+                        *static_cast<const StepState*>(args[Op::kState]),
+                        static_cast<T*>(args[Op::kDprediction]),
+                        static_cast<float*>(args[Op::kMetrics]), static_cast<RowResult*>(scratch));
+        },
+        static_cast<size_t>(rows) * sizeof(RowResult));
+  });
+}
+
+}  // namespace trireme::cpu

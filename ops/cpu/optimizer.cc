@@ -1,0 +1,202 @@
+// Optimizer updates, in one pass over pieces of the flat arrays.
+#include "ops/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/parallel.h"
+#include "ops/cpu/plans.h"
+#include "ops/cpu/settle.h"
+#include "ops/cpu/simd.h"
+#include "ops/host_op.h"
+#include "ops/step_state.h"
+
+namespace trireme::cpu {
+namespace {
+
+// Pieces are small enough to share out among threads, and the same for any number of them.
+constexpr int64_t kPiece = 1 << 14;
+
+std::vector<UpdateRange> cut(const std::vector<UpdateRange>& ranges) {
+  std::vector<UpdateRange> pieces;
+  for (UpdateRange range : ranges) {
+    for (int64_t begin = range.begin; begin < range.end; begin += kPiece) {
+      UpdateRange piece = range;
+      piece.begin = begin;
+      piece.end = std::min(begin + kPiece, range.end);
+      pieces.push_back(piece);
+    }
+  }
+  return pieces;
+}
+
+TRIREME_VECTORIZED double sum_of_squares(const float* x, int64_t count) {
+  LaneSums sums;
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const F16 v = load(x + i, AllLanes());
+    sums.add_product(v, v);
+  }
+  double lanes[kLanes];
+  sums.store_to(lanes);
+  double total = 0;
+  for (double lane : lanes) total += lane;
+  for (; i < count; ++i) total += static_cast<double>(x[i]) * x[i];
+  return total;
+}
+
+// What gradients are multiplied by so that their norm is at most max_norm.
+float clip_factor(float max_norm, const void* squares) {
+  if (max_norm <= 0 || !squares) return 1;
+  const double norm = std::sqrt(*static_cast<const double*>(squares));
+  return norm > max_norm ? static_cast<float>(max_norm / norm) : 1;
+}
+
+struct SgdNumbers {
+  float clip, weight_decay, momentum, learning_rate;
+  bool nesterov;
+};
+
+TRIREME_VECTORIZED void sgd_plain(float* p, const float* g, int64_t count, const SgdNumbers& n) {
+  for (int64_t i = 0; i < count; ++i) {
+    p[i] -= n.learning_rate * (g[i] * n.clip + n.weight_decay * p[i]);
+  }
+}
+
+TRIREME_VECTORIZED void sgd_momentum(float* __restrict p, const float* __restrict g,
+                                     float* __restrict v, int64_t count, const SgdNumbers& n) {
+  // v - or g + momentum * v: one expression for both.
+  const float from_gradient = n.nesterov ? 1 : 0;
+  const float from_velocity = n.nesterov ? n.momentum : 1;
+  for (int64_t i = 0; i < count; ++i) {
+    const float gradient = g[i] * n.clip + n.weight_decay * p[i];
+    const float velocity = n.momentum * v[i] + gradient;
+    v[i] = velocity;
+    p[i] -= n.learning_rate * (from_gradient * gradient + from_velocity * velocity);
+  }
+}
+
+struct AdamNumbers {
+  float clip, weight_decay, decay_factor;  // coupled: added to the gradient; decoupled: shrinks p
+  float beta1, beta2, epsilon;
+  float step_size;            // learning rate over the first moment's bias correction
+  float inv_sqrt_correction;  // of the second moment
+};
+
+TRIREME_VECTORIZED void adam(float* __restrict p, const float* __restrict g, float* __restrict m1,
+                             float* __restrict m2, int64_t count, const AdamNumbers& n) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float gradient = g[i] * n.clip + n.weight_decay * p[i];
+    m1[i] = n.beta1 * m1[i] + (1 - n.beta1) * gradient;
+    m2[i] = n.beta2 * m2[i] + (1 - n.beta2) * gradient * gradient;
+    p[i] = p[i] * n.decay_factor -
+           n.step_size * m1[i] / (__builtin_sqrtf(m2[i]) * n.inv_sqrt_correction + n.epsilon);
+  }
+}
+
+template <class T>
+TRIREME_VECTORIZED void convert(const float* from, T* to, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] = from_float<T>(from[i]);
+}
+
+// The copy in the compute dtype, if there is one.
+void copy_low_precision(const float* parameters, void* low, DType dtype, int64_t begin,
+                        int64_t count) {
+  if (!low) return;
+  with_element(
+      dtype, [&]<class T>(T) { convert(parameters + begin, static_cast<T*>(low) + begin, count); });
+}
+
+void update_sgd(const SgdUpdate& op, const std::vector<UpdateRange>& pieces, DType low_dtype,
+                Args args) {
+  const auto& state = *static_cast<const StepState*>(args[SgdUpdate::kState]);
+  const float clip = clip_factor(op.max_norm, args[SgdUpdate::kSquares]);
+  auto* p = static_cast<float*>(args[SgdUpdate::kParameters]);
+  const auto* g = static_cast<const float*>(args[SgdUpdate::kGradients]);
+  auto* v = static_cast<float*>(args[SgdUpdate::kVelocity]);
+  parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const UpdateRange& piece = pieces[static_cast<size_t>(i)];
+      const int64_t at = piece.begin;
+      const int64_t count = piece.end - piece.begin;
+      const SgdNumbers numbers{clip, piece.weight_decay, op.momentum,
+                               state.learning_rate * piece.learning_rate_scale, op.nesterov};
+      if (v && op.momentum != 0) {
+        sgd_momentum(p + at, g + at, v + at, count, numbers);
+      } else {
+        sgd_plain(p + at, g + at, count, numbers);
+      }
+      copy_low_precision(p, args[SgdUpdate::kLowPrecision], low_dtype, at, count);
+    }
+  });
+}
+
+void update_adam(const AdamUpdate& op, const std::vector<UpdateRange>& pieces, DType low_dtype,
+                 Args args) {
+  const auto& state = *static_cast<const StepState*>(args[AdamUpdate::kState]);
+  const float clip = clip_factor(op.max_norm, args[AdamUpdate::kSquares]);
+  const auto t = static_cast<double>(state.step + 1);
+  const double correction1 = 1 - std::pow(static_cast<double>(op.beta1), t);
+  const double correction2 = 1 - std::pow(static_cast<double>(op.beta2), t);
+  auto* p = static_cast<float*>(args[AdamUpdate::kParameters]);
+  const auto* g = static_cast<const float*>(args[AdamUpdate::kGradients]);
+  auto* m1 = static_cast<float*>(args[AdamUpdate::kMoment1]);
+  auto* m2 = static_cast<float*>(args[AdamUpdate::kMoment2]);
+  parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const UpdateRange& piece = pieces[static_cast<size_t>(i)];
+      const int64_t at = piece.begin;
+      const int64_t count = piece.end - piece.begin;
+      const float rate = state.learning_rate * piece.learning_rate_scale;
+      const AdamNumbers numbers{
+          .clip = clip,
+          .weight_decay = op.decoupled ? 0 : piece.weight_decay,
+          .decay_factor = op.decoupled ? 1 - rate * piece.weight_decay : 1,
+          .beta1 = op.beta1,
+          .beta2 = op.beta2,
+          .epsilon = op.epsilon,
+          .step_size = static_cast<float>(rate / correction1),
+          .inv_sqrt_correction = static_cast<float>(1 / std::sqrt(correction2))};
+      adam(p + at, g + at, m1 + at, m2 + at, count, numbers);
+      copy_low_precision(p, args[AdamUpdate::kLowPrecision], low_dtype, at, count);
+    }
+  });
+}
+
+}  // namespace
+
+Plan plan(const SumOfSquares& op, const EnginePtr&, Specs given) {
+  using Op = SumOfSquares;
+  std::vector<UpdateRange> pieces = cut(op.ranges);
+  const size_t scratch_bytes = pieces.size() * sizeof(double);
+  return host_op(
+      in_row_major(given),
+      [pieces = std::move(pieces)](Args args, void* scratch) {
+        const auto* x = static_cast<const float*>(args[Op::kX]);
+        auto* sums = static_cast<double*>(scratch);
+        parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t first, int64_t last) {
+          for (int64_t i = first; i < last; ++i) {
+            const UpdateRange& piece = pieces[static_cast<size_t>(i)];
+            sums[i] = sum_of_squares(x + piece.begin, piece.end - piece.begin);
+          }
+        });
+        double total = 0;
+        for (size_t i = 0; i < pieces.size(); ++i) total += sums[i];
+        *static_cast<double*>(args[Op::kSum]) = total;
+      },
+      scratch_bytes);
+}
+
+Plan plan(const SgdUpdate& op, const EnginePtr&, Specs given) {
+  return host_op(in_row_major(given),
+                 [op, pieces = cut(op.ranges), low = given[SgdUpdate::kLowPrecision].dtype](
+                     Args args, void*) { update_sgd(op, pieces, low, args); });
+}
+
+Plan plan(const AdamUpdate& op, const EnginePtr&, Specs given) {
+  return host_op(in_row_major(given),
+                 [op, pieces = cut(op.ranges), low = given[AdamUpdate::kLowPrecision].dtype](
+                     Args args, void*) { update_adam(op, pieces, low, args); });
+}
+
+}  // namespace trireme::cpu

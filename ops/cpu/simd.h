@@ -1,0 +1,141 @@
+// Loops over floats as vectors of 16, in GCC's vector extension. A function marked
+// TRIREME_VECTORIZED is compiled for AVX-512, for AVX2 and for any x86-64; the loader picks one.
+// Everything it calls must be inlined into it: mark helpers TRIREME_INLINE, and put the body of a
+// parallel_for into a function of its own.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "core/dtype.h"
+#include "core/error.h"
+
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define TRIREME_VECTORIZED \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else  // sanitizers do not survive the resolver that runs before them
+#define TRIREME_VECTORIZED
+#endif
+#define TRIREME_INLINE __attribute__((always_inline))
+
+namespace trireme::cpu {
+
+constexpr int kLanes = 16;
+
+using F16 = float __attribute__((vector_size(64)));
+using F8 = float __attribute__((vector_size(32)));
+using D8 = double __attribute__((vector_size(64)));
+using I16 = int32_t __attribute__((vector_size(64)));
+
+// The upper half of a float.
+struct BFloat16 {
+  uint16_t bits;
+};
+
+TRIREME_INLINE inline float to_float(float x) { return x; }
+TRIREME_INLINE inline float to_float(BFloat16 x) {
+  return std::bit_cast<float>(uint32_t{x.bits} << 16);
+}
+template <class T>
+TRIREME_INLINE inline T from_float(float x) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    const auto bits = std::bit_cast<uint32_t>(x);
+    if (x != x) return {static_cast<uint16_t>((bits >> 16) | 0x40)};  // stays a NaN
+    return {static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >>
+                                  16)};  // nearest, ties to even
+  } else {
+    return x;
+  }
+}
+
+// How many lanes of a vector are in memory: all of them, or the first `count`.
+struct AllLanes {};
+struct SomeLanes {
+  int count;
+};
+
+TRIREME_INLINE inline F16 load(const float* from, AllLanes) {
+  F16 v;
+  std::memcpy(&v, from, sizeof(v));
+  return v;
+}
+TRIREME_INLINE inline F16 load(const BFloat16* from, AllLanes) {
+  F16 v;
+  for (int i = 0; i < kLanes; ++i) v[i] = to_float(from[i]);
+  return v;
+}
+template <class T>
+TRIREME_INLINE inline F16 load(const T* from, SomeLanes lanes) {
+  alignas(64) float values[kLanes] = {};
+  for (int i = 0; i < lanes.count; ++i) values[i] = to_float(from[i]);
+  return load(values, AllLanes());
+}
+TRIREME_INLINE inline void store(float* to, F16 v, AllLanes) { std::memcpy(to, &v, sizeof(v)); }
+TRIREME_INLINE inline void store(BFloat16* to, F16 v, AllLanes) {
+  for (int i = 0; i < kLanes; ++i) to[i] = from_float<BFloat16>(v[i]);
+}
+template <class T>
+TRIREME_INLINE inline void store(T* to, F16 v, SomeLanes lanes) {
+  alignas(64) float values[kLanes];
+  store(values, v, AllLanes());
+  for (int i = 0; i < lanes.count; ++i) to[i] = from_float<T>(values[i]);
+}
+
+// Lane by lane: condition ? a : b.
+TRIREME_INLINE inline F16 where(I16 condition, F16 a, F16 b) { return condition ? a : b; }
+
+// A sum in double precision for each lane.
+struct LaneSums {
+  D8 low{}, high{};
+  TRIREME_INLINE void add(F16 v) {
+    F8 half[2];
+    std::memcpy(half, &v, sizeof(v));
+    low += __builtin_convertvector(half[0], D8);
+    high += __builtin_convertvector(half[1], D8);
+  }
+  TRIREME_INLINE void add_product(F16 a, F16 b) {
+    F8 x[2], y[2];
+    std::memcpy(x, &a, sizeof(a));
+    std::memcpy(y, &b, sizeof(b));
+    low += __builtin_convertvector(x[0], D8) * __builtin_convertvector(y[0], D8);
+    high += __builtin_convertvector(x[1], D8) * __builtin_convertvector(y[1], D8);
+  }
+  TRIREME_INLINE void store_to(double* lanes) const {
+    std::memcpy(lanes, &low, sizeof(low));
+    std::memcpy(lanes + 8, &high, sizeof(high));
+  }
+};
+
+// e^x to two units in the last place, for loops that vectorise (after Cephes).
+TRIREME_INLINE inline float fast_exp(float x) {
+  x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
+  const float n =
+      static_cast<float>(static_cast<int32_t>(x * 1.44269504f + (x < 0 ? -0.5f : 0.5f)));
+  const float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  return p * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
+}
+
+// Calls f(T()) with the C++ type of the elements that the backend's own loops take.
+template <class F>
+auto with_element(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kF32:
+      return f(float());
+    case DType::kBF16:
+      return f(BFloat16());
+    default:
+      throw Error("the CPU backend does not compute in " + std::string(name_of(dtype)));
+  }
+}
+
+}  // namespace trireme::cpu

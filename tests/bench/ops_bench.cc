@@ -1,0 +1,264 @@
+// Speed of the operations of lenet, mlp and resnet18-cifar at their usual batch on one rank, one
+// thread. Convolutions and dense layers report FLOP/s, the rest bytes/s of the tensors they touch.
+#include <benchmark/benchmark.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/backend.h"
+#include "ops/step_state.h"
+
+namespace trireme {
+namespace {
+
+// One planned operation with memory of its own.
+class Runner {
+ public:
+  Runner(Backend& backend, Op op, const std::vector<TensorSpec>& specs)
+      : op_(std::move(op)),
+        plan_(backend.plan(op_, specs)),
+        stream_(backend.device().create_stream(StreamKind::kCompute)) {
+    for (const TensorSpec& spec : plan_->specs()) {
+      Buffer& buffer = buffers_.emplace_back(backend.device().allocate(spec.bytes()));
+      std::memset(buffer.data(), 0, buffer.bytes());
+      if (spec.dtype == DType::kF32) {
+        for (size_t i = 0; i < buffer.bytes() / 4; ++i) {
+          buffer.as<float>()[i] = static_cast<float>(i % 13) * 0.1f - 0.55f;
+        }
+      }
+      if (spec.dtype == DType::kU8 && spec.shape == Shape{int64_t{sizeof(StepState)}}) {
+        *buffer.as<StepState>() = {
+            .valid_rows = 1 << 20, .learning_rate = 1e-6f, .loss_gradient_scale = 1e-3f};
+      }
+      args_.push_back(is_absent(spec) ? nullptr : buffer.data());
+      bytes_ += is_absent(spec) ? 0 : static_cast<double>(spec.bytes());
+    }
+    scratch_ = backend.device().allocate(plan_->scratch_bytes());
+  }
+
+  const Op& op() const { return op_; }
+  const TensorSpec& spec(int arg) const { return plan_->specs()[static_cast<size_t>(arg)]; }
+
+  void measure(benchmark::State& state) {
+    for (auto _ : state) plan_->encode(*stream_, args_, scratch_.data());
+    const double work = flops(op_, plan_->specs());
+    state.counters[work > 0 ? "FLOP/s" : "B/s"] =
+        benchmark::Counter(work > 0 ? work : bytes_, benchmark::Counter::kIsIterationInvariantRate);
+    state.counters["scratch"] = static_cast<double>(plan_->scratch_bytes());
+  }
+
+ private:
+  Op op_;
+  std::unique_ptr<OpPlan> plan_;
+  std::unique_ptr<Stream> stream_;
+  std::vector<Buffer> buffers_;
+  std::vector<void*> args_;
+  Buffer scratch_;
+  double bytes_ = 0;
+};
+
+Backend& backend() {
+  static const std::unique_ptr<Device> device = create_cpu_device(1);
+  static const std::unique_ptr<Backend> cpu = create_cpu_backend(*device);
+  return *cpu;
+}
+
+TensorSpec any(Shape shape) { return {DType::kF32, shape, Layout::any()}; }
+TensorSpec plain(Shape shape) { return {DType::kF32, shape, Layout::row_major()}; }
+const TensorSpec kState{DType::kU8, {int64_t{sizeof(StepState)}}, Layout::row_major()};
+
+template <class Make>
+void add(const std::string& name, Make make) {
+  benchmark::RegisterBenchmark(name.c_str(), [make](benchmark::State& state) {
+    Runner(make()).measure(state);
+  })->Unit(benchmark::kMillisecond);
+}
+
+struct ConvCase {
+  std::string name;
+  int64_t batch, in, size, out, kernel, stride, padding;
+  bool first = false;
+};
+
+Runner forward(const ConvCase& c) {
+  const int64_t out_size = (c.size + 2 * c.padding - c.kernel) / c.stride + 1;
+  const Conv2dGeometry g{.stride = {c.stride, c.stride}, .padding = {c.padding, c.padding}};
+  const TensorSpec x{
+      DType::kF32, {c.batch, c.in, c.size, c.size}, c.first ? Layout::row_major() : Layout::any()};
+  return Runner(backend(), Conv2dForward{.geometry = g},
+                {x, any({c.out, c.in, c.kernel, c.kernel}), absent(),
+                 any({c.batch, c.out, out_size, out_size})});
+}
+
+void add_convolution(const ConvCase& c) {
+  using Forward = Conv2dForward;
+  add(c.name + "/forward", [c] { return forward(c); });
+  add(c.name + "/backward_weights", [c] {
+    const Runner f = forward(c);
+    return Runner(backend(), Conv2dBackwardWeights{std::get<Forward>(f.op()).geometry},
+                  {f.spec(Forward::kX), f.spec(Forward::kY), f.spec(Forward::kWeight), absent()});
+  });
+  if (c.first) return;
+  add(c.name + "/backward_data", [c] {
+    const Runner f = forward(c);
+    return Runner(backend(), Conv2dBackwardData{std::get<Forward>(f.op()).geometry},
+                  {f.spec(Forward::kY), f.spec(Forward::kWeight), f.spec(Forward::kX)});
+  });
+}
+
+void add_dense(const std::string& name, int64_t batch, int64_t in, int64_t out) {
+  add(name + "/forward", [=] {
+    return Runner(backend(), DenseForward{},
+                  {plain({batch, in}), plain({out, in}), plain({out}), plain({batch, out})});
+  });
+  add(name + "/backward_data", [=] {
+    return Runner(backend(), DenseBackwardData{},
+                  {plain({batch, out}), plain({out, in}), plain({batch, in})});
+  });
+  add(name + "/backward_weights", [=] {
+    return Runner(backend(), DenseBackwardWeights{},
+                  {plain({batch, in}), plain({batch, out}), plain({out, in}), plain({out})});
+  });
+}
+
+// In the layout that a convolution between such activations likes.
+TensorSpec activation(int64_t batch, int64_t channels, int64_t size) {
+  return forward({"", batch, channels, size, channels, 3, 1, 1}).spec(Conv2dForward::kY);
+}
+
+void add_batch_norm(const std::string& name, int64_t batch, int64_t channels, int64_t size,
+                    bool residual) {
+  add(name + "/forward", [=] {
+    const TensorSpec x = activation(batch, channels, size);
+    const TensorSpec c = plain({channels});
+    return Runner(
+        backend(), BatchNormForward{.relu = true},
+        {x, residual ? x : absent(), c, c, absent(), kState, c, c, x, plain({2 * channels})});
+  });
+  add(name + "/backward", [=] {
+    const TensorSpec x = activation(batch, channels, size);
+    const TensorSpec c = plain({channels});
+    return Runner(
+        backend(), BatchNormBackward{.relu = true},
+        {x, x, x, c, plain({2 * channels}), absent(), kState, x, residual ? x : absent(), c, c});
+  });
+}
+
+void add_lenet() {
+  add_convolution({"lenet/conv1", 64, 1, 28, 6, 5, 1, 2, true});
+  add_convolution({"lenet/conv2", 64, 6, 14, 16, 5, 1, 0});
+  add_dense("lenet/fc1", 64, 400, 120);
+  add_dense("lenet/fc2", 64, 120, 84);
+  add_dense("lenet/fc3", 64, 84, 10);
+  const auto pool_x = [] {
+    return forward({"", 64, 1, 28, 6, 5, 1, 2, true}).spec(Conv2dForward::kY);
+  };
+  add("lenet/pool1/forward", [=] {
+    return Runner(backend(), MaxPoolForward{},
+                  {pool_x(), any({64, 6, 14, 14}), unsized_workspace()});
+  });
+  add("lenet/pool1/backward", [=] {
+    const Runner f(backend(), MaxPoolForward{},
+                   {pool_x(), any({64, 6, 14, 14}), unsized_workspace()});
+    return Runner(backend(), MaxPoolBackward{},
+                  {f.spec(MaxPoolForward::kY), f.spec(MaxPoolForward::kWorkspace),
+                   f.spec(MaxPoolForward::kX)});
+  });
+  add("lenet/pool1/reorder", [=] {
+    const Runner f(backend(), MaxPoolForward{},
+                   {pool_x(), any({64, 6, 14, 14}), unsized_workspace()});
+    const TensorSpec y = f.spec(MaxPoolForward::kY);
+    return Runner(backend(), Reorder{}, {y, y.with(Layout::channels_last())});
+  });
+}
+
+void add_mlp() {
+  add_dense("mlp/fc1", 256, 784, 4096);
+  add_dense("mlp/fc2", 256, 4096, 4096);
+  add_dense("mlp/fc3", 256, 4096, 10);
+  add("mlp/relu/backward", [] {
+    const TensorSpec x = plain({256, 4096});
+    return Runner(backend(), ActivationBackward{}, {x, x, x});
+  });
+  add("mlp/dropout", [] {
+    const TensorSpec x = plain({256, 4096});
+    return Runner(backend(), DropoutForward{}, {x, kState, x});
+  });
+  add("mlp/loss", [] {
+    return Runner(backend(), SoftmaxCrossEntropy{},
+                  {plain({256, 10}),
+                   {DType::kI32, {256}, Layout::row_major()},
+                   kState,
+                   plain({256, 10}),
+                   plain({kMetricCount})});
+  });
+  constexpr int64_t kParameters = 20'037'642;
+  add("mlp/sgd", [] {
+    SgdUpdate op;
+    op.ranges = {{0, kParameters, 1e-4f, 1}};
+    op.momentum = 0.9f;
+    const TensorSpec p = plain({kParameters});
+    return Runner(backend(), op, {p, p, p, absent(), kState, absent()});
+  });
+  add("mlp/adam", [] {
+    AdamUpdate op;
+    op.ranges = {{0, kParameters, 1e-4f, 1}};
+    const TensorSpec p = plain({kParameters});
+    return Runner(backend(), op, {p, p, p, p, absent(), kState, absent()});
+  });
+  add("mlp/sum_of_squares", [] {
+    return Runner(backend(), SumOfSquares{{{0, kParameters, 0, 1}}},
+                  {plain({kParameters}), {DType::kF64, {1}, Layout::row_major()}});
+  });
+}
+
+void add_resnet18_cifar() {
+  const std::string net = "resnet18-cifar/";
+  add("resnet18-cifar/normalize_input", [] {
+    return Runner(backend(),
+                  NormalizeInput{.scale = 1 / 255.f, .mean = {.5, .5, .5}, .deviation = {1, 1, 1}},
+                  {{DType::kU8, {64, 3, 32, 32}, Layout::row_major()}, any({64, 3, 32, 32})});
+  });
+  add_convolution({net + "conv1", 64, 3, 32, 64, 3, 1, 1, true});
+  int64_t size = 32;
+  for (int64_t width = 64; width <= 512; width *= 2) {
+    const std::string layer = net + "layer" + std::to_string(width) + "/";
+    if (width > 64) {
+      add_convolution({layer + "strided", 64, width / 2, size, width, 3, 2, 1});
+      add_convolution({layer + "shortcut", 64, width / 2, size, width, 1, 2, 0});
+      size /= 2;
+    }
+    add_convolution({layer + "conv", 64, width, size, width, 3, 1, 1});
+    add_batch_norm(layer + "bn_relu", 64, width, size, false);
+    add_batch_norm(layer + "bn_add_relu", 64, width, size, true);
+  }
+  add(net + "global_pool/forward", [] {
+    return Runner(backend(), AveragePoolForward{{.kernel = {4, 4}, .stride = {4, 4}}},
+                  {activation(64, 512, 4), any({64, 512, 1, 1})});
+  });
+  add(net + "global_pool/backward", [] {
+    const Runner f(backend(), AveragePoolForward{{.kernel = {4, 4}, .stride = {4, 4}}},
+                   {activation(64, 512, 4), any({64, 512, 1, 1})});
+    return Runner(backend(), AveragePoolBackward{{.kernel = {4, 4}, .stride = {4, 4}}},
+                  {f.spec(1), f.spec(0)});
+  });
+  add(net + "add", [] {
+    const TensorSpec x = activation(64, 64, 32);
+    return Runner(backend(), Add{}, {x, x, x});
+  });
+  add_dense(net + "fc", 64, 512, 10);
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) {
+  trireme::add_lenet();
+  trireme::add_mlp();
+  trireme::add_resnet18_cifar();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
