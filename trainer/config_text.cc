@@ -6,6 +6,7 @@
 #include <google/protobuf/text_format.h>
 
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "core/error.h"
@@ -88,19 +89,17 @@ class PlaceScanner {
   FieldPlace current_;
 };
 
-// The text between the last pair of double quotes that the parser put around a name.
-std::string last_quoted(const std::string& message) {
-  const size_t end = message.rfind('"');
-  if (end == std::string::npos || end == 0) return "";
-  const size_t begin = message.rfind('"', end - 1);
-  return begin == std::string::npos ? "" : message.substr(begin + 1, end - begin - 1);
-}
-
 std::string quoted_after(const std::string& message, const std::string& lead) {
   const size_t at = message.find(lead + "\"");
   if (at == std::string::npos) return "";
   const size_t begin = at + lead.size() + 1;
   return message.substr(begin, message.find('"', begin) - begin);
+}
+
+// The field that the parser's message names; empty when it names none.
+std::string named_field(const std::string& message) {
+  const std::string missing = quoted_after(message, "has no field named ");
+  return missing.empty() ? quoted_after(message, "ield ") : missing;
 }
 
 // The parser's message in words that fit behind a field path.
@@ -156,12 +155,14 @@ void parse_text(const std::string& text, const std::string& file,
   google::protobuf::TextFormat::Parser parser;
   FirstError error;
   parser.RecordErrorsTo(&error);
-  if (parser.MergeFromString(text, &message)) return;
+  // Not merged at once: that would let a field of the text be given twice.
+  const std::unique_ptr<google::protobuf::Message> parsed(message.New());
+  if (parser.ParseFromString(text, parsed.get())) return message.MergeFrom(*parsed);
   const std::string what = error.message_.value_or("cannot be read");
 
   // The parser may already stand on the token after the one it means: the field that it names wins.
   FieldPlace place;
-  const std::string named = last_quoted(what);
+  const std::string named = named_field(what);
   for (const FieldPlace& candidate : field_places(text, message.GetDescriptor(), error.line_)) {
     if (candidate.name == named || place.name != named) place = candidate;
   }

@@ -1,0 +1,204 @@
+#include "trainer/config.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "temporary_folder.h"
+
+namespace trireme {
+namespace {
+
+// Line 1 is the seed, so that lines of errors are easy to tell.
+const char* const kGood = R"(seed: 7
+model { zoo { name: "mlp" hidden: 32 } }
+data { synthetic { shape: [8] } }
+batch { global: 64 }
+train { epochs: 3 }
+optimizer { sgd { momentum: 0.9 } weight_decay: 1e-4 }
+schedule { learning_rate: 0.1 cosine {} }
+)";
+
+Config parse(const std::string& text, const std::vector<std::string>& assignments = {}) {
+  return parse_config(text, "run.txtpb", assignments);
+}
+
+std::string error_of(const std::string& text, const std::vector<std::string>& assignments = {}) {
+  try {
+    parse(text, assignments);
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kBadConfig);
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string replaced(const std::string& what, const std::string& with) {
+  std::string text = kGood;
+  const size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return text.replace(at, what.size(), with);
+}
+
+TEST(Config, ReadsAndFillsInDefaults) {
+  const Config config = parse(kGood);
+  EXPECT_EQ(config.run.seed(), 7u);
+  EXPECT_EQ(config.run.batch().global(), 64);
+  EXPECT_FALSE(config.run.batch().has_micro());
+  EXPECT_TRUE(config.run.train().has_precision());
+  EXPECT_EQ(config.run.train().device(), "auto");
+  EXPECT_EQ(config.run.checkpoint().keep(), 3);
+  EXPECT_EQ(config.run.buckets().bytes(), 25 << 20);
+  EXPECT_TRUE(config.run.optimizer().sgd().has_nesterov());
+  EXPECT_EQ(config.run.schedule().cosine().minimum(), 0);
+}
+
+TEST(Config, ResolvedTextReadsBackTheSame) {
+  const Config config = parse(kGood, {"optimizer.adamw.beta1=0.8"});
+  const std::string text = to_text(config.run);
+  EXPECT_EQ(to_text(parse(text).run), text);
+  EXPECT_NE(text.find("beta2"), std::string::npos) << text;
+}
+
+TEST(Config, ErrorsNameLineFieldReasonAndNearestName) {
+  struct Case {
+    std::string text;
+    std::string message;
+  };
+  const std::vector<Case> cases = {
+      {replaced("momentum: 0.9", "momentun: 0.9"),
+       "run.txtpb:6: optimizer.sgd.momentun: no such field; did you mean 'momentum'?"},
+      {replaced("optimizer {", "optimiser {"),
+       "run.txtpb:6: optimiser: no such field; did you mean 'optimizer'?"},
+      {replaced("epochs: 3", "epochs: \"three\""),
+       "run.txtpb:5: train.epochs: expected integer, got: \"three\""},
+      {replaced("epochs: 3", "epochs: 3\n precision: FP8\n device: \"cpu\""),
+       "run.txtpb:6: train.precision: 'FP8' is none of FP32, TF32, BF16, FP16; did you mean "
+       "'FP32'?"},
+      {replaced("momentum: 0.9", "nesterov: maybe"), "run.txtpb:6: optimizer.sgd.nesterov: "},
+      {replaced("global: 64", "global: 0"), "run.txtpb:4: batch.global: 0 is less than 1"},
+      {replaced("global: 64", ""), "run.txtpb:4: batch.global: is missing"},
+      {replaced("batch { global: 64 }", ""), "run.txtpb: batch.global: is missing"},
+      {replaced("epochs: 3", ""), "run.txtpb:5: train.epochs: is missing: give train.epochs or"},
+      {replaced("epochs: 3", "epochs: 3 device: \"gpu\""),
+       "run.txtpb:5: train.device: 'gpu' is none of auto, cpu, cuda; did you mean 'cpu'?"},
+      {replaced("learning_rate: 0.1", "learning_rate: -1"),
+       "run.txtpb:7: schedule.learning_rate: -1 is not a number from 0"},
+      {replaced("cosine {}", "step { gamma: 0.5 }"),
+       "run.txtpb:7: schedule.step: needs a length in steps or epochs"},
+      {replaced("cosine {}", "multi_step { steps: [9, 5] }"),
+       "run.txtpb:7: schedule.multi_step.steps: milestones must ascend"},
+      {replaced("momentum: 0.9", "momentum: 1.5"),
+       "run.txtpb:6: optimizer.sgd.momentum: 1.5 is not in [0, 1)"},
+      {replaced("momentum: 0.9", "nesterov: true"),
+       "run.txtpb:6: optimizer.sgd.nesterov: needs optimizer.sgd.momentum above 0"},
+      {replaced("seed: 7", "seed: 7 seed: 8"), "run.txtpb:1: seed: "},
+      {replaced(
+           "model { zoo { name: \"mlp\" hidden: 32 } }",
+           "model { network {\n layer { dense { units: 3 } }\n layer { dense { unit: 3 } } } }"),
+       "run.txtpb:4: model.network.layer[1].dense.unit: no such field; did you mean 'units'?"},
+      {replaced("train { epochs: 3 }", "train { epochs: 3"), "run.txtpb:"},
+  };
+  for (const Case& c : cases) {
+    const std::string error = error_of(c.text);
+    EXPECT_TRUE(error.starts_with(c.message)) << "got  " << error << "\nwant " << c.message;
+  }
+}
+
+TEST(Config, AssignmentsReachEveryKindOfField) {
+  const Config config = parse(
+      kGood, {"train.precision=bf16", "run_dir=runs/my run", "batch.micro=8", "train.clip_norm=0.5",
+              "optimizer.sgd.nesterov=true", "model.zoo.hidden=16,8", "data.root=\"x\"",
+              "schedule.one_cycle.rising_fraction=0.2", "schedule.warmup={epochs: 0.5}"});
+  EXPECT_EQ(config.run.train().precision(), BF16);
+  EXPECT_EQ(config.run.run_dir(), "runs/my run");
+  EXPECT_EQ(config.run.batch().micro(), 8);
+  EXPECT_EQ(config.run.train().clip_norm(), 0.5f);
+  EXPECT_TRUE(config.run.optimizer().sgd().nesterov());
+  ASSERT_EQ(config.run.model().zoo().hidden_size(), 2);
+  EXPECT_EQ(config.run.model().zoo().hidden(1), 8);
+  EXPECT_EQ(config.run.data().root(), "x");
+  EXPECT_TRUE(config.run.schedule().has_one_cycle());  // takes the place of cosine
+  EXPECT_EQ(config.run.schedule().warmup().epochs(), 0.5);
+}
+
+TEST(Config, LaterAssignmentsWinAndMessagesCanBeNamed) {
+  const Config config =
+      parse(kGood, {"optimizer=adam", "optimizer.adam.beta1=0.5", "seed=1", "seed=2"});
+  EXPECT_TRUE(config.run.optimizer().has_adam());
+  EXPECT_EQ(config.run.optimizer().adam().beta1(), 0.5f);
+  EXPECT_EQ(config.run.seed(), 2u);
+}
+
+TEST(Config, AssignmentsReachElementsOfRepeatedMessages) {
+  const std::string text =
+      replaced("zoo { name: \"mlp\" hidden: 32 }", "network { layer { relu {} } }");
+  const Config config =
+      parse(text, {"model.network.layer[0].dense.units=5", "model.network.layer[1].name=out"});
+  EXPECT_EQ(config.run.model().network().layer(0).dense().units(), 5);
+  EXPECT_EQ(config.run.model().network().layer(1).name(), "out");
+}
+
+TEST(Config, WrongAssignmentsNamePathAndNearestField) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"optimizer.sgd.momentun=0.9",
+       "--set: optimizer.sgd.momentun: no field 'momentun'; did you mean 'momentum'?"},
+      {"batch.globl=3", "--set: batch.globl: no field 'globl'; did you mean 'global'?"},
+      {"batch.global=many", "--set: batch.global: expected an integer, got 'many'"},
+      {"batch.global=3.5", "--set: batch.global: expected an integer, got '3.5'"},
+      {"seed=-1", "--set: seed: expected an integer from 0, got '-1'"},
+      {"train.threads=99999999999", "--set: train.threads: 99999999999 is out of range"},
+      {"train.precision=FP8", "--set: train.precision: 'FP8' is none of FP32, TF32, BF16, FP16"},
+      {"optimizer.sgd.nesterov=perhaps",
+       "--set: optimizer.sgd.nesterov: expected true or false, got 'perhaps'"},
+      {"optimizer=adamm",
+       "--set: optimizer: 'adamm' is none of sgd, adam, adamw; did you mean 'adam'?"},
+      {"batch.global.x=1", "--set: batch.global.x: 'global' is a value and has no fields"},
+      {"model.network.layer.name=x",
+       "--set: model.network.layer.name: 'layer' is repeated: write layer[0] and so on"},
+      {"model.network.layer[7].name=x",
+       "--set: model.network.layer[7].name: 'layer' has only 0 elements"},
+      {"batch.global", "--set batch.global: needs the form field.path=value"},
+      {"batch.global=0", "--set: batch.global: 0 is less than 1"},
+  };
+  for (const auto& [assignment, message] : cases) {
+    const std::string error = error_of(kGood, {assignment});
+    EXPECT_TRUE(error.starts_with(message)) << "got  " << error << "\nwant " << message;
+  }
+}
+
+TEST(Config, ErrorsOfOtherRoomsAreLocated) {
+  const Config config = parse(kGood);
+  EXPECT_STREQ(config.located(ConfigError("model.zoo.name", "no such network")).what(),
+               "run.txtpb:2: model.zoo.name: no such network");
+  EXPECT_STREQ(config.located(ConfigError("data.root: no such folder")).what(),
+               "run.txtpb:3: data.root: no such folder");
+  EXPECT_STREQ(config.located(ConfigError("something else")).what(), "something else");
+}
+
+TEST(Config, MissingFileIsNamed) {
+  const TemporaryFolder folder;
+  const std::string path = (folder.path() / "none.txtpb").string();
+  try {
+    load_config(path, {});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.what(), path + ": cannot be read: No such file or directory");
+  }
+}
+
+TEST(Config, HashIsOfWhatDecidesTheResult) {
+  const std::string hash = config_hash(parse(kGood).run);
+  for (const char* same : {"run_dir=elsewhere", "data.root=elsewhere", "train.threads=3",
+                           "checkpoint.keep=9", "train.epochs=5"}) {
+    EXPECT_EQ(config_hash(parse(kGood, {same}).run), hash) << same;
+  }
+  for (const char* other : {"seed=8", "batch.global=32", "schedule.learning_rate=0.2",
+                            "optimizer.sgd.momentum=0.8", "model.zoo.hidden=31"}) {
+    EXPECT_NE(config_hash(parse(kGood, {other}).run), hash) << other;
+  }
+}
+
+}  // namespace
+}  // namespace trireme

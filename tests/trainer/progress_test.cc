@@ -1,0 +1,105 @@
+#include "trainer/progress.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+namespace trireme {
+namespace {
+
+class Captured {
+ public:
+  Captured() : file_(open_memstream(&data_, &size_)) {}
+  ~Captured() {
+    std::fclose(file_);
+    std::free(data_);
+  }
+  std::FILE* file() { return file_; }
+  std::string text() {
+    std::fflush(file_);
+    return {data_, size_};
+  }
+
+ private:
+  char* data_ = nullptr;
+  size_t size_ = 0;
+  std::FILE* file_;
+};
+
+Progress::Step at(int64_t step) {
+  return {.step = step,
+          .epoch = 0,
+          .samples = 10,
+          .loss = 0.5,
+          .seconds = 0.02,
+          .data_wait = 0.002,
+          .exposed_comm = 0.004};
+}
+
+TEST(Progress, PlainOutputIsOneLineAnEpoch) {
+  Captured out;
+  Progress progress({.out = out.file()}, 2, 200, true);
+  const auto start = Progress::Clock::now();
+  for (int64_t step = 1; step <= 100; ++step) progress.step(at(step), start);
+  progress.epoch_done(1, 0.25, Evaluation{.samples = 10, .loss = 0.3, .accuracy = 0.9});
+  EXPECT_EQ(out.text(),
+            "epoch 1/2  step 100  loss 0.2500  500 samples/s  data wait 10%  exposed comm 20%  "
+            "eval loss 0.3000  accuracy 90.00%\n");
+}
+
+TEST(Progress, LongEpochsGetALineNowAndThen) {
+  Captured out;
+  Progress progress({.out = out.file()}, 1, 1000, true);
+  const auto start = Progress::Clock::now();
+  for (int64_t step = 1; step <= 600; ++step) {
+    progress.step(at(step), start + std::chrono::milliseconds(100) * step);
+  }
+  const std::string text = out.text();
+  EXPECT_GE(std::count(text.begin(), text.end(), '\n'), 5);
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 6);
+}
+
+TEST(Progress, ManyShortEpochsDoNotFlood) {
+  Captured out;
+  Progress progress({.out = out.file()}, 100000, 100000, true);
+  for (int64_t step = 1; step <= 1000; ++step) {
+    progress.step(at(step), Progress::Clock::now());
+    progress.epoch_done(step, 0.5, std::nullopt);
+  }
+  const std::string text = out.text();
+  EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 100);
+}
+
+TEST(Progress, LiveLineIsWrittenOverAndFitsTheTerminal) {
+  Captured out;
+  {
+    Progress progress({.out = out.file(), .live = true, .columns = 60}, 2, 200, true);
+    const auto start = Progress::Clock::now() + std::chrono::seconds(1);
+    progress.step(at(50), start);
+    progress.note("a note");
+  }
+  const std::string text = out.text();
+  EXPECT_TRUE(text.starts_with("\r\x1b[K")) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
+  EXPECT_TRUE(text.ends_with("\r\x1b[Ka note\n")) << text;
+  EXPECT_LT(text.find("\r\x1b[Ka note"), 60u + 4u);
+}
+
+TEST(Progress, QuietSaysNothing) {
+  Captured out;
+  Progress progress({.out = out.file(), .quiet = true}, 1, 1, true);
+  progress.step(at(1), Progress::Clock::now() + std::chrono::hours(1));
+  progress.epoch_done(1, 0.5, std::nullopt);
+  progress.note("nothing");
+  EXPECT_EQ(out.text(), "");
+}
+
+TEST(Progress, NoColorIsHonoured) {
+  setenv("NO_COLOR", "1", 1);
+  EXPECT_FALSE(progress_options(false).colour);
+  unsetenv("NO_COLOR");
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,85 @@
+#include "trainer/safetensors.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "core/error.h"
+#include "temporary_folder.h"
+
+namespace trireme {
+namespace {
+
+std::vector<float> counting(int64_t count, float from) {
+  std::vector<float> values(static_cast<size_t>(count));
+  std::iota(values.begin(), values.end(), from);
+  return values;
+}
+
+void write_two(const std::filesystem::path& path) {
+  const std::vector<SafetensorsWriter::Entry> entries{{"a.weight", Shape{2, 3}}, {"b", Shape{4}}};
+  SafetensorsWriter writer(path, entries);
+  writer.write(counting(6, 1));
+  writer.write(counting(4, 10));
+  writer.finish();
+}
+
+std::string error_of(const std::filesystem::path& path) {
+  try {
+    const SafetensorsReader reader(path);
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Safetensors, RoundTrip) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "x.safetensors";
+  write_two(path);
+  const SafetensorsReader reader(path);
+  EXPECT_EQ(reader.names(), (std::vector<std::string>{"a.weight", "b"}));
+  std::vector<float> out(4);
+  reader.read("b", Shape{4}, out);
+  EXPECT_EQ(out, counting(4, 10));
+  EXPECT_THROW(reader.read("b", Shape{2, 2}, out), DataError);
+  EXPECT_THROW(reader.read("c", Shape{4}, out), DataError);
+}
+
+// The layout that other readers of the format rely on.
+TEST(Safetensors, BytesAreThoseOfTheFormat) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "x.safetensors";
+  write_two(path);
+  const std::string file = slurp(path);
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), 8);
+  EXPECT_EQ(length % 8, 0u);
+  const auto header = nlohmann::json::parse(file.substr(8, length));
+  EXPECT_EQ(header["a.weight"],
+            nlohmann::json::parse(R"({"dtype":"F32","shape":[2,3],"data_offsets":[0,24]})"));
+  EXPECT_EQ(header["b"]["data_offsets"], nlohmann::json::parse("[24,40]"));
+  float first_of_b = 0;
+  std::memcpy(&first_of_b, file.data() + 8 + length + 24, 4);
+  EXPECT_EQ(first_of_b, 10);
+  EXPECT_EQ(file.size(), 8 + length + 40);
+}
+
+TEST(Safetensors, WrongFilesAreNamed) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "x.safetensors";
+  EXPECT_NE(error_of(path).find("No such file"), std::string::npos);
+  spill(path, "abc");
+  EXPECT_NE(error_of(path).find("too short"), std::string::npos);
+  spill(path, std::string(100, '\x7f'));
+  EXPECT_NE(error_of(path).find("header would be longer"), std::string::npos);
+  write_two(path);
+  spill(path, slurp(path).substr(0, 170));
+  const std::string error = error_of(path);
+  EXPECT_TRUE(error.starts_with(path.string())) << error;
+}
+
+}  // namespace
+}  // namespace trireme
