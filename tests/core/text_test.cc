@@ -1,0 +1,54 @@
+#include "core/text.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+namespace trireme {
+namespace {
+
+const std::vector<std::string> kNames{"momentum", "weight_decay", "nesterov", "learning_rate"};
+
+TEST(Nearest, FindsWhatWasMeant) {
+  EXPECT_EQ(nearest("momentun", kNames), "momentum");
+  EXPECT_EQ(nearest("weightdecay", kNames), "weight_decay");
+  EXPECT_EQ(nearest("nesterov", kNames), "nesterov");
+  EXPECT_EQ(nearest("learnig_rat", kNames), "learning_rate");
+}
+
+TEST(Nearest, GivesUpWhenNothingIsClose) {
+  EXPECT_EQ(nearest("xyz", kNames), "");
+  EXPECT_EQ(nearest("batch_size", kNames), "");
+  EXPECT_EQ(nearest("anything", {}), "");
+}
+
+TEST(DidYouMean, IsReadyToBeAppended) {
+  EXPECT_EQ(did_you_mean("momentun", kNames), "; did you mean 'momentum'?");
+  EXPECT_EQ(did_you_mean("qqqqqqqqqqqqq", kNames), "");
+}
+
+TEST(Format, Bytes) {
+  EXPECT_EQ(format_bytes(0), "0 B");
+  EXPECT_EQ(format_bytes(1023), "1023 B");
+  EXPECT_EQ(format_bytes(1024), "1.0 KiB");
+  EXPECT_EQ(format_bytes(25.0 * (1 << 20)), "25.0 MiB");
+  EXPECT_EQ(format_bytes(1.5 * (1 << 30)), "1.5 GiB");
+}
+
+TEST(Format, Counts) {
+  EXPECT_EQ(format_count(999), "999");
+  EXPECT_EQ(format_count(1000), "1.00 k");
+  EXPECT_EQ(format_count(11170000), "11.17 M");
+}
+
+TEST(Format, Durations) {
+  EXPECT_EQ(format_duration(3.14), "3.1s");
+  EXPECT_EQ(format_duration(123), "2m 03s");
+  EXPECT_EQ(format_duration(3723), "1h 02m 03s");
+  EXPECT_EQ(format_duration(-1), "?");
+  EXPECT_EQ(format_duration(std::numeric_limits<double>::quiet_NaN()), "?");
+}
+
+}  // namespace
+}  // namespace trireme
