@@ -162,11 +162,14 @@ void parse_text(const std::string& text, const std::string& file,
 
   // The parser may already stand on the token after the one it means: the field that it names wins.
   FieldPlace place;
+  bool found = false;
   const std::string named = named_field(what);
   for (const FieldPlace& candidate : field_places(text, message.GetDescriptor(), error.line_)) {
-    if (candidate.name == named || place.name != named) place = candidate;
+    if (found && candidate.name != named) continue;
+    place = candidate;
+    found = candidate.name == named;
   }
-  const int line = place.name == named && place.line ? place.line : error.line_;
+  const int line = found ? place.line : error.line_;
   const std::string where = place.path.empty() ? fmt::format("{}:{}", file, line)
                                                : fmt::format("{}:{}: {}", file, line, place.path);
   throw ConfigError(where, explain(what, place));

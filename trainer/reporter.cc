@@ -56,7 +56,7 @@ void Reporter::start(const RunFacts& facts, const std::optional<FoundCheckpoint>
                    Precision_Name(run.train().precision()), plural(ranks, "rank")));
   note("device: " + facts.device);
   note("train:  " + facts.training_data);
-  if (!facts.evaluation_data.empty()) note("eval:   " + facts.evaluation_data);
+  note("eval:   " + facts.evaluation_data);
   note(fmt::format("batch {} over all ranks, {} an epoch, results in {}", run.batch().global(),
                    plural(facts.steps_per_epoch, "step"), folder_.path.string()));
   if (resumed) {

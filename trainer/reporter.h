@@ -21,7 +21,7 @@ struct RunFacts {
   std::string device;
   int64_t parameters = 0;
   std::string training_data;
-  std::string evaluation_data;  // empty: none
+  std::string evaluation_data;
   int64_t steps_per_epoch = 0;
   int64_t total_steps = 0;  // of the whole run
   bool classifies = true;

@@ -89,6 +89,7 @@ class Run {
     together(communicator_, [&] {
       training_ = open_data(config_, Part::kTraining);
       evaluation_ = open_data(config_, Part::kEvaluation);
+      check_alike(*training_, *evaluation_);
       graph_ = build_network(config_, training_->spec());
     });
   }
@@ -120,11 +121,9 @@ class Run {
       // The schedule is that of the whole run; max_steps only cuts it off.
       planned_steps_ = train_.has_epochs() ? train_.epochs() * per_epoch : train_.max_steps();
       schedule_ = std::make_unique<Schedule>(config_.run.schedule(), per_epoch, planned_steps_);
-      if (evaluation_) {
-        evaluator_ = std::make_unique<Evaluator>(
-            graph_, *backend_, communicator_, *evaluation_, step_->parameters(), step_->memory(),
-            step_->program().activation_bytes(), step_->plan().micro);
-      }
+      evaluator_ = std::make_unique<Evaluator>(
+          graph_, *backend_, communicator_, *evaluation_, step_->parameters(), step_->memory(),
+          step_->program().activation_bytes(), step_->plan().micro);
     });
   }
 
@@ -194,7 +193,7 @@ class Run {
     facts.device = device_->description();
     facts.parameters = step_->parameters().count();
     facts.training_data = training_->description();
-    if (evaluation_) facts.evaluation_data = evaluation_->description();
+    facts.evaluation_data = evaluation_->description();
     facts.steps_per_epoch = loader_->batches_per_epoch();
     facts.total_steps =
         train_.has_max_steps() ? std::min(planned_steps_, train_.max_steps()) : planned_steps_;
@@ -291,7 +290,6 @@ class Run {
   }
 
   void evaluate() {
-    if (!evaluator_) return;
     average_running_values();
     const Evaluation result = evaluator_->run([this] { return signals_.requested(); });
     stopped_ = stopped_ || result.stopped;
@@ -339,7 +337,7 @@ class Run {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Dataset> training_;
-  std::unique_ptr<Dataset> evaluation_;  // null: none configured
+  std::unique_ptr<Dataset> evaluation_;
   Graph graph_;
   RunFolder folder_;
   std::unique_ptr<Reporter> reporter_;
