@@ -1,0 +1,152 @@
+#include "data/file.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <memory>
+
+#include "core/error.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<uint8_t> read_raw(const std::string& path) {
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rb"));
+  if (!file) throw DataError(path, fmt::format("cannot be opened: {}", std::strerror(errno)));
+  std::error_code unknown;  // then it grows while it is read
+  const uintmax_t size = fs::file_size(path, unknown);
+  std::vector<uint8_t> bytes;
+  if (!unknown) bytes.reserve(size + 1);
+  for (size_t read = 0;;) {
+    bytes.resize(std::max(bytes.capacity(), read + 65536));
+    read += std::fread(bytes.data() + read, 1, bytes.size() - read, file.get());
+    if (std::ferror(file.get())) {
+      throw DataError(path,
+                      fmt::format("reading failed after {} bytes: {}", read, std::strerror(errno)));
+    }
+    if (std::feof(file.get())) {
+      bytes.resize(read);
+      return bytes;
+    }
+  }
+}
+
+// Undoes gzip, which may consist of several members one after the other.
+class Gunzip {
+ public:
+  Gunzip(const std::string& path, std::span<const uint8_t> in) : path_(path), in_(in) {
+    if (inflateInit2(&stream_, 15 + 16) != Z_OK)
+      throw Error("zlib cannot be set up: out of memory");
+  }
+  ~Gunzip() { inflateEnd(&stream_); }
+  Gunzip(const Gunzip&) = delete;
+  Gunzip& operator=(const Gunzip&) = delete;
+
+  std::vector<uint8_t> run() {
+    while (true) {
+      give_space();
+      const int status = inflate(&stream_, Z_NO_FLUSH);
+      const size_t used = in_.size() - left_ - stream_.avail_in;
+      if (status == Z_STREAM_END) {
+        if (used == in_.size()) break;
+        next_member(used);
+      } else if (status == Z_BUF_ERROR) {  // there is room, so input is what it lacks
+        throw DataError(path_,
+                        fmt::format("ends within its gzip stream, after {} bytes: cut short; "
+                                    "fetch the file again",
+                                    used));
+      } else if (status != Z_OK) {
+        throw DataError(
+            path_, fmt::format("gzip data is damaged at byte {}: {}; fetch the file again", used,
+                               stream_.msg ? stream_.msg : zError(status)));
+      }
+    }
+    out_.resize(out_.size() - room_ - stream_.avail_out);
+    return std::move(out_);
+  }
+
+ private:
+  static constexpr size_t kPiece = std::numeric_limits<uInt>::max() / 2;  // zlib counts in 32 bits
+
+  // Hands zlib what it lacks of input and output.
+  void give_space() {
+    if (stream_.avail_in == 0) {
+      const size_t piece = std::min(kPiece, left_);
+      stream_.next_in = const_cast<Bytef*>(in_.data() + (in_.size() - left_));
+      stream_.avail_in = static_cast<uInt>(piece);
+      left_ -= piece;
+    }
+    if (stream_.avail_out == 0) {
+      const size_t done = out_.size() - room_;
+      if (room_ == 0) {
+        room_ = out_.empty() ? std::max<size_t>(4096, in_.size() * 4) : out_.size();
+        out_.resize(out_.size() + room_);
+      }
+      const size_t piece = std::min(kPiece, room_);
+      stream_.next_out = out_.data() + done;
+      stream_.avail_out = static_cast<uInt>(piece);
+      room_ -= piece;
+    }
+  }
+
+  void next_member(size_t at) {
+    if (in_.size() - at < 2 || in_[at] != 0x1f || in_[at + 1] != 0x8b) {
+      throw DataError(path_,
+                      fmt::format("has {} bytes after its gzip stream, which ends at byte {}",
+                                  in_.size() - at, at));
+    }
+    inflateReset(&stream_);
+  }
+
+  const std::string& path_;
+  std::span<const uint8_t> in_;
+  std::vector<uint8_t> out_;
+  z_stream stream_{};
+  size_t left_ = in_.size();  // of the input, not yet given
+  size_t room_ = 0;           // of the output, not yet given
+};
+
+}  // namespace
+
+std::string find_file(const std::string& root, std::span<const std::string> names,
+                      const std::string& hint) {
+  const fs::path folder = root.empty() ? fs::path() : fs::path(root);
+  std::error_code ignored;  // what cannot be looked at is not there
+  if (!root.empty() && !fs::is_directory(folder, ignored)) {
+    const std::string from =
+        folder.is_relative() ? " in " + fs::current_path(ignored).string() : std::string();
+    throw ConfigError("data.root", fmt::format("'{}' is not a folder{}{}", root, from, hint));
+  }
+  std::vector<std::string> tried;
+  for (const std::string& name : names) {
+    for (const char* ending : {"", ".gz"}) {
+      const fs::path path = folder / (name + ending);
+      if (fs::exists(path, ignored) && !fs::is_directory(path, ignored)) return path.string();
+      tried.push_back(name + ending);
+    }
+  }
+  throw DataError(root.empty() ? fs::current_path(ignored).string() : root,
+                  fmt::format("holds no file {}{}", fmt::join(tried, " or "), hint));
+}
+
+File read_file(const std::string& path) {
+  File file{path, read_raw(path)};
+  if (file.bytes.size() >= 2 && file.bytes[0] == 0x1f && file.bytes[1] == 0x8b) {
+    file.bytes = Gunzip(path, file.bytes).run();
+  }
+  return file;
+}
+
+}  // namespace trireme

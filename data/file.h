@@ -1,0 +1,26 @@
+// Whole files as bytes, gzip undone, found under the names they commonly have.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+struct File {
+  std::string path;
+  std::vector<uint8_t> bytes;
+};
+
+// The first of `names` that exists in folder `root` (names may be absolute), as itself or with
+// ".gz". Throws ConfigError when `root` is no folder, DataError naming all that was tried. `hint`
+// is appended to the latter.
+std::string find_file(const std::string& root, std::span<const std::string> names,
+                      const std::string& hint = "");
+
+// Reads and, if it begins like gzip, decompresses. Throws DataError.
+File read_file(const std::string& path);
+
+}  // namespace trireme

@@ -1,0 +1,103 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "data/file.h"
+#include "data/formats/formats.h"
+
+namespace trireme {
+namespace {
+
+constexpr size_t kPixels = 3 * 32 * 32;
+
+struct Variant {
+  const char* name;
+  const char* folder;  // that the published archive unpacks to
+  size_t label_bytes;
+  size_t label_at;
+  int classes;
+  std::vector<std::string> train_files;
+  std::vector<std::string> eval_files;
+};
+
+Variant variant_of(const CifarConfig& config) {
+  if (config.variant() == CifarConfig::CIFAR10) {
+    return {"CIFAR-10",
+            "cifar-10-batches-bin",
+            1,
+            0,
+            10,
+            {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
+             "data_batch_5.bin"},
+            {"test_batch.bin"}};
+  }
+  const bool coarse = config.variant() == CifarConfig::CIFAR100_COARSE;
+  return {coarse ? "CIFAR-100 (coarse)" : "CIFAR-100",
+          "cifar-100-binary",
+          2,
+          coarse ? size_t{0} : size_t{1},
+          coarse ? 20 : 100,
+          {"train.bin"},
+          {"test.bin"}};
+}
+
+void append(const File& file, const Variant& variant, std::vector<uint8_t>& pixels,
+            std::vector<int32_t>& labels) {
+  const size_t record = variant.label_bytes + kPixels;
+  const size_t size = file.bytes.size();
+  if (size == 0) throw DataError(file.path, "is empty");
+  if (size % record != 0) {
+    const size_t other = record == kPixels + 1 ? kPixels + 2 : kPixels + 1;
+    const std::string hint =
+        size % other == 0 ? fmt::format(" (but of {}: another data.cifar.variant?)", other) : "";
+    throw DataError(
+        fmt::format("{}: record {}", file.path, size / record),
+        fmt::format("is cut short: the file's {} bytes are no multiple of {}, the size of a {} "
+                    "record{}",
+                    size, record, variant.name, hint));
+  }
+  for (size_t at = 0; at < size; at += record) {
+    labels.push_back(checked_label(file.bytes[at + variant.label_at], variant.classes, file.path,
+                                   static_cast<int64_t>(at / record), ""));
+    const auto begin = file.bytes.begin() + static_cast<std::ptrdiff_t>(at + variant.label_bytes);
+    pixels.insert(pixels.end(), begin, begin + static_cast<std::ptrdiff_t>(kPixels));
+  }
+}
+
+}  // namespace
+
+Samples read_cifar(const DataConfig& config, Part part) {
+  const CifarConfig& cifar = config.cifar();
+  const Variant variant = variant_of(cifar);
+  const bool training = part == Part::kTraining;
+  const auto& given = training ? cifar.train_file() : cifar.eval_file();
+  const auto& usual = training ? variant.train_files : variant.eval_files;
+  const std::vector<std::string> names =
+      given.empty() ? usual : std::vector<std::string>(given.begin(), given.end());
+  std::vector<uint8_t> pixels;
+  std::vector<int32_t> labels;
+  std::vector<std::string> paths;
+  for (const std::string& name : names) {
+    const std::vector<std::string> places{name, std::string(variant.folder) + "/" + name};
+    const bool fetched = given.empty() && cifar.variant() == CifarConfig::CIFAR10;
+    paths.push_back(
+        find_file(config.root(), places, fetched ? "; launch/get-data fetches CIFAR-10" : ""));
+  }
+  for (const std::string& path : paths) append(read_file(path), variant, pixels, labels);
+  Samples samples;
+  samples.spec.input = {DType::kU8, Shape{3, 32, 32}, Layout::row_major()};
+  samples.spec.target = label_spec();
+  samples.spec.classes = variant.classes;
+  samples.spec.scale = 1.0F / 255;
+  samples.count = static_cast<int64_t>(labels.size());
+  samples.inputs = std::move(pixels);
+  samples.targets = label_bytes(labels);
+  samples.source = fmt::format("{} {}", variant.name, fmt::join(paths, ", "));
+  return samples;
+}
+
+}  // namespace trireme

@@ -1,0 +1,187 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "data/file.h"
+#include "data/formats/csv_reader.h"
+#include "data/formats/formats.h"
+
+namespace trireme {
+namespace {
+
+void check(const DataConfig& config, Part part) {
+  const CsvConfig& csv = config.csv();
+  if (csv.train_file().empty()) throw ConfigError("data.csv.train_file", "is missing");
+  if (csv.has_eval_file() && config.has_holdout()) {
+    throw ConfigError("data.csv.eval_file",
+                      "cannot be given with data.holdout, which takes its place");
+  }
+  if (part == Part::kEvaluation && csv.eval_file().empty()) {
+    throw ConfigError("data.csv.eval_file",
+                      "is missing; give it, or data.holdout: 0.2 to set a part of "
+                      "data.csv.train_file aside");
+  }
+  if (csv.delimiter().size() != 1 || csv.delimiter() == "\n") {
+    throw ConfigError("data.csv.delimiter",
+                      fmt::format("'{}' is not one character", csv.delimiter()));
+  }
+  if (csv.has_classes() && csv.regression()) {
+    throw ConfigError("data.csv.classes", "has no meaning with data.csv.regression");
+  }
+  if (csv.label_size() > 1 && !csv.regression()) {
+    throw ConfigError("data.csv.label",
+                      "names several columns; only data.csv.regression can have that");
+  }
+  if (!(csv.scale() != 0 && std::isfinite(csv.scale()))) {
+    throw ConfigError("data.csv.scale",
+                      fmt::format("{} is not a number other than 0", csv.scale()));
+  }
+}
+
+Table read(const DataConfig& config, const std::string& name) {
+  const CsvConfig& csv = config.csv();
+  const std::string path = find_file(config.root(), std::vector<std::string>{name});
+  Table table = read_table(read_file(path), csv.delimiter()[0], csv.header());
+  if (table.columns < 2) {
+    throw DataError(
+        path,
+        fmt::format("has a single column, but features and a label are needed; are they separated "
+                    "by '{}' (data.csv.delimiter)?",
+                    csv.delimiter()));
+  }
+  return table;
+}
+
+int64_t find_column(const Table& table, const std::string& label) {
+  const auto name = std::find(table.names.begin(), table.names.end(), label);
+  if (name != table.names.end()) return name - table.names.begin();
+  if (label == "last") return table.columns - 1;
+  int64_t index = -1;
+  const char* end = label.data() + label.size();
+  const auto [stop, error] = std::from_chars(label.data(), end, index);
+  if (error == std::errc() && stop == end && index >= 0 && index < table.columns) return index;
+  const std::string columns = table.names.empty()
+                                  ? fmt::format("columns 0 to {} and no header", table.columns - 1)
+                                  : fmt::format("columns {}", fmt::join(table.names, ", "));
+  throw ConfigError("data.csv.label",
+                    fmt::format("there is no column '{}'{}; {} has {}", label,
+                                did_you_mean(label, table.names), table.path, columns));
+}
+
+std::vector<int64_t> label_columns(const Table& table, const CsvConfig& csv) {
+  if (csv.label().empty()) return {table.columns - 1};
+  std::vector<int64_t> columns;
+  for (const std::string& label : csv.label()) {
+    const int64_t column = find_column(table, label);
+    if (std::find(columns.begin(), columns.end(), column) != columns.end()) {
+      throw ConfigError("data.csv.label", fmt::format("names column {} twice", column));
+    }
+    columns.push_back(column);
+  }
+  return columns;
+}
+
+int count_classes(const Table& table, int64_t column) {
+  int64_t row = 0;
+  for (int64_t i = 0; i < table.rows(); ++i)
+    row = table.at(i, column) > table.at(row, column) ? i : row;
+  const float largest = std::max(table.at(row, column), 1.0F);
+  if (largest >= static_cast<float>(std::max<int64_t>(table.rows(), 2))) {
+    throw DataError(
+        table.where(row, column),
+        fmt::format(
+            "label {} means more classes than there are samples, {}; set data.csv.classes if so, "
+            "or data.csv.regression",
+            largest, table.rows()));
+  }
+  return static_cast<int>(largest) + 1;
+}
+
+std::vector<uint8_t> read_labels(const Table& table, int64_t column, int classes) {
+  std::vector<int32_t> labels(static_cast<size_t>(table.rows()));
+  for (int64_t row = 0; row < table.rows(); ++row) {
+    const float value = table.at(row, column);
+    if (value != std::floor(value)) {
+      throw DataError(
+          table.where(row, column),
+          fmt::format("label {} is not a whole number; set data.csv.regression?", value));
+    }
+    if (value < 0 || value >= static_cast<float>(classes)) {
+      throw DataError(table.where(row, column),
+                      fmt::format("label {} is not in [0, {})", value, classes));
+    }
+    labels[static_cast<size_t>(row)] = static_cast<int32_t>(value);
+  }
+  return label_bytes(labels);
+}
+
+// The columns, one row after the other.
+std::vector<uint8_t> gather(const Table& table, const std::vector<int64_t>& columns) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(table.rows()) * columns.size() * sizeof(float));
+  uint8_t* to = bytes.data();
+  for (int64_t row = 0; row < table.rows(); ++row) {
+    for (const int64_t column : columns) {
+      const float value = table.at(row, column);
+      std::memcpy(to, &value, sizeof value);
+      to += sizeof value;
+    }
+  }
+  return bytes;
+}
+
+Shape feature_shape(const Table& table, int64_t features, const CsvConfig& csv) {
+  if (csv.shape().empty()) return {features};
+  const Shape shape = checked_shape(csv.shape(), "data.csv.shape");
+  if (shape.elements() != features) {
+    throw ConfigError("data.csv.shape",
+                      fmt::format("{} has {} elements, but {} has {} features beside the label",
+                                  shape.to_string(), shape.elements(), table.path, features));
+  }
+  return shape;
+}
+
+}  // namespace
+
+Samples read_csv(const DataConfig& config, Part part) {
+  check(config, part);
+  const CsvConfig& csv = config.csv();
+  int classes = csv.has_classes() ? checked_classes(csv.classes(), "data.csv.classes") : 0;
+  const Table table = read(config, part == Part::kTraining ? csv.train_file() : csv.eval_file());
+  const std::vector<int64_t> labels = label_columns(table, csv);
+  std::vector<int64_t> features;
+  for (int64_t column = 0; column < table.columns; ++column) {
+    if (std::find(labels.begin(), labels.end(), column) == labels.end()) features.push_back(column);
+  }
+  if (features.empty()) throw ConfigError("data.csv.label", "leaves no column for the features");
+  if (classes == 0 && !csv.regression()) {
+    const bool training = part == Part::kTraining;
+    const Table& counted = training ? table : read(config, csv.train_file());
+    classes = count_classes(counted, training ? labels[0] : label_columns(counted, csv)[0]);
+  }
+  Samples samples;
+  samples.spec.input = {DType::kF32,
+                        feature_shape(table, static_cast<int64_t>(features.size()), csv),
+                        Layout::row_major()};
+  samples.spec.target =
+      csv.regression()
+          ? TensorSpec{DType::kF32, Shape{static_cast<int64_t>(labels.size())}, Layout::row_major()}
+          : label_spec();
+  samples.spec.classes = classes;
+  samples.spec.scale = csv.scale();
+  samples.count = table.rows();
+  samples.inputs = gather(table, features);
+  samples.targets =
+      csv.regression() ? gather(table, labels) : read_labels(table, labels[0], classes);
+  samples.source = "CSV " + table.path;
+  return samples;
+}
+
+}  // namespace trireme

@@ -1,0 +1,188 @@
+#include "data/formats/csv_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <string_view>
+#include <system_error>
+
+#include "core/error.h"
+
+namespace trireme {
+namespace {
+
+std::string place(const std::string& path, int64_t line, size_t column,
+                  const std::vector<std::string>& names) {
+  std::string text = fmt::format("{}: line {}, column {}", path, line, column + 1);
+  if (column < names.size()) text += fmt::format(" ('{}')", names[column]);
+  return text;
+}
+
+std::string_view trim(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
+}
+
+// A whole number or decimal fraction, nothing after it; may come out infinite or not a number.
+bool parse(std::string_view text, double& value) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::result_out_of_range) {
+    value = std::strtod(std::string(text).c_str(), nullptr);  // 0 or infinite, as it should be
+  } else if (error != std::errc()) {
+    return false;
+  }
+  return end == text.data() + text.size();
+}
+
+// Text in fields, line by line.
+class Lines {
+ public:
+  Lines(const File& file, char delimiter)
+      : path_(file.path),
+        rest_(reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size()),
+        delimiter_(delimiter) {
+    if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);  // byte order mark
+  }
+
+  // The next line that has anything; false at the end.
+  bool next() {
+    while (!rest_.empty()) {
+      const size_t end = std::min(rest_.find('\n'), rest_.size());
+      std::string_view line = rest_.substr(0, end);
+      rest_.remove_prefix(std::min(end + 1, rest_.size()));
+      ++number_;
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      if (trim(line).empty()) continue;
+      split(line);
+      return true;
+    }
+    return false;
+  }
+  const std::vector<std::string_view>& fields() const { return fields_; }
+  int64_t number() const { return number_; }
+
+ private:
+  void split(std::string_view line) {
+    fields_.clear();
+    for (size_t at = 0;;) {
+      const size_t first = line.find_first_not_of(" \t", at);
+      const bool quoted =
+          first != std::string_view::npos && line[first] == '"' && delimiter_ != '"';
+      const size_t close = quoted ? closing_quote(line, first) : 0;
+      const size_t end = std::min(line.find(delimiter_, quoted ? close + 1 : at), line.size());
+      if (!quoted) {
+        fields_.push_back(trim(line.substr(at, end - at)));
+      } else if (trim(line.substr(close + 1, end - close - 1)).empty()) {
+        fields_.push_back(line.substr(first + 1, close - first - 1));
+      } else {
+        throw DataError(place(path_, number_, fields_.size(), {}),
+                        "goes on after its closing quote");
+      }
+      if (end == line.size()) return;
+      at = end + 1;
+    }
+  }
+
+  size_t closing_quote(std::string_view line, size_t open) const {
+    size_t close = line.find('"', open + 1);
+    while (close != std::string_view::npos && close + 1 < line.size() && line[close + 1] == '"') {
+      close = line.find('"', close + 2);
+    }
+    if (close == std::string_view::npos) {
+      throw DataError(place(path_, number_, fields_.size(), {}),
+                      "has an opening quote but no closing one");
+    }
+    return close;
+  }
+
+  const std::string& path_;
+  std::string_view rest_;
+  char delimiter_;
+  int64_t number_ = 0;
+  std::vector<std::string_view> fields_;
+};
+
+bool is_header(const std::vector<std::string_view>& fields, CsvConfig::Header header) {
+  if (header != CsvConfig::AUTO) return header == CsvConfig::PRESENT;
+  double ignored = 0;
+  return std::none_of(fields.begin(), fields.end(),
+                      [&](std::string_view field) { return parse(field, ignored); });
+}
+
+class TableReader {
+ public:
+  TableReader(const File& file, char delimiter, CsvConfig::Header header)
+      : lines_(file, delimiter), header_(header) {
+    table_.path = file.path;
+  }
+
+  Table run() {
+    if (!lines_.next()) throw DataError(table_.path, "has no rows");
+    table_.columns = static_cast<int64_t>(lines_.fields().size());
+    if (is_header(lines_.fields(), header_)) {
+      table_.names.assign(lines_.fields().begin(), lines_.fields().end());
+      if (!lines_.next()) throw DataError(table_.path, "has a header but no rows");
+    }
+    do {
+      add_row();
+    } while (lines_.next());
+    return std::move(table_);
+  }
+
+ private:
+  void add_row() {
+    const auto found = static_cast<int64_t>(lines_.fields().size());
+    if (found != table_.columns) {
+      throw DataError(
+          fmt::format("{}: line {}", table_.path, lines_.number()),
+          fmt::format("has {} column(s); the lines before have {}", found, table_.columns));
+    }
+    for (size_t column = 0; column < lines_.fields().size(); ++column) {
+      table_.values.push_back(number(column, lines_.fields()[column]));
+    }
+    table_.lines.push_back(lines_.number());
+  }
+
+  float number(size_t column, std::string_view field) const {
+    double value = 0;
+    std::string wrong;
+    if (field.empty()) {
+      wrong = "is empty; a number is needed";
+    } else if (!parse(field, value)) {
+      wrong = fmt::format("'{}' is not a number", field);
+      if (table_.lines.empty() && table_.names.empty() && header_ == CsvConfig::AUTO) {
+        wrong +=
+            "; there are numbers in this line, so it is not taken for a header (data.csv.header: "
+            "PRESENT)";
+      }
+    } else if (!std::isfinite(value)) {
+      wrong = fmt::format("'{}' is not a finite number", field);
+    } else if (std::abs(value) > std::numeric_limits<float>::max()) {
+      wrong = fmt::format("'{}' is beyond the range of 32-bit floating point", field);
+    }
+    if (wrong.empty()) return static_cast<float>(value);
+    throw DataError(place(table_.path, lines_.number(), column, table_.names), wrong);
+  }
+
+  Lines lines_;
+  CsvConfig::Header header_;
+  Table table_;
+};
+
+}  // namespace
+
+std::string Table::where(int64_t row, int64_t column) const {
+  return place(path, lines[static_cast<size_t>(row)], static_cast<size_t>(column), names);
+}
+
+Table read_table(const File& file, char delimiter, CsvConfig::Header header) {
+  return TableReader(file, delimiter, header).run();
+}
+
+}  // namespace trireme

@@ -1,0 +1,32 @@
+// Text with rows of numbers, checked field by field.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/data.pb.h"
+#include "data/file.h"
+
+namespace trireme {
+
+struct Table {
+  std::string path;
+  std::vector<std::string> names;  // of the header; empty when there is none
+  int64_t columns = 0;
+  std::vector<float> values;   // [rows, columns], all finite
+  std::vector<int64_t> lines;  // of each row, from 1
+
+  int64_t rows() const { return static_cast<int64_t>(lines.size()); }
+  float at(int64_t row, int64_t column) const {
+    return values[static_cast<size_t>(row * columns + column)];
+  }
+  // "FILE: line 12, column 3 ('width')"; row and column from 0, as in `at`.
+  std::string where(int64_t row, int64_t column) const;
+};
+
+// Fields may be quoted and have blanks around them; empty lines are passed over. Throws DataError
+// with line and column, counted from 1.
+Table read_table(const File& file, char delimiter, CsvConfig::Header header);
+
+}  // namespace trireme

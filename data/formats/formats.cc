@@ -1,0 +1,45 @@
+#include "data/formats/formats.h"
+
+#include <fmt/format.h>
+
+#include <span>
+
+#include "core/error.h"
+
+namespace trireme {
+
+Shape checked_shape(const google::protobuf::RepeatedField<int64_t>& extents,
+                    const std::string& path) {
+  if (extents.size() != 1 && extents.size() != 3) {
+    throw ConfigError(path,
+                      fmt::format("has {} extents; [C, H, W] or [F] is needed", extents.size()));
+  }
+  int64_t elements = 1;
+  for (const int64_t extent : extents) {
+    if (extent < 1) throw ConfigError(path, fmt::format("{} is less than 1", extent));
+    if (__builtin_mul_overflow(elements, extent, &elements) || elements > int64_t{1} << 31) {
+      throw ConfigError(path, "a sample would have more than 2^31 elements");
+    }
+  }
+  return Shape(std::span<const int64_t>(extents.data(), static_cast<size_t>(extents.size())));
+}
+
+int checked_classes(int64_t classes, const std::string& path) {
+  constexpr int64_t kMost = 1 << 24;  // f32 counts exactly to here
+  if (classes < 2 || classes > kMost) {
+    throw ConfigError(path, fmt::format("{} is not in [2, {}]", classes, kMost));
+  }
+  return static_cast<int>(classes);
+}
+
+int32_t checked_label(uint8_t label, int classes, const std::string& file, int64_t record,
+                      const std::string& field) {
+  if (label >= classes) {
+    throw DataError(fmt::format("{}: record {}", file, record),
+                    fmt::format("label {} is not in [0, {}){}", label, classes,
+                                field.empty() ? "" : ", the classes that " + field + " sets"));
+  }
+  return label;
+}
+
+}  // namespace trireme

@@ -1,0 +1,37 @@
+// All samples of a part in memory: what every format makes of its files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace trireme {
+
+struct Samples {
+  SampleSpec spec;
+  int64_t count = 0;
+  std::vector<uint8_t> inputs;   // count x spec.input.bytes()
+  std::vector<uint8_t> targets;  // count x spec.target.bytes()
+  std::string source;            // for people: format and files
+};
+
+std::unique_ptr<Dataset> make_dataset(Samples samples);
+
+// Divides what was read from training files into what is trained on and what is evaluated on:
+// round(fraction * count) samples, drawn by the seed, in the order that they had. Throws DataError
+// when either would be empty.
+Samples split_off(const Samples& samples, double fraction, uint64_t seed, Part part);
+
+// "60000 samples of u8 [1, 28, 28] in 10 classes"
+std::string describe(const SampleSpec& spec, int64_t count);
+
+// Labels of classes, as stored.
+inline TensorSpec label_spec() { return {DType::kI32, Shape{}, Layout::row_major()}; }
+std::vector<uint8_t> label_bytes(std::span<const int32_t> labels);
+
+}  // namespace trireme
