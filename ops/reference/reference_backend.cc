@@ -61,7 +61,9 @@ class ReferenceBackend final : public Backend {
         throw Error(fmt::format("{}: the reference does not take {} as argument {}", name_of(op),
                                 spec.to_string(), i));
       }
-      if (!stays(op, i, spec.layout)) spec.layout = Layout::row_major();
+      // What has no elements yet is a workspace, which the plan will size.
+      if (spec.shape.elements() == 0 || stays(op, i, spec.layout)) continue;
+      spec.layout = Layout::row_major();
     }
     return std::visit([&](const auto& chosen) { return reference::plan(chosen, std::move(specs)); },
                       op);
