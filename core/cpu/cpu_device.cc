@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <condition_variable>
 #include <cstdlib>
@@ -178,12 +179,16 @@ class CpuDevice final : public Device {
   }
 
   Buffer allocate(size_t bytes) override {
-    constexpr size_t kAlignment = 4096;
-    const size_t rounded = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-    void* data = std::aligned_alloc(kAlignment, rounded);
+    // Arenas of many megabytes would spend much of their time in misses of the TLB.
+    constexpr size_t kPage = 4096, kHugePage = 2 << 20;
+    const bool huge = bytes >= 2 * kHugePage;
+    const size_t alignment = huge ? kHugePage : kPage;
+    const size_t rounded = (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+    void* data = std::aligned_alloc(alignment, rounded);
     if (!data) {
       throw DeviceError("aligned_alloc", fmt::format("no memory for {} bytes", bytes));
     }
+    if (huge) madvise(data, rounded, MADV_HUGEPAGE);  // a wish: works without it, too
     return Buffer(data, bytes, [](void* memory) { std::free(memory); });
   }
   std::unique_ptr<Stream> create_stream(StreamKind kind) override {

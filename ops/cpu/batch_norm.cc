@@ -37,6 +37,9 @@ struct Gradient {
   Lanes projection;  // mean of g * xhat, times inv_std
 };
 
+// Elements fetched ahead of their use by the passes that read from memory, not from cache.
+constexpr int64_t kAhead = 512;
+
 // Sums of x and of x^2.
 template <class T>
 TRIREME_VECTORIZED void sum_moments(const T* x, const Run& run, int64_t rows, LanePairSums& out) {
@@ -44,6 +47,7 @@ TRIREME_VECTORIZED void sum_moments(const T* x, const Run& run, int64_t rows, La
   for (int64_t n = 0; n < rows; ++n) {
     const T* row = x + run.offset + n * run.row_stride;
     each_vector(run, [&](int64_t at, auto lanes) TRIREME_INLINE {
+      __builtin_prefetch(row + at + kAhead);
       const F16 v = load(row + at, lanes);
       sum.add(v);
       squares.add_product(v, v);
@@ -68,17 +72,22 @@ TRIREME_VECTORIZED void normalise(const T* x, const T* residual, T* y, const Run
   }
 }
 
-// Sums of g and of g * (x - mean).
-template <class T, bool kRelu>
-TRIREME_VECTORIZED void sum_gradients(const T* x, const T* y, const T* dy, const Run& run,
+// Sums of g and of g * (x - mean). With `g_out`, g is written there for the second pass, which then
+// reads less.
+template <class T, bool kRelu, bool kWrite>
+TRIREME_VECTORIZED void sum_gradients(const T* x, const T* y, const T* dy, T* g_out, const Run& run,
                                       int64_t rows, const Lanes& mean_lanes, LanePairSums& out) {
   const F16 mean = mean_lanes.vector();
   LaneSums sum, products;
   for (int64_t n = 0; n < rows; ++n) {
     const int64_t row = run.offset + n * run.row_stride;
     each_vector(run, [&](int64_t at, auto lanes) TRIREME_INLINE {
+      __builtin_prefetch(x + row + at + kAhead);
+      __builtin_prefetch(dy + row + at + kAhead);
+      if constexpr (kRelu) __builtin_prefetch(y + row + at + kAhead);
       F16 g = load(dy + row + at, lanes);
       if constexpr (kRelu) g = where(load(y + row + at, lanes) > 0, g, F16{});
+      if constexpr (kWrite) store(g_out + row + at, g, lanes);
       sum.add(g);
       products.add_product(g, load(x + row + at, lanes) - mean);
     });
@@ -87,19 +96,17 @@ TRIREME_VECTORIZED void sum_gradients(const T* x, const T* y, const T* dy, const
   products.store_to(out.second);
 }
 
-template <class T, bool kRelu, bool kResidual>
-TRIREME_VECTORIZED void propagate(const T* x, const T* y, const T* dy, T* dx, T* dresidual,
-                                  const Run& run, int64_t rows, const Gradient& c) {
+template <class T>
+TRIREME_VECTORIZED void propagate(const T* x, const T* g, T* dx, const Run& run, int64_t rows,
+                                  const Gradient& c) {
   const F16 mean = c.mean.vector(), scale = c.scale.vector();
   const F16 g_mean = c.g_mean.vector(), projection = c.projection.vector();
   for (int64_t n = 0; n < rows; ++n) {
     const int64_t row = run.offset + n * run.row_stride;
     each_vector(run, [&](int64_t at, auto lanes) TRIREME_INLINE {
-      F16 g = load(dy + row + at, lanes);
-      if constexpr (kRelu) g = where(load(y + row + at, lanes) > 0, g, F16{});
       const F16 centred = load(x + row + at, lanes) - mean;
-      if constexpr (kResidual) store(dresidual + row + at, g, lanes);
-      store(dx + row + at, scale * (g - g_mean - centred * projection), lanes);
+      const F16 spread = load(g + row + at, lanes) - g_mean - centred * projection;
+      store(dx + row + at, scale * spread, lanes);
     });
   }
 }
@@ -197,43 +204,35 @@ struct BackwardArgs {
   float *dgamma, *dbeta;
 };
 
+// Returns where g is from now on.
 template <class T>
-void sum_group(const BackwardArgs& a, const ChannelView& view, int64_t group, int64_t valid,
-               const Lanes& mean, LanePairSums& own) {
+const T* sum_group(const BackwardArgs& a, const Run& run, int64_t valid, T* g_out,
+                   const Lanes& mean, LanePairSums& own) {
   const auto* x = static_cast<const T*>(a.x);
   const auto* y = static_cast<const T*>(a.y);
   const auto* dy = static_cast<const T*>(a.dy);
-  const Run run = view.run(group);
-  y ? sum_gradients<T, true>(x, y, dy, run, valid, mean, own)
-    : sum_gradients<T, false>(x, y, dy, run, valid, mean, own);
-}
-
-template <class T>
-void propagate_group(const BackwardArgs& a, const Run& run, int64_t valid, const Gradient& c) {
-  const auto* x = static_cast<const T*>(a.x);
-  const auto* y = static_cast<const T*>(a.y);
-  const auto* dy = static_cast<const T*>(a.dy);
-  auto* dx = static_cast<T*>(a.dx);
-  auto* dresidual = static_cast<T*>(a.dresidual);
-  if (y) {
-    dresidual ? propagate<T, true, true>(x, y, dy, dx, dresidual, run, valid, c)
-              : propagate<T, true, false>(x, y, dy, dx, dresidual, run, valid, c);
-  } else {
-    dresidual ? propagate<T, false, true>(x, y, dy, dx, dresidual, run, valid, c)
-              : propagate<T, false, false>(x, y, dy, dx, dresidual, run, valid, c);
+  if (g_out) {
+    y ? sum_gradients<T, true, true>(x, y, dy, g_out, run, valid, mean, own)
+      : sum_gradients<T, false, true>(x, y, dy, g_out, run, valid, mean, own);
+    return g_out;
   }
-  clear_rows(dx, run, valid);
-  if (dresidual) clear_rows(dresidual, run, valid);
+  y ? sum_gradients<T, true, false>(x, y, dy, g_out, run, valid, mean, own)
+    : sum_gradients<T, false, false>(x, y, dy, g_out, run, valid, mean, own);
+  return dy;
 }
 
 template <class T>
 void backward(const ChannelView& view, int64_t valid, const BackwardArgs& a) {
+  auto* dx = static_cast<T*>(a.dx);
+  auto* dresidual = static_cast<T*>(a.dresidual);
+  T* g_out = dresidual ? dresidual : a.y ? dx : nullptr;
   parallel_for(view.groups, [&](int64_t begin, int64_t end) {
     for (int64_t group = begin; group < end; ++group) {
+      const Run run = view.run(group);
       Gradient c{};
       LanePairSums own{};
       view.spread(a.saved, group, c.mean.values);
-      sum_group<T>(a, view, group, valid, c.mean, own);
+      const T* g = sum_group(a, run, valid, g_out, c.mean, own);
       std::array<float, kLanes> scale{}, g_mean{}, projection{};
       for (int64_t i = 0; i < view.channels_in(group); ++i) {
         const int64_t channel = group * view.per_group + i;
@@ -259,7 +258,9 @@ void backward(const ChannelView& view, int64_t valid, const BackwardArgs& a) {
         c.g_mean.values[l] = g_mean[lane];
         c.projection.values[l] = projection[lane];
       }
-      propagate_group<T>(a, view.run(group), valid, c);
+      propagate(static_cast<const T*>(a.x), g, dx, run, valid, c);
+      clear_rows(dx, run, valid);
+      if (dresidual) clear_rows(dresidual, run, valid);
     }
   });
 }
@@ -287,7 +288,7 @@ void backward_sums(const ChannelView& view, int64_t valid, const BackwardArgs& a
       Lanes mean;
       LanePairSums own{};
       view.spread(a.saved, group, mean.values);
-      sum_group<T>(a, view, group, valid, mean, own);
+      sum_group<T>(a, view.run(group), valid, nullptr, mean, own);
       for (int64_t i = 0; i < view.channels_in(group); ++i) {
         const int64_t c = group * view.per_group + i;
         sums[c] = view.gather(own.first, i);

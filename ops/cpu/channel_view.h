@@ -65,7 +65,8 @@ struct ChannelView {
 
 // Calls f(offset, lanes) for every vector of one row of a run.
 template <class F>
-TRIREME_INLINE inline void each_vector(const Run& run, F f) {
+TRIREME_INLINE inline void each_vector(const Run& shared, F f) {
+  const Run run = shared;  // a copy that no store can change
   for (int64_t i = 0; i < run.full; ++i) f(i * run.stride, AllLanes());
   for (int64_t i = 0; i < run.partial; ++i) {
     f(run.partial_offset + i * run.stride, SomeLanes{run.width});

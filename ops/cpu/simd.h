@@ -26,8 +26,8 @@ namespace trireme::cpu {
 constexpr int kLanes = 16;
 
 using F16 = float __attribute__((vector_size(64)));
-using F8 = float __attribute__((vector_size(32)));
 using D8 = double __attribute__((vector_size(64)));
+using D16 = double __attribute__((vector_size(128)));
 using I16 = int32_t __attribute__((vector_size(64)));
 
 // The upper half of a float.
@@ -90,22 +90,19 @@ TRIREME_INLINE inline F16 where(I16 condition, F16 a, F16 b) { return condition 
 // A sum in double precision for each lane.
 struct LaneSums {
   D8 low{}, high{};
-  TRIREME_INLINE void add(F16 v) {
-    F8 half[2];
-    std::memcpy(half, &v, sizeof(v));
-    low += __builtin_convertvector(half[0], D8);
-    high += __builtin_convertvector(half[1], D8);
-  }
+  TRIREME_INLINE void add(F16 v) { add(__builtin_convertvector(v, D16)); }
   TRIREME_INLINE void add_product(F16 a, F16 b) {
-    F8 x[2], y[2];
-    std::memcpy(x, &a, sizeof(a));
-    std::memcpy(y, &b, sizeof(b));
-    low += __builtin_convertvector(x[0], D8) * __builtin_convertvector(y[0], D8);
-    high += __builtin_convertvector(x[1], D8) * __builtin_convertvector(y[1], D8);
+    add(__builtin_convertvector(a, D16) * __builtin_convertvector(b, D16));
   }
   TRIREME_INLINE void store_to(double* lanes) const {
     std::memcpy(lanes, &low, sizeof(low));
     std::memcpy(lanes + 8, &high, sizeof(high));
+  }
+
+ private:
+  TRIREME_INLINE void add(D16 v) {
+    low += __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
+    high += __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
   }
 };
 
