@@ -1,0 +1,162 @@
+#include "trainer/step.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "tests/comm/ranks.h"
+#include "trainer/device.h"
+#include "trainer/trainer.h"
+
+namespace trireme {
+namespace {
+
+const char* const kConfig = R"(
+model { network {
+  layer { conv2d { channels: 8 kernel: 3 padding: 1 } }
+  layer { relu {} }
+  layer { flatten {} }
+  layer { dense { units: 10 } }
+  layer { softmax_cross_entropy {} }
+} }
+data { synthetic { shape: [3, 8, 8] count: 22 eval_count: 10 } }
+batch { global: 22 }
+train { epochs: 1 }
+schedule { learning_rate: 1 }
+)";
+
+// A step of a configuration on all ranks, with its first batch.
+class Fixture {
+ public:
+  Fixture(Communicator& communicator, const std::vector<std::string>& assignments)
+      : config_(parse_config(kConfig, "test", assignments)),
+        device_(create_device(config_, communicator)),
+        backend_(create_backend(*device_)),
+        dataset_(open_data(config_, Part::kTraining)),
+        graph_(build_network(config_, dataset_->spec())),
+        step_(config_, graph_, *backend_, communicator) {
+    LoaderOptions options;
+    options.global_batch = step_.plan().global;
+    options.capacity = step_.plan().capacity;
+    options.rank = communicator.rank();
+    options.ranks = communicator.size();
+    loader_ = std::make_unique<Loader>(*dataset_, *device_, options);
+    loader_->start(0, 0);
+    step_.initialise();
+  }
+
+  Step& step() { return step_; }
+  const Batch& next() { return loader_->next(); }
+
+  // All parameters in canonical order.
+  std::vector<double> values() {
+    std::vector<double> all;
+    for (const Parameter& parameter : step_.parameters().trained) {
+      std::vector<float> canonical(static_cast<size_t>(parameter.spec.shape.elements()));
+      to_canonical(parameter, *backend_, step_.memory().parameters, canonical.data());
+      all.insert(all.end(), canonical.begin(), canonical.end());
+    }
+    return all;
+  }
+
+  // How far one step of plain gradient descent with rate 1 goes: the gradient's norm.
+  double step_length() {
+    const std::vector<double> before = values();
+    step_.run(next(), 0, 1);
+    const std::vector<double> after = values();
+    double sum = 0;
+    for (size_t i = 0; i < before.size(); ++i) {
+      sum += (after[i] - before[i]) * (after[i] - before[i]);
+    }
+    return std::sqrt(sum);
+  }
+
+ private:
+  Config config_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Dataset> dataset_;
+  Graph graph_;
+  Step step_;
+  std::unique_ptr<Loader> loader_;
+};
+
+class StepTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Communicator> world_ = test::join();
+};
+
+TEST_F(StepTest, ClippingBoundsTheNormOfTheWholeGradient) {
+  const double free = Fixture(*world_, {}).step_length();
+  ASSERT_GT(free, 0.1);
+  const auto clip = [&](double norm) { return "train.clip_norm=" + std::to_string(norm); };
+  EXPECT_NEAR(Fixture(*world_, {clip(free / 3)}).step_length(), free / 3, 1e-5 * free);
+  EXPECT_NEAR(Fixture(*world_, {clip(free * 2)}).step_length(), free, 1e-5 * free);
+}
+
+TEST_F(StepTest, WeightDecaySparesBiasesUnlessTold) {
+  const auto lengths = [&](const std::vector<std::string>& assignments) {
+    Fixture f(*world_, assignments);
+    std::vector<int64_t> decayed;
+    for (const UpdateRange& range : update_ranges(
+             f.step().parameters(), parse_config(kConfig, "test", assignments).run.optimizer())) {
+      if (range.weight_decay > 0) decayed.push_back(range.end - range.begin);
+    }
+    return std::accumulate(decayed.begin(), decayed.end(), int64_t{0});
+  };
+  int64_t weights = 0;
+  int64_t all = 0;
+  Fixture f(*world_, {});
+  for (const Parameter& parameter : f.step().parameters().trained) {
+    all += parameter.end - parameter.begin;
+    if (parameter.decays) weights += parameter.end - parameter.begin;
+  }
+  ASSERT_LT(weights, all);
+  EXPECT_EQ(lengths({}), 0);
+  EXPECT_EQ(lengths({"optimizer.weight_decay=0.1"}), weights);
+  EXPECT_EQ(lengths({"optimizer.weight_decay=0.1", "optimizer.decay_bias_and_norm=true"}), all);
+}
+
+TEST_F(StepTest, MetricsAreSumsOverAllRanks) {
+  Fixture f(*world_, {});
+  f.step().run(f.next(), 0, 0.1f, /*stop_requested=*/world_->rank() == 0);
+  EXPECT_EQ(f.step().metrics()[kMetricSamples], 22);
+  EXPECT_EQ(f.step().metrics()[kMetricStopRequests], 1);
+  f.step().run(f.next(), 1, 0.1f);
+  EXPECT_EQ(f.step().metrics()[kMetricSamples], 22);
+  EXPECT_EQ(f.step().metrics()[kMetricStopRequests], 0);
+}
+
+TEST_F(StepTest, BucketsCoverTheGradients) {
+  Fixture f(*world_, {"buckets.first_bytes=64", "buckets.bytes=512"});
+  const auto buckets = f.step().buckets();
+  ASSERT_GT(buckets.size(), 1u);
+  int64_t end = 0;
+  for (const Bucket& bucket : buckets) {
+    EXPECT_EQ(bucket.begin, end);
+    end = bucket.end;
+  }
+  EXPECT_EQ(end, f.step().parameters().elements);
+}
+
+TEST_F(StepTest, PlansOfBatches) {
+  const auto plan = [](const char* micro, int ranks) {
+    std::vector<std::string> assignments{"batch.global=100"};
+    if (*micro) assignments.push_back(std::string("batch.micro=") + micro);
+    return plan_batch(parse_config(kConfig, "test", assignments), ranks);
+  };
+  EXPECT_EQ(plan("", 3).micro, 34);
+  EXPECT_EQ(plan("", 3).passes, 1);
+  EXPECT_EQ(plan("20", 3).passes, 2);
+  EXPECT_EQ(plan("20", 3).micro, 17);  // evenly, rather than 20 and 14
+  EXPECT_EQ(plan("20", 3).capacity, 34);
+  EXPECT_EQ(plan("1000", 4).micro, 25);
+  EXPECT_THROW(plan("", 101), ConfigError);
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

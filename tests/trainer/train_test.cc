@@ -1,0 +1,361 @@
+// Whole runs in this process, on every rank.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "comm/control.h"
+#include "temporary_folder.h"
+#include "tests/comm/ranks.h"
+#include "trainer/evaluator.h"
+#include "trainer/trainer.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Everything whose result could depend on the split: statistics over the batch, random numbers by
+// row.
+const char* const kSyncNorm = R"(
+model { network {
+  layer { conv2d { channels: 8 kernel: 3 padding: 1 bias: false } }
+  layer { batch_norm { sync: true } }
+  layer { relu {} }
+  layer { max_pool { kernel: 2 } }
+  layer { flatten {} }
+  layer { dense { units: 24 } }
+  layer { relu {} }
+  layer { dropout { rate: 0.3 } }
+  layer { dense { units: 10 } }
+  layer { softmax_cross_entropy { label_smoothing: 0.1 } }
+} }
+optimizer { sgd { momentum: 0.9 } weight_decay: 1e-3 }
+schedule { learning_rate: 0.02 cosine {} warmup { steps: 5 } }
+)";
+
+const char* const kPlain = R"(
+model { network {
+  layer { conv2d { channels: 8 kernel: 3 padding: 1 } }
+  layer { tanh {} }
+  layer { average_pool { kernel: 2 } }
+  layer { flatten {} }
+  layer { dense { units: 10 } }
+  layer { softmax_cross_entropy {} }
+} }
+optimizer { adamw {} weight_decay: 0.01 }
+schedule { learning_rate: 0.003 multi_step { epochs: [5] } }
+)";
+
+// Batch statistics of each rank's own share.
+const char* const kOwnNorm = R"(
+model { network {
+  layer { conv2d { channels: 8 kernel: 3 padding: 1 bias: false } }
+  layer { batch_norm {} }
+  layer { relu {} }
+  layer { flatten {} }
+  layer { dense { units: 10 } }
+  layer { softmax_cross_entropy {} }
+} }
+optimizer { adam {} }
+schedule { learning_rate: 0.003 one_cycle {} }
+)";
+
+// A batch that neither 3 nor 4 divides, and a shorter one at the end of each epoch of 4 steps.
+const char* const kCommon = R"(
+data { synthetic { shape: [3, 8, 8] count: 190 eval_count: 55 noise: 0.3 } }
+batch { global: 50 }
+train { epochs: 13 }
+checkpoint { every_epochs: 0 keep: 100 }
+checks { parameter_checksum_every_steps: 1 }
+)";
+
+class TrainTest : public ::testing::Test {
+ protected:
+  TrainTest() : world_(test::join()), local_(create_local_communicator()) {
+    if (world_->rank() == 0) folder_ = std::make_unique<TemporaryFolder>();
+    root_ = broadcast(*world_, folder_ ? folder_->path().string() : "", 0);
+  }
+
+  Config config(const std::string& network, const std::string& name,
+                std::vector<std::string> assignments = {}) const {
+    assignments.push_back("run_dir=" + folder(name).string());
+    return parse_config(network + kCommon, "test", assignments);
+  }
+
+  TrainResult run(const std::string& network, const std::string& name,
+                  const std::vector<std::string>& assignments = {},
+                  const std::string& resume = "auto") {
+    return train(config(network, name, assignments), *world_, {.resume = resume, .quiet = true});
+  }
+
+  // The same on rank 0 alone.
+  void run_alone(const std::string& network, const std::string& name,
+                 const std::vector<std::string>& assignments = {}) {
+    if (world_->rank() == 0) train(config(network, name, assignments), *local_, {.quiet = true});
+    world_->barrier(*cpu_->create_stream(StreamKind::kCompute));
+  }
+
+  fs::path folder(const std::string& name) const { return root_ / name; }
+  fs::path checkpoint(const std::string& name, int64_t step) const {
+    std::string digits = std::to_string(step);
+    digits.insert(0, 8 - digits.size(), '0');
+    return folder(name) / "checkpoints" / ("step-" + digits);
+  }
+
+  // What rank 0 finds; ranks need not share a disk.
+  std::string file(const fs::path& path) const {
+    return broadcast(*world_, world_->rank() == 0 ? slurp(path) : "", 0);
+  }
+
+  std::vector<nlohmann::json> events(const std::string& name, const std::string& kind) const {
+    std::vector<nlohmann::json> found;
+    std::istringstream text(file(folder(name) / "metrics.jsonl"));
+    for (std::string line; std::getline(text, line);) {
+      auto event = nlohmann::json::parse(line);
+      if (event["event"] == kind) found.push_back(std::move(event));
+    }
+    return found;
+  }
+
+  // Losses and checksums: equal when two runs are bitwise the same.
+  std::vector<std::string> trace(const std::string& name) const {
+    std::vector<std::string> lines;
+    for (const auto& step : events(name, "step")) {
+      lines.push_back(step["step"].dump() + " " + step["epoch"].dump() + " " +
+                      step["train_loss"].dump() + " " + step["learning_rate"].dump() + " " +
+                      step["parameter_checksum"].get<std::string>());
+    }
+    return lines;
+  }
+
+  std::vector<double> losses(const std::string& name) const {
+    std::vector<double> found;
+    for (const auto& step : events(name, "step")) found.push_back(step["train_loss"]);
+    return found;
+  }
+
+  void expect_same_losses(const std::string& a, const std::string& b, size_t count) {
+    const std::vector<double> first = losses(a);
+    const std::vector<double> second = losses(b);
+    ASSERT_GE(first.size(), count);
+    ASSERT_GE(second.size(), count);
+    for (size_t i = 0; i < count; ++i) {
+      EXPECT_NEAR(second[i], first[i], 1e-5 * std::abs(first[i])) << "step " << i + 1;
+    }
+    EXPECT_GT(std::abs(first[0] - first[count - 1]), 0.01);  // it did learn something
+  }
+
+  std::string model(const std::string& name, int64_t step) const {
+    const std::string bytes = file(checkpoint(name, step) / "model.safetensors");
+    EXPECT_FALSE(bytes.empty()) << name << " " << step;
+    return bytes;
+  }
+
+  // On every rank alike.
+  template <class F>
+  void expect_agreed_error(F&& f, ExitCode code, const std::string& part) {
+    try {
+      f();
+      ADD_FAILURE() << "no error";
+    } catch (const AgreedError& error) {
+      EXPECT_EQ(error.code(), code);
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+
+  std::unique_ptr<Device> cpu_ = create_cpu_device(1);
+  std::unique_ptr<Communicator> world_;
+  std::unique_ptr<Communicator> local_;
+  std::unique_ptr<TemporaryFolder> folder_;
+  fs::path root_;
+};
+
+TEST_F(TrainTest, RanksTogetherEqualOneRank) {
+  for (const char* network : {kSyncNorm, kPlain}) {
+    const std::string name = network == kPlain ? "plain" : "sync";
+    run_alone(network, name + "-alone", {"train.max_steps=50"});
+    run(network, name, {"train.max_steps=50"});
+    expect_same_losses(name + "-alone", name, 50);
+    const auto alone = events(name + "-alone", "eval").back();
+    const auto together = events(name, "eval").back();
+    EXPECT_EQ(together["samples"], 55);
+    EXPECT_EQ(alone["samples"], 55);
+    EXPECT_NEAR(together["eval_loss"].get<double>(), alone["eval_loss"].get<double>(),
+                1e-4 * alone["eval_loss"].get<double>());
+  }
+}
+
+TEST_F(TrainTest, TheSameTwiceIsBitwiseTheSame) {
+  for (const char* name : {"first", "second"}) run(kOwnNorm, name);
+  EXPECT_EQ(trace("first").size(), 52u);
+  EXPECT_EQ(trace("first"), trace("second"));
+  EXPECT_EQ(model("first", 52), model("second", 52));
+}
+
+TEST_F(TrainTest, MicroBatchesAddUpToTheBatch) {
+  run(kPlain, "whole");
+  run(kPlain, "micro", {"batch.micro=4"});
+  expect_same_losses("whole", "micro", 52);
+}
+
+TEST_F(TrainTest, ResumingWithinAnEpochIsBitwiseTheStraightRun) {
+  for (const char* network : {kOwnNorm, kSyncNorm}) {
+    const std::string name = network == kOwnNorm ? "own" : "sync";
+    run(network, name + "-straight", {"checkpoint.every_steps=7"});
+    // Stopped as if killed after step 17: what came after the save at step 14 is lost.
+    run(network, name, {"checkpoint.every_steps=7", "train.max_steps=17"});
+    if (world_->rank() == 0) fs::remove_all(checkpoint(name, 17));
+    run(network, name, {"checkpoint.every_steps=7"});
+    EXPECT_EQ(trace(name + "-straight").size(), 52u);
+    EXPECT_EQ(trace(name), trace(name + "-straight"));
+    EXPECT_EQ(model(name, 52), model(name + "-straight", 52));
+    EXPECT_EQ(events(name, "start").size(), 2u);
+    EXPECT_EQ(events(name, "start").back()["step"], 14);
+  }
+}
+
+TEST_F(TrainTest, ADamagedCheckpointIsPassedOver) {
+  run(kPlain, "straight", {"checkpoint.every_steps=7"});
+  run(kPlain, "damaged", {"checkpoint.every_steps=7", "train.max_steps=17"});
+  if (world_->rank() == 0) fs::resize_file(checkpoint("damaged", 17) / "model.safetensors", 100);
+  run(kPlain, "damaged", {"checkpoint.every_steps=7"});
+  EXPECT_EQ(events("damaged", "start").back()["step"], 14);
+  EXPECT_EQ(trace("damaged"), trace("straight"));
+
+  if (world_->rank() == 0)
+    fs::resize_file(checkpoint("damaged", 14) / "optimizer.safetensors", 100);
+  expect_agreed_error([&] { run(kPlain, "other", {}, checkpoint("damaged", 14).string()); },
+                      ExitCode::kBadData, "optimizer.safetensors: has 100 bytes");
+}
+
+TEST_F(TrainTest, ResumesOnAnotherNumberOfRanks) {
+  run_alone(kSyncNorm, "alone");
+  // One rank begins, all go on from within the third epoch.
+  run_alone(kSyncNorm, "moved", {"train.max_steps=10"});
+  run(kSyncNorm, "moved");
+  expect_same_losses("alone", "moved", 52);
+  EXPECT_EQ(losses("moved").size(), 52u);
+}
+
+TEST_F(TrainTest, ASignalToAnyRankStopsAllAndTheRunGoesOnLater) {
+  const std::vector<std::string> endless = {"train.epochs=1000000", "checkpoint.every_steps=3",
+                                            "checkpoint.keep=3"};
+  const bool signalled = world_->rank() == world_->size() - 1;
+  std::thread stopper;
+  if (signalled) {
+    stopper = std::thread([&] {
+      while (!fs::exists(folder("stopped") / "checkpoints" / "latest")) std::this_thread::yield();
+      raise(SIGUSR1);
+    });
+  }
+  const TrainResult result = run(kOwnNorm, "stopped", endless);
+  if (signalled) stopper.join();
+  EXPECT_EQ(result.code, ExitCode::kResumable);
+  EXPECT_EQ(result.summary.status, "stopped");
+  EXPECT_GE(result.summary.steps, 3);
+  EXPECT_FALSE(model("stopped", result.summary.steps).empty());
+  EXPECT_EQ(events("stopped", "end").back()["status"], "stopped");
+  EXPECT_EQ(nlohmann::json::parse(file(folder("stopped") / "summary.json"))["status"], "stopped");
+
+  const int64_t more = result.summary.steps + 2;
+  const TrainResult resumed = run(kOwnNorm, "stopped", {"train.max_steps=" + std::to_string(more)});
+  EXPECT_EQ(resumed.code, ExitCode::kDone);
+  EXPECT_EQ(resumed.summary.steps, more);
+  EXPECT_EQ(losses("stopped").size(), static_cast<size_t>(more));
+}
+
+TEST_F(TrainTest, ACompleteRunIsLeftAlone) {
+  run(kPlain, "complete", {"train.max_steps=5"});
+  const std::string summary = file(folder("complete") / "summary.json");
+  const TrainResult again = run(kPlain, "complete", {"train.max_steps=5"});
+  EXPECT_EQ(again.code, ExitCode::kDone);
+  EXPECT_EQ(again.summary.steps, 5);
+  EXPECT_EQ(file(folder("complete") / "summary.json"), summary);
+}
+
+TEST_F(TrainTest, EvaluatesASavedModel) {
+  run(kOwnNorm, "saved", {"train.max_steps=6"});
+  const auto last = events("saved", "eval").back();
+  for (const fs::path& path : {folder("saved"), checkpoint("saved", 6)}) {
+    const Evaluation result =
+        evaluate_checkpoint(config(kOwnNorm, "saved"), *world_, path.string());
+    EXPECT_EQ(result.samples, 55);
+    EXPECT_NEAR(result.loss, last["eval_loss"].get<double>(), 1e-6);
+    EXPECT_EQ(result.accuracy, last["eval_accuracy"].get<double>());
+  }
+  expect_agreed_error(
+      [&] { evaluate_checkpoint(config(kPlain, "saved"), *world_, folder("saved").string()); },
+      ExitCode::kBadConfig, "another model");
+}
+
+TEST_F(TrainTest, TheRunFolderHoldsWhatItPromises) {
+  const TrainResult result = run(kOwnNorm, "full", {"train.epochs=2", "checkpoint.every_epochs=1"});
+  EXPECT_EQ(result.code, ExitCode::kDone);
+  EXPECT_EQ(result.summary.epochs, 2);
+  EXPECT_EQ(result.summary.steps, 8);
+  EXPECT_EQ(result.summary.ranks, world_->size());
+  EXPECT_GT(result.summary.peak_memory_bytes, 0);
+  ASSERT_TRUE(result.summary.eval_accuracy);
+  // The saved configuration is whole and says where the run is.
+  const Config saved = parse_config(file(folder("full") / "config.txtpb"), "saved", {});
+  EXPECT_EQ(saved.run.run_dir(), folder("full").string());
+  EXPECT_EQ(config_hash(saved.run), config_hash(config(kOwnNorm, "full").run));
+  for (int rank = 0; rank < world_->size(); ++rank) {
+    EXPECT_NE(file(folder("full") / "log" / ("rank-" + std::to_string(rank) + ".log")), "") << rank;
+  }
+  EXPECT_EQ(events("full", "start").size(), 1u);
+  EXPECT_EQ(events("full", "step").size(), 8u);
+  EXPECT_EQ(events("full", "eval").size(), 2u);
+  EXPECT_EQ(events("full", "checkpoint").size(), 2u);
+  EXPECT_EQ(events("full", "end").size(), 1u);
+}
+
+TEST_F(TrainTest, AFolderThatCannotBeWrittenIsAnAgreedError) {
+  if (world_->rank() == 0) spill(root_ / "file", "");
+  expect_agreed_error([&] { run(kPlain, "file/run"); }, ExitCode::kFailure,
+                      "run folder " + (root_ / "file/run").string() + " cannot be used");
+}
+
+TEST_F(TrainTest, ErrorsAtTheStartAreAgreed) {
+  const auto attempt = [&](const std::vector<std::string>& assignments,
+                           const std::string& resume = "auto") {
+    return [this, assignments, resume] {
+      std::vector<std::string> all = assignments;
+      run(kPlain, "bad", all, resume);
+    };
+  };
+  expect_agreed_error(attempt({"train.precision=BF16"}), ExitCode::kBadConfig,
+                      "--set: train.precision: BF16 is not available on the CPU");
+  expect_agreed_error(attempt({"train.device=cuda"}), ExitCode::kBadConfig,
+                      "train.device: this program is built without CUDA");
+  expect_agreed_error(attempt({"model.network.layer[4].dense.units=7"}), ExitCode::kBadConfig,
+                      "test:2: model");
+  expect_agreed_error(attempt({}, "/nowhere/at/all"), ExitCode::kBadData, "/nowhere/at/all");
+  if (world_->size() > 1) {
+    expect_agreed_error(attempt({"batch.global=1"}), ExitCode::kBadConfig,
+                        "batch.global: 1 samples cannot be shared by");
+  }
+}
+
+TEST_F(TrainTest, NeverResumingRefusesAFolderWithCheckpoints) {
+  run(kPlain, "used", {"train.max_steps=2"});
+  expect_agreed_error([&] { run(kPlain, "used", {}, "never"); }, ExitCode::kBadConfig,
+                      "already holds checkpoints");
+  EXPECT_EQ(losses("used").size(), 2u);
+}
+
+TEST_F(TrainTest, ALossThatIsNoNumberEndsTheRun) {
+  expect_agreed_error(
+      [&] {
+        run(kPlain, "nan", {"optimizer=sgd", "schedule.learning_rate=1e30"});
+      },
+      ExitCode::kFailure, "the loss is");
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }
