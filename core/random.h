@@ -23,15 +23,27 @@ enum class RandomPurpose : uint32_t {
 
 using Random4 = std::array<uint32_t, 4>;
 
+constexpr void philox_round(Random4& counter, std::array<uint32_t, 2>& key) {
+  const uint64_t a = uint64_t{0xD2511F53} * counter[0];
+  const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
+  counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
+             static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
+  key[0] += 0x9E3779B9;
+  key[1] += 0xBB67AE85;
+}
+
+// Written out, so that compilers can vectorise a loop over it.
 constexpr Random4 philox(Random4 counter, std::array<uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53} * counter[0];
-    const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
-               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
-    key[0] += 0x9E3779B9;
-    key[1] += 0xBB67AE85;
-  }
+  philox_round(counter, key);
+  philox_round(counter, key);
+  philox_round(counter, key);
+  philox_round(counter, key);
+  philox_round(counter, key);
+  philox_round(counter, key);
+  philox_round(counter, key);
+  philox_round(counter, key);
+  philox_round(counter, key);
+  philox_round(counter, key);
   return counter;
 }
 

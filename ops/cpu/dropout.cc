@@ -22,17 +22,20 @@ __attribute__((flatten)) TRIREME_VECTORIZED void make_factors(const Random& rand
                                                               uint64_t first_index, int64_t count,
                                                               float rate, float scale,
                                                               float* factors) {
-  alignas(64) uint32_t words[4][kPiece / 4 + 1];
+  alignas(64) uint32_t words[kPiece + 8];
+  const Random local = random;
   const uint64_t first_group = first_index / 4;
   const auto skipped = static_cast<int64_t>(first_index % 4);
   const int64_t groups = (skipped + count + 3) / 4;
   for (int64_t i = 0; i < groups; ++i) {
-    const Random4 four = random.four(first_group + static_cast<uint64_t>(i));
-    for (size_t w = 0; w < 4; ++w) words[w][i] = four[w];
+    const Random4 four = local.four(first_group + static_cast<uint64_t>(i));
+    words[4 * i] = four[0];
+    words[4 * i + 1] = four[1];
+    words[4 * i + 2] = four[2];
+    words[4 * i + 3] = four[3];
   }
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t at = i + skipped;
-    factors[i] = uniform(words[at % 4][at / 4]) >= rate ? scale : 0;
+    factors[i] = uniform(words[i + skipped]) >= rate ? scale : 0;
   }
 }
 
