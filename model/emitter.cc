@@ -46,7 +46,7 @@ Emitter::Emitter(const Graph& graph, Backend& backend, int64_t batch, bool train
   state_ = add_value({.spec = {DType::kU8, {int64_t{sizeof(StepState)}}, Layout::row_major()},
                       .home = Value::Home::kState});
   metrics_ = add_value(
-      {.spec = {DType::kF32, {kMetricCount}, Layout::row_major()}, .home = Value::Home::kMetrics});
+      {.spec = {gradient_dtype(), {kMetricCount}, Layout::row_major()}, .home = Value::Home::kMetrics});
 }
 
 void Emitter::declare_parameters() {

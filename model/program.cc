@@ -405,6 +405,9 @@ std::string Program::listing() const {
         text += fmt::format(" {}", kHomes[static_cast<int>(value.home)]);
       }
     }
+    const size_t scratch = instruction.plan ? instruction.plan->scratch_bytes() : 0;
+    if (scratch > 0)
+      text += fmt::format(" | scratch {} @{}", scratch, impl_->steps[i].scratch_offset);
     text += '\n';
   }
   return text;

@@ -28,9 +28,9 @@ struct CompileOptions {
 
 // The memory a program works on; owned by the caller.
 struct ProgramMemory {
-  void* parameters = nullptr;   // Parameters::elements
-  void* gradients = nullptr;    // likewise; its first kMetricCount elements are f32 metrics. Unused
-                                // in inference, but for those
+  void* parameters = nullptr;  // Parameters::elements
+  void* gradients =
+      nullptr;  // likewise; the first kMetricCount are the metrics, all that inference uses
   void* running = nullptr;      // Parameters::running_elements
   void* activations = nullptr;  // Program::activation_bytes()
   StepState* state = nullptr;

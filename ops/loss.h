@@ -1,6 +1,7 @@
-// Losses. Each adds to kMetrics (f32 [kMetricCount], see step_state.h) what its valid rows are
-// worth and writes the gradient of the scaled loss, StepState::loss_gradient_scale * sum over rows,
-// in one pass. Rows beyond valid_rows count nowhere and get a zero gradient.
+// Losses. Each adds to kMetrics ([kMetricCount], see step_state.h; f32, in the reference also f64)
+// what its valid rows are worth and writes the gradient of the scaled loss,
+// StepState::loss_gradient_scale * sum over rows, in one pass. Rows beyond valid_rows count nowhere
+// and get a zero gradient.
 #pragma once
 
 namespace trireme {

@@ -9,18 +9,29 @@
 namespace trireme::reference {
 namespace {
 
-void add(float* metrics, Metric which, double value) {
-  metrics[which] = static_cast<float>(metrics[which] + value);
-}
+// Metrics are f32 as everywhere, or f64 for who wants every digit.
+struct Metrics {
+  void add(Metric which, double value) const {
+    if (dtype == DType::kF64) {
+      static_cast<double*>(data)[which] += value;
+    } else {
+      float& sum = static_cast<float*>(data)[which];
+      sum = static_cast<float>(double{sum} + value);
+    }
+  }
+  void* data;
+  DType dtype;
+};
 
 }  // namespace
 
 Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
   using O = SoftmaxCrossEntropy;
   const int64_t rows = specs[O::kLogits].shape[0], classes = specs[O::kLogits].shape[1];
+  const DType metrics_dtype = specs[O::kMetrics].dtype;
   return host_op(std::move(specs), [=](Args args, void*) {
     const StepState& step = state(args, O::kState);
-    auto* metrics = static_cast<float*>(args[O::kMetrics]);
+    const Metrics metrics{args[O::kMetrics], metrics_dtype};
     double loss = 0, top1 = 0, top5 = 0;
     for (int64_t r = 0; r < rows; ++r) {
       const double* logits = in(args, O::kLogits) + r * classes;
@@ -53,10 +64,10 @@ Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
         }
       }
     }
-    add(metrics, kMetricLoss, loss);
-    add(metrics, kMetricTop1, top1);
-    add(metrics, kMetricTop5, top5);
-    add(metrics, kMetricSamples, step.valid_rows);
+    metrics.add(kMetricLoss, loss);
+    metrics.add(kMetricTop1, top1);
+    metrics.add(kMetricTop5, top5);
+    metrics.add(kMetricSamples, step.valid_rows);
   });
 }
 
@@ -64,6 +75,7 @@ Plan plan(const MeanSquaredError&, Specs specs) {
   using O = MeanSquaredError;
   const int64_t rows = specs[O::kPrediction].shape[0], width = specs[O::kPrediction].shape[1];
   const DType target_dtype = specs[O::kTarget].dtype;
+  const DType metrics_dtype = specs[O::kMetrics].dtype;
   return host_op(std::move(specs), [=](Args args, void*) {
     const StepState& step = state(args, O::kState);
     double loss = 0;
@@ -79,9 +91,9 @@ Plan plan(const MeanSquaredError&, Specs specs) {
             double{step.loss_gradient_scale} * 2 * error / static_cast<double>(width);
       }
     }
-    auto* metrics = static_cast<float*>(args[O::kMetrics]);
-    add(metrics, kMetricLoss, loss);
-    add(metrics, kMetricSamples, step.valid_rows);
+    const Metrics metrics{args[O::kMetrics], metrics_dtype};
+    metrics.add(kMetricLoss, loss);
+    metrics.add(kMetricSamples, step.valid_rows);
   });
 }
 

@@ -27,7 +27,7 @@ bool is_dtype_of(const Op& op, int arg, DType dtype) {
           if (arg == O::kX) return among({DType::kF64, DType::kF32, DType::kU8});
         }
         if constexpr (requires { O::kMetrics; }) {
-          if (arg == O::kMetrics) return dtype == DType::kF32;
+          if (arg == O::kMetrics) return among({DType::kF64, DType::kF32});
         }
         if constexpr (requires { O::kLabels; }) {
           if (arg == O::kLabels) return dtype == DType::kI32;

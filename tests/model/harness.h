@@ -97,14 +97,17 @@ class TestNetwork {
   }
   // Without clearing anything but the metrics.
   void go_on(const TestBatch& batch) {
-    std::memset(gradients_.data(), 0, kMetricCount * sizeof(float));
+    std::memset(gradients_.data(), 0, kMetricCount * size_of(parameters.dtype));
     program->bind_batch(batch.inputs.data(), batch.targets());
     program->forward(*stream_);
     watermarks.clear();
     program->backward(*stream_, [this](int64_t end) { watermarks.push_back(end); });
   }
 
-  float metric(Metric which) const { return gradients_.as<float>()[which]; }
+  double metric(Metric which) const {
+    return parameters.dtype == DType::kF64 ? gradients_.as<double>()[which]
+                                           : double{gradients_.as<float>()[which]};
+  }
   std::vector<float> gradient(const Parameter& parameter) { return read(parameter, gradients_); }
   std::vector<float> value(const Parameter& parameter) { return read(parameter, values_); }
   void set_value(const Parameter& parameter, const std::vector<float>& numbers) {

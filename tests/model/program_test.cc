@@ -9,6 +9,8 @@ namespace trireme {
 namespace {
 
 struct Case {
+  friend void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
   const char* name;
   const char* layers;  // without the loss
   Shape input;
@@ -119,8 +121,7 @@ TEST_P(Programs, ReferenceGradientsAreFiniteDifferences) {
   TestNetwork net(config_of(GetParam()), input, /*reference=*/true, {.batch = kRows});
   const TestBatch batch(input, kRows, 3);
   net.run(batch);
-  // The loss metric is f32, so steps are large and the scheme is of fourth order.
-  constexpr double kStep = 2e-2;
+  constexpr double kStep = 1e-6;
   for (const Parameter& parameter : net.parameters.trained) {
     const auto size = static_cast<size_t>(parameter.spec.shape.elements());
     for (size_t i = 0; i < size; i += std::max<size_t>(1, size / 7)) {
@@ -130,13 +131,11 @@ TEST_P(Programs, ReferenceGradientsAreFiniteDifferences) {
       const auto loss_at = [&](double value) {
         net.exact_value(parameter, i) = value;
         net.run(batch);
-        return double{net.metric(kMetricLoss)};
+        return net.metric(kMetricLoss);
       };
-      const double numeric = (8 * (loss_at(here + kStep) - loss_at(here - kStep)) -
-                              (loss_at(here + 2 * kStep) - loss_at(here - 2 * kStep))) /
-                             (12 * kStep);
+      const double numeric = (loss_at(here + kStep) - loss_at(here - kStep)) / (2 * kStep);
       net.exact_value(parameter, i) = here;
-      EXPECT_NEAR(analytic, numeric, 2e-3 + 2e-2 * std::abs(numeric))
+      EXPECT_NEAR(analytic, numeric, 1e-6 + 1e-5 * std::abs(numeric))
           << parameter.name << " element " << i;
     }
   }
@@ -158,7 +157,7 @@ TEST_P(Programs, CpuAgreesWithTheReference) {
     EXPECT_NEAR(fast.metric(kMetricLoss), exact.metric(kMetricLoss),
                 1e-4 * exact.metric(kMetricLoss));
     EXPECT_EQ(fast.metric(kMetricTop1), exact.metric(kMetricTop1));
-    EXPECT_EQ(fast.metric(kMetricSamples), static_cast<float>(exact.state.valid_rows));
+    EXPECT_EQ(fast.metric(kMetricSamples), exact.state.valid_rows);
     for (size_t p = 0; p < exact.parameters.trained.size(); ++p) {
       const Parameter& wanted = exact.parameters.trained[p];
       const Parameter& got = fast.parameters.trained[p];
@@ -222,7 +221,7 @@ TEST_P(Programs, GradientsBecomeFinalInTheOrderTheyLie) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Programs, testing::ValuesIn(kCases),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& tested) { return std::string(tested.param.name); });
 
 TEST(Program, NormalisesStoredImages) {
   // u8 images in channels-last order give what the same numbers give as f32 in row-major order.
@@ -268,7 +267,7 @@ TEST(Program, InferenceUsesRunningStatisticsAndNoDropout) {
   fast.run(batch);
   EXPECT_NEAR(fast.metric(kMetricLoss), exact.metric(kMetricLoss), 1e-4);
   EXPECT_EQ(fast.metric(kMetricSamples), 4);
-  const float loss = fast.metric(kMetricLoss);
+  const double loss = fast.metric(kMetricLoss);
   fast.state.step = 99;
   fast.run(batch);
   EXPECT_EQ(fast.metric(kMetricLoss), loss);
@@ -281,17 +280,15 @@ TEST(Program, TrainingAndInferenceShareParameters) {
   const ModelInput input = classified({3, 16, 16}, 10);
   const Graph graph = build_graph(zoo("resnet20"), input);
   Parameters parameters;
-  const auto training = Program::compile(graph, *backend, {.batch = 8}, parameters);
+  Program::compile(graph, *backend, {.batch = 8}, parameters);
   const Parameters before = parameters;
-  const auto inference =
-      Program::compile(graph, *backend, {.batch = 16, .training = false}, parameters);
+  Program::compile(graph, *backend, {.batch = 16, .training = false}, parameters);
   ASSERT_EQ(parameters.trained.size(), before.trained.size());
   for (size_t p = 0; p < before.trained.size(); ++p) {
     EXPECT_EQ(parameters.trained[p].spec, before.trained[p].spec) << before.trained[p].name;
     EXPECT_EQ(parameters.trained[p].begin, before.trained[p].begin);
   }
   EXPECT_EQ(parameters.elements, before.elements);
-  EXPECT_LT(inference->activation_bytes(), training->activation_bytes());
 }
 
 }  // namespace
