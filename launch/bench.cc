@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -11,11 +12,12 @@
 #include "comm/control.h"
 #include "core/random.h"
 #include "core/text.h"
+#include "data/sampler.h"
 #include "launch/commands.h"
-#include "launch/machine.h"
 #include "launch/options.h"
 #include "launch/peak.h"
 #include "trainer/device.h"
+#include "trainer/process.h"
 #include "trainer/step.h"
 #include "trainer/trainer.h"
 
@@ -91,19 +93,22 @@ Measured measure(const Options& options, Communicator& communicator, Step& step,
   int64_t done = 0;
   const auto run = [&] { step.run(batch, done++, learning_rate); };
   run();
-  result.first_step = seconds_since_exec();
-  auto start = Clock::now();
-  for (int i = 0; i < kWarmupSteps; ++i) run();
+  result.first_step = seconds_since_start();
+  double quickest = std::numeric_limits<double>::max();
+  for (int i = 0; i < kWarmupSteps; ++i) {
+    const auto start = Clock::now();
+    run();
+    quickest = std::min(quickest, seconds_since(start));
+  }
   // Rank 0 decides for all.
-  const double guess = seconds_since(start) / kWarmupSteps;
-  const auto fitting = static_cast<int64_t>(options.seconds / guess);
+  const auto fitting = static_cast<int64_t>(options.seconds / quickest);
   result.steps = std::stoll(broadcast(
       communicator,
       std::to_string(options.steps > 0 ? options.steps : std::clamp<int64_t>(fitting, 5, 20000)),
       0));
 
   std::vector<double> whole, forward, backward, exposed, update, communication;
-  start = Clock::now();
+  auto start = Clock::now();
   for (int64_t i = 0; i < result.steps; ++i) {
     run();
     const auto end = Clock::now();

@@ -149,9 +149,11 @@ void print_software(const Launcher& launcher) {
     fmt::print("launcher   {}, {} rank{}\n", launcher.name, launcher.ranks,
                launcher.ranks == 1 ? "" : "s");
   }
+  const std::string mpi = mpi_version();
   const dnnl_version_t& dnnl = *dnnl_version();
-  fmt::print("libraries  {}; oneDNN {}.{}.{}; protobuf {}\n", mpi_version(), dnnl.major, dnnl.minor,
-             dnnl.patch, google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION));
+  fmt::print("libraries  {}; oneDNN {}.{}.{}; protobuf {}\n", mpi.substr(0, mpi.find(',')),
+             dnnl.major, dnnl.minor, dnnl.patch,
+             google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION));
   fmt::print("devices    CPU; built without CUDA\n");
 }
 

@@ -63,13 +63,12 @@ void print_memory(const std::vector<std::pair<std::string, size_t>>& parts, int 
   row("total", total);
 }
 
-int inspect(const Options& options, Communicator& communicator) {
-  const int ranks = options.ranks > 0 ? options.ranks : communicator.size();
-  const Target target = load_target(options, ranks);
+// The plan is the same on every rank: rank 0 makes it, alone.
+void print_plan(const Options& options, const Target& target, const Graph& graph, int ranks) {
   const Config& config = target.config;
   const BatchPlan batch = plan_batch(config, ranks);
-  const Graph graph = build_network(config, target.samples);
-  const auto device = create_device(config, communicator);
+  const auto alone = create_local_communicator();
+  const auto device = create_device(config, *alone);
   const auto backend = create_backend(*device);
   Parameters parameters;
   const auto program = Program::compile(
@@ -84,16 +83,29 @@ int inspect(const Options& options, Communicator& communicator) {
              batch.capacity, batch.passes, batch.passes == 1 ? "" : "es", batch.micro);
   print_layers(*program);
   const size_t values = static_cast<size_t>(parameters.elements) * size_of(parameters.dtype);
+  const int ahead = config.run.data().prefetch();
   const size_t sample = samples.input.bytes() + samples.target.bytes();
   print_memory(
       {{"parameters", values + static_cast<size_t>(parameters.running_elements) * sizeof(float)},
        {"gradients", values},
        {"optimizer state", optimizer.state_bytes()},
        {"activations and workspaces", program->activation_bytes()},
-       {fmt::format("batches ({} of {} ahead)", LoaderOptions{}.depth, batch.capacity),
-        static_cast<size_t>(LoaderOptions{}.depth) * static_cast<size_t>(batch.capacity) * sample}},
+       {fmt::format("batches ({} of {} samples)", ahead, batch.capacity),
+        static_cast<size_t>(ahead) * static_cast<size_t>(batch.capacity) * sample}},
       ranks);
   if (options.listing) fmt::print("\n{}", program->listing());
+}
+
+int inspect(const Options& options, Communicator& communicator) {
+  const int ranks = options.ranks > 0 ? options.ranks : communicator.size();
+  Target target;
+  Graph graph;
+  together(communicator, [&] {
+    target = load_target(options, ranks);
+    plan_batch(target.config, ranks);
+    graph = build_network(target.config, target.samples);
+  });
+  if (communicator.rank() == 0) print_plan(options, target, graph, ranks);
   return 0;
 }
 
@@ -108,18 +120,7 @@ void add_inspect(CLI::App& app, Command& chosen) {
       ->check(CLI::PositiveNumber);
   command.add_flag("--listing", options->listing, "The compiled program, one line an operation");
   command.callback([options, &chosen] {
-    chosen.run = [options](Communicator& communicator) {
-      // The plan is the same on every rank: rank 0 makes it, alone, so that nothing waits for
-      // others.
-      together(communicator, [&] {
-        if (communicator.rank() != 0) return;
-        const auto alone = create_local_communicator();
-        Options own = *options;
-        if (own.ranks == 0) own.ranks = communicator.size();
-        inspect(own, *alone);
-      });
-      return 0;
-    };
+    chosen.run = [options](Communicator& communicator) { return inspect(*options, communicator); };
   });
 }
 

@@ -3,12 +3,10 @@
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <cstdlib>
 #include <fstream>
-#include <sstream>
 
 namespace trireme {
 namespace {
@@ -17,6 +15,18 @@ std::string trimmed(const std::string& text) {
   const size_t begin = text.find_first_not_of(" \t");
   if (begin == std::string::npos) return "";
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+// What follows the colon in the first line of the file with this key; empty when there is none.
+std::string proc_field(const char* file, const std::string& key) {
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);) {
+    const size_t colon = line.find(':');
+    if (colon != std::string::npos && trimmed(line.substr(0, colon)) == key) {
+      return trimmed(line.substr(colon + 1));
+    }
+  }
+  return "";
 }
 
 std::string widest_instruction_set() {
@@ -39,17 +49,6 @@ double container_quota() {
 
 }  // namespace
 
-std::string proc_field(const char* file, const std::string& key) {
-  std::ifstream stream(file);
-  for (std::string line; std::getline(stream, line);) {
-    const size_t colon = line.find(':');
-    if (colon != std::string::npos && trimmed(line.substr(0, colon)) == key) {
-      return trimmed(line.substr(colon + 1));
-    }
-  }
-  return "";
-}
-
 Machine inspect_machine() {
   Machine machine;
   machine.cpu = proc_field("/proc/cpuinfo", "model name");
@@ -71,29 +70,6 @@ Machine inspect_machine() {
   machine.locked_memory =
       locked.rlim_cur == RLIM_INFINITY ? -1 : static_cast<int64_t>(locked.rlim_cur);
   return machine;
-}
-
-double seconds_since_exec() {
-  // Field 22 of stat, in ticks since boot; field 2, the name, may hold spaces but ends at the last
-  // ')'.
-  std::ifstream file("/proc/self/stat");
-  std::string stat;
-  std::getline(file, stat);
-  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
-  std::string skipped;
-  for (int field = 3; field < 22; ++field) fields >> skipped;
-  double ticks = 0;
-  fields >> ticks;
-  timespec now{};
-  clock_gettime(CLOCK_BOOTTIME, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9 -
-         ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
-}
-
-int64_t peak_resident_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;
 }
 
 }  // namespace trireme

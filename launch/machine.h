@@ -20,13 +20,4 @@ struct Machine {
 
 Machine inspect_machine();
 
-// The first line of the file that starts with the key, what follows the colon; empty when there is
-// none.
-std::string proc_field(const char* file, const std::string& key);
-
-// Seconds since this process was started by exec, launcher's preparation of it included.
-double seconds_since_exec();
-// The largest resident set of this process so far, in bytes.
-int64_t peak_resident_bytes();
-
 }  // namespace trireme

@@ -9,6 +9,7 @@
 #include "comm/control.h"
 #include "core/text.h"
 #include "model/graph.h"
+#include "trainer/trainer.h"
 
 namespace trireme {
 namespace {
@@ -83,11 +84,7 @@ Target load_target(const TargetOptions& options, int ranks) {
     assignments.push_back(fmt::format("batch.global={}", options.batch * ranks));
   Target target;
   target.config = load_config(options.name, assignments);
-  try {
-    target.samples = open_dataset(target.config.run.data(), Part::kTraining)->spec();
-  } catch (const ConfigError& error) {
-    throw target.config.located(error);
-  }
+  target.samples = open_data(target.config, Part::kTraining)->spec();
   return target;
 }
 

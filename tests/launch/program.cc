@@ -75,6 +75,21 @@ Program::~Program() {
 
 void Program::signal(int number) const { kill(pid_, number); }
 
+std::vector<pid_t> Program::children() const {
+  std::vector<pid_t> found;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string stat = read_file(entry.path() / "stat");
+    const size_t name_end = stat.rfind(')');
+    if (name_end == std::string::npos) continue;
+    std::istringstream fields(stat.substr(name_end + 1));
+    std::string state;
+    pid_t parent = 0;
+    fields >> state >> parent;
+    if (parent == pid_) found.push_back(std::stoi(entry.path().filename()));
+  }
+  return found;
+}
+
 bool Program::running() {
   if (!ended_) ended_ = waitpid(pid_, &status_, WNOHANG) == pid_;
   return !ended_;

@@ -29,6 +29,8 @@ class Program {
 
   pid_t pid() const { return pid_; }  // of the launcher, where there is one
   void signal(int number) const;
+  // The ranks that mpirun started.
+  std::vector<pid_t> children() const;
   Outcome wait();
   bool running();
 

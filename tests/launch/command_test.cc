@@ -1,0 +1,108 @@
+// The program's commands and its command line, from outside.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/launch/program.h"
+
+namespace trireme::testing {
+namespace {
+
+using ::testing::Test;
+using Json = nlohmann::json;
+
+TEST(CommandLine, HelpNamesEveryCommandWithExamples) {
+  const Outcome help = run({"--help"});
+  EXPECT_EQ(help.code, 0);
+  for (const char* word :
+       {"train", "eval", "inspect", "bench", "doctor", "Examples:", "Exit codes:"}) {
+    EXPECT_NE(help.out.find(word), std::string::npos) << word;
+  }
+  EXPECT_EQ(help.error, "");
+}
+
+TEST(CommandLine, VersionIsOneLine) {
+  const Outcome version = run({"--version"});
+  EXPECT_EQ(version.code, 0);
+  EXPECT_TRUE(version.out.starts_with("trireme ")) << version.out;
+  EXPECT_EQ(version.out.find('\n'), version.out.size() - 1);
+}
+
+TEST(CommandLine, OneRankAnswersForAll) {
+  const Outcome version = run({"--version"}, 2);
+  EXPECT_EQ(version.code, 0);
+  EXPECT_EQ(version.out.find("trireme"), version.out.rfind("trireme")) << version.out;
+}
+
+TEST(CommandLine, MistakesAreUsageErrors) {
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"trian"},
+                                                    {"train"},
+                                                    {"train", "x.txtpb", "--sett", "a=b"},
+                                                    {"bench", "lenet", "--batch", "0"},
+                                                    {"train", "x.txtpb", "--device", "tpu"}}) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments.front();
+    EXPECT_TRUE(outcome.error.starts_with("trireme: ")) << outcome.error;
+  }
+}
+
+// A launcher has started two ranks, but what they need to find each other is missing.
+TEST(CommandLine, AccidentalWorldOfOneIsRefused) {
+  const std::vector<std::string> launcher = {"OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK=0"};
+  const Outcome outcome = run({"bench", "mlp"}, 0, launcher);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.error.find("world of one"), std::string::npos) << outcome.error;
+  const Outcome doctor = run({"doctor"}, 0, launcher);
+  EXPECT_EQ(doctor.code, 1);
+  EXPECT_NE(doctor.out.find("PROBLEM"), std::string::npos) << doctor.out;
+}
+
+TEST(Inspect, PlansMemoryInBytes) {
+  const Outcome lenet = run({"inspect", "lenet", "--batch", "32"});
+  ASSERT_EQ(lenet.code, 0) << lenet.error;
+  for (const char* word :
+       {"[32, ", "parameters", "gradients", "optimizer state", "activations", "batches", "total"}) {
+    EXPECT_NE(lenet.out.find(word), std::string::npos) << word << " in\n" << lenet.out;
+  }
+  const Outcome larger = run({"inspect", "lenet", "--batch", "64"});
+  EXPECT_NE(larger.out.find("[64, "), std::string::npos);
+}
+
+TEST(Inspect, UnknownNetworkNamesTheNearest) {
+  const Outcome outcome = run({"inspect", "resnet81"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.error.find("did you mean 'resnet18'"), std::string::npos) << outcome.error;
+}
+
+TEST(Bench, ReportsTheWholeStep) {
+  for (int ranks : {0, 2}) {
+    const Outcome outcome =
+        run({"bench", "lenet", "--batch", "8", "--steps", "5", "--json"}, ranks);
+    ASSERT_EQ(outcome.code, 0) << outcome.error;
+    const Json result = Json::parse(outcome.out);
+    EXPECT_EQ(result["ranks"], ranks == 0 ? 1 : ranks);
+    EXPECT_EQ(result["precision"], "FP32");
+    EXPECT_EQ(result["batch_per_rank"], 8);
+    EXPECT_EQ(result["steps"], 5);
+    for (const char* key :
+         {"samples_per_second", "step_ms", "floor_ms", "forward_ms", "backward_ms",
+          "seconds_to_first_step", "peak_memory_bytes", "threads"}) {
+      EXPECT_GT(result[key].get<double>(), 0) << key;
+    }
+    EXPECT_GE(result["exposed_comm_fraction"].get<double>(), 0);
+    EXPECT_LT(result["exposed_comm_fraction"].get<double>(), 1);
+  }
+}
+
+TEST(Doctor, NamesRanksAndLibraries) {
+  const Outcome doctor = run({"doctor"}, 2);
+  for (const char* word :
+       {"mpirun, 2 ranks", "oneDNN", "protobuf", "rank 0", "rank 1", "/dev/shm"}) {
+    EXPECT_NE(doctor.out.find(word), std::string::npos) << word << " in\n" << doctor.out;
+  }
+  // A machine with less than two cores does have a problem with two ranks.
+  EXPECT_EQ(doctor.code, doctor.out.find("PROBLEM") == std::string::npos ? 0 : 1) << doctor.out;
+}
+
+}  // namespace
+}  // namespace trireme::testing

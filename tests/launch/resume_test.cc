@@ -1,0 +1,175 @@
+// Runs that are stopped, killed, resumed or started on other numbers of ranks end as the straight
+// run does.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/launch/program.h"
+
+namespace trireme::testing {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+// 12 epochs of 13 steps, the last batch of an epoch being a short one; every step takes some
+// milliseconds.
+constexpr const char* kConfig = R"(
+model { zoo { name: "mlp" hidden: [512, 512] dropout: 0.1 } }
+data { synthetic { shape: [1, 24, 24] count: 400 eval_count: 50 } }
+batch { global: 32 }
+train { epochs: 12 eval_every_epochs: 0 }
+optimizer { sgd { momentum: 0.9 } }
+schedule { learning_rate: 0.01 cosine {} }
+checkpoint { every_steps: 5 every_epochs: 0 }
+checks { parameter_checksum_every_steps: 1 }
+)";
+constexpr int64_t kSteps = 12 * 13;
+
+class Runs : public ::testing::Test {
+ protected:
+  void SetUp() override { config_ = scratch_.write("run.txtpb", kConfig); }
+
+  std::vector<std::string> train(const std::string& name,
+                                 const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {"train", config_, "--run-dir", folder(name).string()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  fs::path folder(const std::string& name) const { return scratch_ / name; }
+
+  // A run without interruption.
+  std::vector<std::string> straight(const std::string& name, int ranks,
+                                    const std::vector<std::string>& more = {}) {
+    const Outcome outcome = run(train(name, more), ranks);
+    EXPECT_EQ(outcome.code, 0) << outcome.error;
+    return losses_of(folder(name));
+  }
+
+  // The checksum of all parameters after the last step.
+  std::string checksum(const std::string& name) const {
+    std::ifstream file(folder(name) / "metrics.jsonl");
+    std::string last;
+    for (std::string line; std::getline(file, line);) {
+      const Json record = Json::parse(line);
+      if (record.contains("parameter_checksum")) last = record["parameter_checksum"];
+    }
+    return last;
+  }
+
+  // In mid-epoch, with a checkpoint behind it.
+  bool wait_for_checkpoint(const std::string& name) const {
+    for (int i = 0; i < 20000; ++i) {
+      std::error_code none;
+      const fs::directory_iterator entries(folder(name) / "checkpoints", none);
+      if (!none && std::distance(begin(entries), end(entries)) >= 2) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
+
+  static void expect_close(const std::vector<std::string>& got,
+                           const std::vector<std::string>& wanted, size_t count) {
+    ASSERT_GE(got.size(), count);
+    ASSERT_GE(wanted.size(), count);
+    for (size_t i = 0; i < count; ++i) {
+      const double want = std::stod(wanted[i]);
+      EXPECT_NEAR(std::stod(got[i]), want, 1e-5 * std::abs(want)) << "step " << i + 1;
+    }
+  }
+
+  Scratch scratch_;
+  std::string config_;
+};
+
+TEST_F(Runs, TwiceTheSameIsBitwiseTheSame) {
+  const auto first = straight("first", 2);
+  EXPECT_EQ(first.size(), static_cast<size_t>(kSteps));
+  EXPECT_EQ(straight("second", 2), first);
+  EXPECT_EQ(checksum("second"), checksum("first"));
+  EXPECT_FALSE(checksum("first").empty());
+}
+
+TEST_F(Runs, AnyNumberOfRanksGivesTheSameLosses) {
+  const std::vector<std::string> fifty = {"--set", "train.max_steps=50"};
+  const auto alone = straight("alone", 0, fifty);
+  ASSERT_EQ(alone.size(), 50u);
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    SCOPED_TRACE(ranks);
+    expect_close(straight("ranks" + std::to_string(ranks), ranks, fifty), alone, 50);
+  }
+}
+
+TEST_F(Runs, SigtermSavesAndTheNextStartFinishes) {
+  const auto wanted = straight("straight", 2);
+  Program program(train("run"), 2);
+  ASSERT_TRUE(wait_for_checkpoint("run"));
+  program.signal(SIGTERM);
+  const Outcome stopped = program.wait();
+  EXPECT_EQ(stopped.code, 75) << stopped.out << stopped.error;
+  EXPECT_LT(losses_of(folder("run")).size(), wanted.size());
+
+  const Outcome finished = run(train("run", {"--resume", "auto"}), 2);
+  EXPECT_EQ(finished.code, 0) << finished.error;
+  EXPECT_EQ(losses_of(folder("run")), wanted);
+  EXPECT_EQ(checksum("run"), checksum("straight"));
+}
+
+TEST_F(Runs, InterruptAloneSavesToo) {
+  Program program(train("run"), 0);
+  ASSERT_TRUE(wait_for_checkpoint("run"));
+  program.signal(SIGINT);
+  EXPECT_EQ(program.wait().code, 75);
+  const Outcome finished = run(train("run"), 0);
+  EXPECT_EQ(finished.code, 0) << finished.error;
+  EXPECT_EQ(losses_of(folder("run")).size(), static_cast<size_t>(kSteps));
+}
+
+TEST_F(Runs, SigkillInMidEpochResumesBitwise) {
+  const auto wanted = straight("straight", 2);
+  Program program(train("run"), 2);
+  ASSERT_TRUE(wait_for_checkpoint("run"));
+  const std::vector<pid_t> ranks = program.children();
+  ASSERT_EQ(ranks.size(), 2u);
+  for (pid_t rank : ranks) kill(rank, SIGKILL);
+  EXPECT_EQ(program.wait().code, 128 + SIGKILL);
+
+  const Outcome finished = run(train("run"), 2);
+  EXPECT_EQ(finished.code, 0) << finished.error;
+  EXPECT_EQ(losses_of(folder("run")), wanted);
+  EXPECT_EQ(checksum("run"), checksum("straight"));
+}
+
+TEST_F(Runs, ResumesOnAnotherNumberOfRanks) {
+  const auto wanted = straight("straight", 2);
+  Program program(train("run"), 2);
+  ASSERT_TRUE(wait_for_checkpoint("run"));
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait().code, 75);
+  const Outcome finished = run(train("run"), 3);
+  EXPECT_EQ(finished.code, 0) << finished.error;
+  expect_close(losses_of(folder("run")), wanted, wanted.size());
+}
+
+TEST_F(Runs, EvalTellsWhatTheRunMeasured) {
+  straight("run", 2);
+  const Json summary = Json::parse(read_file(folder("run") / "summary.json"));
+  const Outcome outcome = run({"eval", folder("run").string(), "--json"}, 2);
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const Json result = Json::parse(outcome.out);
+  EXPECT_EQ(result["samples"], 50);
+  EXPECT_NEAR(result["eval_accuracy"].get<double>(), summary["eval_accuracy"].get<double>(), 1e-6);
+  EXPECT_NEAR(result["eval_loss"].get<double>(), summary["eval_loss"].get<double>(), 1e-5);
+}
+
+TEST_F(Runs, FinishedRunIsNotStartedOverByAccident) {
+  straight("run", 0, {"--set", "train.max_steps=12"});
+  const Outcome refused = run(train("run", {"--set", "train.max_steps=12", "--resume", "never"}));
+  EXPECT_EQ(refused.code, 2) << refused.error;
+}
+
+}  // namespace
+}  // namespace trireme::testing
