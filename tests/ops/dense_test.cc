@@ -1,0 +1,59 @@
+// Fully connected layers against the reference.
+#include "ops/dense.h"
+
+#include "tests/ops/harness.h"
+
+namespace trireme {
+namespace {
+
+struct Problem {
+  std::string name;
+  int64_t rows, in, out;
+  Activation activation = Activation::kNone;
+  bool bias = true;
+};
+
+std::vector<Problem> problems() {
+  return {{"one of all", 1, 1, 1},
+          {"few rows", 2, 64, 10, Activation::kRelu},
+          {"rows", 5, 17, 32, Activation::kTanh},
+          {"many rows", 64, 120, 84, Activation::kSigmoid},
+          {"rows for a matrix product", 8, 16, 17, Activation::kRelu, false},
+          {"one output", 9, 33, 1, Activation::kSigmoid},
+          {"one input", 5, 1, 16, Activation::kNone, false},
+          {"wide", 1, 400, 120, Activation::kTanh, false}};
+}
+
+class DenseTest : public OpsTest {};
+
+TEST_P(DenseTest, Forward) {
+  for (const Problem& p : problems()) {
+    check({.name = p.name,
+           .op = DenseForward{p.activation},
+           .tensors = {random(weight({p.rows, p.in}), 1), random(weight({p.out, p.in}), 2),
+                       p.bias ? random(weight({p.out}), 3) : none(), weight({p.rows, p.out})}});
+  }
+}
+
+TEST_P(DenseTest, BackwardData) {
+  for (const Problem& p : problems()) {
+    check({.name = p.name,
+           .op = DenseBackwardData{},
+           .tensors = {random(weight({p.rows, p.out}), 4), random(weight({p.out, p.in}), 2),
+                       weight({p.rows, p.in})}});
+  }
+}
+
+TEST_P(DenseTest, BackwardWeights) {
+  for (const Problem& p : problems()) {
+    check({.name = p.name,
+           .op = DenseBackwardWeights{},
+           .tensors = {random(weight({p.rows, p.in}), 1), random(weight({p.rows, p.out}), 4),
+                       full({p.out, p.in}), p.bias ? full({p.out}) : none()}});
+  }
+}
+
+TRIREME_ON_ALL_TARGETS(DenseTest);
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,101 @@
+// Holds a backend against the double-precision reference: one operation at a time, on the same
+// numbers, in every combination of layouts that its plan may be asked for.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/backend.h"
+#include "ops/step_state.h"
+#include "tests/ops/bench.h"
+#include "tests/ops/targets.h"
+
+namespace trireme {
+
+// An argument of an operation under test.
+struct TestTensor {
+  enum class Kind {
+    kAbsent,
+    kCompute,    // in the dtype that the target computes in; f64 in the reference
+    kFull,       // f32 whatever the target computes in; f64 in the reference
+    kLow,        // in the target's dtype; f32 in the reference
+    kExact,      // in `dtype` on both sides
+    kState,      // the case's StepState
+    kWorkspace,  // what a forward operation left for this one, on either side
+  };
+  Kind kind = Kind::kAbsent;
+  Shape shape;
+  // Row-major, before the operation; none for what it alone writes.
+  std::vector<double> values;
+  bool image = false;  // [N, C, ...]: may be channels-last or blocked
+  DType dtype = DType::kF32;
+  Bytes target_workspace = {}, reference_workspace = {};
+};
+
+TestTensor none();
+TestTensor image(const Shape& shape);
+TestTensor weight(const Shape& shape);
+TestTensor full(const Shape& shape);
+TestTensor low(const Shape& shape);
+TestTensor exact(DType dtype, const Shape& shape);
+TestTensor state();
+TestTensor workspace(Bytes of_target, Bytes of_reference);
+TestTensor with(TestTensor tensor, std::vector<double> values);
+// Standard normal; `seed` tells the tensors of a case apart.
+TestTensor random(TestTensor tensor, uint64_t seed);
+TestTensor uniform(TestTensor tensor, uint64_t seed, double low, double high);
+
+struct Case {
+  std::string name;
+  Op op;
+  std::vector<TestTensor> tensors;  // in the order of the op's Arg
+  StepState state = {};
+  double slack = 1;  // times the target's tolerance
+};
+
+class OpsTest : public testing::TestWithParam<Target> {
+ protected:
+  OpsTest();
+
+  // Every variation of layouts and every legal alias.
+  void check(const Case& c);
+  // With these layouts asked for, one an argument.
+  void check(const Case& c, const std::vector<Layout>& layouts);
+
+  // A case as the target sees it: what it is asked to plan, and what lies in memory before.
+  std::vector<TensorSpec> specs_of(const Case& c, const std::vector<Layout>& layouts) const;
+  std::vector<Bytes> memory_before(Bench& bench, const Case& c, std::span<const TensorSpec> specs);
+  std::vector<std::vector<Layout>> variations(const Case& c) const;
+  // After the operation, an argument each; on inputs rounded as the target holds them.
+  std::vector<std::vector<double>> reference_values(const Case& c);
+  std::vector<Bytes> reference_memory(const Case& c);
+  // The specs that the plan chose and the memory after it ran.
+  std::pair<std::vector<TensorSpec>, std::vector<Bytes>> target_memory(
+      const Case& c, const std::vector<Layout>& layouts);
+
+  Bench target_;
+  Bench reference_;
+
+ private:
+  using Values = std::vector<std::vector<double>>;
+  void check(const Case& c, const std::vector<Layout>& layouts, const Values& expected);
+  void compare(const Case& c, std::span<const TensorSpec> specs, const std::vector<Bytes>& memory,
+               const Values& expected);
+  std::vector<double> rounded(const TestTensor& tensor);
+  DType dtype_of(const TestTensor& tensor) const;
+};
+
+inline std::string target_name(const testing::TestParamInfo<Target>& info) {
+  return info.param.name;
+}
+
+}  // namespace trireme
+
+// At the end of every file that has TEST_P(OpsTest, ...) or of a fixture derived from it.
+#define TRIREME_ON_ALL_TARGETS(Fixture)                                             \
+  INSTANTIATE_TEST_SUITE_P(Targets, Fixture, testing::ValuesIn(trireme::targets()), \
+                           trireme::target_name)

@@ -1,0 +1,31 @@
+// The backends under test.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "ops/backend.h"
+
+namespace trireme {
+
+using BackendMaker = std::function<std::unique_ptr<Backend>(Device&)>;
+
+struct Target {
+  std::string name;
+  std::function<std::unique_ptr<Device>(int threads)> device;
+  BackendMaker backend;
+  DType dtype = DType::kF32;
+  double tolerance = 0;  // ||result - reference|| / ||reference||
+  // Layouts that only this backend understands and that its plans may meet for [N, C, H, W]; as
+  // many for every spec.
+  std::function<std::vector<Layout>(const TensorSpec&)> blocked;
+};
+
+inline void PrintTo(const Target& target, std::ostream* out) { *out << target.name; }
+
+std::vector<Target> targets();
+
+}  // namespace trireme
