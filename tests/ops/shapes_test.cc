@@ -1,0 +1,186 @@
+// What plans refuse, and that they say what they got and what they wanted.
+#include "ops/shapes.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "ops/backend.h"
+#include "ops/step_state.h"
+
+namespace trireme {
+namespace {
+
+struct Maker {
+  const char* name;
+  std::unique_ptr<Backend> (*create)(Device&);
+  DType dtype;
+};
+
+class Refusals : public testing::TestWithParam<Maker> {
+ protected:
+  TensorSpec of(const Shape& shape) const { return {GetParam().dtype, shape, Layout::row_major()}; }
+  TensorSpec metrics() const { return {DType::kF32, {kMetricCount}, Layout::row_major()}; }
+  TensorSpec state() const {
+    return {DType::kU8, {int64_t{sizeof(StepState)}}, Layout::row_major()};
+  }
+  TensorSpec labels(int64_t rows) const { return {DType::kI32, {rows}, Layout::row_major()}; }
+
+  // The message of the error, or "accepted".
+  std::string refusal(const Op& op, const std::vector<TensorSpec>& specs) {
+    try {
+      backend->plan(op, specs);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+
+  std::unique_ptr<Device> device = create_cpu_device(1);
+  std::unique_ptr<Backend> backend = GetParam().create(*device);
+};
+
+#define EXPECT_REFUSED(op, specs, wanted) \
+  EXPECT_NE(refusal(op, specs).find(wanted), std::string::npos) << refusal(op, specs)
+
+using Specs = std::vector<TensorSpec>;
+
+TEST_P(Refusals, AcceptWhatFits) {
+  EXPECT_EQ(refusal(Conv2dForward{},
+                    Specs{of({2, 3, 5, 5}), of({4, 3, 3, 3}), of({4}), of({2, 4, 3, 3})}),
+            "accepted");
+  EXPECT_EQ(refusal(DenseForward{}, Specs{of({2, 3}), of({4, 3}), absent(), of({2, 4})}),
+            "accepted");
+}
+
+TEST_P(Refusals, OfTooFewTensors) {
+  EXPECT_REFUSED(Add{}, (Specs{of({2}), of({2})}), "add: takes 3 tensors, got 2");
+  EXPECT_REFUSED(Concat{3}, (Specs{of({2, 2}), of({2, 1}), of({2, 1})}),
+                 "concat: takes 4 tensors, got 3");
+}
+
+TEST_P(Refusals, OfConvolutions) {
+  const TensorSpec x = of({2, 3, 5, 5}), w = of({4, 3, 3, 3}), b = of({4}), y = of({2, 4, 3, 3});
+  EXPECT_REFUSED(Conv2dForward{}, (Specs{x, w, b, of({2, 4, 4, 3})}),
+                 "conv2d_forward: y must be [2, 4, 3, 3], got [2, 4, 4, 3]");
+  EXPECT_REFUSED(Conv2dForward{}, (Specs{x, w, of({3}), y}), "bias must be [4], got [3]");
+  EXPECT_REFUSED(Conv2dForward{}, (Specs{x, of({4, 2, 3, 3}), b, y}),
+                 "weight [4, 2, 3, 3] in 1 groups does not fit x [2, 3, 5, 5]");
+  EXPECT_REFUSED(Conv2dForward{}, (Specs{of({2, 75}), w, b, y}),
+                 "x must have 4 extents, got [2, 75]");
+  EXPECT_REFUSED(Conv2dForward{}, (Specs{of({2, 3, 2, 5}), w, b, of({2, 4, 0, 3})}),
+                 "no window fits into x [2, 3, 2, 5]");
+  EXPECT_REFUSED((Conv2dForward{.geometry = {.stride = {1, 0}}}), (Specs{x, w, b, y}),
+                 "stride must be at least 1, got 0");
+  EXPECT_REFUSED((Conv2dForward{.geometry = {}, .activation = Activation::kGelu}),
+                 (Specs{x, w, b, y}), "cannot end in gelu");
+  EXPECT_REFUSED(Conv2dBackwardData{}, (Specs{y, w, of({2, 3, 6, 5})}),
+                 "conv2d_backward_data: y must be [2, 4, 4, 3], got [2, 4, 3, 3]");
+  EXPECT_REFUSED(Conv2dBackwardWeights{}, (Specs{x, y, w, of({5})}), "dbias must be [4], got [5]");
+}
+
+TEST_P(Refusals, OfDenseLayers) {
+  EXPECT_REFUSED(DenseForward{}, (Specs{of({2, 3}), of({4, 2}), absent(), of({2, 4})}),
+                 "dense_forward: weight [4, 2] does not fit x [2, 3]");
+  EXPECT_REFUSED(DenseForward{}, (Specs{of({2, 3}), of({4, 3}), absent(), of({2, 3})}),
+                 "y must be [2, 4], got [2, 3]");
+}
+
+TEST_P(Refusals, OfPools) {
+  const Specs specs{of({1, 2, 4, 4}), of({1, 2, 2, 2})};
+  EXPECT_REFUSED(AveragePoolForward{}, (Specs{specs[0], of({1, 2, 2, 3})}),
+                 "average_pool_forward: y must be [1, 2, 2, 2], got [1, 2, 2, 3]");
+  EXPECT_REFUSED((AveragePoolForward{{.kernel = {2, 2}, .stride = {2, 2}, .padding = {0, 2}}}),
+                 specs, "padding 2 must be less than the kernel 2");
+  EXPECT_REFUSED(MaxPoolForward{}, (Specs{of({1, 2, 1, 4}), of({1, 2, 0, 2}), absent()}),
+                 "no window fits into x [1, 2, 1, 4]");
+}
+
+TEST_P(Refusals, OfNorms) {
+  const TensorSpec x = of({4, 3, 2, 2}), c = of({3});
+  EXPECT_REFUSED(BatchNormInference{}, (Specs{x, absent(), c, of({4}), c, c, x}),
+                 "batch_norm_inference: beta must be [3], got [4]");
+  EXPECT_REFUSED(BatchNormInference{}, (Specs{x, of({4, 3, 2, 1}), c, c, c, c, x}),
+                 "residual must be [4, 3, 2, 2], got [4, 3, 2, 1]");
+  EXPECT_REFUSED(LayerNormForward{}, (Specs{of({4, 3}), c, c, of({4, 3}), of({4})}),
+                 "saved must be [4, 2], got [4]");
+}
+
+TEST_P(Refusals, OfJoints) {
+  EXPECT_REFUSED(Concat{2}, (Specs{of({2, 4}), of({2, 1}), of({2, 2})}),
+                 "concat: the whole must be [2, 3], got [2, 4]");
+  EXPECT_REFUSED(Split{2}, (Specs{of({2, 3, 2}), of({2, 1, 2}), of({2, 2, 3})}),
+                 "split: a part must be [2, 2, 2], got [2, 2, 3]");
+  EXPECT_REFUSED(Add{}, (Specs{of({2, 3}), of({3, 2}), of({2, 3})}),
+                 "add: b must be [2, 3], got [3, 2]");
+}
+
+TEST_P(Refusals, OfLosses) {
+  const TensorSpec logits = of({2, 5});
+  EXPECT_REFUSED(SoftmaxCrossEntropy{}, (Specs{logits, labels(3), state(), logits, metrics()}),
+                 "softmax_cross_entropy: labels must be [2], got [3]");
+  EXPECT_REFUSED(MeanSquaredError{}, (Specs{logits, of({2, 4}), state(), logits, metrics()}),
+                 "target must be [2, 5], got [2, 4]");
+}
+
+TEST_P(Refusals, OfInputsAndRates) {
+  EXPECT_REFUSED((NormalizeInput{.scale = 1, .mean = {1, 2}, .deviation = {1}}),
+                 (Specs{of({1, 3, 2, 2}), of({1, 3, 2, 2})}), "got 2 means or deviations for 3");
+  EXPECT_REFUSED(DropoutForward{.rate = 1}, (Specs{of({2, 3}), state(), of({2, 3})}),
+                 "rate must be at least 0 and below 1, got 1");
+}
+
+TEST_P(Refusals, OfUpdates) {
+  const TensorSpec array = of({8}), sum{DType::kF64, {1}, Layout::row_major()};
+  EXPECT_REFUSED((SumOfSquares{{{0, 4, 0, 1}, {3, 8, 0, 1}}}), (Specs{array, sum}),
+                 "sum_of_squares: range [3, 8) must come after 4 and end within 8");
+  EXPECT_REFUSED((SumOfSquares{{{0, 9, 0, 1}}}), (Specs{array, sum}), "range [0, 9)");
+  SgdUpdate sgd;
+  EXPECT_REFUSED(sgd, (Specs{array, array, array, absent(), state(), absent()}),
+                 "needs a velocity with momentum, and none without");
+  sgd.momentum = 0.5f;
+  EXPECT_REFUSED(sgd, (Specs{array, of({7}), array, absent(), state(), absent()}),
+                 "an array must be [8], got [7]");
+  sgd.max_norm = 1;
+  EXPECT_REFUSED(sgd, (Specs{array, array, array, absent(), state(), absent()}),
+                 "the sum of squares must be [1], got [0]");
+  EXPECT_REFUSED(AdamUpdate{}, (Specs{array, array, absent(), array, absent(), state(), absent()}),
+                 "an array must be [8], got [0]");
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Refusals,
+                         testing::Values(Maker{"reference", create_reference_backend, DType::kF64},
+                                         Maker{"cpu", create_cpu_backend, DType::kF32}),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST(Reference, RefusesOtherDtypes) {
+  const auto device = create_cpu_device(1);
+  const auto backend = create_reference_backend(*device);
+  const TensorSpec exact{DType::kF64, {3}, {}}, rough{DType::kF32, {3}, {}};
+  EXPECT_THROW(backend->plan(Add{}, Specs{exact, rough, exact}), Error);
+  EXPECT_THROW(backend->plan(Reorder{}, Specs{exact, TensorSpec{DType::kBF16, {3}, {}}}), Error);
+  EXPECT_NO_THROW(backend->plan(Reorder{}, Specs{exact, rough}));
+}
+
+TEST(Reference, ChoosesRowMajor) {
+  const auto device = create_cpu_device(1);
+  const auto backend = create_reference_backend(*device);
+  const TensorSpec any{DType::kF64, {1, 2, 3, 4}, Layout::any()};
+  const TensorSpec last = any.with(Layout::channels_last());
+  const auto add = backend->plan(Add{}, Specs{any, last, any});
+  for (const TensorSpec& spec : add->specs()) EXPECT_EQ(spec, any.with(Layout::row_major()));
+  const auto reorder = backend->plan(Reorder{}, Specs{last, any});
+  EXPECT_EQ(reorder->specs()[0], last);
+  EXPECT_EQ(reorder->specs()[1], any.with(Layout::row_major()));
+}
+
+TEST(Windows, CountsThem) {
+  EXPECT_EQ(windows(5, 3, 1, 0), 3);
+  EXPECT_EQ(windows(5, 3, 2, 1), 3);
+  EXPECT_EQ(windows(6, 3, 2, 0), 2);
+  EXPECT_EQ(windows(5, 3, 1, 0, 2), 1);
+  EXPECT_EQ(windows(2, 3, 1, 0), 0);
+  EXPECT_EQ(windows(2, 3, 5, 1), 1);
+}
+
+}  // namespace
+}  // namespace trireme
