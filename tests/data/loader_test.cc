@@ -1,0 +1,286 @@
+#include "data/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <new>
+#include <optional>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "core/error.h"
+#include "data/sampler.h"
+
+namespace {
+std::atomic<int64_t> g_allocations{0};  // of the whole program
+}  // namespace
+
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  ++g_allocations;
+  if (void* memory = std::malloc(std::max<size_t>(bytes, 1))) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace trireme {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Values;
+
+// Sample i is i + 1 in three ways; reading takes irregular time and may fail.
+class Counting final : public Dataset {
+ public:
+  explicit Counting(int64_t size, int64_t bad = -1) : size_(size), bad_(bad) {
+    spec_.input = {DType::kI64, Shape{2}, {}};
+    spec_.target = {DType::kI32, Shape{}, {}};
+  }
+  const SampleSpec& spec() const override { return spec_; }
+  int64_t size() const override { return size_; }
+  void read(int64_t index, std::byte* input, std::byte* target) const override {
+    if (index == bad_) throw DataError("numbers: record " + std::to_string(index), "is bad");
+    if (slow_) std::this_thread::sleep_for(std::chrono::microseconds(index * 7 % 50));
+    const int64_t twice[2] = {index + 1, -index - 1};
+    const auto label = static_cast<int32_t>(index + 1);
+    std::memcpy(input, twice, sizeof twice);
+    std::memcpy(target, &label, sizeof label);
+  }
+  std::string description() const override { return "numbers"; }
+  void slow() { slow_ = true; }
+
+ private:
+  SampleSpec spec_;
+  int64_t size_;
+  int64_t bad_;
+  bool slow_ = false;
+};
+
+LoaderOptions options(int64_t global, int threads, int rank = 0, int ranks = 1) {
+  LoaderOptions out;
+  out.seed = 11;
+  out.global_batch = global;
+  out.capacity = (global + ranks - 1) / ranks + 1;
+  out.rank = rank;
+  out.ranks = ranks;
+  out.threads = threads;
+  return out;
+}
+
+class LoaderTest : public ::testing::Test {
+ protected:
+  // What a batch holds, after checking that it agrees with itself and is zero beyond its rows.
+  static std::vector<int64_t> rows(const Batch& batch, int64_t capacity) {
+    std::vector<int64_t> out;
+    for (int64_t row = 0; row < capacity; ++row) {
+      int64_t twice[2];
+      int32_t label = 0;
+      std::memcpy(twice, batch.inputs + row * 16, 16);
+      std::memcpy(&label, batch.targets + row * 4, 4);
+      EXPECT_EQ(twice[0], -twice[1]);
+      EXPECT_EQ(twice[0], label);
+      EXPECT_EQ(row < batch.rows, label != 0) << "row " << row << " of " << batch.rows;
+      if (row < batch.rows) out.push_back(label - 1);
+    }
+    return out;
+  }
+  std::unique_ptr<Device> device = create_cpu_device(1);
+};
+
+// size, global batch, ranks, threads, depth
+class LoaderSweep : public LoaderTest,
+                    public ::testing::WithParamInterface<std::tuple<int, int, int, int, int>> {};
+
+TEST_P(LoaderSweep, RanksTogetherReadTheOrderOfTheEpoch) {
+  const auto [size, global, ranks, threads, depth] = GetParam();
+  Counting dataset(size);
+  dataset.slow();
+  std::vector<std::unique_ptr<Loader>> loaders;
+  for (int rank = 0; rank < ranks; ++rank) {
+    LoaderOptions o = options(global, threads, rank, ranks);
+    o.depth = depth;
+    loaders.push_back(std::make_unique<Loader>(dataset, *device, o));
+    loaders.back()->start(0, 0);
+  }
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    const Permutation permutation(11, static_cast<uint64_t>(epoch), size);
+    const int64_t batches = loaders[0]->batches_per_epoch();
+    ASSERT_EQ(batches, (size + global - 1) / global);
+    int64_t position = 0;
+    for (int64_t k = 0; k < batches; ++k) {
+      std::vector<int64_t> together;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Batch& batch = loaders[static_cast<size_t>(rank)]->next();
+        ASSERT_EQ(batch.epoch, epoch);
+        ASSERT_EQ(batch.position, k * global);
+        ASSERT_EQ(batch.global_rows, std::min<int64_t>(global, size - k * global));
+        ASSERT_EQ(batch.last_of_epoch, k == batches - 1);
+        ASSERT_EQ(batch.first_row, static_cast<int64_t>(together.size()));
+        for (const int64_t sample : rows(batch, (global + ranks - 1) / ranks + 1))
+          together.push_back(sample);
+      }
+      std::vector<int64_t> expected;
+      for (; position < std::min<int64_t>((k + 1) * global, size); ++position) {
+        expected.push_back(permutation(position));
+      }
+      ASSERT_EQ(together, expected) << "epoch " << epoch << " batch " << k;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(RanksAndThreads, LoaderSweep,
+                         ::testing::Combine(Values(50), Values(8), Values(1, 2, 3, 4),
+                                            Values(0, 1, 2, 5), Values(4)));
+INSTANTIATE_TEST_SUITE_P(Depths, LoaderSweep,
+                         ::testing::Combine(Values(50), Values(7), Values(2), Values(1, 3),
+                                            Values(1, 2, 9)));
+INSTANTIATE_TEST_SUITE_P(Extremes, LoaderSweep,
+                         Values(std::tuple{1, 1, 1, 2, 4}, std::tuple{1, 1, 4, 1, 2},
+                                std::tuple{5, 100, 3, 2, 4}, std::tuple{9, 3, 8, 2, 4},
+                                std::tuple{64, 64, 2, 1, 4}));
+
+TEST_F(LoaderTest, WithoutShuffleSamplesComeAsNumbered) {
+  const Counting dataset(7);
+  LoaderOptions o = options(4, 1);
+  o.shuffle = false;
+  Loader loader(dataset, *device, o);
+  loader.start(5, 0);
+  EXPECT_THAT(rows(loader.next(), 4), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(rows(loader.next(), 4), ElementsAre(4, 5, 6));
+  EXPECT_THAT(rows(loader.next(), 4), ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(LoaderTest, ResumesAnywhereInTheStraightOrder) {
+  const Counting dataset(50);
+  Loader straight(dataset, *device, options(8, 2));
+  Loader resumed(dataset, *device, options(8, 3));
+  for (int64_t skipped = 0; skipped < 15; ++skipped) {
+    straight.start(0, 0);
+    for (int64_t i = 0; i < skipped; ++i) straight.next();
+    resumed.start(skipped / 7, skipped % 7 * 8);
+    for (int i = 0; i < 10; ++i) {
+      const Batch& a = straight.next();
+      const Batch& b = resumed.next();
+      ASSERT_EQ(a.epoch, b.epoch);
+      ASSERT_EQ(a.position, b.position);
+      ASSERT_EQ(rows(a, 9), rows(b, 9));
+    }
+  }
+}
+
+TEST_F(LoaderTest, BeginsAtAnyPosition) {
+  const Counting dataset(20);
+  LoaderOptions o = options(8, 1);
+  o.shuffle = false;
+  Loader loader(dataset, *device, o);
+  loader.start(0, 3);  // as after a run with another batch size
+  EXPECT_THAT(rows(loader.next(), 8), ElementsAre(3, 4, 5, 6, 7, 8, 9, 10));
+  EXPECT_THAT(rows(loader.next(), 8), ElementsAre(11, 12, 13, 14, 15, 16, 17, 18));
+  const Batch& last = loader.next();
+  EXPECT_TRUE(last.last_of_epoch);
+  EXPECT_THAT(rows(last, 8), ElementsAre(19));
+  EXPECT_EQ(loader.next().epoch, 1);
+  loader.start(4, 20);  // all of epoch 4 is done
+  EXPECT_EQ(loader.next().epoch, 5);
+}
+
+TEST_F(LoaderTest, ErrorsComeWhenReachedAndStay) {
+  for (const int threads : {0, 1, 3}) {
+    const Counting dataset(40, /*bad=*/17);
+    LoaderOptions o = options(8, threads);
+    o.shuffle = false;
+    Loader loader(dataset, *device, o);
+    loader.start(0, 0);
+    EXPECT_THAT(rows(loader.next(), 8), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+    EXPECT_EQ(loader.next().position, 8);
+    for (int again = 0; again < 2; ++again) {
+      try {
+        loader.next();
+        FAIL() << "no exception";
+      } catch (const DataError& error) {
+        EXPECT_STREQ(error.what(), "numbers: record 17: is bad");
+      }
+    }
+    loader.start(0, 24);
+    EXPECT_EQ(rows(loader.next(), 8).front(), 24);
+  }
+}
+
+TEST_F(LoaderTest, StopsAtAnyTime) {
+  Counting dataset(100);
+  dataset.slow();
+  for (int i = 0; i < 60; ++i) {
+    Loader loader(dataset, *device, options(10, 1 + i % 4));
+    if (i % 5 == 0) continue;  // never started
+    loader.start(0, i);
+    for (int k = 0; k < i % 7; ++k) loader.next();
+    if (i % 3 == 0) loader.start(1, 0);
+  }
+}
+
+TEST_F(LoaderTest, ABatchStaysValidUntilTheNext) {
+  const Counting dataset(64);
+  for (const int depth : {1, 2, 4}) {
+    LoaderOptions o = options(4, 2);
+    o.depth = depth;
+    Loader loader(dataset, *device, o);
+    loader.start(0, 0);
+    for (int i = 0; i < 20; ++i) {
+      const Batch& batch = loader.next();
+      const std::vector<int64_t> first = rows(batch, 5);
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      ASSERT_EQ(rows(batch, 5), first);
+    }
+  }
+}
+
+TEST_F(LoaderTest, DoesNotAllocateOnceStarted) {
+  const Counting dataset(100);
+  for (const int threads : {0, 1, 2}) {
+    Loader loader(dataset, *device, options(8, threads));
+    loader.start(0, 0);
+    for (int i = 0; i < 20; ++i) loader.next();
+    const int64_t before = g_allocations;
+    for (int i = 0; i < 200; ++i) loader.next();
+    EXPECT_EQ(g_allocations, before) << threads << " threads";
+  }
+}
+
+TEST_F(LoaderTest, WaitingIsMeasured) {
+  Counting dataset(100);
+  dataset.slow();
+  for (const int threads : {0, 1}) {
+    Loader loader(dataset, *device, options(50, threads));
+    loader.start(0, 0);
+    loader.next();
+    EXPECT_GT(loader.wait_seconds(), 0) << threads << " threads";
+  }
+}
+
+TEST_F(LoaderTest, RefusesWhatCannotBe) {
+  const Counting dataset(10);
+  const auto refuse = [&](LoaderOptions o) { Loader(dataset, *device, o); };
+  LoaderOptions o = options(8, 1);
+  o.capacity = 7;
+  EXPECT_THROW(refuse(o), Error);
+  o = options(8, 1);
+  o.rank = 1;
+  EXPECT_THROW(refuse(o), Error);
+  o = options(0, 1);
+  EXPECT_THROW(refuse(o), Error);
+  EXPECT_THROW(Loader(Counting(0), *device, options(8, 1)), Error);
+  Loader loader(dataset, *device, options(8, 1));
+  EXPECT_THROW(loader.next(), Error);
+  EXPECT_THROW(loader.start(0, 11), Error);
+  EXPECT_THROW(loader.start(0, -1), Error);
+}
+
+}  // namespace
+}  // namespace trireme

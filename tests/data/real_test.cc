@@ -1,0 +1,63 @@
+// Real sets: the digits that come with the project, and MNIST where it is there.
+#include <gmock/gmock.h>
+
+#include <array>
+#include <cstdlib>
+
+#include "tests/data/files.h"
+
+namespace trireme {
+namespace {
+
+using testing::sample;
+
+std::array<int, 10> count_labels(const Dataset& dataset) {
+  std::array<int, 10> counts{};
+  for (int64_t i = 0; i < dataset.size(); ++i)
+    ++counts[static_cast<size_t>(sample(dataset, i).label())];
+  return counts;
+}
+
+TEST(RealTest, Digits) {
+  DataConfig config;
+  config.set_root(TRIREME_SOURCE "/data/digits");
+  google::protobuf::TextFormat::MergeFromString(
+      "csv { train_file: 'digits.csv' shape: [1, 8, 8] scale: 0.0625 }", &config);
+  const auto dataset = open_dataset(config, Part::kTraining);
+  EXPECT_EQ(dataset->size(), 1797);
+  EXPECT_EQ(dataset->spec().input, (TensorSpec{DType::kF32, Shape{1, 8, 8}, {}}));
+  EXPECT_EQ(dataset->spec().classes, 10);
+  EXPECT_EQ(count_labels(*dataset),
+            (std::array<int, 10>{178, 182, 177, 183, 181, 182, 181, 179, 174, 180}));
+  config.set_holdout(0.2);
+  EXPECT_EQ(open_dataset(config, Part::kTraining)->size(), 1438);
+  EXPECT_EQ(open_dataset(config, Part::kEvaluation)->size(), 359);
+}
+
+std::string optional_data() {
+  if (const char* folder = std::getenv("TRIREME_DATA")) return folder;
+  return TRIREME_SOURCE "/../shared/data";
+}
+
+TEST(RealTest, Mnist) {
+  const std::string folder = optional_data() + "/mnist";
+  if (!std::filesystem::is_directory(folder)) {
+    GTEST_SKIP() << "no " << folder << "; TRIREME_DATA names the folder that holds mnist/";
+  }
+  DataConfig config;
+  config.set_root(folder);
+  config.mutable_idx();
+  const auto training = open_dataset(config, Part::kTraining);
+  EXPECT_EQ(training->size(), 60000);
+  EXPECT_EQ(training->spec().input, (TensorSpec{DType::kU8, Shape{1, 28, 28}, {}}));
+  EXPECT_EQ(count_labels(*training),
+            (std::array<int, 10>{5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949}));
+  const auto evaluation = open_dataset(config, Part::kEvaluation);
+  EXPECT_EQ(evaluation->size(), 10000);
+  EXPECT_EQ(count_labels(*evaluation),
+            (std::array<int, 10>{980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009}));
+  EXPECT_NO_THROW(check_alike(*training, *evaluation));
+}
+
+}  // namespace
+}  // namespace trireme
