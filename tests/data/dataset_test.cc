@@ -153,7 +153,7 @@ TEST(SyntheticTest, CanBeLearned) {
   for (const char* shape : {"[1, 12, 12]", "[64]"}) {
     const Folder folder;
     const DataConfig config = folder.config(std::string("synthetic { shape: ") + shape +
-                                            " classes: 5 count: 100 eval_count: 200 noise: 0.8 }");
+                                            " classes: 5 count: 100 eval_count: 200 }");
     const auto training = open_dataset(config, Part::kTraining);
     const size_t elements = training->spec().input.bytes();
     std::vector<std::vector<double>> mean(5, std::vector<double>(elements));
