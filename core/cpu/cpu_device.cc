@@ -45,11 +45,10 @@ class CpuEvent final : public Event {
     ++armed_;
   }
   void reach(std::exception_ptr failure) {
-    {
-      std::lock_guard lock(mutex_);
-      ++reached_;
-      failure_ = std::move(failure);
-    }
+    // Under the lock: whoever waits may destroy the event as soon as it is free.
+    std::lock_guard lock(mutex_);
+    ++reached_;
+    failure_ = std::move(failure);
     changed_.notify_all();
   }
   std::exception_ptr wait() {
