@@ -26,6 +26,7 @@ constexpr const char* kLatest = "latest";
 constexpr const char* kPrefix = "step-";
 constexpr const char* kTemporary = ".saving-";
 constexpr const char* kReplaced = ".replaced-";
+constexpr const char* kSetAside = "set-aside-";
 constexpr int kFormat = 1;
 
 // Sizes a buffer for the largest tensor, so that tensors pass through one by one.
@@ -94,6 +95,10 @@ bool is_checkpoint_name(const std::string& name) {
   const size_t prefix = std::strlen(kPrefix);
   return name.size() > prefix && name.starts_with(kPrefix) &&
          name.find_first_not_of("0123456789", prefix) == std::string::npos;
+}
+
+uint64_t step_of(const std::string& checkpoint_name) {
+  return std::stoull(checkpoint_name.substr(std::strlen(kPrefix)));
 }
 
 // Why the tensor names or shapes do not fit, as a matter of configuration rather than damage.
@@ -165,13 +170,21 @@ std::vector<fs::path> Checkpoints::list() const {
   std::error_code none;
   for (fs::directory_iterator entry(folder_, none), end; !none && entry != end; ++entry) {
     const std::string name = entry->path().filename().string();
-    if (!is_checkpoint_name(name)) continue;
-    found.emplace_back(std::stoull(name.substr(std::strlen(kPrefix))), entry->path());
+    if (is_checkpoint_name(name)) found.emplace_back(step_of(name), entry->path());
   }
   std::sort(found.rbegin(), found.rend());
   std::vector<fs::path> paths;
   for (auto& [step, path] : found) paths.push_back(std::move(path));
   return paths;
+}
+
+void Checkpoints::set_aside_after(int64_t step) const {
+  for (const fs::path& path : list()) {
+    const std::string name = path.filename().string();
+    if (step_of(name) <= static_cast<uint64_t>(step)) continue;
+    fs::remove_all(folder_ / (kSetAside + name));
+    rename_or_fail(path, folder_ / (kSetAside + name));
+  }
 }
 
 fs::path Checkpoints::save(const CheckpointState& state, const TrainedArrays& arrays) const {

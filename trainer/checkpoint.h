@@ -56,6 +56,9 @@ class Checkpoints {
 
   // Removes what interrupted saves left behind.
   void clean() const;
+  // Renames those of later steps, damaged or of a future that is given up, to set-aside-step-N:
+  // training from `step` on must not find them.
+  void set_aside_after(int64_t step) const;
   // Newest first; not looked into.
   std::vector<std::filesystem::path> list() const;
   // Complete on disk when this returns; throws Error otherwise, leaving the others as they were.

@@ -45,6 +45,11 @@ void Reporter::note(const std::string& text) {
 
 void Reporter::warn(const std::string& text) { note("warning: " + text); }
 
+void Reporter::open_metrics(int64_t keep_through_step) {
+  metrics_ = std::make_unique<MetricsFile>(folder_.metrics(), keep_through_step,
+                                           [this](const std::string& text) { warn(text); });
+}
+
 void Reporter::start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed) {
   const RunConfig& run = config_.run;
   const int ranks = communicator_.size();
@@ -63,12 +68,9 @@ void Reporter::start(const RunFacts& facts, const std::optional<FoundCheckpoint>
     note(fmt::format("resumed from {} (step {}, {} samples into epoch {})", resumed->path.string(),
                      resumed->state.step, resumed->state.position, resumed->state.epoch + 1));
   }
-  if (communicator_.rank() != 0) return;
-  const int64_t step = resumed ? resumed->state.step : 0;
-  metrics_ = std::make_unique<MetricsFile>(folder_.metrics(), step,
-                                           [this](const std::string& text) { warn(text); });
+  if (!metrics_) return;
   ordered_json event = {{"event", "start"},
-                        {"step", step},
+                        {"step", resumed ? resumed->state.step : 0},
                         {"epoch", resumed ? resumed->state.epoch : 0},
                         {"version", TRIREME_VERSION},
                         {"model", model_name(run)},

@@ -33,7 +33,8 @@ class Reporter {
 
   Reporter(const Config& config, Communicator& communicator, const RunFolder& folder, bool quiet);
 
-  // Opens the files; those of a resumed run are cut back to its checkpoint.
+  // On rank 0. Keeps what is there up to that step. Throws Error when the file cannot be written.
+  void open_metrics(int64_t keep_through_step);
   void start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed);
   void warn(const std::string& text);
   // Measures time from now: what happened since the last step was none.

@@ -66,7 +66,6 @@ class Run {
     step_ = std::make_unique<Step>(config_, graph_, *backend_, communicator_);
     make_loader();
     resume();
-    reporter_->start(facts(), resumed_);
     if (finished() && complete()) {
       reporter_->nothing_left(state_);
       Summary summary;
@@ -75,6 +74,7 @@ class Run {
       summary.steps = state_.step;
       return {ExitCode::kDone, folder_.path.string(), summary};
     }
+    start_records();
     steps();
     return end();
   }
@@ -103,9 +103,6 @@ class Run {
       if (folder_.path.empty() && from_path) folder_.path = run_of(options_.resume);
       if (folder_.path.empty()) folder_.path = default_run_folder(config_.run);
       folder_.prepare();
-      RunConfig resolved = config_.run;
-      resolved.set_run_dir(folder_.path.string());
-      replace_durably(folder_.config(), to_text(resolved));
       Checkpoints(folder_.checkpoints(), 1).clean();
       path = folder_.path.string();
     });
@@ -147,6 +144,10 @@ class Run {
       load_model(*resumed_, arrays());
       load_optimizer(*resumed_, arrays());
       found = resumed_->path.string() + "\n" + to_json(resumed_->state);
+      if (resumes_here()) {
+        Checkpoints(folder_.checkpoints(), 1).set_aside_after(resumed_->state.step);
+        saved_at_ = resumed_->state.step;
+      }
     });
     found = broadcast(communicator_, found, 0);
     state_.seed = config_.run.seed();
@@ -156,6 +157,7 @@ class Run {
     resumed_ = {path, state_from_json(found.substr(cut + 1), path)};
     state_ = resumed_->state;
     broadcast_arrays();
+    averaged_at_ = state_.step;
     if (state_.config_hash != config_hash(config_.run)) {
       reporter_->warn(
           "the configuration differs from that of the checkpoint in what decides the result");
@@ -174,6 +176,11 @@ class Run {
               "choose another --run-dir");
     }
     return std::nullopt;
+  }
+
+  // Whether the checkpoint is one of this run's own.
+  bool resumes_here() const {
+    return fs::equivalent(fs::absolute(resumed_->path / ".."), folder_.checkpoints());
   }
 
   void broadcast_arrays() {
@@ -215,6 +222,18 @@ class Run {
              summary.value("steps", int64_t{0}) == state_.step;
     }
     return broadcast(communicator_, done ? "yes" : "", 0) == "yes";
+  }
+
+  void start_records() {
+    together(communicator_, [&] {
+      if (communicator_.rank() != 0) return;
+      RunConfig resolved = config_.run;
+      resolved.set_run_dir(folder_.path.string());
+      replace_durably(folder_.config(), to_text(resolved));
+      fs::remove(folder_.summary());  // of what this run goes beyond
+      reporter_->open_metrics(resumed_ ? state_.step : 0);
+    });
+    reporter_->start(facts(), resumed_);
   }
 
   void steps() {

@@ -217,6 +217,15 @@ TEST_F(CheckpointTest, ADamagedOneOfTheSameStepIsReplaced) {
   EXPECT_EQ(found->state.step, 7);
 }
 
+TEST_F(CheckpointTest, LaterOnesCanBeSetAside) {
+  for (int64_t step : {1, 2, 3}) save(step);
+  Checkpoints(checkpoints(), 3).set_aside_after(1);
+  const auto found = newest();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->state.step, 1);
+  EXPECT_TRUE(fs::exists(checkpoints() / "set-aside-step-00000003" / "manifest.json"));
+}
+
 TEST_F(CheckpointTest, PathsMayBeARunItsCheckpointsOrOneOfThem) {
   save(1);
   const fs::path second = save(2);

@@ -231,6 +231,22 @@ TEST_F(TrainTest, ADamagedCheckpointIsPassedOver) {
                       ExitCode::kBadData, "optimizer.safetensors: has 100 bytes");
 }
 
+TEST_F(TrainTest, GoingBackToAnOlderCheckpointGivesUpTheLaterOnes) {
+  run(kPlain, "back", {"checkpoint.every_steps=5"});
+  const std::vector<std::string> straight = trace("back");
+  // Without run_dir the run that the checkpoint is of goes on.
+  const Config config = parse_config(std::string(kPlain) + kCommon, "test",
+                                     std::vector<std::string>{"train.max_steps=22"});
+  const TrainResult result =
+      train(config, *world_, {.resume = checkpoint("back", 20).string(), .quiet = true});
+  EXPECT_EQ(fs::path(result.run_dir), fs::weakly_canonical(folder("back")));
+  EXPECT_EQ(events("back", "start").back()["step"], 20);
+  EXPECT_EQ(losses("back").size(), 22u);
+  run(kPlain, "back");
+  EXPECT_EQ(events("back", "start").back()["step"], 22);
+  EXPECT_EQ(trace("back"), straight);
+}
+
 TEST_F(TrainTest, ResumesOnAnotherNumberOfRanks) {
   run_alone(kSyncNorm, "alone");
   // One rank begins, all go on from within the third epoch.
@@ -345,6 +361,9 @@ TEST_F(TrainTest, NeverResumingRefusesAFolderWithCheckpoints) {
   expect_agreed_error([&] { run(kPlain, "used", {}, "never"); }, ExitCode::kBadConfig,
                       "already holds checkpoints");
   EXPECT_EQ(losses("used").size(), 2u);
+  // The refusal has changed nothing.
+  EXPECT_NE(file(folder("used") / "config.txtpb").find("max_steps: 2"), std::string::npos);
+  EXPECT_NE(file(folder("used") / "summary.json"), "");
 }
 
 TEST_F(TrainTest, ALossThatIsNoNumberEndsTheRun) {
