@@ -11,11 +11,11 @@
 
 namespace trireme {
 
-// A memory order that only the backend which made it understands.
+// A memory order that only the backend which made it understands; of elements, whatever their type.
 class OpaqueLayout {
  public:
   virtual ~OpaqueLayout() = default;
-  virtual size_t bytes() const = 0;
+  virtual int64_t elements() const = 0;  // in memory, padding included
   virtual bool equals(const OpaqueLayout& other) const = 0;
   virtual std::string name() const = 0;  // for people, e.g. "nChw16c"
 };
@@ -59,8 +59,8 @@ struct TensorSpec {
 
   // Bytes in memory, padding of blocked layouts included. The layout must have been chosen.
   size_t bytes() const {
-    return layout.opaque() ? layout.opaque()->bytes()
-                           : static_cast<size_t>(shape.elements()) * size_of(dtype);
+    const int64_t elements = layout.opaque() ? layout.opaque()->elements() : shape.elements();
+    return static_cast<size_t>(elements) * size_of(dtype);
   }
   TensorSpec with(Layout other) const { return {dtype, shape, std::move(other)}; }
   bool operator==(const TensorSpec&) const = default;

@@ -19,14 +19,17 @@ struct Engine {
   dnnl::stream stream{engine};
 };
 
-// A memory order of oneDNN's that is neither row-major nor channels-last.
+// A memory order of oneDNN's that is neither row-major nor channels-last, for elements of any type.
 class DnnlLayout final : public OpaqueLayout {
  public:
-  explicit DnnlLayout(dnnl::memory::desc desc) : desc_(std::move(desc)) {}
-  size_t bytes() const override { return desc_.get_size(); }
+  explicit DnnlLayout(dnnl::memory::desc desc) : desc_(std::move(desc)) {
+    desc_.data.data_type = dnnl_f32;
+  }
+  int64_t elements() const override { return static_cast<int64_t>(desc_.get_size() / 4); }
   bool equals(const OpaqueLayout& other) const override;
   std::string name() const override;
 
+  // Its type is f32.
   const dnnl::memory::desc& desc() const { return desc_; }
 
  private:

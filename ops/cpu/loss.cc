@@ -77,9 +77,12 @@ RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, int32_t labe
                          .top1 = row.ahead == 0 && own == own,
                          .top5 = row.ahead < 5 && own == own};
   if (dlogits) {
+    // What the label's class should get.
+    const float target = 1 - c.smoothing + c.smoothing / static_cast<float>(c.classes);
     softmax_gradient(logits, dlogits, c.classes, row.largest, scale / row.sum_exp,
                      scale * c.smoothing / static_cast<float>(c.classes));
-    dlogits[label] = from_float<T>(to_float(dlogits[label]) - scale * (1 - c.smoothing));
+    const float share = fast_exp(static_cast<float>(own) - row.largest) / row.sum_exp;
+    dlogits[label] = from_float<T>(scale * (share - target));
   }
   return result;
 }

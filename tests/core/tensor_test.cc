@@ -7,13 +7,13 @@ namespace {
 
 class Padded final : public OpaqueLayout {
  public:
-  explicit Padded(size_t bytes) : bytes_(bytes) {}
-  size_t bytes() const override { return bytes_; }
-  bool equals(const OpaqueLayout& other) const override { return other.bytes() == bytes_; }
+  explicit Padded(int64_t elements) : elements_(elements) {}
+  int64_t elements() const override { return elements_; }
+  bool equals(const OpaqueLayout& other) const override { return other.elements() == elements_; }
   std::string name() const override { return "nChw16c"; }
 
  private:
-  size_t bytes_;
+  int64_t elements_;
 };
 
 TEST(Shape, CountsAndCompares) {
@@ -32,7 +32,8 @@ TEST(TensorSpec, KnowsItsBytes) {
   EXPECT_EQ((TensorSpec{DType::kF64, {2, 3}, {}}).bytes(), 48u);
   EXPECT_EQ((TensorSpec{DType::kBF16, {2, 3}, {}}).bytes(), 12u);
   EXPECT_EQ((TensorSpec{DType::kU8, {2, 3}, Layout::channels_last()}).bytes(), 6u);
-  EXPECT_EQ((TensorSpec{DType::kF32, {2, 3}, Layout(std::make_shared<Padded>(128))}).bytes(), 128u);
+  EXPECT_EQ((TensorSpec{DType::kF32, {2, 3}, Layout(std::make_shared<Padded>(32))}).bytes(), 128u);
+  EXPECT_EQ((TensorSpec{DType::kBF16, {2, 3}, Layout(std::make_shared<Padded>(32))}).bytes(), 64u);
 }
 
 TEST(TensorSpec, SpeaksForItself) {
