@@ -1,5 +1,6 @@
 #include "comm/bucketer.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace trireme {
@@ -8,6 +9,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+// Cuts the fewest gradients that are at least so many elements off the end of the last bucket, if
+// as many stay.
+void split_last(std::vector<Bucket>& buckets, std::span<const int64_t> ends, int64_t elements) {
+  const Bucket whole = buckets.back();
+  int64_t cut = whole.begin;
+  for (int64_t end : ends) {
+    if (end > cut && whole.end - end >= elements) cut = end;
+  }
+  if (cut - whole.begin < std::max<int64_t>(1, elements)) return;
+  buckets.back().end = cut;
+  buckets.push_back({cut, whole.end});
+}
 
 }  // namespace
 
@@ -24,6 +38,7 @@ std::vector<Bucket> cut_buckets(std::span<const int64_t> ends, DType dtype,
     begin = ends[i];
     wanted = options.bytes;
   }
+  if (!buckets.empty()) split_last(buckets, ends, options.last_bytes / size);
   return buckets;
 }
 

@@ -21,6 +21,7 @@ struct Bucket {
 struct BucketOptions {
   int64_t first_bytes = 1 << 20;  // small, so that communication starts early
   int64_t bytes = 25 << 20;
+  int64_t last_bytes = 1 << 20;  // small, since no computation is left to hide it behind
 };
 
 // Cuts [0, ends.back()) into buckets. `ends` are the ends of the parameters' gradients in order; a

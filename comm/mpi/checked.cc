@@ -39,6 +39,13 @@ MPI_Datatype type_of(DType dtype) {
   return MPI_DATATYPE_NULL;
 }
 
+void sum_in_place(MPI_Comm comm, void* data, int64_t count, DType dtype) {
+  in_parts(count, [&](int64_t first, int n) {
+    check(MPI_Allreduce(MPI_IN_PLACE, at(data, first, dtype), n, type_of(dtype), MPI_SUM, comm),
+          {"MPI_Allreduce", n, dtype});
+  });
+}
+
 bool unwinding() noexcept { return std::uncaught_exceptions() > 0; }
 
 Comm::Comm(MPI_Comm handle) : handle_(handle) {

@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -33,6 +34,16 @@ void in_parts(int64_t count, Body&& body) {
     body(first, static_cast<int>(std::min(count - first, kMost)));
   }
 }
+
+inline std::byte* at(void* data, int64_t element, DType dtype) {
+  return static_cast<std::byte*>(data) + static_cast<size_t>(element) * size_of(dtype);
+}
+inline const std::byte* at(const void* data, int64_t element, DType dtype) {
+  return static_cast<const std::byte*>(data) + static_cast<size_t>(element) * size_of(dtype);
+}
+
+// MPI's own all-reduce.
+void sum_in_place(MPI_Comm comm, void* data, int64_t count, DType dtype);
 
 // True while an exception unwinds: collective calls must not be made then, as the others may not
 // come.

@@ -67,15 +67,6 @@ void HostSum::meet(const Intent& intent) {
   }
 }
 
-void HostSum::leaders_sum(void* data, int64_t count, DType dtype) {
-  auto* bytes = static_cast<std::byte*>(data);
-  in_parts(count, [&](int64_t first, int n) {
-    check(MPI_Allreduce(MPI_IN_PLACE, bytes + static_cast<size_t>(first) * size_of(dtype), n,
-                        type_of(dtype), MPI_SUM, leaders_),
-          {"MPI_Allreduce between hosts", n, dtype});
-  });
-}
-
 void HostSum::sum_window(const SharedWindow& window, uint64_t number, size_t offset, int64_t count,
                          DType dtype) {
   const size_t size = size_of(dtype);
@@ -92,7 +83,7 @@ void HostSum::sum_window(const SharedWindow& window, uint64_t number, size_t off
     barrier_->wait(kAllReduce);
   }
   if (hosts_ == 1) return;
-  if (local_rank_ == 0) leaders_sum(parts[0] + offset, count, dtype);
+  if (local_rank_ == 0) sum_in_place(leaders_, parts[0] + offset, count, dtype);
   if (local_ranks_ == 1) return;
   barrier_->wait(kAllReduce);
   if (local_rank_ != 0)
@@ -100,29 +91,23 @@ void HostSum::sum_window(const SharedWindow& window, uint64_t number, size_t off
   barrier_->wait(kAllReduce);
 }
 
-void HostSum::sum_staged(void* data, int64_t count, DType dtype) {
-  if (local_ranks_ == 1) return leaders_sum(data, count, dtype);
-  const size_t size = size_of(dtype);
-  const auto most = static_cast<int64_t>(kSlotBytes / size);
-  for (int64_t first = 0; first < count; first += most) {
-    const size_t offset = static_cast<size_t>(first) * size;
-    sum_slot(static_cast<std::byte*>(data) + offset, std::min(count - first, most), dtype, offset);
-  }
-}
-
-void HostSum::sum_slot(std::byte* data, int64_t count, DType dtype, size_t offset) {
+void HostSum::sum_small(void* data, int64_t count, DType dtype) {
+  if (local_ranks_ == 1) return sum_in_place(leaders_, data, count, dtype);
   const uint64_t sequence = ++sequence_;
   const size_t turn = sequence % 2;
   const size_t bytes = static_cast<size_t>(count) * size_of(dtype);
   std::memcpy(control(local_rank_).slots[turn], data, bytes);
-  meet({sequence, 0, offset, count, dtype});
+  meet({sequence, 0, 0, count, dtype});
   for (int i = 0; i < local_ranks_; ++i) inputs_[static_cast<size_t>(i)] = control(i).slots[turn];
   // Every rank adds up for itself: in the same order, so with the same bits.
-  if (hosts_ == 1) return sum(dtype, inputs_, std::span(&data, 1), count);
+  if (hosts_ == 1) {
+    auto* output = static_cast<std::byte*>(data);
+    return sum(dtype, inputs_, std::span(&output, 1), count);
+  }
   std::byte* total = control(0).slots[turn];
   if (local_rank_ == 0) {
     sum(dtype, inputs_, std::span(&total, 1), count);
-    leaders_sum(total, count, dtype);
+    sum_in_place(leaders_, total, count, dtype);
   }
   barrier_->wait(kAllReduce);
   std::memcpy(data, total, bytes);

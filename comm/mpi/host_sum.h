@@ -21,9 +21,8 @@ class HostSum {
   // In place in a window made on `host`, whose number is the same on all ranks.
   void sum_window(const SharedWindow& window, uint64_t number, size_t offset, int64_t count,
                   DType dtype);
-  // Anywhere, through the slots: small sums, and memory that is not shared.
-  void sum_staged(void* data, int64_t count, DType dtype);
-  // Up to this size slots are faster, even for memory in a window.
+  // Anywhere, through slots: up to this size.
+  void sum_small(void* data, int64_t count, DType dtype);
   static constexpr size_t kSlotBytes = 64 << 10;
 
   void barrier();
@@ -49,9 +48,7 @@ class HostSum {
     alignas(64) std::byte slots[2][kSlotBytes];
   };
 
-  void sum_slot(std::byte* data, int64_t count, DType dtype, size_t offset);
   void meet(const Intent& intent);
-  void leaders_sum(void* data, int64_t count, DType dtype);
   Control& control(int local_rank) const {
     return *reinterpret_cast<Control*>(controls_.parts()[static_cast<size_t>(local_rank)]);
   }

@@ -13,14 +13,6 @@
 namespace trireme::mpi {
 namespace {
 
-std::byte* at(void* data, int64_t element, DType dtype) {
-  return static_cast<std::byte*>(data) + static_cast<size_t>(element) * size_of(dtype);
-}
-
-const std::byte* at(const void* data, int64_t element, DType dtype) {
-  return static_cast<const std::byte*>(data) + static_cast<size_t>(element) * size_of(dtype);
-}
-
 // Calls that hold a part for each rank cannot be cut into smaller ones.
 int whole(const char* operation, int64_t count) {
   if (count > std::numeric_limits<int>::max()) {
@@ -107,9 +99,14 @@ void MpiCommunicator::all_reduce_sum(void* data, int64_t count, DType dtype, Str
   check_summable("all_reduce_sum", dtype);
   if (size() == 1 || count == 0) return;
   const size_t bytes = static_cast<size_t>(count) * size_of(dtype);
-  const Allocation* allocation = bytes > HostSum::kSlotBytes ? find(data, bytes) : nullptr;
+  if (bytes <= HostSum::kSlotBytes) {
+    run(stream, [sum = sum_.get(), data, count, dtype] { sum->sum_small(data, count, dtype); });
+    return;
+  }
+  const Allocation* allocation = find(data, bytes);
   if (!allocation) {
-    run(stream, [sum = sum_.get(), data, count, dtype] { sum->sum_staged(data, count, dtype); });
+    run(stream,
+        [comm = all_.get(), data, count, dtype] { sum_in_place(comm, data, count, dtype); });
     return;
   }
   run(stream, [sum = sum_.get(), allocation, data, count, dtype] {

@@ -14,6 +14,11 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr const char* kSharedMemory = "/dev/shm";
 
+std::byte* align(std::byte* part) {
+  const auto address = reinterpret_cast<uintptr_t>(part);
+  return part + ((kPage - address % kPage) % kPage);
+}
+
 // Without this Open MPI's first rank would return an error and the others wait for it.
 void check_room(const Comm& host, size_t bytes) {
   uint64_t room = UINT64_MAX;
@@ -34,7 +39,9 @@ void check_room(const Comm& host, size_t bytes) {
 }  // namespace
 
 SharedWindow::SharedWindow(const Comm& host, size_t bytes) : bytes_(bytes) {
-  const size_t rounded = (bytes / kPage + 1) * kPage;
+  // MPI aligns a part to 8 bytes or so. Mappings start at pages, so all ranks align it alike.
+  const size_t used = (bytes / kPage + 1) * kPage;
+  const size_t rounded = used + kPage;
   check_room(host, rounded);
   MPI_Info info = MPI_INFO_NULL;
   check(MPI_Info_create(&info), {"MPI_Info_create"});
@@ -45,14 +52,15 @@ SharedWindow::SharedWindow(const Comm& host, size_t bytes) : bytes_(bytes) {
   MPI_Info_free(&info);
   check(status, {"MPI_Win_allocate_shared", static_cast<int64_t>(rounded)});
   MPI_Win_set_errhandler(window_, MPI_ERRORS_RETURN);
-  std::memset(own_, 0, rounded);
   for (int rank = 0; rank < host.size(); ++rank) {
     MPI_Aint size = 0;
     int unit = 0;
     std::byte* part = nullptr;
     check(MPI_Win_shared_query(window_, rank, &size, &unit, &part), {"MPI_Win_shared_query"});
-    parts_.push_back(part);
+    parts_.push_back(align(part));
   }
+  own_ = parts_[static_cast<size_t>(host.rank())];
+  std::memset(own_, 0, used);
   check(MPI_Barrier(host.get()), {"MPI_Barrier"});
 }
 

@@ -1,0 +1,103 @@
+// An all-reduce over the ranks of one host: ours beside MPI's, turn by turn in one run.
+//   mpirun -np 2 all_reduce_bench [BYTES] [ROUNDS]
+// Prints medians over the rounds, of each round the slowest rank, and the best round of each, as
+// one line of JSON.
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <vector>
+
+#include "comm/world.h"
+
+namespace trireme {
+namespace {
+
+// Of every round, the milliseconds of the slowest rank.
+class Series {
+ public:
+  void time(Communicator& communicator, Stream& stream, const std::function<void()>& work) {
+    communicator.barrier(stream);
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    const std::chrono::duration<double, std::milli> taken =
+        std::chrono::steady_clock::now() - begin;
+    milliseconds_.push_back(taken.count());
+  }
+  std::vector<double> slowest(Communicator& communicator, Stream& stream) const {
+    const size_t rounds = milliseconds_.size();
+    std::vector<double> all(rounds * static_cast<size_t>(communicator.size()));
+    communicator.all_gather(milliseconds_.data(), all.data(), static_cast<int64_t>(rounds),
+                            DType::kF64, stream);
+    std::vector<double> result(rounds);
+    for (size_t i = 0; i < all.size(); ++i) {
+      result[i % rounds] = std::max(result[i % rounds], all[i]);
+    }
+    return result;
+  }
+
+ private:
+  std::vector<double> milliseconds_;
+};
+
+double median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + static_cast<int64_t>(values.size() / 2));
+  return values[values.size() / 2];
+}
+
+void run(Communicator& communicator, int64_t bytes, int rounds) {
+  const auto device = create_cpu_device(1);
+  const auto stream = device->create_stream(StreamKind::kCompute);
+  const Buffer shared = communicator.allocate(static_cast<size_t>(bytes));
+  const Buffer plain = device->allocate(static_cast<size_t>(bytes));
+  const int64_t count = bytes / 4;
+  Series ours;
+  Series ours_plain;
+  Series theirs;
+  for (int round = 0; round < rounds; ++round) {
+    std::fill_n(shared.as<float>(), count, 1.0f);
+    ours.time(communicator, *stream,
+              [&] { communicator.all_reduce_sum(shared.data(), count, DType::kF32, *stream); });
+    std::fill_n(plain.as<float>(), count, 1.0f);
+    theirs.time(communicator, *stream, [&] {
+      MPI_Allreduce(MPI_IN_PLACE, plain.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM,
+                    MPI_COMM_WORLD);
+    });
+    std::fill_n(plain.as<float>(), count, 1.0f);
+    ours_plain.time(communicator, *stream, [&] {
+      communicator.all_reduce_sum(plain.data(), count, DType::kF32, *stream);
+    });
+  }
+  const auto mine = ours.slowest(communicator, *stream);
+  const auto mine_plain = ours_plain.slowest(communicator, *stream);
+  const auto mpi = theirs.slowest(communicator, *stream);
+  std::vector<double> ratios;
+  for (size_t i = 0; i < mine.size(); ++i) ratios.push_back(mpi[i] / mine[i]);
+  if (communicator.rank() != 0) return;
+  std::printf(
+      "{\"bench\": \"all_reduce\", \"ranks\": %d, \"bytes\": %lld, \"rounds\": %d, "
+      "\"shared_ms\": %.4f, \"plain_ms\": %.4f, \"mpi_ms\": %.4f, \"mpi_over_shared\": %.2f, "
+      "\"shared_best_ms\": %.4f, \"plain_best_ms\": %.4f, \"mpi_best_ms\": %.4f}\n",
+      communicator.size(), static_cast<long long>(bytes), rounds, median(mine), median(mine_plain),
+      median(mpi), median(ratios), std::ranges::min(mine), std::ranges::min(mine_plain),
+      std::ranges::min(mpi));
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) {
+  const int64_t bytes = argc > 1 ? std::atoll(argv[1]) : 25 << 20;
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 50;
+  trireme::World world;
+  if (world.communicator().size() == 1 || bytes < 4 || rounds < 1) {
+    std::fprintf(stderr, "usage: mpirun -np RANKS all_reduce_bench [BYTES] [ROUNDS]\n");
+    return 2;
+  }
+  trireme::run(world.communicator(), bytes, rounds);
+  world.finalize();
+  return 0;
+}

@@ -1,0 +1,166 @@
+// The order and the extent of the sums that a Bucketer asks for; under ranks see
+// bucketer_ranks_test.
+#include "comm/bucketer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+namespace trireme {
+namespace {
+
+// A world of two in which the other rank has the same numbers.
+class Twin final : public Communicator {
+ public:
+  Twin() { placement_.ranks = 2; }
+  const Placement& placement() const override { return placement_; }
+  Buffer allocate(size_t) override { throw CommError("not here"); }
+  void all_reduce_sum(void* data, int64_t count, DType, Stream& stream) override {
+    stream.run(Task([this, data = static_cast<float*>(data), count] {
+      if (failing) throw CommError("the twin is gone");
+      for (int64_t i = 0; i < count; ++i) data[i] *= 2;
+      sums.push_back({data, count});
+    }));
+  }
+  void reduce_scatter_sum(const void*, void*, int64_t, DType, Stream&) override {}
+  void all_gather(const void*, void*, int64_t, DType, Stream&) override {}
+  void broadcast(void*, int64_t, DType, int, Stream&) override {}
+  void send(const void*, int64_t, DType, int, Stream&) override {}
+  void recv(void*, int64_t, DType, int, Stream&) override {}
+  void barrier(Stream&) override {}
+  std::unique_ptr<Communicator> split(int, int) override { return std::make_unique<Twin>(); }
+  [[noreturn]] void abort(int code) noexcept override { std::_Exit(code); }
+
+  struct Sum {
+    float* data;
+    int64_t count;
+  };
+  std::vector<Sum> sums;
+  bool failing = false;
+
+ private:
+  Placement placement_;
+};
+
+std::vector<int64_t> random_ends(std::mt19937& random) {
+  std::vector<int64_t> ends;
+  int64_t end = 0;
+  const uint32_t parameters = random() % 40;
+  for (uint32_t i = 0; i < parameters; ++i) ends.push_back(end += random() % 1000);
+  return ends;
+}
+
+TEST(CutBucketsTest, EveryElementIsInExactlyOneBucketAndBucketsAreFull) {
+  std::mt19937 random(5);
+  for (int i = 0; i < 500; ++i) {
+    const std::vector<int64_t> ends = random_ends(random);
+    const BucketOptions options = {static_cast<int64_t>(random() % 3000),
+                                   static_cast<int64_t>(random() % 20000)};
+    const auto buckets = cut_buckets(ends, DType::kF32, options);
+    int64_t at = 0;
+    for (size_t b = 0; b < buckets.size(); ++b) {
+      ASSERT_EQ(buckets[b].begin, at);
+      ASSERT_GT(buckets[b].end, at);
+      at = buckets[b].end;
+      ASSERT_NE(std::ranges::find(ends, at), ends.end());
+      const int64_t wanted = b == 0 ? options.first_bytes : options.bytes;
+      const bool last = b + 1 == buckets.size();
+      ASSERT_TRUE(last || (at - buckets[b].begin) * 4 >= wanted);
+      // It ends as soon as it is full: without its last parameter it was not.
+      for (int64_t end : ends) {
+        const bool inside = end > buckets[b].begin && end < at;
+        ASSERT_TRUE(!inside || (end - buckets[b].begin) * 4 < wanted);
+      }
+    }
+    ASSERT_EQ(at, ends.empty() ? 0 : ends.back());
+  }
+}
+
+TEST(CutBucketsTest, TheFirstIsSmall) {
+  const std::vector<int64_t> ends = {10, 20, 30, 40, 50, 60};
+  const auto buckets = cut_buckets(ends, DType::kF32, {40, 100});
+  EXPECT_EQ(buckets, (std::vector<Bucket>{{0, 10}, {10, 40}, {40, 60}}));
+}
+
+class BucketerTest : public testing::Test {
+ protected:
+  std::unique_ptr<Device> device_ = create_cpu_device(1);
+  std::unique_ptr<Stream> compute_ = device_->create_stream(StreamKind::kCompute);
+  Twin communicator_;
+};
+
+TEST_F(BucketerTest, SumsEachBucketOnceInOrderHoweverItIsAdvanced) {
+  std::mt19937 random(9);
+  for (int i = 0; i < 100; ++i) {
+    const auto ends = random_ends(random);
+    const auto buckets = cut_buckets(ends, DType::kF32, {500, 3000});
+    const int64_t elements = ends.empty() ? 0 : ends.back();
+    std::vector<float> gradients(static_cast<size_t>(elements));
+    Bucketer bucketer(communicator_, *device_, *compute_, gradients.data(), DType::kF32, buckets);
+    for (int step = 0; step < 3; ++step) {
+      communicator_.sums.clear();
+      // An element gets its value at the last moment before it is declared final.
+      for (int64_t final_end = 0; final_end < elements && random() % 10 != 0;) {
+        const int64_t next = std::min<int64_t>(elements, final_end + random() % 700);
+        for (; final_end < next; ++final_end) {
+          gradients[static_cast<size_t>(final_end)] = static_cast<float>(final_end + step);
+        }
+        bucketer.advance(final_end);
+        if (final_end == elements) break;
+        if (random() % 2) bucketer.advance(final_end);
+      }
+      bucketer.finish();
+      ASSERT_EQ(communicator_.sums.size(), buckets.size());
+      for (size_t b = 0; b < buckets.size(); ++b) {
+        ASSERT_EQ(communicator_.sums[b].data, gradients.data() + buckets[b].begin);
+        ASSERT_EQ(communicator_.sums[b].count, buckets[b].end - buckets[b].begin);
+      }
+    }
+  }
+}
+
+TEST_F(BucketerTest, DoesNotTouchWhatIsNotFinal) {
+  std::vector<float> gradients(30, 1.0f);
+  Bucketer bucketer(communicator_, *device_, *compute_, gradients.data(), DType::kF32,
+                    {{0, 10}, {10, 20}, {20, 30}});
+  bucketer.advance(19);
+  std::fill(gradients.begin() + 10, gradients.end(), 5.0f);  // still being written
+  bucketer.advance(20);
+  bucketer.finish();
+  for (size_t i = 0; i < 30; ++i) EXPECT_EQ(gradients[i], i < 10 ? 2.0f : 10.0f) << i;
+}
+
+TEST_F(BucketerTest, MeasuresTheStep) {
+  std::vector<float> gradients(1 << 20, 1.0f);
+  Bucketer bucketer(communicator_, *device_, *compute_, gradients.data(), DType::kF32,
+                    {{0, 1 << 20}});
+  EXPECT_EQ(bucketer.communication_seconds(), 0);
+  bucketer.finish();
+  EXPECT_GT(bucketer.communication_seconds(), 0);
+  EXPECT_GT(bucketer.exposed_seconds(), 0);
+}
+
+TEST_F(BucketerTest, AFailedSumShowsInFinish) {
+  std::vector<float> gradients(10);
+  Bucketer bucketer(communicator_, *device_, *compute_, gradients.data(), DType::kF32, {{0, 10}});
+  communicator_.failing = true;
+  bucketer.advance(10);
+  EXPECT_THROW(bucketer.finish(), CommError);
+}
+
+TEST_F(BucketerTest, DoesNothingInAWorldOfOne) {
+  const auto alone = create_local_communicator();
+  std::vector<float> gradients(10, 3.0f);
+  Bucketer bucketer(*alone, *device_, *compute_, gradients.data(), DType::kF32, {{0, 5}, {5, 10}});
+  bucketer.advance(7);
+  bucketer.finish();
+  EXPECT_EQ(gradients, std::vector<float>(10, 3.0f));
+  EXPECT_EQ(bucketer.communication_seconds(), 0);
+  EXPECT_EQ(bucketer.exposed_seconds(), 0);
+  EXPECT_EQ(bucketer.buckets().size(), 2u);
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,64 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace trireme {
+namespace {
+
+class LocalCommunicatorTest : public testing::Test {
+ protected:
+  std::unique_ptr<Device> device_ = create_cpu_device(1);
+  std::unique_ptr<Stream> stream_ = device_->create_stream(StreamKind::kCompute);
+  std::unique_ptr<Communicator> communicator_ = create_local_communicator();
+  const std::vector<float> in_ = {1, 2, 3};
+};
+
+TEST_F(LocalCommunicatorTest, IsAWorldOfOne) {
+  const Placement& placement = communicator_->placement();
+  EXPECT_EQ(placement.rank, 0);
+  EXPECT_EQ(placement.ranks, 1);
+  EXPECT_EQ(placement.hosts, 1);
+  EXPECT_EQ(communicator_->split(3, 0)->size(), 1);
+}
+
+TEST_F(LocalCommunicatorTest, ItsSumsAreCopies) {
+  std::vector<float> data = in_;
+  communicator_->all_reduce_sum(data.data(), 3, DType::kF32, *stream_);
+  EXPECT_EQ(data, in_);
+  std::vector<float> out(3);
+  communicator_->reduce_scatter_sum(in_.data(), out.data(), 3, DType::kF32, *stream_);
+  EXPECT_EQ(out, in_);
+  EXPECT_THROW(communicator_->all_reduce_sum(data.data(), 3, DType::kBF16, *stream_), CommError);
+}
+
+TEST_F(LocalCommunicatorTest, GathersItself) {
+  std::vector<float> out(3);
+  communicator_->all_gather(in_.data(), out.data(), 3, DType::kF32, *stream_);
+  EXPECT_EQ(out, in_);
+  communicator_->broadcast(out.data(), 3, DType::kF32, 0, *stream_);
+  communicator_->barrier(*stream_);
+  EXPECT_EQ(out, in_);
+}
+
+TEST_F(LocalCommunicatorTest, HasNoPeers) {
+  float data = 0;
+  EXPECT_THROW(communicator_->broadcast(&data, 1, DType::kF32, 1, *stream_), CommError);
+  EXPECT_THROW(communicator_->send(&data, 1, DType::kF32, 1, *stream_), CommError);
+  EXPECT_THROW(communicator_->recv(&data, 1, DType::kF32, 1, *stream_), CommError);
+}
+
+TEST_F(LocalCommunicatorTest, AllocatesZeroedMemory) {
+  for (size_t bytes : {size_t{0}, size_t{10}, size_t{4096}, size_t{100'001}}) {
+    const Buffer buffer = communicator_->allocate(bytes);
+    EXPECT_EQ(buffer.bytes(), bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
+    EXPECT_EQ(std::count(buffer.data(), buffer.data() + bytes, std::byte{0}),
+              static_cast<int64_t>(bytes));
+  }
+}
+
+}  // namespace
+}  // namespace trireme
