@@ -159,6 +159,16 @@ TEST(Reference, RefusesOtherDtypes) {
   EXPECT_THROW(backend->plan(Add{}, Specs{exact, rough, exact}), Error);
   EXPECT_THROW(backend->plan(Reorder{}, Specs{exact, TensorSpec{DType::kBF16, {3}, {}}}), Error);
   EXPECT_NO_THROW(backend->plan(Reorder{}, Specs{exact, rough}));
+
+  const TensorSpec state{DType::kU8, {int64_t{sizeof(StepState)}}, {}};
+  const auto loss = [&](DType labels, DType metrics) {
+    const TensorSpec logits{DType::kF64, {2, 5}, {}};
+    backend->plan(SoftmaxCrossEntropy{},
+                  Specs{logits, {labels, {2}, {}}, state, absent(), {metrics, {kMetricCount}, {}}});
+  };
+  EXPECT_NO_THROW(loss(DType::kI32, DType::kF32));
+  EXPECT_THROW(loss(DType::kI64, DType::kF32), Error);
+  EXPECT_THROW(loss(DType::kI32, DType::kBF16), Error);
 }
 
 TEST(Reference, ChoosesRowMajor) {
