@@ -29,7 +29,7 @@ struct LoaderOptions {
   int64_t capacity = 1;  // rows that a Batch has room for, at least this rank's largest share
   int rank = 0;
   int ranks = 1;
-  int threads = 1;  // 0: next() itself loads
+  int threads = 0;  // 0: next() itself loads
   int depth = 4;    // batches in the ring, the one in use included; 1 without threads
 };
 
