@@ -59,6 +59,12 @@ std::vector<Problem> problems() {
       {"dilated", {1, 16, 8, 8}, 16, {3, 3}, {.padding = {2, 2}, .dilation = {2, 2}}},
       {"grouped", {2, 32, 5, 5}, 64, {3, 3}, groups(2), Activation::kRelu},
       {"oddly grouped", {2, 6, 5, 5}, 9, {3, 3}, groups(3)},
+      {"uneven groups",
+       {2, 16, 8, 5},
+       32,
+       {3, 2},
+       {.stride = {2, 1}, .padding = {1, 0}, .dilation = {1, 2}, .groups = 2},
+       Activation::kSigmoid},
       {"depthwise", {2, 32, 7, 7}, 32, {3, 3}, groups(32), Activation::kRelu, false},
       {"odd depthwise", {1, 17, 5, 5}, 34, {3, 3}, groups(17)},
   };
