@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "ops/backend.h"
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
@@ -13,7 +15,13 @@ class CpuBackend final : public Backend {
   Device& device() override { return device_; }
   std::unique_ptr<OpPlan> plan(const Op& op, std::span<const TensorSpec> specs) override {
     check_shapes(op, specs);
-    return std::visit([&](const auto& chosen) { return cpu::plan(chosen, engine_, specs); }, op);
+    try {
+      return std::visit([&](const auto& chosen) { return cpu::plan(chosen, engine_, specs); }, op);
+    } catch (const dnnl::error& error) {
+      std::string tensors;
+      for (const TensorSpec& spec : specs) tensors += "; " + spec.to_string();
+      throw DeviceError("oneDNN", fmt::format("{} for {}{}", error.what(), name_of(op), tensors));
+    }
   }
 
  private:
