@@ -88,6 +88,9 @@ class Emitter {
   ValueId metrics() const { return metrics_; }
   const TensorSpec& spec(ValueId value) const { return values_[static_cast<size_t>(value)].spec; }
   int64_t batch() const { return batch_; }
+  // What gradients and statistics are kept in, whatever the parameters: f32, or f64 in the
+  // reference.
+  DType gradient_dtype() const;
 
   void emit(const Op& op, std::vector<ValueId> args);
   void all_reduce(ValueId value);
@@ -113,7 +116,6 @@ class Emitter {
   void push(const Op& op, std::vector<ValueId> args, std::unique_ptr<OpPlan> plan);
   void declare_parameters();
   void emit_input();
-  DType gradient_dtype() const;
 
   const Graph& graph_;
   Backend& backend_;

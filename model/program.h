@@ -39,7 +39,7 @@ struct ProgramMemory {
 struct LayerReport {
   std::string name;
   std::string kind;
-  Shape output;  // with the batch
+  Shape output;  // of one sample
   int64_t parameters = 0;
   double forward_flops = 0;
   double backward_flops = 0;

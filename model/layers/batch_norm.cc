@@ -46,7 +46,7 @@ class BatchNorm final : public Layer {
       return y;
     }
     const int64_t channels = emit.spec(x).shape[1];
-    const ValueId saved = emit.fresh({2 * channels}, Layout::row_major());
+    const ValueId saved = emit.fresh(emit.gradient_dtype(), {2 * channels}, Layout::row_major());
     ValueId sums = kNoValue;
     if (across_ranks(emit)) {
       sums = emit.fresh(DType::kF64, {2 * channels + 1}, Layout::row_major());

@@ -28,7 +28,7 @@ class LayerNorm final : public Layer {
     const ValueId y = emit.fresh_like(x);
     ValueId saved = kNoValue;
     if (emit.training()) {
-      saved = emit.fresh({emit.batch(), 2}, Layout::row_major());
+      saved = emit.fresh(emit.gradient_dtype(), {emit.batch(), 2}, Layout::row_major());
       emit.keep(saved);
     }
     emit.emit(LayerNormForward{config_.epsilon()},
