@@ -162,6 +162,10 @@ void Reporter::epoch_done(const CheckpointState& state) {
   unshown_.reset();
 }
 
+void Reporter::saving() {
+  if (metrics_) metrics_->flush();
+}
+
 void Reporter::saved(const CheckpointState& state, const std::filesystem::path& path,
                      double save_seconds) {
   log_.line(fmt::format("saved {} in {}", path.string(), format_duration(save_seconds)));

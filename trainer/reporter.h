@@ -43,6 +43,8 @@ class Reporter {
             double learning_rate, double data_wait, std::optional<uint64_t> checksum);
   void evaluated(const CheckpointState& state, const Evaluation& evaluation);
   void epoch_done(const CheckpointState& state);
+  // Before a checkpoint is written: a run that goes on from it misses no record.
+  void saving();
   void saved(const CheckpointState& state, const std::filesystem::path& path, double seconds);
   // Of a run that had nothing left to do.
   void nothing_left(const CheckpointState& state);

@@ -331,6 +331,7 @@ class Run {
     state_.ranks = communicator_.size();
     const Checkpoints checkpoints(folder_.checkpoints(), config_.run.checkpoint().keep());
     try {
+      reporter_->saving();
       const fs::path path = checkpoints.save(state_, arrays());
       saved_at_ = state_.step;
       reporter_->saved(state_, path, seconds_since(start));

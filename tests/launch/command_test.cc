@@ -60,12 +60,12 @@ TEST(CommandLine, AccidentalWorldOfOneIsRefused) {
 TEST(Inspect, PlansMemoryInBytes) {
   const Outcome lenet = run({"inspect", "lenet", "--batch", "32"});
   ASSERT_EQ(lenet.code, 0) << lenet.error;
-  for (const char* word :
-       {"[32, ", "parameters", "gradients", "optimizer state", "activations", "batches", "total"}) {
+  for (const char* word : {"32 samples a rank", "[6, 28, 28]", "61706", "gradients",
+                           "optimizer state", "activations", "batches", "total"}) {
     EXPECT_NE(lenet.out.find(word), std::string::npos) << word << " in\n" << lenet.out;
   }
-  const Outcome larger = run({"inspect", "lenet", "--batch", "64"});
-  EXPECT_NE(larger.out.find("[64, "), std::string::npos);
+  const Outcome shared = run({"inspect", "lenet", "--batch", "32", "--ranks", "8"});
+  EXPECT_NE(shared.out.find("each of 8 ranks"), std::string::npos) << shared.out;
 }
 
 TEST(Inspect, UnknownNetworkNamesTheNearest) {

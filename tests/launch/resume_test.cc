@@ -103,19 +103,33 @@ TEST_F(Runs, AnyNumberOfRanksGivesTheSameLosses) {
   }
 }
 
-TEST_F(Runs, SigtermSavesAndTheNextStartFinishes) {
+// mpirun hands SIGUSR1 to every rank. SIGTERM it hands on too, gives the ranks a second, and then
+// ends with a code of its own.
+TEST_F(Runs, SignalSavesAndTheNextStartFinishes) {
   const auto wanted = straight("straight", 2);
+  for (const auto& [number, code] : {std::pair(SIGUSR1, 75), std::pair(SIGTERM, 1)}) {
+    const std::string name = "run" + std::to_string(number);
+    Program program(train(name), 2);
+    ASSERT_TRUE(wait_for_checkpoint(name));
+    program.signal(number);
+    const Outcome stopped = program.wait();
+    EXPECT_EQ(stopped.code, code) << stopped.out << stopped.error;
+    EXPECT_NE(stopped.out.find("stopped by a signal and saved"), std::string::npos) << stopped.out;
+    EXPECT_LT(losses_of(folder(name)).size(), wanted.size());
+
+    const Outcome finished = run(train(name, {"--resume", "auto"}), 2);
+    EXPECT_EQ(finished.code, 0) << finished.error;
+    EXPECT_EQ(losses_of(folder(name)), wanted);
+    EXPECT_EQ(checksum(name), checksum("straight"));
+  }
+}
+
+// As Slurm does it: each rank gets the signal itself.
+TEST_F(Runs, SigtermToEveryRankSaves) {
   Program program(train("run"), 2);
   ASSERT_TRUE(wait_for_checkpoint("run"));
-  program.signal(SIGTERM);
-  const Outcome stopped = program.wait();
-  EXPECT_EQ(stopped.code, 75) << stopped.out << stopped.error;
-  EXPECT_LT(losses_of(folder("run")).size(), wanted.size());
-
-  const Outcome finished = run(train("run", {"--resume", "auto"}), 2);
-  EXPECT_EQ(finished.code, 0) << finished.error;
-  EXPECT_EQ(losses_of(folder("run")), wanted);
-  EXPECT_EQ(checksum("run"), checksum("straight"));
+  for (pid_t rank : program.children()) kill(rank, SIGTERM);
+  EXPECT_EQ(program.wait().code, 75);
 }
 
 TEST_F(Runs, InterruptAloneSavesToo) {
@@ -147,7 +161,7 @@ TEST_F(Runs, ResumesOnAnotherNumberOfRanks) {
   const auto wanted = straight("straight", 2);
   Program program(train("run"), 2);
   ASSERT_TRUE(wait_for_checkpoint("run"));
-  program.signal(SIGTERM);
+  program.signal(SIGUSR1);
   EXPECT_EQ(program.wait().code, 75);
   const Outcome finished = run(train("run"), 3);
   EXPECT_EQ(finished.code, 0) << finished.error;
