@@ -76,17 +76,21 @@ void SafetensorsReader::read_header() {
       }
       const auto extents = entry.at("shape").get<std::vector<int64_t>>();
       const auto offsets = entry.at("data_offsets").get<std::vector<uint64_t>>();
-      if (extents.size() > Shape::kMaxRank || offsets.size() != 2 || offsets[0] > offsets[1]) {
-        throw DataError(path_.string(), fmt::format("tensor '{}' is described wrongly", name));
+      uint64_t wanted = sizeof(float);
+      bool possible = extents.size() <= Shape::kMaxRank && offsets.size() == 2 &&
+                      offsets[0] <= offsets[1] && offsets[1] <= size - values;
+      for (const int64_t extent : extents) {
+        possible = possible && extent >= 0 &&
+                   !__builtin_mul_overflow(wanted, static_cast<uint64_t>(extent), &wanted);
+      }
+      if (!possible || offsets[1] - offsets[0] != wanted) {
+        throw DataError(
+            path_.string(),
+            fmt::format(
+                "tensor '{}' lies beyond the end of the file or is not as long as its shape",
+                name));
       }
       const Tensor tensor{Shape(extents), values + offsets[0], values + offsets[1]};
-      const auto wanted = static_cast<uint64_t>(tensor.shape.elements()) * sizeof(float);
-      if (tensor.end > size || tensor.end - tensor.begin != wanted) {
-        throw DataError(path_.string(),
-                        fmt::format("tensor '{}' lies beyond the end of the file or "
-                                    "is not as long as its shape",
-                                    name));
-      }
       tensors_.emplace(name, tensor);
     }
   } catch (const nlohmann::json::exception& error) {

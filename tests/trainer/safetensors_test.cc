@@ -81,5 +81,25 @@ TEST(Safetensors, WrongFilesAreNamed) {
   EXPECT_TRUE(error.starts_with(path.string())) << error;
 }
 
+TEST(Safetensors, ImpossibleDescriptionsAreRefused) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "x.safetensors";
+  for (const char* entry :
+       {R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})",
+        R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})",
+        R"({"dtype":"F32","shape":[1],"data_offsets":[4,0]})",
+        R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})",
+        R"({"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]})",
+        R"({"dtype":"F32","shape":[1,1,1,1,1,1,1],"data_offsets":[0,4]})",
+        R"({"dtype":"F16","shape":[2],"data_offsets":[0,4]})", R"({"shape":[1]})", "7"}) {
+    const std::string header = std::string("{\"a\":") + entry + "}";
+    const uint64_t length = header.size();
+    std::string bytes(8, '\0');
+    std::memcpy(bytes.data(), &length, 8);
+    spill(path, bytes + header + std::string(4, '\0'));
+    EXPECT_TRUE(error_of(path).starts_with(path.string())) << entry << ": " << error_of(path);
+  }
+}
+
 }  // namespace
 }  // namespace trireme
