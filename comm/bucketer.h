@@ -26,7 +26,8 @@ struct BucketOptions {
 
 // Cuts [0, ends.back()) into buckets. `ends` are the ends of the parameters' gradients in order; a
 // bucket ends at one of them, as soon as it holds at least the asked bytes; the last holds the
-// rest.
+// rest. The shortest end of it that holds last_bytes becomes a bucket of its own where the other
+// part holds as much.
 std::vector<Bucket> cut_buckets(std::span<const int64_t> ends, DType dtype,
                                 const BucketOptions& options);
 

@@ -56,8 +56,10 @@ TEST(CutBucketsTest, EveryElementIsInExactlyOneBucketAndBucketsAreFull) {
   std::mt19937 random(5);
   for (int i = 0; i < 500; ++i) {
     const std::vector<int64_t> ends = random_ends(random);
-    const BucketOptions options = {static_cast<int64_t>(random() % 3000),
-                                   static_cast<int64_t>(random() % 20000)};
+    BucketOptions options = {static_cast<int64_t>(random() % 3000),
+                             static_cast<int64_t>(random() % 20000),
+                             static_cast<int64_t>(random() % 9000)};
+    if (i % 2) options.last_bytes = INT64_MAX;  // never cut
     const auto buckets = cut_buckets(ends, DType::kF32, options);
     int64_t at = 0;
     for (size_t b = 0; b < buckets.size(); ++b) {
@@ -65,6 +67,7 @@ TEST(CutBucketsTest, EveryElementIsInExactlyOneBucketAndBucketsAreFull) {
       ASSERT_GT(buckets[b].end, at);
       at = buckets[b].end;
       ASSERT_NE(std::ranges::find(ends, at), ends.end());
+      if (i % 2 == 0 && b + 2 >= buckets.size()) continue;
       const int64_t wanted = b == 0 ? options.first_bytes : options.bytes;
       const bool last = b + 1 == buckets.size();
       ASSERT_TRUE(last || (at - buckets[b].begin) * 4 >= wanted);
@@ -80,7 +83,13 @@ TEST(CutBucketsTest, EveryElementIsInExactlyOneBucketAndBucketsAreFull) {
 
 TEST(CutBucketsTest, TheFirstIsSmall) {
   const std::vector<int64_t> ends = {10, 20, 30, 40, 50, 60};
-  const auto buckets = cut_buckets(ends, DType::kF32, {40, 100});
+  const auto buckets = cut_buckets(ends, DType::kF32, {40, 100, 1000});
+  EXPECT_EQ(buckets, (std::vector<Bucket>{{0, 10}, {10, 40}, {40, 60}}));
+}
+
+TEST(CutBucketsTest, TheLastIsSmall) {
+  const std::vector<int64_t> ends = {10, 20, 30, 40, 50, 60};
+  const auto buckets = cut_buckets(ends, DType::kF32, {40, 1000, 70});
   EXPECT_EQ(buckets, (std::vector<Bucket>{{0, 10}, {10, 40}, {40, 60}}));
 }
 
