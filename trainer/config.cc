@@ -154,6 +154,8 @@ std::string config_hash(const RunConfig& config) {
   *essence.mutable_model() = config.model();
   *essence.mutable_data() = config.data();
   essence.mutable_data()->clear_root();  // the same files may lie elsewhere
+  essence.mutable_data()->clear_threads();
+  essence.mutable_data()->clear_prefetch();
   essence.mutable_batch()->set_global(config.batch().global());
   essence.mutable_train()->set_precision(config.train().precision());
   essence.mutable_train()->set_clip_norm(config.train().clip_norm());

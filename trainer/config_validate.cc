@@ -154,6 +154,7 @@ class Validator {
     at_least<int64_t>("checkpoint.keep", checkpoint.keep(), 1);
     at_least<int64_t>("buckets.first_bytes", run_.buckets().first_bytes(), 1);
     at_least<int64_t>("buckets.bytes", run_.buckets().bytes(), 1);
+    at_least<int64_t>("buckets.last_bytes", run_.buckets().last_bytes(), 1);
   }
 
   const Config& config_;

@@ -69,10 +69,10 @@ struct Step::State {
     gradients = bucket_communicator->allocate(array_bytes());
     together(communicator, [&] { bind(); });
     const BucketConfig& buckets = config.run.buckets();
-    bucketer = std::make_unique<Bucketer>(*bucket_communicator, device, *stream, gradients.data(),
-                                          DType::kF32,
-                                          cut_buckets(bucket_ends(parameters), DType::kF32,
-                                                      {buckets.first_bytes(), buckets.bytes()}));
+    bucketer = std::make_unique<Bucketer>(
+        *bucket_communicator, device, *stream, gradients.data(), DType::kF32,
+        cut_buckets(bucket_ends(parameters), DType::kF32,
+                    {buckets.first_bytes(), buckets.bytes(), buckets.last_bytes()}));
     advance = [this](int64_t final_end) { bucketer->advance(final_end); };
   }
 
