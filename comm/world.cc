@@ -24,7 +24,9 @@ namespace {
 
 }  // namespace
 
-struct World::Session : mpi::Session {};
+struct World::Session : mpi::Session {
+  using mpi::Session::Session;
+};
 
 World::World() : launcher_(detect_launcher()) {
   if (launcher_.ranks <= 1) {
@@ -33,7 +35,7 @@ World::World() : launcher_(detect_launcher()) {
   }
   // Without PMIx, MPI_Init under a launcher ends the process with a message about MPI's own build.
   if (!launcher_.pmix) refuse(launcher_);
-  session_ = std::make_unique<Session>();
+  session_ = std::make_unique<Session>(launcher_.one_host);
   if (session_->ranks() == 1) refuse(launcher_);
   communicator_ = mpi::create_communicator();
 }

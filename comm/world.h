@@ -10,9 +10,10 @@ namespace trireme {
 
 // What started this process, as far as its environment tells.
 struct Launcher {
-  std::string name;   // "mpirun", "srun", "mpiexec" (of another MPI) or "none"
-  int ranks = 1;      // that it says it started
-  bool pmix = false;  // it gives its ranks what MPI needs to find each other
+  std::string name;       // "mpirun", "srun", "mpiexec" (of another MPI) or "none"
+  int ranks = 1;          // that it says it started
+  bool pmix = false;      // it gives its ranks what MPI needs to find each other
+  bool one_host = false;  // it says that they are all on one
 };
 Launcher detect_launcher();
 

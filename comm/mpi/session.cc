@@ -9,9 +9,16 @@
 
 namespace trireme::mpi {
 
-Session::Session() {
+Session::Session(bool one_host) {
+  // What the user has set, also by mpirun --mca, stays.
+  const auto prefer = [](const char* name, const char* value) { setenv(name, value, 0); };
   // A leader that waits for another host shares its core with the threads that compute.
-  setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/0);
+  prefer("OMPI_MCA_mpi_yield_when_idle", "1");
+  if (one_host) {
+    prefer("OMPI_MCA_pml", "ob1");
+    prefer("OMPI_MCA_btl", "self,vader");
+    prefer("OMPI_MCA_osc", "sm");
+  }
   int provided = MPI_THREAD_SINGLE;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), {"MPI_Init_thread"});
   if (provided < MPI_THREAD_MULTIPLE) {

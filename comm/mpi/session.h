@@ -14,7 +14,8 @@ namespace trireme::mpi {
 // them.
 class Session {
  public:
-  Session();
+  // With all ranks on one host, MPI need not look for networks, which takes most of its start.
+  explicit Session(bool one_host = false);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 

@@ -14,9 +14,9 @@ using Variables = std::vector<std::pair<const char*, const char*>>;
 
 // In an environment with these variables and none other that a launcher sets.
 Launcher detect_with(const Variables& variables) {
-  for (const char* name :
-       {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_SIZE", "PMI_RANK",
-        "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}) {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_SIZE",
+                           "PMI_RANK", "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS",
+                           "SLURM_NTASKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_NUM_NODES"}) {
     unsetenv(name);
   }
   for (const auto& [name, value] : variables) setenv(name, value, 1);
@@ -35,6 +35,22 @@ TEST(LauncherTest, Mpirun) {
   EXPECT_EQ(launcher.name, "mpirun");
   EXPECT_EQ(launcher.ranks, 4);
   EXPECT_TRUE(launcher.pmix);
+}
+
+TEST(LauncherTest, KnowsWhetherAllRanksAreOnOneHost) {
+  EXPECT_TRUE(
+      detect_with({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}}).one_host);
+  EXPECT_FALSE(
+      detect_with({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}).one_host);
+  EXPECT_FALSE(detect_with({{"OMPI_COMM_WORLD_SIZE", "4"}}).one_host);
+  const auto step = [](const char* nodes) {
+    return detect_with({{"SLURM_PROCID", "1"},
+                        {"SLURM_STEP_ID", "0"},
+                        {"SLURM_STEP_NUM_TASKS", "3"},
+                        {"SLURM_STEP_NUM_NODES", nodes}});
+  };
+  EXPECT_TRUE(step("1").one_host);
+  EXPECT_FALSE(step("2").one_host);
 }
 
 TEST(LauncherTest, SrunWithPmix) {
