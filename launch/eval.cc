@@ -49,11 +49,15 @@ int evaluate(const Options& options, Communicator& communicator) {
         {"eval_loss", result.loss},        {"eval_accuracy", result.accuracy},
         {"eval_top5", result.top5},        {"seconds", result.seconds}};
     fmt::print("{}\n", json.dump());
-  } else {
-    fmt::print("{}: {:.2f}% of {} samples right, {:.2f}% among the first five, loss {:.4f}, {}\n",
-               model_name(config.run), 100 * result.accuracy, result.samples, 100 * result.top5,
-               result.loss, format_duration(result.seconds));
+    return 0;
   }
+  fmt::print("{}: ", model_name(config.run));
+  if (!config.run.data().csv().regression()) {
+    fmt::print("{:.2f}% right, {:.2f}% among the first five, ", 100 * result.accuracy,
+               100 * result.top5);
+  }
+  fmt::print("loss {:.4f}, {} samples in {}\n", result.loss, result.samples,
+             format_duration(result.seconds));
   return 0;
 }
 

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 // 12 epochs of 13 steps, the last batch of an epoch being a short one; every step takes some
 // milliseconds.
 constexpr const char* kConfig = R"(
-model { zoo { name: "mlp" hidden: [512, 512] dropout: 0.1 } }
+model { zoo { name: "mlp" hidden: [1024, 1024] dropout: 0.1 } }
 data { synthetic { shape: [1, 24, 24] count: 400 eval_count: 50 } }
 batch { global: 32 }
 train { epochs: 12 eval_every_epochs: 0 }
@@ -49,9 +49,31 @@ class Runs : public ::testing::Test {
     return losses_of(folder(name));
   }
 
+  struct Reference {
+    std::vector<std::string> losses;
+    std::string checksum;
+  };
+  // What two ranks do without interruption; one run serves all tests.
+  static const Reference& reference() {
+    static const Reference once = [] {
+      const Scratch scratch;
+      const std::string folder = (scratch / "run").string();
+      const Outcome outcome =
+          run({"train", scratch.write("run.txtpb", kConfig), "--run-dir", folder}, 2);
+      EXPECT_EQ(outcome.code, 0) << outcome.error;
+      return Reference{losses_of(folder), checksum_of(folder)};
+    }();
+    return once;
+  }
+
+  void expect_reference(const std::string& name) const {
+    EXPECT_EQ(losses_of(folder(name)), reference().losses);
+    EXPECT_EQ(checksum_of(folder(name)), reference().checksum);
+  }
+
   // The checksum of all parameters after the last step.
-  std::string checksum(const std::string& name) const {
-    std::ifstream file(folder(name) / "metrics.jsonl");
+  static std::string checksum_of(const fs::path& folder) {
+    std::ifstream file(folder / "metrics.jsonl");
     std::string last;
     for (std::string line; std::getline(file, line);) {
       const Json record = Json::parse(line);
@@ -86,11 +108,10 @@ class Runs : public ::testing::Test {
 };
 
 TEST_F(Runs, TwiceTheSameIsBitwiseTheSame) {
-  const auto first = straight("first", 2);
-  EXPECT_EQ(first.size(), static_cast<size_t>(kSteps));
-  EXPECT_EQ(straight("second", 2), first);
-  EXPECT_EQ(checksum("second"), checksum("first"));
-  EXPECT_FALSE(checksum("first").empty());
+  EXPECT_EQ(reference().losses.size(), static_cast<size_t>(kSteps));
+  EXPECT_FALSE(reference().checksum.empty());
+  straight("again", 2);
+  expect_reference("again");
 }
 
 TEST_F(Runs, AnyNumberOfRanksGivesTheSameLosses) {
@@ -106,7 +127,6 @@ TEST_F(Runs, AnyNumberOfRanksGivesTheSameLosses) {
 // mpirun hands SIGUSR1 to every rank. SIGTERM it hands on too, gives the ranks a second, and then
 // ends with a code of its own.
 TEST_F(Runs, SignalSavesAndTheNextStartFinishes) {
-  const auto wanted = straight("straight", 2);
   for (const auto& [number, code] : {std::pair(SIGUSR1, 75), std::pair(SIGTERM, 1)}) {
     const std::string name = "run" + std::to_string(number);
     Program program(train(name), 2);
@@ -115,12 +135,11 @@ TEST_F(Runs, SignalSavesAndTheNextStartFinishes) {
     const Outcome stopped = program.wait();
     EXPECT_EQ(stopped.code, code) << stopped.out << stopped.error;
     EXPECT_NE(stopped.out.find("stopped by a signal and saved"), std::string::npos) << stopped.out;
-    EXPECT_LT(losses_of(folder(name)).size(), wanted.size());
+    EXPECT_LT(losses_of(folder(name)).size(), static_cast<size_t>(kSteps));
 
     const Outcome finished = run(train(name, {"--resume", "auto"}), 2);
     EXPECT_EQ(finished.code, 0) << finished.error;
-    EXPECT_EQ(losses_of(folder(name)), wanted);
-    EXPECT_EQ(checksum(name), checksum("straight"));
+    expect_reference(name);
   }
 }
 
@@ -143,7 +162,6 @@ TEST_F(Runs, InterruptAloneSavesToo) {
 }
 
 TEST_F(Runs, SigkillInMidEpochResumesBitwise) {
-  const auto wanted = straight("straight", 2);
   Program program(train("run"), 2);
   ASSERT_TRUE(wait_for_checkpoint("run"));
   const std::vector<pid_t> ranks = program.children();
@@ -153,19 +171,17 @@ TEST_F(Runs, SigkillInMidEpochResumesBitwise) {
 
   const Outcome finished = run(train("run"), 2);
   EXPECT_EQ(finished.code, 0) << finished.error;
-  EXPECT_EQ(losses_of(folder("run")), wanted);
-  EXPECT_EQ(checksum("run"), checksum("straight"));
+  expect_reference("run");
 }
 
 TEST_F(Runs, ResumesOnAnotherNumberOfRanks) {
-  const auto wanted = straight("straight", 2);
   Program program(train("run"), 2);
   ASSERT_TRUE(wait_for_checkpoint("run"));
   program.signal(SIGUSR1);
   EXPECT_EQ(program.wait().code, 75);
   const Outcome finished = run(train("run"), 3);
   EXPECT_EQ(finished.code, 0) << finished.error;
-  expect_close(losses_of(folder("run")), wanted, wanted.size());
+  expect_close(losses_of(folder("run")), reference().losses, kSteps);
 }
 
 TEST_F(Runs, EvalTellsWhatTheRunMeasured) {
