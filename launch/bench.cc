@@ -183,8 +183,8 @@ void print_table(const Json& r) {
   row("step (median)", step);
   row("arithmetic floor", r["floor_ms"]);
   fmt::print(
-      "\n{:.1f} samples/s; a step took {:.3f} to {:.3f} ms; sums over ranks took {:.3f} ms, mostly "
-      "beside backward.\n",
+      "\n{:.1f} samples/s; a step took {:.3f} to {:.3f} ms; sums over ranks took {:.3f} ms, peers' "
+      "lateness and what lay beside backward included.\n",
       r["samples_per_second"].get<double>(), r["step_ms_min"].get<double>(),
       r["step_ms_max"].get<double>(), r["comm_ms"].get<double>());
   fmt::print(
