@@ -45,8 +45,8 @@ Emitter::Emitter(const Graph& graph, Backend& backend, int64_t batch, bool train
                  .home = Value::Home::kTarget});
   state_ = add_value({.spec = {DType::kU8, {int64_t{sizeof(StepState)}}, Layout::row_major()},
                       .home = Value::Home::kState});
-  metrics_ = add_value(
-      {.spec = {gradient_dtype(), {kMetricCount}, Layout::row_major()}, .home = Value::Home::kMetrics});
+  metrics_ = add_value({.spec = {gradient_dtype(), {kMetricCount}, Layout::row_major()},
+                        .home = Value::Home::kMetrics});
 }
 
 void Emitter::declare_parameters() {
