@@ -78,6 +78,7 @@ void SharedBarrier::sleep(uint32_t epoch, const char* operation) {
     const Peer* ended = state_.epoch.load() == epoch ? peers_.find_ended() : nullptr;
     // A peer may have come, and then ended, since the epoch was read.
     if (ended && state_.epoch.load() == epoch) {
+      throw_if_failed(operation);  // then that is why it has ended
       throw CommError(fmt::format("{}: rank {} (pid {}) of this host has ended", operation,
                                   ended->rank, ended->pid));
     }
