@@ -67,6 +67,16 @@ Initialiser initialiser(const InitialiserConfig& config, int64_t fan_in, int64_t
   return {Kind::kUniform, 0, 1.0f / std::sqrt(in)};
 }
 
+bool absorb_activation(Activation& own, const Layer& next) {
+  const Activation activation = next.as_activation();
+  if (own != Activation::kNone || activation == Activation::kNone ||
+      !derivative_uses_output(activation)) {
+    return false;
+  }
+  own = activation;
+  return true;
+}
+
 ValueId through_activation(Emitter& emit, Activation activation, ValueId output, ValueId dy) {
   if (activation == Activation::kNone) return dy;
   const ValueId before = emit.fresh_like(dy);

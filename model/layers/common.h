@@ -26,6 +26,24 @@ std::array<int64_t, 2> height_width(const google::protobuf::RepeatedField<int64_
 // +-1/sqrt(fan_in).
 Initialiser initialiser(const InitialiserConfig& config, int64_t fan_in, int64_t fan_out);
 
+// The parameters of a layer that multiplies, whose message has `bias` and the initialisers.
+template <class Config>
+void declare_weights(Signature& signature, const Config& config, const Shape& weight,
+                     int64_t fan_in, int64_t fan_out) {
+  signature.parameters.push_back({.name = "weight",
+                                  .shape = weight,
+                                  .init = initialiser(config.weight_init(), fan_in, fan_out)});
+  if (!config.bias()) return;
+  signature.parameters.push_back({.name = "bias",
+                                  .shape = {weight[0]},
+                                  .init = initialiser(config.bias_init(), fan_in, fan_out),
+                                  .decays = false});
+}
+
+// Takes over the activation that follows, if it can be applied in the same pass and undone from the
+// output alone, and there is none yet.
+bool absorb_activation(Activation& own, const Layer& next);
+
 // Activation's part of a backward pass: dy before the activation that was fused into the layer.
 ValueId through_activation(Emitter& emit, Activation activation, ValueId output, ValueId dy);
 

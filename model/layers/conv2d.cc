@@ -38,29 +38,12 @@ class Conv2d final : public Layer {
       signature.output[i + 1] = (padded - reach) / g.stride[side] + 1;
     }
     const int64_t area = kernel[0] * kernel[1];
-    const int64_t fan_in = in / g.groups * area;
-    const int64_t fan_out = out / g.groups * area;
-    signature.parameters.push_back({.name = "weight",
-                                    .shape = {out, in / g.groups, kernel[0], kernel[1]},
-                                    .init = initialiser(config_.weight_init(), fan_in, fan_out)});
-    if (config_.bias()) {
-      signature.parameters.push_back({.name = "bias",
-                                      .shape = {out},
-                                      .init = initialiser(config_.bias_init(), fan_in, fan_out),
-                                      .decays = false});
-    }
+    declare_weights(signature, config_, {out, in / g.groups, kernel[0], kernel[1]},
+                    in / g.groups * area, out / g.groups * area);
     return signature;
   }
 
-  bool absorb(const Layer& next) override {
-    const Activation activation = next.as_activation();
-    if (activation_ != Activation::kNone || activation == Activation::kNone ||
-        !derivative_uses_output(activation)) {
-      return false;
-    }
-    activation_ = activation;
-    return true;
-  }
+  bool absorb(const Layer& next) override { return absorb_activation(activation_, next); }
 
   ValueId forward(Emitter& emit) const override {
     const ValueId y = emit.fresh(emit.output_shape());

@@ -22,27 +22,11 @@ class Dense final : public Layer {
     const int64_t in = inputs[0][0];
     const int64_t out = config_.units();
     Signature signature{.output = {out}, .parameters = {}, .running = {}};
-    signature.parameters.push_back({.name = "weight",
-                                    .shape = {out, in},
-                                    .init = initialiser(config_.weight_init(), in, out)});
-    if (config_.bias()) {
-      signature.parameters.push_back({.name = "bias",
-                                      .shape = {out},
-                                      .init = initialiser(config_.bias_init(), in, out),
-                                      .decays = false});
-    }
+    declare_weights(signature, config_, {out, in}, in, out);
     return signature;
   }
 
-  bool absorb(const Layer& next) override {
-    const Activation activation = next.as_activation();
-    if (activation_ != Activation::kNone || activation == Activation::kNone ||
-        !derivative_uses_output(activation)) {
-      return false;
-    }
-    activation_ = activation;
-    return true;
-  }
+  bool absorb(const Layer& next) override { return absorb_activation(activation_, next); }
 
   ValueId forward(Emitter& emit) const override {
     const ValueId y = emit.fresh(emit.output_shape());
