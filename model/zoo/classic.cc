@@ -10,7 +10,7 @@ NetworkConfig mlp(const ZooConfig& options, const ModelInput&) {
   NetworkBuilder net("mlp", options);
   net.layer("flatten").mutable_flatten();
   std::vector<int64_t> hidden(options.hidden().begin(), options.hidden().end());
-  if (hidden.empty()) hidden = {4096, 4096};
+  if (hidden.empty()) hidden.assign(2, 4096);
   for (size_t i = 0; i < hidden.size(); ++i) {
     net.dense(fmt::format("fc{}", i + 1), hidden[i]);
     net.relu(fmt::format("relu{}", i + 1));
