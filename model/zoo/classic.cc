@@ -9,14 +9,13 @@ namespace trireme {
 NetworkConfig mlp(const ZooConfig& options, const ModelInput&) {
   NetworkBuilder net("mlp", options);
   net.layer("flatten").mutable_flatten();
-  std::vector<int64_t> hidden(options.hidden().begin(), options.hidden().end());
-  if (hidden.empty()) hidden.assign(2, 4096);
-  for (size_t i = 0; i < hidden.size(); ++i) {
-    net.dense(fmt::format("fc{}", i + 1), hidden[i]);
+  const int layers = options.hidden().empty() ? 2 : options.hidden_size();
+  for (int i = 0; i < layers; ++i) {
+    net.dense(fmt::format("fc{}", i + 1), options.hidden().empty() ? 4096 : options.hidden(i));
     net.relu(fmt::format("relu{}", i + 1));
     net.dropout(fmt::format("dropout{}", i + 1), options.dropout());
   }
-  net.dense(fmt::format("fc{}", hidden.size() + 1), options.classes());
+  net.dense(fmt::format("fc{}", layers + 1), options.classes());
   return net.finish();
 }
 
