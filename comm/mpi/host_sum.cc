@@ -12,6 +12,7 @@ namespace trireme::mpi {
 namespace {
 
 constexpr size_t kLine = 64;
+constexpr size_t kStripeBytes = 256 << 10;  // of one rank
 constexpr const char* kAllReduce = "all_reduce_sum";
 
 struct Range {
@@ -74,12 +75,19 @@ void HostSum::sum_window(const SharedWindow& window, uint64_t number, size_t off
   const auto parts = window.parts();
   if (local_ranks_ > 1) {
     meet({++sequence_, number, offset, count, dtype});
-    const Range mine = slice(range, local_rank_, local_ranks_);
-    for (size_t i = 0; i < parts.size(); ++i) inputs_[i] = outputs_[i] = parts[i] + mine.begin;
     // With more hosts only the leader's copy is read before it changes again.
     const size_t outputs = hosts_ > 1 ? 1 : outputs_.size();
-    sum(dtype, inputs_, std::span(outputs_).first(outputs),
-        static_cast<int64_t>((mine.end - mine.begin) / size));
+    // From the end, where the backward pass has written last: that is still in cache, and in
+    // stripes each rank gets its share of it.
+    const size_t stripe = kStripeBytes * parts.size();
+    for (Range rest = range; rest.end > rest.begin;) {
+      const size_t begin = rest.end - std::min(rest.end - rest.begin, stripe);
+      const Range mine = slice({begin, rest.end}, local_rank_, local_ranks_);
+      for (size_t i = 0; i < parts.size(); ++i) inputs_[i] = outputs_[i] = parts[i] + mine.begin;
+      sum(dtype, inputs_, std::span(outputs_).first(outputs),
+          static_cast<int64_t>((mine.end - mine.begin) / size));
+      rest.end = begin;
+    }
     barrier_->wait(kAllReduce);
   }
   if (hosts_ == 1) return;
