@@ -55,7 +55,7 @@ class Layer {
   virtual Activation as_activation() const { return Activation::kNone; }
   virtual bool is_sum() const { return false; }
   // Whether it only hands its input on, in training and inference alike, and can be left out.
-  virtual bool is_identity(const Signature&) const { return false; }
+  virtual bool is_identity() const { return false; }
 };
 
 std::unique_ptr<Layer> make_layer(const LayerConfig& config);

@@ -35,7 +35,7 @@ std::vector<int> readers(const Graph& graph, int node) {
 void elide_identities(Graph& graph) {
   for (int n = 0; n < static_cast<int>(graph.nodes.size());) {
     const Node& node = graph.nodes[static_cast<size_t>(n)];
-    if (node.layer->is_identity(node.signature)) {
+    if (node.layer->is_identity()) {
       remove_node(graph, n, node.inputs[0]);
     } else {
       ++n;
