@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -71,6 +72,13 @@ class Task {
 class Event {
  public:
   virtual ~Event() = default;
+  // Blocks the caller until the latest record is reached.
+  virtual void synchronize() = 0;
+};
+
+enum class EventKind {
+  kOrder,  // for other streams and the host to wait for
+  kTimed,  // marks a time, also within a Recording; only the host waits for it
 };
 
 // Work in order. Work that failed is reported, as the exception it threw, by the next wait or
@@ -92,7 +100,25 @@ class Stream {
 
 enum class StreamKind {
   kCompute,     // CPU: runs inline, in the caller
-  kBackground,  // CPU: a thread of its own
+  kBackground,  // CPU: a thread of its own; a GPU runs it first
+  kCopy,        // CPU: runs inline; beside computation on a GPU
+};
+
+// Work that was recorded instead of run and can be queued again as a whole at almost no cost.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void replay(Stream& stream) = 0;
+};
+
+// How busy a device is, where its driver tells.
+struct DeviceLoad {
+  double utilisation_percent = 0;
+  double memory_used_bytes = 0;
+  double memory_total_bytes = 0;
+  double power_watts = 0;
+  double clock_mhz = 0;  // of the multiprocessors
+  double temperature_celsius = 0;
 };
 
 class Device {
@@ -102,13 +128,37 @@ class Device {
   virtual std::string description() const = 0;  // for people: model, cores, memory
   virtual Buffer allocate(size_t bytes) = 0;
   virtual std::unique_ptr<Stream> create_stream(StreamKind kind) = 0;
-  virtual std::unique_ptr<Event> create_event() = 0;
-  // In any direction between host and device.
+  virtual std::unique_ptr<Event> create_event(EventKind kind = EventKind::kOrder) = 0;
+  // Between two timed events that have both been reached.
+  virtual double seconds_between(Event& from, Event& to) = 0;
+  // Host memory that copies to and from this device need not stage.
+  virtual Buffer allocate_host(size_t bytes) = 0;
+  // In any direction between host and device. With host memory that allocate_host did not make, the
+  // caller may be blocked until it is done.
   virtual void copy(void* to, const void* from, size_t bytes, Stream& stream) = 0;
   virtual void fill_zero(void* to, size_t bytes, Stream& stream) = 0;
+  // Records what `encode` queues on the stream, and on streams that wait for it and that it waits
+  // for in the end; nothing runs. Null where a device has nothing to gain from that (the CPU).
+  // Whatever was queued must outlive the recording.
+  virtual std::unique_ptr<Recording> record(Stream& stream,
+                                            const std::function<void()>& encode) = 0;
+  virtual std::optional<DeviceLoad> load() { return std::nullopt; }
 };
 
 // The CPU, computing with this many threads.
 std::unique_ptr<Device> create_cpu_device(int threads);
+
+// What CUDA offers this process. Asking opens no device.
+struct CudaSupport {
+  bool built = false;   // into this program
+  int devices = 0;      // that it may use
+  std::string problem;  // why there is none, for people
+  std::string versions; // "runtime 13.0, driver 13.0", as far as known
+};
+CudaSupport query_cuda();
+
+// The index-th of the devices that this process may use (CUDA_VISIBLE_DEVICES). Opens no other.
+// Throws DeviceError when there is none.
+std::unique_ptr<Device> create_cuda_device(int index);
 
 }  // namespace trireme

@@ -42,6 +42,15 @@ class Backend {
 
 // oneDNN, and our own loops where it has none.
 std::unique_ptr<Backend> create_cpu_backend(Device& device);
+struct CudaOptions {
+  // Convolutions and matrix products of f32 may round their inputs to TF32.
+  bool tf32 = false;
+  // Folder that remembers which implementations were measured to be fastest; empty: none.
+  std::string tuning_cache;
+};
+// cuDNN, cuBLASLt and our own kernels, on a CUDA device. Throws DeviceError when a library that it
+// needs cannot be loaded.
+std::unique_ptr<Backend> create_cuda_backend(Device& device, const CudaOptions& options);
 // The plainest loops, in double precision on row-major f64 (labels i32, inputs u8, f32 or f64):
 // what the others are held against. Runs on the CPU.
 std::unique_ptr<Backend> create_reference_backend(Device& device);

@@ -2,6 +2,7 @@
 #include <omp.h>
 #include <sys/mman.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
@@ -37,6 +38,8 @@ void run_parallel(int64_t count, void (*body)(void*, int64_t, int64_t), void* co
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // Reached when its latest record is; carries the failure of the work before it.
 class CpuEvent final : public Event {
  public:
@@ -49,6 +52,7 @@ class CpuEvent final : public Event {
     std::lock_guard lock(mutex_);
     ++reached_;
     failure_ = std::move(failure);
+    time_ = Clock::now();
     changed_.notify_all();
   }
   std::exception_ptr wait() {
@@ -56,6 +60,10 @@ class CpuEvent final : public Event {
     changed_.wait(lock, [&] { return reached_ == armed_; });
     return failure_;
   }
+  void synchronize() override {
+    if (auto failure = wait()) std::rethrow_exception(failure);
+  }
+  Clock::time_point time() const { return time_; }
 
  private:
   std::mutex mutex_;
@@ -63,6 +71,7 @@ class CpuEvent final : public Event {
   int64_t armed_ = 0;
   int64_t reached_ = 0;
   std::exception_ptr failure_;
+  Clock::time_point time_;
 };
 
 class InlineStream final : public Stream {
@@ -194,12 +203,20 @@ class CpuDevice final : public Device {
     if (kind == StreamKind::kBackground) return std::make_unique<BackgroundStream>();
     return std::make_unique<InlineStream>();
   }
-  std::unique_ptr<Event> create_event() override { return std::make_unique<CpuEvent>(); }
+  std::unique_ptr<Event> create_event(EventKind) override { return std::make_unique<CpuEvent>(); }
+  double seconds_between(Event& from, Event& to) override {
+    const auto time = [](Event& event) { return static_cast<CpuEvent&>(event).time(); };
+    return std::chrono::duration<double>(time(to) - time(from)).count();
+  }
+  Buffer allocate_host(size_t bytes) override { return allocate(bytes); }
   void copy(void* to, const void* from, size_t bytes, Stream& stream) override {
     stream.run(Task([=] { std::memcpy(to, from, bytes); }));
   }
   void fill_zero(void* to, size_t bytes, Stream& stream) override {
     stream.run(Task([=] { std::memset(to, 0, bytes); }));
+  }
+  std::unique_ptr<Recording> record(Stream&, const std::function<void()>&) override {
+    return nullptr;
   }
 
  private:

@@ -4,7 +4,7 @@
 
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
-#include "ops/cpu/settle.h"
+#include "ops/settle.h"
 
 namespace trireme::cpu {
 namespace {

@@ -10,7 +10,7 @@
 #include "ops/cpu/channel_view.h"
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
-#include "ops/cpu/settle.h"
+#include "ops/settle.h"
 #include "ops/host_op.h"
 
 namespace trireme::cpu {

@@ -7,7 +7,7 @@
 
 #include "core/parallel.h"
 #include "ops/cpu/plans.h"
-#include "ops/cpu/settle.h"
+#include "ops/settle.h"
 #include "ops/cpu/simd.h"
 #include "ops/host_op.h"
 #include "ops/step_state.h"

@@ -1,0 +1,12 @@
+// For programs built without CUDA.
+#include "core/device.h"
+
+namespace trireme {
+
+CudaSupport query_cuda() { return {.problem = "this program is built without CUDA"}; }
+
+std::unique_ptr<Device> create_cuda_device(int) {
+  throw DeviceError("create_cuda_device", query_cuda().problem);
+}
+
+}  // namespace trireme

@@ -1,0 +1,31 @@
+// Dynamic loss scaling for half precision (Micikevicius et al., arXiv:1710.03740): gradients are
+// computed of loss * scale, so that small ones do not vanish, and divided by the scale in the
+// update. A sum of gradients that is not finite skips the update and halves the scale. All of it is
+// decided on the device.
+#pragma once
+
+#include <cstdint>
+
+namespace trireme {
+
+// Lives in device memory, 16 bytes; part of the optimizer's state.
+struct LossScale {
+  float scale = 65536;
+  int32_t good_steps = 0;  // since the scale last changed
+  int64_t skipped = 0;     // updates since the run began
+};
+
+// Before forward: state.loss_gradient_scale *= scale. kState is both read and written.
+struct ScaleLoss {
+  enum Arg { kScale, kState, kArgs };
+};
+
+// After the update. kSquares (f64 [1], see SumOfSquares) finite: one more good step, and at
+// growth_steps of them in a row the scale doubles, up to 2^24; not finite: the scale halves, down to
+// 1, and skipped grows. kScale is both read and written.
+struct AdjustLossScale {
+  enum Arg { kSquares, kScale, kArgs };
+  int32_t growth_steps = 2000;
+};
+
+}  // namespace trireme
