@@ -45,8 +45,11 @@ if(TRIREME_WITH_CUDA)
       set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
     endif()
     enable_language(CUDA)
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake before 3.26 does not know nvcc's
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    endif()
     target_compile_options(trireme_cuda INTERFACE
-      $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr --Werror=all-warnings>)
+      $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --Werror=all-warnings>)
     target_link_libraries(trireme_cuda INTERFACE CUDA::cudart_static)
   endif()
 endif()

@@ -1,14 +1,11 @@
 #include "comm/bucketer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <chrono>
 
 namespace trireme {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 // Cuts the fewest gradients that are at least so many elements off the end of the last bucket, if
 // as many stay.
@@ -43,75 +40,147 @@ std::vector<Bucket> cut_buckets(std::span<const int64_t> ends, DType dtype,
 }
 
 struct Bucketer::State {
-  State(Communicator& its_communicator, Device& device, Stream& its_compute, void* its_gradients,
-        DType its_dtype, size_t buckets)
+  // When what happened in a step.
+  struct Times {
+    Times(Device& device, size_t buckets) {
+      const auto event = [&] { return device.create_event(EventKind::kTimed); };
+      computed = event();
+      for (size_t i = 0; i < buckets; ++i) {
+        begin.push_back(event());
+        end.push_back(event());
+      }
+    }
+
+    std::unique_ptr<Event> computed;            // all gradients
+    std::vector<std::unique_ptr<Event>> begin;  // of each bucket's sum
+    std::vector<std::unique_ptr<Event>> end;
+    bool finished = false;
+  };
+
+  State(Communicator& its_communicator, Device& its_device, Stream& its_compute,
+        void* its_gradients, DType its_dtype, std::span<const Bucket> its_buckets, Wire its_wire,
+        int slots)
       : communicator(its_communicator),
+        device(its_device),
         compute(its_compute),
         gradients(static_cast<std::byte*>(its_gradients)),
         dtype(its_dtype),
+        buckets(its_buckets),
+        wire(std::move(its_wire)),
         done(device.create_event()) {
-    for (size_t i = 0; i < buckets; ++i) ready.push_back(device.create_event());
-    stream = device.create_stream(StreamKind::kBackground);
+    for (size_t i = 0; i < buckets.size(); ++i) ready.push_back(device.create_event());
+    for (int i = 0; i < slots; ++i) times.emplace_back(device, buckets.size());
+    now = &times_of(0);
+    if (wire.dtype != dtype) make_staging();
+    if (communicator.concurrent()) background = device.create_stream(StreamKind::kBackground);
   }
 
-  void launch(const Bucket& bucket) {
-    Event& event = *ready[next++];
-    compute.record(event);
-    stream->wait(event);
-    stream->run(Task([this] { began = Clock::now(); }));
-    communicator.all_reduce_sum(gradients + static_cast<size_t>(bucket.begin) * size_of(dtype),
-                                bucket.end - bucket.begin, dtype, *stream);
-    stream->run(Task([this] { summing += Clock::now() - began; }));
+  void make_staging() {
+    check_summable("a bucket", wire.dtype);
+    int64_t longest = 0;
+    for (const Bucket& bucket : buckets.subspan(std::min<size_t>(1, buckets.size()))) {
+      longest = std::max(longest, bucket.end - bucket.begin);
+    }
+    staging = communicator.allocate(static_cast<size_t>(longest) * size_of(wire.dtype));
+  }
+
+  Times& times_of(int slot) { return times.at(static_cast<size_t>(slot)); }
+
+  Stream& stream() { return background ? *background : compute; }
+
+  void launch() {
+    const size_t i = next++;
+    if (background) {
+      compute.record(*ready[i]);
+      background->wait(*ready[i]);
+    }
+    stream().record(*now->begin[i]);
+    sum(buckets[i], /*narrowed=*/i > 0 && wire.dtype != dtype);
+    stream().record(*now->end[i]);
+  }
+
+  void sum(const Bucket& bucket, bool narrowed) {
+    std::byte* data = gradients + static_cast<size_t>(bucket.begin) * size_of(dtype);
+    const int64_t elements = bucket.end - bucket.begin;
+    if (!narrowed) return communicator.all_reduce_sum(data, elements, dtype, stream());
+    wire.narrow(data, staging.data(), elements, stream());
+    communicator.all_reduce_sum(staging.data(), elements, wire.dtype, stream());
+    wire.widen(staging.data(), data, elements, stream());
+  }
+
+  void join() {
+    if (!background) return;
+    background->record(*done);
+    compute.wait(*done);
+  }
+
+  double communication_seconds(const Times& then) const {
+    double seconds = 0;
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      seconds += device.seconds_between(*then.begin[i], *then.end[i]);
+    }
+    return seconds;
   }
 
   Communicator& communicator;
+  Device& device;
   Stream& compute;
   std::byte* gradients;
   DType dtype;
+  std::span<const Bucket> buckets;
+  Wire wire;
+  Buffer staging;   // a bucket, narrowed
   size_t next = 0;  // bucket to launch
   std::vector<std::unique_ptr<Event>> ready;
   std::unique_ptr<Event> done;
-  // Written on the communication stream, read when it is done.
-  Clock::time_point began;
-  Clock::duration summing{};
-  double communication_seconds = 0;
-  double exposed_seconds = 0;
-  std::unique_ptr<Stream> stream;  // first to go: it uses the rest
+  std::vector<Times> times;
+  Times* now = nullptr;  // of the step that is being queued
+  // Where sums run; null: in the midst of computation. First to go: it uses the rest.
+  std::unique_ptr<Stream> background;
 };
 
 Bucketer::Bucketer(Communicator& communicator, Device& device, Stream& compute, void* gradients,
-                   DType dtype, std::vector<Bucket> buckets)
+                   DType dtype, std::vector<Bucket> buckets, Wire wire, int slots)
     : buckets_(std::move(buckets)) {
-  if (communicator.size() == 1) return;
-  state_ =
-      std::make_unique<State>(communicator, device, compute, gradients, dtype, buckets_.size());
+  if (communicator.size() == 1 || buckets_.empty()) return;
+  state_ = std::make_unique<State>(communicator, device, compute, gradients, dtype, buckets_,
+                                   std::move(wire), slots);
 }
 
 Bucketer::~Bucketer() = default;
 
+void Bucketer::use_events(int slot) {
+  if (state_) state_->now = &state_->times_of(slot);
+}
+
 void Bucketer::advance(int64_t final_end) {
   if (!state_) return;
   while (state_->next < buckets_.size() && buckets_[state_->next].end <= final_end) {
-    state_->launch(buckets_[state_->next]);
+    state_->launch();
   }
 }
 
 void Bucketer::finish() {
-  if (!state_ || buckets_.empty()) return;
+  if (!state_) return;
+  state_->compute.record(*state_->now->computed);
   advance(buckets_.back().end);
-  state_->stream->record(*state_->done);
-  const auto begin = Clock::now();
-  state_->compute.wait(*state_->done);
-  state_->exposed_seconds = seconds(Clock::now() - begin);
-  state_->communication_seconds = seconds(state_->summing);
-  state_->summing = {};
+  state_->join();
   state_->next = 0;
+  state_->now->finished = true;
 }
 
-double Bucketer::communication_seconds() const {
-  return state_ ? state_->communication_seconds : 0;
+double Bucketer::communication_seconds(int slot) const {
+  if (!state_) return 0;
+  const State::Times& then = state_->times_of(slot);
+  return then.finished ? state_->communication_seconds(then) : 0;
 }
 
-double Bucketer::exposed_seconds() const { return state_ ? state_->exposed_seconds : 0; }
+double Bucketer::exposed_seconds(int slot) const {
+  if (!state_) return 0;
+  const State::Times& then = state_->times_of(slot);
+  if (!then.finished) return 0;
+  if (!state_->background) return state_->communication_seconds(then);
+  return std::max(0.0, state_->device.seconds_between(*then.computed, *then.end.back()));
+}
 
 }  // namespace trireme

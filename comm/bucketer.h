@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -31,16 +32,31 @@ struct BucketOptions {
 std::vector<Bucket> cut_buckets(std::span<const int64_t> ends, DType dtype,
                                 const BucketOptions& options);
 
-// In a world of one it does nothing.
+// Queues the conversion of `elements` elements.
+using Convert = std::function<void(const void* from, void* to, int64_t elements, Stream& stream)>;
+
+// What gradients are summed as. All buckets but the first, which also carries what must be exact,
+// are narrowed into a buffer, summed there and widened back.
+struct Wire {
+  DType dtype = DType::kF32;
+  Convert narrow;  // neither is needed where `dtype` is that of the gradients
+  Convert widen;
+};
+
+// In a world of one it does nothing. What it queues can be recorded: nothing but conversions, sums
+// and events.
 class Bucketer {
  public:
-  // `gradients` should come from communicator.allocate. Everything outlives the bucketer. Between
-  // the first advance and the end of finish nothing else may use the communicator: give the
-  // bucketer one of its own (split) where layers communicate too.
+  // `gradients` should come from communicator.allocate. Everything outlives the bucketer, and all
+  // ranks make it and let go of it together. Between the first advance and the end of finish
+  // nothing else may use the communicator: give the bucketer one of its own (split) where layers
+  // communicate too. The times of as many steps as there are slots can be kept apart.
   Bucketer(Communicator& communicator, Device& device, Stream& compute, void* gradients,
-           DType dtype, std::vector<Bucket> buckets);
+           DType dtype, std::vector<Bucket> buckets, Wire wire = {}, int slots = 1);
   ~Bucketer();
 
+  // In which slot the times of what is queued from now on are kept; 0 at first.
+  void use_events(int slot);
   // All gradients below element `final_end` are written by what is queued on the compute stream
   // now.
   void advance(int64_t final_end);
@@ -50,10 +66,11 @@ class Bucketer {
 
   std::span<const Bucket> buckets() const { return buckets_; }
 
-  // Of the last finished step: the time that the communication stream spent on sums (waiting for
-  // slower ranks included), and the part of it that the compute stream had to wait for in finish().
-  double communication_seconds() const;
-  double exposed_seconds() const;
+  // Of the last step of this slot, once the compute stream has passed its finish(): the time that
+  // was spent on sums (waiting for slower ranks included), and how much of it came after all
+  // gradients were there.
+  double communication_seconds(int slot = 0) const;
+  double exposed_seconds(int slot = 0) const;
 
  private:
   struct State;

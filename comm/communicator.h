@@ -1,5 +1,6 @@
 // The ranks of a run and what they do together. One implementation a folder: `local` (one rank),
-// `mpi` (host memory; ranks of one host add up in shared memory), `nccl` (device memory).
+// `mpi` (host memory; ranks of one host add up in shared memory), `nccl` (memory of GPUs), `staged`
+// (memory of a device, by way of the host).
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,15 @@ class Communicator : public Collective {
   virtual const Placement& placement() const = 0;
   int rank() const { return placement().rank; }
   int size() const override { return placement().ranks; }
+  // What moves the data, for people: "MPI", "NCCL 2.28.9".
+  virtual std::string transport() const = 0;
+  // Whether operations may be in flight here on one stream and in another communicator on another
+  // stream. If not, ranks that come to the two in different orders could wait for each other
+  // forever: use one stream for both.
+  virtual bool concurrent() const { return true; }
+  // Why operations can no longer succeed, where this rank can tell without taking part in one: a
+  // rank of this host has ended or failed. Else empty. From any thread.
+  virtual std::string failure() const { return {}; }
 
   // Memory in which all_reduce_sum is fastest, zeroed, aligned to 64 bytes or more. All ranks call
   // it together with the same size, let go of it together, before the communicator goes, and use it
@@ -38,7 +48,8 @@ class Communicator : public Collective {
   // exception unwinds it is left to the end of the process, since the others may not come along.
   virtual Buffer allocate(size_t bytes) = 0;
 
-  // all_reduce_sum (Collective): f32, f64 and i64; anything of any alignment that suits the type.
+  // all_reduce_sum (Collective): f32, f64, i64, f16 and bf16; anything of any alignment that suits
+  // the type.
 
   // in holds size() parts of `count` each; out gets the sum of part rank(). Types as above.
   virtual void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,

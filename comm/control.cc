@@ -57,6 +57,11 @@ std::vector<std::string> all_gather(Communicator& communicator, const std::strin
   return texts;
 }
 
+void sum(Communicator& communicator, std::span<double> values) {
+  CallerStream stream;
+  communicator.all_reduce_sum(values.data(), std::ssize(values), DType::kF64, stream);
+}
+
 std::string broadcast(Communicator& communicator, std::string text, int root) {
   CallerStream stream;
   auto length = static_cast<int64_t>(text.size());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <exception>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ namespace trireme {
 // By rank.
 std::vector<std::string> all_gather(Communicator& communicator, const std::string& text);
 std::string broadcast(Communicator& communicator, std::string text, int root);
+// In place.
+void sum(Communicator& communicator, std::span<double> values);
 
 // A failure that every rank knows of and throws: none waits for another, so all can leave in order.
 class AgreedError : public Error {

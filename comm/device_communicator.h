@@ -19,5 +19,4 @@ enum class Transport {
 std::unique_ptr<Communicator> create_device_communicator(Communicator& world, Device& device,
                                                          Transport transport);
 
-
 }  // namespace trireme

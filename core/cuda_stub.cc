@@ -1,5 +1,6 @@
 // For programs built without CUDA.
 #include "core/device.h"
+#include "core/profile_range.h"
 
 namespace trireme {
 
@@ -8,5 +9,8 @@ CudaSupport query_cuda() { return {.problem = "this program is built without CUD
 std::unique_ptr<Device> create_cuda_device(int) {
   throw DeviceError("create_cuda_device", query_cuda().problem);
 }
+
+ProfileRange::ProfileRange(const char*) {}
+ProfileRange::~ProfileRange() {}
 
 }  // namespace trireme

@@ -11,6 +11,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 
@@ -150,10 +151,12 @@ std::unique_ptr<Device> create_cpu_device(int threads);
 
 // What CUDA offers this process. Asking opens no device.
 struct CudaSupport {
-  bool built = false;   // into this program
-  int devices = 0;      // that it may use
-  std::string problem;  // why there is none, for people
-  std::string versions; // "runtime 13.0, driver 13.0", as far as known
+  bool built = false;  // into this program
+  int devices = 0;     // that it may use
+  // An identity of each ("0000:3b:00.0"), the same in every process of the host.
+  std::vector<std::string> ids = {};
+  std::string problem = {};   // why there is none, for people
+  std::string versions = {};  // "runtime 13.0, driver 13.0", as far as known
 };
 CudaSupport query_cuda();
 

@@ -84,8 +84,8 @@ struct Loader::State {
         ring(static_cast<size_t>(given.threads == 0 ? 1 : given.depth)) {
     const auto rows = static_cast<size_t>(options.capacity);
     for (Slot& slot : ring) {
-      slot.inputs = device.allocate(rows * input_bytes);
-      slot.targets = device.allocate(rows * target_bytes);
+      slot.inputs = device.allocate_host(rows * input_bytes);
+      slot.targets = device.allocate_host(rows * target_bytes);
       std::memset(slot.inputs.data(), 0, rows * input_bytes);
       std::memset(slot.targets.data(), 0, rows * target_bytes);
       slot.batch.inputs = slot.inputs.data();

@@ -69,7 +69,7 @@ void print_plan(const Options& options, const Target& target, const Graph& graph
   const BatchPlan batch = plan_batch(config, ranks);
   const auto alone = create_local_communicator();
   const auto device = create_device(config, *alone);
-  const auto backend = create_backend(*device);
+  const auto backend = create_backend(config, *device);
   Parameters parameters;
   const auto program = Program::compile(
       graph, *backend, {.batch = batch.micro, .accumulate = batch.passes > 1}, parameters);

@@ -50,12 +50,14 @@ void ConfigOptions::add_to(CLI::App& app) {
   app.add_option("--run-dir", run_dir, "The run's folder: --set run_dir=...");
   app.add_option("--device", device, "cpu, cuda or auto: --set train.device=...")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
+  app.add_flag("--eager", eager, "Do not record steps on a GPU: --set train.eager=true");
 }
 
 std::vector<std::string> ConfigOptions::all_assignments() const {
   std::vector<std::string> all = assignments;
   if (!run_dir.empty()) all.push_back("run_dir=" + run_dir);
   if (!device.empty()) all.push_back("train.device=" + device);
+  if (eager) all.push_back("train.eager=true");
   return all;
 }
 

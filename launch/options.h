@@ -15,11 +15,12 @@ class App;
 
 namespace trireme {
 
-// --set, --run-dir, --device: all of them assignments to fields of the configuration.
+// --set, --run-dir, --device, --eager: all of them assignments to fields of the configuration.
 struct ConfigOptions {
   std::vector<std::string> assignments;
   std::string run_dir;
   std::string device;
+  bool eager = false;
 
   void add_to(CLI::App& app);
   std::vector<std::string> all_assignments() const;

@@ -58,10 +58,12 @@ void Emitter::declare_parameters() {
       int index = index_of(parameters_.trained, name);
       if (index < 0) {
         index = static_cast<int>(parameters_.trained.size());
-        parameters_.trained.push_back({.name = name,
-                                       .spec = {parameters_.dtype, declared.shape, Layout::any()},
-                                       .init = declared.init,
-                                       .decays = declared.decays});
+        parameters_.trained.push_back(
+            {.name = name,
+             .spec = {parameters_.array_dtype(), declared.shape, Layout::any()},
+             .dtype = declared.full_precision ? parameters_.array_dtype() : parameters_.dtype,
+             .init = declared.init,
+             .decays = declared.decays});
       }
       nodes_[n].parameters.push_back(index);
     }
@@ -79,22 +81,19 @@ void Emitter::declare_parameters() {
     }
   }
   for (size_t i = 0; i < parameters_.trained.size(); ++i) {
-    TensorSpec spec = parameters_.trained[i].spec;
+    const Parameter& parameter = parameters_.trained[i];
+    const TensorSpec read{parameter.dtype, parameter.spec.shape, parameter.spec.layout};
     parameter_values_.push_back(
-        add_value({.spec = spec, .home = Value::Home::kParameter, .index = static_cast<int>(i)}));
-    spec.dtype = gradient_dtype();
-    gradient_values_.push_back(
-        add_value({.spec = spec, .home = Value::Home::kGradient, .index = static_cast<int>(i)}));
+        add_value({.spec = read, .home = Value::Home::kParameter, .index = static_cast<int>(i)}));
+    gradient_values_.push_back(add_value(
+        {.spec = parameter.spec, .home = Value::Home::kGradient, .index = static_cast<int>(i)}));
   }
+  gradient_layouts_.resize(parameters_.trained.size());
   for (size_t i = 0; i < parameters_.running.size(); ++i) {
     running_values_.push_back(add_value({.spec = parameters_.running[i].spec,
                                          .home = Value::Home::kRunning,
                                          .index = static_cast<int>(i)}));
   }
-}
-
-DType Emitter::gradient_dtype() const {
-  return parameters_.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
 }
 
 ValueId Emitter::add_value(Value value) {
@@ -222,13 +221,20 @@ void Emitter::emit(const Op& op, std::vector<ValueId> args) {
     if (args[i] == kNoValue) continue;
     Value& value = values_[static_cast<size_t>(args[i])];
     const TensorSpec& wanted = plan->specs()[i];
+    const bool written = is_output(op, static_cast<int>(i));
     if (value.spec.layout.is_any()) {
+      // What an operation reads first it may choose the dtype of; what it writes is as declared.
+      const DType dtype = written ? value.spec.dtype : wanted.dtype;
       value.spec = wanted;
-    } else if (value.spec != wanted && is_output(op, static_cast<int>(i))) {
+      value.spec.dtype = dtype;
+    }
+    if (value.spec == wanted) continue;
+    if (written) {
+      note_gradient_layout(args[i], wanted.layout);
       const ValueId aside = add_value({.spec = wanted});
       reorders_after.emplace_back(aside, args[i]);
       args[i] = aside;
-    } else if (value.spec != wanted) {
+    } else {
       args[i] = converted(args[i], wanted);
     }
   }
@@ -239,6 +245,25 @@ void Emitter::emit(const Op& op, std::vector<ValueId> args) {
 void Emitter::push(const Op& op, std::vector<ValueId> args, std::unique_ptr<OpPlan> plan) {
   instructions_.push_back(
       {.op = op, .plan = std::move(plan), .args = std::move(args), .node = current_});
+}
+
+void Emitter::note_gradient_layout(ValueId value, const Layout& wanted) {
+  for (size_t i = 0; i < gradient_values_.size(); ++i) {
+    if (gradient_values_[i] == value) gradient_layouts_[i] = wanted;
+  }
+  for (auto [parameter, aside] : pending_) {
+    if (aside == value) gradient_layouts_[static_cast<size_t>(parameter)] = wanted;
+  }
+}
+
+bool Emitter::adopt_gradient_layouts() {
+  bool any = false;
+  for (size_t i = 0; i < gradient_layouts_.size(); ++i) {
+    if (!gradient_layouts_[i]) continue;
+    parameters_.trained[i].spec.layout = *gradient_layouts_[i];
+    any = true;
+  }
+  return any;
 }
 
 void Emitter::all_reduce(ValueId value) {

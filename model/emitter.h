@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -88,9 +89,9 @@ class Emitter {
   ValueId metrics() const { return metrics_; }
   const TensorSpec& spec(ValueId value) const { return values_[static_cast<size_t>(value)].spec; }
   int64_t batch() const { return batch_; }
-  // What gradients and statistics are kept in, whatever the parameters: f32, or f64 in the
+  // What gradients and statistics are kept in, whatever the network computes in: f32, or f64 in the
   // reference.
-  DType gradient_dtype() const;
+  DType gradient_dtype() const { return parameters_.array_dtype(); }
 
   void emit(const Op& op, std::vector<ValueId> args);
   void all_reduce(ValueId value);
@@ -102,6 +103,9 @@ class Emitter {
   std::vector<Value>& values() { return values_; }
   std::vector<Instruction>& instructions() { return instructions_; }
   int forward_instructions() const { return forward_instructions_; }
+  // Gives parameters the layouts that the plans of their gradients asked for in vain; whether there
+  // were any.
+  bool adopt_gradient_layouts();
 
  private:
   struct NodeState {
@@ -114,6 +118,7 @@ class Emitter {
 
   ValueId add_value(Value value);
   void push(const Op& op, std::vector<ValueId> args, std::unique_ptr<OpPlan> plan);
+  void note_gradient_layout(ValueId value, const Layout& wanted);
   void declare_parameters();
   void emit_input();
 
@@ -133,6 +138,8 @@ class Emitter {
   std::vector<ValueId> running_values_;
   // Gradients that the layer at hand has written aside, to be added to their place.
   std::vector<std::pair<int, ValueId>> pending_;
+  // Of gradients, by parameter: where a plan asked for another than the parameter's.
+  std::vector<std::optional<Layout>> gradient_layouts_;
   ValueId input_ = kNoValue;
   ValueId target_ = kNoValue;
   ValueId state_ = kNoValue;

@@ -23,6 +23,7 @@ struct Signature {
     Shape shape;
     Initialiser init;
     bool decays = true;
+    bool full_precision = false;  // read from the masters even where the network computes in less
   };
   struct Running {
     std::string name;  // "running_mean"

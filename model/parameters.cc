@@ -1,5 +1,6 @@
 #include "model/parameters.h"
 
+#include <array>
 #include <vector>
 
 #include "core/random.h"
@@ -35,14 +36,21 @@ std::byte* place(const Tensor& tensor, const void* array) {
          static_cast<size_t>(tensor.begin) * size_of(tensor.spec.dtype);
 }
 
+// Between a tensor in the array and canonical order in host memory, by way of the device.
 void reorder(Backend& backend, const TensorSpec& from_spec, const void* from,
-             const TensorSpec& to_spec, void* to) {
+             const TensorSpec& to_spec, void* to, bool from_host) {
+  Device& device = backend.device();
   const TensorSpec specs[] = {from_spec, to_spec};
   const auto plan = backend.plan(Reorder{}, specs);
-  const auto stream = backend.device().create_stream(StreamKind::kCompute);
-  const Buffer scratch = backend.device().allocate(plan->scratch_bytes());
-  void* const args[] = {const_cast<void*>(from), to};
+  const auto stream = device.create_stream(StreamKind::kCompute);
+  const Buffer scratch = device.allocate(plan->scratch_bytes());
+  const size_t bytes = (from_host ? from_spec : to_spec).bytes();
+  const Buffer beside = device.allocate(bytes);
+  if (from_host) device.copy(beside.data(), from, bytes, *stream);
+  void* const args[] = {from_host ? beside.data() : const_cast<void*>(from),
+                        from_host ? to : beside.data()};
   plan->encode(*stream, args, scratch.data());
+  if (!from_host) device.copy(to, beside.data(), bytes, *stream);
   stream->synchronize();
 }
 
@@ -54,11 +62,25 @@ int64_t Parameters::count() const {
   return total;
 }
 
+LowPrecisionCopy::LowPrecisionCopy(const Parameters& parameters, Backend& backend) {
+  if (!parameters.low_precision()) return;
+  const TensorSpec array{parameters.array_dtype(), {parameters.elements}, Layout::row_major()};
+  const TensorSpec copy{parameters.dtype, array.shape, array.layout};
+  plan_ = backend.plan(Reorder{}, std::array{array, copy});
+  copy_ = backend.device().allocate(copy.bytes());
+  scratch_ = backend.device().allocate(plan_->scratch_bytes());
+}
+
+void LowPrecisionCopy::refresh(const void* values, Stream& stream) const {
+  if (!plan_) return;
+  const std::array<void*, Reorder::kArgs> args{const_cast<void*>(values), copy_.data()};
+  plan_->encode(stream, args, scratch_.data());
+}
+
 void initialise(const Parameters& parameters, Backend& backend, uint64_t seed, void* values,
                 void* running) {
   const auto stream = backend.device().create_stream(StreamKind::kCompute);
-  backend.device().fill_zero(
-      values, static_cast<size_t>(parameters.elements) * size_of(parameters.dtype), *stream);
+  backend.device().fill_zero(values, parameters.array_bytes(), *stream);
   stream->synchronize();
   for (const Parameter& parameter : parameters.trained) {
     std::vector<float> canonical_values(static_cast<size_t>(parameter.spec.shape.elements()));
@@ -74,19 +96,23 @@ void initialise(const Parameters& parameters, Backend& backend, uint64_t seed, v
 }
 
 void to_canonical(const Parameter& parameter, Backend& backend, const void* array, float* out) {
-  reorder(backend, parameter.spec, place(parameter, array), canonical(parameter), out);
+  reorder(backend, parameter.spec, place(parameter, array), canonical(parameter), out,
+          /*from_host=*/false);
 }
 
 void from_canonical(const Parameter& parameter, Backend& backend, const float* in, void* array) {
-  reorder(backend, canonical(parameter), in, parameter.spec, place(parameter, array));
+  reorder(backend, canonical(parameter), in, parameter.spec, place(parameter, array),
+          /*from_host=*/true);
 }
 
 void to_canonical(const RunningValue& value, Backend& backend, const void* array, float* out) {
-  reorder(backend, value.spec, place(value, array), canonical(value), out);
+  reorder(backend, value.spec, place(value, array), canonical(value), out,
+          /*from_host=*/false);
 }
 
 void from_canonical(const RunningValue& value, Backend& backend, const float* in, void* array) {
-  reorder(backend, canonical(value), in, value.spec, place(value, array));
+  reorder(backend, canonical(value), in, value.spec, place(value, array),
+          /*from_host=*/true);
 }
 
 }  // namespace trireme

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,7 +21,9 @@ struct Initialiser {
 
 struct Parameter {
   std::string name;  // "layer1.0.conv1.weight"
-  TensorSpec spec;   // shape as in PyTorch; the layout that the fastest plan wants
+  // In the arrays. Shape as in PyTorch; the layout that the fastest plan wants.
+  TensorSpec spec;
+  DType dtype = DType::kF32;  // in which the network reads it: Parameters::dtype, or the arrays'
   Initialiser init;
   bool decays = true;  // whether weight decay applies: not for biases and norms
   int64_t begin = 0;   // first element in the arrays
@@ -36,7 +39,11 @@ struct RunningValue {
 };
 
 struct Parameters {
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32;  // that the network computes in
+  // Of the arrays of values, gradients, optimizer state and running values: f32, or f64 in the
+  // reference, whatever the network computes in.
+  DType array_dtype() const { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
+  bool low_precision() const { return dtype != array_dtype(); }
   // The gradient array starts with kMetricCount slots for metrics; parameter elements begin after
   // them, in the order in which their gradients become final.
   std::vector<Parameter> trained;
@@ -44,9 +51,31 @@ struct Parameters {
   std::vector<RunningValue> running;
   int64_t running_elements = 0;
   int64_t count() const;  // numbers that are trained, without padding
+  size_t array_bytes() const { return static_cast<size_t>(elements) * size_of(array_dtype()); }
+  size_t running_bytes() const {
+    return static_cast<size_t>(running_elements) * size_of(array_dtype());
+  }
 };
 
-// Writes initial values: a pure function of the seed and the names.
+// The copy of all values that a network in low precision reads: the same elements as in the array,
+// in Parameters::dtype. The optimizer's update writes both; whoever else sets values refreshes it.
+// Without low precision it is empty.
+class LowPrecisionCopy {
+ public:
+  LowPrecisionCopy() = default;
+  LowPrecisionCopy(const Parameters& parameters, Backend& backend);
+
+  void* data() const { return copy_.data(); }
+  size_t bytes() const { return copy_.bytes(); }
+  void refresh(const void* values, Stream& stream) const;
+
+ private:
+  Buffer copy_;
+  std::unique_ptr<OpPlan> plan_;
+  Buffer scratch_;
+};
+
+// Writes initial values, zeros between them: a pure function of the seed and the names.
 void initialise(const Parameters& parameters, Backend& backend, uint64_t seed, void* values,
                 void* running);
 

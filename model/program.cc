@@ -94,6 +94,15 @@ void share_in_place(const std::vector<Instruction>& instructions, std::vector<Va
   }
 }
 
+std::unique_ptr<Emitter> emit_network(const Graph& graph, Backend& backend,
+                                      const CompileOptions& options, Parameters& parameters) {
+  auto emitter = std::make_unique<Emitter>(graph, backend, options.batch, options.training,
+                                           options.accumulate, options.collective, parameters);
+  emitter->forward();
+  if (options.training) emitter->backward();
+  return emitter;
+}
+
 constexpr int64_t kElementAlignment = 16;
 
 int64_t aligned(int64_t elements) {
@@ -130,12 +139,11 @@ struct Program::Impl {
   std::vector<void*> table;          // all arguments of all steps
   std::vector<size_t> input_places;  // in the table
   std::vector<size_t> target_places;
+  std::vector<size_t> state_places;
   std::vector<NodeInfo> nodes;
   std::vector<int64_t> parameter_begins;
   std::vector<int64_t> running_begins;
-  size_t parameter_size = 0;
-  size_t gradient_size = 0;
-  size_t running_size = 0;
+  DType array_dtype = DType::kF32;
   std::byte* activations = nullptr;
 
   void place_parameters(Parameters& parameters) const;
@@ -166,9 +174,10 @@ std::vector<int> Program::Impl::last_writes(const Parameters& parameters) const 
 // In the order in which gradients become final, so that a bucket is a range.
 void Program::Impl::place_parameters(Parameters& parameters) const {
   for (const Value& value : values) {
-    if (value.home == Home::kParameter) {
-      parameters.trained[static_cast<size_t>(value.index)].spec = value.spec;
-    }
+    if (value.home != Home::kParameter) continue;
+    Parameter& parameter = parameters.trained[static_cast<size_t>(value.index)];
+    parameter.spec.layout = value.spec.layout;
+    parameter.dtype = value.spec.dtype;
   }
   if (parameters.elements > 0) return;
   const std::vector<int> last = last_writes(parameters);
@@ -230,6 +239,7 @@ void Program::Impl::lay_out_steps(const Parameters& parameters) {
         const Value& value = values[static_cast<size_t>(arg)];
         if (value.home == Home::kInput) input_places.push_back(table.size());
         if (value.home == Home::kTarget) target_places.push_back(table.size());
+        if (value.home == Home::kState) state_places.push_back(table.size());
       }
       table.push_back(nullptr);
     }
@@ -250,26 +260,28 @@ void Program::Impl::lay_out_steps(const Parameters& parameters) {
     parameter_begins.push_back(parameter.begin);
   }
   for (const RunningValue& value : parameters.running) running_begins.push_back(value.begin);
-  parameter_size = size_of(parameters.dtype);
-  gradient_size = running_size = parameters.dtype == DType::kF64 ? 8 : 4;
+  array_dtype = parameters.array_dtype();
 }
 
 void* Program::Impl::address(const Value& value, const ProgramMemory& memory) const {
   const auto at = [](void* base, size_t bytes) { return static_cast<std::byte*>(base) + bytes; };
-  const auto index = static_cast<size_t>(value.index);
+  const auto element = [&](void* array, const std::vector<int64_t>& begins) {
+    return at(array, static_cast<size_t>(begins[static_cast<size_t>(value.index)]) *
+                         size_of(value.spec.dtype));
+  };
   switch (value.home) {
     case Home::kActivations:
       return at(memory.activations, offsets[static_cast<size_t>(value.storage)]);
     case Home::kParameter:
-      return at(memory.parameters, static_cast<size_t>(parameter_begins[index]) * parameter_size);
+      return element(value.spec.dtype == array_dtype ? memory.parameters : memory.low_precision,
+                     parameter_begins);
     case Home::kGradient:
-      return at(memory.gradients, static_cast<size_t>(parameter_begins[index]) * gradient_size);
+      return element(memory.gradients, parameter_begins);
     case Home::kRunning:
-      return at(memory.running, static_cast<size_t>(running_begins[index]) * running_size);
+      return element(memory.running, running_begins);
     case Home::kMetrics:
       return memory.gradients;
     case Home::kState:
-      return memory.state;
     case Home::kInput:
     case Home::kTarget:
       break;
@@ -308,16 +320,18 @@ Program::~Program() = default;
 std::unique_ptr<Program> Program::compile(const Graph& graph, Backend& backend,
                                           const CompileOptions& options, Parameters& parameters) {
   if (parameters.elements == 0) parameters.dtype = options.dtype;
-  Emitter emitter(graph, backend, options.batch, options.training, options.accumulate,
-                  options.collective, parameters);
-  emitter.forward();
-  if (options.training) emitter.backward();
+  std::unique_ptr<Emitter> emitter = emit_network(graph, backend, options, parameters);
+  // Forward has chosen the layouts of values in low precision, but twice as many bytes of gradients
+  // lie like them, and reordering those may be slow (on the CPU pairs of channels are interleaved).
+  if (parameters.elements == 0 && parameters.low_precision() && emitter->adopt_gradient_layouts()) {
+    emitter = emit_network(graph, backend, options, parameters);
+  }
 
   auto impl = std::make_unique<Impl>();
-  impl->values = std::move(emitter.values());
-  impl->instructions = std::move(emitter.instructions());
+  impl->values = std::move(emitter->values());
+  impl->instructions = std::move(emitter->instructions());
   impl->forward_instructions =
-      remove_dead(impl->instructions, impl->values, emitter.forward_instructions());
+      remove_dead(impl->instructions, impl->values, emitter->forward_instructions());
   for (const Node& node : graph.nodes) {
     int64_t count = 0;
     for (const auto& parameter : node.signature.parameters) count += parameter.shape.elements();
@@ -342,9 +356,10 @@ void Program::bind(const ProgramMemory& memory) {
   }
 }
 
-void Program::bind_batch(const void* inputs, const void* targets) {
+void Program::bind_batch(const void* inputs, const void* targets, StepState* state) {
   for (size_t place : impl_->input_places) impl_->table[place] = const_cast<void*>(inputs);
   for (size_t place : impl_->target_places) impl_->table[place] = const_cast<void*>(targets);
+  for (size_t place : impl_->state_places) impl_->table[place] = state;
 }
 
 void Program::forward(Stream& stream) {

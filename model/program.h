@@ -17,9 +17,9 @@
 namespace trireme {
 
 struct CompileOptions {
-  int64_t batch = 1;     // rows of a micro-batch
-  bool training = true;  // false: forward with running statistics, metrics only
-  DType dtype = DType::kF32;
+  int64_t batch = 1;          // rows of a micro-batch
+  bool training = true;       // false: forward with running statistics, metrics only
+  DType dtype = DType::kF32;  // to compute in; parameters that are there already decide themselves
   // Gradients are added to what is in their array instead of overwriting it.
   bool accumulate = false;
   // For layers that communicate; null: alone.
@@ -28,12 +28,12 @@ struct CompileOptions {
 
 // The memory a program works on; owned by the caller.
 struct ProgramMemory {
-  void* parameters = nullptr;  // Parameters::elements
+  void* parameters = nullptr;     // Parameters::elements
+  void* low_precision = nullptr;  // LowPrecisionCopy of them, if the network reads one
   void* gradients =
       nullptr;  // likewise; the first kMetricCount are the metrics, all that inference uses
   void* running = nullptr;      // Parameters::running_elements
   void* activations = nullptr;  // Program::activation_bytes()
-  StepState* state = nullptr;
 };
 
 struct LayerReport {
@@ -54,8 +54,9 @@ class Program {
   ~Program();
 
   void bind(const ProgramMemory& memory);
-  // The micro-batch to read next: `batch` inputs and targets in the format of Graph::input.
-  void bind_batch(const void* inputs, const void* targets);
+  // The micro-batch to read next: `batch` inputs and targets in the format of Graph::input, and
+  // where it is within the run.
+  void bind_batch(const void* inputs, const void* targets, StepState* state);
 
   void forward(Stream& stream);
   // `final_end(n)`: gradients below element n are final once what is queued on the stream is done.

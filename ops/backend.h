@@ -17,6 +17,7 @@
 #include "ops/elementwise.h"
 #include "ops/layer_norm.h"
 #include "ops/loss.h"
+#include "ops/loss_scale.h"
 #include "ops/op.h"
 #include "ops/optimizer.h"
 #include "ops/pool.h"
@@ -30,7 +31,7 @@ using Op =
                  BatchNormBackward, LayerNormForward, LayerNormBackward, MaxPoolForward,
                  MaxPoolBackward, AveragePoolForward, AveragePoolBackward, DropoutForward,
                  DropoutBackward, Add, Concat, Split, Reorder, NormalizeInput, SoftmaxCrossEntropy,
-                 MeanSquaredError, SumOfSquares, SgdUpdate, AdamUpdate>;
+                 MeanSquaredError, SumOfSquares, SgdUpdate, AdamUpdate, ScaleLoss, AdjustLossScale>;
 
 class Backend {
  public:
@@ -42,6 +43,8 @@ class Backend {
 
 // oneDNN, and our own loops where it has none.
 std::unique_ptr<Backend> create_cpu_backend(Device& device);
+// Whether networks can compute in it on this CPU: f32 always, bf16 from AVX-512 on.
+bool cpu_computes_in(DType dtype);
 struct CudaOptions {
   // Convolutions and matrix products of f32 may round their inputs to TF32.
   bool tf32 = false;

@@ -4,6 +4,7 @@
 // decided on the device.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace trireme {
@@ -21,11 +22,26 @@ struct ScaleLoss {
 };
 
 // After the update. kSquares (f64 [1], see SumOfSquares) finite: one more good step, and at
-// growth_steps of them in a row the scale doubles, up to 2^24; not finite: the scale halves, down to
-// 1, and skipped grows. kScale is both read and written.
+// growth_steps of them in a row the scale doubles, up to 2^24; not finite: the scale halves, down
+// to 1, and skipped grows. kScale is both read and written.
 struct AdjustLossScale {
   enum Arg { kSquares, kScale, kArgs };
   int32_t growth_steps = 2000;
 };
+
+constexpr LossScale adjusted(const LossScale& before, bool finite, int32_t growth_steps) {
+  constexpr float kLeast = 1, kMost = 1 << 24;
+  if (!finite) {
+    return {.scale = std::max(before.scale / 2, kLeast),
+            .good_steps = 0,
+            .skipped = before.skipped + 1};
+  }
+  LossScale after = before;
+  if (++after.good_steps >= growth_steps) {
+    after.scale = std::min(before.scale * 2, kMost);
+    after.good_steps = 0;
+  }
+  return after;
+}
 
 }  // namespace trireme

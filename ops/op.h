@@ -35,8 +35,8 @@ class OpPlan {
   virtual ~OpPlan() = default;
 
   // The specs as the plan wants them. Every Layout::any() has been chosen. A layout that was given
-  // may come back changed when the plan would be slow or impossible with it: the caller then
-  // reorders.
+  // may come back changed when the plan would be slow or impossible with it, and so may a dtype of
+  // low precision, to f32: the caller then reorders.
   std::span<const TensorSpec> specs() const { return specs_; }
 
   // Bytes of scratch that encode needs, 64-byte aligned, free again when the work is done.

@@ -64,7 +64,9 @@ std::string_view name_of(const Op& op) {
                                          "mean_squared_error",
                                          "sum_of_squares",
                                          "sgd_update",
-                                         "adam_update"};
+                                         "adam_update",
+                                         "scale_loss",
+                                         "adjust_loss_scale"};
   static_assert(std::size(kNames) == std::variant_size_v<Op>);
   return kNames[op.index()];
 }
@@ -195,7 +197,9 @@ bool is_output(const Op& op, int arg) {
           [&](const AdamUpdate&) {
             return among({AdamUpdate::kParameters, AdamUpdate::kMoment1, AdamUpdate::kMoment2,
                           AdamUpdate::kLowPrecision});
-          }},
+          },
+          [&](const ScaleLoss&) { return arg == ScaleLoss::kState; },
+          [&](const AdjustLossScale&) { return arg == AdjustLossScale::kScale; }},
       op);
 }
 

@@ -22,9 +22,13 @@ struct SumOfSquares {
   std::vector<UpdateRange> ranges;
 };
 
-// With max_norm > 0 gradients are first scaled by min(1, max_norm / sqrt(kSquares)); else kSquares
-// is absent. kParameters and kGradients are f32 (f64 in the reference); kLowPrecision, optional,
-// gets a copy of the updated parameters in its own dtype. Ranges are disjoint and ascending.
+// With max_norm > 0 gradients are first scaled by min(1, max_norm / sqrt(kSquares)). kParameters
+// and kGradients are f32 (f64 in the reference); kLowPrecision, optional, gets a copy of the
+// updated parameters in its own dtype. Ranges are disjoint and ascending.
+//
+// With kLossScale (see loss_scale.h), optional, gradients and kSquares are those of the scaled
+// loss: gradients are divided by the scale before all else, clipping goes by the norm after that,
+// and where kSquares is not finite nothing is written at all. kSquares is needed for either.
 struct UpdateCommon {
   std::vector<UpdateRange> ranges;
   float max_norm = 0;
@@ -35,15 +39,34 @@ struct UpdateCommon {
 //   v : v)
 // kVelocity is absent when momentum is 0; it starts as zeros.
 struct SgdUpdate : UpdateCommon {
-  enum Arg { kParameters, kGradients, kVelocity, kSquares, kState, kLowPrecision, kArgs };
+  enum Arg {
+    kParameters,
+    kGradients,
+    kVelocity,
+    kSquares,
+    kLossScale,
+    kState,
+    kLowPrecision,
+    kArgs
+  };
   float momentum = 0;
   bool nesterov = false;
 };
 
 // Adam (Kingma and Ba, arXiv:1412.6980) and, decoupled, AdamW (Loshchilov and Hutter,
-// arXiv:1711.05101). Bias correction uses t = StepState::step + 1.
+// arXiv:1711.05101). Bias correction uses t = StepState::step + 1 - LossScale::skipped.
 struct AdamUpdate : UpdateCommon {
-  enum Arg { kParameters, kGradients, kMoment1, kMoment2, kSquares, kState, kLowPrecision, kArgs };
+  enum Arg {
+    kParameters,
+    kGradients,
+    kMoment1,
+    kMoment2,
+    kSquares,
+    kLossScale,
+    kState,
+    kLowPrecision,
+    kArgs
+  };
   float beta1 = 0.9f;
   float beta2 = 0.999f;
   float epsilon = 1e-8f;

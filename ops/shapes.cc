@@ -45,6 +45,8 @@ class Checker {
 };
 
 const Shape kMetricsShape{kMetricCount};
+const Shape kStateShape{int64_t{sizeof(StepState)}};
+const Shape kLossScaleShape{int64_t{sizeof(LossScale)}};
 
 void fused(const Checker& c, Activation activation) {
   if (activation == Activation::kNone || derivative_uses_output(activation)) return;
@@ -290,14 +292,25 @@ struct Check {
   }
   void operator()(const SgdUpdate& op) const {
     using O = SgdUpdate;
-    arrays(op, {O::kGradients}, {O::kVelocity, O::kLowPrecision}, O::kSquares);
+    arrays(op, {O::kGradients}, {O::kVelocity, O::kLowPrecision});
     if (c.present(O::kVelocity) != (op.momentum != 0)) {
       c.refuse("needs a velocity with momentum, and none without");
     }
   }
   void operator()(const AdamUpdate& op) const {
     using O = AdamUpdate;
-    arrays(op, {O::kGradients, O::kMoment1, O::kMoment2}, {O::kLowPrecision}, O::kSquares);
+    arrays(op, {O::kGradients, O::kMoment1, O::kMoment2}, {O::kLowPrecision});
+  }
+  void operator()(const ScaleLoss&) const {
+    c.is(ScaleLoss::kScale, kLossScaleShape, "the loss scale");
+    c.is(ScaleLoss::kState, kStateShape, "the state");
+  }
+  void operator()(const AdjustLossScale& op) const {
+    if (op.growth_steps < 1) {
+      c.refuse(fmt::format("growth steps must be at least 1, got {}", op.growth_steps));
+    }
+    c.is(AdjustLossScale::kSquares, {1}, "the sum of squares");
+    c.is(AdjustLossScale::kScale, kLossScaleShape, "the loss scale");
   }
 
  private:
@@ -313,11 +326,13 @@ struct Check {
     }
   }
   // kParameters comes first in every update.
-  void arrays(const UpdateCommon& op, std::initializer_list<int> needed,
-              std::initializer_list<int> optional, int squares) const {
+  template <class O>
+  void arrays(const O& op, std::initializer_list<int> needed,
+              std::initializer_list<int> optional) const {
     for (int array : needed) c.is(array, c.shape(0), "an array");
     for (int array : optional) c.is_if_present(array, c.shape(0), "an array");
-    if (op.max_norm > 0) c.is(squares, {1}, "the sum of squares");
+    c.is_if_present(O::kLossScale, kLossScaleShape, "the loss scale");
+    if (op.max_norm > 0 || c.present(O::kLossScale)) c.is(O::kSquares, {1}, "the sum of squares");
     ranges(op.ranges, c.shape(0));
   }
   void ranges(const std::vector<UpdateRange>& all, const Shape& array) const {

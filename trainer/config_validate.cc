@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "core/text.h"
 
@@ -45,6 +46,13 @@ class Validator {
     if (!(value >= 0 && value < 1)) fail(path, fmt::format("{} is not in [0, 1)", value));
   }
 
+  void one_of(const std::string& path, const std::string& value,
+              const std::vector<std::string>& choices) const {
+    if (std::find(choices.begin(), choices.end(), value) != choices.end()) return;
+    fail(path, fmt::format("'{}' is none of {}{}", value, fmt::join(choices, ", "),
+                           did_you_mean(value, choices)));
+  }
+
   void model_and_data() const {
     if (run_.model().kind_case() == ModelConfig::KIND_NOT_SET) {
       fail("model", "names no network; give model.zoo.name or model.network");
@@ -73,12 +81,8 @@ class Validator {
     at_least<int64_t>("train.log_every_steps", train.log_every_steps(), 1);
     at_least<int64_t>("checks.parameter_checksum_every_steps",
                       run_.checks().parameter_checksum_every_steps(), 0);
-    const std::array<std::string, 3> devices{"auto", "cpu", "cuda"};
-    if (std::find(devices.begin(), devices.end(), train.device()) == devices.end()) {
-      fail("train.device",
-           fmt::format("'{}' is none of {}{}", train.device(), fmt::join(devices, ", "),
-                       did_you_mean(train.device(), devices)));
-    }
+    one_of("train.device", train.device(), {"auto", "cpu", "cuda"});
+    one_of("train.transport", train.transport(), {"auto", "nccl", "mpi"});
   }
 
   void optimizer() const {

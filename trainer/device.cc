@@ -7,10 +7,14 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 #include <vector>
 
 #include "comm/control.h"
+#include "trainer/process.h"
 
 namespace trireme {
 namespace {
@@ -36,6 +40,44 @@ int threads_from_environment() {
   return threads;
 }
 
+// The position of this rank's GPU among those that it may use; -1: the CPU, on all ranks alike.
+int choose_gpu(const Config& config, Communicator& communicator) {
+  const CudaSupport cuda = query_cuda();
+  const Placement& placement = communicator.placement();
+  const std::string host = placement.host_name;
+  const auto all = all_gather(
+      communicator,
+      nlohmann::json({{"host", host}, {"ids", cuda.ids}, {"problem", cuda.problem}}).dump());
+  std::map<std::string, std::vector<std::vector<std::string>>> hosts;
+  std::string without;  // the first rank that sees no GPU, and why
+  int own = 0;
+  for (int rank = 0; rank < std::ssize(all); ++rank) {
+    const auto told = nlohmann::json::parse(all[static_cast<size_t>(rank)]);
+    auto& visible = hosts[told["host"]];
+    if (rank == placement.rank) own = static_cast<int>(visible.size());
+    visible.push_back(told["ids"]);
+    if (visible.back().empty() && without.empty()) {
+      without = fmt::format("rank {} (host {}): {}", rank, told["host"].get<std::string>(),
+                            told["problem"].get<std::string>());
+    }
+  }
+  const bool required = config.run.train().device() == "cuda";
+  if (!without.empty()) {
+    if (!required) return -1;
+    agree(communicator, std::make_exception_ptr(ConfigError(config.where("train.device"),
+                                                            without + "; use cpu or auto")));
+  }
+  for (const auto& [name, visible] : hosts) {
+    std::set<std::string> used;
+    const std::vector<int> chosen = assign_devices(visible);
+    for (size_t i = 0; i < visible.size(); ++i) {
+      used.insert(visible[i][static_cast<size_t>(chosen[i])]);
+    }
+    if (used.size() < visible.size() && !required) return -1;
+  }
+  return assign_devices(hosts[host])[static_cast<size_t>(own)];
+}
+
 }  // namespace
 
 int default_threads(Communicator& communicator) {
@@ -58,23 +100,48 @@ int default_threads(Communicator& communicator) {
   return from_environment > 0 ? from_environment : std::max(1, static_cast<int>(share + 1e-6));
 }
 
+std::vector<int> assign_devices(const std::vector<std::vector<std::string>>& visible) {
+  std::map<std::string, int> users;
+  std::vector<int> chosen;
+  for (const std::vector<std::string>& ids : visible) {
+    const auto least = std::min_element(
+        ids.begin(), ids.end(),
+        [&](const std::string& a, const std::string& b) { return users[a] < users[b]; });
+    if (least != ids.end()) ++users[*least];
+    chosen.push_back(least == ids.end() ? -1 : static_cast<int>(least - ids.begin()));
+  }
+  return chosen;
+}
+
 std::unique_ptr<Device> create_device(const Config& config, Communicator& communicator) {
   const TrainConfig& train = config.run.train();
+  const int threads = train.threads() > 0 ? train.threads() : default_threads(communicator);
+  const int index = train.device() == "cpu" ? -1 : choose_gpu(config, communicator);
+  std::unique_ptr<Device> device;
   together(communicator, [&] {
-    if (train.device() == "cuda") {
-      throw ConfigError(config.where("train.device"),
-                        "this program is built without CUDA; use cpu or auto");
+    if (index >= 0) {
+      device = create_cuda_device(index);
+      return;
     }
     if (train.precision() != FP32) {
       throw ConfigError(config.where("train.precision"),
                         fmt::format("{} is not available on the CPU; use FP32",
                                     Precision_Name(train.precision())));
     }
+    device = create_cpu_device(threads);
   });
-  const int threads = default_threads(communicator);
-  return create_cpu_device(train.threads() > 0 ? train.threads() : threads);
+  return device;
 }
 
-std::unique_ptr<Backend> create_backend(Device& device) { return create_cpu_backend(device); }
+std::unique_ptr<Backend> create_backend(const Config& config, Device& device) {
+  if (device.kind() == DeviceKind::kCpu) return create_cpu_backend(device);
+  return create_cuda_backend(
+      device, {.tf32 = config.run.train().precision() == TF32, .tuning_cache = cache_folder()});
+}
+
+Transport transport_of(const Config& config) {
+  const std::string& name = config.run.train().transport();
+  return name == "nccl" ? Transport::kNccl : name == "mpi" ? Transport::kMpi : Transport::kAuto;
+}
 
 }  // namespace trireme

@@ -42,17 +42,26 @@ struct Evaluator::State {
     metrics = device.allocate(sizeof host_metrics);
     step_state = device.allocate(sizeof(StepState));
     memory.gradients = metrics.data();
-    memory.state = step_state.as<StepState>();
     program->bind(memory);
+    if (device.kind() == DeviceKind::kCpu) return;
+    inputs = device.allocate(static_cast<size_t>(rows) * graph.input.input.bytes());
+    targets = device.allocate(static_cast<size_t>(rows) * graph.input.target.bytes());
   }
 
   void add(const Batch& batch, std::array<double, kMetricCount>& sums) {
     StepState state;
     state.first_sample = batch.first_row;
     state.valid_rows = static_cast<int32_t>(batch.rows);
-    device.copy(memory.state, &state, sizeof state, *stream);
+    device.copy(step_state.data(), &state, sizeof state, *stream);
     device.fill_zero(metrics.data(), sizeof host_metrics, *stream);
-    program->bind_batch(batch.inputs, batch.targets);
+    // The CPU reads the batch where it is.
+    if (inputs.data()) {
+      device.copy(inputs.data(), batch.inputs, inputs.bytes(), *stream);
+      device.copy(targets.data(), batch.targets, targets.bytes(), *stream);
+    }
+    program->bind_batch(inputs.data() ? inputs.data() : batch.inputs,
+                        targets.data() ? targets.data() : batch.targets,
+                        step_state.as<StepState>());
     program->forward(*stream);
     device.copy(host_metrics.data(), metrics.data(), sizeof host_metrics, *stream);
     stream->synchronize();
@@ -61,9 +70,8 @@ struct Evaluator::State {
 
   // Whether any rank was told to stop.
   bool any(bool stop_requested) {
-    auto requests = static_cast<int64_t>(stop_requested);
-    communicator.all_reduce_sum(&requests, 1, DType::kI64, *stream);
-    stream->synchronize();
+    double requests = stop_requested ? 1 : 0;
+    sum(communicator, {&requests, 1});
     return requests > 0;
   }
 
@@ -87,8 +95,7 @@ struct Evaluator::State {
       }
       add(loader.next(), sums);
     }
-    communicator.all_reduce_sum(sums.data(), kMetricCount, DType::kF64, *stream);
-    stream->synchronize();
+    sum(communicator, sums);
     result.samples = static_cast<int64_t>(sums[kMetricSamples]);
     const double samples = std::max(1.0, sums[kMetricSamples]);
     result.loss = sums[kMetricLoss] / samples;
@@ -110,6 +117,7 @@ struct Evaluator::State {
   Buffer activations;
   Buffer metrics;
   Buffer step_state;
+  Buffer inputs, targets;
   std::array<float, kMetricCount> host_metrics{};
 };
 
@@ -127,7 +135,7 @@ Evaluation Evaluator::run(const std::function<bool()>& stop_requested) {
 Evaluation evaluate_checkpoint(const Config& config, Communicator& communicator,
                                const std::string& path) {
   const auto device = create_device(config, communicator);
-  const auto backend = create_backend(*device);
+  const auto backend = create_backend(config, *device);
   std::unique_ptr<Dataset> dataset;
   Graph graph;
   Parameters parameters;

@@ -82,6 +82,14 @@ void MetricsFile::write(const StepRecord& record) {
   if (record.parameter_checksum) {
     fmt::format_to(out, R"(,"parameter_checksum":"{:016x}")", *record.parameter_checksum);
   }
+  if (record.load) {
+    fmt::format_to(
+        out,
+        R"(,"gpu_load_percent":{:.0f},"gpu_memory_bytes":{:.0f},"gpu_power_watts":{:.0f},)"
+        R"("gpu_clock_mhz":{:.0f},"gpu_temperature_celsius":{:.0f})",
+        record.load->utilisation_percent, record.load->memory_used_bytes, record.load->power_watts,
+        record.load->clock_mhz, record.load->temperature_celsius);
+  }
   buffer_ += '}';
   line_done();
 }

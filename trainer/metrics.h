@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "core/device.h"
+
 namespace trireme {
 
 struct StepRecord {
@@ -20,6 +22,7 @@ struct StepRecord {
   double data_wait_ms = 0;
   double exposed_comm_ms = 0;
   std::optional<uint64_t> parameter_checksum;
+  std::optional<DeviceLoad> load;  // of this rank's GPU, since the record before
 };
 
 // The end of a run. Fractions are of the time spent in steps. Optional where nothing was measured.

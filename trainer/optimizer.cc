@@ -59,15 +59,15 @@ Optimizer::Optimizer(const RunConfig& config, const Parameters& parameters, Back
     AdamUpdate update{common, adam.beta1(), adam.beta2(), adam.epsilon(), optimizer.has_adamw()};
     add_state("moment1");
     add_state("moment2");
-    const std::array<TensorSpec, AdamUpdate::kArgs> specs{array,   array,        array,   array,
-                                                          squares, state_spec(), absent()};
+    const std::array<TensorSpec, AdamUpdate::kArgs> specs{
+        array, array, array, array, squares, absent(), state_spec(), absent()};
     update_plan_ = backend.plan(update, specs);
   } else {
     SgdUpdate update{common, optimizer.sgd().momentum(), optimizer.sgd().nesterov()};
     if (update.momentum > 0) add_state("velocity");
     const TensorSpec velocity = update.momentum > 0 ? array : absent();
-    const std::array<TensorSpec, SgdUpdate::kArgs> specs{array,   array,        velocity,
-                                                         squares, state_spec(), absent()};
+    const std::array<TensorSpec, SgdUpdate::kArgs> specs{array,    array,        velocity, squares,
+                                                         absent(), state_spec(), absent()};
     update_plan_ = backend.plan(update, specs);
   }
   const size_t scratch =
@@ -81,14 +81,19 @@ void Optimizer::encode(Stream& stream, void* parameters, void* gradients, StepSt
     squares_plan_->encode(stream, args, scratch_.data());
   }
   if (state_.size() == 2) {
-    const std::array<void*, AdamUpdate::kArgs> args{
-        parameters, gradients, state_[0].values.data(), state_[1].values.data(), squares_.data(),
-        state,      nullptr};
+    const std::array<void*, AdamUpdate::kArgs> args{parameters,
+                                                    gradients,
+                                                    state_[0].values.data(),
+                                                    state_[1].values.data(),
+                                                    squares_.data(),
+                                                    nullptr,
+                                                    state,
+                                                    nullptr};
     update_plan_->encode(stream, args, scratch_.data());
   } else {
     void* velocity = state_.empty() ? nullptr : state_[0].values.data();
-    const std::array<void*, SgdUpdate::kArgs> args{parameters,      gradients, velocity,
-                                                   squares_.data(), state,     nullptr};
+    const std::array<void*, SgdUpdate::kArgs> args{parameters, gradients, velocity, squares_.data(),
+                                                   nullptr,    state,     nullptr};
     update_plan_->encode(stream, args, scratch_.data());
   }
 }

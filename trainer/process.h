@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace trireme {
 
@@ -13,5 +14,8 @@ int64_t peak_resident_bytes();
 // launcher's.
 bool stdout_is_terminal();
 int terminal_columns();
+// Where this user keeps what can be computed again: $XDG_CACHE_HOME/trireme or ~/.cache/trireme;
+// empty when neither is known.
+std::string cache_folder();
 
 }  // namespace trireme

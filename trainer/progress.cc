@@ -55,6 +55,7 @@ Progress::~Progress() { finish(); }
 void Progress::step(const Step& step, Clock::time_point now) {
   if (options_.quiet) return;
   last_ = step;
+  if (step.load) load_ = step.load;
   ++window_.steps;
   window_.samples += step.samples;
   window_.seconds += step.seconds;
@@ -101,9 +102,13 @@ std::string Progress::bar(double part) const {
 std::string Progress::speed() const {
   const double rate =
       window_.seconds > 0 ? static_cast<double>(window_.samples) / window_.seconds : 0;
-  return fmt::format("{} samples/s  data wait {:.0f}%  exposed comm {:.0f}%", format_count(rate),
-                     percent(window_.data_wait, window_.seconds),
-                     percent(window_.exposed_comm, window_.seconds));
+  std::string text = fmt::format("{} samples/s  data wait {:.0f}%  exposed comm {:.0f}%",
+                                 format_count(rate), percent(window_.data_wait, window_.seconds),
+                                 percent(window_.exposed_comm, window_.seconds));
+  if (load_) {
+    text += fmt::format("  gpu {:.0f}% {:.0f} W", load_->utilisation_percent, load_->power_watts);
+  }
+  return text;
 }
 
 std::string Progress::results(const Evaluation& evaluation) const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "core/device.h"
 #include "trainer/evaluator.h"
 
 namespace trireme {
@@ -36,8 +37,9 @@ class Progress {
     int64_t samples = 0;
     double loss = 0;
     double seconds = 0;
-    double data_wait = 0;     // seconds of it
-    double exposed_comm = 0;  // seconds of it
+    double data_wait = 0;                 // seconds of it
+    double exposed_comm = 0;              // seconds of it
+    std::optional<DeviceLoad> load = {};  // where it was looked up since the step before
   };
   void step(const Step& step, Clock::time_point now);
   void epoch_done(int64_t epochs_done, double train_loss,
@@ -68,7 +70,8 @@ class Progress {
   bool classifies_;
   Step last_;
   Window window_;
-  double seconds_per_step_ = 0;  // smoothed, for the time left
+  std::optional<DeviceLoad> load_;  // the latest
+  double seconds_per_step_ = 0;     // smoothed, for the time left
   Clock::time_point shown_;
   bool drawn_ = false;
 };

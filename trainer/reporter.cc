@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "comm/control.h"
 #include "core/text.h"
@@ -59,7 +60,8 @@ void Reporter::start(const RunFacts& facts, const std::optional<FoundCheckpoint>
   note(fmt::format("{}: {} parameters, {}, {}", model_name(run),
                    format_count(static_cast<double>(facts.parameters)),
                    Precision_Name(run.train().precision()), plural(ranks, "rank")));
-  note("device: " + facts.device);
+  device_ = facts.device;
+  note("device: " + device_->description());
   note("train:  " + facts.training_data);
   note("eval:   " + facts.evaluation_data);
   note(fmt::format("batch {} over all ranks, {} an epoch, results in {}", run.batch().global(),
@@ -87,50 +89,59 @@ void Reporter::start(const RunFacts& facts, const std::optional<FoundCheckpoint>
 
 void Reporter::begin_steps() { mark_ = Clock::now(); }
 
-void Reporter::step(const CheckpointState& state, const Batch& batch, const Step& step,
-                    double learning_rate, double data_wait, std::optional<uint64_t> checksum) {
+void Reporter::step(int64_t step, const LaunchedStep& launched, const StepResult& result,
+                    std::optional<uint64_t> checksum) {
   const auto now = Clock::now();
   const double took = seconds(now - mark_);
   mark_ = now;
   if (totals_.steps == 0) seconds_to_first_step_ = seconds_since_start();
-  const double exposed = step.timings().exposed;
+  const double exposed = result.timings.exposed;
   ++totals_.steps;
-  totals_.samples += batch.global_rows;
+  totals_.samples += launched.batch.global_rows;
   totals_.seconds += took;
-  totals_.data_wait += data_wait;
+  totals_.data_wait += launched.data_wait;
   totals_.exposed_comm += exposed;
   if (!metrics_) return;
-  const float loss = step.metrics()[kMetricLoss] / step.metrics()[kMetricSamples];
-  progress_->step({.step = state.step,
-                   .epoch = batch.epoch,
-                   .samples = batch.global_rows,
+  const float loss = result.metrics[kMetricLoss] / result.metrics[kMetricSamples];
+  progress_->step({.step = step,
+                   .epoch = launched.batch.epoch,
+                   .samples = launched.batch.global_rows,
                    .loss = loss,
                    .seconds = took,
-                   .data_wait = data_wait,
-                   .exposed_comm = exposed},
+                   .data_wait = launched.data_wait,
+                   .exposed_comm = exposed,
+                   .load = device_load(now)},
                   now);
-  if (checksum || state.step % config_.run.train().log_every_steps() == 0) {
-    record(state, batch.epoch, loss, learning_rate, checksum);
+  if (checksum || step % config_.run.train().log_every_steps() == 0) {
+    record(step, launched, loss, checksum);
   }
 }
 
 // Times are means over the steps since the last record.
-void Reporter::record(const CheckpointState& state, int64_t epoch, float loss, double learning_rate,
+void Reporter::record(int64_t step, const LaunchedStep& launched, float loss,
                       std::optional<uint64_t> checksum) {
   const auto steps = static_cast<double>(totals_.steps - logged_.steps);
   const double span = totals_.seconds - logged_.seconds;
   StepRecord record;
-  record.step = state.step;
-  record.epoch = epoch;
+  record.step = step;
+  record.epoch = launched.batch.epoch;
   record.train_loss = loss;
-  record.learning_rate = learning_rate;
+  record.learning_rate = launched.learning_rate;
   record.samples_per_second = static_cast<double>(totals_.samples - logged_.samples) / span;
   record.step_ms = 1e3 * span / steps;
   record.data_wait_ms = 1e3 * (totals_.data_wait - logged_.data_wait) / steps;
   record.exposed_comm_ms = 1e3 * (totals_.exposed_comm - logged_.exposed_comm) / steps;
   record.parameter_checksum = checksum;
+  record.load = std::exchange(load_, std::nullopt);
   metrics_->write(record);
   logged_ = totals_;
+}
+
+std::optional<DeviceLoad> Reporter::device_load(Clock::time_point now) {
+  if (now - load_asked_ < std::chrono::seconds(1)) return std::nullopt;
+  load_asked_ = now;
+  load_ = device_->load();
+  return load_;
 }
 
 void Reporter::evaluated(const CheckpointState& state, const Evaluation& evaluation) {

@@ -18,13 +18,20 @@ namespace trireme {
 
 // What a run is, for its first lines.
 struct RunFacts {
-  std::string device;
+  Device* device = nullptr;  // outlives the reporter
   int64_t parameters = 0;
   std::string training_data;
   std::string evaluation_data;
   int64_t steps_per_epoch = 0;
   int64_t total_steps = 0;  // of the whole run
   bool classifies = true;
+};
+
+// A step whose result may be still to come.
+struct LaunchedStep {
+  Batch batch;  // but for its memory, which is in use again
+  double learning_rate = 0;
+  double data_wait = 0;  // seconds
 };
 
 class Reporter {
@@ -39,8 +46,9 @@ class Reporter {
   void warn(const std::string& text);
   // Measures time from now: what happened since the last step was none.
   void begin_steps();
-  void step(const CheckpointState& state, const Batch& batch, const Step& step,
-            double learning_rate, double data_wait, std::optional<uint64_t> checksum);
+  // `step` updates are done.
+  void step(int64_t step, const LaunchedStep& launched, const StepResult& result,
+            std::optional<uint64_t> checksum);
   void evaluated(const CheckpointState& state, const Evaluation& evaluation);
   void epoch_done(const CheckpointState& state);
   // Before a checkpoint is written: a run that goes on from it misses no record.
@@ -59,7 +67,9 @@ class Reporter {
     double data_wait = 0;
     double exposed_comm = 0;
   };
-  void record(const CheckpointState& state, int64_t epoch, float loss, double learning_rate,
+  // Of this rank's device, at most once a second.
+  std::optional<DeviceLoad> device_load(Clock::time_point now);
+  void record(int64_t step, const LaunchedStep& launched, float loss,
               std::optional<uint64_t> checksum);
   void note(const std::string& text);
   void closing_lines(const Summary& summary);
@@ -72,6 +82,9 @@ class Reporter {
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<MetricsFile> metrics_;  // on rank 0
   bool classifies_ = true;
+  Device* device_ = nullptr;
+  Clock::time_point load_asked_;
+  std::optional<DeviceLoad> load_;  // not yet in a record
   Clock::time_point started_;
   Clock::time_point mark_;
   Totals totals_;

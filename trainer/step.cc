@@ -6,18 +6,15 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <functional>
 #include <vector>
 
 #include "comm/control.h"
+#include "comm/device_communicator.h"
+#include "trainer/device.h"
 
 namespace trireme {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -53,21 +50,68 @@ BatchPlan plan_batch(const Config& config, int ranks) {
 }
 
 struct Step::State {
-  State(const Config& config, const Graph& graph, Backend& its_backend,
-        Communicator& its_communicator)
+  // What one step in flight reads and writes beside the model. Addresses are fixed, so that a
+  // recording of the step can be replayed.
+  struct Slot {
+    Slot(Device& device, const BatchPlan& plan, size_t input_bytes, size_t target_bytes)
+        : loaded(device.create_event()), done(device.create_event()) {
+      const size_t bytes = sizeof(Head) + static_cast<size_t>(plan.passes) * sizeof(StepState);
+      host_head = device.allocate_host(bytes);
+      head = device.allocate(bytes);
+      host_tail = device.allocate_host(sizeof(Tail));
+      for (int64_t i = 0; i < 2 * plan.passes + 3; ++i) {
+        marks.push_back(device.create_event(EventKind::kTimed));
+      }
+      if (device.kind() == DeviceKind::kCpu) return;
+      inputs = device.allocate(static_cast<size_t>(plan.capacity) * input_bytes);
+      targets = device.allocate(static_cast<size_t>(plan.capacity) * target_bytes);
+    }
+
+    StepState* host_state(int64_t pass) const { return states(host_head) + pass; }
+    StepState* state(int64_t pass) const { return states(head) + pass; }
+
+    // What the host tells the step...
+    struct Head {
+      std::array<float, kMetricCount> metrics;  // that the sums begin with
+    };
+    // ...and the step tells the host.
+    struct Tail {
+      std::array<float, kMetricCount> metrics;
+    };
+    Buffer host_head, head;  // a Head, then a StepState for each pass
+    Buffer host_tail;
+    Buffer inputs, targets;  // not on the CPU, which reads the batch where it is
+    std::unique_ptr<Event> loaded;
+    std::unique_ptr<Event> done;
+    // Beginning and middle of each pass, end of the last, end of sums, end of the update.
+    std::vector<std::unique_ptr<Event>> marks;
+    std::unique_ptr<Recording> recording;
+    int64_t runs = 0;
+    int64_t passes = 0;  // of the step in flight
+    int64_t step = 0;
+
+   private:
+    static StepState* states(const Buffer& buffer) {
+      return reinterpret_cast<StepState*>(buffer.data() + sizeof(Head));
+    }
+  };
+
+  State(const Config& config, const Graph& graph, Backend& its_backend, Communicator& world)
       : backend(its_backend),
         device(its_backend.device()),
-        communicator(its_communicator),
-        seed(config.run.seed()) {
-    together(communicator, [&] {
-      plan = plan_batch(config, communicator.size());
+        seed(config.run.seed()),
+        eager(config.run.train().eager()) {
+    const Transport transport = transport_of(config);
+    communicator = create_device_communicator(world, device, transport);
+    together(world, [&] {
+      plan = plan_batch(config, world.size());
       compile(config, graph);
     });
     // Sums of buckets run beside what layers say to each other, so they have a communicator of
     // their own.
-    bucket_communicator = communicator.split(0, communicator.rank());
+    bucket_communicator = communicator->split(0, communicator->rank());
     gradients = bucket_communicator->allocate(array_bytes());
-    together(communicator, [&] { bind(); });
+    together(world, [&] { bind(); });
     const BucketConfig& buckets = config.run.buckets();
     bucketer = std::make_unique<Bucketer>(
         *bucket_communicator, device, *stream, gradients.data(), DType::kF32,
@@ -83,10 +127,11 @@ struct Step::State {
 
   void compile(const Config& config, const Graph& graph) {
     stream = device.create_stream(StreamKind::kCompute);
+    copies = device.create_stream(StreamKind::kCopy);
     CompileOptions options;
     options.batch = plan.micro;
     options.accumulate = plan.passes > 1;
-    options.collective = communicator.size() > 1 ? &communicator : nullptr;
+    options.collective = communicator->size() > 1 ? communicator.get() : nullptr;
     program = Program::compile(graph, backend, options, parameters);
     optimizer = std::make_unique<Optimizer>(config.run, parameters, backend);
     input_bytes = graph.input.input.bytes();
@@ -94,7 +139,11 @@ struct Step::State {
     values = device.allocate(array_bytes());
     running = device.allocate(running_bytes());
     activations = device.allocate(program->activation_bytes());
-    step_state = device.allocate(sizeof(StepState));
+    // A GPU computes one step while the next is being prepared.
+    const int ahead = device.kind() == DeviceKind::kCpu ? 0 : 1;
+    for (int i = 0; i <= ahead; ++i) {
+      slots.push_back(std::make_unique<Slot>(device, plan, input_bytes, target_bytes));
+    }
   }
 
   void bind() {
@@ -102,7 +151,6 @@ struct Step::State {
     memory.gradients = gradients.data();
     memory.running = running.data();
     memory.activations = activations.data();
-    memory.state = step_state.as<StepState>();
     program->bind(memory);
   }
 
@@ -111,78 +159,157 @@ struct Step::State {
     return static_cast<size_t>(parameters.running_elements) * sizeof(float);
   }
 
-  void clear_gradients(bool stop_requested) {
+  // --- Before the step: what it is about goes to the device, beside the step before.
+
+  void describe(Slot& slot, const Batch& batch, float learning_rate, bool stop_requested) const {
+    auto& head = *slot.host_head.as<Slot::Head>();
+    head.metrics.fill(0);
+    head.metrics[kMetricStopRequests] = stop_requested ? 1 : 0;
+    for (int64_t pass = 0; pass < plan.passes; ++pass) {
+      const int64_t before = pass * plan.micro;
+      StepState state;
+      state.step = slot.step;
+      state.seed = seed;
+      state.first_sample = batch.first_row + before;
+      state.valid_rows =
+          static_cast<int32_t>(std::clamp<int64_t>(batch.rows - before, 0, plan.micro));
+      state.learning_rate = learning_rate;
+      state.loss_gradient_scale = 1.0f / static_cast<float>(batch.global_rows);
+      *slot.host_state(pass) = state;
+    }
+  }
+
+  void load(Slot& slot, const Batch& batch) const {
+    device.copy(slot.head.data(), slot.host_head.data(), slot.head.bytes(), *copies);
+    if (slot.inputs.data()) {
+      device.copy(slot.inputs.data(), batch.inputs, slot.inputs.bytes(), *copies);
+      device.copy(slot.targets.data(), batch.targets, slot.targets.bytes(), *copies);
+    }
+    copies->record(*slot.loaded);
+    stream->wait(*slot.loaded);
+  }
+
+  // --- The step itself: the same calls, whether they are run or recorded.
+
+  void encode(Slot& slot, const std::byte* inputs, const std::byte* targets) {
+    size_t next_mark = 0;
+    const auto mark = [&] { stream->record(*slot.marks[next_mark++]); };
     // A pass that overwrites gradients still adds to the metrics in front of them.
     if (plan.passes > 1) device.fill_zero(gradients.data(), array_bytes(), *stream);
-    host_metrics.fill(0);
-    host_metrics[kMetricStopRequests] = stop_requested ? 1 : 0;
-    device.copy(gradients.data(), host_metrics.data(), sizeof host_metrics, *stream);
-  }
-
-  void pass(const Batch& batch, int64_t index, bool last) {
-    const int64_t before = index * plan.micro;
-    host_state.first_sample = batch.first_row + before;
-    host_state.valid_rows =
-        static_cast<int32_t>(std::clamp<int64_t>(batch.rows - before, 0, plan.micro));
-    device.copy(memory.state, &host_state, sizeof host_state, *stream);
-    program->bind_batch(batch.inputs + static_cast<size_t>(before) * input_bytes,
-                        batch.targets + static_cast<size_t>(before) * target_bytes);
-    const auto start = Clock::now();
-    program->forward(*stream);
-    const auto middle = Clock::now();
-    program->backward(*stream, last ? advance : nothing);
-    timings.forward += seconds(middle - start);
-    timings.backward += seconds(Clock::now() - middle);
-  }
-
-  void run(const Batch& batch, int64_t step, float learning_rate, bool stop_requested) {
-    timings = {};
-    host_state.step = step;
-    host_state.seed = seed;
-    host_state.learning_rate = learning_rate;
-    host_state.loss_gradient_scale = 1.0f / static_cast<float>(batch.global_rows);
-    clear_gradients(stop_requested);
-    // The same on all ranks, however few rows this one has: layers may wait for each other.
-    const int64_t passes = ceil_div(ceil_div(batch.global_rows, communicator.size()), plan.micro);
-    for (int64_t i = 0; i < passes; ++i) pass(batch, i, i + 1 == passes);
+    device.copy(gradients.data(), slot.head.as<Slot::Head>()->metrics.data(), sizeof(Slot::Tail),
+                *stream);
+    for (int64_t pass = 0; pass < slot.passes; ++pass) {
+      const auto before = static_cast<size_t>(pass * plan.micro);
+      program->bind_batch(inputs + before * input_bytes, targets + before * target_bytes,
+                          slot.state(pass));
+      mark();
+      program->forward(*stream);
+      mark();
+      program->backward(*stream, pass + 1 == slot.passes ? advance : nothing);
+    }
+    mark();
     bucketer->finish();
-    const auto start = Clock::now();
-    optimizer->encode(*stream, memory.parameters, memory.gradients, memory.state);
-    device.copy(host_metrics.data(), gradients.data(), sizeof host_metrics, *stream);
-    stream->synchronize();
-    timings.update = seconds(Clock::now() - start);
-    timings.exposed = bucketer->exposed_seconds();
+    mark();
+    optimizer->encode(*stream, memory.parameters, memory.gradients, slot.state(0));
+    device.copy(slot.host_tail.data(), gradients.data(), sizeof(Slot::Tail), *stream);
+    mark();
+  }
+
+  // The first time everything is loaded and chosen that is left to the first use; then a whole step
+  // is recorded. All ranks come here alike.
+  void launch(Slot& slot, const Batch& batch) {
+    const bool staged = slot.inputs.data() != nullptr;
+    const std::byte* inputs = staged ? slot.inputs.data() : batch.inputs;
+    const std::byte* targets = staged ? slot.targets.data() : batch.targets;
+    const bool records = staged && !eager && slot.passes == plan.passes && slot.runs > 0;
+    if (records && !slot.recording) {
+      slot.recording = device.record(*stream, [&] { encode(slot, inputs, targets); });
+    }
+    if (records && slot.recording) {
+      slot.recording->replay(*stream);
+    } else {
+      encode(slot, inputs, targets);
+    }
+    stream->record(*slot.done);
+    ++slot.runs;
+  }
+
+  std::optional<StepResult> run(const Batch& batch, int64_t step, float learning_rate,
+                                bool stop_requested) {
+    Slot& slot = *slots[static_cast<size_t>(launched % std::ssize(slots))];
+    slot.step = step;
+    // The same on all ranks, however few rows this one has: layers may wait for each other.
+    slot.passes = ceil_div(ceil_div(batch.global_rows, communicator->size()), plan.micro);
+    describe(slot, batch, learning_rate, stop_requested);
+    load(slot, batch);
+    launch(slot, batch);
+    ++launched;
+    if (slot.inputs.data()) slot.loaded->synchronize();  // the batch may go
+    if (launched - collected < std::ssize(slots)) return std::nullopt;
+    return collect();
+  }
+
+  // --- After the step.
+
+  StepResult collect() {
+    Slot& slot = *slots[static_cast<size_t>(collected % std::ssize(slots))];
+    slot.done->synchronize();
+    ++collected;
+    return {slot.step, slot.host_tail.as<Slot::Tail>()->metrics, timings_of(slot)};
+  }
+
+  StepTimings timings_of(const Slot& slot) const {
+    const auto between = [&](int64_t from, int64_t to) {
+      return device.seconds_between(*slot.marks[static_cast<size_t>(from)],
+                                    *slot.marks[static_cast<size_t>(to)]);
+    };
+    StepTimings timings;
+    for (int64_t pass = 0; pass < slot.passes; ++pass) {
+      timings.forward += between(2 * pass, 2 * pass + 1);
+      timings.backward += between(2 * pass + 1, 2 * pass + 2);
+    }
+    const int64_t end = 2 * slot.passes;
+    timings.exposed = between(end, end + 1);
+    timings.update = between(end + 1, end + 2);
     timings.communication = bucketer->communication_seconds();
+    return timings;
+  }
+
+  std::optional<StepResult> finish() {
+    std::optional<StepResult> last;
+    while (collected < launched) last = collect();
+    return last;
   }
 
   Backend& backend;
   Device& device;
-  Communicator& communicator;
   uint64_t seed;
+  bool eager;
+  std::unique_ptr<Communicator> communicator;  // over this device's memory
   BatchPlan plan;
   size_t input_bytes = 0;  // of one sample
   size_t target_bytes = 0;
   Parameters parameters;
   std::unique_ptr<Stream> stream;
+  std::unique_ptr<Stream> copies;
   std::unique_ptr<Program> program;
   std::unique_ptr<Optimizer> optimizer;
   Buffer values;
   Buffer running;
   Buffer activations;
-  Buffer step_state;
   std::unique_ptr<Communicator> bucket_communicator;
   Buffer gradients;
   std::unique_ptr<Bucketer> bucketer;
   ProgramMemory memory;
   std::function<void(int64_t)> advance;
   const std::function<void(int64_t)> nothing;
-  StepState host_state;
-  std::array<float, kMetricCount> host_metrics{};
-  StepTimings timings;
+  std::vector<std::unique_ptr<Slot>> slots;
+  int64_t launched = 0;
+  int64_t collected = 0;
 };
 
-Step::Step(const Config& config, const Graph& graph, Backend& backend, Communicator& communicator)
-    : state_(std::make_unique<State>(config, graph, backend, communicator)) {}
+Step::Step(const Config& config, const Graph& graph, Backend& backend, Communicator& world)
+    : state_(std::make_unique<State>(config, graph, backend, world)) {}
 Step::~Step() = default;
 
 void Step::initialise() {
@@ -193,22 +320,22 @@ void Step::initialise() {
   trireme::initialise(s.parameters, s.backend, s.seed, s.values.data(), s.running.data());
 }
 
-void Step::run(const Batch& batch, int64_t step, float learning_rate, bool stop_requested) {
-  state_->run(batch, step, learning_rate, stop_requested);
+std::optional<StepResult> Step::run(const Batch& batch, int64_t step, float learning_rate,
+                                    bool stop_requested) {
+  return state_->run(batch, step, learning_rate, stop_requested);
 }
 
-std::span<const float> Step::metrics() const { return state_->host_metrics; }
-const StepTimings& Step::timings() const { return state_->timings; }
+std::optional<StepResult> Step::finish() { return state_->finish(); }
 
 void Step::average_running_values() {
   State& s = *state_;
-  if (s.communicator.size() == 1 || s.parameters.running_elements == 0) return;
-  s.communicator.all_reduce_sum(s.running.data(), s.parameters.running_elements, DType::kF32,
-                                *s.stream);
+  if (s.communicator->size() == 1 || s.parameters.running_elements == 0) return;
+  s.communicator->all_reduce_sum(s.running.data(), s.parameters.running_elements, DType::kF32,
+                                 *s.stream);
   std::vector<float> host(static_cast<size_t>(s.parameters.running_elements));
   s.device.copy(host.data(), s.running.data(), s.running_bytes(), *s.stream);
   s.stream->synchronize();
-  for (float& value : host) value /= static_cast<float>(s.communicator.size());
+  for (float& value : host) value /= static_cast<float>(s.communicator->size());
   s.device.copy(s.running.data(), host.data(), s.running_bytes(), *s.stream);
   s.stream->synchronize();
 }
@@ -235,6 +362,7 @@ Optimizer& Step::optimizer() { return *state_->optimizer; }
 const Program& Step::program() const { return *state_->program; }
 std::span<const Bucket> Step::buckets() const { return state_->bucketer->buckets(); }
 Stream& Step::stream() { return *state_->stream; }
+Communicator& Step::communicator() { return *state_->communicator; }
 Backend& Step::backend() { return state_->backend; }
 
 }  // namespace trireme

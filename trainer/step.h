@@ -2,8 +2,10 @@
 // and the update. What `train` repeats and `bench` times.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "comm/bucketer.h"
@@ -15,13 +17,20 @@
 
 namespace trireme {
 
-// Seconds that parts of the last step took.
+// Seconds that parts of a step took on the device.
 struct StepTimings {
   double forward = 0;
   double backward = 0;       // beside which gradients are summed
   double exposed = 0;        // spent waiting for sums after backward had ended
   double update = 0;         // clipping included
   double communication = 0;  // of all sums, hidden or exposed
+};
+
+// What came of a step.
+struct StepResult {
+  int64_t step = 0;                              // as it was given to run()
+  std::array<float, kMetricCount> metrics = {};  // summed over ranks and samples: see Metric
+  StepTimings timings;
 };
 
 // Bytes of this rank's memory by use.
@@ -45,22 +54,23 @@ BatchPlan plan_batch(const Config& config, int ranks);
 
 class Step {
  public:
-  // All ranks call it together. Everything handed in outlives the step. Values are undefined until
-  // initialise or a checkpoint has set them.
-  Step(const Config& config, const Graph& graph, Backend& backend, Communicator& communicator);
+  // All ranks call it together; `world` is over host memory. Everything handed in outlives the
+  // step. Values are undefined until initialise or a checkpoint has set them.
+  Step(const Config& config, const Graph& graph, Backend& backend, Communicator& world);
   ~Step();
 
   // Initial parameters and running values, zero optimizer state: a pure function of the seed.
   void initialise();
 
-  // Forward, backward, sum over ranks, clip, update. `batch` has room for plan().capacity rows.
-  // With `stop_requested` this rank asks all others to stop after this step (kMetricStopRequests).
-  // On return the step is done.
-  void run(const Batch& batch, int64_t step, float learning_rate, bool stop_requested = false);
-
-  // Of the last step, summed over ranks and samples: see Metric.
-  std::span<const float> metrics() const;
-  const StepTimings& timings() const;
+  // Forward, backward, sum over ranks, clip, update. `batch` has room for plan().capacity rows and
+  // may be used again on return. With `stop_requested` this rank asks all others to stop
+  // (kMetricStopRequests). On the CPU the step is done on return, and its result is returned; a GPU
+  // is kept one step ahead of the host, and the result is that of the step before, if any.
+  std::optional<StepResult> run(const Batch& batch, int64_t step, float learning_rate,
+                                bool stop_requested = false);
+  // Blocks until all steps are done; the result that run() has not returned yet, if any. Comes
+  // before parameters are looked at.
+  std::optional<StepResult> finish();
 
   // Makes running values (of batch norm) the mean over ranks. All ranks call it together.
   void average_running_values();
@@ -76,6 +86,8 @@ class Step {
   const Program& program() const;
   std::span<const Bucket> buckets() const;
   Stream& stream();
+  // Of all ranks, over the device's memory; what is queued on it goes to stream().
+  Communicator& communicator();
   Backend& backend();
 
  private:

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -85,7 +86,7 @@ class Run {
   void open_machine() {
     together(communicator_, [&] { plan_batch(config_, communicator_.size()); });
     device_ = create_device(config_, communicator_);
-    backend_ = create_backend(*device_);
+    backend_ = create_backend(config_, *device_);
     together(communicator_, [&] {
       training_ = open_data(config_, Part::kTraining);
       evaluation_ = open_data(config_, Part::kEvaluation);
@@ -186,18 +187,19 @@ class Run {
   void broadcast_arrays() {
     const Parameters& parameters = step_->parameters();
     Stream& stream = step_->stream();
+    Communicator& devices = step_->communicator();
     const TrainedArrays all = arrays();
-    communicator_.broadcast(all.values, parameters.elements, DType::kF32, 0, stream);
-    communicator_.broadcast(all.running, parameters.running_elements, DType::kF32, 0, stream);
+    devices.broadcast(all.values, parameters.elements, DType::kF32, 0, stream);
+    devices.broadcast(all.running, parameters.running_elements, DType::kF32, 0, stream);
     for (const auto& array : all.optimizer) {
-      communicator_.broadcast(array.values, parameters.elements, DType::kF32, 0, stream);
+      devices.broadcast(array.values, parameters.elements, DType::kF32, 0, stream);
     }
     stream.synchronize();
   }
 
   RunFacts facts() const {
     RunFacts facts;
-    facts.device = device_->description();
+    facts.device = device_.get();
     facts.parameters = step_->parameters().count();
     facts.training_data = training_->description();
     facts.evaluation_data = evaluation_->description();
@@ -241,50 +243,63 @@ class Run {
     reporter_->begin_steps();
     while (!stopped_ && !finished()) {
       const Batch& batch = loader_->next();
-      const double learning_rate = schedule_->at(state_.step);
-      step_->run(batch, state_.step, static_cast<float>(learning_rate), signals_.requested());
-      advance(batch);
-      reporter_->step(state_, batch, *step_, learning_rate, loader_->wait_seconds(), checksum());
-      stopped_ = step_->metrics()[kMetricStopRequests] > 0;
-      after_step(batch.last_of_epoch);
+      LaunchedStep launched{batch, schedule_->at(state_.step), loader_->wait_seconds()};
+      launched_.push_back(launched);
+      const auto result = step_->run(batch, state_.step, static_cast<float>(launched.learning_rate),
+                                     signals_.requested());
+      ++state_.step;
+      state_.epoch = batch.epoch + (batch.last_of_epoch ? 1 : 0);
+      state_.position = batch.last_of_epoch ? 0 : batch.position + batch.global_rows;
+      if (result) done(*result);
+      after_step(launched.batch.last_of_epoch);
     }
+    finish_steps();
     if (!stopped_ && evaluated_at_ != state_.step) evaluate();
   }
 
-  void advance(const Batch& batch) {
-    const float loss_sum = step_->metrics()[kMetricLoss];
-    ++state_.step;
-    if (batch.position == 0) state_.epoch_loss_sum = 0, state_.epoch_samples = 0;
-    state_.epoch = batch.epoch + (batch.last_of_epoch ? 1 : 0);
-    state_.position = batch.last_of_epoch ? 0 : batch.position + batch.global_rows;
+  void finish_steps() {
+    if (const auto result = step_->finish()) done(*result);
+  }
+
+  // Steps are done in the order in which they were launched, a GPU's one step later.
+  void done(const StepResult& result) {
+    const LaunchedStep launched = launched_.front();
+    launched_.pop_front();
+    const int64_t step = result.step + 1;
+    const float loss_sum = result.metrics[kMetricLoss];
+    if (launched.batch.position == 0) state_.epoch_loss_sum = 0, state_.epoch_samples = 0;
     state_.epoch_loss_sum += static_cast<double>(loss_sum);
-    state_.epoch_samples += batch.global_rows;
+    state_.epoch_samples += launched.batch.global_rows;
+    refuse_if_not_finite(loss_sum, step, launched.batch.epoch);
+    const bool checks = due(config_.run.checks().parameter_checksum_every_steps(), step);
+    reporter_->step(step, launched, result, checks ? std::optional(checksum(step)) : std::nullopt);
+    stopped_ = stopped_ || result.metrics[kMetricStopRequests] > 0;
+  }
+
+  void refuse_if_not_finite(float loss_sum, int64_t step, int64_t epoch) {
     if (std::isfinite(loss_sum)) return;
     // All ranks hold the same sum, so all leave here.
     agree(communicator_,
           std::make_exception_ptr(Error(fmt::format(
               "the loss is {} at step {} (epoch {}); nothing of this step was saved. Try a lower "
               "schedule.learning_rate, schedule.warmup or train.clip_norm",
-              loss_sum, state_.step, batch.epoch + 1))));
+              loss_sum, step, epoch + 1))));
   }
 
   // All ranks must hold the same parameters.
-  std::optional<uint64_t> checksum() {
-    const int64_t every = config_.run.checks().parameter_checksum_every_steps();
-    if (every == 0 || state_.step % every != 0) return std::nullopt;
+  uint64_t checksum(int64_t step) {
     const uint64_t own = step_->parameter_checksum();
-    std::vector<uint64_t> all(static_cast<size_t>(communicator_.size()));
-    communicator_.all_gather(&own, all.data(), 1, DType::kI64, step_->stream());
-    step_->stream().synchronize();
+    const auto texts = all_gather(communicator_, std::to_string(own));
     std::string strays;
-    for (size_t rank = 1; rank < all.size(); ++rank) {
-      if (all[rank] != all[0]) strays += fmt::format("{}{}", strays.empty() ? "" : ", ", rank);
+    for (size_t rank = 1; rank < texts.size(); ++rank) {
+      if (texts[rank] != texts[0]) strays += fmt::format("{}{}", strays.empty() ? "" : ", ", rank);
     }
     if (strays.empty()) return own;
-    agree(communicator_, std::make_exception_ptr(Error(fmt::format(
-                             "after step {} the parameters of rank {} differ from those of rank 0",
-                             state_.step, strays))));
-    return std::nullopt;
+    agree(
+        communicator_,
+        std::make_exception_ptr(Error(fmt::format(
+            "after step {} the parameters of rank {} differ from those of rank 0", step, strays))));
+    return own;
   }
 
   static bool due(int64_t every, int64_t count) { return every > 0 && count % every == 0; }
@@ -295,6 +310,9 @@ class Run {
                            (epoch_done && due(train_.eval_every_epochs(), state_.epoch));
     const bool saves = due(checkpoint.every_steps(), state_.step) ||
                        (epoch_done && due(checkpoint.every_epochs(), state_.epoch));
+    // What looks at parameters or at the epoch's loss comes after all that was launched.
+    const bool checks = due(config_.run.checks().parameter_checksum_every_steps(), state_.step);
+    if (evaluates || saves || checks || epoch_done || finished()) finish_steps();
     if (!stopped_ && (evaluates || finished())) evaluate();
     if (epoch_done) reporter_->epoch_done(state_);
     // The last one is saved by end(), which does not go on when that fails.
@@ -365,6 +383,7 @@ class Run {
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<Schedule> schedule_;
+  std::deque<LaunchedStep> launched_;
   int64_t planned_steps_ = 0;
   std::optional<FoundCheckpoint> resumed_;
   CheckpointState state_;

@@ -21,6 +21,7 @@ class LocalCommunicator final : public Communicator {
   LocalCommunicator() { placement_.host_name = this_host(); }
 
   const Placement& placement() const override { return placement_; }
+  std::string transport() const override { return "one rank"; }
 
   Buffer allocate(size_t bytes) override {
     constexpr size_t kAlignment = 4096;
@@ -70,8 +71,9 @@ class LocalCommunicator final : public Communicator {
 }  // namespace
 
 void check_summable(const char* operation, DType dtype) {
-  if (dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kI64) return;
-  throw CommError(fmt::format("{} takes f32, f64 or i64, not {}", operation, name_of(dtype)));
+  if (dtype != DType::kI32 && dtype != DType::kU8) return;
+  throw CommError(
+      fmt::format("{} takes f32, f64, i64, f16 or bf16, not {}", operation, name_of(dtype)));
 }
 
 std::unique_ptr<Communicator> create_local_communicator() {

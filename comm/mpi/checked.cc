@@ -14,10 +14,7 @@ void check(int status, const Call& call) {
   char reason[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
   MPI_Error_string(status, reason, &length);
-  std::string what = call.name;
-  if (call.count >= 0) what += fmt::format(" of {} {}", call.count, name_of(call.dtype));
-  if (call.peer_role) what += fmt::format(" {} {}", call.peer_role, call.peer);
-  throw CommError(fmt::format("{} failed: {}", what, reason));
+  throw CommError(fmt::format("{} failed: {}", describe(call), reason));
 }
 
 MPI_Datatype type_of(DType dtype) {
@@ -37,13 +34,6 @@ MPI_Datatype type_of(DType dtype) {
       return MPI_UINT8_T;
   }
   return MPI_DATATYPE_NULL;
-}
-
-void sum_in_place(MPI_Comm comm, void* data, int64_t count, DType dtype) {
-  in_parts(count, [&](int64_t first, int n) {
-    check(MPI_Allreduce(MPI_IN_PLACE, at(data, first, dtype), n, type_of(dtype), MPI_SUM, comm),
-          {"MPI_Allreduce", n, dtype});
-  });
 }
 
 bool unwinding() noexcept { return std::uncaught_exceptions() > 0; }

@@ -7,18 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "comm/call.h"
+#include "comm/memory.h"
 #include "core/dtype.h"
 
 namespace trireme::mpi {
-
-// What was asked for when an MPI call failed; for the message.
-struct Call {
-  const char* name;
-  int64_t count = -1;  // -1: without data
-  DType dtype = DType::kU8;
-  const char* peer_role = nullptr;  // e.g. "to rank"
-  int peer = -1;
-};
 
 // Throws CommError unless `status` is MPI_SUCCESS.
 void check(int status, const Call& call);
@@ -34,16 +27,6 @@ void in_parts(int64_t count, Body&& body) {
     body(first, static_cast<int>(std::min(count - first, kMost)));
   }
 }
-
-inline std::byte* at(void* data, int64_t element, DType dtype) {
-  return static_cast<std::byte*>(data) + static_cast<size_t>(element) * size_of(dtype);
-}
-inline const std::byte* at(const void* data, int64_t element, DType dtype) {
-  return static_cast<const std::byte*>(data) + static_cast<size_t>(element) * size_of(dtype);
-}
-
-// MPI's own all-reduce.
-void sum_in_place(MPI_Comm comm, void* data, int64_t count, DType dtype);
 
 // True while an exception unwinds: collective calls must not be made then, as the others may not
 // come.

@@ -34,11 +34,13 @@ Range slice(Range range, int part, int parts) {
 
 }  // namespace
 
-HostSum::HostSum(const Comm& host, const Comm& leaders, int hosts, int rank)
+HostSum::HostSum(const Comm& host, const Comm& leaders, int hosts, int rank,
+                 const Reduction& reduction)
     : local_rank_(host.rank()),
       local_ranks_(host.size()),
       hosts_(hosts),
       leaders_(leaders.get()),
+      reduction_(reduction),
       controls_(host, sizeof(Control)) {
   // All zero is the initial state; no rank waits on the barrier before all have got here.
   control(local_rank_).self = this_peer(rank);
@@ -91,7 +93,7 @@ void HostSum::sum_window(const SharedWindow& window, uint64_t number, size_t off
     barrier_->wait(kAllReduce);
   }
   if (hosts_ == 1) return;
-  if (local_rank_ == 0) sum_in_place(leaders_, parts[0] + offset, count, dtype);
+  if (local_rank_ == 0) reduction_.sum_in_place(leaders_, parts[0] + offset, count, dtype);
   if (local_ranks_ == 1) return;
   barrier_->wait(kAllReduce);
   if (local_rank_ != 0) {
@@ -101,7 +103,7 @@ void HostSum::sum_window(const SharedWindow& window, uint64_t number, size_t off
 }
 
 void HostSum::sum_small(void* data, int64_t count, DType dtype) {
-  if (local_ranks_ == 1) return sum_in_place(leaders_, data, count, dtype);
+  if (local_ranks_ == 1) return reduction_.sum_in_place(leaders_, data, count, dtype);
   const uint64_t sequence = ++sequence_;
   const size_t turn = sequence % 2;
   const size_t bytes = static_cast<size_t>(count) * size_of(dtype);
@@ -116,7 +118,7 @@ void HostSum::sum_small(void* data, int64_t count, DType dtype) {
   std::byte* total = control(0).slots[turn];
   if (local_rank_ == 0) {
     sum(dtype, inputs_, std::span(&total, 1), count);
-    sum_in_place(leaders_, total, count, dtype);
+    reduction_.sum_in_place(leaders_, total, count, dtype);
   }
   barrier_->wait(kAllReduce);
   std::memcpy(data, total, bytes);
@@ -127,6 +129,13 @@ void HostSum::barrier() {
   if (hosts_ == 1) return;
   if (local_rank_ == 0) check(MPI_Barrier(leaders_), {"MPI_Barrier between hosts"});
   barrier_->wait("barrier");
+}
+
+std::string HostSum::failure() const {
+  if (const Peer* ended = peers_->find_ended()) {
+    return fmt::format("rank {} (pid {}) of this host has ended", ended->rank, ended->pid);
+  }
+  return barrier_->failed() ? "a rank of this host has failed" : "";
 }
 
 }  // namespace trireme::mpi

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "comm/mpi/checked.h"
 #include "comm/mpi/peer_watch.h"
+#include "comm/mpi/reduction.h"
 #include "comm/mpi/shared_barrier.h"
 #include "comm/mpi/shared_window.h"
 
@@ -16,7 +18,7 @@ class HostSum {
  public:
   // `host`: the ranks of this host. `leaders`: the first rank of each host; null on other ranks.
   // All ranks of the communicator, in which this one is `rank`, call it together.
-  HostSum(const Comm& host, const Comm& leaders, int hosts, int rank);
+  HostSum(const Comm& host, const Comm& leaders, int hosts, int rank, const Reduction& reduction);
 
   // In place in a window made on `host`, whose number is the same on all ranks.
   void sum_window(const SharedWindow& window, uint64_t number, size_t offset, int64_t count,
@@ -28,6 +30,9 @@ class HostSum {
   void barrier();
   // Makes the ranks of this host, if they wait or ever come to, fail too.
   void fail() noexcept { barrier_->fail(); }
+  // Why these ranks will not meet again, as far as can be seen from here; else empty. From any
+  // thread.
+  std::string failure() const;
 
  private:
   // What a rank is about to do; the ranks of a host compare theirs.
@@ -57,6 +62,7 @@ class HostSum {
   const int local_ranks_;
   const int hosts_;
   MPI_Comm leaders_;
+  const Reduction& reduction_;
   SharedWindow controls_;
   std::unique_ptr<PeerWatch> peers_;
   std::unique_ptr<SharedBarrier> barrier_;

@@ -51,7 +51,7 @@ MpiCommunicator::MpiCommunicator(Comm all, Comm host)
     : all_(std::move(all)), host_(std::move(host)) {
   leaders_ = all_.split(host_.rank() == 0 ? 0 : MPI_UNDEFINED, all_.rank());
   placement_ = place(all_, host_, leaders_);
-  sum_ = std::make_unique<HostSum>(host_, leaders_, placement_.hosts, placement_.rank);
+  sum_ = std::make_unique<HostSum>(host_, leaders_, placement_.hosts, placement_.rank, reduction_);
 }
 
 Buffer MpiCommunicator::allocate(size_t bytes) {
@@ -106,7 +106,7 @@ void MpiCommunicator::all_reduce_sum(void* data, int64_t count, DType dtype, Str
   const Allocation* allocation = find(data, bytes);
   if (!allocation) {
     run(stream,
-        [comm = all_.get(), data, count, dtype] { sum_in_place(comm, data, count, dtype); });
+        [this, data, count, dtype] { reduction_.sum_in_place(all_.get(), data, count, dtype); });
     return;
   }
   run(stream, [sum = sum_.get(), allocation, data, count, dtype] {
@@ -120,9 +120,10 @@ void MpiCommunicator::reduce_scatter_sum(const void* in, void* out, int64_t coun
                                          Stream& stream) {
   check_summable("reduce_scatter_sum", dtype);
   const int n = whole("reduce_scatter_sum", count);
-  run(stream, [comm = all_.get(), in, out, n, dtype] {
-    check(MPI_Reduce_scatter_block(in, out, n, type_of(dtype), MPI_SUM, comm),
-          {"MPI_Reduce_scatter_block", n, dtype});
+  run(stream, [this, in, out, n, dtype] {
+    check(
+        MPI_Reduce_scatter_block(in, out, n, type_of(dtype), reduction_.sum_of(dtype), all_.get()),
+        {"MPI_Reduce_scatter_block", n, dtype});
   });
 }
 

@@ -2,11 +2,13 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "comm/mpi/checked.h"
 #include "comm/mpi/host_sum.h"
+#include "comm/mpi/reduction.h"
 #include "comm/mpi/shared_window.h"
 
 namespace trireme::mpi {
@@ -17,6 +19,8 @@ class MpiCommunicator final : public Communicator {
   MpiCommunicator(Comm all, Comm host);
 
   const Placement& placement() const override { return placement_; }
+  std::string transport() const override { return "MPI"; }
+  std::string failure() const override { return sum_->failure(); }
   Buffer allocate(size_t bytes) override;
   void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream) override;
   void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
@@ -46,6 +50,7 @@ class MpiCommunicator final : public Communicator {
   Comm host_;
   Comm leaders_;
   Placement placement_;
+  Reduction reduction_;
   std::unique_ptr<HostSum> sum_;
   std::mutex mutex_;  // over allocations
   std::vector<std::unique_ptr<Allocation>> allocations_;

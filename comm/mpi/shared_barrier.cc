@@ -86,7 +86,7 @@ void SharedBarrier::sleep(uint32_t epoch, const char* operation) {
 }
 
 void SharedBarrier::throw_if_failed(const char* operation) const {
-  if (state_.failed.load() == 0) return;
+  if (!failed()) return;
   throw CommError(fmt::format("{}: a rank of this host has failed", operation));
 }
 

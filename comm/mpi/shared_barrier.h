@@ -30,6 +30,7 @@ class SharedBarrier {
 
   // Makes every present and later wait throw, on all ranks.
   void fail() noexcept;
+  bool failed() const { return state_.failed.load() != 0; }
 
  private:
   void throw_if_failed(const char* operation) const;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "comm/communicator.h"
+#include "comm/mpi/half.h"
 
 namespace trireme::mpi {
 namespace {
@@ -11,31 +12,19 @@ namespace {
 // inputs.
 constexpr size_t kBlockBytes = 128;
 
-template <class T>
-void sum_block(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
-               size_t offset) {
-  constexpr size_t kBlock = kBlockBytes / sizeof(T);
-  T total[kBlock];
-  std::memcpy(total, inputs[0] + offset, kBlockBytes);
+template <class T, size_t kCount>
+void sum_some(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+              size_t offset) {
+  T values[kCount];
+  decltype(widen(T())) total[kCount];
+  std::memcpy(values, inputs[0] + offset, sizeof values);
+  for (size_t i = 0; i < kCount; ++i) total[i] = widen(values[i]);
   for (const std::byte* input : inputs.subspan(1)) {
-    T term[kBlock];
-    std::memcpy(term, input + offset, kBlockBytes);
-    for (size_t i = 0; i < kBlock; ++i) total[i] += term[i];
+    std::memcpy(values, input + offset, sizeof values);
+    for (size_t i = 0; i < kCount; ++i) total[i] += widen(values[i]);
   }
-  for (std::byte* output : outputs) std::memcpy(output + offset, total, kBlockBytes);
-}
-
-template <class T>
-void sum_one(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
-             size_t offset) {
-  T total;
-  std::memcpy(&total, inputs[0] + offset, sizeof(T));
-  for (const std::byte* input : inputs.subspan(1)) {
-    T term;
-    std::memcpy(&term, input + offset, sizeof(T));
-    total += term;
-  }
-  for (std::byte* output : outputs) std::memcpy(output + offset, &total, sizeof(T));
+  for (size_t i = 0; i < kCount; ++i) values[i] = narrow<T>(total[i]);
+  for (std::byte* output : outputs) std::memcpy(output + offset, values, sizeof values);
 }
 
 template <class T>
@@ -44,9 +33,9 @@ void sum_all(std::span<const std::byte* const> inputs, std::span<std::byte* cons
   const size_t bytes = static_cast<size_t>(count) * sizeof(T);
   size_t offset = 0;
   for (; offset + kBlockBytes <= bytes; offset += kBlockBytes) {
-    sum_block<T>(inputs, outputs, offset);
+    sum_some<T, kBlockBytes / sizeof(T)>(inputs, outputs, offset);
   }
-  for (; offset < bytes; offset += sizeof(T)) sum_one<T>(inputs, outputs, offset);
+  for (; offset < bytes; offset += sizeof(T)) sum_some<T, 1>(inputs, outputs, offset);
 }
 
 }  // namespace
@@ -61,6 +50,10 @@ void sum(DType dtype, std::span<const std::byte* const> inputs, std::span<std::b
     case DType::kI64:
       return sum_all<uint64_t>(inputs, outputs,
                                count);  // unsigned: wraps without undefined behaviour
+    case DType::kF16:
+      return sum_all<F16>(inputs, outputs, count);
+    case DType::kBF16:
+      return sum_all<BF16>(inputs, outputs, count);
     default:
       return check_summable("sum", dtype);
   }

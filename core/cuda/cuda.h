@@ -1,4 +1,5 @@
-// What the CUDA parts of other rooms need of a CUDA device. For folders named cuda/ and nccl/ alone.
+// What the CUDA parts of other rooms need of a CUDA device. For folders named cuda/ and nccl/
+// alone.
 #pragma once
 
 #include <cuda_runtime_api.h>

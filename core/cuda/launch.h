@@ -21,16 +21,16 @@ void launch(const char* name, void (*kernel)(Parameters...), const Grid& grid, S
             Arguments... arguments) {
   constexpr size_t kAlwaysAllowed = 48 << 10;
   const auto* function = reinterpret_cast<const void*>(kernel);
+  cudaLaunchConfig_t config{};
+  config.stream = handle(stream);  // first: it says which device all of this is about
   if (grid.shared_bytes > kAlwaysAllowed) {
     check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(grid.shared_bytes)),
           name);
   }
-  cudaLaunchConfig_t config{};
   config.gridDim = grid.blocks;
   config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared_bytes;
-  config.stream = handle(stream);
   [&](Parameters... converted) {
     void* table[] = {const_cast<void*>(static_cast<const void*>(&converted))..., nullptr};
     check(cudaLaunchKernelExC(&config, function, table), name);

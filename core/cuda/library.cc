@@ -1,1 +1,105 @@
-#include "core/device.h"
+#include "core/cuda/library.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <glob.h>
+#include <link.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+#include "core/error.h"
+
+namespace trireme::cuda {
+namespace {
+
+void add_matches(std::vector<std::string>& folders, const std::string& pattern) {
+  glob_t found{};
+  if (glob(pattern.c_str(), 0, nullptr, &found) == 0) {
+    folders.insert(folders.end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  }
+  globfree(&found);
+}
+
+// Where a toolkit or a Python with NVIDIA's wheels keeps libraries, in the order to look.
+std::vector<std::string> usual_places() {
+  std::vector<std::string> folders;
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
+    if (const char* root = std::getenv(variable))
+      add_matches(folders, std::string(root) + "/lib64");
+  }
+  add_matches(folders, "/usr/local/cuda/lib64");
+
+  std::vector<std::string> packages;
+  if (const char* paths = std::getenv("PYTHONPATH")) {
+    std::istringstream in(paths);
+    for (std::string path; std::getline(in, path, ':');) {
+      if (!path.empty()) packages.push_back(path);
+    }
+  }
+  for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    if (const char* root = std::getenv(variable)) {
+      packages.push_back(std::string(root) + "/lib/python3*/site-packages");
+    }
+  }
+  if (const char* home = std::getenv("HOME")) {
+    packages.push_back(std::string(home) + "/.local/lib/python3*/site-packages");
+  }
+  packages.insert(packages.end(),
+                  {"/usr/local/lib/python3*/dist-packages", "/usr/local/lib/python3*/site-packages",
+                   "/usr/lib/python3*/dist-packages"});
+  for (const std::string& package : packages) add_matches(folders, package + "/nvidia/*/lib");
+  return folders;
+}
+
+std::string path_of(void* handle) {
+  link_map* map = nullptr;
+  return dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 ? map->l_name : "";
+}
+
+}  // namespace
+
+Library::Library(std::string product, const std::vector<std::string>& names)
+    : product_(std::move(product)) {
+  std::string refusal;
+  const auto open = [&](const std::string& file) {
+    handle_ = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!handle_) refusal = dlerror();
+    return handle_ != nullptr;
+  };
+  const auto open_first = [&](const std::vector<std::string>& folders) {
+    for (const std::string& name : names) {
+      if (open(name)) return true;
+    }
+    for (const std::string& folder : folders) {
+      for (const std::string& name : names) {
+        const std::string file = folder + "/" + name;
+        if (std::filesystem::exists(file) && open(file)) return true;
+      }
+    }
+    return false;
+  };
+  const std::vector<std::string> folders = usual_places();
+  if (open_first(folders)) {
+    path_ = path_of(handle_);
+    return;
+  }
+  problem_ = fmt::format("{} ({}) cannot be loaded from LD_LIBRARY_PATH, the system{}{}: {}",
+                         product_, fmt::join(names, " or "), folders.empty() ? "" : ", ",
+                         fmt::join(folders, ", "), refusal);
+}
+
+Library::~Library() {
+  if (handle_) dlclose(handle_);
+}
+
+void* Library::symbol(const char* name) const {
+  if (!handle_) throw DeviceError(name, problem_);
+  void* found = dlsym(handle_, name);
+  if (!found) throw DeviceError(name, fmt::format("{} has no such function", path_));
+  return found;
+}
+
+}  // namespace trireme::cuda

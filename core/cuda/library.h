@@ -19,7 +19,7 @@ class Library {
 
   // Why it is not there; empty when it is.
   const std::string& problem() const { return problem_; }
-  void* handle() const { return handle_; }    // of dlopen; null when it is not there
+  void* handle() const { return handle_; }           // of dlopen; null when it is not there
   const std::string& path() const { return path_; }  // of the file that was loaded
 
   // Its function of that name and type. Throws DeviceError when the library or the function is

@@ -21,11 +21,12 @@ class BatchNorm final : public Layer {
     if (config_.has_weight_init()) {
       scale = initialiser(config_.weight_init(), channels[0], channels[0]);
     }
-    return {.output = inputs[0],
-            .parameters = {{.name = "weight", .shape = channels, .init = scale, .decays = false},
-                           {.name = "bias", .shape = channels, .init = {}, .decays = false}},
-            .running = {{.name = "running_mean", .shape = channels, .initial = 0},
-                        {.name = "running_var", .shape = channels, .initial = 1}}};
+    Signature signature{.output = inputs[0],
+                        .parameters = {},
+                        .running = {{.name = "running_mean", .shape = channels, .initial = 0},
+                                    {.name = "running_var", .shape = channels, .initial = 1}}};
+    declare_scale_and_shift(signature, channels, scale);
+    return signature;
   }
 
   bool absorb(const Layer& next) override {

@@ -67,6 +67,13 @@ Initialiser initialiser(const InitialiserConfig& config, int64_t fan_in, int64_t
   return {Kind::kUniform, 0, 1.0f / std::sqrt(in)};
 }
 
+void declare_scale_and_shift(Signature& signature, const Shape& shape, const Initialiser& scale) {
+  signature.parameters.push_back(
+      {.name = "weight", .shape = shape, .init = scale, .decays = false, .full_precision = true});
+  signature.parameters.push_back(
+      {.name = "bias", .shape = shape, .init = {}, .decays = false, .full_precision = true});
+}
+
 bool absorb_activation(Activation& own, const Layer& next) {
   const Activation activation = next.as_activation();
   if (own != Activation::kNone || activation == Activation::kNone ||

@@ -40,6 +40,9 @@ void declare_weights(Signature& signature, const Config& config, const Shape& we
                                   .decays = false});
 }
 
+// The parameters of a norm, which are few and read in full precision.
+void declare_scale_and_shift(Signature& signature, const Shape& shape, const Initialiser& scale);
+
 // Takes over the activation that follows, if it can be applied in the same pass and undone from the
 // output alone, and there is none yet.
 bool absorb_activation(Activation& own, const Layer& next);

@@ -14,13 +14,9 @@ class LayerNorm final : public Layer {
     require_inputs(inputs, 1);
     require_rank(inputs[0], 1, "[F]");
     if (!(config_.epsilon() > 0)) throw Error("layer_norm.epsilon: must be positive");
-    return {.output = inputs[0],
-            .parameters = {{.name = "weight",
-                            .shape = inputs[0],
-                            .init = {Initialiser::Kind::kConstant, 1, 0},
-                            .decays = false},
-                           {.name = "bias", .shape = inputs[0], .init = {}, .decays = false}},
-            .running = {}};
+    Signature signature{.output = inputs[0], .parameters = {}, .running = {}};
+    declare_scale_and_shift(signature, inputs[0], {Initialiser::Kind::kConstant, 1, 0});
+    return signature;
   }
 
   ValueId forward(Emitter& emit) const override {

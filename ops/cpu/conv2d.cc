@@ -1,5 +1,6 @@
 // Convolutions on oneDNN. A list of attempts, best first, says which algorithm is tried with which
-// layouts; the first that oneDNN has a fast implementation for is used.
+// layouts; the first that oneDNN has a fast implementation for is used. Where it has none in BF16,
+// the plan asks for f32 instead: reordering costs less than plain loops.
 #include "ops/conv2d.h"
 
 #include <fmt/format.h>
@@ -20,6 +21,13 @@ struct Problem {
   TensorSpec x, weight, bias, y;
   EnginePtr engine;
 
+  Problem in_f32() const {
+    Problem p = *this;
+    for (TensorSpec* spec : {&p.x, &p.weight, &p.bias, &p.y}) {
+      if (!is_absent(*spec)) spec->dtype = DType::kF32;
+    }
+    return p;
+  }
   int64_t groups() const { return geometry.groups; }
   memory::dims strides() const { return {geometry.stride[0], geometry.stride[1]}; }
   memory::dims padding() const { return {geometry.padding[0], geometry.padding[1]}; }
@@ -118,31 +126,36 @@ dnnl::convolution_forward::primitive_desc forward_hint(Problem p) {
   return forward_desc(p, {.x = any, .weight = any, .y = any}, {});
 }
 
-// The first attempt that oneDNN takes, made into a plan by `make(descriptor)`.
+// The first attempt that oneDNN takes, made into a plan by `make(problem, descriptor)`.
 template <class Describe, class Make>
-Plan first_of(const Problem& p, std::string_view what, Describe describe_attempt, Make make) {
-  for (const Attempt& attempt : attempts(p)) {
-    auto desc = try_plan([&] { return describe_attempt(attempt); });
-    if (desc && (attempt.slow || !is_slow(desc->impl_info_str()))) return make(*desc);
+Plan first_of(const Problem& given, std::string_view what, Describe describe_attempt, Make make) {
+  const bool full = given.x.dtype == DType::kF32;
+  for (const Problem& p : full ? std::vector{given} : std::vector{given, given.in_f32()}) {
+    for (const Attempt& attempt : attempts(p)) {
+      if (attempt.slow && p.x.dtype != DType::kF32) continue;
+      auto desc = try_plan([&] { return describe_attempt(p, attempt); });
+      if (desc && (attempt.slow || !is_slow(desc->impl_info_str()))) return make(p, *desc);
+    }
   }
-  throw Error(fmt::format("oneDNN has no {} for x {}, weight {}, y {}", what, p.x.to_string(),
-                          p.weight.to_string(), p.y.to_string()));
+  throw Error(fmt::format("oneDNN has no {} for x {}, weight {}, y {}", what, given.x.to_string(),
+                          given.weight.to_string(), given.y.to_string()));
 }
 
 }  // namespace
 
 Plan plan(const Conv2dForward& op, const EnginePtr& engine, Specs specs) {
   using Op = Conv2dForward;
-  const Problem p{.geometry = op.geometry,
-                  .x = specs[Op::kX],
-                  .weight = specs[Op::kWeight],
-                  .bias = specs[Op::kBias],
-                  .y = specs[Op::kY],
-                  .engine = engine};
+  const Problem given{.geometry = op.geometry,
+                      .x = specs[Op::kX],
+                      .weight = specs[Op::kWeight],
+                      .bias = specs[Op::kBias],
+                      .y = specs[Op::kY],
+                      .engine = engine};
   const dnnl::primitive_attr attr = with_activation(op.activation);
   return first_of(
-      p, "convolution", [&](const Attempt& a) { return forward_desc(p, a, attr); },
-      [&](const auto& desc) {
+      given, "convolution",
+      [&](const Problem& p, const Attempt& a) { return forward_desc(p, a, attr); },
+      [&](const Problem& p, const auto& desc) {
         std::vector<PrimitivePlan::Binding> bindings{
             {DNNL_ARG_SRC, Op::kX, desc.src_desc()},
             {DNNL_ARG_WEIGHTS, Op::kWeight, desc.weights_desc()},
@@ -159,22 +172,21 @@ Plan plan(const Conv2dForward& op, const EnginePtr& engine, Specs specs) {
 
 Plan plan(const Conv2dBackwardData& op, const EnginePtr& engine, Specs specs) {
   using Op = Conv2dBackwardData;
-  const Problem p{.geometry = op.geometry,
-                  .x = specs[Op::kDx],
-                  .weight = specs[Op::kWeight],
-                  .bias = absent(),
-                  .y = specs[Op::kDy],
-                  .engine = engine};
-  const auto hint = forward_hint(p);
+  const Problem given{.geometry = op.geometry,
+                      .x = specs[Op::kDx],
+                      .weight = specs[Op::kWeight],
+                      .bias = absent(),
+                      .y = specs[Op::kDy],
+                      .engine = engine};
   return first_of(
-      p, "convolution (backward data)",
-      [&](const Attempt& a) {
+      given, "convolution (backward data)",
+      [&](const Problem& p, const Attempt& a) {
         const Descs d = describe(p, a);
         return dnnl::convolution_backward_data::primitive_desc(
             {a.how, d.x, d.weight, d.y, p.strides(), p.dilation(), p.padding(), p.padding()},
-            scratch_by_caller(), engine->engine, hint);
+            scratch_by_caller(), engine->engine, forward_hint(p));
       },
-      [&](const auto& desc) {
+      [&](const Problem& p, const auto& desc) {
         return std::make_unique<PrimitivePlan>(
             engine,
             std::vector{with_layout(p.y, desc.diff_dst_desc()),
@@ -191,23 +203,22 @@ Plan plan(const Conv2dBackwardData& op, const EnginePtr& engine, Specs specs) {
 
 Plan plan(const Conv2dBackwardWeights& op, const EnginePtr& engine, Specs specs) {
   using Op = Conv2dBackwardWeights;
-  const Problem p{.geometry = op.geometry,
-                  .x = specs[Op::kX],
-                  .weight = specs[Op::kDweight],
-                  .bias = specs[Op::kDbias],
-                  .y = specs[Op::kDy],
-                  .engine = engine};
-  const auto hint = forward_hint(p);
+  const Problem given{.geometry = op.geometry,
+                      .x = specs[Op::kX],
+                      .weight = specs[Op::kDweight],
+                      .bias = specs[Op::kDbias],
+                      .y = specs[Op::kDy],
+                      .engine = engine};
   return first_of(
-      p, "convolution (backward weights)",
-      [&](const Attempt& a) {
+      given, "convolution (backward weights)",
+      [&](const Problem& p, const Attempt& a) {
         const Descs d = describe(p, a);
         return dnnl::convolution_backward_weights::primitive_desc(
             {a.how, d.x, d.weight, d.bias, d.y, p.strides(), p.dilation(), p.padding(),
              p.padding()},
-            scratch_by_caller(), engine->engine, hint);
+            scratch_by_caller(), engine->engine, forward_hint(p));
       },
-      [&](const auto& desc) {
+      [&](const Problem& p, const auto& desc) {
         std::vector<PrimitivePlan::Binding> bindings{
             {DNNL_ARG_SRC, Op::kX, desc.src_desc()},
             {DNNL_ARG_DIFF_DST, Op::kDy, desc.diff_dst_desc()},

@@ -31,6 +31,11 @@ class CpuBackend final : public Backend {
 
 }  // namespace
 
+bool cpu_computes_in(DType dtype) {
+  if (dtype != DType::kBF16) return dtype == DType::kF32;
+  return dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core;
+}
+
 std::unique_ptr<Backend> create_cpu_backend(Device& device) {
   return std::make_unique<CpuBackend>(device);
 }

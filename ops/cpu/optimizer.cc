@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "core/parallel.h"
 #include "ops/cpu/plans.h"
-#include "ops/settle.h"
 #include "ops/cpu/simd.h"
 #include "ops/host_op.h"
+#include "ops/loss_scale.h"
+#include "ops/settle.h"
 #include "ops/step_state.h"
 
 namespace trireme::cpu {
@@ -45,21 +47,24 @@ TRIREME_VECTORIZED double sum_of_squares(const float* x, int64_t count) {
   return total;
 }
 
-// What gradients are multiplied by so that their norm is at most max_norm.
-float clip_factor(float max_norm, const void* squares) {
-  if (max_norm <= 0 || !squares) return 1;
-  const double norm = std::sqrt(*static_cast<const double*>(squares));
-  return norm > max_norm ? static_cast<float>(max_norm / norm) : 1;
+// What gradients are multiplied by: one over the loss scale, and what takes their norm down to
+// max_norm. None where they are not finite and the update is skipped.
+std::optional<float> gradient_factor(float max_norm, const double* squares,
+                                     const LossScale* loss_scale) {
+  if (loss_scale && !std::isfinite(*squares)) return std::nullopt;
+  const double unscaled = loss_scale ? 1 / static_cast<double>(loss_scale->scale) : 1;
+  const double norm = max_norm > 0 ? std::sqrt(*squares) * unscaled : 0;
+  return static_cast<float>(norm > max_norm ? unscaled * max_norm / norm : unscaled);
 }
 
 struct SgdNumbers {
-  float clip, weight_decay, momentum, learning_rate;
+  float gradient_factor, weight_decay, momentum, learning_rate;
   bool nesterov;
 };
 
 TRIREME_VECTORIZED void sgd_plain(float* p, const float* g, int64_t count, const SgdNumbers& n) {
   for (int64_t i = 0; i < count; ++i) {
-    p[i] -= n.learning_rate * (g[i] * n.clip + n.weight_decay * p[i]);
+    p[i] -= n.learning_rate * (g[i] * n.gradient_factor + n.weight_decay * p[i]);
   }
 }
 
@@ -69,7 +74,7 @@ TRIREME_VECTORIZED void sgd_momentum(float* __restrict p, const float* __restric
   const float from_gradient = n.nesterov ? 1 : 0;
   const float from_velocity = n.nesterov ? n.momentum : 1;
   for (int64_t i = 0; i < count; ++i) {
-    const float gradient = g[i] * n.clip + n.weight_decay * p[i];
+    const float gradient = g[i] * n.gradient_factor + n.weight_decay * p[i];
     const float velocity = n.momentum * v[i] + gradient;
     v[i] = velocity;
     p[i] -= n.learning_rate * (from_gradient * gradient + from_velocity * velocity);
@@ -77,7 +82,8 @@ TRIREME_VECTORIZED void sgd_momentum(float* __restrict p, const float* __restric
 }
 
 struct AdamNumbers {
-  float clip, weight_decay, decay_factor;  // coupled: added to the gradient; decoupled: shrinks p
+  float gradient_factor;
+  float weight_decay, decay_factor;  // coupled: added to the gradient; decoupled: shrinks p
   float beta1, beta2, epsilon;
   float step_size;            // learning rate over the first moment's bias correction
   float inv_sqrt_correction;  // of the second moment
@@ -86,7 +92,7 @@ struct AdamNumbers {
 TRIREME_VECTORIZED void adam(float* __restrict p, const float* __restrict g, float* __restrict m1,
                              float* __restrict m2, int64_t count, const AdamNumbers& n) {
   for (int64_t i = 0; i < count; ++i) {
-    const float gradient = g[i] * n.clip + n.weight_decay * p[i];
+    const float gradient = g[i] * n.gradient_factor + n.weight_decay * p[i];
     m1[i] = n.beta1 * m1[i] + (1 - n.beta1) * gradient;
     m2[i] = n.beta2 * m2[i] + (1 - n.beta2) * gradient * gradient;
     p[i] = p[i] * n.decay_factor -
@@ -110,7 +116,10 @@ void copy_low_precision(const float* parameters, void* low, DType dtype, int64_t
 void update_sgd(const SgdUpdate& op, const std::vector<UpdateRange>& pieces, DType low_dtype,
                 Args args) {
   const auto& state = *static_cast<const StepState*>(args[SgdUpdate::kState]);
-  const float clip = clip_factor(op.max_norm, args[SgdUpdate::kSquares]);
+  const std::optional<float> factor =
+      gradient_factor(op.max_norm, static_cast<const double*>(args[SgdUpdate::kSquares]),
+                      static_cast<const LossScale*>(args[SgdUpdate::kLossScale]));
+  if (!factor) return;
   auto* p = static_cast<float*>(args[SgdUpdate::kParameters]);
   const auto* g = static_cast<const float*>(args[SgdUpdate::kGradients]);
   auto* v = static_cast<float*>(args[SgdUpdate::kVelocity]);
@@ -119,7 +128,7 @@ void update_sgd(const SgdUpdate& op, const std::vector<UpdateRange>& pieces, DTy
       const UpdateRange& piece = pieces[static_cast<size_t>(i)];
       const int64_t at = piece.begin;
       const int64_t count = piece.end - piece.begin;
-      const SgdNumbers numbers{clip, piece.weight_decay, op.momentum,
+      const SgdNumbers numbers{*factor, piece.weight_decay, op.momentum,
                                state.learning_rate * piece.learning_rate_scale, op.nesterov};
       if (v && op.momentum != 0) {
         sgd_momentum(p + at, g + at, v + at, count, numbers);
@@ -134,8 +143,11 @@ void update_sgd(const SgdUpdate& op, const std::vector<UpdateRange>& pieces, DTy
 void update_adam(const AdamUpdate& op, const std::vector<UpdateRange>& pieces, DType low_dtype,
                  Args args) {
   const auto& state = *static_cast<const StepState*>(args[AdamUpdate::kState]);
-  const float clip = clip_factor(op.max_norm, args[AdamUpdate::kSquares]);
-  const auto t = static_cast<double>(state.step + 1);
+  const auto* loss_scale = static_cast<const LossScale*>(args[AdamUpdate::kLossScale]);
+  const std::optional<float> factor = gradient_factor(
+      op.max_norm, static_cast<const double*>(args[AdamUpdate::kSquares]), loss_scale);
+  if (!factor) return;
+  const auto t = static_cast<double>(state.step + 1 - (loss_scale ? loss_scale->skipped : 0));
   const double correction1 = 1 - std::pow(static_cast<double>(op.beta1), t);
   const double correction2 = 1 - std::pow(static_cast<double>(op.beta2), t);
   auto* p = static_cast<float*>(args[AdamUpdate::kParameters]);
@@ -149,7 +161,7 @@ void update_adam(const AdamUpdate& op, const std::vector<UpdateRange>& pieces, D
       const int64_t count = piece.end - piece.begin;
       const float rate = state.learning_rate * piece.learning_rate_scale;
       const AdamNumbers numbers{
-          .clip = clip,
+          .gradient_factor = *factor,
           .weight_decay = op.decoupled ? 0 : piece.weight_decay,
           .decay_factor = op.decoupled ? 1 - rate * piece.weight_decay : 1,
           .beta1 = op.beta1,

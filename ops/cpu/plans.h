@@ -44,5 +44,7 @@ Plan plan(const MeanSquaredError& op, const EnginePtr& engine, Specs specs);
 Plan plan(const SumOfSquares& op, const EnginePtr& engine, Specs specs);
 Plan plan(const SgdUpdate& op, const EnginePtr& engine, Specs specs);
 Plan plan(const AdamUpdate& op, const EnginePtr& engine, Specs specs);
+Plan plan(const ScaleLoss& op, const EnginePtr& engine, Specs specs);
+Plan plan(const AdjustLossScale& op, const EnginePtr& engine, Specs specs);
 
 }  // namespace trireme::cpu

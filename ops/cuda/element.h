@@ -5,7 +5,10 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <bit>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "core/dtype.h"
 #include "core/error.h"
@@ -39,6 +42,46 @@ struct alignas(N * sizeof(T)) Pack {
 };
 template <class T>
 inline constexpr int kPackSize = 16 / static_cast<int>(sizeof(T));
+
+// All values of a pack. Those of two bytes are converted by twos, which takes half of the
+// instructions and, as long as they are not, half of the registers.
+template <class T, int N>
+__device__ inline Pack<float, N> to_float(const Pack<T, N>& pack) {
+  Pack<float, N> values;
+  if constexpr (std::is_same_v<T, __nv_bfloat16> && N % 2 == 0) {
+    const auto words = std::bit_cast<Pack<uint32_t, N / 2>>(pack);
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) {
+      values.values[2 * i] = std::bit_cast<float>(words.values[i] << 16);
+      values.values[2 * i + 1] = std::bit_cast<float>(words.values[i] & 0xFFFF0000);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) values.values[i] = to_float(pack.values[i]);
+  }
+  return values;
+}
+template <class T, int N>
+__device__ inline Pack<T, N> from_float(const Pack<float, N>& values) {
+  Pack<T, N> pack;
+  if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+    Pack<uint32_t, N / 2> words;
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) {
+      const float low = values.values[2 * i], high = values.values[2 * i + 1];
+      const auto pair = [=] {
+        if constexpr (std::is_same_v<T, __half>) return __floats2half2_rn(low, high);
+        if constexpr (std::is_same_v<T, __nv_bfloat16>) return __floats2bfloat162_rn(low, high);
+      }();
+      std::memcpy(&words.values[i], &pair, sizeof(pair));
+    }
+    pack = std::bit_cast<Pack<T, N>>(words);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) pack.values[i] = from_float<T>(values.values[i]);
+  }
+  return pack;
+}
 
 // Calls f(T()) with the element type of a floating-point tensor.
 template <class F>

@@ -9,6 +9,12 @@
 
 namespace trireme::cuda {
 
+// Where an argument lies; null where it is absent.
+template <class T>
+T* pointer(Args args, int arg) {
+  return static_cast<T*>(args[static_cast<size_t>(arg)]);
+}
+
 template <class Work>
 class KernelOp final : public OpPlan {
  public:

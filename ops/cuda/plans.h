@@ -44,5 +44,7 @@ Plan plan(const MeanSquaredError& op, const ContextPtr& context, Specs specs);
 Plan plan(const SumOfSquares& op, const ContextPtr& context, Specs specs);
 Plan plan(const SgdUpdate& op, const ContextPtr& context, Specs specs);
 Plan plan(const AdamUpdate& op, const ContextPtr& context, Specs specs);
+Plan plan(const ScaleLoss& op, const ContextPtr& context, Specs specs);
+Plan plan(const AdjustLossScale& op, const ContextPtr& context, Specs specs);
 
 }  // namespace trireme::cuda

@@ -6,9 +6,16 @@
 namespace trireme::reference {
 namespace {
 
-double clip_scale(const UpdateCommon& op, const double* squares) {
-  if (op.max_norm <= 0 || *squares <= 0) return 1;
-  return std::min(1.0, double{op.max_norm} / std::sqrt(*squares));
+// Whether the gradients' sum of squares tells that there is nothing to learn from them.
+bool skips(const double* squares, const LossScale* loss_scale) {
+  return loss_scale && !std::isfinite(*squares);
+}
+
+// What gradients are multiplied by.
+double gradient_factor(const UpdateCommon& op, const double* squares, const LossScale* loss_scale) {
+  const double unscaled = loss_scale ? 1 / double{loss_scale->scale} : 1;
+  if (op.max_norm <= 0 || *squares <= 0) return unscaled;
+  return unscaled * std::min(1.0, double{op.max_norm} / (std::sqrt(*squares) * unscaled));
 }
 
 template <class Visit>
@@ -39,11 +46,13 @@ Plan plan(const SumOfSquares& op, Specs specs) {
 Plan plan(const SgdUpdate& op, Specs specs) {
   using O = SgdUpdate;
   return host_op(std::move(specs), [=](Args args, void*) {
-    const double scale = clip_scale(op, in(args, O::kSquares));
+    const LossScale* scale = loss_scale(args, O::kLossScale);
+    if (skips(in(args, O::kSquares), scale)) return;
+    const double factor = gradient_factor(op, in(args, O::kSquares), scale);
     const double rate = state(args, O::kState).learning_rate;
     each(op.ranges, [&](const UpdateRange& range, int64_t i) {
       double& p = out(args, O::kParameters)[i];
-      double g = in(args, O::kGradients)[i] * scale + double{range.weight_decay} * p;
+      double g = in(args, O::kGradients)[i] * factor + double{range.weight_decay} * p;
       if (op.momentum != 0) {
         double& v = out(args, O::kVelocity)[i];
         v = double{op.momentum} * v + g;
@@ -58,15 +67,18 @@ Plan plan(const SgdUpdate& op, Specs specs) {
 Plan plan(const AdamUpdate& op, Specs specs) {
   using O = AdamUpdate;
   return host_op(std::move(specs), [=](Args args, void*) {
-    const double scale = clip_scale(op, in(args, O::kSquares));
+    const LossScale* scale = loss_scale(args, O::kLossScale);
+    if (skips(in(args, O::kSquares), scale)) return;
+    const double factor = gradient_factor(op, in(args, O::kSquares), scale);
     const StepState& step = state(args, O::kState);
-    const double t = static_cast<double>(step.step) + 1;
+    const int64_t skipped = scale ? scale->skipped : 0;
+    const auto t = static_cast<double>(step.step + 1 - skipped);
     const double correction1 = 1 - std::pow(double{op.beta1}, t);
     const double correction2 = 1 - std::pow(double{op.beta2}, t);
     each(op.ranges, [&](const UpdateRange& range, int64_t i) {
       const double rate = double{step.learning_rate} * double{range.learning_rate_scale};
       double& p = out(args, O::kParameters)[i];
-      double g = in(args, O::kGradients)[i] * scale;
+      double g = in(args, O::kGradients)[i] * factor;
       if (op.decoupled) {
         p -= rate * double{range.weight_decay} * p;
       } else {

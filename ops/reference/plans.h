@@ -26,6 +26,9 @@ inline double* out(Args args, int arg) {
 inline const StepState& state(Args args, int arg) {
   return *static_cast<const StepState*>(args[static_cast<size_t>(arg)]);
 }
+inline const LossScale* loss_scale(Args args, int arg) {
+  return static_cast<const LossScale*>(args[static_cast<size_t>(arg)]);
+}
 
 Plan plan(const Conv2dForward& op, Specs specs);
 Plan plan(const Conv2dBackwardData& op, Specs specs);
@@ -58,6 +61,8 @@ Plan plan(const MeanSquaredError& op, Specs specs);
 Plan plan(const SumOfSquares& op, Specs specs);
 Plan plan(const SgdUpdate& op, Specs specs);
 Plan plan(const AdamUpdate& op, Specs specs);
+Plan plan(const ScaleLoss& op, Specs specs);
+Plan plan(const AdjustLossScale& op, Specs specs);
 
 double activate(Activation activation, double x);
 // f' at x, where y = f(x).

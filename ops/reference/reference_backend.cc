@@ -14,9 +14,13 @@ bool is_dtype_of(const Op& op, int arg, DType dtype) {
   const auto among = [dtype](std::initializer_list<DType> dtypes) {
     return std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end();
   };
-  const auto is_state = []<class O>(const O&, int i) {
-    if constexpr (requires { O::kState; }) return i == O::kState;
-    return false;
+  // Structs, as bytes.
+  const auto is_struct = []<class O>(const O&, int i) {
+    bool found = false;
+    if constexpr (requires { O::kState; }) found |= i == O::kState;
+    if constexpr (requires { O::kScale; }) found |= i == O::kScale;
+    if constexpr (requires { O::kLossScale; }) found |= i == O::kLossScale;
+    return found;
   };
   return std::visit(
       [&]<class O>(const O& chosen) {
@@ -41,7 +45,7 @@ bool is_dtype_of(const Op& op, int arg, DType dtype) {
         if constexpr (requires { O::kWorkspace; }) {
           if (arg == O::kWorkspace) return dtype == DType::kU8;
         }
-        return dtype == (is_state(chosen, arg) ? DType::kU8 : DType::kF64);
+        return dtype == (is_struct(chosen, arg) ? DType::kU8 : DType::kF64);
       },
       op);
 }

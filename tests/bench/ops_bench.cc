@@ -199,13 +199,13 @@ void add_mlp() {
     op.ranges = {{0, kParameters, 1e-4f, 1}};
     op.momentum = 0.9f;
     const TensorSpec p = plain({kParameters});
-    return Runner(backend(), op, {p, p, p, absent(), kState, absent()});
+    return Runner(backend(), op, {p, p, p, absent(), absent(), kState, absent()});
   });
   add("mlp/adam", [] {
     AdamUpdate op;
     op.ranges = {{0, kParameters, 1e-4f, 1}};
     const TensorSpec p = plain({kParameters});
-    return Runner(backend(), op, {p, p, p, p, absent(), kState, absent()});
+    return Runner(backend(), op, {p, p, p, p, absent(), absent(), kState, absent()});
   });
   add("mlp/sum_of_squares", [] {
     return Runner(backend(), SumOfSquares{{{0, kParameters, 0, 1}}},

@@ -2,49 +2,125 @@
 #include <thread>
 
 #include "comm/bucketer.h"
+#include "comm/mpi/half.h"
 #include "tests/comm/ranks.h"
 
 namespace trireme {
 namespace {
 
-using test::Hosts;
+using test::Rank;
+using test::Setup;
+using test::Way;
 
-class BucketerRanksTest : public testing::TestWithParam<Hosts> {
+class BucketerRanksTest : public testing::TestWithParam<Setup> {
  protected:
-  std::unique_ptr<Device> device_ = test::cpu();
-  std::unique_ptr<Stream> compute_ = device_->create_stream(StreamKind::kCompute);
-  std::unique_ptr<Communicator> communicator_ = test::join(GetParam());
-};
+  const std::vector<int64_t> ends_ = {100, 5000, 5001, 45'000, 90'007, 90'010, 200'003};
+  Rank self_{GetParam()};
+  Device& device_ = *self_.device;
+  Communicator& communicator_ = *self_.communicator;
+  int rank_ = communicator_.rank();
+  int ranks_ = communicator_.size();
+  Buffer gradients_ = communicator_.allocate(bytes_of(ends_.back(), DType::kF32));
+  Buffer computed_ = device_.allocate_host(gradients_.bytes());  // what a step will compute
 
-// A backward pass writes gradients at a rank's own pace while earlier ones are summed.
-TEST_P(BucketerRanksTest, SumsWhileGradientsAreWritten) {
-  const int rank = communicator_->rank();
-  const int ranks = communicator_->size();
-  const std::vector<int64_t> ends = {100, 5000, 5001, 45'000, 90'007, 90'010, 200'003};
-  const Buffer buffer = communicator_->allocate(static_cast<size_t>(ends.back()) * sizeof(float));
-  auto* gradients = buffer.as<float>();
-  Bucketer bucketer(*communicator_, *device_, *compute_, gradients, DType::kF32,
-                    cut_buckets(ends, DType::kF32, {4000, 150'000}));
-  ASSERT_GE(bucketer.buckets().size(), 3u);
-  std::mt19937 random(static_cast<uint32_t>(rank));
-  for (int step = 0; step < 60; ++step) {
+  std::vector<Bucket> buckets() const { return cut_buckets(ends_, DType::kF32, {4000, 150'000}); }
+
+  void choose(int step) {
+    for (int64_t i = 0; i < ends_.back(); ++i) {
+      computed_.as<float>()[i] = static_cast<float>((rank_ + 1) * (i % 1000 + step));
+    }
+  }
+  // The backward pass: gradients are written one after the other.
+  template <class Pause>
+  void compute(Bucketer& bucketer, Pause pause) {
     int64_t begin = 0;
-    for (int64_t end : ends) {
-      if (random() % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 800));
-      for (int64_t i = begin; i < end; ++i) {
-        gradients[i] = static_cast<float>((rank + 1) * (i % 1000 + step));
-      }
+    for (int64_t end : ends_) {
+      pause();
+      device_.copy(gradients_.as<float>() + begin, computed_.as<float>() + begin,
+                   bytes_of(end - begin, DType::kF32), *self_.stream);
       bucketer.advance(begin = end);
     }
     bucketer.finish();
-    for (int64_t i = 0; i < ends.back(); ++i) {
-      const auto expected = static_cast<float>(ranks * (ranks + 1) / 2 * (i % 1000 + step));
-      ASSERT_EQ(gradients[i], expected) << "step " << step << ", element " << i;
+  }
+  void expect_sums(int step) {
+    const auto sums = self_.read<float>(gradients_.data(), ends_.back());
+    for (int64_t i = 0; i < ends_.back(); ++i) {
+      const auto expected = static_cast<float>(ranks_ * (ranks_ + 1) / 2 * (i % 1000 + step));
+      ASSERT_EQ(sums[static_cast<size_t>(i)], expected) << "step " << step << ", element " << i;
+    }
+  }
+};
+
+// Each rank has a pace of its own.
+TEST_P(BucketerRanksTest, SumsWhileGradientsAreWritten) {
+  Bucketer bucketer(communicator_, device_, *self_.stream, gradients_.data(), DType::kF32,
+                    buckets());
+  ASSERT_GE(bucketer.buckets().size(), 3u);
+  std::mt19937 random(static_cast<uint32_t>(rank_));
+  for (int step = 0; step < 60; ++step) {
+    choose(step);
+    compute(bucketer, [&] {
+      if (random() % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 800));
+    });
+    ASSERT_NO_FATAL_FAILURE(expect_sums(step));
+  }
+}
+
+TEST_P(BucketerRanksTest, AStepCanBeRecorded) {
+  Bucketer bucketer(communicator_, device_, *self_.stream, gradients_.data(), DType::kF32,
+                    buckets(), /*wire=*/{}, /*slots=*/2);
+  std::vector<std::unique_ptr<Recording>> recordings;
+  for (int slot = 0; slot < 2; ++slot) {
+    recordings.push_back(device_.record(*self_.stream, [&] {
+      bucketer.use_events(slot);
+      compute(bucketer, [] {});
+    }));
+    if (!recordings.back()) GTEST_SKIP() << "the device records nothing";
+  }
+  for (int step = 0; step < 20; ++step) {
+    choose(step);
+    recordings[static_cast<size_t>(step % 2)]->replay(*self_.stream);
+    ASSERT_NO_FATAL_FAILURE(expect_sums(step));
+    EXPECT_EQ(bucketer.communication_seconds(step % 2) > 0, ranks_ > 1);
+    EXPECT_LE(bucketer.exposed_seconds(step % 2), 10);
+    EXPECT_GE(bucketer.exposed_seconds(step % 2), 0);
+  }
+}
+
+TEST_P(BucketerRanksTest, SumsInHalfPrecision) {
+  if (device_.kind() != DeviceKind::kCpu) GTEST_SKIP() << "conversions are only here for the CPU";
+  const auto narrow = [](const void* from, void* to, int64_t elements, Stream& stream) {
+    stream.run(Task([=] {
+      for (int64_t i = 0; i < elements; ++i) {
+        static_cast<mpi::BF16*>(to)[i] = mpi::narrow<mpi::BF16>(static_cast<const float*>(from)[i]);
+      }
+    }));
+  };
+  const auto widen = [](const void* from, void* to, int64_t elements, Stream& stream) {
+    stream.run(Task([=] {
+      for (int64_t i = 0; i < elements; ++i) {
+        static_cast<float*>(to)[i] = mpi::widen(static_cast<const mpi::BF16*>(from)[i]);
+      }
+    }));
+  };
+  Bucketer bucketer(communicator_, device_, *self_.stream, gradients_.data(), DType::kF32,
+                    buckets(), {DType::kBF16, narrow, widen});
+  const int64_t exact = bucketer.buckets().front().end;
+  for (int step = 0; step < 5; ++step) {
+    for (int64_t i = 0; i < ends_.back(); ++i) {
+      computed_.as<float>()[i] = i < exact ? 1 + 0x1p-20f : static_cast<float>(i % 8 * (rank_ + 1));
+    }
+    compute(bucketer, [] {});
+    const auto sums = self_.read<float>(gradients_.data(), ends_.back());
+    for (int64_t i = 0; i < ends_.back(); ++i) {
+      const float expected = i < exact ? static_cast<float>(ranks_) * (1 + 0x1p-20f)
+                                       : static_cast<float>(i % 8 * ranks_ * (ranks_ + 1) / 2);
+      ASSERT_EQ(sums[static_cast<size_t>(i)], expected) << "step " << step << ", element " << i;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Placed, BucketerRanksTest, testing::Values(Hosts::kReal, Hosts::kHalves),
+INSTANTIATE_TEST_SUITE_P(By, BucketerRanksTest, testing::ValuesIn(test::setups()),
                          [](const auto& each) { return test::name_of(each.param); });
 
 }  // namespace

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <random>
+#include <stdexcept>
 #include <vector>
 
 namespace trireme {
@@ -16,12 +18,20 @@ class Twin final : public Communicator {
  public:
   Twin() { placement_.ranks = 2; }
   const Placement& placement() const override { return placement_; }
-  Buffer allocate(size_t) override { throw CommError("not here"); }
-  void all_reduce_sum(void* data, int64_t count, DType, Stream& stream) override {
-    stream.run(Task([this, data = static_cast<float*>(data), count] {
+  std::string transport() const override { return "a twin"; }
+  bool concurrent() const override { return alongside; }
+  Buffer allocate(size_t bytes) override {
+    auto memory = std::make_shared<std::vector<std::byte>>(bytes);
+    return Buffer(memory->data(), bytes, [memory](void*) {});
+  }
+  void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream) override {
+    stream.run(Task([this, data, count, dtype] {
       if (failing) throw CommError("the twin is gone");
-      for (int64_t i = 0; i < count; ++i) data[i] *= 2;
-      sums.push_back({data, count});
+      for (int64_t i = 0; i < count; ++i) {
+        if (dtype == DType::kF32) static_cast<float*>(data)[i] *= 2;
+        if (dtype == DType::kF64) static_cast<double*>(data)[i] *= 2;
+      }
+      sums.push_back({data, count, dtype});
     }));
   }
   void reduce_scatter_sum(const void*, void*, int64_t, DType, Stream&) override {}
@@ -34,11 +44,13 @@ class Twin final : public Communicator {
   [[noreturn]] void abort(int code) noexcept override { std::_Exit(code); }
 
   struct Sum {
-    float* data;
+    void* data;
     int64_t count;
+    DType dtype;
   };
   std::vector<Sum> sums;
   bool failing = false;
+  bool alongside = true;
 
  private:
   Placement placement_;
@@ -151,6 +163,89 @@ TEST_F(BucketerTest, MeasuresTheStep) {
   EXPECT_GT(bucketer.exposed_seconds(), 0);
 }
 
+TEST_F(BucketerTest, KeepsTheTimesOfStepsApart) {
+  std::vector<float> gradients(1 << 20, 1.0f);
+  Bucketer bucketer(communicator_, *device_, *compute_, gradients.data(), DType::kF32,
+                    {{0, 1 << 20}}, /*wire=*/{}, /*slots=*/2);
+  bucketer.use_events(1);
+  bucketer.finish();
+  const double first = bucketer.communication_seconds(1);
+  EXPECT_GT(first, 0);
+  EXPECT_EQ(bucketer.communication_seconds(0), 0);
+  EXPECT_EQ(bucketer.exposed_seconds(0), 0);
+  bucketer.use_events(0);
+  bucketer.finish();
+  EXPECT_GT(bucketer.communication_seconds(0), 0);
+  EXPECT_EQ(bucketer.communication_seconds(1), first);
+  EXPECT_THROW(bucketer.use_events(2), std::out_of_range);
+}
+
+TEST_F(BucketerTest, SumsInTheMidstOfComputationWhereItMust) {
+  communicator_.alongside = false;
+  std::vector<float> gradients(30, 1.0f);
+  Bucketer bucketer(communicator_, *device_, *compute_, gradients.data(), DType::kF32,
+                    {{0, 10}, {10, 30}});
+  bucketer.advance(10);
+  // No other stream has to be waited for.
+  EXPECT_EQ(gradients[0], 2.0f);
+  EXPECT_EQ(gradients[10], 1.0f);
+  bucketer.finish();
+  EXPECT_EQ(gradients, std::vector<float>(30, 2.0f));
+  EXPECT_GT(bucketer.communication_seconds(), 0);
+  EXPECT_EQ(bucketer.exposed_seconds(), bucketer.communication_seconds());
+}
+
+// From float to double, as a stand-in for half precision.
+template <class From, class To>
+Convert conversion(std::vector<int64_t>& counts) {
+  return [&counts](const void* from, void* to, int64_t elements, Stream& stream) {
+    counts.push_back(elements);
+    stream.run(Task([=] {
+      for (int64_t i = 0; i < elements; ++i) {
+        static_cast<To*>(to)[i] = static_cast<To>(static_cast<const From*>(from)[i]);
+      }
+    }));
+  };
+}
+
+TEST_F(BucketerTest, AllButTheFirstBucketTravelAsAnotherType) {
+  std::vector<int64_t> narrowed, widened;
+  const Wire wire = {DType::kF64, conversion<float, double>(narrowed),
+                     conversion<double, float>(widened)};
+  std::vector<float> gradients(60);
+  Bucketer bucketer(communicator_, *device_, *compute_, gradients.data(), DType::kF32,
+                    {{0, 10}, {10, 40}, {40, 60}}, wire);
+  for (int step = 0; step < 3; ++step) {
+    communicator_.sums.clear();
+    for (size_t i = 0; i < 60; ++i) gradients[i] = static_cast<float>(i + 1);
+    bucketer.advance(45);
+    for (size_t i = 50; i < 60; ++i) gradients[i] = 7;  // still being written
+    bucketer.finish();
+    for (size_t i = 0; i < 60; ++i) {
+      ASSERT_EQ(gradients[i], i < 50 ? 2 * static_cast<float>(i + 1) : 14.0f) << i;
+    }
+    ASSERT_EQ(communicator_.sums.size(), 3u);
+    EXPECT_EQ(communicator_.sums[0].data, gradients.data());
+    EXPECT_EQ(communicator_.sums[0].dtype, DType::kF32);
+    EXPECT_EQ(communicator_.sums[1].count, 30);
+    EXPECT_EQ(communicator_.sums[1].dtype, DType::kF64);
+    EXPECT_EQ(communicator_.sums[2].dtype, DType::kF64);
+    // Never outside what was allocated for it.
+    EXPECT_EQ(communicator_.sums[1].data, communicator_.sums[2].data);
+  }
+  EXPECT_EQ(narrowed, (std::vector<int64_t>{30, 20, 30, 20, 30, 20}));
+  EXPECT_EQ(widened, narrowed);
+}
+
+TEST_F(BucketerTest, RefusesATypeThatHasNoSum) {
+  std::vector<int64_t> counts;
+  const Convert copy = conversion<float, float>(counts);
+  std::vector<float> gradients(10);
+  EXPECT_THROW(Bucketer(communicator_, *device_, *compute_, gradients.data(), DType::kF32,
+                        {{0, 5}, {5, 10}}, {DType::kU8, copy, copy}),
+               CommError);
+}
+
 TEST_F(BucketerTest, AFailedSumShowsInFinish) {
   std::vector<float> gradients(10);
   Bucketer bucketer(communicator_, *device_, *compute_, gradients.data(), DType::kF32, {{0, 10}});
@@ -169,6 +264,7 @@ TEST_F(BucketerTest, DoesNothingInAWorldOfOne) {
   EXPECT_EQ(bucketer.communication_seconds(), 0);
   EXPECT_EQ(bucketer.exposed_seconds(), 0);
   EXPECT_EQ(bucketer.buckets().size(), 2u);
+  bucketer.use_events(1);  // has nothing to keep
 }
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include "comm/communicator.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -5,21 +7,25 @@
 #include <random>
 #include <thread>
 
+#include "comm/mpi/half.h"
 #include "core/random.h"
 #include "tests/comm/ranks.h"
 
 namespace trireme {
 namespace {
 
-using test::Hosts;
+using test::Rank;
+using test::Setup;
+using test::Way;
 
-class CommunicatorTest : public testing::TestWithParam<Hosts> {
+class CommunicatorTest : public testing::TestWithParam<Setup> {
  protected:
-  std::unique_ptr<Device> device_ = test::cpu();
-  std::unique_ptr<Stream> stream_ = device_->create_stream(StreamKind::kCompute);
-  std::unique_ptr<Communicator> communicator_ = test::join(GetParam());
-  int rank_ = communicator_->rank();
-  int ranks_ = communicator_->size();
+  Rank self_{GetParam()};
+  Device& device_ = *self_.device;
+  Stream& stream_ = *self_.stream;
+  Communicator& communicator_ = *self_.communicator;
+  int rank_ = communicator_.rank();
+  int ranks_ = communicator_.size();
 };
 
 template <class T>
@@ -41,55 +47,74 @@ T value(int rank, int64_t i) {
   }
 }
 
+template <class T>
+std::vector<T> values_of(int rank, int64_t count) {
+  std::vector<T> values(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = value<T>(rank, i);
+  return values;
+}
+
 enum class Order { kByRank, kAny };
 
-// Sums `count` elements at data and holds the result against a sum in rank order. On one host sums
-// in allocated memory have just that order; MPI and several hosts choose their own, the same on all
-// ranks.
+// Holds a sum against one in rank order. On one host, sums by way of the host in allocated memory
+// have just that order; MPI, NCCL and several hosts choose their own.
 template <class T>
-void expect_sum(Communicator& communicator, Stream& stream, T* data, int64_t count,
-                Order order = Order::kByRank) {
-  if (communicator.placement().hosts > 1) order = Order::kAny;
-  for (int64_t i = 0; i < count; ++i) data[i] = value<T>(communicator.rank(), i);
-  communicator.all_reduce_sum(data, count, dtype_of<T>(), stream);
-  stream.synchronize();
-  for (int64_t i = 0; i < count; ++i) {
-    T expected = value<T>(0, i);
+void expect_is_sum(const std::vector<T>& sum, int ranks, Order order) {
+  for (size_t i = 0; i < sum.size(); ++i) {
+    const auto element = static_cast<int64_t>(i);
+    T expected = value<T>(0, element);
     T scale = std::abs(expected);
-    for (int rank = 1; rank < communicator.size(); ++rank) {
-      expected += value<T>(rank, i);
-      scale += std::abs(value<T>(rank, i));
+    for (int rank = 1; rank < ranks; ++rank) {
+      expected += value<T>(rank, element);
+      scale += std::abs(value<T>(rank, element));
     }
-    if (order == Order::kByRank) {
-      ASSERT_EQ(data[i], expected) << "element " << i << " of " << count;
-    } else if constexpr (std::is_integral_v<T>) {
-      ASSERT_EQ(data[i], expected) << "element " << i << " of " << count;
+    if (order == Order::kByRank || std::is_integral_v<T>) {
+      ASSERT_EQ(sum[i], expected) << "element " << i << " of " << sum.size();
     } else {
-      ASSERT_NEAR(data[i], expected, 4 * scale * std::numeric_limits<T>::epsilon())
-          << "element " << i << " of " << count;
+      const double tolerance =
+          4 * static_cast<double>(scale) * static_cast<double>(std::numeric_limits<T>::epsilon());
+      ASSERT_NEAR(static_cast<double>(sum[i]), static_cast<double>(expected), tolerance)
+          << "element " << i << " of " << sum.size();
     }
   }
-  const std::vector<T> all = test::gather(communicator, data, count, stream);
-  for (int rank = 0; rank < communicator.size(); ++rank) {
-    ASSERT_EQ(0,
-              std::memcmp(all.data() + rank * count, data, static_cast<size_t>(count) * sizeof(T)))
+}
+
+template <class T>
+void expect_same_bits_on_all_ranks(Rank& self, const std::vector<T>& own) {
+  const size_t bytes = own.size() * sizeof(T);
+  const Buffer in = self.copy_of(own);
+  const Buffer out = self.device->allocate(bytes * static_cast<size_t>(self.communicator->size()));
+  self.communicator->all_gather(in.data(), out.data(), static_cast<int64_t>(bytes), DType::kU8,
+                                *self.stream);
+  const auto all = self.read<std::byte>(out.data(), static_cast<int64_t>(out.bytes()));
+  for (int rank = 0; rank < self.communicator->size(); ++rank) {
+    ASSERT_EQ(0, std::memcmp(all.data() + static_cast<size_t>(rank) * bytes, own.data(), bytes))
         << "rank " << rank << " has other bits";
   }
 }
 
+// Sums `count` elements at `data`, of the communicator's device, in the communicator.
+template <class T>
+void expect_sum(Rank& self, Communicator& communicator, T* data, int64_t count, Order order) {
+  self.write(data, values_of<T>(communicator.rank(), count));
+  communicator.all_reduce_sum(data, count, dtype_of<T>(), *self.stream);
+  expect_is_sum(self.read<T>(data, count), communicator.size(), order);
+}
+
 TEST_P(CommunicatorTest, KnowsWhereItsRanksAre) {
-  const Placement& placement = communicator_->placement();
+  const Placement& placement = communicator_.placement();
   EXPECT_EQ(placement.rank, test::own_rank());
   EXPECT_EQ(placement.ranks, test::started_ranks());
+  const test::Hosts hosts = GetParam().hosts;
   std::vector<int> lowest;  // rank of each host, in the order of hosts
   int local_ranks = 0;
   int local_rank = 0;
-  const int own_host = test::host_of(GetParam(), rank_, ranks_);
+  const int own_host = test::host_of(hosts, rank_, ranks_);
   int host = -1;
   for (int rank = 0; rank < ranks_; ++rank) {
-    const int its_host = test::host_of(GetParam(), rank, ranks_);
+    const int its_host = test::host_of(hosts, rank, ranks_);
     const bool first = std::ranges::none_of(
-        lowest, [&](int other) { return test::host_of(GetParam(), other, ranks_) == its_host; });
+        lowest, [&](int other) { return test::host_of(hosts, other, ranks_) == its_host; });
     if (first) lowest.push_back(rank);
     if (its_host != own_host) continue;
     if (first) host = static_cast<int>(lowest.size()) - 1;
@@ -103,120 +128,170 @@ TEST_P(CommunicatorTest, KnowsWhereItsRanksAre) {
   EXPECT_FALSE(placement.host_name.empty());
 }
 
+TEST_P(CommunicatorTest, SaysWhatItIs) {
+  const std::string transport = communicator_.transport();
+  const bool staged = GetParam().way == Way::kStagedOnCpu || GetParam().way == Way::kStagedOnGpu;
+  EXPECT_TRUE(transport.starts_with(GetParam().way == Way::kNccl ? "NCCL " : "MPI")) << transport;
+  EXPECT_EQ(transport.ends_with("through host memory"), staged && ranks_ > 1) << transport;
+  EXPECT_EQ(communicator_.failure(), "");
+}
+
 TEST_P(CommunicatorTest, AllocatesZeroedAlignedMemory) {
   for (size_t bytes : {size_t{0}, size_t{1}, size_t{4096}, size_t{1000003}}) {
-    const Buffer first = communicator_->allocate(bytes);
-    const Buffer second = communicator_->allocate(bytes);
+    const Buffer first = communicator_.allocate(bytes);
+    const Buffer second = communicator_.allocate(bytes);
+    const auto holds = [&](const Buffer& buffer, int content) {
+      const auto all = self_.read<uint8_t>(buffer.data(), static_cast<int64_t>(bytes));
+      return std::ranges::all_of(all, [&](uint8_t each) { return each == content; });
+    };
     for (const Buffer* buffer : {&first, &second}) {
       EXPECT_EQ(buffer->bytes(), bytes);
       EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % 64, 0u);
-      EXPECT_TRUE(std::all_of(buffer->data(), buffer->data() + bytes,
-                              [](std::byte each) { return each == std::byte{0}; }));
-      std::fill_n(buffer->data(), bytes, static_cast<std::byte>(rank_ + 1));
+      EXPECT_TRUE(holds(*buffer, 0));
+      self_.write(buffer->data(), std::vector(bytes, static_cast<uint8_t>(rank_ + 1)));
     }
-    communicator_->barrier(*stream_);
-    for (const Buffer* buffer : {&first, &second}) {
-      EXPECT_TRUE(std::all_of(buffer->data(), buffer->data() + bytes, [&](std::byte each) {
-        return each == static_cast<std::byte>(rank_ + 1);
-      }));
-    }
+    communicator_.barrier(stream_);
+    for (const Buffer* buffer : {&first, &second}) EXPECT_TRUE(holds(*buffer, rank_ + 1));
   }
 }
 
 template <class T>
-void sum_everywhere(Communicator& communicator, Device& device, Stream& stream) {
+void sum_everywhere(Rank& self) {
   constexpr T kGuard = 77;
   constexpr int64_t kMost = 70'000;
-  const size_t bytes = (kMost + 64) * sizeof(T);
-  const Buffer shared = communicator.allocate(bytes);
-  const Buffer plain = device.allocate(bytes);
-  for (const Buffer* buffer : {&shared, &plain}) {
-    const Order order = buffer == &shared ? Order::kByRank : Order::kAny;
+  constexpr size_t kBytes = (kMost + 64) * sizeof(T);
+  Communicator& communicator = *self.communicator;
+  const bool ordered =
+      communicator.placement().hosts == 1 && communicator.transport().starts_with("MPI");
+  const Buffer allocated = communicator.allocate(kBytes);
+  const Buffer plain = self.device->allocate(kBytes);
+  for (const Buffer* buffer : {&allocated, &plain}) {
+    const Order order = ordered && buffer == &allocated ? Order::kByRank : Order::kAny;
     for (const int64_t count : {1, 2, 7, 16, 33, 1001, 8191, 8193, 16384, 16385, 20011, 70'000}) {
       for (const int64_t offset : {1, 16, 37}) {
-        SCOPED_TRACE(testing::Message() << (buffer == &shared ? "shared" : "plain") << " memory, "
-                                        << count << " elements at " << offset);
+        SCOPED_TRACE(testing::Message() << (buffer == &allocated ? "allocated" : "plain")
+                                        << " memory, " << count << " elements at " << offset);
+        std::vector<T> values = values_of<T>(communicator.rank(), count);
+        values.insert(values.begin(), kGuard);
+        values.push_back(kGuard);
         T* data = buffer->as<T>() + offset;
-        data[-1] = data[count] = kGuard;
-        ASSERT_NO_FATAL_FAILURE(expect_sum(communicator, stream, data, count, order));
-        ASSERT_EQ(data[-1], kGuard);
-        ASSERT_EQ(data[count], kGuard);
+        self.write(data - 1, values);
+        communicator.all_reduce_sum(data, count, dtype_of<T>(), *self.stream);
+        values = self.read<T>(data - 1, count + 2);
+        ASSERT_EQ(values.front(), kGuard);
+        ASSERT_EQ(values.back(), kGuard);
+        const std::vector<T> sum(values.begin() + 1, values.end() - 1);
+        ASSERT_NO_FATAL_FAILURE(expect_is_sum(sum, communicator.size(), order));
+        ASSERT_NO_FATAL_FAILURE(expect_same_bits_on_all_ranks(self, sum));
       }
     }
   }
 }
 
-TEST_P(CommunicatorTest, SumsF32) { sum_everywhere<float>(*communicator_, *device_, *stream_); }
-TEST_P(CommunicatorTest, SumsF64) { sum_everywhere<double>(*communicator_, *device_, *stream_); }
-TEST_P(CommunicatorTest, SumsI64) { sum_everywhere<int64_t>(*communicator_, *device_, *stream_); }
+TEST_P(CommunicatorTest, SumsF32) { sum_everywhere<float>(self_); }
+TEST_P(CommunicatorTest, SumsF64) { sum_everywhere<double>(self_); }
+TEST_P(CommunicatorTest, SumsI64) { sum_everywhere<int64_t>(self_); }
+
+// Numbers whose sums are exact.
+template <class Half>
+void sum_half(Rank& self, DType dtype) {
+  const int ranks = self.communicator->size();
+  for (const int64_t count : {3, 1001, 50'000}) {
+    const Buffer memory = self.communicator->allocate(bytes_of(count, dtype));
+    std::vector<uint16_t> values;
+    for (int64_t i = 0; i < count; ++i) {
+      const auto x = static_cast<float>((i % 16 - 8) * (self.communicator->rank() + 1));
+      values.push_back(mpi::narrow<Half>(x).bits);
+    }
+    self.write(memory.data(), values);
+    self.communicator->all_reduce_sum(memory.data(), count, dtype, *self.stream);
+    values = self.read<uint16_t>(memory.data(), count);
+    for (int64_t i = 0; i < count; ++i) {
+      const auto expected = static_cast<float>((i % 16 - 8) * ranks * (ranks + 1) / 2);
+      ASSERT_EQ(mpi::widen(Half{values[static_cast<size_t>(i)]}), expected)
+          << "element " << i << " of " << count;
+    }
+  }
+}
+
+TEST_P(CommunicatorTest, SumsF16) { sum_half<mpi::F16>(self_, DType::kF16); }
+TEST_P(CommunicatorTest, SumsBF16) { sum_half<mpi::BF16>(self_, DType::kBF16); }
 
 TEST_P(CommunicatorTest, SumsALargeBuffer) {
-  const int64_t count = (4 << 20) / 4 + 3;
-  const Buffer shared = communicator_->allocate(static_cast<size_t>(count) * 4);
-  expect_sum(*communicator_, *stream_, shared.as<float>(), count);
+  const int64_t count = (10 << 20) / 4 + 3;
+  const Buffer allocated = communicator_.allocate(bytes_of(count, DType::kF32));
+  expect_sum(self_, communicator_, allocated.as<float>(), count, Order::kAny);
+  const Buffer plain = device_.allocate(bytes_of(count, DType::kF32));
+  expect_sum(self_, communicator_, plain.as<float>(), count, Order::kAny);
 }
 
 TEST_P(CommunicatorTest, SumsNothing) {
-  communicator_->all_reduce_sum(nullptr, 0, DType::kF32, *stream_);
+  communicator_.all_reduce_sum(nullptr, 0, DType::kF32, stream_);
 }
 
 TEST_P(CommunicatorTest, RefusesTypesThatHaveNoSum) {
-  float data[4] = {};
-  for (DType dtype : {DType::kF16, DType::kBF16, DType::kI32, DType::kU8}) {
-    EXPECT_THROW(communicator_->all_reduce_sum(data, 1, dtype, *stream_), CommError);
-    EXPECT_THROW(communicator_->reduce_scatter_sum(data, data + 1, 1, dtype, *stream_), CommError);
+  for (DType dtype : {DType::kI32, DType::kU8}) {
+    EXPECT_THROW(communicator_.all_reduce_sum(nullptr, 1, dtype, stream_), CommError);
+    EXPECT_THROW(communicator_.reduce_scatter_sum(nullptr, nullptr, 1, dtype, stream_), CommError);
   }
 }
 
 TEST_P(CommunicatorTest, ReduceScatters) {
-  for (const int64_t count : {1, 5, 1001}) {
-    std::vector<int64_t> in(static_cast<size_t>(count * ranks_));
-    for (size_t i = 0; i < in.size(); ++i) in[i] = value<int64_t>(rank_, static_cast<int64_t>(i));
-    std::vector<int64_t> out(static_cast<size_t>(count));
-    communicator_->reduce_scatter_sum(in.data(), out.data(), count, DType::kI64, *stream_);
+  for (const int64_t count : {1, 5, 1001, 300'007}) {
+    const Buffer in = self_.copy_of(values_of<int64_t>(rank_, count * ranks_));
+    const Buffer out = device_.allocate(bytes_of(count, DType::kI64));
+    communicator_.reduce_scatter_sum(in.data(), out.data(), count, DType::kI64, stream_);
+    const auto sum = self_.read<int64_t>(out.data(), count);
     for (int64_t i = 0; i < count; ++i) {
       int64_t expected = 0;
       for (int rank = 0; rank < ranks_; ++rank) expected += value<int64_t>(rank, rank_ * count + i);
-      ASSERT_EQ(out[static_cast<size_t>(i)], expected);
+      ASSERT_EQ(sum[static_cast<size_t>(i)], expected) << i << " of " << count;
     }
   }
 }
 
 TEST_P(CommunicatorTest, AllGathers) {
-  const int64_t count = 11;
-  const auto total = static_cast<size_t>(count * ranks_);
-  std::vector<double> expected(total);
-  for (size_t i = 0; i < total; ++i) {
-    expected[i] = value<double>(static_cast<int>(i) / count, static_cast<int64_t>(i) % count);
+  for (const int64_t count : {11, 300'007}) {
+    std::vector<double> expected;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const auto its = values_of<double>(rank, count);
+      expected.insert(expected.end(), its.begin(), its.end());
+    }
+    const Buffer own = self_.copy_of(values_of<double>(rank_, count));
+    const Buffer apart = device_.allocate(expected.size() * sizeof(double));
+    communicator_.all_gather(own.data(), apart.data(), count, DType::kF64, stream_);
+    ASSERT_EQ(self_.read<double>(apart.data(), count * ranks_), expected);
+
+    const Buffer in_place = device_.allocate(expected.size() * sizeof(double));
+    double* part = in_place.as<double>() + rank_ * count;
+    self_.write(part, values_of<double>(rank_, count));
+    communicator_.all_gather(part, in_place.data(), count, DType::kF64, stream_);
+    ASSERT_EQ(self_.read<double>(in_place.data(), count * ranks_), expected);
   }
-  double* const own = expected.data() + rank_ * count;
-  std::vector<double> apart(total);
-  communicator_->all_gather(own, apart.data(), count, DType::kF64, *stream_);
-  EXPECT_EQ(apart, expected);
-  std::vector<double> in_place(total);
-  std::copy_n(own, count, in_place.begin() + rank_ * count);
-  communicator_->all_gather(in_place.data() + rank_ * count, in_place.data(), count, DType::kF64,
-                            *stream_);
-  EXPECT_EQ(in_place, expected);
 }
 
 TEST_P(CommunicatorTest, BroadcastsFromEveryRank) {
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kI32,
                             DType::kI64, DType::kU8}) {
     for (int root = 0; root < ranks_; ++root) {
-      const int64_t count = 1000 + root;
-      std::vector<uint8_t> data(static_cast<size_t>(count) * size_of(dtype));
-      std::fill(data.begin(), data.end(), static_cast<uint8_t>(rank_ + 1));
-      communicator_->broadcast(data.data(), count, dtype, root, *stream_);
-      EXPECT_TRUE(std::ranges::all_of(data, [&](uint8_t each) { return each == root + 1; }));
+      for (const int64_t count : {1000 + root, 5 << 20}) {
+        if (count > 10'000 && dtype != DType::kU8) continue;
+        const auto bytes = static_cast<int64_t>(bytes_of(count, dtype));
+        const Buffer data =
+            self_.copy_of(std::vector(static_cast<size_t>(bytes), static_cast<uint8_t>(rank_ + 1)));
+        communicator_.broadcast(data.data(), count, dtype, root, stream_);
+        EXPECT_TRUE(std::ranges::all_of(self_.read<uint8_t>(data.data(), bytes),
+                                        [&](uint8_t each) { return each == root + 1; }));
+      }
     }
   }
 }
 
 TEST_P(CommunicatorTest, RefusesARankThatDoesNotExist) {
-  float data = 0;
+  const Buffer data = self_.copy_of(std::vector<float>{0});
   try {
-    communicator_->broadcast(&data, 1, DType::kF32, ranks_, *stream_);
+    communicator_.broadcast(data.data(), 1, DType::kF32, ranks_, stream_);
+    stream_.synchronize();
     FAIL() << "broadcast from rank " << ranks_;
   } catch (const CommError& error) {
     EXPECT_NE(std::string(error.what()).find(std::to_string(ranks_)), std::string::npos)
@@ -226,107 +301,153 @@ TEST_P(CommunicatorTest, RefusesARankThatDoesNotExist) {
 
 TEST_P(CommunicatorTest, SendsAroundTheRing) {
   if (ranks_ == 1) GTEST_SKIP() << "one rank has no peer";
-  for (const int64_t count : {1, 100'003}) {
-    std::vector<int64_t> data(static_cast<size_t>(count), rank_ == 0 ? 1 : 0);
-    if (rank_ > 0) communicator_->recv(data.data(), count, DType::kI64, rank_ - 1, *stream_);
-    for (int64_t& each : data) each *= 3;
-    communicator_->send(data.data(), count, DType::kI64, (rank_ + 1) % ranks_, *stream_);
+  for (const int64_t count : {1, 700'003}) {
+    const Buffer data = self_.copy_of(std::vector<int64_t>(static_cast<size_t>(count), 1));
+    const auto triple = [&] {
+      auto values = self_.read<int64_t>(data.data(), count);
+      for (int64_t& each : values) each *= 3;
+      self_.write(data.data(), values);
+    };
+    if (rank_ > 0) communicator_.recv(data.data(), count, DType::kI64, rank_ - 1, stream_);
+    triple();
+    communicator_.send(data.data(), count, DType::kI64, (rank_ + 1) % ranks_, stream_);
     if (rank_ > 0) continue;
-    communicator_->recv(data.data(), count, DType::kI64, ranks_ - 1, *stream_);
+    communicator_.recv(data.data(), count, DType::kI64, ranks_ - 1, stream_);
     const auto expected = static_cast<int64_t>(std::pow(3, ranks_));
-    EXPECT_TRUE(std::ranges::all_of(data, [&](int64_t each) { return each == expected; }));
+    EXPECT_TRUE(std::ranges::all_of(self_.read<int64_t>(data.data(), count),
+                                    [&](int64_t each) { return each == expected; }));
   }
+  stream_.synchronize();
 }
 
 TEST_P(CommunicatorTest, ReceivingAnotherCountFails) {
   if (ranks_ == 1) GTEST_SKIP() << "one rank has no peer";
-  double data[4] = {};
-  if (rank_ == 0) communicator_->send(data, 2, DType::kF64, 1, *stream_);
+  if (GetParam().way == Way::kNccl) GTEST_SKIP() << "NCCL cannot tell";
+  const Buffer data = self_.copy_of(std::vector<double>(4));
+  if (rank_ == 0) communicator_.send(data.data(), 2, DType::kF64, 1, stream_);
+  const auto receive = [&] {
+    communicator_.recv(data.data(), 4, DType::kF64, 0, stream_);
+    stream_.synchronize();
+  };
   if (rank_ == 1) {
-    EXPECT_THROW(communicator_->recv(data, 4, DType::kF64, 0, *stream_), CommError);
+    EXPECT_THROW(receive(), CommError);
   }
 }
 
 TEST_P(CommunicatorTest, Splits) {
   // Odd and even ranks apart, each in descending order.
-  const auto part = communicator_->split(rank_ % 2, ranks_ - rank_);
+  const auto part = communicator_.split(rank_ % 2, ranks_ - rank_);
   std::vector<int> members;
   for (int rank = ranks_ - 1; rank >= 0; --rank) {
     if (rank % 2 == rank_ % 2) members.push_back(rank);
   }
   ASSERT_EQ(part->size(), static_cast<int>(members.size()));
   ASSERT_EQ(members[static_cast<size_t>(part->rank())], rank_);
-  const Buffer buffer = part->allocate(100'000 * sizeof(float));
-  expect_sum(*part, *stream_, buffer.as<float>(), 100'000);
-  expect_sum(*part, *stream_, buffer.as<float>(), 100);
-  int64_t sum = rank_;
-  part->all_reduce_sum(&sum, 1, DType::kI64, *stream_);
-  EXPECT_EQ(sum, std::accumulate(members.begin(), members.end(), 0));
+  const Buffer allocated = part->allocate(100'000 * sizeof(float));
+  expect_sum(self_, *part, allocated.as<float>(), 100'000, Order::kAny);
+  expect_sum(self_, *part, allocated.as<float>(), 100, Order::kAny);
+  const Buffer rank = self_.copy_of(std::vector<int64_t>{rank_});
+  part->all_reduce_sum(rank.data(), 1, DType::kI64, stream_);
+  EXPECT_EQ(self_.read<int64_t>(rank.data(), 1)[0],
+            std::accumulate(members.begin(), members.end(), 0));
   // The whole still works.
-  expect_sum(*communicator_, *stream_, buffer.as<float>(), 1000, Order::kAny);
+  expect_sum(self_, communicator_, allocated.as<float>(), 1000, Order::kAny);
 }
 
 TEST_P(CommunicatorTest, RefusesANegativeColour) {
-  EXPECT_THROW(communicator_->split(-1, 0), CommError);
+  EXPECT_THROW(communicator_.split(-1, 0), CommError);
 }
 
 // Ranks that arrive at any time, small and large sums and barriers mixed.
-void many_sums(Communicator& communicator, Stream& stream, uint64_t salt, int rounds) {
+void many_sums(Rank& self, Communicator& communicator, Stream& stream, uint64_t salt, int rounds) {
   constexpr int64_t kMost = 40'000;
-  const Buffer shared = communicator.allocate(kMost * sizeof(float));
-  std::vector<float> plain(kMost);
+  const Buffer allocated = communicator.allocate(kMost * sizeof(float));
+  const Buffer plain = self.device->allocate(kMost * sizeof(float));
+  const Buffer host = self.device->allocate_host(kMost * sizeof(float));
   std::mt19937 common(static_cast<uint32_t>(salt));
   std::mt19937 own(static_cast<uint32_t>(salt * 31) + static_cast<uint32_t>(communicator.rank()));
   for (int round = 0; round < rounds; ++round) {
     const int64_t count = common() % 3 ? common() % 300 + 1 : common() % kMost + 1;
-    float* data = common() % 2 ? shared.as<float>() : plain.data();
-    const int64_t offset = common() % static_cast<uint32_t>(kMost - count + 1);
+    float* data = common() % 2 ? allocated.as<float>() : plain.as<float>();
+    data += common() % static_cast<uint32_t>(kMost - count + 1);
     if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 500));
+    float* values = host.as<float>();
     for (int64_t i = 0; i < count; ++i) {
-      data[offset + i] = static_cast<float>(communicator.rank() + 1 + round + i % 100);
+      values[i] = static_cast<float>(communicator.rank() + 1 + round + i % 100);
     }
-    communicator.all_reduce_sum(data + offset, count, DType::kF32, stream);
+    const size_t bytes = bytes_of(count, DType::kF32);
+    self.device->copy(data, values, bytes, stream);
+    communicator.all_reduce_sum(data, count, DType::kF32, stream);
     if (common() % 8 == 0) communicator.barrier(stream);
+    self.device->copy(values, data, bytes, stream);
     stream.synchronize();
     const int ranks = communicator.size();
     for (int64_t i = 0; i < count; ++i) {
       const auto expected = static_cast<float>(ranks * (ranks + 1) / 2 + ranks * (round + i % 100));
-      ASSERT_EQ(data[offset + i], expected) << "round " << round << ", element " << i;
+      ASSERT_EQ(values[i], expected) << "round " << round << ", element " << i;
     }
   }
 }
 
-TEST_P(CommunicatorTest, SumsUnderAnyTiming) { many_sums(*communicator_, *stream_, 1, 500); }
+TEST_P(CommunicatorTest, SumsUnderAnyTiming) { many_sums(self_, communicator_, stream_, 1, 500); }
 
 TEST_P(CommunicatorTest, TwoAtOnceOnTwoThreads) {
-  const auto other = communicator_->split(0, rank_);
-  const auto background = device_->create_stream(StreamKind::kBackground);
-  std::thread thread([&] { many_sums(*other, *background, 2, 200); });
-  many_sums(*communicator_, *stream_, 3, 200);
+  if (!communicator_.concurrent()) GTEST_SKIP() << "it is said that this cannot be";
+  const auto other = communicator_.split(0, rank_);
+  const auto background = device_.create_stream(StreamKind::kBackground);
+  std::thread thread([&] { many_sums(self_, *other, *background, 2, 200); });
+  many_sums(self_, communicator_, stream_, 3, 200);
   thread.join();
 }
 
+// What has been recorded allocates nothing and is summed anew by each replay.
+TEST_P(CommunicatorTest, CanBeRecorded) {
+  constexpr int64_t kCount = 30'000;
+  const Buffer allocated = communicator_.allocate(bytes_of(kCount, DType::kI64));
+  const Buffer plain = device_.allocate(bytes_of(kCount, DType::kI64));
+  const auto sum = [&] {
+    communicator_.all_reduce_sum(allocated.data(), kCount, DType::kI64, stream_);
+    communicator_.all_reduce_sum(plain.data(), kCount, DType::kI64, stream_);
+  };
+  const auto recording = device_.record(stream_, sum);
+  if (!recording) GTEST_SKIP() << "the device records nothing";
+  for (int64_t round = 1; round < 4; ++round) {
+    for (const Buffer* buffer : {&allocated, &plain}) {
+      self_.write(buffer->data(), std::vector<int64_t>(kCount, round * (rank_ + 1)));
+    }
+    recording->replay(stream_);
+    const std::vector<int64_t> expected(kCount, round * ranks_ * (ranks_ + 1) / 2);
+    for (const Buffer* buffer : {&allocated, &plain}) {
+      ASSERT_EQ(self_.read<int64_t>(buffer->data(), kCount), expected) << "round " << round;
+    }
+  }
+}
+
 TEST_P(CommunicatorTest, ReportsRanksThatDisagree) {
-  if (communicator_->placement().local_ranks != ranks_ || ranks_ == 1) {
+  if (GetParam().way == Way::kNccl) GTEST_SKIP() << "NCCL cannot tell";
+  if (communicator_.placement().local_ranks != ranks_ || ranks_ == 1) {
     GTEST_SKIP() << "only ranks of one host compare what they do";
   }
-  const Buffer shared = communicator_->allocate(200'000 * sizeof(float));
+  const Buffer allocated = communicator_.allocate(200'000 * sizeof(float));
   // One rank is at another place of the same buffer.
   try {
-    communicator_->all_reduce_sum(shared.as<float>() + (rank_ == 0 ? 1 : 0), 100'000, DType::kF32,
-                                  *stream_);
+    communicator_.all_reduce_sum(allocated.as<float>() + (rank_ == 0 ? 1 : 0), 100'000, DType::kF32,
+                                 stream_);
+    stream_.synchronize();
     FAIL() << "different places were summed";
   } catch (const CommError& error) {
     EXPECT_NE(std::string(error.what()).find("disagree"), std::string::npos) << error.what();
   }
+  EXPECT_NE(communicator_.failure(), "");
   // Nothing that follows can be trusted.
-  float data = 1;
-  EXPECT_THROW(communicator_->all_reduce_sum(&data, 1, DType::kF32, *stream_), CommError);
+  const auto again = [&] {
+    communicator_.all_reduce_sum(allocated.data(), 1, DType::kF32, stream_);
+    stream_.synchronize();
+  };
+  EXPECT_THROW(again(), CommError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Placed, CommunicatorTest,
-                         testing::Values(Hosts::kReal, Hosts::kHalves, Hosts::kInterleaved,
-                                         Hosts::kOneEach),
+INSTANTIATE_TEST_SUITE_P(By, CommunicatorTest, testing::ValuesIn(test::setups()),
                          [](const auto& each) { return test::name_of(each.param); });
 
 }  // namespace

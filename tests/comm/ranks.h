@@ -10,7 +10,10 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/device_communicator.h"
+#include "comm/memory.h"
 #include "comm/mpi/session.h"
+#include "comm/staged/staged_communicator.h"
 
 namespace trireme::test {
 
@@ -63,15 +66,84 @@ inline std::unique_ptr<Communicator> join(Hosts hosts = Hosts::kReal) {
 // Runs work in the caller.
 inline std::unique_ptr<Device> cpu() { return create_cpu_device(1); }
 
-// Each element of every rank's data, by rank.
-template <class T>
-std::vector<T> gather(Communicator& communicator, const T* data, int64_t count, Stream& stream) {
-  std::vector<T> all(static_cast<size_t>(count * communicator.size()));
-  communicator.all_gather(data, all.data(), count * static_cast<int64_t>(sizeof(T)), DType::kU8,
-                          stream);
-  stream.synchronize();
+// What memory ranks talk about, and by what.
+enum class Way { kHost, kStagedOnCpu, kStagedOnGpu, kNccl };
+
+struct Setup {
+  Way way;
+  Hosts hosts = Hosts::kReal;
+};
+
+inline std::string name_of(const Setup& setup) {
+  switch (setup.way) {
+    case Way::kHost:
+      return name_of(setup.hosts);
+    case Way::kStagedOnCpu:
+      return "StagedOnCpu" + name_of(setup.hosts);
+    case Way::kStagedOnGpu:
+      return "StagedOnGpu" + name_of(setup.hosts);
+    case Way::kNccl:
+      return "Nccl";
+  }
+  return "?";
+}
+
+// All that this machine has: GPUs may be shared, but not with NCCL.
+inline std::vector<Setup> setups() {
+  std::vector<Setup> all = {{Way::kHost},
+                            {Way::kHost, Hosts::kHalves},
+                            {Way::kHost, Hosts::kInterleaved},
+                            {Way::kHost, Hosts::kOneEach},
+                            {Way::kStagedOnCpu},
+                            {Way::kStagedOnCpu, Hosts::kHalves}};
+  const int gpus = query_cuda().devices;
+  if (gpus > 0) all.push_back({Way::kStagedOnGpu});
+  if (gpus >= started_ranks()) all.push_back({Way::kNccl});
   return all;
 }
+
+// A rank with its device.
+class Rank {
+ public:
+  explicit Rank(const Setup& setup) : host_(join(setup.hosts)) {
+    const bool on_gpu = setup.way == Way::kStagedOnGpu || setup.way == Way::kNccl;
+    device = on_gpu ? create_cuda_device(own_rank() % query_cuda().devices) : cpu();
+    stream = device->create_stream(StreamKind::kCompute);
+    if (setup.way == Way::kStagedOnCpu) {
+      communicator = create_staged_communicator(std::move(host_), *device);
+    } else {
+      const auto transport = setup.way == Way::kNccl ? Transport::kNccl : Transport::kMpi;
+      communicator = create_device_communicator(*host_, *device, transport);
+    }
+  }
+
+  template <class T>
+  void write(void* to, const std::vector<T>& values) {
+    device->copy(to, values.data(), values.size() * sizeof(T), *stream);
+    stream->synchronize();
+  }
+  template <class T>
+  std::vector<T> read(const void* from, int64_t count) {
+    std::vector<T> values(static_cast<size_t>(count));
+    device->copy(values.data(), from, values.size() * sizeof(T), *stream);
+    stream->synchronize();
+    return values;
+  }
+  template <class T>
+  Buffer copy_of(const std::vector<T>& values) {
+    Buffer buffer = device->allocate(values.size() * sizeof(T));
+    write(buffer.data(), values);
+    return buffer;
+  }
+
+ private:
+  std::unique_ptr<Communicator> host_;
+
+ public:
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Stream> stream;
+  std::unique_ptr<Communicator> communicator;
+};
 
 // Rank 0 reports as usual, the others only what fails. After a failure the ranks may be apart:
 // leaving without a goodbye ends them all.
@@ -92,6 +164,8 @@ class RankPrinter final : public testing::EmptyTestEventListener {
 };
 
 inline int run_on_all_ranks(int argc, char** argv) {
+  // Where the GPU is emulated, each rank has one of its own.
+  setenv("TRIREME_EMULATION_DEVICES", std::to_string(started_ranks()).c_str(), /*overwrite=*/0);
   testing::InitGoogleTest(&argc, argv);
   mpi::Session session;
   auto& listeners = testing::UnitTest::GetInstance()->listeners();

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
+#include <limits>
 #include <vector>
 
+#include "comm/mpi/half.h"
 #include "core/error.h"
 #include "core/random.h"
 
@@ -41,7 +45,76 @@ void expect_sums(DType dtype) {
 TEST(SumTest, F32) { expect_sums<float>(DType::kF32); }
 TEST(SumTest, F64) { expect_sums<double>(DType::kF64); }
 TEST(SumTest, I64) { expect_sums<int64_t>(DType::kI64); }
-TEST(SumTest, RefusesOtherTypes) { EXPECT_THROW(sum(DType::kF16, {}, {}, 0), CommError); }
+TEST(SumTest, RefusesOtherTypes) { EXPECT_THROW(sum(DType::kI32, {}, {}, 0), CommError); }
+
+// The value of bits of `exponents` and `mantissas` bits, by the definition of such formats.
+double value_of(uint16_t bits, int exponents, int mantissas) {
+  const int exponent = bits >> mantissas & ((1 << exponents) - 1);
+  const int mantissa = bits & ((1 << mantissas) - 1);
+  const int bias = (1 << (exponents - 1)) - 1;
+  const double sign = bits & 0x8000 ? -1 : 1;
+  if (exponent == (1 << exponents) - 1) {
+    return mantissa ? std::numeric_limits<double>::quiet_NaN()
+                    : sign * std::numeric_limits<double>::infinity();
+  }
+  if (exponent == 0) return sign * std::ldexp(mantissa, 1 - bias - mantissas);
+  return sign * std::ldexp(mantissa + (1 << mantissas), exponent - bias - mantissas);
+}
+
+template <class Half>
+void expect_is_half(int exponents, int mantissas) {
+  const auto value = [&](int bits) {
+    return value_of(static_cast<uint16_t>(bits), exponents, mantissas);
+  };
+  const int infinity = ((1 << exponents) - 1) << mantissas;
+  for (int bits = 0; bits <= 0xffff; ++bits) {
+    const float wide = widen(Half{static_cast<uint16_t>(bits)});
+    if (std::isnan(value(bits))) {
+      ASSERT_TRUE(std::isnan(wide)) << bits;
+      ASSERT_TRUE(std::isnan(value(narrow<Half>(wide).bits))) << bits;
+      continue;
+    }
+    ASSERT_EQ(static_cast<double>(wide), value(bits)) << bits;
+    ASSERT_EQ(narrow<Half>(wide).bits, bits);
+    if ((bits & 0x7fff) + 1 > infinity - 1) continue;
+    // Between two neighbours, the nearer; in the middle, the even one.
+    const auto middle = static_cast<float>((value(bits) + value(bits + 1)) / 2);
+    ASSERT_EQ(narrow<Half>(middle).bits, bits % 2 ? bits + 1 : bits) << bits;
+    ASSERT_EQ(narrow<Half>(std::nextafter(middle, static_cast<float>(value(bits)))).bits, bits);
+    ASSERT_EQ(narrow<Half>(std::nextafter(middle, static_cast<float>(value(bits + 1)))).bits,
+              bits + 1);
+  }
+  // Half a step beyond the largest is infinite, less is not.
+  const auto edge =
+      static_cast<float>(value(infinity - 1) + (value(infinity - 1) - value(infinity - 2)) / 2);
+  EXPECT_EQ(narrow<Half>(edge).bits, infinity);
+  EXPECT_EQ(narrow<Half>(std::nextafter(edge, 0.0f)).bits, infinity - 1);
+}
+
+TEST(HalfTest, F16) { expect_is_half<F16>(5, 10); }
+TEST(HalfTest, BF16) { expect_is_half<BF16>(8, 7); }
+
+// Adding up in half precision would lose the small ones.
+template <class Half>
+void expect_rounds_once(DType dtype) {
+  std::vector<std::vector<Half>> data;
+  std::vector<const std::byte*> in;
+  for (size_t i = 0; i < 9; ++i) {
+    data.push_back(std::vector<Half>(100, narrow<Half>(i == 0 ? 1.0f : 0x1p-12f)));
+  }
+  for (const auto& each : data) in.push_back(reinterpret_cast<const std::byte*>(each.data()));
+  std::vector<Half> sums(100);
+  auto* out = reinterpret_cast<std::byte*>(sums.data());
+  sum(dtype, in, std::span(&out, 1), 100);
+  const Half expected = narrow<Half>(1 + 8 * 0x1p-12f);
+  for (const Half& each : sums) ASSERT_EQ(each.bits, expected.bits);
+}
+
+TEST(SumTest, F16) {
+  expect_rounds_once<F16>(DType::kF16);
+  EXPECT_NE(narrow<F16>(1 + 8 * 0x1p-12f).bits, narrow<F16>(1).bits);
+}
+TEST(SumTest, BF16) { expect_rounds_once<BF16>(DType::kBF16); }
 
 }  // namespace
 }  // namespace trireme::mpi

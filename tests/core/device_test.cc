@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <functional>
 #include <numeric>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -13,13 +17,50 @@
 namespace trireme {
 namespace {
 
-class DeviceTest : public testing::Test {
+class DeviceTest : public testing::TestWithParam<DeviceKind> {
  protected:
-  std::unique_ptr<Device> device = create_cpu_device(2);
-  std::unique_ptr<Stream> compute = device->create_stream(StreamKind::kCompute);
-  std::unique_ptr<Stream> background = device->create_stream(StreamKind::kBackground);
-  std::unique_ptr<Event> event = device->create_event();
+  void SetUp() override {
+    if (GetParam() == DeviceKind::kCuda) {
+      if (query_cuda().devices == 0) GTEST_SKIP() << query_cuda().problem;
+      device = create_cuda_device(0);
+    } else {
+      device = create_cpu_device(2);
+    }
+    compute = device->create_stream(StreamKind::kCompute);
+    background = device->create_stream(StreamKind::kBackground);
+    event = device->create_event();
+  }
+
+  // Memory of the device that holds `values`.
+  Buffer upload(const std::vector<int>& values) {
+    Buffer buffer = device->allocate(values.size() * sizeof(int));
+    device->copy(buffer.data(), values.data(), buffer.bytes(), *compute);
+    compute->synchronize();
+    return buffer;
+  }
+  std::vector<int> download(const Buffer& buffer) {
+    std::vector<int> values(buffer.bytes() / sizeof(int));
+    device->copy(values.data(), buffer.data(), buffer.bytes(), *compute);
+    compute->synchronize();
+    return values;
+  }
+
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Stream> compute;
+  std::unique_ptr<Stream> background;
+  std::unique_ptr<Event> event;
 };
+
+std::string kind_name(const testing::TestParamInfo<DeviceKind>& info) {
+  return info.param == DeviceKind::kCpu ? "Cpu" : "Cuda";
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, DeviceTest, testing::Values(DeviceKind::kCpu, DeviceKind::kCuda),
+                         kind_name);
+
+// What only the CPU does.
+using CpuDeviceTest = DeviceTest;
+INSTANTIATE_TEST_SUITE_P(Devices, CpuDeviceTest, testing::Values(DeviceKind::kCpu), kind_name);
 
 void refuse() { throw CommError("peer 3 is gone"); }
 
@@ -51,7 +92,7 @@ TEST(Buffer, GivesMemoryBackOnce) {
   EXPECT_EQ(released, 1);
 }
 
-TEST_F(DeviceTest, AllocatesAlignedMemory) {
+TEST_P(DeviceTest, AllocatesAlignedMemory) {
   for (size_t bytes : {size_t{0}, size_t{1}, size_t{4097}}) {
     const Buffer buffer = device->allocate(bytes);
     EXPECT_EQ(buffer.bytes(), bytes);
@@ -60,18 +101,54 @@ TEST_F(DeviceTest, AllocatesAlignedMemory) {
   }
 }
 
-TEST_F(DeviceTest, CopiesAndClearsInOrder) {
-  std::vector<int> from(1000), to(1000, -1);
-  std::iota(from.begin(), from.end(), 0);
-  const size_t bytes = from.size() * sizeof(int);
-  device->copy(to.data(), from.data(), bytes, *background);
-  device->fill_zero(from.data(), bytes, *background);
+TEST_P(DeviceTest, CopiesAndClearsInOrder) {
+  std::vector<int> numbers(1000);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const Buffer from = upload(numbers), to = upload(std::vector<int>(1000, -1));
+  device->copy(to.data(), from.data(), from.bytes(), *background);
+  device->fill_zero(from.data(), from.bytes() / 2, *background);
   background->synchronize();
-  EXPECT_EQ(to[999], 999);
-  EXPECT_EQ(from[999], 0);
+  EXPECT_EQ(download(to), numbers);
+  std::fill_n(numbers.begin(), 500, 0);
+  EXPECT_EQ(download(from), numbers);
 }
 
-TEST_F(DeviceTest, ComputeRunsInTheCaller) {
+TEST_P(DeviceTest, CopiesFromAndToItsHostMemory) {
+  const Buffer from = device->allocate_host(1000 * sizeof(int));
+  const Buffer to = device->allocate_host(1000 * sizeof(int));
+  const Buffer there = device->allocate(1000 * sizeof(int));
+  std::iota(from.as<int>(), from.as<int>() + 1000, 7);
+  device->copy(there.data(), from.data(), from.bytes(), *background);
+  device->copy(to.data(), there.data(), to.bytes(), *background);
+  background->record(*event);
+  event->synchronize();
+  EXPECT_TRUE(std::equal(to.as<int>(), to.as<int>() + 1000, from.as<int>()));
+}
+
+TEST_P(DeviceTest, CopiesNothing) {
+  device->copy(nullptr, nullptr, 0, *compute);
+  device->fill_zero(nullptr, 0, *compute);
+  compute->synchronize();
+}
+
+TEST_P(DeviceTest, TimesWhatLiesBetweenEvents) {
+  const auto begin = device->create_event(EventKind::kTimed);
+  const auto end = device->create_event(EventKind::kTimed);
+  background->record(*begin);
+  background->run(Task([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }));
+  background->record(*end);
+  end->synchronize();
+  EXPECT_GE(device->seconds_between(*begin, *end), 0.019);
+  EXPECT_LT(device->seconds_between(*begin, *end), 10);
+}
+
+TEST_P(DeviceTest, SaysWhatItIs) {
+  EXPECT_EQ(device->kind(), GetParam());
+  EXPECT_EQ(compute->device(), GetParam());
+  EXPECT_FALSE(device->description().empty());
+}
+
+TEST_P(CpuDeviceTest, ComputeRunsInTheCaller) {
   std::thread::id id;
   auto* where = &id;
   compute->run(Task([where] { *where = std::this_thread::get_id(); }));
@@ -79,7 +156,7 @@ TEST_F(DeviceTest, ComputeRunsInTheCaller) {
   EXPECT_THROW(compute->run(Task(refuse)), CommError);
 }
 
-TEST_F(DeviceTest, BackgroundRunsElsewhereInOrder) {
+TEST_P(DeviceTest, BackgroundRunsElsewhereInOrder) {
   // More than the ring holds, so that queueing has to wait, too.
   constexpr int kTasks = 5000;
   std::vector<int> order;
@@ -100,7 +177,7 @@ TEST_F(DeviceTest, BackgroundRunsElsewhereInOrder) {
   EXPECT_NE(id, std::this_thread::get_id());
 }
 
-TEST_F(DeviceTest, StreamsWaitForEvents) {
+TEST_P(DeviceTest, StreamsWaitForEvents) {
   // Each adds to the other's number; any order but the right one gives another result.
   const auto back = device->create_event();
   int number = 1;
@@ -113,12 +190,13 @@ TEST_F(DeviceTest, StreamsWaitForEvents) {
     background->record(*back);
     compute->wait(*back);
   }
+  compute->synchronize();
   int wanted = 1;
   for (int i = 0; i < 1000; ++i) wanted = wanted * 3 % 1000003 + 7;
   EXPECT_EQ(number, wanted);
 }
 
-TEST_F(DeviceTest, BackgroundStreamsWaitForEachOther) {
+TEST_P(DeviceTest, BackgroundStreamsWaitForEachOther) {
   const auto other = device->create_stream(StreamKind::kBackground);
   std::atomic<bool> open = false;
   int seen = 0;
@@ -136,13 +214,15 @@ TEST_F(DeviceTest, BackgroundStreamsWaitForEachOther) {
   EXPECT_EQ(seen, 2);
 }
 
-TEST_F(DeviceTest, AnEventNeverRecordedIsReached) {
+TEST_P(DeviceTest, AnEventNeverRecordedIsReached) {
   compute->wait(*event);
   background->wait(*event);
+  event->synchronize();
+  compute->synchronize();
   background->synchronize();
 }
 
-TEST_F(DeviceTest, AFailureIsReportedByWhoeverWaits) {
+TEST_P(DeviceTest, AFailureIsReportedByWhoeverWaits) {
   const auto other = device->create_stream(StreamKind::kBackground);
   int ran = 0;
   auto* count = &ran;
@@ -152,7 +232,13 @@ TEST_F(DeviceTest, AFailureIsReportedByWhoeverWaits) {
   background->record(*event);
   other->wait(*event);
   other->run(Task([count] { ++*count; }));
-  EXPECT_EQ(failure_of([&] { compute->wait(*event); }), "peer 3 is gone");
+  // A stream that runs inline says so at once, others when they are waited for.
+  const auto wait = [&] {
+    compute->wait(*event);
+    compute->synchronize();
+  };
+  EXPECT_EQ(failure_of(wait), "peer 3 is gone");
+  EXPECT_EQ(failure_of([&] { event->synchronize(); }), "peer 3 is gone");
   EXPECT_EQ(failure_of([&] { background->synchronize(); }), "peer 3 is gone");
   EXPECT_EQ(failure_of([&] { other->synchronize(); }), "peer 3 is gone");
   // Still, each time, and nothing behind the failure has run.
@@ -160,19 +246,231 @@ TEST_F(DeviceTest, AFailureIsReportedByWhoeverWaits) {
   EXPECT_EQ(ran, 1);
 }
 
-TEST_F(DeviceTest, AnEventBeforeTheFailureCarriesNone) {
+TEST_P(DeviceTest, AnEventBeforeTheFailureCarriesNone) {
   background->record(*event);
   background->run(Task(refuse));
   EXPECT_NO_THROW(compute->wait(*event));
+  EXPECT_NO_THROW(event->synchronize());
   EXPECT_THROW(background->synchronize(), CommError);
 }
 
-TEST_F(DeviceTest, AStreamEndsWithItsWorkDone) {
+TEST_P(DeviceTest, AStreamEndsWithItsWorkDone) {
   std::atomic<int> ran = 0;
   auto* count = &ran;
   for (int i = 0; i < 100; ++i) background->run(Task([count] { ++*count; }));
   background.reset();
   EXPECT_EQ(ran, 100);
+}
+
+// What only CUDA does.
+class CudaDeviceTest : public DeviceTest {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    if (IsSkipped()) return;
+    in = device->allocate_host(kCount * sizeof(int));
+    out = device->allocate_host(kCount * sizeof(int));
+    a = device->allocate(in.bytes());
+    b = device->allocate(in.bytes());
+    device->fill_zero(a.data(), a.bytes(), *compute);
+    device->fill_zero(b.data(), b.bytes(), *compute);
+    compute->synchronize();
+    std::fill_n(out.as<int>(), kCount, -1);
+  }
+
+  // Brings `in` to `out` over both streams.
+  void encode_detour() {
+    device->copy(a.data(), in.data(), in.bytes(), *compute);
+    compute->record(*event);
+    background->wait(*event);
+    device->copy(b.data(), a.data(), a.bytes(), *background);
+    device->fill_zero(in_half(b), b.bytes() / 2, *background);
+    background->record(*back);
+    compute->wait(*back);
+    device->copy(out.data(), b.data(), b.bytes(), *compute);
+  }
+  static std::byte* in_half(const Buffer& buffer) { return buffer.data() + buffer.bytes() / 2; }
+  void expect_detour() {
+    compute->synchronize();
+    for (int i = 0; i < kCount; ++i) {
+      ASSERT_EQ(out.as<int>()[i], i < kCount / 2 ? in.as<int>()[i] : 0) << i;
+    }
+  }
+
+  static constexpr int kCount = 1000;
+  Buffer in, out, a, b;
+  std::unique_ptr<Event> back;
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, CudaDeviceTest, testing::Values(DeviceKind::kCuda), kind_name);
+
+TEST_P(CudaDeviceTest, ARecordingDoesWhatItsWorkDoes) {
+  back = device->create_event();
+  std::iota(in.as<int>(), in.as<int>() + kCount, 1);
+  encode_detour();
+  expect_detour();
+
+  std::fill_n(out.as<int>(), kCount, -1);
+  const auto recording = device->record(*compute, [&] { encode_detour(); });
+  compute->synchronize();
+  background->synchronize();
+  EXPECT_EQ(out.as<int>()[0], -1) << "it ran while it was recorded";
+  for (int replay = 2; replay < 5; ++replay) {
+    std::iota(in.as<int>(), in.as<int>() + kCount, replay);
+    recording->replay(*compute);
+    expect_detour();
+  }
+  // On another stream than that it was recorded from; and the streams work as before.
+  std::iota(in.as<int>(), in.as<int>() + kCount, 100);
+  recording->replay(*background);
+  background->synchronize();
+  expect_detour();
+  encode_detour();
+  expect_detour();
+}
+
+TEST_P(CudaDeviceTest, ReplaysKeepTheOrderOfTheStream) {
+  const auto recording = device->record(*compute, [&] {
+    device->copy(a.data(), in.data(), in.bytes(), *compute);
+    device->copy(out.data(), a.data(), a.bytes(), *compute);
+  });
+  int* from = in.as<int>();
+  std::fill_n(from, kCount, 0);
+  for (int i = 1; i <= 100; ++i) {
+    compute->run(Task([from] { ++*from; }));
+    recording->replay(*compute);
+  }
+  compute->synchronize();
+  EXPECT_EQ(out.as<int>()[0], 100);
+}
+
+TEST_P(CudaDeviceTest, TimedEventsWorkWithinRecordings) {
+  const auto begin = device->create_event(EventKind::kTimed);
+  const auto end = device->create_event(EventKind::kTimed);
+  const auto recording = device->record(*compute, [&] {
+    compute->record(*begin);
+    compute->run(Task([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }));
+    compute->record(*end);
+  });
+  for (int replay = 0; replay < 2; ++replay) {
+    recording->replay(*compute);
+    end->synchronize();
+    EXPECT_GE(device->seconds_between(*begin, *end), 0.019);
+  }
+}
+
+TEST_P(CudaDeviceTest, RecordedTasksRunInEveryReplay) {
+  int runs = 0, seen = 0;
+  auto *count = &runs, *latest = &seen;
+  const auto recording = device->record(*compute, [&] {
+    compute->run(Task([count] { ++*count; }));
+    compute->run(Task([latest, own = 0]() mutable { *latest = ++own; }));
+  });
+  EXPECT_EQ(runs, 0);
+  for (int replay = 0; replay < 3; ++replay) recording->replay(*compute);
+  compute->synchronize();
+  EXPECT_EQ(runs, 3);
+  EXPECT_EQ(seen, 1) << "a task begins as it was recorded";
+}
+
+TEST_P(CudaDeviceTest, ARecordingWaitsForItsTasksBeforeItGoes) {
+  int runs = 0;
+  auto* count = &runs;
+  auto recording = device->record(*compute, [&] { compute->run(Task([count] { ++*count; })); });
+  recording->replay(*compute);
+  recording.reset();
+  EXPECT_EQ(runs, 1);
+}
+
+TEST_P(CudaDeviceTest, AFailureWithinARecordingIsReported) {
+  bool failing = false;
+  auto* fails = &failing;
+  int runs = 0;
+  auto* count = &runs;
+  const auto recording = device->record(*compute, [&] {
+    compute->run(Task([fails] {
+      if (*fails) refuse();
+    }));
+    compute->run(Task([count] { ++*count; }));
+  });
+  recording->replay(*compute);
+  compute->record(*event);
+  compute->synchronize();
+  failing = true;
+  recording->replay(*compute);
+  EXPECT_EQ(failure_of([&] { compute->synchronize(); }), "peer 3 is gone");
+  recording->replay(*compute);
+  compute->record(*event);
+  EXPECT_EQ(failure_of([&] { event->synchronize(); }), "peer 3 is gone");
+  EXPECT_EQ(runs, 1);
+}
+
+TEST_P(CudaDeviceTest, AnExceptionEndsTheRecording) {
+  std::iota(in.as<int>(), in.as<int>() + kCount, 1);
+  back = device->create_event();
+  EXPECT_THROW(device->record(*compute,
+                              [&] {
+                                device->fill_zero(a.data(), a.bytes(), *compute);
+                                compute->record(*event);
+                                background->wait(*event);
+                                refuse();
+                              }),
+               CommError);
+  encode_detour();
+  expect_detour();
+}
+
+std::string device_error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const DeviceError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_P(CudaDeviceTest, RefusesWhatNoRecordingCanHold) {
+  const auto synchronize = [&] { compute->synchronize(); };
+  EXPECT_NE(device_error_of([&] { device->record(*compute, synchronize); }).find("Capture"),
+            std::string::npos);
+  const auto fork_without_join = [&] {
+    compute->record(*event);
+    background->wait(*event);
+    device->fill_zero(a.data(), a.bytes(), *background);
+  };
+  EXPECT_NE(device_error_of([&] { device->record(*compute, fork_without_join); }).find("Unjoined"),
+            std::string::npos);
+  EXPECT_THROW(device->record(*compute, [&] { device->record(*compute, [] {}); }), Error);
+  compute->synchronize();
+  background->synchronize();
+}
+
+TEST_P(CudaDeviceTest, OtherThreadsUseTheDeviceDuringARecording) {
+  const auto recording = device->record(*compute, [&] {
+    device->fill_zero(a.data(), a.bytes(), *compute);
+    std::thread([&] {
+      const Buffer more = device->allocate(100);
+      device->fill_zero(more.data(), more.bytes(), *background);
+      background->synchronize();
+    }).join();
+  });
+  recording->replay(*compute);
+  compute->synchronize();
+}
+
+TEST_P(CudaDeviceTest, TellsHowMuchMemoryIsMissing) {
+  const std::string message = device_error_of([&] { device->allocate(size_t{1} << 50); });
+  EXPECT_NE(message.find("no memory for 1125899906842624 bytes"), std::string::npos) << message;
+  device->allocate(1000);
+}
+
+TEST(Cuda, SaysWhatThereIs) {
+  const CudaSupport support = query_cuda();
+  EXPECT_EQ(support.devices == 0, !support.problem.empty());
+  EXPECT_EQ(support.ids.size(), static_cast<size_t>(support.devices));
+  EXPECT_EQ(support.versions.find("runtime "), support.built ? 0 : std::string::npos);
+  EXPECT_THROW(create_cuda_device(support.devices), DeviceError);
+  EXPECT_THROW(create_cuda_device(-1), DeviceError);
 }
 
 TEST(ParallelFor, CoversEveryIndexOnce) {

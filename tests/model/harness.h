@@ -4,9 +4,12 @@
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
-#include <cstring>
+#include <functional>
 #include <memory>
+#include <ostream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,8 +56,8 @@ struct TestBatch {
     for (size_t i = 0; i < numbers; ++i) numbers_.push_back(random.normal_at(2000000 + i));
     regression_ = format.target.dtype == DType::kF32;
   }
-  const void* targets() const {
-    return regression_ ? static_cast<const void*>(numbers_.data()) : labels.data();
+  std::span<const std::byte> targets() const {
+    return regression_ ? std::as_bytes(std::span(numbers_)) : std::as_bytes(std::span(labels));
   }
 
   std::vector<float> inputs;
@@ -65,54 +68,118 @@ struct TestBatch {
   bool regression_ = false;
 };
 
+// What networks are compiled for, and how near to the reference they must come.
+struct TestTarget {
+  std::string name;
+  std::function<std::unique_ptr<Device>()> device;
+  std::function<std::unique_ptr<Backend>(Device&)> backend;
+  DType dtype = DType::kF32;
+  // Relative errors of the loss, of the gradient of all parameters together and of each, of running
+  // values.
+  double loss = 1e-4, gradient = 1e-4, gradients = 1e-3, running = 1e-4;
+};
+
+inline void PrintTo(const TestTarget& target, std::ostream* out) { *out << target.name; }
+
+inline TestTarget reference() {
+  return {.name = "reference",
+          .device = [] { return create_cpu_device(1); },
+          .backend = create_reference_backend,
+          .dtype = DType::kF64};
+}
+
+inline TestTarget cpu() {
+  return {.name = "cpu_f32",
+          .device = [] { return create_cpu_device(1); },
+          .backend = create_cpu_backend};
+}
+
+inline TestTarget cuda() {
+  return {.name = "cuda_f32",
+          .device = [] { return create_cuda_device(0); },
+          .backend = [](Device& device) { return create_cuda_backend(device, {}); }};
+}
+
+// With a unit roundoff of 2^-bits in what is stored between operations.
+inline TestTarget in_low_precision(TestTarget target, DType dtype, int bits) {
+  target.name.replace(target.name.find("f32"), 3, name_of(dtype));
+  target.dtype = dtype;
+  const double roundoff = std::ldexp(1.0, -bits);
+  target.loss = 2 * roundoff;
+  target.gradient = 16 * roundoff;
+  target.gradients = 48 * roundoff;
+  target.running = 4 * roundoff;
+  return target;
+}
+
+// All that this machine has.
+inline std::vector<TestTarget> targets() {
+  std::vector<TestTarget> all{cpu()};
+  if (cpu_computes_in(DType::kBF16)) all.push_back(in_low_precision(cpu(), DType::kBF16, 8));
+  if (query_cuda().devices > 0) {
+    all.push_back(cuda());
+    all.push_back(in_low_precision(cuda(), DType::kBF16, 8));
+    all.push_back(in_low_precision(cuda(), DType::kF16, 11));
+  }
+  return all;
+}
+
 class TestNetwork {
  public:
-  TestNetwork(const ModelConfig& config, const ModelInput& input, bool reference,
+  TestNetwork(const ModelConfig& config, const ModelInput& input, const TestTarget& target,
               CompileOptions options)
-      : device_(create_cpu_device(1)),
-        backend_(reference ? create_reference_backend(*device_) : create_cpu_backend(*device_)),
+      : device_(target.device()),
+        backend_(target.backend(*device_)),
         stream_(device_->create_stream(StreamKind::kCompute)),
         graph_(build_graph(config, input)) {
-    options.dtype = reference ? DType::kF64 : DType::kF32;
+    options.dtype = target.dtype;
     program = Program::compile(graph_, *backend_, options, parameters);
-    const size_t element = size_of(options.dtype);
-    const auto elements = static_cast<size_t>(parameters.elements);
-    values_ = device_->allocate(elements * element);
-    gradients_ = device_->allocate(elements * element);
-    running_ = device_->allocate(static_cast<size_t>(parameters.running_elements) * element);
+    values_ = device_->allocate(parameters.array_bytes());
+    low_precision_ = LowPrecisionCopy(parameters, *backend_);
+    gradients_ = device_->allocate(parameters.array_bytes());
+    running_ = device_->allocate(parameters.running_bytes());
     activations_ = device_->allocate(program->activation_bytes());
+    state_ = device_->allocate(sizeof state);
     initialise(parameters, *backend_, /*seed=*/7, values_.data(), running_.data());
+    low_precision_.refresh(values_.data(), *stream_);
     state.valid_rows = static_cast<int32_t>(options.batch);
     state.loss_gradient_scale = 1.0f / static_cast<float>(options.batch);
-    program->bind(
-        {values_.data(), gradients_.data(), running_.data(), activations_.data(), &state});
+    program->bind({.parameters = values_.data(),
+                   .low_precision = low_precision_.data(),
+                   .gradients = gradients_.data(),
+                   .running = running_.data(),
+                   .activations = activations_.data()});
   }
 
   // One pass over the batch; everything that is to be written starts as NaN.
   void run(const TestBatch& batch, bool clear_gradients = false) {
     // 0xFF bytes are NaN in every float format.
-    std::memset(activations_.data(), 0xFF, activations_.bytes());
-    std::memset(gradients_.data(), clear_gradients ? 0 : 0xFF, gradients_.bytes());
+    fill(activations_, 0xFF, activations_.bytes());
+    fill(gradients_, clear_gradients ? 0 : 0xFF, gradients_.bytes());
     go_on(batch);
   }
   // Without clearing anything but the metrics.
   void go_on(const TestBatch& batch) {
-    std::memset(gradients_.data(), 0, kMetricCount * size_of(parameters.dtype));
-    program->bind_batch(batch.inputs.data(), batch.targets());
+    fill(gradients_, 0, kMetricCount * size_of(parameters.array_dtype()));
+    const Buffer inputs = on_device(std::as_bytes(std::span(batch.inputs)));
+    const Buffer targets = on_device(batch.targets());
+    device_->copy(state_.data(), &state, sizeof state, *stream_);
+    program->bind_batch(inputs.data(), targets.data(), state_.as<StepState>());
     program->forward(*stream_);
     watermarks.clear();
     program->backward(*stream_, [this](int64_t end) { watermarks.push_back(end); });
+    stream_->synchronize();
   }
 
   double metric(Metric which) const {
-    return parameters.dtype == DType::kF64 ? gradients_.as<double>()[which]
-                                           : double{gradients_.as<float>()[which]};
+    if (parameters.array_dtype() == DType::kF64) return gradients_.as<double>()[which];
+    std::array<float, kMetricCount> metrics{};
+    device_->copy(metrics.data(), gradients_.data(), sizeof metrics, *stream_);
+    stream_->synchronize();
+    return double{metrics[which]};
   }
   std::vector<float> gradient(const Parameter& parameter) { return read(parameter, gradients_); }
   std::vector<float> value(const Parameter& parameter) { return read(parameter, values_); }
-  void set_value(const Parameter& parameter, const std::vector<float>& numbers) {
-    from_canonical(parameter, *backend_, numbers.data(), values_.data());
-  }
   std::vector<float> running(const RunningValue& value) {
     std::vector<float> numbers(static_cast<size_t>(value.spec.shape.elements()));
     to_canonical(value, *backend_, running_.data(), numbers.data());
@@ -134,18 +201,30 @@ class TestNetwork {
   std::vector<int64_t> watermarks;
 
  private:
+  // Gradients lie as the parameters do.
   std::vector<float> read(const Parameter& parameter, const Buffer& array) {
     std::vector<float> numbers(static_cast<size_t>(parameter.spec.shape.elements()));
-    // Gradients have the parameters' layout; in f32 and f64 also their dtype.
     to_canonical(parameter, *backend_, array.data(), numbers.data());
     return numbers;
+  }
+  void fill(const Buffer& buffer, unsigned char byte, size_t bytes) {
+    const std::vector<unsigned char> host(bytes, byte);
+    device_->copy(buffer.data(), host.data(), bytes, *stream_);
+    stream_->synchronize();
+  }
+  Buffer on_device(std::span<const std::byte> host) {
+    Buffer buffer = device_->allocate(host.size_bytes());
+    device_->copy(buffer.data(), host.data(), host.size_bytes(), *stream_);
+    stream_->synchronize();
+    return buffer;
   }
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Stream> stream_;
   Graph graph_;
-  Buffer values_, gradients_, running_, activations_;
+  LowPrecisionCopy low_precision_;
+  Buffer values_, gradients_, running_, activations_, state_;
 };
 
 inline double relative_error(const std::vector<float>& got, const std::vector<float>& wanted) {

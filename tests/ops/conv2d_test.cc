@@ -143,7 +143,7 @@ TEST_P(Conv2dTest, WeightsInAnyLayoutAreAddedAndReordered) {
   }
 }
 
-TRIREME_ON_ALL_TARGETS(Conv2dTest);
+TRIREME_ON_TARGETS(Conv2dTest, multiplying_targets());
 
 }  // namespace
 }  // namespace trireme

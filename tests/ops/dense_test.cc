@@ -53,7 +53,7 @@ TEST_P(DenseTest, BackwardWeights) {
   }
 }
 
-TRIREME_ON_ALL_TARGETS(DenseTest);
+TRIREME_ON_TARGETS(DenseTest, multiplying_targets());
 
 }  // namespace
 }  // namespace trireme

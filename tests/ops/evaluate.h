@@ -63,6 +63,9 @@ inline Tensor random_numbers(const Shape& shape, uint64_t stream) {
 inline Tensor state_of(const StepState& state) {
   return stored(DType::kU8, {int64_t{sizeof(state)}}, std::vector<StepState>{state});
 }
+inline Tensor loss_scale_of(const LossScale& scale) {
+  return stored(DType::kU8, {int64_t{sizeof(scale)}}, std::vector<LossScale>{scale});
+}
 inline Tensor labels_of(const std::vector<int32_t>& labels) {
   return stored(DType::kI32, {static_cast<int64_t>(labels.size())}, labels);
 }

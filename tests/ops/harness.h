@@ -43,6 +43,11 @@ TestTensor full(const Shape& shape);
 TestTensor low(const Shape& shape);
 TestTensor exact(DType dtype, const Shape& shape);
 TestTensor state();
+TestTensor bytes_of(const void* data, size_t size);
+template <class T>
+TestTensor bytes_of(const T& value) {
+  return bytes_of(&value, sizeof(value));
+}
 TestTensor workspace(Bytes of_target, Bytes of_reference);
 TestTensor with(TestTensor tensor, std::vector<double> values);
 // Standard normal; `seed` tells the tensors of a case apart.
@@ -95,7 +100,8 @@ inline std::string target_name(const testing::TestParamInfo<Target>& info) {
 
 }  // namespace trireme
 
-// At the end of every file that has TEST_P(OpsTest, ...) or of a fixture derived from it.
-#define TRIREME_ON_ALL_TARGETS(Fixture)                                             \
-  INSTANTIATE_TEST_SUITE_P(Targets, Fixture, testing::ValuesIn(trireme::targets()), \
-                           trireme::target_name)
+// One of these at the end of every file that has TEST_P(OpsTest, ...) or of a fixture derived from
+// it.
+#define TRIREME_ON_TARGETS(Fixture, targets) \
+  INSTANTIATE_TEST_SUITE_P(Targets, Fixture, testing::ValuesIn(targets), trireme::target_name)
+#define TRIREME_ON_ALL_TARGETS(Fixture) TRIREME_ON_TARGETS(Fixture, trireme::targets())

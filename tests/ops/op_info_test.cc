@@ -31,6 +31,7 @@ Tensor state() {
                    .learning_rate = 0.5f,
                    .loss_gradient_scale = 0.5f});
 }
+Tensor loss_scale() { return loss_scale_of({.scale = 4, .good_steps = 5, .skipped = 1}); }
 
 void add_layers(std::vector<Example>& all) {
   const Shape x{2, 2, 3, 3}, w{3, 2, 2, 2}, y{2, 3, 2, 2};
@@ -96,9 +97,13 @@ void add_rest(std::vector<Example>& all) {
   all.push_back({SumOfSquares{range}, {some({6}), unwritten({1})}});
   SgdUpdate sgd{{range, 1}};
   sgd.momentum = 0.5f;
-  all.push_back({sgd, {some({6}), some({6}), some({6}), positive({1}), state(), low}});
+  all.push_back(
+      {sgd, {some({6}), some({6}), some({6}), positive({1}), loss_scale(), state(), low}});
   all.push_back({AdamUpdate{{range, 1}},
-                 {some({6}), some({6}), some({6}), positive({6}), positive({1}), state(), low}});
+                 {some({6}), some({6}), some({6}), positive({6}), positive({1}), loss_scale(),
+                  state(), low}});
+  all.push_back({ScaleLoss{}, {loss_scale(), state()}});
+  all.push_back({AdjustLossScale{}, {positive({1}), loss_scale()}});
 }
 
 std::vector<Example> examples() {
@@ -134,6 +139,7 @@ TEST(OpInfo, NamesAreThoseOfTheDescriptors) {
   EXPECT_EQ(name_of(NormalizeInput{}), "normalize_input");
   EXPECT_EQ(name_of(SoftmaxCrossEntropy{}), "softmax_cross_entropy");
   EXPECT_EQ(name_of(AdamUpdate{}), "adam_update");
+  EXPECT_EQ(name_of(AdjustLossScale{}), "adjust_loss_scale");
 }
 
 TEST(OpInfo, OutputsAreWhatIsWritten) {

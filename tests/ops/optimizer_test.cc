@@ -18,33 +18,40 @@ UpdateCommon everything(float weight_decay, float max_norm = 0) {
   return {.ranges = {{0, 4, weight_decay, 1}}, .max_norm = max_norm};
 }
 
-// Parameters and the optimizer's state, step by step.
+// Parameters and the optimizer's state, step by step. Where there is a loss scale, gradients are
+// given unscaled.
 class Training {
  public:
   explicit Training(Op op) : op_(std::move(op)) {}
 
   void step(const std::vector<double>& gradient, float rate = kRate) {
     const Shape shape{static_cast<int64_t>(gradient.size())};
+    const bool scaled = !is_absent(scale.spec);
     gradients = numbers(shape, gradient);
+    for (int64_t i = 0; scaled && i < gradients.size(); ++i) {
+      gradients[i] *= scale.as<LossScale>()->scale;
+    }
     if (const auto* sgd = std::get_if<SgdUpdate>(&op_)) {
       if (sgd->momentum != 0 && is_absent(velocity.spec)) velocity = filled(shape, 0);
       sum_squares(*sgd);
       Tensor state = state_of({.step = steps_, .learning_rate = rate});
-      evaluate(op_, {&parameters, &gradients, &velocity, &squares, &state, &low});
+      evaluate(op_, {&parameters, &gradients, &velocity, &squares, &scale, &state, &low});
     } else if (const auto* adam = std::get_if<AdamUpdate>(&op_)) {
       if (is_absent(moment1.spec)) moment1 = moment2 = filled(shape, 0);
       sum_squares(*adam);
       Tensor state = state_of({.step = steps_, .learning_rate = rate});
-      evaluate(op_, {&parameters, &gradients, &moment1, &moment2, &squares, &state, &low});
+      evaluate(op_, {&parameters, &gradients, &moment1, &moment2, &squares, &scale, &state, &low});
     }
+    if (scaled) evaluate(AdjustLossScale{}, {&squares, &scale});
     ++steps_;
   }
 
-  Tensor parameters = numbers({4}, kStart), gradients, velocity, moment1, moment2, squares, low;
+  Tensor parameters = numbers({4}, kStart), gradients, velocity, moment1, moment2, squares, scale,
+         low;
 
  private:
   void sum_squares(const UpdateCommon& op) {
-    if (op.max_norm <= 0) return;
+    if (op.max_norm <= 0 && is_absent(scale.spec)) return;
     squares = unwritten({1});
     evaluate(SumOfSquares{op.ranges}, {&gradients, &squares});
   }
@@ -122,6 +129,42 @@ TEST(Update, TakesTheRateOfTheStep) {
   training.step({1, 1, 1, 1}, 0.5f);
   training.step({1, 1, 1, 1}, 0.25f);
   EXPECT_EQ(training.parameters.numbers(), (std::vector<double>{0.25, -2.75, -0.25, 2.25}));
+}
+
+TEST(Update, DividesByTheLossScale) {
+  for (float max_norm : {0.0f, 1.0f}) {
+    for (const Op& op : {Op(sgd(0.25f, 0.75f, false, max_norm)), Op(adam(0.25f, false, max_norm)),
+                         Op(adam(0.25f, true, max_norm))}) {
+      Training training(op);
+      training.scale = loss_scale_of({.scale = 1024});
+      for (const auto& gradient : kGradients) training.step(gradient);
+      EXPECT_EQ(training.parameters.numbers(), trained(op));
+    }
+  }
+}
+
+// As if the step had never been: its number, too, counts for nothing.
+TEST(Update, SkipsGradientsThatAreNotFinite) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  for (float max_norm : {0.0f, 1.0f}) {
+    for (const Op& op :
+         {Op(sgd(0.25f, 0.75f, false, max_norm)), Op(adam(0.25f, false, max_norm))}) {
+      Training training(op);
+      training.scale = loss_scale_of({.scale = 1024});
+      training.low = stored(DType::kF32, {4}, std::vector<float>(4, -1));
+      training.step({0, kInfinity, 0, 0});
+      EXPECT_EQ(training.parameters.numbers(), kStart);
+      EXPECT_EQ(training.low.as<float>()[0], -1);
+      training.step(kGradients[0]);
+      training.step(kGradients[1]);
+      training.step({0, 0, 0, kNaN});
+      training.step(kGradients[2]);
+      EXPECT_EQ(training.parameters.numbers(), trained(op));
+      EXPECT_EQ(training.scale.as<LossScale>()->scale, 256);
+      EXPECT_EQ(training.scale.as<LossScale>()->skipped, 2);
+    }
+  }
 }
 
 // Each range as if it were alone; nothing outside of them is touched.

@@ -23,6 +23,9 @@ class Refusals : public testing::TestWithParam<Maker> {
   TensorSpec state() const {
     return {DType::kU8, {int64_t{sizeof(StepState)}}, Layout::row_major()};
   }
+  TensorSpec loss_scale() const {
+    return {DType::kU8, {int64_t{sizeof(LossScale)}}, Layout::row_major()};
+  }
   TensorSpec labels(int64_t rows) const { return {DType::kI32, {rows}, Layout::row_major()}; }
 
   // The message of the error, or "accepted".
@@ -135,16 +138,33 @@ TEST_P(Refusals, OfUpdates) {
                  "sum_of_squares: range [3, 8) must come after 4 and end within 8");
   EXPECT_REFUSED((SumOfSquares{{{0, 9, 0, 1}}}), (Specs{array, sum}), "range [0, 9)");
   SgdUpdate sgd;
-  EXPECT_REFUSED(sgd, (Specs{array, array, array, absent(), state(), absent()}),
+  EXPECT_REFUSED(sgd, (Specs{array, array, array, absent(), absent(), state(), absent()}),
                  "needs a velocity with momentum, and none without");
   sgd.momentum = 0.5f;
-  EXPECT_REFUSED(sgd, (Specs{array, of({7}), array, absent(), state(), absent()}),
+  EXPECT_REFUSED(sgd, (Specs{array, of({7}), array, absent(), absent(), state(), absent()}),
                  "an array must be [8], got [7]");
-  sgd.max_norm = 1;
-  EXPECT_REFUSED(sgd, (Specs{array, array, array, absent(), state(), absent()}),
+  EXPECT_REFUSED(sgd, (Specs{array, array, array, absent(), loss_scale(), state(), absent()}),
                  "the sum of squares must be [1], got [0]");
-  EXPECT_REFUSED(AdamUpdate{}, (Specs{array, array, absent(), array, absent(), state(), absent()}),
+  EXPECT_REFUSED(sgd, (Specs{array, array, array, sum, sum, state(), absent()}),
+                 "the loss scale must be [16], got [1]");
+  sgd.max_norm = 1;
+  EXPECT_REFUSED(sgd, (Specs{array, array, array, absent(), absent(), state(), absent()}),
+                 "the sum of squares must be [1], got [0]");
+  EXPECT_REFUSED(AdamUpdate{},
+                 (Specs{array, array, absent(), array, absent(), absent(), state(), absent()}),
                  "an array must be [8], got [0]");
+}
+
+TEST_P(Refusals, OfLossScales) {
+  const TensorSpec sum{DType::kF64, {1}, Layout::row_major()};
+  EXPECT_REFUSED(ScaleLoss{}, (Specs{state(), state()}),
+                 "scale_loss: the loss scale must be [16], got [40]");
+  EXPECT_REFUSED(ScaleLoss{}, (Specs{loss_scale(), loss_scale()}),
+                 "the state must be [40], got [16]");
+  EXPECT_REFUSED(AdjustLossScale{}, (Specs{absent(), loss_scale()}),
+                 "adjust_loss_scale: the sum of squares must be [1], got [0]");
+  EXPECT_REFUSED(AdjustLossScale{.growth_steps = 0}, (Specs{sum, loss_scale()}),
+                 "growth steps must be at least 1, got 0");
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Refusals,

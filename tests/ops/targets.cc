@@ -21,11 +21,37 @@ Target on_cpu(DType dtype, double tolerance) {
           .backend = create_cpu_backend,
           .dtype = dtype,
           .tolerance = tolerance,
-          .blocked = dnnl_blocks};
+          .blocked = dnnl_blocks,
+          .keeps_row_major_images = true};
+}
+
+Target on_cuda(std::string name, DType dtype, bool tf32, double tolerance) {
+  return {.name = "cuda_" + std::move(name),
+          .device = [](int) { return create_cuda_device(0); },
+          .backend = [tf32](Device& device) { return create_cuda_backend(device, {.tf32 = tf32}); },
+          .dtype = dtype,
+          .tolerance = tolerance,
+          .blocked = [](const TensorSpec&) { return std::vector<Layout>(); },
+          .keeps_row_major_images = false};
 }
 
 }  // namespace
 
-std::vector<Target> targets() { return {on_cpu(DType::kF32, 1e-5)}; }
+std::vector<Target> targets() {
+  std::vector<Target> all{on_cpu(DType::kF32, 1e-5)};
+  if (cpu_computes_in(DType::kBF16)) all.push_back(on_cpu(DType::kBF16, 8e-3));
+  if (query_cuda().devices > 0) {
+    all.push_back(on_cuda("f32", DType::kF32, false, 1e-5));
+    all.push_back(on_cuda("bf16", DType::kBF16, false, 1.5e-2));
+    all.push_back(on_cuda("f16", DType::kF16, false, 2e-3));
+  }
+  return all;
+}
+
+std::vector<Target> multiplying_targets() {
+  std::vector<Target> all = targets();
+  if (query_cuda().devices > 0) all.push_back(on_cuda("tf32", DType::kF32, true, 2e-3));
+  return all;
+}
 
 }  // namespace trireme

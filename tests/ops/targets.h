@@ -22,10 +22,14 @@ struct Target {
   // Layouts that only this backend understands and that its plans may meet for [N, C, H, W]; as
   // many for every spec.
   std::function<std::vector<Layout>(const TensorSpec&)> blocked;
+  // Whether row-major images are as good to it as any other, so that its plans leave them so.
+  bool keeps_row_major_images = true;
 };
 
 inline void PrintTo(const Target& target, std::ostream* out) { *out << target.name; }
 
 std::vector<Target> targets();
+// For convolutions and dense layers: these, and TF32.
+std::vector<Target> multiplying_targets();
 
 }  // namespace trireme

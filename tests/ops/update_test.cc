@@ -1,6 +1,7 @@
 // Updates of the parameters against the reference. Arrays have gaps that no range covers; the
 // harness demands that they stay as they were to the last bit.
-#include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "ops/optimizer.h"
 #include "tests/ops/harness.h"
@@ -32,18 +33,27 @@ StepState state_at(int64_t step) {
   return state;
 }
 
-// The sum of squares that gradients are clipped by: none, one that clips and one that does not.
-struct Clip {
+// What gradients are scaled by: a norm that they are clipped to, the loss scale (0: none), and the
+// sum of squares that is held against them.
+struct Scaling {
   float max_norm;
+  float loss_scale;
   double squares;
 };
-const std::vector<Clip>& clips() {
-  static const std::vector<Clip> all{{0, 0}, {0.5f, 9}, {2, 1}, {1, 0}};
+const std::vector<Scaling>& scalings() {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  static const std::vector<Scaling> all{{0, 0, 0},  {0.5f, 0, 9},      {2, 0, 1},
+                                        {1, 0, 0},  {0, 8, 1},         {0.5f, 8, 1024},
+                                        {2, 8, 64}, {0, 8, kInfinity}, {0.5f, 8, kNaN}};
   return all;
 }
 
-TestTensor squares(const Clip& clip) {
-  return clip.max_norm > 0 ? with(exact(DType::kF64, {1}), {clip.squares}) : none();
+TestTensor squares(const Scaling& s) {
+  return s.max_norm > 0 || s.loss_scale > 0 ? with(exact(DType::kF64, {1}), {s.squares}) : none();
+}
+TestTensor loss_scale(const Scaling& s, int64_t skipped) {
+  return s.loss_scale > 0 ? bytes_of(LossScale{.scale = s.loss_scale, .skipped = skipped}) : none();
 }
 
 TestTensor low_precision(int64_t elements) {
@@ -61,20 +71,21 @@ TEST_P(UpdateTest, SumOfSquares) {
 
 TEST_P(UpdateTest, Sgd) {
   for (const Arrays& a : arrays()) {
-    for (const Clip& clip : clips()) {
+    for (const Scaling& s : scalings()) {
       for (auto [momentum, nesterov] : {std::pair{0.0f, false}, {0.9f, false}, {0.9f, true}}) {
         for (bool copied : {false, true}) {
           SgdUpdate op;
           op.ranges = a.ranges;
-          op.max_norm = clip.max_norm;
+          op.max_norm = s.max_norm;
           op.momentum = momentum;
           op.nesterov = nesterov;
-          check({.name = a.name,
-                 .op = op,
-                 .tensors = {random(full({a.elements}), 1), random(full({a.elements}), 2),
-                             momentum > 0 ? random(full({a.elements}), 3) : none(), squares(clip),
-                             state(), copied ? low_precision(a.elements) : none()},
-                 .state = state_at(3)});
+          check(
+              {.name = a.name,
+               .op = op,
+               .tensors = {random(full({a.elements}), 1), random(full({a.elements}), 2),
+                           momentum > 0 ? random(full({a.elements}), 3) : none(), squares(s),
+                           loss_scale(s, 0), state(), copied ? low_precision(a.elements) : none()},
+               .state = state_at(3)});
         }
       }
     }
@@ -83,21 +94,21 @@ TEST_P(UpdateTest, Sgd) {
 
 TEST_P(UpdateTest, Adam) {
   for (const Arrays& a : arrays()) {
-    for (const Clip& clip : clips()) {
+    for (const Scaling& s : scalings()) {
       for (bool decoupled : {false, true}) {
         for (int64_t step : {0, 1, 1000, 1000000}) {
           AdamUpdate op;
           op.ranges = a.ranges;
-          op.max_norm = clip.max_norm;
+          op.max_norm = s.max_norm;
           op.beta1 = 0.8f;
           op.decoupled = decoupled;
-          check(
-              {.name = a.name,
-               .op = op,
-               .tensors = {random(full({a.elements}), 1), random(full({a.elements}), 2),
-                           random(full({a.elements}), 3), uniform(full({a.elements}), 4, 0, 2),
-                           squares(clip), state(), step == 1 ? low_precision(a.elements) : none()},
-               .state = state_at(step)});
+          check({.name = a.name,
+                 .op = op,
+                 .tensors = {random(full({a.elements}), 1), random(full({a.elements}), 2),
+                             random(full({a.elements}), 3), uniform(full({a.elements}), 4, 0, 2),
+                             squares(s), loss_scale(s, step / 2), state(),
+                             step == 1 ? low_precision(a.elements) : none()},
+                 .state = state_at(step)});
         }
       }
     }
@@ -112,8 +123,31 @@ TEST_P(UpdateTest, AdamFromZero) {
   check({.name = "from zero",
          .op = op,
          .tensors = {random(full({100}), 1), random(full({100}), 2), with(full({100}), zeros),
-                     with(full({100}), zeros), none(), state(), none()},
+                     with(full({100}), zeros), none(), none(), state(), none()},
          .state = state_at(0)});
+}
+
+TEST_P(UpdateTest, ScaleLoss) {
+  const LossScale scale{.scale = 1024, .good_steps = 3, .skipped = 5};
+  const StepState state{.step = 9, .seed = 1, .valid_rows = 4, .loss_gradient_scale = 0.3f};
+  check({.name = "scale",
+         .op = ScaleLoss{},
+         .tensors = {bytes_of(scale), bytes_of(state)},
+         .slack = 0});
+}
+
+TEST_P(UpdateTest, AdjustLossScale) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (double squares : {0.0, 1e300, kInfinity, -kInfinity, std::nan("")}) {
+    for (const LossScale& scale :
+         {LossScale{.scale = 8, .good_steps = 3}, LossScale{.scale = 8, .good_steps = 4},
+          LossScale{.scale = 1 << 24, .good_steps = 4}, LossScale{.scale = 1, .skipped = 7}}) {
+      check({.name = std::to_string(squares),
+             .op = AdjustLossScale{.growth_steps = 5},
+             .tensors = {with(exact(DType::kF64, {1}), {squares}), bytes_of(scale)},
+             .slack = 0});
+    }
+  }
 }
 
 TRIREME_ON_ALL_TARGETS(UpdateTest);

@@ -410,6 +410,38 @@ TEST(Loss, NeedsNoGradientInInference) {
   EXPECT_EQ(metrics.as<float>()[kMetricLoss], 4);
 }
 
+TEST(LossScale, ScalesTheGradientOfTheLoss) {
+  Tensor scale = loss_scale_of({.scale = 1024});
+  Tensor state = state_of({.step = 7, .valid_rows = 3, .loss_gradient_scale = 0.25f});
+  evaluate(ScaleLoss{}, {&scale, &state});
+  EXPECT_EQ(state.as<StepState>()->loss_gradient_scale, 256);
+  EXPECT_EQ(state.as<StepState>()->step, 7);
+  EXPECT_EQ(state.as<StepState>()->valid_rows, 3);
+}
+
+TEST(LossScale, GrowsAfterGoodStepsAndHalvesAfterABadOne) {
+  constexpr double kBad = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Tensor scale = loss_scale_of({.scale = 8});
+  const auto after = [&](double squares) {
+    Tensor sum = numbers({1}, {squares});
+    evaluate(AdjustLossScale{.growth_steps = 3}, {&sum, &scale});
+    const LossScale& s = *scale.as<LossScale>();
+    return Numbers{s.scale, static_cast<double>(s.good_steps), static_cast<double>(s.skipped)};
+  };
+  EXPECT_EQ(after(1), (Numbers{8, 1, 0}));
+  EXPECT_EQ(after(0), (Numbers{8, 2, 0}));
+  EXPECT_EQ(after(1e300), (Numbers{16, 0, 0}));
+  EXPECT_EQ(after(1), (Numbers{16, 1, 0}));
+  EXPECT_EQ(after(kBad), (Numbers{8, 0, 1}));
+  EXPECT_EQ(after(kInfinity), (Numbers{4, 0, 2}));
+  EXPECT_EQ(after(1), (Numbers{4, 1, 2}));
+  for (int i = 0; i < 4; ++i) after(kInfinity);
+  EXPECT_EQ(after(kInfinity), (Numbers{1, 0, 7}));
+  for (int i = 0; i < 3 * 30; ++i) after(1);
+  EXPECT_EQ(after(1), (Numbers{1 << 24, 1, 7}));
+}
+
 TEST(MeanSquaredError, IsTheMeanOverARow) {
   Tensor prediction = numbers({2, 2}, {1, 2, 3, 4}), target = numbers({2, 2}, {0, 4, 0, 0});
   Tensor state = state_of({.valid_rows = 1, .loss_gradient_scale = 0.5f});

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "devices.h"
 #include "tests/comm/ranks.h"
 #include "trainer/device.h"
 #include "trainer/trainer.h"
@@ -33,7 +34,7 @@ class Fixture {
   Fixture(Communicator& communicator, const std::vector<std::string>& assignments)
       : config_(parse_config(kConfig, "test", assignments)),
         device_(create_device(config_, communicator)),
-        backend_(create_backend(*device_)),
+        backend_(create_backend(config_, *device_)),
         dataset_(open_data(config_, Part::kTraining)),
         graph_(build_network(config_, dataset_->spec())),
         step_(config_, graph_, *backend_, communicator) {
@@ -50,6 +51,12 @@ class Fixture {
   Step& step() { return step_; }
   const Batch& next() { return loader_->next(); }
 
+  StepResult run(int64_t step, float learning_rate, bool stop_requested = false) {
+    const auto at_once = step_.run(next(), step, learning_rate, stop_requested);
+    const auto later = step_.finish();
+    return at_once ? *at_once : *later;
+  }
+
   // All parameters in canonical order.
   std::vector<double> values() {
     std::vector<double> all;
@@ -64,7 +71,7 @@ class Fixture {
   // How far one step of plain gradient descent with rate 1 goes: the gradient's norm.
   double step_length() {
     const std::vector<double> before = values();
-    step_.run(next(), 0, 1);
+    run(0, 1);
     const std::vector<double> after = values();
     double sum = 0;
     for (size_t i = 0; i < before.size(); ++i) {
@@ -83,33 +90,37 @@ class Fixture {
   std::unique_ptr<Loader> loader_;
 };
 
-class StepTest : public ::testing::Test {
+class StepTest : public ::testing::TestWithParam<std::string> {
  protected:
+  std::unique_ptr<Fixture> fixture(std::vector<std::string> assignments = {}) {
+    assignments.push_back("train.device=" + GetParam());
+    return std::make_unique<Fixture>(*world_, assignments);
+  }
   std::unique_ptr<Communicator> world_ = test::join();
 };
 
-TEST_F(StepTest, ClippingBoundsTheNormOfTheWholeGradient) {
-  const double free = Fixture(*world_, {}).step_length();
+TEST_P(StepTest, ClippingBoundsTheNormOfTheWholeGradient) {
+  const double free = fixture()->step_length();
   ASSERT_GT(free, 0.1);
   const auto clip = [&](double norm) { return "train.clip_norm=" + std::to_string(norm); };
-  EXPECT_NEAR(Fixture(*world_, {clip(free / 3)}).step_length(), free / 3, 1e-5 * free);
-  EXPECT_NEAR(Fixture(*world_, {clip(free * 2)}).step_length(), free, 1e-5 * free);
+  EXPECT_NEAR(fixture({clip(free / 3)})->step_length(), free / 3, 1e-5 * free);
+  EXPECT_NEAR(fixture({clip(free * 2)})->step_length(), free, 1e-5 * free);
 }
 
-TEST_F(StepTest, WeightDecaySparesBiasesUnlessTold) {
+TEST_P(StepTest, WeightDecaySparesBiasesUnlessTold) {
   const auto lengths = [&](const std::vector<std::string>& assignments) {
-    Fixture f(*world_, assignments);
+    const auto f = fixture(assignments);
     std::vector<int64_t> decayed;
     for (const UpdateRange& range : update_ranges(
-             f.step().parameters(), parse_config(kConfig, "test", assignments).run.optimizer())) {
+             f->step().parameters(), parse_config(kConfig, "test", assignments).run.optimizer())) {
       if (range.weight_decay > 0) decayed.push_back(range.end - range.begin);
     }
     return std::accumulate(decayed.begin(), decayed.end(), int64_t{0});
   };
   int64_t weights = 0;
   int64_t all = 0;
-  Fixture f(*world_, {});
-  for (const Parameter& parameter : f.step().parameters().trained) {
+  const auto f = fixture();
+  for (const Parameter& parameter : f->step().parameters().trained) {
     all += parameter.end - parameter.begin;
     if (parameter.decays) weights += parameter.end - parameter.begin;
   }
@@ -119,29 +130,29 @@ TEST_F(StepTest, WeightDecaySparesBiasesUnlessTold) {
   EXPECT_EQ(lengths({"optimizer.weight_decay=0.1", "optimizer.decay_bias_and_norm=true"}), all);
 }
 
-TEST_F(StepTest, MetricsAreSumsOverAllRanks) {
-  Fixture f(*world_, {});
-  f.step().run(f.next(), 0, 0.1f, /*stop_requested=*/world_->rank() == 0);
-  EXPECT_EQ(f.step().metrics()[kMetricSamples], 22);
-  EXPECT_EQ(f.step().metrics()[kMetricStopRequests], 1);
-  f.step().run(f.next(), 1, 0.1f);
-  EXPECT_EQ(f.step().metrics()[kMetricSamples], 22);
-  EXPECT_EQ(f.step().metrics()[kMetricStopRequests], 0);
+TEST_P(StepTest, MetricsAreSumsOverAllRanks) {
+  const auto f = fixture();
+  const StepResult first = f->run(0, 0.1f, /*stop_requested=*/world_->rank() == 0);
+  EXPECT_EQ(first.metrics[kMetricSamples], 22);
+  EXPECT_EQ(first.metrics[kMetricStopRequests], 1);
+  const StepResult second = f->run(1, 0.1f);
+  EXPECT_EQ(second.metrics[kMetricSamples], 22);
+  EXPECT_EQ(second.metrics[kMetricStopRequests], 0);
 }
 
-TEST_F(StepTest, BucketsCoverTheGradients) {
-  Fixture f(*world_, {"buckets.first_bytes=64", "buckets.bytes=512"});
-  const auto buckets = f.step().buckets();
+TEST_P(StepTest, BucketsCoverTheGradients) {
+  const auto f = fixture({"buckets.first_bytes=64", "buckets.bytes=512"});
+  const auto buckets = f->step().buckets();
   ASSERT_GT(buckets.size(), 1u);
   int64_t end = 0;
   for (const Bucket& bucket : buckets) {
     EXPECT_EQ(bucket.begin, end);
     end = bucket.end;
   }
-  EXPECT_EQ(end, f.step().parameters().elements);
+  EXPECT_EQ(end, f->step().parameters().elements);
 }
 
-TEST_F(StepTest, PlansOfBatches) {
+TEST_P(StepTest, PlansOfBatches) {
   const auto plan = [](const char* micro, int ranks) {
     std::vector<std::string> assignments{"batch.global=100"};
     if (*micro) assignments.push_back(std::string("batch.micro=") + micro);
@@ -155,6 +166,19 @@ TEST_F(StepTest, PlansOfBatches) {
   EXPECT_EQ(plan("1000", 4).micro, 25);
   EXPECT_THROW(plan("", 101), ConfigError);
 }
+
+TEST(AssignDevices, SharesThemOutEvenly) {
+  using Ids = std::vector<std::string>;
+  const Ids all{"a", "b", "c", "d"};
+  EXPECT_EQ(assign_devices({all, all, all, all}), (std::vector{0, 1, 2, 3}));
+  // As a scheduler shows each rank its own alone.
+  EXPECT_EQ(assign_devices({{"a"}, {"b"}}), (std::vector{0, 0}));
+  // More ranks than devices.
+  EXPECT_EQ(assign_devices({{"a", "b"}, {"a", "b"}, {"a", "b"}}), (std::vector{0, 1, 0}));
+  EXPECT_EQ(assign_devices({{}, {"a"}}), (std::vector{-1, 0}));
+}
+
+TRIREME_ON_ALL_DEVICES(StepTest);
 
 }  // namespace
 }  // namespace trireme

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "comm/control.h"
+#include "devices.h"
 #include "temporary_folder.h"
 #include "tests/comm/ranks.h"
 #include "trainer/evaluator.h"
@@ -72,7 +73,8 @@ checkpoint { every_epochs: 0 keep: 100 }
 checks { parameter_checksum_every_steps: 1 }
 )";
 
-class TrainTest : public ::testing::Test {
+// On every kind of device there is.
+class TrainTest : public ::testing::TestWithParam<std::string> {
  protected:
   TrainTest() : world_(test::join()), local_(create_local_communicator()) {
     if (world_->rank() == 0) folder_ = std::make_unique<TemporaryFolder>();
@@ -82,6 +84,7 @@ class TrainTest : public ::testing::Test {
   Config config(const std::string& network, const std::string& name,
                 std::vector<std::string> assignments = {}) const {
     assignments.push_back("run_dir=" + folder(name).string());
+    assignments.insert(assignments.begin(), "train.device=" + GetParam());
     return parse_config(network + kCommon, "test", assignments);
   }
 
@@ -137,13 +140,14 @@ class TrainTest : public ::testing::Test {
     return found;
   }
 
-  void expect_same_losses(const std::string& a, const std::string& b, size_t count) {
+  void expect_same_losses(const std::string& a, const std::string& b, size_t count,
+                          double tolerance = 1e-5) {
     const std::vector<double> first = losses(a);
     const std::vector<double> second = losses(b);
     ASSERT_GE(first.size(), count);
     ASSERT_GE(second.size(), count);
     for (size_t i = 0; i < count; ++i) {
-      EXPECT_NEAR(second[i], first[i], 1e-5 * std::abs(first[i])) << "step " << i + 1;
+      EXPECT_NEAR(second[i], first[i], tolerance * std::abs(first[i])) << "step " << i + 1;
     }
     EXPECT_GT(std::abs(first[0] - first[count - 1]), 0.01);  // it did learn something
   }
@@ -173,7 +177,7 @@ class TrainTest : public ::testing::Test {
   fs::path root_;
 };
 
-TEST_F(TrainTest, RanksTogetherEqualOneRank) {
+TEST_P(TrainTest, RanksTogetherEqualOneRank) {
   for (const char* network : {kSyncNorm, kPlain}) {
     const std::string name = network == kPlain ? "plain" : "sync";
     run_alone(network, name + "-alone", {"train.max_steps=50"});
@@ -188,20 +192,20 @@ TEST_F(TrainTest, RanksTogetherEqualOneRank) {
   }
 }
 
-TEST_F(TrainTest, TheSameTwiceIsBitwiseTheSame) {
+TEST_P(TrainTest, TheSameTwiceIsBitwiseTheSame) {
   for (const char* name : {"first", "second"}) run(kOwnNorm, name);
   EXPECT_EQ(trace("first").size(), 52u);
   EXPECT_EQ(trace("first"), trace("second"));
   EXPECT_EQ(model("first", 52), model("second", 52));
 }
 
-TEST_F(TrainTest, MicroBatchesAddUpToTheBatch) {
+TEST_P(TrainTest, MicroBatchesAddUpToTheBatch) {
   run(kPlain, "whole");
   run(kPlain, "micro", {"batch.micro=4"});
   expect_same_losses("whole", "micro", 52);
 }
 
-TEST_F(TrainTest, ResumingWithinAnEpochIsBitwiseTheStraightRun) {
+TEST_P(TrainTest, ResumingWithinAnEpochIsBitwiseTheStraightRun) {
   for (const char* network : {kOwnNorm, kSyncNorm}) {
     const std::string name = network == kOwnNorm ? "own" : "sync";
     run(network, name + "-straight", {"checkpoint.every_steps=7"});
@@ -217,7 +221,7 @@ TEST_F(TrainTest, ResumingWithinAnEpochIsBitwiseTheStraightRun) {
   }
 }
 
-TEST_F(TrainTest, ADamagedCheckpointIsPassedOver) {
+TEST_P(TrainTest, ADamagedCheckpointIsPassedOver) {
   run(kPlain, "straight", {"checkpoint.every_steps=7"});
   run(kPlain, "damaged", {"checkpoint.every_steps=7", "train.max_steps=17"});
   if (world_->rank() == 0) fs::resize_file(checkpoint("damaged", 17) / "model.safetensors", 100);
@@ -231,12 +235,13 @@ TEST_F(TrainTest, ADamagedCheckpointIsPassedOver) {
                       ExitCode::kBadData, "optimizer.safetensors: has 100 bytes");
 }
 
-TEST_F(TrainTest, GoingBackToAnOlderCheckpointGivesUpTheLaterOnes) {
+TEST_P(TrainTest, GoingBackToAnOlderCheckpointGivesUpTheLaterOnes) {
   run(kPlain, "back", {"checkpoint.every_steps=5"});
   const std::vector<std::string> straight = trace("back");
   // Without run_dir the run that the checkpoint is of goes on.
-  const Config config = parse_config(std::string(kPlain) + kCommon, "test",
-                                     std::vector<std::string>{"train.max_steps=22"});
+  const Config config =
+      parse_config(std::string(kPlain) + kCommon, "test",
+                   std::vector<std::string>{"train.max_steps=22", "train.device=" + GetParam()});
   const TrainResult result =
       train(config, *world_, {.resume = checkpoint("back", 20).string(), .quiet = true});
   EXPECT_EQ(fs::path(result.run_dir), fs::weakly_canonical(folder("back")));
@@ -247,7 +252,7 @@ TEST_F(TrainTest, GoingBackToAnOlderCheckpointGivesUpTheLaterOnes) {
   EXPECT_EQ(trace("back"), straight);
 }
 
-TEST_F(TrainTest, ResumesOnAnotherNumberOfRanks) {
+TEST_P(TrainTest, ResumesOnAnotherNumberOfRanks) {
   run_alone(kSyncNorm, "alone");
   // One rank begins, all go on from within the third epoch.
   run_alone(kSyncNorm, "moved", {"train.max_steps=10"});
@@ -256,7 +261,7 @@ TEST_F(TrainTest, ResumesOnAnotherNumberOfRanks) {
   EXPECT_EQ(losses("moved").size(), 52u);
 }
 
-TEST_F(TrainTest, ASignalToAnyRankStopsAllAndTheRunGoesOnLater) {
+TEST_P(TrainTest, ASignalToAnyRankStopsAllAndTheRunGoesOnLater) {
   const std::vector<std::string> endless = {"train.epochs=1000000", "checkpoint.every_steps=3",
                                             "checkpoint.keep=3"};
   const bool signalled = world_->rank() == world_->size() - 1;
@@ -283,7 +288,7 @@ TEST_F(TrainTest, ASignalToAnyRankStopsAllAndTheRunGoesOnLater) {
   EXPECT_EQ(losses("stopped").size(), static_cast<size_t>(more));
 }
 
-TEST_F(TrainTest, ACompleteRunIsLeftAlone) {
+TEST_P(TrainTest, ACompleteRunIsLeftAlone) {
   run(kPlain, "complete", {"train.max_steps=5"});
   const std::string summary = file(folder("complete") / "summary.json");
   const TrainResult again = run(kPlain, "complete", {"train.max_steps=5"});
@@ -292,7 +297,7 @@ TEST_F(TrainTest, ACompleteRunIsLeftAlone) {
   EXPECT_EQ(file(folder("complete") / "summary.json"), summary);
 }
 
-TEST_F(TrainTest, EvaluatesASavedModel) {
+TEST_P(TrainTest, EvaluatesASavedModel) {
   run(kOwnNorm, "saved", {"train.max_steps=6"});
   const auto last = events("saved", "eval").back();
   for (const fs::path& path : {folder("saved"), checkpoint("saved", 6)}) {
@@ -307,7 +312,7 @@ TEST_F(TrainTest, EvaluatesASavedModel) {
       ExitCode::kBadConfig, "another model");
 }
 
-TEST_F(TrainTest, TheRunFolderHoldsWhatItPromises) {
+TEST_P(TrainTest, TheRunFolderHoldsWhatItPromises) {
   const TrainResult result = run(kOwnNorm, "full", {"train.epochs=2", "checkpoint.every_epochs=1"});
   EXPECT_EQ(result.code, ExitCode::kDone);
   EXPECT_EQ(result.summary.epochs, 2);
@@ -329,13 +334,13 @@ TEST_F(TrainTest, TheRunFolderHoldsWhatItPromises) {
   EXPECT_EQ(events("full", "end").size(), 1u);
 }
 
-TEST_F(TrainTest, AFolderThatCannotBeWrittenIsAnAgreedError) {
+TEST_P(TrainTest, AFolderThatCannotBeWrittenIsAnAgreedError) {
   if (world_->rank() == 0) spill(root_ / "file", "");
   expect_agreed_error([&] { run(kPlain, "file/run"); }, ExitCode::kFailure,
                       "run folder " + (root_ / "file/run").string() + " cannot be used");
 }
 
-TEST_F(TrainTest, ErrorsAtTheStartAreAgreed) {
+TEST_P(TrainTest, ErrorsAtTheStartAreAgreed) {
   const auto attempt = [&](const std::vector<std::string>& assignments,
                            const std::string& resume = "auto") {
     return [this, assignments, resume] {
@@ -345,8 +350,10 @@ TEST_F(TrainTest, ErrorsAtTheStartAreAgreed) {
   };
   expect_agreed_error(attempt({"train.precision=BF16"}), ExitCode::kBadConfig,
                       "--set: train.precision: BF16 is not available on the CPU");
-  expect_agreed_error(attempt({"train.device=cuda"}), ExitCode::kBadConfig,
-                      "train.device: this program is built without CUDA");
+  if (query_cuda().devices == 0) {
+    expect_agreed_error(attempt({"train.device=cuda"}), ExitCode::kBadConfig,
+                        "train.device: rank 0 (host ");
+  }
   expect_agreed_error(attempt({"model.network.layer[4].dense.units=7"}), ExitCode::kBadConfig,
                       "test:2: model");
   expect_agreed_error(attempt({}, "/nowhere/at/all"), ExitCode::kBadData, "/nowhere/at/all");
@@ -356,7 +363,7 @@ TEST_F(TrainTest, ErrorsAtTheStartAreAgreed) {
   }
 }
 
-TEST_F(TrainTest, NeverResumingRefusesAFolderWithCheckpoints) {
+TEST_P(TrainTest, NeverResumingRefusesAFolderWithCheckpoints) {
   run(kPlain, "used", {"train.max_steps=2"});
   expect_agreed_error([&] { run(kPlain, "used", {}, "never"); }, ExitCode::kBadConfig,
                       "already holds checkpoints");
@@ -366,13 +373,37 @@ TEST_F(TrainTest, NeverResumingRefusesAFolderWithCheckpoints) {
   EXPECT_NE(file(folder("used") / "summary.json"), "");
 }
 
-TEST_F(TrainTest, ALossThatIsNoNumberEndsTheRun) {
+TEST_P(TrainTest, ALossThatIsNoNumberEndsTheRun) {
   expect_agreed_error(
       [&] {
         run(kPlain, "nan", {"optimizer=sgd", "schedule.learning_rate=1e30"});
       },
       ExitCode::kFailure, "the loss is");
 }
+
+// 50 steps with short batches between, so that recorded and queued ones take turns.
+TEST_P(TrainTest, RecordedStepsEqualEagerOnes) {
+  if (GetParam() == "cpu") GTEST_SKIP() << "the CPU records nothing";
+  for (const char* network : {kSyncNorm, kOwnNorm}) {
+    const std::string name = network == kOwnNorm ? "own" : "sync";
+    run(network, name + "-recorded");
+    run(network, name + "-eager", {"train.eager=true"});
+    EXPECT_EQ(trace(name + "-recorded").size(), 52u);
+    EXPECT_EQ(trace(name + "-recorded"), trace(name + "-eager"));
+  }
+}
+
+TEST_P(TrainTest, DevicesAgreeWithTheCpu) {
+  if (GetParam() == "cpu") GTEST_SKIP() << "nothing to compare with";
+  for (const char* network : {kSyncNorm, kPlain}) {
+    const std::string name = network == kPlain ? "plain" : "sync";
+    run(network, name, {"train.max_steps=50"});
+    run(network, name + "-cpu", {"train.max_steps=50", "train.device=cpu"});
+    expect_same_losses(name + "-cpu", name, 50, 1e-4);
+  }
+}
+
+TRIREME_ON_ALL_DEVICES(TrainTest);
 
 }  // namespace
 }  // namespace trireme

@@ -1,0 +1,27 @@
+// MPI's own sums, also of types that MPI cannot add.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace trireme::mpi {
+
+class Reduction {
+ public:
+  Reduction();
+  ~Reduction();
+  Reduction(const Reduction&) = delete;
+  Reduction& operator=(const Reduction&) = delete;
+
+  MPI_Op sum_of(DType dtype) const;
+  void sum_in_place(MPI_Comm comm, void* data, int64_t count, DType dtype) const;
+
+ private:
+  MPI_Op f16_ = MPI_OP_NULL;
+  MPI_Op bf16_ = MPI_OP_NULL;
+};
+
+}  // namespace trireme::mpi

@@ -1,0 +1,222 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "comm/control.h"
+#include "comm/nccl/connection.h"
+#include "comm/nccl/nccl.h"
+#include "core/cuda/cuda.h"
+
+namespace trireme::nccl {
+namespace {
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return ncclFloat32;
+    case DType::kF64:
+      return ncclFloat64;
+    case DType::kF16:
+      return ncclFloat16;
+    case DType::kBF16:
+      return ncclBfloat16;
+    case DType::kI32:
+      return ncclInt32;
+    case DType::kI64:
+      return ncclInt64;
+    case DType::kU8:
+      return ncclUint8;
+  }
+  return ncclNumTypes;
+}
+
+// Calls return at once and go on in a thread of NCCL: none can keep a lost peer from being noticed.
+ncclConfig_t non_blocking() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return config;
+}
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(std::shared_ptr<const Library> library, std::unique_ptr<Communicator> host,
+                   Device& device, const std::function<ncclResult_t(ncclComm_t*)>& start)
+      : library_(std::move(library)),
+        host_(std::move(host)),
+        device_(device),
+        stream_(device.create_stream(StreamKind::kBackground)),
+        connection_(*library_, *host_, device, start),
+        pulse_(allocate(sizeof(float))) {}
+
+  const Placement& placement() const override { return host_->placement(); }
+  std::string transport() const override { return "NCCL " + library_->version(); }
+  std::string failure() const override {
+    const std::string lost = connection_.lost();
+    return lost.empty() ? host_->failure() : lost;
+  }
+
+  Buffer allocate(size_t bytes) override {
+    TRIREME_CUDA(cudaSetDevice(cuda::properties(device_).index));  // where NCCL allocates
+    const size_t size = std::max<size_t>(bytes, 1);
+    void* data = nullptr;
+    if (library_->mem_alloc(&data, size) != ncclSuccess) return plain(bytes);
+    Buffer memory(data, bytes, [this](void* its_data) { library_->mem_free(its_data); });
+    clear(memory);
+    void* registration = nullptr;
+    connection_.run({"register"}, [&](ncclComm_t comm) {
+      return library_->comm_register(comm, data, size, &registration);
+    });
+    return registered(std::move(memory), registration);
+  }
+
+  void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream) override {
+    check_summable("all_reduce_sum", dtype);
+    if (count == 0) return;
+    connection_.run({"all_reduce_sum", count, dtype}, [&](ncclComm_t comm) {
+      return library_->all_reduce(data, data, static_cast<size_t>(count), type_of(dtype), ncclSum,
+                                  comm, cuda::handle(stream));
+    });
+  }
+
+  void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
+                          Stream& stream) override {
+    check_summable("reduce_scatter_sum", dtype);
+    if (count == 0) return;
+    connection_.run({"reduce_scatter_sum", count, dtype}, [&](ncclComm_t comm) {
+      return library_->reduce_scatter(in, out, static_cast<size_t>(count), type_of(dtype), ncclSum,
+                                      comm, cuda::handle(stream));
+    });
+  }
+
+  void all_gather(const void* in, void* out, int64_t count, DType dtype, Stream& stream) override {
+    if (count == 0) return;
+    connection_.run({"all_gather", count, dtype}, [&](ncclComm_t comm) {
+      return library_->all_gather(in, out, static_cast<size_t>(count), type_of(dtype), comm,
+                                  cuda::handle(stream));
+    });
+  }
+
+  void broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) override {
+    const Call call = {"broadcast", count, dtype, "from rank", root};
+    check_peer(call, /*other=*/false);
+    if (count == 0) return;
+    connection_.run(call, [&](ncclComm_t comm) {
+      return library_->broadcast(data, data, static_cast<size_t>(count), type_of(dtype), root, comm,
+                                 cuda::handle(stream));
+    });
+  }
+
+  void send(const void* data, int64_t count, DType dtype, int to, Stream& stream) override {
+    const Call call = {"send", count, dtype, "to rank", to};
+    check_peer(call, /*other=*/true);
+    if (count == 0) return;
+    connection_.run(call, [&](ncclComm_t comm) {
+      return library_->send(data, static_cast<size_t>(count), type_of(dtype), to, comm,
+                            cuda::handle(stream));
+    });
+  }
+
+  void recv(void* data, int64_t count, DType dtype, int from, Stream& stream) override {
+    const Call call = {"recv", count, dtype, "from rank", from};
+    check_peer(call, /*other=*/true);
+    if (count == 0) return;
+    connection_.run(call, [&](ncclComm_t comm) {
+      return library_->recv(data, static_cast<size_t>(count), type_of(dtype), from, comm,
+                            cuda::handle(stream));
+    });
+  }
+
+  void barrier(Stream& stream) override { all_reduce_sum(pulse_.data(), 1, DType::kF32, stream); }
+
+  std::unique_ptr<Communicator> split(int colour, int key) override {
+    auto host = host_->split(colour, key);
+    ncclConfig_t config = non_blocking();
+    ncclComm_t part = nullptr;
+    connection_.run({"split"}, [&](ncclComm_t comm) {
+      return library_->comm_split(comm, colour, key, &part, &config);
+    });
+    return std::make_unique<NcclCommunicator>(library_, std::move(host), device_,
+                                              [&](ncclComm_t* comm) {
+                                                *comm = part;
+                                                return ncclInProgress;
+                                              });
+  }
+
+  [[noreturn]] void abort(int exit_code) noexcept override {
+    host_->abort(exit_code);
+    std::_Exit(exit_code);  // for compilers that do not follow virtual calls
+  }
+
+ private:
+  void clear(const Buffer& memory) {
+    device_.fill_zero(memory.data(), memory.bytes(), *stream_);
+    stream_->synchronize();
+  }
+
+  // Without what NCCL's allocator gives; if it lacked memory, this tells.
+  Buffer plain(size_t bytes) {
+    Buffer memory = device_.allocate(bytes);
+    clear(memory);
+    return memory;
+  }
+
+  Buffer registered(Buffer memory, void* registration) {
+    auto kept = std::make_shared<Buffer>(std::move(memory));
+    return Buffer(kept->data(), kept->bytes(), [this, kept, registration](void*) {
+      connection_.give_back(
+          [&](ncclComm_t comm) { return library_->comm_deregister(comm, registration); });
+    });
+  }
+
+  void check_peer(const Call& call, bool other) const {
+    const bool exists = call.peer >= 0 && call.peer < size();
+    if (exists && !(other && call.peer == rank())) return;
+    throw CommError(
+        fmt::format("{}: rank {} of {} has no such peer", describe(call), rank(), size()));
+  }
+
+  std::shared_ptr<const Library> library_;
+  std::unique_ptr<Communicator> host_;
+  Device& device_;
+  std::unique_ptr<Stream> stream_;  // for what is not part of a step
+  Connection connection_;
+  Buffer pulse_;  // what a barrier sums
+};
+
+}  // namespace
+
+Offer inspect(Device& device) {
+  if (device.kind() != DeviceKind::kCuda) return {"NCCL is for GPUs, not for the CPU"};
+  try {
+    Offer offer = {"", query_cuda().ids.at(static_cast<size_t>(cuda::properties(device).index))};
+    offer.library = std::make_shared<Library>();
+    return offer;
+  } catch (const DeviceError& error) {
+    return {error.what()};
+  }
+}
+
+std::unique_ptr<Communicator> create_communicator(const Offer& offer,
+                                                  std::unique_ptr<Communicator> host,
+                                                  Device& device) {
+  const Library& library = *offer.library;
+  TRIREME_CUDA(cudaSetDevice(cuda::properties(device).index));
+  ncclUniqueId id = {};
+  together(*host, [&] {
+    if (host->rank() != 0) return;
+    const ncclResult_t result = library.get_unique_id(&id);
+    if (result != ncclSuccess) throw CommError("ncclGetUniqueId: " + library.explain(result));
+  });
+  const std::string shared = broadcast(*host, std::string(id.internal, sizeof id.internal), 0);
+  std::memcpy(id.internal, shared.data(), sizeof id.internal);
+  const Placement placement = host->placement();
+  ncclConfig_t config = non_blocking();
+  return std::make_unique<NcclCommunicator>(
+      offer.library, std::move(host), device, [&](ncclComm_t* comm) {
+        return library.comm_init(comm, placement.ranks, id, placement.rank, &config);
+      });
+}
+
+}  // namespace trireme::nccl

@@ -1,0 +1,203 @@
+#include "comm/staged/staged_communicator.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <vector>
+
+#include "comm/memory.h"
+#include "comm/staged/pin.h"
+
+namespace trireme {
+namespace {
+
+constexpr size_t kStageBytes = 4 << 20;
+
+// Host memory of the communicator below, which copies need not stage once more.
+struct Stage {
+  Stage(Communicator& host, Device& device, size_t bytes)
+      : memory(host.allocate(bytes)), pinned(pin(memory, device)) {}
+
+  std::byte* data() const { return memory.data(); }
+
+  Buffer memory;
+  Buffer pinned;  // goes before the memory
+};
+
+class StagedCommunicator final : public Communicator {
+ public:
+  StagedCommunicator(std::unique_ptr<Communicator> host, Device& device)
+      : host_(std::move(host)), device_(device) {
+    if (alone()) return;
+    // Room for a part of every rank and one more.
+    stage_ = std::make_unique<Stage>(*host_, device, kStageBytes);
+  }
+
+  const Placement& placement() const override { return host_->placement(); }
+  std::string transport() const override {
+    return alone() ? host_->transport() : host_->transport() + " through host memory";
+  }
+  // A GPU's host work may all run on one thread, whatever its stream: there an operation that waits
+  // for other ranks keeps every other from beginning.
+  bool concurrent() const override {
+    return host_->concurrent() && (alone() || device_.kind() == DeviceKind::kCpu);
+  }
+  std::string failure() const override { return host_->failure(); }
+
+  Buffer allocate(size_t bytes) override {
+    auto memory = std::make_shared<Buffer>(device_.allocate(bytes));
+    const auto stream = device_.create_stream(StreamKind::kCompute);
+    device_.fill_zero(memory->data(), bytes, *stream);
+    stream->synchronize();
+    if (!alone()) {
+      auto twin = std::make_unique<Stage>(*host_, device_, bytes);
+      std::lock_guard lock(mutex_);
+      allocations_.push_back({memory->data(), std::move(twin)});
+    }
+    std::byte* data = memory->data();
+    return Buffer(data, bytes, [this, memory](void*) { release(memory->data()); });
+  }
+
+  void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream) override {
+    check_summable("all_reduce_sum", dtype);
+    if (alone() || count == 0) return;
+    if (std::byte* twin = find_twin(data, bytes_of(count, dtype))) {
+      return sum(data, twin, count, dtype, stream);
+    }
+    in_pieces(count, dtype, 1, [&](int64_t first, int64_t n) {
+      sum(at(data, first, dtype), stage_->data(), n, dtype, stream);
+    });
+  }
+
+  void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
+                          Stream& stream) override {
+    check_summable("reduce_scatter_sum", dtype);
+    if (alone()) return copy(out, in, count, dtype, stream);
+    in_pieces(count, dtype, size() + 1, [&](int64_t first, int64_t n) {
+      for (int rank = 0; rank < size(); ++rank) {
+        copy(at(stage_->data(), rank * n, dtype), at(in, rank * count + first, dtype), n, dtype,
+             stream);
+      }
+      std::byte* result = at(stage_->data(), size() * n, dtype);
+      host_->reduce_scatter_sum(stage_->data(), result, n, dtype, stream);
+      copy(at(out, first, dtype), result, n, dtype, stream);
+    });
+  }
+
+  void all_gather(const void* in, void* out, int64_t count, DType dtype, Stream& stream) override {
+    if (alone()) return copy(out, in, count, dtype, stream);
+    in_pieces(count, dtype, size(), [&](int64_t first, int64_t n) {
+      std::byte* own = at(stage_->data(), rank() * n, dtype);
+      copy(own, at(in, first, dtype), n, dtype, stream);
+      host_->all_gather(own, stage_->data(), n, dtype, stream);
+      for (int rank = 0; rank < size(); ++rank) {
+        copy(at(out, rank * count + first, dtype), at(stage_->data(), rank * n, dtype), n, dtype,
+             stream);
+      }
+    });
+  }
+
+  void broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) override {
+    if (alone()) return host_->broadcast(data, count, dtype, root, stream);
+    in_pieces(count, dtype, 1, [&](int64_t first, int64_t n) {
+      std::byte* piece = at(data, first, dtype);
+      if (rank() == root) copy(stage_->data(), piece, n, dtype, stream);
+      host_->broadcast(stage_->data(), n, dtype, root, stream);
+      if (rank() != root) copy(piece, stage_->data(), n, dtype, stream);
+    });
+  }
+
+  void send(const void* data, int64_t count, DType dtype, int to, Stream& stream) override {
+    if (alone()) return host_->send(data, count, dtype, to, stream);
+    in_pieces(count, dtype, 1, [&](int64_t first, int64_t n) {
+      copy(stage_->data(), at(data, first, dtype), n, dtype, stream);
+      host_->send(stage_->data(), n, dtype, to, stream);
+    });
+  }
+
+  void recv(void* data, int64_t count, DType dtype, int from, Stream& stream) override {
+    if (alone()) return host_->recv(data, count, dtype, from, stream);
+    in_pieces(count, dtype, 1, [&](int64_t first, int64_t n) {
+      host_->recv(stage_->data(), n, dtype, from, stream);
+      copy(at(data, first, dtype), stage_->data(), n, dtype, stream);
+    });
+  }
+
+  void barrier(Stream& stream) override { host_->barrier(stream); }
+
+  std::unique_ptr<Communicator> split(int colour, int key) override {
+    return std::make_unique<StagedCommunicator>(host_->split(colour, key), device_);
+  }
+
+  [[noreturn]] void abort(int exit_code) noexcept override {
+    host_->abort(exit_code);
+    std::_Exit(exit_code);  // for compilers that do not follow virtual calls
+  }
+
+ private:
+  // What allocate() handed out.
+  struct Allocation {
+    std::byte* data;
+    std::unique_ptr<Stage> twin;  // of the same size
+  };
+
+  bool alone() const { return size() == 1; }
+
+  // Calls body(first element, count) on parts of which `copies` fit into the stage.
+  template <class Body>
+  void in_pieces(int64_t count, DType dtype, int copies, Body&& body) {
+    const auto most =
+        static_cast<int64_t>(kStageBytes / size_of(dtype) / static_cast<size_t>(copies));
+    for (int64_t first = 0; first < count; first += most) {
+      body(first, std::min(count - first, most));
+    }
+  }
+
+  void copy(void* to, const void* from, int64_t count, DType dtype, Stream& stream) {
+    if (to != from) device_.copy(to, from, bytes_of(count, dtype), stream);
+  }
+
+  void sum(void* data, std::byte* twin, int64_t count, DType dtype, Stream& stream) {
+    copy(twin, data, count, dtype, stream);
+    host_->all_reduce_sum(twin, count, dtype, stream);
+    copy(data, twin, count, dtype, stream);
+  }
+
+  // The host memory of device memory that allocate() handed out; else null.
+  std::byte* find_twin(const void* data, size_t bytes) {
+    const auto begin = reinterpret_cast<uintptr_t>(data);
+    std::lock_guard lock(mutex_);
+    for (const Allocation& each : allocations_) {
+      const auto own = reinterpret_cast<uintptr_t>(each.data);
+      if (begin >= own && begin + bytes <= own + each.twin->memory.bytes()) {
+        return each.twin->data() + (begin - own);
+      }
+    }
+    return nullptr;
+  }
+
+  void release(const std::byte* data) {
+    std::unique_ptr<Stage> twin;  // goes when the lock is free: that takes all ranks
+    std::lock_guard lock(mutex_);
+    const auto found =
+        std::ranges::find_if(allocations_, [&](const auto& each) { return each.data == data; });
+    if (found == allocations_.end()) return;
+    twin = std::move(found->twin);
+    allocations_.erase(found);
+  }
+
+  std::unique_ptr<Communicator> host_;
+  Device& device_;
+  std::unique_ptr<Stage> stage_;  // null in a world of one
+  std::mutex mutex_;              // over allocations
+  std::vector<Allocation> allocations_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> create_staged_communicator(std::unique_ptr<Communicator> host,
+                                                         Device& device) {
+  return std::make_unique<StagedCommunicator>(std::move(host), device);
+}
+
+}  // namespace trireme

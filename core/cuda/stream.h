@@ -1,0 +1,73 @@
+// Streams and events of a CUDA device.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+#include "core/cuda/host_tasks.h"
+#include "core/device.h"
+
+namespace trireme::cuda {
+
+// Makes the device the one that CUDA's calls of this thread are about.
+void use_device(int index);
+bool try_device(int index) noexcept;  // the same for destructors; false where it cannot be
+
+// Owns what a CUDA handle stands for.
+template <auto destroy>
+struct Destroy {
+  template <class T>
+  void operator()(T* handle) const {
+    destroy(handle);
+  }
+};
+using StreamHandle =
+    std::unique_ptr<std::remove_pointer_t<cudaStream_t>, Destroy<cudaStreamDestroy>>;
+using EventHandle = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, Destroy<cudaEventDestroy>>;
+
+class CudaEvent final : public Event {
+ public:
+  CudaEvent(int device, EventKind kind, std::shared_ptr<HostTasks> tasks);
+  ~CudaEvent() override { try_device(device_); }
+
+  void synchronize() override;
+  // `captured`: the stream records instead of running.
+  void record(cudaStream_t stream, bool captured);
+  bool recorded() const { return recorded_; }
+  cudaEvent_t handle() const { return handle_.get(); }
+
+ private:
+  int device_;
+  EventKind kind_;
+  std::shared_ptr<HostTasks> tasks_;
+  EventHandle handle_;
+  bool recorded_ = false;
+  uint64_t ticket_ = 0;  // of the latest work that it follows
+};
+
+class CudaStream final : public Stream {
+ public:
+  CudaStream(int device, StreamKind kind, std::shared_ptr<HostTasks> tasks);
+  ~CudaStream() override;
+
+  DeviceKind device() const override { return DeviceKind::kCuda; }
+  void record(Event& event) override;
+  void wait(Event& event) override;
+  void run(Task task) override;
+  void synchronize() override;
+
+  // For calls of this thread about it.
+  cudaStream_t handle() const;
+
+ private:
+  bool captured() const;
+
+  int device_;
+  std::shared_ptr<HostTasks> tasks_;
+  StreamHandle handle_;
+};
+
+}  // namespace trireme::cuda

@@ -1,0 +1,41 @@
+// The part of convolutions and dense layers that libraries leave to us. y and dy are [N, C] or, in
+// channels-last order, [N, C, H, W].
+#pragma once
+
+#include <cstdint>
+
+#include "ops/activation.h"
+#include "ops/op.h"
+
+namespace trireme::cuda {
+
+// y = activation(y + bias).
+class BiasActivation {
+ public:
+  // `bias` may be absent; the activation is one whose derivative_uses_output, or none.
+  BiasActivation(const TensorSpec& y, const TensorSpec& bias, Activation activation);
+
+  void encode(Stream& stream, void* y, const void* bias) const;
+
+ private:
+  DType y_, bias_;
+  int64_t count_, channels_;
+  Activation activation_;
+};
+
+// dbias = sums of dy, one a channel.
+class BiasGradient {
+ public:
+  BiasGradient(const TensorSpec& dy, const TensorSpec& dbias, Device& device);
+
+  size_t scratch_bytes() const { return scratch_bytes_; }
+  void encode(Stream& stream, const void* dy, void* dbias, void* scratch) const;
+
+ private:
+  Device& device_;
+  DType dy_, dbias_;
+  int64_t rows_, channels_;
+  size_t scratch_bytes_;
+};
+
+}  // namespace trireme::cuda

@@ -1,0 +1,116 @@
+// Convolutions on cuDNN: everything channels-last, weights too.
+#include "ops/conv2d.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "ops/cuda/bias.h"
+#include "ops/cuda/cudnn.h"
+#include "ops/cuda/kernel_op.h"
+#include "ops/cuda/plans.h"
+
+namespace trireme::cuda {
+namespace {
+
+std::vector<TensorSpec> in_channels_last(Specs given) {
+  std::vector<TensorSpec> specs(given.begin(), given.end());
+  for (TensorSpec& spec : specs) {
+    if (is_absent(spec)) continue;
+    spec.layout = spec.shape.rank() == 4 ? Layout::channels_last() : Layout::row_major();
+  }
+  return specs;
+}
+
+}  // namespace
+
+Plan plan(const Conv2dForward& op, const ContextPtr& context, Specs given) {
+  using Op = Conv2dForward;
+  std::vector<TensorSpec> specs = in_channels_last(given);
+  const TensorSpec &x = specs[Op::kX], &weight = specs[Op::kWeight], &bias = specs[Op::kBias],
+                   &y = specs[Op::kY];
+  const Convolution plain{.pass = ConvolutionPass::kForward,
+                          .geometry = op.geometry,
+                          .x = x.shape,
+                          .weight = weight.shape,
+                          .y = y.shape,
+                          .in = common_dtype(x, weight),
+                          .out = y.dtype,
+                          .tf32 = context->options.tf32};
+  AlgorithmPtr algorithm;
+  std::optional<BiasActivation> rest;
+  if (op.activation == Activation::kNone || op.activation == Activation::kRelu) {
+    Convolution whole = plain;
+    whole.relu = op.activation == Activation::kRelu;
+    if (!is_absent(bias)) whole.bias = bias.dtype;
+    algorithm = try_to(find_convolution, *context, whole);
+  }
+  if (!algorithm) {
+    algorithm = find_convolution(*context, plain);
+    rest.emplace(y, bias, op.activation);
+  }
+  return kernel_op(
+      std::move(specs),
+      [algorithm, rest](Stream& stream, Args args, void* scratch) {
+        void* const tensors[] = {args[Op::kX], args[Op::kWeight], args[Op::kY], args[Op::kBias]};
+        algorithm->run(stream, tensors, scratch);
+        if (rest) rest->encode(stream, args[Op::kY], args[Op::kBias]);
+      },
+      algorithm->workspace_bytes());
+}
+
+Plan plan(const Conv2dBackwardData& op, const ContextPtr& context, Specs given) {
+  using Op = Conv2dBackwardData;
+  std::vector<TensorSpec> specs = in_channels_last(given);
+  const TensorSpec &dy = specs[Op::kDy], &weight = specs[Op::kWeight], &dx = specs[Op::kDx];
+  const AlgorithmPtr algorithm = find_convolution(*context, {.pass = ConvolutionPass::kBackwardData,
+                                                             .geometry = op.geometry,
+                                                             .x = dx.shape,
+                                                             .weight = weight.shape,
+                                                             .y = dy.shape,
+                                                             .in = common_dtype(dy, weight),
+                                                             .out = dx.dtype,
+                                                             .tf32 = context->options.tf32});
+  return kernel_op(
+      std::move(specs),
+      [algorithm](Stream& stream, Args args, void* scratch) {
+        void* const tensors[] = {args[Op::kDx], args[Op::kWeight], args[Op::kDy], nullptr};
+        algorithm->run(stream, tensors, scratch);
+      },
+      algorithm->workspace_bytes());
+}
+
+Plan plan(const Conv2dBackwardWeights& op, const ContextPtr& context, Specs given) {
+  using Op = Conv2dBackwardWeights;
+  std::vector<TensorSpec> specs = in_channels_last(given);
+  const TensorSpec &x = specs[Op::kX], &dy = specs[Op::kDy], &dbias = specs[Op::kDbias];
+  TensorSpec& dweight = specs[Op::kDweight];
+  Convolution wanted{.pass = ConvolutionPass::kBackwardWeights,
+                     .geometry = op.geometry,
+                     .x = x.shape,
+                     .weight = dweight.shape,
+                     .y = dy.shape,
+                     .in = common_dtype(x, dy),
+                     .out = dweight.dtype,
+                     .tf32 = context->options.tf32};
+  AlgorithmPtr algorithm = try_to(find_convolution, *context, wanted);
+  if (!algorithm) {
+    // Few engines write f32 from 16-bit tensors; the caller then converts.
+    wanted.out = dweight.dtype = wanted.in;
+    algorithm = find_convolution(*context, wanted);
+  }
+  std::optional<BiasGradient> bias;
+  if (!is_absent(dbias)) bias.emplace(dy, dbias, context->device);
+  const size_t scratch_bytes =
+      std::max(algorithm->workspace_bytes(), bias ? bias->scratch_bytes() : 0);
+  return kernel_op(
+      std::move(specs),
+      [algorithm, bias](Stream& stream, Args args, void* scratch) {
+        void* const tensors[] = {args[Op::kX], args[Op::kDweight], args[Op::kDy], nullptr};
+        algorithm->run(stream, tensors, scratch);
+        if (bias) bias->encode(stream, args[Op::kDy], args[Op::kDbias], scratch);
+      },
+      scratch_bytes);
+}
+
+}  // namespace trireme::cuda

@@ -1,0 +1,271 @@
+#include "ops/cuda/cublaslt.h"
+
+#include <cublasLt.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdint>
+
+#include "core/cuda/cuda.h"
+#include "core/cuda/library.h"
+#include "ops/cuda/libraries.h"
+
+namespace trireme::cuda {
+namespace {
+
+// A function of a library, of the type that it is assigned to.
+struct Symbol {
+  const Library& library;
+  const char* name;
+  template <class Function>
+  operator Function*() const {  // NOLINT(google-explicit-constructor)
+    return library.function<Function>(name);
+  }
+};
+
+}  // namespace
+
+struct CublasLt::Calls {
+  Library library{"cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}};
+  cublasLtHandle_t handle = nullptr;
+
+  decltype(cublasLtGetVersion)* version = find("cublasLtGetVersion");
+  decltype(cublasLtGetStatusName)* status_name = find("cublasLtGetStatusName");
+  decltype(cublasLtCreate)* create = find("cublasLtCreate");
+  decltype(cublasLtDestroy)* destroy = find("cublasLtDestroy");
+  decltype(cublasLtMatmulDescCreate)* create_desc = find("cublasLtMatmulDescCreate");
+  decltype(cublasLtMatmulDescDestroy)* destroy_desc = find("cublasLtMatmulDescDestroy");
+  decltype(cublasLtMatmulDescSetAttribute)* set_desc = find("cublasLtMatmulDescSetAttribute");
+  decltype(cublasLtMatrixLayoutCreate)* create_layout = find("cublasLtMatrixLayoutCreate");
+  decltype(cublasLtMatrixLayoutDestroy)* destroy_layout = find("cublasLtMatrixLayoutDestroy");
+  decltype(cublasLtMatmulPreferenceCreate)* create_preference =
+      find("cublasLtMatmulPreferenceCreate");
+  decltype(cublasLtMatmulPreferenceDestroy)* destroy_preference =
+      find("cublasLtMatmulPreferenceDestroy");
+  decltype(cublasLtMatmulPreferenceSetAttribute)* set_preference =
+      find("cublasLtMatmulPreferenceSetAttribute");
+  decltype(cublasLtMatmulAlgoGetHeuristic)* list = find("cublasLtMatmulAlgoGetHeuristic");
+  decltype(cublasLtMatmul)* multiply = find("cublasLtMatmul");
+
+  void check(cublasStatus_t status, const char* call) const {
+    if (status != CUBLAS_STATUS_SUCCESS) throw DeviceError(call, status_name(status));
+  }
+
+ private:
+  Symbol find(const char* name) const { return {library, name}; }
+};
+
+namespace {
+
+// What allocations are aligned to, at the least.
+constexpr uint32_t kAlignment = 64;
+// What cuBLASLt wants its workspace to be aligned to.
+constexpr size_t kWorkspaceAlignment = 256;
+constexpr int kListed = 8;
+
+using Desc = std::unique_ptr<cublasLtMatmulDescOpaque_t, decltype(cublasLtMatmulDescDestroy)*>;
+using MatrixLayout =
+    std::unique_ptr<cublasLtMatrixLayoutOpaque_t, decltype(cublasLtMatrixLayoutDestroy)*>;
+using Preference =
+    std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, decltype(cublasLtMatmulPreferenceDestroy)*>;
+
+cudaDataType to_cublas(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return CUDA_R_32F;
+    case DType::kF16:
+      return CUDA_R_16F;
+    case DType::kBF16:
+      return CUDA_R_16BF;
+    default:
+      throw Unsupported(fmt::format("cuBLASLt multiplies no {}", name_of(dtype)));
+  }
+}
+
+cublasLtEpilogue_t epilogue(const MatrixProduct& p) {
+  if (p.bias) return p.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+  return p.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+// cuBLASLt is column-major: it sees every matrix transposed, and computes c^T = b^T a^T. So its A
+// is our b, and its bias, one number a row, is ours.
+class Descriptors {
+ public:
+  Descriptors(const CublasLt& library, const MatrixProduct& p)
+      : calls_(library.calls()),
+        desc_(create(p)),
+        a_(layout(p.in, p.a_transposed ? p.rows : p.inner, p.a_transposed ? p.inner : p.rows)),
+        b_(layout(p.in, p.b_transposed ? p.inner : p.columns,
+                  p.b_transposed ? p.columns : p.inner)),
+        c_(layout(p.out, p.columns, p.rows)) {
+    set(CUBLASLT_MATMUL_DESC_TRANSA, p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, p.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(p));
+    // Its alignment is read where algorithms are listed.
+    if (p.bias) set_bias(reinterpret_cast<void*>(uintptr_t{kAlignment}));
+  }
+
+  void set_bias(void* bias) const { set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias); }
+
+  std::vector<cublasLtMatmulHeuristicResult_t> list() const {
+    const Preference preference = create_preference();
+    std::vector<cublasLtMatmulHeuristicResult_t> results(kListed);
+    int found = 0;
+    const cublasStatus_t status =
+        calls_.list(calls_.handle, desc_.get(), b_.get(), a_.get(), c_.get(), c_.get(),
+                    preference.get(), kListed, results.data(), &found);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED)
+      calls_.check(status, "cublasLtMatmulAlgoGetHeuristic");
+    results.resize(static_cast<size_t>(found));
+    return results;
+  }
+
+  void multiply(Stream& stream, void* a, void* b, void* c, const cublasLtMatmulAlgo_t& algorithm,
+                void* workspace, size_t workspace_bytes) const {
+    const float one = 1, zero = 0;
+    calls_.check(calls_.multiply(calls_.handle, desc_.get(), &one, b, b_.get(), a, a_.get(), &zero,
+                                 c, c_.get(), c, c_.get(), &algorithm, workspace, workspace_bytes,
+                                 handle(stream)),
+                 "cublasLtMatmul");
+  }
+
+ private:
+  Desc create(const MatrixProduct& p) const {
+    cublasLtMatmulDesc_t desc = nullptr;
+    calls_.check(calls_.create_desc(&desc,
+                                    p.tf32 && p.in == DType::kF32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                                  : CUBLAS_COMPUTE_32F,
+                                    CUDA_R_32F),
+                 "cublasLtMatmulDescCreate");
+    return {desc, calls_.destroy_desc};
+  }
+
+  MatrixLayout layout(DType dtype, int64_t rows, int64_t columns) const {
+    cublasLtMatrixLayout_t made = nullptr;
+    calls_.check(calls_.create_layout(&made, to_cublas(dtype), static_cast<uint64_t>(rows),
+                                      static_cast<uint64_t>(columns), rows),
+                 "cublasLtMatrixLayoutCreate");
+    return {made, calls_.destroy_layout};
+  }
+
+  // Partial sums stay in f32.
+  Preference create_preference() const {
+    cublasLtMatmulPreference_t made = nullptr;
+    calls_.check(calls_.create_preference(&made), "cublasLtMatmulPreferenceCreate");
+    Preference preference(made, calls_.destroy_preference);
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, auto value) {
+      calls_.check(calls_.set_preference(made, what, &value, sizeof(value)),
+                   "cublasLtMatmulPreferenceSetAttribute");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceLimit});
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+    for (auto which :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      prefer(which, kAlignment);
+    }
+    return preference;
+  }
+
+  template <class Value>
+  void set(cublasLtMatmulDescAttributes_t what, Value value) const {
+    calls_.check(calls_.set_desc(desc_.get(), what, &value, sizeof(value)),
+                 "cublasLtMatmulDescSetAttribute");
+  }
+
+  const CublasLt::Calls& calls_;
+  Desc desc_;
+  MatrixLayout a_, b_, c_;
+};
+
+class Product final : public Algorithm {
+ public:
+  Product(std::shared_ptr<CublasLt> library, std::shared_ptr<const Descriptors> descriptors,
+          const cublasLtMatmulHeuristicResult_t& result, bool bias)
+      : library_(std::move(library)),
+        descriptors_(std::move(descriptors)),
+        algorithm_(result.algo),
+        own_bytes_(result.workspaceSize),
+        bias_(bias) {}
+
+  size_t workspace_bytes() const override {
+    return own_bytes_ == 0 ? 0 : own_bytes_ + kWorkspaceAlignment - kAlignment;
+  }
+
+  void run(Stream& stream, Args args, void* workspace) const override {
+    if (bias_) descriptors_->set_bias(args[kBias]);
+    const auto begin = reinterpret_cast<uintptr_t>(workspace) + kWorkspaceAlignment - 1;
+    descriptors_->multiply(stream, args[kA], args[kB], args[kC], algorithm_,
+                           reinterpret_cast<void*>(begin - begin % kWorkspaceAlignment),
+                           own_bytes_);
+  }
+
+ private:
+  enum { kA, kB, kC, kBias };
+
+  std::shared_ptr<CublasLt> library_;
+  std::shared_ptr<const Descriptors> descriptors_;
+  cublasLtMatmulAlgo_t algorithm_;
+  size_t own_bytes_;
+  bool bias_;
+};
+
+// The library may change what is in it, but not under one version.
+std::string name_of(const cublasLtMatmulAlgo_t& algorithm) {
+  std::string name;
+  for (uint64_t word : algorithm.data) name += fmt::format("{:x}.", word);
+  return name;
+}
+
+std::vector<Candidate> list_products(const std::shared_ptr<CublasLt>& library,
+                                     const MatrixProduct& product) {
+  const auto descriptors = std::make_shared<const Descriptors>(*library, product);
+  std::vector<Candidate> list;
+  for (const cublasLtMatmulHeuristicResult_t& result : descriptors->list()) {
+    if (result.state != CUBLAS_STATUS_SUCCESS) continue;
+    list.push_back({name_of(result.algo), [=] {
+                      return std::make_shared<const Product>(library, descriptors, result,
+                                                             product.bias);
+                    }});
+  }
+  return list;
+}
+
+std::string key(const MatrixProduct& p) {
+  return fmt::format("[{}, {}]{} x [{}, {}]{} {} to {}{}{}{}", p.rows, p.inner,
+                     p.a_transposed ? "^T" : "", p.inner, p.columns, p.b_transposed ? "^T" : "",
+                     trireme::name_of(p.in), trireme::name_of(p.out), p.bias ? " bias" : "",
+                     p.relu ? " relu" : "", p.tf32 ? " tf32" : "");
+}
+
+std::vector<size_t> bytes(const MatrixProduct& p) {
+  const auto size = [](int64_t rows, int64_t columns, DType dtype) {
+    return static_cast<size_t>(rows * columns) * size_of(dtype);
+  };
+  std::vector<size_t> sizes{size(p.rows, p.inner, p.in), size(p.inner, p.columns, p.in),
+                            size(p.rows, p.columns, p.out)};
+  sizes.push_back(p.bias ? size(1, p.columns, p.out) : 0);
+  return sizes;
+}
+
+}  // namespace
+
+CublasLt::CublasLt() : calls_(std::make_unique<Calls>()) {
+  calls_->check(calls_->create(&calls_->handle), "cublasLtCreate");
+}
+
+CublasLt::~CublasLt() { calls_->destroy(calls_->handle); }
+
+std::string CublasLt::name() const {
+  const size_t version = calls_->version();
+  return fmt::format("cuBLASLt {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+AlgorithmPtr find_product(const Context& context, const MatrixProduct& product) {
+  Libraries& libraries = *context.libraries;
+  return libraries.products.choose(key(product), bytes(product),
+                                   [&] { return list_products(libraries.cublaslt, product); });
+}
+
+}  // namespace trireme::cuda

@@ -1,0 +1,48 @@
+// Matrix products as cuBLASLt offers them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "ops/cuda/algorithm.h"
+#include "ops/cuda/context.h"
+
+namespace trireme::cuda {
+
+// The library and its handle on the current device.
+class CublasLt {
+ public:
+  // Throws DeviceError naming what is missing.
+  CublasLt();
+  CublasLt(const CublasLt&) = delete;
+  CublasLt& operator=(const CublasLt&) = delete;
+  ~CublasLt();
+
+  std::string name() const;  // "cuBLASLt 13.1.0"
+
+  struct Calls;  // the functions of the library
+  const Calls& calls() const { return *calls_; }
+
+ private:
+  std::unique_ptr<Calls> calls_;
+};
+
+// c [rows, columns] = a [rows, inner] * b [inner, columns], all row-major. Arguments: a, b, c,
+// bias.
+struct MatrixProduct {
+  int64_t rows = 0, columns = 0, inner = 0;
+  bool a_transposed = false;  // a lies as [inner, rows]
+  bool b_transposed = false;  // b lies as [columns, inner]
+  DType in = DType::kF32;     // of a and b
+  DType out = DType::kF32;    // of c and the bias
+  bool bias = false;          // [columns], added to each row
+  bool relu = false;          // ends it
+  bool tf32 = false;          // f32 may be rounded to TF32
+};
+
+// Sums in f32 and deterministic. Throws Unsupported when there is none.
+AlgorithmPtr find_product(const Context& context, const MatrixProduct& product);
+
+}  // namespace trireme::cuda

@@ -1,0 +1,270 @@
+#include "ops/cuda/cudnn.h"
+
+// The library is loaded by us, and plans outlive the recordings of their work.
+#define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
+#define CUDNN_FRONTEND_SKIP_JSON_LIB
+#include <cudnn_frontend.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <array>
+
+#include "core/cuda/cuda.h"
+#include "ops/cuda/libraries.h"
+
+namespace cudnn_frontend {
+void* cudnn_dlhandle = nullptr;  // where its wrappers look for functions
+}
+
+namespace trireme::cuda {
+namespace {
+
+namespace fe = cudnn_frontend;
+using TensorPtr = std::shared_ptr<fe::graph::Tensor_attributes>;
+using GraphPtr = std::shared_ptr<fe::graph::Graph>;
+
+void check(cudnnStatus_t status, const char* call) {
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  throw DeviceError(
+      call, fmt::format("{} {}", fe::to_string(status), fe::detail::get_last_error_string_()));
+}
+
+void check(fe::error_t error, const char* call) {
+  if (error.is_bad()) throw DeviceError(call, error.get_message());
+}
+
+fe::DataType_t to_cudnn(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return fe::DataType_t::FLOAT;
+    case DType::kF16:
+      return fe::DataType_t::HALF;
+    case DType::kBF16:
+      return fe::DataType_t::BFLOAT16;
+    default:
+      throw Unsupported(fmt::format("cuDNN convolves no {}", name_of(dtype)));
+  }
+}
+
+std::vector<int64_t> to_vector(std::span<const int64_t> values) {
+  return {values.begin(), values.end()};
+}
+
+// One of the four tensors, [N, C, H, W]. Their numbers are their order in Algorithm::run.
+enum Number { kX = 1, kWeight, kY, kBias };
+
+void describe(fe::graph::Tensor_attributes& tensor, Number number, const Shape& shape,
+              DType dtype) {
+  const auto [channels, height, width] = std::array{shape[1], shape[2], shape[3]};
+  tensor.set_uid(number)
+      .set_dim(to_vector(shape))
+      .set_stride({channels * height * width, 1, channels * width, channels})
+      .set_data_type(to_cudnn(dtype));
+}
+
+TensorPtr input(fe::graph::Graph& graph, Number number, const Shape& shape, DType dtype) {
+  fe::graph::Tensor_attributes tensor;
+  describe(tensor, number, shape, dtype);
+  return graph.tensor(tensor);
+}
+
+template <class Attributes>
+Attributes attributes(const Conv2dGeometry& geometry) {
+  return Attributes()
+      .set_padding(to_vector(geometry.padding))
+      .set_stride(to_vector(geometry.stride))
+      .set_dilation(to_vector(geometry.dilation));
+}
+
+void describe_forward(fe::graph::Graph& graph, const Convolution& c) {
+  using fe::graph::Pointwise_attributes;
+  TensorPtr y = graph.conv_fprop(input(graph, kX, c.x, c.in), input(graph, kWeight, c.weight, c.in),
+                                 attributes<fe::graph::Conv_fprop_attributes>(c.geometry));
+  if (c.bias) {
+    const TensorPtr bias = input(graph, kBias, {1, c.y[1], 1, 1}, *c.bias);
+    y = graph.pointwise(y, bias, Pointwise_attributes().set_mode(fe::PointwiseMode_t::ADD));
+  }
+  if (c.relu) {
+    y = graph.pointwise(y, Pointwise_attributes().set_mode(fe::PointwiseMode_t::RELU_FWD));
+  }
+  describe(y->set_output(true), kY, c.y, c.out);
+}
+
+void describe_backward_data(fe::graph::Graph& graph, const Convolution& c) {
+  const TensorPtr dx =
+      graph.conv_dgrad(input(graph, kY, c.y, c.in), input(graph, kWeight, c.weight, c.in),
+                       attributes<fe::graph::Conv_dgrad_attributes>(c.geometry));
+  describe(dx->set_output(true), kX, c.x, c.out);
+}
+
+void describe_backward_weights(fe::graph::Graph& graph, const Convolution& c) {
+  const TensorPtr dweight =
+      graph.conv_wgrad(input(graph, kY, c.y, c.in), input(graph, kX, c.x, c.in),
+                       attributes<fe::graph::Conv_wgrad_attributes>(c.geometry));
+  describe(dweight->set_output(true), kWeight, c.weight, c.out);
+}
+
+GraphPtr describe(const Convolution& c) {
+  auto graph = std::make_shared<fe::graph::Graph>();
+  graph->set_intermediate_data_type(fe::DataType_t::FLOAT)
+      .set_compute_data_type(fe::DataType_t::FLOAT)
+      .set_cuda_graph_retention(fe::CudaGraphRetention_t::NONE);
+  switch (c.pass) {
+    case ConvolutionPass::kForward:
+      describe_forward(*graph, c);
+      break;
+    case ConvolutionPass::kBackwardData:
+      describe_backward_data(*graph, c);
+      break;
+    case ConvolutionPass::kBackwardWeights:
+      describe_backward_weights(*graph, c);
+      break;
+  }
+  check(graph->validate(), "describing a convolution to cuDNN");
+  return graph;
+}
+
+// What engines must not do.
+std::vector<fe::NumericalNote_t> forbidden(const Convolution& c) {
+  using Note = fe::NumericalNote_t;
+  std::vector<Note> notes{Note::NONDETERMINISTIC, Note::REDUCED_PRECISION_REDUCTION, Note::FFT,
+                          Note::WINOGRAD_TILE_6x6, Note::WINOGRAD_TILE_13x13};
+  if (c.in != DType::kF32) {
+    notes.push_back(Note::WINOGRAD);  // whose rounding f32 alone can bear
+    return notes;
+  }
+  notes.push_back(Note::DOWN_CONVERT_INPUTS);
+  if (!c.tf32) notes.push_back(Note::TENSOR_CORE);
+  return notes;
+}
+
+// One engine with its settings, chosen from those of the graph, which it shares with the others.
+class Engine final : public Algorithm {
+ public:
+  Engine(std::shared_ptr<Cudnn> cudnn, GraphPtr graph, int64_t index, bool bias)
+      : cudnn_(std::move(cudnn)),
+        graph_(std::move(graph)),
+        index_(index),
+        tensors_(bias ? kBias : kY) {
+    int64_t bytes = 0;
+    check(graph_->get_workspace_size_plan_at_index(index_, bytes), "asking for cuDNN's workspace");
+    workspace_bytes_ = static_cast<size_t>(bytes);
+  }
+
+  size_t workspace_bytes() const override { return workspace_bytes_; }
+
+  void run(Stream& stream, Args args, void* workspace) const override {
+    std::array<void*, kBias> pointers;
+    std::copy_n(args.begin(), tensors_, pointers.begin());
+    check(graph_->execute_plan_at_index(cudnn_->handle(stream), pointers.data(), tensors_,
+                                        workspace, index_),
+          "a convolution of cuDNN");
+  }
+
+ private:
+  std::shared_ptr<Cudnn> cudnn_;
+  GraphPtr graph_;
+  int64_t index_;
+  int tensors_;
+  size_t workspace_bytes_;
+};
+
+std::shared_ptr<fe::DeviceProperties> properties_of(const std::string& absent_device) {
+  auto properties = std::make_shared<fe::DeviceProperties>();
+  check(properties->deserialize({absent_device.begin(), absent_device.end()}),
+        "describing a device to cuDNN");
+  return properties;
+}
+
+std::string key(const Convolution& c) {
+  constexpr const char* kPasses[] = {"forward", "backward data", "backward weights"};
+  const Conv2dGeometry& g = c.geometry;
+  return fmt::format(
+      "{} x {} weight {} stride {}x{} padding {}x{} dilation {}x{} groups {} {} to {}{}{}{}",
+      kPasses[static_cast<int>(c.pass)], c.x.to_string(), c.weight.to_string(), g.stride[0],
+      g.stride[1], g.padding[0], g.padding[1], g.dilation[0], g.dilation[1], g.groups,
+      name_of(c.in), name_of(c.out), c.bias ? fmt::format(" bias {}", name_of(*c.bias)) : "",
+      c.relu ? " relu" : "", c.tf32 ? " tf32" : "");
+}
+
+std::vector<size_t> bytes(const Convolution& c) {
+  const auto size = [&](const Shape& shape, ConvolutionPass written) {
+    return static_cast<size_t>(shape.elements()) * size_of(c.pass == written ? c.out : c.in);
+  };
+  std::vector<size_t> sizes{size(c.x, ConvolutionPass::kBackwardData),
+                            size(c.weight, ConvolutionPass::kBackwardWeights),
+                            size(c.y, ConvolutionPass::kForward)};
+  sizes.push_back(c.bias ? static_cast<size_t>(c.y[1]) * size_of(*c.bias) : 0);
+  return sizes;
+}
+
+// The frontend finds the library's functions once a process, so it must stay where it is.
+void keep(const Library& library) {
+  if (!library.problem().empty()) {
+    throw DeviceError("loading cuDNN", library.problem() +
+                                           "; cuDNN 9 is Debian's cudnn9-cuda-13 and pip's "
+                                           "nvidia-cudnn-cu13");
+  }
+  dlopen(library.path().c_str(), RTLD_NOW | RTLD_NODELETE);
+  fe::cudnn_dlhandle = library.handle();
+  const size_t major = fe::detail::get_backend_version() / 10000;
+  if (major != CUDNN_MAJOR) {
+    throw DeviceError("loading cuDNN", fmt::format("{} is version {}, and this program needs {}",
+                                                   library.path(), major, CUDNN_MAJOR));
+  }
+}
+
+}  // namespace
+
+Cudnn::Cudnn() : Cudnn("") { check(fe::detail::create_handle(&handle_), "cudnnCreate"); }
+
+Cudnn::Cudnn(std::string absent_device)
+    : library_("cuDNN", {"libcudnn.so.9"}), absent_device_(std::move(absent_device)) {
+  keep(library_);
+}
+
+Cudnn::~Cudnn() {
+  if (handle_) fe::detail::destroy_handle(handle_);
+}
+
+std::string Cudnn::name() const {
+  const size_t version = fe::detail::get_backend_version();
+  return fmt::format("cuDNN {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+cudnnContext* Cudnn::handle(Stream& stream) const {
+  check(fe::detail::set_stream(handle_, cuda::handle(stream)), "cudnnSetStream");
+  return handle_;
+}
+
+std::vector<Candidate> list_convolutions(const std::shared_ptr<Cudnn>& cudnn,
+                                         const Convolution& convolution) {
+  const GraphPtr graph = describe(convolution);
+  if (!cudnn->handle()) graph->set_device_properties(properties_of(cudnn->absent_device()));
+  if (graph->build_operation_graph(cudnn->handle()).is_bad()) return {};
+  if (graph->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}).is_bad()) {
+    return {};
+  }
+  graph->deselect_numeric_notes(forbidden(convolution));
+  graph->deselect_workspace_greater_than(kWorkspaceLimit);
+  std::vector<Candidate> list;
+  for (int64_t i = 0; i < graph->get_execution_plan_count(); ++i) {
+    std::string name;
+    check(graph->get_plan_name_at_index(i, name), "naming an engine of cuDNN");
+    list.push_back({name, [=]() -> AlgorithmPtr {
+                      if (graph->build_plan_at_index(i).is_bad()) return nullptr;
+                      return std::make_shared<Engine>(cudnn, graph, i,
+                                                      convolution.bias.has_value());
+                    }});
+  }
+  return list;
+}
+
+AlgorithmPtr find_convolution(const Context& context, const Convolution& convolution) {
+  Libraries& libraries = *context.libraries;
+  return libraries.convolutions.choose(key(convolution), bytes(convolution), [&] {
+    return list_convolutions(libraries.cudnn, convolution);
+  });
+}
+
+}  // namespace trireme::cuda

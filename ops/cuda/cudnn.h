@@ -1,0 +1,64 @@
+// Convolutions as cuDNN offers them.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/cuda/library.h"
+#include "ops/conv2d.h"
+#include "ops/cuda/context.h"
+#include "ops/cuda/tuner.h"
+
+struct cudnnContext;
+
+namespace trireme::cuda {
+
+// The library and its handle. Used by one thread at a time.
+class Cudnn {
+ public:
+  // On the current device. Throws DeviceError naming what is missing.
+  Cudnn();
+  // For a device that is not here, in the JSON of CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION:
+  // algorithms can be listed and built, and never run.
+  explicit Cudnn(std::string absent_device);
+  Cudnn(const Cudnn&) = delete;
+  Cudnn& operator=(const Cudnn&) = delete;
+  ~Cudnn();
+
+  std::string name() const;  // "cuDNN 9.19.0"
+  // Of work that is queued next on the stream.
+  cudnnContext* handle(Stream& stream) const;
+  // To plan with; null for an absent device.
+  cudnnContext* handle() const { return handle_; }
+  const std::string& absent_device() const { return absent_device_; }
+
+ private:
+  Library library_;
+  std::string absent_device_;
+  cudnnContext* handle_ = nullptr;
+};
+
+enum class ConvolutionPass { kForward, kBackwardData, kBackwardWeights };
+
+// x, weight and y lie channels-last. Arguments: x, weight, y, bias.
+struct Convolution {
+  ConvolutionPass pass = ConvolutionPass::kForward;
+  Conv2dGeometry geometry = {};
+  Shape x, weight, y;
+  DType in = DType::kF32;          // of both that are read
+  DType out = DType::kF32;         // of the one that is written
+  std::optional<DType> bias = {};  // added in a forward pass
+  bool relu = false;               // ends a forward pass
+  bool tf32 = false;               // f32 may be rounded to TF32
+};
+
+// Sums in f32 and deterministic. Throws Unsupported when there is none.
+AlgorithmPtr find_convolution(const Context& context, const Convolution& convolution);
+
+// All there are, cuDNN's best guess first.
+std::vector<Candidate> list_convolutions(const std::shared_ptr<Cudnn>& cudnn,
+                                         const Convolution& convolution);
+
+}  // namespace trireme::cuda

@@ -1,0 +1,198 @@
+#include <limits>
+
+#include "ops/cuda/kernel_op.h"
+#include "ops/cuda/pack.h"
+#include "ops/cuda/plans.h"
+#include "ops/cuda/reduce.h"
+#include "ops/loss.h"
+#include "ops/settle.h"
+#include "ops/step_state.h"
+
+namespace trireme::cuda {
+namespace {
+
+constexpr int kSumThreads = 1024;
+
+// What a row adds to the metrics.
+struct RowResult {
+  double loss;
+  int32_t top1, top5;
+};
+
+__device__ int64_t valid_rows(const StepState* state, int64_t rows) {
+  return min(max(int64_t{state->valid_rows}, int64_t{0}), rows);
+}
+
+template <int N, class T>
+__device__ void clear_row(T* row, int64_t columns) {
+  each_pack<N>(columns, [&](int64_t at) { store(row + at, Pack<T, N>{}); });
+}
+
+// One block.
+__global__ void __launch_bounds__(kSumThreads)
+    add_metrics_kernel(const RowResult* results, int64_t rows, const StepState* state,
+                       float* metrics) {
+  const int64_t valid = valid_rows(state, rows);
+  double loss = 0;
+  int64_t top1 = 0, top5 = 0;
+  for (int64_t row = threadIdx.x; row < valid; row += kSumThreads) {
+    loss += results[row].loss;
+    top1 += results[row].top1;
+    top5 += results[row].top5;
+  }
+  loss = row_reduce(loss, Plus());
+  top1 = row_reduce(top1, Plus());
+  top5 = row_reduce(top5, Plus());
+  if (threadIdx.x != 0) return;
+  metrics[kMetricLoss] += static_cast<float>(loss);
+  metrics[kMetricTop1] += static_cast<float>(top1);
+  metrics[kMetricTop5] += static_cast<float>(top5);
+  metrics[kMetricSamples] += static_cast<float>(valid);
+}
+
+// A warp or a block has a row, which stays in its cache from the first reading to the last. A label
+// that is no class makes everything of its row NaN. dlogits may be the logits.
+template <class T, int N>
+__global__ void __launch_bounds__(kMostRowThreads)
+    cross_entropy_kernel(const T* logits, const int32_t* labels, const StepState* state,
+                         int64_t rows, int64_t classes, float smoothing, T* dlogits,
+                         RowResult* results) {
+  const int64_t row = row_of_thread();
+  if (row >= rows) return;
+  logits += row * classes;
+  if (dlogits) dlogits += row * classes;
+  if (row >= valid_rows(state, rows)) {
+    if (dlogits) clear_row<N>(dlogits, classes);
+    return;
+  }
+  const int64_t label = labels[row];
+  const bool is_class = label >= 0 && label < classes;
+  const float own = is_class ? to_float(logits[label]) : std::numeric_limits<float>::quiet_NaN();
+
+  float largest = -std::numeric_limits<float>::infinity();
+  double sum = 0;
+  int64_t ahead = 0;  // classes that rank before the label
+  each_pack<N>(classes, [&](int64_t at) {
+    const Pack<float, N> values = to_float(load<N>(logits + at));
+    float of_pack = 0;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float value = values.values[i];
+      largest = Largest()(largest, value);
+      of_pack += value;
+      ahead += value > own || (value == own && at + i < label);
+    }
+    sum += of_pack;
+  });
+  largest = row_reduce(largest, Largest());
+  sum = row_reduce(sum, Plus());
+  ahead = row_reduce(ahead, Plus());
+
+  float sum_exp = 0;
+  each_pack<N>(classes, [&](int64_t at) {
+    const Pack<float, N> values = to_float(load<N>(logits + at));
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum_exp += expf(values.values[i] - largest);
+  });
+  sum_exp = row_reduce(sum_exp, Plus());
+
+  if (threadIdx.x == 0) {
+    const double log_sum = largest + log(static_cast<double>(sum_exp));
+    const double mean = sum / static_cast<double>(classes);
+    results[row] = {.loss = log_sum - (1 - smoothing) * double{own} - smoothing * mean,
+                    .top1 = ahead == 0 && own == own,
+                    .top5 = ahead < 5 && own == own};
+  }
+  if (!dlogits) return;
+  const float scale = is_class ? state->loss_gradient_scale : own;
+  const float inv_sum = 1 / sum_exp;
+  const float everywhere = smoothing / static_cast<float>(classes);  // is wanted of every class
+  each_pack<N>(classes, [&](int64_t at) {
+    Pack<float, N> values = to_float(load<N>(logits + at));
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float wanted = at + i == label ? 1 - smoothing + everywhere : everywhere;
+      values.values[i] = scale * (expf(values.values[i] - largest) * inv_sum - wanted);
+    }
+    store(dlogits + at, from_float<T>(values));
+  });
+}
+
+// dprediction may be the prediction.
+template <class T, int N>
+__global__ void __launch_bounds__(kMostRowThreads)
+    squared_error_kernel(const T* prediction, const float* target, const StepState* state,
+                         int64_t rows, int64_t features, T* dprediction, RowResult* results) {
+  const int64_t row = row_of_thread();
+  if (row >= rows) return;
+  prediction += row * features;
+  target += row * features;
+  if (dprediction) dprediction += row * features;
+  if (row >= valid_rows(state, rows)) {
+    if (dprediction) clear_row<N>(dprediction, features);
+    return;
+  }
+  const float factor = 2 * state->loss_gradient_scale / static_cast<float>(features);
+  double sum = 0;
+  each_pack<N>(features, [&](int64_t at) {
+    Pack<float, N> errors = to_float(load<N>(prediction + at));
+    const Pack<float, N> wanted = load<N>(target + at);
+    float of_pack = 0;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float error = errors.values[i] - wanted.values[i];
+      of_pack += error * error;
+      errors.values[i] = factor * error;
+    }
+    sum += of_pack;
+    if (dprediction) store(dprediction + at, from_float<T>(errors));
+  });
+  sum = row_reduce(sum, Plus());
+  if (threadIdx.x == 0) results[row] = {sum / static_cast<double>(features), 0, 0};
+}
+
+void add_metrics(const char* name, Stream& stream, const RowResult* results, int64_t rows,
+                 const StepState* state, float* metrics) {
+  launch(name, add_metrics_kernel, {.blocks = dim3(1), .threads = dim3(kSumThreads)}, stream,
+         results, rows, state, metrics);
+}
+
+}  // namespace
+
+Plan plan(const SoftmaxCrossEntropy& op, const ContextPtr&, Specs given) {
+  using Op = SoftmaxCrossEntropy;
+  const int64_t rows = given[Op::kLogits].shape[0], classes = given[Op::kLogits].shape[1];
+  return with_pack(given[Op::kLogits].dtype, classes, [&]<class T, int N>(T, Size<N>) -> Plan {
+    const Grid grid = row_grid(rows, classes / N);
+    const auto work = [=](Stream& stream, Args args, void* scratch) {
+      auto* results = static_cast<RowResult*>(scratch);
+      const auto* state = pointer<StepState>(args, Op::kState);
+      launch("softmax_cross_entropy", cross_entropy_kernel<T, N>, grid, stream,
+             pointer<T>(args, Op::kLogits), pointer<int32_t>(args, Op::kLabels), state, rows,
+             classes, op.label_smoothing, pointer<T>(args, Op::kDlogits), results);
+      add_metrics("softmax_cross_entropy", stream, results, rows, state,
+                  pointer<float>(args, Op::kMetrics));
+    };
+    return kernel_op(in_row_major(given), work, static_cast<size_t>(rows) * sizeof(RowResult));
+  });
+}
+
+Plan plan(const MeanSquaredError&, const ContextPtr&, Specs given) {
+  using Op = MeanSquaredError;
+  const int64_t rows = given[Op::kPrediction].shape[0], features = given[Op::kPrediction].shape[1];
+  return with_pack(given[Op::kPrediction].dtype, features, [&]<class T, int N>(T, Size<N>) -> Plan {
+    const Grid grid = row_grid(rows, features / N);
+    const auto work = [=](Stream& stream, Args args, void* scratch) {
+      auto* results = static_cast<RowResult*>(scratch);
+      const auto* state = pointer<StepState>(args, Op::kState);
+      launch("mean_squared_error", squared_error_kernel<T, N>, grid, stream,
+             pointer<T>(args, Op::kPrediction), pointer<float>(args, Op::kTarget), state, rows,
+             features, pointer<T>(args, Op::kDprediction), results);
+      add_metrics("mean_squared_error", stream, results, rows, state,
+                  pointer<float>(args, Op::kMetrics));
+    };
+    return kernel_op(in_row_major(given), work, static_cast<size_t>(rows) * sizeof(RowResult));
+  });
+}
+
+}  // namespace trireme::cuda

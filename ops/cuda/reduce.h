@@ -1,0 +1,75 @@
+// Reductions by the threads of a warp or block. Always in the same order, so that results are the
+// same every time.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/cuda/launch.h"
+
+namespace trireme::cuda {
+
+inline constexpr int kWarpSize = 32;
+inline constexpr unsigned kAllLanes = ~0u;
+
+struct Plus {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+
+// A NaN stays one.
+struct Largest {
+  __device__ float operator()(float a, float b) const { return a > b || a != a ? a : b; }
+};
+
+// Of all lanes, for all lanes.
+template <class T, class F>
+__device__ T warp_reduce(T value, F combine) {
+  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
+    value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
+  }
+  return value;
+}
+
+inline constexpr int64_t kMostRowThreads = 1024;  // of a block
+
+// Threads that work on a matrix row by row: threads.y rows a block, a warp each, where rows are
+// short, else all of a block on one row.
+inline Grid row_grid(int64_t rows, int64_t packs_per_row) {
+  constexpr int64_t kPacksPerThread = 4;
+  constexpr unsigned kRowsPerBlock = 8;
+  const int64_t wanted = (packs_per_row + kPacksPerThread - 1) / kPacksPerThread;
+  const auto warps = static_cast<unsigned>(
+      std::min((wanted + kWarpSize - 1) / kWarpSize, kMostRowThreads / kWarpSize));
+  const dim3 threads = warps <= 1 ? dim3(kWarpSize, kRowsPerBlock) : dim3(kWarpSize * warps);
+  return {.blocks = dim3(static_cast<unsigned>((rows + threads.y - 1) / threads.y)),
+          .threads = threads};
+}
+__device__ inline int64_t row_of_thread() { return int64_t{blockIdx.x} * blockDim.y + threadIdx.y; }
+
+// Calls f(first) for the first of every N columns that the calling thread is to look at.
+template <int N, class F>
+__device__ void each_pack(int64_t columns, F f) {
+  for (int64_t at = threadIdx.x * N; at < columns; at += blockDim.x * N) f(at);
+}
+
+// Of all threads of a row, for all of them. All of them call it; what they wrote to memory before
+// is seen by all after.
+template <class T, class F>
+__device__ T row_reduce(T value, F combine) {
+  value = warp_reduce(value, combine);
+  __syncwarp();
+  if (blockDim.x == kWarpSize) return value;
+  __shared__ T of_warp[32];
+  __syncthreads();  // what is there has been read
+  if (threadIdx.x % kWarpSize == 0) of_warp[threadIdx.x / kWarpSize] = value;
+  __syncthreads();
+  value = of_warp[0];
+  for (unsigned warp = 1; warp < blockDim.x / kWarpSize; ++warp)
+    value = combine(value, of_warp[warp]);
+  return value;
+}
+
+}  // namespace trireme::cuda

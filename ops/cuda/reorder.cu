@@ -1,0 +1,96 @@
+// Reorder: another layout, another dtype, or both at once.
+#include <type_traits>
+
+#include "ops/cuda/kernel_op.h"
+#include "ops/cuda/map.h"
+#include "ops/cuda/plans.h"
+#include "ops/cuda/transpose.h"
+#include "ops/elementwise.h"
+
+namespace trireme::cuda {
+namespace {
+
+// Integers of 32 bits need a double.
+__device__ double number(int32_t x) { return x; }
+__device__ double number(uint8_t x) { return x; }
+template <class T>
+__device__ float number(T x) {
+  return to_float(x);
+}
+
+// To the nearest value that the dtype has; of two the even one.
+template <class To, class From>
+__device__ To convert(From x) {
+  if constexpr (std::is_same_v<To, From>) {
+    return x;
+  } else if constexpr (std::is_integral_v<To>) {
+    constexpr bool kByte = std::is_same_v<To, uint8_t>;
+    constexpr double kLeast = kByte ? 0 : -2147483648.0, kMost = kByte ? 255 : 2147483647.0;
+    return static_cast<To>(fmin(fmax(rint(number(x)), kLeast), kMost));
+  } else {
+    return from_float<To>(static_cast<float>(number(x)));
+  }
+}
+
+template <class To>
+struct Convert {
+  // Of packs in order.
+  template <int N, class From>
+  __device__ Pack<To, N> operator()(int64_t, const Pack<From, N>& x) const {
+    Pack<To, N> y;
+#pragma unroll
+    for (int i = 0; i < N; ++i) y.values[i] = convert<To>(x.values[i]);
+    return y;
+  }
+  // Of elements in a transpose.
+  template <class From>
+  __device__ To operator()(From x, int64_t, int64_t) const {
+    return convert<To>(x);
+  }
+};
+
+// Calls f(T()) with the element type of any tensor whose elements are converted.
+template <class F>
+Plan with_number(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kI32:
+      return f(int32_t());
+    case DType::kU8:
+      return f(uint8_t());
+    default:
+      return with_element(dtype, f);
+  }
+}
+
+template <class From, class To>
+Plan plan_reorder(std::vector<TensorSpec> specs) {
+  using Op = Reorder;
+  const TensorSpec& from = specs[Op::kFrom];
+  if (same_order(from.shape, from.layout, specs[Op::kTo].layout)) {
+    const int64_t count = from.shape.elements();
+    return kernel_op(std::move(specs), [count](Stream& stream, Args args, void*) {
+      map_packs("reorder", stream, count, Convert<To>(), static_cast<To*>(args[Op::kTo]),
+                static_cast<const From*>(args[Op::kFrom]));
+    });
+  }
+  const Matrices matrices = matrices_of(from.shape, from.layout);
+  return kernel_op(std::move(specs), [matrices](Stream& stream, Args args, void*) {
+    transpose("reorder", stream, matrices, Convert<To>(), static_cast<const From*>(args[Op::kFrom]),
+              static_cast<To*>(args[Op::kTo]));
+  });
+}
+
+}  // namespace
+
+Plan plan(const Reorder&, const ContextPtr&, Specs given) {
+  using Op = Reorder;
+  std::vector<TensorSpec> specs(given.begin(), given.end());
+  if (specs[Op::kFrom].layout.is_any()) specs[Op::kFrom].layout = Layout::row_major();
+  if (specs[Op::kTo].layout.is_any()) specs[Op::kTo].layout = specs[Op::kFrom].layout;
+  return with_number(specs[Op::kFrom].dtype, [&]<class From>(From) {
+    return with_number(specs[Op::kTo].dtype,
+                       [&]<class To>(To) { return plan_reorder<From, To>(std::move(specs)); });
+  });
+}
+
+}  // namespace trireme::cuda

@@ -1,0 +1,120 @@
+// Kernels that transpose many matrices: a sample in row-major order is one of [channels,
+// positions], in channels-last order one of [positions, channels].
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/cuda/launch.h"
+#include "core/tensor.h"
+
+namespace trireme::cuda {
+
+inline constexpr int kTransposeThreads = 256;
+inline constexpr int kTransposeBatch = 8;  // reads of a thread under way at once
+
+// Matrices [rows, columns], one after the other. They go through shared memory in tiles, so that
+// neighbouring threads read and write neighbours. A tile is square where there is room, and long
+// where rows or columns are few.
+struct Matrices {
+  int64_t count = 0;
+  int64_t rows = 0, columns = 0;
+  int tile_rows = 0, tile_columns = 0;
+
+  Matrices(int64_t matrices, int64_t rows_of_each, int64_t columns_of_each)
+      : count(matrices), rows(rows_of_each), columns(columns_of_each) {
+    constexpr int64_t kSide = 64, kElements = kSide * kSide;
+    tile_rows = even_share(rows, columns < kSide ? kElements / columns : kSide);
+    tile_columns = even_share(columns, kElements / tile_rows);
+  }
+
+  __host__ __device__ unsigned row_tiles() const { return tiles(rows, tile_rows); }
+  __host__ __device__ unsigned column_tiles() const { return tiles(columns, tile_columns); }
+  // Between columns of a tile, which are apart so that all banks of shared memory are used.
+  __host__ __device__ int pitch() const { return tile_rows | 1; }
+
+ private:
+  __host__ __device__ static unsigned tiles(int64_t extent, int tile) {
+    return static_cast<unsigned>((extent + tile - 1) / tile);
+  }
+  // Of shares that are as even as whole sectors of memory allow, `most` at most.
+  static int even_share(int64_t extent, int64_t most) {
+    constexpr int64_t kSector = 16;  // elements of 2 bytes
+    const int64_t shares = (extent + most - 1) / most;
+    const int64_t even = (extent + shares - 1) / shares;
+    return static_cast<int>(std::min({extent, most, (even + kSector - 1) / kSector * kSector}));
+  }
+};
+
+// The matrices of a tensor [N, C, ...] in that layout.
+inline Matrices matrices_of(const Shape& shape, const Layout& layout) {
+  const int64_t positions = shape.elements() / (shape[0] * shape[1]);
+  return layout == Layout::channels_last() ? Matrices(shape[0], positions, shape[1])
+                                           : Matrices(shape[0], shape[1], positions);
+}
+
+// The elements of a tile that a thread visits: neighbouring threads are at neighbouring columns.
+struct TileWalk {
+  int row, column;
+  int columns, row_step, column_step;
+
+  __device__ explicit TileWalk(int tile_columns)
+      : row(static_cast<int>(threadIdx.x) / tile_columns),
+        column(static_cast<int>(threadIdx.x) % tile_columns),
+        columns(tile_columns),
+        row_step(kTransposeThreads / tile_columns),
+        column_step(kTransposeThreads % tile_columns) {}
+  __device__ void next() {
+    row += row_step;
+    column += column_step;
+    if (column >= columns) column -= columns, ++row;
+  }
+};
+
+template <class F, class From, class To>
+__global__ void __launch_bounds__(kTransposeThreads)
+    transpose_kernel(Matrices m, F f, const From* from, To* to) {
+  To* const tile = dynamic_shared<To>();
+  const unsigned row_tiles = m.row_tiles(), column_tiles = m.column_tiles();
+  const int64_t first_column = int64_t{blockIdx.x % column_tiles} * m.tile_columns;
+  const int64_t first_row = int64_t{blockIdx.x / column_tiles % row_tiles} * m.tile_rows;
+  const int64_t matrix = blockIdx.x / column_tiles / row_tiles * (m.rows * m.columns);
+  const int rows = static_cast<int>(std::min<int64_t>(m.tile_rows, m.rows - first_row));
+  const int columns = static_cast<int>(std::min<int64_t>(m.tile_columns, m.columns - first_column));
+  from += matrix + first_row * m.columns + first_column;
+  to += matrix + first_column * m.rows + first_row;
+  for (TileWalk read(columns), keep(columns); keep.row < rows;) {
+    From held[kTransposeBatch] = {};
+#pragma unroll
+    for (int k = 0; k < kTransposeBatch; ++k, read.next()) {
+      if (read.row < rows) held[k] = from[read.row * m.columns + read.column];
+    }
+#pragma unroll
+    for (int k = 0; k < kTransposeBatch; ++k, keep.next()) {
+      if (keep.row < rows) {
+        tile[keep.column * m.pitch() + keep.row] =
+            f(held[k], first_row + keep.row, first_column + keep.column);
+      }
+    }
+  }
+  __syncthreads();
+  for (TileWalk write(rows); write.row < columns; write.next()) {
+    to[write.row * m.rows + write.column] = tile[write.row * m.pitch() + write.column];
+  }
+}
+
+// to[column, row] = f(from[row, column], row, column) for every matrix.
+template <class F, class From, class To>
+void transpose(const char* name, Stream& stream, const Matrices& m, const F& f, const From* from,
+               To* to) {
+  const int64_t blocks = m.count * m.row_tiles() * m.column_tiles();
+  if (blocks == 0) return;
+  const auto tile_elements = static_cast<size_t>(m.tile_columns) * static_cast<size_t>(m.pitch());
+  launch(name, transpose_kernel<F, From, To>,
+         {.blocks = dim3(static_cast<unsigned>(blocks)),
+          .threads = dim3(kTransposeThreads),
+          .shared_bytes = tile_elements * sizeof(To)},
+         stream, m, f, from, to);
+}
+
+}  // namespace trireme::cuda

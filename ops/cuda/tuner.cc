@@ -1,0 +1,226 @@
+#include "ops/cuda/tuner.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace trireme::cuda {
+namespace {
+
+// Libraries list their best guess first; beyond these nothing better was ever far behind.
+constexpr size_t kMeasured = 8;
+constexpr int kRuns = 4;  // between two events
+constexpr int kSamples = 3;
+// A candidate that is this many times slower than the best is not measured further.
+constexpr double kHopeless = 1.5;
+
+using Names = std::map<std::string, std::string>;
+
+std::string file_in(const std::string& folder, std::string name) {
+  if (folder.empty()) return "";
+  for (char& c : name) {
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.') c = '-';
+  }
+  return folder + "/" + name + ".json";
+}
+
+// Nothing where the file is missing, damaged, or about something else.
+Names read(const std::string& file, const std::string& measured_on) {
+  std::ifstream in(file);
+  try {
+    const nlohmann::json json = nlohmann::json::parse(in);
+    if (json.at("measured_on") != measured_on) return {};
+    return json.at("choices").get<Names>();
+  } catch (const nlohmann::json::exception&) {
+    return {};
+  }
+}
+
+// Held by one process at a time, where the file system has locks. Ends with the process.
+class Lock {
+ public:
+  explicit Lock(const std::string& file)
+      : descriptor_(::open(file.c_str(), O_CREAT | O_RDWR, 0666)) {
+    if (descriptor_ >= 0) ::flock(descriptor_, LOCK_EX);
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+  ~Lock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+
+ private:
+  int descriptor_;
+};
+
+// Whole or not at all. Where it cannot be written, the next process measures again: that is all
+// there is to lose.
+void write(const std::string& file, const std::string& text) {
+  std::string temporary = file + ".XXXXXX";
+  const int descriptor = mkstemp(temporary.data());
+  if (descriptor < 0) return;
+  const bool whole =
+      ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  ::close(descriptor);
+  if (!whole || std::rename(temporary.c_str(), file.c_str()) != 0) std::remove(temporary.c_str());
+}
+
+// Memory to measure on. None where the device has no room left.
+struct Operands {
+  std::vector<Buffer> buffers;
+  std::vector<void*> args;
+  Buffer workspace;
+};
+
+std::optional<Operands> allocate(Device& device, std::span<const size_t> bytes,
+                                 size_t workspace_bytes, Stream& stream) {
+  Operands operands;
+  try {
+    for (size_t size : bytes) {
+      operands.args.push_back(operands.buffers.emplace_back(device.allocate(size)).data());
+      device.fill_zero(operands.args.back(), size, stream);
+    }
+    operands.workspace = device.allocate(workspace_bytes);
+  } catch (const DeviceError&) {
+    return std::nullopt;
+  }
+  return operands;
+}
+
+// Measures on one stream, in a recording where the device has them: what is launched from there
+// does not wait for the host, as it will not in a step.
+class Stopwatch {
+ public:
+  explicit Stopwatch(Device& device, Stream& stream)
+      : device_(device),
+        stream_(stream),
+        start_(device.create_event(EventKind::kTimed)),
+        end_(device.create_event(EventKind::kTimed)) {}
+
+  // Of one run; the first sample where that is already more than `limit`.
+  double seconds(const Algorithm& algorithm, const Operands& operands, double limit) {
+    algorithm.run(stream_, operands.args, operands.workspace.data());  // loads its code
+    stream_.synchronize();
+    const auto work = [&] {
+      stream_.record(*start_);
+      for (int i = 0; i < kRuns; ++i) {
+        algorithm.run(stream_, operands.args, operands.workspace.data());
+      }
+      stream_.record(*end_);
+    };
+    const std::unique_ptr<Recording> recording = device_.record(stream_, work);
+    std::array<double, kSamples> samples;
+    for (double& sample : samples) {
+      recording ? recording->replay(stream_) : work();
+      stream_.synchronize();
+      sample = device_.seconds_between(*start_, *end_) / kRuns;
+      if (sample > limit) return sample;
+    }
+    std::sort(samples.begin(), samples.end());
+    return samples[kSamples / 2];
+  }
+
+ private:
+  Device& device_;
+  Stream& stream_;
+  std::unique_ptr<Event> start_, end_;
+};
+
+}  // namespace
+
+Tuner::Tuner(Device& device, const std::string& folder, std::string measured_on)
+    : device_(device),
+      measured_on_(std::move(measured_on)),
+      file_(file_in(folder, measured_on_)),
+      names_(read(file_, measured_on_)) {}
+
+AlgorithmPtr Tuner::choose(const std::string& key, std::span<const size_t> bytes,
+                           const std::function<std::vector<Candidate>()>& list) {
+  const auto [chosen, unknown] = chosen_.try_emplace(key);
+  AlgorithmPtr& algorithm = chosen->second;
+  if (unknown) algorithm = find(key, bytes, list());
+  if (!algorithm) throw Unsupported("there is no algorithm for " + key);
+  return algorithm;
+}
+
+AlgorithmPtr Tuner::find(const std::string& key, std::span<const size_t> bytes,
+                         const std::vector<Candidate>& candidates) {
+  if (AlgorithmPtr algorithm = remembered(key, candidates)) return algorithm;
+  std::vector<Built> built;
+  for (const Candidate& candidate : candidates) {
+    if (built.size() == kMeasured) break;
+    if (AlgorithmPtr one = candidate.build()) built.push_back({candidate.name, std::move(one)});
+  }
+  if (built.empty()) return nullptr;
+  return agree(key, fastest(built, bytes), built).algorithm;
+}
+
+AlgorithmPtr Tuner::remembered(const std::string& key,
+                               std::span<const Candidate> candidates) const {
+  const auto name = names_.find(key);
+  if (name == names_.end()) return nullptr;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.name == name->second) return candidate.build();
+  }
+  return nullptr;
+}
+
+// One that fails is out; so are all that remain where there is no room to measure.
+const Tuner::Built& Tuner::fastest(const std::vector<Built>& candidates,
+                                   std::span<const size_t> bytes) {
+  if (candidates.size() == 1) return candidates.front();
+  size_t workspace_bytes = 0;
+  for (const Built& candidate : candidates) {
+    workspace_bytes = std::max(workspace_bytes, candidate.algorithm->workspace_bytes());
+  }
+  const auto stream = device_.create_stream(StreamKind::kCompute);
+  const auto operands = allocate(device_, bytes, workspace_bytes, *stream);
+  if (!operands) return candidates.front();
+  Stopwatch stopwatch(device_, *stream);
+  const Built* best = nullptr;
+  double least = std::numeric_limits<double>::infinity();
+  std::string problem;
+  for (const Built& candidate : candidates) {
+    try {
+      const double seconds = stopwatch.seconds(*candidate.algorithm, *operands, kHopeless * least);
+      if (seconds < least) {
+        least = seconds;
+        best = &candidate;
+      }
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+  }
+  if (!best) throw Error(problem);
+  return *best;
+}
+
+// Processes that start together measure the same; noise must not let them differ, nor the next run
+// from this one.
+const Tuner::Built& Tuner::agree(const std::string& key, const Built& best,
+                                 const std::vector<Built>& built) {
+  if (file_.empty()) return best;
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(file_).parent_path(), ignored);
+  const Lock lock(file_ + ".lock");
+  Names names = read(file_, measured_on_);
+  std::string& name = names.try_emplace(key, best.name).first->second;
+  const auto theirs =
+      std::find_if(built.begin(), built.end(), [&](const Built& one) { return one.name == name; });
+  if (theirs == built.end()) name = best.name;
+  names_ = std::move(names);
+  write(file_, nlohmann::json{{"measured_on", measured_on_}, {"choices", names_}}.dump(1));
+  return theirs == built.end() ? best : *theirs;
+}
+
+}  // namespace trireme::cuda

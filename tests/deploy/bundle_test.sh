@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# deploy/bundle's archive in a root that holds glibc, a shell and tar, and nothing else: env.sh in two shells, doctor, a
+# training on two ranks, a test program.
+#   tests/deploy/bundle_test.sh BUNDLE_SCRIPT BUILD_TREE
+# Without the right to make such a root it says so and ends with 77, which CTest shows as skipped.
+set -euo pipefail
+
+if [[ -z ${IN_NAMESPACE:-} ]]; then
+  # Mounts of a namespace of its own go with the last process in it, however the test ends.
+  if ! unshare --mount --propagation private true 2>/dev/null; then
+    echo "skipped: no right to mount here; run it as root"
+    exit 77
+  fi
+  IN_NAMESPACE=1 exec unshare --mount --propagation private "$0" "$@"
+fi
+
+bundle_script=$1 tree=$2
+work=$(mktemp -d)
+trap 'umount -R "$work/root/proc" "$work/root/dev" 2>/dev/null || true; rm -rf --one-file-system "$work"' EXIT
+
+"$bundle_script" --build "$tree" -o "$work/bundle.tar.gz"
+megabytes=$(du -m "$work/bundle.tar.gz" | cut -f1)
+((megabytes < 60)) || { echo "FAILED: the archive has $megabytes MiB" >&2; exit 1; }
+
+root=$work/root
+mkdir -p "$root"/{bin,dev,proc,tmp,home/user}
+for tool in bash dash dirname gzip id readlink tar; do
+  cp -L "$(command -v "$tool")" "$root/bin/"
+done
+ln -s dash "$root/bin/sh"
+# The tools' libraries, then the others of glibc.
+for library in $(ldd "$root"/bin/* | grep -oE '/[^ ]+\.so[^ ]*' | sort -u); do
+  mkdir -p "$root$(dirname "$library")"
+  cp -L "$library" "$root$library"
+done
+glibc=$(dirname "$(ldd "$root/bin/bash" | grep -oE '/[^ ]+/libc\.so\.6')")
+for library in m dl rt pthread resolv util; do
+  cp -L "$glibc"/lib$library.so.[0-9] "$root$glibc/"
+done
+mount --rbind /proc "$root/proc"
+mount -t tmpfs tmpfs "$root/dev"
+mkdir "$root/dev/shm"
+for device in null zero random urandom; do
+  touch "$root/dev/$device"
+  mount --bind "/dev/$device" "$root/dev/$device"
+done
+
+# inside COMMAND: what a user without packages types.
+inside() {
+  env -i PATH=/bin HOME=/home/user OMP_NUM_THREADS=1 "$(command -v chroot)" "$root" /bin/"$shell" -c "$1"
+}
+failures=0
+check() { # check WHAT PATTERN COMMAND: the command succeeds and prints the pattern
+  local output
+  if output=$(inside "$3" 2>&1) && grep -qE -e "$2" <<<"$output"; then
+    echo "ok: $shell: $1"
+  else
+    printf 'FAILED: %s: %s\n%s\n' "$shell" "$1" "$output"
+    failures=$((failures + 1))
+  fi
+}
+
+shell=bash
+check "unpacks" unpacked "cd /home/user && tar -xzf - && echo unpacked" <"$work/bundle.tar.gz"
+name=$(cd "$root/home/user" && echo trireme-*)
+for shell in bash sh; do
+  source="cd / && . /home/user/$name/env.sh && . /home/user/$name/env.sh"
+  check "sourcing twice changes PATH once" "^/home/user/$name/bin:/bin$" "$source && echo \$PATH"
+  check "doctor runs" "^libraries .*oneDNN" "$source && trireme doctor"
+  check "a test program runs" "PASSED" "$source && \$TRIREME_BUNDLE/tests/core_tensor_test"
+  check "two ranks train" "^eval: accuracy 9[89]" "$source && cd \$TRIREME_BUNDLE &&
+    mpirun --quiet -np 2 --oversubscribe --bind-to none trireme train launch/configs/digits.txtpb --device cpu \
+      --run-dir /tmp/run-$shell"
+done
+((failures == 0))

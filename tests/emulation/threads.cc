@@ -1,0 +1,433 @@
+#include "threads.h"
+
+#include <fmt/format.h>
+#include <setjmp.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernel.h"
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+namespace trireme::emulation {
+namespace {
+
+constexpr uint32_t kWarp = 32;
+constexpr size_t kStackBytes = 128 << 10;
+
+// Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014.
+class Dice {
+ public:
+  explicit Dice(uint64_t seed = 0) : state_(seed) {}
+  uint64_t roll() {
+    uint64_t z = (state_ += 0x9E3779B97F4A7C15);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+    return z ^ (z >> 31);
+  }
+  uint64_t below(uint64_t limit) { return roll() % limit; }
+
+ private:
+  uint64_t state_;
+};
+
+// 0..count-1, each once, from anywhere with a stride that has no common factor with the count.
+class Order {
+ public:
+  Order(uint64_t count, Dice& dice) : count_(count), next_(dice.below(count)) {
+    do stride_ = 1 + dice.below(count);
+    while (std::gcd(stride_, count) != 1);
+  }
+  uint64_t next() {
+    const uint64_t now = next_;
+    next_ += stride_;
+    if (next_ >= count_) next_ -= count_;
+    return now;
+  }
+
+ private:
+  uint64_t count_, next_, stride_ = 1;
+};
+
+// A stack and where it stopped.
+class Fiber {
+ public:
+  Fiber() = default;
+  Fiber(void (*entry)(), size_t number) : entry_(entry), spared_(number * 320 % 4096) {
+    const auto page = static_cast<size_t>(getpagesize());
+    stack_ = mmap(nullptr, page + kStackBytes, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stack_ == MAP_FAILED) throw std::runtime_error("no memory for a fiber");
+    mprotect(stack_, page, PROT_NONE);
+    rewind();
+  }
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  // Back to the entry, whatever it was doing. The context functions make system calls, so they
+  // only start a fiber.
+  void rewind() {
+    getcontext(&start_);
+    start_.uc_stack.ss_sp = stack_;
+    start_.uc_stack.ss_size = static_cast<size_t>(getpagesize()) + kStackBytes - spared_;
+    start_.uc_link = nullptr;
+    makecontext(&start_, reinterpret_cast<void (*)()>(&Fiber::begin), 0);
+    starting = this;
+    swapcontext(&back_, &start_);
+  }
+  // Stops here, until someone switches back.
+  [[gnu::noinline]] void switch_to(Fiber& other) {
+    if (_setjmp(stopped_) == 0) _longjmp(other.stopped_, 1);
+  }
+  [[noreturn]] static void jump_to(Fiber& other) { _longjmp(other.stopped_, 1); }
+
+ private:
+  static void begin() {
+    Fiber* self = starting;
+    if (_setjmp(self->stopped_) == 0) swapcontext(&self->start_, &self->back_);
+    self->entry_();
+  }
+  static inline Fiber* starting = nullptr;
+
+  void (*entry_)() = nullptr;
+  size_t spared_ = 0;  // of the stack, lest the ends of all stacks fall into the same cache lines
+  void* stack_ = nullptr;
+  jmp_buf stopped_;
+  ucontext_t start_, back_;
+};
+
+std::string to_string(const std::source_location& where) {
+  return fmt::format("{}:{}", where.file_name(), where.line());
+}
+
+bool same(const std::source_location& a, const std::source_location& b) {
+  return a.line() == b.line() && a.column() == b.column() &&
+         (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
+}
+
+// Runs one block after the other.
+class Multiprocessor {
+ public:
+  void run(const Shape& shape, const std::function<void()>& body, uint64_t seed);
+  int sync_threads(bool predicate, const std::source_location& where);
+  uint64_t collect(uint32_t mask, uint64_t value, uint32_t source, bool is_ballot,
+                   const std::source_location& where);
+  uint32_t lane() const { return current_ % kWarp; }
+  void* shared_memory() { return shared_.data(); }
+  [[noreturn]] void work();  // what each fiber does
+
+ private:
+  struct Thread {
+    uint3 index;
+    Fiber* fiber;  // that it waits in
+    // What it waits for in its warp.
+    uint32_t mask, source;
+    uint64_t value, result;
+    bool is_ballot;
+    std::source_location where;
+  };
+  struct Warp {
+    uint32_t present, returned, waiting;  // lanes
+  };
+
+  void start(const Shape& shape);
+  void run_block();
+  void finish_thread();
+  bool complete_collective(uint32_t warp, uint32_t mask, uint32_t arriving);
+  bool complete_barrier(uint32_t arriving);
+  void wait();
+  Fiber& other_fiber();
+  Fiber& idle_fiber();
+  [[noreturn]] void fail(const std::string& message);
+  [[noreturn]] void fail_waiting_for_ever();
+
+  Dice dice_;
+  const std::function<void()>* body_ = nullptr;
+  uint32_t count_ = 0;  // threads of a block
+  std::vector<Thread> threads_;
+  std::vector<Warp> warps_;
+  std::vector<std::max_align_t> shared_;
+
+  Fiber main_;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Fiber*> idle_;
+  std::vector<uint32_t> ready_;  // threads that need wait no more, from ready_head_ on
+  size_t ready_head_ = 0;
+  Order order_{1, dice_};
+  uint32_t started_ = 0, returned_ = 0;
+  uint32_t current_ = 0;
+  Fiber* fiber_ = nullptr;  // that runs
+
+  std::vector<uint32_t> at_barrier_;
+  std::source_location barrier_where_;
+  int votes_ = 0, barrier_result_ = 0;
+
+  std::string failure_;
+};
+
+Multiprocessor& multiprocessor() {
+  static auto* const only = new Multiprocessor;  // lives as long as any thread might use it
+  return *only;
+}
+
+void Multiprocessor::start(const Shape& shape) {
+  count_ = shape.threads.x * shape.threads.y * shape.threads.z;
+  threads_.resize(count_);
+  for (uint32_t i = 0; i < count_; ++i) {
+    threads_[i].index = {i % shape.threads.x, i / shape.threads.x % shape.threads.y,
+                         i / (shape.threads.x * shape.threads.y)};
+  }
+  warps_.resize((count_ + kWarp - 1) / kWarp);
+  shared_.resize((shape.shared_bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t));
+  blockDim = shape.threads;
+  gridDim = shape.blocks;
+}
+
+void Multiprocessor::run(const Shape& shape, const std::function<void()>& body, uint64_t seed) {
+  dice_ = Dice(seed);
+  body_ = &body;
+  start(shape);
+  const uint64_t x = shape.blocks.x, y = shape.blocks.y;
+  const uint64_t blocks = x * y * shape.blocks.z;
+  Order order(blocks, dice_);
+  for (uint64_t i = 0; i < blocks; ++i) {
+    const uint64_t block = order.next();
+    blockIdx = {static_cast<uint32_t>(block % x), static_cast<uint32_t>(block / x % y),
+                static_cast<uint32_t>(block / (x * y))};
+    run_block();
+    if (!failure_.empty()) throw std::runtime_error(std::exchange(failure_, {}));
+  }
+}
+
+void Multiprocessor::run_block() {
+  for (uint32_t i = 0; i < warps_.size(); ++i) {
+    const uint32_t lanes = std::min(kWarp, count_ - i * kWarp);
+    warps_[i] = {lanes == kWarp ? ~0u : (1u << lanes) - 1, 0, 0};
+  }
+  std::memset(shared_.data(), 0xFF, shared_.size() * sizeof(shared_[0]));
+  order_ = Order(count_, dice_);
+  started_ = returned_ = 0;
+  votes_ = 0;
+  at_barrier_.clear();
+  ready_.clear();
+  ready_head_ = 0;
+  Fiber& first = idle_fiber();
+  fiber_ = &first;
+  main_.switch_to(first);
+  if (failure_.empty()) return;
+  idle_.clear();
+  for (auto& fiber : fibers_) {
+    fiber->rewind();
+    idle_.push_back(fiber.get());
+  }
+}
+
+void Multiprocessor::work() {
+  for (;;) {
+    ++started_;
+    current_ = static_cast<uint32_t>(order_.next());
+    threadIdx = threads_[current_].index;
+    (*body_)();
+    finish_thread();
+    const bool ready = ready_head_ < ready_.size();
+    if (started_ < count_ && (!ready || dice_.below(2))) continue;
+    Fiber& self = *fiber_;
+    idle_.push_back(&self);
+    if (ready) {
+      Fiber& other = other_fiber();
+      if (&other == &self) continue;
+      fiber_ = &other;
+      self.switch_to(other);
+    } else if (returned_ == count_) {
+      self.switch_to(main_);
+    } else {
+      fail_waiting_for_ever();
+    }
+  }
+}
+
+void Multiprocessor::finish_thread() {
+  ++returned_;
+  const uint32_t number = current_ / kWarp;
+  Warp& warp = warps_[number];
+  warp.returned |= 1u << (current_ % kWarp);
+  for (uint32_t left = warp.waiting; left;) {
+    const uint32_t waiting = number * kWarp + static_cast<uint32_t>(std::countr_zero(left));
+    left &= left - 1;
+    if (complete_collective(number, threads_[waiting].mask, ~0u)) left &= warp.waiting;
+  }
+  if (!at_barrier_.empty()) complete_barrier(~0u);
+}
+
+Fiber& Multiprocessor::idle_fiber() {
+  if (idle_.empty()) {
+    fibers_.push_back(std::make_unique<Fiber>(
+        +[] { multiprocessor().work(); }, fibers_.size()));
+    idle_.push_back(fibers_.back().get());
+  }
+  Fiber& fiber = *idle_.back();
+  idle_.pop_back();
+  return fiber;
+}
+
+// Where to go on while the current thread waits: to one that is ready, or to a new one.
+Fiber& Multiprocessor::other_fiber() {
+  const bool ready = ready_head_ < ready_.size();
+  if (started_ < count_ && (!ready || dice_.below(2))) return idle_fiber();
+  if (!ready) fail_waiting_for_ever();
+  Fiber& fiber = *threads_[ready_[ready_head_++]].fiber;
+  if (ready_head_ == ready_.size()) {
+    ready_.clear();
+    ready_head_ = 0;
+  }
+  return fiber;
+}
+
+void Multiprocessor::wait() {
+  const uint32_t self = current_;
+  Fiber& fiber = *fiber_;
+  threads_[self].fiber = &fiber;
+  Fiber& other = other_fiber();
+  fiber_ = &other;
+  fiber.switch_to(other);
+  current_ = self;
+  threadIdx = threads_[self].index;
+}
+
+int Multiprocessor::sync_threads(bool predicate, const std::source_location& where) {
+  if (at_barrier_.empty()) {
+    barrier_where_ = where;
+  } else if (!same(where, barrier_where_)) {
+    fail(fmt::format("some threads of a block are at the barrier of {}, others at that of {}",
+                     to_string(barrier_where_), to_string(where)));
+  }
+  at_barrier_.push_back(current_);
+  votes_ += predicate;
+  if (!complete_barrier(current_)) wait();
+  return barrier_result_;
+}
+
+bool Multiprocessor::complete_barrier(uint32_t arriving) {
+  if (at_barrier_.size() + returned_ < count_) return false;
+  // The barrier is one for whole warps (PTX: barrier.sync.aligned).
+  for (const Warp& warp : warps_) {
+    if (warp.returned && warp.returned != warp.present) {
+      fail(fmt::format("some threads of a warp are at the barrier of {}, others have returned",
+                       to_string(barrier_where_)));
+    }
+  }
+  Order order(at_barrier_.size(), dice_);
+  for (size_t i = 0; i < at_barrier_.size(); ++i) {
+    const uint32_t thread = at_barrier_[order.next()];
+    if (thread != arriving) ready_.push_back(thread);
+  }
+  at_barrier_.clear();
+  barrier_result_ = std::exchange(votes_, 0);
+  return true;
+}
+
+uint64_t Multiprocessor::collect(uint32_t mask, uint64_t value, uint32_t source, bool is_ballot,
+                                 const std::source_location& where) {
+  Thread& self = threads_[current_];
+  const uint32_t number = current_ / kWarp;
+  const uint32_t bit = 1u << lane();
+  if (!(mask & bit)) {
+    fail(fmt::format("lane {} is not in the mask {:#x} that it gives at {}", lane(), mask,
+                     to_string(where)));
+  }
+  self.mask = mask;
+  self.value = value;
+  self.source = source;
+  self.is_ballot = is_ballot;
+  self.where = where;
+  warps_[number].waiting |= bit;
+  if (!complete_collective(number, mask, current_)) wait();
+  return self.result;
+}
+
+// Once every lane of the mask is there. Lanes that have returned, or never were, are not waited
+// for.
+bool Multiprocessor::complete_collective(uint32_t number, uint32_t mask, uint32_t arriving) {
+  Warp& warp = warps_[number];
+  const uint32_t lanes = mask & warp.present & ~warp.returned;
+  if (lanes & ~warp.waiting) return false;
+  Thread* const threads = &threads_[number * kWarp];
+  const Thread& first = threads[std::countr_zero(lanes)];
+  uint32_t votes = 0;
+  for (uint32_t left = lanes; left; left &= left - 1) {
+    const int i = std::countr_zero(left);
+    const Thread& thread = threads[i];
+    if (thread.mask != mask || !same(thread.where, first.where)) {
+      fail(fmt::format("lanes of a warp meet at {} with the mask {:#x} and at {} with {:#x}",
+                       to_string(first.where), first.mask, to_string(thread.where), thread.mask));
+    }
+    if (thread.value) votes |= 1u << i;
+  }
+  const uint32_t turn = static_cast<uint32_t>(dice_.below(kWarp));
+  for (uint32_t left = std::rotr(lanes, static_cast<int>(turn)); left; left &= left - 1) {
+    const uint32_t i = (static_cast<uint32_t>(std::countr_zero(left)) + turn) % kWarp;
+    Thread& thread = threads[i];
+    const bool given = lanes >> thread.source & 1;
+    thread.result = thread.is_ballot ? votes : given ? threads[thread.source].value : ~uint64_t{0};
+    if (number * kWarp + i != arriving) ready_.push_back(number * kWarp + i);
+  }
+  warp.waiting &= ~lanes;
+  return true;
+}
+
+void Multiprocessor::fail(const std::string& message) {
+  failure_ = fmt::format("{} (block {},{},{} thread {},{},{})", message, blockIdx.x, blockIdx.y,
+                         blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
+  Fiber::jump_to(main_);
+}
+
+void Multiprocessor::fail_waiting_for_ever() {
+  std::string message = fmt::format("of {} threads {} have returned", count_, returned_);
+  if (!at_barrier_.empty()) {
+    message += fmt::format(", {} wait at the barrier of {}", at_barrier_.size(),
+                           to_string(barrier_where_));
+  }
+  for (size_t i = 0; i < warps_.size(); ++i) {
+    if (!warps_[i].waiting) continue;
+    const auto waiting = static_cast<size_t>(std::countr_zero(warps_[i].waiting));
+    message += fmt::format(", lanes {:#x} of warp {} wait at {}", warps_[i].waiting, i,
+                           to_string(threads_[i * kWarp + waiting].where));
+  }
+  fail(message);
+}
+
+}  // namespace
+
+void run_kernel(const Shape& shape, const std::function<void()>& thread, uint64_t seed) {
+  multiprocessor().run(shape, thread, seed);
+}
+
+int sync_threads(bool predicate, const std::source_location& where) {
+  return multiprocessor().sync_threads(predicate, where);
+}
+
+uint64_t exchange(uint32_t mask, uint64_t value, uint32_t source,
+                  const std::source_location& where) {
+  return multiprocessor().collect(mask, value, source, false, where);
+}
+
+uint32_t ballot(uint32_t mask, bool predicate, const std::source_location& where) {
+  return static_cast<uint32_t>(multiprocessor().collect(mask, predicate, 0, true, where));
+}
+
+uint32_t lane() { return multiprocessor().lane(); }
+
+void* dynamic_shared_memory() { return multiprocessor().shared_memory(); }
+
+}  // namespace trireme::emulation
