@@ -135,12 +135,13 @@ class Device {
   // Host memory that copies to and from this device need not stage.
   virtual Buffer allocate_host(size_t bytes) = 0;
   // In any direction between host and device. With host memory that allocate_host did not make, the
-  // caller may be blocked until it is done.
+  // caller may be blocked until it is done, and it cannot be recorded.
   virtual void copy(void* to, const void* from, size_t bytes, Stream& stream) = 0;
   virtual void fill_zero(void* to, size_t bytes, Stream& stream) = 0;
   // Records what `encode` queues on the stream, and on streams that wait for it and that it waits
   // for in the end; nothing runs. Null where a device has nothing to gain from that (the CPU).
-  // Whatever was queued must outlive the recording.
+  // Whatever was queued must outlive the recording, and should have run once before. `encode` must
+  // not allocate or synchronise; events of kOrder lead neither into the recording nor out of it.
   virtual std::unique_ptr<Recording> record(Stream& stream,
                                             const std::function<void()>& encode) = 0;
   virtual std::optional<DeviceLoad> load() { return std::nullopt; }
@@ -159,6 +160,16 @@ struct CudaSupport {
   std::string versions = {};  // "runtime 13.0, driver 13.0", as far as known
 };
 CudaSupport query_cuda();
+
+// A library that the program loads when it needs it: cuDNN, cuBLASLt, NCCL, NVML.
+struct LibraryStatus {
+  std::string name;
+  std::string version = {};  // of NVML that of the driver
+  std::string path = {};
+  std::string problem = {};  // why it cannot be used, for people; empty when it can
+};
+// Tries them all; none where the program is built without CUDA.
+std::vector<LibraryStatus> cuda_libraries();
 
 // The index-th of the devices that this process may use (CUDA_VISIBLE_DEVICES). Opens no other.
 // Throws DeviceError when there is none.

@@ -21,7 +21,8 @@ if [ -x "$TRIREME_BUNDLE/bin/trireme" ]; then
   esac
   # Where Open MPI, PMIx and hwloc look for their parts instead of where they were installed.
   export OPAL_PREFIX="$TRIREME_BUNDLE" OPAL_SYSCONFDIR="$TRIREME_BUNDLE/etc/openmpi"
-  export PMIX_PREFIX="$TRIREME_BUNDLE" HWLOC_PLUGINS_PATH="$TRIREME_BUNDLE/lib/hwloc"
+  export PMIX_PREFIX="$TRIREME_BUNDLE" PMIX_LIBDIR="$TRIREME_BUNDLE/lib" PMIX_DATADIR="$TRIREME_BUNDLE/share"
+  export HWLOC_PLUGINS_PATH="$TRIREME_BUNDLE/lib/hwloc"
   # Without ssh Open MPI would not start at all, not even ranks of this machine.
   command -v ssh >/dev/null || command -v rsh >/dev/null || export OMPI_MCA_plm="${OMPI_MCA_plm:-^rsh}"
   # Containers often have no other user than root, whom Open MPI refuses without these.

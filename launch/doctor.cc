@@ -15,6 +15,7 @@
 #include "comm/world.h"
 #include "core/text.h"
 #include "launch/commands.h"
+#include "launch/doctor_gpu.h"
 #include "launch/machine.h"
 #include "trainer/device.h"
 
@@ -24,12 +25,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kLittleSharedMemory = int64_t{256} << 20;
-
-struct Finding {
-  std::string what;
-  std::string mend;
-  bool stops = true;  // else only slow
-};
 
 Json describe_rank(const Placement& place, int threads) {
   const Machine machine = inspect_machine();
@@ -46,7 +41,14 @@ Json describe_rank(const Placement& place, int threads) {
           {"memory", machine.memory},
           {"shm", machine.shared_memory},
           {"shm_free", machine.shared_memory_free},
-          {"locked", machine.locked_memory}};
+          {"locked", machine.locked_memory},
+          {"cuda", describe_cuda()}};
+}
+
+std::string device_text(const Json& rank) {
+  if (!rank.contains("gpu")) return "CPU";
+  return fmt::format("GPU {} ({})", rank["gpu_id"].get<std::string>(),
+                     rank["gpu"].get<std::string>());
 }
 
 std::string cores_text(const Json& rank) {
@@ -54,7 +56,7 @@ std::string cores_text(const Json& rank) {
                      rank["affinity"].get<std::string>());
 }
 
-void print_hosts(const std::map<std::string, std::vector<Json>>& hosts) {
+void print_hosts(const Hosts& hosts) {
   for (const auto& [name, ranks] : hosts) {
     const Json& first = ranks.front();
     const int64_t locked = first["locked"];
@@ -66,8 +68,9 @@ void print_hosts(const std::map<std::string, std::vector<Json>>& hosts) {
                locked < 0 ? "without limit" : "up to " + format_bytes(static_cast<double>(locked)));
     for (const Json& rank : ranks) {
       const int threads = rank["threads"];
-      fmt::print("  rank {:<4} CPU, {} thread{} on {}, pid {}\n", rank["rank"].get<int>(), threads,
-                 threads == 1 ? "" : "s", cores_text(rank), rank["pid"].get<int>());
+      fmt::print("  rank {:<4} {}, {} thread{} on {}, pid {}\n", rank["rank"].get<int>(),
+                 device_text(rank), threads, threads == 1 ? "" : "s", cores_text(rank),
+                 rank["pid"].get<int>());
     }
   }
 }
@@ -115,7 +118,7 @@ void check_host(const std::string& name, const std::vector<Json>& ranks,
   }
 }
 
-std::vector<Finding> check(const std::map<std::string, std::vector<Json>>& hosts) {
+std::vector<Finding> check(const Hosts& hosts) {
   std::vector<Finding> findings;
   std::set<std::string> versions;
   std::set<std::string> instruction_sets;
@@ -136,10 +139,11 @@ std::vector<Finding> check(const std::map<std::string, std::vector<Json>>& hosts
                                     fmt::join(instruction_sets, ", ")),
                         "use hosts of one kind", false});
   }
+  check_gpus(hosts, findings);
   return findings;
 }
 
-void print_software(const Launcher& launcher) {
+void print_software(const Launcher& launcher, const Json& cuda) {
   fmt::print("trireme    {}\n", TRIREME_VERSION);
   if (launcher.name == "none") {
     fmt::print(
@@ -154,7 +158,7 @@ void print_software(const Launcher& launcher) {
   fmt::print("libraries  {}; oneDNN {}.{}.{}; protobuf {}\n", mpi.substr(0, mpi.find(',')),
              dnnl.major, dnnl.minor, dnnl.patch,
              google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION));
-  fmt::print("devices    CPU; built without CUDA\n");
+  print_cuda(cuda);
 }
 
 int conclude(const std::vector<Finding>& findings) {
@@ -172,14 +176,15 @@ int doctor(Communicator& communicator) {
   const int threads = default_threads(communicator);
   const auto texts =
       all_gather(communicator, describe_rank(communicator.placement(), threads).dump());
-  std::map<std::string, std::vector<Json>> hosts;
+  Hosts hosts;
   for (const std::string& text : texts) {
     Json rank = Json::parse(text);
     hosts[rank["host"]].push_back(rank);
   }
+  describe_gpus(hosts, communicator);
   int code = 0;
   if (communicator.rank() == 0) {
-    print_software(detect_launcher());
+    print_software(detect_launcher(), Json::parse(texts.front())["cuda"]);
     print_hosts(hosts);
     code = conclude(check(hosts));
   }
@@ -187,10 +192,11 @@ int doctor(Communicator& communicator) {
 }
 
 int doctor_unjoined(const std::string& reason) {
-  print_software(detect_launcher());
   Placement alone;
   alone.host_name = "this host";
-  print_hosts({{alone.host_name, {describe_rank(alone, 1)}}});
+  const Json rank = describe_rank(alone, 1);
+  print_software(detect_launcher(), rank["cuda"]);
+  print_hosts({{alone.host_name, {rank}}});
   return conclude({{"the ranks cannot see each other", reason}});
 }
 

@@ -23,6 +23,7 @@ class Validator {
     optimizer();
     schedule();
     checkpoint();
+    buckets();
   }
 
  private:
@@ -51,6 +52,13 @@ class Validator {
     if (std::find(choices.begin(), choices.end(), value) != choices.end()) return;
     fail(path, fmt::format("'{}' is none of {}{}", value, fmt::join(choices, ", "),
                            did_you_mean(value, choices)));
+  }
+
+  void buckets() const {
+    const BucketConfig& buckets = run_.buckets();
+    if (buckets.precision() == TF32) {
+      fail("buckets.precision", "TF32 is no way to store numbers; use FP32, BF16 or FP16");
+    }
   }
 
   void model_and_data() const {

@@ -11,6 +11,7 @@
 
 #include "comm/control.h"
 #include "comm/device_communicator.h"
+#include "trainer/conversion.h"
 #include "trainer/device.h"
 
 namespace trireme {
@@ -53,8 +54,9 @@ struct Step::State {
   // What one step in flight reads and writes beside the model. Addresses are fixed, so that a
   // recording of the step can be replayed.
   struct Slot {
-    Slot(Device& device, const BatchPlan& plan, size_t input_bytes, size_t target_bytes)
-        : loaded(device.create_event()), done(device.create_event()) {
+    Slot(int its_index, Device& device, const BatchPlan& plan, size_t input_bytes,
+         size_t target_bytes)
+        : index(its_index), loaded(device.create_event()), done(device.create_event()) {
       const size_t bytes = sizeof(Head) + static_cast<size_t>(plan.passes) * sizeof(StepState);
       host_head = device.allocate_host(bytes);
       head = device.allocate(bytes);
@@ -78,6 +80,7 @@ struct Step::State {
     struct Tail {
       std::array<float, kMetricCount> metrics;
     };
+    int index;
     Buffer host_head, head;  // a Head, then a StepState for each pass
     Buffer host_tail;
     Buffer inputs, targets;  // not on the CPU, which reads the batch where it is
@@ -116,13 +119,28 @@ struct Step::State {
     bucketer = std::make_unique<Bucketer>(
         *bucket_communicator, device, *stream, gradients.data(), DType::kF32,
         cut_buckets(bucket_ends(parameters), DType::kF32,
-                    {buckets.first_bytes(), buckets.bytes(), buckets.last_bytes()}));
+                    {buckets.first_bytes(), buckets.bytes(), buckets.last_bytes()}),
+        wire(buckets), static_cast<int>(slots.size()));
     advance = [this](int64_t final_end) { bucketer->advance(final_end); };
   }
 
   ~State() {
     bucketer.reset();
     gradients = Buffer();
+  }
+
+  // Gradients as they travel.
+  Wire wire(const BucketConfig& buckets) {
+    if (buckets.precision() == FP32) return {};
+    const DType dtype = buckets.precision() == BF16 ? DType::kBF16 : DType::kF16;
+    narrow = std::make_unique<Conversion>(backend, DType::kF32, dtype);
+    widen = std::make_unique<Conversion>(backend, dtype, DType::kF32);
+    const auto through = [](Conversion& conversion) {
+      return [&](const void* from, void* to, int64_t elements, Stream& on) {
+        conversion.encode(from, to, elements, on);
+      };
+    };
+    return {dtype, through(*narrow), through(*widen)};
   }
 
   void compile(const Config& config, const Graph& graph) {
@@ -142,7 +160,7 @@ struct Step::State {
     // A GPU computes one step while the next is being prepared.
     const int ahead = device.kind() == DeviceKind::kCpu ? 0 : 1;
     for (int i = 0; i <= ahead; ++i) {
-      slots.push_back(std::make_unique<Slot>(device, plan, input_bytes, target_bytes));
+      slots.push_back(std::make_unique<Slot>(i, device, plan, input_bytes, target_bytes));
     }
   }
 
@@ -192,6 +210,7 @@ struct Step::State {
   // --- The step itself: the same calls, whether they are run or recorded.
 
   void encode(Slot& slot, const std::byte* inputs, const std::byte* targets) {
+    bucketer->use_events(slot.index);
     size_t next_mark = 0;
     const auto mark = [&] { stream->record(*slot.marks[next_mark++]); };
     // A pass that overwrites gradients still adds to the metrics in front of them.
@@ -271,7 +290,7 @@ struct Step::State {
     const int64_t end = 2 * slot.passes;
     timings.exposed = between(end, end + 1);
     timings.update = between(end + 1, end + 2);
-    timings.communication = bucketer->communication_seconds();
+    timings.communication = bucketer->communication_seconds(slot.index);
     return timings;
   }
 
@@ -299,6 +318,7 @@ struct Step::State {
   Buffer activations;
   std::unique_ptr<Communicator> bucket_communicator;
   Buffer gradients;
+  std::unique_ptr<Conversion> narrow, widen;  // of gradients, for the bucketer
   std::unique_ptr<Bucketer> bucketer;
   ProgramMemory memory;
   std::function<void(int64_t)> advance;

@@ -188,7 +188,7 @@ class NcclCommunicator final : public Communicator {
 }  // namespace
 
 Offer inspect(Device& device) {
-  if (device.kind() != DeviceKind::kCuda) return {"NCCL is for GPUs, not for the CPU"};
+  if (device.kind() != DeviceKind::kCuda) return {"it is for GPUs, not for the CPU"};
   try {
     Offer offer = {"", query_cuda().ids.at(static_cast<size_t>(cuda::properties(device).index))};
     offer.library = std::make_shared<Library>();

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <exception>
 #include <string>
 
 #include "core/device.h"
@@ -27,6 +28,10 @@ struct Properties {
   size_t memory_bytes = 0;
 };
 const Properties& properties(Device& device);
+
+// Makes every wait for streams and events of this device throw it from now on: for what fails
+// beside them. From any thread.
+void fail(Device& device, std::exception_ptr failure);
 
 }  // namespace trireme::cuda
 

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "core/cuda/cuda.h"
 #include "core/cuda/nvml.h"
@@ -92,6 +93,7 @@ class CudaDevice final : public Device {
     return nvml_->load();
   }
   const Properties& properties() const { return properties_; }
+  void fail(std::exception_ptr failure) { tasks_->fail(std::move(failure)); }
 
  private:
   const Properties properties_;
@@ -136,6 +138,11 @@ double CudaDevice::seconds_between(Event& from, Event& to) {
   return milliseconds / 1e3;
 }
 
+CudaDevice& cuda_device(Device& device) {
+  if (device.kind() != DeviceKind::kCuda) throw Error("the device is not a CUDA device");
+  return static_cast<CudaDevice&>(device);
+}
+
 }  // namespace
 
 void check(cudaError_t result, const char* call) {
@@ -150,9 +157,10 @@ cudaStream_t handle(Stream& stream) {
   return static_cast<CudaStream&>(stream).handle();
 }
 
-const Properties& properties(Device& device) {
-  if (device.kind() != DeviceKind::kCuda) throw Error("the device is not a CUDA device");
-  return static_cast<CudaDevice&>(device).properties();
+const Properties& properties(Device& device) { return cuda_device(device).properties(); }
+
+void fail(Device& device, std::exception_ptr failure) {
+  cuda_device(device).fail(std::move(failure));
 }
 
 }  // namespace cuda

@@ -45,6 +45,12 @@ void HostTasks::execute(void* data) noexcept {
   if (!slot.recorded) self.give_back(slot);
 }
 
+void HostTasks::fail(std::exception_ptr failure) {
+  std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = std::move(failure);
+  failed_from_ = 0;
+}
+
 void HostTasks::rethrow(uint64_t until) {
   std::lock_guard lock(mutex_);
   if (failure_ && failed_from_ <= until) std::rethrow_exception(failure_);

@@ -44,6 +44,8 @@ class HostTasks {
   // To be run by every replay of what the stream records, until the slot goes.
   void record(cudaStream_t stream, const Task& task, std::deque<Slot>& slots);
 
+  // As though a task before all others had thrown it; of several failures the first stays.
+  void fail(std::exception_ptr failure);
   // Throws what a task threw, if that concerns anything up to this ticket.
   void rethrow(uint64_t until);
 

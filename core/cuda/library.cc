@@ -6,6 +6,7 @@
 #include <glob.h>
 #include <link.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -17,8 +18,12 @@ namespace {
 
 void add_matches(std::vector<std::string>& folders, const std::string& pattern) {
   glob_t found{};
-  if (glob(pattern.c_str(), 0, nullptr, &found) == 0) {
-    folders.insert(folders.end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  glob(pattern.c_str(), 0, nullptr, &found);
+  for (size_t i = 0; i < found.gl_pathc; ++i) {
+    const std::string folder = found.gl_pathv[i];
+    if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
+      folders.push_back(folder);
+    }
   }
   globfree(&found);
 }

@@ -26,14 +26,14 @@ using GetTemperature = int(void* device, int sensor, unsigned* celsius);
 
 Nvml::Nvml(const std::string& pci_bus_id) : library_("NVML", {"libnvidia-ml.so.1"}) {
   if (!library_.problem().empty()) return;
-  opened_ = library_.function<Init>("nvmlInit_v2")() == kSuccess;
-  if (!opened_) return;
+  if (library_.function<Init>("nvmlInit_v2")() != kSuccess) return;
+  shutdown_ = library_.function<Shutdown>("nvmlShutdown");
   const auto find = library_.function<GetHandleByPciBusId>("nvmlDeviceGetHandleByPciBusId_v2");
   if (find(pci_bus_id.c_str(), &device_) != kSuccess) device_ = nullptr;
 }
 
 Nvml::~Nvml() {
-  if (opened_) library_.function<Shutdown>("nvmlShutdown")();
+  if (shutdown_) shutdown_();
 }
 
 std::optional<DeviceLoad> Nvml::load() const {

@@ -22,7 +22,7 @@ class Nvml {
 
  private:
   Library library_;
-  bool opened_ = false;
+  int (*shutdown_)() = nullptr;
   void* device_ = nullptr;
 };
 

@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
   float sum[N] = {}, square[N] = {};
   int64_t count = 0;
   each_row<kMomentRows, false>(rows, [&](int64_t row) {
-    Pack<T, N> packs[kMomentRows];
+    Pack<T, N> packs[kMomentRows] = {};
 #pragma unroll
     for (int k = 0; k < kMomentRows; ++k) {
       const int64_t at = row + k * blockDim.y;
@@ -105,18 +105,18 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
     if (channel < places.channels) mean[i] = saved[channel + i];
   }
   each_row<kRows, false>(rows, [&](int64_t row) {
-    Pack<T, N> xs[kRows], ys[kRows], dys[kRows];
+    Pack<T, N> xs[kRows] = {}, ys[kRows] = {}, dys[kRows] = {};
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
-      const int64_t at = (row + k * blockDim.y) * places.channels + channel;
       if (row + k * blockDim.y >= rows) break;
+      const int64_t at = (row + k * blockDim.y) * places.channels + channel;
       xs[k] = load<N>(x + at);
       if constexpr (kRelu) ys[k] = load<N>(y + at);
       dys[k] = load<N>(dy + at);
     }
+    // Rows that do not exist are zeros, and add nothing.
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
-      if (row + k * blockDim.y >= rows) break;
       Pack<float, N> g = to_float(dys[k]);
       if constexpr (kRelu) g = masked(g, to_float(ys[k]));
       const Pack<float, N> values = to_float(xs[k]);
@@ -126,7 +126,8 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
         product[i] += g.values[i] * (values.values[i] - mean[i]);
       }
       if constexpr (kWrite) {
-        store(g_out + (row + k * blockDim.y) * places.channels + channel, from_float<T>(g));
+        const int64_t at = row + k * blockDim.y;
+        if (at < rows) store(g_out + at * places.channels + channel, from_float<T>(g));
       }
     }
   });
@@ -243,7 +244,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
   }
   const int64_t rows = places.all();
   each_row<kRows, true>(rows, [&](int64_t row) {
-    Pack<T, N> xs[kRows], residuals[kRows];
+    Pack<T, N> xs[kRows] = {}, residuals[kRows] = {};
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
       if (row + k * blockDim.y >= rows) break;
@@ -285,7 +286,7 @@ __global__ void __launch_bounds__(kColumnThreads, kPropagateBlocks)
   }
   const int64_t rows = places.all(), valid = places.valid(state);
   each_row<kRows, true>(rows, [&](int64_t row) {
-    Pack<T, N> xs[kRows], ys[kRows], dys[kRows];
+    Pack<T, N> xs[kRows] = {}, ys[kRows] = {}, dys[kRows] = {};
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
       if (row + k * blockDim.y >= valid) break;

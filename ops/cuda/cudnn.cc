@@ -169,13 +169,6 @@ class Engine final : public Algorithm {
   size_t workspace_bytes_;
 };
 
-std::shared_ptr<fe::DeviceProperties> properties_of(const std::string& absent_device) {
-  auto properties = std::make_shared<fe::DeviceProperties>();
-  check(properties->deserialize({absent_device.begin(), absent_device.end()}),
-        "describing a device to cuDNN");
-  return properties;
-}
-
 std::string key(const Convolution& c) {
   constexpr const char* kPasses[] = {"forward", "backward data", "backward weights"};
   const Conv2dGeometry& g = c.geometry;
@@ -216,11 +209,17 @@ void keep(const Library& library) {
 
 }  // namespace
 
-Cudnn::Cudnn() : Cudnn("") { check(fe::detail::create_handle(&handle_), "cudnnCreate"); }
-
-Cudnn::Cudnn(std::string absent_device)
-    : library_("cuDNN", {"libcudnn.so.9"}), absent_device_(std::move(absent_device)) {
+Cudnn::Cudnn() : library_("cuDNN", {"libcudnn.so.9"}) {
   keep(library_);
+  check(fe::detail::create_handle(&handle_), "cudnnCreate");
+}
+
+Cudnn::Cudnn(const std::string& absent_device)
+    : library_("cuDNN", {"libcudnn.so.9"}),
+      absent_device_(std::make_shared<fe::DeviceProperties>()) {
+  keep(library_);
+  check(absent_device_->deserialize({absent_device.begin(), absent_device.end()}),
+        "describing a device to cuDNN");
 }
 
 Cudnn::~Cudnn() {
@@ -240,7 +239,7 @@ cudnnContext* Cudnn::handle(Stream& stream) const {
 std::vector<Candidate> list_convolutions(const std::shared_ptr<Cudnn>& cudnn,
                                          const Convolution& convolution) {
   const GraphPtr graph = describe(convolution);
-  if (!cudnn->handle()) graph->set_device_properties(properties_of(cudnn->absent_device()));
+  graph->set_device_properties(cudnn->absent_device());
   if (graph->build_operation_graph(cudnn->handle()).is_bad()) return {};
   if (graph->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}).is_bad()) {
     return {};

@@ -12,6 +12,9 @@
 #include "ops/cuda/tuner.h"
 
 struct cudnnContext;
+namespace cudnn_frontend {
+class DeviceProperties;
+}
 
 namespace trireme::cuda {
 
@@ -22,7 +25,7 @@ class Cudnn {
   Cudnn();
   // For a device that is not here, in the JSON of CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION:
   // algorithms can be listed and built, and never run.
-  explicit Cudnn(std::string absent_device);
+  explicit Cudnn(const std::string& absent_device);
   Cudnn(const Cudnn&) = delete;
   Cudnn& operator=(const Cudnn&) = delete;
   ~Cudnn();
@@ -32,11 +35,13 @@ class Cudnn {
   cudnnContext* handle(Stream& stream) const;
   // To plan with; null for an absent device.
   cudnnContext* handle() const { return handle_; }
-  const std::string& absent_device() const { return absent_device_; }
+  const std::shared_ptr<cudnn_frontend::DeviceProperties>& absent_device() const {
+    return absent_device_;
+  }
 
  private:
   Library library_;
-  std::string absent_device_;
+  std::shared_ptr<cudnn_frontend::DeviceProperties> absent_device_;
   cudnnContext* handle_ = nullptr;
 };
 

@@ -50,13 +50,11 @@ __device__ inline Pack<float, N> to_float(const Pack<T, N>& pack) {
   Pack<float, N> values;
   if constexpr (std::is_same_v<T, __nv_bfloat16> && N % 2 == 0) {
     const auto words = std::bit_cast<Pack<uint32_t, N / 2>>(pack);
-#pragma unroll
     for (int i = 0; i < N / 2; ++i) {
       values.values[2 * i] = std::bit_cast<float>(words.values[i] << 16);
       values.values[2 * i + 1] = std::bit_cast<float>(words.values[i] & 0xFFFF0000);
     }
   } else {
-#pragma unroll
     for (int i = 0; i < N; ++i) values.values[i] = to_float(pack.values[i]);
   }
   return values;
@@ -66,7 +64,6 @@ __device__ inline Pack<T, N> from_float(const Pack<float, N>& values) {
   Pack<T, N> pack;
   if constexpr (sizeof(T) == 2 && N % 2 == 0) {
     Pack<uint32_t, N / 2> words;
-#pragma unroll
     for (int i = 0; i < N / 2; ++i) {
       const float low = values.values[2 * i], high = values.values[2 * i + 1];
       const auto pair = [=] {
@@ -77,7 +74,6 @@ __device__ inline Pack<T, N> from_float(const Pack<float, N>& values) {
     }
     pack = std::bit_cast<Pack<T, N>>(words);
   } else {
-#pragma unroll
     for (int i = 0; i < N; ++i) pack.values[i] = from_float<T>(values.values[i]);
   }
   return pack;

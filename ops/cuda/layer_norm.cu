@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
   });
   const auto n = static_cast<float>(features);
   const float g_mean = row_reduce(sum, Plus()) / n, projection = row_reduce(product, Plus()) / n;
-  each([&](int64_t at, const Pack<float, N>& xhat, Pack<float, N> g) {
+  each([&](int64_t at, const Pack<float, N>& xhat, Pack<float, N>& g) {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       g.values[i] = inv_std * (g.values[i] - g_mean - xhat.values[i] * projection);
@@ -107,16 +107,15 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
   const int64_t feature = first_column<N>();
   float sum[N] = {}, product[N] = {};
   each_row<kRowsPerThread, false>(feature < features ? rows : 0, [&](int64_t row) {
-    Pack<T, N> xs[kRowsPerThread], dys[kRowsPerThread];
-    float mean[kRowsPerThread], inv_std[kRowsPerThread];
+    Pack<T, N> xs[kRowsPerThread] = {}, dys[kRowsPerThread] = {};
+    Pack<float, 2> means[kRowsPerThread] = {};
 #pragma unroll
     for (int k = 0; k < kRowsPerThread; ++k) {
       const int64_t at = row + k * blockDim.y;
       if (at >= rows) break;
       xs[k] = load<N>(x + at * features + feature);
       dys[k] = load<N>(dy + at * features + feature);
-      mean[k] = saved[2 * at];
-      inv_std[k] = saved[2 * at + 1];
+      means[k] = load<2>(saved + 2 * at);
     }
 #pragma unroll
     for (int k = 0; k < kRowsPerThread; ++k) {
@@ -125,7 +124,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         sum[i] += g.values[i];
-        product[i] += g.values[i] * ((values.values[i] - mean[k]) * inv_std[k]);
+        product[i] += g.values[i] * ((values.values[i] - means[k].values[0]) * means[k].values[1]);
       }
     }
   });

@@ -8,6 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "tests/beside.h"
+
 namespace {
 
 struct Outcome {
@@ -16,9 +18,9 @@ struct Outcome {
 };
 
 Outcome run(int ranks, const std::string& ending) {
-  const std::string command = std::string(MPIEXEC " -np ") + std::to_string(ranks) +
-                              " --oversubscribe --bind-to none " WORLD_PROGRAM " " + ending +
-                              " 2>&1";
+  const std::string program = trireme::testing::tree() / "tests" / "comm_world_program";
+  const std::string command = "mpirun -np " + std::to_string(ranks) +
+                              " --oversubscribe --bind-to none " + program + " " + ending + " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   std::string output;
   std::array<char, 4096> chunk;

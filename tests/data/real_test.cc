@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 
+#include "tests/beside.h"
 #include "tests/data/files.h"
 
 namespace trireme {
@@ -20,7 +22,9 @@ std::array<int, 10> count_labels(const Dataset& dataset) {
 
 TEST(RealTest, Digits) {
   DataConfig config;
-  config.set_root(TRIREME_SOURCE "/data/digits");
+  const std::filesystem::path unpacked = testing::tree() / "data" / "digits";
+  const bool bundled = std::filesystem::exists(unpacked / "digits.csv.gz");
+  config.set_root(bundled ? unpacked.string() : TRIREME_SOURCE "/data/digits");
   google::protobuf::TextFormat::MergeFromString(
       "csv { train_file: 'digits.csv' shape: [1, 8, 8] scale: 0.0625 }", &config);
   const auto dataset = open_dataset(config, Part::kTraining);

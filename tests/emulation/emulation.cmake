@@ -5,11 +5,12 @@ set(TRIREME_EMULATION_DIR ${CMAKE_CURRENT_LIST_DIR})
 
 # Shared, so that core/cuda/library.cc finds the functions in it.
 add_library(trireme_emulation SHARED
-  ${CMAKE_CURRENT_LIST_DIR}/memory.cc ${CMAKE_CURRENT_LIST_DIR}/runtime.cc ${CMAKE_CURRENT_LIST_DIR}/threads.cc)
+  ${CMAKE_CURRENT_LIST_DIR}/memory.cc ${CMAKE_CURRENT_LIST_DIR}/nccl.cc ${CMAKE_CURRENT_LIST_DIR}/runtime.cc
+  ${CMAKE_CURRENT_LIST_DIR}/threads.cc)
 target_include_directories(trireme_emulation PUBLIC ${CMAKE_CURRENT_LIST_DIR})
-target_include_directories(trireme_emulation SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
+target_include_directories(trireme_emulation SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR})
 target_compile_options(trireme_emulation PRIVATE -Wall -Wextra -Wshadow -Werror)
-target_link_libraries(trireme_emulation PUBLIC Threads::Threads fmt::fmt)
+target_link_libraries(trireme_emulation PUBLIC Threads::Threads fmt::fmt PRIVATE MPI::MPI_CXX)
 # Fibers jump between stacks, which the checked longjmp takes for a mistake.
 set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/threads.cc PROPERTIES COMPILE_OPTIONS -U_FORTIFY_SOURCE)
 
@@ -23,7 +24,7 @@ function(trireme_emulate list)
     elseif(source MATCHES "\\.cu$")
       set_source_files_properties(${source} PROPERTIES
         LANGUAGE CXX
-        COMPILE_OPTIONS "-include;${TRIREME_EMULATION_DIR}/kernel.h;-Wno-unknown-pragmas"
+        COMPILE_OPTIONS "-include;${TRIREME_EMULATION_DIR}/kernel.h;-Wno-unknown-pragmas;-Wno-maybe-uninitialized;-O1"
         OBJECT_DEPENDS ${TRIREME_EMULATION_DIR}/kernel.h)
     endif()
     list(APPEND emulated ${source})

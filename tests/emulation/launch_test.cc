@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <exception>
+#include <functional>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "kernel.h"
@@ -78,6 +82,57 @@ TEST_F(LaunchTest, AShapeThatIsRefusedNamesTheKernel) {
     EXPECT_EQ(std::string(error.what()).find("scale failed: cudaErrorInvalidConfiguration"), 0u)
         << error.what();
   }
+}
+
+// A thread begins with device 0 as its own; kernels of another are refused there.
+TEST_F(LaunchTest, ThreadsUseTheDeviceOfTheStream) {
+  setenv("TRIREME_EMULATION_DEVICES", "2", 1);
+  EXPECT_EQ(query_cuda().devices, 2);
+  EXPECT_NE(query_cuda().ids[0], query_cuda().ids[1]);
+  const auto second = create_cuda_device(1);
+  const auto other = second->create_stream(StreamKind::kCompute);
+  const Buffer there = second->allocate(1000 * sizeof(float));
+  const auto scale = [&] {
+    launch("scale", scale_kernel<float>, {dim3(4), dim3(256)}, *other, there.as<float>(), 3, 1000);
+    other->synchronize();
+  };
+  EXPECT_NO_THROW(scale());
+  std::thread([&] { EXPECT_NO_THROW(scale()); }).join();
+  const cudaStream_t raw = handle(*other);
+  std::thread([&] {
+    EXPECT_EQ(emulation::launch("nothing", {1, 1}, raw, [] {}), cudaErrorInvalidResourceHandle);
+  }).join();
+  unsetenv("TRIREME_EMULATION_DEVICES");
+}
+
+TEST_F(LaunchTest, WhatFailsBesideTheStreamsIsToldByEveryWait) {
+  const auto event = device->create_event();
+  stream->record(*event);
+  EXPECT_NO_THROW(event->synchronize());
+  int ran = 0;
+  auto* count = &ran;
+  std::thread([&] {
+    fail(*device, std::make_exception_ptr(CommError("peer 3 is gone")));
+    fail(*device, std::make_exception_ptr(CommError("and so is the rest")));
+  }).join();
+  stream->run(Task([count] { ++*count; }));
+  for (const auto& wait : std::vector<std::function<void()>>{[&] { event->synchronize(); },
+                                                             [&] { stream->synchronize(); }}) {
+    try {
+      wait();
+      ADD_FAILURE() << "nothing was told";
+    } catch (const CommError& error) {
+      EXPECT_STREQ(error.what(), "peer 3 is gone");
+    }
+  }
+  EXPECT_EQ(ran, 0);
+}
+
+TEST_F(LaunchTest, RefusesDevicesAndStreamsOfOthers) {
+  const auto cpu = create_cpu_device(1);
+  const auto other = cpu->create_stream(StreamKind::kCompute);
+  EXPECT_THROW(properties(*cpu), Error);
+  EXPECT_THROW(handle(*other), Error);
 }
 
 TEST_F(LaunchTest, ThisIsTheEmulation) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <stdexcept>
 
 namespace trireme::emulation {
@@ -59,8 +60,26 @@ bool Memory::release(void* data, Place place) {
   return true;
 }
 
+bool Memory::pin(void* data, size_t bytes) {
+  const auto next = pinned_.lower_bound(address(data));
+  if (next != pinned_.end() && address(data) + bytes > next->first) return false;
+  if (next != pinned_.begin() && std::prev(next)->first + std::prev(next)->second > address(data)) {
+    return false;
+  }
+  return place(data, bytes) == Place::kPageable && pinned_.emplace(address(data), bytes).second;
+}
+
+bool Memory::unpin(void* data) { return pinned_.erase(address(data)) > 0; }
+
 std::optional<Place> Memory::place(const void* data, size_t bytes) const {
-  if (address(data) < begin_ || address(data) >= end_) return Place::kPageable;
+  if (address(data) < begin_ || address(data) >= end_) {
+    const auto next = pinned_.upper_bound(address(data));
+    if (next == pinned_.begin()) return Place::kPageable;
+    const auto& [begin, pinned_bytes] = *std::prev(next);
+    if (address(data) >= begin + pinned_bytes) return Place::kPageable;
+    if (address(data) + bytes > begin + pinned_bytes) return std::nullopt;
+    return Place::kPinned;
+  }
   auto found = allocations_.upper_bound(address(data));
   if (found == allocations_.begin()) return std::nullopt;
   --found;

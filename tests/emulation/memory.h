@@ -21,6 +21,9 @@ class Memory {
   // Filled with 0xFF. Null when there is not so much.
   void* allocate(size_t bytes, Place place);
   bool release(void* data, Place place);  // false when it is no such allocation
+  // Makes pageable memory pinned, and pageable again; false when it is that already.
+  bool pin(void* data, size_t bytes);
+  bool unpin(void* data);
   // Where `bytes` from here on are; nothing when they are not all in one allocation.
   std::optional<Place> place(const void* data, size_t bytes) const;
   size_t used() const { return used_; }
@@ -45,6 +48,7 @@ class Memory {
   size_t used_ = 0;
   bool opened_ = false;
   std::map<uintptr_t, Allocation> allocations_;
+  std::map<uintptr_t, size_t> pinned_;  // from elsewhere, with their bytes
 };
 
 }  // namespace trireme::emulation

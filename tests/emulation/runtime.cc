@@ -642,6 +642,8 @@ const char* cudaGetErrorName(cudaError_t error) {
     NAME(cudaErrorStreamCaptureIsolation);
     NAME(cudaErrorStreamCaptureWrongThread);
     NAME(cudaErrorCapturedEvent);
+    NAME(cudaErrorHostMemoryAlreadyRegistered);
+    NAME(cudaErrorHostMemoryNotRegistered);
 #undef NAME
     default:
       return "an error that the emulation does not give";
@@ -658,6 +660,22 @@ cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
 }
 cudaError_t cudaFree(void* data) { return release(data, Place::kDevice); }
 cudaError_t cudaFreeHost(void* data) { return release(data, Place::kPinned); }
+
+cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned) {
+  return gpu().call([&](auto&) {
+    gpu().forbid_in_capture();
+    require(data && bytes > 0, cudaErrorInvalidValue);
+    require(gpu().memory.pin(data, bytes), cudaErrorHostMemoryAlreadyRegistered);
+  });
+}
+
+cudaError_t cudaHostUnregister(void* data) {
+  return gpu().call([&](auto& lock) {
+    gpu().forbid_in_capture();
+    gpu().wait_all(lock);
+    require(gpu().memory.unpin(data), cudaErrorHostMemoryNotRegistered);
+  });
+}
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return gpu().call([&](auto&) {

@@ -214,6 +214,26 @@ TEST_F(RuntimeTest, PageableMemoryIsNotCaptured) {
   EXPECT_EQ(cudaStreamEndCapture(a, &graph), cudaSuccess);
 }
 
+TEST_F(RuntimeTest, RegisteredMemoryIsCapturedUntilItIsPageableAgain) {
+  std::vector<char> host(kBytes, 'x');
+  ASSERT_EQ(cudaHostRegister(host.data(), kBytes, cudaHostRegisterPortable), cudaSuccess);
+  EXPECT_EQ(cudaHostRegister(host.data() + kBytes - 1, 1, cudaHostRegisterPortable),
+            cudaErrorHostMemoryAlreadyRegistered);
+  EXPECT_EQ(cudaMemcpyAsync(data, host.data() + 1, kBytes, cudaMemcpyDefault, a),
+            cudaErrorInvalidValue);
+  begin(a);
+  EXPECT_EQ(cudaMemcpyAsync(data, host.data(), kBytes, cudaMemcpyDefault, a), cudaSuccess);
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(a, &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  ASSERT_EQ(cudaHostUnregister(host.data()), cudaSuccess);
+  EXPECT_EQ(cudaHostUnregister(host.data()), cudaErrorHostMemoryNotRegistered);
+  begin(a);
+  EXPECT_EQ(cudaMemcpyAsync(data, host.data(), kBytes, cudaMemcpyDefault, a),
+            cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(cudaStreamEndCapture(a, &graph), cudaSuccess);
+}
+
 // --- Memory ---
 
 TEST_F(RuntimeTest, MemoryBeginsAsNoise) {

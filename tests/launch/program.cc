@@ -13,6 +13,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "tests/beside.h"
+
 namespace trireme::testing {
 namespace {
 
@@ -40,10 +42,10 @@ Program::Program(const std::vector<std::string>& arguments, int ranks,
     : folder_(make_folder()), started_(now()) {
   std::vector<std::string> words;
   if (ranks > 0) {
-    words = {TRIREME_MPIRUN,    "--quiet",   "-np", std::to_string(ranks),
+    words = {"mpirun",          "--quiet",   "-np", std::to_string(ranks),
              "--oversubscribe", "--bind-to", "none"};
   }
-  words.push_back(TRIREME_PROGRAM);
+  words.push_back(tree() / "bin" / "trireme");
   words.insert(words.end(), arguments.begin(), arguments.end());
   pid_ = fork();
   if (pid_ < 0) throw std::runtime_error("fork");

@@ -180,6 +180,10 @@ class TestNetwork {
   }
   std::vector<float> gradient(const Parameter& parameter) { return read(parameter, gradients_); }
   std::vector<float> value(const Parameter& parameter) { return read(parameter, values_); }
+  void set_value(const Parameter& parameter, const std::vector<float>& numbers) {
+    from_canonical(parameter, *backend_, numbers.data(), values_.data());
+    low_precision_.refresh(values_.data(), *stream_);
+  }
   std::vector<float> running(const RunningValue& value) {
     std::vector<float> numbers(static_cast<size_t>(value.spec.shape.elements()));
     to_canonical(value, *backend_, running_.data(), numbers.data());

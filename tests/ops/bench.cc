@@ -3,12 +3,49 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace trireme {
 namespace {
 
 constexpr size_t kGuard = 64;  // before and after each argument
+
+// A floating-point number of 16 bits, so that nothing depends on how a backend makes them.
+template <int kExponentBits, int kMantissaBits>
+class Float16 {
+ public:
+  Float16() = default;
+  // Rounds to nearest even.
+  explicit Float16(double value) {
+    if (std::isnan(value)) {
+      bits_ = kInfinity + 1;
+      return;
+    }
+    const double magnitude = std::min(std::abs(value), 0x1p300);
+    const int exponent = magnitude > 0 ? std::max(std::ilogb(magnitude), kLeast) : kLeast;
+    const double steps = std::nearbyint(std::ldexp(magnitude, kMantissaBits - exponent));
+    const double bits = std::ldexp(exponent - kLeast, kMantissaBits) + steps;
+    bits_ = static_cast<uint16_t>(std::min<double>(bits, kInfinity));
+    if (std::signbit(value)) bits_ |= 0x8000;
+  }
+  explicit operator double() const {
+    const int magnitude = bits_ & 0x7FFF;
+    const int exponent = std::max(1, magnitude >> kMantissaBits);
+    const int steps = magnitude - ((exponent - 1) << kMantissaBits);
+    double value = std::ldexp(steps, exponent - 1 + kLeast - kMantissaBits);
+    if (magnitude >= kInfinity) value = std::numeric_limits<double>::infinity();
+    if (magnitude > kInfinity) value = std::numeric_limits<double>::quiet_NaN();
+    return bits_ & 0x8000 ? -value : value;
+  }
+
+ private:
+  static constexpr int kLeast = 2 - (1 << (kExponentBits - 1));  // exponent of a normal number
+  static constexpr int kInfinity = ((1 << kExponentBits) - 1) << kMantissaBits;  // its bits
+
+  uint16_t bits_ = 0;
+};
 
 int64_t place(const TensorSpec& spec, int64_t i) {
   const Shape& s = spec.shape;
@@ -41,41 +78,55 @@ std::vector<double> unpack_as(const TensorSpec& spec, const Bytes& bytes) {
   return values;
 }
 
-// Whether the host itself can read and write memory of that spec.
-bool is_plain(const TensorSpec& spec) {
-  return !spec.layout.opaque() && spec.dtype != DType::kBF16 && spec.dtype != DType::kF16;
+// Calls f(T()) with the type of the elements.
+template <class F>
+auto with_type(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kF64:
+      return f(double());
+    case DType::kF16:
+      return f(Float16<5, 10>());
+    case DType::kBF16:
+      return f(Float16<8, 7>());
+    case DType::kI32:
+      return f(int32_t());
+    case DType::kU8:
+      return f(uint8_t());
+    default:
+      return f(float());
+  }
 }
-
-TensorSpec plain(const TensorSpec& spec) { return {DType::kF32, spec.shape, Layout::row_major()}; }
 
 // Memory on a device with a guard at either end.
 class Guarded {
  public:
-  Guarded(Device& device, Stream& stream, const Bytes& content)
+  // `shift`: bytes by which it lies away from what memory is aligned to.
+  Guarded(Device& device, Stream& stream, const Bytes& content, size_t shift = 0)
       : device_(device),
         stream_(stream),
-        bytes_(content.size()),
-        buffer_(device.allocate(bytes_ + 2 * kGuard)) {
-    Bytes all(bytes_ + 2 * kGuard, kPoison);
-    std::copy(content.begin(), content.end(), all.begin() + kGuard);
+        begin_(kGuard + shift),
+        buffer_(device.allocate(begin_ + content.size() + kGuard)) {
+    Bytes all(buffer_.bytes(), kPoison);
+    std::copy(content.begin(), content.end(), all.begin() + begin());
     device_.copy(buffer_.data(), all.data(), all.size(), stream_);
     stream_.synchronize();
   }
-  void* data() const { return buffer_.data() + kGuard; }
+  void* data() const { return buffer_.data() + begin_; }
   Bytes content() const {
     const Bytes all = everything();
-    return {all.begin() + kGuard, all.end() - kGuard};
+    return {all.begin() + begin(), all.end() - kGuard};
   }
   bool guards_hold() const {
     const Bytes all = everything();
     const auto holds = [](std::byte b) { return b == kPoison; };
-    return std::all_of(all.begin(), all.begin() + kGuard, holds) &&
+    return std::all_of(all.begin(), all.begin() + begin(), holds) &&
            std::all_of(all.end() - kGuard, all.end(), holds);
   }
 
  private:
+  ptrdiff_t begin() const { return static_cast<ptrdiff_t>(begin_); }
   Bytes everything() const {
-    Bytes all(bytes_ + 2 * kGuard);
+    Bytes all(buffer_.bytes());
     device_.copy(all.data(), buffer_.data(), all.size(), stream_);
     stream_.synchronize();
     return all;
@@ -83,7 +134,7 @@ class Guarded {
 
   Device& device_;
   Stream& stream_;
-  size_t bytes_;
+  size_t begin_;
   Buffer buffer_;
 };
 
@@ -95,49 +146,32 @@ Bench::Bench(std::unique_ptr<Device> device, const BackendMaker& maker)
       stream_(device_->create_stream(StreamKind::kCompute)) {}
 
 Bytes Bench::pack(const TensorSpec& spec, std::span<const double> values) {
-  if (!is_plain(spec)) {
-    const std::vector<TensorSpec> ends{plain(spec), spec};
+  if (spec.layout.opaque()) {
+    const std::vector<TensorSpec> ends{spec.with(Layout::row_major()), spec};
     const auto plan = backend_->plan(Reorder{}, ends);
     return run(Reorder{}, *plan, {pack(ends[0], values), Bytes(spec.bytes(), kPoison)})[1];
   }
-  switch (spec.dtype) {
-    case DType::kF64:
-      return pack_as<double>(spec, values);
-    case DType::kI32:
-      return pack_as<int32_t>(spec, values);
-    case DType::kU8:
-      return pack_as<uint8_t>(spec, values);
-    default:
-      return pack_as<float>(spec, values);
-  }
+  return with_type(spec.dtype, [&]<class T>(T) { return pack_as<T>(spec, values); });
 }
 
 std::vector<double> Bench::unpack(const TensorSpec& spec, const Bytes& bytes) {
-  if (!is_plain(spec)) {
-    const std::vector<TensorSpec> ends{spec, plain(spec)};
+  if (spec.layout.opaque()) {
+    const std::vector<TensorSpec> ends{spec, spec.with(Layout::row_major())};
     const auto plan = backend_->plan(Reorder{}, ends);
     return unpack(ends[1], run(Reorder{}, *plan, {bytes, Bytes(ends[1].bytes(), kPoison)})[1]);
   }
-  switch (spec.dtype) {
-    case DType::kF64:
-      return unpack_as<double>(spec, bytes);
-    case DType::kI32:
-      return unpack_as<int32_t>(spec, bytes);
-    case DType::kU8:
-      return unpack_as<uint8_t>(spec, bytes);
-    default:
-      return unpack_as<float>(spec, bytes);
-  }
+  return with_type(spec.dtype, [&]<class T>(T) { return unpack_as<T>(spec, bytes); });
 }
 
 std::vector<Bytes> Bench::run(const Op& op, const OpPlan& plan, const std::vector<Bytes>& memory,
-                              std::optional<Alias> alias) {
+                              std::optional<Alias> alias, std::span<const size_t> shifts) {
   std::vector<std::unique_ptr<Guarded>> held(memory.size());
   std::vector<void*> args(memory.size(), nullptr);
   const auto is_alias = [&](size_t i) { return alias && i == static_cast<size_t>(alias->first); };
   for (size_t i = 0; i < memory.size(); ++i) {
     if (is_absent(plan.specs()[i]) || is_alias(i)) continue;
-    held[i] = std::make_unique<Guarded>(*device_, *stream_, memory[i]);
+    held[i] =
+        std::make_unique<Guarded>(*device_, *stream_, memory[i], shifts.empty() ? 0 : shifts[i]);
     args[i] = held[i]->data();
   }
   if (alias) {

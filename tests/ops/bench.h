@@ -29,8 +29,9 @@ class Bench {
   std::vector<double> unpack(const TensorSpec& spec, const Bytes& bytes);
   // Runs a plan on copies of `memory` (empty: absent) and returns what they hold then. Fails the
   // test when the plan writes beyond an argument or its scratch, or into one that it only reads.
+  // `shifts`: bytes by which each argument lies away from what memory is aligned to.
   std::vector<Bytes> run(const Op& op, const OpPlan& plan, const std::vector<Bytes>& memory,
-                         std::optional<Alias> alias = {});
+                         std::optional<Alias> alias = {}, std::span<const size_t> shifts = {});
 
  private:
   std::unique_ptr<Device> device_;

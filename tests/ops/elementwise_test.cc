@@ -11,9 +11,9 @@ namespace trireme {
 namespace {
 
 const std::vector<Shape>& shapes() {
-  static const std::vector<Shape> all{{1, 1, 1, 1},  {2, 3, 5, 7},  {5, 6, 8, 8},   {2, 16, 5, 5},
-                                      {1, 17, 7, 8}, {5, 32, 1, 1}, {2, 64, 7, 5},  {5, 17},
-                                      {2, 1000},     {2, 6, 9},     {1, 3, 2, 4, 5}};
+  static const std::vector<Shape> all{{1, 1, 1, 1},  {2, 3, 5, 7},  {5, 6, 8, 8},  {2, 16, 5, 5},
+                                      {1, 17, 7, 8}, {5, 32, 1, 1}, {2, 64, 7, 5}, {5, 17},
+                                      {2, 1000},     {5, 19},       {2, 6, 9},     {1, 3, 2, 4, 5}};
   return all;
 }
 
@@ -108,6 +108,31 @@ TEST_P(ElementwiseTest, ConcatAndSplit) {
   }
 }
 
+// More than fit into one piece of work, with all ends left over.
+TEST_P(ElementwiseTest, ConcatAndSplitOfManyParts) {
+  constexpr int64_t kParts = 37, kEach = 3;
+  for (const Shape& rest : {Shape{2, 0, 3, 5}, Shape{700, 0}}) {
+    Shape part = rest, whole = rest;
+    part[1] = kEach;
+    whole[1] = kParts * kEach;
+    Case concat{"concat", Concat{kParts}, {image(whole)}};
+    Case split{"split", Split{kParts}, {random(image(whole), 9)}};
+    for (int64_t i = 0; i < kParts; ++i) {
+      concat.tensors.push_back(random(image(part), static_cast<uint64_t>(i)));
+      split.tensors.push_back(image(part));
+    }
+    check(concat);
+    check(split);
+  }
+}
+
+TEST_P(ElementwiseTest, ReorderOfLargeTensors) {
+  // Many positions of few channels, many channels at few positions, and many of both.
+  for (const Shape& x : {Shape{2, 3, 40, 37}, Shape{2, 1500, 1, 3}, Shape{1, 130, 9, 15}}) {
+    check({"reorder", Reorder{}, {random(image(x), 1), image(x)}});
+  }
+}
+
 TEST_P(ElementwiseTest, ReorderBetweenAllLayouts) {
   for (const Shape& x : shapes()) {
     const Case c{"reorder", Reorder{}, {random(image(x), 1), image(x)}};
@@ -135,6 +160,36 @@ TEST_P(ElementwiseTest, ReorderBetweenDtypes) {
     check({"to f32", Reorder{}, {steps, single_out}});
     check({"from u8", Reorder{}, {with(exact(DType::kU8, x), steps.values), single_out}});
     check({"to i32", Reorder{}, {single, exact(DType::kI32, x)}});
+  }
+}
+
+// Integers take the nearest number that they can be.
+TEST_P(ElementwiseTest, ReorderToIntegersRoundsAndSaturates) {
+  const std::vector<double> values{-1e12, -7.5, -0.5, 0.5, 1.5, 254.5, 255.5, 1e12};
+  const Shape x{static_cast<int64_t>(values.size())};
+  for (DType integer : {DType::kU8, DType::kI32}) {
+    check({"integers", Reorder{}, {with(full(x), values), exact(integer, x)}});
+  }
+}
+
+TEST_P(ElementwiseTest, OnTensorsThatAreNotAligned) {
+  for (const Shape& x : {Shape{2, 3, 5, 7}, Shape{2, 16, 7, 5}, Shape{5, 40}}) {
+    const TestTensor a = random(image(x), 1), b = random(image(x), 2), y = image(x);
+    TestTensor bytes = uniform(exact(DType::kU8, x), 1, 0, 256);
+    bytes.image = true;
+    Shape twice = x;
+    twice[1] *= 2;
+    const TestTensor both = image(twice);
+    for (Case c :
+         {Case{"activation", ActivationForward{}, {a, y}},
+          Case{"activation", ActivationBackward{}, {a, b, y}},
+          Case{"dropout", DropoutForward{}, {a, state(), y}}, Case{"add", Add{}, {a, b, y}},
+          Case{"concat", Concat{2}, {both, a, b}}, Case{"split", Split{2}, {random(both, 1), y, y}},
+          Case{"reorder", Reorder{}, {a, y}},
+          Case{"input", NormalizeInput{0.1f, {0.2f}, {0.3f}}, {bytes, y}}}) {
+      c.unaligned = true;
+      check(c);
+    }
   }
 }
 

@@ -256,6 +256,15 @@ void OpsTest::check(const Case& c, const std::vector<Layout>& layouts, const Val
   const std::vector<Bytes> after = target_.run(c.op, *plan, before);
   compare(c, specs, after, expected);
   EXPECT_TRUE(target_.run(c.op, *plan, before) == after) << "another result the second time";
+  if (c.unaligned) {
+    SCOPED_TRACE("unaligned");
+    std::vector<size_t> shifts;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const bool is_state = c.tensors[i].kind == TestTensor::Kind::kState;
+      shifts.push_back(is_state ? 0 : size_of(specs[i].dtype));
+    }
+    compare(c, specs, target_.run(c.op, *plan, before, {}, shifts), expected);
+  }
   for (const Alias& alias : aliases(c.op)) {
     const auto output = static_cast<size_t>(alias.first), input = static_cast<size_t>(alias.second);
     if (is_absent(specs[output]) || specs[output] != specs[input]) continue;

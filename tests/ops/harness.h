@@ -60,6 +60,8 @@ struct Case {
   std::vector<TestTensor> tensors;  // in the order of the op's Arg
   StepState state = {};
   double slack = 1;  // times the target's tolerance
+  // Also with tensors that are aligned to their elements only.
+  bool unaligned = false;
 };
 
 class OpsTest : public testing::TestWithParam<Target> {

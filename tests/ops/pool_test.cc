@@ -31,7 +31,9 @@ std::vector<Problem> problems() {
           {"global", {2, 32, 7, 7}, {.kernel = {7, 7}, .stride = {7, 7}}},
           {"one place", {5, 16, 1, 1}, {.kernel = {1, 1}, .stride = {1, 1}}},
           {"mostly padding", {2, 6, 1, 1}, {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}}},
-          {"gaps", {1, 17, 8, 8}, {.kernel = {1, 1}, .stride = {3, 3}}}};
+          {"gaps", {1, 17, 8, 8}, {.kernel = {1, 1}, .stride = {3, 3}}},
+          {"overlapping", {2, 24, 7, 6}, {.kernel = {3, 4}, .stride = {1, 1}, .padding = {1, 2}}},
+          {"more than 256 places", {1, 8, 19, 20}, {.kernel = {17, 18}, .stride = {2, 1}}}};
 }
 
 // Few different values: many ties. And all negative: padding would win if it took part.
@@ -68,6 +70,19 @@ TEST_P(PoolTest, MaxForwardThenBackward) {
               {specs[F::kY].layout, Layout::row_major(), specs[F::kX].layout});
       }
     }
+  }
+}
+
+TEST_P(PoolTest, OnTensorsThatAreNotAligned) {
+  const Problem p{"stem", {2, 16, 7, 5}, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}};
+  for (Case c :
+       {Case{"max",
+             MaxPoolForward{p.geometry},
+             {random(image(p.x), 1), image(p.y()), workspace({}, {})}},
+        Case{"average", AveragePoolForward{p.geometry}, {random(image(p.x), 1), image(p.y())}},
+        Case{"average", AveragePoolBackward{p.geometry}, {random(image(p.y()), 1), image(p.x)}}}) {
+    c.unaligned = true;
+    check(c);
   }
 }
 

@@ -28,7 +28,10 @@ Target on_cpu(DType dtype, double tolerance) {
 Target on_cuda(std::string name, DType dtype, bool tf32, double tolerance) {
   return {.name = "cuda_" + std::move(name),
           .device = [](int) { return create_cuda_device(0); },
-          .backend = [tf32](Device& device) { return create_cuda_backend(device, {.tf32 = tf32}); },
+          .backend =
+              [tf32](Device& device) {
+                return create_cuda_backend(device, {.tf32 = tf32, .tuning_cache = {}});
+              },
           .dtype = dtype,
           .tolerance = tolerance,
           .blocked = [](const TensorSpec&) { return std::vector<Layout>(); },

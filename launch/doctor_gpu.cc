@@ -1,0 +1,176 @@
+#include "launch/doctor_gpu.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "comm/control.h"
+#include "core/device.h"
+#include "core/error.h"
+#include "trainer/device.h"
+
+namespace trireme {
+namespace {
+
+using Json = nlohmann::json;
+
+// The position of each rank's GPU among those that it may use; -1: it sees none.
+std::vector<int> assign(const std::vector<Json>& ranks) {
+  std::vector<std::vector<std::string>> visible;
+  for (const Json& rank : ranks) visible.push_back(rank["cuda"]["ids"]);
+  return assign_devices(visible);
+}
+
+Json describe_gpu(int index) {
+  try {
+    return {{"gpu", create_cuda_device(index)->description()}};
+  } catch (const Error& error) {
+    return {{"gpu", "a GPU that cannot be used"}, {"gpu_problem", error.what()}};
+  }
+}
+
+std::string text(const Json& value) { return value.get<std::string>(); }
+
+void check_libraries(const std::string& host, const Json& cuda, bool several,
+                     std::vector<Finding>& findings) {
+  for (const Json& library : cuda["libraries"]) {
+    if (text(library["problem"]).empty()) continue;
+    const std::string name = text(library["name"]);
+    const std::string what = fmt::format("{}: {}", host, text(library["problem"]));
+    if (name == "NCCL") {
+      if (!several) continue;
+      findings.push_back({what + "; gradients go through host memory instead",
+                          "pip install nvidia-nccl-cu13, or add its folder to LD_LIBRARY_PATH",
+                          false});
+    } else if (name == "NVML") {
+      findings.push_back({what + "; how busy GPUs are is not recorded",
+                          "it comes with the driver (package nvidia-utils or libnvidia-ml1)",
+                          false});
+    } else {
+      findings.push_back(
+          {what + "; GPUs cannot be used without it",
+           "install cuDNN 9 and cuBLAS for CUDA 13 (pip install nvidia-cudnn-cu13 nvidia-cublas), "
+           "or add their folder to LD_LIBRARY_PATH; --device cpu works"});
+    }
+  }
+}
+
+void check_sharing(const std::string& host, const std::vector<Json>& ranks,
+                   std::vector<Finding>& findings) {
+  std::set<std::string> used;
+  for (const Json& rank : ranks) used.insert(text(rank["gpu_id"]));
+  if (used.size() == ranks.size()) return;
+  findings.push_back(
+      {fmt::format("{}: {} ranks see {} GPU{}; they train on the CPU, or share with --device cuda",
+                   host, ranks.size(), used.size(), used.size() == 1 ? "" : "s"),
+       "start a rank for each GPU", false});
+}
+
+// Ranks that see no GPU; `elsewhere`: others do.
+void check_absence(const std::string& host, const Json& cuda, bool elsewhere,
+                   std::vector<Finding>& findings) {
+  const bool hidden = text(cuda["problem"]).find("CUDA_VISIBLE_DEVICES") != std::string::npos;
+  findings.push_back(
+      {fmt::format("{}: no GPU: {}; training runs on the CPU{}", host, text(cuda["problem"]),
+                   elsewhere ? " of all hosts" : ""),
+       hidden ? "unset CUDA_VISIBLE_DEVICES, or name GPUs that are there"
+              : "where there is a GPU, install or load the NVIDIA driver, 580 or newer for CUDA 13 "
+                "(in a container: docker run --gpus all)",
+       false});
+}
+
+}  // namespace
+
+Json describe_cuda() {
+  const CudaSupport cuda = query_cuda();
+  Json libraries = Json::array();
+  for (const LibraryStatus& library : cuda_libraries()) {
+    libraries.push_back({{"name", library.name},
+                         {"version", library.version},
+                         {"path", library.path},
+                         {"problem", library.problem}});
+  }
+  return {{"built", cuda.built},
+          {"ids", cuda.ids},
+          {"problem", cuda.problem},
+          {"versions", cuda.versions},
+          {"libraries", libraries}};
+}
+
+void describe_gpus(Hosts& hosts, Communicator& communicator) {
+  Json own = Json::object();
+  for (const auto& [name, ranks] : hosts) {
+    const std::vector<int> chosen = assign(ranks);
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      if (ranks[i]["rank"] != communicator.rank() || chosen[i] < 0) continue;
+      own = describe_gpu(chosen[i]);
+      own["gpu_id"] = ranks[i]["cuda"]["ids"][static_cast<size_t>(chosen[i])];
+    }
+  }
+  const auto texts = all_gather(communicator, own.dump());
+  for (auto& [name, ranks] : hosts) {
+    for (Json& rank : ranks) rank.update(Json::parse(texts[rank["rank"].get<size_t>()]));
+  }
+}
+
+void print_cuda(const Json& cuda) {
+  if (!cuda["built"]) {
+    fmt::print("CUDA       {}\n", text(cuda["problem"]));
+    return;
+  }
+  fmt::print("CUDA       {}\n", text(cuda["versions"]));
+  for (const Json& library : cuda["libraries"]) {
+    const bool there = text(library["problem"]).empty();
+    fmt::print("           {:<8} {:<10} {}\n", text(library["name"]),
+               there ? text(library["version"]) : "missing", there ? text(library["path"]) : "");
+  }
+}
+
+void check_gpus(const Hosts& hosts, std::vector<Finding>& findings) {
+  std::set<std::string> models;
+  std::map<std::string, std::set<std::string>> versions;  // of each library
+  size_t with = 0;
+  for (const auto& [name, ranks] : hosts) {
+    for (const Json& rank : ranks) {
+      if (!rank.contains("gpu")) continue;
+      ++with;
+      models.insert(text(rank["gpu"]));
+      for (const Json& library : rank["cuda"]["libraries"]) {
+        versions[text(library["name"])].insert(text(library["version"]));
+      }
+    }
+  }
+  size_t all = 0;
+  for (const auto& [name, ranks] : hosts) all += ranks.size();
+  for (const auto& [name, ranks] : hosts) {
+    const auto without = std::find_if(ranks.begin(), ranks.end(),
+                                      [](const Json& rank) { return !rank.contains("gpu"); });
+    if (without != ranks.end()) {
+      if ((*without)["cuda"]["built"]) check_absence(name, (*without)["cuda"], with > 0, findings);
+      continue;
+    }
+    check_libraries(name, ranks.front()["cuda"], all > 1, findings);
+    check_sharing(name, ranks, findings);
+    for (const Json& rank : ranks) {
+      if (!rank.contains("gpu_problem")) continue;
+      findings.push_back(
+          {fmt::format("{}: rank {} cannot use GPU {}: {}", name, rank["rank"].get<int>(),
+                       text(rank["gpu_id"]), text(rank["gpu_problem"])),
+           "see what nvidia-smi tells of it; --device cpu works"});
+    }
+  }
+  if (models.size() > 1) {
+    findings.push_back(
+        {fmt::format("the GPUs differ ({}): the slowest sets the pace", fmt::join(models, "; ")),
+         "use GPUs of one kind", false});
+  }
+  for (const auto& [library, found] : versions) {
+    if (found.size() < 2) continue;
+    findings.push_back({fmt::format("the ranks load different versions of {}: {}", library,
+                                    fmt::join(found, ", ")),
+                        "install the same version on every host", library == "NCCL"});
+  }
+}
+
+}  // namespace trireme

@@ -1,0 +1,196 @@
+// How a communicator of NCCL fails: never by waiting forever. With an emulated GPU, whose NCCL can
+// be made to fail.
+#include "comm/nccl/nccl.h"
+
+#include <gtest/gtest.h>
+#include <nccl_faults.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/device_communicator.h"
+
+namespace trireme {
+namespace {
+
+using emulation::nccl_faults;
+
+// A world of one that can be told that a peer is lost.
+class Host final : public Communicator {
+ public:
+  explicit Host(std::shared_ptr<std::atomic<bool>> lost) : lost_(std::move(lost)) {}
+  const Placement& placement() const override { return local_->placement(); }
+  std::string transport() const override { return local_->transport(); }
+  std::string failure() const override { return *lost_ ? "rank 1 (pid 7) has ended" : ""; }
+  Buffer allocate(size_t bytes) override { return local_->allocate(bytes); }
+  void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream) override {
+    local_->all_reduce_sum(data, count, dtype, stream);
+  }
+  void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
+                          Stream& stream) override {
+    local_->reduce_scatter_sum(in, out, count, dtype, stream);
+  }
+  void all_gather(const void* in, void* out, int64_t count, DType dtype, Stream& stream) override {
+    local_->all_gather(in, out, count, dtype, stream);
+  }
+  void broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) override {
+    local_->broadcast(data, count, dtype, root, stream);
+  }
+  void send(const void* data, int64_t count, DType dtype, int to, Stream& stream) override {
+    local_->send(data, count, dtype, to, stream);
+  }
+  void recv(void* data, int64_t count, DType dtype, int from, Stream& stream) override {
+    local_->recv(data, count, dtype, from, stream);
+  }
+  void barrier(Stream& stream) override { local_->barrier(stream); }
+  std::unique_ptr<Communicator> split(int, int) override { return std::make_unique<Host>(lost_); }
+  [[noreturn]] void abort(int code) noexcept override { std::_Exit(code); }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> lost_;
+  std::unique_ptr<Communicator> local_ = create_local_communicator();
+};
+
+class NcclTest : public testing::Test {
+ protected:
+  ~NcclTest() override {
+    nccl_faults().never_ready = false;
+    nccl_faults().stuck = false;
+    nccl_faults().no_allocator = false;
+    nccl_faults().error = ncclSuccess;
+  }
+
+  std::unique_ptr<Communicator> create() {
+    return create_device_communicator(host_, *device_, Transport::kNccl);
+  }
+  // What `work` throws, while `trouble` comes a little later.
+  template <class Work, class Trouble>
+  static std::string failure_of(Work work, Trouble trouble) {
+    std::thread thread([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      trouble();
+    });
+    std::string message;
+    try {
+      work();
+    } catch (const CommError& error) {
+      message = error.what();
+    }
+    thread.join();
+    return message;
+  }
+
+  std::shared_ptr<std::atomic<bool>> lost_ = std::make_shared<std::atomic<bool>>(false);
+  Host host_{lost_};
+  std::unique_ptr<Device> device_ = create_cuda_device(0);
+  std::unique_ptr<Stream> stream_ = device_->create_stream(StreamKind::kCompute);
+};
+
+TEST_F(NcclTest, ALostPeerEndsASumThatIsStuck) {
+  const auto communicator = create();
+  const Buffer data = communicator->allocate(400);
+  nccl_faults().stuck = true;
+  communicator->all_reduce_sum(data.data(), 100, DType::kF32, *stream_);
+  const std::string message = failure_of([&] { stream_->synchronize(); }, [&] { *lost_ = true; });
+  EXPECT_EQ(message,
+            "NCCL: rank 1 (pid 7) has ended; the last queued was all_reduce_sum of 100 f32");
+  EXPECT_EQ(communicator->failure(), message);
+  EXPECT_THROW(communicator->barrier(*stream_), CommError);
+  EXPECT_THROW(stream_->synchronize(), CommError);
+}
+
+TEST_F(NcclTest, AnErrorOfNcclEndsASumThatIsStuck) {
+  const auto communicator = create();
+  const Buffer data = communicator->allocate(400);
+  nccl_faults().stuck = true;
+  communicator->broadcast(data.data(), 100, DType::kF32, 0, *stream_);
+  const auto done = device_->create_event();
+  stream_->record(*done);
+  const std::string message =
+      failure_of([&] { done->synchronize(); }, [] { nccl_faults().error = ncclRemoteError; });
+  EXPECT_NE(message.find("a remote process has ended (said the emulation)"), std::string::npos)
+      << message;
+  EXPECT_NE(message.find("broadcast of 100 f32 from rank 0"), std::string::npos) << message;
+}
+
+TEST_F(NcclTest, ALostPeerEndsAReplayThatIsStuck) {
+  const auto communicator = create();
+  const Buffer data = communicator->allocate(400);
+  const auto recording = device_->record(
+      *stream_, [&] { communicator->all_reduce_sum(data.data(), 100, DType::kF32, *stream_); });
+  recording->replay(*stream_);
+  stream_->synchronize();
+  nccl_faults().stuck = true;
+  recording->replay(*stream_);
+  EXPECT_NE(failure_of([&] { stream_->synchronize(); }, [&] { *lost_ = true; }), "");
+}
+
+TEST_F(NcclTest, ALostPeerEndsTheWaitForIt) {
+  nccl_faults().never_ready = true;
+  EXPECT_EQ(failure_of([&] { create(); }, [&] { *lost_ = true; }),
+            "NCCL: rank 1 (pid 7) has ended; the last queued was connect");
+}
+
+TEST_F(NcclTest, ALostPeerEndsASplit) {
+  const auto communicator = create();
+  nccl_faults().never_ready = true;
+  EXPECT_EQ(failure_of([&] { communicator->split(0, 0); }, [&] { *lost_ = true; }),
+            "NCCL: rank 1 (pid 7) has ended; the last queued was split");
+}
+
+TEST_F(NcclTest, LeavingDoesNotWaitForALostPeer) {
+  auto communicator = create();
+  nccl_faults().never_ready = true;
+  EXPECT_EQ(failure_of([&] { communicator.reset(); }, [&] { *lost_ = true; }), "");
+  EXPECT_THROW(stream_->synchronize(), CommError);
+}
+
+TEST_F(NcclTest, AnExceptionDoesNotWaitForPeers) {
+  EXPECT_THROW(
+      {
+        const auto communicator = create();
+        nccl_faults().never_ready = true;
+        throw DataError("shard-1.tar", "it is cut short");
+      },
+      DataError);
+}
+
+TEST_F(NcclTest, DoesWithoutNcclsAllocator) {
+  const auto communicator = create();
+  nccl_faults().no_allocator = true;
+  const Buffer data = communicator->allocate(400);
+  communicator->all_reduce_sum(data.data(), 100, DType::kF32, *stream_);
+  std::vector<float> values(100, 1.0f);
+  device_->copy(values.data(), data.data(), 400, *stream_);
+  stream_->synchronize();
+  EXPECT_EQ(values, std::vector<float>(100, 0.0f));
+}
+
+TEST_F(NcclTest, RefusesPeersThatThereAreNot) {
+  const auto communicator = create();
+  const Buffer data = device_->allocate(400);
+  EXPECT_THROW(communicator->send(data.data(), 1, DType::kF32, 0, *stream_), CommError);
+  EXPECT_THROW(communicator->recv(data.data(), 1, DType::kF32, 1, *stream_), CommError);
+  EXPECT_THROW(communicator->broadcast(data.data(), 1, DType::kF32, -1, *stream_), CommError);
+}
+
+TEST(DeviceCommunicatorTest, NcclIsNotForTheCpu) {
+  const auto world = create_local_communicator();
+  const auto device = create_cpu_device(1);
+  EXPECT_EQ(create_device_communicator(*world, *device, Transport::kAuto)->transport(),
+            world->transport());
+  try {
+    create_device_communicator(*world, *device, Transport::kNccl);
+    FAIL();
+  } catch (const CommError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "NCCL cannot be used: rank 0: it is for GPUs, not for the CPU");
+  }
+}
+
+}  // namespace
+}  // namespace trireme

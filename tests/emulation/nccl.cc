@@ -1,0 +1,380 @@
+// A fake of NCCL over MPI, for the communicators that Trireme makes: non-blocking, of all ranks or
+// split from one of these. On misuse the process dies. It differs from NCCL where two communicators
+// are at work on two streams: the emulated GPU does one thing at a time, so ranks that begin with
+// different ones wait for each other forever.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "emulation.h"
+#include "nccl_faults.h"
+
+struct ncclComm {
+  MPI_Comm ranks = MPI_COMM_NULL;  // of more than one
+  int rank = 0;
+  int size = 1;
+  int polls = 0;  // until it is ready
+  std::function<void()> when_ready;
+  bool finalized = false;
+  std::set<void*> registrations;
+  std::atomic<bool> aborted{false};
+};
+
+namespace trireme::emulation {
+namespace {
+
+using Comm = std::shared_ptr<ncclComm>;
+using Bytes = std::vector<std::byte>;
+
+constexpr int kPolls = 2;  // that see a call in progress
+
+std::mutex mutex;  // over what follows, and the content of communicators
+std::map<ncclComm_t, Comm> communicators;
+std::set<void*> allocations;
+
+[[noreturn]] void die(const char* what) {
+  std::fprintf(stderr, "emulated NCCL: %s\n", what);
+  std::abort();
+}
+void require(bool holds, const char* what) {
+  if (!holds) die(what);
+}
+
+Comm find(ncclComm_t handle) {
+  const auto found = communicators.find(handle);
+  require(found != communicators.end(), "a communicator that is not there, or not any more");
+  return found->second;
+}
+
+// One that may be called.
+Comm ready(ncclComm_t handle) {
+  Comm comm = find(handle);
+  require(comm->polls == 0, "a call before the one before is done");
+  require(!comm->finalized, "a call of a communicator that is finalized");
+  return comm;
+}
+
+ncclResult_t begin(ncclComm& comm) {
+  comm.polls = kPolls;
+  return ncclInProgress;
+}
+
+ncclComm_t add(MPI_Comm ranks) {
+  auto comm = std::make_shared<ncclComm>();
+  MPI_Comm_rank(ranks, &comm->rank);
+  MPI_Comm_size(ranks, &comm->size);
+  comm->ranks = ranks;
+  begin(*comm);
+  return communicators.emplace(comm.get(), comm).first->first;
+}
+
+void require_blocking_is_off(const ncclConfig_t* config) {
+  require(config && config->blocking == 0, "only non-blocking communicators are faked");
+}
+
+size_t size_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclUint8:
+      return 1;
+    case ncclFloat16:
+    case ncclBfloat16:
+      return 2;
+    case ncclInt32:
+    case ncclFloat32:
+      return 4;
+    case ncclInt64:
+    case ncclFloat64:
+      return 8;
+    default:
+      die("a type that is not faked");
+  }
+}
+
+// --- On the GPU ---
+
+void pause() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
+
+void wait(const ncclComm& comm, MPI_Request request) {
+  int done = 0;
+  while (!done && !comm.aborted) {
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (!done) pause();
+  }
+}
+
+// Every rank's bytes, by rank.
+Bytes gather(const ncclComm& comm, const void* data, size_t bytes) {
+  Bytes all(bytes * static_cast<size_t>(comm.size));
+  if (comm.size == 1) {
+    std::memcpy(all.data(), data, bytes);
+    return all;
+  }
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Iallgather(data, static_cast<int>(bytes), MPI_BYTE, all.data(), static_cast<int>(bytes),
+                 MPI_BYTE, comm.ranks, &request);
+  wait(comm, request);
+  return all;
+}
+
+// The sum of `parts` arrays that lie `stride` bytes apart.
+template <class T, class Total>
+void sum(const std::byte* parts, size_t stride, int count_of_parts, void* out, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    Total total{};
+    for (int part = 0; part < count_of_parts; ++part) {
+      T value;
+      std::memcpy(&value, parts + static_cast<size_t>(part) * stride + i * sizeof(T), sizeof(T));
+      total += static_cast<Total>(value);
+    }
+    const T value = static_cast<T>(total);
+    std::memcpy(static_cast<std::byte*>(out) + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+void sum(ncclDataType_t type, const std::byte* parts, size_t stride, int count_of_parts, void* out,
+         size_t count) {
+  switch (type) {
+    case ncclFloat32:
+      return sum<float, float>(parts, stride, count_of_parts, out, count);
+    case ncclFloat64:
+      return sum<double, double>(parts, stride, count_of_parts, out, count);
+    case ncclInt64:
+      return sum<int64_t, int64_t>(parts, stride, count_of_parts, out, count);
+    case ncclFloat16:
+      return sum<__half, float>(parts, stride, count_of_parts, out, count);
+    case ncclBfloat16:
+      return sum<__nv_bfloat16, float>(parts, stride, count_of_parts, out, count);
+    default:
+      die("a type whose sum is not faked");
+  }
+}
+
+// Queues work(communicator).
+template <class Work>
+ncclResult_t queue(ncclComm_t handle, cudaStream_t stream, const char* name, Work work) {
+  std::lock_guard lock(mutex);
+  const Comm comm = ready(handle);
+  const cudaError_t result = enqueue(stream, name, [comm, work] {
+    while (nccl_faults().stuck && !comm->aborted) pause();
+    if (!comm->aborted) work(*comm);
+  });
+  return result == cudaSuccess ? begin(*comm) : ncclUnhandledCudaError;
+}
+
+}  // namespace
+
+NcclFaults& nccl_faults() {
+  static NcclFaults faults;
+  return faults;
+}
+
+}  // namespace trireme::emulation
+
+using namespace trireme::emulation;
+
+extern "C" {
+
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  static std::atomic<int> ids = 0;
+  std::memset(id, 0, sizeof *id);
+  std::snprintf(id->internal, sizeof id->internal, "%d of process %d", ++ids, getpid());
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  require_blocking_is_off(config);
+  std::lock_guard lock(mutex);
+  if (ranks == 1) {
+    const auto made = std::make_shared<ncclComm>();
+    *comm = communicators.emplace(made.get(), made).first->first;
+    return begin(*made);
+  }
+  MPI_Comm world = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &world);
+  *comm = add(world);
+  require((*comm)->size == ranks && (*comm)->rank == rank, "only all ranks together are faked");
+  ncclUniqueId first = id;
+  MPI_Bcast(&first, sizeof first, MPI_BYTE, 0, world);
+  require(std::memcmp(&first, &id, sizeof id) == 0, "ranks with different ids");
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t handle, int colour, int key, ncclComm_t* part,
+                           ncclConfig_t* config) {
+  require_blocking_is_off(config);
+  std::lock_guard lock(mutex);
+  const Comm comm = ready(handle);
+  ncclComm_t made = nullptr;
+  if (comm->size == 1) {
+    const auto alone = std::make_shared<ncclComm>();
+    begin(*alone);
+    made = communicators.emplace(alone.get(), alone).first->first;
+  } else {
+    MPI_Comm ranks = MPI_COMM_NULL;
+    MPI_Comm_split(comm->ranks, colour, key, &ranks);
+    made = add(ranks);
+  }
+  comm->when_ready = [=] { *part = made; };
+  return begin(*comm);
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
+  std::lock_guard lock(mutex);
+  const Comm comm = find(handle);
+  *error = nccl_faults().error;
+  if (*error != ncclSuccess || comm->polls == 0) return ncclSuccess;
+  if (!nccl_faults().never_ready) --comm->polls;
+  if (comm->polls > 0) {
+    *error = ncclInProgress;
+  } else if (comm->when_ready) {
+    std::exchange(comm->when_ready, nullptr)();
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t handle) {
+  std::lock_guard lock(mutex);
+  const Comm comm = ready(handle);
+  const ncclResult_t result = begin(*comm);
+  comm->when_ready = [comm = comm.get()] { comm->finalized = true; };
+  return result;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t handle) {
+  std::lock_guard lock(mutex);
+  const Comm comm = find(handle);
+  require(comm->finalized, "a communicator is destroyed before it is finalized");
+  require(comm->registrations.empty(), "registered memory outlives its communicator");
+  if (comm->ranks != MPI_COMM_NULL) MPI_Comm_free(&comm->ranks);
+  communicators.erase(handle);
+  return ncclInProgress;  // the rest is done behind the caller's back
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t handle) {
+  std::lock_guard lock(mutex);
+  find(handle)->aborted = true;
+  communicators.erase(handle);
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommRegister(const ncclComm_t handle, void* data, size_t, void** registration) {
+  std::lock_guard lock(mutex);
+  require(allocations.contains(data), "memory is registered that NCCL did not allocate");
+  require(ready(handle)->registrations.insert(data).second, "memory is registered twice");
+  *registration = data;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t handle, void* registration) {
+  std::lock_guard lock(mutex);
+  require(ready(handle)->registrations.erase(registration) == 1, "an unknown registration");
+  return ncclSuccess;
+}
+
+ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
+  if (nccl_faults().no_allocator) return ncclInvalidUsage;
+  if (cudaMalloc(data, bytes) != cudaSuccess) return ncclUnhandledCudaError;
+  std::lock_guard lock(mutex);
+  allocations.insert(*data);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclMemFree(void* data) {
+  {
+    std::lock_guard lock(mutex);
+    require(allocations.erase(data) == 1, "memory is freed that NCCL did not allocate");
+    for (const auto& [handle, comm] : communicators) {
+      require(!comm->registrations.contains(data), "memory is freed that is still registered");
+    }
+  }
+  return cudaFree(data) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  require(op == ncclSum, "only sums are faked");
+  return queue(comm, stream, "ncclAllReduce", [=](const ncclComm& self) {
+    const size_t bytes = count * size_of(type);
+    const Bytes all = gather(self, in, bytes);
+    if (!self.aborted) sum(type, all.data(), bytes, self.size, out, count);
+  });
+}
+
+ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  require(op == ncclSum, "only sums are faked");
+  return queue(comm, stream, "ncclReduceScatter", [=](const ncclComm& self) {
+    const size_t bytes = count * size_of(type);
+    const size_t whole = bytes * static_cast<size_t>(self.size);
+    const Bytes all = gather(self, in, whole);
+    const size_t own = bytes * static_cast<size_t>(self.rank);
+    if (!self.aborted) sum(type, all.data() + own, whole, self.size, out, count);
+  });
+}
+
+ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return queue(comm, stream, "ncclAllGather", [=](const ncclComm& self) {
+    const Bytes all = gather(self, in, count * size_of(type));
+    if (!self.aborted) std::memcpy(out, all.data(), all.size());
+  });
+}
+
+ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return queue(comm, stream, "ncclBroadcast", [=](const ncclComm& self) {
+    const size_t bytes = count * size_of(type);
+    const Bytes all = gather(self, in, bytes);
+    if (!self.aborted) std::memcpy(out, all.data() + bytes * static_cast<size_t>(root), bytes);
+  });
+}
+
+ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  return queue(comm, stream, "ncclSend", [=](const ncclComm& self) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Isend(data, static_cast<int>(count * size_of(type)), MPI_BYTE, peer, 0, self.ranks,
+              &request);
+    wait(self, request);
+  });
+}
+
+ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return queue(comm, stream, "ncclRecv", [=](const ncclComm& self) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Irecv(data, static_cast<int>(count * size_of(type)), MPI_BYTE, peer, 0, self.ranks,
+              &request);
+    wait(self, request);
+  });
+}
+
+const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclRemoteError ? "a remote process has ended" : "an emulated error";
+}
+
+const char* ncclGetLastError(ncclComm_t) { return "said the emulation"; }
+
+}  // extern "C"

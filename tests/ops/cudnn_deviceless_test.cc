@@ -1,0 +1,161 @@
+// cuDNN can choose and build engines for a device that is only described to it. So what we ask of
+// it is held against the real library, if it is there, on machines without a GPU. Engines that it
+// compiles at run time are missing: they need a driver.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "ops/cuda/cudnn.h"
+#include "ops/shapes.h"
+
+namespace trireme::cuda {
+namespace {
+
+// What cuDNN 9.19 writes about a device, and demands of one.
+struct Gpu {
+  const char* name;
+  int version, multiprocessors, shared_bytes;
+  int64_t l2_bytes, memory_bytes;
+};
+
+std::string json(const Gpu& gpu) {
+  return fmt::format(
+      R"({{"cudaDeviceId":0,"deviceVer":{},"driverVer":13000,"deviceName":"{}","l2CacheSize":{},)"
+      R"("maxSharedMemoryPerBlock":49152,"reservedSharedMemoryPerBlock":1024,)"
+      R"("maxSharedMemoryPerBlockOptin":{},"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,)"
+      R"("memClockRateKHz":1500000,"multiProcessorCount":{},"pciDeviceId":0,)"
+      R"("regsPerBlock":65536,"smClockRateKHz":1500000,"totalGlobalMem":{},"warpSize":32,)"
+      R"("maxCtasPerSM":32,"maxRegistersPerSM":65536,"isTccDriver":0,"supportCoopLaunch":1,)"
+      R"("maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64]}})",
+      gpu.version, gpu.name, gpu.l2_bytes, gpu.shared_bytes, gpu.multiprocessors, gpu.memory_bytes);
+}
+
+void PrintTo(const Gpu& gpu, std::ostream* out) { *out << gpu.name; }
+
+struct Layer {
+  int64_t channels_in, extent, channels_out, kernel, stride;
+  int64_t groups = 1, dilation = 1;
+  int64_t samples = 64;
+};
+
+// All convolutions of ResNet-50 on images of 224x224.
+std::vector<Layer> resnet50() {
+  std::vector<Layer> layers{{3, 224, 64, 7, 2}};
+  int64_t in = 64, extent = 56;
+  for (int64_t width : {64, 128, 256, 512}) {
+    const int64_t stride = width == 64 ? 1 : 2;
+    layers.insert(layers.end(), {{in, extent, width, 1, 1},
+                                 {width, extent, width, 3, stride},
+                                 {in, extent, 4 * width, 1, stride}});
+    in = 4 * width;
+    extent /= stride;
+    layers.insert(
+        layers.end(),
+        {{width, extent, in, 1, 1}, {in, extent, width, 1, 1}, {width, extent, width, 3, 1}});
+  }
+  return layers;
+}
+
+std::vector<Layer> unusual() {
+  return {{1, 28, 6, 5, 1},        {17, 5, 17, 3, 1},        {6, 7, 3, 3, 1, 1, 1, 5},
+          {32, 14, 32, 3, 1, 32},  {32, 14, 64, 3, 1, 2},    {6, 5, 9, 3, 1, 3},
+          {16, 8, 16, 3, 1, 1, 2}, {1, 1, 1, 1, 1, 1, 1, 1}, {16, 1, 16, 3, 1, 1, 1, 2}};
+}
+
+Convolution convolution(const Layer& layer, ConvolutionPass pass, DType dtype, bool tf32) {
+  const int64_t reach = layer.dilation * (layer.kernel - 1) + 1;
+  const int64_t padding = reach / 2;
+  const int64_t extent = windows(layer.extent, layer.kernel, layer.stride, padding, layer.dilation);
+  return {
+      .pass = pass,
+      .geometry = {.stride = {layer.stride, layer.stride},
+                   .padding = {padding, padding},
+                   .dilation = {layer.dilation, layer.dilation},
+                   .groups = layer.groups},
+      .x = {layer.samples, layer.channels_in, layer.extent, layer.extent},
+      .weight = {layer.channels_out, layer.channels_in / layer.groups, layer.kernel, layer.kernel},
+      .y = {layer.samples, layer.channels_out, extent, extent},
+      .in = dtype,
+      .out = dtype,
+      .tf32 = tf32};
+}
+
+std::string text(const Convolution& c) {
+  return fmt::format("pass {} x {} weight {} groups {} {}{}", static_cast<int>(c.pass),
+                     c.x.to_string(), c.weight.to_string(), c.geometry.groups, name_of(c.in),
+                     c.tf32 ? " tf32" : "");
+}
+
+class CudnnDeviceless : public testing::TestWithParam<Gpu> {
+ protected:
+  void SetUp() override {
+    const Library library("cuDNN", {"libcudnn.so.9"});
+    if (!library.problem().empty()) GTEST_SKIP() << library.problem();
+    try {
+      cudnn_ = std::make_shared<Cudnn>(json(GetParam()));
+    } catch (const DeviceError& error) {
+      GTEST_SKIP() << "this cuDNN wants devices described in another way: " << error.what();
+    }
+  }
+
+  // How many of its algorithms can be built; `most` are enough.
+  int algorithms(const Convolution& convolution, int most) const {
+    int count = 0;
+    for (const Candidate& candidate : list_convolutions(cudnn_, convolution)) {
+      if (count == most) break;
+      const AlgorithmPtr algorithm = candidate.build();
+      if (!algorithm) continue;
+      EXPECT_LE(algorithm->workspace_bytes(), static_cast<size_t>(kWorkspaceLimit));
+      ++count;
+    }
+    return count;
+  }
+
+  void expect_all(const std::vector<Layer>& layers) const {
+    for (const Layer& layer : layers) {
+      for (auto [dtype, tf32] : {std::pair(DType::kF32, false), std::pair(DType::kF32, true),
+                                 std::pair(DType::kBF16, false), std::pair(DType::kF16, false)}) {
+        for (auto pass : {ConvolutionPass::kForward, ConvolutionPass::kBackwardData,
+                          ConvolutionPass::kBackwardWeights}) {
+          const Convolution c = convolution(layer, pass, dtype, tf32);
+          EXPECT_EQ(algorithms(c, 1), 1) << text(c);
+        }
+      }
+    }
+  }
+
+  std::shared_ptr<Cudnn> cudnn_;
+};
+
+TEST_P(CudnnDeviceless, HasAllOfResNet50) { expect_all(resnet50()); }
+
+TEST_P(CudnnDeviceless, HasWhatIsUnusual) { expect_all(unusual()); }
+
+TEST_P(CudnnDeviceless, AddsABiasAndEndsInReLU) {
+  for (const Layer& layer : resnet50()) {
+    for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      Convolution c = convolution(layer, ConvolutionPass::kForward, dtype, false);
+      c.bias = dtype;
+      EXPECT_EQ(algorithms(c, 1), 1) << text(c);
+      c.relu = true;
+      EXPECT_EQ(algorithms(c, 1), 1) << text(c);
+    }
+  }
+}
+
+TEST_P(CudnnDeviceless, KeepsTensorCoresOutOfF32UnlessTF32IsAllowed) {
+  const Layer layer{64, 56, 64, 3, 1};
+  for (auto pass : {ConvolutionPass::kForward, ConvolutionPass::kBackwardData,
+                    ConvolutionPass::kBackwardWeights}) {
+    constexpr int kAll = 100;
+    EXPECT_LT(algorithms(convolution(layer, pass, DType::kF32, false), kAll),
+              algorithms(convolution(layer, pass, DType::kF32, true), kAll));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpus, CudnnDeviceless,
+                         testing::Values(Gpu{"H200", 900, 132, 232448, 62914560, 150000000000},
+                                         Gpu{"A100", 800, 108, 166912, 41943040, 85000000000}),
+                         [](const auto& gpu) { return std::string(gpu.param.name); });
+
+}  // namespace
+}  // namespace trireme::cuda
