@@ -35,8 +35,8 @@ class Communicator : public Collective {
   // What moves the data, for people: "MPI", "NCCL 2.28.9".
   virtual std::string transport() const = 0;
   // Whether operations may be in flight here on one stream and in another communicator on another
-  // stream. If not, ranks that come to the two in different orders could wait for each other
-  // forever: use one stream for both.
+  // stream, all ranks having called them in the same order. If not, ranks that come to the two in
+  // different orders could wait for each other forever: use one stream for both.
   virtual bool concurrent() const { return true; }
   // Why operations can no longer succeed, where this rank can tell without taking part in one: a
   // rank of this host has ended or failed. Else empty. From any thread.

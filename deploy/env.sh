@@ -23,6 +23,8 @@ if [ -x "$TRIREME_BUNDLE/bin/trireme" ]; then
   export OPAL_PREFIX="$TRIREME_BUNDLE" OPAL_SYSCONFDIR="$TRIREME_BUNDLE/etc/openmpi"
   export PMIX_PREFIX="$TRIREME_BUNDLE" PMIX_LIBDIR="$TRIREME_BUNDLE/lib" PMIX_DATADIR="$TRIREME_BUNDLE/share"
   export HWLOC_PLUGINS_PATH="$TRIREME_BUNDLE/lib/hwloc"
+  # What mpirun starts on other hosts, where nobody has sourced this.
+  export OMPI_MCA_orte_launch_agent="$TRIREME_BUNDLE/bin/orted"
   # Without ssh Open MPI would not start at all, not even ranks of this machine.
   command -v ssh >/dev/null || command -v rsh >/dev/null || export OMPI_MCA_plm="${OMPI_MCA_plm:-^rsh}"
   # Containers often have no other user than root, whom Open MPI refuses without these.

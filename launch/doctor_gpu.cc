@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 
 #include "comm/control.h"
@@ -31,6 +32,8 @@ Json describe_gpu(int index) {
 }
 
 std::string text(const Json& value) { return value.get<std::string>(); }
+
+bool has_gpu(const Json& rank) { return rank.contains("gpu"); }
 
 void check_libraries(const std::string& host, const Json& cuda, bool several,
                      std::vector<Finding>& findings) {
@@ -67,17 +70,56 @@ void check_sharing(const std::string& host, const std::vector<Json>& ranks,
        "start a rank for each GPU", false});
 }
 
-// Ranks that see no GPU; `elsewhere`: others do.
-void check_absence(const std::string& host, const Json& cuda, bool elsewhere,
+void check_opening(const std::string& host, const std::vector<Json>& ranks,
                    std::vector<Finding>& findings) {
-  const bool hidden = text(cuda["problem"]).find("CUDA_VISIBLE_DEVICES") != std::string::npos;
-  findings.push_back(
-      {fmt::format("{}: no GPU: {}; training runs on the CPU{}", host, text(cuda["problem"]),
-                   elsewhere ? " of all hosts" : ""),
-       hidden ? "unset CUDA_VISIBLE_DEVICES, or name GPUs that are there"
-              : "where there is a GPU, install or load the NVIDIA driver, 580 or newer for CUDA 13 "
-                "(in a container: docker run --gpus all)",
-       false});
+  for (const Json& rank : ranks) {
+    if (!rank.contains("gpu_problem")) continue;
+    findings.push_back(
+        {fmt::format("{}: rank {} cannot use GPU {}: {}", host, rank["rank"].get<int>(),
+                     text(rank["gpu_id"]), text(rank["gpu_problem"])),
+         "see what nvidia-smi tells of it; --device cpu works"});
+  }
+}
+
+// GPUs, and libraries beside them, that are not the same everywhere.
+void check_likeness(const Hosts& hosts, std::vector<Finding>& findings) {
+  std::set<std::string> models;
+  std::map<std::string, std::set<std::string>> versions;  // of each library
+  for (const auto& [name, ranks] : hosts) {
+    for (const Json& rank : ranks) {
+      if (!has_gpu(rank)) continue;
+      models.insert(text(rank["gpu"]));
+      for (const Json& library : rank["cuda"]["libraries"]) {
+        versions[text(library["name"])].insert(text(library["version"]));
+      }
+    }
+  }
+  if (models.size() > 1) {
+    findings.push_back(
+        {fmt::format("the GPUs differ ({}): the slowest sets the pace", fmt::join(models, "; ")),
+         "use GPUs of one kind", false});
+  }
+  for (const auto& [library, found] : versions) {
+    if (found.size() < 2) continue;
+    findings.push_back({fmt::format("the ranks load different versions of {}: {}", library,
+                                    fmt::join(found, ", ")),
+                        "install the same version on every host", library == "NCCL"});
+  }
+}
+
+// Hosts with a rank that sees no GPU, by the reason; `elsewhere`: others do.
+void check_absence(const std::map<std::string, std::vector<std::string>>& hosts, bool elsewhere,
+                   std::vector<Finding>& findings) {
+  for (const auto& [problem, names] : hosts) {
+    const bool hidden = problem.find("CUDA_VISIBLE_DEVICES") != std::string::npos;
+    findings.push_back(
+        {fmt::format("{}: no GPU: {}; training runs on the CPU{}", fmt::join(names, ", "), problem,
+                     elsewhere ? " of all hosts" : ""),
+         hidden ? "unset CUDA_VISIBLE_DEVICES, or name GPUs that are there"
+                : "where there is a GPU, install or load the NVIDIA driver, 580 or newer for CUDA "
+                  "13 (in a container: docker run --gpus all)",
+         false});
+  }
 }
 
 }  // namespace
@@ -122,55 +164,30 @@ void print_cuda(const Json& cuda) {
   fmt::print("CUDA       {}\n", text(cuda["versions"]));
   for (const Json& library : cuda["libraries"]) {
     const bool there = text(library["problem"]).empty();
-    fmt::print("           {:<8} {:<10} {}\n", text(library["name"]),
-               there ? text(library["version"]) : "missing", there ? text(library["path"]) : "");
+    fmt::print("           {:<8} {}\n", text(library["name"]),
+               there ? text(library["version"]) + "  " + text(library["path"]) : "missing");
   }
 }
 
 void check_gpus(const Hosts& hosts, std::vector<Finding>& findings) {
-  std::set<std::string> models;
-  std::map<std::string, std::set<std::string>> versions;  // of each library
-  size_t with = 0;
+  size_t all = 0, with = 0;
   for (const auto& [name, ranks] : hosts) {
-    for (const Json& rank : ranks) {
-      if (!rank.contains("gpu")) continue;
-      ++with;
-      models.insert(text(rank["gpu"]));
-      for (const Json& library : rank["cuda"]["libraries"]) {
-        versions[text(library["name"])].insert(text(library["version"]));
-      }
-    }
+    all += ranks.size();
+    with += static_cast<size_t>(std::count_if(ranks.begin(), ranks.end(), has_gpu));
   }
-  size_t all = 0;
-  for (const auto& [name, ranks] : hosts) all += ranks.size();
+  std::map<std::string, std::vector<std::string>> absent;  // hosts by the reason
   for (const auto& [name, ranks] : hosts) {
-    const auto without = std::find_if(ranks.begin(), ranks.end(),
-                                      [](const Json& rank) { return !rank.contains("gpu"); });
-    if (without != ranks.end()) {
-      if ((*without)["cuda"]["built"]) check_absence(name, (*without)["cuda"], with > 0, findings);
-      continue;
-    }
-    check_libraries(name, ranks.front()["cuda"], all > 1, findings);
-    check_sharing(name, ranks, findings);
-    for (const Json& rank : ranks) {
-      if (!rank.contains("gpu_problem")) continue;
-      findings.push_back(
-          {fmt::format("{}: rank {} cannot use GPU {}: {}", name, rank["rank"].get<int>(),
-                       text(rank["gpu_id"]), text(rank["gpu_problem"])),
-           "see what nvidia-smi tells of it; --device cpu works"});
+    const auto without = std::find_if_not(ranks.begin(), ranks.end(), has_gpu);
+    if (without == ranks.end()) {
+      check_libraries(name, ranks.front()["cuda"], all > 1, findings);
+      check_sharing(name, ranks, findings);
+      check_opening(name, ranks, findings);
+    } else if ((*without)["cuda"]["built"]) {
+      absent[text((*without)["cuda"]["problem"])].push_back(name);
     }
   }
-  if (models.size() > 1) {
-    findings.push_back(
-        {fmt::format("the GPUs differ ({}): the slowest sets the pace", fmt::join(models, "; ")),
-         "use GPUs of one kind", false});
-  }
-  for (const auto& [library, found] : versions) {
-    if (found.size() < 2) continue;
-    findings.push_back({fmt::format("the ranks load different versions of {}: {}", library,
-                                    fmt::join(found, ", ")),
-                        "install the same version on every host", library == "NCCL"});
-  }
+  check_absence(absent, with > 0, findings);
+  check_likeness(hosts, findings);
 }
 
 }  // namespace trireme

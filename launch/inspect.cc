@@ -57,6 +57,7 @@ void print_memory(const std::vector<std::pair<std::string, size_t>>& parts, int 
     fmt::print("  {:<34} {:>16}  {:>10}\n", name, bytes, format_bytes(static_cast<double>(bytes)));
   };
   for (const auto& [name, bytes] : parts) {
+    if (bytes == 0) continue;
     row(name, bytes);
     total += bytes;
   }
@@ -72,7 +73,9 @@ void print_plan(const Options& options, const Target& target, const Graph& graph
   const auto backend = create_backend(config, *device);
   Parameters parameters;
   const auto program = Program::compile(
-      graph, *backend, {.batch = batch.micro, .accumulate = batch.passes > 1}, parameters);
+      graph, *backend,
+      {.batch = batch.micro, .dtype = compute_dtype(config), .accumulate = batch.passes > 1},
+      parameters);
   const Optimizer optimizer(config.run, parameters, *backend);
 
   const SampleSpec& samples = target.samples;
@@ -82,17 +85,18 @@ void print_plan(const Options& options, const Target& target, const Graph& graph
                                  : "target " + samples.target.to_string(),
              batch.capacity, batch.passes, batch.passes == 1 ? "" : "es", batch.micro);
   print_layers(*program);
-  const size_t values = static_cast<size_t>(parameters.elements) * size_of(parameters.dtype);
+  const LowPrecisionCopy low_precision(parameters, *backend);
   const int ahead = config.run.data().prefetch();
   const size_t sample = samples.input.bytes() + samples.target.bytes();
-  print_memory(
-      {{"parameters", values + static_cast<size_t>(parameters.running_elements) * sizeof(float)},
-       {"gradients", values},
-       {"optimizer state", optimizer.state_bytes()},
-       {"activations and workspaces", program->activation_bytes()},
-       {fmt::format("batches ({} of {} samples)", ahead, batch.capacity),
-        static_cast<size_t>(ahead) * static_cast<size_t>(batch.capacity) * sample}},
-      ranks);
+  print_memory({{"parameters", parameters.array_bytes() + parameters.running_bytes()},
+                {fmt::format("parameters in {}", Precision_Name(config.run.train().precision())),
+                 low_precision.bytes()},
+                {"gradients", parameters.array_bytes()},
+                {"optimizer state", optimizer.state_bytes()},
+                {"activations and workspaces", program->activation_bytes()},
+                {fmt::format("batches ({} of {} samples)", ahead, batch.capacity),
+                 static_cast<size_t>(ahead) * static_cast<size_t>(batch.capacity) * sample}},
+               ranks);
   if (options.listing) fmt::print("\n{}", program->listing());
 }
 

@@ -8,7 +8,9 @@ namespace trireme {
 
 // logits [rows, classes], labels i32 [rows]. With label smoothing e (Szegedy et al.,
 // arXiv:1512.00567) the target is (1 - e) on the label plus e / classes everywhere. kDlogits is
-// absent in inference and may be the logits. Of equal logits the lower class ranks first.
+// absent in inference and may be the logits. Of equal logits the lower class ranks first. A label
+// that is no class is an Error on the CPU; on a GPU, whose kernels cannot throw, it makes the loss
+// and the gradient of its row NaN.
 struct SoftmaxCrossEntropy {
   enum Arg { kLogits, kLabels, kState, kDlogits, kMetrics, kArgs };
   float label_smoothing = 0;

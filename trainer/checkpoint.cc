@@ -129,6 +129,11 @@ std::string to_json(const CheckpointState& state) {
     out["best_accuracy"] = *state.best_accuracy;
     out["best_step"] = state.best_step;
   }
+  if (state.loss_scale) {
+    out["loss_scale"] = {{"scale", state.loss_scale->scale},
+                         {"good_steps", state.loss_scale->good_steps},
+                         {"skipped", state.loss_scale->skipped}};
+  }
   return out.dump(2) + "\n";
 }
 
@@ -146,6 +151,12 @@ CheckpointState state_from_json(const std::string& text, const std::string& file
   if (in.contains("best_accuracy")) {
     state.best_accuracy = in.at("best_accuracy").get<double>();
     in.at("best_step").get_to(state.best_step);
+  }
+  if (in.contains("loss_scale")) {
+    LossScale& scale = state.loss_scale.emplace();
+    in.at("loss_scale").at("scale").get_to(scale.scale);
+    in.at("loss_scale").at("good_steps").get_to(scale.good_steps);
+    in.at("loss_scale").at("skipped").get_to(scale.skipped);
   }
   return state;
 } catch (const json::exception& error) {

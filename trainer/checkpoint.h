@@ -28,6 +28,7 @@ struct CheckpointState {
   int64_t epoch_samples = 0;
   std::optional<double> best_accuracy;
   int64_t best_step = 0;
+  std::optional<LossScale> loss_scale;  // of FP16
 };
 
 std::string to_json(const CheckpointState& state);

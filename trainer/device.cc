@@ -78,6 +78,15 @@ int choose_gpu(const Config& config, Communicator& communicator) {
   return assign_devices(hosts[host])[static_cast<size_t>(own)];
 }
 
+void refuse_what_the_cpu_cannot(const Config& config) {
+  if (cpu_computes_in(compute_dtype(config))) return;
+  const Precision precision = config.run.train().precision();
+  const char* const why = precision == FP16 ? "cannot be computed in on a CPU; use BF16 or FP32"
+                                            : "needs a CPU with AVX-512; use FP32";
+  throw ConfigError(config.where("train.precision"),
+                    fmt::format("{} {}", Precision_Name(precision), why));
+}
+
 }  // namespace
 
 int default_threads(Communicator& communicator) {
@@ -123,11 +132,7 @@ std::unique_ptr<Device> create_device(const Config& config, Communicator& commun
       device = create_cuda_device(index);
       return;
     }
-    if (train.precision() != FP32) {
-      throw ConfigError(config.where("train.precision"),
-                        fmt::format("{} is not available on the CPU; use FP32",
-                                    Precision_Name(train.precision())));
-    }
+    refuse_what_the_cpu_cannot(config);
     device = create_cpu_device(threads);
   });
   return device;
@@ -137,6 +142,19 @@ std::unique_ptr<Backend> create_backend(const Config& config, Device& device) {
   if (device.kind() == DeviceKind::kCpu) return create_cpu_backend(device);
   return create_cuda_backend(
       device, {.tf32 = config.run.train().precision() == TF32, .tuning_cache = cache_folder()});
+}
+
+DType compute_dtype(const Config& config) {
+  switch (config.run.train().precision()) {
+    case FP32:
+    case TF32:
+      break;
+    case BF16:
+      return DType::kBF16;
+    case FP16:
+      return DType::kF16;
+  }
+  return DType::kF32;
 }
 
 Transport transport_of(const Config& config) {

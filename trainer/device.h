@@ -22,6 +22,9 @@ int default_threads(Communicator& communicator);
 std::unique_ptr<Device> create_device(const Config& config, Communicator& communicator);
 std::unique_ptr<Backend> create_backend(const Config& config, Device& device);
 
+// What the network computes in: f32 in FP32 and TF32.
+DType compute_dtype(const Config& config);
+
 // What gradients are summed through.
 Transport transport_of(const Config& config);
 

@@ -140,6 +140,7 @@ Evaluation evaluate_checkpoint(const Config& config, Communicator& communicator,
   Graph graph;
   Parameters parameters;
   Buffer values;
+  LowPrecisionCopy low_precision;
   Buffer running;
   BatchPlan plan;
   together(communicator, [&] {
@@ -149,14 +150,20 @@ Evaluation evaluate_checkpoint(const Config& config, Communicator& communicator,
     CompileOptions options;
     options.batch = plan.micro;
     options.training = false;
+    options.dtype = compute_dtype(config);
     Program::compile(graph, *backend, options, parameters);
-    values = device->allocate(static_cast<size_t>(parameters.elements) * sizeof(float));
-    running = device->allocate(static_cast<size_t>(parameters.running_elements) * sizeof(float));
+    values = device->allocate(parameters.array_bytes());
+    low_precision = LowPrecisionCopy(parameters, *backend);
+    running = device->allocate(parameters.running_bytes());
     const FoundCheckpoint found = find_checkpoint(path, [](const std::string&) {});
     load_model(found, {parameters, *backend, values.data(), running.data(), {}});
+    const auto stream = device->create_stream(StreamKind::kCompute);
+    low_precision.refresh(values.data(), *stream);
+    stream->synchronize();
   });
   ProgramMemory memory;
   memory.parameters = values.data();
+  memory.low_precision = low_precision.data();
   memory.running = running.data();
   std::unique_ptr<Evaluator> evaluator;
   together(communicator, [&] {

@@ -82,6 +82,10 @@ void MetricsFile::write(const StepRecord& record) {
   if (record.parameter_checksum) {
     fmt::format_to(out, R"(,"parameter_checksum":"{:016x}")", *record.parameter_checksum);
   }
+  if (record.loss_scale) {
+    fmt::format_to(out, R"(,"loss_scale":{},"skipped_steps":{})", record.loss_scale->scale,
+                   record.loss_scale->skipped);
+  }
   if (record.load) {
     fmt::format_to(
         out,

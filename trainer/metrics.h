@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/device.h"
+#include "ops/loss_scale.h"
 
 namespace trireme {
 
@@ -22,7 +23,8 @@ struct StepRecord {
   double data_wait_ms = 0;
   double exposed_comm_ms = 0;
   std::optional<uint64_t> parameter_checksum;
-  std::optional<DeviceLoad> load;  // of this rank's GPU, since the record before
+  std::optional<LossScale> loss_scale;  // of FP16, after the step
+  std::optional<DeviceLoad> load;       // of this rank's GPU, since the record before
 };
 
 // The end of a run. Fractions are of the time spent in steps. Optional where nothing was measured.

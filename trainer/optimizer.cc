@@ -10,7 +10,8 @@ TensorSpec array_spec(DType dtype, int64_t elements) {
   return {dtype, Shape{elements}, Layout::row_major()};
 }
 
-TensorSpec state_spec() { return array_spec(DType::kU8, static_cast<int64_t>(sizeof(StepState))); }
+TensorSpec state_spec() { return array_spec(DType::kU8, int64_t{sizeof(StepState)}); }
+TensorSpec loss_scale_spec() { return array_spec(DType::kU8, int64_t{sizeof(LossScale)}); }
 
 }  // namespace
 
@@ -39,75 +40,107 @@ std::vector<UpdateRange> update_ranges(const Parameters& parameters,
 
 Optimizer::Optimizer(const RunConfig& config, const Parameters& parameters, Backend& backend)
     : device_(backend.device()) {
-  const OptimizerConfig& optimizer = config.optimizer();
   const TensorSpec array = array_spec(DType::kF32, parameters.elements);
   const TensorSpec sum = array_spec(DType::kF64, 1);
-  const float max_norm = config.train().clip_norm();
-  const UpdateCommon common{update_ranges(parameters, optimizer), max_norm};
-  const TensorSpec squares = max_norm > 0 ? sum : absent();
-  const auto add_state = [&](const char* name) {
-    state_.push_back({name, device_.allocate(array.bytes())});
-  };
-
-  if (max_norm > 0) {
-    const std::array<TensorSpec, SumOfSquares::kArgs> specs{array, sum};
-    squares_plan_ = backend.plan(SumOfSquares{common.ranges}, specs);
+  const TensorSpec scale = loss_scale_spec();
+  const bool scales = parameters.dtype == DType::kF16;
+  if (scales) {
+    scale_plan_ = backend.plan(ScaleLoss{}, std::array{scale, state_spec()});
+    adjust_plan_ = backend.plan(AdjustLossScale{}, std::array{sum, scale});
+    loss_scale_ = device_.allocate(scale.bytes());
+  }
+  if (scales || config.train().clip_norm() > 0) {
+    squares_plan_ = backend.plan(SumOfSquares{update_ranges(parameters, config.optimizer())},
+                                 std::array{array, sum});
     squares_ = device_.allocate(sum.bytes());
   }
-  if (optimizer.has_adam() || optimizer.has_adamw()) {
-    const AdamConfig& adam = optimizer.has_adam() ? optimizer.adam() : optimizer.adamw();
-    AdamUpdate update{common, adam.beta1(), adam.beta2(), adam.epsilon(), optimizer.has_adamw()};
-    add_state("moment1");
-    add_state("moment2");
-    const std::array<TensorSpec, AdamUpdate::kArgs> specs{
-        array, array, array, array, squares, absent(), state_spec(), absent()};
-    update_plan_ = backend.plan(update, specs);
-  } else {
-    SgdUpdate update{common, optimizer.sgd().momentum(), optimizer.sgd().nesterov()};
-    if (update.momentum > 0) add_state("velocity");
-    const TensorSpec velocity = update.momentum > 0 ? array : absent();
-    const std::array<TensorSpec, SgdUpdate::kArgs> specs{array,    array,        velocity, squares,
-                                                         absent(), state_spec(), absent()};
-    update_plan_ = backend.plan(update, specs);
+  plan_update(config, parameters, backend);
+  size_t scratch = 0;
+  for (const auto* plan : {&scale_plan_, &squares_plan_, &update_plan_, &adjust_plan_}) {
+    if (*plan) scratch = std::max(scratch, (*plan)->scratch_bytes());
   }
-  const size_t scratch =
-      std::max(update_plan_->scratch_bytes(), squares_plan_ ? squares_plan_->scratch_bytes() : 0);
   if (scratch > 0) scratch_ = device_.allocate(scratch);
 }
 
-void Optimizer::encode(Stream& stream, void* parameters, void* gradients, StepState* state) {
+void Optimizer::plan_update(const RunConfig& config, const Parameters& parameters,
+                            Backend& backend) {
+  const OptimizerConfig& optimizer = config.optimizer();
+  const TensorSpec array = array_spec(DType::kF32, parameters.elements);
+  const TensorSpec low =
+      parameters.low_precision() ? array_spec(parameters.dtype, parameters.elements) : absent();
+  const TensorSpec squares = squares_plan_ ? array_spec(DType::kF64, 1) : absent();
+  const TensorSpec scale = scale_plan_ ? loss_scale_spec() : absent();
+  const UpdateCommon common{update_ranges(parameters, optimizer), config.train().clip_norm()};
+  const auto add_state = [&](const char* name) {
+    state_.push_back({name, device_.allocate(array.bytes())});
+  };
+  if (optimizer.has_adam() || optimizer.has_adamw()) {
+    const AdamConfig& adam = optimizer.has_adam() ? optimizer.adam() : optimizer.adamw();
+    const AdamUpdate update{common, adam.beta1(), adam.beta2(), adam.epsilon(),
+                            optimizer.has_adamw()};
+    add_state("moment1");
+    add_state("moment2");
+    const std::array<TensorSpec, AdamUpdate::kArgs> specs{array,   array, array,        array,
+                                                          squares, scale, state_spec(), low};
+    update_plan_ = backend.plan(update, specs);
+  } else {
+    const SgdUpdate update{common, optimizer.sgd().momentum(), optimizer.sgd().nesterov()};
+    if (update.momentum > 0) add_state("velocity");
+    const TensorSpec velocity = update.momentum > 0 ? array : absent();
+    const std::array<TensorSpec, SgdUpdate::kArgs> specs{array, array,        velocity, squares,
+                                                         scale, state_spec(), low};
+    update_plan_ = backend.plan(update, specs);
+  }
+}
+
+void Optimizer::encode_before(Stream& stream, StepState* state) const {
+  if (!scale_plan_) return;
+  const std::array<void*, ScaleLoss::kArgs> args{loss_scale_.data(), state};
+  scale_plan_->encode(stream, args, scratch_.data());
+}
+
+void Optimizer::encode(Stream& stream, void* values, void* low_precision, void* gradients,
+                       StepState* state) const {
+  void* const squares = squares_.data();
+  void* const scale = loss_scale_.data();
   if (squares_plan_) {
-    const std::array<void*, SumOfSquares::kArgs> args{gradients, squares_.data()};
+    const std::array<void*, SumOfSquares::kArgs> args{gradients, squares};
     squares_plan_->encode(stream, args, scratch_.data());
   }
   if (state_.size() == 2) {
-    const std::array<void*, AdamUpdate::kArgs> args{parameters,
-                                                    gradients,
-                                                    state_[0].values.data(),
-                                                    state_[1].values.data(),
-                                                    squares_.data(),
-                                                    nullptr,
-                                                    state,
-                                                    nullptr};
+    const std::array<void*, AdamUpdate::kArgs> args{
+        values, gradients,    state_[0].values.data(), state_[1].values.data(), squares, scale,
+        state,  low_precision};
     update_plan_->encode(stream, args, scratch_.data());
   } else {
-    void* velocity = state_.empty() ? nullptr : state_[0].values.data();
-    const std::array<void*, SgdUpdate::kArgs> args{parameters, gradients, velocity, squares_.data(),
-                                                   nullptr,    state,     nullptr};
+    void* const velocity = state_.empty() ? nullptr : state_[0].values.data();
+    const std::array<void*, SgdUpdate::kArgs> args{values, gradients, velocity,     squares,
+                                                   scale,  state,     low_precision};
     update_plan_->encode(stream, args, scratch_.data());
+  }
+  if (adjust_plan_) {
+    const std::array<void*, AdjustLossScale::kArgs> args{squares, scale};
+    adjust_plan_->encode(stream, args, scratch_.data());
   }
 }
 
 size_t Optimizer::state_bytes() const {
-  size_t bytes = 0;
+  size_t bytes = loss_scale_.bytes();
   for (const StateArray& array : state_) bytes += array.values.bytes();
   return bytes;
 }
 
-void Optimizer::zero_state(Stream& stream) {
+void Optimizer::reset_state(Stream& stream) {
   for (StateArray& array : state_) {
     device_.fill_zero(array.values.data(), array.values.bytes(), stream);
   }
+  set_loss_scale({}, stream);
+}
+
+void Optimizer::set_loss_scale(const LossScale& value, Stream& stream) {
+  if (!loss_scale_.data()) return;
+  device_.copy(loss_scale_.data(), &value, sizeof value, stream);
+  stream.synchronize();
 }
 
 }  // namespace trireme

@@ -20,8 +20,13 @@ class Optimizer {
  public:
   Optimizer(const RunConfig& config, const Parameters& parameters, Backend& backend);
 
-  // Queues clipping (if configured) and the update.
-  void encode(Stream& stream, void* parameters, void* gradients, StepState* state);
+  // Queues, before the forward pass of each micro-batch, what FP16 does to the gradient of its
+  // loss.
+  void encode_before(Stream& stream, StepState* state) const;
+  // Queues clipping (if configured) and the update of the values and, if there is one, of their
+  // copy in low precision.
+  void encode(Stream& stream, void* values, void* low_precision, void* gradients,
+              StepState* state) const;
 
   // What the optimizer remembers per parameter element, laid out as the parameters are.
   struct StateArray {
@@ -30,13 +35,24 @@ class Optimizer {
   };
   std::vector<StateArray>& state() { return state_; }
   size_t state_bytes() const;
-  void zero_state(Stream& stream);
+  // Zeros, and the loss scale that FP16 begins with.
+  void reset_state(Stream& stream);
+
+  // Where FP16 keeps its loss scale on the device; null in other precisions, which have none.
+  void* loss_scale() const { return loss_scale_.data(); }
+  // In other precisions nothing.
+  void set_loss_scale(const LossScale& value, Stream& stream);
 
  private:
+  void plan_update(const RunConfig& config, const Parameters& parameters, Backend& backend);
+
   Device& device_;
   std::vector<StateArray> state_;
-  std::unique_ptr<OpPlan> squares_plan_;  // only with clipping
+  std::unique_ptr<OpPlan> scale_plan_;    // only in FP16
+  std::unique_ptr<OpPlan> squares_plan_;  // only with clipping and in FP16
   std::unique_ptr<OpPlan> update_plan_;
+  std::unique_ptr<OpPlan> adjust_plan_;  // only in FP16
+  Buffer loss_scale_;
   Buffer squares_;
   Buffer scratch_;
 };

@@ -24,6 +24,10 @@ std::string plural(int64_t count, const char* word) {
   return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
 }
 
+float mean_loss(const StepResult& result) {
+  return result.metrics[kMetricLoss] / result.metrics[kMetricSamples];
+}
+
 }  // namespace
 
 Reporter::Reporter(const Config& config, Communicator& communicator, const RunFolder& folder,
@@ -102,36 +106,36 @@ void Reporter::step(int64_t step, const LaunchedStep& launched, const StepResult
   totals_.data_wait += launched.data_wait;
   totals_.exposed_comm += exposed;
   if (!metrics_) return;
-  const float loss = result.metrics[kMetricLoss] / result.metrics[kMetricSamples];
   progress_->step({.step = step,
                    .epoch = launched.batch.epoch,
                    .samples = launched.batch.global_rows,
-                   .loss = loss,
+                   .loss = mean_loss(result),
                    .seconds = took,
                    .data_wait = launched.data_wait,
                    .exposed_comm = exposed,
                    .load = device_load(now)},
                   now);
   if (checksum || step % config_.run.train().log_every_steps() == 0) {
-    record(step, launched, loss, checksum);
+    record(step, launched, result, checksum);
   }
 }
 
 // Times are means over the steps since the last record.
-void Reporter::record(int64_t step, const LaunchedStep& launched, float loss,
+void Reporter::record(int64_t step, const LaunchedStep& launched, const StepResult& result,
                       std::optional<uint64_t> checksum) {
   const auto steps = static_cast<double>(totals_.steps - logged_.steps);
   const double span = totals_.seconds - logged_.seconds;
   StepRecord record;
   record.step = step;
   record.epoch = launched.batch.epoch;
-  record.train_loss = loss;
+  record.train_loss = mean_loss(result);
   record.learning_rate = launched.learning_rate;
   record.samples_per_second = static_cast<double>(totals_.samples - logged_.samples) / span;
   record.step_ms = 1e3 * span / steps;
   record.data_wait_ms = 1e3 * (totals_.data_wait - logged_.data_wait) / steps;
   record.exposed_comm_ms = 1e3 * (totals_.exposed_comm - logged_.exposed_comm) / steps;
   record.parameter_checksum = checksum;
+  record.loss_scale = result.loss_scale;
   record.load = std::exchange(load_, std::nullopt);
   metrics_->write(record);
   logged_ = totals_;

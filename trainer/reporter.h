@@ -69,7 +69,7 @@ class Reporter {
   };
   // Of this rank's device, at most once a second.
   std::optional<DeviceLoad> device_load(Clock::time_point now);
-  void record(int64_t step, const LaunchedStep& launched, float loss,
+  void record(int64_t step, const LaunchedStep& launched, const StepResult& result,
               std::optional<uint64_t> checksum);
   void note(const std::string& text);
   void closing_lines(const Summary& summary);

@@ -79,6 +79,7 @@ struct Step::State {
     // ...and the step tells the host.
     struct Tail {
       std::array<float, kMetricCount> metrics;
+      LossScale loss_scale;  // in FP16
     };
     int index;
     Buffer host_head, head;  // a Head, then a StepState for each pass
@@ -113,7 +114,7 @@ struct Step::State {
     // Sums of buckets run beside what layers say to each other, so they have a communicator of
     // their own.
     bucket_communicator = communicator->split(0, communicator->rank());
-    gradients = bucket_communicator->allocate(array_bytes());
+    gradients = bucket_communicator->allocate(parameters.array_bytes());
     together(world, [&] { bind(); });
     const BucketConfig& buckets = config.run.buckets();
     bucketer = std::make_unique<Bucketer>(
@@ -149,13 +150,15 @@ struct Step::State {
     CompileOptions options;
     options.batch = plan.micro;
     options.accumulate = plan.passes > 1;
+    options.dtype = compute_dtype(config);
     options.collective = communicator->size() > 1 ? communicator.get() : nullptr;
     program = Program::compile(graph, backend, options, parameters);
     optimizer = std::make_unique<Optimizer>(config.run, parameters, backend);
     input_bytes = graph.input.input.bytes();
     target_bytes = graph.input.target.bytes();
-    values = device.allocate(array_bytes());
-    running = device.allocate(running_bytes());
+    values = device.allocate(parameters.array_bytes());
+    low_precision = LowPrecisionCopy(parameters, backend);
+    running = device.allocate(parameters.running_bytes());
     activations = device.allocate(program->activation_bytes());
     // A GPU computes one step while the next is being prepared.
     const int ahead = device.kind() == DeviceKind::kCpu ? 0 : 1;
@@ -166,15 +169,11 @@ struct Step::State {
 
   void bind() {
     memory.parameters = values.data();
+    memory.low_precision = low_precision.data();
     memory.gradients = gradients.data();
     memory.running = running.data();
     memory.activations = activations.data();
     program->bind(memory);
-  }
-
-  size_t array_bytes() const { return static_cast<size_t>(parameters.elements) * sizeof(float); }
-  size_t running_bytes() const {
-    return static_cast<size_t>(parameters.running_elements) * sizeof(float);
   }
 
   // --- Before the step: what it is about goes to the device, beside the step before.
@@ -214,14 +213,14 @@ struct Step::State {
     size_t next_mark = 0;
     const auto mark = [&] { stream->record(*slot.marks[next_mark++]); };
     // A pass that overwrites gradients still adds to the metrics in front of them.
-    if (plan.passes > 1) device.fill_zero(gradients.data(), array_bytes(), *stream);
-    device.copy(gradients.data(), slot.head.as<Slot::Head>()->metrics.data(), sizeof(Slot::Tail),
-                *stream);
+    if (plan.passes > 1) device.fill_zero(gradients.data(), parameters.array_bytes(), *stream);
+    device.copy(gradients.data(), slot.head.data(), sizeof(Slot::Head), *stream);
     for (int64_t pass = 0; pass < slot.passes; ++pass) {
       const auto before = static_cast<size_t>(pass * plan.micro);
       program->bind_batch(inputs + before * input_bytes, targets + before * target_bytes,
                           slot.state(pass));
       mark();
+      optimizer->encode_before(*stream, slot.state(pass));
       program->forward(*stream);
       mark();
       program->backward(*stream, pass + 1 == slot.passes ? advance : nothing);
@@ -229,8 +228,13 @@ struct Step::State {
     mark();
     bucketer->finish();
     mark();
-    optimizer->encode(*stream, memory.parameters, memory.gradients, slot.state(0));
-    device.copy(slot.host_tail.data(), gradients.data(), sizeof(Slot::Tail), *stream);
+    optimizer->encode(*stream, memory.parameters, memory.low_precision, memory.gradients,
+                      slot.state(0));
+    auto& tail = *slot.host_tail.as<Slot::Tail>();
+    device.copy(&tail.metrics, gradients.data(), sizeof tail.metrics, *stream);
+    if (optimizer->loss_scale()) {
+      device.copy(&tail.loss_scale, optimizer->loss_scale(), sizeof tail.loss_scale, *stream);
+    }
     mark();
   }
 
@@ -274,7 +278,10 @@ struct Step::State {
     Slot& slot = *slots[static_cast<size_t>(collected % std::ssize(slots))];
     slot.done->synchronize();
     ++collected;
-    return {slot.step, slot.host_tail.as<Slot::Tail>()->metrics, timings_of(slot)};
+    const auto& tail = *slot.host_tail.as<Slot::Tail>();
+    StepResult result{slot.step, tail.metrics, timings_of(slot), std::nullopt};
+    if (optimizer->loss_scale()) result.loss_scale = tail.loss_scale;
+    return result;
   }
 
   StepTimings timings_of(const Slot& slot) const {
@@ -314,6 +321,7 @@ struct Step::State {
   std::unique_ptr<Program> program;
   std::unique_ptr<Optimizer> optimizer;
   Buffer values;
+  LowPrecisionCopy low_precision;
   Buffer running;
   Buffer activations;
   std::unique_ptr<Communicator> bucket_communicator;
@@ -334,10 +342,17 @@ Step::~Step() = default;
 
 void Step::initialise() {
   State& s = *state_;
-  s.device.fill_zero(s.running.data(), s.running_bytes(), *s.stream);
-  s.optimizer->zero_state(*s.stream);
+  s.device.fill_zero(s.running.data(), s.parameters.running_bytes(), *s.stream);
+  s.optimizer->reset_state(*s.stream);
   s.stream->synchronize();
   trireme::initialise(s.parameters, s.backend, s.seed, s.values.data(), s.running.data());
+  parameters_changed();
+}
+
+void Step::parameters_changed() {
+  State& s = *state_;
+  s.low_precision.refresh(s.values.data(), *s.stream);
+  s.stream->synchronize();
 }
 
 std::optional<StepResult> Step::run(const Batch& batch, int64_t step, float learning_rate,
@@ -353,16 +368,16 @@ void Step::average_running_values() {
   s.communicator->all_reduce_sum(s.running.data(), s.parameters.running_elements, DType::kF32,
                                  *s.stream);
   std::vector<float> host(static_cast<size_t>(s.parameters.running_elements));
-  s.device.copy(host.data(), s.running.data(), s.running_bytes(), *s.stream);
+  s.device.copy(host.data(), s.running.data(), s.parameters.running_bytes(), *s.stream);
   s.stream->synchronize();
   for (float& value : host) value /= static_cast<float>(s.communicator->size());
-  s.device.copy(s.running.data(), host.data(), s.running_bytes(), *s.stream);
+  s.device.copy(s.running.data(), host.data(), s.parameters.running_bytes(), *s.stream);
   s.stream->synchronize();
 }
 
 uint64_t Step::parameter_checksum() const {
   const State& s = *state_;
-  std::vector<std::byte> host(s.array_bytes());
+  std::vector<std::byte> host(s.parameters.array_bytes());
   s.device.copy(host.data(), s.values.data(), host.size(), *s.stream);
   s.stream->synchronize();
   return XXH3_64bits(host.data(), host.size());
@@ -372,8 +387,8 @@ const BatchPlan& Step::plan() const { return state_->plan; }
 
 StepMemory Step::memory_bytes() const {
   const State& s = *state_;
-  return {s.array_bytes() + s.running_bytes(), s.array_bytes(), s.optimizer->state_bytes(),
-          s.program->activation_bytes()};
+  return {s.parameters.array_bytes() + s.low_precision.bytes() + s.parameters.running_bytes(),
+          s.parameters.array_bytes(), s.optimizer->state_bytes(), s.program->activation_bytes()};
 }
 
 const Parameters& Step::parameters() const { return state_->parameters; }

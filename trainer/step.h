@@ -31,11 +31,12 @@ struct StepResult {
   int64_t step = 0;                              // as it was given to run()
   std::array<float, kMetricCount> metrics = {};  // summed over ranks and samples: see Metric
   StepTimings timings;
+  std::optional<LossScale> loss_scale;  // in FP16, after the step
 };
 
 // Bytes of this rank's memory by use.
 struct StepMemory {
-  size_t parameters = 0;
+  size_t parameters = 0;  // the copy in low precision included
   size_t gradients = 0;
   size_t optimizer = 0;
   size_t activations = 0;
@@ -61,6 +62,8 @@ class Step {
 
   // Initial parameters and running values, zero optimizer state: a pure function of the seed.
   void initialise();
+  // Comes after whoever else has written to memory().parameters.
+  void parameters_changed();
 
   // Forward, backward, sum over ranks, clip, update. `batch` has room for plan().capacity rows and
   // may be used again on return. With `stop_requested` this rank asks all others to stop

@@ -158,6 +158,8 @@ class Run {
     resumed_ = {path, state_from_json(found.substr(cut + 1), path)};
     state_ = resumed_->state;
     broadcast_arrays();
+    step_->parameters_changed();
+    if (state_.loss_scale) step_->optimizer().set_loss_scale(*state_.loss_scale, step_->stream());
     averaged_at_ = state_.step;
     if (state_.config_hash != config_hash(config_.run)) {
       reporter_->warn(
@@ -270,6 +272,7 @@ class Run {
     if (launched.batch.position == 0) state_.epoch_loss_sum = 0, state_.epoch_samples = 0;
     state_.epoch_loss_sum += static_cast<double>(loss_sum);
     state_.epoch_samples += launched.batch.global_rows;
+    state_.loss_scale = result.loss_scale;
     refuse_if_not_finite(loss_sum, step, launched.batch.epoch);
     const bool checks = due(config_.run.checks().parameter_checksum_every_steps(), step);
     reporter_->step(step, launched, result, checks ? std::optional(checksum(step)) : std::nullopt);

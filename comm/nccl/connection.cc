@@ -14,7 +14,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
-constexpr auto kBetweenPolls = std::chrono::microseconds(20);
+constexpr auto kSoon = std::chrono::milliseconds(1);  // what is queued mostly is by then
+constexpr auto kBetweenPolls = std::chrono::microseconds(100);
 // What NCCL does on the host, connecting above all, has ended by then or never will.
 constexpr auto kPatience = std::chrono::minutes(5);
 
@@ -61,14 +62,17 @@ ncclResult_t Connection::poll() const {
 }
 
 void Connection::settle(std::unique_lock<std::mutex>& lock, ncclResult_t result) {
-  const auto deadline = Clock::now() + kPatience;
-  while (result == ncclInProgress) {
+  const auto begin = Clock::now();
+  while (result == ncclInProgress && Clock::now() < begin + kPatience) {
     lock.unlock();
-    std::this_thread::sleep_for(kBetweenPolls);
+    if (Clock::now() < begin + kSoon) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kBetweenPolls);
+    }
     lock.lock();
     throw_if_lost();
     result = poll();
-    if (result == ncclInProgress && Clock::now() > deadline) break;
   }
   if (result == ncclSuccess) return;
   lose(library_.explain(result));

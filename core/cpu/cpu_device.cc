@@ -210,10 +210,10 @@ class CpuDevice final : public Device {
   }
   Buffer allocate_host(size_t bytes) override { return allocate(bytes); }
   void copy(void* to, const void* from, size_t bytes, Stream& stream) override {
-    stream.run(Task([=] { std::memcpy(to, from, bytes); }));
+    if (bytes > 0) stream.run(Task([=] { std::memcpy(to, from, bytes); }));
   }
   void fill_zero(void* to, size_t bytes, Stream& stream) override {
-    stream.run(Task([=] { std::memset(to, 0, bytes); }));
+    if (bytes > 0) stream.run(Task([=] { std::memset(to, 0, bytes); }));
   }
   std::unique_ptr<Recording> record(Stream&, const std::function<void()>&) override {
     return nullptr;

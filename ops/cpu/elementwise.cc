@@ -10,8 +10,8 @@
 #include "ops/cpu/channel_view.h"
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
-#include "ops/settle.h"
 #include "ops/host_op.h"
+#include "ops/settle.h"
 
 namespace trireme::cpu {
 namespace {

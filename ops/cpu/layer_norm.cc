@@ -5,9 +5,9 @@
 
 #include "core/parallel.h"
 #include "ops/cpu/plans.h"
-#include "ops/settle.h"
 #include "ops/cpu/simd.h"
 #include "ops/host_op.h"
+#include "ops/settle.h"
 
 namespace trireme::cpu {
 namespace {

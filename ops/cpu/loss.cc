@@ -7,9 +7,9 @@
 
 #include "core/parallel.h"
 #include "ops/cpu/plans.h"
-#include "ops/settle.h"
 #include "ops/cpu/simd.h"
 #include "ops/host_op.h"
+#include "ops/settle.h"
 #include "ops/step_state.h"
 
 namespace trireme::cpu {

@@ -25,6 +25,8 @@ class Algorithm {
 };
 using AlgorithmPtr = std::shared_ptr<const Algorithm>;
 
+inline void* const kNoTensor = nullptr;  // in the place of an argument that is absent
+
 // What find(...) returns; null where it throws Unsupported.
 template <class Find, class... Arguments>
 AlgorithmPtr try_to(Find find, const Arguments&... arguments) {

@@ -1,8 +1,9 @@
 // Convolutions on cuDNN: everything channels-last, weights too.
 #include "ops/conv2d.h"
 
-#include <fmt/format.h>
-
+#include <algorithm>
+#include <array>
+#include <memory>
 #include <optional>
 
 #include "ops/cuda/bias.h"
@@ -20,6 +21,37 @@ std::vector<TensorSpec> in_channels_last(Specs given) {
     spec.layout = spec.shape.rank() == 4 ? Layout::channels_last() : Layout::row_major();
   }
   return specs;
+}
+
+// Where scratch memory is divided.
+constexpr size_t kAlignment = 256;
+
+// Few engines write f32 from 16-bit tensors. Where none does, dweight first comes to lie in scratch
+// memory, as narrow as they are.
+struct WeightGradient {
+  AlgorithmPtr algorithm;
+  std::shared_ptr<const OpPlan> widen = {};  // null: not needed
+  size_t narrow_bytes = 0;
+
+  size_t rest_bytes() const {
+    return std::max(algorithm->workspace_bytes(), widen ? widen->scratch_bytes() : 0);
+  }
+  void encode(Stream& stream, Args args, void* narrow, void* rest) const {
+    using Op = Conv2dBackwardWeights;
+    void* const written = widen ? narrow : args[Op::kDweight];
+    algorithm->run(stream, std::array{args[Op::kX], written, args[Op::kDy], kNoTensor}, rest);
+    if (widen) widen->encode(stream, std::array{narrow, args[Op::kDweight]}, rest);
+  }
+};
+
+WeightGradient find_weight_gradient(Convolution wanted, const TensorSpec& dweight,
+                                    const ContextPtr& context) {
+  if (auto direct = try_to(find_convolution, *context, wanted)) return {.algorithm = direct};
+  wanted.out = wanted.in;
+  const std::array from_to{TensorSpec{wanted.out, dweight.shape, dweight.layout}, dweight};
+  return {.algorithm = find_convolution(*context, wanted),
+          .widen = plan(Reorder{}, context, from_to),
+          .narrow_bytes = (from_to[0].bytes() + kAlignment - 1) / kAlignment * kAlignment};
 }
 
 }  // namespace
@@ -52,8 +84,9 @@ Plan plan(const Conv2dForward& op, const ContextPtr& context, Specs given) {
   return kernel_op(
       std::move(specs),
       [algorithm, rest](Stream& stream, Args args, void* scratch) {
-        void* const tensors[] = {args[Op::kX], args[Op::kWeight], args[Op::kY], args[Op::kBias]};
-        algorithm->run(stream, tensors, scratch);
+        algorithm->run(stream,
+                       std::array{args[Op::kX], args[Op::kWeight], args[Op::kY], args[Op::kBias]},
+                       scratch);
         if (rest) rest->encode(stream, args[Op::kY], args[Op::kBias]);
       },
       algorithm->workspace_bytes());
@@ -74,8 +107,9 @@ Plan plan(const Conv2dBackwardData& op, const ContextPtr& context, Specs given) 
   return kernel_op(
       std::move(specs),
       [algorithm](Stream& stream, Args args, void* scratch) {
-        void* const tensors[] = {args[Op::kDx], args[Op::kWeight], args[Op::kDy], nullptr};
-        algorithm->run(stream, tensors, scratch);
+        algorithm->run(stream,
+                       std::array{args[Op::kDx], args[Op::kWeight], args[Op::kDy], kNoTensor},
+                       scratch);
       },
       algorithm->workspace_bytes());
 }
@@ -83,34 +117,28 @@ Plan plan(const Conv2dBackwardData& op, const ContextPtr& context, Specs given) 
 Plan plan(const Conv2dBackwardWeights& op, const ContextPtr& context, Specs given) {
   using Op = Conv2dBackwardWeights;
   std::vector<TensorSpec> specs = in_channels_last(given);
-  const TensorSpec &x = specs[Op::kX], &dy = specs[Op::kDy], &dbias = specs[Op::kDbias];
-  TensorSpec& dweight = specs[Op::kDweight];
-  Convolution wanted{.pass = ConvolutionPass::kBackwardWeights,
-                     .geometry = op.geometry,
-                     .x = x.shape,
-                     .weight = dweight.shape,
-                     .y = dy.shape,
-                     .in = common_dtype(x, dy),
-                     .out = dweight.dtype,
-                     .tf32 = context->options.tf32};
-  AlgorithmPtr algorithm = try_to(find_convolution, *context, wanted);
-  if (!algorithm) {
-    // Few engines write f32 from 16-bit tensors; the caller then converts.
-    wanted.out = dweight.dtype = wanted.in;
-    algorithm = find_convolution(*context, wanted);
-  }
+  const TensorSpec &x = specs[Op::kX], &dy = specs[Op::kDy], &dweight = specs[Op::kDweight],
+                   &dbias = specs[Op::kDbias];
+  const Convolution wanted{.pass = ConvolutionPass::kBackwardWeights,
+                           .geometry = op.geometry,
+                           .x = x.shape,
+                           .weight = dweight.shape,
+                           .y = dy.shape,
+                           .in = common_dtype(x, dy),
+                           .out = dweight.dtype,
+                           .tf32 = context->options.tf32};
+  const WeightGradient gradient = find_weight_gradient(wanted, dweight, context);
   std::optional<BiasGradient> bias;
   if (!is_absent(dbias)) bias.emplace(dy, dbias, context->device);
-  const size_t scratch_bytes =
-      std::max(algorithm->workspace_bytes(), bias ? bias->scratch_bytes() : 0);
+  const size_t rest_bytes = std::max(gradient.rest_bytes(), bias ? bias->scratch_bytes() : 0);
   return kernel_op(
       std::move(specs),
-      [algorithm, bias](Stream& stream, Args args, void* scratch) {
-        void* const tensors[] = {args[Op::kX], args[Op::kDweight], args[Op::kDy], nullptr};
-        algorithm->run(stream, tensors, scratch);
-        if (bias) bias->encode(stream, args[Op::kDy], args[Op::kDbias], scratch);
+      [gradient, bias](Stream& stream, Args args, void* scratch) {
+        void* const rest = static_cast<std::byte*>(scratch) + gradient.narrow_bytes;
+        gradient.encode(stream, args, scratch, rest);
+        if (bias) bias->encode(stream, args[Op::kDy], args[Op::kDbias], rest);
       },
-      scratch_bytes);
+      gradient.narrow_bytes + rest_bytes);
 }
 
 }  // namespace trireme::cuda

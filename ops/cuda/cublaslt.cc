@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "core/cuda/cuda.h"
-#include "core/cuda/library.h"
 #include "ops/cuda/libraries.h"
 
 namespace trireme::cuda {
@@ -26,7 +25,9 @@ struct Symbol {
 }  // namespace
 
 struct CublasLt::Calls {
-  Library library{"cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}};
+  explicit Calls(std::shared_ptr<const Library> its) : library(std::move(its)) {}
+
+  std::shared_ptr<const Library> library;
   cublasLtHandle_t handle = nullptr;
 
   decltype(cublasLtGetVersion)* version = find("cublasLtGetVersion");
@@ -52,7 +53,7 @@ struct CublasLt::Calls {
   }
 
  private:
-  Symbol find(const char* name) const { return {library, name}; }
+  Symbol find(const char* name) const { return {*library, name}; }
 };
 
 namespace {
@@ -251,7 +252,8 @@ std::vector<size_t> bytes(const MatrixProduct& p) {
 
 }  // namespace
 
-CublasLt::CublasLt() : calls_(std::make_unique<Calls>()) {
+CublasLt::CublasLt(std::shared_ptr<const Library> library)
+    : calls_(std::make_unique<Calls>(std::move(library))) {
   calls_->check(calls_->create(&calls_->handle), "cublasLtCreate");
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cuda/library.h"
 #include "core/dtype.h"
 #include "ops/cuda/algorithm.h"
 #include "ops/cuda/context.h"
@@ -14,8 +15,7 @@ namespace trireme::cuda {
 // The library and its handle on the current device.
 class CublasLt {
  public:
-  // Throws DeviceError naming what is missing.
-  CublasLt();
+  explicit CublasLt(std::shared_ptr<const Library> library);
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
   ~CublasLt();

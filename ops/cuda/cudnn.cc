@@ -192,12 +192,7 @@ std::vector<size_t> bytes(const Convolution& c) {
 }
 
 // The frontend finds the library's functions once a process, so it must stay where it is.
-void keep(const Library& library) {
-  if (!library.problem().empty()) {
-    throw DeviceError("loading cuDNN", library.problem() +
-                                           "; cuDNN 9 is Debian's cudnn9-cuda-13 and pip's "
-                                           "nvidia-cudnn-cu13");
-  }
+void use(const Library& library) {
   dlopen(library.path().c_str(), RTLD_NOW | RTLD_NODELETE);
   fe::cudnn_dlhandle = library.handle();
   const size_t major = fe::detail::get_backend_version() / 10000;
@@ -209,15 +204,14 @@ void keep(const Library& library) {
 
 }  // namespace
 
-Cudnn::Cudnn() : library_("cuDNN", {"libcudnn.so.9"}) {
-  keep(library_);
+Cudnn::Cudnn(std::shared_ptr<const Library> library) : library_(std::move(library)) {
+  use(*library_);
   check(fe::detail::create_handle(&handle_), "cudnnCreate");
 }
 
-Cudnn::Cudnn(const std::string& absent_device)
-    : library_("cuDNN", {"libcudnn.so.9"}),
-      absent_device_(std::make_shared<fe::DeviceProperties>()) {
-  keep(library_);
+Cudnn::Cudnn(std::shared_ptr<const Library> library, const std::string& absent_device)
+    : library_(std::move(library)), absent_device_(std::make_shared<fe::DeviceProperties>()) {
+  use(*library_);
   check(absent_device_->deserialize({absent_device.begin(), absent_device.end()}),
         "describing a device to cuDNN");
 }

@@ -21,11 +21,11 @@ namespace trireme::cuda {
 // The library and its handle. Used by one thread at a time.
 class Cudnn {
  public:
-  // On the current device. Throws DeviceError naming what is missing.
-  Cudnn();
+  // On the current device.
+  explicit Cudnn(std::shared_ptr<const Library> library);
   // For a device that is not here, in the JSON of CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION:
   // algorithms can be listed and built, and never run.
-  explicit Cudnn(const std::string& absent_device);
+  Cudnn(std::shared_ptr<const Library> library, const std::string& absent_device);
   Cudnn(const Cudnn&) = delete;
   Cudnn& operator=(const Cudnn&) = delete;
   ~Cudnn();
@@ -40,7 +40,7 @@ class Cudnn {
   }
 
  private:
-  Library library_;
+  std::shared_ptr<const Library> library_;
   std::shared_ptr<cudnn_frontend::DeviceProperties> absent_device_;
   cudnnContext* handle_ = nullptr;
 };

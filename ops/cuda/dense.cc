@@ -2,6 +2,7 @@
 #include "ops/dense.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "ops/cuda/bias.h"
@@ -11,6 +12,7 @@
 #include "ops/settle.h"
 
 namespace trireme::cuda {
+
 Plan plan(const DenseForward& op, const ContextPtr& context, Specs given) {
   using Op = DenseForward;
   std::vector<TensorSpec> specs = in_row_major(given);
@@ -39,8 +41,9 @@ Plan plan(const DenseForward& op, const ContextPtr& context, Specs given) {
   return kernel_op(
       std::move(specs),
       [algorithm, rest](Stream& stream, Args args, void* scratch) {
-        void* const matrices[] = {args[Op::kX], args[Op::kWeight], args[Op::kY], args[Op::kBias]};
-        algorithm->run(stream, matrices, scratch);
+        algorithm->run(stream,
+                       std::array{args[Op::kX], args[Op::kWeight], args[Op::kY], args[Op::kBias]},
+                       scratch);
         if (rest) rest->encode(stream, args[Op::kY], args[Op::kBias]);
       },
       algorithm->workspace_bytes());
@@ -59,8 +62,9 @@ Plan plan(const DenseBackwardData&, const ContextPtr& context, Specs given) {
   return kernel_op(
       std::move(specs),
       [algorithm](Stream& stream, Args args, void* scratch) {
-        void* const matrices[] = {args[Op::kDy], args[Op::kWeight], args[Op::kDx], nullptr};
-        algorithm->run(stream, matrices, scratch);
+        algorithm->run(stream,
+                       std::array{args[Op::kDy], args[Op::kWeight], args[Op::kDx], kNoTensor},
+                       scratch);
       },
       algorithm->workspace_bytes());
 }
@@ -69,19 +73,14 @@ Plan plan(const DenseBackwardWeights&, const ContextPtr& context, Specs given) {
   using Op = DenseBackwardWeights;
   std::vector<TensorSpec> specs = in_row_major(given);
   const TensorSpec &x = specs[Op::kX], &dy = specs[Op::kDy], &dbias = specs[Op::kDbias];
-  TensorSpec& dweight = specs[Op::kDweight];
-  MatrixProduct wanted{.rows = dweight.shape[0],
-                       .columns = dweight.shape[1],
-                       .inner = x.shape[0],
-                       .a_transposed = true,
-                       .in = common_dtype(x, dy),
-                       .out = dweight.dtype,
-                       .tf32 = context->options.tf32};
-  AlgorithmPtr algorithm = try_to(find_product, *context, wanted);
-  if (!algorithm) {
-    wanted.out = dweight.dtype = wanted.in;
-    algorithm = find_product(*context, wanted);
-  }
+  const TensorSpec& dweight = specs[Op::kDweight];
+  const AlgorithmPtr algorithm = find_product(*context, {.rows = dweight.shape[0],
+                                                         .columns = dweight.shape[1],
+                                                         .inner = x.shape[0],
+                                                         .a_transposed = true,
+                                                         .in = common_dtype(x, dy),
+                                                         .out = dweight.dtype,
+                                                         .tf32 = context->options.tf32});
   std::optional<BiasGradient> bias;
   if (!is_absent(dbias)) bias.emplace(dy, dbias, context->device);
   const size_t scratch_bytes =
@@ -89,8 +88,9 @@ Plan plan(const DenseBackwardWeights&, const ContextPtr& context, Specs given) {
   return kernel_op(
       std::move(specs),
       [algorithm, bias](Stream& stream, Args args, void* scratch) {
-        void* const matrices[] = {args[Op::kDy], args[Op::kX], args[Op::kDweight], nullptr};
-        algorithm->run(stream, matrices, scratch);
+        algorithm->run(stream,
+                       std::array{args[Op::kDy], args[Op::kX], args[Op::kDweight], kNoTensor},
+                       scratch);
         if (bias) bias->encode(stream, args[Op::kDy], args[Op::kDbias], scratch);
       },
       scratch_bytes);

@@ -178,19 +178,5 @@ TEST_F(NcclTest, RefusesPeersThatThereAreNot) {
   EXPECT_THROW(communicator->broadcast(data.data(), 1, DType::kF32, -1, *stream_), CommError);
 }
 
-TEST(DeviceCommunicatorTest, NcclIsNotForTheCpu) {
-  const auto world = create_local_communicator();
-  const auto device = create_cpu_device(1);
-  EXPECT_EQ(create_device_communicator(*world, *device, Transport::kAuto)->transport(),
-            world->transport());
-  try {
-    create_device_communicator(*world, *device, Transport::kNccl);
-    FAIL();
-  } catch (const CommError& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "NCCL cannot be used: rank 0: it is for GPUs, not for the CPU");
-  }
-}
-
 }  // namespace
 }  // namespace trireme

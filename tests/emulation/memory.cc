@@ -8,11 +8,12 @@
 #include <cstring>
 #include <iterator>
 #include <stdexcept>
+#include <utility>
 
 namespace trireme::emulation {
 namespace {
 
-constexpr size_t kAddresses = size_t{1} << 42;
+constexpr size_t kAddresses = size_t{1} << 38;
 constexpr size_t kAlignment = 256;  // of cudaMalloc
 constexpr int kPoison = 0xFF;
 
@@ -88,7 +89,7 @@ std::optional<Place> Memory::place(const void* data, size_t bytes) const {
 }
 
 void Memory::open(bool opened) {
-  opened_ = opened;
+  if (std::exchange(opened_, opened) == opened) return;
   const int access = opened ? PROT_READ | PROT_WRITE : PROT_NONE;
   for (const auto& [data, allocation] : allocations_) {
     if (allocation.place == Place::kDevice) {

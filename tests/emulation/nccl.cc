@@ -1,7 +1,7 @@
 // A fake of NCCL over MPI, for the communicators that Trireme makes: non-blocking, of all ranks or
-// split from one of these. On misuse the process dies. It differs from NCCL where two communicators
-// are at work on two streams: the emulated GPU does one thing at a time, so ranks that begin with
-// different ones wait for each other forever.
+// split from one of these. On misuse the process dies. The emulated GPU does one thing at a time,
+// so what different communicators do on different streams is kept in the order of the calls, as
+// NCCL does it where NCCL_LAUNCH_ORDER_IMPLICIT asks for that.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
@@ -34,6 +34,8 @@ struct ncclComm {
   bool finalized = false;
   std::set<void*> registrations;
   std::atomic<bool> aborted{false};
+  cudaEvent_t latest = nullptr;  // what it was asked for
+  bool captured = false;
 };
 
 namespace trireme::emulation {
@@ -47,6 +49,7 @@ constexpr int kPolls = 2;  // that see a call in progress
 std::mutex mutex;  // over what follows, and the content of communicators
 std::map<ncclComm_t, Comm> communicators;
 std::set<void*> allocations;
+Comm latest;  // that was asked for something
 
 [[noreturn]] void die(const char* what) {
   std::fprintf(stderr, "emulated NCCL: %s\n", what);
@@ -165,16 +168,40 @@ void sum(ncclDataType_t type, const std::byte* parts, size_t stride, int count_o
   }
 }
 
+bool is_captured(cudaStream_t stream) {
+  auto status = cudaStreamCaptureStatusNone;
+  cudaStreamIsCapturing(stream, &status);
+  return status != cudaStreamCaptureStatusNone;
+}
+
+void keep_order(const Comm& comm, cudaStream_t stream) {
+  const char* wanted = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  if (!wanted || *wanted != '1' || !latest || latest == comm) return;
+  // What was asked for before a capture is done before what the capture is replayed behind.
+  if (latest->captured != is_captured(stream)) return;
+  if (cudaStreamWaitEvent(stream, latest->latest, 0) != cudaSuccess) cudaGetLastError();
+}
+
+void note_order(const Comm& comm, cudaStream_t stream) {
+  if (!comm->latest) cudaEventCreateWithFlags(&comm->latest, cudaEventDisableTiming);
+  comm->captured = is_captured(stream);
+  cudaEventRecord(comm->latest, stream);
+  latest = comm;
+}
+
 // Queues work(communicator).
 template <class Work>
 ncclResult_t queue(ncclComm_t handle, cudaStream_t stream, const char* name, Work work) {
   std::lock_guard lock(mutex);
   const Comm comm = ready(handle);
+  keep_order(comm, stream);
   const cudaError_t result = enqueue(stream, name, [comm, work] {
     while (nccl_faults().stuck && !comm->aborted) pause();
     if (!comm->aborted) work(*comm);
   });
-  return result == cudaSuccess ? begin(*comm) : ncclUnhandledCudaError;
+  if (result != cudaSuccess) return ncclUnhandledCudaError;
+  note_order(comm, stream);
+  return begin(*comm);
 }
 
 }  // namespace

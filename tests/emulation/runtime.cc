@@ -274,6 +274,7 @@ void Gpu::wait(std::unique_lock<std::mutex>& lock, NodePtr node) {
 }
 
 void Gpu::wait_all(std::unique_lock<std::mutex>& lock) {
+  if (pending_ == 0) return;
   ++waiting_for_all_;
   wanted_.notify_one();
   done_.wait(lock, [&] { return pending_ == 0; });
@@ -330,7 +331,8 @@ void Gpu::work() {
       }
       finish(node);
     }
-    memory.open(false);
+    // Not every time: it takes longer than most of the work.
+    if (dice_() % 4 == 0) memory.open(false);
   }
 }
 
@@ -354,6 +356,7 @@ void Gpu::set_seed(uint64_t seed) {
 void Gpu::recover() {
   std::unique_lock lock(mutex_);
   wait_all(lock);
+  memory.open(false);
   failed_ = cudaSuccess;
   latest_error = cudaSuccess;
 }

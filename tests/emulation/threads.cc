@@ -189,7 +189,7 @@ void Multiprocessor::start(const Shape& shape) {
                          i / (shape.threads.x * shape.threads.y)};
   }
   warps_.resize((count_ + kWarp - 1) / kWarp);
-  shared_.resize((shape.shared_bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t));
+  shared_.resize(shape.shared_bytes / sizeof(std::max_align_t) + 1);
   blockDim = shape.threads;
   gridDim = shape.blocks;
 }

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/device.h"
 #include "tests/launch/program.h"
 
 namespace trireme::testing {
@@ -102,6 +103,18 @@ TEST(Doctor, NamesRanksAndLibraries) {
   }
   // A machine with less than two cores does have a problem with two ranks.
   EXPECT_EQ(doctor.code, doctor.out.find("PROBLEM") == std::string::npos ? 0 : 1) << doctor.out;
+}
+
+TEST(Doctor, GivesRanksGpusAndSaysWhenTheyShareThem) {
+  const int gpus = query_cuda().devices;
+  if (gpus == 0) GTEST_SKIP() << query_cuda().problem;
+  const Outcome doctor = run({"doctor"}, gpus + 1);
+  for (int rank = 0; rank <= gpus; ++rank) {
+    const std::string line = "rank " + std::to_string(rank) + "    GPU ";
+    EXPECT_NE(doctor.out.find(line), std::string::npos) << line << " in\n" << doctor.out;
+  }
+  const std::string note = std::to_string(gpus + 1) + " ranks see " + std::to_string(gpus) + " GPU";
+  EXPECT_NE(doctor.out.find(note), std::string::npos) << note << " in\n" << doctor.out;
 }
 
 }  // namespace

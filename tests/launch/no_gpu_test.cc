@@ -41,7 +41,7 @@ class NoGpu : public ::testing::TestWithParam<Machine> {
 
   Outcome train(const std::string& device, int ranks) {
     return run({"train", scratch_.write("run.txtpb", kConfig), "--device", device, "--run-dir",
-                (scratch_ / "run").string()},
+                (scratch_ / ("run" + std::to_string(ranks))).string()},
                ranks, environment_);
   }
 
@@ -67,7 +67,7 @@ TEST_P(NoGpu, CudaIsRefusedAtOnce) {
          {std::string("train.device"), std::string("rank 0"), GetParam().reason}) {
       EXPECT_NE(outcome.error.find(part), std::string::npos) << part << " in\n" << outcome.error;
     }
-    EXPECT_FALSE(std::filesystem::exists(scratch_ / "run"));
+    EXPECT_FALSE(std::filesystem::exists(scratch_ / ("run" + std::to_string(ranks))));
   }
 }
 

@@ -30,6 +30,14 @@ std::vector<Problem> problems() {
           {"volumes", {2, 6, 3, 2, 5}, 1}};
 }
 
+// So large that a GPU's blocks share out the rows, and come back for more of them, or channels.
+std::vector<Problem> large_problems() {
+  return {{"many places", {3, 24, 61, 67}, 2},
+          {"many places of odd channels", {2, 5, 67, 61}, 2},
+          {"many channels", {9, 2056}, 8},
+          {"many odd channels", {3, 263, 3, 2}, 3}};
+}
+
 struct Options {
   bool relu = false, residual = false, sums = false, running = true;
 };
@@ -101,6 +109,20 @@ class BatchNormTest : public OpsTest {
     return {with(image(p.x), results[BatchNormForward::kY]),
             with(full({2 * p.x[1]}), results[BatchNormForward::kSaved])};
   }
+
+  Case backward(const Problem& p, const Options& o) {
+    const Forward f = run_forward(p, o);
+    const Shape channels{p.x[1]};
+    TestTensor given = random(sums(p), 8);
+    given.values.back() = 3.0 * static_cast<double>(p.x.elements() / p.x[1]);
+    return {
+        .name = name_of(p, o),
+        .op = BatchNormBackward{.relu = o.relu},
+        .tensors = {values(p), o.relu ? f.y : none(), random(image(p.x), 7),
+                    uniform(full(channels), 3, -1, 2), f.saved, o.sums ? given : none(), state(),
+                    image(p.x), o.residual ? image(p.x) : none(), full(channels), full(channels)},
+        .state = valid(p)};
+  }
 };
 
 TEST_P(BatchNormTest, Statistics) {
@@ -148,18 +170,20 @@ TEST_P(BatchNormTest, BackwardSums) {
 
 TEST_P(BatchNormTest, Backward) {
   for (const Problem& p : problems()) {
-    for (const Options& o : options()) {
-      const Forward f = run_forward(p, o);
-      const Shape channels{p.x[1]};
-      TestTensor given = random(sums(p), 8);
-      given.values.back() = 3.0 * static_cast<double>(p.x.elements() / p.x[1]);
-      check({.name = name_of(p, o),
-             .op = BatchNormBackward{.relu = o.relu},
-             .tensors = {values(p), o.relu ? f.y : none(), random(image(p.x), 7),
-                         uniform(full(channels), 3, -1, 2), f.saved, o.sums ? given : none(),
-                         state(), image(p.x), o.residual ? image(p.x) : none(), full(channels),
-                         full(channels)},
-             .state = valid(p)});
+    for (const Options& o : options()) check(backward(p, o));
+  }
+}
+
+TEST_P(BatchNormTest, LargeTensors) {
+  for (const Problem& p : large_problems()) {
+    const std::vector<Layout> layouts(BatchNormBackward::kArgs, Layout::any());
+    for (bool residual : {false, true}) {
+      const Options o{.relu = true, .residual = residual};
+      const auto asked = [&](const Case& c) {
+        check(c, {layouts.begin(), layouts.begin() + static_cast<ptrdiff_t>(c.tensors.size())});
+      };
+      asked(forward(p, o));
+      asked(backward(p, o));
     }
   }
 }
@@ -167,10 +191,12 @@ TEST_P(BatchNormTest, Backward) {
 // A mean that is large beside the deviation must not be lost in rounding.
 TEST_P(BatchNormTest, FarFromZero) {
   const Problem p{"far from zero", {5, 16, 8, 8}, 5};
-  Case c = forward(p, {.relu = false});
-  c.slack = 100;  // x itself is rounded to one part in 100 of its deviation's last digits
-  for (double& value : c.tensors[BatchNormForward::kX].values) value += 100;
-  check(c);
+  for (double mean : {100.0, 1000.0}) {
+    Case c = forward(p, {.relu = false});
+    c.slack = 10;  // the mean itself is rounded to a 20000th of the deviation
+    for (double& value : c.tensors[BatchNormForward::kX].values) value += mean;
+    check(c);
+  }
 }
 
 TRIREME_ON_ALL_TARGETS(BatchNormTest);

@@ -88,10 +88,11 @@ std::string text(const Convolution& c) {
 class CudnnDeviceless : public testing::TestWithParam<Gpu> {
  protected:
   void SetUp() override {
-    const Library library("cuDNN", {"libcudnn.so.9"});
-    if (!library.problem().empty()) GTEST_SKIP() << library.problem();
+    const auto library =
+        std::make_shared<const Library>("cuDNN", std::vector<std::string>{"libcudnn.so.9"});
+    if (!library->problem().empty()) GTEST_SKIP() << library->problem();
     try {
-      cudnn_ = std::make_shared<Cudnn>(json(GetParam()));
+      cudnn_ = std::make_shared<Cudnn>(library, json(GetParam()));
     } catch (const DeviceError& error) {
       GTEST_SKIP() << "this cuDNN wants devices described in another way: " << error.what();
     }

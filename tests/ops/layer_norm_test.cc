@@ -7,8 +7,9 @@ namespace trireme {
 namespace {
 
 const std::vector<Shape>& shapes() {
-  static const std::vector<Shape> all{{1, 1},  {2, 3},   {5, 16},  {5, 17},
-                                      {1, 64}, {2, 128}, {3, 129}, {7, 300}};
+  static const std::vector<Shape> all{{1, 1},    {2, 3},    {5, 16},   {5, 17},
+                                      {1, 64},   {2, 128},  {3, 129},  {7, 300},
+                                      {3, 1031}, {2, 2048}, {1, 9000}, {900, 24}};
   return all;
 }
 
@@ -42,6 +43,19 @@ TEST_P(LayerNormTest, Backward) {
            .op = LayerNormBackward{},
            .tensors = {values(x), random(weight(x), 4), random(full({x[1]}), 2),
                        with(full({x[0], 2}), saved), weight(x), full({x[1]}), full({x[1]})}});
+  }
+}
+
+// A mean that is large beside the deviation must not be lost in rounding.
+TEST_P(LayerNormTest, FarFromZero) {
+  for (const Shape& x : {Shape{3, 300}, Shape{2, 2048}}) {
+    TestTensor far = values(x);
+    for (double& value : far.values) value += 1000;
+    check({.name = x.to_string(),
+           .op = LayerNormForward{.epsilon = 1e-3f},
+           .tensors = {far, random(full({x[1]}), 2), random(full({x[1]}), 3), weight(x),
+                       full({x[0], 2})},
+           .slack = 10});
   }
 }
 

@@ -1,6 +1,8 @@
 // Losses against the reference.
 #include "ops/loss.h"
 
+#include <cmath>
+
 #include "tests/ops/harness.h"
 
 namespace trireme {
@@ -12,8 +14,9 @@ struct Problem {
 };
 
 const std::vector<Problem>& problems() {
-  static const std::vector<Problem> all{{1, 1, 1},    {5, 3, 5},    {5, 10, 3},  {2, 17, 2},
-                                        {16, 10, 16}, {3, 1000, 2}, {5, 100, 0}, {8, 6, 7}};
+  static const std::vector<Problem> all{{1, 1, 1},    {5, 3, 5},    {5, 10, 3},     {2, 17, 2},
+                                        {16, 10, 16}, {3, 1000, 2}, {5, 100, 0},    {8, 6, 7},
+                                        {3, 1027, 3}, {2, 5000, 1}, {1100, 4, 1050}};
   return all;
 }
 
@@ -84,16 +87,23 @@ TEST_P(LossTest, SoftmaxCrossEntropyOfEqualLogits) {
   }
 }
 
+// A case whose row 3 has this label.
+Case labelled(const Problem& p, double label) {
+  TestTensor wrong = labels(p);
+  wrong.values[3] = label;
+  return {.name = "wrong label",
+          .op = SoftmaxCrossEntropy{},
+          .tensors = {random(weight({p.rows, p.classes}), 1), wrong, state(),
+                      weight({p.rows, p.classes}), metrics()},
+          .state = state_of(p)};
+}
+
 TEST_P(LossTest, RefusesLabelsOutOfRange) {
+  if (target_.backend().device().kind() == DeviceKind::kCuda)
+    GTEST_SKIP() << "kernels do not throw";
   const Problem p{5, 10, 4};
   for (double label : {-1.0, 10.0}) {
-    TestTensor wrong = labels(p);
-    wrong.values[3] = label;
-    const Case c{.name = "wrong label",
-                 .op = SoftmaxCrossEntropy{},
-                 .tensors = {random(weight({p.rows, p.classes}), 1), wrong, state(),
-                             weight({p.rows, p.classes}), metrics()},
-                 .state = state_of(p)};
+    const Case c = labelled(p, label);
     const std::vector<Layout> row(c.tensors.size(), Layout::row_major());
     try {
       target_memory(c, row);
@@ -102,6 +112,24 @@ TEST_P(LossTest, RefusesLabelsOutOfRange) {
       const std::string message = error.what();
       EXPECT_NE(message.find("row 3"), std::string::npos) << message;
       EXPECT_NE(message.find("10 classes"), std::string::npos) << message;
+    }
+  }
+}
+
+TEST_P(LossTest, LabelsOutOfRangeSpoilTheLossOnAGpu) {
+  if (target_.backend().device().kind() == DeviceKind::kCpu) GTEST_SKIP() << "the CPU throws";
+  using O = SoftmaxCrossEntropy;
+  const Problem p{5, 10, 4};
+  for (double label : {-1.0, 10.0}) {
+    const Case c = labelled(p, label);
+    const std::vector<Layout> row(c.tensors.size(), Layout::row_major());
+    const auto [specs, memory] = target_memory(c, row);
+    const auto sums = target_.unpack(specs[O::kMetrics], memory[O::kMetrics]);
+    EXPECT_TRUE(std::isnan(sums[kMetricLoss]));
+    EXPECT_EQ(sums[kMetricSamples], metrics().values[kMetricSamples] + p.valid_rows);
+    const auto gradient = target_.unpack(specs[O::kDlogits], memory[O::kDlogits]);
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      EXPECT_EQ(std::isnan(gradient[i]), i / 10 == 3) << "at " << i;
     }
   }
 }

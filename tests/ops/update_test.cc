@@ -23,7 +23,11 @@ std::vector<Arrays> arrays() {
       {"gaps",
        200,
        {{3, 17, 0.1f, 1}, {17, 50, 0, 0.5f}, {64, 65, 0.2f, 2}, {90, 90}, {101, 190, 0.01f, 1}}},
-      {"large", 70000, {{16, 33000, 1e-2f, 1}, {33008, 69999, 0, 0.1f}}}};
+      {"large", 70000, {{16, 33000, 1e-2f, 1}, {33008, 69999, 0, 0.1f}}},
+      // A GPU's blocks share the array out in pieces of 8192 elements and read four at a time.
+      {"pieces",
+       25000,
+       {{1, 2, 0.1f, 1}, {8190, 8195, 0.2f, 1}, {8195, 16384, 0, 1}, {16384, 24577, 0.1f, 2}}}};
 }
 
 StepState state_at(int64_t step) {
@@ -66,6 +70,21 @@ TEST_P(UpdateTest, SumOfSquares) {
   for (const Arrays& a : arrays()) {
     check(
         {a.name, SumOfSquares{a.ranges}, {random(full({a.elements}), 1), exact(DType::kF64, {1})}});
+  }
+}
+
+TEST_P(UpdateTest, SumOfSquaresTellsWhatIsNotFinite) {
+  using O = SumOfSquares;
+  for (double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    for (size_t at : {2, 5}) {
+      Case c{"not finite",
+             O{{{0, 4, 0, 1}, {6, 9, 0, 1}}},
+             {random(full({9}), 1), exact(DType::kF64, {1})}};
+      c.tensors[O::kX].values[at] = bad;
+      const auto [specs, memory] = target_memory(c, std::vector(2, Layout::row_major()));
+      const double sum = target_.unpack(specs[O::kSum], memory[O::kSum])[0];
+      EXPECT_EQ(std::isfinite(sum), at == 5) << bad;
+    }
   }
 }
 
