@@ -16,6 +16,7 @@
 #include "launch/commands.h"
 #include "launch/options.h"
 #include "launch/peak.h"
+#include "launch/peak_gpu.h"
 #include "trainer/device.h"
 #include "trainer/process.h"
 #include "trainer/step.h"
@@ -47,14 +48,15 @@ double median(std::vector<double> values) {
 
 // A batch of noise with labels, as much as the rank's share of a full batch.
 struct SyntheticBatch {
-  std::vector<std::byte> inputs;
-  std::vector<std::byte> targets;
+  Buffer inputs;
+  Buffer targets;
   Batch batch;
 
-  SyntheticBatch(const SampleSpec& samples, const BatchPlan& plan, const Placement& place) {
+  SyntheticBatch(const SampleSpec& samples, const BatchPlan& plan, const Placement& place,
+                 Device& device) {
     const Share share = share_of(plan.global, place.rank, place.ranks);
-    inputs.resize(static_cast<size_t>(plan.capacity) * samples.input.bytes());
-    targets.resize(static_cast<size_t>(plan.capacity) * samples.target.bytes());
+    inputs = device.allocate_host(static_cast<size_t>(plan.capacity) * samples.input.bytes());
+    targets = device.allocate_host(static_cast<size_t>(plan.capacity) * samples.target.bytes());
     const Random noise(1, RandomPurpose::kSynthetic, static_cast<uint64_t>(place.rank));
     fill(inputs, samples.input.dtype, 256, noise);
     fill(targets, samples.target.dtype, std::max(1, samples.classes), noise);
@@ -67,14 +69,14 @@ struct SyntheticBatch {
 
  private:
   // Floats in [0, 1), integers in [0, limit).
-  static void fill(std::vector<std::byte>& bytes, DType dtype, int limit, const Random& noise) {
+  static void fill(const Buffer& buffer, DType dtype, int limit, const Random& noise) {
     const size_t size = size_of(dtype);
-    for (size_t i = 0; i < bytes.size() / size; ++i) {
+    for (size_t i = 0; i < buffer.bytes() / size; ++i) {
       const uint32_t bits = noise.bits(i);
       const int32_t integer = static_cast<int32_t>(bits % static_cast<uint32_t>(limit));
       const float real = uniform(bits);
       const void* value = dtype == DType::kF32 ? static_cast<const void*>(&real) : &integer;
-      std::memcpy(bytes.data() + i * size, value, size);  // little-endian: u8 is the lowest byte
+      std::memcpy(buffer.data() + i * size, value, size);  // little-endian: u8 is the lowest byte
     }
   }
 };
@@ -185,6 +187,7 @@ void print_table(const Json& r) {
   row("update", r["update_ms"]);
   row("step (median)", step);
   row("arithmetic floor", r["floor_ms"]);
+  if (r.contains("memory_floor_ms")) row("memory floor, unfused", r["memory_floor_ms"]);
   fmt::print(
       "\n{:.1f} samples/s; a step took {:.3f} to {:.3f} ms; sums over ranks took {:.3f} ms, peers' "
       "lateness and what lay beside backward included.\n",
@@ -207,7 +210,7 @@ int bench(const Options& options, Communicator& communicator) {
   together(communicator, [&] { graph = build_network(config, target.samples); });
   Step step(config, graph, *backend, communicator);
   step.initialise();
-  const SyntheticBatch data(target.samples, step.plan(), communicator.placement());
+  const SyntheticBatch data(target.samples, step.plan(), communicator.placement(), *device);
 
   const auto learning_rate = static_cast<float>(config.run.schedule().learning_rate());
   const Measured measured = measure(options, communicator, step, data.batch, learning_rate);
@@ -215,13 +218,21 @@ int bench(const Options& options, Communicator& communicator) {
                                                        : default_threads(communicator);
   all_gather(communicator,
              "");  // all ranks measure their cores' peak at once, as they compute at once
-  const double peak = measure_peak_flops(threads, 0.1);
+  const bool on_gpu = device->kind() == DeviceKind::kCuda;
+  const double peak = on_gpu ? measure_gpu_flops(*backend, compute_dtype(config))
+                             : measure_peak_flops(threads, 0.1);
   const double flops = static_cast<double>(step.plan().passes) *
                        (step.program().forward_flops() + step.program().backward_flops());
 
   Json own = to_json(measured);
   own["floor_ms"] = 1e3 * flops / peak;
-  own["peak_memory_bytes"] = peak_resident_bytes();
+  own["peak_memory_bytes"] =
+      on_gpu ? static_cast<int64_t>(step.memory_bytes().total()) : peak_resident_bytes();
+  if (on_gpu) {
+    const double traffic = static_cast<double>(step.plan().passes) * step.program().traffic_bytes();
+    own["memory_floor_ms"] = 1e3 * traffic / measure_gpu_bandwidth(*device);
+    own["device"] = device->description();
+  }
   Json result = merge(all_gather(communicator, own.dump()));
   if (communicator.rank() != 0) return 0;
 

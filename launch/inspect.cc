@@ -86,7 +86,9 @@ void print_plan(const Options& options, const Target& target, const Graph& graph
              batch.capacity, batch.passes, batch.passes == 1 ? "" : "es", batch.micro);
   print_layers(*program);
   const LowPrecisionCopy low_precision(parameters, *backend);
-  const int ahead = config.run.data().prefetch();
+  // Of a CPU those that the loader fills ahead.
+  const int batches = device->kind() == DeviceKind::kCpu ? config.run.data().prefetch()
+                                                         : steps_under_way(device->kind());
   const size_t sample = samples.input.bytes() + samples.target.bytes();
   print_memory({{"parameters", parameters.array_bytes() + parameters.running_bytes()},
                 {fmt::format("parameters in {}", Precision_Name(config.run.train().precision())),
@@ -94,8 +96,8 @@ void print_plan(const Options& options, const Target& target, const Graph& graph
                 {"gradients", parameters.array_bytes()},
                 {"optimizer state", optimizer.state_bytes()},
                 {"activations and workspaces", program->activation_bytes()},
-                {fmt::format("batches ({} of {} samples)", ahead, batch.capacity),
-                 static_cast<size_t>(ahead) * static_cast<size_t>(batch.capacity) * sample}},
+                {fmt::format("batches ({} of {} samples)", batches, batch.capacity),
+                 static_cast<size_t>(batches) * static_cast<size_t>(batch.capacity) * sample}},
                ranks);
   if (options.listing) fmt::print("\n{}", program->listing());
 }

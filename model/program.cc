@@ -382,6 +382,17 @@ double Program::backward_flops() const {
                           -1);
 }
 
+double Program::traffic_bytes() const {
+  double total = 0;
+  for (const Instruction& instruction : impl_->instructions) {
+    if (!instruction.plan) continue;
+    for (const TensorSpec& spec : instruction.plan->specs()) {
+      total += static_cast<double>(spec.bytes());
+    }
+  }
+  return total;
+}
+
 std::vector<LayerReport> Program::layers() const {
   std::vector<LayerReport> reports;
   const auto forward = static_cast<size_t>(impl_->forward_instructions);

@@ -66,6 +66,9 @@ class Program {
   // Floating-point operations of convolutions and dense layers, for `batch` rows.
   double forward_flops() const;
   double backward_flops() const;
+  // Bytes that all operations together read and write, forward and backward, if each tensor of each
+  // operation passes once between memory and processor.
+  double traffic_bytes() const;
   std::vector<LayerReport> layers() const;
   // One line an operation with its tensors' specs and places, for `inspect` and debugging.
   std::string listing() const;

@@ -160,9 +160,7 @@ struct Step::State {
     low_precision = LowPrecisionCopy(parameters, backend);
     running = device.allocate(parameters.running_bytes());
     activations = device.allocate(program->activation_bytes());
-    // A GPU computes one step while the next is being prepared.
-    const int ahead = device.kind() == DeviceKind::kCpu ? 0 : 1;
-    for (int i = 0; i <= ahead; ++i) {
+    for (int i = 0; i < steps_under_way(device.kind()); ++i) {
       slots.push_back(std::make_unique<Slot>(i, device, plan, input_bytes, target_bytes));
     }
   }
@@ -387,8 +385,11 @@ const BatchPlan& Step::plan() const { return state_->plan; }
 
 StepMemory Step::memory_bytes() const {
   const State& s = *state_;
+  size_t batches = 0;
+  for (const auto& slot : s.slots) batches += slot->inputs.bytes() + slot->targets.bytes();
   return {s.parameters.array_bytes() + s.low_precision.bytes() + s.parameters.running_bytes(),
-          s.parameters.array_bytes(), s.optimizer->state_bytes(), s.program->activation_bytes()};
+          s.parameters.array_bytes(), s.optimizer->state_bytes(), s.program->activation_bytes(),
+          batches};
 }
 
 const Parameters& Step::parameters() const { return state_->parameters; }

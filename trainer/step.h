@@ -40,7 +40,8 @@ struct StepMemory {
   size_t gradients = 0;
   size_t optimizer = 0;
   size_t activations = 0;
-  size_t total() const { return parameters + gradients + optimizer + activations; }
+  size_t batches = 0;  // that a GPU holds; the CPU reads them where they are loaded
+  size_t total() const { return parameters + gradients + optimizer + activations + batches; }
 };
 
 // How a global batch is cut: over ranks, and each share into micro-batches. The same on all ranks.
@@ -52,6 +53,10 @@ struct BatchPlan {
 };
 // Throws ConfigError when the batch has fewer samples than there are ranks.
 BatchPlan plan_batch(const Config& config, int ranks);
+
+// Steps that may be under way at once. A GPU computes one while the next is being prepared, and
+// holds a batch for each.
+inline int steps_under_way(DeviceKind kind) { return kind == DeviceKind::kCpu ? 1 : 2; }
 
 class Step {
  public:

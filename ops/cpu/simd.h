@@ -29,6 +29,8 @@ using F16 = float __attribute__((vector_size(64)));
 using D8 = double __attribute__((vector_size(64)));
 using D16 = double __attribute__((vector_size(128)));
 using I16 = int32_t __attribute__((vector_size(64)));
+using U16 = uint32_t __attribute__((vector_size(64)));
+using Halves16 = uint16_t __attribute__((vector_size(32)));
 
 // The upper half of a float.
 struct BFloat16 {
@@ -63,9 +65,9 @@ TRIREME_INLINE inline F16 load(const float* from, AllLanes) {
   return v;
 }
 TRIREME_INLINE inline F16 load(const BFloat16* from, AllLanes) {
-  F16 v;
-  for (int i = 0; i < kLanes; ++i) v[i] = to_float(from[i]);
-  return v;
+  Halves16 halves;
+  std::memcpy(&halves, from, sizeof(halves));
+  return std::bit_cast<F16>(__builtin_convertvector(halves, U16) << 16);
 }
 template <class T>
 TRIREME_INLINE inline F16 load(const T* from, SomeLanes lanes) {
@@ -75,7 +77,12 @@ TRIREME_INLINE inline F16 load(const T* from, SomeLanes lanes) {
 }
 TRIREME_INLINE inline void store(float* to, F16 v, AllLanes) { std::memcpy(to, &v, sizeof(v)); }
 TRIREME_INLINE inline void store(BFloat16* to, F16 v, AllLanes) {
-  for (int i = 0; i < kLanes; ++i) to[i] = from_float<BFloat16>(v[i]);
+  // As from_float.
+  const auto bits = std::bit_cast<U16>(v);
+  const U16 nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+  const U16 upper = v == v ? nearest : (bits >> 16) | 0x40;
+  const Halves16 halves = __builtin_convertvector(upper, Halves16);
+  std::memcpy(to, &halves, sizeof(halves));
 }
 template <class T>
 TRIREME_INLINE inline void store(T* to, F16 v, SomeLanes lanes) {

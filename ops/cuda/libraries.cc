@@ -16,6 +16,8 @@ std::shared_ptr<const Library> open(const char* product, const std::vector<std::
 }  // namespace
 
 std::shared_ptr<Libraries> open_libraries(Device& device, const CudaOptions& options) {
+  // Handles are made on the calling thread's device, which this makes the one that is meant.
+  handle(*device.create_stream(StreamKind::kCompute));
   const auto cudnn = std::make_shared<Cudnn>(
       open("cuDNN", {"libcudnn.so.9"}, "Debian's cudnn9-cuda-13 and pip's nvidia-cudnn-cu13"));
   const auto cublaslt = std::make_shared<CublasLt>(

@@ -56,19 +56,30 @@ inline Matrices matrices_of(const Shape& shape, const Layout& layout) {
 // The elements of a tile that a thread visits: neighbouring threads are at neighbouring columns.
 struct TileWalk {
   int row, column;
-  int columns, row_step, column_step;
+  int64_t offset;  // where rows are so many elements apart
 
-  __device__ explicit TileWalk(int tile_columns)
+  __device__ TileWalk(int tile_columns, int64_t row_stride)
       : row(static_cast<int>(threadIdx.x) / tile_columns),
         column(static_cast<int>(threadIdx.x) % tile_columns),
-        columns(tile_columns),
-        row_step(kTransposeThreads / tile_columns),
-        column_step(kTransposeThreads % tile_columns) {}
+        offset(row * row_stride + column),
+        columns_(tile_columns),
+        row_step_(kTransposeThreads / tile_columns),
+        column_step_(kTransposeThreads % tile_columns),
+        offset_step_(row_step_ * row_stride + column_step_),
+        offset_wrap_(row_stride - tile_columns) {}
   __device__ void next() {
-    row += row_step;
-    column += column_step;
-    if (column >= columns) column -= columns, ++row;
+    row += row_step_;
+    column += column_step_;
+    offset += offset_step_;
+    if (column < columns_) return;
+    row += 1;
+    column -= columns_;
+    offset += offset_wrap_;
   }
+
+ private:
+  int columns_, row_step_, column_step_;
+  int64_t offset_step_, offset_wrap_;
 };
 
 template <class F, class From, class To>
@@ -83,11 +94,11 @@ __global__ void __launch_bounds__(kTransposeThreads)
   const int columns = static_cast<int>(std::min<int64_t>(m.tile_columns, m.columns - first_column));
   from += matrix + first_row * m.columns + first_column;
   to += matrix + first_column * m.rows + first_row;
-  for (TileWalk read(columns), keep(columns); keep.row < rows;) {
+  for (TileWalk read(columns, m.columns), keep(columns, 0); keep.row < rows;) {
     From held[kTransposeBatch] = {};
 #pragma unroll
     for (int k = 0; k < kTransposeBatch; ++k, read.next()) {
-      if (read.row < rows) held[k] = from[read.row * m.columns + read.column];
+      if (read.row < rows) held[k] = from[read.offset];
     }
 #pragma unroll
     for (int k = 0; k < kTransposeBatch; ++k, keep.next()) {
@@ -98,8 +109,8 @@ __global__ void __launch_bounds__(kTransposeThreads)
     }
   }
   __syncthreads();
-  for (TileWalk write(rows); write.row < columns; write.next()) {
-    to[write.row * m.rows + write.column] = tile[write.row * m.pitch() + write.column];
+  for (TileWalk write(rows, m.rows); write.row < columns; write.next()) {
+    to[write.offset] = tile[write.row * m.pitch() + write.column];
   }
 }
 

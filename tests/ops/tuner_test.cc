@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -14,7 +15,7 @@ namespace trireme::cuda {
 namespace {
 
 constexpr auto kFast = std::chrono::microseconds(100);
-constexpr auto kSlow = std::chrono::milliseconds(3);
+constexpr auto kSlow = std::chrono::milliseconds(5);
 const std::vector<size_t> kBytes{64, 0, 128};
 
 struct Counts {
@@ -46,10 +47,12 @@ class Broken final : public Algorithm {
 class TunerTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::path(testing::TempDir()) /
-              testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
+    std::string root = testing::TempDir() + "/tuner.XXXXXX";
+    ASSERT_TRUE(mkdtemp(root.data()));
+    root_ = root;
+    folder_ = root_ / "cache";
   }
+  void TearDown() override { std::filesystem::remove_all(root_); }
 
   Tuner tuner(const std::string& measured_on = "library 1 on device") {
     return Tuner(*device_, folder_.string(), measured_on);
@@ -80,7 +83,7 @@ class TunerTest : public testing::Test {
 
   Counts counts_;
   std::unique_ptr<Device> device_ = create_cpu_device(1);
-  std::filesystem::path folder_;
+  std::filesystem::path root_, folder_;
 };
 
 TEST_F(TunerTest, ChoosesTheFastest) {

@@ -1,0 +1,138 @@
+// Runs in low precision: masters in FP32, the same guarantees.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "runs.h"
+#include "trainer/evaluator.h"
+
+namespace trireme {
+namespace {
+
+struct Tried {
+  std::string precision;
+  double roundoff;  // relative
+};
+
+class PrecisionTest : public RunTest {
+ protected:
+  // Low precisions that the device computes in.
+  std::vector<Tried> tried() const {
+    std::vector<Tried> all;
+    if (GetParam() == "cuda" || cpu_computes_in(DType::kBF16)) all.push_back({"BF16", 1.0 / 256});
+    if (GetParam() == "cuda") all.push_back({"FP16", 1.0 / 2048});
+    return all;
+  }
+
+  static std::vector<std::string> in(const std::string& precision,
+                                     std::vector<std::string> assignments = {}) {
+    assignments.push_back("train.precision=" + precision);
+    return assignments;
+  }
+};
+
+TEST_P(PrecisionTest, RanksTogetherEqualOneRankAndComeNearFp32) {
+  for (const char* network : {kSyncNorm, kPlain}) {
+    const std::string name = network == kPlain ? "plain" : "sync";
+    run(network, name + "-FP32", {"train.max_steps=50"});
+    for (const Tried& t : tried()) {
+      SCOPED_TRACE(name + " in " + t.precision);
+      const std::string together = name + t.precision;
+      run_alone(network, together + "-alone", in(t.precision, {"train.max_steps=50"}));
+      run(network, together, in(t.precision, {"train.max_steps=50"}));
+      // Other sums round the masters to other neighbours now and then.
+      expect_same_losses(together + "-alone", together, 50, 4 * t.roundoff);
+      expect_same_losses(name + "-FP32", together, 50, 8 * t.roundoff);
+    }
+  }
+}
+
+TEST_P(PrecisionTest, ResumingIsBitwiseTheStraightRun) {
+  for (const Tried& t : tried()) {
+    SCOPED_TRACE(t.precision);
+    const std::string straight = t.precision + "-straight";
+    run(kOwnNorm, straight, in(t.precision, {"checkpoint.every_steps=7"}));
+    // Stopped as if killed after step 17: what came after the save at step 14 is lost.
+    run(kOwnNorm, t.precision, in(t.precision, {"checkpoint.every_steps=7", "train.max_steps=17"}));
+    if (world_->rank() == 0) fs::remove_all(checkpoint(t.precision, 17));
+    run(kOwnNorm, t.precision, in(t.precision, {"checkpoint.every_steps=7"}));
+    EXPECT_EQ(trace(straight).size(), 52u);
+    EXPECT_EQ(trace(t.precision), trace(straight));
+    EXPECT_EQ(model(t.precision, 52), model(straight, 52));
+    for (int64_t step : {14, 52}) {
+      EXPECT_EQ(file(checkpoint(t.precision, step) / "state.json"),
+                file(checkpoint(straight, step) / "state.json"));
+    }
+  }
+}
+
+TEST_P(PrecisionTest, MicroBatchesAddUpToTheBatch) {
+  for (const Tried& t : tried()) {
+    SCOPED_TRACE(t.precision);
+    run(kPlain, t.precision + "-whole", in(t.precision));
+    run(kPlain, t.precision + "-micro", in(t.precision, {"batch.micro=4"}));
+    expect_same_losses(t.precision + "-whole", t.precision + "-micro", 52, 4 * t.roundoff);
+  }
+}
+
+// What is saved is the masters, so that nothing is lost on the way through a low precision.
+TEST_P(PrecisionTest, CheckpointsMoveBetweenPrecisions) {
+  for (const Tried& t : tried()) {
+    SCOPED_TRACE(t.precision);
+    const std::string name = t.precision + "-moved";
+    const std::string still = "schedule.learning_rate=0";
+    run(kPlain, name, {"train.max_steps=10"});
+    run(kPlain, name, in(t.precision, {"train.max_steps=12", still}));
+    EXPECT_EQ(model(name, 12), model(name, 10));
+    run(kPlain, name, {"train.max_steps=14", still});
+    EXPECT_EQ(model(name, 14), model(name, 10));
+    // What the network computed with was this model, rounded.
+    const std::vector<double> found = losses(name);
+    ASSERT_EQ(found.size(), 14u);
+    run(kPlain, t.precision + "-FP32", {"train.max_steps=10"});
+    run(kPlain, t.precision + "-FP32", {"train.max_steps=12", still});
+    const std::vector<double> wanted = losses(t.precision + "-FP32");
+    for (size_t step : {10, 11}) {
+      EXPECT_NE(found[step], wanted[step]);
+      EXPECT_NEAR(found[step], wanted[step], 4 * t.roundoff * wanted[step]);
+    }
+  }
+}
+
+TEST_P(PrecisionTest, EvaluatesASavedModel) {
+  for (const Tried& t : tried()) {
+    SCOPED_TRACE(t.precision);
+    const auto settings = in(t.precision, {"train.max_steps=6"});
+    run(kOwnNorm, t.precision, settings);
+    const auto last = events(t.precision, "eval").back();
+    const Evaluation result = evaluate_checkpoint(config(kOwnNorm, t.precision, settings), *world_,
+                                                  folder(t.precision).string());
+    EXPECT_NEAR(result.loss, last["eval_loss"].get<double>(), 1e-6);
+    EXPECT_EQ(result.accuracy, last["eval_accuracy"].get<double>());
+  }
+}
+
+TEST_P(PrecisionTest, Tf32IsNearFp32) {
+  run(kPlain, "FP32", {"train.max_steps=20"});
+  run(kPlain, "TF32", in("TF32", {"train.max_steps=20"}));
+  expect_same_losses("FP32", "TF32", 20, 1e-3);
+  if (GetParam() == "cpu") EXPECT_EQ(trace("TF32"), trace("FP32"));
+}
+
+TEST_P(PrecisionTest, RecordsTheLossScale) {
+  if (GetParam() == "cpu") GTEST_SKIP() << "FP16 needs a GPU";
+  run(kPlain, "scaled", in("FP16", {"train.max_steps=5"}));
+  for (const auto& step : events("scaled", "step")) {
+    EXPECT_EQ(step["loss_scale"], 65536);
+    EXPECT_EQ(step["skipped_steps"], 0);
+  }
+  run(kPlain, "plain", in("BF16", {"train.max_steps=1"}));
+  EXPECT_FALSE(events("plain", "step").at(0).contains("loss_scale"));
+}
+
+TRIREME_ON_ALL_DEVICES(PrecisionTest);
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }
