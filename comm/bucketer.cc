@@ -1,7 +1,5 @@
 #include "comm/bucketer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 namespace trireme {

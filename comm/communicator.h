@@ -26,7 +26,8 @@ struct Placement {
 // All ranks call the same operations in the same order with the same counts; counts are in
 // elements. Work is queued on the stream. Operations on one communicator must stay in order: use
 // one stream for it, or a communicator of its own (split) for each stream. A peer that is lost, or
-// one that calls something else, shows as CommError, thrown where the stream's failures show.
+// one that calls something else, shows as CommError, thrown where the stream's failures show. A
+// recording that holds operations goes before their communicator.
 class Communicator : public Collective {
  public:
   virtual const Placement& placement() const = 0;

@@ -75,7 +75,8 @@ void Connection::settle(std::unique_lock<std::mutex>& lock, ncclResult_t result)
     result = poll();
   }
   if (result == ncclSuccess) return;
-  lose(library_.explain(result));
+  lose(result == ncclInProgress ? fmt::format("not done after {} minutes", kPatience.count())
+                                : library_.explain(result));
   throw_if_lost();
 }
 

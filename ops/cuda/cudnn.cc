@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <set>
 
 #include "core/cuda/cuda.h"
 #include "ops/cuda/libraries.h"
@@ -31,6 +32,12 @@ void check(cudnnStatus_t status, const char* call) {
 
 void check(fe::error_t error, const char* call) {
   if (error.is_bad()) throw DeviceError(call, error.get_message());
+}
+
+// Of a graph that cuDNN may refuse; its reasons, one an engine, can be long.
+void require(fe::error_t error) {
+  constexpr size_t kEnough = 300;
+  if (error.is_bad()) throw Unsupported("cuDNN: " + error.get_message().substr(0, kEnough));
 }
 
 fe::DataType_t to_cudnn(DType dtype) {
@@ -234,16 +241,16 @@ std::vector<Candidate> list_convolutions(const std::shared_ptr<Cudnn>& cudnn,
                                          const Convolution& convolution) {
   const GraphPtr graph = describe(convolution);
   graph->set_device_properties(cudnn->absent_device());
-  if (graph->build_operation_graph(cudnn->handle()).is_bad()) return {};
-  if (graph->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}).is_bad()) {
-    return {};
-  }
+  require(graph->build_operation_graph(cudnn->handle()));
+  require(graph->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}));
   graph->deselect_numeric_notes(forbidden(convolution));
   graph->deselect_workspace_greater_than(kWorkspaceLimit);
   std::vector<Candidate> list;
+  std::set<std::string> names;
   for (int64_t i = 0; i < graph->get_execution_plan_count(); ++i) {
     std::string name;
     check(graph->get_plan_name_at_index(i, name), "naming an engine of cuDNN");
+    if (!names.insert(name).second) continue;  // A and FALLBACK have some in common
     list.push_back({name, [=]() -> AlgorithmPtr {
                       if (graph->build_plan_at_index(i).is_bad()) return nullptr;
                       return std::make_shared<Engine>(cudnn, graph, i,

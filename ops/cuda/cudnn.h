@@ -62,7 +62,7 @@ struct Convolution {
 // Sums in f32 and deterministic. Throws Unsupported when there is none.
 AlgorithmPtr find_convolution(const Context& context, const Convolution& convolution);
 
-// All there are, cuDNN's best guess first.
+// All there are, cuDNN's best guess first. Throws Unsupported when cuDNN refuses at once.
 std::vector<Candidate> list_convolutions(const std::shared_ptr<Cudnn>& cudnn,
                                          const Convolution& convolution);
 

@@ -1,7 +1,5 @@
 // Dropout. A thread makes the random numbers for the elements that it reads, so that no mask is
 // ever in memory.
-#include <algorithm>
-
 #include "core/random.h"
 #include "ops/cuda/divisor.h"
 #include "ops/cuda/kernel_op.h"

@@ -82,9 +82,9 @@ __global__ void __launch_bounds__(kMapThreads)
   }
 }
 
-// y[at...] = f(at, x[at...]...) with Pack<Y, N> f(int64_t, const Pack<Xs, N>&...), where `at` is a
-// multiple of N, 16 bytes of the largest element. What f makes of places beyond the end is not
-// used. y may be one of the xs.
+// y[at...] = f(at, x[at...]...) with Pack<Y, N> f(int64_t, const Pack<Xs, N>&...), where N elements
+// of the largest type are 16 bytes and `at` is a multiple of N. f may also be asked for up to
+// kMapReach elements beyond the end; what it makes of them is not used. y may be one of the xs.
 template <class F, class Y, class... Xs>
 void map_packs(const char* name, Stream& stream, int64_t count, const F& f, Y* y, const Xs*... xs) {
   constexpr int kSize = std::min({kPackSize<Y>, kPackSize<Xs>...});

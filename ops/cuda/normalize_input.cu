@@ -88,8 +88,8 @@ Plan plan_normalize(const NormalizeInput& op, Device& device, std::vector<Tensor
   }
   const int64_t count = shape.elements();
   const int64_t positions = x_channels_last ? 1 : count / (shape[0] * shape[1]);
-  const Divisor by_channels(shape[1], count + kMapReach),
-      by_positions(positions, count + kMapReach);
+  const Divisor by_channels(shape[1], count + kMapReach);
+  const Divisor by_positions(positions, count + kMapReach);
   return kernel_op(std::move(specs), [count, by_channels, by_positions, table = std::move(table)](
                                          Stream& stream, Args args, void*) {
     const NormalizeInOrder<Y> normalize{table.as<Scaling>(), by_channels, by_positions};
@@ -111,10 +111,9 @@ Plan plan(const NormalizeInput& op, const ContextPtr& context, Specs given) {
   if (y.layout.is_any()) y.layout = Layout::row_major();
   const DType stored = x.dtype;
   return with_element(y.dtype, [&]<class Y>(Y) {
-    if (stored == DType::kU8)
-      return plan_normalize<uint8_t, Y>(op, context->device, std::move(specs));
-    if (stored == DType::kF32)
-      return plan_normalize<float, Y>(op, context->device, std::move(specs));
+    Device& device = context->device;
+    if (stored == DType::kU8) return plan_normalize<uint8_t, Y>(op, device, std::move(specs));
+    if (stored == DType::kF32) return plan_normalize<float, Y>(op, device, std::move(specs));
     throw Error("inputs are u8 or f32, not " + std::string(name_of(stored)));
   });
 }

@@ -112,6 +112,7 @@ template <class T, int N>
 __device__ void store(T* to, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
+
 // A winner is its place in the window, in row-major order.
 template <int N, class T, class Winner>
 __global__ void __launch_bounds__(kThreads)

@@ -18,13 +18,13 @@ bundle_script=$1 tree=$2
 work=$(mktemp -d)
 trap 'umount -R "$work/root/proc" "$work/root/dev" 2>/dev/null || true; rm -rf --one-file-system "$work"' EXIT
 
-"$bundle_script" --build "$tree" -o "$work/bundle.tar.gz"
-megabytes=$(du -m "$work/bundle.tar.gz" | cut -f1)
+"$bundle_script" --build "$tree" -o "$work/bundle.tar.xz"
+megabytes=$(du -m "$work/bundle.tar.xz" | cut -f1)
 ((megabytes < 60)) || { echo "FAILED: the archive has $megabytes MiB" >&2; exit 1; }
 
 root=$work/root
 mkdir -p "$root"/{bin,dev,proc,tmp,home/user}
-for tool in bash dash dirname gzip id readlink tar; do
+for tool in bash dash dirname id readlink tar; do
   cp -L "$(command -v "$tool")" "$root/bin/"
 done
 ln -s dash "$root/bin/sh"
@@ -61,7 +61,7 @@ check() { # check WHAT PATTERN COMMAND: the command succeeds and prints the patt
 }
 
 shell=bash
-check "unpacks" unpacked "cd /home/user && tar -xzf - && echo unpacked" <"$work/bundle.tar.gz"
+check "unpacks" unpacked "cd /home/user && tar -xf - && echo unpacked" < <(xz -dc "$work/bundle.tar.xz")
 name=$(cd "$root/home/user" && echo trireme-*)
 for shell in bash sh; do
   source="cd / && . /home/user/$name/env.sh && . /home/user/$name/env.sh"

@@ -75,6 +75,7 @@ class CheckpointTest : public ::testing::Test {
     state.epoch_loss_sum = 0.1;
     state.epoch_samples = 30;
     state.best_accuracy = 0.75;
+    state.loss_scale = {.scale = 2048, .good_steps = 17, .skipped = 3};
     state.best_step = 4;
     return Checkpoints(checkpoints(), keep).save(state, arrays());
   }
@@ -133,6 +134,9 @@ TEST_F(CheckpointTest, ComesBackAsItWas) {
   EXPECT_EQ(found->state.epoch_loss_sum, 0.1);
   EXPECT_EQ(found->state.epoch_samples, 30);
   EXPECT_EQ(found->state.best_accuracy, 0.75);
+  EXPECT_EQ(found->state.loss_scale->scale, 2048);
+  EXPECT_EQ(found->state.loss_scale->good_steps, 17);
+  EXPECT_EQ(found->state.loss_scale->skipped, 3);
   EXPECT_EQ(found->state.best_step, 4);
 }
 

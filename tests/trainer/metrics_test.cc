@@ -45,6 +45,7 @@ TEST(Metrics, StepsCarryEveryDigit) {
     r.data_wait_ms = 0.5;
     r.exposed_comm_ms = 0.25;
     r.parameter_checksum = 0xABC;
+    r.loss_scale = {.scale = 65536, .good_steps = 5, .skipped = 2};
     file.write(r);
     file.write(R"({"event":"eval","step":3})");
   }
@@ -60,6 +61,8 @@ TEST(Metrics, StepsCarryEveryDigit) {
   EXPECT_EQ(all[0]["data_wait_ms"], 0.5);
   EXPECT_EQ(all[0]["exposed_comm_ms"], 0.25);
   EXPECT_EQ(all[0]["parameter_checksum"], "0000000000000abc");
+  EXPECT_EQ(all[0]["loss_scale"], 65536);
+  EXPECT_EQ(all[0]["skipped_steps"], 2);
   EXPECT_EQ(all[1]["event"], "eval");
 }
 

@@ -1,8 +1,6 @@
 // Runs in low precision: masters in FP32, the same guarantees.
 #include <gtest/gtest.h>
 
-#include <set>
-
 #include "runs.h"
 #include "trainer/evaluator.h"
 
@@ -11,7 +9,7 @@ namespace {
 
 struct Tried {
   std::string precision;
-  double roundoff;  // relative
+  double roundoff;
 };
 
 class PrecisionTest : public RunTest {
@@ -116,7 +114,9 @@ TEST_P(PrecisionTest, Tf32IsNearFp32) {
   run(kPlain, "FP32", {"train.max_steps=20"});
   run(kPlain, "TF32", in("TF32", {"train.max_steps=20"}));
   expect_same_losses("FP32", "TF32", 20, 1e-3);
-  if (GetParam() == "cpu") EXPECT_EQ(trace("TF32"), trace("FP32"));
+  if (GetParam() == "cpu") {
+    EXPECT_EQ(trace("TF32"), trace("FP32"));
+  }
 }
 
 TEST_P(PrecisionTest, RecordsTheLossScale) {

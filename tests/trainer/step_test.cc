@@ -140,6 +140,54 @@ TEST_P(StepTest, MetricsAreSumsOverAllRanks) {
   EXPECT_EQ(second.metrics[kMetricStopRequests], 0);
 }
 
+class LossScaleTest : public StepTest {
+ protected:
+  void SetUp() override {
+    if (GetParam() == "cpu") GTEST_SKIP() << "FP16 needs a GPU";
+  }
+  std::unique_ptr<Fixture> scaled_by(const LossScale& scale) {
+    auto f = fixture({"train.precision=FP16", "train.epochs=9"});
+    f->step().optimizer().set_loss_scale(scale, f->step().stream());
+    return f;
+  }
+};
+
+TEST_P(LossScaleTest, ChangesNoUpdateAndNoLoss) {
+  std::vector<std::vector<double>> values;
+  std::vector<float> losses;
+  for (float scale : {1024.0f, 65536.0f}) {
+    const auto f = scaled_by({.scale = scale});
+    losses.push_back(f->run(0, 0.1f).metrics[kMetricLoss]);
+    values.push_back(f->values());
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  for (size_t i = 0; i < values[0].size(); ++i) EXPECT_NEAR(values[1][i], values[0][i], 1e-4);
+}
+
+TEST_P(LossScaleTest, DoublesAfterManyGoodSteps) {
+  const auto f = scaled_by({.scale = 1024, .good_steps = 1998});
+  EXPECT_EQ(f->run(0, 0.1f).loss_scale->scale, 1024);
+  const LossScale grown = *f->run(1, 0.1f).loss_scale;
+  EXPECT_EQ(grown.scale, 2048);
+  EXPECT_EQ(grown.good_steps, 0);
+  EXPECT_EQ(grown.skipped, 0);
+}
+
+TEST_P(LossScaleTest, AnOverflowOnOneRankSkipsTheUpdateOnAll) {
+  const float far = 1 << 24;
+  const auto f = scaled_by({.scale = world_->rank() == 0 ? far : 1024});
+  const std::vector<double> before = f->values();
+  const StepResult result = f->run(0, 1);
+  EXPECT_EQ(f->values(), before);
+  EXPECT_EQ(result.loss_scale->scale, world_->rank() == 0 ? far / 2 : 512);
+  EXPECT_EQ(result.loss_scale->skipped, 1);
+  EXPECT_TRUE(std::isfinite(result.metrics[kMetricLoss]));
+  // The network has read no update either, and goes on from where it was.
+  f->step().optimizer().set_loss_scale({.scale = 1024}, f->step().stream());
+  f->run(1, 1);
+  EXPECT_NE(f->values(), before);
+}
+
 TEST_P(StepTest, BucketsCoverTheGradients) {
   const auto f = fixture({"buckets.first_bytes=64", "buckets.bytes=512"});
   const auto buckets = f->step().buckets();
@@ -179,6 +227,7 @@ TEST(AssignDevices, SharesThemOutEvenly) {
 }
 
 TRIREME_ON_ALL_DEVICES(StepTest);
+TRIREME_ON_ALL_DEVICES(LossScaleTest);
 
 }  // namespace
 }  // namespace trireme

@@ -1,0 +1,28 @@
+// The real library, where it is installed, without a GPU.
+#include "comm/nccl/nccl_library.h"
+
+#include <gtest/gtest.h>
+
+namespace trireme::nccl {
+namespace {
+
+TEST(NcclLibraryTest, HasWhatIsCalled) {
+  const cuda::Library file("NCCL", {"libnccl.so.2"});
+  if (!file.handle()) GTEST_SKIP() << file.problem();
+  const Library library;
+  EXPECT_TRUE(library.version().starts_with("2.")) << library.version();
+  ncclUniqueId id = {};
+  EXPECT_EQ(library.get_unique_id(&id), ncclSuccess);
+  // Refused at once, whatever the machine.
+  ncclComm_t comm = nullptr;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  const ncclResult_t result = library.comm_init(&comm, 1, id, 7, &config);
+  EXPECT_NE(result, ncclSuccess);
+  EXPECT_NE(result, ncclInProgress);
+  EXPECT_EQ(comm, nullptr);
+  EXPECT_FALSE(library.explain(result).empty());
+}
+
+}  // namespace
+}  // namespace trireme::nccl
