@@ -219,8 +219,9 @@ int bench(const Options& options, Communicator& communicator) {
   all_gather(communicator,
              "");  // all ranks measure their cores' peak at once, as they compute at once
   const bool on_gpu = device->kind() == DeviceKind::kCuda;
-  const double peak = on_gpu ? measure_gpu_flops(*backend, compute_dtype(config))
-                             : measure_peak_flops(threads, 0.1);
+  const DType dtype = compute_dtype(config);
+  const double peak =
+      on_gpu ? measure_gpu_flops(*backend, dtype) : measure_peak_flops(threads, 0.1, dtype);
   const double flops = static_cast<double>(step.plan().passes) *
                        (step.program().forward_flops() + step.program().backward_flops());
 

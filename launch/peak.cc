@@ -20,6 +20,17 @@ constexpr int kAccumulators = 12;  // more than latency x ports, fewer than AVX2
 // values finite.
 using Block = double (*)(float* sink);
 
+__attribute__((target("avx512f,avx512bf16"))) double block_avx512_bf16(float* sink) {
+  const __m512bh a = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.999f), _mm512_set1_ps(0.999f));
+  const __m512bh b = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.001f), _mm512_set1_ps(0.001f));
+  __m512 sums[kAccumulators] = {};
+  for (int i = 0; i < kRounds; ++i) {
+    for (auto& sum : sums) sum = _mm512_dpbf16_ps(sum, a, b);
+  }
+  for (const auto& sum : sums) *sink += _mm512_cvtss_f32(sum);
+  return 2.0 * 32 * kRounds * kAccumulators;
+}
+
 __attribute__((target("avx512f"))) double block_avx512(float* sink) {
   const __m512 a = _mm512_set1_ps(0.999f);
   const __m512 b = _mm512_set1_ps(0.001f);
@@ -56,7 +67,8 @@ double block_sse(float* sink) {
   return 2.0 * 4 * kRounds * kAccumulators;
 }
 
-Block best_block() {
+Block best_block(DType dtype) {
+  if (dtype == DType::kBF16 && __builtin_cpu_supports("avx512bf16")) return block_avx512_bf16;
   if (__builtin_cpu_supports("avx512f")) return block_avx512;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return block_avx2;
   return block_sse;
@@ -85,8 +97,8 @@ double peak_of_thread(Block block, double seconds) {
 
 }  // namespace
 
-double measure_peak_flops(int threads, double seconds) {
-  const Block block = best_block();
+double measure_peak_flops(int threads, double seconds, DType dtype) {
+  const Block block = best_block(dtype);
   std::vector<double> peaks(static_cast<size_t>(threads));
   std::vector<std::thread> workers;
   for (double& peak : peaks) {

@@ -126,6 +126,7 @@ struct Step::State {
   }
 
   ~State() {
+    slots.clear();  // recordings use all the rest
     bucketer.reset();
     gradients = Buffer();
   }

@@ -48,17 +48,13 @@ inline F16 narrow<F16>(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   const uint32_t sign = bits >> 16 & 0x8000;
   const uint32_t magnitude = bits & 0x7fffffff;
-  uint32_t half;
-  if (std::isnan(x)) {
-    half = 0x7e00;
-  } else if (magnitude >= 0x47800000) {  // 2^16 and more
-    half = 0x7c00;
-  } else if (magnitude < 0x38800000) {
-    // Below 2^-14 the steps are 2^-24, as those of a float from 1/2 to 1: adding 1/2 rounds.
-    half = std::bit_cast<uint32_t>(std::abs(x) + 0.5f) - std::bit_cast<uint32_t>(0.5f);
-  } else {
-    half = (magnitude + 0xfff + (magnitude >> 13 & 1) - kRebias) >> 13;
-  }
+  uint32_t half = (magnitude + 0xfff + (magnitude >> 13 & 1) - kRebias) >> 13;
+  // Below 2^-14 the steps are 2^-24, as those of a float from 1/2 to 1: adding 1/2 rounds.
+  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) -
+                             std::bit_cast<uint32_t>(0.5f);
+  half = magnitude < 0x38800000 ? subnormal : half;
+  half = magnitude >= 0x47800000 ? 0x7c00 : half;  // 2^16 and more
+  half = magnitude > 0x7f800000 ? 0x7e00 : half;   // NaN
   return {static_cast<uint16_t>(sign | half)};
 }
 

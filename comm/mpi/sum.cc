@@ -20,8 +20,9 @@ void sum_some(std::span<const std::byte* const> inputs, std::span<std::byte* con
   std::memcpy(values, inputs[0] + offset, sizeof values);
   for (size_t i = 0; i < kCount; ++i) total[i] = widen(values[i]);
   for (const std::byte* input : inputs.subspan(1)) {
-    std::memcpy(values, input + offset, sizeof values);
-    for (size_t i = 0; i < kCount; ++i) total[i] += widen(values[i]);
+    T term[kCount];
+    std::memcpy(term, input + offset, sizeof term);
+    for (size_t i = 0; i < kCount; ++i) total[i] += widen(term[i]);
   }
   for (size_t i = 0; i < kCount; ++i) values[i] = narrow<T>(total[i]);
   for (std::byte* output : outputs) std::memcpy(output + offset, values, sizeof values);

@@ -88,11 +88,11 @@ struct Pooling {
   __device__ int64_t in_y(int64_t image, int row, int column, int64_t channel) const {
     return ((image * vertical.windows + row) * horizontal.windows + column) * channels + channel;
   }
-  // Places that the mean over a window is taken of.
-  __device__ float size(const Range& rows, const Range& columns) const {
+  // What each place that a window covers counts for in its mean.
+  __device__ float share(const Range& rows, const Range& columns) const {
     const int places = include_padding ? vertical.kernel * horizontal.kernel
                                        : (rows.end - rows.begin) * (columns.end - columns.begin);
-    return static_cast<float>(places);
+    return __fdividef(1.0f, static_cast<float>(places));
   }
 
  private:
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int k = 0; k < N; ++k) sum.values[k] += values.values[k];
     }
   }
-  const float share = 1 / p.size(rows, columns);
+  const float share = p.share(rows, columns);
 #pragma unroll
   for (int k = 0; k < N; ++k) sum.values[k] *= share;
   store(y + i * N, from_float<T>(sum));
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
     for (int column = columns.begin; column < columns.end; ++column, from += p.channels) {
       const Pack<float, N> gradient = to_float(load<N>(from));
-      const float share = 1 / p.size(p.vertical.covered(row), p.horizontal.covered(column));
+      const float share = p.share(p.vertical.covered(row), p.horizontal.covered(column));
 #pragma unroll
       for (int k = 0; k < N; ++k) sum.values[k] += gradient.values[k] * share;
     }

@@ -47,6 +47,15 @@ TEST(CommandLine, MistakesAreUsageErrors) {
   }
 }
 
+TEST(CommandLine, APrecisionThatTheCpuLacksIsAConfigurationError) {
+  const Outcome outcome = run({"bench", "mlp", "--device", "cpu", "--set", "train.precision=BF16"},
+                              0, {"ONEDNN_MAX_CPU_ISA=AVX2"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.error.find("train.precision: BF16 needs a CPU with AVX-512; use FP32"),
+            std::string::npos)
+      << outcome.error;
+}
+
 // A launcher has started two ranks, but what they need to find each other is missing.
 TEST(CommandLine, AccidentalWorldOfOneIsRefused) {
   const std::vector<std::string> launcher = {"OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK=0"};

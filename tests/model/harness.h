@@ -106,8 +106,8 @@ inline TestTarget in_low_precision(TestTarget target, DType dtype, int bits) {
   target.dtype = dtype;
   const double roundoff = std::ldexp(1.0, -bits);
   target.loss = 2 * roundoff;
-  target.gradient = 16 * roundoff;
-  target.gradients = 48 * roundoff;
+  target.gradient = 24 * roundoff;
+  target.gradients = 64 * roundoff;
   target.running = 4 * roundoff;
   return target;
 }
