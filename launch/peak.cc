@@ -23,7 +23,9 @@ using Block = double (*)(float* sink);
 __attribute__((target("avx512f,avx512bf16"))) double block_avx512_bf16(float* sink) {
   const __m512bh a = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.999f), _mm512_set1_ps(0.999f));
   const __m512bh b = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.001f), _mm512_set1_ps(0.001f));
-  __m512 sums[kAccumulators] = {};
+  __m512 sums[kAccumulators];
+  // All different, or the compiler would compute one for all.
+  for (int k = 0; k < kAccumulators; ++k) sums[k] = _mm512_set1_ps(static_cast<float>(k));
   for (int i = 0; i < kRounds; ++i) {
     for (auto& sum : sums) sum = _mm512_dpbf16_ps(sum, a, b);
   }

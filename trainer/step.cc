@@ -11,6 +11,7 @@
 
 #include "comm/control.h"
 #include "comm/device_communicator.h"
+#include "core/profile_range.h"
 #include "trainer/conversion.h"
 #include "trainer/device.h"
 
@@ -196,6 +197,7 @@ struct Step::State {
   }
 
   void load(Slot& slot, const Batch& batch) const {
+    const ProfileRange range("batch to the device");
     device.copy(slot.head.data(), slot.host_head.data(), slot.head.bytes(), *copies);
     if (slot.inputs.data()) {
       device.copy(slot.inputs.data(), batch.inputs, slot.inputs.bytes(), *copies);
@@ -219,14 +221,19 @@ struct Step::State {
       program->bind_batch(inputs + before * input_bytes, targets + before * target_bytes,
                           slot.state(pass));
       mark();
-      optimizer->encode_before(*stream, slot.state(pass));
-      program->forward(*stream);
+      {
+        const ProfileRange range("forward");
+        optimizer->encode_before(*stream, slot.state(pass));
+        program->forward(*stream);
+      }
       mark();
+      const ProfileRange range("backward");
       program->backward(*stream, pass + 1 == slot.passes ? advance : nothing);
     }
     mark();
     bucketer->finish();
     mark();
+    const ProfileRange range("update");
     optimizer->encode(*stream, memory.parameters, memory.low_precision, memory.gradients,
                       slot.state(0));
     auto& tail = *slot.host_tail.as<Slot::Tail>();
@@ -258,6 +265,7 @@ struct Step::State {
 
   std::optional<StepResult> run(const Batch& batch, int64_t step, float learning_rate,
                                 bool stop_requested) {
+    const ProfileRange range("step");
     Slot& slot = *slots[static_cast<size_t>(launched % std::ssize(slots))];
     slot.step = step;
     // The same on all ranks, however few rows this one has: layers may wait for each other.

@@ -38,9 +38,9 @@ TEST_P(PrecisionTest, RanksTogetherEqualOneRankAndComeNearFp32) {
       const std::string together = name + t.precision;
       run_alone(network, together + "-alone", in(t.precision, {"train.max_steps=50"}));
       run(network, together, in(t.precision, {"train.max_steps=50"}));
-      // Other sums round the masters to other neighbours now and then.
+      // Sums in another order round to other neighbours now and then, and ReLUs flip.
       expect_same_losses(together + "-alone", together, 50, 4 * t.roundoff);
-      expect_same_losses(name + "-FP32", together, 50, 8 * t.roundoff);
+      expect_same_losses(name + "-FP32", together, 50, 4 * t.roundoff);
     }
   }
 }
@@ -69,7 +69,7 @@ TEST_P(PrecisionTest, MicroBatchesAddUpToTheBatch) {
     SCOPED_TRACE(t.precision);
     run(kPlain, t.precision + "-whole", in(t.precision));
     run(kPlain, t.precision + "-micro", in(t.precision, {"batch.micro=4"}));
-    expect_same_losses(t.precision + "-whole", t.precision + "-micro", 52, 4 * t.roundoff);
+    expect_same_losses(t.precision + "-whole", t.precision + "-micro", 52, t.roundoff);
   }
 }
 
@@ -92,7 +92,7 @@ TEST_P(PrecisionTest, CheckpointsMoveBetweenPrecisions) {
     const std::vector<double> wanted = losses(t.precision + "-FP32");
     for (size_t step : {10, 11}) {
       EXPECT_NE(found[step], wanted[step]);
-      EXPECT_NEAR(found[step], wanted[step], 4 * t.roundoff * wanted[step]);
+      EXPECT_NEAR(found[step], wanted[step], 2 * t.roundoff * wanted[step]);
     }
   }
 }
