@@ -6,6 +6,7 @@
 #include "ops/cuda/divisor.h"
 #include "ops/cuda/kernel_op.h"
 #include "ops/cuda/map.h"
+#include "ops/cuda/pack.h"
 #include "ops/cuda/plans.h"
 #include "ops/pool.h"
 
@@ -103,15 +104,6 @@ struct Pooling {
             static_cast<int>(g.padding[i]), Divisor(g.stride[i], x[dimension] + g.padding[i])};
   }
 };
-
-template <int N, class T>
-__device__ Pack<T, N> load(const T* from) {
-  return *reinterpret_cast<const Pack<T, N>*>(from);
-}
-template <class T, int N>
-__device__ void store(T* to, const Pack<T, N>& pack) {
-  *reinterpret_cast<Pack<T, N>*>(to) = pack;
-}
 
 // A winner is its place in the window, in row-major order.
 template <int N, class T, class Winner>

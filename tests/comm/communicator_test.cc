@@ -322,7 +322,7 @@ TEST_P(CommunicatorTest, SendsAroundTheRing) {
 
 TEST_P(CommunicatorTest, ReceivingAnotherCountFails) {
   if (ranks_ == 1) GTEST_SKIP() << "one rank has no peer";
-  if (GetParam().way == Way::kNccl) GTEST_SKIP() << "NCCL cannot tell";
+  if (GetParam().way == Way::kNccl) GTEST_SKIP() << "NCCL does not compare what its ranks call";
   const Buffer data = self_.copy_of(std::vector<double>(4));
   if (rank_ == 0) communicator_.send(data.data(), 2, DType::kF64, 1, stream_);
   const auto receive = [&] {
@@ -392,7 +392,8 @@ void many_sums(Rank& self, Communicator& communicator, Stream& stream, uint64_t 
 TEST_P(CommunicatorTest, SumsUnderAnyTiming) { many_sums(self_, communicator_, stream_, 1, 500); }
 
 TEST_P(CommunicatorTest, TwoAtOnceOnTwoStreams) {
-  if (!communicator_.concurrent()) GTEST_SKIP() << "it is said that this cannot be";
+  if (!communicator_.concurrent())
+    GTEST_SKIP() << "concurrent() is false: operations of two streams would wait for each other";
   constexpr int64_t kCount = 20'000;
   const auto other = communicator_.split(0, rank_);
   const auto background = device_.create_stream(StreamKind::kBackground);
@@ -412,8 +413,10 @@ TEST_P(CommunicatorTest, TwoAtOnceOnTwoStreams) {
 }
 
 TEST_P(CommunicatorTest, TwoAtOnceOnTwoThreads) {
-  if (!communicator_.concurrent()) GTEST_SKIP() << "it is said that this cannot be";
-  if (GetParam().way == Way::kNccl) GTEST_SKIP() << "threads call in no order";
+  if (!communicator_.concurrent())
+    GTEST_SKIP() << "concurrent() is false: operations of two streams would wait for each other";
+  if (GetParam().way == Way::kNccl)
+    GTEST_SKIP() << "NCCL wants its calls in one order on all ranks, which two threads do not keep";
   const auto other = communicator_.split(0, rank_);
   const auto background = device_.create_stream(StreamKind::kBackground);
   std::thread thread([&] { many_sums(self_, *other, *background, 2, 200); });
@@ -445,7 +448,7 @@ TEST_P(CommunicatorTest, CanBeRecorded) {
 }
 
 TEST_P(CommunicatorTest, ReportsRanksThatDisagree) {
-  if (GetParam().way == Way::kNccl) GTEST_SKIP() << "NCCL cannot tell";
+  if (GetParam().way == Way::kNccl) GTEST_SKIP() << "NCCL does not compare what its ranks call";
   if (communicator_.placement().local_ranks != ranks_ || ranks_ == 1) {
     GTEST_SKIP() << "only ranks of one host compare what they do";
   }
