@@ -93,7 +93,9 @@ struct Bucketer::State {
       background->wait(*ready[i]);
     }
     stream().record(*now->begin[i]);
+    communicator.about_bucket(static_cast<int>(i));
     sum(buckets[i], /*narrowed=*/i > 0 && wire.dtype != dtype);
+    communicator.about_bucket(-1);
     stream().record(*now->end[i]);
   }
 

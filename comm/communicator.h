@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "comm/ledger.h"
 #include "core/collective.h"
 #include "core/device.h"
 
@@ -42,6 +43,10 @@ class Communicator : public Collective {
   // Why operations can no longer succeed, where this rank can tell without taking part in one: a
   // rank of this host has ended or failed. Else empty. From any thread.
   virtual std::string failure() const { return {}; }
+  // Where this rank notes what it does: one for all communicators that stem from one another.
+  virtual Ledger& ledger() = 0;
+  // For the ledger: what is called from now on sums this bucket of gradients; -1: something else.
+  virtual void about_bucket(int) {}
 
   // Memory in which all_reduce_sum is fastest, zeroed, aligned to 64 bytes or more. All ranks call
   // it together with the same size, let go of it together, before the communicator goes, and use it

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "comm/control.h"
+#include "core/fault_point.h"
 #include "data/loader.h"
 #include "trainer/checkpoint.h"
 #include "trainer/device.h"
@@ -77,6 +78,7 @@ struct Evaluator::State {
 
   Evaluation run(const std::function<bool()>& stop_requested) {
     const auto start = Clock::now();
+    communicator.ledger().enter(Phase::kEvaluation);
     LoaderOptions options;
     options.shuffle = false;
     options.global_batch = rows * communicator.size();
@@ -93,6 +95,7 @@ struct Evaluator::State {
         result.stopped = true;
         break;
       }
+      fault_point("evaluation", i);
       add(loader.next(), sums);
     }
     sum(communicator, sums);

@@ -11,6 +11,7 @@
 
 #include "comm/control.h"
 #include "comm/device_communicator.h"
+#include "core/fault_point.h"
 #include "core/profile_range.h"
 #include "trainer/conversion.h"
 #include "trainer/device.h"
@@ -30,6 +31,28 @@ std::vector<int64_t> bucket_ends(const Parameters& parameters) {
   ends.push_back(parameters.elements);
   std::sort(ends.begin(), ends.end());
   return ends;
+}
+
+// "layer3.0.conv1.weight ... layer3.2.bn3.bias": from the first to the last gradient in each.
+std::vector<std::string> bucket_names(const Parameters& parameters,
+                                      std::span<const Bucket> buckets) {
+  std::vector<std::string> names;
+  for (const Bucket& bucket : buckets) {
+    const Parameter* first = nullptr;
+    const Parameter* last = nullptr;
+    for (const Parameter& parameter : parameters.trained) {
+      if (parameter.begin < bucket.begin || parameter.begin >= bucket.end) continue;
+      if (!first || parameter.begin < first->begin) first = &parameter;
+      if (!last || parameter.begin > last->begin) last = &parameter;
+    }
+    if (!first) {
+      names.emplace_back();
+    } else {
+      names.push_back(first == last ? first->name
+                                    : fmt::format("{} ... {}", first->name, last->name));
+    }
+  }
+  return names;
 }
 
 }  // namespace
@@ -123,6 +146,7 @@ struct Step::State {
         cut_buckets(bucket_ends(parameters), DType::kF32,
                     {buckets.first_bytes(), buckets.bytes(), buckets.last_bytes()}),
         wire(buckets), static_cast<int>(slots.size()));
+    communicator->ledger().name_buckets(bucket_names(parameters, bucketer->buckets()));
     advance = [this](int64_t final_end) { bucketer->advance(final_end); };
   }
 
@@ -212,6 +236,7 @@ struct Step::State {
   void encode(Slot& slot, const std::byte* inputs, const std::byte* targets) {
     bucketer->use_events(slot.index);
     size_t next_mark = 0;
+    Ledger& ledger = communicator->ledger();
     const auto mark = [&] { stream->record(*slot.marks[next_mark++]); };
     // A pass that overwrites gradients still adds to the metrics in front of them.
     if (plan.passes > 1) device.fill_zero(gradients.data(), parameters.array_bytes(), *stream);
@@ -223,17 +248,23 @@ struct Step::State {
       mark();
       {
         const ProfileRange range("forward");
+        ledger.enter(Phase::kForward, slot.step);
+        fault_point("forward", slot.step);
         optimizer->encode_before(*stream, slot.state(pass));
         program->forward(*stream);
       }
       mark();
       const ProfileRange range("backward");
+      ledger.enter(Phase::kBackward);
       program->backward(*stream, pass + 1 == slot.passes ? advance : nothing);
     }
     mark();
+    ledger.enter(Phase::kCommunication);
     bucketer->finish();
     mark();
     const ProfileRange range("update");
+    ledger.enter(Phase::kUpdate);
+    fault_point("update", slot.step);
     optimizer->encode(*stream, memory.parameters, memory.low_precision, memory.gradients,
                       slot.state(0));
     auto& tail = *slot.host_tail.as<Slot::Tail>();

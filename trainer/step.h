@@ -24,6 +24,7 @@ struct StepTimings {
   double exposed = 0;        // spent waiting for sums after backward had ended
   double update = 0;         // clipping included
   double communication = 0;  // of all sums, hidden or exposed
+  double total() const { return forward + backward + exposed + update; }
 };
 
 // What came of a step.

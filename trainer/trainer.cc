@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/control.h"
+#include "core/fault_point.h"
 #include "data/loader.h"
 #include "trainer/checkpoint.h"
 #include "trainer/device.h"
@@ -108,6 +109,11 @@ class Run {
       path = folder_.path.string();
     });
     folder_.path = broadcast(communicator_, path, 0);
+    const WatchdogConfig& watch = config_.run.watchdog();
+    communicator_.ledger().configure({.timeout = watch.timeout_seconds(),
+                                      .first_timeout = watch.first_timeout_seconds(),
+                                      .straggler = watch.straggler_fraction(),
+                                      .log = folder_.log(communicator_.rank())});
     reporter_ = std::make_unique<Reporter>(config_, communicator_, folder_, options_.quiet);
   }
 
@@ -244,6 +250,8 @@ class Run {
     loader_->start(state_.epoch, state_.position);
     reporter_->begin_steps();
     while (!stopped_ && !finished()) {
+      communicator_.ledger().enter(Phase::kData, state_.step);
+      fault_point("step", state_.step);
       const Batch& batch = loader_->next();
       LaunchedStep launched{batch, schedule_->at(state_.step), loader_->wait_seconds()};
       launched_.push_back(launched);
@@ -268,6 +276,7 @@ class Run {
     const LaunchedStep launched = launched_.front();
     launched_.pop_front();
     const int64_t step = result.step + 1;
+    communicator_.ledger().step_done(result.timings.total(), result.timings.communication);
     const float loss_sum = result.metrics[kMetricLoss];
     if (launched.batch.position == 0) state_.epoch_loss_sum = 0, state_.epoch_samples = 0;
     state_.epoch_loss_sum += static_cast<double>(loss_sum);
@@ -344,6 +353,7 @@ class Run {
 
   // Rank 0 writes; all ranks call it together.
   void save(bool must) {
+    communicator_.ledger().enter(Phase::kCheckpoint);
     average_running_values();
     if (communicator_.rank() != 0 || saved_at_ == state_.step) return;
     const auto start = Clock::now();

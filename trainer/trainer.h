@@ -18,6 +18,9 @@ struct TrainOptions {
   // start afresh, refused when there is one; else the path of a checkpoint, of a folder of them or
   // of a run.
   std::string resume = "auto";
+  // Seconds from a signal to the end of the process: what is not saved by then is not saved. 0:
+  // however long it takes.
+  double grace = 0;
   // Where rank 0 reports progress: stdout. Tests turn it off.
   bool quiet = false;
 };

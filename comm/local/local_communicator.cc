@@ -18,10 +18,13 @@ std::string this_host() {
 // A world of one: sums are done before they start.
 class LocalCommunicator final : public Communicator {
  public:
-  LocalCommunicator() { placement_.host_name = this_host(); }
+  explicit LocalCommunicator(std::shared_ptr<Ledger> ledger) : ledger_(std::move(ledger)) {
+    placement_.host_name = this_host();
+  }
 
   const Placement& placement() const override { return placement_; }
   std::string transport() const override { return "one rank"; }
+  Ledger& ledger() override { return *ledger_; }
 
   Buffer allocate(size_t bytes) override {
     constexpr size_t kAlignment = 4096;
@@ -54,7 +57,7 @@ class LocalCommunicator final : public Communicator {
   }
   void barrier(Stream&) override {}
   std::unique_ptr<Communicator> split(int, int) override {
-    return std::make_unique<LocalCommunicator>();
+    return std::make_unique<LocalCommunicator>(ledger_);
   }
   [[noreturn]] void abort(int exit_code) noexcept override { std::_Exit(exit_code); }
 
@@ -65,6 +68,7 @@ class LocalCommunicator final : public Communicator {
     stream.run(Task([=] { std::memcpy(out, in, bytes); }));
   }
 
+  std::shared_ptr<Ledger> ledger_;
   Placement placement_;
 };
 
@@ -77,7 +81,7 @@ void check_summable(const char* operation, DType dtype) {
 }
 
 std::unique_ptr<Communicator> create_local_communicator() {
-  return std::make_unique<LocalCommunicator>();
+  return std::make_unique<LocalCommunicator>(std::make_shared<Ledger>());
 }
 
 }  // namespace trireme

@@ -9,6 +9,7 @@
 
 #include "comm/mpi/session.h"
 #include "core/error.h"
+#include "core/fault_point.h"
 
 namespace trireme::mpi {
 namespace {
@@ -47,8 +48,11 @@ Placement place(const Comm& all, const Comm& host, const Comm& leaders) {
 
 }  // namespace
 
-MpiCommunicator::MpiCommunicator(Comm all, Comm host)
-    : all_(std::move(all)), host_(std::move(host)) {
+MpiCommunicator::MpiCommunicator(Comm all, Comm host, std::shared_ptr<Ledger> ledger)
+    : ledger_(std::move(ledger)),
+      lane_(ledger_->add_lane()),
+      all_(std::move(all)),
+      host_(std::move(host)) {
   leaders_ = all_.split(host_.rank() == 0 ? 0 : MPI_UNDEFINED, all_.rank());
   placement_ = place(all_, host_, leaders_);
   sum_ = std::make_unique<HostSum>(host_, leaders_, placement_.hosts, placement_.rank, reduction_);
@@ -84,14 +88,18 @@ const MpiCommunicator::Allocation* MpiCommunicator::find(const void* data, size_
 }
 
 template <class Work>
-void MpiCommunicator::run(Stream& stream, Work work) {
-  stream.run(Task([this, work] {
+void MpiCommunicator::run(Stream& stream, const Call& call, Work work) {
+  const int64_t bytes =
+      std::max<int64_t>(call.count, 0) * static_cast<int64_t>(size_of(call.dtype));
+  stream.run(Task([this, name = call.name, bytes, bucket = bucket_, work] {
+    ledger_->begin(lane_, name, bytes, bucket);
     try {
-      work();
+      if (!fault_point("collective", bucket)) work(*this);
     } catch (...) {
       sum_->fail();
       throw;
     }
+    ledger_->end(lane_);
   }));
 }
 
@@ -100,19 +108,19 @@ void MpiCommunicator::all_reduce_sum(void* data, int64_t count, DType dtype, Str
   if (size() == 1 || count == 0) return;
   const size_t bytes = static_cast<size_t>(count) * size_of(dtype);
   if (bytes <= HostSum::kSlotBytes) {
-    run(stream, [sum = sum_.get(), data, count, dtype] { sum->sum_small(data, count, dtype); });
-    return;
+    return run(stream, {"all_reduce_sum", count, dtype},
+               [data, count, dtype](auto& self) { self.sum_->sum_small(data, count, dtype); });
   }
   const Allocation* allocation = find(data, bytes);
   if (!allocation) {
-    run(stream,
-        [this, data, count, dtype] { reduction_.sum_in_place(all_.get(), data, count, dtype); });
-    return;
+    return run(stream, {"all_reduce_sum", count, dtype}, [data, count, dtype](auto& self) {
+      self.reduction_.sum_in_place(self.all_.get(), data, count, dtype);
+    });
   }
-  run(stream, [sum = sum_.get(), allocation, data, count, dtype] {
+  run(stream, {"all_reduce_sum", count, dtype}, [allocation, data, count, dtype](auto& self) {
     const SharedWindow& window = *allocation->window;
     const auto offset = static_cast<size_t>(static_cast<std::byte*>(data) - window.own());
-    sum->sum_window(window, allocation->number, offset, count, dtype);
+    self.sum_->sum_window(window, allocation->number, offset, count, dtype);
   });
 }
 
@@ -120,10 +128,11 @@ void MpiCommunicator::reduce_scatter_sum(const void* in, void* out, int64_t coun
                                          Stream& stream) {
   check_summable("reduce_scatter_sum", dtype);
   const int n = whole("reduce_scatter_sum", count);
-  run(stream, [this, in, out, n, dtype] {
-    check(
-        MPI_Reduce_scatter_block(in, out, n, type_of(dtype), reduction_.sum_of(dtype), all_.get()),
-        {"MPI_Reduce_scatter_block", n, dtype});
+  const Call call = {"MPI_Reduce_scatter_block", n, dtype};
+  run(stream, call, [in, out, n, dtype](auto& self) {
+    check(MPI_Reduce_scatter_block(in, out, n, type_of(dtype), self.reduction_.sum_of(dtype),
+                                   self.all_.get()),
+          {"MPI_Reduce_scatter_block", n, dtype});
   });
 }
 
@@ -131,36 +140,37 @@ void MpiCommunicator::all_gather(const void* in, void* out, int64_t count, DType
                                  Stream& stream) {
   const int n = whole("all_gather", count);
   if (in == at(out, count * rank(), dtype)) in = MPI_IN_PLACE;
-  run(stream, [comm = all_.get(), in, out, n, dtype] {
-    check(MPI_Allgather(in, n, type_of(dtype), out, n, type_of(dtype), comm),
+  run(stream, {"MPI_Allgather", n, dtype}, [in, out, n, dtype](auto& self) {
+    check(MPI_Allgather(in, n, type_of(dtype), out, n, type_of(dtype), self.all_.get()),
           {"MPI_Allgather", n, dtype});
   });
 }
 
 void MpiCommunicator::broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) {
-  run(stream, [comm = all_.get(), data, count, dtype, root] {
+  run(stream, {"MPI_Bcast", count, dtype}, [data, count, dtype, root](auto& self) {
     in_parts(count, [&](int64_t first, int n) {
-      check(MPI_Bcast(at(data, first, dtype), n, type_of(dtype), root, comm),
+      check(MPI_Bcast(at(data, first, dtype), n, type_of(dtype), root, self.all_.get()),
             {"MPI_Bcast", n, dtype, "from rank", root});
     });
   });
 }
 
 void MpiCommunicator::send(const void* data, int64_t count, DType dtype, int to, Stream& stream) {
-  run(stream, [comm = all_.get(), data, count, dtype, to] {
+  run(stream, {"MPI_Send", count, dtype}, [data, count, dtype, to](auto& self) {
     in_parts(count, [&](int64_t first, int n) {
-      check(MPI_Send(at(data, first, dtype), n, type_of(dtype), to, 0, comm),
+      check(MPI_Send(at(data, first, dtype), n, type_of(dtype), to, 0, self.all_.get()),
             {"MPI_Send", n, dtype, "to rank", to});
     });
   });
 }
 
 void MpiCommunicator::recv(void* data, int64_t count, DType dtype, int from, Stream& stream) {
-  run(stream, [comm = all_.get(), data, count, dtype, from] {
+  run(stream, {"MPI_Recv", count, dtype}, [data, count, dtype, from](auto& self) {
     in_parts(count, [&](int64_t first, int n) {
       const Call call = {"MPI_Recv", n, dtype, "from rank", from};
       MPI_Status status;
-      check(MPI_Recv(at(data, first, dtype), n, type_of(dtype), from, 0, comm, &status), call);
+      check(MPI_Recv(at(data, first, dtype), n, type_of(dtype), from, 0, self.all_.get(), &status),
+            call);
       int received = 0;
       check(MPI_Get_count(&status, type_of(dtype), &received), call);
       if (received != n) {
@@ -172,14 +182,14 @@ void MpiCommunicator::recv(void* data, int64_t count, DType dtype, int from, Str
 }
 
 void MpiCommunicator::barrier(Stream& stream) {
-  run(stream, [sum = sum_.get()] { sum->barrier(); });
+  run(stream, {"barrier"}, [](auto& self) { self.sum_->barrier(); });
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::split(int colour, int key) {
   if (colour < 0) throw CommError(fmt::format("split: colour {} is negative", colour));
   Comm all = all_.split(colour, key);
   Comm host = all.split(placement_.host, all.rank());
-  return std::make_unique<MpiCommunicator>(std::move(all), std::move(host));
+  return std::make_unique<MpiCommunicator>(std::move(all), std::move(host), ledger_);
 }
 
 void MpiCommunicator::abort(int exit_code) noexcept {
@@ -193,7 +203,8 @@ std::unique_ptr<Communicator> create_communicator(std::optional<int> host_colour
   Comm all(duplicate);
   Comm host = all.split_by_host();
   if (host_colour) host = host.split(*host_colour, host.rank());
-  return std::make_unique<MpiCommunicator>(std::move(all), std::move(host));
+  return std::make_unique<MpiCommunicator>(std::move(all), std::move(host),
+                                           std::make_shared<Ledger>());
 }
 
 }  // namespace trireme::mpi

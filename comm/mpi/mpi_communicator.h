@@ -16,11 +16,13 @@ namespace trireme::mpi {
 class MpiCommunicator final : public Communicator {
  public:
   // `all`: the ranks; `host`: those of this host. All ranks call it.
-  MpiCommunicator(Comm all, Comm host);
+  MpiCommunicator(Comm all, Comm host, std::shared_ptr<Ledger> ledger);
 
   const Placement& placement() const override { return placement_; }
   std::string transport() const override { return "MPI"; }
   std::string failure() const override { return sum_->failure(); }
+  Ledger& ledger() override { return *ledger_; }
+  void about_bucket(int bucket) override { bucket_ = bucket; }
   Buffer allocate(size_t bytes) override;
   void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream) override;
   void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
@@ -42,10 +44,14 @@ class MpiCommunicator final : public Communicator {
 
   const Allocation* find(const void* data, size_t bytes);
   void release(const void* data);
-  // Runs the work on the stream; a failure of it fails the other ranks of this host too.
+  // Runs work(MpiCommunicator&) on the stream, noted in the ledger; a failure of it fails the other
+  // ranks of this host too.
   template <class Work>
-  void run(Stream& stream, Work work);
+  void run(Stream& stream, const Call& call, Work work);
 
+  const std::shared_ptr<Ledger> ledger_;
+  const int lane_;
+  int bucket_ = -1;
   Comm all_;
   Comm host_;
   Comm leaders_;

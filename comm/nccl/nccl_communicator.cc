@@ -57,6 +57,8 @@ class NcclCommunicator final : public Communicator {
     return lost.empty() ? host_->failure() : lost;
   }
 
+  Ledger& ledger() override { return host_->ledger(); }
+
   Buffer allocate(size_t bytes) override {
     TRIREME_CUDA(cudaSetDevice(cuda::properties(device_).index));  // where NCCL allocates
     const size_t size = std::max<size_t>(bytes, 1);

@@ -43,6 +43,8 @@ class StagedCommunicator final : public Communicator {
     return host_->concurrent() && (alone() || device_.kind() == DeviceKind::kCpu);
   }
   std::string failure() const override { return host_->failure(); }
+  Ledger& ledger() override { return host_->ledger(); }
+  void about_bucket(int bucket) override { host_->about_bucket(bucket); }
 
   Buffer allocate(size_t bytes) override {
     auto memory = std::make_shared<Buffer>(device_.allocate(bytes));

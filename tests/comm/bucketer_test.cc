@@ -18,6 +18,7 @@ class Twin final : public Communicator {
  public:
   Twin() { placement_.ranks = 2; }
   const Placement& placement() const override { return placement_; }
+  Ledger& ledger() override { return ledger_; }
   std::string transport() const override { return "a twin"; }
   bool concurrent() const override { return alongside; }
   Buffer allocate(size_t bytes) override {
@@ -54,6 +55,7 @@ class Twin final : public Communicator {
 
  private:
   Placement placement_;
+  Ledger ledger_;
 };
 
 std::vector<int64_t> random_ends(std::mt19937& random) {

@@ -24,6 +24,7 @@ class Host final : public Communicator {
  public:
   explicit Host(std::shared_ptr<std::atomic<bool>> lost) : lost_(std::move(lost)) {}
   const Placement& placement() const override { return local_->placement(); }
+  Ledger& ledger() override { return local_->ledger(); }
   std::string transport() const override { return local_->transport(); }
   std::string failure() const override { return *lost_ ? "rank 1 (pid 7) has ended" : ""; }
   Buffer allocate(size_t bytes) override { return local_->allocate(bytes); }

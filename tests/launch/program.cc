@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <map>
@@ -45,7 +46,10 @@ Program::Program(const std::vector<std::string>& arguments, int ranks,
     words = {"mpirun",          "--quiet",   "-np", std::to_string(ranks),
              "--oversubscribe", "--bind-to", "none"};
   }
-  words.push_back(tree() / "bin" / "trireme");
+  const bool faulty = std::ranges::any_of(environment, [](const std::string& setting) {
+    return setting.starts_with("TRIREME_INJECT=");
+  });
+  words.push_back(faulty ? tree() / "tests" / "trireme-faulty" : tree() / "bin" / "trireme");
   words.insert(words.end(), arguments.begin(), arguments.end());
   pid_ = fork();
   if (pid_ < 0) throw std::runtime_error("fork");

@@ -20,7 +20,7 @@ struct Outcome {
 class Program {
  public:
   // ranks 0: the program alone, without a launcher; else under mpirun. `environment` holds
-  // NAME=VALUE.
+  // NAME=VALUE; with TRIREME_INJECT (tests/faults/inject.cc) it is the program that breaks.
   Program(const std::vector<std::string>& arguments, int ranks,
           const std::vector<std::string>& environment = {});
   ~Program();

@@ -1,0 +1,148 @@
+// What a rank is doing, written down as it does it, for the watchdogs of all ranks to compare when
+// one is late. Writing costs a few stores and no lock, so that every step and every collective can
+// afford it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme {
+
+enum class Phase : uint8_t {
+  kStart,  // until the first step
+  kData,
+  kForward,
+  kBackward,
+  kCommunication,  // the rest of the sums, after backward has ended
+  kUpdate,
+  kCheckpoint,
+  kEvaluation,
+  kEnd,  // the rank has said goodbye, or is about to
+};
+const char* name_of(Phase phase);
+
+// How long is too long, and where the verdict goes. Seconds; 0: never.
+struct WatchOptions {
+  double timeout = 300;         // without progress while others wait
+  double first_timeout = 1800;  // the same until the first step is done
+  double straggler = 0.5;       // part of a step that one rank makes the others wait for it
+  std::filesystem::path log;    // this rank's log, to which the verdict is appended; empty: none
+};
+
+// Text that other processes can read while it is being replaced: they see the old, the new, or
+// nothing.
+template <size_t kBytes>
+class SharedText {
+ public:
+  void set(std::string_view text) {
+    version_.fetch_add(1);  // odd: being written
+    const size_t length = std::min(text.size(), kBytes);
+    for (size_t i = 0; i < length; ++i) bytes_[i].store(text[i], std::memory_order_relaxed);
+    length_.store(static_cast<uint32_t>(length), std::memory_order_relaxed);
+    version_.fetch_add(1);
+  }
+  std::string get() const {
+    const uint32_t before = version_.load();
+    const size_t length = std::min<size_t>(length_.load(std::memory_order_relaxed), kBytes);
+    std::string text(length, '\0');
+    for (size_t i = 0; i < length; ++i) text[i] = bytes_[i].load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return before % 2 == 0 && version_.load() == before ? text : std::string();
+  }
+
+ private:
+  std::atomic<uint32_t> version_{0};
+  std::atomic<uint32_t> length_{0};
+  std::array<std::atomic<char>, kBytes> bytes_{};
+};
+
+// One rank's page of the ledger. It lies in memory that the ranks of a host share; all zero is its
+// initial state. Times are CLOCK_MONOTONIC, in nanoseconds, which all processes of a host agree on.
+struct LedgerPage {
+  // Collectives on one communicator, in the order that all of its ranks have in common.
+  struct Lane {
+    std::atomic<uint64_t> sequence{0};  // of the latest, counted from 1
+    std::atomic<int64_t> began{0};      // when the one under way did; 0: none is
+    std::atomic<int64_t> step{0};       // during which it was begun
+    std::atomic<int64_t> bytes{0};
+    std::atomic<int32_t> bucket{-1};  // of gradients; -1: something else
+    SharedText<32> operation;         // "MPI_Allgather"
+  };
+  static constexpr int kLanes = 8;  // communicators beyond share the last
+
+  std::atomic<int64_t> beat{0};  // the watchdog's own latest sign of life
+  std::atomic<int32_t> rank{0};
+  std::atomic<int32_t> pid{0};
+  std::atomic<Phase> phase{Phase::kStart};
+  std::atomic<int64_t> since{0};       // when the phase began
+  std::atomic<int64_t> step{0};        // updates done
+  std::atomic<int64_t> steps_here{0};  // of this process
+  std::atomic<int64_t> step_ns{0};     // they took
+  std::atomic<int64_t> waiting_ns{0};  // of which this rank waited for others
+  SharedText<192> detail;              // of the phase
+  std::array<Lane, kLanes> lanes;
+  // Why this rank ends, once it knows.
+  std::atomic<int64_t> failed{0};  // when; 0: it has not
+  std::atomic<int32_t> exit_code{0};
+  std::atomic<bool> from_a_peer{false};  // what another rank's end looks like from here
+  SharedText<768> failure;
+};
+static_assert(std::atomic<int64_t>::is_always_lock_free);
+
+class Ledger {
+ public:
+  // In memory of its own until move_to.
+  Ledger();
+  ~Ledger();
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
+
+  // What this rank turns to now. Also forgets the detail.
+  void enter(Phase phase);
+  void enter(Phase phase, int64_t step);
+  // More about the phase, for people: "sample 4711 of epoch 2, for which worker 1 waits".
+  void detail(std::string_view text);
+  // A step is done that took so long, waiting for others included.
+  void step_done(double seconds, double waiting);
+
+  // A communicator's lane; all ranks add theirs in the same order.
+  int add_lane();
+  // Around each operation of the lane, on the thread that runs it.
+  void begin(int lane, const char* operation, int64_t bytes, int bucket);
+  void end(int lane);
+  // For people, by bucket: "layer3.0.conv1 ... layer3.2.bn3". Before the first step.
+  void name_buckets(std::vector<std::string> names);
+  const std::vector<std::string>& bucket_names() const { return bucket_names_; }
+
+  // Why this rank is about to end. Only the first failure stays. Safe in a signal handler.
+  void fail(std::string_view message, int exit_code, bool from_a_peer) noexcept;
+
+  void configure(const WatchOptions& options);
+  WatchOptions options() const;
+
+  const LedgerPage& page() const { return *page_; }
+  LedgerPage& page() { return *page_; }
+  // Goes on in a page that others can read. Nothing else uses the ledger meanwhile.
+  void move_to(LedgerPage& page);
+
+ private:
+  std::unique_ptr<LedgerPage> own_;
+  LedgerPage* page_;
+  int lanes_ = 0;
+  std::vector<std::string> bucket_names_;
+  struct Options;
+  std::unique_ptr<Options> options_;
+};
+
+// CLOCK_MONOTONIC, in nanoseconds.
+int64_t monotonic_ns();
+
+}  // namespace trireme
