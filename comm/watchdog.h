@@ -1,6 +1,10 @@
 // Ends a run in which a rank is lost, in seconds and with one paragraph that names it. A thread of
 // its own compares the ledgers of all ranks: through shared memory on a host, over TCP between
 // hosts, never through MPI or NCCL, which may be what is stuck.
+//
+// A verdict is one line, printed on stderr by each survivor and appended to its log:
+//   trireme: rank 0 (HOST, pid 811): verdict: rank 3 (host HOST, pid 812) ...
+// What follows "verdict: " is the same on all of them. A warning says "warning: " instead.
 #pragma once
 
 #include <memory>

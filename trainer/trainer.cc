@@ -354,6 +354,7 @@ class Run {
   // Rank 0 writes; all ranks call it together.
   void save(bool must) {
     communicator_.ledger().enter(Phase::kCheckpoint);
+    fault_point("checkpoint", state_.step);
     average_running_values();
     if (communicator_.rank() != 0 || saved_at_ == state_.step) return;
     const auto start = Clock::now();

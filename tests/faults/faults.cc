@@ -1,0 +1,72 @@
+#include "tests/faults/faults.h"
+
+#include <chrono>
+#include <sstream>
+#include <thread>
+
+namespace trireme::testing {
+
+namespace fs = std::filesystem;
+
+std::vector<pid_t> processes_of(const fs::path& run_dir) {
+  std::vector<pid_t> found;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    // A zombie has no command line any more.
+    if (read_file(entry.path() / "cmdline").find(run_dir.string()) == std::string::npos) continue;
+    found.push_back(std::stoi(name));
+  }
+  return found;
+}
+
+std::vector<std::string> lines_with(const std::string& text, const std::string& fragment) {
+  std::vector<std::string> found;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(fragment) != std::string::npos) found.push_back(line);
+  }
+  return found;
+}
+
+std::vector<std::string> FaultTest::train(const std::vector<std::string>& more) const {
+  std::vector<std::string> arguments = {"train", config_, "--run-dir", run_dir().string()};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+Outcome FaultTest::broken(const std::string& faults, int ranks,
+                          const std::vector<std::string>& more) {
+  return run(train(more), ranks, {"TRIREME_INJECT=" + faults});
+}
+
+void FaultTest::expect_none_left() const {
+  // The launcher has ended; what it has killed may take a moment.
+  for (int i = 0; i < 200 && !processes_of(run_dir()).empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(processes_of(run_dir()).empty());
+}
+
+void FaultTest::expect_verdict(const Outcome& outcome, double seconds,
+                               const std::vector<std::string>& fragments,
+                               const std::vector<int>& logs) const {
+  EXPECT_NE(outcome.code, 0) << outcome.out;
+  EXPECT_LT(outcome.seconds, seconds) << outcome.error;
+  expect_none_left();
+  const std::vector<std::string> verdicts = lines_with(outcome.error, "verdict: ");
+  ASSERT_FALSE(verdicts.empty()) << outcome.error << outcome.out;
+  const auto text = [](const std::string& line) { return line.substr(line.find("verdict: ")); };
+  for (const std::string& verdict : verdicts) EXPECT_EQ(text(verdict), text(verdicts[0]));
+  for (const std::string& fragment : fragments) {
+    EXPECT_NE(verdicts[0].find(fragment), std::string::npos) << fragment << " in\n"
+                                                             << outcome.error;
+  }
+  for (const int rank : logs) {
+    const std::string log =
+        read_file(run_dir() / "log" / ("rank-" + std::to_string(rank) + ".log"));
+    EXPECT_NE(log.find(text(verdicts[0])), std::string::npos) << "rank " << rank << ":\n" << log;
+  }
+}
+
+}  // namespace trireme::testing

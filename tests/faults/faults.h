@@ -1,0 +1,53 @@
+// Runs of the program that are broken on purpose, and what must be true of their end.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/launch/program.h"
+
+namespace trireme::testing {
+
+// A run that would go on for minutes if nothing happened to it. A step takes about a millisecond.
+inline constexpr const char* kEndlessRun = R"(
+model { zoo { name: "mlp" hidden: [64, 64] } }
+data { synthetic { shape: [1, 8, 8] count: 4096 eval_count: 4096 } }
+batch { global: 32 }
+train { max_steps: 1000000 eval_every_steps: 25 eval_every_epochs: 0 }
+optimizer { sgd { momentum: 0.9 } }
+schedule { learning_rate: 0.001 }
+checkpoint { every_steps: 10 every_epochs: 0 }
+buckets { first_bytes: 4096 bytes: 8192 last_bytes: 1024 }
+watchdog { timeout_seconds: 3 first_timeout_seconds: 20 }
+)";
+
+// Processes (zombies left out) whose command line names this folder.
+std::vector<pid_t> processes_of(const std::filesystem::path& run_dir);
+
+class FaultTest : public ::testing::Test {
+ protected:
+  void SetUp() override { config_ = scratch_.write("run.txtpb", kEndlessRun); }
+
+  std::filesystem::path run_dir() const { return scratch_ / "run"; }
+  std::vector<std::string> train(const std::vector<std::string>& more = {}) const;
+  // Runs until the fault has ended it. `faults` as in inject.cc.
+  Outcome broken(const std::string& faults, int ranks, const std::vector<std::string>& more = {});
+
+  // The job has ended in time, none of its processes is left, and every survivor has said the same
+  // thing, which has all the fragments; likewise the log of each rank in `logs`.
+  void expect_verdict(const Outcome& outcome, double seconds,
+                      const std::vector<std::string>& fragments,
+                      const std::vector<int>& logs) const;
+  void expect_none_left() const;
+
+  Scratch scratch_;
+  std::string config_;
+};
+
+// Lines that hold the fragment.
+std::vector<std::string> lines_with(const std::string& text, const std::string& fragment);
+
+}  // namespace trireme::testing

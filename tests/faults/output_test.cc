@@ -1,0 +1,68 @@
+// Where what a run tells cannot be written, it trains on.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "tests/beside.h"
+#include "tests/faults/faults.h"
+
+namespace trireme::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Output : public FaultTest {
+ protected:
+  // A run of 200 steps by a shell: `redirection` is where its stdout goes. The shell's exit code.
+  int shell(const std::string& redirection) const {
+    std::string command = (tree() / "bin" / "trireme").string();
+    for (const std::string& word : train({"--set", "train.max_steps=200"})) command += " " + word;
+    const std::string all = "set -o pipefail; " + command + " 2>/dev/null " + redirection;
+    const int status = std::system(("bash -c '" + all + "'").c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  void expect_whole() const {
+    EXPECT_EQ(losses_of(run_dir()).size(), 200u);
+    EXPECT_TRUE(fs::exists(run_dir() / "checkpoints" / "step-00000200"));
+  }
+};
+
+TEST_F(Output, StdoutIsClosed) {
+  EXPECT_EQ(shell(">&-"), 0);
+  expect_whole();
+}
+
+TEST_F(Output, StdoutIsAFullDisk) {
+  EXPECT_EQ(shell("> /dev/full"), 0);
+  expect_whole();
+}
+
+TEST_F(Output, WhoeverReadsStdoutHasGone) {
+  EXPECT_EQ(shell("| head -n 1 > /dev/null"), 0);
+  expect_whole();
+}
+
+TEST_F(Output, LogAndMetricsAreOnAFullDisk) {
+  fs::create_directories(run_dir() / "log");
+  fs::create_symlink("/dev/full", run_dir() / "log" / "rank-0.log");
+  fs::create_symlink("/dev/full", run_dir() / "metrics.jsonl");
+  const Outcome outcome = run(train({"--set", "train.max_steps=200"}), 2);
+  EXPECT_EQ(outcome.code, 0) << outcome.error << outcome.out;
+  EXPECT_NE(outcome.out.find("metrics.jsonl: cannot be written"), std::string::npos) << outcome.out;
+  EXPECT_TRUE(fs::exists(run_dir() / "checkpoints" / "step-00000200"));
+}
+
+TEST_F(Output, FoldersVanish) {
+  Program program(train({"--set", "train.max_steps=3000"}), 2);
+  ASSERT_TRUE(wait_for(run_dir() / "checkpoints" / "step-00000020", 20));
+  fs::rename(run_dir() / "log", scratch_ / "log");
+  fs::remove(run_dir() / "metrics.jsonl");
+  const Outcome outcome = program.wait();
+  EXPECT_EQ(outcome.code, 0) << outcome.error << outcome.out;
+  EXPECT_TRUE(fs::exists(run_dir() / "checkpoints" / "step-00003000"));
+}
+
+}  // namespace
+}  // namespace trireme::testing
