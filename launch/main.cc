@@ -1,6 +1,8 @@
 // The `trireme` program: reads the command line, joins the ranks, runs one command, and turns
 // whatever fails into one message and an exit code. Nothing else prints a failure or ends the
 // process.
+#include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -195,7 +197,19 @@ Command parse(int argc, char** argv) {
   return chosen;
 }
 
+// A run goes on when nobody reads what it prints: writing there fails, and does not kill. Where a
+// standard stream is closed, no file of the run may take its number and receive what is printed.
+void keep_standard_streams() {
+  signal(SIGPIPE, SIG_IGN);
+  for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
+    if (fcntl(stream, F_GETFD) < 0) open("/dev/null", stream == STDIN_FILENO ? O_RDONLY : O_WRONLY);
+  }
+}
+
 }  // namespace
 }  // namespace trireme
 
-int main(int argc, char** argv) { return trireme::run(trireme::parse(argc, argv)); }
+int main(int argc, char** argv) {
+  trireme::keep_standard_streams();
+  return trireme::run(trireme::parse(argc, argv));
+}
