@@ -146,6 +146,7 @@ struct Step::State {
         cut_buckets(bucket_ends(parameters), DType::kF32,
                     {buckets.first_bytes(), buckets.bytes(), buckets.last_bytes()}),
         wire(buckets), static_cast<int>(slots.size()));
+    device_lane = communicator->ledger().add_lane();
     communicator->ledger().name_buckets(bucket_names(parameters, bucketer->buckets()));
     advance = [this](int64_t final_end) { bucketer->advance(final_end); };
   }
@@ -236,7 +237,6 @@ struct Step::State {
   void encode(Slot& slot, const std::byte* inputs, const std::byte* targets) {
     bucketer->use_events(slot.index);
     size_t next_mark = 0;
-    Ledger& ledger = communicator->ledger();
     const auto mark = [&] { stream->record(*slot.marks[next_mark++]); };
     // A pass that overwrites gradients still adds to the metrics in front of them.
     if (plan.passes > 1) device.fill_zero(gradients.data(), parameters.array_bytes(), *stream);
@@ -248,22 +248,22 @@ struct Step::State {
       mark();
       {
         const ProfileRange range("forward");
-        ledger.enter(Phase::kForward, slot.step);
+        enter(Phase::kForward, slot);
         fault_point("forward", slot.step);
         optimizer->encode_before(*stream, slot.state(pass));
         program->forward(*stream);
       }
       mark();
       const ProfileRange range("backward");
-      ledger.enter(Phase::kBackward);
+      enter(Phase::kBackward, slot);
       program->backward(*stream, pass + 1 == slot.passes ? advance : nothing);
     }
     mark();
-    ledger.enter(Phase::kCommunication);
+    enter(Phase::kCommunication, slot);
     bucketer->finish();
     mark();
     const ProfileRange range("update");
-    ledger.enter(Phase::kUpdate);
+    enter(Phase::kUpdate, slot);
     fault_point("update", slot.step);
     optimizer->encode(*stream, memory.parameters, memory.low_precision, memory.gradients,
                       slot.state(0));
@@ -273,6 +273,11 @@ struct Step::State {
       device.copy(&tail.loss_scale, optimizer->loss_scale(), sizeof tail.loss_scale, *stream);
     }
     mark();
+  }
+
+  // The CPU is where the host is. What a GPU is at, only its queue knows.
+  void enter(Phase phase, const Slot& slot) const {
+    if (!slot.inputs.data()) communicator->ledger().enter(phase, slot.step);
   }
 
   // The first time everything is loaded and chosen that is left to the first use; then a whole step
@@ -314,12 +319,22 @@ struct Step::State {
 
   StepResult collect() {
     Slot& slot = *slots[static_cast<size_t>(collected % std::ssize(slots))];
-    slot.done->synchronize();
+    wait_for(slot);
     ++collected;
     const auto& tail = *slot.host_tail.as<Slot::Tail>();
     StepResult result{slot.step, tail.metrics, timings_of(slot), std::nullopt};
     if (optimizer->loss_scale()) result.loss_scale = tail.loss_scale;
     return result;
+  }
+
+  void wait_for(Slot& slot) const {
+    if (!slot.inputs.data()) return slot.done->synchronize();
+    Ledger& ledger = communicator->ledger();
+    ledger.enter(Phase::kForward, slot.step);
+    ledger.detail("forward, backward, sums and update are queued on the GPU");
+    ledger.begin(device_lane, "step on the GPU", 0, -1);
+    slot.done->synchronize();
+    ledger.end(device_lane);
   }
 
   StepTimings timings_of(const Slot& slot) const {
@@ -367,6 +382,7 @@ struct Step::State {
   std::unique_ptr<Conversion> narrow, widen;  // of gradients, for the bucketer
   std::unique_ptr<Bucketer> bucketer;
   ProgramMemory memory;
+  int device_lane = 0;  // where the ledger notes that the host waits for a GPU, and so for all
   std::function<void(int64_t)> advance;
   const std::function<void(int64_t)> nothing;
   std::vector<std::unique_ptr<Slot>> slots;
