@@ -5,7 +5,7 @@ set(TRIREME_EMULATION_DIR ${CMAKE_CURRENT_LIST_DIR})
 
 # Shared, so that core/cuda/library.cc finds the functions in it.
 add_library(trireme_emulation SHARED
-  ${CMAKE_CURRENT_LIST_DIR}/memory.cc ${CMAKE_CURRENT_LIST_DIR}/nccl.cc ${CMAKE_CURRENT_LIST_DIR}/runtime.cc
+  ${CMAKE_CURRENT_LIST_DIR}/gpu.cc ${CMAKE_CURRENT_LIST_DIR}/memory.cc ${CMAKE_CURRENT_LIST_DIR}/nccl.cc ${CMAKE_CURRENT_LIST_DIR}/runtime.cc
   ${CMAKE_CURRENT_LIST_DIR}/threads.cc)
 target_include_directories(trireme_emulation PUBLIC ${CMAKE_CURRENT_LIST_DIR})
 target_include_directories(trireme_emulation SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR})

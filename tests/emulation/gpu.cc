@@ -1,0 +1,253 @@
+#include "gpu.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <set>
+
+namespace trireme::emulation {
+namespace {
+
+thread_local bool is_gpu = false;  // the thread on which the GPU's work is done
+
+uint64_t seed_now = 0;
+
+// --- What a bad access says ---
+
+std::atomic<const char*> running = nullptr;  // the name of the node
+
+void on_bad_access(int signal, siginfo_t* info, void*) {
+  char text[256];
+  const char* name = running;
+  const auto end =
+      is_gpu
+          ? fmt::format_to_n(text, sizeof(text) - 1,
+                             "emulation: {} touched {}, which is no memory\n", name ? name : "?",
+                             info->si_addr)
+          : fmt::format_to_n(text, sizeof(text) - 1,
+                             "emulation: the host touched {}, which may be memory of the device\n",
+                             info->si_addr);
+  [[maybe_unused]] const auto written =
+      write(STDERR_FILENO, text, static_cast<size_t>(end.out - text));
+  ::signal(signal, SIG_DFL);
+}
+
+void explain_bad_accesses() {
+  struct sigaction before, action{};
+  sigaction(SIGSEGV, nullptr, &before);
+  if (before.sa_handler != SIG_DFL) return;  // of a sanitizer
+  action.sa_sigaction = on_bad_access;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  sigaction(SIGSEGV, &action, nullptr);
+}
+
+}  // namespace
+
+Gpu& gpu() {
+  static auto* const only = new Gpu;  // lives as long as any thread might use it
+  return *only;
+}
+
+uint64_t seed_of_node() { return seed_now; }
+
+// --- Doing the work ---
+
+Gpu::Gpu() {
+  const char* seed = std::getenv("TRIREME_EMULATION_SEED");
+  dice_.seed(seed ? std::strtoull(seed, nullptr, 10) : 1);
+  explain_bad_accesses();
+  std::thread([this] { work(); }).detach();
+}
+
+void Gpu::submit(cudaStream_t handle, std::string name, std::function<void()> work,
+                 std::shared_ptr<EventState> records) {
+  StreamState& to = stream(handle);
+  if (!to.capture) {
+    to.last = queue(handle, std::move(name), std::move(work), {to.last});
+    if (records) records->node = to.last;
+    return;
+  }
+  Graph& graph = to.capture->graph;
+  graph.push_back({std::move(name), std::move(work), handle, to.front, std::move(records)});
+  to.front = {graph.size() - 1};
+}
+
+NodePtr Gpu::queue(cudaStream_t stream, std::string name, std::function<void()> work,
+                   std::vector<NodePtr> before) {
+  auto node = std::make_shared<Node>(std::move(name), std::move(work), stream);
+  for (const NodePtr& other : before) {
+    if (!other || other->done) continue;
+    other->after.push_back(node);
+    ++node->unmet;
+  }
+  ++pending_;
+  if (node->unmet == 0) ready_.push_back(node);
+  return node;
+}
+
+void Gpu::wait(std::unique_lock<std::mutex>& lock, NodePtr node) {
+  if (!node || node->done) return;
+  targets_.push_back(node);
+  wanted_.notify_one();
+  done_.wait(lock, [&] { return node->done; });
+}
+
+void Gpu::wait_all(std::unique_lock<std::mutex>& lock) {
+  if (pending_ == 0) return;
+  ++waiting_for_all_;
+  wanted_.notify_one();
+  done_.wait(lock, [&] { return pending_ == 0; });
+  --waiting_for_all_;
+}
+
+bool Gpu::wanted() const { return !targets_.empty() || (waiting_for_all_ > 0 && pending_ > 0); }
+
+// Streams have priorities, which change at random: some starve, some run ahead.
+NodePtr Gpu::choose() {
+  const auto priority = [&](const NodePtr& node) {
+    auto [entry, added] = priorities_.try_emplace(node->stream);
+    if (added) entry->second = dice_();
+    return entry->second;
+  };
+  size_t best = 0;
+  for (size_t i = 1; i < ready_.size(); ++i) {
+    if (priority(ready_[i]) > priority(ready_[best])) best = i;
+  }
+  NodePtr chosen = ready_[best];
+  ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(best));
+  if (dice_() % 8 == 0) priorities_[chosen->stream] = dice_();
+  return chosen;
+}
+
+// Works while someone waits; and after a while anyway, since a GPU needs nobody to wait for it.
+void Gpu::work() {
+  is_gpu = true;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const bool asked =
+        wanted_.wait_for(lock, std::chrono::milliseconds(100), [&] { return wanted(); });
+    if (ready_.empty()) continue;
+    memory.open(true);
+    while (!ready_.empty() && (wanted() || !asked)) {
+      const NodePtr node = choose();
+      seed_now = dice_();
+      if (failed_ == cudaSuccess) {
+        lock.unlock();
+        std::string problem;
+        running = node->name.c_str();
+        try {
+          if (node->work) node->work();
+        } catch (const std::exception& error) {
+          problem = error.what();
+        }
+        running = nullptr;
+        lock.lock();
+        if (problem.empty() && node->work) problem = memory.damage();
+        if (!problem.empty()) {
+          failed_ = cudaErrorLaunchFailure;
+          failure_text_ = fmt::format("{}: {}", node->name, problem);
+        }
+      }
+      finish(node);
+    }
+    // Not every time: it takes longer than most of the work.
+    if (dice_() % 4 == 0) memory.open(false);
+  }
+}
+
+void Gpu::finish(const NodePtr& node) {
+  node->done = true;
+  node->work = nullptr;
+  --pending_;
+  for (const NodePtr& next : node->after) {
+    if (--next->unmet == 0) ready_.push_back(next);
+  }
+  node->after.clear();
+  if (std::erase(targets_, node) > 0 || pending_ == 0) done_.notify_all();
+}
+
+void Gpu::set_seed(uint64_t seed) {
+  std::lock_guard lock(mutex_);
+  dice_.seed(seed);
+  priorities_.clear();
+}
+
+void Gpu::recover() {
+  std::unique_lock lock(mutex_);
+  wait_all(lock);
+  memory.open(false);
+  failed_ = cudaSuccess;
+  latest_error = cudaSuccess;
+}
+
+// --- Capture ---
+
+// Calls that might wait, or might be reordered with what is captured.
+void Gpu::forbid_in_capture() {
+  bool forbidden = false;
+  for (const auto& weak : captures_of_thread) {
+    const CapturePtr capture = weak.lock();
+    if (!capture || capture->ended || !capture->strict) continue;
+    capture->broken = cudaErrorStreamCaptureInvalidated;
+    forbidden = true;
+  }
+  require(!forbidden, cudaErrorStreamCaptureUnsupported);
+}
+
+void Gpu::begin_capture(cudaStream_t handle, cudaStreamCaptureMode mode) {
+  StreamState& origin = stream(handle);
+  require(!origin.capture, cudaErrorIllegalState);
+  origin.capture = std::make_shared<Capture>(handle, std::this_thread::get_id(),
+                                             mode != cudaStreamCaptureModeRelaxed);
+  captures_of_thread.push_back(origin.capture);
+}
+
+Graph Gpu::end_capture(cudaStream_t handle) {
+  StreamState& origin = stream(handle);
+  const CapturePtr capture = origin.capture;
+  require(capture != nullptr, cudaErrorIllegalState);
+  require(capture->origin == handle, cudaErrorStreamCaptureUnmatched);
+  require(!capture->strict || capture->thread == std::this_thread::get_id(),
+          cudaErrorStreamCaptureWrongThread);
+
+  std::set<size_t> joined;
+  std::vector<size_t> todo = origin.front;
+  while (!todo.empty()) {
+    const size_t node = todo.back();
+    todo.pop_back();
+    if (!joined.insert(node).second) continue;
+    const auto& before = capture->graph[node].before;
+    todo.insert(todo.end(), before.begin(), before.end());
+  }
+  capture->ended = true;
+  bool all_joined = true;
+  for (const auto& [other, state] : streams) {
+    if (state->capture != capture) continue;
+    for (size_t node : state->front) all_joined &= joined.contains(node);
+    state->capture = nullptr;
+    state->front.clear();
+  }
+  std::erase_if(captures_of_thread, [&](const auto& weak) { return weak.lock() == capture; });
+  require(capture->broken == cudaSuccess, capture->broken);
+  require(all_joined, cudaErrorStreamCaptureUnjoined);
+  return std::move(capture->graph);
+}
+
+void Gpu::launch_graph(Executable& executable, cudaStream_t handle) {
+  StreamState& to = stream(handle);
+  require(!to.capture, cudaErrorStreamCaptureUnsupported);
+  std::vector<NodePtr> nodes;
+  for (const GraphNode& node : executable.graph) {
+    std::vector<NodePtr> before = {to.last, executable.last};
+    for (size_t other : node.before) before.push_back(nodes[other]);
+    nodes.push_back(queue(node.stream, node.name, node.work, before));
+    if (node.records) node.records->node = nodes.back();
+  }
+  nodes.push_back(to.last);
+  to.last = executable.last = queue(handle, "end of a graph", nullptr, nodes);
+}
+
+}  // namespace trireme::emulation

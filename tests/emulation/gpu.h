@@ -1,0 +1,190 @@
+// The emulated GPU: what has been queued on it, and who does it. The functions of the CUDA runtime
+// (runtime.cc) are written in terms of this.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "memory.h"
+
+namespace trireme::emulation {
+
+using Clock = std::chrono::steady_clock;
+
+// Work on its way to the GPU.
+struct Node {
+  std::string name;
+  std::function<void()> work;
+  cudaStream_t stream;
+  std::vector<std::shared_ptr<Node>> after;  // wait for this one
+  int unmet = 0;                             // that this one waits for
+  bool done = false;
+};
+using NodePtr = std::shared_ptr<Node>;
+
+struct EventState;
+struct GraphNode {
+  std::string name;
+  std::function<void()> work;
+  cudaStream_t stream;
+  std::vector<size_t> before;
+  std::shared_ptr<EventState> records;  // an external event
+};
+using Graph = std::vector<GraphNode>;
+
+struct Capture {
+  cudaStream_t origin;
+  std::thread::id thread;
+  bool strict;  // forbids calls of this thread that might wait
+  cudaError_t broken = cudaSuccess;
+  bool ended = false;
+  Graph graph;
+};
+using CapturePtr = std::shared_ptr<Capture>;
+
+struct StreamState {
+  int device;
+  NodePtr last;
+  CapturePtr capture;
+  std::vector<size_t> front;  // of the graph: what the next node comes after
+};
+
+struct EventState {
+  int device;
+  bool timed;
+  NodePtr node;  // of the latest record
+  Clock::time_point time;
+  CapturePtr capture;  // in which it was recorded last
+  std::vector<size_t> front;
+};
+
+struct Executable {
+  Graph graph;
+  NodePtr last;
+};
+
+// Of the calling thread.
+inline thread_local int current_device = 0;
+inline thread_local cudaError_t latest_error = cudaSuccess;
+inline thread_local std::vector<std::weak_ptr<Capture>> captures_of_thread;
+
+// A table from handles, which are never used twice, to what they stand for.
+template <class Handle, class State>
+class Table {
+ public:
+  Handle add(std::shared_ptr<State> state) {
+    const auto handle = reinterpret_cast<Handle>(next_);
+    next_ += 16;
+    states_[handle] = std::move(state);
+    return handle;
+  }
+  std::shared_ptr<State> find(Handle handle) const {
+    const auto found = states_.find(handle);
+    return found == states_.end() ? nullptr : found->second;
+  }
+  bool remove(Handle handle) { return states_.erase(handle) > 0; }
+  auto begin() const { return states_.begin(); }
+  auto end() const { return states_.end(); }
+
+ private:
+  uintptr_t next_ = 0x1000;
+  std::unordered_map<Handle, std::shared_ptr<State>> states_;
+};
+
+struct Failure {
+  cudaError_t error;
+};
+inline void require(bool holds, cudaError_t error) {
+  if (!holds) throw Failure{error};
+}
+
+// Everything, behind one mutex. Work is done by one thread, with the mutex free.
+class Gpu {
+ public:
+  Gpu();
+
+  // Runs `call`; its Failure, or the one that has befallen the GPU, is the result.
+  template <class F>
+  cudaError_t call(F body) {
+    std::unique_lock lock(mutex_);
+    cudaError_t result = failed_;
+    if (result == cudaSuccess) {
+      try {
+        body(lock);
+        result = failed_;
+      } catch (const Failure& failure) {
+        result = failure.error;
+      }
+    }
+    if (result != cudaSuccess) latest_error = result;
+    return result;
+  }
+
+  StreamState& stream(cudaStream_t handle) {
+    const auto found = streams.find(handle);
+    require(found != nullptr, cudaErrorInvalidResourceHandle);
+    return *found;
+  }
+  std::shared_ptr<EventState> event(cudaEvent_t handle) {
+    const auto found = events.find(handle);
+    require(found != nullptr, cudaErrorInvalidResourceHandle);
+    return found;
+  }
+
+  void submit(cudaStream_t stream, std::string name, std::function<void()> work,
+              std::shared_ptr<EventState> records = nullptr);
+  NodePtr queue(cudaStream_t stream, std::string name, std::function<void()> work,
+                std::vector<NodePtr> before);
+  void wait(std::unique_lock<std::mutex>& lock, NodePtr node);
+  void wait_all(std::unique_lock<std::mutex>& lock);
+  void forbid_in_capture();
+
+  void begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode);
+  Graph end_capture(cudaStream_t stream);
+  void launch_graph(Executable& executable, cudaStream_t stream);
+
+  void set_seed(uint64_t seed);
+  void recover();
+  const char* failure_text() const { return failure_text_.c_str(); }
+  cudaError_t failed() const { return failed_; }
+
+  Memory memory;
+  Table<cudaStream_t, StreamState> streams;
+  Table<cudaEvent_t, EventState> events;
+  Table<cudaGraph_t, Graph> graphs;
+  Table<cudaGraphExec_t, Executable> executables;
+
+ private:
+  void work();
+  bool wanted() const;
+  NodePtr choose();
+  void finish(const NodePtr& node);
+
+  std::mutex mutex_;
+  std::condition_variable wanted_, done_;
+  std::vector<NodePtr> ready_, targets_;
+  size_t pending_ = 0;  // nodes
+  int waiting_for_all_ = 0;
+  std::mt19937_64 dice_;
+  std::unordered_map<cudaStream_t, uint64_t> priorities_;
+  cudaError_t failed_ = cudaSuccess;
+  std::string failure_text_;
+};
+
+Gpu& gpu();
+// For what the GPU does now.
+uint64_t seed_of_node();
+
+}  // namespace trireme::emulation
