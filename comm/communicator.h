@@ -3,8 +3,10 @@
 // (memory of a device, by way of the host).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "comm/ledger.h"
@@ -22,6 +24,14 @@ struct Placement {
   int host = 0;  // hosts are numbered by their lowest rank
   int hosts = 1;
   std::string host_name;
+};
+
+// Memory of each rank of a host that all of these can read and write. Zeroed.
+class HostMemory {
+ public:
+  virtual ~HostMemory() = default;
+  // Where each rank's part lies in this process, by local rank.
+  virtual std::span<std::byte* const> parts() const = 0;
 };
 
 // All ranks call the same operations in the same order with the same counts; counts are in
@@ -53,6 +63,10 @@ class Communicator : public Collective {
   // alike: an all_reduce_sum in it is at the same place of the same buffer on every rank. While an
   // exception unwinds it is left to the end of the process, since the others may not come along.
   virtual Buffer allocate(size_t bytes) = 0;
+
+  // So many bytes of each rank. All ranks call it together with the same size, and let go of it
+  // together before the communicator goes, as above.
+  virtual std::unique_ptr<HostMemory> share(size_t bytes) = 0;
 
   // all_reduce_sum (Collective): f32, f64, i64, f16 and bf16; anything of any alignment that suits
   // the type.

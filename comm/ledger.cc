@@ -2,14 +2,48 @@
 
 #include <algorithm>
 #include <ctime>
-#include <mutex>
 
 namespace trireme {
+namespace {
 
-struct Ledger::Options {
-  std::mutex mutex;
-  WatchOptions value;
-};
+template <class T>
+void copy(const std::atomic<T>& from, std::atomic<T>& to) {
+  to.store(from.load());
+}
+
+template <size_t kBytes>
+void copy(const SharedText<kBytes>& from, SharedText<kBytes>& to) {
+  to.set(from.get());
+}
+
+void copy(const LedgerPage::Lane& from, LedgerPage::Lane& to) {
+  copy(from.began, to.began);
+  copy(from.step, to.step);
+  copy(from.bytes, to.bytes);
+  copy(from.bucket, to.bucket);
+  copy(from.operation, to.operation);
+  copy(from.sequence, to.sequence);
+}
+
+void copy(const LedgerPage& from, LedgerPage& to) {
+  copy(from.beat, to.beat);
+  copy(from.rank, to.rank);
+  copy(from.pid, to.pid);
+  copy(from.phase, to.phase);
+  copy(from.since, to.since);
+  copy(from.step, to.step);
+  copy(from.steps_here, to.steps_here);
+  copy(from.step_ns, to.step_ns);
+  copy(from.waiting_ns, to.waiting_ns);
+  copy(from.detail, to.detail);
+  for (size_t i = 0; i < to.lanes.size(); ++i) copy(from.lanes[i], to.lanes[i]);
+  copy(from.failure, to.failure);
+  copy(from.exit_code, to.exit_code);
+  copy(from.from_a_peer, to.from_a_peer);
+  copy(from.failed, to.failed);
+}
+
+}  // namespace
 
 const char* name_of(Phase phase) {
   switch (phase) {
@@ -41,10 +75,9 @@ int64_t monotonic_ns() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-Ledger::Ledger() : own_(std::make_unique<LedgerPage>()), page_(own_.get()), options_(new Options) {
+Ledger::Ledger() : own_(std::make_unique<LedgerPage>()), page_(own_.get()) {
   page_->since = monotonic_ns();
 }
-Ledger::~Ledger() = default;
 
 void Ledger::enter(Phase phase) {
   page_->phase.store(phase, std::memory_order_relaxed);
@@ -67,19 +100,31 @@ void Ledger::step_done(double seconds, double waiting) {
 
 int Ledger::add_lane() { return std::min(lanes_++, LedgerPage::kLanes - 1); }
 
-void Ledger::begin(int lane, const char* operation, int64_t bytes, int bucket) {
+uint64_t Ledger::begin(int lane, const char* operation, int64_t bytes, int bucket, int64_t step) {
   LedgerPage::Lane& now = page_->lanes[static_cast<size_t>(lane)];
+  // While the rest changes; whoever finds the same before and after has read what belongs together.
+  now.began.store(-1);
   now.operation.set(operation);
   now.bytes.store(bytes, std::memory_order_relaxed);
   now.bucket.store(bucket, std::memory_order_relaxed);
-  now.step.store(page_->step.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  now.sequence.fetch_add(1);
+  now.step.store(step < 0 ? page_->step.load(std::memory_order_relaxed) : step,
+                 std::memory_order_relaxed);
+  const uint64_t sequence = now.sequence.fetch_add(1) + 1;
   now.began.store(monotonic_ns());
+  return sequence;
 }
 
 void Ledger::end(int lane) { page_->lanes[static_cast<size_t>(lane)].began.store(0); }
 
-void Ledger::name_buckets(std::vector<std::string> names) { bucket_names_ = std::move(names); }
+void Ledger::name_buckets(std::vector<std::string> names) {
+  std::lock_guard lock(mutex_);
+  bucket_names_ = std::move(names);
+}
+
+std::vector<std::string> Ledger::bucket_names() const {
+  std::lock_guard lock(mutex_);
+  return bucket_names_;
+}
 
 void Ledger::fail(std::string_view message, int exit_code, bool from_a_peer) noexcept {
   int64_t none = 0;
@@ -92,25 +137,30 @@ void Ledger::fail(std::string_view message, int exit_code, bool from_a_peer) noe
 }
 
 void Ledger::configure(const WatchOptions& options) {
-  std::lock_guard lock(options_->mutex);
-  options_->value = options;
+  std::lock_guard lock(mutex_);
+  options_ = options;
 }
 
 WatchOptions Ledger::options() const {
-  std::lock_guard lock(options_->mutex);
-  return options_->value;
+  std::lock_guard lock(mutex_);
+  return options_;
 }
 
-void Ledger::move_to(LedgerPage& page) {
-  page.rank = page_->rank.load();
-  page.pid = page_->pid.load();
-  page.phase = page_->phase.load();
-  page.since = page_->since.load();
-  page.step = page_->step.load();
-  for (size_t i = 0; i < page.lanes.size(); ++i) {
-    page.lanes[i].sequence = page_->lanes[i].sequence.load();
-  }
-  page_ = &page;
+void Ledger::set_verdict(std::string text) {
+  std::lock_guard lock(mutex_);
+  verdict_ = std::move(text);
+}
+
+std::string Ledger::verdict() const {
+  std::lock_guard lock(mutex_);
+  return verdict_;
+}
+
+void Ledger::move_to(LedgerPage* page) {
+  LedgerPage* next = page ? page : own_.get();
+  if (next == page_) return;
+  copy(*page_, *next);
+  page_ = next;
 }
 
 }  // namespace trireme

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,7 @@ const char* name_of(Phase phase);
 struct WatchOptions {
   double timeout = 300;         // without progress while others wait
   double first_timeout = 1800;  // the same until the first step is done
+  double checkpoint = 600;      // on top of these while a rank saves, which has a limit of its own
   double straggler = 0.5;       // part of a step that one rank makes the others wait for it
   std::filesystem::path log;    // this rank's log, to which the verdict is appended; empty: none
 };
@@ -44,12 +46,20 @@ class SharedText {
  public:
   void set(std::string_view text) {
     version_.fetch_add(1);  // odd: being written
+    std::atomic_thread_fence(std::memory_order_release);
     const size_t length = std::min(text.size(), kBytes);
     for (size_t i = 0; i < length; ++i) bytes_[i].store(text[i], std::memory_order_relaxed);
     length_.store(static_cast<uint32_t>(length), std::memory_order_relaxed);
     version_.fetch_add(1);
   }
   std::string get() const {
+    std::string text;
+    for (int tries = 0; tries < 3 && text.empty(); ++tries) text = try_to_get();
+    return text;
+  }
+
+ private:
+  std::string try_to_get() const {
     const uint32_t before = version_.load();
     const size_t length = std::min<size_t>(length_.load(std::memory_order_relaxed), kBytes);
     std::string text(length, '\0');
@@ -58,7 +68,6 @@ class SharedText {
     return before % 2 == 0 && version_.load() == before ? text : std::string();
   }
 
- private:
   std::atomic<uint32_t> version_{0};
   std::atomic<uint32_t> length_{0};
   std::array<std::atomic<char>, kBytes> bytes_{};
@@ -70,7 +79,7 @@ struct LedgerPage {
   // Collectives on one communicator, in the order that all of its ranks have in common.
   struct Lane {
     std::atomic<uint64_t> sequence{0};  // of the latest, counted from 1
-    std::atomic<int64_t> began{0};      // when the one under way did; 0: none is
+    std::atomic<int64_t> began{0};      // when the one under way did; 0: none is; -1: see begin
     std::atomic<int64_t> step{0};       // during which it was begun
     std::atomic<int64_t> bytes{0};
     std::atomic<int32_t> bucket{-1};  // of gradients; -1: something else
@@ -101,7 +110,6 @@ class Ledger {
  public:
   // In memory of its own until move_to.
   Ledger();
-  ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
@@ -115,12 +123,13 @@ class Ledger {
 
   // A communicator's lane; all ranks add theirs in the same order.
   int add_lane();
-  // Around each operation of the lane, on the thread that runs it.
-  void begin(int lane, const char* operation, int64_t bytes, int bucket);
+  // Around each operation of the lane, on the thread that runs it. `step`: during which it was
+  // called; -1: the present one. Returns its number, counted from 1.
+  uint64_t begin(int lane, const char* operation, int64_t bytes, int bucket, int64_t step = -1);
   void end(int lane);
   // For people, by bucket: "layer3.0.conv1 ... layer3.2.bn3". Before the first step.
   void name_buckets(std::vector<std::string> names);
-  const std::vector<std::string>& bucket_names() const { return bucket_names_; }
+  std::vector<std::string> bucket_names() const;
 
   // Why this rank is about to end. Only the first failure stays. Safe in a signal handler.
   void fail(std::string_view message, int exit_code, bool from_a_peer) noexcept;
@@ -128,18 +137,24 @@ class Ledger {
   void configure(const WatchOptions& options);
   WatchOptions options() const;
 
+  // Why the run is about to end, once the ranks have agreed on that; else empty.
+  void set_verdict(std::string text);
+  std::string verdict() const;
+
   const LedgerPage& page() const { return *page_; }
   LedgerPage& page() { return *page_; }
-  // Goes on in a page that others can read. Nothing else uses the ledger meanwhile.
-  void move_to(LedgerPage& page);
+  // Goes on in a page that others can read, or, null, in its own again. Nothing else uses the
+  // ledger meanwhile.
+  void move_to(LedgerPage* page);
 
  private:
   std::unique_ptr<LedgerPage> own_;
   LedgerPage* page_;
   int lanes_ = 0;
+  mutable std::mutex mutex_;  // over the rest
   std::vector<std::string> bucket_names_;
-  struct Options;
-  std::unique_ptr<Options> options_;
+  std::string verdict_;
+  WatchOptions options_;
 };
 
 // CLOCK_MONOTONIC, in nanoseconds.

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include "comm/mpi/session.h"
+#include "comm/watchdog/init_guard.h"
+#include "core/fault_point.h"
 
 namespace trireme {
 namespace {
 
-[[noreturn]] void refuse(const Launcher& launcher) {
+// All ranks have to be in one world.
+[[noreturn]] void refuse(const Launcher& launcher, int found) {
   std::string change;
   if (launcher.name == "srun") {
     change = "start them with `srun --mpi=pmix` (`srun --mpi=list` shows what this Slurm offers)";
@@ -17,9 +20,10 @@ namespace {
   } else {
     change = "this program needs the mpirun of the linked MPI library";
   }
-  throw ConfigError(
-      fmt::format("{} started {} ranks, but each of them would be a world of one: {}; linked: {}",
-                  launcher.name, launcher.ranks, change, mpi_version()));
+  const std::string world = found == 1 ? "each of them would be a world of one"
+                                       : fmt::format("this one is in a world of {}", found);
+  throw ConfigError(fmt::format("{} started {} ranks, but {}: {}; linked: {}", launcher.name,
+                                launcher.ranks, world, change, mpi_version()));
 }
 
 }  // namespace
@@ -28,16 +32,22 @@ struct World::Session : mpi::Session {
   using mpi::Session::Session;
 };
 
-World::World() : launcher_(detect_launcher()) {
+World::World(double init_timeout) : launcher_(detect_launcher()) {
   if (launcher_.ranks <= 1) {
     communicator_ = create_local_communicator();
+    watchdog_ = std::make_unique<Watchdog>(*communicator_);
     return;
   }
   // Without PMIx, MPI_Init under a launcher ends the process with a message about MPI's own build.
-  if (!launcher_.pmix) refuse(launcher_);
+  if (!launcher_.pmix) refuse(launcher_, 1);
+  const InitGuard guard(launcher_, init_timeout);
+  fault_point("mpi");
   session_ = std::make_unique<Session>(launcher_.one_host);
-  if (session_->ranks() == 1) refuse(launcher_);
+  // More of them: each part of a Slurm job of several parts counts its own.
+  if (session_->ranks() < launcher_.ranks) refuse(launcher_, session_->ranks());
   communicator_ = mpi::create_communicator();
+  fault_point("after_mpi");
+  watchdog_ = std::make_unique<Watchdog>(*communicator_);
 }
 
 World::~World() {
@@ -46,6 +56,8 @@ World::~World() {
 }
 
 void World::finalize() {
+  watchdog_->finish();
+  watchdog_.reset();
   communicator_.reset();
   if (session_) session_->finalize();
   session_.reset();

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "comm/communicator.h"
+#include "comm/watchdog.h"
 
 namespace trireme {
 
@@ -21,24 +22,27 @@ Launcher detect_launcher();
 // touched and the world is one local rank. Throws ConfigError when the launcher started several
 // ranks that cannot see each other, saying what to change.
 //
-// The end is spelled out, as peers may wait for a rank that failed:
+// From then on the ranks are watched. The end is spelled out, as peers may wait for a rank that
+// failed:
 //   try { World world; ...; world.finalize(); }
 // - success: every rank calls finalize();
 // - AgreedError (comm/control.h): every rank has it; rank 0 says so, every rank calls finalize();
-// - any other failure: print it, then communicator().abort(code), which ends all ranks.
-// A World destroyed without finalize() waits for no one; the launcher ends the peers when this
-// process exits.
+// - any other failure: watchdog().fail(), which ends all ranks.
+// A World destroyed without finalize() waits for no one; its end is a failure to the other ranks.
 class World {
  public:
-  World();
+  // `init_timeout`: how long the ranks may take to find one another, in seconds; 0: for ever.
+  explicit World(double init_timeout = 300);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
   Communicator& communicator() { return *communicator_; }
+  Watchdog& watchdog() { return *watchdog_; }
   const Launcher& launcher() const { return launcher_; }
 
-  // All ranks call it, after everything made from the communicator is gone. Blocks until they do.
+  // All ranks call it, after everything made from the communicator is gone. Blocks until they do;
+  // they are watched until then.
   void finalize();
 
  private:
@@ -46,6 +50,7 @@ class World {
   Launcher launcher_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<Watchdog> watchdog_;
 };
 
 // The linked MPI library, for people: "Open MPI v4.1.4, ...".

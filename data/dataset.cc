@@ -33,6 +33,10 @@ void check(const DataConfig& config) {
   if (config.prefetch() < 1) {
     throw ConfigError("data.prefetch", fmt::format("{} is less than 1", config.prefetch()));
   }
+  if (config.max_bad_records() < 0) {
+    throw ConfigError("data.max_bad_records",
+                      fmt::format("{} is less than 0", config.max_bad_records()));
+  }
 }
 
 std::vector<float> per_channel(const google::protobuf::RepeatedField<float>& values, float unset,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "data/bad_records.h"
 
 namespace trireme {
 
@@ -35,6 +36,12 @@ class Dataset {
   // For people: "IDX, 60000 samples of u8 [1, 28, 28] in 10 classes, from
   // data/mnist/train-images-idx3-ubyte.gz".
   virtual std::string description() const = 0;
+  // For people: where a sample comes from, "train-00017.tar: img_0042.jpg" as far as that is known.
+  virtual std::string where(int64_t /*index*/) const { return {}; }
+  // Whether read() but copies or computes, and so neither waits nor fails.
+  virtual bool in_memory() const { return false; }
+  // What was left out when it was opened, see data.on_bad_record.
+  virtual BadRecords bad_records() const { return {}; }
 };
 
 class DataConfig;  // data/data.proto
@@ -42,7 +49,8 @@ class DataConfig;  // data/data.proto
 enum class Part { kTraining, kEvaluation };
 
 // Throws ConfigError ("data.FIELD: ...") when the configuration cannot be followed, DataError when
-// a file is missing, damaged or holds what it should not.
+// a file is missing, damaged or holds what it should not; data.on_bad_record: SKIP leaves single
+// records out instead.
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Part part);
 
 // Throws DataError unless a network for the training samples takes the evaluation samples too:

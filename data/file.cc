@@ -46,7 +46,7 @@ std::vector<uint8_t> read_raw(const std::string& path) {
 // Undoes gzip, which may consist of several members one after the other.
 class Gunzip {
  public:
-  Gunzip(const std::string& path, std::span<const uint8_t> in) : path_(path), in_(in) {
+  explicit Gunzip(std::span<const uint8_t> in) : in_(in) {
     if (inflateInit2(&stream_, 15 + 16) != Z_OK)
       throw Error("zlib cannot be set up: out of memory");
   }
@@ -54,25 +54,28 @@ class Gunzip {
   Gunzip(const Gunzip&) = delete;
   Gunzip& operator=(const Gunzip&) = delete;
 
-  std::vector<uint8_t> run() {
+  // Up to the end of the stream or to its damage, which it returns; empty: there is none.
+  std::string run() {
     while (true) {
       give_space();
       const int status = inflate(&stream_, Z_NO_FLUSH);
       const size_t used = in_.size() - left_ - stream_.avail_in;
       if (status == Z_STREAM_END) {
-        if (used == in_.size()) break;
-        next_member(used);
+        if (used == in_.size()) return {};
+        if (!next_member(used)) {
+          return fmt::format("has {} bytes after its gzip stream, which ends at byte {}",
+                             in_.size() - used, used);
+        }
       } else if (status == Z_BUF_ERROR) {  // there is room, so input is what it lacks
-        throw DataError(path_,
-                        fmt::format("ends within its gzip stream, after {} bytes: cut short; "
-                                    "fetch the file again",
-                                    used));
+        return fmt::format(
+            "ends within its gzip stream, after {} bytes: cut short; fetch the file again", used);
       } else if (status != Z_OK) {
-        throw DataError(
-            path_, fmt::format("gzip data is damaged at byte {}: {}; fetch the file again", used,
-                               stream_.msg ? stream_.msg : zError(status)));
+        return fmt::format("gzip data is damaged at byte {}: {}; fetch the file again", used,
+                           stream_.msg ? stream_.msg : zError(status));
       }
     }
+  }
+  std::vector<uint8_t> take() {
     out_.resize(out_.size() - room_ - stream_.avail_out);
     return std::move(out_);
   }
@@ -101,16 +104,12 @@ class Gunzip {
     }
   }
 
-  void next_member(size_t at) {
-    if (in_.size() - at < 2 || in_[at] != 0x1f || in_[at + 1] != 0x8b) {
-      throw DataError(path_,
-                      fmt::format("has {} bytes after its gzip stream, which ends at byte {}",
-                                  in_.size() - at, at));
-    }
+  bool next_member(size_t at) {
+    if (in_.size() - at < 2 || in_[at] != 0x1f || in_[at + 1] != 0x8b) return false;
     inflateReset(&stream_);
+    return true;
   }
 
-  const std::string& path_;
   std::span<const uint8_t> in_;
   std::vector<uint8_t> out_;
   z_stream stream_{};
@@ -141,10 +140,15 @@ std::string find_file(const std::string& root, std::span<const std::string> name
                   fmt::format("holds no file {}{}", fmt::join(tried, " or "), hint));
 }
 
-File read_file(const std::string& path) {
-  File file{path, read_raw(path)};
+File read_file(const std::string& path, OnDamage on_damage) {
+  File file{path, read_raw(path), {}};
   if (file.bytes.size() >= 2 && file.bytes[0] == 0x1f && file.bytes[1] == 0x8b) {
-    file.bytes = Gunzip(path, file.bytes).run();
+    Gunzip gunzip(file.bytes);
+    file.damage = gunzip.run();
+    if (!file.damage.empty() && on_damage == OnDamage::kThrow) {
+      throw DataError(path, file.damage);
+    }
+    file.bytes = gunzip.take();
   }
   return file;
 }

@@ -12,6 +12,7 @@ namespace trireme {
 struct File {
   std::string path;
   std::vector<uint8_t> bytes;
+  std::string damage;  // why the bytes may not be all, or right; empty: they are
 };
 
 // The first of `names` that exists in folder `root` (names may be absolute), as itself or with
@@ -20,7 +21,10 @@ struct File {
 std::string find_file(const std::string& root, std::span<const std::string> names,
                       const std::string& hint = "");
 
+// What to do with a damaged gzip stream.
+enum class OnDamage { kThrow, kKeepWhatCameBefore };
+
 // Reads and, if it begins like gzip, decompresses. Throws DataError.
-File read_file(const std::string& path);
+File read_file(const std::string& path, OnDamage on_damage = OnDamage::kThrow);
 
 }  // namespace trireme

@@ -1,5 +1,6 @@
 #include "data/loader.h"
 
+#include <cxxabi.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,16 +11,19 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
+#include "core/fault_point.h"
 #include "data/sampler.h"
 
 namespace trireme {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr auto kTellEvery = std::chrono::milliseconds(250);
 
 struct Slot {
   Batch batch;
@@ -29,6 +33,26 @@ struct Slot {
   bool ready = false;
   std::exception_ptr failure;
 };
+
+// What a thread is reading, for others to see without stopping it.
+struct Post {
+  std::atomic<int64_t> batch{-1};  // -1: none
+  std::atomic<int64_t> epoch{0};
+  std::atomic<int64_t> sample{0};
+  std::atomic<Clock::rep> since{0};
+
+  void touch() { since.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed); }
+  void begin(int64_t its_batch, int64_t its_epoch) {
+    batch.store(its_batch, std::memory_order_relaxed);
+    epoch.store(its_epoch, std::memory_order_relaxed);
+    touch();
+  }
+};
+
+std::string place_of(const Reading& reading) {
+  std::string text = fmt::format("sample {} of epoch {}", reading.sample, reading.epoch + 1);
+  return reading.where.empty() ? text : fmt::format("{} ({})", text, reading.where);
+}
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -58,7 +82,9 @@ struct Loader::State {
   const int64_t size;
   const size_t input_bytes;
   const size_t target_bytes;
+  const bool in_memory;
   std::vector<Slot> ring;
+  std::vector<Post> posts;  // of each worker, or of next()
   int64_t first_epoch = 0;
   int64_t first_position = 0;
   double waited = 0;
@@ -73,7 +99,13 @@ struct Loader::State {
   int64_t current = -1;            // the batch that next() gave or is about to give
   int busy = 0;
   int sleeping = 0;
+  int alive;
   std::vector<std::thread> workers;
+
+  mutable std::mutex bad_mutex;
+  BadRecordPolicy bad;
+  const int64_t bad_when_opened;
+  std::unordered_set<int64_t> left_out;
 
   State(const Dataset& from, Device& device, const LoaderOptions& given)
       : dataset(from),
@@ -81,7 +113,12 @@ struct Loader::State {
         size(from.size()),
         input_bytes(from.spec().input.bytes()),
         target_bytes(from.spec().target.bytes()),
-        ring(static_cast<size_t>(given.threads == 0 ? 1 : given.depth)) {
+        in_memory(from.in_memory()),
+        ring(static_cast<size_t>(given.threads == 0 ? 1 : given.depth)),
+        posts(static_cast<size_t>(std::max(1, given.threads))),
+        alive(given.threads),
+        bad(given.max_bad_records),
+        bad_when_opened(from.bad_records().count) {
     const auto rows = static_cast<size_t>(options.capacity);
     for (Slot& slot : ring) {
       slot.inputs = device.allocate_host(rows * input_bytes);
@@ -129,33 +166,123 @@ struct Loader::State {
     batch.rows = share.rows;
   }
 
-  void fill(int64_t number, Slot& slot) {
+  void fill(int64_t number, Slot& slot, Post& post) {
     Batch& batch = slot.batch;
     place(number, batch);
     slot.failure = nullptr;
-    const int64_t before = std::exchange(slot.used_rows, std::max(slot.used_rows, batch.rows));
+    slot.used_rows = std::max(slot.used_rows, batch.rows);
+    post.begin(number, batch.epoch);
     try {
-      const Permutation permutation(options.seed, static_cast<uint64_t>(batch.epoch), size);
-      const int64_t begin = batch.position + batch.first_row;
-      for (int64_t row = 0; row < batch.rows && !drop.load(std::memory_order_relaxed); ++row) {
-        const int64_t index = options.shuffle ? permutation(begin + row) : begin + row;
-        dataset.read(index, batch.inputs + static_cast<size_t>(row) * input_bytes,
-                     batch.targets + static_cast<size_t>(row) * target_bytes);
-      }
-    } catch (...) {
+      read_rows(batch, post);
+    } catch (const abi::__forced_unwind&) {  // the thread is made to end, which Duty tells
+      throw;
+    } catch (const Error&) {
       slot.failure = std::current_exception();
-      return;
+    } catch (const std::exception& error) {
+      slot.failure = failure_at(post, fmt::format("could not be read: {}", error.what()));
+    } catch (...) {
+      slot.failure = failure_at(post, "could not be read: an exception of an unknown kind");
     }
-    if (before > batch.rows) {
+    post.batch.store(-1, std::memory_order_relaxed);
+    if (slot.failure) return;
+    if (slot.used_rows > batch.rows) {
       const auto from = static_cast<size_t>(batch.rows);
-      const auto rows = static_cast<size_t>(before - batch.rows);
+      const auto rows = static_cast<size_t>(slot.used_rows - batch.rows);
       std::memset(batch.inputs + from * input_bytes, 0, rows * input_bytes);
       std::memset(batch.targets + from * target_bytes, 0, rows * target_bytes);
     }
     slot.used_rows = batch.rows;
   }
 
-  void work() {
+  // Rows stay together where samples are left out.
+  void read_rows(Batch& batch, Post& post) {
+    const Permutation permutation(options.seed, static_cast<uint64_t>(batch.epoch), size);
+    const int64_t begin = batch.position + batch.first_row;
+    const int64_t share = std::exchange(batch.rows, 0);
+    for (int64_t i = 0; i < share && !drop.load(std::memory_order_relaxed); ++i) {
+      const int64_t index = options.shuffle ? permutation(begin + i) : begin + i;
+      post.sample.store(index, std::memory_order_relaxed);
+      if (!in_memory) post.touch();
+      if (workers.empty() && options.progress && (i == 0 || !in_memory)) {
+        options.progress(place_of(reading_of(post)));
+      }
+      if (read(index, batch)) ++batch.rows;
+    }
+  }
+
+  // Appends the sample, unless it is to be left out.
+  bool read(int64_t index, Batch& batch) {
+    const auto row = static_cast<size_t>(batch.rows);
+    try {
+      if (fault_point("data", index)) throw DataError(dataset.where(index), "cannot be read");
+      dataset.read(index, batch.inputs + row * input_bytes, batch.targets + row * target_bytes);
+      return true;
+    } catch (const DataError& error) {
+      if (!bad.skips()) throw;
+      leave_out(index, error);
+      return false;
+    }
+  }
+
+  void leave_out(int64_t index, const DataError& error) {
+    std::lock_guard lock(bad_mutex);
+    if (left_out.insert(index).second) bad.add(error);
+    bad.check(dataset.description(), bad_when_opened);
+  }
+
+  Reading reading_of(const Post& post) const {
+    Reading reading;
+    reading.worker = workers.empty() ? -1 : static_cast<int>(&post - posts.data());
+    reading.batch = post.batch.load(std::memory_order_relaxed);
+    reading.epoch = post.epoch.load(std::memory_order_relaxed);
+    reading.sample = post.sample.load(std::memory_order_relaxed);
+    const Clock::duration since(post.since.load(std::memory_order_relaxed));
+    reading.seconds =
+        std::chrono::duration<double>(Clock::now().time_since_epoch() - since).count();
+    reading.where = dataset.where(reading.sample);
+    return reading;
+  }
+
+  std::exception_ptr failure_at(const Post& post, const std::string& what) const {
+    return std::make_exception_ptr(DataError(place_of(reading_of(post)), what));
+  }
+
+  // A batch that a worker has taken on. However the worker leaves it, next() hears of it.
+  class Duty {
+   public:
+    Duty(State& state, std::unique_lock<std::mutex>& lock, Post& post)
+        : state_(state), lock_(lock), post_(post), number_(state.taken++) {
+      ++state_.busy;
+      lock_.unlock();
+    }
+    ~Duty() {
+      Slot& slot = state_.slot_of(number_);
+      if (!done_) {
+        slot.failure = state_.failure_at(post_, "the thread that was reading it has ended");
+      }
+      lock_.lock();
+      slot.ready = true;
+      --state_.busy;
+      if (!done_) --state_.alive;
+      if (!done_ || number_ == state_.current || !state_.running) state_.loaded.notify_one();
+    }
+    Duty(const Duty&) = delete;
+    Duty& operator=(const Duty&) = delete;
+
+    void perform() {
+      state_.fill(number_, state_.slot_of(number_), post_);
+      done_ = true;
+    }
+
+   private:
+    State& state_;
+    std::unique_lock<std::mutex>& lock_;
+    Post& post_;
+    const int64_t number_;
+    bool done_ = false;
+  };
+
+  void work(Post& post) {
     std::unique_lock lock(mutex);
     while (true) {
       if (!running || free_slots() < 1) {
@@ -164,16 +291,26 @@ struct Loader::State {
         --sleeping;
         if (ending) return;
       }
-      const int64_t number = taken++;
-      Slot& slot = slot_of(number);
-      ++busy;
-      lock.unlock();
-      fill(number, slot);
-      lock.lock();
-      slot.ready = true;
-      --busy;
-      if (number == current || !running) loaded.notify_one();
+      Duty(*this, lock, post).perform();
     }
+  }
+
+  std::vector<Reading> readings() const {
+    std::vector<Reading> out;
+    if (workers.empty()) return out;
+    for (const Post& post : posts) {
+      if (post.batch.load(std::memory_order_relaxed) >= 0) out.push_back(reading_of(post));
+    }
+    return out;
+  }
+
+  // Tells what next() waits for.
+  void tell(int64_t number) const {
+    if (!options.progress) return;
+    const std::vector<Reading> now = readings();
+    const auto its = std::find_if(now.begin(), now.end(),
+                                  [&](const Reading& reading) { return reading.batch == number; });
+    options.progress(its == now.end() ? "a batch that no thread is reading" : to_string(*its));
   }
 
   // Afterwards no worker touches the ring.
@@ -193,7 +330,13 @@ struct Loader::State {
     Slot& slot = slot_of(number);
     if (!slot.ready) {
       const Clock::time_point began = Clock::now();
-      loaded.wait(lock, [&] { return slot.ready; });
+      const auto over = [&] { return slot.ready || alive == 0; };
+      while (!loaded.wait_for(lock, kTellEvery, over)) {
+        lock.unlock();
+        tell(number);
+        lock.lock();
+      }
+      if (!slot.ready) throw Error("loader: all its threads have ended");
       waited = std::chrono::duration<double>(Clock::now() - began).count();
     }
     return slot;
@@ -204,7 +347,8 @@ Loader::Loader(const Dataset& dataset, Device& device, const LoaderOptions& opti
   check(dataset, options);
   state_ = std::make_unique<State>(dataset, device, options);
   for (int i = 0; i < options.threads; ++i) {
-    state_->workers.emplace_back([state = state_.get()] { state->work(); });
+    state_->workers.emplace_back(
+        [state = state_.get(), i] { state->work(state->posts[static_cast<size_t>(i)]); });
   }
 }
 
@@ -241,7 +385,7 @@ const Batch& Loader::next() {
     const Clock::time_point began = Clock::now();
     slot = &s.slot_of(number);
     s.current = number;
-    if (!failed) s.fill(number, *slot);
+    if (!failed) s.fill(number, *slot, s.posts[0]);
     s.waited = std::chrono::duration<double>(Clock::now() - began).count();
   } else {
     slot = &s.wait_for(number);
@@ -251,6 +395,19 @@ const Batch& Loader::next() {
 }
 
 double Loader::wait_seconds() const { return state_->waited; }
+
+std::vector<Reading> Loader::readings() const { return state_->readings(); }
+
+BadRecords Loader::bad_records() const {
+  std::lock_guard lock(state_->bad_mutex);
+  return state_->bad.found();
+}
+
+std::string to_string(const Reading& reading) {
+  if (reading.worker < 0) return place_of(reading);
+  return fmt::format("{}, which worker {} has been reading for {:.1f} s", place_of(reading),
+                     reading.worker, reading.seconds);
+}
 
 int64_t Loader::batches_per_epoch() const {
   return ceil_div(state_->size, state_->options.global_batch);

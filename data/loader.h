@@ -3,19 +3,28 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/device.h"
+#include "data/bad_records.h"
 #include "data/dataset.h"
 
 namespace trireme {
 
-// This rank's share of one global batch.
+// This rank's share of one global batch. Samples that cannot be read may be left out of it (see
+// LoaderOptions::max_bad_records): then there are fewer rows than its share, and those of all ranks
+// are fewer than global_rows. What divides by global_rows, as the gradient of the mean loss does,
+// sees such a sample as one whose loss is constant: it contributes nothing.
 struct Batch {
   std::byte* inputs = nullptr;   // capacity x input bytes; rows beyond `rows` are zero
   std::byte* targets = nullptr;  // capacity x target bytes, likewise
-  int64_t rows = 0;              // samples in this share, may be 0
-  int64_t first_row = 0;         // its position within the global batch
+  int64_t rows = 0;              // samples here, may be 0
+  int64_t first_row = 0;         // this share's position within the global batch
   int64_t global_rows = 0;       // samples in the global batch
   int64_t epoch = 0;
   int64_t position = 0;  // samples of the epoch before this global batch
@@ -31,7 +40,26 @@ struct LoaderOptions {
   int ranks = 1;
   int threads = 0;  // 0: next() itself loads
   int depth = 4;    // batches in the ring, the one in use included; 1 without threads
+  // A sample that cannot be read (DataError) is left out, so many different ones together with
+  // those that the dataset left out when it was opened. Empty: it is an error.
+  std::optional<int64_t> max_bad_records;
+  // Told, on the thread of next(), what that is about to read itself, and every quarter of a second
+  // what it waits for: "sample 4711 of epoch 2 (FILE: record 12), which worker 1 has been reading
+  // for 3.2 s". Where samples are in memory it hears of each batch, else of each sample.
+  std::function<void(std::string_view)> progress;
 };
+
+// A sample that is being read.
+struct Reading {
+  int worker = -1;     // -1: next() itself
+  int64_t batch = -1;  // counted from start()
+  int64_t epoch = 0;
+  int64_t sample = 0;  // of the dataset
+  double seconds = 0;  // so far; with its batch where samples are in memory
+  std::string where;   // Dataset::where
+};
+// "sample 4711 of epoch 2 (FILE: record 12), which worker 1 has been reading for 3.2 s"
+std::string to_string(const Reading& reading);
 
 // What comes is a pure function of (options but for threads and depth, where it started, how many
 // came before). For one thread to use.
@@ -48,8 +76,14 @@ class Loader {
   // loaded ahead.
   void start(int64_t epoch, int64_t position);
   // The next batch in order. Valid until the next call of next or start. Throws what reading one of
-  // its samples threw, and again until the next start. Does not allocate.
+  // its samples threw, as DataError with the sample's number when it is not an Error already, and
+  // again until the next start; also when a worker has ended before its batch was whole. Does not
+  // allocate unless it has to wait or to tell.
   const Batch& next();
+  // What workers read now, for any thread to ask.
+  std::vector<Reading> readings() const;
+  // Samples that were left out since this was made, each counted once.
+  BadRecords bad_records() const;
   // Seconds that the last next() waited for data.
   double wait_seconds() const;
   // Batches of a whole epoch.

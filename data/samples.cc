@@ -32,8 +32,14 @@ class MemoryDataset final : public Dataset {
     std::memcpy(target, samples_.targets.data() + i * target_bytes_, target_bytes_);
   }
   std::string description() const override {
-    return fmt::format("{}: {}", samples_.source, describe(samples_.spec, samples_.count));
+    const std::string what =
+        fmt::format("{}: {}", samples_.source, describe(samples_.spec, samples_.count));
+    const int64_t bad = samples_.bad.count;
+    return bad == 0 ? what : fmt::format("{}, {} bad record(s) left out", what, bad);
   }
+  std::string where(int64_t) const override { return samples_.source; }
+  bool in_memory() const override { return true; }
+  BadRecords bad_records() const override { return samples_.bad; }
 
  private:
   const Samples samples_;
@@ -53,6 +59,26 @@ std::vector<uint8_t> rows_of(const std::vector<uint8_t>& from, size_t bytes,
 }
 
 }  // namespace
+
+void settle(const BadRecordPolicy& policy, Samples& samples) {
+  policy.check(samples.source);
+  samples.bad = policy.found();
+  if (samples.count > 0) return;
+  throw DataError(samples.source,
+                  fmt::format("holds no good record, but {} bad ones; the first: {}",
+                              samples.bad.count, samples.bad.first.front()));
+}
+
+void keep_rows(std::vector<uint8_t>& rows, size_t bytes, const std::vector<bool>& stays) {
+  uint8_t* to = rows.data();
+  for (size_t row = 0; row < stays.size(); ++row) {
+    if (!stays[row]) continue;
+    const uint8_t* from = rows.data() + row * bytes;
+    if (to != from) std::memcpy(to, from, bytes);
+    to += bytes;
+  }
+  rows.resize(static_cast<size_t>(to - rows.data()));
+}
 
 std::unique_ptr<Dataset> make_dataset(Samples samples) {
   return std::make_unique<MemoryDataset>(std::move(samples));
@@ -82,6 +108,7 @@ Samples split_off(const Samples& samples, double fraction, uint64_t seed, Part p
   out.count = static_cast<int64_t>(wanted ? held : count - held);
   out.inputs = rows_of(samples.inputs, samples.spec.input.bytes(), is_held, wanted);
   out.targets = rows_of(samples.targets, samples.spec.target.bytes(), is_held, wanted);
+  out.bad = samples.bad;
   out.source = fmt::format("{} (part {:g})", samples.source, wanted ? fraction : 1 - fraction);
   return out;
 }

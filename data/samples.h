@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "data/bad_records.h"
 #include "data/dataset.h"
 
 namespace trireme {
@@ -18,7 +19,14 @@ struct Samples {
   std::vector<uint8_t> inputs;   // count x spec.input.bytes()
   std::vector<uint8_t> targets;  // count x spec.target.bytes()
   std::string source;            // for people: format and files
+  BadRecords bad;                // that were left out
 };
+
+// What the policy left out of the samples, which are still some. Throws DataError when they are too
+// few, or the bad ones too many.
+void settle(const BadRecordPolicy& policy, Samples& samples);
+// Leaves out the rows, each of `bytes`, that are not to stay.
+void keep_rows(std::vector<uint8_t>& rows, size_t bytes, const std::vector<bool>& stays);
 
 std::unique_ptr<Dataset> make_dataset(Samples samples);
 

@@ -17,6 +17,7 @@
 #include "launch/options.h"
 #include "launch/peak.h"
 #include "launch/peak_gpu.h"
+#include "trainer/agreement.h"
 #include "trainer/device.h"
 #include "trainer/process.h"
 #include "trainer/step.h"
@@ -204,6 +205,7 @@ int bench(const Options& options, Communicator& communicator) {
   Target target;
   together(communicator, [&] { target = load_target(options, communicator.size()); });
   const Config& config = target.config;
+  require_alike(communicator, program_facts(config.run));
   const auto device = create_device(config, communicator);
   const auto backend = create_backend(config, *device);
   Graph graph;

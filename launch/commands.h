@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "comm/communicator.h"
@@ -19,6 +20,8 @@ struct Command {
   std::function<int(Communicator&)> run;
   // What to do where the ranks could not be joined, instead of printing the reason.
   std::function<int(const std::string& reason)> diagnose;
+  // How long the ranks may take to find one another, in seconds, where the user has said so.
+  std::optional<double> init_timeout;
 };
 
 void add_train(CLI::App& app, Command& chosen);

@@ -19,7 +19,12 @@ constexpr const char* kConfigName = "config.txtpb";
 
 struct Options : ConfigOptions {
   std::string path;
+  bool best = false;
   bool json = false;
+
+  std::string checkpoint() const {
+    return best ? (std::filesystem::path(path) / "checkpoints" / "best").string() : path;
+  }
 };
 
 // The configuration that the run saved: beside the checkpoint or in a folder above it.
@@ -39,15 +44,16 @@ std::string find_config(const std::string& path) {
 
 int evaluate(const Options& options, Communicator& communicator) {
   std::string config_path;
-  together(communicator, [&] { config_path = find_config(options.path); });
+  together(communicator, [&] { config_path = find_config(options.checkpoint()); });
   const Config config = load_config_together(communicator, config_path, options.all_assignments());
-  const Evaluation result = evaluate_checkpoint(config, communicator, options.path);
+  const Evaluation result = evaluate_checkpoint(config, communicator, options.checkpoint());
   if (communicator.rank() != 0) return 0;
   if (options.json) {
     const nlohmann::json json = {
         {"model", model_name(config.run)}, {"samples", result.samples},
         {"eval_loss", result.loss},        {"eval_accuracy", result.accuracy},
-        {"eval_top5", result.top5},        {"seconds", result.seconds}};
+        {"eval_top5", result.top5},        {"seconds", result.seconds},
+        {"bad_records", result.bad.count}};
     fmt::print("{}\n", json.dump());
     return 0;
   }
@@ -58,6 +64,10 @@ int evaluate(const Options& options, Communicator& communicator) {
   }
   fmt::print("loss {:.4f}, {} samples in {}\n", result.loss, result.samples,
              format_duration(result.seconds));
+  if (result.bad.count > 0) {
+    fmt::print("{} bad record(s) left out; the first: {}\n", result.bad.count,
+               result.bad.first.front());
+  }
   return 0;
 }
 
@@ -70,6 +80,7 @@ void add_eval(CLI::App& app, Command& chosen) {
       .add_option("RUN_OR_CHECKPOINT", options->path, "Folder of a run, or one of its checkpoints")
       ->required();
   options->add_to(command);
+  command.add_flag("--best", options->best, "The run's best checkpoint instead of its newest");
   command.add_flag("--json", options->json, "One JSON object");
   command.callback([options, &chosen] {
     chosen.run = [options](Communicator& communicator) { return evaluate(*options, communicator); };

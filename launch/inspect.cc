@@ -90,7 +90,9 @@ void print_plan(const Options& options, const Target& target, const Graph& graph
   const int batches = device->kind() == DeviceKind::kCpu ? config.run.data().prefetch()
                                                          : steps_under_way(device->kind());
   const size_t sample = samples.input.bytes() + samples.target.bytes();
-  print_memory({{"parameters", parameters.array_bytes() + parameters.running_bytes()},
+  // Running values are kept as they were before each step under way.
+  const auto copies = static_cast<size_t>(1 + steps_under_way(device->kind()));
+  print_memory({{"parameters", parameters.array_bytes() + copies * parameters.running_bytes()},
                 {fmt::format("parameters in {}", Precision_Name(config.run.train().precision())),
                  low_precision.bytes()},
                 {"gradients", parameters.array_bytes()},

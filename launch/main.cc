@@ -1,9 +1,8 @@
 // The `trireme` program: reads the command line, joins the ranks, runs one command, and turns
-// whatever fails into one message and an exit code. Nothing else prints a failure or ends the
-// process.
+// whatever fails into one message and an exit code. Beside it only the watchdog (comm/watchdog.h)
+// and the end of a grace (trainer/stop.h) print a failure and end the process.
 #include <fcntl.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -17,8 +16,10 @@
 #include <thread>
 
 #include "comm/control.h"
+#include "comm/watchdog/init_guard.h"
 #include "comm/world.h"
 #include "core/error.h"
+#include "core/fault_point.h"
 #include "launch/commands.h"
 
 namespace trireme {
@@ -65,26 +66,17 @@ void print_failure(const std::string& who, const std::string& message) {
 }
 
 // For the terminate handler alone, which cannot be handed anything.
-Communicator* abort_through = nullptr;
+Watchdog* watchdog = nullptr;
 
 // An error that only this rank has met. The others are waiting in a sum that this rank will never
-// join, and so would the destructors of what the ranks share: nothing is unwound, the message is
-// printed and all ranks are ended.
+// join, and so would the destructors of what the ranks share: nothing is unwound, and the watchdog
+// tells and ends all ranks.
 [[noreturn]] void end_all_ranks() {
   const std::exception_ptr exception = std::current_exception();
   const Failure failure = exception ? describe(exception) : Failure{"internal error: terminated"};
-  if (abort_through == nullptr) {
-    print_failure("trireme", failure.message);
-    std::_Exit(failure.code);
-  }
-  const Placement& place = abort_through->placement();
-  // The rank where it began speaks first, and then ends this one.
-  if (failure.from_a_peer) std::this_thread::sleep_for(std::chrono::seconds(1));
-  print_failure("trireme: rank " + std::to_string(place.rank) + " (" + place.host_name + ", pid " +
-                    std::to_string(getpid()) + ")",
-                failure.message);
-  abort_through->abort(failure.code);
-  std::abort();
+  if (watchdog) watchdog->fail(failure.message, failure.code, failure.from_a_peer);
+  print_failure("trireme", failure.message);
+  std::_Exit(failure.code);
 }
 
 // One rank: errors unwind, so that everything is put away in order.
@@ -102,8 +94,10 @@ int run_alone(const Command& command, World& world) {
 
 // Every rank has this failure, and rank 0 tells it. Leaving one by one with a code would do as
 // well, but an MPI launcher takes seconds longer to make sense of that than of an abort.
-[[noreturn]] void end_in_agreement(const AgreedError& error, Communicator& communicator) {
+[[noreturn]] void end_in_agreement(const AgreedError& error, World& world) {
+  Communicator& communicator = world.communicator();
   const int code = static_cast<int>(error.code());
+  world.watchdog().leave();
   if (communicator.rank() == 0) {
     print_failure("trireme", error.what());
     communicator.abort(code);
@@ -115,15 +109,17 @@ int run_alone(const Command& command, World& world) {
 // Several ranks: what they have agreed on is told by rank 0; anything else finds no handler here
 // and ends in end_all_ranks, on purpose.
 int run_together(const Command& command, World& world) {
-  abort_through = &world.communicator();
+  watchdog = &world.watchdog();
   int code = 0;
   try {
     code = command.run(world.communicator());
   } catch (const AgreedError& error) {
-    end_in_agreement(error, world.communicator());
+    end_in_agreement(error, world);
   }
-  abort_through = nullptr;
+  world.watchdog().leave();
+  fault_point("leave");
   world.finalize();
+  watchdog = nullptr;
   return code;
 }
 
@@ -150,9 +146,10 @@ int run_unjoined(const Command& command, const Failure& failure) {
 
 int run(const Command& command) {
   std::set_terminate(end_all_ranks);
+  fault_point("before_mpi");
   std::unique_ptr<World> world;
   try {
-    world = std::make_unique<World>();
+    world = std::make_unique<World>(command.init_timeout.value_or(init_timeout()));
   } catch (const Error&) {
     return run_unjoined(command, describe(std::current_exception()));
   }

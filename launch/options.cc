@@ -9,6 +9,7 @@
 #include "comm/control.h"
 #include "core/text.h"
 #include "model/graph.h"
+#include "trainer/agreement.h"
 #include "trainer/trainer.h"
 
 namespace trireme {
@@ -94,6 +95,7 @@ Config load_config_together(Communicator& communicator, const std::string& path,
                             const std::vector<std::string>& assignments) {
   Config config;
   together(communicator, [&] { config = load_config(path, assignments); });
+  require_alike(communicator, program_facts(config.run));
   return config;
 }
 

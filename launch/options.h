@@ -43,7 +43,7 @@ struct Target {
 // Throws ConfigError or DataError.
 Target load_target(const TargetOptions& options, int ranks);
 
-// Loads the file on every rank and agrees on the outcome.
+// Loads the file on every rank; all must come to the same configuration in the same program.
 Config load_config_together(Communicator& communicator, const std::string& path,
                             const std::vector<std::string>& assignments);
 

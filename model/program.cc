@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "model/emitter.h"
@@ -103,6 +104,34 @@ std::unique_ptr<Emitter> emit_network(const Graph& graph, Backend& backend,
   return emitter;
 }
 
+// What the first number is that is not finite, told by the bits of its type; empty where all are.
+template <class Bits>
+std::string bad_number(const std::vector<std::byte>& memory, Bits sign, Bits exponent) {
+  for (size_t at = 0; at < memory.size(); at += sizeof(Bits)) {
+    Bits bits;
+    std::memcpy(&bits, memory.data() + at, sizeof bits);
+    if ((bits & exponent) != exponent) continue;
+    if ((bits & ~(sign | exponent)) != 0) return "nan";
+    return (bits & sign) != 0 ? "-inf" : "inf";
+  }
+  return {};
+}
+
+std::string bad_number(const std::vector<std::byte>& memory, DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return bad_number<uint64_t>(memory, uint64_t{1} << 63, uint64_t{0x7FF} << 52);
+    case DType::kF32:
+      return bad_number<uint32_t>(memory, 0x8000'0000, 0x7F80'0000);
+    case DType::kBF16:
+      return bad_number<uint16_t>(memory, 0x8000, 0x7F80);
+    case DType::kF16:
+      return bad_number<uint16_t>(memory, 0x8000, 0x7C00);
+    default:
+      return {};  // integers
+  }
+}
+
 constexpr int64_t kElementAlignment = 16;
 
 int64_t aligned(int64_t elements) {
@@ -143,6 +172,8 @@ struct Program::Impl {
   std::vector<NodeInfo> nodes;
   std::vector<int64_t> parameter_begins;
   std::vector<int64_t> running_begins;
+  std::vector<std::string> parameter_names;
+  std::vector<std::string> running_names;
   DType array_dtype = DType::kF32;
   std::byte* activations = nullptr;
 
@@ -153,6 +184,8 @@ struct Program::Impl {
   void* address(const Value& value, const ProgramMemory& memory) const;
   void run(Stream& stream, size_t begin, size_t end,
            const std::function<void(int64_t)>* final_end) const;
+  std::string describe(size_t instruction, const Value& value) const;
+  std::string not_finite(size_t instruction, bool written, Device& device, Stream& stream) const;
   double sum_flops(size_t begin, size_t end, int node) const;
 };
 
@@ -258,8 +291,12 @@ void Program::Impl::lay_out_steps(const Parameters& parameters) {
   }
   for (const Parameter& parameter : parameters.trained) {
     parameter_begins.push_back(parameter.begin);
+    parameter_names.push_back(parameter.name);
   }
-  for (const RunningValue& value : parameters.running) running_begins.push_back(value.begin);
+  for (const RunningValue& value : parameters.running) {
+    running_begins.push_back(value.begin);
+    running_names.push_back(value.name);
+  }
   array_dtype = parameters.array_dtype();
 }
 
@@ -301,6 +338,52 @@ void Program::Impl::run(Stream& stream, size_t begin, size_t end,
     }
     if (final_end && step.final_end >= 0) (*final_end)(step.final_end);
   }
+}
+
+// A value as this instruction knows it, for people.
+std::string Program::Impl::describe(size_t instruction, const Value& value) const {
+  const auto index = static_cast<size_t>(value.index);
+  switch (value.home) {
+    case Home::kParameter:
+      return fmt::format("parameter '{}'", parameter_names[index]);
+    case Home::kGradient:
+      return fmt::format("gradient of '{}'", parameter_names[index]);
+    case Home::kRunning:
+      return fmt::format("'{}'", running_names[index]);
+    case Home::kMetrics:
+      return "the loss";
+    case Home::kInput:
+      return "a sample";
+    case Home::kTarget:
+      return "a target";
+    case Home::kState:
+    case Home::kActivations:
+      break;
+  }
+  const int node = instructions[instruction].node;
+  if (node < 0) return "the normalised input";
+  const bool forward = instruction < static_cast<size_t>(forward_instructions);
+  return fmt::format("{} layer '{}'", forward ? "output of" : "gradient in",
+                     nodes[static_cast<size_t>(node)].name);
+}
+
+// What is not finite among what the instruction reads (and no other has written) or writes.
+std::string Program::Impl::not_finite(size_t instruction, bool written, Device& device,
+                                      Stream& stream) const {
+  const std::vector<ValueId>& args = instructions[instruction].args;
+  for (size_t a = 0; a < args.size(); ++a) {
+    if (args[a] == kNoValue || instructions[instruction].writes(static_cast<int>(a)) != written) {
+      continue;
+    }
+    const Value& value = values[static_cast<size_t>(args[a])];
+    if (!written && value.home == Home::kActivations) continue;
+    std::vector<std::byte> host(value.spec.bytes());
+    device.copy(host.data(), table[steps[instruction].first_arg + a], host.size(), stream);
+    stream.synchronize();
+    const std::string bad = bad_number(host, value.spec.dtype);
+    if (!bad.empty()) return fmt::format("{} is not finite ({})", describe(instruction, value), bad);
+  }
+  return {};
 }
 
 double Program::Impl::sum_flops(size_t begin, size_t end, int node) const {
@@ -369,6 +452,22 @@ void Program::forward(Stream& stream) {
 void Program::backward(Stream& stream, const std::function<void(int64_t)>& final_end) {
   impl_->run(stream, static_cast<size_t>(impl_->forward_instructions), impl_->steps.size(),
              final_end ? &final_end : nullptr);
+}
+
+std::optional<Program::NotFinite> Program::first_not_finite(
+    Device& device, Stream& stream, const std::function<void(int64_t)>& final_end) {
+  std::optional<NotFinite> found;
+  for (size_t i = 0; i < impl_->steps.size(); ++i) {
+    const auto look = [&](bool written) {
+      if (found) return;
+      std::string what = impl_->not_finite(i, written, device, stream);
+      if (!what.empty()) found = {static_cast<int>(i), std::move(what)};
+    };
+    look(/*written=*/false);
+    impl_->run(stream, i, i + 1, final_end ? &final_end : nullptr);
+    look(/*written=*/true);
+  }
+  return found;
 }
 
 size_t Program::activation_bytes() const { return impl_->activation_bytes; }

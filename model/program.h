@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,16 @@ class Program {
   void forward(Stream& stream);
   // `final_end(n)`: gradients below element n are final once what is queued on the stream is done.
   void backward(Stream& stream, const std::function<void(int64_t)>& final_end);
+
+  struct NotFinite {
+    int instruction = 0;
+    std::string what;  // "output of layer 'conv2' is not finite (nan)"
+  };
+  // Forward and backward with a look at all that each instruction reads and writes: the first NaN
+  // or infinity. To find what went wrong, slowly; it always comes to the end, since layers may wait
+  // for other ranks.
+  std::optional<NotFinite> first_not_finite(Device& device, Stream& stream,
+                                            const std::function<void(int64_t)>& final_end);
 
   size_t activation_bytes() const;
   // Floating-point operations of convolutions and dense layers, for `batch` rows.

@@ -17,9 +17,11 @@ struct UpdateRange {
 };
 
 // sum = sum of x^2 over the ranges, f64 [1], in an order that depends on nothing but the ranges.
+// It is finite only where all that it covers is; what is merely watched adds nothing else to it.
 struct SumOfSquares {
   enum Arg { kX, kSum, kArgs };
   std::vector<UpdateRange> ranges;
+  std::vector<UpdateRange> watched = {};
 };
 
 // With max_norm > 0 gradients are first scaled by min(1, max_norm / sqrt(kSquares)). kParameters

@@ -289,6 +289,7 @@ struct Check {
   void operator()(const SumOfSquares& op) const {
     c.is(SumOfSquares::kSum, {1}, "sum");
     ranges(op.ranges, c.shape(SumOfSquares::kX));
+    ranges(op.watched, c.shape(SumOfSquares::kX));
   }
   void operator()(const SgdUpdate& op) const {
     using O = SgdUpdate;

@@ -1,15 +1,14 @@
 #include "trainer/checkpoint.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "trainer/file.h"
+#include "trainer/json.h"
 #include "trainer/safetensors.h"
 
 namespace trireme {
@@ -23,9 +22,11 @@ constexpr const char* kOptimizer = "optimizer.safetensors";
 constexpr const char* kState = "state.json";
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLatest = "latest";
+constexpr const char* kBest = "best";
 constexpr const char* kPrefix = "step-";
 constexpr const char* kTemporary = ".saving-";
 constexpr const char* kReplaced = ".replaced-";
+constexpr const char* kRemoved = ".removed-";
 constexpr const char* kSetAside = "set-aside-";
 constexpr int kFormat = 1;
 
@@ -45,57 +46,32 @@ std::span<float> front(std::vector<float>& buffer, const Shape& shape) {
   return std::span(buffer).first(static_cast<size_t>(shape.elements()));
 }
 
-FileDigest write_model(const fs::path& path, const TrainedArrays& arrays) {
-  std::vector<SafetensorsWriter::Entry> entries;
-  for (const Parameter& p : arrays.parameters.trained) entries.push_back({p.name, p.spec.shape});
-  for (const RunningValue& v : arrays.parameters.running) entries.push_back({v.name, v.spec.shape});
-  SafetensorsWriter writer(path, entries);
-  std::vector<float> buffer = staging(arrays.parameters);
-  for (const Parameter& parameter : arrays.parameters.trained) {
-    to_canonical(parameter, arrays.backend, arrays.values, buffer.data());
-    writer.write(front(buffer, parameter.spec.shape));
-  }
-  for (const RunningValue& value : arrays.parameters.running) {
-    to_canonical(value, arrays.backend, arrays.running, buffer.data());
-    writer.write(front(buffer, value.spec.shape));
-  }
-  return writer.finish();
-}
-
-FileDigest write_optimizer(const fs::path& path, const TrainedArrays& arrays) {
-  std::vector<SafetensorsWriter::Entry> entries;
-  for (const auto& array : arrays.optimizer) {
-    for (const Parameter& p : arrays.parameters.trained) {
-      entries.push_back({array.name + "." + p.name, p.spec.shape});
-    }
-  }
-  SafetensorsWriter writer(path, entries);
-  std::vector<float> buffer = staging(arrays.parameters);
-  for (const auto& array : arrays.optimizer) {
-    for (const Parameter& parameter : arrays.parameters.trained) {
-      to_canonical(parameter, arrays.backend, array.values, buffer.data());
-      writer.write(front(buffer, parameter.spec.shape));
-    }
-  }
-  return writer.finish();
-}
-
 json manifest_entry(const FileDigest& digest) {
   return {{"bytes", digest.bytes}, {"xxh3_64", fmt::format("{:016x}", digest.hash)}};
 }
 
-void rename_or_fail(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) {
-    throw Error(fmt::format("{}: cannot be renamed to {}: {}", from.string(), to.string(),
-                            std::strerror(errno)));
-  }
-}
-
 bool is_checkpoint_name(const std::string& name) {
   const size_t prefix = std::strlen(kPrefix);
-  return name.size() > prefix && name.starts_with(kPrefix) &&
+  return name.size() > prefix && name.size() <= prefix + 18 && name.starts_with(kPrefix) &&
          name.find_first_not_of("0123456789", prefix) == std::string::npos;
 }
+
+void discard(const fs::path& unfinished) {
+  std::error_code ignored;  // the next save tries again
+  fs::remove_all(unfinished, ignored);
+}
+
+// The checkpoint that `best` or `latest` names; nothing when the file is none of them.
+std::optional<fs::path> named_by(const fs::path& pointer) {
+  std::error_code none;
+  if (!fs::is_regular_file(pointer, none)) return std::nullopt;
+  std::string name = read_text(pointer);
+  if (name.ends_with('\n')) name.pop_back();
+  if (!is_checkpoint_name(name)) return std::nullopt;
+  return pointer.parent_path() / name;
+}
+
+std::string name_of(int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
 
 uint64_t step_of(const std::string& checkpoint_name) {
   return std::stoull(checkpoint_name.substr(std::strlen(kPrefix)));
@@ -125,10 +101,10 @@ std::string to_json(const CheckpointState& state) {
               {"ranks", state.ranks},
               {"epoch_loss_sum", state.epoch_loss_sum},
               {"epoch_samples", state.epoch_samples}};
-  if (state.best_accuracy) {
-    out["best_accuracy"] = *state.best_accuracy;
-    out["best_step"] = state.best_step;
-  }
+  if (state.best_accuracy) out["best_accuracy"] = *state.best_accuracy;
+  if (state.best_loss) out["best_loss"] = *state.best_loss;
+  if (state.best_accuracy || state.best_loss) out["best_step"] = state.best_step;
+  if (state.evaluation_due) out["evaluation_due"] = true;
   if (state.loss_scale) {
     out["loss_scale"] = {{"scale", state.loss_scale->scale},
                          {"good_steps", state.loss_scale->good_steps},
@@ -140,26 +116,28 @@ std::string to_json(const CheckpointState& state) {
 CheckpointState state_from_json(const std::string& text, const std::string& file) try {
   const json in = json::parse(text);
   CheckpointState state;
-  in.at("step").get_to(state.step);
-  in.at("epoch").get_to(state.epoch);
-  in.at("position").get_to(state.position);
-  in.at("seed").get_to(state.seed);
+  state.step = whole_number<int64_t>(in.at("step"));
+  state.epoch = whole_number<int64_t>(in.at("epoch"));
+  state.position = whole_number<int64_t>(in.at("position"));
+  state.seed = whole_number<uint64_t>(in.at("seed"));
   in.at("config_hash").get_to(state.config_hash);
-  in.at("ranks").get_to(state.ranks);
+  state.ranks = whole_number<int>(in.at("ranks"));
   in.at("epoch_loss_sum").get_to(state.epoch_loss_sum);
-  in.at("epoch_samples").get_to(state.epoch_samples);
-  if (in.contains("best_accuracy")) {
-    state.best_accuracy = in.at("best_accuracy").get<double>();
-    in.at("best_step").get_to(state.best_step);
-  }
+  state.epoch_samples = whole_number<int64_t>(in.at("epoch_samples"));
+  if (in.contains("best_accuracy")) state.best_accuracy = in["best_accuracy"].get<double>();
+  if (in.contains("best_loss")) state.best_loss = in["best_loss"].get<double>();
+  if (in.contains("best_step")) state.best_step = whole_number<int64_t>(in["best_step"]);
+  state.evaluation_due = in.value("evaluation_due", false);
   if (in.contains("loss_scale")) {
     LossScale& scale = state.loss_scale.emplace();
     in.at("loss_scale").at("scale").get_to(scale.scale);
-    in.at("loss_scale").at("good_steps").get_to(scale.good_steps);
-    in.at("loss_scale").at("skipped").get_to(scale.skipped);
+    scale.good_steps = whole_number<decltype(scale.good_steps)>(in["loss_scale"].at("good_steps"));
+    scale.skipped = whole_number<decltype(scale.skipped)>(in["loss_scale"].at("skipped"));
   }
   return state;
 } catch (const json::exception& error) {
+  throw DataError(file, fmt::format("is damaged: {}", error.what()));
+} catch (const Error& error) {
   throw DataError(file, fmt::format("is damaged: {}", error.what()));
 }
 
@@ -167,21 +145,46 @@ Checkpoints::Checkpoints(fs::path folder, int64_t keep) : folder_(std::move(fold
 
 void Checkpoints::clean() const {
   std::error_code ignored;  // what cannot be removed now is tried again at the next start
-  if (!fs::is_directory(folder_, ignored)) return;
-  for (const auto& entry : fs::directory_iterator(folder_)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(kTemporary) || name.starts_with(kReplaced)) {
-      fs::remove_all(entry.path(), ignored);
+  std::vector<fs::path> found;
+  std::error_code none;
+  for (fs::directory_iterator entry(folder_, none), end; !none && entry != end;
+       entry.increment(none)) {
+    found.push_back(entry->path());
+  }
+  for (const fs::path& path : found) {
+    const std::string name = path.filename().string();
+    if (name.starts_with(kReplaced)) {
+      // A kill between two renames has left this as the only one of its step.
+      const fs::path target = folder_ / name.substr(std::strlen(kReplaced));
+      if (!fs::exists(target, ignored)) {
+        fs::rename(path, target, ignored);
+        continue;
+      }
+    }
+    if (name.starts_with(kTemporary) || name.starts_with(kReplaced) || name.starts_with(kRemoved) ||
+        name.ends_with(kTemporaryText)) {
+      fs::remove_all(path, ignored);
     }
   }
+}
+
+std::optional<fs::path> Checkpoints::best() const {
+  const auto path = named_by(folder_ / kBest);
+  std::error_code none;
+  return path && fs::is_directory(*path, none) ? path : std::nullopt;
 }
 
 std::vector<fs::path> Checkpoints::list() const {
   std::vector<std::pair<uint64_t, fs::path>> found;
   std::error_code none;
-  for (fs::directory_iterator entry(folder_, none), end; !none && entry != end; ++entry) {
+  for (fs::directory_iterator entry(folder_, none), end; !none && entry != end;
+       entry.increment(none)) {
     const std::string name = entry->path().filename().string();
     if (is_checkpoint_name(name)) found.emplace_back(step_of(name), entry->path());
+  }
+  // A folder that cannot be read is not an empty one.
+  if (none && none != std::errc::no_such_file_or_directory) {
+    throw DataError(folder_.string(), "cannot be read: " + none.message());
   }
   std::sort(found.rbegin(), found.rend());
   std::vector<fs::path> paths;
@@ -189,50 +192,84 @@ std::vector<fs::path> Checkpoints::list() const {
   return paths;
 }
 
-void Checkpoints::set_aside_after(int64_t step) const {
+void Checkpoints::go_on_from(int64_t step) const {
   for (const fs::path& path : list()) {
     const std::string name = path.filename().string();
     if (step_of(name) <= static_cast<uint64_t>(step)) continue;
     fs::remove_all(folder_ / (kSetAside + name));
-    rename_or_fail(path, folder_ / (kSetAside + name));
+    rename_file(path, folder_ / (kSetAside + name));
   }
+  const std::string name = name_of(step);
+  if (named_by(folder_ / kLatest) != folder_ / name)
+    replace_durably(folder_ / kLatest, name + "\n");
 }
 
-fs::path Checkpoints::save(const CheckpointState& state, const TrainedArrays& arrays) const {
-  const std::string name = fmt::format("{}{:08}", kPrefix, state.step);
-  const fs::path target = folder_ / name;
+fs::path Checkpoints::save(const CheckpointState& state, const Snapshot& snapshot, bool best,
+                           std::stop_token stop) const {
+  const std::string name = name_of(state.step);
   const fs::path temporary = folder_ / (kTemporary + name);
   try {
-    fs::create_directories(folder_);
+    create_folders(folder_);
     fs::remove_all(temporary);
     fs::create_directory(temporary);
-    json files;
-    files[kModel] = manifest_entry(write_model(temporary / kModel, arrays));
-    files[kOptimizer] = manifest_entry(write_optimizer(temporary / kOptimizer, arrays));
-    files[kState] = manifest_entry(write_durably(temporary / kState, to_json(state)));
-    write_durably(temporary / kManifest,
-                  json{{"format", kFormat}, {"files", files}}.dump(2) + "\n");
-    sync_folder(temporary);
-    if (fs::exists(target)) {  // an older one of the same step, which was passed over as damaged
-      fs::remove_all(folder_ / (kReplaced + name));
-      rename_or_fail(target, folder_ / (kReplaced + name));
-    }
-    rename_or_fail(temporary, target);
-    sync_folder(folder_);
-    replace_durably(folder_ / kLatest, name + "\n");
+    write_files(temporary, state, snapshot, stop);
+    if (stop.stop_requested()) throw Error(temporary.string() + ": given up before it was renamed");
+    publish(temporary, name, best);
   } catch (const fs::filesystem_error& error) {
-    throw Error(fmt::format("checkpoint {} cannot be saved: {}", target.string(), error.what()));
+    discard(temporary);
+    throw Error(fmt::format("{}: {}", error.path1().string(), error.code().message()));
+  } catch (const Error&) {
+    discard(temporary);
+    throw;
   }
   remove_old();
-  return target;
+  return folder_ / name;
+}
+
+void Checkpoints::write_files(const fs::path& to, const CheckpointState& state,
+                              const Snapshot& snapshot, const std::stop_token& stop) const {
+  DurableFile model(to / kModel, stop);
+  model.write(snapshot.model());
+  DurableFile optimizer(to / kOptimizer, stop);
+  optimizer.write(snapshot.optimizer());
+  DurableFile position(to / kState);
+  position.write(to_json(state));
+  const json files = {{kModel, manifest_entry(model.digest())},
+                      {kOptimizer, manifest_entry(optimizer.digest())},
+                      {kState, manifest_entry(position.digest())}};
+  DurableFile manifest(to / kManifest);
+  manifest.write(json{{"format", kFormat}, {"files", files}}.dump(2) + "\n");
+  // All at the end: what a file system has to write for one of them, it has written for the others.
+  for (DurableFile* file : {&model, &optimizer, &position, &manifest}) file->finish();
+  sync_folder(to);
+}
+
+void Checkpoints::publish(const fs::path& temporary, const std::string& name, bool best) const {
+  const fs::path target = folder_ / name;
+  if (fs::exists(target)) {  // of another run that was resumed into this folder
+    fs::remove_all(folder_ / (kReplaced + name));
+    rename_file(target, folder_ / (kReplaced + name));
+  }
+  rename_file(temporary, target);
+  sync_folder(folder_);
+  if (best) replace_durably(folder_ / kBest, name + "\n");
+  replace_durably(folder_ / kLatest, name + "\n");
 }
 
 void Checkpoints::remove_old() const {
-  const std::vector<fs::path> all = list();
+  std::vector<fs::path> all;
+  std::optional<fs::path> spared;
+  try {
+    all = list();
+    spared = best();
+  } catch (const DataError&) {
+    return;  // while nobody can tell which is the best, all stay
+  }
   std::error_code ignored;  // one too many does no harm
   for (size_t i = static_cast<size_t>(keep_); i < all.size(); ++i) {
+    if (all[i] == spared) continue;
     // Renamed first, so that a kill within the removal leaves no half checkpoint under a good name.
-    const fs::path doomed = folder_ / (kReplaced + all[i].filename().string());
+    const fs::path doomed = folder_ / (kRemoved + all[i].filename().string());
     fs::rename(all[i], doomed, ignored);
     fs::remove_all(doomed, ignored);
   }
@@ -249,7 +286,7 @@ FoundCheckpoint open_checkpoint(const fs::path& path) {
     for (const char* name : {kModel, kOptimizer, kState}) {
       const json& entry = manifest.at("files").at(name);
       const FileDigest digest = digest_of(path / name);
-      const auto bytes = entry.at("bytes").get<uint64_t>();
+      const auto bytes = whole_number<uint64_t>(entry.at("bytes"));
       if (digest.bytes != bytes) {
         throw DataError((path / name).string(),
                         fmt::format("has {} bytes, should have {}", digest.bytes, bytes));
@@ -262,7 +299,9 @@ FoundCheckpoint open_checkpoint(const fs::path& path) {
       }
     }
     return {path, state_from_json(read_text(path / kState), (path / kState).string())};
-  } catch (const json::exception& error) {
+  } catch (const DataError&) {
+    throw;
+  } catch (const std::exception& error) {  // of JSON, or of a number in it
     throw DataError(manifest_path.string(), fmt::format("is damaged: {}", error.what()));
   }
 }
@@ -287,6 +326,7 @@ std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& folder, const W
 }
 
 FoundCheckpoint find_checkpoint(const fs::path& path, const Warn& warn) {
+  if (const auto named = named_by(path)) return open_checkpoint(*named);
   std::error_code none;
   if (!fs::is_directory(path, none)) throw DataError(path.string(), "no such folder");
   const fs::path absolute = fs::absolute(path).lexically_normal();

@@ -1,18 +1,19 @@
 // Checkpoints of a run: folders checkpoints/step-00001200 with model.safetensors,
 // optimizer.safetensors, state.json and manifest.json (size and XXH3 of each). A folder of that
 // name is complete, because it is written under another name and renamed; `latest` names the
-// newest.
+// newest, `best` the best.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
-#include "model/parameters.h"
-#include "ops/backend.h"
+#include "ops/loss_scale.h"
+#include "trainer/snapshot.h"
 
 namespace trireme {
 
@@ -26,8 +27,11 @@ struct CheckpointState {
   int ranks = 1;              // that wrote it; any number can go on
   double epoch_loss_sum = 0;  // over the samples of the current epoch
   int64_t epoch_samples = 0;
+  // Of the checkpoint that `best` names, in regression the loss.
   std::optional<double> best_accuracy;
+  std::optional<double> best_loss;
   int64_t best_step = 0;
+  bool evaluation_due = false;          // at this step, which a signal has kept from coming to it
   std::optional<LossScale> loss_scale;  // of FP16
 };
 
@@ -35,37 +39,32 @@ std::string to_json(const CheckpointState& state);
 // Throws DataError when something is missing.
 CheckpointState state_from_json(const std::string& text, const std::string& file);
 
-// The arrays that a checkpoint is taken of, in device memory; see Parameters.
-struct TrainedArrays {
-  const Parameters& parameters;
-  Backend& backend;
-  void* values;
-  void* running;
-  struct Named {
-    std::string name;  // "velocity": saved as "velocity.<parameter>"
-    void* values;
-  };
-  std::vector<Named> optimizer;
-};
-
 using Warn = std::function<void(const std::string&)>;
 
 class Checkpoints {
  public:
-  // In `folder`, which need not exist yet; keeps the newest `keep`.
+  // In `folder`, which need not exist yet; keeps the newest `keep` and the best.
   Checkpoints(std::filesystem::path folder, int64_t keep);
 
-  // Removes what interrupted saves left behind.
+  // Removes what interrupted saves left behind. Whoever calls it is the only one to save here.
   void clean() const;
-  // Renames those of later steps, damaged or of a future that is given up, to set-aside-step-N:
-  // training from `step` on must not find them.
-  void set_aside_after(int64_t step) const;
+  // Training goes on from that of `step`: `latest` names it, and those of later steps, damaged or
+  // of a future that is given up, are renamed to set-aside-step-N and not found any more.
+  void go_on_from(int64_t step) const;
   // Newest first; not looked into.
   std::vector<std::filesystem::path> list() const;
-  // Complete on disk when this returns; throws Error otherwise, leaving the others as they were.
-  std::filesystem::path save(const CheckpointState& state, const TrainedArrays& arrays) const;
+  // What `best` names, if it is there; not looked into.
+  std::optional<std::filesystem::path> best() const;
+  // Complete on disk when this returns, with `best` naming it if it is the best; throws Error
+  // otherwise, leaving the others as they were. Computes nothing in parallel, so that a thread can
+  // do it beside training.
+  std::filesystem::path save(const CheckpointState& state, const Snapshot& snapshot, bool best,
+                             std::stop_token stop = {}) const;
 
  private:
+  void write_files(const std::filesystem::path& to, const CheckpointState& state,
+                   const Snapshot& snapshot, const std::stop_token& stop) const;
+  void publish(const std::filesystem::path& temporary, const std::string& name, bool best) const;
   void remove_old() const;
 
   std::filesystem::path folder_;
@@ -83,8 +82,8 @@ FoundCheckpoint open_checkpoint(const std::filesystem::path& path);
 // when there are none; throws DataError when there are some and all are damaged.
 std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& folder,
                                                  const Warn& warn);
-// What a user's path means: a checkpoint, a folder of checkpoints, or a run. Throws DataError when
-// nothing good is there.
+// What a user's path means: a checkpoint, `best` or `latest`, a folder of checkpoints, or a run.
+// Throws DataError when nothing good is there.
 FoundCheckpoint find_checkpoint(const std::filesystem::path& path, const Warn& warn);
 
 // Fill the arrays. Throws ConfigError when the checkpoint is of another network or optimizer.

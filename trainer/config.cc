@@ -156,6 +156,8 @@ std::string config_hash(const RunConfig& config) {
   essence.mutable_data()->clear_root();  // the same files may lie elsewhere
   essence.mutable_data()->clear_threads();
   essence.mutable_data()->clear_prefetch();
+  essence.mutable_data()->clear_on_bad_record();  // without bad records all is the same
+  essence.mutable_data()->clear_max_bad_records();
   essence.mutable_batch()->set_global(config.batch().global());
   essence.mutable_train()->set_precision(config.train().precision());
   essence.mutable_train()->set_clip_norm(config.train().clip_norm());

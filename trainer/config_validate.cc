@@ -24,6 +24,8 @@ class Validator {
     schedule();
     checkpoint();
     buckets();
+    checks();
+    watchdog();
   }
 
  private:
@@ -61,6 +63,21 @@ class Validator {
     }
   }
 
+  void checks() const {
+    const CheckConfig& checks = run_.checks();
+    at_least<int64_t>("checks.parameter_checksum_every_steps",
+                      checks.parameter_checksum_every_steps(), 0);
+    at_least<int64_t>("checks.max_skipped", checks.max_skipped(), 1);
+    not_negative("checks.loss_spike_deviations", checks.loss_spike_deviations());
+  }
+
+  void watchdog() const {
+    const WatchdogConfig& watchdog = run_.watchdog();
+    not_negative("watchdog.timeout_seconds", watchdog.timeout_seconds());
+    not_negative("watchdog.first_timeout_seconds", watchdog.first_timeout_seconds());
+    within_0_and_1("watchdog.straggler_fraction", watchdog.straggler_fraction());
+  }
+
   void model_and_data() const {
     if (run_.model().kind_case() == ModelConfig::KIND_NOT_SET) {
       fail("model", "names no network; give model.zoo.name or model.network");
@@ -87,8 +104,6 @@ class Validator {
     at_least<int64_t>("train.eval_every_epochs", train.eval_every_epochs(), 0);
     at_least<int64_t>("train.eval_every_steps", train.eval_every_steps(), 0);
     at_least<int64_t>("train.log_every_steps", train.log_every_steps(), 1);
-    at_least<int64_t>("checks.parameter_checksum_every_steps",
-                      run_.checks().parameter_checksum_every_steps(), 0);
     one_of("train.device", train.device(), {"auto", "cpu", "cuda"});
     one_of("train.transport", train.transport(), {"auto", "nccl", "mpi"});
   }
@@ -164,6 +179,7 @@ class Validator {
     at_least<int64_t>("checkpoint.every_steps", checkpoint.every_steps(), 0);
     at_least<int64_t>("checkpoint.every_epochs", checkpoint.every_epochs(), 0);
     at_least<int64_t>("checkpoint.keep", checkpoint.keep(), 1);
+    positive("checkpoint.timeout_seconds", checkpoint.timeout_seconds());
     at_least<int64_t>("buckets.first_bytes", run_.buckets().first_bytes(), 1);
     at_least<int64_t>("buckets.bytes", run_.buckets().bytes(), 1);
     at_least<int64_t>("buckets.last_bytes", run_.buckets().last_bytes(), 1);

@@ -1,11 +1,15 @@
 #include "trainer/evaluator.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 #include <chrono>
 
 #include "comm/control.h"
 #include "core/fault_point.h"
 #include "data/loader.h"
+#include "trainer/bad_data.h"
 #include "trainer/checkpoint.h"
 #include "trainer/device.h"
 #include "trainer/step.h"
@@ -15,21 +19,26 @@ namespace trireme {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-// Batches between two looks at whether another rank was told to stop.
-constexpr int64_t kAskEvery = 16;
+// Between two looks at whether another rank was told to stop.
+constexpr double kSecondsBetweenAsking = 0.25;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 }  // namespace
 
 struct Evaluator::State {
   State(const Graph& graph, Backend& its_backend, Communicator& its_communicator,
         const Dataset& its_dataset, Parameters its_parameters, ProgramMemory its_memory,
-        size_t activation_bytes, int64_t its_rows)
+        size_t activation_bytes, int64_t its_rows, std::optional<int64_t> its_max_bad_records)
       : backend(its_backend),
         device(its_backend.device()),
         communicator(its_communicator),
         dataset(its_dataset),
         parameters(std::move(its_parameters)),
         rows(its_rows),
+        max_bad_records(its_max_bad_records),
         memory(its_memory),
         stream(device.create_stream(StreamKind::kCompute)) {
     CompileOptions options;
@@ -69,11 +78,17 @@ struct Evaluator::State {
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(host_metrics[i]);
   }
 
-  // Whether any rank was told to stop.
-  bool any(bool stop_requested) {
-    double requests = stop_requested ? 1 : 0;
-    sum(communicator, {&requests, 1});
-    return requests > 0;
+  // Asks all ranks whether one was told to stop. They have to ask after the same batches, so how
+  // soon to ask again comes out of the same sum.
+  struct Asked {
+    bool any = false;
+    int64_t again_after = 1;  // batches
+  };
+  Asked ask(bool stop_requested, double seconds_a_batch) {
+    std::array<double, 2> told = {stop_requested ? 1.0 : 0.0, seconds_a_batch};
+    sum(communicator, told);
+    const double batches = kSecondsBetweenAsking * communicator.size() / std::max(1e-9, told[1]);
+    return {told[0] > 0, static_cast<int64_t>(std::clamp(batches, 1.0, 1e6))};
   }
 
   Evaluation run(const std::function<bool()>& stop_requested) {
@@ -85,26 +100,37 @@ struct Evaluator::State {
     options.capacity = rows;
     options.rank = communicator.rank();
     options.ranks = communicator.size();
+    options.max_bad_records = max_bad_records;
+    options.progress = tell_ledger(communicator.ledger());
     Loader loader(dataset, device, options);
     loader.start(0, 0);
     std::array<double, kMetricCount> sums{};
     Evaluation result;
     const int64_t batches = loader.batches_per_epoch();
+    int64_t ask_at = 1;
     for (int64_t i = 0; i < batches; ++i) {
-      if (i % kAskEvery == kAskEvery - 1 && any(stop_requested())) {
-        result.stopped = true;
-        break;
+      if (i == ask_at) {
+        const Asked asked = ask(stop_requested(), seconds_since(start) / static_cast<double>(i));
+        result.stopped = asked.any;
+        if (asked.any) break;
+        ask_at += asked.again_after;
       }
       fault_point("evaluation", i);
-      add(loader.next(), sums);
+      const Batch& batch = loader.next();
+      communicator.ledger().detail(fmt::format("batch {} of {}", i + 1, batches));
+      add(batch, sums);
     }
     sum(communicator, sums);
     result.samples = static_cast<int64_t>(sums[kMetricSamples]);
     const double samples = std::max(1.0, sums[kMetricSamples]);
+    if (!result.stopped && result.samples < dataset.size()) {
+      result.bad.count = dataset.size() - result.samples;
+      result.bad.first = gather_reasons(communicator, loader.bad_records().first);
+    }
     result.loss = sums[kMetricLoss] / samples;
     result.accuracy = sums[kMetricTop1] / samples;
     result.top5 = sums[kMetricTop5] / samples;
-    result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    result.seconds = seconds_since(start);
     return result;
   }
 
@@ -114,6 +140,7 @@ struct Evaluator::State {
   const Dataset& dataset;
   Parameters parameters;
   int64_t rows;
+  std::optional<int64_t> max_bad_records;
   ProgramMemory memory;
   std::unique_ptr<Stream> stream;
   std::unique_ptr<Program> program;
@@ -126,9 +153,9 @@ struct Evaluator::State {
 
 Evaluator::Evaluator(const Graph& graph, Backend& backend, Communicator& communicator,
                      const Dataset& dataset, Parameters parameters, const ProgramMemory& memory,
-                     size_t activation_bytes, int64_t rows)
+                     size_t activation_bytes, int64_t rows, std::optional<int64_t> max_bad_records)
     : state_(std::make_unique<State>(graph, backend, communicator, dataset, std::move(parameters),
-                                     memory, activation_bytes, rows)) {}
+                                     memory, activation_bytes, rows, max_bad_records)) {}
 Evaluator::~Evaluator() = default;
 
 Evaluation Evaluator::run(const std::function<bool()>& stop_requested) {
@@ -170,10 +197,15 @@ Evaluation evaluate_checkpoint(const Config& config, Communicator& communicator,
   memory.running = running.data();
   std::unique_ptr<Evaluator> evaluator;
   together(communicator, [&] {
-    evaluator = std::make_unique<Evaluator>(graph, *backend, communicator, *dataset, parameters,
-                                            memory, 0, plan.micro);
+    evaluator =
+        std::make_unique<Evaluator>(graph, *backend, communicator, *dataset, parameters, memory, 0,
+                                    plan.micro, bad_record_limit(config.run.data()));
   });
-  return evaluator->run([] { return false; });
+  Evaluation result = evaluator->run([] { return false; });
+  const BadRecords opened = dataset->bad_records();
+  result.bad.count += opened.count;
+  result.bad.first.insert(result.bad.first.begin(), opened.first.begin(), opened.first.end());
+  return result;
 }
 
 }  // namespace trireme

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "comm/communicator.h"
+#include "data/bad_records.h"
 #include "data/dataset.h"
 #include "model/program.h"
 #include "trainer/config.h"
@@ -20,16 +22,17 @@ struct Evaluation {
   double top5 = 0;
   double seconds = 0;
   bool stopped = false;  // cut short: some rank was told to stop
+  BadRecords bad = {};   // samples that could not be read; see data.on_bad_record
 };
 
 class Evaluator {
  public:
   // Compiles for inference with `rows` rows at a time. `memory` holds parameters and running
   // values, and activations of `activation_bytes` that are used if they suffice. Everything
-  // outlives the evaluator.
+  // outlives the evaluator. `max_bad_records` as in LoaderOptions.
   Evaluator(const Graph& graph, Backend& backend, Communicator& communicator,
             const Dataset& dataset, Parameters parameters, const ProgramMemory& memory,
-            size_t activation_bytes, int64_t rows);
+            size_t activation_bytes, int64_t rows, std::optional<int64_t> max_bad_records);
   ~Evaluator();
 
   // Every sample exactly once, each rank its share. All ranks call it together. `stop_requested` is

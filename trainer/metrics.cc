@@ -21,31 +21,45 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kFlushEvery = std::chrono::seconds(1);
 constexpr size_t kFlushBytes = 64 << 10;
 
-// The step of a line, or nothing when the line is not whole.
-std::optional<int64_t> step_of(std::string_view line) {
+struct Line {
+  int64_t step = 0;
+  bool late = false;  // may stand after lines of later steps: checkpoints are written beside them
+};
+
+// Nothing when the line is not whole.
+std::optional<Line> parse_line(std::string_view line) {
   const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) {
     return std::nullopt;
   }
-  return record["step"].get<int64_t>();
+  return Line{record["step"].get<int64_t>(),
+              record.contains("event") && record["event"] == "checkpoint"};
 }
 
-// Where the lines end that are kept: lines are in the order of their steps, so the search goes
-// backward.
+// Where the lines end that are kept: lines are in the order of their steps, but for late ones, so
+// the search goes backward.
 size_t kept_bytes(const std::string& text, int64_t keep_through_step) {
   size_t end = text.rfind('\n');
   end = end == std::string::npos ? 0 : end + 1;  // a line without an end was cut by a crash
+  size_t kept = end;
   while (end > 0) {
     const size_t before = end >= 2 ? text.rfind('\n', end - 2) : std::string::npos;
     const size_t begin = before == std::string::npos ? 0 : before + 1;
-    const auto step = step_of(std::string_view(text).substr(begin, end - begin - 1));
-    if (step && *step <= keep_through_step) return end;
+    const auto line = parse_line(std::string_view(text).substr(begin, end - begin - 1));
+    if (!line || line->step > keep_through_step) {
+      kept = begin;
+    } else if (!line->late) {
+      return kept;
+    }
     end = begin;
   }
-  return 0;
+  return kept;
 }
 
-// JSON has no infinities.
+// JSON has neither NaN nor infinities.
+std::string number(float value) {
+  return std::isfinite(value) ? fmt::format("{:.9g}", value) : "null";
+}
 double finite(double value) { return std::isfinite(value) ? value : 0; }
 
 }  // namespace
@@ -72,8 +86,8 @@ MetricsFile::~MetricsFile() {
 
 void MetricsFile::write(const StepRecord& record) {
   auto out = std::back_inserter(buffer_);
-  fmt::format_to(out, R"({{"event":"step","step":{},"epoch":{},"train_loss":{:.9g},)", record.step,
-                 record.epoch, finite(record.train_loss));
+  fmt::format_to(out, R"({{"event":"step","step":{},"epoch":{},"train_loss":{},)", record.step,
+                 record.epoch, number(record.train_loss));
   fmt::format_to(out,
                  R"("learning_rate":{:.9g},"samples_per_second":{:.6g},"step_ms":{:.4f},)"
                  R"("data_wait_ms":{:.4f},"exposed_comm_ms":{:.4f})",
@@ -82,10 +96,9 @@ void MetricsFile::write(const StepRecord& record) {
   if (record.parameter_checksum) {
     fmt::format_to(out, R"(,"parameter_checksum":"{:016x}")", *record.parameter_checksum);
   }
-  if (record.loss_scale) {
-    fmt::format_to(out, R"(,"loss_scale":{},"skipped_steps":{})", record.loss_scale->scale,
-                   record.loss_scale->skipped);
-  }
+  if (record.loss_scale) fmt::format_to(out, R"(,"loss_scale":{})", *record.loss_scale);
+  fmt::format_to(out, R"(,"skipped_steps":{})", record.skipped_steps);
+  if (record.bad_records) fmt::format_to(out, R"(,"bad_records":{})", *record.bad_records);
   if (record.load) {
     fmt::format_to(
         out,
@@ -144,7 +157,9 @@ void write_summary(const std::filesystem::path& path, const Summary& summary) {
                                       {"eval_top5", or_null(summary.eval_top5)},
                                       {"data_wait_fraction", summary.data_wait_fraction},
                                       {"exposed_comm_fraction", summary.exposed_comm_fraction},
+                                      {"bad_records", summary.bad_records},
                                       {"peak_memory_bytes", summary.peak_memory_bytes},
+                                      {"saves_left_out", summary.saves_left_out},
                                       {"seconds_to_first_step", summary.seconds_to_first_step}};
   replace_durably(path, out.dump(2) + "\n");
 }

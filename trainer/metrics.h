@@ -9,7 +9,6 @@
 #include <string>
 
 #include "core/device.h"
-#include "ops/loss_scale.h"
 
 namespace trireme {
 
@@ -23,8 +22,10 @@ struct StepRecord {
   double data_wait_ms = 0;
   double exposed_comm_ms = 0;
   std::optional<uint64_t> parameter_checksum;
-  std::optional<LossScale> loss_scale;  // of FP16, after the step
-  std::optional<DeviceLoad> load;       // of this rank's GPU, since the record before
+  std::optional<float> loss_scale;     // of FP16, after the step
+  int64_t skipped_steps = 0;           // updates left out since the run began
+  std::optional<int64_t> bad_records;  // left out so far, when more than in the record before
+  std::optional<DeviceLoad> load;      // of this rank's GPU, since the record before
 };
 
 // The end of a run. Fractions are of the time spent in steps. Optional where nothing was measured.
@@ -42,7 +43,9 @@ struct Summary {
   std::optional<double> eval_top5;
   double data_wait_fraction = 0;
   double exposed_comm_fraction = 0;
+  int64_t bad_records = 0;           // left out of the data, see data.on_bad_record
   int64_t peak_memory_bytes = 0;     // largest resident set of any rank
+  int64_t saves_left_out = 0;        // came due while another was being written
   double seconds_to_first_step = 0;  // from the start of the process
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 namespace trireme {
 namespace {
@@ -12,6 +13,9 @@ TensorSpec array_spec(DType dtype, int64_t elements) {
 
 TensorSpec state_spec() { return array_spec(DType::kU8, int64_t{sizeof(StepState)}); }
 TensorSpec loss_scale_spec() { return array_spec(DType::kU8, int64_t{sizeof(LossScale)}); }
+
+// A scale of 1 that never grows: AdjustLossScale then only counts what is skipped.
+constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
 
 }  // namespace
 
@@ -43,17 +47,18 @@ Optimizer::Optimizer(const RunConfig& config, const Parameters& parameters, Back
   const TensorSpec array = array_spec(DType::kF32, parameters.elements);
   const TensorSpec sum = array_spec(DType::kF64, 1);
   const TensorSpec scale = loss_scale_spec();
-  const bool scales = parameters.dtype == DType::kF16;
-  if (scales) {
+  AdjustLossScale adjust;
+  if (parameters.dtype == DType::kF16) {
     scale_plan_ = backend.plan(ScaleLoss{}, std::array{scale, state_spec()});
-    adjust_plan_ = backend.plan(AdjustLossScale{}, std::array{sum, scale});
-    loss_scale_ = device_.allocate(scale.bytes());
+  } else {
+    adjust.growth_steps = kNever;
   }
-  if (scales || config.train().clip_norm() > 0) {
-    squares_plan_ = backend.plan(SumOfSquares{update_ranges(parameters, config.optimizer())},
-                                 std::array{array, sum});
-    squares_ = device_.allocate(sum.bytes());
-  }
+  adjust_plan_ = backend.plan(adjust, std::array{sum, scale});
+  loss_scale_ = device_.allocate(scale.bytes());
+  const SumOfSquares squares{.ranges = update_ranges(parameters, config.optimizer()),
+                             .watched = {{.begin = kMetricLoss, .end = kMetricLoss + 1}}};
+  squares_plan_ = backend.plan(squares, std::array{array, sum});
+  squares_ = device_.allocate(sum.bytes());
   plan_update(config, parameters, backend);
   size_t scratch = 0;
   for (const auto* plan : {&scale_plan_, &squares_plan_, &update_plan_, &adjust_plan_}) {
@@ -68,8 +73,8 @@ void Optimizer::plan_update(const RunConfig& config, const Parameters& parameter
   const TensorSpec array = array_spec(DType::kF32, parameters.elements);
   const TensorSpec low =
       parameters.low_precision() ? array_spec(parameters.dtype, parameters.elements) : absent();
-  const TensorSpec squares = squares_plan_ ? array_spec(DType::kF64, 1) : absent();
-  const TensorSpec scale = scale_plan_ ? loss_scale_spec() : absent();
+  const TensorSpec squares = array_spec(DType::kF64, 1);
+  const TensorSpec scale = loss_scale_spec();
   const UpdateCommon common{update_ranges(parameters, optimizer), config.train().clip_norm()};
   const auto add_state = [&](const char* name) {
     state_.push_back({name, device_.allocate(array.bytes())});
@@ -103,10 +108,8 @@ void Optimizer::encode(Stream& stream, void* values, void* low_precision, void* 
                        StepState* state) const {
   void* const squares = squares_.data();
   void* const scale = loss_scale_.data();
-  if (squares_plan_) {
-    const std::array<void*, SumOfSquares::kArgs> args{gradients, squares};
-    squares_plan_->encode(stream, args, scratch_.data());
-  }
+  const std::array<void*, SumOfSquares::kArgs> squares_args{gradients, squares};
+  squares_plan_->encode(stream, squares_args, scratch_.data());
   if (state_.size() == 2) {
     const std::array<void*, AdamUpdate::kArgs> args{
         values, gradients,    state_[0].values.data(), state_[1].values.data(), squares, scale,
@@ -118,10 +121,8 @@ void Optimizer::encode(Stream& stream, void* values, void* low_precision, void* 
                                                    scale,  state,     low_precision};
     update_plan_->encode(stream, args, scratch_.data());
   }
-  if (adjust_plan_) {
-    const std::array<void*, AdjustLossScale::kArgs> args{squares, scale};
-    adjust_plan_->encode(stream, args, scratch_.data());
-  }
+  const std::array<void*, AdjustLossScale::kArgs> adjust_args{squares, scale};
+  adjust_plan_->encode(stream, adjust_args, scratch_.data());
 }
 
 size_t Optimizer::state_bytes() const {
@@ -137,8 +138,8 @@ void Optimizer::reset_state(Stream& stream) {
   set_loss_scale({}, stream);
 }
 
-void Optimizer::set_loss_scale(const LossScale& value, Stream& stream) {
-  if (!loss_scale_.data()) return;
+void Optimizer::set_loss_scale(LossScale value, Stream& stream) {
+  if (!scales_loss()) value = {.scale = 1, .skipped = value.skipped};
   device_.copy(loss_scale_.data(), &value, sizeof value, stream);
   stream.synchronize();
 }

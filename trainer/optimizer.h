@@ -24,7 +24,8 @@ class Optimizer {
   // loss.
   void encode_before(Stream& stream, StepState* state) const;
   // Queues clipping (if configured) and the update of the values and, if there is one, of their
-  // copy in low precision.
+  // copy in low precision. Where the loss, which is in front of the gradients, or a gradient is not
+  // finite, nothing is updated.
   void encode(Stream& stream, void* values, void* low_precision, void* gradients,
               StepState* state) const;
 
@@ -35,23 +36,24 @@ class Optimizer {
   };
   std::vector<StateArray>& state() { return state_; }
   size_t state_bytes() const;
-  // Zeros, and the loss scale that FP16 begins with.
+  // Zeros, nothing skipped, and the loss scale that FP16 begins with.
   void reset_state(Stream& stream);
 
-  // Where FP16 keeps its loss scale on the device; null in other precisions, which have none.
+  // Whether the loss is scaled: in FP16.
+  bool scales_loss() const { return scale_plan_ != nullptr; }
+  // Where the device counts skipped updates, in all precisions; without scaling the scale stays 1.
   void* loss_scale() const { return loss_scale_.data(); }
-  // In other precisions nothing.
-  void set_loss_scale(const LossScale& value, Stream& stream);
+  void set_loss_scale(LossScale value, Stream& stream);
 
  private:
   void plan_update(const RunConfig& config, const Parameters& parameters, Backend& backend);
 
   Device& device_;
   std::vector<StateArray> state_;
-  std::unique_ptr<OpPlan> scale_plan_;    // only in FP16
-  std::unique_ptr<OpPlan> squares_plan_;  // only with clipping and in FP16
+  std::unique_ptr<OpPlan> scale_plan_;  // only in FP16
+  std::unique_ptr<OpPlan> squares_plan_;
   std::unique_ptr<OpPlan> update_plan_;
-  std::unique_ptr<OpPlan> adjust_plan_;  // only in FP16
+  std::unique_ptr<OpPlan> adjust_plan_;
   Buffer loss_scale_;
   Buffer squares_;
   Buffer scratch_;

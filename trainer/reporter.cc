@@ -20,6 +20,8 @@ double seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+constexpr double kSlowSave = 1;  // seconds; what takes longer is worth a warning
+
 std::string plural(int64_t count, const char* word) {
   return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
 }
@@ -74,6 +76,8 @@ void Reporter::start(const RunFacts& facts, const std::optional<FoundCheckpoint>
     note(fmt::format("resumed from {} (step {}, {} samples into epoch {})", resumed->path.string(),
                      resumed->state.step, resumed->state.position, resumed->state.epoch + 1));
   }
+  left_out(facts.bad_records.count, facts.bad_records.first);
+  logged_bad_records_ = bad_records_;
   if (!metrics_) return;
   ordered_json event = {{"event", "start"},
                         {"step", resumed ? resumed->state.step : 0},
@@ -85,7 +89,8 @@ void Reporter::start(const RunFacts& facts, const std::optional<FoundCheckpoint>
                         {"precision", Precision_Name(run.train().precision())},
                         {"batch_global", run.batch().global()},
                         {"steps_per_epoch", facts.steps_per_epoch},
-                        {"total_steps", facts.total_steps}};
+                        {"total_steps", facts.total_steps},
+                        {"bad_records", bad_records_}};
   if (resumed) event["resumed_from"] = resumed->path.string();
   metrics_->write(event.dump());
   metrics_->flush();
@@ -135,7 +140,11 @@ void Reporter::record(int64_t step, const LaunchedStep& launched, const StepResu
   record.data_wait_ms = 1e3 * (totals_.data_wait - logged_.data_wait) / steps;
   record.exposed_comm_ms = 1e3 * (totals_.exposed_comm - logged_.exposed_comm) / steps;
   record.parameter_checksum = checksum;
-  record.loss_scale = result.loss_scale;
+  if (result.loss_scale) record.loss_scale = result.loss_scale->scale;
+  record.skipped_steps = result.skipped_steps;
+  if (bad_records_ > std::exchange(logged_bad_records_, bad_records_)) {
+    record.bad_records = bad_records_;
+  }
   record.load = std::exchange(load_, std::nullopt);
   metrics_->write(record);
   logged_ = totals_;
@@ -148,7 +157,38 @@ std::optional<DeviceLoad> Reporter::device_load(Clock::time_point now) {
   return load_;
 }
 
+void Reporter::not_finite(int64_t step, int64_t epoch, const std::string& what) {
+  warn(what + "; all ranks left the step out");
+  if (!metrics_) return;
+  const ordered_json event = {
+      {"event", "not_finite"}, {"step", step}, {"epoch", epoch}, {"what", what}};
+  metrics_->write(event.dump());
+  metrics_->flush();
+}
+
+void Reporter::left_out(int64_t samples, const std::vector<std::string>& reasons) {
+  bad_records_ += samples;
+  for (const std::string& reason : reasons) warn("left out: " + reason);
+}
+
+void Reporter::loss_spike(int64_t step, int64_t epoch, double loss,
+                          const LossSpikes::Spike& spike) {
+  warn(
+      fmt::format("step {}: the loss is {:.4g}, {:.1f} deviations above the {:.4g} of the {} "
+                  "steps before",
+                  step, loss, spike.deviations, spike.mean, LossSpikes::kWindow));
+  if (!metrics_) return;
+  const ordered_json event = {{"event", "loss_spike"},
+                              {"step", step},
+                              {"epoch", epoch},
+                              {"train_loss", loss},
+                              {"mean_before", spike.mean},
+                              {"deviations", spike.deviations}};
+  metrics_->write(event.dump());
+}
+
 void Reporter::evaluated(const CheckpointState& state, const Evaluation& evaluation) {
+  if (!evaluation_) left_out(evaluation.bad.count, evaluation.bad.first);  // each time the same
   evaluation_ = evaluation;
   if (!metrics_) return;
   ordered_json event = {{"event", "eval"},
@@ -160,6 +200,7 @@ void Reporter::evaluated(const CheckpointState& state, const Evaluation& evaluat
     event["eval_accuracy"] = evaluation.accuracy;
     event["eval_top5"] = evaluation.top5;
   }
+  if (evaluation.bad.count > 0) event["bad_records"] = evaluation.bad.count;
   event["seconds"] = evaluation.seconds;
   metrics_->write(event.dump());
   if (state.position == 0) {
@@ -181,16 +222,27 @@ void Reporter::saving() {
   if (metrics_) metrics_->flush();
 }
 
-void Reporter::saved(const CheckpointState& state, const std::filesystem::path& path,
-                     double save_seconds) {
-  log_.line(fmt::format("saved {} in {}", path.string(), format_duration(save_seconds)));
+void Reporter::saved(const SaveOutcome& outcome) {
+  log_.line(fmt::format("saved {} in {}, of which training stood still for {}",
+                        outcome.path.string(), format_duration(outcome.seconds),
+                        format_duration(outcome.stall_seconds)));
   const ordered_json event = {{"event", "checkpoint"},
-                              {"step", state.step},
-                              {"epoch", state.epoch},
-                              {"path", path.string()},
-                              {"seconds", save_seconds}};
+                              {"step", outcome.state.step},
+                              {"epoch", outcome.state.epoch},
+                              {"path", outcome.path.string()},
+                              {"best", outcome.best},
+                              {"seconds", outcome.seconds},
+                              {"stall_seconds", outcome.stall_seconds}};
   metrics_->write(event.dump());
   metrics_->flush();
+}
+
+void Reporter::save_left_out(int64_t step, int64_t writing, double so_far) {
+  ++saves_left_out_;
+  // That saves come due faster than a disk can sync is told at the end.
+  if (so_far < kSlowSave || std::exchange(blocking_save_, writing) == writing) return;
+  warn(fmt::format("no checkpoint at step {}: that of step {} is still being written after {}",
+                   step, writing, format_duration(so_far)));
 }
 
 void Reporter::nothing_left(const CheckpointState& state) {
@@ -222,6 +274,8 @@ Summary Reporter::end(const CheckpointState& state, const std::string& status) {
   summary.data_wait_fraction = fraction(totals_.data_wait);
   summary.exposed_comm_fraction = fraction(totals_.exposed_comm);
   summary.seconds_to_first_step = seconds_to_first_step_;
+  summary.bad_records = bad_records_;
+  summary.saves_left_out = saves_left_out_;
   for (const std::string& peak : all_gather(communicator_, std::to_string(peak_resident_bytes()))) {
     summary.peak_memory_bytes = std::max<int64_t>(summary.peak_memory_bytes, std::stoll(peak));
   }
@@ -249,12 +303,20 @@ void Reporter::closing_lines(const Summary& summary) {
                   format_duration(summary.wall_seconds), format_count(summary.samples_per_second),
                   100 * summary.data_wait_fraction, 100 * summary.exposed_comm_fraction,
                   format_bytes(static_cast<double>(summary.peak_memory_bytes))));
+  if (summary.bad_records > 0) {
+    note(fmt::format("data: {} left out (data.on_bad_record: SKIP)",
+                     plural(summary.bad_records, "bad record")));
+  }
   if (summary.eval_loss) {
     note(summary.eval_accuracy
              ? fmt::format("eval: accuracy {:.2f}%, top-5 {:.2f}%, loss {:.4f}",
                            100 * *summary.eval_accuracy, 100 * summary.eval_top5.value_or(0),
                            *summary.eval_loss)
              : fmt::format("eval: loss {:.4f}", *summary.eval_loss));
+  }
+  if (summary.saves_left_out > 0) {
+    note(fmt::format("{} left out: due while the one before was still being written",
+                     plural(summary.saves_left_out, "checkpoint")));
   }
   if (summary.status == "stopped") {
     note("stopped by a signal and saved; the same command goes on from here with --run-dir " +

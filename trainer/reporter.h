@@ -7,7 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "trainer/checkpoint.h"
+#include "trainer/checkpoint_writer.h"
+#include "trainer/checks.h"
 #include "trainer/evaluator.h"
 #include "trainer/metrics.h"
 #include "trainer/progress.h"
@@ -22,6 +23,7 @@ struct RunFacts {
   int64_t parameters = 0;
   std::string training_data;
   std::string evaluation_data;
+  BadRecords bad_records;  // left out when the files were opened
   int64_t steps_per_epoch = 0;
   int64_t total_steps = 0;  // of the whole run
   bool classifies = true;
@@ -49,11 +51,18 @@ class Reporter {
   // `step` updates are done.
   void step(int64_t step, const LaunchedStep& launched, const StepResult& result,
             std::optional<uint64_t> checksum);
+  // The update of this step was left out.
+  void not_finite(int64_t step, int64_t epoch, const std::string& what);
+  // Samples of the latest steps were left out, for reasons of which there may be more.
+  void left_out(int64_t samples, const std::vector<std::string>& reasons);
+  void loss_spike(int64_t step, int64_t epoch, double loss, const LossSpikes::Spike& spike);
   void evaluated(const CheckpointState& state, const Evaluation& evaluation);
   void epoch_done(const CheckpointState& state);
   // Before a checkpoint is written: a run that goes on from it misses no record.
   void saving();
-  void saved(const CheckpointState& state, const std::filesystem::path& path, double seconds);
+  void saved(const SaveOutcome& outcome);
+  // A save came due while that of `writing` has been under way for so long.
+  void save_left_out(int64_t step, int64_t writing, double so_far);
   // Of a run that had nothing left to do.
   void nothing_left(const CheckpointState& state);
   // Writes the end of all records; all ranks call it together.
@@ -90,6 +99,10 @@ class Reporter {
   Totals totals_;
   Totals logged_;  // as of the last step record
   double seconds_to_first_step_ = 0;
+  int64_t bad_records_ = 0;
+  int64_t logged_bad_records_ = 0;
+  int64_t saves_left_out_ = 0;
+  int64_t blocking_save_ = -1;  // the step of that which was last in the way of others
   std::optional<Evaluation> evaluation_;  // the latest
   std::optional<Evaluation> unshown_;     // not yet on a progress line
 };

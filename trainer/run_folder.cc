@@ -1,11 +1,17 @@
 #include "trainer/run_folder.h"
 
+#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
+#include <cstring>
 #include <ctime>
 #include <system_error>
+#include <thread>
 
 #include "core/error.h"
 #include "trainer/file.h"
@@ -28,8 +34,9 @@ fs::path RunFolder::log(int rank) const { return path / "log" / fmt::format("ran
 
 void RunFolder::prepare() const {
   try {
-    fs::create_directories(path / "log");
-    fs::create_directories(checkpoints());
+    create_folders(path / "log");
+    create_folders(checkpoints());
+    for (const fs::path& file : {config(), summary()}) fs::remove(file.string() + kTemporaryText);
     const fs::path probe = path / ".writable";
     write_durably(probe, "");
     fs::remove(probe);
@@ -41,6 +48,56 @@ void RunFolder::prepare() const {
                             path.string(), error.what()));
   }
 }
+
+namespace {
+
+constexpr auto kLockPatience = std::chrono::seconds(3);
+
+// Whether it has been got; errno tells why not.
+bool lock_patiently(int file) {
+  const auto end = std::chrono::steady_clock::now() + kLockPatience;
+  while (::flock(file, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return false;
+    if (std::chrono::steady_clock::now() > end) return errno = EWOULDBLOCK, false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return true;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "an unknown host";
+}
+
+}  // namespace
+
+RunLock::RunLock(const fs::path& run_folder) {
+  const fs::path path = run_folder / ".lock";
+  file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (file_ < 0) {
+    throw Error(fmt::format("{}: cannot be opened: {}", path.string(), std::strerror(errno)));
+  }
+  if (!lock_patiently(file_)) {
+    if (errno != EWOULDBLOCK) {
+      problem_ = fmt::format(
+          "{}: this file system has no locks ({}), so nothing keeps a second run out of the folder",
+          path.string(), std::strerror(errno));
+      return;
+    }
+    ::close(file_);
+    const std::string holder = read_text(path);
+    throw Error(fmt::format(
+        "run folder {} is in use by {}; wait for its end, or choose another with --run-dir",
+        run_folder.string(), holder.empty() ? "another process" : holder));
+  }
+  const std::string holder = fmt::format("process {} on {}", ::getpid(), host_name());
+  // Only for the message of another process, which does without it when the disk is full.
+  const bool told =
+      ::ftruncate(file_, 0) == 0 && ::pwrite(file_, holder.data(), holder.size(), 0) > 0;
+  static_cast<void>(told);
+}
+
+RunLock::~RunLock() { ::close(file_); }
 
 RankLog::RankLog(const fs::path& path) {
   std::error_code ignored;  // the open below tells

@@ -25,6 +25,24 @@ struct RunFolder {
   void prepare() const;
 };
 
+// The right to write to a run's folder. The kernel takes it back when the process ends, however it
+// ends.
+class RunLock {
+ public:
+  // Waits a few seconds for a process that is just ending. Throws Error that names the holder.
+  explicit RunLock(const std::filesystem::path& run_folder);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+  // Why the folder is used without a lock; empty: it is not.
+  const std::string& problem() const { return problem_; }
+
+ private:
+  int file_ = -1;
+  std::string problem_;
+};
+
 // What one rank has to say for later: lines with the time. A log that cannot be written is done
 // without.
 class RankLog {

@@ -11,32 +11,29 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "trainer/json.h"
 
 namespace trireme {
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
-SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
-                                     std::span<const Entry> entries)
-    : file_(path) {
+std::string safetensors_header(std::span<const SafetensorsEntry> entries) {
   nlohmann::ordered_json header = {{"__metadata__", {{"format", "pt"}}}};
   int64_t offset = 0;
-  for (const Entry& entry : entries) {
+  for (const SafetensorsEntry& entry : entries) {
     const int64_t end = offset + entry.shape.elements() * static_cast<int64_t>(sizeof(float));
     header[entry.name] = {{"dtype", "F32"},
                           {"shape", std::vector<int64_t>(entry.shape.begin(), entry.shape.end())},
                           {"data_offsets", {offset, end}}};
     offset = end;
   }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // keeps the values aligned
-  const uint64_t length = text.size();
-  file_.write(&length, sizeof length);
-  file_.write(text.data(), text.size());
-}
-
-void SafetensorsWriter::write(std::span<const float> values) {
-  file_.write(values.data(), values.size_bytes());
+  const std::string text = header.dump();
+  uint64_t length = 0;
+  std::string bytes((sizeof length + text.size() + 63) / 64 * 64, ' ');  // aligns the values
+  length = bytes.size() - sizeof length;
+  std::memcpy(bytes.data(), &length, sizeof length);
+  bytes.replace(sizeof length, text.size(), text);
+  return bytes;
 }
 
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& path)
@@ -74,8 +71,8 @@ void SafetensorsReader::read_header() {
         throw DataError(path_.string(), fmt::format("tensor '{}' is {}, not F32", name,
                                                     entry.at("dtype").get<std::string>()));
       }
-      const auto extents = entry.at("shape").get<std::vector<int64_t>>();
-      const auto offsets = entry.at("data_offsets").get<std::vector<uint64_t>>();
+      const auto extents = whole_numbers<int64_t>(entry.at("shape"));
+      const auto offsets = whole_numbers<uint64_t>(entry.at("data_offsets"));
       uint64_t wanted = sizeof(float);
       bool possible = extents.size() <= Shape::kMaxRank && offsets.size() == 2 &&
                       offsets[0] <= offsets[1] && offsets[1] <= size - values;
@@ -93,7 +90,9 @@ void SafetensorsReader::read_header() {
       const Tensor tensor{Shape(extents), values + offsets[0], values + offsets[1]};
       tensors_.emplace(name, tensor);
     }
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const DataError&) {
+    throw;
+  } catch (const std::exception& error) {  // of JSON, or of a number in it
     throw DataError(path_.string(), fmt::format("is not safetensors: {}", error.what()));
   }
 }

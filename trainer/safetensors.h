@@ -11,27 +11,17 @@
 #include <vector>
 
 #include "core/shape.h"
-#include "trainer/file.h"
 
 namespace trireme {
 
-class SafetensorsWriter {
- public:
-  struct Entry {
-    std::string name;
-    Shape shape;
-  };
-
-  SafetensorsWriter(const std::filesystem::path& path, std::span<const Entry> entries);
-
-  // Values of the entries, one call each, in their order.
-  void write(std::span<const float> values);
-  // On disk when this returns.
-  FileDigest finish() { return file_.finish(); }
-
- private:
-  DurableFile file_;
+struct SafetensorsEntry {
+  std::string name;
+  Shape shape;
 };
+
+// What a file of these entries begins with; their values follow in this order, without gaps. Its
+// length is a multiple of 64 bytes.
+std::string safetensors_header(std::span<const SafetensorsEntry> entries);
 
 class SafetensorsReader {
  public:

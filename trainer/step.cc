@@ -1,11 +1,10 @@
 #include "trainer/step.h"
 
 #include <fmt/format.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "comm/device_communicator.h"
 #include "core/fault_point.h"
 #include "core/profile_range.h"
+#include "trainer/agreement.h"
 #include "trainer/conversion.h"
 #include "trainer/device.h"
 
@@ -79,12 +79,13 @@ struct Step::State {
   // recording of the step can be replayed.
   struct Slot {
     Slot(int its_index, Device& device, const BatchPlan& plan, size_t input_bytes,
-         size_t target_bytes)
+         size_t target_bytes, size_t running_bytes)
         : index(its_index), loaded(device.create_event()), done(device.create_event()) {
       const size_t bytes = sizeof(Head) + static_cast<size_t>(plan.passes) * sizeof(StepState);
       host_head = device.allocate_host(bytes);
       head = device.allocate(bytes);
       host_tail = device.allocate_host(sizeof(Tail));
+      running_before = device.allocate(running_bytes);
       for (int64_t i = 0; i < 2 * plan.passes + 3; ++i) {
         marks.push_back(device.create_event(EventKind::kTimed));
       }
@@ -103,12 +104,15 @@ struct Step::State {
     // ...and the step tells the host.
     struct Tail {
       std::array<float, kMetricCount> metrics;
-      LossScale loss_scale;  // in FP16
+      LossScale scale_before, scale_after;
     };
     int index;
     Buffer host_head, head;  // a Head, then a StepState for each pass
     Buffer host_tail;
     Buffer inputs, targets;  // not on the CPU, which reads the batch where it is
+    const std::byte* read_inputs = nullptr;
+    const std::byte* read_targets = nullptr;
+    Buffer running_before;  // the step: its running values
     std::unique_ptr<Event> loaded;
     std::unique_ptr<Event> done;
     // Beginning and middle of each pass, end of the last, end of sums, end of the update.
@@ -135,6 +139,7 @@ struct Step::State {
       plan = plan_batch(config, world.size());
       compile(config, graph);
     });
+    require_alike(world, layout_facts(parameters));
     // Sums of buckets run beside what layers say to each other, so they have a communicator of
     // their own.
     bucket_communicator = communicator->split(0, communicator->rank());
@@ -148,7 +153,10 @@ struct Step::State {
         wire(buckets), static_cast<int>(slots.size()));
     device_lane = communicator->ledger().add_lane();
     communicator->ledger().name_buckets(bucket_names(parameters, bucketer->buckets()));
-    advance = [this](int64_t final_end) { bucketer->advance(final_end); };
+    advance = [this](int64_t final_end) {
+      gradients_final(final_end);
+      bucketer->advance(final_end);
+    };
   }
 
   ~State() {
@@ -188,7 +196,8 @@ struct Step::State {
     running = device.allocate(parameters.running_bytes());
     activations = device.allocate(program->activation_bytes());
     for (int i = 0; i < steps_under_way(device.kind()); ++i) {
-      slots.push_back(std::make_unique<Slot>(i, device, plan, input_bytes, target_bytes));
+      slots.push_back(std::make_unique<Slot>(i, device, plan, input_bytes, target_bytes,
+                                             parameters.running_bytes()));
     }
   }
 
@@ -234,17 +243,15 @@ struct Step::State {
 
   // --- The step itself: the same calls, whether they are run or recorded.
 
-  void encode(Slot& slot, const std::byte* inputs, const std::byte* targets) {
+  void encode(Slot& slot) {
     bucketer->use_events(slot.index);
+    final_before = kMetricCount;
     size_t next_mark = 0;
     const auto mark = [&] { stream->record(*slot.marks[next_mark++]); };
-    // A pass that overwrites gradients still adds to the metrics in front of them.
-    if (plan.passes > 1) device.fill_zero(gradients.data(), parameters.array_bytes(), *stream);
-    device.copy(gradients.data(), slot.head.data(), sizeof(Slot::Head), *stream);
+    clear_gradients(slot);
+    copy_running(slot.running_before, running);
     for (int64_t pass = 0; pass < slot.passes; ++pass) {
-      const auto before = static_cast<size_t>(pass * plan.micro);
-      program->bind_batch(inputs + before * input_bytes, targets + before * target_bytes,
-                          slot.state(pass));
+      bind_batch(slot, pass);
       mark();
       {
         const ProfileRange range("forward");
@@ -265,14 +272,37 @@ struct Step::State {
     const ProfileRange range("update");
     enter(Phase::kUpdate, slot);
     fault_point("update", slot.step);
+    auto& tail = *slot.host_tail.as<Slot::Tail>();
+    device.copy(&tail.scale_before, optimizer->loss_scale(), sizeof(LossScale), *stream);
     optimizer->encode(*stream, memory.parameters, memory.low_precision, memory.gradients,
                       slot.state(0));
-    auto& tail = *slot.host_tail.as<Slot::Tail>();
     device.copy(&tail.metrics, gradients.data(), sizeof tail.metrics, *stream);
-    if (optimizer->loss_scale()) {
-      device.copy(&tail.loss_scale, optimizer->loss_scale(), sizeof tail.loss_scale, *stream);
-    }
+    device.copy(&tail.scale_after, optimizer->loss_scale(), sizeof(LossScale), *stream);
     mark();
+  }
+
+  void clear_gradients(const Slot& slot) const {
+    if (plan.passes > 1) device.fill_zero(gradients.data(), parameters.array_bytes(), *stream);
+    // A pass that overwrites gradients still adds to the metrics in front of them.
+    device.copy(gradients.data(), slot.head.data(), sizeof(Slot::Head), *stream);
+  }
+
+  void bind_batch(const Slot& slot, int64_t pass) {
+    const auto before = static_cast<size_t>(pass * plan.micro);
+    program->bind_batch(slot.read_inputs + before * input_bytes,
+                        slot.read_targets + before * target_bytes, slot.state(pass));
+  }
+
+  // From where the last call ended.
+  void gradients_final(int64_t end) {
+    fault_point("gradients", final_before, host_memory(gradients, final_before, end));
+    final_before = end;
+  }
+
+  // Elements of an array where the host can reach them.
+  std::span<std::byte> host_memory(const Buffer& array, int64_t begin, int64_t end) const {
+    if (device.kind() != DeviceKind::kCpu) return {};
+    return {array.data() + begin * 4, static_cast<size_t>(end - begin) * 4};
   }
 
   // The CPU is where the host is. What a GPU is at, only its queue knows.
@@ -284,16 +314,16 @@ struct Step::State {
   // is recorded. All ranks come here alike.
   void launch(Slot& slot, const Batch& batch) {
     const bool staged = slot.inputs.data() != nullptr;
-    const std::byte* inputs = staged ? slot.inputs.data() : batch.inputs;
-    const std::byte* targets = staged ? slot.targets.data() : batch.targets;
+    slot.read_inputs = staged ? slot.inputs.data() : batch.inputs;
+    slot.read_targets = staged ? slot.targets.data() : batch.targets;
     const bool records = staged && !eager && slot.passes == plan.passes && slot.runs > 0;
     if (records && !slot.recording) {
-      slot.recording = device.record(*stream, [&] { encode(slot, inputs, targets); });
+      slot.recording = device.record(*stream, [&] { encode(slot); });
     }
     if (records && slot.recording) {
       slot.recording->replay(*stream);
     } else {
-      encode(slot, inputs, targets);
+      encode(slot);
     }
     stream->record(*slot.done);
     ++slot.runs;
@@ -307,8 +337,10 @@ struct Step::State {
     // The same on all ranks, however few rows this one has: layers may wait for each other.
     slot.passes = ceil_div(ceil_div(batch.global_rows, communicator->size()), plan.micro);
     describe(slot, batch, learning_rate, stop_requested);
+    fault_point("inputs", step, {batch.inputs, static_cast<size_t>(plan.capacity) * input_bytes});
     load(slot, batch);
     launch(slot, batch);
+    fault_point("parameters", step, host_memory(values, kMetricCount, parameters.elements));
     ++launched;
     if (slot.inputs.data()) slot.loaded->synchronize();  // the batch may go
     if (launched - collected < std::ssize(slots)) return std::nullopt;
@@ -322,9 +354,49 @@ struct Step::State {
     wait_for(slot);
     ++collected;
     const auto& tail = *slot.host_tail.as<Slot::Tail>();
-    StepResult result{slot.step, tail.metrics, timings_of(slot), std::nullopt};
-    if (optimizer->loss_scale()) result.loss_scale = tail.loss_scale;
+    StepResult result;
+    result.step = slot.step;
+    result.metrics = tail.metrics;
+    result.timings = timings_of(slot);
+    if (optimizer->scales_loss()) result.loss_scale = tail.scale_after;
+    result.skipped_steps = tail.scale_after.skipped;
+    const bool skipped = tail.scale_after.skipped > tail.scale_before.skipped;
+    result.not_finite =
+        skipped && (tail.scale_before.scale <= 1 || !std::isfinite(tail.metrics[kMetricLoss]));
+    if (skipped) put_back_running_values(slot);
     return result;
+  }
+
+  // A step under way has begun with values that were spoiled already.
+  void put_back_running_values(const Slot& skipped) const {
+    for (const auto& slot : slots) {
+      if (slot.get() != &skipped) copy_running(slot->running_before, skipped.running_before);
+    }
+    copy_running(running, skipped.running_before);
+  }
+
+  void copy_running(const Buffer& to, const Buffer& from) const {
+    if (from.bytes() > 0) device.copy(to.data(), from.data(), from.bytes(), *stream);
+  }
+
+  std::optional<NotFinite> find_not_finite() {
+    Slot& slot = *slots[static_cast<size_t>((collected - 1) % std::ssize(slots))];
+    // The device's copy was changed where the loss is scaled.
+    device.copy(slot.head.data(), slot.host_head.data(), slot.head.bytes(), *stream);
+    clear_gradients(slot);
+    final_before = kMetricCount;
+    const std::function<void(int64_t)> is_final = [this](int64_t end) { gradients_final(end); };
+    std::optional<NotFinite> found;
+    for (int64_t pass = 0; pass < slot.passes; ++pass) {
+      bind_batch(slot, pass);
+      optimizer->encode_before(*stream, slot.state(pass));
+      auto first =
+          program->first_not_finite(device, *stream, pass + 1 == slot.passes ? is_final : nothing);
+      if (first && !found) found = {(pass << 32) + first->instruction, std::move(first->what)};
+    }
+    copy_running(running, slot.running_before);
+    stream->synchronize();
+    return found;
   }
 
   void wait_for(Slot& slot) const {
@@ -388,6 +460,7 @@ struct Step::State {
   std::vector<std::unique_ptr<Slot>> slots;
   int64_t launched = 0;
   int64_t collected = 0;
+  int64_t final_before = kMetricCount;  // gradients in front are final in the step at hand
 };
 
 Step::Step(const Config& config, const Graph& graph, Backend& backend, Communicator& world)
@@ -416,6 +489,8 @@ std::optional<StepResult> Step::run(const Batch& batch, int64_t step, float lear
 
 std::optional<StepResult> Step::finish() { return state_->finish(); }
 
+std::optional<Step::NotFinite> Step::find_not_finite() { return state_->find_not_finite(); }
+
 void Step::average_running_values() {
   State& s = *state_;
   if (s.communicator->size() == 1 || s.parameters.running_elements == 0) return;
@@ -429,21 +504,17 @@ void Step::average_running_values() {
   s.stream->synchronize();
 }
 
-uint64_t Step::parameter_checksum() const {
-  const State& s = *state_;
-  std::vector<std::byte> host(s.parameters.array_bytes());
-  s.device.copy(host.data(), s.values.data(), host.size(), *s.stream);
-  s.stream->synchronize();
-  return XXH3_64bits(host.data(), host.size());
-}
-
 const BatchPlan& Step::plan() const { return state_->plan; }
 
 StepMemory Step::memory_bytes() const {
   const State& s = *state_;
   size_t batches = 0;
-  for (const auto& slot : s.slots) batches += slot->inputs.bytes() + slot->targets.bytes();
-  return {s.parameters.array_bytes() + s.low_precision.bytes() + s.parameters.running_bytes(),
+  size_t running = s.running.bytes();
+  for (const auto& slot : s.slots) {
+    batches += slot->inputs.bytes() + slot->targets.bytes();
+    running += slot->running_before.bytes();
+  }
+  return {s.parameters.array_bytes() + s.low_precision.bytes() + running,
           s.parameters.array_bytes(), s.optimizer->state_bytes(), s.program->activation_bytes(),
           batches};
 }

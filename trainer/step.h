@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "comm/bucketer.h"
 #include "comm/communicator.h"
@@ -33,6 +34,10 @@ struct StepResult {
   std::array<float, kMetricCount> metrics = {};  // summed over ranks and samples: see Metric
   StepTimings timings;
   std::optional<LossScale> loss_scale;  // in FP16, after the step
+  int64_t skipped_steps = 0;            // updates left out since the run began
+  // The loss or a sum of gradients was not finite, so that the update was left out on all ranks. In
+  // FP16 gradients count only at the least loss scale: above it the scale was too large.
+  bool not_finite = false;
 };
 
 // Bytes of this rank's memory by use.
@@ -81,10 +86,18 @@ class Step {
   // before parameters are looked at.
   std::optional<StepResult> finish();
 
+  // Computes the batch of the latest result again, with a look at each instruction, and tells what
+  // of this rank was not finite first. All ranks call it together, before the next run(). Nothing
+  // that lasts is changed; running values were put back to what they were before that step (on a
+  // GPU the step under way meanwhile leaves no trace in them either).
+  struct NotFinite {
+    int64_t when = 0;  // orders what ranks have found
+    std::string what;
+  };
+  std::optional<NotFinite> find_not_finite();
+
   // Makes running values (of batch norm) the mean over ranks. All ranks call it together.
   void average_running_values();
-  // A checksum of this rank's parameters.
-  uint64_t parameter_checksum() const;
 
   const BatchPlan& plan() const;
   StepMemory memory_bytes() const;

@@ -1,34 +1,82 @@
 #include "trainer/stop.h"
 
+#include <semaphore.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <chrono>
+#include <cstdio>
+
+#include "core/error.h"
 
 namespace trireme {
 namespace {
 
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1};
+// In place of a signal's number: another rank was told.
+constexpr int kAnother = -1;
+
 // A handler can reach nothing else.
 std::atomic<int> g_signal{0};
+sem_t g_told;
 static_assert(std::atomic<int>::is_always_lock_free);
 
-void on_signal(int signal) {
+void note(int signal) {
   int none = 0;
-  g_signal.compare_exchange_strong(none, signal);
+  if (g_signal.compare_exchange_strong(none, signal)) sem_post(&g_told);
+}
+
+void handle(void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  // On the stack that handlers have of their own (comm/watchdog/crash.cc): a kernel of oneDNN may have
+  // turned the stack pointer to other use, and a signal would write over the heap.
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
+  sigemptyset(&action.sa_mask);
+  for (const int signal : kSignals) sigaction(signal, &action, nullptr);
 }
 
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals(double grace) {
   g_signal = 0;
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
-  for (int i = 0; i < 3; ++i) sigaction(kSignals[i], &action, &before_[i]);
+  sem_init(&g_told, 0, 0);
+  if (grace > 0) timer_ = std::thread([this, grace] { keep_deadline(grace); });
+  handle(note);
 }
 
 StopSignals::~StopSignals() {
-  for (int i = 0; i < 3; ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  handle(SIG_IGN);
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  ended_.notify_all();
+  sem_post(&g_told);
+  if (timer_.joinable()) timer_.join();
 }
 
 int StopSignals::signal() const { return g_signal; }
+
+void StopSignals::follow() { note(kAnother); }
+
+void StopSignals::at_deadline(std::function<void(double)> last_words) {
+  std::lock_guard lock(mutex_);
+  last_words_ = std::move(last_words);
+}
+
+void StopSignals::keep_deadline(double grace) {
+  while (sem_wait(&g_told) != 0) {
+  }
+  std::unique_lock lock(mutex_);
+  const auto rest = std::chrono::duration<double>(grace);
+  if (ended_.wait_for(lock, rest, [this] { return ending_; })) return;
+  if (last_words_) {
+    last_words_(grace);
+  } else {
+    std::fprintf(stderr, "trireme: told to stop %g s ago; nothing is left to save\n", grace);
+  }
+  _exit(static_cast<int>(ExitCode::kResumable));
+}
 
 }  // namespace trireme

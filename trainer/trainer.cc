@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <deque>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -11,10 +11,14 @@
 #include "comm/control.h"
 #include "core/fault_point.h"
 #include "data/loader.h"
-#include "trainer/checkpoint.h"
+#include "trainer/agreement.h"
+#include "trainer/bad_data.h"
+#include "trainer/checkpoint_writer.h"
+#include "trainer/checks.h"
 #include "trainer/device.h"
 #include "trainer/evaluator.h"
 #include "trainer/file.h"
+#include "trainer/last_words.h"
 #include "trainer/reporter.h"
 #include "trainer/run_folder.h"
 #include "trainer/schedule.h"
@@ -25,12 +29,6 @@ namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 // The run that a path given to --resume belongs to; empty when it belongs to none.
 fs::path run_of(const fs::path& resume) {
   const fs::path path = fs::weakly_canonical(resume);
@@ -40,7 +38,7 @@ fs::path run_of(const fs::path& resume) {
   return {};
 }
 
-LoaderOptions loader_options(const Config& config, const Communicator& communicator,
+LoaderOptions loader_options(const Config& config, Communicator& communicator,
                              const BatchPlan& plan) {
   LoaderOptions options;
   options.seed = config.run.seed();
@@ -51,6 +49,8 @@ LoaderOptions loader_options(const Config& config, const Communicator& communica
   options.shuffle = config.run.data().shuffle();
   options.threads = config.run.data().threads();
   options.depth = config.run.data().prefetch();
+  options.max_bad_records = bad_record_limit(config.run.data());
+  options.progress = tell_ledger(communicator.ledger());
   return options;
 }
 
@@ -60,14 +60,17 @@ class Run {
       : config_(config),
         train_(config.run.train()),
         communicator_(communicator),
-        options_(options) {}
+        options_(options) {
+    prepare_last_words({});
+  }
+  ~Run() {
+    if (options_.stop) options_.stop->at_deadline({});
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
 
   TrainResult execute() {
-    open_machine();
-    open_folder();
-    step_ = std::make_unique<Step>(config_, graph_, *backend_, communicator_);
-    make_loader();
-    resume();
+    if (!prepare()) return stopped_before_the_first_step();
     if (finished() && complete()) {
       reporter_->nothing_left(state_);
       Summary summary;
@@ -82,6 +85,54 @@ class Run {
   }
 
  private:
+  // False: some rank was told to stop on the way, which all look at between the stages.
+  bool prepare() {
+    return stage(&Run::open_machine) && stage(&Run::open_folder) && stage(&Run::compile) &&
+           stage(&Run::make_loader) && stage(&Run::resume) && stage(&Run::make_writer) &&
+           !any_told_to_stop();
+  }
+
+  bool stage(void (Run::*work)()) {
+    if (any_told_to_stop()) return false;
+    (this->*work)();
+    return true;
+  }
+
+  bool any_told_to_stop() {
+    double told = told_to_stop() ? 1 : 0;
+    sum(communicator_, {&told, 1});
+    if (told > 0) stop();
+    return stopped_;
+  }
+
+  // By a signal, or by a save that failed.
+  bool told_to_stop() const {
+    return save_failure_ || (options_.stop && options_.stop->requested());
+  }
+
+  // All ranks come here at the same place, whichever of them were told.
+  void stop() {
+    stopped_ = true;
+    if (options_.stop) options_.stop->follow();
+  }
+
+  void prepare_last_words(const fs::path& checkpoints) {
+    if (!options_.stop) return;
+    options_.stop->at_deadline([&communicator = communicator_, checkpoints](double grace) {
+      say_last_words(communicator, checkpoints, grace);
+    });
+  }
+
+  TrainResult stopped_before_the_first_step() {
+    if (communicator_.rank() == 0 && !options_.quiet) {
+      std::puts("stopped by a signal before the first step; nothing was there to save");
+    }
+    Summary summary;
+    summary.status = "stopped";
+    summary.steps = state_.step;
+    return {ExitCode::kResumable, folder_.path.string(), summary};
+  }
+
   // Whatever can be wrong with the configuration, the data and the network shows here, before
   // anything is written.
   void open_machine() {
@@ -89,11 +140,14 @@ class Run {
     device_ = create_device(config_, communicator_);
     backend_ = create_backend(config_, *device_);
     together(communicator_, [&] {
+      fault_point("open_data");
       training_ = open_data(config_, Part::kTraining);
       evaluation_ = open_data(config_, Part::kEvaluation);
       check_alike(*training_, *evaluation_);
       graph_ = build_network(config_, training_->spec());
     });
+    require_same_samples(communicator_, *training_, *evaluation_);
+    require_alike(communicator_, input_facts(*device_, *training_, *evaluation_, graph_));
   }
 
   void open_folder() {
@@ -105,16 +159,25 @@ class Run {
       if (folder_.path.empty() && from_path) folder_.path = run_of(options_.resume);
       if (folder_.path.empty()) folder_.path = default_run_folder(config_.run);
       folder_.prepare();
+      lock_ = std::make_unique<RunLock>(folder_.path);
       Checkpoints(folder_.checkpoints(), 1).clean();
       path = folder_.path.string();
     });
     folder_.path = broadcast(communicator_, path, 0);
+    prepare_last_words(folder_.checkpoints());
     const WatchdogConfig& watch = config_.run.watchdog();
     communicator_.ledger().configure({.timeout = watch.timeout_seconds(),
                                       .first_timeout = watch.first_timeout_seconds(),
+                                      .checkpoint = config_.run.checkpoint().timeout_seconds(),
                                       .straggler = watch.straggler_fraction(),
                                       .log = folder_.log(communicator_.rank())});
     reporter_ = std::make_unique<Reporter>(config_, communicator_, folder_, options_.quiet);
+    if (lock_ && !lock_->problem().empty()) reporter_->warn(lock_->problem());
+  }
+
+  void compile() {
+    step_ = std::make_unique<Step>(config_, graph_, *backend_, communicator_);
+    checks_ = std::make_unique<Checks>(config_.run.checks(), communicator_, *step_);
   }
 
   void make_loader() {
@@ -127,7 +190,8 @@ class Run {
       schedule_ = std::make_unique<Schedule>(config_.run.schedule(), per_epoch, planned_steps_);
       evaluator_ = std::make_unique<Evaluator>(
           graph_, *backend_, communicator_, *evaluation_, step_->parameters(), step_->memory(),
-          step_->program().activation_bytes(), step_->plan().micro);
+          step_->program().activation_bytes(), step_->plan().micro,
+          bad_record_limit(config_.run.data()));
     });
   }
 
@@ -152,8 +216,9 @@ class Run {
       load_optimizer(*resumed_, arrays());
       found = resumed_->path.string() + "\n" + to_json(resumed_->state);
       if (resumes_here()) {
-        Checkpoints(folder_.checkpoints(), 1).set_aside_after(resumed_->state.step);
+        Checkpoints(folder_.checkpoints(), 1).go_on_from(resumed_->state.step);
         saved_at_ = resumed_->state.step;
+        newest_ = resumed_->path;
       }
     });
     found = broadcast(communicator_, found, 0);
@@ -163,6 +228,7 @@ class Run {
     const std::string path = found.substr(0, cut);
     resumed_ = {path, state_from_json(found.substr(cut + 1), path)};
     state_ = resumed_->state;
+    forget_lost_best();
     broadcast_arrays();
     step_->parameters_changed();
     if (state_.loss_scale) step_->optimizer().set_loss_scale(*state_.loss_scale, step_->stream());
@@ -171,6 +237,23 @@ class Run {
       reporter_->warn(
           "the configuration differs from that of the checkpoint in what decides the result");
     }
+  }
+
+  // The best may be of a future that was given up, or have stayed in another run's folder.
+  void forget_lost_best() {
+    if (communicator_.rank() != 0 || Checkpoints(folder_.checkpoints(), 1).best()) return;
+    state_.best_accuracy.reset();
+    state_.best_loss.reset();
+  }
+
+  void make_writer() {
+    together(communicator_, [&] {
+      if (communicator_.rank() != 0) return;
+      const CheckpointConfig& checkpoint = config_.run.checkpoint();
+      writer_ =
+          std::make_unique<CheckpointWriter>(Checkpoints(folder_.checkpoints(), checkpoint.keep()),
+                                             arrays(), checkpoint.timeout_seconds());
+    });
   }
 
   std::optional<FoundCheckpoint> choose_checkpoint() {
@@ -211,6 +294,7 @@ class Run {
     facts.parameters = step_->parameters().count();
     facts.training_data = training_->description();
     facts.evaluation_data = evaluation_->description();
+    facts.bad_records = bad_when_opened(*training_, *evaluation_, config_.run.data().has_holdout());
     facts.steps_per_epoch = loader_->batches_per_epoch();
     facts.total_steps =
         train_.has_max_steps() ? std::min(planned_steps_, train_.max_steps()) : planned_steps_;
@@ -228,8 +312,8 @@ class Run {
     bool done = false;
     if (communicator_.rank() == 0 && fs::exists(folder_.summary())) {
       const auto summary = nlohmann::json::parse(read_text(folder_.summary()), nullptr, false);
-      done = summary.is_object() && summary.value("status", "") == "done" &&
-             summary.value("steps", int64_t{0}) == state_.step;
+      done = summary.is_object() && summary.contains("status") && summary.contains("steps") &&
+             summary["status"] == "done" && summary["steps"] == state_.step;
     }
     return broadcast(communicator_, done ? "yes" : "", 0) == "yes";
   }
@@ -248,15 +332,18 @@ class Run {
 
   void steps() {
     loader_->start(state_.epoch, state_.position);
+    if (state_.evaluation_due) evaluate();
+    if (is_best() && !finished()) save();
     reporter_->begin_steps();
     while (!stopped_ && !finished()) {
       communicator_.ledger().enter(Phase::kData, state_.step);
       fault_point("step", state_.step);
+      look_after_save();
       const Batch& batch = loader_->next();
       LaunchedStep launched{batch, schedule_->at(state_.step), loader_->wait_seconds()};
       launched_.push_back(launched);
       const auto result = step_->run(batch, state_.step, static_cast<float>(launched.learning_rate),
-                                     signals_.requested());
+                                     told_to_stop());
       ++state_.step;
       state_.epoch = batch.epoch + (batch.last_of_epoch ? 1 : 0);
       state_.position = batch.last_of_epoch ? 0 : batch.position + batch.global_rows;
@@ -277,41 +364,61 @@ class Run {
     launched_.pop_front();
     const int64_t step = result.step + 1;
     communicator_.ledger().step_done(result.timings.total(), result.timings.communication);
-    const float loss_sum = result.metrics[kMetricLoss];
     if (launched.batch.position == 0) state_.epoch_loss_sum = 0, state_.epoch_samples = 0;
-    state_.epoch_loss_sum += static_cast<double>(loss_sum);
-    state_.epoch_samples += launched.batch.global_rows;
     state_.loss_scale = result.loss_scale;
-    refuse_if_not_finite(loss_sum, step, launched.batch.epoch);
-    const bool checks = due(config_.run.checks().parameter_checksum_every_steps(), step);
-    reporter_->step(step, launched, result, checks ? std::optional(checksum(step)) : std::nullopt);
-    stopped_ = stopped_ || result.metrics[kMetricStopRequests] > 0;
-  }
-
-  void refuse_if_not_finite(float loss_sum, int64_t step, int64_t epoch) {
-    if (std::isfinite(loss_sum)) return;
-    // All ranks hold the same sum, so all leave here.
-    agree(communicator_,
-          std::make_exception_ptr(Error(fmt::format(
-              "the loss is {} at step {} (epoch {}); nothing of this step was saved. Try a lower "
-              "schedule.learning_rate, schedule.warmup or train.clip_norm",
-              loss_sum, step, epoch + 1))));
-  }
-
-  // All ranks must hold the same parameters.
-  uint64_t checksum(int64_t step) {
-    const uint64_t own = step_->parameter_checksum();
-    const auto texts = all_gather(communicator_, std::to_string(own));
-    std::string strays;
-    for (size_t rank = 1; rank < texts.size(); ++rank) {
-      if (texts[rank] != texts[0]) strays += fmt::format("{}{}", strays.empty() ? "" : ", ", rank);
+    if (!result.loss_scale && result.skipped_steps > 0) {
+      state_.loss_scale = LossScale{.skipped = result.skipped_steps};
     }
-    if (strays.empty()) return own;
-    agree(
-        communicator_,
-        std::make_exception_ptr(Error(fmt::format(
-            "after step {} the parameters of rank {} differ from those of rank 0", step, strays))));
-    return own;
+    count_left_out(launched, result);
+    if (const auto found = checks_->look_at(result)) {
+      not_finite(step, launched, *found);
+    } else {
+      count_loss(step, launched, result);
+    }
+    const bool compares = checks_->compares_after(step);
+    reporter_->step(step, launched, result,
+                    compares ? std::optional(checks_->compare_ranks(step, /*averaged=*/false))
+                             : std::nullopt);
+    if (result.metrics[kMetricStopRequests] > 0) stop();
+  }
+
+  // The count comes out of the step's sums, so that all ranks know it and ask for reasons together.
+  void count_left_out(const LaunchedStep& launched, const StepResult& result) {
+    const int64_t samples =
+        left_out(launched.batch.global_rows, result.metrics[kMetricSamples]);
+    if (samples == 0) return;
+    std::vector<std::string> reasons;
+    if (reasons_asked_for_++ < kReasonsAskedFor) {
+      const std::vector<std::string> own = loader_->bad_records().first;
+      const size_t told = std::exchange(reasons_told_, own.size());
+      reasons = gather_reasons(communicator_, {own.begin() + std::ptrdiff_t(told), own.end()});
+    }
+    reporter_->left_out(samples, reasons);
+  }
+
+  void count_loss(int64_t step, const LaunchedStep& launched, const StepResult& result) {
+    const double sum = double{result.metrics[kMetricLoss]};
+    const int64_t samples =
+        launched.batch.global_rows -
+        left_out(launched.batch.global_rows, result.metrics[kMetricSamples]);
+    if (samples == 0) return;
+    state_.epoch_loss_sum += sum;
+    state_.epoch_samples += samples;
+    const double mean = sum / static_cast<double>(samples);
+    if (const auto spike = loss_spikes_.add(mean)) {
+      reporter_->loss_spike(step, launched.batch.epoch, mean, *spike);
+    }
+  }
+
+  // The update was left out on all ranks, and all come here.
+  void not_finite(int64_t step, const LaunchedStep& launched, const Checks::NotFinite& found) {
+    reporter_->not_finite(step, launched.batch.epoch, found.what);
+    if (!found.ends) return;
+    throw AgreedError(found.what +
+                          "; the step was left out on all ranks, and the run ends. If the same "
+                          "comes again from the newest checkpoint, try a lower "
+                          "schedule.learning_rate, schedule.warmup or train.clip_norm",
+                      ExitCode::kFailure, 0);
   }
 
   static bool due(int64_t every, int64_t count) { return every > 0 && count % every == 0; }
@@ -323,12 +430,12 @@ class Run {
     const bool saves = due(checkpoint.every_steps(), state_.step) ||
                        (epoch_done && due(checkpoint.every_epochs(), state_.epoch));
     // What looks at parameters or at the epoch's loss comes after all that was launched.
-    const bool checks = due(config_.run.checks().parameter_checksum_every_steps(), state_.step);
-    if (evaluates || saves || checks || epoch_done || finished()) finish_steps();
-    if (!stopped_ && (evaluates || finished())) evaluate();
+    const bool compares = checks_->compares_after(state_.step);
+    if (evaluates || saves || compares || epoch_done || finished()) finish_steps();
+    if (evaluates || finished()) evaluate();
     if (epoch_done) reporter_->epoch_done(state_);
     // The last one is saved by end(), which does not go on when that fails.
-    if (saves && !stopped_ && !finished()) save(/*must=*/false);
+    if ((saves || is_best()) && !stopped_ && !finished()) save();
     if (evaluates || saves || epoch_done) reporter_->begin_steps();
   }
 
@@ -339,44 +446,127 @@ class Run {
   }
 
   void evaluate() {
+    state_.evaluation_due = true;
+    if (stopped_) return;  // it is made up for when the run goes on
     average_running_values();
-    const Evaluation result = evaluator_->run([this] { return signals_.requested(); });
-    stopped_ = stopped_ || result.stopped;
-    if (result.stopped) return;
+    const Evaluation result = evaluator_->run([this] { return told_to_stop(); });
+    if (result.stopped) return stop();
+    state_.evaluation_due = false;
     evaluated_at_ = state_.step;
-    if (training_->spec().classes > 0 && result.accuracy > state_.best_accuracy.value_or(-1)) {
-      state_.best_accuracy = result.accuracy;
-      state_.best_step = state_.step;
-    }
+    judge(result);
     reporter_->evaluated(state_, result);
   }
 
-  // Rank 0 writes; all ranks call it together.
-  void save(bool must) {
-    communicator_.ledger().enter(Phase::kCheckpoint);
-    fault_point("checkpoint", state_.step);
-    average_running_values();
-    if (communicator_.rank() != 0 || saved_at_ == state_.step) return;
-    const auto start = Clock::now();
-    state_.config_hash = config_hash(config_.run);
-    state_.seed = config_.run.seed();
-    state_.ranks = communicator_.size();
-    const Checkpoints checkpoints(folder_.checkpoints(), config_.run.checkpoint().keep());
-    try {
-      reporter_->saving();
-      const fs::path path = checkpoints.save(state_, arrays());
-      saved_at_ = state_.step;
-      reporter_->saved(state_, path, seconds_since(start));
-    } catch (const Error& error) {
-      if (must) throw;
-      reporter_->warn(
-          fmt::format("no checkpoint at step {}, training goes on: {}", state_.step, error.what()));
+  // --- Checkpoints. Rank 0 writes them, and alone knows what became of them.
+
+  // Than that of the checkpoint that is kept as the best.
+  bool is_better(const Evaluation& result) const {
+    return training_->spec().classes > 0
+               ? result.accuracy > state_.best_accuracy.value_or(-1)
+               : result.loss < state_.best_loss.value_or(INFINITY);
+  }
+
+  // Whether this is to be saved as the best.
+  void judge(const Evaluation& result) {
+    if (!config_.run.checkpoint().keep_best()) return;
+    if (broadcast(communicator_, is_better(result) ? "yes" : "", 0) != "yes") return;
+    best_at_ = state_.step;
+    best_ = result;
+  }
+
+  bool is_best() const { return best_at_ == state_.step; }
+
+  // All ranks call it together.
+  void save() {
+    prepare_to_save();
+    if (!writer_) return;
+    // The best does not come again. Who has waited for its evaluation can wait as long once more.
+    if (is_best()) writer_->give_time(std::max(1.0, best_.seconds));
+    look_after_save();
+    if (const auto writing = writer_->writing()) {
+      reporter_->save_left_out(state_.step, *writing, writer_->seconds());
+    } else {
+      start_save();
+      if (options_.wait_for_saves) settle(writer_->wait());
     }
   }
 
-  TrainResult end() {
+  void prepare_to_save() {
+    communicator_.ledger().enter(Phase::kCheckpoint);
+    fault_point("checkpoint", state_.step);
     average_running_values();
-    together(communicator_, [&] { save(/*must=*/true); });
+    if (checks_->compares()) checks_->compare_ranks(state_.step, /*averaged=*/true);
+  }
+
+  void start_save() {
+    CheckpointState state = state_;
+    state.config_hash = config_hash(config_.run);
+    state.seed = config_.run.seed();
+    state.ranks = communicator_.size();
+    // Unless the save that has ended since the evaluation was of a better one.
+    const bool best = is_best() && is_better(best_);
+    if (best) {
+      state.best_step = state.step;
+      if (training_->spec().classes > 0) state.best_accuracy = best_.accuracy;
+      if (training_->spec().classes == 0) state.best_loss = best_.loss;
+    }
+    reporter_->saving();
+    writer_->start(state, best);
+  }
+
+  void look_after_save() {
+    if (!writer_) return;
+    if (const auto outcome = writer_->poll()) settle(*outcome);
+  }
+
+  // While training goes on.
+  void settle(const SaveOutcome& outcome) {
+    if (note(outcome)) return;
+    const bool stops = config_.run.checkpoint().on_error() == CheckpointConfig::STOP;
+    if (stops) save_failure_ = describe_failure(outcome);
+    reporter_->warn(describe_failure(outcome) + (stops ? "" : "; training goes on"));
+  }
+
+  // Whether it has succeeded.
+  bool note(const SaveOutcome& outcome) {
+    if (!outcome.error.empty()) return false;
+    saved_at_ = outcome.state.step;
+    newest_ = outcome.path;
+    if (outcome.best) {
+      state_.best_accuracy = outcome.state.best_accuracy;
+      state_.best_loss = outcome.state.best_loss;
+      state_.best_step = outcome.state.best_step;
+    }
+    reporter_->saved(outcome);
+    return true;
+  }
+
+  std::string describe_failure(const SaveOutcome& outcome) const {
+    return fmt::format("no checkpoint at step {}: {}; {}", outcome.state.step, outcome.error,
+                       newest_.empty() ? "there is none yet" : "the newest is " + newest_.string());
+  }
+
+  // Training has ended: waits for the save under way and saves where it has ended, unless the disk
+  // hangs.
+  void save_the_end() {
+    if (writer_->writing()) {
+      const SaveOutcome outcome = writer_->wait();
+      if (!note(outcome)) reporter_->warn(describe_failure(outcome));
+      if (writer_->writing()) throw Error(describe_failure(outcome));
+    }
+    if (saved_at_ == state_.step && !is_best()) return;
+    communicator_.ledger().enter(Phase::kCheckpoint);
+    start_save();
+    const SaveOutcome outcome = writer_->wait();
+    if (!note(outcome)) throw Error(describe_failure(outcome));
+  }
+
+  TrainResult end() {
+    prepare_to_save();
+    together(communicator_, [&] {
+      if (writer_) save_the_end();
+      if (save_failure_) throw Error(*save_failure_);
+    });
     const Summary summary = reporter_->end(state_, stopped_ ? "stopped" : "done");
     return {stopped_ ? ExitCode::kResumable : ExitCode::kDone, folder_.path.string(), summary};
   }
@@ -385,15 +575,20 @@ class Run {
   const TrainConfig& train_;
   Communicator& communicator_;
   const TrainOptions& options_;
-  StopSignals signals_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Dataset> training_;
   std::unique_ptr<Dataset> evaluation_;
   Graph graph_;
   RunFolder folder_;
+  std::unique_ptr<RunLock> lock_;  // on rank 0
   std::unique_ptr<Reporter> reporter_;
   std::unique_ptr<Step> step_;
+  std::unique_ptr<Checks> checks_;
+  static constexpr int kReasonsAskedFor = 10;  // which takes time
+  int reasons_asked_for_ = 0;
+  size_t reasons_told_ = 0;
+  LossSpikes loss_spikes_{config_.run.checks().loss_spike_deviations()};
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<Schedule> schedule_;
@@ -404,7 +599,13 @@ class Run {
   bool stopped_ = false;
   int64_t averaged_at_ = -1;
   int64_t evaluated_at_ = -1;
+  Evaluation best_;
+  int64_t best_at_ = -1;  // the step of that evaluation
+  // On rank 0.
+  std::unique_ptr<CheckpointWriter> writer_;
   int64_t saved_at_ = -1;
+  fs::path newest_;  // checkpoint of this run that is good
+  std::optional<std::string> save_failure_;  // for which the run is to stop
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "model/graph.h"
 #include "trainer/config.h"
 #include "trainer/metrics.h"
+#include "trainer/stop.h"
 
 namespace trireme {
 
@@ -18,11 +19,12 @@ struct TrainOptions {
   // start afresh, refused when there is one; else the path of a checkpoint, of a folder of them or
   // of a run.
   std::string resume = "auto";
-  // Seconds from a signal to the end of the process: what is not saved by then is not saved. 0:
-  // however long it takes.
-  double grace = 0;
+  // Who is told to stop by signals; null: nobody. Outlives the run.
+  StopSignals* stop = nullptr;
   // Where rank 0 reports progress: stdout. Tests turn it off.
   bool quiet = false;
+  // Training stands still until each save has ended, so that none is left out. For tests.
+  bool wait_for_saves = false;
 };
 
 struct TrainResult {

@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "comm/communicator.h"
 
@@ -14,6 +16,16 @@ std::string this_host() {
   if (gethostname(name, sizeof(name) - 1) != 0) return "localhost";
   return name;
 }
+
+class OwnMemory final : public HostMemory {
+ public:
+  explicit OwnMemory(size_t bytes) : words_(bytes / sizeof(std::max_align_t) + 1) {}
+  std::span<std::byte* const> parts() const override { return {&part_, 1}; }
+
+ private:
+  std::vector<std::max_align_t> words_;
+  std::byte* part_ = reinterpret_cast<std::byte*>(words_.data());
+};
 
 // A world of one: sums are done before they start.
 class LocalCommunicator final : public Communicator {
@@ -33,6 +45,10 @@ class LocalCommunicator final : public Communicator {
     if (!data) throw CommError(fmt::format("allocate: no memory for {} bytes", bytes));
     std::memset(data, 0, rounded);
     return Buffer(data, bytes, [](void* memory) { std::free(memory); });
+  }
+
+  std::unique_ptr<HostMemory> share(size_t bytes) override {
+    return std::make_unique<OwnMemory>(bytes);
   }
 
   void all_reduce_sum(void*, int64_t, DType dtype, Stream&) override {

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 
 #include "comm/mpi/sum.h"
+#include "comm/watchdog/view.h"
 #include "core/error.h"
 
 namespace trireme::mpi {
@@ -14,6 +16,7 @@ namespace {
 constexpr size_t kLine = 64;
 constexpr size_t kStripeBytes = 256 << 10;  // of one rank
 constexpr const char* kAllReduce = "all_reduce_sum";
+constexpr const char* kBarrier = "barrier";
 
 struct Range {
   size_t begin;
@@ -35,12 +38,13 @@ Range slice(Range range, int part, int parts) {
 }  // namespace
 
 HostSum::HostSum(const Comm& host, const Comm& leaders, int hosts, int rank,
-                 const Reduction& reduction)
+                 const Reduction& reduction, Ledger& ledger)
     : local_rank_(host.rank()),
       local_ranks_(host.size()),
       hosts_(hosts),
       leaders_(leaders.get()),
       reduction_(reduction),
+      ledger_(ledger),
       controls_(host, sizeof(Control)) {
   // All zero is the initial state; no rank waits on the barrier before all have got here.
   control(local_rank_).self = this_peer(rank);
@@ -53,21 +57,53 @@ HostSum::HostSum(const Comm& host, const Comm& leaders, int hosts, int rank,
   outputs_.resize(static_cast<size_t>(local_ranks_));
 }
 
-void HostSum::meet(const Intent& intent) {
-  const size_t turn = intent.sequence % 2;
-  control(local_rank_).intents[turn] = intent;
-  barrier_->wait(kAllReduce);
+void HostSum::meet(const char* operation, uint64_t window, size_t offset, int64_t count,
+                   DType dtype) {
+  const uint64_t sequence = ++sequence_;
+  const size_t turn = sequence % 2;
+  const Intent own = {sequence, window, offset, count, dtype, about_};
+  control(local_rank_).intents[turn] = own;
+  barrier_->wait(operation);
   for (int i = 0; i < local_ranks_; ++i) {
-    const Intent& other = control(i).intents[turn];
-    if (other == intent) continue;
-    throw CommError(
-        fmt::format("{}: the ranks disagree: rank {} is at sum {} of {} {} (buffer {}, byte {}), "
-                    "rank {} at sum "
-                    "{} of {} {} (buffer {}, byte {})",
-                    kAllReduce, control(local_rank_).self.rank, intent.sequence, intent.count,
-                    name_of(intent.dtype), intent.window, intent.offset, control(i).self.rank,
-                    other.sequence, other.count, name_of(other.dtype), other.window, other.offset));
+    if (control(i).intents[turn] != own) refuse(turn);
   }
+}
+
+// Every rank comes here and says the same.
+void HostSum::refuse(size_t turn) {
+  const auto alike = [&](int rank) {
+    const auto same = [&](int other) {
+      return control(rank).intents[turn] == control(other).intents[turn];
+    };
+    return std::ranges::count_if(std::views::iota(0, local_ranks_), same);
+  };
+  // The one that has the fewest with it went astray; of as many, the last.
+  int stray = 0;
+  int right = 0;
+  for (int i = 1; i < local_ranks_; ++i) {
+    if (alike(i) <= alike(stray)) stray = i;
+    if (alike(i) > alike(right)) right = i;
+  }
+  const std::string message =
+      fmt::format("{}: {}, but {}", kDisagreement, describe(stray, turn), describe(right, turn));
+  ledger_.fail(message, static_cast<int>(ExitCode::kFailure), /*from_a_peer=*/false);
+  throw CommError(message);
+}
+
+std::string HostSum::describe(int local_rank, size_t turn) const {
+  const Control& its = control(local_rank);
+  const Intent& intent = its.intents[turn];
+  CallView call;
+  call.operation = intent.count == 0 ? kBarrier : kAllReduce;
+  call.sequence = intent.about.number;
+  call.bucket = intent.about.bucket;
+  std::string text =
+      fmt::format("rank {} (pid {}) is in {} in step {}", its.self.rank, its.self.pid,
+                  trireme::describe(call, ledger_.bucket_names()), intent.about.step + 1);
+  if (intent.count == 0) return text;
+  text += fmt::format(", {} {}", intent.count, name_of(intent.dtype));
+  if (intent.window == 0) return text;
+  return text + fmt::format(" at byte {} of buffer {}", intent.offset, intent.window);
 }
 
 void HostSum::sum_window(const SharedWindow& window, uint64_t number, size_t offset, int64_t count,
@@ -76,7 +112,7 @@ void HostSum::sum_window(const SharedWindow& window, uint64_t number, size_t off
   const Range range = {offset, offset + static_cast<size_t>(count) * size};
   const auto parts = window.parts();
   if (local_ranks_ > 1) {
-    meet({++sequence_, number, offset, count, dtype});
+    meet(kAllReduce, number, offset, count, dtype);
     // With more hosts only the leader's copy is read before it changes again.
     const size_t outputs = hosts_ > 1 ? 1 : outputs_.size();
     // From the end, where the backward pass has written last: that is still in cache, and in
@@ -104,11 +140,10 @@ void HostSum::sum_window(const SharedWindow& window, uint64_t number, size_t off
 
 void HostSum::sum_small(void* data, int64_t count, DType dtype) {
   if (local_ranks_ == 1) return reduction_.sum_in_place(leaders_, data, count, dtype);
-  const uint64_t sequence = ++sequence_;
-  const size_t turn = sequence % 2;
+  const size_t turn = (sequence_ + 1) % 2;  // that of the coming meet
   const size_t bytes = static_cast<size_t>(count) * size_of(dtype);
   std::memcpy(control(local_rank_).slots[turn], data, bytes);
-  meet({sequence, 0, 0, count, dtype});
+  meet(kAllReduce, 0, 0, count, dtype);
   for (int i = 0; i < local_ranks_; ++i) inputs_[static_cast<size_t>(i)] = control(i).slots[turn];
   // Every rank adds up for itself: in the same order, so with the same bits.
   if (hosts_ == 1) {
@@ -125,10 +160,10 @@ void HostSum::sum_small(void* data, int64_t count, DType dtype) {
 }
 
 void HostSum::barrier() {
-  barrier_->wait("barrier");
+  meet(kBarrier, 0, 0, 0, DType::kU8);
   if (hosts_ == 1) return;
   if (local_rank_ == 0) check(MPI_Barrier(leaders_), {"MPI_Barrier between hosts"});
-  barrier_->wait("barrier");
+  barrier_->wait(kBarrier);
 }
 
 std::string HostSum::failure() const {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/ledger.h"
 #include "comm/mpi/checked.h"
 #include "comm/mpi/peer_watch.h"
 #include "comm/mpi/reduction.h"
@@ -18,7 +19,16 @@ class HostSum {
  public:
   // `host`: the ranks of this host. `leaders`: the first rank of each host; null on other ranks.
   // All ranks of the communicator, in which this one is `rank`, call it together.
-  HostSum(const Comm& host, const Comm& leaders, int hosts, int rank, const Reduction& reduction);
+  HostSum(const Comm& host, const Comm& leaders, int hosts, int rank, const Reduction& reduction,
+          Ledger& ledger);
+
+  // What the ledger knows of the operation that comes next.
+  struct About {
+    uint64_t number = 0;
+    uint32_t step = 0;
+    int32_t bucket = -1;
+  };
+  void about(const About& next) { about_ = next; }
 
   // In place in a window made on `host`, whose number is the same on all ranks.
   void sum_window(const SharedWindow& window, uint64_t number, size_t offset, int64_t count,
@@ -40,9 +50,14 @@ class HostSum {
     uint64_t sequence;
     uint64_t window;  // 0: slots
     uint64_t offset;
-    int64_t count;
+    int64_t count;  // 0: a barrier
     DType dtype;
-    bool operator==(const Intent&) const = default;
+    About about;
+    // Their numbers count calls in which ranks need not meet.
+    bool operator==(const Intent& other) const {
+      return sequence == other.sequence && window == other.window && offset == other.offset &&
+             count == other.count && dtype == other.dtype && about.step == other.about.step;
+    }
   };
   // A rank's part of the control window. Two of each, used in turn: a rank that writes one knows
   // that all have passed the barrier after which the previous content was read.
@@ -53,7 +68,10 @@ class HostSum {
     alignas(64) std::byte slots[2][kSlotBytes];
   };
 
-  void meet(const Intent& intent);
+  // Comes back when all ranks of the host are here. `window`, `offset`: 0 for slots.
+  void meet(const char* operation, uint64_t window, size_t offset, int64_t count, DType dtype);
+  [[noreturn]] void refuse(size_t turn);
+  std::string describe(int local_rank, size_t turn) const;
   Control& control(int local_rank) const {
     return *reinterpret_cast<Control*>(controls_.parts()[static_cast<size_t>(local_rank)]);
   }
@@ -63,6 +81,8 @@ class HostSum {
   const int hosts_;
   MPI_Comm leaders_;
   const Reduction& reduction_;
+  Ledger& ledger_;
+  About about_;
   SharedWindow controls_;
   std::unique_ptr<PeerWatch> peers_;
   std::unique_ptr<SharedBarrier> barrier_;

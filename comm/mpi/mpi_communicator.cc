@@ -55,7 +55,13 @@ MpiCommunicator::MpiCommunicator(Comm all, Comm host, std::shared_ptr<Ledger> le
       host_(std::move(host)) {
   leaders_ = all_.split(host_.rank() == 0 ? 0 : MPI_UNDEFINED, all_.rank());
   placement_ = place(all_, host_, leaders_);
-  sum_ = std::make_unique<HostSum>(host_, leaders_, placement_.hosts, placement_.rank, reduction_);
+  sum_ = std::make_unique<HostSum>(host_, leaders_, placement_.hosts, placement_.rank, reduction_,
+                                   *ledger_);
+}
+
+std::string MpiCommunicator::failure() const {
+  const std::string lost = sum_->failure();
+  return lost.empty() ? ledger_->verdict() : lost;
 }
 
 Buffer MpiCommunicator::allocate(size_t bytes) {
@@ -91,10 +97,15 @@ template <class Work>
 void MpiCommunicator::run(Stream& stream, const Call& call, Work work) {
   const int64_t bytes =
       std::max<int64_t>(call.count, 0) * static_cast<int64_t>(size_of(call.dtype));
-  stream.run(Task([this, name = call.name, bytes, bucket = bucket_, work] {
-    ledger_->begin(lane_, name, bytes, bucket);
+  // As it was called: what is recorded runs when the host is somewhere else. A task is small.
+  const auto step = static_cast<uint32_t>(ledger_->page().step);
+  if (fault_point("call", bucket_)) return;
+  stream.run(Task([this, name = call.name, bytes, bucket = bucket_, step, work] {
+    const uint64_t number = ledger_->begin(lane_, name, bytes, bucket, step);
+    sum_->about({number, step, bucket});
     try {
-      if (!fault_point("collective", bucket)) work(*this);
+      fault_point("collective", bucket);
+      work(*this);
     } catch (...) {
       sum_->fail();
       throw;

@@ -20,10 +20,13 @@ class MpiCommunicator final : public Communicator {
 
   const Placement& placement() const override { return placement_; }
   std::string transport() const override { return "MPI"; }
-  std::string failure() const override { return sum_->failure(); }
+  std::string failure() const override;
   Ledger& ledger() override { return *ledger_; }
   void about_bucket(int bucket) override { bucket_ = bucket; }
   Buffer allocate(size_t bytes) override;
+  std::unique_ptr<HostMemory> share(size_t bytes) override {
+    return std::make_unique<SharedWindow>(host_, bytes);
+  }
   void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream) override;
   void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
                           Stream& stream) override;

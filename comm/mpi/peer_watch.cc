@@ -35,4 +35,11 @@ const Peer* PeerWatch::find_ended() const {
   return nullptr;
 }
 
+int PeerWatch::descriptor(int rank) const {
+  for (const Watched& watched : watched_) {
+    if (watched.peer.rank == rank) return watched.fd;
+  }
+  return -1;
+}
+
 }  // namespace trireme::mpi

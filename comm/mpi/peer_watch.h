@@ -27,6 +27,9 @@ class PeerWatch {
 
   // One of the peers that has ended, or null.
   const Peer* find_ended() const;
+  // By which to wait for the rank's end (it is readable then) and to signal it; -1 where it cannot
+  // be seen from here.
+  int descriptor(int rank) const;
 
  private:
   struct Watched {

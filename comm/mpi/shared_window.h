@@ -7,24 +7,24 @@
 #include <span>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "comm/mpi/checked.h"
 
 namespace trireme::mpi {
 
-class SharedWindow {
+class SharedWindow final : public HostMemory {
  public:
   // Zeroed, `bytes` (at least one page) for each rank of the communicator, which all share a host.
   // All of them call it, with the same size; and destroy it together, except when unwinding: then
   // it stays mapped. Throws CommError on all ranks when the host lacks the memory.
   SharedWindow(const Comm& host, size_t bytes);
-  ~SharedWindow();
+  ~SharedWindow() override;
   SharedWindow(const SharedWindow&) = delete;
   SharedWindow& operator=(const SharedWindow&) = delete;
 
   std::byte* own() const { return own_; }
   size_t bytes() const { return bytes_; }
-  // Where each rank's part lies in this process, by rank.
-  std::span<std::byte* const> parts() const { return parts_; }
+  std::span<std::byte* const> parts() const override { return parts_; }
 
  private:
   MPI_Win window_ = MPI_WIN_NULL;

@@ -73,6 +73,8 @@ class NcclCommunicator final : public Communicator {
     return registered(std::move(memory), registration);
   }
 
+  std::unique_ptr<HostMemory> share(size_t bytes) override { return host_->share(bytes); }
+
   void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream) override {
     check_summable("all_reduce_sum", dtype);
     if (count == 0) return;

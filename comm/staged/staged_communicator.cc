@@ -60,6 +60,8 @@ class StagedCommunicator final : public Communicator {
     return Buffer(data, bytes, [this, memory](void*) { release(memory->data()); });
   }
 
+  std::unique_ptr<HostMemory> share(size_t bytes) override { return host_->share(bytes); }
+
   void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream) override {
     check_summable("all_reduce_sum", dtype);
     if (alone() || count == 0) return;

@@ -8,11 +8,15 @@
 
 namespace trireme {
 
-// From before MPI is initialised until the watchdog runs. After `seconds` it prints which ranks
-// have arrived and which are missing, as far as can be seen from this host (ranks leave a note in
-// shared memory as they come; of other hosts only the number is known), and ends the process with
-// exit code
-// 1. Notes of dead runs are removed, its own when it goes.
+// How long ranks may take to find one another, in seconds: TRIREME_INIT_TIMEOUT, or 300. 0: for
+// ever. Throws ConfigError when that is no such number.
+double init_timeout();
+
+// From before MPI is initialised until the watchdog runs. When `seconds` have passed, or a rank of
+// this host has died, it prints which ranks have come and which are missing, and ends the process
+// with exit code 1. Ranks leave a note in shared memory as they come, so this is known of the ranks
+// of this host; of others only the number is. A note goes with its guard; those that a killed run
+// left are removed by the next that starts.
 class InitGuard {
  public:
   InitGuard(const Launcher& launcher, double seconds);

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -19,27 +18,36 @@ namespace trireme {
 class SideChannel {
  public:
   // All ranks call it together; returns when all connections are made. With one host there are
-  // none. Connections are accepted only from processes that know the run's secret, which rank 0
-  // draws and MPI hands out: it keeps strangers and other runs away, not those who can read the
-  // network. Throws CommError, on all ranks alike, naming the hosts that cannot reach one another
-  // and the addresses that were tried.
-  explicit SideChannel(Communicator& world);
+  // none. The addresses are those of the interfaces that are up, narrowed by Open MPI's
+  // btl_tcp_if_include and btl_tcp_if_exclude. Connections are accepted only from processes that
+  // know the run's secret, which rank 0 draws and MPI hands out: it keeps strangers and other runs
+  // away, not those who can read the network. Throws AgreedError when that takes more than
+  // `seconds`, naming the hosts that cannot reach one another and the addresses that were tried.
+  explicit SideChannel(Communicator& world, double seconds = 30);
+  // What has been sent before still arrives.
   ~SideChannel();
   SideChannel(const SideChannel&) = delete;
   SideChannel& operator=(const SideChannel&) = delete;
 
+  // The end of a connection.
+  enum class End {
+    kNone,
+    kClosed,   // its process has ended, or has closed it
+    kLost,     // the network has given up on it; the process may live
+    kGarbage,  // what came is no message
+  };
   struct Peer {
     int rank = 0;
-    int host = 0;         // Placement::host
-    bool closed = false;  // its process has ended or closed the connection
+    int host = 0;  // Placement::host
+    End end = End::kNone;
   };
   const std::vector<Peer>& peers() const;
 
   // To all peers. Never blocks: what a peer does not take in time is left out, as the next message
-  // says all again.
+  // says all again. At most kLongestMessage bytes (frames.h).
   void send(std::span<const std::byte> message);
-  // Hands over whole messages that have come since, by rank of the sender. Never blocks. A peer
-  // that sends what is no message is closed.
+  // Hands over whole messages that have come since, by rank of the sender, and notices connections
+  // that have ended. Never blocks.
   void receive(const std::function<void(int rank, std::span<const std::byte> message)>& take);
 
  private:

@@ -45,8 +45,8 @@ Variant variant_of(const CifarConfig& config) {
           {"test.bin"}};
 }
 
-void append(const File& file, const Variant& variant, std::vector<uint8_t>& pixels,
-            std::vector<int32_t>& labels) {
+void append(const File& file, const Variant& variant, BadRecordPolicy& policy,
+            std::vector<uint8_t>& pixels, std::vector<int32_t>& labels) {
   const size_t record = variant.label_bytes + kPixels;
   const size_t size = file.bytes.size();
   if (size == 0) throw DataError(file.path, "is empty");
@@ -54,15 +54,20 @@ void append(const File& file, const Variant& variant, std::vector<uint8_t>& pixe
     const size_t other = record == kPixels + 1 ? kPixels + 2 : kPixels + 1;
     const std::string hint =
         size % other == 0 ? fmt::format(" (but of {}: another data.cifar.variant?)", other) : "";
-    throw DataError(
+    policy.add(DataError(
         fmt::format("{}: record {}", file.path, size / record),
         fmt::format("is cut short: the file's {} bytes are no multiple of {}, the size of a {} "
-                    "record{}",
-                    size, record, variant.name, hint));
+                    "record{}{}",
+                    size, record, variant.name, hint,
+                    file.damage.empty() ? "" : fmt::format(" ({})", file.damage))));
+  } else if (!file.damage.empty()) {
+    policy.add(DataError(file.path, file.damage));
   }
-  for (size_t at = 0; at < size; at += record) {
-    labels.push_back(checked_label(file.bytes[at + variant.label_at], variant.classes, file.path,
-                                   static_cast<int64_t>(at / record), ""));
+  for (size_t at = 0; at + record <= size; at += record) {
+    const auto label = checked_label(file.bytes[at + variant.label_at], variant.classes, file.path,
+                                     static_cast<int64_t>(at / record), "", policy);
+    if (!label) continue;
+    labels.push_back(*label);
     const auto begin = file.bytes.begin() + static_cast<std::ptrdiff_t>(at + variant.label_bytes);
     pixels.insert(pixels.end(), begin, begin + static_cast<std::ptrdiff_t>(kPixels));
   }
@@ -87,7 +92,10 @@ Samples read_cifar(const DataConfig& config, Part part) {
     paths.push_back(
         find_file(config.root(), places, fetched ? "; launch/get-data fetches CIFAR-10" : ""));
   }
-  for (const std::string& path : paths) append(read_file(path), variant, pixels, labels);
+  BadRecordPolicy policy(bad_record_limit(config));
+  for (const std::string& path : paths) {
+    append(read_for(policy, path), variant, policy, pixels, labels);
+  }
   Samples samples;
   samples.spec.input = {DType::kU8, Shape{3, 32, 32}, Layout::row_major()};
   samples.spec.target = label_spec();
@@ -97,6 +105,7 @@ Samples read_cifar(const DataConfig& config, Part part) {
   samples.inputs = std::move(pixels);
   samples.targets = label_bytes(labels);
   samples.source = fmt::format("{} {}", variant.name, fmt::join(paths, ", "));
+  settle(policy, samples);
   return samples;
 }
 

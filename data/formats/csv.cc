@@ -46,10 +46,10 @@ void check(const DataConfig& config, Part part) {
   }
 }
 
-Table read(const DataConfig& config, const std::string& name) {
+Table read(const DataConfig& config, const std::string& name, BadRecordPolicy& policy) {
   const CsvConfig& csv = config.csv();
   const std::string path = find_file(config.root(), std::vector<std::string>{name});
-  Table table = read_table(read_file(path), csv.delimiter()[0], csv.header());
+  Table table = read_table(read_for(policy, path), csv.delimiter()[0], csv.header(), policy);
   if (table.columns < 2) {
     throw DataError(
         path,
@@ -89,36 +89,57 @@ std::vector<int64_t> label_columns(const Table& table, const CsvConfig& csv) {
   return columns;
 }
 
+// What is wrong with a label; empty: nothing. `classes` 0: it is still to be found out.
+std::string wrong_label(float value, int classes, int64_t rows) {
+  if (value != std::floor(value)) {
+    return fmt::format("label {} is not a whole number; set data.csv.regression?", value);
+  }
+  if (value < 0) return fmt::format("label {} is less than 0", value);
+  if (classes == 0 && value >= static_cast<float>(std::max<int64_t>(rows, 2))) {
+    return fmt::format(
+        "label {} means more classes than there are samples, {}; set data.csv.classes if so, or "
+        "data.csv.regression",
+        value, rows);
+  }
+  if (classes > 0 && value >= static_cast<float>(classes)) {
+    return fmt::format("label {} is not in [0, {})", value, classes);
+  }
+  return {};
+}
+
+// Leaves out the rows that have no label.
+void check_labels(Table& table, int64_t column, int classes, BadRecordPolicy& policy) {
+  std::vector<bool> stays(static_cast<size_t>(table.rows()));
+  for (int64_t row = 0; row < table.rows(); ++row) {
+    const std::string wrong = wrong_label(table.at(row, column), classes, table.rows());
+    stays[static_cast<size_t>(row)] = wrong.empty();
+    if (!wrong.empty()) policy.add(DataError(table.where(row, column), wrong));
+  }
+  keep_rows(table, stays);
+}
+
+// Of a table whose labels were checked.
 int count_classes(const Table& table, int64_t column) {
-  int64_t row = 0;
-  for (int64_t i = 0; i < table.rows(); ++i)
-    row = table.at(i, column) > table.at(row, column) ? i : row;
-  const float largest = std::max(table.at(row, column), 1.0F);
-  if (largest >= static_cast<float>(std::max<int64_t>(table.rows(), 2))) {
-    throw DataError(
-        table.where(row, column),
-        fmt::format(
-            "label {} means more classes than there are samples, {}; set data.csv.classes if so, "
-            "or data.csv.regression",
-            largest, table.rows()));
+  float largest = 1;
+  for (int64_t row = 0; row < table.rows(); ++row) {
+    largest = std::max(largest, table.at(row, column));
   }
   return static_cast<int>(largest) + 1;
 }
 
-std::vector<uint8_t> read_labels(const Table& table, int64_t column, int classes) {
+// How many classes the training file has.
+int count_classes(const DataConfig& config) {
+  BadRecordPolicy policy(bad_record_limit(config));  // the training part tells of what is bad there
+  Table table = read(config, config.csv().train_file(), policy);
+  const int64_t column = label_columns(table, config.csv())[0];
+  check_labels(table, column, 0, policy);
+  return count_classes(table, column);
+}
+
+std::vector<uint8_t> read_labels(const Table& table, int64_t column) {
   std::vector<int32_t> labels(static_cast<size_t>(table.rows()));
   for (int64_t row = 0; row < table.rows(); ++row) {
-    const float value = table.at(row, column);
-    if (value != std::floor(value)) {
-      throw DataError(
-          table.where(row, column),
-          fmt::format("label {} is not a whole number; set data.csv.regression?", value));
-    }
-    if (value < 0 || value >= static_cast<float>(classes)) {
-      throw DataError(table.where(row, column),
-                      fmt::format("label {} is not in [0, {})", value, classes));
-    }
-    labels[static_cast<size_t>(row)] = static_cast<int32_t>(value);
+    labels[static_cast<size_t>(row)] = static_cast<int32_t>(table.at(row, column));
   }
   return label_bytes(labels);
 }
@@ -154,17 +175,19 @@ Samples read_csv(const DataConfig& config, Part part) {
   check(config, part);
   const CsvConfig& csv = config.csv();
   int classes = csv.has_classes() ? checked_classes(csv.classes(), "data.csv.classes") : 0;
-  const Table table = read(config, part == Part::kTraining ? csv.train_file() : csv.eval_file());
+  const bool training = part == Part::kTraining;
+  BadRecordPolicy policy(bad_record_limit(config));
+  Table table = read(config, training ? csv.train_file() : csv.eval_file(), policy);
   const std::vector<int64_t> labels = label_columns(table, csv);
   std::vector<int64_t> features;
   for (int64_t column = 0; column < table.columns; ++column) {
     if (std::find(labels.begin(), labels.end(), column) == labels.end()) features.push_back(column);
   }
   if (features.empty()) throw ConfigError("data.csv.label", "leaves no column for the features");
-  if (classes == 0 && !csv.regression()) {
-    const bool training = part == Part::kTraining;
-    const Table& counted = training ? table : read(config, csv.train_file());
-    classes = count_classes(counted, training ? labels[0] : label_columns(counted, csv)[0]);
+  if (!csv.regression()) {
+    if (classes == 0 && !training) classes = count_classes(config);
+    check_labels(table, labels[0], classes, policy);
+    if (classes == 0) classes = count_classes(table, labels[0]);
   }
   Samples samples;
   samples.spec.input = {DType::kF32,
@@ -178,9 +201,9 @@ Samples read_csv(const DataConfig& config, Part part) {
   samples.spec.scale = csv.scale();
   samples.count = table.rows();
   samples.inputs = gather(table, features);
-  samples.targets =
-      csv.regression() ? gather(table, labels) : read_labels(table, labels[0], classes);
+  samples.targets = csv.regression() ? gather(table, labels) : read_labels(table, labels[0]);
   samples.source = "CSV " + table.path;
+  settle(policy, samples);
   return samples;
 }
 

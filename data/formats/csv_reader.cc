@@ -47,10 +47,13 @@ class Lines {
       : path_(file.path),
         rest_(reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size()),
         delimiter_(delimiter) {
+    // A line that the damage cuts could look whole.
+    if (!file.damage.empty()) rest_ = rest_.substr(0, rest_.rfind('\n') + 1);
     if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);  // byte order mark
   }
 
-  // The next line that has anything; false at the end.
+  // The next line that has anything; false at the end. Throws when its quotes do not match; the
+  // line is then behind.
   bool next() {
     while (!rest_.empty()) {
       const size_t end = std::min(rest_.find('\n'), rest_.size());
@@ -117,8 +120,8 @@ bool is_header(const std::vector<std::string_view>& fields, CsvConfig::Header he
 
 class TableReader {
  public:
-  TableReader(const File& file, char delimiter, CsvConfig::Header header)
-      : lines_(file, delimiter), header_(header) {
+  TableReader(const File& file, char delimiter, CsvConfig::Header header, BadRecordPolicy& policy)
+      : file_(file), policy_(policy), lines_(file, delimiter), header_(header) {
     table_.path = file.path;
   }
 
@@ -127,15 +130,38 @@ class TableReader {
     table_.columns = static_cast<int64_t>(lines_.fields().size());
     if (is_header(lines_.fields(), header_)) {
       table_.names.assign(lines_.fields().begin(), lines_.fields().end());
-      if (!lines_.next()) throw DataError(table_.path, "has a header but no rows");
+    } else {
+      good([&] { add_row(); });
     }
-    do {
-      add_row();
-    } while (lines_.next());
-    return std::move(table_);
+    bool more = true;
+    while (more) {
+      good([&] {
+        more = lines_.next();
+        if (more) add_row();
+      });
+    }
+    if (!file_.damage.empty()) {
+      policy_.add(DataError(fmt::format("{}: line {}", table_.path, lines_.number() + 1),
+                            "is lost: " + file_.damage));
+    }
+    if (!table_.lines.empty()) return std::move(table_);
+    policy_.check(table_.path);
+    throw DataError(table_.path, policy_.found().count > 0
+                                     ? "holds no good row; the first: " + policy_.found().first[0]
+                                     : "has a header but no rows");
   }
 
  private:
+  // Whether a line is bad shows while it is read.
+  template <class Reading>
+  void good(Reading reading) {
+    try {
+      reading();
+    } catch (const DataError& error) {
+      policy_.add(error);
+    }
+  }
+
   void add_row() {
     const auto found = static_cast<int64_t>(lines_.fields().size());
     if (found != table_.columns) {
@@ -143,9 +169,11 @@ class TableReader {
           fmt::format("{}: line {}", table_.path, lines_.number()),
           fmt::format("has {} column(s); the lines before have {}", found, table_.columns));
     }
+    row_.clear();
     for (size_t column = 0; column < lines_.fields().size(); ++column) {
-      table_.values.push_back(number(column, lines_.fields()[column]));
+      row_.push_back(number(column, lines_.fields()[column]));
     }
+    table_.values.insert(table_.values.end(), row_.begin(), row_.end());
     table_.lines.push_back(lines_.number());
   }
 
@@ -170,9 +198,12 @@ class TableReader {
     throw DataError(place(table_.path, lines_.number(), column, table_.names), wrong);
   }
 
+  const File& file_;
+  BadRecordPolicy& policy_;
   Lines lines_;
   CsvConfig::Header header_;
   Table table_;
+  std::vector<float> row_;
 };
 
 }  // namespace
@@ -181,8 +212,23 @@ std::string Table::where(int64_t row, int64_t column) const {
   return place(path, lines[static_cast<size_t>(row)], static_cast<size_t>(column), names);
 }
 
-Table read_table(const File& file, char delimiter, CsvConfig::Header header) {
-  return TableReader(file, delimiter, header).run();
+Table read_table(const File& file, char delimiter, CsvConfig::Header header,
+                 BadRecordPolicy& policy) {
+  return TableReader(file, delimiter, header, policy).run();
+}
+
+void keep_rows(Table& table, const std::vector<bool>& stays) {
+  size_t to = 0;
+  const auto columns = static_cast<size_t>(table.columns);
+  for (size_t row = 0; row < stays.size(); ++row) {
+    if (!stays[row]) continue;
+    for (size_t i = 0; i < columns; ++i) {
+      table.values[to * columns + i] = table.values[row * columns + i];
+    }
+    table.lines[to++] = table.lines[row];
+  }
+  table.values.resize(to * columns);
+  table.lines.resize(to);
 }
 
 }  // namespace trireme

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "data/bad_records.h"
 #include "data/data.pb.h"
 #include "data/file.h"
 
@@ -25,8 +26,12 @@ struct Table {
   std::string where(int64_t row, int64_t column) const;
 };
 
-// Fields may be quoted and have blanks around them; empty lines are passed over. Throws DataError
-// with line and column, counted from 1.
-Table read_table(const File& file, char delimiter, CsvConfig::Header header);
+// Fields may be quoted and have blanks around them; empty lines are passed over. Lines that do not
+// hold as many numbers as the first has fields go to the policy, with line and column counted from
+// 1. Throws DataError when nothing is left.
+Table read_table(const File& file, char delimiter, CsvConfig::Header header,
+                 BadRecordPolicy& policy);
+// Leaves out the rows that are not to stay.
+void keep_rows(Table& table, const std::vector<bool>& stays);
 
 }  // namespace trireme

@@ -32,14 +32,18 @@ int checked_classes(int64_t classes, const std::string& path) {
   return static_cast<int>(classes);
 }
 
-int32_t checked_label(uint8_t label, int classes, const std::string& file, int64_t record,
-                      const std::string& field) {
-  if (label >= classes) {
-    throw DataError(fmt::format("{}: record {}", file, record),
-                    fmt::format("label {} is not in [0, {}){}", label, classes,
-                                field.empty() ? "" : ", the classes that " + field + " sets"));
-  }
-  return label;
+File read_for(const BadRecordPolicy& policy, const std::string& path) {
+  return read_file(path, policy.skips() ? OnDamage::kKeepWhatCameBefore : OnDamage::kThrow);
+}
+
+std::optional<int32_t> checked_label(uint8_t label, int classes, const std::string& file,
+                                     int64_t record, const std::string& field,
+                                     BadRecordPolicy& policy) {
+  if (label < classes) return label;
+  policy.add(DataError(fmt::format("{}: record {}", file, record),
+                       fmt::format("label {} is not in [0, {}){}", label, classes,
+                                   field.empty() ? "" : ", the classes that " + field + " sets")));
+  return std::nullopt;
 }
 
 }  // namespace trireme

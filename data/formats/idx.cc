@@ -2,7 +2,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
+#include <iterator>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,11 @@ struct Idx {
   std::string path;
   std::vector<int64_t> extents;
   std::vector<uint8_t> elements;
+  int64_t record = 0;            // bytes of one
+  int64_t whole = 0;             // records that are there
+  std::optional<DataError> cut;  // why these are fewer than announced
+
+  int64_t announced() const { return extents[0]; }
 };
 
 // `what` the file is for, and how many dimensions that has.
@@ -63,44 +69,61 @@ size_t check_magic(const File& file, const Kind& kind) {
   return header;
 }
 
-void check_length(const Idx& idx, size_t found) {
-  int64_t record = 1;
-  int64_t total = 0;
+// Counts the records that are there.
+void measure(Idx& idx, const std::string& damage) {
   bool fits = true;
+  idx.record = 1;
   for (size_t i = 1; i < idx.extents.size(); ++i) {
-    fits = fits && !__builtin_mul_overflow(record, idx.extents[i], &record);
+    fits = fits && !__builtin_mul_overflow(idx.record, idx.extents[i], &idx.record);
   }
-  fits = fits && !__builtin_mul_overflow(record, idx.extents[0], &total);
   if (std::find(idx.extents.begin(), idx.extents.end(), 0) != idx.extents.end()) {
     throw DataError(idx.path, fmt::format("says that it has [{}] elements: none",
                                           fmt::join(idx.extents, ", ")));
   }
-  const auto length = static_cast<int64_t>(found);
-  if (!fits || length < total) {
-    throw DataError(fmt::format("{}: record {}", idx.path, fits ? length / record : 0),
-                    fmt::format("is cut short: [{}] elements were announced, {} are there",
-                                fmt::join(idx.extents, ", "), found));
-  }
-  if (length > total) {
-    throw DataError(idx.path,
-                    fmt::format("has {} bytes after its last record, {} of [{}]", length - total,
-                                idx.extents[0] - 1, fmt::join(idx.extents, ", ")));
+  const auto length = static_cast<int64_t>(idx.elements.size());
+  idx.whole = fits ? std::min(length / idx.record, idx.announced()) : 0;
+  if (idx.whole < idx.announced()) {
+    const std::string cut = fmt::format("is cut short: [{}] elements were announced, {} are there",
+                                        fmt::join(idx.extents, ", "), length);
+    idx.cut.emplace(fmt::format("{}: record {}", idx.path, idx.whole),
+                    damage.empty() ? cut : fmt::format("{} ({})", cut, damage));
+  } else if (length > idx.whole * idx.record) {
+    throw DataError(idx.path, fmt::format("has {} bytes after its last record, {} of [{}]",
+                                          length - idx.whole * idx.record, idx.whole - 1,
+                                          fmt::join(idx.extents, ", ")));
   }
 }
 
-Idx read(const std::string& path, const Kind& kind) {
-  File file = read_file(path);
+Idx read(const std::string& path, const Kind& kind, BadRecordPolicy& policy) {
+  File file = read_for(policy, path);
   const size_t header = check_magic(file, kind);
-  Idx idx{path, {}, {}};
+  Idx idx;
+  idx.path = path;
   for (size_t at = 4; at < header; at += 4) {
     const auto* b = file.bytes.data() + at;
     idx.extents.push_back(int64_t{b[0]} << 24 | int64_t{b[1]} << 16 | int64_t{b[2]} << 8 |
                           int64_t{b[3]});
   }
-  check_length(idx, file.bytes.size() - header);
   file.bytes.erase(file.bytes.begin(), file.bytes.begin() + static_cast<std::ptrdiff_t>(header));
   idx.elements = std::move(file.bytes);
+  measure(idx, file.damage);
+  if (idx.cut && !policy.skips()) throw DataError(*idx.cut);
+  if (!idx.cut && !file.damage.empty()) policy.add(DataError(path, file.damage));
   return idx;
+}
+
+// How many records have both an image and a label; those that lack one are bad.
+int64_t pair_up(const Idx& images, const Idx& labels, BadRecordPolicy& policy) {
+  const int64_t all = std::max(images.announced(), labels.announced());
+  const int64_t pairs = std::min(images.whole, labels.whole);
+  if (pairs == all) return pairs;
+  const std::optional<DataError>& cut = images.whole == pairs ? images.cut : labels.cut;
+  policy.add(cut ? *cut
+                 : DataError(labels.path,
+                             fmt::format("has {} labels, but {} has {} images", labels.announced(),
+                                         images.path, images.announced())),
+             all - pairs);
+  return pairs;
 }
 
 // Some unpacked copies of MNIST have a dot in place of the second dash.
@@ -123,21 +146,22 @@ Samples read_idx(const DataConfig& config, Part part) {
   const IdxConfig& idx = config.idx();
   const int classes = checked_classes(idx.classes(), "data.idx.classes");
   const bool training = part == Part::kTraining;
+  BadRecordPolicy policy(bad_record_limit(config));
   Idx images = read(training ? find(config, idx.train_images(), "train_images")
                              : find(config, idx.eval_images(), "eval_images"),
-                    kImages);
+                    kImages, policy);
   const Idx labels = read(training ? find(config, idx.train_labels(), "train_labels")
                                    : find(config, idx.eval_labels(), "eval_labels"),
-                          kLabels);
-  if (images.extents[0] != labels.extents[0]) {
-    throw DataError(labels.path, fmt::format("has {} labels, but {} has {} images",
-                                             labels.extents[0], images.path, images.extents[0]));
+                          kLabels, policy);
+  std::vector<bool> stays(static_cast<size_t>(pair_up(images, labels, policy)));
+  std::vector<int32_t> targets;
+  for (size_t i = 0; i < stays.size(); ++i) {
+    const auto label = checked_label(labels.elements[i], classes, labels.path,
+                                     static_cast<int64_t>(i), "data.idx.classes", policy);
+    stays[i] = label.has_value();
+    if (label) targets.push_back(*label);
   }
-  std::vector<int32_t> targets(labels.elements.size());
-  for (size_t i = 0; i < targets.size(); ++i) {
-    targets[i] = checked_label(labels.elements[i], classes, labels.path, static_cast<int64_t>(i),
-                               "data.idx.classes");
-  }
+  keep_rows(images.elements, static_cast<size_t>(images.record), stays);
   Samples samples;
   std::vector<int64_t> shape(images.extents.begin() + 1, images.extents.end());
   if (shape.size() == 2) shape.insert(shape.begin(), 1);
@@ -145,10 +169,11 @@ Samples read_idx(const DataConfig& config, Part part) {
   samples.spec.target = label_spec();
   samples.spec.classes = classes;
   samples.spec.scale = 1.0F / 255;
-  samples.count = images.extents[0];
+  samples.count = std::ssize(targets);
   samples.inputs = std::move(images.elements);
   samples.targets = label_bytes(targets);
   samples.source = fmt::format("IDX {}, {}", images.path, labels.path);
+  settle(policy, samples);
   return samples;
 }
 

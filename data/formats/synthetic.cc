@@ -68,6 +68,8 @@ class Synthetic final : public Dataset {
   }
 
   std::string description() const override { return "synthetic: " + describe(spec_, size_); }
+  std::string where(int64_t) const override { return "synthetic"; }
+  bool in_memory() const override { return true; }
 
  private:
   // Which cell of the pattern each element shows.

@@ -180,10 +180,12 @@ void update_adam(const AdamUpdate& op, const std::vector<UpdateRange>& pieces, D
 Plan plan(const SumOfSquares& op, const EnginePtr&, Specs given) {
   using Op = SumOfSquares;
   std::vector<UpdateRange> pieces = cut(op.ranges);
+  const size_t counted = pieces.size();
+  for (const UpdateRange& piece : cut(op.watched)) pieces.push_back(piece);
   const size_t scratch_bytes = pieces.size() * sizeof(double);
   return host_op(
       in_row_major(given),
-      [pieces = std::move(pieces)](Args args, void* scratch) {
+      [pieces = std::move(pieces), counted](Args args, void* scratch) {
         const auto* x = static_cast<const float*>(args[Op::kX]);
         auto* sums = static_cast<double*>(scratch);
         parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t first, int64_t last) {
@@ -193,7 +195,8 @@ Plan plan(const SumOfSquares& op, const EnginePtr&, Specs given) {
           }
         });
         double total = 0;
-        for (size_t i = 0; i < pieces.size(); ++i) total += sums[i];
+        for (size_t i = 0; i < counted; ++i) total += sums[i];
+        for (size_t i = counted; i < pieces.size(); ++i) total += 0 * sums[i];
         *static_cast<double*>(args[Op::kSum]) = total;
       },
       scratch_bytes);

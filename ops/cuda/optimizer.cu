@@ -113,9 +113,11 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kSumThreads)
-    sum_kernel(const double* sums, int64_t count, double* total) {
+    sum_kernel(const double* sums, int64_t counted, int64_t count, double* total) {
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < count; i += kSumThreads) sum += sums[i];
+  for (int64_t i = threadIdx.x; i < count; i += kSumThreads) {
+    sum += i < counted ? sums[i] : 0 * sums[i];
+  }
   sum = row_reduce(sum, Plus());
   if (threadIdx.x == 0) *total = sum;
 }
@@ -225,16 +227,20 @@ Plan with_low_precision(const TensorSpec& low, F f) {
 
 Plan plan(const SumOfSquares& op, const ContextPtr& context, Specs given) {
   using Op = SumOfSquares;
-  Pieces pieces(op.ranges, context->device);
+  std::vector<UpdateRange> all = op.ranges;
+  all.insert(all.end(), op.watched.begin(), op.watched.end());
+  Pieces pieces(all, context->device);
+  const auto counted = static_cast<int64_t>(cut(op.ranges).size());
   const size_t scratch_bytes = pieces.count() * sizeof(double);
   return kernel_op(
       in_row_major(given),
-      [pieces = std::move(pieces)](Stream& stream, Args args, void* scratch) {
+      [pieces = std::move(pieces), counted](Stream& stream, Args args, void* scratch) {
         auto* sums = static_cast<double*>(scratch);
         pieces.launch_each("sum_of_squares", squares_kernel, stream, pointer<float>(args, Op::kX),
                            sums);
         launch("sum_of_squares", sum_kernel, {.blocks = dim3(1), .threads = dim3(kSumThreads)},
-               stream, sums, static_cast<int64_t>(pieces.count()), pointer<double>(args, Op::kSum));
+               stream, sums, counted, static_cast<int64_t>(pieces.count()),
+               pointer<double>(args, Op::kSum));
       },
       scratch_bytes);
 }

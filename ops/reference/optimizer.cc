@@ -39,6 +39,8 @@ Plan plan(const SumOfSquares& op, Specs specs) {
     each(op.ranges, [&](const UpdateRange&, int64_t i) {
       sum += in(args, SumOfSquares::kX)[i] * in(args, SumOfSquares::kX)[i];
     });
+    each(op.watched,
+         [&](const UpdateRange&, int64_t i) { sum += 0 * in(args, SumOfSquares::kX)[i]; });
     *out(args, SumOfSquares::kSum) = sum;
   });
 }

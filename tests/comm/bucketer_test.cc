@@ -25,6 +25,7 @@ class Twin final : public Communicator {
     auto memory = std::make_shared<std::vector<std::byte>>(bytes);
     return Buffer(memory->data(), bytes, [memory](void*) {});
   }
+  std::unique_ptr<HostMemory> share(size_t) override { return nullptr; }
   void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream) override {
     stream.run(Task([this, data, count, dtype] {
       if (failing) throw CommError("the twin is gone");

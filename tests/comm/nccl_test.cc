@@ -28,6 +28,7 @@ class Host final : public Communicator {
   std::string transport() const override { return local_->transport(); }
   std::string failure() const override { return *lost_ ? "rank 1 (pid 7) has ended" : ""; }
   Buffer allocate(size_t bytes) override { return local_->allocate(bytes); }
+  std::unique_ptr<HostMemory> share(size_t bytes) override { return local_->share(bytes); }
   void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream) override {
     local_->all_reduce_sum(data, count, dtype, stream);
   }

@@ -48,11 +48,8 @@ int run(const std::string& ending) {
     world.finalize();
     return static_cast<int>(error.code());
   } catch (const Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    if (ending == "throw" || ending == "disagree") {
-      world.communicator().abort(static_cast<int>(error.code()));
-    }
-    return static_cast<int>(error.code());
+    const bool from_a_peer = dynamic_cast<const CommError*>(&error) != nullptr;
+    world.watchdog().fail(error.what(), static_cast<int>(error.code()), from_a_peer);
   }
 }
 

@@ -53,18 +53,22 @@ TEST(WorldTest, AFailureOfOneRankEndsAll) {
   const Outcome outcome = run(3, "throw");
   EXPECT_EQ(outcome.code, 3) << outcome.output;
   EXPECT_TRUE(contains(outcome, "shard-1.tar: record 5 is cut short")) << outcome.output;
+  EXPECT_TRUE(contains(outcome, "trireme: rank 1 (host ")) << outcome.output;
+  EXPECT_FALSE(contains(outcome, "rank 0 (")) << outcome.output;
 }
 
 TEST(WorldTest, ARankThatIsKilledEndsAll) {
   const Outcome outcome = run(3, "kill");
   EXPECT_NE(outcome.code, 0) << outcome.output;
   EXPECT_FALSE(contains(outcome, "summed")) << outcome.output;
+  EXPECT_TRUE(contains(outcome, "died in ")) << outcome.output;
 }
 
 TEST(WorldTest, ARankThatLeavesEndsAll) {
   const Outcome outcome = run(3, "exit");
   EXPECT_NE(outcome.code, 0) << outcome.output;
   EXPECT_FALSE(contains(outcome, "summed")) << outcome.output;
+  EXPECT_TRUE(contains(outcome, "died in ")) << outcome.output;
 }
 
 TEST(WorldTest, RanksThatDisagreeEnd) {

@@ -149,7 +149,7 @@ TEST_F(CsvTest, WrongDelimiterIsSuspected) {
 TEST_F(CsvTest, LabelOutOfRange) {
   EXPECT_SAYS(error("1,2,0\n3,4,5\n", "classes: 5 "),
               folder.path("x.csv") + ": line 2, column 3: label 5 is not in [0, 5)");
-  EXPECT_SAYS(error("1,2,0\n3,4,-1\n"), "line 2, column 3: label -1 is not in [0, 2)");
+  EXPECT_SAYS(error("1,2,0\n3,4,-1\n"), "line 2, column 3: label -1 is less than 0");
   EXPECT_SAYS(error("1,2,0\n3,4,0.5\n"), "line 2, column 3: label 0.5 is not a whole number");
   EXPECT_SAYS(error("1,2,0\n3,4,1000\n"), "line 2, column 3: label 1000 means more classes than");
 }

@@ -2,15 +2,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <new>
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -211,6 +215,191 @@ TEST_F(LoaderTest, ErrorsComeWhenReachedAndStay) {
     loader.start(0, 24);
     EXPECT_EQ(rows(loader.next(), 8).front(), 24);
   }
+}
+
+// Some samples cannot be read, one makes its thread end or wait.
+class Damaged final : public Dataset {
+ public:
+  explicit Damaged(int64_t size) : numbers_(size) {}
+  const SampleSpec& spec() const override { return numbers_.spec(); }
+  int64_t size() const override { return numbers_.size(); }
+  void read(int64_t index, std::byte* input, std::byte* target) const override {
+    if (on_read) on_read(index);
+    if (every > 0 && index % every == 0) {
+      input[0] = std::byte{1};  // half a sample is there already
+      throw DataError("numbers: record " + std::to_string(index), "is bad");
+    }
+    numbers_.read(index, input, target);
+  }
+  std::string description() const override { return "damaged numbers"; }
+  std::string where(int64_t index) const override { return "shard: " + std::to_string(index); }
+  BadRecords bad_records() const override { return {bad_when_opened, {}}; }
+
+  std::function<void(int64_t)> on_read;
+  int64_t every = 0;
+  int64_t bad_when_opened = 0;
+
+ private:
+  Counting numbers_;
+};
+
+LoaderOptions plain(int threads) {
+  LoaderOptions o = options(8, threads);
+  o.shuffle = false;
+  return o;
+}
+
+TEST_F(LoaderTest, BadSamplesAreLeftOutAndCountedOnce) {
+  for (const int threads : {0, 1, 3}) {
+    Damaged dataset(20);
+    dataset.every = 6;  // 0, 6, 12, 18
+    LoaderOptions o = plain(threads);
+    o.max_bad_records = 4;
+    Loader loader(dataset, *device, o);
+    loader.start(0, 0);
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      const Batch& first = loader.next();
+      EXPECT_EQ(first.global_rows, 8);
+      EXPECT_THAT(rows(first, 9), ElementsAre(1, 2, 3, 4, 5, 7));
+      EXPECT_THAT(rows(loader.next(), 9), ElementsAre(8, 9, 10, 11, 13, 14, 15));
+      EXPECT_THAT(rows(loader.next(), 9), ElementsAre(16, 17, 19));
+    }
+    EXPECT_EQ(loader.bad_records().count, 4) << threads;
+    ASSERT_EQ(loader.bad_records().first.size(), 4u);
+  }
+}
+
+TEST_F(LoaderTest, MoreBadSamplesThanTheCapAreAnError) {
+  for (const int threads : {0, 1}) {
+    Damaged dataset(20);
+    dataset.every = 6;
+    dataset.bad_when_opened = 2;
+    LoaderOptions o = plain(threads);
+    o.max_bad_records = 4;
+    Loader loader(dataset, *device, o);
+    loader.start(0, 0);
+    loader.next();  // without 0 and 6
+    try {
+      loader.next();
+      FAIL() << "no exception";
+    } catch (const DataError& error) {
+      EXPECT_STREQ(error.what(),
+                   "damaged numbers: 5 bad records, more than data.max_bad_records, 4; the first: "
+                   "numbers: record 0: is bad");
+    }
+    loader.start(0, 0);
+    EXPECT_THROW(loader.next(), DataError) << "the cap stays reached";
+  }
+}
+
+TEST_F(LoaderTest, ErrorsOfOtherKindsNameTheSampleAndAreNotLeftOut) {
+  for (const int threads : {0, 2}) {
+    Damaged dataset(20);
+    bool standard = true;
+    dataset.on_read = [&](int64_t index) {
+      if (index != 9) return;
+      if (standard) throw std::runtime_error("the disk is on fire");
+      throw 42;
+    };
+    LoaderOptions o = plain(threads);
+    o.max_bad_records = 100;
+    Loader loader(dataset, *device, o);
+    const auto message = [&] {
+      loader.start(1, 8);
+      try {
+        loader.next();
+      } catch (const DataError& error) {
+        return std::string(error.what());
+      }
+      return std::string("no exception");
+    };
+    EXPECT_EQ(message(), "sample 9 of epoch 2 (shard: 9): could not be read: the disk is on fire");
+    standard = false;
+    EXPECT_EQ(message(),
+              "sample 9 of epoch 2 (shard: 9): could not be read: an exception of an unknown kind");
+  }
+}
+
+TEST_F(LoaderTest, AWorkerThatEndsIsAnErrorAndNoWait) {
+  for (const int threads : {1, 2}) {
+    Damaged dataset(40);
+    dataset.on_read = [](int64_t index) {
+      if (index == 9) pthread_exit(nullptr);
+    };
+    Loader loader(dataset, *device, plain(threads));
+    loader.start(0, 0);
+    loader.next();
+    for (int again = 0; again < 2; ++again) {
+      try {
+        loader.next();
+        FAIL() << "no exception";
+      } catch (const DataError& error) {
+        EXPECT_STREQ(error.what(),
+                     "sample 9 of epoch 1 (shard: 9): the thread that was reading it has ended");
+      }
+    }
+    loader.start(0, 16);
+    if (threads == 1) {
+      EXPECT_THROW(loader.next(), Error) << "nobody is left to read";
+    } else {
+      EXPECT_EQ(loader.next().position, 16) << "the other one goes on";
+    }
+  }
+}
+
+TEST_F(LoaderTest, WhatNextWaitsForIsTold) {
+  Damaged dataset(40);
+  std::atomic<bool> let_go = false;
+  dataset.on_read = [&](int64_t index) {
+    while (index == 11 && !let_go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  std::string told;
+  LoaderOptions o = plain(1);
+  o.progress = [&](std::string_view text) {
+    told = text;
+    let_go = true;
+  };
+  Loader loader(dataset, *device, o);
+  loader.start(2, 0);
+  loader.next();
+  EXPECT_EQ(told, "");
+  EXPECT_EQ(loader.next().position, 8);
+  EXPECT_TRUE(told.starts_with("sample 11 of epoch 3 (shard: 11), which worker 0 has been reading"))
+      << told;
+}
+
+TEST_F(LoaderTest, WhatNextReadsItselfIsToldBefore) {
+  Damaged dataset(40);
+  std::vector<std::string> told;
+  LoaderOptions o = plain(0);
+  o.progress = [&](std::string_view text) { told.emplace_back(text); };
+  dataset.on_read = [&](int64_t index) {
+    ASSERT_EQ(told.back(), "sample " + std::to_string(index) +
+                               " of epoch 1 (shard: " + std::to_string(index) + ")");
+  };
+  Loader loader(dataset, *device, o);
+  loader.start(0, 0);
+  loader.next();
+  EXPECT_EQ(told.size(), 8u);
+}
+
+TEST_F(LoaderTest, WhatWorkersReadCanBeAsked) {
+  Damaged dataset(40);
+  std::atomic<bool> let_go = false;
+  dataset.on_read = [&](int64_t index) {
+    while (index == 3 && !let_go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  Loader loader(dataset, *device, plain(1));
+  EXPECT_TRUE(loader.readings().empty());
+  loader.start(0, 0);
+  std::vector<Reading> readings;
+  while (readings.empty() || readings[0].sample != 3) readings = loader.readings();
+  EXPECT_EQ(readings.size(), 1u);
+  EXPECT_EQ(readings[0].worker, 0);
+  EXPECT_EQ(readings[0].batch, 0);
+  EXPECT_EQ(readings[0].where, "shard: 3");
+  let_go = true;
+  loader.next();
 }
 
 TEST_F(LoaderTest, StopsAtAnyTime) {

@@ -19,7 +19,7 @@ batch { global: 32 }
 train { max_steps: 1000000 eval_every_steps: 25 eval_every_epochs: 0 }
 optimizer { sgd { momentum: 0.9 } }
 schedule { learning_rate: 0.001 }
-checkpoint { every_steps: 10 every_epochs: 0 }
+checkpoint { every_steps: 60 every_epochs: 0 keep_best: false }
 buckets { first_bytes: 4096 bytes: 8192 last_bytes: 1024 }
 watchdog { timeout_seconds: 3 first_timeout_seconds: 20 }
 )";

@@ -54,7 +54,7 @@ TEST_F(Output, TheLogIsOnAFullDisk) {
 
 TEST_F(Output, FoldersVanish) {
   Program program(train({"--set", "train.max_steps=3000"}), 2);
-  ASSERT_TRUE(wait_for(run_dir() / "checkpoints" / "step-00000020", 20));
+  ASSERT_TRUE(wait_for(run_dir() / "checkpoints" / "latest", 20));
   fs::rename(run_dir() / "log", scratch_ / "log");
   fs::remove(run_dir() / "metrics.jsonl");
   const Outcome outcome = program.wait();

@@ -36,21 +36,31 @@ void send_to_file(int descriptor, const fs::path& path) {
   if (file < 0 || dup2(file, descriptor) < 0) _exit(127);
 }
 
+bool injects(const std::vector<std::string>& environment) {
+  return std::ranges::any_of(environment, [](const std::string& setting) {
+    return setting.starts_with("TRIREME_INJECT=");
+  });
+}
+
 }  // namespace
 
 Program::Program(const std::vector<std::string>& arguments, int ranks,
                  const std::vector<std::string>& environment)
+    : Program({{arguments, ranks, injects(environment)}}, environment) {}
+
+Program::Program(const std::vector<Group>& groups, const std::vector<std::string>& environment)
     : folder_(make_folder()), started_(now()) {
   std::vector<std::string> words;
-  if (ranks > 0) {
-    words = {"mpirun",          "--quiet",   "-np", std::to_string(ranks),
-             "--oversubscribe", "--bind-to", "none"};
+  if (groups[0].ranks > 0) {
+    words = {"mpirun", "--quiet", "--oversubscribe", "--bind-to", "none"};
   }
-  const bool faulty = std::ranges::any_of(environment, [](const std::string& setting) {
-    return setting.starts_with("TRIREME_INJECT=");
-  });
-  words.push_back(faulty ? tree() / "tests" / "trireme-faulty" : tree() / "bin" / "trireme");
-  words.insert(words.end(), arguments.begin(), arguments.end());
+  for (const Group& group : groups) {
+    if (&group != &groups[0]) words.push_back(":");
+    if (group.ranks > 0) words.insert(words.end(), {"-np", std::to_string(group.ranks)});
+    words.push_back(group.faulty ? tree() / "tests" / "trireme-faulty"
+                                 : tree() / "bin" / "trireme");
+    words.insert(words.end(), group.arguments.begin(), group.arguments.end());
+  }
   pid_ = fork();
   if (pid_ < 0) throw std::runtime_error("fork");
   if (pid_ > 0) return;

@@ -23,6 +23,14 @@ class Program {
   // NAME=VALUE; with TRIREME_INJECT (tests/faults/inject.cc) it is the program that breaks.
   Program(const std::vector<std::string>& arguments, int ranks,
           const std::vector<std::string>& environment = {});
+  // Ranks in groups that are not started alike, each of one rank or more.
+  struct Group {
+    std::vector<std::string> arguments;
+    int ranks = 1;
+    bool faulty = false;  // the program that breaks, with nothing in the environment to break it
+  };
+  explicit Program(const std::vector<Group>& groups,
+                   const std::vector<std::string>& environment = {});
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
@@ -153,22 +154,22 @@ class TestNetwork {
 
   // One pass over the batch; everything that is to be written starts as NaN.
   void run(const TestBatch& batch, bool clear_gradients = false) {
-    // 0xFF bytes are NaN in every float format.
-    fill(activations_, 0xFF, activations_.bytes());
-    fill(gradients_, clear_gradients ? 0 : 0xFF, gradients_.bytes());
+    spoil(clear_gradients);
     go_on(batch);
   }
   // Without clearing anything but the metrics.
   void go_on(const TestBatch& batch) {
-    fill(gradients_, 0, kMetricCount * size_of(parameters.array_dtype()));
-    const Buffer inputs = on_device(std::as_bytes(std::span(batch.inputs)));
-    const Buffer targets = on_device(batch.targets());
-    device_->copy(state_.data(), &state, sizeof state, *stream_);
-    program->bind_batch(inputs.data(), targets.data(), state_.as<StepState>());
+    bind(batch);
     program->forward(*stream_);
-    watermarks.clear();
     program->backward(*stream_, [this](int64_t end) { watermarks.push_back(end); });
     stream_->synchronize();
+  }
+  // As run() does, one instruction at a time.
+  std::optional<Program::NotFinite> first_not_finite(const TestBatch& batch) {
+    spoil(/*clear_gradients=*/false);
+    bind(batch);
+    return program->first_not_finite(*device_, *stream_,
+                                     [this](int64_t end) { watermarks.push_back(end); });
   }
 
   double metric(Metric which) const {
@@ -205,6 +206,19 @@ class TestNetwork {
   std::vector<int64_t> watermarks;
 
  private:
+  void spoil(bool clear_gradients) {
+    // 0xFF bytes are NaN in every float format.
+    fill(activations_, 0xFF, activations_.bytes());
+    fill(gradients_, clear_gradients ? 0 : 0xFF, gradients_.bytes());
+  }
+  void bind(const TestBatch& batch) {
+    fill(gradients_, 0, kMetricCount * size_of(parameters.array_dtype()));
+    inputs_ = on_device(std::as_bytes(std::span(batch.inputs)));
+    targets_ = on_device(batch.targets());
+    device_->copy(state_.data(), &state, sizeof state, *stream_);
+    program->bind_batch(inputs_.data(), targets_.data(), state_.as<StepState>());
+    watermarks.clear();
+  }
   // Gradients lie as the parameters do.
   std::vector<float> read(const Parameter& parameter, const Buffer& array) {
     std::vector<float> numbers(static_cast<size_t>(parameter.spec.shape.elements()));
@@ -228,7 +242,7 @@ class TestNetwork {
   std::unique_ptr<Stream> stream_;
   Graph graph_;
   LowPrecisionCopy low_precision_;
-  Buffer values_, gradients_, running_, activations_, state_;
+  Buffer values_, gradients_, running_, activations_, state_, inputs_, targets_;
 };
 
 inline double relative_error(const std::vector<float>& got, const std::vector<float>& wanted) {

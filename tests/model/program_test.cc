@@ -2,6 +2,7 @@
 #include "model/program.h"
 
 #include <algorithm>
+#include <limits>
 #include <sstream>
 
 #include "model/zoo/zoo.h"
@@ -240,6 +241,41 @@ TEST_P(ProgramsOnTargets, GradientsBecomeFinalInTheOrderTheyLie) {
   EXPECT_LE(end, net.parameters.elements);
 }
 
+// All that instructions write is looked at, and nothing of it is left over from before.
+TEST_P(ProgramsOnTargets, NothingIsFoundWhereAllIsFinite) {
+  const ModelInput input = input_of(tested());
+  TestNetwork net(config_of(tested()), input, target(), {.batch = kRows});
+  net.state.valid_rows = kRows - 1;
+  const TestBatch batch(input, kRows, 4);
+  const auto found = net.first_not_finite(batch);
+  EXPECT_FALSE(found) << found->what;
+  const auto watermarks = net.watermarks;
+  const auto gradient = whole_gradient(net);
+  net.run(batch);
+  EXPECT_EQ(net.watermarks, watermarks);
+  EXPECT_EQ(whole_gradient(net), gradient);
+}
+
+TEST_P(ProgramsOnTargets, TheFirstThatIsNotFiniteIsNamed) {
+  const ModelInput input = input_of(tested());
+  const TestBatch batch(input, kRows, 4);
+  const auto network = [&] {
+    return std::make_unique<TestNetwork>(config_of(tested()), input, target(),
+                                         CompileOptions{.batch = kRows});
+  };
+  const size_t parameters = network()->parameters.trained.size();
+  for (size_t p = 0; p < parameters; ++p) {
+    const auto net = network();
+    const Parameter& parameter = net->parameters.trained[p];
+    std::vector<float> values = net->value(parameter);
+    values[values.size() / 2] = -std::numeric_limits<float>::infinity();
+    net->set_value(parameter, values);
+    const auto found = net->first_not_finite(batch);
+    ASSERT_TRUE(found) << parameter.name;
+    EXPECT_EQ(found->what, "parameter '" + parameter.name + "' is not finite (-inf)");
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Programs, testing::ValuesIn(kCases),
                          [](const auto& tested) { return std::string(tested.param.name); });
 INSTANTIATE_TEST_SUITE_P(All, ProgramsOnTargets,
@@ -326,6 +362,22 @@ TEST(Program, NormalisesStoredImages) {
   from_bytes.run(bytes);
   from_floats.run(floats);
   EXPECT_NEAR(from_bytes.metric(kMetricLoss), from_floats.metric(kMetricLoss), 1e-5);
+}
+
+TEST(Program, NamesTheLayerWhoseOutputIsNotFinite) {
+  const ModelInput input = classified({6}, 3);
+  const ModelConfig config = network(
+      "layer { name: 'a' dense { units: 4 } } layer { name: 'b' dense { units: 4 } }"
+      "layer { name: 'c' dense { units: 3 } } layer { softmax_cross_entropy {} }");
+  TestNetwork net(config, input, cpu(), {.batch = 4});
+  TestBatch batch(input, 4, 9);
+  for (const Parameter& parameter : net.parameters.trained) {
+    if (parameter.name == "b.bias") net.set_value(parameter, std::vector<float>(4, 3e38f));
+    if (parameter.name == "c.weight") net.set_value(parameter, std::vector<float>(12, -4));
+  }
+  EXPECT_EQ(net.first_not_finite(batch)->what, "output of layer 'c' is not finite (-inf)");
+  batch.inputs[7] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(net.first_not_finite(batch)->what, "a sample is not finite (nan)");
 }
 
 TEST(Program, InferenceUsesRunningStatisticsAndNoDropout) {

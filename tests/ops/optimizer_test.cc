@@ -202,6 +202,8 @@ TEST(SumOfSquares, CountsWhatTheRangesCover) {
   Tensor x = numbers({6}, {1, 2, 3, 4, 5, 6}), sum = unwritten({1});
   evaluate(SumOfSquares{{{0, 2, 0, 1}, {3, 4, 0, 1}, {5, 6, 0, 1}}}, {&x, &sum});
   EXPECT_EQ(sum[0], 1 + 4 + 16 + 36);
+  evaluate(SumOfSquares{{{0, 2, 0, 1}}, {{3, 6, 0, 1}}}, {&x, &sum});
+  EXPECT_EQ(sum[0], 1 + 4);
   evaluate(SumOfSquares{}, {&x, &sum});
   EXPECT_EQ(sum[0], 0);
 }

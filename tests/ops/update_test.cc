@@ -76,9 +76,9 @@ TEST_P(UpdateTest, SumOfSquares) {
 TEST_P(UpdateTest, SumOfSquaresTellsWhatIsNotFinite) {
   using O = SumOfSquares;
   for (double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
-    for (size_t at : {2, 5}) {
+    for (size_t at : {2, 4, 5}) {
       Case c{"not finite",
-             O{{{0, 4, 0, 1}, {6, 9, 0, 1}}},
+             O{{{0, 4, 0, 1}, {6, 9, 0, 1}}, {{4, 5, 0, 1}}},
              {random(full({9}), 1), exact(DType::kF64, {1})}};
       c.tensors[O::kX].values[at] = bad;
       const auto [specs, memory] = target_memory(c, std::vector(2, Layout::row_major()));

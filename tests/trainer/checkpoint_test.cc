@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "small_model.h"
 #include "temporary_folder.h"
 
 namespace trireme {
@@ -13,58 +14,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Two parameters, padding between them, and a running value.
-Parameters small_parameters() {
-  Parameters p;
-  p.trained.push_back({.name = "fc.weight",
-                       .spec = {DType::kF32, Shape{2, 3}, Layout::row_major()},
-                       .init = {},
-                       .decays = true,
-                       .begin = 16,
-                       .end = 22});
-  p.trained.push_back({.name = "fc.bias",
-                       .spec = {DType::kF32, Shape{2}, Layout::row_major()},
-                       .init = {},
-                       .decays = false,
-                       .begin = 32,
-                       .end = 34});
-  p.elements = 48;
-  p.running.push_back({.name = "bn.running_mean",
-                       .spec = {DType::kF32, Shape{3}, Layout::row_major()},
-                       .initial = 0,
-                       .begin = 0});
-  p.running_elements = 16;
-  return p;
-}
-
 class CheckpointTest : public ::testing::Test {
  protected:
-  CheckpointTest()
-      : device_(create_cpu_device(1)),
-        backend_(create_cpu_backend(*device_)),
-        parameters_(small_parameters()),
-        values_(48),
-        velocity_(48),
-        running_(16) {}
-
-  TrainedArrays arrays() {
-    return {
-        parameters_, *backend_, values_.data(), running_.data(), {{"velocity", velocity_.data()}}};
+  Snapshot snapshot() {
+    Snapshot taken(model_.arrays());
+    taken.take();
+    return taken;
   }
 
-  // Fills the arrays with numbers that tell the step.
-  void fill(int64_t step) {
-    for (const Parameter& p : parameters_.trained) {
-      for (int64_t i = p.begin; i < p.end; ++i) {
-        values_[static_cast<size_t>(i)] = static_cast<float>(1000 * step + i);
-        velocity_[static_cast<size_t>(i)] = static_cast<float>(1000 * step - i);
-      }
-    }
-    for (size_t i = 0; i < 3; ++i) running_[i] = static_cast<float>(step) + 0.5f;
-  }
-
-  fs::path save(int64_t step, int64_t keep = 10) {
-    fill(step);
+  fs::path save(int64_t step, int64_t keep = 10, bool best = false) {
+    model_.fill(step);
     CheckpointState state;
     state.step = step;
     state.epoch = 2;
@@ -77,7 +36,7 @@ class CheckpointTest : public ::testing::Test {
     state.best_accuracy = 0.75;
     state.loss_scale = {.scale = 2048, .good_steps = 17, .skipped = 3};
     state.best_step = 4;
-    return Checkpoints(checkpoints(), keep).save(state, arrays());
+    return Checkpoints(checkpoints(), keep).save(state, snapshot(), best);
   }
 
   fs::path checkpoints() const { return folder_.path() / "checkpoints"; }
@@ -99,32 +58,25 @@ class CheckpointTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Backend> backend_;
-  Parameters parameters_;
-  std::vector<float> values_;
-  std::vector<float> velocity_;
-  std::vector<float> running_;
+  SmallModel model_;
   std::vector<std::string> warnings_;
 };
 
 TEST_F(CheckpointTest, ComesBackAsItWas) {
   const fs::path path = save(12);
   EXPECT_EQ(path.filename(), "step-00000012");
-  const auto values = values_;
-  const auto velocity = velocity_;
-  const auto running = running_;
-  std::fill(values_.begin(), values_.end(), 0.0f);
-  std::fill(velocity_.begin(), velocity_.end(), 0.0f);
-  std::fill(running_.begin(), running_.end(), 0.0f);
+  const auto values = model_.values;
+  const auto velocity = model_.velocity;
+  const auto running = model_.running;
+  model_.clear();
 
   const auto found = newest();
   ASSERT_TRUE(found);
-  load_model(*found, arrays());
-  load_optimizer(*found, arrays());
-  EXPECT_EQ(values_, values);
-  EXPECT_EQ(velocity_, velocity);
-  EXPECT_EQ(running_, running);
+  load_model(*found, model_.arrays());
+  load_optimizer(*found, model_.arrays());
+  EXPECT_EQ(model_.values, values);
+  EXPECT_EQ(model_.velocity, velocity);
+  EXPECT_EQ(model_.running, running);
   EXPECT_EQ(found->state.step, 12);
   EXPECT_EQ(found->state.epoch, 2);
   EXPECT_EQ(found->state.position, 30);
@@ -156,6 +108,29 @@ TEST_F(CheckpointTest, KeepsTheNewestAndPointsAtTheLast) {
   EXPECT_EQ(slurp(checkpoints() / "latest"), "step-00000030\n");
   // Nothing else is left behind.
   EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints()), {}), 3);
+}
+
+TEST_F(CheckpointTest, TheBestStaysBesideTheNewest) {
+  for (int64_t step : {1, 2, 3, 4, 5}) save(step, 2, /*best=*/step == 2);
+  const auto all = Checkpoints(checkpoints(), 2).list();
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[2].filename(), "step-00000002");
+  const Warn none = [](const std::string&) {};
+  EXPECT_EQ(find_checkpoint(checkpoints() / "best", none).state.step, 2);
+  EXPECT_EQ(find_checkpoint(checkpoints() / "latest", none).state.step, 5);
+  EXPECT_EQ(Checkpoints(checkpoints(), 2).best(), checkpoints() / "step-00000002");
+  save(6, 2, /*best=*/true);  // the former one goes
+  EXPECT_EQ(Checkpoints(checkpoints(), 2).list().size(), 2u);
+}
+
+TEST_F(CheckpointTest, AReplacedOneComesBackWhenNothingHasTakenItsPlace) {
+  save(1);
+  fs::rename(checkpoints() / "step-00000001", checkpoints() / ".replaced-step-00000001");
+  Checkpoints(checkpoints(), 3).clean();
+  ASSERT_TRUE(newest());
+  fs::copy(checkpoints() / "step-00000001", checkpoints() / ".replaced-step-00000001");
+  Checkpoints(checkpoints(), 3).clean();
+  EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints()), {}), 2);
 }
 
 TEST_F(CheckpointTest, EveryKindOfDamageIsNamedAndPassedOver) {
@@ -194,6 +169,30 @@ TEST_F(CheckpointTest, EveryKindOfDamageIsNamedAndPassedOver) {
   }
 }
 
+// Found by tests/fuzz: numbers of state.json were made to fit.
+TEST_F(CheckpointTest, AStateWhoseNumbersDoNotFit) {
+  CheckpointState state;
+  state.step = 3;
+  state.seed = 5;
+  state.ranks = 2;
+  const std::string good = to_json(state);
+  EXPECT_EQ(to_json(state_from_json(good, "state.json")), good);
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {"\"seed\": 5", "\"seed\": 18446744077609535115"},
+           {"\"ranks\": 2", "\"ranks\": 4294967298"},
+           {"\"step\": 3", "\"step\": 3.5"}}) {
+    std::string text = good;
+    ASSERT_NE(text.find(from), std::string::npos) << from << " in " << text;
+    text.replace(text.find(from), from.size(), to);
+    try {
+      state_from_json(text, "state.json");
+      ADD_FAILURE() << to;
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find("state.json: is damaged: "), std::string::npos);
+    }
+  }
+}
+
 TEST_F(CheckpointTest, AllDamagedIsAnError) {
   for (int64_t step : {1, 2}) fs::resize_file(save(step) / "model.safetensors", 1);
   EXPECT_THROW(newest(), DataError);
@@ -223,10 +222,11 @@ TEST_F(CheckpointTest, ADamagedOneOfTheSameStepIsReplaced) {
 
 TEST_F(CheckpointTest, LaterOnesCanBeSetAside) {
   for (int64_t step : {1, 2, 3}) save(step);
-  Checkpoints(checkpoints(), 3).set_aside_after(1);
+  Checkpoints(checkpoints(), 3).go_on_from(1);
   const auto found = newest();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->state.step, 1);
+  EXPECT_EQ(slurp(checkpoints() / "latest"), "step-00000001\n");
   EXPECT_TRUE(fs::exists(checkpoints() / "set-aside-step-00000003" / "manifest.json"));
 }
 
@@ -249,7 +249,7 @@ TEST_F(CheckpointTest, ASaveThatFailsThrowsAndHarmsNothing) {
   fs::permissions(checkpoints() / ".saving-step-00000002", fs::perms::none);
   save(2);  // leftovers are no obstacle
   // A file where the folder should be is one.
-  EXPECT_THROW(Checkpoints(checkpoints() / "latest", 3).save({}, arrays()), Error);
+  EXPECT_THROW(Checkpoints(checkpoints() / "latest", 3).save({}, snapshot(), false), Error);
   const auto found = newest();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->state.step, 2);
@@ -259,21 +259,21 @@ TEST_F(CheckpointTest, AnotherModelIsAMatterOfConfiguration) {
   save(1);
   const auto found = newest();
   ASSERT_TRUE(found);
-  parameters_.trained[0].spec.shape = Shape{3, 2};
+  model_.parameters.trained[0].spec.shape = Shape{3, 2};
   try {
-    load_model(*found, arrays());
+    load_model(*found, model_.arrays());
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("'fc.weight' has shape [2, 3], wanted [3, 2]"),
               std::string::npos)
         << error.what();
   }
-  parameters_ = small_parameters();
-  parameters_.trained.pop_back();
-  EXPECT_THROW(load_model(*found, arrays()), ConfigError);
-  parameters_ = small_parameters();
-  TrainedArrays adam = arrays();
-  adam.optimizer = {{"moment1", velocity_.data()}};
+  model_.parameters = SmallModel().parameters;
+  model_.parameters.trained.pop_back();
+  EXPECT_THROW(load_model(*found, model_.arrays()), ConfigError);
+  model_.parameters = SmallModel().parameters;
+  TrainedArrays adam = model_.arrays();
+  adam.optimizer = {{"moment1", model_.velocity.data()}};
   EXPECT_THROW(load_optimizer(*found, adam), ConfigError);
 }
 

@@ -94,6 +94,20 @@ TEST(Config, ErrorsNameLineFieldReasonAndNearestName) {
       {replaced("momentum: 0.9", "nesterov: true"),
        "run.txtpb:6: optimizer.sgd.nesterov: needs optimizer.sgd.momentum above 0"},
       {replaced("seed: 7", "seed: 7 seed: 8"), "run.txtpb:1: seed: "},
+      {replaced("seed: 7", "checks { parameter_checksum_every_steps: -1 }"),
+       "run.txtpb:1: checks.parameter_checksum_every_steps: -1 is less than 0"},
+      {replaced("seed: 7", "checks { non_finite: SKIP max_skipped: 0 }"),
+       "run.txtpb:1: checks.max_skipped: 0 is less than 1"},
+      {replaced("seed: 7", "checks { loss_spike_deviations: -3 }"),
+       "run.txtpb:1: checks.loss_spike_deviations: -3 is not a number from 0"},
+      {replaced("seed: 7", "checkpoint { timeout_seconds: 0 }"),
+       "run.txtpb:1: checkpoint.timeout_seconds: 0 is not a number above 0"},
+      {replaced("seed: 7", "watchdog { timeout_seconds: -1 }"),
+       "run.txtpb:1: watchdog.timeout_seconds: -1 is not a number from 0"},
+      {replaced("seed: 7", "watchdog { first_timeout_seconds: inf }"),
+       "run.txtpb:1: watchdog.first_timeout_seconds: inf is not a number from 0"},
+      {replaced("seed: 7", "watchdog { straggler_fraction: 1 }"),
+       "run.txtpb:1: watchdog.straggler_fraction: 1 is not in [0, 1)"},
       {replaced(
            "model { zoo { name: \"mlp\" hidden: 32 } }",
            "model { network {\n layer { dense { units: 3 } }\n layer { dense { unit: 3 } } } }"),
@@ -191,7 +205,8 @@ TEST(Config, MissingFileIsNamed) {
 TEST(Config, HashIsOfWhatDecidesTheResult) {
   const std::string hash = config_hash(parse(kGood).run);
   for (const char* same : {"run_dir=elsewhere", "data.root=elsewhere", "train.threads=3",
-                           "checkpoint.keep=9", "train.epochs=5"}) {
+                           "checkpoint.keep=9", "checkpoint.on_error=STOP", "train.epochs=5",
+                           "watchdog.timeout_seconds=3", "checks.loss_spike_deviations=3"}) {
     EXPECT_EQ(config_hash(parse(kGood, {same}).run), hash) << same;
   }
   for (const char* other : {"seed=8", "batch.global=32", "schedule.learning_rate=0.2",

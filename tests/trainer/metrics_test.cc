@@ -45,7 +45,8 @@ TEST(Metrics, StepsCarryEveryDigit) {
     r.data_wait_ms = 0.5;
     r.exposed_comm_ms = 0.25;
     r.parameter_checksum = 0xABC;
-    r.loss_scale = {.scale = 65536, .good_steps = 5, .skipped = 2};
+    r.loss_scale = 65536;
+    r.skipped_steps = 2;
     file.write(r);
     file.write(R"({"event":"eval","step":3})");
   }
@@ -81,6 +82,39 @@ TEST(Metrics, ResumingCutsBackToTheCheckpoint) {
   const auto all = lines(path);
   ASSERT_EQ(all.size(), 4u);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(all[static_cast<size_t>(i)]["step"], i + 1);
+}
+
+// A checkpoint is written beside training, so that its line comes after those of later steps.
+TEST(Metrics, ALateLineDoesNotKeepWhatStandsBeforeIt) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "metrics.jsonl";
+  const std::string saved = R"({"event":"checkpoint","step":2})";
+  const auto steps_after = [&](int resumed_at) {
+    MetricsFile(path, resumed_at, no_warning).write(record(resumed_at + 1));
+    std::vector<int> steps;
+    for (const auto& line : lines(path)) steps.push_back(line["step"]);
+    return steps;
+  };
+  {
+    MetricsFile file(path, 0, no_warning);
+    for (int step = 1; step <= 4; ++step) file.write(record(step));
+    file.write(saved);
+    file.write(record(5));
+  }
+  EXPECT_EQ(steps_after(4), (std::vector{1, 2, 3, 4, 2, 5}));
+  EXPECT_EQ(steps_after(2), (std::vector{1, 2, 3}));
+  spill(path, slurp(path) + saved + "\n");
+  EXPECT_EQ(steps_after(3), (std::vector{1, 2, 3, 2, 4}));
+}
+
+// Found by tests/fuzz: a line that is no record ended the run.
+TEST(Metrics, AnEventThatIsANumber) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "metrics.jsonl";
+  const std::string odd = R"({"event":7,"step":2})";
+  spill(path, odd + "\n" + R"({"event":"step","step":9})" + "\n");
+  { const MetricsFile file(path, 3, no_warning); }
+  EXPECT_EQ(slurp(path), odd + "\n");
 }
 
 TEST(Metrics, AFreshRunBeginsWithAnEmptyFile) {
@@ -122,7 +156,7 @@ TEST(Metrics, SummaryHasItsFieldsAndNullsWhereNothingWasMeasured) {
   for (const char* key :
        {"status", "ranks", "precision", "epochs", "steps", "samples_per_second", "wall_seconds",
         "train_loss", "eval_loss", "eval_accuracy", "eval_top5", "data_wait_fraction",
-        "exposed_comm_fraction", "peak_memory_bytes", "seconds_to_first_step"}) {
+        "exposed_comm_fraction", "peak_memory_bytes", "saves_left_out", "seconds_to_first_step"}) {
     EXPECT_TRUE(out.contains(key)) << key;
   }
   EXPECT_EQ(out["eval_accuracy"], 0.5);

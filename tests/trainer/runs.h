@@ -71,7 +71,7 @@ inline const char* const kCommon = R"(
 data { synthetic { shape: [3, 8, 8] count: 190 eval_count: 55 noise: 0.3 } }
 batch { global: 50 }
 train { epochs: 13 }
-checkpoint { every_epochs: 0 keep: 100 }
+checkpoint { every_epochs: 0 keep: 100 keep_best: false }
 checks { parameter_checksum_every_steps: 1 }
 )";
 
@@ -93,7 +93,7 @@ class RunTest : public ::testing::TestWithParam<std::string> {
   TrainResult run(const std::string& network, const std::string& name,
                   const std::vector<std::string>& assignments = {},
                   const std::string& resume = "auto") {
-    return train(config(network, name, assignments), *world_, {.resume = resume, .quiet = true});
+    return train(config(network, name, assignments), *world_, {.resume = resume, .quiet = true, .wait_for_saves = true});
   }
 
   // The same on rank 0 alone.

@@ -7,94 +7,18 @@
 #include <vector>
 
 #include "devices.h"
+#include "step_fixture.h"
 #include "tests/comm/ranks.h"
-#include "trainer/device.h"
 #include "trainer/trainer.h"
 
 namespace trireme {
 namespace {
 
-const char* const kConfig = R"(
-model { network {
-  layer { conv2d { channels: 8 kernel: 3 padding: 1 } }
-  layer { relu {} }
-  layer { flatten {} }
-  layer { dense { units: 10 } }
-  layer { softmax_cross_entropy {} }
-} }
-data { synthetic { shape: [3, 8, 8] count: 22 eval_count: 10 } }
-batch { global: 22 }
-train { epochs: 1 }
-schedule { learning_rate: 1 }
-)";
-
-// A step of a configuration on all ranks, with its first batch.
-class Fixture {
- public:
-  Fixture(Communicator& communicator, const std::vector<std::string>& assignments)
-      : config_(parse_config(kConfig, "test", assignments)),
-        device_(create_device(config_, communicator)),
-        backend_(create_backend(config_, *device_)),
-        dataset_(open_data(config_, Part::kTraining)),
-        graph_(build_network(config_, dataset_->spec())),
-        step_(config_, graph_, *backend_, communicator) {
-    LoaderOptions options;
-    options.global_batch = step_.plan().global;
-    options.capacity = step_.plan().capacity;
-    options.rank = communicator.rank();
-    options.ranks = communicator.size();
-    loader_ = std::make_unique<Loader>(*dataset_, *device_, options);
-    loader_->start(0, 0);
-    step_.initialise();
-  }
-
-  Step& step() { return step_; }
-  const Batch& next() { return loader_->next(); }
-
-  StepResult run(int64_t step, float learning_rate, bool stop_requested = false) {
-    const auto at_once = step_.run(next(), step, learning_rate, stop_requested);
-    const auto later = step_.finish();
-    return at_once ? *at_once : *later;
-  }
-
-  // All parameters in canonical order.
-  std::vector<double> values() {
-    std::vector<double> all;
-    for (const Parameter& parameter : step_.parameters().trained) {
-      std::vector<float> canonical(static_cast<size_t>(parameter.spec.shape.elements()));
-      to_canonical(parameter, *backend_, step_.memory().parameters, canonical.data());
-      all.insert(all.end(), canonical.begin(), canonical.end());
-    }
-    return all;
-  }
-
-  // How far one step of plain gradient descent with rate 1 goes: the gradient's norm.
-  double step_length() {
-    const std::vector<double> before = values();
-    run(0, 1);
-    const std::vector<double> after = values();
-    double sum = 0;
-    for (size_t i = 0; i < before.size(); ++i) {
-      sum += (after[i] - before[i]) * (after[i] - before[i]);
-    }
-    return std::sqrt(sum);
-  }
-
- private:
-  Config config_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Dataset> dataset_;
-  Graph graph_;
-  Step step_;
-  std::unique_ptr<Loader> loader_;
-};
-
 class StepTest : public ::testing::TestWithParam<std::string> {
  protected:
-  std::unique_ptr<Fixture> fixture(std::vector<std::string> assignments = {}) {
+  std::unique_ptr<StepFixture> fixture(std::vector<std::string> assignments = {}) {
     assignments.push_back("train.device=" + GetParam());
-    return std::make_unique<Fixture>(*world_, assignments);
+    return std::make_unique<StepFixture>(*world_, kStepConfig, assignments);
   }
   std::unique_ptr<Communicator> world_ = test::join();
 };
@@ -111,8 +35,9 @@ TEST_P(StepTest, WeightDecaySparesBiasesUnlessTold) {
   const auto lengths = [&](const std::vector<std::string>& assignments) {
     const auto f = fixture(assignments);
     std::vector<int64_t> decayed;
-    for (const UpdateRange& range : update_ranges(
-             f->step().parameters(), parse_config(kConfig, "test", assignments).run.optimizer())) {
+    for (const UpdateRange& range :
+         update_ranges(f->step().parameters(),
+                       parse_config(kStepConfig, "test", assignments).run.optimizer())) {
       if (range.weight_decay > 0) decayed.push_back(range.end - range.begin);
     }
     return std::accumulate(decayed.begin(), decayed.end(), int64_t{0});
@@ -145,7 +70,7 @@ class LossScaleTest : public StepTest {
   void SetUp() override {
     if (GetParam() == "cpu") GTEST_SKIP() << "FP16 needs a GPU";
   }
-  std::unique_ptr<Fixture> scaled_by(const LossScale& scale) {
+  std::unique_ptr<StepFixture> scaled_by(const LossScale& scale) {
     auto f = fixture({"train.precision=FP16", "train.epochs=9"});
     f->step().optimizer().set_loss_scale(scale, f->step().stream());
     return f;
@@ -204,7 +129,7 @@ TEST_P(StepTest, PlansOfBatches) {
   const auto plan = [](const char* micro, int ranks) {
     std::vector<std::string> assignments{"batch.global=100"};
     if (*micro) assignments.push_back(std::string("batch.micro=") + micro);
-    return plan_batch(parse_config(kConfig, "test", assignments), ranks);
+    return plan_batch(parse_config(kStepConfig, "test", assignments), ranks);
   };
   EXPECT_EQ(plan("", 3).micro, 34);
   EXPECT_EQ(plan("", 3).passes, 1);

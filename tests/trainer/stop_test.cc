@@ -2,32 +2,57 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdio>
+
+#include "core/error.h"
+
 namespace trireme {
 namespace {
 
-int g_former = 0;
-
 TEST(StopSignals, OnlySetAFlag) {
-  for (int signal : {SIGTERM, SIGINT, SIGUSR1}) {
-    const StopSignals signals;
-    EXPECT_FALSE(signals.requested());
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+    const StopSignals stop;
+    EXPECT_FALSE(stop.requested());
     raise(signal);
-    EXPECT_TRUE(signals.requested());
-    EXPECT_EQ(signals.signal(), signal);
+    raise(SIGTERM);
+    EXPECT_TRUE(stop.requested());
+    EXPECT_EQ(stop.signal(), signal);
   }
 }
 
-TEST(StopSignals, FormerHandlersComeBack) {
-  struct sigaction former {};
-  former.sa_handler = [](int) { ++g_former; };
-  sigaction(SIGUSR1, &former, nullptr);
+TEST(StopSignals, DoNoHarmOnceTheEndIsDecided) {
+  { const StopSignals stop; }
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) raise(signal);
+}
+
+TEST(StopSignals, AreFollowedByRanksThatGotNone) {
+  StopSignals stop;
+  stop.follow();
+  EXPECT_TRUE(stop.requested());
+}
+
+// Without a signal there is no deadline.
+TEST(StopSignals, EndInTimeWhenAllGoesWell) {
+  const auto start = std::chrono::steady_clock::now();
+  { const StopSignals stop(3600); }
   {
-    const StopSignals signals;
-    raise(SIGUSR1);
-    EXPECT_EQ(g_former, 0);
+    const StopSignals stop(3600);
+    raise(SIGTERM);
   }
-  raise(SIGUSR1);
-  EXPECT_EQ(g_former, 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+}
+
+TEST(StopSignalsDeathTest, DeadlineEndsWhatHangs) {
+  const auto hang = [](bool told_by_another) {
+    StopSignals stop(0.05);
+    stop.at_deadline([](double grace) { std::fprintf(stderr, "late after %g s", grace); });
+    told_by_another ? stop.follow() : static_cast<void>(raise(SIGUSR1));
+    for (;;) pause();
+  };
+  constexpr int kResumable = static_cast<int>(ExitCode::kResumable);
+  EXPECT_EXIT(hang(false), ::testing::ExitedWithCode(kResumable), "late after 0.05 s");
+  EXPECT_EXIT(hang(true), ::testing::ExitedWithCode(kResumable), "late after 0.05 s");
 }
 
 }  // namespace

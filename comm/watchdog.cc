@@ -1,0 +1,382 @@
+#include "comm/watchdog.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <stop_token>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "comm/control.h"
+#include "comm/mpi/peer_watch.h"
+#include "comm/watchdog/board.h"
+#include "comm/watchdog/crash.h"
+#include "comm/watchdog/end_launcher.h"
+#include "comm/watchdog/judge.h"
+#include "comm/watchdog/last_resort.h"
+#include "comm/watchdog/message.h"
+#include "comm/watchdog/side_channel.h"
+#include "comm/watchdog/warnings.h"
+#include "core/fault_point.h"
+
+namespace trireme {
+namespace {
+
+constexpr int64_t kMillisecond = 1'000'000;
+constexpr int64_t kShortestTick = 10 * kMillisecond;
+constexpr int64_t kLongestTick = 250 * kMillisecond;
+constexpr int64_t kTickInTrouble = 20 * kMillisecond;  // while a verdict takes shape
+// From a verdict to the end: a tick for each rank to take it over, and a message's way.
+constexpr int64_t kWay = 100 * kMillisecond;
+constexpr double kLastResort = 5;  // seconds
+// A beat later than so many ticks is looked into; as many without a look of our own are a sleep.
+constexpr int64_t kLateTicks = 2;
+constexpr int64_t kAsleepTicks = 4;
+
+// "HOST PID NAMESPACE NAME"
+std::string to_text(const Placement& place) {
+  const mpi::Peer self = mpi::this_peer(place.rank);
+  return fmt::format("{} {} {} {}", place.host, self.pid, self.pid_namespace, place.host_name);
+}
+
+Member member_from(const std::string& text) {
+  Member member;
+  std::istringstream words(text);
+  words >> member.host >> member.pid >> member.pid_namespace >> member.host_name;
+  return member;
+}
+
+// One write, past stdio: whoever holds its locks may be what is stuck.
+void write_whole(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(file, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;  // nobody is left to tell
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void say(const std::string& text, const std::filesystem::path& log) {
+  const std::string line = text + "\n";
+  write_whole(STDERR_FILENO, "trireme: " + line);
+  if (log.empty()) return;
+  const int file = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0) return;  // it has been said
+  write_whole(file, line);
+  close(file);
+}
+
+// What was printed before belongs before the verdict, unless it is printing that is stuck.
+void flush_stdout() {
+  if (ftrylockfile(stdout) != 0) return;
+  std::fflush(stdout);
+  funlockfile(stdout);
+}
+
+// The letter in /proc/PID/stat: R, S, D, T...; 0 where it cannot be read.
+char state_of(int pid) {
+  const int file = open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  std::array<char, 512> text;
+  const ssize_t length = read(file, text.data(), text.size());
+  close(file);
+  const std::string_view view(text.data(), length > 0 ? static_cast<size_t>(length) : 0);
+  const size_t name_end = view.rfind(')');
+  return name_end == std::string_view::npos || name_end + 2 >= view.size() ? 0 : view[name_end + 2];
+}
+
+}  // namespace
+
+struct Watchdog::State {
+  explicit State(Communicator& its_world)
+      : world(its_world), ledger(world.ledger()), place(world.placement()), board(world) {
+    for (const std::string& text : all_gather(world, to_text(place))) {
+      situation.members.push_back(member_from(text));
+    }
+    ledger.move_to(&board.own_page());
+    ledger.page().rank = place.rank;
+    ledger.page().pid = getpid();
+    situation.own_rank = place.rank;
+    situation.awake_since = monotonic_ns();
+    situation.hosts.resize(static_cast<size_t>(place.hosts));
+    for (int i = 0; i < place.ranks; ++i) {
+      situation.ranks.emplace_back().rank = i;
+      if (member(i).host == place.host) local.push_back(i);
+    }
+    if (place.ranks > 1) watch_processes();
+    if (place.hosts > 1) channel = std::make_unique<SideChannel>(world);
+    handle_crashes(ledger, describe_rank(situation, place.rank), place.hosts > 1 ? 0.6 : 0);
+    if (place.ranks == 1) return;
+    wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    start_thread();
+  }
+
+  ~State() {
+    stop_thread();
+    if (wake >= 0) close(wake);
+    forget_ledger();
+  }
+
+  void watch_processes() {
+    std::vector<mpi::Peer> peers;
+    for (const int rank : local) {
+      peers.push_back({rank, member(rank).pid, member(rank).pid_namespace});
+    }
+    processes = std::make_unique<mpi::PeerWatch>(peers);
+  }
+
+  // Signals are for threads that can do something about them.
+  void start_thread() {
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    for (const int crash : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigdelset(&all, crash);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    pthread_setname_np(thread.native_handle(), "watchdog");
+  }
+
+  void stop_thread() {
+    thread.request_stop();
+    wake_up();
+    if (thread.joinable()) thread.join();
+  }
+
+  void wake_up() const {
+    const uint64_t one = 1;
+    if (wake >= 0) static_cast<void>(!write(wake, &one, sizeof one));
+  }
+
+  const Member& member(int rank) const { return situation.members[static_cast<size_t>(rank)]; }
+  RankView& view(int rank) { return situation.ranks[static_cast<size_t>(rank)]; }
+
+  // --- The thread.
+
+  void watch(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      look();
+      take_messages();
+      decide();
+      if (decision && situation.now >= decision->when + situation.tick + kWay) end(*decision);
+      tell();
+      if (!decision) warn();
+      wait();
+    }
+    look();
+    tell();  // that this host has come to the end
+  }
+
+  void look() {
+    const int64_t now = monotonic_ns();
+    situation.options = ledger.options();
+    situation.bucket_names = ledger.bucket_names();
+    const double tick = situation.options.timeout > 0 ? situation.options.timeout / 10 : 1;
+    situation.tick =
+        static_cast<int64_t>(std::clamp(1e9 * tick, double{kShortestTick}, double{kLongestTick}));
+    if (situation.now != 0 && now - situation.now > kAsleepTicks * situation.tick) {
+      situation.awake_since = now;
+    }
+    situation.now = now;
+    ledger.page().beat = now;
+    for (size_t i = 0; i < local.size(); ++i) look_at(local[i], static_cast<int>(i));
+  }
+
+  void look_at(int rank, int local_rank) {
+    const int64_t ended = view(rank).ended;
+    RankView& its = view(rank);
+    its = trireme::look(board.page(local_rank), situation.now);
+    its.rank = rank;
+    its.ended = ended;
+    const bool late =
+        situation.now - std::max(its.beat, situation.awake_since) > kLateTicks * situation.tick;
+    if (late && processes->descriptor(rank) >= 0) its.state = state_of(member(rank).pid);
+  }
+
+  void take_messages() {
+    if (!channel) return;
+    channel->receive([this](int sender, std::span<const std::byte> bytes) {
+      if (auto message = decode(bytes)) take(sender, std::move(*message));
+    });
+    for (const SideChannel::Peer& peer : channel->peers()) {
+      // Of what only the network has given up, silence tells.
+      const auto link = peer.end == SideChannel::End::kNone     ? Board::Link::kOpen
+                        : peer.end == SideChannel::End::kClosed ? Board::Link::kClosed
+                                                                : Board::Link::kNone;
+      board.note(peer.host, link, heard[static_cast<size_t>(peer.host)]);
+    }
+    for (int host = 0; host < place.hosts; ++host) {
+      HostView known = board.host(host);
+      HostView& before = situation.hosts[static_cast<size_t>(host)];
+      if (known.closed != 0) known.closed = before.closed != 0 ? before.closed : situation.now;
+      before = known;
+    }
+  }
+
+  void take(int sender, Message message) {
+    translate(message, situation.now);
+    const int host = member(sender).host;
+    heard[static_cast<size_t>(host)] = situation.now;
+    for (RankView& its : message.ranks) {
+      if (its.rank >= place.ranks || member(its.rank).host != host) continue;
+      // Until its watchdog runs, the host itself is the sign of life.
+      if (its.beat == 0) its.beat = its.seen;
+      view(its.rank) = std::move(its);
+    }
+    if (message.decision && message.decision->verdict.culprit < place.ranks) {
+      take_over(*message.decision);
+    }
+  }
+
+  void decide() {
+    if (const auto proposed = board.proposed()) take_over(*proposed);
+    if (decision) return;
+    const auto verdict = judge(situation);
+    if (verdict) take_over({situation.now, place.rank, *verdict});
+  }
+
+  // Of several verdicts that of the lowest rank stays, so that all say the same.
+  void take_over(const Decision& other) {
+    if (decision && decision->rank <= other.rank) return;
+    decision = other;
+    board.propose(other);
+    ledger.set_verdict(other.verdict.text);
+  }
+
+  void tell() {
+    if (!channel) return;
+    Message message;
+    message.now = situation.now;
+    for (const int rank : local) message.ranks.push_back(view(rank));
+    message.decision = decision;
+    channel->send(encode(message));
+  }
+
+  void warn() {
+    for (const std::string& warning : warnings.look(situation)) {
+      say("warning: " + warning, situation.options.log);
+    }
+  }
+
+  bool in_trouble() {
+    return decision || std::ranges::any_of(situation.ranks, [](const RankView& each) {
+             return each.phase != Phase::kEnd && (each.ended != 0 || each.failed != 0);
+           });
+  }
+
+  // Until the next tick, a call of wake_up(), or the end of a process.
+  void wait() {
+    std::vector<pollfd> polled = {{wake, POLLIN, 0}};
+    std::vector<int> ranks;
+    for (const int rank : local) {
+      const int descriptor = processes->descriptor(rank);
+      if (descriptor < 0 || view(rank).ended != 0) continue;
+      polled.push_back({descriptor, POLLIN, 0});
+      ranks.push_back(rank);
+    }
+    const int64_t tick = in_trouble() ? std::min(kTickInTrouble, situation.tick) : situation.tick;
+    poll(polled.data(), polled.size(), static_cast<int>(tick / kMillisecond));
+    uint64_t calls = 0;
+    if (polled[0].revents & POLLIN) static_cast<void>(!read(wake, &calls, sizeof calls));
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      if (polled[i + 1].revents & POLLIN) view(ranks[i]).ended = monotonic_ns();
+    }
+  }
+
+  // --- The end.
+
+  [[noreturn]] void end(const Decision& final) {
+    arm_last_resort(kLastResort);
+    flush_stdout();
+    say(final.verdict.text, situation.options.log);
+    // The others say it now as well.
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kWay));
+    end_culprit(final.verdict);
+    const Fault fault = final.verdict.fault;
+    if (fault == Fault::kHostLost || fault == Fault::kUnreachable) end_launcher_soon();
+    fault_point("abort");
+    world.abort(final.verdict.exit_code);
+    std::_Exit(final.verdict.exit_code);
+  }
+
+  // What is stopped cannot end itself, and what is stuck may not.
+  void end_culprit(const Verdict& verdict) const {
+    if (verdict.fault != Fault::kStopped && verdict.fault != Fault::kStuck) return;
+    if (verdict.culprit == place.rank) return;
+    const int descriptor = processes->descriptor(verdict.culprit);
+    if (descriptor >= 0) syscall(SYS_pidfd_send_signal, descriptor, SIGKILL, nullptr, 0);
+  }
+
+  // Where no thread of the watchdog's does it.
+  [[noreturn]] void end_alone(const std::string& message, int exit_code) {
+    arm_last_resort(kLastResort);
+    flush_stdout();
+    say(place.ranks == 1 ? message : describe_rank(situation, place.rank) + ": " + message,
+        ledger.options().log);
+    world.abort(exit_code);
+    std::_Exit(exit_code);
+  }
+
+  Communicator& world;
+  Ledger& ledger;
+  const Placement place;
+  Board board;
+  std::vector<int> local;  // the ranks of this host, by local rank
+  std::unique_ptr<mpi::PeerWatch> processes;
+  std::unique_ptr<SideChannel> channel;  // null with one host
+  int wake = -1;                         // an eventfd
+  // What the thread works on.
+  Situation situation;
+  std::vector<int64_t> heard = std::vector<int64_t>(static_cast<size_t>(place.hosts));
+  Warnings warnings;
+  std::optional<Decision> decision;
+  std::jthread thread;  // the last: it uses all the rest
+};
+
+Watchdog::Watchdog(Communicator& world) : state_(std::make_unique<State>(world)) {}
+
+Watchdog::~Watchdog() {
+  if (!state_) return;
+  state_->stop_thread();
+  state_->ledger.move_to(nullptr);
+  // The shared memory takes all ranks to let go of, and they may not come: it stays.
+  if (state_->place.ranks > 1) static_cast<void>(state_.release());
+}
+
+void Watchdog::fail(const std::string& message, int exit_code, bool from_a_peer) noexcept {
+  State& s = *state_;
+  s.ledger.fail(message, exit_code, from_a_peer);
+  if (s.thread.joinable() && s.thread.get_id() != std::this_thread::get_id()) {
+    s.wake_up();
+    // By then the thread has ended the process.
+    std::this_thread::sleep_for(std::chrono::seconds(10));
+  }
+  s.end_alone(message, exit_code);
+}
+
+void Watchdog::leave() noexcept { state_->ledger.enter(Phase::kEnd); }
+
+void Watchdog::finish() {
+  leave();
+  all_gather(state_->world, "");
+  state_->stop_thread();
+  state_->ledger.move_to(nullptr);
+  state_.reset();
+}
+
+}  // namespace trireme

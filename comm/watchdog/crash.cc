@@ -1,0 +1,121 @@
+#include "comm/watchdog/crash.h"
+
+#include <execinfo.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <string_view>
+
+namespace trireme {
+namespace {
+
+struct Signal {
+  int number;
+  const char* text;
+};
+constexpr Signal kSignals[] = {{SIGSEGV, "crashed with SIGSEGV"},
+                               {SIGBUS, "crashed with SIGBUS"},
+                               {SIGFPE, "crashed with SIGFPE"},
+                               {SIGILL, "crashed with SIGILL"},
+                               {SIGABRT, "crashed with SIGABRT"}};
+constexpr size_t kStackBytes = 256 << 10;
+
+// A handler can reach nothing else, and may call little.
+std::atomic<Ledger*> g_ledger{nullptr};
+std::array<char, 256> g_who{};
+timespec g_linger = {};
+
+class Line {
+ public:
+  Line& operator<<(std::string_view text) {
+    const size_t length = std::min(text.size(), sizeof text_ - length_);
+    std::memcpy(text_ + length_, text.data(), length);
+    length_ += length;
+    return *this;
+  }
+  Line& operator<<(int64_t number) {
+    char digits[20];
+    size_t begin = sizeof digits;
+    for (int64_t rest = number; begin == sizeof digits || rest > 0; rest /= 10) {
+      digits[--begin] = static_cast<char>('0' + rest % 10);
+    }
+    return *this << std::string_view(digits + begin, sizeof digits - begin);
+  }
+  void write() const { static_cast<void>(!::write(STDERR_FILENO, text_, length_)); }
+
+ private:
+  char text_[512];
+  size_t length_ = 0;
+};
+
+const char* text_of(int number) {
+  for (const Signal& each : kSignals) {
+    if (each.number == number) return each.text;
+  }
+  return "crashed";
+}
+
+void print(int number, const Ledger* ledger) {
+  Line line;
+  line << "trireme: " << g_who.data() << " " << text_of(number);
+  if (ledger) {
+    line << " in " << name_of(ledger->page().phase) << " of step " << ledger->page().step + 1;
+  }
+  line << ", at:\n";
+  line.write();
+  void* frames[64];
+  backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
+}
+
+void on_crash(int number) {
+  static std::atomic<bool> first{true};
+  if (!first.exchange(false)) {
+    // Another thread is telling already; or this one has crashed while it told.
+    nanosleep(&g_linger, nullptr);
+  } else {
+    Ledger* ledger = g_ledger;
+    if (ledger) ledger->fail(text_of(number), 128 + number, /*from_a_peer=*/false);
+    print(number, ledger);
+    nanosleep(&g_linger, nullptr);
+  }
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+// For this thread: where a handler runs when the stack is what has overflowed.
+void use_another_stack() {
+  void* memory =
+      mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return;  // then handlers run on the stack that there is
+  stack_t stack = {};
+  stack.ss_sp = memory;
+  stack.ss_size = kStackBytes;
+  sigaltstack(&stack, nullptr);
+}
+
+}  // namespace
+
+void handle_crashes(Ledger& ledger, const std::string& who, double linger) {
+  who.copy(g_who.data(), g_who.size() - 1);
+  g_linger.tv_sec = static_cast<time_t>(linger);
+  g_linger.tv_nsec = static_cast<long>((linger - static_cast<double>(g_linger.tv_sec)) * 1e9);
+  g_ledger = &ledger;
+  void* frame = nullptr;
+  backtrace(&frame, 1);  // the first call loads a library, which no handler may
+  use_another_stack();
+  struct sigaction action {};
+  action.sa_handler = on_crash;
+  action.sa_flags = SA_ONSTACK | SA_NODEFER;
+  sigemptyset(&action.sa_mask);
+  for (const Signal& each : kSignals) sigaction(each.number, &action, nullptr);
+}
+
+void forget_ledger() { g_ledger = nullptr; }
+
+}  // namespace trireme

@@ -1,0 +1,90 @@
+#include "comm/watchdog/end_launcher.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <string_view>
+
+namespace trireme {
+namespace {
+
+constexpr std::array<std::string_view, 5> kLaunchers = {"mpirun", "orterun", "orted", "prterun",
+                                                        "prted"};
+constexpr int kGenerations = 5;  // scripts between the launcher and its rank
+
+struct Parent {
+  pid_t parent = 0;          // of the process asked about
+  bool is_launcher = false;  // the process itself
+};
+
+// From /proc/PID/stat: "PID (NAME) STATE PARENT ...".
+Parent ask_about(pid_t pid) {
+  std::array<char, 64> path;
+  std::snprintf(path.data(), path.size(), "/proc/%d/stat", pid);
+  const int file = open(path.data(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  std::array<char, 512> buffer;
+  const ssize_t length = read(file, buffer.data(), buffer.size());
+  close(file);
+  const std::string_view text(buffer.data(), length > 0 ? static_cast<size_t>(length) : 0);
+  const size_t begin = text.find('(');
+  const size_t end = text.rfind(')');
+  if (begin == std::string_view::npos || end == std::string_view::npos || end + 4 > text.size()) {
+    return {};
+  }
+  Parent found;
+  const std::string_view name = text.substr(begin + 1, end - begin - 1);
+  found.is_launcher = std::ranges::find(kLaunchers, name) != kLaunchers.end();
+  std::from_chars(text.data() + end + 4, text.data() + text.size(), found.parent);
+  return found;
+}
+
+pid_t find_launcher() {
+  pid_t pid = getppid();
+  for (int i = 0; i < kGenerations && pid > 1; ++i) {
+    const Parent found = ask_about(pid);
+    if (found.is_launcher) return pid;
+    pid = found.parent;
+  }
+  return 0;
+}
+
+bool ends_within(int process, int milliseconds) {
+  pollfd waited = {process, POLLIN, 0};
+  return poll(&waited, 1, milliseconds) != 0;
+}
+
+// In the process that is left behind, with a copy of locks that nobody will release.
+[[noreturn]] void see_to_it(int launcher) {
+  setsid();  // the launcher ends the sessions of its ranks
+  // Whoever reads what the ranks print is not to wait for this.
+  if (launcher > 0) syscall(SYS_close_range, 0, launcher - 1, 0);
+  syscall(SYS_close_range, launcher + 1, ~0U, 0);
+  if (ends_within(launcher, 2000)) _exit(0);
+  for (const int signal : {SIGTERM, SIGTERM, SIGKILL}) {
+    syscall(SYS_pidfd_send_signal, launcher, signal, nullptr, 0);
+    if (ends_within(launcher, 1000)) _exit(0);
+  }
+  _exit(0);
+}
+
+}  // namespace
+
+void end_launcher_soon() noexcept {
+  const pid_t pid = find_launcher();
+  if (pid == 0) return;
+  const auto launcher = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (launcher < 0) return;
+  // Not fork(), which would wait for locks of libraries.
+  if (_Fork() == 0) see_to_it(launcher);
+  close(launcher);
+}
+
+}  // namespace trireme

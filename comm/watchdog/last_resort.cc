@@ -1,0 +1,31 @@
+#include "comm/watchdog/last_resort.h"
+
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace trireme {
+
+void arm_last_resort(double seconds) noexcept {
+  static std::atomic<bool> armed{false};
+  if (armed.exchange(true)) return;
+  sigevent event = {};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGKILL;
+  timer_t timer = nullptr;
+  if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) {
+    // Without a timer SIGALRM does: its default ends the process too.
+    signal(SIGALRM, SIG_DFL);
+    alarm(static_cast<unsigned>(seconds) + 1);
+    return;
+  }
+  itimerspec when = {};
+  when.it_value.tv_sec = static_cast<time_t>(seconds);
+  when.it_value.tv_nsec =
+      static_cast<long>((seconds - static_cast<double>(when.it_value.tv_sec)) * 1e9) + 1;
+  timer_settime(timer, 0, &when, nullptr);
+}
+
+}  // namespace trireme

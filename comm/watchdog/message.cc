@@ -1,0 +1,174 @@
+#include "comm/watchdog/message.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace trireme {
+namespace {
+
+constexpr uint32_t kMagic = 0x4d475254;  // "TRGM"
+constexpr uint32_t kVersion = 1;
+constexpr uint32_t kMostRanks = 1 << 16;  // of a host
+constexpr int64_t kMostRank = 1 << 24;
+// Times and counts: far above all that is real, far below what could overflow.
+constexpr int64_t kMost = int64_t{1} << 60;
+
+constexpr size_t kOperationBytes = 32;
+constexpr size_t kDetailBytes = 192;
+constexpr size_t kFailureBytes = 768;
+constexpr size_t kVerdictBytes = 2000;
+
+// One list of fields serves both directions: `Archive` is a Writer or a Reader.
+class Writer {
+ public:
+  template <class T>
+  void number(const T& value, int64_t /*least*/, int64_t /*most*/) {
+    auto bits = static_cast<uint64_t>(value);
+    for (size_t i = 0; i < sizeof(T); ++i, bits >>= 8) {
+      bytes_.push_back(static_cast<std::byte>(bits & 0xff));
+    }
+  }
+  void text(const std::string& value, size_t longest) {
+    const auto length = static_cast<uint32_t>(std::min(value.size(), longest));
+    number(length, 0, kMost);
+    const auto* begin = reinterpret_cast<const std::byte*>(value.data());
+    bytes_.insert(bytes_.end(), begin, begin + length);
+  }
+  template <class Element, class Each>
+  void list(const std::vector<Element>& values, Each each) {
+    number(static_cast<uint32_t>(values.size()), 0, kMost);
+    for (const Element& value : values) each(value);
+  }
+  std::vector<std::byte> take() { return std::move(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
+
+  // Out of bounds, or beyond the end: nothing that follows is read.
+  template <class T>
+  void number(T& value, int64_t least, int64_t most) {
+    if (sizeof(T) > rest_.size()) return fail();
+    uint64_t bits = 0;
+    for (size_t i = 0; i < sizeof(T); ++i) bits |= static_cast<uint64_t>(rest_[i]) << (8 * i);
+    rest_ = rest_.subspan(sizeof(T));
+    int64_t read = static_cast<int64_t>(bits);
+    if constexpr (std::is_signed_v<T>) read = static_cast<std::make_signed_t<T>>(bits);
+    if (read < least || read > most) return fail();
+    value = static_cast<T>(read);
+  }
+  void text(std::string& value, size_t longest) {
+    uint32_t length = 0;
+    number(length, 0, static_cast<int64_t>(longest));
+    if (length > rest_.size()) return fail();
+    value.assign(reinterpret_cast<const char*>(rest_.data()), length);
+    rest_ = rest_.subspan(length);
+  }
+  template <class Element, class Each>
+  void list(std::vector<Element>& values, Each each) {
+    uint32_t size = 0;
+    number(size, 0, kMostRanks);
+    for (uint32_t i = 0; i < size && good_; ++i) each(values.emplace_back());
+  }
+  bool complete() const { return good_ && rest_.empty(); }
+  bool good() const { return good_; }
+
+ private:
+  void fail() {
+    good_ = false;
+    rest_ = {};
+  }
+
+  std::span<const std::byte> rest_;
+  bool good_ = true;
+};
+
+template <class Archive, class Call>
+void call_fields(Archive& archive, Call& call) {
+  archive.number(call.sequence, 0, kMost);
+  archive.number(call.began, 0, kMost);
+  archive.number(call.step, 0, kMost);
+  archive.number(call.bytes, 0, kMost);
+  archive.number(call.bucket, -1, kMostRank);
+  archive.text(call.operation, kOperationBytes);
+}
+
+template <class Archive, class View>
+void rank_fields(Archive& archive, View& view) {
+  archive.number(view.rank, 0, kMostRank);
+  for (auto* time : {&view.seen, &view.beat, &view.since, &view.failed, &view.ended}) {
+    archive.number(*time, 0, kMost);
+  }
+  archive.number(view.phase, 0, static_cast<int64_t>(Phase::kEnd));
+  for (auto* count : {&view.step, &view.steps_here, &view.step_ns, &view.waiting_ns}) {
+    archive.number(*count, 0, kMost);
+  }
+  archive.text(view.detail, kDetailBytes);
+  for (auto& call : view.calls) call_fields(archive, call);
+  archive.number(view.exit_code, 0, 255);
+  archive.number(view.from_a_peer, 0, 1);
+  archive.text(view.failure, kFailureBytes);
+  archive.number(view.state, 0, 127);
+}
+
+template <class Archive, class Its>
+void decision_fields(Archive& archive, Its& decision) {
+  archive.number(decision.when, 0, kMost);
+  archive.number(decision.rank, 0, kMostRank);
+  archive.number(decision.verdict.fault, 0, static_cast<int64_t>(Fault::kUnreachable));
+  archive.number(decision.verdict.culprit, -1, kMostRank);
+  archive.number(decision.verdict.exit_code, 0, 255);
+  archive.text(decision.verdict.text, kVerdictBytes);
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const Message& message) {
+  Writer writer;
+  writer.number(kMagic, 0, kMost);
+  writer.number(kVersion, 0, kMost);
+  writer.number(message.now, 0, kMost);
+  writer.list(message.ranks, [&](const RankView& view) { rank_fields(writer, view); });
+  writer.number(static_cast<uint8_t>(message.decision.has_value()), 0, 1);
+  if (message.decision) decision_fields(writer, *message.decision);
+  return writer.take();
+}
+
+std::optional<Message> decode(std::span<const std::byte> bytes) {
+  Reader reader(bytes);
+  uint32_t magic = 0;
+  uint32_t version = 0;
+  reader.number(magic, kMagic, kMagic);
+  reader.number(version, kVersion, kVersion);
+  Message message;
+  reader.number(message.now, 0, kMost);
+  reader.list(message.ranks, [&](RankView& view) { rank_fields(reader, view); });
+  uint8_t decided = 0;
+  reader.number(decided, 0, 1);
+  if (decided != 0) decision_fields(reader, message.decision.emplace());
+  if (!reader.complete()) return {};
+  return message;
+}
+
+void translate(Message& message, int64_t now) {
+  const int64_t ahead = now - message.now;
+  const auto shift = [&](int64_t& time) {
+    if (time != 0) time = std::max<int64_t>(1, time + ahead);  // 0 has a meaning of its own
+  };
+  for (RankView& view : message.ranks) {
+    for (int64_t* time : {&view.seen, &view.beat, &view.since, &view.failed, &view.ended}) {
+      shift(*time);
+    }
+    for (CallView& call : view.calls) shift(call.began);
+  }
+  if (message.decision) shift(message.decision->when);
+  message.now = now;
+}
+
+}  // namespace trireme

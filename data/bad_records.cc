@@ -1,0 +1,34 @@
+#include "data/bad_records.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "data/data.pb.h"
+
+namespace trireme {
+namespace {
+
+constexpr size_t kRemembered = 5;
+
+}  // namespace
+
+std::optional<int64_t> bad_record_limit(const DataConfig& config) {
+  if (config.on_bad_record() == DataConfig::FAIL) return std::nullopt;
+  return config.max_bad_records();
+}
+
+void BadRecordPolicy::add(const DataError& error, int64_t count) {
+  if (!skips()) throw error;
+  if (__builtin_add_overflow(found_.count, count, &found_.count)) found_.count = INT64_MAX;
+  if (found_.first.size() < kRemembered) found_.first.emplace_back(error.what());
+}
+
+void BadRecordPolicy::check(const std::string& source, int64_t others) const {
+  if (!skips() || found_.count <= *limit_ - std::min(others, *limit_)) return;
+  throw DataError(source, fmt::format("{} bad records, more than data.max_bad_records, {}; the "
+                                      "first: {}",
+                                      found_.count + others, *limit_, found_.first.front()));
+}
+
+}  // namespace trireme

@@ -1,0 +1,140 @@
+// What a step's own checks cost beside the step: that all numbers are finite, that all ranks hold
+// the same parameters.
+//   [mpirun -np N] checks_bench NETWORK [BATCH OF A RANK] [STEPS]
+// Prints one JSON object. Each part is timed right after a step, in turn, and held against it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/control.h"
+#include "comm/world.h"
+#include "model/graph.h"
+#include "trainer/checks.h"
+#include "trainer/device.h"
+#include "trainer/trainer.h"
+
+namespace trireme {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+template <class F>
+double seconds_of(F f) {
+  const auto start = Clock::now();
+  f();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Config config_of(const std::string& network, int64_t batch) {
+  const Shape shape = zoo_defaults(network).input;
+  std::string extents;
+  for (int i = 0; i < shape.rank(); ++i) extents += fmt::format("{}{}", i ? ", " : "", shape[i]);
+  return parse_config(fmt::format(R"(
+    model {{ zoo {{ name: "{}" }} }}
+    data {{ synthetic {{ shape: [{}] count: {} }} }}
+    batch {{ global: {} }}
+    train {{ max_steps: 1000 }}
+    optimizer {{ sgd {{ momentum: 0.9 }} }}
+    schedule {{ learning_rate: 0.001 }}
+  )",
+                                  network, extents, 4 * batch, batch),
+                      "bench", {});
+}
+
+// What the update does to find out whether all gradients are finite.
+class FiniteCheck {
+ public:
+  explicit FiniteCheck(Step& step, const Config& config)
+      : step_(step),
+        plan_(step.backend().plan(
+            SumOfSquares{update_ranges(step.parameters(), config.run.optimizer()), {{0, 1}}},
+            std::array{TensorSpec{DType::kF32, {step.parameters().elements}, Layout::row_major()},
+                       TensorSpec{DType::kF64, {1}, Layout::row_major()}})),
+        scratch_(step.backend().device().allocate(plan_->scratch_bytes())),
+        sum_(step.backend().device().allocate(sizeof(double))),
+        running_(step.backend().device().allocate(step.parameters().running_bytes())) {}
+
+  void run() {
+    Stream& stream = step_.stream();
+    step_.backend().device().copy(running_.data(), step_.memory().running, running_.bytes(),
+                                  stream);
+    plan_->encode(stream, std::array<void*, 2>{step_.memory().gradients, sum_.data()},
+                  scratch_.data());
+    stream.synchronize();
+  }
+
+ private:
+  Step& step_;
+  std::unique_ptr<OpPlan> plan_;
+  Buffer scratch_, sum_, running_;
+};
+
+int run(const std::string& network, int64_t batch, int steps) {
+  World world;
+  Communicator& communicator = world.communicator();
+  const Config config = config_of(network, batch * communicator.size());
+  {
+    const auto device = create_device(config, communicator);
+    const auto backend = create_backend(config, *device);
+    const auto dataset = open_data(config, Part::kTraining);
+    const Graph graph = build_network(config, dataset->spec());
+    Step step(config, graph, *backend, communicator);
+    step.initialise();
+    LoaderOptions options;
+    options.global_batch = step.plan().global;
+    options.capacity = step.plan().capacity;
+    options.rank = communicator.rank();
+    options.ranks = communicator.size();
+    Loader loader(*dataset, *device, options);
+    loader.start(0, 0);
+    const Checks checks(config.run.checks(), communicator, step);
+    FiniteCheck finite(step, config);
+    std::vector<double> whole, finite_part, compare_part;
+    for (int i = 0; i < steps + 3; ++i) {
+      const double took = seconds_of([&] {
+        step.run(loader.next(), i, 0.001f);
+        step.finish();
+      });
+      const double looking = seconds_of([&] { finite.run(); });
+      all_gather(communicator, "");  // so that comparing does not wait for a late rank
+      const double comparing = seconds_of([&] { checks.compare_ranks(i, /*averaged=*/false); });
+      if (i < 3) continue;  // warming up
+      whole.push_back(took);
+      finite_part.push_back(looking / took);
+      compare_part.push_back(comparing / took);
+    }
+    const auto every = static_cast<double>(config.run.checks().parameter_checksum_every_steps());
+    if (communicator.rank() == 0) {
+      fmt::print(
+          R"({{"network":"{}","ranks":{},"batch":{},"step_ms":{:.3f},"finite_percent":{:.3f},"compare_percent":{:.4f}}})"
+          "\n",
+          network, communicator.size(), batch, 1e3 * median(whole), 100 * median(finite_part),
+          100 * median(compare_part) / every);
+    }
+  }
+  world.finalize();
+  return 0;
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print(stderr, "usage: checks_bench NETWORK [BATCH OF A RANK] [STEPS]\n");
+    return 2;
+  }
+  const int64_t batch = argc > 2 ? std::atoll(argv[2]) : trireme::zoo_defaults(argv[1]).batch;
+  return trireme::run(argv[1], batch, argc > 3 ? std::atoi(argv[3]) : 30);
+}

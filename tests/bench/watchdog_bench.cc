@@ -1,0 +1,181 @@
+// What being watched costs a step: blocks of steps with the watchdog and without it, in turn.
+//   mpirun -np N watchdog_bench [NETWORK] [BATCH OF A RANK] [PAIRS] [SECONDS OF A BLOCK]
+// Prints one JSON object: the median over pairs of watched over unwatched, of rank 0's time; the
+// processor time of the watchdog's thread as a part of a core; and the nanoseconds that a note in
+// the ledger takes.
+#include <fmt/format.h>
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/control.h"
+#include "comm/mpi/session.h"
+#include "comm/watchdog.h"
+#include "data/loader.h"
+#include "model/graph.h"
+#include "trainer/device.h"
+#include "trainer/step.h"
+#include "trainer/trainer.h"
+
+namespace trireme {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double processor_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+Config config_of(const std::string& network, int64_t global_batch) {
+  const Shape shape = zoo_defaults(network).input;
+  std::string extents;
+  for (int i = 0; i < shape.rank(); ++i) extents += fmt::format("{}{}", i ? ", " : "", shape[i]);
+  const std::string text = fmt::format(R"(
+    model {{ zoo {{ name: "{}" }} }}
+    data {{ synthetic {{ shape: [{}] }} }}
+    batch {{ global: {} }}
+    train {{ max_steps: 1000 }}
+    schedule {{ learning_rate: 0.001 }})",
+                                       network, extents, global_batch);
+  return parse_config(text, "watchdog_bench", {});
+}
+
+// Steps over one batch of zeros.
+class Stepper {
+ public:
+  Stepper(const Config& config, Communicator& communicator)
+      : communicator_(communicator),
+        device_(create_device(config, communicator)),
+        backend_(create_backend(config, *device_)),
+        samples_(open_data(config, Part::kTraining)->spec()),
+        graph_(build_network(config, samples_)),
+        step_(config, graph_, *backend_, communicator),
+        inputs_(device_->allocate_host(capacity() * samples_.input.bytes())),
+        targets_(device_->allocate_host(capacity() * samples_.target.bytes())) {
+    step_.initialise();
+    batch_ = {.inputs = inputs_.data(),
+              .targets = targets_.data(),
+              .rows = step_.plan().capacity,
+              .first_row = communicator.rank() * step_.plan().capacity,
+              .global_rows = step_.plan().global};
+    run(20);
+  }
+
+  double run(int64_t steps) {
+    Ledger& ledger = communicator_.ledger();
+    all_gather(communicator_, "");
+    const auto start = Clock::now();
+    for (int64_t i = 0; i < steps; ++i) {
+      ledger.enter(Phase::kData, done_);
+      if (const auto result = step_.run(batch_, done_++, 0.001f)) {
+        ledger.step_done(result->timings.total(), result->timings.communication);
+      }
+    }
+    step_.finish();
+    return seconds_since(start);
+  }
+
+ private:
+  size_t capacity() const { return static_cast<size_t>(step_.plan().capacity); }
+
+  Communicator& communicator_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Backend> backend_;
+  SampleSpec samples_;
+  Graph graph_;
+  Step step_;
+  Buffer inputs_, targets_;
+  Batch batch_;
+  int64_t done_ = 0;
+};
+
+double watched(Stepper& stepper, Communicator& communicator, int64_t steps) {
+  Watchdog watchdog(communicator);
+  const double seconds = stepper.run(steps);
+  watchdog.finish();
+  return seconds;
+}
+
+// Of all threads but the sleeping caller, with nothing else going on.
+double part_of_a_core(Communicator& communicator) {
+  Watchdog watchdog(communicator);
+  all_gather(communicator, "");
+  const double before = processor_seconds();
+  const auto start = Clock::now();
+  std::this_thread::sleep_for(std::chrono::seconds(4));
+  const double part = (processor_seconds() - before) / seconds_since(start);
+  watchdog.finish();
+  return part;
+}
+
+double nanoseconds_of_a_note() {
+  constexpr int kNotes = 1'000'000;
+  Ledger ledger;
+  const int lane = ledger.add_lane();
+  const auto start = Clock::now();
+  for (int i = 0; i < kNotes; ++i) {
+    ledger.begin(lane, "all_reduce_sum", i, 0);
+    ledger.end(lane);
+  }
+  return 1e9 * seconds_since(start) / kNotes;
+}
+
+int run(const std::string& network, int64_t batch, int pairs, double seconds) {
+  mpi::Session session;
+  auto communicator = mpi::create_communicator();
+  std::vector<double> ratios;
+  double step_ms = 0;
+  {
+    Stepper stepper(config_of(network, batch * communicator->size()), *communicator);
+    const double once = stepper.run(20) / 20;
+    const auto steps =
+        std::stoll(broadcast(*communicator, std::to_string(std::max(1.0, seconds / once)), 0));
+    for (int pair = 0; pair < pairs; ++pair) {
+      // The order changes, so that what drifts falls on both.
+      double with = 0;
+      if (pair % 2 == 0) with = watched(stepper, *communicator, steps);
+      const double without = stepper.run(steps);
+      if (pair % 2 == 1) with = watched(stepper, *communicator, steps);
+      ratios.push_back(with / without);
+      step_ms = 1e3 * without / static_cast<double>(steps);
+    }
+  }
+  const double part = part_of_a_core(*communicator);
+  if (communicator->rank() == 0) {
+    fmt::print(R"({{"bench":"watchdog","network":"{}","ranks":{},"step_ms":{:.3f},"pairs":{},)"
+               R"("watched_over_unwatched":{:.4f},"thread_part_of_a_core":{:.5f},)"
+               R"("note_ns":{:.0f}}})"
+               "\n",
+               network, communicator->size(), step_ms, pairs, median(ratios), part,
+               nanoseconds_of_a_note());
+  }
+  communicator.reset();
+  session.finalize();
+  return 0;
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) {
+  return trireme::run(argc > 1 ? argv[1] : "lenet", argc > 2 ? std::atoll(argv[2]) : 64,
+                      argc > 3 ? std::atoi(argv[3]) : 21, argc > 4 ? std::atof(argv[4]) : 0.5);
+}

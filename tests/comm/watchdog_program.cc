@@ -1,0 +1,85 @@
+// Ranks that sum until one of them breaks as the arguments say; watchdog_test starts it under
+// mpirun. Hosts are pretended: HOSTS of them, of as many ranks each.
+//   watchdog_program HOSTS FAULT RANK
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "comm/control.h"
+#include "comm/mpi/session.h"
+#include "comm/watchdog.h"
+
+namespace trireme {
+namespace {
+
+void sleep_long() { std::this_thread::sleep_for(std::chrono::seconds(30)); }
+
+struct Fault {
+  std::string name;
+  int rank = 0;
+};
+
+// Whether the sum that would come now is left out.
+bool strike(const Fault& fault, Communicator& communicator, Watchdog& watchdog) {
+  const bool chosen = communicator.rank() == fault.rank;
+  const bool host_of_last = communicator.placement().host == communicator.placement().hosts - 1;
+  if (fault.name == "host" && host_of_last) kill(getpid(), SIGKILL);
+  if (fault.name == "freeze" && host_of_last) kill(getpid(), SIGSTOP);
+  if (!chosen) return false;
+  if (fault.name == "kill") kill(getpid(), SIGKILL);
+  if (fault.name == "stop") kill(getpid(), SIGSTOP);
+  if (fault.name == "segv") raise(SIGSEGV);
+  if (fault.name == "stuck") sleep_long();
+  if (fault.name == "leave") watchdog.leave(), std::_Exit(0);
+  if (fault.name == "fail") watchdog.fail("shard-1.tar: record 5 is cut short", 3, false);
+  return fault.name == "skip";
+}
+
+int run(int hosts, const Fault& fault) {
+  mpi::Session session;
+  const int ranks = session.ranks();
+  const int own = std::atoi(std::getenv("OMPI_COMM_WORLD_RANK"));
+  auto world = mpi::create_communicator(own * hosts / ranks);
+  {
+    Watchdog watchdog(*world);
+    Ledger& ledger = world->ledger();
+    const char* log = std::getenv("WATCHDOG_TEST_LOG");
+    ledger.configure(
+        {.timeout = 1, .first_timeout = 5, .checkpoint = 5, .straggler = 0, .log = log ? log : ""});
+    ledger.name_buckets({"fc2 ... fc1"});
+    const auto device = create_cpu_device(1);
+    const auto stream = device->create_stream(StreamKind::kCompute);
+    float value = 1;
+    try {
+      for (int step = 0; step < 40; ++step) {
+        ledger.enter(Phase::kForward, step);
+        world->about_bucket(0);
+        const bool skipped = step == 30 && strike(fault, *world, watchdog);
+        if (!skipped) world->all_reduce_sum(&value, 1, DType::kF32, *stream);
+        world->about_bucket(-1);
+        ledger.step_done(0.01, 0);
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      watchdog.finish();
+    } catch (const CommError& error) {
+      watchdog.fail(error.what(), 1, true);
+    }
+  }
+  if (own == 0) std::printf("done\n");
+  world.reset();
+  session.finalize();
+  return 0;
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  return trireme::run(std::atoi(argv[1]), {argv[2], std::atoi(argv[3])});
+}

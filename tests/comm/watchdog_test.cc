@@ -1,0 +1,159 @@
+// Real ranks on one host and on two pretended ones: whatever becomes of a rank, all end in time,
+// and all that can still speak say the same. A hang shows as the test's timeout.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/beside.h"
+
+namespace {
+
+constexpr int kRanks = 4;
+
+struct Outcome {
+  int code;
+  double seconds;
+  std::string output;
+  std::vector<std::string> verdicts;  // of the ranks that spoke
+};
+
+Outcome run(int hosts, const std::string& fault, int rank, const std::string& log = "") {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string program = trireme::testing::tree() / "tests" / "comm_watchdog_program";
+  const std::string command = "WATCHDOG_TEST_LOG=" + log + " mpirun --quiet -np " +
+                              std::to_string(kRanks) + " --oversubscribe --bind-to none " +
+                              program + " " + std::to_string(hosts) + " " + fault + " " +
+                              std::to_string(rank) + " 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  Outcome outcome = {};
+  std::array<char, 4096> chunk;
+  while (const size_t read = std::fread(chunk.data(), 1, chunk.size(), pipe)) {
+    outcome.output.append(chunk.data(), read);
+  }
+  const int status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::istringstream lines(outcome.output);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("trireme: ") && !line.ends_with(", at:")) {
+      outcome.verdicts.push_back(line.substr(9));
+    }
+  }
+  return outcome;
+}
+
+class WatchdogTest : public testing::TestWithParam<int> {  // of hosts
+ protected:
+  // At least `speakers` ranks have said the same, which begins so and holds the fragments.
+  static void expect_verdict(const Outcome& outcome, size_t speakers, const std::string& begin,
+                             const std::vector<std::string>& fragments = {}) {
+    EXPECT_NE(outcome.code, 0);
+    EXPECT_LT(outcome.seconds, 9) << outcome.output;
+    EXPECT_GE(outcome.verdicts.size(), speakers) << outcome.output;
+    const std::set<std::string> different(outcome.verdicts.begin(), outcome.verdicts.end());
+    ASSERT_EQ(different.size(), 1u) << outcome.output;
+    EXPECT_TRUE(different.begin()->starts_with(begin)) << outcome.output;
+    for (const std::string& fragment : fragments) {
+      EXPECT_NE(different.begin()->find(fragment), std::string::npos) << fragment << " in\n"
+                                                                      << outcome.output;
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Hosts, WatchdogTest, testing::Values(1, 2, 4),
+                         [](const auto& test) { return "on" + std::to_string(test.param); });
+
+TEST_P(WatchdogTest, AllIsWell) {
+  const Outcome outcome = run(GetParam(), "none", 0);
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_EQ(outcome.output, "done\n");
+}
+
+TEST_P(WatchdogTest, Killed) {
+  const Outcome outcome = run(GetParam(), "kill", 3);
+  // Alone on its host, it is its host that is lost; and mpirun may be faster than those who tell.
+  expect_verdict(outcome, 1, GetParam() == 4 ? "host " : "rank 3 (host ");
+}
+
+TEST_P(WatchdogTest, Stopped) {
+  const Outcome outcome = run(GetParam(), "stop", 1);
+  if (GetParam() == 4) return expect_verdict(outcome, 2, "host ", {"(rank 1) is unreachable"});
+  expect_verdict(outcome, 2, "rank 1 (host ",
+                 {"stopped 1.", "in forward of step 31", "ranks 0, 2 and 3 wait for it in",
+                  "all-reduce #", "bucket 0 (fc2 ... fc1)"});
+}
+
+TEST_P(WatchdogTest, Stuck) {
+  expect_verdict(run(GetParam(), "stuck", 2), 2, "rank 2 (host ",
+                 {"is stuck in forward of step 31", "ranks 0, 1 and 3 wait for it in"});
+}
+
+TEST_P(WatchdogTest, Failed) {
+  const Outcome outcome = run(GetParam(), "fail", 2);
+  EXPECT_EQ(outcome.code, 3) << outcome.output;
+  expect_verdict(outcome, 2, "rank 2 (host ",
+                 {"failed in forward of step 31: shard-1.tar: record 5 is cut short"});
+}
+
+TEST_P(WatchdogTest, Crashed) {
+  expect_verdict(run(GetParam(), "segv", 0), 1, "rank 0 (host ",
+                 {"failed in forward of step 31: crashed with SIGSEGV"});
+}
+
+TEST_P(WatchdogTest, LeftWithoutTheOthers) {
+  expect_verdict(run(GetParam(), "leave", 2), 1, GetParam() == 4 ? "host " : "rank 2 (host ");
+}
+
+TEST_P(WatchdogTest, SkippedOneCollective) {
+  const Outcome outcome = run(GetParam(), "skip", 3);
+  expect_verdict(outcome, 2, "the ranks disagree: rank 3 (", {"all-reduce #", "(fc2 ... fc1)"});
+  if (GetParam() == 4) return;
+  // Ranks of a host notice at once.
+  EXPECT_NE(outcome.verdicts[0].find("in step 32"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.verdicts[0].find("in step 31"), std::string::npos) << outcome.output;
+}
+
+TEST(WatchdogHostsTest, AHostThatEnds) {
+  const Outcome outcome = run(2, "host", 0);
+  EXPECT_NE(outcome.code, 0);
+  ASSERT_FALSE(outcome.verdicts.empty()) << outcome.output;
+  EXPECT_NE(outcome.verdicts[0].find("(ranks 2 and 3) is lost"), std::string::npos)
+      << outcome.output;
+}
+
+TEST(WatchdogHostsTest, AHostThatFreezes) {
+  const Outcome outcome = run(2, "freeze", 0);
+  EXPECT_NE(outcome.code, 0);
+  ASSERT_EQ(outcome.verdicts.size(), 2u) << outcome.output;
+  EXPECT_NE(outcome.verdicts[0].find("(ranks 2 and 3) is unreachable"), std::string::npos)
+      << outcome.output;
+  EXPECT_EQ(outcome.verdicts[0], outcome.verdicts[1]);
+}
+
+TEST(WatchdogLogTest, TheVerdictIsAppendedToTheLog) {
+  const auto log = std::filesystem::temp_directory_path() /
+                   ("watchdog-test-" + std::to_string(getpid()) + ".log");
+  std::ofstream(log) << "before\n";
+  const Outcome outcome = run(1, "fail", 2, log.string());
+  std::ifstream file(log);
+  std::string first;
+  std::string second;
+  std::getline(file, first);
+  std::getline(file, second);
+  std::filesystem::remove(log);
+  EXPECT_EQ(first, "before");
+  ASSERT_FALSE(outcome.verdicts.empty());
+  EXPECT_EQ(second, outcome.verdicts[0]);
+}
+
+}  // namespace

@@ -1,0 +1,80 @@
+// Ranks that do not fit together are told so: before the first step, or in the first sum that they
+// do not agree about.
+#include "tests/faults/faults.h"
+
+namespace trireme::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kBound = 10;  // seconds
+
+class Agreement : public FaultTest {
+ protected:
+  // Two ranks alike and a third that is not.
+  Outcome start(const std::vector<std::string>& common, const std::vector<std::string>& other,
+                bool faulty = false) {
+    return Program({Program::Group{train(common), 2}, Program::Group{train(other), 1, faulty}})
+        .wait();
+  }
+
+  // All end with the one message, and nothing was begun.
+  void expect_refused(const Outcome& outcome, const std::vector<std::string>& fragments) {
+    EXPECT_EQ(outcome.code, 2) << outcome.out << outcome.error;
+    EXPECT_LT(outcome.seconds, kBound);
+    const auto lines = lines_with(outcome.error, "rank 2 differs from rank 0:");
+    EXPECT_EQ(lines.size(), 1u) << outcome.error;
+    for (const std::string& fragment : fragments) {
+      EXPECT_NE(outcome.error.find(fragment), std::string::npos) << fragment << " in\n"
+                                                                 << outcome.error;
+    }
+    EXPECT_FALSE(fs::exists(run_dir() / "metrics.jsonl"));
+    expect_none_left();
+  }
+};
+
+TEST_F(Agreement, AnotherConfiguration) {
+  const std::string other = scratch_.write("other.txtpb", std::string(kEndlessRun) + "seed: 3");
+  Program program(
+      {Program::Group{train(), 2}, Program::Group{{"train", other, "--run-dir", run_dir().string(),
+                                                   "--set", "batch.global=64"}}});
+  expect_refused(program.wait(), {"seed is 3 there, 1 here", "batch.global is 64 there, 32 here"});
+}
+
+TEST_F(Agreement, AnotherTensorSize) {
+  for (const std::string columns : {"1,2,", "1,2,3,"}) {
+    std::string rows;
+    for (int i = 0; i < 64; ++i) rows += columns + std::to_string(i % 3) + "\n";
+    scratch_.write(columns.size() == 4 ? "two/train.csv" : "three/train.csv", rows);
+  }
+  config_ = scratch_.write("csv.txtpb", R"(
+model { zoo { name: "mlp" hidden: 8 } }
+data { csv { train_file: "train.csv" classes: 3 } holdout: 0.25 }
+batch { global: 8 }
+train { epochs: 1 }
+schedule { learning_rate: 0.01 }
+)");
+  const auto from = [&](const char* folder) -> std::vector<std::string> {
+    return {"--set", "data.root=" + (scratch_ / folder).string()};
+  };
+  expect_refused(start(from("two"), from("three")), {"fc1.weight is [8, 3] there, [8, 2] here"});
+}
+
+TEST_F(Agreement, AnotherProgram) {
+  expect_refused(start({}, {}, /*faulty=*/true), {"the program's build id is "});
+}
+
+// Rank 1 leaves out the sum of the first bucket of step 6: the second meets the others' first.
+TEST_F(Agreement, ASumThatOneRankLeavesOut) {
+  for (int ranks : {2, 3}) {
+    std::filesystem::remove_all(run_dir());
+    const Outcome outcome = broken("call skip rank=1 step=5 index=0", ranks);
+    expect_verdict(outcome, kBound,
+                   {"the ranks disagree: rank 1 (", "all-reduce #", "bucket 1 (fc", "but rank 0",
+                    "bucket 0 (fc", "in step 6"},
+                   {0, 1});
+  }
+}
+
+}  // namespace
+}  // namespace trireme::testing

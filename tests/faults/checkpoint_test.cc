@@ -1,0 +1,395 @@
+// Checkpoints on disks that fill up, fail, hang or are pulled out, and of processes that are
+// killed: the newest complete one always loads, and nobody waits for ever.
+#include "trainer/checkpoint.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "tests/beside.h"
+#include "tests/faults/faults.h"
+
+namespace trireme::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// Four steps an epoch, of well below a millisecond.
+constexpr const char* kSmallRun = R"(
+model { zoo { name: "mlp" hidden: [16] dropout: 0.1 } }
+data { synthetic { shape: [1, 4, 4] count: 64 eval_count: 16 } }
+batch { global: 16 }
+train { max_steps: 8 eval_every_epochs: 0 }
+optimizer { sgd { momentum: 0.9 } }
+schedule { learning_rate: 0.05 }
+checkpoint { every_epochs: 0 keep: 1 timeout_seconds: 5 }
+watchdog { timeout_seconds: 3 first_timeout_seconds: 20 }
+)";
+
+class CheckpointFaults : public FaultTest {
+ protected:
+  void SetUp() override { config_ = scratch_.write("run.txtpb", kSmallRun); }
+
+  fs::path checkpoints() const { return run_dir() / "checkpoints"; }
+  fs::path checkpoint(int64_t step) const {
+    return checkpoints() / ("step-0000000" + std::to_string(step));
+  }
+
+  static std::vector<std::string> setting(const std::vector<std::string>& assignments) {
+    std::vector<std::string> words;
+    for (const std::string& assignment : assignments) {
+      words.insert(words.end(), {"--set", assignment});
+    }
+    return words;
+  }
+  Outcome train_to(int64_t step, const std::vector<std::string>& assignments = {}, int ranks = 0,
+                   const std::vector<std::string>& environment = {}) {
+    std::vector<std::string> all = {"train.max_steps=" + std::to_string(step)};
+    all.insert(all.end(), assignments.begin(), assignments.end());
+    return run(train(setting(all)), ranks, environment);
+  }
+  // As in disk.cc, on the folder of checkpoints.
+  std::vector<std::string> disk(const std::string& fault, const std::string& only = "") const {
+    std::vector<std::string> environment = {
+        "LD_PRELOAD=" + (tree() / "tests" / "libdisk.so").string(),
+        "TRIREME_DISK_FOLDER=" + checkpoints().string(), "TRIREME_DISK_FAULT=" + fault};
+    if (!only.empty()) environment.push_back("TRIREME_DISK_ONLY=" + only);
+    return environment;
+  }
+
+  // Instead of the run that is there.
+  void put_back(const fs::path& kept) const {
+    fs::remove_all(run_dir());
+    fs::copy(kept, run_dir(), fs::copy_options::recursive);
+  }
+  void keep_as(const std::string& name) const {
+    fs::copy(run_dir(), scratch_ / name, fs::copy_options::recursive);
+  }
+
+  std::optional<FoundCheckpoint> newest() const {
+    return newest_checkpoint(checkpoints(), [](const std::string&) {});
+  }
+  // All that training goes on from.
+  static std::string contents(const fs::path& path) {
+    std::string all;
+    for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+      const std::string bytes = read_file(path / name);
+      EXPECT_FALSE(bytes.empty()) << path << name;
+      all += bytes;
+    }
+    return all;
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(checkpoints())) {
+      found.push_back(entry.path().filename());
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+  Json summary() const { return Json::parse(read_file(run_dir() / "summary.json")); }
+  int64_t events(const std::string& kind) const {
+    const std::string text = read_file(run_dir() / "metrics.jsonl");
+    return std::ssize(lines_with(text, "\"event\":\"" + kind + "\""));
+  }
+
+  static void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
+    for (const std::string& part : parts) {
+      EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+    }
+  }
+  // Ended by itself and in time with an error of these parts; no rank was taken for stuck.
+  void expect_failure(const Outcome& outcome, double seconds,
+                      const std::vector<std::string>& parts) const {
+    EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.error;
+    EXPECT_LT(outcome.seconds, seconds);
+    EXPECT_EQ(outcome.error.find("verdict"), std::string::npos) << outcome.error;
+    expect_parts(outcome.error, parts);
+    expect_none_left();
+  }
+};
+
+// #9. The call at which the process is killed moves through all of a save until there is none left.
+TEST_F(CheckpointFaults, EveryCrashPointOfASaveLeavesTheOldOrTheNew) {
+  ASSERT_EQ(train_to(4).code, 0);
+  keep_as("old");
+  ASSERT_EQ(train_to(8).code, 0);
+  const std::string at_4 = contents(scratch_ / "old/checkpoints/step-00000004");
+  const std::string at_8 = contents(checkpoint(8));
+  const std::vector<std::string> complete = names();
+  ASSERT_EQ(complete, (std::vector<std::string>{"best", "latest", "step-00000008"}));
+
+  int64_t reached = 4;
+  int crashes = 0;
+  for (int call = 1;; ++call) {
+    SCOPED_TRACE(call);
+    put_back(scratch_ / "old");
+    const Outcome killed = train_to(8, {}, 0, disk("kill " + std::to_string(call)));
+    if (killed.code == 0) break;
+    ASSERT_EQ(killed.code, 128 + SIGKILL) << killed.error;
+    ++crashes;
+    const auto found = newest();
+    ASSERT_TRUE(found);
+    const int64_t step = found->state.step;
+    EXPECT_EQ(contents(found->path), step == 4 ? at_4 : at_8);
+    EXPECT_GE(step, reached);  // what was safe at an earlier call is at a later
+    reached = step;
+
+    const Outcome again = train_to(8);
+    ASSERT_EQ(again.code, 0) << again.error;
+    EXPECT_EQ(contents(checkpoint(8)), at_8);
+    EXPECT_EQ(read_file(checkpoints() / "latest"), "step-00000008\n");
+    // A start that finds nothing to do saves nothing, and leaves one too many where it is.
+    if (step == 4) {
+      EXPECT_EQ(names(), complete);
+    }
+  }
+  EXPECT_EQ(reached, 8);
+  EXPECT_GT(crashes, 25);  // four files, two folders, a rename, two pointers, the old one
+}
+
+// #9 for a power cut, of which a kill is no test: what is not on the disk by then is lost.
+TEST_F(CheckpointFaults, EverythingIsOnTheDiskBeforeItIsPublished) {
+  const std::string log = (scratch_ / "calls").string();
+  std::vector<std::string> environment = disk("");
+  environment.insert(environment.end(), {"TRIREME_DISK_FOLDER=" + scratch_.path().string(),
+                                         "TRIREME_DISK_LOG=" + log});
+  ASSERT_EQ(train_to(8, {}, 0, environment).code, 0);
+  const std::string saving = (checkpoints() / ".saving-step-00000008").string();
+  std::set<std::string> unsynced;  // what would be lost: contents of files, names in folders
+  std::vector<std::string> renamed;
+  std::istringstream calls(read_file(log));
+  for (std::string kind, path; calls >> kind >> path;) {
+    const std::string folder = fs::path(path).parent_path().string();
+    const bool about_checkpoints =
+        path.starts_with(checkpoints().string()) || path == run_dir() || path == scratch_.path();
+    if (!about_checkpoints) continue;
+    if (kind == "write") unsynced.insert(path);
+    if (kind == "open" || kind == "mkdir") unsynced.insert(folder);
+    if (kind == "fsync") unsynced.erase(path);
+    if (kind != "rename") continue;
+    renamed.push_back(fs::path(path).filename());
+    // The names in the folder of checkpoints are the next to be synced.
+    unsynced.erase(folder);
+    EXPECT_TRUE(unsynced.empty()) << path
+                                  << " is renamed before this is synced: " << *unsynced.begin();
+    unsynced.insert(folder);
+  }
+  EXPECT_TRUE(unsynced.empty());
+  EXPECT_EQ(renamed, (std::vector<std::string>{"step-00000008", "best", "latest"}));
+  EXPECT_NE(read_file(log).find("fsync " + saving + "/model.safetensors"), std::string::npos);
+}
+
+// #10
+TEST_F(CheckpointFaults, DamageIsNamedAndPassedOver) {
+  const std::vector<std::string> two = {"checkpoint.keep=2"};
+  ASSERT_EQ(train_to(4, two).code, 0);
+  ASSERT_EQ(train_to(8, two).code, 0);
+  keep_as("good");
+  const std::string at_8 = contents(checkpoint(8));
+  const auto truncate = [](const fs::path& file) {
+    fs::resize_file(file, fs::file_size(file) / 2);
+  };
+  const auto flip = [](const fs::path& file) {
+    std::string bytes = read_file(file);
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+    std::ofstream(file, std::ios::binary) << bytes;
+  };
+  const auto remove = [](const fs::path& file) { fs::remove(file); };
+  const std::vector<std::pair<std::string, std::function<void(const fs::path&)>>> damages = {
+      {"truncated", truncate}, {"flipped", flip}, {"missing", remove}};
+  for (const char* name :
+       {"model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"}) {
+    for (const auto& [kind, damage] : damages) {
+      SCOPED_TRACE(kind + " " + name);
+      put_back(scratch_ / "good");
+      damage(checkpoint(8) / name);
+      // A checksum in the manifest is as damaged as the file that it is of.
+      const bool vague = name == std::string("manifest.json") && kind == "flipped";
+      const std::string file = (checkpoint(8) / (vague ? "" : name)).string();
+
+      std::vector<std::string> explicitly = train(setting({"train.max_steps=8"}));
+      explicitly.insert(explicitly.end(), {"--resume", checkpoint(8).string()});
+      const Outcome refused = run(explicitly);
+      EXPECT_EQ(refused.code, 3) << refused.error;
+      expect_parts(refused.error, {file});
+
+      const Outcome outcome = train_to(8, two);
+      EXPECT_EQ(outcome.code, 0) << outcome.error;
+      expect_parts(outcome.out, {"warning: checkpoint step-00000008 passed over: " + file,
+                                 "resumed from " + checkpoint(4).string()});
+      EXPECT_EQ(contents(checkpoint(8)), at_8);
+    }
+  }
+}
+
+// #11: the run goes on without checkpoints, and says so at its end.
+TEST_F(CheckpointFaults, ADiskThatIsFullOrFailsIsWarnedOf) {
+  ASSERT_EQ(train_to(4).code, 0);
+  keep_as("old");
+  const std::string at_4 = contents(checkpoint(4));
+  for (const auto& [fault, cause] :
+       {std::pair("enospc 1", "No space left on device"), std::pair("eio 1", "Input/output error"),
+        std::pair("eio 9", "Input/output error")}) {
+    SCOPED_TRACE(fault);
+    put_back(scratch_ / "old");
+    const Outcome outcome = train_to(200, {"checkpoint.every_steps=20"}, 2, disk(fault));
+    expect_parts(outcome.out, {"warning: no checkpoint at step 20: ", cause,
+                               "the newest is " + checkpoint(4).string(), "training goes on"});
+    expect_failure(outcome, 20,
+                   {"no checkpoint at step 200: " + checkpoints().string(), cause,
+                    "the newest is " + checkpoint(4).string()});
+    EXPECT_EQ(contents(checkpoint(4)), at_4);
+    EXPECT_EQ(newest()->state.step, 4);
+  }
+}
+
+TEST_F(CheckpointFaults, ADiskThatRecoversIsUsedAgain) {
+  ASSERT_EQ(train_to(4).code, 0);
+  const Outcome outcome =
+      train_to(200, {"checkpoint.every_steps=20"}, 2, disk("enospc 1 1", "write"));
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  expect_parts(outcome.out, {"warning: no checkpoint at step 20: ", "No space left"});
+  EXPECT_EQ(newest()->state.step, 200);
+}
+
+// A write that takes less than it was given is no error.
+TEST_F(CheckpointFaults, ShortWritesAreContinued) {
+  ASSERT_EQ(train_to(8).code, 0);
+  const std::string whole = contents(checkpoint(8));
+  fs::remove_all(run_dir());
+  ASSERT_EQ(train_to(8, {}, 0, disk("short 1")).code, 0);
+  ASSERT_TRUE(newest());
+  EXPECT_EQ(contents(checkpoint(8)), whole);
+}
+
+TEST_F(CheckpointFaults, StopsWhereASaveMustNotFail) {
+  ASSERT_EQ(train_to(4).code, 0);
+  keep_as("old");
+  const std::vector<std::string> stop = {"checkpoint.every_steps=20", "checkpoint.on_error=STOP",
+                                         "checkpoint.timeout_seconds=1"};
+  for (const auto& [fault, cause] :
+       {std::pair("enospc 1", "No space left on device"), std::pair("hang 9", "after 1 s")}) {
+    SCOPED_TRACE(fault);
+    put_back(scratch_ / "old");
+    const Outcome outcome = train_to(10000000, stop, 2, disk(fault));
+    expect_failure(outcome, 15,
+                   {"no checkpoint at step ", cause, "the newest is " + checkpoint(4).string()});
+    EXPECT_EQ(newest()->state.step, 4);
+  }
+}
+
+// The peers wait for rank 0 longer than the watchdog would let them.
+TEST_F(CheckpointFaults, ADiskThatHangsAtTheEndIsGivenUp) {
+  ASSERT_EQ(train_to(4).code, 0);
+  const std::string at_4 = contents(checkpoint(4));
+  const Outcome outcome = train_to(40, {}, 2, disk("hang 5"));
+  EXPECT_GT(outcome.seconds, 5);
+  expect_failure(outcome, 20,
+                 {"no checkpoint at step 40: it is still being written after 5 s",
+                  "the newest is " + checkpoint(4).string()});
+  EXPECT_EQ(contents(checkpoint(4)), at_4);
+}
+
+// Training goes on beside it; those that come due meanwhile are left out.
+TEST_F(CheckpointFaults, ADiskThatHangsIsWarnedOf) {
+  ASSERT_EQ(train_to(4).code, 0);
+  std::vector<std::string> environment = disk("hang 5");
+  environment.push_back("TRIREME_INJECT=step sleep seconds=0.01 times=0");
+  const Outcome outcome =
+      train_to(204, {"checkpoint.every_steps=10", "checkpoint.timeout_seconds=1"}, 2, environment);
+  expect_parts(outcome.out,
+               {": that of step 10 is still being written after ",
+                "warning: no checkpoint at step 10: it is still being written after 1 s"});
+  EXPECT_EQ(lines_with(outcome.out, "still being written").size(), 3u) << outcome.out;
+  expect_failure(outcome, 20, {"the newest is " + checkpoint(4).string()});
+  EXPECT_EQ(losses_of(run_dir()).size(), 204u);
+}
+
+// #12: of saves at every step on two ranks, killed at any call of any of them.
+TEST_F(CheckpointFaults, AKillDuringASaveBesideTrainingLeavesTheOldOrTheNew) {
+  const std::vector<std::string> often = {"checkpoint.every_steps=1"};
+  const std::string slowly = "TRIREME_INJECT=step sleep seconds=0.02 times=0";
+  ASSERT_EQ(train_to(40, often, 2).code, 0);
+  const std::string at_40 = contents(checkpoints() / "step-00000040");
+  const std::vector<std::string> losses = losses_of(run_dir());
+  for (const int call : {60, 83, 106}) {
+    SCOPED_TRACE(call);
+    fs::remove_all(run_dir());
+    std::vector<std::string> environment = disk("kill " + std::to_string(call));
+    environment.push_back(slowly);
+    const Outcome killed = train_to(40, often, 2, environment);
+    EXPECT_NE(killed.code, 0);
+    expect_none_left();
+    ASSERT_TRUE(newest());
+    EXPECT_LT(newest()->state.step, 40);
+    const Outcome again = train_to(40, often, 2);
+    ASSERT_EQ(again.code, 0) << again.error;
+    EXPECT_EQ(contents(checkpoints() / "step-00000040"), at_40);
+    EXPECT_EQ(losses_of(run_dir()), losses);
+  }
+}
+
+// #12: due faster than the disk takes them.
+TEST_F(CheckpointFaults, SavesOfASlowDiskAreLeftOutAndMemoryIsBounded) {
+  std::string large = kSmallRun;
+  config_ = scratch_.write("large.txtpb", large.replace(large.find("[16]"), 4, "[1024, 1024]"));
+  ASSERT_EQ(train_to(60).code, 0);
+  const auto once = summary()["peak_memory_bytes"].get<int64_t>();
+  fs::remove_all(run_dir());
+  const Outcome outcome = train_to(60, {"checkpoint.every_steps=1"}, 0, disk("slow 1 5"));
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const auto left_out = summary()["saves_left_out"].get<int64_t>();
+  EXPECT_GT(left_out, 0);
+  expect_parts(outcome.out, {std::to_string(left_out) + " checkpoints left out: due while"});
+  EXPECT_EQ(events("checkpoint") + left_out, 60);
+  // Both hold one snapshot of parameters and velocity; a second would be seen.
+  const auto bytes =
+      static_cast<int64_t>(fs::file_size(checkpoints() / "step-00000060" / "model.safetensors"));
+  EXPECT_GT(bytes, 4 << 20);
+  EXPECT_LT(summary()["peak_memory_bytes"].get<int64_t>(), once + bytes);
+}
+
+TEST_F(CheckpointFaults, TwoRunsOnOneFolderAreRefused) {
+  Program first(train(setting({"train.max_steps=10000000", "checkpoint.every_steps=20"})), 2);
+  ASSERT_TRUE(wait_for(checkpoints() / "latest", 20));
+  const Outcome second = train_to(8);
+  EXPECT_EQ(second.code, 1);
+  expect_parts(second.error, {"is in use by process ", " on "});
+  EXPECT_TRUE(first.running());
+  for (const pid_t rank : first.children()) kill(rank, SIGKILL);
+  first.wait();
+  const int64_t reached = newest()->state.step;
+  EXPECT_EQ(train_to(reached + 8, {}, 2).code, 0);  // the lock has died with its holder
+}
+
+TEST_F(CheckpointFaults, TheBestIsKeptAndTested) {
+  const Outcome outcome = train_to(80, {"train.eval_every_steps=8", "schedule.learning_rate=0.2"});
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const auto found = find_checkpoint(checkpoints() / "best", [](const std::string&) {});
+  ASSERT_TRUE(found.state.best_accuracy);
+  EXPECT_EQ(found.state.best_step, found.state.step);
+  double best = 0;
+  Json first;
+  for (const std::string& line :
+       lines_with(read_file(run_dir() / "metrics.jsonl"), "\"event\":\"eval\"")) {
+    const Json event = Json::parse(line);
+    if (event["eval_accuracy"].get<double>() > best) first = event;
+    best = std::max(best, event["eval_accuracy"].get<double>());
+  }
+  EXPECT_EQ(*found.state.best_accuracy, best);
+  EXPECT_EQ(found.state.step, first["step"]);  // the first of several as good
+  EXPECT_LE(names().size(), 4u);               // best, latest, and one or two that they name
+  const Outcome tested = run({"eval", run_dir().string(), "--best", "--json"});
+  ASSERT_EQ(tested.code, 0) << tested.error;
+  EXPECT_NEAR(Json::parse(tested.out)["eval_accuracy"].get<double>(), best, 1e-6);
+}
+
+}  // namespace
+}  // namespace trireme::testing

@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# The batch scripts of deploy/slurm on a real Slurm of two hosts: trained to the same losses by srun and by mpirun; saved,
+# queued again and finished after a signal; given up, and not queued again, when there is no progress; with --all also
+# through the time limit of a job, `scontrol requeue` and the loss of a node, which takes some minutes.
+#   tests/faults/slurm_test.sh BUILD_TREE [--all]
+# Needs root and Slurm's packages (slurmctld, slurmd, munge); says so and ends with 77 without them.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tests/faults/slurm_cluster.sh
+. "$here/slurm_cluster.sh"
+[[ -n ${IN_OWN_WORLD:-} ]] || own_world "$0" "$@"
+
+tree=$(cd "$1" && pwd) all=${2:-}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+# Where a user stands who calls sbatch, with the program that breaks on request.
+home=$work/home
+mkdir -p "$home/build/release/bin"
+ln -s "$here"/../../{deploy,launch} "$home/"
+ln -s "$tree/tests/trireme-faulty" "$home/build/release/bin/trireme"
+cat >"$home/run.txtpb" <<'CONFIG'
+model { zoo { name: "mlp" hidden: [64] dropout: 0.1 } }
+data { synthetic { shape: [1, 8, 8] count: 400 eval_count: 40 } }
+batch { global: 32 }
+train { max_steps: 100 eval_every_epochs: 0 }
+schedule { learning_rate: 0.01 }
+checkpoint { every_steps: 5 every_epochs: 0 }
+checks { parameter_checksum_every_steps: 1 }
+watchdog { timeout_seconds: 5 first_timeout_seconds: 30 }
+CONFIG
+
+failures=0
+expect() { # expect WHAT COMMAND...
+  local what=$1
+  shift
+  if "$@"; then
+    echo "ok: $SECONDS s: $what"
+  else
+    printf 'FAILED: %s\n' "$what"
+    on n0 scontrol show job "$job" || true
+    tail -n 60 "$home"/*-"$job".log
+    failures=$((failures + 1))
+  fi
+}
+
+# submit NAME LAUNCHER FAULTS [SBATCH OPTIONS...]: two ranks on each of two nodes; sets `job`.
+submit() {
+  job=$(cd "$home" && TRIREME_INJECT=$3 LAUNCHER=$2 on n0 sbatch --parsable --job-name="$1" --nodes=2 \
+    --ntasks-per-node=2 --cpus-per-task=1 --time=10 "${@:4}" deploy/slurm/many-nodes.sbatch run.txtpb --run-dir "runs/$1")
+}
+field() { on n0 scontrol show job "$job" | sed -nE "s/.*\b$1=([^ ]+).*/\1/p"; } # field JobState
+has_come() { # has_come SECONDS COMMAND...: it succeeds within so many seconds
+  local end=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    ((SECONDS < end)) || return 1
+    sleep 0.2
+  done
+}
+state_is() { [[ $(field JobState) == "$1" ]]; }
+restarted() { (($(field Restarts) > 0)); }
+ends_as() { has_come "$2" state_is "$1"; } # ends_as COMPLETED SECONDS
+steps_of() { sed -nE 's/.*"event":"step","step":([0-9]+),.*"train_loss":([^,]*).*/\1 \2/p' "$home/runs/$1/metrics.jsonl" | sort -n; }
+at_step() { [[ $(cat "$home/runs/$1/checkpoints/latest" 2>/dev/null) > step-$(printf %08d "$2") ]]; }
+# same_losses A B: 100 steps each, alike to six digits.
+same_losses() {
+  paste <(steps_of "$1") <(steps_of "$2") | awk '
+    { difference = $2 - $4; if (difference < 0) difference = -difference }
+    $1 != $3 || difference > 1e-6 * $4 { print "step " $1 ": " $2 " and " $4; bad = 1 }
+    END { exit bad || NR != 100 }'
+}
+largest_difference() {
+  paste <(steps_of "$1") <(steps_of "$2") | awk '
+    { d = ($2 - $4) / $4; if (d < 0) d = -d; if (d > most) most = d } END { printf "largest difference of a loss: %g\n", most }'
+}
+
+hosts_up 2 "$work"
+slurm_up 2 "$work/slurm"
+slow="step sleep times=0 seconds=0.05"
+
+submit by-srun srun ""
+expect "srun trains on two nodes" ends_as COMPLETED 60
+submit by-mpirun mpirun ""
+expect "mpirun trains on two nodes" ends_as COMPLETED 60
+expect "both to the same losses" same_losses by-srun by-mpirun
+largest_difference by-srun by-mpirun
+
+# As --signal=B:USR1 does when the time is nearly over.
+for launcher in srun mpirun; do
+  submit "signal-$launcher" $launcher "$slow"
+  expect "a job by $launcher saves" has_come 60 at_step "signal-$launcher" 20
+  on n0 scancel --batch --signal=USR1 "$job" || true
+  expect "is queued again after SIGUSR1" has_come 60 restarted
+  expect "and ends" ends_as COMPLETED 120
+  expect "as if nothing had been" same_losses "signal-$launcher" by-srun
+done
+
+submit loop srun "step exit step=2 rank=1"
+expect "a crash loop fails" ends_as FAILED 120
+expect "with 76" [ "$(field ExitCode)" = 76:0 ]
+expect "and is not queued again" [ "$(field Restarts)" = 0 ]
+
+if [[ $all == --all ]]; then
+  submit limit srun "step sleep times=0 seconds=0.6" --time=1 --signal=B:USR1@20
+  expect "the time limit's signal queues a job again" has_come 120 restarted
+  expect "until it has ended" ends_as COMPLETED 400
+  expect "as if nothing had been" same_losses limit by-srun
+
+  submit requeue srun "$slow"
+  expect "a job saves" has_come 60 at_step requeue 20
+  on n0 scontrol requeue "$job"
+  expect "is queued again by scontrol requeue" has_come 60 restarted
+  expect "and ends" ends_as COMPLETED 120
+  expect "as if nothing had been" same_losses requeue by-srun
+
+  submit node-loss srun "$slow"
+  expect "a job saves" has_come 60 at_step node-loss 20
+  for pid in $(ip netns pids n1); do kill -KILL "$pid"; done
+  expect "is queued again when a node is lost" has_come 120 restarted
+  on n1 slurmd
+  expect "and ends when it is back" ends_as COMPLETED 120
+  expect "as if nothing had been" same_losses node-loss by-srun
+fi
+((failures == 0))

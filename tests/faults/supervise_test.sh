@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# launch/supervise on runs that break: it goes on while there is progress, stops with 76 when there is none, and hands
+# signals on.
+#   tests/faults/supervise_test.sh BUILD_TREE
+set -euo pipefail
+supervise=$(cd "$(dirname "$0")/../.." && pwd)/launch/supervise
+tree=$(cd "$1" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+
+cat >"$work/run.txtpb" <<'CONFIG'
+model { zoo { name: "mlp" hidden: [64] dropout: 0.1 } }
+data { synthetic { shape: [1, 8, 8] count: 400 eval_count: 40 } }
+batch { global: 32 }
+train { max_steps: 100 eval_every_epochs: 0 }
+schedule { learning_rate: 0.01 }
+checkpoint { every_steps: 5 every_epochs: 0 }
+checks { parameter_checksum_every_steps: 1 }
+CONFIG
+
+failures=0
+expect() { # expect WHAT COMMAND...
+  local what=$1
+  shift
+  if "$@"; then
+    echo "ok: $what"
+  else
+    printf 'FAILED: %s\n' "$what"
+    cat "$work/output"
+    failures=$((failures + 1))
+  fi
+}
+
+# job RUN: the command of a job that does what TRIREME_INJECT says.
+job() {
+  command=(mpirun --quiet -np 2 --oversubscribe --bind-to none "$tree/tests/trireme-faulty" train "$work/run.txtpb"
+    --run-dir "$work/$1")
+}
+# supervised RUN OPTIONS...: leaves the exit code in `code`.
+supervised() {
+  job "$1"
+  code=0
+  "$supervise" --wait 0 "${@:2}" -- "${command[@]}" >"$work/output" 2>&1 || code=$?
+}
+wait_for() { # wait_for FILE
+  local i
+  for ((i = 0; i < 300; ++i)); do
+    [[ ! -e $1 ]] || return 0
+    sleep 0.1
+  done
+  return 1
+}
+attempts() { find "$work/$1/log" -name 'attempt-*.log' | wc -l; }
+# What decides whether two runs are the same: the loss and the checksum of every step.
+records() { sed -nE 's/.*"event":"step","step":([0-9]+),.*("train_loss":[^,]*).*("parameter_checksum":"[^"]*").*/\1 \2 \3/p' "$1/metrics.jsonl" | sort -n; }
+same_records() { [[ -n $(records "$1") ]] && diff <(records "$1") <(records "$2"); }
+
+job straight
+"${command[@]}" >"$work/output" 2>&1
+
+export TRIREME_INJECT="step exit step=2 rank=1"
+supervised loop --restarts 2
+expect "a crash loop ends with 76" [ "$code" = 76 ]
+expect "after as many starts as it may make without progress" [ "$(attempts loop)" = 2 ]
+expect "it says where it gave up" grep -q "gave up: 2 starts in a row at step 0" "$work/output"
+expect "the output of each attempt is kept" grep -q "^# .*, exit code 7, at step 0" "$work/loop/log/attempt-002.log"
+
+# Slow enough for the disk to take every checkpoint.
+export TRIREME_INJECT="step sleep times=0 seconds=0.03; step exit step=32 rank=1 once=$work/one;
+  step kill step=70 rank=0 once=$work/two; step sleep seconds=1 step=90 once=$work/three"
+job progress
+"$supervise" --wait 0 --restarts 1 -- "${command[@]}" >"$work/output" 2>&1 &
+pid=$!
+expect "with progress it goes on" wait_for "$work/three"
+expect "a second one keeps away" grep -q "in use" <("$supervise" -- "${command[@]}" 2>&1)
+kill -TERM "$pid"
+code=0
+wait "$pid" || code=$?
+expect "SIGTERM leaves with 75" [ "$code" = 75 ]
+expect "and saves" grep -q "stopped by SIGTERM at step 9[12];" "$work/output"
+supervised progress
+expect "started again it ends with 0" [ "$code" = 0 ]
+expect "after four attempts" [ "$(attempts progress)" = 4 ]
+expect "as the straight run did" same_records "$work/progress" "$work/straight"
+
+# As when a batch job is queued again: what was counted before still counts.
+export TRIREME_INJECT="step exit step=2 rank=1"
+job requeued
+"$supervise" --wait 30 --restarts 2 -- "${command[@]}" >"$work/output" 2>&1 &
+pid=$!
+expect "it waits before it starts again" wait_for "$work/requeued/log/supervise.state"
+for ((i = 0; i < 100; ++i)); do
+  ! grep -q "starting again" "$work/output" || break
+  sleep 0.1
+done
+kill -USR1 "$pid"
+code=0
+wait "$pid" || code=$?
+expect "a signal ends the wait with 75" [ "$code" = 75 ]
+supervised requeued --restarts 2
+expect "starts are counted over requeues" [ "$code:$(attempts requeued)" = 76:2 ]
+
+unset TRIREME_INJECT
+sed -i 's/epochs: 0 }/epochs: 0 } nonsense/' "$work/run.txtpb"
+supervised bad
+expect "a bad configuration ends it at once with 2" [ "$code:$(attempts bad)" = 2:1 ]
+code=0
+"$supervise" -- true >"$work/output" 2>&1 || code=$?
+expect "without --run-dir it says so" grep -q "no --run-dir" "$work/output"
+
+((failures == 0))

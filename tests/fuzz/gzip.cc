@@ -1,0 +1,20 @@
+// Any file: plain, gzip, several members, damaged.
+#include "data/file.h"
+#include "tests/fuzz/fuzz.h"
+
+using trireme::DataError;
+using trireme::File;
+using trireme::OnDamage;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const trireme::fuzz::MemoryFile bytes(trireme::fuzz::text_of(data, size));
+  const File kept = trireme::read_file(bytes.path(), OnDamage::kKeepWhatCameBefore);
+  bool whole = false;
+  trireme::fuzz::refuse_with<DataError>([&] {
+    const File file = trireme::read_file(bytes.path());
+    whole = true;
+    trireme::fuzz::require(file.bytes == kept.bytes, "a whole file is the same either way");
+  });
+  trireme::fuzz::require(whole == kept.damage.empty(), "damage is told either way");
+  return 0;
+}

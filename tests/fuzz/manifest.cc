@@ -1,0 +1,42 @@
+// The manifest of a checkpoint whose files are good.
+#include <filesystem>
+#include <fstream>
+
+#include "tests/fuzz/fuzz.h"
+#include "trainer/checkpoint.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "trireme-fuzz-XXXXXX").string();
+    trireme::fuzz::require(mkdtemp(name.data()) != nullptr, "a temporary folder");
+    path_ = name;
+    write("model.safetensors", "weights");
+    write("optimizer.safetensors", "");
+    write("state.json", trireme::to_json({}));
+  }
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  const fs::path& path() const { return path_; }
+  void write(const char* name, std::string_view text) const {
+    std::ofstream(path_ / name, std::ios::binary) << text;
+  }
+
+ private:
+  fs::path path_;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const Folder folder;
+  folder.write("manifest.json", trireme::fuzz::text_of(data, size));
+  trireme::fuzz::refuse_with<trireme::DataError>([&] { trireme::open_checkpoint(folder.path()); });
+  return 0;
+}

@@ -1,0 +1,16 @@
+// What hosts tell each other.
+#include "comm/watchdog/message.h"
+
+#include <algorithm>
+
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto bytes = std::as_bytes(std::span(data, size));
+  auto message = trireme::decode(bytes);
+  if (!message) return 0;
+  trireme::fuzz::require(std::ranges::equal(trireme::encode(*message), bytes),
+                         "a message has one form");
+  trireme::translate(*message, int64_t{1} << 40);
+  return 0;
+}

@@ -1,0 +1,23 @@
+// A file of weights, which may come from elsewhere.
+#include "trainer/safetensors.h"
+
+#include <vector>
+
+#include "tests/fuzz/fuzz.h"
+
+using trireme::DataError;
+using trireme::Shape;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const trireme::fuzz::MemoryFile file(trireme::fuzz::text_of(data, size));
+  trireme::fuzz::refuse_with<DataError>([&] {
+    const trireme::SafetensorsReader reader(file.path());
+    for (const std::string& name : reader.names()) {
+      for (const Shape& shape : {Shape{}, Shape{2}, Shape{2, 3}, Shape{0}}) {
+        std::vector<float> values(static_cast<size_t>(shape.elements()));
+        trireme::fuzz::refuse_with<DataError>([&] { reader.read(name, shape, values); });
+      }
+    }
+  });
+  return 0;
+}

@@ -1,0 +1,186 @@
+#include "trainer/checkpoint_writer.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "core/error.h"
+#include "small_model.h"
+#include "temporary_folder.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+class WriterTest : public ::testing::Test {
+ protected:
+  CheckpointWriter writer(double timeout = 60) {
+    return CheckpointWriter(Checkpoints(checkpoints(), 3), model_.arrays(), timeout);
+  }
+  static CheckpointState at(int64_t step) {
+    CheckpointState state;
+    state.step = step;
+    return state;
+  }
+  fs::path checkpoints() const { return folder_.path() / "checkpoints"; }
+
+  // Opening a pipe that nobody reads takes for ever, as a disk does that hangs.
+  void hang_when_publishing() const {
+    fs::create_directories(checkpoints());
+    ASSERT_EQ(mkfifo((checkpoints() / "latest.tmp").c_str(), 0600), 0);
+  }
+  // Then it is a disk that fails.
+  void end_the_hang() const {
+    const int pipe = open((checkpoints() / "latest.tmp").c_str(), O_RDONLY | O_NONBLOCK);
+    ASSERT_GE(pipe, 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    close(pipe);
+    fs::remove(checkpoints() / "latest.tmp");
+  }
+  static SaveOutcome end_of(CheckpointWriter& saves) {
+    SaveOutcome outcome = saves.wait();
+    while (saves.writing()) outcome = saves.wait();
+    return outcome;
+  }
+
+  TemporaryFolder folder_;
+  SmallModel model_;
+};
+
+TEST_F(WriterTest, WritesWhatWasThereWhenItStarted) {
+  CheckpointWriter saves = writer();
+  EXPECT_FALSE(saves.writing());
+  EXPECT_FALSE(saves.poll());
+  for (int64_t step : {1, 2, 3}) {
+    model_.fill(step);
+    const SmallModel before = [&] {
+      SmallModel copy;
+      copy.fill(step);
+      return copy;
+    }();
+    saves.start(at(step), /*best=*/step == 2);
+    EXPECT_EQ(saves.writing(), step);
+    model_.fill(100);  // training goes on
+    const SaveOutcome outcome = saves.wait();
+    EXPECT_EQ(outcome.error, "");
+    EXPECT_EQ(outcome.state.step, step);
+    EXPECT_EQ(outcome.best, step == 2);
+    EXPECT_GE(outcome.seconds, outcome.stall_seconds);
+    EXPECT_FALSE(saves.writing());
+
+    model_.clear();
+    const FoundCheckpoint found = open_checkpoint(outcome.path);
+    load_model(found, model_.arrays());
+    load_optimizer(found, model_.arrays());
+    EXPECT_EQ(model_.values, before.values);
+    EXPECT_EQ(model_.velocity, before.velocity);
+    EXPECT_EQ(model_.running, before.running);
+  }
+  EXPECT_EQ(slurp(checkpoints() / "latest"), "step-00000003\n");
+  EXPECT_EQ(slurp(checkpoints() / "best"), "step-00000002\n");
+}
+
+TEST_F(WriterTest, TellsOnceWhenASaveHasEnded) {
+  CheckpointWriter saves = writer();
+  saves.start(at(1), false);
+  std::optional<SaveOutcome> outcome;
+  while (!(outcome = saves.poll())) std::this_thread::yield();
+  EXPECT_TRUE(fs::exists(outcome->path / "manifest.json"));
+  EXPECT_FALSE(saves.poll());
+}
+
+TEST_F(WriterTest, AFailureIsToldAndTheNextSaveTriesAgain) {
+  CheckpointWriter saves = writer();
+  spill(checkpoints(), "a file where the folder should be");
+  saves.start(at(1), false);
+  const SaveOutcome failed = saves.wait();
+  EXPECT_NE(failed.error.find(checkpoints().string()), std::string::npos) << failed.error;
+  EXPECT_TRUE(failed.path.empty());
+  fs::remove(checkpoints());
+  saves.start(at(2), false);
+  EXPECT_EQ(saves.wait().error, "");
+}
+
+TEST_F(WriterTest, ADiskThatHangsIsToldOnceAndMayComeBack) {
+  hang_when_publishing();
+  CheckpointWriter saves = writer(/*timeout=*/0.1);
+  saves.start(at(1), false);
+  const SaveOutcome outcome = saves.wait();
+  EXPECT_NE(outcome.error.find("still being written after 0.1 s"), std::string::npos)
+      << outcome.error;
+  EXPECT_EQ(saves.writing(), 1);
+  EXPECT_FALSE(saves.poll());  // has been told
+  end_the_hang();
+  const std::string late = end_of(saves).error;
+  EXPECT_NE(late.find("latest.tmp"), std::string::npos) << late;
+  saves.start(at(2), false);
+  EXPECT_EQ(end_of(saves).error, "");
+}
+
+TEST_F(WriterTest, EndsThoughTheDiskHangs) {
+  hang_when_publishing();
+  const auto start = Clock::now();
+  {
+    CheckpointWriter saves = writer();
+    saves.start(at(1), false);
+  }
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+  end_the_hang();  // for the thread, which this process still has
+}
+
+TEST_F(WriterTest, EndsTheSaveUnderWayWhenItGoes) {
+  { writer().start(at(5), false); }
+  EXPECT_EQ(open_checkpoint(checkpoints() / "step-00000005").state.step, 5);
+}
+
+// The format as others read it: a few lines of Python know nothing of this program.
+TEST_F(WriterTest, PythonReadsTheFiles) {
+  if (std::system("python3 -c pass") != 0) GTEST_SKIP() << "there is no python3";
+  model_.fill(7);
+  CheckpointWriter saves = writer();
+  saves.start(at(7), false);
+  const fs::path path = saves.wait().path;
+  spill(folder_.path() / "read.py", R"(
+import json, struct, sys
+def read(path):
+    data = open(path, "rb").read()
+    length, = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    header.pop("__metadata__")
+    values = data[8 + length:]
+    end, tensors = 0, {}
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        count = 1
+        for extent in entry["shape"]: count *= extent
+        begin, stop = entry["data_offsets"]
+        assert entry["dtype"] == "F32" and begin == end and stop - begin == 4 * count, (name, entry)
+        tensors[name] = list(struct.unpack("<%df" % count, values[begin:stop]))
+        end = stop
+    assert end == len(values), (end, len(values))
+    try:
+        from safetensors import safe_open
+    except ImportError:
+        return tensors
+    with safe_open(path, framework="np") as file:
+        assert {name: file.get_tensor(name).ravel().tolist() for name in file.keys()} == tensors
+    return tensors
+model = read(sys.argv[1] + "/model.safetensors")
+assert model == {"fc.weight": [7016.0 + i for i in range(6)], "fc.bias": [7032.0, 7033.0],
+                 "bn.running_mean": [7.5] * 3}, model
+optimizer = read(sys.argv[1] + "/optimizer.safetensors")
+assert optimizer == {"velocity.fc.weight": [6984.0 - i for i in range(6)],
+                     "velocity.fc.bias": [6968.0, 6967.0]}, optimizer
+)");
+  const std::string script = (folder_.path() / "read.py").string();
+  EXPECT_EQ(std::system(("python3 " + script + " " + path.string()).c_str()), 0);
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,246 @@
+#include "trainer/checks.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "comm/control.h"
+#include "devices.h"
+#include "step_fixture.h"
+#include "tests/comm/ranks.h"
+
+namespace trireme {
+namespace {
+
+// Losses that wander by `deviation`, up and down in turn.
+double wandering(int step, double deviation) { return 2 + (step % 2 ? deviation : -deviation); }
+
+TEST(LossSpikes, StandOutFromAHundredSteps) {
+  LossSpikes spikes(10);
+  for (int step = 0; step < 100; ++step) {
+    // A run's first losses fall steeply, and nothing is known to hold them against.
+    EXPECT_FALSE(spikes.add(step == 50 ? 1000 : wandering(step, 0.1))) << step;
+  }
+  for (int step = 100; step < 200; ++step) EXPECT_FALSE(spikes.add(wandering(step, 0.1))) << step;
+  EXPECT_FALSE(spikes.add(2.9));
+  LossSpikes fresh(10);
+  for (int step = 0; step < 100; ++step) fresh.add(wandering(step, 0.1));
+  const auto spike = fresh.add(3.5);
+  ASSERT_TRUE(spike);
+  EXPECT_NEAR(spike->mean, 2, 1e-12);
+  EXPECT_NEAR(spike->deviations, 15, 1e-9);
+  EXPECT_FALSE(fresh.add(-100)) << "only upwards";
+}
+
+TEST(LossSpikes, ASteadyLossHasNoDeviationToGoBy) {
+  LossSpikes spikes(10);
+  for (int step = 0; step < 100; ++step) spikes.add(0.5);
+  EXPECT_FALSE(spikes.add(0.5 + 1e-7));
+  EXPECT_FALSE(spikes.add(0.54));
+  EXPECT_TRUE(spikes.add(5));
+}
+
+TEST(LossSpikes, LeaveOutWhatIsNoNumberAndCanBeTurnedOff) {
+  LossSpikes spikes(10);
+  LossSpikes off(0);
+  for (int step = 0; step < 100; ++step) {
+    spikes.add(wandering(step, 0.1));
+    spikes.add(std::nan(""));
+    EXPECT_FALSE(off.add(1));
+  }
+  EXPECT_FALSE(spikes.add(std::numeric_limits<double>::infinity()));
+  EXPECT_TRUE(spikes.add(100));
+  EXPECT_FALSE(off.add(100));
+}
+
+const char* const kNormed = R"(
+model { network {
+  layer { name: "first" conv2d { channels: 8 kernel: 3 padding: 1 bias: false } }
+  layer { name: "norm" batch_norm {} }
+  layer { relu {} }
+  layer { flatten {} }
+  layer { name: "last" dense { units: 10 } }
+  layer { softmax_cross_entropy {} }
+} }
+data { synthetic { shape: [3, 8, 8] count: 24 eval_count: 10 } }
+batch { global: 24 }
+train { epochs: 9 }
+optimizer { adam {} }
+schedule { learning_rate: 0.01 }
+)";
+
+class ChecksTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void make(std::vector<std::string> assignments = {}) {
+    assignments.push_back("train.device=" + GetParam());
+    fixture_ = std::make_unique<StepFixture>(*world_, kNormed, assignments);
+    checks_ = std::make_unique<Checks>(fixture_->config().run.checks(), *world_, fixture_->step());
+  }
+
+  // Sets the first element of a parameter on one rank; returns what was there.
+  float set(const std::string& name, int rank, float value) {
+    float before = 0;
+    if (world_->rank() != rank) return before;
+    Step& step = fixture_->step();
+    for (const Parameter& parameter : step.parameters().trained) {
+      if (parameter.name != name) continue;
+      float* at = static_cast<float*>(step.memory().parameters) + parameter.begin;
+      Device& device = step.backend().device();
+      device.copy(&before, at, sizeof before, step.stream());
+      step.stream().synchronize();
+      device.copy(at, &value, sizeof value, step.stream());
+      step.stream().synchronize();
+    }
+    step.parameters_changed();
+    return before;
+  }
+
+  std::vector<float> running() {
+    Step& step = fixture_->step();
+    std::vector<float> values(static_cast<size_t>(step.parameters().running_elements));
+    step.backend().device().copy(values.data(), step.memory().running,
+                                 step.parameters().running_bytes(), step.stream());
+    step.stream().synchronize();
+    return values;
+  }
+
+  int last() const { return world_->size() - 1; }
+  std::string last_rank() const { return "rank " + std::to_string(last()); }
+
+  std::unique_ptr<Communicator> world_ = test::join();
+  std::unique_ptr<StepFixture> fixture_;
+  std::unique_ptr<Checks> checks_;
+};
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+TEST_P(ChecksTest, ANanOnOneRankSkipsTheStepOnAll) {
+  make({"checks.non_finite=SKIP"});
+  fixture_->run(0, 0.01f);
+  const std::vector<float> running_before = running();
+  const float healthy = set("last.weight", last(), kNaN);
+  const std::vector<double> before = fixture_->values();
+  const StepResult result = fixture_->run(1, 0.01f);
+  EXPECT_TRUE(result.not_finite);
+  EXPECT_EQ(result.skipped_steps, 1);
+  EXPECT_EQ(running(), running_before);
+  const auto found = checks_->look_at(result);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->what,
+            "step 2: " + last_rank() + ": parameter 'last.weight' is not finite (nan)");
+  EXPECT_FALSE(found->ends);
+  EXPECT_EQ(running(), running_before);
+  set("last.weight", last(), healthy);
+  if (world_->rank() != last()) {
+    EXPECT_EQ(fixture_->values(), before);
+  }
+
+  const StepResult next = fixture_->run(2, 0.01f);
+  EXPECT_FALSE(next.not_finite);
+  EXPECT_EQ(next.skipped_steps, 1);
+  EXPECT_FALSE(checks_->look_at(next));
+  EXPECT_NE(running(), running_before);
+  EXPECT_NE(fixture_->values(), before);
+  checks_->compare_ranks(3, /*averaged=*/false);
+}
+
+// A GPU computes the next step already when the result comes.
+TEST_P(ChecksTest, SkippedStepsInARowLeaveNoTrace) {
+  make({"checks.non_finite=SKIP"});
+  fixture_->run(0, 0.01f);
+  const std::vector<float> running_before = running();
+  const std::vector<double> before = fixture_->values();
+  const float healthy = set("first.weight", last(), kNaN);
+  int64_t told = 0;
+  const auto look_at = [&](const std::optional<StepResult>& result) {
+    if (!result) return;
+    ++told;
+    const auto found = checks_->look_at(*result);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->what, "step " + std::to_string(told + 1) + ": " + last_rank() +
+                               ": parameter 'first.weight' is not finite (nan)");
+  };
+  for (int64_t step = 1; step <= 4; ++step) {
+    look_at(fixture_->step().run(fixture_->next(), step, 0.01f));
+  }
+  look_at(fixture_->step().finish());
+  EXPECT_EQ(told, 4);
+  EXPECT_EQ(running(), running_before);
+  set("first.weight", last(), healthy);
+  EXPECT_EQ(fixture_->values(), before);
+}
+
+TEST_P(ChecksTest, ANormOverAllRanksSpreadsItButTheFirstIsNamed) {
+  make({"model.network.layer[1].batch_norm.sync=true"});
+  set("first.weight", last(), kNaN);
+  const StepResult result = fixture_->run(0, 0.01f);
+  const auto found = checks_->look_at(result);
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found->ends);
+  EXPECT_TRUE(found->what.starts_with("step 1: " + last_rank() +
+                                      ": parameter 'first.weight' is not finite (nan)"))
+      << found->what;
+}
+
+TEST_P(ChecksTest, ManySkippedStepsInARowEnd) {
+  make({"checks.non_finite=SKIP", "checks.max_skipped=3", "batch.micro=3"});
+  set("first.weight", last(), std::numeric_limits<float>::infinity());
+  for (int64_t step = 0; step < 3; ++step) {
+    const auto found = checks_->look_at(fixture_->run(step, 0.01f));
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->ends, step == 2) << found->what;
+  }
+}
+
+TEST_P(ChecksTest, InFp16WhatASmallerLossScaleMendsIsNoFault) {
+  if (GetParam() == "cpu") GTEST_SKIP() << "FP16 needs a GPU";
+  make({"train.precision=FP16"});
+  fixture_->step().optimizer().set_loss_scale({.scale = 1 << 24}, fixture_->step().stream());
+  const StepResult overflow = fixture_->run(0, 0.01f);
+  EXPECT_EQ(overflow.skipped_steps, 1);
+  EXPECT_FALSE(checks_->look_at(overflow));
+  set("last.weight", last(), kNaN);
+  const auto found = checks_->look_at(fixture_->run(1, 0.01f));
+  ASSERT_TRUE(found);
+  EXPECT_NE(found->what.find(last_rank() + ": parameter 'last.weight'"), std::string::npos)
+      << found->what;
+}
+
+TEST_P(ChecksTest, TheRankWithOtherParametersIsNamed) {
+  make();
+  fixture_->run(0, 0.01f);
+  checks_->compare_ranks(1, /*averaged=*/false);
+  if (world_->size() == 1) return;
+  set("last.bias", last(), 12);
+  try {
+    checks_->compare_ranks(1, /*averaged=*/false);
+    FAIL();
+  } catch (const AgreedError& error) {
+    const std::string who = world_->size() == 2
+                                ? "ranks 0, 1 differ, and which is right cannot be told, in"
+                                : last_rank() + " differs from the others in";
+    EXPECT_TRUE(std::string(error.what()).starts_with("after step 1 " + who + " 'last.bias';"))
+        << error.what();
+    EXPECT_EQ(error.rank(), world_->size() == 2 ? 0 : last());
+  }
+}
+
+TEST_P(ChecksTest, RunningValuesAreComparedOnceTheyAreAveraged) {
+  make();
+  fixture_->run(0, 0.01f);
+  checks_->compare_ranks(1, /*averaged=*/false);
+  if (world_->size() > 1) {
+    EXPECT_THROW(checks_->compare_ranks(1, /*averaged=*/true), AgreedError);
+  }
+  fixture_->step().average_running_values();
+  checks_->compare_ranks(1, /*averaged=*/true);
+}
+
+TRIREME_ON_ALL_DEVICES(ChecksTest);
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -1,0 +1,66 @@
+// Arrays to save and load, without a network that they belong to.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "trainer/checkpoint.h"
+
+namespace trireme {
+
+// Two parameters, padding between them, and a running value.
+struct SmallModel {
+  SmallModel()
+      : device(create_cpu_device(1)),
+        backend(create_cpu_backend(*device)),
+        values(48),
+        velocity(48),
+        running(16) {
+    parameters.trained.push_back({.name = "fc.weight",
+                                  .spec = {DType::kF32, Shape{2, 3}, Layout::row_major()},
+                                  .init = {},
+                                  .decays = true,
+                                  .begin = 16,
+                                  .end = 22});
+    parameters.trained.push_back({.name = "fc.bias",
+                                  .spec = {DType::kF32, Shape{2}, Layout::row_major()},
+                                  .init = {},
+                                  .decays = false,
+                                  .begin = 32,
+                                  .end = 34});
+    parameters.elements = 48;
+    parameters.running.push_back({.name = "bn.running_mean",
+                                  .spec = {DType::kF32, Shape{3}, Layout::row_major()},
+                                  .initial = 0,
+                                  .begin = 0});
+    parameters.running_elements = 16;
+  }
+
+  TrainedArrays arrays() {
+    return {parameters, *backend, values.data(), running.data(), {{"velocity", velocity.data()}}};
+  }
+
+  // Numbers that tell the step.
+  void fill(int64_t step) {
+    for (const Parameter& p : parameters.trained) {
+      for (int64_t i = p.begin; i < p.end; ++i) {
+        values[static_cast<size_t>(i)] = static_cast<float>(1000 * step + i);
+        velocity[static_cast<size_t>(i)] = static_cast<float>(1000 * step - i);
+      }
+    }
+    for (size_t i = 0; i < 3; ++i) running[i] = static_cast<float>(step) + 0.5f;
+  }
+
+  void clear() {
+    for (auto* array : {&values, &velocity, &running}) array->assign(array->size(), 0.0f);
+  }
+
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Backend> backend;
+  Parameters parameters;
+  std::vector<float> values;
+  std::vector<float> velocity;
+  std::vector<float> running;
+};
+
+}  // namespace trireme

@@ -1,0 +1,94 @@
+// A step of a training, with all that it needs.
+#pragma once
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/loader.h"
+#include "trainer/device.h"
+#include "trainer/step.h"
+#include "trainer/trainer.h"
+
+namespace trireme {
+
+inline const char* const kStepConfig = R"(
+model { network {
+  layer { conv2d { channels: 8 kernel: 3 padding: 1 } }
+  layer { relu {} }
+  layer { flatten {} }
+  layer { dense { units: 10 } }
+  layer { softmax_cross_entropy {} }
+} }
+data { synthetic { shape: [3, 8, 8] count: 22 eval_count: 10 } }
+batch { global: 22 }
+train { epochs: 1 }
+schedule { learning_rate: 1 }
+)";
+
+// A step of a configuration on all ranks, with its first batch.
+class StepFixture {
+ public:
+  StepFixture(Communicator& communicator, const std::string& config,
+              const std::vector<std::string>& assignments)
+      : config_(parse_config(config, "test", assignments)),
+        device_(create_device(config_, communicator)),
+        backend_(create_backend(config_, *device_)),
+        dataset_(open_data(config_, Part::kTraining)),
+        graph_(build_network(config_, dataset_->spec())),
+        step_(config_, graph_, *backend_, communicator) {
+    LoaderOptions options;
+    options.global_batch = step_.plan().global;
+    options.capacity = step_.plan().capacity;
+    options.rank = communicator.rank();
+    options.ranks = communicator.size();
+    loader_ = std::make_unique<Loader>(*dataset_, *device_, options);
+    loader_->start(0, 0);
+    step_.initialise();
+  }
+
+  Step& step() { return step_; }
+  const Config& config() const { return config_; }
+  const Batch& next() { return loader_->next(); }
+
+  StepResult run(int64_t step, float learning_rate, bool stop_requested = false) {
+    const auto at_once = step_.run(next(), step, learning_rate, stop_requested);
+    const auto later = step_.finish();
+    return at_once ? *at_once : *later;
+  }
+
+  // All parameters in canonical order.
+  std::vector<double> values() {
+    std::vector<double> all;
+    for (const Parameter& parameter : step_.parameters().trained) {
+      std::vector<float> canonical(static_cast<size_t>(parameter.spec.shape.elements()));
+      to_canonical(parameter, *backend_, step_.memory().parameters, canonical.data());
+      all.insert(all.end(), canonical.begin(), canonical.end());
+    }
+    return all;
+  }
+
+  // How far one step of plain gradient descent with rate 1 goes: the gradient's norm.
+  double step_length() {
+    const std::vector<double> before = values();
+    run(0, 1);
+    const std::vector<double> after = values();
+    double sum = 0;
+    for (size_t i = 0; i < before.size(); ++i) {
+      sum += (after[i] - before[i]) * (after[i] - before[i]);
+    }
+    return std::sqrt(sum);
+  }
+
+ private:
+  Config config_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Dataset> dataset_;
+  Graph graph_;
+  Step step_;
+  std::unique_ptr<Loader> loader_;
+};
+
+}  // namespace trireme

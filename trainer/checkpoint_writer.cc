@@ -1,0 +1,137 @@
+#include "trainer/checkpoint_writer.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <exception>
+#include <stop_token>
+#include <system_error>
+#include <utility>
+
+#include "core/fault_point.h"
+
+namespace trireme {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return Seconds(std::chrono::steady_clock::now() - start).count();
+}
+
+// For a save when the run ends early: long enough for most, short enough not to be in the way of
+// the error that ends it.
+constexpr Seconds kFarewell{3};
+
+// Signals are for the threads that compute, which look at them and do not hang in the disk; those
+// that tell of a crash stay with the thread that crashes.
+void leave_signals_to_others() {
+  sigset_t signals;
+  sigfillset(&signals);
+  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigdelset(&signals, own);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+// Computation goes first where cores are short. On Linux this is about the calling thread alone.
+void step_back() { setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + 5); }
+
+}  // namespace
+
+// What the thread uses. It outlives the writer when the disk hangs.
+struct CheckpointWriter::Job {
+  Checkpoints checkpoints;
+  Snapshot snapshot;
+  std::stop_source stop = {};
+
+  SaveOutcome write(SaveOutcome save, Clock::time_point started) const {
+    try {
+      fault_point("write", save.state.step);
+      save.path = checkpoints.save(save.state, snapshot, save.best, stop.get_token());
+    } catch (const std::exception& error) {
+      save.error = error.what();
+    }
+    save.seconds = seconds_since(started);
+    return save;
+  }
+};
+
+CheckpointWriter::CheckpointWriter(Checkpoints checkpoints, TrainedArrays arrays, double timeout)
+    : timeout_(timeout), job_(new Job{std::move(checkpoints), Snapshot(std::move(arrays))}) {}
+
+CheckpointWriter::~CheckpointWriter() {
+  if (!writing()) return;
+  if (written_.wait_for(kFarewell) != std::future_status::ready) job_->stop.request_stop();
+  if (written_.wait_for(kFarewell / 3) == std::future_status::ready) {
+    static_cast<void>(collect());
+    return;
+  }
+  // The thread hangs in a call that nothing in this process can end. The end of the process ends
+  // it: the kernel kills a thread that waits for a network or a FUSE file system; one that waits
+  // for a disk of this machine stays, unseen, until its driver gives up. Until then it may use
+  // what it was given, which is therefore never freed.
+  thread_.detach();
+  static_cast<void>(job_.release());
+}
+
+std::optional<int64_t> CheckpointWriter::writing() const {
+  return written_.valid() ? std::optional(save_.state.step) : std::nullopt;
+}
+
+double CheckpointWriter::seconds() const { return seconds_since(started_); }
+
+void CheckpointWriter::give_time(double seconds) const {
+  if (writing() && !told_) written_.wait_for(Seconds(seconds));
+}
+
+void CheckpointWriter::start(const CheckpointState& state, bool best) {
+  started_ = Clock::now();
+  told_ = false;
+  save_ = {.state = state, .best = best};
+  job_->snapshot.take();
+  save_.stall_seconds = seconds_since(started_);
+  const auto write = [job = job_.get(), save = save_, started = started_] {
+    leave_signals_to_others();
+    step_back();
+    return job->write(save, started);
+  };
+  std::packaged_task<SaveOutcome()> task(write);
+  written_ = task.get_future();
+  try {
+    thread_ = std::thread(std::move(task));
+  } catch (const std::system_error& error) {  // as many threads as this process may have
+    save_.error = fmt::format("no thread can be had to write it: {}", error.what());
+    std::promise<SaveOutcome> failed;
+    failed.set_value(save_);
+    written_ = failed.get_future();
+  }
+}
+
+std::optional<SaveOutcome> CheckpointWriter::poll() {
+  if (!writing()) return std::nullopt;
+  if (written_.wait_for(Seconds(0)) == std::future_status::ready) return collect();
+  if (told_ || Clock::now() - started_ < timeout_) return std::nullopt;
+  return overdue();
+}
+
+SaveOutcome CheckpointWriter::wait() {
+  const auto rest = timeout_ - (Clock::now() - started_);
+  return written_.wait_for(rest) == std::future_status::ready ? collect() : overdue();
+}
+
+SaveOutcome CheckpointWriter::collect() {
+  if (thread_.joinable()) thread_.join();
+  return written_.get();
+}
+
+SaveOutcome CheckpointWriter::overdue() {
+  told_ = true;
+  SaveOutcome so_far = save_;
+  so_far.seconds = seconds_since(started_);
+  so_far.error = fmt::format("it is still being written after {:g} s (checkpoint.timeout_seconds)",
+                             timeout_.count());
+  return so_far;
+}
+
+}  // namespace trireme
