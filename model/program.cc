@@ -381,7 +381,8 @@ std::string Program::Impl::not_finite(size_t instruction, bool written, Device& 
     device.copy(host.data(), table[steps[instruction].first_arg + a], host.size(), stream);
     stream.synchronize();
     const std::string bad = bad_number(host, value.spec.dtype);
-    if (!bad.empty()) return fmt::format("{} is not finite ({})", describe(instruction, value), bad);
+    if (!bad.empty())
+      return fmt::format("{} is not finite ({})", describe(instruction, value), bad);
   }
   return {};
 }

@@ -102,7 +102,7 @@ class Reporter {
   int64_t bad_records_ = 0;
   int64_t logged_bad_records_ = 0;
   int64_t saves_left_out_ = 0;
-  int64_t blocking_save_ = -1;  // the step of that which was last in the way of others
+  int64_t blocking_save_ = -1;            // the step of that which was last in the way of others
   std::optional<Evaluation> evaluation_;  // the latest
   std::optional<Evaluation> unshown_;     // not yet on a progress line
 };

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "core/error.h"
+#include "core/signal_stack.h"
 
 namespace trireme {
 namespace {
@@ -29,9 +30,7 @@ void note(int signal) {
 void handle(void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
-  // On the stack that handlers have of their own (comm/watchdog/crash.cc): a kernel of oneDNN may have
-  // turned the stack pointer to other use, and a signal would write over the heap.
-  action.sa_flags = SA_RESTART | SA_ONSTACK;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;  // see core/signal_stack.h
   sigemptyset(&action.sa_mask);
   for (const int signal : kSignals) sigaction(signal, &action, nullptr);
 }
@@ -42,6 +41,7 @@ StopSignals::StopSignals(double grace) {
   g_signal = 0;
   sem_init(&g_told, 0, 0);
   if (grace > 0) timer_ = std::thread([this, grace] { keep_deadline(grace); });
+  use_signal_stack();
   handle(note);
 }
 

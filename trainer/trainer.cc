@@ -376,16 +376,15 @@ class Run {
       count_loss(step, launched, result);
     }
     const bool compares = checks_->compares_after(step);
-    reporter_->step(step, launched, result,
-                    compares ? std::optional(checks_->compare_ranks(step, /*averaged=*/false))
-                             : std::nullopt);
+    reporter_->step(
+        step, launched, result,
+        compares ? std::optional(checks_->compare_ranks(step, /*averaged=*/false)) : std::nullopt);
     if (result.metrics[kMetricStopRequests] > 0) stop();
   }
 
   // The count comes out of the step's sums, so that all ranks know it and ask for reasons together.
   void count_left_out(const LaunchedStep& launched, const StepResult& result) {
-    const int64_t samples =
-        left_out(launched.batch.global_rows, result.metrics[kMetricSamples]);
+    const int64_t samples = left_out(launched.batch.global_rows, result.metrics[kMetricSamples]);
     if (samples == 0) return;
     std::vector<std::string> reasons;
     if (reasons_asked_for_++ < kReasonsAskedFor) {
@@ -398,9 +397,8 @@ class Run {
 
   void count_loss(int64_t step, const LaunchedStep& launched, const StepResult& result) {
     const double sum = double{result.metrics[kMetricLoss]};
-    const int64_t samples =
-        launched.batch.global_rows -
-        left_out(launched.batch.global_rows, result.metrics[kMetricSamples]);
+    const int64_t samples = launched.batch.global_rows -
+                            left_out(launched.batch.global_rows, result.metrics[kMetricSamples]);
     if (samples == 0) return;
     state_.epoch_loss_sum += sum;
     state_.epoch_samples += samples;
@@ -461,9 +459,8 @@ class Run {
 
   // Than that of the checkpoint that is kept as the best.
   bool is_better(const Evaluation& result) const {
-    return training_->spec().classes > 0
-               ? result.accuracy > state_.best_accuracy.value_or(-1)
-               : result.loss < state_.best_loss.value_or(INFINITY);
+    return training_->spec().classes > 0 ? result.accuracy > state_.best_accuracy.value_or(-1)
+                                         : result.loss < state_.best_loss.value_or(INFINITY);
   }
 
   // Whether this is to be saved as the best.
@@ -604,7 +601,7 @@ class Run {
   // On rank 0.
   std::unique_ptr<CheckpointWriter> writer_;
   int64_t saved_at_ = -1;
-  fs::path newest_;  // checkpoint of this run that is good
+  fs::path newest_;                          // checkpoint of this run that is good
   std::optional<std::string> save_failure_;  // for which the run is to stop
 };
 

@@ -2,7 +2,6 @@
 
 #include <execinfo.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,6 +10,8 @@
 #include <atomic>
 #include <cstring>
 #include <string_view>
+
+#include "core/signal_stack.h"
 
 namespace trireme {
 namespace {
@@ -24,7 +25,6 @@ constexpr Signal kSignals[] = {{SIGSEGV, "crashed with SIGSEGV"},
                                {SIGFPE, "crashed with SIGFPE"},
                                {SIGILL, "crashed with SIGILL"},
                                {SIGABRT, "crashed with SIGABRT"}};
-constexpr size_t kStackBytes = 256 << 10;
 
 // A handler can reach nothing else, and may call little.
 std::atomic<Ledger*> g_ledger{nullptr};
@@ -88,17 +88,6 @@ void on_crash(int number) {
   raise(number);
 }
 
-// For this thread: where a handler runs when the stack is what has overflowed.
-void use_another_stack() {
-  void* memory =
-      mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return;  // then handlers run on the stack that there is
-  stack_t stack = {};
-  stack.ss_sp = memory;
-  stack.ss_size = kStackBytes;
-  sigaltstack(&stack, nullptr);
-}
-
 }  // namespace
 
 void handle_crashes(Ledger& ledger, const std::string& who, double linger) {
@@ -108,7 +97,7 @@ void handle_crashes(Ledger& ledger, const std::string& who, double linger) {
   g_ledger = &ledger;
   void* frame = nullptr;
   backtrace(&frame, 1);  // the first call loads a library, which no handler may
-  use_another_stack();
+  use_signal_stack();
   struct sigaction action {};
   action.sa_handler = on_crash;
   action.sa_flags = SA_ONSTACK | SA_NODEFER;

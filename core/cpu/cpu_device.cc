@@ -13,6 +13,7 @@
 
 #include "core/device.h"
 #include "core/parallel.h"
+#include "core/signal_stack.h"
 
 namespace trireme {
 
@@ -171,7 +172,11 @@ class BackgroundStream final : public Stream {
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(int threads) : threads_(threads) { omp_set_num_threads(threads); }
+  explicit CpuDevice(int threads) : threads_(threads) {
+    omp_set_num_threads(threads);
+#pragma omp parallel
+    use_signal_stack();
+  }
 
   DeviceKind kind() const override { return DeviceKind::kCpu; }
   std::string description() const override {

@@ -93,7 +93,8 @@ class RunTest : public ::testing::TestWithParam<std::string> {
   TrainResult run(const std::string& network, const std::string& name,
                   const std::vector<std::string>& assignments = {},
                   const std::string& resume = "auto") {
-    return train(config(network, name, assignments), *world_, {.resume = resume, .quiet = true, .wait_for_saves = true});
+    return train(config(network, name, assignments), *world_,
+                 {.resume = resume, .quiet = true, .wait_for_saves = true});
   }
 
   // The same on rank 0 alone.
