@@ -118,10 +118,9 @@ struct Watchdog::State {
       situation.ranks.emplace_back().rank = i;
       if (member(i).host == place.host) local.push_back(i);
     }
-    if (place.ranks > 1) watch_processes();
+    watch_processes();
     if (place.hosts > 1) channel = std::make_unique<SideChannel>(world);
     handle_crashes(ledger, describe_rank(situation, place.rank), place.hosts > 1 ? 0.6 : 0);
-    if (place.ranks == 1) return;
     wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     start_thread();
   }
@@ -361,7 +360,7 @@ Watchdog::~Watchdog() {
 void Watchdog::fail(const std::string& message, int exit_code, bool from_a_peer) noexcept {
   State& s = *state_;
   s.ledger.fail(message, exit_code, from_a_peer);
-  if (s.thread.joinable() && s.thread.get_id() != std::this_thread::get_id()) {
+  if (s.place.ranks > 1 && s.thread.joinable() && s.thread.get_id() != std::this_thread::get_id()) {
     s.wake_up();
     // By then the thread has ended the process.
     std::this_thread::sleep_for(std::chrono::seconds(10));

@@ -52,8 +52,9 @@ class Judge {
       return failed(rank(cause.rank));
     }
     using Rule = std::optional<Verdict> (Judge::*)() const;
-    for (const Rule rule : {&Judge::host_lost, &Judge::disagreement, &Judge::stopped,
-                            &Judge::missing, &Judge::deadlock, &Judge::unreachable}) {
+    for (const Rule rule :
+         {&Judge::host_lost, &Judge::disagreement, &Judge::stopped, &Judge::missing,
+          &Judge::starved, &Judge::deadlock, &Judge::unreachable}) {
       if (auto found = (this->*rule)()) return found;
     }
     return {};
@@ -319,6 +320,16 @@ class Judge {
             fmt::format("{}: {} is in {} without having come to {}, in which {} waits",
                         kDisagreement, who(view.rank), describe_phase(view),
                         describe(wait.call(), s_.bucket_names), call_of(wait))};
+  }
+
+  // Nobody waits for a rank that is alone, but its samples may not come either.
+  std::optional<Verdict> starved() const {
+    const RankView& view = rank(s_.own_rank);
+    if (s_.ranks.size() > 1 || view.phase != Phase::kData) return {};
+    if (age(view.since) < timeout_of(view)) return {};
+    return Verdict{Fault::kStuck, view.rank, 1,
+                   fmt::format("{} is stuck in {}, which it entered {} ago", who(view.rank),
+                               describe_phase(view), seconds(age(view.since)))};
   }
 
   // Whether someone has waited for longer than anyone may.

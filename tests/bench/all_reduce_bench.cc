@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "tests/bench/median.h"
 
 namespace trireme {
 namespace {
@@ -43,11 +44,6 @@ class Series {
  private:
   std::vector<double> milliseconds_;
 };
-
-double median(std::vector<double> values) {
-  std::ranges::nth_element(values, values.begin() + static_cast<int64_t>(values.size() / 2));
-  return values[values.size() / 2];
-}
 
 void run(Communicator& communicator, int64_t bytes, int rounds) {
   const auto device = create_cpu_device(1);
@@ -95,9 +91,9 @@ void run(Communicator& communicator, int64_t bytes, int rounds) {
       "\"shared_ms\": %.4f, \"plain_ms\": %.4f, \"mpi_ms\": %.4f, \"mpi_huge_pages_ms\": %.4f, "
       "\"mpi_over_shared\": %.2f, \"mpi_huge_pages_over_shared\": %.2f, "
       "\"shared_best_ms\": %.4f, \"mpi_best_ms\": %.4f}\n",
-      communicator.size(), static_cast<long long>(bytes), rounds, median(mine), median(mine_plain),
-      median(mpi), median(mpi_huge), median(ratios), median(ratios_huge), std::ranges::min(mine),
-      std::ranges::min(mpi));
+      communicator.size(), static_cast<long long>(bytes), rounds, bench::median(mine),
+      bench::median(mine_plain), bench::median(mpi), bench::median(mpi_huge), bench::median(ratios),
+      bench::median(ratios_huge), std::ranges::min(mine), std::ranges::min(mpi));
 }
 
 }  // namespace

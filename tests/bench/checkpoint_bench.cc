@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/bench/median.h"
 #include "trainer/checkpoint_writer.h"
 
 namespace trireme {
@@ -28,11 +29,6 @@ double processor_seconds() {
   timespec used{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
 }
 
 // Convolutions of 2.25 MiB, as a ResNet has them, that make up so many bytes of values.
@@ -101,8 +97,9 @@ int run(const fs::path& folder, int64_t mib, int rounds) {
       R"({{"bench":"checkpoint","bytes":{},"rounds":{},"write_mb_per_second":{:.0f},)"
       R"("dd_mb_per_second":{:.0f},"write_over_dd":{:.3f},"copy_ms":{:.2f},"processor_ms":{:.2f},"ratios":[{:.3f}]}})"
       "\n",
-      bytes, rounds, total / median(saves), total / median(dds), median(ratios),
-      1e3 * median(stalls), 1e3 * median(processor), fmt::join(ratios, ","));
+      bytes, rounds, total / bench::median(saves), total / bench::median(dds),
+      bench::median(ratios), 1e3 * bench::median(stalls), 1e3 * bench::median(processor),
+      fmt::join(ratios, ","));
   return 0;
 }
 

@@ -14,7 +14,8 @@
 
 #include "comm/control.h"
 #include "comm/world.h"
-#include "model/graph.h"
+#include "tests/bench/median.h"
+#include "tests/bench/zoo_config.h"
 #include "trainer/checks.h"
 #include "trainer/device.h"
 #include "trainer/trainer.h"
@@ -24,32 +25,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
 template <class F>
 double seconds_of(F f) {
   const auto start = Clock::now();
   f();
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-Config config_of(const std::string& network, int64_t batch) {
-  const Shape shape = zoo_defaults(network).input;
-  std::string extents;
-  for (int i = 0; i < shape.rank(); ++i) extents += fmt::format("{}{}", i ? ", " : "", shape[i]);
-  return parse_config(fmt::format(R"(
-    model {{ zoo {{ name: "{}" }} }}
-    data {{ synthetic {{ shape: [{}] count: {} }} }}
-    batch {{ global: {} }}
-    train {{ max_steps: 1000 }}
-    optimizer {{ sgd {{ momentum: 0.9 }} }}
-    schedule {{ learning_rate: 0.001 }}
-  )",
-                                  network, extents, 4 * batch, batch),
-                      "bench", {});
 }
 
 // What the update does to find out whether all gradients are finite.
@@ -83,7 +63,7 @@ class FiniteCheck {
 int run(const std::string& network, int64_t batch, int steps) {
   World world;
   Communicator& communicator = world.communicator();
-  const Config config = config_of(network, batch * communicator.size());
+  const Config config = bench::config_of(network, batch * communicator.size());
   {
     const auto device = create_device(config, communicator);
     const auto backend = create_backend(config, *device);
@@ -119,8 +99,8 @@ int run(const std::string& network, int64_t batch, int steps) {
       fmt::print(
           R"({{"network":"{}","ranks":{},"batch":{},"step_ms":{:.3f},"finite_percent":{:.3f},"compare_percent":{:.4f}}})"
           "\n",
-          network, communicator.size(), batch, 1e3 * median(whole), 100 * median(finite_part),
-          100 * median(compare_part) / every);
+          network, communicator.size(), batch, 1e3 * bench::median(whole),
+          100 * bench::median(finite_part), 100 * bench::median(compare_part) / every);
     }
   }
   world.finalize();

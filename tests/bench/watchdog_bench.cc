@@ -19,7 +19,8 @@
 #include "comm/mpi/session.h"
 #include "comm/watchdog.h"
 #include "data/loader.h"
-#include "model/graph.h"
+#include "tests/bench/median.h"
+#include "tests/bench/zoo_config.h"
 #include "trainer/device.h"
 #include "trainer/step.h"
 #include "trainer/trainer.h"
@@ -37,25 +38,6 @@ double processor_seconds() {
   timespec used{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
-Config config_of(const std::string& network, int64_t global_batch) {
-  const Shape shape = zoo_defaults(network).input;
-  std::string extents;
-  for (int i = 0; i < shape.rank(); ++i) extents += fmt::format("{}{}", i ? ", " : "", shape[i]);
-  const std::string text = fmt::format(R"(
-    model {{ zoo {{ name: "{}" }} }}
-    data {{ synthetic {{ shape: [{}] }} }}
-    batch {{ global: {} }}
-    train {{ max_steps: 1000 }}
-    schedule {{ learning_rate: 0.001 }})",
-                                       network, extents, global_batch);
-  return parse_config(text, "watchdog_bench", {});
 }
 
 // Steps over one batch of zeros.
@@ -144,7 +126,7 @@ int run(const std::string& network, int64_t batch, int pairs, double seconds) {
   std::vector<double> ratios;
   double step_ms = 0;
   {
-    Stepper stepper(config_of(network, batch * communicator->size()), *communicator);
+    Stepper stepper(bench::config_of(network, batch * communicator->size()), *communicator);
     const double once = stepper.run(20) / 20;
     const auto steps =
         std::stoll(broadcast(*communicator, std::to_string(std::max(1.0, seconds / once)), 0));
@@ -164,7 +146,7 @@ int run(const std::string& network, int64_t batch, int pairs, double seconds) {
                R"("watched_over_unwatched":{:.4f},"thread_part_of_a_core":{:.5f},)"
                R"("note_ns":{:.0f}}})"
                "\n",
-               network, communicator->size(), step_ms, pairs, median(ratios), part,
+               network, communicator->size(), step_ms, pairs, bench::median(ratios), part,
                nanoseconds_of_a_note());
   }
   communicator.reset();

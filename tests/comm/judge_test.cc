@@ -299,6 +299,21 @@ TEST_F(JudgeTest, BeforeItsFirstStepARankHasTime) {
   expect_verdict(Fault::kStuck, 3);
 }
 
+class AloneTest : public JudgeTest {
+ protected:
+  AloneTest() : JudgeTest(1) {}
+};
+
+TEST_F(AloneTest, OnlyItsSamplesCanKeepItWaiting) {
+  enter(0, Phase::kData, 9);
+  expect_none();
+  enter(0, Phase::kData, 11);
+  EXPECT_EQ(expect_verdict(Fault::kStuck, 0).text,
+            "rank 0 (host a, pid 800) is stuck in data of step 13, which it entered 11 s ago");
+  enter(0, Phase::kForward, 1000);
+  expect_none();
+}
+
 TEST_F(JudgeTest, ARankThatHasLeftWhileOthersWaitIsStuckToo) {
   wait(0, 11);
   for (int i = 1; i < 4; ++i) enter(i, Phase::kEnd, 12);

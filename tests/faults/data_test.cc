@@ -155,6 +155,11 @@ TEST_F(Data, AStallWithoutDataThreadsIsNamed) {
                  {"rank 1 (", "data", "waiting for sample "}, {0, 1});
 }
 
+TEST_F(Data, AStallOfARankThatIsAloneIsNamed) {
+  expect_verdict(broken("data sleep index=1300", 0, in_order(1)), kTimeout + 5,
+                 {"rank 0 (", "stuck in data", "waiting for sample "}, {0});
+}
+
 TEST_F(Data, AStallInEvaluationIsNamed) {
   expect_verdict(broken("data sleep rank=1 index=3000", 2,
                         {"--set", "data.shuffle=false", "--set", "train.max_steps=1"}),
