@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "tests/bench/median.h"
+#include "tests/bench/measure.h"
 
 namespace trireme {
 namespace {

@@ -12,24 +12,16 @@
 #include <string>
 #include <vector>
 
-#include "tests/bench/median.h"
+#include "tests/bench/measure.h"
 #include "trainer/checkpoint_writer.h"
 
 namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double processor_seconds() {
-  timespec used{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
-}
+using bench::Clock;
+using bench::processor_seconds;
+using bench::seconds_since;
 
 // Convolutions of 2.25 MiB, as a ResNet has them, that make up so many bytes of values.
 Parameters parameters_of(int64_t bytes) {

@@ -14,7 +14,7 @@
 
 #include "comm/control.h"
 #include "comm/world.h"
-#include "tests/bench/median.h"
+#include "tests/bench/measure.h"
 #include "tests/bench/zoo_config.h"
 #include "trainer/checks.h"
 #include "trainer/device.h"
@@ -23,13 +23,11 @@
 namespace trireme {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 template <class F>
 double seconds_of(F f) {
-  const auto start = Clock::now();
+  const auto start = bench::Clock::now();
   f();
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return bench::seconds_since(start);
 }
 
 // What the update does to find out whether all gradients are finite.

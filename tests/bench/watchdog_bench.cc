@@ -19,7 +19,7 @@
 #include "comm/mpi/session.h"
 #include "comm/watchdog.h"
 #include "data/loader.h"
-#include "tests/bench/median.h"
+#include "tests/bench/measure.h"
 #include "tests/bench/zoo_config.h"
 #include "trainer/device.h"
 #include "trainer/step.h"
@@ -28,17 +28,9 @@
 namespace trireme {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double processor_seconds() {
-  timespec used{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
-}
+using bench::Clock;
+using bench::processor_seconds;
+using bench::seconds_since;
 
 // Steps over one batch of zeros.
 class Stepper {
