@@ -13,7 +13,6 @@
 #include "data/loader.h"
 #include "trainer/agreement.h"
 #include "trainer/bad_data.h"
-#include "trainer/checkpoint_writer.h"
 #include "trainer/checks.h"
 #include "trainer/device.h"
 #include "trainer/evaluator.h"
@@ -21,6 +20,7 @@
 #include "trainer/last_words.h"
 #include "trainer/reporter.h"
 #include "trainer/run_folder.h"
+#include "trainer/saver.h"
 #include "trainer/schedule.h"
 #include "trainer/step.h"
 #include "trainer/stop.h"
@@ -88,7 +88,7 @@ class Run {
   // False: some rank was told to stop on the way, which all look at between the stages.
   bool prepare() {
     return stage(&Run::open_machine) && stage(&Run::open_folder) && stage(&Run::compile) &&
-           stage(&Run::make_loader) && stage(&Run::resume) && stage(&Run::make_writer) &&
+           stage(&Run::make_loader) && stage(&Run::resume) && stage(&Run::make_saver) &&
            !any_told_to_stop();
   }
 
@@ -107,7 +107,7 @@ class Run {
 
   // By a signal, or by a save that failed.
   bool told_to_stop() const {
-    return save_failure_ || (options_.stop && options_.stop->requested());
+    return (saver_ && saver_->failed()) || (options_.stop && options_.stop->requested());
   }
 
   // All ranks come here at the same place, whichever of them were told.
@@ -217,8 +217,6 @@ class Run {
       found = resumed_->path.string() + "\n" + to_json(resumed_->state);
       if (resumes_here()) {
         Checkpoints(folder_.checkpoints(), 1).go_on_from(resumed_->state.step);
-        saved_at_ = resumed_->state.step;
-        newest_ = resumed_->path;
       }
     });
     found = broadcast(communicator_, found, 0);
@@ -246,13 +244,15 @@ class Run {
     state_.best_loss.reset();
   }
 
-  void make_writer() {
+  void make_saver() {
+    saver_ = std::make_unique<Saver>(config_.run, communicator_, *reporter_, state_,
+                                     training_->spec().classes > 0);
     together(communicator_, [&] {
       if (communicator_.rank() != 0) return;
-      const CheckpointConfig& checkpoint = config_.run.checkpoint();
-      writer_ =
-          std::make_unique<CheckpointWriter>(Checkpoints(folder_.checkpoints(), checkpoint.keep()),
-                                             arrays(), checkpoint.timeout_seconds());
+      std::optional<fs::path> newest;
+      if (resumed_ && resumes_here()) newest = resumed_->path;
+      saver_->open(Checkpoints(folder_.checkpoints(), config_.run.checkpoint().keep()), arrays(),
+                   newest);
     });
   }
 
@@ -333,12 +333,12 @@ class Run {
   void steps() {
     loader_->start(state_.epoch, state_.position);
     if (state_.evaluation_due) evaluate();
-    if (is_best() && !finished()) save();
+    if (saver_->is_best() && !finished()) save();
     reporter_->begin_steps();
     while (!stopped_ && !finished()) {
       communicator_.ledger().enter(Phase::kData, state_.step);
       fault_point("step", state_.step);
-      look_after_save();
+      saver_->look_after();
       const Batch& batch = loader_->next();
       LaunchedStep launched{batch, schedule_->at(state_.step), loader_->wait_seconds()};
       launched_.push_back(launched);
@@ -433,7 +433,7 @@ class Run {
     if (evaluates || finished()) evaluate();
     if (epoch_done) reporter_->epoch_done(state_);
     // The last one is saved by end(), which does not go on when that fails.
-    if ((saves || is_best()) && !stopped_ && !finished()) save();
+    if ((saves || saver_->is_best()) && !stopped_ && !finished()) save();
     if (evaluates || saves || epoch_done) reporter_->begin_steps();
   }
 
@@ -451,41 +451,14 @@ class Run {
     if (result.stopped) return stop();
     state_.evaluation_due = false;
     evaluated_at_ = state_.step;
-    judge(result);
+    saver_->judge(result);
     reporter_->evaluated(state_, result);
   }
-
-  // --- Checkpoints. Rank 0 writes them, and alone knows what became of them.
-
-  // Than that of the checkpoint that is kept as the best.
-  bool is_better(const Evaluation& result) const {
-    return training_->spec().classes > 0 ? result.accuracy > state_.best_accuracy.value_or(-1)
-                                         : result.loss < state_.best_loss.value_or(INFINITY);
-  }
-
-  // Whether this is to be saved as the best.
-  void judge(const Evaluation& result) {
-    if (!config_.run.checkpoint().keep_best()) return;
-    if (broadcast(communicator_, is_better(result) ? "yes" : "", 0) != "yes") return;
-    best_at_ = state_.step;
-    best_ = result;
-  }
-
-  bool is_best() const { return best_at_ == state_.step; }
 
   // All ranks call it together.
   void save() {
     prepare_to_save();
-    if (!writer_) return;
-    // The best does not come again. Who has waited for its evaluation can wait as long once more.
-    if (is_best()) writer_->give_time(std::max(1.0, best_.seconds));
-    look_after_save();
-    if (const auto writing = writer_->writing()) {
-      reporter_->save_left_out(state_.step, *writing, writer_->seconds());
-    } else {
-      start_save();
-      if (options_.wait_for_saves) settle(writer_->wait());
-    }
+    saver_->save(options_.wait_for_saves);
   }
 
   void prepare_to_save() {
@@ -495,75 +468,9 @@ class Run {
     if (checks_->compares()) checks_->compare_ranks(state_.step, /*averaged=*/true);
   }
 
-  void start_save() {
-    CheckpointState state = state_;
-    state.config_hash = config_hash(config_.run);
-    state.seed = config_.run.seed();
-    state.ranks = communicator_.size();
-    // Unless the save that has ended since the evaluation was of a better one.
-    const bool best = is_best() && is_better(best_);
-    if (best) {
-      state.best_step = state.step;
-      if (training_->spec().classes > 0) state.best_accuracy = best_.accuracy;
-      if (training_->spec().classes == 0) state.best_loss = best_.loss;
-    }
-    reporter_->saving();
-    writer_->start(state, best);
-  }
-
-  void look_after_save() {
-    if (!writer_) return;
-    if (const auto outcome = writer_->poll()) settle(*outcome);
-  }
-
-  // While training goes on.
-  void settle(const SaveOutcome& outcome) {
-    if (note(outcome)) return;
-    const bool stops = config_.run.checkpoint().on_error() == CheckpointConfig::STOP;
-    if (stops) save_failure_ = describe_failure(outcome);
-    reporter_->warn(describe_failure(outcome) + (stops ? "" : "; training goes on"));
-  }
-
-  // Whether it has succeeded.
-  bool note(const SaveOutcome& outcome) {
-    if (!outcome.error.empty()) return false;
-    saved_at_ = outcome.state.step;
-    newest_ = outcome.path;
-    if (outcome.best) {
-      state_.best_accuracy = outcome.state.best_accuracy;
-      state_.best_loss = outcome.state.best_loss;
-      state_.best_step = outcome.state.best_step;
-    }
-    reporter_->saved(outcome);
-    return true;
-  }
-
-  std::string describe_failure(const SaveOutcome& outcome) const {
-    return fmt::format("no checkpoint at step {}: {}; {}", outcome.state.step, outcome.error,
-                       newest_.empty() ? "there is none yet" : "the newest is " + newest_.string());
-  }
-
-  // Training has ended: waits for the save under way and saves where it has ended, unless the disk
-  // hangs.
-  void save_the_end() {
-    if (writer_->writing()) {
-      const SaveOutcome outcome = writer_->wait();
-      if (!note(outcome)) reporter_->warn(describe_failure(outcome));
-      if (writer_->writing()) throw Error(describe_failure(outcome));
-    }
-    if (saved_at_ == state_.step && !is_best()) return;
-    communicator_.ledger().enter(Phase::kCheckpoint);
-    start_save();
-    const SaveOutcome outcome = writer_->wait();
-    if (!note(outcome)) throw Error(describe_failure(outcome));
-  }
-
   TrainResult end() {
     prepare_to_save();
-    together(communicator_, [&] {
-      if (writer_) save_the_end();
-      if (save_failure_) throw Error(*save_failure_);
-    });
+    together(communicator_, [&] { saver_->save_the_end(); });
     const Summary summary = reporter_->end(state_, stopped_ ? "stopped" : "done");
     return {stopped_ ? ExitCode::kResumable : ExitCode::kDone, folder_.path.string(), summary};
   }
@@ -596,13 +503,7 @@ class Run {
   bool stopped_ = false;
   int64_t averaged_at_ = -1;
   int64_t evaluated_at_ = -1;
-  Evaluation best_;
-  int64_t best_at_ = -1;  // the step of that evaluation
-  // On rank 0.
-  std::unique_ptr<CheckpointWriter> writer_;
-  int64_t saved_at_ = -1;
-  fs::path newest_;                          // checkpoint of this run that is good
-  std::optional<std::string> save_failure_;  // for which the run is to stop
+  std::unique_ptr<Saver> saver_;
 };
 
 }  // namespace

@@ -1,0 +1,121 @@
+#include "trainer/saver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "comm/control.h"
+#include "core/error.h"
+
+namespace trireme {
+
+Saver::Saver(const RunConfig& config, Communicator& communicator, Reporter& reporter,
+             CheckpointState& state, bool classifies)
+    : config_(config),
+      communicator_(communicator),
+      reporter_(reporter),
+      state_(state),
+      classifies_(classifies) {}
+
+void Saver::open(Checkpoints checkpoints, const TrainedArrays& arrays,
+                 const std::optional<std::filesystem::path>& newest) {
+  writer_ = std::make_unique<CheckpointWriter>(std::move(checkpoints), arrays,
+                                               config_.checkpoint().timeout_seconds());
+  if (!newest) return;
+  saved_at_ = state_.step;
+  newest_ = *newest;
+}
+
+bool Saver::is_better(const Evaluation& result) const {
+  return classifies_ ? result.accuracy > state_.best_accuracy.value_or(-1)
+                     : result.loss < state_.best_loss.value_or(INFINITY);
+}
+
+void Saver::judge(const Evaluation& result) {
+  if (!config_.checkpoint().keep_best()) return;
+  if (broadcast(communicator_, is_better(result) ? "yes" : "", 0) != "yes") return;
+  best_at_ = state_.step;
+  best_ = result;
+}
+
+void Saver::save(bool waits) {
+  if (!writer_) return;
+  // The best does not come again. Who has waited for its evaluation can wait as long once more.
+  if (is_best()) writer_->give_time(std::max(1.0, best_.seconds));
+  look_after();
+  if (const auto writing = writer_->writing()) {
+    reporter_.save_left_out(state_.step, *writing, writer_->seconds());
+  } else {
+    start();
+    if (waits) settle(writer_->wait());
+  }
+}
+
+void Saver::start() {
+  CheckpointState state = state_;
+  state.config_hash = config_hash(config_);
+  state.seed = config_.seed();
+  state.ranks = communicator_.size();
+  // Unless the save that has ended since the evaluation was of a better one.
+  const bool best = is_best() && is_better(best_);
+  if (best) {
+    state.best_step = state.step;
+    if (classifies_) state.best_accuracy = best_.accuracy;
+    if (!classifies_) state.best_loss = best_.loss;
+  }
+  reporter_.saving();
+  writer_->start(state, best);
+}
+
+void Saver::look_after() {
+  if (!writer_) return;
+  if (const auto outcome = writer_->poll()) settle(*outcome);
+}
+
+// While training goes on.
+void Saver::settle(const SaveOutcome& outcome) {
+  if (note(outcome)) return;
+  const bool stops = config_.checkpoint().on_error() == CheckpointConfig::STOP;
+  if (stops) failure_ = describe_failure(outcome);
+  reporter_.warn(describe_failure(outcome) + (stops ? "" : "; training goes on"));
+}
+
+// Whether it has succeeded.
+bool Saver::note(const SaveOutcome& outcome) {
+  if (!outcome.error.empty()) return false;
+  saved_at_ = outcome.state.step;
+  newest_ = outcome.path;
+  if (outcome.best) {
+    state_.best_accuracy = outcome.state.best_accuracy;
+    state_.best_loss = outcome.state.best_loss;
+    state_.best_step = outcome.state.best_step;
+  }
+  reporter_.saved(outcome);
+  return true;
+}
+
+std::string Saver::describe_failure(const SaveOutcome& outcome) const {
+  return fmt::format("no checkpoint at step {}: {}; {}", outcome.state.step, outcome.error,
+                     newest_.empty() ? "there is none yet" : "the newest is " + newest_.string());
+}
+
+void Saver::save_the_end() {
+  if (writer_) finish();
+  if (failure_) throw Error(*failure_);
+}
+
+void Saver::finish() {
+  if (writer_->writing()) {
+    const SaveOutcome outcome = writer_->wait();
+    if (!note(outcome)) reporter_.warn(describe_failure(outcome));
+    if (writer_->writing()) throw Error(describe_failure(outcome));
+  }
+  if (saved_at_ == state_.step && !is_best()) return;
+  communicator_.ledger().enter(Phase::kCheckpoint);
+  start();
+  const SaveOutcome outcome = writer_->wait();
+  if (!note(outcome)) throw Error(describe_failure(outcome));
+}
+
+}  // namespace trireme
