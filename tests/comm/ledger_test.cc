@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -140,6 +141,7 @@ TEST(LedgerTest, IsReadByAnotherProcessWhileItIsWritten) {
   auto* page = new (memory) LedgerPage;
   const pid_t writer = fork();
   if (writer == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     Ledger ledger;
     ledger.move_to(page);
     for (int64_t step = 0;; ++step) {
@@ -149,8 +151,8 @@ TEST(LedgerTest, IsReadByAnotherProcessWhileItIsWritten) {
       ledger.end(0);
     }
   }
-  int64_t under_way = 0;
-  for (int i = 0; i < 200'000; ++i) {
+  // Until enough was seen, however late the writer starts and however seldom it runs.
+  for (int under_way = 0; under_way < 100'000;) {
     const CallView call = look(*page, 0).calls[0];
     if (call.began == 0) continue;
     ++under_way;
@@ -164,7 +166,6 @@ TEST(LedgerTest, IsReadByAnotherProcessWhileItIsWritten) {
   kill(writer, SIGKILL);
   waitpid(writer, nullptr, 0);
   munmap(memory, sizeof(LedgerPage));
-  EXPECT_GT(under_way, 0);
 }
 
 TEST(ViewTest, SaysWhereARankIs) {
