@@ -10,6 +10,7 @@ namespace trireme {
 namespace {
 
 constexpr size_t kRemembered = 5;
+constexpr size_t kRememberedOfAll = 10000;
 
 }  // namespace
 
@@ -21,7 +22,8 @@ std::optional<int64_t> bad_record_limit(const DataConfig& config) {
 void BadRecordPolicy::add(const DataError& error, int64_t count) {
   if (!skips()) throw error;
   if (__builtin_add_overflow(found_.count, count, &found_.count)) found_.count = INT64_MAX;
-  if (found_.first.size() < kRemembered) found_.first.emplace_back(error.what());
+  const size_t remembered = limit_ == kAnyNumber ? kRememberedOfAll : kRemembered;
+  if (found_.first.size() < remembered) found_.first.emplace_back(error.what());
 }
 
 void BadRecordPolicy::check(const std::string& source, int64_t others) const {
@@ -29,6 +31,13 @@ void BadRecordPolicy::check(const std::string& source, int64_t others) const {
   throw DataError(source, fmt::format("{} bad records, more than data.max_bad_records, {}; the "
                                       "first: {}",
                                       found_.count + others, *limit_, found_.first.front()));
+}
+
+void BadRecordPolicy::check_some(const std::string& source, int64_t good) const {
+  if (good > 0) return;
+  if (found_.count == 0) throw DataError(source, "holds no record");
+  throw DataError(source, fmt::format("holds no good record, but {} bad ones; the first: {}",
+                                      found_.count, found_.first.front()));
 }
 
 }  // namespace trireme

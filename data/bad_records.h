@@ -18,6 +18,9 @@ struct BadRecords {
   std::vector<std::string> first;  // the first few: "FILE: record 17: label 12 is not in [0, 10)"
 };
 
+// As a limit: any number may be, and many more are remembered, for who wants to know all of them.
+inline constexpr int64_t kAnyNumber = INT64_MAX;
+
 // How many may be left out before that is an error of its own; empty: not one (FAIL).
 std::optional<int64_t> bad_record_limit(const DataConfig& config);
 
@@ -32,6 +35,8 @@ class BadRecordPolicy {
   void add(const DataError& error, int64_t count = 1);
   // Throws DataError when more were left out than may be, these and `others`.
   void check(const std::string& source, int64_t others = 0) const;
+  // Throws DataError when no good record is left.
+  void check_some(const std::string& source, int64_t good) const;
   const BadRecords& found() const { return found_; }
 
  private:

@@ -7,15 +7,24 @@
 #include <utility>
 
 #include "core/error.h"
+#include "data/array_dataset.h"
 #include "data/formats/formats.h"
+#include "data/image_dataset.h"
+#include "data/soft_labels.h"
+#include "data/subset.h"
 
 namespace trireme {
 namespace {
 
+bool decodes(const DataConfig& config) {
+  return config.has_image_folder() || config.has_webdataset();
+}
+
 void check(const DataConfig& config) {
   if (config.format_case() == DataConfig::FORMAT_NOT_SET) {
     throw ConfigError("data",
-                      "names no format; give data.idx, data.cifar, data.csv or data.synthetic");
+                      "names no format; give data.idx, cifar, csv, image_folder, webdataset, npy, "
+                      "tokens, text or synthetic");
   }
   if (config.has_holdout()) {
     if (!(config.holdout() > 0 && config.holdout() < 1)) {
@@ -37,6 +46,10 @@ void check(const DataConfig& config) {
     throw ConfigError("data.max_bad_records",
                       fmt::format("{} is less than 0", config.max_bad_records()));
   }
+  if ((config.has_decode() || config.has_cache()) && !decodes(config)) {
+    throw ConfigError(config.has_decode() ? "data.decode" : "data.cache",
+                      "is for pictures in files, image_folder and webdataset");
+  }
 }
 
 std::vector<float> per_channel(const google::protobuf::RepeatedField<float>& values, float unset,
@@ -54,6 +67,7 @@ std::vector<float> per_channel(const google::protobuf::RepeatedField<float>& val
 }
 
 void normalize(const NormalizeConfig& config, SampleSpec& spec) {
+  if (spec.input.dtype == DType::kI32) throw ConfigError("data.normalize", "is not for tokens");
   spec.mean = per_channel(config.mean(), 0, spec, "data.normalize.mean");
   spec.deviation = per_channel(config.deviation(), 1, spec, "data.normalize.deviation");
   for (const float value : spec.deviation) {
@@ -62,35 +76,91 @@ void normalize(const NormalizeConfig& config, SampleSpec& spec) {
   }
 }
 
-Samples read_files(const DataConfig& config, Part part) {
-  if (config.has_idx()) return read_idx(config, part);
-  if (config.has_cifar()) return read_cifar(config, part);
-  return read_csv(config, part);
+// Both kinds of transforms are for pictures, which formats that decode apply themselves.
+bool transforms(const DataConfig& config) {
+  return config.transform_size() > 0 || config.eval_transform_size() > 0;
 }
 
-Samples read_part(const DataConfig& config, Part part) {
-  Samples samples = read_files(config, config.has_holdout() ? Part::kTraining : part);
-  normalize(config.normalize(), samples.spec);
-  if (!config.has_holdout()) return samples;
-  return split_off(samples, config.holdout(), config.holdout_seed(), part);
+// `part`: of the run; `files`: of the format, which differs where evaluation samples are set aside.
+std::unique_ptr<Dataset> open_format(const DataConfig& config, Part part, Part files,
+                                     const OpenOptions& options) {
+  switch (config.format_case()) {
+    case DataConfig::kIdx:
+      return make_dataset(read_idx(config, files));
+    case DataConfig::kCifar:
+      return make_dataset(read_cifar(config, files));
+    case DataConfig::kCsv:
+      return make_dataset(read_csv(config, files));
+    case DataConfig::kSynthetic:
+      return make_synthetic(config.synthetic(), files, synthetic_spec(config.synthetic()));
+    case DataConfig::kNpy:
+      return open_npy(config, files);
+    case DataConfig::kTokens:
+      return open_tokens(config, files);
+    case DataConfig::kText:
+      return open_text(config, part);
+    case DataConfig::kImageFolder:
+      return make_image_dataset(open_image_folder(config, files, options), config, part, options);
+    case DataConfig::kWebdataset: {
+      auto records = open_webdataset(config, files, options);
+      if (holds_arrays(*records)) {
+        if (transforms(config) || config.has_decode() || config.has_cache()) {
+          throw ConfigError(
+              "data", fmt::format("{} holds arrays, which transform, decode and cache are not for",
+                                  records->source()));
+        }
+        return make_array_dataset(std::move(records));
+      }
+      return make_image_dataset(std::move(records), config, part, options);
+    }
+    case DataConfig::FORMAT_NOT_SET:
+      break;
+  }
+  throw ConfigError("data", "names no format");  // which check() has seen
 }
+
+// How the network should see the inputs.
+class Normalized final : public WrappedDataset {
+ public:
+  Normalized(std::unique_ptr<Dataset> dataset, const NormalizeConfig& config)
+      : WrappedDataset(std::move(dataset)), spec_(inner().spec()) {
+    normalize(config, spec_);
+  }
+  const SampleSpec& spec() const override { return spec_; }
+
+ private:
+  SampleSpec spec_;
+};
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Part part) {
+std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Part part,
+                                      const OpenOptions& options) {
   check(config);
-  if (!config.has_synthetic()) return make_dataset(read_part(config, part));
-  SampleSpec spec = synthetic_spec(config.synthetic());
-  normalize(config.normalize(), spec);
-  return make_synthetic(config.synthetic(), part, std::move(spec));
+  const bool holds_out = config.has_holdout() && !config.has_text();
+  const Part files = holds_out ? Part::kTraining : part;
+  std::unique_ptr<Dataset> dataset = open_format(config, part, files, options);
+  if (transforms(config) && !decodes(config)) {
+    dataset = with_transforms(std::move(dataset), config, part, options);
+  }
+  if (holds_out) {
+    dataset = make_subset(std::move(dataset), config.holdout(), config.holdout_seed(), part);
+  }
+  if (config.has_mix()) dataset = with_soft_labels(std::move(dataset));
+  if (!config.has_normalize()) return dataset;
+  return std::make_unique<Normalized>(std::move(dataset), config.normalize());
 }
 
 void check_alike(const Dataset& training, const Dataset& evaluation) {
   const SampleSpec& a = training.spec();
   const SampleSpec& b = evaluation.spec();
   if (a.input == b.input && a.target == b.target && a.classes == b.classes) return;
+  const bool pictures = a.input.dtype == DType::kU8 && b.input.dtype == DType::kU8;
   throw DataError(evaluation.description(),
-                  "does not go with the training samples, " + training.description());
+                  fmt::format("does not go with the training samples, {}{}", training.description(),
+                              pictures && a.input.shape != b.input.shape
+                                  ? "; data.eval_transform can resize or crop to their size"
+                                  : ""));
 }
 
 }  // namespace trireme

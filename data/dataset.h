@@ -4,17 +4,23 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/tensor.h"
 #include "data/bad_records.h"
+#include "data/images/codec.h"
 
 namespace trireme {
 
-// What one sample is, as stored: the input (u8 or f32; [C, H, W] or [F]; row-major or
-// channels-last) and the target (i32 [] for a class label, f32 [F] for regression).
+// What one sample is, as stored: the input (u8 or f32 [C, H, W] or [F]; pictures of u8 are
+// channels-last; i32 [T] for tokens) and the target (i32 [] for a class label, f32 [classes] for
+// probabilities of classes, f32 [F] for regression, i32 [T] for the tokens that follow).
 struct SampleSpec {
   TensorSpec input;
   TensorSpec target;
@@ -26,32 +32,73 @@ struct SampleSpec {
   std::vector<float> deviation{1};
 };
 
+// Which sample, and the epoch that it comes in, on which depends how it is transformed.
+struct SampleId {
+  int64_t index = 0;
+  int64_t epoch = 0;
+};
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual const SampleSpec& spec() const = 0;
   virtual int64_t size() const = 0;  // at least 1
-  // Writes sample `index` of [0, size) and its target. Throws DataError naming file and record.
-  virtual void read(int64_t index, std::byte* input, std::byte* target) const = 0;
+  // Writes the sample, `index` in [0, size), and its target. Throws DataError naming file and
+  // record.
+  virtual void read(SampleId id, std::byte* input, std::byte* target) const = 0;
   // For people: "IDX, 60000 samples of u8 [1, 28, 28] in 10 classes, from
   // data/mnist/train-images-idx3-ubyte.gz".
   virtual std::string description() const = 0;
   // For people: where a sample comes from, "train-00017.tar: img_0042.jpg" as far as that is known.
   virtual std::string where(int64_t /*index*/) const { return {}; }
+  // For people: a sample that is a picture in a file, as it is there. Throws as read() does.
+  virtual std::optional<PictureInfo> stored(int64_t /*index*/) const { return {}; }
   // Whether read() but copies or computes, and so neither waits nor fails.
   virtual bool in_memory() const { return false; }
   // What was left out when it was opened, see data.on_bad_record.
   virtual BadRecords bad_records() const { return {}; }
+  // For people: the name of each class; empty where they have none.
+  virtual std::vector<std::string> class_names() const { return {}; }
+};
+
+// A dataset made of another one: what it does not say otherwise is as it was.
+class WrappedDataset : public Dataset {
+ public:
+  const SampleSpec& spec() const override { return inner_->spec(); }
+  int64_t size() const override { return inner_->size(); }
+  void read(SampleId id, std::byte* input, std::byte* target) const override {
+    inner_->read(id, input, target);
+  }
+  std::string description() const override { return inner_->description(); }
+  std::string where(int64_t index) const override { return inner_->where(index); }
+  std::optional<PictureInfo> stored(int64_t index) const override { return inner_->stored(index); }
+  bool in_memory() const override { return inner_->in_memory(); }
+  BadRecords bad_records() const override { return inner_->bad_records(); }
+  std::vector<std::string> class_names() const override { return inner_->class_names(); }
+
+ protected:
+  explicit WrappedDataset(std::unique_ptr<Dataset> inner) : inner_(std::move(inner)) {}
+  const Dataset& inner() const { return *inner_; }
+
+ private:
+  std::unique_ptr<Dataset> inner_;
 };
 
 class DataConfig;  // data/data.proto
 
 enum class Part { kTraining, kEvaluation };
 
+struct OpenOptions {
+  uint64_t seed = 0;  // of what is random in data.transform
+  // Told while opening takes its time: "indexing shard 12 of 1282".
+  std::function<void(std::string_view)> progress;
+};
+
 // Throws ConfigError ("data.FIELD: ...") when the configuration cannot be followed, DataError when
 // a file is missing, damaged or holds what it should not; data.on_bad_record: SKIP leaves single
 // records out instead.
-std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Part part);
+std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Part part,
+                                      const OpenOptions& options = {});
 
 // Throws DataError unless a network for the training samples takes the evaluation samples too:
 // files of their own may hold something else.

@@ -119,15 +119,20 @@ class Gunzip {
 
 }  // namespace
 
+void check_root(const std::string& root, const std::string& hint) {
+  std::error_code ignored;  // what cannot be looked at is not there
+  const fs::path folder(root);
+  if (root.empty() || fs::is_directory(folder, ignored)) return;
+  const std::string from =
+      folder.is_relative() ? " in " + fs::current_path(ignored).string() : std::string();
+  throw ConfigError("data.root", fmt::format("'{}' is not a folder{}{}", root, from, hint));
+}
+
 std::string find_file(const std::string& root, std::span<const std::string> names,
                       const std::string& hint) {
-  const fs::path folder = root.empty() ? fs::path() : fs::path(root);
+  check_root(root, hint);
+  const fs::path folder(root);
   std::error_code ignored;  // what cannot be looked at is not there
-  if (!root.empty() && !fs::is_directory(folder, ignored)) {
-    const std::string from =
-        folder.is_relative() ? " in " + fs::current_path(ignored).string() : std::string();
-    throw ConfigError("data.root", fmt::format("'{}' is not a folder{}{}", root, from, hint));
-  }
   std::vector<std::string> tried;
   for (const std::string& name : names) {
     for (const char* ending : {"", ".gz"}) {

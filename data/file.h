@@ -15,6 +15,9 @@ struct File {
   std::string damage;  // why the bytes may not be all, or right; empty: they are
 };
 
+// Throws ConfigError when `root` (empty: the working directory) is no folder; `hint` is appended.
+void check_root(const std::string& root, const std::string& hint = "");
+
 // The first of `names` that exists in folder `root` (names may be absolute), as itself or with
 // ".gz". Throws ConfigError when `root` is no folder, DataError naming all that was tried. `hint`
 // is appended to the latter.

@@ -1,4 +1,4 @@
-// Keeps a ring of batches filled ahead of the step by worker threads.
+// Keeps a ring of batches filled ahead of the step by worker threads, which share the rows of each.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,11 @@
 #include "core/device.h"
 #include "data/bad_records.h"
 #include "data/dataset.h"
+#include "data/sampler.h"
 
 namespace trireme {
+
+class Mix;
 
 // This rank's share of one global batch. Samples that cannot be read may be left out of it (see
 // LoaderOptions::max_bad_records): then there are fewer rows than its share, and those of all ranks
@@ -33,13 +36,16 @@ struct Batch {
 
 struct LoaderOptions {
   uint64_t seed = 0;
-  bool shuffle = true;  // by Permutation(seed, epoch); otherwise samples come as they are numbered
+  OrderOptions order;
   int64_t global_batch = 1;
   int64_t capacity = 1;  // rows that a Batch has room for, at least this rank's largest share
   int rank = 0;
   int ranks = 1;
   int threads = 0;  // 0: next() itself loads
   int depth = 4;    // batches in the ring, the one in use included; 1 without threads
+  // Rows 2k and 2k + 1 of each global batch are mixed with each other, also where another rank has
+  // one of them. Outlives the loader.
+  const Mix* mix = nullptr;
   // A sample that cannot be read (DataError) is left out, so many different ones together with
   // those that the dataset left out when it was opened. Empty: it is an error.
   std::optional<int64_t> max_bad_records;
@@ -76,13 +82,13 @@ class Loader {
   // loaded ahead.
   void start(int64_t epoch, int64_t position);
   // The next batch in order. Valid until the next call of next or start. Throws what reading one of
-  // its samples threw, as DataError with the sample's number when it is not an Error already, and
-  // again until the next start; also when a worker has ended before its batch was whole. Does not
-  // allocate unless it has to wait or to tell.
+  // its samples (the first of those that failed) threw, as DataError with the sample's number when
+  // it is not an Error already, and again until the next start; also when a worker has ended before
+  // its rows were there. Does not allocate unless it has to wait, to tell or to leave out.
   const Batch& next();
   // What workers read now, for any thread to ask.
   std::vector<Reading> readings() const;
-  // Samples that were left out since this was made, each counted once.
+  // Samples that were left out of the batches that came since this was made, each counted once.
   BadRecords bad_records() const;
   // Seconds that the last next() waited for data.
   double wait_seconds() const;

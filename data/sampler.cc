@@ -1,9 +1,13 @@
 #include "data/sampler.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 
+#include "core/error.h"
 #include "core/random.h"
+#include "data/data.pb.h"
 
 namespace trireme {
 namespace {
@@ -18,28 +22,101 @@ uint64_t mask(int bits) { return (uint64_t{1} << bits) - 1; }
 
 }  // namespace
 
-Permutation::Permutation(uint64_t seed, uint64_t epoch, int64_t size) : size_(size) {
+Permutation::Permutation(uint64_t seed, uint64_t epoch, int64_t size, uint64_t number)
+    : size_(size) {
   const int bits = std::max<int>(kLeastBits, std::bit_width(static_cast<uint64_t>(size - 1)));
   low_bits_ = bits / 2;
   high_bits_ = bits - low_bits_;
-  const Random4 r = Random(seed, RandomPurpose::kShuffle, epoch).four(0);
+  const Random4 r = Random(seed, RandomPurpose::kShuffle, epoch).four(number);
   key_ = uint64_t{r[1]} << 32 | r[0];
 }
 
-int64_t Permutation::operator()(int64_t position) const {
+uint64_t Permutation::forward(uint64_t value) const {
   const uint64_t low_mask = mask(low_bits_);
   const uint64_t high_mask = mask(high_bits_);
+  uint64_t low = value & low_mask;
+  uint64_t high = value >> low_bits_;
+  for (uint64_t round = 0; round < kRounds; round += 2) {
+    high ^= mix64(key_ ^ (round << 56) ^ low) & high_mask;
+    low ^= mix64(key_ ^ ((round + 1) << 56) ^ high) & low_mask;
+  }
+  return high << low_bits_ | low;
+}
+
+uint64_t Permutation::backward(uint64_t value) const {
+  const uint64_t low_mask = mask(low_bits_);
+  const uint64_t high_mask = mask(high_bits_);
+  uint64_t low = value & low_mask;
+  uint64_t high = value >> low_bits_;
+  for (uint64_t round = kRounds; round > 0; round -= 2) {
+    low ^= mix64(key_ ^ ((round - 1) << 56) ^ high) & low_mask;
+    high ^= mix64(key_ ^ ((round - 2) << 56) ^ low) & high_mask;
+  }
+  return high << low_bits_ | low;
+}
+
+int64_t Permutation::operator()(int64_t position) const {
   auto value = static_cast<uint64_t>(position);
-  do {
-    uint64_t low = value & low_mask;
-    uint64_t high = value >> low_bits_;
-    for (uint64_t round = 0; round < kRounds; round += 2) {
-      high ^= mix64(key_ ^ (round << 56) ^ low) & high_mask;
-      low ^= mix64(key_ ^ ((round + 1) << 56) ^ high) & low_mask;
-    }
-    value = high << low_bits_ | low;
-  } while (value >= static_cast<uint64_t>(size_));
+  do value = forward(value);
+  while (value >= static_cast<uint64_t>(size_));
   return static_cast<int64_t>(value);
+}
+
+int64_t Permutation::position_of(int64_t value) const {
+  auto position = static_cast<uint64_t>(value);
+  do position = backward(position);
+  while (position >= static_cast<uint64_t>(size_));
+  return static_cast<int64_t>(position);
+}
+
+OrderOptions order_options(const DataConfig& config) {
+  OrderOptions options;
+  options.shuffle = config.shuffle();
+  if (!config.has_shuffle_window()) return options;
+  options.block = config.shuffle_window().block();
+  options.window = config.shuffle_window().window();
+  if (options.block < 1) {
+    throw ConfigError("data.shuffle_window.block", fmt::format("{} is less than 1", options.block));
+  }
+  if (options.window < options.block) {
+    throw ConfigError("data.shuffle_window.window",
+                      fmt::format("{} is less than data.shuffle_window.block, {}", options.window,
+                                  options.block));
+  }
+  return options;
+}
+
+Order::Order(const OrderOptions& options, uint64_t seed, int64_t epoch, int64_t size)
+    : options_(options),
+      seed_(seed),
+      epoch_(static_cast<uint64_t>(epoch)),
+      size_(size),
+      whole_(seed, epoch_, options.block == 0 ? size : (size - 1) / options.block + 1) {
+  if (options_.block == 0) return;
+  const int64_t last = (size - 1) / options_.block;
+  last_begin_ = whole_.position_of(last) * options_.block;
+  last_end_ = last_begin_ + (size - last * options_.block);
+}
+
+int64_t Order::operator()(int64_t position) const {
+  if (!options_.shuffle) return position;
+  if (options_.block == 0) return whole_(position);
+  const int64_t window = position / options_.window;
+  const int64_t begin = window * options_.window;
+  const Permutation within(seed_, epoch_, std::min(options_.window, size_ - begin),
+                           static_cast<uint64_t>(window) + 1);  // 0 is that of the blocks
+  return in_blocks(begin + within(position - begin));
+}
+
+int64_t Order::in_blocks(int64_t position) const {
+  int64_t place = position / options_.block;
+  int64_t offset = position % options_.block;
+  if (position >= last_end_) {  // as if the last block were as long as the others
+    const int64_t missing = options_.block - (last_end_ - last_begin_);
+    place = (position + missing) / options_.block;
+    offset = (position + missing) % options_.block;
+  }
+  return whole_(place) * options_.block + offset;
 }
 
 Share share_of(int64_t total, int rank, int ranks) {

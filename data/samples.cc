@@ -2,13 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "core/error.h"
-#include "core/random.h"
 
 namespace trireme {
 namespace {
@@ -22,7 +20,8 @@ class MemoryDataset final : public Dataset {
 
   const SampleSpec& spec() const override { return samples_.spec; }
   int64_t size() const override { return samples_.count; }
-  void read(int64_t index, std::byte* input, std::byte* target) const override {
+  void read(SampleId id, std::byte* input, std::byte* target) const override {
+    const int64_t index = id.index;
     if (index < 0 || index >= samples_.count) {
       throw DataError(samples_.source, fmt::format("sample {} was asked for, the last is {}", index,
                                                    samples_.count - 1));
@@ -32,10 +31,8 @@ class MemoryDataset final : public Dataset {
     std::memcpy(target, samples_.targets.data() + i * target_bytes_, target_bytes_);
   }
   std::string description() const override {
-    const std::string what =
-        fmt::format("{}: {}", samples_.source, describe(samples_.spec, samples_.count));
-    const int64_t bad = samples_.bad.count;
-    return bad == 0 ? what : fmt::format("{}, {} bad record(s) left out", what, bad);
+    return fmt::format("{}: {}{}", samples_.source, describe(samples_.spec, samples_.count),
+                       left_out(samples_.bad));
   }
   std::string where(int64_t) const override { return samples_.source; }
   bool in_memory() const override { return true; }
@@ -47,26 +44,23 @@ class MemoryDataset final : public Dataset {
   const size_t target_bytes_;
 };
 
-std::vector<uint8_t> rows_of(const std::vector<uint8_t>& from, size_t bytes,
-                             const std::vector<bool>& chosen, bool value) {
-  std::vector<uint8_t> to;
-  for (size_t row = 0; row < chosen.size(); ++row) {
-    if (chosen[row] != value) continue;
-    const auto begin = from.begin() + static_cast<std::ptrdiff_t>(row * bytes);
-    to.insert(to.end(), begin, begin + static_cast<std::ptrdiff_t>(bytes));
-  }
-  return to;
-}
-
 }  // namespace
 
 void settle(const BadRecordPolicy& policy, Samples& samples) {
   policy.check(samples.source);
+  policy.check_some(samples.source, samples.count);
   samples.bad = policy.found();
-  if (samples.count > 0) return;
-  throw DataError(samples.source,
-                  fmt::format("holds no good record, but {} bad ones; the first: {}",
-                              samples.bad.count, samples.bad.first.front()));
+}
+
+void interleave(std::vector<uint8_t>& pictures, size_t channels, size_t pixels) {
+  if (channels == 1) return;
+  std::vector<uint8_t> planes(channels * pixels);
+  for (auto picture = pictures.begin(); picture != pictures.end();) {
+    std::copy_n(picture, planes.size(), planes.begin());
+    for (size_t i = 0; i < pixels; ++i) {
+      for (size_t c = 0; c < channels; ++c) *picture++ = planes[c * pixels + i];
+    }
+  }
 }
 
 void keep_rows(std::vector<uint8_t>& rows, size_t bytes, const std::vector<bool>& stays) {
@@ -84,41 +78,20 @@ std::unique_ptr<Dataset> make_dataset(Samples samples) {
   return std::make_unique<MemoryDataset>(std::move(samples));
 }
 
-Samples split_off(const Samples& samples, double fraction, uint64_t seed, Part part) {
-  const auto count = static_cast<size_t>(samples.count);
-  const auto held = static_cast<size_t>(std::llround(fraction * static_cast<double>(count)));
-  if (held == 0 || held == count) {
-    throw DataError(samples.source,
-                    fmt::format("data.holdout {} of {} samples leaves {} to train on", fraction,
-                                count, count - held));
-  }
-  // The first steps of a Fisher-Yates shuffle draw `held` of them.
-  const Random random(seed, RandomPurpose::kSplit);
-  std::vector<size_t> order(count);
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::vector<bool> is_held(count, false);
-  for (size_t i = 0; i < held; ++i) {
-    const Random4 r = random.four(i);
-    std::swap(order[i], order[i + (uint64_t{r[1]} << 32 | r[0]) % (count - i)]);
-    is_held[order[i]] = true;
-  }
-  const bool wanted = part == Part::kEvaluation;
-  Samples out;
-  out.spec = samples.spec;
-  out.count = static_cast<int64_t>(wanted ? held : count - held);
-  out.inputs = rows_of(samples.inputs, samples.spec.input.bytes(), is_held, wanted);
-  out.targets = rows_of(samples.targets, samples.spec.target.bytes(), is_held, wanted);
-  out.bad = samples.bad;
-  out.source = fmt::format("{} (part {:g})", samples.source, wanted ? fraction : 1 - fraction);
-  return out;
-}
-
 std::string describe(const SampleSpec& spec, int64_t count) {
+  if (spec.input.dtype == DType::kI32) {
+    return fmt::format("{} samples of {} tokens out of {}", count, spec.input.shape[0],
+                       spec.classes);
+  }
   const std::string goal = spec.classes > 0
                                ? fmt::format("in {} classes", spec.classes)
                                : fmt::format("with {} target(s)", spec.target.shape.elements());
   return fmt::format("{} samples of {} {} {}", count, name_of(spec.input.dtype),
                      spec.input.shape.to_string(), goal);
+}
+
+std::string left_out(const BadRecords& bad) {
+  return bad.count == 0 ? "" : fmt::format(", {} bad record(s) left out", bad.count);
 }
 
 std::vector<uint8_t> label_bytes(std::span<const int32_t> labels) {

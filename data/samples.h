@@ -25,18 +25,17 @@ struct Samples {
 // What the policy left out of the samples, which are still some. Throws DataError when they are too
 // few, or the bad ones too many.
 void settle(const BadRecordPolicy& policy, Samples& samples);
+// Pictures whose channels are planes, each of [C, H, W], become channels-last.
+void interleave(std::vector<uint8_t>& pictures, size_t channels, size_t pixels);
 // Leaves out the rows, each of `bytes`, that are not to stay.
 void keep_rows(std::vector<uint8_t>& rows, size_t bytes, const std::vector<bool>& stays);
 
 std::unique_ptr<Dataset> make_dataset(Samples samples);
 
-// Divides what was read from training files into what is trained on and what is evaluated on:
-// round(fraction * count) samples, drawn by the seed, in the order that they had. Throws DataError
-// when either would be empty.
-Samples split_off(const Samples& samples, double fraction, uint64_t seed, Part part);
-
 // "60000 samples of u8 [1, 28, 28] in 10 classes"
 std::string describe(const SampleSpec& spec, int64_t count);
+// ", 3 bad record(s) left out" or nothing
+std::string left_out(const BadRecords& bad);
 
 // Labels of classes, as stored.
 inline TensorSpec label_spec() { return {DType::kI32, Shape{}, Layout::row_major()}; }

@@ -29,5 +29,6 @@ void add_eval(CLI::App& app, Command& chosen);
 void add_inspect(CLI::App& app, Command& chosen);
 void add_bench(CLI::App& app, Command& chosen);
 void add_doctor(CLI::App& app, Command& chosen);
+void add_data(CLI::App& app, Command& chosen);  // those of `trireme data`, see launch/data.h
 
 }  // namespace trireme

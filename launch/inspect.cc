@@ -8,6 +8,7 @@
 #include "launch/commands.h"
 #include "launch/options.h"
 #include "trainer/device.h"
+#include "trainer/loading.h"
 #include "trainer/optimizer.h"
 #include "trainer/step.h"
 #include "trainer/trainer.h"
@@ -87,7 +88,9 @@ void print_plan(const Options& options, const Target& target, const Graph& graph
   print_layers(*program);
   const LowPrecisionCopy low_precision(parameters, *backend);
   // Of a CPU those that the loader fills ahead.
-  const int batches = device->kind() == DeviceKind::kCpu ? config.run.data().prefetch()
+  const int threads =
+      loader_threads(config, target.in_memory, spare_cores(config, *alone, *device));
+  const int batches = device->kind() == DeviceKind::kCpu ? batches_in_memory(config, threads)
                                                          : steps_under_way(device->kind());
   const size_t sample = samples.input.bytes() + samples.target.bytes();
   // Running values are kept as they were before each step under way.

@@ -31,6 +31,7 @@ Examples:
   srun --mpi=pmix trireme train run.txtpb --set batch.global=512 --set optimizer.sgd.momentum=0.95
   trireme eval runs/digits
   trireme inspect resnet50 --ranks 8 --batch 32
+  trireme data show run.txtpb --out sheet.png
   mpirun -np 2 trireme bench lenet --json
 
 Exit codes: 0 done, 1 failure, 2 bad config or usage, 3 bad data, 75 stopped by a signal and saved (run again
@@ -171,6 +172,7 @@ Command parse(int argc, char** argv) {
   add_inspect(app, chosen);
   add_bench(app, chosen);
   add_doctor(app, chosen);
+  add_data(app, chosen);
   if (argc == 1) {
     chosen.run = [help = app.help()](Communicator& communicator) {
       if (communicator.rank() == 0) std::fputs(help.c_str(), stderr);

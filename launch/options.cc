@@ -87,7 +87,9 @@ Target load_target(const TargetOptions& options, int ranks) {
     assignments.push_back(fmt::format("batch.global={}", options.batch * ranks));
   Target target;
   target.config = load_config(options.name, assignments);
-  target.samples = open_data(target.config, Part::kTraining)->spec();
+  const auto dataset = open_data(target.config, Part::kTraining);
+  target.samples = dataset->spec();
+  target.in_memory = dataset->in_memory();
   return target;
 }
 

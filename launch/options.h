@@ -39,6 +39,7 @@ struct TargetOptions : ConfigOptions {
 struct Target {
   Config config;
   SampleSpec samples;
+  bool in_memory = true;  // the samples, see Dataset
 };
 // Throws ConfigError or DataError.
 Target load_target(const TargetOptions& options, int ranks);

@@ -71,6 +71,14 @@ Node make_node(const LayerConfig& config, int place, const Names& names, const G
   return node;
 }
 
+void check_input(const TensorSpec& input) {
+  if (input.dtype != DType::kI32) return;
+  throw ConfigError("model",
+                    fmt::format("the data's samples are tokens, {}, which need an embedding layer; "
+                                "there is none yet",
+                                input.to_string()));
+}
+
 // The loss is what says what the data must be.
 void check_loss(const Graph& graph, const LayerConfig& config) {
   const Node& loss = graph.nodes.back();
@@ -81,12 +89,13 @@ void check_loss(const Graph& graph, const LayerConfig& config) {
   const Shape read = loss.inputs[0] < 0
                          ? graph.input.input.shape
                          : graph.nodes[static_cast<size_t>(loss.inputs[0])].signature.output;
-  const bool labels = graph.input.target.dtype == DType::kI32;
+  const bool soft = graph.input.target.dtype == DType::kF32 && graph.input.classes > 0;
+  const bool labels = graph.input.target.dtype == DType::kI32 || soft;
   if (config.has_softmax_cross_entropy()) {
     if (!labels)
       refuse(loss.name, loss.layer->kind(),
              "wants class labels, but the data has numbers as targets");
-    if (read[0] < graph.input.classes) {
+    if (read[0] < graph.input.classes || (soft && read[0] != graph.input.classes)) {
       refuse(
           loss.name, loss.layer->kind(),
           fmt::format("got {} logits, but the data has {} classes", read[0], graph.input.classes));
@@ -102,6 +111,7 @@ void check_loss(const Graph& graph, const LayerConfig& config) {
 }  // namespace
 
 Graph build_graph(const ModelConfig& config, const ModelInput& input) {
+  check_input(input.input);
   const NetworkConfig network =
       config.has_network() ? config.network() : zoo_network(config, input);
   if (network.layer().empty()) {

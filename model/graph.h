@@ -17,9 +17,9 @@ class NetworkConfig;
 
 // What the network reads: one sample's input and target as stored, and how to normalise the input.
 struct ModelInput {
-  TensorSpec input;   // without the batch: [C, H, W] or [F], u8 or f32
-  TensorSpec target;  // i32 [] (a label) or f32 [F]
-  int64_t classes = 0;
+  TensorSpec input;     // without the batch: [C, H, W] or [F], u8 or f32
+  TensorSpec target;    // i32 [] (a label), f32 [classes] (their probabilities) or f32 [F]
+  int64_t classes = 0;  // 0: numbers are to be predicted
   float scale = 1;
   std::vector<float> mean{0};
   std::vector<float> deviation{1};

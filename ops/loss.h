@@ -6,11 +6,14 @@
 
 namespace trireme {
 
-// logits [rows, classes], labels i32 [rows]. With label smoothing e (Szegedy et al.,
-// arXiv:1512.00567) the target is (1 - e) on the label plus e / classes everywhere. kDlogits is
-// absent in inference and may be the logits. Of equal logits the lower class ranks first. A label
-// that is no class is an Error on the CPU; on a GPU, whose kernels cannot throw, it makes the loss
-// and the gradient of its row NaN.
+// logits [rows, classes]; labels i32 [rows], or their probabilities f32 [rows, classes]: p is 1 for
+// the label, or as given. With label smoothing e (Szegedy et al., arXiv:1512.00567) the target is
+// t = (1 - e) p + e / classes, the loss of a row -sum over classes of t log(softmax(logits)).
+// kDlogits is absent in inference and may be the logits. What counts as right is the most probable
+// class, of equal ones the lower; of equal logits, too, the lower class ranks first.
+// A label that is no class is an Error on the CPU; on a GPU, whose kernels cannot throw, it makes
+// the loss and the gradient of its row NaN. Probabilities are taken to sum to 1, unchecked; one
+// that is not finite makes the loss of its row and its own gradient so.
 struct SoftmaxCrossEntropy {
   enum Arg { kLogits, kLabels, kState, kDlogits, kMetrics, kArgs };
   float label_smoothing = 0;

@@ -14,6 +14,7 @@ class Checker {
   Checker(const Op& op, std::span<const TensorSpec> specs) : op_(op), specs_(specs) {}
 
   const Shape& shape(int arg) const { return specs_[static_cast<size_t>(arg)].shape; }
+  DType dtype(int arg) const { return specs_[static_cast<size_t>(arg)].dtype; }
   bool present(int arg) const { return !is_absent(specs_[static_cast<size_t>(arg)]); }
 
   void count(size_t wanted) const {
@@ -275,7 +276,14 @@ struct Check {
   void operator()(const SoftmaxCrossEntropy&) const {
     using O = SoftmaxCrossEntropy;
     c.rank(O::kLogits, 2, "logits");
-    c.is(O::kLabels, {c.shape(O::kLogits)[0]}, "labels");
+    const DType labels = c.dtype(O::kLabels);
+    if (labels == DType::kI32) {
+      c.is(O::kLabels, {c.shape(O::kLogits)[0]}, "labels");
+    } else if (labels == DType::kF32) {
+      c.is(O::kLabels, c.shape(O::kLogits), "labels as probabilities");
+    } else {
+      c.refuse(fmt::format("labels must be i32 or f32, got {}", name_of(labels)));
+    }
     c.is_if_present(O::kDlogits, c.shape(O::kLogits), "dlogits");
     c.is(O::kMetrics, kMetricsShape, "metrics");
   }

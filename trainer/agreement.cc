@@ -58,7 +58,7 @@ uint64_t checksum(const Dataset& samples) {
   const int64_t last = samples.size() - 1;
   for (int64_t i = 0; i < kSamplesRead; ++i) {
     try {
-      samples.read(last * i / (kSamplesRead - 1), input.data(), target.data());
+      samples.read({last * i / (kSamplesRead - 1)}, input.data(), target.data());
     } catch (const DataError&) {
       continue;
     }

@@ -87,6 +87,21 @@ std::string parent(const std::string& path) {
   return cut == std::string::npos ? "" : path.substr(0, cut);
 }
 
+void leave_out_what_changes_no_sample(DataConfig& data) {
+  data.clear_root();  // the same files may lie elsewhere
+  data.clear_threads();
+  data.clear_prefetch();
+  data.clear_on_bad_record();  // without bad records all is the same
+  data.clear_max_bad_records();
+  if (data.has_webdataset()) {
+    data.mutable_webdataset()->clear_class_names();
+    data.mutable_webdataset()->clear_index_folder();
+  }
+  // How much is kept, and where, changes nothing; that something is kept decides how the first
+  // transform has its pictures decoded.
+  if (data.has_cache()) data.mutable_cache()->Clear();
+}
+
 }  // namespace
 
 std::string Config::where(const std::string& path) const {
@@ -153,11 +168,7 @@ std::string config_hash(const RunConfig& config) {
   essence.set_seed(config.seed());
   *essence.mutable_model() = config.model();
   *essence.mutable_data() = config.data();
-  essence.mutable_data()->clear_root();  // the same files may lie elsewhere
-  essence.mutable_data()->clear_threads();
-  essence.mutable_data()->clear_prefetch();
-  essence.mutable_data()->clear_on_bad_record();  // without bad records all is the same
-  essence.mutable_data()->clear_max_bad_records();
+  leave_out_what_changes_no_sample(*essence.mutable_data());
   essence.mutable_batch()->set_global(config.batch().global());
   essence.mutable_train()->set_precision(config.train().precision());
   essence.mutable_train()->set_clip_norm(config.train().clip_norm());

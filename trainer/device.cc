@@ -87,12 +87,11 @@ void refuse_what_the_cpu_cannot(const Config& config) {
                     fmt::format("{} {}", Precision_Name(precision), why));
 }
 
-}  // namespace
-
-int default_threads(Communicator& communicator) {
+// This rank's part of the cores that it may run on: one bound to cores of its own has them all;
+// cores that several may use are divided. All ranks call it together.
+double share_of_cores(Communicator& communicator) {
   const Placement& placement = communicator.placement();
   const std::string own = allowed_cores();
-  // A rank bound to cores of its own has them all; cores that several may use are divided.
   const std::vector<std::string> all = all_gather(communicator, placement.host_name + " " + own);
   double share = 0;
   for (size_t core = 0; core < own.size(); ++core) {
@@ -105,8 +104,26 @@ int default_threads(Communicator& communicator) {
     }
     share += 1.0 / std::max(1, users);
   }
+  return share + 1e-6;  // thirds add up to a little less than a whole
+}
+
+int threads_of(double cores) {
   const int from_environment = threads_from_environment();
-  return from_environment > 0 ? from_environment : std::max(1, static_cast<int>(share + 1e-6));
+  return from_environment > 0 ? from_environment : std::max(1, static_cast<int>(cores));
+}
+
+}  // namespace
+
+int default_threads(Communicator& communicator) { return threads_of(share_of_cores(communicator)); }
+
+int spare_cores(const Config& config, Communicator& communicator, const Device& device) {
+  constexpr int kBesideGpu = 2;
+  constexpr int kMost = 64;
+  const double cores = share_of_cores(communicator);
+  const int configured = config.run.train().threads();
+  const int computing = configured > 0 ? configured : threads_of(cores);
+  const int taken = device.kind() == DeviceKind::kCpu ? computing : kBesideGpu;
+  return std::clamp(static_cast<int>(cores) - taken, 1, kMost);
 }
 
 std::vector<int> assign_devices(const std::vector<std::vector<std::string>>& visible) {

@@ -16,6 +16,11 @@ namespace trireme {
 // divided by the ranks of this host that may run there too. All ranks call it together.
 int default_threads(Communicator& communicator);
 
+// Cores of this rank that its computation leaves to other threads, at least 1 and at most 64: on a
+// CPU those that its threads do not take, beside a GPU all but the two that launch and communicate.
+// All ranks call it together.
+int spare_cores(const Config& config, Communicator& communicator, const Device& device);
+
 // A GPU for each rank where there are enough and train.device lets it, else the CPU; ranks share
 // GPUs only where train.device is cuda. Throws ConfigError when the device or the precision asked
 // for is not to be had. All ranks call it together.

@@ -12,6 +12,7 @@
 #include "trainer/bad_data.h"
 #include "trainer/checkpoint.h"
 #include "trainer/device.h"
+#include "trainer/loading.h"
 #include "trainer/step.h"
 #include "trainer/trainer.h"
 
@@ -31,14 +32,14 @@ double seconds_since(Clock::time_point start) {
 struct Evaluator::State {
   State(const Graph& graph, Backend& its_backend, Communicator& its_communicator,
         const Dataset& its_dataset, Parameters its_parameters, ProgramMemory its_memory,
-        size_t activation_bytes, int64_t its_rows, std::optional<int64_t> its_max_bad_records)
+        size_t activation_bytes, int64_t its_rows, const LoaderOptions& its_loading)
       : backend(its_backend),
         device(its_backend.device()),
         communicator(its_communicator),
         dataset(its_dataset),
         parameters(std::move(its_parameters)),
         rows(its_rows),
-        max_bad_records(its_max_bad_records),
+        loading(its_loading),
         memory(its_memory),
         stream(device.create_stream(StreamKind::kCompute)) {
     CompileOptions options;
@@ -53,6 +54,9 @@ struct Evaluator::State {
     step_state = device.allocate(sizeof(StepState));
     memory.gradients = metrics.data();
     program->bind(memory);
+    loading.order.shuffle = false;
+    loading.global_batch = rows * communicator.size();
+    loading.capacity = rows;
     if (device.kind() == DeviceKind::kCpu) return;
     inputs = device.allocate(static_cast<size_t>(rows) * graph.input.input.bytes());
     targets = device.allocate(static_cast<size_t>(rows) * graph.input.target.bytes());
@@ -94,15 +98,7 @@ struct Evaluator::State {
   Evaluation run(const std::function<bool()>& stop_requested) {
     const auto start = Clock::now();
     communicator.ledger().enter(Phase::kEvaluation);
-    LoaderOptions options;
-    options.shuffle = false;
-    options.global_batch = rows * communicator.size();
-    options.capacity = rows;
-    options.rank = communicator.rank();
-    options.ranks = communicator.size();
-    options.max_bad_records = max_bad_records;
-    options.progress = tell_ledger(communicator.ledger());
-    Loader loader(dataset, device, options);
+    Loader loader(dataset, device, loading);
     loader.start(0, 0);
     std::array<double, kMetricCount> sums{};
     Evaluation result;
@@ -140,7 +136,7 @@ struct Evaluator::State {
   const Dataset& dataset;
   Parameters parameters;
   int64_t rows;
-  std::optional<int64_t> max_bad_records;
+  LoaderOptions loading;
   ProgramMemory memory;
   std::unique_ptr<Stream> stream;
   std::unique_ptr<Program> program;
@@ -153,9 +149,9 @@ struct Evaluator::State {
 
 Evaluator::Evaluator(const Graph& graph, Backend& backend, Communicator& communicator,
                      const Dataset& dataset, Parameters parameters, const ProgramMemory& memory,
-                     size_t activation_bytes, int64_t rows, std::optional<int64_t> max_bad_records)
+                     size_t activation_bytes, int64_t rows, const LoaderOptions& loading)
     : state_(std::make_unique<State>(graph, backend, communicator, dataset, std::move(parameters),
-                                     memory, activation_bytes, rows, max_bad_records)) {}
+                                     memory, activation_bytes, rows, loading)) {}
 Evaluator::~Evaluator() = default;
 
 Evaluation Evaluator::run(const std::function<bool()>& stop_requested) {
@@ -175,7 +171,7 @@ Evaluation evaluate_checkpoint(const Config& config, Communicator& communicator,
   BatchPlan plan;
   together(communicator, [&] {
     plan = plan_batch(config, communicator.size());
-    dataset = open_data(config, Part::kEvaluation);
+    dataset = open_data(config, Part::kEvaluation, tell_opening(communicator));
     graph = build_network(config, dataset->spec());
     CompileOptions options;
     options.batch = plan.micro;
@@ -196,10 +192,11 @@ Evaluation evaluate_checkpoint(const Config& config, Communicator& communicator,
   memory.low_precision = low_precision.data();
   memory.running = running.data();
   std::unique_ptr<Evaluator> evaluator;
+  const int spare = spare_cores(config, communicator, *device);
   together(communicator, [&] {
-    evaluator =
-        std::make_unique<Evaluator>(graph, *backend, communicator, *dataset, parameters, memory, 0,
-                                    plan.micro, bad_record_limit(config.run.data()));
+    evaluator = std::make_unique<Evaluator>(graph, *backend, communicator, *dataset, parameters,
+                                            memory, 0, plan.micro,
+                                            loader_options(config, communicator, *dataset, spare));
   });
   Evaluation result = evaluator->run([] { return false; });
   const BadRecords opened = dataset->bad_records();

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 
 #include "comm/communicator.h"
 #include "data/bad_records.h"
 #include "data/dataset.h"
+#include "data/loader.h"
 #include "model/program.h"
 #include "trainer/config.h"
 
@@ -29,10 +29,10 @@ class Evaluator {
  public:
   // Compiles for inference with `rows` rows at a time. `memory` holds parameters and running
   // values, and activations of `activation_bytes` that are used if they suffice. Everything
-  // outlives the evaluator. `max_bad_records` as in LoaderOptions.
+  // outlives the evaluator. `loading` is completed with the order and the size of batches.
   Evaluator(const Graph& graph, Backend& backend, Communicator& communicator,
             const Dataset& dataset, Parameters parameters, const ProgramMemory& memory,
-            size_t activation_bytes, int64_t rows, std::optional<int64_t> max_bad_records);
+            size_t activation_bytes, int64_t rows, const LoaderOptions& loading);
   ~Evaluator();
 
   // Every sample exactly once, each rank its share. All ranks call it together. `stop_requested` is

@@ -11,6 +11,7 @@
 #include "comm/control.h"
 #include "core/fault_point.h"
 #include "data/loader.h"
+#include "data/mix.h"
 #include "trainer/agreement.h"
 #include "trainer/bad_data.h"
 #include "trainer/checks.h"
@@ -18,6 +19,7 @@
 #include "trainer/evaluator.h"
 #include "trainer/file.h"
 #include "trainer/last_words.h"
+#include "trainer/loading.h"
 #include "trainer/reporter.h"
 #include "trainer/run_folder.h"
 #include "trainer/saver.h"
@@ -36,22 +38,6 @@ fs::path run_of(const fs::path& resume) {
   if (path.filename() == "checkpoints") return path.parent_path();
   if (path.parent_path().filename() == "checkpoints") return path.parent_path().parent_path();
   return {};
-}
-
-LoaderOptions loader_options(const Config& config, Communicator& communicator,
-                             const BatchPlan& plan) {
-  LoaderOptions options;
-  options.seed = config.run.seed();
-  options.global_batch = plan.global;
-  options.capacity = plan.capacity;
-  options.rank = communicator.rank();
-  options.ranks = communicator.size();
-  options.shuffle = config.run.data().shuffle();
-  options.threads = config.run.data().threads();
-  options.depth = config.run.data().prefetch();
-  options.max_bad_records = bad_record_limit(config.run.data());
-  options.progress = tell_ledger(communicator.ledger());
-  return options;
 }
 
 class Run {
@@ -141,9 +127,11 @@ class Run {
     backend_ = create_backend(config_, *device_);
     together(communicator_, [&] {
       fault_point("open_data");
-      training_ = open_data(config_, Part::kTraining);
-      evaluation_ = open_data(config_, Part::kEvaluation);
+      const auto progress = tell_opening(communicator_);
+      training_ = open_data(config_, Part::kTraining, progress);
+      evaluation_ = open_data(config_, Part::kEvaluation, progress);
       check_alike(*training_, *evaluation_);
+      mix_ = make_mix(config_, training_->spec());
       graph_ = build_network(config_, training_->spec());
     });
     require_same_samples(communicator_, *training_, *evaluation_);
@@ -181,18 +169,28 @@ class Run {
   }
 
   void make_loader() {
+    const int spare = spare_cores(config_, communicator_, *device_);
     together(communicator_, [&] {
-      const LoaderOptions loader = loader_options(config_, communicator_, step_->plan());
-      loader_ = std::make_unique<Loader>(*training_, *device_, loader);
+      const auto options_for = [&](const Dataset& dataset) {
+        return loader_options(config_, communicator_, dataset, spare);
+      };
+      loader_ = std::make_unique<Loader>(*training_, *device_, in_order(options_for(*training_)));
       const int64_t per_epoch = loader_->batches_per_epoch();
       // The schedule is that of the whole run; max_steps only cuts it off.
       planned_steps_ = train_.has_epochs() ? train_.epochs() * per_epoch : train_.max_steps();
       schedule_ = std::make_unique<Schedule>(config_.run.schedule(), per_epoch, planned_steps_);
       evaluator_ = std::make_unique<Evaluator>(
           graph_, *backend_, communicator_, *evaluation_, step_->parameters(), step_->memory(),
-          step_->program().activation_bytes(), step_->plan().micro,
-          bad_record_limit(config_.run.data()));
+          step_->program().activation_bytes(), step_->plan().micro, options_for(*evaluation_));
     });
+  }
+
+  LoaderOptions in_order(LoaderOptions options) const {
+    options.order = order_options(config_.run.data());
+    options.global_batch = step_->plan().global;
+    options.capacity = step_->plan().capacity;
+    options.mix = mix_.get();
+    return options;
   }
 
   TrainedArrays arrays() {
@@ -493,6 +491,7 @@ class Run {
   int reasons_asked_for_ = 0;
   size_t reasons_told_ = 0;
   LossSpikes loss_spikes_{config_.run.checks().loss_spike_deviations()};
+  std::unique_ptr<Mix> mix_;  // null: none
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<Schedule> schedule_;
@@ -512,9 +511,10 @@ TrainResult train(const Config& config, Communicator& communicator, const TrainO
   return Run(config, communicator, options).execute();
 }
 
-std::unique_ptr<Dataset> open_data(const Config& config, Part part) {
+std::unique_ptr<Dataset> open_data(const Config& config, Part part,
+                                   const std::function<void(std::string_view)>& progress) {
   try {
-    return open_dataset(config.run.data(), part);
+    return open_dataset(config.run.data(), part, {.seed = config.run.seed(), .progress = progress});
   } catch (const ConfigError& error) {
     throw config.located(error);
   }

@@ -1,8 +1,10 @@
 // A run from its configuration to its end: steps, evaluation, checkpoints, records.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "comm/communicator.h"
 #include "core/error.h"
@@ -39,8 +41,10 @@ struct TrainResult {
 TrainResult train(const Config& config, Communicator& communicator,
                   const TrainOptions& options = {});
 
-// The samples as configured, with errors placed in the configuration file.
-std::unique_ptr<Dataset> open_data(const Config& config, Part part);
+// The samples as configured, with errors placed in the configuration file. `progress` as in
+// OpenOptions.
+std::unique_ptr<Dataset> open_data(const Config& config, Part part,
+                                   const std::function<void(std::string_view)>& progress = {});
 // What the network reads when it reads these samples.
 ModelInput model_input(const SampleSpec& spec);
 // The network as configured, with errors placed in the configuration file.

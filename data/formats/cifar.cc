@@ -97,7 +97,8 @@ Samples read_cifar(const DataConfig& config, Part part) {
     append(read_for(policy, path), variant, policy, pixels, labels);
   }
   Samples samples;
-  samples.spec.input = {DType::kU8, Shape{3, 32, 32}, Layout::row_major()};
+  interleave(pixels, 3, kPixels / 3);
+  samples.spec.input = {DType::kU8, Shape{3, 32, 32}, Layout::channels_last()};
   samples.spec.target = label_spec();
   samples.spec.classes = variant.classes;
   samples.spec.scale = 1.0F / 255;

@@ -25,11 +25,24 @@ Shape checked_shape(const google::protobuf::RepeatedField<int64_t>& extents,
 }
 
 int checked_classes(int64_t classes, const std::string& path) {
-  constexpr int64_t kMost = 1 << 24;  // f32 counts exactly to here
-  if (classes < 2 || classes > kMost) {
-    throw ConfigError(path, fmt::format("{} is not in [2, {}]", classes, kMost));
+  if (classes < 2 || classes > kMostClasses) {
+    throw ConfigError(path, fmt::format("{} is not in [2, {}]", classes, kMostClasses));
   }
   return static_cast<int>(classes);
+}
+
+int64_t checked_length(int64_t length, const std::string& path) {
+  constexpr int64_t kMost = 1 << 24;
+  if (length >= 1 && length <= kMost) return length;
+  throw ConfigError(path, fmt::format("{} is not in [1, {}]", length, kMost));
+}
+
+SampleSpec token_spec(int64_t length, int64_t vocabulary) {
+  SampleSpec spec;
+  spec.input = {DType::kI32, Shape{length}, Layout::row_major()};
+  spec.target = spec.input;
+  spec.classes = static_cast<int>(vocabulary);
+  return spec;
 }
 
 File read_for(const BadRecordPolicy& policy, const std::string& path) {

@@ -16,6 +16,7 @@
 #include "data/data.pb.h"
 #include "data/dataset.h"
 #include "data/file.h"
+#include "data/records.h"
 #include "data/samples.h"
 
 namespace trireme {
@@ -24,6 +25,17 @@ Samples read_idx(const DataConfig& config, Part part);
 Samples read_cifar(const DataConfig& config, Part part);
 Samples read_csv(const DataConfig& config, Part part);
 
+// What keeps each sample in a file or member of its own is only indexed when opened.
+std::unique_ptr<Records> open_image_folder(const DataConfig& config, Part part,
+                                           const OpenOptions& options);
+std::unique_ptr<Records> open_webdataset(const DataConfig& config, Part part,
+                                         const OpenOptions& options);
+// Files that are mapped.
+std::unique_ptr<Dataset> open_npy(const DataConfig& config, Part part);
+std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part);
+// Follows data.holdout itself.
+std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part);
+
 // Nothing is read; samples are computed when asked for.
 SampleSpec synthetic_spec(const SyntheticConfig& config);
 std::unique_ptr<Dataset> make_synthetic(const SyntheticConfig& config, Part part, SampleSpec spec);
@@ -31,7 +43,11 @@ std::unique_ptr<Dataset> make_synthetic(const SyntheticConfig& config, Part part
 // What several formats share. `path` is the configuration's field, for the ConfigError.
 Shape checked_shape(const google::protobuf::RepeatedField<int64_t>& extents,
                     const std::string& path);
+inline constexpr int kMostClasses = 1 << 24;  // f32 counts exactly to here
 int checked_classes(int64_t classes, const std::string& path);
+int64_t checked_length(int64_t length, const std::string& path);
+// Samples of `length` tokens, whose targets are one further.
+SampleSpec token_spec(int64_t length, int64_t vocabulary);
 // The file as the policy wants it: damaged gzip is an error, or what came before is read.
 File read_for(const BadRecordPolicy& policy, const std::string& path);
 // A record's label. `field` sets the number of classes. Nothing when it is none of them, which the

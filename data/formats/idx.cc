@@ -165,7 +165,9 @@ Samples read_idx(const DataConfig& config, Part part) {
   Samples samples;
   std::vector<int64_t> shape(images.extents.begin() + 1, images.extents.end());
   if (shape.size() == 2) shape.insert(shape.begin(), 1);
-  samples.spec.input = {DType::kU8, Shape(shape), Layout::row_major()};
+  interleave(images.elements, static_cast<size_t>(shape[0]),
+             static_cast<size_t>(shape[1] * shape[2]));
+  samples.spec.input = {DType::kU8, Shape(shape), Layout::channels_last()};
   samples.spec.target = label_spec();
   samples.spec.classes = classes;
   samples.spec.scale = 1.0F / 255;

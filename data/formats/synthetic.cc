@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -48,7 +49,8 @@ class Synthetic final : public Dataset {
   const SampleSpec& spec() const override { return spec_; }
   int64_t size() const override { return size_; }
 
-  void read(int64_t index, std::byte* input, std::byte* target) const override {
+  void read(SampleId id, std::byte* input, std::byte* target) const override {
+    const int64_t index = id.index;
     if (index < 0 || index >= size_) {
       throw DataError("synthetic data",
                       fmt::format("sample {} was asked for, the last is {}", index, size_ - 1));
@@ -62,7 +64,7 @@ class Synthetic final : public Dataset {
       const size_t end = std::min(begin + 16, cell_of_.size());
       for (size_t i = begin; i < end; ++i) {
         const uint32_t mixed = pattern[cell_of_[i]] * (kWhole - noise_) + noise[i - begin] * noise_;
-        input[i] = static_cast<std::byte>(mixed / kWhole);
+        input[place_of_[i]] = static_cast<std::byte>(mixed / kWhole);
       }
     }
   }
@@ -72,13 +74,16 @@ class Synthetic final : public Dataset {
   bool in_memory() const override { return true; }
 
  private:
-  // Which cell of the pattern each element shows.
+  // Which cell of the pattern each element shows, and where it lies; elements are counted
+  // row-major.
   void lay_out_cells() {
     const Shape& shape = spec_.input.shape;
     cell_of_.resize(static_cast<size_t>(shape.elements()));
+    place_of_.resize(cell_of_.size());
     if (shape.rank() == 1) {
       cells_ = cell_of_.size();
-      for (size_t i = 0; i < cells_; ++i) cell_of_[i] = static_cast<uint32_t>(i);
+      std::iota(cell_of_.begin(), cell_of_.end(), 0U);
+      place_of_ = cell_of_;
       return;
     }
     const int64_t rows = std::min(kCells, shape[1]);
@@ -89,7 +94,8 @@ class Synthetic final : public Dataset {
       for (int64_t y = 0; y < shape[1]; ++y) {
         for (int64_t x = 0; x < shape[2]; ++x) {
           const int64_t row = c * rows + y * rows / shape[1];
-          cell_of_[i++] = static_cast<uint32_t>(row * columns + x * columns / shape[2]);
+          cell_of_[i] = static_cast<uint32_t>(row * columns + x * columns / shape[2]);
+          place_of_[i++] = static_cast<uint32_t>((y * shape[2] + x) * shape[0] + c);
         }
       }
     }
@@ -102,6 +108,7 @@ class Synthetic final : public Dataset {
   uint32_t noise_;  // of kWhole
   size_t cells_ = 0;
   std::vector<uint32_t> cell_of_;
+  std::vector<uint32_t> place_of_;
   std::vector<uint8_t> patterns_;  // [classes, cells]
 };
 
@@ -123,7 +130,8 @@ SampleSpec synthetic_spec(const SyntheticConfig& config) {
                           ? Shape{3, 32, 32}
                           : checked_shape(config.shape(), "data.synthetic.shape");
   SampleSpec spec;
-  spec.input = {DType::kU8, shape, Layout::row_major()};
+  spec.input = {DType::kU8, shape,
+                shape.rank() == 3 ? Layout::channels_last() : Layout::row_major()};
   spec.target = label_spec();
   spec.classes = checked_classes(config.classes(), "data.synthetic.classes");
   spec.scale = 1.0F / 255;

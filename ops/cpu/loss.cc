@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "core/parallel.h"
 #include "ops/cpu/plans.h"
@@ -59,23 +60,52 @@ TRIREME_VECTORIZED void softmax_gradient(const T* logits, T* dlogits, int64_t cl
   }
 }
 
+template <class T>
+TRIREME_VECTORIZED void softmax_gradient(const T* logits, const float* probabilities, T* dlogits,
+                                         int64_t classes, float largest, float factor, float share,
+                                         float everywhere) {
+#pragma omp simd
+  for (int64_t i = 0; i < classes; ++i) {
+    dlogits[i] = from_float<T>(fast_exp(to_float(logits[i]) - largest) * factor -
+                               share * probabilities[i] - everywhere);
+  }
+}
+
+// Sum of p * logit.
+template <class T>
+TRIREME_VECTORIZED double expected_logit(const T* logits, const float* probabilities,
+                                         int64_t classes) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < classes; ++i) {
+    sum += static_cast<double>(to_float(logits[i])) * static_cast<double>(probabilities[i]);
+  }
+  return sum;
+}
+
 struct CrossEntropy {
   int64_t rows, classes;
   float smoothing;
 };
 
-template <class T>
-RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, int32_t label, float scale,
-                            T* dlogits) {
-  RowStatistics row;
-  inspect_row(logits, c.classes, label, row);
+// `expected` of the logits by the labels.
+RowResult row_result(const CrossEntropy& c, const RowStatistics& row, double own, double expected) {
   const double log_sum =
       static_cast<double>(row.largest) + std::log(static_cast<double>(row.sum_exp));
-  const double own = to_float(logits[label]);
   const double mean = row.sum / static_cast<double>(c.classes);
-  const RowResult result{.loss = log_sum - (1 - c.smoothing) * own - c.smoothing * mean,
-                         .top1 = row.ahead == 0 && own == own,
-                         .top5 = row.ahead < 5 && own == own};
+  return {.loss = log_sum - (1 - c.smoothing) * expected - c.smoothing * mean,
+          .top1 = row.ahead == 0 && own == own,
+          .top5 = row.ahead < 5 && own == own};
+}
+
+template <class T>
+RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, const int32_t* label_of_row,
+                            float scale, T* dlogits) {
+  const int64_t label = *label_of_row;
+  RowStatistics row;
+  inspect_row(logits, c.classes, label, row);
+  const double own = to_float(logits[label]);
+  const RowResult result = row_result(c, row, own, own);
   if (dlogits) {
     // What the label's class should get.
     const float target = 1 - c.smoothing + c.smoothing / static_cast<float>(c.classes);
@@ -83,6 +113,22 @@ RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, int32_t labe
                      scale * c.smoothing / static_cast<float>(c.classes));
     const float share = fast_exp(static_cast<float>(own) - row.largest) / row.sum_exp;
     dlogits[label] = from_float<T>(scale * (share - target));
+  }
+  return result;
+}
+
+template <class T>
+RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, const float* probabilities,
+                            float scale, T* dlogits) {
+  const int64_t label = std::max_element(probabilities, probabilities + c.classes) - probabilities;
+  RowStatistics row;
+  inspect_row(logits, c.classes, label, row);
+  const RowResult result =
+      row_result(c, row, to_float(logits[label]), expected_logit(logits, probabilities, c.classes));
+  if (dlogits) {
+    softmax_gradient(logits, probabilities, dlogits, c.classes, row.largest, scale / row.sum_exp,
+                     scale * (1 - c.smoothing),
+                     scale * c.smoothing / static_cast<float>(c.classes));
   }
   return result;
 }
@@ -101,21 +147,28 @@ void add_metrics(const RowResult* results, int64_t rows, float* metrics) {
   metrics[kMetricSamples] += static_cast<float>(rows);
 }
 
-template <class T>
-void cross_entropy(const CrossEntropy& c, const T* logits, const int32_t* labels,
-                   const StepState& state, T* dlogits, float* metrics, RowResult* results) {
-  const int64_t valid = std::clamp<int64_t>(state.valid_rows, 0, c.rows);
+void check_labels(const CrossEntropy& c, const int32_t* labels, int64_t valid) {
   for (int64_t n = 0; n < valid; ++n) {
     if (labels[n] < 0 || labels[n] >= c.classes) {
       throw Error(fmt::format("the label of row {} is {}, but there are {} classes", n, labels[n],
                               c.classes));
     }
   }
+}
+void check_labels(const CrossEntropy&, const float*, int64_t) {}
+
+// `labels`: one a row, or a probability for each class.
+template <class T, class Label>
+void cross_entropy(const CrossEntropy& c, const T* logits, const Label* labels,
+                   const StepState& state, T* dlogits, float* metrics, RowResult* results) {
+  constexpr bool kSoft = std::is_same_v<Label, float>;
+  const int64_t valid = std::clamp<int64_t>(state.valid_rows, 0, c.rows);
+  check_labels(c, labels, valid);
   parallel_for(valid, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       results[n] =
-          cross_entropy_row(c, logits + n * c.classes, labels[n], state.loss_gradient_scale,
-                            dlogits ? dlogits + n * c.classes : nullptr);
+          cross_entropy_row(c, logits + n * c.classes, labels + n * (kSoft ? c.classes : 1),
+                            state.loss_gradient_scale, dlogits ? dlogits + n * c.classes : nullptr);
     }
   });
   if (dlogits) {
@@ -163,17 +216,21 @@ Plan plan(const SoftmaxCrossEntropy& op, const EnginePtr&, Specs given) {
   using Op = SoftmaxCrossEntropy;
   const TensorSpec& logits = given[Op::kLogits];
   const CrossEntropy c{logits.shape[0], logits.shape[1], op.label_smoothing};
-  return with_element(logits.dtype, [&]<class T>(T) -> Plan {
+  const auto with_labels = [&]<class T, class Label>(T, Label) -> Plan {
     return host_op(
         in_row_major(given),
         [c](Args args, void* scratch) {
           cross_entropy(c, static_cast<const T*>(args[Op::kLogits]),
-                        static_cast<const int32_t*>(args[Op::kLabels]),
+                        static_cast<const Label*>(args[Op::kLabels]),
                         *static_cast<const StepState*>(args[Op::kState]),
                         static_cast<T*>(args[Op::kDlogits]),
                         static_cast<float*>(args[Op::kMetrics]), static_cast<RowResult*>(scratch));
         },
         static_cast<size_t>(c.rows) * sizeof(RowResult));
+  };
+  const bool soft = given[Op::kLabels].dtype == DType::kF32;
+  return with_element(logits.dtype, [&]<class T>(T element) -> Plan {
+    return soft ? with_labels(element, float()) : with_labels(element, int32_t());
   });
 }
 

@@ -24,6 +24,19 @@ TRIREME_VECTORIZED void scale_run(const X* x, int64_t x_step, Y* y, int64_t y_st
   }
 }
 
+// Pixels of three channels become three planes: `positions` elements apart.
+template <class X, class Y>
+TRIREME_VECTORIZED void scale_to_planes(const X* __restrict x, int64_t positions,
+                                        const std::array<float, 3>& factor,
+                                        const std::array<float, 3>& offset, Y* __restrict y0,
+                                        Y* __restrict y1, Y* __restrict y2) {
+  for (int64_t i = 0; i < positions; ++i) {
+    y0[i] = from_float<Y>(static_cast<float>(x[3 * i]) * factor[0] + offset[0]);
+    y1[i] = from_float<Y>(static_cast<float>(x[3 * i + 1]) * factor[1] + offset[1]);
+    y2[i] = from_float<Y>(static_cast<float>(x[3 * i + 2]) * factor[2] + offset[2]);
+  }
+}
+
 // Distances between channels and between positions of a row.
 struct Steps {
   int64_t channel, position;
@@ -35,6 +48,16 @@ struct Scaling {
   std::vector<float> factor, offset;  // a channel, or one for all
 };
 
+// As the first convolution wants pictures of bytes, which are stored channels-last.
+bool pixels_to_planes(const Scaling& s) {
+  return s.channels == 3 && s.x.channel == 1 && s.y.position == 1;
+}
+
+std::array<float, 3> of_three(const std::vector<float>& values) {
+  const bool same = values.size() == 1;
+  return {values[0], values[same ? 0 : 1], values[same ? 0 : 2]};
+}
+
 template <class X, class Y>
 void scale(const Scaling& s, const X* x, Y* y) {
   parallel_for(s.rows, [&](int64_t begin, int64_t end) {
@@ -44,6 +67,11 @@ void scale(const Scaling& s, const X* x, Y* y) {
       Y* to = y + n * row_elements;
       if (s.factor.size() == 1 && s.x.position == s.y.position) {
         scale_run(from, 1, to, 1, row_elements, s.factor[0], s.offset[0]);
+        continue;
+      }
+      if (pixels_to_planes(s)) {
+        scale_to_planes(from, s.positions, of_three(s.factor), of_three(s.offset), to,
+                        to + s.positions, to + 2 * s.positions);
         continue;
       }
       for (int64_t c = 0; c < s.channels; ++c) {

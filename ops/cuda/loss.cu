@@ -1,4 +1,5 @@
 #include <limits>
+#include <type_traits>
 
 #include "ops/cuda/kernel_op.h"
 #include "ops/cuda/pack.h"
@@ -50,28 +51,67 @@ __global__ void __launch_bounds__(kSumThreads)
   metrics[kMetricSamples] += static_cast<float>(valid);
 }
 
-// A warp or a block has a row, which stays in its cache from the first reading to the last. A label
-// that is no class makes everything of its row NaN. dlogits may be the logits.
-template <class T, int N>
+// The class that a row has or, of those with the largest probability, the first. All threads of the
+// row ask.
+template <int N>
+__device__ int64_t label_of(const int32_t* label, int64_t /*classes*/) {
+  return *label;
+}
+template <int N>
+__device__ int64_t label_of(const float* probabilities, int64_t classes) {
+  // Bits of floats that are not negative rise as these do.
+  uint64_t best = 0;
+  const auto larger = [](uint64_t a, uint64_t b) { return a > b ? a : b; };
+  each_pack<N>(classes, [&](int64_t at) {
+    const Pack<float, N> values = load<N>(probabilities + at);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float value = values.values[i] > 0 ? values.values[i] : 0.0f;
+      const uint32_t earlier = ~static_cast<uint32_t>(at + i);
+      best = larger(best, uint64_t{__float_as_uint(value)} << 32 | earlier);
+    }
+  });
+  return static_cast<uint32_t>(~row_reduce(best, larger));
+}
+
+// The probabilities of N classes.
+template <int N>
+__device__ Pack<float, N> wanted(const int32_t*, int64_t label, int64_t at) {
+  Pack<float, N> values;
+#pragma unroll
+  for (int i = 0; i < N; ++i) values.values[i] = at + i == label ? 1.0f : 0.0f;
+  return values;
+}
+template <int N>
+__device__ Pack<float, N> wanted(const float* probabilities, int64_t, int64_t at) {
+  return load<N>(probabilities + at);
+}
+
+// A warp or a block has a row, which stays in its cache from the first reading to the last. Labels
+// are one a row, or a float for each class. A label that is no class makes everything of its row
+// NaN. dlogits may be the logits.
+template <class T, int N, class Label>
 __global__ void __launch_bounds__(kMostRowThreads)
-    cross_entropy_kernel(const T* logits, const int32_t* labels, const StepState* state,
-                         int64_t rows, int64_t classes, float smoothing, T* dlogits,
-                         RowResult* results) {
+    cross_entropy_kernel(const T* logits, const Label* labels, const StepState* state, int64_t rows,
+                         int64_t classes, float smoothing, T* dlogits, RowResult* results) {
+  constexpr bool kSoft = std::is_same_v<Label, float>;
   const int64_t row = row_of_thread();
   if (row >= rows) return;
   logits += row * classes;
+  labels += row * (kSoft ? classes : 1);
   if (dlogits) dlogits += row * classes;
   if (row >= valid_rows(state, rows)) {
     if (dlogits) clear_row<N>(dlogits, classes);
     return;
   }
-  const int64_t label = labels[row];
+  const int64_t label = label_of<N>(labels, classes);
   const bool is_class = label >= 0 && label < classes;
   const float own = is_class ? to_float(logits[label]) : std::numeric_limits<float>::quiet_NaN();
 
   float largest = -std::numeric_limits<float>::infinity();
   double sum = 0;
-  int64_t ahead = 0;  // classes that rank before the label
+  double expected = kSoft ? 0 : own;  // of the logits by the labels
+  int64_t ahead = 0;                  // classes that rank before the label
   each_pack<N>(classes, [&](int64_t at) {
     const Pack<float, N> values = to_float(load<N>(logits + at));
     float of_pack = 0;
@@ -83,9 +123,17 @@ __global__ void __launch_bounds__(kMostRowThreads)
       ahead += value > own || (value == own && at + i < label);
     }
     sum += of_pack;
+    if constexpr (kSoft) {
+      const Pack<float, N> probabilities = load<N>(labels + at);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        expected += double{values.values[i]} * double{probabilities.values[i]};
+      }
+    }
   });
   largest = row_reduce(largest, Largest());
   sum = row_reduce(sum, Plus());
+  if constexpr (kSoft) expected = row_reduce(expected, Plus());
   ahead = row_reduce(ahead, Plus());
 
   float sum_exp = 0;
@@ -99,20 +147,21 @@ __global__ void __launch_bounds__(kMostRowThreads)
   if (threadIdx.x == 0) {
     const double log_sum = largest + log(static_cast<double>(sum_exp));
     const double mean = sum / static_cast<double>(classes);
-    results[row] = {.loss = log_sum - (1 - smoothing) * double{own} - smoothing * mean,
+    results[row] = {.loss = log_sum - (1 - smoothing) * expected - smoothing * mean,
                     .top1 = ahead == 0 && own == own,
                     .top5 = ahead < 5 && own == own};
   }
   if (!dlogits) return;
   const float scale = is_class ? state->loss_gradient_scale : own;
   const float inv_sum = 1 / sum_exp;
-  const float everywhere = smoothing / static_cast<float>(classes);  // is wanted of every class
+  const float everywhere = smoothing / static_cast<float>(classes);
   each_pack<N>(classes, [&](int64_t at) {
     Pack<float, N> values = to_float(load<N>(logits + at));
+    const Pack<float, N> probabilities = wanted<N>(labels, label, at);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float wanted = at + i == label ? 1 - smoothing + everywhere : everywhere;
-      values.values[i] = scale * (expf(values.values[i] - largest) * inv_sum - wanted);
+      const float target = (1 - smoothing) * probabilities.values[i] + everywhere;
+      values.values[i] = scale * (expf(values.values[i] - largest) * inv_sum - target);
     }
     store(dlogits + at, from_float<T>(values));
   });
@@ -162,18 +211,22 @@ void add_metrics(const char* name, Stream& stream, const RowResult* results, int
 Plan plan(const SoftmaxCrossEntropy& op, const ContextPtr&, Specs given) {
   using Op = SoftmaxCrossEntropy;
   const int64_t rows = given[Op::kLogits].shape[0], classes = given[Op::kLogits].shape[1];
-  return with_pack(given[Op::kLogits].dtype, classes, [&]<class T, int N>(T, Size<N>) -> Plan {
+  const auto with_labels = [&]<class T, int N, class Label>(T, Size<N>, Label) -> Plan {
     const Grid grid = row_grid(rows, classes / N);
     const auto work = [=](Stream& stream, Args args, void* scratch) {
       auto* results = static_cast<RowResult*>(scratch);
       const auto* state = pointer<StepState>(args, Op::kState);
-      launch("softmax_cross_entropy", cross_entropy_kernel<T, N>, grid, stream,
-             pointer<T>(args, Op::kLogits), pointer<int32_t>(args, Op::kLabels), state, rows,
-             classes, op.label_smoothing, pointer<T>(args, Op::kDlogits), results);
+      launch("softmax_cross_entropy", cross_entropy_kernel<T, N, Label>, grid, stream,
+             pointer<T>(args, Op::kLogits), pointer<Label>(args, Op::kLabels), state, rows, classes,
+             op.label_smoothing, pointer<T>(args, Op::kDlogits), results);
       add_metrics("softmax_cross_entropy", stream, results, rows, state,
                   pointer<float>(args, Op::kMetrics));
     };
     return kernel_op(in_row_major(given), work, static_cast<size_t>(rows) * sizeof(RowResult));
+  };
+  const bool soft = given[Op::kLabels].dtype == DType::kF32;
+  return with_pack(given[Op::kLogits].dtype, classes, [&]<class T, int N>(T, Size<N> size) -> Plan {
+    return soft ? with_labels(T(), size, float()) : with_labels(T(), size, int32_t());
   });
 }
 

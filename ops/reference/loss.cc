@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "core/error.h"
 #include "ops/reference/plans.h"
@@ -23,12 +24,30 @@ struct Metrics {
   DType dtype;
 };
 
+// Of each class, in a row.
+std::vector<double> of_label(Args args, int64_t row, int64_t classes) {
+  const int32_t label = static_cast<const int32_t*>(args[SoftmaxCrossEntropy::kLabels])[row];
+  if (label < 0 || label >= classes) {
+    throw Error(
+        fmt::format("the label of row {} is {}, but there are {} classes", row, label, classes));
+  }
+  std::vector<double> wanted(static_cast<size_t>(classes));
+  wanted[static_cast<size_t>(label)] = 1;
+  return wanted;
+}
+std::vector<double> probabilities(Args args, int64_t row, int64_t classes) {
+  const float* first =
+      static_cast<const float*>(args[SoftmaxCrossEntropy::kLabels]) + row * classes;
+  return {first, first + classes};
+}
+
 }  // namespace
 
 Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
   using O = SoftmaxCrossEntropy;
   const int64_t rows = specs[O::kLogits].shape[0], classes = specs[O::kLogits].shape[1];
   const DType metrics_dtype = specs[O::kMetrics].dtype;
+  const bool soft = specs[O::kLabels].dtype == DType::kF32;
   return host_op(std::move(specs), [=](Args args, void*) {
     const StepState& step = state(args, O::kState);
     const Metrics metrics{args[O::kMetrics], metrics_dtype};
@@ -40,11 +59,9 @@ Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
         if (dlogits) std::fill_n(dlogits, classes, 0.0);
         continue;
       }
-      const int32_t label = static_cast<const int32_t*>(args[O::kLabels])[r];
-      if (label < 0 || label >= classes) {
-        throw Error(
-            fmt::format("the label of row {} is {}, but there are {} classes", r, label, classes));
-      }
+      const std::vector<double> wanted =
+          soft ? probabilities(args, r, classes) : of_label(args, r, classes);
+      const int64_t label = std::max_element(wanted.begin(), wanted.end()) - wanted.begin();
       const double largest = *std::max_element(logits, logits + classes);
       double sum = 0;
       int64_t rank = 0;
@@ -56,7 +73,7 @@ Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
       top5 += rank < 5;
       const double log_sum = largest + std::log(sum);
       for (int64_t c = 0; c < classes; ++c) {
-        const double target = (c == label ? 1 - double{op.label_smoothing} : 0) +
+        const double target = (1 - double{op.label_smoothing}) * wanted[static_cast<size_t>(c)] +
                               double{op.label_smoothing} / static_cast<double>(classes);
         loss += target * (log_sum - logits[c]);
         if (dlogits) {

@@ -34,7 +34,7 @@ bool is_dtype_of(const Op& op, int arg, DType dtype) {
           if (arg == O::kMetrics) return among({DType::kF64, DType::kF32});
         }
         if constexpr (requires { O::kLabels; }) {
-          if (arg == O::kLabels) return dtype == DType::kI32;
+          if (arg == O::kLabels) return among({DType::kI32, DType::kF32});
         }
         if constexpr (requires { O::kTarget; }) {
           if (arg == O::kTarget) return among({DType::kF64, DType::kF32});

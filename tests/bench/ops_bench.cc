@@ -218,7 +218,7 @@ void add_resnet18_cifar() {
   add("resnet18-cifar/normalize_input", [] {
     return Runner(backend(),
                   NormalizeInput{.scale = 1 / 255.f, .mean = {.5, .5, .5}, .deviation = {1, 1, 1}},
-                  {{DType::kU8, {64, 3, 32, 32}, Layout::row_major()}, any({64, 3, 32, 32})});
+                  {{DType::kU8, {64, 3, 32, 32}, Layout::channels_last()}, any({64, 3, 32, 32})});
   });
   add_convolution({net + "conv1", 64, 3, 32, 64, 3, 1, 1, true});
   int64_t size = 32;

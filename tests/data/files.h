@@ -98,7 +98,7 @@ struct Sample {
 inline Sample sample(const Dataset& dataset, int64_t index) {
   Sample out{std::vector<std::byte>(dataset.spec().input.bytes()),
              std::vector<std::byte>(dataset.spec().target.bytes())};
-  dataset.read(index, out.input.data(), out.target.data());
+  dataset.read({index}, out.input.data(), out.target.data());
   return out;
 }
 

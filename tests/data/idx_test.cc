@@ -33,7 +33,8 @@ class IdxTest : public ::testing::Test {
 TEST_F(IdxTest, ServesImagesAndLabelsOfBothParts) {
   const auto training = open_dataset(config, Part::kTraining);
   ASSERT_EQ(training->size(), 5);
-  EXPECT_EQ(training->spec().input, (TensorSpec{DType::kU8, Shape{1, 2, 3}, {}}));
+  EXPECT_EQ(training->spec().input,
+            (TensorSpec{DType::kU8, Shape{1, 2, 3}, Layout::channels_last()}));
   EXPECT_EQ(training->spec().target, (TensorSpec{DType::kI32, Shape{}, {}}));
   EXPECT_EQ(training->spec().classes, 10);
   EXPECT_FLOAT_EQ(training->spec().scale, 1.0F / 255);
@@ -68,7 +69,14 @@ TEST_F(IdxTest, FourDimensionsAreChannels) {
   folder.write("colour", idx({5, 3, 2, 1}, pixels(30)));
   const auto dataset =
       open_dataset(folder.config("idx { train_images: 'colour' classes: 12 }"), Part::kTraining);
-  EXPECT_EQ(dataset->spec().input.shape, (Shape{3, 2, 1}));
+  EXPECT_EQ(dataset->spec().input,
+            (TensorSpec{DType::kU8, Shape{3, 2, 1}, Layout::channels_last()}));
+  const std::string planes = pixels(30);
+  for (const size_t i : {size_t{0}, size_t{4}}) {
+    const std::string p = planes.substr(i * 6, 6);
+    EXPECT_EQ(testing::values<char>(sample(*dataset, static_cast<int64_t>(i)).input),
+              (std::vector<char>{p[0], p[2], p[4], p[1], p[3], p[5]}));
+  }
   EXPECT_EQ(dataset->spec().classes, 12);
 }
 

@@ -49,7 +49,8 @@ class Counting final : public Dataset {
   }
   const SampleSpec& spec() const override { return spec_; }
   int64_t size() const override { return size_; }
-  void read(int64_t index, std::byte* input, std::byte* target) const override {
+  void read(SampleId id, std::byte* input, std::byte* target) const override {
+    const int64_t index = id.index;
     if (index == bad_) throw DataError("numbers: record " + std::to_string(index), "is bad");
     if (slow_) std::this_thread::sleep_for(std::chrono::microseconds(index * 7 % 50));
     const int64_t twice[2] = {index + 1, -index - 1};
@@ -153,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(Extremes, LoaderSweep,
 TEST_F(LoaderTest, WithoutShuffleSamplesComeAsNumbered) {
   const Counting dataset(7);
   LoaderOptions o = options(4, 1);
-  o.shuffle = false;
+  o.order.shuffle = false;
   Loader loader(dataset, *device, o);
   loader.start(5, 0);
   EXPECT_THAT(rows(loader.next(), 4), ElementsAre(0, 1, 2, 3));
@@ -182,7 +183,7 @@ TEST_F(LoaderTest, ResumesAnywhereInTheStraightOrder) {
 TEST_F(LoaderTest, BeginsAtAnyPosition) {
   const Counting dataset(20);
   LoaderOptions o = options(8, 1);
-  o.shuffle = false;
+  o.order.shuffle = false;
   Loader loader(dataset, *device, o);
   loader.start(0, 3);  // as after a run with another batch size
   EXPECT_THAT(rows(loader.next(), 8), ElementsAre(3, 4, 5, 6, 7, 8, 9, 10));
@@ -199,7 +200,7 @@ TEST_F(LoaderTest, ErrorsComeWhenReachedAndStay) {
   for (const int threads : {0, 1, 3}) {
     const Counting dataset(40, /*bad=*/17);
     LoaderOptions o = options(8, threads);
-    o.shuffle = false;
+    o.order.shuffle = false;
     Loader loader(dataset, *device, o);
     loader.start(0, 0);
     EXPECT_THAT(rows(loader.next(), 8), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
@@ -223,13 +224,14 @@ class Damaged final : public Dataset {
   explicit Damaged(int64_t size) : numbers_(size) {}
   const SampleSpec& spec() const override { return numbers_.spec(); }
   int64_t size() const override { return numbers_.size(); }
-  void read(int64_t index, std::byte* input, std::byte* target) const override {
+  void read(SampleId id, std::byte* input, std::byte* target) const override {
+    const int64_t index = id.index;
     if (on_read) on_read(index);
     if (every > 0 && index % every == 0) {
       input[0] = std::byte{1};  // half a sample is there already
       throw DataError("numbers: record " + std::to_string(index), "is bad");
     }
-    numbers_.read(index, input, target);
+    numbers_.read(id, input, target);
   }
   std::string description() const override { return "damaged numbers"; }
   std::string where(int64_t index) const override { return "shard: " + std::to_string(index); }
@@ -245,7 +247,7 @@ class Damaged final : public Dataset {
 
 LoaderOptions plain(int threads) {
   LoaderOptions o = options(8, threads);
-  o.shuffle = false;
+  o.order.shuffle = false;
   return o;
 }
 
@@ -400,6 +402,103 @@ TEST_F(LoaderTest, WhatWorkersReadCanBeAsked) {
   EXPECT_EQ(readings[0].where, "shard: 3");
   let_go = true;
   loader.next();
+}
+
+// Waits, but not for ever, so that a test which would hang fails.
+template <class Condition>
+bool comes_true(Condition condition) {
+  for (int tries = 0; tries < 5000 && !condition(); ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return condition();
+}
+
+TEST_F(LoaderTest, ThreadsShareTheRowsOfABatch) {
+  Damaged dataset(40);
+  std::atomic<int> inside = 0;
+  std::atomic<int> alone = 0;
+  dataset.on_read = [&](int64_t index) {
+    if (index % 2 != 0) return;  // the rows of a unit come one after the other
+    ++inside;
+    if (!comes_true([&] { return inside >= 4; })) ++alone;
+  };
+  LoaderOptions o = plain(4);
+  o.depth = 1;  // there is no other batch to turn to
+  Loader loader(dataset, *device, o);
+  loader.start(0, 0);
+  EXPECT_THAT(rows(loader.next(), 9), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_EQ(alone, 0);
+}
+
+TEST_F(LoaderTest, TheFirstFailureOfABatchIsReportedWhicheverWasMetFirst) {
+  Damaged dataset(40);
+  std::atomic<bool> later_failed = false;
+  dataset.on_read = [&](int64_t index) {
+    if (index == 2 && comes_true([&] { return later_failed.load(); })) {
+      throw DataError("numbers: record 2", "is bad");
+    }
+    if (index == 6) {
+      later_failed = true;
+      throw DataError("numbers: record 6", "is bad");
+    }
+  };
+  Loader loader(dataset, *device, plain(4));
+  loader.start(0, 0);
+  try {
+    loader.next();
+    FAIL() << "no exception";
+  } catch (const DataError& error) {
+    EXPECT_STREQ(error.what(), "numbers: record 2: is bad");
+  }
+}
+
+TEST_F(LoaderTest, WhatIsReadAheadIsNotCountedBeforeItsBatchComes) {
+  Damaged dataset(80);
+  dataset.every = 5;
+  std::atomic<int64_t> furthest = 0;
+  dataset.on_read = [&](int64_t index) { furthest = std::max<int64_t>(furthest, index); };
+  LoaderOptions o = plain(1);
+  o.max_bad_records = 3;  // more are read ahead
+  Loader loader(dataset, *device, o);
+  loader.start(0, 0);
+  ASSERT_TRUE(comes_true([&] { return furthest == 31; }));
+  EXPECT_THAT(rows(loader.next(), 9), ElementsAre(1, 2, 3, 4, 6, 7));
+  EXPECT_EQ(loader.bad_records().count, 2);
+  EXPECT_THAT(loader.bad_records().first,
+              ElementsAre("numbers: record 0: is bad", "numbers: record 5: is bad"));
+  EXPECT_THROW((loader.next(), loader.next()), DataError);
+}
+
+TEST_F(LoaderTest, NoMoreIsReadAheadThanTheRingHolds) {
+  for (const int threads : {1, 3}) {
+    Damaged dataset(400);
+    std::atomic<int64_t> reads = 0;
+    dataset.on_read = [&](int64_t) { ++reads; };
+    LoaderOptions o = plain(threads);
+    o.depth = 3;
+    Loader loader(dataset, *device, o);
+    loader.start(0, 0);
+    for (int64_t batch = 0; batch < 6; ++batch) {
+      loader.next();
+      EXPECT_TRUE(comes_true([&] { return reads == (batch + 3) * 8; })) << reads;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      EXPECT_EQ(reads, (batch + 3) * 8);
+    }
+  }
+}
+
+TEST_F(LoaderTest, ThreadsHaveNames) {
+  Damaged dataset(40);
+  std::atomic<int> named = 0;
+  dataset.on_read = [&](int64_t) {
+    char name[16];
+    pthread_getname_np(pthread_self(), name, sizeof name);
+    if (std::string_view(name).starts_with("data-")) ++named;
+  };
+  Loader loader(dataset, *device, plain(2));
+  loader.start(0, 0);
+  loader.next();
+  EXPECT_GE(named, 8);
 }
 
 TEST_F(LoaderTest, StopsAtAnyTime) {

@@ -1,11 +1,14 @@
 #include "data/sampler.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
 #include <vector>
+
+#include "tests/data/files.h"
 
 namespace trireme {
 namespace {
@@ -105,6 +108,167 @@ TEST(PermutationTest, EverySampleComesAnywhere) {
   }
   EXPECT_LT(excess(places, static_cast<double>(kDraws) / kSize), 5);
   EXPECT_LT(excess(steps, static_cast<double>(kDraws)), 5);
+}
+
+TEST(PermutationTest, KnowsWhereAValueComes) {
+  for (const int64_t size : {1, 2, 7, 64, 65, 1000, 4097, 60000}) {
+    const Permutation permutation(5, 2, size);
+    for (int64_t i = 0; i < size; ++i) ASSERT_EQ(permutation.position_of(permutation(i)), i);
+  }
+}
+
+TEST(PermutationTest, NumbersTellPermutationsOfAnEpochApart) {
+  const Permutation first(1, 0, 60000);
+  const Permutation second(1, 0, 60000, 1);
+  int64_t same = 0;
+  for (int64_t i = 0; i < 60000; ++i) same += first(i) == second(i) ? 1 : 0;
+  EXPECT_LT(same, 10);  // one is to be expected
+}
+
+std::vector<int64_t> order_of(const OrderOptions& options, uint64_t seed, int64_t epoch,
+                              int64_t size) {
+  const Order order(options, seed, epoch, size);
+  std::vector<int64_t> samples(static_cast<size_t>(size));
+  for (int64_t i = 0; i < size; ++i) samples[static_cast<size_t>(i)] = order(i);
+  return samples;
+}
+
+std::vector<int64_t> sorted(std::vector<int64_t> values) {
+  std::ranges::sort(values);
+  return values;
+}
+
+std::vector<int64_t> numbers(int64_t size) { return order_of({.shuffle = false}, 0, 0, size); }
+
+TEST(OrderTest, WithoutShufflingSamplesComeAsTheyAreNumbered) {
+  for (int64_t i = 0; i < 100; ++i) {
+    EXPECT_EQ(numbers(100)[static_cast<size_t>(i)], i);
+    EXPECT_EQ(Order({.shuffle = false, .block = 4, .window = 8}, 1, 1, 100)(i), i);
+  }
+}
+
+TEST(OrderTest, WithoutWindowsItIsThePermutationOfTheWholeSet) {
+  EXPECT_EQ(order_of({}, 7, 3, 1797), order(7, 3, 1797));
+}
+
+TEST(OrderTest, EverySampleComesOnceAnEpoch) {
+  for (const int64_t size : {1, 2, 3, 7, 8, 9, 31, 32, 33, 100, 127, 128, 129, 1000, 1025}) {
+    for (const int64_t block : {1, 2, 3, 8, 13, 64, 1000, 5000}) {
+      for (const int64_t times : {1, 2, 3, 10}) {
+        for (const int64_t more : {0, 1}) {
+          const OrderOptions options{.block = block, .window = block * times + more};
+          ASSERT_EQ(sorted(order_of(options, 11, 5, size)), numbers(size))
+              << size << " samples in blocks of " << block << ", windows of " << options.window;
+        }
+      }
+    }
+  }
+  const OrderOptions options{.block = 256, .window = 16384};
+  EXPECT_EQ(sorted(order_of(options, 1, 0, 1281167)), numbers(1281167));
+}
+
+TEST(OrderTest, WindowsOfHugeSetsWork) {
+  const int64_t size = (int64_t{1} << 40) + 17;
+  for (const int64_t most : {int64_t{16384}, INT64_MAX}) {
+    const Order order({.block = 256, .window = most}, 1, 1, size);
+    std::set<int64_t> seen;
+    for (int64_t i = 0; i < 10000; ++i) {
+      const int64_t sample = order(size - 1 - i * (size / 10000));
+      ASSERT_TRUE(sample >= 0 && sample < size);
+      seen.insert(sample);
+    }
+    EXPECT_EQ(seen.size(), 10000u);
+  }
+}
+
+TEST(OrderTest, AWindowTouchesFewBlocks) {
+  constexpr int64_t kSize = 10007;  // the last block is short
+  for (const OrderOptions& options :
+       {OrderOptions{.block = 16, .window = 256}, OrderOptions{.block = 10, .window = 77}}) {
+    const std::vector<int64_t> samples = order_of(options, 3, 1, kSize);
+    const auto span = options.window;
+    for (int64_t begin = 0; begin < kSize; begin += span) {
+      std::set<int64_t> blocks;
+      for (int64_t i = begin; i < std::min(begin + span, kSize); ++i) {
+        blocks.insert(samples[static_cast<size_t>(i)] / options.block);
+      }
+      ASSERT_LE(std::ssize(blocks), span / options.block + 2) << "positions from " << begin;
+    }
+  }
+}
+
+TEST(OrderTest, WindowsDifferByEpochSeedAndPlace) {
+  const OrderOptions options{.block = 100, .window = 1000};
+  const std::vector<int64_t> base = order_of(options, 1, 0, 20000);
+  for (const auto& other : {order_of(options, 1, 1, 20000), order_of(options, 2, 0, 20000)}) {
+    int64_t same = 0;
+    for (size_t i = 0; i < base.size(); ++i) same += base[i] == other[i] ? 1 : 0;
+    EXPECT_LT(same, 10);
+  }
+  // Were each window shuffled alike, then so many offsets within blocks would repeat.
+  int64_t same = 0;
+  for (size_t i = 0; i < 1000; ++i) same += base[i] % 100 == base[i + 1000] % 100 ? 1 : 0;
+  EXPECT_LT(same, 40);  // ten are to be expected
+}
+
+TEST(OrderTest, WindowsAreTheSameForEver) {
+  // Checkpoints of earlier versions rely on it.
+  EXPECT_EQ(order_of({.block = 3, .window = 6}, 1, 0, 10),
+            (std::vector<int64_t>{7, 0, 1, 2, 6, 8, 5, 3, 9, 4}));
+  EXPECT_EQ(Order({.block = 256, .window = 16384}, 42, 5, 1281167)(123456), 1044761);
+}
+
+TEST(OrderTest, AnySampleComesFirst) {
+  constexpr int64_t kSize = 96;
+  constexpr int64_t kDraws = 40000;
+  for (const OrderOptions& options : {OrderOptions{}, OrderOptions{.block = 8, .window = 24}}) {
+    std::vector<double> first(kSize);
+    for (uint64_t seed = 0; seed < kDraws; ++seed) {
+      ++first[static_cast<size_t>(Order(options, seed, 0, kSize)(0))];
+    }
+    EXPECT_LT(excess(first, static_cast<double>(kDraws) / kSize), 5) << options.block;
+  }
+}
+
+// What comes in one window says nothing of another, but that its blocks are others.
+TEST(OrderTest, WindowsAreIndependent) {
+  constexpr int64_t kSize = 96;
+  constexpr uint64_t kDraws = 40000;
+  const OrderOptions options{.block = 8, .window = 24};
+  for (const auto& [a, b] : {std::pair{0, 50}, std::pair{23, 24}, std::pair{10, 95}}) {
+    double sum = 0;
+    for (uint64_t seed = 0; seed < kDraws; ++seed) {
+      const Order order(options, seed, 2, kSize);
+      const double middle = (kSize - 1) / 2.0;
+      sum += (static_cast<double>(order(a)) - middle) * (static_cast<double>(order(b)) - middle);
+    }
+    const double variance = (kSize * kSize - 1) / 12.0;
+    const double correlation = sum / static_cast<double>(kDraws) / variance;
+    EXPECT_NEAR(correlation, -1.0 / 11, 0.025) << a << " and " << b;
+  }
+}
+
+OrderOptions options_of(const std::string& text) {
+  DataConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config));
+  return order_options(config);
+}
+
+TEST(OrderOptionsTest, ComeFromTheConfiguration) {
+  EXPECT_EQ(options_of("").block, 0);
+  EXPECT_TRUE(options_of("").shuffle);
+  EXPECT_FALSE(options_of("shuffle: false").shuffle);
+  EXPECT_EQ(options_of("shuffle_window {}").block, 256);
+  EXPECT_EQ(options_of("shuffle_window { window: 512 }").window, 512);
+}
+
+TEST(OrderOptionsTest, BadOnesAreRefused) {
+  const auto error = [](const std::string& text) {
+    return testing::message<ConfigError>([&] { options_of(text); });
+  };
+  EXPECT_SAYS(error("shuffle_window { block: 0 }"), "data.shuffle_window.block: 0 is less than 1");
+  EXPECT_SAYS(error("shuffle_window { window: 255 }"),
+              "data.shuffle_window.window: 255 is less than data.shuffle_window.block, 256");
 }
 
 TEST(ShareTest, SharesAreContiguousAndNearlyEqual) {

@@ -1,9 +1,15 @@
 // Data that is damaged, missing or late: the policy is followed and counted by all ranks alike, and
 // where a run ends the cause is the data, with file and record.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "data/images/codec.h"
+#include "tests/data/tars.h"
 #include "tests/faults/faults.h"
 
 namespace trireme::testing {
@@ -164,6 +170,185 @@ TEST_F(Data, AStallInEvaluationIsNamed) {
   expect_verdict(broken("data sleep rank=1 index=3000", 2,
                         {"--set", "data.shuffle=false", "--set", "train.max_steps=1"}),
                  kTimeout + 5, {"rank 1 (", "waiting for sample "}, {0, 1});
+}
+
+namespace fs = std::filesystem;
+
+// Shard k holds what batch k reads when nothing is shuffled.
+constexpr const char* kShards = R"(
+model { zoo { name: "mlp" hidden: 8 } }
+data { webdataset { train: "t-*.tar" eval: "e.tar" classes: 3 } shuffle: false threads: 1 }
+batch { global: 16 }
+train { epochs: 1 }
+schedule { learning_rate: 0.01 }
+watchdog { timeout_seconds: 3 first_timeout_seconds: 20 }
+)";
+constexpr const char* kFolders = R"(
+model { zoo { name: "mlp" hidden: 8 } }
+data { image_folder {} }
+batch { global: 16 }
+train { epochs: 1 }
+schedule { learning_rate: 0.01 }
+watchdog { timeout_seconds: 3 first_timeout_seconds: 20 }
+)";
+
+class Pictures : public Data {
+ protected:
+  static std::string jpeg(int number) {
+    std::vector<uint8_t> pixels(size_t{8 * 8 * 3});
+    for (size_t i = 0; i < pixels.size(); ++i) {
+      pixels[i] = static_cast<uint8_t>((i * 7 + static_cast<size_t>(number) * 31) % 256);
+    }
+    const auto bytes = encode_jpeg(view_of(pixels.data(), {8, 8}, 3), 90);
+    return {bytes.begin(), bytes.end()};
+  }
+  static std::string sample(int number) {
+    return sample_members(fmt::format("{:04}", number), jpeg(number), std::to_string(number % 3));
+  }
+  static std::string samples(int first, int count) {
+    std::string bytes;
+    for (int i = first; i < first + count; ++i) bytes += sample(i);
+    return bytes;
+  }
+  std::string shard(int number) const {
+    return (scratch_ / fmt::format("set/t-{:02}.tar", number)).string();
+  }
+  // 40 shards of 16 samples, of which one is something else.
+  void write_shards(int other, const std::string& bytes) {
+    config_ = scratch_.write("shards.txtpb", kShards);
+    for (int i = 0; i < 40; ++i) {
+      const std::string name = fmt::format("set/t-{:02}.tar", i);
+      scratch_.write(name, i == other ? bytes : samples(16 * i, 16) + tar_end());
+    }
+    scratch_.write("set/e.tar", samples(0, 20) + tar_end());
+  }
+  void write_folders() {
+    config_ = scratch_.write("folders.txtpb", kFolders);
+    for (int i = 0; i < 60; ++i) {
+      scratch_.write(fmt::format("set/{}/{}/{}.jpg", i % 5 == 0 ? "val" : "train", i % 3, i),
+                     jpeg(i));
+    }
+  }
+  std::vector<std::string> train_set(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> arguments = more;
+    arguments.insert(arguments.end(), {"--set", "data.root=" + (scratch_ / "set").string()});
+    return train(arguments);
+  }
+  // That such a set ends the run on two ranks, with this message, or is trained on without what is
+  // bad when told so.
+  void expect_policy(const std::string& message, int64_t bad) {
+    expect_bad_data(run(train_set(), 2), message);
+    const Outcome outcome = run(train_set(kSkip), 2);
+    EXPECT_EQ(outcome.code, 0) << outcome.error;
+    expect_left_out(outcome, message, bad);
+  }
+  void expect_left_out(const Outcome& outcome, const std::string& message, int64_t bad) {
+    EXPECT_LT(outcome.seconds, kBound);
+    EXPECT_FALSE(lines_with(outcome.out, message).empty()) << message << " in\n" << outcome.out;
+    EXPECT_EQ(lines_with(outcome.out, fmt::format("data: {} bad record", bad)).size(), 1u)
+        << outcome.out;
+    expect_none_left();
+  }
+};
+
+TEST_F(Pictures, ATarThatIsCutInTheMiddle) {
+  const std::string whole = samples(0, 16);
+  write_shards(20, whole.substr(0, whole.size() / 2 + 700));
+  expect_policy("t-20.tar: 0008: is cut off within 0008.jpg: ", 1);
+}
+
+TEST_F(Pictures, TwoSamplesWithOneKey) {
+  write_shards(20, samples(0, 8) + samples(4, 8) + tar_end());
+  expect_policy("t-20.tar: 0004: two samples of the shard have this key", 4);
+}
+
+TEST_F(Pictures, ALabelOutOfRange) {
+  write_shards(20, samples(0, 7) + sample_members("x", jpeg(1), "3") + tar_end());
+  expect_policy("t-20.tar: x.jpg: label 3 is not in [0, 3)", 1);
+}
+
+TEST_F(Pictures, ATruncatedJpegInAShard) {
+  write_shards(20, samples(0, 7) + sample_members("x", jpeg(1).substr(0, 300), "2") + tar_end());
+  expect_policy("t-20.tar: x.jpg: ", 1);
+}
+
+TEST_F(Pictures, AShardThatCannotBeRead) {
+  write_shards(-1, "");
+  fs::remove(shard(20));
+  fs::create_directory(shard(20));
+  expect_bad_data(run(train_set(), 2), "t-20.tar: is a folder");
+  expect_bad_data(run(train_set(kSkip), 2), "t-20.tar: is a folder");  // not a record
+}
+
+// The second run finds the first one's index, which is older than the shard and not of its size.
+TEST_F(Pictures, AnIndexOlderThanItsShard) {
+  write_shards(-1, "");
+  EXPECT_EQ(run(train_set(), 2).code, 0);
+  fs::remove_all(run_dir());
+  const auto made = fs::last_write_time(shard(20) + ".index");
+  scratch_.write("set/t-20.tar", samples(0, 24) + tar_end());
+  fs::last_write_time(shard(20), made + std::chrono::hours(1));
+  const Outcome outcome = run(train_set(), 2);
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_FALSE(lines_with(outcome.out, "648 samples").empty()) << outcome.out;
+}
+
+// Samples of shard 20 are not among those that the ranks compare before the first step, so it is
+// not open yet when it goes.
+class Vanishing : public Pictures {
+ protected:
+  Outcome vanish(const std::vector<std::string>& more) {
+    write_shards(-1, "");
+    const fs::path reached = scratch_ / "reached";
+    Program program(train_set(more), 2,
+                    {"TRIREME_INJECT=data sleep index=40 seconds=1.5 once=" + reached.string()});
+    EXPECT_TRUE(wait_for(reached, kBound));
+    fs::remove(shard(20));
+    return program.wait();
+  }
+};
+
+TEST_F(Vanishing, AShardIsNamed) {
+  expect_bad_data(vanish({}), "t-20.tar: cannot be opened: No such file or directory");
+}
+
+TEST_F(Vanishing, AShardIsLeftOut) {
+  const Outcome outcome = vanish(kSkip);
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  expect_left_out(outcome, "t-20.tar: cannot be opened: No such file or directory", 16);
+}
+
+// As on storage that does not answer.
+TEST_F(Pictures, AStalledShardIsNamed) {
+  write_shards(-1, "");
+  for (const int threads : {0, 2}) {
+    fs::remove_all(run_dir());
+    const std::vector<std::string> more = {"--set", "data.threads=" + std::to_string(threads),
+                                           "--set", "data.root=" + (scratch_ / "set").string()};
+    const std::string source = "t-20.tar: 0328.jpg)";
+    expect_verdict(broken("data sleep rank=1 index=328", 2, more), kTimeout + 5,
+                   {"rank 1 (", "data", "waiting for sample 328 of epoch 1 (",
+                    threads > 0 ? source + ", which worker " : source},
+                   {0, 1});
+  }
+}
+
+TEST_F(Pictures, AClassWithoutPictures) {
+  write_folders();
+  fs::create_directory(scratch_ / "set/train/cow");
+  expect_policy("set/train/cow: class 'cow' has no picture", 1);
+}
+
+TEST_F(Pictures, AFileThatCannotBeRead) {
+  write_folders();
+  fs::create_symlink("nowhere", scratch_ / "set/train/1/x.jpg");
+  expect_policy("set/train/1/x.jpg: is a link to a file that is not there", 1);
+}
+
+TEST_F(Pictures, ATruncatedJpegInAFolder) {
+  write_folders();
+  scratch_.write("set/train/1/x.jpg", jpeg(1).substr(0, 300));
+  expect_policy("set/train/1/x.jpg: ", 1);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -16,13 +17,14 @@ inline void read_ends(const Dataset& dataset) {
   std::vector<std::byte> input(dataset.spec().input.bytes());
   std::vector<std::byte> target(dataset.spec().target.bytes());
   require(dataset.size() >= 1, "a dataset holds a sample");
-  dataset.read(0, input.data(), target.data());
-  dataset.read(dataset.size() - 1, input.data(), target.data());
+  dataset.read({0}, input.data(), target.data());
+  dataset.read({dataset.size() - 1}, input.data(), target.data());
   if (dataset.spec().classes == 0) return;
-  int32_t label = 0;
-  require(target.size() == sizeof label, "a label is one number");
-  std::copy_n(target.data(), sizeof label, reinterpret_cast<std::byte*>(&label));
-  require(label >= 0 && label < dataset.spec().classes, "labels are classes");
+  std::vector<int32_t> labels(target.size() / sizeof(int32_t));  // a sample of tokens has several
+  std::memcpy(labels.data(), target.data(), target.size());
+  for (const int32_t label : labels) {
+    require(label >= 0 && label < dataset.spec().classes, "labels are classes");
+  }
 }
 
 // What FAIL takes SKIP takes too, without anything left out.

@@ -16,7 +16,7 @@ TEST(CommandLine, HelpNamesEveryCommandWithExamples) {
   const Outcome help = run({"--help"});
   EXPECT_EQ(help.code, 0);
   for (const char* word :
-       {"train", "eval", "inspect", "bench", "doctor", "Examples:", "Exit codes:"}) {
+       {"train", "eval", "inspect", "bench", "doctor", "data", "Examples:", "Exit codes:"}) {
     EXPECT_NE(help.out.find(word), std::string::npos) << word;
   }
   EXPECT_EQ(help.error, "");

@@ -73,6 +73,24 @@ TEST(Graph, RefusesWhatIsNoNetwork) {
   expect_mentions(refusal(kLoss + "layer { relu {} }" + kLoss, kRows), {"loss must come last"});
 }
 
+TEST(Graph, TakesProbabilitiesOfClassesForLabels) {
+  ModelInput soft = kRows;
+  soft.target = {DType::kF32, {4}, Layout::row_major()};
+  EXPECT_NO_THROW(build_graph(network("layer { dense { units: 4 } }" + kLoss), soft));
+  expect_mentions(refusal("layer { dense { units: 5 } }" + kLoss, soft), {"5 logits", "4 classes"});
+  expect_mentions(refusal("layer { dense { units: 4 } } layer { mean_squared_error {} }", soft),
+                  {"class labels"});
+  soft.classes = 0;
+  expect_mentions(refusal("layer { dense { units: 4 } }" + kLoss, soft), {"numbers as targets"});
+}
+
+TEST(Graph, RefusesTokens) {
+  ModelInput tokens = kRows;
+  tokens.input = tokens.target = {DType::kI32, {256}, Layout::row_major()};
+  expect_mentions(refusal("layer { dense { units: 4 } }" + kLoss, tokens),
+                  {"tokens, i32 [256]", "embedding"});
+}
+
 TEST(Graph, FusesWhatOnePassCanDo) {
   const Graph graph = build_graph(
       network(

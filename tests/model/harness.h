@@ -42,7 +42,7 @@ inline ModelInput classified(const Shape& shape, int64_t classes) {
   return input;
 }
 
-// Random rows in the format of the input, with labels or numbers as targets.
+// Random rows in the format of the input, with labels, their probabilities or numbers as targets.
 struct TestBatch {
   TestBatch(const ModelInput& format, int64_t rows, uint64_t seed)
       : inputs(static_cast<size_t>(rows * format.input.shape.elements())) {
@@ -55,18 +55,28 @@ struct TestBatch {
     }
     const auto numbers = static_cast<size_t>(rows * format.target.shape.elements());
     for (size_t i = 0; i < numbers; ++i) numbers_.push_back(random.normal_at(2000000 + i));
-    regression_ = format.target.dtype == DType::kF32;
+    if (format.classes > 0) make_probabilities(static_cast<size_t>(format.classes));
+    gives_numbers_ = format.target.dtype == DType::kF32;
   }
   std::span<const std::byte> targets() const {
-    return regression_ ? std::as_bytes(std::span(numbers_)) : std::as_bytes(std::span(labels));
+    return gives_numbers_ ? std::as_bytes(std::span(numbers_)) : std::as_bytes(std::span(labels));
   }
 
   std::vector<float> inputs;
   std::vector<int32_t> labels;
 
  private:
+  void make_probabilities(size_t classes) {
+    for (size_t row = 0; row < numbers_.size() / classes; ++row) {
+      const std::span<float> of_row = std::span(numbers_).subspan(row * classes, classes);
+      float sum = 0;
+      for (float& number : of_row) sum += number = std::abs(number);
+      for (float& number : of_row) number /= sum;
+    }
+  }
+
   std::vector<float> numbers_;
-  bool regression_ = false;
+  bool gives_numbers_ = false;
 };
 
 // What networks are compiled for, and how near to the reference they must come.

@@ -18,6 +18,7 @@ struct Case {
   const char* layers;  // without the loss
   Shape input;
   int64_t classes = 3;  // 0: regression on 3 numbers
+  bool soft = false;    // labels are probabilities of classes
 };
 
 // Every layer, alone and in the company that makes passes and in-place sharing work.
@@ -101,13 +102,18 @@ const Case kCases[] = {
      "layer { dense { units: 8 } } layer { tanh {} } layer { dense { units: 3 } }",
      {5},
      0},
+    {"soft_labels",
+     "layer { dense { units: 8 } } layer { relu {} } layer { dense { units: 3 } }",
+     {5},
+     3,
+     true},
 };
 
 constexpr int64_t kRows = 5;
 
 ModelInput input_of(const Case& c) {
   ModelInput input = classified(c.input, c.classes);
-  if (c.classes == 0) input.target = {DType::kF32, {3}, Layout::row_major()};
+  if (c.classes == 0 || c.soft) input.target = {DType::kF32, {3}, Layout::row_major()};
   return input;
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <functional>
+#include <numeric>
 
 #include "tests/ops/evaluate.h"
 
@@ -300,7 +301,8 @@ TEST(DropoutGradient, MatchesDifferences) {
 }
 
 // The losses as they are defined; metrics in f64 can be held against them to all digits.
-double cross_entropy(const Tensor& logits, const std::vector<int32_t>& labels, double smoothing,
+// `wanted`: probabilities of classes.
+double cross_entropy(const Tensor& logits, const std::vector<float>& wanted, double smoothing,
                      int64_t rows) {
   const int64_t classes = logits.spec.shape[1];
   double loss = 0;
@@ -308,7 +310,7 @@ double cross_entropy(const Tensor& logits, const std::vector<int32_t>& labels, d
     double sum = 0;
     for (int64_t c = 0; c < classes; ++c) sum += std::exp(logits[r * classes + c]);
     for (int64_t c = 0; c < classes; ++c) {
-      const double target = (1 - smoothing) * (c == labels[static_cast<size_t>(r)]) +
+      const double target = (1 - smoothing) * double{wanted[static_cast<size_t>(r * classes + c)]} +
                             smoothing / static_cast<double>(classes);
       loss -= target * std::log(std::exp(logits[r * classes + c]) / sum);
     }
@@ -330,23 +332,44 @@ class LossGradient : public testing::TestWithParam<int> {
   const StepState state{.valid_rows = GetParam(), .loss_gradient_scale = 0.25f};
 };
 
-TEST_P(LossGradient, OfCrossEntropyMatchesDifferences) {
+// `wanted` as the loss is given it, and as probabilities.
+void check_cross_entropy(const Tensor& labels, const std::vector<float>& wanted,
+                         const StepState& state) {
   using F = SoftmaxCrossEntropy;
-  const std::vector<int32_t> labels{2, 0, 5, 6, 3};
   for (float smoothing : {0.0f, 0.25f}) {
-    std::vector<Tensor> tensors{random_numbers({5, 7}, 1), labels_of(labels), state_of(state),
+    std::vector<Tensor> tensors{random_numbers({5, 7}, 1), labels, state_of(state),
                                 unwritten({5, 7}), filled({kMetricCount}, 0)};
     evaluate(F{smoothing}, tensors);
     const auto objective = [&] {
-      return cross_entropy(tensors[F::kLogits], labels, double{smoothing}, GetParam());
+      return cross_entropy(tensors[F::kLogits], wanted, double{smoothing}, state.valid_rows);
     };
-    Tensor wanted = differences(tensors[F::kLogits], objective);
-    for (int64_t i = 0; i < wanted.size(); ++i) wanted[i] *= 0.25;
-    EXPECT_LT(relative_error(tensors[F::kDlogits], wanted), kTolerance);
+    Tensor gradient = differences(tensors[F::kLogits], objective);
+    for (int64_t i = 0; i < gradient.size(); ++i) gradient[i] *= 0.25;
+    EXPECT_LT(relative_error(tensors[F::kDlogits], gradient), kTolerance);
     const Tensor& metrics = tensors[F::kMetrics];
     EXPECT_NEAR(metrics[kMetricLoss], objective(), 1e-12);
-    EXPECT_EQ(metrics[kMetricSamples], GetParam());
+    EXPECT_EQ(metrics[kMetricSamples], state.valid_rows);
   }
+}
+
+TEST_P(LossGradient, OfCrossEntropyMatchesDifferences) {
+  const std::vector<int32_t> labels{2, 0, 5, 6, 3};
+  std::vector<float> one_hot(5 * 7);
+  for (size_t row = 0; row < labels.size(); ++row) {
+    one_hot[row * 7 + static_cast<size_t>(labels[row])] = 1;
+  }
+  check_cross_entropy(labels_of(labels), one_hot, state);
+  check_cross_entropy(stored(DType::kF32, {5, 7}, one_hot), one_hot, state);
+}
+
+TEST_P(LossGradient, OfCrossEntropyByProbabilitiesMatchesDifferences) {
+  // In each row 64ths that sum to 1.
+  std::vector<float> wanted;
+  for (int row = 0; row < 5; ++row) {
+    for (int c = 0; c < 6; ++c) wanted.push_back(static_cast<float>((row * 5 + c * 3) % 11) / 64);
+    wanted.push_back(1 - std::accumulate(wanted.end() - 6, wanted.end(), 0.0f));
+  }
+  check_cross_entropy(stored(DType::kF32, {5, 7}, wanted), wanted, state);
 }
 
 TEST_P(LossGradient, OfSquaredErrorMatchesDifferences) {

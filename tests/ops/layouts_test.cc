@@ -103,6 +103,12 @@ TEST_P(LayoutsTest, AndThreadsDoNotChangeABit) {
                    SoftmaxCrossEntropy{0.1f},
                    {random(weight({31, 17}), 1), labels, state(), weight({31, 17}), metrics},
                    some_valid});
+  TestTensor probabilities = exact(DType::kF32, {31, 17});
+  for (int i = 0; i < 31 * 17; ++i) probabilities.values.push_back((i % 17 * 7 + i) % 5 / 32.0);
+  cases.push_back({"loss by probabilities",
+                   SoftmaxCrossEntropy{0.1f},
+                   {random(weight({31, 17}), 1), probabilities, state(), weight({31, 17}), metrics},
+                   some_valid});
   cases.push_back(
       {"loss",
        MeanSquaredError{},

@@ -1,7 +1,10 @@
 // Losses against the reference.
 #include "ops/loss.h"
 
+#include <array>
 #include <cmath>
+#include <limits>
+#include <span>
 
 #include "tests/ops/harness.h"
 
@@ -43,18 +46,68 @@ TestTensor labels(const Problem& p) {
   return tensor;
 }
 
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// As probabilities, with all of it where the label is.
+TestTensor one_hot(const Problem& p) {
+  TestTensor tensor = exact(DType::kF32, {p.rows, p.classes});
+  const TestTensor hard = labels(p);
+  for (int64_t r = 0; r < p.rows; ++r) {
+    const double label = hard.values[static_cast<size_t>(r)];
+    for (int64_t c = 0; c < p.classes; ++c) {
+      tensor.values.push_back(label < 0 ? kNaN
+                                        : static_cast<double>(static_cast<double>(c) == label));
+    }
+  }
+  return tensor;
+}
+
+// In some rows two classes share alike, in others one has more, in others all have some.
+TestTensor mixed(const Problem& p) {
+  TestTensor tensor = one_hot(p);
+  const auto classes = static_cast<size_t>(p.classes);
+  for (size_t r = 0; r < static_cast<size_t>(p.valid_rows); ++r) {
+    const std::span<double> row = std::span(tensor.values).subspan(r * classes, classes);
+    const double kept = std::array{0.5, 0.75, 0.25, 0.125}[r % 4];
+    for (double& value : row) value *= kept;
+    if (r % 5 == 4) {
+      for (double& value : row) {
+        value = static_cast<double>(static_cast<float>(value + (1 - kept) / double(p.classes)));
+      }
+    } else {
+      row[(r * 11 + 5) % classes] += 1 - kept;
+    }
+  }
+  return tensor;
+}
+
 class LossTest : public OpsTest {
  protected:
   void check_cross_entropy(const std::string& name, const Problem& p, const TestTensor& logits) {
-    for (float smoothing : {0.0f, 0.1f}) {
-      for (bool training : {true, false}) {
-        check({.name = name,
-               .op = SoftmaxCrossEntropy{smoothing},
-               .tensors = {logits, labels(p), state(),
-                           training ? weight({p.rows, p.classes}) : none(), metrics()},
-               .state = state_of(p)});
+    for (const auto& [kind, wanted] :
+         {std::pair{"labels", labels(p)}, {"probabilities", mixed(p)}}) {
+      for (float smoothing : {0.0f, 0.1f}) {
+        for (bool training : {true, false}) {
+          check({.name = name + ", " + kind,
+                 .op = SoftmaxCrossEntropy{smoothing},
+                 .tensors = {logits, wanted, state(),
+                             training ? weight({p.rows, p.classes}) : none(), metrics()},
+                 .state = state_of(p)});
+        }
       }
     }
+  }
+
+  // What the target makes of a case, in the order of Arg.
+  std::vector<std::vector<double>> results_of(const Case& c) {
+    const auto [specs, memory] =
+        target_memory(c, std::vector<Layout>(c.tensors.size(), Layout::row_major()));
+    std::vector<std::vector<double>> results;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const bool number = !is_absent(specs[i]) && c.tensors[i].kind != TestTensor::Kind::kState;
+      results.push_back(number ? target_.unpack(specs[i], memory[i]) : std::vector<double>());
+    }
+    return results;
   }
 };
 
@@ -84,6 +137,76 @@ TEST_P(LossTest, SoftmaxCrossEntropyOfEqualLogits) {
     check_cross_entropy("equal logits", p, logits);
     for (size_t i = 0; i < logits.values.size(); i += 3) logits.values[i] = 1;
     check_cross_entropy("some equal logits", p, logits);
+  }
+}
+
+TEST_P(LossTest, SoftmaxCrossEntropyByHand) {
+  using O = SoftmaxCrossEntropy;
+  // softmax is 1/2, 1/4, 1/8, 1/8.
+  const double ln2 = std::log(2.0);
+  TestTensor logits = with(weight({2, 4}), {0, -ln2, -2 * ln2, -2 * ln2, 0, 0, 0, 0});
+  // Of equal probabilities the lower class is what counts as right.
+  const TestTensor wanted = with(exact(DType::kF32, {2, 4}), {0.25, 0.25, 0.5, 0, 0, 0, 0.5, 0.5});
+  StepState two_rows;
+  two_rows.valid_rows = 2;
+  two_rows.loss_gradient_scale = 8;
+  const std::vector<std::vector<double>> results =
+      results_of({.name = "by hand",
+                  .op = SoftmaxCrossEntropy{},
+                  .tensors = {logits, wanted, state(), weight({2, 4}),
+                              with(exact(DType::kF32, {kMetricCount}),
+                                   std::vector<double>(kMetricCount, 0.0))},
+                  .state = two_rows});
+  const double near = GetParam().tolerance * 8;
+  // Of row 0 (1/4) ln 2 + (1/4) 2 ln 2 + (1/2) 3 ln 2, of row 1 ln 4.
+  EXPECT_NEAR(results[O::kMetrics][kMetricLoss], 2.25 * ln2 + 2 * ln2, near);
+  EXPECT_EQ(results[O::kMetrics][kMetricTop1], 0);
+  EXPECT_EQ(results[O::kMetrics][kMetricTop5], 2);
+  EXPECT_EQ(results[O::kMetrics][kMetricSamples], 2);
+  const std::vector<double> gradient{2, 0, -3, 1, 2, 2, -2, -2};
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    EXPECT_NEAR(results[O::kDlogits][i], gradient[i], near) << "at " << i;
+  }
+}
+
+// It makes no difference to say a label as a probability.
+TEST_P(LossTest, ProbabilitiesOfOneAreLabels) {
+  using O = SoftmaxCrossEntropy;
+  for (const Problem& p : problems()) {
+    for (float smoothing : {0.0f, 0.1f}) {
+      Case c{.name = "labels",
+             .op = SoftmaxCrossEntropy{smoothing},
+             .tensors = {uniform(weight({p.rows, p.classes}), 1, -4, 4), labels(p), state(),
+                         weight({p.rows, p.classes}), metrics()},
+             .state = state_of(p)};
+      const auto hard = results_of(c);
+      c.tensors[O::kLabels] = one_hot(p);
+      const auto soft = results_of(c);
+      EXPECT_EQ(soft[O::kMetrics], hard[O::kMetrics]);
+      ASSERT_EQ(soft[O::kDlogits].size(), hard[O::kDlogits].size());
+      for (size_t i = 0; i < hard[O::kDlogits].size(); ++i) {
+        EXPECT_NEAR(soft[O::kDlogits][i], hard[O::kDlogits][i], 0.25 * GetParam().tolerance);
+      }
+    }
+  }
+}
+
+// One is enough to spoil the loss, so that it is noticed, and the gradient of its own logit.
+TEST_P(LossTest, ProbabilitiesThatAreNotFiniteSpoilTheLoss) {
+  using O = SoftmaxCrossEntropy;
+  const Problem p{5, 10, 4};
+  for (double bad : {kNaN, std::numeric_limits<double>::infinity()}) {
+    TestTensor wanted = mixed(p);
+    wanted.values[3 * 10 + 6] = bad;
+    const auto results = results_of({.name = "bad",
+                                     .op = SoftmaxCrossEntropy{},
+                                     .tensors = {random(weight({p.rows, p.classes}), 1), wanted,
+                                                 state(), weight({p.rows, p.classes}), metrics()},
+                                     .state = state_of(p)});
+    EXPECT_FALSE(std::isfinite(results[O::kMetrics][kMetricLoss]));
+    for (size_t i = 0; i < results[O::kDlogits].size(); ++i) {
+      EXPECT_EQ(std::isfinite(results[O::kDlogits][i]), i != 36) << "at " << i;
+    }
   }
 }
 

@@ -91,6 +91,9 @@ void add_rest(std::vector<Example>& all) {
   all.push_back({NormalizeInput{}, {some(x), unwritten(x)}});
   all.push_back({SoftmaxCrossEntropy{},
                  {some(x), labels_of({1, 0}), state(), unwritten(x), no_metrics_yet()}});
+  all.push_back({SoftmaxCrossEntropy{},
+                 {some(x), stored<float>(DType::kF32, x, {0.25f, 0.75f, 0, 0.5f, 0.25f, 0.25f}),
+                  state(), unwritten(x), no_metrics_yet()}});
   all.push_back({MeanSquaredError{}, {some(x), some(x), state(), unwritten(x), no_metrics_yet()}});
   const std::vector<UpdateRange> range{{0, 6, 0.1f, 1}};
   const Tensor low = stored(DType::kF32, {6}, std::vector<float>(6, -1));
@@ -174,7 +177,7 @@ TEST(OpInfo, AliasesGiveTheSame) {
       ++tried;
     }
   }
-  EXPECT_EQ(tried, 13);
+  EXPECT_EQ(tried, 14);
 }
 
 TEST(OpInfo, FlopsCountMultiplyAndAdd) {

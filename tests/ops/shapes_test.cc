@@ -121,6 +121,14 @@ TEST_P(Refusals, OfLosses) {
   const TensorSpec logits = of({2, 5});
   EXPECT_REFUSED(SoftmaxCrossEntropy{}, (Specs{logits, labels(3), state(), logits, metrics()}),
                  "softmax_cross_entropy: labels must be [2], got [3]");
+  EXPECT_REFUSED(SoftmaxCrossEntropy{},
+                 (Specs{logits, TensorSpec{DType::kF32, {2, 4}, Layout::row_major()}, state(),
+                        logits, metrics()}),
+                 "labels as probabilities must be [2, 5], got [2, 4]");
+  EXPECT_REFUSED(
+      SoftmaxCrossEntropy{},
+      (Specs{logits, TensorSpec{DType::kU8, {2}, Layout::row_major()}, state(), logits, metrics()}),
+      "labels must be i32 or f32, got u8");
   EXPECT_REFUSED(MeanSquaredError{}, (Specs{logits, of({2, 4}), state(), logits, metrics()}),
                  "target must be [2, 5], got [2, 4]");
 }

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "data/transforms/transform.h"
 #include "temporary_folder.h"
 
 namespace trireme {
@@ -39,6 +41,24 @@ std::string replaced(const std::string& what, const std::string& with) {
   const size_t at = text.find(what);
   EXPECT_NE(at, std::string::npos) << what;
   return text.replace(at, what.size(), with);
+}
+
+// What the project comes with is right as far as it can be told without the data.
+TEST(Config, ExamplesAreRight) {
+  int found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(TRIREME_SOURCE "/launch/configs")) {
+    SCOPED_TRACE(entry.path().string());
+    const Config config = load_config(entry.path().string(), {});
+    const DataConfig& data = config.run.data();
+    for (const TransformConfig& transform : data.transform()) {
+      EXPECT_NO_THROW(make_transform(transform, "data.transform"));
+    }
+    for (const TransformConfig& transform : data.eval_transform()) {
+      EXPECT_FALSE(make_transform(transform, "data.eval_transform")->random());
+    }
+    ++found;
+  }
+  EXPECT_GE(found, 6);
 }
 
 TEST(Config, ReadsAndFillsInDefaults) {
@@ -204,9 +224,10 @@ TEST(Config, MissingFileIsNamed) {
 
 TEST(Config, HashIsOfWhatDecidesTheResult) {
   const std::string hash = config_hash(parse(kGood).run);
-  for (const char* same : {"run_dir=elsewhere", "data.root=elsewhere", "train.threads=3",
-                           "checkpoint.keep=9", "checkpoint.on_error=STOP", "train.epochs=5",
-                           "watchdog.timeout_seconds=3", "checks.loss_spike_deviations=3"}) {
+  for (const char* same :
+       {"run_dir=elsewhere", "data.root=elsewhere", "train.threads=3", "checkpoint.keep=9",
+        "checkpoint.on_error=STOP", "train.epochs=5", "watchdog.timeout_seconds=3",
+        "checks.loss_spike_deviations=3", "data.threads=3", "data.max_bad_records=3"}) {
     EXPECT_EQ(config_hash(parse(kGood, {same}).run), hash) << same;
   }
   for (const char* other : {"seed=8", "batch.global=32", "schedule.learning_rate=0.2",

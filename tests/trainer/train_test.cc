@@ -25,6 +25,24 @@ TEST_P(TrainTest, RanksTogetherEqualOneRank) {
   }
 }
 
+// Pairs that are mixed with each other lie on two ranks here and there.
+TEST_P(TrainTest, RanksTogetherEqualOneRankOnMixedSamples) {
+  const std::vector<std::string> mixed = {
+      "data.mix={mixup_alpha: 0.4 cutmix_alpha: 1 probability: 0.75}",
+      "data.transform[0]={random_crop {size: 8 padding: 1}}", "train.max_steps=50"};
+  run_alone(kSyncNorm, "alone", mixed);
+  run(kSyncNorm, "together", mixed);
+  expect_same_losses("alone", "together", 50);
+  run(kSyncNorm, "plain", {"train.max_steps=50"});
+  EXPECT_NE(losses("plain"), losses("together"));
+  // Nothing of it happens to what is evaluated.
+  const auto evaluated = events("together", "eval").back();
+  EXPECT_EQ(evaluated["samples"], 55);
+  EXPECT_GT(evaluated["eval_accuracy"], 0.5);
+  EXPECT_NEAR(evaluated["eval_loss"].get<double>(),
+              events("alone", "eval").back()["eval_loss"].get<double>(), 1e-3);
+}
+
 TEST_P(TrainTest, TheSameTwiceIsBitwiseTheSame) {
   for (const char* name : {"first", "second"}) run(kOwnNorm, name);
   EXPECT_EQ(trace("first").size(), 52u);

@@ -1,0 +1,265 @@
+#define XXH_INLINE_ALL
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "data/cache.h"
+#include "data/descriptor.h"
+
+namespace trireme {
+namespace {
+
+// The file: a page with this, a checksum for each picture (0: it is not there), and from the next
+// page on the pictures, each at a multiple of kAlignment. Numbers are as the host has them.
+struct Header {
+  std::array<char, 8> magic{'T', 'R', 'I', 'R', 'E', 'M', 'E', 'C'};
+  uint32_t version = 1;
+  uint32_t ready = 0;  // otherwise it is being made, or that was interrupted
+  int32_t height = 0;
+  int32_t width = 0;
+  int32_t channels = 0;
+  uint32_t unused = 0;
+  int64_t count = 0;
+  uint64_t identity = 0;
+
+  bool operator==(const Header&) const = default;
+};
+static_assert(sizeof(Header) == 48);  // without gaps
+
+constexpr size_t kPage = 4096;
+constexpr size_t kAlignment = 64;
+
+size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+// Where things are in the file.
+struct Plan {
+  size_t picture;  // bytes of one
+  size_t stride;   // from one to the next
+  size_t pictures;
+  size_t total;
+};
+
+Plan plan_of(const std::string& path, const CacheContents& contents) {
+  Plan plan{};
+  plan.picture = static_cast<size_t>(contents.size.height) *
+                 static_cast<size_t>(contents.size.width) * static_cast<size_t>(contents.channels);
+  plan.stride = round_up(plan.picture, kAlignment);
+  const auto count = static_cast<size_t>(contents.count);
+  plan.pictures = round_up(kPage + count * sizeof(uint64_t), kPage);
+  if (__builtin_mul_overflow(count, plan.stride, &plan.total) || plan.total > size_t{1} << 60) {
+    throw DataError(path, fmt::format("cannot hold {} pictures of {} bytes", count, plan.picture));
+  }
+  plan.total += plan.pictures;
+  return plan;
+}
+
+uint64_t checksum_of(const uint8_t* pixels, size_t bytes) {
+  const uint64_t hash = XXH3_64bits(pixels, bytes);
+  return hash == 0 ? 1 : hash;
+}
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what, int error) {
+  throw DataError(path, fmt::format("{}: {}", what, std::strerror(error)));
+}
+
+// The file, locked until it has been looked at.
+struct Opened {
+  Descriptor file;
+  bool writable;
+};
+
+Opened open_locked(const std::string& path) {
+  int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  const int reason = errno;
+  const bool writable = file >= 0;
+  if (!writable) file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) refuse(path, "cannot be opened", reason);
+  Opened opened{Descriptor(file), writable};
+  while (flock(opened.file.number(), LOCK_EX) != 0) {
+    if (errno != EINTR) refuse(path, "cannot be locked", errno);
+  }
+  return opened;
+}
+
+void write_header(int file, const std::string& path, const Header& header) {
+  if (pwrite(file, &header, sizeof header, 0) == ssize_t{sizeof header}) return;
+  refuse(path, "cannot be written", errno);
+}
+
+// Gives the file all its space: a page of a mapped file that finds none would end the process.
+void make(int file, const std::string& path, Header header, const Plan& plan) {
+  header.ready = 0;
+  int error = ftruncate(file, 0) == 0 ? 0 : errno;
+  if (error == 0) write_header(file, path, header);
+  while (error == 0) {
+    error = posix_fallocate(file, 0, static_cast<off_t>(plan.total));
+    if (error == 0) break;
+    if (error == EINTR) error = 0;
+  }
+  if (error != 0) {
+    if (ftruncate(file, 0) != 0) error = errno;
+    refuse(path,
+           fmt::format("there is no room for the {:.1f} MiB of {} pictures",
+                       static_cast<double>(plan.total) / (1 << 20), header.count),
+           error);
+  }
+  header.ready = 1;
+  write_header(file, path, header);
+}
+
+// Throws when the file is not what it should be.
+void check(const std::string& path, const Header& found, const Header& wanted, size_t size,
+           const Plan& plan) {
+  constexpr const char* kRemedy = "; remove it, or set data.cache.file to another";
+  if (found.magic != wanted.magic || found.version != wanted.version) {
+    throw DataError(path,
+                    fmt::format("is no cache of pictures, or one of another version{}", kRemedy));
+  }
+  if (found.count != wanted.count || found.height != wanted.height || found.width != wanted.width ||
+      found.channels != wanted.channels) {
+    throw DataError(
+        path, fmt::format("holds {} pictures of {} x {} x {}, not {} of {} x {} x {} (height x "
+                          "width x channels){}",
+                          found.count, found.height, found.width, found.channels, wanted.count,
+                          wanted.height, wanted.width, wanted.channels, kRemedy));
+  }
+  if (found.identity != wanted.identity) {
+    throw DataError(path, fmt::format("was made of other files, or with other transforms or other "
+                                      "data.decode{}",
+                                      kRemedy));
+  }
+  if (size != plan.total) {
+    throw DataError(
+        path, fmt::format("is {} bytes long, not {}: it is damaged{}", size, plan.total, kRemedy));
+  }
+}
+
+class Mapping {
+ public:
+  Mapping(const std::string& path, int file, size_t bytes, bool writable) : bytes_(bytes) {
+    void* memory =
+        mmap(nullptr, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, file, 0);
+    if (memory == MAP_FAILED) refuse(path, "cannot be mapped", errno);
+    memory_ = static_cast<uint8_t*>(memory);
+  }
+  ~Mapping() { munmap(memory_, bytes_); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  uint8_t* at(size_t offset) const { return memory_ + offset; }
+
+ private:
+  uint8_t* memory_ = nullptr;
+  size_t bytes_;
+};
+
+class CacheFile final : public PictureCache {
+ public:
+  CacheFile(const std::string& path, const Opened& opened, const CacheContents& contents,
+            const Plan& plan)
+      : contents_(contents),
+        plan_(plan),
+        writable_(opened.writable),
+        memory_(path, opened.file.number(), plan.total, opened.writable),
+        states_(static_cast<size_t>(contents.count)) {
+    if (!writable_) require_all(path);
+  }
+
+  std::optional<ImageView> find(int64_t index) const override {
+    std::atomic<State>& state = states_[static_cast<size_t>(index)];
+    State seen = state.load(std::memory_order_acquire);
+    if (seen == State::kGood) return view(index);
+    const uint64_t checksum = this->checksum(index).load(std::memory_order_acquire);
+    if (checksum == 0 || seen != State::kUnknown ||
+        !state.compare_exchange_strong(seen, State::kBusy, std::memory_order_acquire)) {
+      return {};
+    }
+    const bool good = checksum_of(pixels(index), plan_.picture) == checksum;
+    state.store(good ? State::kGood : State::kUnknown, std::memory_order_release);
+    if (!good) return {};
+    return view(index);
+  }
+
+  void keep(int64_t index, const ImageView& picture) override {
+    State unknown = State::kUnknown;
+    if (!writable_ || !states_[static_cast<size_t>(index)].compare_exchange_strong(
+                          unknown, State::kBusy, std::memory_order_acquire)) {
+      return;
+    }
+    // Whoever stops here leaves a picture that is not there, never one that is wrong.
+    checksum(index).store(0, std::memory_order_release);
+    copy_pixels(picture, view(index));
+    checksum(index).store(checksum_of(pixels(index), plan_.picture), std::memory_order_release);
+    states_[static_cast<size_t>(index)].store(State::kGood, std::memory_order_release);
+  }
+
+ private:
+  enum class State : uint8_t { kUnknown, kBusy, kGood };  // busy: a thread checks or writes it
+
+  std::atomic_ref<uint64_t> checksum(int64_t index) const {
+    return std::atomic_ref(
+        reinterpret_cast<uint64_t*>(memory_.at(kPage))[static_cast<size_t>(index)]);
+  }
+  uint8_t* pixels(int64_t index) const {
+    return memory_.at(plan_.pictures + static_cast<size_t>(index) * plan_.stride);
+  }
+  ImageView view(int64_t index) const {
+    return view_of(pixels(index), contents_.size, contents_.channels);
+  }
+  void require_all(const std::string& path) const {
+    int64_t missing = 0;
+    for (int64_t i = 0; i < contents_.count; ++i) {
+      if (checksum(i).load(std::memory_order_relaxed) == 0) ++missing;
+    }
+    if (missing == 0) return;
+    throw DataError(path, fmt::format("may not be written, and {} of its {} pictures are missing",
+                                      missing, contents_.count));
+  }
+
+  CacheContents contents_;
+  Plan plan_;
+  bool writable_;
+  Mapping memory_;
+  mutable std::vector<std::atomic<State>> states_;
+};
+
+}  // namespace
+
+std::unique_ptr<PictureCache> open_cache_file(const std::string& path,
+                                              const CacheContents& contents) {
+  Header wanted;
+  wanted.ready = 1;
+  wanted.height = contents.size.height;
+  wanted.width = contents.size.width;
+  wanted.channels = contents.channels;
+  wanted.count = contents.count;
+  wanted.identity = contents.identity;
+  const Plan plan = plan_of(path, contents);
+  const Opened opened = open_locked(path);
+  const auto size = static_cast<size_t>(status_of(opened.file.number(), path).st_size);
+  Header found{.magic = {}};
+  const ssize_t read = pread(opened.file.number(), &found, sizeof found, 0);
+  if (read < 0) refuse(path, "cannot be read", errno);
+  const bool interrupted =
+      read == ssize_t{sizeof found} && found.magic == wanted.magic && found.ready == 0;
+  if (opened.writable && (size == 0 || interrupted)) {
+    make(opened.file.number(), path, wanted, plan);
+  } else {
+    check(path, found, wanted, size, plan);
+  }
+  flock(opened.file.number(), LOCK_UN);  // which closing it would not do while it is mapped
+  return std::make_unique<CacheFile>(path, opened, contents, plan);
+}
+
+}  // namespace trireme

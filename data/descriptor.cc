@@ -1,0 +1,52 @@
+#include "data/descriptor.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace trireme {
+
+Descriptor::~Descriptor() {
+  if (is_open()) close(number_);
+}
+
+Descriptor open_file(const std::string& path) {
+  // Of what is no file, such as a pipe, opening must not wait.
+  Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.is_open()) {
+    throw DataError(path, fmt::format("cannot be opened: {}", std::strerror(errno)));
+  }
+  const struct stat status = status_of(file.number(), path);
+  if (S_ISDIR(status.st_mode)) throw DataError(path, "is a folder");
+  if (!S_ISREG(status.st_mode)) throw DataError(path, "is not a regular file");
+  return file;
+}
+
+void read_at(const Descriptor& file, const std::string& where, uint64_t begin,
+             std::span<uint8_t> bytes) {
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t got = pread(file.number(), bytes.data() + done, bytes.size() - done,
+                              static_cast<off_t>(begin + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw DataError(where, fmt::format("reading failed: {}", std::strerror(errno)));
+    if (got == 0) {
+      throw DataError(where, fmt::format("the file ends within it, at byte {}", begin + done));
+    }
+    done += static_cast<size_t>(got);
+  }
+}
+
+struct stat status_of(int file, const std::string& path) {
+  struct stat status {};
+  if (fstat(file, &status) != 0) {
+    throw DataError(path, fmt::format("cannot be looked at: {}", std::strerror(errno)));
+  }
+  return status;
+}
+
+}  // namespace trireme

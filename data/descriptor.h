@@ -1,0 +1,36 @@
+// An open file.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace trireme {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  ~Descriptor();  // closes it
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+
+  bool is_open() const { return number_ >= 0; }
+  int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+// To read. Throws DataError when it is not there, or no regular file.
+Descriptor open_file(const std::string& path);
+// Fills `bytes` from where they begin in the file. Throws DataError naming `where` when they are
+// not all there.
+void read_at(const Descriptor& file, const std::string& where, uint64_t begin,
+             std::span<uint8_t> bytes);
+// Throws DataError naming `path`.
+struct stat status_of(int file, const std::string& path);
+
+}  // namespace trireme

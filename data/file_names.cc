@@ -1,0 +1,191 @@
+#include "data/file_names.h"
+
+#include <fmt/format.h>
+#include <glob.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+#include "core/error.h"
+#include "data/file.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostNames = 1 << 20;
+
+// One pattern's braces; messages show all of it.
+class Braces {
+ public:
+  Braces(std::string_view pattern, const std::string& field) : pattern_(pattern), field_(field) {}
+
+  std::vector<std::string> expand() const { return expand(pattern_); }
+
+ private:
+  std::vector<std::string> expand(std::string_view text) const {
+    const size_t open = text.find_first_of("{}");
+    if (open == text.npos) return {std::string(text)};
+    if (text[open] == '}') refuse("has a } that no { goes with");
+    const size_t close = closing(text, open);
+    const std::vector<std::string> middles = alternatives(text.substr(open + 1, close - open - 1));
+    const std::vector<std::string> ends = expand(text.substr(close + 1));
+    check_count(middles.size(), ends.size());
+    std::vector<std::string> names;
+    for (const std::string& middle : middles) {
+      for (const std::string& end : ends) {
+        names.push_back(std::string(text.substr(0, open)).append(middle).append(end));
+      }
+    }
+    return names;
+  }
+
+  size_t closing(std::string_view text, size_t open) const {
+    size_t depth = 0;
+    for (size_t i = open; i < text.size(); ++i) {
+      if (text[i] == '{') ++depth;
+      if (text[i] == '}' && --depth == 0) return i;
+    }
+    refuse("has a { that no } goes with");
+  }
+
+  // What the inside of a pair of braces stands for.
+  std::vector<std::string> alternatives(std::string_view inside) const {
+    std::vector<std::string> names;
+    size_t begin = 0;
+    size_t items = 0;
+    size_t braces = 0;
+    for (size_t i = 0; i <= inside.size(); ++i) {
+      if (i < inside.size() && inside[i] == '{') ++braces;
+      if (i < inside.size() && inside[i] == '}') --braces;
+      if (i < inside.size() && (inside[i] != ',' || braces > 0)) continue;
+      if (i == inside.size() && items == 0) return numbers(inside);
+      const auto some = expand(inside.substr(begin, i - begin));
+      names.insert(names.end(), some.begin(), some.end());
+      check_count(names.size(), 1);
+      begin = i + 1;
+      ++items;
+    }
+    return names;
+  }
+
+  // "007..012": the width of the wider one, where one of them has zeros in front.
+  std::vector<std::string> numbers(std::string_view inside) const {
+    const size_t dots = inside.find("..");
+    const auto first = number(inside.substr(0, dots));
+    const auto last = dots == inside.npos ? std::nullopt : number(inside.substr(dots + 2));
+    if (!first || !last) {
+      refuse(fmt::format("has {{{}}}, which is neither a list, {{a,b}}, nor two numbers, {{0..9}}",
+                         inside));
+    }
+    if (*first > *last) refuse(fmt::format("has {{{}}}, which counts down", inside));
+    if (*last - *first >= kMostNames) check_count(kMostNames, 2);
+    const std::string_view ends[] = {inside.substr(0, dots), inside.substr(dots + 2)};
+    size_t width = 0;
+    for (const std::string_view end : ends) {
+      if (end.size() > 1 && end[0] == '0') width = std::max(ends[0].size(), ends[1].size());
+    }
+    std::vector<std::string> names;
+    for (uint64_t i = *first; i <= *last; ++i) names.push_back(fmt::format("{:0{}}", i, width));
+    return names;
+  }
+
+  static std::optional<uint64_t> number(std::string_view text) {
+    uint32_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+    return value;
+  }
+
+  void check_count(size_t a, size_t b) const {
+    if (a > kMostNames / b) refuse(fmt::format("stands for more than {} files", kMostNames));
+  }
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw ConfigError(field_, fmt::format("'{}' {}", pattern_, why));
+  }
+
+  std::string_view pattern_;
+  const std::string& field_;
+};
+
+bool is_glob(std::string_view name) { return name.find_first_of("*?[") != name.npos; }
+
+// A name that stands for itself in a pattern.
+std::string quoted(const std::string& name) {
+  std::string out;
+  for (const char c : name) {
+    if (std::strchr("*?[]\\", c)) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+// The files that are there, sorted by bytes and not as the locale has it.
+std::vector<std::string> matches(const fs::path& folder, const std::string& pattern) {
+  const std::string whole = (fs::path(quoted(folder.string())) / pattern).string();
+  glob_t found{};
+  const int status = glob(whole.c_str(), GLOB_NOSORT | GLOB_ERR, nullptr, &found);
+  std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  globfree(&found);
+  const std::string shown = (folder / pattern).string();
+  if (status == GLOB_NOMATCH) throw DataError(shown, "no file matches");
+  if (status != 0) throw DataError(shown, "the folder cannot be read");
+  std::ranges::sort(paths);
+  return paths;
+}
+
+// All are looked for, so that the message can say how many are missing.
+void check_there(const std::vector<std::string>& paths, const std::string& field) {
+  std::vector<std::string> missing;
+  for (const std::string& path : paths) {
+    std::error_code ignored;  // what cannot be looked at is not there
+    if (!fs::exists(path, ignored)) missing.push_back(path);
+  }
+  if (missing.empty()) return;
+  throw DataError(missing.front(),
+                  fmt::format("is not there ({} of the {} files of {} are missing)", missing.size(),
+                              paths.size(), field));
+}
+
+void check_different(const std::vector<std::string>& paths, const std::string& field) {
+  std::unordered_set<std::string> seen;
+  for (const std::string& path : paths) {
+    if (!seen.insert(fs::path(path).lexically_normal().string()).second) {
+      throw ConfigError(field, fmt::format("names '{}' twice", path));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> expand_names(
+    const std::string& root, const google::protobuf::RepeatedPtrField<std::string>& patterns,
+    const std::string& field) {
+  if (patterns.empty()) throw ConfigError(field, "names no file");
+  check_root(root);
+  std::vector<std::string> paths;
+  for (const std::string& pattern : patterns) {
+    if (pattern.empty()) throw ConfigError(field, "is empty: it names files");
+    for (const std::string& name : Braces(pattern, field).expand()) {
+      if (is_glob(name)) {
+        const auto found = matches(root, name);
+        paths.insert(paths.end(), found.begin(), found.end());
+      } else {
+        paths.push_back((fs::path(root) / name).string());
+      }
+    }
+  }
+  check_different(paths, field);
+  check_there(paths, field);
+  return paths;
+}
+
+}  // namespace trireme

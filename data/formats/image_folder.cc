@@ -1,0 +1,244 @@
+#define XXH_INLINE_ALL
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "core/error.h"
+#include "data/descriptor.h"
+#include "data/file.h"
+#include "data/formats/formats.h"
+#include "data/formats/picture_name.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kDeepest = 32;  // folders within a class; a link to a folder above has no end
+
+// Strings one after the other, in one piece of memory: a million paths would be a million pieces.
+class Strings {
+ public:
+  void add(std::string_view text) {
+    bytes_ += text;
+    ends_.push_back(bytes_.size());
+  }
+  int64_t size() const { return std::ssize(ends_); }
+  std::string_view operator[](int64_t index) const {
+    const auto i = static_cast<size_t>(index);
+    const size_t begin = i == 0 ? 0 : ends_[i - 1];
+    return std::string_view(bytes_).substr(begin, ends_[i] - begin);
+  }
+  uint64_t hash(uint64_t seed) const {
+    return XXH3_64bits_withSeed(ends_.data(), ends_.size() * sizeof(size_t),
+                                XXH3_64bits_withSeed(bytes_.data(), bytes_.size(), seed));
+  }
+
+ private:
+  std::string bytes_;
+  std::vector<size_t> ends_;
+};
+
+struct Entry {
+  std::string name;
+  bool is_folder;
+};
+
+// What a folder holds, hidden names and what is neither file nor folder left out. Nothing but links
+// is looked at. A link to nothing is `lost`.
+struct Listing {
+  std::vector<Entry> entries;
+  std::vector<std::string> lost;
+  int64_t changed = 0;  // when, in ns
+};
+
+bool classify(int folder, const dirent& found, Listing& listing) {
+  unsigned char kind = found.d_type;
+  if (kind == DT_LNK || kind == DT_UNKNOWN) {
+    struct stat status {};
+    if (fstatat(folder, found.d_name, &status, 0) != 0) return false;
+    kind = S_ISDIR(status.st_mode) ? DT_DIR : S_ISREG(status.st_mode) ? DT_REG : DT_FIFO;
+  }
+  if (kind == DT_DIR || kind == DT_REG) listing.entries.push_back({found.d_name, kind == DT_DIR});
+  return true;
+}
+
+Listing list(const std::string& path) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(path.c_str()), closedir);
+  if (!folder) throw DataError(path, fmt::format("cannot be opened: {}", std::strerror(errno)));
+  Listing listing;
+  const struct stat status = status_of(dirfd(folder.get()), path);
+  listing.changed = int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+  errno = 0;
+  while (const dirent* found = readdir(folder.get())) {
+    if (found->d_name[0] == '.') continue;
+    if (!classify(dirfd(folder.get()), *found, listing)) listing.lost.push_back(found->d_name);
+    errno = 0;
+  }
+  if (errno != 0) throw DataError(path, fmt::format("cannot be read: {}", std::strerror(errno)));
+  return listing;
+}
+
+// The folders in it, sorted by bytes.
+std::vector<std::string> class_folders(const std::string& path) {
+  std::vector<std::string> names;
+  for (Entry& entry : list(path).entries) {
+    if (entry.is_folder) names.push_back(std::move(entry.name));
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+// The pictures of a class, however deep.
+struct ClassFiles {
+  std::vector<std::string> pictures;  // paths in the class's folder, sorted by bytes
+  std::vector<std::string> lost;      // links to nothing
+  int64_t others = 0;                 // files that are no pictures
+  std::vector<int64_t> changed;       // when each folder was
+
+  void walk(const std::string& root, const std::string& folder, int depth) {
+    const std::string path = root + folder;
+    if (depth > kDeepest) {
+      throw DataError(path, fmt::format("folders are nested more than {} deep: does a link lead to "
+                                        "a folder above?",
+                                        kDeepest));
+    }
+    Listing listing = list(path);
+    changed.push_back(listing.changed);
+    for (const std::string& name : listing.lost) {
+      if (has_picture_name(name)) lost.push_back(folder + name);
+    }
+    std::ranges::sort(listing.entries, {}, &Entry::name);
+    for (const Entry& entry : listing.entries) {
+      if (entry.is_folder) {
+        walk(root, folder + entry.name + "/", depth + 1);
+      } else if (has_picture_name(entry.name)) {
+        pictures.push_back(folder + entry.name);
+      } else {
+        ++others;
+      }
+    }
+  }
+};
+
+class FolderRecords final : public Records {
+ public:
+  FolderRecords(std::string folder, std::vector<std::string> classes)
+      : folder_(std::move(folder)), classes_(std::move(classes)) {}
+
+  // Adds the files of the next class.
+  void add(const ClassFiles& files) {
+    for (const std::string& picture : files.pictures) paths_.add(picture);
+    ends_.push_back(paths_.size());
+    identity_ = XXH3_64bits_withSeed(files.changed.data(), files.changed.size() * sizeof(int64_t),
+                                     identity_);
+  }
+  void finish(BadRecords bad) {
+    bad_ = std::move(bad);
+    for (const std::string& name : classes_) {
+      identity_ = XXH3_64bits_withSeed(name.data(), name.size(), identity_);
+    }
+    identity_ = paths_.hash(identity_);
+  }
+
+  int64_t size() const override { return paths_.size(); }
+  int classes() const override { return static_cast<int>(classes_.size()); }
+  int32_t label(int64_t index) const override {
+    return static_cast<int32_t>(std::ranges::upper_bound(ends_, index) - ends_.begin());
+  }
+  void read(int64_t index, std::vector<uint8_t>& bytes) const override;
+  std::string where(int64_t index) const override {
+    return fmt::format("{}/{}/{}", folder_, classes_[static_cast<size_t>(label(index))],
+                       paths_[index]);
+  }
+  std::string source() const override {
+    return fmt::format("ImageFolder {} ({} classes)", folder_, classes_.size());
+  }
+  std::vector<std::string> class_names() const override { return classes_; }
+  BadRecords bad_records() const override { return bad_; }
+  uint64_t identity() const override { return identity_; }
+
+ private:
+  const std::string folder_;
+  const std::vector<std::string> classes_;
+  Strings paths_;              // within the folders of their classes
+  std::vector<int64_t> ends_;  // records of each class and those before
+  BadRecords bad_;
+  uint64_t identity_ = 0;
+};
+
+void FolderRecords::read(int64_t index, std::vector<uint8_t>& bytes) const {
+  const std::string path = where(index);
+  const Descriptor file = open_file(path);
+  bytes.resize(static_cast<size_t>(status_of(file.number(), path).st_size));
+  read_at(file, path, 0, bytes);
+}
+
+void check_known(const std::string& folder, const std::vector<std::string>& names,
+                 const std::vector<std::string>& classes, const std::string& training) {
+  for (const std::string& name : names) {
+    if (std::ranges::binary_search(classes, name)) continue;
+    throw DataError(folder + "/" + name, fmt::format("is no class: {} has no folder of that name, "
+                                                     "and that is where classes are numbered",
+                                                     training));
+  }
+}
+
+// Those of the class that can be used, as the policy has it.
+ClassFiles list_class(const std::string& folder, const std::string& name, BadRecordPolicy& policy) {
+  ClassFiles files;
+  const std::string path = folder + "/" + name;
+  files.walk(path + "/", "", 0);
+  std::ranges::sort(files.pictures);
+  for (const std::string& link : files.lost) {
+    policy.add(DataError(path + "/" + link, "is a link to a file that is not there"));
+  }
+  if (files.pictures.empty()) {
+    const std::string others =
+        files.others == 0 ? "" : fmt::format("; it has {} other file(s)", files.others);
+    policy.add(DataError(
+        path, fmt::format("class '{}' has no picture ({}){}", name, kPictureExtensions, others)));
+  }
+  return files;
+}
+
+}  // namespace
+
+std::unique_ptr<Records> open_image_folder(const DataConfig& config, Part part,
+                                           const OpenOptions& options) {
+  check_root(config.root());
+  const std::string training = (fs::path(config.root()) / config.image_folder().train()).string();
+  const std::string folder =
+      part == Part::kTraining ? training
+                              : (fs::path(config.root()) / config.image_folder().eval()).string();
+  const std::vector<std::string> classes = class_folders(training);
+  if (classes.empty()) throw DataError(training, "has no folder in it; each class has one");
+  const std::vector<std::string> here = folder == training ? classes : class_folders(folder);
+  check_known(folder, here, classes, training);
+  auto records = std::make_unique<FolderRecords>(folder, classes);
+  BadRecordPolicy policy(bad_record_limit(config));
+  for (size_t i = 0; i < classes.size(); ++i) {
+    if (options.progress) {
+      options.progress(fmt::format("listing class {} of {}", i + 1, classes.size()));
+    }
+    const bool is_here = std::ranges::binary_search(here, classes[i]);
+    records->add(is_here ? list_class(folder, classes[i], policy) : ClassFiles());
+  }
+  policy.check(records->source());
+  policy.check_some(records->source(), records->size());
+  records->finish(policy.found());
+  return records;
+}
+
+}  // namespace trireme

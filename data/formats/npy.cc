@@ -1,0 +1,244 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "data/file.h"
+#include "data/formats/formats.h"
+#include "data/formats/npy_array.h"
+#include "data/mapped_file.h"
+
+namespace trireme {
+namespace {
+
+void check(const DataConfig& config, Part part) {
+  const NpyConfig& npy = config.npy();
+  const auto require = [&](const std::string& name, const char* field) {
+    if (!name.empty()) return;
+    throw ConfigError(std::string("data.npy.") + field,
+                      part == Part::kTraining ? "is missing"
+                                              : "is missing; give it, or data.holdout: 0.2 to set "
+                                                "a part of the training files aside");
+  };
+  if (config.has_holdout() && (npy.has_eval_inputs() || npy.has_eval_targets())) {
+    throw ConfigError("data.npy.eval_inputs",
+                      "cannot be given with data.holdout, which takes its place");
+  }
+  if (part == Part::kEvaluation) {
+    require(npy.eval_inputs(), "eval_inputs");
+    require(npy.eval_targets(), "eval_targets");
+  } else {
+    require(npy.train_inputs(), "train_inputs");
+  }
+  if (part == Part::kTraining || !npy.has_classes()) require(npy.train_targets(), "train_targets");
+  if (!(npy.scale() != 0 && std::isfinite(npy.scale()))) {
+    throw ConfigError("data.npy.scale",
+                      fmt::format("{} is not a number other than 0", npy.scale()));
+  }
+}
+
+// An array in a file of its own.
+struct ArrayFile {
+  ArrayFile(const DataConfig& config, const std::string& name, const BadRecordPolicy& policy)
+      : file(find_file(config.root(), std::vector<std::string>{name})),
+        array(parse_npy(file.bytes(), file.path())) {
+    if (array.shape.empty() || array.rows() == 0 || array.row_elements() == 0) {
+      throw DataError(path(), fmt::format("is {}: it holds no samples", array.describe()));
+    }
+    if (!array.whole() && !policy.skips()) throw missing();
+  }
+
+  const std::string& path() const { return file.path(); }
+  DataError missing() const {
+    return {fmt::format("{}: record {}", path(), array.whole_rows()), what_is_missing(array)};
+  }
+  size_t row_bytes() const {
+    return static_cast<size_t>(array.row_elements()) * size_of(array.dtype);
+  }
+  const uint8_t* row(int64_t index) const {
+    return array.elements.data() + static_cast<size_t>(index) * row_bytes();
+  }
+
+  MappedFile file;
+  NpyArray array;
+};
+
+bool is_float(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF64; }
+
+// Records that have both, input and target; those that lack one are bad.
+int64_t pair_up(const ArrayFile& inputs, const ArrayFile& targets, BadRecordPolicy& policy) {
+  const int64_t all = std::max(inputs.array.rows(), targets.array.rows());
+  const int64_t pairs = std::min(inputs.array.whole_rows(), targets.array.whole_rows());
+  if (pairs == all) return pairs;
+  for (const ArrayFile* side : {&inputs, &targets}) {
+    if (side->array.whole_rows() != pairs || side->array.whole()) continue;
+    policy.add(side->missing(), all - pairs);
+    return pairs;
+  }
+  policy.add(DataError(targets.path(),
+                       fmt::format("has {} targets, but {} has {} inputs", targets.array.rows(),
+                                   inputs.path(), inputs.array.rows())),
+             all - pairs);
+  return pairs;
+}
+
+// What is wrong with a label of a file with so many; empty: nothing. `classes` 0: they are still to
+// be counted.
+std::string wrong_label(int64_t label, int classes, int64_t count) {
+  if (label < 0) return fmt::format("label {} is less than 0", label);
+  if (classes == 0 && label >= std::clamp<int64_t>(count, 2, kMostClasses)) {
+    return fmt::format(
+        "label {} means more classes than there are samples, {}; set data.npy.classes if so", label,
+        count);
+  }
+  if (classes > 0 && label >= classes) {
+    return fmt::format("label {} is not in [0, {})", label, classes);
+  }
+  return {};
+}
+
+// Targets of the records that are good, and which these are.
+struct Targets {
+  TensorSpec spec;
+  int classes = 0;
+  std::vector<uint8_t> bytes;
+  std::vector<int64_t> rows;
+};
+
+DataError bad_row(const ArrayFile& file, int64_t row, const std::string& what) {
+  return {fmt::format("{}: record {}", file.path(), row), what};
+}
+
+// `classes` 0: as many as there are.
+Targets read_labels(const ArrayFile& file, int64_t count, int classes, BadRecordPolicy& policy) {
+  if (file.array.shape.size() != 1) {
+    throw DataError(file.path(), fmt::format("is {}; labels are [N]", file.array.describe()));
+  }
+  std::vector<int32_t> labels;
+  Targets targets{.spec = label_spec(), .classes = std::max(classes, 2), .bytes = {}, .rows = {}};
+  for (int64_t row = 0; row < count; ++row) {
+    const int64_t label = to_integer(file.array.dtype, file.row(row));
+    if (const std::string wrong = wrong_label(label, classes, file.array.whole_rows());
+        !wrong.empty()) {
+      policy.add(bad_row(file, row, wrong));
+      continue;
+    }
+    labels.push_back(static_cast<int32_t>(label));
+    targets.rows.push_back(row);
+    targets.classes = std::max(targets.classes, static_cast<int>(label) + 1);
+  }
+  targets.bytes = label_bytes(labels);
+  return targets;
+}
+
+Targets read_numbers(const ArrayFile& file, int64_t count, BadRecordPolicy& policy) {
+  if (file.array.shape.size() > 2) {
+    throw DataError(file.path(), fmt::format("is {}; numbers to predict are [N] or [N, F]",
+                                             file.array.describe()));
+  }
+  std::vector<float> row(static_cast<size_t>(file.array.row_elements()));
+  Targets targets{.spec = {DType::kF32, Shape{std::ssize(row)}, Layout::row_major()},
+                  .classes = 0,
+                  .bytes = {},
+                  .rows = {}};
+  const auto finite = [](float value) { return std::isfinite(value); };
+  for (int64_t i = 0; i < count; ++i) {
+    to_floats(file.array.dtype, file.row(i), row);
+    if (const auto bad = std::ranges::find_if_not(row, finite); bad != row.end()) {
+      policy.add(bad_row(file, i, fmt::format("target {} is not a finite number", *bad)));
+      continue;
+    }
+    const auto* bytes = reinterpret_cast<const uint8_t*>(row.data());
+    targets.bytes.insert(targets.bytes.end(), bytes, bytes + row.size() * sizeof(float));
+    targets.rows.push_back(i);
+  }
+  return targets;
+}
+
+// How many classes the training file has.
+int count_classes(const DataConfig& config) {
+  BadRecordPolicy policy(bad_record_limit(config));  // the training part tells of what is bad there
+  const ArrayFile file(config, config.npy().train_targets(), policy);
+  if (is_float(file.array.dtype)) return 0;
+  return read_labels(file, file.array.whole_rows(), 0, policy).classes;
+}
+
+Targets read_targets(const DataConfig& config, Part part, const ArrayFile& file, int64_t count,
+                     BadRecordPolicy& policy) {
+  const NpyConfig& npy = config.npy();
+  if (is_float(file.array.dtype)) {
+    if (!npy.has_classes()) return read_numbers(file, count, policy);
+    throw ConfigError("data.npy.classes",
+                      fmt::format("has no meaning for targets of {}, which {} holds; labels are of "
+                                  "u8, i32 or i64",
+                                  name_of(file.array.dtype), file.path()));
+  }
+  int classes = npy.has_classes() ? checked_classes(npy.classes(), "data.npy.classes") : 0;
+  if (classes == 0 && part == Part::kEvaluation) classes = count_classes(config);
+  return read_labels(file, count, classes, policy);
+}
+
+class NpyDataset final : public Dataset {
+ public:
+  NpyDataset(ArrayFile inputs, Targets targets, SampleSpec spec, std::string source, BadRecords bad)
+      : inputs_(std::move(inputs)),
+        targets_(std::move(targets)),
+        spec_(std::move(spec)),
+        source_(std::move(source)),
+        bad_(std::move(bad)) {}
+
+  const SampleSpec& spec() const override { return spec_; }
+  int64_t size() const override { return std::ssize(targets_.rows); }
+  void read(SampleId id, std::byte* input, std::byte* target) const override {
+    const auto index = static_cast<size_t>(id.index);
+    copy_sample(spec_.input, inputs_.array.dtype, inputs_.row(targets_.rows.at(index)), input);
+    const size_t bytes = spec_.target.bytes();
+    std::memcpy(target, targets_.bytes.data() + index * bytes, bytes);
+  }
+  std::string description() const override {
+    return fmt::format("{}: {}{}", source_, describe(spec_, size()), left_out(bad_));
+  }
+  std::string where(int64_t index) const override {
+    return fmt::format("{}: record {}", inputs_.path(),
+                       targets_.rows.at(static_cast<size_t>(index)));
+  }
+  BadRecords bad_records() const override { return bad_; }
+
+ private:
+  const ArrayFile inputs_;
+  const Targets targets_;
+  const SampleSpec spec_;
+  const std::string source_;
+  const BadRecords bad_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_npy(const DataConfig& config, Part part) {
+  check(config, part);
+  const NpyConfig& npy = config.npy();
+  const bool training = part == Part::kTraining;
+  BadRecordPolicy policy(bad_record_limit(config));
+  ArrayFile inputs(config, training ? npy.train_inputs() : npy.eval_inputs(), policy);
+  const ArrayFile file(config, training ? npy.train_targets() : npy.eval_targets(), policy);
+  SampleSpec spec;
+  spec.input = sample_spec(inputs.array, 1, inputs.path());
+  if (npy.has_scale() && spec.input.dtype == DType::kU8) {
+    throw ConfigError("data.npy.scale", "is for inputs of f32 and f64; bytes are divided by 255");
+  }
+  Targets targets = read_targets(config, part, file, pair_up(inputs, file, policy), policy);
+  spec.target = targets.spec;
+  spec.classes = targets.classes;
+  spec.scale = spec.input.dtype == DType::kU8 ? 1.0F / 255 : npy.scale();
+  std::string source = fmt::format("NumPy {}, {}", inputs.path(), file.path());
+  policy.check(source);
+  policy.check_some(source, std::ssize(targets.rows));
+  return std::make_unique<NpyDataset>(std::move(inputs), std::move(targets), std::move(spec),
+                                      std::move(source), policy.found());
+}
+
+}  // namespace trireme

@@ -1,0 +1,338 @@
+#include "data/formats/npy_array.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <optional>
+
+#include "core/error.h"
+
+namespace trireme {
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr std::string_view kMagic = "\x93NUMPY"sv;
+constexpr size_t kAlignment = 64;  // of the first element
+constexpr int64_t kMostChannels = 4;
+
+std::string_view text_of(std::span<const uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// What the dictionary at the beginning says: {'descr': '<f4', 'fortran_order': False, 'shape': (3,
+// 4)}.
+struct Header {
+  std::optional<std::string> descr;
+  std::optional<bool> fortran_order;
+  std::optional<std::vector<int64_t>> shape;
+};
+
+class HeaderReader {
+ public:
+  HeaderReader(std::string_view text, const std::string& where) : text_(text), where_(where) {}
+
+  Header read() {
+    Header header;
+    expect('{');
+    while (!accept('}')) {
+      const std::string key = string();
+      expect(':');
+      if (key == "descr") {
+        header.descr = descr();
+      } else if (key == "fortran_order") {
+        header.fortran_order = boolean();
+      } else if (key == "shape") {
+        header.shape = shape();
+      } else {
+        fail(fmt::format("knows no '{}'", key));
+      }
+      if (!accept(',')) {
+        expect('}');
+        break;
+      }
+    }
+    if (!header.descr || !header.fortran_order || !header.shape) {
+      fail("needs descr, fortran_order and shape");
+    }
+    return header;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw DataError(where_, "has a damaged header: NumPy's " + what);
+  }
+  char peek() {
+    at_ = std::min(text_.find_first_not_of(" \t\n\r", at_), text_.size());
+    return at_ < text_.size() ? text_[at_] : '\0';
+  }
+  bool accept(char c) {
+    if (peek() != c || at_ == text_.size()) return false;
+    ++at_;
+    return true;
+  }
+  void expect(char c) {
+    if (!accept(c)) fail(fmt::format("has '{}' at byte {} of its dictionary", c, at_));
+  }
+  std::string string() {
+    const char quote = peek();
+    if (quote != '\'' && quote != '"') fail(fmt::format("has a name at byte {}", at_));
+    const size_t end = text_.find(quote, at_ + 1);
+    if (end == std::string_view::npos) fail(fmt::format("ends the name at byte {}", at_));
+    const std::string value(text_.substr(at_ + 1, end - at_ - 1));
+    at_ = end + 1;
+    return value;
+  }
+  std::string descr() {
+    if (peek() == '[' || peek() == '(') {
+      throw DataError(where_, "is a structured array; save each of its fields as an array");
+    }
+    return string();
+  }
+  bool boolean() {
+    peek();
+    for (const bool value : {false, true}) {
+      const std::string_view word = value ? "True" : "False";
+      if (text_.substr(at_, word.size()) != word) continue;
+      at_ += word.size();
+      return value;
+    }
+    fail(fmt::format("has True or False at byte {}", at_));
+  }
+  std::vector<int64_t> shape() {
+    std::vector<int64_t> extents;
+    expect('(');
+    while (!accept(')')) {
+      peek();
+      int64_t extent = 0;
+      const auto [end, error] =
+          std::from_chars(text_.data() + at_, text_.data() + text_.size(), extent);
+      if (error != std::errc() || extent < 0) fail(fmt::format("has an extent at byte {}", at_));
+      at_ = static_cast<size_t>(end - text_.data());
+      extents.push_back(extent);
+      if (!accept(',')) {
+        expect(')');
+        break;
+      }
+    }
+    return extents;
+  }
+
+  std::string_view text_;
+  const std::string& where_;
+  size_t at_ = 0;
+};
+
+struct NamedType {
+  std::string_view descr;
+  DType dtype;
+};
+constexpr NamedType kTypes[] = {{"|u1", DType::kU8},
+                                {"<i4", DType::kI32},
+                                {"<i8", DType::kI64},
+                                {"<f4", DType::kF32},
+                                {"<f8", DType::kF64}};
+
+// What to do about a type that is not read.
+std::string remedy(std::string_view descr) {
+  if (descr == "|b1") return "holds booleans; save x.astype('u1')";
+  if (descr.substr(0, 2) == "|O") return "holds Python objects; save an array of numbers";
+  if (descr.substr(0, 1) == ">") {
+    return fmt::format("is big-endian ('{}'); save x.astype('<{}')", descr, descr.substr(1));
+  }
+  return fmt::format(
+      "has elements of type '{}'; u1, i4, i8, f4 and f8 are read: save "
+      "x.astype('f4') or another of these",
+      descr);
+}
+
+DType dtype_of(std::string_view descr, const std::string& where) {
+  for (const NamedType& type : kTypes) {
+    if (type.descr == descr || (type.dtype == DType::kU8 && descr == "<u1")) return type.dtype;
+  }
+  throw DataError(where, remedy(descr));
+}
+
+// The dictionary's text; `end` is where the elements begin.
+std::string_view find_header(std::span<const uint8_t> bytes, const std::string& where,
+                             size_t& end) {
+  const std::string_view text = text_of(bytes);
+  if (text.substr(0, 4) == "PK\3\4"sv) {
+    throw DataError(where, "is an archive of arrays (.npz); save each with numpy.save");
+  }
+  if (text.substr(0, 2) == "\x1f\x8b"sv) {
+    throw DataError(where, "is gzip; unpack it, as arrays are read where they lie");
+  }
+  if (text.substr(0, kMagic.size()) != kMagic) {
+    throw DataError(where, "is not an array of NumPy (.npy): it does not begin with \\x93NUMPY");
+  }
+  const size_t version = text.size() > 6 ? bytes[6] : 0;
+  const size_t length_bytes = version == 1 ? 2 : 4;
+  end = kMagic.size() + 2 + length_bytes;
+  if (text.size() < end) throw DataError(where, "ends within its header: cut short");
+  if (version < 1 || version > 3) {
+    throw DataError(where, fmt::format("is .npy of version {}; 1 to 3 are read", version));
+  }
+  size_t length = 0;
+  for (size_t i = 0; i < length_bytes; ++i) {
+    length |= size_t{bytes[kMagic.size() + 2 + i]} << (8 * i);
+  }
+  if (text.size() - end < length) throw DataError(where, "ends within its header: cut short");
+  const std::string_view header = text.substr(end, length);
+  end += length;
+  return header;
+}
+
+template <class T>
+void widen(const uint8_t* from, std::span<float> to) {
+  for (float& value : to) {
+    T element;
+    std::memcpy(&element, from, sizeof element);
+    from += sizeof element;
+    value = static_cast<float>(element);
+  }
+}
+
+template <class T>
+int64_t integer(const uint8_t* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+}  // namespace
+
+int64_t NpyArray::row_elements() const {
+  int64_t count = 1;
+  for (size_t i = 1; i < shape.size(); ++i) {
+    if (shape[i] == 0) return 0;
+    if (__builtin_mul_overflow(count, shape[i], &count)) count = INT64_MAX;
+  }
+  return count;
+}
+
+int64_t NpyArray::whole_rows() const {
+  const int64_t row = row_elements();
+  if (row == 0) return rows();
+  const auto there = static_cast<int64_t>(elements.size() / size_of(dtype));
+  return std::min(rows(), there / row);
+}
+
+std::string NpyArray::describe() const {
+  return fmt::format("{} [{}]", name_of(dtype), fmt::join(shape, ", "));
+}
+
+NpyArray parse_npy(std::span<const uint8_t> bytes, const std::string& where) {
+  size_t begin = 0;
+  const std::string_view text = find_header(bytes, where, begin);
+  const Header header = HeaderReader(text, where).read();
+  NpyArray array;
+  array.dtype = dtype_of(*header.descr, where);
+  if (*header.fortran_order && header.shape->size() > 1) {
+    throw DataError(where, "is in Fortran order; save numpy.ascontiguousarray(x)");
+  }
+  array.shape = *header.shape;
+  array.elements = bytes.subspan(begin);
+  if (!array.whole()) return array;
+  // Whole rows do not overflow: their bytes are there.
+  const size_t length =
+      static_cast<size_t>(array.rows() * array.row_elements()) * size_of(array.dtype);
+  if (length < array.elements.size()) {
+    throw DataError(where, fmt::format("has {} bytes after its array, {}",
+                                       array.elements.size() - length, array.describe()));
+  }
+  return array;
+}
+
+std::string what_is_missing(const NpyArray& array) {
+  return fmt::format("is cut short: {} was announced, {} bytes of it are there", array.describe(),
+                     array.elements.size());
+}
+
+TensorSpec sample_spec(const NpyArray& array, size_t first, const std::string& where) {
+  const std::span<const int64_t> s = std::span(array.shape).subspan(first);
+  const auto refuse = [&](const char* wanted) {
+    throw DataError(where, fmt::format("is {}; {}", array.describe(), wanted));
+  };
+  if (std::ranges::find(s, 0) != s.end()) refuse("it has no elements");
+  if (array.row_elements() > int64_t{1} << 31) refuse("samples have no more than 2^31 elements");
+  if (array.dtype == DType::kU8) {
+    if (s.size() == 1) return {DType::kU8, Shape{s[0]}, Layout::row_major()};
+    if (s.size() == 2) return {DType::kU8, Shape{1, s[0], s[1]}, Layout::channels_last()};
+    if (s.size() != 3) refuse("samples of bytes are [H, W], [H, W, C] or [F]");
+    if (s[2] > kMostChannels) {
+      refuse(
+          "pictures have 1 to 4 channels, the last extent; where they come first, save "
+          "numpy.moveaxis(x, -3, -1)");
+    }
+    return {DType::kU8, Shape{s[2], s[0], s[1]}, Layout::channels_last()};
+  }
+  if (array.dtype != DType::kF32 && array.dtype != DType::kF64) {
+    refuse("inputs are of u8, f32 or f64");
+  }
+  if (s.size() == 1) return {DType::kF32, Shape{s[0]}, Layout::row_major()};
+  if (s.size() != 3) refuse("samples of numbers are [C, H, W] or [F]");
+  return {DType::kF32, Shape{s[0], s[1], s[2]}, Layout::row_major()};
+}
+
+void copy_sample(const TensorSpec& spec, DType dtype, const uint8_t* from, std::byte* to) {
+  if (dtype == spec.dtype) {
+    std::memcpy(to, from, spec.bytes());
+  } else {
+    const auto elements = static_cast<size_t>(spec.shape.elements());
+    to_floats(dtype, from, {reinterpret_cast<float*>(to), elements});
+  }
+}
+
+std::vector<uint8_t> encode_npy(DType dtype, std::span<const int64_t> shape,
+                                std::span<const uint8_t> elements) {
+  const auto* type =
+      std::ranges::find_if(kTypes, [&](const NamedType& named) { return named.dtype == dtype; });
+  if (type == std::end(kTypes)) {
+    throw Error(fmt::format("{} cannot be saved as .npy", name_of(dtype)));
+  }
+  // A tuple of one has a comma.
+  std::string header =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", type->descr,
+                  fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  const size_t before = kMagic.size() + 4 + header.size() + 1;
+  header.append((kAlignment - before % kAlignment) % kAlignment, ' ').push_back('\n');
+  std::vector<uint8_t> bytes(kMagic.begin(), kMagic.end());
+  for (const size_t byte : {size_t{1}, size_t{0}, header.size() & 0xff, header.size() >> 8}) {
+    bytes.push_back(static_cast<uint8_t>(byte));
+  }
+  bytes.insert(bytes.end(), header.begin(), header.end());
+  bytes.insert(bytes.end(), elements.begin(), elements.end());
+  return bytes;
+}
+
+void to_floats(DType dtype, const uint8_t* from, std::span<float> to) {
+  switch (dtype) {
+    case DType::kF32:
+      return widen<float>(from, to);
+    case DType::kF64:
+      return widen<double>(from, to);
+    case DType::kI32:
+      return widen<int32_t>(from, to);
+    case DType::kI64:
+      return widen<int64_t>(from, to);
+    default:
+      return widen<uint8_t>(from, to);
+  }
+}
+
+int64_t to_integer(DType dtype, const uint8_t* from) {
+  switch (dtype) {
+    case DType::kI32:
+      return integer<int32_t>(from);
+    case DType::kI64:
+      return integer<int64_t>(from);
+    default:
+      return *from;
+  }
+}
+
+}  // namespace trireme

@@ -1,0 +1,147 @@
+#include "data/formats/tar_index_files.h"
+
+#define XXH_INLINE_ALL
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "core/error.h"
+#include "data/descriptor.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+// $XDG_CACHE_HOME/trireme; empty where there is no home.
+std::string cache_folder() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache && *cache) return std::string(cache) + "/trireme";
+  const char* home = std::getenv("HOME");
+  return home && *home ? std::string(home) + "/.cache/trireme" : std::string();
+}
+
+// Shards of different folders may be named alike.
+std::string name_of(const std::string& shard) {
+  std::error_code ignored;  // then the path as it is
+  const std::string path = fs::absolute(shard, ignored).lexically_normal().string();
+  return fmt::format("{}-{:016x}.index", fs::path(shard).filename().string(),
+                     XXH3_64bits(path.data(), path.size()));
+}
+
+std::optional<TarIndex> load(const std::string& path, const TarStamp& stamp) {
+  try {
+    return TarIndex::read(MappedFile(path), stamp);
+  } catch (const DataError&) {
+    return std::nullopt;  // there is none
+  }
+}
+
+// An index that is being made: a file that one process at a time can have, and that takes its place
+// when it is whole. What a killed process leaves of one, the next overwrites.
+class Draft {
+ public:
+  enum class State { kMine, kBusy, kImpossible };
+
+  Draft(const std::string& place, bool wait) : place_(place), path_(place + ".tmp") {
+    std::error_code ignored;  // then it cannot be opened either
+    fs::create_directories(fs::path(place).parent_path(), ignored);
+    while (true) {
+      file_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+      if (file_ < 0) return;
+      state_ = lock(wait);
+      if (state_ != State::kMine || still_there()) return;
+      close(file_);
+    }
+  }
+  ~Draft() {
+    if (file_ < 0) return;
+    if (state_ == State::kMine && !placed_) unlink(path_.c_str());
+    close(file_);
+  }
+  Draft(const Draft&) = delete;
+  Draft& operator=(const Draft&) = delete;
+
+  State state() const { return state_; }
+
+  // False when it cannot be written.
+  bool place(std::span<const uint8_t> bytes) {
+    if (ftruncate(file_, 0) != 0) return false;
+    for (size_t done = 0; done < bytes.size();) {
+      const ssize_t wrote = write(file_, bytes.data() + done, bytes.size() - done);
+      if (wrote < 0 && errno == EINTR) continue;
+      if (wrote <= 0) return false;
+      done += static_cast<size_t>(wrote);
+    }
+    placed_ = std::rename(path_.c_str(), place_.c_str()) == 0;
+    return placed_;
+  }
+
+ private:
+  State lock(bool wait) const {
+    while (flock(file_, wait ? LOCK_EX : LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EWOULDBLOCK) return State::kBusy;
+      if (errno != EINTR) return State::kImpossible;
+    }
+    return State::kMine;
+  }
+  // Another process may have put it in its place, or taken it away, before the lock was ours.
+  bool still_there() const {
+    struct stat mine {};
+    struct stat named {};
+    return fstat(file_, &mine) == 0 && stat(path_.c_str(), &named) == 0 &&
+           mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
+  }
+
+  const std::string place_;
+  const std::string path_;
+  int file_ = -1;
+  State state_ = State::kImpossible;
+  bool placed_ = false;
+};
+
+}  // namespace
+
+TarIndexFiles::TarIndexFiles(std::string folder, LabelSource labels)
+    : folder_(std::move(folder)), labels_(std::move(labels)) {}
+
+std::vector<std::string> TarIndexFiles::places(const std::string& shard) const {
+  if (!folder_.empty()) return {folder_ + "/" + name_of(shard)};
+  std::vector<std::string> found{shard + ".index"};
+  if (const std::string cache = cache_folder(); !cache.empty()) {
+    found.push_back(cache + "/" + name_of(shard));
+  }
+  return found;
+}
+
+std::optional<TarIndex> TarIndexFiles::find(const std::string& shard) const {
+  const TarStamp stamp = stamp_of(shard, labels_);
+  for (const std::string& place : places(shard)) {
+    if (auto index = load(place, stamp)) return index;
+  }
+  return std::nullopt;
+}
+
+std::optional<TarIndex> TarIndexFiles::make(const std::string& shard, WhenBusy when_busy) const {
+  for (const std::string& place : places(shard)) {
+    Draft draft(place, when_busy == WhenBusy::kWait);
+    if (draft.state() == Draft::State::kBusy) return std::nullopt;
+    if (draft.state() == Draft::State::kImpossible) continue;
+    if (auto index = find(shard)) return index;  // another process was faster
+    TarIndex index = walk_tar(shard, labels_);
+    if (!draft.place(index.bytes())) return index;
+    auto mapped = load(place, index.stamp());
+    return mapped ? std::move(mapped) : std::move(index);
+  }
+  return walk_tar(shard, labels_);
+}
+
+}  // namespace trireme

@@ -1,0 +1,148 @@
+#include "data/formats/tar_shards.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <thread>
+#include <utility>
+
+#include "core/error.h"
+
+namespace trireme {
+namespace {
+
+class Opening {
+ public:
+  Opening(const std::vector<std::string>& shards, const TarIndexFiles& files, bool stop_at_problems)
+      : shards_(shards),
+        files_(files),
+        stop_at_problems_(stop_at_problems),
+        opened_(shards.size()) {}
+
+  std::vector<OpenedIndex> run(const std::function<void(std::string_view)>& progress) {
+    working_ = std::min<size_t>(shards_.size(), std::max(1U, std::thread::hardware_concurrency()));
+    {
+      std::vector<std::jthread> workers;
+      for (size_t i = working_; i > 0; --i) workers.emplace_back([this] { work(); });
+      relay(progress);
+    }
+    return std::move(opened_);
+  }
+
+ private:
+  using WhenBusy = TarIndexFiles::WhenBusy;
+
+  void work() {
+    std::vector<size_t> busy;
+    for (size_t i = next_++; i < shards_.size() && !stopped_; i = next_++) {
+      if (!open(i, WhenBusy::kLeave)) busy.push_back(i);
+    }
+    for (const size_t i : busy) {
+      if (!stopped_) open(i, WhenBusy::kWait);
+    }
+    const std::lock_guard lock(mutex_);
+    --working_;
+    changed_.notify_one();
+  }
+
+  // False when another process is at it.
+  bool open(size_t i, WhenBusy when_busy) {
+    OpenedIndex& opened = opened_[i];
+    try {
+      opened.index = files_.find(shards_[i]);
+      if (!opened.index) {
+        tell(i);
+        opened.index = files_.make(shards_[i], when_busy);
+      }
+      if (!opened.index) return false;
+      if (stop_at_problems_ && opened.index->problem_count() > 0) stopped_ = true;
+    } catch (...) {
+      opened.error = std::current_exception();
+      stopped_ = true;
+    }
+    return true;
+  }
+
+  void tell(size_t i) {
+    const std::lock_guard lock(mutex_);
+    news_ = fmt::format("indexing shard {} of {}", i + 1, shards_.size());
+    changed_.notify_one();
+  }
+
+  // Until all have ended.
+  void relay(const std::function<void(std::string_view)>& progress) {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return working_ == 0 || !news_.empty(); });
+      const std::string news = std::exchange(news_, {});
+      if (news.empty()) return;
+      lock.unlock();
+      if (progress) progress(news);
+      lock.lock();
+    }
+  }
+
+  const std::vector<std::string>& shards_;
+  const TarIndexFiles& files_;
+  const bool stop_at_problems_;
+  std::vector<OpenedIndex> opened_;  // each for one worker
+  std::atomic<size_t> next_ = 0;
+  std::atomic<bool> stopped_ = false;
+  std::mutex mutex_;  // of all below
+  std::condition_variable changed_;
+  std::string news_;
+  size_t working_ = 0;
+};
+
+size_t most_open_files() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 64;
+  return static_cast<size_t>(std::clamp<rlim_t>(limit.rlim_cur / 4, 8, 1 << 16));
+}
+
+}  // namespace
+
+std::vector<OpenedIndex> open_indexes(const std::vector<std::string>& shards,
+                                      const TarIndexFiles& files, bool stop_at_problems,
+                                      const std::function<void(std::string_view)>& progress) {
+  return Opening(shards, files, stop_at_problems).run(progress);
+}
+
+ShardFiles::ShardFiles(size_t shards) : most_(most_open_files()), slots_(shards) {}
+
+std::shared_ptr<const Descriptor> ShardFiles::open(size_t shard, const std::string& path,
+                                                   const TarStamp& stamp) {
+  {
+    const std::lock_guard lock(mutex_);
+    Slot& slot = slots_[shard];
+    slot.used = ++uses_;
+    if (slot.file) return slot.file;
+  }
+  // Others need not wait for this one; two may open it at once.
+  auto file = std::make_shared<const Descriptor>(open_file(path));
+  if (!stamp.is_of(status_of(file->number(), path))) {
+    throw DataError(path, "has changed since it was indexed; start again");
+  }
+  const std::lock_guard lock(mutex_);
+  Slot& slot = slots_[shard];
+  if (slot.file) return slot.file;
+  if (open_ >= most_) make_room();
+  slot.file = std::move(file);
+  ++open_;
+  return slot.file;
+}
+
+// Whoever still reads the file that goes keeps it open.
+void ShardFiles::make_room() {
+  Slot* oldest = nullptr;
+  for (Slot& slot : slots_) {
+    if (slot.file && (!oldest || slot.used < oldest->used)) oldest = &slot;
+  }
+  oldest->file.reset();
+  --open_;
+}
+
+}  // namespace trireme

@@ -1,0 +1,337 @@
+#include "data/formats/tar_walk.h"
+
+#define XXH_INLINE_ALL
+#include <archive.h>
+#include <archive_entry.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+
+#include "core/error.h"
+#include "data/descriptor.h"
+#include "data/formats/picture_name.h"
+
+namespace trireme {
+namespace {
+
+// Small, since after each picture that is skipped one block is read in vain.
+constexpr size_t kReadBytes = 16384;
+constexpr uint64_t kTarBlock = 512;
+constexpr int32_t kMostLabel = (1 << 24) - 1;  // see checked_classes
+constexpr size_t kMostLabelBytes = 1 << 20;    // of a .cls or .json
+constexpr std::string_view kArray = ".npy";
+
+enum class Role { kNone, kPicture, kLabel };
+
+struct Name {
+  std::string_view key;        // "train/000017"
+  std::string_view extension;  // "seg.png"
+};
+
+std::optional<Name> split(std::string_view path) {
+  const size_t slash = path.rfind('/');
+  const size_t base = slash == path.npos ? 0 : slash + 1;
+  const size_t dot = path.find('.', base);
+  if (dot == path.npos || dot == base) return std::nullopt;
+  return Name{path.substr(0, dot), path.substr(dot + 1)};
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlank(" \t\r\n\0", 5);
+  const size_t begin = text.find_first_not_of(kBlank);
+  if (begin == text.npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
+}
+
+// A label, or what is wrong with it.
+struct Label {
+  int32_t value = 0;
+  std::string wrong;
+};
+
+Label label_of(int64_t value) {
+  if (value < 0 || value > kMostLabel) {
+    return {0, fmt::format("label {} is not in [0, {}]", value, kMostLabel)};
+  }
+  return {static_cast<int32_t>(value), {}};
+}
+
+Label label_of(std::string_view text) {
+  const std::string_view digits = trimmed(text);
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error == std::errc() && end == digits.data() + digits.size()) return label_of(value);
+  return {0, fmt::format("label '{}' is not a whole number", digits.substr(0, 40))};
+}
+
+Label label_of_json(std::string_view text, const std::string& field) {
+  const nlohmann::json parsed = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (parsed.is_discarded()) return {0, "is not JSON"};
+  const nlohmann::json* at = &parsed;
+  for (size_t begin = 0; begin <= field.size();) {
+    const size_t end = std::min(field.find('.', begin), field.size());
+    const auto found = at->find(field.substr(begin, end - begin));  // end() where it is no object
+    if (found == at->end()) return {0, fmt::format("has no field '{}'", field)};
+    at = &*found;
+    begin = end + 1;
+  }
+  if (at->is_string()) return label_of(std::string_view(at->get_ref<const std::string&>()));
+  if (at->is_number()) return label_of(std::string_view(at->dump()));
+  return {0, fmt::format("field '{}' is no number but: {}", field, at->type_name())};
+}
+
+// What a file that is no plain tar begins with.
+struct Compression {
+  std::string_view name;
+  std::string_view begins;
+};
+constexpr std::array<Compression, 5> kCompressions{{{"gzip", "\x1f\x8b"},
+                                                    {"zstd", "\x28\xb5\x2f\xfd"},
+                                                    {"xz", "\xfd\x37zXZ"},
+                                                    {"bzip2", "BZh"},
+                                                    {"lz4", "\x04\x22\x4d\x18"}}};
+
+void refuse_compressed(int file, const std::string& path) {
+  std::array<char, 8> begin{};
+  const ssize_t got = pread(file, begin.data(), begin.size(), 0);
+  if (got < 0) throw DataError(path, fmt::format("cannot be read: {}", std::strerror(errno)));
+  const std::string_view bytes(begin.data(), static_cast<size_t>(got));
+  for (const Compression& compression : kCompressions) {
+    if (!bytes.starts_with(compression.begins)) continue;
+    throw DataError(path, fmt::format("is compressed ({}), and samples can only be read at random "
+                                      "from plain tar; unpack it",
+                                      compression.name));
+  }
+}
+
+TarStamp stamp_of(const Descriptor& file, const std::string& path, const LabelSource& labels) {
+  return {status_of(file.number(), path), labels.identity()};
+}
+
+class Walk {
+ public:
+  Walk(const std::string& path, const LabelSource& labels)
+      : path_(path),
+        labels_(labels),
+        file_(open_file(path)),
+        stamp_(stamp_of(file_, path, labels)),
+        archive_(archive_read_new(), archive_read_free) {
+    refuse_compressed(file_.number(), path);
+    archive_read_support_filter_none(archive_.get());
+    archive_read_support_format_tar(archive_.get());
+    if (archive_read_open_fd(archive_.get(), file_.number(), kReadBytes) != ARCHIVE_OK) {
+      refuse();
+    }
+  }
+
+  TarIndex run() {
+    while (!ended_) step();
+    finish_record();
+    return index_.finish(stamp_);
+  }
+
+ private:
+  // A member that belongs to a sample.
+  struct Member {
+    std::string path;
+    uint64_t offset;  // of its data
+    uint64_t size;
+
+    bool is_array() const { return path.ends_with(kArray); }
+  };
+  // Members that are named alike.
+  struct Record {
+    std::string key;
+    std::optional<Member> picture;
+    std::optional<int32_t> label;
+    std::optional<TarProblem> problem;  // the first one
+
+    bool whole() const { return picture && label && !problem; }
+    void spoil(std::string where, std::string what) {
+      if (!problem) problem = {std::move(where), std::move(what)};
+    }
+  };
+
+  void step() {
+    archive_entry* entry = nullptr;
+    const int status = archive_read_next_header(archive_.get(), &entry);
+    const auto header = static_cast<uint64_t>(archive_read_header_position(archive_.get()));
+    if (status == ARCHIVE_EOF) return check_end(header);
+    if (status != ARCHIVE_OK && status != ARCHIVE_WARN) return damaged(header);
+    any_ = true;
+    const char* name = archive_entry_pathname(entry);
+    if (!name) name = archive_entry_pathname_utf8(entry);  // not in this locale's characters
+    if (!name) return stop(fmt::format("a member's name, at byte {}, cannot be read", header));
+    const int64_t size = archive_entry_size(entry);
+    const Member member{name, static_cast<uint64_t>(archive_filter_bytes(archive_.get(), 0)),
+                        static_cast<uint64_t>(std::max<int64_t>(size, 0))};
+    const bool plain = archive_entry_filetype(entry) == AE_IFREG &&
+                       !archive_entry_hardlink(entry) && archive_entry_sparse_count(entry) == 0;
+    if (const auto split_name = split(member.path)) take(*split_name, member, plain);
+    if (plain && (member.offset > stamp_.bytes || member.size > stamp_.bytes - member.offset)) {
+      stop(fmt::format("is cut off within {}: {} bytes begin at {}, the shard ends at {}",
+                       member.path, member.size, member.offset, stamp_.bytes));
+    }
+  }
+
+  void take(const Name& name, const Member& member, bool plain) {
+    const Role role = role_of(name.extension);
+    if (role == Role::kPicture && plain && name.key == record_.key && record_.picture &&
+        record_.picture->is_array() != member.is_array()) {  // beside a picture arrays are extras
+      if (member.is_array()) return;
+      record_.picture.reset();
+    }
+    const bool again = role != Role::kNone && record_.whole();  // then it is another sample's
+    if (name.key != record_.key || again) {
+      finish_record();
+      record_ = {std::string(name.key), {}, {}, {}};
+      in_record_ = true;
+    }
+    if (role == Role::kNone) return;
+    if (!plain) return record_.spoil(member.path, "is a link, a folder or a sparse file");
+    if (member.offset > stamp_.bytes || member.size > stamp_.bytes - member.offset) return;
+    role == Role::kPicture ? take_picture(member) : take_label(member);
+  }
+
+  Role role_of(std::string_view extension) const {
+    if (is_picture_extension(extension) || extension == kArray.substr(1)) return Role::kPicture;
+    return extension == (labels_.json_field.empty() ? "cls" : "json") ? Role::kLabel : Role::kNone;
+  }
+
+  void take_picture(const Member& member) {
+    if (record_.picture) {
+      return record_.spoil(record_.key, fmt::format("has two pictures, {} and {}",
+                                                    record_.picture->path, member.path));
+    }
+    if (member.size == 0) return record_.spoil(member.path, "is empty");
+    if (member.size > std::numeric_limits<uint32_t>::max()) {
+      return record_.spoil(member.path, fmt::format("has {} bytes", member.size));
+    }
+    record_.picture = member;
+  }
+
+  void take_label(const Member& member) {
+    if (record_.label) return record_.spoil(record_.key, "has two labels");
+    if (member.size > kMostLabelBytes) {
+      return record_.spoil(member.path, fmt::format("has {} bytes", member.size));
+    }
+    buffer_.resize(member.size);
+    const la_ssize_t got = archive_read_data(archive_.get(), buffer_.data(), buffer_.size());
+    if (got != static_cast<la_ssize_t>(member.size)) {
+      return record_.spoil(member.path, fmt::format("cannot be read: {}", reason()));
+    }
+    const std::string_view text(buffer_.data(), buffer_.size());
+    const Label label =
+        labels_.json_field.empty() ? label_of(text) : label_of_json(text, labels_.json_field);
+    if (!label.wrong.empty()) return record_.spoil(member.path, label.wrong);
+    record_.label = label.value;
+  }
+
+  void finish_record() {
+    if (!std::exchange(in_record_, false)) return;
+    const std::string& key = record_.key;
+    if (!record_.picture) {
+      record_.spoil(key, fmt::format("has no picture ({})", kPictureExtensions));
+    }
+    if (!record_.label) {
+      record_.spoil(key, labels_.json_field.empty() ? "has no label (.cls)" : "has no .json");
+    }
+    if (!record_.problem && !keys_.insert(key).second) {
+      record_.spoil(key, "two samples of the shard have this key");
+    }
+    if (!record_.problem) {
+      const Member& picture = *record_.picture;
+      const TarSample sample{picture.offset, static_cast<uint32_t>(picture.size), *record_.label};
+      if (index_.add(sample, picture.path)) return;
+      record_.spoil(key, "is beyond 4 GiB of names");
+    }
+    index_.add(std::move(*record_.problem));
+  }
+
+  // What follows is not looked at. The record that it came in, if that is not whole, is what is
+  // wrong; else the shard.
+  void stop(std::string what) {
+    ended_ = true;
+    if (in_record_ && !record_.whole()) {
+      record_.spoil(record_.key, std::move(what));
+      return;
+    }
+    finish_record();
+    index_.add({{}, std::move(what)});
+  }
+
+  void damaged(uint64_t at) {
+    if (!any_) refuse();
+    stop(fmt::format("is damaged or cut off at byte {}: {}", at, reason()));
+  }
+
+  // `at`: where blocks of zeros should begin and be all that there is.
+  void check_end(uint64_t at) {
+    if (at >= stamp_.bytes) {
+      return stop(
+          fmt::format("ends without the zeros that end a tar, at byte {}: cut off", stamp_.bytes));
+    }
+    std::array<char, 65536> block;
+    while (at < stamp_.bytes) {
+      const ssize_t got = pread(file_.number(), block.data(), block.size(), static_cast<off_t>(at));
+      if (got <= 0) return stop(fmt::format("cannot be read at byte {}", at));
+      const auto end = block.begin() + got;
+      const auto other = std::find_if(block.begin(), end, [](char c) { return c != 0; });
+      at += static_cast<uint64_t>(other - block.begin());
+      if (other == end) continue;
+      return stop(
+          fmt::format("goes on after the end of its archive, at byte {}: put together of "
+                      "several?",
+                      at));
+    }
+    ended_ = true;
+  }
+
+  [[noreturn]] void refuse() const {
+    throw DataError(path_, fmt::format("cannot be read as a tar file: {}", reason()));
+  }
+  std::string reason() const {
+    const char* text = archive_error_string(archive_.get());
+    return text ? text : "cause unknown";
+  }
+
+  const std::string& path_;
+  const LabelSource& labels_;
+  const Descriptor file_;
+  const TarStamp stamp_;
+  const std::unique_ptr<archive, int (*)(archive*)> archive_;
+  bool any_ = false;
+  bool ended_ = false;
+  bool in_record_ = false;
+  Record record_;
+  std::unordered_set<std::string> keys_;  // of good samples
+  std::vector<char> buffer_;
+  TarIndexWriter index_;
+};
+
+}  // namespace
+
+uint64_t LabelSource::identity() const { return XXH3_64bits(json_field.data(), json_field.size()); }
+
+TarStamp stamp_of(const std::string& shard, const LabelSource& labels) {
+  return stamp_of(open_file(shard), shard, labels);
+}
+
+TarIndex walk_tar(const std::string& shard, const LabelSource& labels) {
+  return Walk(shard, labels).run();
+}
+
+}  // namespace trireme

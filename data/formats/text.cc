@@ -1,0 +1,285 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "data/file.h"
+#include "data/formats/formats.h"
+
+namespace trireme {
+namespace {
+
+constexpr int32_t kCharacters = 0x110000;  // code points of Unicode
+constexpr int32_t kUnknown = -1;
+
+// How many bytes a character has that begins with this one; 0: none does.
+size_t length_of(uint8_t first) {
+  if (first < 0x80) return 1;
+  if (first < 0xc2) return 0;  // in the middle of one, or longer than needed
+  if (first < 0xe0) return 2;
+  if (first < 0xf0) return 3;
+  return first < 0xf5 ? 4 : 0;
+}
+
+// The character that the bytes are, as UTF-8; kUnknown: none.
+int32_t decode(std::span<const uint8_t> bytes) {
+  if (bytes.size() == 1) return bytes[0];
+  int32_t character = bytes[0] & (0x7f >> bytes.size());
+  for (const uint8_t byte : bytes.subspan(1)) {
+    if ((byte & 0xc0) != 0x80) return kUnknown;
+    character = character << 6 | (byte & 0x3f);
+  }
+  const bool longer_than_needed =
+      (bytes.size() == 3 && character < 0x800) || (bytes.size() == 4 && character < 0x10000);
+  const bool surrogate = character >= 0xd800 && character < 0xe000;
+  return longer_than_needed || surrogate || character >= kCharacters ? kUnknown : character;
+}
+
+std::vector<int32_t> decode(const File& file) {
+  std::vector<int32_t> characters;
+  characters.reserve(file.bytes.size());
+  for (size_t at = 0; at < file.bytes.size();) {
+    const size_t length = length_of(file.bytes[at]);
+    const bool cut = length > file.bytes.size() - at;
+    if (cut && !file.damage.empty()) break;  // which tells
+    const int32_t character =
+        length == 0 || cut ? kUnknown : decode(std::span(file.bytes).subspan(at, length));
+    if (character == kUnknown) {
+      throw DataError(file.path,
+                      fmt::format("is not UTF-8 at byte {}; data.text.vocabulary: BYTES reads any "
+                                  "file",
+                                  at));
+    }
+    characters.push_back(character);
+    at += length;
+  }
+  return characters;
+}
+
+struct Text {
+  std::string path;
+  std::vector<int32_t> characters;  // or bytes; later their numbers in the vocabulary
+};
+
+Text read_text(const DataConfig& config, const std::string& name, BadRecordPolicy& policy) {
+  const File file = read_for(policy, find_file(config.root(), std::vector<std::string>{name}));
+  if (!file.damage.empty()) policy.add(DataError(file.path, file.damage));
+  const bool bytes = config.text().vocabulary() == TextConfig::BYTES;
+  return {file.path,
+          bytes ? std::vector<int32_t>(file.bytes.begin(), file.bytes.end()) : decode(file)};
+}
+
+std::string name_of_character(int32_t character) {
+  switch (character) {
+    case '\n':
+      return "\\n";
+    case '\r':
+      return "\\r";
+    case '\t':
+      return "\\t";
+    default:
+      break;
+  }
+  if (character < 0x20 || (character >= 0x7f && character < 0xa0)) {
+    return fmt::format("U+{:04X}", character);
+  }
+  const auto c = static_cast<uint32_t>(character);
+  const auto rest = [&](int shift) { return static_cast<char>(0x80 | (c >> shift & 0x3f)); };
+  if (c < 0x80) return {static_cast<char>(c)};
+  if (c < 0x800) return {static_cast<char>(0xc0 | c >> 6), rest(0)};
+  if (c < 0x10000) return {static_cast<char>(0xe0 | c >> 12), rest(6), rest(0)};
+  return {static_cast<char>(0xf0 | c >> 18), rest(12), rest(6), rest(0)};
+}
+
+// Of characters, in the order of their code points.
+class Vocabulary {
+ public:
+  explicit Vocabulary(const std::vector<int32_t>& characters) {
+    if (characters.empty()) return;
+    numbers_.resize(static_cast<size_t>(std::ranges::max(characters)) + 1, kUnknown);
+    for (const int32_t character : characters) numbers_[static_cast<size_t>(character)] = 0;
+    for (size_t character = 0; character < numbers_.size(); ++character) {
+      if (numbers_[character] == kUnknown) continue;
+      numbers_[character] = static_cast<int32_t>(names_.size());
+      names_.push_back(name_of_character(static_cast<int32_t>(character)));
+    }
+  }
+  static std::vector<std::string> of_bytes() {
+    std::vector<std::string> names;
+    for (int32_t byte = 0; byte < 256; ++byte) {
+      const bool printable = byte >= 0x20 && byte < 0x7f;
+      names.push_back(printable || byte == '\n' ? name_of_character(byte)
+                                                : fmt::format("0x{:02x}", byte));
+    }
+    return names;
+  }
+
+  std::vector<int32_t> encode(const std::vector<int32_t>& characters) const {
+    std::vector<int32_t> tokens(characters.size());
+    std::ranges::transform(characters, tokens.begin(), [&](int32_t character) {
+      const auto place = static_cast<size_t>(character);
+      return place < numbers_.size() ? numbers_[place] : kUnknown;
+    });
+    return tokens;
+  }
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  std::vector<int32_t> numbers_;  // of each character, up to the largest
+  std::vector<std::string> names_;
+};
+
+void check(const DataConfig& config, Part part) {
+  const TextConfig& text = config.text();
+  if (text.train_file().empty()) throw ConfigError("data.text.train_file", "is missing");
+  if (text.has_eval_file() && config.has_holdout()) {
+    throw ConfigError("data.text.eval_file",
+                      "cannot be given with data.holdout, which takes its place");
+  }
+  if (part == Part::kEvaluation && text.eval_file().empty() && !config.has_holdout()) {
+    throw ConfigError("data.text.eval_file",
+                      "is missing; give it, or data.holdout: 0.1 to set the end of "
+                      "data.text.train_file aside");
+  }
+}
+
+// A text in the vocabulary of the training text.
+struct Encoded {
+  Text text;
+  std::vector<int32_t> tokens;
+  std::vector<std::string> names;  // of the vocabulary
+  std::string training;            // the file it comes from
+};
+
+// `own_file`: evaluation samples are not part of the training text.
+Encoded encode(const DataConfig& config, bool own_file, BadRecordPolicy& policy) {
+  const TextConfig& config_text = config.text();
+  Encoded encoded;
+  encoded.text =
+      read_text(config, own_file ? config_text.eval_file() : config_text.train_file(), policy);
+  encoded.training = encoded.text.path;
+  if (config_text.vocabulary() == TextConfig::BYTES) {
+    encoded.names = Vocabulary::of_bytes();
+    encoded.tokens = encoded.text.characters;
+    return encoded;
+  }
+  Text training;
+  if (own_file) {
+    BadRecordPolicy ignored(bad_record_limit(config));  // the training part tells
+    training = read_text(config, config_text.train_file(), ignored);
+    encoded.training = training.path;
+  }
+  const Vocabulary vocabulary(own_file ? training.characters : encoded.text.characters);
+  encoded.names = vocabulary.names();
+  encoded.tokens = vocabulary.encode(encoded.text.characters);
+  if (encoded.names.size() >= 2) return encoded;
+  throw DataError(encoded.training, "has fewer than 2 characters that differ");
+}
+
+// Which of a text's tokens a part is made of.
+struct Range {
+  int64_t begin;
+  int64_t end;
+};
+Range range_of(const DataConfig& config, Part part, int64_t count) {
+  if (!config.has_holdout()) return {0, count};
+  const int64_t held = std::llround(config.holdout() * static_cast<double>(count));
+  return part == Part::kTraining ? Range{0, count - held} : Range{count - held, count};
+}
+
+class TextDataset final : public Dataset {
+ public:
+  // Sample i is the tokens from begins[i] on. `unused` are those that no sample has.
+  TextDataset(Encoded encoded, std::vector<int64_t> begins, int64_t length, int64_t unused,
+              BadRecords bad)
+      : encoded_(std::move(encoded)),
+        begins_(std::move(begins)),
+        unused_(unused),
+        spec_(token_spec(length, std::ssize(encoded_.names))),
+        bad_(std::move(bad)) {
+    encoded_.text.characters = {};
+  }
+
+  const SampleSpec& spec() const override { return spec_; }
+  int64_t size() const override { return std::ssize(begins_); }
+  void read(SampleId id, std::byte* input, std::byte* target) const override {
+    const int32_t* tokens = encoded_.tokens.data() + begins_.at(static_cast<size_t>(id.index));
+    std::memcpy(input, tokens, spec_.input.bytes());
+    std::memcpy(target, tokens + 1, spec_.target.bytes());
+  }
+  std::string description() const override {
+    const std::string unused =
+        unused_ > 0 ? fmt::format(", {} characters at the end left out", unused_) : "";
+    return fmt::format("text {}: {}{}{}", encoded_.text.path, describe(spec_, size()), unused,
+                       left_out(bad_));
+  }
+  std::string where(int64_t index) const override {
+    return fmt::format("{}: character {}", encoded_.text.path,
+                       begins_.at(static_cast<size_t>(index)));
+  }
+  bool in_memory() const override { return true; }
+  BadRecords bad_records() const override { return bad_; }
+  std::vector<std::string> class_names() const override { return encoded_.names; }
+
+ private:
+  Encoded encoded_;
+  const std::vector<int64_t> begins_;
+  const int64_t unused_;
+  const SampleSpec spec_;
+  const BadRecords bad_;
+};
+
+// Why a sample cannot be used: the character at `place` was not in the training text.
+DataError unknown(const Encoded& encoded, int64_t place) {
+  const auto begin = encoded.text.characters.begin();
+  const int32_t character = begin[place];
+  return {fmt::format("{}: line {}", encoded.text.path, 1 + std::count(begin, begin + place, '\n')),
+          fmt::format("'{}' (U+{:04X}) does not occur in {}, whose characters are the vocabulary",
+                      name_of_character(character), character, encoded.training)};
+}
+
+// Where samples begin, without those that hold unknown characters.
+std::vector<int64_t> cut(const Encoded& encoded, Range range, int64_t length,
+                         BadRecordPolicy& policy) {
+  std::vector<int64_t> begins;
+  for (int64_t begin = range.begin; begin + length < range.end; begin += length) {
+    const auto first = encoded.tokens.begin() + begin;
+    const auto end = first + length + 1;  // the target is one further
+    const auto bad = std::find(first, end, kUnknown);
+    if (bad == end) {
+      begins.push_back(begin);
+    } else {
+      policy.add(unknown(encoded, bad - encoded.tokens.begin()));
+    }
+  }
+  return begins;
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part) {
+  check(config, part);
+  const int64_t length = checked_length(config.text().length(), "data.text.length");
+  BadRecordPolicy policy(bad_record_limit(config));
+  Encoded encoded = encode(config, part == Part::kEvaluation && !config.has_holdout(), policy);
+  const Range range = range_of(config, part, std::ssize(encoded.tokens));
+  std::vector<int64_t> begins = cut(encoded, range, length, policy);
+  const int64_t count = range.end - range.begin;
+  policy.check(encoded.text.path);
+  if (begins.empty() && policy.found().count == 0) {
+    throw DataError(encoded.text.path,
+                    fmt::format("has {} characters for this part; a sample has {} "
+                                "(data.text.length), and its target is one further",
+                                count, length));
+  }
+  policy.check_some(encoded.text.path, std::ssize(begins));
+  return std::make_unique<TextDataset>(std::move(encoded), std::move(begins), length,
+                                       (count - 1) % length, policy.found());
+}
+
+}  // namespace trireme

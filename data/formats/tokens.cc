@@ -1,0 +1,268 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/vectorized.h"
+#include "data/file_names.h"
+#include "data/formats/formats.h"
+#include "data/mapped_file.h"
+
+namespace trireme {
+namespace {
+
+constexpr size_t kHeaderBytes = 256 * sizeof(int32_t);
+
+// Headers of llm.c begin with magic, version, number of tokens.
+struct Header {
+  int32_t magic;
+  int32_t version;
+  size_t width;  // bytes of a token
+};
+constexpr std::array kHeaders{Header{20240520, 1, 2}, Header{20240801, 7, 4}};
+
+template <class T>
+TRIREME_INLINE inline uint32_t largest_of(const T* tokens, size_t count) {
+  T most = 0;
+  for (size_t i = 0; i < count; ++i) most = std::max(most, tokens[i]);
+  return most;
+}
+TRIREME_VECTORIZED uint32_t largest(const uint16_t* tokens, size_t count) {
+  return largest_of(tokens, count);
+}
+TRIREME_VECTORIZED uint32_t largest(const uint32_t* tokens, size_t count) {
+  return largest_of(tokens, count);
+}
+
+TRIREME_VECTORIZED void widen(const uint16_t* from, size_t count, int32_t* to) {
+  for (size_t i = 0; i < count; ++i) to[i] = from[i];
+}
+void widen(const uint32_t* from, size_t count, int32_t* to) { std::memcpy(to, from, count * 4); }
+
+class TokenFile {
+ public:
+  // `length`: of a sample, to count those that a file lacks which was cut.
+  TokenFile(const std::string& path, TokensConfig::Kind kind, int64_t length,
+            BadRecordPolicy& policy)
+      : file_(path), length_(length) {
+    const Header* header = kind == TokensConfig::AUTO ? find_header() : nullptr;
+    begin_ = header ? kHeaderBytes : 0;
+    width_ = header ? header->width : (kind == TokensConfig::UINT32 ? 4 : 2);
+    const size_t bytes = file_.bytes().size() - begin_;
+    count_ = static_cast<int64_t>(bytes / width_);
+    if (header) {
+      hold_against(announced(), bytes, policy);
+    } else if (bytes % width_ != 0) {
+      policy.add(DataError(path, fmt::format("ends within a token of {} bytes: cut short, or of "
+                                             "another kind (data.tokens.kind)",
+                                             width_)));
+    }
+  }
+
+  const std::string& path() const { return file_.path(); }
+  int64_t count() const { return count_; }
+  int64_t samples() const { return samples_of(count_); }
+  int64_t unused() const { return count_ - (samples() == 0 ? 0 : samples() * length_ + 1); }
+
+  uint32_t largest(int64_t begin, int64_t count) const {
+    return visit(begin, [&](const auto* tokens) {
+      return trireme::largest(tokens, static_cast<size_t>(count));
+    });
+  }
+  uint32_t at(int64_t place) const {
+    return visit(place, [](const auto* token) { return uint32_t{*token}; });
+  }
+  void copy(int64_t begin, int64_t count, int32_t* to) const {
+    visit(begin, [&](const auto* tokens) { widen(tokens, static_cast<size_t>(count), to); });
+  }
+
+ private:
+  // The target is one token further, and so is the last sample's.
+  int64_t samples_of(int64_t tokens) const { return tokens < 1 ? 0 : (tokens - 1) / length_; }
+
+  int32_t word(size_t i) const {
+    int32_t value = 0;
+    std::memcpy(&value, file_.bytes().data() + i * sizeof value, sizeof value);
+    return value;
+  }
+  const Header* find_header() const {
+    if (file_.bytes().size() < sizeof(int32_t)) return nullptr;
+    const auto* header = std::ranges::find(kHeaders, word(0), &Header::magic);
+    if (header == kHeaders.end()) return nullptr;
+    if (file_.bytes().size() < kHeaderBytes) {
+      throw DataError(path(), fmt::format("is {} bytes long; the header of llm.c alone has {}",
+                                          file_.bytes().size(), kHeaderBytes));
+    }
+    if (word(1) != header->version) {
+      throw DataError(path(), fmt::format("has a header of llm.c of version {}; {} is read",
+                                          word(1), header->version));
+    }
+    return header;
+  }
+  int64_t announced() const {
+    if (word(2) >= 0) return word(2);
+    throw DataError(path(), fmt::format("says that it has {} tokens", word(2)));
+  }
+  void hold_against(int64_t announced, size_t bytes, BadRecordPolicy& policy) {
+    if (count_ < announced) {
+      const DataError cut(fmt::format("{}: token {}", path(), count_),
+                          fmt::format("is cut short: {} tokens were announced", announced));
+      policy.add(cut, std::max<int64_t>(1, samples_of(announced) - samples()));
+    } else if (const size_t expected = static_cast<size_t>(announced) * width_; bytes > expected) {
+      throw DataError(path(),
+                      fmt::format("has {} bytes after its {} tokens", bytes - expected, announced));
+    }
+  }
+
+  // Pages are aligned, and so is what follows the header.
+  template <class Work>
+  std::invoke_result_t<Work, const uint16_t*> visit(int64_t begin, Work work) const {
+    const uint8_t* at = file_.bytes().data() + begin_ + static_cast<size_t>(begin) * width_;
+    return width_ == 2 ? work(reinterpret_cast<const uint16_t*>(at))
+                       : work(reinterpret_cast<const uint32_t*>(at));
+  }
+
+  MappedFile file_;
+  int64_t length_;
+  size_t begin_ = 0;
+  size_t width_ = 2;
+  int64_t count_ = 0;
+};
+
+void check(const DataConfig& config, Part part) {
+  if (config.has_holdout() && config.tokens().eval_size() > 0) {
+    throw ConfigError("data.tokens.eval",
+                      "cannot be given with data.holdout, which takes its place");
+  }
+  if (part == Part::kEvaluation && config.tokens().eval().empty()) {
+    throw ConfigError("data.tokens.eval",
+                      "is missing; give it, or data.holdout: 0.1 to set a part of "
+                      "data.tokens.train aside");
+  }
+}
+
+std::vector<TokenFile> open_files(const DataConfig& config, Part part, BadRecordPolicy& policy) {
+  const TokensConfig& tokens = config.tokens();
+  const bool training = part == Part::kTraining;
+  std::vector<TokenFile> files;
+  for (const std::string& path :
+       expand_names(config.root(), training ? tokens.train() : tokens.eval(),
+                    training ? "data.tokens.train" : "data.tokens.eval")) {
+    files.emplace_back(path, tokens.kind(), tokens.length(), policy);
+  }
+  return files;
+}
+
+int64_t count_vocabulary(const std::vector<TokenFile>& files) {
+  int64_t vocabulary = 2;
+  for (const TokenFile& file : files) {
+    const int64_t most = file.largest(0, file.count());
+    if (most >= kMostClasses) {
+      throw DataError(file.path(), fmt::format("holds token {}; is it of another kind "
+                                               "(data.tokens.kind)? A vocabulary has at most {}",
+                                               most, kMostClasses));
+    }
+    vocabulary = std::max(vocabulary, most + 1);
+  }
+  return vocabulary;
+}
+
+int64_t find_vocabulary(const DataConfig& config, Part part, const std::vector<TokenFile>& files) {
+  const TokensConfig& tokens = config.tokens();
+  if (tokens.has_vocabulary()) {
+    return checked_classes(tokens.vocabulary(), "data.tokens.vocabulary");
+  }
+  if (part == Part::kTraining) return count_vocabulary(files);
+  BadRecordPolicy policy(bad_record_limit(config));  // the training part tells of what is bad there
+  return count_vocabulary(open_files(config, Part::kTraining, policy));
+}
+
+class Tokens final : public Dataset {
+ public:
+  Tokens(std::vector<TokenFile> files, SampleSpec spec, BadRecords bad)
+      : files_(std::move(files)), spec_(std::move(spec)), bad_(std::move(bad)) {
+    for (const TokenFile& file : files_) {
+      size_ += file.samples();
+      ends_.push_back(size_);
+      unused_ += file.unused();
+    }
+  }
+
+  const SampleSpec& spec() const override { return spec_; }
+  int64_t size() const override { return size_; }
+  void read(SampleId id, std::byte* input, std::byte* target) const override {
+    const auto [file, begin] = find(id.index);
+    const int64_t length = spec_.input.shape[0];
+    if (file.largest(begin, length + 1) >= static_cast<uint32_t>(spec_.classes)) {
+      refuse(file, begin);
+    }
+    file.copy(begin, length, reinterpret_cast<int32_t*>(input));
+    file.copy(begin + 1, length, reinterpret_cast<int32_t*>(target));
+  }
+  std::string description() const override {
+    const std::string more =
+        files_.size() > 1 ? fmt::format(" and {} more", files_.size() - 1) : "";
+    const std::string unused =
+        unused_ > 0 ? fmt::format(", {} tokens at ends of files left out", unused_) : "";
+    return fmt::format("tokens {}{}: {}{}{}", files_[0].path(), more, describe(spec_, size_),
+                       unused, left_out(bad_));
+  }
+  std::string where(int64_t index) const override {
+    const auto [file, begin] = find(index);
+    return fmt::format("{}: token {}", file.path(), begin);
+  }
+  BadRecords bad_records() const override { return bad_; }
+
+ private:
+  struct Place {
+    const TokenFile& file;
+    int64_t begin;
+  };
+  Place find(int64_t index) const {
+    const auto at = static_cast<size_t>(std::ranges::upper_bound(ends_, index) - ends_.begin());
+    const int64_t first = at == 0 ? 0 : ends_[at - 1];
+    return {files_.at(at), (index - first) * spec_.input.shape[0]};
+  }
+  [[noreturn]] void refuse(const TokenFile& file, int64_t begin) const {
+    int64_t place = begin;
+    while (file.at(place) < static_cast<uint32_t>(spec_.classes)) ++place;
+    throw DataError(
+        fmt::format("{}: token {}", file.path(), place),
+        fmt::format("{} is not in [0, {}), the vocabulary", file.at(place), spec_.classes));
+  }
+
+  const std::vector<TokenFile> files_;
+  const SampleSpec spec_;
+  const BadRecords bad_;
+  std::vector<int64_t> ends_;  // samples up to the end of each file
+  int64_t size_ = 0;
+  int64_t unused_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part) {
+  check(config, part);
+  const int64_t length = checked_length(config.tokens().length(), "data.tokens.length");
+  BadRecordPolicy policy(bad_record_limit(config));
+  std::vector<TokenFile> files = open_files(config, part, policy);
+  int64_t samples = 0;
+  for (const TokenFile& file : files) samples += file.samples();
+  const std::string& source = files[0].path();
+  policy.check(source);
+  if (samples == 0 && policy.found().count == 0) {
+    throw DataError(source, fmt::format("holds {} tokens; a sample has {} (data.tokens.length), "
+                                        "and its target is one further",
+                                        files[0].count(), length));
+  }
+  policy.check_some(source, samples);
+  SampleSpec spec = token_spec(length, find_vocabulary(config, part, files));
+  return std::make_unique<Tokens>(std::move(files), std::move(spec), policy.found());
+}
+
+}  // namespace trireme

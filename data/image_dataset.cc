@@ -1,0 +1,352 @@
+#include "data/image_dataset.h"
+
+#define XXH_INLINE_ALL
+#include <fmt/format.h>
+#include <google/protobuf/text_format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "data/cache.h"
+#include "data/data.pb.h"
+#include "data/images/codec.h"
+#include "data/samples.h"
+#include "data/transforms/pipeline.h"
+
+namespace trireme {
+namespace {
+
+// Things that threads borrow; as many are made as are in use at once.
+template <class T>
+class Pool {
+ public:
+  class Lease {
+   public:
+    Lease(Pool& pool, std::unique_ptr<T> thing) : pool_(pool), thing_(std::move(thing)) {}
+    ~Lease() { pool_.take_back(std::move(thing_)); }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    T* operator->() const { return thing_.get(); }
+    T& operator*() const { return *thing_; }
+
+   private:
+    Pool& pool_;
+    std::unique_ptr<T> thing_;
+  };
+
+  template <class... Args>
+  Lease borrow(Args&&... args) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        std::unique_ptr<T> thing = std::move(free_.back());
+        free_.pop_back();
+        return Lease(*this, std::move(thing));
+      }
+      free_.reserve(++made_);  // so that giving back needs no memory
+    }
+    return Lease(*this, std::make_unique<T>(std::forward<Args>(args)...));
+  }
+
+ private:
+  void take_back(std::unique_ptr<T> thing) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(thing));
+  }
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<T>> free_;
+  size_t made_ = 0;
+};
+
+SampleSpec spec_of(ImageSize size, int channels, int classes) {
+  SampleSpec spec;
+  spec.input = {DType::kU8, Shape{channels, size.height, size.width}, Layout::channels_last()};
+  spec.target = label_spec();
+  spec.classes = classes;
+  spec.scale = 1.0F / 255;
+  return spec;
+}
+
+ImageSize size_of_picture(const SampleSpec& spec) {
+  const Shape& shape = spec.input.shape;
+  return {static_cast<int>(shape[1]), static_cast<int>(shape[2])};
+}
+
+ImageView output_view(std::byte* memory, const SampleSpec& spec) {
+  return view_of(reinterpret_cast<uint8_t*>(memory), size_of_picture(spec),
+                 static_cast<int>(spec.input.shape[0]));
+}
+
+// The most that a picture may shrink so that its region is not smaller than what is made of it.
+int shrink_for(const Transform::Need& need) {
+  int shrink = 8;
+  while (shrink > 1 && (need.region.height / shrink < need.becomes.height ||
+                        need.region.width / shrink < need.becomes.width)) {
+    shrink /= 2;
+  }
+  return shrink;
+}
+
+// Of all that the pictures in a cache depend on.
+uint64_t identity_of(const Records& records, const DataConfig& config, Part part, int fixed) {
+  DataConfig kept;
+  if (fixed > 0) *kept.mutable_decode() = config.decode();  // else it decodes the whole
+  const auto& transforms = part == Part::kTraining ? config.transform() : config.eval_transform();
+  for (int i = 0; i < fixed; ++i) *kept.add_transform() = transforms[i];
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(kept, &text);
+  return XXH3_64bits_withSeed(text.data(), text.size(), records.identity());
+}
+
+int checked_channels(const DataConfig& config) {
+  const int channels = config.decode().channels();
+  if (channels == 1 || channels == 3) return channels;
+  throw ConfigError("data.decode.channels", fmt::format("{} is neither 1 nor 3", channels));
+}
+
+class ImageDataset final : public Dataset {
+ public:
+  ImageDataset(std::unique_ptr<Records> records, const DataConfig& config, Part part, uint64_t seed)
+      : records_(std::move(records)),
+        decode_(config.decode()),
+        channels_(checked_channels(config)),
+        pipeline_(config, part, seed) {
+    std::optional<ImageSize> first;
+    const auto size_after = [&](int transforms) {
+      std::optional<ImageSize> size = pipeline_.output_size({}, 0, transforms);
+      if (size) return *size;
+      if (!first) first = first_size(bad_record_limit(config));
+      return *pipeline_.output_size(first, 0, transforms);
+    };
+    spec_ = spec_of(size_after(pipeline_.size()), channels_, records_->classes());
+    open_cache(config, part, size_after);
+  }
+
+  const SampleSpec& spec() const override { return spec_; }
+  int64_t size() const override { return records_->size(); }
+  std::string where(int64_t index) const override { return records_->where(index); }
+  BadRecords bad_records() const override { return records_->bad_records(); }
+  std::vector<std::string> class_names() const override { return records_->class_names(); }
+  std::string description() const override {
+    return fmt::format("{}: {}{}", records_->source(), describe(spec_, size()),
+                       left_out(bad_records()));
+  }
+
+  std::optional<PictureInfo> stored(int64_t index) const override {
+    const auto workspace = workspaces_.borrow(channels_);
+    records_->read(index, workspace->bytes);
+    try {
+      return workspace->decoder.open(workspace->bytes);
+    } catch (const PictureError& error) {
+      throw DataError(where(index), error.what());
+    }
+  }
+
+  void read(SampleId id, std::byte* input, std::byte* target) const override {
+    if (id.index < 0 || id.index >= size()) {
+      throw DataError(records_->source(),
+                      fmt::format("sample {} was asked for, the last is {}", id.index, size() - 1));
+    }
+    const int32_t label = records_->label(id.index);
+    std::memcpy(target, &label, sizeof label);
+    try {
+      read_picture(id, output_view(input, spec_));
+    } catch (const PictureError& error) {
+      throw DataError(where(id.index), error.what());
+    }
+  }
+
+ private:
+  struct Workspace {
+    explicit Workspace(int channels) : canvas(channels) {}
+    std::vector<uint8_t> bytes;
+    Decoder decoder;
+    Canvas canvas;
+  };
+
+  // Of the first picture that can be read, which with SKIP is among the first `limit` + 1.
+  ImageSize first_size(std::optional<int64_t> limit) const {
+    const auto workspace = workspaces_.borrow(channels_);
+    for (int64_t index = 0;; ++index) {
+      try {
+        records_->read(index, workspace->bytes);
+        return workspace->decoder.open(workspace->bytes).size;
+      } catch (const PictureError& error) {
+        if (index + 1 >= std::min(size(), 1 + limit.value_or(0))) {
+          throw DataError(where(index), error.what());
+        }
+      } catch (const DataError&) {
+        if (index + 1 >= std::min(size(), 1 + limit.value_or(0))) throw;
+      }
+    }
+  }
+
+  template <class SizeAfter>
+  void open_cache(const DataConfig& config, Part part, const SizeAfter& size_after) {
+    const CacheConfig& cache = config.cache();
+    if (cache.memory_bytes() < 0) {
+      throw ConfigError("data.cache.memory_bytes",
+                        fmt::format("{} is less than 0", cache.memory_bytes()));
+    }
+    if (cache.has_file() && cache.memory_bytes() > 0) {
+      throw ConfigError("data.cache",
+                        "is in memory or in a file, not both: the file is kept in "
+                        "memory by the system as far as there is room");
+    }
+    kept_transforms_ = pipeline_.fixed();
+    if (cache.has_file()) {
+      kept_size_ = size_after(kept_transforms_);
+      // The parts differ in their files and transforms.
+      const std::string name = cache.file() + (part == Part::kTraining ? "" : ".eval");
+      cache_ =
+          open_cache_file(std::filesystem::path(config.root()) / name,
+                          {.count = size(),
+                           .size = *kept_size_,
+                           .channels = channels_,
+                           .identity = identity_of(*records_, config, part, kept_transforms_)});
+    } else if (cache.memory_bytes() > 0) {
+      cache_ = make_memory_cache(size(), cache.memory_bytes());
+    }
+  }
+
+  void read_picture(SampleId id, const ImageView& output) const {
+    const std::optional<ImageView> kept = cache_ ? cache_->find(id.index) : std::nullopt;
+    if (kept && kept_transforms_ == pipeline_.size() && kept->size() == output.size()) {
+      copy_pixels(*kept, output);
+      return;
+    }
+    const auto workspace = workspaces_.borrow(channels_);
+    Canvas& canvas = workspace->canvas;
+    canvas.begin(output);
+    int done = 0;
+    if (kept) {
+      canvas.show(*kept);
+      done = kept_transforms_;
+    } else {
+      decode(id, *workspace);
+      if (cache_) {
+        pipeline_.apply(0, kept_transforms_, id, canvas);
+        done = kept_transforms_;
+        keep(id.index, canvas.source());
+      }
+    }
+    pipeline_.apply(done, pipeline_.size(), id, canvas);
+    canvas.finish();
+  }
+
+  void decode(SampleId id, Workspace& workspace) const {
+    records_->read(id.index, workspace.bytes);
+    const ImageSize whole = workspace.decoder.open(workspace.bytes).size;
+    DecodeRequest request{
+        .channels = channels_, .region = {0, 0, whole.height, whole.width}, .shrink = 1};
+    // What is kept must not depend on what a random transform looks at.
+    if ((cache_ ? kept_transforms_ : pipeline_.size()) > 0) {
+      if (const auto need = pipeline_.needs(whole, id)) {
+        if (decode_.crop()) request.region = need->region;
+        if (decode_.shrink()) request.shrink = shrink_for(*need);
+      }
+    }
+    const DecodePlan plan = workspace.decoder.plan(request);
+    workspace.canvas.expect_more(pipeline_.makes_from(0));
+    workspace.decoder.decode(workspace.canvas.make(plan.size));
+    workspace.canvas.made_part(plan.covers, whole);
+  }
+
+  void keep(int64_t index, const ImageView& picture) const {
+    if (kept_size_ && picture.size() != *kept_size_) {
+      throw PictureError(
+          fmt::format("is {} x {} (height x width) before the first random transform, others are "
+                      "{} x {}; data.cache.file wants a resize or crop there",
+                      picture.height, picture.width, kept_size_->height, kept_size_->width));
+    }
+    cache_->keep(index, picture);
+  }
+
+  const std::unique_ptr<Records> records_;
+  const DecodeConfig decode_;
+  const int channels_;
+  const Pipeline pipeline_;
+  mutable Pool<Workspace> workspaces_;
+  SampleSpec spec_;
+  int kept_transforms_ = 0;             // that a picture in the cache has gone through
+  std::optional<ImageSize> kept_size_;  // that it must have
+  std::unique_ptr<PictureCache> cache_;
+};
+
+// Transforms of pictures that another dataset has.
+class Transformed final : public WrappedDataset {
+ public:
+  Transformed(std::unique_ptr<Dataset> dataset, Pipeline pipeline)
+      : WrappedDataset(std::move(dataset)),
+        pipeline_(std::move(pipeline)),
+        spec_(inner().spec()),
+        from_(size_of_picture(spec_)),
+        channels_(static_cast<int>(spec_.input.shape[0])) {
+    const ImageSize size = *pipeline_.output_size(from_, 0, pipeline_.size());
+    spec_.input.shape = Shape{channels_, size.height, size.width};
+  }
+
+  const SampleSpec& spec() const override { return spec_; }
+  bool in_memory() const override { return false; }  // a transform can fail
+
+  std::string description() const override {
+    if (spec_.input == inner().spec().input) return inner().description();
+    return fmt::format("{}, made {}", inner().description(), spec_.input.shape.to_string());
+  }
+
+  void read(SampleId id, std::byte* input, std::byte* target) const override {
+    const auto borrowed = canvases_.borrow(channels_);
+    Canvas& canvas = *borrowed;
+    canvas.begin(output_view(input, spec_));
+    canvas.expect_more(pipeline_.makes_from(0));
+    inner().read(id, reinterpret_cast<std::byte*>(canvas.make(from_).pixels), target);
+    canvas.made();
+    try {
+      pipeline_.apply(0, pipeline_.size(), id, canvas);
+      canvas.finish();
+    } catch (const PictureError& error) {
+      throw DataError(fmt::format("{}: sample {}", where(id.index), id.index), error.what());
+    }
+  }
+
+ private:
+  const Pipeline pipeline_;
+  mutable Pool<Canvas> canvases_;
+  SampleSpec spec_;
+  ImageSize from_;
+  int channels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> make_image_dataset(std::unique_ptr<Records> records,
+                                            const DataConfig& config, Part part,
+                                            const OpenOptions& options) {
+  return std::make_unique<ImageDataset>(std::move(records), config, part, options.seed);
+}
+
+std::unique_ptr<Dataset> with_transforms(std::unique_ptr<Dataset> dataset, const DataConfig& config,
+                                         Part part, const OpenOptions& options) {
+  const SampleSpec& spec = dataset->spec();
+  const Shape& shape = spec.input.shape;
+  if (spec.input.dtype != DType::kU8 || spec.input.layout != Layout::channels_last() ||
+      (shape[0] != 1 && shape[0] != 3)) {
+    throw ConfigError("data.transform",
+                      fmt::format("is for pictures, u8 [3, H, W] or [1, H, W]; these samples are "
+                                  "{} {}",
+                                  name_of(spec.input.dtype), shape.to_string()));
+  }
+  Pipeline pipeline(config, part, options.seed);
+  if (pipeline.size() == 0) return dataset;
+  return std::make_unique<Transformed>(std::move(dataset), std::move(pipeline));
+}
+
+}  // namespace trireme

@@ -1,0 +1,153 @@
+#include "data/images/codec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "data/images/picture_reader.h"
+
+namespace trireme {
+namespace {
+
+using namespace std::string_view_literals;
+
+std::string_view text_of(std::span<const uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+bool is_jpeg(std::span<const uint8_t> bytes) { return text_of(bytes).starts_with("\xFF\xD8"sv); }
+bool is_png(std::span<const uint8_t> bytes) { return text_of(bytes).starts_with("\x89PNG"sv); }
+
+struct Signature {
+  size_t offset;
+  std::string_view bytes;
+  std::string_view name;
+};
+
+constexpr std::array kOthers = {
+    Signature{0, "GIF8"sv, "GIF"},         Signature{8, "WEBP"sv, "WebP"},
+    Signature{0, "II*\0"sv, "TIFF"},       Signature{0, "MM\0*"sv, "TIFF"},
+    Signature{0, "BM"sv, "BMP"},           Signature{4, "ftypavif"sv, "AVIF"},
+    Signature{4, "ftyphei"sv, "HEIC"},     Signature{4, "jP  "sv, "JPEG 2000"},
+    Signature{0, "\xFF\x0A"sv, "JPEG XL"}, Signature{4, "JXL "sv, "JPEG XL"},
+    Signature{0, "\x1F\x8B"sv, "gzip"},    Signature{0, "PK\3\4"sv, "ZIP"},
+    Signature{0, "%PDF"sv, "PDF"},         Signature{0, "<svg"sv, "SVG"},
+    Signature{0, "<?xml"sv, "XML"},        Signature{0, "<!DOCTYPE"sv, "HTML"},
+    Signature{0, "<!doctype"sv, "HTML"},   Signature{0, "<html"sv, "HTML"},
+    Signature{0, "<HTML"sv, "HTML"},
+};
+
+// "GIF", or how the bytes begin.
+std::string what_else(std::span<const uint8_t> bytes) {
+  const std::string_view text = text_of(bytes);
+  for (const Signature& signature : kOthers) {
+    if (text.size() > signature.offset &&
+        text.substr(signature.offset).starts_with(signature.bytes)) {
+      return std::string(signature.name);
+    }
+  }
+  const auto begin = bytes.first(std::min<size_t>(bytes.size(), 8));
+  if (std::ranges::all_of(begin, [](uint8_t byte) { return byte == 0; })) return "zeros";
+  return fmt::format("something that begins with {:02x}", fmt::join(begin, " "));
+}
+
+void check(const DecodeRequest& request, ImageSize whole) {
+  const Region& region = request.region;
+  const bool within = region.top >= 0 && region.left >= 0 && region.height >= 1 &&
+                      region.width >= 1 && region.height <= whole.height - region.top &&
+                      region.width <= whole.width - region.left;
+  const bool possible = request.channels == 1 || request.channels == 3;
+  const int shrink = request.shrink;
+  if (!within || !possible || (shrink != 1 && shrink != 2 && shrink != 4 && shrink != 8)) {
+    throw Error(fmt::format("cannot decode {}x{} at ({}, {}) of {}x{} at 1/{} to {} channels",
+                            region.height, region.width, region.top, region.left, whole.height,
+                            whole.width, shrink, request.channels));
+  }
+}
+
+}  // namespace
+
+void check_size(int64_t height, int64_t width) {
+  if (height < 1 || width < 1) {
+    throw PictureError(fmt::format("the picture is empty: {}x{} pixels", height, width));
+  }
+  if (height > kMaxPixels / width) {
+    throw PictureError(fmt::format("{}x{} pixels are too many, 2^28 may be", height, width));
+  }
+}
+
+void rgb_to_grey(const uint8_t* rgb, uint8_t* grey, std::ptrdiff_t pixels) {
+  for (std::ptrdiff_t i = 0; i < pixels; ++i) {
+    grey[i] = static_cast<uint8_t>(
+        (rgb[3 * i] * 19595 + rgb[3 * i + 1] * 38470 + rgb[3 * i + 2] * 7471 + 0x8000) >> 16);
+  }
+}
+
+void cmyk_to_rgb(const uint8_t* cmyk, uint8_t* rgb, std::ptrdiff_t pixels) {
+  for (std::ptrdiff_t i = 0; i < pixels; ++i) {
+    const int light = cmyk[4 * i + 3];
+    for (std::ptrdiff_t c = 0; c < 3; ++c) {
+      // The product over 255, rounded.
+      const int product = (255 - cmyk[4 * i + c]) * light + 128;
+      rgb[3 * i + c] = static_cast<uint8_t>(std::max(light - (((product >> 8) + product) >> 8), 0));
+    }
+  }
+}
+
+struct Decoder::State {
+  enum class Step { kOpen, kPlan, kDecode };
+
+  // The next call must be this one.
+  void expect(Step step) const {
+    if (next != step) throw Error("a picture is opened, planned and decoded, in this order");
+  }
+
+  std::unique_ptr<PictureReader> jpeg = create_jpeg_reader();
+  std::unique_ptr<PictureReader> png = create_png_reader();
+  PictureReader* reader = nullptr;
+  PictureInfo info;
+  ImageSize size;  // of the result
+  int channels = 0;
+  Step next = Step::kOpen;
+};
+
+Decoder::Decoder() : state_(std::make_unique<State>()) {}
+Decoder::~Decoder() = default;
+
+const PictureInfo& Decoder::open(std::span<const uint8_t> bytes) {
+  State& state = *state_;
+  state.next = State::Step::kOpen;
+  if (bytes.empty()) throw PictureError("the file is empty");
+  if (!is_jpeg(bytes) && !is_png(bytes)) {
+    throw PictureError("neither JPEG nor PNG, but " + what_else(bytes));
+  }
+  state.reader = is_jpeg(bytes) ? state.jpeg.get() : state.png.get();
+  state.info = state.reader->open(bytes);
+  state.next = State::Step::kPlan;
+  return state.info;
+}
+
+DecodePlan Decoder::plan(const DecodeRequest& request) {
+  State& state = *state_;
+  state.expect(State::Step::kPlan);
+  check(request, state.info.size);
+  const DecodePlan plan = state.reader->plan(request);
+  state.size = plan.size;
+  state.channels = request.channels;
+  state.next = State::Step::kDecode;
+  return plan;
+}
+
+void Decoder::decode(const ImageView& to) {
+  State& state = *state_;
+  state.expect(State::Step::kDecode);
+  if (to.size() != state.size || to.channels != state.channels) {
+    throw Error("a picture is decoded to what was planned");
+  }
+  state.next = State::Step::kOpen;
+  state.reader->decode(to);
+}
+
+}  // namespace trireme

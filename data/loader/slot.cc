@@ -1,0 +1,71 @@
+#include "data/loader/slot.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace trireme {
+
+// Whoever writes to memory first decides which node it is on: this is a thread of the rank, and the
+// workers, which it makes, inherit the cores that the rank is bound to (mpirun --bind-to, srun
+// --cpu-bind). So the ring is where they are.
+void Slot::allocate(Device& device, int64_t capacity, const SampleSpec& spec) {
+  input_bytes_ = spec.input.bytes();
+  target_bytes_ = spec.target.bytes();
+  const auto rows = static_cast<size_t>(capacity);
+  inputs_ = device.allocate_host(rows * input_bytes_);
+  targets_ = device.allocate_host(rows * target_bytes_);
+  std::memset(inputs_.data(), 0, rows * input_bytes_);
+  std::memset(targets_.data(), 0, rows * target_bytes_);
+  batch.inputs = inputs_.data();
+  batch.targets = targets_.data();
+}
+
+void Slot::add(RowFault fault) {
+  std::lock_guard lock(mutex_);
+  faults_.push_back(std::move(fault));
+}
+
+const std::vector<RowFault>& Slot::faults() {
+  std::ranges::stable_sort(faults_, {}, &RowFault::row);
+  return faults_;
+}
+
+void Slot::clear() {
+  number = -1;
+  failure = nullptr;
+  faults_.clear();
+}
+
+void Slot::begin(int64_t its_number, int its_units) {
+  clear();
+  number = its_number;
+  units = units_left = its_units;
+  used_rows_ = std::max(used_rows_, batch.rows);
+}
+
+void Slot::close_ranks() {
+  const int64_t share = batch.rows;
+  if (!faults_.empty()) {
+    auto fault = faults().begin();
+    batch.rows = 0;
+    for (int64_t row = 0; row < share; ++row) {
+      if (fault != faults_.end() && fault->row == batch.first_row + row) {
+        ++fault;
+        continue;
+      }
+      const SampleMemory from = at(row);
+      const SampleMemory to = at(batch.rows++);
+      if (from.input == to.input) continue;
+      std::memcpy(to.input, from.input, input_bytes_);
+      std::memcpy(to.target, from.target, target_bytes_);
+    }
+  }
+  const SampleMemory end = at(batch.rows);
+  const auto rest = static_cast<size_t>(used_rows_ - batch.rows);
+  std::memset(end.input, 0, rest * input_bytes_);
+  std::memset(end.target, 0, rest * target_bytes_);
+  used_rows_ = batch.rows;
+}
+
+}  // namespace trireme

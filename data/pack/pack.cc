@@ -1,0 +1,202 @@
+#include "data/pack/pack.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/error.h"
+#include "data/formats/tar_shards.h"
+#include "data/pack/new_file.h"
+#include "data/pack/ordered_work.h"
+#include "data/pack/tar_writer.h"
+#include "data/sampler.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+int64_t records_of(const PackSource& source, const PackOptions& options) {
+  return std::min(source.size(), options.samples.value_or(source.size()));
+}
+
+std::string plan_of(const PackSource& source, const PackOptions& options) {
+  nlohmann::ordered_json plan = {{"source", source.description()},
+                                 {"identity", fmt::format("{:016x}", source.identity())},
+                                 {"records", records_of(source, options)},
+                                 {"shard size", options.shard_bytes},
+                                 {"shuffle", nullptr},
+                                 {"resize", options.pictures.resize},
+                                 {"quality", options.pictures.quality}};
+  if (options.shuffle) plan["shuffle"] = *options.shuffle;
+  return plan.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string shard_name(const std::string& name, size_t number) {
+  return fmt::format("{}-{:06}.tar", name, number);
+}
+
+// Shards that no state tells of are not written over.
+void check_others(const PackState& state, const PackOptions& options, bool known) {
+  const fs::path path = fs::path(options.folder) / shard_name(options.name, state.shards.size());
+  if (known || !fs::exists(path)) return;
+  throw ConfigError(path.string(),
+                    "is there already, and not from an earlier pack; use another "
+                    "folder");
+}
+
+class Packer {
+ public:
+  Packer(const PackSource& source, const PackOptions& options)
+      : source_(source),
+        options_(options),
+        state_path_((fs::path(options.folder) / (options.name + ".pack.json")).string()),
+        records_(records_of(source, options)),
+        order_({.shuffle = options.shuffle.has_value()}, options.shuffle.value_or(0), 0,
+               source.size()),
+        policy_(options.bad_limit) {
+    std::error_code failed;
+    fs::create_directories(options.folder, failed);
+    if (failed) {
+      throw Error(fmt::format("{} cannot be made: {}", options.folder, failed.message()));
+    }
+    const bool known = fs::exists(state_path_);
+    state_ = load_pack_state(state_path_, options.folder, plan_of(source, options));
+    check_others(state_, options, known);
+    before_ = state_.bad();
+  }
+
+  PackState run() {
+    if (!state_.done && !pack_records()) return std::move(state_);
+    write_class_names();
+    check_indexes();
+    if (!state_.done) {
+      state_.done = true;
+      save_pack_state(state_, state_path_);
+    }
+    return std::move(state_);
+  }
+
+ private:
+  // False when told to stop.
+  bool pack_records() {
+    const int threads = std::max(1, options_.threads);
+    std::vector<PackTools> tools(static_cast<size_t>(threads));
+    const int64_t begin = state_.end();
+    OrderedWork<PackedSample> work(
+        threads, 8 * threads, begin, records_, [&](int thread, int64_t record) {
+          return source_.read(order_(record), tools[static_cast<size_t>(thread)]);
+        });
+    for (int64_t record = begin; record < records_; ++record) {
+      if (options_.stop && options_.stop()) return false;
+      try {
+        add(record, work.next());
+      } catch (const DataError& error) {
+        policy_.add(error);
+        policy_.check(source_.description(), before_.count + source_.bad_records().count);
+      }
+      if (options_.progress) options_.progress(record + 1, records_);
+    }
+    if (!shard_ && !state_.shards.empty()) {  // what came after the last one was left out
+      state_.shards.back().end = records_;
+      state_.shards.back().bad = bad();
+    }
+    finish_shard(records_);
+    policy_.check_some(source_.description(), state_.samples());
+    return true;
+  }
+
+  void add(int64_t record, const PackedSample& sample) {
+    const std::string label = std::to_string(sample.label) + "\n";
+    const uint64_t bytes =
+        TarWriter::bytes_of(sample.bytes.size()) + TarWriter::bytes_of(label.size());
+    if (shard_ && shard_->bytes() + bytes > static_cast<uint64_t>(options_.shard_bytes)) {
+      finish_shard(record);
+    }
+    if (!shard_) {
+      const std::string name = shard_name(options_.name, state_.shards.size());
+      shard_ = std::make_unique<TarWriter>((fs::path(options_.folder) / name).string());
+    }
+    const std::string key = fmt::format("{:09}", record);
+    shard_->add(fmt::format("{}.{}", key, sample.extension), sample.bytes);
+    shard_->add(key + ".cls", {reinterpret_cast<const uint8_t*>(label.data()), label.size()});
+    ++samples_;
+  }
+
+  // `end`: records that are done.
+  void finish_shard(int64_t end) {
+    if (!shard_) return;
+    shard_->finish();
+    state_.shards.push_back({.name = shard_name(options_.name, state_.shards.size()),
+                             .bytes = shard_->bytes(),
+                             .samples = std::exchange(samples_, 0),
+                             .end = end,
+                             .bad = bad()});
+    shard_.reset();
+    save_pack_state(state_, state_path_);
+  }
+
+  // Of this call and those before.
+  BadRecords bad() const {
+    BadRecords all = before_;
+    const BadRecords& now = policy_.found();
+    all.count += now.count;
+    for (const std::string& what : now.first) {
+      if (all.first.size() < 5) all.first.push_back(what);
+    }
+    return all;
+  }
+
+  void write_class_names() const {
+    const std::vector<std::string> names = source_.class_names();
+    if (names.empty()) return;
+    NewFile file((fs::path(options_.folder) / "classes.txt").string());
+    for (const std::string& name : names) file.write(name + "\n");
+    file.finish();
+  }
+
+  // Makes them, so that opening finds them, and compares what they say with what was written.
+  void check_indexes() const {
+    std::vector<std::string> paths;
+    for (const PackedShard& shard : state_.shards) {
+      paths.push_back((fs::path(options_.folder) / shard.name).string());
+    }
+    const auto indexes = open_indexes(paths, TarIndexFiles("", {}), true, options_.note);
+    for (size_t i = 0; i < paths.size(); ++i) {
+      if (indexes[i].error) std::rethrow_exception(indexes[i].error);
+      const int64_t found = indexes[i].index ? std::ssize(indexes[i].index->samples()) : 0;
+      if (found == state_.shards[i].samples) continue;
+      throw DataError(paths[i], fmt::format("holds {} samples, but {} were written; remove it and "
+                                            "pack again",
+                                            found, state_.shards[i].samples));
+    }
+  }
+
+  const PackSource& source_;
+  const PackOptions& options_;
+  const std::string state_path_;
+  const int64_t records_;
+  const Order order_;
+  PackState state_;
+  BadRecords before_;  // left out by earlier calls
+  BadRecordPolicy policy_;
+  std::unique_ptr<TarWriter> shard_;
+  int64_t samples_ = 0;  // in it
+};
+
+}  // namespace
+
+PackState pack(const PackSource& source, const PackOptions& options) {
+  return Packer(source, options).run();
+}
+
+std::string shard_pattern(const std::string& name, size_t shards) {
+  if (shards == 1) return shard_name(name, 0);
+  return fmt::format("{}-{{{:06}..{:06}}}.tar", name, 0, shards - 1);
+}
+
+}  // namespace trireme

@@ -1,0 +1,93 @@
+#include "data/pack/state.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "data/file.h"
+#include "data/pack/new_file.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// What is asked for now and what was asked for, of the first field that differs.
+void check_plan(const Json& now, const Json& before, const std::string& path) {
+  for (const auto& [field, value] : now.items()) {
+    if (field == "source") continue;  // for people: files may lie elsewhere now
+    if (before.contains(field) && before.at(field) == value) continue;
+    throw ConfigError(
+        path, fmt::format("the shards there are of another plan: {} is {} now and was {}; pack "
+                          "into another folder, or remove them and this file",
+                          field, value.dump(), before.value(field, Json()).dump()));
+  }
+}
+
+PackedShard shard_of(const Json& json) {
+  return {.name = json.at("name"),
+          .bytes = json.at("bytes"),
+          .samples = json.at("samples"),
+          .end = json.at("end"),
+          .bad = {json.at("bad"), json.at("first_bad")}};
+}
+
+Json json_of(const PackedShard& shard) {
+  return {{"name", shard.name}, {"bytes", shard.bytes},   {"samples", shard.samples},
+          {"end", shard.end},   {"bad", shard.bad.count}, {"first_bad", shard.bad.first}};
+}
+
+bool is_whole(const PackedShard& shard, const std::string& folder) {
+  std::error_code missing;
+  const auto bytes = fs::file_size(fs::path(folder) / shard.name, missing);
+  return !missing && bytes == shard.bytes;
+}
+
+}  // namespace
+
+int64_t PackState::samples() const {
+  int64_t sum = 0;
+  for (const PackedShard& shard : shards) sum += shard.samples;
+  return sum;
+}
+
+std::optional<PackState> read_pack_state(const std::string& path) {
+  if (!fs::exists(path)) return std::nullopt;
+  const File file = read_file(path);
+  try {
+    const Json json = Json::parse(file.bytes);
+    PackState state{.plan = json.at("plan").dump(), .shards = {}, .done = json.at("done")};
+    for (const Json& shard : json.at("shards")) state.shards.push_back(shard_of(shard));
+    return state;
+  } catch (const Json::exception& error) {
+    throw DataError(path, fmt::format("is damaged: {}; remove it and the shards beside it to pack "
+                                      "again",
+                                      error.what()));
+  }
+}
+
+PackState load_pack_state(const std::string& path, const std::string& folder,
+                          const std::string& plan) {
+  std::optional<PackState> state = read_pack_state(path);
+  if (!state) return {.plan = plan, .shards = {}, .done = false};
+  check_plan(Json::parse(plan), Json::parse(state->plan), path);
+  for (size_t i = 0; i < state->shards.size(); ++i) {
+    if (is_whole(state->shards[i], folder)) continue;
+    state->shards.resize(i);
+    state->done = false;
+  }
+  return *std::move(state);
+}
+
+void save_pack_state(const PackState& state, const std::string& path) {
+  Json json = {{"plan", Json::parse(state.plan)}, {"done", state.done}, {"shards", Json::array()}};
+  for (const PackedShard& shard : state.shards) json["shards"].push_back(json_of(shard));
+  NewFile file(path);
+  file.write(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  file.finish();
+}
+
+}  // namespace trireme

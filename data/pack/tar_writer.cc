@@ -1,0 +1,63 @@
+#include "data/pack/tar_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace trireme {
+namespace {
+
+constexpr size_t kBlock = 512;
+
+using Block = std::array<uint8_t, kBlock>;
+constexpr Block kZeros{};
+
+void set(Block& block, size_t at, std::string_view text) {
+  std::ranges::copy(text, block.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+// POSIX.1-1988: a regular file that all may read, of nobody in particular.
+Block header_of(std::string_view name, uint64_t size) {
+  Block block{};
+  set(block, 0, name);
+  set(block, 100, "0000644");
+  set(block, 108, "0000000");
+  set(block, 116, "0000000");
+  set(block, 124, fmt::format("{:011o}", size));
+  set(block, 136, "00000000000");
+  set(block, 148, "        ");  // the checksum as it counts itself
+  set(block, 156, "0");
+  set(block, 257, "ustar");
+  set(block, 263, "00");
+  set(block, 148, fmt::format("{:06o}", std::accumulate(block.begin(), block.end(), 0U)));
+  block[154] = 0;
+  return block;
+}
+
+}  // namespace
+
+void TarWriter::add(std::string_view name, std::span<const uint8_t> bytes) {
+  if (name.size() > 100 || bytes.size() >> 33 != 0) {
+    throw Error(fmt::format("{} of {} bytes does not fit into a tar file", name, bytes.size()));
+  }
+  file_.write(header_of(name, bytes.size()));
+  file_.write(bytes);
+  const size_t rest = bytes.size() % kBlock;
+  if (rest > 0) file_.write(std::span(kZeros).first(kBlock - rest));
+}
+
+void TarWriter::finish() {
+  file_.write(kZeros);
+  file_.write(kZeros);
+  file_.finish();
+}
+
+uint64_t TarWriter::bytes_of(uint64_t member) {
+  return kBlock + (member + kBlock - 1) / kBlock * kBlock;
+}
+
+}  // namespace trireme

@@ -1,0 +1,33 @@
+// Writes a tar file (ustar).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "data/pack/new_file.h"
+
+namespace trireme {
+
+// The same members give the same bytes: there are no times and no owners. Throws Error as NewFile
+// does.
+class TarWriter {
+ public:
+  explicit TarWriter(const std::string& path) : file_(path) {}
+
+  // `name` of at most 100 bytes, `bytes` of less than 8 GiB.
+  void add(std::string_view name, std::span<const uint8_t> bytes);
+  // So far; the zeros that end a tar come on top.
+  uint64_t bytes() const { return file_.bytes(); }
+  // On disk, under its name, when this returns.
+  void finish();
+
+  // What a member takes, its header included.
+  static uint64_t bytes_of(uint64_t member);
+
+ private:
+  NewFile file_;
+};
+
+}  // namespace trireme

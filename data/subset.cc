@@ -1,0 +1,78 @@
+#include "data/subset.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "data/samples.h"
+
+namespace trireme {
+namespace {
+
+class Subset final : public WrappedDataset {
+ public:
+  Subset(std::unique_ptr<Dataset> dataset, std::vector<int64_t> members, double fraction)
+      : WrappedDataset(std::move(dataset)), members_(std::move(members)), fraction_(fraction) {}
+
+  int64_t size() const override { return static_cast<int64_t>(members_.size()); }
+  void read(SampleId id, std::byte* input, std::byte* target) const override {
+    inner().read({of(id.index), id.epoch}, input, target);
+  }
+  std::string description() const override {
+    return fmt::format("{}, of which {} ({:g})", inner().description(), size(), fraction_);
+  }
+  std::string where(int64_t index) const override { return inner().where(of(index)); }
+  std::optional<PictureInfo> stored(int64_t index) const override {
+    return inner().stored(of(index));
+  }
+
+ private:
+  int64_t of(int64_t index) const { return members_.at(static_cast<size_t>(index)); }
+
+  const std::vector<int64_t> members_;
+  const double fraction_;
+};
+
+// The first steps of a Fisher-Yates shuffle draw `held` of `count`.
+std::vector<bool> draw(size_t held, size_t count, uint64_t seed) {
+  const Random random(seed, RandomPurpose::kSplit);
+  std::vector<size_t> order(count);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::vector<bool> is_held(count, false);
+  for (size_t i = 0; i < held; ++i) {
+    const Random4 r = random.four(i);
+    std::swap(order[i], order[i + (uint64_t{r[1]} << 32 | r[0]) % (count - i)]);
+    is_held[order[i]] = true;
+  }
+  return is_held;
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> make_subset(std::unique_ptr<Dataset> dataset, double fraction,
+                                     uint64_t seed, Part part) {
+  const auto count = static_cast<size_t>(dataset->size());
+  const auto held = static_cast<size_t>(std::llround(fraction * static_cast<double>(count)));
+  if (held == 0 || held == count) {
+    throw DataError(dataset->description(),
+                    fmt::format("data.holdout {} of {} samples leaves {} to train on", fraction,
+                                count, count - held));
+  }
+  const bool wanted = part == Part::kEvaluation;
+  const std::vector<bool> is_held = draw(held, count, seed);
+  std::vector<int64_t> members;
+  members.reserve(wanted ? held : count - held);
+  for (size_t i = 0; i < count; ++i) {
+    if (is_held[i] == wanted) members.push_back(static_cast<int64_t>(i));
+  }
+  return std::make_unique<Subset>(std::move(dataset), std::move(members),
+                                  wanted ? fraction : 1 - fraction);
+}
+
+}  // namespace trireme

@@ -1,0 +1,40 @@
+// What a transform draws for a sample: a pure function of (seed, epoch, sample, place of the
+// transform), so that threads, ranks and later transforms change nothing.
+#pragma once
+
+#include <cstdint>
+
+#include "core/random.h"
+
+namespace trireme {
+
+class Draws {
+ public:
+  // `transform`: its place among the transforms, below 256.
+  Draws(uint64_t seed, int64_t epoch, int64_t sample, int transform)
+      : random_(seed, RandomPurpose::kAugment, static_cast<uint64_t>(epoch)),
+        next_((static_cast<uint64_t>(sample) << 24) | (static_cast<uint64_t>(transform) << 16)) {}
+
+  uint32_t bits() {
+    if (next_ % 4 == 0 || !have_) group_ = random_.four(next_ / 4), have_ = true;
+    return group_[next_++ % 4];
+  }
+  // In [low, high).
+  float uniform(float low = 0, float high = 1) {
+    return low + (high - low) * trireme::uniform(bits());
+  }
+  // In [0, count).
+  int below(int count) {
+    return static_cast<int>((uint64_t{bits()} * static_cast<uint64_t>(count)) >> 32);
+  }
+  // True with this probability; of 1 always.
+  bool chance(float probability) { return trireme::uniform(bits()) < probability; }
+
+ private:
+  Random random_;
+  uint64_t next_;
+  Random4 group_{};
+  bool have_ = false;
+};
+
+}  // namespace trireme

@@ -1,0 +1,78 @@
+#include "data/transforms/fields.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+
+namespace trireme {
+namespace {
+
+constexpr int kMostExtent = 65535;
+
+void check_within(double value, double low, double high, const std::string& path) {
+  if (value >= low && value <= high) return;  // not when it is NaN
+  throw ConfigError(path, fmt::format("{} is not in [{}, {}]", value, low, high));
+}
+
+}  // namespace
+
+ImageSize checked_size(const Extents& size, const std::string& path) {
+  if (size.empty() || size.size() > 2) {
+    throw ConfigError(
+        path, fmt::format("has {} values; one, or height and width, are needed", size.size()));
+  }
+  for (const int32_t extent : size) check_within(extent, 1, kMostExtent, path);
+  return {size[0], size[size.size() - 1]};
+}
+
+float checked_number(float value, float least, float most, const std::string& path) {
+  if (value >= least && value <= most) return value;  // not when it is NaN
+  throw ConfigError(path, fmt::format("{} is not in [{}, {}]", value, least, most));
+}
+
+int checked_integer(int32_t value, int least, int most, const std::string& path) {
+  check_within(value, least, most, path);
+  return value;
+}
+
+float checked_probability(float probability, const std::string& path) {
+  check_within(static_cast<double>(probability), 0, 1, path);
+  return probability;
+}
+
+uint8_t checked_fill(int32_t fill, const std::string& path) {
+  check_within(fill, 0, 255, path);
+  return static_cast<uint8_t>(fill);
+}
+
+int checked_padding(int32_t padding, const std::string& path) {
+  check_within(padding, 0, kMostExtent, path);
+  return padding;
+}
+
+Range checked_range(float min, float max, float most, const std::string& path,
+                    const std::string& name) {
+  if (!(min > 0)) {
+    throw ConfigError(fmt::format("{}.min_{}", path, name), fmt::format("{} is not above 0", min));
+  }
+  if (!(max >= min && max <= most)) {
+    throw ConfigError(
+        fmt::format("{}.max_{}", path, name),
+        fmt::format("{} is not in [min_{}, {}] = [{}, {}]", max, name, most, min, most));
+  }
+  return {min, max};
+}
+
+Filter filter_of(Interpolation interpolation) {
+  switch (interpolation) {
+    case BILINEAR:
+      return Filter::kBilinear;
+    case BICUBIC:
+      return Filter::kBicubic;
+    case NEAREST:
+      return Filter::kNearest;
+  }
+  throw Error("an interpolation that protobuf does not know");
+}
+
+}  // namespace trireme

@@ -1,0 +1,52 @@
+#include "data/transforms/pipeline.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+
+namespace trireme {
+namespace {
+
+constexpr int kMost = 255;  // Draws tell 256 apart, and Mix is the last
+
+}  // namespace
+
+Pipeline::Pipeline(const DataConfig& config, Part part, uint64_t seed) : seed_(seed) {
+  const bool training = part == Part::kTraining;
+  const auto& configs = training ? config.transform() : config.eval_transform();
+  const std::string field = training ? "data.transform" : "data.eval_transform";
+  if (configs.size() > kMost) {
+    throw ConfigError(field, fmt::format("has {} transforms, more than {}", configs.size(), kMost));
+  }
+  for (const TransformConfig& each : configs) {
+    const std::string path = fmt::format("{}[{}]", field, size());
+    transforms_.push_back(make_transform(each, path));
+    const Transform& transform = *transforms_.back();
+    if (!training && transform.random()) {
+      throw ConfigError(path, "is random; evaluation must see the same pictures each time");
+    }
+    if (!transform.in_place()) last_maker_ = size() - 1;
+  }
+  while (fixed_ < size() && !transforms_[static_cast<size_t>(fixed_)]->random()) ++fixed_;
+}
+
+std::optional<ImageSize> Pipeline::output_size(std::optional<ImageSize> size, int begin,
+                                               int end) const {
+  for (int i = begin; i < end; ++i) size = transforms_[static_cast<size_t>(i)]->output_size(size);
+  return size;
+}
+
+std::optional<Transform::Need> Pipeline::needs(ImageSize whole, SampleId id) const {
+  return transforms_.front()->needs(whole, draws(id, 0));
+}
+
+void Pipeline::apply(int begin, int end, SampleId id, Canvas& canvas) const {
+  for (int i = begin; i < end; ++i) {
+    canvas.expect_more(makes_from(i + 1));
+    Draws drawn = draws(id, i);
+    transforms_[static_cast<size_t>(i)]->apply(canvas, drawn);
+  }
+  canvas.expect_more(makes_from(end));
+}
+
+}  // namespace trireme

@@ -1,0 +1,103 @@
+// What happens to a picture between its file and the network, one step of it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "data/images/image.h"
+#include "data/images/resize.h"
+#include "data/transforms/draws.h"
+
+namespace trireme {
+
+class DataConfig;
+class TransformConfig;
+
+// The picture on its way. It may be a part of the whole, and smaller: the first transform can have
+// asked for that (Transform::needs).
+class Canvas {
+ public:
+  explicit Canvas(int channels) : channels_(channels) {}
+
+  int channels() const { return channels_; }
+  ImageSize size() const { return image_.size(); }
+  // The picture as it is now; its pixels may be changed in place.
+  const ImageView& image();
+  // The same to look at only: nothing is copied where the pixels belong to somebody else.
+  const ImageView& source() const { return image_; }
+  // Whether to change it in place is best: otherwise it would have to be copied anyway, so that
+  // making another one costs nothing.
+  bool settled() const;
+  // How large the whole picture would be. It is all there but for the first transform, which sees
+  // what it needs.
+  ImageSize whole() const { return whole_; }
+
+  // Memory for a picture to be made from this one, whose place it takes with made().
+  ImageView make(ImageSize size);
+  void made();
+  // Goes on with a part of the whole alone.
+  void crop(const Region& region);
+  // Goes on with a part of the whole in another size.
+  void resize(const Region& region, ImageSize size, Filter filter);
+
+  Resizer& resizer() { return resizer_; }
+
+  // For who drives the transforms. Where the picture is wanted in the end: when the last one that
+  // is made is of this size, it is made there, and nothing has to be copied.
+  void begin(const ImageView& output);
+  // Whether another picture may be made after the next one, which then leaves the output free.
+  void expect_more(bool more) { more_to_come_ = more; }
+  // Takes the picture that has been written to memory from make(), which `covers` a part of the
+  // whole and is smaller than that 1, 2, 4 or 8 times (rounded up).
+  void made_part(const Region& covers, ImageSize whole);
+  // Takes one that lies elsewhere and stays as it is until finish().
+  void show(const ImageView& image);
+  // Sees to it that the picture is in the output. Throws PictureError when it has another size.
+  void finish();
+
+ private:
+  enum class Place { kMemory0, kMemory1, kOutput, kOutside };
+
+  Place place_for(ImageSize size) const;
+  void take(const ImageView& image, Place place);
+
+  int channels_;
+  ImageView image_;
+  Place place_ = Place::kOutside;
+  Region covers_;
+  int shrink_ = 1;
+  ImageSize whole_;
+  ImageView output_;
+  bool more_to_come_ = false;
+  ImageView next_;
+  Place next_place_ = Place::kOutside;
+  Image memory_[2];
+  Resizer resizer_;
+};
+
+class Transform {
+ public:
+  virtual ~Transform() = default;
+  // Whether it draws; what comes before the first that does may be kept (data.cache).
+  virtual bool random() const = 0;
+  // Whether it never makes another picture (Canvas::make) but crops or changes the one there is.
+  virtual bool in_place() const { return false; }
+  // The size of what it makes of a picture of `size`; empty: not known before the picture is.
+  virtual std::optional<ImageSize> output_size(std::optional<ImageSize> size) const { return size; }
+  // What it will look at of a picture of size `whole`, and how large that will be afterwards;
+  // empty: at all of it, as it is. Draws what apply() will draw.
+  struct Need {
+    Region region;
+    ImageSize becomes;
+  };
+  virtual std::optional<Need> needs(ImageSize /*whole*/, Draws /*draws*/) const { return {}; }
+  // Throws PictureError when it cannot be done to this picture, e.g. cropping to more than there
+  // is.
+  virtual void apply(Canvas& canvas, Draws& draws) const = 0;
+};
+
+// `path` is the configuration's field, for ConfigError: "data.transform[2]".
+std::unique_ptr<Transform> make_transform(const TransformConfig& config, const std::string& path);
+
+}  // namespace trireme

@@ -1,0 +1,33 @@
+// One function a transform, for make_transform. `path` is the configuration's field
+// ("data.transform[2].color_jitter"); what it holds is checked: ConfigError.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "data/data.pb.h"
+#include "data/transforms/transform.h"
+
+namespace trireme {
+
+std::unique_ptr<Transform> make_resize(const ResizeConfig& config, const std::string& path);
+std::unique_ptr<Transform> make_center_crop(const CropConfig& config, const std::string& path);
+std::unique_ptr<Transform> make_random_crop(const RandomCropConfig& config,
+                                            const std::string& path);
+std::unique_ptr<Transform> make_random_resized_crop(const RandomResizedCropConfig& config,
+                                                    const std::string& path);
+std::unique_ptr<Transform> make_pad(const PadConfig& config, const std::string& path);
+std::unique_ptr<Transform> make_horizontal_flip(const ChanceConfig& config,
+                                                const std::string& path);
+std::unique_ptr<Transform> make_vertical_flip(const ChanceConfig& config, const std::string& path);
+std::unique_ptr<Transform> make_color_jitter(const ColorJitterConfig& config,
+                                             const std::string& path);
+std::unique_ptr<Transform> make_grayscale(const ChanceConfig& config, const std::string& path);
+std::unique_ptr<Transform> make_rand_augment(const RandAugmentConfig& config,
+                                             const std::string& path);
+std::unique_ptr<Transform> make_trivial_augment(const TrivialAugmentConfig& config,
+                                                const std::string& path);
+std::unique_ptr<Transform> make_random_erasing(const RandomErasingConfig& config,
+                                               const std::string& path);
+
+}  // namespace trireme

@@ -1,0 +1,35 @@
+// What the commands of `trireme data` have in common.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "launch/commands.h"
+#include "trainer/config.h"
+
+namespace trireme {
+
+void add_data_pack(CLI::App& data, Command& chosen);
+void add_data_show(CLI::App& data, Command& chosen);
+void add_data_stats(CLI::App& data, Command& chosen);
+
+// Their work, which one process does, with threads: more than one rank is refused.
+std::function<int(Communicator&)> on_one_rank(std::function<int()> work);
+
+// CONFIG, --set and --part.
+struct DataOptions {
+  std::string path;
+  std::vector<std::string> assignments;
+  Part part = Part::kTraining;
+
+  void add_to(CLI::App& app);
+  Config load() const { return load_config(path, assignments); }
+};
+
+// Of the class, where classes have names, else its number.
+std::string class_text(const std::vector<std::string>& names, int64_t number);
+
+}  // namespace trireme

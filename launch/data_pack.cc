@@ -1,0 +1,151 @@
+// `trireme data pack`: samples into WebDataset shards.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "core/text.h"
+#include "data/pack/pack.h"
+#include "launch/data.h"
+#include "launch/machine.h"
+#include "launch/progress_bar.h"
+#include "trainer/stop.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options : DataOptions {
+  PackOptions pack;
+};
+
+const char* name_of(Part part) { return part == Part::kTraining ? "train" : "eval"; }
+
+// Of a folder of pictures: FOLDER/train/CLASS and FOLDER/val/CLASS, or else FOLDER/CLASS.
+DataConfig config_of_folder(const std::string& folder) {
+  DataConfig config;
+  config.set_root(folder);
+  ImageFolderConfig& images = *config.mutable_image_folder();
+  const auto holds = [&](const std::string& part) {
+    return fs::is_directory(fs::path(folder) / part);
+  };
+  if (!holds(images.train()) && !holds(images.eval())) {
+    images.set_train(".");
+    images.set_eval(".");
+  }
+  return config;
+}
+
+DataConfig config_of(const Options& options) {
+  if (!fs::is_directory(options.path)) return options.load().run.data();
+  if (options.assignments.empty()) return config_of_folder(options.path);
+  throw ConfigError("--set", "is for a configuration, not for a folder");
+}
+
+// What to write into a configuration to read the shards, of both parts where both are there.
+std::string snippet(const PackSource& source, const DataConfig& config, const std::string& folder) {
+  std::string text = fmt::format("data {{\n  root: \"{}\"\n  webdataset {{\n", folder);
+  for (const Part part : {Part::kTraining, Part::kEvaluation}) {
+    const fs::path path = fs::path(folder) / fmt::format("{}.pack.json", name_of(part));
+    const std::optional<PackState> state = read_pack_state(path.string());
+    if (!state || !state->done) continue;
+    text += fmt::format("    {}: \"{}\"\n", name_of(part),
+                        shard_pattern(name_of(part), state->shards.size()));
+  }
+  text += fmt::format("    classes: {}\n", source.classes());
+  if (!source.class_names().empty()) text += "    class_names: \"classes.txt\"\n";
+  text += "  }\n";
+  if (config.has_holdout()) text += fmt::format("  holdout: {}\n", config.holdout());
+  return text + "}\n";
+}
+
+void print_result(const PackState& state, const BadRecords& at_opening, double seconds,
+                  int64_t records) {
+  uint64_t bytes = 0;
+  for (const PackedShard& shard : state.shards) bytes += shard.bytes;
+  fmt::print("{} samples in {} shard{}, {}", state.samples(), state.shards.size(),
+             state.shards.size() == 1 ? "" : "s", format_bytes(static_cast<double>(bytes)));
+  if (records > 0) {
+    fmt::print("; {} records in {}, {}/s", records, format_duration(seconds),
+               format_count(static_cast<double>(records) / seconds));
+  }
+  fmt::print("\n");
+  const BadRecords packing = state.bad();
+  const int64_t count = at_opening.count + packing.count;
+  if (count == 0) return;
+  fmt::print("{} bad records left out:\n", count);
+  for (const BadRecords& bad : {at_opening, packing}) {
+    for (const std::string& what : bad.first) fmt::print("  {}\n", what);
+  }
+  const auto named = static_cast<int64_t>(at_opening.first.size() + packing.first.size());
+  if (count > named) fmt::print("  and {} more\n", count - named);
+}
+
+int run(Options options) {
+  const StopSignals stop;
+  const DataConfig config = config_of(options);
+  ProgressBar progress;
+  PackOptions& pack_options = options.pack;
+  pack_options.name = name_of(options.part);
+  pack_options.bad_limit = bad_record_limit(config);
+  if (pack_options.threads == 0) pack_options.threads = inspect_machine().cores;
+  pack_options.note = [&](std::string_view text) { progress.show(text); };
+  pack_options.stop = [&] { return stop.requested(); };
+  int64_t records = 0;
+  pack_options.progress = [&](int64_t done, int64_t total) {
+    ++records;
+    progress.show(done, total, "samples");
+  };
+  OpenOptions opening;
+  opening.progress = pack_options.note;
+  const auto source = open_pack_source(config, options.part, pack_options.pictures, opening);
+  const auto began = std::chrono::steady_clock::now();
+  const PackState state = pack(*source, pack_options);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
+  progress.clear();
+  print_result(state, source->bad_records(), seconds.count(), records);
+  if (!state.done) {
+    fmt::print("stopped; run it again to go on\n");
+    return static_cast<int>(ExitCode::kResumable);
+  }
+  fmt::print("\n{}", snippet(*source, config, pack_options.folder));
+  return static_cast<int>(ExitCode::kDone);
+}
+
+}  // namespace
+
+void add_data_pack(CLI::App& data, Command& chosen) {
+  auto options = std::make_shared<Options>();
+  PackOptions& pack = options->pack;
+  CLI::App& command = *data.add_subcommand(
+      "pack",
+      "Write samples into WebDataset shards. What is done is kept: run it again to go on. CONFIG "
+      "may be a folder that holds one of pictures for each class");
+  options->add_to(command);
+  command.add_option("OUT", pack.folder, "Folder of the shards")->required();
+  command.add_option("--shard-size", pack.shard_bytes, "The most a shard may have; unset: 256MiB")
+      ->transform(CLI::AsSizeValue(false).description(""))
+      ->check(CLI::PositiveNumber)
+      ->type_name("SIZE");
+  command.add_option("--samples", pack.samples, "So many, the first; unset: all")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--resize", pack.pictures.resize,
+                  "Pictures whose shorter side is longer become JPEG with this one; unset: files "
+                  "are copied as they are")
+      ->check(CLI::Range(1, 65500).description(""));
+  command.add_option("--quality", pack.pictures.quality, "Of JPEG; unset: 95")
+      ->check(CLI::Range(1, 100).description(""));
+  command.add_option("--shuffle", pack.shuffle, "In an order drawn by this seed")
+      ->type_name("SEED");
+  command.add_option("--threads", pack.threads, "Unset: one a core")->check(CLI::PositiveNumber);
+  pack.threads = 0;
+  command.callback(
+      [options, &chosen] { chosen.run = on_one_rank([options] { return run(*options); }); });
+}
+
+}  // namespace trireme

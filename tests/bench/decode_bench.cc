@@ -1,0 +1,221 @@
+// What decoding costs on the way from a photograph to 224x224 pixels, beside libjpeg-turbo's own
+// full decode of the same files: one thread, processor time, in turn.
+//   decode_bench [FOLDER OF TAR FILES] [ROUNDS]
+// Prints one JSON object: pictures/s of libjpeg, and the rate of each way over it, each the median
+// over the rounds.
+#include <archive.h>
+#include <archive_entry.h>
+#include <fmt/format.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/images/codec.h"
+#include "data/images/libjpeg.h"
+#include "data/images/resize.h"
+#include "data/transforms/draws.h"
+#include "tests/bench/measure.h"
+
+namespace trireme {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+constexpr ImageSize kOutput{224, 224};
+
+// All JPEG members.
+void read_tar(const std::filesystem::path& path, std::vector<Bytes>& files) {
+  archive* tar = archive_read_new();
+  archive_read_support_format_tar(tar);
+  if (archive_read_open_filename(tar, path.c_str(), 1 << 20) != ARCHIVE_OK) {
+    throw Error(archive_error_string(tar));
+  }
+  for (archive_entry* entry; archive_read_next_header(tar, &entry) == ARCHIVE_OK;) {
+    if (!std::string(archive_entry_pathname(entry)).ends_with(".jpg")) continue;
+    Bytes bytes(static_cast<size_t>(archive_entry_size(entry)));
+    if (archive_read_data(tar, bytes.data(), bytes.size()) != std::ssize(bytes)) {
+      throw Error(path.string() + " cannot be read");
+    }
+    files.push_back(std::move(bytes));
+  }
+  archive_read_free(tar);
+}
+
+std::vector<Bytes> read_folder(const std::string& folder) {
+  std::vector<Bytes> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".tar") read_tar(entry.path(), files);
+  }
+  if (files.empty()) throw Error("no photographs in " + folder);
+  return files;
+}
+
+// Row after row, as everybody does it. What it cannot decode ends the program.
+class PlainLibjpeg {
+ public:
+  PlainLibjpeg() {
+    decoder_.err = jpeg_std_error(&errors_);
+    jpeg_create_decompress(&decoder_);
+  }
+  ~PlainLibjpeg() { jpeg_destroy_decompress(&decoder_); }
+  PlainLibjpeg(const PlainLibjpeg&) = delete;
+  PlainLibjpeg& operator=(const PlainLibjpeg&) = delete;
+
+  void decode(const Bytes& bytes) {
+    jpeg_mem_src(&decoder_, bytes.data(), bytes.size());
+    jpeg_read_header(&decoder_, TRUE);
+    decoder_.out_color_space = JCS_RGB;
+    jpeg_start_decompress(&decoder_);
+    const ImageView to = image_.reshape(
+        {static_cast<int>(decoder_.output_height), static_cast<int>(decoder_.output_width)}, 3);
+    while (decoder_.output_scanline < decoder_.output_height) {
+      JSAMPROW row = to.row(static_cast<int>(decoder_.output_scanline));
+      jpeg_read_scanlines(&decoder_, &row, 1);
+    }
+    jpeg_finish_decompress(&decoder_);
+  }
+
+ private:
+  jpeg_error_mgr errors_{};
+  jpeg_decompress_struct decoder_{};
+  Image image_;
+};
+
+// As in training: 8% to 100% of the picture, its sides as 3:4 to 4:3.
+Region random_crop(ImageSize whole, Draws draws) {
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const double area = whole.height * whole.width * double{draws.uniform(0.08f, 1)};
+    const double ratio = std::exp(double{draws.uniform(std::log(0.75f), std::log(4 / 3.0f))});
+    const int height = static_cast<int>(std::lround(std::sqrt(area / ratio)));
+    const int width = static_cast<int>(std::lround(std::sqrt(area * ratio)));
+    if (height < 1 || width < 1 || height > whole.height || width > whole.width) continue;
+    return {draws.below(whole.height - height + 1), draws.below(whole.width - width + 1), height,
+            width};
+  }
+  return {0, 0, whole.height, whole.width};
+}
+
+// What is done with a picture: decoded by libjpeg alone, by Decoder, and then resized a crop of
+// it, of which more and more is left out when it is decoded.
+enum class Way { kLibjpeg, kDecode, kResize, kCrop, kCropShrunk };
+constexpr size_t kWays = 5;
+
+class Cropper {
+ public:
+  void decode(const Bytes& bytes) {
+    const ImageSize whole = decoder_.open(bytes).size;
+    read({3, {0, 0, whole.height, whole.width}, 1});
+  }
+
+  void decode_and_resize(const Bytes& bytes, Way way, Draws draws) {
+    const ImageSize whole = decoder_.open(bytes).size;
+    const Region crop = random_crop(whole, draws);
+    const Region wanted = way == Way::kResize ? Region{0, 0, whole.height, whole.width} : crop;
+    const int shrink = way == Way::kCropShrunk ? shrink_for(crop) : 1;
+    const Region covers = read({3, wanted, shrink});
+    const Box box{double(crop.top - covers.top) / shrink, double(crop.left - covers.left) / shrink,
+                  double(crop.height) / shrink, double(crop.width) / shrink};
+    resizer_.resize(picture_.view(), box, output_.reshape(kOutput, 3), Filter::kBilinear);
+  }
+
+ private:
+  // As far as the output's resolution allows.
+  static int shrink_for(const Region& crop) {
+    int shrink = 1;
+    while (shrink < 8 && crop.height >= 2 * shrink * kOutput.height &&
+           crop.width >= 2 * shrink * kOutput.width) {
+      shrink *= 2;
+    }
+    return shrink;
+  }
+
+  // What has come.
+  Region read(const DecodeRequest& request) {
+    const DecodePlan plan = decoder_.plan(request);
+    decoder_.decode(picture_.reshape(plan.size, 3));
+    return plan.covers;
+  }
+
+  Decoder decoder_;
+  Resizer resizer_;
+  Image picture_;
+  Image output_;
+};
+
+double thread_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+template <class Work>
+double seconds_of(Work work) {
+  const double start = thread_seconds();
+  work();
+  return thread_seconds() - start;
+}
+
+// For each round, the seconds that all files took each way. They take turns at a few files each:
+// at every single one they would fill the caches and train the processor for each other.
+std::vector<std::array<double, kWays>> measure(const std::vector<Bytes>& files, int rounds) {
+  constexpr size_t kTogether = 25;
+  PlainLibjpeg libjpeg;
+  Cropper cropper;
+  std::vector<std::array<double, kWays>> taken(static_cast<size_t>(rounds));
+  for (int round = -1; round < rounds; ++round) {  // one to warm up
+    for (size_t begin = 0; begin < files.size(); begin += kTogether) {
+      const size_t end = std::min(begin + kTogether, files.size());
+      for (size_t turn = 0; turn < kWays; ++turn) {
+        const auto way = static_cast<Way>((begin / kTogether + turn) % kWays);
+        const double seconds = seconds_of([&] {
+          for (size_t i = begin; i < end; ++i) {
+            const Draws draws(1, round, static_cast<int64_t>(i), 0);
+            way == Way::kLibjpeg  ? libjpeg.decode(files[i])
+            : way == Way::kDecode ? cropper.decode(files[i])
+                                  : cropper.decode_and_resize(files[i], way, draws);
+          }
+        });
+        if (round >= 0) taken[static_cast<size_t>(round)][static_cast<size_t>(way)] += seconds;
+      }
+    }
+  }
+  return taken;
+}
+
+void run(const std::string& folder, int rounds) {
+  const std::vector<Bytes> files = read_folder(folder);
+  const auto taken = measure(files, rounds);
+  std::vector<double> rates;
+  std::array<std::vector<double>, kWays> ratios;
+  for (const auto& round : taken) {
+    rates.push_back(static_cast<double>(files.size()) / round[0]);
+    for (size_t way = 0; way < kWays; ++way) ratios[way].push_back(round[0] / round[way]);
+  }
+  fmt::print(
+      R"({{"bench": "decode", "pictures": {}, "rounds": {}, "libjpeg_pictures_per_second": {:.1f}, )"
+      R"("decode_over_libjpeg": {:.3f}, "decode_resize_over_libjpeg": {:.3f}, )"
+      R"("crop_resize_over_libjpeg": {:.3f}, "shrunk_crop_resize_over_libjpeg": {:.3f}}})"
+      "\n",
+      files.size(), rounds, bench::median(rates), bench::median(ratios[1]),
+      bench::median(ratios[2]), bench::median(ratios[3]), bench::median(ratios[4]));
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) {
+  const std::string folder = argc > 1 ? argv[1] : "../shared/data/imagenet-sample";
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 7;
+  if (rounds < 1 || argc > 3) {
+    fmt::print(stderr, "usage: decode_bench [FOLDER OF TAR FILES] [ROUNDS]\n");
+    return 2;
+  }
+  trireme::run(folder, rounds);
+  return 0;
+}

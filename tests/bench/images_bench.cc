@@ -1,0 +1,112 @@
+// Time of one picture on one core: random resized crops of photographs of 500 x 375 to 224 x 224,
+// and changes of colour of what comes out.
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "core/random.h"
+#include "data/images/affine.h"
+#include "data/images/color.h"
+#include "data/images/resize.h"
+
+namespace trireme {
+namespace {
+
+constexpr ImageSize kPhotograph = {375, 500};
+constexpr ImageSize kInput = {224, 224};
+
+Image noise(ImageSize size) {
+  Image image;
+  const ImageView view = image.reshape(size, 3);
+  const Random random(1, RandomPurpose::kSynthetic);
+  for (std::ptrdiff_t i = 0; i < view.row_bytes() * view.height; ++i) {
+    view.pixels[i] = static_cast<uint8_t>(random.bits(static_cast<uint64_t>(i)));
+  }
+  return image;
+}
+
+// As random_resized_crop draws them: 8% to 100% of the area, ratios from 3/4 to 4/3.
+std::vector<Box> crops() {
+  const Random random(2, RandomPurpose::kAugment);
+  std::vector<Box> boxes;
+  for (uint64_t i = 0; boxes.size() < 256; i += 4) {
+    const double area =
+        (0.08 + 0.92 * random.uniform_at(i)) * kPhotograph.height * kPhotograph.width;
+    const double ratio = std::exp(std::log(4.0 / 3) * (2 * random.uniform_at(i + 1) - 1));
+    const double width = std::round(std::sqrt(area * ratio));
+    const double height = std::round(std::sqrt(area / ratio));
+    if (width > kPhotograph.width || height > kPhotograph.height) continue;
+    boxes.push_back({std::floor(random.uniform_at(i + 2) * (kPhotograph.height - height + 1)),
+                     std::floor(random.uniform_at(i + 3) * (kPhotograph.width - width + 1)), height,
+                     width});
+  }
+  return boxes;
+}
+
+void resize(benchmark::State& state, Filter filter) {
+  const Image from = noise(kPhotograph);
+  Image to;
+  to.reshape(kInput, 3);
+  const std::vector<Box> boxes = crops();
+  Resizer resizer;
+  size_t i = 0;
+  for (auto _ : state) {
+    resizer.resize(from.view(), boxes[i++ % boxes.size()], to.view(), filter);
+    benchmark::ClobberMemory();
+  }
+}
+
+void change(benchmark::State& state, const std::function<void(const ImageView&)>& work) {
+  const Image original = noise(kInput);
+  Image image;
+  image.reshape(kInput, 3);
+  for (auto _ : state) {
+    state.PauseTiming();
+    copy_pixels(original.view(), image.view());
+    state.ResumeTiming();
+    work(image.view());
+    benchmark::ClobberMemory();
+  }
+}
+
+void rotate(benchmark::State& state) {
+  const Image from = noise(kInput);
+  Image to;
+  to.reshape(kInput, 3);
+  for (auto _ : state) {
+    warp(from.view(), rotation_map(20, kInput), 0, to.view());
+    benchmark::ClobberMemory();
+  }
+}
+
+BENCHMARK_CAPTURE(resize, bilinear, Filter::kBilinear)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(resize, bicubic, Filter::kBicubic)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(resize, nearest, Filter::kNearest)->Unit(benchmark::kMicrosecond);
+BENCHMARK(rotate)->Unit(benchmark::kMicrosecond);
+
+void add(const char* name, const std::function<void(const ImageView&)>& work) {
+  benchmark::RegisterBenchmark(name, [work](benchmark::State& state) {
+    change(state, work);
+  })->Unit(benchmark::kMicrosecond);
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) {
+  using namespace trireme;
+  add("brightness", [](const ImageView& image) { adjust_brightness(image, 1.3F); });
+  add("contrast", [](const ImageView& image) { adjust_contrast(image, 1.3F); });
+  add("saturation", [](const ImageView& image) { adjust_saturation(image, 1.3F); });
+  add("hue", [](const ImageView& image) { adjust_hue(image, 0.1F); });
+  add("sharpness", [](const ImageView& image) { adjust_sharpness(image, 1.3F); });
+  add("equalize", equalize);
+  add("autocontrast", autocontrast);
+  add("gray", make_gray);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

@@ -1,0 +1,335 @@
+#include "data/cache.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <functional>
+#include <thread>
+
+#include "tests/data/pictures.h"
+
+namespace trireme {
+namespace {
+
+using testing::FakeRecords;
+using testing::fakes;
+using testing::Folder;
+using testing::images;
+using testing::message;
+using testing::noisy;
+using testing::Picture;
+using testing::picture_of;
+
+constexpr int kCount = 20;
+constexpr ImageSize kSize{9, 11};
+constexpr const char* kAugmented =
+    "transform { center_crop { size: [9, 10] } } transform { random_crop { size: 8 } } transform { "
+    "horizontal_flip {} } ";
+
+std::unique_ptr<FakeRecords> records() {
+  std::vector<Picture> pictures;
+  for (uint32_t i = 0; i < kCount; ++i) pictures.push_back(noisy(kSize, 3, i));
+  return fakes(pictures);
+}
+
+std::string in_memory(int64_t bytes) {
+  return "cache { memory_bytes: " + std::to_string(bytes) + " } ";
+}
+std::string in_file(const std::string& path) { return "cache { file: '" + path + "' } "; }
+
+// Reads all samples of some epochs; those of the same files without a cache must be the same.
+void expect_all(const Dataset& dataset, const std::string& transforms, int64_t first = 0) {
+  const auto plain = images(records(), transforms);
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    for (int64_t k = 0; k < kCount; ++k) {
+      const SampleId id{(first + k * 7) % kCount, epoch};
+      ASSERT_EQ(picture_of(dataset, id), picture_of(*plain, id)) << id.index << " of " << epoch;
+    }
+  }
+}
+
+TEST(MemoryCacheTest, EachIsDecodedOnce) {
+  for (const char* transforms : {kAugmented, "", "transform { center_crop { size: 4 } } "}) {
+    auto made = records();
+    const FakeRecords& counted = *made;
+    const auto dataset = images(std::move(made), transforms + in_memory(1 << 20));
+    const int64_t before = counted.reads;
+    expect_all(*dataset, transforms);
+    EXPECT_EQ(counted.reads - before, kCount);
+  }
+}
+
+TEST(MemoryCacheTest, KeepsAsManyAsFit) {
+  constexpr int64_t kEach = 320 + 64;  // 9 * 11 * 3 rounded up to 64, and what it is
+  auto made = records();
+  const FakeRecords& counted = *made;
+  const auto dataset = images(std::move(made), in_memory(kCount * 8 + 5 * kEach + kEach / 2));
+  expect_all(*dataset, "");
+  EXPECT_EQ(counted.reads - 1, 5 + 3 * (kCount - 5)) << "the first is opened for its size";
+}
+
+TEST(MemoryCacheTest, PicturesOfAllSizes) {
+  const auto cache = make_memory_cache(3, 1 << 20);
+  EXPECT_FALSE(cache->find(1).has_value());
+  Picture a = noisy({3, 4}, 3);
+  Picture b = noisy({5, 1}, 1);
+  cache->keep(1, a.view());
+  cache->keep(2, b.view());
+  cache->keep(1, a.view());
+  EXPECT_EQ(Picture(cache->find(1).value()), a);
+  EXPECT_EQ(Picture(cache->find(2).value()), b);
+  EXPECT_FALSE(cache->find(0).has_value());
+}
+
+TEST(CacheConfigTest, MistakesAreNamed) {
+  const auto error = [](const std::string& text) {
+    return message<ConfigError>([&] { images(records(), text); });
+  };
+  EXPECT_SAYS(error(in_memory(-1)), "data.cache.memory_bytes: -1 is less than 0");
+  EXPECT_SAYS(error(in_memory(int64_t{1} << 60)),
+              "data.cache.memory_bytes: 1152921504606846976 cannot be had: Cannot allocate memory");
+  EXPECT_SAYS(error("cache { memory_bytes: 1 file: 'x' }"),
+              "data.cache: is in memory or in a file, not both");
+}
+
+TEST(CacheFileTest, IsFilledOnceAndServesLaterRuns) {
+  const Folder folder;
+  for (const std::string transforms : {kAugmented, ""}) {
+    const std::string text = transforms + in_file(folder.path(transforms.empty() ? "a" : "b"));
+    auto made = records();
+    const FakeRecords& counted = *made;
+    const auto first = images(std::move(made), text);
+    const int64_t opening = counted.reads;
+    expect_all(*first, transforms);
+    EXPECT_EQ(counted.reads - opening, kCount);
+    auto later = records();
+    const FakeRecords& unread = *later;
+    const auto second = images(std::move(later), text);
+    expect_all(*second, transforms, 5);
+    EXPECT_EQ(unread.reads, opening);
+  }
+}
+
+TEST(CacheFileTest, LiesUnderTheRootAndForEachPart) {
+  const Folder folder;
+  const std::string text = in_file("cache") + "root: '" + folder.path() + "' ";
+  picture_of(*images(records(), text), {0});
+  picture_of(*images(records(), text, Part::kEvaluation), {0});
+  EXPECT_TRUE(std::filesystem::exists(folder.path("cache")));
+  EXPECT_TRUE(std::filesystem::exists(folder.path("cache.eval")));
+}
+
+TEST(CacheFileTest, WantsOneSize) {
+  const Folder folder;
+  const auto dataset = images(fakes({noisy({8, 8}, 3), noisy({8, 9}, 3)}),
+                              "transform { random_crop { size: 4 } } " + in_file(folder.path("x")));
+  EXPECT_SAYS(message<DataError>([&] { picture_of(*dataset, {1}); }),
+              "fake: 1: is 8 x 9 (height x width) before the first random transform, others are 8 "
+              "x 8; data.cache.file wants a resize or crop there");
+}
+
+// The file with its pictures after `fill`.
+std::string filled(const Folder& folder, const std::string& name = "cache") {
+  expect_all(*images(records(), in_file(folder.path(name))), "");
+  return folder.path(name);
+}
+
+void change(const std::string& path, int64_t at, const std::function<void(char&)>& change_byte) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  char byte = 0;
+  file.seekg(at).read(&byte, 1);
+  change_byte(byte);
+  file.seekp(at).write(&byte, 1);
+  ASSERT_TRUE(file.good());
+}
+
+constexpr int64_t kPictures = 2 * 4096;  // where they begin: after the header and the checksums
+constexpr int64_t kStride = 320;         // 9 * 11 * 3 rounded up to 64
+
+TEST(CacheFileTest, DamagedPicturesAreDecodedAnew) {
+  const Folder folder;
+  const std::string path = filled(folder);
+  change(path, kPictures + 3 * kStride + 17, [](char& byte) { byte ^= 1; });
+  change(path, kPictures + 5 * kStride, [](char& byte) { byte ^= 64; });
+  change(path, 4096 + 8 * 8, [](char& byte) { byte ^= 64; });  // the checksum of the eighth
+  for (const int64_t expected : {3, 0}) {
+    auto made = records();
+    const FakeRecords& counted = *made;
+    const auto dataset = images(std::move(made), in_file(path));
+    const int64_t opening = counted.reads;
+    expect_all(*dataset, "");
+    EXPECT_EQ(counted.reads - opening, expected) << "they are kept again";
+  }
+}
+
+std::string open_error(const std::string& path, const std::string& transforms = "",
+                       uint64_t made_of = 1, int count = kCount) {
+  auto made = records();
+  made->made_of = made_of;
+  made->files.resize(static_cast<size_t>(count));
+  return message<DataError>([&] { images(std::move(made), transforms + in_file(path)); });
+}
+
+TEST(CacheFileTest, WhatDoesNotBelongIsRefused) {
+  const Folder folder;
+  const std::string path = filled(folder);
+  EXPECT_SAYS(open_error(path), "no exception");
+  EXPECT_SAYS(open_error(path, "", 2),
+              path +
+                  ": was made of other files, or with other transforms or other data.decode; "
+                  "remove it, or set data.cache.file to another");
+  EXPECT_SAYS(open_error(path, "transform { horizontal_flip { probability: 1 } } "),
+              "other transforms");
+  EXPECT_SAYS(open_error(path, "", 1, kCount - 1),
+              "holds 20 pictures of 9 x 11 x 3, not 19 of 9 x 11 x 3 (height x width x channels)");
+  EXPECT_SAYS(open_error(path, "transform { center_crop { size: 4 } } "), "not 20 of 4 x 4 x 3");
+  EXPECT_SAYS(open_error(path, "decode { channels: 1 } "), "not 20 of 9 x 11 x 1");
+  std::filesystem::resize_file(path, kPictures + 100);
+  EXPECT_SAYS(open_error(path), "is 8292 bytes long, not ");
+  folder.write("other", "what somebody wrote");
+  EXPECT_SAYS(open_error(folder.path("other")), "is no cache of pictures");
+  folder.write("zeros", std::string(5000, '\0'));
+  EXPECT_SAYS(open_error(folder.path("zeros")), "is no cache of pictures");
+  EXPECT_SAYS(open_error(folder.path("no/such/folder")),
+              "cannot be opened: No such file or directory");
+  EXPECT_SAYS(open_error(folder.path()), "cannot be read: Is a directory");
+}
+
+TEST(CacheFileTest, AnInterruptedBeginningIsBegunAgain) {
+  const Folder folder;
+  const std::string path = filled(folder);
+  change(path, 12, [](char& byte) { byte = 0; });  // Header::ready
+  std::filesystem::resize_file(path, kPictures + 100);
+  auto made = records();
+  const FakeRecords& counted = *made;
+  const auto dataset = images(std::move(made), in_file(path));
+  expect_all(*dataset, "");
+  EXPECT_EQ(counted.reads - 1, kCount);
+  folder.write("empty", "");
+  expect_all(*images(records(), in_file(folder.path("empty"))), "");
+}
+
+// Runs it in a process of its own; 0: it found all as it should be.
+pid_t start(const std::function<void()>& work) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  try {
+    work();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    _exit(2);
+  }
+  _exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+int ended(pid_t child) {
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+TEST(CacheFileTest, ProcessesShareIt) {
+  const Folder folder;
+  const std::string path = folder.path("cache");
+  std::vector<pid_t> children;
+  for (int64_t first = 0; first < 3; ++first) {
+    children.push_back(start([&] {
+      expect_all(*images(records(), kAugmented + in_file(path)), kAugmented, first * 6);
+    }));
+  }
+  for (const pid_t child : children) EXPECT_EQ(ended(child), 0);
+  auto made = records();
+  const FakeRecords& counted = *made;
+  const auto dataset = images(std::move(made), kAugmented + in_file(path));
+  expect_all(*dataset, kAugmented);
+  EXPECT_EQ(counted.reads, 0);
+}
+
+TEST(CacheFileTest, ThreadsShareIt) {
+  const Folder folder;
+  for (const std::string& cache : {in_file(folder.path("cache")), in_memory(1 << 20)}) {
+    const auto dataset = images(records(), kAugmented + cache);
+    std::vector<std::thread> threads;
+    for (int64_t first = 0; first < 4; ++first) {
+      threads.emplace_back([&, first] { expect_all(*dataset, kAugmented, first); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+TEST(CacheFileTest, GoesOnAfterAKill) {
+  const Folder folder;
+  const std::string path = folder.path("cache");
+  for (int round = 0; round < 5; ++round) {
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    const pid_t child = start([&] {
+      const auto dataset = images(records(), in_file(path));
+      for (int64_t i = 0;; ++i) {
+        picture_of(*dataset, {(round * 3 + i) % kCount});
+        if (i == 2 && write(ready[1], "", 1) != 1) throw Error("nobody listens");
+      }
+    });
+    char byte = 0;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1);
+    kill(child, SIGKILL);
+    EXPECT_EQ(ended(child), 128 + SIGKILL);
+    close(ready[0]);
+    close(ready[1]);
+    auto made = records();
+    const FakeRecords& counted = *made;
+    const auto dataset = images(std::move(made), in_file(path));
+    for (int64_t k = 0; k < 3; ++k) picture_of(*dataset, {round * 3 + k});
+    EXPECT_EQ(counted.reads - 1, 0) << "what was read is there";
+  }
+  expect_all(*images(records(), in_file(path)), "");
+}
+
+TEST(CacheFileTest, AFullDiskIsFoundWhenItIsOpened) {
+  const Folder folder;
+  const std::string path = folder.path("cache");
+  EXPECT_EQ(ended(start([&] {
+              std::signal(SIGXFSZ, SIG_IGN);
+              const rlimit limit{6000, 6000};
+              ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+              EXPECT_SAYS(open_error(path),
+                          path +
+                              ": there is no room for the 0.0 MiB of 20 pictures: File too "
+                              "large");
+            })),
+            0);
+  EXPECT_EQ(std::filesystem::file_size(path), 0) << "what there was is given back";
+  expect_all(*images(records(), in_file(path)), "");
+}
+
+TEST(CacheFileTest, OneThatMayNotBeWrittenServesWhenItIsWhole) {
+  const Folder folder;
+  const std::string whole = filled(folder, "whole");
+  const std::string part = folder.path("part");
+  picture_of(*images(records(), in_file(part)), {4});
+  std::filesystem::permissions(folder.path(), std::filesystem::perms{0555});
+  for (const std::string& path : {whole, part}) {
+    std::filesystem::permissions(path, std::filesystem::perms{0444});
+  }
+  EXPECT_EQ(ended(start([&] {
+              ASSERT_TRUE(geteuid() != 0 || seteuid(65534) == 0);  // root may write all
+              auto made = records();
+              const FakeRecords& counted = *made;
+              const auto dataset = images(std::move(made), in_file(whole));
+              expect_all(*dataset, "");
+              EXPECT_EQ(counted.reads - 1, 0);
+              EXPECT_SAYS(open_error(part),
+                          part + ": may not be written, and 19 of its 20 pictures are missing");
+              EXPECT_SAYS(open_error(folder.path("new")), "cannot be opened: Permission denied");
+            })),
+            0);
+  std::filesystem::permissions(folder.path(), std::filesystem::perms{0755});
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,141 @@
+#include "data/images/color.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "data/images/affine.h"
+#include "tests/data/goldens.h"
+
+namespace trireme {
+namespace {
+
+using testing::golden;
+using testing::noisy;
+using testing::Picture;
+
+using Change = std::function<void(const ImageView&)>;
+
+Picture changed(Picture picture, const Change& change) {
+  change(picture.view());
+  return picture;
+}
+
+template <class F>
+Change by(F f, float amount) {
+  return [f, amount](const ImageView& image) { f(image, amount); };
+}
+
+const std::map<std::string, Change>& changes() {
+  static const std::map<std::string, Change> changes = {
+      {"brightness_0.0", by(adjust_brightness, 0)},
+      {"brightness_0.6", by(adjust_brightness, 0.6F)},
+      {"brightness_1.7", by(adjust_brightness, 1.7F)},
+      {"contrast_0.0", by(adjust_contrast, 0)},
+      {"contrast_0.6", by(adjust_contrast, 0.6F)},
+      {"contrast_1.7", by(adjust_contrast, 1.7F)},
+      {"saturation_0.0", by(adjust_saturation, 0)},
+      {"saturation_0.6", by(adjust_saturation, 0.6F)},
+      {"saturation_1.7", by(adjust_saturation, 1.7F)},
+      {"sharpness_0.0", by(adjust_sharpness, 0)},
+      {"sharpness_0.6", by(adjust_sharpness, 0.6F)},
+      {"sharpness_1.7", by(adjust_sharpness, 1.7F)},
+      {"hue_0.0", by(adjust_hue, 0)},
+      {"hue_0.3", by(adjust_hue, 0.3F)},
+      {"hue_-0.11", by(adjust_hue, -0.11F)},
+      {"gray", make_gray},
+      {"invert", invert},
+      {"posterize_3", by(posterize, 3)},
+      {"solarize_128", by(solarize, 128)},
+      {"autocontrast", autocontrast},
+      {"equalize", equalize},
+  };
+  return changes;
+}
+
+TEST(ColorTest, MatchesPillowToTheBit) {
+  for (const std::string picture : {"color", "gray"}) {
+    for (const auto& [name, change] : changes()) {
+      EXPECT_TRUE(changed(golden(picture), change) == golden(picture + "_" + name))
+          << picture << " " << name;
+    }
+  }
+  EXPECT_TRUE(changed(golden("dull"), autocontrast) == golden("dull_autocontrast"));
+  EXPECT_TRUE(changed(golden("dull"), equalize) == golden("dull_equalize"));
+}
+
+TEST(ColorTest, ChangesTheViewAlone) {
+  for (const auto& [name, change] : changes()) {
+    const Picture before = noisy({20, 30}, 3);
+    Picture whole = before;
+    const ImageView part = whole.view().part({3, 4, 10, 20});
+    const Picture alone = changed(Picture(part), change);
+    change(part);
+    EXPECT_EQ(Picture(part), alone) << name;
+    copy_pixels(Picture(before).view().part({3, 4, 10, 20}), part);
+    EXPECT_EQ(whole, before) << name;
+  }
+}
+
+TEST(ColorTest, WhatDoesNothingDoesNothing) {
+  const Picture picture = noisy({20, 30}, 3);
+  EXPECT_EQ(changed(picture, by(adjust_brightness, 1)), picture);
+  EXPECT_EQ(changed(picture, by(adjust_contrast, 1)), picture);
+  EXPECT_EQ(changed(picture, by(adjust_saturation, 1)), picture);
+  EXPECT_EQ(changed(picture, by(adjust_sharpness, 1)), picture);
+  EXPECT_EQ(changed(picture, by(posterize, 8)), picture);
+  EXPECT_EQ(changed(picture, by(solarize, 256)), picture);
+  EXPECT_EQ(changed(changed(picture, invert), invert), picture);
+}
+
+TEST(ColorTest, WhatHasNoDetailIsLeftAsItIs) {
+  for (const ImageSize size : {ImageSize{1, 1}, ImageSize{2, 9}, ImageSize{9, 2}}) {
+    Picture flat(size, 3);
+    std::ranges::fill(flat.pixels, uint8_t{70});
+    for (const Change& change :
+         {Change(autocontrast), Change(equalize), by(adjust_contrast, 1.9F),
+          by(adjust_sharpness, 2), by(adjust_saturation, 2), by(adjust_hue, 0.5F)}) {
+      EXPECT_EQ(changed(flat, change), flat);
+    }
+  }
+}
+
+Picture warped(Picture from, const AffineMap& map, uint8_t fill) {
+  Picture to(from.size, from.channels);
+  warp(from.view(), map, fill, to.view());
+  return to;
+}
+
+TEST(AffineTest, Moves) {
+  for (const int channels : {1, 3}) {
+    Picture from = noisy({13, 17}, channels);
+    Picture moved = warped(from, translation_map(3, -2), 5);
+    for (int y = 0; y < 13; ++y) {
+      for (int x = 0; x < 17; ++x) {
+        const bool inside = x >= 3 && y + 2 < 13;
+        for (int c = 0; c < channels; ++c) {
+          ASSERT_EQ(moved.at(y, x, c), inside ? from.at(y + 2, x - 3, c) : 5) << y << " " << x;
+        }
+      }
+    }
+  }
+}
+
+TEST(AffineTest, FourQuartersAreAWholeTurn) {
+  Picture from = noisy({16, 16}, 3);
+  Picture quarter = warped(from, rotation_map(90, from.size), 0);
+  EXPECT_EQ(quarter.at(15, 0, 1), from.at(0, 0, 1));  // counterclockwise
+  Picture turned = from;
+  for (int i = 0; i < 4; ++i) turned = warped(turned, rotation_map(90, turned.size), 0);
+  EXPECT_EQ(turned, from);
+}
+
+TEST(AffineTest, OutsideThereIsOnlyFill) {
+  const Picture away = warped(noisy({10, 10}, 3), translation_map(1e6, 0), 7);
+  EXPECT_TRUE(std::ranges::all_of(away.pixels, [](uint8_t p) { return p == 7; }));
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,45 @@
+// Pictures that Pillow and torchvision made: tests/golden/make_images.py.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include "core/error.h"
+#include "data/file.h"
+#include "tests/data/pictures.h"
+
+namespace trireme::testing {
+
+// By name.
+inline std::map<std::string, Picture> read_goldens() {
+  const File file = read_file(TRIREME_SOURCE "/tests/golden/images.gz");
+  std::map<std::string, Picture> goldens;
+  for (auto at = file.bytes.begin(); at != file.bytes.end();) {
+    const auto line_end = std::find(at, file.bytes.end(), '\n');
+    std::istringstream line(std::string(at, line_end));
+    std::string name;
+    int channels = 0;
+    ImageSize size;
+    line >> name >> channels >> size.height >> size.width;
+    Picture picture(size, channels);
+    if (!line || file.bytes.end() - line_end <= std::ssize(picture.pixels)) {
+      throw Error("goldens are cut off at " + name);
+    }
+    at = line_end + 1;
+    std::copy_n(at, picture.pixels.size(), picture.pixels.begin());
+    at += std::ssize(picture.pixels);
+    goldens.emplace(name, std::move(picture));
+  }
+  return goldens;
+}
+
+inline const Picture& golden(const std::string& name) {
+  static const std::map<std::string, Picture> goldens = read_goldens();
+  const auto found = goldens.find(name);
+  if (found == goldens.end()) throw Error("no golden picture is called " + name);
+  return found->second;
+}
+
+}  // namespace trireme::testing

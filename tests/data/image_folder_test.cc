@@ -1,0 +1,151 @@
+#include <gmock/gmock.h>
+
+#include "data/formats/formats.h"
+#include "tests/data/files.h"
+
+namespace trireme {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::Folder;
+using testing::message;
+
+namespace fs = std::filesystem;
+
+class ImageFolderTest : public ::testing::Test {
+ protected:
+  ImageFolderTest() {
+    folder.write("train/dog/b.jpg", "dog b");
+    folder.write("train/dog/a.JPEG", "dog a");
+    folder.write("train/cat/deep/er/c.png", "cat c");
+    folder.write("train/cat/z.Jpg", "cat z");
+    folder.write("train/Zebra/1.jpg", "zebra 1");
+    folder.write("val/dog/v.jpg", "dog v");
+  }
+  std::unique_ptr<Records> open(Part part = Part::kTraining) const {
+    return open_image_folder(config, part, {});
+  }
+  std::string data_error(Part part = Part::kTraining) const {
+    return message<DataError>([&] { open(part); });
+  }
+  // What is read, with its label.
+  static std::vector<std::string> all(const Records& records) {
+    std::vector<std::string> found;
+    for (int64_t i = 0; i < records.size(); ++i) {
+      std::vector<uint8_t> bytes;
+      records.read(i, bytes);
+      found.push_back(std::to_string(records.label(i)) + " " +
+                      std::string(bytes.begin(), bytes.end()));
+    }
+    return found;
+  }
+  Folder folder;
+  DataConfig config = folder.config("image_folder {}");
+};
+
+TEST_F(ImageFolderTest, ServesFilesByClassAndName) {
+  const auto records = open();
+  EXPECT_THAT(all(*records), ElementsAre("0 zebra 1", "1 cat c", "1 cat z", "2 dog a", "2 dog b"));
+  EXPECT_THAT(records->class_names(), ElementsAre("Zebra", "cat", "dog"));
+  EXPECT_EQ(records->classes(), 3);
+  EXPECT_EQ(records->where(1), folder.path("train/cat/deep/er/c.png"));
+  EXPECT_EQ(records->source(), "ImageFolder " + folder.path("train") + " (3 classes)");
+}
+
+TEST_F(ImageFolderTest, EvaluationHasTheClassesOfTraining) {
+  const auto records = open(Part::kEvaluation);
+  EXPECT_THAT(all(*records), ElementsAre("2 dog v"));
+  EXPECT_EQ(records->classes(), 3);
+  folder.write("val/horse/x.jpg", "x");
+  EXPECT_EQ(data_error(Part::kEvaluation),
+            folder.path("val/horse") + ": is no class: " + folder.path("train") +
+                " has no folder of that name, and that is where classes are numbered");
+}
+
+TEST_F(ImageFolderTest, OtherFilesAndHiddenOnesArePassedOver) {
+  folder.write("train/cat/notes.txt", "x");
+  folder.write("train/cat/.hidden.jpg", "x");
+  folder.write("train/cat/._z.Jpg", "x");
+  folder.write("train/cat/.git/x.jpg", "x");
+  folder.write("train/.cache/x.jpg", "x");
+  folder.write("train/readme.jpg", "in no class");
+  EXPECT_EQ(open()->size(), 5);
+  EXPECT_EQ(open()->classes(), 3);
+}
+
+TEST_F(ImageFolderTest, LinksAreFollowed) {
+  folder.write("elsewhere/1.jpg", "one");
+  fs::create_directory_symlink(folder.path("elsewhere"), folder.path("train/ant"));
+  fs::create_symlink(folder.path("elsewhere/1.jpg"), folder.path("train/cat/a.jpg"));
+  EXPECT_THAT(all(*open()), ElementsAre("0 zebra 1", "1 one", "2 one", "2 cat c", "2 cat z",
+                                        "3 dog a", "3 dog b"));
+}
+
+TEST_F(ImageFolderTest, LinksInACircle) {
+  fs::create_directory_symlink(folder.path("train/cat"), folder.path("train/cat/deep/cat"));
+  EXPECT_SAYS(data_error(), "folders are nested more than 32 deep");
+}
+
+TEST_F(ImageFolderTest, ALinkToNothing) {
+  fs::create_symlink("nowhere", folder.path("train/cat/a.jpg"));
+  const std::string wrong =
+      folder.path("train/cat/a.jpg") + ": is a link to a file that is not there";
+  EXPECT_EQ(data_error(), wrong);
+  config.set_on_bad_record(DataConfig::SKIP);
+  const auto records = open();
+  EXPECT_EQ(records->size(), 5);
+  EXPECT_THAT(records->bad_records().first, ElementsAre(wrong));
+}
+
+TEST_F(ImageFolderTest, AClassWithoutPictures) {
+  folder.write("train/cow/notes.txt", "x");
+  const std::string wrong = folder.path("train/cow") +
+                            ": class 'cow' has no picture (.jpg, .jpeg or .png); it has 1 other "
+                            "file(s)";
+  EXPECT_EQ(data_error(), wrong);
+  config.set_on_bad_record(DataConfig::SKIP);
+  const auto records = open();
+  EXPECT_THAT(all(*records), ElementsAre("0 zebra 1", "1 cat c", "1 cat z", "3 dog a", "3 dog b"));
+  EXPECT_EQ(records->bad_records().count, 1);
+  EXPECT_THAT(records->bad_records().first, ElementsAre(wrong));
+  config.set_max_bad_records(0);
+  EXPECT_SAYS(data_error(), "1 bad records, more than data.max_bad_records, 0");
+}
+
+TEST_F(ImageFolderTest, NothingAtAll) {
+  fs::remove_all(folder.path("train"));
+  EXPECT_EQ(data_error(), folder.path("train") + ": cannot be opened: No such file or directory");
+  fs::create_directory(folder.path("train"));
+  EXPECT_EQ(data_error(), folder.path("train") + ": has no folder in it; each class has one");
+  fs::create_directory(folder.path("train/a"));
+  config.set_on_bad_record(DataConfig::SKIP);
+  EXPECT_SAYS(data_error(), "holds no good record, but 1 bad ones; the first: ");
+  config.set_root("no/such/folder");
+  EXPECT_SAYS(message<ConfigError>([&] { open(); }), "data.root: 'no/such/folder' is not a folder");
+}
+
+TEST_F(ImageFolderTest, FilesThatCannotBeRead) {
+  const auto records = open();
+  std::vector<uint8_t> bytes;
+  fs::remove(folder.path("train/dog/a.JPEG"));
+  EXPECT_EQ(message<DataError>([&] { records->read(3, bytes); }),
+            folder.path("train/dog/a.JPEG") + ": cannot be opened: No such file or directory");
+  fs::create_directory(folder.path("train/dog/a.JPEG"));
+  EXPECT_EQ(message<DataError>([&] { records->read(3, bytes); }),
+            folder.path("train/dog/a.JPEG") + ": is a folder");
+  records->read(4, bytes);
+  EXPECT_EQ(std::string(bytes.begin(), bytes.end()), "dog b");
+}
+
+TEST_F(ImageFolderTest, IdentityChangesWithTheFiles) {
+  const uint64_t identity = open()->identity();
+  EXPECT_EQ(open()->identity(), identity);
+  folder.write("train/cat/y.jpg", "new");
+  const uint64_t added = open()->identity();
+  EXPECT_NE(added, identity);
+  fs::rename(folder.path("train/cat"), folder.path("train/cats"));
+  EXPECT_NE(open()->identity(), added);
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,298 @@
+#include <gmock/gmock.h>
+
+#include <initializer_list>
+#include <limits>
+
+#include "data/formats/npy_array.h"
+#include "tests/data/files.h"
+
+namespace trireme {
+namespace {
+
+using testing::config_error;
+using testing::data_error;
+using ::testing::ElementsAre;
+using testing::Folder;
+using testing::message;
+using testing::pixels;
+using testing::sample;
+using testing::values;
+
+using namespace std::string_literals;
+
+// As NumPy writes it.
+std::string npy(const std::string& descr, const std::string& shape, std::string_view elements,
+                const std::string& order = "False") {
+  std::string header =
+      "{'descr': " + descr + ", 'fortran_order': " + order + ", 'shape': " + shape + ", }";
+  header += std::string(127 - 10 - header.size() % 64, ' ') + "\n";
+  const auto size = static_cast<uint16_t>(header.size());
+  return "\x93NUMPY\1\0"s + static_cast<char>(size & 0xff) + static_cast<char>(size >> 8) + header +
+         std::string(elements);
+}
+
+template <class T>
+std::string bytes_of(std::initializer_list<T> numbers) {
+  return {reinterpret_cast<const char*>(std::data(numbers)), numbers.size() * sizeof(T)};
+}
+
+std::span<const uint8_t> span_of(std::string_view bytes) {
+  return {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
+}
+
+std::string parse_error(std::string_view bytes) {
+  return message<DataError>([&] { parse_npy(span_of(bytes), "x.npy"); });
+}
+
+TEST(NpyArrayTest, ReadsWhatNumPyWrites) {
+  const std::string file = npy("'<f4'", "(2, 3)", pixels(24));
+  const NpyArray array = parse_npy(span_of(file), "x.npy");
+  EXPECT_EQ(array.dtype, DType::kF32);
+  EXPECT_THAT(array.shape, ElementsAre(2, 3));
+  EXPECT_EQ(array.elements.size(), 24u);
+  EXPECT_TRUE(array.whole());
+  EXPECT_EQ(array.describe(), "f32 [2, 3]");
+  for (const auto& [descr, dtype] :
+       {std::pair{"'|u1'", DType::kU8}, std::pair{"'<i4'", DType::kI32},
+        std::pair{"'<i8'", DType::kI64}, std::pair{"\"<f8\"", DType::kF64}}) {
+    const std::string one = npy(descr, "(1,)", pixels(size_of(dtype)));
+    EXPECT_EQ(parse_npy(span_of(one), "x").dtype, dtype);
+  }
+}
+
+TEST(NpyArrayTest, ReadsVersions2And3AndScalars) {
+  const std::string dictionary = "{'shape':(),'fortran_order':False,'descr':'<i4'}\n";
+  for (const char version : {'\2', '\3'}) {
+    const std::string file = "\x93NUMPY"s + version + '\0' + static_cast<char>(dictionary.size()) +
+                             "\0\0\0"s + dictionary + bytes_of<int32_t>({-7});
+    const NpyArray array = parse_npy(span_of(file), "x");
+    EXPECT_TRUE(array.shape.empty());
+    EXPECT_EQ(to_integer(array.dtype, array.elements.data()), -7);
+  }
+}
+
+TEST(NpyArrayTest, WhatItWritesItReads) {
+  const std::string elements = pixels(48);
+  for (const auto& shape : {std::vector<int64_t>{3, 2}, std::vector<int64_t>{6}}) {
+    const std::vector<uint8_t> file = encode_npy(DType::kF64, shape, span_of(elements));
+    const NpyArray array = parse_npy(file, "x");
+    EXPECT_EQ(array.shape, shape);
+    EXPECT_EQ(array.dtype, DType::kF64);
+    EXPECT_TRUE(std::ranges::equal(array.elements, span_of(elements)));
+    EXPECT_EQ((array.elements.data() - file.data()) % 64, 0);
+  }
+  EXPECT_SAYS(message<Error>([] { encode_npy(DType::kBF16, {}, {}); }), "bf16 cannot be saved");
+}
+
+TEST(NpyArrayTest, RefusesWhatItDoesNotReadAndSaysWhatToDo) {
+  EXPECT_SAYS(parse_error(npy("'>f4'", "(2,)", "12345678")),
+              "x.npy: is big-endian ('>f4'); save x.astype('<f4')");
+  EXPECT_SAYS(parse_error(npy("'|b1'", "(2,)", "12")), "holds booleans; save x.astype('u1')");
+  EXPECT_SAYS(parse_error(npy("'|O'", "(2,)", "12")), "holds Python objects");
+  EXPECT_SAYS(parse_error(npy("'<f2'", "(2,)", "1212")), "has elements of type '<f2'");
+  EXPECT_SAYS(parse_error(npy("[('a', '<f4')]", "(2,)", "")), "is a structured array");
+  EXPECT_SAYS(parse_error(npy("'<f4'", "(1, 2)", "12345678", "True")),
+              "is in Fortran order; save numpy.ascontiguousarray(x)");
+  EXPECT_SAYS(parse_error("PK\3\4and so on"), "is an archive of arrays (.npz)");
+  EXPECT_SAYS(parse_error("\x1f\x8b..."), "is gzip; unpack it");
+  EXPECT_SAYS(parse_error("\x89PNG"), "is not an array of NumPy (.npy)");
+  EXPECT_SAYS(parse_error(""), "is not an array of NumPy (.npy)");
+  EXPECT_SAYS(parse_error("\x93NUMPY\4\0\0\0\0\0\0\0"s), "is .npy of version 4; 1 to 3 are read");
+}
+
+TEST(NpyArrayTest, DamagedHeaders) {
+  const std::string whole = npy("'<f4'", "(2,)", "12345678");
+  for (size_t length = 6; length < whole.size() - 8; ++length) {
+    EXPECT_SAYS(parse_error(whole.substr(0, length)), "ends within its header: cut short");
+  }
+  EXPECT_SAYS(parse_error(npy("'<f4'", "(-2,)", "")), "has an extent at byte ");
+  EXPECT_SAYS(parse_error(npy("'<f4'", "(99999999999999999999,)", "")), "has an extent at byte ");
+  EXPECT_SAYS(parse_error(npy("'<f4'", "2", "")), "has '(' at byte ");
+  EXPECT_SAYS(parse_error(npy("'<f4", "(2,)", "")), "damaged header");
+  EXPECT_SAYS(parse_error(npy("'<f4'", "(2,)", "", "Perhaps")), "has True or False at byte ");
+  EXPECT_SAYS(parse_error(npy("'<f4', 'colour': 3", "(2,)", "")), "knows no 'colour'");
+  const std::string empty = "\x93NUMPY\1\0\2\0{}"s;
+  EXPECT_SAYS(parse_error(empty), "needs descr, fortran_order and shape");
+  EXPECT_SAYS(parse_error(npy("'<f4'", "(2,)", "123456789")),
+              "has 1 bytes after its array, f32 [2]");
+}
+
+TEST(NpyArrayTest, AnnouncementsBeyondAllMemoryAreCutShort) {
+  for (const char* shape : {"(4611686018427387904, 4611686018427387904)",
+                            "(1, 4611686018427387904)", "(4611686018427387904, 3)"}) {
+    const std::string file = npy("'<f8'", shape, pixels(48));
+    const NpyArray array = parse_npy(span_of(file), "x");
+    EXPECT_FALSE(array.whole());
+    EXPECT_LE(array.whole_rows(), 2);
+  }
+}
+
+class NpyTest : public ::testing::Test {
+ protected:
+  NpyTest() {
+    folder.write("x.npy", npy("'|u1'", "(4, 2, 3)", pixels(24)));
+    folder.write("y.npy", npy("'<i8'", "(4,)", bytes_of<int64_t>({2, 0, 1, 2})));
+  }
+  std::unique_ptr<Dataset> open(const std::string& more = "") const {
+    return open_dataset(config(more), Part::kTraining);
+  }
+  DataConfig config(const std::string& more = "") const {
+    return folder.config("npy { train_inputs: 'x.npy' train_targets: 'y.npy' } " + more);
+  }
+  Folder folder;
+};
+
+TEST_F(NpyTest, ServesPicturesAndLabels) {
+  const auto dataset = open();
+  ASSERT_EQ(dataset->size(), 4);
+  EXPECT_EQ(dataset->spec().input,
+            (TensorSpec{DType::kU8, Shape{1, 2, 3}, Layout::channels_last()}));
+  EXPECT_EQ(dataset->spec().target, (TensorSpec{DType::kI32, Shape{}, {}}));
+  EXPECT_EQ(dataset->spec().classes, 3);
+  EXPECT_FLOAT_EQ(dataset->spec().scale, 1.0F / 255);
+  const std::vector<int32_t> labels{2, 0, 1, 2};
+  for (int64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(sample(*dataset, i).label(), labels[static_cast<size_t>(i)]);
+    const std::string expected = pixels(6, static_cast<size_t>(i) * 6);
+    EXPECT_EQ(std::memcmp(sample(*dataset, i).input.data(), expected.data(), 6), 0);
+  }
+  EXPECT_EQ(dataset->where(3), folder.path("x.npy") + ": record 3");
+  EXPECT_SAYS(dataset->description(), "NumPy " + folder.path("x.npy"));
+  EXPECT_SAYS(dataset->description(), "4 samples of u8 [1, 2, 3] in 3 classes");
+}
+
+TEST_F(NpyTest, ColourComesLast) {
+  folder.write("x.npy", npy("'|u1'", "(4, 5, 2, 3)", pixels(120)));
+  EXPECT_EQ(open()->spec().input,
+            (TensorSpec{DType::kU8, Shape{3, 5, 2}, Layout::channels_last()}));
+  folder.write("x.npy", npy("'|u1'", "(4, 3, 5, 8)", pixels(480)));
+  EXPECT_SAYS(data_error(config()), folder.path("x.npy") +
+                                        ": is u8 [4, 3, 5, 8]; pictures have 1 to 4 channels, the "
+                                        "last extent; where they come first, save "
+                                        "numpy.moveaxis(x, -3, -1)");
+}
+
+TEST_F(NpyTest, NumbersAreFeaturesOrChannelsFirst) {
+  folder.write("x.npy", npy("'<f4'", "(4, 2)", bytes_of<float>({1, 2, 3, 4, 5, 6, 7, 8})));
+  const auto rows = open();
+  EXPECT_EQ(rows->spec().input, (TensorSpec{DType::kF32, Shape{2}, {}}));
+  EXPECT_THAT(values<float>(sample(*rows, 2).input), ElementsAre(5, 6));
+  folder.write("x.npy", npy("'<f8'", "(4, 1, 1, 2)", bytes_of<double>({1, 2, 3, 4, 5, 6, 7, 8.5})));
+  const auto pictures = open();
+  EXPECT_EQ(pictures->spec().input, (TensorSpec{DType::kF32, Shape{1, 1, 2}, {}}));
+  EXPECT_THAT(values<float>(sample(*pictures, 3).input), ElementsAre(7, 8.5F));
+  const auto scaled =
+      open_dataset(folder.config("npy { train_inputs: 'x.npy' train_targets: 'y.npy' scale: 0.5 }"),
+                   Part::kTraining);
+  EXPECT_FLOAT_EQ(scaled->spec().scale, 0.5F);
+}
+
+TEST_F(NpyTest, Regression) {
+  folder.write("y.npy", npy("'<f8'", "(4,)", bytes_of<double>({0.5, 1.5, -2, 3})));
+  const auto one = open();
+  EXPECT_EQ(one->spec().classes, 0);
+  EXPECT_EQ(one->spec().target, (TensorSpec{DType::kF32, Shape{1}, {}}));
+  EXPECT_THAT(values<float>(sample(*one, 2).target), ElementsAre(-2));
+  folder.write("y.npy", npy("'<f4'", "(4, 2)", bytes_of<float>({1, 2, 3, 4, 5, 6, 7, 8})));
+  EXPECT_THAT(values<float>(sample(*open(), 1).target), ElementsAre(3, 4));
+}
+
+TEST_F(NpyTest, EvaluationHasTheClassesOfTraining) {
+  folder.write("ex.npy", npy("'|u1'", "(2, 2, 3)", pixels(12)));
+  folder.write("ey.npy", npy("'|u1'", "(2,)", "\1\0"s));
+  const DataConfig both = folder.config(
+      "npy { train_inputs: 'x.npy' train_targets: 'y.npy' eval_inputs: 'ex.npy' "
+      "eval_targets: 'ey.npy' }");
+  const auto evaluation = open_dataset(both, Part::kEvaluation);
+  EXPECT_EQ(evaluation->size(), 2);
+  EXPECT_EQ(evaluation->spec().classes, 3);
+  EXPECT_NO_THROW(check_alike(*open_dataset(both, Part::kTraining), *evaluation));
+  folder.write("ey.npy", npy("'|u1'", "(2,)", "\1\3"s));
+  EXPECT_SAYS(data_error(both, Part::kEvaluation),
+              folder.path("ey.npy") + ": record 1: label 3 is not in [0, 3)");
+}
+
+TEST_F(NpyTest, HoldoutSplits) {
+  const DataConfig held = config("holdout: 0.25");
+  EXPECT_EQ(open_dataset(held, Part::kTraining)->size(), 3);
+  EXPECT_EQ(open_dataset(held, Part::kEvaluation)->size(), 1);
+}
+
+TEST_F(NpyTest, BadLabels) {
+  folder.write("y.npy", npy("'<i8'", "(4,)", bytes_of<int64_t>({2, -1, 1, int64_t{1} << 40})));
+  EXPECT_SAYS(data_error(config()), folder.path("y.npy") + ": record 1: label -1 is less than 0");
+  const auto dataset = open("on_bad_record: SKIP");
+  ASSERT_EQ(dataset->size(), 2);
+  EXPECT_EQ(sample(*dataset, 1).label(), 1);
+  EXPECT_EQ(dataset->where(1), folder.path("x.npy") + ": record 2");
+  const std::string expected = pixels(6, 12);
+  EXPECT_EQ(std::memcmp(sample(*dataset, 1).input.data(), expected.data(), 6), 0);
+  EXPECT_EQ(dataset->bad_records().count, 2);
+  EXPECT_SAYS(dataset->bad_records().first[1], "record 3: label 1099511627776 means more classes");
+  EXPECT_SAYS(dataset->description(), ", 2 bad record(s) left out");
+}
+
+TEST_F(NpyTest, TargetsThatAreNoNumbers) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  folder.write("y.npy", npy("'<f4'", "(4,)", bytes_of<float>({1, kNan, 2, 3})));
+  EXPECT_SAYS(data_error(config()),
+              folder.path("y.npy") + ": record 1: target nan is not a finite number");
+  const auto dataset = open("on_bad_record: SKIP");
+  EXPECT_EQ(dataset->size(), 3);
+  EXPECT_THAT(values<float>(sample(*dataset, 1).target), ElementsAre(2));
+}
+
+TEST_F(NpyTest, CutShort) {
+  folder.write("x.npy", npy("'|u1'", "(4, 2, 3)", pixels(17)));
+  EXPECT_SAYS(data_error(config()),
+              folder.path("x.npy") +
+                  ": record 2: is cut short: u8 [4, 2, 3] was announced, 17 bytes of it are there");
+  const auto dataset = open("on_bad_record: SKIP");
+  EXPECT_EQ(dataset->size(), 2);
+  EXPECT_EQ(dataset->bad_records().count, 2);
+}
+
+TEST_F(NpyTest, AsManyTargetsAsInputs) {
+  folder.write("y.npy", npy("'|u1'", "(3,)", "\2\0\1"s));
+  EXPECT_SAYS(data_error(config()), folder.path("y.npy") + ": has 3 targets, but " +
+                                        folder.path("x.npy") + " has 4 inputs");
+  EXPECT_EQ(open("on_bad_record: SKIP")->size(), 3);
+  folder.write("y.npy", npy("'|u1'", "(3,)", ""));
+  EXPECT_SAYS(data_error(config("on_bad_record: SKIP")), "holds no good record, but 4 bad ones");
+}
+
+TEST_F(NpyTest, ShapesThatAreNoSamples) {
+  folder.write("x.npy", npy("'|u1'", "(0, 2, 3)", ""));
+  EXPECT_SAYS(data_error(config()), "is u8 [0, 2, 3]: it holds no samples");
+  folder.write("x.npy", npy("'|u1'", "(4,)", pixels(4)));
+  EXPECT_SAYS(data_error(config()), "is u8 [4]; samples of bytes are [H, W]");
+  folder.write("x.npy", npy("'<f4'", "(1, 2, 3)", pixels(24)));
+  EXPECT_SAYS(data_error(config()), "samples of numbers are [C, H, W] or [F]");
+  folder.write("x.npy", npy("'<i4'", "(4, 2)", pixels(32)));
+  EXPECT_SAYS(data_error(config()), "inputs are of u8, f32 or f64");
+  folder.write("x.npy", npy("'|u1'", "(4, 2, 3)", pixels(24)));
+  folder.write("y.npy", npy("'|u1'", "(4, 1)", "\2\0\1\2"s));
+  EXPECT_SAYS(data_error(config()), "is u8 [4, 1]; labels are [N]");
+  folder.write("y.npy", npy("'<f4'", "(4, 1, 1)", pixels(16)));
+  EXPECT_SAYS(data_error(config()), "numbers to predict are [N] or [N, F]");
+}
+
+TEST_F(NpyTest, BadConfiguration) {
+  EXPECT_SAYS(config_error(folder.config("npy {}")), "data.npy.train_inputs: is missing");
+  EXPECT_SAYS(config_error(config(), Part::kEvaluation),
+              "data.npy.eval_inputs: is missing; give it, or data.holdout");
+  const std::string files = "npy { train_inputs: 'x.npy' train_targets: 'y.npy' ";
+  EXPECT_SAYS(config_error(folder.config(files + "scale: 0.5 }")),
+              "data.npy.scale: is for inputs of f32 and f64");
+  EXPECT_SAYS(config_error(folder.config(files + "classes: 1 }")), "data.npy.classes: 1 is not in");
+  EXPECT_SAYS(config_error(folder.config(files + "eval_inputs: 'x.npy' } holdout: 0.5")),
+              "cannot be given with data.holdout");
+  folder.write("y.npy", npy("'<f4'", "(4,)", pixels(16)));
+  EXPECT_SAYS(config_error(folder.config(files + "classes: 3 }")),
+              "data.npy.classes: has no meaning for targets of f32");
+  EXPECT_SAYS(data_error(folder.config("npy { train_inputs: 'z.npy' train_targets: 'y.npy' }")),
+              "holds no file z.npy");
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,410 @@
+#include "data/pack/pack.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+
+#include "data/formats/npy_array.h"
+#include "data/pack/ordered_work.h"
+#include "data/pack/tar_writer.h"
+#include "tests/data/pictures.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::config_of;
+using ::testing::ElementsAre;
+using testing::Folder;
+using testing::message;
+using testing::Picture;
+using testing::picture_of;
+using testing::sample;
+using testing::values;
+
+std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+std::string contents(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Twelve pictures in three classes, and where they are packed to.
+class PackTest : public ::testing::Test {
+ protected:
+  PackTest() {
+    for (int i = 0; i < 12; ++i) {
+      const char* name = i % 3 == 0 ? "ant" : i % 3 == 1 ? "bee" : "cow";
+      Picture picture = testing::smooth({24 + i, 40}, 3, i);
+      folder.write(fmt::format("in/train/{}/{:02}.{}", name, i, i % 2 ? "png" : "jpg"),
+                   text_of(i % 2 ? encode_png(picture.view()) : encode_jpeg(picture.view(), 90)));
+    }
+  }
+
+  std::unique_ptr<PackSource> source(const PackPictures& pictures = {}) const {
+    return open_pack_source(config, Part::kTraining, pictures, {});
+  }
+  PackOptions options(const std::string& to = "out") const {
+    return {.folder = folder.path(to), .name = "train", .shard_bytes = 8 << 10};
+  }
+  PackState pack_to(const std::string& to, const PackPictures& pictures = {}) const {
+    PackOptions packing = options(to);
+    packing.pictures = pictures;
+    return pack(*source(pictures), packing);
+  }
+  DataConfig packed(const std::string& to = "out", const std::string& more = "") const {
+    DataConfig shards = config_of("webdataset { train: 'train-*.tar' } " + more);
+    shards.set_root(folder.path(to));
+    return shards;
+  }
+  // Names and bytes of all that was packed.
+  std::map<std::string, std::string> files(const std::string& to) const {
+    std::map<std::string, std::string> all;
+    for (const auto& entry : fs::directory_iterator(folder.path(to))) {
+      if (entry.path().extension() == ".index") continue;  // has the shard's time in it
+      all[entry.path().filename().string()] = contents(entry.path());
+    }
+    return all;
+  }
+
+  Folder folder;
+  DataConfig config = folder.config("image_folder { train: 'in/train' }");
+};
+
+TEST_F(PackTest, FilesAreCopiedAsTheyAre) {
+  const auto from = source();
+  const PackState state = pack_to("out");
+  EXPECT_TRUE(state.done);
+  EXPECT_EQ(state.samples(), 12);
+  EXPECT_GT(state.shards.size(), 1u);
+  EXPECT_EQ(contents(folder.path("out/classes.txt")), "ant\nbee\ncow\n");
+  const std::string all = "transform { resize { size: [8, 8] } }";
+  DataConfig before = config;
+  before.MergeFrom(config_of(all));
+  const auto a = open_dataset(before, Part::kTraining);
+  const auto b = open_dataset(packed("out", all), Part::kTraining);
+  ASSERT_EQ(b->size(), 12);
+  for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(sample(*a, i), sample(*b, i)) << i;
+  PackTools tools;
+  const PackedSample first = from->read(0, tools);
+  EXPECT_THAT(contents(folder.path("out/train-000000.tar")),
+              ::testing::HasSubstr(text_of(first.bytes)));
+}
+
+TEST_F(PackTest, ShardsAreNoLargerThanAsked) {
+  for (const PackedShard& shard : pack_to("out").shards) {
+    const auto bytes = fs::file_size(folder.path("out/" + shard.name));
+    EXPECT_EQ(bytes, shard.bytes);
+    EXPECT_LE(bytes, (8u << 10) + 1024);  // the zeros that end it
+    EXPECT_EQ(bytes % 512, 0u);
+    EXPECT_TRUE(fs::exists(folder.path("out/" + shard.name + ".index")));
+  }
+  PackOptions tiny = options("tiny");
+  tiny.shard_bytes = 1;  // each sample has one for itself
+  EXPECT_EQ(pack(*source(), tiny).shards.size(), 12u);
+  EXPECT_EQ(shard_pattern("train", 12), "train-{000000..000011}.tar");
+  EXPECT_EQ(shard_pattern("eval", 1), "eval-000000.tar");
+}
+
+TEST_F(PackTest, ThreadsChangeNothing) {
+  pack_to("one");
+  for (const int threads : {2, 5}) {
+    PackOptions many = options(fmt::format("many{}", threads));
+    many.threads = threads;
+    pack(*source(), many);
+    EXPECT_EQ(files("one"), files(fmt::format("many{}", threads)));
+  }
+}
+
+TEST_F(PackTest, GoesOnWhereItWasStopped) {
+  pack_to("whole");
+  for (int stop_at = 0; stop_at < 12; ++stop_at) {
+    fs::remove_all(folder.path("out"));
+    PackOptions stopped = options();
+    int asked = 0;
+    stopped.stop = [&] { return asked++ == stop_at; };
+    const PackState half = pack(*source(), stopped);
+    EXPECT_FALSE(half.done);
+    EXPECT_LE(half.end(), stop_at);
+    for (const auto& [name, bytes] : files("out")) EXPECT_FALSE(name.ends_with(".tmp")) << name;
+    int64_t records = 0;
+    PackOptions rest = options();
+    rest.progress = [&](int64_t, int64_t) { ++records; };
+    EXPECT_TRUE(pack(*source(), rest).done);
+    EXPECT_EQ(records, 12 - half.end());
+    EXPECT_EQ(files("out"), files("whole"));
+  }
+}
+
+TEST_F(PackTest, WhatIsWholeIsKeptAndWhatIsMissingMadeAgain) {
+  const PackState state = pack_to("out");
+  const auto before = files("out");
+  int64_t records = 0;
+  PackOptions again = options();
+  again.progress = [&](int64_t, int64_t) { ++records; };
+  EXPECT_TRUE(pack(*source(), again).done);
+  EXPECT_EQ(records, 0);
+  const std::string last = folder.path("out/" + state.shards.back().name);
+  fs::resize_file(last, 512);
+  EXPECT_TRUE(pack(*source(), again).done);
+  EXPECT_EQ(records, state.shards.back().samples);
+  EXPECT_EQ(files("out"), before);
+}
+
+TEST_F(PackTest, AnotherPlanIsRefused) {
+  pack_to("out");
+  const std::string path = folder.path("out/train.pack.json");
+  PackOptions other = options();
+  other.shard_bytes = 4096;
+  EXPECT_SAYS(message<ConfigError>([&] { pack(*source(), other); }),
+              path + ": the shards there are of another plan: shard size is 4096 now and was 8192");
+  other = options();
+  other.shuffle = 3;
+  EXPECT_SAYS(message<ConfigError>([&] { pack(*source(), other); }),
+              "shuffle is 3 now and was null");
+  folder.write("in/train/cow/99.png", "another");
+  EXPECT_SAYS(message<ConfigError>([&] { pack(*source(), options()); }), "identity is ");
+  folder.write("out/train.pack.json", "{");
+  EXPECT_SAYS(message<DataError>([&] { pack(*source(), options()); }), path + ": is damaged");
+}
+
+TEST_F(PackTest, ShardsOfOthersAreNotWrittenOver) {
+  folder.write("out/train-000000.tar", "precious");
+  EXPECT_SAYS(message<ConfigError>([&] { pack_to("out"); }),
+              folder.path("out/train-000000.tar") + ": is there already");
+  EXPECT_EQ(contents(folder.path("out/train-000000.tar")), "precious");
+}
+
+TEST_F(PackTest, LargePicturesAreResized) {
+  pack_to("out", {.resize = 26, .quality = 95});
+  const auto dataset =
+      open_dataset(packed("out", "transform { center_crop { size: [24, 38] } }"), Part::kTraining);
+  const auto whole = source({.resize = 26});
+  PackTools tools;
+  for (int64_t i = 0; i < 12; ++i) {
+    const PackedSample small = whole->read(i, tools);
+    const PackedSample as_it_is = source()->read(i, tools);
+    Decoder a, b;
+    const ImageSize before = a.open(as_it_is.bytes).size;
+    const ImageSize after = b.open(small.bytes).size;
+    if (before.height <= 26) {
+      EXPECT_EQ(small.bytes, as_it_is.bytes);
+    } else {
+      EXPECT_EQ(after, (ImageSize{26, 40 * 26 / before.height}));
+      EXPECT_EQ(small.extension, "jpg");
+    }
+  }
+  EXPECT_SAYS(message<ConfigError>([&] {
+                open_pack_source(config_of("synthetic {}"), Part::kTraining, {.resize = 3}, {});
+              }),
+              "--resize: is for pictures in files");
+}
+
+TEST_F(PackTest, AnOrderIsDrawnBySeed) {
+  PackOptions shuffled = options();
+  shuffled.shuffle = 7;
+  shuffled.samples = 9;
+  EXPECT_EQ(pack(*source(), shuffled).samples(), 9);
+  std::vector<int32_t> labels;
+  const auto dataset =
+      open_dataset(packed("out",
+                          "transform { resize { size: 8 } } transform { center_crop { "
+                          "size: 8 } }"),
+                   Part::kTraining);
+  for (int64_t i = 0; i < 9; ++i) labels.push_back(sample(*dataset, i).label());
+  EXPECT_FALSE(std::ranges::is_sorted(labels));
+}
+
+TEST_F(PackTest, BadRecordsEndItOrAreLeftOut) {
+  folder.write("in/train/bee/13.jpg", "no picture");
+  const std::string path = folder.path("in/train/bee/13.jpg");
+  EXPECT_SAYS(message<DataError>([&] { pack_to("out"); }),
+              path + ": is neither JPEG nor PNG nor .npy");
+  PackOptions skipping = options("skip");
+  skipping.bad_limit = 1;
+  const PackState state = pack(*source(), skipping);
+  EXPECT_EQ(state.samples(), 12);
+  EXPECT_EQ(state.bad().count, 1);
+  EXPECT_THAT(state.bad().first, ElementsAre(::testing::HasSubstr(path)));
+  EXPECT_EQ(pack(*source(), skipping).bad().count, 1);  // remembered
+  skipping.bad_limit = 0;
+  fs::remove_all(folder.path("skip"));
+  EXPECT_SAYS(message<DataError>([&] { pack(*source(), skipping); }),
+              "1 bad records, more than data.max_bad_records, 0");
+}
+
+// No file may be longer than this, as on a disk that is full.
+class Full {
+ public:
+  explicit Full(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~Full() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    signal(SIGXFSZ, handler_);
+  }
+  Full(const Full&) = delete;
+  Full& operator=(const Full&) = delete;
+
+ private:
+  sighandler_t handler_;
+  rlimit before_{};
+};
+
+TEST_F(PackTest, AFullDiskLosesNothing) {
+  pack_to("whole");
+  {
+    const Full full(7000);
+    EXPECT_SAYS(message<Error>([&] { pack_to("out"); }),
+                folder.path("out/train-000000.tar.tmp") + " cannot be written: File too large");
+  }
+  EXPECT_TRUE(fs::is_empty(folder.path("out")));
+  PackOptions half = options();
+  half.stop = [&, asked = 0]() mutable { return asked++ == 10; };
+  ASSERT_GT(pack(*source(), half).shards.size(), 0u);
+  const auto before = files("out");
+  {
+    const Full full(100);
+    EXPECT_SAYS(message<Error>([&] { pack_to("out"); }), "cannot be written");
+  }
+  EXPECT_EQ(files("out"), before);
+  EXPECT_TRUE(pack_to("out").done);
+  EXPECT_EQ(files("out"), files("whole"));
+}
+
+TEST_F(PackTest, RowsOfNumbersBecomeArrays) {
+  folder.write("rows.csv", "1,2,3,4,0\n5,6,7,8,2\n-1,0,1,0.5,1\n");
+  config = folder.config("csv { train_file: 'rows.csv' shape: [1, 2, 2] scale: 0.5 }");
+  EXPECT_EQ(pack_to("out").samples(), 3);
+  const auto dataset = open_dataset(packed(), Part::kTraining);
+  EXPECT_EQ(dataset->spec().input, (TensorSpec{DType::kF32, Shape{1, 2, 2}, {}}));
+  EXPECT_EQ(dataset->spec().classes, 3);
+  EXPECT_FLOAT_EQ(dataset->spec().scale, 1);
+  EXPECT_THAT(values<float>(sample(*dataset, 1).input), ElementsAre(2.5, 3, 3.5, 4));
+  EXPECT_EQ(sample(*dataset, 1).label(), 2);
+  EXPECT_SAYS(dataset->where(2), "train-000000.tar: 000000002.npy");
+  EXPECT_SAYS(testing::config_error(packed("out", "transform { resize { size: 8 } }")),
+              "holds arrays, which transform, decode and cache are not for");
+}
+
+TEST_F(PackTest, PicturesOfBytesBecomePng) {
+  for (const char* shape : {"[1, 5, 4]", "[3, 5, 4]"}) {
+    config = config_of(fmt::format("synthetic {{ shape: {} count: 20 }}", shape));
+    const std::string to = std::string("out") + shape[1];
+    pack_to(to);
+    const auto a = open_dataset(config, Part::kTraining);
+    const auto b = open_dataset(packed(to, fmt::format("decode {{ channels: {} }}", shape[1])),
+                                Part::kTraining);
+    ASSERT_EQ(b->size(), 20);
+    EXPECT_EQ(a->spec().input, b->spec().input);
+    for (int64_t i = 0; i < 20; ++i) EXPECT_EQ(sample(*a, i), sample(*b, i));
+  }
+  config = config_of("synthetic { shape: [7] count: 20 }");
+  pack_to("rows");
+  const auto a = open_dataset(config, Part::kTraining);
+  const auto b = open_dataset(packed("rows"), Part::kTraining);
+  EXPECT_EQ(a->spec().input, b->spec().input);
+  EXPECT_FLOAT_EQ(b->spec().scale, 1.0F / 255);
+  for (int64_t i = 0; i < 20; ++i) EXPECT_EQ(sample(*a, i), sample(*b, i));
+}
+
+TEST_F(PackTest, WhatCannotBePacked) {
+  folder.write("rows.csv", "1,2,0\n4,5,1\n");
+  config = folder.config("csv { train_file: 'rows.csv' regression: true }");
+  EXPECT_SAYS(message<ConfigError>([&] { source(); }), "only samples with class labels");
+  folder.write("a.txt", "to be or not");
+  config = folder.config("text { train_file: 'a.txt' length: 2 }");
+  EXPECT_SAYS(message<ConfigError>([&] { source(); }), "only samples with class labels");
+  config = folder.config("csv { train_file: 'rows.csv' } holdout: 0.5");
+  EXPECT_SAYS(message<ConfigError>([&] { open_pack_source(config, Part::kEvaluation, {}, {}); }),
+              "data.holdout: sets evaluation samples aside");
+  EXPECT_EQ(source()->size(), 2);  // all of them
+}
+
+std::string array_of(std::vector<float> numbers) {
+  const std::vector<int64_t> shape{std::ssize(numbers)};
+  return text_of(encode_npy(
+      DType::kF32, shape,
+      {reinterpret_cast<const uint8_t*>(numbers.data()), numbers.size() * sizeof(float)}));
+}
+
+void write_shard(const std::string& path,
+                 const std::vector<std::pair<std::string, std::string>>& members) {
+  fs::create_directories(fs::path(path).parent_path());
+  TarWriter tar(path);
+  for (const auto& [name, bytes] : members) {
+    tar.add(name, {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+  }
+  tar.finish();
+}
+
+TEST_F(PackTest, ArraysOfAShardAreAlike) {
+  write_shard(folder.path("out/train-0.tar"), {{"a.npy", array_of({1, 2})},
+                                               {"a.cls", "0"},
+                                               {"b.npy", array_of({1, 2, 3})},
+                                               {"b.cls", "1"},
+                                               {"c.cls", "1"},
+                                               {"c.npy", array_of({1, 2}).substr(0, 130)}});
+  const auto dataset = open_dataset(packed(), Part::kTraining);
+  ASSERT_EQ(dataset->size(), 3);
+  EXPECT_THAT(values<float>(sample(*dataset, 0).input), ElementsAre(1, 2));
+  EXPECT_SAYS(message<DataError>([&] { sample(*dataset, 1); }), "b.npy: is f32 [3], but the first");
+  EXPECT_SAYS(message<DataError>([&] { sample(*dataset, 2); }), "c.npy: is cut short");
+}
+
+TEST_F(PackTest, BesidePicturesArraysAreExtras) {
+  Picture picture = testing::noisy({5, 4}, 3);
+  const std::string png = text_of(encode_png(picture.view()));
+  const std::string array = array_of({1, 2});
+  write_shard(folder.path("out/train-0.tar"), {{"a.cls", "0"},
+                                               {"a.npy", array},
+                                               {"a.png", png},  // as sorted by name
+                                               {"b.png", png},
+                                               {"b.npy", array},
+                                               {"b.cls", "1"},  // the other way
+                                               {"c.cls", "1"},
+                                               {"c.png", png},
+                                               {"c.npy", array}});
+  const auto dataset = open_dataset(packed(), Part::kTraining);
+  ASSERT_EQ(dataset->size(), 3);
+  for (int64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(picture_of(*dataset, {i, 0}), picture);
+    EXPECT_SAYS(dataset->where(i), ".png");
+  }
+}
+
+TEST(TarWriterTest, RefusesWhatDoesNotFit) {
+  const Folder folder;
+  TarWriter tar(folder.path("x.tar"));
+  EXPECT_SAYS(message<Error>([&] { tar.add(std::string(101, 'x'), {}); }),
+              "does not fit into a tar file");
+  EXPECT_SAYS(message<Error>([&] { TarWriter(folder.path("no/x.tar")); }),
+              "no/x.tar.tmp cannot be written: No such file or directory");
+  EXPECT_FALSE(fs::exists(folder.path("x.tar")));
+}
+
+TEST(OrderedWorkTest, HandsOutInOrderAndPassesOnErrors) {
+  for (const int threads : {1, 3, 8}) {
+    OrderedWork<int64_t> work(threads, 4, 10, 500, [](int, int64_t number) {
+      if (number % 50 == 7) throw Error("seven");
+      return number * number;
+    });
+    for (int64_t i = 10; i < 300; ++i) {  // the rest is given up
+      if (i % 50 == 7) {
+        EXPECT_THROW(work.next(), Error);
+      } else {
+        EXPECT_EQ(work.next(), i * i);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,115 @@
+// Pictures for tests, and records of them that are in no file.
+#pragma once
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/image_dataset.h"
+#include "data/images/codec.h"
+#include "data/records.h"
+#include "tests/data/files.h"
+
+namespace trireme::testing {
+
+// A picture with memory of its own that can be compared.
+struct Picture {
+  ImageSize size;
+  int channels = 3;
+  std::vector<uint8_t> pixels;
+
+  Picture(ImageSize of, int with_channels)
+      : size(of),
+        channels(with_channels),
+        pixels(static_cast<size_t>(of.height * of.width * with_channels)) {}
+  explicit Picture(const ImageView& view) : Picture(view.size(), view.channels) {
+    copy_pixels(view, this->view());
+  }
+  ImageView view() { return view_of(pixels.data(), size, channels); }
+  uint8_t& at(int y, int x, int c) {
+    return pixels[static_cast<size_t>((y * size.width + x) * channels + c)];
+  }
+  bool operator==(const Picture&) const = default;
+};
+
+// Every pixel differs from its neighbours.
+inline Picture noisy(ImageSize size, int channels, uint32_t seed = 1) {
+  Picture picture(size, channels);
+  for (uint8_t& pixel : picture.pixels) {
+    seed = seed * 1664525 + 1013904223;
+    pixel = static_cast<uint8_t>(seed >> 24);
+  }
+  return picture;
+}
+
+// As photographs are: no sharp edges.
+inline Picture smooth(ImageSize size, int channels, double phase = 0) {
+  Picture picture(size, channels);
+  for (int y = 0; y < size.height; ++y) {
+    for (int x = 0; x < size.width; ++x) {
+      for (int c = 0; c < channels; ++c) {
+        const double wave = std::sin(0.05 * x + phase + c) * std::cos(0.07 * y - phase);
+        picture.at(y, x, c) = static_cast<uint8_t>(128 + 100 * wave);
+      }
+    }
+  }
+  return picture;
+}
+
+// What is read of them is counted.
+struct FakeRecords final : public Records {
+  std::vector<std::vector<uint8_t>> files;
+  uint64_t made_of = 1;
+  mutable std::atomic<int64_t> reads = 0;
+
+  int64_t size() const override { return std::ssize(files); }
+  int classes() const override { return 7; }
+  int32_t label(int64_t index) const override { return static_cast<int32_t>(index % 7); }
+  void read(int64_t index, std::vector<uint8_t>& bytes) const override {
+    ++reads;
+    bytes = files[static_cast<size_t>(index)];
+  }
+  std::string where(int64_t index) const override { return "fake: " + std::to_string(index); }
+  std::string source() const override { return "fakes"; }
+  std::vector<std::string> class_names() const override { return {"a", "b"}; }
+  uint64_t identity() const override { return made_of; }
+};
+
+inline std::unique_ptr<FakeRecords> fakes(std::vector<Picture> pictures) {
+  auto records = std::make_unique<FakeRecords>();
+  for (Picture& picture : pictures) records->files.push_back(encode_png(picture.view()));
+  return records;
+}
+
+inline DataConfig config_of(const std::string& text) {
+  DataConfig config;
+  if (!google::protobuf::TextFormat::ParseFromString(text, &config)) throw Error("bad: " + text);
+  return config;
+}
+
+inline std::unique_ptr<Dataset> images(std::unique_ptr<Records> records, const std::string& text,
+                                       Part part = Part::kTraining, uint64_t seed = 1) {
+  return make_image_dataset(std::move(records), config_of(text), part,
+                            {.seed = seed, .progress = {}});
+}
+
+inline Sample sample_of(const Dataset& dataset, SampleId id) {
+  Sample out{std::vector<std::byte>(dataset.spec().input.bytes()),
+             std::vector<std::byte>(dataset.spec().target.bytes())};
+  dataset.read(id, out.input.data(), out.target.data());
+  return out;
+}
+
+inline Picture picture_of(const Dataset& dataset, SampleId id) {
+  Sample s = sample_of(dataset, id);
+  const Shape& shape = dataset.spec().input.shape;
+  return Picture(view_of(reinterpret_cast<uint8_t*>(s.input.data()),
+                         {static_cast<int>(shape[1]), static_cast<int>(shape[2])},
+                         static_cast<int>(shape[0])));
+}
+
+}  // namespace trireme::testing

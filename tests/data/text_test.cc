@@ -1,0 +1,159 @@
+#include <gmock/gmock.h>
+
+#include "tests/data/files.h"
+
+namespace trireme {
+namespace {
+
+using testing::config_error;
+using testing::data_error;
+using ::testing::ElementsAre;
+using testing::Folder;
+using testing::gzip;
+using testing::sample;
+using testing::values;
+
+class TextTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Dataset> open(const std::string& text, const std::string& more = "",
+                                Part part = Part::kTraining) const {
+    return open_dataset(config(text, more), part);
+  }
+  DataConfig config(const std::string& text, const std::string& more = "") const {
+    return folder.config("text { train_file: 'a.txt' " + text + "} " + more);
+  }
+  // What a sample says, in the names of the vocabulary.
+  static std::string said(const Dataset& dataset, const std::vector<std::byte>& tokens) {
+    std::string text;
+    for (const int32_t token : values<int32_t>(tokens)) {
+      text += dataset.class_names().at(static_cast<size_t>(token));
+    }
+    return text;
+  }
+  static std::string input(const Dataset& dataset, int64_t index) {
+    return said(dataset, sample(dataset, index).input);
+  }
+  static std::string target(const Dataset& dataset, int64_t index) {
+    return said(dataset, sample(dataset, index).target);
+  }
+  Folder folder;
+};
+
+TEST_F(TextTest, CharactersAreNumberedByCodePoint) {
+  folder.write("a.txt", "n\xc3\xa4h\xe2\x82\xac\nn\xf0\x9f\x98\x80h, aha");  // näh€⏎n😀h, aha
+  const auto dataset = open("length: 4");
+  ASSERT_EQ(dataset->size(), 3);
+  EXPECT_EQ(dataset->spec().input, (TensorSpec{DType::kI32, Shape{4}, {}}));
+  EXPECT_EQ(dataset->spec().classes, 9);
+  EXPECT_THAT(dataset->class_names(), ElementsAre("\\n", " ", ",", "a", "h", "n", "\xc3\xa4",
+                                                  "\xe2\x82\xac", "\xf0\x9f\x98\x80"));
+  EXPECT_EQ(input(*dataset, 0), "n\xc3\xa4h\xe2\x82\xac");
+  EXPECT_EQ(target(*dataset, 0), "\xc3\xa4h\xe2\x82\xac\\n");
+  EXPECT_EQ(input(*dataset, 2), ", ah");
+  EXPECT_EQ(target(*dataset, 2), " aha");
+  EXPECT_TRUE(dataset->in_memory());
+  EXPECT_SAYS(dataset->description(), "a.txt: 3 samples of 4 tokens out of 9");
+}
+
+TEST_F(TextTest, Bytes) {
+  folder.write("a.txt", "a\xff\n!b");
+  const auto dataset = open("length: 2 vocabulary: BYTES");
+  ASSERT_EQ(dataset->size(), 2);
+  EXPECT_EQ(dataset->spec().classes, 256);
+  EXPECT_THAT(values<int32_t>(sample(*dataset, 0).input), ElementsAre('a', 0xff));
+  EXPECT_EQ(target(*dataset, 0), "0xff\\n");
+  EXPECT_EQ(dataset->class_names().size(), 256u);
+}
+
+TEST_F(TextTest, TheEndIsHeldOut) {
+  folder.write("a.txt", "abcdefghijklmnopqrstuvwxyz");
+  const auto training = open("length: 4", "holdout: 0.2");  // 21 and 5 characters
+  const auto evaluation = open("length: 4", "holdout: 0.2", Part::kEvaluation);
+  ASSERT_EQ(training->size(), 5);
+  ASSERT_EQ(evaluation->size(), 1);
+  EXPECT_EQ(target(*training, 4), "rstu");
+  EXPECT_EQ(input(*evaluation, 0), "vwxy");
+  EXPECT_EQ(target(*evaluation, 0), "wxyz");
+  EXPECT_NO_THROW(check_alike(*training, *evaluation));
+  EXPECT_SAYS(data_error(config("length: 4", "holdout: 0.1"), Part::kEvaluation),
+              "has 3 characters for this part; a sample has 4");
+}
+
+TEST_F(TextTest, EvaluationTextIsInTheVocabularyOfTraining) {
+  folder.write("a.txt", "abcdef\n");
+  folder.write("e.txt", "fed\nfed\nbee");
+  const auto evaluation = open("length: 2 eval_file: 'e.txt'", "", Part::kEvaluation);
+  EXPECT_EQ(evaluation->size(), 5);
+  EXPECT_EQ(evaluation->spec().classes, 7);
+  EXPECT_EQ(input(*evaluation, 4), "be");
+}
+
+TEST_F(TextTest, UnknownCharacters) {
+  folder.write("a.txt", "abcdef\n");
+  folder.write("e.txt",
+               "fed\nf\xc3\xa4"
+               "d\nbee");
+  const std::string files = "length: 2 eval_file: 'e.txt'";
+  EXPECT_SAYS(data_error(config(files), Part::kEvaluation),
+              folder.path("e.txt") + ": line 2: '\xc3\xa4' (U+00E4) does not occur in " +
+                  folder.path("a.txt"));
+  const auto evaluation = open(files, "on_bad_record: SKIP", Part::kEvaluation);
+  EXPECT_EQ(evaluation->size(), 4);
+  EXPECT_EQ(evaluation->bad_records().count, 1);
+  EXPECT_EQ(input(*evaluation, 1), "d\\n");
+  EXPECT_EQ(input(*evaluation, 2), "d\\n");
+  EXPECT_SAYS(evaluation->where(2), "character 6");
+}
+
+TEST_F(TextTest, WhatIsNotUtf8) {
+  for (const auto& [text, at] : std::initializer_list<std::pair<std::string, int>>{
+           {"ab\x80", 2},      // in the middle of a character
+           {"a\xc0\xafz", 1},  // longer than needed
+           {"a\xe0\x80\xaf", 1},
+           {"a\xf0\x80\x80\xaf", 1},
+           {"\xed\xa0\x80", 0},      // half a pair of UTF-16
+           {"\xf4\x90\x80\x80", 0},  // beyond Unicode
+           {"\xff", 0},
+           {"abc\xe2\x82", 3},  // cut
+           {"abc\xe2(\xac", 3}}) {
+    folder.write("a.txt", text);
+    for (const char* policy : {"", "on_bad_record: SKIP"}) {
+      EXPECT_SAYS(data_error(config("length: 1", policy)),
+                  folder.path("a.txt") + ": is not UTF-8 at byte " + std::to_string(at) + ";");
+    }
+  }
+}
+
+TEST_F(TextTest, GzipMayBeDamaged) {
+  const std::string zipped = gzip("to be or not to be, that is the question");
+  folder.write("a.txt.gz", zipped);
+  EXPECT_EQ(open("length: 4")->size(), 9);
+  folder.write("a.txt.gz", zipped.substr(0, zipped.size() - 9));
+  EXPECT_SAYS(data_error(config("length: 4")), "a.txt.gz: ends within its gzip stream");
+  const auto dataset = open("length: 4", "on_bad_record: SKIP");
+  EXPECT_EQ(dataset->bad_records().count, 1);
+  EXPECT_EQ(input(*dataset, 0), "to b");
+}
+
+TEST_F(TextTest, TooShort) {
+  folder.write("a.txt", "abcd");
+  EXPECT_SAYS(data_error(config("length: 4")), "has 4 characters for this part; a sample has 4");
+  folder.write("a.txt", "aaaaaaa");
+  EXPECT_SAYS(data_error(config("length: 4")), "has fewer than 2 characters that differ");
+  folder.write("a.txt", "");
+  EXPECT_SAYS(data_error(config("length: 4")), "has fewer than 2 characters that differ");
+}
+
+TEST_F(TextTest, BadConfiguration) {
+  folder.write("a.txt", "abcd");
+  EXPECT_SAYS(config_error(folder.config("text {}")), "data.text.train_file: is missing");
+  EXPECT_SAYS(config_error(config("length: 0")), "data.text.length: 0 is not in [1, ");
+  EXPECT_SAYS(config_error(config("length: 1"), Part::kEvaluation),
+              "data.text.eval_file: is missing; give it, or data.holdout");
+  EXPECT_SAYS(config_error(config("eval_file: 'e'", "holdout: 0.1")),
+              "data.text.eval_file: cannot be given with data.holdout");
+  EXPECT_SAYS(data_error(config("eval_file: 'e'"), Part::kEvaluation), "holds no file e");
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,168 @@
+#include <gmock/gmock.h>
+
+#include <numeric>
+
+#include "tests/data/files.h"
+
+namespace trireme {
+namespace {
+
+using testing::config_error;
+using testing::data_error;
+using ::testing::ElementsAre;
+using testing::Folder;
+using testing::sample;
+using testing::values;
+
+template <class T>
+std::string numbers(size_t count, T from = 0) {
+  std::vector<T> tokens(count);
+  std::iota(tokens.begin(), tokens.end(), from);
+  return {reinterpret_cast<const char*>(tokens.data()), count * sizeof(T)};
+}
+
+std::string header(int32_t magic, int32_t version, int32_t tokens) {
+  std::vector<int32_t> words(256);
+  words[0] = magic, words[1] = version, words[2] = tokens;
+  return {reinterpret_cast<const char*>(words.data()), 1024};
+}
+
+class TokensTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Dataset> open(const std::string& tokens, const std::string& more = "") const {
+    return open_dataset(config(tokens, more), Part::kTraining);
+  }
+  DataConfig config(const std::string& tokens, const std::string& more = "") const {
+    return folder.config("tokens { train: '*.bin' " + tokens + "} " + more);
+  }
+  void expect_sample(const Dataset& dataset, int64_t index, int32_t first) const {
+    const auto length = static_cast<size_t>(dataset.spec().input.shape[0]);
+    std::vector<int32_t> expected(length);
+    std::iota(expected.begin(), expected.end(), first);
+    EXPECT_EQ(values<int32_t>(sample(dataset, index).input), expected);
+    for (int32_t& token : expected) ++token;
+    EXPECT_EQ(values<int32_t>(sample(dataset, index).target), expected);
+  }
+  Folder folder;
+};
+
+TEST_F(TokensTest, WindowsAndWhatFollows) {
+  folder.write("a.bin", numbers<uint16_t>(23));
+  const auto dataset = open("length: 5");
+  ASSERT_EQ(dataset->size(), 4);  // 4 x 5 and the one that follows
+  EXPECT_EQ(dataset->spec().input, (TensorSpec{DType::kI32, Shape{5}, {}}));
+  EXPECT_EQ(dataset->spec().target, (TensorSpec{DType::kI32, Shape{5}, {}}));
+  EXPECT_EQ(dataset->spec().classes, 23);
+  for (int32_t i = 0; i < 4; ++i) expect_sample(*dataset, i, 5 * i);
+  EXPECT_EQ(dataset->where(2), folder.path("a.bin") + ": token 10");
+  EXPECT_SAYS(dataset->description(),
+              "a.bin: 4 samples of 5 tokens out of 23, 2 tokens at ends of files left out");
+}
+
+TEST_F(TokensTest, NeverAcrossFiles) {
+  folder.write("a.bin", numbers<uint16_t>(12));
+  folder.write("b.bin", numbers<uint16_t>(3, 50));  // less than a sample
+  folder.write("c.bin", numbers<uint16_t>(11, 100));
+  const auto dataset = open("length: 5");
+  ASSERT_EQ(dataset->size(), 4);
+  expect_sample(*dataset, 1, 5);
+  expect_sample(*dataset, 2, 100);
+  expect_sample(*dataset, 3, 105);
+  EXPECT_EQ(dataset->where(2), folder.path("c.bin") + ": token 0");
+  EXPECT_SAYS(dataset->description(), "a.bin and 2 more");
+  EXPECT_SAYS(dataset->description(), ", 4 tokens at ends of files left out");
+}
+
+TEST_F(TokensTest, HeadersOfLlmC) {
+  folder.write("a.bin", header(20240520, 1, 11) + numbers<uint16_t>(11, 7));
+  folder.write("b.bin", header(20240801, 7, 11) + numbers<uint32_t>(11, 100000));
+  const auto dataset = open("length: 5");
+  ASSERT_EQ(dataset->size(), 4);
+  expect_sample(*dataset, 0, 7);
+  expect_sample(*dataset, 3, 100005);
+  EXPECT_EQ(dataset->spec().classes, 100011);
+}
+
+TEST_F(TokensTest, KindsAreTakenAsTold) {
+  folder.write("a.bin", numbers<uint32_t>(6, 70000));
+  expect_sample(*open("length: 5 kind: UINT32"), 0, 70000);
+  EXPECT_EQ(open("length: 5 kind: UINT16")->spec().classes, 4470);
+}
+
+TEST_F(TokensTest, EvaluationFilesAndHoldout) {
+  folder.write("a.bin", numbers<uint16_t>(51));
+  folder.write("val", numbers<uint16_t>(11, 30));
+  const auto evaluation = open_dataset(config("length: 5 eval: 'val'"), Part::kEvaluation);
+  EXPECT_EQ(evaluation->size(), 2);
+  EXPECT_EQ(evaluation->spec().classes, 51);
+  EXPECT_EQ(open("length: 5", "holdout: 0.2")->size(), 8);
+  EXPECT_EQ(open_dataset(config("length: 5", "holdout: 0.2"), Part::kEvaluation)->size(), 2);
+  EXPECT_SAYS(config_error(config("length: 5"), Part::kEvaluation), "data.tokens.eval: is missing");
+  EXPECT_SAYS(config_error(config("eval: 'val'", "holdout: 0.2")), "data.tokens.eval: cannot be");
+}
+
+TEST_F(TokensTest, TokensBeyondTheVocabulary) {
+  folder.write("a.bin", numbers<uint16_t>(21));
+  const auto dataset = open("length: 5 vocabulary: 18");
+  EXPECT_EQ(dataset->spec().classes, 18);
+  expect_sample(*dataset, 2, 10);
+  EXPECT_SAYS(testing::message<DataError>([&] { sample(*dataset, 3); }),
+              folder.path("a.bin") + ": token 18: 18 is not in [0, 18), the vocabulary");
+  // The last target is checked as well.
+  folder.write("a.bin", numbers<uint16_t>(6));
+  EXPECT_SAYS(testing::message<DataError>([&] { sample(*open("length: 5 vocabulary: 5"), 0); }),
+              "token 5: 5 is not in");
+  folder.write("val", numbers<uint16_t>(6, 1));
+  const auto evaluation = open_dataset(config("length: 5 eval: 'val'"), Part::kEvaluation);
+  EXPECT_SAYS(testing::message<DataError>([&] { sample(*evaluation, 0); }),
+              folder.path("val") + ": token 5: 6 is not in [0, 6)");
+}
+
+TEST_F(TokensTest, CutShort) {
+  folder.write("a.bin", header(20240520, 1, 21) + numbers<uint16_t>(12));
+  EXPECT_SAYS(data_error(config("length: 5")),
+              folder.path("a.bin") + ": token 12: is cut short: 21 tokens were announced");
+  const auto dataset = open("length: 5", "on_bad_record: SKIP");
+  EXPECT_EQ(dataset->size(), 2);
+  EXPECT_EQ(dataset->bad_records().count, 2);
+  EXPECT_SAYS(dataset->description(), ", 2 bad record(s) left out");
+  folder.write("a.bin", header(20240520, 1, 21));
+  EXPECT_SAYS(data_error(config("length: 5", "on_bad_record: SKIP")),
+              "holds no good record, but 4 bad ones");
+  folder.write("a.bin", numbers<uint16_t>(12) + "x");
+  EXPECT_SAYS(data_error(config("length: 5")), "ends within a token of 2 bytes");
+  EXPECT_EQ(open("length: 5", "on_bad_record: SKIP")->bad_records().count, 1);
+}
+
+TEST_F(TokensTest, DamagedHeaders) {
+  folder.write("a.bin", header(20240520, 3, 9) + numbers<uint16_t>(9));
+  EXPECT_SAYS(data_error(config("length: 5")), "has a header of llm.c of version 3; 1 is read");
+  folder.write("a.bin", header(20240520, 1, 9).substr(0, 600));
+  EXPECT_SAYS(data_error(config("length: 5")), "is 600 bytes long; the header of llm.c alone has");
+  folder.write("a.bin", header(20240520, 1, -4));
+  EXPECT_SAYS(data_error(config("length: 5")), "says that it has -4 tokens");
+  folder.write("a.bin", header(20240520, 1, 9) + numbers<uint16_t>(11));
+  EXPECT_SAYS(data_error(config("length: 5")), "has 4 bytes after its 9 tokens");
+}
+
+TEST_F(TokensTest, TooFewOrTooLarge) {
+  folder.write("a.bin", numbers<uint16_t>(5));
+  EXPECT_SAYS(data_error(config("length: 5")), "holds 5 tokens; a sample has 5");
+  folder.write("a.bin", "");
+  EXPECT_SAYS(data_error(config("length: 5")), "holds 0 tokens");
+  folder.write("a.bin", numbers<uint32_t>(9, 1U << 31));
+  EXPECT_SAYS(data_error(config("length: 5 kind: UINT32")), "holds token 2147483656; is it of ano");
+}
+
+TEST_F(TokensTest, BadConfiguration) {
+  folder.write("a.bin", numbers<uint16_t>(50));
+  EXPECT_SAYS(config_error(config("length: 0")), "data.tokens.length: 0 is not in [1, ");
+  EXPECT_SAYS(config_error(config("length: 5 vocabulary: 1")),
+              "data.tokens.vocabulary: 1 is not in [2, ");
+  EXPECT_SAYS(config_error(config("length: 5", "normalize { mean: 1 }")),
+              "data.normalize: is not for tokens");
+  EXPECT_SAYS(config_error(folder.config("tokens {}")), "data.tokens.train");
+}
+
+}  // namespace
+}  // namespace trireme

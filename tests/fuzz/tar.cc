@@ -1,0 +1,67 @@
+// A shard, indexed, and all read. Bits of the first byte say whether labels are in .json, and
+// whether headers get the sums that they would need to be believed.
+#include <cstring>
+
+#include "data/formats/formats.h"
+#include "tests/fuzz/fuzz.h"
+
+using namespace trireme;
+
+namespace {
+
+void correct_sums(std::string& bytes) {
+  constexpr size_t kBlock = 512;
+  constexpr size_t kSumAt = 148;
+  for (size_t begin = 0; begin + kBlock <= bytes.size(); begin += kBlock) {
+    char* const header = bytes.data() + begin;
+    if (std::memcmp(header + 257, "ustar", 5) != 0) continue;
+    std::memset(header + kSumAt, ' ', 8);
+    unsigned sum = 0;
+    for (size_t i = 0; i < kBlock; ++i) sum += static_cast<unsigned char>(header[i]);
+    std::snprintf(header + kSumAt, 8, "%06o", sum);
+  }
+}
+
+void read_all(const Records& records) {
+  fuzz::require(records.size() >= 1, "there is a record");
+  std::vector<uint8_t> bytes;
+  for (int64_t i = 0; i < records.size(); ++i) {
+    records.read(i, bytes);  // nothing but whole pictures is indexed
+    fuzz::require(!bytes.empty() && !records.where(i).empty(), "records are something");
+    fuzz::require(records.label(i) >= 0 && records.label(i) < records.classes(),
+                  "labels are classes");
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  std::string bytes(fuzz::text_of(data + 1, size - 1));
+  if (data[0] & 2) correct_sums(bytes);
+  const fuzz::MemoryFile shard(bytes);
+  DataConfig config;
+  config.set_root(fuzz::MemoryFile::kFolder);
+  config.set_max_bad_records(int64_t{1} << 40);
+  config.mutable_webdataset()->add_train(shard.name());
+  config.mutable_webdataset()->set_classes(10);
+  config.mutable_webdataset()->set_index_folder("/proc/none");  // in memory
+  if (data[0] & 1) config.mutable_webdataset()->set_json_label("a.b");
+  int64_t whole = -1;
+  fuzz::refuse_with<DataError>([&] {
+    const auto records = open_webdataset(config, Part::kTraining, {});
+    read_all(*records);
+    fuzz::require(records->bad_records().count == 0, "FAIL leaves nothing out");
+    whole = records->size();
+  });
+  config.set_on_bad_record(DataConfig::SKIP);
+  int64_t kept = -1;
+  fuzz::refuse_with<DataError>([&] {
+    const auto records = open_webdataset(config, Part::kTraining, {});
+    read_all(*records);
+    fuzz::require((whole >= 0) == (records->bad_records().count == 0), "what is bad is counted");
+    kept = records->size();
+  });
+  fuzz::require(whole < 0 || kept == whole, "SKIP takes what FAIL takes");
+  return 0;
+}

@@ -1,0 +1,48 @@
+// An index, taken for that of a shard of 4096 bytes: as it is, and with the checksum that it would
+// need to be believed.
+#define XXH_INLINE_ALL
+#include "data/formats/tar_index.h"
+
+#include <xxhash.h>
+
+#include <cstring>
+
+#include "tests/fuzz/fuzz.h"
+
+using namespace trireme;
+
+namespace {
+
+constexpr size_t kChecksumAt = 8;
+constexpr size_t kHashedFrom = 16;
+constexpr size_t kStampBytes = 24;
+
+void read_all(std::vector<uint8_t> bytes, const TarStamp& stamp) {
+  const auto index = TarIndex::read(std::move(bytes), stamp);
+  if (!index) return;
+  size_t sum = 0;
+  for (size_t i = 0; i < index->samples().size(); ++i) {
+    const TarSample& sample = index->samples()[i];
+    fuzz::require(sample.offset + sample.size <= stamp.bytes, "pictures lie within the shard");
+    fuzz::require(sample.label >= 0 && sample.label <= index->largest_label(), "labels are labels");
+    for (const char c : index->name(i)) sum += static_cast<unsigned char>(c);
+  }
+  for (const TarProblem& problem : index->problems()) sum += problem.what.size();
+  fuzz::require(sum < size_t{1} << 40, "names are there");
+  fuzz::require(index->problem_count() >= std::ssize(index->problems()), "problems are counted");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::vector<uint8_t> bytes(data, data + size);
+  TarStamp stamp;
+  stamp.bytes = 4096;
+  read_all(bytes, stamp);
+  if (size < kHashedFrom + kStampBytes) return 0;
+  std::memcpy(bytes.data() + kHashedFrom, &stamp, kStampBytes);
+  const uint64_t sum = XXH3_64bits(bytes.data() + kHashedFrom, bytes.size() - kHashedFrom);
+  std::memcpy(bytes.data() + kChecksumAt, &sum, sizeof sum);
+  read_all(std::move(bytes), stamp);
+  return 0;
+}

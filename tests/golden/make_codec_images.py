@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/codec: small pictures in many formats, and what Pillow decodes them to.
+
+NAME is to be decoded, rgb/NAME.png and grey/NAME.png hold the results. Needs Pillow and NumPy; tests do not
+need this script.
+"""
+import pathlib
+import shutil
+
+import numpy as np
+from PIL import Image
+
+FOLDER = pathlib.Path(__file__).parent / "codec"
+HEIGHT, WIDTH = 19, 27
+
+
+def picture():
+    y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
+    red = 255 * x / WIDTH
+    green = 127 + 127 * np.sin(y / 3 + x / 5)
+    blue = np.where((x // 6 + y // 5) % 2 == 0, 230, 20)
+    return Image.fromarray(np.stack([red, green, blue], axis=-1).astype(np.uint8))
+
+
+def save_jpegs(rgb):
+    for name, subsampling in (("444", "4:4:4"), ("422", "4:2:2"), ("420", "4:2:0")):
+        rgb.save(FOLDER / f"{name}.jpg", quality=90, subsampling=subsampling)
+    rgb.save(FOLDER / "progressive.jpg", quality=90, progressive=True)
+    rgb.save(FOLDER / "rgb.jpg", quality=90, keep_rgb=True)
+    rgb.convert("L").save(FOLDER / "grey.jpg", quality=90)
+    y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
+    inks = [255 * x / WIDTH, 255 * y / HEIGHT, (x * y) % 256, (5 * x + 3 * y) % 128]
+    cmyk = Image.fromarray(np.stack(inks, axis=-1).astype(np.uint8), "CMYK")
+    cmyk.save(FOLDER / "cmyk.jpg", quality=90)
+    # The same with Adobe's marker saying that the first three are YCbCr of what they are.
+    data = bytearray((FOLDER / "cmyk.jpg").read_bytes())
+    data[data.index(b"Adobe") + 11] = 2
+    (FOLDER / "ycck.jpg").write_bytes(data)
+
+
+def save_pngs(rgb):
+    alpha = Image.linear_gradient("L").resize((WIDTH, HEIGHT))
+    rgb.save(FOLDER / "rgb.png")
+    rgba = rgb.copy()
+    rgba.putalpha(alpha)
+    rgba.save(FOLDER / "rgba.png")
+    rgba.convert("LA").save(FOLDER / "grey-alpha.png")
+    rgb.convert("L").save(FOLDER / "grey.png")
+    rgb.convert("1").save(FOLDER / "1-bit.png")
+    rgb.quantize(200).save(FOLDER / "palette.png", transparency=3)
+    rgb.quantize(4).save(FOLDER / "2-bit-palette.png", bits=2)
+
+
+def save_expected(path):
+    Image.open(path).convert("RGB").save(FOLDER / "rgb" / f"{path.name}.png")
+    grey = Image.open(path)
+    grey.draft("L", None)  # a JPEG's own luma
+    if grey.mode in ("CMYK", "P"):
+        grey = grey.convert("RGB")
+    grey.convert("L").save(FOLDER / "grey" / f"{path.name}.png")
+
+
+def main():
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    for folder in (FOLDER, FOLDER / "rgb", FOLDER / "grey"):
+        folder.mkdir()
+    rgb = picture()
+    save_jpegs(rgb)
+    save_pngs(rgb)
+    for path in sorted(FOLDER.glob("*.*")):
+        save_expected(path)
+
+
+if __name__ == "__main__":
+    main()

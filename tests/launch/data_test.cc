@@ -1,0 +1,320 @@
+// `trireme data show`, `trireme data stats` and `trireme data pack`, from outside.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <signal.h>
+
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "data/contact_sheet.h"
+#include "data/data.pb.h"
+#include "data/dataset.h"
+#include "data/images/codec.h"
+#include "data/sampler.h"
+#include "tests/launch/program.h"
+
+namespace trireme::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Json = nlohmann::json;
+
+// A run on these samples, which is never trained.
+std::string config(const Scratch& scratch, const std::string& data) {
+  return scratch.write("run.txtpb", fmt::format(R"(
+    model {{ zoo {{ name: "mlp" }} }}
+    data {{ root: "{}" {} }}
+    batch {{ global: 4 }}
+    train {{ epochs: 1 }}
+    optimizer {{ sgd {{}} }}
+    schedule {{ learning_rate: 0.1 }}
+  )",
+                                                scratch.path().string(), data));
+}
+
+// Each of one colour, plus 1 in the column x = 1.
+std::string png(int height, int width, std::array<int, 3> color) {
+  Image image;
+  const ImageView view = image.reshape({height, width}, 3);
+  for (int y = 0; y < height; ++y) {
+    for (int i = 0; i < 3 * width; ++i) {
+      view.row(y)[i] = static_cast<uint8_t>(color[static_cast<size_t>(i % 3)] + (i / 3 == 1));
+    }
+  }
+  const std::vector<uint8_t> bytes = encode_png(view);
+  return {bytes.begin(), bytes.end()};
+}
+
+void write_folder(const Scratch& scratch) {
+  for (const char* folder : {"train/cat", "train/dog", "val/cat", "val/dog"}) {
+    std::filesystem::create_directories(scratch / folder);
+  }
+  scratch.write("train/cat/0.png", png(4, 4, {10, 20, 30}));
+  scratch.write("train/cat/1.png", png(4, 4, {30, 20, 10}));
+  scratch.write("train/dog/0.png", png(4, 4, {50, 50, 50}));
+  scratch.write("val/cat/0.png", png(6, 4, {1, 2, 3}));
+  scratch.write("val/dog/0.png", png(4, 8, {1, 2, 3}));
+}
+
+ImageSize size_of_png(const std::filesystem::path& path) {
+  const std::string bytes = read_file(path);
+  Decoder decoder;
+  return decoder.open({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}).size;
+}
+
+TEST(DataStats, MeasuresPicturesInFolders) {
+  const Scratch scratch;
+  write_folder(scratch);
+  const std::string path = config(scratch, "image_folder {}");
+  const Outcome outcome = run({"data", "stats", path, "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const Json json = Json::parse(outcome.out);
+  EXPECT_EQ(json["samples"], 3);
+  EXPECT_EQ(json["input"], "[3, 4, 4]");
+  EXPECT_EQ(json["classes"], Json::parse(R"([{"name": "cat", "count": 2},
+                                             {"name": "dog", "count": 1}])"));
+  // A quarter of the pixels is brighter by 1.
+  const std::array<std::array<double, 3>, 3> colors = {{{10, 20, 30}, {30, 20, 10}, {50, 50, 50}}};
+  for (size_t c = 0; c < 3; ++c) {
+    double sum = 0, squares = 0;
+    for (const auto& color : colors) {
+      sum += color[c] + 0.25;
+      squares += 0.75 * color[c] * color[c] + 0.25 * (color[c] + 1) * (color[c] + 1);
+    }
+    const double mean = sum / 3;
+    EXPECT_NEAR(json["mean"][c], mean / 255, 1e-8);
+    EXPECT_NEAR(json["deviation"][c], std::sqrt(squares / 3 - mean * mean) / 255, 1e-8);
+  }
+  EXPECT_EQ(json["height"], Json::parse(R"({"least": 4, "median": 4, "most": 4})"));
+  EXPECT_EQ(json["bad_records"]["count"], 0);
+
+  const Outcome text = run({"data", "stats", path});
+  EXPECT_EQ(text.code, 0) << text.error;
+  for (const std::string& part : {std::string("cat"), std::string("PNG 3"), std::string("bad"),
+                                  json["normalize"].get<std::string>()}) {
+    EXPECT_THAT(text.out, HasSubstr(part));
+  }
+}
+
+// Transforms are applied, what lies in the files is told as it is.
+TEST(DataStats, SeesWhatTheNetworkSees) {
+  const Scratch scratch;
+  write_folder(scratch);
+  const std::string path =
+      config(scratch,
+             "image_folder {} transform { center_crop { size: 2 } } eval_transform { "
+             "center_crop { size: 2 } }");
+  const Outcome outcome = run({"data", "stats", path, "--json", "--part", "eval"});
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const Json json = Json::parse(outcome.out);
+  EXPECT_EQ(json["samples"], 2);
+  EXPECT_EQ(json["input"], "[3, 2, 2]");
+  EXPECT_EQ(json["height"], Json::parse(R"({"least": 4, "median": 6, "most": 6})"));
+  EXPECT_EQ(json["width"], Json::parse(R"({"least": 4, "median": 8, "most": 8})"));
+  // The column x = 1 is half of what is cropped of the first, and not there in the second.
+  EXPECT_NEAR(json["mean"][0], 1.25 / 255, 1e-8);
+}
+
+TEST(DataStats, NamesEveryBadRecord) {
+  const Scratch scratch;
+  write_folder(scratch);
+  const std::string whole = png(4, 4, {1, 1, 1});
+  scratch.write("train/dog/1.png", whole.substr(0, whole.size() / 2));
+  scratch.write("train/dog/2.png", png(5, 5, {1, 1, 1}));
+  const std::string path = config(scratch, "image_folder {}");
+  const Outcome outcome = run({"data", "stats", path});
+  EXPECT_EQ(outcome.code, 3) << outcome.error;
+  for (const char* part : {"dog/1.png", "dog/2.png", "2 records", "read     3 samples"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(part));
+  }
+  const std::vector<std::string> skip = {"--set", "data.on_bad_record=SKIP"};
+  EXPECT_EQ(run({"data", "stats", path, skip[0], skip[1]}).code, 0);
+  EXPECT_EQ(run({"data", "stats", path, skip[0], skip[1], "--set", "data.max_bad_records=1"}).code,
+            3);
+}
+
+TEST(DataStats, NamesEveryBadRowOfATable) {
+  const Scratch scratch;
+  std::string rows;
+  for (int i = 0; i < 20; ++i) rows += i % 2 == 0 ? "1,2,0\n" : "1,x,1\n";
+  scratch.write("x.csv", rows);
+  const std::string path = config(scratch, "csv { train_file: 'x.csv' classes: 2 } holdout: 0.5");
+  const Outcome outcome = run({"data", "stats", path, "--json"});
+  EXPECT_EQ(outcome.code, 3) << outcome.error;
+  const Json json = Json::parse(outcome.out);
+  EXPECT_EQ(json["samples"], 5);
+  EXPECT_EQ(json["bad_records"]["count"], 10);
+  EXPECT_EQ(json["bad_records"]["named"].size(), 10);
+}
+
+TEST(DataStats, MeasuresFeatures) {
+  const Scratch scratch;
+  scratch.write("x.csv", "1,10,5,0\n2,10,6,1\n3,10,9,1\n6,10,12,2\n");
+  const std::string path =
+      config(scratch, "csv { train_file: 'x.csv' eval_file: 'x.csv' scale: 0.5 }");
+  const Json json = Json::parse(run({"data", "stats", path, "--json"}).out);
+  EXPECT_THAT(json["mean"].get<std::vector<double>>(), ::testing::ElementsAre(1.5, 5, 4));
+  const auto deviation = json["deviation"].get<std::vector<double>>();
+  EXPECT_NEAR(deviation[0], std::sqrt(3.5) / 2, 1e-9);
+  EXPECT_EQ(deviation[1], 0);
+  // What never changes is divided by 1.
+  EXPECT_EQ(json["normalize"], "normalize { mean: [1.5, 5, 4] deviation: [0.9354, 1, 1.369] }");
+  const Json some = Json::parse(run({"data", "stats", path, "--json", "--samples", "2"}).out);
+  EXPECT_EQ(some["samples"], 2);
+  EXPECT_THAT(some["mean"].get<std::vector<double>>(), ::testing::ElementsAre(1, 5, 3.5));
+}
+
+TEST(DataShow, DrawsDigitsThatComeWithTheProject) {
+  const Scratch scratch;
+  const std::string sheet = (scratch / "digits.png").string();
+  const std::vector<std::string> show = {"data",
+                                         "show",
+                                         TRIREME_SOURCE "/launch/configs/digits.txtpb",
+                                         "--set",
+                                         "data.root=" TRIREME_SOURCE "/data/digits",
+                                         "--out",
+                                         sheet,
+                                         "--samples",
+                                         "10",
+                                         "--columns",
+                                         "5"};
+  const Outcome outcome = run(show);
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr(sheet + ": 10 samples"));
+  const ImageSize size = size_of_png(sheet);
+  EXPECT_EQ(size.width, 2 * 16 + 5 * 128 + 4 * 12);
+  EXPECT_GT(size.height, 2 * 16 + 2 * 128 + 12);
+
+  // The same again; another epoch has others.
+  const std::string first = read_file(sheet);
+  ASSERT_EQ(run(show).code, 0);
+  EXPECT_EQ(read_file(sheet), first);
+  std::vector<std::string> later = show;
+  later.insert(later.end(), {"--epoch", "2"});
+  ASSERT_EQ(run(later).code, 0);
+  EXPECT_NE(read_file(sheet), first);
+}
+
+// To the bit, and in the same order.
+TEST(DataShow, DrawsWhatTrainingGets) {
+  const Scratch scratch;
+  write_folder(scratch);
+  const std::string data =
+      "image_folder {} transform { random_crop { size: 4 padding: 2 fill: 90 } }";
+  const std::string sheet = (scratch / "sheet.png").string();
+  const Outcome outcome = run({"data", "show", config(scratch, data), "--out", sheet, "--epoch",
+                               "2", "--set", "seed=5", "--samples", "2"});
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+
+  DataConfig format;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(data, &format));
+  format.set_root(scratch.path().string());
+  const auto dataset = open_dataset(format, Part::kTraining, {.seed = 5, .progress = {}});
+  const Order order({}, 5, 1, dataset->size());
+  std::vector<Image> images(2);
+  std::vector<SheetPicture> pictures;
+  for (int64_t i = 0; i < 2; ++i) {
+    const ImageView view = images[static_cast<size_t>(i)].reshape({4, 4}, 3);
+    int32_t label = 0;
+    dataset->read({order(i), 1}, reinterpret_cast<std::byte*>(view.pixels),
+                  reinterpret_cast<std::byte*>(&label));
+    pictures.push_back({view, label == 0 ? "cat" : "dog"});
+  }
+  const std::vector<uint8_t> png = encode_png(contact_sheet(pictures).view());
+  EXPECT_EQ(read_file(sheet), std::string(png.begin(), png.end()));
+}
+
+TEST(DataShow, PrintsWhatIsNoPicture) {
+  const Scratch scratch;
+  scratch.write("x.csv", "1,10,0\n2,20,1\n3.5,30,1\n");
+  const std::string path =
+      config(scratch, "csv { train_file: 'x.csv' eval_file: 'x.csv' } shuffle: false");
+  const Outcome outcome = run({"data", "show", path, "--out", (scratch / "no.png").string()});
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("\n0: 1 10\n1: 2 20\n1: 3.5 30\n"));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "no.png"));
+}
+
+TEST(DataShow, PrintsTokensAsText) {
+  const Scratch scratch;
+  scratch.write("x.txt", "to be or not to be");
+  const std::string path =
+      config(scratch, "text { train_file: 'x.txt' eval_file: 'x.txt' length: 5 } shuffle: false");
+  const Outcome outcome = run({"data", "show", path, "--samples", "2"});
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("--- sample 1 ---\nto be\n"));
+}
+
+TEST(DataShow, SaysWhatCannotBeDone) {
+  const Scratch scratch;
+  write_folder(scratch);
+  const std::string path = config(scratch, "image_folder {}");
+  const Outcome nowhere = run({"data", "show", path, "--out", (scratch / "no/x.png").string()});
+  EXPECT_EQ(nowhere.code, 1);
+  EXPECT_THAT(nowhere.error, HasSubstr("no/x.png: cannot be written: No such file"));
+  const Outcome ranks = run({"data", "show", path}, 2);
+  EXPECT_EQ(ranks.code, 2);
+  EXPECT_THAT(ranks.error, HasSubstr("one rank"));
+  EXPECT_EQ(run({"data"}).code, 2);
+  EXPECT_EQ(run({"data", "show", path, "--part", "neither"}).code, 2);
+  EXPECT_THAT(run({"data", "--help"}).out, HasSubstr("stats"));
+}
+
+// What `data pack` says is to be written into a configuration.
+DataConfig told(const std::string& out) {
+  const size_t begin = out.find("data {") + 6;
+  DataConfig data;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      out.substr(begin, out.rfind('}') - begin), &data))
+      << out;
+  return data;
+}
+
+TEST(DataPack, TellsHowToReadTheShards) {
+  const Scratch scratch;
+  write_folder(scratch);
+  const std::string shards = (scratch / "shards").string();
+  const Outcome training = run({"data", "pack", scratch.path().string(), shards});
+  ASSERT_EQ(training.code, 0) << training.error;
+  EXPECT_THAT(training.out, HasSubstr("3 samples in 1 shard"));
+  EXPECT_EQ(training.error, "");
+  const Outcome evaluation =
+      run({"data", "pack", scratch.path().string(), shards, "--part", "eval"});
+  ASSERT_EQ(evaluation.code, 0) << evaluation.error;
+  const DataConfig data = told(evaluation.out);
+  EXPECT_EQ(open_dataset(told(training.out), Part::kTraining)->size(), 3);
+  DataConfig cropped = data;
+  cropped.add_eval_transform()->mutable_center_crop()->add_size(4);
+  const auto samples = open_dataset(cropped, Part::kEvaluation);
+  EXPECT_EQ(samples->size(), 2);
+  EXPECT_EQ(samples->class_names(), (std::vector<std::string>{"cat", "dog"}));
+  const Outcome other = run({"data", "pack", scratch.path().string(), shards, "--resize", "2"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.error, HasSubstr("are of another plan: resize is 2 now and was 0"));
+}
+
+TEST(DataPack, StoppedBySignalItGoesOn) {
+  const Scratch scratch;
+  const std::string path = config(scratch, "synthetic { count: 5000 }");
+  const std::string shards = (scratch / "shards").string();
+  const std::vector<std::string> command = {"data", "pack", path, shards, "--shard-size", "256KiB"};
+  Program program(command, 0);
+  ASSERT_TRUE(wait_for(scratch / "shards" / "train.pack.json", 60));
+  program.signal(SIGINT);
+  const Outcome stopped = program.wait();
+  EXPECT_EQ(stopped.code, 75) << stopped.error;
+  EXPECT_THAT(stopped.out, HasSubstr("stopped; run it again to go on"));
+  const auto first = std::filesystem::last_write_time(scratch / "shards" / "train-000000.tar");
+  const Outcome rest = run(command);
+  EXPECT_EQ(rest.code, 0) << rest.error;
+  EXPECT_THAT(rest.out, StartsWith("5000 samples in "));
+  EXPECT_EQ(std::filesystem::last_write_time(scratch / "shards" / "train-000000.tar"), first);
+  EXPECT_EQ(open_dataset(told(rest.out), Part::kTraining)->size(), 5000);
+}
+
+}  // namespace
+}  // namespace trireme::testing

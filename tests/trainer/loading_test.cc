@@ -1,0 +1,44 @@
+#include "trainer/loading.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "step_fixture.h"
+#include "tests/comm/ranks.h"
+#include "trainer/device.h"
+
+namespace trireme {
+namespace {
+
+Config config(const std::vector<std::string>& assignments) {
+  return parse_config(kStepConfig, "test", assignments);
+}
+
+TEST(Loading, ThreadsAreThoseGivenOrWhatTheSamplesNeed) {
+  EXPECT_EQ(loader_threads(config({"data.threads=3"}), /*in_memory=*/true, 5), 3);
+  EXPECT_EQ(loader_threads(config({"data.threads=0"}), /*in_memory=*/false, 5), 0);
+  EXPECT_EQ(loader_threads(config({}), /*in_memory=*/true, 5), 0) << "copying is no work";
+  EXPECT_EQ(loader_threads(config({}), /*in_memory=*/false, 5), 5);
+  EXPECT_EQ(loader_threads(config({"data.mix.mixup_alpha=1"}), /*in_memory=*/true, 5), 5);
+}
+
+TEST(Loading, WithoutThreadsOneBatchIsInMemory) {
+  EXPECT_EQ(batches_in_memory(config({"data.prefetch=6"}), 0), 1);
+  EXPECT_EQ(batches_in_memory(config({"data.prefetch=6"}), 2), 6);
+}
+
+TEST(Loading, CoresThatComputationTakesAreNotSpare) {
+  const auto world = test::join();
+  const auto cpu = create_cpu_device(1);
+  const int with_one = spare_cores(config({"train.threads=1"}), *world, *cpu);
+  EXPECT_GE(with_one, 1);
+  EXPECT_LE(with_one, 64);
+  EXPECT_EQ(spare_cores(config({"train.threads=100000"}), *world, *cpu), 1) << "at least one";
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }
