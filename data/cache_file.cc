@@ -15,7 +15,7 @@
 
 #include "core/error.h"
 #include "data/cache.h"
-#include "data/descriptor.h"
+#include "data/files/descriptor.h"
 
 namespace trireme {
 namespace {

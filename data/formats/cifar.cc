@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "data/file.h"
+#include "data/files/file.h"
 #include "data/formats/formats.h"
 
 namespace trireme {

@@ -10,7 +10,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/file.h"
+#include "data/files/file.h"
 #include "data/formats/csv_reader.h"
 #include "data/formats/formats.h"
 

@@ -7,7 +7,7 @@
 
 #include "data/bad_records.h"
 #include "data/data.pb.h"
-#include "data/file.h"
+#include "data/files/file.h"
 
 namespace trireme {
 

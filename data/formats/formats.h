@@ -15,7 +15,7 @@
 #include "data/bad_records.h"
 #include "data/data.pb.h"
 #include "data/dataset.h"
-#include "data/file.h"
+#include "data/files/file.h"
 #include "data/records.h"
 #include "data/samples.h"
 

@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "data/descriptor.h"
-#include "data/file.h"
+#include "data/files/descriptor.h"
+#include "data/files/file.h"
 #include "data/formats/formats.h"
 #include "data/formats/picture_name.h"
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "core/error.h"
-#include "data/file.h"
+#include "data/files/file.h"
+#include "data/files/mapped_file.h"
 #include "data/formats/formats.h"
 #include "data/formats/npy_array.h"
-#include "data/mapped_file.h"
 
 namespace trireme {
 namespace {

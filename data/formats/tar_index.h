@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "data/mapped_file.h"
+#include "data/files/mapped_file.h"
 
 namespace trireme {
 

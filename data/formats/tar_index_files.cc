@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "data/descriptor.h"
+#include "data/files/descriptor.h"
 
 namespace trireme {
 namespace {

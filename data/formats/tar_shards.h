@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/descriptor.h"
+#include "data/files/descriptor.h"
 #include "data/formats/tar_index.h"
 #include "data/formats/tar_index_files.h"
 

@@ -21,7 +21,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "data/descriptor.h"
+#include "data/files/descriptor.h"
 #include "data/formats/picture_name.h"
 
 namespace trireme {

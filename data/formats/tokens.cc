@@ -9,9 +9,9 @@
 
 #include "core/error.h"
 #include "core/vectorized.h"
-#include "data/file_names.h"
+#include "data/files/file_names.h"
+#include "data/files/mapped_file.h"
 #include "data/formats/formats.h"
-#include "data/mapped_file.h"
 
 namespace trireme {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "data/file_names.h"
+#include "data/files/file_names.h"
 #include "data/formats/formats.h"
 #include "data/formats/tar_shards.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/descriptor.h"
+#include "data/files/descriptor.h"
 
 namespace trireme {
 

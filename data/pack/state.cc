@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "data/file.h"
+#include "data/files/file.h"
 #include "data/pack/new_file.h"
 
 namespace trireme {

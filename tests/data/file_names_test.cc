@@ -1,4 +1,4 @@
-#include "data/file_names.h"
+#include "data/files/file_names.h"
 
 #include <gmock/gmock.h>
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "data/file.h"
+#include "data/files/file.h"
 #include "tests/data/pictures.h"
 
 namespace trireme::testing {

@@ -1,5 +1,5 @@
 // Any file: plain, gzip, several members, damaged.
-#include "data/file.h"
+#include "data/files/file.h"
 #include "tests/fuzz/fuzz.h"
 
 using trireme::DataError;

@@ -1,4 +1,4 @@
-#include "data/file.h"
+#include "data/files/file.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "data/descriptor.h"
+#include "data/files/descriptor.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "data/file_names.h"
+#include "data/files/file_names.h"
 
 #include <fmt/format.h>
 #include <glob.h>
@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "data/file.h"
+#include "data/files/file.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/mapped_file.h"
+#include "data/files/mapped_file.h"
 
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "data/descriptor.h"
+#include "data/files/descriptor.h"
 
 namespace trireme {
 
