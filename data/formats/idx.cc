@@ -165,8 +165,6 @@ Samples read_idx(const DataConfig& config, Part part) {
   Samples samples;
   std::vector<int64_t> shape(images.extents.begin() + 1, images.extents.end());
   if (shape.size() == 2) shape.insert(shape.begin(), 1);
-  interleave(images.elements, static_cast<size_t>(shape[0]),
-             static_cast<size_t>(shape[1] * shape[2]));
   samples.spec.input = {DType::kU8, Shape(shape), Layout::channels_last()};
   samples.spec.target = label_spec();
   samples.spec.classes = classes;
@@ -175,7 +173,9 @@ Samples read_idx(const DataConfig& config, Part part) {
   samples.inputs = std::move(images.elements);
   samples.targets = label_bytes(targets);
   samples.source = fmt::format("IDX {}, {}", images.path, labels.path);
-  settle(policy, samples);
+  settle(policy, samples);  // so there is a picture, of a size that memory holds
+  interleave(samples.inputs, static_cast<size_t>(shape[0]),
+             static_cast<size_t>(shape[1] * shape[2]));
   return samples;
 }
 

@@ -150,6 +150,9 @@ TEST_F(IdxTest, TrailingBytes) {
 TEST_F(IdxTest, DimensionsBeyondAllMemory) {
   folder.write(kTrainImages, idx({0xffffffff, 0xffffffff, 0xffffffff}, pixels(30)));
   EXPECT_SAYS(data_error(config), "is cut short: [4294967295, 4294967295, 4294967295]");
+  config.set_on_bad_record(DataConfig::SKIP);
+  config.set_max_bad_records(int64_t{1} << 40);
+  EXPECT_SAYS(data_error(config), "holds no good record");
 }
 
 TEST_F(IdxTest, NoRecords) {
