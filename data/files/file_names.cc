@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <optional>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
@@ -79,30 +78,31 @@ class Braces {
 
   // "007..012": the width of the wider one, where one of them has zeros in front.
   std::vector<std::string> numbers(std::string_view inside) const {
-    const size_t dots = inside.find("..");
-    const auto first = number(inside.substr(0, dots));
-    const auto last = dots == inside.npos ? std::nullopt : number(inside.substr(dots + 2));
-    if (!first || !last) {
+    const size_t dots = std::min(inside.find(".."), inside.size());
+    const std::string_view ends[] = {inside.substr(0, dots),
+                                     inside.substr(std::min(dots + 2, inside.size()))};
+    const int64_t first = number(ends[0]);
+    const int64_t last = number(ends[1]);
+    if (first < 0 || last < 0) {
       refuse(fmt::format("has {{{}}}, which is neither a list, {{a,b}}, nor two numbers, {{0..9}}",
                          inside));
     }
-    if (*first > *last) refuse(fmt::format("has {{{}}}, which counts down", inside));
-    if (*last - *first >= kMostNames) check_count(kMostNames, 2);
-    const std::string_view ends[] = {inside.substr(0, dots), inside.substr(dots + 2)};
+    if (first > last) refuse(fmt::format("has {{{}}}, which counts down", inside));
+    if (last - first >= static_cast<int64_t>(kMostNames)) check_count(kMostNames, 2);
     size_t width = 0;
     for (const std::string_view end : ends) {
       if (end.size() > 1 && end[0] == '0') width = std::max(ends[0].size(), ends[1].size());
     }
     std::vector<std::string> names;
-    for (uint64_t i = *first; i <= *last; ++i) names.push_back(fmt::format("{:0{}}", i, width));
+    for (int64_t i = first; i <= last; ++i) names.push_back(fmt::format("{:0{}}", i, width));
     return names;
   }
 
-  static std::optional<uint64_t> number(std::string_view text) {
+  // -1: it is none.
+  static int64_t number(std::string_view text) {
     uint32_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-    return value;
+    return error == std::errc() && end == text.data() + text.size() ? int64_t{value} : -1;
   }
 
   void check_count(size_t a, size_t b) const {

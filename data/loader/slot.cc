@@ -27,7 +27,7 @@ void Slot::add(RowFault fault) {
 }
 
 const std::vector<RowFault>& Slot::faults() {
-  std::ranges::stable_sort(faults_, {}, &RowFault::row);
+  std::ranges::sort(faults_, {}, &RowFault::row);  // a row has one at most
   return faults_;
 }
 
