@@ -8,14 +8,15 @@
 
 #include "core/error.h"
 #include "data/formats/npy_array.h"
+#include "data/records_dataset.h"
 #include "data/samples.h"
 
 namespace trireme {
 namespace {
 
-class ArrayDataset final : public Dataset {
+class ArrayDataset final : public RecordsDataset {
  public:
-  explicit ArrayDataset(std::unique_ptr<Records> records) : records_(std::move(records)) {
+  explicit ArrayDataset(std::unique_ptr<Records> records) : RecordsDataset(std::move(records)) {
     std::vector<uint8_t> bytes;
     const NpyArray array = read_array(0, bytes);
     dtype_ = array.dtype;
@@ -24,16 +25,6 @@ class ArrayDataset final : public Dataset {
     spec_.target = label_spec();
     spec_.classes = records_->classes();
     if (spec_.input.dtype == DType::kU8) spec_.scale = 1.0F / 255;
-  }
-
-  const SampleSpec& spec() const override { return spec_; }
-  int64_t size() const override { return records_->size(); }
-  std::string where(int64_t index) const override { return records_->where(index); }
-  BadRecords bad_records() const override { return records_->bad_records(); }
-  std::vector<std::string> class_names() const override { return records_->class_names(); }
-  std::string description() const override {
-    return fmt::format("{}: {}{}", records_->source(), describe(spec_, size()),
-                       left_out(bad_records()));
   }
 
   void read(SampleId id, std::byte* input, std::byte* target) const override {
@@ -57,10 +48,8 @@ class ArrayDataset final : public Dataset {
     return array;
   }
 
-  const std::unique_ptr<Records> records_;
   DType dtype_ = DType::kF32;
   std::vector<int64_t> shape_;
-  SampleSpec spec_;
 };
 
 }  // namespace

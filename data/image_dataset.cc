@@ -17,6 +17,7 @@
 #include "data/cache.h"
 #include "data/data.pb.h"
 #include "data/images/codec.h"
+#include "data/records_dataset.h"
 #include "data/samples.h"
 #include "data/transforms/pipeline.h"
 
@@ -112,10 +113,10 @@ int checked_channels(const DataConfig& config) {
   throw ConfigError("data.decode.channels", fmt::format("{} is neither 1 nor 3", channels));
 }
 
-class ImageDataset final : public Dataset {
+class ImageDataset final : public RecordsDataset {
  public:
   ImageDataset(std::unique_ptr<Records> records, const DataConfig& config, Part part, uint64_t seed)
-      : records_(std::move(records)),
+      : RecordsDataset(std::move(records)),
         decode_(config.decode()),
         channels_(checked_channels(config)),
         pipeline_(config, part, seed) {
@@ -128,16 +129,6 @@ class ImageDataset final : public Dataset {
     };
     spec_ = spec_of(size_after(pipeline_.size()), channels_, records_->classes());
     open_cache(config, part, size_after);
-  }
-
-  const SampleSpec& spec() const override { return spec_; }
-  int64_t size() const override { return records_->size(); }
-  std::string where(int64_t index) const override { return records_->where(index); }
-  BadRecords bad_records() const override { return records_->bad_records(); }
-  std::vector<std::string> class_names() const override { return records_->class_names(); }
-  std::string description() const override {
-    return fmt::format("{}: {}{}", records_->source(), describe(spec_, size()),
-                       left_out(bad_records()));
   }
 
   std::optional<PictureInfo> stored(int64_t index) const override {
@@ -270,12 +261,10 @@ class ImageDataset final : public Dataset {
     cache_->keep(index, picture);
   }
 
-  const std::unique_ptr<Records> records_;
   const DecodeConfig decode_;
   const int channels_;
   const Pipeline pipeline_;
   mutable Pool<Workspace> workspaces_;
-  SampleSpec spec_;
   int kept_transforms_ = 0;             // that a picture in the cache has gone through
   std::optional<ImageSize> kept_size_;  // that it must have
   std::unique_ptr<PictureCache> cache_;

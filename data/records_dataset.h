@@ -1,0 +1,36 @@
+// What all datasets made of records have in common.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/records.h"
+#include "data/samples.h"
+
+namespace trireme {
+
+class RecordsDataset : public Dataset {
+ public:
+  const SampleSpec& spec() const override { return spec_; }
+  int64_t size() const override { return records_->size(); }
+  std::string where(int64_t index) const override { return records_->where(index); }
+  BadRecords bad_records() const override { return records_->bad_records(); }
+  std::vector<std::string> class_names() const override { return records_->class_names(); }
+  std::string description() const override {
+    return fmt::format("{}: {}{}", records_->source(), describe(spec_, size()),
+                       left_out(bad_records()));
+  }
+
+ protected:
+  explicit RecordsDataset(std::unique_ptr<Records> records) : records_(std::move(records)) {}
+
+  const std::unique_ptr<Records> records_;
+  SampleSpec spec_;  // for the constructor to fill
+};
+
+}  // namespace trireme
