@@ -18,7 +18,13 @@ case ${LAUNCHER:-srun} in
     ;;
 esac
 
+# From an image of deploy/apptainer where IMAGE names one: srun or mpirun of the host start the ranks, each in a container.
+program=(trireme)
+if [[ -n ${IMAGE:-} ]]; then
+  program=(apptainer run --nv --bind "$PWD" "$IMAGE")
+fi
+
 # exec: so that it is launch/supervise that gets the batch script's SIGUSR1. It hands it on to the ranks, which save and
 # leave with 75; then, and not when it gave up (76), it does `scontrol requeue $SLURM_JOB_ID`, and the next turn goes on
 # from there. A rank's failure it mends on the spot, without a new place in the queue.
-exec launch/supervise --requeue --grace 90s -- "${launcher[@]}" trireme train "$@"
+exec launch/supervise --requeue --grace 90s -- "${launcher[@]}" "${program[@]}" train "$@"

@@ -1,0 +1,154 @@
+"""What README.md, docs/ and deploy/README.md say is held against the tree: configurations load, options, fields, files and
+messages exist, and quoted changes fit."""
+
+import functools
+import re
+import unittest
+
+from program import ProgramTest, run
+
+from tools import DEPLOY, ROOT
+
+DOCS = [ROOT / "README.md", DEPLOY / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SECTIONS = {  # what a fragment of a configuration lacks
+    "model": 'model { zoo { name: "resnet18-cifar" } }',
+    "data": "data { cifar {} }",
+    "batch": "batch { global: 64 }",
+    "train": "train { epochs: 1 }",
+    "schedule": "schedule { learning_rate: 0.1 }",
+}
+
+
+def blocks(file, language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", file.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def each_block(language):
+    return [(file, block) for file in DOCS for block in blocks(file, language)]
+
+
+@functools.cache
+def messages():
+    """{message: {field: type}} of the configuration."""
+    found = {}
+    for proto in ("trainer/config.proto", "model/model.proto", "data/data.proto"):
+        text = re.sub(r"//.*", "", (ROOT / proto).read_text())
+        for name, body in re.findall(r"^message (\w+) \{(.*?)^\}", text, re.MULTILINE | re.DOTALL):
+            found[name] = dict((b, a) for a, b in re.findall(r"(\w+) (\w+) = \d+", body))
+    return found
+
+
+def is_field(path):
+    message = "RunConfig"
+    for name in re.sub(r"\[\d+\]", "", path).split("."):
+        message = messages().get(message, {}).get(name)
+        if message is None:
+            return False
+    return True
+
+
+@functools.cache
+def sources():
+    """The program's text, in which a message may go over several lines."""
+    files = [
+        file
+        for room in ("core", "ops", "model", "comm", "data", "trainer", "launch")
+        for file in (ROOT / room).rglob("*")
+        if file.suffix in (".cc", ".h", ".cu")
+    ]
+    texts = [re.sub(r'"\s*\n\s*"', "", file.read_text()) for file in files]
+    return "\n".join([*texts, (ROOT / "launch/supervise").read_text()])
+
+
+class Configurations(ProgramTest):
+    def test_they_load(self):
+        tried = 0
+        for file, block in each_block("txtpb"):
+            given = re.findall(r"^(\w+) ", block, re.MULTILINE)
+            text = block + "\n".join(value for name, value in SECTIONS.items() if name not in given)
+            path = self.scratch / "run.txtpb"
+            path.write_text(text)
+            with self.subTest(file=file.name, block=block[:60]):
+                run("config", "check", path, "--no-data")
+            tried += 1
+        self.assertGreaterEqual(tried, 2)
+
+    def test_fields_exist(self):
+        tops = "|".join(messages()["RunConfig"])
+        for file in DOCS:
+            # `train.clip_norm`, `checkpoint.every_steps: 5`, --set batch.global=512
+            text = re.sub(r"^```(?!sh).*?^```$", "", file.read_text(), flags=re.MULTILINE | re.DOTALL)
+            for path in re.findall(rf"(?:`|--set )((?:{tops})\.\w[\w.\[\]]*)", text):
+                if path.split(".")[-1] not in ("proto", "jsonl", "safetensors"):
+                    self.assertTrue(is_field(path), f"{file.name}: {path} is no field")
+
+
+class Commands(ProgramTest):
+    @staticmethod
+    @functools.cache
+    def help_of(command):
+        return run(*command.split(), "--help")
+
+    def test_options_exist(self):
+        found = 0
+        for file, block in each_block("sh"):
+            for line in re.sub(r"\\\n", " ", block).splitlines():
+                line = line.split(" # ")[0].split("  #")[0]
+                for call in re.findall(r"(?:^|[ /])trireme ((?:data |config )?[a-z]+)(?= |$)([^;&|]*)", line):
+                    found += 1
+                    with self.subTest(file=file.name, line=line):
+                        text = self.help_of(call[0])
+                        for option in re.findall(r"(?<= )--?[a-z][\w-]*", call[1]):
+                            self.assertRegex(text, rf"(^|[ ,]){option}\b")
+        self.assertGreater(found, 10)
+
+    def test_scripts_and_files_exist(self):
+        for file in DOCS:
+            text = file.read_text()
+            for path in re.findall(r"(?<![\w/.])((?:deploy|launch|tests|docs)/[\w./-]*[\w-])", text):
+                if "NAME" not in path and "FOLDER" not in path:
+                    self.assertTrue((ROOT / path).exists(), f"{file.name}: {path} is not there")
+            prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+            for link in re.findall(r"\]\(([^)#:]+)(?:#[\w-]*)?\)", prose):
+                self.assertTrue((file.parent / link).exists(), f"{file.name}: the link {link} leads nowhere")
+
+    def test_links_within_a_page(self):
+        for file in DOCS:
+            text = file.read_text()
+            headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+            names = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            for link in re.findall(r"\]\(#([^)]+)\)", text):
+                self.assertIn(link, names, file.name)
+
+
+class Messages(unittest.TestCase):
+    def test_the_program_prints_them(self):
+        text = (ROOT / "docs/troubleshooting.md").read_text()
+        found = re.findall(r"\*\*(`+)([^*]+?)\1\*\*", text)
+        self.assertGreater(len(found), 50)
+        for _, message in found:
+            constant = [part.strip() for part in message.split("…")]
+            self.assertGreaterEqual(max(map(len, constant)), 7, message)
+            for part in constant:  # of words such as "in" nothing could be told
+                self.assertTrue(len(part) < 7 or part in sources(), f"'{part}', of '{message}'")
+
+
+class Changes(unittest.TestCase):
+    def test_they_fit_the_tree(self):
+        """Each hunk of extending.md: what it takes out and what it leaves stands in the file, in that order."""
+        hunks = 0
+        for block in blocks(ROOT / "docs/extending.md", "diff"):
+            for change in re.split(r"^(?=--- )", block, flags=re.MULTILINE)[1:]:
+                before, after = re.match(r"--- (\S+)\n\+\+\+ (\S+)\n", change).groups()
+                path = ROOT / after.removeprefix("b/")
+                self.assertEqual(path.exists(), before != "/dev/null", f"{after}: is it new or not?")
+                for hunk in re.split(r"^@@.*\n", change, flags=re.MULTILINE)[1:] if path.exists() else []:
+                    place = iter(path.read_text().splitlines())
+                    for line in (line[1:] for line in hunk.splitlines() if line[:1] in (" ", "-")):
+                        self.assertTrue(line in place, f"{after}, in this order:\n{hunk}")
+                    hunks += 1
+        self.assertGreater(hunks, 20)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
