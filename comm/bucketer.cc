@@ -175,6 +175,18 @@ double Bucketer::communication_seconds(int slot) const {
   return then.finished ? state_->communication_seconds(then) : 0;
 }
 
+std::vector<TimeSpan> Bucketer::sums(Event& since, int slot) const {
+  std::vector<TimeSpan> spans;
+  if (!state_) return spans;
+  const State::Times& then = state_->times_of(slot);
+  if (!then.finished) return spans;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    spans.push_back({state_->device.seconds_between(since, *then.begin[i]),
+                     state_->device.seconds_between(since, *then.end[i])});
+  }
+  return spans;
+}
+
 double Bucketer::exposed_seconds(int slot) const {
   if (!state_) return 0;
   const State::Times& then = state_->times_of(slot);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "core/time_span.h"
 
 namespace trireme {
 
@@ -71,6 +72,10 @@ class Bucketer {
   // gradients were there.
   double communication_seconds(int slot = 0) const;
   double exposed_seconds(int slot = 0) const;
+
+  // When each bucket's sum began and ended, in seconds after an event of the same device. Of the
+  // same step; none in a world of one.
+  std::vector<TimeSpan> sums(Event& since, int slot = 0) const;
 
  private:
   struct State;

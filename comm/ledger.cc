@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <utility>
 
 namespace trireme {
 namespace {
@@ -154,6 +155,16 @@ void Ledger::set_verdict(std::string text) {
 std::string Ledger::verdict() const {
   std::lock_guard lock(mutex_);
   return verdict_;
+}
+
+void Ledger::set_paces(std::vector<RankPace> paces) {
+  std::lock_guard lock(mutex_);
+  paces_ = std::move(paces);
+}
+
+std::vector<RankPace> Ledger::paces() const {
+  std::lock_guard lock(mutex_);
+  return paces_;
 }
 
 void Ledger::move_to(LedgerPage* page) {

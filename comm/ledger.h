@@ -106,6 +106,13 @@ struct LedgerPage {
 };
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
+// How a rank has fared so far.
+struct RankPace {
+  int64_t steps = 0;
+  int64_t step_ns = 0;     // that they took
+  int64_t waiting_ns = 0;  // of which it waited for others
+};
+
 class Ledger {
  public:
   // In memory of its own until move_to.
@@ -141,6 +148,10 @@ class Ledger {
   void set_verdict(std::string text);
   std::string verdict() const;
 
+  // Of all ranks by rank, on rank 0, as its watchdog has last seen them; empty where none watches.
+  void set_paces(std::vector<RankPace> paces);
+  std::vector<RankPace> paces() const;
+
   const LedgerPage& page() const { return *page_; }
   LedgerPage& page() { return *page_; }
   // Goes on in a page that others can read, or, null, in its own again. Nothing else uses the
@@ -154,6 +165,7 @@ class Ledger {
   mutable std::mutex mutex_;  // over the rest
   std::vector<std::string> bucket_names_;
   std::string verdict_;
+  std::vector<RankPace> paces_;
   WatchOptions options_;
 };
 

@@ -175,6 +175,7 @@ struct Watchdog::State {
       if (decision && situation.now >= decision->when + situation.tick + kWay) end(*decision);
       tell();
       if (!decision) warn();
+      publish_paces();
       wait();
     }
     look();
@@ -270,6 +271,15 @@ struct Watchdog::State {
     for (const std::string& warning : warnings.look(situation)) {
       say("warning: " + warning, situation.options.log);
     }
+  }
+
+  void publish_paces() const {
+    if (place.rank != 0 || place.ranks == 1) return;
+    std::vector<RankPace> paces;
+    for (const RankView& its : situation.ranks) {
+      paces.push_back({its.steps_here, its.step_ns, its.waiting_ns});
+    }
+    ledger.set_paces(std::move(paces));
   }
 
   bool in_trouble() {

@@ -1,6 +1,7 @@
 // Words for people.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -8,6 +9,8 @@
 
 namespace trireme {
 
+// Characters to put in, take out or replace to make one of the other.
+size_t edit_distance(std::string_view a, std::string_view b);
 // The candidate with the fewest edits from `word`; empty when none is close enough to be meant.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
 // "; did you mean 'momentum'?" or nothing.
@@ -16,5 +19,7 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
 std::string format_bytes(double bytes);       // "25.0 MiB"
 std::string format_count(double count);       // "11.2 M"
 std::string format_duration(double seconds);  // "1h 02m 03s", "2m 03s", "3.1s"
+
+std::string base64(std::span<const uint8_t> bytes);  // RFC 4648, with padding
 
 }  // namespace trireme

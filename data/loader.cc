@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "data/loader/journal.h"
 #include "data/loader/placement.h"
 #include "data/loader/post.h"
 #include "data/loader/reader.h"
@@ -56,6 +57,7 @@ struct Loader::State {
   const int64_t worth_waking;
   std::vector<Slot> ring;
   std::vector<Post> posts;  // of each worker, or of next()
+  Journal journal;
   double waited = 0;
 
   std::mutex mutex;
@@ -120,10 +122,11 @@ struct Loader::State {
   // A unit that a worker has taken on. However the worker leaves it, next() hears of it.
   class Duty {
    public:
-    Duty(State& state, std::unique_lock<std::mutex>& lock, UnitReader& reader)
+    Duty(State& state, std::unique_lock<std::mutex>& lock, int worker)
         : state_(state),
           lock_(lock),
-          reader_(reader),
+          worker_(worker),
+          reader_(state.readers[static_cast<size_t>(worker)]),
           slot_(state.slot_of(state.batch_taken)),
           unit_(state.unit_taken) {
       if (unit_ == 0) state.begin(slot_, state.batch_taken);
@@ -144,13 +147,21 @@ struct Loader::State {
     Duty& operator=(const Duty&) = delete;
 
     void perform() {
-      reader_.read(slot_, state_.placement.unit(slot_.batch, unit_));
+      const Rows rows = state_.placement.unit(slot_.batch, unit_);
+      const bool noted = state_.journal.kept();
+      const Clock::time_point began = noted ? Clock::now() : Clock::time_point();
+      reader_.read(slot_, rows);
       done_ = true;
+      if (noted) {
+        state_.journal.add({worker_, slot_.batch.epoch, slot_.batch.position + rows.begin,
+                            rows.end - rows.begin, began, Clock::now()});
+      }
     }
 
    private:
     State& state_;
     std::unique_lock<std::mutex>& lock_;
+    const int worker_;
     UnitReader& reader_;
     Slot& slot_;
     const int unit_;
@@ -159,7 +170,6 @@ struct Loader::State {
 
   void work(int index) {
     pthread_setname_np(pthread_self(), fmt::format("data-{}", index).c_str());
-    UnitReader& reader = readers[static_cast<size_t>(index)];
     std::unique_lock lock(mutex);
     while (true) {
       if (!has_work()) {
@@ -168,7 +178,7 @@ struct Loader::State {
         --sleeping;
         if (ending) return;
       }
-      Duty(*this, lock, reader).perform();
+      Duty(*this, lock, index).perform();
     }
   }
 
@@ -306,6 +316,10 @@ const Batch& Loader::next() {
 double Loader::wait_seconds() const { return state_->waited; }
 
 std::vector<Reading> Loader::readings() const { return state_->readings(); }
+
+void Loader::keep_journal(bool on) { state_->journal.keep(on); }
+
+std::vector<ReadRows> Loader::take_journal() { return state_->journal.take(); }
 
 BadRecords Loader::bad_records() const { return state_->bad.found(); }
 

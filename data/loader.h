@@ -1,6 +1,7 @@
 // Keeps a ring of batches filled ahead of the step by worker threads, which share the rows of each.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -24,11 +25,12 @@ class Mix;
 // are fewer than global_rows. What divides by global_rows, as the gradient of the mean loss does,
 // sees such a sample as one whose loss is constant: it contributes nothing.
 struct Batch {
-  std::byte* inputs = nullptr;   // capacity x input bytes; rows beyond `rows` are zero
-  std::byte* targets = nullptr;  // capacity x target bytes, likewise
-  int64_t rows = 0;              // samples here, may be 0
-  int64_t first_row = 0;         // this share's position within the global batch
-  int64_t global_rows = 0;       // samples in the global batch
+  std::byte* inputs = nullptr;       // capacity x input bytes; rows beyond `rows` are zero
+  std::byte* targets = nullptr;      // capacity x target bytes, likewise
+  const int64_t* samples = nullptr;  // which sample of the dataset each of `rows` is
+  int64_t rows = 0;                  // samples here, may be 0
+  int64_t first_row = 0;             // this share's position within the global batch
+  int64_t global_rows = 0;           // samples in the global batch
   int64_t epoch = 0;
   int64_t position = 0;  // samples of the epoch before this global batch
   bool last_of_epoch = false;
@@ -64,6 +66,15 @@ struct Reading {
   double seconds = 0;  // so far; with its batch where samples are in memory
   std::string where;   // Dataset::where
 };
+// What a worker has read at once, and when.
+struct ReadRows {
+  int worker = 0;
+  int64_t epoch = 0;
+  int64_t position = 0;  // in the epoch: of the first row
+  int64_t rows = 0;
+  std::chrono::steady_clock::time_point begin;
+  std::chrono::steady_clock::time_point end;
+};
 // "sample 4711 of epoch 2 (FILE: record 12), which worker 1 has been reading for 3.2 s"
 std::string to_string(const Reading& reading);
 
@@ -88,6 +99,10 @@ class Loader {
   const Batch& next();
   // What workers read now, for any thread to ask.
   std::vector<Reading> readings() const;
+  // Begins to note what workers read, or ends it.
+  void keep_journal(bool on);
+  // What was noted and not taken yet, in the order in which it ended.
+  std::vector<ReadRows> take_journal();
   // Samples that were left out of the batches that came since this was made, each counted once.
   BadRecords bad_records() const;
   // Seconds that the last next() waited for data.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,10 +17,11 @@
 #include "launch/commands.h"
 #include "launch/options.h"
 #include "launch/peak.h"
-#include "launch/peak_gpu.h"
 #include "trainer/agreement.h"
 #include "trainer/device.h"
+#include "trainer/file.h"
 #include "trainer/process.h"
+#include "trainer/profile/profiler.h"
 #include "trainer/step.h"
 #include "trainer/trainer.h"
 
@@ -35,6 +37,7 @@ struct Options : TargetOptions {
   int64_t steps = 0;
   double seconds = 3;
   bool json = false;
+  std::string profile;
 };
 
 double seconds_since(Clock::time_point start) {
@@ -188,7 +191,7 @@ void print_table(const Json& r) {
   row("update", r["update_ms"]);
   row("step (median)", step);
   row("arithmetic floor", r["floor_ms"]);
-  if (r.contains("memory_floor_ms")) row("memory floor, unfused", r["memory_floor_ms"]);
+  row("memory floor, unfused", r["memory_floor_ms"]);
   fmt::print(
       "\n{:.1f} samples/s; a step took {:.3f} to {:.3f} ms; sums over ranks took {:.3f} ms, peers' "
       "lateness and what lay beside backward included.\n",
@@ -199,6 +202,31 @@ void print_table(const Json& r) {
       "after {:.2f} s.\n",
       format_count(r["flops_per_step"].get<double>()), format_count(r["peak_flops"].get<double>()),
       format_bytes(r["peak_memory_bytes"].get<double>()), r["seconds_to_first_step"].get<double>());
+}
+
+// Steps like those that were timed, as `train --profile` profiles its own. Returns the table.
+std::string profile_steps(const Options& options, const Config& config, Communicator& communicator,
+                          Step& step, const Batch& batch, float learning_rate) {
+  const std::filesystem::path folder = config.run.run_dir().empty() ? "." : config.run.run_dir();
+  together(communicator, [&] {
+    if (communicator.rank() == 0) create_folders(folder);
+  });
+  const StepWindow window = parse_step_window(options.profile);
+  Profiler profiler({window, measure_peaks}, config, communicator, step, nullptr, folder);
+  const auto note = [&](const std::optional<StepResult>& result) {
+    if (result && result->timeline) profiler.done(result->step, *result->timeline);
+  };
+  for (int64_t n = 1; n <= window.last; ++n) {
+    if (profiler.opens_before(n)) profiler.open();
+    if (profiler.is_open()) profiler.fetched(n, Clock::now());
+    note(step.run(batch, n, learning_rate));
+  }
+  note(step.finish());
+  const Profiler::Outcome outcome = profiler.close();
+  together(communicator, [&] {
+    if (!outcome.problem.empty()) throw Error(outcome.problem);
+  });
+  return outcome.table;
 }
 
 int bench(const Options& options, Communicator& communicator) {
@@ -218,25 +246,23 @@ int bench(const Options& options, Communicator& communicator) {
   const Measured measured = measure(options, communicator, step, data.batch, learning_rate);
   const int threads = config.run.train().threads() > 0 ? config.run.train().threads()
                                                        : default_threads(communicator);
-  all_gather(communicator,
-             "");  // all ranks measure their cores' peak at once, as they compute at once
+  const int64_t resident = peak_resident_bytes();  // what measuring takes is not the step's
+  const Peaks peaks = measure_peaks(config, communicator, *backend);
   const bool on_gpu = device->kind() == DeviceKind::kCuda;
-  const DType dtype = compute_dtype(config);
-  const double peak =
-      on_gpu ? measure_gpu_flops(*backend, dtype) : measure_peak_flops(threads, 0.1, dtype);
   const double flops = static_cast<double>(step.plan().passes) *
                        (step.program().forward_flops() + step.program().backward_flops());
 
   Json own = to_json(measured);
-  own["floor_ms"] = 1e3 * flops / peak;
-  own["peak_memory_bytes"] =
-      on_gpu ? static_cast<int64_t>(step.memory_bytes().total()) : peak_resident_bytes();
-  if (on_gpu) {
-    const double traffic = static_cast<double>(step.plan().passes) * step.program().traffic_bytes();
-    own["memory_floor_ms"] = 1e3 * traffic / measure_gpu_bandwidth(*device);
-    own["device"] = device->description();
-  }
+  own["floor_ms"] = 1e3 * flops / peaks.flops;
+  const double traffic = static_cast<double>(step.plan().passes) * step.program().traffic_bytes();
+  own["memory_floor_ms"] = 1e3 * traffic / peaks.bytes;
+  own["peak_memory_bytes"] = on_gpu ? static_cast<int64_t>(step.memory_bytes().total()) : resident;
+  if (on_gpu) own["device"] = device->description();
   Json result = merge(all_gather(communicator, own.dump()));
+  std::string profile;
+  if (!options.profile.empty()) {
+    profile = profile_steps(options, config, communicator, step, data.batch, learning_rate);
+  }
   if (communicator.rank() != 0) return 0;
 
   const double step_ms = result["step_ms"];
@@ -251,11 +277,12 @@ int bench(const Options& options, Communicator& communicator) {
   result["samples_per_second"] = 1e3 * static_cast<double>(step.plan().global) / step_ms;
   result["exposed_comm_fraction"] = result["exposed_comm_ms"].get<double>() / step_ms;
   result["flops_per_step"] = flops;
-  result["peak_flops"] = peak;
+  result["peak_flops"] = peaks.flops;
   if (options.json) {
     fmt::print("{}\n", result.dump());
   } else {
     print_table(result);
+    if (!profile.empty()) fmt::print("\n{}", profile);
   }
   return 0;
 }
@@ -265,7 +292,8 @@ int bench(const Options& options, Communicator& communicator) {
 void add_bench(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<Options>();
   CLI::App& command = *app.add_subcommand(
-      "bench", "Time the training step on synthetic data in memory, beside the arithmetic floor");
+      "bench",
+      "Time the training step beside the arithmetic floor\nThe data is made up and in memory.");
   options->add_to(command);
   command
       .add_option("--steps", options->steps, "Steps to time; unset: as many as fit into --seconds")
@@ -273,7 +301,17 @@ void add_bench(CLI::App& app, Command& chosen) {
   command.add_option("--seconds", options->seconds, "How long to time steps")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command
+      .add_option("--profile", options->profile,
+                  "Go on, and write what these steps did to RUN/trace.json and RUN/profile.txt "
+                  "(here, without --run-dir)")
+      ->type_name("steps=N..M")
+      ->check(refuse_bad_window);
   command.add_flag("--json", options->json, "One JSON object");
+  command.footer(R"(Examples:
+  trireme bench lenet --batch 64
+  mpirun -np 2 trireme bench resnet20 --json
+)");
   command.callback([options, &chosen] {
     chosen.run = [options](Communicator& communicator) { return bench(*options, communicator); };
   });

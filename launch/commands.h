@@ -24,11 +24,21 @@ struct Command {
   std::optional<double> init_timeout;
 };
 
+// The work of a command that one process does, with threads: more than one rank is refused.
+std::function<int(Communicator&)> on_one_rank(std::function<int()> work);
+
 void add_train(CLI::App& app, Command& chosen);
+void add_report(CLI::App& app, Command& chosen);
 void add_eval(CLI::App& app, Command& chosen);
+void add_predict(CLI::App& app, Command& chosen);
+void add_export(CLI::App& app, Command& chosen);
 void add_inspect(CLI::App& app, Command& chosen);
 void add_bench(CLI::App& app, Command& chosen);
 void add_doctor(CLI::App& app, Command& chosen);
+void add_config(CLI::App& app, Command& chosen);
+void add_runs(CLI::App& app, Command& chosen);
+void add_zoo(CLI::App& app, Command& chosen);
+void add_completion(CLI::App& app, Command& chosen);
 void add_data(CLI::App& app, Command& chosen);  // those of `trireme data`, see launch/data.h
 
 }  // namespace trireme

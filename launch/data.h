@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,9 +14,6 @@ namespace trireme {
 void add_data_pack(CLI::App& data, Command& chosen);
 void add_data_show(CLI::App& data, Command& chosen);
 void add_data_stats(CLI::App& data, Command& chosen);
-
-// Their work, which one process does, with threads: more than one rank is refused.
-std::function<int(Communicator&)> on_one_rank(std::function<int()> work);
 
 // CONFIG, --set and --part.
 struct DataOptions {

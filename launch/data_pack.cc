@@ -10,8 +10,8 @@
 #include "core/text.h"
 #include "data/pack/pack.h"
 #include "launch/data.h"
-#include "launch/machine.h"
 #include "launch/progress_bar.h"
+#include "trainer/machine.h"
 #include "trainer/stop.h"
 
 namespace trireme {
@@ -121,10 +121,17 @@ int run(Options options) {
 void add_data_pack(CLI::App& data, Command& chosen) {
   auto options = std::make_shared<Options>();
   PackOptions& pack = options->pack;
-  CLI::App& command = *data.add_subcommand(
-      "pack",
-      "Write samples into WebDataset shards. What is done is kept: run it again to go on. CONFIG "
-      "may be a folder that holds one of pictures for each class");
+  CLI::App& command =
+      *data.add_subcommand("pack",
+                           "Write samples into WebDataset shards\nWhat is done is kept: run it "
+                           "again to go on. CONFIG may "
+                           "be a folder that holds one of pictures for each class.");
+  command.footer(R"(Examples:
+  trireme data pack launch/configs/digits.txtpb shards
+  trireme data pack pictures shards --resize 256
+
+Exit codes: 0 done, 75 stopped by a signal (run it again to go on).
+)");
   options->add_to(command);
   command.add_option("OUT", pack.folder, "Folder of the shards")->required();
   command.add_option("--shard-size", pack.shard_bytes, "The most a shard may have; unset: 256MiB")

@@ -5,10 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <fstream>
-#include <limits>
 #include <memory>
 #include <span>
 
@@ -16,10 +14,11 @@
 #include "data/contact_sheet.h"
 #include "data/images/codec.h"
 #include "data/loader.h"
+#include "data/sample_pictures.h"
 #include "launch/data.h"
-#include "launch/machine.h"
 #include "launch/progress_bar.h"
 #include "trainer/loading.h"
+#include "trainer/machine.h"
 #include "trainer/trainer.h"
 
 namespace trireme {
@@ -122,52 +121,6 @@ std::vector<std::string> describe_target(const Shown& shown, int64_t row,
   return {fmt::format("{:.4g}", fmt::join(numbers, ", "))};
 }
 
-// [C, H, W] as a picture: of 3 channels in colour, else the first alone.
-template <class T, class Byte>
-Image picture_of(std::span<const T> values, const TensorSpec& spec, Byte to_byte) {
-  const Shape& shape = spec.shape;
-  const int64_t pixels = shape[1] * shape[2];
-  const int channels = shape[0] == 3 ? 3 : 1;
-  const bool last = spec.layout == Layout::channels_last();
-  Image image;
-  uint8_t* to =
-      image.reshape({static_cast<int>(shape[1]), static_cast<int>(shape[2])}, channels).pixels;
-  for (int64_t pixel = 0; pixel < pixels; ++pixel) {
-    for (int c = 0; c < channels; ++c) {
-      const int64_t at = last ? pixel * shape[0] + c : c * pixels + pixel;
-      *to++ = to_byte(values[static_cast<size_t>(at)]);
-    }
-  }
-  return image;
-}
-
-std::vector<Image> pictures_of(const Shown& shown) {
-  std::vector<Image> images;
-  const TensorSpec& spec = shown.spec.input;
-  if (spec.dtype == DType::kU8) {
-    for (int64_t row = 0; row < shown.count; ++row) {
-      images.push_back(picture_of(shown.input<uint8_t>(row), spec, [](uint8_t x) { return x; }));
-    }
-    return images;
-  }
-  // From the least to the largest number of all of them.
-  const auto* numbers = reinterpret_cast<const float*>(shown.inputs.data());
-  float low = std::numeric_limits<float>::infinity(), high = -low;
-  for (size_t i = 0; i < shown.inputs.size() / sizeof(float); ++i) {
-    if (!std::isfinite(numbers[i])) continue;
-    low = std::min(low, numbers[i]);
-    high = std::max(high, numbers[i]);
-  }
-  const float scale = high > low ? 255 / (high - low) : 0;
-  const auto to_byte = [&](float x) {
-    return static_cast<uint8_t>(std::isfinite(x) ? (x - low) * scale + 0.5F : 0);
-  };
-  for (int64_t row = 0; row < shown.count; ++row) {
-    images.push_back(picture_of(shown.input<float>(row), spec, to_byte));
-  }
-  return images;
-}
-
 void write(const std::string& path, std::span<const uint8_t> bytes) {
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(bytes.data()),
@@ -178,7 +131,7 @@ void write(const std::string& path, std::span<const uint8_t> bytes) {
 
 void write_sheet(const Options& options, const Shown& shown,
                  const std::vector<std::string>& names) {
-  const std::vector<Image> images = pictures_of(shown);
+  const std::vector<Image> images = pictures_of(shown.spec.input, shown.inputs);
   std::vector<SheetPicture> pictures;
   for (int64_t row = 0; row < shown.count; ++row) {
     pictures.push_back({images[static_cast<size_t>(row)].view(),
@@ -240,7 +193,7 @@ int show(const Options& options) {
 void add_data_show(CLI::App& data, Command& chosen) {
   auto options = std::make_shared<Options>();
   CLI::App& command = *data.add_subcommand(
-      "show", "Draw samples with their labels as the network will get them, or print them");
+      "show", "Draw samples as the network will get them\nWhat is no picture is printed.");
   options->add_to(command);
   command.add_option("--out", options->out, "The picture to write (PNG); unset: sheet.png");
   command.add_option("--samples", options->samples, "How many; unset: 64")
@@ -251,6 +204,9 @@ void add_data_show(CLI::App& data, Command& chosen) {
       ->check(CLI::Range(1, 100));
   command.add_option("--zoom", options->style.zoom, "Enlarge by this; unset: as suits their size")
       ->check(CLI::Range(1, 64));
+  command.footer(R"(Examples:
+  trireme data show launch/configs/digits.txtpb --out sheet.png
+)");
   command.callback(
       [options, &chosen] { chosen.run = on_one_rank([options] { return show(*options); }); });
 }

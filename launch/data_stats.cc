@@ -16,8 +16,8 @@
 #include "core/text.h"
 #include "data/loader.h"
 #include "launch/data.h"
-#include "launch/machine.h"
 #include "launch/progress_bar.h"
+#include "trainer/machine.h"
 #include "trainer/trainer.h"
 
 namespace trireme {
@@ -342,12 +342,17 @@ int stats(const Options& options) {
 
 void add_data_stats(CLI::App& data, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = *data.add_subcommand(
-      "stats", "Count and measure samples, and name every one that cannot be read");
+  CLI::App& command =
+      *data.add_subcommand("stats", "Count and measure samples, name those that are damaged");
   options->add_to(command);
   command.add_option("--samples", options->samples, "So many from among all; unset: all of them")
       ->check(CLI::PositiveNumber);
   command.add_flag("--json", options->json, "One JSON object");
+  command.footer(R"(Examples:
+  trireme data stats launch/configs/digits.txtpb
+
+Exit codes: 0 done, 3 more records are damaged than the configuration allows.
+)");
   command.callback(
       [options, &chosen] { chosen.run = on_one_rank([options] { return stats(*options); }); });
 }

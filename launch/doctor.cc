@@ -16,8 +16,9 @@
 #include "core/text.h"
 #include "launch/commands.h"
 #include "launch/doctor_gpu.h"
-#include "launch/machine.h"
+#include "ops/backend.h"
 #include "trainer/device.h"
+#include "trainer/machine.h"
 
 namespace trireme {
 namespace {
@@ -42,6 +43,7 @@ Json describe_rank(const Placement& place, int threads) {
           {"shm", machine.shared_memory},
           {"shm_free", machine.shared_memory_free},
           {"locked", machine.locked_memory},
+          {"bf16", cpu_computes_in(DType::kBF16)},
           {"cuda", describe_cuda()}};
 }
 
@@ -56,6 +58,13 @@ std::string cores_text(const Json& rank) {
                      rank["affinity"].get<std::string>());
 }
 
+// What train.precision can be here.
+const char* precisions_text(const Json& rank) {
+  if (rank.contains("gpu")) return "FP32, TF32, BF16, FP16";
+  return rank["bf16"].get<bool>() ? "FP32, BF16 (FP16 and TF32 take a GPU)"
+                                  : "FP32 (BF16 takes AVX-512 or a GPU, FP16 and TF32 a GPU)";
+}
+
 void print_hosts(const Hosts& hosts) {
   for (const auto& [name, ranks] : hosts) {
     const Json& first = ranks.front();
@@ -66,6 +75,7 @@ void print_hosts(const Hosts& hosts) {
                format_bytes(first["shm"].get<double>()),
                format_bytes(first["shm_free"].get<double>()),
                locked < 0 ? "without limit" : "up to " + format_bytes(static_cast<double>(locked)));
+    fmt::print("           precisions {}\n", precisions_text(first));
     for (const Json& rank : ranks) {
       const int threads = rank["threads"];
       fmt::print("  rank {:<4} {}, {} thread{} on {}, pid {}\n", rank["rank"].get<int>(),
@@ -159,6 +169,9 @@ void print_software(const Launcher& launcher, const Json& cuda) {
              dnnl.major, dnnl.minor, dnnl.patch,
              google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION));
   print_cuda(cuda);
+  fmt::print(
+      "outputs    metrics.jsonl, TensorBoard, CSV, Prometheus, reports: all built in, nothing to "
+      "install\n");
 }
 
 int conclude(const std::vector<Finding>& findings) {
@@ -203,8 +216,13 @@ int doctor_unjoined(const std::string& reason) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Command& chosen) {
-  CLI::App& command = *app.add_subcommand(
-      "doctor", "Print what would run here, and what is wrong with a way to mend it");
+  CLI::App& command = *app.add_subcommand("doctor", "Print what would run here, and what is wrong");
+  command.footer(R"(Examples:
+  trireme doctor
+  mpirun -np 2 trireme doctor
+
+Exit codes: 0 nothing that stops a run, 1 something does.
+)");
   command.callback([&chosen] {
     chosen.run = doctor;
     chosen.diagnose = doctor_unjoined;

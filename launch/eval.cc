@@ -5,60 +5,48 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "comm/control.h"
 #include "core/text.h"
+#include "data/trained_on.h"
 #include "launch/commands.h"
+#include "launch/data.h"
 #include "launch/options.h"
+#include "launch/table.h"
 #include "trainer/evaluator.h"
+#include "trainer/run_folder.h"
+#include "trainer/sample_facts.h"
 
 namespace trireme {
 namespace {
 
-constexpr const char* kConfigName = "config.txtpb";
-
 struct Options : ConfigOptions {
   std::string path;
+  std::string data;
+  std::string out;
   bool best = false;
   bool json = false;
+  bool details = false;
 
   std::string checkpoint() const {
     return best ? (std::filesystem::path(path) / "checkpoints" / "best").string() : path;
   }
 };
 
-// The configuration that the run saved: beside the checkpoint or in a folder above it.
-std::string find_config(const std::string& path) {
-  namespace fs = std::filesystem;
-  if (!fs::exists(path)) {
-    throw ConfigError(
-        path, "no such run or checkpoint; give a run's folder (runs/...) or a checkpoint in it");
-  }
-  fs::path folder = fs::weakly_canonical(path);
-  for (int level = 0; level < 4 && !folder.empty(); ++level, folder = folder.parent_path()) {
-    if (fs::exists(folder / kConfigName)) return (folder / kConfigName).string();
-  }
-  throw ConfigError(
-      path, fmt::format("no {} here or above: this is not the folder of a run", kConfigName));
+void print_json(const Config& config, const Evaluation& result) {
+  const nlohmann::json json = {
+      {"model", model_name(config.run)},  {"samples", result.samples}, {"eval_loss", result.loss},
+      {"eval_accuracy", result.accuracy}, {"eval_top5", result.top5},  {"seconds", result.seconds},
+      {"bad_records", result.bad.count}};
+  fmt::print("{}\n", json.dump());
 }
 
-int evaluate(const Options& options, Communicator& communicator) {
-  std::string config_path;
-  together(communicator, [&] { config_path = find_config(options.checkpoint()); });
-  const Config config = load_config_together(communicator, config_path, options.all_assignments());
-  const Evaluation result = evaluate_checkpoint(config, communicator, options.checkpoint());
-  if (communicator.rank() != 0) return 0;
-  if (options.json) {
-    const nlohmann::json json = {
-        {"model", model_name(config.run)}, {"samples", result.samples},
-        {"eval_loss", result.loss},        {"eval_accuracy", result.accuracy},
-        {"eval_top5", result.top5},        {"seconds", result.seconds},
-        {"bad_records", result.bad.count}};
-    fmt::print("{}\n", json.dump());
-    return 0;
-  }
+void print_text(const Config& config, const Evaluation& result) {
   fmt::print("{}: ", model_name(config.run));
-  if (!config.run.data().csv().regression()) {
+  if (result.details) {
     fmt::print("{:.2f}% right, {:.2f}% among the first five, ", 100 * result.accuracy,
                100 * result.top5);
   }
@@ -68,6 +56,87 @@ int evaluate(const Options& options, Communicator& communicator) {
     fmt::print("{} bad record(s) left out; the first: {}\n", result.bad.count,
                result.bad.first.front());
   }
+}
+
+std::string percent(int64_t part, int64_t whole) {
+  return whole == 0 ? "-" : fmt::format("{:.2f}%", 100.0 * double(part) / double(whole));
+}
+
+// Of each class: how many of its samples are found, and how many that are taken for it are of it.
+void print_classes(const std::vector<std::vector<int64_t>>& confusion,
+                   const std::vector<std::string>& names) {
+  Table table({{"class"},
+               {"samples", /*number=*/true},
+               {"recall", /*number=*/true},
+               {"precision", /*number=*/true},
+               {"most often taken for"}});
+  for (size_t label = 0; label < confusion.size(); ++label) {
+    const std::vector<int64_t>& row = confusion[label];
+    int64_t samples = 0, taken = 0;
+    size_t other = label == 0 ? 1 : 0;
+    for (size_t c = 0; c < row.size(); ++c) {
+      samples += row[c];
+      taken += confusion[c][label];
+      if (c != label && row[c] > row[other]) other = c;
+    }
+    table.add(
+        {class_text(names, static_cast<int64_t>(label)), std::to_string(samples),
+         percent(row[label], samples), percent(row[label], taken),
+         row[other] == 0
+             ? ""
+             : fmt::format("{} ({})", class_text(names, static_cast<int64_t>(other)), row[other])});
+  }
+  fmt::print("{}", table.fitting());
+}
+
+void print_details(const CheckpointEvaluation& of) {
+  const auto& details = of.evaluation.details;
+  if (!details) throw ConfigError("--details", "is for networks that tell classes apart");
+  if (details->confusion.empty()) {
+    fmt::print("more than {} classes: no table of them\n", kMostConfused);
+  } else {
+    print_classes(details->confusion, of.class_names);
+  }
+  for (const Mistake& mistake : details->mistakes) {
+    fmt::print("{}, sample {}: {}, taken for {} ({:.1f}%)\n", mistake.where, mistake.index,
+               class_text(of.class_names, mistake.label),
+               class_text(of.class_names, mistake.predicted), 100 * mistake.probability);
+  }
+}
+
+// Into the run's folder, for its report, unless it says something about other samples.
+void save(const Options& options, const RunFolder& run, const CheckpointEvaluation& of) {
+  if (!options.out.empty()) return write_evaluation(options.out, of);
+  if (!options.data.empty()) return;
+  try {
+    write_evaluation(run.evaluation(), of);
+  } catch (const Error& error) {  // somebody else's run
+    fmt::print(stderr, "warning: {}\n", error.what());
+  }
+}
+
+int evaluate(const Options& options, Communicator& communicator) {
+  RunFolder run;
+  together(communicator, [&] { run = find_run(options.checkpoint()); });
+  Config config =
+      load_config_together(communicator, run.config().string(), options.all_assignments());
+  std::optional<SampleFacts> trained_on;
+  if (!options.data.empty()) {
+    together(communicator, [&] {
+      trained_on = read_sample_facts(run.path, config);
+      *config.run.mutable_data() = other_data(config.run.data(), trained_on->spec, options.data);
+    });
+  }
+  const CheckpointEvaluation result = evaluate_checkpoint(
+      config, communicator, options.checkpoint(), trained_on, /*with_details=*/true);
+  if (communicator.rank() != 0) return 0;
+  save(options, run, result);
+  if (options.json) {
+    print_json(config, result.evaluation);
+  } else {
+    print_text(config, result.evaluation);
+  }
+  if (options.details) print_details(result);
   return 0;
 }
 
@@ -81,7 +150,18 @@ void add_eval(CLI::App& app, Command& chosen) {
       ->required();
   options->add_to(command);
   command.add_flag("--best", options->best, "The run's best checkpoint instead of its newest");
+  command.add_option(
+      "--data", options->data,
+      "Other samples than the run's: a folder with one for each class, tar shards, a "
+      "CSV file, or the root of files such as the run's");
+  command.add_flag("--details", options->details,
+                   "How each class is found, and the surest mistakes");
   command.add_flag("--json", options->json, "One JSON object");
+  command.add_option("-o,--out", options->out,
+                     "Where confusion matrix and mistakes go, instead of RUN/evaluation.json");
+  command.footer(R"(Examples:
+  trireme eval runs/digits --best --details
+  mpirun -np 4 trireme eval runs/imagenet --data /data/imagenet-v2)");
   command.callback([options, &chosen] {
     chosen.run = [options](Communicator& communicator) { return evaluate(*options, communicator); };
   });

@@ -6,11 +6,7 @@
 #include "comm/control.h"
 #include "core/text.h"
 #include "launch/commands.h"
-#include "launch/options.h"
-#include "trainer/device.h"
-#include "trainer/loading.h"
-#include "trainer/optimizer.h"
-#include "trainer/step.h"
+#include "launch/plan.h"
 #include "trainer/trainer.h"
 
 namespace trireme {
@@ -41,70 +37,39 @@ void print_layers(const Program& program) {
   };
   row("layer", "kind", "output", "parameters", "forward FLOP", "backward");
   int64_t parameters = 0;
+  int64_t frozen = 0;
   for (const LayerReport& layer : layers) {
     parameters += layer.parameters;
-    row(layer.name, layer.kind, layer.output.to_string(),
-        layer.parameters > 0 ? fmt::format("{}", layer.parameters) : "-",
+    frozen += layer.frozen;
+    const std::string count = fmt::format("{}{}", layer.frozen > 0 ? "*" : "", layer.parameters);
+    row(layer.name, layer.kind, layer.output.to_string(), layer.parameters > 0 ? count : "-",
         flops_text(layer.forward_flops), flops_text(layer.backward_flops));
   }
   row("total", "", "", fmt::format("{}", parameters), flops_text(program.forward_flops()),
       flops_text(program.backward_flops()));
+  if (frozen > 0) fmt::print("* frozen; {} parameters are trained\n", parameters - frozen);
 }
 
-void print_memory(const std::vector<std::pair<std::string, size_t>>& parts, int ranks) {
+void print_memory(const RankPlan& plan, int ranks) {
   fmt::print("\nMemory of each of {} rank{}, planned, in bytes\n", ranks, ranks == 1 ? "" : "s");
-  size_t total = 0;
   const auto row = [](const std::string& name, size_t bytes) {
     fmt::print("  {:<34} {:>16}  {:>10}\n", name, bytes, format_bytes(static_cast<double>(bytes)));
   };
-  for (const auto& [name, bytes] : parts) {
-    if (bytes == 0) continue;
-    row(name, bytes);
-    total += bytes;
-  }
-  row("total", total);
+  for (const auto& [name, bytes] : plan.memory) row(name, bytes);
+  row("total", plan.memory_bytes());
 }
 
 // The plan is the same on every rank: rank 0 makes it, alone.
 void print_plan(const Options& options, const Target& target, const Graph& graph, int ranks) {
-  const Config& config = target.config;
-  const BatchPlan batch = plan_batch(config, ranks);
-  const auto alone = create_local_communicator();
-  const auto device = create_device(config, *alone);
-  const auto backend = create_backend(config, *device);
-  Parameters parameters;
-  const auto program = Program::compile(
-      graph, *backend,
-      {.batch = batch.micro, .dtype = compute_dtype(config), .accumulate = batch.passes > 1},
-      parameters);
-  const Optimizer optimizer(config.run, parameters, *backend);
-
+  const auto plan = plan_rank(target, graph, ranks);
   const SampleSpec& samples = target.samples;
-  fmt::print("{}: input {}, {}, {} samples a rank in {} pass{} of {}\n\n", model_name(config.run),
-             samples.input.to_string(),
-             samples.classes > 0 ? fmt::format("{} classes", samples.classes)
-                                 : "target " + samples.target.to_string(),
+  const BatchPlan& batch = plan->batch;
+  fmt::print("{}: input {}, {}, {} samples a rank in {} pass{} of {}\n\n",
+             model_name(target.config.run), samples.input.to_string(), target_text(samples),
              batch.capacity, batch.passes, batch.passes == 1 ? "" : "es", batch.micro);
-  print_layers(*program);
-  const LowPrecisionCopy low_precision(parameters, *backend);
-  // Of a CPU those that the loader fills ahead.
-  const int threads =
-      loader_threads(config, target.in_memory, spare_cores(config, *alone, *device));
-  const int batches = device->kind() == DeviceKind::kCpu ? batches_in_memory(config, threads)
-                                                         : steps_under_way(device->kind());
-  const size_t sample = samples.input.bytes() + samples.target.bytes();
-  // Running values are kept as they were before each step under way.
-  const auto copies = static_cast<size_t>(1 + steps_under_way(device->kind()));
-  print_memory({{"parameters", parameters.array_bytes() + copies * parameters.running_bytes()},
-                {fmt::format("parameters in {}", Precision_Name(config.run.train().precision())),
-                 low_precision.bytes()},
-                {"gradients", parameters.array_bytes()},
-                {"optimizer state", optimizer.state_bytes()},
-                {"activations and workspaces", program->activation_bytes()},
-                {fmt::format("batches ({} of {} samples)", batches, batch.capacity),
-                 static_cast<size_t>(batches) * static_cast<size_t>(batch.capacity) * sample}},
-               ranks);
-  if (options.listing) fmt::print("\n{}", program->listing());
+  print_layers(*plan->program);
+  print_memory(*plan, ranks);
+  if (options.listing) fmt::print("\n{}", plan->program->listing());
 }
 
 int inspect(const Options& options, Communicator& communicator) {
@@ -124,12 +89,15 @@ int inspect(const Options& options, Communicator& communicator) {
 
 void add_inspect(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = *app.add_subcommand(
-      "inspect", "Print a network's layers, shapes, parameters, operations and memory plan");
+  CLI::App& command = *app.add_subcommand("inspect", "Print layers, shapes, parameters and memory");
   options->add_to(command);
   command.add_option("--ranks", options->ranks, "Ranks to plan for; unset: the running ones")
       ->check(CLI::PositiveNumber);
   command.add_flag("--listing", options->listing, "The compiled program, one line an operation");
+  command.footer(R"(Examples:
+  trireme inspect resnet50 --ranks 8 --batch 32
+  trireme inspect launch/configs/digits.txtpb --set batch.global=256
+)");
   command.callback([options, &chosen] {
     chosen.run = [options](Communicator& communicator) { return inspect(*options, communicator); };
   });

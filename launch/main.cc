@@ -1,17 +1,15 @@
-// The `trireme` program: reads the command line, joins the ranks, runs one command, and turns
+// The `trireme` program: joins the ranks, runs one command, and turns
 // whatever fails into one message and an exit code. Beside it only the watchdog (comm/watchdog.h)
 // and the end of a grace (trainer/stop.h) print a failure and end the process.
 #include <fcntl.h>
 #include <signal.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <memory>
 #include <new>
-#include <sstream>
 #include <string>
 #include <thread>
 
@@ -20,23 +18,10 @@
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/fault_point.h"
-#include "launch/commands.h"
+#include "launch/command_line.h"
 
 namespace trireme {
 namespace {
-
-constexpr const char* kExamples = R"(
-Examples:
-  mpirun -np 2 trireme train launch/configs/digits.txtpb
-  srun --mpi=pmix trireme train run.txtpb --set batch.global=512 --set optimizer.sgd.momentum=0.95
-  trireme eval runs/digits
-  trireme inspect resnet50 --ranks 8 --batch 32
-  trireme data show run.txtpb --out sheet.png
-  mpirun -np 2 trireme bench lenet --json
-
-Exit codes: 0 done, 1 failure, 2 bad config or usage, 3 bad data, 75 stopped by a signal and saved (run again
-to go on), 128+n killed by signal n.
-)";
 
 struct Failure {
   std::string message;
@@ -158,44 +143,6 @@ int run(const Command& command) {
                                            : run_together(command, *world);
 }
 
-// What the command line asks for. Help and mistakes are commands as well, so that one rank prints
-// them.
-Command parse(int argc, char** argv) {
-  CLI::App app("Trireme trains neural networks in lockstep on many devices.", "trireme");
-  app.footer(kExamples);
-  app.set_version_flag("--version", "trireme " TRIREME_VERSION);
-  app.require_subcommand(1);
-  app.get_formatter()->column_width(38);
-  Command chosen;
-  add_train(app, chosen);
-  add_eval(app, chosen);
-  add_inspect(app, chosen);
-  add_bench(app, chosen);
-  add_doctor(app, chosen);
-  add_data(app, chosen);
-  if (argc == 1) {
-    chosen.run = [help = app.help()](Communicator& communicator) {
-      if (communicator.rank() == 0) std::fputs(help.c_str(), stderr);
-      return static_cast<int>(ExitCode::kBadConfig);
-    };
-    return chosen;
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::ostringstream out;
-    std::ostringstream mistake;
-    const bool wanted = app.exit(error, out, mistake) == 0;
-    std::string message = error.what();
-    chosen.run = [wanted, message, text = out.str()](Communicator& communicator) {
-      if (!wanted) throw AgreedError(message + "; see trireme --help", ExitCode::kBadConfig, 0);
-      if (communicator.rank() == 0) std::fputs(text.c_str(), stdout);
-      return 0;
-    };
-  }
-  return chosen;
-}
-
 // A run goes on when nobody reads what it prints: writing there fails, and does not kill. Where a
 // standard stream is closed, no file of the run may take its number and receive what is printed.
 void keep_standard_streams() {
@@ -210,5 +157,5 @@ void keep_standard_streams() {
 
 int main(int argc, char** argv) {
   trireme::keep_standard_streams();
-  return trireme::run(trireme::parse(argc, argv));
+  return trireme::run(trireme::parse_command_line(argc, argv));
 }

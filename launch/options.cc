@@ -8,16 +8,19 @@
 
 #include "comm/control.h"
 #include "core/text.h"
+#include "launch/commands.h"
 #include "model/graph.h"
+#include "model/onnx/onnx.h"
 #include "trainer/agreement.h"
+#include "trainer/profile/window.h"
 #include "trainer/trainer.h"
 
 namespace trireme {
 namespace {
 
 // The step that networks are compared by: momentum SGD, FP32, labels that say nothing.
-constexpr const char* kZooConfig = R"(
-model {{ zoo {{ name: "{}" }} }}
+constexpr const char* kStepConfig = R"(
+model {{ {} }}
 data {{ synthetic {{}} }}
 batch {{ global: {} }}
 train {{ max_steps: 1000 }}
@@ -30,28 +33,85 @@ bool is_zoo_name(const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-Target load_zoo(const TargetOptions& options, std::vector<std::string> assignments, int ranks) {
-  const ZooDefaults defaults = zoo_defaults(options.name);
-  const int64_t batch = options.batch > 0 ? options.batch : defaults.batch;
+// A network that comes without data; `batch` where the options say none.
+Target load_network(const ModelConfig& model, const SampleSpec& samples, int64_t batch,
+                    const TargetOptions& options, const std::vector<std::string>& assignments,
+                    int ranks) {
+  if (options.batch > 0) batch = options.batch;
   Target target;
-  target.config = parse_config(fmt::format(kZooConfig, options.name, batch * ranks),
-                               "zoo " + options.name, assignments);
-  target.samples.input = {DType::kF32, defaults.input, Layout::row_major()};
-  target.samples.target = {DType::kI32, Shape{}, Layout::row_major()};
-  target.samples.classes = static_cast<int>(defaults.classes);
+  target.config = parse_config(fmt::format(kStepConfig, model.ShortDebugString(), batch * ranks),
+                               options.name, assignments);
+  target.samples = samples;
   return target;
+}
+
+Target load_zoo(const TargetOptions& options, const std::vector<std::string>& assignments,
+                int ranks) {
+  ModelConfig model;
+  model.mutable_zoo()->set_name(options.name);
+  return load_network(model, zoo_samples(options.name), zoo_defaults(options.name).batch, options,
+                      assignments, ranks);
+}
+
+Target load_onnx(const TargetOptions& options, const std::vector<std::string>& assignments,
+                 int ranks) {
+  constexpr int64_t kUsualBatch = 16;
+  const OnnxModel found = read_onnx(options.name);
+  if (found.outputs == 0) {
+    throw ConfigError(options.name, "does not tell the size of its input, " +
+                                        found.input.to_string() +
+                                        "; inspect a configuration that names it (model.onnx)");
+  }
+  SampleSpec samples;
+  samples.input = {DType::kF32, found.input, Layout::row_major()};
+  samples.target = {DType::kI32, Shape{}, Layout::row_major()};
+  samples.classes = static_cast<int>(found.outputs);
+  ModelConfig model;
+  model.set_onnx(options.name);
+  return load_network(model, samples, kUsualBatch, options, assignments, ranks);
 }
 
 }  // namespace
 
-void ConfigOptions::add_to(CLI::App& app) {
-  app.add_option("--set", assignments, "Set a field of the configuration, e.g. batch.global=256")
+std::function<int(Communicator&)> on_one_rank(std::function<int()> work) {
+  return [work = std::move(work)](Communicator& communicator) {
+    if (communicator.size() > 1) {
+      throw AgreedError(fmt::format("this command runs on one rank, with all cores, not on {}; "
+                                    "start it without mpirun or srun",
+                                    communicator.size()),
+                        ExitCode::kBadConfig, 0);
+    }
+    return work();
+  };
+}
+
+void add_set_option(CLI::App& app, std::vector<std::string>& assignments) {
+  app.add_option("--set", assignments,
+                 "Set a field of the configuration, e.g. batch.global=256; may be repeated")
       ->type_name("FIELD=VALUE")
-      ->allow_extra_args(false);
-  app.add_option("--run-dir", run_dir, "The run's folder: --set run_dir=...");
-  app.add_option("--device", device, "cpu, cuda or auto: --set train.device=...")
-      ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
-  app.add_flag("--eager", eager, "Do not record steps on a GPU: --set train.eager=true");
+      ->allow_extra_args(false)
+      ->group(kConfigGroup);
+}
+
+std::string refuse_bad_window(const std::string& text) {
+  try {
+    parse_step_window(text);
+    return {};
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+void ConfigOptions::add_to(CLI::App& app) {
+  add_set_option(app, assignments);
+  app.add_option("--run-dir", run_dir, "The run's folder: --set run_dir=...")
+      ->type_name("DIR")
+      ->group(kConfigGroup);
+  app.add_option("--device", device, "Where to compute: --set train.device=...")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
+      ->group(kConfigGroup);
+  app.add_flag("--eager", eager, "Do not record steps on a GPU: --set train.eager=true")
+      ->group(kConfigGroup);
 }
 
 std::vector<std::string> ConfigOptions::all_assignments() const {
@@ -63,9 +123,9 @@ std::vector<std::string> ConfigOptions::all_assignments() const {
 }
 
 void TargetOptions::add_to(CLI::App& app) {
-  app.add_option("CONFIG|ZOO", name,
-                 "Configuration (*.txtpb), or a network by name: " +
-                     fmt::format("{}", fmt::join(zoo_names(), ", ")))
+  app.add_option(
+         "CONFIG|ZOO", name,
+         "Configuration (*.txtpb), a model (*.onnx), or a network by name: one of `trireme zoo`")
       ->required();
   ConfigOptions::add_to(app);
   app.add_option("--batch", batch,
@@ -78,11 +138,12 @@ void TargetOptions::add_to(CLI::App& app) {
 Target load_target(const TargetOptions& options, int ranks) {
   std::vector<std::string> assignments = options.all_assignments();
   if (options.threads > 0) assignments.push_back(fmt::format("train.threads={}", options.threads));
-  if (is_zoo_name(options.name)) return load_zoo(options, std::move(assignments), ranks);
+  if (is_zoo_name(options.name)) return load_zoo(options, assignments, ranks);
   if (!std::filesystem::exists(options.name)) {
     throw ConfigError(options.name, "neither a file nor a network of the zoo" +
                                         did_you_mean(options.name, zoo_names()));
   }
+  if (options.name.ends_with(".onnx")) return load_onnx(options, assignments, ranks);
   if (options.batch > 0)
     assignments.push_back(fmt::format("batch.global={}", options.batch * ranks));
   Target target;
@@ -91,6 +152,15 @@ Target load_target(const TargetOptions& options, int ranks) {
   target.samples = dataset->spec();
   target.in_memory = dataset->in_memory();
   return target;
+}
+
+SampleSpec zoo_samples(const std::string& name) {
+  const ZooDefaults defaults = zoo_defaults(name);
+  SampleSpec samples;
+  samples.input = {DType::kF32, defaults.input, Layout::row_major()};
+  samples.target = {DType::kI32, Shape{}, Layout::row_major()};
+  samples.classes = static_cast<int>(defaults.classes);
+  return samples;
 }
 
 Config load_config_together(Communicator& communicator, const std::string& path,

@@ -15,6 +15,12 @@ class App;
 
 namespace trireme {
 
+// In a command's help, those of ConfigOptions.
+inline constexpr const char* kConfigGroup = "Configuration";
+
+// --set FIELD=VALUE, once or more.
+void add_set_option(CLI::App& app, std::vector<std::string>& assignments);
+
 // --set, --run-dir, --device, --eager: all of them assignments to fields of the configuration.
 struct ConfigOptions {
   std::vector<std::string> assignments;
@@ -25,6 +31,9 @@ struct ConfigOptions {
   void add_to(CLI::App& app);
   std::vector<std::string> all_assignments() const;
 };
+
+// For CLI11: what is wrong with the window of a --profile; empty: nothing.
+std::string refuse_bad_window(const std::string& text);
 
 // CONFIG|ZOO: a configuration file, or the name of a zoo network with the input and the batch that
 // are usual for it.
@@ -43,6 +52,9 @@ struct Target {
 };
 // Throws ConfigError or DataError.
 Target load_target(const TargetOptions& options, int ranks);
+
+// What the network of the zoo is meant for.
+SampleSpec zoo_samples(const std::string& name);
 
 // Loads the file on every rank; all must come to the same configuration in the same program.
 Config load_config_together(Communicator& communicator, const std::string& path,

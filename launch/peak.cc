@@ -3,10 +3,16 @@
 #include <immintrin.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
+#include <cstring>
+#include <functional>
+#include <numeric>
 #include <thread>
 #include <vector>
+
+#include "comm/control.h"
+#include "launch/peak_gpu.h"
+#include "trainer/device.h"
 
 namespace trireme {
 namespace {
@@ -97,19 +103,55 @@ double peak_of_thread(Block block, double seconds) {
   return best;
 }
 
+// The best of many short copies, for the same reason. They go round through more memory than caches
+// hold.
+double copies_of_thread(double seconds) {
+  constexpr size_t kPiece = size_t{2} << 20;
+  constexpr size_t kAll = 16 * kPiece;
+  std::vector<char> from(kAll, 1), to(kAll, 2);
+  double best = 0;
+  size_t at = 0;
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  do {
+    const auto start = Clock::now();
+    std::memcpy(to.data() + at, from.data() + at, kPiece);
+    const std::chrono::duration<double> spent = Clock::now() - start;
+    best = std::max(best, 2.0 * kPiece / spent.count());
+    at = (at + kPiece) % kAll;
+  } while (Clock::now() < end);
+  return best;
+}
+
+// What threads that do the same at once reach together.
+double sum_over_threads(int threads, const std::function<double()>& work) {
+  std::vector<double> results(static_cast<size_t>(threads));
+  std::vector<std::thread> workers;
+  for (double& result : results) workers.emplace_back([&result, &work] { result = work(); });
+  for (auto& worker : workers) worker.join();
+  return std::accumulate(results.begin(), results.end(), 0.0);
+}
+
 }  // namespace
 
-double measure_peak_flops(int threads, double seconds, DType dtype) {
-  const Block block = best_block(dtype);
-  std::vector<double> peaks(static_cast<size_t>(threads));
-  std::vector<std::thread> workers;
-  for (double& peak : peaks) {
-    workers.emplace_back([&peak, block, seconds] { peak = peak_of_thread(block, seconds); });
+Peaks measure_peaks(const Config& config, Communicator& communicator, Backend& backend) {
+  constexpr double kSeconds = 0.1;
+  const DType dtype = compute_dtype(config);
+  const int configured = config.run.train().threads();
+  const int threads = configured > 0 ? configured : default_threads(communicator);
+  all_gather(communicator, "");  // until all are here
+  if (backend.device().kind() == DeviceKind::kCuda) {
+    return {measure_gpu_flops(backend, dtype), measure_gpu_bandwidth(backend.device())};
   }
-  for (auto& worker : workers) worker.join();
-  double total = 0;
-  for (double peak : peaks) total += peak;
-  return total;
+  return {measure_peak_flops(threads, kSeconds, dtype), measure_copy_bandwidth(threads, kSeconds)};
+}
+
+double measure_peak_flops(int threads, double seconds, DType dtype) {
+  return sum_over_threads(
+      threads, [&, block = best_block(dtype)] { return peak_of_thread(block, seconds); });
+}
+
+double measure_copy_bandwidth(int threads, double seconds) {
+  return sum_over_threads(threads, [&] { return copies_of_thread(seconds); });
 }
 
 }  // namespace trireme

@@ -2,19 +2,39 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "launch/commands.h"
 #include "launch/options.h"
+#include "launch/peak.h"
 #include "trainer/stop.h"
 #include "trainer/trainer.h"
 
 namespace trireme {
+namespace {
+
+// Groups of options in its help.
+constexpr const char* kStart = "Where it begins";
+constexpr const char* kWatch = "Watch it";
+constexpr const char* kTimes = "Times";
+
+}  // namespace
 
 void add_train(CLI::App& app, Command& chosen) {
   struct Options : ConfigOptions {
     std::string config;
     std::string resume = "auto";
     double grace = 0;
+    std::string init_from;
+    std::string profile;
+    std::string metrics_port;
+
+    std::vector<std::string> assigned() const {
+      std::vector<std::string> all = all_assignments();
+      if (!init_from.empty()) all.push_back("model.init_from=" + init_from);
+      if (!metrics_port.empty()) all.push_back("metrics.port=" + metrics_port);
+      return all;
+    }
   };
   auto options = std::make_shared<Options>();
   CLI::App& command = *app.add_subcommand("train", "Train a network as a configuration file says");
@@ -23,31 +43,66 @@ void add_train(CLI::App& app, Command& chosen) {
   command
       .add_option("--resume", options->resume,
                   "auto: go on from the newest checkpoint in the run's folder, if any; never; or "
-                  "the path of a "
-                  "checkpoint or of a run")
+                  "the path of a checkpoint or of a run")
+      ->type_name("auto|never|PATH")
+      ->group(kStart)
       ->capture_default_str();
+  command
+      .add_option("--init-from", options->init_from,
+                  "Begin with the values of *.safetensors, *.onnx, a checkpoint or a run: --set "
+                  "model.init_from=...")
+      ->type_name("PATH")
+      ->group(kStart);
   command
       .add_option(
           "--grace", options->grace,
           "From SIGTERM, SIGINT or SIGUSR1 to the end, saved or not: 25s, 2m; unset: as long "
           "as saving takes")
       ->envname("TRIREME_GRACE")
+      ->group(kTimes)
       ->transform(
           CLI::AsNumberWithUnit(std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}}))
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("TIME");
+  command
+      .add_option(
+          "--profile", options->profile,
+          "Write what these steps did to RUN/trace.json, for ui.perfetto.dev, and what took "
+          "longest to RUN/profile.txt")
+      ->type_name("steps=N..M")
+      ->group(kWatch)
+      ->check(refuse_bad_window);
+  command
+      .add_option("--metrics-port", options->metrics_port,
+                  "Answer Prometheus on this port of rank 0, at /metrics: --set metrics.port=...")
+      ->type_name("PORT")
+      ->group(kWatch);
   command
       .add_option("--init-timeout", chosen.init_timeout,
                   "Seconds that the ranks may take to find one another; 0: for ever; unset: "
                   "TRIREME_INIT_TIMEOUT, or 300")
+      ->group(kTimes)
       ->check(CLI::NonNegativeNumber);
+  command.footer(R"(Examples:
+  mpirun -np 2 trireme train launch/configs/digits.txtpb --run-dir runs/digits
+  trireme train launch/configs/digits.txtpb --set train.epochs=5 --resume never
+  srun --mpi=pmix trireme train run.txtpb --set batch.global=512 --grace 25s
+  trireme train launch/configs/digits.txtpb --profile steps=10..20
+
+Exit codes: 0 done, 1 failure, 2 bad configuration, 3 bad data, 75 stopped by a
+signal and saved: run it again to go on.
+)");
   command.callback([options, &chosen] {
     // Now, not when the ranks have been joined: a signal may come before.
     const auto stop = std::make_shared<StopSignals>(options->grace);
     chosen.run = [options, stop](Communicator& communicator) {
       const Config config =
-          load_config_together(communicator, options->config, options->all_assignments());
-      return static_cast<int>(
-          train(config, communicator, {.resume = options->resume, .stop = stop.get()}).code);
+          load_config_together(communicator, options->config, options->assigned());
+      TrainOptions training{.resume = options->resume, .stop = stop.get()};
+      if (!options->profile.empty()) {
+        training.profile = {parse_step_window(options->profile), measure_peaks};
+      }
+      return static_cast<int>(train(config, communicator, training).code);
     };
   });
 }

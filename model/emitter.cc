@@ -55,15 +55,16 @@ void Emitter::declare_parameters() {
     const Node& node = graph_.nodes[n];
     for (const Signature::Parameter& declared : node.signature.parameters) {
       const std::string name = node.name + "." + declared.name;
-      int index = index_of(parameters_.trained, name);
+      int index = index_of(parameters_.all, name);
       if (index < 0) {
-        index = static_cast<int>(parameters_.trained.size());
-        parameters_.trained.push_back(
+        index = static_cast<int>(parameters_.all.size());
+        parameters_.all.push_back(
             {.name = name,
              .spec = {parameters_.array_dtype(), declared.shape, Layout::any()},
              .dtype = declared.full_precision ? parameters_.array_dtype() : parameters_.dtype,
              .init = declared.init,
-             .decays = declared.decays});
+             .decays = declared.decays,
+             .frozen = declared.frozen});
       }
       nodes_[n].parameters.push_back(index);
     }
@@ -75,20 +76,28 @@ void Emitter::declare_parameters() {
         parameters_.running.push_back(
             {.name = name,
              .spec = {gradient_dtype(), declared.shape, Layout::row_major()},
-             .initial = declared.initial});
+             .initial = declared.initial,
+             .frozen = !node.signature.trained()});
       }
       nodes_[n].running.push_back(index);
     }
   }
-  for (size_t i = 0; i < parameters_.trained.size(); ++i) {
-    const Parameter& parameter = parameters_.trained[i];
+  for (size_t i = 0; i < parameters_.all.size(); ++i) {
+    const Parameter& parameter = parameters_.all[i];
     const TensorSpec read{parameter.dtype, parameter.spec.shape, parameter.spec.layout};
     parameter_values_.push_back(
         add_value({.spec = read, .home = Value::Home::kParameter, .index = static_cast<int>(i)}));
     gradient_values_.push_back(add_value(
         {.spec = parameter.spec, .home = Value::Home::kGradient, .index = static_cast<int>(i)}));
   }
-  gradient_layouts_.resize(parameters_.trained.size());
+  gradient_layouts_.resize(parameters_.all.size());
+  for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+    const Node& node = graph_.nodes[n];
+    nodes_[n].needs_gradient =
+        node.signature.trained() || std::ranges::any_of(node.inputs, [&](int input) {
+          return input >= 0 && nodes_[static_cast<size_t>(input)].needs_gradient;
+        });
+  }
   for (size_t i = 0; i < parameters_.running.size(); ++i) {
     running_values_.push_back(add_value({.spec = parameters_.running[i].spec,
                                          .home = Value::Home::kRunning,
@@ -122,11 +131,19 @@ void Emitter::forward() {
   forward_instructions_ = static_cast<int>(instructions_.size());
 }
 
+void Emitter::output_of_network() {
+  const ValueId read = input();  // of the layer at hand, the last
+  const ValueId output = add_value(
+      {.spec = {DType::kF32, spec(read).shape, Layout::row_major()}, .home = Value::Home::kOutput});
+  emit(Reorder{}, {read, output});
+  forward_instructions_ = static_cast<int>(instructions_.size());
+}
+
 void Emitter::backward() {
-  for (int n = static_cast<int>(graph_.nodes.size()) - 1; n >= 0; --n) {
-    current_ = n;
-    graph_.nodes[static_cast<size_t>(n)].layer->backward(*this,
-                                                         nodes_[static_cast<size_t>(n)].gradient);
+  for (size_t n = graph_.nodes.size(); n-- > 0;) {
+    if (!nodes_[n].needs_gradient) continue;
+    current_ = static_cast<int>(n);
+    graph_.nodes[n].layer->backward(*this, nodes_[n].gradient);
     for (auto [parameter, aside] : pending_) {
       const ValueId sum = gradient_values_[static_cast<size_t>(parameter)];
       emit(Add{}, {sum, aside, sum});
@@ -162,6 +179,7 @@ ValueId Emitter::parameter(int i) const {
 ValueId Emitter::parameter_gradient(int i) {
   const int index = nodes_[static_cast<size_t>(current_)].parameters[static_cast<size_t>(i)];
   const ValueId gradient = gradient_values_[static_cast<size_t>(index)];
+  if (parameters_.all[static_cast<size_t>(index)].frozen) return fresh_like(gradient);
   // The layout of a parameter is known by now: its forward has been planned.
   values_[static_cast<size_t>(gradient)].spec.layout =
       spec(parameter_values_[static_cast<size_t>(index)]).layout;
@@ -260,7 +278,7 @@ bool Emitter::adopt_gradient_layouts() {
   bool any = false;
   for (size_t i = 0; i < gradient_layouts_.size(); ++i) {
     if (!gradient_layouts_[i]) continue;
-    parameters_.trained[i].spec.layout = *gradient_layouts_[i];
+    parameters_.all[i].spec.layout = *gradient_layouts_[i];
     any = true;
   }
   return any;
@@ -271,13 +289,18 @@ void Emitter::all_reduce(ValueId value) {
       {.op = {}, .plan = nullptr, .args = {value}, .collective = collective_, .node = current_});
 }
 
+bool Emitter::trained() const {
+  return graph_.nodes[static_cast<size_t>(current_)].signature.trained();
+}
+
 bool Emitter::needs_gradient(int i) const {
-  return graph_.nodes[static_cast<size_t>(current_)].inputs[static_cast<size_t>(i)] >= 0;
+  const int from = graph_.nodes[static_cast<size_t>(current_)].inputs[static_cast<size_t>(i)];
+  return from >= 0 && nodes_[static_cast<size_t>(from)].needs_gradient;
 }
 
 void Emitter::give_gradient(int i, ValueId gradient) {
+  if (!needs_gradient(i)) return;
   const int from = graph_.nodes[static_cast<size_t>(current_)].inputs[static_cast<size_t>(i)];
-  if (from < 0) return;
   ValueId& total = nodes_[static_cast<size_t>(from)].gradient;
   if (total == kNoValue) {
     total = gradient;

@@ -31,7 +31,8 @@ struct Value {
     kGradient,
     kRunning,
     kState,
-    kMetrics
+    kMetrics,
+    kOutput
   };
   TensorSpec spec;
   Home home = Home::kActivations;
@@ -57,6 +58,8 @@ class Emitter {
   // Emits the whole network.
   void forward();
   void backward();
+  // After forward: hands out what the loss read, in f32 and row-major.
+  void output_of_network();
 
   // --- For layers, about the layer at hand.
   bool training() const { return training_; }
@@ -67,6 +70,9 @@ class Emitter {
   ValueId output() const;      // what its forward returned
   Shape output_shape() const;  // as inferred, with the batch in front
   ValueId parameter(int i) const;
+  // Whether any of its parameters is; else their gradients need not be computed.
+  bool trained() const;
+  // Where it goes; of a frozen parameter nowhere.
   ValueId parameter_gradient(int i);
   ValueId running(int i) const;
   // Keeps a value from forward for backward.
@@ -96,6 +102,7 @@ class Emitter {
   void emit(const Op& op, std::vector<ValueId> args);
   void all_reduce(ValueId value);
 
+  // Whether anything is trained in what computes that input.
   bool needs_gradient(int i = 0) const;
   void give_gradient(int i, ValueId gradient);
 
@@ -111,6 +118,7 @@ class Emitter {
   struct NodeState {
     ValueId output = kNoValue;
     ValueId gradient = kNoValue;  // of the output, summed over its readers
+    bool needs_gradient = false;  // something is trained here or in what is read
     std::vector<ValueId> kept;
     std::vector<int> parameters;  // indices into Parameters
     std::vector<int> running;

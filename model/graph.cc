@@ -108,18 +108,38 @@ void check_loss(const Graph& graph, const LayerConfig& config) {
   }
 }
 
+// A dense layer whose output is the logits needs no units: it has one for each class of the data.
+void complete_head(NetworkConfig& network, const ModelInput& input) {
+  if (input.classes < 1 || network.layer_size() < 2) return;
+  const LayerConfig& loss = network.layer(network.layer_size() - 1);
+  if (!loss.has_softmax_cross_entropy()) return;
+  for (int i = network.layer_size() - 2; i >= 0; --i) {
+    LayerConfig& layer = *network.mutable_layer(i);
+    const bool read =
+        loss.input().empty() ? i == network.layer_size() - 2 : layer.name() == loss.input(0);
+    if (!read) continue;
+    if (layer.has_dense() && !layer.dense().has_units()) {
+      layer.mutable_dense()->set_units(input.classes);
+    }
+    return;
+  }
+}
+
 }  // namespace
 
-Graph build_graph(const ModelConfig& config, const ModelInput& input) {
+NetworkConfig network_of(const ModelConfig& config, const ModelInput& input) {
+  if (!config.has_network()) return zoo_network(config, input);
+  NetworkConfig network = config.network();
+  complete_head(network, input);
+  return network;
+}
+
+Graph declare_graph(const NetworkConfig& network, const ModelInput& input) {
   check_input(input.input);
-  const NetworkConfig network =
-      config.has_network() ? config.network() : zoo_network(config, input);
   if (network.layer().empty()) {
     throw ConfigError("model.network.layer", "a network needs layers; the last one is its loss");
   }
-  Graph graph{.name = config.has_network() ? network.name() : config.zoo().name(),
-              .input = input,
-              .nodes = {}};
+  Graph graph{.name = network.name(), .input = input, .nodes = {}};
   Names names;
   for (const LayerConfig& layer : network.layer()) {
     const int place = static_cast<int>(graph.nodes.size());
@@ -127,9 +147,15 @@ Graph build_graph(const ModelConfig& config, const ModelInput& input) {
     names.add(graph.nodes.back().name, place);
   }
   check_loss(graph, network.layer(network.layer_size() - 1));
+  return graph;
+}
+
+Graph build_graph(const ModelConfig& config, const ModelInput& input) {
+  Graph graph = declare_graph(network_of(config, input), input);
   elide_identities(graph);
   remove_unread(graph);
   fuse(graph);
+  freeze(graph, std::vector<std::string>(config.freeze().begin(), config.freeze().end()));
   return graph;
 }
 

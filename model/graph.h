@@ -42,15 +42,21 @@ struct Graph {
 // layer, the shape it got and the shape that would fit.
 Graph build_graph(const ModelConfig& config, const ModelInput& input);
 
+// The layers that are meant, the zoo's or the configuration's own.
+NetworkConfig network_of(const ModelConfig& config, const ModelInput& input);
+// The first half of build_graph: one node for each layer, as declared, before passes.
+Graph declare_graph(const NetworkConfig& network, const ModelInput& input);
+
 // The network of that name as layers; throws ConfigError with the nearest known name.
 NetworkConfig zoo_network(const ModelConfig& config, const ModelInput& input);
 std::vector<std::string> zoo_names();
-// The input a zoo network is meant for, for benchmarks on synthetic data, and its usual batch on
-// one rank.
+// The input a zoo network is meant for, for benchmarks on synthetic data, its usual batch on one
+// rank, and what it is, with its paper, in one line.
 struct ZooDefaults {
   Shape input;
   int64_t classes = 10;
   int64_t batch = 64;
+  std::string about = {};
 };
 ZooDefaults zoo_defaults(const std::string& name);
 

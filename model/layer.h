@@ -2,7 +2,9 @@
 // It never mentions a device. One file in layers/ and one message in model.proto each.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +26,7 @@ struct Signature {
     Initialiser init;
     bool decays = true;
     bool full_precision = false;  // read from the masters even where the network computes in less
+    bool frozen = false;          // set by ModelConfig::freeze
   };
   struct Running {
     std::string name;  // "running_mean"
@@ -33,6 +36,10 @@ struct Signature {
   Shape output;
   std::vector<Parameter> parameters;
   std::vector<Running> running;
+  // Whether any of the parameters is.
+  bool trained() const {
+    return std::ranges::any_of(parameters, [](const Parameter& p) { return !p.frozen; });
+  }
 };
 
 class Layer {
@@ -55,6 +62,16 @@ class Layer {
   // What another layer may absorb: a bare activation, or a sum of two inputs.
   virtual Activation as_activation() const { return Activation::kNone; }
   virtual bool is_sum() const { return false; }
+  // What is left of a norm in inference: a scale and a shift of each channel, which follow from its
+  // parameters "weight" and "bias" and its "running_mean" and "running_var", then an activation.
+  struct ChannelScale {
+    float epsilon = 0;  // added to the variance
+    Activation activation = Activation::kNone;
+  };
+  virtual std::optional<ChannelScale> as_channel_scale() const { return std::nullopt; }
+  // For inference: does the activation of such a layer, whose scale and shift go into this one's
+  // weights and its bias, which it has from then on. False: it cannot.
+  virtual bool fold(const ChannelScale& /*next*/) { return false; }
   // Whether it only hands its input on, in training and inference alike, and can be left out.
   virtual bool is_identity() const { return false; }
 };

@@ -64,7 +64,15 @@ void reorder(Backend& backend, const TensorSpec& from_spec, const void* from,
 
 int64_t Parameters::count() const {
   int64_t total = 0;
-  for (const Parameter& parameter : trained) total += parameter.spec.shape.elements();
+  for (const Parameter& parameter : all) total += parameter.spec.shape.elements();
+  return total;
+}
+
+int64_t Parameters::trained_count() const {
+  int64_t total = 0;
+  for (const Parameter& parameter : all) {
+    if (!parameter.frozen) total += parameter.spec.shape.elements();
+  }
   return total;
 }
 
@@ -88,7 +96,7 @@ void initialise(const Parameters& parameters, Backend& backend, uint64_t seed, v
   const auto stream = backend.device().create_stream(StreamKind::kCompute);
   backend.device().fill_zero(values, parameters.array_bytes(), *stream);
   stream->synchronize();
-  for (const Parameter& parameter : parameters.trained) {
+  for (const Parameter& parameter : parameters.all) {
     std::vector<float> canonical_values(static_cast<size_t>(parameter.spec.shape.elements()));
     fill(parameter.init, Random(seed, RandomPurpose::kInitialise, name_hash(parameter.name)),
          canonical_values);

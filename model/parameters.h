@@ -1,5 +1,5 @@
-// The trained values of a network and where each lies in the flat arrays of parameters, gradients
-// and optimizer state, which all have the same layout.
+// The values of a network and where each lies in the flat arrays. Those of gradients and optimizer
+// state lie like the values that are trained; frozen values come behind these and have neither.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,11 @@ struct Parameter {
   DType dtype = DType::kF32;  // in which the network reads it: Parameters::dtype, or the arrays'
   Initialiser init;
   bool decays = true;  // whether weight decay applies: not for biases and norms
-  int64_t begin = 0;   // first element in the arrays
-  int64_t end = 0;     // one past the last, padding of blocked layouts included
+  // Not trained (ModelConfig::freeze): the network reads it, and no array but that of values has
+  // it.
+  bool frozen = false;
+  int64_t begin = 0;  // first element in the arrays
+  int64_t end = 0;    // one past the last, padding of blocked layouts included
 };
 
 // A value that training keeps but does not train: running mean and variance. Row-major.
@@ -35,7 +38,8 @@ struct RunningValue {
   std::string name;  // "bn1.running_mean"
   TensorSpec spec;
   float initial = 0;
-  int64_t begin = 0;  // first element in the array of running values
+  bool frozen = false;  // of a layer that is: read, never changed
+  int64_t begin = 0;    // first element in the array of running values
 };
 
 struct Parameters {
@@ -45,13 +49,19 @@ struct Parameters {
   DType array_dtype() const { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
   bool low_precision() const { return dtype != array_dtype(); }
   // The gradient array starts with kMetricCount slots for metrics; parameter elements begin after
-  // them, in the order in which their gradients become final.
-  std::vector<Parameter> trained;
-  int64_t elements = 0;  // of the arrays, the metrics' slots included
+  // them, in the order in which their gradients become final, frozen ones last.
+  std::vector<Parameter> all;
+  int64_t trained_elements = 0;  // of gradients and optimizer state, the metrics' slots included
+  int64_t elements = 0;          // of the values: frozen ones too
   std::vector<RunningValue> running;
-  int64_t running_elements = 0;
-  int64_t count() const;  // numbers that are trained, without padding
+  int64_t moving_elements = 0;   // that training changes; frozen ones come behind
+  int64_t running_elements = 0;  // all of them
+  int64_t count() const;         // numbers in all parameters, without padding
+  int64_t trained_count() const;
   size_t array_bytes() const { return static_cast<size_t>(elements) * size_of(array_dtype()); }
+  size_t trained_bytes() const {
+    return static_cast<size_t>(trained_elements) * size_of(array_dtype());
+  }
   size_t running_bytes() const {
     return static_cast<size_t>(running_elements) * size_of(array_dtype());
   }

@@ -100,6 +100,7 @@ std::unique_ptr<Emitter> emit_network(const Graph& graph, Backend& backend,
   auto emitter = std::make_unique<Emitter>(graph, backend, options.batch, options.training,
                                            options.accumulate, options.collective, parameters);
   emitter->forward();
+  if (options.output) emitter->output_of_network();
   if (options.training) emitter->backward();
   return emitter;
 }
@@ -132,10 +133,34 @@ std::string bad_number(const std::vector<std::byte>& memory, DType dtype) {
   }
 }
 
+// If each tensor passes once between memory and processor.
+double traffic(const Instruction& instruction) {
+  double bytes = 0;
+  if (!instruction.plan) return bytes;
+  for (const TensorSpec& spec : instruction.plan->specs()) {
+    bytes += static_cast<double>(spec.bytes());
+  }
+  return bytes;
+}
+
+std::string_view operation_of(const Instruction& instruction) {
+  return instruction.collective ? "all_reduce" : name_of(instruction.op);
+}
+
 constexpr int64_t kElementAlignment = 16;
 
 int64_t aligned(int64_t elements) {
   return (elements + kElementAlignment - 1) / kElementAlignment * kElementAlignment;
+}
+
+// Behind those that have been placed.
+void place_running(Parameters& parameters, bool frozen) {
+  int64_t& end = parameters.running_elements;
+  for (RunningValue& value : parameters.running) {
+    if (value.frozen != frozen) continue;
+    value.begin = end;
+    end = aligned(end + value.spec.shape.elements());
+  }
 }
 
 }  // namespace
@@ -157,6 +182,7 @@ struct Program::Impl {
     std::string kind;
     Shape output;
     int64_t parameters = 0;
+    int64_t frozen = 0;
   };
 
   std::vector<Value> values;
@@ -176,6 +202,7 @@ struct Program::Impl {
   std::vector<std::string> running_names;
   DType array_dtype = DType::kF32;
   std::byte* activations = nullptr;
+  InstructionObserver* observer = nullptr;
 
   void place_parameters(Parameters& parameters) const;
   void place_activations();
@@ -191,7 +218,7 @@ struct Program::Impl {
 
 // The instruction after which each parameter's gradient is final; -1 where none writes it.
 std::vector<int> Program::Impl::last_writes(const Parameters& parameters) const {
-  std::vector<int> last(parameters.trained.size(), -1);
+  std::vector<int> last(parameters.all.size(), -1);
   for (size_t i = 0; i < instructions.size(); ++i) {
     for (size_t a = 0; a < instructions[i].args.size(); ++a) {
       const ValueId arg = instructions[i].args[a];
@@ -204,11 +231,12 @@ std::vector<int> Program::Impl::last_writes(const Parameters& parameters) const 
   return last;
 }
 
-// In the order in which gradients become final, so that a bucket is a range.
+// In the order in which gradients become final, so that a bucket is a range; what is frozen comes
+// last.
 void Program::Impl::place_parameters(Parameters& parameters) const {
   for (const Value& value : values) {
     if (value.home != Home::kParameter) continue;
-    Parameter& parameter = parameters.trained[static_cast<size_t>(value.index)];
+    Parameter& parameter = parameters.all[static_cast<size_t>(value.index)];
     parameter.spec.layout = value.spec.layout;
     parameter.dtype = value.spec.dtype;
   }
@@ -216,23 +244,24 @@ void Program::Impl::place_parameters(Parameters& parameters) const {
   const std::vector<int> last = last_writes(parameters);
   std::vector<size_t> order(last.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return last[a] < last[b]; });
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::pair(parameters.all[a].frozen, last[a]) <
+           std::pair(parameters.all[b].frozen, last[b]);
+  });
   int64_t end = kMetricCount;
+  parameters.trained_elements = end;
   for (size_t p : order) {
-    Parameter& parameter = parameters.trained[p];
+    Parameter& parameter = parameters.all[p];
     parameter.begin = end;
     parameter.end =
         end + static_cast<int64_t>(parameter.spec.bytes() / size_of(parameter.spec.dtype));
     end = aligned(parameter.end);
+    if (!parameter.frozen) parameters.trained_elements = end;
   }
   parameters.elements = end;
-  end = 0;
-  for (RunningValue& value : parameters.running) {
-    value.begin = end;
-    end = aligned(end + value.spec.shape.elements());
-  }
-  parameters.running_elements = end;
+  place_running(parameters, /*frozen=*/false);
+  parameters.moving_elements = parameters.running_elements;
+  place_running(parameters, /*frozen=*/true);
 }
 
 void Program::Impl::place_activations() {
@@ -282,14 +311,14 @@ void Program::Impl::lay_out_steps(const Parameters& parameters) {
       step.dtype = spec.dtype;
     }
     if (std::find(last.begin(), last.end(), static_cast<int>(i)) == last.end()) continue;
-    step.final_end = parameters.elements;
+    step.final_end = parameters.trained_elements;
     for (size_t p = 0; p < last.size(); ++p) {
       if (last[p] > static_cast<int>(i)) {
-        step.final_end = std::min(step.final_end, parameters.trained[p].begin);
+        step.final_end = std::min(step.final_end, parameters.all[p].begin);
       }
     }
   }
-  for (const Parameter& parameter : parameters.trained) {
+  for (const Parameter& parameter : parameters.all) {
     parameter_begins.push_back(parameter.begin);
     parameter_names.push_back(parameter.name);
   }
@@ -318,6 +347,8 @@ void* Program::Impl::address(const Value& value, const ProgramMemory& memory) co
       return element(memory.running, running_begins);
     case Home::kMetrics:
       return memory.gradients;
+    case Home::kOutput:
+      return memory.output;
     case Home::kState:
     case Home::kInput:
     case Home::kTarget:
@@ -330,12 +361,14 @@ void Program::Impl::run(Stream& stream, size_t begin, size_t end,
                         const std::function<void(int64_t)>* final_end) const {
   for (size_t i = begin; i < end; ++i) {
     const Step& step = steps[i];
+    if (observer) observer->before(i, stream);
     if (step.plan) {
       step.plan->encode(stream, Args(table).subspan(step.first_arg, step.args),
                         activations + step.scratch_offset);
     } else {
       step.collective->all_reduce_sum(table[step.first_arg], step.count, step.dtype, stream);
     }
+    if (observer) observer->after(i, stream);
     if (final_end && step.final_end >= 0) (*final_end)(step.final_end);
   }
 }
@@ -356,6 +389,8 @@ std::string Program::Impl::describe(size_t instruction, const Value& value) cons
       return "a sample";
     case Home::kTarget:
       return "a target";
+    case Home::kOutput:
+      return "the output";
     case Home::kState:
     case Home::kActivations:
       break;
@@ -417,10 +452,14 @@ std::unique_ptr<Program> Program::compile(const Graph& graph, Backend& backend,
   impl->forward_instructions =
       remove_dead(impl->instructions, impl->values, emitter->forward_instructions());
   for (const Node& node : graph.nodes) {
-    int64_t count = 0;
-    for (const auto& parameter : node.signature.parameters) count += parameter.shape.elements();
-    impl->nodes.push_back(
-        {node.name, std::string(node.layer->kind()), node.signature.output, count});
+    Impl::NodeInfo& info = impl->nodes.emplace_back();
+    info.name = node.name;
+    info.kind = node.layer->kind();
+    info.output = node.signature.output;
+    for (const auto& parameter : node.signature.parameters) {
+      info.parameters += parameter.shape.elements();
+      if (parameter.frozen) info.frozen += parameter.shape.elements();
+    }
   }
   impl->place_parameters(parameters);
   impl->place_activations();
@@ -455,6 +494,8 @@ void Program::backward(Stream& stream, const std::function<void(int64_t)>& final
              final_end ? &final_end : nullptr);
 }
 
+void Program::observe(InstructionObserver* observer) { impl_->observer = observer; }
+
 std::optional<Program::NotFinite> Program::first_not_finite(
     Device& device, Stream& stream, const std::function<void(int64_t)>& final_end) {
   std::optional<NotFinite> found;
@@ -484,12 +525,7 @@ double Program::backward_flops() const {
 
 double Program::traffic_bytes() const {
   double total = 0;
-  for (const Instruction& instruction : impl_->instructions) {
-    if (!instruction.plan) continue;
-    for (const TensorSpec& spec : instruction.plan->specs()) {
-      total += static_cast<double>(spec.bytes());
-    }
-  }
+  for (const Instruction& instruction : impl_->instructions) total += traffic(instruction);
   return total;
 }
 
@@ -503,20 +539,34 @@ std::vector<LayerReport> Program::layers() const {
          .kind = node.kind,
          .output = node.output,
          .parameters = node.parameters,
+         .frozen = node.frozen,
          .forward_flops = impl_->sum_flops(0, forward, static_cast<int>(n)),
          .backward_flops = impl_->sum_flops(forward, impl_->steps.size(), static_cast<int>(n))});
   }
   return reports;
 }
 
+std::vector<InstructionReport> Program::instructions() const {
+  std::vector<InstructionReport> reports;
+  for (size_t i = 0; i < impl_->instructions.size(); ++i) {
+    const Instruction& instruction = impl_->instructions[i];
+    reports.push_back({.layer = instruction.node,
+                       .forward = i < static_cast<size_t>(impl_->forward_instructions),
+                       .operation = operation_of(instruction),
+                       .flops = impl_->sum_flops(i, i + 1, -1),
+                       .bytes = traffic(instruction)});
+  }
+  return reports;
+}
+
 std::string Program::listing() const {
-  constexpr const char* kHomes[] = {"activations", "input",   "target", "parameter",
-                                    "gradient",    "running", "state",  "metrics"};
+  constexpr const char* kHomes[] = {"activations", "input", "target",  "parameter", "gradient",
+                                    "running",     "state", "metrics", "output"};
   std::string text;
   for (size_t i = 0; i < impl_->instructions.size(); ++i) {
     const Instruction& instruction = impl_->instructions[i];
     text += fmt::format(
-        "{:4} {} {}", i, instruction.collective ? "all_reduce" : name_of(instruction.op),
+        "{:4} {} {}", i, operation_of(instruction),
         instruction.node < 0 ? "input" : impl_->nodes[static_cast<size_t>(instruction.node)].name);
     for (ValueId arg : instruction.args) {
       if (arg == kNoValue) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/collective.h"
@@ -23,6 +24,9 @@ struct CompileOptions {
   DType dtype = DType::kF32;  // to compute in; parameters that are there already decide themselves
   // Gradients are added to what is in their array instead of overwriting it.
   bool accumulate = false;
+  // Inference only: what the loss reads (logits, or the numbers predicted) goes to
+  // ProgramMemory::output.
+  bool output = false;
   // For layers that communicate; null: alone.
   Collective* collective = nullptr;
 };
@@ -31,10 +35,11 @@ struct CompileOptions {
 struct ProgramMemory {
   void* parameters = nullptr;     // Parameters::elements
   void* low_precision = nullptr;  // LowPrecisionCopy of them, if the network reads one
-  void* gradients =
-      nullptr;  // likewise; the first kMetricCount are the metrics, all that inference uses
+  // Parameters::trained_elements; the first kMetricCount are the metrics, all that inference uses.
+  void* gradients = nullptr;
   void* running = nullptr;      // Parameters::running_elements
   void* activations = nullptr;  // Program::activation_bytes()
+  float* output = nullptr;      // [batch, F] of CompileOptions::output, row-major
 };
 
 struct LayerReport {
@@ -42,8 +47,26 @@ struct LayerReport {
   std::string kind;
   Shape output;  // of one sample
   int64_t parameters = 0;
+  int64_t frozen = 0;  // of these
   double forward_flops = 0;
   double backward_flops = 0;
+};
+
+// An operation of a program.
+struct InstructionReport {
+  int layer = -1;  // of Program::layers(); -1: it prepares the input
+  bool forward = true;
+  std::string_view operation;  // "conv2d_backward_data"
+  double flops = 0;            // see Program::forward_flops
+  double bytes = 0;            // see Program::traffic_bytes
+};
+
+// Told of the operations of a program while they are queued.
+class InstructionObserver {
+ public:
+  virtual ~InstructionObserver() = default;
+  virtual void before(size_t instruction, Stream& stream) = 0;
+  virtual void after(size_t instruction, Stream& stream) = 0;
 };
 
 class Program {
@@ -63,6 +86,9 @@ class Program {
   // `final_end(n)`: gradients below element n are final once what is queued on the stream is done.
   void backward(Stream& stream, const std::function<void(int64_t)>& final_end);
 
+  // Who is told of each operation from now on; null: nobody, as at first.
+  void observe(InstructionObserver* observer);
+
   struct NotFinite {
     int instruction = 0;
     std::string what;  // "output of layer 'conv2' is not finite (nan)"
@@ -81,6 +107,8 @@ class Program {
   // operation passes once between memory and processor.
   double traffic_bytes() const;
   std::vector<LayerReport> layers() const;
+  // Forward, then backward, in the order in which they are queued.
+  std::vector<InstructionReport> instructions() const;
   // One line an operation with its tensors' specs and places, for `inspect` and debugging.
   std::string listing() const;
 

@@ -42,7 +42,9 @@ struct BatchNormForward {
   bool relu = false;
 };
 
-// With the running statistics in place of the batch's. y may be x or the residual.
+// With the running statistics in place of the batch's. y may be x or the residual. kBeta and
+// kRunningMean are optional, zero where absent: without both it is also its own derivative, with dy
+// as x.
 struct BatchNormInference {
   enum Arg { kX, kResidual, kGamma, kBeta, kRunningMean, kRunningVar, kY, kArgs };
   float epsilon = 1e-5f;

@@ -190,8 +190,8 @@ struct Check {
     const int64_t n = channels(O::kX);
     c.is_if_present(O::kResidual, c.shape(O::kX), "residual");
     c.is(O::kGamma, {n}, "gamma");
-    c.is(O::kBeta, {n}, "beta");
-    c.is(O::kRunningMean, {n}, "running mean");
+    c.is_if_present(O::kBeta, {n}, "beta");
+    c.is_if_present(O::kRunningMean, {n}, "running mean");
     c.is(O::kRunningVar, {n}, "running variance");
     c.is(O::kY, c.shape(O::kX), "y");
   }

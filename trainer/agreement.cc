@@ -185,7 +185,7 @@ Facts input_facts(const Device& device, const Dataset& training, const Dataset& 
 
 Facts layout_facts(const Parameters& parameters) {
   Facts facts;
-  for (const Parameter& parameter : parameters.trained) {
+  for (const Parameter& parameter : parameters.all) {
     facts.emplace_back("layout of " + parameter.name,
                        fmt::format("{} at {}", parameter.spec.to_string(), parameter.begin));
   }

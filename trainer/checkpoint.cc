@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "model/graph.h"
 #include "trainer/file.h"
 #include "trainer/json.h"
 #include "trainer/safetensors.h"
@@ -33,7 +34,7 @@ constexpr int kFormat = 1;
 // Sizes a buffer for the largest tensor, so that tensors pass through one by one.
 std::vector<float> staging(const Parameters& parameters) {
   int64_t largest = 0;
-  for (const Parameter& parameter : parameters.trained) {
+  for (const Parameter& parameter : parameters.all) {
     largest = std::max(largest, parameter.spec.shape.elements());
   }
   for (const RunningValue& value : parameters.running) {
@@ -75,6 +76,13 @@ std::string name_of(int64_t step) { return fmt::format("{}{:08}", kPrefix, step)
 
 uint64_t step_of(const std::string& checkpoint_name) {
   return std::stoull(checkpoint_name.substr(std::strlen(kPrefix)));
+}
+
+void require_no_more(const SafetensorsReader& reader, const FoundCheckpoint& checkpoint,
+                     size_t wanted) {
+  if (reader.names().size() == wanted) return;
+  throw DataError((checkpoint.path / kModel).string(),
+                  fmt::format("holds {} tensors, wanted {}", reader.names().size(), wanted));
 }
 
 // Why the tensor names or shapes do not fit, as a matter of configuration rather than damage.
@@ -345,7 +353,7 @@ void load_model(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays) 
   fitting(checkpoint, [&] {
     const SafetensorsReader reader(checkpoint.path / kModel);
     std::vector<float> buffer = staging(arrays.parameters);
-    for (const Parameter& parameter : arrays.parameters.trained) {
+    for (const Parameter& parameter : arrays.parameters.all) {
       reader.read(parameter.name, parameter.spec.shape, front(buffer, parameter.spec.shape));
       from_canonical(parameter, arrays.backend, buffer.data(), arrays.values);
     }
@@ -353,12 +361,32 @@ void load_model(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays) 
       reader.read(value.name, value.spec.shape, front(buffer, value.spec.shape));
       from_canonical(value, arrays.backend, buffer.data(), arrays.running);
     }
-    const size_t wanted = arrays.parameters.trained.size() + arrays.parameters.running.size();
-    if (reader.names().size() != wanted) {
-      throw DataError((checkpoint.path / kModel).string(),
-                      fmt::format("holds {} tensors, wanted {}", reader.names().size(), wanted));
-    }
+    const size_t wanted = arrays.parameters.all.size() + arrays.parameters.running.size();
+    require_no_more(reader, checkpoint, wanted);
   });
+}
+
+Weights read_model(const FoundCheckpoint& checkpoint, const Graph& graph) {
+  Weights weights;
+  fitting(checkpoint, [&] {
+    const SafetensorsReader reader(checkpoint.path / kModel);
+    const auto read = [&](const std::string& name, const Shape& shape) {
+      Weight& weight = weights[name];
+      weight.shape = shape;
+      weight.values.resize(static_cast<size_t>(shape.elements()));
+      reader.read(name, shape, weight.values);
+    };
+    for (const Node& node : graph.nodes) {
+      for (const auto& declared : node.signature.parameters) {
+        read(node.name + "." + declared.name, declared.shape);
+      }
+      for (const auto& declared : node.signature.running) {
+        read(node.name + "." + declared.name, declared.shape);
+      }
+    }
+    require_no_more(reader, checkpoint, weights.size());
+  });
+  return weights;
 }
 
 void load_optimizer(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays) {
@@ -366,7 +394,8 @@ void load_optimizer(const FoundCheckpoint& checkpoint, const TrainedArrays& arra
     const SafetensorsReader reader(checkpoint.path / kOptimizer);
     std::vector<float> buffer = staging(arrays.parameters);
     for (const auto& array : arrays.optimizer) {
-      for (const Parameter& parameter : arrays.parameters.trained) {
+      for (const Parameter& parameter : arrays.parameters.all) {
+        if (parameter.frozen) continue;
         reader.read(array.name + "." + parameter.name, parameter.spec.shape,
                     front(buffer, parameter.spec.shape));
         from_canonical(parameter, arrays.backend, buffer.data(), array.values);

@@ -12,10 +12,13 @@
 #include <string>
 #include <vector>
 
+#include "model/weights.h"
 #include "ops/loss_scale.h"
 #include "trainer/snapshot.h"
 
 namespace trireme {
+
+struct Graph;
 
 // Where training is, and what came with it.
 struct CheckpointState {
@@ -88,6 +91,8 @@ FoundCheckpoint find_checkpoint(const std::filesystem::path& path, const Warn& w
 
 // Fill the arrays. Throws ConfigError when the checkpoint is of another network or optimizer.
 void load_model(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays);
+// The network's parameters and running values by name; throws as load_model does.
+Weights read_model(const FoundCheckpoint& checkpoint, const Graph& graph);
 void load_optimizer(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays);
 
 }  // namespace trireme

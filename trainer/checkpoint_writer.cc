@@ -1,9 +1,6 @@
 #include "trainer/checkpoint_writer.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/resource.h>
 
 #include <exception>
 #include <stop_token>
@@ -11,6 +8,7 @@
 #include <utility>
 
 #include "core/fault_point.h"
+#include "trainer/background.h"
 
 namespace trireme {
 namespace {
@@ -24,18 +22,6 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 // For a save when the run ends early: long enough for most, short enough not to be in the way of
 // the error that ends it.
 constexpr Seconds kFarewell{3};
-
-// Signals are for the threads that compute, which look at them and do not hang in the disk; those
-// that tell of a crash stay with the thread that crashes.
-void leave_signals_to_others() {
-  sigset_t signals;
-  sigfillset(&signals);
-  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigdelset(&signals, own);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-}
-
-// Computation goes first where cores are short. On Linux this is about the calling thread alone.
-void step_back() { setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + 5); }
 
 }  // namespace
 
@@ -85,15 +71,17 @@ void CheckpointWriter::give_time(double seconds) const {
   if (writing() && !told_) written_.wait_for(Seconds(seconds));
 }
 
-void CheckpointWriter::start(const CheckpointState& state, bool best) {
+void CheckpointWriter::start(const CheckpointState& state, bool best,
+                             std::function<void()> before) {
   started_ = Clock::now();
   told_ = false;
   save_ = {.state = state, .best = best};
   job_->snapshot.take();
   save_.stall_seconds = seconds_since(started_);
-  const auto write = [job = job_.get(), save = save_, started = started_] {
-    leave_signals_to_others();
-    step_back();
+  const auto write = [job = job_.get(), save = save_, started = started_,
+                      before = std::move(before)] {
+    go_to_background("checkpoint");
+    if (before) before();
     return job->write(save, started);
   };
   std::packaged_task<SaveOutcome()> task(write);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
@@ -42,8 +43,9 @@ class CheckpointWriter {
   // Blocks until the save under way has ended, at most so long; not for one that takes too long
   // already.
   void give_time(double seconds) const;
-  // Copies the arrays and begins to write. Nothing is under way.
-  void start(const CheckpointState& state, bool best);
+  // Copies the arrays and begins to write. Nothing is under way. `before` is called on the thread
+  // that writes, before anything else.
+  void start(const CheckpointState& state, bool best, std::function<void()> before = {});
   // Once for each save when it has ended. Before that, once, a failure for one that takes too long;
   // it stays under way and may still succeed.
   std::optional<SaveOutcome> poll();

@@ -38,17 +38,18 @@ struct Array {
   std::string of;  // "velocity of "; nothing for the parameters themselves
   const void* values = nullptr;
   size_t bytes = 0;
-  bool running = false;
+  enum class Of { kAll, kTrained, kRunning } holds = Of::kAll;
 };
 
 std::vector<Array> arrays_of(Step& step, bool averaged) {
   const Parameters& parameters = step.parameters();
   std::vector<Array> arrays{{"", step.memory().parameters, parameters.array_bytes()}};
   for (const Optimizer::StateArray& state : step.optimizer().state()) {
-    arrays.push_back({state.name + " of ", state.values.data(), parameters.array_bytes()});
+    arrays.push_back({state.name + " of ", state.values.data(), parameters.trained_bytes(),
+                      Array::Of::kTrained});
   }
   if (averaged && parameters.running_elements > 0) {
-    arrays.push_back({"", step.memory().running, parameters.running_bytes(), true});
+    arrays.push_back({"", step.memory().running, parameters.running_bytes(), Array::Of::kRunning});
   }
   return arrays;
 }
@@ -85,12 +86,13 @@ std::string checksums_by_name(Step& step, bool averaged) {
                                          static_cast<size_t>(elements) * size);
         lines += fmt::format("{:016x} {}{}\n", sum, array.of, name);
       };
-      if (array.running) {
+      if (array.holds == Array::Of::kRunning) {
         for (const RunningValue& value : parameters.running) {
           add(value.name, value.begin, value.spec.shape.elements());
         }
       } else {
-        for (const Parameter& parameter : parameters.trained) {
+        for (const Parameter& parameter : parameters.all) {
+          if (parameter.frozen && array.holds == Array::Of::kTrained) continue;
           add(parameter.name, parameter.begin, parameter.end - parameter.begin);
         }
       }

@@ -7,11 +7,13 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "trainer/config_text.h"
 #include "trainer/config_validate.h"
+#include "trainer/import_model.h"
 
 namespace trireme {
 namespace {
@@ -135,6 +137,7 @@ Config parse_config(const std::string& text, const std::string& file,
     assign(config.run, assignment);
     config.places[assignment.substr(0, assignment.find('='))] = "--set";
   }
+  import_model(config);
   complete(config.run);
   validate(config);
   return config;
@@ -167,6 +170,10 @@ std::string config_hash(const RunConfig& config) {
   RunConfig essence;
   essence.set_seed(config.seed());
   *essence.mutable_model() = config.model();
+  if (config.model().has_init_from()) {  // the same file may lie elsewhere
+    essence.mutable_model()->set_init_from(
+        std::filesystem::path(config.model().init_from()).filename().string());
+  }
   *essence.mutable_data() = config.data();
   leave_out_what_changes_no_sample(*essence.mutable_data());
   essence.mutable_batch()->set_global(config.batch().global());

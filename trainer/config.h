@@ -5,6 +5,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "trainer/config.pb.h"
@@ -15,6 +16,8 @@ struct Config {
   RunConfig run;
   // Where fields came from: field path ("optimizer.sgd.momentum") to "FILE:LINE" or "--set".
   std::map<std::string, std::string> places;
+  // What is not wrong, but perhaps not meant either.
+  std::vector<std::string> warnings;
 
   // "FILE:LINE: field.path", as much as is known of the field or of what encloses it.
   std::string where(const std::string& path) const;

@@ -3,9 +3,11 @@
 
 #include <charconv>
 #include <optional>
+#include <utility>
 
 #include "core/text.h"
 #include "trainer/config.h"
+#include "trainer/config_fields.h"
 #include "trainer/config_text.h"
 
 namespace trireme {
@@ -40,13 +42,21 @@ class Assignment {
   }
 
   void apply(Message& root) const {
-    const std::vector<std::string> names = split(path_, '.');
+    const std::vector<std::string> parts = split(path_, '.');
     Message* message = &root;
-    for (size_t i = 0; i < names.size(); ++i) {
-      std::optional<int> index;
-      const FieldDescriptor* field = find(*message, names[i], index);
-      if (i + 1 == names.size()) return set(*message, field, index);
+    std::string above;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const auto [name, index] = indexed(parts[i]);
+      const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(name);
+      if (!field) {
+        fail(fmt::format(
+            "no field '{}'{}", name,
+            suggest_field(root.GetDescriptor(), above, message->GetDescriptor(), name)));
+      }
+      if (index && !field->is_repeated()) fail(fmt::format("'{}' takes no index", name));
+      if (i + 1 == parts.size()) return set(*message, field, index);
       message = &enter(*message, field, index);
+      above += (i == 0 ? "" : ".") + parts[i];
     }
   }
 
@@ -55,29 +65,17 @@ class Assignment {
     throw ConfigError("--set: " + path_, message);
   }
 
-  const FieldDescriptor* find(const Message& message, const std::string& part,
-                              std::optional<int>& index) const {
-    std::string name = part;
+  // "layer[2]" -> "layer", 2
+  std::pair<std::string, std::optional<int>> indexed(const std::string& part) const {
     const size_t bracket = part.find('[');
-    if (bracket != std::string::npos) {
-      int number = -1;
-      const char* end = part.data() + part.size();
-      const auto result = std::from_chars(part.data() + bracket + 1, end, number);
-      if (result.ec != std::errc() || result.ptr + 1 != end || *result.ptr != ']' || number < 0) {
-        fail(fmt::format("'{}' is not a field with an index, like layer[2]", part));
-      }
-      name = part.substr(0, bracket);
-      index = number;
+    if (bracket == std::string::npos) return {part, std::nullopt};
+    int number = -1;
+    const char* end = part.data() + part.size();
+    const auto result = std::from_chars(part.data() + bracket + 1, end, number);
+    if (result.ec != std::errc() || result.ptr + 1 != end || *result.ptr != ']' || number < 0) {
+      fail(fmt::format("'{}' is not a field with an index, like layer[2]", part));
     }
-    const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(name);
-    if (!field) {
-      const auto names = field_names(message.GetDescriptor());
-      std::string hint = did_you_mean(name, names);
-      if (hint.empty()) hint = fmt::format("; there are {}", fmt::join(names, ", "));
-      fail(fmt::format("no field '{}'{}", name, hint));
-    }
-    if (index && !field->is_repeated()) fail(fmt::format("'{}' takes no index", name));
-    return field;
+    return {part.substr(0, bracket), number};
   }
 
   Message& element(Message& message, const FieldDescriptor* field, int index) const {

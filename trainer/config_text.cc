@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "trainer/config_fields.h"
 
 namespace trireme {
 namespace {
@@ -103,9 +104,11 @@ std::string named_field(const std::string& message) {
 }
 
 // The parser's message in words that fit behind a field path.
-std::string explain(const std::string& message, const FieldPlace& place) {
+std::string explain(const std::string& message, const FieldPlace& place, const Descriptor* root) {
   if (message.find("has no field named") != std::string::npos && place.message) {
-    return "no such field" + did_you_mean(place.name, field_names(place.message));
+    const size_t parent = place.path.size() - std::min(place.path.size(), place.name.size() + 1);
+    return "no such field" +
+           suggest_field(root, place.path.substr(0, parent), place.message, place.name);
   }
   const FieldDescriptor* field =
       place.message ? place.message->FindFieldByName(place.name) : nullptr;
@@ -172,7 +175,7 @@ void parse_text(const std::string& text, const std::string& file,
   const int line = found ? place.line : error.line_;
   const std::string where = place.path.empty() ? fmt::format("{}:{}", file, line)
                                                : fmt::format("{}:{}: {}", file, line, place.path);
-  throw ConfigError(where, explain(what, place));
+  throw ConfigError(where, explain(what, place, message.GetDescriptor()));
 }
 
 }  // namespace trireme

@@ -26,6 +26,7 @@ class Validator {
     buckets();
     checks();
     watchdog();
+    metrics();
   }
 
  private:
@@ -76,6 +77,16 @@ class Validator {
     not_negative("watchdog.timeout_seconds", watchdog.timeout_seconds());
     not_negative("watchdog.first_timeout_seconds", watchdog.first_timeout_seconds());
     within_0_and_1("watchdog.straggler_fraction", watchdog.straggler_fraction());
+  }
+
+  void metrics() const {
+    const MetricsConfig& metrics = run_.metrics();
+    if (metrics.port() < 0 || metrics.port() > 65535) {
+      fail("metrics.port", fmt::format("{} is not in [0, 65535]", metrics.port()));
+    }
+    if (metrics.address().empty()) fail("metrics.address", "is empty; 0.0.0.0 is every network");
+    at_least<int64_t>("metrics.histograms_every_epochs", metrics.histograms_every_epochs(), 0);
+    at_least("metrics.images", metrics.images(), 0);
   }
 
   void model_and_data() const {

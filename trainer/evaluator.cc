@@ -5,15 +5,20 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <nlohmann/json.hpp>
+#include <span>
 
 #include "comm/control.h"
 #include "core/fault_point.h"
 #include "data/loader.h"
+#include "data/trained_on.h"
 #include "trainer/bad_data.h"
 #include "trainer/checkpoint.h"
 #include "trainer/device.h"
+#include "trainer/file.h"
 #include "trainer/loading.h"
 #include "trainer/step.h"
+#include "trainer/trained_model.h"
 #include "trainer/trainer.h"
 
 namespace trireme {
@@ -22,6 +27,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 // Between two looks at whether another rank was told to stop.
 constexpr double kSecondsBetweenAsking = 0.25;
+
+nlohmann::json to_json(const Mistake& mistake) {
+  nlohmann::json json = {{"index", mistake.index},
+                         {"where", mistake.where},
+                         {"label", mistake.label},
+                         {"predicted", mistake.predicted},
+                         {"probability", mistake.probability}};
+  if (!mistake.png.empty()) json["png"] = mistake.png;
+  return json;
+}
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -45,11 +60,16 @@ struct Evaluator::State {
     CompileOptions options;
     options.batch = rows;
     options.training = false;
+    options.output = true;
     program = Program::compile(graph, backend, options, parameters);
     if (program->activation_bytes() > activation_bytes) {
       activations = device.allocate(program->activation_bytes());
       memory.activations = activations.data();
     }
+    const Node& last = graph.nodes[static_cast<size_t>(graph.nodes.back().inputs[0])];
+    outputs = last.signature.output.elements();
+    output = device.allocate(static_cast<size_t>(rows * outputs) * sizeof(float));
+    memory.output = output.as<float>();
     metrics = device.allocate(sizeof host_metrics);
     step_state = device.allocate(sizeof(StepState));
     memory.gradients = metrics.data();
@@ -82,6 +102,14 @@ struct Evaluator::State {
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(host_metrics[i]);
   }
 
+  // Of the batch that was added last.
+  std::span<const float> logits(const Batch& batch) {
+    host_output.resize(static_cast<size_t>(rows * outputs));
+    device.copy(host_output.data(), output.data(), output.bytes(), *stream);
+    stream->synchronize();
+    return std::span(host_output).first(static_cast<size_t>(batch.rows * outputs));
+  }
+
   // Asks all ranks whether one was told to stop. They have to ask after the same batches, so how
   // soon to ask again comes out of the same sum.
   struct Asked {
@@ -95,12 +123,16 @@ struct Evaluator::State {
     return {told[0] > 0, static_cast<int64_t>(std::clamp(batches, 1.0, 1e6))};
   }
 
-  Evaluation run(const std::function<bool()>& stop_requested) {
+  Evaluation run(const std::function<bool()>& stop_requested, bool with_details) {
     const auto start = Clock::now();
     communicator.ledger().enter(Phase::kEvaluation);
     Loader loader(dataset, device, loading);
     loader.start(0, 0);
     std::array<double, kMetricCount> sums{};
+    std::optional<DetailsCollector> details;
+    if (with_details && DetailsCollector::applies_to(dataset.spec(), outputs)) {
+      details.emplace(dataset.spec());
+    }
     Evaluation result;
     const int64_t batches = loader.batches_per_epoch();
     int64_t ask_at = 1;
@@ -115,7 +147,9 @@ struct Evaluator::State {
       const Batch& batch = loader.next();
       communicator.ledger().detail(fmt::format("batch {} of {}", i + 1, batches));
       add(batch, sums);
+      if (details) details->add(batch, logits(batch));
     }
+    if (details && !result.stopped) result.details = details->gather(communicator, dataset);
     sum(communicator, sums);
     result.samples = static_cast<int64_t>(sums[kMetricSamples]);
     const double samples = std::max(1.0, sums[kMetricSamples]);
@@ -141,6 +175,9 @@ struct Evaluator::State {
   std::unique_ptr<Stream> stream;
   std::unique_ptr<Program> program;
   Buffer activations;
+  int64_t outputs = 0;  // of a sample
+  Buffer output;
+  std::vector<float> host_output;
   Buffer metrics;
   Buffer step_state;
   Buffer inputs, targets;
@@ -154,55 +191,58 @@ Evaluator::Evaluator(const Graph& graph, Backend& backend, Communicator& communi
                                      memory, activation_bytes, rows, loading)) {}
 Evaluator::~Evaluator() = default;
 
-Evaluation Evaluator::run(const std::function<bool()>& stop_requested) {
-  return state_->run(stop_requested);
+Evaluation Evaluator::run(const std::function<bool()>& stop_requested, bool with_details) {
+  return state_->run(stop_requested, with_details);
 }
 
-Evaluation evaluate_checkpoint(const Config& config, Communicator& communicator,
-                               const std::string& path) {
+CheckpointEvaluation evaluate_checkpoint(const Config& config, Communicator& communicator,
+                                         const std::string& path,
+                                         const std::optional<SampleFacts>& trained_on,
+                                         bool with_details) {
   const auto device = create_device(config, communicator);
   const auto backend = create_backend(config, *device);
-  std::unique_ptr<Dataset> dataset;
-  Graph graph;
-  Parameters parameters;
-  Buffer values;
-  LowPrecisionCopy low_precision;
-  Buffer running;
-  BatchPlan plan;
-  together(communicator, [&] {
-    plan = plan_batch(config, communicator.size());
-    dataset = open_data(config, Part::kEvaluation, tell_opening(communicator));
-    graph = build_network(config, dataset->spec());
-    CompileOptions options;
-    options.batch = plan.micro;
-    options.training = false;
-    options.dtype = compute_dtype(config);
-    Program::compile(graph, *backend, options, parameters);
-    values = device->allocate(parameters.array_bytes());
-    low_precision = LowPrecisionCopy(parameters, *backend);
-    running = device->allocate(parameters.running_bytes());
-    const FoundCheckpoint found = find_checkpoint(path, [](const std::string&) {});
-    load_model(found, {parameters, *backend, values.data(), running.data(), {}});
-    const auto stream = device->create_stream(StreamKind::kCompute);
-    low_precision.refresh(values.data(), *stream);
-    stream->synchronize();
-  });
-  ProgramMemory memory;
-  memory.parameters = values.data();
-  memory.low_precision = low_precision.data();
-  memory.running = running.data();
-  std::unique_ptr<Evaluator> evaluator;
   const int spare = spare_cores(config, communicator, *device);
+  std::unique_ptr<Dataset> dataset;
+  std::unique_ptr<TrainedModel> model;
+  std::unique_ptr<Evaluator> evaluator;
   together(communicator, [&] {
-    evaluator = std::make_unique<Evaluator>(graph, *backend, communicator, *dataset, parameters,
-                                            memory, 0, plan.micro,
+    const int64_t rows = plan_batch(config, communicator.size()).micro;
+    dataset = open_data(config, Part::kEvaluation, tell_opening(communicator));
+    if (trained_on) {
+      dataset = as_trained_on(std::move(dataset), trained_on->spec, trained_on->class_names);
+    }
+    model = std::make_unique<TrainedModel>(config, *backend, dataset->spec(), path, rows,
+                                           BatchNorms::kKept);
+    evaluator = std::make_unique<Evaluator>(model->graph(), *backend, communicator, *dataset,
+                                            model->parameters(), model->memory(), 0, rows,
                                             loader_options(config, communicator, *dataset, spare));
   });
-  Evaluation result = evaluator->run([] { return false; });
+  Evaluation result = evaluator->run([] { return false; }, with_details);
   const BadRecords opened = dataset->bad_records();
   result.bad.count += opened.count;
   result.bad.first.insert(result.bad.first.begin(), opened.first.begin(), opened.first.end());
-  return result;
+  return {std::move(result), model->state(), dataset->class_names()};
+}
+
+void write_evaluation(const std::filesystem::path& file, const CheckpointEvaluation& of) {
+  using Json = nlohmann::json;
+  const Evaluation& evaluation = of.evaluation;
+  Json json = {{"step", of.state.step},
+               {"epoch", of.state.epoch},
+               {"samples", evaluation.samples},
+               {"loss", evaluation.loss}};
+  if (evaluation.details) {
+    json["accuracy"] = evaluation.accuracy;
+    json["top5"] = evaluation.top5;
+    json["classes"] = of.class_names;
+    if (!evaluation.details->confusion.empty()) json["confusion"] = evaluation.details->confusion;
+    json["mistakes"] = Json::array();
+    for (const Mistake& mistake : evaluation.details->mistakes) {
+      json["mistakes"].push_back(to_json(mistake));
+    }
+  }
+  // Names of files need not be UTF-8.
+  replace_durably(file, json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace trireme

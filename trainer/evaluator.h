@@ -10,7 +10,10 @@
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "model/program.h"
+#include "trainer/checkpoint.h"
 #include "trainer/config.h"
+#include "trainer/evaluation_details.h"
+#include "trainer/sample_facts.h"
 
 namespace trireme {
 
@@ -23,6 +26,8 @@ struct Evaluation {
   double seconds = 0;
   bool stopped = false;  // cut short: some rank was told to stop
   BadRecords bad = {};   // samples that could not be read; see data.on_bad_record
+  // Where they were asked for, and samples have one class each.
+  std::optional<EvaluationDetails> details = {};
 };
 
 class Evaluator {
@@ -36,17 +41,29 @@ class Evaluator {
   ~Evaluator();
 
   // Every sample exactly once, each rank its share. All ranks call it together. `stop_requested` is
-  // asked between batches.
-  Evaluation run(const std::function<bool()>& stop_requested);
+  // asked between batches. Details cost a look at every sample's logits.
+  Evaluation run(const std::function<bool()>& stop_requested, bool with_details = false);
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// Evaluates a saved model. `path` is a checkpoint, or a run's folder for its newest good one. All
-// ranks call it together. Throws ConfigError when the checkpoint is of another network.
-Evaluation evaluate_checkpoint(const Config& config, Communicator& communicator,
-                               const std::string& path);
+struct CheckpointEvaluation {
+  Evaluation evaluation;
+  CheckpointState state;
+  std::vector<std::string> class_names;
+};
+
+// Evaluates a saved model. `path` is a checkpoint, or a run's folder for its newest good one.
+// `trained_on`: where the data of `config` is not that of the run, see as_trained_on. All ranks
+// call it together. Throws ConfigError when the checkpoint is of another network.
+CheckpointEvaluation evaluate_checkpoint(const Config& config, Communicator& communicator,
+                                         const std::string& path,
+                                         const std::optional<SampleFacts>& trained_on = {},
+                                         bool with_details = false);
+
+// RUN/evaluation.json, for programs and for `trireme report`. Throws Error.
+void write_evaluation(const std::filesystem::path& file, const CheckpointEvaluation& evaluation);
 
 }  // namespace trireme

@@ -22,7 +22,8 @@ constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
 std::vector<UpdateRange> update_ranges(const Parameters& parameters,
                                        const OptimizerConfig& config) {
   std::vector<UpdateRange> all;
-  for (const Parameter& parameter : parameters.trained) {
+  for (const Parameter& parameter : parameters.all) {
+    if (parameter.frozen) continue;
     const bool decays = parameter.decays || config.decay_bias_and_norm();
     all.push_back({.begin = parameter.begin,
                    .end = parameter.end,
@@ -44,7 +45,7 @@ std::vector<UpdateRange> update_ranges(const Parameters& parameters,
 
 Optimizer::Optimizer(const RunConfig& config, const Parameters& parameters, Backend& backend)
     : device_(backend.device()) {
-  const TensorSpec array = array_spec(DType::kF32, parameters.elements);
+  const TensorSpec array = array_spec(DType::kF32, parameters.trained_elements);
   const TensorSpec sum = array_spec(DType::kF64, 1);
   const TensorSpec scale = loss_scale_spec();
   AdjustLossScale adjust;
@@ -70,9 +71,10 @@ Optimizer::Optimizer(const RunConfig& config, const Parameters& parameters, Back
 void Optimizer::plan_update(const RunConfig& config, const Parameters& parameters,
                             Backend& backend) {
   const OptimizerConfig& optimizer = config.optimizer();
-  const TensorSpec array = array_spec(DType::kF32, parameters.elements);
-  const TensorSpec low =
-      parameters.low_precision() ? array_spec(parameters.dtype, parameters.elements) : absent();
+  const TensorSpec array = array_spec(DType::kF32, parameters.trained_elements);
+  const TensorSpec low = parameters.low_precision()
+                             ? array_spec(parameters.dtype, parameters.trained_elements)
+                             : absent();
   const TensorSpec squares = array_spec(DType::kF64, 1);
   const TensorSpec scale = loss_scale_spec();
   const UpdateCommon common{update_ranges(parameters, optimizer), config.train().clip_norm()};

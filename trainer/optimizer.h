@@ -29,7 +29,7 @@ class Optimizer {
   void encode(Stream& stream, void* values, void* low_precision, void* gradients,
               StepState* state) const;
 
-  // What the optimizer remembers per parameter element, laid out as the parameters are.
+  // What the optimizer remembers per parameter element, laid out as the gradients are.
   struct StateArray {
     std::string name;  // "velocity", "moment1", "moment2"
     Buffer values;

@@ -11,6 +11,18 @@
 #include <string>
 
 namespace trireme {
+namespace {
+
+// A line "KEY   1234 kB" of /proc/self/status, in bytes; 0 where there is none.
+int64_t from_status(const std::string& key) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(key)) return std::atoll(line.c_str() + key.size()) * 1024;
+  }
+  return 0;
+}
+
+}  // namespace
 
 double seconds_since_start() {
   // Field 22 of stat, in ticks since boot; field 2, the name, may hold spaces but ends at the last
@@ -31,13 +43,13 @@ double seconds_since_start() {
          ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-int64_t peak_resident_bytes() {
-  // Not getrusage, whose maximum includes the launcher's image before exec.
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) return std::atoll(line.c_str() + 6) * 1024;
-  }
-  return 0;
+// Not getrusage, whose maximum includes the launcher's image before exec.
+int64_t peak_resident_bytes() { return from_status("VmHWM:"); }
+int64_t resident_bytes() { return from_status("VmRSS:"); }
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "an unknown host";
 }
 
 bool stdout_is_terminal() {
@@ -49,6 +61,11 @@ bool stdout_is_terminal() {
   const auto launcher =
       std::filesystem::read_symlink("/proc/" + std::to_string(getppid()) + "/fd/1", none);
   return launcher.string().starts_with("/dev/pts/") || launcher.string().starts_with("/dev/tty");
+}
+
+bool stdout_in_colour() {
+  const char* refused = std::getenv("NO_COLOR");
+  return stdout_is_terminal() && (!refused || !*refused);
 }
 
 int terminal_columns() {

@@ -10,9 +10,14 @@ namespace trireme {
 double seconds_since_start();
 // The largest resident set so far.
 int64_t peak_resident_bytes();
+int64_t resident_bytes();
+// Of the machine, as others know it.
+std::string host_name();
 // Whether stdout ends at a terminal: through mpirun, which gives every rank a pseudo-terminal, the
 // launcher's.
 bool stdout_is_terminal();
+// On a terminal, and nobody has set NO_COLOR (https://no-color.org).
+bool stdout_in_colour();
 int terminal_columns();
 // Where this user keeps what can be computed again: $XDG_CACHE_HOME/trireme or ~/.cache/trireme;
 // empty when neither is known.

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <utility>
 
 #include "core/text.h"
 #include "trainer/process.h"
@@ -21,23 +21,17 @@ constexpr const char* kBold = "\x1b[1m";
 constexpr const char* kPlain = "\x1b[0m";
 constexpr const char* kClearLine = "\r\x1b[K";
 
-// Output that cannot be written must not end a run.
-void put(std::FILE* out, const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), out);
-  std::fflush(out);
-}
-
 double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
 }  // namespace
 
-ProgressOptions progress_options(bool quiet) {
+ProgressOptions progress_options(bool quiet, std::function<void(std::string)> put) {
   ProgressOptions options;
+  options.put = std::move(put);
   options.quiet = quiet;
   if (quiet) return options;
   options.live = stdout_is_terminal();
-  const char* no_color = std::getenv("NO_COLOR");
-  options.colour = options.live && (!no_color || !*no_color);
+  options.colour = stdout_in_colour();
   if (options.live) options.columns = terminal_columns();
   return options;
 }
@@ -86,7 +80,7 @@ void Progress::draw() {
       options_.columns - 1 - (kBarCells + 2);  // a bar's cell is one column, not one byte
   const bool with_bar = static_cast<int>(text.size()) <= room;
   text.resize(std::min(text.size(), static_cast<size_t>(std::max(10, options_.columns - 1))));
-  put(options_.out, kClearLine + (with_bar ? bar(part) + "  " : "") + text);
+  options_.put(kClearLine + (with_bar ? bar(part) + "  " : "") + text);
   drawn_ = true;
 }
 
@@ -140,12 +134,12 @@ void Progress::note(const std::string& text) { print(text); }
 void Progress::print(const std::string& line) {
   if (options_.quiet) return;
   finish();
-  put(options_.out, line + "\n");
+  options_.put(line + "\n");
 }
 
 void Progress::finish() {
   if (!drawn_) return;
-  put(options_.out, kClearLine);
+  options_.put(kClearLine);
   drawn_ = false;
 }
 

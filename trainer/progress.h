@@ -3,7 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -13,14 +13,15 @@
 namespace trireme {
 
 struct ProgressOptions {
-  std::FILE* out = stdout;
+  // Where text goes, as it is.
+  std::function<void(std::string)> put;
   bool live = false;    // a terminal, whose last line is written over
   bool colour = false;  // never with NO_COLOR
   bool quiet = false;   // shows nothing: the other ranks
   int columns = 80;
 };
-// For stdout, as the environment asks.
-ProgressOptions progress_options(bool quiet);
+// For stdout, as the environment asks; `put` is what takes it there.
+ProgressOptions progress_options(bool quiet, std::function<void(std::string)> put);
 
 class Progress {
  public:

@@ -1,29 +1,45 @@
 #include "trainer/reporter.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "comm/control.h"
 #include "core/text.h"
-#include "trainer/file.h"
+#include "trainer/hyper_parameters.h"
 #include "trainer/process.h"
+#include "trainer/sinks/csv.h"
+#include "trainer/sinks/jsonl.h"
+#include "trainer/sinks/prometheus.h"
+#include "trainer/sinks/tensorboard.h"
+#include "trainer/sinks/text.h"
 
 namespace trireme {
 namespace {
-
-using nlohmann::ordered_json;
 
 double seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
 constexpr double kSlowSave = 1;  // seconds; what takes longer is worth a warning
+// For records before a checkpoint, and at the end of a run.
+constexpr MetricsHub::Seconds kPatience{5};
+constexpr MetricsHub::Seconds kPatienceAtTheEnd{3};
 
 std::string plural(int64_t count, const char* word) {
   return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
+}
+
+// Of each part, since an earlier moment.
+StepTimings operator-(const StepTimings& a, const StepTimings& b) {
+  return {a.forward - b.forward, a.backward - b.backward, a.exposed - b.exposed,
+          a.update - b.update, a.communication - b.communication};
+}
+StepTimings operator+(const StepTimings& a, const StepTimings& b) {
+  return {a.forward + b.forward, a.backward + b.backward, a.exposed + b.exposed,
+          a.update + b.update, a.communication + b.communication};
 }
 
 float mean_loss(const StepResult& result) {
@@ -38,34 +54,58 @@ Reporter::Reporter(const Config& config, Communicator& communicator, const RunFo
       communicator_(communicator),
       folder_(folder),
       quiet_(quiet || communicator.rank() != 0),
-      log_(folder.log(communicator.rank())),
-      progress_(std::make_unique<Progress>(progress_options(quiet_), 0, 0, true)),
+      progress_(make_progress(0, 0, true)),
       started_(Clock::now()) {
-  if (!log_.writes())
-    warn(fmt::format("{}: cannot be written", folder.log(communicator.rank()).string()));
+  hub_.add(std::make_unique<LogSink>(folder.log(communicator.rank())));
+  if (!quiet_) hub_.add(std::make_unique<ConsoleSink>(STDOUT_FILENO));
+}
+
+std::unique_ptr<Progress> Reporter::make_progress(int64_t epochs, int64_t total_steps,
+                                                  bool classifies) {
+  const auto put = [this](std::string text) {
+    hub_.write(ConsoleText{std::move(text)}, When::kNow);
+  };
+  return std::make_unique<Progress>(progress_options(quiet_, put), epochs, total_steps, classifies);
 }
 
 void Reporter::note(const std::string& text) {
   progress_->note(text);
-  log_.line(text);
+  hub_.write(LogLine{text}, When::kNow);
+}
+
+void Reporter::tell_problems() {
+  for (const std::string& problem : hub_.problems()) warn(problem);
 }
 
 void Reporter::warn(const std::string& text) { note("warning: " + text); }
 
+void Reporter::profiled(const std::string& table) { note("\n" + table); }
+
 void Reporter::open_metrics(int64_t keep_through_step) {
-  metrics_ = std::make_unique<MetricsFile>(folder_.metrics(), keep_through_step,
-                                           [this](const std::string& text) { warn(text); });
+  const MetricsConfig& metrics = config_.run.metrics();
+  hub_.add(std::make_unique<JsonlSink>(folder_.metrics(), keep_through_step));
+  if (metrics.csv()) hub_.add(std::make_unique<CsvSink>(folder_.path, keep_through_step));
+  if (metrics.tensorboard()) {
+    hub_.add(std::make_unique<TensorBoardSink>(folder_.tensorboard(), keep_through_step));
+  }
+  if (metrics.port() > 0) {
+    hub_.add(std::make_unique<PrometheusSink>(metrics.address(), metrics.port(), hub_.dropped()));
+  }
 }
 
 void Reporter::start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed) {
   const RunConfig& run = config_.run;
   const int ranks = communicator_.size();
   classifies_ = facts.classifies;
-  progress_ = std::make_unique<Progress>(progress_options(quiet_), run.train().epochs(),
-                                         facts.total_steps, facts.classifies);
-  note(fmt::format("{}: {} parameters, {}, {}", model_name(run),
-                   format_count(static_cast<double>(facts.parameters)),
+  progress_ = make_progress(run.train().epochs(), facts.total_steps, facts.classifies);
+  std::string parameters = format_count(static_cast<double>(facts.parameters)) + " parameters";
+  if (facts.trained_parameters < facts.parameters) {
+    parameters += fmt::format(" ({} trained, the others frozen)",
+                              format_count(static_cast<double>(facts.trained_parameters)));
+  }
+  note(fmt::format("{}: {}, {}, {}", model_name(run), parameters,
                    Precision_Name(run.train().precision()), plural(ranks, "rank")));
+  if (!facts.initial.empty()) note("init: " + facts.initial);
   device_ = facts.device;
   note("device: " + device_->description());
   note("train:  " + facts.training_data);
@@ -78,22 +118,25 @@ void Reporter::start(const RunFacts& facts, const std::optional<FoundCheckpoint>
   }
   left_out(facts.bad_records.count, facts.bad_records.first);
   logged_bad_records_ = bad_records_;
-  if (!metrics_) return;
-  ordered_json event = {{"event", "start"},
-                        {"step", resumed ? resumed->state.step : 0},
-                        {"epoch", resumed ? resumed->state.epoch : 0},
-                        {"version", TRIREME_VERSION},
-                        {"model", model_name(run)},
-                        {"parameters", facts.parameters},
-                        {"ranks", ranks},
-                        {"precision", Precision_Name(run.train().precision())},
-                        {"batch_global", run.batch().global()},
-                        {"steps_per_epoch", facts.steps_per_epoch},
-                        {"total_steps", facts.total_steps},
-                        {"bad_records", bad_records_}};
-  if (resumed) event["resumed_from"] = resumed->path.string();
-  metrics_->write(event.dump());
-  metrics_->flush();
+  if (!tells()) return;
+  StartRecord record;
+  record.step = resumed ? resumed->state.step : 0;
+  record.epoch = resumed ? resumed->state.epoch : 0;
+  record.version = TRIREME_VERSION;
+  record.model = model_name(run);
+  record.parameters = facts.parameters;
+  record.ranks = ranks;
+  record.precision = Precision_Name(run.train().precision());
+  record.global_batch = run.batch().global();
+  record.steps_per_epoch = facts.steps_per_epoch;
+  record.total_steps = facts.total_steps;
+  record.bad_records = bad_records_;
+  if (resumed) record.resumed_from = resumed->path.string();
+  record.run_dir = folder_.path.string();
+  record.config = to_text(run);
+  record.hyper_parameters = hyper_parameters(run);
+  record.classifies = facts.classifies;
+  hub_.write(std::move(record), When::kNow);
 }
 
 void Reporter::begin_steps() { mark_ = Clock::now(); }
@@ -104,24 +147,32 @@ void Reporter::step(int64_t step, const LaunchedStep& launched, const StepResult
   const double took = seconds(now - mark_);
   mark_ = now;
   if (totals_.steps == 0) seconds_to_first_step_ = seconds_since_start();
-  const double exposed = result.timings.exposed;
   ++totals_.steps;
   totals_.samples += launched.batch.global_rows;
   totals_.seconds += took;
   totals_.data_wait += launched.data_wait;
-  totals_.exposed_comm += exposed;
-  if (!metrics_) return;
+  totals_.timings = totals_.timings + result.timings;
+  tell_problems();
+  if (!tells()) return;
   progress_->step({.step = step,
                    .epoch = launched.batch.epoch,
                    .samples = launched.batch.global_rows,
                    .loss = mean_loss(result),
                    .seconds = took,
                    .data_wait = launched.data_wait,
-                   .exposed_comm = exposed,
+                   .exposed_comm = result.timings.exposed,
                    .load = device_load(now)},
                   now);
   if (checksum || step % config_.run.train().log_every_steps() == 0) {
     record(step, launched, result, checksum);
+  }
+  look_at_ranks(step, now, /*end=*/false);
+}
+
+void Reporter::look_at_ranks(int64_t step, Clock::time_point now, bool end) {
+  if (!end && !lags_.due(now)) return;
+  if (auto lags = lags_.look(communicator_.ledger().paces(), now, end)) {
+    hub_.write(RanksRecord{step, std::move(*lags)});
   }
 }
 
@@ -138,7 +189,13 @@ void Reporter::record(int64_t step, const LaunchedStep& launched, const StepResu
   record.samples_per_second = static_cast<double>(totals_.samples - logged_.samples) / span;
   record.step_ms = 1e3 * span / steps;
   record.data_wait_ms = 1e3 * (totals_.data_wait - logged_.data_wait) / steps;
-  record.exposed_comm_ms = 1e3 * (totals_.exposed_comm - logged_.exposed_comm) / steps;
+  const StepTimings timings = totals_.timings - logged_.timings;
+  record.exposed_comm_ms = 1e3 * timings.exposed / steps;
+  record.forward_ms = 1e3 * timings.forward / steps;
+  record.backward_ms = 1e3 * timings.backward / steps;
+  record.update_ms = 1e3 * timings.update / steps;
+  record.comm_ms = 1e3 * timings.communication / steps;
+  record.samples_total = totals_.samples;
   record.parameter_checksum = checksum;
   if (result.loss_scale) record.loss_scale = result.loss_scale->scale;
   record.skipped_steps = result.skipped_steps;
@@ -146,7 +203,7 @@ void Reporter::record(int64_t step, const LaunchedStep& launched, const StepResu
     record.bad_records = bad_records_;
   }
   record.load = std::exchange(load_, std::nullopt);
-  metrics_->write(record);
+  hub_.write(std::move(record));
   logged_ = totals_;
 }
 
@@ -159,11 +216,7 @@ std::optional<DeviceLoad> Reporter::device_load(Clock::time_point now) {
 
 void Reporter::not_finite(int64_t step, int64_t epoch, const std::string& what) {
   warn(what + "; all ranks left the step out");
-  if (!metrics_) return;
-  const ordered_json event = {
-      {"event", "not_finite"}, {"step", step}, {"epoch", epoch}, {"what", what}};
-  metrics_->write(event.dump());
-  metrics_->flush();
+  if (tells()) hub_.write(NotFiniteRecord{step, epoch, what}, When::kNow);
 }
 
 void Reporter::left_out(int64_t samples, const std::vector<std::string>& reasons) {
@@ -177,32 +230,23 @@ void Reporter::loss_spike(int64_t step, int64_t epoch, double loss,
       fmt::format("step {}: the loss is {:.4g}, {:.1f} deviations above the {:.4g} of the {} "
                   "steps before",
                   step, loss, spike.deviations, spike.mean, LossSpikes::kWindow));
-  if (!metrics_) return;
-  const ordered_json event = {{"event", "loss_spike"},
-                              {"step", step},
-                              {"epoch", epoch},
-                              {"train_loss", loss},
-                              {"mean_before", spike.mean},
-                              {"deviations", spike.deviations}};
-  metrics_->write(event.dump());
+  if (tells()) hub_.write(LossSpikeRecord{step, epoch, loss, spike.mean, spike.deviations});
 }
 
 void Reporter::evaluated(const CheckpointState& state, const Evaluation& evaluation) {
   if (!evaluation_) left_out(evaluation.bad.count, evaluation.bad.first);  // each time the same
   evaluation_ = evaluation;
-  if (!metrics_) return;
-  ordered_json event = {{"event", "eval"},
-                        {"step", state.step},
-                        {"epoch", state.epoch},
-                        {"samples", evaluation.samples},
-                        {"eval_loss", evaluation.loss}};
-  if (classifies_) {
-    event["eval_accuracy"] = evaluation.accuracy;
-    event["eval_top5"] = evaluation.top5;
-  }
-  if (evaluation.bad.count > 0) event["bad_records"] = evaluation.bad.count;
-  event["seconds"] = evaluation.seconds;
-  metrics_->write(event.dump());
+  if (!tells()) return;
+  EvaluationRecord record;
+  record.step = state.step;
+  record.epoch = state.epoch;
+  record.samples = evaluation.samples;
+  record.loss = evaluation.loss;
+  if (classifies_) record.accuracy = evaluation.accuracy;
+  if (classifies_) record.top5 = evaluation.top5;
+  record.bad_records = evaluation.bad.count;
+  record.seconds = evaluation.seconds;
+  hub_.write(std::move(record), When::kNow);
   if (state.position == 0) {
     unshown_ = evaluation;
   } else {
@@ -218,23 +262,28 @@ void Reporter::epoch_done(const CheckpointState& state) {
   unshown_.reset();
 }
 
-void Reporter::saving() {
-  if (metrics_) metrics_->flush();
+void Reporter::samples(SamplesRecord record) { hub_.write(std::move(record), When::kNow); }
+
+void Reporter::histograms(HistogramsRecord record) { histograms_ = hub_.write(std::move(record)); }
+
+std::function<void()> Reporter::saving() {
+  return [mark = hub_.mark(JsonlSink::kName), hang = records_hang_] {
+    if (!mark.wait(*hang ? MetricsHub::Seconds(0) : kPatience)) *hang = true;
+  };
 }
 
 void Reporter::saved(const SaveOutcome& outcome) {
-  log_.line(fmt::format("saved {} in {}, of which training stood still for {}",
-                        outcome.path.string(), format_duration(outcome.seconds),
-                        format_duration(outcome.stall_seconds)));
-  const ordered_json event = {{"event", "checkpoint"},
-                              {"step", outcome.state.step},
-                              {"epoch", outcome.state.epoch},
-                              {"path", outcome.path.string()},
-                              {"best", outcome.best},
-                              {"seconds", outcome.seconds},
-                              {"stall_seconds", outcome.stall_seconds}};
-  metrics_->write(event.dump());
-  metrics_->flush();
+  hub_.write(LogLine{fmt::format("saved {} in {}, of which training stood still for {}",
+                                 outcome.path.string(), format_duration(outcome.seconds),
+                                 format_duration(outcome.stall_seconds))});
+  CheckpointRecord record;
+  record.step = outcome.state.step;
+  record.epoch = outcome.state.epoch;
+  record.path = outcome.path.string();
+  record.best = outcome.best;
+  record.seconds = outcome.seconds;
+  record.stall_seconds = outcome.stall_seconds;
+  hub_.write(std::move(record), When::kNow);
 }
 
 void Reporter::save_left_out(int64_t step, int64_t writing, double so_far) {
@@ -252,7 +301,7 @@ void Reporter::nothing_left(const CheckpointState& state) {
       folder_.path.string(), plural(state.epoch, "epoch"), plural(state.step, "step")));
 }
 
-Summary Reporter::end(const CheckpointState& state, const std::string& status) {
+Summary Reporter::summary_of(const CheckpointState& state, const std::string& status) {
   const auto fraction = [&](double part) {
     return totals_.seconds > 0 ? part / totals_.seconds : 0;
   };
@@ -272,25 +321,30 @@ Summary Reporter::end(const CheckpointState& state, const std::string& status) {
     if (classifies_) summary.eval_top5 = evaluation_->top5;
   }
   summary.data_wait_fraction = fraction(totals_.data_wait);
-  summary.exposed_comm_fraction = fraction(totals_.exposed_comm);
+  summary.exposed_comm_fraction = fraction(totals_.timings.exposed);
   summary.seconds_to_first_step = seconds_to_first_step_;
   summary.bad_records = bad_records_;
   summary.saves_left_out = saves_left_out_;
   for (const std::string& peak : all_gather(communicator_, std::to_string(peak_resident_bytes()))) {
     summary.peak_memory_bytes = std::max<int64_t>(summary.peak_memory_bytes, std::stoll(peak));
   }
+  return summary;
+}
+
+Summary Reporter::end(const CheckpointState& state, const std::string& status) {
+  const Summary summary = summary_of(state, status);
   progress_->finish();
-  if (metrics_) {
-    const ordered_json event = {
-        {"event", "end"}, {"step", state.step}, {"epoch", state.epoch}, {"status", status}};
-    metrics_->write(event.dump());
-    metrics_->flush();
+  if (tells()) {
+    look_at_ranks(state.step, Clock::now(), /*end=*/true);
+    hub_.write(EndRecord{state.step, state.epoch, status}, When::kNow);
     try {
       write_summary(folder_.summary(), summary);
     } catch (const Error& error) {
       warn(error.what());
     }
   }
+  hub_.settle(kPatienceAtTheEnd);
+  tell_problems();
   closing_lines(summary);
   return summary;
 }
@@ -317,6 +371,11 @@ void Reporter::closing_lines(const Summary& summary) {
   if (summary.saves_left_out > 0) {
     note(fmt::format("{} left out: due while the one before was still being written",
                      plural(summary.saves_left_out, "checkpoint")));
+  }
+  for (const DropCounts::Count& count : hub_.dropped()->get()) {
+    if (count.records == 0) continue;
+    note(fmt::format("{}: {} left out, which were not written in time or not at all", count.sink,
+                     plural(count.records, "record")));
   }
   if (summary.status == "stopped") {
     note("stopped by a signal and saved; the same command goes on from here with --run-dir " +

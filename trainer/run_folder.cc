@@ -15,6 +15,7 @@
 
 #include "core/error.h"
 #include "trainer/file.h"
+#include "trainer/process.h"
 
 namespace trireme {
 
@@ -30,13 +31,32 @@ fs::path default_run_folder(const RunConfig& config) {
   return path;
 }
 
+RunFolder find_run(const fs::path& path) {
+  if (!fs::exists(path)) {
+    throw ConfigError(
+        path.string(),
+        "no such run or checkpoint; give a run's folder (runs/...) or a checkpoint in it");
+  }
+  constexpr int kLevels = 4;
+  RunFolder run{fs::weakly_canonical(path)};
+  for (int level = 0; level < kLevels && !run.path.empty(); ++level) {
+    if (fs::exists(run.config())) return run;
+    run.path = run.path.parent_path();
+  }
+  throw ConfigError(path.string(),
+                    fmt::format("no {} here or above: this is not the folder of a run",
+                                run.config().filename().string()));
+}
+
 fs::path RunFolder::log(int rank) const { return path / "log" / fmt::format("rank-{}.log", rank); }
 
 void RunFolder::prepare() const {
   try {
     create_folders(path / "log");
     create_folders(checkpoints());
-    for (const fs::path& file : {config(), summary()}) fs::remove(file.string() + kTemporaryText);
+    for (const fs::path& file : {config(), samples(), environment(), evaluation(), summary()}) {
+      fs::remove(file.string() + kTemporaryText);
+    }
     const fs::path probe = path / ".writable";
     write_durably(probe, "");
     fs::remove(probe);
@@ -62,11 +82,6 @@ bool lock_patiently(int file) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   return true;
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "an unknown host";
 }
 
 }  // namespace
@@ -98,23 +113,5 @@ RunLock::RunLock(const fs::path& run_folder) {
 }
 
 RunLock::~RunLock() { ::close(file_); }
-
-RankLog::RankLog(const fs::path& path) {
-  std::error_code ignored;  // the open below tells
-  fs::create_directories(path.parent_path(), ignored);
-  file_ = std::fopen(path.c_str(), "ae");
-}
-
-RankLog::~RankLog() {
-  if (file_) std::fclose(file_);
-}
-
-void RankLog::line(const std::string& text) {
-  if (!file_) return;
-  const std::time_t now = std::time(nullptr);
-  const std::string entry = fmt::format("{:%Y-%m-%dT%H:%M:%S}Z {}\n", fmt::gmtime(now), text);
-  std::fwrite(entry.data(), 1, entry.size(), file_);
-  std::fflush(file_);
-}
 
 }  // namespace trireme

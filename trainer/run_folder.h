@@ -1,7 +1,7 @@
-// The folder of a run: config.txtpb, metrics.jsonl, summary.json, checkpoints/, log/rank-N.log.
+// The folder of a run: config.txtpb, samples.json, metrics.jsonl, evaluation.json, summary.json,
+// tensorboard/, checkpoints/, log/rank-N.log.
 #pragma once
 
-#include <cstdio>
 #include <filesystem>
 #include <string>
 
@@ -16,14 +16,22 @@ struct RunFolder {
   std::filesystem::path path;
 
   std::filesystem::path config() const { return path / "config.txtpb"; }
+  std::filesystem::path samples() const { return path / "samples.json"; }
+  std::filesystem::path evaluation() const { return path / "evaluation.json"; }
   std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
+  std::filesystem::path tensorboard() const { return path / "tensorboard"; }
   std::filesystem::path summary() const { return path / "summary.json"; }
+  std::filesystem::path environment() const { return path / "environment.json"; }
   std::filesystem::path checkpoints() const { return path / "checkpoints"; }
   std::filesystem::path log(int rank) const;
 
   // Creates what is missing and makes sure that files can be written. Throws Error.
   void prepare() const;
 };
+
+// The run that the path is of: its folder, a checkpoint in it, or `best` or `latest`. Throws
+// ConfigError when there is no such path, or no run around it.
+RunFolder find_run(const std::filesystem::path& path);
 
 // The right to write to a run's folder. The kernel takes it back when the process ends, however it
 // ends.
@@ -41,22 +49,6 @@ class RunLock {
  private:
   int file_ = -1;
   std::string problem_;
-};
-
-// What one rank has to say for later: lines with the time. A log that cannot be written is done
-// without.
-class RankLog {
- public:
-  explicit RankLog(const std::filesystem::path& path);
-  ~RankLog();
-  RankLog(const RankLog&) = delete;
-  RankLog& operator=(const RankLog&) = delete;
-
-  bool writes() const { return file_ != nullptr; }
-  void line(const std::string& text);
-
- private:
-  std::FILE* file_ = nullptr;
 };
 
 }  // namespace trireme

@@ -1,11 +1,13 @@
 // Named tensors in one file, in the safetensors format
 // (https://github.com/huggingface/safetensors): eight bytes of little-endian header length, a JSON
-// header, then the values. Values are f32 in row-major order.
+// header, then the values in row-major order. Written as F32; read from F64, F32, F16 and BF16,
+// with whatever else is in the file left alone.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,8 +22,9 @@ struct SafetensorsEntry {
 };
 
 // What a file of these entries begins with; their values follow in this order, without gaps. Its
-// length is a multiple of 64 bytes.
-std::string safetensors_header(std::span<const SafetensorsEntry> entries);
+// length is a multiple of 64 bytes. `metadata`, key and value, goes in beside the format.
+std::string safetensors_header(std::span<const SafetensorsEntry> entries,
+                               const std::map<std::string, std::string>& metadata = {});
 
 class SafetensorsReader {
  public:
@@ -33,16 +36,26 @@ class SafetensorsReader {
 
   std::vector<std::string> names() const;
   bool has(const std::string& name) const { return tensors_.contains(name); }
-  // Throws DataError when there is no such tensor or it has another shape.
+  // Throws DataError when there is no such tensor.
+  const Shape& shape(const std::string& name) const { return find(name).shape; }
+  // Converts to f32. Throws DataError when there is no such tensor, or it has another shape or a
+  // dtype that is none of those above.
   void read(const std::string& name, const Shape& shape, std::span<float> out) const;
+  // The same of whatever shape it has.
+  std::vector<float> read(const std::string& name) const;
 
  private:
   struct Tensor {
     Shape shape;
+    std::string dtype;   // "BF16"
     uint64_t begin = 0;  // in the file
     uint64_t end = 0;
   };
   void read_header();
+  void add(const std::string& name, const nlohmann::json& entry, uint64_t values, uint64_t size);
+  const Tensor& find(const std::string& name) const;
+  void require_readable(const std::string& name, const Tensor& tensor) const;
+  void read_values(const std::string& name, const Tensor& tensor, std::span<float> out) const;
   void read_at(uint64_t offset, void* out, size_t bytes) const;
 
   std::filesystem::path path_;

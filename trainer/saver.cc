@@ -64,8 +64,7 @@ void Saver::start() {
     if (classifies_) state.best_accuracy = best_.accuracy;
     if (!classifies_) state.best_loss = best_.loss;
   }
-  reporter_.saving();
-  writer_->start(state, best);
+  writer_->start(state, best, reporter_.saving());
 }
 
 void Saver::look_after() {

@@ -11,7 +11,7 @@ namespace {
 
 std::vector<SafetensorsEntry> model_entries(const Parameters& parameters) {
   std::vector<SafetensorsEntry> entries;
-  for (const Parameter& p : parameters.trained) entries.push_back({p.name, p.spec.shape});
+  for (const Parameter& p : parameters.all) entries.push_back({p.name, p.spec.shape});
   for (const RunningValue& v : parameters.running) entries.push_back({v.name, v.spec.shape});
   return entries;
 }
@@ -19,8 +19,8 @@ std::vector<SafetensorsEntry> model_entries(const Parameters& parameters) {
 std::vector<SafetensorsEntry> optimizer_entries(const TrainedArrays& arrays) {
   std::vector<SafetensorsEntry> entries;
   for (const auto& array : arrays.optimizer) {
-    for (const Parameter& p : arrays.parameters.trained) {
-      entries.push_back({array.name + "." + p.name, p.spec.shape});
+    for (const Parameter& p : arrays.parameters.all) {
+      if (!p.frozen) entries.push_back({array.name + "." + p.name, p.spec.shape});
     }
   }
   return entries;
@@ -69,7 +69,7 @@ Snapshot::Snapshot(TrainedArrays arrays) : arrays_(std::move(arrays)) {
 void Snapshot::take() {
   Filler filler(arrays_.backend, memory_.data());
   filler.header(model_header_);
-  for (const Parameter& parameter : arrays_.parameters.trained) {
+  for (const Parameter& parameter : arrays_.parameters.all) {
     filler.tensor(parameter, arrays_.values);
   }
   for (const RunningValue& value : arrays_.parameters.running) {
@@ -78,8 +78,8 @@ void Snapshot::take() {
   filler.skip(optimizer_begin_ - model_bytes_);
   filler.header(optimizer_header_);
   for (const auto& array : arrays_.optimizer) {
-    for (const Parameter& parameter : arrays_.parameters.trained) {
-      filler.tensor(parameter, array.values);
+    for (const Parameter& parameter : arrays_.parameters.all) {
+      if (!parameter.frozen) filler.tensor(parameter, array.values);
     }
   }
 }

@@ -15,6 +15,7 @@
 #include "trainer/agreement.h"
 #include "trainer/conversion.h"
 #include "trainer/device.h"
+#include "trainer/profile/step_probe.h"
 
 namespace trireme {
 namespace {
@@ -25,10 +26,12 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // before.
 std::vector<int64_t> bucket_ends(const Parameters& parameters) {
   std::vector<int64_t> ends;
-  for (const Parameter& parameter : parameters.trained) {
-    if (parameter.begin > kMetricCount) ends.push_back(parameter.begin);
+  for (const Parameter& parameter : parameters.all) {
+    const bool inside =
+        parameter.begin > kMetricCount && parameter.begin < parameters.trained_elements;
+    if (inside) ends.push_back(parameter.begin);
   }
-  ends.push_back(parameters.elements);
+  ends.push_back(parameters.trained_elements);
   std::sort(ends.begin(), ends.end());
   return ends;
 }
@@ -40,7 +43,7 @@ std::vector<std::string> bucket_names(const Parameters& parameters,
   for (const Bucket& bucket : buckets) {
     const Parameter* first = nullptr;
     const Parameter* last = nullptr;
-    for (const Parameter& parameter : parameters.trained) {
+    for (const Parameter& parameter : parameters.all) {
       if (parameter.begin < bucket.begin || parameter.begin >= bucket.end) continue;
       if (!first || parameter.begin < first->begin) first = &parameter;
       if (!last || parameter.begin > last->begin) last = &parameter;
@@ -121,6 +124,7 @@ struct Step::State {
     int64_t runs = 0;
     int64_t passes = 0;  // of the step in flight
     int64_t step = 0;
+    bool probed = false;  // the step in flight
 
    private:
     static StepState* states(const Buffer& buffer) {
@@ -143,7 +147,7 @@ struct Step::State {
     // Sums of buckets run beside what layers say to each other, so they have a communicator of
     // their own.
     bucket_communicator = communicator->split(0, communicator->rank());
-    gradients = bucket_communicator->allocate(parameters.array_bytes());
+    gradients = bucket_communicator->allocate(parameters.trained_bytes());
     together(world, [&] { bind(); });
     const BucketConfig& buckets = config.run.buckets();
     bucketer = std::make_unique<Bucketer>(
@@ -232,11 +236,13 @@ struct Step::State {
 
   void load(Slot& slot, const Batch& batch) const {
     const ProfileRange range("batch to the device");
+    if (probe) probe->copy_begins(slot.index, *copies);
     device.copy(slot.head.data(), slot.host_head.data(), slot.head.bytes(), *copies);
     if (slot.inputs.data()) {
       device.copy(slot.inputs.data(), batch.inputs, slot.inputs.bytes(), *copies);
       device.copy(slot.targets.data(), batch.targets, slot.targets.bytes(), *copies);
     }
+    if (probe) probe->copy_ends(slot.index, *copies);
     copies->record(*slot.loaded);
     stream->wait(*slot.loaded);
   }
@@ -252,6 +258,7 @@ struct Step::State {
     copy_running(slot.running_before, running);
     for (int64_t pass = 0; pass < slot.passes; ++pass) {
       bind_batch(slot, pass);
+      if (slot.probed) probe->pass_begins(pass);
       mark();
       {
         const ProfileRange range("forward");
@@ -282,7 +289,7 @@ struct Step::State {
   }
 
   void clear_gradients(const Slot& slot) const {
-    if (plan.passes > 1) device.fill_zero(gradients.data(), parameters.array_bytes(), *stream);
+    if (plan.passes > 1) device.fill_zero(gradients.data(), parameters.trained_bytes(), *stream);
     // A pass that overwrites gradients still adds to the metrics in front of them.
     device.copy(gradients.data(), slot.head.data(), sizeof(Slot::Head), *stream);
   }
@@ -316,14 +323,19 @@ struct Step::State {
     const bool staged = slot.inputs.data() != nullptr;
     slot.read_inputs = staged ? slot.inputs.data() : batch.inputs;
     slot.read_targets = staged ? slot.targets.data() : batch.targets;
-    const bool records = staged && !eager && slot.passes == plan.passes && slot.runs > 0;
+    slot.probed = probe != nullptr;
+    const bool records =
+        staged && !eager && !slot.probed && slot.passes == plan.passes && slot.runs > 0;
     if (records && !slot.recording) {
       slot.recording = device.record(*stream, [&] { encode(slot); });
     }
     if (records && slot.recording) {
       slot.recording->replay(*stream);
     } else {
+      if (slot.probed) probe->step_begins(slot.index, *stream);
+      program->observe(probe.get());
       encode(slot);
+      program->observe(nullptr);
     }
     stream->record(*slot.done);
     ++slot.runs;
@@ -359,11 +371,13 @@ struct Step::State {
     result.metrics = tail.metrics;
     result.timings = timings_of(slot);
     if (optimizer->scales_loss()) result.loss_scale = tail.scale_after;
+    result.gradient_scale = tail.scale_before.scale;
     result.skipped_steps = tail.scale_after.skipped;
     const bool skipped = tail.scale_after.skipped > tail.scale_before.skipped;
     result.not_finite =
         skipped && (tail.scale_before.scale <= 1 || !std::isfinite(tail.metrics[kMetricLoss]));
     if (skipped) put_back_running_values(slot);
+    if (slot.probed) result.timeline = std::make_shared<StepTimeline>(timeline_of(slot));
     return result;
   }
 
@@ -426,6 +440,24 @@ struct Step::State {
     return timings;
   }
 
+  StepTimeline timeline_of(const Slot& slot) const {
+    StepTimeline timeline = probe->timeline(slot.index);
+    Event& first = probe->first_moment(slot.index);
+    const auto between = [&](int64_t from, int64_t to) {
+      return TimeSpan{device.seconds_between(first, *slot.marks[static_cast<size_t>(from)]),
+                      device.seconds_between(first, *slot.marks[static_cast<size_t>(to)])};
+    };
+    for (int64_t pass = 0; pass < slot.passes; ++pass) {
+      timeline.forward.push_back(between(2 * pass, 2 * pass + 1));
+      timeline.backward.push_back(between(2 * pass + 1, 2 * pass + 2));
+    }
+    const int64_t end = 2 * slot.passes;
+    timeline.exposed = between(end, end + 1);
+    timeline.update = between(end + 1, end + 2);
+    timeline.sums = bucketer->sums(first, slot.index);
+    return timeline;
+  }
+
   std::optional<StepResult> finish() {
     std::optional<StepResult> last;
     while (collected < launched) last = collect();
@@ -461,6 +493,7 @@ struct Step::State {
   int64_t launched = 0;
   int64_t collected = 0;
   int64_t final_before = kMetricCount;  // gradients in front are final in the step at hand
+  std::unique_ptr<StepProbe> probe;     // null: steps are not profiled
 };
 
 Step::Step(const Config& config, const Graph& graph, Backend& backend, Communicator& world)
@@ -489,18 +522,29 @@ std::optional<StepResult> Step::run(const Batch& batch, int64_t step, float lear
 
 std::optional<StepResult> Step::finish() { return state_->finish(); }
 
+void Step::profile(bool on) {
+  State& s = *state_;
+  s.probe.reset();
+  if (!on) return;
+  s.probe = std::make_unique<StepProbe>(s.device, *s.stream, *s.program, s.plan.passes,
+                                        static_cast<int>(s.slots.size()));
+}
+
+const StepProbe* Step::probe() const { return state_->probe.get(); }
+
 std::optional<Step::NotFinite> Step::find_not_finite() { return state_->find_not_finite(); }
 
 void Step::average_running_values() {
   State& s = *state_;
-  if (s.communicator->size() == 1 || s.parameters.running_elements == 0) return;
-  s.communicator->all_reduce_sum(s.running.data(), s.parameters.running_elements, DType::kF32,
+  if (s.communicator->size() == 1 || s.parameters.moving_elements == 0) return;
+  s.communicator->all_reduce_sum(s.running.data(), s.parameters.moving_elements, DType::kF32,
                                  *s.stream);
-  std::vector<float> host(static_cast<size_t>(s.parameters.running_elements));
-  s.device.copy(host.data(), s.running.data(), s.parameters.running_bytes(), *s.stream);
+  std::vector<float> host(static_cast<size_t>(s.parameters.moving_elements));
+  const size_t bytes = host.size() * sizeof(float);
+  s.device.copy(host.data(), s.running.data(), bytes, *s.stream);
   s.stream->synchronize();
   for (float& value : host) value /= static_cast<float>(s.communicator->size());
-  s.device.copy(s.running.data(), host.data(), s.parameters.running_bytes(), *s.stream);
+  s.device.copy(s.running.data(), host.data(), bytes, *s.stream);
   s.stream->synchronize();
 }
 
@@ -515,7 +559,7 @@ StepMemory Step::memory_bytes() const {
     running += slot->running_before.bytes();
   }
   return {s.parameters.array_bytes() + s.low_precision.bytes() + running,
-          s.parameters.array_bytes(), s.optimizer->state_bytes(), s.program->activation_bytes(),
+          s.parameters.trained_bytes(), s.optimizer->state_bytes(), s.program->activation_bytes(),
           batches};
 }
 

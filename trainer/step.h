@@ -15,8 +15,11 @@
 #include "model/program.h"
 #include "trainer/config.h"
 #include "trainer/optimizer.h"
+#include "trainer/profile/timeline.h"
 
 namespace trireme {
+
+class StepProbe;
 
 // Seconds that parts of a step took on the device.
 struct StepTimings {
@@ -38,6 +41,8 @@ struct StepResult {
   // The loss or a sum of gradients was not finite, so that the update was left out on all ranks. In
   // FP16 gradients count only at the least loss scale: above it the scale was too large.
   bool not_finite = false;
+  float gradient_scale = 1;  // by which the gradients in memory are too large, in FP16
+  std::shared_ptr<const StepTimeline> timeline;  // of a step that was profiled
 };
 
 // Bytes of this rank's memory by use.
@@ -85,6 +90,12 @@ class Step {
   // Blocks until all steps are done; the result that run() has not returned yet, if any. Comes
   // before parameters are looked at.
   std::optional<StepResult> finish();
+
+  // From now on results have timelines, or no longer; that comes after finish(). On a GPU such
+  // steps are queued anew instead of replayed.
+  void profile(bool on);
+  // What marks their times; null where none are marked.
+  const StepProbe* probe() const;
 
   // Computes the batch of the latest result again, with a look at each instruction, and tells what
   // of this rank was not finite first. All ranks call it together, before the next run(). Nothing

@@ -16,12 +16,17 @@
 #include "trainer/bad_data.h"
 #include "trainer/checks.h"
 #include "trainer/device.h"
+#include "trainer/environment.h"
 #include "trainer/evaluator.h"
 #include "trainer/file.h"
+#include "trainer/illustrations.h"
+#include "trainer/init_from.h"
 #include "trainer/last_words.h"
 #include "trainer/loading.h"
+#include "trainer/profile/profiler.h"
 #include "trainer/reporter.h"
 #include "trainer/run_folder.h"
+#include "trainer/sample_facts.h"
 #include "trainer/saver.h"
 #include "trainer/schedule.h"
 #include "trainer/step.h"
@@ -133,9 +138,26 @@ class Run {
       check_alike(*training_, *evaluation_);
       mix_ = make_mix(config_, training_->spec());
       graph_ = build_network(config_, training_->spec());
+      read_initial();
     });
     require_same_samples(communicator_, *training_, *evaluation_);
     require_alike(communicator_, input_facts(*device_, *training_, *evaluation_, graph_));
+  }
+
+  // By rank 0. A run that goes on needs no values to begin with.
+  void read_initial() {
+    const bool starts = options_.resume == "never" || (options_.resume == "auto" && !has_saved());
+    if (communicator_.rank() != 0 || !starts || !config_.run.model().has_init_from()) return;
+    try {
+      initial_ = read_initial_values(config_.run.model().init_from(), graph_);
+    } catch (const ConfigError& error) {
+      throw config_.located(error);
+    }
+  }
+
+  bool has_saved() const {
+    const RunFolder own{config_.run.run_dir()};
+    return !own.path.empty() && !Checkpoints(own.checkpoints(), 1).list().empty();
   }
 
   void open_folder() {
@@ -161,6 +183,7 @@ class Run {
                                       .log = folder_.log(communicator_.rank())});
     reporter_ = std::make_unique<Reporter>(config_, communicator_, folder_, options_.quiet);
     if (lock_ && !lock_->problem().empty()) reporter_->warn(lock_->problem());
+    for (const std::string& warning : config_.warnings) reporter_->warn(warning);
   }
 
   void compile() {
@@ -209,6 +232,7 @@ class Run {
     together(communicator_, [&] {
       if (communicator_.rank() != 0) return;
       resumed_ = choose_checkpoint();
+      if (!resumed_ && initial_) load_initial_values(*initial_, arrays());
       if (!resumed_) return;
       load_model(*resumed_, arrays());
       load_optimizer(*resumed_, arrays());
@@ -219,14 +243,16 @@ class Run {
     });
     found = broadcast(communicator_, found, 0);
     state_.seed = config_.run.seed();
+    if (config_.run.model().has_init_from() || !found.empty()) {
+      broadcast_arrays();
+      step_->parameters_changed();
+    }
     if (found.empty()) return;
     const size_t cut = found.find('\n');
     const std::string path = found.substr(0, cut);
     resumed_ = {path, state_from_json(found.substr(cut + 1), path)};
     state_ = resumed_->state;
     forget_lost_best();
-    broadcast_arrays();
-    step_->parameters_changed();
     if (state_.loss_scale) step_->optimizer().set_loss_scale(*state_.loss_scale, step_->stream());
     averaged_at_ = state_.step;
     if (state_.config_hash != config_hash(config_.run)) {
@@ -281,7 +307,7 @@ class Run {
     devices.broadcast(all.values, parameters.elements, DType::kF32, 0, stream);
     devices.broadcast(all.running, parameters.running_elements, DType::kF32, 0, stream);
     for (const auto& array : all.optimizer) {
-      devices.broadcast(array.values, parameters.elements, DType::kF32, 0, stream);
+      devices.broadcast(array.values, parameters.trained_elements, DType::kF32, 0, stream);
     }
     stream.synchronize();
   }
@@ -290,6 +316,8 @@ class Run {
     RunFacts facts;
     facts.device = device_.get();
     facts.parameters = step_->parameters().count();
+    facts.trained_parameters = step_->parameters().trained_count();
+    if (initial_) facts.initial = initial_->summary;
     facts.training_data = training_->description();
     facts.evaluation_data = evaluation_->description();
     facts.bad_records = bad_when_opened(*training_, *evaluation_, config_.run.data().has_holdout());
@@ -317,15 +345,26 @@ class Run {
   }
 
   void start_records() {
+    const std::string environment = describe_environment(communicator_, *device_);
     together(communicator_, [&] {
       if (communicator_.rank() != 0) return;
       RunConfig resolved = config_.run;
       resolved.set_run_dir(folder_.path.string());
       replace_durably(folder_.config(), to_text(resolved));
+      replace_durably(folder_.environment(), environment);
+      write_sample_facts(folder_.path, facts_of(*training_));
       fs::remove(folder_.summary());  // of what this run goes beyond
       reporter_->open_metrics(resumed_ ? state_.step : 0);
     });
     reporter_->start(facts(), resumed_);
+    if (communicator_.rank() == 0 && config_.run.metrics().tensorboard()) {
+      illustrations_ =
+          std::make_unique<Illustrations>(config_.run.metrics(), *training_, *step_, *reporter_);
+    }
+    if (options_.profile) {
+      profiler_ = std::make_unique<Profiler>(*options_.profile, config_, communicator_, *step_,
+                                             loader_.get(), folder_.path);
+    }
   }
 
   void steps() {
@@ -337,7 +376,8 @@ class Run {
       communicator_.ledger().enter(Phase::kData, state_.step);
       fault_point("step", state_.step);
       saver_->look_after();
-      const Batch& batch = loader_->next();
+      const Batch& batch = next_batch();
+      if (illustrations_) illustrations_->batch(batch, state_.step);
       LaunchedStep launched{batch, schedule_->at(state_.step), loader_->wait_seconds()};
       launched_.push_back(launched);
       const auto result = step_->run(batch, state_.step, static_cast<float>(launched.learning_rate),
@@ -349,7 +389,34 @@ class Run {
       after_step(launched.batch.last_of_epoch);
     }
     finish_steps();
+    end_profile();
     if (!stopped_ && evaluated_at_ != state_.step) evaluate();
+  }
+
+  const Batch& next_batch() {
+    if (!profiler_) return loader_->next();
+    if (profiler_->opens_before(state_.step + 1)) {
+      profiler_->open();
+      reporter_->begin_steps();
+    }
+    const auto asked = Profiler::Clock::now();
+    const Batch& batch = loader_->next();
+    if (profiler_->is_open()) profiler_->fetched(state_.step + 1, asked);
+    return batch;
+  }
+
+  void close_profile() {
+    finish_steps();
+    const Profiler::Outcome outcome = profiler_->close();
+    if (!outcome.problem.empty()) reporter_->warn("the profile: " + outcome.problem);
+    if (!outcome.table.empty()) reporter_->profiled(outcome.table);
+  }
+
+  // The run may end within the window, or before it.
+  void end_profile() {
+    if (!profiler_) return;
+    if (profiler_->is_open()) close_profile();
+    if (const std::string why = profiler_->why_nothing(); !why.empty()) reporter_->warn(why);
   }
 
   void finish_steps() {
@@ -361,9 +428,11 @@ class Run {
     const LaunchedStep launched = launched_.front();
     launched_.pop_front();
     const int64_t step = result.step + 1;
+    if (result.timeline) profiler_->done(step, *result.timeline);
     communicator_.ledger().step_done(result.timings.total(), result.timings.communication);
     if (launched.batch.position == 0) state_.epoch_loss_sum = 0, state_.epoch_samples = 0;
     state_.loss_scale = result.loss_scale;
+    gradient_scale_ = result.gradient_scale;
     if (!result.loss_scale && result.skipped_steps > 0) {
       state_.loss_scale = LossScale{.skipped = result.skipped_steps};
     }
@@ -420,6 +489,10 @@ class Run {
   static bool due(int64_t every, int64_t count) { return every > 0 && count % every == 0; }
 
   void after_step(bool epoch_done) {
+    if (profiler_ && profiler_->closes_after(state_.step)) {
+      close_profile();
+      reporter_->begin_steps();
+    }
     const CheckpointConfig& checkpoint = config_.run.checkpoint();
     const bool evaluates = due(train_.eval_every_steps(), state_.step) ||
                            (epoch_done && due(train_.eval_every_epochs(), state_.epoch));
@@ -430,6 +503,9 @@ class Run {
     if (evaluates || saves || compares || epoch_done || finished()) finish_steps();
     if (evaluates || finished()) evaluate();
     if (epoch_done) reporter_->epoch_done(state_);
+    if (epoch_done && illustrations_) {
+      illustrations_->epoch_done(state_.epoch, state_.step, gradient_scale_);
+    }
     // The last one is saved by end(), which does not go on when that fails.
     if ((saves || saver_->is_best()) && !stopped_ && !finished()) save();
     if (evaluates || saves || epoch_done) reporter_->begin_steps();
@@ -445,12 +521,24 @@ class Run {
     state_.evaluation_due = true;
     if (stopped_) return;  // it is made up for when the run goes on
     average_running_values();
-    const Evaluation result = evaluator_->run([this] { return told_to_stop(); });
+    const bool last = finished();
+    const Evaluation result = evaluator_->run([this] { return told_to_stop(); }, last);
     if (result.stopped) return stop();
     state_.evaluation_due = false;
     evaluated_at_ = state_.step;
     saver_->judge(result);
     reporter_->evaluated(state_, result);
+    if (last) write_details(result);
+  }
+
+  // For people and reports; a disk that is full does not end the run.
+  void write_details(const Evaluation& evaluation) {
+    if (communicator_.rank() != 0) return;
+    try {
+      write_evaluation(folder_.evaluation(), {evaluation, state_, evaluation_->class_names()});
+    } catch (const Error& error) {
+      reporter_->warn(error.what());
+    }
   }
 
   // All ranks call it together.
@@ -491,11 +579,15 @@ class Run {
   int reasons_asked_for_ = 0;
   size_t reasons_told_ = 0;
   LossSpikes loss_spikes_{config_.run.checks().loss_spike_deviations()};
-  std::unique_ptr<Mix> mix_;  // null: none
+  std::optional<InitialValues> initial_;  // on rank 0, until they are loaded
+  std::unique_ptr<Mix> mix_;              // null: none
   std::unique_ptr<Loader> loader_;
+  std::unique_ptr<Profiler> profiler_;  // null: not asked for
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<Schedule> schedule_;
   std::deque<LaunchedStep> launched_;
+  std::unique_ptr<Illustrations> illustrations_;  // null: nobody would see them
+  float gradient_scale_ = 1;                      // of the latest step
   int64_t planned_steps_ = 0;
   std::optional<FoundCheckpoint> resumed_;
   CheckpointState state_;

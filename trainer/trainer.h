@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,7 @@
 #include "model/graph.h"
 #include "trainer/config.h"
 #include "trainer/metrics.h"
+#include "trainer/profile/options.h"
 #include "trainer/stop.h"
 
 namespace trireme {
@@ -27,6 +29,8 @@ struct TrainOptions {
   bool quiet = false;
   // Training stands still until each save has ended, so that none is left out. For tests.
   bool wait_for_saves = false;
+  // Steps to profile; none where it is not set.
+  std::optional<ProfileOptions> profile = {};
 };
 
 struct TrainResult {

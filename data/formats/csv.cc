@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -205,6 +206,25 @@ Samples read_csv(const DataConfig& config, Part part) {
   samples.source = "CSV " + table.path;
   settle(policy, samples);
   return samples;
+}
+
+std::vector<uint8_t> read_csv_features(const DataConfig& config, const std::string& path,
+                                       const TensorSpec& input) {
+  const CsvConfig& csv = config.csv();
+  BadRecordPolicy policy(bad_record_limit(config));
+  const Table table = read_table(read_for(policy, path), csv.delimiter()[0], csv.header(), policy);
+  const int64_t wanted = input.shape.elements();
+  std::vector<int64_t> columns(static_cast<size_t>(table.columns));
+  std::iota(columns.begin(), columns.end(), int64_t{0});
+  if (table.columns != wanted) {
+    for (const int64_t label : label_columns(table, csv)) std::erase(columns, label);
+  }
+  if (input.dtype != DType::kF32 || std::ssize(columns) != wanted) {
+    throw DataError(path, fmt::format("has {} columns; the network reads {} a sample",
+                                      table.columns, input.to_string()));
+  }
+  policy.check(path);
+  return gather(table, columns);
 }
 
 }  // namespace trireme

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/shape.h"
 #include "data/bad_records.h"
@@ -24,6 +25,9 @@ namespace trireme {
 Samples read_idx(const DataConfig& config, Part part);
 Samples read_cifar(const DataConfig& config, Part part);
 Samples read_csv(const DataConfig& config, Part part);
+// Rows of `input` (f32) alone, of a file that may have the label columns too.
+std::vector<uint8_t> read_csv_features(const DataConfig& config, const std::string& path,
+                                       const TensorSpec& input);
 
 // What keeps each sample in a file or member of its own is only indexed when opened.
 std::unique_ptr<Records> open_image_folder(const DataConfig& config, Part part,

@@ -23,12 +23,11 @@
 #include "core/error.h"
 #include "data/files/descriptor.h"
 #include "data/formats/picture_name.h"
+#include "data/formats/tar_members.h"
 
 namespace trireme {
 namespace {
 
-// Small, since after each picture that is skipped one block is read in vain.
-constexpr size_t kReadBytes = 16384;
 constexpr uint64_t kTarBlock = 512;
 constexpr int32_t kMostLabel = (1 << 24) - 1;  // see checked_classes
 constexpr size_t kMostLabelBytes = 1 << 20;    // of a .cls or .json
@@ -93,30 +92,6 @@ Label label_of_json(std::string_view text, const std::string& field) {
   return {0, fmt::format("field '{}' is no number but: {}", field, at->type_name())};
 }
 
-// What a file that is no plain tar begins with.
-struct Compression {
-  std::string_view name;
-  std::string_view begins;
-};
-constexpr std::array<Compression, 5> kCompressions{{{"gzip", "\x1f\x8b"},
-                                                    {"zstd", "\x28\xb5\x2f\xfd"},
-                                                    {"xz", "\xfd\x37zXZ"},
-                                                    {"bzip2", "BZh"},
-                                                    {"lz4", "\x04\x22\x4d\x18"}}};
-
-void refuse_compressed(int file, const std::string& path) {
-  std::array<char, 8> begin{};
-  const ssize_t got = pread(file, begin.data(), begin.size(), 0);
-  if (got < 0) throw DataError(path, fmt::format("cannot be read: {}", std::strerror(errno)));
-  const std::string_view bytes(begin.data(), static_cast<size_t>(got));
-  for (const Compression& compression : kCompressions) {
-    if (!bytes.starts_with(compression.begins)) continue;
-    throw DataError(path, fmt::format("is compressed ({}), and samples can only be read at random "
-                                      "from plain tar; unpack it",
-                                      compression.name));
-  }
-}
-
 TarStamp stamp_of(const Descriptor& file, const std::string& path, const LabelSource& labels) {
   return {status_of(file.number(), path), labels.identity()};
 }
@@ -128,14 +103,7 @@ class Walk {
         labels_(labels),
         file_(open_file(path)),
         stamp_(stamp_of(file_, path, labels)),
-        archive_(archive_read_new(), archive_read_free) {
-    refuse_compressed(file_.number(), path);
-    archive_read_support_filter_none(archive_.get());
-    archive_read_support_format_tar(archive_.get());
-    if (archive_read_open_fd(archive_.get(), file_.number(), kReadBytes) != ARCHIVE_OK) {
-      refuse();
-    }
-  }
+        archive_(open_tar(file_, path)) {}
 
   TarIndex run() {
     while (!ended_) step();
@@ -303,10 +271,7 @@ class Walk {
   [[noreturn]] void refuse() const {
     throw DataError(path_, fmt::format("cannot be read as a tar file: {}", reason()));
   }
-  std::string reason() const {
-    const char* text = archive_error_string(archive_.get());
-    return text ? text : "cause unknown";
-  }
+  std::string reason() const { return failure_of(archive_.get()); }
 
   const std::string& path_;
   const LabelSource& labels_;

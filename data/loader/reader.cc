@@ -90,12 +90,13 @@ bool UnitReader::read_row(Slot& slot, const Order& order, int64_t row, const Sam
   post_.sample(sample_);
   if (!in_memory_) post_.touch();
   tell(std::exchange(first_, false));
+  const bool own = row >= batch.first_row && row < batch.first_row + batch.rows;
+  if (own) slot.is_sample(row - batch.first_row, sample_);
   try {
     read_sample(sample_, batch.epoch, to);
     return true;
   } catch (const DataError&) {
     if (!options_.max_bad_records) throw;
-    const bool own = row >= batch.first_row && row < batch.first_row + batch.rows;
     // Another rank's row is counted there.
     if (own) slot.add({row, sample_, std::current_exception(), /*is_bad_record=*/true});
     return false;

@@ -19,6 +19,8 @@ void Slot::allocate(Device& device, int64_t capacity, const SampleSpec& spec) {
   std::memset(targets_.data(), 0, rows * target_bytes_);
   batch.inputs = inputs_.data();
   batch.targets = targets_.data();
+  samples_.resize(rows);
+  batch.samples = samples_.data();
 }
 
 void Slot::add(RowFault fault) {
@@ -55,6 +57,7 @@ void Slot::close_ranks() {
         continue;
       }
       const SampleMemory from = at(row);
+      samples_[static_cast<size_t>(batch.rows)] = samples_[static_cast<size_t>(row)];
       const SampleMemory to = at(batch.rows++);
       if (from.input == to.input) continue;
       std::memcpy(to.input, from.input, input_bytes_);

@@ -34,6 +34,7 @@ class Slot {
     return {batch.inputs + static_cast<size_t>(row) * input_bytes_,
             batch.targets + static_cast<size_t>(row) * target_bytes_};
   }
+  void is_sample(int64_t row, int64_t sample) { samples_[static_cast<size_t>(row)] = sample; }
   void add(RowFault fault);
 
   // For the loader's own thread, once nobody fills it any more. Faults in the order of the rows.
@@ -56,6 +57,7 @@ class Slot {
  private:
   Buffer inputs_;
   Buffer targets_;
+  std::vector<int64_t> samples_;
   size_t input_bytes_ = 0;
   size_t target_bytes_ = 0;
   int64_t used_rows_ = 0;  // that may hold something

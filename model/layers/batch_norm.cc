@@ -1,4 +1,5 @@
-// Batch normalisation per channel, any shape [C, ...]; absorbs a residual sum and a ReLU.
+// Batch normalisation per channel, any shape [C, ...]; absorbs a residual sum and a ReLU. Frozen,
+// it uses its running statistics and leaves them as they are.
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
 
@@ -36,11 +37,16 @@ class BatchNorm final : public Layer {
     return false;
   }
 
+  std::optional<ChannelScale> as_channel_scale() const override {
+    if (residual_) return std::nullopt;
+    return ChannelScale{config_.epsilon(), relu_ ? Activation::kRelu : Activation::kNone};
+  }
+
   ValueId forward(Emitter& emit) const override {
     const ValueId x = emit.input();
     const ValueId residual = residual_ ? emit.input(1) : kNoValue;
     const ValueId y = emit.fresh_like(x);
-    if (!emit.training()) {
+    if (!emit.training() || !emit.trained()) {
       emit.emit(
           BatchNormInference{.epsilon = config_.epsilon(), .relu = relu_},
           {x, residual, emit.parameter(0), emit.parameter(1), emit.running(0), emit.running(1), y});
@@ -64,6 +70,7 @@ class BatchNorm final : public Layer {
   }
 
   void backward(Emitter& emit, ValueId dy) const override {
+    if (!emit.trained()) return backward_frozen(emit, dy);
     const ValueId x = emit.input();
     const ValueId y = relu_ ? emit.output() : kNoValue;
     const ValueId saved = emit.kept(0);
@@ -87,6 +94,18 @@ class BatchNorm final : public Layer {
  private:
   bool across_ranks(const Emitter& emit) const {
     return config_.sync() && emit.collective() && emit.collective()->size() > 1;
+  }
+
+  // The channels' scales are all that is between dx and dy.
+  void backward_frozen(Emitter& emit, ValueId dy) const {
+    const ValueId g =
+        through_activation(emit, relu_ ? Activation::kRelu : Activation::kNone, emit.output(), dy);
+    if (residual_) emit.give_gradient(1, g);
+    if (!emit.needs_gradient()) return;
+    const ValueId dx = emit.fresh_like(emit.input());
+    emit.emit(BatchNormInference{.epsilon = config_.epsilon()},
+              {g, kNoValue, emit.parameter(0), kNoValue, kNoValue, emit.running(1), dx});
+    emit.give_gradient(0, dx);
   }
 
   BatchNormConfig config_;

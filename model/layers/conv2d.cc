@@ -45,6 +45,13 @@ class Conv2d final : public Layer {
 
   bool absorb(const Layer& next) override { return absorb_activation(activation_, next); }
 
+  bool fold(const ChannelScale& next) override {
+    if (activation_ != Activation::kNone) return false;
+    activation_ = next.activation;
+    config_.set_bias(true);
+    return true;
+  }
+
   ValueId forward(Emitter& emit) const override {
     const ValueId y = emit.fresh(emit.output_shape());
     emit.emit(Conv2dForward{geometry(), activation_},
@@ -54,9 +61,11 @@ class Conv2d final : public Layer {
 
   void backward(Emitter& emit, ValueId dy) const override {
     dy = through_activation(emit, activation_, emit.output(), dy);
-    emit.emit(Conv2dBackwardWeights{geometry()},
-              {emit.input(), dy, emit.parameter_gradient(0),
-               config_.bias() ? emit.parameter_gradient(1) : kNoValue});
+    if (emit.trained()) {
+      emit.emit(Conv2dBackwardWeights{geometry()},
+                {emit.input(), dy, emit.parameter_gradient(0),
+                 config_.bias() ? emit.parameter_gradient(1) : kNoValue});
+    }
     if (!emit.needs_gradient()) return;
     const ValueId dx = emit.fresh_like(emit.input());
     emit.emit(Conv2dBackwardData{geometry()}, {dy, emit.parameter(0), dx});

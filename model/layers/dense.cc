@@ -36,8 +36,10 @@ class Dense final : public Layer {
 
   void backward(Emitter& emit, ValueId dy) const override {
     dy = through_activation(emit, activation_, emit.output(), dy);
-    emit.emit(DenseBackwardWeights{}, {emit.input(), dy, emit.parameter_gradient(0),
-                                       config_.bias() ? emit.parameter_gradient(1) : kNoValue});
+    if (emit.trained()) {
+      emit.emit(DenseBackwardWeights{}, {emit.input(), dy, emit.parameter_gradient(0),
+                                         config_.bias() ? emit.parameter_gradient(1) : kNoValue});
+    }
     if (!emit.needs_gradient()) return;
     const ValueId dx = emit.fresh_like(emit.input());
     emit.emit(DenseBackwardData{}, {dy, emit.parameter(0), dx});

@@ -6,9 +6,7 @@
 #include "model/graph.h"
 
 namespace trireme {
-namespace {
 
-// Takes node `gone` out; whoever read it reads `instead`, which comes before it in the list.
 void remove_node(Graph& graph, int gone, int instead) {
   graph.nodes.erase(graph.nodes.begin() + gone);
   for (Node& node : graph.nodes) {
@@ -29,8 +27,6 @@ std::vector<int> readers(const Graph& graph, int node) {
   }
   return found;
 }
-
-}  // namespace
 
 void elide_identities(Graph& graph) {
   for (int n = 0; n < static_cast<int>(graph.nodes.size());) {

@@ -305,9 +305,9 @@ void inference(const BatchNormInference& op, const ChannelView& view, const Forw
     for (int64_t group = begin; group < end; ++group) {
       Normalisation c{.floor = op.relu ? 0 : -std::numeric_limits<float>::infinity()};
       Lanes gamma;
-      view.spread(a.running_mean, group, c.mean.values);
+      if (a.running_mean) view.spread(a.running_mean, group, c.mean.values);
       view.spread(a.running_var, group, c.scale.values);
-      view.spread(a.beta, group, c.shift.values);
+      if (a.beta) view.spread(a.beta, group, c.shift.values);
       view.spread(a.gamma, group, gamma.values);
       for (int l = 0; l < kLanes; ++l) {
         c.scale.values[l] = gamma.values[l] / std::sqrt(c.scale.values[l] + op.epsilon);

@@ -216,7 +216,7 @@ struct FinishBackward {
   }
 };
 
-// One of inv_std and var is given.
+// One of inv_std and var is given; beta and mean are zero where they are not.
 struct Normalisation {
   const float *gamma, *beta, *mean, *inv_std, *var;
   float epsilon;
@@ -238,9 +238,9 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
   float mean[N], scale[N], shift[N];
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    mean[i] = norm.mean[channel + i];
+    mean[i] = norm.mean ? norm.mean[channel + i] : 0;
     scale[i] = norm.scale(channel + i);
-    shift[i] = norm.beta[channel + i];
+    shift[i] = norm.beta ? norm.beta[channel + i] : 0;
   }
   const int64_t rows = places.all();
   each_row<kRows, true>(rows, [&](int64_t row) {

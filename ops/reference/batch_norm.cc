@@ -108,12 +108,14 @@ Plan plan(const BatchNormInference& op, Specs specs) {
   const Extents e(specs[O::kX].shape);
   return host_op(std::move(specs), [=](Args args, void*) {
     const double* residual = in(args, O::kResidual);
+    const double* means = in(args, O::kRunningMean);
+    const double* beta = in(args, O::kBeta);
     for (int64_t c = 0; c < e.channels; ++c) {
       const double inv_std = 1 / std::sqrt(in(args, O::kRunningVar)[c] + op.epsilon);
-      const double mean = in(args, O::kRunningMean)[c];
+      const double mean = means ? means[c] : 0;
       each(e, e.rows, c, [&](int64_t i) {
         const double value = in(args, O::kGamma)[c] * (in(args, O::kX)[i] - mean) * inv_std +
-                             in(args, O::kBeta)[c] + (residual ? residual[i] : 0);
+                             (beta ? beta[c] : 0) + (residual ? residual[i] : 0);
         out(args, O::kY)[i] = relu_if(op.relu, value);
       });
     }

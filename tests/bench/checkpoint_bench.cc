@@ -28,12 +28,12 @@ Parameters parameters_of(int64_t bytes) {
   constexpr int64_t kElements = 256 * 256 * 9;
   Parameters parameters;
   for (int64_t begin = 16; (begin - 16) * 4 < bytes; begin += kElements) {
-    parameters.trained.push_back({.name = fmt::format("layer{}.weight", begin),
-                                  .spec = {DType::kF32, {256, 256, 3, 3}, Layout::row_major()},
-                                  .init = {},
-                                  .begin = begin,
-                                  .end = begin + kElements});
-    parameters.elements = begin + kElements;
+    parameters.all.push_back({.name = fmt::format("layer{}.weight", begin),
+                              .spec = {DType::kF32, {256, 256, 3, 3}, Layout::row_major()},
+                              .init = {},
+                              .begin = begin,
+                              .end = begin + kElements});
+    parameters.trained_elements = parameters.elements = begin + kElements;
   }
   return parameters;
 }

@@ -50,5 +50,17 @@ TEST(Format, Durations) {
   EXPECT_EQ(format_duration(std::numeric_limits<double>::quiet_NaN()), "?");
 }
 
+// Of RFC 4648, section 10.
+TEST(Text, Base64) {
+  const auto encoded = [](const std::string& text) {
+    return base64({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  };
+  EXPECT_EQ(encoded(""), "");
+  EXPECT_EQ(encoded("f"), "Zg==");
+  EXPECT_EQ(encoded("fo"), "Zm8=");
+  EXPECT_EQ(encoded("foobar"), "Zm9vYmFy");
+  EXPECT_EQ(encoded("\xFB\xFF"), "+/8=");
+}
+
 }  // namespace
 }  // namespace trireme

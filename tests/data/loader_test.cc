@@ -92,7 +92,9 @@ class LoaderTest : public ::testing::Test {
       EXPECT_EQ(twice[0], -twice[1]);
       EXPECT_EQ(twice[0], label);
       EXPECT_EQ(row < batch.rows, label != 0) << "row " << row << " of " << batch.rows;
-      if (row < batch.rows) out.push_back(label - 1);
+      if (row >= batch.rows) continue;
+      out.push_back(label - 1);
+      EXPECT_EQ(batch.samples[row], label - 1);
     }
     return out;
   }

@@ -115,9 +115,12 @@ TEST(Graph, FusesWhatOnePassCanDo) {
 TEST(Zoo, HasThePublishedParameterCounts) {
   // As torchvision 0.20 counts them, and the papers for the CIFAR forms.
   const std::map<std::string, int64_t> kCounts = {
-      {"lenet", 61706},       {"alexnet", 61100840},  {"resnet18", 11689512},
-      {"resnet34", 21797672}, {"resnet50", 25557032}, {"resnet18-cifar", 11173962},
-      {"mlp", 20037642},      {"resnet20", 272474},   {"resnet56", 855770},
+      {"lenet", 61706},        {"alexnet", 61100840},   {"resnet18", 11689512},
+      {"resnet34", 21797672},  {"resnet50", 25557032},  {"resnet18-cifar", 11173962},
+      {"mlp", 20037642},       {"resnet20", 272474},    {"resnet56", 855770},
+      {"vgg11", 132863336},    {"vgg13", 133047848},    {"vgg16", 138357544},
+      {"vgg19", 143667240},    {"vgg11-bn", 132868840}, {"vgg13-bn", 133053736},
+      {"vgg16-bn", 138365992}, {"vgg19-bn", 143678248},
   };
   for (const std::string& name : zoo_names()) {
     const ZooDefaults defaults = zoo_defaults(name);

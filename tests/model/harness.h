@@ -147,9 +147,10 @@ class TestNetwork {
     program = Program::compile(graph_, *backend_, options, parameters);
     values_ = device_->allocate(parameters.array_bytes());
     low_precision_ = LowPrecisionCopy(parameters, *backend_);
-    gradients_ = device_->allocate(parameters.array_bytes());
+    gradients_ = device_->allocate(parameters.trained_bytes());
     running_ = device_->allocate(parameters.running_bytes());
     activations_ = device_->allocate(program->activation_bytes());
+    if (options.output) output_ = device_->allocate(sizeof(float) * outputs(options.batch));
     state_ = device_->allocate(sizeof state);
     initialise(parameters, *backend_, /*seed=*/7, values_.data(), running_.data());
     low_precision_.refresh(values_.data(), *stream_);
@@ -159,7 +160,8 @@ class TestNetwork {
                    .low_precision = low_precision_.data(),
                    .gradients = gradients_.data(),
                    .running = running_.data(),
-                   .activations = activations_.data()});
+                   .activations = activations_.data(),
+                   .output = output_.as<float>()});
   }
 
   // One pass over the batch; everything that is to be written starts as NaN.
@@ -189,11 +191,21 @@ class TestNetwork {
     stream_->synchronize();
     return double{metrics[which]};
   }
+  // Of CompileOptions::output.
+  std::vector<float> output() const {
+    std::vector<float> numbers(output_.bytes() / sizeof(float));
+    device_->copy(numbers.data(), output_.data(), output_.bytes(), *stream_);
+    stream_->synchronize();
+    return numbers;
+  }
   std::vector<float> gradient(const Parameter& parameter) { return read(parameter, gradients_); }
   std::vector<float> value(const Parameter& parameter) { return read(parameter, values_); }
   void set_value(const Parameter& parameter, const std::vector<float>& numbers) {
     from_canonical(parameter, *backend_, numbers.data(), values_.data());
     low_precision_.refresh(values_.data(), *stream_);
+  }
+  void set_running(const RunningValue& value, const std::vector<float>& numbers) {
+    from_canonical(value, *backend_, numbers.data(), running_.data());
   }
   std::vector<float> running(const RunningValue& value) {
     std::vector<float> numbers(static_cast<size_t>(value.spec.shape.elements()));
@@ -216,10 +228,15 @@ class TestNetwork {
   std::vector<int64_t> watermarks;
 
  private:
+  size_t outputs(int64_t rows) const {
+    const Node& read = graph_.nodes[static_cast<size_t>(graph_.nodes.back().inputs[0])];
+    return static_cast<size_t>(rows * read.signature.output.elements());
+  }
   void spoil(bool clear_gradients) {
     // 0xFF bytes are NaN in every float format.
     fill(activations_, 0xFF, activations_.bytes());
     fill(gradients_, clear_gradients ? 0 : 0xFF, gradients_.bytes());
+    fill(output_, 0xFF, output_.bytes());
   }
   void bind(const TestBatch& batch) {
     fill(gradients_, 0, kMetricCount * size_of(parameters.array_dtype()));
@@ -252,7 +269,7 @@ class TestNetwork {
   std::unique_ptr<Stream> stream_;
   Graph graph_;
   LowPrecisionCopy low_precision_;
-  Buffer values_, gradients_, running_, activations_, state_, inputs_, targets_;
+  Buffer values_, gradients_, running_, activations_, output_, state_, inputs_, targets_;
 };
 
 inline double relative_error(const std::vector<float>& got, const std::vector<float>& wanted) {

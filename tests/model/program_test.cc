@@ -142,7 +142,7 @@ TEST_P(Programs, ReferenceGradientsAreFiniteDifferences) {
   const TestBatch batch(input, kRows, 3);
   net.run(batch);
   constexpr double kStep = 1e-6;
-  for (const Parameter& parameter : net.parameters.trained) {
+  for (const Parameter& parameter : net.parameters.all) {
     const auto size = static_cast<size_t>(parameter.spec.shape.elements());
     for (size_t i = 0; i < size; i += std::max<size_t>(1, size / 7)) {
       net.run(batch);
@@ -163,7 +163,7 @@ TEST_P(Programs, ReferenceGradientsAreFiniteDifferences) {
 
 std::vector<float> whole_gradient(TestNetwork& net) {
   std::vector<float> whole;
-  for (const Parameter& parameter : net.parameters.trained) {
+  for (const Parameter& parameter : net.parameters.all) {
     const std::vector<float> own = net.gradient(parameter);
     whole.insert(whole.end(), own.begin(), own.end());
   }
@@ -189,9 +189,9 @@ TEST_P(ProgramsOnTargets, AgreeWithTheReference) {
       EXPECT_EQ(fast.metric(kMetricTop1), exact.metric(kMetricTop1));
     }
     EXPECT_EQ(fast.metric(kMetricSamples), exact.state.valid_rows);
-    for (size_t p = 0; p < exact.parameters.trained.size(); ++p) {
-      const Parameter& wanted = exact.parameters.trained[p];
-      const Parameter& got = fast.parameters.trained[p];
+    for (size_t p = 0; p < exact.parameters.all.size(); ++p) {
+      const Parameter& wanted = exact.parameters.all[p];
+      const Parameter& got = fast.parameters.all[p];
       ASSERT_EQ(got.name, wanted.name);
       EXPECT_LT(relative_error(fast.value(got), exact.value(wanted)), 1e-6) << got.name;
       const auto gradient = exact.gradient(wanted);
@@ -208,6 +208,20 @@ TEST_P(ProgramsOnTargets, AgreeWithTheReference) {
   }
 }
 
+// Whatever layout and precision the network ends in, what the loss reads comes out as f32 rows.
+TEST_P(ProgramsOnTargets, OutputIsThatOfTheReference) {
+  const ModelInput input = input_of(tested());
+  const CompileOptions options{.batch = kRows, .training = false, .output = true};
+  TestNetwork exact(config_of(tested()), input, reference(), options);
+  TestNetwork fast(config_of(tested()), input, target(), options);
+  const TestBatch batch(input, kRows, 4);
+  exact.run(batch);
+  fast.run(batch);
+  ASSERT_EQ(exact.output().size(), static_cast<size_t>(kRows * 3));
+  EXPECT_LT(relative_error(fast.output(), exact.output()), target().gradient);
+  EXPECT_EQ(fast.metric(kMetricSamples), kRows);
+}
+
 TEST_P(ProgramsOnTargets, AccumulatedGradientsAddUp) {
   const ModelInput input = input_of(tested());
   TestNetwork once(config_of(tested()), input, target(), {.batch = kRows});
@@ -216,12 +230,12 @@ TEST_P(ProgramsOnTargets, AccumulatedGradientsAddUp) {
   once.run(batch);
   twice.run(batch, /*clear_gradients=*/true);
   twice.go_on(batch);
-  for (size_t p = 0; p < once.parameters.trained.size(); ++p) {
-    std::vector<float> doubled = once.gradient(once.parameters.trained[p]);
+  for (size_t p = 0; p < once.parameters.all.size(); ++p) {
+    std::vector<float> doubled = once.gradient(once.parameters.all[p]);
     for (float& g : doubled) g *= 2;
     if (vanishes(doubled)) continue;
-    EXPECT_LT(relative_error(twice.gradient(twice.parameters.trained[p]), doubled), 1e-3)
-        << once.parameters.trained[p].name;
+    EXPECT_LT(relative_error(twice.gradient(twice.parameters.all[p]), doubled), 1e-3)
+        << once.parameters.all[p].name;
   }
 }
 
@@ -234,7 +248,7 @@ TEST_P(ProgramsOnTargets, GradientsBecomeFinalInTheOrderTheyLie) {
   EXPECT_EQ(net.watermarks.back(), net.parameters.elements);
   // Every parameter has a range of its own, after the metrics.
   std::vector<std::pair<int64_t, int64_t>> ranges;
-  for (const Parameter& parameter : net.parameters.trained) {
+  for (const Parameter& parameter : net.parameters.all) {
     EXPECT_GE(parameter.end - parameter.begin, parameter.spec.shape.elements());
     ranges.emplace_back(parameter.begin, parameter.end);
   }
@@ -269,10 +283,10 @@ TEST_P(ProgramsOnTargets, TheFirstThatIsNotFiniteIsNamed) {
     return std::make_unique<TestNetwork>(config_of(tested()), input, target(),
                                          CompileOptions{.batch = kRows});
   };
-  const size_t parameters = network()->parameters.trained.size();
+  const size_t parameters = network()->parameters.all.size();
   for (size_t p = 0; p < parameters; ++p) {
     const auto net = network();
-    const Parameter& parameter = net->parameters.trained[p];
+    const Parameter& parameter = net->parameters.all[p];
     std::vector<float> values = net->value(parameter);
     values[values.size() / 2] = -std::numeric_limits<float>::infinity();
     net->set_value(parameter, values);
@@ -310,7 +324,7 @@ TEST(Program, TheZooInBf16IsAsNearToF32AsItsWeightsAre) {
     TestNetwork full(zoo(name), input, cpu(), options);
     TestNetwork rounded(zoo(name), input, cpu(), options);
     TestNetwork low(zoo(name), input, in_low_precision(cpu(), DType::kBF16, 8), options);
-    for (const Parameter& parameter : rounded.parameters.trained) {
+    for (const Parameter& parameter : rounded.parameters.all) {
       std::vector<float> numbers = rounded.value(parameter);
       for (float& number : numbers) number = rounded_to_bf16(number);
       rounded.set_value(parameter, numbers);
@@ -377,7 +391,7 @@ TEST(Program, NamesTheLayerWhoseOutputIsNotFinite) {
       "layer { name: 'c' dense { units: 3 } } layer { softmax_cross_entropy {} }");
   TestNetwork net(config, input, cpu(), {.batch = 4});
   TestBatch batch(input, 4, 9);
-  for (const Parameter& parameter : net.parameters.trained) {
+  for (const Parameter& parameter : net.parameters.all) {
     if (parameter.name == "b.bias") net.set_value(parameter, std::vector<float>(4, 3e38f));
     if (parameter.name == "c.weight") net.set_value(parameter, std::vector<float>(12, -4));
   }
@@ -415,10 +429,10 @@ TEST(Program, TrainingAndInferenceShareParameters) {
   Program::compile(graph, *backend, {.batch = 8}, parameters);
   const Parameters before = parameters;
   Program::compile(graph, *backend, {.batch = 16, .training = false}, parameters);
-  ASSERT_EQ(parameters.trained.size(), before.trained.size());
-  for (size_t p = 0; p < before.trained.size(); ++p) {
-    EXPECT_EQ(parameters.trained[p].spec, before.trained[p].spec) << before.trained[p].name;
-    EXPECT_EQ(parameters.trained[p].begin, before.trained[p].begin);
+  ASSERT_EQ(parameters.all.size(), before.all.size());
+  for (size_t p = 0; p < before.all.size(); ++p) {
+    EXPECT_EQ(parameters.all[p].spec, before.all[p].spec) << before.all[p].name;
+    EXPECT_EQ(parameters.all[p].begin, before.all[p].begin);
   }
   EXPECT_EQ(parameters.elements, before.elements);
 }

@@ -155,6 +155,17 @@ TEST_P(BatchNormTest, Inference) {
   }
 }
 
+// What passes dy on through statistics that stay.
+TEST_P(BatchNormTest, InferenceOfAScaleAlone) {
+  for (const Problem& p : problems()) {
+    const Shape channels{p.x[1]};
+    check({.name = p.name,
+           .op = BatchNormInference{.epsilon = 1e-3f},
+           .tensors = {values(p), none(), uniform(full(channels), 3, -1, 2), none(), none(),
+                       uniform(full(channels), 6, 0.5, 2), image(p.x)}});
+  }
+}
+
 TEST_P(BatchNormTest, BackwardSums) {
   for (const Problem& p : problems()) {
     for (bool relu : {false, true}) {

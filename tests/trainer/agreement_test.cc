@@ -89,7 +89,7 @@ TEST_F(AgreementTest, OtherLayoutsAreRefused) {
   StepFixture fixture(*world_, kStepConfig, {"train.device=cpu"});
   const Facts common = layout_facts(fixture.step().parameters());
   Parameters moved = fixture.step().parameters();
-  moved.trained[0].begin += 16;
+  moved.all[0].begin += 16;
   EXPECT_EQ(refusal(common, common), "");
   EXPECT_EQ(refusal(common, layout_facts(moved)).empty(), world_->size() == 1);
 }

@@ -259,7 +259,7 @@ TEST_F(CheckpointTest, AnotherModelIsAMatterOfConfiguration) {
   save(1);
   const auto found = newest();
   ASSERT_TRUE(found);
-  model_.parameters.trained[0].spec.shape = Shape{3, 2};
+  model_.parameters.all[0].spec.shape = Shape{3, 2};
   try {
     load_model(*found, model_.arrays());
     FAIL();
@@ -269,7 +269,7 @@ TEST_F(CheckpointTest, AnotherModelIsAMatterOfConfiguration) {
         << error.what();
   }
   model_.parameters = SmallModel().parameters;
-  model_.parameters.trained.pop_back();
+  model_.parameters.all.pop_back();
   EXPECT_THROW(load_model(*found, model_.arrays()), ConfigError);
   model_.parameters = SmallModel().parameters;
   TrainedArrays adam = model_.arrays();

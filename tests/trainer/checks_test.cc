@@ -84,7 +84,7 @@ class ChecksTest : public ::testing::TestWithParam<std::string> {
     float before = 0;
     if (world_->rank() != rank) return before;
     Step& step = fixture_->step();
-    for (const Parameter& parameter : step.parameters().trained) {
+    for (const Parameter& parameter : step.parameters().all) {
       if (parameter.name != name) continue;
       float* at = static_cast<float*>(step.memory().parameters) + parameter.begin;
       Device& device = step.backend().device();

@@ -1,22 +1,28 @@
+// metrics.jsonl, the tables beside it, and what is computed for them.
 #include "trainer/metrics.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <vector>
 
 #include "temporary_folder.h"
+#include "trainer/config.h"
+#include "trainer/hyper_parameters.h"
+#include "trainer/rank_lags.h"
+#include "trainer/sinks/csv.h"
+#include "trainer/sinks/jsonl.h"
 
 namespace trireme {
 namespace {
 
 using nlohmann::json;
-
-void no_warning(const std::string& text) { FAIL() << text; }
 
 StepRecord record(int64_t step) {
   StepRecord r;
@@ -24,6 +30,16 @@ StepRecord record(int64_t step) {
   r.train_loss = 1.0f / static_cast<float>(step);
   r.learning_rate = 0.1;
   return r;
+}
+
+MetricsEvent event(MetricsRecord record) { return {{}, std::move(record)}; }
+
+// A run of its own: opens the file, writes, closes.
+void append(const std::filesystem::path& path, int64_t keep_through_step,
+            const std::vector<MetricsRecord>& records) {
+  JsonlSink sink(path, keep_through_step);
+  for (const MetricsRecord& each : records) sink.write(event(each));
+  sink.flush();
 }
 
 std::vector<json> lines(const std::filesystem::path& path) {
@@ -36,20 +52,20 @@ std::vector<json> lines(const std::filesystem::path& path) {
 TEST(Metrics, StepsCarryEveryDigit) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.jsonl";
-  {
-    MetricsFile file(path, 0, no_warning);
-    StepRecord r = record(3);
-    r.epoch = 1;
-    r.samples_per_second = 12345.6;
-    r.step_ms = 1.25;
-    r.data_wait_ms = 0.5;
-    r.exposed_comm_ms = 0.25;
-    r.parameter_checksum = 0xABC;
-    r.loss_scale = 65536;
-    r.skipped_steps = 2;
-    file.write(r);
-    file.write(R"({"event":"eval","step":3})");
-  }
+  StepRecord r = record(3);
+  r.epoch = 1;
+  r.samples_per_second = 12345.6;
+  r.step_ms = 1.25;
+  r.data_wait_ms = 0.5;
+  r.exposed_comm_ms = 0.25;
+  r.forward_ms = 0.125;
+  r.backward_ms = 0.75;
+  r.update_ms = 0.0625;
+  r.comm_ms = 0.375;
+  r.parameter_checksum = 0xABC;
+  r.loss_scale = 65536;
+  r.skipped_steps = 2;
+  append(path, 0, {r, EvaluationRecord{.step = 3, .loss = NAN}});
   const auto all = lines(path);
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0]["event"], "step");
@@ -61,24 +77,24 @@ TEST(Metrics, StepsCarryEveryDigit) {
   EXPECT_EQ(all[0]["step_ms"], 1.25);
   EXPECT_EQ(all[0]["data_wait_ms"], 0.5);
   EXPECT_EQ(all[0]["exposed_comm_ms"], 0.25);
+  EXPECT_EQ(all[0]["forward_ms"], 0.125);
+  EXPECT_EQ(all[0]["backward_ms"], 0.75);
+  EXPECT_EQ(all[0]["update_ms"], 0.0625);
+  EXPECT_EQ(all[0]["comm_ms"], 0.375);
   EXPECT_EQ(all[0]["parameter_checksum"], "0000000000000abc");
   EXPECT_EQ(all[0]["loss_scale"], 65536);
   EXPECT_EQ(all[0]["skipped_steps"], 2);
   EXPECT_EQ(all[1]["event"], "eval");
+  EXPECT_TRUE(all[1]["eval_loss"].is_null());
+  EXPECT_FALSE(all[1].contains("eval_accuracy"));
 }
 
 TEST(Metrics, ResumingCutsBackToTheCheckpoint) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.jsonl";
-  {
-    MetricsFile file(path, 0, no_warning);
-    for (int step = 1; step <= 5; ++step) file.write(record(step));
-  }
+  append(path, 0, {record(1), record(2), record(3), record(4), record(5)});
   spill(path, slurp(path) + R"({"event":"step","st)");  // killed while writing
-  {
-    MetricsFile file(path, 3, no_warning);
-    file.write(record(4));
-  }
+  append(path, 3, {record(4)});
   const auto all = lines(path);
   ASSERT_EQ(all.size(), 4u);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(all[static_cast<size_t>(i)]["step"], i + 1);
@@ -88,22 +104,17 @@ TEST(Metrics, ResumingCutsBackToTheCheckpoint) {
 TEST(Metrics, ALateLineDoesNotKeepWhatStandsBeforeIt) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.jsonl";
-  const std::string saved = R"({"event":"checkpoint","step":2})";
+  const CheckpointRecord saved{.step = 2};
   const auto steps_after = [&](int resumed_at) {
-    MetricsFile(path, resumed_at, no_warning).write(record(resumed_at + 1));
+    append(path, resumed_at, {record(resumed_at + 1)});
     std::vector<int> steps;
     for (const auto& line : lines(path)) steps.push_back(line["step"]);
     return steps;
   };
-  {
-    MetricsFile file(path, 0, no_warning);
-    for (int step = 1; step <= 4; ++step) file.write(record(step));
-    file.write(saved);
-    file.write(record(5));
-  }
+  append(path, 0, {record(1), record(2), record(3), record(4), saved, record(5)});
   EXPECT_EQ(steps_after(4), (std::vector{1, 2, 3, 4, 2, 5}));
   EXPECT_EQ(steps_after(2), (std::vector{1, 2, 3}));
-  spill(path, slurp(path) + saved + "\n");
+  spill(path, slurp(path) + R"({"event":"checkpoint","step":2})" + "\n");
   EXPECT_EQ(steps_after(3), (std::vector{1, 2, 3, 2, 4}));
 }
 
@@ -113,7 +124,7 @@ TEST(Metrics, AnEventThatIsANumber) {
   const auto path = folder.path() / "metrics.jsonl";
   const std::string odd = R"({"event":7,"step":2})";
   spill(path, odd + "\n" + R"({"event":"step","step":9})" + "\n");
-  { const MetricsFile file(path, 3, no_warning); }
+  append(path, 3, {});
   EXPECT_EQ(slurp(path), odd + "\n");
 }
 
@@ -121,28 +132,159 @@ TEST(Metrics, AFreshRunBeginsWithAnEmptyFile) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.jsonl";
   spill(path, "{\"event\":\"step\",\"step\":1}\n");
-  { const MetricsFile file(path, 0, no_warning); }
+  append(path, 0, {});
   EXPECT_EQ(slurp(path), "");
 }
 
 // A limit on the size of files stands in for a full disk.
-TEST(Metrics, AFullDiskIsReportedOnceAndNeverThrows) {
+TEST(Metrics, AFullDiskIsAnErrorThatNamesTheFile) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.jsonl";
-  std::vector<std::string> warnings;
-  MetricsFile file(path, 0, [&](const std::string& text) { warnings.push_back(text); });
+  JsonlSink sink(path, 0);
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   const rlimit small{100, before.rlim_max};
   signal(SIGXFSZ, SIG_IGN);
   setrlimit(RLIMIT_FSIZE, &small);
-  for (int step = 1; step <= 5; ++step) {
-    file.write(record(step));
-    file.flush();
+  sink.write(event(record(1)));
+  std::string what;
+  try {
+    sink.flush();
+  } catch (const Error& error) {
+    what = error.what();
   }
   setrlimit(RLIMIT_FSIZE, &before);
-  ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_NE(warnings[0].find(path.string()), std::string::npos);
+  EXPECT_NE(what.find(path.string()), std::string::npos) << what;
+}
+
+// --- The tables.
+
+class Table {
+ public:
+  void append(int64_t keep_through_step, const std::vector<MetricsRecord>& records) {
+    CsvSink sink(folder_.path(), keep_through_step);
+    sink.open();
+    for (const MetricsRecord& each : records) sink.write(event(each));
+    sink.flush();
+  }
+  std::vector<std::string> rows(const std::string& name) const {
+    std::vector<std::string> all;
+    std::istringstream text(slurp(folder_.path() / name));
+    for (std::string row; std::getline(text, row);) all.push_back(row);
+    return all;
+  }
+  std::filesystem::path path(const std::string& name) const { return folder_.path() / name; }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+int64_t commas(const std::string& row) { return std::count(row.begin(), row.end(), ','); }
+
+TEST(Csv, RowsHaveAsManyCellsAsColumns) {
+  Table table;
+  StepRecord scaled = record(2);
+  scaled.loss_scale = 1024;
+  table.append(0, {record(1), scaled,
+                   EvaluationRecord{.step = 2, .samples = 10, .loss = 0.5, .accuracy = 0.25},
+                   EvaluationRecord{.step = 4, .samples = 10, .loss = 0.5}});
+  const auto steps = table.rows("steps.csv");
+  ASSERT_EQ(steps.size(), 3u);
+  for (const std::string& row : steps) EXPECT_EQ(commas(row), commas(steps[0])) << row;
+  EXPECT_TRUE(steps[1].starts_with("1,0,1,0.1,")) << steps[1];
+  EXPECT_TRUE(steps[1].ends_with(",,0")) << steps[1];
+  EXPECT_TRUE(steps[2].ends_with(",1024,0")) << steps[2];
+  const auto evaluations = table.rows("evaluations.csv");
+  ASSERT_EQ(evaluations.size(), 3u);
+  EXPECT_EQ(evaluations[0], "step,epoch,samples,loss,accuracy,top5,seconds");
+  EXPECT_EQ(evaluations[1], "2,0,10,0.5,0.25,,0.0000");
+  EXPECT_EQ(evaluations[2], "4,0,10,0.5,,,0.0000");
+}
+
+TEST(Csv, ResumingCutsBackToTheCheckpoint) {
+  Table table;
+  table.append(0, {record(1), record(2), record(3)});
+  spill(table.path("steps.csv"), slurp(table.path("steps.csv")) + "4,0,0.2");  // killed
+  table.append(2, {record(3)});
+  const auto rows = table.rows("steps.csv");
+  ASSERT_EQ(rows.size(), 4u);
+  for (size_t i = 1; i < rows.size(); ++i) {
+    EXPECT_TRUE(rows[i].starts_with(std::to_string(i) + ",")) << rows[i];
+  }
+  table.append(0, {});
+  EXPECT_EQ(table.rows("steps.csv").size(), 1u) << "a fresh run begins with the columns alone";
+}
+
+TEST(Csv, OtherColumnsAreBegunAnew) {
+  Table table;
+  spill(table.path("steps.csv"), "step,loss\n1,0.5\n");
+  table.append(1, {record(2)});
+  const auto rows = table.rows("steps.csv");
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_TRUE(rows[0].starts_with("step,epoch,train_loss,")) << rows[0];
+}
+
+// --- What is computed for records.
+
+// Each step takes a millisecond and waits so long.
+std::vector<RankPace> paces(int64_t steps, const std::vector<double>& waiting_ms) {
+  std::vector<RankPace> all;
+  for (const double wait : waiting_ms) {
+    all.push_back({steps, steps * 1'000'000, static_cast<int64_t>(1e6 * wait) * steps});
+  }
+  return all;
+}
+
+TEST(RankLags, WhoWaitsForNobodyIsWaitedFor) {
+  RankLags lags;
+  const RankLags::Clock::time_point start{};
+  EXPECT_TRUE(lags.due(start));
+  EXPECT_FALSE(lags.look(paces(100, {0, 0, 0}), start)) << "a window begins";
+  EXPECT_FALSE(lags.due(start + std::chrono::seconds(1)));
+  EXPECT_FALSE(lags.look(paces(200, {1, 1, 1}), start + std::chrono::seconds(1)));
+  // Over 100 steps: ranks 0 and 1 have waited 0.6 ms each, rank 2 only 0.2.
+  const auto end = start + std::chrono::seconds(6);
+  const auto found = lags.look(paces(200, {0.3, 0.3, 0.1}), end);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->size(), 3u);
+  EXPECT_EQ((*found)[0], 0);
+  EXPECT_EQ((*found)[1], 0);
+  EXPECT_NEAR((*found)[2], 0.4, 1e-9);
+}
+
+TEST(RankLags, NothingIsSaidOfOneRankOrOfNoSteps) {
+  RankLags lags;
+  const RankLags::Clock::time_point start{};
+  EXPECT_FALSE(lags.look(paces(100, {0}), start));
+  EXPECT_FALSE(lags.look({}, start));
+  EXPECT_FALSE(lags.look(paces(0, {0, 0}), start));
+  EXPECT_FALSE(lags.look(paces(1, {0, 0}), start));
+  EXPECT_FALSE(lags.look(paces(1, {0, 0}), start, /*end=*/true)) << "no step since";
+  EXPECT_TRUE(lags.look(paces(2, {0, 0}), start, /*end=*/true));
+}
+
+TEST(HyperParameters, AreWhatIsSet) {
+  const Config config = parse_config(R"(
+model { zoo { name: "mlp" hidden: [64, 32] } }
+data { synthetic { shape: [1, 8, 8] count: 64 eval_count: 16 } }
+batch { global: 32 }
+train { epochs: 2 precision: BF16 }
+optimizer { sgd { momentum: 0.9 } }
+schedule { learning_rate: 0.1 constant {} }
+run_dir: "somewhere"
+metrics { port: 9 }
+)",
+                                     "run.txtpb", {});
+  const auto all = hyper_parameters(config.run);
+  EXPECT_EQ(all.at("optimizer.sgd.momentum"), HyperParameter(0.9));
+  EXPECT_EQ(all.at("optimizer.sgd.nesterov"), HyperParameter(false));
+  EXPECT_EQ(all.at("model.zoo.name"), HyperParameter(std::string("mlp")));
+  EXPECT_EQ(all.at("model.zoo.hidden"), HyperParameter(std::string("64, 32")));
+  EXPECT_EQ(all.at("train.precision"), HyperParameter(std::string("BF16")));
+  EXPECT_EQ(all.at("batch.global"), HyperParameter(32.0));
+  EXPECT_EQ(all.at("schedule.constant"), HyperParameter(true));
+  EXPECT_FALSE(all.contains("run_dir"));
+  EXPECT_FALSE(all.contains("metrics.port"));
 }
 
 TEST(Metrics, SummaryHasItsFieldsAndNullsWhereNothingWasMeasured) {

@@ -104,7 +104,8 @@ TEST_P(PrecisionTest, EvaluatesASavedModel) {
     run(kOwnNorm, t.precision, settings);
     const auto last = events(t.precision, "eval").back();
     const Evaluation result = evaluate_checkpoint(config(kOwnNorm, t.precision, settings), *world_,
-                                                  folder(t.precision).string());
+                                                  folder(t.precision).string())
+                                  .evaluation;
     EXPECT_NEAR(result.loss, last["eval_loss"].get<double>(), 1e-6);
     EXPECT_EQ(result.accuracy, last["eval_accuracy"].get<double>());
   }

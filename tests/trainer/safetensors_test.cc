@@ -68,6 +68,14 @@ TEST(Safetensors, BytesAreThoseOfTheFormat) {
   EXPECT_EQ(file.size(), 8 + length + 40);
 }
 
+TEST(Safetensors, MetadataStandsBesideTheFormat) {
+  const std::vector<SafetensorsEntry> entries{{"b", Shape{4}}};
+  const std::string bytes = safetensors_header(entries, {{"classes", "[\"cat\"]"}});
+  const auto header = nlohmann::json::parse(bytes.substr(8));
+  EXPECT_EQ(header["__metadata__"],
+            nlohmann::json::parse(R"({"classes":"[\"cat\"]","format":"pt"})"));
+}
+
 TEST(Safetensors, WrongFilesAreNamed) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "x.safetensors";
@@ -92,7 +100,8 @@ TEST(Safetensors, ImpossibleDescriptionsAreRefused) {
         R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})",
         R"({"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]})",
         R"({"dtype":"F32","shape":[1,1,1,1,1,1,1],"data_offsets":[0,4]})",
-        R"({"dtype":"F16","shape":[2],"data_offsets":[0,4]})", R"({"shape":[1]})", "7"}) {
+        R"({"dtype":"F16","shape":[1],"data_offsets":[0,4]})",
+        R"({"dtype":"I8","shape":[4],"data_offsets":[0,8]})", R"({"shape":[1]})", "7"}) {
     const std::string header = std::string("{\"a\":") + entry + "}";
     const uint64_t length = header.size();
     std::string bytes(8, '\0');

@@ -16,24 +16,24 @@ struct SmallModel {
         values(48),
         velocity(48),
         running(16) {
-    parameters.trained.push_back({.name = "fc.weight",
-                                  .spec = {DType::kF32, Shape{2, 3}, Layout::row_major()},
-                                  .init = {},
-                                  .decays = true,
-                                  .begin = 16,
-                                  .end = 22});
-    parameters.trained.push_back({.name = "fc.bias",
-                                  .spec = {DType::kF32, Shape{2}, Layout::row_major()},
-                                  .init = {},
-                                  .decays = false,
-                                  .begin = 32,
-                                  .end = 34});
-    parameters.elements = 48;
+    parameters.all.push_back({.name = "fc.weight",
+                              .spec = {DType::kF32, Shape{2, 3}, Layout::row_major()},
+                              .init = {},
+                              .decays = true,
+                              .begin = 16,
+                              .end = 22});
+    parameters.all.push_back({.name = "fc.bias",
+                              .spec = {DType::kF32, Shape{2}, Layout::row_major()},
+                              .init = {},
+                              .decays = false,
+                              .begin = 32,
+                              .end = 34});
+    parameters.trained_elements = parameters.elements = 48;
     parameters.running.push_back({.name = "bn.running_mean",
                                   .spec = {DType::kF32, Shape{3}, Layout::row_major()},
                                   .initial = 0,
                                   .begin = 0});
-    parameters.running_elements = 16;
+    parameters.moving_elements = parameters.running_elements = 16;
   }
 
   TrainedArrays arrays() {
@@ -42,7 +42,7 @@ struct SmallModel {
 
   // Numbers that tell the step.
   void fill(int64_t step) {
-    for (const Parameter& p : parameters.trained) {
+    for (const Parameter& p : parameters.all) {
       for (int64_t i = p.begin; i < p.end; ++i) {
         values[static_cast<size_t>(i)] = static_cast<float>(1000 * step + i);
         velocity[static_cast<size_t>(i)] = static_cast<float>(1000 * step - i);

@@ -61,7 +61,7 @@ class StepFixture {
   // All parameters in canonical order.
   std::vector<double> values() {
     std::vector<double> all;
-    for (const Parameter& parameter : step_.parameters().trained) {
+    for (const Parameter& parameter : step_.parameters().all) {
       std::vector<float> canonical(static_cast<size_t>(parameter.spec.shape.elements()));
       to_canonical(parameter, *backend_, step_.memory().parameters, canonical.data());
       all.insert(all.end(), canonical.begin(), canonical.end());

@@ -45,7 +45,7 @@ TEST_P(StepTest, WeightDecaySparesBiasesUnlessTold) {
   int64_t weights = 0;
   int64_t all = 0;
   const auto f = fixture();
-  for (const Parameter& parameter : f->step().parameters().trained) {
+  for (const Parameter& parameter : f->step().parameters().all) {
     all += parameter.end - parameter.begin;
     if (parameter.decays) weights += parameter.end - parameter.begin;
   }

@@ -156,7 +156,7 @@ TEST_P(TrainTest, EvaluatesASavedModel) {
   const auto last = events("saved", "eval").back();
   for (const fs::path& path : {folder("saved"), checkpoint("saved", 6)}) {
     const Evaluation result =
-        evaluate_checkpoint(config(kOwnNorm, "saved"), *world_, path.string());
+        evaluate_checkpoint(config(kOwnNorm, "saved"), *world_, path.string()).evaluation;
     EXPECT_EQ(result.samples, 55);
     EXPECT_NEAR(result.loss, last["eval_loss"].get<double>(), 1e-6);
     EXPECT_EQ(result.accuracy, last["eval_accuracy"].get<double>());

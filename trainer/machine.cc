@@ -1,4 +1,4 @@
-#include "launch/machine.h"
+#include "trainer/machine.h"
 
 #include <sched.h>
 #include <sys/resource.h>

@@ -1,0 +1,156 @@
+#include "data/trained_on.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "data/formats/picture_name.h"
+#include "data/unlabelled.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+class AsTrainedOn final : public WrappedDataset {
+ public:
+  AsTrainedOn(std::unique_ptr<Dataset> dataset, SampleSpec spec, std::vector<int32_t> classes,
+              std::vector<std::string> names)
+      : WrappedDataset(std::move(dataset)),
+        spec_(std::move(spec)),
+        classes_(std::move(classes)),
+        names_(std::move(names)) {}
+
+  const SampleSpec& spec() const override { return spec_; }
+  std::vector<std::string> class_names() const override { return names_; }
+  void read(SampleId id, std::byte* input, std::byte* target) const override {
+    inner().read(id, input, target);
+    if (classes_.empty()) return;
+    int32_t label = 0;
+    std::memcpy(&label, target, sizeof label);
+    std::memcpy(target, &classes_.at(static_cast<size_t>(label)), sizeof label);
+  }
+
+ private:
+  SampleSpec spec_;
+  std::vector<int32_t> classes_;  // the network's, for each here; empty: the same
+  std::vector<std::string> names_;
+};
+
+std::vector<int32_t> match(const Dataset& dataset, const std::vector<std::string>& known) {
+  std::vector<int32_t> classes;
+  for (const std::string& name : dataset.class_names()) {
+    const auto found = std::ranges::find(known, name);
+    if (found == known.end()) {
+      throw DataError(dataset.description(),
+                      fmt::format("class '{}' is none that the network was trained on{}", name,
+                                  did_you_mean(name, known)));
+    }
+    classes.push_back(static_cast<int32_t>(found - known.begin()));
+  }
+  return classes;
+}
+
+bool is_tar(const fs::path& path) { return path.extension() == ".tar"; }
+
+template <class Wanted>
+bool holds(const fs::path& folder, const Wanted& wanted) {
+  return std::ranges::any_of(fs::directory_iterator(folder), wanted);
+}
+
+bool has_class_folders(const fs::path& folder) {
+  const auto is_picture = [](const fs::directory_entry& entry) {
+    return has_picture_name(entry.path().filename().string());
+  };
+  return holds(folder, [&](const fs::directory_entry& entry) {
+    return entry.is_directory() && holds(entry.path(), is_picture);
+  });
+}
+
+// Both parts are there: the training part tells classes apart where evaluation does not.
+void use_class_folders(DataConfig& config, const SampleSpec& spec, const std::string& path) {
+  config.clear_root();
+  config.mutable_image_folder()->set_train(path);
+  config.mutable_image_folder()->set_eval(path);
+  if (spec.input.shape.rank() == 3) config = for_any_picture(std::move(config), spec);
+}
+
+void use_shards(DataConfig& config, const SampleSpec& spec, const fs::path& pattern) {
+  const bool as_before = config.has_webdataset();
+  WebDatasetConfig& tar = *config.mutable_webdataset();
+  config.set_root(pattern.parent_path().string());
+  tar.clear_class_names();
+  tar.clear_train();
+  tar.clear_eval();
+  tar.add_train(pattern.filename().string());
+  tar.add_eval(pattern.filename().string());
+  tar.set_classes(spec.classes);
+  if (!as_before && spec.input.shape.rank() == 3) {
+    config = for_any_picture(std::move(config), spec);
+  }
+}
+
+void use_table(DataConfig& config, const SampleSpec& spec, const fs::path& file) {
+  config.set_root(file.parent_path().string());
+  CsvConfig& csv = *config.mutable_csv();
+  csv.set_train_file(file.filename().string());
+  csv.set_eval_file(file.filename().string());
+  if (spec.classes > 0) csv.set_classes(spec.classes);
+}
+
+}  // namespace
+
+DataConfig other_data(const DataConfig& run, const SampleSpec& spec, const std::string& path) {
+  DataConfig config = run;
+  config.clear_mix();
+  config.clear_normalize();  // which the network does as it was trained
+  config.clear_cache();
+  const bool is_pattern = path.find_first_of("*{?[") != path.npos && !fs::exists(path);
+  const auto is_shard = [](const fs::directory_entry& entry) { return is_tar(entry.path()); };
+  if (!is_pattern && !fs::exists(path)) throw ConfigError("--data", path + " is not there");
+  const bool is_folder = fs::is_directory(path);
+  const bool as_run = is_folder && run.has_image_folder() &&
+                      fs::is_directory(fs::path(path) / run.image_folder().eval());
+  if (is_pattern || (!is_folder && is_tar(path))) {
+    config.clear_holdout();
+    use_shards(config, spec, path);
+  } else if (!is_folder) {
+    config.clear_holdout();
+    use_table(config, spec, path);
+  } else if (!as_run && has_class_folders(path)) {
+    config.clear_holdout();
+    use_class_folders(config, spec, path);
+  } else if (!run.has_webdataset() && holds(path, is_shard)) {
+    config.clear_holdout();
+    use_shards(config, spec, fs::path(path) / "*.tar");
+  } else {
+    config.set_root(path);
+  }
+  return config;
+}
+
+std::unique_ptr<Dataset> as_trained_on(std::unique_ptr<Dataset> dataset, const SampleSpec& spec,
+                                       const std::vector<std::string>& class_names) {
+  const SampleSpec& own = dataset->spec();
+  const bool named = spec.classes > 0 && !class_names.empty() && !dataset->class_names().empty() &&
+                     own.target.dtype == DType::kI32 && own.target.shape.rank() == 0;
+  if (own.input != spec.input || (!named && own.classes != spec.classes)) {
+    throw DataError(dataset->description(),
+                    fmt::format("the network was trained on samples of {} in {} classes",
+                                spec.input.to_string(), spec.classes));
+  }
+  SampleSpec as = spec;
+  as.target = own.target;
+  std::vector<int32_t> classes;
+  if (named) classes = match(*dataset, class_names);
+  return std::make_unique<AsTrainedOn>(std::move(dataset), std::move(as), std::move(classes),
+                                       class_names);
+}
+
+}  // namespace trireme

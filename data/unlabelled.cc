@@ -1,0 +1,205 @@
+#include "data/unlabelled.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "data/files/descriptor.h"
+#include "data/files/mapped_file.h"
+#include "data/formats/formats.h"
+#include "data/formats/npy_array.h"
+#include "data/formats/picture_name.h"
+#include "data/formats/tar_members.h"
+#include "data/image_dataset.h"
+#include "data/records.h"
+#include "data/transforms/pipeline.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+enum class Kind { kPicture, kFolder, kTar, kCsv, kNpy };
+
+Kind kind_of(const std::string& path) {
+  if (!fs::exists(path)) throw DataError(path, "is not there");
+  if (fs::is_directory(path)) return Kind::kFolder;
+  const auto ends = [&](std::string_view end) { return path.ends_with(end); };
+  if (ends(".tar")) return Kind::kTar;
+  if (ends(".csv") || ends(".csv.gz") || ends(".tsv")) return Kind::kCsv;
+  if (ends(".npy")) return Kind::kNpy;
+  return Kind::kPicture;  // which its decoder will tell
+}
+
+bool is_table(const std::string& path) {
+  const Kind kind = kind_of(path);
+  return kind == Kind::kCsv || kind == Kind::kNpy;
+}
+
+// Pictures in files of their own and in tar files.
+class LoosePictures final : public Records {
+ public:
+  explicit LoosePictures(std::span<const std::string> paths)
+      : source_(paths.size() == 1 ? paths[0] : fmt::format("{} files or folders", paths.size())) {
+    for (const std::string& path : paths) add(path);
+  }
+
+  int64_t size() const override { return std::ssize(pictures_); }
+  int classes() const override { return 1; }
+  int32_t label(int64_t) const override { return 0; }
+  void read(int64_t index, std::vector<uint8_t>& bytes) const override {
+    const Picture& picture = at(index);
+    const Descriptor file = open_file(picture.file);
+    bytes.resize(picture.member.name.empty()
+                     ? static_cast<size_t>(status_of(file.number(), picture.file).st_size)
+                     : picture.member.size);
+    read_at(file, where(index), picture.member.offset, bytes);
+  }
+  std::string where(int64_t index) const override {
+    const Picture& picture = at(index);
+    if (picture.member.name.empty()) return picture.file;
+    return fmt::format("{}: {}", picture.file, picture.member.name);
+  }
+  std::string source() const override { return source_; }
+  BadRecords bad_records() const override { return bad_.found(); }
+  uint64_t identity() const override { return 0; }  // nothing of it is kept
+
+ private:
+  struct Picture {
+    std::string file;
+    TarMember member;  // without a name: the file itself
+  };
+  const Picture& at(int64_t index) const { return pictures_[static_cast<size_t>(index)]; }
+
+  void add(const std::string& path) {
+    const size_t before = pictures_.size();
+    const Kind kind = kind_of(path);
+    if (kind == Kind::kFolder) {
+      add_folder(path);
+    } else if (kind == Kind::kTar) {
+      add_tar(path);
+    } else {
+      pictures_.push_back({path, {}});
+    }
+    if (pictures_.size() == before) {
+      throw DataError(path, fmt::format("has no picture ({})", kPictureExtensions));
+    }
+  }
+
+  void add_folder(const std::string& path) {
+    std::vector<std::string> files;
+    try {
+      for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
+        const std::string name = entry.path().filename().string();
+        if (name[0] == '.' || !has_picture_name(name) || entry.is_directory()) continue;
+        files.push_back(entry.path().string());
+      }
+    } catch (const fs::filesystem_error& error) {
+      throw DataError(error.path1().string(),
+                      fmt::format("cannot be listed: {}", error.code().message()));
+    }
+    std::ranges::sort(files);
+    for (std::string& file : files) pictures_.push_back({std::move(file), {}});
+  }
+
+  void add_tar(const std::string& path) {
+    TarMembers tar = list_tar(path);
+    for (TarMember& member : tar.members) {
+      if (has_picture_name(member.name)) pictures_.push_back({path, std::move(member)});
+    }
+    if (!tar.damage.empty()) bad_.add(DataError(path, tar.damage));
+  }
+
+  std::string source_;
+  std::vector<Picture> pictures_;
+  BadRecordPolicy bad_{kAnyNumber};
+};
+
+// Rows of tables, each with a name.
+class Rows final : public WrappedDataset {
+ public:
+  Rows(Samples samples, std::vector<std::string> names)
+      : WrappedDataset(make_dataset(std::move(samples))), names_(std::move(names)) {}
+  std::string where(int64_t index) const override { return names_[static_cast<size_t>(index)]; }
+
+ private:
+  std::vector<std::string> names_;
+};
+
+void add_npy(const std::string& path, Samples& samples) {
+  const MappedFile file(path);
+  const NpyArray array = parse_npy(file.bytes(), path);
+  if (!array.whole()) throw DataError(path, what_is_missing(array));
+  const TensorSpec& input = samples.spec.input;
+  if (array.shape.empty() || sample_spec(array, 1, path) != input) {
+    throw DataError(path, fmt::format("is {}; the network reads {} a sample", array.describe(),
+                                      input.to_string()));
+  }
+  const size_t bytes = input.bytes();
+  const size_t row_bytes = static_cast<size_t>(array.row_elements()) * size_of(array.dtype);
+  for (int64_t row = 0; row < array.rows(); ++row) {
+    samples.inputs.resize(samples.inputs.size() + bytes);
+    copy_sample(
+        input, array.dtype, array.elements.data() + static_cast<size_t>(row) * row_bytes,
+        reinterpret_cast<std::byte*>(samples.inputs.data() + samples.inputs.size() - bytes));
+  }
+}
+
+std::unique_ptr<Dataset> open_tables(std::span<const std::string> paths, const DataConfig& config,
+                                     const SampleSpec& spec) {
+  Samples samples;
+  samples.spec = spec;
+  samples.source = paths.size() == 1 ? paths[0] : fmt::format("{} tables", paths.size());
+  std::vector<std::string> names;
+  for (const std::string& path : paths) {
+    if (kind_of(path) == Kind::kNpy) {
+      add_npy(path, samples);
+    } else {
+      const std::vector<uint8_t> rows = read_csv_features(config, path, spec.input);
+      samples.inputs.insert(samples.inputs.end(), rows.begin(), rows.end());
+    }
+    const auto count = static_cast<int64_t>(samples.inputs.size() / spec.input.bytes());
+    for (int64_t row = 0; samples.count < count; ++row, ++samples.count) {
+      names.push_back(fmt::format("{}: record {}", path, row));
+    }
+  }
+  if (samples.count == 0) throw DataError(samples.source, "has no rows");
+  samples.targets.resize(static_cast<size_t>(samples.count) * spec.target.bytes());
+  return std::make_unique<Rows>(std::move(samples), std::move(names));
+}
+
+}  // namespace
+
+DataConfig for_any_picture(DataConfig config, const SampleSpec& spec) {
+  const Shape& shape = spec.input.shape;
+  config.clear_cache();
+  config.mutable_decode()->set_channels(static_cast<int32_t>(shape[0]));
+  const Pipeline pipeline(config, Part::kEvaluation, 0);
+  const ImageSize wanted{static_cast<int>(shape[1]), static_cast<int>(shape[2])};
+  if (pipeline.output_size({}, 0, pipeline.size()) == wanted) return config;
+  ResizeConfig& resize = *config.add_eval_transform()->mutable_resize();
+  resize.add_size(wanted.height);
+  resize.add_size(wanted.width);
+  return config;
+}
+
+std::unique_ptr<Dataset> open_unlabelled(std::span<const std::string> paths,
+                                         const DataConfig& config, const SampleSpec& spec) {
+  const auto tables = std::ranges::count_if(paths, is_table);
+  if (tables == std::ssize(paths)) return open_tables(paths, config, spec);
+  if (tables > 0) throw DataError(paths[0], "pictures and tables cannot be mixed");
+  const Shape& shape = spec.input.shape;
+  if (spec.input.dtype != DType::kU8 || shape.rank() != 3 || (shape[0] != 1 && shape[0] != 3)) {
+    throw DataError(paths[0], fmt::format("the network reads {}, which no picture is; give rows of "
+                                          "numbers in .csv or .npy",
+                                          spec.input.to_string()));
+  }
+  return make_image_dataset(std::make_unique<LoosePictures>(paths), for_any_picture(config, spec),
+                            Part::kEvaluation, {});
+}
+
+}  // namespace trireme

@@ -1,0 +1,127 @@
+#include "launch/command_line.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "comm/control.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "launch/help.h"
+
+namespace trireme {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  mpirun -np 2 trireme train launch/configs/digits.txtpb --run-dir runs/digits
+  trireme eval runs/digits
+  trireme runs runs
+  trireme inspect resnet50 --ranks 8 --batch 32
+  trireme help train
+
+Fields of a configuration are set with --set: --set optimizer.sgd.momentum=0.95.
+Exit codes: 0 done, 1 failure, 2 bad config or usage, 3 bad data, 75 stopped by
+a signal and saved (run again to go on), 128+n killed by signal n.
+)";
+
+struct Entry {
+  const char* group;
+  void (*add)(CLI::App& app, Command& chosen);
+};
+
+void add_help(CLI::App& app, Command& chosen);
+
+// In the order in which they are listed.
+constexpr Entry kCommands[] = {
+    {"Train and go on", add_train},
+    {"Train and go on", add_config},
+    {"Look", add_runs},
+    {"Look", add_inspect},
+    {"Look", add_data},
+    {"Look", add_zoo},
+    {"Look", add_report},
+    {"Use what is trained", add_predict},
+    {"Use what is trained", add_eval},
+    {"Use what is trained", add_export},
+    {"This machine", add_doctor},
+    {"This machine", add_bench},
+    {"This program", add_help},
+    {"This program", add_completion},
+};
+
+void print_as(Command& chosen, std::string text) {
+  chosen.run = [text = std::move(text)](Communicator& communicator) {
+    if (communicator.rank() == 0) std::fputs(text.c_str(), stdout);
+    return 0;
+  };
+}
+
+// `trireme help data show`
+std::string help_on(const CLI::App& app, const std::vector<std::string>& names) {
+  const CLI::App* at = &app;
+  for (const std::string& name : names) {
+    const auto found =
+        at->get_subcommands([&](const CLI::App* one) { return one->get_name() == name; });
+    if (found.empty()) {
+      throw CLI::ValidationError(fmt::format("{} has no command '{}'{}", full_name(*at), name,
+                                             did_you_mean(name, command_names(*at))));
+    }
+    at = found.front();
+  }
+  // Not App::help(), which is about the command that was chosen: this one.
+  return at->get_formatter()->make_help(at, "", CLI::AppFormatMode::Normal);
+}
+
+void add_help(CLI::App& app, Command& chosen) {
+  auto names = std::make_shared<std::vector<std::string>>();
+  CLI::App& command = *app.add_subcommand("help", "Explain a command");
+  command.add_option("COMMAND", *names, "Its name, as in `trireme help data show`");
+  command.callback([&app, &chosen, names] { print_as(chosen, help_on(app, *names)); });
+}
+
+// Without a command there is nothing to do, which is a mistake.
+void set_usage(Command& chosen, const std::string& help) {
+  chosen.run = [help](Communicator& communicator) {
+    if (communicator.rank() == 0) std::fputs(help.c_str(), stderr);
+    return static_cast<int>(ExitCode::kBadConfig);
+  };
+}
+
+}  // namespace
+
+Command parse_command_line(int argc, char** argv) {
+  CLI::App app("Trireme trains neural networks in lockstep on many devices.", "trireme");
+  app.formatter(std::make_shared<HelpFormatter>());  // before commands, which inherit it
+  app.set_version_flag("--version", "trireme " TRIREME_VERSION, "Print the version");
+  app.require_subcommand(1);
+  app.set_help_flag("-h,--help", "Print this");
+  Command chosen;
+  for (const Entry& entry : kCommands) {
+    entry.add(app, chosen);
+    app.get_subcommands({}).back()->group(entry.group);
+  }
+  app.footer(kExamples);  // after commands, which would inherit it
+  if (argc == 1) {
+    set_usage(chosen, app.help());
+    return chosen;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& wanted) {  // --help, --version
+    std::ostringstream out;
+    app.exit(wanted, out, out);
+    print_as(chosen, out.str());
+  } catch (const CLI::ParseError& error) {
+    chosen.run = [message = explain_mistake(app, error)](Communicator&) -> int {
+      throw AgreedError(message, ExitCode::kBadConfig, 0);
+    };
+  }
+  return chosen;
+}
+
+}  // namespace trireme

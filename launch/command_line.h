@@ -1,0 +1,12 @@
+// The command line: which command it names, with its options.
+#pragma once
+
+#include "launch/commands.h"
+
+namespace trireme {
+
+// What the command line asks for. Help and mistakes are commands as well, so that one rank prints
+// them.
+Command parse_command_line(int argc, char** argv);
+
+}  // namespace trireme

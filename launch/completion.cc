@@ -1,0 +1,278 @@
+#include "launch/completion.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <string_view>
+
+#include "launch/commands.h"
+#include "launch/help.h"
+#include "model/graph.h"
+#include "trainer/config.pb.h"
+#include "trainer/config_fields.h"
+#include "trainer/run_records.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The scripts ask the program itself, so that they fit any version of it.
+
+// Bash cuts words at "=" and ":" too, which belong to them here: it gets what comes after the last.
+constexpr const char* kBash = R"sh(# Completion of trireme for bash:
+#   trireme completion bash > ~/.local/share/bash-completion/completions/trireme
+# or, for this shell: source <(trireme completion bash)
+_trireme() {
+  local words word line=${COMP_LINE:0:COMP_POINT}
+  read -ra words <<< "$line"
+  [[ $line == *[[:space:]] ]] && words+=("")
+  local typed=${words[${#words[@]}-1]} cut=""
+  [[ $typed == *[=:]* ]] && cut=${typed%"${typed##*[=:]}"}
+  COMPREPLY=()
+  while IFS=$'\t' read -r word _; do
+    COMPREPLY+=("$(printf %q "${word#"$cut"}")")
+  done < <("${1/#\~/$HOME}" completion words -- "${words[@]:1}" 2> /dev/null)
+  [[ ${
+#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *[/.=] ]] && compopt -o nospace
+  return 0
+}
+complete -F _trireme trireme
+)sh";
+
+constexpr const char* kZsh = R"sh(#compdef trireme
+# Completion of trireme for zsh:
+#   trireme completion zsh > ~/.zfunc/_trireme     (with fpath+=~/.zfunc before compinit)
+# or, for this shell: source <(trireme completion zsh)
+_trireme() {
+  local line word
+  local -a whole open whole_shown open_shown
+  for line in "${(@f)$("${(Q)words[1]/#\~/$HOME}" completion words -- "${(@Q)words[2,CURRENT]}" 2> /dev/null)}"; do
+    word=${line%%$'\t'*}
+    [[ -z $word ]] && continue
+    if [[ $word == *[/.=] ]]; then
+      open+=("$word") open_shown+=("${line/$'\t'/  -- }")
+    else
+      whole+=("$word") whole_shown+=("${line/$'\t'/  -- }")
+    fi
+  done
+  (( $#whole )) && compadd -l -d whole_shown -a whole
+  (( $#open )) && compadd -l -S '' -d open_shown -a open
+}
+if [[ ${funcstack[1]} == _trireme ]]; then _trireme "$@"; else compdef _trireme trireme; fi
+)sh";
+
+constexpr const char* kFish = R"sh(# Completion of trireme for fish:
+#   trireme completion fish > ~/.config/fish/completions/trireme.fish
+function __trireme_complete
+  set -l words (commandline -opc)
+  set -l program (string replace -r '^~' $HOME -- $words[1])
+  $program completion words -- $words[2..-1] (commandline -ct) 2> /dev/null
+end
+complete -c trireme -f -a '(__trireme_complete)'
+)sh";
+
+const CLI::Option* find_option(const CLI::App& app, const std::string& name) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->nonpositional() && option->check_name(name)) return option;
+  }
+  return nullptr;
+}
+
+bool takes_value(const CLI::Option* option) { return option && option->get_type_size() != 0; }
+
+// Entries of the folder that `typed` begins to name. Folders end in "/", except those that `whole`
+// takes as they are.
+template <class Taken, class Whole>
+std::vector<Completion> entries(const std::string& typed, Taken taken, Whole whole) {
+  const std::string folder = typed.substr(0, typed.rfind('/') + 1);
+  const std::string begin = typed.substr(folder.size());
+  const char* home = std::getenv("HOME");
+  fs::path at = folder.empty() ? "." : folder;
+  if (folder.starts_with("~/") && home) at = fs::path(home) / folder.substr(2);
+  std::vector<Completion> found;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(at, none)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(begin) || (name[0] == '.' && begin.empty())) continue;
+    if (entry.is_directory(none)) {
+      const bool is_whole = whole(entry.path());
+      found.push_back({folder + name + (is_whole ? "" : "/"), is_whole ? "run" : ""});
+    } else if (taken(name)) {
+      found.push_back({folder + name, ""});
+    }
+  }
+  return found;
+}
+
+std::vector<Completion> files(const std::string& typed, std::string_view ending) {
+  return entries(
+      typed, [&](const std::string& name) { return name.ends_with(ending); },
+      [](const fs::path&) { return false; });
+}
+
+std::vector<Completion> folders(const std::string& typed, bool runs) {
+  return entries(
+      typed, [](const std::string&) { return false; },
+      [&](const fs::path& path) { return runs && is_run_folder(path); });
+}
+
+std::vector<Completion> networks() {
+  std::vector<Completion> found;
+  for (const std::string& name : zoo_names()) found.push_back({name, zoo_defaults(name).about});
+  return found;
+}
+
+bool is_literal(const std::string& kind) {
+  return std::ranges::all_of(kind, [](char c) { return c >= 'a' && c <= 'z'; });
+}
+
+std::vector<Completion> values_of_kind(const std::string& kind, const std::string& typed) {
+  std::vector<Completion> found;
+  if (kind == "FIELD=VALUE") {
+    for (const std::string& word : complete_assignment(RunConfig::descriptor(), typed)) {
+      found.push_back({word, ""});
+    }
+    return found;
+  }
+  if (is_literal(kind)) return {{kind, ""}};
+  if (kind == "CONFIG") return files(typed, ".txtpb");
+  if (kind == "ZOO") return networks();
+  if (kind.starts_with("RUN")) return folders(typed, true);
+  if (kind == "DIR") return folders(typed, false);
+  const bool is_file = kind == "PATH" || kind == "INPUT" || kind == "OUT" || kind == "TEXT";
+  return is_file ? files(typed, "") : found;
+}
+
+// What can stand for a value is told by its name in the help, such as "CONFIG|ZOO".
+std::vector<Completion> values_of(const CLI::Option& option, const std::string& typed) {
+  std::vector<Completion> found;
+  for (const std::string& kind : CLI::detail::split(value_name(option), '|')) {
+    std::ranges::move(values_of_kind(kind, typed), std::back_inserter(found));
+  }
+  return found;
+}
+
+std::vector<Completion> commands(const CLI::App& app) {
+  std::vector<Completion> found;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (command->get_group().empty()) continue;
+    found.push_back({command->get_name(), first_line(command->get_description())});
+  }
+  return found;
+}
+
+std::vector<Completion> options(const CLI::App& app) {
+  std::vector<Completion> found;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      found.push_back({"--" + name, first_line(option->get_description())});
+    }
+  }
+  return found;
+}
+
+// Where the words before the last one have led.
+struct Place {
+  const CLI::App* app = nullptr;
+  const CLI::Option* waiting = nullptr;  // for its value
+  size_t positionals = 0;
+};
+
+Place follow(const CLI::App& app, const std::vector<std::string>& words) {
+  Place place{&app};
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (place.waiting) {
+      place.waiting = nullptr;
+    } else if (word.starts_with("-")) {
+      const CLI::Option* option = find_option(*place.app, word);
+      if (takes_value(option)) place.waiting = option;
+    } else if (!place.app->get_subcommands({}).empty()) {
+      for (const CLI::App* command : place.app->get_subcommands({})) {
+        if (command->get_name() == word) place.app = command;
+      }
+    } else {
+      ++place.positionals;
+    }
+  }
+  return place;
+}
+
+std::vector<Completion> candidates(const Place& place, const std::string& typed) {
+  if (place.waiting) return values_of(*place.waiting, typed);
+  const size_t equals = typed.find('=');
+  if (typed.starts_with("--") && equals != std::string::npos) {
+    const CLI::Option* option = find_option(*place.app, typed.substr(0, equals));
+    if (!takes_value(option)) return {};
+    auto found = values_of(*option, typed.substr(equals + 1));
+    for (Completion& one : found) one.word.insert(0, typed.substr(0, equals + 1));
+    return found;
+  }
+  if (typed.starts_with("-")) return options(*place.app);
+  if (!place.app->get_subcommands({}).empty()) return commands(*place.app);
+  const auto positionals =
+      place.app->get_options([](const CLI::Option* one) { return one->get_positional(); });
+  if (positionals.empty()) return {};
+  const CLI::Option& last = *positionals.back();
+  if (place.positionals < positionals.size()) {
+    return values_of(*positionals[place.positionals], typed);
+  }
+  return last.get_expected_max() > 1 ? values_of(last, typed) : std::vector<Completion>{};
+}
+
+}  // namespace
+
+std::vector<Completion> complete(const CLI::App& app, const std::vector<std::string>& words) {
+  const std::string typed = words.empty() ? "" : words.back();
+  std::vector<Completion> found = candidates(follow(app, words), typed);
+  std::erase_if(found, [&](const Completion& one) { return !one.word.starts_with(typed); });
+  std::ranges::sort(found, {}, &Completion::word);
+  const auto doubled = std::ranges::unique(found, {}, &Completion::word);
+  found.erase(doubled.begin(), doubled.end());
+  // A run is whole where a folder would do as well.
+  std::erase_if(found, [&, all = found](const Completion& one) {
+    if (!one.word.ends_with('/')) return false;
+    const std::string without = one.word.substr(0, one.word.size() - 1);
+    return std::ranges::find(all, without, &Completion::word) != all.end();
+  });
+  return found;
+}
+
+void add_completion(CLI::App& app, Command& chosen) {
+  const auto print = [&chosen](std::string text) {
+    chosen.run = [text = std::move(text)](Communicator& communicator) {
+      if (communicator.rank() == 0) std::fputs(text.c_str(), stdout);
+      return 0;
+    };
+  };
+  CLI::App& command = *app.add_subcommand("completion", "Print what completes commands in a shell");
+  command.require_subcommand(1);
+
+  for (const auto& [shell, script] : {std::pair("bash", kBash), {"zsh", kZsh}, {"fish", kFish}}) {
+    command.add_subcommand(shell, fmt::format("The script for {}", shell))
+        ->callback([print, text = script] { print(text); });
+  }
+  command.footer(R"(Examples:
+  source <(trireme completion bash)
+  trireme completion zsh > ~/.zfunc/_trireme
+  trireme completion fish > ~/.config/fish/completions/trireme.fish
+)");
+  auto words = std::make_shared<std::vector<std::string>>();
+  CLI::App& query = *command.add_subcommand("words", "What can come next: asked by the scripts");
+  query.group("");  // not listed
+  query.add_option("WORD", *words, "Those after the program's name, the last one being typed");
+  query.callback([&app, words, print] {
+    std::string text;
+    for (const Completion& one : complete(app, *words)) {
+      text += one.word + (one.about.empty() ? "" : "\t" + one.about) + "\n";
+    }
+    print(text);
+  });
+}
+
+}  // namespace trireme

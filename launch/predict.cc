@@ -1,0 +1,272 @@
+// `trireme predict`: what a trained network says of pictures, or of rows of numbers.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "data/loader.h"
+#include "data/unlabelled.h"
+#include "launch/commands.h"
+#include "launch/data.h"
+#include "launch/options.h"
+#include "trainer/device.h"
+#include "trainer/loading.h"
+#include "trainer/predictor.h"
+#include "trainer/probabilities.h"
+#include "trainer/run_folder.h"
+#include "trainer/sample_facts.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+struct Options : ConfigOptions {
+  std::string path;
+  std::vector<std::string> inputs;
+  int top = 5;
+  std::string format = "text";
+  std::string out;
+  int64_t batch = 32;
+  int threads = 0;
+  bool best = false;
+  bool logits = false;
+  bool skip_bad = false;
+
+  std::string checkpoint() const {
+    return best ? (fs::path(path) / "checkpoints" / "best").string() : path;
+  }
+};
+
+// What the network says of one sample, written in one of the formats.
+class Writer {
+ public:
+  Writer(const Options& options, const SampleFacts& facts, int64_t outputs)
+      : logits_(options.logits),
+        classifies_(facts.spec.classes > 0),
+        top_(std::min<int>(options.top, static_cast<int>(outputs))),
+        outputs_(static_cast<size_t>(outputs)),
+        names_(facts.class_names),
+        format_(options.format),
+        path_(options.out),
+        file_(path_.empty() ? stdout : std::fopen(path_.c_str(), "w")) {
+    if (!file_) throw failure();
+    if (format_ == "csv") write(header());
+  }
+  ~Writer() {
+    if (!path_.empty() && file_) std::fclose(file_);
+  }
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  void add(const std::string& name, std::span<const float> numbers) {
+    if (format_ == "jsonl") return write(jsonl(name, numbers));
+    if (format_ == "csv") return write(csv(name, numbers));
+    write(text(name, numbers));
+  }
+
+  void finish() {
+    const bool failed = std::fflush(file_) != 0 || std::ferror(file_) != 0;
+    if (failed) throw failure();
+    if (!path_.empty() && std::fclose(std::exchange(file_, nullptr)) != 0) throw failure();
+  }
+
+ private:
+  bool all_numbers() const { return logits_ || !classifies_; }
+
+  struct Ranked {
+    int number;
+    std::string name;
+    double probability;
+  };
+  std::vector<Ranked> rank(std::span<const float> logits) const {
+    const std::vector<double> probabilities = softmax(logits);
+    std::vector<Ranked> ranked;
+    for (const int c : largest(logits, top_)) {
+      ranked.push_back({c, class_text(names_, c), probabilities[static_cast<size_t>(c)]});
+    }
+    return ranked;
+  }
+
+  std::string text(const std::string& name, std::span<const float> numbers) const {
+    if (all_numbers()) return fmt::format("{}: {:.6g}\n", name, fmt::join(numbers, " "));
+    std::string lines = name + "\n";
+    for (const Ranked& one : rank(numbers)) {
+      lines += fmt::format("  {:6.2f}%  {}\n", 100 * one.probability, one.name);
+    }
+    return lines;
+  }
+
+  std::string jsonl(const std::string& name, std::span<const float> numbers) const {
+    Json line = {{"name", name}};
+    if (all_numbers()) {
+      line[classifies_ ? "logits" : "values"] = std::vector<float>(numbers.begin(), numbers.end());
+    } else {
+      for (const Ranked& one : rank(numbers)) {
+        line["top"].push_back(
+            {{"class", one.number}, {"name", one.name}, {"probability", one.probability}});
+      }
+    }
+    // Names of files need not be UTF-8.
+    return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+
+  static std::string quoted(const std::string& field) {
+    if (field.find_first_of(",\"\r\n") == field.npos) return field;
+    std::string text = "\"";
+    for (const char c : field) text += c == '"' ? "\"\"" : std::string(1, c);
+    return text + "\"";
+  }
+
+  std::string header() const {
+    std::string line = "name";
+    if (all_numbers()) {
+      for (size_t i = 0; i < outputs_; ++i) {
+        line += "," + (classifies_ ? quoted(class_text(names_, static_cast<int64_t>(i)))
+                                   : fmt::format("value_{}", i));
+      }
+    } else {
+      for (int i = 1; i <= top_; ++i) line += fmt::format(",class_{0},probability_{0}", i);
+    }
+    return line + "\n";
+  }
+
+  std::string csv(const std::string& name, std::span<const float> numbers) const {
+    std::string line = quoted(name);
+    if (all_numbers()) {
+      for (const float number : numbers) line += fmt::format(",{}", number);
+    } else {
+      for (const Ranked& one : rank(numbers)) {
+        line += fmt::format(",{},{:.6g}", quoted(one.name), one.probability);
+      }
+    }
+    return line + "\n";
+  }
+
+  void write(const std::string& text) {
+    if (std::fwrite(text.data(), 1, text.size(), file_) != text.size()) throw failure();
+  }
+  Error failure() const {
+    return Error(fmt::format("{}: cannot be written: {}", path_.empty() ? "stdout" : path_,
+                             std::strerror(errno)));
+  }
+
+  const bool logits_;
+  const bool classifies_;
+  const int top_;
+  const size_t outputs_;
+  const std::vector<std::string> names_;
+  const std::string format_;
+  const std::string path_;
+  std::FILE* file_;
+};
+
+// Whatever can be read is told; then what could not, by name. Whether there was any.
+bool tell_bad(const BadRecords& opened, const BadRecords& read) {
+  for (const BadRecords& bad : {opened, read}) {
+    for (const std::string& one : bad.first) fmt::print(stderr, "left out: {}\n", one);
+  }
+  const int64_t count = opened.count + read.count;
+  if (count > 0) fmt::print(stderr, "{} could not be read\n", count);
+  return count > 0;
+}
+
+LoaderOptions loading(const Config& config, Communicator& communicator, const Dataset& dataset,
+                      const Device& device, int64_t rows) {
+  LoaderOptions options =
+      loader_options(config, communicator, dataset, spare_cores(config, communicator, device));
+  options.order.shuffle = false;
+  options.global_batch = rows;
+  options.capacity = rows;
+  options.max_bad_records = kAnyNumber;
+  options.progress = {};
+  return options;
+}
+
+Config load(const Options& options, const RunFolder& run) {
+  std::vector<std::string> assignments = options.all_assignments();
+  if (options.threads > 0) assignments.push_back(fmt::format("train.threads={}", options.threads));
+  return load_config(run.config().string(), assignments);
+}
+
+int predict(const Options& options) {
+  const RunFolder run = find_run(options.checkpoint());
+  const Config config = load(options, run);
+  const SampleFacts facts = read_sample_facts(run.path, config);
+  const auto dataset = open_unlabelled(options.inputs, config.run.data(), facts.spec);
+  const auto alone = create_local_communicator();
+  const auto device = create_device(config, *alone);
+  const auto backend = create_backend(config, *device);
+  const int64_t rows = std::min(options.batch, dataset->size());
+  const TrainedModel model(config, *backend, facts.spec, options.checkpoint(), rows,
+                           BatchNorms::kFolded);
+  Predictor predictor(model, *backend, rows);
+  Writer writer(options, facts, predictor.outputs());
+  Loader loader(*dataset, *device, loading(config, *alone, *dataset, *device, rows));
+  loader.start(0, 0);
+  for (int64_t i = 0; i < loader.batches_per_epoch(); ++i) {
+    const Batch& batch = loader.next();
+    const std::span<const float> numbers = predictor.run(batch.inputs, batch.rows);
+    const auto each = static_cast<size_t>(predictor.outputs());
+    for (int64_t row = 0; row < batch.rows; ++row) {
+      writer.add(dataset->where(batch.samples[row]),
+                 numbers.subspan(static_cast<size_t>(row) * each, each));
+    }
+  }
+  writer.finish();
+  const bool bad = tell_bad(dataset->bad_records(), loader.bad_records());
+  return static_cast<int>(bad && !options.skip_bad ? ExitCode::kBadData : ExitCode::kDone);
+}
+
+}  // namespace
+
+void add_predict(CLI::App& app, Command& chosen) {
+  auto options = std::make_shared<Options>();
+  CLI::App& command = *app.add_subcommand("predict", "Ask a trained network about pictures");
+  command
+      .add_option("RUN_OR_CHECKPOINT", options->path, "Folder of a run, or one of its checkpoints")
+      ->required();
+  command
+      .add_option("INPUT", options->inputs,
+                  "Pictures (JPEG, PNG), folders of them, tar files of them; or rows of numbers in "
+                  ".csv or .npy")
+      ->required();
+  command.add_option("--top", options->top, "Classes told of each, the most probable first")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--format", options->format, "For people, or for programs")
+      ->check(CLI::IsMember({"text", "jsonl", "csv"}))
+      ->capture_default_str();
+  command.add_option("-o,--out", options->out, "The file to write instead of standard output");
+  command.add_option("--batch", options->batch, "Samples computed at once")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--threads", options->threads, "Threads that compute; unset: all cores")
+      ->check(CLI::Range(1, 1024));
+  command.add_flag("--best", options->best, "The run's best checkpoint instead of its newest");
+  command.add_flag("--logits", options->logits, "All of the network's numbers, not probabilities");
+  command.add_flag("--skip-bad", options->skip_bad,
+                   "End with 0 although some pictures could not be read");
+  options->add_to(command);
+  command.footer(R"(Examples:
+  trireme predict runs/imagenet cat.jpg dog.png
+  trireme predict runs/imagenet photos/ --top 1 --format csv -o photos.csv
+  trireme predict runs/imagenet photos.tar --format jsonl --batch 64
+
+What cannot be read is named on standard error, and the exit code is then 3.)");
+  command.callback(
+      [options, &chosen] { chosen.run = on_one_rank([options] { return predict(*options); }); });
+}
+
+}  // namespace trireme

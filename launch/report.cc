@@ -1,0 +1,69 @@
+// `trireme report`: runs as one page for a browser.
+#include "launch/report/report.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "core/text.h"
+#include "launch/commands.h"
+#include "trainer/file.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::vector<std::string> runs;
+  std::string out;
+
+  fs::path path() const {
+    if (!out.empty()) return out;
+    return runs.size() == 1 ? fs::path(runs[0]) / "report.html" : "report.html";
+  }
+};
+
+void write_report(const Options& options) {
+  std::vector<RunRecords> runs;
+  for (const std::string& folder : options.runs) {
+    runs.push_back(read_run(folder));
+    for (const std::string& problem : runs.back().problems) {
+      fmt::print("warning: {}: {}\n", folder, problem);
+    }
+  }
+  const std::string page = report_page(runs);
+  const fs::path path = options.path();
+  replace_durably(path, page);
+  fmt::print("{}: {} run{}, {}\n", path.string(), runs.size(), runs.size() == 1 ? "" : "s",
+             format_bytes(static_cast<double>(page.size())));
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Command& chosen) {
+  auto options = std::make_shared<Options>();
+  CLI::App& command = *app.add_subcommand(
+      "report",
+      "Write runs as one page: curves, times, mistakes\n"
+      "One HTML file that loads nothing. Runs may still go on, or have failed. Several are "
+      "overlaid.");
+  command.add_option("RUN", options->runs, "Folders of runs, finished or not")->required();
+  command.add_option("-o,--out", options->out,
+                     "The file; unset: report.html in the run's folder, of several runs here");
+  command.footer(R"(Examples:
+  trireme report runs/digits
+  trireme report runs/a runs/b --out both.html
+)");
+  command.callback([options, &chosen] {
+    chosen.run = on_one_rank([options] {
+      write_report(*options);
+      return static_cast<int>(ExitCode::kDone);
+    });
+  });
+}
+
+}  // namespace trireme

@@ -1,0 +1,382 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <vector>
+
+#include "core/text.h"
+#include "launch/report/decimation.h"
+#include "launch/report/report.h"
+#include "trainer/config_diff.h"
+
+namespace trireme {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kCurvePoints = 3000;
+constexpr size_t kMeans = 600;
+constexpr size_t kTimes = 200;      // ranges of steps whose time is shown by its parts
+constexpr size_t kLagCells = 8000;  // ranks by ranges of steps
+constexpr size_t kEvents = 400;     // of each kind
+constexpr size_t kClasses = 200;
+constexpr size_t kMistakes = 24;
+
+// What people read to some digits is not worth all of them.
+Json rounded(double value) {
+  if (!std::isfinite(value)) return nullptr;
+  return std::strtod(fmt::format("{:.5g}", value).c_str(), nullptr);
+}
+
+Json exact(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json optional(const std::optional<double>& value) { return value ? exact(*value) : nullptr; }
+
+// The points worth drawing and, where those are not all, means that smoothing can start from.
+template <class Point>
+Json curve(const std::vector<Point>& points, double Point::*field) {
+  std::vector<double> values;
+  for (const Point& point : points) values.push_back(point.*field);
+  Json steps = Json::array();
+  Json kept_values = Json::array();
+  const std::vector<size_t> kept = points_to_keep(values, kCurvePoints);
+  for (const size_t i : kept) {
+    steps.push_back(points[i].step);
+    kept_values.push_back(exact(values[i]));
+  }
+  Json out = {{"steps", steps}, {"values", kept_values}};
+  if (kept.size() == points.size()) return out;
+  out["count"] = points.size();
+  out["mean_steps"] = Json::array();
+  out["means"] = Json::array();
+  const std::vector<double> weights(points.size(), 1.0);
+  for (const Range& range : even_ranges(points.size(), kMeans)) {
+    const auto part = [&](const std::vector<double>& all) {
+      return std::span(all).subspan(range.begin, range.end - range.begin);
+    };
+    out["mean_steps"].push_back(points[(range.begin + range.end) / 2].step);
+    out["means"].push_back(rounded(weighted_mean(part(values), part(weights))));
+  }
+  return out;
+}
+
+// Where the time was when: pairs that other steps are interpolated from.
+Json clock(const RunRecords& run) {
+  Json steps = {0};
+  Json seconds = {0};
+  for (const Range& range : even_ranges(run.steps.size(), kMeans)) {
+    const StepPoint& point = run.steps[range.end - 1];
+    steps.push_back(point.step);
+    seconds.push_back(rounded(point.seconds));
+  }
+  return {{"steps", steps}, {"seconds", seconds}};
+}
+
+// How many steps each record stands for.
+std::vector<double> steps_recorded(const std::vector<StepPoint>& points) {
+  std::vector<double> counts;
+  int64_t before = points.empty() ? 0 : points.front().step - 1;
+  for (const StepPoint& point : points) {
+    counts.push_back(static_cast<double>(point.step - before));
+    before = point.step;
+  }
+  return counts;
+}
+
+struct TimePart {
+  const char* name;
+  double StepPoint::*field;
+};
+constexpr TimePart kTimeParts[] = {{"data wait", &StepPoint::data_wait_ms},
+                                   {"forward", &StepPoint::forward_ms},
+                                   {"backward", &StepPoint::backward_ms},
+                                   {"exposed communication", &StepPoint::exposed_comm_ms},
+                                   {"update", &StepPoint::update_ms}};
+
+// Mean milliseconds of a step in a range of records, by part, the rest of the step last.
+Json mean_parts(const std::vector<StepPoint>& points, const std::vector<double>& counts,
+                Range range) {
+  const auto mean = [&](double StepPoint::*field) {
+    std::vector<double> values;
+    for (size_t i = range.begin; i < range.end; ++i) values.push_back(points[i].*field);
+    const double mean_value =
+        weighted_mean(values, std::span(counts).subspan(range.begin, range.end - range.begin));
+    return std::isfinite(mean_value) ? mean_value : 0;
+  };
+  Json parts = Json::array();
+  double rest = mean(&StepPoint::step_ms);
+  for (const TimePart& part : kTimeParts) {
+    const double ms = mean(part.field);
+    rest -= ms;
+    parts.push_back(rounded(ms));
+  }
+  parts.push_back(rounded(std::max(0.0, rest)));
+  return parts;
+}
+
+Json times(const RunRecords& run) {
+  if (run.steps.empty()) return nullptr;
+  const std::vector<double> counts = steps_recorded(run.steps);
+  Json names = Json::array();
+  for (const TimePart& part : kTimeParts) names.emplace_back(part.name);
+  // A run of an earlier version, or one whose device tells no more.
+  const bool parts_known = std::any_of(run.steps.begin(), run.steps.end(), [](const StepPoint& p) {
+    return std::isfinite(p.forward_ms);
+  });
+  names.emplace_back(parts_known ? "rest" : "computation");
+  Json steps = Json::array();
+  Json parts = Json::array();
+  // The first step loads and prepares, which is not what the others do.
+  const size_t first = run.steps.size() > 1 ? 1 : 0;
+  for (Range range : even_ranges(run.steps.size() - first, kTimes)) {
+    range = {range.begin + first, range.end + first};
+    steps.push_back(run.steps[range.end - 1].step);
+    parts.push_back(mean_parts(run.steps, counts, range));
+  }
+  return {{"parts", names},
+          {"mean", mean_parts(run.steps, counts, {first, run.steps.size()})},
+          {"steps", steps},
+          {"ms", parts}};
+}
+
+Json lag(const RunRecords& run) {
+  if (run.lags.empty()) return nullptr;
+  const size_t ranks = run.lags.back().ms.size();
+  if (ranks == 0) return nullptr;
+  const auto mean = [&](size_t rank, Range range) {
+    std::vector<double> values;
+    for (size_t i = range.begin; i < range.end; ++i) {
+      if (rank < run.lags[i].ms.size()) values.push_back(run.lags[i].ms[rank]);
+    }
+    return rounded(weighted_mean(values, std::vector<double>(values.size(), 1.0)));
+  };
+  const auto ranges = even_ranges(run.lags.size(), std::clamp<size_t>(kLagCells / ranks, 8, 120));
+  Json steps = Json::array();
+  for (const Range& range : ranges) steps.push_back(run.lags[range.end - 1].step);
+  Json means = Json::array();
+  Json by_rank = Json::array();
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    means.push_back(mean(rank, {0, run.lags.size()}));
+    Json row = Json::array();
+    for (const Range& range : ranges) row.push_back(mean(rank, range));
+    by_rank.push_back(row);
+  }
+  return {{"steps", steps}, {"mean", means}, {"ms", by_rank}};
+}
+
+std::string field_text(const nlohmann::json& fields, const char* key) {
+  const auto found = fields.find(key);
+  return found != fields.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+double field_number(const nlohmann::json& fields, const char* key) {
+  const auto found = fields.find(key);
+  return found != fields.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+std::string describe(const RunEvent& event) {
+  const nlohmann::json& fields = event.fields;
+  if (event.kind == "start") {
+    const std::string resumed = field_text(fields, "resumed_from");
+    return fmt::format(
+        "{} on {:.0f} rank{}", resumed.empty() ? "started" : "went on from " + resumed,
+        field_number(fields, "ranks"), field_number(fields, "ranks") == 1 ? "" : "s");
+  }
+  if (event.kind == "checkpoint") {
+    const bool best = fields.contains("best") && fields["best"] == true;
+    return fmt::format(
+        "saved {}{} in {}", std::filesystem::path(field_text(fields, "path")).filename().string(),
+        best ? ", the best so far," : "", format_duration(field_number(fields, "seconds")));
+  }
+  if (event.kind == "loss_spike") {
+    return fmt::format("loss {:.4g}, {:.1f} deviations above the {:.4g} of the steps before",
+                       field_number(fields, "train_loss"), field_number(fields, "deviations"),
+                       field_number(fields, "mean_before"));
+  }
+  if (event.kind == "end") return field_text(fields, "status");
+  return field_text(fields, "what");
+}
+
+Json events(const RunRecords& run) {
+  Json out = Json::array();
+  std::map<std::string, size_t> told;
+  std::map<std::string, size_t> all;
+  for (const RunEvent& event : run.events) ++all[event.kind];
+  for (const RunEvent& event : run.events) {
+    // Of many checkpoints the latest matter, of everything else the first.
+    const size_t number = told[event.kind]++;
+    const bool late = all[event.kind] - number <= kEvents;
+    if (event.kind == "checkpoint" ? !late : number >= kEvents) continue;
+    out.push_back({{"kind", event.kind}, {"step", event.step}, {"text", describe(event)}});
+  }
+  for (const auto& [kind, count] : all) {
+    if (count <= kEvents) continue;
+    out.push_back({{"kind", kind},
+                   {"step", nullptr},
+                   {"text", fmt::format("{} more are in metrics.jsonl", count - kEvents)}});
+  }
+  return out;
+}
+
+Json eval_row(const EvalPoint& point) {
+  return {
+      {"step", point.step},        {"epoch", point.epoch},      {"seconds", exact(point.seconds)},
+      {"samples", point.samples},  {"loss", exact(point.loss)}, {"accuracy", exact(point.accuracy)},
+      {"top5", exact(point.top5)}, {"took", exact(point.took)}};
+}
+
+Json evaluations(const RunRecords& run) {
+  if (run.evaluations.empty()) return nullptr;
+  return {{"loss", curve(run.evaluations, &EvalPoint::loss)},
+          {"accuracy", curve(run.evaluations, &EvalPoint::accuracy)},
+          {"best", eval_row(*run.best())},
+          {"last", eval_row(run.evaluations.back())}};
+}
+
+bool is_square(const nlohmann::json& rows) {
+  if (!rows.is_array() || rows.empty() || rows.size() > kClasses) return false;
+  return std::all_of(rows.begin(), rows.end(), [&](const nlohmann::json& row) {
+    return row.is_array() && row.size() == rows.size() &&
+           std::all_of(row.begin(), row.end(), [](const auto& cell) { return cell.is_number(); });
+  });
+}
+
+bool is_base64(const std::string& text) {
+  return text.find_first_not_of(
+             "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") ==
+         std::string::npos;
+}
+
+Json mistake(const nlohmann::json& from) {
+  Json out = Json::object();
+  for (const char* key : {"index", "label", "predicted", "probability"}) {
+    out[key] =
+        exact(from.contains(key) && from[key].is_number() ? from[key].get<double>() : kNotRecorded);
+  }
+  out["where"] = field_text(from, "where");
+  if (const std::string png = field_text(from, "png"); !png.empty() && is_base64(png)) {
+    out["png"] = png;
+  }
+  return out;
+}
+
+// What the network got right and wrong, as evaluation.json tells it.
+Json confusion(const RunRecords& run) {
+  const nlohmann::json& from = run.evaluation;
+  if (!from.is_object()) return nullptr;
+  Json out = {{"step", field_number(from, "step")},
+              {"classes", Json::array()},
+              {"matrix", nullptr},
+              {"mistakes", Json::array()}};
+  if (const auto names = from.find("classes"); names != from.end() && names->is_array()) {
+    for (const auto& name : *names) {
+      out["classes"].push_back(name.is_string() ? name.get<std::string>() : "");
+    }
+  }
+  if (const auto matrix = from.find("confusion"); matrix != from.end() && is_square(*matrix)) {
+    out["matrix"] = *matrix;
+  }
+  if (const auto list = from.find("mistakes"); list != from.end() && list->is_array()) {
+    for (const auto& each : *list) {
+      if (each.is_object() && out["mistakes"].size() < kMistakes) {
+        out["mistakes"].push_back(mistake(each));
+      }
+    }
+  }
+  return out;
+}
+
+Json end_of(const RunRecords& run) {
+  if (!run.summary) return nullptr;
+  const Summary& end = *run.summary;
+  return {{"train_loss", exact(end.train_loss)},
+          {"eval_loss", optional(end.eval_loss)},
+          {"eval_accuracy", optional(end.eval_accuracy)},
+          {"eval_top5", optional(end.eval_top5)},
+          {"wall_seconds", exact(end.wall_seconds)},
+          {"data_wait_fraction", exact(end.data_wait_fraction)},
+          {"exposed_comm_fraction", exact(end.exposed_comm_fraction)},
+          {"seconds_to_first_step", exact(end.seconds_to_first_step)},
+          {"peak_memory_bytes", end.peak_memory_bytes},
+          {"bad_records", end.bad_records},
+          {"saves_left_out", end.saves_left_out}};
+}
+
+Json run_data(const RunRecords& run, const std::string& name) {
+  const StepPoint last = run.steps.empty() ? StepPoint{} : run.steps.back();
+  return {{"name", name},
+          {"path", run.folder.string()},
+          {"status", to_string(run.status)},
+          {"ending", run.ending},
+          {"model", run.model},
+          {"precision", run.precision},
+          {"parameters", run.parameters},
+          {"ranks", run.ranks},
+          {"global_batch", run.global_batch},
+          {"steps_per_epoch", run.steps_per_epoch},
+          {"planned_steps", run.planned_steps},
+          {"step", last.step},
+          {"seconds", exact(last.seconds)},
+          {"last_loss", exact(last.train_loss)},
+          {"samples_per_second", exact(run.samples_per_second())},
+          {"summary", end_of(run)},
+          {"records", run.steps.size()},
+          {"clock", clock(run)},
+          {"loss", curve(run.steps, &StepPoint::train_loss)},
+          {"learning_rate", curve(run.steps, &StepPoint::learning_rate)},
+          {"throughput", curve(run.steps, &StepPoint::samples_per_second)},
+          {"gpu_load", curve(run.steps, &StepPoint::gpu_load_percent)},
+          {"evaluations", evaluations(run)},
+          {"times", times(run)},
+          {"lag", lag(run)},
+          {"confusion", confusion(run)},
+          {"events", events(run)},
+          {"environment", run.environment},
+          {"config", run.config_text},
+          {"problems", run.problems}};
+}
+
+// The folders' own names, or their paths where these are not different.
+std::vector<std::string> names_of(std::span<const RunRecords> runs) {
+  std::vector<std::string> names;
+  for (const RunRecords& run : runs) {
+    const auto path = std::filesystem::absolute(run.folder).lexically_normal();
+    names.push_back((path.has_filename() ? path : path.parent_path()).filename().string());
+  }
+  if (std::set(names.begin(), names.end()).size() == names.size()) return names;
+  for (size_t i = 0; i < runs.size(); ++i) names[i] = runs[i].folder.string();
+  return names;
+}
+
+// Fields that are not the same in all runs, with the value in each.
+Json config_table(std::span<const RunRecords> runs) {
+  std::vector<std::string> paths;  // in the order in which they are first met
+  std::map<std::string, Json> rows;
+  for (size_t i = 1; i < runs.size(); ++i) {
+    for (const ConfigDifference& field : config_differences(runs[0].config, runs[i].config)) {
+      if (!rows.contains(field.path)) {
+        paths.push_back(field.path);
+        rows[field.path] = Json(std::vector<std::string>(runs.size(), field.a));
+      }
+      rows[field.path][i] = field.b;
+    }
+  }
+  Json table = Json::array();
+  for (const std::string& path : paths) table.push_back({{"path", path}, {"values", rows[path]}});
+  return table;
+}
+
+}  // namespace
+
+Json report_data(std::span<const RunRecords> runs) {
+  const std::vector<std::string> names = names_of(runs);
+  Json data = {{"version", TRIREME_VERSION}, {"runs", Json::array()}};
+  for (size_t i = 0; i < runs.size(); ++i) data["runs"].push_back(run_data(runs[i], names[i]));
+  data["differences"] = config_table(runs);
+  return data;
+}
+
+}  // namespace trireme

@@ -1,0 +1,219 @@
+// `trireme runs`: the runs below a folder, as a table.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "launch/commands.h"
+#include "launch/table.h"
+#include "trainer/run_records.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int kDeepest = 4;
+
+struct Options {
+  std::string folder;
+  std::string sort = "when";
+  bool json = false;
+};
+
+// What is known of a run; NaN and 0 where nothing is.
+struct Row {
+  std::string name;
+  std::string status;
+  std::string problem;  // of a run that cannot be read
+  std::string model;
+  int64_t step = 0, planned = 0, per_epoch = 0;
+  double accuracy = kNotRecorded, eval_loss = kNotRecorded, train_loss = kNotRecorded;
+  double speed = kNotRecorded;
+  int ranks = 0;
+  std::chrono::system_clock::time_point when;
+};
+
+Row read_row(const fs::path& folder, const std::string& name) {
+  Row row;
+  row.name = name;
+  try {
+    const RunRecords run = read_run(folder);
+    row.status = to_string(run.status);
+    row.problem = run.problems.empty() ? "" : run.problems.front();
+    row.model = run.model;
+    row.planned = run.planned_steps;
+    row.per_epoch = run.steps_per_epoch;
+    row.ranks = run.ranks;
+    row.speed = run.samples_per_second();
+    row.when = std::chrono::file_clock::to_sys(run.touched);
+    if (const EvalPoint* best = run.best()) {
+      row.accuracy = best->accuracy;
+      row.eval_loss = best->loss;
+    }
+    if (!run.steps.empty()) {
+      row.step = run.steps.back().step;
+      row.train_loss = run.steps.back().train_loss;
+    }
+  } catch (const Error& error) {
+    row.status = "broken";
+    row.problem = error.what();
+  }
+  return row;
+}
+
+// Those at `folder` and below; a run holds no others.
+void find_runs(const fs::path& folder, const std::string& name, int depth, std::vector<Row>& rows) {
+  if (is_run_folder(folder)) return rows.push_back(read_row(folder, name));
+  if (depth == kDeepest) return;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    const std::string below = entry.path().filename().string();
+    if (!entry.is_directory(none) || entry.is_symlink(none) || below.starts_with('.')) continue;
+    find_runs(entry.path(), depth == 0 ? below : name + "/" + below, depth + 1, rows);
+  }
+}
+
+// What is not known comes last.
+double descending(double value) {
+  return std::isnan(value) ? std::numeric_limits<double>::infinity() : -value;
+}
+
+void sort_rows(std::vector<Row>& rows, const std::string& field) {
+  std::ranges::sort(rows, {}, &Row::name);
+  const auto by = [&](auto key) { std::ranges::stable_sort(rows, {}, key); };
+  if (field == "when") by([](const Row& row) { return -row.when.time_since_epoch(); });
+  if (field == "status") by([](const Row& row) { return row.status; });
+  if (field == "model") by([](const Row& row) { return row.model; });
+  if (field == "step") by([](const Row& row) { return -row.step; });
+  if (field == "ranks") by([](const Row& row) { return -row.ranks; });
+  if (field == "speed") by([](const Row& row) { return descending(row.speed); });
+  if (field == "loss") by([](const Row& row) { return -descending(row.train_loss); });
+  if (field == "best") {
+    by([](const Row& row) {
+      return std::pair(descending(row.accuracy), -descending(-row.eval_loss));
+    });
+  }
+}
+
+std::string number(double value, const char* format) {
+  return std::isnan(value) ? "" : fmt::format(fmt::runtime(format), value);
+}
+
+std::string progress_text(const Row& row) {
+  if (row.planned == 0) return "";
+  if (row.per_epoch == 0) return fmt::format("{}/{}", row.step, row.planned);
+  return fmt::format("{}/{}", row.step / row.per_epoch,
+                     (row.planned + row.per_epoch - 1) / row.per_epoch);
+}
+
+std::string when_text(const Row& row) {
+  if (row.when == std::chrono::system_clock::time_point{}) return "";
+  const auto time = std::chrono::system_clock::to_time_t(row.when);
+  return fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(time));
+}
+
+void print_table(const std::vector<Row>& rows) {
+  Table table({{"run", false, 10},
+               {"status", false, 9},
+               {"model", false, 5},
+               {"step", true, 3},
+               {"epoch", true, 6},
+               {"best", true, 8},
+               {"loss", true, 7},
+               {"samples/s", true, 4},
+               {"ranks", true, 1},
+               {"when", false, 2}});
+  for (const Row& row : rows) {
+    const bool classifies = !std::isnan(row.accuracy);
+    table.add(
+        {row.name, row.status, row.model, row.step > 0 ? std::to_string(row.step) : "",
+         progress_text(row),
+         classifies ? fmt::format("{:.2f}%", 100 * row.accuracy) : number(row.eval_loss, "{:.4g}"),
+         number(row.train_loss, "{:.4f}"), std::isnan(row.speed) ? "" : format_count(row.speed),
+         row.ranks > 0 ? std::to_string(row.ranks) : "", when_text(row)});
+  }
+  std::fputs(table.fitting().c_str(), stdout);
+  for (const Row& row : rows) {
+    if (!row.problem.empty()) fmt::print("{}: {}\n", row.name, row.problem);
+  }
+}
+
+Json or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+void print_json(const std::vector<Row>& rows) {
+  Json list = Json::array();
+  for (const Row& row : rows) {
+    list.push_back({{"name", row.name},
+                    {"status", row.status},
+                    {"model", row.model},
+                    {"step", row.step},
+                    {"planned_steps", row.planned},
+                    {"steps_per_epoch", row.per_epoch},
+                    {"best_accuracy", or_null(row.accuracy)},
+                    {"best_eval_loss", or_null(row.eval_loss)},
+                    {"train_loss", or_null(row.train_loss)},
+                    {"samples_per_second", or_null(row.speed)},
+                    {"ranks", row.ranks},
+                    {"written", std::chrono::system_clock::to_time_t(row.when)},
+                    {"problem", row.problem}});
+  }
+  fmt::print("{}\n", list.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+int runs(const Options& options) {
+  if (!fs::is_directory(options.folder)) {
+    throw ConfigError(options.folder, "no such folder; runs are in runs/ unless run_dir says else");
+  }
+  std::vector<Row> rows;
+  const fs::path folder = fs::weakly_canonical(options.folder);
+  find_runs(folder, folder.filename().string(), 0, rows);
+  sort_rows(rows, options.sort);
+  if (options.json) {
+    print_json(rows);
+  } else if (rows.empty()) {
+    fmt::print("no runs in {}\n", options.folder);
+  } else {
+    print_table(rows);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_runs(CLI::App& app, Command& chosen) {
+  auto options = std::make_shared<Options>();
+  CLI::App& command = *app.add_subcommand("runs", "List runs: how far, how good, how fast");
+  command.add_option("DIR", options->folder, "Folder with folders of runs in it")->required();
+  command
+      .add_option("--sort", options->sort,
+                  "By this; best, speed, step, ranks: largest first; when: newest first; loss: "
+                  "least first")
+      ->check(CLI::IsMember(
+          {"when", "name", "status", "model", "step", "best", "loss", "speed", "ranks"}))
+      ->capture_default_str();
+  command.add_flag("--json", options->json, "One JSON array");
+  command.footer(R"(Examples:
+  trireme runs runs
+  trireme runs runs --sort best
+
+Status: running, done, stopped (saved; run it again to go on), failed (it told
+why), dead (it ended without a word), broken (its files cannot be read).
+Best is accuracy, in regression the evaluation's loss; loss is that of training.
+)");
+  command.callback(
+      [options, &chosen] { chosen.run = on_one_rank([options] { return runs(*options); }); });
+}
+
+}  // namespace trireme

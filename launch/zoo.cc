@@ -1,0 +1,98 @@
+// `trireme zoo`: the networks that have names.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "core/text.h"
+#include "launch/commands.h"
+#include "launch/options.h"
+#include "launch/table.h"
+#include "model/program.h"
+#include "trainer/device.h"
+#include "trainer/trainer.h"
+
+namespace trireme {
+namespace {
+
+struct Network {
+  std::string name;
+  ZooDefaults defaults;
+  int64_t parameters = 0;
+  double forward_flops = 0;  // of one sample
+};
+
+// Both numbers are those of the network compiled for one sample.
+Network measure(const std::string& name) {
+  const auto alone = create_local_communicator();
+  TargetOptions options;
+  options.name = name;
+  const Target target = load_target(options, 1);
+  const auto device = create_device(target.config, *alone);
+  const auto backend = create_backend(target.config, *device);
+  const Graph graph = build_network(target.config, target.samples);
+  Parameters parameters;
+  const auto program = Program::compile(
+      graph, *backend, {.batch = 1, .dtype = compute_dtype(target.config)}, parameters);
+  return {name, zoo_defaults(name), parameters.count(), program->forward_flops()};
+}
+
+void print_table(const std::vector<Network>& networks) {
+  Table table({{"network", false, 9},
+               {"input", false, 5},
+               {"classes", true, 3},
+               {"parameters", true, 7},
+               {"FLOP", true, 6},
+               {"batch", true, 2},
+               {"", false, 0}});
+  for (const Network& network : networks) {
+    table.add(
+        {network.name, network.defaults.input.to_string(), std::to_string(network.defaults.classes),
+         format_count(static_cast<double>(network.parameters)), format_count(network.forward_flops),
+         std::to_string(network.defaults.batch), network.defaults.about});
+  }
+  std::fputs(table.fitting().c_str(), stdout);
+  fmt::print(
+      "\nFLOP: a sample, forward, a multiply-add as two. Input, classes and batch are the usual; "
+      "others work too.\nmodel {{ zoo {{ name: \"resnet18\" }} }} in a configuration; `trireme "
+      "inspect resnet18` shows its layers.\n");
+}
+
+void print_json(const std::vector<Network>& networks) {
+  auto list = nlohmann::ordered_json::array();
+  for (const Network& network : networks) {
+    const Shape& input = network.defaults.input;
+    list.push_back({{"name", network.name},
+                    {"input", std::vector<int64_t>(input.begin(), input.end())},
+                    {"classes", network.defaults.classes},
+                    {"parameters", network.parameters},
+                    {"forward_flops", network.forward_flops},
+                    {"batch", network.defaults.batch},
+                    {"about", network.defaults.about}});
+  }
+  fmt::print("{}\n", list.dump());
+}
+
+int zoo(bool json) {
+  std::vector<Network> networks;
+  for (const std::string& name : zoo_names()) networks.push_back(measure(name));
+  json ? print_json(networks) : print_table(networks);
+  return 0;
+}
+
+}  // namespace
+
+void add_zoo(CLI::App& app, Command& chosen) {
+  auto json = std::make_shared<bool>(false);
+  CLI::App& command = *app.add_subcommand("zoo", "List the networks that have names");
+  command.add_flag("--json", *json, "One JSON array");
+  command.footer(R"(Examples:
+  trireme zoo
+  trireme inspect resnet50 --batch 32
+)");
+  command.callback([json, &chosen] { chosen.run = on_one_rank([json] { return zoo(*json); }); });
+}
+
+}  // namespace trireme

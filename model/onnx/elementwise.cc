@@ -1,0 +1,133 @@
+// Operators on each value by itself: normalisation of the input, biases, activations, sums.
+#include <algorithm>
+
+#include "model/onnx/importer.h"
+#include "model/onnx/normalisation.h"
+
+namespace trireme::onnx {
+namespace {
+
+// No activation's formula is as deep.
+constexpr int kMaxDepth = 24;
+
+}  // namespace
+
+void Importer::elementwise(const NodeView& node) {
+  const int operands = takes_two(node.op()) ? 2 : 1;
+  for (int i = 0; i < operands; ++i) {
+    if (std::holds_alternative<OfNothing>(value(node.input(i)))) throw Unknown();
+  }
+  if (operands == 2 && (normalisation(node) || bias(node))) return;
+  if (function(node)) return;
+  if (node.op() != "Add") throw Unsupported{node.place, "of two different values"};
+  LayerConfig config;
+  config.mutable_add();
+  const int first = layer_of(node, node.input(0));
+  const int second = layer_of(node, node.input(1));
+  set_output(node, OfLayer{add_layer(node, std::move(config), {first, second})});
+}
+
+// The values of a constant that goes with samples of this rank and varies along the channels only;
+// empty where it varies otherwise.
+std::vector<float> Importer::one_a_channel(const TensorProto& tensor, int rank) const {
+  std::vector<int64_t> dims(tensor.dims().begin(), tensor.dims().end());
+  if (reader_.elements(tensor) == 1) return reader_.floats(tensor);
+  dims.insert(dims.begin(),
+              static_cast<size_t>(std::max(0, rank + 1 - static_cast<int>(dims.size()))), 1);
+  if (static_cast<int>(dims.size()) != rank + 1) return {};
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (i != 1 && dims[i] != 1) return {};
+  }
+  return reader_.elements(tensor) <= 1 << 20 ? reader_.floats(tensor) : std::vector<float>();
+}
+
+std::optional<float> Importer::scalar(const std::string& name) const {
+  const auto* of = std::get_if<OfTensor>(&value(name));
+  if (!of || reader_.elements(*of->tensor) != 1) return std::nullopt;
+  return reader_.floats(*of->tensor)[0];
+}
+
+// Centring and scaling, while nothing else has been done to the input.
+bool Importer::normalisation(const NodeView& node) {
+  const bool reversed = is_tensor(node.input(0));
+  const auto* input = std::get_if<OfInput>(&value(node.input(reversed ? 1 : 0)));
+  const auto* constant = std::get_if<OfTensor>(&value(node.input(reversed ? 0 : 1)));
+  if (!input || !constant) return false;
+  InputNormalisation changed = input->normalisation;
+  const std::vector<float> values = one_a_channel(*constant->tensor, made_.input.rank());
+  if (!then(changed, node.op(), values, reversed)) return false;
+  set_output(node, OfInput{changed});
+  return true;
+}
+
+// What is added to a layer that multiplies, as PyTorch's MatMul and Add.
+bool Importer::bias(const NodeView& node) {
+  if (node.op() != "Add") return false;
+  const bool reversed = is_tensor(node.input(0));
+  const std::string& of = node.input(reversed ? 1 : 0);
+  const auto* read = std::get_if<OfLayer>(&value(of));
+  const auto* constant = std::get_if<OfTensor>(&value(node.input(reversed ? 0 : 1)));
+  if (!read || !constant || read->layer == OfLayer::kInput || readers_[of] != 1) return false;
+  const int index = read->layer;
+  Layer& layer = layers_[static_cast<size_t>(index)];
+  if (graph_.node(static_cast<int>(layer.node)).output(0) != of) return false;  // has other names
+  LayerConfig& config = layer.config;
+  int64_t channels = 0;
+  if (config.has_dense() && !config.dense().bias()) channels = config.dense().units();
+  if (config.has_conv2d() && !config.conv2d().bias()) channels = config.conv2d().channels();
+  if (channels == 0) return false;
+  std::vector<float> values = one_a_channel(*constant->tensor, config.has_dense() ? 1 : 3);
+  if (static_cast<int64_t>(values.size()) != channels) return false;
+  if (config.has_dense()) {
+    config.mutable_dense()->clear_bias();
+  } else {
+    config.mutable_conv2d()->clear_bias();
+  }
+  layer.node = node.place;
+  add_weight(index, "bias", {channels}, std::move(values));
+  set_output(node, OfLayer{index});
+  return true;
+}
+
+std::optional<Importer::Function> Importer::as_function(const NodeView& node,
+                                                        const std::string& name) {
+  if (const auto* function = std::get_if<OfFunction>(&value(name))) {
+    const Function& known = functions_[function->function];
+    if (known.depth < kMaxDepth) return known;
+  }
+  return Function{.node = node.place,
+                  .source = layer_of(node, name),
+                  .probe = probe_points(),
+                  .depth = 0,
+                  .inputs = {}};
+}
+
+// Functions of one layer's output: of one value, of it and a number, of two functions of it.
+bool Importer::function(const NodeView& node) {
+  std::vector<Probe> probes;
+  Function result{.node = node.place, .source = 0, .probe = {}, .depth = 0, .inputs = {}};
+  std::optional<int> source;
+  for (int i = 0; i < (takes_two(node.op()) ? 2 : 1); ++i) {
+    const std::string& name = node.input(i);
+    result.inputs.push_back(name);
+    if (is_tensor(name)) {
+      const std::optional<float> number = scalar(name);
+      if (!number) throw Unsupported{node.place, "with constants that are not one number"};
+      probes.push_back(constant_probe(*number));
+      continue;
+    }
+    const std::optional<Function> operand = as_function(node, name);
+    if (source && *source != operand->source) return false;
+    source = operand->source;
+    probes.push_back(operand->probe);
+    result.depth = std::max(result.depth, operand->depth + 1);
+  }
+  if (!source) throw Unsupported{node.place, "of constants"};
+  result.source = *source;
+  result.probe = compute(node.op(), probes).value();
+  functions_.push_back(result);
+  set_output(node, OfFunction{functions_.size() - 1});
+  return true;
+}
+
+}  // namespace trireme::onnx

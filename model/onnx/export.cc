@@ -1,0 +1,314 @@
+// A network as an ONNX model: one operator a layer, except where an activation takes a formula.
+#include <fmt/format.h>
+
+#include <limits>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "model/layers/common.h"
+#include "model/onnx/activations.h"
+#include "model/onnx/normalisation.h"
+#include "model/onnx/onnx.h"
+#include "model/onnx/onnx.pb.h"
+#include "model/onnx/tensors.h"
+
+namespace trireme {
+namespace {
+
+using namespace onnx;
+
+// The lowest that has all operators (LayerNormalization came last), so that many can read it.
+constexpr int64_t kOpset = 17;
+constexpr int64_t kIrVersion = 8;
+constexpr const char* kInput = "input";
+// Beside the values themselves: names, nodes and the like.
+constexpr uint64_t kRoomForTheRest = 1 << 24;
+
+using Pair = std::array<int64_t, 2>;
+
+void set_attribute(NodeProto& node, const char* name, int64_t value) {
+  AttributeProto& attribute = *node.add_attribute();
+  attribute.set_name(name);
+  attribute.set_type(AttributeProto::INT);
+  attribute.set_i(value);
+}
+void set_attribute(NodeProto& node, const char* name, float value) {
+  AttributeProto& attribute = *node.add_attribute();
+  attribute.set_name(name);
+  attribute.set_type(AttributeProto::FLOAT);
+  attribute.set_f(value);
+}
+void set_attribute(NodeProto& node, const char* name, std::initializer_list<int64_t> values) {
+  AttributeProto& attribute = *node.add_attribute();
+  attribute.set_name(name);
+  attribute.set_type(AttributeProto::INTS);
+  for (const int64_t value : values) attribute.add_ints(value);
+}
+// As a layer gives it: one number, or height and width.
+void set_attribute(NodeProto& node, const char* name, const Pair& sides) {
+  set_attribute(node, name, {sides[0], sides[1]});
+}
+void set_padding(NodeProto& node, const Pair& padding) {
+  set_attribute(node, "pads", {padding[0], padding[1], padding[0], padding[1]});
+}
+
+void describe(ValueInfoProto& value, const std::string& name, const Shape& sample) {
+  value.set_name(name);
+  TypeProto::Tensor& type = *value.mutable_type()->mutable_tensor_type();
+  type.set_elem_type(TensorProto::FLOAT);
+  type.mutable_shape()->add_dim()->set_dim_param("N");
+  for (const int64_t extent : sample) type.mutable_shape()->add_dim()->set_dim_value(extent);
+}
+
+class Exporter {
+ public:
+  Exporter(const ModelConfig& model, const ModelInput& input, const Weights& weights,
+           const OnnxExportOptions& options)
+      : network_(network_of(model, input)),
+        graph_(declare_graph(network_, input)),
+        weights_(weights),
+        options_(options),
+        onnx_(*model_.mutable_graph()),
+        values_(graph_.nodes.size()) {}
+
+  std::string run() {
+    check_weights();
+    model_.set_ir_version(kIrVersion);
+    model_.set_producer_name("trireme");
+    model_.set_producer_version(TRIREME_VERSION);
+    model_.add_opset_import()->set_version(kOpset);
+    for (const auto& [key, value] : options_.metadata) {
+      StringStringEntryProto& entry = *model_.add_metadata_props();
+      entry.set_key(key);
+      entry.set_value(value);
+    }
+    onnx_.set_name(graph_.name.empty() ? "network" : graph_.name);
+    describe(*onnx_.add_input(), kInput, graph_.input.input.shape);
+    if (options_.normalise) normalise();
+    for (size_t n = 0; n + 1 < graph_.nodes.size(); ++n) {
+      if (live_.contains(static_cast<int>(n))) layer(n);
+    }
+    finish();
+    return model_.SerializeAsString();
+  }
+
+ private:
+  const Node& loss() const { return graph_.nodes.back(); }
+  const Shape& shape_of(int node) const {
+    return node < 0 ? graph_.input.input.shape
+                    : graph_.nodes[static_cast<size_t>(node)].signature.output;
+  }
+
+  // Only layers that the result depends on are written; of these all values must be there.
+  void check_weights() {
+    live_.insert(loss().inputs[0]);
+    for (auto n = static_cast<int>(graph_.nodes.size()) - 2; n >= 0; --n) {
+      if (!live_.contains(n)) continue;
+      const std::vector<int>& inputs = graph_.nodes[static_cast<size_t>(n)].inputs;
+      live_.insert(inputs.begin(), inputs.end());
+    }
+    uint64_t bytes = kRoomForTheRest;
+    for (const int n : live_) {
+      if (n < 0) continue;
+      const Node& node = graph_.nodes[static_cast<size_t>(n)];
+      for (const auto& parameter : node.signature.parameters) {
+        bytes += check(node.name + "." + parameter.name, parameter.shape);
+      }
+      for (const auto& running : node.signature.running) {
+        bytes += check(node.name + "." + running.name, running.shape);
+      }
+    }
+    if (bytes > std::numeric_limits<int32_t>::max()) {
+      throw ConfigError("model",
+                        "the values are more than the 2 GiB that an ONNX file can hold; "
+                        "safetensors can");
+    }
+  }
+
+  uint64_t check(const std::string& name, const Shape& shape) const {
+    const auto found = weights_.find(name);
+    if (found == weights_.end()) throw ConfigError("model", "no values for '" + name + "'");
+    if (!(found->second.shape == shape)) {
+      throw ConfigError("model",
+                        fmt::format("the values of '{}' are {}, the network wants {}", name,
+                                    found->second.shape.to_string(), shape.to_string()));
+    }
+    return static_cast<uint64_t>(shape.elements()) * sizeof(float);
+  }
+
+  // What a node reads; "" is the operator's way to leave out an input.
+  std::string value_of(int node) const {
+    return node < 0 ? input_ : values_[static_cast<size_t>(node)];
+  }
+
+  NodeProto& add(const char* op, const std::string& name, const std::vector<std::string>& inputs) {
+    NodeProto& node = *onnx_.add_node();
+    node.set_op_type(op);
+    node.set_name(name);
+    for (const std::string& input : inputs) node.add_input(input);
+    node.add_output(name + ".output");
+    return node;
+  }
+
+  std::string initializer(const std::string& name, const Shape& shape,
+                          const std::vector<float>& values) {
+    write_tensor(name, shape, values, *onnx_.add_initializer());
+    return name;
+  }
+  std::string parameter(const Node& node, const char* name) {
+    const std::string full = node.name + "." + name;
+    const Weight& weight = weights_.find(full)->second;
+    return initializer(full, weight.shape, weight.values);
+  }
+
+  void normalise() {
+    const InputNormalisation n{graph_.input.scale, graph_.input.mean, graph_.input.deviation};
+    if (!normalises(n)) return;
+    if (n.scale != 1) affine("Mul", "normalise.scale", {n.scale});
+    affine("Sub", "normalise.mean", n.mean);
+    affine("Div", "normalise.deviation", n.deviation);
+  }
+  void affine(const char* op, const std::string& name, const std::vector<float>& values) {
+    Shape shape{1};
+    if (values.size() > 1) {  // over the extents behind the channels alike
+      shape = Shape({1, 1, 1});
+      if (graph_.input.input.shape.rank() == 1) shape = Shape{0};
+      shape[0] = static_cast<int64_t>(values.size());
+    }
+    input_ = add(op, name, {input_, initializer(name + ".value", shape, values)}).output(0);
+  }
+
+  void layer(size_t n) {
+    const LayerConfig& config = network_.layer(static_cast<int>(n));
+    const Node& node = graph_.nodes[n];
+    const std::string x = value_of(node.inputs[0]);
+    values_[n] = node.name + ".output";
+    if (const ActivationFormula* formula = formula_of(config)) return write(*formula, node, x);
+    switch (config.kind_case()) {
+      case LayerConfig::kDense: {
+        NodeProto& gemm = add("Gemm", node.name, {x, parameter(node, "weight")});
+        if (config.dense().bias()) gemm.add_input(parameter(node, "bias"));
+        return set_attribute(gemm, "transB", int64_t{1});
+      }
+      case LayerConfig::kConv2D:
+        return conv2d(config.conv2d(), node, x);
+      case LayerConfig::kBatchNorm: {
+        NodeProto& norm = add("BatchNormalization", node.name,
+                              {x, parameter(node, "weight"), parameter(node, "bias"),
+                               parameter(node, "running_mean"), parameter(node, "running_var")});
+        set_attribute(norm, "epsilon", config.batch_norm().epsilon());
+        return set_attribute(norm, "momentum", 1 - config.batch_norm().momentum());
+      }
+      case LayerConfig::kLayerNorm: {
+        NodeProto& norm = add("LayerNormalization", node.name,
+                              {x, parameter(node, "weight"), parameter(node, "bias")});
+        set_attribute(norm, "axis", int64_t{-1});
+        return set_attribute(norm, "epsilon", config.layer_norm().epsilon());
+      }
+      case LayerConfig::kMaxPool:
+        pool("MaxPool", config.max_pool(), node.name, x);
+        return;
+      case LayerConfig::kAveragePool:
+        return set_attribute(pool("AveragePool", config.average_pool(), node.name, x),
+                             "count_include_pad", int64_t{config.average_pool().include_padding()});
+      case LayerConfig::kGlobalPool:
+        add("GlobalAveragePool", node.name, {x});
+        return;
+      case LayerConfig::kDropout:  // nothing in inference
+        values_[n] = x;
+        return;
+      case LayerConfig::kAdd:
+        add("Add", node.name, {x, value_of(node.inputs[1])});
+        return;
+      case LayerConfig::kConcat: {
+        NodeProto& concat = add("Concat", node.name, {});
+        for (const int input : node.inputs) concat.add_input(value_of(input));
+        return set_attribute(concat, "axis", int64_t{1});
+      }
+      case LayerConfig::kFlatten:
+        return set_attribute(add("Flatten", node.name, {x}), "axis", int64_t{1});
+      default:
+        throw ConfigError("model", fmt::format("layer '{}' ({}) cannot be said in ONNX", node.name,
+                                               node.layer->kind()));
+    }
+  }
+
+  void conv2d(const Conv2dConfig& config, const Node& node, const std::string& x) {
+    NodeProto& conv = add("Conv", node.name, {x, parameter(node, "weight")});
+    if (config.bias()) conv.add_input(parameter(node, "bias"));
+    set_attribute(conv, "kernel_shape", height_width(config.kernel(), {1, 1}, "kernel", 1));
+    set_attribute(conv, "strides", height_width(config.stride(), {1, 1}, "stride", 1));
+    set_padding(conv, height_width(config.padding(), {0, 0}, "padding", 0));
+    set_attribute(conv, "dilations", height_width(config.dilation(), {1, 1}, "dilation", 1));
+    set_attribute(conv, "group", config.groups());
+  }
+
+  NodeProto& pool(const char* op, const PoolConfig& config, const std::string& name,
+                  const std::string& x) {
+    NodeProto& node = add(op, name, {x});
+    const Pair kernel = height_width(config.kernel(), {1, 1}, "kernel", 1);
+    set_attribute(node, "kernel_shape", kernel);
+    set_attribute(node, "strides", height_width(config.stride(), kernel, "stride", 1));
+    set_padding(node, height_width(config.padding(), {0, 0}, "padding", 0));
+    return node;
+  }
+
+  // The last operator has the layer's name, those before it a number behind it.
+  void write(const ActivationFormula& formula, const Node& node, const std::string& x) {
+    std::vector<std::string> results;
+    for (const Term& term : formula.terms) {
+      const bool last = results.size() + 1 == formula.terms.size();
+      const std::string name = last ? node.name : fmt::format("{}/{}", node.name, results.size());
+      const auto operand = [&](int which) {
+        if (which == Term::kX) return x;
+        if (which == Term::kNumber) return initializer(name + ".value", {}, {term.number});
+        return results[static_cast<size_t>(which)];
+      };
+      std::vector<std::string> inputs{operand(term.a)};
+      if (takes_two(term.op)) inputs.push_back(operand(term.b));
+      results.push_back(add(term.op, name, inputs).output(0));
+    }
+  }
+
+  void finish() {
+    std::string result = value_of(loss().inputs[0]);
+    const Shape& shape = shape_of(loss().inputs[0]);
+    const bool classifies = graph_.input.classes > 0;
+    if (options_.softmax && classifies) {
+      NodeProto& softmax = add("Softmax", "probabilities", {result});
+      set_attribute(softmax, "axis", int64_t{1});
+      result = softmax.output(0);
+    }
+    const char* name = !classifies ? "output" : options_.softmax ? "probabilities" : "logits";
+    if (result == kInput) result = add("Identity", name, {result}).output(0);
+    for (NodeProto& node : *onnx_.mutable_node()) {
+      for (std::string& value : *node.mutable_output()) {
+        if (value == result) value = name;
+      }
+      for (std::string& value : *node.mutable_input()) {
+        if (value == result) value = name;
+      }
+    }
+    describe(*onnx_.add_output(), name, shape);
+  }
+
+  const NetworkConfig network_;
+  const Graph graph_;
+  const Weights& weights_;
+  const OnnxExportOptions& options_;
+  ModelProto model_;
+  GraphProto& onnx_;
+  std::set<int> live_;  // nodes that the result depends on; -1 is the input
+  std::string input_ = kInput;
+  std::vector<std::string> values_;  // by node: its output
+};
+
+}  // namespace
+
+std::string to_onnx(const ModelConfig& model, const ModelInput& input, const Weights& weights,
+                    const OnnxExportOptions& options) {
+  return Exporter(model, input, weights, options).run();
+}
+
+}  // namespace trireme

@@ -1,0 +1,251 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "core/error.h"
+#include "model/onnx/importer.h"
+#include "model/onnx/normalisation.h"
+
+namespace trireme::onnx {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLoss = "loss";
+// Since when operators broadcast and batch norm is as it is now.
+constexpr int64_t kLowestOpset = 7;
+// Values that a small file may ask for, by naming one tensor several times.
+constexpr uint64_t kBytesForAll = 64 << 20;
+
+ModelProto read_model(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) {
+    throw ConfigError(path.string(), "there is no such file");
+  }
+  if (fs::file_size(path) > std::numeric_limits<int32_t>::max()) {
+    throw DataError(path.string(), "is larger than the 2 GiB that an ONNX file can be");
+  }
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) {
+    throw DataError(path.string(), std::string("cannot be read: ") + std::strerror(errno));
+  }
+  ModelProto model;
+  google::protobuf::io::FileInputStream stream(file);
+  stream.SetCloseOnDelete(true);
+  if (!model.ParseFromZeroCopyStream(&stream)) {
+    throw DataError(path.string(), "is no ONNX model, or a damaged one");
+  }
+  return model;
+}
+
+// All that the values of the model may take: what is in its files, twice as much for f16, and some
+// used more than once.
+uint64_t bytes_for_values(const ModelProto& model, const fs::path& path) {
+  std::set<std::string> beside;
+  for (const TensorProto& tensor : model.graph().initializer()) {
+    for (const StringStringEntryProto& entry : tensor.external_data()) {
+      if (entry.key() == "location") beside.insert(entry.value());
+    }
+  }
+  uint64_t bytes = fs::file_size(path);
+  for (const std::string& name : beside) {
+    std::error_code error;
+    const uint64_t size = fs::file_size(path.parent_path() / name, error);
+    if (!error) bytes += size;
+  }
+  return 4 * bytes + kBytesForAll;
+}
+
+bool is_own_domain(const std::string& domain) { return domain.empty() || domain == "ai.onnx"; }
+
+}  // namespace
+
+Importer::Importer(const ModelProto& model, const fs::path& path)
+    : model_(model),
+      graph_(model.graph()),
+      path_(path),
+      reader_(path),
+      bytes_left_(bytes_for_values(model, path)) {}
+
+void Importer::damaged(const std::string& why) const { throw DataError(path_.string(), why); }
+void Importer::refuse(const std::string& why) const { throw ConfigError(path_.string(), why); }
+
+OnnxModel Importer::run() {
+  if (graph_.node().empty()) damaged("is no ONNX model: it has no operators");
+  if (graph_.output_size() != 1) {
+    refuse(fmt::format("has {} outputs; one is wanted, the logits", graph_.output_size()));
+  }
+  read_opset();
+  find_needed();
+  read_inputs();
+  names_ = {"input", kLoss};
+  for (size_t n = 0; n < static_cast<size_t>(graph_.node_size()); ++n) visit(n);
+  return finish();
+}
+
+void Importer::read_opset() {
+  for (const OperatorSetIdProto& set : model_.opset_import()) {
+    if (!is_own_domain(set.domain()) || set.version() >= kLowestOpset) continue;
+    refuse(fmt::format("is of opset {}; export it with {} or newer", set.version(), kLowestOpset));
+  }
+}
+
+// How often each name is read by what the output depends on. Nodes come after those they read.
+void Importer::find_needed() {
+  readers_[graph_.output(0).name()] = 1;
+  for (int n = graph_.node_size() - 1; n >= 0; --n) {
+    const NodeProto& node = graph_.node(n);
+    const bool needed =
+        std::any_of(node.output().begin(), node.output().end(),
+                    [&](const std::string& name) { return readers_.contains(name); });
+    if (!needed) continue;
+    for (const std::string& name : node.input()) {
+      if (!name.empty()) ++readers_[name];
+    }
+  }
+}
+
+void Importer::read_inputs() {
+  for (const TensorProto& tensor : graph_.initializer()) values_[tensor.name()] = OfTensor{&tensor};
+  std::vector<std::string> inputs;
+  for (const ValueInfoProto& input : graph_.input()) {
+    if (values_.contains(input.name()) || !readers_.contains(input.name())) continue;
+    inputs.push_back(input.name());
+    if (inputs.size() == 1) read_input(input);
+  }
+  if (inputs.size() != 1) {
+    refuse(fmt::format("has {} inputs{}{}; one is wanted, the samples", inputs.size(),
+                       inputs.empty() ? "" : ": ", fmt::join(inputs, ", ")));
+  }
+}
+
+void Importer::read_input(const ValueInfoProto& input) {
+  const TensorShapeProto& shape = input.type().tensor_type().shape();
+  if (shape.dim_size() != 2 && shape.dim_size() != 4) {
+    refuse(fmt::format("its input '{}' has {} dimensions; [N, C, H, W] or [N, F] are wanted",
+                       input.name(), shape.dim_size()));
+  }
+  std::vector<int64_t> sample;
+  for (const TensorShapeProto::Dimension& dimension : shape.dim()) {
+    sample.push_back(std::max<int64_t>(0, dimension.dim_value()));
+  }
+  if (sample[0] > 0) batch_ = sample[0];
+  sample.erase(sample.begin());
+  made_.input = Shape(sample);
+  values_[input.name()] = OfInput{};
+}
+
+void Importer::visit(size_t n) {
+  const NodeProto& proto = graph_.node(static_cast<int>(n));
+  const NodeView node(proto, n);
+  const bool needed = std::any_of(proto.output().begin(), proto.output().end(),
+                                  [&](const std::string& name) { return readers_.contains(name); });
+  if (!needed) return;
+  try {
+    const auto handler = handlers().find(node.op());
+    if (handler == handlers().end() || !is_own_domain(proto.domain())) throw Unsupported{n, ""};
+    for (int i = 1; i < proto.output_size(); ++i) {
+      if (readers_.contains(proto.output(i))) {
+        throw Unsupported{n, fmt::format("its output '{}' is read", proto.output(i))};
+      }
+    }
+    (this->*handler->second)(node);
+    return;
+  } catch (const Unsupported& unsupported) {
+    note(unsupported);
+  } catch (const Unknown&) {
+    // Has been noted where it began.
+  }
+  for (const std::string& output : proto.output()) values_.insert_or_assign(output, OfNothing());
+}
+
+void Importer::note(const Unsupported& unsupported) {
+  if (!noted_.insert(unsupported.node).second) return;
+  std::string text = describe(graph_.node(static_cast<int>(unsupported.node)));
+  if (!unsupported.why.empty()) text += ": " + unsupported.why;
+  unsupported_.push_back(std::move(text));
+}
+
+// The layer whose output is the model's, rows.
+int Importer::result() {
+  const NodeView last(graph_.node(graph_.node_size() - 1),
+                      static_cast<size_t>(graph_.node_size()) - 1);
+  const int layer = layer_of(last, graph_.output(0).name());
+  const std::optional<Shape> shape = shape_of(layer);
+  if (!shape || shape->rank() == 1) return layer;
+  if (shape->elements() != (*shape)[0]) {
+    refuse(fmt::format("gives {} for a sample, not one number for each class", shape->to_string()));
+  }
+  LayerConfig config;
+  config.mutable_flatten();
+  return add_layer(last, std::move(config), {layer});
+}
+
+OnnxModel Importer::finish() {
+  int logits = OfLayer::kInput;
+  try {
+    logits = result();
+  } catch (const Unsupported& unsupported) {
+    note(unsupported);
+  } catch (const Unknown&) {
+    // Has been noted where it began.
+  }
+  if (!unsupported_.empty()) {
+    refuse(fmt::format("has no layers here for {}", fmt::join(unsupported_, "; ")));
+  }
+  if (const std::optional<Shape> shape = shape_of(logits)) made_.outputs = (*shape)[0];
+  LayerConfig loss;
+  loss.set_name(kLoss);
+  loss.mutable_softmax_cross_entropy();
+  layers_.push_back({.config = std::move(loss),
+                     .node = static_cast<size_t>(graph_.node_size()),
+                     .inputs = {logits},
+                     .shape = {}});
+  const std::string& name = graph_.name();
+  const bool says_nothing = name.empty() || name == "main_graph" || name.starts_with("torch");
+  made_.network.set_name(says_nothing ? path_.stem().string() : name);
+  write_layers(made_.network);
+  made_.normalisation = normalisation_.value_or(InputNormalisation());
+  return std::move(made_);
+}
+
+// In the order of the file, which activations have left by waiting for their readers.
+void Importer::write_layers(NetworkConfig& network) const {
+  std::vector<size_t> order(layers_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return layers_[a].node < layers_[b].node; });
+  int before = OfLayer::kInput;
+  for (const size_t place : order) {
+    const Layer& layer = layers_[place];
+    LayerConfig& config = *network.add_layer();
+    config = layer.config;
+    // What a layer reads is only said where it is not the one before it.
+    if (layer.inputs != std::vector<int>{before}) {
+      for (const int input : layer.inputs) {
+        config.add_input(
+            input == OfLayer::kInput ? "input" : layers_[static_cast<size_t>(input)].config.name());
+      }
+    }
+    before = static_cast<int>(place);
+  }
+}
+
+}  // namespace trireme::onnx
+
+namespace trireme {
+
+OnnxModel read_onnx(const std::filesystem::path& path) {
+  const onnx::ModelProto model = onnx::read_model(path);
+  return onnx::Importer(model, path).run();
+}
+
+}  // namespace trireme

@@ -1,0 +1,63 @@
+#include "model/onnx/normalisation.h"
+
+#include <algorithm>
+#include <functional>
+
+namespace trireme::onnx {
+namespace {
+
+bool all(const std::vector<float>& values, float value) {
+  return std::all_of(values.begin(), values.end(), [value](float v) { return v == value; });
+}
+
+// Of two lists, one value standing for all channels; empty where they do not fit.
+template <class Combine>
+std::vector<float> each(const std::vector<float>& a, const std::vector<float>& b, Combine combine) {
+  if (a.size() != b.size() && a.size() != 1 && b.size() != 1) return {};
+  std::vector<float> result(std::max(a.size(), b.size()));
+  for (size_t i = 0; i < result.size(); ++i) {
+    result[i] = combine(a[a.size() == 1 ? 0 : i], b[b.size() == 1 ? 0 : i]);
+  }
+  return result;
+}
+
+// x -> x * factor (or / factor).
+bool multiply(InputNormalisation& n, const std::vector<float>& values, bool divide) {
+  const auto combine = [divide](float own, float by) { return divide ? own / by : own * by; };
+  if (values.size() == 1 && all(n.mean, 0) && all(n.deviation, 1)) {
+    n.scale = combine(n.scale, values[0]);
+    return true;
+  }
+  n.deviation = each(n.deviation, values,
+                     [divide](float own, float by) { return divide ? own * by : own / by; });
+  return !n.deviation.empty();
+}
+
+// x -> x - values.
+bool subtract(InputNormalisation& n, const std::vector<float>& values) {
+  const std::vector<float> shift = each(values, n.deviation, std::multiplies<float>());
+  n.mean = each(n.mean, shift, std::plus<float>());
+  return !n.mean.empty();
+}
+
+}  // namespace
+
+bool normalises(const InputNormalisation& n) {
+  return n.scale != 1 || !all(n.mean, 0) || !all(n.deviation, 1);
+}
+
+bool then(InputNormalisation& normalisation, std::string_view op, const std::vector<float>& values,
+          bool reversed) {
+  if (values.empty()) return false;
+  if (op == "Mul") return multiply(normalisation, values, /*divide=*/false);
+  if (op == "Div" && !reversed && !std::count(values.begin(), values.end(), 0.0F)) {
+    return multiply(normalisation, values, /*divide=*/true);
+  }
+  std::vector<float> negative = values;
+  for (float& value : negative) value = -value;
+  if (op == "Add") return subtract(normalisation, negative);
+  if (op == "Sub" && !reversed) return subtract(normalisation, values);
+  return false;
+}
+
+}  // namespace trireme::onnx

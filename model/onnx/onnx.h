@@ -1,0 +1,55 @@
+// Networks as ONNX models (https://onnx.ai/onnx/), for other programs to run and from other
+// programs to go on training.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/shape.h"
+#include "model/graph.h"
+#include "model/model.pb.h"
+#include "model/weights.h"
+
+namespace trireme {
+
+// How a model that begins with normalisation sees a sample: (x * scale - mean[c]) / deviation[c],
+// as in SampleSpec.
+struct InputNormalisation {
+  float scale = 1;
+  std::vector<float> mean{0};
+  std::vector<float> deviation{1};
+  bool operator==(const InputNormalisation&) const = default;
+};
+
+struct OnnxExportOptions {
+  // The model takes samples as they are stored (pixels from 0 to 255, as f32 [N, C, H, W]) and
+  // normalises them itself; else it takes what the network computes with.
+  bool normalise = true;
+  // The model ends with probabilities instead of logits.
+  bool softmax = false;
+  // Names of classes and the like, as metadata: key and value.
+  std::vector<std::pair<std::string, std::string>> metadata = {};
+};
+
+// The serialised model of a network without its loss and dropout: input "input", output "logits"
+// ("output" in regression, "probabilities" with softmax), the batch open ("N"); nodes have the
+// names of layers, initializers those of parameters. Throws ConfigError naming values that are
+// missing or of another shape, and where there are more than the 2 GiB that an ONNX file can hold.
+std::string to_onnx(const ModelConfig& model, const ModelInput& input, const Weights& weights,
+                    const OnnxExportOptions& options = {});
+
+struct OnnxModel {
+  NetworkConfig network;             // with softmax_cross_entropy at its end
+  Weights weights;                   // by the names of the network's layers
+  Shape input;                       // of one sample; extents that the file leaves open are 0
+  int64_t outputs = 0;               // logits; 0 where the file leaves them open
+  InputNormalisation normalisation;  // that the model begins with; not part of the network
+};
+
+// Throws DataError naming the file when it is damaged, ConfigError when it is not there or with
+// every operator that has no layer here, by name and node.
+OnnxModel read_onnx(const std::filesystem::path& path);
+
+}  // namespace trireme

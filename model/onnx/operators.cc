@@ -1,0 +1,500 @@
+// The operators that are read: what each becomes. Everything else is refused by name.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/error.h"
+#include "model/onnx/importer.h"
+
+namespace trireme::onnx {
+namespace {
+
+using Pair = std::array<int64_t, 2>;
+
+constexpr int64_t kMaxWindow = 1 << 16;
+
+// One number where both are alike, none where they are what is meant anyway.
+void set_sides(google::protobuf::RepeatedField<int64_t>& field, const Pair& sides,
+               const Pair& unset) {
+  if (sides == unset) return;
+  field.Add(sides[0]);
+  if (sides[1] != sides[0]) field.Add(sides[1]);
+}
+
+bool one_of(int64_t value, std::initializer_list<int64_t> choices) {
+  for (const int64_t choice : choices) {
+    if (value == choice) return true;
+  }
+  return false;
+}
+
+// Numbers of two sides from an attribute of that name, each between `least` and what is plausible.
+Pair sides(const NodeView& node, const char* attribute, const Pair& unset, int64_t least) {
+  const std::vector<int64_t> numbers = node.integers(attribute);
+  if (numbers.empty()) return unset;
+  if (numbers.size() != 2) throw Unsupported{node.place, "is not for pictures of two extents"};
+  for (const int64_t number : numbers) {
+    if (number < least || number > kMaxWindow) {
+      throw Unsupported{node.place, fmt::format("{} is {}", attribute, number)};
+    }
+  }
+  return {numbers[0], numbers[1]};
+}
+
+}  // namespace
+
+struct Importer::Window {
+  Pair kernel{1, 1};
+  Pair stride{1, 1};
+  Pair padding{0, 0};
+  Pair dilation{1, 1};
+};
+
+const std::unordered_map<std::string_view, Importer::Handler>& Importer::handlers() {
+  static const std::unordered_map<std::string_view, Handler> all = {
+      {"Add", &Importer::elementwise},
+      {"AveragePool", &Importer::average_pool},
+      {"BatchNormalization", &Importer::batch_norm},
+      {"Cast", &Importer::cast},
+      {"Concat", &Importer::concat},
+      {"Constant", &Importer::constant},
+      {"Conv", &Importer::conv},
+      {"Div", &Importer::elementwise},
+      {"Dropout", &Importer::dropout},
+      {"Erf", &Importer::elementwise},
+      {"Exp", &Importer::elementwise},
+      {"Flatten", &Importer::flatten},
+      {"Gather", &Importer::gather},
+      {"Gelu", &Importer::activation},
+      {"Gemm", &Importer::gemm},
+      {"GlobalAveragePool", &Importer::global_average_pool},
+      {"Identity", &Importer::identity},
+      {"LayerNormalization", &Importer::layer_norm},
+      {"LogSoftmax", &Importer::softmax},
+      {"MatMul", &Importer::mat_mul},
+      {"MaxPool", &Importer::max_pool},
+      {"Mul", &Importer::elementwise},
+      {"Neg", &Importer::elementwise},
+      {"Pow", &Importer::elementwise},
+      {"ReduceMean", &Importer::reduce_mean},
+      {"Relu", &Importer::elementwise},
+      {"Reshape", &Importer::reshape},
+      {"Shape", &Importer::shape},
+      {"Sigmoid", &Importer::elementwise},
+      {"Softmax", &Importer::softmax},
+      {"Sqrt", &Importer::elementwise},
+      {"Squeeze", &Importer::squeeze},
+      {"Sub", &Importer::elementwise},
+      {"Swish", &Importer::activation},
+      {"Tanh", &Importer::elementwise},
+      {"Unsqueeze", &Importer::unsqueeze},
+  };
+  return all;
+}
+
+// --- Windows.
+
+Importer::Window Importer::window(const NodeView& node, int input, Pair kernel) const {
+  Window window;
+  window.kernel = sides(node, "kernel_shape", kernel, 1);
+  window.stride = sides(node, "strides", {1, 1}, 1);
+  window.dilation = sides(node, "dilations", {1, 1}, 1);
+  const std::optional<Shape> shape = shape_of(input);
+  if (shape && shape->rank() != 3) throw Unsupported{node.place, "of rows"};
+  const std::string padding = node.text("auto_pad");
+  const std::vector<int64_t> pads = node.integers("pads");
+  if (!pads.empty() && pads.size() != 4) {
+    throw Unsupported{node.place, "is not for pictures of two extents"};
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    const int64_t reach = window.dilation[i] * (window.kernel[i] - 1) + 1;
+    if (padding == "SAME_UPPER" || padding == "SAME_LOWER") {
+      if (!shape) throw Unsupported{node.place, "auto_pad for an input of unknown size"};
+      const int64_t extent = (*shape)[static_cast<int>(i) + 1];
+      const int64_t outputs = (extent + window.stride[i] - 1) / window.stride[i];
+      const int64_t total = std::max<int64_t>(0, (outputs - 1) * window.stride[i] + reach - extent);
+      if (total % 2 != 0) throw Unsupported{node.place, "padding differs between two sides"};
+      window.padding[i] = total / 2;
+    } else if (padding != "VALID" && !pads.empty()) {
+      if (pads[i] != pads[i + 2])
+        throw Unsupported{node.place, "padding differs between two sides"};
+      if (pads[i] < 0 || pads[i] > kMaxWindow) {
+        throw Unsupported{node.place, fmt::format("padding is {}", pads[i])};
+      }
+      window.padding[i] = pads[i];
+    }
+    if (node.integer("ceil_mode", 0) == 0) continue;
+    const bool exact =
+        shape &&
+        ((*shape)[static_cast<int>(i) + 1] + 2 * window.padding[i] - reach) % window.stride[i] == 0;
+    if (!exact) throw Unsupported{node.place, "ceil_mode"};
+  }
+  return window;
+}
+
+PoolConfig Importer::pool(const NodeView& node, int input) const {
+  if (!node.has("kernel_shape")) damaged(fmt::format("a {} has no kernel_shape", node.op()));
+  const Window geometry = window(node, input, {1, 1});
+  if (geometry.dilation != Pair{1, 1}) throw Unsupported{node.place, "dilated"};
+  PoolConfig config;
+  config.add_kernel(geometry.kernel[0]);
+  if (geometry.kernel[1] != geometry.kernel[0]) config.add_kernel(geometry.kernel[1]);
+  set_sides(*config.mutable_stride(), geometry.stride, geometry.kernel);
+  set_sides(*config.mutable_padding(), geometry.padding, {0, 0});
+  return config;
+}
+
+void Importer::max_pool(const NodeView& node) {
+  const int input = layer_of(node, node.input(0));
+  LayerConfig config;
+  *config.mutable_max_pool() = pool(node, input);
+  set_output(node, OfLayer{add_layer(node, std::move(config), {input})});
+}
+
+void Importer::average_pool(const NodeView& node) {
+  const int input = layer_of(node, node.input(0));
+  LayerConfig config;
+  PoolConfig& pool_config = *config.mutable_average_pool();
+  pool_config = pool(node, input);
+  const auto is = [](const google::protobuf::RepeatedField<int64_t>& field, int64_t value) {
+    return field.size() == 1 && field[0] == value;
+  };
+  // What PyTorch makes of adaptive pooling where there is nothing to adapt.
+  if (is(pool_config.kernel(), 1) && pool_config.stride().empty() &&
+      pool_config.padding().empty()) {
+    return set_output(node, OfLayer{input});
+  }
+  if (!pool_config.padding().empty() && node.integer("count_include_pad", 0) == 0) {
+    pool_config.set_include_padding(false);
+  }
+  set_output(node, OfLayer{add_layer(node, std::move(config), {input})});
+}
+
+void Importer::conv(const NodeView& node) {
+  const int input = layer_of(node, node.input(0));
+  const std::vector<int64_t> dims = extents(node, node.input(1));
+  if (dims.size() != 4) throw Unsupported{node.place, "is not for pictures of two extents"};
+  const Window geometry = window(node, input, {dims[2], dims[3]});
+  if (geometry.kernel != Pair{dims[2], dims[3]}) {
+    damaged(fmt::format("the kernel of '{}' is not as large as its values", node.name()));
+  }
+  LayerConfig config;
+  Conv2dConfig& conv = *config.mutable_conv2d();
+  conv.set_channels(dims[0]);
+  conv.add_kernel(dims[2]);
+  if (dims[3] != dims[2]) conv.add_kernel(dims[3]);
+  set_sides(*conv.mutable_stride(), geometry.stride, {1, 1});
+  set_sides(*conv.mutable_padding(), geometry.padding, {0, 0});
+  set_sides(*conv.mutable_dilation(), geometry.dilation, {1, 1});
+  const int64_t groups = node.integer("group", 1);
+  if (groups != 1) conv.set_groups(groups);
+  if (!node.has_input(2)) conv.set_bias(false);
+  const std::optional<Shape> shape = shape_of(input);
+  if (shape && (groups < 1 || (*shape)[0] / groups != dims[1])) {
+    damaged(fmt::format("the values of '{}' are not for its input {}", node.name(),
+                        shape->to_string()));
+  }
+  const int layer = add_layer(node, std::move(config), {input}, node.input(1));
+  add_weight(layer, "weight", Shape(dims), floats(node, node.input(1)));
+  if (node.has_input(2)) add_weight(layer, "bias", {dims[0]}, floats(node, node.input(2)));
+  set_output(node, OfLayer{layer});
+}
+
+// --- Matrix products.
+
+void Importer::gemm(const NodeView& node) {
+  if (node.integer("transA", 0) != 0) throw Unsupported{node.place, "transA"};
+  dense(node, node.integer("transB", 0) != 0, node.number("alpha", 1), node.number("beta", 1));
+}
+
+void Importer::mat_mul(const NodeView& node) { dense(node, /*transposed=*/false, 1, 1); }
+
+// `transposed`: the weights are [units, inputs], as ours.
+void Importer::dense(const NodeView& node, bool transposed, float alpha, float beta) {
+  const int input = layer_of(node, node.input(0));
+  const std::vector<int64_t> dims = extents(node, node.input(1));
+  if (dims.size() != 2) throw Unsupported{node.place, "of more than two dimensions"};
+  const int64_t units = dims[transposed ? 0 : 1];
+  const int64_t inputs = dims[transposed ? 1 : 0];
+  const std::optional<Shape> shape = shape_of(input);
+  if (shape && shape->rank() != 1) throw Unsupported{node.place, "of pictures"};
+  if (shape && (*shape)[0] != inputs) {
+    damaged(fmt::format("the values of '{}' are not for its input {}", node.name(),
+                        shape->to_string()));
+  }
+  LayerConfig config;
+  config.mutable_dense()->set_units(units);
+  if (!node.has_input(2)) config.mutable_dense()->set_bias(false);
+  const int layer = add_layer(node, std::move(config), {input}, node.input(1));
+
+  const std::vector<float> stored = floats(node, node.input(1));
+  std::vector<float> weight(stored.size());
+  for (size_t i = 0; i < weight.size(); ++i) {
+    const size_t unit = i / static_cast<size_t>(inputs);
+    const size_t feature = i % static_cast<size_t>(inputs);
+    weight[i] = alpha * stored[transposed ? i : feature * static_cast<size_t>(units) + unit];
+  }
+  add_weight(layer, "weight", {units, inputs}, std::move(weight));
+  if (node.has_input(2)) {
+    std::vector<float> bias = floats(node, node.input(2));
+    if (bias.size() == 1) bias.resize(static_cast<size_t>(units), bias[0]);
+    for (float& value : bias) value *= beta;
+    add_weight(layer, "bias", {units}, std::move(bias));
+  }
+  set_output(node, OfLayer{layer});
+}
+
+// --- Norms, activations with an operator of their own, dropout.
+
+void Importer::batch_norm(const NodeView& node) {
+  if (node.integer("training_mode", 0) != 0) throw Unsupported{node.place, "training_mode"};
+  const int input = layer_of(node, node.input(0));
+  LayerConfig config;
+  BatchNormConfig& norm = *config.mutable_batch_norm();
+  const float epsilon = node.number("epsilon", 1e-5F);
+  if (epsilon != norm.epsilon()) norm.set_epsilon(epsilon);
+  // Of what stays, where ours is of what is new; without what f32 adds to 1 - 0.1.
+  const double momentum = std::round((1 - double{node.number("momentum", 0.9F)}) * 1e6) / 1e6;
+  if (static_cast<float>(momentum) != norm.momentum()) {
+    norm.set_momentum(static_cast<float>(momentum));
+  }
+  const int layer = add_layer(node, std::move(config), {input}, node.input(1));
+  const char* const names[] = {"weight", "bias", "running_mean", "running_var"};
+  const std::optional<Shape> shape = shape_of(input);
+  for (int i = 0; i < 4; ++i) {
+    std::vector<float> values = floats(node, node.input(i + 1));
+    const int64_t channels = shape ? (*shape)[0] : static_cast<int64_t>(values.size());
+    add_weight(layer, names[i], {channels}, std::move(values));
+  }
+  set_output(node, OfLayer{layer});
+}
+
+void Importer::layer_norm(const NodeView& node) {
+  const int input = layer_of(node, node.input(0));
+  if (!one_of(node.integer("axis", -1), {-1, 1}))
+    throw Unsupported{node.place, "along another axis"};
+  LayerConfig config;
+  LayerNormConfig& norm = *config.mutable_layer_norm();
+  const float epsilon = node.number("epsilon", 1e-5F);
+  if (epsilon != norm.epsilon()) norm.set_epsilon(epsilon);
+  const int layer = add_layer(node, std::move(config), {input}, node.input(1));
+  std::vector<float> scale = floats(node, node.input(1));
+  const std::optional<Shape> shape = shape_of(input);
+  const Shape features{shape ? (*shape)[0] : static_cast<int64_t>(scale.size())};
+  std::vector<float> bias(scale.size(), 0);
+  if (node.has_input(2)) bias = floats(node, node.input(2));
+  add_weight(layer, "weight", features, std::move(scale));
+  add_weight(layer, "bias", features, std::move(bias));
+  set_output(node, OfLayer{layer});
+}
+
+void Importer::activation(const NodeView& node) {
+  const int input = layer_of(node, node.input(0));
+  LayerConfig config;
+  if (node.op() == "Swish") {
+    if (node.number("alpha", 1) != 1) throw Unsupported{node.place, "alpha"};
+    config.mutable_silu();
+  } else if (node.text("approximate") == "tanh") {
+    config.mutable_gelu_tanh();
+  } else {
+    config.mutable_gelu();
+  }
+  set_output(node, OfLayer{add_layer(node, std::move(config), {input})});
+}
+
+void Importer::dropout(const NodeView& node) {
+  float rate = node.number("ratio", 0.5F);
+  if (node.has_input(1)) rate = scalar(node.input(1)).value_or(-1);
+  if (!(rate >= 0 && rate < 1)) throw Unsupported{node.place, "its ratio is not in [0, 1)"};
+  if (rate == 0) return identity(node);
+  const int input = layer_of(node, node.input(0));
+  LayerConfig config;
+  config.mutable_dropout()->set_rate(rate);
+  set_output(node, OfLayer{add_layer(node, std::move(config), {input})});
+}
+
+// At the end only, where the loss has its own.
+void Importer::softmax(const NodeView& node) {
+  if (node.output() != graph_.output(0).name()) {
+    throw Unsupported{node.place, "anywhere but at the end"};
+  }
+  const int input = layer_of(node, node.input(0));
+  const std::optional<Shape> shape = shape_of(input);
+  if (!one_of(node.integer("axis", -1), {-1, 1}) || (shape && shape->rank() != 1)) {
+    throw Unsupported{node.place, "along another axis"};
+  }
+  set_output(node, OfLayer{input});
+}
+
+// --- Shapes.
+
+void Importer::global_average_pool(const NodeView& node) {
+  const int input = layer_of(node, node.input(0));
+  LayerConfig config;
+  config.mutable_global_pool();
+  set_output(node, OfLayer{add_layer(node, std::move(config), {input})});
+}
+
+void Importer::add_flatten(const NodeView& node, int input) {
+  LayerConfig config;
+  config.mutable_flatten();
+  set_output(node, OfLayer{add_layer(node, std::move(config), {input})});
+}
+
+// The mean over height and width.
+void Importer::reduce_mean(const NodeView& node) {
+  const int input = layer_of(node, node.input(0));
+  std::vector<int64_t> axes = node.integers("axes");
+  if (node.has_input(1)) axes = integers(node, node.input(1));
+  const std::optional<Shape> shape = shape_of(input);
+  bool over_both = axes.size() == 2 && (!shape || shape->rank() == 3);
+  for (const int64_t axis : axes) over_both = over_both && one_of(axis, {2, 3, -1, -2});
+  if (!over_both || (axes[0] - axes[1]) % 4 == 0) {
+    throw Unsupported{node.place, "not over height and width"};
+  }
+  LayerConfig config;
+  config.mutable_global_pool();
+  const int layer = add_layer(node, std::move(config), {input});
+  if (node.integer("keepdims", 1) != 0) return set_output(node, OfLayer{layer});
+  add_flatten(node, layer);
+}
+
+void Importer::flatten(const NodeView& node) {
+  const int input = layer_of(node, node.input(0));
+  if (node.integer("axis", 1) != 1) throw Unsupported{node.place, "axis is not 1"};
+  add_flatten(node, input);
+}
+
+// To rows, in all ways that exporters say it; or to what it is already.
+void Importer::reshape(const NodeView& node) {
+  const int input = layer_of(node, node.input(0));
+  std::vector<int64_t> to =
+      node.has_input(1) ? integers(node, node.input(1)) : node.integers("shape");
+  const std::optional<Shape> from = shape_of(input);
+  const auto refuse_it = [&] {
+    throw Unsupported{node.place, fmt::format("from {} to [{}]", from ? from->to_string() : "[?]",
+                                              fmt::join(to, ", "))};
+  };
+  if (to.size() < 2) refuse_it();
+  const bool copies = node.integer("allowzero", 0) == 0;
+  const auto is_batch = [&](int64_t extent) {
+    return extent == OfIntegers::kBatch || extent == batch_ || (copies && extent == 0);
+  };
+  const bool open = to[0] == -1;
+  if (!open && !is_batch(to[0])) refuse_it();
+  if (to.size() == 2) {
+    const bool rest = to[1] == -1 && !open;
+    const bool all = to[1] > 0 && (!from || from->elements() == to[1]);
+    if (!rest && !all) refuse_it();
+    return add_flatten(node, input);
+  }
+  to.erase(to.begin());
+  if (!from || from->rank() != static_cast<int>(to.size())) refuse_it();
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (to[i] != (*from)[static_cast<int>(i)] && !(to[i] == -1 && !open)) refuse_it();
+  }
+  set_output(node, OfLayer{input});
+}
+
+void Importer::squeeze(const NodeView& node) {
+  if (std::holds_alternative<OfIntegers>(value(node.input(0)))) return identity(node);
+  const int input = layer_of(node, node.input(0));
+  std::vector<int64_t> axes = node.integers("axes");
+  if (node.has_input(1)) axes = integers(node, node.input(1));
+  const std::optional<Shape> shape = shape_of(input);
+  bool all = shape && shape->rank() == 3 && shape->elements() == (*shape)[0] && axes.size() == 2;
+  for (const int64_t axis : axes) all = all && one_of(axis, {2, 3, -1, -2});
+  if (!all) throw Unsupported{node.place, "leaves no rows"};
+  add_flatten(node, input);
+}
+
+void Importer::concat(const NodeView& node) {
+  std::vector<int64_t> numbers;
+  std::vector<int> inputs;
+  for (int i = 0; i < node.inputs(); ++i) {
+    const Value& of = value(node.input(i));
+    if (std::holds_alternative<OfIntegers>(of) || std::holds_alternative<OfTensor>(of)) {
+      const std::vector<int64_t> more = integers(node, node.input(i));
+      numbers.insert(numbers.end(), more.begin(), more.end());
+    } else {
+      inputs.push_back(layer_of(node, node.input(i)));
+    }
+  }
+  if (inputs.empty() && !numbers.empty() && numbers.size() <= Shape::kMaxRank) {
+    return set_output(node, OfIntegers{numbers});
+  }
+  if (!numbers.empty() || inputs.empty()) throw Unsupported{node.place, "with constants"};
+  const std::optional<Shape> shape = shape_of(inputs[0]);
+  const int64_t from_the_end = shape ? -shape->rank() : -3;
+  if (!one_of(node.integer("axis", 0), {1, from_the_end})) {
+    throw Unsupported{node.place, "along another axis"};
+  }
+  LayerConfig config;
+  config.mutable_concat();
+  set_output(node, OfLayer{add_layer(node, std::move(config), std::move(inputs))});
+}
+
+// --- Numbers.
+
+void Importer::identity(const NodeView& node) {
+  Value same = value(node.input(0));
+  set_output(node, std::move(same));
+}
+
+// All is f32 here.
+void Importer::cast(const NodeView& node) { identity(node); }
+
+void Importer::constant(const NodeView& node) {
+  TensorProto tensor;
+  if (const AttributeProto* given = node.find("value")) {
+    tensor = given->t();
+  } else if (const AttributeProto* number = node.find("value_float")) {
+    tensor.set_data_type(TensorProto::FLOAT);
+    tensor.add_float_data(number->f());
+  } else if (const AttributeProto* whole = node.find("value_int")) {
+    tensor.set_data_type(TensorProto::INT64);
+    tensor.add_int64_data(whole->i());
+  } else if (const AttributeProto* list = node.find("value_ints")) {
+    tensor.set_data_type(TensorProto::INT64);
+    tensor.add_dims(list->ints_size());
+    *tensor.mutable_int64_data() = list->ints();
+  } else if (const AttributeProto* floats = node.find("value_floats")) {
+    tensor.set_data_type(TensorProto::FLOAT);
+    tensor.add_dims(floats->floats_size());
+    *tensor.mutable_float_data() = floats->floats();
+  } else {
+    throw Unsupported{node.place, "holds no numbers"};
+  }
+  set_output(node, OfTensor{&keep(std::move(tensor))});
+}
+
+void Importer::shape(const NodeView& node) {
+  const int input = layer_of(node, node.input(0));
+  const std::optional<Shape> known = shape_of(input);
+  if (!known) throw Unsupported{node.place, "of what has no known shape"};
+  OfIntegers extents{{batch_}};
+  extents.values.insert(extents.values.end(), known->begin(), known->end());
+  set_output(node, extents);
+}
+
+void Importer::gather(const NodeView& node) {
+  const std::vector<int64_t> from = integers(node, node.input(0));
+  OfIntegers picked;
+  for (const int64_t at : integers(node, node.input(1))) {
+    const int64_t index = at < 0 ? at + static_cast<int64_t>(from.size()) : at;
+    if (index < 0 || index >= static_cast<int64_t>(from.size())) {
+      damaged(fmt::format("'{}' gathers what is not there", node.name()));
+    }
+    picked.values.push_back(from[static_cast<size_t>(index)]);
+  }
+  set_output(node, picked);
+}
+
+// Of one number of a shape; there is no difference here.
+void Importer::unsqueeze(const NodeView& node) {
+  set_output(node, OfIntegers{integers(node, node.input(0))});
+}
+
+}  // namespace trireme::onnx

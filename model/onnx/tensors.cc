@@ -1,0 +1,184 @@
+#include "model/onnx/tensors.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <type_traits>
+
+#include "core/error.h"
+#include "core/half.h"
+
+namespace trireme::onnx {
+
+static_assert(std::endian::native == std::endian::little, "the format is little-endian");
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Where the values of a tensor are that its file does not hold.
+struct External {
+  std::string location;
+  uint64_t offset = 0;
+};
+
+bool parse(const std::string& text, uint64_t& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// Files beside the model only: what comes from elsewhere must not choose among all files.
+bool beside(const fs::path& location) {
+  if (location.empty() || location.is_absolute()) return false;
+  for (const fs::path& part : location) {
+    if (part == "..") return false;
+  }
+  return true;
+}
+
+template <class To, class From>
+To cast(From value) {
+  return static_cast<To>(value);
+}
+
+}  // namespace
+
+void TensorReader::damaged(const TensorProto& tensor, const std::string& why) const {
+  throw DataError(file_.string(), fmt::format("tensor '{}' {}", tensor.name(), why));
+}
+
+int64_t TensorReader::elements(const TensorProto& tensor) const {
+  int64_t count = 1;
+  for (const int64_t extent : tensor.dims()) {
+    if (extent < 0) damaged(tensor, fmt::format("has a negative extent, {}", extent));
+    if (__builtin_mul_overflow(count, extent, &count)) damaged(tensor, "is too large");
+  }
+  return count;
+}
+
+std::string TensorReader::raw_bytes(const TensorProto& tensor, uint64_t wanted) const {
+  if (tensor.data_location() != TensorProto::EXTERNAL) {
+    if (tensor.raw_data().size() != wanted) {
+      damaged(tensor,
+              fmt::format("should have {} bytes and has {}", wanted, tensor.raw_data().size()));
+    }
+    return tensor.raw_data();
+  }
+  External external;
+  for (const StringStringEntryProto& entry : tensor.external_data()) {
+    if (entry.key() == "location") external.location = entry.value();
+    if (entry.key() == "offset" && !parse(entry.value(), external.offset)) {
+      damaged(tensor, fmt::format("begins at '{}' of its file", entry.value()));
+    }
+  }
+  if (!beside(external.location)) {
+    damaged(tensor, fmt::format("is in '{}', not in a file beside the model", external.location));
+  }
+  const fs::path path = file_.parent_path() / external.location;
+  std::error_code error;
+  const uint64_t size = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
+  if (error || size < wanted || external.offset > size - wanted) {
+    damaged(tensor, fmt::format("is not in {}: it would take {} bytes from {} of {}", path.string(),
+                                wanted, external.offset, size));
+  }
+  std::string bytes(wanted, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(external.offset));
+  if (!file.read(bytes.data(), static_cast<std::streamsize>(wanted))) {
+    throw DataError(path.string(), "cannot be read");
+  }
+  return bytes;
+}
+
+template <class To, class Stored>
+std::vector<To> TensorReader::from_bytes(const TensorProto& tensor, int64_t count,
+                                         To (*convert)(Stored)) const {
+  if (count > std::numeric_limits<int64_t>::max() / static_cast<int64_t>(sizeof(Stored))) {
+    damaged(tensor, "is too large");
+  }
+  const std::string bytes = raw_bytes(tensor, static_cast<uint64_t>(count) * sizeof(Stored));
+  std::vector<To> values(static_cast<size_t>(count));
+  if constexpr (std::is_same_v<To, Stored>) {
+    if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    Stored stored;
+    std::memcpy(&stored, bytes.data() + i * sizeof stored, sizeof stored);
+    values[i] = convert(stored);
+  }
+  return values;
+}
+
+template <class To, class Field, class Convert>
+std::vector<To> TensorReader::from_field(const TensorProto& tensor, int64_t count,
+                                         const Field& field, Convert convert) const {
+  if (field.size() != count) {
+    damaged(tensor, fmt::format("should have {} values and has {}", count, field.size()));
+  }
+  std::vector<To> values;
+  values.reserve(static_cast<size_t>(count));
+  for (const auto value : field) values.push_back(convert(value));
+  return values;
+}
+
+template <class To>
+std::vector<To> TensorReader::values(const TensorProto& tensor) const {
+  const int64_t count = elements(tensor);
+  const bool raw = tensor.has_raw_data() || tensor.data_location() == TensorProto::EXTERNAL;
+  switch (tensor.data_type()) {
+    case TensorProto::FLOAT:
+      return raw ? from_bytes(tensor, count, cast<To, float>)
+                 : from_field<To>(tensor, count, tensor.float_data(), cast<To, float>);
+    case TensorProto::DOUBLE:
+      return raw ? from_bytes(tensor, count, cast<To, double>)
+                 : from_field<To>(tensor, count, tensor.double_data(), cast<To, double>);
+    case TensorProto::INT64:
+      return raw ? from_bytes(tensor, count, cast<To, int64_t>)
+                 : from_field<To>(tensor, count, tensor.int64_data(), cast<To, int64_t>);
+    case TensorProto::INT32:
+      return raw ? from_bytes(tensor, count, cast<To, int32_t>)
+                 : from_field<To>(tensor, count, tensor.int32_data(), cast<To, int32_t>);
+    case TensorProto::FLOAT16:
+    case TensorProto::BFLOAT16: {
+      float (*const widen)(uint16_t) =
+          tensor.data_type() == TensorProto::FLOAT16 ? from_f16 : from_bf16;
+      if constexpr (std::is_same_v<To, float>) {
+        return raw ? from_bytes(tensor, count, widen)
+                   : from_field<To>(tensor, count, tensor.int32_data(), [widen](int32_t bits) {
+                       return widen(static_cast<uint16_t>(bits));
+                     });
+      }
+      break;
+    }
+    default:
+      break;
+  }
+  damaged(tensor, fmt::format("has values of a type that is not read here (data_type {})",
+                              tensor.data_type()));
+}
+
+std::vector<float> TensorReader::floats(const TensorProto& tensor) const {
+  return values<float>(tensor);
+}
+
+std::vector<int64_t> TensorReader::integers(const TensorProto& tensor) const {
+  if (tensor.data_type() != TensorProto::INT64 && tensor.data_type() != TensorProto::INT32) {
+    damaged(tensor, "should hold whole numbers");
+  }
+  return values<int64_t>(tensor);
+}
+
+void write_tensor(const std::string& name, const Shape& shape, const std::vector<float>& values,
+                  TensorProto& tensor) {
+  tensor.set_name(name);
+  tensor.set_data_type(TensorProto::FLOAT);
+  for (const int64_t extent : shape) tensor.add_dims(extent);
+  tensor.set_raw_data(values.data(), values.size() * sizeof(float));
+}
+
+}  // namespace trireme::onnx

@@ -1,0 +1,194 @@
+// What the names of a graph stand for, and the layers that come out of it.
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "model/onnx/importer.h"
+
+namespace trireme::onnx {
+namespace {
+
+// Beyond what any network has; below it no arithmetic on shapes overflows.
+constexpr int64_t kMaxExtent = 1 << 20;
+constexpr int64_t kMaxElements = int64_t{1} << 40;
+
+bool plausible(const Shape& shape) {
+  if (shape.rank() == 1) return shape[0] >= 1 && shape[0] <= kMaxElements;
+  for (const int64_t extent : shape) {
+    if (extent < 1 || extent > kMaxExtent) return false;
+  }
+  return shape.elements() <= kMaxElements;
+}
+
+}  // namespace
+
+const Value& Importer::value(const std::string& name) const {
+  const auto found = values_.find(name);
+  if (found == values_.end()) damaged(fmt::format("nothing before it gives '{}'", name));
+  return found->second;
+}
+
+void Importer::set_output(const NodeView& node, Value value) {
+  if (!values_.emplace(node.output(), std::move(value)).second) {
+    damaged(fmt::format("'{}' is given twice", node.output()));
+  }
+}
+
+bool Importer::is_tensor(const std::string& name) const {
+  return std::holds_alternative<OfTensor>(value(name));
+}
+
+int Importer::layer_of(const NodeView& node, const std::string& name) {
+  const Value& of = value(name);
+  if (std::holds_alternative<OfNothing>(of)) throw Unknown();
+  if (const auto* layer = std::get_if<OfLayer>(&of)) return layer->layer;
+  if (const auto* function = std::get_if<OfFunction>(&of)) return layer_of(function->function);
+  const auto* input = std::get_if<OfInput>(&of);
+  if (!input) throw Unsupported{node.place, fmt::format("of constants, '{}'", name)};
+  if (normalisation_ && !(*normalisation_ == input->normalisation)) {
+    throw Unsupported{node.place, "reads the input with another normalisation than others do"};
+  }
+  normalisation_ = input->normalisation;
+  return OfLayer::kInput;
+}
+
+int Importer::layer_of(size_t index) {
+  const Function function = functions_[index];
+  if (function.layer) return *function.layer;
+  const NodeView node(graph_.node(static_cast<int>(function.node)), function.node);
+  int layer = function.source;
+  if (computes_nothing(function.probe)) {
+    // Nothing to add.
+  } else if (const ActivationFormula* whole = formula_that_computes(function.probe)) {
+    LayerConfig config;
+    whole->set(config);
+    layer = add_layer(node, std::move(config), {function.source});
+  } else if (node.op() == "Add" && !is_tensor(function.inputs[0]) &&
+             !is_tensor(function.inputs[1])) {
+    LayerConfig config;
+    config.mutable_add();
+    const int first = layer_of(node, function.inputs[0]);
+    layer = add_layer(node, std::move(config), {first, layer_of(node, function.inputs[1])});
+  } else if (function.inputs.size() == 1) {
+    const auto alone = compute(node.op(), std::span(&probe_points(), 1));
+    const ActivationFormula* last = formula_that_computes(*alone);
+    if (!last) throw Unsupported{function.node, "is part of no activation that there is"};
+    LayerConfig config;
+    last->set(config);
+    layer = add_layer(node, std::move(config), {layer_of(node, function.inputs[0])});
+  } else {
+    throw Unsupported{function.node, "is part of no activation that there is"};
+  }
+  functions_[index].layer = layer;
+  return layer;
+}
+
+std::optional<Shape> Importer::shape_of(int layer) const {
+  if (layer != OfLayer::kInput) return layers_[static_cast<size_t>(layer)].shape;
+  if (!plausible(made_.input)) return std::nullopt;  // some extents are open
+  return made_.input;
+}
+
+const TensorProto& Importer::keep(TensorProto tensor) {
+  return kept_.emplace_back(std::move(tensor));
+}
+
+const TensorProto& Importer::tensor(const NodeView& node, const std::string& name) const {
+  const Value& of = value(name);
+  if (std::holds_alternative<OfNothing>(of)) throw Unknown();
+  const auto* found = std::get_if<OfTensor>(&of);
+  if (!found) {
+    throw Unsupported{node.place, fmt::format("'{}' is computed where constants go", name)};
+  }
+  return *found->tensor;
+}
+
+uint64_t Importer::check_room(const TensorProto& tensor) const {
+  const auto count = static_cast<uint64_t>(reader_.elements(tensor));
+  if (count > bytes_left_ / sizeof(float)) {
+    damaged("more values are asked for than there are in the file");
+  }
+  return count * sizeof(float);
+}
+
+std::vector<float> Importer::floats(const NodeView& node, const std::string& name) {
+  const TensorProto& found = tensor(node, name);
+  bytes_left_ -= check_room(found);
+  return reader_.floats(found);
+}
+
+std::vector<int64_t> Importer::integers(const NodeView& node, const std::string& name) const {
+  const Value& of = value(name);
+  if (const auto* known = std::get_if<OfIntegers>(&of)) return known->values;
+  const TensorProto& found = tensor(node, name);
+  if (reader_.elements(found) > Shape::kMaxRank) damaged(fmt::format("'{}' is no shape", name));
+  return reader_.integers(found);
+}
+
+std::vector<int64_t> Importer::extents(const NodeView& node, const std::string& name) const {
+  const TensorProto& found = tensor(node, name);
+  for (const int64_t extent : found.dims()) {
+    if (extent < 1) damaged(fmt::format("tensor '{}' has an extent of {}", name, extent));
+  }
+  check_room(found);
+  return {found.dims().begin(), found.dims().end()};
+}
+
+int Importer::add_layer(const NodeView& node, LayerConfig config, std::vector<int> inputs,
+                        const std::string& weight) {
+  Layer layer{
+      .config = std::move(config), .node = node.place, .inputs = std::move(inputs), .shape = {}};
+  infer(node, layer);
+  layer.config.set_name(name_for(node, make_layer(layer.config)->kind(), weight));
+  layers_.push_back(std::move(layer));
+  return static_cast<int>(layers_.size()) - 1;
+}
+
+void Importer::infer(const NodeView& node, Layer& layer) {
+  std::vector<Shape> shapes;
+  for (const int input : layer.inputs) {
+    const std::optional<Shape> shape = shape_of(input);
+    if (!shape) return;
+    shapes.push_back(*shape);
+  }
+  try {
+    layer.shape = make_layer(layer.config)->infer(shapes).output;
+  } catch (const Error& error) {
+    throw Unsupported{node.place, error.what()};
+  }
+  if (!plausible(*layer.shape)) {
+    throw Unsupported{node.place, fmt::format("its output would be {}", layer.shape->to_string())};
+  }
+}
+
+// Exporters keep the names of parameters, "layer1.0.conv1.weight", where they can; what has none is
+// named as its node.
+std::string Importer::name_for(const NodeView& node, std::string_view kind,
+                               const std::string& weight) {
+  constexpr std::string_view kSuffix = ".weight";
+  std::string name;
+  if (weight.size() > kSuffix.size() && weight.ends_with(kSuffix)) {
+    name = weight.substr(0, weight.size() - kSuffix.size());
+  } else {
+    name = name_of_node(node);
+    // What torch calls without a module of its own has but the name of what it is in.
+    if (node.name().starts_with('/') && (kind == "add" || kind == "concat" || kind == "flatten")) {
+      name += (name.empty() ? "" : ".") + std::string(kind);
+    }
+  }
+  if (name.empty()) name = fmt::format("{}_{}", kind, layers_.size());
+  std::string unique = name;
+  for (int i = 2; !names_.insert(unique).second; ++i) unique = fmt::format("{}_{}", name, i);
+  return unique;
+}
+
+void Importer::add_weight(int layer, const char* name, const Shape& shape,
+                          std::vector<float> values) {
+  const std::string full = layers_[static_cast<size_t>(layer)].config.name() + "." + name;
+  if (shape.elements() != static_cast<int64_t>(values.size())) {
+    damaged(
+        fmt::format("'{}' should be {} and has {} values", full, shape.to_string(), values.size()));
+  }
+  made_.weights[full] = {shape, std::move(values)};
+}
+
+}  // namespace trireme::onnx

@@ -1,0 +1,71 @@
+// Batch norm in inference is a scale and a shift of each channel, which the convolution before it
+// can do with its weights and bias (Jacob et al., arXiv:1712.05877, section 3.2).
+#include <cmath>
+#include <string>
+
+#include "model/graph.h"
+#include "model/passes/passes.h"
+
+namespace trireme {
+namespace {
+
+// What the norm does to each channel: x * scale + shift.
+struct ChannelMap {
+  std::vector<double> scale, shift;
+};
+
+ChannelMap map_of(const Node& norm, float epsilon, const Weights& weights) {
+  const auto values = [&](const char* name) -> const std::vector<float>& {
+    return weights.at(norm.name + name).values;
+  };
+  const std::vector<float>&weight = values(".weight"), &bias = values(".bias"),
+        &mean = values(".running_mean"), &variance = values(".running_var");
+  ChannelMap map;
+  for (size_t c = 0; c < weight.size(); ++c) {
+    const double scale = double{weight[c]} / std::sqrt(double{variance[c]} + double{epsilon});
+    map.scale.push_back(scale);
+    map.shift.push_back(double{bias[c]} - double{mean[c]} * scale);
+  }
+  return map;
+}
+
+void fold_values(const Node& conv, const Node& norm, float epsilon, Weights& weights) {
+  const ChannelMap map = map_of(norm, epsilon, weights);
+  Weight& weight = weights.at(conv.name + ".weight");
+  Weight& bias = weights[conv.name + ".bias"];  // zeros where the convolution has had none
+  const size_t channels = map.scale.size();
+  bias.shape = Shape{static_cast<int64_t>(channels)};
+  bias.values.resize(channels);
+  const size_t each = weight.values.size() / channels;
+  for (size_t c = 0; c < channels; ++c) {
+    for (size_t i = c * each; i < (c + 1) * each; ++i) {
+      weight.values[i] = static_cast<float>(double{weight.values[i]} * map.scale[c]);
+    }
+    bias.values[c] = static_cast<float>(double{bias.values[c]} * map.scale[c] + map.shift[c]);
+  }
+  for (const char* name : {".weight", ".bias", ".running_mean", ".running_var"}) {
+    weights.erase(norm.name + name);
+  }
+}
+
+}  // namespace
+
+void fold_batch_norms(Graph& graph, Weights& weights) {
+  for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
+    const std::vector<int> read_by = readers(graph, n);
+    if (read_by.size() != 1) continue;
+    Node& conv = graph.nodes[static_cast<size_t>(n)];
+    const Node& norm = graph.nodes[static_cast<size_t>(read_by[0])];
+    const auto scale = norm.layer->as_channel_scale();
+    if (!scale || !conv.layer->fold(*scale)) continue;
+    fold_values(conv, norm, scale->epsilon, weights);
+    std::vector<Signature::Parameter>& parameters = conv.signature.parameters;
+    if (parameters.size() == 1) {
+      parameters.push_back(
+          {.name = "bias", .shape = {parameters[0].shape[0]}, .init = {}, .decays = false});
+    }
+    remove_node(graph, read_by[0], n);
+  }
+}
+
+}  // namespace trireme

@@ -1,0 +1,20 @@
+// Values of a network by name, in canonical order: what model files hold.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/shape.h"
+
+namespace trireme {
+
+struct Weight {
+  Shape shape;
+  std::vector<float> values;  // row-major
+};
+// Parameters and running values: "layer1.0.conv1.weight", "bn1.running_mean".
+using Weights = std::map<std::string, Weight, std::less<>>;
+
+}  // namespace trireme

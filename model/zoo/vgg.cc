@@ -1,0 +1,123 @@
+// Plain deep networks (Simonyan and Zisserman, arXiv:1409.1556), named and initialised as in
+// torchvision.
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "core/error.h"
+#include "model/zoo/builder.h"
+#include "model/zoo/zoo.h"
+
+namespace trireme {
+namespace {
+
+constexpr int64_t kReduction = 32;  // of the picture's height and width by five poolings
+constexpr int64_t kPooled = 7;      // places that the classifier reads, each way
+
+// The picture's size once the convolutions are through; each pooling rounds down.
+int64_t reduced(const ModelInput& input, int side) {
+  const Shape& shape = input.input.shape;
+  if (shape.rank() != 3) {
+    throw ConfigError("model.zoo.name",
+                      fmt::format("VGG reads pictures [C, H, W], not {}", shape.to_string()));
+  }
+  const int64_t size = shape[side] / kReduction;
+  if (size > 0 && size % kPooled == 0) return size;
+  throw ConfigError(
+      "model.zoo.name",
+      fmt::format("VGG averages what {} x {} pictures become to 7 x 7, so height and width must be "
+                  "224, 448, ... (up to 31 more); resize or crop them (data.transform)",
+                  shape[1], shape[2]));
+}
+
+class VggBuilder {
+ public:
+  VggBuilder(const char* name, const ZooConfig& options, bool norm)
+      : options_(options), net_(name, options), norm_(norm) {}
+
+  // Convolutions of 3x3 in five groups, each twice as wide as the one before, up to 512.
+  NetworkConfig build(const std::vector<int>& counts, const ModelInput& input) {
+    int64_t channels = 64;
+    for (int count : counts) {
+      for (int i = 0; i < count; ++i) convolution(channels);
+      net_.max_pool(feature(), 2, 2);
+      channels = std::min<int64_t>(512, channels * 2);
+    }
+    average(input);
+    classifier();
+    return net_.finish();
+  }
+
+ private:
+  std::string feature() { return fmt::format("features.{}", features_++); }
+
+  void convolution(int64_t channels) {
+    Conv2dConfig& config = net_.conv(feature(), channels, 3, 1, 1);
+    config.mutable_weight_init()->mutable_kaiming_normal()->set_fan_out(true);
+    config.mutable_bias_init()->mutable_constant();
+    if (norm_) net_.batch_norm(feature());
+    net_.relu(feature());
+  }
+
+  void average(const ModelInput& input) {
+    const int64_t height = reduced(input, 1) / kPooled;
+    const int64_t width = reduced(input, 2) / kPooled;
+    if (height == 1 && width == 1) return;
+    PoolConfig& pool = *net_.layer("avgpool").mutable_average_pool();
+    pool.add_kernel(height);
+    pool.add_kernel(width);
+  }
+
+  void dense(const char* name, int64_t units) {
+    DenseConfig& config = *net_.layer(name).mutable_dense();
+    config.set_units(units);
+    config.mutable_weight_init()->mutable_normal()->set_deviation(0.01f);
+    config.mutable_bias_init()->mutable_constant();
+  }
+
+  void classifier() {
+    const float rate = options_.has_dropout() ? options_.dropout() : 0.5f;
+    net_.layer("flatten").mutable_flatten();
+    dense("classifier.0", 4096);
+    net_.relu("classifier.1");
+    net_.dropout("classifier.2", rate);
+    dense("classifier.3", 4096);
+    net_.relu("classifier.4");
+    net_.dropout("classifier.5", rate);
+    dense("classifier.6", options_.classes());
+  }
+
+  ZooConfig options_;
+  NetworkBuilder net_;
+  bool norm_;
+  int features_ = 0;
+};
+
+}  // namespace
+
+NetworkConfig vgg11(const ZooConfig& options, const ModelInput& input) {
+  return VggBuilder("vgg11", options, false).build({1, 1, 2, 2, 2}, input);
+}
+NetworkConfig vgg11_bn(const ZooConfig& options, const ModelInput& input) {
+  return VggBuilder("vgg11-bn", options, true).build({1, 1, 2, 2, 2}, input);
+}
+NetworkConfig vgg13(const ZooConfig& options, const ModelInput& input) {
+  return VggBuilder("vgg13", options, false).build({2, 2, 2, 2, 2}, input);
+}
+NetworkConfig vgg13_bn(const ZooConfig& options, const ModelInput& input) {
+  return VggBuilder("vgg13-bn", options, true).build({2, 2, 2, 2, 2}, input);
+}
+NetworkConfig vgg16(const ZooConfig& options, const ModelInput& input) {
+  return VggBuilder("vgg16", options, false).build({2, 2, 3, 3, 3}, input);
+}
+NetworkConfig vgg16_bn(const ZooConfig& options, const ModelInput& input) {
+  return VggBuilder("vgg16-bn", options, true).build({2, 2, 3, 3, 3}, input);
+}
+NetworkConfig vgg19(const ZooConfig& options, const ModelInput& input) {
+  return VggBuilder("vgg19", options, false).build({2, 2, 4, 4, 4}, input);
+}
+NetworkConfig vgg19_bn(const ZooConfig& options, const ModelInput& input) {
+  return VggBuilder("vgg19-bn", options, true).build({2, 2, 4, 4, 4}, input);
+}
+
+}  // namespace trireme

@@ -1,0 +1,91 @@
+// Times the network of a run as `trireme predict` runs it, without reading pictures.
+//   predict_bench RUN BATCH THREADS [SECONDS] [kept]     kept: batch norms are not folded
+// One line of JSON: milliseconds of a batch (median), of all processors (mean), samples a second.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <vector>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "trainer/device.h"
+#include "trainer/predictor.h"
+#include "trainer/run_folder.h"
+#include "trainer/sample_facts.h"
+
+namespace trireme {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::vector<std::byte> random_batch(const TensorSpec& input, int64_t rows) {
+  const Random random(1, RandomPurpose::kSynthetic);
+  std::vector<std::byte> bytes(static_cast<size_t>(rows) * input.bytes());
+  if (input.dtype == DType::kF32) {
+    for (size_t i = 0; i < bytes.size() / sizeof(float); ++i) {
+      const float number = random.normal_at(i);
+      std::memcpy(bytes.data() + i * sizeof number, &number, sizeof number);
+    }
+  } else {
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = std::byte(random.bits(i) & 0xFF);
+  }
+  return bytes;
+}
+
+int run(const std::string& path, int64_t rows, int threads, double seconds, BatchNorms norms) {
+  const RunFolder folder = find_run(path);
+  const Config config = load_config(
+      folder.config().string(), std::vector<std::string>{fmt::format("train.threads={}", threads)});
+  const SampleFacts facts = read_sample_facts(folder.path, config);
+  const auto alone = create_local_communicator();
+  const auto device = create_device(config, *alone);
+  const auto backend = create_backend(config, *device);
+  const TrainedModel model(config, *backend, facts.spec, path, rows, norms);
+  Predictor predictor(model, *backend, rows);
+  const std::vector<std::byte> batch = random_batch(facts.spec.input, rows);
+  for (int i = 0; i < 3; ++i) predictor.run(batch.data(), rows);
+  std::vector<double> times;
+  const auto began = Clock::now();
+  const auto since = [](Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  const std::clock_t processor = std::clock();
+  while (since(began) < seconds || times.size() < 3) {
+    const auto start = Clock::now();
+    predictor.run(batch.data(), rows);
+    times.push_back(since(start));
+  }
+  const double busy = static_cast<double>(std::clock() - processor) / CLOCKS_PER_SEC /
+                      static_cast<double>(times.size());
+  std::ranges::nth_element(times, times.begin() + std::ssize(times) / 2);
+  const double median = times[times.size() / 2];
+  fmt::print(
+      "{{\"batch\": {}, \"threads\": {}, \"ms\": {:.4f}, \"processor_ms\": {:.4f}, "
+      "\"samples_per_second\": {:.2f}}}\n",
+      rows, threads, 1e3 * median, 1e3 * busy, static_cast<double>(rows) / median);
+  return 0;
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) {
+  if (argc < 4) {
+    std::fputs("usage: predict_bench RUN BATCH THREADS [SECONDS] [kept]\n", stderr);
+    return 2;
+  }
+  try {
+    const bool kept = argc > 5 && std::strcmp(argv[5], "kept") == 0;
+    return trireme::run(argv[1], std::atoll(argv[2]), std::atoi(argv[3]),
+                        argc > 4 ? std::atof(argv[4]) : 2,
+                        kept ? trireme::BatchNorms::kKept : trireme::BatchNorms::kFolded);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "predict_bench: {}\n", error.what());
+    return 1;
+  }
+}

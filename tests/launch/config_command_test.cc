@@ -1,0 +1,127 @@
+// `trireme config check`, `show` and `diff`, from outside.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/launch/program.h"
+
+namespace trireme::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kConfigs = TRIREME_SOURCE "/launch/configs/";
+const std::string kDigits = "data.root=" TRIREME_SOURCE "/data/digits";
+
+const char* const kTiny = R"(
+model { zoo { name: "mlp" hidden: 16 } }
+data { synthetic { shape: [8] count: 100 eval_count: 10 } }
+batch { global: 32 }
+train { epochs: 2 }
+schedule { learning_rate: 0.1 }
+)";
+
+bool says(const Outcome& outcome, const std::string& words) {
+  return outcome.out.find(words) != std::string::npos;
+}
+
+TEST(ConfigCheck, TellsWhatWouldRun) {
+  const Outcome digits =
+      run({"config", "check", kConfigs + "digits.txtpb", "--set", kDigits, "--ranks", "2"});
+  ASSERT_EQ(digits.code, 0) << digits.error;
+  for (const char* words :
+       {"digits-cnn: 43.05 k parameters, input [1, 8, 8], 10 classes, FP32", "of which 1438",
+        "of which 359", "64 over 2 ranks, 23 steps an epoch, 460 in all", "a rank: parameters ",
+        "is right"}) {
+    EXPECT_TRUE(says(digits, words)) << words << " in\n" << digits.out;
+  }
+}
+
+// All that the project comes with, also where its data is not to be had.
+TEST(ConfigCheck, AcceptsEveryConfigurationOfTheProject) {
+  int built = 0;
+  for (const auto& entry : fs::directory_iterator(kConfigs)) {
+    const Outcome check = run({"config", "check", entry.path().string(), "--no-data"});
+    EXPECT_EQ(check.code, 0) << entry.path() << check.error;
+    EXPECT_TRUE(says(check, "is right")) << check.out;
+    built += says(check, " parameters, input ");
+  }
+  EXPECT_GE(built, 5);
+}
+
+TEST(ConfigCheck, RefusesWhatIsWrong) {
+  const Scratch scratch;
+  const std::string wrong =
+      scratch.write("wrong.txtpb", std::string(kTiny) + "optimizer { momentum: 0.9 }\n");
+  const Outcome field = run({"config", "check", wrong});
+  EXPECT_EQ(field.code, 2);
+  EXPECT_NE(field.error.find("wrong.txtpb:7: optimizer.momentum: no such field; did you mean "
+                             "'optimizer.sgd.momentum'?"),
+            std::string::npos)
+      << field.error;
+
+  const std::string tiny = scratch.write("tiny.txtpb", kTiny);
+  // Neither the network nor the batch fits.
+  EXPECT_EQ(run({"config", "check", tiny, "--set", "model.zoo.name=lenet"}).code, 2);
+  EXPECT_EQ(run({"config", "check", tiny, "--ranks", "64"}).code, 2);
+  const Outcome data = run({"config", "check", kConfigs + "mnist.txtpb", "--set",
+                            "data.root=" + (scratch / "none").string()});
+  EXPECT_NE(data.code, 0);
+  EXPECT_NE(data.error.find("data.root"), std::string::npos) << data.error;
+}
+
+TEST(ConfigShow, PrintsAFileThatCanBeUsed) {
+  const Scratch scratch;
+  const std::string tiny = scratch.write("tiny.txtpb", kTiny);
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{}, std::vector<std::string>{"--all"}}) {
+    std::vector<std::string> words = {"config", "show", tiny, "--set", "batch.global=50"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome shown = run(words);
+    ASSERT_EQ(shown.code, 0) << shown.error;
+    EXPECT_TRUE(says(shown, "  global: 50\n")) << shown.out;
+    EXPECT_TRUE(says(shown, "precision: FP32")) << shown.out;
+    const std::string file = scratch.write("shown.txtpb", shown.out);
+    const Outcome same = run({"config", "diff", file, tiny});
+    EXPECT_EQ(same.code, 1) << same.error;
+    EXPECT_EQ(same.out.find("batch.global"), same.out.find('\n') + 1) << same.out;
+  }
+}
+
+TEST(ConfigDiff, LeavesAsDiffDoes) {
+  const Scratch scratch;
+  const std::string a = scratch.write("a.txtpb", kTiny);
+  const std::string b = scratch.write("b.txtpb", std::string(kTiny) + "optimizer { adam {} }\n");
+  // A run's folder stands for its configuration.
+  const std::string resolved =
+      run({"config", "show", a, "--set", "batch.micro=4", "--run-dir", "runs/x"}).out;
+  scratch.write("run/config.txtpb", resolved);
+
+  const Outcome same = run({"config", "diff", a, a});
+  EXPECT_EQ(same.code, 0) << same.error;
+  EXPECT_EQ(same.out, "");
+
+  const Outcome different = run({"config", "diff", a, b, "--json"});
+  EXPECT_EQ(different.code, 1) << different.error;
+  const auto list = nlohmann::json::parse(different.out);
+  EXPECT_EQ(list[0], nlohmann::json({{"path", "optimizer"}, {"a", "sgd"}, {"b", "adam"}}));
+
+  const Outcome with_run = run({"config", "diff", a, (scratch / "run").string()});
+  EXPECT_EQ(with_run.code, 1) << with_run.error;
+  EXPECT_TRUE(says(with_run, "batch.micro")) << with_run.out;
+  EXPECT_FALSE(says(with_run, "run_dir")) << with_run.out;
+
+  EXPECT_EQ(run({"config", "diff", a, (scratch / "none").string()}).code, 2);
+}
+
+TEST(ConfigCommand, RunsOnOneRank) {
+  const Outcome outcome = run({"config", "show", kConfigs + "mnist.txtpb"}, 2);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.error.find("one rank"), std::string::npos) << outcome.error;
+}
+
+}  // namespace
+}  // namespace trireme::testing

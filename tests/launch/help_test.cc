@@ -1,0 +1,192 @@
+// How the program explains itself, and what it says to mistakes.
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/beside.h"
+#include "tests/launch/program.h"
+
+namespace trireme::testing {
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// What completes the words: commands, where they lead to commands.
+Words completions(Words words) {
+  words.insert(words.begin(), {"completion", "words", "--"});
+  Words found;
+  for (const std::string& line : lines_of(run(words).out)) {
+    found.push_back(line.substr(0, line.find('\t')));
+  }
+  return found;
+}
+
+// All commands with those below them: {"train"}, {"data"}, {"data", "show"}, ...
+std::vector<Words> all_commands() {
+  std::vector<Words> all;
+  for (const std::string& name : completions({""})) {
+    all.push_back({name});
+    if (name == "completion" || name == "data" || name == "config") {
+      for (const std::string& below : completions({name, ""})) all.push_back({name, below});
+    }
+  }
+  return all;
+}
+
+TEST(Help, TeachesEachCommandWithin80Columns) {
+  const std::vector<Words> commands = all_commands();
+  EXPECT_GT(commands.size(), 15u);
+  for (Words words : commands) {
+    const std::string name = words.back();
+    SCOPED_TRACE(name);
+    const Outcome by_help = run([&] {
+      Words before = words;
+      before.insert(before.begin(), "help");
+      return before;
+    }());
+    words.push_back("--help");
+    const Outcome help = run(words);
+    EXPECT_EQ(help.code, 0);
+    EXPECT_EQ(help.error, "");
+    EXPECT_EQ(by_help.out, help.out);
+    EXPECT_NE(help.out.find("\nUsage: trireme "), std::string::npos) << help.out;
+    for (const std::string& line : lines_of(help.out)) EXPECT_LE(line.size(), 80u) << line;
+    EXPECT_EQ(help.out.find('\x1b'), std::string::npos);
+  }
+}
+
+TEST(Help, ListsCommandsInGroupsOneLineEach) {
+  const Outcome help = run({"--help"});
+  EXPECT_EQ(run({"help"}).out, help.out);
+  std::set<std::string> listed;
+  for (const std::string& line : lines_of(help.out)) {
+    EXPECT_LE(line.size(), 80u) << line;
+    EXPECT_FALSE(line.starts_with(std::string(26, ' '))) << "second line: " << line;
+    if (line.starts_with("  ") && line.size() > 26 && line[2] != ' ' && line[2] != '-') {
+      listed.insert(line.substr(2, line.find(' ', 2) - 2));
+    }
+  }
+  for (const std::string& command : completions({""})) {
+    EXPECT_TRUE(listed.contains(command)) << command << " in\n" << help.out;
+  }
+  for (const char* group : {"Train and go on:", "Look:", "This machine:", "Examples:"}) {
+    EXPECT_NE(help.out.find(group), std::string::npos) << group;
+  }
+}
+
+// What an example names is there in a clone.
+TEST(Help, ExamplesNameFilesThatExist) {
+  int found = 0;
+  for (const Words& words : all_commands()) {
+    Words with_help = words;
+    with_help.push_back("--help");
+    std::istringstream text(run(with_help).out);
+    for (std::string word; text >> word;) {
+      if (!word.starts_with("launch/configs/")) continue;
+      EXPECT_TRUE(std::filesystem::exists(TRIREME_SOURCE "/" + word)) << word;
+      ++found;
+    }
+  }
+  EXPECT_GT(found, 3);
+}
+
+TEST(Mistake, NamesTheNearestValidWordInOneLine) {
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"trian"}, "there is no command 'trian'; did you mean 'train'? (trireme --help)"},
+      {{"trian", "x.txtpb", "--set", "a=b"}, "there is no command 'trian'; did you mean 'train'?"},
+      {{"data", "shwo"}, "there is no command 'shwo'; did you mean 'show'? (trireme data --help)"},
+      {{"train", "x.txtpb", "--rum-dir", "r"},
+       "trireme train has no option '--rum-dir'; did you mean '--run-dir'? (trireme train --help)"},
+      {{"train", "x.txtpb", "--rum-dir=r"}, "trireme train has no option '--rum-dir'; did you"},
+      {{"config", "diff", "a", "b", "c"}, "trireme config diff has no use for 'c'"},
+      {{"train"}, "CONFIG is required (trireme train --help)"},
+      {{"train", "x.txtpb", "--device", "cud"},
+       "--device: cud not in {cpu,cuda,auto}; did you mean 'cuda'?"},
+      {{"runs", ".", "--sort", "spede"}, "did you mean 'speed'?"},
+      {{"help", "trian"}, "trireme has no command 'trian'; did you mean 'train'?"},
+      {{"zoo", "--jsno"}, "trireme zoo has no option '--jsno'; did you mean '--json'?"},
+      {{"completion", "tcsh"}, "there is no command 'tcsh'"},
+  };
+  for (const auto& [words, message] : cases) {
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.code, 2) << message;
+    EXPECT_TRUE(outcome.error.starts_with("trireme: ")) << outcome.error;
+    EXPECT_NE(outcome.error.find(message), std::string::npos) << outcome.error << message;
+    EXPECT_EQ(outcome.error.find('\n'), outcome.error.size() - 1) << outcome.error;
+  }
+}
+
+// What `trireme --help` prints on a terminal.
+std::string help_on_terminal(const Words& environment) {
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    unsetenv("NO_COLOR");
+    setenv("TERM", "xterm", 1);
+    for (const std::string& setting : environment) {
+      const size_t equals = setting.find('=');
+      setenv(setting.substr(0, equals).c_str(), setting.substr(equals + 1).c_str(), 1);
+    }
+    const std::string program = tree() / "bin" / "trireme";
+    execl(program.c_str(), program.c_str(), "--help", nullptr);
+    _exit(127);
+  }
+  std::string text;
+  char part[4096];
+  for (ssize_t got = 0; (got = read(terminal, part, sizeof part)) > 0;) {
+    text.append(part, static_cast<size_t>(got));
+  }
+  close(terminal);
+  waitpid(child, nullptr, 0);
+  return text;
+}
+
+TEST(Help, HasColourOnlyOnATerminalThatWantsIt) {
+  EXPECT_NE(help_on_terminal({}).find("\x1b["), std::string::npos);
+  for (const char* setting : {"NO_COLOR=1", "TERM=dumb"}) {
+    const std::string text = help_on_terminal({setting});
+    EXPECT_NE(text.find("Usage:"), std::string::npos) << text;
+    EXPECT_EQ(text.find('\x1b'), std::string::npos) << setting;
+  }
+}
+
+TEST(Zoo, CountsAreThoseOfThePapers) {
+  const Outcome zoo = run({"zoo", "--json"});
+  ASSERT_EQ(zoo.code, 0) << zoo.error;
+  std::map<std::string, nlohmann::json> networks;
+  for (const auto& network : nlohmann::json::parse(zoo.out)) {
+    networks[network["name"]] = network;
+    EXPECT_GT(network["forward_flops"].get<double>(), 0) << network;
+    EXPECT_NE(network["about"], "") << network;
+  }
+  // As torchvision counts them; ResNet-20 as in table 6 of arXiv:1512.03385 (0.27 M).
+  EXPECT_EQ(networks["alexnet"]["parameters"], 61'100'840);
+  EXPECT_EQ(networks["resnet18"]["parameters"], 11'689'512);
+  EXPECT_EQ(networks["resnet50"]["parameters"], 25'557'032);
+  EXPECT_NEAR(networks["resnet20"]["parameters"].get<double>(), 0.27e6, 0.01e6);
+  // 4.09 G multiply-adds.
+  EXPECT_NEAR(networks["resnet50"]["forward_flops"].get<double>(), 8.18e9, 0.02e9);
+  const Outcome table = run({"zoo"});
+  for (const auto& [name, network] : networks) {
+    EXPECT_NE(table.out.find("\n" + name + " "), std::string::npos) << table.out;
+  }
+}
+
+}  // namespace
+}  // namespace trireme::testing

@@ -1,0 +1,217 @@
+"""Exported models in the hands of the onnx checker and ONNX Runtime, and models coming back."""
+
+import gzip
+import json
+import pathlib
+
+import numpy
+import onnx
+import onnxruntime
+from program import ROOT, ProgramTest, run
+from safetensors import numpy as safetensors
+
+SAMPLES = 4
+# Pictures as small as the network takes them. VGG takes none below 224 x 224: half a gigabyte of values, so that its
+# layers are held against ONNX Runtime here within others, and its graph in tests/model/onnx_test.cc.
+ZOO = {
+    "mlp": ([3, 6, 6], "hidden: [40, 30]"),
+    "lenet": ([1, 28, 28], ""),
+    "alexnet": ([3, 63, 63], ""),
+    "resnet18": ([3, 33, 32], ""),
+    "resnet34": ([3, 32, 32], ""),
+    "resnet50": ([3, 32, 32], ""),
+    "resnet18-cifar": ([3, 16, 16], ""),
+    "resnet20": ([3, 16, 16], ""),
+    "resnet56": ([3, 16, 16], ""),
+}
+# Every kind of layer that the zoo has not.
+LAYERS = """
+network {
+  layer { name: "conv" conv2d { channels: 8 kernel: [3, 2] stride: [2, 1] padding: [1, 0] dilation: [1, 2] groups: 2 } }
+  layer { name: "norm" batch_norm { epsilon: 0.01 } }
+  layer { name: "silu" silu {} }
+  layer { name: "mean" average_pool { kernel: 3 stride: 2 padding: 1 include_padding: false } }
+  layer { name: "padded" average_pool { kernel: 3 stride: 1 padding: 1 } }
+  layer { name: "gelu" gelu {} input: "padded" }
+  layer { name: "gelu_tanh" gelu_tanh {} input: "padded" }
+  layer { name: "sum" add {} input: "gelu" input: "gelu_tanh" }
+  layer { name: "max" max_pool { kernel: 3 stride: 1 padding: 1 } input: "mean" }
+  layer { name: "both" concat {} input: "sum" input: "max" }
+  layer { name: "tanh" tanh {} }
+  layer { name: "flat" flatten {} }
+  layer { name: "drop" dropout {} }
+  layer { name: "hidden" dense { units: 12 bias: false } }
+  layer { name: "rows" layer_norm {} }
+  layer { name: "sigmoid" sigmoid {} }
+  layer { name: "head" dense { units: 10 } }
+  layer { name: "loss" softmax_cross_entropy {} }
+}
+"""
+
+
+def session(path):
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def outputs(path, inputs):
+    onnx.checker.check_model(str(path), full_check=True)
+    return session(path).run(None, {"input": inputs.astype(numpy.float32)})[0]
+
+
+class OnnxTest(ProgramTest):
+    def train(self, name, model, samples, labels, more=""):
+        """One step on samples of u8, so that nothing is as it was initialised."""
+        folder = self.scratch / name
+        folder.mkdir()
+        numpy.save(folder / "inputs.npy", numpy.moveaxis(samples, 1, -1))  # as pictures are stored
+        numpy.save(folder / "labels.npy", labels)
+        (folder / "run.txtpb").write_text(f"""
+            model {{ {model} }}
+            data {{
+              root: "{folder}"
+              npy {{ train_inputs: "inputs.npy" train_targets: "labels.npy"
+                     eval_inputs: "inputs.npy" eval_targets: "labels.npy" classes: 10 }}
+              normalize {{ mean: 0.45 deviation: 0.25 }}
+            }}
+            batch {{ global: {len(samples)} }}
+            train {{ max_steps: 1 }}
+            schedule {{ learning_rate: 0.001 constant {{}} }}
+            metrics {{ tensorboard: false }}
+            {more}""")
+        run("train", folder / "run.txtpb", "--run-dir", folder / "run")
+        return folder
+
+    def logits(self, folder):
+        lines = run("predict", folder / "run", folder / "inputs.npy", "--logits", "--format", "jsonl").splitlines()
+        return numpy.array([json.loads(line)["logits"] for line in lines])
+
+    def assert_equal_logits(self, name, model, shape):
+        random = numpy.random.default_rng(5)
+        samples = random.integers(0, 256, (SAMPLES, *shape), dtype=numpy.uint8)
+        folder = self.train(name, model, samples, random.integers(0, 10, SAMPLES))
+        exported = folder / "model.onnx"
+        run("export", folder / "run", exported)
+        found = outputs(exported, samples)
+        wanted = self.logits(folder)
+        self.assertEqual(found.shape, wanted.shape)
+        self.assertLess(numpy.abs(found - wanted).max() / numpy.abs(wanted).max(), 1e-4)
+        # The batch is open.
+        numpy.testing.assert_allclose(outputs(exported, samples[:1]), found[:1], rtol=1e-3, atol=1e-4)
+        return folder, samples, found
+
+    def test_networks_of_the_zoo_give_the_same_logits(self):
+        for name, (shape, options) in ZOO.items():
+            with self.subTest(name):
+                self.assert_equal_logits(name, f'zoo {{ name: "{name}" {options} }}', shape)
+
+    def test_every_kind_of_layer_gives_the_same_logits(self):
+        folder, samples, logits = self.assert_equal_logits("layers", LAYERS, [4, 12, 10])
+        graph = onnx.load(folder / "model.onnx").graph
+        self.assertIn("conv.weight", [tensor.name for tensor in graph.initializer])
+        self.assertIn("gelu", [node.name for node in graph.node])
+        self.assertEqual(graph.input[0].type.tensor_type.shape.dim[0].dim_param, "N")
+
+        run("export", folder / "run", folder / "probabilities.onnx", "--softmax")
+        exponentials = numpy.exp(logits - logits.max(1, keepdims=True))
+        numpy.testing.assert_allclose(
+            outputs(folder / "probabilities.onnx", samples), exponentials / exponentials.sum(1, keepdims=True), atol=1e-5
+        )
+        run("export", folder / "run", folder / "plain.onnx", "--no-normalise")
+        numpy.testing.assert_allclose(
+            outputs(folder / "plain.onnx", (samples / 255 - 0.45) / 0.25), logits, rtol=1e-3, atol=1e-4
+        )
+
+    def test_safetensors_hold_the_same_values(self):
+        folder, _, _ = self.assert_equal_logits("names", 'zoo { name: "resnet18" }', [3, 32, 32])
+        run("export", folder / "run", folder / "model.safetensors", "--names", "torchvision")
+        values = safetensors.load_file(folder / "model.safetensors")
+        for tensor in onnx.load(folder / "model.onnx").graph.initializer:
+            if tensor.name in values:
+                numpy.testing.assert_array_equal(values.pop(tensor.name), onnx.numpy_helper.to_array(tensor))
+        self.assertEqual(values, {})
+        run("export", folder / "run", folder / "model.pt", code=2)
+        run("export", folder / "run", folder / "model.onnx", "--names", "huggingface", code=2)
+
+    def digits(self, model, folder, classes=10, more=""):
+        """A configuration for the digits of this repository, the last 359 for evaluation."""
+        folder.mkdir()
+        rows = gzip.decompress((ROOT / "data/digits/digits.csv.gz").read_bytes()).decode().splitlines()
+        if classes < 10:
+            rows = [row for row in rows if int(row.rsplit(",", 1)[1]) < classes]
+        (folder / "train.csv").write_text("\n".join(rows[:-359]) + "\n")
+        (folder / "eval.csv").write_text("\n".join(rows[-359:]) + "\n")
+        (folder / "run.txtpb").write_text(f"""
+            model {{ {model} }}
+            data {{
+              root: "{folder}"
+              csv {{ train_file: "train.csv" eval_file: "eval.csv" shape: [1, 8, 8] scale: 0.0625 }}
+              {more}
+            }}
+            batch {{ global: 64 }}
+            train {{ epochs: 4 }}
+            optimizer {{ adam {{}} }}
+            schedule {{ learning_rate: 0.004 constant {{}} }}
+            metrics {{ tensorboard: false }}""")
+        return folder
+
+    def accuracy(self, folder, *options):
+        run("train", folder / "run.txtpb", "--run-dir", folder / "run", *options)
+        return json.loads(run("eval", folder / "run", "--json"))["eval_accuracy"]
+
+    def test_digits_go_out_and_come_back(self):
+        model = """network { name: "digits"
+          layer { name: "conv" conv2d { channels: 16 kernel: 3 padding: 1 } }
+          layer { name: "norm" batch_norm {} }
+          layer { name: "relu" relu {} }
+          layer { name: "pool" max_pool { kernel: 2 } }
+          layer { name: "flatten" flatten {} }
+          layer { name: "fc" dense { units: 10 } }
+          layer { name: "loss" softmax_cross_entropy {} } }"""
+        folder = self.digits(model, self.scratch / "digits", more="normalize { mean: 0.3 deviation: 0.37 }")
+        accuracy = self.accuracy(folder)
+        self.assertGreater(accuracy, 0.85)
+        exported = folder / "digits.onnx"
+        run("export", folder / "run", exported)
+        rows = numpy.loadtxt(folder / "eval.csv", delimiter=",")
+        logits = outputs(exported, rows[:, :-1].reshape(-1, 1, 8, 8))
+        self.assertEqual(numpy.count_nonzero(logits.argmax(1) == rows[:, -1]), round(accuracy * len(rows)))
+
+        # As the start of another run, which without learning is as good; all it needs is in its own folder.
+        again = self.digits(f'onnx: "{exported}"', self.scratch / "again")
+        still = ("--set", "schedule.learning_rate=0", "--set", "train.max_steps=1")
+        run("train", again / "run.txtpb", "--run-dir", again / "run", *still, "--set", 'model.freeze=norm.*')
+        exported.unlink()
+        self.assertEqual(json.loads(run("eval", again / "run", "--json"))["eval_accuracy"], accuracy)
+        config = (again / "run/config.txtpb").read_text()
+        self.assertNotIn("onnx:", config)
+        self.assertIn("deviation: [0.37]", config)
+
+        # Other classes, a new head.
+        run("export", folder / "run", exported)
+        fewer = self.digits(f'onnx: "{exported}"', self.scratch / "fewer", classes=4)
+        self.assertGreater(self.accuracy(fewer), 0.95)
+        run("export", fewer / "run", fewer / "fewer.onnx")
+        self.assertEqual(session(fewer / "fewer.onnx").get_outputs()[0].shape, ["N", 4])
+
+        run("inspect", exported)
+
+    def test_what_cannot_be_read_is_refused(self):
+        clip = onnx.helper.make_graph(
+            [onnx.helper.make_node("Clip", ["x"], ["y"], name="clip")],
+            "clip",
+            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 64])],
+            [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N", 64])],
+        )
+        onnx.save(onnx.helper.make_model(clip), self.scratch / "clip.onnx")
+        folder = self.digits(f'onnx: "{self.scratch}/clip.onnx"', self.scratch / "clip")
+        run("train", folder / "run.txtpb", code=2)
+        (self.scratch / "clip.onnx").write_bytes(b"\x08")
+        run("train", folder / "run.txtpb", code=3)
+        pathlib.Path(self.scratch / "clip.onnx").unlink()
+        run("train", folder / "run.txtpb", code=2)
+
+
+if __name__ == "__main__":
+    import unittest
+
+    unittest.main()

@@ -1,0 +1,337 @@
+// `trireme predict` and `trireme eval --data` on a network that tells colours, from outside.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/data/pictures.h"
+#include "tests/data/tars.h"
+#include "tests/launch/program.h"
+
+namespace trireme::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+constexpr std::array<const char*, 3> kColours{"red", "green", "blue"};  // channel by channel
+
+std::string png(ImageSize size, int channel, uint32_t seed, int channels = 3) {
+  Picture picture = noisy(size, channels, seed);
+  for (size_t i = 0; i < picture.pixels.size(); ++i) {
+    const bool own = channels == 1 || static_cast<int>(i % 3) == channel;
+    picture.pixels[i] = static_cast<uint8_t>(picture.pixels[i] / 3 + (own ? 160 : 0));
+  }
+  const std::vector<uint8_t> bytes = encode_png(picture.view());
+  return {bytes.begin(), bytes.end()};
+}
+
+void write(const fs::path& path, const std::string& bytes) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+// ROOT/FOLDER/COLOUR/N.png
+void write_classes(const fs::path& folder, int each, uint32_t seed) {
+  for (int channel = 0; channel < 3; ++channel) {
+    for (int i = 0; i < each; ++i) {
+      write(folder / kColours[static_cast<size_t>(channel)] / fmt::format("{}.png", i),
+            png({12, 12}, channel, seed + static_cast<uint32_t>(10 * i + channel)));
+    }
+  }
+}
+
+std::vector<Json> lines(const std::string& text) {
+  std::vector<Json> parsed;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) parsed.push_back(Json::parse(line));
+  return parsed;
+}
+
+// Trained once for all tests; its pictures are elsewhere by then.
+class PredictTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    scratch_ = new Scratch;
+    write_classes(*scratch_ / "data/train", 16, 1);
+    write_classes(*scratch_ / "data/val", 5, 1000);
+    scratch_->write("run.txtpb", fmt::format(R"(
+      model {{ network {{
+        name: "colours"
+        layer {{ conv2d {{ channels: 8 kernel: 3 bias: false }} }} layer {{ batch_norm {{}} }}
+        layer {{ relu {{}} }}
+        layer {{ global_pool {{}} }} layer {{ flatten {{}} }} layer {{ dense {{ units: 3 }} }}
+        layer {{ softmax_cross_entropy {{}} }}
+      }} }}
+      data {{
+        root: "{}" image_folder {{}}
+        normalize {{ mean: [0.4, 0.5, 0.6] deviation: [0.2, 0.3, 0.4] }}
+        eval_transform {{ resize {{ size: 12 }} }} eval_transform {{ center_crop {{ size: 12 }} }}
+      }}
+      batch {{ global: 12 }} train {{ epochs: 6 device: "cpu" }}
+      optimizer {{ adam {{}} }} schedule {{ learning_rate: 0.05 }}
+    )",
+                                             (*scratch_ / "data").string()));
+    trained_ = run(
+        {"train", (*scratch_ / "run.txtpb").string(), "--run-dir", (*scratch_ / "run").string()});
+    fs::rename(*scratch_ / "data", *scratch_ / "moved");
+  }
+  static void TearDownTestSuite() { delete scratch_; }
+  void SetUp() override { ASSERT_EQ(trained_.code, 0) << trained_.error; }
+
+  static Outcome predict(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"predict", run_folder()});
+    return run(arguments);
+  }
+  static std::vector<Json> told(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--format", "jsonl"});
+    const Outcome outcome = predict(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.error;
+    return lines(outcome.out);
+  }
+  static std::string run_folder() { return (*scratch_ / "run").string(); }
+  static std::string pictures() { return (*scratch_ / "moved/val").string(); }
+  static fs::path file(const std::string& name) { return *scratch_ / name; }
+
+  static Scratch* scratch_;
+  static Outcome trained_;
+};
+Scratch* PredictTest::scratch_ = nullptr;
+Outcome PredictTest::trained_;
+
+TEST_F(PredictTest, TellsTheClassesOfAFolderInTheOrderOfItsNames) {
+  const std::vector<Json> all = told({pictures()});
+  ASSERT_EQ(all.size(), 15U);
+  std::string before;
+  for (const Json& one : all) {
+    const std::string name = one["name"];
+    EXPECT_LT(before, name);
+    before = name;
+    const std::string folder = fs::path(name).parent_path().filename().string();
+    EXPECT_EQ(one["top"][0]["name"], folder) << name;
+  }
+}
+
+TEST_F(PredictTest, FilesFoldersAndTarsSayTheSame) {
+  const std::vector<Json> of_folder = told({pictures()});
+  std::vector<std::string> files;
+  std::string tar;
+  for (const Json& one : of_folder) {
+    files.push_back(one["name"]);
+    const std::string name = fs::relative(files.back(), pictures()).string();
+    tar += member(name, read_file(files.back())) + member(name + ".txt", "no picture");
+  }
+  write(file("all.tar"), tar + tar_end());
+  const std::vector<Json> of_tar = told({file("all.tar").string()});
+  const std::vector<Json> of_files = told(files);
+  ASSERT_EQ(of_tar.size(), of_folder.size());
+  ASSERT_EQ(of_files.size(), of_folder.size());
+  for (size_t i = 0; i < of_folder.size(); ++i) {
+    EXPECT_EQ(of_files[i], of_folder[i]);
+    EXPECT_EQ(of_tar[i]["top"], of_folder[i]["top"]);
+    EXPECT_EQ(of_tar[i]["name"],
+              file("all.tar").string() + ": " + fs::relative(files[i], pictures()).string());
+  }
+}
+
+TEST_F(PredictTest, MoreClassesThanThereAreAreAllAndSumToOne) {
+  for (const Json& one : told({pictures(), "--top", "99"})) {
+    ASSERT_EQ(one["top"].size(), 3U);
+    double sum = 0, before = 1;
+    for (const Json& of_class : one["top"]) {
+      EXPECT_LE(of_class["probability"], before);
+      sum += before = of_class["probability"];
+    }
+    EXPECT_NEAR(sum, 1, 1e-6);
+  }
+}
+
+TEST_F(PredictTest, HowManyAreComputedAtOnceChangesNothing) {
+  const std::vector<Json> one = told({pictures(), "--logits", "--batch", "1"});
+  const std::vector<Json> four = told({pictures(), "--logits", "--batch", "4", "--threads", "1"});
+  ASSERT_EQ(one.size(), four.size());
+  for (size_t i = 0; i < one.size(); ++i) {
+    EXPECT_EQ(one[i]["name"], four[i]["name"]);
+    for (size_t c = 0; c < 3; ++c) {
+      EXPECT_NEAR(one[i]["logits"][c], four[i]["logits"][c].get<double>(), 1e-4);
+    }
+  }
+}
+
+TEST_F(PredictTest, SpeaksToPeopleAndToTables) {
+  const std::string red = pictures() + "/red/0.png";
+  EXPECT_THAT(predict({red, "--top", "1"}).out,
+              ::testing::MatchesRegex(".*red/0.png\n *[0-9.]+%  red\n"));
+  const Outcome csv = predict({red, "--top", "2", "--format", "csv", "-o", file("a.csv").string()});
+  EXPECT_EQ(csv.code, 0) << csv.error;
+  EXPECT_EQ(csv.out, "");
+  EXPECT_THAT(read_file(file("a.csv")),
+              ::testing::StartsWith("name,class_1,probability_1,class_2,probability_2\n" + red +
+                                    ",red,0."));
+  EXPECT_THAT(predict({red, "--logits", "--format", "csv"}).out,
+              ::testing::StartsWith("name,blue,green,red\n" + red + ","));
+}
+
+TEST_F(PredictTest, BadPicturesAreNamedAndTheOthersTold) {
+  fs::create_directories(file("mixed"));
+  write(file("mixed/a.png"), png({12, 12}, 0, 5));
+  write(file("mixed/b.png"), png({12, 12}, 1, 6).substr(0, 60));
+  write(file("mixed/c.jpg"), "no picture");
+  write(file("mixed/d.png"), png({12, 12}, 2, 7));
+  const Outcome outcome = predict({file("mixed").string(), "--format", "jsonl"});
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.error, HasSubstr("mixed/b.png"));
+  EXPECT_THAT(outcome.error, HasSubstr("mixed/c.jpg"));
+  EXPECT_THAT(outcome.error, HasSubstr("2 could not be read"));
+  const std::vector<Json> all = lines(outcome.out);
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0]["top"][0]["name"], "red");
+  EXPECT_EQ(all[1]["name"], file("mixed/d.png").string());
+  EXPECT_EQ(all[1]["top"][0]["name"], "blue");
+  EXPECT_EQ(predict({file("mixed").string(), "--skip-bad"}).code, 0);
+}
+
+TEST_F(PredictTest, ADamagedTarIsToldAsFarAsItGoes) {
+  const std::string whole =
+      member("a.png", png({12, 12}, 0, 5)) + member("b.png", png({12, 12}, 1, 6));
+  write(file("cut.tar"), whole.substr(0, whole.size() - 600));
+  const Outcome outcome = predict({file("cut.tar").string(), "--format", "jsonl"});
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_EQ(lines(outcome.out).size(), 1U);
+  EXPECT_THAT(outcome.error, HasSubstr("cut.tar"));
+}
+
+TEST_F(PredictTest, PicturesOfAnySizeAndColourBecomeWhatTheNetworkReads) {
+  write(file("large.png"), png({40, 70}, 1, 8));
+  write(file("grey.png"), png({9, 31}, 0, 9, 1));
+  const std::vector<Json> all = told({file("large.png").string(), file("grey.png").string()});
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0]["top"][0]["name"], "green");
+}
+
+TEST_F(PredictTest, RefusesWhatItCannotTell) {
+  const auto refusal = [](const std::vector<std::string>& arguments) {
+    const Outcome outcome = predict(arguments);
+    return fmt::format("{} {}", outcome.code, outcome.error);
+  };
+  EXPECT_THAT(refusal({"/nowhere.png"}),
+              ::testing::MatchesRegex("3 trireme: /nowhere.png: is not there\n"));
+  fs::create_directories(file("empty"));
+  EXPECT_THAT(refusal({file("empty").string()}), HasSubstr("has no picture"));
+  scratch_->write("rows.csv", "1,2,3\n");
+  EXPECT_THAT(refusal({file("rows.csv").string()}),
+              HasSubstr("has 3 columns; the network reads u8"));
+  EXPECT_THAT(refusal({file("rows.csv").string(), pictures()}), HasSubstr("cannot be mixed"));
+  EXPECT_THAT(refusal({pictures(), "-o", "/nowhere/x"}), HasSubstr("cannot be written"));
+  EXPECT_EQ(run({"predict", run_folder(), pictures()}, 2).code, 2);
+}
+
+TEST_F(PredictTest, EvaluatesOtherFoldersAndShards) {
+  const auto accuracy = [](const std::string& data) {
+    const Outcome outcome = run({"eval", run_folder(), "--data", data, "--json"});
+    EXPECT_EQ(outcome.code, 0) << outcome.error;
+    return Json::parse(outcome.out);
+  };
+  // The run's own format elsewhere, and a folder of classes; one of the classes alone is found by
+  // its name, which is the network's last.
+  EXPECT_EQ(accuracy(file("moved").string())["samples"], 15);
+  EXPECT_EQ(accuracy(pictures())["eval_accuracy"], 1);
+  write(file("one/red/x.png"), png({20, 30}, 0, 77));
+  EXPECT_EQ(accuracy(file("one").string())["eval_accuracy"], 1);
+  write(file("other/purple/x.png"), png({12, 12}, 0, 77));
+  const Outcome unknown = run({"eval", run_folder(), "--data", file("other").string()});
+  EXPECT_EQ(unknown.code, 3);
+  EXPECT_THAT(unknown.error, HasSubstr("class 'purple' is none that the network was trained on"));
+  std::string tar;
+  for (int i = 0; i < 6; ++i) {  // classes are numbered by name: blue, green, red
+    tar +=
+        sample_members(fmt::format("{}", i), png({12, 12}, i % 3, 50), std::to_string(2 - i % 3));
+  }
+  fs::create_directories(file("shards"));
+  write(file("shards/a.tar"), tar + tar_end());
+  for (const std::string data : {"shards", "shards/a.tar", "shards/*.tar"}) {
+    const Json json = accuracy(file(data).string());
+    EXPECT_EQ(json["samples"], 6) << data;
+    EXPECT_EQ(json["eval_accuracy"], 1) << data;
+  }
+  EXPECT_EQ(run({"eval", run_folder(), "--data", "/nowhere"}).code, 2);
+}
+
+Json without_pace(Json json) {
+  json.erase("loss");  // whose sum has another order
+  return json;
+}
+
+TEST_F(PredictTest, EvaluationOfAnyNumberOfRanksIsThatOfTheTraining) {
+  const Json trained = Json::parse(read_file(file("run/evaluation.json")));
+  EXPECT_THAT(trained["classes"], ElementsAre("blue", "green", "red"));
+  EXPECT_EQ(trained["samples"], 15);
+  // Labels that are wrong give mistakes: red pictures in the folder of blue ones.
+  for (int i = 0; i < 30; ++i) {
+    write(file(fmt::format("wrong/blue/{}.png", i)), png({12, 12}, 0, 300 + uint32_t(i)));
+    write(file(fmt::format("wrong/green/{}.png", i)), png({12, 12}, 1, 400 + uint32_t(i)));
+  }
+  Json alone;
+  for (int ranks = 1; ranks <= 3; ++ranks) {
+    const std::string out = file("evaluation.json").string();
+    const Outcome outcome = run({"eval", run_folder(), "--data", file("wrong").string(), "-o", out,
+                                 "--set", "train.device=cpu"},
+                                ranks);
+    ASSERT_EQ(outcome.code, 0) << outcome.error;
+    const Json json = without_pace(Json::parse(read_file(out)));
+    if (ranks == 1) alone = json;
+    EXPECT_EQ(json["confusion"], alone["confusion"]) << ranks;
+    ASSERT_EQ(json["mistakes"].size(), 24U);
+    for (size_t i = 0; i < 24; ++i) {
+      const Json& mistake = json["mistakes"][i];
+      EXPECT_NEAR(mistake["probability"], alone["mistakes"][i]["probability"].get<double>(), 1e-4);
+      EXPECT_EQ(mistake["label"], 0);
+      EXPECT_THAT(mistake["where"].get<std::string>(), HasSubstr("wrong/blue/"));
+      EXPECT_THAT(mistake["png"].get<std::string>(), ::testing::StartsWith("iVBORw0KGgo"));
+    }
+    double trace = 0;
+    for (size_t c = 0; c < 3; ++c) trace += json["confusion"][c][c].get<double>();
+    EXPECT_EQ(trace, std::round(json["accuracy"].get<double>() * 60));
+  }
+  const Outcome table = run({"eval", run_folder(), "--data", file("wrong").string(), "--details"});
+  EXPECT_THAT(table.out, HasSubstr("recall"));
+  EXPECT_THAT(table.out, HasSubstr("red (30)"));
+}
+
+TEST(PredictRows, TablesOfNumbersAreTold) {
+  const Scratch scratch;
+  std::string csv;
+  for (int i = 0; i < 64; ++i) csv += fmt::format("{},{},{}\n", i % 8, i / 8, 2 * (i % 8) - i / 8);
+  scratch.write("t.csv", csv);
+  const std::string config = scratch.write("run.txtpb", fmt::format(R"(
+    model {{ network {{ name: "line" layer {{ dense {{ units: 1 }} }}
+                        layer {{ mean_squared_error {{}} }} }} }}
+    data {{ root: "{}" csv {{ train_file: "t.csv" regression: true }} holdout: 0.2 }}
+    batch {{ global: 16 }} train {{ epochs: 250 eval_every_epochs: 0 device: "cpu" }}
+    checkpoint {{ every_epochs: 0 }}
+    optimizer {{ adam {{}} }} schedule {{ learning_rate: 0.05 }}
+  )",
+                                                                    scratch.path().string()));
+  const std::string folder = (scratch / "run").string();
+  ASSERT_EQ(run({"train", config, "--run-dir", folder}).code, 0);
+  scratch.write("features.csv", "x,y\n3,1\n7,7\n");
+  const Outcome outcome =
+      run({"predict", folder, (scratch / "features.csv").string(), "--format", "jsonl"});
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const std::vector<Json> rows = lines(outcome.out);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0]["name"], (scratch / "features.csv").string() + ": record 0");
+  EXPECT_NEAR(rows[0]["values"][0], 5, 0.5);
+  EXPECT_NEAR(rows[1]["values"][0], 7, 0.5);
+  // With the column that is to be predicted, too.
+  const Outcome whole = run({"predict", folder, (scratch / "t.csv").string(), "--format", "csv"});
+  EXPECT_EQ(std::ranges::count(whole.out, '\n'), 65);
+}
+
+}  // namespace
+}  // namespace trireme::testing

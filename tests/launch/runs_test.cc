@@ -1,0 +1,92 @@
+// `trireme runs`: a table of the runs below a folder, whatever became of them.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/launch/program.h"
+
+namespace trireme::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+const char* const kTiny = R"(
+model { zoo { name: "mlp" hidden: 16 } }
+data { synthetic { shape: [8] count: 100 eval_count: 10 } }
+batch { global: 32 }
+train { epochs: 2 }
+schedule { learning_rate: 0.1 }
+)";
+
+// One run that is done, one that ended without a word, and two that cannot be read.
+class Runs : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string config = scratch_.write("tiny.txtpb", kTiny);
+    const Outcome done = run({"train", config, "--run-dir", (scratch_ / "runs/good").string()});
+    ASSERT_EQ(done.code, 0) << done.error;
+    scratch_.write("runs/below/dead/config.txtpb", kTiny);
+    scratch_.write("runs/below/dead/metrics.jsonl",
+                   R"({"event":"step","step":3,"epoch":0,"train_loss":1.5})"
+                   "\n");
+    scratch_.write("runs/garbage/config.txtpb", "modle {");
+    scratch_.write("runs/garbage/metrics.jsonl", "not JSON\n");
+    scratch_.write("runs/no-run/notes.txt", "");
+  }
+
+  std::vector<Json> list(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = {"runs", (scratch_ / "runs").string(), "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.code, 0) << outcome.error;
+    return Json::parse(outcome.out);
+  }
+
+  const Scratch scratch_;
+};
+
+TEST_F(Runs, AreFoundWithWhatBecameOfThem) {
+  std::map<std::string, Json> by_name;
+  for (const Json& one : list()) by_name[one["name"]] = one;
+  ASSERT_EQ(by_name.size(), 3u);
+  const Json& good = by_name.at("good");
+  EXPECT_EQ(good["status"], "done");
+  EXPECT_EQ(good["model"], "mlp");
+  EXPECT_EQ(good["step"], 8);
+  EXPECT_EQ(good["planned_steps"], 8);
+  EXPECT_EQ(good["ranks"], 1);
+  EXPECT_GT(good["samples_per_second"].get<double>(), 0);
+  EXPECT_GE(good["best_accuracy"].get<double>(), 0);
+  EXPECT_EQ(by_name.at("below/dead")["status"], "dead");
+  EXPECT_EQ(by_name.at("below/dead")["train_loss"], 1.5);
+  EXPECT_NE(by_name.at("garbage")["problem"], "");
+
+  const Outcome table = run({"runs", (scratch_ / "runs").string()});
+  EXPECT_EQ(table.code, 0);
+  EXPECT_TRUE(table.out.starts_with("run ")) << table.out;
+  for (const char* words : {"good", "below/dead", "garbage: ", "2/2"}) {
+    EXPECT_NE(table.out.find(words), std::string::npos) << words << " in\n" << table.out;
+  }
+}
+
+TEST_F(Runs, AreSorted) {
+  EXPECT_EQ(list({"--sort", "name"})[0]["name"], "below/dead");
+  EXPECT_EQ(list({"--sort", "best"})[0]["name"], "good");
+  EXPECT_EQ(list({"--sort", "step"})[0]["name"], "good");
+}
+
+TEST(RunsCommand, SaysWhereThereAreNone) {
+  const Scratch scratch;
+  const Outcome none = run({"runs", scratch.path().string()});
+  EXPECT_EQ(none.code, 0);
+  EXPECT_TRUE(none.out.starts_with("no runs in ")) << none.out;
+  const Outcome missing = run({"runs", (scratch / "none").string()});
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_NE(missing.error.find("no such folder"), std::string::npos) << missing.error;
+}
+
+}  // namespace
+}  // namespace trireme::testing

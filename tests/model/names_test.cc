@@ -1,0 +1,105 @@
+#include "model/names.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "harness.h"
+
+namespace trireme {
+namespace {
+
+// What a file's tensor is taken for in a network that has these.
+std::string found(const std::string& theirs, const std::vector<std::string>& names,
+                  const std::string& head = "fc") {
+  for (const NameGuess& guess : name_guesses(theirs, head)) {
+    if (std::ranges::find(names, guess.ours) != names.end()) return guess.ours;
+  }
+  return "";
+}
+
+std::vector<std::string> names_of(const std::string& zoo_name) {
+  const ZooDefaults defaults = zoo_defaults(zoo_name);
+  const Graph graph = build_graph(zoo(zoo_name), classified(defaults.input, defaults.classes));
+  std::vector<std::string> names;
+  for (const Node& node : graph.nodes) {
+    for (const auto& p : node.signature.parameters) names.push_back(node.name + "." + p.name);
+    for (const auto& v : node.signature.running) names.push_back(node.name + "." + v.name);
+  }
+  return names;
+}
+
+// Of transformers 5.23, ResNetForImageClassification with basic and with bottleneck layers.
+TEST(Names, OfHuggingFaceResNets) {
+  const std::pair<const char*, const char*> kNames[] = {
+      {"conv1.weight", "resnet.embedder.embedder.convolution.weight"},
+      {"bn1.running_var", "resnet.embedder.embedder.normalization.running_var"},
+      {"layer1.0.conv1.weight", "resnet.encoder.stages.0.layers.0.layer.0.convolution.weight"},
+      {"layer3.5.bn3.bias", "resnet.encoder.stages.2.layers.5.layer.2.normalization.bias"},
+      {"layer2.0.downsample.0.weight",
+       "resnet.encoder.stages.1.layers.0.shortcut.convolution.weight"},
+      {"layer2.0.downsample.1.running_mean",
+       "resnet.encoder.stages.1.layers.0.shortcut.normalization.running_mean"},
+      {"fc.bias", "classifier.1.bias"},
+  };
+  for (const auto& [ours, theirs] : kNames) {
+    EXPECT_EQ(name_in(NameStyle::kHuggingFace, ours), theirs);
+    EXPECT_EQ(found(theirs, {ours}), ours);
+  }
+  EXPECT_EQ(found("embedder.embedder.convolution.weight", {"conv1.weight"}), "conv1.weight");
+}
+
+TEST(Names, OfEveryResNetThereAndBack) {
+  for (const char* network : {"resnet18", "resnet34", "resnet50", "resnet20"}) {
+    const std::vector<std::string> names = names_of(network);
+    for (const std::string& ours : names) {
+      const auto theirs = name_in(NameStyle::kHuggingFace, ours);
+      ASSERT_TRUE(theirs) << ours;
+      EXPECT_EQ(found(*theirs, names), ours);
+      EXPECT_EQ(name_in(NameStyle::kTorchvision, ours), ours);
+    }
+  }
+}
+
+TEST(Names, OfNetworksThatHuggingFaceHasNot) {
+  EXPECT_FALSE(name_in(NameStyle::kHuggingFace, "features.0.weight"));
+  EXPECT_FALSE(name_in(NameStyle::kHuggingFace, "conv2.weight"));
+  EXPECT_TRUE(has_torchvision_names("vgg16-bn"));
+  EXPECT_FALSE(has_torchvision_names("lenet"));
+}
+
+TEST(Names, PrefixesOfFrameworksComeOff) {
+  for (const char* prefix : {"module.", "model.", "_orig_mod.", "backbone.", "module._orig_mod.",
+                             "model.backbone.", "timm_model."}) {
+    EXPECT_EQ(found(std::string(prefix) + "bn1.weight", {"bn1.weight"}), "bn1.weight") << prefix;
+  }
+  // The network's own names come first.
+  EXPECT_EQ(found("model.weight", {"weight", "model.weight"}), "model.weight");
+}
+
+TEST(Names, OfTheLastLayer) {
+  for (const char* theirs : {"fc", "head", "head.fc", "classifier", "classifier.1", "linear"}) {
+    EXPECT_EQ(found(theirs + std::string(".bias"), {"classifier.6.bias"}, "classifier.6"),
+              "classifier.6.bias");
+  }
+  EXPECT_EQ(found("classifier.1.weight", names_of("alexnet"), "classifier.6"),
+            "classifier.1.weight");
+}
+
+TEST(Names, OfTimmAndOfResNetsForCifar) {
+  const std::vector<std::string> vgg = names_of("vgg11");
+  EXPECT_EQ(found("pre_logits.fc1.weight", vgg, "classifier.6"), "classifier.0.weight");
+  EXPECT_EQ(found("pre_logits.fc2.bias", vgg, "classifier.6"), "classifier.3.bias");
+  EXPECT_EQ(found("head.fc.weight", vgg, "classifier.6"), "classifier.6.weight");
+  const std::vector<std::string> cifar = names_of("resnet18-cifar");
+  EXPECT_EQ(found("layer2.0.shortcut.0.weight", cifar), "layer2.0.downsample.0.weight");
+  EXPECT_EQ(found("module.linear.weight", cifar), "fc.weight");
+}
+
+TEST(Names, CountersAreBookkeeping) {
+  EXPECT_TRUE(is_bookkeeping("layer1.0.bn1.num_batches_tracked"));
+  EXPECT_FALSE(is_bookkeeping("layer1.0.bn1.running_mean"));
+}
+
+}  // namespace
+}  // namespace trireme

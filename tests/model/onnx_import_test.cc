@@ -1,0 +1,390 @@
+// Models that others have written.
+#include <bit>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "model/onnx/onnx.h"
+#include "model/onnx/onnx.pb.h"
+#include "tests/model/onnx_files.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+using onnx::TensorProto;
+
+class Model {
+ public:
+  explicit Model(const Shape& input, const std::string& output = "y") {
+    proto.add_opset_import()->set_version(17);
+    onnx::ValueInfoProto& info = *proto.mutable_graph()->add_input();
+    info.set_name("x");
+    auto& shape = *info.mutable_type()->mutable_tensor_type()->mutable_shape();
+    shape.add_dim()->set_dim_param("batch");
+    for (const int64_t extent : input) shape.add_dim()->set_dim_value(extent);
+    proto.mutable_graph()->add_output()->set_name(output);
+  }
+  onnx::NodeProto& node(const char* op, std::initializer_list<const char*> inputs,
+                        const char* output) {
+    onnx::NodeProto& node = *proto.mutable_graph()->add_node();
+    node.set_op_type(op);
+    node.set_name(std::string("/scope/scope.1/") + op);
+    for (const char* input : inputs) node.add_input(input);
+    node.add_output(output);
+    return node;
+  }
+  TensorProto& floats(const std::string& name, std::vector<int64_t> dims,
+                      const std::vector<float>& values) {
+    TensorProto& tensor = add(name, dims, TensorProto::FLOAT);
+    for (const float value : values) tensor.add_float_data(value);
+    return tensor;
+  }
+  TensorProto& integers(const std::string& name, const std::vector<int64_t>& values) {
+    TensorProto& tensor = add(name, {static_cast<int64_t>(values.size())}, TensorProto::INT64);
+    for (const int64_t value : values) tensor.add_int64_data(value);
+    return tensor;
+  }
+  OnnxModel read() const { return read_onnx(file_of(proto.SerializeAsString())); }
+
+  onnx::ModelProto proto;
+
+ private:
+  TensorProto& add(const std::string& name, const std::vector<int64_t>& dims,
+                   TensorProto::DataType type) {
+    TensorProto& tensor = *proto.mutable_graph()->add_initializer();
+    tensor.set_name(name);
+    tensor.set_data_type(type);
+    for (const int64_t extent : dims) tensor.add_dims(extent);
+    return tensor;
+  }
+};
+
+void set_attribute(onnx::NodeProto& node, const char* name, std::vector<int64_t> values) {
+  onnx::AttributeProto& attribute = *node.add_attribute();
+  attribute.set_name(name);
+  for (const int64_t value : values) attribute.add_ints(value);
+  if (values.size() == 1) attribute.set_i(values[0]);
+}
+
+std::vector<std::string> kinds(const OnnxModel& model) {
+  std::vector<std::string> kinds;
+  for (const LayerConfig& layer : model.network.layer()) {
+    kinds.emplace_back(make_layer(layer)->kind());
+  }
+  return kinds;
+}
+using Kinds = std::vector<std::string>;
+
+TEST(OnnxImport, ListsWhatItCannotRead) {
+  Model model({3, 8, 8});
+  model.node("HardSigmoid", {"x"}, "a");
+  model.node("Clip", {"a"}, "b");
+  model.node("Conv", {"b", "w"}, "c");
+  set_attribute(model.node("Flatten", {"c"}, "y"), "axis", {2});
+  model.node("Loop", {"c"}, "that nobody reads");
+  const std::string message = refusal<ConfigError>([&] { model.read(); });
+  expect_words(message, {"model.onnx", "HardSigmoid (node '/scope/scope.1/HardSigmoid')"});
+  expect_words(message, {"Clip (node '/scope/scope.1/Clip')"});
+  EXPECT_EQ(message.find("Loop"), std::string::npos) << message;
+  // What reads from an unknown operator is not to blame.
+  EXPECT_EQ(message.find("Conv"), std::string::npos) << message;
+
+  Model branches({3, 8, 8});
+  branches.node("HardSigmoid", {"x"}, "a");
+  branches.node("Clip", {"x"}, "b");
+  branches.node("Add", {"a", "b"}, "y");
+  expect_words(refusal<ConfigError>([&] { branches.read(); }), {"HardSigmoid", "Clip"});
+}
+
+TEST(OnnxImport, SaysWhyAnOperatorIsNotRead) {
+  const auto conv = [](const char* attribute, std::vector<int64_t> values) {
+    Model model({1, 6, 6});
+    set_attribute(model.node("Conv", {"x", "w"}, "y"), attribute, std::move(values));
+    model.floats("w", {2, 1, 3, 3}, std::vector<float>(18));
+    return refusal<ConfigError>([&] { model.read(); });
+  };
+  expect_words(conv("pads", {0, 0, 1, 1}), {"Conv", "padding"});
+  expect_words(conv("strides", {0, 1}), {"strides", "0"});
+  expect_words(conv("dilations", {9, 9}), {"kernel spans"});
+  Model max({1, 6, 6});
+  onnx::NodeProto& pool = max.node("MaxPool", {"x"}, "y");
+  set_attribute(pool, "kernel_shape", {3, 3});
+  set_attribute(pool, "strides", {2, 2});
+  set_attribute(pool, "ceil_mode", {1});
+  expect_words(refusal<ConfigError>([&] { max.read(); }), {"MaxPool", "ceil_mode"});
+}
+
+// What a formula of elementwise operators computes, not how it is written.
+TEST(OnnxImport, KnowsActivationsByWhatTheyCompute) {
+  using Build = std::function<void(Model&)>;
+  const std::pair<const char*, Build> formulas[] = {
+      {"gelu",
+       [](Model& m) {  // as PyTorch writes it
+         m.floats("sqrt2", {}, {1.41421354F});
+         m.floats("one", {}, {1});
+         m.floats("half", {}, {0.5F});
+         m.node("Div", {"h", "sqrt2"}, "1");
+         m.node("Erf", {"1"}, "2");
+         m.node("Add", {"2", "one"}, "3");
+         m.node("Mul", {"h", "3"}, "4");
+         m.node("Mul", {"4", "half"}, "y");
+       }},
+      {"gelu",
+       [](Model& m) {
+         m.floats("sqrt2", {1}, {1.41421354F});
+         m.floats("one", {1}, {1});
+         m.floats("half", {1}, {0.5F});
+         m.node("Mul", {"half", "h"}, "0");
+         m.node("Div", {"h", "sqrt2"}, "1");
+         m.node("Erf", {"1"}, "2");
+         m.node("Add", {"one", "2"}, "3");
+         m.node("Mul", {"3", "0"}, "y");
+       }},
+      {"gelu_tanh",
+       [](Model& m) {
+         m.floats("three", {}, {3});
+         m.floats("a", {}, {0.044715F});
+         m.floats("b", {}, {0.797884583F});
+         m.floats("one", {}, {1});
+         m.floats("half", {}, {0.5F});
+         m.node("Pow", {"h", "three"}, "1");
+         m.node("Mul", {"1", "a"}, "2");
+         m.node("Add", {"h", "2"}, "3");
+         m.node("Mul", {"3", "b"}, "4");
+         m.node("Tanh", {"4"}, "5");
+         m.node("Add", {"5", "one"}, "6");
+         m.node("Mul", {"h", "half"}, "7");
+         m.node("Mul", {"7", "6"}, "y");
+       }},
+      {"silu",
+       [](Model& m) {
+         m.floats("one", {}, {1});
+         m.node("Neg", {"h"}, "1");
+         m.node("Exp", {"1"}, "2");
+         m.node("Add", {"2", "one"}, "3");
+         m.node("Div", {"h", "3"}, "y");
+       }},
+      {"gelu", [](Model& m) { m.node("Gelu", {"h"}, "y"); }},
+      {"sigmoid", [](Model& m) { m.node("Sigmoid", {"h"}, "y"); }},
+  };
+  for (const auto& [kind, build] : formulas) {
+    Model model({4});
+    model.node("Gemm", {"x", "fc.weight"}, "h");
+    model.floats("fc.weight", {4, 2}, std::vector<float>(8));
+    build(model);
+    EXPECT_EQ(kinds(model.read()), (Kinds{"dense", kind, "softmax_cross_entropy"}));
+  }
+  Model steeper({4});
+  steeper.node("Gemm", {"x", "fc.weight"}, "h");
+  steeper.floats("fc.weight", {4, 2}, std::vector<float>(8));
+  steeper.floats("k", {}, {1.702F});
+  steeper.node("Mul", {"h", "k"}, "1");
+  steeper.node("Sigmoid", {"1"}, "2");
+  steeper.node("Mul", {"h", "2"}, "y");
+  expect_words(refusal<ConfigError>([&] { steeper.read(); }), {"Mul", "activation"});
+}
+
+// A sum that exporters write as sums of what a formula could be made of.
+TEST(OnnxImport, TellsSumsFromActivations) {
+  Model model({4});
+  model.node("MatMul", {"x", "w"}, "product");
+  model.floats("w", {4, 4}, std::vector<float>(16));
+  model.node("Add", {"product", "fc.bias"}, "h");
+  model.floats("fc.bias", {4}, {1, 2, 3, 4});
+  model.node("Relu", {"h"}, "r");
+  model.node("Tanh", {"r"}, "t");
+  model.node("Add", {"t", "h"}, "s");
+  model.node("Relu", {"s"}, "y");
+  const OnnxModel read = model.read();
+  EXPECT_EQ(kinds(read), (Kinds{"dense", "relu", "tanh", "add", "relu", "softmax_cross_entropy"}));
+  EXPECT_EQ(read.weights.at("scope.1.bias").values, (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_EQ(read.network.layer(3).input(1), "scope.1");
+}
+
+TEST(OnnxImport, FlattensHoweverItIsSaid) {
+  const std::pair<const char*, std::function<void(Model&)>> ways[] = {
+      {"view(x.size(0), -1)",
+       [](Model& m) {
+         m.node("Shape", {"h"}, "s");
+         m.integers("zero", {0}).clear_dims();
+         m.integers("minus", {-1});
+         m.integers("axes", {0});
+         m.node("Gather", {"s", "zero"}, "n");
+         m.node("Unsqueeze", {"n", "axes"}, "n1");
+         m.node("Concat", {"n1", "minus"}, "to");
+         m.node("Reshape", {"h", "to"}, "y");
+       }},
+      {"[-1, 18]",
+       [](Model& m) {
+         m.integers("to", {-1, 18});
+         m.node("Reshape", {"h", "to"}, "y");
+       }},
+      {"[0, -1]",
+       [](Model& m) {
+         m.integers("to", {0, -1});
+         m.node("Reshape", {"h", "to"}, "y");
+       }},
+      {"Flatten", [](Model& m) { m.node("Flatten", {"h"}, "y"); }},
+  };
+  for (const auto& [name, build] : ways) {
+    SCOPED_TRACE(name);
+    Model model({1, 5, 5});
+    model.node("Conv", {"x", "c.weight"}, "h");
+    model.floats("c.weight", {2, 1, 3, 3}, std::vector<float>(18));
+    build(model);
+    const OnnxModel read = model.read();
+    EXPECT_EQ(kinds(read), (Kinds{"conv2d", "flatten", "softmax_cross_entropy"}));
+    EXPECT_EQ(read.outputs, 18);
+  }
+  Model means({4, 5, 5});
+  means.integers("axes", {-1, -2});
+  means.node("Relu", {"x"}, "h");
+  set_attribute(means.node("ReduceMean", {"h", "axes"}, "y"), "keepdims", {0});
+  EXPECT_EQ(kinds(means.read()),
+            (Kinds{"relu", "global_pool", "flatten", "softmax_cross_entropy"}));
+}
+
+TEST(OnnxImport, ReadsValuesOfEveryType) {
+  const std::vector<float> wanted{1.5F, -2, 0.25F, 0};
+  const auto read = [&](const std::function<void(TensorProto&)>& fill) {
+    Model model({2});
+    model.node("Gemm", {"x", "fc.weight"}, "y");
+    TensorProto& tensor = model.floats("fc.weight", {2, 2}, {});
+    fill(tensor);
+    return model.read().weights.at("fc.weight").values;
+  };
+  // Gemm's own order is [inputs, units].
+  const std::vector<float> transposed{wanted[0], wanted[2], wanted[1], wanted[3]};
+  const auto raw = [&](TensorProto& tensor, auto convert) {
+    for (const float value : wanted) {
+      const auto stored = convert(value);
+      tensor.mutable_raw_data()->append(reinterpret_cast<const char*>(&stored), sizeof stored);
+    }
+  };
+  EXPECT_EQ(read([&](TensorProto& t) { raw(t, [](float v) { return v; }); }), transposed);
+  EXPECT_EQ(read([&](TensorProto& t) {
+              t.set_data_type(TensorProto::DOUBLE);
+              raw(t, [](float v) { return double{v}; });
+            }),
+            transposed);
+  EXPECT_EQ(read([&](TensorProto& t) {
+              t.set_data_type(TensorProto::BFLOAT16);
+              raw(t,
+                  [](float v) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(v) >> 16); });
+            }),
+            transposed);
+  EXPECT_EQ(read([](TensorProto& t) {
+              t.set_data_type(TensorProto::FLOAT16);
+              for (const int bits : {0x3E00, 0xC000, 0x3400, 0}) t.add_int32_data(bits);
+            }),
+            transposed);
+  EXPECT_EQ(read([&](TensorProto& t) {
+              t.set_data_type(TensorProto::DOUBLE);
+              for (const float value : wanted) t.add_double_data(value);
+            }),
+            transposed);
+  EXPECT_EQ(
+      read([&](TensorProto& t) {
+        std::string bytes = "12345678";
+        bytes.append(reinterpret_cast<const char*>(wanted.data()), 16);
+        file_of(bytes, "values.bin");
+        t.set_data_location(TensorProto::EXTERNAL);
+        for (const auto& [key, value] : {std::pair{"location", "values.bin"},
+                                         std::pair{"offset", "8"}, std::pair{"length", "16"}}) {
+          onnx::StringStringEntryProto& entry = *t.add_external_data();
+          entry.set_key(key);
+          entry.set_value(value);
+        }
+      }),
+      transposed);
+}
+
+std::string damage(const std::function<void(TensorProto&)>& spoil) {
+  Model model({2});
+  model.node("Gemm", {"x", "fc.weight"}, "y");
+  spoil(model.floats("fc.weight", {2, 2}, {1, 2, 3, 4}));
+  return refusal<DataError>([&] { model.read(); });
+}
+
+TEST(OnnxImport, RefusesDamagedValuesBeforeItMakesRoom) {
+  expect_words(damage([](TensorProto& t) { t.add_float_data(5); }), {"fc.weight", "4", "5"});
+  expect_words(damage([](TensorProto& t) { t.set_dims(1, int64_t{1} << 36); }), {"more values"});
+  expect_words(damage([](TensorProto& t) { t.set_dims(0, -2); }), {"fc.weight", "-2"});
+  expect_words(damage([](TensorProto& t) { t.set_data_type(4); }), {"fc.weight", "data_type 4"});
+  expect_words(damage([](TensorProto& t) {
+                 t.set_data_location(TensorProto::EXTERNAL);
+                 onnx::StringStringEntryProto& entry = *t.add_external_data();
+                 entry.set_key("location");
+                 entry.set_value("../elsewhere");
+               }),
+               {"../elsewhere", "beside"});
+  expect_words(damage([](TensorProto& t) {
+                 t.set_data_location(TensorProto::EXTERNAL);
+                 onnx::StringStringEntryProto& entry = *t.add_external_data();
+                 entry.set_key("location");
+                 entry.set_value("model.onnx");
+                 onnx::StringStringEntryProto& offset = *t.add_external_data();
+                 offset.set_key("offset");
+                 offset.set_value("18446744073709551610");
+               }),
+               {"fc.weight", "18446744073709551610"});
+}
+
+// One tensor named by many nodes must not become more memory than the file lets expect.
+TEST(OnnxImport, RefusesToRepeatValuesWithoutEnd) {
+  constexpr int64_t kWidth = 1024;
+  Model model({kWidth}, "h200");
+  model.floats("w", {kWidth, kWidth}, std::vector<float>(kWidth * kWidth));
+  std::string before = "x";
+  for (int i = 0; i <= 200; ++i) {
+    const std::string next = fmt::format("h{}", i);
+    model.node("Gemm", {before.c_str(), "w"}, next.c_str());
+    before = next;
+  }
+  expect_words(refusal<DataError>([&] { model.read(); }), {"more values"});
+}
+
+// --- What PyTorch gave: tests/golden/make_onnx.py.
+
+std::vector<float> floats_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> bytes(std::istreambuf_iterator<char>(file), {});
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+class GoldenOnnx : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenOnnx, GivesThePyTorchLogits) {
+  const fs::path folder = fs::path(TRIREME_SOURCE) / "tests/golden/onnx";
+  const OnnxModel model = read_onnx(folder / GetParam());
+  const ModelInput input = classified(model.input, model.outputs);
+  TestBatch batch(input, 2, 0);
+  batch.inputs = floats_of(folder / "inputs.f32");
+  const std::vector<float> wanted = floats_of(folder / "logits.f32");
+  ASSERT_EQ(wanted.size(), static_cast<size_t>(2 * model.outputs));
+  ASSERT_EQ(batch.inputs.size(), static_cast<size_t>(2 * model.input.elements()));
+
+  TestNetwork net(config_of(model.network), input, cpu(),
+                  {.batch = 2, .training = false, .output = true});
+  for (const Parameter& parameter : net.parameters.all) {
+    net.set_value(parameter, model.weights.at(parameter.name).values);
+  }
+  for (const RunningValue& value : net.parameters.running) {
+    net.set_running(value, model.weights.at(value.name).values);
+  }
+  net.run(batch);
+  EXPECT_LT(relative_error(net.output(), wanted), 1e-5);
+  EXPECT_TRUE(model.weights.contains("layer1.0.conv1.weight"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Exporters, GoldenOnnx, testing::Values("script.onnx", "dynamo.onnx"),
+                         [](const auto& file) {
+                           const std::string name = file.param;
+                           return name.substr(0, name.find('.'));
+                         });
+
+}  // namespace
+}  // namespace trireme

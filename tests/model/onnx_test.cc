@@ -1,0 +1,241 @@
+// Networks as ONNX models, and back.
+#include "model/onnx/onnx.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "model/onnx/onnx.pb.h"
+#include "tests/model/onnx_files.h"
+
+namespace trireme {
+namespace {
+
+const std::string kLoss = "layer { name: 'loss' softmax_cross_entropy {} }";
+const ModelInput kImages = classified({3, 16, 12}, 5);
+
+// Values that differ everywhere, and are what a trained network could have.
+Weights some_weights(const ModelConfig& model, const ModelInput& input) {
+  const Random random(11, RandomPurpose::kSynthetic);
+  uint64_t index = 0;
+  Weights weights;
+  const auto add = [&](const std::string& name, const Shape& shape, float shift) {
+    Weight& weight = weights[name];
+    weight.shape = shape;
+    for (int64_t i = 0; i < shape.elements(); ++i) {
+      weight.values.push_back(shift + 0.2F * random.normal_at(index++));
+    }
+  };
+  for (const Node& node : declare_graph(network_of(model, input), input).nodes) {
+    for (const auto& parameter : node.signature.parameters) {
+      add(node.name + "." + parameter.name, parameter.shape, 0);
+    }
+    for (const auto& running : node.signature.running) {
+      add(node.name + "." + running.name, running.shape, running.initial * 3);
+    }
+  }
+  return weights;
+}
+
+// One line a layer: its name, kind, what it reads and gives. Dropout is nothing in inference.
+std::vector<std::string> outline(const NetworkConfig& network, const ModelInput& input) {
+  const Graph graph = declare_graph(network, input);
+  std::vector<std::string> names{"input"};  // by node + 1
+  std::vector<std::string> lines;
+  for (const Node& node : graph.nodes) {
+    if (node.layer->kind() == "dropout") {
+      names.push_back(names[static_cast<size_t>(node.inputs[0]) + 1]);
+      continue;
+    }
+    std::string line =
+        fmt::format("{} {} {}", node.name, node.layer->kind(), node.signature.output.to_string());
+    for (const int read : node.inputs) line += " " + names[static_cast<size_t>(read) + 1];
+    lines.push_back(line);
+    names.push_back(node.name);
+  }
+  return lines;
+}
+
+// Writes the network, reads it back, and finds the same network with the same values, which writes
+// the same file.
+void expect_round_trip(const ModelConfig& model, const ModelInput& input) {
+  const Weights weights = some_weights(model, input);
+  const std::string bytes = to_onnx(model, input, weights);
+  const OnnxModel back = read_onnx(file_of(bytes));
+  EXPECT_EQ(outline(back.network, input), outline(network_of(model, input), input));
+  EXPECT_EQ(back.input, input.input.shape);
+  EXPECT_EQ(back.outputs, input.classes);
+  ASSERT_EQ(back.weights.size(), weights.size());
+  for (const auto& [name, weight] : weights) {
+    const auto found = back.weights.find(name);
+    ASSERT_NE(found, back.weights.end()) << name;
+    EXPECT_EQ(found->second.shape, weight.shape) << name;
+    EXPECT_EQ(found->second.values, weight.values) << name;
+  }
+  ModelInput again = input;
+  again.scale = back.normalisation.scale;
+  again.mean = back.normalisation.mean;
+  again.deviation = back.normalisation.deviation;
+  EXPECT_TRUE(to_onnx(config_of(back.network), again, back.weights) == bytes)
+      << "the file written anew is another";
+}
+
+TEST(Onnx, EveryKindOfLayerComesBack) {
+  expect_round_trip(
+      network("layer { name: 'stem' conv2d { channels: 8 kernel: 3 kernel: 2 stride: 2 stride: 1 "
+              "padding: 1 padding: 0 dilation: 1 dilation: 2 bias: false } }"
+              "layer { name: 'bn' batch_norm { epsilon: 0.003 momentum: 0.25 } }"
+              "layer { name: 'relu' relu {} }"
+              "layer { name: 'groups' conv2d { channels: 8 kernel: 3 padding: 1 groups: 4 } }"
+              "layer { name: 'sigmoid' sigmoid {} }"
+              "layer { name: 'max' max_pool { kernel: 3 stride: 1 padding: 1 } }"
+              "layer { name: 'left' conv2d { channels: 8 kernel: 1 } input: 'relu' }"
+              "layer { name: 'tanh' tanh {} }"
+              "layer { name: 'sum' add {} input: 'max' input: 'tanh' }"
+              "layer { name: 'silu' silu {} }"
+              "layer { name: 'drop' dropout { rate: 0.3 } }"
+              "layer { name: 'mean' average_pool { kernel: 2 padding: 1 include_padding: false } }"
+              "layer { name: 'padded' average_pool { kernel: 3 kernel: 2 stride: 1 padding: 1 } }"
+              "layer { name: 'gelu' gelu {} input: 'padded' }"
+              "layer { name: 'gelu_tanh' gelu_tanh {} input: 'padded' }"
+              "layer { name: 'both' concat {} input: 'gelu' input: 'gelu_tanh' input: 'padded' }"
+              "layer { name: 'global' global_pool {} }"
+              "layer { name: 'flat' flatten {} }"
+              "layer { name: 'hidden' dense { units: 9 bias: false } }"
+              "layer { name: 'norm' layer_norm { epsilon: 0.0002 } }"
+              "layer { name: 'twice' add {} input: 'norm' input: 'norm' }"
+              "layer { name: 'head' dense { units: 5 } }" +
+              kLoss),
+      kImages);
+}
+
+// Convolutions an eighth as wide and short dense layers, since it is the layers that count.
+NetworkConfig narrow(NetworkConfig network) {
+  int dense = 0;
+  for (const LayerConfig& layer : network.layer()) dense += layer.has_dense();
+  for (LayerConfig& layer : *network.mutable_layer()) {
+    if (layer.has_conv2d()) {
+      layer.mutable_conv2d()->set_channels(std::max<int64_t>(1, layer.conv2d().channels() / 8));
+    }
+    if (layer.has_dense() && --dense > 0) layer.mutable_dense()->set_units(12);
+  }
+  return network;
+}
+
+TEST(Onnx, EveryNetworkOfTheZooComesBack) {
+  for (const std::string& name : zoo_names()) {
+    SCOPED_TRACE(name);
+    const ZooDefaults defaults = zoo_defaults(name);
+    const ModelInput input = classified(defaults.input, defaults.classes);
+    expect_round_trip(config_of(narrow(network_of(zoo(name), input))), input);
+  }
+}
+
+TEST(Onnx, NormalisationComesBack) {
+  const ModelConfig model = network(
+      "layer { name: 'conv' conv2d { channels: 5 kernel: 3 } } layer { name: 'pool' global_pool {} "
+      "}"
+      "layer { name: 'flat' flatten {} }" +
+      kLoss);
+  ModelInput input = kImages;
+  input.scale = 1.0F / 255;
+  input.mean = {0.4F, 0.5F, 0.6F};
+  input.deviation = {0.2F, 0.3F, 0.25F};
+  const Weights weights = some_weights(model, input);
+  const InputNormalisation wanted{input.scale, input.mean, input.deviation};
+  EXPECT_EQ(read_onnx(file_of(to_onnx(model, input, weights))).normalisation, wanted);
+  EXPECT_EQ(read_onnx(file_of(to_onnx(model, input, weights, {.normalise = false}))).normalisation,
+            InputNormalisation());
+  expect_round_trip(model, input);
+
+  // One for all, of rows.
+  ModelInput rows = classified({7}, 3);
+  rows.mean = {3};
+  rows.deviation = {0.5F};
+  expect_round_trip(network("layer { name: 'fc' dense { units: 3 } }" + kLoss), rows);
+  rows.mean = {1, 2, 3, 4, 5, 6, 7};
+  expect_round_trip(network("layer { name: 'fc' dense { units: 3 } }" + kLoss), rows);
+}
+
+onnx::ModelProto parsed(const std::string& bytes) {
+  onnx::ModelProto model;
+  EXPECT_TRUE(model.ParseFromString(bytes));
+  return model;
+}
+
+TEST(Onnx, TellsWhatTheModelIs) {
+  const ModelConfig model =
+      network("layer { name: 'fc' dense { units: 3 } } layer { name: 'drop' dropout {} }" + kLoss);
+  const ModelInput rows = classified({7}, 3);
+  const Weights weights = some_weights(model, rows);
+  const auto written = parsed(
+      to_onnx(model, rows, weights, {.softmax = true, .metadata = {{"classes", "[\"a\"]"}}}));
+  EXPECT_EQ(written.producer_name(), "trireme");
+  EXPECT_EQ(written.metadata_props(0).value(), "[\"a\"]");
+  EXPECT_EQ(written.graph().output(0).name(), "probabilities");
+  EXPECT_EQ(written.graph().input(0).type().tensor_type().shape().dim(0).dim_param(), "N");
+  EXPECT_EQ(written.graph().node(0).name(), "fc");
+  EXPECT_EQ(written.graph().node(1).op_type(), "Softmax");
+  EXPECT_EQ(written.graph().node_size(), 2);
+  EXPECT_EQ(written.graph().initializer(0).name(), "fc.weight");
+  // Which is none of the network's layers.
+  const OnnxModel back = read_onnx(file_of(written.SerializeAsString()));
+  EXPECT_EQ(back.network.layer_size(), 2);
+  EXPECT_TRUE(back.network.layer(1).has_softmax_cross_entropy());
+
+  ModelInput numbers = rows;
+  numbers.classes = 0;
+  numbers.target = {DType::kF32, {3}, Layout::row_major()};
+  const ModelConfig regression = network(
+      "layer { name: 'fc' dense { units: 3 } } layer { name: 'loss' mean_squared_error {} }");
+  EXPECT_EQ(parsed(to_onnx(regression, numbers, weights)).graph().output(0).name(), "output");
+}
+
+TEST(Onnx, LeavesOutLayersThatNobodyReads) {
+  const ModelConfig model = network(
+      "layer { name: 'fc' dense { units: 3 } } layer { name: 'aside' dense { units: 9 } }"
+      "layer { name: 'loss' softmax_cross_entropy {} input: 'fc' }");
+  const ModelInput rows = classified({7}, 3);
+  Weights weights = some_weights(model, rows);
+  weights.erase("aside.weight");
+  EXPECT_EQ(parsed(to_onnx(model, rows, weights)).graph().node_size(), 1);
+}
+
+TEST(Onnx, RefusesToWriteWhatIsNotThereOrTooMuch) {
+  const ModelConfig model = network("layer { name: 'fc' dense { units: 3 } }" + kLoss);
+  const ModelInput rows = classified({7}, 3);
+  Weights weights = some_weights(model, rows);
+  weights["fc.bias"].shape = {4};
+  expect_words(refusal<ConfigError>([&] { to_onnx(model, rows, weights); }),
+               {"fc.bias", "[4]", "[3]"});
+  weights.erase("fc.bias");
+  expect_words(refusal<ConfigError>([&] { to_onnx(model, rows, weights); }), {"fc.bias"});
+
+  const ModelConfig wide = network("layer { name: 'fc' dense { units: 600000 } }" + kLoss);
+  const ModelInput many = classified({1000}, 3);
+  Weights without_values;
+  without_values["fc.weight"].shape = {600000, 1000};
+  without_values["fc.bias"].shape = {600000};
+  expect_words(refusal<ConfigError>([&] { to_onnx(wide, many, without_values); }),
+               {"2 GiB", "safetensors"});
+}
+
+TEST(Onnx, RefusesDamagedFiles) {
+  const ModelConfig model = network(
+      "layer { name: 'conv' conv2d { channels: 5 kernel: 3 } } layer { name: 'pool' global_pool {} "
+      "}"
+      "layer { name: 'flat' flatten {} }" +
+      kLoss);
+  const std::string bytes = to_onnx(model, kImages, some_weights(model, kImages));
+  for (size_t length = 0; length + 1 < bytes.size(); length += 3) {
+    const std::filesystem::path path = file_of(bytes.substr(0, length));
+    EXPECT_THROW(read_onnx(path), Error) << length;
+  }
+  EXPECT_NE(refusal<DataError>([] { read_onnx(file_of("no model at all")); }).find("model.onnx"),
+            std::string::npos);
+  EXPECT_NE(refusal<ConfigError>([] { read_onnx("/nowhere/model.onnx"); }).find("no such file"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace trireme

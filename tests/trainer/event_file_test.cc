@@ -1,0 +1,122 @@
+// Event files, byte by byte where it counts; TensorBoard's own reader has them in
+// tensorboard_test.py.
+#include "trainer/sinks/event_file.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "temporary_folder.h"
+#include "trainer/sinks/histogram.h"
+
+namespace trireme {
+namespace {
+
+// RFC 3720, B.4, and the check value of the catalogues.
+TEST(Crc32c, KnownVectors) {
+  EXPECT_EQ(crc32c(""), 0U);
+  EXPECT_EQ(crc32c("123456789"), 0xE3069283U);
+  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAU);
+  EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43U);
+  std::string ascending(32, '\0');
+  std::iota(ascending.begin(), ascending.end(), '\0');
+  EXPECT_EQ(crc32c(ascending), 0x46DD794EU);
+}
+
+template <class T>
+T number_at(const std::string& bytes, size_t at) {
+  T number;
+  std::memcpy(&number, bytes.data() + at, sizeof number);
+  return number;
+}
+
+// The mask as TFRecord has it: rotated right by 15 bits, plus a constant.
+uint32_t masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xA282EAD8U; }
+
+TEST(EventFile, RecordsAreFramed) {
+  std::string framed;
+  append_record("123456789", framed);
+  append_record("", framed);
+  ASSERT_EQ(framed.size(), 12u + 9 + 4 + 12 + 4);
+  EXPECT_EQ(number_at<uint64_t>(framed, 0), 9U);
+  EXPECT_EQ(number_at<uint32_t>(framed, 8), masked(crc32c(framed.substr(0, 8))));
+  EXPECT_EQ(framed.substr(12, 9), "123456789");
+  EXPECT_EQ(number_at<uint32_t>(framed, 21), masked(0xE3069283U));
+  EXPECT_EQ(number_at<uint64_t>(framed, 25), 0U);
+  EXPECT_EQ(number_at<uint32_t>(framed, 37), masked(0));
+}
+
+TEST(EventFile, EachIsReadAfterThoseBefore) {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 3; ++i) {
+    EventFile file(folder.path());
+    tensorboard::Event event;
+    event.set_step(i);
+    file.add(event);
+    file.flush();
+  }
+  std::vector<std::filesystem::path> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    names.push_back(entry.path());
+  }
+  std::sort(names.begin(), names.end());
+  ASSERT_EQ(names.size(), 3u) << "made within a second, and yet not one over the other";
+  for (int i = 0; i < 3; ++i) {
+    const std::string bytes = slurp(names[static_cast<size_t>(i)]);
+    tensorboard::Event event;
+    ASSERT_TRUE(event.ParseFromString(bytes.substr(12, number_at<uint64_t>(bytes, 0))));
+    EXPECT_EQ(event.step(), i);
+  }
+}
+
+int64_t total(const Histogram& histogram) {
+  return std::accumulate(histogram.counts.begin(), histogram.counts.end(), int64_t{0});
+}
+
+TEST(Histogram, EveryValueIsInItsBucket) {
+  const std::vector<float> values = {-3, -1, -1e-20F, 0, 1e-20F, 0.5F, 1, 1, 1.0625F, 7.9F, 1000};
+  const Histogram h = histogram_of(values);
+  EXPECT_EQ(h.count, 11);
+  EXPECT_EQ(total(h), 11);
+  EXPECT_EQ(h.min, -3);
+  EXPECT_EQ(h.max, 1000);
+  EXPECT_NEAR(h.sum, 1007.4625, 1e-4);
+  ASSERT_EQ(h.limits.size(), h.counts.size());
+  EXPECT_TRUE(std::is_sorted(h.limits.begin(), h.limits.end()));
+  EXPECT_GT(h.counts.front(), 0);
+  EXPECT_GT(h.counts.back(), 0);
+  // [1, 1.125) holds both ones and 1.0625.
+  const auto at = std::find(h.limits.begin(), h.limits.end(), 1.125);
+  ASSERT_NE(at, h.limits.end());
+  EXPECT_EQ(h.counts[static_cast<size_t>(at - h.limits.begin())], 3);
+  // Next to zero: one bucket on each side.
+  const auto zero = std::find(h.limits.begin(), h.limits.end(), 0.0);
+  ASSERT_NE(zero, h.limits.end());
+  EXPECT_EQ(h.counts[static_cast<size_t>(zero - h.limits.begin())], 1);
+  EXPECT_EQ(h.counts[static_cast<size_t>(zero - h.limits.begin()) + 1], 2);
+}
+
+TEST(Histogram, TheLargestAndWhatIsNotFinite) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float largest = std::numeric_limits<float>::max();
+  const Histogram h = histogram_of(std::vector{NAN, infinity, -infinity, largest, -largest});
+  EXPECT_EQ(h.count, 2);
+  EXPECT_EQ(total(h), 2);
+  EXPECT_TRUE(std::isfinite(h.sum_of_squares));
+  EXPECT_EQ(histogram_of(std::vector{NAN}).count, 0);
+  EXPECT_TRUE(histogram_of({}).limits.empty());
+}
+
+TEST(Histogram, AConstant) {
+  const Histogram h = histogram_of(std::vector<float>(100, 0.25F));
+  EXPECT_EQ(h.counts, std::vector<int64_t>{100});
+  EXPECT_EQ(h.min, h.max);
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,114 @@
+#include "trainer/import_model.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "model/onnx/onnx.h"
+#include "tests/trainer/temporary_folder.h"
+
+namespace trireme {
+namespace {
+
+// A model of pictures [3, 4, 4] in 5 classes that begins with ImageNet's normalisation.
+class ImportModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    ModelConfig model;
+    NetworkConfig& network = *model.mutable_network();
+    network.set_name("others");
+    network.add_layer()->mutable_flatten();
+    LayerConfig& dense = *network.add_layer();
+    dense.set_name("fc");
+    dense.mutable_dense()->set_units(5);
+    network.add_layer()->mutable_softmax_cross_entropy();
+    ModelInput input;
+    input.input = {DType::kU8, {3, 4, 4}, Layout::row_major()};
+    input.target = {DType::kI32, Shape{}, Layout::row_major()};
+    input.classes = 5;
+    input.scale = 1.0F / 255;
+    input.mean = {0.5F, 0.25F, 0.75F};
+    input.deviation = {0.2F};
+    const Weights weights = {{"fc.weight", {{5, 48}, std::vector<float>(240, 0.5F)}},
+                             {"fc.bias", {{5}, std::vector<float>(5)}}};
+    file_ = (folder_.path() / "others.onnx").string();
+    std::ofstream(file_, std::ios::binary) << to_onnx(model, input, weights);
+  }
+
+  Config load(const std::string& data, const std::string& more = "") {
+    return parse_config("model { onnx: '" + file_ + "' " + more + "} data { " + data +
+                            " } batch { global: 4 } train { epochs: 1 } "
+                            "schedule { learning_rate: 0.1 }",
+                        "run.txtpb", {});
+  }
+
+  TemporaryFolder folder_;
+  std::string file_;
+};
+
+TEST_F(ImportModel, BecomesANetworkThatStartsFromTheFile) {
+  const Config config = load("synthetic {}");
+  const ModelConfig& model = config.run.model();
+  ASSERT_TRUE(model.has_network());
+  EXPECT_EQ(model.network().name(), "others");
+  EXPECT_EQ(model.network().layer(1).name(), "fc");
+  EXPECT_TRUE(model.network().layer(2).has_softmax_cross_entropy());
+  EXPECT_EQ(model.init_from(), file_);
+  EXPECT_EQ(load("synthetic {}", "init_from: 'other.safetensors'").run.model().init_from(),
+            "other.safetensors");
+  // What a run saves needs the file no more.
+  std::filesystem::remove(file_);
+  EXPECT_NO_THROW(parse_config(to_text(config.run), "again.txtpb", {}));
+}
+
+TEST_F(ImportModel, GivesTheLastLayerAsManyUnitsAsTheDataHasClasses) {
+  const ModelConfig model = load("synthetic {}").run.model();
+  EXPECT_FALSE(model.network().layer(1).dense().has_units());
+  ModelInput input;
+  input.input = {DType::kF32, {3, 4, 4}, Layout::row_major()};
+  input.target = {DType::kI32, Shape{}, Layout::row_major()};
+  input.classes = 7;
+  EXPECT_EQ(network_of(model, input).layer(1).dense().units(), 7);
+}
+
+TEST_F(ImportModel, NormalisesTheDataAsTheFileDoes) {
+  const Config config = load("synthetic {}");
+  const NormalizeConfig& normalize = config.run.data().normalize();
+  ASSERT_EQ(normalize.mean_size(), 3);
+  EXPECT_NEAR(normalize.mean(1), 0.25, 1e-6);
+  EXPECT_NEAR(normalize.deviation(0), 0.2, 1e-6);
+  EXPECT_TRUE(config.warnings.empty());
+  // Numbers as they are in the file: 255 times as large.
+  const Config rows = load("csv { train_file: 'x.csv' shape: [3, 4, 4] }");
+  EXPECT_NEAR(rows.run.data().normalize().mean(1), 0.25 * 255, 1e-3);
+}
+
+TEST_F(ImportModel, WarnsWhereTheDataIsNormalisedOtherwise) {
+  EXPECT_TRUE(load("synthetic {} normalize { mean: [0.5, 0.25, 0.75] deviation: [0.2, 0.2, 0.2] }")
+                  .warnings.empty());
+  const Config other = load("synthetic {} normalize { mean: [0.5, 0.3, 0.75] deviation: 0.2 }");
+  ASSERT_EQ(other.warnings.size(), 1U);
+  EXPECT_NE(other.warnings[0].find("data.normalize"), std::string::npos);
+  EXPECT_NEAR(other.run.data().normalize().mean(1), 0.3, 1e-6);
+}
+
+TEST_F(ImportModel, PredictsNumbersWhereTheDataIsOfNumbers) {
+  const ModelConfig model =
+      load("csv { train_file: 'x.csv' shape: [3, 4, 4] regression: true }").run.model();
+  EXPECT_TRUE(model.network().layer(2).has_mean_squared_error());
+  EXPECT_EQ(model.network().layer(1).dense().units(), 5);
+}
+
+TEST_F(ImportModel, SaysWhereTheFileIsNamed) {
+  std::filesystem::remove(file_);
+  try {
+    load("synthetic {}");
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(std::string(error.what()).find("run.txtpb:1: model.onnx: " + file_), 0U)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace trireme

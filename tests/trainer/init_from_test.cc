@@ -1,0 +1,273 @@
+// Training that starts from the values of another model.
+#include "trainer/init_from.h"
+
+#include <cstring>
+
+#include "runs.h"
+#include "trainer/safetensors.h"
+
+namespace trireme {
+namespace {
+
+const std::string kNetwork = R"(
+model { network {
+  name: "resnet-small"
+  layer { name: "conv1" conv2d { channels: 4 kernel: 3 padding: 1 bias: false } }
+  layer { name: "bn1" batch_norm {} }
+  layer { name: "relu" relu {} }
+  layer { name: "flatten" flatten {} }
+  layer { name: "fc" dense { units: 10 } }
+  layer { name: "loss" softmax_cross_entropy {} }
+} }
+optimizer { sgd { momentum: 0.9 } }
+schedule { learning_rate: 0.01 }
+)";
+
+struct Stored {
+  std::string dtype = "F32";
+  std::vector<int64_t> shape;
+  std::string bytes;
+};
+using File = std::map<std::string, Stored>;
+
+template <class T>
+Stored stored(const std::string& dtype, const std::vector<int64_t>& shape,
+              const std::vector<T>& values) {
+  return {dtype, shape,
+          std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T))};
+}
+
+Stored floats(const std::vector<int64_t>& shape, float value) {
+  int64_t count = 1;
+  for (const int64_t extent : shape) count *= extent;
+  return stored("F32", shape, std::vector<float>(static_cast<size_t>(count), value));
+}
+
+// As other programs write it: metadata last, no alignment.
+std::string to_safetensors(const File& file) {
+  nlohmann::ordered_json header;
+  std::string values;
+  for (const auto& [name, tensor] : file) {
+    header[name] = {{"data_offsets", {values.size(), values.size() + tensor.bytes.size()}},
+                    {"shape", tensor.shape},
+                    {"dtype", tensor.dtype}};
+    values += tensor.bytes;
+  }
+  header["__metadata__"] = {{"made by", "a test"}};
+  const std::string text = header.dump();
+  const uint64_t length = text.size();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + values;
+}
+
+// With torchvision's names, for `classes` classes.
+File weights(int64_t classes = 10) {
+  return {{"conv1.weight", floats({4, 3, 3, 3}, 0.5f)},
+          {"bn1.weight", floats({4}, 1.5f)},
+          {"bn1.bias", floats({4}, 0.25f)},
+          {"bn1.running_mean", floats({4}, 2)},
+          {"bn1.running_var", floats({4}, 3)},
+          {"bn1.num_batches_tracked", stored<int64_t>("I64", {}, {77})},
+          {"fc.weight", floats({classes, 4 * 8 * 8}, 0.125f)},
+          {"fc.bias", floats({classes}, -1)}};
+}
+
+class InitFromTest : public RunTest {
+ protected:
+  Graph graph(const std::string& text = kNetwork) const {
+    const Config all = parse_config(text + kCommon, "test", {});
+    return build_network(all, open_data(all, Part::kTraining)->spec());
+  }
+  fs::path write(const std::string& name, const std::string& bytes) const {
+    wait_for_all();  // some may be reading what was there
+    if (world_->rank() == 0) {
+      fs::create_directories((root_ / name).parent_path());
+      spill(root_ / name, bytes);
+    }
+    wait_for_all();
+    return root_ / name;
+  }
+  void TearDown() override { wait_for_all(); }  // the folder goes with rank 0's test
+  void wait_for_all() const { world_->barrier(*cpu_->create_stream(StreamKind::kCompute)); }
+  InitialValues read(const File& file) const {
+    return read_initial_values(write("w.safetensors", to_safetensors(file)), graph());
+  }
+  std::string error_of(const File& file) const {
+    try {
+      read(file);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+};
+
+// --- Finding tensors; every rank by itself.
+
+TEST_P(InitFromTest, AllDtypesAreWidened) {
+  File file = weights();
+  file["bn1.weight"] = stored<double>("F64", {4}, {1.5, -2, 0, 1e-3});
+  file["bn1.bias"] = stored<uint16_t>("F16", {4}, {0x3C00, 0xC000, 0x0001, 0x7BFF});
+  file["bn1.running_mean"] = stored<uint16_t>("BF16", {4}, {0x3F80, 0xC000, 0x4049, 0x0000});
+  const Weights taken = read(file).weights;
+  EXPECT_EQ(taken.at("bn1.weight").values, (std::vector<float>{1.5f, -2, 0, 1e-3f}));
+  EXPECT_EQ(taken.at("bn1.bias").values, (std::vector<float>{1, -2, std::ldexp(1.0f, -24), 65504}));
+  EXPECT_EQ(taken.at("bn1.running_mean").values, (std::vector<float>{1, -2, 3.140625f, 0}));
+}
+
+TEST_P(InitFromTest, OtherDtypesAreRefusedOnlyWhereTheyAreRead) {
+  File file = weights();
+  file["bn1.bias"] = stored<int64_t>("I64", {4}, {1, 2, 3, 4});
+  try {
+    read(file);
+    ADD_FAILURE() << "no error";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what())
+                  .find("tensor 'bn1.bias' is I64; only F32, F64, F16 and "
+                        "BF16 can be read"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_P(InitFromTest, TellsWhatWasTaken) {
+  EXPECT_EQ(read(weights()).summary, "7 of 7 tensors from w.safetensors (torchvision names)");
+  const InitialValues other = read(weights(1000));
+  EXPECT_EQ(other.summary,
+            "5 of 7 tensors from w.safetensors (torchvision names); fc starts afresh (1000 -> 10 "
+            "classes)");
+  EXPECT_FALSE(other.weights.contains("fc.weight"));
+  File headless = weights();
+  headless.erase("fc.weight");
+  headless.erase("fc.bias");
+  EXPECT_EQ(read(headless).summary,
+            "5 of 7 tensors from w.safetensors (torchvision names); fc is not there and starts "
+            "afresh");
+  File hugging_face;
+  for (const auto& [name, tensor] : weights()) {
+    const std::string rest = name.substr(name.find('.') + 1);
+    hugging_face[name.starts_with("conv1") ? "resnet.embedder.embedder.convolution." + rest
+                 : name.starts_with("bn1") ? "resnet.embedder.embedder.normalization." + rest
+                                           : "classifier.1." + rest] = tensor;
+  }
+  EXPECT_EQ(read(hugging_face).summary, "7 of 7 tensors from w.safetensors (Hugging Face names)");
+}
+
+TEST_P(InitFromTest, WhatDoesNotFitIsListedWithTheNearestName) {
+  File file = weights();
+  file["bn2.weight"] = floats({4}, 1);
+  file["bn1.bais"] = file["bn1.bias"];
+  file.erase("bn1.bias");
+  file["conv1.weight"] = floats({4, 3, 5, 5}, 1);
+  const std::string error = error_of(file);
+  for (const char* line : {"model.init_from: ", "w.safetensors does not fit the network:\n",
+                           "\n  'bn1.bias' is missing; did you mean 'bn1.bais'?",
+                           "\n  'conv1.weight' is [4, 3, 5, 5], the network's [4, 3, 3, 3]",
+                           "\n  'bn1.bais' is not in the network; did you mean 'bn1.bias'?",
+                           "\n  'bn2.weight' is not in the network; did you mean 'bn1.weight'?"}) {
+    EXPECT_NE(error.find(line), std::string::npos) << line << "\nin " << error;
+  }
+  // The last layer may have other outputs, not other inputs.
+  File narrow = weights(1000);
+  narrow["fc.weight"] = floats({1000, 64}, 1);
+  EXPECT_NE(error_of(narrow).find("'fc.weight' is [1000, 64], the network's [10, 256]"),
+            std::string::npos);
+  for (int i = 0; i < 20; ++i) file["extra" + std::to_string(i) + ".weight"] = floats({1}, 1);
+  EXPECT_TRUE(error_of(file).ends_with("\n  and 14 more")) << error_of(file);
+}
+
+TEST_P(InitFromTest, ShardsAreReadByTheirIndex) {
+  File first = weights();
+  File second;
+  second["fc.weight"] = first.extract("fc.weight").mapped();
+  second["fc.bias"] = first.extract("fc.bias").mapped();
+  write("shards/a.safetensors", to_safetensors(first));
+  write("shards/b.safetensors", to_safetensors(second));
+  nlohmann::json index;
+  for (const auto& [name, tensor] : first) index["weight_map"][name] = "a.safetensors";
+  for (const auto& [name, tensor] : second) index["weight_map"][name] = "b.safetensors";
+  const fs::path path = write("shards/model.safetensors.index.json", index.dump());
+  EXPECT_EQ(read_initial_values(path, graph()).weights.size(), 7u);
+  EXPECT_EQ(read_initial_values(path.parent_path(), graph()).weights.size(), 7u);
+  index["weight_map"]["fc.bias"] = "../b.safetensors";
+  write("shards/model.safetensors.index.json", index.dump());
+  EXPECT_THROW(read_initial_values(path, graph()), DataError);
+}
+
+TEST_P(InitFromTest, PicklesAndUnknownFilesAreRefused) {
+  const auto refused = [&](const fs::path& path, const std::string& part) {
+    try {
+      read_weights(path);
+      ADD_FAILURE() << "no error";
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  refused(write("resnet18.pth", "x"), "convert it: python -c \"import torch;");
+  refused(write("weights.txt", "x"), "is no *.safetensors");
+  refused(root_ / "none.safetensors", "none.safetensors: no such file or folder");
+}
+
+// --- Whole runs.
+
+TEST_P(InitFromTest, TrainingStartsFromTheFileAndItsOwnCheckpointWins) {
+  const fs::path file = write("w.safetensors", to_safetensors(weights()));
+  const std::vector<std::string> from = {"model.init_from=" + file.string(),
+                                         "schedule.learning_rate=0", "model.freeze=bn1.*"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), from.begin(), from.end());
+    return more;
+  };
+  run(kNetwork, "run", with({"train.max_steps=1"}));
+  if (world_->rank() == 0) {
+    const SafetensorsReader reader(checkpoint("run", 1) / "model.safetensors");
+    for (const auto& [name, tensor] : weights()) {
+      if (tensor.dtype != "F32") continue;
+      const std::vector<float> values = reader.read(name);
+      ASSERT_EQ(values.size() * sizeof(float), tensor.bytes.size());
+      EXPECT_EQ(std::memcmp(values.data(), tensor.bytes.data(), tensor.bytes.size()), 0) << name;
+    }
+  }
+  run(kNetwork, "straight", with({"train.max_steps=12", "schedule.learning_rate=0.01"}));
+  run(kNetwork, "halves", with({"train.max_steps=5", "schedule.learning_rate=0.01"}));
+  wait_for_all();
+  if (world_->rank() == 0) fs::remove(file);  // a run that goes on needs it no more
+  wait_for_all();
+  run(kNetwork, "halves", with({"train.max_steps=12", "schedule.learning_rate=0.01"}));
+  EXPECT_EQ(trace("straight").size(), 12u);
+  EXPECT_EQ(trace("halves"), trace("straight"));
+}
+
+TEST_P(InitFromTest, ARunAndACheckpointAreFilesToo) {
+  run(kNetwork, "first", {"train.max_steps=4"});
+  for (const fs::path& from : {folder("first"), checkpoint("first", 4)}) {
+    const std::string name = "from-" + from.filename().string();
+    run(kNetwork, name,
+        {"model.init_from=" + from.string(), "train.max_steps=1", "schedule.learning_rate=0",
+         "model.freeze=bn1.*"});
+    EXPECT_EQ(model(name, 1), model("first", 4));
+  }
+}
+
+TEST_P(InitFromTest, AFileThatDoesNotFitIsRefusedBeforeAnythingIsWritten) {
+  File file = weights();
+  file.erase("conv1.weight");
+  const fs::path path = write("w.safetensors", to_safetensors(file));
+  expect_agreed_error([&] { run(kNetwork, "run", {"model.init_from=" + path.string()}); },
+                      ExitCode::kBadConfig, "'conv1.weight' is missing");
+  EXPECT_FALSE(fs::exists(folder("run")));
+}
+
+TEST_P(InitFromTest, WhereTheFileLiesIsNotPartOfTheConfigurationsHash) {
+  const auto hash = [&](const std::string& path) {
+    return config_hash(config(kNetwork, "run", {"model.init_from=" + path}).run);
+  };
+  EXPECT_EQ(hash("/a/w.safetensors"), hash("/b/w.safetensors"));
+  EXPECT_NE(hash("/a/w.safetensors"), hash("/a/v.safetensors"));
+}
+
+TRIREME_ON_ALL_DEVICES(InitFromTest);
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -1,0 +1,130 @@
+// Profiled steps of whole runs in this process, on every kind of device.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "runs.h"
+
+namespace trireme {
+namespace {
+
+using Json = nlohmann::json;
+
+class ProfileRunTest : public RunTest {
+ protected:
+  // Steps 9 to 16 of 20, four of which are an epoch.
+  Json profile(const std::string& network, const std::string& name,
+               std::vector<std::string> assignments = {}) {
+    assignments.push_back("train.max_steps=20");
+    train(config(network, name, assignments), *world_,
+          {.quiet = true, .wait_for_saves = true, .profile = ProfileOptions{{9, 16}, {}}});
+    return Json::parse(file(folder(name) / "trace.json"));
+  }
+};
+
+int64_t nanoseconds(const Json& microseconds) {
+  return std::llround(1000 * microseconds.get<double>());
+}
+
+// Events of a rank by category, in the order of the file.
+std::map<std::string, std::vector<Json>> by_category(const Json& trace, int rank) {
+  std::map<std::string, std::vector<Json>> events;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X" && event["pid"] == rank) events[event["cat"]].push_back(event);
+  }
+  return events;
+}
+
+void expect_contiguous_phases(const std::vector<Json>& steps, const std::vector<Json>& phases) {
+  size_t next = 0;
+  int64_t previous_end = 0;
+  for (const Json& step : steps) {
+    int64_t at = nanoseconds(step["ts"]);
+    EXPECT_GE(at, previous_end);
+    for (; next < phases.size() && phases[next]["args"]["step"] == step["args"]["step"]; ++next) {
+      EXPECT_EQ(nanoseconds(phases[next]["ts"]), at) << phases[next];
+      EXPECT_GE(nanoseconds(phases[next]["dur"]), 0) << phases[next];
+      at += nanoseconds(phases[next]["dur"]);
+    }
+    EXPECT_EQ(at, nanoseconds(step["ts"]) + nanoseconds(step["dur"])) << step;
+    previous_end = at;
+  }
+  EXPECT_EQ(next, phases.size());
+}
+
+TEST_P(ProfileRunTest, ChangesNoBit) {
+  run(kSyncNorm, "plain", {"train.max_steps=20"});
+  profile(kSyncNorm, "profiled");
+  EXPECT_EQ(trace("profiled"), trace("plain"));
+  EXPECT_EQ(model("profiled", 20), model("plain", 20));
+}
+
+TEST_P(ProfileRunTest, PhasesMakeUpTheStep) {
+  const Json trace = profile(kSyncNorm, "profiled");
+  for (int rank = 0; rank < world_->size(); ++rank) {
+    auto events = by_category(trace, rank);
+    ASSERT_EQ(events["step"].size(), 8u);
+    for (size_t i = 0; i < 8; ++i) EXPECT_EQ(events["step"][i]["args"]["step"], 9 + i);
+    EXPECT_EQ(events["phase"].size(), 8u * 6);
+    expect_contiguous_phases(events["step"], events["phase"]);
+  }
+}
+
+TEST_P(ProfileRunTest, EveryLayerOfEveryPassLiesInItsPhase) {
+  const Json trace = profile(kSyncNorm, "profiled", {"batch.micro=10"});
+  const int64_t passes = (50 / world_->size() + 9) / 10;
+  for (int rank = 0; rank < world_->size(); ++rank) {
+    auto events = by_category(trace, rank);
+    for (const char* category : {"forward", "backward"}) {
+      std::map<std::string, int64_t> times;
+      for (const Json& event : events[category]) {
+        ++times[event["name"]];
+        const int64_t begin = nanoseconds(event["ts"]);
+        const int64_t end = begin + nanoseconds(event["dur"]);
+        EXPECT_LE(begin, end);
+        EXPECT_EQ(std::ranges::count_if(events["phase"],
+                                        [&](const Json& phase) {
+                                          return phase["name"] == category &&
+                                                 nanoseconds(phase["ts"]) <= begin &&
+                                                 end <= nanoseconds(phase["ts"]) +
+                                                            nanoseconds(phase["dur"]);
+                                        }),
+                  1)
+            << event;
+      }
+      for (const char* layer : {"conv2d_0", "dense_5", "dense_8"}) {
+        // The last step of an epoch has 40 samples.
+        EXPECT_GE(times[layer], 6 * passes) << layer;
+        EXPECT_LE(times[layer], 8 * passes) << layer;
+      }
+    }
+  }
+}
+
+TEST_P(ProfileRunTest, EveryBucketIsThere) {
+  const Json trace =
+      profile(kPlain, "profiled",
+              {"buckets.first_bytes=100", "buckets.bytes=100", "buckets.last_bytes=100"});
+  for (int rank = 0; rank < world_->size(); ++rank) {
+    auto sums = by_category(trace, rank)["communication"];
+    std::map<std::pair<int64_t, int64_t>, int> times;
+    std::set<int64_t> buckets;
+    int64_t previous_end = 0;
+    for (const Json& sum : sums) {
+      EXPECT_GE(nanoseconds(sum["ts"]), previous_end);
+      previous_end = nanoseconds(sum["ts"]) + nanoseconds(sum["dur"]);
+      ++times[{sum["args"]["step"], sum["args"]["bucket"]}];
+      buckets.insert(sum["args"]["bucket"].get<int64_t>());
+    }
+    EXPECT_EQ(buckets.size() > 1, world_->size() > 1);
+    EXPECT_EQ(times.size(), 8 * buckets.size());
+    for (const auto& [key, count] : times) EXPECT_EQ(count, 1);
+  }
+}
+
+TRIREME_ON_ALL_DEVICES(ProfileRunTest);
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -1,0 +1,239 @@
+#include "trainer/run_records.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <memory>
+
+#include "core/error.h"
+#include "temporary_folder.h"
+#include "trainer/run_folder.h"
+
+namespace trireme {
+namespace {
+
+constexpr const char* kConfig = "batch { global: 64 }\ntrain { epochs: 2 }\n";
+constexpr const char* kStart =
+    R"({"event":"start","step":0,"epoch":0,"version":"0.1.0","model":"lenet","parameters":61706,)"
+    R"("ranks":2,"precision":"FP32","batch_global":64,"steps_per_epoch":10,"total_steps":20})"
+    "\n";
+constexpr const char* kSummary =
+    R"({"status":"done","ranks":2,"precision":"FP32","epochs":2,"steps":20,)"
+    R"("samples_per_second":1234.5,"wall_seconds":3.5,"train_loss":0.25,"eval_loss":0.5,)"
+    R"("eval_accuracy":null,"eval_top5":null,"peak_memory_bytes":1048576})";
+
+std::string step_line(int step, double loss = 1) {
+  return R"({"event":"step","step":)" + std::to_string(step) + R"(,"epoch":0,"train_loss":)" +
+         std::to_string(loss) + R"(,"step_ms":100,"samples_per_second":640})" + "\n";
+}
+
+RunRecords parse(const std::string& text) {
+  RunRecords records;
+  read_metrics(text, records);
+  return records;
+}
+
+class ARunsFolder : public ::testing::Test {
+ protected:
+  ARunsFolder() {
+    std::filesystem::create_directories(run_.path / "log");
+    spill(run_.config(), kConfig);
+    spill(run_.metrics(), kStart + step_line(1) + step_line(2));
+  }
+
+  RunRecords read() const { return read_run(run_.path); }
+
+  TemporaryFolder folder_;
+  RunFolder run_{folder_.path() / "run"};
+};
+
+TEST(RunRecords, StepsEvaluationsAndWhatElseWasTold) {
+  const RunRecords run = parse(
+      std::string(kStart) +
+      R"({"event":"step","step":5,"epoch":0,"train_loss":0.123456789,"learning_rate":0.1,)"
+      R"("samples_per_second":640,"step_ms":100,"data_wait_ms":1,"exposed_comm_ms":2,)"
+      R"("forward_ms":30,"backward_ms":60,"update_ms":4})"
+      "\n"
+      R"({"event":"ranks","step":5,"lag_ms":[0.5,1.5]})"
+      "\n"
+      R"({"event":"loss_spike","step":5,"train_loss":9})"
+      "\n"
+      R"({"event":"eval","step":5,"epoch":1,"samples":100,"eval_loss":0.5,"eval_accuracy":0.75,)"
+      R"("eval_top5":1.0,"seconds":0.5})"
+      "\n"
+      R"({"event":"checkpoint","step":5,"path":"c","stall_seconds":0.25})"
+      "\n" +
+      step_line(10));
+  EXPECT_EQ(run.model, "lenet");
+  EXPECT_EQ(run.ranks, 2);
+  EXPECT_EQ(run.steps_per_epoch, 10);
+  EXPECT_EQ(run.planned_steps, 20);
+  ASSERT_EQ(run.steps.size(), 2u);
+  EXPECT_EQ(run.steps[0].train_loss, 0.123456789);
+  EXPECT_EQ(run.steps[0].forward_ms, 30);
+  EXPECT_TRUE(std::isnan(run.steps[1].forward_ms));
+  ASSERT_EQ(run.evaluations.size(), 1u);
+  EXPECT_EQ(run.evaluations[0].accuracy, 0.75);
+  // 5 steps of 0.1 s, then the evaluation, then the save, then 5 steps.
+  EXPECT_DOUBLE_EQ(run.steps[0].seconds, 0.5);
+  EXPECT_DOUBLE_EQ(run.evaluations[0].seconds, 1.0);
+  EXPECT_DOUBLE_EQ(run.steps[1].seconds, 1.75);
+  ASSERT_EQ(run.lags.size(), 1u);
+  EXPECT_EQ(run.lags[0].ms, (std::vector<double>{0.5, 1.5}));
+  ASSERT_EQ(run.events.size(), 3u);
+  EXPECT_EQ(run.events[1].kind, "loss_spike");
+  EXPECT_TRUE(run.problems.empty());
+  EXPECT_DOUBLE_EQ(run.samples_per_second(), 640);
+}
+
+TEST(RunRecords, ALossThatWasNotFiniteIsNan) {
+  const RunRecords run = parse(R"({"event":"step","step":1,"train_loss":null})"
+                               "\n");
+  ASSERT_EQ(run.steps.size(), 1u);
+  EXPECT_TRUE(std::isnan(run.steps[0].train_loss));
+}
+
+TEST(RunRecords, ALineThatIsStillBeingWrittenIsNoDamage) {
+  const RunRecords run = parse(step_line(1) + R"({"event":"step","st)");
+  EXPECT_EQ(run.steps.size(), 1u);
+  EXPECT_TRUE(run.problems.empty());
+}
+
+TEST(RunRecords, DamagedLinesAreToldByNumberAndLeftOut) {
+  const RunRecords run =
+      parse(step_line(1) + std::string("\0\0\0\n", 4) + "[1]\n{\"event\":7}\n" + step_line(2));
+  EXPECT_EQ(run.steps.size(), 2u);
+  ASSERT_EQ(run.problems.size(), 3u);
+  EXPECT_EQ(run.problems[0], "metrics.jsonl: line 2 is damaged and left out");
+}
+
+TEST(RunRecords, OfManyDamagedLinesAFewAreTold) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "x\n";
+  const RunRecords run = parse(text);
+  ASSERT_EQ(run.problems.size(), 6u);
+  EXPECT_EQ(run.problems.back(), "metrics.jsonl: 95 more damaged lines");
+}
+
+TEST(RunRecords, StepsThatWereDoneAgainReplaceTheFirst) {
+  const RunRecords run = parse(step_line(1, 5) + step_line(2, 5) + step_line(3, 5) + kStart +
+                               step_line(2, 7) + step_line(3, 7));
+  ASSERT_EQ(run.steps.size(), 3u);
+  EXPECT_EQ(run.steps[0].train_loss, 5);
+  EXPECT_EQ(run.steps[1].train_loss, 7);
+  EXPECT_EQ(run.steps[2].step, 3);
+}
+
+TEST(RunRecords, NumbersThatAreNone) {
+  const RunRecords run = parse(R"({"event":"step","step":"five","train_loss":"low"})"
+                               "\n"
+                               R"({"event":"step","step":18446744073709551615})"
+                               "\n"
+                               R"({"event":"ranks","step":1,"lag_ms":7})"
+                               "\n");
+  ASSERT_EQ(run.steps.size(), 1u);
+  EXPECT_EQ(run.steps[0].step, 0);
+  EXPECT_TRUE(run.lags.empty());
+}
+
+TEST(RunRecords, TheBestIsThatOfHighestAccuracyOrLeastLoss) {
+  RunRecords run;
+  EXPECT_EQ(run.best(), nullptr);
+  run.evaluations = {{.step = 1, .loss = 3}, {.step = 2, .loss = 1}, {.step = 3, .loss = 2}};
+  EXPECT_EQ(run.best()->step, 2);
+  run.evaluations = {{.step = 1, .loss = 1, .accuracy = 0.5},
+                     {.step = 2, .loss = 2, .accuracy = 0.7},
+                     {.step = 3, .loss = 1, .accuracy = 0.7}};
+  EXPECT_EQ(run.best()->step, 2);
+}
+
+TEST_F(ARunsFolder, WithASummaryIsDone) {
+  spill(run_.summary(), kSummary);
+  const RunRecords run = read();
+  EXPECT_EQ(run.status, RunStatus::kDone);
+  EXPECT_EQ(run.config.train().epochs(), 2);
+  EXPECT_EQ(run.config_text, kConfig);
+  ASSERT_TRUE(run.summary);
+  EXPECT_EQ(run.summary->eval_loss, 0.5);
+  EXPECT_FALSE(run.summary->eval_accuracy);
+  EXPECT_EQ(run.samples_per_second(), 1234.5);
+  EXPECT_TRUE(run.problems.empty());
+}
+
+TEST_F(ARunsFolder, ThatIsLockedRuns) {
+  spill(run_.summary(), kSummary);  // of an earlier part
+  const auto lock = std::make_unique<RunLock>(run_.path);
+  const RunRecords run = read();
+  EXPECT_EQ(run.status, RunStatus::kRunning);
+  EXPECT_NE(run.ending.find("process"), std::string::npos);
+}
+
+TEST_F(ARunsFolder, ReadingItKeepsNobodyOut) {
+  read();
+  EXPECT_NO_THROW(const RunLock lock(run_.path));
+}
+
+TEST_F(ARunsFolder, ThatEndedWithoutAWordIsDead) { EXPECT_EQ(read().status, RunStatus::kDead); }
+
+TEST_F(ARunsFolder, ThatWasStoppedIsStoppedAlsoWhereItsSummaryIsLost) {
+  std::ofstream(run_.metrics(), std::ios::app)
+      << R"({"event":"end","step":2,"epoch":0,"status":"stopped"})"
+      << "\n";
+  EXPECT_EQ(read().status, RunStatus::kStopped);
+}
+
+TEST_F(ARunsFolder, FailedWithTheVerdictOfItsSurvivors) {
+  spill(run_.log(0), "2026-11-21T22:47:44Z batch 64\nrank 1 (host b, pid 7) died in backward\n");
+  const RunRecords run = read();
+  EXPECT_EQ(run.status, RunStatus::kFailed);
+  EXPECT_EQ(run.ending, "rank 1 (host b, pid 7) died in backward");
+}
+
+TEST_F(ARunsFolder, FailedWithALossThatWasNotFinite) {
+  spill(run_.log(0), "2026-11-21T22:47:44Z batch 64\n");
+  std::ofstream metrics(run_.metrics(), std::ios::app);
+  metrics << R"({"event":"not_finite","step":3,"epoch":0,"what":"step 3: inf in fc3"})"
+          << "\n";
+  metrics.flush();
+  EXPECT_EQ(read().status, RunStatus::kFailed);
+  EXPECT_EQ(read().ending, "step 3: inf in fc3");
+  metrics << step_line(4);  // it was told to skip such steps
+  metrics.close();
+  EXPECT_EQ(read().status, RunStatus::kDead);
+}
+
+TEST_F(ARunsFolder, DamagedFilesAreProblemsAndNoFailure) {
+  spill(run_.config(), "batch { global: many }");
+  spill(run_.summary(), "{");
+  spill(run_.environment(), "[]");
+  spill(run_.evaluation(), std::string(100000, '['));
+  const RunRecords run = read();
+  EXPECT_EQ(run.steps.size(), 2u);
+  EXPECT_EQ(run.problems.size(), 4u);
+  EXPECT_TRUE(run.environment.is_null());
+}
+
+TEST_F(ARunsFolder, WithoutMetricsHasNotBegun) {
+  std::filesystem::remove(run_.metrics());
+  EXPECT_TRUE(read().steps.empty());
+}
+
+int code_of(const std::filesystem::path& path) {
+  try {
+    read_run(path);
+  } catch (const Error& error) {
+    return static_cast<int>(error.code());
+  }
+  return 0;
+}
+
+TEST(RunRecords, AFolderThatIsNoRun) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(code_of(folder.path()), 2);
+  EXPECT_EQ(code_of(folder.path() / "missing"), 2);
+  EXPECT_FALSE(is_run_folder(folder.path()));
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,94 @@
+#include "trainer/sample_facts.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "core/error.h"
+#include "temporary_folder.h"
+#include "trainer/config.h"
+
+namespace trireme {
+namespace {
+
+void expect_same(const SampleFacts& got, const SampleFacts& wanted) {
+  EXPECT_EQ(got.spec.input, wanted.spec.input);
+  EXPECT_EQ(got.spec.target, wanted.spec.target);
+  EXPECT_EQ(got.spec.classes, wanted.spec.classes);
+  EXPECT_EQ(got.spec.scale, wanted.spec.scale);
+  EXPECT_EQ(got.spec.mean, wanted.spec.mean);
+  EXPECT_EQ(got.spec.deviation, wanted.spec.deviation);
+  EXPECT_EQ(got.class_names, wanted.class_names);
+}
+
+SampleFacts pictures() {
+  SampleFacts facts;
+  facts.spec.input = {DType::kU8, Shape{3, 777, 24}, Layout::channels_last()};
+  facts.spec.target = {DType::kI32, Shape{}, Layout::row_major()};
+  facts.spec.classes = 3;
+  facts.spec.scale = 1.0F / 255;
+  facts.spec.mean = {0.4914F, 0.4822F, 0.4465F};
+  facts.spec.deviation = {0.247F, 0.2435F, 0.2616F};
+  facts.class_names = {"cat", "\"dog\"\n", "\xC3\xA4"};
+  return facts;
+}
+
+TEST(SampleFacts, ComeBackToTheBit) {
+  const TemporaryFolder folder;
+  SampleFacts numbers;
+  numbers.spec.input = {DType::kF32, Shape{7}, Layout::row_major()};
+  numbers.spec.target = {DType::kF32, Shape{2}, Layout::row_major()};
+  for (const SampleFacts& facts : {pictures(), numbers}) {
+    write_sample_facts(folder.path(), facts);
+    expect_same(read_sample_facts(folder.path(), {}), facts);
+  }
+}
+
+TEST(SampleFacts, NamesThatAreNotUtf8AreShownAsFarAsTheyGo) {
+  const TemporaryFolder folder;
+  SampleFacts facts = pictures();
+  facts.class_names[0] = "\xFFx";
+  write_sample_facts(folder.path(), facts);
+  EXPECT_EQ(read_sample_facts(folder.path(), {}).class_names[0], "\xEF\xBF\xBDx");
+}
+
+// Runs of before have no such file.
+TEST(SampleFacts, AreThoseOfTheDataWhereTheRunHasNotWrittenThem) {
+  const TemporaryFolder folder;
+  const Config config = parse_config(
+      "model { zoo { name: 'mlp' } } batch { global: 4 } train { epochs: 1 }"
+      "schedule { learning_rate: 1 }"
+      "data { synthetic { shape: [3, 4, 5] classes: 6 } normalize { mean: 0.5 } }",
+      "test", {});
+  const SampleFacts facts = read_sample_facts(folder.path(), config);
+  EXPECT_EQ(facts.spec.input.shape, (Shape{3, 4, 5}));
+  EXPECT_EQ(facts.spec.classes, 6);
+  EXPECT_EQ(facts.spec.mean, std::vector<float>{0.5F});
+}
+
+TEST(SampleFacts, DamagedFilesAreNamed) {
+  const TemporaryFolder folder;
+  write_sample_facts(folder.path(), pictures());
+  const std::string good = slurp(folder.path() / "samples.json");
+  const auto damaged = [&](const std::string& what, const std::string& by) {
+    std::string text = good;
+    const size_t at = text.find(what);
+    EXPECT_NE(at, std::string::npos) << what;
+    return text.replace(at, what.size(), by);
+  };
+  for (const std::string& text :
+       {std::string(), good.substr(0, good.size() / 2), damaged("\"u8\"", "\"u9\""),
+        damaged("channels_last", "sideways"), damaged("777", "-1"), damaged("777", "1e30"),
+        damaged("777", "4000000000"), damaged("\"classes\"", "\"glasses\"")}) {
+    spill(folder.path() / "samples.json", text);
+    try {
+      read_sample_facts(folder.path(), {});
+      ADD_FAILURE() << "no error for " << text;
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find("samples.json"), std::string::npos) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme

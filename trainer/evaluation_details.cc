@@ -1,0 +1,128 @@
+#include "trainer/evaluation_details.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "comm/control.h"
+#include "core/text.h"
+#include "data/images/codec.h"
+#include "data/sample_pictures.h"
+#include "trainer/probabilities.h"
+
+namespace trireme {
+namespace {
+
+using Json = nlohmann::json;
+
+Json to_json(const Mistake& mistake) {
+  return {mistake.index,     mistake.where,       mistake.label,
+          mistake.predicted, mistake.probability, mistake.png};
+}
+
+Mistake mistake_from(const Json& json) {
+  return {json[0], json[1], json[2], json[3], json[4], json[5]};
+}
+
+}  // namespace
+
+bool DetailsCollector::applies_to(const SampleSpec& spec, int64_t outputs) {
+  const Shape& target = spec.target.shape;
+  const bool one_class =
+      target.rank() == 0 || (spec.target.dtype == DType::kF32 && target.elements() == spec.classes);
+  return spec.classes > 1 && one_class && outputs == spec.classes;
+}
+
+DetailsCollector::DetailsCollector(const SampleSpec& spec) : spec_(spec) {
+  if (spec.classes > kMostConfused) return;
+  confusion_.resize(static_cast<size_t>(spec.classes) * static_cast<size_t>(spec.classes));
+}
+
+void DetailsCollector::add(const Batch& batch, std::span<const float> logits) {
+  const auto classes = static_cast<size_t>(spec_.classes);
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    const auto i = static_cast<size_t>(row);
+    const std::span<const float> own = logits.subspan(i * classes, classes);
+    const int label = label_of(batch.targets + i * spec_.target.bytes());
+    const int predicted = largest(own, 1)[0];
+    if (!confusion_.empty()) {
+      confusion_[static_cast<size_t>(label) * classes + static_cast<size_t>(predicted)] += 1;
+    }
+    if (label == predicted) continue;
+    const double probability = softmax(own)[static_cast<size_t>(predicted)];
+    keep({probability, batch.samples[row], label, predicted, {}},
+         batch.inputs + i * spec_.input.bytes());
+  }
+}
+
+int DetailsCollector::label_of(const std::byte* target) const {
+  if (spec_.target.dtype == DType::kI32) {
+    int32_t label = 0;
+    std::memcpy(&label, target, sizeof label);
+    return label;
+  }
+  const auto* shares = reinterpret_cast<const float*>(target);
+  return largest({shares, static_cast<size_t>(spec_.classes)}, 1)[0];
+}
+
+void DetailsCollector::keep(Found found, const std::byte* input) {
+  if (found_.size() == kMostMistakes && !(found < found_.back())) return;
+  found.input.assign(input, input + spec_.input.bytes());
+  found_.insert(std::ranges::upper_bound(found_, found, std::less<>{}), std::move(found));
+  if (found_.size() > kMostMistakes) found_.pop_back();
+}
+
+// Of all ranks, so that only their pictures travel.
+void DetailsCollector::forget_all_but_the_surest(Communicator& communicator) {
+  Json own = Json::array();
+  for (const Found& found : found_) own.push_back({found.probability, found.index});
+  std::vector<Found> all;
+  for (const std::string& text : all_gather(communicator, own.dump())) {
+    for (const Json& of_rank : Json::parse(text)) {
+      all.push_back({of_rank[0], of_rank[1], 0, 0, {}});
+    }
+  }
+  std::ranges::sort(all, std::less<>{});
+  if (all.size() <= kMostMistakes) return;
+  std::erase_if(found_, [&](const Found& found) { return !(found < all[kMostMistakes]); });
+}
+
+std::vector<Mistake> DetailsCollector::describe(const Dataset& dataset) const {
+  std::vector<Mistake> mistakes;
+  for (const Found& found : found_) {
+    Mistake mistake{found.index,     dataset.where(found.index), found.label,
+                    found.predicted, found.probability,          {}};
+    if (are_pictures(spec_.input)) {
+      mistake.png = base64(encode_png(pictures_of(spec_.input, found.input)[0].view()));
+    }
+    mistakes.push_back(std::move(mistake));
+  }
+  return mistakes;
+}
+
+EvaluationDetails DetailsCollector::gather(Communicator& communicator, const Dataset& dataset) {
+  EvaluationDetails details;
+  forget_all_but_the_surest(communicator);
+  Json own = Json::array();
+  for (const Mistake& mistake : describe(dataset)) own.push_back(to_json(mistake));
+  // Names of files need not be UTF-8.
+  const auto all =
+      all_gather(communicator, own.dump(-1, ' ', false, Json::error_handler_t::replace));
+  for (const std::string& text : all) {
+    for (const Json& of_rank : Json::parse(text)) details.mistakes.push_back(mistake_from(of_rank));
+  }
+  std::ranges::stable_sort(details.mistakes, [](const Mistake& a, const Mistake& b) {
+    if (a.probability != b.probability) return a.probability > b.probability;
+    return a.index < b.index;
+  });
+  if (confusion_.empty()) return details;
+  sum(communicator, confusion_);
+  const auto classes = static_cast<size_t>(spec_.classes);
+  for (size_t label = 0; label < classes; ++label) {
+    const auto row = confusion_.begin() + static_cast<ptrdiff_t>(label * classes);
+    details.confusion.emplace_back(row, row + static_cast<ptrdiff_t>(classes));
+  }
+  return details;
+}
+
+}  // namespace trireme

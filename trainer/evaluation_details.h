@@ -1,0 +1,70 @@
+// What an evaluation finds beside its means: which classes are taken for which, and of what the
+// network is sure and wrong.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+
+namespace trireme {
+
+struct Mistake {
+  int64_t index = 0;  // of the sample
+  std::string where;  // Dataset::where
+  int label = 0;
+  int predicted = 0;
+  double probability = 0;  // of the predicted class
+  std::string png;         // base64, as the network sees it before normalisation; empty: no picture
+};
+
+struct EvaluationDetails {
+  // Samples by true class (rows) and predicted class; empty above kMostConfused classes.
+  std::vector<std::vector<int64_t>> confusion;
+  std::vector<Mistake> mistakes;  // the surest first, at most kMostMistakes
+};
+inline constexpr int kMostConfused = 200;
+inline constexpr size_t kMostMistakes = 24;
+
+// Collects them from this rank's batches.
+class DetailsCollector {
+ public:
+  // Of classes, each sample of one; `outputs` numbers a sample are what the network says.
+  static bool applies_to(const SampleSpec& spec, int64_t outputs);
+  explicit DetailsCollector(const SampleSpec& spec);
+
+  // `logits` are [batch.rows, classes].
+  void add(const Batch& batch, std::span<const float> logits);
+  // Of all ranks, which call it together.
+  EvaluationDetails gather(Communicator& communicator, const Dataset& dataset);
+
+ private:
+  struct Found {
+    double probability = 0;
+    int64_t index = 0;
+    int label = 0;
+    int predicted = 0;
+    std::vector<std::byte> input;
+
+    // The surest first; of all ranks alike.
+    bool operator<(const Found& other) const {
+      if (probability != other.probability) return probability > other.probability;
+      return index < other.index;
+    }
+  };
+  int label_of(const std::byte* target) const;
+  void keep(Found found, const std::byte* input);
+  void forget_all_but_the_surest(Communicator& communicator);
+  std::vector<Mistake> describe(const Dataset& dataset) const;
+
+  SampleSpec spec_;
+  std::vector<double> confusion_;
+  std::vector<Found> found_;  // sorted
+};
+
+}  // namespace trireme

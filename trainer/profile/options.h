@@ -1,0 +1,26 @@
+// What is asked of a profile.
+#pragma once
+
+#include <functional>
+
+#include "comm/communicator.h"
+#include "ops/backend.h"
+#include "trainer/config.h"
+#include "trainer/profile/window.h"
+
+namespace trireme {
+
+// What a rank reaches at most, in operations and in bytes copied (read and written together) a
+// second; 0 where it is not known.
+struct Peaks {
+  double flops = 0;
+  double bytes = 0;
+};
+
+struct ProfileOptions {
+  StepWindow window;
+  // Measures this rank while all others measure themselves; all call it together. Null: unknown.
+  std::function<Peaks(const Config&, Communicator&, Backend&)> measure_peaks;
+};
+
+}  // namespace trireme

@@ -1,0 +1,185 @@
+#include "trainer/profile/profiler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "comm/control.h"
+#include "trainer/file.h"
+#include "trainer/profile/step_probe.h"
+#include "trainer/profile/table.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A trace, written rank by rank: those of many ranks together may be large. What goes wrong is kept
+// for the end, since the ranks go on together.
+class TraceFile {
+ public:
+  explicit TraceFile(const fs::path& path)
+      : path_(path), temporary_(path.string() + kTemporaryText) {
+    attempt([&] { file_.emplace(temporary_); });
+    write(trace_head());
+  }
+  void add(const RankTrace& trace) {
+    write(trace_events(trace, first_));
+    first_ = false;
+  }
+  // Returns what went wrong.
+  std::string finish(const nlohmann::json& about) {
+    write(trace_tail(about));
+    attempt([&] {
+      file_->finish();
+      rename_file(temporary_, path_);
+      sync_folder(path_.parent_path());
+    });
+    return problem_;
+  }
+
+ private:
+  void write(const std::string& text) {
+    attempt([&] { file_->write(text); });
+  }
+  template <class F>
+  void attempt(F&& work) {
+    if (!problem_.empty()) return;
+    try {
+      work();
+    } catch (const Error& error) {
+      problem_ = error.what();
+    }
+  }
+
+  fs::path path_;
+  fs::path temporary_;
+  std::optional<DurableFile> file_;
+  std::string problem_;
+  bool first_ = true;
+};
+
+}  // namespace
+
+Profiler::Profiler(ProfileOptions options, const Config& config, Communicator& communicator,
+                   Step& step, Loader* loader, fs::path folder)
+    : options_(std::move(options)),
+      config_(config),
+      communicator_(communicator),
+      step_(step),
+      loader_(loader),
+      folder_(std::move(folder)) {}
+
+bool Profiler::opens_before(int64_t step) const {
+  return seen_.last == 0 && !is_open() && step >= options_.window.first &&
+         step <= options_.window.last;
+}
+
+void Profiler::open() {
+  step_.profile(true);
+  device_uncertainty_ = step_.probe()->uncertainty();
+  clocks_ = measure_clocks(communicator_);
+  // The first moment of any rank is where the time of the trace begins, by each rank's own clock.
+  const int64_t own_ahead = clocks_[static_cast<size_t>(communicator_.rank())].ahead;
+  const int64_t opened =
+      std::chrono::nanoseconds(step_.probe()->made().time_since_epoch()).count() - own_ahead;
+  int64_t zero = opened;
+  for (const std::string& text : all_gather(communicator_, std::to_string(opened))) {
+    zero = std::min<int64_t>(zero, std::stoll(text));
+  }
+  const std::vector<std::string> buckets = step_.communicator().ledger().bucket_names();
+  collector_ = std::make_unique<TraceCollector>(
+      step_, communicator_.placement(), step_.backend().device(), buckets,
+      Clock::time_point(std::chrono::nanoseconds(zero + own_ahead)));
+  if (loader_) loader_->keep_journal(true);
+}
+
+void Profiler::fetched(int64_t step, Clock::time_point asked) {
+  collector_->fetched(step, asked, Clock::now());
+}
+
+void Profiler::done(int64_t step, const StepTimeline& timeline) {
+  if (seen_.first == 0) seen_.first = step;
+  seen_.last = step;
+  collector_->done(step, timeline);
+}
+
+Profiler::Outcome Profiler::close() {
+  if (loader_) {
+    loader_->keep_journal(false);
+    collector_->read(loader_->take_journal());
+  }
+  step_.profile(false);
+  const std::string own = to_text(collector_->trace());
+  collector_.reset();
+
+  std::optional<TraceFile> file;
+  if (communicator_.rank() == 0) file.emplace(folder_ / "trace.json");
+  CostSum costs;
+  for (int rank = 0; rank < communicator_.size(); ++rank) {
+    const std::string text =
+        broadcast(communicator_, rank == communicator_.rank() ? own : "", rank);
+    if (!file) continue;
+    const RankTrace trace = rank_trace_from(text);
+    file->add(trace);
+    costs.add(trace);
+  }
+  const Peaks peaks = mean_peaks();
+  if (!file) return {};
+  Outcome outcome{cost_table(costs.mean(), peaks, title()), file->finish(about(peaks))};
+  try {
+    replace_durably(folder_ / "profile.txt", outcome.table);
+  } catch (const Error& error) {
+    if (outcome.problem.empty()) outcome.problem = error.what();
+  }
+  return outcome;
+}
+
+std::string Profiler::why_nothing() const {
+  if (seen_.last > 0) return {};
+  return fmt::format("nothing was profiled: the run had no {}", to_string(options_.window));
+}
+
+Peaks Profiler::mean_peaks() {
+  Peaks own;
+  if (options_.measure_peaks) {
+    own = options_.measure_peaks(config_, communicator_, step_.backend());
+  }
+  std::array<double, 2> total{own.flops, own.bytes};
+  sum(communicator_, total);
+  return {total[0] / communicator_.size(), total[1] / communicator_.size()};
+}
+
+std::string Profiler::title() const {
+  return fmt::format("{}, {}, {} on {}", model_name(config_.run),
+                     Precision_Name(config_.run.train().precision()), to_string(seen_),
+                     step_.backend().device().description());
+}
+
+// Viewers show it beside the trace.
+nlohmann::json Profiler::about(const Peaks& peaks) const {
+  nlohmann::json clocks = nlohmann::json::array();
+  for (size_t rank = 0; rank < clocks_.size(); ++rank) {
+    clocks.push_back({{"rank", rank},
+                      {"ahead_of_rank_0_ns", clocks_[rank].ahead},
+                      {"uncertainty_ns", clocks_[rank].uncertainty}});
+  }
+  const bool replays =
+      step_.backend().device().kind() != DeviceKind::kCpu && !config_.run.train().eager();
+  return {{"program", "trireme " TRIREME_VERSION},
+          {"model", model_name(config_.run)},
+          {"precision", Precision_Name(config_.run.train().precision())},
+          {"ranks", communicator_.size()},
+          {"steps", to_string(seen_)},
+          {"queued", replays ? "eagerly; other steps of this run are replayed as one recording"
+                             : "as all steps of this run"},
+          {"clocks", clocks},
+          {"device_clock_uncertainty_ns", 1e9 * device_uncertainty_},
+          {"peak_flops_per_second", peaks.flops},
+          {"peak_bytes_per_second", peaks.bytes}};
+}
+
+}  // namespace trireme

@@ -1,0 +1,50 @@
+#include "trainer/profile/window.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <optional>
+
+#include "core/error.h"
+
+namespace trireme {
+namespace {
+
+std::optional<int64_t> whole_number(std::string_view text) {
+  int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, number);
+  if (result.ec != std::errc() || result.ptr != end) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+StepWindow parse_step_window(std::string_view text) {
+  constexpr std::string_view kKey = "steps=";
+  constexpr std::string_view kTo = "..";
+  const auto refuse = [&](std::string_view why) {
+    throw ConfigError(fmt::format("'{}' {}", text, why));
+  };
+  const size_t to = text.find(kTo);
+  if (!text.starts_with(kKey) || to == std::string_view::npos) {
+    refuse("is not of the form steps=FIRST..LAST, as in steps=10..20");
+  }
+  const auto first = whole_number(text.substr(kKey.size(), to - kKey.size()));
+  const auto last = whole_number(text.substr(to + kTo.size()));
+  if (!first || !last) refuse("does not name two whole numbers, as steps=10..20 does");
+  const StepWindow window{*first, *last};
+  if (window.first < 1) refuse("begins before the first step, which is step 1");
+  if (window.last < window.first) refuse("ends before it begins");
+  if (window.last - window.first >= kMostProfiledSteps) {
+    refuse(fmt::format("is too long; at most {} steps are profiled", kMostProfiledSteps));
+  }
+  return window;
+}
+
+std::string to_string(const StepWindow& window) {
+  if (window.steps() == 1) return fmt::format("step {}", window.first);
+  return fmt::format("steps {} to {}", window.first, window.last);
+}
+
+}  // namespace trireme

@@ -1,0 +1,123 @@
+// What a run has left in its folder, read back: for `trireme report` and `trireme runs`.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainer/config.pb.h"
+#include "trainer/metrics.h"
+
+namespace trireme {
+
+enum class RunStatus {
+  kRunning,  // its folder is locked
+  kDone,
+  kStopped,  // by a signal, saved
+  kFailed,   // it told why
+  kDead,     // it ended without a word: killed, or its machine lost
+};
+std::string to_string(RunStatus status);  // "running", "done", ...
+
+// In metrics.jsonl; what was not finite, or not recorded at that time, is NaN.
+inline constexpr double kNotRecorded = std::numeric_limits<double>::quiet_NaN();
+
+// One step record. Milliseconds and samples/s are means over the steps since the record before.
+struct StepPoint {
+  int64_t step = 0;
+  int64_t epoch = 0;   // in which the step was, from 0
+  double seconds = 0;  // that the run had trained, evaluated and waited for saves by then
+  double train_loss = kNotRecorded;
+  double learning_rate = kNotRecorded;
+  double samples_per_second = kNotRecorded;
+  double step_ms = kNotRecorded;
+  double data_wait_ms = kNotRecorded;
+  double exposed_comm_ms = kNotRecorded;
+  double forward_ms = kNotRecorded;
+  double backward_ms = kNotRecorded;
+  double update_ms = kNotRecorded;
+  double gpu_load_percent = kNotRecorded;
+};
+
+struct EvalPoint {
+  int64_t step = 0;
+  int64_t epoch = 0;   // completed
+  double seconds = 0;  // as in StepPoint
+  int64_t samples = 0;
+  double loss = kNotRecorded;
+  double accuracy = kNotRecorded;  // NaN also in regression
+  double top5 = kNotRecorded;
+  double took = kNotRecorded;  // seconds
+};
+
+// Mean milliseconds of a step by which the others waited for each rank.
+struct LagPoint {
+  int64_t step = 0;
+  std::vector<double> ms;  // by rank
+};
+
+// Everything else that a run told: "start", "checkpoint", "not_finite", "loss_spike", "end", and
+// kinds that come later.
+struct RunEvent {
+  std::string kind;
+  int64_t step = 0;
+  nlohmann::json fields;  // the whole line
+};
+
+struct RunRecords {
+  std::filesystem::path folder;
+  RunStatus status = RunStatus::kDead;
+  std::string ending;                       // why it failed; who runs it
+  std::filesystem::file_time_type touched;  // when metrics.jsonl was last written
+
+  std::string config_text;  // as in config.txtpb
+  RunConfig config;
+
+  // Of the latest start; zeros in a run that has not come so far.
+  std::string model;
+  std::string precision;
+  int64_t parameters = 0;
+  int ranks = 0;
+  int64_t global_batch = 0;
+  int64_t steps_per_epoch = 0;
+  int64_t planned_steps = 0;
+
+  std::vector<StepPoint> steps;  // steps ascend, here and below
+  std::vector<EvalPoint> evaluations;
+  std::vector<LagPoint> lags;
+  std::vector<RunEvent> events;
+
+  std::optional<Summary> summary;  // as of its end
+  nlohmann::json environment;      // environment.json; null where there is none
+  nlohmann::json evaluation;       // evaluation.json; null where there is none
+  // What could not be read, for people: damaged lines and files. A line that is still being written
+  // is none.
+  std::vector<std::string> problems;
+
+  // The evaluation with the highest accuracy, in regression the lowest loss; null where there was
+  // none.
+  const EvalPoint* best() const;
+  double samples_per_second() const;  // of the summary, else the mean of what is recorded
+};
+
+// Reads a run that has ended or goes on. Throws ConfigError where the folder is none of a run's,
+// DataError where its files cannot be opened; what is damaged or missing is left out and told in
+// `problems`.
+RunRecords read_run(const std::filesystem::path& folder);
+
+// Whether the folder holds a run: a config.txtpb or a metrics.jsonl.
+bool is_run_folder(const std::filesystem::path& folder);
+
+// metrics.jsonl as text: fills in steps, evaluations, lags, events, what the latest start says, and
+// problems. Takes any text.
+void read_metrics(std::string_view text, RunRecords& records);
+// Nothing where the text is no summary.
+std::optional<Summary> parse_summary(const std::string& text);
+
+}  // namespace trireme

@@ -1,0 +1,110 @@
+#include "trainer/sample_facts.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "core/error.h"
+#include "trainer/config.h"
+#include "trainer/file.h"
+#include "trainer/json.h"
+#include "trainer/run_folder.h"
+#include "trainer/trainer.h"
+
+namespace trireme {
+namespace {
+
+using Json = nlohmann::json;
+
+// Of samples as they are stored; blocked layouts and other types are no dataset's.
+constexpr std::array kTypes{DType::kU8, DType::kI32, DType::kF32};
+constexpr std::string_view kChannelsLast = "channels_last";
+constexpr std::string_view kRowMajor = "row_major";
+
+Json to_json(const TensorSpec& spec) {
+  return {{"dtype", name_of(spec.dtype)},
+          {"shape", std::vector<int64_t>(spec.shape.begin(), spec.shape.end())},
+          {"layout", spec.layout == Layout::channels_last() ? kChannelsLast : kRowMajor}};
+}
+
+DType type_named(const std::string& name) {
+  for (const DType type : kTypes) {
+    if (name_of(type) == name) return type;
+  }
+  throw Error(fmt::format("'{}' is no type of samples", name));
+}
+
+TensorSpec spec_from(const Json& json) {
+  const auto extents = whole_numbers<int64_t>(json.at("shape"));
+  constexpr int64_t kMostElements = int64_t{1} << 31;
+  int64_t elements = 1;
+  for (const int64_t extent : extents) {
+    if (extents.size() > 3 || extent < 1 || extent > kMostElements / elements) {
+      throw Error(fmt::format("{} is no shape of samples", json.at("shape").dump()));
+    }
+    elements *= extent;
+  }
+  const std::string layout = json.at("layout");
+  if (layout != kChannelsLast && layout != kRowMajor) {
+    throw Error(fmt::format("'{}' is no layout of samples", layout));
+  }
+  return {type_named(json.at("dtype")), Shape(extents),
+          layout == kChannelsLast ? Layout::channels_last() : Layout::row_major()};
+}
+
+// One for all or one for each channel.
+std::vector<float> per_channel(const Json& json, const TensorSpec& input) {
+  const auto values = json.get<std::vector<float>>();
+  const bool fits =
+      values.size() == 1 || (input.shape.rank() > 0 && std::ssize(values) == input.shape[0]);
+  if (!fits) throw Error(fmt::format("{} values for {}", values.size(), input.to_string()));
+  return values;
+}
+
+SampleFacts facts_from(const Json& json) {
+  SampleFacts facts;
+  SampleSpec& spec = facts.spec;
+  spec.input = spec_from(json.at("input"));
+  spec.target = spec_from(json.at("target"));
+  spec.classes = whole_number<int>(json.at("classes"));
+  spec.scale = json.at("scale");
+  spec.mean = per_channel(json.at("mean"), spec.input);
+  spec.deviation = per_channel(json.at("deviation"), spec.input);
+  facts.class_names = json.at("class_names").get<std::vector<std::string>>();
+  return facts;
+}
+
+}  // namespace
+
+SampleFacts facts_of(const Dataset& dataset) { return {dataset.spec(), dataset.class_names()}; }
+
+void write_sample_facts(const std::filesystem::path& run_folder, const SampleFacts& facts) {
+  const SampleSpec& spec = facts.spec;
+  const Json json = {{"input", to_json(spec.input)},
+                     {"target", to_json(spec.target)},
+                     {"classes", spec.classes},
+                     {"scale", spec.scale},
+                     {"mean", spec.mean},
+                     {"deviation", spec.deviation},
+                     {"class_names", facts.class_names}};
+  // Names of folders need not be UTF-8.
+  replace_durably(RunFolder{run_folder}.samples(),
+                  json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+SampleFacts read_sample_facts(const std::filesystem::path& run_folder, const Config& config) {
+  const std::filesystem::path path = RunFolder{run_folder}.samples();
+  if (!std::filesystem::exists(path)) return facts_of(*open_data(config, Part::kEvaluation));
+  try {
+    return facts_from(Json::parse(read_text(path)));
+  } catch (const DataError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw DataError(path.string(), fmt::format("does not tell what samples are: {}", error.what()));
+  }
+}
+
+}  // namespace trireme

@@ -1,0 +1,155 @@
+#include "trainer/sinks/jsonl.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+
+namespace trireme {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* kCheckpoint = "checkpoint";
+
+std::optional<LineStep> parse_line(std::string_view line) {
+  const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) {
+    return std::nullopt;
+  }
+  // Checkpoints are written beside the steps that follow.
+  return LineStep{record["step"].get<int64_t>(),
+                  record.contains("event") && record["event"] == kCheckpoint};
+}
+
+// JSON has neither NaN nor infinities.
+std::string number(float value) {
+  return std::isfinite(value) ? fmt::format("{:.9g}", value) : "null";
+}
+double finite(double value) { return std::isfinite(value) ? value : 0; }
+
+// Steps are many, so they are written without a tree of values in between.
+void append(const StepRecord& r, std::string& text) {
+  auto out = std::back_inserter(text);
+  fmt::format_to(out, R"({{"event":"step","step":{},"epoch":{},"train_loss":{},)", r.step, r.epoch,
+                 number(r.train_loss));
+  fmt::format_to(out,
+                 R"("learning_rate":{:.9g},"samples_per_second":{:.6g},"step_ms":{:.4f},)"
+                 R"("data_wait_ms":{:.4f},"exposed_comm_ms":{:.4f},"forward_ms":{:.4f},)"
+                 R"("backward_ms":{:.4f},"update_ms":{:.4f},"comm_ms":{:.4f})",
+                 r.learning_rate, finite(r.samples_per_second), r.step_ms, r.data_wait_ms,
+                 r.exposed_comm_ms, r.forward_ms, r.backward_ms, r.update_ms, r.comm_ms);
+  if (r.parameter_checksum) {
+    fmt::format_to(out, R"(,"parameter_checksum":"{:016x}")", *r.parameter_checksum);
+  }
+  if (r.loss_scale) fmt::format_to(out, R"(,"loss_scale":{})", *r.loss_scale);
+  fmt::format_to(out, R"(,"skipped_steps":{})", r.skipped_steps);
+  if (r.bad_records) fmt::format_to(out, R"(,"bad_records":{})", *r.bad_records);
+  if (r.load) {
+    fmt::format_to(
+        out,
+        R"(,"gpu_load_percent":{:.0f},"gpu_memory_bytes":{:.0f},"gpu_power_watts":{:.0f},)"
+        R"("gpu_clock_mhz":{:.0f},"gpu_temperature_celsius":{:.0f})",
+        r.load->utilisation_percent, r.load->memory_used_bytes, r.load->power_watts,
+        r.load->clock_mhz, r.load->temperature_celsius);
+  }
+  text += '}';
+}
+
+ordered_json to_json(const StartRecord& r) {
+  ordered_json event = {{"event", "start"},
+                        {"step", r.step},
+                        {"epoch", r.epoch},
+                        {"version", r.version},
+                        {"model", r.model},
+                        {"parameters", r.parameters},
+                        {"ranks", r.ranks},
+                        {"precision", r.precision},
+                        {"batch_global", r.global_batch},
+                        {"steps_per_epoch", r.steps_per_epoch},
+                        {"total_steps", r.total_steps},
+                        {"bad_records", r.bad_records}};
+  if (r.resumed_from) event["resumed_from"] = *r.resumed_from;
+  return event;
+}
+
+ordered_json to_json(const EvaluationRecord& r) {
+  ordered_json event = {{"event", "eval"},
+                        {"step", r.step},
+                        {"epoch", r.epoch},
+                        {"samples", r.samples},
+                        {"eval_loss", r.loss}};
+  if (r.accuracy) event["eval_accuracy"] = *r.accuracy;
+  if (r.top5) event["eval_top5"] = *r.top5;
+  if (r.bad_records > 0) event["bad_records"] = r.bad_records;
+  event["seconds"] = r.seconds;
+  return event;
+}
+
+ordered_json to_json(const CheckpointRecord& r) {
+  return {{"event", kCheckpoint},
+          {"step", r.step},
+          {"epoch", r.epoch},
+          {"path", r.path},
+          {"best", r.best},
+          {"seconds", r.seconds},
+          {"stall_seconds", r.stall_seconds}};
+}
+
+ordered_json to_json(const RanksRecord& r) {
+  return {{"event", "ranks"}, {"step", r.step}, {"lag_ms", r.lag_ms}};
+}
+
+ordered_json to_json(const NotFiniteRecord& r) {
+  return {{"event", "not_finite"}, {"step", r.step}, {"epoch", r.epoch}, {"what", r.what}};
+}
+
+ordered_json to_json(const LossSpikeRecord& r) {
+  return {{"event", "loss_spike"},
+          {"step", r.step},
+          {"epoch", r.epoch},
+          {"train_loss", r.train_loss},
+          {"mean_before", r.mean_before},
+          {"deviations", r.deviations}};
+}
+
+// What they cost; the histograms themselves are TensorBoard's.
+ordered_json to_json(const HistogramsRecord& r) {
+  return {{"event", "histograms"},
+          {"step", r.step},
+          {"epoch", r.epoch},
+          {"stall_seconds", r.stall_seconds}};
+}
+
+ordered_json to_json(const EndRecord& r) {
+  return {{"event", "end"}, {"step", r.step}, {"epoch", r.epoch}, {"status", r.status}};
+}
+
+// Names that are no UTF-8 must not end the file.
+std::string dump(const ordered_json& event) {
+  return event.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+}  // namespace
+
+JsonlSink::JsonlSink(const std::filesystem::path& path, int64_t keep_through_step)
+    : file_(path, kept_bytes(path, keep_through_step, parse_line)) {}
+
+bool JsonlSink::wants(const MetricsRecord& record) const {
+  return !is_one_of<SamplesRecord, ConsoleText, LogLine>(record);
+}
+
+void JsonlSink::write(const MetricsEvent& event) {
+  std::string& text = file_.buffer();
+  std::visit(
+      Overloaded{[&](const StepRecord& record) { append(record, text); },
+                 [](const SamplesRecord&) {}, [](const ConsoleText&) {}, [](const LogLine&) {},
+                 [&](const auto& record) { text += dump(to_json(record)); }},
+      event.record);
+  text += '\n';
+}
+
+}  // namespace trireme
