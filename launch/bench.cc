@@ -20,6 +20,7 @@
 #include "trainer/agreement.h"
 #include "trainer/device.h"
 #include "trainer/file.h"
+#include "trainer/inputs.h"
 #include "trainer/process.h"
 #include "trainer/profile/profiler.h"
 #include "trainer/step.h"

@@ -17,6 +17,7 @@
 #include "trainer/config_diff.h"
 #include "trainer/config_show.h"
 #include "trainer/init_from.h"
+#include "trainer/inputs.h"
 #include "trainer/loading.h"
 #include "trainer/run_folder.h"
 #include "trainer/trainer.h"

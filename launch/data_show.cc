@@ -17,9 +17,9 @@
 #include "data/sample_pictures.h"
 #include "launch/data.h"
 #include "launch/progress_bar.h"
+#include "trainer/inputs.h"
 #include "trainer/loading.h"
 #include "trainer/machine.h"
-#include "trainer/trainer.h"
 
 namespace trireme {
 namespace {

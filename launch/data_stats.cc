@@ -17,8 +17,8 @@
 #include "data/loader.h"
 #include "launch/data.h"
 #include "launch/progress_bar.h"
+#include "trainer/inputs.h"
 #include "trainer/machine.h"
-#include "trainer/trainer.h"
 
 namespace trireme {
 namespace {

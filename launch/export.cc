@@ -18,10 +18,10 @@
 #include "trainer/checkpoint.h"
 #include "trainer/file.h"
 #include "trainer/init_from.h"
+#include "trainer/inputs.h"
 #include "trainer/run_folder.h"
 #include "trainer/safetensors.h"
 #include "trainer/sample_facts.h"
-#include "trainer/trainer.h"
 
 namespace trireme {
 namespace {

@@ -7,7 +7,7 @@
 #include "core/text.h"
 #include "launch/commands.h"
 #include "launch/plan.h"
-#include "trainer/trainer.h"
+#include "trainer/inputs.h"
 
 namespace trireme {
 namespace {

@@ -12,8 +12,8 @@
 #include "model/graph.h"
 #include "model/onnx/onnx.h"
 #include "trainer/agreement.h"
+#include "trainer/inputs.h"
 #include "trainer/profile/window.h"
-#include "trainer/trainer.h"
 
 namespace trireme {
 namespace {

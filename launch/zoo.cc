@@ -12,7 +12,7 @@
 #include "launch/table.h"
 #include "model/program.h"
 #include "trainer/device.h"
-#include "trainer/trainer.h"
+#include "trainer/inputs.h"
 
 namespace trireme {
 namespace {

@@ -16,10 +16,10 @@
 #include "trainer/checkpoint.h"
 #include "trainer/device.h"
 #include "trainer/file.h"
+#include "trainer/inputs.h"
 #include "trainer/loading.h"
 #include "trainer/step.h"
 #include "trainer/trained_model.h"
-#include "trainer/trainer.h"
 
 namespace trireme {
 namespace {

@@ -10,9 +10,9 @@
 #include "core/error.h"
 #include "trainer/config.h"
 #include "trainer/file.h"
+#include "trainer/inputs.h"
 #include "trainer/json.h"
 #include "trainer/run_folder.h"
-#include "trainer/trainer.h"
 
 namespace trireme {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "model/passes/passes.h"
 #include "trainer/device.h"
-#include "trainer/trainer.h"
+#include "trainer/inputs.h"
 
 namespace trireme {
 

@@ -21,6 +21,7 @@
 #include "trainer/file.h"
 #include "trainer/illustrations.h"
 #include "trainer/init_from.h"
+#include "trainer/inputs.h"
 #include "trainer/last_words.h"
 #include "trainer/loading.h"
 #include "trainer/profile/profiler.h"
@@ -146,8 +147,9 @@ class Run {
 
   // By rank 0. A run that goes on needs no values to begin with.
   void read_initial() {
+    if (communicator_.rank() != 0 || !config_.run.model().has_init_from()) return;
     const bool starts = options_.resume == "never" || (options_.resume == "auto" && !has_saved());
-    if (communicator_.rank() != 0 || !starts || !config_.run.model().has_init_from()) return;
+    if (!starts) return;
     try {
       initial_ = read_initial_values(config_.run.model().init_from(), graph_);
     } catch (const ConfigError& error) {
@@ -601,27 +603,6 @@ class Run {
 
 TrainResult train(const Config& config, Communicator& communicator, const TrainOptions& options) {
   return Run(config, communicator, options).execute();
-}
-
-std::unique_ptr<Dataset> open_data(const Config& config, Part part,
-                                   const std::function<void(std::string_view)>& progress) {
-  try {
-    return open_dataset(config.run.data(), part, {.seed = config.run.seed(), .progress = progress});
-  } catch (const ConfigError& error) {
-    throw config.located(error);
-  }
-}
-
-ModelInput model_input(const SampleSpec& spec) {
-  return {spec.input, spec.target, spec.classes, spec.scale, spec.mean, spec.deviation};
-}
-
-Graph build_network(const Config& config, const SampleSpec& spec) {
-  try {
-    return build_graph(config.run.model(), model_input(spec));
-  } catch (const ConfigError& error) {
-    throw config.located(error);
-  }
 }
 
 }  // namespace trireme

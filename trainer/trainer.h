@@ -1,16 +1,11 @@
 // A run from its configuration to its end: steps, evaluation, checkpoints, records.
 #pragma once
 
-#include <functional>
-#include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "comm/communicator.h"
 #include "core/error.h"
-#include "data/dataset.h"
-#include "model/graph.h"
 #include "trainer/config.h"
 #include "trainer/metrics.h"
 #include "trainer/profile/options.h"
@@ -44,14 +39,5 @@ struct TrainResult {
 // caller then aborts the rest.
 TrainResult train(const Config& config, Communicator& communicator,
                   const TrainOptions& options = {});
-
-// The samples as configured, with errors placed in the configuration file. `progress` as in
-// OpenOptions.
-std::unique_ptr<Dataset> open_data(const Config& config, Part part,
-                                   const std::function<void(std::string_view)>& progress = {});
-// What the network reads when it reads these samples.
-ModelInput model_input(const SampleSpec& spec);
-// The network as configured, with errors placed in the configuration file.
-Graph build_network(const Config& config, const SampleSpec& spec);
 
 }  // namespace trireme

@@ -18,7 +18,7 @@
 #include "tests/bench/zoo_config.h"
 #include "trainer/checks.h"
 #include "trainer/device.h"
-#include "trainer/trainer.h"
+#include "trainer/inputs.h"
 
 namespace trireme {
 namespace {

@@ -22,8 +22,8 @@
 #include "tests/bench/measure.h"
 #include "tests/bench/zoo_config.h"
 #include "trainer/device.h"
+#include "trainer/inputs.h"
 #include "trainer/step.h"
-#include "trainer/trainer.h"
 
 namespace trireme {
 namespace {

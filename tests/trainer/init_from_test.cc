@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runs.h"
+#include "trainer/inputs.h"
 #include "trainer/safetensors.h"
 
 namespace trireme {

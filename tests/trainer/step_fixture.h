@@ -8,8 +8,8 @@
 
 #include "data/loader.h"
 #include "trainer/device.h"
+#include "trainer/inputs.h"
 #include "trainer/step.h"
-#include "trainer/trainer.h"
 
 namespace trireme {
 
