@@ -28,6 +28,8 @@ template <class... F>
 struct Overloaded : F... {
   using F::operator()...;
 };
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;  // which clang before 17 does not come to by itself
 
 template <class... Kinds>
 bool is_one_of(const MetricsRecord& record) {
