@@ -25,6 +25,7 @@ function(trireme_emulate list)
       set_source_files_properties(${source} PROPERTIES
         LANGUAGE CXX
         COMPILE_OPTIONS "-include;${TRIREME_EMULATION_DIR}/kernel.h;-Wno-unknown-pragmas;-Wno-maybe-uninitialized;-O1"
+        SKIP_PRECOMPILE_HEADERS ON
         OBJECT_DEPENDS ${TRIREME_EMULATION_DIR}/kernel.h)
     endif()
     list(APPEND emulated ${source})
