@@ -1,0 +1,509 @@
+"""tests/gpu and tests/bench/gpu in a bundle whose programs are stand-ins: slices, deadlines, archives, failures, tables."""
+
+import importlib.machinery
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "tests"))
+import slices  # noqa: E402
+from slices import BadArchive, Part, Slice  # noqa: E402
+
+FACTS = {"slice": 1, "rehearsal": False, "device": "a GPU", "commit": "0a1b2c3", "date": "2026-01-02T03:04:05", "build": "x"}
+
+# `trireme` by the words after it; train: as many steps and as accurate as the files steps and accuracy beside it say.
+TRIREME = """#!/usr/bin/env -S python3 -I -S
+import json, os, pathlib, sys, time
+here = pathlib.Path(__file__).resolve().parent
+words = sys.argv[1:]
+with open(here / "calls", "a") as file:
+    print(*words, file=file)
+def option(name):
+    return words[words.index(name) + 1] if name in words else ""
+def read(name, otherwise):
+    return (here / name).read_text() if (here / name).exists() else otherwise
+if words[0] == "doctor":
+    print("CUDA       runtime 13.0")
+    if read("gpu", "yes") == "yes":
+        print("  rank 0     GPU 0 (Stand-in 1000, 8 GiB), core 0")
+elif words[0] == "inspect":
+    print("  total   1000 x\\n  total   2147483648 x")
+elif words[0] == "bench":
+    reads = here / "nvml_reads"
+    before = reads.stat().st_size if reads.exists() else 0
+    result = here.parent / "bench.json"
+    cases = json.loads(result.read_text()).get("cases", []) if result.exists() else []
+    (here / "nvml_reads.busy").touch()
+    time.sleep(0.1)
+    (here / "nvml_reads.busy").unlink()
+    after = reads.stat().st_size if reads.exists() else 0
+    eager = "train.eager=true" in words
+    if eager and read("eager", "") == "fails":
+        sys.exit("out of memory")
+    print(json.dumps({"samples_per_second": 100 if eager else 200, "nvml_reads": after - before,
+                      "results_before": sum(map(len, cases[0]["turns"] if cases else [])), "batch_per_rank": 2, "peak_memory_bytes": 2**20,
+                      "floor_ms": 1, "step_ms": 2, "seconds_to_first_step": 1}))
+elif words[0] == "train":
+    folder = pathlib.Path(option("--run-dir"))
+    folder.mkdir(parents=True)
+    first = float(read("loss", "1")) if option("--device") == "cuda" else 1.0
+    steps = 20 if "captured" not in words[1] or "resnet" in words[1] else 100
+    with open(folder / "metrics.jsonl", "w") as file:
+        for step in range(steps):
+            print(json.dumps({"event": "step", "train_loss": first + step}), file=file)
+    (folder / "summary.json").write_text(json.dumps({"eval_accuracy": float(read("accuracy", "0.995"))}))
+"""
+
+MPIRUN = """#!/bin/bash
+while [[ $1 == -* ]]; do case $1 in -np | --bind-to) shift 2 ;; *) shift ;; esac; done
+exec "$@"
+"""
+
+# A program of gtest with cases that pass, fail, spoil those after them, crash or hang.
+GTEST = """#!/usr/bin/env -S python3 -I -S
+import os, pathlib, signal, sys, time
+cases = CASES
+pattern = next(word.split("=", 1)[1] for word in sys.argv if word.startswith("--gtest_filter="))
+chosen = [pattern] if pattern in cases else list(cases)
+if "--gtest_list_tests" in sys.argv:
+    print("Suite.")
+    for case in chosen:
+        print("  " + case[len("Suite."):] + "  # GetParam() = 1")
+    sys.exit()
+with open(__file__ + ".calls", "a") as file:
+    print(os.getpid(), pattern, file=file)
+failed = spoiled = False
+for case in chosen:
+    print("[ RUN      ] " + case, flush=True)
+    if cases[case] == "crashes":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    while cases[case] == "hangs" and not pathlib.Path(__file__ + ".go").exists():
+        time.sleep(0.05)
+    fails = spoiled or cases[case] not in ("passes", "hangs")
+    spoiled = spoiled or cases[case] == "spoils"
+    failed = failed or fails
+    print(("[  FAILED  ] " if fails else "[       OK ] ") + case + " (0 ms)", flush=True)
+sys.exit(failed)
+"""
+
+PEER = """#!/usr/bin/env -S python3 -I -S
+import json, pathlib, sys, time
+here = pathlib.Path(__file__).resolve().parent
+how = (here / "how").read_text() if (here / "how").exists() else ""
+if how == "hangs":
+    time.sleep(1000)
+if "--compile" in sys.argv and how == "cannot compile":
+    sys.exit("no compiler")
+if how == "fails":
+    sys.exit("no PyTorch after all")
+print(json.dumps({"samples_per_second": 50, "batch_per_rank": 2, "peak_rss_mib": 2, "seconds_to_first_step": 1,
+                  "compile": sys.argv[sys.argv.index("--compile") + 1] if "--compile" in sys.argv else ""}))
+"""
+
+# Notes when the memory in use is asked for; it is more while `trireme bench` runs.
+NVML = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+struct Memory { unsigned long long total, free, used; };
+static int gpu;
+int nvmlInit_v2(void) { return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) { *device = &gpu; return index != 0; }
+int nvmlDeviceGetHandleByUUID(const char* id, void** device) { *device = &gpu; return strcmp(id, "GPU-1") != 0; }
+int nvmlSystemGetDriverVersion(char* text, unsigned size) { return snprintf(text, size, "580.1") < 0; }
+int nvmlDeviceGetMemoryInfo(void* device, struct Memory* memory) {
+  FILE* file = fopen(getenv("NVML_READS"), "a");
+  if (!file || device != &gpu) return 1;
+  fputc('.', file);
+  fclose(file);
+  char busy[4096];
+  snprintf(busy, sizeof(busy), "%s.busy", getenv("NVML_READS"));
+  memory->used = access(busy, F_OK) ? 1000 : 5000;
+  return 0;
+}
+"""
+
+
+def script(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def read_results(archive):
+    with tarfile.open(archive) as tar:
+        return json.load(tar.extractfile("results.json"))["slices"]
+
+
+def results(record):
+    return {part["name"]: part["result"] for part in record["parts"]}
+
+
+def wait_until(condition):
+    while not condition():
+        time.sleep(0.02)
+
+
+class Bundle(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name) / "trireme-1"
+        for name in ("gpu", "gpu_parts.py", "slices.py", "README.md", "bench/gpu", "bench/peers", "bench/README.md"):
+            (self.root / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / "tests" / name, self.root / "tests" / name)
+        (self.root / "env.sh").write_text(f"export PATH={self.root}/bin:$PATH\n")
+        (self.root / "VERSION").write_text("trireme 1.0, 0a1b2c3, packed today\n")
+        script(self.root / "bin/trireme", TRIREME)
+        script(self.root / "bin/mpirun", MPIRUN)
+        self.archive = self.root / "out.tar.gz"
+
+    def set(self, name, value):
+        """What a stand-in of bin/ looks at."""
+        (self.root / "bin" / name).write_text(value)
+
+    def gtest(self, name, cases):
+        named = {f"Suite.{case}/cuda": how for case, how in cases.items()}
+        return script(self.root / "tests" / name, GTEST.replace("CASES", repr(named)))
+
+    def calls(self, program):
+        file = pathlib.Path(f"{program}.calls")
+        return [line.split()[1] for line in file.read_text().splitlines()] if file.exists() else []
+
+    def start(self, *words, program="gpu", environment=None):
+        return subprocess.Popen(
+            [sys.executable, self.root / "tests" / program, *map(str, words)], cwd=self.root, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, start_new_session=True, env={**os.environ, **(environment or {})})
+
+    def run_gpu(self, *words, code=0, **more):
+        with self.start(*words, **more) as process:
+            output = process.communicate(timeout=120)[0]
+        self.assertEqual(process.returncode, code, output)
+        return output
+
+
+class Slices(Bundle):
+    def test_a_part_that_fails_is_recorded_and_the_others_run(self):
+        self.gtest("core_a_test", {"one": "passes"})
+        self.gtest("ops_b_test", {"one": "passes", "two": "spoils", "three": "passes", "four": "passes"})
+        self.gtest("ops_c_test", {"one": "crashes", "two": "passes"})
+        self.gtest("ops_conv2d_test", {"one": "passes"})
+        output = self.run_gpu("--slice", 1, "-o", "out", "^(doctor|core|ops|captured)", code=1)
+        record, = read_results(self.archive)
+        found = results(record)
+        self.assertEqual([name for name, result in found.items() if result == "FAIL"], ["ops_b_test", "ops_c_test"])
+        self.assertEqual(found["core_a_test"], "PASS")
+        self.assertEqual(found["captured-is-eager.FP16"], "PASS")
+        self.assertNotIn("ops_conv2d_test", found)
+        self.assertEqual((record["commit"], record["device"]), ("0a1b2c3", "Stand-in 1000, 8 GiB"))
+        details = {part["name"]: part["detail"] for part in record["parts"]}
+        self.assertIn("alone Suite.two/cuda FAILED", details["ops_b_test"])
+        self.assertIn("alone Suite.one/cuda FAILED", details["ops_c_test"])
+        table = output[output.index("\nslice 1: "):].splitlines()[1:]
+        self.assertLess(table.index(next(line for line in table if "ops_c_test" in line)),
+                        table.index(next(line for line in table if "core_a_test" in line)))
+        self.assertEqual(table[-1], f"archive: {self.archive}")
+
+    def test_a_killed_slice_keeps_its_results_and_the_next_goes_on(self):
+        passing = self.gtest("core_a_test", {"one": "passes"})
+        hanging = self.gtest("core_b_test", {"one": "hangs"})
+        self.gtest("core_c_test", {"one": "passes"})
+        process = self.start("--slice", 1, "-o", "out", "core")
+        wait_until(lambda: self.calls(hanging))
+        child = int(pathlib.Path(f"{hanging}.calls").read_text().split()[0])
+        os.kill(process.pid, signal.SIGKILL)
+        os.kill(child, signal.SIGKILL)
+        process.communicate()
+        self.assertEqual(results(read_results(self.archive)[0]),
+                         {"core_a_test": "PASS", "core_b_test": "RUNNING", "core_c_test": "NOT RUN"})
+
+        shutil.rmtree(self.root / "out")
+        self.archive.rename(self.root / "first.tar.gz")
+        pathlib.Path(f"{hanging}.calls").unlink()
+        pathlib.Path(f"{hanging}.go").touch()
+        output = self.run_gpu("--slice", 1, "-o", "out", "--from", "first.tar.gz", "core")
+        first, second = read_results(self.archive)
+        self.assertEqual(results(first)["core_b_test"], "KILLED")
+        self.assertEqual(set(results(second).values()), {"PASS"})
+        self.assertEqual(len(self.calls(passing)), 1, "it passed already")
+        self.assertIn("(earlier)", output)
+        with tarfile.open(self.archive) as tar:
+            self.assertIn("logs/core_a_test.log", tar.getnames())
+
+    def test_another_program_repeats_what_passed(self):
+        passing = self.gtest("core_a_test", {"one": "passes"})
+        self.run_gpu("--slice", 1, "-o", "out", "core")
+        script(self.root / "bin/trireme", TRIREME + "# another build\n")
+        self.run_gpu("--slice", 1, "-o", "out", "--from", self.archive, "core")
+        self.assertEqual(len(self.calls(passing)), 2)
+
+    def test_sigterm_ends_what_runs_and_prints_the_table(self):
+        hanging = self.gtest("core_a_test", {"one": "hangs"})
+        with self.start("--slice", 1, "-o", "out", "core") as process:
+            wait_until(lambda: self.calls(hanging))
+            process.send_signal(signal.SIGTERM)
+            output = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+        self.assertRegex(output, r"CUT +core_a_test .*signal 15")
+        child = pathlib.Path(f"{hanging}.calls").read_text().split()[0]
+        self.assertFalse(pathlib.Path(f"/proc/{child}").exists())
+
+    def test_without_time_nothing_is_started(self):
+        program = self.gtest("core_a_test", {"one": "passes"})
+        output = self.run_gpu("--slice", 1, "-o", "out", "--minutes", 0.01, "core", code=75)
+        self.assertIn("NOT RUN, the time was over: core_a_test", output)
+        self.assertEqual(self.calls(program), [])
+        self.assertEqual(results(read_results(self.archive)[0]), {"core_a_test": "NOT RUN"})
+
+    def test_losses_that_differ_fail(self):
+        self.gtest("core_a_test", {"one": "passes"})
+        self.run_gpu("-o", "out", "gpu-is-cpu")
+        self.set("loss", "1.001")
+        output = self.run_gpu("-o", "out", "gpu-is-cpu", code=1)
+        self.assertIn("steps differ by more than 0.0001, the first is 1", output)
+        self.set("loss", "nan")
+        self.run_gpu("-o", "out", "gpu-is-cpu", code=1)
+
+    def test_accuracy_is_checked(self):
+        data = self.root / "data"
+        for name in ("mnist/train-images-idx3-ubyte.gz", "mnist/t10k-images-idx3-ubyte.gz", "cifar/cifar10-train-000000.tar.xz",
+                     "cifar/cifar10-test-000000.tar.xz"):
+            (data / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self.packed_file(), data / name)
+        self.run_gpu("--slice", 4, "-o", "out", "--data", data)
+        calls = (self.root / "bin/calls").read_text()
+        self.assertIn(f"data.root={self.root}/out/data --set data.webdataset.train=", calls)
+        self.assertEqual((self.root / "out/data/cifar10-test-000000.tar").read_text(), "shard")
+        self.set("accuracy", "0.92")
+        output = self.run_gpu("--slice", 4, "-o", "out", "--data", data, code=1)
+        self.assertIn("accuracy 0.92, expected at least 0.93", output)
+        self.run_gpu("--slice", 4, "-o", "out", code=1)
+
+    def packed_file(self):
+        import lzma
+        file = self.root / "shard.xz"
+        file.write_bytes(lzma.compress(b"shard"))
+        return file
+
+    def test_a_bundle_without_tests_says_so(self):
+        self.assertIn("--no-tests", self.run_gpu("--slice", 1, "-o", "out", code=1))
+
+    def test_without_a_gpu_nothing_is_tested(self):
+        self.set("gpu", "no")
+        self.assertIn("no GPU", self.run_gpu("--slice", 1, "-o", "out", code=77))
+
+    def test_results_are_collected(self):
+        self.gtest("core_a_test", {"one": "passes"})
+        (self.root / "tests/bench/results").mkdir()
+        self.run_gpu("--slice", 1, "-o", "out", "core")
+        self.run_gpu("--slice", 3, "-o", "out", "--from", self.archive, "--python", "false")
+        self.run_gpu("--collect", self.archive)
+        files = sorted(file.stem.split("-")[-1] for file in (self.root / "tests/bench/results").glob("gpu-*.json"))
+        self.assertEqual(files, ["others", "resnet50"])
+        self.assertRegex((self.root / "tests/README.md").read_text(), r"\| 1 \| 1 \| 0 \| 0 \| - \| - \| .*0a1b2c3, Stand-in 1000")
+        self.assertRegex((self.root / "tests/bench/README.md").read_text(), r"\| resnet50 \| BF16, 256 \| 200 \| x2.00 \|")
+        self.run_gpu("-o", "out", "--rehearse", "core")
+        self.assertIn("rehearsal", self.run_gpu("--collect", self.archive, code=1))
+
+
+class Harness(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name) / "out"
+        self.folder.mkdir()
+        self.archive = self.folder.with_suffix(".tar.gz")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self.addCleanup(signal.signal, number, signal.getsignal(number))
+
+    def slice(self, parts, seconds=1000):
+        run = Slice(self.folder, self.archive, seconds, FACTS)
+        stdout, sys.stdout = sys.stdout, io.StringIO()
+        try:
+            return run.run(parts), results(run.record), sys.stdout.getvalue()
+        finally:
+            sys.stdout = stdout
+
+    def test_the_end_of_a_slice_is_no_failure_of_its_part(self):
+        status, found, output = self.slice([
+            Part("quick", lambda run: run.command(["true"]), needs=0),
+            Part("endless", lambda run: run.command(["sleep", 1000]), needs=0),
+            Part("third", lambda run: run.command(["true"]), needs=0.1)], seconds=1)
+        self.assertEqual(found, {"quick": "PASS", "endless": "CUT", "third": "NOT RUN"})
+        self.assertEqual(status, 75)
+        self.assertIn("NOT RUN, the time was over: third", output)
+
+    def test_a_part_that_takes_too_long_fails_and_ends_with_all_it_started(self):
+        pid = self.folder / "pid"
+        status, found, _ = self.slice([
+            Part("endless", lambda run: run.command(["bash", "-c", f"sleep 1000 & echo $! >{pid}; wait"]), 0.5),
+            Part("next", lambda run: run.command(["true"]))])
+        self.assertEqual(found, {"endless": "FAIL", "next": "PASS"})
+        self.assertEqual(status, 1)
+        wait_until(lambda: not pathlib.Path(f"/proc/{pid.read_text().strip()}").exists()
+                   or "\nState:\tZ" in pathlib.Path(f"/proc/{pid.read_text().strip()}/status").read_text())
+
+    def test_an_error_of_the_harness_fails_its_part_alone(self):
+        def broken(_):
+            raise KeyError("summary")
+        _, found, output = self.slice([Part("broken", broken), Part("next", lambda run: "fine")])
+        self.assertEqual(found, {"broken": "FAIL", "next": "PASS"})
+        self.assertIn("KeyError", output)
+
+    def test_what_a_part_writes_is_packed_while_it_runs(self):
+        slices.REPACK_SECONDS, before = 0.05, slices.REPACK_SECONDS
+        self.addCleanup(setattr, slices, "REPACK_SECONDS", before)
+        (self.folder / "bench").mkdir()
+        file = self.folder / "bench/turns.json"
+        # The part ends when the archive holds what it wrote.
+        look = (f"echo 1 >{file}; until tar -tzf {self.archive} | grep -q turns.json; do sleep 0.05; done")
+        _, found, _ = self.slice([Part("bench", lambda run: run.command(["bash", "-c", look]), 60)])
+        self.assertEqual(found, {"bench": "PASS"})
+
+    def test_the_archive_holds_no_checkpoint_and_short_logs(self):
+        def writes(run):
+            (run.folder / "runs/a").mkdir(parents=True)
+            (run.folder / "runs/a/weights.safetensors").write_bytes(b"0" * 1000)
+            (run.folder / "runs/a/summary.json").write_text("{}")
+            run.log.write(b"first\n" + b"x" * (3 << 20) + b"\nlast\n")
+        self.slice([Part("a", writes)])
+        with tarfile.open(self.archive) as tar:
+            self.assertEqual(set(tar.getnames()), {"results.json", "logs/a.log", "runs/a/summary.json"})
+            log = tar.extractfile("logs/a.log").read()
+        self.assertLess(len(log), (1 << 20) + 100)
+        self.assertTrue(log.startswith(b"first\n") and log.endswith(b"\nlast\n"))
+
+    def test_bad_archives_are_refused(self):
+        bad = self.folder / "bad.tar.gz"
+
+        def refused(pattern):
+            with self.assertRaisesRegex(BadArchive, pattern):
+                slices.unpack(bad, self.folder)
+        for name in ("../evil", "/evil", "logs/../../evil", "other"):
+            with tarfile.open(bad, "w:gz") as tar:
+                tar.addfile(tarfile.TarInfo(name))
+            refused("is not part of an archive")
+        with tarfile.open(bad, "w:gz") as tar:
+            link = tarfile.TarInfo("logs/link")
+            link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            tar.addfile(link)
+        refused("is not part of an archive")
+        self.slice([Part("a", lambda run: run.note("x" * 1000))])
+        whole = self.archive.read_bytes()
+        bad.write_bytes(whole[:len(whole) // 2])
+        refused("--from takes an archive")
+        bad.write_bytes(b"no archive")
+        refused("--from takes an archive")
+
+    def test_the_table_is_short_whatever_happens(self):
+        def part(name, result, detail="", log=()):
+            return {"name": name, "result": result, "seconds": 1.5, "detail": detail, "log": list(log)}
+        for failing in (0, 1, 20, 100):
+            with self.subTest(failing=failing):
+                parts = [part(f"fails-{n}", "FAIL", "reason\n" * 100, ["line " * 100] * 3) for n in range(failing)] + [
+                    part(f"passes-with-a-long-name-{n}", "PASS", "detail") for n in range(100)] + [
+                    part(f"not-run-{n}", "NOT RUN") for n in range(50)]
+                table = slices.table({**FACTS, "seconds": 540, "parts": parts}, self.archive)
+                self.assertLessEqual(len(table), 60)
+                self.assertLessEqual(max(map(len, table)), 120)
+                self.assertNotIn("\n", "".join(table))
+                self.assertEqual(table[-1], f"archive: {self.archive}"[:120])
+                self.assertIn(f"{failing} FAIL" if failing else "100 PASS", table[0])
+                if failing:
+                    self.assertIn("fails-0 ", table[1])
+                if failing <= 20:
+                    self.assertIn("not-run-49", "".join(table))
+
+
+class Benchmark(Bundle):
+    def setUp(self):
+        super().setUp()
+        script(self.root / "peers/torch_bench.py", PEER)
+        script(self.root / "bin/python-with-torch", f'#!/bin/bash\n[[ $1 == -c ]] || exec {sys.executable} "$@"\n')
+        script(self.root / "bin/nvidia-smi", f"#!/bin/bash\ntouch {self.root}/nvidia-smi-was-started\n")
+        self.environment = {"PATH": f"{self.root}/bin:{os.environ['PATH']}"}
+        self.environment.pop("TRIREME_PEERS", None)
+
+    def bench(self, *words, code=0, **environment):
+        output = self.run_gpu(
+            "-o", self.root / "bench.json", "--models", "lenet", "--batch", 2, "--rounds", 2, "--python",
+            self.root / "bin/python-with-torch", "--peer", self.root / "peers/torch_bench.py", *words, program="bench/gpu",
+            code=code, environment={**self.environment, **environment})
+        return output, json.loads((self.root / "bench.json").read_text())
+
+    def test_turns_are_written_one_by_one(self):
+        _, run = self.bench("--compile", "max-autotune")
+        case, = run["cases"]
+        self.assertEqual([list(one) for one in case["turns"]],
+                         [["captured", "eager", "peer_eager"]] * 2 + [["captured", "peer_compiled"]] * 2)
+        self.assertEqual([one["captured"]["results_before"] for one in case["turns"]], [0, 3, 6, 8])
+        self.assertEqual((case["over_eager"], case["over_peer_eager"], case["over_peer_compiled"]), (2, 4, 4))
+        self.assertEqual(case["turns"][2]["peer_compiled"]["compile"], "max-autotune")
+        self.assertTrue(run["finished"])
+        self.assertFalse((self.root / "nvidia-smi-was-started").exists())
+
+    def test_a_failure_is_recorded_and_the_others_go_on(self):
+        self.set("eager", "fails")
+        (self.root / "peers/how").write_text("cannot compile")
+        output, run = self.bench(code=1)
+        case, = run["cases"]
+        self.assertIn("out of memory", case["turns"][0]["eager"]["failed"])
+        self.assertIn("no compiler", case["turns"][2]["peer_compiled"]["failed"])
+        self.assertEqual((case["over_eager"], case["over_peer_eager"], case["over_peer_compiled"]), (None, 4, None))
+        self.assertIn("2 of 4 turns FAILED", output)
+
+    def test_the_time_ends_the_first_round(self):
+        (self.root / "peers/how").write_text("hangs")
+        _, run = self.bench("--minutes", 0.05)
+        self.assertFalse(run["finished"])
+        turns = run["cases"][0]["turns"]
+        self.assertEqual(len(turns), 1)
+        self.assertTrue(turns[0].get("peer_eager", {}).get("cut", True))
+        _, run = self.bench("--minutes", 0)
+        self.assertEqual(run["cases"][0]["turns"], [])
+
+    def test_memory_is_read_in_runs_that_are_not_timed(self):
+        source = self.root / "nvml.c"
+        source.write_text(NVML)
+        (self.root / "nvml").mkdir()
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", self.root / "nvml/libnvidia-ml.so.1", source], check=True)
+        more = {"LD_LIBRARY_PATH": str(self.root / "nvml"), "NVML_READS": str(self.root / "bin/nvml_reads")}
+        _, run = self.bench("--compile", "none", **more)
+        case, = run["cases"]
+        self.assertEqual(run["driver"], "580.1")
+        self.assertEqual((case["captured_peak_device_bytes"], case["predicted_bytes"]), (4000, 2**31))
+        self.assertEqual({one[name]["nvml_reads"] for one in case["turns"] for name in ("captured", "eager")}, {0})
+        _, run = self.bench("--compile", "none", CUDA_VISIBLE_DEVICES="GPU-2", **more)
+        self.assertNotIn("captured_peak_device_bytes", run["cases"][0], "the driver does not know that GPU")
+
+    def test_peers_records_failures_too(self):
+        def compare(code):
+            self.run_gpu("-o", self.root / "bench.json", "--models", "lenet", "mlp", "--rounds", 2, "--python", sys.executable,
+                         "--trireme", self.root / "bin/trireme", "--peer", self.root / "peers/torch_bench.py",
+                         program="bench/peers", code=code, environment=self.environment)
+            return json.loads((self.root / "bench.json").read_text())["models"]
+        rows = compare(0)
+        self.assertEqual([row["speed_ratio"] for row in rows], [4, 4])
+        (self.root / "peers/how").write_text("fails")
+        rows = compare(1)
+        self.assertEqual([len(row["turns"]) for row in rows], [2, 2])
+        self.assertIn("no PyTorch after all", rows[1]["turns"][1]["peer"]["failed"])
+        self.assertNotIn("speed_ratio", rows[0])
+
+
+if __name__ == "__main__":
+    unittest.main()

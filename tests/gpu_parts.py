@@ -1,0 +1,331 @@
+"""The parts that tests/gpu is made of. `a` are its arguments, with a.tree and a.trireme; `run` is the slice that runs them."""
+
+import importlib.machinery
+import importlib.util
+import json
+import math
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+from slices import Failed, OutOfTime, Part, Skipped, TookTooLong
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent
+
+
+def load(path):
+    """A script as a module."""
+    loader = importlib.machinery.SourceFileLoader(path.name, str(path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(path.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+peers = load(HERE / "bench/peers")
+
+CASES = "*cuda*:*Cuda*:*Nccl*"
+# Those whose ranks share a GPU or have one each.
+ON_RANKS = ("comm_communicator_test", "comm_control_test", "comm_bucketer_ranks_test", "trainer_step_test",
+            "trainer_train_test")
+IN_SLICE_2 = ("ops_conv2d_", "comm_", "trainer_")
+MAX_RETRIES = 20
+SANITIZED = ("ops_batch_norm_test", "ops_loss_test", "ops_layer_norm_test")
+SANITIZED_CASES = "*cuda_f32:*cuda_bf16-*Large*"
+MNIST_ACCURACY, CIFAR_ACCURACY = 0.99, 0.93
+SHARDS = "cifar10-{}-*.tar"
+
+
+# ---- Test programs ---------------------------------------------------------------------------------------------------
+
+def cases_of(program, pattern):
+    """The names of a test program's cases that match."""
+    done = subprocess.run([program, "--gtest_list_tests", f"--gtest_filter={pattern}"], capture_output=True, text=True)
+    names, suite = [], ""
+    for line in done.stdout.splitlines():
+        word = line.split("#")[0].strip()
+        if line.startswith("  "):
+            names.append(suite + word)
+        elif word.endswith("."):
+            suite = word
+    return names
+
+
+def outcomes(text):
+    """The cases that passed, failed and were skipped, by what gtest printed."""
+    def named(mark):
+        return set(re.findall(rf"^\[ *{mark} *\] ([\w./]+)", text, re.M))
+    failed = named("FAILED")
+    return named("OK") - failed, failed, named("SKIPPED")
+
+
+def gtest(run, command, pattern):
+    """Runs a test program. An error of the device may outlive the case that made it, and a crash ends them all, so the
+    cases that did not pass are run again, each alone."""
+    begin = len(run.log_text())
+    try:
+        run.command([*command, f"--gtest_filter={pattern}"])
+    except (TookTooLong, OutOfTime) as error:
+        running = re.findall(r"^\[ RUN      \] ([\w./]+)", run.log_text(begin), re.M)
+        raise type(error)(f"{error}, in {running[-1] if running else 'no case'}") from None
+    except Failed as error:
+        return retry(run, command, pattern, begin, error)
+    passed, _, skipped = outcomes(run.log_text(begin))
+    if not passed:
+        raise Skipped(f"{len(skipped)} cases skipped" if skipped else "no case")
+    return f"{len(passed)} cases"
+
+
+def retry(run, command, pattern, begin, error):
+    passed, _, skipped = outcomes(run.log_text(begin))
+    rest = [case for case in cases_of(command[-1], pattern) if case not in passed | skipped]
+    failed = []
+    for case in rest[:MAX_RETRIES]:
+        try:
+            run.command([*command, f"--gtest_filter={case}"], seconds=60)
+        except Failed:
+            failed.append(case)
+    alone = f"; alone {', '.join(failed) or 'each of them'} {'FAILED' if failed else 'passed'}"
+    more = f"; {len(rest) - MAX_RETRIES} not tried alone" if len(rest) > MAX_RETRIES else ""
+    raise Failed(f"{error}: {len(rest)} cases did not pass{alone if rest else ''}{more}")
+
+
+def mpirun(ranks):
+    return ["mpirun", "--quiet", "-np", ranks, "--oversubscribe", "--bind-to", "none"]
+
+
+def program_parts(a, wanted):
+    parts = []
+    for program in sorted(a.tree.glob("tests/*_test")):
+        if not wanted(program.name) or not cases_of(program, CASES):
+            continue
+        if program.name in ON_RANKS:
+            parts += [Part(f"{program.name}.np{count}",
+                           lambda run, command=[*mpirun(count), program]: gtest(run, command, CASES), a.limit(180))
+                      for count in (1, 2)]
+        else:
+            parts.append(Part(program.name, lambda run, command=[program]: gtest(run, command, CASES), a.limit(120)))
+    return parts
+
+
+def sanitizer_parts(a):
+    sanitizer = next((path for path in map(shutil.which, (
+        "compute-sanitizer", f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin/compute-sanitizer")) if path), None)
+
+    def check(run, tool, program, pattern):
+        if not sanitizer:
+            raise Skipped("compute-sanitizer is not installed")
+        try:
+            run.command([sanitizer, "--tool", tool, "--error-exitcode", 1, "--kernel-name-exclude", "regex:cudnn", program,
+                         f"--gtest_filter={pattern}"])
+        except TookTooLong as error:
+            raise OutOfTime(f"{error}; {len(outcomes(run.log_text())[0])} cases without findings") from None
+        except Failed:
+            if "Device not supported" in run.log_text():
+                raise Skipped("compute-sanitizer: Device not supported") from None
+            raise
+        return f"{len(outcomes(run.log_text())[0])} cases"
+
+    found = []
+    for tool in ("memcheck", "racecheck"):
+        for program in sorted([*a.tree.glob("tests/core_device_test"), *a.tree.glob("tests/ops_*_test")]):
+            if not a.sanitize and program.name not in SANITIZED:
+                continue
+            pattern = "*cuda_f32:*cuda_bf16:*Cuda" if a.sanitize else SANITIZED_CASES
+            if cases_of(program, pattern):
+                found.append(Part(f"{tool}.{program.name}", lambda run, tool=tool, program=program, pattern=pattern:
+                                  check(run, tool, program, pattern), 900 if a.sanitize else 60))
+    return found
+
+
+# ---- Runs of the program, compared step by step ----------------------------------------------------------------------
+
+SHAPES = {"lenet": "[1, 28, 28]", "resnet18-cifar": "[3, 32, 32]"}
+
+
+def config(network, batch, steps):
+    return f"""model {{ zoo {{ name: "{network}" }} }}
+data {{ synthetic {{ shape: {SHAPES[network]} classes: 10 count: {batch * 25} eval_count: {batch} }} }}
+batch {{ global: {batch} }}
+train {{ max_steps: {steps} eval_every_epochs: 0 }}
+optimizer {{ sgd {{ momentum: 0.9 }} }}
+schedule {{ learning_rate: 0.01 }}
+checkpoint {{ every_epochs: 0 }}
+"""
+
+
+def train(run, a, file, name, options, ranks=1):
+    """Returns the folder of the run."""
+    folder = run.folder / "runs" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    run.command([*mpirun(ranks), a.trireme, "train", file, "--run-dir", folder, "--resume", "never", *options], cwd=ROOT)
+    return folder
+
+
+def losses(folder):
+    events = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [event["train_loss"] for event in events if event["event"] == "step"]
+
+
+def agree(run, tolerance, count, one, two):
+    """As many losses, which are finite, in both; they differ by no more than that part of them. tolerance 0: bitwise."""
+    apart = [abs(x - y) if isinstance(x, (int, float)) and isinstance(y, (int, float)) else math.nan
+             for x, y in zip(one, two)]
+    wrong = [step for step, (x, d) in enumerate(zip(one, apart)) if not d <= tolerance * (1 + abs(x or 0))]
+    for step in wrong:
+        run.note(f"step {step + 1}: {one[step]!r} and {two[step]!r}")
+    if len(one) != count or len(two) != count:
+        raise Failed(f"{len(one)} and {len(two)} steps instead of {count}")
+    if wrong:
+        raise Failed(f"{len(wrong)} of {count} steps differ by more than {tolerance:g}, the first is {wrong[0] + 1}")
+    return f"{count} steps, at most {max(apart):.2g} apart"
+
+
+def same(run, a, name, tolerance, steps, network, ones, twos, ranks=(1, 1), options=()):
+    """Two runs of a network with the same losses."""
+    steps, batch = (2, 4) if a.rehearse else (steps, {"lenet": 64, "resnet18-cifar": 32}[network])
+    file = run.folder / "runs" / f"{name}.txtpb"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(config(network, batch, steps))
+    found = [losses(train(run, a, file, f"{name}-{number}", [*own, *options], count))
+             for number, (own, count) in enumerate(zip((ones, twos), ranks), 1)]
+    return agree(run, tolerance, steps, *found)
+
+
+CPU, GPU = ("--device", "cpu"), ("--device", "cuda")
+EAGER = (*GPU, "--set", "train.eager=true")
+STAGED = (*GPU, "--set", "train.transport=mpi")
+
+
+def same_part(a, name, tolerance, steps, network, ones, twos, seconds=120, **more):
+    return Part(name, lambda run: same(run, a, name, tolerance, steps, network, ones, twos, **more), a.limit(seconds))
+
+
+def captured_is_eager(a):
+    return [same_part(a, f"captured-is-eager.{precision}", 0, 100, "lenet", GPU, EAGER,
+                      options=("--set", f"train.precision={precision}")) for precision in ("FP32", "TF32", "BF16", "FP16")
+            ] + [same_part(a, "captured-is-eager.resnet18-cifar", 0, 20, "resnet18-cifar", GPU, EAGER,
+                           options=("--set", "train.precision=BF16"))]
+
+
+def runs_agree(a):
+    return [same_part(a, f"gpu-is-cpu.{network}", 1e-4, 20, network, CPU, GPU) for network in SHAPES] + [
+        same_part(a, "two-ranks-are-one.staged", 1e-5, 20, "lenet", GPU, STAGED, ranks=(1, 2)),
+        same_part(a, "two-ranks-are-one.staged-eager", 0, 20, "lenet", STAGED, (*STAGED, "--set", "train.eager=true"),
+                  ranks=(2, 2)),
+        same_part(a, "nccl-of-one-rank.captured", 0, 20, "lenet", GPU, (*GPU, "--set", "train.transport=nccl"))]
+
+
+# ---- Training to an accuracy -----------------------------------------------------------------------------------------
+
+def learns(run, a, name, file, least, options):
+    folder = train(run, a, file, name, options)
+    accuracy = json.loads((folder / "summary.json").read_text()).get("eval_accuracy")
+    for checkpoints in folder.glob("checkpoint*"):
+        shutil.rmtree(checkpoints, ignore_errors=True)
+    if not isinstance(accuracy, float) or not accuracy >= least:
+        raise Failed(f"accuracy {accuracy}, expected at least {least}")
+    return f"accuracy {100 * accuracy:.2f}%"
+
+
+def digits(a):
+    epochs = ("--set", "train.max_steps=2") if a.rehearse else ()
+    return [Part(f"learns-digits.{precision}", lambda run, precision=precision: learns(
+        run, a, f"digits-{precision}", "launch/configs/digits.txtpb", 0 if a.rehearse else 0.97,
+        (*GPU, "--set", f"train.precision={precision}", *epochs)), a.limit(60)) for precision in ("FP32", "BF16", "FP16")]
+
+
+def find_data(a, *patterns):
+    """The folder in --data, or that itself, that has files of these patterns."""
+    for folder in [a.data, *sorted(path for path in a.data.iterdir() if path.is_dir())]:
+        if all(any(folder.glob(pattern)) for pattern in patterns):
+            return folder
+    raise Failed(f"{a.data} and the folders in it hold no {' and '.join(patterns)}")
+
+
+def mnist(run, a):
+    folder = find_data(a, "train-images-idx3-ubyte*", "t10k-images-idx3-ubyte*")
+    precision = "FP32" if a.rehearse else "BF16"
+    return learns(run, a, "mnist", "launch/configs/mnist.txtpb", MNIST_ACCURACY,
+                  (*(CPU if a.rehearse else GPU), "--set", f"data.root={folder}", "--set", f"train.precision={precision}"))
+
+
+def unpacked_shards(run, folder):
+    """The folder of the tar files; those that are compressed are unpacked into the slice's own."""
+    if all(any(folder.glob(SHARDS.format(kind))) for kind in ("train", "test")):
+        return folder
+    target = run.folder / "data"
+    target.mkdir(exist_ok=True)
+    for file in sorted(folder.glob("cifar10-*.tar.xz")):
+        run.command([sys.executable, "-c", "import lzma, shutil, sys\n"
+                     "with lzma.open(sys.argv[1]) as source, open(sys.argv[2], 'wb') as target:\n"
+                     "    shutil.copyfileobj(source, target, 1 << 20)", file, target / file.stem])
+    return target
+
+
+def cifar10(run, a):
+    """On the files that launch/get-data leaves, or on shards as `trireme data pack` writes them."""
+    try:
+        options = ["--set", f"data.root={find_data(a, 'data_batch_1.bin', 'test_batch.bin')}"]
+    except Failed:
+        shards = unpacked_shards(run, find_data(a, SHARDS.format("train") + "*", SHARDS.format("test") + "*"))
+        options = ["--set", f"data.root={shards}", "--set", f'data.webdataset.train="{SHARDS.format("train")}"',
+                   "--set", f'data.webdataset.eval="{SHARDS.format("test")}"', "--set", "data.webdataset.classes=10"]
+    few = ("--set", "train.max_steps=2", "--set", "train.eval_every_epochs=0")
+    return learns(run, a, "cifar10", "launch/configs/cifar10.txtpb", 0 if a.rehearse else CIFAR_ACCURACY,
+                  (*(CPU if a.rehearse else GPU), *options, "--set", "train.precision=BF16",
+                   *(few if a.rehearse else ("--set", "train.eval_every_epochs=5"))))
+
+
+# ---- Speed -----------------------------------------------------------------------------------------------------------
+
+def bench(run, a, name, options):
+    file = run.folder / "bench" / f"{name}.json"
+    minutes = max(0.1, (run.part_left() - 5) / 60)
+    run.command([sys.executable, HERE / "bench/gpu", "-o", file, "--build", a.tree, "--python", a.python, "--minutes",
+                 f"{minutes:.2f}", *options])
+    found = []
+    for case in json.loads(file.read_text())["cases"]:
+        speed = case.get("captured_samples_per_second")
+        if speed:
+            ratios = ", ".join(f"x{case[key]:.2f} {text}" for key, text in (
+                ("over_eager", "its eager"), ("over_peer_eager", "PyTorch"), ("over_peer_compiled", "compiled"))
+                if case.get(key))
+            found.append(f"{case['model']} {case['precision']} {peers.speed(speed)}/s ({ratios})")
+    if not found:
+        raise OutOfTime("nothing was measured in time")
+    return "; ".join(found)
+
+
+def bench_parts(a):
+    if a.rehearse:
+        first = ["--models", "lenet", "--batch", 8, "--seconds", 1, "--rounds", 2, "--peer-device", "cpu"]
+        return [Part("bench.lenet", lambda run: bench(run, a, "lenet", first), math.inf)]
+    first = ["--models", "resnet50", "--precisions", "BF16"]
+    others = ["--models", "resnet50", "resnet18-cifar", "lenet", "mlp", "--precisions", "FP16", "TF32", "BF16", "--rounds",
+              1, "--compile", "none"]
+    return [Part("bench.resnet50", lambda run: bench(run, a, "resnet50", first), math.inf, needs=60),
+            Part("bench.others", lambda run: bench(run, a, "others", others), math.inf, needs=60)]
+
+
+# ---- Slices ----------------------------------------------------------------------------------------------------------
+
+def parts_of(number, a):
+    doctor = Part("doctor", lambda run: run.command([a.trireme, "doctor"]), 60)
+    if number in (1, 2) and not any(a.tree.glob("tests/*_test")):
+        sys.exit(f"tests/gpu: {a.tree} has no test programs: slices 1 and 2 need a bundle that was packed without --no-tests")
+    if number == 1:
+        programs = program_parts(a, lambda name: not name.startswith(IN_SLICE_2))
+        return [doctor, *programs, *captured_is_eager(a), *sanitizer_parts(a)]
+    if number == 2:
+        programs = program_parts(a, lambda name: name.startswith(IN_SLICE_2))
+        return [*programs, *runs_agree(a), *digits(a)]
+    if number == 3:
+        return bench_parts(a)
+    if not a.data:
+        sys.exit("tests/gpu: slice 4 needs --data FOLDER with the files of MNIST and CIFAR-10")
+    return [Part("train.mnist", lambda run: mnist(run, a), a.limit(240)),
+            Part("train.cifar10", lambda run: cifar10(run, a), math.inf, needs=60)]
