@@ -20,7 +20,7 @@ trap 'umount -R "$work/root/proc" "$work/root/dev" 2>/dev/null || true; rm -rf -
 
 "$bundle_script" --build "$tree" -o "$work/bundle.tar.xz"
 megabytes=$(du -m "$work/bundle.tar.xz" | cut -f1)
-((megabytes < 60)) || { echo "FAILED: the archive has $megabytes MiB" >&2; exit 1; }
+((megabytes <= 48)) || { echo "FAILED: the archive has $megabytes MiB" >&2; exit 1; }
 
 root=$work/root
 mkdir -p "$root"/{bin,dev,proc,tmp,home/user}
@@ -63,6 +63,16 @@ check() { # check WHAT PATTERN COMMAND: the command succeeds and prints the patt
 shell=bash
 check "unpacks" unpacked "cd /home/user && tar -xf - && echo unpacked" < <(xz -dc "$work/bundle.tar.xz")
 name=$(cd "$root/home/user" && echo trireme-*)
+mkdir "$work/python"
+python3=$(command -v python3)
+if (cd "$work/python" && PATH=/nonexistent "$python3" -m tarfile -e "$work/bundle.tar.xz") &&
+  "$(command -v diff)" -r "$work/python/$name" "$root/home/user/$name" && [[ -x $work/python/$name/tests/gpu ]]; then
+  echo "ok: Python unpacks it without xz"
+else
+  echo "FAILED: Python does not unpack it without xz"
+  failures=$((failures + 1))
+fi
+rm -rf "$work/python"
 for shell in bash sh; do
   source="cd / && . /home/user/$name/env.sh && . /home/user/$name/env.sh"
   check "sourcing twice changes PATH once" "^/home/user/$name/bin:/bin$" "$source && echo \$PATH"
