@@ -61,6 +61,14 @@ def kept(folder):
     return sorted(file for file in files if file.suffix != ".part")
 
 
+def changed_since(folder, moment):
+    for file in kept(folder):
+        with contextlib.suppress(FileNotFoundError):  # a temporary file of the program
+            if file.stat().st_mtime > moment:
+                return True
+    return False
+
+
 def shortened(data):
     half = MAX_LOG_BYTES // 2
     if len(data) <= MAX_LOG_BYTES:
@@ -74,10 +82,13 @@ def pack(folder, archive):
     with open(part, "wb") as file:
         with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
             for path in kept(folder):
-                data = path.read_bytes()
-                data = shortened(data) if path.suffix == ".log" else data
                 member = tarfile.TarInfo(str(path.relative_to(folder)))
-                member.size, member.mtime = len(data), int(path.stat().st_mtime)
+                try:
+                    data, member.mtime = path.read_bytes(), int(path.stat().st_mtime)
+                except FileNotFoundError:  # a temporary file of the program
+                    continue
+                data = shortened(data) if path.suffix == ".log" else data
+                member.size = len(data)
                 tar.addfile(member, io.BytesIO(data))
         file.flush()
         os.fsync(file.fileno())
@@ -119,11 +130,12 @@ def read_records(folder):
 
 class Slice:
     """Parts that run one after another. `facts` identifies what is tested; `build` among them is that of the program:
-    parts that passed with the same one, according to the folder's results, are not run again."""
+    parts that passed with the same one, according to the folder's results, are not run again. Its time began at `began`,
+    of the monotonic clock."""
 
-    def __init__(self, folder, archive, seconds, facts):
+    def __init__(self, folder, archive, seconds, facts, began=None):
         self.folder, self.archive = folder, archive
-        self.began = time.monotonic()
+        self.began = began or time.monotonic()
         self.deadline = self.began + seconds
         self.part_deadline = self.deadline
         self.log = None
@@ -132,6 +144,7 @@ class Slice:
         self.packed = 0  # when, by the files' clock
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         archive.parent.mkdir(parents=True, exist_ok=True)
+        self.save()
 
     def run(self, parts):
         """Runs what the time allows and prints the table last. Returns 0 when all passed or were skipped, 1 when one
@@ -233,7 +246,7 @@ class Slice:
                 return program.wait(timeout=max(0, min(REPACK_SECONDS, deadline - time.monotonic())))
             if time.monotonic() >= deadline:
                 return None
-            if any(file.stat().st_mtime > self.packed for file in kept(self.folder)):
+            if changed_since(self.folder, self.packed):
                 self.save()
 
     def note(self, text):

@@ -191,7 +191,11 @@ class Bundle(unittest.TestCase):
 
     def run_gpu(self, *words, code=0, **more):
         with self.start(*words, **more) as process:
-            output = process.communicate(timeout=120)[0]
+            try:
+                output = process.communicate(timeout=120)[0]
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
         self.assertEqual(process.returncode, code, output)
         return output
 
@@ -202,10 +206,11 @@ class Slices(Bundle):
         self.gtest("ops_b_test", {"one": "passes", "two": "spoils", "three": "passes", "four": "passes"})
         self.gtest("ops_c_test", {"one": "crashes", "two": "passes"})
         self.gtest("ops_conv2d_test", {"one": "passes"})
+        script(self.root / "tests/ops_d_test", "#!/bin/sh\necho libcudnn.so.9 is missing >&2; exit 127\n")
         output = self.run_gpu("--slice", 1, "-o", "out", "^(doctor|core|ops|captured)", code=1)
         record, = read_results(self.archive)
         found = results(record)
-        self.assertEqual([name for name, result in found.items() if result == "FAIL"], ["ops_b_test", "ops_c_test"])
+        self.assertEqual([name for name, result in found.items() if result == "FAIL"], ["ops_b_test", "ops_c_test", "ops_d_test"])
         self.assertEqual(found["core_a_test"], "PASS")
         self.assertEqual(found["captured-is-eager.FP16"], "PASS")
         self.assertNotIn("ops_conv2d_test", found)
@@ -213,6 +218,8 @@ class Slices(Bundle):
         details = {part["name"]: part["detail"] for part in record["parts"]}
         self.assertIn("alone Suite.two/cuda FAILED", details["ops_b_test"])
         self.assertIn("alone Suite.one/cuda FAILED", details["ops_c_test"])
+        self.assertEqual(details["ops_d_test"], "ended with 127: 0 cases did not pass")
+        self.assertIn("libcudnn.so.9 is missing", output)
         table = output[output.index("\nslice 1: "):].splitlines()[1:]
         self.assertLess(table.index(next(line for line in table if "ops_c_test" in line)),
                         table.index(next(line for line in table if "core_a_test" in line)))
@@ -277,6 +284,19 @@ class Slices(Bundle):
         self.assertIn("steps differ by more than 0.0001, the first is 1", output)
         self.set("loss", "nan")
         self.run_gpu("-o", "out", "gpu-is-cpu", code=1)
+
+    def test_a_sanitizer_that_cannot_run_here_is_no_failure(self):
+        program = self.gtest("ops_loss_test", {"one": "passes"})
+        self.gtest("ops_pool_test", {"one": "passes"})
+        sanitizer = script(self.root / "bin/compute-sanitizer", '#!/bin/bash\nfor word; do p=$word; [[ $p == /* ]] && break; done\n'
+                           'while [[ $1 != "$p" ]]; do shift; done\n"$@"\n')
+        self.run_gpu("--slice", 1, "-o", "out", "check")
+        self.assertEqual(results(read_results(self.archive)[0]), {"memcheck.ops_loss_test": "PASS", "racecheck.ops_loss_test": "PASS"})
+        self.assertIn("*cuda_f32:*cuda_bf16-*Large*", self.calls(program))
+        script(sanitizer, "#!/bin/bash\necho ========= Invalid __global__ write of size 4 bytes; exit 1\n")
+        self.assertIn("Invalid __global__ write", self.run_gpu("--slice", 1, "-o", "out", "check", code=1))
+        script(sanitizer, "#!/bin/bash\necho ========= Error: Device not supported; exit 1\n")
+        self.assertIn("Device not supported", self.run_gpu("--slice", 1, "-o", "out", "check"))
 
     def test_accuracy_is_checked(self):
         data = self.root / "data"
