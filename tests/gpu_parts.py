@@ -1,4 +1,4 @@
-"""The parts that tests/gpu is made of. `a` are its arguments, with a.tree and a.trireme; `run` is the slice that runs them."""
+"""The parts of tests/gpu. `a` are its arguments, with a.tree and a.trireme; `run` is the slice that runs a part."""
 
 import concurrent.futures
 import importlib.machinery
@@ -30,8 +30,13 @@ peers = load(HERE / "bench/peers")
 
 CASES = "*cuda*:*Cuda*:*Nccl*"
 # Those whose ranks share a GPU or have one each.
-ON_RANKS = ("comm_communicator_test", "comm_control_test", "comm_bucketer_ranks_test", "trainer_step_test",
-            "trainer_train_test")
+ON_RANKS = (
+    "comm_communicator_test",
+    "comm_control_test",
+    "comm_bucketer_ranks_test",
+    "trainer_step_test",
+    "trainer_train_test",
+)
 IN_SLICE_2 = ("ops_conv2d_", "comm_", "trainer_")
 MAX_RETRIES = 20
 SANITIZED = ("ops_batch_norm_test", "ops_loss_test", "ops_layer_norm_test")
@@ -42,11 +47,13 @@ SHARDS = "cifar10-{}-*.tar"
 
 # ---- Test programs ---------------------------------------------------------------------------------------------------
 
+
 def cases_of(program, pattern):
     """The names of a test program's cases that match; None if it does not run."""
     try:
-        done = subprocess.run([program, "--gtest_list_tests", f"--gtest_filter={pattern}"], capture_output=True, text=True,
-                              timeout=60)
+        done = subprocess.run(
+            [program, "--gtest_list_tests", f"--gtest_filter={pattern}"], capture_output=True, text=True, timeout=60
+        )
     except subprocess.TimeoutExpired:
         return None
     names, suite = [], ""
@@ -68,8 +75,10 @@ def with_cases(programs, pattern):
 
 def outcomes(text):
     """The cases that passed, failed and were skipped, by what gtest printed."""
+
     def named(mark):
         return set(re.findall(rf"^\[ *{mark} *\] ([\w/]+\.[\w/]+)", text, re.M))
+
     failed = named("FAILED")
     return named("OK") - failed, failed, named("SKIPPED")
 
@@ -119,24 +128,49 @@ def program_parts(a, wanted):
     programs = [program for program in sorted(a.tree.glob("tests/*_test")) if wanted(program.name)]
     for program in with_cases(programs, CASES):
         if program.name in ON_RANKS:
-            parts += [Part(f"{program.name}.np{count}",
-                           lambda run, command=[*mpirun(count), program]: gtest(run, command, CASES), a.limit(180))
-                      for count in (1, 2)]
+            parts += [
+                Part(
+                    f"{program.name}.np{count}",
+                    lambda run, command=[*mpirun(count), program]: gtest(run, command, CASES),
+                    a.limit(180),
+                )
+                for count in (1, 2)
+            ]
         else:
             parts.append(Part(program.name, lambda run, command=[program]: gtest(run, command, CASES), a.limit(120)))
     return parts
 
 
 def sanitizer_parts(a):
-    sanitizer = next((path for path in map(shutil.which, (
-        "compute-sanitizer", f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin/compute-sanitizer")) if path), None)
+    sanitizer = next(
+        (
+            path
+            for path in map(
+                shutil.which,
+                ("compute-sanitizer", f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin/compute-sanitizer"),
+            )
+            if path
+        ),
+        None,
+    )
 
     def check(run, tool, program, pattern):
         if not sanitizer:
             raise Skipped("compute-sanitizer is not installed")
         try:
-            run.command([sanitizer, "--tool", tool, "--error-exitcode", 1, "--kernel-name-exclude", "regex:cudnn", program,
-                         f"--gtest_filter={pattern}"])
+            run.command(
+                [
+                    sanitizer,
+                    "--tool",
+                    tool,
+                    "--error-exitcode",
+                    1,
+                    "--kernel-name-exclude",
+                    "regex:cudnn",
+                    program,
+                    f"--gtest_filter={pattern}",
+                ]
+            )
         except TookTooLong as error:
             raise OutOfTime(f"{error}; {len(outcomes(run.log_text())[0])} cases without findings") from None
         except Failed:
@@ -146,11 +180,23 @@ def sanitizer_parts(a):
         return f"{len(outcomes(run.log_text())[0])} cases"
 
     pattern = "*cuda_f32:*cuda_bf16:*Cuda" if a.sanitize else SANITIZED_CASES
-    programs = with_cases([program for program in sorted([*a.tree.glob("tests/core_device_test"),
-                                                          *a.tree.glob("tests/ops_*_test")])
-                           if a.sanitize or program.name in SANITIZED], pattern)
-    return [Part(f"{tool}.{program.name}", lambda run, tool=tool, program=program: check(run, tool, program, pattern),
-                 900 if a.sanitize else 60) for tool in ("memcheck", "racecheck") for program in programs]
+    programs = with_cases(
+        [
+            program
+            for program in sorted([*a.tree.glob("tests/core_device_test"), *a.tree.glob("tests/ops_*_test")])
+            if a.sanitize or program.name in SANITIZED
+        ],
+        pattern,
+    )
+    return [
+        Part(
+            f"{tool}.{program.name}",
+            lambda run, tool=tool, program=program: check(run, tool, program, pattern),
+            900 if a.sanitize else 60,
+        )
+        for tool in ("memcheck", "racecheck")
+        for program in programs
+    ]
 
 
 # ---- Runs of the program, compared step by step ----------------------------------------------------------------------
@@ -173,7 +219,9 @@ def train(run, a, file, name, options, ranks=1):
     """Returns the folder of the run."""
     folder = run.folder / "runs" / name
     shutil.rmtree(folder, ignore_errors=True)
-    run.command([*mpirun(ranks), a.trireme, "train", file, "--run-dir", folder, "--resume", "never", *options], cwd=ROOT)
+    run.command(
+        [*mpirun(ranks), a.trireme, "train", file, "--run-dir", folder, "--resume", "never", *options], cwd=ROOT
+    )
     return folder
 
 
@@ -183,9 +231,11 @@ def losses(folder):
 
 
 def agree(run, tolerance, count, one, two):
-    """As many losses, which are finite, in both; they differ by no more than that part of them. tolerance 0: bitwise."""
-    apart = [abs(x - y) if isinstance(x, (int, float)) and isinstance(y, (int, float)) else math.nan
-             for x, y in zip(one, two)]
+    """Throws Failed unless both are `count` finite losses that differ by no more than `tolerance` relatively; 0: bitwise."""
+    apart = [
+        abs(x - y) if isinstance(x, (int, float)) and isinstance(y, (int, float)) else math.nan
+        for x, y in zip(one, two)
+    ]
     wrong = [step for step, (x, d) in enumerate(zip(one, apart)) if not d <= tolerance * (1 + abs(x or 0))]
     for step in wrong:
         run.note(f"step {step + 1}: {one[step]!r} and {two[step]!r}")
@@ -202,8 +252,10 @@ def same(run, a, name, tolerance, steps, network, ones, twos, ranks=(1, 1), opti
     file = run.folder / "runs" / f"{name}.txtpb"
     file.parent.mkdir(exist_ok=True)
     file.write_text(config(network, batch, steps))
-    found = [losses(train(run, a, file, f"{name}-{number}", [*own, *options], count))
-             for number, (own, count) in enumerate(zip((ones, twos), ranks), 1)]
+    found = [
+        losses(train(run, a, file, f"{name}-{number}", [*own, *options], count))
+        for number, (own, count) in enumerate(zip((ones, twos), ranks), 1)
+    ]
     return agree(run, tolerance, steps, *found)
 
 
@@ -217,35 +269,77 @@ def same_part(a, name, tolerance, steps, network, ones, twos, seconds=120, **mor
 
 
 def captured_is_eager(a):
-    return [same_part(a, f"captured-is-eager.{precision}", 0, 100, "lenet", GPU, EAGER,
-                      options=("--set", f"train.precision={precision}")) for precision in ("FP32", "TF32", "BF16", "FP16")
-            ] + [same_part(a, "captured-is-eager.resnet18-cifar", 0, 20, "resnet18-cifar", GPU, EAGER,
-                           options=("--set", "train.precision=BF16"))]
+    return [
+        same_part(
+            a,
+            f"captured-is-eager.{precision}",
+            0,
+            100,
+            "lenet",
+            GPU,
+            EAGER,
+            options=("--set", f"train.precision={precision}"),
+        )
+        for precision in ("FP32", "TF32", "BF16", "FP16")
+    ] + [
+        same_part(
+            a,
+            "captured-is-eager.resnet18-cifar",
+            0,
+            20,
+            "resnet18-cifar",
+            GPU,
+            EAGER,
+            options=("--set", "train.precision=BF16"),
+        )
+    ]
 
 
 def runs_agree(a):
     return [same_part(a, f"gpu-is-cpu.{network}", 1e-4, 20, network, CPU, GPU) for network in SHAPES] + [
         same_part(a, "two-ranks-are-one.staged", 1e-5, 20, "lenet", GPU, STAGED, ranks=(1, 2)),
-        same_part(a, "two-ranks-are-one.staged-eager", 0, 20, "lenet", STAGED, (*STAGED, "--set", "train.eager=true"),
-                  ranks=(2, 2)),
-        same_part(a, "nccl-of-one-rank.captured", 0, 20, "lenet", GPU, (*GPU, "--set", "train.transport=nccl"))]
+        same_part(
+            a,
+            "two-ranks-are-one.staged-eager",
+            0,
+            20,
+            "lenet",
+            STAGED,
+            (*STAGED, "--set", "train.eager=true"),
+            ranks=(2, 2),
+        ),
+        same_part(a, "nccl-of-one-rank.captured", 0, 20, "lenet", GPU, (*GPU, "--set", "train.transport=nccl")),
+    ]
 
 
 # ---- Training to an accuracy -----------------------------------------------------------------------------------------
 
+
 def learns(run, a, name, file, least, options):
     folder = train(run, a, file, name, options)
     accuracy = json.loads((folder / "summary.json").read_text()).get("eval_accuracy")
-    if not isinstance(accuracy, float) or not accuracy >= least:
+    if not isinstance(accuracy, (int, float)) or not accuracy >= least:
         raise Failed(f"accuracy {accuracy}, expected at least {least}")
     return f"accuracy {100 * accuracy:.2f}%"
 
 
 def digits(a):
     epochs = ("--set", "train.max_steps=2") if a.rehearse else ()
-    return [Part(f"learns-digits.{precision}", lambda run, precision=precision: learns(
-        run, a, f"digits-{precision}", "launch/configs/digits.txtpb", 0 if a.rehearse else 0.97,
-        (*GPU, "--set", f"train.precision={precision}", *epochs)), a.limit(60)) for precision in ("FP32", "BF16", "FP16")]
+    return [
+        Part(
+            f"learns-digits.{precision}",
+            lambda run, precision=precision: learns(
+                run,
+                a,
+                f"digits-{precision}",
+                "launch/configs/digits.txtpb",
+                0 if a.rehearse else 0.97,
+                (*GPU, "--set", f"train.precision={precision}", *epochs),
+            ),
+            a.limit(60),
+        )
+        for precision in ("FP32", "BF16", "FP16")
+    ]
 
 
 def find_data(a, *patterns):
@@ -259,8 +353,14 @@ def find_data(a, *patterns):
 def mnist(run, a):
     folder = find_data(a, "train-images-idx3-ubyte*", "t10k-images-idx3-ubyte*")
     precision = "FP32" if a.rehearse else "BF16"
-    return learns(run, a, "mnist", "launch/configs/mnist.txtpb", MNIST_ACCURACY,
-                  (*(CPU if a.rehearse else GPU), "--set", f"data.root={folder}", "--set", f"train.precision={precision}"))
+    return learns(
+        run,
+        a,
+        "mnist",
+        "launch/configs/mnist.txtpb",
+        MNIST_ACCURACY,
+        (*(CPU if a.rehearse else GPU), "--set", f"data.root={folder}", "--set", f"train.precision={precision}"),
+    )
 
 
 def unpacked_shards(run, folder):
@@ -270,9 +370,17 @@ def unpacked_shards(run, folder):
     target = run.folder / "data"
     target.mkdir(exist_ok=True)
     for file in sorted(folder.glob("cifar10-*.tar.xz")):
-        run.command([sys.executable, "-c", "import lzma, shutil, sys\n"
-                     "with lzma.open(sys.argv[1]) as source, open(sys.argv[2], 'wb') as target:\n"
-                     "    shutil.copyfileobj(source, target, 1 << 20)", file, target / file.stem])
+        run.command(
+            [
+                sys.executable,
+                "-c",
+                "import lzma, shutil, sys\n"
+                "with lzma.open(sys.argv[1]) as source, open(sys.argv[2], 'wb') as target:\n"
+                "    shutil.copyfileobj(source, target, 1 << 20)",
+                file,
+                target / file.stem,
+            ]
+        )
     return target
 
 
@@ -282,23 +390,56 @@ def cifar10(run, a):
         options = ["--set", f"data.root={find_data(a, 'data_batch_1.bin', 'test_batch.bin')}"]
     except Failed:
         shards = unpacked_shards(run, find_data(a, SHARDS.format("train") + "*", SHARDS.format("test") + "*"))
-        options = ["--set", f"data.root={shards}", "--set", f'data.webdataset.train="{SHARDS.format("train")}"',
-                   "--set", f'data.webdataset.eval="{SHARDS.format("test")}"', "--set", "data.webdataset.classes=10"]
+        options = [
+            "--set",
+            f"data.root={shards}",
+            "--set",
+            f'data.webdataset.train="{SHARDS.format("train")}"',
+            "--set",
+            f'data.webdataset.eval="{SHARDS.format("test")}"',
+            "--set",
+            "data.webdataset.classes=10",
+        ]
     few = ("--set", "train.max_steps=2", "--set", "train.eval_every_epochs=0")
-    return learns(run, a, "cifar10", "launch/configs/cifar10.txtpb", 0 if a.rehearse else CIFAR_ACCURACY,
-                  (*(CPU if a.rehearse else GPU), *options, "--set", "train.precision=BF16",
-                   *(few if a.rehearse else ("--set", "train.eval_every_epochs=5"))))
+    return learns(
+        run,
+        a,
+        "cifar10",
+        "launch/configs/cifar10.txtpb",
+        0 if a.rehearse else CIFAR_ACCURACY,
+        (
+            *(CPU if a.rehearse else GPU),
+            *options,
+            "--set",
+            "train.precision=BF16",
+            *(few if a.rehearse else ("--set", "train.eval_every_epochs=5")),
+        ),
+    )
 
 
 # ---- Speed -----------------------------------------------------------------------------------------------------------
+
 
 def bench(run, a, name, options):
     file = run.folder / "bench" / f"{name}.json"
     minutes = max(0.1, (run.part_left() - 5) / 60)
     problem = None
     try:
-        run.command([sys.executable, HERE / "bench/gpu", "-o", file, "--build", a.tree, "--python", a.python, "--minutes",
-                     f"{minutes:.2f}", *options])
+        run.command(
+            [
+                sys.executable,
+                HERE / "bench/gpu",
+                "-o",
+                file,
+                "--build",
+                a.tree,
+                "--python",
+                a.python,
+                "--minutes",
+                f"{minutes:.2f}",
+                *options,
+            ]
+        )
     except Failed as error:
         problem = error
     found = speeds(json.loads(file.read_text())) if file.exists() else ""
@@ -315,9 +456,15 @@ def speeds(measured):
     for case in measured["cases"]:
         speed = case.get("captured_samples_per_second")
         if speed:
-            ratios = ", ".join(f"x{case[key]:.2f} {text}" for key, text in (
-                ("over_eager", "its eager"), ("over_peer_eager", "PyTorch"), ("over_peer_compiled", "compiled"))
-                if case.get(key))
+            ratios = ", ".join(
+                f"x{case[key]:.2f} {text}"
+                for key, text in (
+                    ("over_eager", "its eager"),
+                    ("over_peer_eager", "PyTorch"),
+                    ("over_peer_compiled", "compiled"),
+                )
+                if case.get(key)
+            )
             found.append(f"{case['model']} {case['precision']} {peers.speed(speed)}/s ({ratios})")
     return "; ".join(found)
 
@@ -327,18 +474,22 @@ def bench_parts(a):
         first = ["--models", "lenet", "--batch", 8, "--seconds", 1, "--rounds", 2, "--peer-device", "cpu"]
         return [Part("bench.lenet", lambda run: bench(run, a, "lenet", first), math.inf)]
     first = ["--models", "resnet50", "--precisions", "BF16"]
-    others = ["--models", "resnet50", "resnet18-cifar", "lenet", "mlp", "--precisions", "FP16", "TF32", "BF16", "--rounds",
-              1, "--compile", "none"]
-    return [Part("bench.resnet50", lambda run: bench(run, a, "resnet50", first), math.inf, needs=60),
-            Part("bench.others", lambda run: bench(run, a, "others", others), math.inf, needs=60)]
+    others = ["--models", "resnet18-cifar", "lenet", "mlp", "--rounds", 1, "--compile", "none"]
+    return [
+        Part("bench.resnet50", lambda run: bench(run, a, "resnet50", first), math.inf, needs=60),
+        Part("bench.others", lambda run: bench(run, a, "others", others), math.inf, needs=60),
+    ]
 
 
 # ---- Slices ----------------------------------------------------------------------------------------------------------
 
+
 def parts_of(number, a):
     doctor = Part("doctor", lambda run: run.command([a.trireme, "doctor"]), 60)
     if number in (1, 2) and not any(a.tree.glob("tests/*_test")):
-        sys.exit(f"tests/gpu: {a.tree} has no test programs: slices 1 and 2 need a bundle that was packed without --no-tests")
+        sys.exit(
+            f"tests/gpu: {a.tree} has no test programs: slices 1 and 2 need a bundle that was packed without --no-tests"
+        )
     if number == 1:
         programs = program_parts(a, lambda name: not name.startswith(IN_SLICE_2))
         return [doctor, *programs, *captured_is_eager(a), *sanitizer_parts(a)]
@@ -349,5 +500,7 @@ def parts_of(number, a):
         return bench_parts(a)
     if not a.data:
         sys.exit("tests/gpu: slice 4 needs --data FOLDER with the files of MNIST and CIFAR-10")
-    return [Part("train.mnist", lambda run: mnist(run, a), a.limit(240)),
-            Part("train.cifar10", lambda run: cifar10(run, a), math.inf, needs=60)]
+    return [
+        Part("train.mnist", lambda run: mnist(run, a), a.limit(240)),
+        Part("train.cifar10", lambda run: cifar10(run, a), math.inf, needs=60),
+    ]

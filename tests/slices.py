@@ -95,6 +95,14 @@ def pack(folder, archive):
     os.replace(part, archive)
 
 
+def write_json(file, value):
+    """Replaces the file as a whole, so that a reader never finds half of it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(file.name + ".part")
+    part.write_text(json.dumps(value, indent=1) + "\n")
+    part.replace(file)
+
+
 def unpack(archive, folder):
     """Throws BadArchive if it is not one that pack() wrote."""
     try:
@@ -130,8 +138,8 @@ def read_records(folder):
 
 class Slice:
     """Parts that run one after another. `facts` identifies what is tested; `build` among them is that of the program:
-    parts that passed with the same one, according to the folder's results, are not run again. Its time began at `began`,
-    of the monotonic clock."""
+    parts that passed with the same one, according to the folder's results, are not run again. Its time began
+    at `began`, of the monotonic clock."""
 
     def __init__(self, folder, archive, seconds, facts, began=None):
         self.folder, self.archive = folder, archive
@@ -153,7 +161,9 @@ class Slice:
             signal.signal(number, self.stop)
         passed = self.passed_earlier()
         self.record["parts"] = [
-            {"name": part.name, **passed.get(part.name, {"result": "NOT RUN", "seconds": 0, "detail": ""})} for part in parts]
+            {"name": part.name, **passed.get(part.name, {"result": "NOT RUN", "seconds": 0, "detail": ""})}
+            for part in parts
+        ]
         stopped = 0
         try:
             self.save()
@@ -171,8 +181,12 @@ class Slice:
 
     def passed_earlier(self):
         same = [record for record in self.earlier if record["build"] == self.record["build"]]
-        return {part["name"]: {**part, "earlier": True} for record in same for part in record["parts"]
-                if part["result"] == "PASS"}
+        return {
+            part["name"]: {**part, "earlier": True}
+            for record in same
+            for part in record["parts"]
+            if part["result"] == "PASS"
+        }
 
     @staticmethod
     def stop(number, _):
@@ -205,16 +219,17 @@ class Slice:
                 result.update(result="FAIL", detail=text, log=self.last_lines())
             finally:
                 result["seconds"] = round(time.monotonic() - began, 1)
-                print(f"{result['result']:<8} {part.name:<44} {result['seconds']:7.1f} s  {result['detail']}"[:COLUMNS], flush=True)
+                print(
+                    f"{result['result']:<8} {part.name:<44} {result['seconds']:7.1f} s  {result['detail']}"[:COLUMNS],
+                    flush=True,
+                )
                 self.save()
 
     def save(self):
         """Writes results.json and the archive."""
         self.packed = time.time()
         self.record["seconds"] = round(time.monotonic() - self.began, 1)
-        part = self.folder / "results.json.part"
-        part.write_text(json.dumps({"slices": [*self.earlier, self.record]}, indent=1) + "\n")
-        part.replace(self.folder / "results.json")
+        write_json(self.folder / "results.json", {"slices": [*self.earlier, self.record]})
         pack(self.folder, self.archive)
 
     def command(self, command, seconds=None, env=None, cwd=None):
@@ -224,8 +239,15 @@ class Slice:
         deadline = min(self.part_deadline, began + seconds) if seconds else self.part_deadline
         command = [str(word) for word in command]
         self.note("$ " + " ".join(command))
-        program = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT, cwd=cwd,
-                                   env={**os.environ, **(env or {})}, start_new_session=True)
+        program = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+        )
         try:
             status = self.wait(program, deadline)
         except BaseException:
@@ -281,8 +303,10 @@ def table(record, archive):
     for part in parts:
         by_result.setdefault(part["result"], []).append(part)
     counts = ", ".join(f"{len(found)} {result}" for result, found in sorted(by_result.items()))
-    head = [f"slice {record['slice']}{', a rehearsal' if record['rehearsal'] else ''}: {counts}; {record['seconds']:.0f} s;"
-            f" {record['device']}; commit {record['commit']}, {record['date'][:10]}"]
+    head = [
+        f"slice {record['slice']}{', a rehearsal' if record['rehearsal'] else ''}: {counts}; {record['seconds']:.0f} s;"
+        f" {record['device']}; commit {record['commit']}, {record['date'][:10]}"
+    ]
     wrong = [part for part in parts if part["result"] in ("FAIL", "KILLED", "CUT")]
     right = [part for part in parts if part["result"] in ("PASS", "SKIP")]
     missing = [part["name"] for part in parts if part["result"] == "NOT RUN"]
@@ -305,7 +329,7 @@ def table(record, archive):
         if len(lines) <= TABLE_LINES:
             return lines
     more = len(lines) - TABLE_LINES + 1
-    return lines[:TABLE_LINES - 2] + [f"... and {more} more lines: results.json in the archive has all", lines[-1]]
+    return lines[: TABLE_LINES - 2] + [f"... and {more} more lines: results.json in the archive has all", lines[-1]]
 
 
 def wrapped(text):

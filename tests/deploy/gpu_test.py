@@ -1,9 +1,8 @@
-"""tests/gpu and tests/bench/gpu in a bundle whose programs are stand-ins: slices, deadlines, archives, failures, tables."""
+"""tests/gpu and tests/bench/gpu in a bundle of stand-ins for programs: slices, deadlines, archives, failures, tables."""
 
-import importlib.machinery
-import importlib.util
 import io
 import json
+import lzma
 import os
 import pathlib
 import shutil
@@ -21,7 +20,14 @@ sys.path.insert(0, str(ROOT / "tests"))
 import slices  # noqa: E402
 from slices import BadArchive, Part, Slice  # noqa: E402
 
-FACTS = {"slice": 1, "rehearsal": False, "device": "a GPU", "commit": "0a1b2c3", "date": "2026-01-02T03:04:05", "build": "x"}
+FACTS = {
+    "slice": 1,
+    "rehearsal": False,
+    "device": "a GPU",
+    "commit": "0a1b2c3",
+    "date": "2026-01-02T03:04:05",
+    "build": "x",
+}
 
 # `trireme` by the words after it; train: as many steps and as accurate as the files steps and accuracy beside it say.
 TRIREME = """#!/usr/bin/env -S python3 -I -S
@@ -53,7 +59,8 @@ elif words[0] == "bench":
     if eager and read("eager", "") == "fails":
         sys.exit("out of memory")
     print(json.dumps({"samples_per_second": 100 if eager else 200, "nvml_reads": after - before,
-                      "results_before": sum(map(len, cases[0]["turns"] if cases else [])), "batch_per_rank": 2, "peak_memory_bytes": 2**20,
+                      "results_before": sum(map(len, cases[0]["turns"] if cases else [])),
+                      "batch_per_rank": 2, "peak_memory_bytes": 2**20,
                       "floor_ms": 1, "step_ms": 2, "seconds_to_first_step": 1}))
 elif words[0] == "train":
     folder = pathlib.Path(option("--run-dir"))
@@ -186,8 +193,14 @@ class Bundle(unittest.TestCase):
 
     def start(self, *words, program="gpu", environment=None):
         return subprocess.Popen(
-            [sys.executable, self.root / "tests" / program, *map(str, words)], cwd=self.root, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, start_new_session=True, env={**os.environ, **(environment or {})})
+            [sys.executable, self.root / "tests" / program, *map(str, words)],
+            cwd=self.root,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, **(environment or {})},
+        )
 
     def run_gpu(self, *words, code=0, **more):
         with self.start(*words, **more) as process:
@@ -208,9 +221,11 @@ class Slices(Bundle):
         self.gtest("ops_conv2d_test", {"one": "passes"})
         script(self.root / "tests/ops_d_test", "#!/bin/sh\necho libcudnn.so.9 is missing >&2; exit 127\n")
         output = self.run_gpu("--slice", 1, "-o", "out", "^(doctor|core|ops|captured)", code=1)
-        record, = read_results(self.archive)
+        (record,) = read_results(self.archive)
         found = results(record)
-        self.assertEqual([name for name, result in found.items() if result == "FAIL"], ["ops_b_test", "ops_c_test", "ops_d_test"])
+        self.assertEqual(
+            [name for name, result in found.items() if result == "FAIL"], ["ops_b_test", "ops_c_test", "ops_d_test"]
+        )
         self.assertEqual(found["core_a_test"], "PASS")
         self.assertEqual(found["captured-is-eager.FP16"], "PASS")
         self.assertNotIn("ops_conv2d_test", found)
@@ -220,9 +235,11 @@ class Slices(Bundle):
         self.assertIn("alone Suite.one/cuda FAILED", details["ops_c_test"])
         self.assertEqual(details["ops_d_test"], "ended with 127: 0 cases did not pass")
         self.assertIn("libcudnn.so.9 is missing", output)
-        table = output[output.index("\nslice 1: "):].splitlines()[1:]
-        self.assertLess(table.index(next(line for line in table if "ops_c_test" in line)),
-                        table.index(next(line for line in table if "core_a_test" in line)))
+        table = output[output.index("\nslice 1: ") :].splitlines()[1:]
+        self.assertLess(
+            table.index(next(line for line in table if "ops_c_test" in line)),
+            table.index(next(line for line in table if "core_a_test" in line)),
+        )
         self.assertEqual(table[-1], f"archive: {self.archive}")
 
     def test_a_killed_slice_keeps_its_results_and_the_next_goes_on(self):
@@ -235,8 +252,10 @@ class Slices(Bundle):
         os.kill(process.pid, signal.SIGKILL)
         os.kill(child, signal.SIGKILL)
         process.communicate()
-        self.assertEqual(results(read_results(self.archive)[0]),
-                         {"core_a_test": "PASS", "core_b_test": "RUNNING", "core_c_test": "NOT RUN"})
+        self.assertEqual(
+            results(read_results(self.archive)[0]),
+            {"core_a_test": "PASS", "core_b_test": "RUNNING", "core_c_test": "NOT RUN"},
+        )
 
         shutil.rmtree(self.root / "out")
         self.archive.rename(self.root / "first.tar.gz")
@@ -288,10 +307,16 @@ class Slices(Bundle):
     def test_a_sanitizer_that_cannot_run_here_is_no_failure(self):
         program = self.gtest("ops_loss_test", {"one": "passes"})
         self.gtest("ops_pool_test", {"one": "passes"})
-        sanitizer = script(self.root / "bin/compute-sanitizer", '#!/bin/bash\nfor word; do p=$word; [[ $p == /* ]] && break; done\n'
-                           'while [[ $1 != "$p" ]]; do shift; done\n"$@"\n')
+        sanitizer = script(
+            self.root / "bin/compute-sanitizer",
+            "#!/bin/bash\nfor word; do p=$word; [[ $p == /* ]] && break; done\n"
+            'while [[ $1 != "$p" ]]; do shift; done\n"$@"\n',
+        )
         self.run_gpu("--slice", 1, "-o", "out", "check")
-        self.assertEqual(results(read_results(self.archive)[0]), {"memcheck.ops_loss_test": "PASS", "racecheck.ops_loss_test": "PASS"})
+        self.assertEqual(
+            results(read_results(self.archive)[0]),
+            {"memcheck.ops_loss_test": "PASS", "racecheck.ops_loss_test": "PASS"},
+        )
         self.assertIn("*cuda_f32:*cuda_bf16-*Large*", self.calls(program))
         script(sanitizer, "#!/bin/bash\necho ========= Invalid __global__ write of size 4 bytes; exit 1\n")
         self.assertIn("Invalid __global__ write", self.run_gpu("--slice", 1, "-o", "out", "check", code=1))
@@ -300,8 +325,12 @@ class Slices(Bundle):
 
     def test_accuracy_is_checked(self):
         data = self.root / "data"
-        for name in ("mnist/train-images-idx3-ubyte.gz", "mnist/t10k-images-idx3-ubyte.gz", "cifar/cifar10-train-000000.tar.xz",
-                     "cifar/cifar10-test-000000.tar.xz"):
+        for name in (
+            "mnist/train-images-idx3-ubyte.gz",
+            "mnist/t10k-images-idx3-ubyte.gz",
+            "cifar/cifar10-train-000000.tar.xz",
+            "cifar/cifar10-test-000000.tar.xz",
+        ):
             (data / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(self.packed_file(), data / name)
         self.run_gpu("--slice", 4, "-o", "out", "--data", data)
@@ -314,7 +343,6 @@ class Slices(Bundle):
         self.run_gpu("--slice", 4, "-o", "out", code=1)
 
     def packed_file(self):
-        import lzma
         file = self.root / "shard.xz"
         file.write_bytes(lzma.compress(b"shard"))
         return file
@@ -334,8 +362,12 @@ class Slices(Bundle):
         self.run_gpu("--collect", self.archive)
         files = sorted(file.stem.split("-")[-1] for file in (self.root / "tests/bench/results").glob("gpu-*.json"))
         self.assertEqual(files, ["others", "resnet50"])
-        self.assertRegex((self.root / "tests/README.md").read_text(), r"\| 1 \| 1 \| 0 \| 0 \| - \| - \| .*0a1b2c3, Stand-in 1000")
-        self.assertRegex((self.root / "tests/bench/README.md").read_text(), r"\| resnet50 \| BF16, 256 \| 200 \| x2.00 \|")
+        self.assertRegex(
+            (self.root / "tests/README.md").read_text(), r"\| 1 \| 1 \| 0 \| 0 \| - \| - \| .*0a1b2c3, Stand-in 1000"
+        )
+        self.assertRegex(
+            (self.root / "tests/bench/README.md").read_text(), r"\| resnet50 \| BF16, 256 \| 200 \| x2.00 \|"
+        )
         self.run_gpu("-o", "out", "--rehearse", "core")
         self.assertIn("rehearsal", self.run_gpu("--collect", self.archive, code=1))
 
@@ -359,27 +391,37 @@ class Harness(unittest.TestCase):
             sys.stdout = stdout
 
     def test_the_end_of_a_slice_is_no_failure_of_its_part(self):
-        status, found, output = self.slice([
-            Part("quick", lambda run: run.command(["true"]), needs=0),
-            Part("endless", lambda run: run.command(["sleep", 1000]), needs=0),
-            Part("third", lambda run: run.command(["true"]), needs=0.1)], seconds=1)
+        status, found, output = self.slice(
+            [
+                Part("quick", lambda run: run.command(["true"]), needs=0),
+                Part("endless", lambda run: run.command(["sleep", 1000]), needs=0),
+                Part("third", lambda run: run.command(["true"]), needs=0.1),
+            ],
+            seconds=1,
+        )
         self.assertEqual(found, {"quick": "PASS", "endless": "CUT", "third": "NOT RUN"})
         self.assertEqual(status, 75)
         self.assertIn("NOT RUN, the time was over: third", output)
 
     def test_a_part_that_takes_too_long_fails_and_ends_with_all_it_started(self):
         pid = self.folder / "pid"
-        status, found, _ = self.slice([
-            Part("endless", lambda run: run.command(["bash", "-c", f"sleep 1000 & echo $! >{pid}; wait"]), 0.5),
-            Part("next", lambda run: run.command(["true"]))])
+        status, found, _ = self.slice(
+            [
+                Part("endless", lambda run: run.command(["bash", "-c", f"sleep 1000 & echo $! >{pid}; wait"]), 0.5),
+                Part("next", lambda run: run.command(["true"])),
+            ]
+        )
         self.assertEqual(found, {"endless": "FAIL", "next": "PASS"})
         self.assertEqual(status, 1)
-        wait_until(lambda: not pathlib.Path(f"/proc/{pid.read_text().strip()}").exists()
-                   or "\nState:\tZ" in pathlib.Path(f"/proc/{pid.read_text().strip()}/status").read_text())
+        wait_until(
+            lambda: not pathlib.Path(f"/proc/{pid.read_text().strip()}").exists()
+            or "\nState:\tZ" in pathlib.Path(f"/proc/{pid.read_text().strip()}/status").read_text()
+        )
 
     def test_an_error_of_the_harness_fails_its_part_alone(self):
         def broken(_):
             raise KeyError("summary")
+
         _, found, output = self.slice([Part("broken", broken), Part("next", lambda run: "fine")])
         self.assertEqual(found, {"broken": "FAIL", "next": "PASS"})
         self.assertIn("KeyError", output)
@@ -390,7 +432,7 @@ class Harness(unittest.TestCase):
         (self.folder / "bench").mkdir()
         file = self.folder / "bench/turns.json"
         # The part ends when the archive holds what it wrote.
-        look = (f"echo 1 >{file}; until tar -tzf {self.archive} | grep -q turns.json; do sleep 0.05; done")
+        look = f"echo 1 >{file}; until tar -tzf {self.archive} | grep -q turns.json; do sleep 0.05; done"
         _, found, _ = self.slice([Part("bench", lambda run: run.command(["bash", "-c", look]), 60)])
         self.assertEqual(found, {"bench": "PASS"})
 
@@ -400,6 +442,7 @@ class Harness(unittest.TestCase):
             (run.folder / "runs/a/weights.safetensors").write_bytes(b"0" * 1000)
             (run.folder / "runs/a/summary.json").write_text("{}")
             run.log.write(b"first\n" + b"x" * (3 << 20) + b"\nlast\n")
+
         self.slice([Part("a", writes)])
         with tarfile.open(self.archive) as tar:
             self.assertEqual(set(tar.getnames()), {"results.json", "logs/a.log", "runs/a/summary.json"})
@@ -413,6 +456,7 @@ class Harness(unittest.TestCase):
         def refused(pattern):
             with self.assertRaisesRegex(BadArchive, pattern):
                 slices.unpack(bad, self.folder)
+
         for name in ("../evil", "/evil", "logs/../../evil", "other"):
             with tarfile.open(bad, "w:gz") as tar:
                 tar.addfile(tarfile.TarInfo(name))
@@ -424,7 +468,7 @@ class Harness(unittest.TestCase):
         refused("is not part of an archive")
         self.slice([Part("a", lambda run: run.note("x" * 1000))])
         whole = self.archive.read_bytes()
-        bad.write_bytes(whole[:len(whole) // 2])
+        bad.write_bytes(whole[: len(whole) // 2])
         refused("--from takes an archive")
         bad.write_bytes(b"no archive")
         refused("--from takes an archive")
@@ -432,11 +476,14 @@ class Harness(unittest.TestCase):
     def test_the_table_is_short_whatever_happens(self):
         def part(name, result, detail="", log=()):
             return {"name": name, "result": result, "seconds": 1.5, "detail": detail, "log": list(log)}
+
         for failing in (0, 1, 20, 100):
             with self.subTest(failing=failing):
-                parts = [part(f"fails-{n}", "FAIL", "reason\n" * 100, ["line " * 100] * 3) for n in range(failing)] + [
-                    part(f"passes-with-a-long-name-{n}", "PASS", "detail") for n in range(100)] + [
-                    part(f"not-run-{n}", "NOT RUN") for n in range(50)]
+                parts = (
+                    [part(f"fails-{n}", "FAIL", "reason\n" * 100, ["line " * 100] * 3) for n in range(failing)]
+                    + [part(f"passes-with-a-long-name-{n}", "PASS", "detail") for n in range(100)]
+                    + [part(f"not-run-{n}", "NOT RUN") for n in range(50)]
+                )
                 table = slices.table({**FACTS, "seconds": 540, "parts": parts}, self.archive)
                 self.assertLessEqual(len(table), 60)
                 self.assertLessEqual(max(map(len, table)), 120)
@@ -460,16 +507,32 @@ class Benchmark(Bundle):
 
     def bench(self, *words, code=0, **environment):
         output = self.run_gpu(
-            "-o", self.root / "bench.json", "--models", "lenet", "--batch", 2, "--rounds", 2, "--python",
-            self.root / "bin/python-with-torch", "--peer", self.root / "peers/torch_bench.py", *words, program="bench/gpu",
-            code=code, environment={**self.environment, **environment})
+            "-o",
+            self.root / "bench.json",
+            "--models",
+            "lenet",
+            "--batch",
+            2,
+            "--rounds",
+            2,
+            "--python",
+            self.root / "bin/python-with-torch",
+            "--peer",
+            self.root / "peers/torch_bench.py",
+            *words,
+            program="bench/gpu",
+            code=code,
+            environment={**self.environment, **environment},
+        )
         return output, json.loads((self.root / "bench.json").read_text())
 
     def test_turns_are_written_one_by_one(self):
         _, run = self.bench("--compile", "max-autotune")
-        case, = run["cases"]
-        self.assertEqual([list(one) for one in case["turns"]],
-                         [["captured", "eager", "peer_eager"]] * 2 + [["captured", "peer_compiled"]] * 2)
+        (case,) = run["cases"]
+        self.assertEqual(
+            [list(one) for one in case["turns"]],
+            [["captured", "eager", "peer_eager"]] * 2 + [["captured", "peer_compiled"]] * 2,
+        )
         self.assertEqual([one["captured"]["results_before"] for one in case["turns"]], [0, 3, 6, 8])
         self.assertEqual((case["over_eager"], case["over_peer_eager"], case["over_peer_compiled"]), (2, 4, 4))
         self.assertEqual(case["turns"][2]["peer_compiled"]["compile"], "max-autotune")
@@ -480,7 +543,7 @@ class Benchmark(Bundle):
         self.set("eager", "fails")
         (self.root / "peers/how").write_text("cannot compile")
         output, run = self.bench(code=1)
-        case, = run["cases"]
+        (case,) = run["cases"]
         self.assertIn("out of memory", case["turns"][0]["eager"]["failed"])
         self.assertIn("no compiler", case["turns"][2]["peer_compiled"]["failed"])
         self.assertEqual((case["over_eager"], case["over_peer_eager"], case["over_peer_compiled"]), (None, 4, None))
@@ -503,7 +566,7 @@ class Benchmark(Bundle):
         subprocess.run(["gcc", "-shared", "-fPIC", "-o", self.root / "nvml/libnvidia-ml.so.1", source], check=True)
         more = {"LD_LIBRARY_PATH": str(self.root / "nvml"), "NVML_READS": str(self.root / "bin/nvml_reads")}
         _, run = self.bench("--compile", "none", **more)
-        case, = run["cases"]
+        (case,) = run["cases"]
         self.assertEqual(run["driver"], "580.1")
         self.assertEqual((case["captured_peak_device_bytes"], case["predicted_bytes"]), (4000, 2**31))
         self.assertEqual({one[name]["nvml_reads"] for one in case["turns"] for name in ("captured", "eager")}, {0})
@@ -512,10 +575,26 @@ class Benchmark(Bundle):
 
     def test_peers_records_failures_too(self):
         def compare(code):
-            self.run_gpu("-o", self.root / "bench.json", "--models", "lenet", "mlp", "--rounds", 2, "--python", sys.executable,
-                         "--trireme", self.root / "bin/trireme", "--peer", self.root / "peers/torch_bench.py",
-                         program="bench/peers", code=code, environment=self.environment)
+            self.run_gpu(
+                "-o",
+                self.root / "bench.json",
+                "--models",
+                "lenet",
+                "mlp",
+                "--rounds",
+                2,
+                "--python",
+                sys.executable,
+                "--trireme",
+                self.root / "bin/trireme",
+                "--peer",
+                self.root / "peers/torch_bench.py",
+                program="bench/peers",
+                code=code,
+                environment=self.environment,
+            )
             return json.loads((self.root / "bench.json").read_text())["models"]
+
         rows = compare(0)
         self.assertEqual([row["speed_ratio"] for row in rows], [4, 4])
         (self.root / "peers/how").write_text("fails")
