@@ -77,7 +77,7 @@ for shell in bash sh; do
   source="cd / && . /home/user/$name/env.sh && . /home/user/$name/env.sh"
   check "sourcing twice changes PATH once" "^/home/user/$name/bin:/bin$" "$source && echo \$PATH"
   check "doctor runs" "^libraries .*oneDNN" "$source && trireme doctor"
-  check "a test program runs" "PASSED" "$source && \$TRIREME_BUNDLE/tests/core_tensor_test"
+  check "a test program runs" "PASSED" "$source && \$TRIREME_BUNDLE/tests/core_device_test"
   check "two ranks train" "^eval: accuracy 9[89]" "$source && cd \$TRIREME_BUNDLE &&
     mpirun --quiet -np 2 --oversubscribe --bind-to none trireme train launch/configs/digits.txtpb --device cpu \
       --run-dir /tmp/run-$shell"
