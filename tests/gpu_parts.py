@@ -41,7 +41,7 @@ IN_SLICE_2 = ("ops_conv2d_", "comm_", "trainer_")
 MAX_RETRIES = 20
 SANITIZED = ("ops_batch_norm_test", "ops_loss_test", "ops_layer_norm_test")
 SANITIZED_CASES = "*cuda_f32:*cuda_bf16-*Large*"
-MNIST_ACCURACY, CIFAR_ACCURACY = 0.99, 0.93
+DIGITS_ACCURACY, MNIST_ACCURACY, CIFAR_ACCURACY = 0.97, 0.99, 0.93
 SHARDS = "cifar10-{}-*.tar"
 
 
@@ -296,19 +296,13 @@ def captured_is_eager(a):
 
 
 def runs_agree(a):
-    return [same_part(a, f"gpu-is-cpu.{network}", 1e-4, 20, network, CPU, GPU) for network in SHAPES] + [
+    staged_eager = (*STAGED, "--set", "train.eager=true")
+    nccl = (*GPU, "--set", "train.transport=nccl")
+    return [
+        *(same_part(a, f"gpu-is-cpu.{network}", 1e-4, 20, network, CPU, GPU) for network in SHAPES),
         same_part(a, "two-ranks-are-one.staged", 1e-5, 20, "lenet", GPU, STAGED, ranks=(1, 2)),
-        same_part(
-            a,
-            "two-ranks-are-one.staged-eager",
-            0,
-            20,
-            "lenet",
-            STAGED,
-            (*STAGED, "--set", "train.eager=true"),
-            ranks=(2, 2),
-        ),
-        same_part(a, "nccl-of-one-rank.captured", 0, 20, "lenet", GPU, (*GPU, "--set", "train.transport=nccl")),
+        same_part(a, "two-ranks-are-one.staged-eager", 0, 20, "lenet", STAGED, staged_eager, ranks=(2, 2)),
+        same_part(a, "nccl-of-one-rank.captured", 0, 20, "lenet", GPU, nccl),
     ]
 
 
@@ -324,22 +318,19 @@ def learns(run, a, name, file, least, options):
 
 
 def digits(a):
-    epochs = ("--set", "train.max_steps=2") if a.rehearse else ()
-    return [
-        Part(
+    few = ("--set", "train.max_steps=2") if a.rehearse else ()
+    least = 0 if a.rehearse else DIGITS_ACCURACY
+
+    def part(precision):
+        options = (*GPU, "--set", f"train.precision={precision}", *few)
+        file = "launch/configs/digits.txtpb"
+        return Part(
             f"learns-digits.{precision}",
-            lambda run, precision=precision: learns(
-                run,
-                a,
-                f"digits-{precision}",
-                "launch/configs/digits.txtpb",
-                0 if a.rehearse else 0.97,
-                (*GPU, "--set", f"train.precision={precision}", *epochs),
-            ),
+            lambda run: learns(run, a, f"digits-{precision}", file, least, options),
             a.limit(60),
         )
-        for precision in ("FP32", "BF16", "FP16")
-    ]
+
+    return [part(precision) for precision in ("FP32", "BF16", "FP16")]
 
 
 def find_data(a, *patterns):
