@@ -312,17 +312,18 @@ def table(record, archive):
     missing = [part["name"] for part in parts if part["result"] == "NOT RUN"]
     tail = wrapped("NOT RUN, the time was over: " + ", ".join(missing)) if missing else []
     tail += [f"archive: {archive}"]
+    width = max([len(part["name"]) for part in wrong + right], default=0)
 
     def line(part):
         earlier = " (earlier)" if part.get("earlier") else ""
-        return f"{part['result']:<7} {part['name']:<44} {part['seconds']:7.1f} s{earlier}  {part['detail']}"
+        return f"{part['result']:<7} {part['name']:<{width}} {part['seconds']:6.1f} s{earlier}  {part['detail']}"
 
     for reasons, each in ((3, True), (3, False), (1, False), (0, False)):
         body = []
         for part in wrong:
-            body += [line(part)] + ["    " + text for text in part.get("log", [])[:reasons]]
+            body += wrapped(line(part))[:3] + ["    " + text for text in part.get("log", [])[:reasons]]
         if each:
-            body += [line(part) for part in right]
+            body += [text for part in right for text in wrapped(line(part))]
         else:
             body += wrapped("PASS or SKIP: " + ", ".join(part["name"] for part in right)) if right else []
         lines = [text.replace("\n", " ")[:COLUMNS] for text in head + body + tail]
