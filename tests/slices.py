@@ -321,16 +321,17 @@ def table(record, archive):
     for reasons, each in ((3, True), (3, False), (1, False), (0, False)):
         body = []
         for part in wrong:
-            body += wrapped(line(part))[:3] + ["    " + text for text in part.get("log", [])[:reasons]]
+            body += wrapped(line(part))[: max(1, reasons)] + ["    " + text for text in part.get("log", [])[:reasons]]
         if each:
             body += [text for part in right for text in wrapped(line(part))]
         else:
             body += wrapped("PASS or SKIP: " + ", ".join(part["name"] for part in right)) if right else []
-        lines = [text.replace("\n", " ")[:COLUMNS] for text in head + body + tail]
-        if len(lines) <= TABLE_LINES:
-            return lines
-    more = len(lines) - TABLE_LINES + 1
-    return lines[: TABLE_LINES - 2] + [f"... and {more} more lines: results.json in the archive has all", lines[-1]]
+        room = TABLE_LINES - len(head) - len(tail)
+        if len(body) <= room:
+            break
+    else:
+        body = [*body[: room - 1], f"... and {len(body) - room + 1} more lines: results.json in the archive has all"]
+    return [text.replace("\n", " ")[:COLUMNS] for text in head + body + tail]
 
 
 def wrapped(text):

@@ -391,32 +391,32 @@ class Harness(unittest.TestCase):
             sys.stdout = stdout
 
     def test_the_end_of_a_slice_is_no_failure_of_its_part(self):
-        status, found, output = self.slice(
-            [
-                Part("quick", lambda run: run.command(["true"]), needs=0),
-                Part("endless", lambda run: run.command(["sleep", 1000]), needs=0),
-                Part("third", lambda run: run.command(["true"]), needs=0.1),
-            ],
-            seconds=1,
-        )
+        def endless(run):
+            run.deadline = run.part_deadline = time.monotonic()
+            run.command(["sleep", 1000])
+
+        parts = [
+            Part("quick", lambda run: run.command(["true"])),
+            Part("endless", endless),
+            Part("third", lambda run: run.command(["true"])),
+        ]
+        status, found, output = self.slice(parts)
         self.assertEqual(found, {"quick": "PASS", "endless": "CUT", "third": "NOT RUN"})
         self.assertEqual(status, 75)
         self.assertIn("NOT RUN, the time was over: third", output)
 
     def test_a_part_that_takes_too_long_fails_and_ends_with_all_it_started(self):
         pid = self.folder / "pid"
-        status, found, _ = self.slice(
-            [
-                Part("endless", lambda run: run.command(["bash", "-c", f"sleep 1000 & echo $! >{pid}; wait"]), 0.5),
-                Part("next", lambda run: run.command(["true"])),
-            ]
-        )
-        self.assertEqual(found, {"endless": "FAIL", "next": "PASS"})
-        self.assertEqual(status, 1)
-        wait_until(
-            lambda: not pathlib.Path(f"/proc/{pid.read_text().strip()}").exists()
-            or "\nState:\tZ" in pathlib.Path(f"/proc/{pid.read_text().strip()}/status").read_text()
-        )
+        endless = ["bash", "-c", f"sleep 1000 & echo $! >{pid}; wait"]
+        for seconds in (0.5, 5, 50):  # the first that is enough to start it
+            parts = [Part("endless", lambda run: run.command(endless), seconds), Part("next", lambda run: None)]
+            status, found, _ = self.slice(parts)
+            self.assertEqual(found, {"endless": "FAIL", "next": "PASS"})
+            self.assertEqual(status, 1)
+            if pid.exists() and pid.read_text():
+                break
+        state = pathlib.Path(f"/proc/{pid.read_text().strip()}/stat")
+        wait_until(lambda: not state.exists() or ") Z " in state.read_text())
 
     def test_an_error_of_the_harness_fails_its_part_alone(self):
         def broken(_):
@@ -492,8 +492,7 @@ class Harness(unittest.TestCase):
                 self.assertIn(f"{failing} FAIL" if failing else "100 PASS", table[0])
                 if failing:
                     self.assertIn("fails-0 ", table[1])
-                if failing <= 20:
-                    self.assertIn("not-run-49", "".join(table))
+                self.assertIn("not-run-49", "".join(table))
 
 
 class Benchmark(Bundle):
@@ -551,11 +550,14 @@ class Benchmark(Bundle):
 
     def test_the_time_ends_the_first_round(self):
         (self.root / "peers/how").write_text("hangs")
-        _, run = self.bench("--minutes", 0.05)
+        for minutes in (0.05, 0.5):  # the first that is enough for Trireme's part of a turn
+            _, run = self.bench("--minutes", minutes)
+            (turn,) = run["cases"][0]["turns"] or [{}]
+            if "peer_eager" in turn:
+                break
+        self.assertTrue(turn["peer_eager"]["cut"])
+        self.assertEqual(turn["captured"]["samples_per_second"], 200)
         self.assertFalse(run["finished"])
-        turns = run["cases"][0]["turns"]
-        self.assertEqual(len(turns), 1)
-        self.assertTrue(turns[0].get("peer_eager", {}).get("cut", True))
         _, run = self.bench("--minutes", 0)
         self.assertEqual(run["cases"][0]["turns"], [])
 
