@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <glob.h>
 #include <link.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -28,6 +29,25 @@ void add_matches(std::vector<std::string>& folders, const std::string& pattern) 
   globfree(&found);
 }
 
+std::vector<std::string> split_path(const char* variable) {
+  std::vector<std::string> folders;
+  const char* const paths = std::getenv(variable);
+  std::istringstream in(paths ? paths : "");
+  for (std::string path; std::getline(in, path, ':');) {
+    if (!path.empty()) folders.push_back(path);
+  }
+  return folders;
+}
+
+// The folder of the `python3` that a shell would start; empty: there is none. In a virtual
+// environment that is a link to another Python, whose packages are elsewhere.
+std::string folder_of_python() {
+  for (const std::string& folder : split_path("PATH")) {
+    if (access((folder + "/python3").c_str(), X_OK) == 0) return folder;
+  }
+  return "";
+}
+
 // Where a toolkit or a Python with NVIDIA's wheels keeps libraries, in the order to look.
 std::vector<std::string> usual_places() {
   std::vector<std::string> folders;
@@ -37,17 +57,14 @@ std::vector<std::string> usual_places() {
   }
   add_matches(folders, "/usr/local/cuda/lib64");
 
-  std::vector<std::string> packages;
-  if (const char* paths = std::getenv("PYTHONPATH")) {
-    std::istringstream in(paths);
-    for (std::string path; std::getline(in, path, ':');) {
-      if (!path.empty()) packages.push_back(path);
-    }
-  }
+  std::vector<std::string> packages = split_path("PYTHONPATH");
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     if (const char* root = std::getenv(variable)) {
       packages.push_back(std::string(root) + "/lib/python3*/site-packages");
     }
+  }
+  if (const std::string python = folder_of_python(); !python.empty()) {
+    packages.push_back(python + "/../lib/python3*/site-packages");
   }
   if (const char* home = std::getenv("HOME")) {
     packages.push_back(std::string(home) + "/.local/lib/python3*/site-packages");

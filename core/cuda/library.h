@@ -10,8 +10,9 @@ namespace trireme::cuda {
 class Library {
  public:
   // The first of `names` ("libcudnn.so.9") that loads, looked for where the dynamic linker looks
-  // (LD_LIBRARY_PATH), then in the usual places of CUDA's toolkit and of Python's wheels. `product`
-  // is for messages: "cuDNN".
+  // (LD_LIBRARY_PATH), then in the usual places of CUDA's toolkit and of Python's wheels: those of
+  // PYTHONPATH, VIRTUAL_ENV, CONDA_PREFIX, the first `python3` of PATH, the user and the system.
+  // `product` is for messages: "cuDNN".
   Library(std::string product, const std::vector<std::string>& names);
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;

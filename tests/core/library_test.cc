@@ -60,6 +60,24 @@ TEST_F(LibraryTest, FindsWheelsOfPython) {
   EXPECT_EQ(library.function<double(double, double)>("hypot")(3, 4), 5);
 }
 
+// A virtual environment that is not activated, but whose programs come first.
+TEST_F(LibraryTest, FindsWheelsOfThePythonOnThePath) {
+  unsetenv("PYTHONPATH");
+  const fs::path environment = packages_ / "environment";
+  const fs::path wheel = environment / "lib/python3.11/site-packages/nvidia/thing/lib";
+  fs::create_directories(wheel);
+  fs::create_directories(environment / "bin");
+  fs::create_symlink("/bin/sh", environment / "bin/python3");
+  fs::copy_file(Library("math", {"libm.so.6"}).path(), wheel / "libtrireme_thing.so.1");
+  const std::string before = std::getenv("PATH");
+  setenv("PATH",
+         (packages_.string() + "::" + (environment / "bin").string() + ":" + before).c_str(), 1);
+  const Library library("thing", {"libtrireme_thing.so.1"});
+  setenv("PATH", before.c_str(), 1);
+  EXPECT_EQ(library.problem(), "");
+  EXPECT_EQ(fs::canonical(library.path()), fs::canonical(wheel / "libtrireme_thing.so.1"));
+}
+
 TEST_F(LibraryTest, SaysWhereItLooked) {
   const Library library("thing", {"libtrireme_thing.so.1", "libtrireme_thing.so.2"});
   EXPECT_EQ(library.handle(), nullptr);
