@@ -79,7 +79,7 @@ class Event {
 
 enum class EventKind {
   kOrder,  // for other streams and the host to wait for
-  kTimed,  // marks a time, also within a Recording; only the host waits for it
+  kTimed,  // marks a time; within a Recording the host waits for the stream, not for the event
 };
 
 // Work in order. Work that failed is reported, as the exception it threw, by the next wait or

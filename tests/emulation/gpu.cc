@@ -67,7 +67,9 @@ void Gpu::submit(cudaStream_t handle, std::string name, std::function<void()> wo
   StreamState& to = stream(handle);
   if (!to.capture) {
     to.last = queue(handle, std::move(name), std::move(work), {to.last});
-    if (records) records->node = to.last;
+    if (!records) return;
+    records->node = to.last;
+    records->in_graph = false;
     return;
   }
   Graph& graph = to.capture->graph;
@@ -244,7 +246,9 @@ void Gpu::launch_graph(Executable& executable, cudaStream_t handle) {
     std::vector<NodePtr> before = {to.last, executable.last};
     for (size_t other : node.before) before.push_back(nodes[other]);
     nodes.push_back(queue(node.stream, node.name, node.work, before));
-    if (node.records) node.records->node = nodes.back();
+    if (!node.records) continue;
+    node.records->node = nodes.back();
+    node.records->in_graph = true;
   }
   nodes.push_back(to.last);
   to.last = executable.last = queue(handle, "end of a graph", nullptr, nodes);

@@ -64,7 +64,8 @@ struct StreamState {
 struct EventState {
   int device;
   bool timed;
-  NodePtr node;  // of the latest record
+  NodePtr node;           // of the latest record
+  bool in_graph = false;  // which is within a graph
   Clock::time_point time;
   CapturePtr capture;  // in which it was recorded last
   std::vector<size_t> front;

@@ -82,7 +82,10 @@ void break_capture(const CapturePtr& capture) {
   capture->broken = cudaErrorStreamCaptureInvalidated;
 }
 
+// Until the graph has come so far, an event that it records is as it was before: a wait of the host
+// for it may end at once.
 void require_readable(const EventState& event) {
+  require(!event.in_graph, cudaErrorInvalidResourceHandle);
   if (!is_recorded_in_capture(event)) return;
   break_capture(event.capture);
   throw Failure{cudaErrorCapturedEvent};

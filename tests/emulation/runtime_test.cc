@@ -364,6 +364,20 @@ TEST_F(RuntimeTest, OnlyTimedEventsThatAreReachedHaveTimes) {
   ASSERT_EQ(cudaEventSynchronize(event), cudaSuccess);
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, timed, event), cudaErrorInvalidResourceHandle);
   EXPECT_EQ(cudaEventRecordWithFlags(timed, a, cudaEventRecordExternal), cudaErrorInvalidValue);
+  // Before a replay has come to it, an event is as it was before the replay.
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_EQ(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  ASSERT_EQ(cudaEventRecordWithFlags(timed, a, cudaEventRecordExternal), cudaSuccess);
+  ASSERT_EQ(cudaStreamEndCapture(a, &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+  ASSERT_EQ(cudaGraphLaunch(executable, a), cudaSuccess);
+  EXPECT_EQ(cudaEventSynchronize(timed), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaEventQuery(timed), cudaErrorInvalidResourceHandle);
+  ASSERT_EQ(cudaStreamSynchronize(a), cudaSuccess);
+  EXPECT_EQ(cudaEventElapsedTime(&milliseconds, timed, timed), cudaSuccess);
+  EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
   EXPECT_EQ(cudaEventDestroy(timed), cudaSuccess);
 }
 
