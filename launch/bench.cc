@@ -5,9 +5,9 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "comm/control.h"
@@ -17,6 +17,7 @@
 #include "launch/commands.h"
 #include "launch/options.h"
 #include "launch/peak.h"
+#include "launch/step_time.h"
 #include "trainer/agreement.h"
 #include "trainer/device.h"
 #include "trainer/file.h"
@@ -32,7 +33,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
-constexpr int kWarmupSteps = 5;
+constexpr int kWarmupSteps = 3;  // after the first: those that a GPU records
+constexpr int kEstimateSteps = 3;
 
 struct Options : TargetOptions {
   int64_t steps = 0;
@@ -40,10 +42,6 @@ struct Options : TargetOptions {
   bool json = false;
   std::string profile;
 };
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -94,6 +92,15 @@ struct Measured {
   double first_step = 0;  // from the start of the process to the end of its first step
 };
 
+// As many steps as fit into the seconds; rank 0 decides for all.
+template <class Run>
+int64_t steps_that_fit(double seconds, Communicator& communicator, Step& step, Run run) {
+  const double each = mean_step_seconds(
+      kEstimateSteps, run, [&] { step.finish(); }, seconds_since_start);
+  const auto steps = static_cast<int64_t>(std::clamp(seconds / each, 5.0, 20000.0));
+  return std::stoll(broadcast(communicator, std::to_string(steps), 0));
+}
+
 Measured measure(const Options& options, Communicator& communicator, Step& step, const Batch& batch,
                  float learning_rate) {
   Measured result;
@@ -102,26 +109,17 @@ Measured measure(const Options& options, Communicator& communicator, Step& step,
   run();
   step.finish();
   result.first_step = seconds_since_start();
-  double quickest = std::numeric_limits<double>::max();
-  for (int i = 0; i < kWarmupSteps; ++i) {
-    const auto start = Clock::now();
-    run();
-    quickest = std::min(quickest, seconds_since(start));
-  }
-  // Rank 0 decides for all.
-  const auto fitting = static_cast<int64_t>(options.seconds / quickest);
-  result.steps = std::stoll(broadcast(
-      communicator,
-      std::to_string(options.steps > 0 ? options.steps : std::clamp<int64_t>(fitting, 5, 20000)),
-      0));
+  for (int i = 0; i < kWarmupSteps; ++i) run();
+  result.steps =
+      options.steps > 0 ? options.steps : steps_that_fit(options.seconds, communicator, step, run);
+  step.finish();
 
   std::vector<double> whole, forward, backward, exposed, update, communication;
   auto start = Clock::now();
-  for (int64_t i = 0; i < result.steps; ++i) {
-    const auto done = run();
-    const auto end = Clock::now();
-    if (!done) continue;  // a GPU's first result comes with the second step
+  const auto add = [&](const std::optional<StepResult>& done) {
+    if (!done) return;  // a GPU's result comes with the next step
     const StepTimings& timings = done->timings;
+    const auto end = Clock::now();
     whole.push_back(std::chrono::duration<double>(end - start).count());
     forward.push_back(timings.forward);
     backward.push_back(timings.backward);
@@ -129,8 +127,9 @@ Measured measure(const Options& options, Communicator& communicator, Step& step,
     update.push_back(timings.update);
     communication.push_back(timings.communication);
     start = end;
-  }
-  step.finish();
+  };
+  for (int64_t i = 0; i < result.steps; ++i) add(run());
+  add(step.finish());
   result.fastest = *std::min_element(whole.begin(), whole.end());
   result.slowest = *std::max_element(whole.begin(), whole.end());
   result.step = median(whole);
