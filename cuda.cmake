@@ -39,7 +39,8 @@ if(TRIREME_WITH_CUDA)
   else()
     set(CMAKE_CUDA_COMPILER ${TRIREME_NVCC})
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-      set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real) # A100; H100 and H200
+      # A100; H100 and H200; those that come after compile the PTX of the first.
+      set(CMAKE_CUDA_ARCHITECTURES 80 90a-real)
     endif()
     if(CCACHE)
       set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
