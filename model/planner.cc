@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/alignment.h"
+
 namespace trireme {
 namespace {
-
-constexpr size_t kAlignment = 64;
-
-size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 bool overlap(const MemoryRequest& a, const MemoryRequest& b) {
   return a.first <= b.last && b.first <= a.last;
@@ -25,12 +23,12 @@ MemoryPlan plan_memory(std::span<const MemoryRequest> requests) {
   MemoryPlan plan{.offsets = std::vector<size_t>(requests.size())};
   std::vector<size_t> placed;  // in order of their offsets
   for (size_t request : order) {
-    const size_t bytes = aligned(requests[request].bytes);
+    const size_t bytes = device_aligned(requests[request].bytes);
     size_t offset = 0;
     for (size_t other : placed) {
       if (!overlap(requests[request], requests[other])) continue;
       if (offset + bytes <= plan.offsets[other]) break;
-      offset = std::max(offset, plan.offsets[other] + aligned(requests[other].bytes));
+      offset = std::max(offset, plan.offsets[other] + device_aligned(requests[other].bytes));
     }
     plan.offsets[request] = offset;
     plan.bytes = std::max(plan.bytes, offset + bytes);
@@ -47,8 +45,8 @@ size_t live_bytes_peak(std::span<const MemoryRequest> requests) {
   for (const MemoryRequest& request : requests) end = std::max(end, request.last);
   std::vector<size_t> starts(static_cast<size_t>(end) + 2), ends(static_cast<size_t>(end) + 2);
   for (const MemoryRequest& request : requests) {
-    starts[static_cast<size_t>(request.first)] += aligned(request.bytes);
-    ends[static_cast<size_t>(request.last) + 1] += aligned(request.bytes);
+    starts[static_cast<size_t>(request.first)] += device_aligned(request.bytes);
+    ends[static_cast<size_t>(request.last) + 1] += device_aligned(request.bytes);
   }
   size_t live = 0, peak = 0;
   for (size_t i = 0; i < starts.size(); ++i) {

@@ -14,7 +14,7 @@ struct MemoryRequest {
 };
 
 struct MemoryPlan {
-  std::vector<size_t> offsets;  // one a request, 64-byte aligned
+  std::vector<size_t> offsets;  // one a request, multiples of kDeviceAlignment
   size_t bytes = 0;             // of the whole
 };
 

@@ -39,7 +39,7 @@ class OpPlan {
   // low precision, to f32: the caller then reorders.
   std::span<const TensorSpec> specs() const { return specs_; }
 
-  // Bytes of scratch that encode needs, 64-byte aligned, free again when the work is done.
+  // Bytes of scratch (see core/alignment.h) that encode needs, free again when the work is done.
   virtual size_t scratch_bytes() const { return 0; }
   // Plan, table of arguments and scratch must stay as they are until the work is done.
   virtual void encode(Stream& stream, Args args, void* scratch) const = 0;

@@ -58,10 +58,9 @@ struct CublasLt::Calls {
 
 namespace {
 
-// What allocations are aligned to, at the least.
-constexpr uint32_t kAlignment = 64;
-// What cuBLASLt wants its workspace to be aligned to.
-constexpr size_t kWorkspaceAlignment = 256;
+// Of all tensors, at the least: parameters of 16 bits begin at multiples of 32 bytes, what is
+// computed and bound at larger ones. No algorithm gains from more than this.
+constexpr uint32_t kAlignment = 16;
 constexpr int kListed = 8;
 
 using Desc = std::unique_ptr<cublasLtMatmulDescOpaque_t, decltype(cublasLtMatmulDescDestroy)*>;
@@ -187,19 +186,15 @@ class Product final : public Algorithm {
       : library_(std::move(library)),
         descriptors_(std::move(descriptors)),
         algorithm_(result.algo),
-        own_bytes_(result.workspaceSize),
+        workspace_bytes_(result.workspaceSize),
         bias_(bias) {}
 
-  size_t workspace_bytes() const override {
-    return own_bytes_ == 0 ? 0 : own_bytes_ + kWorkspaceAlignment - kAlignment;
-  }
+  size_t workspace_bytes() const override { return workspace_bytes_; }
 
   void run(Stream& stream, Args args, void* workspace) const override {
     if (bias_) descriptors_->set_bias(args[kBias]);
-    const auto begin = reinterpret_cast<uintptr_t>(workspace) + kWorkspaceAlignment - 1;
-    descriptors_->multiply(stream, args[kA], args[kB], args[kC], algorithm_,
-                           reinterpret_cast<void*>(begin - begin % kWorkspaceAlignment),
-                           own_bytes_);
+    descriptors_->multiply(stream, args[kA], args[kB], args[kC], algorithm_, workspace,
+                           workspace_bytes_);
   }
 
  private:
@@ -208,7 +203,7 @@ class Product final : public Algorithm {
   std::shared_ptr<CublasLt> library_;
   std::shared_ptr<const Descriptors> descriptors_;
   cublasLtMatmulAlgo_t algorithm_;
-  size_t own_bytes_;
+  size_t workspace_bytes_;
   bool bias_;
 };
 

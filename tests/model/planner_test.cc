@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "core/alignment.h"
+
 namespace trireme {
 namespace {
 
@@ -24,7 +26,7 @@ TEST(Planner, NoTwoLiveValuesShareAByte) {
     const auto requests = random_requests(random);
     const MemoryPlan plan = plan_memory(requests);
     for (size_t a = 0; a < requests.size(); ++a) {
-      EXPECT_EQ(plan.offsets[a] % 64, 0u);
+      EXPECT_EQ(plan.offsets[a] % kDeviceAlignment, 0u);
       EXPECT_LE(plan.offsets[a] + requests[a].bytes, plan.bytes);
       for (size_t b = 0; b < a; ++b) {
         const bool both_live =
@@ -52,9 +54,9 @@ TEST(Planner, IsAPureFunction) {
 }
 
 TEST(Planner, PeakCountsWhatIsAliveAtOnce) {
-  const MemoryRequest requests[] = {{64, 0, 2}, {128, 1, 1}, {64, 2, 5}, {640, 6, 6}};
-  EXPECT_EQ(live_bytes_peak(requests), 640u);
-  EXPECT_EQ(live_bytes_peak(std::span(requests).first(3)), 192u);
+  const MemoryRequest requests[] = {{256, 0, 2}, {512, 1, 1}, {256, 2, 5}, {2560, 6, 6}};
+  EXPECT_EQ(live_bytes_peak(requests), 2560u);
+  EXPECT_EQ(live_bytes_peak(std::span(requests).first(3)), 768u);
 }
 
 }  // namespace
