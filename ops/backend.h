@@ -50,6 +50,9 @@ struct CudaOptions {
   bool tf32 = false;
   // Folder that remembers which implementations were measured to be fastest; empty: none.
   std::string tuning_cache;
+  // Off: the first implementation that can be built is taken, unless the folder remembers another.
+  // For tests, where planning would take longer than what is tested.
+  bool measure = true;
 };
 // cuDNN, cuBLASLt and our own kernels, on a CUDA device. Throws DeviceError when a library that it
 // needs cannot be loaded.

@@ -5,10 +5,14 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
+#include "core/alignment.h"
 #include "ops/cuda/bias.h"
 #include "ops/cuda/cudnn.h"
 #include "ops/cuda/kernel_op.h"
+#include "ops/cuda/libraries.h"
 #include "ops/cuda/plans.h"
 
 namespace trireme::cuda {
@@ -23,35 +27,49 @@ std::vector<TensorSpec> in_channels_last(Specs given) {
   return specs;
 }
 
-// Where scratch memory is divided.
-constexpr size_t kAlignment = 256;
+// A weight gradient that is computed as narrow as x and dy, in the workspace, and then cast.
+class WithCast final : public Algorithm {
+ public:
+  WithCast(AlgorithmPtr narrow, std::shared_ptr<const OpPlan> cast, size_t narrow_bytes)
+      : narrow_(std::move(narrow)),
+        cast_(std::move(cast)),
+        narrow_bytes_(device_aligned(narrow_bytes)) {}
 
-// Few engines write f32 from 16-bit tensors. Where none does, dweight first comes to lie in scratch
-// memory, as narrow as they are.
-struct WeightGradient {
-  AlgorithmPtr algorithm;
-  std::shared_ptr<const OpPlan> widen = {};  // null: not needed
-  size_t narrow_bytes = 0;
+  size_t workspace_bytes() const override {
+    return narrow_bytes_ + std::max(narrow_->workspace_bytes(), cast_->scratch_bytes());
+  }
 
-  size_t rest_bytes() const {
-    return std::max(algorithm->workspace_bytes(), widen ? widen->scratch_bytes() : 0);
+  void run(Stream& stream, Args args, void* workspace) const override {
+    const auto [x, dweight, dy] = std::array{args[0], args[1], args[2]};
+    void* const rest = static_cast<std::byte*>(workspace) + narrow_bytes_;
+    narrow_->run(stream, std::array{x, workspace, dy, kNoTensor}, rest);
+    cast_->encode(stream, std::array{workspace, dweight}, rest);
   }
-  void encode(Stream& stream, Args args, void* narrow, void* rest) const {
-    using Op = Conv2dBackwardWeights;
-    void* const written = widen ? narrow : args[Op::kDweight];
-    algorithm->run(stream, std::array{args[Op::kX], written, args[Op::kDy], kNoTensor}, rest);
-    if (widen) widen->encode(stream, std::array{narrow, args[Op::kDweight]}, rest);
-  }
+
+ private:
+  AlgorithmPtr narrow_;
+  std::shared_ptr<const OpPlan> cast_;
+  size_t narrow_bytes_;
 };
 
-WeightGradient find_weight_gradient(Convolution wanted, const TensorSpec& dweight,
-                                    const ContextPtr& context) {
-  if (auto direct = try_to(find_convolution, *context, wanted)) return {.algorithm = direct};
-  wanted.out = wanted.in;
-  const std::array from_to{TensorSpec{wanted.out, dweight.shape, dweight.layout}, dweight};
-  return {.algorithm = find_convolution(*context, wanted),
-          .widen = plan(Reorder{}, context, from_to),
-          .narrow_bytes = (from_to[0].bytes() + kAlignment - 1) / kAlignment * kAlignment};
+// Few engines write f32 from 16-bit tensors, and not all of those are fast: a cast may pay.
+AlgorithmPtr find_weight_gradient(const Convolution& wanted, const TensorSpec& dweight,
+                                  const ContextPtr& context) {
+  if (wanted.in == wanted.out) return find_convolution(*context, wanted);
+  const auto direct = [&] { return try_to(find_convolution, *context, wanted); };
+  const auto with_cast = [&]() -> AlgorithmPtr {
+    Convolution narrow = wanted;
+    narrow.out = wanted.in;
+    AlgorithmPtr algorithm = try_to(find_convolution, *context, narrow);
+    if (!algorithm) return nullptr;
+    const std::array from_to{TensorSpec{narrow.out, dweight.shape, dweight.layout}, dweight};
+    return std::make_shared<WithCast>(std::move(algorithm), plan(Reorder{}, context, from_to),
+                                      from_to[0].bytes());
+  };
+  return context->libraries->convolutions.choose(
+      key(wanted) + ", direct or with a cast", bytes(wanted), [&] {
+        return std::vector<Candidate>{{"direct", direct}, {"with a cast", with_cast}};
+      });
 }
 
 }  // namespace
@@ -127,18 +145,20 @@ Plan plan(const Conv2dBackwardWeights& op, const ContextPtr& context, Specs give
                            .in = common_dtype(x, dy),
                            .out = dweight.dtype,
                            .tf32 = context->options.tf32};
-  const WeightGradient gradient = find_weight_gradient(wanted, dweight, context);
+  const AlgorithmPtr algorithm = find_weight_gradient(wanted, dweight, context);
   std::optional<BiasGradient> bias;
   if (!is_absent(dbias)) bias.emplace(dy, dbias, context->device);
-  const size_t rest_bytes = std::max(gradient.rest_bytes(), bias ? bias->scratch_bytes() : 0);
+  const size_t scratch_bytes =
+      std::max(algorithm->workspace_bytes(), bias ? bias->scratch_bytes() : 0);
   return kernel_op(
       std::move(specs),
-      [gradient, bias](Stream& stream, Args args, void* scratch) {
-        void* const rest = static_cast<std::byte*>(scratch) + gradient.narrow_bytes;
-        gradient.encode(stream, args, scratch, rest);
-        if (bias) bias->encode(stream, args[Op::kDy], args[Op::kDbias], rest);
+      [algorithm, bias](Stream& stream, Args args, void* scratch) {
+        algorithm->run(stream,
+                       std::array{args[Op::kX], args[Op::kDweight], args[Op::kDy], kNoTensor},
+                       scratch);
+        if (bias) bias->encode(stream, args[Op::kDy], args[Op::kDbias], scratch);
       },
-      gradient.narrow_bytes + rest_bytes);
+      scratch_bytes);
 }
 
 }  // namespace trireme::cuda

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/cuda/library.h"
-#include "ops/conv2d.h"
 #include "ops/cuda/context.h"
+#include "ops/cuda/convolution.h"
 #include "ops/cuda/tuner.h"
 
 struct cudnnContext;
@@ -33,8 +32,9 @@ class Cudnn {
   std::string name() const;  // "cuDNN 9.19.0"
   // Of work that is queued next on the stream.
   cudnnContext* handle(Stream& stream) const;
-  // To plan with; null for an absent device.
-  cudnnContext* handle() const { return handle_; }
+  // To plan with, naming no stream: the one of the latest work may be gone. Null for an absent
+  // device.
+  cudnnContext* handle() const;
   const std::shared_ptr<cudnn_frontend::DeviceProperties>& absent_device() const {
     return absent_device_;
   }
@@ -43,20 +43,6 @@ class Cudnn {
   std::shared_ptr<const Library> library_;
   std::shared_ptr<cudnn_frontend::DeviceProperties> absent_device_;
   cudnnContext* handle_ = nullptr;
-};
-
-enum class ConvolutionPass { kForward, kBackwardData, kBackwardWeights };
-
-// x, weight and y lie channels-last. Arguments: x, weight, y, bias.
-struct Convolution {
-  ConvolutionPass pass = ConvolutionPass::kForward;
-  Conv2dGeometry geometry = {};
-  Shape x, weight, y;
-  DType in = DType::kF32;          // of both that are read
-  DType out = DType::kF32;         // of the one that is written
-  std::optional<DType> bias = {};  // added in a forward pass
-  bool relu = false;               // ends a forward pass
-  bool tf32 = false;               // f32 may be rounded to TF32
 };
 
 // Sums in f32 and deterministic. Throws Unsupported when there is none.

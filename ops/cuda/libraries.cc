@@ -27,7 +27,8 @@ std::shared_ptr<Libraries> open_libraries(Device& device, const CudaOptions& opt
     const Properties& its = properties(device);
     return Tuner(
         device, options.tuning_cache,
-        fmt::format("{} on {}, {} multiprocessors", library, its.name, its.multiprocessors));
+        fmt::format("{} on {}, {} multiprocessors", library, its.name, its.multiprocessors),
+        options.measure);
   };
   return std::make_shared<Libraries>(
       Libraries{cudnn, cublaslt, tuner(cudnn->name()), tuner(cublaslt->name())});

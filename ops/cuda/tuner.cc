@@ -1,6 +1,7 @@
 #include "ops/cuda/tuner.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -133,11 +134,22 @@ class Stopwatch {
   std::unique_ptr<Event> start_, end_;
 };
 
+// Whether the device still takes work: some errors of CUDA end all that a process does on it.
+bool works(Stream& stream) {
+  try {
+    stream.synchronize();
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
-Tuner::Tuner(Device& device, const std::string& folder, std::string measured_on)
+Tuner::Tuner(Device& device, const std::string& folder, std::string measured_on, bool measure)
     : device_(device),
       measured_on_(std::move(measured_on)),
+      measure_(measure),
       file_(file_in(folder, measured_on_)),
       names_(read(file_, measured_on_)) {}
 
@@ -155,11 +167,12 @@ AlgorithmPtr Tuner::find(const std::string& key, std::span<const size_t> bytes,
   if (AlgorithmPtr algorithm = remembered(key, candidates)) return algorithm;
   std::vector<Built> built;
   for (const Candidate& candidate : candidates) {
-    if (built.size() == kMeasured) break;
+    if (built.size() == (measure_ ? kMeasured : 1)) break;
     if (AlgorithmPtr one = candidate.build()) built.push_back({candidate.name, std::move(one)});
   }
   if (built.empty()) return nullptr;
-  return agree(key, fastest(built, bytes), built).algorithm;
+  if (!measure_) return built.front().algorithm;
+  return agree(key, fastest(key, built, bytes), built).algorithm;
 }
 
 AlgorithmPtr Tuner::remembered(const std::string& key,
@@ -172,21 +185,22 @@ AlgorithmPtr Tuner::remembered(const std::string& key,
   return nullptr;
 }
 
-// One that fails is out; so are all that remain where there is no room to measure.
-const Tuner::Built& Tuner::fastest(const std::vector<Built>& candidates,
+// One that fails is out; so are all that remain where there is no room to measure. After an error
+// that the device does not recover from, nothing else would run, and only the first tells why.
+const Tuner::Built& Tuner::fastest(const std::string& key, const std::vector<Built>& candidates,
                                    std::span<const size_t> bytes) {
   if (candidates.size() == 1) return candidates.front();
   size_t workspace_bytes = 0;
   for (const Built& candidate : candidates) {
     workspace_bytes = std::max(workspace_bytes, candidate.algorithm->workspace_bytes());
   }
-  const auto stream = device_.create_stream(StreamKind::kCompute);
-  const auto operands = allocate(device_, bytes, workspace_bytes, *stream);
+  if (!stream_) stream_ = device_.create_stream(StreamKind::kCompute);
+  const auto operands = allocate(device_, bytes, workspace_bytes, *stream_);
   if (!operands) return candidates.front();
-  Stopwatch stopwatch(device_, *stream);
+  Stopwatch stopwatch(device_, *stream_);
   const Built* best = nullptr;
   double least = std::numeric_limits<double>::infinity();
-  std::string problem;
+  std::string failures;
   for (const Built& candidate : candidates) {
     try {
       const double seconds = stopwatch.seconds(*candidate.algorithm, *operands, kHopeless * least);
@@ -195,10 +209,16 @@ const Tuner::Built& Tuner::fastest(const std::vector<Built>& candidates,
         best = &candidate;
       }
     } catch (const Error& error) {
-      problem = error.what();
+      failures += fmt::format("; {}: {}", candidate.name, error.what());
+      if (!works(*stream_)) {
+        throw Error(fmt::format("measuring {}: an algorithm has left the device unusable{}", key,
+                                failures));
+      }
     }
   }
-  if (!best) throw Error(problem);
+  if (!best) {
+    throw Unsupported(fmt::format("measuring {}: no algorithm runs{}", key, failures));
+  }
   return *best;
 }
 

@@ -106,9 +106,10 @@ inline TestTarget cpu() {
 }
 
 inline TestTarget cuda() {
-  return {.name = "cuda_f32",
-          .device = [] { return create_cuda_device(0); },
-          .backend = [](Device& device) { return create_cuda_backend(device, {}); }};
+  return {
+      .name = "cuda_f32",
+      .device = [] { return create_cuda_device(0); },
+      .backend = [](Device& device) { return create_cuda_backend(device, {.measure = false}); }};
 }
 
 // With a unit roundoff of 2^-bits in what is stored between operations.

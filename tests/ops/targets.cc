@@ -1,5 +1,7 @@
 #include "tests/ops/targets.h"
 
+#include <cstdlib>
+
 #include "ops/cpu/dnnl.h"
 
 namespace trireme {
@@ -25,17 +27,22 @@ Target on_cpu(DType dtype, double tolerance) {
           .keeps_row_major_images = true};
 }
 
+// With the first algorithms that can be built; where TRIREME_TUNING_CACHE names a folder, with the
+// fastest, which are measured once for all programs that share it.
+CudaOptions cuda_options(bool tf32) {
+  const char* const folder = std::getenv("TRIREME_TUNING_CACHE");
+  return {.tf32 = tf32, .tuning_cache = folder ? folder : "", .measure = folder != nullptr};
+}
+
 Target on_cuda(std::string name, DType dtype, bool tf32, double tolerance) {
-  return {.name = "cuda_" + std::move(name),
-          .device = [](int) { return create_cuda_device(0); },
-          .backend =
-              [tf32](Device& device) {
-                return create_cuda_backend(device, {.tf32 = tf32, .tuning_cache = {}});
-              },
-          .dtype = dtype,
-          .tolerance = tolerance,
-          .blocked = [](const TensorSpec&) { return std::vector<Layout>(); },
-          .keeps_row_major_images = false};
+  return {
+      .name = "cuda_" + std::move(name),
+      .device = [](int) { return create_cuda_device(0); },
+      .backend = [tf32](Device& device) { return create_cuda_backend(device, cuda_options(tf32)); },
+      .dtype = dtype,
+      .tolerance = tolerance,
+      .blocked = [](const TensorSpec&) { return std::vector<Layout>(); },
+      .keeps_row_major_images = false};
 }
 
 }  // namespace

@@ -204,7 +204,37 @@ TEST_F(TunerTest, WhatFailsIsOut) {
   Tuner one = tuner();
   choose(one, "work", {broken("broken"), candidate("slow", kSlow), candidate("fast", kFast)});
   EXPECT_EQ(name_in_file("work"), "fast");
-  EXPECT_THROW(choose(one, "other work", {broken("a"), broken("b")}), Error);
+}
+
+TEST_F(TunerTest, WhereAllFailEachIsNamed) {
+  Tuner one = tuner();
+  try {
+    choose(one, "work", {broken("a"), broken("b")});
+    FAIL();
+  } catch (const Unsupported& error) {
+    EXPECT_STREQ(error.what(),
+                 "measuring work: no algorithm runs; a: run failed: broken; b: run failed: broken");
+  }
+}
+
+TEST_F(TunerTest, WithoutMeasuringItTakesTheFirstThatCanBeBuilt) {
+  Tuner one(*device_, folder_.string(), "library 1 on device", /*measure=*/false);
+  EXPECT_TRUE(choose(one, "work",
+                     {impossible("none"), candidate("slow", kSlow), candidate("fast", kFast)}));
+  EXPECT_EQ(counts_.builds, 1);
+  EXPECT_EQ(counts_.runs, 0);
+  EXPECT_FALSE(std::filesystem::exists(folder_)) << "others would take it for the fastest";
+}
+
+TEST_F(TunerTest, WithoutMeasuringItFollowsWhatOthersMeasured) {
+  Tuner one = tuner();
+  choose(one, "work", {candidate("slow", kSlow), candidate("fast", kFast)});
+  counts_.runs = 0;
+  Tuner two(*device_, folder_.string(), "library 1 on device", /*measure=*/false);
+  const AlgorithmPtr fast =
+      choose(two, "work", {impossible("slow"), impossible("other"), candidate("fast", kFast)});
+  EXPECT_TRUE(fast);
+  EXPECT_EQ(counts_.runs, 0);
 }
 
 }  // namespace

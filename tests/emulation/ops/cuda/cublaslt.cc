@@ -17,6 +17,7 @@ class Loops final : public Algorithm {
   size_t workspace_bytes() const override { return 0; }
 
   void run(Stream& stream, Args args, void*) const override {
+    for (const void* arg : args) require_aligned(arg, kTensorAlignment);
     check(emulation::enqueue(handle(stream), "matrix product",
                              [p = product_, a = args[0], b = args[1], c = args[2], bias = args[3]] {
                                multiply(p, a, b, c, bias);

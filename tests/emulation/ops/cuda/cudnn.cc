@@ -2,7 +2,10 @@
 #include "ops/cuda/cudnn.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
+#include "convolution_delays.h"
 #include "core/cuda/cuda.h"
 #include "emulation.h"
 #include "ops/cuda/values.h"
@@ -43,17 +46,26 @@ class Loops final : public Algorithm {
  public:
   explicit Loops(const Convolution& convolution) : c_(convolution) {}
 
-  size_t workspace_bytes() const override { return 0; }
+  size_t workspace_bytes() const override { return 1; }
 
-  void run(Stream& stream, Args args, void*) const override {
+  void run(Stream& stream, Args args, void* workspace) const override {
+    for (const void* arg : args) require_aligned(arg, kTensorAlignment);
+    require_aligned(workspace, kDeviceAlignment);
     check(emulation::enqueue(handle(stream), "convolution",
                              [c = c_, x = args[0], weight = args[1], y = args[2], bias = args[3]] {
+                               delay(c);
                                convolve(c, x, weight, y, bias);
                              }),
           "convolution");
   }
 
  private:
+  static void delay(const Convolution& c) {
+    const auto& delays = emulation::convolution_delays();
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(c.in == c.out ? delays.uniform_ms : delays.mixed_ms));
+  }
+
   static void convolve(const Convolution& c, void* x_memory, void* weight_memory, void* y_memory,
                        const void* bias_memory) {
     const auto values = [&](const Shape& shape, const void* memory, ConvolutionPass written) {
@@ -100,3 +112,12 @@ AlgorithmPtr find_convolution(const Context&, const Convolution& convolution) {
 }
 
 }  // namespace trireme::cuda
+
+namespace trireme::emulation {
+
+ConvolutionDelays& convolution_delays() {
+  static ConvolutionDelays delays;
+  return delays;
+}
+
+}  // namespace trireme::emulation

@@ -1,8 +1,13 @@
 // Tensors of the emulated GPU as numbers, for the stand-ins of libraries.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <vector>
+
+#include "core/alignment.h"
+#include "core/error.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"  // nvcc knows them
@@ -10,6 +15,16 @@
 #pragma GCC diagnostic pop
 
 namespace trireme::cuda {
+
+// Of every tensor, as ops/cuda tells the libraries.
+inline constexpr size_t kTensorAlignment = 16;
+
+// Real libraries end the process with a misaligned address.
+inline void require_aligned(const void* memory, size_t alignment) {
+  if (reinterpret_cast<uintptr_t>(memory) % alignment == 0) return;
+  throw DeviceError("emulated library",
+                    fmt::format("{} is not a multiple of {}", memory, alignment));
+}
 
 using Values = std::vector<double>;
 
