@@ -140,9 +140,9 @@ struct Bucketer::State {
 };
 
 Bucketer::Bucketer(Communicator& communicator, Device& device, Stream& compute, void* gradients,
-                   DType dtype, std::vector<Bucket> buckets, Wire wire, int slots)
+                   DType dtype, std::vector<Bucket> buckets, Wire wire, int slots, bool on_one_rank)
     : buckets_(std::move(buckets)) {
-  if (communicator.size() == 1 || buckets_.empty()) return;
+  if ((communicator.size() == 1 && !on_one_rank) || buckets_.empty()) return;
   state_ = std::make_unique<State>(communicator, device, compute, gradients, dtype, buckets_,
                                    std::move(wire), slots);
 }

@@ -44,16 +44,18 @@ struct Wire {
   Convert widen;
 };
 
-// In a world of one it does nothing. What it queues can be recorded: nothing but conversions, sums
-// and events.
+// In a world of one it does nothing, unless asked to. What it queues can be recorded: nothing but
+// conversions, sums and events.
 class Bucketer {
  public:
   // `gradients` should come from communicator.allocate. Everything outlives the bucketer, and all
   // ranks make it and let go of it together. Between the first advance and the end of finish
   // nothing else may use the communicator: give the bucketer one of its own (split) where layers
   // communicate too. The times of as many steps as there are slots can be kept apart.
+  // `on_one_rank`: sums are queued in a world of one, too, for tests of what they are queued with.
   Bucketer(Communicator& communicator, Device& device, Stream& compute, void* gradients,
-           DType dtype, std::vector<Bucket> buckets, Wire wire = {}, int slots = 1);
+           DType dtype, std::vector<Bucket> buckets, Wire wire = {}, int slots = 1,
+           bool on_one_rank = false);
   ~Bucketer();
 
   // In which slot the times of what is queued from now on are kept; 0 at first.
@@ -74,12 +76,12 @@ class Bucketer {
   double exposed_seconds(int slot = 0) const;
 
   // When each bucket's sum began and ended, in seconds after an event of the same device. Of the
-  // same step; none in a world of one.
+  // same step; none where nothing is summed.
   std::vector<TimeSpan> sums(Event& since, int slot = 0) const;
 
  private:
   struct State;
-  std::unique_ptr<State> state_;  // null in a world of one
+  std::unique_ptr<State> state_;  // null where nothing is summed
   std::vector<Bucket> buckets_;
 };
 

@@ -10,6 +10,7 @@
 
 #include "comm/control.h"
 #include "comm/device_communicator.h"
+#include "core/alignment.h"
 #include "core/fault_point.h"
 #include "core/profile_range.h"
 #include "trainer/agreement.h"
@@ -93,8 +94,12 @@ struct Step::State {
         marks.push_back(device.create_event(EventKind::kTimed));
       }
       if (device.kind() == DeviceKind::kCpu) return;
-      inputs = device.allocate(static_cast<size_t>(plan.capacity) * input_bytes);
-      targets = device.allocate(static_cast<size_t>(plan.capacity) * target_bytes);
+      const auto bytes_of_passes = [&](size_t sample_bytes) {
+        return static_cast<size_t>(plan.passes) *
+               device_aligned(static_cast<size_t>(plan.micro) * sample_bytes);
+      };
+      inputs = device.allocate(bytes_of_passes(input_bytes));
+      targets = device.allocate(bytes_of_passes(target_bytes));
     }
 
     StepState* host_state(int64_t pass) const { return states(host_head) + pass; }
@@ -112,7 +117,8 @@ struct Step::State {
     int index;
     Buffer host_head, head;  // a Head, then a StepState for each pass
     Buffer host_tail;
-    Buffer inputs, targets;  // not on the CPU, which reads the batch where it is
+    // Of each pass, aligned; not on the CPU, which reads the batch where it is.
+    Buffer inputs, targets;
     const std::byte* read_inputs = nullptr;
     const std::byte* read_targets = nullptr;
     Buffer running_before;  // the step: its running values
@@ -154,7 +160,7 @@ struct Step::State {
         *bucket_communicator, device, *stream, gradients.data(), DType::kF32,
         cut_buckets(bucket_ends(parameters), DType::kF32,
                     {buckets.first_bytes(), buckets.bytes(), buckets.last_bytes()}),
-        wire(buckets), static_cast<int>(slots.size()));
+        wire(buckets), static_cast<int>(slots.size()), buckets.sum_on_one_rank());
     device_lane = communicator->ledger().add_lane();
     communicator->ledger().name_buckets(bucket_names(parameters, bucketer->buckets()));
     advance = [this](int64_t final_end) {
@@ -239,12 +245,19 @@ struct Step::State {
     if (probe) probe->copy_begins(slot.index, *copies);
     device.copy(slot.head.data(), slot.host_head.data(), slot.head.bytes(), *copies);
     if (slot.inputs.data()) {
-      device.copy(slot.inputs.data(), batch.inputs, slot.inputs.bytes(), *copies);
-      device.copy(slot.targets.data(), batch.targets, slot.targets.bytes(), *copies);
+      copy_passes(slot.inputs, batch.inputs, input_bytes);
+      copy_passes(slot.targets, batch.targets, target_bytes);
     }
     if (probe) probe->copy_ends(slot.index, *copies);
     copies->record(*slot.loaded);
     stream->wait(*slot.loaded);
+  }
+
+  void copy_passes(const Buffer& to, const std::byte* from, size_t sample_bytes) const {
+    const size_t bytes = static_cast<size_t>(plan.micro) * sample_bytes;
+    for (size_t pass = 0; pass < static_cast<size_t>(plan.passes); ++pass) {
+      device.copy(to.data() + pass * device_aligned(bytes), from + pass * bytes, bytes, *copies);
+    }
   }
 
   // --- The step itself: the same calls, whether they are run or recorded.
@@ -295,9 +308,12 @@ struct Step::State {
   }
 
   void bind_batch(const Slot& slot, int64_t pass) {
-    const auto before = static_cast<size_t>(pass * plan.micro);
-    program->bind_batch(slot.read_inputs + before * input_bytes,
-                        slot.read_targets + before * target_bytes, slot.state(pass));
+    const auto offset = [&](size_t sample_bytes) {
+      const size_t bytes = static_cast<size_t>(plan.micro) * sample_bytes;
+      return static_cast<size_t>(pass) * (slot.inputs.data() ? device_aligned(bytes) : bytes);
+    };
+    program->bind_batch(slot.read_inputs + offset(input_bytes),
+                        slot.read_targets + offset(target_bytes), slot.state(pass));
   }
 
   // From where the last call ended.
@@ -461,6 +477,7 @@ struct Step::State {
   std::optional<StepResult> finish() {
     std::optional<StepResult> last;
     while (collected < launched) last = collect();
+    stream->synchronize();  // running values that were put back are read from other streams, too
     return last;
   }
 

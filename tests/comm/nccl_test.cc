@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/bucketer.h"
 #include "comm/device_communicator.h"
 
 namespace trireme {
@@ -129,6 +130,27 @@ TEST_F(NcclTest, ALostPeerEndsAReplayThatIsStuck) {
   nccl_faults().stuck = true;
   recording->replay(*stream_);
   EXPECT_NE(failure_of([&] { stream_->synchronize(); }, [&] { *lost_ = true; }), "");
+}
+
+// Nothing would be captured, were the only rank spared its sums.
+TEST_F(NcclTest, BucketsAreSummedOnOneRankWhereThatIsAskedFor) {
+  const auto communicator = create();
+  const Buffer gradients = communicator->allocate(400);
+  for (const bool asked : {false, true}) {
+    Bucketer bucketer(*communicator, *device_, *stream_, gradients.data(), DType::kF32,
+                      {{0, 50}, {50, 100}}, /*wire=*/{}, /*slots=*/1, asked);
+    const auto recording = device_->record(*stream_, [&] {
+      bucketer.advance(50);
+      bucketer.finish();
+    });
+    recording->replay(*stream_);
+    stream_->synchronize();
+    EXPECT_EQ(bucketer.communication_seconds() > 0, asked);
+    if (!asked) continue;
+    nccl_faults().stuck = true;
+    recording->replay(*stream_);
+    EXPECT_NE(failure_of([&] { stream_->synchronize(); }, [&] { *lost_ = true; }), "");
+  }
 }
 
 TEST_F(NcclTest, ALostPeerEndsTheWaitForIt) {

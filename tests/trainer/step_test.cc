@@ -1,13 +1,16 @@
 #include "trainer/step.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>
 
 #include "devices.h"
 #include "step_fixture.h"
+#include "temporary_folder.h"
 #include "tests/comm/ranks.h"
 #include "trainer/trainer.h"
 
@@ -111,6 +114,81 @@ TEST_P(LossScaleTest, AnOverflowOnOneRankSkipsTheUpdateOnAll) {
   f->step().optimizer().set_loss_scale({.scale = 1024}, f->step().stream());
   f->run(1, 1);
   EXPECT_NE(f->values(), before);
+}
+
+// An evaluation that follows reads them from a stream of its own.
+TEST_P(LossScaleTest, RunningValuesArePutBackWhenTheLastStepIsFinished) {
+  const char* const config = R"(
+model { network {
+  layer { conv2d { channels: 8 kernel: 3 padding: 1 } }
+  layer { batch_norm {} }
+  layer { flatten {} }
+  layer { dense { units: 10 } }
+  layer { softmax_cross_entropy {} }
+} }
+data { synthetic { shape: [3, 8, 8] count: 22 eval_count: 10 } }
+batch { global: 22 }
+train { epochs: 99 }
+schedule { learning_rate: 1 }
+)";
+  StepFixture f(*world_, config, {"train.device=" + GetParam(), "train.precision=FP16"});
+  Device& device = f.step().backend().device();
+  const auto elsewhere = device.create_stream(StreamKind::kCompute);
+  const auto running = [&] {
+    std::vector<float> values(static_cast<size_t>(f.step().parameters().running_elements));
+    const Buffer host = device.allocate_host(values.size() * sizeof(float));
+    device.copy(host.data(), f.step().memory().running, host.bytes(), *elsewhere);
+    elsewhere->synchronize();
+    std::copy_n(host.as<float>(), values.size(), values.begin());
+    return values;
+  };
+  f.run(0, 0.1f);
+  const std::vector<float> before = running();
+  ASSERT_GT(before.size(), 0u);
+  for (int64_t step = 1; step < 9; ++step) {
+    f.step().optimizer().set_loss_scale({.scale = 1 << 24}, f.step().stream());
+    ASSERT_EQ(f.run(step, 0.1f).loss_scale->skipped, 1);
+    EXPECT_EQ(running(), before) << "after step " << step;
+  }
+}
+
+// Libraries are told that tensors are aligned, and a pass may begin at any sample.
+TEST_P(StepTest, InputsOfEachPassAreAligned) {
+  const TemporaryFolder folder;
+  std::string rows;
+  for (int row = 0; row < 24; ++row) {
+    rows += fmt::format("{},{},{},{}\n", row % 5, row % 7 - 3, 0.5 * row, row % 3);
+  }
+  spill(folder.path() / "train.csv", rows);
+  const std::string config = R"(
+model { network { layer { dense { units: 3 } } layer { softmax_cross_entropy {} } } }
+data { csv { train_file: 'train.csv' eval_file: 'train.csv' } root: ')" +
+                             folder.path().string() + R"(' }
+batch { global: 24 }
+train { epochs: 9 }
+schedule { learning_rate: 0.01 }
+)";
+  const auto values = [&](const char* micro) {
+    StepFixture f(*world_, config,
+                  {"train.device=" + GetParam(), std::string("batch.micro=") + micro});
+    for (int64_t step = 0; step < 3; ++step) f.run(step, 0.01f);
+    return f.values();
+  };
+  const std::vector<double> whole = values("24"), parts = values("3");
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(parts[i], whole[i], 1e-5);
+}
+
+// For tests of a transport on a single GPU.
+TEST_P(StepTest, SumsOnOneRankChangeNothing) {
+  std::vector<std::vector<double>> values;
+  for (const char* asked : {"false", "true"}) {
+    const auto f = fixture({std::string("buckets.sum_on_one_rank=") + asked, "train.epochs=9"});
+    StepResult result;
+    for (int64_t step = 0; step < 4; ++step) result = f->run(step, 0.1f);
+    values.push_back(f->values());
+    EXPECT_EQ(result.timings.communication > 0, world_->size() > 1 || *asked == 't');
+  }
+  EXPECT_EQ(values[0], values[1]);
 }
 
 TEST_P(StepTest, BucketsCoverTheGradients) {
