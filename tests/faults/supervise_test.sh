@@ -49,6 +49,33 @@ attempts() { find "$work/$1/log" -name 'attempt-*.log' | wc -l; }
 records() { sed -nE 's/.*"event":"step","step":([0-9]+),.*("train_loss":[^,]*).*("parameter_checksum":"[^"]*").*/\1 \2 \3/p' "$1/metrics.jsonl" | sort -n; }
 same_records() { [[ -n $(records "$1") ]] && diff <(records "$1") <(records "$2"); }
 
+# Files of a run's folder are data: nothing in them, or in their names, is run, and no number in them stops supervise.
+# shellcheck disable=SC2016  # nobody is to expand it
+bad_states=('0 command[$(touch ran)0]' 'command[$(touch ran)0] 0' '0 -1 starts' '08 -1' '99999999999999999999 1' ''
+  $'0 -1\n1 1')
+cd "$work"
+mkdir -p outside/log outside/checkpoints
+# shellcheck disable=SC2016
+touch 'outside/log/attempt-a[$(touch ran)].log'
+# shellcheck disable=SC2016
+echo 'step-9[$(touch ran)]' >outside/checkpoints/latest
+for state in "${bad_states[@]}"; do
+  echo "$state" >outside/log/supervise.state
+  code=0
+  "$supervise" -- true --run-dir outside >"$work/output" 2>&1 || code=$?
+  expect "a state of '$state' is refused and the run begins" [ "$code:$(find . -name ran)" = 0: ]
+  expect "... and it is said" grep -q "supervise.state does not hold two numbers" "$work/output"
+done
+echo '2 -1' >outside/log/supervise.state
+"$supervise" -- true --run-dir outside >"$work/output" 2>&1
+expect "a state of supervise's own is taken" [ ! -s "$work/output" ]
+for wrong in "--restarts 0" "--restarts 99999999999" "--wait 08" "--wait a[0]" "--grace 08s" "--grace 1d" "--restarts"; do
+  code=0
+  # shellcheck disable=SC2086  # option and value
+  "$supervise" $wrong -- true --run-dir outside >"$work/output" 2>&1 || code=$?
+  expect "$wrong is bad usage" [ "$code" = 2 ]
+done
+
 job straight
 "${command[@]}" >"$work/output" 2>&1
 
@@ -101,5 +128,6 @@ expect "a bad configuration ends it at once with 2" [ "$code:$(attempts bad)" = 
 code=0
 "$supervise" -- true >"$work/output" 2>&1 || code=$?
 expect "without --run-dir it says so" grep -q "no --run-dir" "$work/output"
+expect "... and ends with 2" [ "$code" = 2 ]
 
 ((failures == 0))
