@@ -1,11 +1,24 @@
-# Sourced by the scripts: where things are, which compiler, how to call mpirun here.
+# Sourced by the scripts: where things are, their help, how to build and to call mpirun here.
+# Every script prints the comment at its head for --help and refuses what it does not know with 2, before it does anything.
 # shellcheck shell=bash
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# Ubuntu 22.04's g++ is 11.
-if [[ -z ${CXX:-} ]] && command -v g++-12 >/dev/null && (($(g++ -dumpversion | cut -d. -f1) < 12)); then
-  export CXX=g++-12
-fi
+# usage: prints the comment at the head of the script that was called.
+usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
+
+# misuse MESSAGE...: ends the script that was called with 2.
+misuse() {
+  echo "$(realpath --relative-to="$root" "$0"): $*; see --help" >&2
+  exit 2
+}
+
+# no_arguments "$@": for scripts that take none.
+no_arguments() {
+  case ${1-} in
+    -h | --help) usage && exit 0 ;;
+  esac
+  (($# == 0)) || misuse "unknown argument $1"
+}
 
 # Open MPI refuses root without these; containers often have no other user.
 if ((EUID == 0)); then
@@ -33,6 +46,10 @@ quietly() {
 build() {
   local preset=$1 folder=$root/build/$1
   shift
+  # Ubuntu 22.04's g++ is 11.
+  if [[ -z ${CXX:-} ]] && command -v g++-12 >/dev/null && [[ $(g++ -dumpversion) =~ ^([0-9]|1[01])(\.|$) ]]; then
+    export CXX=g++-12
+  fi
   if [[ ! -e $folder/build.ninja ]]; then
     (cd "$root" && quietly cmake --preset "$preset")
   fi

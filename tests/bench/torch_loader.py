@@ -9,6 +9,21 @@ import json
 import pathlib
 import time
 
+
+def parse_arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("folder", type=pathlib.Path)
+    p.add_argument("--decoder", choices=["pil", "torchvision", "turbojpeg"], default="pil")
+    p.add_argument("--transform", choices=["resized_crop", "padded_crop"], default="resized_crop")
+    p.add_argument("--workers", type=int, default=2)
+    p.add_argument("--batch", type=int, default=64)
+    p.add_argument("--epochs", type=int, default=4, help="that are counted")
+    return p.parse_args()
+
+
+if __name__ == "__main__":
+    a = parse_arguments()  # before what need not be installed
+
 import numpy
 import PIL.Image
 import torch
@@ -59,15 +74,7 @@ class Epochs(torch.utils.data.Sampler):
             yield from torch.randperm(self.size).tolist()
 
 
-def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("folder", type=pathlib.Path)
-    p.add_argument("--decoder", choices=["pil", "torchvision", "turbojpeg"], default="pil")
-    p.add_argument("--transform", choices=["resized_crop", "padded_crop"], default="resized_crop")
-    p.add_argument("--workers", type=int, default=2)
-    p.add_argument("--batch", type=int, default=64)
-    p.add_argument("--epochs", type=int, default=4, help="that are counted")
-    a = p.parse_args()
+def main(a):
     if a.transform == "resized_crop":
         crop, shape = v2.RandomResizedCrop(224, antialias=True), (224, 224, 3)
     else:
@@ -90,4 +97,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(a)

@@ -4,8 +4,11 @@
 NAME is to be decoded, rgb/NAME.png and grey/NAME.png hold the results. Needs Pillow and NumPy; tests do not
 need this script.
 """
+import argparse
 import pathlib
 import shutil
+
+argparse.ArgumentParser(description=__doc__).parse_args()  # before what need not be installed
 
 import numpy as np
 from PIL import Image

@@ -4,9 +4,12 @@
 Made with Pillow 12.0.0, torchvision 0.29.2 and NumPy 2.4. Pillow 13 resizes some pictures down first and then across, which
 rounds in another order: not for these files. Each entry is a line "NAME CHANNELS HEIGHT WIDTH" and then its bytes, rows from the top.
 """
+import argparse
 import gzip
 import math
 import pathlib
+
+argparse.ArgumentParser(description=__doc__).parse_args()  # before what need not be installed
 
 import numpy
 import PIL

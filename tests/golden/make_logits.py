@@ -2,6 +2,10 @@
 """Prints what PyTorch computes with torchvision's ResNet-18 whose every value is a formula of its name and
 place: the numbers in tests/trainer/pretrained_test.cc. Needs torch and torchvision; made with torch 2.15."""
 
+import argparse
+
+argparse.ArgumentParser(description=__doc__).parse_args()  # before what need not be installed
+
 import numpy
 import torch
 import torchvision

@@ -5,7 +5,10 @@ script.onnx is the TorchScript exporter's, with batch norms kept; dynamo.onnx is
 folds them into the convolutions. inputs.f32 and logits.f32 are two samples, little-endian.
 Made with PyTorch 2.15, torchvision 0.29.2, onnx 1.23.2 and onnxscript 0.7.2.
 """
+import argparse
 import pathlib
+
+argparse.ArgumentParser(description=__doc__).parse_args()  # before what need not be installed
 
 import torch
 from torchvision.models.resnet import BasicBlock, ResNet

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Every script that people call prints its help for --help and refuses an option that it does not know with 2, and does
+# nothing else. Each runs in a copy of the checkout, where programs that change a system are replaced.
+#   tests/launch/scripts_test.sh
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+if ! git -C "$root" rev-parse --git-dir >/dev/null 2>&1; then
+  echo "skipped: $root is not a checkout of git"
+  exit 77
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/bin" "$work/tree/folder"
+git -C "$root" ls-files -z --cached --others --exclude-standard |
+  tar -C "$root" --null --files-from=- --ignore-failed-read -cf - 2>/dev/null | tar -C "$work/tree" -xf -
+
+for program in apt-get sudo cmake ninja ctest mpirun srun sbatch squeue scontrol curl wget pip clang-format shellcheck docker; do
+  printf '#!/bin/sh\necho "%s $*" >>"%s/called"\n' "$program" "$work" >"$work/bin/$program"
+done
+chmod +x "$work"/bin/*
+export PATH=$work/bin:$PATH PYTHONDONTWRITEBYTECODE=1
+unset SLURM_SUBMIT_DIR
+
+# The tree and what was called.
+traces() {
+  find "$work/tree" -printf '%P %s %T@\n' | sort
+  cat "$work/called" 2>/dev/null || true
+}
+
+failures=0
+fail() {
+  echo "FAILED: $*" >&2
+  sed 's/^/  | /' "$work/stdout" "$work/stderr" >&2
+  failures=$((failures + 1))
+}
+# run SCRIPT ARGUMENT: leaves the status in `status`; checks that nothing was done.
+run() {
+  status=0
+  (cd "$work/tree/folder" && timeout 60 "../$1" "$2") </dev/null >"$work/stdout" 2>"$work/stderr" || status=$?
+  traces >"$work/after"
+  diff "$work/before" "$work/after" >"$work/diff" || fail "$1 $2 does something: $(head -n 6 "$work/diff")"
+  mv "$work/after" "$work/before"
+}
+
+traces >"$work/before"
+scripts=0
+for script in $(cd "$work/tree" && grep -rlE --exclude-dir=folder '^#!' . | sed 's/^\.\///' | sort); do
+  case $script in
+    *_test.sh) continue ;;     # called by CTest
+    deploy/orted) continue ;;  # called by mpirun, with the options of its own daemon
+    deploy/bundle) continue ;; # ends with 1 so far
+  esac
+  [[ $(head -c 2 "$work/tree/$script") == '#!' ]] || continue
+  scripts=$((scripts + 1))
+  run "$script" --help
+  [[ $status == 0 ]] || fail "$script --help ends with $status"
+  grep -qF -- "$(basename "$script")" "$work/stdout" || fail "$script --help does not print how to call it"
+  [[ ! -s $work/stderr ]] || fail "$script --help writes to stderr"
+  run "$script" --no-such-option
+  [[ $status == 2 ]] || fail "$script --no-such-option ends with $status"
+  [[ -s $work/stderr ]] || fail "$script --no-such-option does not say why"
+done
+((scripts > 15)) || fail "only $scripts scripts were found"
+echo "$scripts scripts, $failures failures"
+((failures == 0))
