@@ -26,6 +26,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kLittleSharedMemory = int64_t{256} << 20;
+constexpr double kBusy = 0.5;  // load average per core
 
 Json describe_rank(const Placement& place, int threads) {
   const Machine machine = inspect_machine();
@@ -37,6 +38,8 @@ Json describe_rank(const Placement& place, int threads) {
           {"cores", machine.cores},
           {"affinity", machine.affinity},
           {"quota", machine.cpu_quota},
+          {"online", machine.online_cores},
+          {"load", machine.load},
           {"cpu", machine.cpu},
           {"isa", machine.instruction_set},
           {"memory", machine.memory},
@@ -75,6 +78,8 @@ void print_hosts(const Hosts& hosts) {
                format_bytes(first["shm"].get<double>()),
                format_bytes(first["shm_free"].get<double>()),
                locked < 0 ? "without limit" : "up to " + format_bytes(static_cast<double>(locked)));
+    fmt::print("           load average {:.1f} on {} core{}\n", first["load"].get<double>(),
+               first["online"].get<int>(), first["online"] == 1 ? "" : "s");
     fmt::print("           precisions {}\n", precisions_text(first));
     for (const Json& rank : ranks) {
       const int threads = rank["threads"];
@@ -94,7 +99,7 @@ void check_host(const std::string& name, const std::vector<Json>& ranks,
     ++sharing[rank["affinity"]];
   }
   const Json& first = ranks.front();
-  const auto online = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  const int online = first["online"];
   if (threads > online && first["cores"] <= online) {
     findings.push_back(
         {fmt::format(
@@ -112,6 +117,17 @@ void check_host(const std::string& name, const std::vector<Json>& ranks,
            "mpirun --bind-to none, or srun --cpu-bind=none", false});
       break;
     }
+  }
+  const double load = first["load"];
+  if (load >= kBusy * online) {
+    findings.push_back(
+        {fmt::format(
+             "{}: load average {:.1f} on {} core{}: other programs compete for them, and a step "
+             "waits for its slowest thread",
+             name, load, online, online == 1 ? "" : "s"),
+         "stop them, or give the run cores of its own (taskset, srun --exclusive, docker run "
+         "--cpuset-cpus) or fewer threads (train.threads)",
+         false});
   }
   const double quota = first["quota"];
   if (quota > 0 && quota < threads) {

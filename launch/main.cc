@@ -18,6 +18,7 @@
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/fault_point.h"
+#include "core/openmp.h"
 #include "launch/command_line.h"
 
 namespace trireme {
@@ -157,5 +158,7 @@ void keep_standard_streams() {
 
 int main(int argc, char** argv) {
   trireme::keep_standard_streams();
-  return trireme::run(trireme::parse_command_line(argc, argv));
+  const trireme::Command command = trireme::parse_command_line(argc, argv);
+  trireme::limit_openmp_spinning(argv);
+  return trireme::run(command);
 }

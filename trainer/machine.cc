@@ -53,10 +53,11 @@ Machine inspect_machine() {
   Machine machine;
   machine.cpu = proc_field("/proc/cpuinfo", "model name");
   machine.instruction_set = widest_instruction_set();
+  machine.online_cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  getloadavg(&machine.load, 1);
   cpu_set_t cpus;
-  machine.cores = sched_getaffinity(0, sizeof(cpus), &cpus) == 0
-                      ? CPU_COUNT(&cpus)
-                      : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  machine.cores =
+      sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : machine.online_cores;
   machine.affinity = proc_field("/proc/self/status", "Cpus_allowed_list");
   machine.cpu_quota = container_quota();
   machine.memory = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);

@@ -12,6 +12,8 @@ struct Machine {
   int cores = 0;                // that this process may use: affinity
   std::string affinity;         // their numbers, e.g. "0-3,8"
   double cpu_quota = 0;         // cores' worth of time that a container allows; 0: no limit
+  int online_cores = 0;         // of the machine
+  double load = 0;              // the machine's load average over the last minute
   int64_t memory = 0;           // bytes of the machine
   int64_t shared_memory = 0;    // bytes of /dev/shm
   int64_t shared_memory_free = 0;

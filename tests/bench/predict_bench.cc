@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/openmp.h"
 #include "core/random.h"
 #include "trainer/device.h"
 #include "trainer/predictor.h"
@@ -75,6 +76,7 @@ int run(const std::string& path, int64_t rows, int threads, double seconds, Batc
 }  // namespace trireme
 
 int main(int argc, char** argv) {
+  trireme::limit_openmp_spinning(argv);
   if (argc < 4) {
     std::fputs("usage: predict_bench RUN BATCH THREADS [SECONDS] [kept]\n", stderr);
     return 2;

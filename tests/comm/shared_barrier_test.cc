@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <ctime>
 #include <functional>
 #include <new>
 #include <random>
@@ -118,6 +119,26 @@ TEST_F(SharedBarrierTest, AFailureReachesThoseWhoWaitAndThoseWhoCome) {
       usleep(300'000);  // it lives on
     }
     return expect_failure(barrier, "has failed");
+  });
+  EXPECT_EQ(results, std::vector<int>(kRanks, 0));
+}
+
+// A rank that waits must leave its core to others, e.g. to the rank that it waits for.
+TEST_F(SharedBarrierTest, ARankThatWaitsSleeps) {
+  constexpr int kRounds = 20;
+  const auto results = run([](int rank, SharedBarrier& barrier) {
+    barrier.wait("start");
+    timespec before{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    for (int round = 0; round < kRounds; ++round) {
+      if (rank == 0) usleep(20'000);
+      barrier.wait("test");
+    }
+    timespec after{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    const double seconds = static_cast<double>(after.tv_sec - before.tv_sec) +
+                           1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
+    return seconds < 0.003 * kRounds ? 0 : 1;
   });
   EXPECT_EQ(results, std::vector<int>(kRanks, 0));
 }

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <thread>
 
 #include "core/device.h"
 #include "tests/launch/program.h"
@@ -112,6 +114,38 @@ TEST(Doctor, NamesRanksAndLibraries) {
   }
   // A machine with less than two cores does have a problem with two ranks.
   EXPECT_EQ(doctor.code, doctor.out.find("PROBLEM") == std::string::npos ? 0 : 1) << doctor.out;
+}
+
+TEST(Doctor, NotesTheLoad) {
+  const Outcome doctor = run({"doctor"});
+  EXPECT_EQ(doctor.code, 0) << doctor.out;
+  std::smatch line;
+  const std::regex words("\\n +load average ([0-9.]+) on ([0-9]+) cores?\n");
+  ASSERT_TRUE(std::regex_search(doctor.out, line, words)) << doctor.out;
+  const double load = std::stod(line[1]) / std::stod(line[2]);  // of a core; to 0.05
+  const bool noted =
+      doctor.out.find("note: ") != std::string::npos &&
+      doctor.out.find(line[1].str() + " on " + line[2].str() + " core",
+                      static_cast<size_t>(line.position() + line.length())) != std::string::npos;
+  if (load < 0.45 || load > 0.55) {
+    EXPECT_EQ(noted, load > 0.5) << doctor.out;
+  }
+}
+
+// libgomp prints its settings when it is loaded; those of the last time count.
+TEST(Waiting, OpenMpSpinsForABoundedTime) {
+  const auto spins = [](const std::string& setting) {
+    const Outcome outcome = run({"zoo"}, 0, {"OMP_DISPLAY_ENV=verbose", setting});
+    EXPECT_EQ(outcome.code, 0) << outcome.error;
+    const std::string name = "GOMP_SPINCOUNT = '";
+    const size_t at = outcome.error.rfind(name);
+    if (at == std::string::npos) return std::string("none");
+    return outcome.error.substr(at + name.size(),
+                                outcome.error.find('\'', at + name.size()) - at - name.size());
+  };
+  EXPECT_EQ(spins("NONE="), std::thread::hardware_concurrency() > 1 ? "10000" : "300000");
+  EXPECT_EQ(spins("GOMP_SPINCOUNT=77"), "77");
+  EXPECT_EQ(spins("OMP_WAIT_POLICY=passive"), "0");
 }
 
 TEST(Doctor, GivesRanksGpusAndSaysWhenTheyShareThem) {
