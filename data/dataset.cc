@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/installation.h"
 #include "data/array_dataset.h"
 #include "data/formats/formats.h"
 #include "data/image_dataset.h"
@@ -139,7 +140,9 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Part part,
   check(config);
   const bool holds_out = config.has_holdout() && !config.has_text();
   const Part files = holds_out ? Part::kTraining : part;
-  std::unique_ptr<Dataset> dataset = open_format(config, part, files, options);
+  DataConfig located = config;
+  if (config.has_root()) located.set_root(find_shared(config.root()));
+  std::unique_ptr<Dataset> dataset = open_format(located, part, files, options);
   if (transforms(config) && !decodes(config)) {
     dataset = with_transforms(std::move(dataset), config, part, options);
   }

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "comm/control.h"
@@ -12,6 +14,7 @@
 #include "model/graph.h"
 #include "model/onnx/onnx.h"
 #include "trainer/agreement.h"
+#include "trainer/find_config.h"
 #include "trainer/inputs.h"
 #include "trainer/profile/window.h"
 
@@ -139,9 +142,11 @@ Target load_target(const TargetOptions& options, int ranks) {
   std::vector<std::string> assignments = options.all_assignments();
   if (options.threads > 0) assignments.push_back(fmt::format("train.threads={}", options.threads));
   if (is_zoo_name(options.name)) return load_zoo(options, assignments, ranks);
-  if (!std::filesystem::exists(options.name)) {
+  if (!std::filesystem::exists(find_config(options.name))) {
+    std::vector<std::string> names = zoo_names();
+    std::ranges::move(installed_configs(), std::back_inserter(names));
     throw ConfigError(options.name, "neither a file nor a network of the zoo" +
-                                        did_you_mean(options.name, zoo_names()));
+                                        did_you_mean(options.name, names));
   }
   if (options.name.ends_with(".onnx")) return load_onnx(options, assignments, ranks);
   if (options.batch > 0)

@@ -11,8 +11,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "core/text.h"
 #include "trainer/config_text.h"
 #include "trainer/config_validate.h"
+#include "trainer/find_config.h"
 #include "trainer/import_model.h"
 
 namespace trireme {
@@ -143,11 +145,13 @@ Config parse_config(const std::string& text, const std::string& file,
   return config;
 }
 
-Config load_config(const std::string& path, std::span<const std::string> assignments) {
+Config load_config(const std::string& name, std::span<const std::string> assignments) {
+  const std::string path = find_config(name);
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (!file || !(text << file.rdbuf())) {
-    throw ConfigError(path, std::string("cannot be read: ") + std::strerror(errno));
+    const std::string reason = std::strerror(errno);
+    throw ConfigError(path, "cannot be read: " + reason + did_you_mean(path, installed_configs()));
   }
   return parse_config(text.str(), path, assignments);
 }

@@ -26,7 +26,7 @@ struct Config {
   ConfigError located(const ConfigError& error) const;
 };
 
-// Reads the file, applies assignments ("a.b.c=value", in order), fills in defaults and checks
+// Reads the file (find_config), applies assignments ("a.b.c=value"), fills in defaults and checks
 // everything that needs neither data nor devices. Throws ConfigError: "FILE:LINE: field.path: what
 // is wrong; did you mean 'x'?".
 Config load_config(const std::string& path, std::span<const std::string> assignments);

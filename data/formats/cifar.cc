@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/installation.h"
 #include "data/files/file.h"
 #include "data/formats/formats.h"
 
@@ -90,7 +91,8 @@ Samples read_cifar(const DataConfig& config, Part part) {
     const std::vector<std::string> places{name, std::string(variant.folder) + "/" + name};
     const bool fetched = given.empty() && cifar.variant() == CifarConfig::CIFAR10;
     paths.push_back(
-        find_file(config.root(), places, fetched ? "; launch/get-data fetches CIFAR-10" : ""));
+        find_file(config.root(), places,
+                  fetched ? "; " + script_command("get-data") + " fetches CIFAR-10" : ""));
   }
   BadRecordPolicy policy(bad_record_limit(config));
   for (const std::string& path : paths) {

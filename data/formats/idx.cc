@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/installation.h"
 #include "data/files/file.h"
 #include "data/formats/formats.h"
 
@@ -136,8 +137,9 @@ std::string find(const DataConfig& config, const std::string& name, const std::s
   }
   const bool is_default = name == IdxConfig::default_instance().train_images() ||
                           name == IdxConfig::default_instance().eval_images();
-  return find_file(config.root(), names,
-                   is_default ? "; launch/get-data fetches MNIST and Fashion-MNIST" : "");
+  return find_file(
+      config.root(), names,
+      is_default ? "; " + script_command("get-data") + " fetches MNIST and Fashion-MNIST" : "");
 }
 
 }  // namespace

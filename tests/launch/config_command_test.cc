@@ -40,6 +40,23 @@ TEST(ConfigCheck, TellsWhatWouldRun) {
   }
 }
 
+// By its name, with its data, from a folder that has neither.
+TEST(ConfigCheck, FindsWhatIsInstalled) {
+  ASSERT_FALSE(fs::exists("digits.txtpb") || fs::exists("data"));
+  const Outcome digits = run({"config", "check", "digits.txtpb"});
+  EXPECT_EQ(digits.code, 0) << digits.error;
+  EXPECT_TRUE(says(digits, "share/trireme/data/digits/digits.csv.gz")) << digits.out;
+
+  const Outcome mistyped = run({"config", "check", "digit.txtpb"});
+  EXPECT_EQ(mistyped.code, 2);
+  EXPECT_EQ(mistyped.error,
+            "trireme: digit.txtpb: cannot be read: No such file or directory; did you mean "
+            "'digits.txtpb'?\n");
+  EXPECT_NE(run({"inspect", "digit.txtpb"}).error.find("did you mean 'digits.txtpb'?"),
+            std::string::npos);
+  EXPECT_EQ(run({"inspect", "digits.txtpb"}).code, 0);
+}
+
 // All that the project comes with, also where its data is not to be had.
 TEST(ConfigCheck, AcceptsEveryConfigurationOfTheProject) {
   int built = 0;

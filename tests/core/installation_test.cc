@@ -1,0 +1,34 @@
+#include "core/installation.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/beside.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(Installation, ABuildTreeHasItsLayout) {
+  EXPECT_EQ(share_folder(), testing::tree() / "share" / "trireme");
+  EXPECT_TRUE(fs::exists(share_folder() / "configs" / "digits.txtpb"));
+  EXPECT_TRUE(fs::exists(share_folder() / "data" / "digits" / "digits.csv.gz"));
+}
+
+TEST(Installation, WhatIsThereComesBeforeWhatIsInstalled) {
+  EXPECT_EQ(find_shared("digits.txtpb", "configs"), share_folder() / "configs" / "digits.txtpb");
+  EXPECT_EQ(find_shared("data/digits"), share_folder() / "data" / "digits");
+  EXPECT_EQ(find_shared("data/none"), "data/none");
+  EXPECT_EQ(find_shared("/data/digits"), "/data/digits");
+  EXPECT_EQ(find_shared(""), "");
+  EXPECT_EQ(find_shared("."), ".");
+}
+
+TEST(Installation, ScriptsAreThoseOfTheRepository) {
+  EXPECT_EQ(script_command("get-data"), "launch/get-data");
+}
+
+}  // namespace
+}  // namespace trireme
