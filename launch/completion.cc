@@ -14,67 +14,19 @@
 #include "model/graph.h"
 #include "trainer/config.pb.h"
 #include "trainer/config_fields.h"
+#include "trainer/find_config.h"
 #include "trainer/run_records.h"
 
 namespace trireme {
+
+// completion/trireme.bash, .zsh and .fish.
+extern const std::string_view kBashCompletion;
+extern const std::string_view kZshCompletion;
+extern const std::string_view kFishCompletion;
+
 namespace {
 
 namespace fs = std::filesystem;
-
-// The scripts ask the program itself, so that they fit any version of it.
-
-// Bash cuts words at "=" and ":" too, which belong to them here: it gets what comes after the last.
-constexpr const char* kBash = R"sh(# Completion of trireme for bash:
-#   trireme completion bash > ~/.local/share/bash-completion/completions/trireme
-# or, for this shell: source <(trireme completion bash)
-_trireme() {
-  local words word line=${COMP_LINE:0:COMP_POINT}
-  read -ra words <<< "$line"
-  [[ $line == *[[:space:]] ]] && words+=("")
-  local typed=${words[${#words[@]}-1]} cut=""
-  [[ $typed == *[=:]* ]] && cut=${typed%"${typed##*[=:]}"}
-  COMPREPLY=()
-  while IFS=$'\t' read -r word _; do
-    COMPREPLY+=("$(printf %q "${word#"$cut"}")")
-  done < <("${1/#\~/$HOME}" completion words -- "${words[@]:1}" 2> /dev/null)
-  [[ ${
-#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *[/.=] ]] && compopt -o nospace
-  return 0
-}
-complete -F _trireme trireme
-)sh";
-
-constexpr const char* kZsh = R"sh(#compdef trireme
-# Completion of trireme for zsh:
-#   trireme completion zsh > ~/.zfunc/_trireme     (with fpath+=~/.zfunc before compinit)
-# or, for this shell: source <(trireme completion zsh)
-_trireme() {
-  local line word
-  local -a whole open whole_shown open_shown
-  for line in "${(@f)$("${(Q)words[1]/#\~/$HOME}" completion words -- "${(@Q)words[2,CURRENT]}" 2> /dev/null)}"; do
-    word=${line%%$'\t'*}
-    [[ -z $word ]] && continue
-    if [[ $word == *[/.=] ]]; then
-      open+=("$word") open_shown+=("${line/$'\t'/  -- }")
-    else
-      whole+=("$word") whole_shown+=("${line/$'\t'/  -- }")
-    fi
-  done
-  (( $#whole )) && compadd -l -d whole_shown -a whole
-  (( $#open )) && compadd -l -S '' -d open_shown -a open
-}
-if [[ ${funcstack[1]} == _trireme ]]; then _trireme "$@"; else compdef _trireme trireme; fi
-)sh";
-
-constexpr const char* kFish = R"sh(# Completion of trireme for fish:
-#   trireme completion fish > ~/.config/fish/completions/trireme.fish
-function __trireme_complete
-  set -l words (commandline -opc)
-  set -l program (string replace -r '^~' $HOME -- $words[1])
-  $program completion words -- $words[2..-1] (commandline -ct) 2> /dev/null
-end
-complete -c trireme -f -a '(__trireme_complete)'
-)sh";
 
 const CLI::Option* find_option(const CLI::App& app, const std::string& name) {
   for (const CLI::Option* option : app.get_options()) {
@@ -121,6 +73,12 @@ std::vector<Completion> folders(const std::string& typed, bool runs) {
       [&](const fs::path& path) { return runs && is_run_folder(path); });
 }
 
+std::vector<Completion> configs(const std::string& typed) {
+  std::vector<Completion> found = files(typed, ".txtpb");
+  for (const std::string& name : installed_configs()) found.push_back({name, "installed"});
+  return found;
+}
+
 std::vector<Completion> networks() {
   std::vector<Completion> found;
   for (const std::string& name : zoo_names()) found.push_back({name, zoo_defaults(name).about});
@@ -140,7 +98,7 @@ std::vector<Completion> values_of_kind(const std::string& kind, const std::strin
     return found;
   }
   if (is_literal(kind)) return {{kind, ""}};
-  if (kind == "CONFIG") return files(typed, ".txtpb");
+  if (kind == "CONFIG") return configs(typed);
   if (kind == "ZOO") return networks();
   if (kind.starts_with("RUN")) return folders(typed, true);
   if (kind == "DIR") return folders(typed, false);
@@ -169,6 +127,7 @@ std::vector<Completion> commands(const CLI::App& app) {
 std::vector<Completion> options(const CLI::App& app) {
   std::vector<Completion> found;
   for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;
     for (const std::string& name : option->get_lnames()) {
       found.push_back({"--" + name, first_line(option->get_description())});
     }
@@ -253,14 +212,18 @@ void add_completion(CLI::App& app, Command& chosen) {
   CLI::App& command = *app.add_subcommand("completion", "Print what completes commands in a shell");
   command.require_subcommand(1);
 
-  for (const auto& [shell, script] : {std::pair("bash", kBash), {"zsh", kZsh}, {"fish", kFish}}) {
+  for (const auto& [shell, script] :
+       {std::pair("bash", kBashCompletion), {"zsh", kZshCompletion}, {"fish", kFishCompletion}}) {
     command.add_subcommand(shell, fmt::format("The script for {}", shell))
-        ->callback([print, text = script] { print(text); });
+        ->callback([print, text = script] { print(std::string(text)); });
   }
   command.footer(R"(Examples:
   source <(trireme completion bash)
-  trireme completion zsh > ~/.zfunc/_trireme
-  trireme completion fish > ~/.config/fish/completions/trireme.fish
+  source <(trireme completion zsh)
+  trireme completion fish | source
+
+Where trireme is installed, shells find these scripts by themselves. They complete
+behind mpirun, mpiexec and srun, too.
 )");
   auto words = std::make_shared<std::vector<std::string>>();
   CLI::App& query = *command.add_subcommand("words", "What can come next: asked by the scripts");

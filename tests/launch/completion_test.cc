@@ -1,10 +1,10 @@
-// What the shell is told while a command is typed, in a real bash.
+// What bash, zsh and fish offer while a command is typed: each of them runs its script.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -16,76 +16,137 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// What bash would offer for the line, the cursor at its end, in the folder. Offers that come after
-// a "=" begin behind it, since bash takes that for the end of a word.
-Words in_bash(const std::string& line, const std::filesystem::path& folder = ".") {
-  const Scratch scratch;
-  const std::string program = tree() / "bin" / "trireme";
-  const std::string script = scratch.write(
-      "complete.sh", "source <('" + program + "' completion bash)\n" +  //
-                         "cd '" + folder.string() + "'\n" +             //
-                         "COMP_LINE='" + line + "' COMP_POINT=" + std::to_string(line.size()) +
-                         "\n_trireme '" + program +
-                         "' 2> /dev/null\n"
-                         "printf '%s\\n' \"${COMPREPLY[@]}\"\n");
-  const std::string command = "bash --noprofile --norc " + script;
-  std::FILE* pipe = popen(command.c_str(), "r");
-  Words found;
-  std::array<char, 4096> text{};
-  while (std::fgets(text.data(), text.size(), pipe)) {
-    found.emplace_back(text.data());
-    found.back().pop_back();
+std::string quoted(const std::string& text) { return "'" + text + "'"; }
+
+// The parameter is the shell.
+class Completion : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (std::system(("command -v " + shell() + " >" + quoted(home_ / "found")).c_str()) != 0) {
+      GTEST_SKIP() << shell() << " is not installed; launch/setup --tests installs it";
+    }
+    script_ = home_.write("script", run({"completion", shell()}).out);
   }
-  EXPECT_EQ(pclose(pipe), 0);
-  return found;
-}
+
+  const std::string& shell() const { return GetParam(); }
+
+  // Runs the command in a bare environment, where `trireme` is in PATH; expects success and nothing
+  // on stderr. Returns what it prints.
+  std::string output_of(const std::string& command, const std::filesystem::path& folder = ".") {
+    const std::string path = (tree() / "bin").string() + ":/usr/local/bin:/usr/bin:/bin";
+    const std::string all = "cd " + quoted(folder) +
+                            " && env -i LC_ALL=C.UTF-8 TERM=xterm PATH=" + quoted(path) +
+                            " HOME=" + quoted(home_.path()) + " " + command + " >" +
+                            quoted(home_ / "out") + " 2>" + quoted(home_ / "error");
+    EXPECT_EQ(std::system(all.c_str()), 0) << all;
+    EXPECT_EQ(read_file(home_ / "error"), "") << all;
+    return read_file(home_ / "out");
+  }
+
+  // What the shell offers for the line in the folder, sorted.
+  Words offers(const std::string& line, const std::filesystem::path& folder = ".") {
+    const std::string start = shell() == "bash"  ? "bash --noprofile --norc"
+                              : shell() == "zsh" ? "zsh -f"
+                                                 : "fish --no-config";
+    std::istringstream lines(output_of(start +
+                                           " " TRIREME_SOURCE "/tests/launch/completion/offers." +
+                                           shell() + " " + quoted(script_) + " " + quoted(line),
+                                       folder));
+    Words found;
+    for (std::string word; std::getline(lines, word);) found.push_back(word);
+    std::ranges::sort(found);
+    return found;
+  }
+
+  // The only offer: a word that is not whole yet, after which comes no space. fish knows that by
+  // itself.
+  Words open(const std::string& word) const {
+    return shell() == "fish" ? Words{word} : Words{"(no space)", word};
+  }
+  // Bash takes "=" for the end of a word: offers begin behind it.
+  Words after_equals(const std::string& before, Words words) const {
+    if (shell() != "bash") {
+      for (std::string& word : words) word.insert(0, before);
+    }
+    return words;
+  }
+
+  const Scratch home_;
+  std::string script_;
+};
 
 bool has(const Words& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-TEST(Completion, OffersCommandsAndThoseBelow) {
-  EXPECT_EQ(in_bash("trireme tr"), Words{"train"});
-  EXPECT_EQ(in_bash("trireme data "), (Words{"pack", "show", "stats"}));
-  EXPECT_EQ(in_bash("trireme completion "), (Words{"bash", "fish", "zsh"}));
-  EXPECT_TRUE(has(in_bash("trireme "), "zoo"));
+TEST_P(Completion, ScriptIsValid) { EXPECT_EQ(output_of(shell() + " -n " + script_), ""); }
+
+TEST_P(Completion, OffersCommandsAndThoseBelow) {
+  EXPECT_EQ(offers("trireme tr"), Words{"train"});
+  EXPECT_EQ(offers("trireme data "), (Words{"pack", "show", "stats"}));
+  EXPECT_TRUE(has(offers("trireme "), "zoo"));
 }
 
-TEST(Completion, OffersOptionsAndTheirValues) {
-  EXPECT_EQ(in_bash("trireme train x.txtpb --run"), Words{"--run-dir"});
-  EXPECT_EQ(in_bash("trireme train x.txtpb --device "), (Words{"auto", "cpu", "cuda"}));
-  EXPECT_EQ(in_bash("trireme train x.txtpb --device=cu"), Words{"cuda"});
-  EXPECT_EQ(in_bash("trireme runs . --sort s"), (Words{"speed", "status", "step"}));
+TEST_P(Completion, OffersOptionsAndTheirValues) {
+  EXPECT_EQ(offers("trireme train x.txtpb --run"), Words{"--run-dir"});
+  EXPECT_EQ(offers("trireme train x.txtpb --device "), (Words{"auto", "cpu", "cuda"}));
+  EXPECT_EQ(offers("trireme train x.txtpb --device=cu"), after_equals("--device=", {"cuda"}));
+  EXPECT_FALSE(has(offers("trireme help --"), "--man"));
 }
 
-TEST(Completion, OffersFieldsOfTheConfiguration) {
-  EXPECT_EQ(in_bash("trireme train x.txtpb --set optimizer.sgd.m"),
-            Words{"optimizer.sgd.momentum="});
-  EXPECT_EQ(in_bash("trireme train x.txtpb --set opti"), Words{"optimizer."});
-  EXPECT_EQ(in_bash("trireme train x.txtpb --set train.precision=B"), Words{"BF16"});
+TEST_P(Completion, OffersFieldsOfTheConfiguration) {
+  EXPECT_EQ(offers("trireme train x.txtpb --set optimizer.sgd.m"), open("optimizer.sgd.momentum="));
+  EXPECT_EQ(offers("trireme train x.txtpb --set opti"), open("optimizer."));
+  EXPECT_EQ(offers("trireme train x.txtpb --set train.precision=B"),
+            after_equals("train.precision=", {"BF16"}));
 }
 
-TEST(Completion, OffersFilesNetworksAndRuns) {
+TEST_P(Completion, OffersFilesNetworksAndRuns) {
   const Scratch scratch;
   scratch.write("one.txtpb", "");
   scratch.write("other.txt", "");
   scratch.write("runs/first/config.txtpb", "");
   scratch.write("runs/none/x", "");
   const auto in = scratch.path();
-  EXPECT_EQ(in_bash("trireme train ", in), (Words{"one.txtpb", "runs/"}));
-  EXPECT_EQ(in_bash("trireme eval runs/", in), (Words{"runs/first", "runs/none/"}));
-  EXPECT_EQ(in_bash("trireme bench lene", in), Words{"lenet"});
-  EXPECT_EQ(in_bash("trireme inspect o", in), Words{"one.txtpb"});
-  EXPECT_EQ(in_bash("trireme config diff one.txtpb runs/f", in), Words{"runs/first"});
-  EXPECT_EQ(in_bash("trireme config diff one.txtpb one.txtpb ", in), Words{""});
+  EXPECT_EQ(offers("trireme train o", in), Words{"one.txtpb"});
+  EXPECT_TRUE(has(offers("trireme train ", in), "runs/"));
+  EXPECT_EQ(offers("trireme eval runs/", in), (Words{"runs/first", "runs/none/"}));
+  EXPECT_EQ(offers("trireme bench lene", in), Words{"lenet"});
+  EXPECT_EQ(offers("trireme config diff one.txtpb one.txtpb ", in), Words{});
 }
 
-TEST(Completion, EachShellGetsAScript) {
-  EXPECT_NE(run({"completion", "bash"}).out.find("complete -F _trireme trireme"),
-            std::string::npos);
-  EXPECT_TRUE(run({"completion", "zsh"}).out.starts_with("#compdef trireme\n"));
-  EXPECT_NE(run({"completion", "fish"}).out.find("complete -c trireme"), std::string::npos);
+TEST_P(Completion, OffersConfigurationsThatAreInstalled) {
+  EXPECT_EQ(offers("trireme train digi", home_.path()), Words{"digits.txtpb"});
 }
+
+TEST_P(Completion, TakesQuotedWordsAndHomes) {
+  home_.write("my runs/first/config.txtpb", "");
+  const auto in = home_.path();
+  const bool quotes = shell() == "bash";  // the others quote what is inserted, not what is offered
+  EXPECT_EQ(offers("trireme eval \"my runs/fi", in), Words{"my runs/first"});
+  EXPECT_EQ(offers("trireme eval my\\ runs/fi", in),
+            Words{quotes ? "my\\ runs/first" : "my runs/first"});
+  EXPECT_EQ(offers("trireme eval ~/my\\ runs/fi"),
+            Words{quotes ? "~/my\\ runs/first" : "~/my runs/first"});
+}
+
+TEST_P(Completion, CompletesBehindLaunchers) {
+  EXPECT_EQ(offers("mpirun -np 2 trireme tr"), Words{"train"});
+  EXPECT_EQ(offers("mpiexec -n 2 --bind-to none trireme train x.txtpb --run"), Words{"--run-dir"});
+  EXPECT_EQ(offers("srun --mpi=pmix " + (tree() / "bin/trireme").string() + " train x --set opti"),
+            open("optimizer."));
+  EXPECT_EQ(offers("X=1 mpirun -np 1 trireme eval a : -np 1 trireme exp"), Words{"export"});
+  EXPECT_EQ(offers("trireme runs . | X=1 trireme repo"), Words{"report"});
+}
+
+TEST_P(Completion, LeavesOtherProgramsOfLaunchersAlone) {
+  EXPECT_EQ(offers("mpirun -np 2 other tr"), Words{});
+  EXPECT_EQ(offers("mpirun -np 2 /nowhere/trireme tr"), Words{});
+  EXPECT_EQ(offers("srun --"), Words{"--of-another"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Shells, Completion, ::testing::Values("bash", "zsh", "fish"),
+                         [](const auto& shell) { return shell.param; });
 
 }  // namespace
 }  // namespace trireme::testing

@@ -1,0 +1,85 @@
+# Completion of trireme for bash, also behind mpirun, mpiexec and srun. bash-completion finds it where it is
+# installed; without that, or from a build tree: source <(trireme completion bash)
+# The script asks the program itself, so that it fits any version of it.
+# shellcheck shell=bash
+
+# Splits `line` into `words` as bash does, at spaces outside quotes. `quote` becomes the one that is still open.
+_trireme_split() {
+  local word="" begun="" char i
+  words=() quote=""
+  for ((i = 0; i < ${#line}; ++i)); do
+    char=${line:i:1}
+    if [[ -n $quote && $char == "$quote" ]]; then
+      quote=""
+    elif [[ $char == \\ && $quote != "'" ]]; then
+      word+=${line:$((++i)):1}
+    elif [[ -n $quote ]]; then
+      word+=$char
+    elif [[ $char == [\"\'] ]]; then
+      quote=$char begun=1
+    elif [[ $char != [[:space:]] ]]; then
+      word+=$char
+    elif [[ -n $word$begun ]]; then
+      words+=("$word")
+      word="" begun=""
+    fi
+  done
+  words+=("$word") # the one being typed
+}
+
+# Sets `program` to trireme's path and `first` to the index of the word after it; fails where `words` hold no trireme.
+_trireme_find() {
+  local i
+  program=""
+  for ((i = 0; i + 1 < ${#words[@]}; ++i)); do
+    if [[ ${words[i]} == : ]]; then # mpirun and srun: another program begins
+      program=""
+    elif [[ -z $program && ${words[i]##*/} == trireme ]]; then
+      program=$(type -P -- "${words[i]/#\~\//$HOME/}") && first=$((i + 1))
+    fi
+  done
+  [[ -n $program ]]
+}
+
+_trireme() {
+  local line=${COMP_LINE:0:COMP_POINT} words quote program first word home cut="" open=""
+  COMPREPLY=()
+  _trireme_split
+  if ! _trireme_find; then
+    [[ -z ${_trireme_before[${1##*/}]-} ]] || "${_trireme_before[${1##*/}]}" "$@"
+    return
+  fi
+  # Bash begins words after "=" and ":" too, which belong to words of trireme.
+  word=${words[${#words[@]} - 1]}
+  [[ -n $quote || $word != *[=:]* ]] || cut=${word%"${word##*[=:]}"}
+  while IFS=$'\t' read -r word _; do
+    [[ $word != *[/.=] ]] || open=1
+    word=${word#"$cut"}
+    if [[ -z $quote ]]; then # a tilde in front stays one
+      home=""
+      [[ $word != \~/* ]] || home=\~/
+      printf -v word '%s%q' "$home" "${word#"$home"}"
+    fi
+    COMPREPLY+=("$word")
+  done < <("$program" completion words -- "${words[@]:first}")
+  # One that is not whole yet gets no space.
+  [[ ${#COMPREPLY[@]} != 1 || -z $open ]] || compopt -o nospace
+  return 0
+}
+
+# The functions that complete the launchers' own options, where there are any: they get the rest of the line.
+_trireme_register() {
+  local launcher specs
+  declare -gA _trireme_before
+  complete -F _trireme trireme
+  specs=$(complete -p)$'\n'
+  for launcher in mpirun mpiexec srun; do
+    if [[ $specs =~ "-F "([^ $'\n']+)" $launcher"$'\n' ]]; then
+      [[ ${BASH_REMATCH[1]} == _trireme ]] || _trireme_before[$launcher]=${BASH_REMATCH[1]}
+    elif [[ $specs == *" $launcher"$'\n'* ]]; then
+      continue # words or a program of its own
+    fi
+    complete -o bashdefault -o default -F _trireme "$launcher"
+  done
+}
+_trireme_register

@@ -1,0 +1,28 @@
+# Completion of trireme for fish, also behind mpirun, mpiexec and srun. fish finds it where it is installed; from a
+# build tree: trireme completion fish | source
+# The script asks the program itself, so that it fits any version of it.
+
+# Prints trireme's path and the words after it, without the one being typed; fails where the line holds no trireme.
+function __trireme_line
+  set -l line
+  for word in (commandline -opc)
+    if test "$word" = : # mpirun and srun: another program begins
+      set line
+    else if set -q line[1]
+      set -a line $word
+    else if string match -qr '(^|/)trireme$' -- $word
+      set line (command -s (string replace -r '^~/' $HOME/ -- $word))
+    end
+  end
+  set -q line[1]; and printf '%s\n' $line
+end
+
+function __trireme_complete
+  set -l line (__trireme_line)
+  $line[1] completion words -- $line[2..-1] (string unescape -- (commandline -ct))
+end
+
+complete -c trireme -f -a '(__trireme_complete)'
+for launcher in mpirun mpiexec srun
+  complete -c $launcher -n '__trireme_line >/dev/null' -f -a '(__trireme_complete)'
+end

@@ -1,0 +1,6 @@
+# Prints what fish offers for a line with the cursor at its end, a word a line.
+#   fish --no-config offers.fish SCRIPT LINE
+complete -c srun -f -a --of-another
+source $argv[1]
+source $argv[1]
+complete -C $argv[2] | string replace -r '\t.*' ''

@@ -1,0 +1,51 @@
+# Prints what an interactive zsh offers for a line with the cursor at its end, a word a line; "(no space)" where the
+# word is not whole yet.
+#   zsh -f offers.zsh SCRIPT LINE
+zmodload zsh/zpty
+folder=$(mktemp -d)
+{
+
+# For the zsh on the terminal.
+cat >$folder/setup <<SETUP
+exec 2>$folder/error
+PS1= PATH=${(q)PATH}
+cd ${(q)PWD}
+autoload -Uz compinit
+compinit -D -u
+_srun() { compadd -- --of-another }
+compdef _srun srun
+source ${(q)1}
+source ${(q)1}
+compadd() {
+  local -a matches
+  builtin compadd -O matches "\$@"
+  (( \$#matches )) && [[ \${argv[(I)-S]} != 0 ]] && print "(no space)" >>$folder/offers
+  print -rl -- \$matches >>$folder/offers
+  builtin compadd "\$@"
+}
+report() { compstate[insert]= compstate[list]= }
+comppostfuncs=(report)
+finish() { touch $folder/done }
+zle -N finish
+bindkey '^I' complete-word
+bindkey '^X' finish
+print READY
+SETUP
+touch $folder/offers $folder/error
+
+zpty terminal zsh -f -i
+zpty -w terminal "source $folder/setup"
+zpty -r terminal started '*READY*'
+zpty -w -n terminal "$2"$'\t\x18'
+for ((i = 0; i < 600; ++i)); do # it reads keys only as long as its output is read
+  while zpty -r -t terminal seen; do shown+=$seen; done
+  [[ -e $folder/done ]] && break
+  sleep 0.05
+done
+[[ -e $folder/done ]] || print -ru2 -- "zsh does not come back: $shown"
+zpty -d terminal
+grep -v '^$' $folder/offers
+cat $folder/error >&2
+} always {
+rm -rf $folder
+}
