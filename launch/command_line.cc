@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -13,12 +17,13 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "launch/help.h"
+#include "launch/manual.h"
 
 namespace trireme {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  mpirun -np 2 trireme train launch/configs/digits.txtpb --run-dir runs/digits
+  mpirun -np 2 trireme train digits.txtpb --run-dir runs/digits
   trireme eval runs/digits
   trireme runs runs
   trireme inspect resnet50 --ranks 8 --batch 32
@@ -77,11 +82,34 @@ std::string help_on(const CLI::App& app, const std::vector<std::string>& names) 
   return at->get_formatter()->make_help(at, "", CLI::AppFormatMode::Normal);
 }
 
+void write_files(const std::map<std::string, std::string>& files, const std::string& folder) {
+  for (const auto& [name, text] : files) {
+    const std::string path = folder + "/" + name;
+    std::ofstream file(path, std::ios::binary);
+    file << text;
+    file.close();
+    if (!file) throw Error(path + ": cannot be written: " + std::strerror(errno));
+  }
+}
+
 void add_help(CLI::App& app, Command& chosen) {
   auto names = std::make_shared<std::vector<std::string>>();
   CLI::App& command = *app.add_subcommand("help", "Explain a command");
   command.add_option("COMMAND", *names, "Its name, as in `trireme help data show`");
-  command.callback([&app, &chosen, names] { print_as(chosen, help_on(app, *names)); });
+  auto folder = std::make_shared<std::string>();
+  command.add_option("--man", *folder, "Write all manual pages into this folder")
+      ->type_name("DIR")
+      ->group("");  // for the installation
+  command.callback([&app, &chosen, names, folder] {
+    if (folder->empty()) {
+      print_as(chosen, help_on(app, *names));
+    } else {
+      chosen.run = on_one_rank([pages = manual(app), folder] {
+        write_files(pages, *folder);
+        return 0;
+      });
+    }
+  });
 }
 
 // Without a command there is nothing to do, which is a mistake.

@@ -152,8 +152,8 @@ void add_check(CLI::App& config, Command& chosen) {
       "--no-data", options->no_data,
       "Do not open the data, nor init_from; a network of the zoo gets what it is meant for");
   command.footer(R"(Examples:
-  trireme config check launch/configs/digits.txtpb --ranks 2
-  trireme config check launch/configs/imagenet.txtpb --ranks 8 --no-data
+  trireme config check digits.txtpb --ranks 2
+  trireme config check imagenet.txtpb --ranks 8 --no-data
 
 Exit codes: 0 it is right, 2 it is not, 3 its data is damaged.
 )");
@@ -186,8 +186,8 @@ void add_show(CLI::App& config, Command& chosen) {
   command.add_flag("--all", options->all,
                    "With what every field means, also those that are unset, as comments");
   command.footer(R"(Examples:
-  trireme config show launch/configs/digits.txtpb --set batch.global=128
-  trireme config show launch/configs/digits.txtpb --all | less
+  trireme config show digits.txtpb --set batch.global=128
+  trireme config show digits.txtpb --all | less
 )");
   command.callback(
       [options, &chosen] { chosen.run = on_one_rank([options] { return show(*options); }); });
@@ -226,7 +226,7 @@ void add_diff(CLI::App& config, Command& chosen) {
   command.add_option("B", options->b, kFileOrRun)->required()->type_name("CONFIG|RUN");
   command.add_flag("--json", options->json, "One JSON array");
   command.footer(R"(Examples:
-  trireme config diff launch/configs/digits.txtpb launch/configs/mnist.txtpb
+  trireme config diff digits.txtpb mnist.txtpb
   trireme config diff runs/a runs/b
 
 A field that is left out is the same as one that is set to its default; "-" is

@@ -127,7 +127,7 @@ void add_data_pack(CLI::App& data, Command& chosen) {
                            "again to go on. CONFIG may "
                            "be a folder that holds one of pictures for each class.");
   command.footer(R"(Examples:
-  trireme data pack launch/configs/digits.txtpb shards
+  trireme data pack digits.txtpb shards
   trireme data pack pictures shards --resize 256
 
 Exit codes: 0 done, 75 stopped by a signal (run it again to go on).

@@ -205,7 +205,7 @@ void add_data_show(CLI::App& data, Command& chosen) {
   command.add_option("--zoom", options->style.zoom, "Enlarge by this; unset: as suits their size")
       ->check(CLI::Range(1, 64));
   command.footer(R"(Examples:
-  trireme data show launch/configs/digits.txtpb --out sheet.png
+  trireme data show digits.txtpb --out sheet.png
 )");
   command.callback(
       [options, &chosen] { chosen.run = on_one_rank([options] { return show(*options); }); });

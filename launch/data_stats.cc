@@ -349,7 +349,7 @@ void add_data_stats(CLI::App& data, Command& chosen) {
       ->check(CLI::PositiveNumber);
   command.add_flag("--json", options->json, "One JSON object");
   command.footer(R"(Examples:
-  trireme data stats launch/configs/digits.txtpb
+  trireme data stats digits.txtpb
 
 Exit codes: 0 done, 3 more records are damaged than the configuration allows.
 )");

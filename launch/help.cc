@@ -43,50 +43,51 @@ std::string paragraphs(const std::string& text) {
 }
 
 std::string heading(const std::string& text) {
-  return stdout_in_colour() ? "\n\x1b[1m" + text + "\x1b[0m\n" : "\n" + text + "\n";
+  return stdout_in_colour() ? "\n\x1b[1m" + text + ":\x1b[0m\n" : "\n" + text + ":\n";
 }
 
-// "  name   description", which may take several lines.
-std::string row(const std::string& name, const std::string& description) {
-  std::string text = "  " + name;
+// "  name   text", which may take several lines.
+std::string laid_out(const HelpRow& row) {
+  std::string text = "  " + row.name;
   const bool beside = text.size() + 2 <= kNameColumn;
   text.append(beside ? kNameColumn - text.size() : 0, ' ');
   if (!beside) text += "\n" + std::string(kNameColumn, ' ');
-  const auto lines = wrapped(description, width() - kNameColumn);
+  const auto lines = wrapped(row.text, width() - kNameColumn);
   return fmt::format("{}{}\n", text, fmt::join(lines, "\n" + std::string(kNameColumn, ' ')));
 }
 
-std::string option_row(const CLI::Option& option) {
+HelpRow option_row(const CLI::Option& option) {
   const std::string value = value_name(option);
-  std::string name =
+  HelpRow row;
+  row.name =
       option.get_positional()
           ? option.get_name(true, false)
           : fmt::format("{}",
                         fmt::join(CLI::detail::split(option.get_name(false, true), ','), ", "));
-  if (!option.get_positional() && !value.empty()) name += " " + value;
-  std::string description = option.get_description();
-  if (option.nonpositional() && option.get_required()) description += " (required)";
+  if (!option.get_positional() && !value.empty()) row.name += " " + value;
+  row.text = option.get_description();
+  if (option.nonpositional() && option.get_required()) row.text += " (required)";
   if (!option.get_default_str().empty()) {
-    description += fmt::format(" [{}]", option.get_default_str());
+    row.text += fmt::format(" [{}]", option.get_default_str());
   }
-  if (!option.get_envname().empty()) description += fmt::format(" [${}]", option.get_envname());
-  return row(name, description);
+  if (!option.get_envname().empty()) row.text += fmt::format(" [${}]", option.get_envname());
+  return row;
 }
 
 using Listed = std::function<bool(const CLI::Option*)>;
 
-std::string option_rows(const CLI::App& app, const std::string& title, const std::string& group,
-                        const Listed& listed) {
-  std::string rows;
+HelpSection option_section(const CLI::App& app, const std::string& title, const std::string& group,
+                           const Listed& listed) {
+  HelpSection section{title, {}};
   for (const CLI::Option* option : app.get_options(
            [&](const CLI::Option* one) { return one->get_group() == group && listed(one); })) {
-    rows += option_row(*option);
+    section.rows.push_back(option_row(*option));
   }
-  return rows.empty() ? "" : heading(title + ":") + rows;
+  return section;
 }
 
 std::string usage(const CLI::App& app) {
-  std::string text = "Usage: " + full_name(app);
+  std::string text = full_name(app);
   if (!app.get_subcommands({}).empty()) text += " COMMAND";
   for (const CLI::Option* option :
        app.get_options([](const CLI::Option* one) { return one->get_positional(); })) {
@@ -94,24 +95,20 @@ std::string usage(const CLI::App& app) {
         option->get_name(true, false) + (option->get_expected_max() > 1 ? "..." : "");
     text += option->get_required() ? " " + name : " [" + name + "]";
   }
-  return text + " [OPTIONS]\n";
+  return text + " [OPTIONS]";
 }
 
-std::string command_rows(const CLI::App& app) {
-  std::vector<std::string> groups;
+std::vector<HelpSection> command_sections(const CLI::App& app) {
+  std::vector<HelpSection> sections;
   for (const CLI::App* command : app.get_subcommands({})) {
     const std::string& group = command->get_group();
-    if (!group.empty() && std::ranges::find(groups, group) == groups.end()) groups.push_back(group);
+    if (group.empty()) continue;
+    const std::string title = group == "Subcommands" ? "Commands" : group;
+    auto section = std::ranges::find(sections, title, &HelpSection::title);
+    if (section == sections.end()) section = sections.insert(section, HelpSection{title, {}});
+    section->rows.push_back({command->get_name(), first_line(command->get_description())});
   }
-  std::string text;
-  for (const std::string& group : groups) {
-    text += heading((group == "Subcommands" ? "Commands" : group) + ":");
-    for (const CLI::App* command :
-         app.get_subcommands([&](const CLI::App* one) { return one->get_group() == group; })) {
-      text += row(command->get_name(), first_line(command->get_description()));
-    }
-  }
-  return text;
+  return sections;
 }
 
 // What commands have in common comes last.
@@ -156,19 +153,30 @@ std::string suggestion(const std::string& message) {
 
 }  // namespace
 
+HelpPage help_page(const CLI::App& app) {
+  HelpPage page{app.get_description(), usage(app), command_sections(app), app.get_footer()};
+  page.sections.push_back(option_section(
+      app, "Arguments", "Options", [](const CLI::Option* one) { return one->get_positional(); }));
+  // That a command has --help is known to who reads it.
+  const auto named = [&app](const CLI::Option* one) {
+    return one->nonpositional() && (!app.get_parent() || one != app.get_help_ptr());
+  };
+  for (const std::string& group : option_groups(app)) {
+    page.sections.push_back(option_section(app, group, group, named));
+  }
+  std::erase_if(page.sections, [](const HelpSection& section) { return section.rows.empty(); });
+  return page;
+}
+
 std::string HelpFormatter::make_help(const CLI::App* app, std::string /*name*/,
                                      CLI::AppFormatMode /*mode*/) const {
-  std::string text = paragraphs(app->get_description()) + "\n" + usage(*app) + command_rows(*app);
-  text += option_rows(*app, "Arguments", "Options",
-                      [](const CLI::Option* one) { return one->get_positional(); });
-  // That a command has --help is known to who reads it.
-  const auto named = [app](const CLI::Option* one) {
-    return one->nonpositional() && (!app->get_parent() || one != app->get_help_ptr());
-  };
-  for (const std::string& group : option_groups(*app)) {
-    text += option_rows(*app, group, group, named);
+  const HelpPage page = help_page(*app);
+  std::string text = paragraphs(page.description) + "\nUsage: " + page.usage + "\n";
+  for (const HelpSection& section : page.sections) {
+    text += heading(section.title);
+    for (const HelpRow& row : section.rows) text += laid_out(row);
   }
-  if (!app->get_footer().empty()) text += "\n" + app->get_footer();
+  if (!page.footer.empty()) text += "\n" + page.footer;
   if (!text.ends_with('\n')) text += "\n";
   return text;
 }

@@ -7,8 +7,25 @@
 
 namespace trireme {
 
-// Help as wide as the terminal, headings bold where colour is wanted. The first line of a command's
-// description is what lists show; its footer holds its examples.
+// What help says about a command, before it is laid out. The first line of its description is what
+// lists show.
+struct HelpRow {
+  std::string name;  // "--run-dir DIR"
+  std::string text;
+};
+struct HelpSection {
+  std::string title;  // "Arguments"
+  std::vector<HelpRow> rows;
+};
+struct HelpPage {
+  std::string description;
+  std::string usage;                  // "trireme train CONFIG [OPTIONS]"
+  std::vector<HelpSection> sections;  // commands, arguments, options by group
+  std::string footer;                 // examples; lines stay as they are
+};
+HelpPage help_page(const CLI::App& app);
+
+// A help page as wide as the terminal, headings bold where colour is wanted.
 class HelpFormatter : public CLI::FormatterBase {
  public:
   std::string make_help(const CLI::App* app, std::string name,

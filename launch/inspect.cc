@@ -96,7 +96,7 @@ void add_inspect(CLI::App& app, Command& chosen) {
   command.add_flag("--listing", options->listing, "The compiled program, one line an operation");
   command.footer(R"(Examples:
   trireme inspect resnet50 --ranks 8 --batch 32
-  trireme inspect launch/configs/digits.txtpb --set batch.global=256
+  trireme inspect digits.txtpb --set batch.global=256
 )");
   command.callback([options, &chosen] {
     chosen.run = [options](Communicator& communicator) { return inspect(*options, communicator); };

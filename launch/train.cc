@@ -38,7 +38,10 @@ void add_train(CLI::App& app, Command& chosen) {
   };
   auto options = std::make_shared<Options>();
   CLI::App& command = *app.add_subcommand("train", "Train a network as a configuration file says");
-  command.add_option("CONFIG", options->config, "Configuration (*.txtpb)")->required();
+  command
+      .add_option("CONFIG", options->config,
+                  "Configuration (*.txtpb): a file, or one that is installed, such as digits.txtpb")
+      ->required();
   options->add_to(command);
   command
       .add_option("--resume", options->resume,
@@ -84,10 +87,10 @@ void add_train(CLI::App& app, Command& chosen) {
       ->group(kTimes)
       ->check(CLI::NonNegativeNumber);
   command.footer(R"(Examples:
-  mpirun -np 2 trireme train launch/configs/digits.txtpb --run-dir runs/digits
-  trireme train launch/configs/digits.txtpb --set train.epochs=5 --resume never
+  mpirun -np 2 trireme train digits.txtpb --run-dir runs/digits
+  trireme train digits.txtpb --set train.epochs=5 --resume never
   srun --mpi=pmix trireme train run.txtpb --set batch.global=512 --grace 25s
-  trireme train launch/configs/digits.txtpb --profile steps=10..20
+  trireme train digits.txtpb --profile steps=10..20
 
 Exit codes: 0 done, 1 failure, 2 bad configuration, 3 bad data, 75 stopped by a
 signal and saved: run it again to go on.

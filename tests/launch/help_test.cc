@@ -90,7 +90,33 @@ TEST(Help, ListsCommandsInGroupsOneLineEach) {
   }
 }
 
-// What an example names is there in a clone.
+// Its layout is checked by readers of such pages in tests/deploy/install_test.sh.
+TEST(Help, WritesAManualPageForEachCommand) {
+  const Scratch scratch;
+  ASSERT_EQ(run({"help", "--man", scratch.path()}, 0, {"SOURCE_DATE_EPOCH=1700000000"}).code, 0);
+  Words commands{""};
+  for (const Words& words : all_commands()) {
+    std::string name;
+    for (const std::string& word : words) name += "-" + word;
+    commands.push_back(name);
+  }
+  for (const std::string& name : commands) {
+    const std::string page = read_file(scratch / ("trireme" + name + ".1"));
+    EXPECT_NE(page.find(" 1 2023-11-14 "), std::string::npos) << name << page;
+    EXPECT_NE(page.find(".SH SYNOPSIS\n.B trireme"), std::string::npos) << name << page;
+  }
+  const std::string train = read_file(scratch / "trireme-train.1");
+  EXPECT_NE(train.find("\n.B \\-\\-run\\-dir DIR\n"), std::string::npos) << train;
+  EXPECT_NE(train.find("\n.SH EXAMPLES\n.EX\n"), std::string::npos) << train;
+  EXPECT_NE(train.find("\n.SH \"EXIT STATUS\"\n"), std::string::npos) << train;
+
+  const Outcome nowhere = run({"help", "--man", scratch / "none"});
+  EXPECT_EQ(nowhere.code, 1);
+  EXPECT_NE(nowhere.error.find("cannot be written: No such file"), std::string::npos)
+      << nowhere.error;
+}
+
+// What an example names is there in a clone, and in an installation.
 TEST(Help, ExamplesNameFilesThatExist) {
   int found = 0;
   for (const Words& words : all_commands()) {
@@ -98,8 +124,8 @@ TEST(Help, ExamplesNameFilesThatExist) {
     with_help.push_back("--help");
     std::istringstream text(run(with_help).out);
     for (std::string word; text >> word;) {
-      if (!word.starts_with("launch/configs/")) continue;
-      EXPECT_TRUE(std::filesystem::exists(TRIREME_SOURCE "/" + word)) << word;
+      if (!word.ends_with(".txtpb") || word == "run.txtpb") continue;
+      EXPECT_TRUE(std::filesystem::exists(TRIREME_SOURCE "/launch/configs/" + word)) << word;
       ++found;
     }
   }
