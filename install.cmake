@@ -1,0 +1,61 @@
+# cmake --install: the program, its scripts, configurations, data, guides, completions and manual pages; cpack: the same
+# as a .deb and as an archive. The program finds PREFIX/share/trireme from PREFIX/bin (core/installation.h), so these
+# two are not to be chosen.
+install(TARGETS trireme RUNTIME DESTINATION bin)
+foreach(script get-data supervise)
+  install(PROGRAMS launch/${script} DESTINATION bin RENAME trireme-${script})
+endforeach()
+install(DIRECTORY launch/configs DESTINATION share/trireme)
+install(DIRECTORY data/digits DESTINATION share/trireme/data)
+
+# What users read, laid out as in the repository, so that links lead somewhere.
+set(doc share/doc/trireme)
+install(FILES deploy/copyright DESTINATION ${doc})
+install(DIRECTORY docs DESTINATION ${doc})
+install(FILES deploy/README.md DESTINATION ${doc}/deploy)
+foreach(proto trainer/config model/model data/data)
+  get_filename_component(folder ${proto} DIRECTORY)
+  install(FILES ${proto}.proto DESTINATION ${doc}/${folder})
+endforeach()
+
+# A build tree holds what an installation holds.
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/share/trireme)
+file(CREATE_LINK ${CMAKE_SOURCE_DIR}/launch/configs ${CMAKE_BINARY_DIR}/share/trireme/configs SYMBOLIC)
+file(CREATE_LINK ${CMAKE_SOURCE_DIR}/data ${CMAKE_BINARY_DIR}/share/trireme/data SYMBOLIC)
+
+# bash-completion reads a script when it is asked for that command; _NAME is for commands that do not bring their own.
+set(completion launch/completion/trireme)
+install(FILES ${completion}.bash DESTINATION share/bash-completion/completions RENAME trireme)
+foreach(launcher mpirun mpiexec srun)
+  install(FILES ${completion}.bash DESTINATION share/bash-completion/completions RENAME _${launcher})
+endforeach()
+install(FILES ${completion}.zsh DESTINATION share/zsh/site-functions RENAME _trireme)
+# fish too; what completes behind launchers has to be read before.
+install(FILES ${completion}.fish DESTINATION share/fish/vendor_completions.d)
+install(FILES ${completion}.fish DESTINATION share/fish/vendor_conf.d)
+
+set(manual ${CMAKE_BINARY_DIR}/manual)
+install(CODE "
+  file(REMOVE_RECURSE ${manual})
+  file(MAKE_DIRECTORY ${manual})
+  execute_process(COMMAND $<TARGET_FILE:trireme> help --man ${manual} COMMAND_ERROR_IS_FATAL ANY)")
+install(DIRECTORY ${manual}/ DESTINATION share/man/man1)
+
+set(CPACK_GENERATOR DEB TGZ)
+set(CPACK_PACKAGE_VENDOR "The Trireme authors")
+set(CPACK_PACKAGE_CONTACT "The Trireme authors <trireme@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Distributed data-parallel training of neural networks")
+set(CPACK_PACKAGE_DESCRIPTION "One program reads a configuration and trains a neural network on any number of
+ranks, on CPUs or NVIDIA GPUs, started by mpirun or srun.")
+set(CPACK_STRIP_FILES ON)
+string(TOLOWER ${CMAKE_SYSTEM_NAME} system)
+set(CPACK_PACKAGE_FILE_NAME trireme-${PROJECT_VERSION}-${system}-${CMAKE_SYSTEM_PROCESSOR})
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS openmpi-bin)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "curl | wget")
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
+                                                WORLD_READ WORLD_EXECUTE)
+include(CPack)

@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# What cmake --install and cpack bring, and that it runs from where they put it, in a folder that is no repository.
+#   tests/deploy/install_test.sh BUILD_TREE
+# shellcheck disable=SC2317  # functions are called by check
+set -euo pipefail
+tree=$1 source=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(realpath "$(mktemp -d)")
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/elsewhere"
+cd "$work/elsewhere"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+
+failures=0
+check() { # check WHAT COMMAND...: it succeeds
+  local what=$1 output
+  shift
+  if output=$("$@" 2>&1); then
+    echo "ok: $what"
+  else
+    printf 'FAILED: %s\n%s\n' "$what" "$output"
+    failures=$((failures + 1))
+  fi
+}
+prints() { # prints PATTERN COMMAND...: it succeeds and prints the pattern
+  local pattern=$1 output
+  shift
+  output=$("$@" 2>&1) || {
+    echo "$output"
+    return 1
+  }
+  grep -qE -e "$pattern" <<<"$output" || {
+    printf '%s\nhas no %s\n' "$output" "$pattern"
+    return 1
+  }
+}
+# The files below a folder, pages of the manual by their number.
+content() { (cd "$1" && find . -type f ! -path './share/man/*' | LC_ALL=C sort) }
+pages() { find "$1/share/man/man1" -name 'trireme-*.1' | wc -l; }
+
+wanted=$(
+  cat <<'FILES'
+./bin/trireme
+./bin/trireme-get-data
+./bin/trireme-supervise
+./share/bash-completion/completions/_mpiexec
+./share/bash-completion/completions/_mpirun
+./share/bash-completion/completions/_srun
+./share/bash-completion/completions/trireme
+./share/doc/trireme/copyright
+./share/doc/trireme/data/data.proto
+./share/doc/trireme/deploy/README.md
+FILES
+  (cd "$source" && find docs -type f | sed 's#^#./share/doc/trireme/#')
+  cat <<'FILES'
+./share/doc/trireme/model/model.proto
+./share/doc/trireme/trainer/config.proto
+./share/fish/vendor_completions.d/trireme.fish
+./share/fish/vendor_conf.d/trireme.fish
+FILES
+  (cd "$source/launch" && find configs -type f | sed 's#^#./share/trireme/#')
+  cat <<'FILES'
+./share/trireme/data/digits/README.md
+./share/trireme/data/digits/digits.csv.gz
+./share/zsh/site-functions/_trireme
+FILES
+)
+holds_all() { diff <(LC_ALL=C sort <<<"$wanted") <(content "$1") && (($(pages "$1") > 15)); }
+
+# reads_manual COMMAND...: it prints each page and no warning.
+reads_manual() {
+  local page
+  for page in "$prefix"/share/man/man1/*.1; do
+    "$@" "$page" >"$work/shown" 2>"$work/warnings" || cat "$work/warnings"
+    [[ ! -s $work/warnings ]] || { echo "$page:" && cat "$work/warnings" && return 1; }
+    grep -q "SYNOPSIS" "$work/shown" || { echo "$page: empty" && return 1; }
+  done
+}
+
+# runs_from PREFIX: what a user does first.
+runs_from() {
+  local prefix=$1 bin=$1/bin
+  rm -rf runs
+  check "version" prints '^trireme [0-9.]+$' "$bin/trireme" --version
+  check "trains an installed configuration by its name" prints '^done: .* 3 steps' \
+    "$bin/trireme" train digits.txtpb --run-dir runs/a --set train.max_steps=3
+  check "... by its path, on two ranks" prints "2 ranks" mpirun --quiet -np 2 --oversubscribe --bind-to none \
+    "$bin/trireme" train "$prefix/share/trireme/configs/digits.txtpb" --run-dir runs/b --set train.max_steps=3
+  check "goes on, from its own copy" prints '^eval: accuracy' "$bin/trireme" eval runs/a
+}
+
+cmake --install "$tree" --prefix "$work/a prefix" >/dev/null
+prefix="$work/a prefix"
+check "files of the installation" holds_all "$prefix"
+runs_from "$prefix"
+check "a missing data set is explained" prints "not a folder in .*; trireme-get-data fetches MNIST" \
+  bash -c "! '$prefix/bin/trireme' train mnist.txtpb --run-dir runs/m"
+check "a mistyped configuration gets the nearest" prints "did you mean 'digits.txtpb'" \
+  bash -c "! '$prefix/bin/trireme' train digit.txtpb --run-dir runs/m"
+check "data sets are fetched into the working directory" prints "$work/elsewhere/data/mnist" \
+  bash -c "! TRIREME_MIRROR=file:///nowhere '$prefix/bin/trireme-get-data' mnist"
+check "its completion is what the program prints" cmp "$prefix/share/zsh/site-functions/_trireme" \
+  <("$prefix/bin/trireme" completion zsh)
+check "bash completes behind mpirun" prints '^train$' env PATH="$prefix/bin:$PATH" bash --noprofile --norc \
+  "$source/tests/launch/completion/offers.bash" "$prefix/share/bash-completion/completions/_mpirun" "mpirun -np 2 trireme tr"
+if command -v mandoc >/dev/null; then
+  check "mandoc finds no fault with the manual" mandoc -Tlint -Wwarning "$prefix"/share/man/man1/*.1
+  check "... and prints it" reads_manual mandoc -Tascii
+else
+  echo "skipped: mandoc is not installed; launch/setup --tests installs it"
+fi
+if command -v groff >/dev/null; then
+  check "groff prints the manual without a warning" reads_manual groff -man -Tascii -ww
+fi
+
+pack() { cpack --config "$tree/CPackConfig.cmake" -G "$1" -B "$work/$1"; }
+check "cpack makes an archive" pack TGZ
+mkdir "$work/unpacked"
+check "... which unpacks" tar -xf "$work"/TGZ/trireme-*.tar.gz -C "$work/unpacked" --strip-components=1
+check "files of the archive" holds_all "$work/unpacked"
+if command -v dpkg-shlibdeps >/dev/null && command -v file >/dev/null; then
+  check "cpack makes a .deb" pack DEB
+  deb=$(echo "$work"/DEB/trireme_*.deb)
+  for package in openmpi-bin libopenmpi3 libprotobuf libdnnl libc6; do
+    check "the .deb depends on $package" prints "(^| )$package" dpkg-deb --field "$deb" Depends
+  done
+  check "... which unpacks into an empty root" dpkg-deb --extract "$deb" "$work/root"
+  check "files of the .deb" holds_all "$work/root/usr"
+  check "and nothing else" prints '^1$' bash -c "ls '$work/root' | wc -l"
+  runs_from "$work/root/usr"
+else
+  echo "skipped: no dpkg-shlibdeps or no file(1): no .deb"
+fi
+exit $((failures > 0))
