@@ -1,0 +1,10 @@
+# For fish: source env.fish, from anywhere. What is set is what env.sh sets.
+set -l folder (realpath (dirname (status filename)))
+for line in (sh -c 'cd "$1" && . ./env.sh && env' sh $folder)
+  set -l pair (string split -m 1 = -- $line)
+  if test "$pair[1]" = PATH
+    set -gx PATH (string split : -- $pair[2])
+  else if string match -qr '^(TRIREME_BUNDLE|(OPAL|PMIX|HWLOC|OMPI)_\w+)$' -- $pair[1]
+    set -gx $pair[1] $pair[2]
+  end
+end

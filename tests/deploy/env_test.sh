@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# env.sh and env.fish of a bundle, in each shell: what they set, wherever the shell is and however they are named.
+#   tests/deploy/env_test.sh SHELL     ends with 77, which CTest shows as skipped, where SHELL is not installed
+set -euo pipefail
+shell=$1 root=$(cd "$(dirname "$0")/../.." && pwd)
+command -v "$shell" >/dev/null || {
+  echo "skipped: $shell is not installed; launch/setup --tests installs it"
+  exit 77
+}
+work=$(realpath "$(mktemp -d)")
+trap 'rm -rf "$work"' EXIT
+bundle="$work/a bundle"
+mkdir -p "$bundle/bin" "$work/elsewhere"
+printf '#!/bin/sh\necho the program\n' >"$bundle/bin/trireme"
+chmod +x "$bundle/bin/trireme"
+cp "$root"/deploy/env.{sh,fish} "$bundle/"
+
+wanted="HWLOC_PLUGINS_PATH=$bundle/lib/hwloc
+OMPI_MCA_orte_launch_agent=$bundle/bin/orted
+OPAL_PREFIX=$bundle
+OPAL_SYSCONFDIR=$bundle/etc/openmpi
+PATH=$bundle/bin:$PATH
+PMIX_DATADIR=$bundle/share
+PMIX_LIBDIR=$bundle/lib
+PMIX_PREFIX=$bundle
+TRIREME_BUNDLE=$bundle"
+case $shell in
+  bash) start=(bash --noprofile --norc -eu) source=. file=env.sh ;;
+  zsh) start=(zsh -f -eu) source=. file=env.sh ;;
+  fish) start=(fish --no-config) source="source" file=env.fish ;;
+  *) start=("$shell" -eu) source=. file=env.sh ;;
+esac
+export HOME=$work CDPATH=/ # cd prints where it goes when that is set
+failures=0
+check() { # check WHAT FOLDER COMMANDS: they set what is wanted, and print nothing
+  local output
+  output=$(cd "$2" && "${start[@]}" -c "$3
+    trireme >'$work/program'
+    env >'$work/env'" 2>&1) || output+=" (ended with $?)"
+  if [[ -z $output && $(<"$work/program") == "the program" ]] && diff -u <(echo "$wanted") \
+    <(grep -E '^(PATH|TRIREME_BUNDLE|(OPAL|PMIX|HWLOC)_[A-Z_]+|OMPI_MCA_orte_[a-z_]+)=' "$work/env" | LC_ALL=C sort); then
+    echo "ok: $shell: $1"
+  else
+    echo "FAILED: $shell: $1: $output"
+    failures=$((failures + 1))
+  fi
+  rm -f "$work/program" "$work/env"
+}
+check "by its path" "$work/elsewhere" "$source '$bundle/$file'"
+check "by a relative path" "$work" "$source './a bundle/$file'"
+check "twice" / "$source '$bundle/$file'; $source '$bundle/$file'"
+check "in its own folder" "$bundle" "$source ./$file"
+exit $((failures > 0))
