@@ -29,7 +29,9 @@ install(FILES ${completion}.bash DESTINATION share/bash-completion/completions R
 foreach(launcher mpirun mpiexec srun)
   install(FILES ${completion}.bash DESTINATION share/bash-completion/completions RENAME _${launcher})
 endforeach()
-install(FILES ${completion}.zsh DESTINATION share/zsh/site-functions RENAME _trireme)
+foreach(folder site-functions vendor-completions) # the latter is where Debian's zsh looks in /usr
+  install(FILES ${completion}.zsh DESTINATION share/zsh/${folder} RENAME _trireme)
+endforeach()
 # fish too; what completes behind launchers has to be read before.
 install(FILES ${completion}.fish DESTINATION share/fish/vendor_completions.d)
 install(FILES ${completion}.fish DESTINATION share/fish/vendor_conf.d)
@@ -43,7 +45,7 @@ install(DIRECTORY ${manual}/ DESTINATION share/man/man1)
 
 set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_PACKAGE_VENDOR "The Trireme authors")
-set(CPACK_PACKAGE_CONTACT "The Trireme authors <trireme@localhost>")
+set(CPACK_PACKAGE_CONTACT "The Trireme authors <trireme@localhost>" CACHE STRING "Maintainer of the .deb")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Distributed data-parallel training of neural networks")
 set(CPACK_PACKAGE_DESCRIPTION "One program reads a configuration and trains a neural network on any number of
 ranks, on CPUs or NVIDIA GPUs, started by mpirun or srun.")

@@ -62,6 +62,7 @@ FILES
 ./share/trireme/data/digits/README.md
 ./share/trireme/data/digits/digits.csv.gz
 ./share/zsh/site-functions/_trireme
+./share/zsh/vendor-completions/_trireme
 FILES
 )
 holds_all() { diff <(LC_ALL=C sort <<<"$wanted") <(content "$1") && (($(pages "$1") > 15)); }
