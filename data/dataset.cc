@@ -135,6 +135,24 @@ class Normalized final : public WrappedDataset {
 
 }  // namespace
 
+Checksums Dataset::checksums() const {
+  Checksums sums;
+  for (const std::string& name : class_names()) sums.targets = checksum_of(name, sums.targets);
+  std::vector<std::byte> input(spec().input.bytes());
+  std::vector<std::byte> target(spec().target.bytes());
+  const CheckedSamples checked(size(), input.size() + target.size());
+  for (int64_t i = 0; i < checked.count(); ++i) {
+    try {
+      read({.index = checked[i]}, input.data(), target.data());
+      sums.inputs = checksum_of(input, sums.inputs);
+      sums.targets = checksum_of(target, sums.targets);
+    } catch (const DataError&) {
+      sums.inputs = checksum({}, sums.inputs);
+    }
+  }
+  return sums;
+}
+
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Part part,
                                       const OpenOptions& options) {
   check(config);

@@ -14,6 +14,7 @@
 
 #include "core/tensor.h"
 #include "data/bad_records.h"
+#include "data/fingerprint.h"
 #include "data/images/codec.h"
 
 namespace trireme {
@@ -59,6 +60,9 @@ class Dataset {
   virtual BadRecords bad_records() const { return {}; }
   // For people: the name of each class; empty where they have none.
   virtual std::vector<std::string> class_names() const { return {}; }
+  // Of the samples as they are stored, before anything random, see fingerprint.h. Reads those that
+  // CheckedSamples says; one that cannot be read has a checksum of its own.
+  virtual Checksums checksums() const;
 };
 
 // A dataset made of another one: what it does not say otherwise is as it was.
@@ -75,6 +79,7 @@ class WrappedDataset : public Dataset {
   bool in_memory() const override { return inner_->in_memory(); }
   BadRecords bad_records() const override { return inner_->bad_records(); }
   std::vector<std::string> class_names() const override { return inner_->class_names(); }
+  Checksums checksums() const override { return inner_->checksums(); }
 
  protected:
   explicit WrappedDataset(std::unique_ptr<Dataset> inner) : inner_(std::move(inner)) {}

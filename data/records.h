@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/bad_records.h"
+#include "data/fingerprint.h"
 
 namespace trireme {
 
@@ -30,6 +31,9 @@ class Records {
   virtual BadRecords bad_records() const { return {}; }
   // Changes when the records do: files, their sizes and times. For caches.
   virtual uint64_t identity() const = 0;
+  // Of what is known without reading a record: names in their order, labels, and sizes as far as
+  // they are known.
+  virtual Checksums checksums() const = 0;
 };
 
 }  // namespace trireme

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "data/dataset.h"
 #include "data/records.h"
 #include "data/samples.h"
@@ -24,6 +25,20 @@ class RecordsDataset : public Dataset {
   std::string description() const override {
     return fmt::format("{}: {}{}", records_->source(), describe(spec_, size()),
                        left_out(bad_records()));
+  }
+  Checksums checksums() const override {
+    Checksums sums = records_->checksums();
+    std::vector<uint8_t> bytes;
+    const CheckedSamples checked(size(), 0);
+    for (int64_t i = 0; i < checked.count(); ++i) {
+      try {
+        records_->read(checked[i], bytes);
+      } catch (const DataError&) {
+        bytes.clear();
+      }
+      sums.inputs = checksum_of(bytes, sums.inputs);
+    }
+    return sums;
   }
 
  protected:

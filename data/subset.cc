@@ -31,6 +31,10 @@ class Subset final : public WrappedDataset {
   std::optional<PictureInfo> stored(int64_t index) const override {
     return inner().stored(of(index));
   }
+  Checksums checksums() const override {
+    const Checksums all = inner().checksums();
+    return {checksum_of(members_, all.inputs), checksum_of(members_, all.targets)};
+  }
 
  private:
   int64_t of(int64_t index) const { return members_.at(static_cast<size_t>(index)); }

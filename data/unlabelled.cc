@@ -67,6 +67,7 @@ class LoosePictures final : public Records {
   std::string source() const override { return source_; }
   BadRecords bad_records() const override { return bad_.found(); }
   uint64_t identity() const override { return 0; }  // nothing of it is kept
+  Checksums checksums() const override { return {}; }
 
  private:
   struct Picture {

@@ -168,6 +168,11 @@ class FolderRecords final : public Records {
   std::vector<std::string> class_names() const override { return classes_; }
   BadRecords bad_records() const override { return bad_; }
   uint64_t identity() const override { return identity_; }
+  Checksums checksums() const override {
+    Checksums sums{.inputs = paths_.hash(0), .targets = checksum_of(ends_)};
+    for (const std::string& name : classes_) sums.targets = checksum_of(name, sums.targets);
+    return sums;
+  }
 
  private:
   const std::string folder_;

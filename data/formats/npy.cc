@@ -207,6 +207,16 @@ class NpyDataset final : public Dataset {
                        targets_.rows.at(static_cast<size_t>(index)));
   }
   BadRecords bad_records() const override { return bad_; }
+  Checksums checksums() const override {
+    Checksums sums{.targets = checksum_of(targets_.bytes, checksum_of(targets_.rows))};
+    const CheckedSamples checked(size(), inputs_.row_bytes());
+    for (int64_t i = 0; i < checked.count(); ++i) {
+      const std::span row(inputs_.row(targets_.rows[static_cast<size_t>(checked[i])]),
+                          inputs_.row_bytes());
+      sums.inputs = checksum_of(row, sums.inputs);
+    }
+    return sums;
+  }
 
  private:
   const ArrayFile inputs_;

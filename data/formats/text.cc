@@ -225,6 +225,12 @@ class TextDataset final : public Dataset {
   bool in_memory() const override { return true; }
   BadRecords bad_records() const override { return bad_; }
   std::vector<std::string> class_names() const override { return encoded_.names; }
+  Checksums checksums() const override {
+    Checksums sums;
+    for (const std::string& name : encoded_.names) sums.targets = checksum_of(name, sums.targets);
+    sums.inputs = checksum_of(begins_, checksum_of(encoded_.tokens));
+    return sums;
+  }
 
  private:
   Encoded encoded_;

@@ -77,6 +77,7 @@ struct FakeRecords final : public Records {
   std::string source() const override { return "fakes"; }
   std::vector<std::string> class_names() const override { return {"a", "b"}; }
   uint64_t identity() const override { return made_of; }
+  Checksums checksums() const override { return {.inputs = made_of, .targets = 0}; }
 };
 
 inline std::unique_ptr<FakeRecords> fakes(std::vector<Picture> pictures) {

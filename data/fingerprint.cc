@@ -1,0 +1,31 @@
+#include "data/fingerprint.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "data/dataset.h"
+
+namespace trireme {
+namespace {
+
+constexpr int64_t kMaxBytesRead = 64 << 20;
+constexpr int64_t kMinSamplesRead = 64;
+
+}  // namespace
+
+uint64_t checksum(std::span<const std::byte> bytes, uint64_t seed) {
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
+}
+
+CheckedSamples::CheckedSamples(int64_t size, size_t bytes) : size_(size), count_(size) {
+  const bool all = bytes > 0 && size <= kMaxBytesRead / static_cast<int64_t>(bytes);
+  if (!all) count_ = std::min(size, kMinSamplesRead);
+}
+
+Fingerprint fingerprint_of(const Dataset& dataset) {
+  return {dataset.size(), dataset.spec().classes, dataset.checksums()};
+}
+
+}  // namespace trireme
