@@ -24,6 +24,7 @@ void add_train(CLI::App& app, Command& chosen) {
   struct Options : ConfigOptions {
     std::string config;
     std::string resume = "auto";
+    bool accept_data_change = false;
     double grace = 0;
     std::string init_from;
     std::string profile;
@@ -46,10 +47,16 @@ void add_train(CLI::App& app, Command& chosen) {
   command
       .add_option("--resume", options->resume,
                   "auto: go on from the newest checkpoint in the run's folder, if any; never; or "
-                  "the path of a checkpoint or of a run")
+                  "the path of a checkpoint or of a run. One of another run needs a --run-dir "
+                  "without checkpoints")
       ->type_name("auto|never|PATH")
       ->group(kStart)
       ->capture_default_str();
+  command
+      .add_flag("--accept-data-change", options->accept_data_change,
+                "Go on from a checkpoint though the samples are no longer those that it was saved "
+                "from")
+      ->group(kStart);
   command
       .add_option("--init-from", options->init_from,
                   "Begin with the values of *.safetensors, *.onnx, a checkpoint or a run: --set "
@@ -101,7 +108,9 @@ signal and saved: run it again to go on.
     chosen.run = [options, stop](Communicator& communicator) {
       const Config config =
           load_config_together(communicator, options->config, options->assigned());
-      TrainOptions training{.resume = options->resume, .stop = stop.get()};
+      TrainOptions training{.resume = options->resume,
+                            .accept_data_change = options->accept_data_change,
+                            .stop = stop.get()};
       if (!options->profile.empty()) {
         training.profile = {parse_step_window(options->profile), measure_peaks};
       }

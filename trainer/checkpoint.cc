@@ -97,57 +97,16 @@ void fitting(const FoundCheckpoint& checkpoint, F&& load) {
   }
 }
 
+// Which checkpoint is the newest goes by the names of folders.
+void require_step_of(const fs::path& path, const CheckpointState& state) {
+  const std::string name = fs::absolute(path / ".").lexically_normal().parent_path().filename();
+  if (!is_checkpoint_name(name) || step_of(name) == static_cast<uint64_t>(state.step)) return;
+  throw DataError(
+      (path / kState).string(),
+      fmt::format("is damaged: step is {}, but the folder is called {}", state.step, name));
+}
+
 }  // namespace
-
-std::string to_json(const CheckpointState& state) {
-  json out = {{"format", kFormat},
-              {"step", state.step},
-              {"epoch", state.epoch},
-              {"position", state.position},
-              {"seed", state.seed},
-              {"config_hash", state.config_hash},
-              {"ranks", state.ranks},
-              {"epoch_loss_sum", state.epoch_loss_sum},
-              {"epoch_samples", state.epoch_samples}};
-  if (state.best_accuracy) out["best_accuracy"] = *state.best_accuracy;
-  if (state.best_loss) out["best_loss"] = *state.best_loss;
-  if (state.best_accuracy || state.best_loss) out["best_step"] = state.best_step;
-  if (state.evaluation_due) out["evaluation_due"] = true;
-  if (state.loss_scale) {
-    out["loss_scale"] = {{"scale", state.loss_scale->scale},
-                         {"good_steps", state.loss_scale->good_steps},
-                         {"skipped", state.loss_scale->skipped}};
-  }
-  return out.dump(2) + "\n";
-}
-
-CheckpointState state_from_json(const std::string& text, const std::string& file) try {
-  const json in = json::parse(text);
-  CheckpointState state;
-  state.step = whole_number<int64_t>(in.at("step"));
-  state.epoch = whole_number<int64_t>(in.at("epoch"));
-  state.position = whole_number<int64_t>(in.at("position"));
-  state.seed = whole_number<uint64_t>(in.at("seed"));
-  in.at("config_hash").get_to(state.config_hash);
-  state.ranks = whole_number<int>(in.at("ranks"));
-  in.at("epoch_loss_sum").get_to(state.epoch_loss_sum);
-  state.epoch_samples = whole_number<int64_t>(in.at("epoch_samples"));
-  if (in.contains("best_accuracy")) state.best_accuracy = in["best_accuracy"].get<double>();
-  if (in.contains("best_loss")) state.best_loss = in["best_loss"].get<double>();
-  if (in.contains("best_step")) state.best_step = whole_number<int64_t>(in["best_step"]);
-  state.evaluation_due = in.value("evaluation_due", false);
-  if (in.contains("loss_scale")) {
-    LossScale& scale = state.loss_scale.emplace();
-    in.at("loss_scale").at("scale").get_to(scale.scale);
-    scale.good_steps = whole_number<decltype(scale.good_steps)>(in["loss_scale"].at("good_steps"));
-    scale.skipped = whole_number<decltype(scale.skipped)>(in["loss_scale"].at("skipped"));
-  }
-  return state;
-} catch (const json::exception& error) {
-  throw DataError(file, fmt::format("is damaged: {}", error.what()));
-} catch (const Error& error) {
-  throw DataError(file, fmt::format("is damaged: {}", error.what()));
-}
 
 Checkpoints::Checkpoints(fs::path folder, int64_t keep) : folder_(std::move(folder)), keep_(keep) {}
 
@@ -200,20 +159,18 @@ std::vector<fs::path> Checkpoints::list() const {
   return paths;
 }
 
-void Checkpoints::go_on_from(int64_t step) const {
+void Checkpoints::go_on_from(int64_t step, const Warn& warn) const {
   for (const fs::path& path : list()) {
     const std::string name = path.filename().string();
     if (step_of(name) <= static_cast<uint64_t>(step)) continue;
     fs::remove_all(folder_ / (kSetAside + name));
     rename_file(path, folder_ / (kSetAside + name));
   }
-  const std::string name = name_of(step);
-  if (named_by(folder_ / kLatest) != folder_ / name)
-    replace_durably(folder_ / kLatest, name + "\n");
+  if (const std::string problem = point(kLatest, name_of(step)); !problem.empty()) warn(problem);
 }
 
-fs::path Checkpoints::save(const CheckpointState& state, const Snapshot& snapshot, bool best,
-                           std::stop_token stop) const {
+SavedCheckpoint Checkpoints::save(const CheckpointState& state, const Snapshot& snapshot,
+                                  std::stop_token stop) const {
   const std::string name = name_of(state.step);
   const fs::path temporary = folder_ / (kTemporary + name);
   try {
@@ -222,7 +179,7 @@ fs::path Checkpoints::save(const CheckpointState& state, const Snapshot& snapsho
     fs::create_directory(temporary);
     write_files(temporary, state, snapshot, stop);
     if (stop.stop_requested()) throw Error(temporary.string() + ": given up before it was renamed");
-    publish(temporary, name, best);
+    publish(temporary, name);
   } catch (const fs::filesystem_error& error) {
     discard(temporary);
     throw Error(fmt::format("{}: {}", error.path1().string(), error.code().message()));
@@ -230,8 +187,18 @@ fs::path Checkpoints::save(const CheckpointState& state, const Snapshot& snapsho
     discard(temporary);
     throw;
   }
-  remove_old();
-  return folder_ / name;
+  SavedCheckpoint saved{folder_ / name};
+  std::vector<std::string> spared = {name};
+  if (state.has_best()) {
+    spared.push_back(name_of(state.best_step));
+    if (std::error_code none; fs::exists(folder_ / spared.back(), none)) {
+      saved.problem = point(kBest, spared.back());
+    }
+  }
+  const std::string problem = point(kLatest, name);
+  saved.problem += (saved.problem.empty() || problem.empty() ? "" : "; ") + problem;
+  remove_old(spared);
+  return saved;
 }
 
 void Checkpoints::write_files(const fs::path& to, const CheckpointState& state,
@@ -252,32 +219,42 @@ void Checkpoints::write_files(const fs::path& to, const CheckpointState& state,
   sync_folder(to);
 }
 
-void Checkpoints::publish(const fs::path& temporary, const std::string& name, bool best) const {
+void Checkpoints::publish(const fs::path& temporary, const std::string& name) const {
   const fs::path target = folder_ / name;
-  if (fs::exists(target)) {  // of another run that was resumed into this folder
+  if (fs::exists(target)) {  // saved before its evaluation showed that it is the best
     fs::remove_all(folder_ / (kReplaced + name));
     rename_file(target, folder_ / (kReplaced + name));
   }
   rename_file(temporary, target);
   sync_folder(folder_);
-  if (best) replace_durably(folder_ / kBest, name + "\n");
-  replace_durably(folder_ / kLatest, name + "\n");
 }
 
-void Checkpoints::remove_old() const {
+std::string Checkpoints::point(const char* pointer, const std::string& name) const {
+  try {
+    if (named_by(folder_ / pointer) != folder_ / name) {
+      replace_durably(folder_ / pointer, name + "\n");
+    }
+    return {};
+  } catch (const Error& error) {
+    return fmt::format("'{}' cannot be written: {}", pointer, error.what());
+  }
+}
+
+void Checkpoints::remove_old(const std::vector<std::string>& spared) const {
   std::vector<fs::path> all;
-  std::optional<fs::path> spared;
+  std::optional<fs::path> best_path;
   try {
     all = list();
-    spared = best();
+    best_path = best();
   } catch (const DataError&) {
     return;  // while nobody can tell which is the best, all stay
   }
   std::error_code ignored;  // one too many does no harm
   for (size_t i = static_cast<size_t>(keep_); i < all.size(); ++i) {
-    if (all[i] == spared) continue;
+    const std::string name = all[i].filename().string();
+    if (all[i] == best_path || std::ranges::find(spared, name) != spared.end()) continue;
     // Renamed first, so that a kill within the removal leaves no half checkpoint under a good name.
-    const fs::path doomed = folder_ / (kRemoved + all[i].filename().string());
+    const fs::path doomed = folder_ / (kRemoved + name);
     fs::rename(all[i], doomed, ignored);
     fs::remove_all(doomed, ignored);
   }
@@ -306,7 +283,10 @@ FoundCheckpoint open_checkpoint(const fs::path& path) {
                                     entry.at("xxh3_64").get<std::string>()));
       }
     }
-    return {path, state_from_json(read_text(path / kState), (path / kState).string())};
+    FoundCheckpoint found{path,
+                          state_from_json(read_text(path / kState), (path / kState).string())};
+    require_step_of(path, found.state);
+    return found;
   } catch (const DataError&) {
     throw;
   } catch (const std::exception& error) {  // of JSON, or of a number in it

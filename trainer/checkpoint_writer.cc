@@ -34,7 +34,9 @@ struct CheckpointWriter::Job {
   SaveOutcome write(SaveOutcome save, Clock::time_point started) const {
     try {
       fault_point("write", save.state.step);
-      save.path = checkpoints.save(save.state, snapshot, save.best, stop.get_token());
+      SavedCheckpoint saved = checkpoints.save(save.state, snapshot, stop.get_token());
+      save.path = std::move(saved.path);
+      save.problem = std::move(saved.problem);
     } catch (const std::exception& error) {
       save.error = error.what();
     }
@@ -71,11 +73,10 @@ void CheckpointWriter::give_time(double seconds) const {
   if (writing() && !told_) written_.wait_for(Seconds(seconds));
 }
 
-void CheckpointWriter::start(const CheckpointState& state, bool best,
-                             std::function<void()> before) {
+void CheckpointWriter::start(const CheckpointState& state, std::function<void()> before) {
   started_ = Clock::now();
   told_ = false;
-  save_ = {.state = state, .best = best};
+  save_ = {.state = state};
   job_->snapshot.take();
   save_.stall_seconds = seconds_since(started_);
   const auto write = [job = job_.get(), save = save_, started = started_,

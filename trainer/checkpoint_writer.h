@@ -19,10 +19,10 @@ namespace trireme {
 // What became of a save.
 struct SaveOutcome {
   CheckpointState state;
-  bool best = false;
-  std::filesystem::path path =
-      {};                    // of the checkpoint, which is complete; empty when there is none
+  // Of the checkpoint, which is complete; empty when there is none.
+  std::filesystem::path path = {};
   std::string error = {};    // why there is none
+  std::string problem = {};  // as in SavedCheckpoint
   double seconds = 0;        // from the first copy to the end
   double stall_seconds = 0;  // that training stood still
 };
@@ -45,7 +45,7 @@ class CheckpointWriter {
   void give_time(double seconds) const;
   // Copies the arrays and begins to write. Nothing is under way. `before` is called on the thread
   // that writes, before anything else.
-  void start(const CheckpointState& state, bool best, std::function<void()> before = {});
+  void start(const CheckpointState& state, std::function<void()> before = {});
   // Once for each save when it has ended. Before that, once, a failure for one that takes too long;
   // it stays under way and may still succeed.
   std::optional<SaveOutcome> poll();

@@ -280,7 +280,7 @@ void Reporter::saved(const SaveOutcome& outcome) {
   record.step = outcome.state.step;
   record.epoch = outcome.state.epoch;
   record.path = outcome.path.string();
-  record.best = outcome.best;
+  record.best = outcome.state.is_best();
   record.seconds = outcome.seconds;
   record.stall_seconds = outcome.stall_seconds;
   hub_.write(std::move(record), When::kNow);

@@ -4,6 +4,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -86,7 +87,9 @@ bool lock_patiently(int file) {
 
 }  // namespace
 
-RunLock::RunLock(const fs::path& run_folder) {
+RunLock::RunLock(const fs::path& run_folder)
+    : folder_path_(run_folder),
+      folder_(::open(run_folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
   const fs::path path = run_folder / ".lock";
   file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (file_ < 0) {
@@ -113,5 +116,13 @@ RunLock::RunLock(const fs::path& run_folder) {
 }
 
 RunLock::~RunLock() { ::close(file_); }
+
+bool RunLock::holds() const {
+  struct stat locked {};
+  if (::fstat(folder_.number(), &locked) != 0) return true;  // nobody can tell
+  struct stat there {};
+  if (::stat(folder_path_.c_str(), &there) != 0) return errno != ENOENT && errno != ENOTDIR;
+  return there.st_dev == locked.st_dev && there.st_ino == locked.st_ino;
+}
 
 }  // namespace trireme

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "data/files/descriptor.h"
 #include "trainer/config.h"
 
 namespace trireme {
@@ -45,8 +46,13 @@ class RunLock {
 
   // Why the folder is used without a lock; empty: it is not.
   const std::string& problem() const { return problem_; }
+  // Whether the path still is the folder that was locked. It is not when somebody has removed,
+  // moved or replaced that.
+  bool holds() const;
 
  private:
+  std::filesystem::path folder_path_;
+  Descriptor folder_;  // open, so that no other can be taken for it
   int file_ = -1;
   std::string problem_;
 };

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <system_error>
+#include <utility>
 
 #include "comm/control.h"
 #include "core/error.h"
@@ -58,13 +60,12 @@ void Saver::start() {
   state.seed = config_.seed();
   state.ranks = communicator_.size();
   // Unless the save that has ended since the evaluation was of a better one.
-  const bool best = is_best() && is_better(best_);
-  if (best) {
+  if (is_best() && is_better(best_)) {
     state.best_step = state.step;
     if (classifies_) state.best_accuracy = best_.accuracy;
     if (!classifies_) state.best_loss = best_.loss;
   }
-  writer_->start(state, best, reporter_.saving());
+  writer_->start(state, reporter_.saving());
 }
 
 void Saver::look_after() {
@@ -85,7 +86,10 @@ bool Saver::note(const SaveOutcome& outcome) {
   if (!outcome.error.empty()) return false;
   saved_at_ = outcome.state.step;
   newest_ = outcome.path;
-  if (outcome.best) {
+  if (!outcome.problem.empty() && std::exchange(problem_, outcome.problem) != outcome.problem) {
+    reporter_.warn(fmt::format("{} is saved, but {}", outcome.path.string(), outcome.problem));
+  }
+  if (outcome.state.is_best()) {
     state_.best_accuracy = outcome.state.best_accuracy;
     state_.best_loss = outcome.state.best_loss;
     state_.best_step = outcome.state.best_step;
@@ -110,7 +114,8 @@ void Saver::finish() {
     if (!note(outcome)) reporter_.warn(describe_failure(outcome));
     if (writer_->writing()) throw Error(describe_failure(outcome));
   }
-  if (saved_at_ == state_.step && !is_best()) return;
+  std::error_code none;
+  if (saved_at_ == state_.step && !is_best() && std::filesystem::exists(newest_, none)) return;
   communicator_.ledger().enter(Phase::kCheckpoint);
   start();
   const SaveOutcome outcome = writer_->wait();

@@ -61,6 +61,7 @@ class Saver {
   std::unique_ptr<CheckpointWriter> writer_;
   int64_t saved_at_ = -1;
   std::filesystem::path newest_;        // checkpoint of this run that is good
+  std::string problem_;                 // with `latest` or `best` that has been warned of
   std::optional<std::string> failure_;  // for which the run is to stop
 };
 

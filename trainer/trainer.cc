@@ -1,6 +1,7 @@
 #include "trainer/trainer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <cstdio>
@@ -10,6 +11,7 @@
 
 #include "comm/control.h"
 #include "core/fault_point.h"
+#include "data/fingerprint.h"
 #include "data/loader.h"
 #include "data/mix.h"
 #include "trainer/agreement.h"
@@ -233,18 +235,23 @@ class Run {
     std::string found;
     together(communicator_, [&] {
       if (communicator_.rank() != 0) return;
+      data_ = RunData{fingerprint_of(*training_), fingerprint_of(*evaluation_)};
       resumed_ = choose_checkpoint();
+      if (resumed_) compare_data();
       if (!resumed_ && initial_) load_initial_values(*initial_, arrays());
       if (!resumed_) return;
       load_model(*resumed_, arrays());
       load_optimizer(*resumed_, arrays());
       found = resumed_->path.string() + "\n" + to_json(resumed_->state);
       if (resumes_here()) {
-        Checkpoints(folder_.checkpoints(), 1).go_on_from(resumed_->state.step);
+        Checkpoints(folder_.checkpoints(), 1)
+            .go_on_from(resumed_->state.step,
+                        [&](const std::string& text) { reporter_->warn(text); });
       }
     });
     found = broadcast(communicator_, found, 0);
     state_.seed = config_.run.seed();
+    state_.data = data_;
     if (config_.run.model().has_init_from() || !found.empty()) {
       broadcast_arrays();
       step_->parameters_changed();
@@ -254,6 +261,11 @@ class Run {
     const std::string path = found.substr(0, cut);
     resumed_ = {path, state_from_json(found.substr(cut + 1), path)};
     state_ = resumed_->state;
+    state_.data = data_;
+    if (state_.position >= training_->size()) {  // of data that had more samples
+      ++state_.epoch;
+      state_.position = 0;
+    }
     forget_lost_best();
     if (state_.loss_scale) step_->optimizer().set_loss_scale(*state_.loss_scale, step_->stream());
     averaged_at_ = state_.step;
@@ -263,9 +275,41 @@ class Run {
     }
   }
 
-  // The best may be of a future that was given up, or have stayed in another run's folder.
+  // By rank 0. Throws DataError when the data is known not to be that of the checkpoint, unless the
+  // user accepts that.
+  void compare_data() {
+    const CheckpointState& saved = resumed_->state;
+    std::vector<std::string> lines;
+    if (saved.data) {
+      lines = changes(*saved.data, *data_);
+    } else if (saved.position >= data_->training.samples) {
+      lines = {fmt::format("training samples: more than {} -> {}", saved.position,
+                           data_->training.samples)};
+    } else {
+      reporter_->warn(resumed_->path.string() +
+                      " does not say which data it was saved from, so that nothing could tell "
+                      "whether that has changed");
+    }
+    if (lines.empty()) return;
+    const std::string what =
+        fmt::format("the data is not what it was saved from: {}", fmt::join(lines, "; "));
+    if (!options_.accept_data_change) {
+      throw DataError(resumed_->path.string(),
+                      what +
+                          ". Restore the data, go on all the same with --accept-data-change, or "
+                          "start another run (--run-dir), with these values if wanted "
+                          "(--init-from)");
+    }
+    reporter_->warn(resumed_->path.string() + ": " + what + "; accepted");
+  }
+
+  // The best may be of a future that was given up, have stayed in another run's folder, or have
+  // been measured on other samples.
   void forget_lost_best() {
-    if (communicator_.rank() != 0 || Checkpoints(folder_.checkpoints(), 1).best()) return;
+    if (communicator_.rank() != 0) return;
+    const std::optional<RunData>& before = resumed_->state.data;
+    const bool same_samples = !before || before->evaluation == data_->evaluation;
+    if (same_samples && Checkpoints(folder_.checkpoints(), 1).best()) return;
     state_.best_accuracy.reset();
     state_.best_loss.reset();
   }
@@ -285,8 +329,17 @@ class Run {
   std::optional<FoundCheckpoint> choose_checkpoint() {
     const Warn warn = [&](const std::string& text) { reporter_->warn(text); };
     if (options_.resume == "auto") return newest_checkpoint(folder_.checkpoints(), warn);
-    if (options_.resume != "never") return find_checkpoint(options_.resume, warn);
-    if (!Checkpoints(folder_.checkpoints(), 1).list().empty()) {
+    const bool has_own = !Checkpoints(folder_.checkpoints(), 1).list().empty();
+    if (options_.resume != "never") {
+      FoundCheckpoint found = find_checkpoint(options_.resume, warn);
+      if (!has_own || is_own(found)) return found;
+      throw ConfigError(
+          config_.where("run_dir"),
+          fmt::format("{} already holds checkpoints of its own, which a run from {} would mix with "
+                      "its; choose another --run-dir, or go on from its own with --resume auto",
+                      folder_.path.string(), found.path.string()));
+    }
+    if (has_own) {
       throw ConfigError(
           config_.where("run_dir"),
           folder_.path.string() +
@@ -297,9 +350,10 @@ class Run {
   }
 
   // Whether the checkpoint is one of this run's own.
-  bool resumes_here() const {
-    return fs::equivalent(fs::absolute(resumed_->path / ".."), folder_.checkpoints());
+  bool is_own(const FoundCheckpoint& checkpoint) const {
+    return fs::equivalent(fs::absolute(checkpoint.path / ".."), folder_.checkpoints());
   }
+  bool resumes_here() const { return is_own(*resumed_); }
 
   void broadcast_arrays() {
     const Parameters& parameters = step_->parameters();
@@ -546,6 +600,9 @@ class Run {
   // All ranks call it together.
   void save() {
     prepare_to_save();
+    if (lock_ && !lock_->holds() && !std::exchange(folder_lost_, true)) {
+      reporter_->warn(lost_folder() + "; training goes on");
+    }
     saver_->save(options_.wait_for_saves);
   }
 
@@ -558,9 +615,22 @@ class Run {
 
   TrainResult end() {
     prepare_to_save();
-    together(communicator_, [&] { saver_->save_the_end(); });
+    together(communicator_, [&] {
+      saver_->save_the_end();
+      if (folder_lost_ || (lock_ && !lock_->holds())) {
+        throw Error(fmt::format("{}. Step {} is saved in a new folder, {}", lost_folder(),
+                                state_.step, folder_.checkpoints().string()));
+      }
+    });
     const Summary summary = reporter_->end(state_, stopped_ ? "stopped" : "done");
     return {stopped_ ? ExitCode::kResumable : ExitCode::kDone, folder_.path.string(), summary};
+  }
+
+  std::string lost_folder() const {
+    return fmt::format(
+        "run folder {} has been removed, moved or replaced while this run wrote to it: its "
+        "config.txtpb, metrics.jsonl and earlier checkpoints are no longer there",
+        folder_.path.string());
   }
 
   const Config& config_;
@@ -591,6 +661,8 @@ class Run {
   std::unique_ptr<Illustrations> illustrations_;  // null: nobody would see them
   float gradient_scale_ = 1;                      // of the latest step
   int64_t planned_steps_ = 0;
+  bool folder_lost_ = false;     // on rank 0, which has warned of it
+  std::optional<RunData> data_;  // on rank 0
   std::optional<FoundCheckpoint> resumed_;
   CheckpointState state_;
   bool stopped_ = false;

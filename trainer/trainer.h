@@ -16,8 +16,10 @@ namespace trireme {
 struct TrainOptions {
   // "auto": go on from the newest good checkpoint of the run's folder if there is one; "never":
   // start afresh, refused when there is one; else the path of a checkpoint, of a folder of them or
-  // of a run.
+  // of a run. One of another run is refused when the run's folder holds checkpoints already.
   std::string resume = "auto";
+  // Go on from a checkpoint although the data is not what it was saved from.
+  bool accept_data_change = false;
   // Who is told to stop by signals; null: nobody. Outlives the run.
   StopSignals* stop = nullptr;
   // Where rank 0 reports progress: stdout. Tests turn it off.

@@ -66,7 +66,7 @@ int run(const fs::path& folder, int64_t mib, int rounds) {
     CheckpointState state;
     state.step = round;
     const double before = processor_seconds();
-    writer.start(state, false);
+    writer.start(state);
     const SaveOutcome outcome = writer.wait();
     const double used = processor_seconds() - before;
     if (!outcome.error.empty()) throw Error(outcome.error);

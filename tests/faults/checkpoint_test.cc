@@ -2,6 +2,7 @@
 // killed: the newest complete one always loads, and nobody waits for ever.
 #include "trainer/checkpoint.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -10,9 +11,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 #include "tests/beside.h"
 #include "tests/faults/faults.h"
+#include "trainer/file.h"
 
 namespace trireme::testing {
 namespace {
@@ -61,6 +64,20 @@ class CheckpointFaults : public FaultTest {
         "TRIREME_DISK_FOLDER=" + checkpoints().string(), "TRIREME_DISK_FAULT=" + fault};
     if (!only.empty()) environment.push_back("TRIREME_DISK_ONLY=" + only);
     return environment;
+  }
+
+  // state.json with other text, as if it had been saved with it.
+  static void rewrite_state(const fs::path& checkpoint, const std::string& from,
+                            const std::string& to) {
+    std::string text = read_file(checkpoint / "state.json");
+    ASSERT_NE(text.find(from), std::string::npos) << from << " in " << text;
+    text.replace(text.find(from), from.size(), to);
+    std::ofstream(checkpoint / "state.json") << text;
+    Json manifest = Json::parse(read_file(checkpoint / "manifest.json"));
+    const FileDigest digest = digest_of(checkpoint / "state.json");
+    manifest["files"]["state.json"] = {{"bytes", digest.bytes},
+                                       {"xxh3_64", fmt::format("{:016x}", digest.hash)}};
+    std::ofstream(checkpoint / "manifest.json") << manifest.dump();
   }
 
   // Instead of the run that is there.
@@ -227,6 +244,87 @@ TEST_F(CheckpointFaults, DamageIsNamedAndPassedOver) {
       EXPECT_EQ(contents(checkpoint(8)), at_8);
     }
   }
+}
+
+TEST_F(CheckpointFaults, AStateThatCannotBeIsPassedOver) {
+  const std::vector<std::string> two = {"checkpoint.keep=2"};
+  ASSERT_EQ(train_to(4, two).code, 0);
+  ASSERT_EQ(train_to(8, two).code, 0);
+  keep_as("good");
+  const std::string at_8 = contents(checkpoint(8));
+  for (const auto& [from, to, message] :
+       {std::tuple("\"step\": 8", "\"step\": 9",
+                   "step is 9, but the folder is called step-00000008"),
+        std::tuple("\"epoch\": 2", "\"epoch\": 9223372036854775807",
+                   "epoch is 9223372036854775807, which is not a whole number in [0, 8]"),
+        std::tuple("\"ranks\": 1",
+                   "\"loss_scale\": {\"good_steps\": 0, \"scale\": 1.0, \"skipped\": "
+                   "-5}, \"ranks\": 1",
+                   "loss_scale.skipped is -5, which is not a whole number in [0, 8]")}) {
+    SCOPED_TRACE(message);
+    put_back(scratch_ / "good");
+    rewrite_state(checkpoint(8), from, to);
+    const Outcome outcome = train_to(8, two);
+    EXPECT_EQ(outcome.code, 0) << outcome.error;
+    expect_parts(outcome.out,
+                 {"warning: checkpoint step-00000008 passed over: " +
+                      (checkpoint(8) / "state.json").string() + ": is damaged: " + message,
+                  "resumed from " + checkpoint(4).string()});
+    EXPECT_EQ(contents(checkpoint(8)), at_8);
+  }
+}
+
+// Of versions that did not save what the data was.
+TEST_F(CheckpointFaults, AnOldCheckpointLoadsAndSaysWhatCannotBeCompared) {
+  ASSERT_EQ(train_to(4).code, 0);
+  Json state = Json::parse(read_file(checkpoint(4) / "state.json"));
+  const std::string before = state.dump(2);
+  state.erase("data");
+  rewrite_state(checkpoint(4), before, state.dump(2));
+  const Outcome outcome = train_to(8);
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  expect_parts(outcome.out, {"warning: " + checkpoint(4).string() +
+                             " does not say which data it was saved from"});
+  const Outcome next = train_to(12);
+  EXPECT_EQ(next.code, 0) << next.error;
+  EXPECT_EQ(next.out.find("which data"), std::string::npos) << next.out;
+}
+
+// Retention would delete either what was there or what is saved.
+TEST_F(CheckpointFaults, AFolderWithCheckpointsTakesNoneOfAnotherRun) {
+  ASSERT_EQ(train_to(4).code, 0);
+  fs::rename(run_dir(), scratch_ / "other");
+  ASSERT_EQ(train_to(8).code, 0);
+  const std::string at_8 = contents(checkpoint(8));
+  const std::string metrics = read_file(run_dir() / "metrics.jsonl");
+  std::vector<std::string> mixed = train(setting({"train.max_steps=12"}));
+  mixed.insert(mixed.end(), {"--resume", (scratch_ / "other").string()});
+  const Outcome refused = run(mixed, 2);
+  EXPECT_EQ(refused.code, 2) << refused.out << refused.error;
+  expect_parts(refused.error, {run_dir().string() + " already holds checkpoints of its own",
+                               (scratch_ / "other").string(), "choose another --run-dir"});
+  EXPECT_EQ(names(), (std::vector<std::string>{"best", "latest", "step-00000008"}));
+  EXPECT_EQ(contents(checkpoint(8)), at_8);
+  EXPECT_EQ(read_file(run_dir() / "metrics.jsonl"), metrics);
+
+  fs::remove_all(run_dir());  // into a new one it goes
+  const Outcome accepted = run(mixed, 2);
+  EXPECT_EQ(accepted.code, 0) << accepted.error;
+  EXPECT_TRUE(fs::exists(checkpoints() / "step-00000012"));
+}
+
+TEST_F(CheckpointFaults, APointerThatCannotBeWrittenStopsNeitherSavingNorPruning) {
+  ASSERT_EQ(train_to(4).code, 0);
+  fs::remove(checkpoints() / "latest");
+  fs::create_directories(checkpoints() / "latest");
+  const Outcome outcome = train_to(40, {"checkpoint.every_steps=8", "checkpoint.keep_best=false"});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  expect_parts(outcome.out,
+               {"step-00000008 is saved, but 'latest' cannot be written: " + checkpoints().string(),
+                "Is a directory"});
+  EXPECT_EQ(outcome.out.find("no checkpoint"), std::string::npos) << outcome.out;
+  EXPECT_EQ(newest()->state.step, 40);
+  EXPECT_LE(names().size(), 4u);  // best, its checkpoint, latest, the newest
 }
 
 // #11: the run goes on without checkpoints, and says so at its end.

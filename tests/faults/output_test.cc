@@ -62,5 +62,23 @@ TEST_F(Output, FoldersVanish) {
   EXPECT_TRUE(fs::exists(run_dir() / "checkpoints" / "step-00003000"));
 }
 
+TEST_F(Output, TheRunFolderVanishes) {
+  Program program(train({"--set", "train.max_steps=3000"}), 2);
+  ASSERT_TRUE(wait_for(run_dir() / "checkpoints" / "latest", 20));
+  fs::rename(run_dir(), scratch_ / "removed");  // at once, as nothing else can be removed
+  fs::remove_all(scratch_ / "removed");
+  const Outcome outcome = program.wait();
+  EXPECT_EQ(outcome.code, 1) << outcome.error << outcome.out;
+  const std::string lost = "run folder " + run_dir().string() + " has been removed, moved or";
+  EXPECT_NE(outcome.out.find("warning: " + lost), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.error.find(lost), std::string::npos) << outcome.error;
+  EXPECT_NE(outcome.error.find("metrics.jsonl"), std::string::npos) << outcome.error;
+  EXPECT_EQ(outcome.out.find("done: "), std::string::npos) << outcome.out;
+  // The training was not for nothing.
+  EXPECT_TRUE(fs::exists(run_dir() / "checkpoints" / "step-00003000" / "manifest.json"));
+  const Outcome again = run(train({"--set", "train.max_steps=3000"}), 2);
+  EXPECT_EQ(again.code, 0) << again.error;
+}
+
 }  // namespace
 }  // namespace trireme::testing

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -23,10 +24,14 @@ class CheckpointTest : public ::testing::Test {
   }
 
   fs::path save(int64_t step, int64_t keep = 10, bool best = false) {
+    return save_with_problem(step, keep, best).path;
+  }
+  SavedCheckpoint save_with_problem(int64_t step, int64_t keep = 10, bool best = false) {
     model_.fill(step);
+    if (best) best_step_ = step;
     CheckpointState state;
     state.step = step;
-    state.epoch = 2;
+    state.epoch = std::min<int64_t>(2, step - 1);
     state.position = 30;
     state.seed = 0xFFFFFFFFFFFFFFFF;
     state.config_hash = "abc";
@@ -34,9 +39,15 @@ class CheckpointTest : public ::testing::Test {
     state.epoch_loss_sum = 0.1;
     state.epoch_samples = 30;
     state.best_accuracy = 0.75;
-    state.loss_scale = {.scale = 2048, .good_steps = 17, .skipped = 3};
-    state.best_step = 4;
-    return Checkpoints(checkpoints(), keep).save(state, snapshot(), best);
+    state.loss_scale = {.scale = 2048, .good_steps = 17, .skipped = 1};
+    state.best_step = best_step_;
+    state.data = data();
+    return Checkpoints(checkpoints(), keep).save(state, snapshot());
+  }
+
+  static RunData data() {
+    return {.training = {1797, 10, {0x0123456789abcdef, 0xffffffffffffffff}},
+            .evaluation = {450, 10, {1, 2}}};
   }
 
   fs::path checkpoints() const { return folder_.path() / "checkpoints"; }
@@ -59,10 +70,12 @@ class CheckpointTest : public ::testing::Test {
 
   TemporaryFolder folder_;
   SmallModel model_;
+  int64_t best_step_ = 0;
   std::vector<std::string> warnings_;
 };
 
 TEST_F(CheckpointTest, ComesBackAsItWas) {
+  best_step_ = 4;
   const fs::path path = save(12);
   EXPECT_EQ(path.filename(), "step-00000012");
   const auto values = model_.values;
@@ -88,8 +101,9 @@ TEST_F(CheckpointTest, ComesBackAsItWas) {
   EXPECT_EQ(found->state.best_accuracy, 0.75);
   EXPECT_EQ(found->state.loss_scale->scale, 2048);
   EXPECT_EQ(found->state.loss_scale->good_steps, 17);
-  EXPECT_EQ(found->state.loss_scale->skipped, 3);
+  EXPECT_EQ(found->state.loss_scale->skipped, 1);
   EXPECT_EQ(found->state.best_step, 4);
+  EXPECT_EQ(found->state.data, data());
 }
 
 TEST_F(CheckpointTest, NothingIsFoundWhereThereIsNothing) {
@@ -121,6 +135,43 @@ TEST_F(CheckpointTest, TheBestStaysBesideTheNewest) {
   EXPECT_EQ(Checkpoints(checkpoints(), 2).best(), checkpoints() / "step-00000002");
   save(6, 2, /*best=*/true);  // the former one goes
   EXPECT_EQ(Checkpoints(checkpoints(), 2).list().size(), 2u);
+}
+
+// A checkpoint of another run with a higher step may have been copied into the folder.
+TEST_F(CheckpointTest, RetentionNeverDeletesTheOneJustSaved) {
+  for (int64_t step : {138, 115, 92}) save(step, 3);
+  for (int64_t step : {46, 69}) {
+    const fs::path saved = save(step, 3);
+    EXPECT_TRUE(fs::exists(saved / "manifest.json")) << saved;
+    EXPECT_EQ(slurp(checkpoints() / "latest"), saved.filename().string() + "\n");
+    EXPECT_EQ(Checkpoints(checkpoints(), 3).list().size(), 4u);
+  }
+}
+
+// Only what is told of it differs: the checkpoint is there and old ones go.
+TEST_F(CheckpointTest, PointersThatCannotBeWrittenAreReportedAsThat) {
+  save(1, 1);
+  fs::remove(checkpoints() / "latest");
+  fs::create_directories(checkpoints() / "latest");
+  const SavedCheckpoint second = save_with_problem(2, 1);
+  EXPECT_EQ(second.path.filename(), "step-00000002");
+  EXPECT_NE(second.problem.find("'latest' cannot be written: "), std::string::npos)
+      << second.problem;
+  EXPECT_NE(second.problem.find("Is a directory"), std::string::npos) << second.problem;
+  EXPECT_EQ(Checkpoints(checkpoints(), 1).list(), std::vector<fs::path>{second.path});
+
+  fs::create_directories(checkpoints() / "best");
+  const SavedCheckpoint third = save_with_problem(3, 1, /*best=*/true);
+  EXPECT_NE(third.problem.find("'best' cannot be written: "), std::string::npos) << third.problem;
+  std::vector<std::string> warnings;
+  Checkpoints(checkpoints(), 1).go_on_from(3, [&](const auto& text) { warnings.push_back(text); });
+  EXPECT_EQ(warnings.size(), 1u);
+  // The best stays though nothing names it, and is named as soon as that can be written.
+  fs::remove(checkpoints() / "best");
+  fs::remove(checkpoints() / "latest");
+  EXPECT_EQ(save_with_problem(4, 1).problem, "");
+  EXPECT_EQ(slurp(checkpoints() / "best"), "step-00000003\n");
+  EXPECT_EQ(Checkpoints(checkpoints(), 1).list().size(), 2u);
 }
 
 TEST_F(CheckpointTest, AReplacedOneComesBackWhenNothingHasTakenItsPlace) {
@@ -193,6 +244,113 @@ TEST_F(CheckpointTest, AStateWhoseNumbersDoNotFit) {
   }
 }
 
+// With a checksum that fits, as after a bug or an edit by hand.
+TEST_F(CheckpointTest, EachFieldOfTheStateHasARange) {
+  CheckpointState state;
+  state.step = 46;
+  state.epoch = 1;
+  state.position = 30;
+  state.seed = 5;
+  state.ranks = 2;
+  state.epoch_loss_sum = 0.5;
+  state.epoch_samples = 29;
+  state.best_accuracy = 0.25;
+  state.best_loss = 0.75;
+  state.best_step = 23;
+  state.loss_scale = {.scale = 2048, .good_steps = 17, .skipped = 3};
+  state.data = data();
+  const std::string good = to_json(state);
+  EXPECT_EQ(to_json(state_from_json(good, "state.json")), good);
+  struct Case {
+    std::string from, to, message;
+  };
+  const std::string epochs = "epoch is 9223372036854775807, which is not a whole number in [0, 46]";
+  for (const auto& [from, to, message] : std::vector<Case>{
+           {"\"step\": 46", "\"step\": -1", "step is -1, which is not a whole number in [0, "},
+           {"\"epoch\": 1", "\"epoch\": 9223372036854775807", epochs},
+           {"\"epoch\": 1", "\"epoch\": -1", "epoch is -1"},
+           {"\"position\": 30", "\"position\": -30", "position is -30"},
+           {"\"position\": 30", "\"position\": 1797",
+            "position is 1797, which is not a whole number in [0, 1796]"},
+           {"\"ranks\": 2", "\"ranks\": 0", "ranks is 0, which is not a whole number in [1, "},
+           {"\"seed\": 5", "\"seed\": \"a\"", "seed is \"a\", which is not a whole number"},
+           {"\"epoch_loss_sum\": 0.5", "\"epoch_loss_sum\": null",
+            "epoch_loss_sum is null, which is not a number"},
+           {"\"epoch_samples\": 29", "\"epoch_samples\": 31",
+            "epoch_samples is 31, which is not a whole number in [0, 30]"},
+           {"\"best_accuracy\": 0.25", "\"best_accuracy\": 1.5",
+            "best_accuracy is 1.5, which is not a number in [0, 1]"},
+           {"\"best_loss\": 0.75", "\"best_loss\": true", "best_loss is true"},
+           {"\"best_step\": 23", "\"best_step\": 47",
+            "best_step is 47, which is not a whole number in [0, 46]"},
+           {"\"scale\": 2048.0", "\"scale\": 0.0",
+            "loss_scale.scale is 0.0, which is not a number in [1, 16777216]"},
+           {"\"good_steps\": 17", "\"good_steps\": -1", "loss_scale.good_steps is -1"},
+           {"\"skipped\": 3", "\"skipped\": -3",
+            "loss_scale.skipped is -3, which is not a whole number in [0, 46]"},
+           {"\"samples\": 1797", "\"samples\": 0", "data.training.samples is 0"},
+           {"\"samples\": 450", "\"samples\": 0", "data.evaluation.samples is 0"},
+           {"\"0123456789abcdef\"", "\"0123456789abcdeg\"", "data.training.inputs is "},
+           {"\"version\"", "\"other\"", "data.version is missing"},
+           {"\"config_hash\": \"\"", "\"config_hash\": 1", "config_hash is not a string"},
+           {"\"seed\"", "\"sead\"", "seed is missing"}}) {
+    std::string text = good;
+    ASSERT_NE(text.find(from), std::string::npos) << from << " in " << text;
+    text.replace(text.find(from), from.size(), to);
+    try {
+      state_from_json(text, "state.json");
+      ADD_FAILURE() << to;
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find("state.json: is damaged: " + message),
+                std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+TEST_F(CheckpointTest, AStateOfAnotherStepThanItsFolderIsPassedOver) {
+  save(1);
+  const fs::path renamed = checkpoints() / "step-00000099";
+  fs::rename(save(2), renamed);
+  const auto found = newest();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->state.step, 1);
+  const std::string message =
+      "state.json: is damaged: step is 2, but the folder is called step-00000099";
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_NE(warnings_[0].find(message), std::string::npos) << warnings_[0];
+  EXPECT_NE(error_of(renamed / "").find(message), std::string::npos) << error_of(renamed / "");
+  // Under another name it is a copy that a user keeps.
+  fs::rename(renamed, folder_.path() / "kept");
+  EXPECT_EQ(open_checkpoint(folder_.path() / "kept").state.step, 2);
+}
+
+TEST_F(CheckpointTest, StatesOfOtherVersionsSayNothingOfTheData) {
+  CheckpointState state;
+  EXPECT_FALSE(state_from_json(to_json(state), "state.json").data);
+  state.data = data();
+  std::string text = to_json(state);
+  text.replace(text.find("\"version\": 1"), 12, "\"version\": 2");
+  EXPECT_FALSE(state_from_json(text, "state.json").data);
+}
+
+TEST_F(CheckpointTest, ChangesOfTheDataAreNamed) {
+  const RunData before = data();
+  EXPECT_TRUE(changes(before, before).empty());
+  RunData now = before;
+  now.training = {900, 4, {3, 4}};
+  now.evaluation.checksums.targets = 5;
+  EXPECT_EQ(changes(before, now),
+            (std::vector<std::string>{
+                "training samples: 1797 -> 900", "training classes: 10 -> 4",
+                "evaluation targets: checksum 0000000000000002 -> 0000000000000005"}));
+  now = before;
+  now.training.checksums.inputs = 7;
+  EXPECT_EQ(
+      changes(before, now),
+      std::vector<std::string>{"training inputs: checksum 0123456789abcdef -> 0000000000000007"});
+}
+
 TEST_F(CheckpointTest, AllDamagedIsAnError) {
   for (int64_t step : {1, 2}) fs::resize_file(save(step) / "model.safetensors", 1);
   EXPECT_THROW(newest(), DataError);
@@ -222,7 +380,9 @@ TEST_F(CheckpointTest, ADamagedOneOfTheSameStepIsReplaced) {
 
 TEST_F(CheckpointTest, LaterOnesCanBeSetAside) {
   for (int64_t step : {1, 2, 3}) save(step);
-  Checkpoints(checkpoints(), 3).go_on_from(1);
+  Checkpoints(checkpoints(), 3).go_on_from(1, [](const std::string& text) {
+    ADD_FAILURE() << text;
+  });
   const auto found = newest();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->state.step, 1);
@@ -249,7 +409,7 @@ TEST_F(CheckpointTest, ASaveThatFailsThrowsAndHarmsNothing) {
   fs::permissions(checkpoints() / ".saving-step-00000002", fs::perms::none);
   save(2);  // leftovers are no obstacle
   // A file where the folder should be is one.
-  EXPECT_THROW(Checkpoints(checkpoints() / "latest", 3).save({}, snapshot(), false), Error);
+  EXPECT_THROW(Checkpoints(checkpoints() / "latest", 3).save({}, snapshot()), Error);
   const auto found = newest();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->state.step, 2);

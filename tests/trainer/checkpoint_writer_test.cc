@@ -24,9 +24,11 @@ class WriterTest : public ::testing::Test {
   CheckpointWriter writer(double timeout = 60) {
     return CheckpointWriter(Checkpoints(checkpoints(), 3), model_.arrays(), timeout);
   }
-  static CheckpointState at(int64_t step) {
+  static CheckpointState at(int64_t step, int64_t best_step = 0) {
     CheckpointState state;
     state.step = step;
+    if (best_step > 0) state.best_accuracy = 0.5;
+    state.best_step = best_step;
     return state;
   }
   fs::path checkpoints() const { return folder_.path() / "checkpoints"; }
@@ -65,13 +67,13 @@ TEST_F(WriterTest, WritesWhatWasThereWhenItStarted) {
       copy.fill(step);
       return copy;
     }();
-    saves.start(at(step), /*best=*/step == 2);
+    saves.start(at(step, /*best_step=*/step < 2 ? 0 : 2));
     EXPECT_EQ(saves.writing(), step);
     model_.fill(100);  // training goes on
     const SaveOutcome outcome = saves.wait();
     EXPECT_EQ(outcome.error, "");
     EXPECT_EQ(outcome.state.step, step);
-    EXPECT_EQ(outcome.best, step == 2);
+    EXPECT_EQ(outcome.state.is_best(), step == 2);
     EXPECT_GE(outcome.seconds, outcome.stall_seconds);
     EXPECT_FALSE(saves.writing());
 
@@ -89,7 +91,7 @@ TEST_F(WriterTest, WritesWhatWasThereWhenItStarted) {
 
 TEST_F(WriterTest, TellsOnceWhenASaveHasEnded) {
   CheckpointWriter saves = writer();
-  saves.start(at(1), false);
+  saves.start(at(1));
   std::optional<SaveOutcome> outcome;
   while (!(outcome = saves.poll())) std::this_thread::yield();
   EXPECT_TRUE(fs::exists(outcome->path / "manifest.json"));
@@ -99,28 +101,29 @@ TEST_F(WriterTest, TellsOnceWhenASaveHasEnded) {
 TEST_F(WriterTest, AFailureIsToldAndTheNextSaveTriesAgain) {
   CheckpointWriter saves = writer();
   spill(checkpoints(), "a file where the folder should be");
-  saves.start(at(1), false);
+  saves.start(at(1));
   const SaveOutcome failed = saves.wait();
   EXPECT_NE(failed.error.find(checkpoints().string()), std::string::npos) << failed.error;
   EXPECT_TRUE(failed.path.empty());
   fs::remove(checkpoints());
-  saves.start(at(2), false);
+  saves.start(at(2));
   EXPECT_EQ(saves.wait().error, "");
 }
 
 TEST_F(WriterTest, ADiskThatHangsIsToldOnceAndMayComeBack) {
   hang_when_publishing();
   CheckpointWriter saves = writer(/*timeout=*/0.1);
-  saves.start(at(1), false);
+  saves.start(at(1));
   const SaveOutcome outcome = saves.wait();
   EXPECT_NE(outcome.error.find("still being written after 0.1 s"), std::string::npos)
       << outcome.error;
   EXPECT_EQ(saves.writing(), 1);
   EXPECT_FALSE(saves.poll());  // has been told
   end_the_hang();
-  const std::string late = end_of(saves).error;
-  EXPECT_NE(late.find("latest.tmp"), std::string::npos) << late;
-  saves.start(at(2), false);
+  const SaveOutcome late = end_of(saves);
+  EXPECT_EQ(late.error, "");  // only `latest` does not name it
+  EXPECT_NE(late.problem.find("latest.tmp"), std::string::npos) << late.problem;
+  saves.start(at(2));
   EXPECT_EQ(end_of(saves).error, "");
 }
 
@@ -129,14 +132,14 @@ TEST_F(WriterTest, EndsThoughTheDiskHangs) {
   const auto start = Clock::now();
   {
     CheckpointWriter saves = writer();
-    saves.start(at(1), false);
+    saves.start(at(1));
   }
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
   end_the_hang();  // for the thread, which this process still has
 }
 
 TEST_F(WriterTest, EndsTheSaveUnderWayWhenItGoes) {
-  { writer().start(at(5), false); }
+  { writer().start(at(5)); }
   EXPECT_EQ(open_checkpoint(checkpoints() / "step-00000005").state.step, 5);
 }
 
@@ -145,7 +148,7 @@ TEST_F(WriterTest, PythonReadsTheFiles) {
   if (std::system("python3 -c pass") != 0) GTEST_SKIP() << "there is no python3";
   model_.fill(7);
   CheckpointWriter saves = writer();
-  saves.start(at(7), false);
+  saves.start(at(7));
   const fs::path path = saves.wait().path;
   spill(folder_.path() / "read.py", R"(
 import json, struct, sys

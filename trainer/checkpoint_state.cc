@@ -1,0 +1,220 @@
+#include "trainer/checkpoint_state.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "trainer/json.h"
+
+namespace trireme {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kFormat = 1;
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+
+// The fields of an object, each checked. Errors name the field by its path.
+class Fields {
+ public:
+  explicit Fields(const json& object, std::string path = "")
+      : object_(object), path_(std::move(path)) {
+    if (!object_.is_object()) {
+      throw Error(path_.empty() ? "it is not a JSON object" : path_ + " is not a JSON object");
+    }
+  }
+
+  bool has(const char* name) const { return object_.contains(name); }
+
+  const json& at(const char* name) const {
+    const auto found = object_.find(name);
+    if (found == object_.end()) throw Error(full(name) + " is missing");
+    return *found;
+  }
+
+  Fields object(const char* name) const { return Fields(at(name), full(name)); }
+
+  template <class T>
+  T whole(const char* name, T min, T max) const {
+    const json& value = at(name);
+    try {
+      if (const T number = whole_number<T>(value); number >= min && number <= max) return number;
+    } catch (const Error&) {  // which does not say of which field
+    }
+    refuse(name, "a whole number", min, max);
+  }
+
+  // Finite.
+  double number(const char* name, double min, double max) const {
+    const json& value = at(name);
+    if (!value.is_number()) refuse(name, "a number", min, max);
+    const auto number = value.get<double>();
+    if (!(number >= min && number <= max)) refuse(name, "a number", min, max);
+    return number;
+  }
+  double number(const char* name) const {
+    constexpr double kLargest = std::numeric_limits<double>::max();
+    return number(name, -kLargest, kLargest);
+  }
+
+  std::string text(const char* name) const {
+    if (!at(name).is_string()) throw Error(full(name) + " is not a string");
+    return at(name);
+  }
+
+  bool flag(const char* name) const {
+    if (!at(name).is_boolean()) throw Error(full(name) + " is neither true nor false");
+    return at(name);
+  }
+
+  uint64_t hex(const char* name) const {
+    const std::string digits = text(name);
+    uint64_t value = 0;
+    const char* end = digits.data() + digits.size();
+    const auto [stop, error] = std::from_chars(digits.data(), end, value, 16);
+    if (digits.size() != 16 || error != std::errc() || stop != end) {
+      throw Error(fmt::format("{} is {}, which is not 16 hexadecimal digits", full(name),
+                              at(name).dump(-1, ' ', false, json::error_handler_t::replace)));
+    }
+    return value;
+  }
+
+ private:
+  std::string full(const char* name) const { return path_.empty() ? name : path_ + "." + name; }
+
+  template <class T>
+  [[noreturn]] void refuse(const char* name, const char* kind, T min, T max) const {
+    const std::string value = at(name).dump(-1, ' ', false, json::error_handler_t::replace);
+    throw Error(
+        fmt::format("{} is {}, which is not {} in [{}, {}]", full(name), value, kind, min, max));
+  }
+
+  const json& object_;
+  std::string path_;
+};
+
+json fingerprint_to_json(const Fingerprint& fingerprint) {
+  return {{"samples", fingerprint.samples},
+          {"classes", fingerprint.classes},
+          {"inputs", fmt::format("{:016x}", fingerprint.checksums.inputs)},
+          {"targets", fmt::format("{:016x}", fingerprint.checksums.targets)}};
+}
+
+Fingerprint fingerprint_from(const Fields& in) {
+  Fingerprint fingerprint;
+  fingerprint.samples = in.whole<int64_t>("samples", 1, kMax);
+  fingerprint.classes = in.whole<int>("classes", 0, std::numeric_limits<int>::max());
+  fingerprint.checksums = {.inputs = in.hex("inputs"), .targets = in.hex("targets")};
+  return fingerprint;
+}
+
+// Nothing where it was written in a way that cannot be compared.
+std::optional<RunData> data_from(const Fields& in) {
+  if (in.whole<int>("version", 1, std::numeric_limits<int>::max()) != Fingerprint::kVersion) {
+    return std::nullopt;
+  }
+  return RunData{fingerprint_from(in.object("training")),
+                 fingerprint_from(in.object("evaluation"))};
+}
+
+LossScale loss_scale_from(const Fields& in, int64_t step) {
+  LossScale scale;
+  scale.scale = static_cast<float>(in.number("scale", 1, 1 << 24));
+  scale.good_steps = in.whole<int32_t>("good_steps", 0, std::numeric_limits<int32_t>::max());
+  scale.skipped = in.whole<int64_t>("skipped", 0, step);
+  return scale;
+}
+
+CheckpointState state_from(const Fields& in) {
+  CheckpointState state;
+  state.step = in.whole<int64_t>("step", 0, kMax);
+  // An epoch, also one that has only begun, takes a step at least.
+  state.epoch = in.whole<int64_t>("epoch", 0, state.step);
+  if (in.has("data")) state.data = data_from(in.object("data"));
+  const bool within = state.epoch < state.step;
+  const int64_t last = state.data ? state.data->training.samples - 1 : kMax;
+  state.position = in.whole<int64_t>("position", 0, within ? last : 0);
+  state.seed = in.whole<uint64_t>("seed", 0, std::numeric_limits<uint64_t>::max());
+  state.config_hash = in.text("config_hash");
+  state.ranks = in.whole<int>("ranks", 1, std::numeric_limits<int>::max());
+  state.epoch_loss_sum = in.number("epoch_loss_sum");
+  state.epoch_samples =
+      in.whole<int64_t>("epoch_samples", 0, state.position > 0 ? state.position : kMax);
+  if (in.has("best_accuracy")) state.best_accuracy = in.number("best_accuracy", 0, 1);
+  if (in.has("best_loss")) state.best_loss = in.number("best_loss");
+  if (in.has("best_step")) state.best_step = in.whole<int64_t>("best_step", 0, state.step);
+  if (in.has("evaluation_due")) state.evaluation_due = in.flag("evaluation_due");
+  if (in.has("loss_scale")) {
+    state.loss_scale = loss_scale_from(in.object("loss_scale"), state.step);
+  }
+  return state;
+}
+
+void add_changes(const std::string& part, const Fingerprint& before, const Fingerprint& now,
+                 std::vector<std::string>& lines) {
+  const auto add = [&](const char* what, auto was, auto is) {
+    if (was != is) lines.push_back(fmt::format("{} {}: {} -> {}", part, what, was, is));
+  };
+  const auto add_checksum = [&](const char* what, uint64_t was, uint64_t is) {
+    add(what, fmt::format("checksum {:016x}", was), fmt::format("{:016x}", is));
+  };
+  add("samples", before.samples, now.samples);
+  add("classes", before.classes, now.classes);
+  if (before.samples != now.samples) return;  // so do their checksums
+  if (before.checksums.inputs != now.checksums.inputs) {
+    add_checksum("inputs", before.checksums.inputs, now.checksums.inputs);
+  }
+  if (before.checksums.targets != now.checksums.targets) {
+    add_checksum("targets", before.checksums.targets, now.checksums.targets);
+  }
+}
+
+}  // namespace
+
+std::string to_json(const CheckpointState& state) {
+  json out = {{"format", kFormat},
+              {"step", state.step},
+              {"epoch", state.epoch},
+              {"position", state.position},
+              {"seed", state.seed},
+              {"config_hash", state.config_hash},
+              {"ranks", state.ranks},
+              {"epoch_loss_sum", state.epoch_loss_sum},
+              {"epoch_samples", state.epoch_samples}};
+  if (state.best_accuracy) out["best_accuracy"] = *state.best_accuracy;
+  if (state.best_loss) out["best_loss"] = *state.best_loss;
+  if (state.has_best()) out["best_step"] = state.best_step;
+  if (state.evaluation_due) out["evaluation_due"] = true;
+  if (state.loss_scale) {
+    out["loss_scale"] = {{"scale", state.loss_scale->scale},
+                         {"good_steps", state.loss_scale->good_steps},
+                         {"skipped", state.loss_scale->skipped}};
+  }
+  if (state.data) {
+    out["data"] = {{"version", Fingerprint::kVersion},
+                   {"training", fingerprint_to_json(state.data->training)},
+                   {"evaluation", fingerprint_to_json(state.data->evaluation)}};
+  }
+  return out.dump(2) + "\n";
+}
+
+CheckpointState state_from_json(const std::string& text, const std::string& file) try {
+  return state_from(Fields(json::parse(text)));
+} catch (const json::exception& error) {
+  throw DataError(file, fmt::format("is damaged: {}", error.what()));
+} catch (const Error& error) {
+  throw DataError(file, fmt::format("is damaged: {}", error.what()));
+}
+
+std::vector<std::string> changes(const RunData& before, const RunData& now) {
+  std::vector<std::string> lines;
+  add_changes("training", before.training, now.training, lines);
+  add_changes("evaluation", before.evaluation, now.evaluation, lines);
+  return lines;
+}
+
+}  // namespace trireme

@@ -1,0 +1,51 @@
+// state.json of a checkpoint: where training is, and what came with it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/fingerprint.h"
+#include "ops/loss_scale.h"
+
+namespace trireme {
+
+// What a run trains and evaluates on.
+struct RunData {
+  Fingerprint training;
+  Fingerprint evaluation;
+  bool operator==(const RunData&) const = default;
+};
+
+struct CheckpointState {
+  int64_t step = 0;      // updates done
+  int64_t epoch = 0;     // epochs completed
+  int64_t position = 0;  // samples of the current epoch that were used
+  uint64_t seed = 0;
+  std::string config_hash;
+  int ranks = 1;              // that wrote it; any number can go on
+  double epoch_loss_sum = 0;  // over the samples of the current epoch
+  int64_t epoch_samples = 0;
+  // Of the checkpoint that `best` names, in regression the loss.
+  std::optional<double> best_accuracy;
+  std::optional<double> best_loss;
+  int64_t best_step = 0;
+  bool evaluation_due = false;          // at this step, which a signal has kept from coming to it
+  std::optional<LossScale> loss_scale;  // of FP16
+  std::optional<RunData> data;          // not in checkpoints of older versions
+
+  bool has_best() const { return best_accuracy || best_loss; }
+  bool is_best() const { return has_best() && best_step == step; }
+};
+
+std::string to_json(const CheckpointState& state);
+// Throws DataError naming the file and the field when one is missing, of another type or out of
+// its range.
+CheckpointState state_from_json(const std::string& text, const std::string& file);
+
+// What has changed, for people, old -> new: "training samples: 1797 -> 900". Empty: nothing that
+// the fingerprints see.
+std::vector<std::string> changes(const RunData& before, const RunData& now);
+
+}  // namespace trireme
