@@ -204,14 +204,14 @@ int diff(const DiffOptions& options) {
   const auto differences = config_differences(load(options.a).run, load(options.b).run);
   if (options.json) {
     auto list = nlohmann::ordered_json::array();
-    for (const auto& [path, a, b] : differences) {
-      list.push_back({{"path", path}, {"a", a}, {"b", b}});
+    for (const ConfigDifference& field : differences) {
+      list.push_back({{"path", field.path}, {"a", field.a}, {"b", field.b}});
     }
     fmt::print("{}\n", list.dump());
   } else if (!differences.empty()) {
     Table table({{"field"}, {options.a}, {options.b}});
-    for (const auto& [path, a, b] : differences) {
-      table.add({path, a.empty() ? "-" : a, b.empty() ? "-" : b});
+    for (const ConfigDifference& field : differences) {
+      table.add({field.path, field.a.empty() ? "-" : field.a, field.b.empty() ? "-" : field.b});
     }
     std::fputs(table.whole().c_str(), stdout);
   }

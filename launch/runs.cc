@@ -39,6 +39,7 @@ struct Row {
   std::string problem;  // of a run that cannot be read
   std::string model;
   int64_t step = 0, planned = 0, per_epoch = 0;
+  double epochs = 0, planned_epochs = 0;
   double accuracy = kNotRecorded, eval_loss = kNotRecorded, train_loss = kNotRecorded;
   double speed = kNotRecorded;
   int ranks = 0;
@@ -55,6 +56,7 @@ Row read_row(const fs::path& folder, const std::string& name) {
     row.model = run.model;
     row.planned = run.planned_steps;
     row.per_epoch = run.steps_per_epoch;
+    row.planned_epochs = run.epochs_at(run.planned_steps);
     row.ranks = run.ranks;
     row.speed = run.samples_per_second();
     row.when = std::chrono::file_clock::to_sys(run.touched);
@@ -64,6 +66,7 @@ Row read_row(const fs::path& folder, const std::string& name) {
     }
     if (!run.steps.empty()) {
       row.step = run.steps.back().step;
+      row.epochs = run.epochs_at(row.step);
       row.train_loss = run.steps.back().train_loss;
     }
   } catch (const Error& error) {
@@ -113,9 +116,8 @@ std::string number(double value, const char* format) {
 
 std::string progress_text(const Row& row) {
   if (row.planned == 0) return "";
-  if (row.per_epoch == 0) return fmt::format("{}/{}", row.step, row.planned);
-  return fmt::format("{}/{}", row.step / row.per_epoch,
-                     (row.planned + row.per_epoch - 1) / row.per_epoch);
+  if (row.planned_epochs == 0) return fmt::format("{}/{}", row.step, row.planned);
+  return fmt::format("{:.0f}/{:.0f}", std::floor(row.epochs), std::ceil(row.planned_epochs));
 }
 
 std::string when_text(const Row& row) {
@@ -161,6 +163,8 @@ void print_json(const std::vector<Row>& rows) {
                     {"step", row.step},
                     {"planned_steps", row.planned},
                     {"steps_per_epoch", row.per_epoch},
+                    {"epochs", row.epochs},
+                    {"planned_epochs", row.planned_epochs},
                     {"best_accuracy", or_null(row.accuracy)},
                     {"best_eval_loss", or_null(row.eval_loss)},
                     {"train_loss", or_null(row.train_loss)},

@@ -72,6 +72,9 @@ class Layer {
   // For inference: does the activation of such a layer, whose scale and shift go into this one's
   // weights and its bias, which it has from then on. False: it cannot.
   virtual bool fold(const ChannelScale& /*next*/) { return false; }
+  // Whether training it uses statistics over the rank's share of the batch, so that results depend
+  // on the number of ranks.
+  virtual bool uses_rank_statistics() const { return false; }
   // Whether it only hands its input on, in training and inference alike, and can be left out.
   virtual bool is_identity() const { return false; }
 };

@@ -372,6 +372,7 @@ Weights read_model(const FoundCheckpoint& checkpoint, const Graph& graph) {
 void load_optimizer(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays) {
   fitting(checkpoint, [&] {
     const SafetensorsReader reader(checkpoint.path / kOptimizer);
+    if (reader.names().empty()) return;
     std::vector<float> buffer = staging(arrays.parameters);
     for (const auto& array : arrays.optimizer) {
       for (const Parameter& parameter : arrays.parameters.all) {

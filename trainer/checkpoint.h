@@ -81,6 +81,7 @@ FoundCheckpoint find_checkpoint(const std::filesystem::path& path, const Warn& w
 void load_model(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays);
 // The network's parameters and running values by name; throws as load_model does.
 Weights read_model(const FoundCheckpoint& checkpoint, const Graph& graph);
+// The optimizer's state; zeros where the checkpoint has none, being of SGD without momentum.
 void load_optimizer(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays);
 
 }  // namespace trireme

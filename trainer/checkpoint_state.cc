@@ -139,6 +139,7 @@ CheckpointState state_from(const Fields& in) {
   const int64_t last = state.data ? state.data->training.samples - 1 : kMax;
   state.position = in.whole<int64_t>("position", 0, within ? last : 0);
   state.seed = in.whole<uint64_t>("seed", 0, std::numeric_limits<uint64_t>::max());
+  if (in.has("config")) state.config = in.text("config");
   state.config_hash = in.text("config_hash");
   state.ranks = in.whole<int>("ranks", 1, std::numeric_limits<int>::max());
   state.epoch_loss_sum = in.number("epoch_loss_sum");
@@ -181,6 +182,7 @@ std::string to_json(const CheckpointState& state) {
               {"epoch", state.epoch},
               {"position", state.position},
               {"seed", state.seed},
+              {"config", state.config},
               {"config_hash", state.config_hash},
               {"ranks", state.ranks},
               {"epoch_loss_sum", state.epoch_loss_sum},

@@ -23,7 +23,8 @@ struct CheckpointState {
   int64_t epoch = 0;     // epochs completed
   int64_t position = 0;  // samples of the current epoch that were used
   uint64_t seed = 0;
-  std::string config_hash;
+  std::string config;         // that it was written with, as text; empty in those of version 0.1
+  std::string config_hash;    // of it
   int ranks = 1;              // that wrote it; any number can go on
   double epoch_loss_sum = 0;  // over the samples of the current epoch
   int64_t epoch_samples = 0;

@@ -37,10 +37,16 @@ std::string value_text(const Message* message, const FieldDescriptor* field) {
   return value;
 }
 
-std::string chosen_name(const Message* message, const OneofDescriptor* choice) {
-  const FieldDescriptor* chosen =
-      message ? message->GetReflection()->GetOneofFieldDescriptor(*message, choice) : nullptr;
-  return chosen ? chosen->name() : "";
+using Rule = OnResume::Rule;
+
+// Of the field, where it has one.
+Rule rule_of(const FieldDescriptor* field, Rule enclosing) {
+  const auto& options = field->options();
+  return options.HasExtension(on_resume) ? options.GetExtension(on_resume) : enclosing;
+}
+
+const FieldDescriptor* chosen_field(const Message* message, const OneofDescriptor* choice) {
+  return message ? message->GetReflection()->GetOneofFieldDescriptor(*message, choice) : nullptr;
 }
 
 bool has_messages(const OneofDescriptor* choice) {
@@ -55,31 +61,43 @@ class Comparison {
  public:
   std::vector<ConfigDifference> differences;
 
-  void compare(const std::string& path, const Message* a, const Message* b) {
+  // `enclosing` is the rule of what they are in.
+  void compare(const std::string& path, const Message* a, const Message* b, Rule enclosing) {
     const auto* type = (a ? a : b)->GetDescriptor();
     for (int i = 0; i < type->oneof_decl_count(); ++i) {
       const OneofDescriptor* choice = type->oneof_decl(i);
-      if (has_messages(choice)) add(path, chosen_name(a, choice), chosen_name(b, choice));
+      if (has_messages(choice)) {
+        add_choice(path, chosen_field(a, choice), chosen_field(b, choice), enclosing);
+      }
     }
     const std::string prefix = path.empty() ? "" : path + ".";
     for (int i = 0; i < type->field_count(); ++i) {
       const FieldDescriptor* field = type->field(i);
       const std::string name = prefix + field->name();
+      const Rule rule = rule_of(field, enclosing);
       if (!field->message_type()) {
-        add(name, value_text(a, field), value_text(b, field));
+        add(name, value_text(a, field), value_text(b, field), rule);
       } else if (field->is_repeated()) {
-        elements(name, a, b, field);
+        elements(name, a, b, field, rule);
       } else {
         const Message* in_a = submessage(a, field);
         const Message* in_b = submessage(b, field);
-        if (in_a || in_b) compare(name, in_a, in_b);
+        if (in_a || in_b) compare(name, in_a, in_b, rule);
       }
     }
   }
 
  private:
-  void add(const std::string& path, std::string a, std::string b) {
-    if (a != b) differences.push_back({path, std::move(a), std::move(b)});
+  void add(const std::string& path, std::string a, std::string b, Rule rule) {
+    if (a != b) differences.push_back({path, std::move(a), std::move(b), rule});
+  }
+
+  // The stricter of both rules holds.
+  void add_choice(const std::string& path, const FieldDescriptor* a, const FieldDescriptor* b,
+                  Rule enclosing) {
+    const Rule rule = std::min(a ? rule_of(a, enclosing) : OnResume::FREE,
+                               b ? rule_of(b, enclosing) : OnResume::FREE);
+    add(path, a ? a->name() : "", b ? b->name() : "", rule);
   }
 
   // What a message in no choice holds when it is left out are its defaults.
@@ -91,7 +109,7 @@ class Comparison {
   }
 
   void elements(const std::string& path, const Message* a, const Message* b,
-                const FieldDescriptor* field) {
+                const FieldDescriptor* field, Rule rule) {
     const auto size = [&](const Message* message) {
       return message ? message->GetReflection()->FieldSize(*message, field) : 0;
     };
@@ -100,7 +118,7 @@ class Comparison {
       return &message->GetReflection()->GetRepeatedMessage(*message, field, i);
     };
     for (int i = 0; i < std::max(size(a), size(b)); ++i) {
-      compare(path + "[" + std::to_string(i) + "]", element(a, i), element(b, i));
+      compare(path + "[" + std::to_string(i) + "]", element(a, i), element(b, i), rule);
     }
   }
 };
@@ -109,7 +127,7 @@ class Comparison {
 
 std::vector<ConfigDifference> config_differences(const RunConfig& a, const RunConfig& b) {
   Comparison comparison;
-  comparison.compare("", &a, &b);
+  comparison.compare("", &a, &b, OnResume::REFUSED);
   std::erase_if(comparison.differences,
                 [](const ConfigDifference& difference) { return difference.path == "run_dir"; });
   return std::move(comparison.differences);

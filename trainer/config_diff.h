@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/on_resume.pb.h"
 #include "trainer/config.h"
 
 namespace trireme {
@@ -15,6 +16,9 @@ struct ConfigDifference {
   // of what was chosen: {"schedule", "cosine", "one_cycle"}.
   std::string a;
   std::string b;
+  // What the change does to a run that is resumed: the option of the field, or else of the nearest
+  // field that it is in.
+  OnResume::Rule on_resume = OnResume::REFUSED;
 };
 
 // In the order of the fields, with defaults resolved: a field that is left out is the same as one

@@ -22,14 +22,16 @@ using HyperParameter = std::variant<bool, double, std::string>;
 
 // The run begins, or goes on.
 struct StartRecord {
-  int64_t step = 0;   // updates done before
-  int64_t epoch = 0;  // completed before
+  int64_t step = 0;      // updates done before
+  int64_t epoch = 0;     // completed before
+  int64_t position = 0;  // samples of the current epoch that were used before
   std::string version;
   std::string model;
   int64_t parameters = 0;
   int ranks = 1;
   std::string precision;
   int64_t global_batch = 0;
+  int64_t samples_per_epoch = 0;
   int64_t steps_per_epoch = 0;
   int64_t total_steps = 0;
   int64_t bad_records = 0;

@@ -79,6 +79,15 @@ void Reporter::tell_problems() {
 
 void Reporter::warn(const std::string& text) { note("warning: " + text); }
 
+void Reporter::changed(const FoundCheckpoint& resumed, const std::vector<std::string>& changes) {
+  if (changes.empty()) return;
+  const std::string text =
+      fmt::format("warning: from here on the run differs from the one that wrote {}:\n  {}",
+                  resumed.path.string(), fmt::join(changes, "\n  "));
+  hub_.write(LogLine{text}, When::kNow);
+  if (!quiet_) fmt::print(stderr, "{}\n", text);
+}
+
 void Reporter::profiled(const std::string& table) { note("\n" + table); }
 
 void Reporter::open_metrics(int64_t keep_through_step) {
@@ -122,12 +131,14 @@ void Reporter::start(const RunFacts& facts, const std::optional<FoundCheckpoint>
   StartRecord record;
   record.step = resumed ? resumed->state.step : 0;
   record.epoch = resumed ? resumed->state.epoch : 0;
+  record.position = resumed ? resumed->state.position : 0;
   record.version = TRIREME_VERSION;
   record.model = model_name(run);
   record.parameters = facts.parameters;
   record.ranks = ranks;
   record.precision = Precision_Name(run.train().precision());
   record.global_batch = run.batch().global();
+  record.samples_per_epoch = facts.samples_per_epoch;
   record.steps_per_epoch = facts.steps_per_epoch;
   record.total_steps = facts.total_steps;
   record.bad_records = bad_records_;

@@ -32,8 +32,9 @@ struct RunFacts {
   std::string training_data;
   std::string evaluation_data;
   BadRecords bad_records;  // left out when the files were opened
-  int64_t steps_per_epoch = 0;
-  int64_t total_steps = 0;  // of the whole run
+  int64_t samples_per_epoch = 0;
+  int64_t steps_per_epoch = 0;  // with the present batch
+  int64_t total_steps = 0;      // of the whole run
   bool classifies = true;
 };
 
@@ -55,6 +56,8 @@ class Reporter {
   void open_metrics(int64_t keep_through_step);
   void start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed);
   void warn(const std::string& text);
+  // What differs from the run that wrote the checkpoint, for the log and stderr.
+  void changed(const FoundCheckpoint& resumed, const std::vector<std::string>& changes);
   // The table of a profile.
   void profiled(const std::string& table);
   // Measures time from now: what happened since the last step was none.

@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "trainer/config_text.h"
+#include "trainer/epochs.h"
 #include "trainer/file.h"
 #include "trainer/run_folder.h"
 
@@ -44,12 +45,14 @@ std::optional<double> optional_number(const json& object, const char* key) {
   return std::isnan(value) ? std::nullopt : std::optional(value);
 }
 
-// 0 where it is no whole number that counts something.
+// 0 where it is no whole number that counts something. What is larger than a run can be is cut off,
+// so that sums stay in range.
 int64_t count(const json& object, const char* key) {
+  constexpr int64_t kMax = int64_t{1} << 53;
   const json* value = find(object, key);
   if (!value || !value->is_number_integer()) return 0;
   if (value->is_number_unsigned() && !std::in_range<int64_t>(value->get<uint64_t>())) return 0;
-  return std::max<int64_t>(0, value->get<int64_t>());
+  return std::clamp<int64_t>(value->get<int64_t>(), 0, kMax);
 }
 
 std::string text(const json& object, const char* key) {
@@ -145,13 +148,20 @@ class MetricsReader {
   }
 
   void start(const json& fields) {
-    step_ = count(fields, "step");
+    StartPoint point;
+    point.step = step_ = count(fields, "step");
+    point.epoch = count(fields, "epoch");
+    point.position = count(fields, "position");
+    point.samples_per_epoch = count(fields, "samples_per_epoch");
+    point.global_batch = count(fields, "batch_global");
+    point.steps_per_epoch = count(fields, "steps_per_epoch");
+    records_.global_batch = point.global_batch;
+    records_.steps_per_epoch = point.steps_per_epoch;
+    add(records_.starts, point);
     records_.model = text(fields, "model");
     records_.precision = text(fields, "precision");
     records_.parameters = count(fields, "parameters");
     records_.ranks = static_cast<int>(std::min<int64_t>(count(fields, "ranks"), 1 << 20));
-    records_.global_batch = count(fields, "batch_global");
-    records_.steps_per_epoch = count(fields, "steps_per_epoch");
     records_.planned_steps = count(fields, "total_steps");
   }
 
@@ -309,6 +319,19 @@ double RunRecords::samples_per_second() const {
     seconds += took;
   }
   return seconds > 0 ? samples / seconds : kNotRecorded;
+}
+
+double RunRecords::epochs_at(int64_t step) const {
+  const auto after = std::ranges::upper_bound(starts, step, {}, &StartPoint::step);
+  if (after == starts.begin()) return 0;
+  const StartPoint& start = *std::prev(after);
+  if (start.samples_per_epoch == 0 || start.global_batch == 0) {
+    return start.steps_per_epoch == 0
+               ? 0
+               : static_cast<double>(step) / static_cast<double>(start.steps_per_epoch);
+  }
+  const Epochs epochs(start.samples_per_epoch, start.global_batch);
+  return epochs.in_epochs(epochs.after({start.epoch, start.position}, step - start.step));
 }
 
 void read_metrics(std::string_view content, RunRecords& records) {

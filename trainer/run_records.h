@@ -62,6 +62,16 @@ struct LagPoint {
   std::vector<double> ms;  // by rank
 };
 
+// From where training went on, and with which batch.
+struct StartPoint {
+  int64_t step = 0;
+  int64_t epoch = 0;              // completed
+  int64_t position = 0;           // samples of the current epoch that were used
+  int64_t samples_per_epoch = 0;  // 0: not recorded, in version 0.1
+  int64_t global_batch = 0;
+  int64_t steps_per_epoch = 0;
+};
+
 // Everything else that a run told: "start", "checkpoint", "not_finite", "loss_spike", "end", and
 // kinds that come later.
 struct RunEvent {
@@ -88,7 +98,8 @@ struct RunRecords {
   int64_t steps_per_epoch = 0;
   int64_t planned_steps = 0;
 
-  std::vector<StepPoint> steps;  // steps ascend, here and below
+  std::vector<StartPoint> starts;  // steps ascend, here and below
+  std::vector<StepPoint> steps;
   std::vector<EvalPoint> evaluations;
   std::vector<LagPoint> lags;
   std::vector<RunEvent> events;
@@ -104,6 +115,9 @@ struct RunRecords {
   // none.
   const EvalPoint* best() const;
   double samples_per_second() const;  // of the summary, else the mean of what is recorded
+  // Epochs that a run which has done so many steps has completed, and the part of the current one;
+  // 0 in a run that has not started.
+  double epochs_at(int64_t step) const;
 };
 
 // Reads a run that has ended or goes on. Throws ConfigError where the folder is none of a run's,

@@ -56,6 +56,7 @@ void Saver::save(bool waits) {
 
 void Saver::start() {
   CheckpointState state = state_;
+  state.config = to_text(config_);
   state.config_hash = config_hash(config_);
   state.seed = config_.seed();
   state.ranks = communicator_.size();

@@ -34,7 +34,7 @@ double one_cycle(const OneCycleSchedule& cycle, double highest, double step, dou
 
 }  // namespace
 
-Schedule::Schedule(const ScheduleConfig& config, int64_t steps_per_epoch, int64_t total_steps)
+Schedule::Schedule(const ScheduleConfig& config, int64_t steps_per_epoch, double total_steps)
     : config_(config), total_steps_(total_steps) {
   if (config.has_warmup()) warmup_steps_ = length_of(config.warmup(), steps_per_epoch);
   if (config.has_step()) step_length_ = length_of(config.step(), steps_per_epoch);
@@ -43,25 +43,27 @@ Schedule::Schedule(const ScheduleConfig& config, int64_t steps_per_epoch, int64_
   for (double epochs : multi.epochs()) milestones_.push_back(steps_of(epochs, steps_per_epoch));
 }
 
-double Schedule::at(int64_t step) const {
-  if (step >= warmup_steps_) return shape(step);
+double Schedule::at(double step) const {
+  const auto warmup = static_cast<double>(warmup_steps_);
+  if (step >= warmup) return shape(step);
   const double start = config_.warmup().start_factor();
-  const double part = static_cast<double>(step) / static_cast<double>(warmup_steps_);
+  const double part = step / warmup;
   return shape(step) * (start + (1 - start) * part);
 }
 
-double Schedule::shape(int64_t step) const {
+double Schedule::shape(double step) const {
   const double base = config_.learning_rate();
-  const auto length = static_cast<double>(std::max<int64_t>(1, total_steps_ - warmup_steps_));
-  const double passed =
-      std::min(length, static_cast<double>(std::max<int64_t>(0, step - warmup_steps_)));
+  const auto warmup = static_cast<double>(warmup_steps_);
+  const double length = std::max(1.0, total_steps_ - warmup);
+  const double passed = std::clamp(step - warmup, 0.0, length);
   switch (config_.kind_case()) {
     case ScheduleConfig::kStep:
-      return base * std::pow(config_.step().gamma(), static_cast<double>(step / step_length_));
+      return base *
+             std::pow(config_.step().gamma(), std::floor(step / static_cast<double>(step_length_)));
     case ScheduleConfig::kMultiStep: {
-      const auto after = std::upper_bound(milestones_.begin(), milestones_.end(), step);
-      return base * std::pow(config_.multi_step().gamma(),
-                             static_cast<double>(after - milestones_.begin()));
+      const auto passed_by = std::ranges::count_if(
+          milestones_, [&](int64_t milestone) { return static_cast<double>(milestone) <= step; });
+      return base * std::pow(config_.multi_step().gamma(), static_cast<double>(passed_by));
     }
     case ScheduleConfig::kCosine:
       return cosine_between(base, config_.cosine().minimum(), passed / length);

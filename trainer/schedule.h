@@ -1,4 +1,4 @@
-// The learning rate: a pure function of the step, so that a resumed run needs no state for it.
+// The learning rate as a function of the position in a run.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@ namespace trireme {
 class Schedule {
  public:
   // total_steps: length of the run, at which cosine, polynomial and one_cycle end.
-  Schedule(const ScheduleConfig& config, int64_t steps_per_epoch, int64_t total_steps);
+  Schedule(const ScheduleConfig& config, int64_t steps_per_epoch, double total_steps);
 
-  // For the update that follows `step` others.
-  double at(int64_t step) const;
+  // For the update that follows `step` others of the present batch (Epochs::in_steps).
+  double at(double step) const;
   int64_t warmup_steps() const { return warmup_steps_; }
 
  private:
-  double shape(int64_t step) const;
+  double shape(double step) const;
 
   ScheduleConfig config_;
-  int64_t total_steps_;
+  double total_steps_;
   int64_t warmup_steps_ = 0;
   int64_t step_length_ = 0;
   std::vector<int64_t> milestones_;

@@ -17,6 +17,7 @@
 #include "trainer/agreement.h"
 #include "trainer/bad_data.h"
 #include "trainer/checks.h"
+#include "trainer/course.h"
 #include "trainer/device.h"
 #include "trainer/environment.h"
 #include "trainer/evaluator.h"
@@ -28,10 +29,10 @@
 #include "trainer/loading.h"
 #include "trainer/profile/profiler.h"
 #include "trainer/reporter.h"
+#include "trainer/resume_check.h"
 #include "trainer/run_folder.h"
 #include "trainer/sample_facts.h"
 #include "trainer/saver.h"
-#include "trainer/schedule.h"
 #include "trainer/step.h"
 #include "trainer/stop.h"
 
@@ -202,10 +203,6 @@ class Run {
         return loader_options(config_, communicator_, dataset, spare);
       };
       loader_ = std::make_unique<Loader>(*training_, *device_, in_order(options_for(*training_)));
-      const int64_t per_epoch = loader_->batches_per_epoch();
-      // The schedule is that of the whole run; max_steps only cuts it off.
-      planned_steps_ = train_.has_epochs() ? train_.epochs() * per_epoch : train_.max_steps();
-      schedule_ = std::make_unique<Schedule>(config_.run.schedule(), per_epoch, planned_steps_);
       evaluator_ = std::make_unique<Evaluator>(
           graph_, *backend_, communicator_, *evaluation_, step_->parameters(), step_->memory(),
           step_->program().activation_bytes(), step_->plan().micro, options_for(*evaluation_));
@@ -229,9 +226,15 @@ class Run {
     return arrays;
   }
 
-  // Rank 0 reads, since others may see no disk of its; then all hold the same.
   void resume() {
     step_->initialise();
+    load_checkpoint();
+    course_ = std::make_unique<Course>(config_.run, training_->size(), state_.step,
+                                       SamplePosition{state_.epoch, state_.position});
+  }
+
+  // Rank 0 reads, since others may see no disk of its; then all hold the same.
+  void load_checkpoint() {
     std::string found;
     together(communicator_, [&] {
       if (communicator_.rank() != 0) return;
@@ -240,6 +243,8 @@ class Run {
       if (resumed_) compare_data();
       if (!resumed_ && initial_) load_initial_values(*initial_, arrays());
       if (!resumed_) return;
+      reporter_->changed(*resumed_, check_changes(*resumed_, {config_, graph_, communicator_.size(),
+                                                              training_->size()}));
       load_model(*resumed_, arrays());
       load_optimizer(*resumed_, arrays());
       found = resumed_->path.string() + "\n" + to_json(resumed_->state);
@@ -269,10 +274,6 @@ class Run {
     forget_lost_best();
     if (state_.loss_scale) step_->optimizer().set_loss_scale(*state_.loss_scale, step_->stream());
     averaged_at_ = state_.step;
-    if (state_.config_hash != config_hash(config_.run)) {
-      reporter_->warn(
-          "the configuration differs from that of the checkpoint in what decides the result");
-    }
   }
 
   // By rank 0. Throws DataError when the data is known not to be that of the checkpoint, unless the
@@ -377,9 +378,9 @@ class Run {
     facts.training_data = training_->description();
     facts.evaluation_data = evaluation_->description();
     facts.bad_records = bad_when_opened(*training_, *evaluation_, config_.run.data().has_holdout());
-    facts.steps_per_epoch = loader_->batches_per_epoch();
-    facts.total_steps =
-        train_.has_max_steps() ? std::min(planned_steps_, train_.max_steps()) : planned_steps_;
+    facts.samples_per_epoch = training_->size();
+    facts.steps_per_epoch = course_->steps_per_epoch();
+    facts.total_steps = course_->total_steps();
     facts.classifies = training_->spec().classes > 0;
     return facts;
   }
@@ -434,7 +435,8 @@ class Run {
       saver_->look_after();
       const Batch& batch = next_batch();
       if (illustrations_) illustrations_->batch(batch, state_.step);
-      LaunchedStep launched{batch, schedule_->at(state_.step), loader_->wait_seconds()};
+      const double rate = course_->learning_rate({batch.epoch, batch.position});
+      LaunchedStep launched{batch, rate, loader_->wait_seconds()};
       launched_.push_back(launched);
       const auto result = step_->run(batch, state_.step, static_cast<float>(launched.learning_rate),
                                      told_to_stop());
@@ -656,11 +658,10 @@ class Run {
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Profiler> profiler_;  // null: not asked for
   std::unique_ptr<Evaluator> evaluator_;
-  std::unique_ptr<Schedule> schedule_;
+  std::unique_ptr<Course> course_;
   std::deque<LaunchedStep> launched_;
   std::unique_ptr<Illustrations> illustrations_;  // null: nobody would see them
   float gradient_scale_ = 1;                      // of the latest step
-  int64_t planned_steps_ = 0;
   bool folder_lost_ = false;     // on rank 0, which has warned of it
   std::optional<RunData> data_;  // on rank 0
   std::optional<FoundCheckpoint> resumed_;

@@ -22,7 +22,7 @@ struct TrainOptions {
   bool accept_data_change = false;
   // Who is told to stop by signals; null: nobody. Outlives the run.
   StopSignals* stop = nullptr;
-  // Where rank 0 reports progress: stdout. Tests turn it off.
+  // Rank 0 reports nothing on stdout and stderr. For tests.
   bool quiet = false;
   // Training stands still until each save has ended, so that none is left out. For tests.
   bool wait_for_saves = false;

@@ -125,7 +125,7 @@ const kAxes = {
   step: { title: "step", of: (run, step) => step, text: (x) => `step ${whole(x)}`, tick: (x) => short(x, 3) },
   epoch: {
     title: "epoch",
-    of: (run, step) => (run.steps_per_epoch ? step / run.steps_per_epoch : step),
+    of: (run, step) => interpolate(run.epochs.steps, run.epochs.values, step),
     text: (x) => `epoch ${x.toFixed(2)}`,
     tick: (x) => short(x, 3),
   },

@@ -305,6 +305,20 @@ Json end_of(const RunRecords& run) {
           {"saves_left_out", end.saves_left_out}};
 }
 
+// Where the run started, resumed and ended; between these epochs grow evenly with steps.
+Json epochs(const RunRecords& run) {
+  std::vector<int64_t> steps;
+  std::vector<double> values;
+  const auto add = [&](int64_t step) {
+    if (!steps.empty() && step <= steps.back()) return;
+    steps.push_back(step);
+    values.push_back(run.epochs_at(step));
+  };
+  for (const StartPoint& start : run.starts) add(start.step);
+  if (!run.steps.empty()) add(run.steps.back().step);
+  return {{"steps", steps}, {"values", values}};
+}
+
 Json run_data(const RunRecords& run, const std::string& name) {
   const StepPoint last = run.steps.empty() ? StepPoint{} : run.steps.back();
   return {{"name", name},
@@ -316,7 +330,7 @@ Json run_data(const RunRecords& run, const std::string& name) {
           {"parameters", run.parameters},
           {"ranks", run.ranks},
           {"global_batch", run.global_batch},
-          {"steps_per_epoch", run.steps_per_epoch},
+          {"epochs", epochs(run)},
           {"planned_steps", run.planned_steps},
           {"step", last.step},
           {"seconds", exact(last.seconds)},

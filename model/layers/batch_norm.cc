@@ -42,6 +42,8 @@ class BatchNorm final : public Layer {
     return ChannelScale{config_.epsilon(), relu_ ? Activation::kRelu : Activation::kNone};
   }
 
+  bool uses_rank_statistics() const override { return !config_.sync(); }
+
   ValueId forward(Emitter& emit) const override {
     const ValueId x = emit.input();
     const ValueId residual = residual_ ? emit.input(1) : kNoValue;

@@ -192,6 +192,68 @@ TEST_F(Runs, ResumesOnAnotherNumberOfRanks) {
   expect_close(losses_of(folder("run")), reference().losses, kSteps);
 }
 
+size_t times_in(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++count;
+  return count;
+}
+
+std::vector<std::string> set(const std::vector<std::string>& assignments) {
+  std::vector<std::string> words;
+  for (const std::string& assignment : assignments) {
+    words.insert(words.end(), {"--set", assignment});
+  }
+  return words;
+}
+
+TEST_F(Runs, ChangedFieldsAreNamedOnceOnStderr) {
+  straight("run", 0, set({"train.max_steps=6"}));
+  const Outcome same = run(train("run", set({"train.max_steps=6"})), 2);
+  EXPECT_EQ(same.error.find("warning"), std::string::npos) << same.error;
+
+  const Outcome changed =
+      run(train("run", set({"train.max_steps=9", "batch.global=50", "seed=7", "train.threads=1",
+                            "optimizer.weight_decay=0.5", "checkpoint.keep=2"})),
+          2);
+  EXPECT_EQ(changed.code, 0) << changed.error;
+  for (const char* line :
+       {"seed: 1 -> 7\n", "batch.global: 32 -> 50\n", "train.max_steps: 6 -> 9\n",
+        "optimizer.weight_decay: 0 -> 0.5\n", "checkpoints/step-00000006:\n"}) {
+    EXPECT_EQ(times_in(changed.error, line), 1u) << line << " in\n" << changed.error;
+  }
+  for (const char* free : {"threads", "keep"}) {
+    EXPECT_EQ(times_in(changed.error, free), 0u) << changed.error;
+  }
+  EXPECT_NE(read_file(folder("run") / "log/rank-0.log").find("seed: 1 -> 7"), std::string::npos);
+  EXPECT_EQ(losses_of(folder("run")).size(), 9u);
+}
+
+// config.txtpb is that of the latest start, which need not have come to a checkpoint; and a
+// checkpoint may be another run's.
+TEST_F(Runs, ChangesAreThoseSinceTheCheckpoint) {
+  straight("first", 0, set({"train.max_steps=6", "checkpoint.every_steps=6"}));
+  const fs::path checkpoint = folder("first") / "checkpoints/step-00000006";
+  straight("first", 0, set({"train.max_steps=7", "seed=7"}));
+  std::vector<std::string> words = set({"train.max_steps=8", "seed=2"});
+  words.insert(words.end(), {"--resume", checkpoint.string()});
+  const Outcome other = run(train("second", words));
+  EXPECT_EQ(other.code, 0) << other.error;
+  EXPECT_EQ(times_in(other.error, "  seed: 1 -> 2\n"), 1u) << other.error;
+}
+
+TEST_F(Runs, AnotherNetworkOrOptimizerIsRefusedAndNothingChanges) {
+  straight("run", 0, set({"train.max_steps=6"}));
+  const std::string before = read_file(folder("run") / "config.txtpb");
+  const Outcome refused = run(train("run", set({"model.zoo.hidden=512", "optimizer=adam"})), 2);
+  EXPECT_EQ(refused.code, 2) << refused.error;
+  for (const char* line : {"--set: model.zoo.hidden: [1024, 1024] -> [512]\n",
+                           "--set: optimizer: sgd -> adam\n", "--init-from "}) {
+    EXPECT_EQ(times_in(refused.error, line), 1u) << line << " in\n" << refused.error;
+  }
+  EXPECT_EQ(read_file(folder("run") / "config.txtpb"), before);
+  EXPECT_EQ(losses_of(folder("run")).size(), 6u);
+}
+
 TEST_F(Runs, EvalTellsWhatTheRunMeasured) {
   straight("run", 2);
   const Json summary = Json::parse(read_file(folder("run") / "summary.json"));

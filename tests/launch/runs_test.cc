@@ -72,6 +72,35 @@ TEST_F(Runs, AreFoundWithWhatBecameOfThem) {
   }
 }
 
+// 100 samples: 4 steps of 32 make an epoch, and 10 of 10.
+TEST_F(Runs, WithAnotherBatchCountTheEpochsOfTheirSamples) {
+  const std::string config = scratch_.write("tiny.txtpb", kTiny);
+  const auto train = [&](const std::vector<std::string>& assignments) {
+    std::vector<std::string> words = {"train", config, "--run-dir",
+                                      (scratch_ / "runs/two").string()};
+    for (const std::string& assignment : assignments) {
+      words.insert(words.end(), {"--set", assignment});
+    }
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.code, 0) << outcome.error;
+  };
+  const auto row = [&] {
+    for (const Json& one : list()) {
+      if (one["name"] == "two") return one;
+    }
+    return Json();
+  };
+  train({"train.epochs=6", "train.max_steps=20"});
+  EXPECT_EQ(row()["epochs"], 5);
+  train({"train.epochs=6", "batch.global=10"});
+  EXPECT_EQ(row()["step"], 30);
+  EXPECT_EQ(row()["planned_steps"], 30);
+  EXPECT_EQ(row()["epochs"], 6);
+  EXPECT_EQ(row()["planned_epochs"], 6);
+  const Outcome table = run({"runs", (scratch_ / "runs").string()});
+  EXPECT_NE(table.out.find("6/6"), std::string::npos) << table.out;
+}
+
 TEST_F(Runs, AreSorted) {
   EXPECT_EQ(list({"--sort", "name"})[0]["name"], "below/dead");
   EXPECT_EQ(list({"--sort", "best"})[0]["name"], "good");

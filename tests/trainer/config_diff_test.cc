@@ -19,9 +19,9 @@ schedule { learning_rate: 0.1 cosine {} }
 
 std::string between(const std::vector<std::string>& in_a, const std::vector<std::string>& in_b) {
   std::string text;
-  for (const auto& [path, a, b] :
+  for (const ConfigDifference& field :
        config_differences(parse_config(kText, "a", in_a).run, parse_config(kText, "b", in_b).run)) {
-    text += path + ": " + a + " | " + b + "\n";
+    text += field.path + ": " + field.a + " | " + field.b + "\n";
   }
   return text;
 }

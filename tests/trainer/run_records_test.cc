@@ -87,6 +87,31 @@ TEST(RunRecords, StepsEvaluationsAndWhatElseWasTold) {
   EXPECT_DOUBLE_EQ(run.samples_per_second(), 640);
 }
 
+std::string start_line(int64_t step, int64_t epoch, int64_t position, int64_t batch) {
+  return R"({"event":"start","step":)" + std::to_string(step) + R"(,"epoch":)" +
+         std::to_string(epoch) + R"(,"position":)" + std::to_string(position) +
+         R"(,"samples_per_epoch":190,"batch_global":)" + std::to_string(batch) + "}\n";
+}
+
+// 190 samples, in 4 steps of 50; from step 9 on, 50 samples into the third epoch, in 2 of 100.
+TEST(RunRecords, EpochsAreThoseOfTheSamplesWhateverTheBatch) {
+  const RunRecords run =
+      parse(start_line(0, 0, 0, 50) + step_line(9) + start_line(9, 2, 50, 100) + step_line(12));
+  ASSERT_EQ(run.starts.size(), 2u);
+  EXPECT_EQ(run.epochs_at(0), 0);
+  EXPECT_EQ(run.epochs_at(4), 1);
+  EXPECT_DOUBLE_EQ(run.epochs_at(6), 1 + 100.0 / 190);
+  EXPECT_DOUBLE_EQ(run.epochs_at(9), 2 + 50.0 / 190);
+  EXPECT_DOUBLE_EQ(run.epochs_at(10), 2 + 150.0 / 190);
+  EXPECT_EQ(run.epochs_at(11), 3);
+  EXPECT_EQ(run.epochs_at(13), 4);
+}
+
+TEST(RunRecords, EpochsOfVersion01AreThoseOfTheLatestBatch) {
+  EXPECT_EQ(parse(kStart).epochs_at(15), 1.5);
+  EXPECT_EQ(parse(step_line(1)).epochs_at(1), 0);
+}
+
 TEST(RunRecords, ALossThatWasNotFiniteIsNan) {
   const RunRecords run = parse(R"({"event":"step","step":1,"train_loss":null})"
                                "\n");

@@ -112,6 +112,51 @@ TEST_P(TrainTest, ResumesOnAnotherNumberOfRanks) {
   EXPECT_EQ(losses("moved").size(), 52u);
 }
 
+// 4 steps an epoch, then 10: 20 steps are 5 epochs.
+TEST_P(TrainTest, AnotherBatchGoesOnAfterTheSameSamples) {
+  const std::vector<std::string> cosine = {"schedule={learning_rate: 0.01 cosine {}}",
+                                           "train.epochs=10"};
+  const auto with = [&](const std::string& more) {
+    std::vector<std::string> all = cosine;
+    all.push_back(more);
+    return all;
+  };
+  run(kPlain, "batch", with("train.max_steps=20"));
+  const TrainResult result = run(kPlain, "batch", with("batch.global=20"));
+  EXPECT_EQ(result.summary.epochs, 10);
+  EXPECT_EQ(result.summary.steps, 20 + 5 * 10);
+  EXPECT_EQ(events("batch", "start").back()["total_steps"], 70);
+  const auto steps = events("batch", "step");
+  ASSERT_EQ(steps.size(), 70u);
+  EXPECT_NEAR(steps[19]["learning_rate"].get<double>(), 0.01 * (1 + std::cos(M_PI * 19 / 40)) / 2,
+              1e-9);
+  EXPECT_NEAR(steps[20]["learning_rate"].get<double>(), 0.005, 1e-9);
+  EXPECT_NEAR(steps[69]["learning_rate"].get<double>(), 0.01 * (1 + std::cos(M_PI * 99 / 100)) / 2,
+              1e-9);
+  EXPECT_EQ(events("batch", "eval").size(), 10u);
+  // The log tells why: the batch changed. Another number of ranks would not matter here.
+  const std::string log = file(folder("batch") / "log" / "rank-0.log");
+  EXPECT_NE(log.find("batch.global: 50 -> 20"), std::string::npos) << log;
+}
+
+TEST_P(TrainTest, MomentumCanComeLater) {
+  const std::vector<std::string> none = {"optimizer={sgd {}}", "train.max_steps=5"};
+  run(kPlain, "later", none);
+  run(kPlain, "later", {"optimizer={sgd {momentum: 0.9}}", "train.max_steps=10"});
+  EXPECT_EQ(losses("later").size(), 10u);
+}
+
+TEST_P(TrainTest, RanksAreComparedWhereBatchNormDependsOnThem) {
+  for (const char* network : {kOwnNorm, kSyncNorm}) {
+    const std::string name = network == kOwnNorm ? "own" : "sync";
+    run_alone(network, name, {"train.max_steps=2"});
+    run(network, name, {"train.max_steps=3"});
+    const bool told =
+        file(folder(name) / "log" / "rank-0.log").find("ranks: 1 -> ") != std::string::npos;
+    EXPECT_EQ(told, network == kOwnNorm && world_->size() > 1);
+  }
+}
+
 TEST_P(TrainTest, ASignalToAnyRankStopsAllAndTheRunGoesOnLater) {
   const std::vector<std::string> endless = {"train.epochs=1000000", "checkpoint.every_steps=3",
                                             "checkpoint.keep=3"};
