@@ -6,7 +6,6 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
@@ -22,6 +21,7 @@
 #include "trainer/device.h"
 #include "trainer/file.h"
 #include "trainer/inputs.h"
+#include "trainer/json.h"
 #include "trainer/process.h"
 #include "trainer/profile/profiler.h"
 #include "trainer/step.h"
@@ -166,11 +166,11 @@ Json merge(const std::vector<std::string>& ranks) {
     const bool slower = rank["step_ms"] > merged["step_ms"];
     Json next = slower ? rank : merged;
     for (const char* key : {"floor_ms", "seconds_to_first_step", "peak_memory_bytes"}) {
-      next[key] = std::max(rank[key].get<double>(), merged[key].get<double>());
+      next[key] = std::max(to_number(rank[key]), to_number(merged[key]));
     }
     merged = next;
   }
-  merged["peak_memory_bytes"] = static_cast<int64_t>(merged["peak_memory_bytes"].get<double>());
+  merged["peak_memory_bytes"] = static_cast<int64_t>(to_number(merged["peak_memory_bytes"]));
   return merged;
 }
 
@@ -195,13 +195,13 @@ void print_table(const Json& r) {
   fmt::print(
       "\n{:.1f} samples/s; a step took {:.3f} to {:.3f} ms; sums over ranks took {:.3f} ms, peers' "
       "lateness and what lay beside backward included.\n",
-      r["samples_per_second"].get<double>(), r["step_ms_min"].get<double>(),
-      r["step_ms_max"].get<double>(), r["comm_ms"].get<double>());
+      to_number(r["samples_per_second"]), to_number(r["step_ms_min"]), to_number(r["step_ms_max"]),
+      to_number(r["comm_ms"]));
   fmt::print(
       "Floor: {}FLOP a rank and step at {}FLOP/s, measured here. Peak memory {} a rank; first step "
       "after {:.2f} s.\n",
-      format_count(r["flops_per_step"].get<double>()), format_count(r["peak_flops"].get<double>()),
-      format_bytes(r["peak_memory_bytes"].get<double>()), r["seconds_to_first_step"].get<double>());
+      format_count(to_number(r["flops_per_step"])), format_count(to_number(r["peak_flops"])),
+      format_bytes(to_number(r["peak_memory_bytes"])), to_number(r["seconds_to_first_step"]));
 }
 
 // Steps like those that were timed, as `train --profile` profiles its own. Returns the table.
@@ -258,14 +258,14 @@ int bench(const Options& options, Communicator& communicator) {
   own["memory_floor_ms"] = 1e3 * traffic / peaks.bytes;
   own["peak_memory_bytes"] = on_gpu ? static_cast<int64_t>(step.memory_bytes().total()) : resident;
   if (on_gpu) own["device"] = device->description();
-  Json result = merge(all_gather(communicator, own.dump()));
+  Json result = merge(all_gather(communicator, json_text(own)));
   std::string profile;
   if (!options.profile.empty()) {
     profile = profile_steps(options, config, communicator, step, data.batch, learning_rate);
   }
   if (communicator.rank() != 0) return 0;
 
-  const double step_ms = result["step_ms"];
+  const double step_ms = to_number(result["step_ms"]);
   result["model"] = model_name(config.run);
   result["ranks"] = communicator.size();
   result["hosts"] = communicator.placement().hosts;
@@ -275,11 +275,11 @@ int bench(const Options& options, Communicator& communicator) {
   result["batch_per_rank"] = step.plan().capacity;
   result["steps"] = measured.steps;
   result["samples_per_second"] = 1e3 * static_cast<double>(step.plan().global) / step_ms;
-  result["exposed_comm_fraction"] = result["exposed_comm_ms"].get<double>() / step_ms;
+  result["exposed_comm_fraction"] = to_number(result["exposed_comm_ms"]) / step_ms;
   result["flops_per_step"] = flops;
   result["peak_flops"] = peaks.flops;
   if (options.json) {
-    fmt::print("{}\n", result.dump());
+    fmt::print("{}\n", json_text(result));
   } else {
     print_table(result);
     if (!profile.empty()) fmt::print("\n{}", profile);

@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 
 #include "core/device.h"
 #include "core/text.h"
@@ -18,6 +17,7 @@
 #include "launch/data.h"
 #include "launch/progress_bar.h"
 #include "trainer/inputs.h"
+#include "trainer/json.h"
 #include "trainer/machine.h"
 
 namespace trireme {
@@ -327,7 +327,7 @@ void print_json(const Result& result) {
     json["width"] = range(statistics.widths);
   }
   json["bad_records"] = {{"count", result.bad}, {"named", result.bad_named}};
-  fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  fmt::print("{}\n", json_text(json));
 }
 
 int stats(const Options& options) {

@@ -8,14 +8,15 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "launch/commands.h"
 #include "launch/table.h"
+#include "trainer/json.h"
 #include "trainer/run_records.h"
 
 namespace trireme {
@@ -32,7 +33,7 @@ struct Options {
   bool json = false;
 };
 
-// What is known of a run; NaN and 0 where nothing is.
+// What is known of a run; 0 or nothing where it is not.
 struct Row {
   std::string name;
   std::string status;
@@ -40,8 +41,8 @@ struct Row {
   std::string model;
   int64_t step = 0, planned = 0, per_epoch = 0;
   double epochs = 0, planned_epochs = 0;
-  double accuracy = kNotRecorded, eval_loss = kNotRecorded, train_loss = kNotRecorded;
-  double speed = kNotRecorded;
+  Recorded accuracy, eval_loss, train_loss;
+  Recorded speed;
   int ranks = 0;
   std::chrono::system_clock::time_point when;
 };
@@ -88,10 +89,11 @@ void find_runs(const fs::path& folder, const std::string& name, int depth, std::
   }
 }
 
-// What is not known comes last.
-double descending(double value) {
-  return std::isnan(value) ? std::numeric_limits<double>::infinity() : -value;
+// For sorting; what is not known, or NaN, comes last.
+double ascending(const Recorded& value) {
+  return value && !std::isnan(*value) ? *value : std::numeric_limits<double>::infinity();
 }
+double descending(const Recorded& value) { return value ? ascending(-*value) : ascending({}); }
 
 void sort_rows(std::vector<Row>& rows, const std::string& field) {
   std::ranges::sort(rows, {}, &Row::name);
@@ -102,16 +104,16 @@ void sort_rows(std::vector<Row>& rows, const std::string& field) {
   if (field == "step") by([](const Row& row) { return -row.step; });
   if (field == "ranks") by([](const Row& row) { return -row.ranks; });
   if (field == "speed") by([](const Row& row) { return descending(row.speed); });
-  if (field == "loss") by([](const Row& row) { return -descending(row.train_loss); });
+  if (field == "loss") by([](const Row& row) { return ascending(row.train_loss); });
   if (field == "best") {
     by([](const Row& row) {
-      return std::pair(descending(row.accuracy), -descending(-row.eval_loss));
+      return std::pair(descending(row.accuracy), ascending(row.eval_loss));
     });
   }
 }
 
-std::string number(double value, const char* format) {
-  return std::isnan(value) ? "" : fmt::format(fmt::runtime(format), value);
+std::string number(const Recorded& value, const char* format) {
+  return value ? fmt::format(fmt::runtime(format), PlainNumber{*value}) : "";
 }
 
 std::string progress_text(const Row& row) {
@@ -138,13 +140,12 @@ void print_table(const std::vector<Row>& rows) {
                {"ranks", true, 1},
                {"when", false, 2}});
   for (const Row& row : rows) {
-    const bool classifies = !std::isnan(row.accuracy);
-    table.add(
-        {row.name, row.status, row.model, row.step > 0 ? std::to_string(row.step) : "",
-         progress_text(row),
-         classifies ? fmt::format("{:.2f}%", 100 * row.accuracy) : number(row.eval_loss, "{:.4g}"),
-         number(row.train_loss, "{:.4f}"), std::isnan(row.speed) ? "" : format_count(row.speed),
-         row.ranks > 0 ? std::to_string(row.ranks) : "", when_text(row)});
+    table.add({row.name, row.status, row.model, row.step > 0 ? std::to_string(row.step) : "",
+               progress_text(row),
+               row.accuracy ? fmt::format("{:.2f}%", 100 * *row.accuracy)
+                            : number(row.eval_loss, "{:.4g}"),
+               number(row.train_loss, "{:.4f}"), row.speed ? format_count(*row.speed) : "",
+               row.ranks > 0 ? std::to_string(row.ranks) : "", when_text(row)});
   }
   std::fputs(table.fitting().c_str(), stdout);
   for (const Row& row : rows) {
@@ -152,7 +153,7 @@ void print_table(const std::vector<Row>& rows) {
   }
 }
 
-Json or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+Json or_null(const Recorded& value) { return value ? Json(*value) : Json(); }
 
 void print_json(const std::vector<Row>& rows) {
   Json list = Json::array();
@@ -173,7 +174,7 @@ void print_json(const std::vector<Row>& rows) {
                     {"written", std::chrono::system_clock::to_time_t(row.when)},
                     {"problem", row.problem}});
   }
-  fmt::print("{}\n", list.dump(-1, ' ', false, Json::error_handler_t::replace));
+  fmt::print("{}\n", json_text(list));
 }
 
 int runs(const Options& options) {

@@ -48,17 +48,15 @@ class Fields {
     refuse(name, "a whole number", min, max);
   }
 
-  // Finite.
   double number(const char* name, double min, double max) const {
-    const json& value = at(name);
-    if (!value.is_number()) refuse(name, "a number", min, max);
-    const auto number = value.get<double>();
-    if (!(number >= min && number <= max)) refuse(name, "a number", min, max);
-    return number;
+    const std::optional<double> number = as_number(at(name));
+    if (!number || !(*number >= min && *number <= max)) refuse(name, "a number", min, max);
+    return *number;
   }
+  // Any number, also NaN.
   double number(const char* name) const {
-    constexpr double kLargest = std::numeric_limits<double>::max();
-    return number(name, -kLargest, kLargest);
+    if (const std::optional<double> number = as_number(at(name))) return *number;
+    throw Error(fmt::format("{} is {}, which is not a number", full(name), json_text(at(name))));
   }
 
   std::string text(const char* name) const {
@@ -78,7 +76,7 @@ class Fields {
     const auto [stop, error] = std::from_chars(digits.data(), end, value, 16);
     if (digits.size() != 16 || error != std::errc() || stop != end) {
       throw Error(fmt::format("{} is {}, which is not 16 hexadecimal digits", full(name),
-                              at(name).dump(-1, ' ', false, json::error_handler_t::replace)));
+                              json_text(at(name))));
     }
     return value;
   }
@@ -88,7 +86,7 @@ class Fields {
 
   template <class T>
   [[noreturn]] void refuse(const char* name, const char* kind, T min, T max) const {
-    const std::string value = at(name).dump(-1, ' ', false, json::error_handler_t::replace);
+    const std::string value = json_text(at(name));
     throw Error(
         fmt::format("{} is {}, which is not {} in [{}, {}]", full(name), value, kind, min, max));
   }
@@ -201,7 +199,7 @@ std::string to_json(const CheckpointState& state) {
                    {"training", fingerprint_to_json(state.data->training)},
                    {"evaluation", fingerprint_to_json(state.data->evaluation)}};
   }
-  return out.dump(2) + "\n";
+  return json_text(out, 2) + "\n";
 }
 
 CheckpointState state_from_json(const std::string& text, const std::string& file) try {

@@ -9,22 +9,17 @@
 #include <ctime>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "comm/control.h"
 #include "comm/world.h"
+#include "trainer/json.h"
 #include "trainer/machine.h"
 
 namespace trireme {
 namespace {
 
 using nlohmann::ordered_json;
-
-// Names and paths come from users, in any encoding.
-std::string dump(const ordered_json& value, int indent = -1) {
-  return value.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
-}
 
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
@@ -85,7 +80,7 @@ ordered_json libraries(const Device& device) {
 }  // namespace
 
 std::string describe_environment(Communicator& communicator, const Device& device) {
-  const auto ranks = all_gather(communicator, dump(rank_facts(communicator, device)));
+  const auto ranks = all_gather(communicator, json_text(rank_facts(communicator, device)));
   if (communicator.rank() != 0) return "";
   const std::string mpi = mpi_version();
   const ordered_json environment = {
@@ -95,7 +90,7 @@ std::string describe_environment(Communicator& communicator, const Device& devic
       {"hosts", hosts_of(ranks, device.kind() == DeviceKind::kCuda)},
       {"libraries", libraries(device)},
       {"mpi", mpi.substr(0, mpi.find(','))}};
-  return dump(environment, 2) + "\n";
+  return json_text(environment, 2) + "\n";
 }
 
 }  // namespace trireme

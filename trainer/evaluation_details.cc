@@ -1,13 +1,15 @@
 #include "trainer/evaluation_details.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
+#include <limits>
 
 #include "comm/control.h"
 #include "core/text.h"
 #include "data/images/codec.h"
 #include "data/sample_pictures.h"
+#include "trainer/json.h"
 #include "trainer/probabilities.h"
 
 namespace trireme {
@@ -21,10 +23,16 @@ Json to_json(const Mistake& mistake) {
 }
 
 Mistake mistake_from(const Json& json) {
-  return {json[0], json[1], json[2], json[3], json[4], json[5]};
+  return {json[0], json[1], json[2], json[3], to_number(json[4]), json[5]};
 }
 
 }  // namespace
+
+bool comes_before(double probability, int64_t index, double other, int64_t other_index) {
+  const double own = std::isnan(probability) ? 2 : probability;
+  other = std::isnan(other) ? 2 : other;
+  return own != other ? own > other : index < other_index;
+}
 
 bool DetailsCollector::applies_to(const SampleSpec& spec, int64_t outputs) {
   const Shape& target = spec.target.shape;
@@ -44,14 +52,19 @@ void DetailsCollector::add(const Batch& batch, std::span<const float> logits) {
     const auto i = static_cast<size_t>(row);
     const std::span<const float> own = logits.subspan(i * classes, classes);
     const int label = label_of(batch.targets + i * spec_.target.bytes());
+    const std::byte* input = batch.inputs + i * spec_.input.bytes();
+    if (!std::ranges::all_of(own, [](float logit) { return std::isfinite(logit); })) {
+      constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+      keep({kNan, batch.samples[row], label, kNothing, {}}, input);
+      continue;
+    }
     const int predicted = largest(own, 1)[0];
     if (!confusion_.empty()) {
       confusion_[static_cast<size_t>(label) * classes + static_cast<size_t>(predicted)] += 1;
     }
     if (label == predicted) continue;
     const double probability = softmax(own)[static_cast<size_t>(predicted)];
-    keep({probability, batch.samples[row], label, predicted, {}},
-         batch.inputs + i * spec_.input.bytes());
+    keep({probability, batch.samples[row], label, predicted, {}}, input);
   }
 }
 
@@ -77,9 +90,9 @@ void DetailsCollector::forget_all_but_the_surest(Communicator& communicator) {
   Json own = Json::array();
   for (const Found& found : found_) own.push_back({found.probability, found.index});
   std::vector<Found> all;
-  for (const std::string& text : all_gather(communicator, own.dump())) {
+  for (const std::string& text : all_gather(communicator, json_text(std::move(own)))) {
     for (const Json& of_rank : Json::parse(text)) {
-      all.push_back({of_rank[0], of_rank[1], 0, 0, {}});
+      all.push_back({to_number(of_rank[0]), of_rank[1], 0, 0, {}});
     }
   }
   std::ranges::sort(all, std::less<>{});
@@ -105,15 +118,11 @@ EvaluationDetails DetailsCollector::gather(Communicator& communicator, const Dat
   forget_all_but_the_surest(communicator);
   Json own = Json::array();
   for (const Mistake& mistake : describe(dataset)) own.push_back(to_json(mistake));
-  // Names of files need not be UTF-8.
-  const auto all =
-      all_gather(communicator, own.dump(-1, ' ', false, Json::error_handler_t::replace));
-  for (const std::string& text : all) {
+  for (const std::string& text : all_gather(communicator, json_text(std::move(own)))) {
     for (const Json& of_rank : Json::parse(text)) details.mistakes.push_back(mistake_from(of_rank));
   }
   std::ranges::stable_sort(details.mistakes, [](const Mistake& a, const Mistake& b) {
-    if (a.probability != b.probability) return a.probability > b.probability;
-    return a.index < b.index;
+    return comes_before(a.probability, a.index, b.probability, b.index);
   });
   if (confusion_.empty()) return details;
   sum(communicator, confusion_);

@@ -14,22 +14,30 @@
 
 namespace trireme {
 
+// What a network predicts whose logits are not finite.
+inline constexpr int kNothing = -1;
+
 struct Mistake {
   int64_t index = 0;  // of the sample
   std::string where;  // Dataset::where
   int label = 0;
-  int predicted = 0;
-  double probability = 0;  // of the predicted class
+  int predicted = 0;       // kNothing: the logits are not finite
+  double probability = 0;  // of the predicted class; NaN with kNothing
   std::string png;         // base64, as the network sees it before normalisation; empty: no picture
 };
 
 struct EvaluationDetails {
-  // Samples by true class (rows) and predicted class; empty above kMostConfused classes.
+  // Samples by true class (rows) and predicted class, but for those with kNothing; empty above
+  // kMostConfused classes.
   std::vector<std::vector<int64_t>> confusion;
-  std::vector<Mistake> mistakes;  // the surest first, at most kMostMistakes
+  std::vector<Mistake> mistakes;  // in the order of comes_before, at most kMostMistakes
 };
 inline constexpr int kMostConfused = 200;
 inline constexpr size_t kMostMistakes = 24;
+
+// Whether a mistake is listed before another one: first those without a probability (NaN), then the
+// surest.
+bool comes_before(double probability, int64_t index, double other, int64_t other_index);
 
 // Collects them from this rank's batches.
 class DetailsCollector {
@@ -51,10 +59,9 @@ class DetailsCollector {
     int predicted = 0;
     std::vector<std::byte> input;
 
-    // The surest first; of all ranks alike.
+    // On all ranks the same.
     bool operator<(const Found& other) const {
-      if (probability != other.probability) return probability > other.probability;
-      return index < other.index;
+      return comes_before(probability, index, other.probability, other.index);
     }
   };
   int label_of(const std::byte* target) const;

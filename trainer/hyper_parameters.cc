@@ -2,6 +2,7 @@
 
 #include <google/protobuf/text_format.h>
 
+#include <cstdlib>
 #include <vector>
 
 namespace trireme {
@@ -34,7 +35,7 @@ HyperParameter value_of(const Message& message, const FieldDescriptor* field) {
       // Through text, which has 0.1f as 0.1.
       std::string text;
       google::protobuf::TextFormat::PrintFieldValueToString(message, field, -1, &text);
-      return std::stod(text);
+      return std::strtod(text.c_str(), nullptr);  // also of what is as good as 0
     }
   }
 }

@@ -1,8 +1,9 @@
 #include "trainer/metrics.h"
 
-#include <nlohmann/json.hpp>
+#include <cmath>
 
 #include "trainer/file.h"
+#include "trainer/json.h"
 
 namespace trireme {
 
@@ -27,7 +28,13 @@ void write_summary(const std::filesystem::path& path, const Summary& summary) {
                                       {"peak_memory_bytes", summary.peak_memory_bytes},
                                       {"saves_left_out", summary.saves_left_out},
                                       {"seconds_to_first_step", summary.seconds_to_first_step}};
-  replace_durably(path, out.dump(2) + "\n");
+  replace_durably(path, json_text(out, 2) + "\n");
+}
+
+std::optional<double> score_of(std::optional<double> accuracy, double loss) {
+  if (!accuracy) return std::isfinite(loss) ? std::optional(-loss) : std::nullopt;
+  const bool worthless = std::isnan(*accuracy) || (*accuracy == 0 && !std::isfinite(loss));
+  return worthless ? std::nullopt : accuracy;
 }
 
 }  // namespace trireme

@@ -172,6 +172,11 @@ struct Summary {
   double seconds_to_first_step = 0;  // from the start of the process
 };
 
+// What evaluations are compared by, the highest being the best: the accuracy or, in regression,
+// where there is none, the negative loss. Nothing, which is below all others, where that is not
+// finite; a loss that is not finite with nothing right has no score either.
+std::optional<double> score_of(std::optional<double> accuracy, double loss);
+
 // Writes the file whole or not at all.
 void write_summary(const std::filesystem::path& path, const Summary& summary);
 

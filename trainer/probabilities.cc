@@ -21,6 +21,8 @@ std::vector<int> largest(std::span<const float> numbers, int count) {
   const auto end = order.begin() + std::min(count, static_cast<int>(order.size()));
   std::partial_sort(order.begin(), end, order.end(), [&](int a, int b) {
     const float x = numbers[static_cast<size_t>(a)], y = numbers[static_cast<size_t>(b)];
+    if (std::isnan(x) || std::isnan(y))
+      return std::isnan(x) == std::isnan(y) ? a < b : !std::isnan(x);
     return x > y || (x == y && a < b);
   });
   order.erase(end, order.end());

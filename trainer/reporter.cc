@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "comm/control.h"
 #include "core/text.h"
 #include "trainer/hyper_parameters.h"
+#include "trainer/json.h"
 #include "trainer/process.h"
 #include "trainer/sinks/csv.h"
 #include "trainer/sinks/jsonl.h"
@@ -247,6 +249,13 @@ void Reporter::loss_spike(int64_t step, int64_t epoch, double loss,
 void Reporter::evaluated(const CheckpointState& state, const Evaluation& evaluation) {
   if (!evaluation_) left_out(evaluation.bad.count, evaluation.bad.first);  // each time the same
   evaluation_ = evaluation;
+  if (!std::isfinite(evaluation.loss) && !std::exchange(not_finite_evaluation_, true)) {
+    warn(fmt::format(
+        "the loss of the evaluation after step {} is {}: some of the network's outputs are not "
+        "finite numbers{}",
+        state.step, non_finite_name(evaluation.loss),
+        classifies_ ? "; trireme eval RUN --details names the samples" : ""));
+  }
   if (!tells()) return;
   EvaluationRecord record;
   record.step = state.step;

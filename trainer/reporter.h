@@ -128,6 +128,7 @@ class Reporter {
   double seconds_to_first_step_ = 0;
   int64_t bad_records_ = 0;
   int64_t logged_bad_records_ = 0;
+  bool not_finite_evaluation_ = false;  // was warned of
   int64_t saves_left_out_ = 0;
   int64_t blocking_save_ = -1;  // the step of that which was last in the way of others
   std::weak_ptr<const MetricsEvent> histograms_;  // the latest, while they are under way

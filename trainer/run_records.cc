@@ -16,6 +16,7 @@
 #include "trainer/config_text.h"
 #include "trainer/epochs.h"
 #include "trainer/file.h"
+#include "trainer/json.h"
 #include "trainer/run_folder.h"
 
 namespace trireme {
@@ -35,14 +36,9 @@ const json* find(const json& object, const char* key) {
   return found == object.end() ? nullptr : &*found;
 }
 
-double number(const json& object, const char* key) {
+Recorded number(const json& object, const char* key) {
   const json* value = find(object, key);
-  return value && value->is_number() ? value->get<double>() : kNotRecorded;
-}
-
-std::optional<double> optional_number(const json& object, const char* key) {
-  const double value = number(object, key);
-  return std::isnan(value) ? std::nullopt : std::optional(value);
+  return value ? as_number(*value) : std::nullopt;
 }
 
 // 0 where it is no whole number that counts something. What is larger than a run can be is cut off,
@@ -91,8 +87,8 @@ class MetricsReader {
         fmt::format("metrics.jsonl: line {} is damaged and left out", line_number));
   }
 
-  void wait(double seconds) {
-    if (std::isfinite(seconds) && seconds > 0) seconds_ += seconds;
+  void wait(Recorded seconds) {
+    if (seconds && std::isfinite(*seconds) && *seconds > 0) seconds_ += *seconds;
   }
 
   // A run that went on from a checkpoint has done some steps once more.
@@ -116,7 +112,7 @@ class MetricsReader {
     point.backward_ms = number(fields, "backward_ms");
     point.update_ms = number(fields, "update_ms");
     point.gpu_load_percent = number(fields, "gpu_load_percent");
-    wait(point.step_ms / 1000 * static_cast<double>(point.step - step_));
+    wait(point.step_ms.value_or(0) / 1000 * static_cast<double>(point.step - step_));
     step_ = point.step;
     point.seconds = seconds_;
     add(records_.steps, point);
@@ -141,9 +137,7 @@ class MetricsReader {
     point.step = count(fields, "step");
     const json* ranks = find(fields, "lag_ms");
     if (!ranks || !ranks->is_array()) return;
-    for (const json& ms : *ranks) {
-      point.ms.push_back(ms.is_number() ? ms.get<double>() : kNotRecorded);
-    }
+    for (const json& ms : *ranks) point.ms.push_back(as_number(ms));
     add(records_.lags, std::move(point));
   }
 
@@ -294,31 +288,31 @@ std::string to_string(RunStatus status) {
 }
 
 const EvalPoint* RunRecords::best() const {
-  const auto better = [](const EvalPoint& a, const EvalPoint& b) {
-    if (!std::isnan(a.accuracy) || !std::isnan(b.accuracy)) {
-      return a.accuracy > b.accuracy || (std::isnan(b.accuracy) && !std::isnan(a.accuracy));
-    }
-    return a.loss < b.loss || (std::isnan(b.loss) && !std::isnan(a.loss));
-  };
   const EvalPoint* best = nullptr;
+  std::optional<double> highest;
   for (const EvalPoint& point : evaluations) {
-    if (!best || better(point, *best)) best = &point;
+    const auto score = score_of(point.accuracy, point.loss.value_or(NAN));
+    if (score > highest) {
+      highest = score;
+      best = &point;
+    }
   }
   return best;
 }
 
-double RunRecords::samples_per_second() const {
+Recorded RunRecords::samples_per_second() const {
   if (summary) return summary->samples_per_second;
   double samples = 0;
   double seconds = 0;
   for (const StepPoint& point : steps) {
     // Records stand for as many steps as one another, but the last.
-    const double took = point.step_ms / 1000;
-    if (!std::isfinite(took) || !std::isfinite(point.samples_per_second)) continue;
-    samples += point.samples_per_second * took;
+    const double took = point.step_ms.value_or(NAN) / 1000;
+    const double rate = point.samples_per_second.value_or(NAN);
+    if (!std::isfinite(took) || !std::isfinite(rate)) continue;
+    samples += rate * took;
     seconds += took;
   }
-  return seconds > 0 ? samples / seconds : kNotRecorded;
+  return seconds > 0 ? Recorded(samples / seconds) : std::nullopt;
 }
 
 double RunRecords::epochs_at(int64_t step) const {
@@ -349,7 +343,7 @@ void read_metrics(std::string_view content, RunRecords& records) {
 std::optional<Summary> parse_summary(const std::string& content) {
   const json fields = json::parse(content, nullptr, /*allow_exceptions=*/false);
   if (!fields.is_object() || text(fields, "status").empty()) return std::nullopt;
-  const auto or_zero = [&](const char* key) { return optional_number(fields, key).value_or(0); };
+  const auto or_zero = [&](const char* key) { return number(fields, key).value_or(0); };
   Summary summary;
   summary.status = text(fields, "status");
   summary.ranks = static_cast<int>(std::min<int64_t>(count(fields, "ranks"), 1 << 20));
@@ -359,9 +353,9 @@ std::optional<Summary> parse_summary(const std::string& content) {
   summary.samples_per_second = or_zero("samples_per_second");
   summary.wall_seconds = or_zero("wall_seconds");
   summary.train_loss = or_zero("train_loss");
-  summary.eval_loss = optional_number(fields, "eval_loss");
-  summary.eval_accuracy = optional_number(fields, "eval_accuracy");
-  summary.eval_top5 = optional_number(fields, "eval_top5");
+  summary.eval_loss = number(fields, "eval_loss");
+  summary.eval_accuracy = number(fields, "eval_accuracy");
+  summary.eval_top5 = number(fields, "eval_top5");
   summary.data_wait_fraction = or_zero("data_wait_fraction");
   summary.exposed_comm_fraction = or_zero("exposed_comm_fraction");
   summary.bad_records = count(fields, "bad_records");

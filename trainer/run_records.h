@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -25,24 +24,24 @@ enum class RunStatus {
 };
 std::string to_string(RunStatus status);  // "running", "done", ...
 
-// In metrics.jsonl; what was not finite, or not recorded at that time, is NaN.
-inline constexpr double kNotRecorded = std::numeric_limits<double>::quiet_NaN();
+// A number of metrics.jsonl, which need not be finite; nothing where it was not recorded.
+using Recorded = std::optional<double>;
 
 // One step record. Milliseconds and samples/s are means over the steps since the record before.
 struct StepPoint {
   int64_t step = 0;
   int64_t epoch = 0;   // in which the step was, from 0
   double seconds = 0;  // that the run had trained, evaluated and waited for saves by then
-  double train_loss = kNotRecorded;
-  double learning_rate = kNotRecorded;
-  double samples_per_second = kNotRecorded;
-  double step_ms = kNotRecorded;
-  double data_wait_ms = kNotRecorded;
-  double exposed_comm_ms = kNotRecorded;
-  double forward_ms = kNotRecorded;
-  double backward_ms = kNotRecorded;
-  double update_ms = kNotRecorded;
-  double gpu_load_percent = kNotRecorded;
+  Recorded train_loss;
+  Recorded learning_rate;
+  Recorded samples_per_second;
+  Recorded step_ms;
+  Recorded data_wait_ms;
+  Recorded exposed_comm_ms;
+  Recorded forward_ms;
+  Recorded backward_ms;
+  Recorded update_ms;
+  Recorded gpu_load_percent;
 };
 
 struct EvalPoint {
@@ -50,16 +49,16 @@ struct EvalPoint {
   int64_t epoch = 0;   // completed
   double seconds = 0;  // as in StepPoint
   int64_t samples = 0;
-  double loss = kNotRecorded;
-  double accuracy = kNotRecorded;  // NaN also in regression
-  double top5 = kNotRecorded;
-  double took = kNotRecorded;  // seconds
+  Recorded loss;
+  Recorded accuracy;  // not in regression
+  Recorded top5;
+  Recorded took;  // seconds
 };
 
 // Mean milliseconds of a step by which the others waited for each rank.
 struct LagPoint {
   int64_t step = 0;
-  std::vector<double> ms;  // by rank
+  std::vector<Recorded> ms;  // by rank
 };
 
 // From where training went on, and with which batch.
@@ -111,10 +110,9 @@ struct RunRecords {
   // is none.
   std::vector<std::string> problems;
 
-  // The evaluation with the highest accuracy, in regression the lowest loss; null where there was
-  // none.
+  // The first evaluation of the highest score (see score_of); null where none has one.
   const EvalPoint* best() const;
-  double samples_per_second() const;  // of the summary, else the mean of what is recorded
+  Recorded samples_per_second() const;  // of the summary, else the mean of what is recorded
   // Epochs that a run which has done so many steps has completed, and the part of the current one;
   // 0 in a run that has not started.
   double epochs_at(int64_t step) const;

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <system_error>
 #include <utility>
 
 #include "comm/control.h"
 #include "core/error.h"
+#include "trainer/metrics.h"
 
 namespace trireme {
 
@@ -30,8 +30,9 @@ void Saver::open(Checkpoints checkpoints, const TrainedArrays& arrays,
 }
 
 bool Saver::is_better(const Evaluation& result) const {
-  return classifies_ ? result.accuracy > state_.best_accuracy.value_or(-1)
-                     : result.loss < state_.best_loss.value_or(INFINITY);
+  if (classifies_) return score_of(result.accuracy, result.loss) > state_.best_accuracy;
+  const auto best = state_.best_loss ? score_of({}, *state_.best_loss) : std::nullopt;
+  return score_of({}, result.loss) > best;
 }
 
 void Saver::judge(const Evaluation& result) {

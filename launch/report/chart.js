@@ -20,12 +20,15 @@ const svg = (tag, attributes, ...children) =>
   fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 const byId = (id) => document.getElementById(id);
 const color = (index) => ({ "--color": `var(--c${index % 8})` });
-const known = (value) => value !== null && value !== undefined && Number.isFinite(value);
+const known = (value) => Number.isFinite(value);
+// What stands for a number that cannot be drawn: "NaN", "Infinity" and "-Infinity" are strings in the data, as in all
+// JSON of a run; null is a number that was not recorded.
+const undrawn = (value) => (typeof value === "string" ? value.replace("-", "−").replace("Infinity", "∞") : "–");
 
 // --- Numbers ---
 
 function short(value, digits = 4) {
-  if (!known(value)) return "–";
+  if (!known(value)) return undrawn(value);
   const size = Math.abs(value);
   if (size !== 0 && (size < 1e-3 || size >= 1e15)) return value.toExponential(Math.min(2, digits - 1)).replace("e+", "e");
   for (const [limit, unit] of [[1e12, " T"], [1e9, " G"], [1e6, " M"], [1e4, " k"]]) {
@@ -33,11 +36,11 @@ function short(value, digits = 4) {
   }
   return String(Number(value.toPrecision(digits)));
 }
-const whole = (value) => (known(value) ? Math.round(value).toLocaleString("en").replaceAll(",", "\u202f") : "–");
-const percent = (value, digits = 2) => (known(value) ? `${(100 * value).toFixed(digits)}%` : "–");
-const milliseconds = (value) => (known(value) ? `${short(value, 3)} ms` : "–");
+const whole = (value) => (known(value) ? Math.round(value).toLocaleString("en").replaceAll(",", "\u202f") : undrawn(value));
+const percent = (value, digits = 2) => (known(value) ? `${(100 * value).toFixed(digits)}%` : undrawn(value));
+const milliseconds = (value) => (known(value) ? `${short(value, 3)} ms` : undrawn(value));
 function duration(seconds) {
-  if (!known(seconds)) return "–";
+  if (!known(seconds)) return undrawn(seconds);
   if (seconds < 60) return `${seconds < 10 ? short(seconds, 2) : Math.round(seconds)} s`;
   const pad = (value) => String(value).padStart(2, "0");
   const all = Math.round(seconds);
@@ -45,7 +48,7 @@ function duration(seconds) {
   return hours ? `${hours} h ${pad(minutes)} m` : `${minutes} m ${pad(all % 60)} s`;
 }
 function bytes(value) {
-  if (!known(value)) return "–";
+  if (!known(value)) return undrawn(value);
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let unit = 0;
   for (; value >= 1024 && unit + 1 < units.length; ++unit) value /= 1024;
@@ -277,10 +280,10 @@ class LineChart extends Plot {
       html("div", { class: "scroll" }, html("table", {},
         html("tr", {}, ...["Run", "First", "Least", "Most", "Last"].map((name, i) => html("th", { class: i ? "number" : null, scope: "col" }, name))),
         ...rows.map(([run, index, data]) => {
-          const real = data.values.filter(known);
-          const [least, most] = extent([real]) || [null, null];
+          const recorded = data.values.filter((value) => value !== null);
+          const [least, most] = extent([recorded]) || [null, null];
           return html("tr", {}, html("td", { class: "named" }, html("span", { class: "chip", style: color(index) }), run.name),
-            ...[real[0], least, most, real.at(-1)].map((value) => html("td", { class: "number" }, this.format(value))));
+            ...[recorded[0], least, most, recorded.at(-1)].map((value) => html("td", { class: "number" }, this.format(value))));
         }))));
   }
 

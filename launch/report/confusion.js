@@ -122,7 +122,8 @@ function mistakePictures(mistakes, nameOf) {
 
 function confusionOf(run) {
   const { matrix, classes, mistakes } = run.confusion;
-  const nameOf = (index) => (known(index) ? classes[index] || String(index) : "–");
+  // -1: the outputs are not finite, so that nothing is predicted.
+  const nameOf = (index) => (index === -1 ? "nothing" : known(index) ? classes[index] || String(index) : "–");
   const parts = [];
   if (matrix) {
     const board = new ConfusionMatrix(matrix, matrix.map((row, i) => nameOf(i)));

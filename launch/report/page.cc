@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "launch/report/report.h"
+#include "trainer/json.h"
 
 namespace trireme {
 
@@ -16,8 +17,7 @@ constexpr std::string_view kDataMark = "{{data}}";
 
 // JSON that stays within a <script> element of HTML, whatever names are in it.
 std::string embedded(const nlohmann::ordered_json& data) {
-  const std::string plain =
-      data.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  const std::string plain = json_text(data);
   std::string text;
   text.reserve(plain.size());
   for (const char c : plain) {

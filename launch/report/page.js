@@ -39,6 +39,7 @@ function fact(name, text, small, hero) {
 
 function heroFact(run) {
   const evaluated = run.evaluations;
+  if (evaluated && !evaluated.best) return fact("Evaluation loss", short(evaluated.last.loss), "at the end; no evaluation was finite", true);
   if (evaluated && known(evaluated.best.accuracy)) {
     const { best, last } = evaluated;
     const when = best.step === last.step ? "at the end" : `best, at step ${whole(best.step)}; ${percent(last.accuracy)} at the end`;
@@ -211,8 +212,8 @@ function drawEvaluations() {
     const { best, last } = run.evaluations;
     const row = (point, which) => html("tr", {}, runCell(index), cell(which), number(whole(point.step)), number(whole(point.epoch)),
       number(percent(point.accuracy)), number(percent(point.top5)), number(short(point.loss)), number(whole(point.samples)), number(duration(point.took)));
-    if (best.step !== last.step) rows.push(row(best, "best"));
-    rows.push(row(last, best.step === last.step ? "last, best" : "last"));
+    if (best && best.step !== last.step) rows.push(row(best, "best"));
+    rows.push(row(last, best && best.step === last.step ? "last, best" : "last"));
   });
   if (!rows.length) return;
   section("evaluations", "Evaluations", "",

@@ -11,6 +11,7 @@
 #include "launch/report/decimation.h"
 #include "launch/report/report.h"
 #include "trainer/config_diff.h"
+#include "trainer/json.h"
 
 namespace trireme {
 namespace {
@@ -31,21 +32,19 @@ Json rounded(double value) {
   return std::strtod(fmt::format("{:.5g}", value).c_str(), nullptr);
 }
 
-Json exact(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
-Json optional(const std::optional<double>& value) { return value ? exact(*value) : nullptr; }
+Json or_null(const Recorded& value) { return value ? Json(*value) : Json(); }
 
 // The points worth drawing and, where those are not all, means that smoothing can start from.
 template <class Point>
-Json curve(const std::vector<Point>& points, double Point::*field) {
+Json curve(const std::vector<Point>& points, Recorded Point::*field) {
   std::vector<double> values;
-  for (const Point& point : points) values.push_back(point.*field);
+  for (const Point& point : points) values.push_back((point.*field).value_or(NAN));
   Json steps = Json::array();
   Json kept_values = Json::array();
   const std::vector<size_t> kept = points_to_keep(values, kCurvePoints);
   for (const size_t i : kept) {
     steps.push_back(points[i].step);
-    kept_values.push_back(exact(values[i]));
+    kept_values.push_back(or_null(points[i].*field));
   }
   Json out = {{"steps", steps}, {"values", kept_values}};
   if (kept.size() == points.size()) return out;
@@ -88,7 +87,7 @@ std::vector<double> steps_recorded(const std::vector<StepPoint>& points) {
 
 struct TimePart {
   const char* name;
-  double StepPoint::*field;
+  Recorded StepPoint::*field;
 };
 constexpr TimePart kTimeParts[] = {{"data wait", &StepPoint::data_wait_ms},
                                    {"forward", &StepPoint::forward_ms},
@@ -99,9 +98,11 @@ constexpr TimePart kTimeParts[] = {{"data wait", &StepPoint::data_wait_ms},
 // Mean milliseconds of a step in a range of records, by part, the rest of the step last.
 Json mean_parts(const std::vector<StepPoint>& points, const std::vector<double>& counts,
                 Range range) {
-  const auto mean = [&](double StepPoint::*field) {
+  const auto mean = [&](Recorded StepPoint::*field) {
     std::vector<double> values;
-    for (size_t i = range.begin; i < range.end; ++i) values.push_back(points[i].*field);
+    for (size_t i = range.begin; i < range.end; ++i) {
+      values.push_back((points[i].*field).value_or(NAN));
+    }
     const double mean_value =
         weighted_mean(values, std::span(counts).subspan(range.begin, range.end - range.begin));
     return std::isfinite(mean_value) ? mean_value : 0;
@@ -123,9 +124,8 @@ Json times(const RunRecords& run) {
   Json names = Json::array();
   for (const TimePart& part : kTimeParts) names.emplace_back(part.name);
   // A run of an earlier version, or one whose device tells no more.
-  const bool parts_known = std::any_of(run.steps.begin(), run.steps.end(), [](const StepPoint& p) {
-    return std::isfinite(p.forward_ms);
-  });
+  const bool parts_known = std::any_of(run.steps.begin(), run.steps.end(),
+                                       [](const StepPoint& p) { return p.forward_ms.has_value(); });
   names.emplace_back(parts_known ? "rest" : "computation");
   Json steps = Json::array();
   Json parts = Json::array();
@@ -149,7 +149,7 @@ Json lag(const RunRecords& run) {
   const auto mean = [&](size_t rank, Range range) {
     std::vector<double> values;
     for (size_t i = range.begin; i < range.end; ++i) {
-      if (rank < run.lags[i].ms.size()) values.push_back(run.lags[i].ms[rank]);
+      if (rank < run.lags[i].ms.size()) values.push_back(run.lags[i].ms[rank].value_or(NAN));
     }
     return rounded(weighted_mean(values, std::vector<double>(values.size(), 1.0)));
   };
@@ -172,29 +172,32 @@ std::string field_text(const nlohmann::json& fields, const char* key) {
   return found != fields.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-double field_number(const nlohmann::json& fields, const char* key) {
+Recorded field_number(const nlohmann::json& fields, const char* key) {
   const auto found = fields.find(key);
-  return found != fields.end() && found->is_number() ? found->get<double>() : 0;
+  return found != fields.end() ? as_number(*found) : std::nullopt;
 }
 
 std::string describe(const RunEvent& event) {
   const nlohmann::json& fields = event.fields;
   if (event.kind == "start") {
     const std::string resumed = field_text(fields, "resumed_from");
-    return fmt::format(
-        "{} on {:.0f} rank{}", resumed.empty() ? "started" : "went on from " + resumed,
-        field_number(fields, "ranks"), field_number(fields, "ranks") == 1 ? "" : "s");
+    const double ranks = field_number(fields, "ranks").value_or(0);
+    return fmt::format("{} on {:.0f} rank{}",
+                       resumed.empty() ? "started" : "went on from " + resumed, ranks,
+                       ranks == 1 ? "" : "s");
   }
   if (event.kind == "checkpoint") {
     const bool best = fields.contains("best") && fields["best"] == true;
-    return fmt::format(
-        "saved {}{} in {}", std::filesystem::path(field_text(fields, "path")).filename().string(),
-        best ? ", the best so far," : "", format_duration(field_number(fields, "seconds")));
+    return fmt::format("saved {}{} in {}",
+                       std::filesystem::path(field_text(fields, "path")).filename().string(),
+                       best ? ", the best so far," : "",
+                       format_duration(field_number(fields, "seconds").value_or(0)));
   }
   if (event.kind == "loss_spike") {
     return fmt::format("loss {:.4g}, {:.1f} deviations above the {:.4g} of the steps before",
-                       field_number(fields, "train_loss"), field_number(fields, "deviations"),
-                       field_number(fields, "mean_before"));
+                       field_number(fields, "train_loss").value_or(0),
+                       field_number(fields, "deviations").value_or(0),
+                       field_number(fields, "mean_before").value_or(0));
   }
   if (event.kind == "end") return field_text(fields, "status");
   return field_text(fields, "what");
@@ -222,17 +225,17 @@ Json events(const RunRecords& run) {
 }
 
 Json eval_row(const EvalPoint& point) {
-  return {
-      {"step", point.step},        {"epoch", point.epoch},      {"seconds", exact(point.seconds)},
-      {"samples", point.samples},  {"loss", exact(point.loss)}, {"accuracy", exact(point.accuracy)},
-      {"top5", exact(point.top5)}, {"took", exact(point.took)}};
+  return {{"step", point.step},          {"epoch", point.epoch},
+          {"seconds", point.seconds},    {"samples", point.samples},
+          {"loss", or_null(point.loss)}, {"accuracy", or_null(point.accuracy)},
+          {"top5", or_null(point.top5)}, {"took", or_null(point.took)}};
 }
 
 Json evaluations(const RunRecords& run) {
   if (run.evaluations.empty()) return nullptr;
   return {{"loss", curve(run.evaluations, &EvalPoint::loss)},
           {"accuracy", curve(run.evaluations, &EvalPoint::accuracy)},
-          {"best", eval_row(*run.best())},
+          {"best", run.best() ? eval_row(*run.best()) : Json()},
           {"last", eval_row(run.evaluations.back())}};
 }
 
@@ -253,8 +256,7 @@ bool is_base64(const std::string& text) {
 Json mistake(const nlohmann::json& from) {
   Json out = Json::object();
   for (const char* key : {"index", "label", "predicted", "probability"}) {
-    out[key] =
-        exact(from.contains(key) && from[key].is_number() ? from[key].get<double>() : kNotRecorded);
+    out[key] = or_null(field_number(from, key));
   }
   out["where"] = field_text(from, "where");
   if (const std::string png = field_text(from, "png"); !png.empty() && is_base64(png)) {
@@ -267,7 +269,7 @@ Json mistake(const nlohmann::json& from) {
 Json confusion(const RunRecords& run) {
   const nlohmann::json& from = run.evaluation;
   if (!from.is_object()) return nullptr;
-  Json out = {{"step", field_number(from, "step")},
+  Json out = {{"step", or_null(field_number(from, "step"))},
               {"classes", Json::array()},
               {"matrix", nullptr},
               {"mistakes", Json::array()}};
@@ -292,14 +294,14 @@ Json confusion(const RunRecords& run) {
 Json end_of(const RunRecords& run) {
   if (!run.summary) return nullptr;
   const Summary& end = *run.summary;
-  return {{"train_loss", exact(end.train_loss)},
-          {"eval_loss", optional(end.eval_loss)},
-          {"eval_accuracy", optional(end.eval_accuracy)},
-          {"eval_top5", optional(end.eval_top5)},
-          {"wall_seconds", exact(end.wall_seconds)},
-          {"data_wait_fraction", exact(end.data_wait_fraction)},
-          {"exposed_comm_fraction", exact(end.exposed_comm_fraction)},
-          {"seconds_to_first_step", exact(end.seconds_to_first_step)},
+  return {{"train_loss", end.train_loss},
+          {"eval_loss", or_null(end.eval_loss)},
+          {"eval_accuracy", or_null(end.eval_accuracy)},
+          {"eval_top5", or_null(end.eval_top5)},
+          {"wall_seconds", end.wall_seconds},
+          {"data_wait_fraction", end.data_wait_fraction},
+          {"exposed_comm_fraction", end.exposed_comm_fraction},
+          {"seconds_to_first_step", end.seconds_to_first_step},
           {"peak_memory_bytes", end.peak_memory_bytes},
           {"bad_records", end.bad_records},
           {"saves_left_out", end.saves_left_out}};
@@ -333,9 +335,9 @@ Json run_data(const RunRecords& run, const std::string& name) {
           {"epochs", epochs(run)},
           {"planned_steps", run.planned_steps},
           {"step", last.step},
-          {"seconds", exact(last.seconds)},
-          {"last_loss", exact(last.train_loss)},
-          {"samples_per_second", exact(run.samples_per_second())},
+          {"seconds", last.seconds},
+          {"last_loss", or_null(last.train_loss)},
+          {"samples_per_second", or_null(run.samples_per_second())},
           {"summary", end_of(run)},
           {"records", run.steps.size()},
           {"clock", clock(run)},

@@ -89,13 +89,13 @@ struct CrossEntropy {
 };
 
 // `expected` of the logits by the labels.
-RowResult row_result(const CrossEntropy& c, const RowStatistics& row, double own, double expected) {
+RowResult row_result(const CrossEntropy& c, const RowStatistics& row, double expected) {
   const double log_sum =
       static_cast<double>(row.largest) + std::log(static_cast<double>(row.sum_exp));
   const double mean = row.sum / static_cast<double>(c.classes);
-  return {.loss = log_sum - (1 - c.smoothing) * expected - c.smoothing * mean,
-          .top1 = row.ahead == 0 && own == own,
-          .top5 = row.ahead < 5 && own == own};
+  const double loss = log_sum - (1 - c.smoothing) * expected - c.smoothing * mean;
+  const bool ranks = loss == loss;  // NaN logits rank nothing
+  return {.loss = loss, .top1 = ranks && row.ahead == 0, .top5 = ranks && row.ahead < 5};
 }
 
 template <class T>
@@ -105,7 +105,7 @@ RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, const int32_
   RowStatistics row;
   inspect_row(logits, c.classes, label, row);
   const double own = to_float(logits[label]);
-  const RowResult result = row_result(c, row, own, own);
+  const RowResult result = row_result(c, row, own);
   if (dlogits) {
     // What the label's class should get.
     const float target = 1 - c.smoothing + c.smoothing / static_cast<float>(c.classes);
@@ -123,8 +123,7 @@ RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, const float*
   const int64_t label = std::max_element(probabilities, probabilities + c.classes) - probabilities;
   RowStatistics row;
   inspect_row(logits, c.classes, label, row);
-  const RowResult result =
-      row_result(c, row, to_float(logits[label]), expected_logit(logits, probabilities, c.classes));
+  const RowResult result = row_result(c, row, expected_logit(logits, probabilities, c.classes));
   if (dlogits) {
     softmax_gradient(logits, probabilities, dlogits, c.classes, row.largest, scale / row.sum_exp,
                      scale * (1 - c.smoothing),

@@ -147,9 +147,9 @@ __global__ void __launch_bounds__(kMostRowThreads)
   if (threadIdx.x == 0) {
     const double log_sum = largest + log(static_cast<double>(sum_exp));
     const double mean = sum / static_cast<double>(classes);
-    results[row] = {.loss = log_sum - (1 - smoothing) * expected - smoothing * mean,
-                    .top1 = ahead == 0 && own == own,
-                    .top5 = ahead < 5 && own == own};
+    const double loss = log_sum - (1 - smoothing) * expected - smoothing * mean;
+    const bool ranks = loss == loss;  // NaN logits rank nothing
+    results[row] = {.loss = loss, .top1 = ranks && ahead == 0, .top5 = ranks && ahead < 5};
   }
   if (!dlogits) return;
   const float scale = is_class ? state->loss_gradient_scale : own;

@@ -69,9 +69,10 @@ Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
         sum += std::exp(logits[c] - largest);
         rank += logits[c] > logits[label] || (logits[c] == logits[label] && c < label);
       }
-      top1 += rank < 1;
-      top5 += rank < 5;
       const double log_sum = largest + std::log(sum);
+      const bool ranks = !std::isnan(log_sum);  // NaN logits rank nothing
+      top1 += ranks && rank < 1;
+      top5 += ranks && rank < 5;
       for (int64_t c = 0; c < classes; ++c) {
         const double target = (1 - double{op.label_smoothing}) * wanted[static_cast<size_t>(c)] +
                               double{op.label_smoothing} / static_cast<double>(classes);

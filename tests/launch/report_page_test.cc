@@ -90,6 +90,17 @@ TEST(ReportData, FewPointsAreThereToTheLastDigit) {
   EXPECT_EQ(data["runs"][0]["name"], "one");
 }
 
+TEST(ReportData, WhatIsNotFiniteIsNotWhatWasNotRecorded) {
+  RunRecords run = run_of(3);
+  run.steps[1].train_loss = kNan;
+  run.steps[2].train_loss = std::nullopt;
+  run.evaluations = {{.step = 3, .loss = std::numeric_limits<double>::infinity()}};
+  const std::string page = report_page({&run, 1});
+  EXPECT_NE(page.find(R"("values":[1.0,"NaN",null])"), std::string::npos);
+  EXPECT_NE(page.find(R"("best":null)"), std::string::npos);
+  EXPECT_NE(page.find(R"("loss":"Infinity","accuracy":null)"), std::string::npos);
+}
+
 TEST(ReportData, TimesAddUpToTheStep) {
   const RunRecords run = run_of(5);
   const auto data = report_data({&run, 1});

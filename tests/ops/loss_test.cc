@@ -210,6 +210,25 @@ TEST_P(LossTest, ProbabilitiesThatAreNotFiniteSpoilTheLoss) {
   }
 }
 
+// Logits that are not numbers rank nothing: neither their sample nor, where they are another
+// class's, a label with a number counts as right.
+TEST_P(LossTest, SoftmaxCrossEntropyOfNan) {
+  using O = SoftmaxCrossEntropy;
+  const Problem p{3, 4, 3};
+  TestTensor logits = with(weight({3, 4}), {kNaN, kNaN, kNaN, kNaN, 0, 0, 9, kNaN, 0, 9, 0, 0});
+  TestTensor wanted = with(exact(DType::kI32, {3}), {0, 2, 1});
+  const auto results = results_of({.name = "nan",
+                                   .op = SoftmaxCrossEntropy{},
+                                   .tensors = {logits, wanted, state(), weight({3, 4}),
+                                               with(exact(DType::kF32, {kMetricCount}),
+                                                    std::vector<double>(kMetricCount, 0.0))},
+                                   .state = state_of(p)});
+  EXPECT_TRUE(std::isnan(results[O::kMetrics][kMetricLoss]));
+  EXPECT_EQ(results[O::kMetrics][kMetricTop1], 1);
+  EXPECT_EQ(results[O::kMetrics][kMetricTop5], 1);
+  EXPECT_EQ(results[O::kMetrics][kMetricSamples], 3);
+}
+
 // A case whose row 3 has this label.
 Case labelled(const Problem& p, double label) {
   TestTensor wrong = labels(p);

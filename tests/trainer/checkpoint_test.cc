@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -349,6 +350,15 @@ TEST_F(CheckpointTest, ChangesOfTheDataAreNamed) {
   EXPECT_EQ(
       changes(before, now),
       std::vector<std::string>{"training inputs: checksum 0123456789abcdef -> 0000000000000007"});
+}
+
+TEST_F(CheckpointTest, AStateMayHoldWhatIsNotFinite) {
+  CheckpointState state;
+  state.epoch_loss_sum = NAN;
+  state.best_loss = -INFINITY;
+  const CheckpointState back = state_from_json(to_json(state), "state.json");
+  EXPECT_TRUE(std::isnan(back.epoch_loss_sum));
+  EXPECT_EQ(back.best_loss, state.best_loss);
 }
 
 TEST_F(CheckpointTest, AllDamagedIsAnError) {

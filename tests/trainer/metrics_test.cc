@@ -85,8 +85,44 @@ TEST(Metrics, StepsCarryEveryDigit) {
   EXPECT_EQ(all[0]["loss_scale"], 65536);
   EXPECT_EQ(all[0]["skipped_steps"], 2);
   EXPECT_EQ(all[1]["event"], "eval");
-  EXPECT_TRUE(all[1]["eval_loss"].is_null());
+  EXPECT_EQ(all[1]["eval_loss"], "NaN");
   EXPECT_FALSE(all[1].contains("eval_accuracy"));
+}
+
+TEST(Metrics, EveryNumberMayBeOneThatIsNotFinite) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "metrics.jsonl";
+  StepRecord r = record(1);
+  r.train_loss = NAN;
+  r.learning_rate = INFINITY;
+  r.samples_per_second = INFINITY;
+  r.step_ms = r.data_wait_ms = r.exposed_comm_ms = r.forward_ms = r.backward_ms = NAN;
+  r.update_ms = r.comm_ms = -INFINITY;
+  r.loss_scale = NAN;
+  r.load = DeviceLoad{NAN, NAN, NAN, NAN, NAN, NAN};
+  append(path, 0, {r, RanksRecord{1, {NAN, 1}}, LossSpikeRecord{1, 0, INFINITY, NAN, NAN}});
+  const auto all = lines(path);
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0]["train_loss"], "NaN");
+  EXPECT_EQ(all[0]["samples_per_second"], "Infinity");
+  EXPECT_EQ(all[0]["comm_ms"], "-Infinity");
+  EXPECT_EQ(all[0]["gpu_power_watts"], "NaN");
+  EXPECT_EQ(all[1]["lag_ms"], json({"NaN", 1.0}));
+  EXPECT_EQ(all[2]["train_loss"], "Infinity");
+}
+
+TEST(Metrics, ScoresOfEvaluations) {
+  EXPECT_EQ(score_of(0.5, 9), 0.5);
+  EXPECT_EQ(score_of(0.5, NAN), 0.5);
+  EXPECT_EQ(score_of(0.0, 9), 0.0);
+  EXPECT_EQ(score_of(0.0, NAN), std::nullopt);
+  EXPECT_EQ(score_of(NAN, 9), std::nullopt);
+  EXPECT_EQ(score_of({}, 2), -2);
+  for (const double loss : {double{NAN}, double{INFINITY}, -double{INFINITY}}) {
+    EXPECT_EQ(score_of({}, loss), std::nullopt) << loss;
+  }
+  EXPECT_GT(score_of({}, 2), score_of({}, NAN));
+  EXPECT_FALSE(score_of({}, NAN) > score_of({}, NAN));
 }
 
 TEST(Metrics, ResumingCutsBackToTheCheckpoint) {
@@ -187,7 +223,7 @@ TEST(Csv, RowsHaveAsManyCellsAsColumns) {
   scaled.loss_scale = 1024;
   table.append(0, {record(1), scaled,
                    EvaluationRecord{.step = 2, .samples = 10, .loss = 0.5, .accuracy = 0.25},
-                   EvaluationRecord{.step = 4, .samples = 10, .loss = 0.5}});
+                   EvaluationRecord{.step = 4, .samples = 10, .loss = NAN}});
   const auto steps = table.rows("steps.csv");
   ASSERT_EQ(steps.size(), 3u);
   for (const std::string& row : steps) EXPECT_EQ(commas(row), commas(steps[0])) << row;
@@ -198,7 +234,7 @@ TEST(Csv, RowsHaveAsManyCellsAsColumns) {
   ASSERT_EQ(evaluations.size(), 3u);
   EXPECT_EQ(evaluations[0], "step,epoch,samples,loss,accuracy,top5,seconds");
   EXPECT_EQ(evaluations[1], "2,0,10,0.5,0.25,,0.0000");
-  EXPECT_EQ(evaluations[2], "4,0,10,0.5,,,0.0000");
+  EXPECT_EQ(evaluations[2], "4,0,10,NaN,,,0.0000");
 }
 
 TEST(Csv, ResumingCutsBackToTheCheckpoint) {
@@ -293,6 +329,7 @@ TEST(Metrics, SummaryHasItsFieldsAndNullsWhereNothingWasMeasured) {
   summary.status = "done";
   summary.precision = "FP32";
   summary.eval_accuracy = 0.5;
+  summary.train_loss = NAN;
   write_summary(folder.path() / "summary.json", summary);
   const json out = json::parse(slurp(folder.path() / "summary.json"));
   for (const char* key :
@@ -303,6 +340,7 @@ TEST(Metrics, SummaryHasItsFieldsAndNullsWhereNothingWasMeasured) {
   }
   EXPECT_EQ(out["eval_accuracy"], 0.5);
   EXPECT_TRUE(out["eval_loss"].is_null());
+  EXPECT_EQ(out["train_loss"], "NaN");
 }
 
 }  // namespace

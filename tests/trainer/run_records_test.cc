@@ -80,11 +80,11 @@ TEST(RunRecords, StepsEvaluationsAndWhatElseWasTold) {
   EXPECT_DOUBLE_EQ(run.evaluations[0].seconds, 1.0);
   EXPECT_DOUBLE_EQ(run.steps[1].seconds, 1.75);
   ASSERT_EQ(run.lags.size(), 1u);
-  EXPECT_EQ(run.lags[0].ms, (std::vector<double>{0.5, 1.5}));
+  EXPECT_EQ(run.lags[0].ms, (std::vector<Recorded>{0.5, 1.5}));
   ASSERT_EQ(run.events.size(), 3u);
   EXPECT_EQ(run.events[1].kind, "loss_spike");
   EXPECT_TRUE(run.problems.empty());
-  EXPECT_DOUBLE_EQ(run.samples_per_second(), 640);
+  EXPECT_DOUBLE_EQ(run.samples_per_second().value(), 640);
 }
 
 std::string start_line(int64_t step, int64_t epoch, int64_t position, int64_t batch) {
@@ -112,11 +112,27 @@ TEST(RunRecords, EpochsOfVersion01AreThoseOfTheLatestBatch) {
   EXPECT_EQ(parse(step_line(1)).epochs_at(1), 0);
 }
 
-TEST(RunRecords, ALossThatWasNotFiniteIsNan) {
-  const RunRecords run = parse(R"({"event":"step","step":1,"train_loss":null})"
+TEST(RunRecords, WhatWasNotFiniteIsNotWhatWasNotRecorded) {
+  const RunRecords run = parse(R"({"event":"step","step":1,"train_loss":"NaN","step_ms":null})"
+                               "\n"
+                               R"({"event":"eval","step":1,"eval_loss":"Infinity"})"
                                "\n");
   ASSERT_EQ(run.steps.size(), 1u);
-  EXPECT_TRUE(std::isnan(run.steps[0].train_loss));
+  ASSERT_TRUE(run.steps[0].train_loss);
+  EXPECT_TRUE(std::isnan(*run.steps[0].train_loss));
+  EXPECT_FALSE(run.steps[0].step_ms);
+  ASSERT_EQ(run.evaluations.size(), 1u);
+  EXPECT_EQ(run.evaluations[0].loss, INFINITY);
+  EXPECT_FALSE(run.evaluations[0].accuracy);
+}
+
+TEST(RunRecords, TheSummaryHasWhatIsNotFinite) {
+  const auto summary =
+      parse_summary(R"({"status":"done","train_loss":"NaN","eval_loss":"-Infinity"})");
+  ASSERT_TRUE(summary);
+  EXPECT_TRUE(std::isnan(summary->train_loss));
+  EXPECT_EQ(summary->eval_loss, -INFINITY);
+  EXPECT_FALSE(summary->eval_accuracy);
 }
 
 TEST(RunRecords, ALineThatIsStillBeingWrittenIsNoDamage) {
@@ -171,6 +187,22 @@ TEST(RunRecords, TheBestIsThatOfHighestAccuracyOrLeastLoss) {
                      {.step = 2, .loss = 2, .accuracy = 0.7},
                      {.step = 3, .loss = 1, .accuracy = 0.7}};
   EXPECT_EQ(run.best()->step, 2);
+}
+
+TEST(RunRecords, NanIsNeverTheBest) {
+  RunRecords run;
+  run.evaluations = {{.step = 1, .loss = NAN}, {.step = 2, .loss = INFINITY}};
+  EXPECT_EQ(run.best(), nullptr);
+  run.evaluations.push_back({.step = 3, .loss = 7});
+  run.evaluations.push_back({.step = 4, .loss = NAN});
+  EXPECT_EQ(run.best()->step, 3);
+  run.evaluations = {{.step = 1, .loss = NAN, .accuracy = 0.0},
+                     {.step = 2, .loss = 9, .accuracy = 0.0},
+                     {.step = 3, .loss = 9, .accuracy = NAN}};
+  EXPECT_EQ(run.best()->step, 2);
+  // One sample that overflows spoils the loss, not the accuracy.
+  run.evaluations.push_back({.step = 4, .loss = NAN, .accuracy = 0.9});
+  EXPECT_EQ(run.best()->step, 4);
 }
 
 TEST_F(ARunsFolder, WithASummaryIsDone) {

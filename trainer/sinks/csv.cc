@@ -9,6 +9,8 @@
 #include <system_error>
 #include <utility>
 
+#include "trainer/json.h"
+
 namespace trireme {
 namespace {
 
@@ -38,11 +40,11 @@ std::unique_ptr<AppendedFile> open_table(const std::filesystem::path& path,
   return table;
 }
 
+// Not finite as in JSON, without quotes.
+using N = PlainNumber;
+
 // Empty where there is nothing.
-template <class T>
-std::string cell(const std::optional<T>& value) {
-  return value ? fmt::format("{}", *value) : "";
-}
+std::string cell(std::optional<double> value) { return value ? fmt::format("{}", N{*value}) : ""; }
 
 }  // namespace
 
@@ -63,13 +65,14 @@ void CsvSink::write(const MetricsEvent& event) {
     fmt::format_to(std::back_inserter(steps_->buffer()),
                    "{},{},{:.9g},{:.9g},{:.6g},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},"
                    "{},{}\n",
-                   r->step, r->epoch, r->train_loss, r->learning_rate, r->samples_per_second,
-                   r->step_ms, r->data_wait_ms, r->exposed_comm_ms, r->forward_ms, r->backward_ms,
-                   r->update_ms, r->comm_ms, cell(r->loss_scale), r->skipped_steps);
+                   r->step, r->epoch, N{r->train_loss}, N{r->learning_rate},
+                   N{r->samples_per_second}, N{r->step_ms}, N{r->data_wait_ms},
+                   N{r->exposed_comm_ms}, N{r->forward_ms}, N{r->backward_ms}, N{r->update_ms},
+                   N{r->comm_ms}, cell(r->loss_scale), r->skipped_steps);
   } else if (const auto* e = std::get_if<EvaluationRecord>(&event.record)) {
     fmt::format_to(std::back_inserter(evaluations_->buffer()), "{},{},{},{},{},{},{:.4f}\n",
-                   e->step, e->epoch, e->samples, e->loss, cell(e->accuracy), cell(e->top5),
-                   e->seconds);
+                   e->step, e->epoch, e->samples, N{e->loss}, cell(e->accuracy), cell(e->top5),
+                   N{e->seconds});
   }
 }
 

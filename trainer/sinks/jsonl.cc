@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+
+#include "trainer/json.h"
 
 namespace trireme {
 namespace {
@@ -25,27 +25,23 @@ std::optional<LineStep> parse_line(std::string_view line) {
                   record.contains("event") && record["event"] == kCheckpoint};
 }
 
-// JSON has neither NaN nor infinities.
-std::string number(float value) {
-  return std::isfinite(value) ? fmt::format("{:.9g}", value) : "null";
-}
-double finite(double value) { return std::isfinite(value) ? value : 0; }
-
 // Steps are many, so they are written without a tree of values in between.
 void append(const StepRecord& r, std::string& text) {
+  using N = JsonNumber;
   auto out = std::back_inserter(text);
-  fmt::format_to(out, R"({{"event":"step","step":{},"epoch":{},"train_loss":{},)", r.step, r.epoch,
-                 number(r.train_loss));
+  fmt::format_to(out, R"({{"event":"step","step":{},"epoch":{},"train_loss":{:.9g},)", r.step,
+                 r.epoch, N{r.train_loss});
   fmt::format_to(out,
                  R"("learning_rate":{:.9g},"samples_per_second":{:.6g},"step_ms":{:.4f},)"
                  R"("data_wait_ms":{:.4f},"exposed_comm_ms":{:.4f},"forward_ms":{:.4f},)"
                  R"("backward_ms":{:.4f},"update_ms":{:.4f},"comm_ms":{:.4f})",
-                 r.learning_rate, finite(r.samples_per_second), r.step_ms, r.data_wait_ms,
-                 r.exposed_comm_ms, r.forward_ms, r.backward_ms, r.update_ms, r.comm_ms);
+                 N{r.learning_rate}, N{r.samples_per_second}, N{r.step_ms}, N{r.data_wait_ms},
+                 N{r.exposed_comm_ms}, N{r.forward_ms}, N{r.backward_ms}, N{r.update_ms},
+                 N{r.comm_ms});
   if (r.parameter_checksum) {
     fmt::format_to(out, R"(,"parameter_checksum":"{:016x}")", *r.parameter_checksum);
   }
-  if (r.loss_scale) fmt::format_to(out, R"(,"loss_scale":{})", *r.loss_scale);
+  if (r.loss_scale) fmt::format_to(out, R"(,"loss_scale":{:.9g})", N{*r.loss_scale});
   fmt::format_to(out, R"(,"skipped_steps":{})", r.skipped_steps);
   if (r.bad_records) fmt::format_to(out, R"(,"bad_records":{})", *r.bad_records);
   if (r.load) {
@@ -53,8 +49,8 @@ void append(const StepRecord& r, std::string& text) {
         out,
         R"(,"gpu_load_percent":{:.0f},"gpu_memory_bytes":{:.0f},"gpu_power_watts":{:.0f},)"
         R"("gpu_clock_mhz":{:.0f},"gpu_temperature_celsius":{:.0f})",
-        r.load->utilisation_percent, r.load->memory_used_bytes, r.load->power_watts,
-        r.load->clock_mhz, r.load->temperature_celsius);
+        N{r.load->utilisation_percent}, N{r.load->memory_used_bytes}, N{r.load->power_watts},
+        N{r.load->clock_mhz}, N{r.load->temperature_celsius});
   }
   text += '}';
 }
@@ -130,11 +126,6 @@ ordered_json to_json(const EndRecord& r) {
   return {{"event", "end"}, {"step", r.step}, {"epoch", r.epoch}, {"status", r.status}};
 }
 
-// Names that are no UTF-8 must not end the file.
-std::string dump(const ordered_json& event) {
-  return event.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
-
 }  // namespace
 
 JsonlSink::JsonlSink(const std::filesystem::path& path, int64_t keep_through_step)
@@ -149,7 +140,7 @@ void JsonlSink::write(const MetricsEvent& event) {
   std::visit(
       Overloaded{[&](const StepRecord& record) { append(record, text); },
                  [](const SamplesRecord&) {}, [](const ConsoleText&) {}, [](const LogLine&) {},
-                 [&](const auto& record) { text += dump(to_json(record)); }},
+                 [&](const auto& record) { text += json_text(to_json(record)); }},
       event.record);
   text += '\n';
 }

@@ -1,0 +1,47 @@
+#include "trainer/json.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace trireme {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+TEST(Json, WhatIsNotFiniteHasANameWhereverItIs) {
+  EXPECT_EQ(json_text(json{{"a", kNan}, {"b", {1.5, kInfinity, {{"c", -kInfinity}}}}}),
+            R"({"a":"NaN","b":[1.5,"Infinity",{"c":"-Infinity"}]})");
+  EXPECT_EQ(json_text(nlohmann::ordered_json{{"b", std::vector<float>{NAN, 2}}, {"a", 1}}),
+            R"({"b":["NaN",2.0],"a":1})");
+  EXPECT_EQ(json_text(json(kNan)), R"("NaN")");
+}
+
+TEST(Json, NumbersComeBack) {
+  for (const double number : {0.0, -1.5, 1e300, kInfinity, -kInfinity}) {
+    EXPECT_EQ(to_number(json::parse(json_text(json(number)))), number);
+  }
+  EXPECT_TRUE(std::isnan(to_number(json::parse(json_text(json(kNan))))));
+  EXPECT_EQ(to_number(json(7)), 7);
+  for (const json& other : {json(), json("nan"), json("1"), json(true), json::array({1})}) {
+    EXPECT_FALSE(as_number(other)) << other;
+    EXPECT_THROW(to_number(other), Error) << other;
+  }
+}
+
+TEST(Json, BytesThatAreNoTextAreReplaced) {
+  EXPECT_EQ(json_text(json("\xFFx")), "\"\xEF\xBF\xBDx\"");
+}
+
+TEST(Json, TextOfOneNumber) {
+  EXPECT_EQ(
+      fmt::format("{:.3g} {:.4f} {:.4f}", JsonNumber{0.12345}, JsonNumber{2}, JsonNumber{kNan}),
+      "0.123 2.0000 \"NaN\"");
+  EXPECT_EQ(fmt::format("{} {:.4f}", PlainNumber{0.5}, PlainNumber{-kInfinity}), "0.5 -Infinity");
+}
+
+}  // namespace
+}  // namespace trireme
