@@ -91,7 +91,7 @@ std::unique_ptr<Dataset> open_format(const DataConfig& config, Part part, Part f
     case DataConfig::kCifar:
       return make_dataset(read_cifar(config, files));
     case DataConfig::kCsv:
-      return make_dataset(read_csv(config, files));
+      return make_dataset(read_csv(config, files, options.columns));
     case DataConfig::kSynthetic:
       return make_synthetic(config.synthetic(), files, synthetic_spec(config.synthetic()));
     case DataConfig::kNpy:

@@ -16,6 +16,7 @@
 #include "data/bad_records.h"
 #include "data/fingerprint.h"
 #include "data/images/codec.h"
+#include "data/table_columns.h"
 
 namespace trireme {
 
@@ -63,6 +64,8 @@ class Dataset {
   // Of the samples as they are stored, before anything random, see fingerprint.h. Reads those that
   // CheckedSamples says; one that cannot be read has a checksum of its own.
   virtual Checksums checksums() const;
+  // Of the training table that the samples belong to; count 0 where they come from no table.
+  virtual TableColumns columns() const { return {}; }
 };
 
 // A dataset made of another one: what it does not say otherwise is as it was.
@@ -80,6 +83,7 @@ class WrappedDataset : public Dataset {
   BadRecords bad_records() const override { return inner_->bad_records(); }
   std::vector<std::string> class_names() const override { return inner_->class_names(); }
   Checksums checksums() const override { return inner_->checksums(); }
+  TableColumns columns() const override { return inner_->columns(); }
 
  protected:
   explicit WrappedDataset(std::unique_ptr<Dataset> inner) : inner_(std::move(inner)) {}
@@ -97,6 +101,9 @@ struct OpenOptions {
   uint64_t seed = 0;  // of what is random in data.transform
   // Told while opening takes its time: "indexing shard 12 of 1282".
   std::function<void(std::string_view)> progress;
+  // Of the table that the network was trained on, which the files must have too. Where the count is
+  // 0 they are those of the training part's file.
+  TableColumns columns;
 };
 
 // Throws ConfigError ("data.FIELD: ...") when the configuration cannot be followed, DataError when

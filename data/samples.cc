@@ -40,6 +40,7 @@ class MemoryDataset final : public Dataset {
   Checksums checksums() const override {  // all of them, which takes little beside reading them
     return {checksum_of(samples_.inputs), checksum_of(samples_.targets)};
   }
+  TableColumns columns() const override { return samples_.columns; }
 
  private:
   const Samples samples_;

@@ -20,6 +20,7 @@ struct Samples {
   std::vector<uint8_t> targets;  // count x spec.target.bytes()
   std::string source;            // for people: format and files
   BadRecords bad;                // that were left out
+  TableColumns columns;          // see Dataset::columns
 };
 
 // What the policy left out of the samples, which are still some. Throws DataError when they are too

@@ -151,7 +151,7 @@ void add_npy(const std::string& path, Samples& samples) {
 }
 
 std::unique_ptr<Dataset> open_tables(std::span<const std::string> paths, const DataConfig& config,
-                                     const SampleSpec& spec) {
+                                     const SampleSpec& spec, const TableColumns& columns) {
   Samples samples;
   samples.spec = spec;
   samples.source = paths.size() == 1 ? paths[0] : fmt::format("{} tables", paths.size());
@@ -160,7 +160,7 @@ std::unique_ptr<Dataset> open_tables(std::span<const std::string> paths, const D
     if (kind_of(path) == Kind::kNpy) {
       add_npy(path, samples);
     } else {
-      const std::vector<uint8_t> rows = read_csv_features(config, path, spec.input);
+      const std::vector<uint8_t> rows = read_csv_features(config, path, spec.input, columns);
       samples.inputs.insert(samples.inputs.end(), rows.begin(), rows.end());
     }
     const auto count = static_cast<int64_t>(samples.inputs.size() / spec.input.bytes());
@@ -189,9 +189,10 @@ DataConfig for_any_picture(DataConfig config, const SampleSpec& spec) {
 }
 
 std::unique_ptr<Dataset> open_unlabelled(std::span<const std::string> paths,
-                                         const DataConfig& config, const SampleSpec& spec) {
+                                         const DataConfig& config, const SampleSpec& spec,
+                                         const TableColumns& columns) {
   const auto tables = std::ranges::count_if(paths, is_table);
-  if (tables == std::ssize(paths)) return open_tables(paths, config, spec);
+  if (tables == std::ssize(paths)) return open_tables(paths, config, spec, columns);
   if (tables > 0) throw DataError(paths[0], "pictures and tables cannot be mixed");
   const Shape& shape = spec.input.shape;
   if (spec.input.dtype != DType::kU8 || shape.rank() != 3 || (shape[0] != 1 && shape[0] != 3)) {

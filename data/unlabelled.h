@@ -17,9 +17,11 @@ DataConfig for_any_picture(DataConfig config, const SampleSpec& spec);
 // As the network that was trained on samples of `spec` with `config` reads them; all targets are 0.
 // `paths` are pictures, folders (all pictures below, in the order of their names) and tar files
 // (all pictures, in their order), or else tables: CSV, whose label columns are passed over, and
-// .npy [N, ...]. Throws DataError when one is not there, has no samples or none of that kind. A tar
-// that is damaged is a bad record.
+// .npy [N, ...]. `columns` are those of the table that the network was trained on. Throws DataError
+// when a file is not there, has no samples, none of that kind, or other columns. A tar that is
+// damaged is a bad record.
 std::unique_ptr<Dataset> open_unlabelled(std::span<const std::string> paths,
-                                         const DataConfig& config, const SampleSpec& spec);
+                                         const DataConfig& config, const SampleSpec& spec,
+                                         const TableColumns& columns = {});
 
 }  // namespace trireme

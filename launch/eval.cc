@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "launch/options.h"
 #include "launch/table.h"
 #include "trainer/evaluator.h"
+#include "trainer/json.h"
 #include "trainer/run_folder.h"
 #include "trainer/sample_facts.h"
 
@@ -41,7 +41,7 @@ void print_json(const Config& config, const Evaluation& result) {
       {"model", model_name(config.run)},  {"samples", result.samples}, {"eval_loss", result.loss},
       {"eval_accuracy", result.accuracy}, {"eval_top5", result.top5},  {"seconds", result.seconds},
       {"bad_records", result.bad.count}};
-  fmt::print("{}\n", json.dump());
+  fmt::print("{}\n", json_text(json));
 }
 
 void print_text(const Config& config, const Evaluation& result) {
@@ -98,9 +98,13 @@ void print_details(const CheckpointEvaluation& of) {
     print_classes(details->confusion, of.class_names);
   }
   for (const Mistake& mistake : details->mistakes) {
-    fmt::print("{}, sample {}: {}, taken for {} ({:.1f}%)\n", mistake.where, mistake.index,
-               class_text(of.class_names, mistake.label),
-               class_text(of.class_names, mistake.predicted), 100 * mistake.probability);
+    const std::string predicted =
+        mistake.predicted == kNothing
+            ? "outputs that are not finite"
+            : fmt::format("taken for {} ({:.1f}%)", class_text(of.class_names, mistake.predicted),
+                          100 * mistake.probability);
+    fmt::print("{}, sample {}: {}, {}\n", mistake.where, mistake.index,
+               class_text(of.class_names, mistake.label), predicted);
   }
 }
 
@@ -121,14 +125,18 @@ int evaluate(const Options& options, Communicator& communicator) {
   Config config =
       load_config_together(communicator, run.config().string(), options.all_assignments());
   std::optional<SampleFacts> trained_on;
-  if (!options.data.empty()) {
-    together(communicator, [&] {
-      trained_on = read_sample_facts(run.path, config);
-      *config.run.mutable_data() = other_data(config.run.data(), trained_on->spec, options.data);
-    });
-  }
+  TableColumns columns;
+  together(communicator, [&] {
+    const bool other = !options.data.empty();
+    if (!other && !std::filesystem::exists(run.samples())) return;  // its data says the same
+    const SampleFacts facts = read_sample_facts(run.path, config);
+    columns = facts.columns;
+    if (!other) return;
+    trained_on = facts;
+    *config.run.mutable_data() = other_data(config.run.data(), facts.spec, options.data);
+  });
   const CheckpointEvaluation result = evaluate_checkpoint(
-      config, communicator, options.checkpoint(), trained_on, /*with_details=*/true);
+      config, communicator, options.checkpoint(), trained_on, /*with_details=*/true, columns);
   if (communicator.rank() != 0) return 0;
   save(options, run, result);
   if (options.json) {

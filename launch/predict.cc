@@ -8,7 +8,6 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "launch/data.h"
 #include "launch/options.h"
 #include "trainer/device.h"
+#include "trainer/json.h"
 #include "trainer/loading.h"
 #include "trainer/predictor.h"
 #include "trainer/probabilities.h"
@@ -118,8 +118,7 @@ class Writer {
             {{"class", one.number}, {"name", one.name}, {"probability", one.probability}});
       }
     }
-    // Names of files need not be UTF-8.
-    return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    return json_text(std::move(line)) + "\n";
   }
 
   static std::string quoted(const std::string& field) {
@@ -145,10 +144,10 @@ class Writer {
   std::string csv(const std::string& name, std::span<const float> numbers) const {
     std::string line = quoted(name);
     if (all_numbers()) {
-      for (const float number : numbers) line += fmt::format(",{}", number);
+      for (const float number : numbers) line += fmt::format(",{}", PlainNumber{number});
     } else {
       for (const Ranked& one : rank(numbers)) {
-        line += fmt::format(",{},{:.6g}", quoted(one.name), one.probability);
+        line += fmt::format(",{},{:.6g}", quoted(one.name), PlainNumber{one.probability});
       }
     }
     return line + "\n";
@@ -204,7 +203,8 @@ int predict(const Options& options) {
   const RunFolder run = find_run(options.checkpoint());
   const Config config = load(options, run);
   const SampleFacts facts = read_sample_facts(run.path, config);
-  const auto dataset = open_unlabelled(options.inputs, config.run.data(), facts.spec);
+  const auto dataset =
+      open_unlabelled(options.inputs, config.run.data(), facts.spec, facts.columns);
   const auto alone = create_local_communicator();
   const auto device = create_device(config, *alone);
   const auto backend = create_backend(config, *device);

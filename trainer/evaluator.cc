@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "comm/control.h"
@@ -17,6 +16,7 @@
 #include "trainer/device.h"
 #include "trainer/file.h"
 #include "trainer/inputs.h"
+#include "trainer/json.h"
 #include "trainer/loading.h"
 #include "trainer/step.h"
 #include "trainer/trained_model.h"
@@ -198,7 +198,7 @@ Evaluation Evaluator::run(const std::function<bool()>& stop_requested, bool with
 CheckpointEvaluation evaluate_checkpoint(const Config& config, Communicator& communicator,
                                          const std::string& path,
                                          const std::optional<SampleFacts>& trained_on,
-                                         bool with_details) {
+                                         bool with_details, const TableColumns& columns) {
   const auto device = create_device(config, communicator);
   const auto backend = create_backend(config, *device);
   const int spare = spare_cores(config, communicator, *device);
@@ -207,7 +207,7 @@ CheckpointEvaluation evaluate_checkpoint(const Config& config, Communicator& com
   std::unique_ptr<Evaluator> evaluator;
   together(communicator, [&] {
     const int64_t rows = plan_batch(config, communicator.size()).micro;
-    dataset = open_data(config, Part::kEvaluation, tell_opening(communicator));
+    dataset = open_data(config, Part::kEvaluation, tell_opening(communicator), columns);
     if (trained_on) {
       dataset = as_trained_on(std::move(dataset), trained_on->spec, trained_on->class_names);
     }
@@ -241,8 +241,7 @@ void write_evaluation(const std::filesystem::path& file, const CheckpointEvaluat
       json["mistakes"].push_back(to_json(mistake));
     }
   }
-  // Names of files need not be UTF-8.
-  replace_durably(file, json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  replace_durably(file, json_text(std::move(json)) + "\n");
 }
 
 }  // namespace trireme

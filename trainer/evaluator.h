@@ -56,12 +56,14 @@ struct CheckpointEvaluation {
 };
 
 // Evaluates a saved model. `path` is a checkpoint, or a run's folder for its newest good one.
-// `trained_on`: where the data of `config` is not that of the run, see as_trained_on. All ranks
-// call it together. Throws ConfigError when the checkpoint is of another network.
+// `trained_on`: where the data of `config` is not that of the run, see as_trained_on. `columns`: of
+// the table that the run was trained on, see OpenOptions. All ranks call it together. Throws
+// ConfigError when the checkpoint is of another network.
 CheckpointEvaluation evaluate_checkpoint(const Config& config, Communicator& communicator,
                                          const std::string& path,
                                          const std::optional<SampleFacts>& trained_on = {},
-                                         bool with_details = false);
+                                         bool with_details = false,
+                                         const TableColumns& columns = {});
 
 // RUN/evaluation.json, for programs and for `trireme report`. Throws Error.
 void write_evaluation(const std::filesystem::path& file, const CheckpointEvaluation& evaluation);

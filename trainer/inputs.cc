@@ -3,9 +3,11 @@
 namespace trireme {
 
 std::unique_ptr<Dataset> open_data(const Config& config, Part part,
-                                   const std::function<void(std::string_view)>& progress) {
+                                   const std::function<void(std::string_view)>& progress,
+                                   const TableColumns& columns) {
   try {
-    return open_dataset(config.run.data(), part, {.seed = config.run.seed(), .progress = progress});
+    return open_dataset(config.run.data(), part,
+                        {.seed = config.run.seed(), .progress = progress, .columns = columns});
   } catch (const ConfigError& error) {
     throw config.located(error);
   }

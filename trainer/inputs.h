@@ -11,10 +11,11 @@
 
 namespace trireme {
 
-// The samples as configured, with errors placed in the configuration file. `progress` as in
-// OpenOptions.
+// The samples as configured, with errors placed in the configuration file. `progress` and `columns`
+// as in OpenOptions.
 std::unique_ptr<Dataset> open_data(const Config& config, Part part,
-                                   const std::function<void(std::string_view)>& progress = {});
+                                   const std::function<void(std::string_view)>& progress = {},
+                                   const TableColumns& columns = {});
 // What the network reads when it reads these samples.
 ModelInput model_input(const SampleSpec& spec);
 // The network as configured, with errors placed in the configuration file.

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "core/error.h"
@@ -43,7 +43,7 @@ TensorSpec spec_from(const Json& json) {
   int64_t elements = 1;
   for (const int64_t extent : extents) {
     if (extents.size() > 3 || extent < 1 || extent > kMostElements / elements) {
-      throw Error(fmt::format("{} is no shape of samples", json.at("shape").dump()));
+      throw Error(fmt::format("{} is no shape of samples", json_text(json.at("shape"))));
     }
     elements *= extent;
   }
@@ -64,6 +64,25 @@ std::vector<float> per_channel(const Json& json, const TensorSpec& input) {
   return values;
 }
 
+Json to_json(const TableColumns& columns) {
+  return {{"count", columns.count}, {"names", columns.names}, {"labels", columns.labels}};
+}
+
+TableColumns columns_from(const Json& json, const SampleSpec& spec) {
+  TableColumns columns{json.at("names").get<std::vector<std::string>>(),
+                       whole_number<int64_t>(json.at("count")),
+                       whole_numbers<int64_t>(json.at("labels"))};
+  const int64_t features = spec.input.shape.elements();
+  const auto is_column = [&](int64_t label) { return label >= 0 && label < columns.count; };
+  const bool fits = columns.count == features + std::ssize(columns.labels) &&
+                    std::ranges::all_of(columns.labels, is_column) &&
+                    (columns.names.empty() || std::ssize(columns.names) == columns.count) &&
+                    std::ssize(columns.features()) == features;
+  if (!fits)
+    throw Error(fmt::format("{} are no columns of {} features", json_text(json), features));
+  return columns;
+}
+
 SampleFacts facts_from(const Json& json) {
   SampleFacts facts;
   SampleSpec& spec = facts.spec;
@@ -74,25 +93,27 @@ SampleFacts facts_from(const Json& json) {
   spec.mean = per_channel(json.at("mean"), spec.input);
   spec.deviation = per_channel(json.at("deviation"), spec.input);
   facts.class_names = json.at("class_names").get<std::vector<std::string>>();
+  if (json.contains("columns")) facts.columns = columns_from(json["columns"], spec);
   return facts;
 }
 
 }  // namespace
 
-SampleFacts facts_of(const Dataset& dataset) { return {dataset.spec(), dataset.class_names()}; }
+SampleFacts facts_of(const Dataset& dataset) {
+  return {dataset.spec(), dataset.class_names(), dataset.columns()};
+}
 
 void write_sample_facts(const std::filesystem::path& run_folder, const SampleFacts& facts) {
   const SampleSpec& spec = facts.spec;
-  const Json json = {{"input", to_json(spec.input)},
-                     {"target", to_json(spec.target)},
-                     {"classes", spec.classes},
-                     {"scale", spec.scale},
-                     {"mean", spec.mean},
-                     {"deviation", spec.deviation},
-                     {"class_names", facts.class_names}};
-  // Names of folders need not be UTF-8.
-  replace_durably(RunFolder{run_folder}.samples(),
-                  json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  Json json = {{"input", to_json(spec.input)},
+               {"target", to_json(spec.target)},
+               {"classes", spec.classes},
+               {"scale", spec.scale},
+               {"mean", spec.mean},
+               {"deviation", spec.deviation},
+               {"class_names", facts.class_names}};
+  if (facts.columns.count > 0) json["columns"] = to_json(facts.columns);
+  replace_durably(RunFolder{run_folder}.samples(), json_text(std::move(json), 2) + "\n");
 }
 
 SampleFacts read_sample_facts(const std::filesystem::path& run_folder, const Config& config) {

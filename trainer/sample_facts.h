@@ -15,6 +15,7 @@ struct Config;
 struct SampleFacts {
   SampleSpec spec;                       // as the network was trained with
   std::vector<std::string> class_names;  // empty where classes have none
+  TableColumns columns;                  // of the training table; count 0: it was none
 };
 
 SampleFacts facts_of(const Dataset& dataset);

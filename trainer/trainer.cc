@@ -138,7 +138,7 @@ class Run {
       fault_point("open_data");
       const auto progress = tell_opening(communicator_);
       training_ = open_data(config_, Part::kTraining, progress);
-      evaluation_ = open_data(config_, Part::kEvaluation, progress);
+      evaluation_ = open_data(config_, Part::kEvaluation, progress, training_->columns());
       check_alike(*training_, *evaluation_);
       mix_ = make_mix(config_, training_->spec());
       graph_ = build_network(config_, training_->spec());

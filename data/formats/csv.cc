@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -77,6 +76,7 @@ int64_t find_column(const Table& table, const std::string& label) {
                                 did_you_mean(label, table.names), table.path, columns));
 }
 
+// Of a table that is the training table, or stands for it.
 std::vector<int64_t> label_columns(const Table& table, const CsvConfig& csv) {
   if (csv.label().empty()) return {table.columns - 1};
   std::vector<int64_t> columns;
@@ -88,6 +88,18 @@ std::vector<int64_t> label_columns(const Table& table, const CsvConfig& csv) {
     columns.push_back(column);
   }
   return columns;
+}
+
+TableColumns columns_of(const Table& table, const CsvConfig& csv) {
+  return {table.names, table.columns, label_columns(table, csv)};
+}
+
+// Of the training file, without reading its rows.
+TableColumns training_columns(const DataConfig& config) {
+  const CsvConfig& csv = config.csv();
+  const std::string path = find_file(config.root(), std::vector<std::string>{csv.train_file()});
+  const File file = read_file(path, OnDamage::kKeepWhatCameBefore);
+  return columns_of(read_head(file, csv.delimiter()[0], csv.header()), csv);
 }
 
 // What is wrong with a label; empty: nothing. `classes` 0: it is still to be found out.
@@ -172,25 +184,25 @@ Shape feature_shape(const Table& table, int64_t features, const CsvConfig& csv) 
 
 }  // namespace
 
-Samples read_csv(const DataConfig& config, Part part) {
+Samples read_csv(const DataConfig& config, Part part, const TableColumns& trained) {
   check(config, part);
   const CsvConfig& csv = config.csv();
   int classes = csv.has_classes() ? checked_classes(csv.classes(), "data.csv.classes") : 0;
   const bool training = part == Part::kTraining;
   BadRecordPolicy policy(bad_record_limit(config));
   Table table = read(config, training ? csv.train_file() : csv.eval_file(), policy);
-  const std::vector<int64_t> labels = label_columns(table, csv);
-  std::vector<int64_t> features;
-  for (int64_t column = 0; column < table.columns; ++column) {
-    if (std::find(labels.begin(), labels.end(), column) == labels.end()) features.push_back(column);
-  }
+  Samples samples;
+  samples.columns = trained.count > 0 ? trained
+                    : training        ? columns_of(table, csv)
+                                      : training_columns(config);
+  const auto [features, labels] =
+      match_columns(samples.columns, table.names, table.columns, table.path, Labels::kNeeded);
   if (features.empty()) throw ConfigError("data.csv.label", "leaves no column for the features");
   if (!csv.regression()) {
     if (classes == 0 && !training) classes = count_classes(config);
     check_labels(table, labels[0], classes, policy);
     if (classes == 0) classes = count_classes(table, labels[0]);
   }
-  Samples samples;
   samples.spec.input = {DType::kF32,
                         feature_shape(table, static_cast<int64_t>(features.size()), csv),
                         Layout::row_major()};
@@ -209,22 +221,23 @@ Samples read_csv(const DataConfig& config, Part part) {
 }
 
 std::vector<uint8_t> read_csv_features(const DataConfig& config, const std::string& path,
-                                       const TensorSpec& input) {
+                                       const TensorSpec& input, const TableColumns& trained) {
   const CsvConfig& csv = config.csv();
   BadRecordPolicy policy(bad_record_limit(config));
   const Table table = read_table(read_for(policy, path), csv.delimiter()[0], csv.header(), policy);
-  const int64_t wanted = input.shape.elements();
-  std::vector<int64_t> columns(static_cast<size_t>(table.columns));
-  std::iota(columns.begin(), columns.end(), int64_t{0});
-  if (table.columns != wanted) {
-    for (const int64_t label : label_columns(table, csv)) std::erase(columns, label);
+  TableColumns wanted = trained;
+  if (wanted.count == 0) {
+    wanted = {table.names, table.columns, {}};
+    if (table.columns != input.shape.elements()) wanted = columns_of(table, csv);
   }
-  if (input.dtype != DType::kF32 || std::ssize(columns) != wanted) {
+  const auto features =
+      match_columns(wanted, table.names, table.columns, path, Labels::kOptional).features;
+  if (input.dtype != DType::kF32 || std::ssize(features) != input.shape.elements()) {
     throw DataError(path, fmt::format("has {} columns; the network reads {} a sample",
                                       table.columns, input.to_string()));
   }
   policy.check(path);
-  return gather(table, columns);
+  return gather(table, features);
 }
 
 }  // namespace trireme

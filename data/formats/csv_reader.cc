@@ -125,14 +125,17 @@ class TableReader {
     table_.path = file.path;
   }
 
-  Table run() {
+  Table head() {
     if (!lines_.next()) throw DataError(table_.path, "has no rows");
     table_.columns = static_cast<int64_t>(lines_.fields().size());
     if (is_header(lines_.fields(), header_)) {
       table_.names.assign(lines_.fields().begin(), lines_.fields().end());
-    } else {
-      good([&] { add_row(); });
     }
+    return table_;
+  }
+
+  Table run() {
+    if (head().names.empty()) good([&] { add_row(); });
     bool more = true;
     while (more) {
       good([&] {
@@ -215,6 +218,11 @@ std::string Table::where(int64_t row, int64_t column) const {
 Table read_table(const File& file, char delimiter, CsvConfig::Header header,
                  BadRecordPolicy& policy) {
   return TableReader(file, delimiter, header, policy).run();
+}
+
+Table read_head(const File& file, char delimiter, CsvConfig::Header header) {
+  BadRecordPolicy none(0);
+  return TableReader(file, delimiter, header, none).head();
 }
 
 void keep_rows(Table& table, const std::vector<bool>& stays) {

@@ -31,6 +31,8 @@ struct Table {
 // 1. Throws DataError when nothing is left.
 Table read_table(const File& file, char delimiter, CsvConfig::Header header,
                  BadRecordPolicy& policy);
+// Its names and the number of its columns alone. Throws DataError when it has no lines.
+Table read_head(const File& file, char delimiter, CsvConfig::Header header);
 // Leaves out the rows that are not to stay.
 void keep_rows(Table& table, const std::vector<bool>& stays);
 

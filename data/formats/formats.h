@@ -24,10 +24,12 @@ namespace trireme {
 
 Samples read_idx(const DataConfig& config, Part part);
 Samples read_cifar(const DataConfig& config, Part part);
-Samples read_csv(const DataConfig& config, Part part);
-// Rows of `input` (f32) alone, of a file that may have the label columns too.
+// `trained` as OpenOptions::columns.
+Samples read_csv(const DataConfig& config, Part part, const TableColumns& trained);
+// Rows of `input` (f32) alone, of a file that may have the label columns too. Where `trained` is
+// not known (count 0), the file's own order is taken.
 std::vector<uint8_t> read_csv_features(const DataConfig& config, const std::string& path,
-                                       const TensorSpec& input);
+                                       const TensorSpec& input, const TableColumns& trained);
 
 // What keeps each sample in a file or member of its own is only indexed when opened.
 std::unique_ptr<Records> open_image_folder(const DataConfig& config, Part part,

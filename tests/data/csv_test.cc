@@ -107,6 +107,73 @@ TEST_F(CsvTest, ClassesOfTheEvaluationFileAreThoseOfTraining) {
               folder.path("y.csv.gz") + ": line 2, column 3: label 4 is not in [0, 4)");
 }
 
+// What the network reads of the evaluation file, row 0: features, then target.
+class CsvColumnsTest : public CsvTest {
+ protected:
+  static constexpr const char* kHouses = "area,rooms,age,price\n100,3,20,394\n50,1,40,150\n";
+
+  DataConfig config(const std::string& training, const std::string& evaluation,
+                    const std::string& label = "") {
+    folder.write("train.csv", training);
+    folder.write("eval.csv", evaluation);
+    return folder.config("csv { train_file: 'train.csv' eval_file: 'eval.csv' regression: true " +
+                         label + "}");
+  }
+  std::vector<float> first_row(const DataConfig& config, const OpenOptions& options = {}) {
+    const auto dataset = open_dataset(config, Part::kEvaluation, options);
+    std::vector<float> row = input(*dataset, 0);
+    for (const float target : values<float>(sample(*dataset, 0).target)) row.push_back(target);
+    return row;
+  }
+};
+
+TEST_F(CsvColumnsTest, AreFoundByName) {
+  const char* const permuted = "price,age,area,rooms\n394,20,100,3\n";
+  for (const char* label : {"", "label: 'last' ", "label: 'price' ", "label: '3' "}) {
+    EXPECT_THAT(first_row(config(kHouses, permuted, label)), ElementsAre(100, 3, 20, 394)) << label;
+  }
+  EXPECT_THAT(first_row(config(kHouses, permuted, "label: ['age', 'area'] ")),
+              ElementsAre(3, 394, 20, 100));
+}
+
+TEST_F(CsvColumnsTest, AreThoseOfTheRunWhereItsTrainingFileIsAnother) {
+  OpenOptions options;
+  options.columns = open_dataset(config(kHouses, kHouses), Part::kTraining)->columns();
+  EXPECT_EQ(options.columns, (TableColumns{{"area", "rooms", "age", "price"}, 4, {3}}));
+  DataConfig other = config("x\n", "rooms,price,area,age\n3,394,100,20\n");
+  EXPECT_THAT(first_row(other, options), ElementsAre(100, 3, 20, 394));
+}
+
+TEST_F(CsvColumnsTest, ThatAreMissingOrUnknownAreNamed) {
+  const auto refusal = [&](const std::string& evaluation) {
+    return data_error(config(kHouses, evaluation), Part::kEvaluation);
+  };
+  const std::string wrong = refusal("area,roms,age,price\n1,2,3,4\n");
+  EXPECT_SAYS(wrong, folder.path("eval.csv") +
+                         ": does not have the columns of the training table: no column 'rooms'; an "
+                         "unknown column 'roms' (did you mean 'rooms'?). Those are: area, rooms, "
+                         "age, price");
+  EXPECT_SAYS(refusal("foo,bar,baz,price\n1,2,3,4\n"), "no column 'area'; no column 'rooms'; no");
+  EXPECT_SAYS(refusal("area,rooms,age\n1,2,3\n"), "no column 'price'");
+  EXPECT_SAYS(refusal("area,rooms,age,price,id\n1,2,3,4,5\n"), "an unknown column 'id'. Those");
+  EXPECT_SAYS(refusal("area,rooms,area,price\n1,2,3,4\n"),
+              folder.path("eval.csv") + ": has two columns named 'area', 1 and 3");
+  EXPECT_SAYS(data_error(config("a,b,a\n1,2,3\n", kHouses), Part::kTraining),
+              folder.path("train.csv") + ": has two columns named 'a', 1 and 3");
+}
+
+TEST_F(CsvColumnsTest, WithoutAHeaderAreMatchedByPosition) {
+  EXPECT_THAT(first_row(config(kHouses, "100,3,20,394\n", "label: 'age' ")),
+              ElementsAre(100, 3, 394, 20));
+  EXPECT_THAT(first_row(config("1,2,3\n4,5,6\n", "a,b,c\n7,8,9\n", "label: '0' ")),
+              ElementsAre(8, 9, 7));
+  EXPECT_SAYS(
+      data_error(config(kHouses, "100,3,20\n"), Part::kEvaluation),
+      folder.path("eval.csv") +
+          ": has 3 columns; the training table has 4. Without a header in both, columns are "
+          "matched by position");
+}
+
 TEST_F(CsvTest, NotANumber) {
   EXPECT_SAYS(error("w,h,kind\n1,2,0\n3,x1,1\n"),
               folder.path("x.csv") + ": line 3, column 2 ('h'): 'x1' is not a number");

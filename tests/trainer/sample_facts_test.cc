@@ -19,6 +19,7 @@ void expect_same(const SampleFacts& got, const SampleFacts& wanted) {
   EXPECT_EQ(got.spec.mean, wanted.spec.mean);
   EXPECT_EQ(got.spec.deviation, wanted.spec.deviation);
   EXPECT_EQ(got.class_names, wanted.class_names);
+  EXPECT_EQ(got.columns, wanted.columns);
 }
 
 SampleFacts pictures() {
@@ -38,7 +39,11 @@ TEST(SampleFacts, ComeBackToTheBit) {
   SampleFacts numbers;
   numbers.spec.input = {DType::kF32, Shape{7}, Layout::row_major()};
   numbers.spec.target = {DType::kF32, Shape{2}, Layout::row_major()};
-  for (const SampleFacts& facts : {pictures(), numbers}) {
+  SampleFacts table = numbers;
+  table.columns = {{"a", "b", "", "d", "e", "NaN", "g", "h", "i"}, 9, {8, 1}};
+  SampleFacts no_header = numbers;
+  no_header.columns = {{}, 8, {0}};
+  for (const SampleFacts& facts : {pictures(), numbers, table, no_header}) {
     write_sample_facts(folder.path(), facts);
     expect_same(read_sample_facts(folder.path(), {}), facts);
   }
@@ -50,6 +55,21 @@ TEST(SampleFacts, NamesThatAreNotUtf8AreShownAsFarAsTheyGo) {
   facts.class_names[0] = "\xFFx";
   write_sample_facts(folder.path(), facts);
   EXPECT_EQ(read_sample_facts(folder.path(), {}).class_names[0], "\xEF\xBF\xBDx");
+}
+
+TEST(SampleFacts, ColumnsThatDoNotFitTheSamplesAreRefused) {
+  const TemporaryFolder folder;
+  SampleFacts facts;
+  facts.spec.input = {DType::kF32, Shape{2}, Layout::row_major()};
+  facts.spec.target = {DType::kF32, Shape{1}, Layout::row_major()};
+  for (const TableColumns& columns :
+       {TableColumns{{"a", "b", "c"}, 3, {3}}, TableColumns{{"a", "b", "c"}, 3, {-1}},
+        TableColumns{{"a", "b"}, 3, {0}}, TableColumns{{}, 4, {1, 1}},
+        TableColumns{{}, int64_t{1} << 62, {1}}}) {
+    facts.columns = columns;
+    write_sample_facts(folder.path(), facts);
+    EXPECT_THROW(read_sample_facts(folder.path(), {}), DataError) << columns.count;
+  }
 }
 
 // Runs of before have no such file.
