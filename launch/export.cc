@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "launch/commands.h"
+#include "launch/input_description.h"
 #include "model/names.h"
 #include "model/onnx/onnx.h"
 #include "trainer/checkpoint.h"
@@ -28,6 +28,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+const std::map<std::string, InputRange> kRanges = {{"0..255", InputRange::kStored},
+                                                   {"0..1", InputRange::kUnit}};
 const std::map<std::string, NameStyle> kStyles = {{"trireme", NameStyle::kTrireme},
                                                   {"torchvision", NameStyle::kTorchvision},
                                                   {"huggingface", NameStyle::kHuggingFace}};
@@ -37,6 +39,7 @@ struct Options {
   std::string out;
   bool best = false;
   bool no_normalise = false;
+  InputRange range = InputRange::kStored;
   bool softmax = false;
   NameStyle names = NameStyle::kTrireme;
 };
@@ -62,19 +65,28 @@ Saved load(const Options& options) {
   return saved;
 }
 
-std::string to_onnx(const Saved& saved, const Options& options) {
-  OnnxExportOptions wanted{.normalise = !options.no_normalise, .softmax = options.softmax};
-  if (!saved.facts.class_names.empty()) {
-    const nlohmann::json names = saved.facts.class_names;
-    wanted.metadata.emplace_back(
-        "classes", names.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  }
-  wanted.metadata.emplace_back("step", std::to_string(saved.state.step));
-  wanted.metadata.emplace_back("epoch", std::to_string(saved.state.epoch));
-  return to_onnx(saved.config.run.model(), model_input(saved.facts.spec), saved.weights, wanted);
+bool is_onnx(const Options& options) { return fs::path(options.out).extension() == ".onnx"; }
+
+// With where the training was.
+InputDescription describe(const Saved& saved, InputRange range) {
+  InputDescription input = describe_input(saved.facts, saved.config.run.data(), range);
+  input.metadata.emplace_back("model", model_name(saved.config.run));
+  input.metadata.emplace_back("step", std::to_string(saved.state.step));
+  input.metadata.emplace_back("epoch", std::to_string(saved.state.epoch));
+  return input;
 }
 
-std::string to_safetensors(const Saved& saved, NameStyle style) {
+std::string to_onnx(const Saved& saved, const Options& options, const InputDescription& input) {
+  const SampleSpec& spec = saved.facts.spec;
+  OnnxExportOptions wanted{.normalise = !options.no_normalise,
+                           .image = are_pixels(spec) && spec.input.shape.rank() == 3,
+                           .softmax = options.softmax,
+                           .metadata = input.metadata};
+  if (options.range == InputRange::kUnit) wanted.input_unit = 255;
+  return to_onnx(saved.config.run.model(), model_input(spec), saved.weights, wanted);
+}
+
+std::string to_safetensors(const Saved& saved, NameStyle style, const InputDescription& input) {
   if (style == NameStyle::kTorchvision && !has_torchvision_names(model_name(saved.config.run))) {
     throw ConfigError("--names", model_name(saved.config.run) + " is no network of torchvision");
   }
@@ -86,7 +98,7 @@ std::string to_safetensors(const Saved& saved, NameStyle style) {
     entries.push_back({*name, weight.shape});
     bytes += weight.values.size() * sizeof(float);
   }
-  std::string text = safetensors_header(entries);
+  std::string text = safetensors_header(entries, {input.metadata.begin(), input.metadata.end()});
   text.reserve(text.size() + bytes);
   for (const auto& [ours, weight] : saved.weights) {
     text.append(reinterpret_cast<const char*>(weight.values.data()),
@@ -95,26 +107,51 @@ std::string to_safetensors(const Saved& saved, NameStyle style) {
   return text;
 }
 
-int run(const Options& options) {
-  const std::string extension = fs::path(options.out).extension().string();
-  const bool onnx = extension == ".onnx";
-  if (!onnx && extension != ".safetensors") {
+// What cannot be asked for together; the samples are not known yet.
+void check(const Options& options) {
+  const bool onnx = is_onnx(options);
+  if (!onnx && fs::path(options.out).extension() != ".safetensors") {
     throw ConfigError(options.out, "export writes *.onnx and *.safetensors");
   }
   if (onnx && options.names != NameStyle::kTrireme) {
     throw ConfigError("--names", "is for safetensors; ONNX keeps the names of layers");
   }
-  if (!onnx && (options.softmax || options.no_normalise)) {
-    throw ConfigError(options.out, "--softmax and --no-normalise are for ONNX");
+  const bool unit = options.range == InputRange::kUnit;
+  if (!onnx && (options.softmax || options.no_normalise || unit)) {
+    throw ConfigError(options.out, "--softmax, --no-normalise and --input-range are for ONNX");
   }
+  if (unit && options.no_normalise) {
+    throw ConfigError("--input-range", "is of what the model normalises; leave out --no-normalise");
+  }
+}
+
+// The input as the file's user has to feed it.
+void print_input(const Saved& saved, const InputDescription& input) {
+  fmt::print("input: f32 [N, {}: {}\n", saved.facts.spec.input.shape.to_string().substr(1),
+             input.text);
+  if (!input.transforms.empty()) fmt::print("       of pictures after {}\n", input.transforms);
+}
+
+int run(const Options& options) {
+  check(options);
+  const bool onnx = is_onnx(options);
   const Saved saved = load(options);
+  if (options.range == InputRange::kUnit && !are_pixels(saved.facts.spec)) {
+    throw ConfigError("--input-range", fmt::format("is for pixels; this network reads {}",
+                                                   saved.facts.spec.input.to_string()));
+  }
   if (options.softmax && saved.facts.spec.classes == 0) {
     throw ConfigError("--softmax", "is for classes; this network predicts numbers");
   }
-  const std::string text = onnx ? to_onnx(saved, options) : to_safetensors(saved, options.names);
+  const bool normalized = !onnx || options.no_normalise;
+  const InputDescription input =
+      describe(saved, normalized ? InputRange::kNormalized : options.range);
+  const std::string text =
+      onnx ? to_onnx(saved, options, input) : to_safetensors(saved, options.names, input);
   replace_durably(options.out, text);
   fmt::print("{}: {} after step {}, {}\n", options.out, model_name(saved.config.run),
              saved.state.step, format_bytes(static_cast<double>(text.size())));
+  print_input(saved, input);
   return 0;
 }
 
@@ -129,6 +166,11 @@ void add_export(CLI::App& app, Command& chosen) {
       ->required();
   command.add_option("OUT", options->out, "The file to write: *.onnx or *.safetensors")->required();
   command.add_flag("--best", options->best, "The run's best checkpoint instead of its newest");
+  command
+      .add_option("--input-range", options->range,
+                  "Pixels that the ONNX model expects; unset: 0..255")
+      ->transform(CLI::CheckedTransformer(kRanges).description(""))
+      ->type_name("{0..255,0..1}");
   command.add_flag("--no-normalise", options->no_normalise,
                    "ONNX without the normalisation of the data: the user of the model does it");
   command.add_flag("--softmax", options->softmax, "ONNX that gives probabilities, not logits");
@@ -137,7 +179,13 @@ void add_export(CLI::App& app, Command& chosen) {
       ->type_name("{trireme,torchvision,huggingface}");
   command.footer(R"(Examples:
   trireme export runs/digits digits.onnx --best
-  trireme export runs/resnet18 resnet18.safetensors --names torchvision)");
+  trireme export runs/cifar10 cifar10.onnx --input-range 0..1 --softmax
+  trireme export runs/resnet18 resnet18.safetensors --names torchvision
+
+What the file expects of its input is printed, and is in its metadata: range,
+layout, order of channels, normalization, resizing and cropping, columns of a
+table, names of classes. docs/files.md lists the keys.
+)");
   command.callback(
       [options, &chosen] { chosen.run = on_one_rank([options] { return run(*options); }); });
 }

@@ -85,6 +85,7 @@ class Exporter {
     }
     onnx_.set_name(graph_.name.empty() ? "network" : graph_.name);
     describe(*onnx_.add_input(), kInput, graph_.input.input.shape);
+    if (options_.image) onnx_.mutable_input(0)->mutable_type()->set_denotation("IMAGE");
     if (options_.normalise) normalise();
     for (size_t n = 0; n + 1 < graph_.nodes.size(); ++n) {
       if (live_.contains(static_cast<int>(n))) layer(n);
@@ -163,7 +164,8 @@ class Exporter {
   }
 
   void normalise() {
-    const InputNormalisation n{graph_.input.scale, graph_.input.mean, graph_.input.deviation};
+    const auto scale = static_cast<float>(double{graph_.input.scale} * options_.input_unit);
+    const InputNormalisation n{scale, graph_.input.mean, graph_.input.deviation};
     if (!normalises(n)) return;
     if (n.scale != 1) affine("Mul", "normalise.scale", {n.scale});
     affine("Sub", "normalise.mean", n.mean);

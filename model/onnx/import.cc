@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,14 @@ constexpr const char* kLoss = "loss";
 constexpr int64_t kLowestOpset = 7;
 // Values that a small file may ask for, by naming one tensor several times.
 constexpr uint64_t kBytesForAll = 64 << 20;
+
+// As the model's metadata says it, whose keys and values are case-insensitive.
+bool takes_unit_pixels(const ModelProto& model) {
+  return std::ranges::any_of(model.metadata_props(), [](const StringStringEntryProto& entry) {
+    return strcasecmp(entry.key().c_str(), "Image.NominalPixelRange") == 0 &&
+           strcasecmp(entry.value().c_str(), "Normalized_0_1") == 0;
+  });
+}
 
 ModelProto read_model(const fs::path& path) {
   std::error_code error;
@@ -245,7 +254,9 @@ namespace trireme {
 
 OnnxModel read_onnx(const std::filesystem::path& path) {
   const onnx::ModelProto model = onnx::read_model(path);
-  return onnx::Importer(model, path).run();
+  OnnxModel found = onnx::Importer(model, path).run();
+  if (onnx::takes_unit_pixels(model)) found.normalisation.scale /= 255;
+  return found;
 }
 
 }  // namespace trireme

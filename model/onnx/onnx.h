@@ -27,9 +27,14 @@ struct OnnxExportOptions {
   // The model takes samples as they are stored (pixels from 0 to 255, as f32 [N, C, H, W]) and
   // normalises them itself; else it takes what the network computes with.
   bool normalise = true;
+  // With `normalise`: the input times this is a sample as it is stored. 255: the model takes pixels
+  // from 0 to 1.
+  float input_unit = 1;
+  // The input is a picture, which its type then says.
+  bool image = false;
   // The model ends with probabilities instead of logits.
   bool softmax = false;
-  // Names of classes and the like, as metadata: key and value.
+  // What a user of the model has to know, as metadata: key and value.
   std::vector<std::pair<std::string, std::string>> metadata = {};
 };
 
@@ -41,11 +46,13 @@ std::string to_onnx(const ModelConfig& model, const ModelInput& input, const Wei
                     const OnnxExportOptions& options = {});
 
 struct OnnxModel {
-  NetworkConfig network;             // with softmax_cross_entropy at its end
-  Weights weights;                   // by the names of the network's layers
-  Shape input;                       // of one sample; extents that the file leaves open are 0
-  int64_t outputs = 0;               // logits; 0 where the file leaves them open
-  InputNormalisation normalisation;  // that the model begins with; not part of the network
+  NetworkConfig network;  // with softmax_cross_entropy at its end
+  Weights weights;        // by the names of the network's layers
+  Shape input;            // of one sample; extents that the file leaves open are 0
+  int64_t outputs = 0;    // logits; 0 where the file leaves them open
+  // That the model begins with; not part of the network. Of samples as they are stored: where the
+  // metadata says that the model takes pixels from 0 to 1, their division by 255 comes first.
+  InputNormalisation normalisation;
 };
 
 // Throws DataError naming the file when it is damaged, ConfigError when it is not there or with

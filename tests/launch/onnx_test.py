@@ -8,7 +8,8 @@ import numpy
 import onnx
 import onnxruntime
 from program import ROOT, ProgramTest, run
-from safetensors import numpy as safetensors
+import safetensors
+from safetensors import numpy as safetensors_numpy
 
 SAMPLES = 4
 # Pictures as small as the network takes them. VGG takes none below 224 x 224: half a gigabyte of values, so that its
@@ -51,6 +52,10 @@ network {
 
 def session(path):
     return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def metadata(path):
+    return session(path).get_modelmeta().custom_metadata_map
 
 
 def outputs(path, inputs):
@@ -121,10 +126,58 @@ class OnnxTest(ProgramTest):
             outputs(folder / "plain.onnx", (samples / 255 - 0.45) / 0.25), logits, rtol=1e-3, atol=1e-4
         )
 
+    def test_what_the_input_is_is_said(self):
+        folder, samples, logits = self.assert_equal_logits("range", 'zoo { name: "resnet20" }', [3, 16, 16])
+        told = run("export", folder / "run", folder / "model.onnx")
+        self.assertIn("input: f32 [N, 3, 16, 16]: pixels from 0 to 255, not divided by 255, RGB, channels first (NCHW)", told)
+        normalization = {"applied_by": "model", "scale": numpy.float32(1 / 255), "mean": [0.45], "std": [0.25]}
+        found = metadata(folder / "model.onnx")
+        self.assertEqual(found["input.range"], "0..255")
+        self.assertEqual(found["input.layout"], "NCHW")
+        self.assertEqual(found["input.channels"], "RGB")
+        self.assertEqual(found["Image.BitmapPixelFormat"], "Rgb8")
+        self.assertEqual(found["Image.NominalPixelRange"], "NominalRange_0_255")
+        self.assert_normalization(found, normalization)
+
+        told = run("export", folder / "run", folder / "unit.onnx", "--input-range", "0..1")
+        self.assertIn("pixels from 0 to 1, RGB", told)
+        numpy.testing.assert_allclose(outputs(folder / "unit.onnx", samples / 255), logits, rtol=1e-3, atol=1e-4)
+        found = metadata(folder / "unit.onnx")
+        self.assertEqual((found["input.range"], found["Image.NominalPixelRange"]), ("0..1", "Normalized_0_1"))
+        self.assert_normalization(found, {**normalization, "scale": 1})
+        self.assertEqual(onnx.load(folder / "unit.onnx").graph.input[0].type.denotation, "IMAGE")
+        # As a network to go on from, both are the same.
+        config = (folder / "run.txtpb").read_text()
+        for name in ("model.onnx", "unit.onnx"):
+            again = config.replace('zoo { name: "resnet20" }', f'onnx: "{folder / name}"').replace("0.001", "0")
+            (folder / "again.txtpb").write_text(again)
+            told = run("train", folder / "again.txtpb", "--run-dir", folder / f"again-{name}")
+            self.assertNotIn("data.normalize is not", told)
+
+        told = run("export", folder / "run", folder / "plain.onnx", "--no-normalise")
+        self.assertIn("input: f32 [N, 3, 16, 16]: (x * 0.00392157 - mean) / std of pixels x from 0 to 255, with mean 0.45 and std 0.25", told)
+        found = metadata(folder / "plain.onnx")
+        self.assertEqual(found["input.range"], "normalized")
+        self.assertNotIn("Image.NominalPixelRange", found)
+        self.assert_normalization(found, {**normalization, "applied_by": "caller"})
+
+        run("export", folder / "run", folder / "model.safetensors")
+        with safetensors.safe_open(folder / "model.safetensors", framework="numpy") as file:
+            self.assertEqual(file.metadata(), {**found, "format": "pt"})
+        run("export", folder / "run", folder / "x.onnx", "--input-range", "0..1", "--no-normalise", code=2)
+        run("export", folder / "run", folder / "x.safetensors", "--input-range", "0..1", code=2)
+
+    def assert_normalization(self, found, wanted):
+        told = json.loads(found["input.normalization"])
+        self.assertEqual(told.pop("applied_by"), wanted["applied_by"])
+        for key in told:
+            numpy.testing.assert_allclose(told[key], wanted[key], rtol=1e-6, err_msg=key)
+        self.assertEqual(set(told), {"scale", "mean", "std"})
+
     def test_safetensors_hold_the_same_values(self):
         folder, _, _ = self.assert_equal_logits("names", 'zoo { name: "resnet18" }', [3, 32, 32])
         run("export", folder / "run", folder / "model.safetensors", "--names", "torchvision")
-        values = safetensors.load_file(folder / "model.safetensors")
+        values = safetensors_numpy.load_file(folder / "model.safetensors")
         for tensor in onnx.load(folder / "model.onnx").graph.initializer:
             if tensor.name in values:
                 numpy.testing.assert_array_equal(values.pop(tensor.name), onnx.numpy_helper.to_array(tensor))
@@ -172,6 +225,8 @@ class OnnxTest(ProgramTest):
         self.assertGreater(accuracy, 0.85)
         exported = folder / "digits.onnx"
         run("export", folder / "run", exported)
+        run("export", folder / "run", folder / "unit.onnx", "--input-range", "0..1", code=2)  # of no pixels
+        self.assertEqual(metadata(exported)["input.range"], "raw")
         rows = numpy.loadtxt(folder / "eval.csv", delimiter=",")
         logits = outputs(exported, rows[:, :-1].reshape(-1, 1, 8, 8))
         self.assertEqual(numpy.count_nonzero(logits.argmax(1) == rows[:, -1]), round(accuracy * len(rows)))

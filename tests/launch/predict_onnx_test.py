@@ -55,6 +55,8 @@ class PredictTest(program.ProgramTest):
         run = self.scratch / "run"
         program.run("train", config, "--run-dir", run)
         program.run("export", run, self.scratch / "model.onnx")
+        told = program.run("export", run, self.scratch / "unit.onnx", "--input-range", "0..1")
+        self.assertIn("of pictures after resize { size: 22 interpolation: BILINEAR } then center_crop { size: 20 }", told)
         session = onnxruntime.InferenceSession(self.scratch / "model.onnx", providers=["CPUExecutionProvider"])
 
         # The same pixels: as Pillow resizes and crops them, without loss in PNG.
@@ -74,6 +76,14 @@ class PredictTest(program.ProgramTest):
         self.assertEqual([one["name"] for one in told], [f"{shard}: {name}" for name in pixels])
         got = numpy.array([one["logits"] for one in told])
         self.assertGreater(numpy.abs(wanted).max(), 0.5)  # it did learn something
+
+        unit = onnxruntime.InferenceSession(self.scratch / "unit.onnx", providers=["CPUExecutionProvider"])
+        of_unit = unit.run(None, {"input": numpy.stack(list(pixels.values())) / 255})[0]
+        numpy.testing.assert_allclose(of_unit, wanted, rtol=1e-4, atol=1e-4 * numpy.abs(wanted).max())
+        metadata = unit.get_modelmeta().custom_metadata_map
+        self.assertEqual(json.loads(metadata["classes"]), [f"kind{kind}" for kind in range(4)])
+        self.assertEqual(json.loads(metadata["input.transforms"]), [
+            {"resize": {"size": [22], "interpolation": "BILINEAR"}}, {"center_crop": {"size": [20]}}])
         numpy.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4 * numpy.abs(wanted).max())
 
 

@@ -333,5 +333,67 @@ TEST(PredictRows, TablesOfNumbersAreTold) {
   EXPECT_EQ(std::ranges::count(whole.out, '\n'), 65);
 }
 
+TEST(PredictRows, ColumnsAreFoundByName) {
+  const Scratch scratch;
+  std::string csv = "x,y,z,sum\n";
+  for (int i = 0; i < 64; ++i) {
+    csv += fmt::format("{},{},{},{}\n", i % 4, i / 4 % 4, i / 16,
+                       10 * (i % 4) + 3 * (i / 4 % 4) - i / 16);
+  }
+  scratch.write("t.csv", csv);
+  const std::string config = scratch.write("run.txtpb", fmt::format(R"(
+    model {{ network {{ name: "plane" layer {{ dense {{ units: 1 }} }}
+                        layer {{ mean_squared_error {{}} }} }} }}
+    data {{ root: "{}" csv {{ train_file: "t.csv" regression: true }} holdout: 0.2 }}
+    batch {{ global: 16 }} train {{ epochs: 400 eval_every_epochs: 0 device: "cpu" }}
+    checkpoint {{ every_epochs: 0 }}
+    optimizer {{ adam {{}} }} schedule {{ learning_rate: 0.05 }}
+  )",
+                                                                    scratch.path().string()));
+  const std::string folder = (scratch / "run").string();
+  ASSERT_EQ(run({"train", config, "--run-dir", folder}).code, 0);
+  fs::rename(scratch / "t.csv", scratch / "gone.csv");  // the run knows its columns
+  const auto predicted = [&](const std::string& table) {
+    const std::string file = scratch.write("new.csv", table);
+    const Outcome outcome = run({"predict", folder, file, "--format", "jsonl"});
+    EXPECT_EQ(outcome.code, 0) << outcome.error;
+    return lines(outcome.out).at(0)["values"][0].get<double>();
+  };
+  const auto refused = [&](const std::string& table) {
+    const std::string file = scratch.write("new.csv", table);
+    const Outcome outcome = run({"predict", folder, file});
+    EXPECT_EQ(outcome.code, 3) << outcome.out;
+    EXPECT_THAT(outcome.error, HasSubstr(file));
+    return outcome.error;
+  };
+  const double wanted = predicted("x,y,z\n3,1,2\n");
+  EXPECT_NEAR(wanted, 31, 1);
+  EXPECT_EQ(predicted("z,x,y\n2,3,1\n"), wanted);
+  EXPECT_EQ(predicted("sum,z,x,y\n0,2,3,1\n"), wanted);
+  // Without a header: the features, or all columns, in the order of the training table.
+  EXPECT_EQ(predicted("3,1,2\n"), wanted);
+  EXPECT_EQ(predicted("3,1,2,0\n"), wanted);
+  EXPECT_THAT(refused("foo,bar,baz\n3,1,2\n"), HasSubstr("no column 'x'; no column 'y'"));
+  EXPECT_THAT(refused("x,y\n3,1\n"), HasSubstr("no column 'z'"));
+  EXPECT_THAT(refused("x,y,z,id\n3,1,2,7\n"), HasSubstr("an unknown column 'id'"));
+  EXPECT_THAT(refused("x,y,x\n3,1,2\n"), HasSubstr("two columns named 'x'"));
+  EXPECT_THAT(refused("3,1\n"), HasSubstr("has 2 columns; the training table has 4, 3 of them"));
+
+  const std::string onnx = (scratch / "plane.onnx").string();
+  const Outcome exported = run({"export", folder, onnx});
+  EXPECT_THAT(exported.out,
+              HasSubstr("input: f32 [N, 3]: numbers as in the data, columns x, y, z"));
+  EXPECT_THAT(read_file(onnx), HasSubstr(R"(["x","y","z"])"));
+
+  const auto loss = [&](const std::string& table) {
+    const std::string file = scratch.write("other.csv", table);
+    const Outcome outcome = run({"eval", folder, "--data", file, "--json"});
+    EXPECT_EQ(outcome.code, 0) << outcome.error;
+    return Json::parse(outcome.out)["eval_loss"].get<double>();
+  };
+  EXPECT_EQ(loss("sum,z,y,x\n31,2,1,3\n"), loss("x,y,z,sum\n3,1,2,31\n"));
+  EXPECT_LT(loss("sum,z,y,x\n31,2,1,3\n"), 1);
+}
+
 }  // namespace
 }  // namespace trireme::testing

@@ -157,6 +157,27 @@ TEST(Onnx, NormalisationComesBack) {
   expect_round_trip(network("layer { name: 'fc' dense { units: 3 } }" + kLoss), rows);
 }
 
+// Of pixels from 0 to 1, what is read back is of pixels from 0 to 255.
+TEST(Onnx, PixelsFromZeroToOneComeBackAsStored) {
+  ModelInput input = classified({3, 8, 8}, 3);
+  input.scale = 1.0F / 255;
+  input.mean = {0.25F, 0.5F, 0.75F};
+  input.deviation = {0.5F};
+  const ModelConfig model =
+      network("layer { name: 'flat' flatten {} } layer { name: 'fc' dense { units: 3 } }" + kLoss);
+  const OnnxExportOptions unit{.input_unit = 255,
+                               .image = true,
+                               .metadata = {{"image.nominalpixelrange", "normalized_0_1"}}};
+  const std::string text = to_onnx(model, input, some_weights(model, input), unit);
+  const OnnxModel back = read_onnx(file_of(text));
+  EXPECT_FLOAT_EQ(back.normalisation.scale, input.scale);
+  EXPECT_EQ(back.normalisation.mean, input.mean);
+  onnx::ModelProto written;
+  ASSERT_TRUE(written.ParseFromString(text));
+  EXPECT_EQ(written.graph().node(0).op_type(), "Sub") << "nothing is multiplied by 1";
+  EXPECT_EQ(written.graph().input(0).type().denotation(), "IMAGE");
+}
+
 onnx::ModelProto parsed(const std::string& bytes) {
   onnx::ModelProto model;
   EXPECT_TRUE(model.ParseFromString(bytes));

@@ -1,0 +1,134 @@
+#include "launch/input_description.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <google/protobuf/util/json_util.h>
+
+#include "core/error.h"
+#include "trainer/json.h"
+
+namespace trireme {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* name_of(InputRange range, bool pixels) {
+  if (range == InputRange::kNormalized) return "normalized";
+  if (range == InputRange::kUnit) return "0..1";
+  return pixels ? "0..255" : "raw";
+}
+
+const char* layout_of(const SampleSpec& spec) {
+  if (spec.input.shape.rank() == 3) return "NCHW";
+  return spec.input.dtype == DType::kI32 ? "NT" : "NF";
+}
+
+// Of a picture; empty where its channels are no colors.
+std::string channels_of(const SampleSpec& spec) {
+  if (!are_pixels(spec) || spec.input.shape.rank() != 3) return "";
+  if (spec.input.shape[0] == 3) return "RGB";
+  return spec.input.shape[0] == 1 ? "gray" : "";
+}
+
+std::string normalization(const SampleSpec& spec, InputRange range) {
+  const double unit = range == InputRange::kUnit ? 255 : 1;
+  const Json json = {{"applied_by", range == InputRange::kNormalized ? "caller" : "model"},
+                     {"scale", static_cast<double>(static_cast<float>(double{spec.scale} * unit))},
+                     {"mean", spec.mean},
+                     {"std", spec.deviation}};
+  return json_text(json);
+}
+
+// With the filter written out, also where it is the default.
+TransformConfig resolved(TransformConfig transform) {
+  if (transform.has_resize()) {
+    transform.mutable_resize()->set_interpolation(transform.resize().interpolation());
+  }
+  return transform;
+}
+
+std::string transforms_json(const DataConfig& data) {
+  Json all = Json::array();
+  for (const TransformConfig& transform : data.eval_transform()) {
+    google::protobuf::util::JsonPrintOptions options;
+    options.preserve_proto_field_names = true;
+    std::string text;
+    const auto status =
+        google::protobuf::util::MessageToJsonString(resolved(transform), &text, options);
+    if (!status.ok()) throw Error("data.eval_transform: " + status.ToString());
+    all.push_back(Json::parse(text));
+  }
+  return json_text(all);
+}
+
+std::string numbers_text(const std::vector<float>& values) {
+  return fmt::format("{:.4g}{}", fmt::join(values.begin(), values.begin() + 1, ""),
+                     values.size() > 1 ? ", ..." : "");
+}
+
+std::vector<std::string> feature_names(const TableColumns& columns) {
+  std::vector<std::string> names;
+  if (columns.names.empty()) return names;
+  for (const int64_t column : columns.features()) {
+    names.push_back(columns.names[static_cast<size_t>(column)]);
+  }
+  return names;
+}
+
+std::string range_text(const SampleSpec& spec, InputRange range) {
+  const bool pixels = are_pixels(spec);
+  if (range == InputRange::kStored) {
+    return pixels ? "pixels from 0 to 255, not divided by 255" : "numbers as in the data";
+  }
+  if (range == InputRange::kUnit) return "pixels from 0 to 1";
+  return fmt::format("(x * {:.6g} - mean) / std of {}, with mean {} and std {}", spec.scale,
+                     pixels ? "pixels x from 0 to 255" : "numbers x as in the data",
+                     numbers_text(spec.mean), numbers_text(spec.deviation));
+}
+
+}  // namespace
+
+bool are_pixels(const SampleSpec& spec) { return spec.input.dtype == DType::kU8; }
+
+InputDescription describe_input(const SampleFacts& facts, const DataConfig& data,
+                                InputRange range) {
+  const SampleSpec& spec = facts.spec;
+  const bool pixels = are_pixels(spec);
+  InputDescription description;
+  auto& metadata = description.metadata;
+  metadata.emplace_back("input.range", name_of(range, pixels));
+  metadata.emplace_back("input.layout", layout_of(spec));
+  description.text = range_text(spec, range);
+  const std::string channels = channels_of(spec);
+  if (!channels.empty()) {
+    metadata.emplace_back("input.channels", channels);
+    description.text += fmt::format(", {}, channels first (NCHW)", channels);
+  }
+  metadata.emplace_back("input.normalization", normalization(spec, range));
+  if (data.eval_transform_size() > 0) {
+    metadata.emplace_back("input.transforms", transforms_json(data));
+    for (const TransformConfig& transform : data.eval_transform()) {
+      description.transforms +=
+          (description.transforms.empty() ? "" : " then ") + resolved(transform).ShortDebugString();
+    }
+  }
+  if (const auto names = feature_names(facts.columns); !names.empty()) {
+    metadata.emplace_back("input.columns", json_text(Json(names)));
+    description.text += fmt::format(", columns {}", fmt::join(names, ", "));
+  }
+  // Keys of ONNX itself, see https://github.com/onnx/onnx/blob/main/docs/MetadataProps.md.
+  if (!channels.empty()) {
+    metadata.emplace_back("Image.BitmapPixelFormat", channels == "RGB" ? "Rgb8" : "Gray8");
+    metadata.emplace_back("Image.ColorSpaceGamma", "SRGB");
+    if (range != InputRange::kNormalized) {
+      metadata.emplace_back("Image.NominalPixelRange",
+                            range == InputRange::kUnit ? "Normalized_0_1" : "NominalRange_0_255");
+    }
+  }
+  if (!facts.class_names.empty()) {
+    metadata.emplace_back("classes", json_text(Json(facts.class_names)));
+  }
+  return description;
+}
+
+}  // namespace trireme
