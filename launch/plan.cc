@@ -60,6 +60,8 @@ std::unique_ptr<RankPlan> plan_rank(const Target& target, const Graph& graph, in
                   {"optimizer state", optimizer.state_bytes()},
                   {"activations and workspaces", plan->program->activation_bytes()},
                   batches_memory(*plan, target, *alone)};
+  plan->checkpoint_bytes =
+      parameters.array_bytes() + parameters.running_bytes() + optimizer.state_bytes();
   std::erase_if(plan->memory, [](const auto& part) { return part.second == 0; });
   return plan;
 }

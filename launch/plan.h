@@ -19,6 +19,7 @@ struct RankPlan {
   Parameters parameters;
   std::unique_ptr<Program> program;
   std::vector<std::pair<std::string, size_t>> memory;  // bytes by use; none is 0
+  size_t checkpoint_bytes = 0;                         // about what a checkpoint takes
 
   size_t memory_bytes() const;
 };

@@ -1,0 +1,308 @@
+// Whether a configuration can be trained here, found out without training: all that shows before
+// the first step but for what takes reading every sample.
+#include "launch/config_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "data/sampler.h"
+#include "launch/plan.h"
+#include "trainer/checkpoint.h"
+#include "trainer/init_from.h"
+#include "trainer/inputs.h"
+#include "trainer/loading.h"
+#include "trainer/machine.h"
+#include "trainer/run_folder.h"
+#include "trainer/trainer.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kSamplesRead = 32;  // of each part
+
+struct Options : ConfigOptions {
+  std::string path;
+  int ranks = 1;
+  bool no_data = false;
+};
+
+// What is known of the samples: from the data or, where they are not to be opened, what a network
+// of the zoo is meant for.
+struct Samples {
+  SampleSpec spec;
+  bool in_memory = true;
+  int64_t train = 0;  // 0: not known
+  std::string train_text, eval_text;
+};
+
+void print_row(const char* name, const std::string& text) {
+  if (!text.empty()) fmt::print("{:<9} {}\n", name, text);
+}
+
+// --- Samples ---
+
+// Reads samples that are spread evenly over the part, the first and the last among them. Returns
+// how many were read; where bad records are skipped, some of them may be bad.
+std::string read_some(const Config& config, const Dataset& dataset) {
+  const SampleSpec& spec = dataset.spec();
+  std::vector<std::byte> input(spec.input.bytes()), target(spec.target.bytes());
+  const int64_t count = std::min(kSamplesRead, dataset.size());
+  int64_t bad = 0;
+  std::string first;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t index = count == 1 ? 0 : i * (dataset.size() - 1) / (count - 1);
+    try {
+      dataset.read({.index = index}, input.data(), target.data());
+    } catch (const DataError& error) {
+      if (config.run.data().on_bad_record() == DataConfig::FAIL) throw;
+      if (bad++ == 0) first = error.what();
+    }
+  }
+  std::string text = fmt::format("{} of {} samples", count, dataset.size());
+  if (bad > 0) text += fmt::format(", {} of them bad; the first: {}", bad, first);
+  if (bad == count) throw DataError(dataset.description(), "no good sample among " + text);
+  return text;
+}
+
+Samples open_samples(const Config& config, std::vector<std::string>& checked) {
+  const auto train = open_data(config, Part::kTraining);
+  const auto eval = open_data(config, Part::kEvaluation, {}, train->columns());
+  check_alike(*train, *eval);
+  try {
+    order_options(config.run.data());
+  } catch (const ConfigError& error) {
+    throw config.located(error);
+  }
+  checked.push_back("train: " + read_some(config, *train));
+  checked.push_back("eval: " + read_some(config, *eval));
+  return {train->spec(), train->in_memory(), train->size(), train->description(),
+          eval->description()};
+}
+
+std::optional<Samples> usual_samples(const Config& config) {
+  if (!config.run.model().has_zoo()) return std::nullopt;
+  const SampleSpec usual = zoo_samples(config.run.model().zoo().name());
+  Samples samples;
+  samples.spec = usual;
+  samples.train_text = fmt::format("not opened; taken to be {} in {}",
+                                   usual.input.shape.to_string(), target_text(usual));
+  return samples;
+}
+
+// --- Network and memory ---
+
+std::string length_text(const Config& config, const BatchPlan& batch, const Samples& samples,
+                        int ranks) {
+  const TrainConfig& train = config.run.train();
+  std::string text = fmt::format("{} over {} rank{}", batch.global, ranks, ranks == 1 ? "" : "s");
+  if (batch.passes > 1) text += fmt::format(", in {} passes of {}", batch.passes, batch.micro);
+  if (samples.train == 0) return text;
+  const int64_t per_epoch = (samples.train + batch.global - 1) / batch.global;
+  int64_t steps = train.has_epochs() ? train.epochs() * per_epoch : train.max_steps();
+  if (train.has_max_steps()) steps = std::min(steps, train.max_steps());
+  return text + fmt::format(", {} steps an epoch, {} in all", per_epoch, steps);
+}
+
+std::string bytes_text(size_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+std::string memory_text(const RankPlan& plan) {
+  std::string parts;
+  for (const auto& [name, bytes] : plan.memory) {
+    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, bytes_text(bytes));
+  }
+  return fmt::format("{} a rank: {}", bytes_text(plan.memory_bytes()), parts);
+}
+
+// Where the ranks of this host put what they compute with.
+struct Room {
+  size_t bytes = 0;  // 0: not known
+  std::string name;
+};
+
+Room room_of(Device& device) {
+  if (device.kind() == DeviceKind::kCpu) {
+    const Machine machine = inspect_machine();
+    const bool limited = machine.memory_limit < machine.memory;
+    return {static_cast<size_t>(machine.memory_limit),
+            limited ? "this process may use (control group or ulimit)" : "this host has"};
+  }
+  const auto load = device.load();
+  return {load ? static_cast<size_t>(load->memory_total_bytes) : 0, "the GPU has"};
+}
+
+// What is wrong; empty: it fits.
+std::string too_large(const RankPlan& plan, const Room& room) {
+  if (room.bytes == 0 || plan.memory_bytes() <= room.bytes) return "";
+  return fmt::format("a rank needs {}, {} {}; lower batch.micro or batch.global, or use more ranks",
+                     bytes_text(plan.memory_bytes()), room.name, bytes_text(room.bytes));
+}
+
+// What the network begins with, where that is a file.
+std::string initial_text(const Config& config, const Graph& graph) {
+  const ModelConfig& model = config.run.model();
+  if (!model.has_init_from()) return "";
+  try {
+    return read_initial_values(model.init_from(), graph).summary;
+  } catch (const ConfigError& error) {
+    throw config.located(error);
+  }
+}
+
+// Returns the bytes of a checkpoint; 0 where there is no plan.
+size_t print_network(const Config& config, const Samples& samples, const Options& options,
+                     std::vector<std::string>& skipped) {
+  const SampleSpec& spec = samples.spec;
+  const int ranks = options.ranks;
+  make_mix(config, spec);
+  Target target{.config = config, .samples = spec, .in_memory = samples.in_memory};
+  const Graph graph = build_network(config, spec);
+  const BatchPlan batch = plan_batch(config, ranks);
+  std::unique_ptr<RankPlan> plan;
+  std::string problem;
+  try {
+    plan = plan_rank(target, graph, ranks);
+  } catch (const ConfigError& error) {
+    if (!options.no_data) throw;
+    problem = error.what();  // of this machine, which need not be the one to train on
+  }
+  const std::string size =
+      plan ? fmt::format("{} parameters, ",
+                         format_count(static_cast<double>(plan->parameters.count())))
+           : "";
+  print_row("network", fmt::format("{}: {}input {}, {}, {}", model_name(config.run), size,
+                                   spec.input.shape.to_string(), target_text(spec),
+                                   Precision_Name(config.run.train().precision())));
+  if (!options.no_data) print_row("begins", initial_text(config, graph));
+  print_row("train", samples.train_text);
+  print_row("eval", samples.eval_text);
+  print_row("batch", length_text(config, batch, samples, ranks));
+  print_row("memory", plan ? memory_text(*plan) : "not planned: " + problem);
+  if (!plan) return 0;
+  const Room room = room_of(*plan->device);
+  const std::string large = too_large(*plan, room);
+  if (!large.empty() && !options.no_data) {
+    throw ConfigError(config.where("batch.global"), large);
+  }
+  if (!large.empty()) {
+    print_row("", large);
+  } else if (plan->device->kind() == DeviceKind::kCpu && ranks > 1 &&
+             plan->memory_bytes() > room.bytes / static_cast<size_t>(ranks)) {
+    print_row("", fmt::format("{} ranks on one host like this need {}, {} {}", ranks,
+                              bytes_text(plan->memory_bytes() * static_cast<size_t>(ranks)),
+                              room.name, bytes_text(room.bytes)));
+  }
+  if (room.bytes == 0) skipped.emplace_back("the memory of the GPU");
+  return plan->checkpoint_bytes;
+}
+
+// --- The run's folder ---
+
+[[noreturn]] void refuse_folder(const Config& config, const fs::path& path,
+                                const std::string& problem) {
+  throw ConfigError(config.where("run_dir"),
+                    fmt::format("{} {}; choose another with --run-dir", path.string(), problem));
+}
+
+// Whether checkpoints of `bytes` each can be written where results are to go. Writes nothing.
+void check_folder(const Config& config, size_t bytes) {
+  const bool named = !config.run.run_dir().empty();
+  const fs::path run = named ? fs::path(config.run.run_dir()) : default_run_folder(config.run);
+  fs::path there = fs::absolute(run).lexically_normal();
+  std::error_code none;
+  while (!fs::exists(there, none) && there.has_relative_path()) there = there.parent_path();
+  if (!fs::is_directory(there, none)) refuse_folder(config, there, "is not a folder");
+  if (::access(there.c_str(), W_OK | X_OK) != 0) {
+    refuse_folder(config, there, fmt::format("cannot be written to ({})", std::strerror(errno)));
+  }
+  const fs::space_info space = fs::space(there, none);
+  if (!none && space.available < bytes) {
+    refuse_folder(config, there,
+                  fmt::format("has {} free; a checkpoint takes {}", bytes_text(space.available),
+                              bytes_text(bytes)));
+  }
+  std::string text = named ? run.string() : "a new folder in runs/";
+  const auto saved = Checkpoints(RunFolder{run}.checkpoints(), 1).list();
+  if (!saved.empty()) {
+    text += fmt::format(": training would go on from {}", saved.front().filename().string());
+  } else if (bytes > 0) {
+    text +=
+        fmt::format(": {} a checkpoint, {} free", bytes_text(bytes), bytes_text(space.available));
+  }
+  print_row("results", text);
+}
+
+int check(const Options& options) {
+  const Config config = load_config(options.path, options.all_assignments());
+  for (const std::string& warning : config.warnings) print_row("warning", warning);
+  std::vector<std::string> checked{"fields"};
+  std::vector<std::string> skipped;
+  const auto samples = options.no_data ? usual_samples(config) : open_samples(config, checked);
+  size_t checkpoint_bytes = 0;
+  if (samples) {
+    checkpoint_bytes = print_network(config, *samples, options, skipped);
+    checked.emplace_back("network");
+  } else {
+    print_row("network", model_name(config.run) + ": not built, which takes its data");
+    skipped.emplace_back("network");
+  }
+  if (checkpoint_bytes > 0) checked.emplace_back("memory");
+  if (options.no_data) {
+    skipped.emplace_back("data and init_from (--no-data)");
+  } else {
+    check_folder(config, checkpoint_bytes);
+    checked.emplace_back("run_dir");
+    skipped.emplace_back("all other samples");
+  }
+  if (options.ranks > 1) skipped.emplace_back("other hosts");
+  if (config.run.metrics().port() > 0) skipped.emplace_back("whether metrics.port is free");
+  print_row("checked", fmt::format("{}", fmt::join(checked, "; ")));
+  print_row("skipped", fmt::format("{}", fmt::join(skipped, "; ")));
+  fmt::print("{}: nothing wrong found\n", options.path);
+  return 0;
+}
+
+}  // namespace
+
+void add_config_check(CLI::App& config, Command& chosen) {
+  auto options = std::make_shared<Options>();
+  CLI::App& command = *config.add_subcommand(
+      "check", "Find what would keep it from running here, and tell what would run");
+  command.add_option("CONFIG", options->path, "Configuration (*.txtpb)")->required();
+  options->add_to(command);
+  command.add_option("--ranks", options->ranks, "Ranks to plan for; unset: 1")
+      ->check(CLI::PositiveNumber);
+  command.add_flag("--no-data", options->no_data,
+                   "Do not open the data nor init_from, for a configuration of another machine; a "
+                   "network of the zoo gets what it is meant for");
+  command.footer(R"(Examples:
+  trireme config check digits.txtpb --ranks 2
+  trireme config check imagenet.txtpb --ranks 8 --no-data
+
+It checks fields, opens the data and reads 32 samples of each part, builds the
+network, plans memory and compares it with that of this machine, and sees
+whether run_dir can be written to. What it checked and what it did not is
+printed. With --no-data, what does not fit this machine is printed only.
+
+Exit codes: 0 nothing wrong was found, 2 the configuration is wrong or does not
+fit this machine, 3 its data is damaged.
+)");
+  command.callback(
+      [options, &chosen] { chosen.run = on_one_rank([options] { return check(*options); }); });
+}
+
+}  // namespace trireme
