@@ -1,6 +1,7 @@
 # cmake --install: the program, its scripts, configurations, data, guides, completions and manual pages; cpack: the same
 # as a .deb and as an archive. The program finds PREFIX/share/trireme from PREFIX/bin (core/installation.h), so these
 # two are not to be chosen.
+set_target_properties(trireme PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON) # MPI that is not in the system's folders
 install(TARGETS trireme RUNTIME DESTINATION bin)
 foreach(script get-data supervise)
   install(PROGRAMS launch/${script} DESTINATION bin RENAME trireme-${script})

@@ -46,7 +46,9 @@ TEST(ConfigCheck, TellsWhatWouldRun) {
 
 // By its name, with its data, from a folder that has neither.
 TEST(ConfigCheck, FindsWhatIsInstalled) {
-  ASSERT_FALSE(fs::exists("digits.txtpb") || fs::exists("data"));
+  const Scratch scratch;
+  const fs::path before = fs::current_path();
+  fs::current_path(scratch.path());
   const Outcome digits = run({"config", "check", "digits.txtpb"});
   EXPECT_EQ(digits.code, 0) << digits.error;
   EXPECT_TRUE(says(digits, "share/trireme/data/digits/digits.csv.gz")) << digits.out;
@@ -59,6 +61,7 @@ TEST(ConfigCheck, FindsWhatIsInstalled) {
   EXPECT_NE(run({"inspect", "digit.txtpb"}).error.find("did you mean 'digits.txtpb'?"),
             std::string::npos);
   EXPECT_EQ(run({"inspect", "digits.txtpb"}).code, 0);
+  fs::current_path(before);
 }
 
 // All that the project comes with, also where its data is not to be had.
