@@ -297,7 +297,7 @@ def captured_is_eager(a):
 
 def runs_agree(a):
     staged_eager = (*STAGED, "--set", "train.eager=true")
-    nccl = (*GPU, "--set", "train.transport=nccl")
+    nccl = (*GPU, "--set", "train.transport=nccl", "--set", "buckets.sum_on_one_rank=true")
     return [
         *(same_part(a, f"gpu-is-cpu.{network}", 1e-4, 20, network, CPU, GPU) for network in SHAPES),
         same_part(a, "two-ranks-are-one.staged", 1e-5, 20, "lenet", GPU, STAGED, ranks=(1, 2)),
