@@ -50,7 +50,7 @@ if(TRIREME_WITH_CUDA)
       set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     endif()
     target_compile_options(trireme_cuda INTERFACE
-      $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --Werror=all-warnings>)
+      $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr ${nvcc_werror}>)
     target_link_libraries(trireme_cuda INTERFACE CUDA::cudart_static)
   endif()
 endif()

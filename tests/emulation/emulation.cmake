@@ -9,7 +9,7 @@ add_library(trireme_emulation SHARED
   ${CMAKE_CURRENT_LIST_DIR}/threads.cc)
 target_include_directories(trireme_emulation PUBLIC ${CMAKE_CURRENT_LIST_DIR})
 target_include_directories(trireme_emulation SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR})
-target_compile_options(trireme_emulation PRIVATE -Wall -Wextra -Wshadow -Werror)
+target_compile_options(trireme_emulation PRIVATE -Wall -Wextra -Wshadow ${werror})
 target_link_libraries(trireme_emulation PUBLIC Threads::Threads fmt::fmt PRIVATE MPI::MPI_CXX)
 # Fibers jump between stacks, which the checked longjmp takes for a mistake.
 set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/threads.cc PROPERTIES COMPILE_OPTIONS -U_FORTIFY_SOURCE)

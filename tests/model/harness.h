@@ -109,7 +109,7 @@ inline TestTarget cuda() {
   return {
       .name = "cuda_f32",
       .device = [] { return create_cuda_device(0); },
-      .backend = [](Device& device) { return create_cuda_backend(device, {.measure = false}); }};
+      .backend = [](Device& device) { return create_cuda_backend(device, {.tuning_cache = {}, .measure = false}); }};
 }
 
 // With a unit roundoff of 2^-bits in what is stored between operations.
