@@ -222,8 +222,8 @@ void add_completion(CLI::App& app, Command& chosen) {
   source <(trireme completion zsh)
   trireme completion fish | source
 
-Where trireme is installed, shells find these scripts by themselves. They complete
-behind mpirun, mpiexec and srun, too.
+Where trireme is installed, shells find these scripts by themselves. They also
+complete behind mpirun, mpiexec and srun.
 )");
   auto words = std::make_shared<std::vector<std::string>>();
   CLI::App& query = *command.add_subcommand("words", "What can come next: asked by the scripts");

@@ -3,4 +3,6 @@
 complete -c srun -f -a --of-another
 source $argv[1]
 source $argv[1]
-complete -C $argv[2] | string replace -r '\t.*' ''
+for offer in (complete -C $argv[2])
+  printf '%s\n' (string split -- \t $offer)[1]
+end

@@ -44,7 +44,10 @@ for ((i = 0; i < 600; ++i)); do # it reads keys only as long as its output is re
 done
 [[ -e $folder/done ]] || print -ru2 -- "zsh does not come back: $shown"
 zpty -d terminal
-grep -v '^$' $folder/offers
+offers=(${(f)"$(<$folder/offers)"})
+words=(${offers:#"(no space)"})
+(( $#words == 1 )) && words=($offers)
+(( $#words )) && print -rl -- $words
 cat $folder/error >&2
 } always {
 rm -rf $folder
