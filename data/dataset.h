@@ -100,10 +100,10 @@ enum class Part { kTraining, kEvaluation };
 struct OpenOptions {
   uint64_t seed = 0;  // of what is random in data.transform
   // Told while opening takes its time: "indexing shard 12 of 1282".
-  std::function<void(std::string_view)> progress;
+  std::function<void(std::string_view)> progress = {};
   // Of the table that the network was trained on, which the files must have too. Where the count is
   // 0 they are those of the training part's file.
-  TableColumns columns;
+  TableColumns columns = {};
 };
 
 // Throws ConfigError ("data.FIELD: ...") when the configuration cannot be followed, DataError when

@@ -106,10 +106,12 @@ inline TestTarget cpu() {
 }
 
 inline TestTarget cuda() {
-  return {
-      .name = "cuda_f32",
-      .device = [] { return create_cuda_device(0); },
-      .backend = [](Device& device) { return create_cuda_backend(device, {.tuning_cache = {}, .measure = false}); }};
+  return {.name = "cuda_f32",
+          .device = [] { return create_cuda_device(0); },
+          .backend =
+              [](Device& device) {
+                return create_cuda_backend(device, {.tuning_cache = {}, .measure = false});
+              }};
 }
 
 // With a unit roundoff of 2^-bits in what is stored between operations.
