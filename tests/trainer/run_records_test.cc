@@ -72,7 +72,7 @@ TEST(RunRecords, StepsEvaluationsAndWhatElseWasTold) {
   ASSERT_EQ(run.steps.size(), 2u);
   EXPECT_EQ(run.steps[0].train_loss, 0.123456789);
   EXPECT_EQ(run.steps[0].forward_ms, 30);
-  EXPECT_TRUE(std::isnan(run.steps[1].forward_ms));
+  EXPECT_FALSE(run.steps[1].forward_ms);
   ASSERT_EQ(run.evaluations.size(), 1u);
   EXPECT_EQ(run.evaluations[0].accuracy, 0.75);
   // 5 steps of 0.1 s, then the evaluation, then the save, then 5 steps.
