@@ -176,7 +176,7 @@ size_t print_network(const Config& config, const Samples& samples, const Options
   std::string problem;
   try {
     plan = plan_rank(target, graph, ranks);
-  } catch (const ConfigError& error) {
+  } catch (const Error& error) {
     if (!options.no_data) throw;
     problem = error.what();  // of this machine, which need not be the one to train on
   }

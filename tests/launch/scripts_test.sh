@@ -47,8 +47,8 @@ scripts=0
 for script in $(cd "$work/tree" && grep -rlE --exclude-dir=folder '^#!' . | sed 's/^\.\///' | sort); do
   case $script in
     *_test.sh) continue ;;     # called by CTest
+    tests/launch/completion/*) continue ;; # read by shells in completion_test
     deploy/orted) continue ;;  # called by mpirun, with the options of its own daemon
-    deploy/bundle) continue ;; # ends with 1 so far
   esac
   [[ $(head -c 2 "$work/tree/$script") == '#!' ]] || continue
   scripts=$((scripts + 1))
