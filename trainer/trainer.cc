@@ -662,8 +662,8 @@ class Run {
   std::deque<LaunchedStep> launched_;
   std::unique_ptr<Illustrations> illustrations_;  // null: nobody would see them
   float gradient_scale_ = 1;                      // of the latest step
-  bool folder_lost_ = false;     // on rank 0, which has warned of it
-  std::optional<RunData> data_;  // on rank 0
+  bool folder_lost_ = false;                      // on rank 0, which has warned of it
+  std::optional<RunData> data_;                   // on rank 0
   std::optional<FoundCheckpoint> resumed_;
   CheckpointState state_;
   bool stopped_ = false;
