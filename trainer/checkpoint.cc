@@ -159,14 +159,25 @@ std::vector<fs::path> Checkpoints::list() const {
   return paths;
 }
 
-void Checkpoints::go_on_from(int64_t step, const Warn& warn) const {
+fs::path Checkpoints::go_on_from(const fs::path& checkpoint, int64_t step, const Warn& warn) const {
+  const fs::path from = fs::canonical(checkpoint);
+  const fs::path own = folder_ / name_of(step);
+  const bool renamed = from.filename() != own.filename();
   for (const fs::path& path : list()) {
-    const std::string name = path.filename().string();
-    if (step_of(name) <= static_cast<uint64_t>(step)) continue;
-    fs::remove_all(folder_ / (kSetAside + name));
-    rename_file(path, folder_ / (kSetAside + name));
+    const uint64_t other = step_of(path.filename().string());
+    const auto kept = static_cast<uint64_t>(step);
+    if (other > kept || (renamed && other == kept)) set_aside(path);
   }
+  if (renamed) rename_file(from, own);
   if (const std::string problem = point(kLatest, name_of(step)); !problem.empty()) warn(problem);
+  return own;
+}
+
+void Checkpoints::set_aside(const fs::path& path) const {
+  const std::string name = kSetAside + path.filename().string();
+  fs::path to = folder_ / name;
+  for (int copy = 2; fs::exists(to); ++copy) to = folder_ / fmt::format("{}-{}", name, copy);
+  rename_file(path, to);
 }
 
 SavedCheckpoint Checkpoints::save(const CheckpointState& state, const Snapshot& snapshot,

@@ -34,10 +34,12 @@ class Checkpoints {
 
   // Removes what interrupted saves left behind. Whoever calls it is the only one to save here.
   void clean() const;
-  // Training goes on from that of `step`: `latest` names it, and those of later steps, damaged or
-  // of a future that is given up, are renamed to set-aside-step-N and not found any more. Warns
-  // when `latest` cannot be written; throws Error when a checkpoint cannot be renamed.
-  void go_on_from(int64_t step, const Warn& warn) const;
+  // Training goes on from `checkpoint`, of `step` and in this folder: it gets the name of its step
+  // where it has another, and `latest` names it. Those of later steps, damaged or of a future that
+  // is given up, and one whose name it takes are renamed to set-aside-step-N, or with -2, -3, ...
+  // after that where there is one already; they are not found any more. Returns its path.
+  std::filesystem::path go_on_from(const std::filesystem::path& checkpoint, int64_t step,
+                                   const Warn& warn) const;
   // Newest first; not looked into.
   std::vector<std::filesystem::path> list() const;
   // What `best` names, if it is there; not looked into.
@@ -50,6 +52,7 @@ class Checkpoints {
                        std::stop_token stop = {}) const;
 
  private:
+  void set_aside(const std::filesystem::path& path) const;
   void write_files(const std::filesystem::path& to, const CheckpointState& state,
                    const Snapshot& snapshot, const std::stop_token& stop) const;
   void publish(const std::filesystem::path& temporary, const std::string& name) const;

@@ -12,6 +12,9 @@
 namespace trireme {
 namespace {
 
+constexpr int64_t kMaxBatch = int64_t{1} << 48;  // so that sums with it do not overflow
+constexpr double kMaxSeconds = 1e9;              // which clocks count in nanoseconds
+
 class Validator {
  public:
   explicit Validator(const Config& config) : config_(config), run_(config.run) {}
@@ -36,6 +39,10 @@ class Validator {
   template <class T>
   void at_least(const std::string& path, T value, T least) const {
     if (!(value >= least)) fail(path, fmt::format("{} is less than {}", value, least));
+  }
+  template <class T>
+  void at_most(const std::string& path, T value, T max) const {
+    if (value > max) fail(path, fmt::format("{} is more than {}", value, max));
   }
   void positive(const std::string& path, double value) const {
     if (!(value > 0) || !std::isfinite(value)) {
@@ -75,7 +82,9 @@ class Validator {
   void watchdog() const {
     const WatchdogConfig& watchdog = run_.watchdog();
     not_negative("watchdog.timeout_seconds", watchdog.timeout_seconds());
+    at_most("watchdog.timeout_seconds", watchdog.timeout_seconds(), kMaxSeconds);
     not_negative("watchdog.first_timeout_seconds", watchdog.first_timeout_seconds());
+    at_most("watchdog.first_timeout_seconds", watchdog.first_timeout_seconds(), kMaxSeconds);
     within_0_and_1("watchdog.straggler_fraction", watchdog.straggler_fraction());
   }
 
@@ -100,6 +109,7 @@ class Validator {
     if (!run_.batch().has_global())
       fail("batch.global", "is missing: samples per update over all ranks");
     at_least<int64_t>("batch.global", run_.batch().global(), 1);
+    at_most<int64_t>("batch.global", run_.batch().global(), kMaxBatch);
     if (run_.batch().has_micro()) at_least<int64_t>("batch.micro", run_.batch().micro(), 1);
   }
 
@@ -191,6 +201,7 @@ class Validator {
     at_least<int64_t>("checkpoint.every_epochs", checkpoint.every_epochs(), 0);
     at_least<int64_t>("checkpoint.keep", checkpoint.keep(), 1);
     positive("checkpoint.timeout_seconds", checkpoint.timeout_seconds());
+    at_most("checkpoint.timeout_seconds", checkpoint.timeout_seconds(), kMaxSeconds);
     at_least<int64_t>("buckets.first_bytes", run_.buckets().first_bytes(), 1);
     at_least<int64_t>("buckets.bytes", run_.buckets().bytes(), 1);
     at_least<int64_t>("buckets.last_bytes", run_.buckets().last_bytes(), 1);

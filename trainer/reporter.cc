@@ -48,6 +48,11 @@ float mean_loss(const StepResult& result) {
   return result.metrics[kMetricLoss] / result.metrics[kMetricSamples];
 }
 
+// Of the epoch; NaN where each of its steps has been skipped.
+double mean_loss(const CheckpointState& state) {
+  return state.epoch_loss_sum / static_cast<double>(state.epoch_samples);
+}
+
 }  // namespace
 
 Reporter::Reporter(const Config& config, Communicator& communicator, const RunFolder& folder,
@@ -275,10 +280,7 @@ void Reporter::evaluated(const CheckpointState& state, const Evaluation& evaluat
 }
 
 void Reporter::epoch_done(const CheckpointState& state) {
-  progress_->epoch_done(
-      state.epoch,
-      state.epoch_loss_sum / static_cast<double>(std::max<int64_t>(1, state.epoch_samples)),
-      unshown_);
+  progress_->epoch_done(state.epoch, mean_loss(state), unshown_);
   unshown_.reset();
 }
 
@@ -333,8 +335,7 @@ Summary Reporter::summary_of(const CheckpointState& state, const std::string& st
   summary.steps = state.step;
   summary.samples_per_second = fraction(static_cast<double>(totals_.samples));
   summary.wall_seconds = seconds(Clock::now() - started_);
-  summary.train_loss =
-      state.epoch_loss_sum / static_cast<double>(std::max<int64_t>(1, state.epoch_samples));
+  summary.train_loss = mean_loss(state);
   if (evaluation_) {
     summary.eval_loss = evaluation_->loss;
     if (classifies_) summary.eval_accuracy = evaluation_->accuracy;

@@ -88,22 +88,20 @@ bool lock_patiently(int file) {
 }  // namespace
 
 RunLock::RunLock(const fs::path& run_folder)
-    : folder_path_(run_folder),
-      folder_(::open(run_folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
-  const fs::path path = run_folder / ".lock";
-  file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    : path_(run_folder / ".lock"),
+      file_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
   if (file_ < 0) {
-    throw Error(fmt::format("{}: cannot be opened: {}", path.string(), std::strerror(errno)));
+    throw Error(fmt::format("{}: cannot be opened: {}", path_.string(), std::strerror(errno)));
   }
   if (!lock_patiently(file_)) {
     if (errno != EWOULDBLOCK) {
       problem_ = fmt::format(
           "{}: this file system has no locks ({}), so nothing keeps a second run out of the folder",
-          path.string(), std::strerror(errno));
+          path_.string(), std::strerror(errno));
       return;
     }
     ::close(file_);
-    const std::string holder = read_text(path);
+    const std::string holder = read_text(path_);
     throw Error(fmt::format(
         "run folder {} is in use by {}; wait for its end, or choose another with --run-dir",
         run_folder.string(), holder.empty() ? "another process" : holder));
@@ -119,9 +117,9 @@ RunLock::~RunLock() { ::close(file_); }
 
 bool RunLock::holds() const {
   struct stat locked {};
-  if (::fstat(folder_.number(), &locked) != 0) return true;  // nobody can tell
+  if (::fstat(file_, &locked) != 0) return true;  // nobody can tell
   struct stat there {};
-  if (::stat(folder_path_.c_str(), &there) != 0) return errno != ENOENT && errno != ENOTDIR;
+  if (::stat(path_.c_str(), &there) != 0) return errno != ENOENT && errno != ENOTDIR;
   return there.st_dev == locked.st_dev && there.st_ino == locked.st_ino;
 }
 

@@ -46,13 +46,12 @@ class RunLock {
 
   // Why the folder is used without a lock; empty: it is not.
   const std::string& problem() const { return problem_; }
-  // Whether the path still is the folder that was locked. It is not when somebody has removed,
-  // moved or replaced that.
+  // Whether the folder still holds the file that was locked. It does not when somebody has removed,
+  // emptied, moved or replaced the folder, and then nothing keeps a second run out of it.
   bool holds() const;
 
  private:
-  std::filesystem::path folder_path_;
-  Descriptor folder_;  // open, so that no other can be taken for it
+  std::filesystem::path path_;  // of the file
   int file_ = -1;
   std::string problem_;
 };

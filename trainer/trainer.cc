@@ -247,12 +247,12 @@ class Run {
                                                               training_->size()}));
       load_model(*resumed_, arrays());
       load_optimizer(*resumed_, arrays());
-      found = resumed_->path.string() + "\n" + to_json(resumed_->state);
       if (resumes_here()) {
-        Checkpoints(folder_.checkpoints(), 1)
-            .go_on_from(resumed_->state.step,
-                        [&](const std::string& text) { reporter_->warn(text); });
+        resumed_->path = Checkpoints(folder_.checkpoints(), 1)
+                             .go_on_from(resumed_->path, resumed_->state.step,
+                                         [&](const std::string& text) { reporter_->warn(text); });
       }
+      found = resumed_->path.string() + '\0' + to_json(resumed_->state);
     });
     found = broadcast(communicator_, found, 0);
     state_.seed = config_.run.seed();
@@ -262,7 +262,7 @@ class Run {
       step_->parameters_changed();
     }
     if (found.empty()) return;
-    const size_t cut = found.find('\n');
+    const size_t cut = found.find('\0');
     const std::string path = found.substr(0, cut);
     resumed_ = {path, state_from_json(found.substr(cut + 1), path)};
     state_ = resumed_->state;
@@ -630,8 +630,9 @@ class Run {
 
   std::string lost_folder() const {
     return fmt::format(
-        "run folder {} has been removed, moved or replaced while this run wrote to it: its "
-        "config.txtpb, metrics.jsonl and earlier checkpoints are no longer there",
+        "run folder {} has been removed, emptied, moved or replaced while this run wrote to it: "
+        "what "
+        "it held, as config.txtpb, metrics.jsonl and earlier checkpoints, may be lost",
         folder_.path.string());
   }
 

@@ -315,7 +315,8 @@ TEST_F(Vanishing, AShardIsNamed) {
 TEST_F(Vanishing, AShardIsLeftOut) {
   const Outcome outcome = vanish(kSkip);
   EXPECT_EQ(outcome.code, 0) << outcome.error;
-  expect_left_out(outcome, "t-20.tar: cannot be opened: No such file or directory", 16);
+  // Rank 0 has it open still, since it has computed the checksums of the data.
+  expect_left_out(outcome, "t-20.tar: cannot be opened: No such file or directory", 8);
 }
 
 // As on storage that does not answer.

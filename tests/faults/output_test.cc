@@ -69,7 +69,7 @@ TEST_F(Output, TheRunFolderVanishes) {
   fs::remove_all(scratch_ / "removed");
   const Outcome outcome = program.wait();
   EXPECT_EQ(outcome.code, 1) << outcome.error << outcome.out;
-  const std::string lost = "run folder " + run_dir().string() + " has been removed, moved or";
+  const std::string lost = "run folder " + run_dir().string() + " has been removed, emptied,";
   EXPECT_NE(outcome.out.find("warning: " + lost), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.error.find(lost), std::string::npos) << outcome.error;
   EXPECT_NE(outcome.error.find("metrics.jsonl"), std::string::npos) << outcome.error;

@@ -24,6 +24,12 @@ class CheckpointTest : public ::testing::Test {
     return taken;
   }
 
+  fs::path go_on_from(const fs::path& checkpoint, int64_t step) {
+    return Checkpoints(checkpoints(), 3).go_on_from(checkpoint, step, [](const std::string& text) {
+      ADD_FAILURE() << text;
+    });
+  }
+
   fs::path save(int64_t step, int64_t keep = 10, bool best = false) {
     return save_with_problem(step, keep, best).path;
   }
@@ -165,7 +171,9 @@ TEST_F(CheckpointTest, PointersThatCannotBeWrittenAreReportedAsThat) {
   const SavedCheckpoint third = save_with_problem(3, 1, /*best=*/true);
   EXPECT_NE(third.problem.find("'best' cannot be written: "), std::string::npos) << third.problem;
   std::vector<std::string> warnings;
-  Checkpoints(checkpoints(), 1).go_on_from(3, [&](const auto& text) { warnings.push_back(text); });
+  Checkpoints(checkpoints(), 1).go_on_from(third.path, 3, [&](const std::string& text) {
+    warnings.push_back(text);
+  });
   EXPECT_EQ(warnings.size(), 1u);
   // The best stays though nothing names it, and is named as soon as that can be written.
   fs::remove(checkpoints() / "best");
@@ -389,15 +397,37 @@ TEST_F(CheckpointTest, ADamagedOneOfTheSameStepIsReplaced) {
 }
 
 TEST_F(CheckpointTest, LaterOnesCanBeSetAside) {
-  for (int64_t step : {1, 2, 3}) save(step);
-  Checkpoints(checkpoints(), 3).go_on_from(1, [](const std::string& text) {
-    ADD_FAILURE() << text;
-  });
+  const fs::path first = save(1);
+  for (int64_t step : {2, 3}) save(step);
+  EXPECT_EQ(go_on_from(first, 1), first);
   const auto found = newest();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->state.step, 1);
   EXPECT_EQ(slurp(checkpoints() / "latest"), "step-00000001\n");
   EXPECT_TRUE(fs::exists(checkpoints() / "set-aside-step-00000003" / "manifest.json"));
+}
+
+TEST_F(CheckpointTest, WhatIsSetAsideStays) {
+  const fs::path first = save(1);
+  for (int future : {1, 2, 3}) {
+    spill(save(2) / "mark", std::to_string(future));
+    go_on_from(first, 1);
+  }
+  EXPECT_EQ(slurp(checkpoints() / "set-aside-step-00000002" / "mark"), "1");
+  EXPECT_EQ(slurp(checkpoints() / "set-aside-step-00000002-2" / "mark"), "2");
+  EXPECT_EQ(slurp(checkpoints() / "set-aside-step-00000002-3" / "mark"), "3");
+}
+
+TEST_F(CheckpointTest, OneThatIsSetAsideTakesItsNameBack) {
+  const fs::path first = save(1);
+  spill(save(2) / "mark", "wanted");
+  go_on_from(first, 1);
+  spill(save(2) / "mark", "other");
+  EXPECT_EQ(go_on_from(checkpoints() / "set-aside-step-00000002" / "", 2).filename(),
+            "step-00000002");
+  EXPECT_EQ(slurp(checkpoints() / "latest"), "step-00000002\n");
+  EXPECT_EQ(slurp(checkpoints() / "step-00000002" / "mark"), "wanted");
+  EXPECT_EQ(slurp(checkpoints() / "set-aside-step-00000002-2" / "mark"), "other");
 }
 
 TEST_F(CheckpointTest, PathsMayBeARunItsCheckpointsOrOneOfThem) {

@@ -195,6 +195,10 @@ TEST(Config, WrongAssignmentsNamePathAndNearestField) {
        "--set: model.network.layer[7].name: 'layer' has only 0 elements"},
       {"batch.global", "--set batch.global: needs the form field.path=value"},
       {"batch.global=0", "--set: batch.global: 0 is less than 1"},
+      {"batch.global=9223372036854775807",
+       "--set: batch.global: 9223372036854775807 is more than 281474976710656"},
+      {"checkpoint.timeout_seconds=1e10",
+       "--set: checkpoint.timeout_seconds: 10000000000 is more than 1000000000"},
   };
   for (const auto& [assignment, message] : cases) {
     const std::string error = error_of(kGood, {assignment});

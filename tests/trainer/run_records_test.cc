@@ -226,6 +226,23 @@ TEST_F(ARunsFolder, ThatIsLockedRuns) {
   EXPECT_NE(run.ending.find("process"), std::string::npos);
 }
 
+TEST_F(ARunsFolder, ThatIsEmptiedOrReplacedIsNotHeldAnyMore) {
+  const RunLock lock(run_.path);
+  EXPECT_TRUE(lock.holds());
+  const fs::path moved = run_.path.string() + ".moved";
+  fs::rename(run_.path, moved);
+  EXPECT_FALSE(lock.holds());
+  fs::create_directories(run_.path);
+  EXPECT_FALSE(lock.holds());
+  spill(run_.path / ".lock", "");
+  EXPECT_FALSE(lock.holds());
+  fs::remove_all(run_.path);
+  fs::rename(moved, run_.path);
+  EXPECT_TRUE(lock.holds());
+  fs::remove(run_.path / ".lock");
+  EXPECT_FALSE(lock.holds());
+}
+
 TEST_F(ARunsFolder, ReadingItKeepsNobodyOut) {
   read();
   EXPECT_NO_THROW(const RunLock lock(run_.path));
