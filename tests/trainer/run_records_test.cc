@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 
@@ -229,17 +230,17 @@ TEST_F(ARunsFolder, ThatIsLockedRuns) {
 TEST_F(ARunsFolder, ThatIsEmptiedOrReplacedIsNotHeldAnyMore) {
   const RunLock lock(run_.path);
   EXPECT_TRUE(lock.holds());
-  const fs::path moved = run_.path.string() + ".moved";
-  fs::rename(run_.path, moved);
+  const std::filesystem::path moved = run_.path.string() + ".moved";
+  std::filesystem::rename(run_.path, moved);
   EXPECT_FALSE(lock.holds());
-  fs::create_directories(run_.path);
+  std::filesystem::create_directories(run_.path);
   EXPECT_FALSE(lock.holds());
   spill(run_.path / ".lock", "");
   EXPECT_FALSE(lock.holds());
-  fs::remove_all(run_.path);
-  fs::rename(moved, run_.path);
+  std::filesystem::remove_all(run_.path);
+  std::filesystem::rename(moved, run_.path);
   EXPECT_TRUE(lock.holds());
-  fs::remove(run_.path / ".lock");
+  std::filesystem::remove(run_.path / ".lock");
   EXPECT_FALSE(lock.holds());
 }
 
