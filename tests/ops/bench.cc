@@ -7,10 +7,12 @@
 #include <cstring>
 #include <limits>
 
+#include "core/alignment.h"
+
 namespace trireme {
 namespace {
 
-constexpr size_t kGuard = 64;  // before and after each argument
+constexpr size_t kGuard = kDeviceAlignment;  // bytes before and after each argument
 
 // A floating-point number of 16 bits, so that nothing depends on how a backend makes them.
 template <int kExponentBits, int kMantissaBits>
