@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "runs.h"
+#include "trainer/checkpoint_state.h"
 #include "trainer/evaluator.h"
 
 namespace trireme {
@@ -26,6 +27,13 @@ class PrecisionTest : public RunTest {
                                      std::vector<std::string> assignments = {}) {
     assignments.push_back("train.precision=" + precision);
     return assignments;
+  }
+
+  // The configuration names the run's folder and where it was told to stop.
+  std::string state_without_config(const fs::path& checkpoint) const {
+    CheckpointState state = state_from_json(file(checkpoint / "state.json"), "state.json");
+    state.config.clear();
+    return to_json(state);
   }
 };
 
@@ -58,8 +66,8 @@ TEST_P(PrecisionTest, ResumingIsBitwiseTheStraightRun) {
     EXPECT_EQ(trace(t.precision), trace(straight));
     EXPECT_EQ(model(t.precision, 52), model(straight, 52));
     for (int64_t step : {14, 52}) {
-      EXPECT_EQ(file(checkpoint(t.precision, step) / "state.json"),
-                file(checkpoint(straight, step) / "state.json"));
+      EXPECT_EQ(state_without_config(checkpoint(t.precision, step)),
+                state_without_config(checkpoint(straight, step)));
     }
   }
 }
