@@ -13,6 +13,7 @@
 #include "core/random.h"
 #include "core/text.h"
 #include "data/sampler.h"
+#include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/options.h"
 #include "launch/peak.h"
@@ -291,23 +292,22 @@ int bench(const Options& options, Communicator& communicator) {
 
 void add_bench(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = *app.add_subcommand(
-      "bench",
+  CLI::App& command = add_command(
+      app, "bench",
       "Time the training step beside the arithmetic floor\nThe data is made up and in memory.");
   options->add_to(command);
-  command
-      .add_option("--steps", options->steps, "Steps to time; unset: as many as fit into --seconds")
+  add_option(command, "--steps", options->steps,
+             "Steps to time; unset: as many as fit into --seconds")
       ->check(CLI::PositiveNumber);
-  command.add_option("--seconds", options->seconds, "How long to time steps")
+  add_option(command, "--seconds", options->seconds, "How long to time steps")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command
-      .add_option("--profile", options->profile,
-                  "Go on, and write what these steps did to RUN/trace.json and RUN/profile.txt "
-                  "(here, without --run-dir)")
+  add_option(command, "--profile", options->profile,
+             "Go on, and write what these steps did to RUN/trace.json and RUN/profile.txt "
+             "(here, without --run-dir)")
       ->type_name("steps=N..M")
       ->check(refuse_bad_window);
-  command.add_flag("--json", options->json, "One JSON object");
+  add_flag(command, "--json", options->json, "One JSON object");
   command.footer(R"(Examples:
   trireme bench lenet --batch 64
   mpirun -np 2 trireme bench resnet20 --json

@@ -16,6 +16,7 @@
 #include "comm/control.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "launch/cli.h"
 #include "launch/help.h"
 #include "launch/manual.h"
 
@@ -94,10 +95,10 @@ void write_files(const std::map<std::string, std::string>& files, const std::str
 
 void add_help(CLI::App& app, Command& chosen) {
   auto names = std::make_shared<std::vector<std::string>>();
-  CLI::App& command = *app.add_subcommand("help", "Explain a command");
-  command.add_option("COMMAND", *names, "Its name, as in `trireme help data show`");
+  CLI::App& command = add_command(app, "help", "Explain a command");
+  add_option(command, "COMMAND", *names, "Its name, as in `trireme help data show`");
   auto folder = std::make_shared<std::string>();
-  command.add_option("--man", *folder, "Write all manual pages into this folder")
+  add_option(command, "--man", *folder, "Write all manual pages into this folder")
       ->type_name("DIR")
       ->group("");  // for the installation
   command.callback([&app, &chosen, names, folder] {

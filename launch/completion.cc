@@ -9,6 +9,7 @@
 #include <memory>
 #include <string_view>
 
+#include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/help.h"
 #include "model/graph.h"
@@ -209,13 +210,13 @@ void add_completion(CLI::App& app, Command& chosen) {
       return 0;
     };
   };
-  CLI::App& command = *app.add_subcommand("completion", "Print what completes commands in a shell");
+  CLI::App& command = add_command(app, "completion", "Print what completes commands in a shell");
   command.require_subcommand(1);
 
   for (const auto& [shell, script] :
        {std::pair("bash", kBashCompletion), {"zsh", kZshCompletion}, {"fish", kFishCompletion}}) {
-    command.add_subcommand(shell, fmt::format("The script for {}", shell))
-        ->callback([print, text = script] { print(std::string(text)); });
+    add_command(command, shell, fmt::format("The script for {}", shell))
+        .callback([print, text = script] { print(std::string(text)); });
   }
   command.footer(R"(Examples:
   source <(trireme completion bash)
@@ -226,9 +227,9 @@ Where trireme is installed, shells find these scripts by themselves. They also
 complete behind mpirun, mpiexec and srun.
 )");
   auto words = std::make_shared<std::vector<std::string>>();
-  CLI::App& query = *command.add_subcommand("words", "What can come next: asked by the scripts");
+  CLI::App& query = add_command(command, "words", "What can come next: asked by the scripts");
   query.group("");  // not listed
-  query.add_option("WORD", *words, "Those after the program's name, the last one being typed");
+  add_option(query, "WORD", *words, "Those after the program's name, the last one being typed");
   query.callback([&app, words, print] {
     std::string text;
     for (const Completion& one : complete(app, *words)) {

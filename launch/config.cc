@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "core/error.h"
+#include "launch/cli.h"
 #include "launch/config_check.h"
 #include "launch/options.h"
 #include "launch/table.h"
@@ -43,13 +44,13 @@ int show(const ShowOptions& options) {
 void add_show(CLI::App& config, Command& chosen) {
   auto options = std::make_shared<ShowOptions>();
   CLI::App& command =
-      *config.add_subcommand("show",
-                             "Print it as it is resolved, with --all what fields mean\nWhat is "
-                             "printed is a configuration that can be used.");
-  command.add_option("CONFIG|RUN", options->path, kFileOrRun)->required();
+      add_command(config, "show",
+                  "Print it as it is resolved, with --all what fields mean\nWhat is "
+                  "printed is a configuration that can be used.");
+  add_option(command, "CONFIG|RUN", options->path, kFileOrRun)->required();
   options->add_to(command);
-  command.add_flag("--all", options->all,
-                   "With what every field means, also those that are unset, as comments");
+  add_flag(command, "--all", options->all,
+           "With what every field means, also those that are unset, as comments");
   command.footer(R"(Examples:
   trireme config show digits.txtpb --set batch.global=128
   trireme config show digits.txtpb --all | less
@@ -86,10 +87,10 @@ int diff(const DiffOptions& options) {
 void add_diff(CLI::App& config, Command& chosen) {
   auto options = std::make_shared<DiffOptions>();
   CLI::App& command =
-      *config.add_subcommand("diff", "Print the fields in which two differ, with both values");
-  command.add_option("A", options->a, kFileOrRun)->required()->type_name("CONFIG|RUN");
-  command.add_option("B", options->b, kFileOrRun)->required()->type_name("CONFIG|RUN");
-  command.add_flag("--json", options->json, "One JSON array");
+      add_command(config, "diff", "Print the fields in which two differ, with both values");
+  add_option(command, "A", options->a, kFileOrRun)->required()->type_name("CONFIG|RUN");
+  add_option(command, "B", options->b, kFileOrRun)->required()->type_name("CONFIG|RUN");
+  add_flag(command, "--json", options->json, "One JSON array");
   command.footer(R"(Examples:
   trireme config diff digits.txtpb mnist.txtpb
   trireme config diff runs/a runs/b
@@ -105,7 +106,7 @@ Exit codes, as of diff: 0 the same, 1 different, 2 one of them is not right.
 }  // namespace
 
 void add_config(CLI::App& app, Command& chosen) {
-  CLI::App& config = *app.add_subcommand("config", "Check, show or compare configurations");
+  CLI::App& config = add_command(app, "config", "Check, show or compare configurations");
   config.require_subcommand(1);
   config.footer("See `trireme help config check`, and so on.\n");
   add_config_check(config, chosen);

@@ -19,6 +19,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/sampler.h"
+#include "launch/cli.h"
 #include "launch/plan.h"
 #include "trainer/checkpoint.h"
 #include "trainer/init_from.h"
@@ -280,15 +281,15 @@ int check(const Options& options) {
 
 void add_config_check(CLI::App& config, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = *config.add_subcommand(
-      "check", "Find what would keep it from running here, and tell what would run");
-  command.add_option("CONFIG", options->path, "Configuration (*.txtpb)")->required();
+  CLI::App& command = add_command(
+      config, "check", "Find what would keep it from running here, and tell what would run");
+  add_option(command, "CONFIG", options->path, "Configuration (*.txtpb)")->required();
   options->add_to(command);
-  command.add_option("--ranks", options->ranks, "Ranks to plan for; unset: 1")
+  add_option(command, "--ranks", options->ranks, "Ranks to plan for; unset: 1")
       ->check(CLI::PositiveNumber);
-  command.add_flag("--no-data", options->no_data,
-                   "Do not open the data nor init_from, for a configuration of another machine; a "
-                   "network of the zoo gets what it is meant for");
+  add_flag(command, "--no-data", options->no_data,
+           "Do not open the data nor init_from, for a configuration of another machine; a "
+           "network of the zoo gets what it is meant for");
   command.footer(R"(Examples:
   trireme config check digits.txtpb --ranks 2
   trireme config check imagenet.txtpb --ranks 8 --no-data

@@ -4,12 +4,13 @@
 #include <CLI/CLI.hpp>
 #include <map>
 
+#include "launch/cli.h"
 #include "launch/options.h"
 
 namespace trireme {
 
 void DataOptions::add_to(CLI::App& app) {
-  app.add_option("CONFIG", path, "Configuration (*.txtpb)")->required();
+  add_option(app, "CONFIG", path, "Configuration (*.txtpb)")->required();
   add_set_option(app, assignments);
   const std::map<std::string, Part> parts = {{"train", Part::kTraining},
                                              {"eval", Part::kEvaluation}};
@@ -24,7 +25,7 @@ std::string class_text(const std::vector<std::string>& names, int64_t number) {
 }
 
 void add_data(CLI::App& app, Command& chosen) {
-  CLI::App& data = *app.add_subcommand("data", "Show, measure or pack the samples of a run");
+  CLI::App& data = add_command(app, "data", "Show, measure or pack the samples of a run");
   data.require_subcommand(1);
   data.footer("See `trireme help data show`, and so on.\n");
   add_data_pack(data, chosen);

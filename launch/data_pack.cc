@@ -9,6 +9,7 @@
 
 #include "core/text.h"
 #include "data/pack/pack.h"
+#include "launch/cli.h"
 #include "launch/data.h"
 #include "launch/progress_bar.h"
 #include "trainer/machine.h"
@@ -122,10 +123,10 @@ void add_data_pack(CLI::App& data, Command& chosen) {
   auto options = std::make_shared<Options>();
   PackOptions& pack = options->pack;
   CLI::App& command =
-      *data.add_subcommand("pack",
-                           "Write samples into WebDataset shards\nWhat is done is kept: run it "
-                           "again to go on. CONFIG may "
-                           "be a folder that holds one of pictures for each class.");
+      add_command(data, "pack",
+                  "Write samples into WebDataset shards\nWhat is done is kept: run it "
+                  "again to go on. CONFIG may "
+                  "be a folder that holds one of pictures for each class.");
   command.footer(R"(Examples:
   trireme data pack digits.txtpb shards
   trireme data pack pictures shards --resize 256
@@ -133,23 +134,22 @@ void add_data_pack(CLI::App& data, Command& chosen) {
 Exit codes: 0 done, 75 stopped by a signal (run it again to go on).
 )");
   options->add_to(command);
-  command.add_option("OUT", pack.folder, "Folder of the shards")->required();
-  command.add_option("--shard-size", pack.shard_bytes, "The most a shard may have; unset: 256MiB")
+  add_option(command, "OUT", pack.folder, "Folder of the shards")->required();
+  add_option(command, "--shard-size", pack.shard_bytes, "The most a shard may have; unset: 256MiB")
       ->transform(CLI::AsSizeValue(false).description(""))
       ->check(CLI::PositiveNumber)
       ->type_name("SIZE");
-  command.add_option("--samples", pack.samples, "So many, the first; unset: all")
+  add_option(command, "--samples", pack.samples, "So many, the first; unset: all")
       ->check(CLI::PositiveNumber);
-  command
-      .add_option("--resize", pack.pictures.resize,
-                  "Pictures whose shorter side is longer become JPEG with this one; unset: files "
-                  "are copied as they are")
+  add_option(command, "--resize", pack.pictures.resize,
+             "Pictures whose shorter side is longer become JPEG with this one; unset: files "
+             "are copied as they are")
       ->check(CLI::Range(1, 65500).description(""));
-  command.add_option("--quality", pack.pictures.quality, "Of JPEG; unset: 95")
+  add_option(command, "--quality", pack.pictures.quality, "Of JPEG; unset: 95")
       ->check(CLI::Range(1, 100).description(""));
-  command.add_option("--shuffle", pack.shuffle, "In an order drawn by this seed")
+  add_option(command, "--shuffle", pack.shuffle, "In an order drawn by this seed")
       ->type_name("SEED");
-  command.add_option("--threads", pack.threads, "Unset: one a core")->check(CLI::PositiveNumber);
+  add_option(command, "--threads", pack.threads, "Unset: one a core")->check(CLI::PositiveNumber);
   pack.threads = 0;
   command.callback(
       [options, &chosen] { chosen.run = on_one_rank([options] { return run(*options); }); });

@@ -15,6 +15,7 @@
 #include "data/images/codec.h"
 #include "data/loader.h"
 #include "data/sample_pictures.h"
+#include "launch/cli.h"
 #include "launch/data.h"
 #include "launch/progress_bar.h"
 #include "trainer/inputs.h"
@@ -192,17 +193,17 @@ int show(const Options& options) {
 
 void add_data_show(CLI::App& data, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = *data.add_subcommand(
-      "show", "Draw samples as the network will get them\nWhat is no picture is printed.");
+  CLI::App& command = add_command(
+      data, "show", "Draw samples as the network will get them\nWhat is no picture is printed.");
   options->add_to(command);
-  command.add_option("--out", options->out, "The picture to write (PNG); unset: sheet.png");
-  command.add_option("--samples", options->samples, "How many; unset: 64")
+  add_option(command, "--out", options->out, "The picture to write (PNG); unset: sheet.png");
+  add_option(command, "--samples", options->samples, "How many; unset: 64")
       ->check(CLI::Range(1, 10000));
-  command.add_option("--epoch", options->epoch, "Of which epoch, from 1; unset: 1")
+  add_option(command, "--epoch", options->epoch, "Of which epoch, from 1; unset: 1")
       ->check(CLI::PositiveNumber);
-  command.add_option("--columns", options->style.columns, "Pictures in a row; unset: 8")
+  add_option(command, "--columns", options->style.columns, "Pictures in a row; unset: 8")
       ->check(CLI::Range(1, 100));
-  command.add_option("--zoom", options->style.zoom, "Enlarge by this; unset: as suits their size")
+  add_option(command, "--zoom", options->style.zoom, "Enlarge by this; unset: as suits their size")
       ->check(CLI::Range(1, 64));
   command.footer(R"(Examples:
   trireme data show digits.txtpb --out sheet.png

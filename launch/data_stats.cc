@@ -14,6 +14,7 @@
 #include "core/device.h"
 #include "core/text.h"
 #include "data/loader.h"
+#include "launch/cli.h"
 #include "launch/data.h"
 #include "launch/progress_bar.h"
 #include "trainer/inputs.h"
@@ -343,11 +344,11 @@ int stats(const Options& options) {
 void add_data_stats(CLI::App& data, Command& chosen) {
   auto options = std::make_shared<Options>();
   CLI::App& command =
-      *data.add_subcommand("stats", "Count and measure samples, name those that are damaged");
+      add_command(data, "stats", "Count and measure samples, name those that are damaged");
   options->add_to(command);
-  command.add_option("--samples", options->samples, "So many from among all; unset: all of them")
+  add_option(command, "--samples", options->samples, "So many from among all; unset: all of them")
       ->check(CLI::PositiveNumber);
-  command.add_flag("--json", options->json, "One JSON object");
+  add_flag(command, "--json", options->json, "One JSON object");
   command.footer(R"(Examples:
   trireme data stats digits.txtpb
 

@@ -14,6 +14,7 @@
 #include "comm/control.h"
 #include "comm/world.h"
 #include "core/text.h"
+#include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/doctor_gpu.h"
 #include "ops/backend.h"
@@ -232,7 +233,7 @@ int doctor_unjoined(const std::string& reason) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Command& chosen) {
-  CLI::App& command = *app.add_subcommand("doctor", "Print what would run here, and what is wrong");
+  CLI::App& command = add_command(app, "doctor", "Print what would run here, and what is wrong");
   command.footer(R"(Examples:
   trireme doctor
   mpirun -np 2 trireme doctor

@@ -11,6 +11,7 @@
 #include "comm/control.h"
 #include "core/text.h"
 #include "data/trained_on.h"
+#include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/data.h"
 #include "launch/options.h"
@@ -152,21 +153,20 @@ int evaluate(const Options& options, Communicator& communicator) {
 
 void add_eval(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = *app.add_subcommand("eval", "Test a trained network");
-  command
-      .add_option("RUN_OR_CHECKPOINT", options->path, "Folder of a run, or one of its checkpoints")
+  CLI::App& command = add_command(app, "eval", "Test a trained network");
+  add_option(command, "RUN_OR_CHECKPOINT", options->path,
+             "Folder of a run, or one of its checkpoints")
       ->required();
   options->add_to(command);
-  command.add_flag("--best", options->best, "The run's best checkpoint instead of its newest");
-  command.add_option(
-      "--data", options->data,
-      "Other samples than the run's: a folder with one for each class, tar shards, a "
-      "CSV file, or the root of files such as the run's");
-  command.add_flag("--details", options->details,
-                   "How each class is found, and the surest mistakes");
-  command.add_flag("--json", options->json, "One JSON object");
-  command.add_option("-o,--out", options->out,
-                     "Where confusion matrix and mistakes go, instead of RUN/evaluation.json");
+  add_flag(command, "--best", options->best, "The run's best checkpoint instead of its newest");
+  add_option(command, "--data", options->data,
+             "Other samples than the run's: a folder with one for each class, tar shards, a "
+             "CSV file, or the root of files such as the run's");
+  add_flag(command, "--details", options->details,
+           "How each class is found, and the surest mistakes");
+  add_flag(command, "--json", options->json, "One JSON object");
+  add_option(command, "-o,--out", options->out,
+             "Where confusion matrix and mistakes go, instead of RUN/evaluation.json");
   command.footer(R"(Examples:
   trireme eval runs/digits --best --details
   mpirun -np 4 trireme eval runs/imagenet --data /data/imagenet-v2)");

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/input_description.h"
 #include "model/names.h"
@@ -159,21 +160,21 @@ int run(const Options& options) {
 
 void add_export(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command =
-      *app.add_subcommand("export", "Write a trained network as ONNX or safetensors");
-  command
-      .add_option("RUN_OR_CHECKPOINT", options->path, "Folder of a run, or one of its checkpoints")
+  CLI::App& command = add_command(app, "export", "Write a trained network as ONNX or safetensors");
+  add_option(command, "RUN_OR_CHECKPOINT", options->path,
+             "Folder of a run, or one of its checkpoints")
       ->required();
-  command.add_option("OUT", options->out, "The file to write: *.onnx or *.safetensors")->required();
-  command.add_flag("--best", options->best, "The run's best checkpoint instead of its newest");
+  add_option(command, "OUT", options->out, "The file to write: *.onnx or *.safetensors")
+      ->required();
+  add_flag(command, "--best", options->best, "The run's best checkpoint instead of its newest");
   command
       .add_option("--input-range", options->range,
                   "Pixels that the ONNX model expects; unset: 0..255")
       ->transform(CLI::CheckedTransformer(kRanges).description(""))
       ->type_name("{0..255,0..1}");
-  command.add_flag("--no-normalise", options->no_normalise,
-                   "ONNX without the normalisation of the data: the user of the model does it");
-  command.add_flag("--softmax", options->softmax, "ONNX that gives probabilities, not logits");
+  add_flag(command, "--no-normalise", options->no_normalise,
+           "ONNX without the normalisation of the data: the user of the model does it");
+  add_flag(command, "--softmax", options->softmax, "ONNX that gives probabilities, not logits");
   command.add_option("--names", options->names, "Safetensors by the names of this project")
       ->transform(CLI::CheckedTransformer(kStyles).description(""))
       ->type_name("{trireme,torchvision,huggingface}");

@@ -5,6 +5,7 @@
 
 #include "comm/control.h"
 #include "core/text.h"
+#include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/plan.h"
 #include "trainer/inputs.h"
@@ -89,11 +90,11 @@ int inspect(const Options& options, Communicator& communicator) {
 
 void add_inspect(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = *app.add_subcommand("inspect", "Print layers, shapes, parameters and memory");
+  CLI::App& command = add_command(app, "inspect", "Print layers, shapes, parameters and memory");
   options->add_to(command);
-  command.add_option("--ranks", options->ranks, "Ranks to plan for; unset: the running ones")
+  add_option(command, "--ranks", options->ranks, "Ranks to plan for; unset: the running ones")
       ->check(CLI::PositiveNumber);
-  command.add_flag("--listing", options->listing, "The compiled program, one line an operation");
+  add_flag(command, "--listing", options->listing, "The compiled program, one line an operation");
   command.footer(R"(Examples:
   trireme inspect resnet50 --ranks 8 --batch 32
   trireme inspect digits.txtpb --set batch.global=256

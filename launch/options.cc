@@ -10,6 +10,7 @@
 
 #include "comm/control.h"
 #include "core/text.h"
+#include "launch/cli.h"
 #include "launch/commands.h"
 #include "model/graph.h"
 #include "model/onnx/onnx.h"
@@ -89,8 +90,8 @@ std::function<int(Communicator&)> on_one_rank(std::function<int()> work) {
 }
 
 void add_set_option(CLI::App& app, std::vector<std::string>& assignments) {
-  app.add_option("--set", assignments,
-                 "Set a field of the configuration, e.g. batch.global=256; may be repeated")
+  add_option(app, "--set", assignments,
+             "Set a field of the configuration, e.g. batch.global=256; may be repeated")
       ->type_name("FIELD=VALUE")
       ->allow_extra_args(false)
       ->group(kConfigGroup);
@@ -107,13 +108,13 @@ std::string refuse_bad_window(const std::string& text) {
 
 void ConfigOptions::add_to(CLI::App& app) {
   add_set_option(app, assignments);
-  app.add_option("--run-dir", run_dir, "The run's folder: --set run_dir=...")
+  add_option(app, "--run-dir", run_dir, "The run's folder: --set run_dir=...")
       ->type_name("DIR")
       ->group(kConfigGroup);
-  app.add_option("--device", device, "Where to compute: --set train.device=...")
+  add_option(app, "--device", device, "Where to compute: --set train.device=...")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
       ->group(kConfigGroup);
-  app.add_flag("--eager", eager, "Do not record steps on a GPU: --set train.eager=true")
+  add_flag(app, "--eager", eager, "Do not record steps on a GPU: --set train.eager=true")
       ->group(kConfigGroup);
 }
 
@@ -126,15 +127,15 @@ std::vector<std::string> ConfigOptions::all_assignments() const {
 }
 
 void TargetOptions::add_to(CLI::App& app) {
-  app.add_option(
-         "CONFIG|ZOO", name,
-         "Configuration (*.txtpb), a model (*.onnx), or a network by name: one of `trireme zoo`")
+  add_option(
+      app, "CONFIG|ZOO", name,
+      "Configuration (*.txtpb), a model (*.onnx), or a network by name: one of `trireme zoo`")
       ->required();
   ConfigOptions::add_to(app);
-  app.add_option("--batch", batch,
-                 "Samples of each rank; unset: as configured, or the network's usual")
+  add_option(app, "--batch", batch,
+             "Samples of each rank; unset: as configured, or the network's usual")
       ->check(CLI::PositiveNumber);
-  app.add_option("--threads", threads, "Threads of each rank; unset: cores over ranks of the host")
+  add_option(app, "--threads", threads, "Threads of each rank; unset: cores over ranks of the host")
       ->check(CLI::PositiveNumber);
 }
 

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "data/loader.h"
 #include "data/unlabelled.h"
+#include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/data.h"
 #include "launch/options.h"
@@ -233,31 +234,30 @@ int predict(const Options& options) {
 
 void add_predict(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = *app.add_subcommand("predict", "Ask a trained network about pictures");
-  command
-      .add_option("RUN_OR_CHECKPOINT", options->path, "Folder of a run, or one of its checkpoints")
+  CLI::App& command = add_command(app, "predict", "Ask a trained network about pictures");
+  add_option(command, "RUN_OR_CHECKPOINT", options->path,
+             "Folder of a run, or one of its checkpoints")
       ->required();
-  command
-      .add_option("INPUT", options->inputs,
-                  "Pictures (JPEG, PNG), folders of them, tar files of them; or rows of numbers in "
-                  ".csv or .npy")
+  add_option(command, "INPUT", options->inputs,
+             "Pictures (JPEG, PNG), folders of them, tar files of them; or rows of numbers in "
+             ".csv or .npy")
       ->required();
-  command.add_option("--top", options->top, "Classes told of each, the most probable first")
+  add_option(command, "--top", options->top, "Classes told of each, the most probable first")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command.add_option("--format", options->format, "For people, or for programs")
+  add_option(command, "--format", options->format, "For people, or for programs")
       ->check(CLI::IsMember({"text", "jsonl", "csv"}))
       ->capture_default_str();
-  command.add_option("-o,--out", options->out, "The file to write instead of standard output");
-  command.add_option("--batch", options->batch, "Samples computed at once")
+  add_option(command, "-o,--out", options->out, "The file to write instead of standard output");
+  add_option(command, "--batch", options->batch, "Samples computed at once")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command.add_option("--threads", options->threads, "Threads that compute; unset: all cores")
+  add_option(command, "--threads", options->threads, "Threads that compute; unset: all cores")
       ->check(CLI::Range(1, 1024));
-  command.add_flag("--best", options->best, "The run's best checkpoint instead of its newest");
-  command.add_flag("--logits", options->logits, "All of the network's numbers, not probabilities");
-  command.add_flag("--skip-bad", options->skip_bad,
-                   "End with 0 although some pictures could not be read");
+  add_flag(command, "--best", options->best, "The run's best checkpoint instead of its newest");
+  add_flag(command, "--logits", options->logits, "All of the network's numbers, not probabilities");
+  add_flag(command, "--skip-bad", options->skip_bad,
+           "End with 0 although some pictures could not be read");
   options->add_to(command);
   command.footer(R"(Examples:
   trireme predict runs/imagenet cat.jpg dog.png

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/text.h"
+#include "launch/cli.h"
 #include "launch/commands.h"
 #include "trainer/file.h"
 
@@ -46,14 +47,14 @@ void write_report(const Options& options) {
 
 void add_report(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = *app.add_subcommand(
-      "report",
+  CLI::App& command = add_command(
+      app, "report",
       "Write runs as one page: curves, times, mistakes\n"
       "One HTML file that loads nothing. Runs may still go on, or have failed. Several are "
       "overlaid.");
-  command.add_option("RUN", options->runs, "Folders of runs, finished or not")->required();
-  command.add_option("-o,--out", options->out,
-                     "The file; unset: report.html in the run's folder, of several runs here");
+  add_option(command, "RUN", options->runs, "Folders of runs, finished or not")->required();
+  add_option(command, "-o,--out", options->out,
+             "The file; unset: report.html in the run's folder, of several runs here");
   command.footer(R"(Examples:
   trireme report runs/digits
   trireme report runs/a runs/b --out both.html

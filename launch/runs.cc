@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/table.h"
 #include "trainer/json.h"
@@ -199,16 +200,15 @@ int runs(const Options& options) {
 
 void add_runs(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = *app.add_subcommand("runs", "List runs: how far, how good, how fast");
-  command.add_option("DIR", options->folder, "Folder with folders of runs in it")->required();
-  command
-      .add_option("--sort", options->sort,
-                  "By this; best, speed, step, ranks: largest first; when: newest first; loss: "
-                  "least first")
+  CLI::App& command = add_command(app, "runs", "List runs: how far, how good, how fast");
+  add_option(command, "DIR", options->folder, "Folder with folders of runs in it")->required();
+  add_option(command, "--sort", options->sort,
+             "By this; best, speed, step, ranks: largest first; when: newest first; loss: "
+             "least first")
       ->check(CLI::IsMember(
           {"when", "name", "status", "model", "step", "best", "loss", "speed", "ranks"}))
       ->capture_default_str();
-  command.add_flag("--json", options->json, "One JSON array");
+  add_flag(command, "--json", options->json, "One JSON array");
   command.footer(R"(Examples:
   trireme runs runs
   trireme runs runs --sort best

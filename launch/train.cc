@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/options.h"
 #include "launch/peak.h"
@@ -38,59 +39,49 @@ void add_train(CLI::App& app, Command& chosen) {
     }
   };
   auto options = std::make_shared<Options>();
-  CLI::App& command = *app.add_subcommand("train", "Train a network as a configuration file says");
-  command
-      .add_option("CONFIG", options->config,
-                  "Configuration (*.txtpb): a file, or one that is installed, such as digits.txtpb")
+  CLI::App& command = add_command(app, "train", "Train a network as a configuration file says");
+  add_option(command, "CONFIG", options->config,
+             "Configuration (*.txtpb): a file, or one that is installed, such as digits.txtpb")
       ->required();
   options->add_to(command);
-  command
-      .add_option("--resume", options->resume,
-                  "auto: go on from the newest checkpoint in the run's folder, if any; never; or "
-                  "the path of a checkpoint or of a run. One of another run needs a --run-dir "
-                  "without checkpoints")
+  add_option(command, "--resume", options->resume,
+             "auto: go on from the newest checkpoint in the run's folder, if any; never; or "
+             "the path of a checkpoint or of a run. One of another run needs a --run-dir "
+             "without checkpoints")
       ->type_name("auto|never|PATH")
       ->group(kStart)
       ->capture_default_str();
-  command
-      .add_flag("--accept-data-change", options->accept_data_change,
-                "Go on from a checkpoint though the samples are no longer those that it was saved "
-                "from")
+  add_flag(command, "--accept-data-change", options->accept_data_change,
+           "Go on from a checkpoint though the samples are no longer those that it was saved "
+           "from")
       ->group(kStart);
-  command
-      .add_option("--init-from", options->init_from,
-                  "Begin with the values of *.safetensors, *.onnx, a checkpoint or a run: --set "
-                  "model.init_from=...")
+  add_option(command, "--init-from", options->init_from,
+             "Begin with the values of *.safetensors, *.onnx, a checkpoint or a run: --set "
+             "model.init_from=...")
       ->type_name("PATH")
       ->group(kStart);
-  command
-      .add_option(
-          "--grace", options->grace,
-          "From SIGTERM, SIGINT or SIGUSR1 to the end, saved or not: 25s, 2m; unset: as long "
-          "as saving takes")
+  add_option(command, "--grace", options->grace,
+             "From SIGTERM, SIGINT or SIGUSR1 to the end, saved or not: 25s, 2m; unset: as long "
+             "as saving takes")
       ->envname("TRIREME_GRACE")
       ->group(kTimes)
       ->transform(
           CLI::AsNumberWithUnit(std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}}))
       ->check(CLI::NonNegativeNumber)
       ->type_name("TIME");
-  command
-      .add_option(
-          "--profile", options->profile,
-          "Write what these steps did to RUN/trace.json, for ui.perfetto.dev, and what took "
-          "longest to RUN/profile.txt")
+  add_option(command, "--profile", options->profile,
+             "Write what these steps did to RUN/trace.json, for ui.perfetto.dev, and what took "
+             "longest to RUN/profile.txt")
       ->type_name("steps=N..M")
       ->group(kWatch)
       ->check(refuse_bad_window);
-  command
-      .add_option("--metrics-port", options->metrics_port,
-                  "Answer Prometheus on this port of rank 0, at /metrics: --set metrics.port=...")
+  add_option(command, "--metrics-port", options->metrics_port,
+             "Answer Prometheus on this port of rank 0, at /metrics: --set metrics.port=...")
       ->type_name("PORT")
       ->group(kWatch);
-  command
-      .add_option("--init-timeout", chosen.init_timeout,
-                  "Seconds that the ranks may take to find one another; 0: for ever; unset: "
-                  "TRIREME_INIT_TIMEOUT, or 300")
+  add_option(command, "--init-timeout", chosen.init_timeout,
+             "Seconds that the ranks may take to find one another; 0: for ever; unset: "
+             "TRIREME_INIT_TIMEOUT, or 300")
       ->group(kTimes)
       ->check(CLI::NonNegativeNumber);
   command.footer(R"(Examples:

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/text.h"
+#include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/options.h"
 #include "launch/table.h"
@@ -86,8 +87,8 @@ int zoo(bool json) {
 
 void add_zoo(CLI::App& app, Command& chosen) {
   auto json = std::make_shared<bool>(false);
-  CLI::App& command = *app.add_subcommand("zoo", "List the networks that have names");
-  command.add_flag("--json", *json, "One JSON array");
+  CLI::App& command = add_command(app, "zoo", "List the networks that have names");
+  add_flag(command, "--json", *json, "One JSON array");
   command.footer(R"(Examples:
   trireme zoo
   trireme inspect resnet50 --batch 32

@@ -3,6 +3,8 @@
 include_directories(${CMAKE_CURRENT_LIST_DIR})
 set(TRIREME_EMULATION_DIR ${CMAKE_CURRENT_LIST_DIR})
 
+find_package(Boost REQUIRED COMPONENTS context)
+
 # Shared, so that core/cuda/library.cc finds the functions in it.
 add_library(trireme_emulation SHARED
   ${CMAKE_CURRENT_LIST_DIR}/gpu.cc ${CMAKE_CURRENT_LIST_DIR}/memory.cc ${CMAKE_CURRENT_LIST_DIR}/nccl.cc ${CMAKE_CURRENT_LIST_DIR}/runtime.cc
@@ -10,9 +12,9 @@ add_library(trireme_emulation SHARED
 target_include_directories(trireme_emulation PUBLIC ${CMAKE_CURRENT_LIST_DIR})
 target_include_directories(trireme_emulation SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR})
 target_compile_options(trireme_emulation PRIVATE -Wall -Wextra -Wshadow ${werror})
-target_link_libraries(trireme_emulation PUBLIC Threads::Threads fmt::fmt PRIVATE MPI::MPI_CXX)
-# Fibers jump between stacks, which the checked longjmp takes for a mistake.
-set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/threads.cc PROPERTIES COMPILE_OPTIONS -U_FORTIFY_SOURCE)
+target_link_libraries(trireme_emulation PUBLIC Threads::Threads fmt::fmt PRIVATE Boost::context MPI::MPI_CXX)
+# All kernels pass through it, thread by thread.
+set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/threads.cc PROPERTIES COMPILE_OPTIONS -O2)
 
 # Rewrites a room's list of sources: tests/emulation/ROOM/FILE takes the place of ROOM/FILE, and .cu files become C++.
 function(trireme_emulate list)

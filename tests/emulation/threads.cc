@@ -1,12 +1,11 @@
 #include "threads.h"
 
 #include <fmt/format.h>
-#include <setjmp.h>
-#include <sys/mman.h>
-#include <ucontext.h>
-#include <unistd.h>
 
 #include <bit>
+#include <boost/context/fiber.hpp>
+#include <boost/context/protected_fixedsize_stack.hpp>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -22,6 +21,8 @@ dim3 blockDim, gridDim;
 
 namespace trireme::emulation {
 namespace {
+
+namespace context = boost::context;
 
 constexpr uint32_t kWarp = 32;
 constexpr size_t kStackBytes = 128 << 10;
@@ -60,51 +61,52 @@ class Order {
   uint64_t count_, next_, stride_ = 1;
 };
 
-// A stack and where it stopped.
+// With a page below it that nobody may touch. Each is spared a little at its top, lest the ends of
+// all stacks fall into the same cache lines.
+class Stack {
+ public:
+  explicit Stack(size_t number) : spared_(number * 320 % 4096) {}
+  context::stack_context allocate() {
+    context::stack_context all = pages_.allocate();
+    all.sp = static_cast<char*>(all.sp) - spared_;
+    all.size -= spared_;
+    return all;
+  }
+  void deallocate(context::stack_context& stack) {
+    stack.sp = static_cast<char*>(stack.sp) + spared_;
+    stack.size += spared_;
+    pages_.deallocate(stack);
+  }
+
+ private:
+  size_t spared_;
+  context::protected_fixedsize_stack pages_{kStackBytes};
+};
+
+// Where a thread of the block, or what started the block, stopped.
 class Fiber {
  public:
   Fiber() = default;
-  Fiber(void (*entry)(), size_t number) : entry_(entry), spared_(number * 320 % 4096) {
-    const auto page = static_cast<size_t>(getpagesize());
-    stack_ = mmap(nullptr, page + kStackBytes, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (stack_ == MAP_FAILED) throw std::runtime_error("no memory for a fiber");
-    mprotect(stack_, page, PROT_NONE);
-    rewind();
-  }
+  Fiber(void (*entry)(), size_t number)
+      : stopped_(std::allocator_arg, Stack(number),
+                 [entry](context::fiber&& from) -> context::fiber {
+                   leaving->stopped_ = std::move(from);
+                   entry();
+                   std::abort();  // entries do not return
+                 }) {}
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Back to the entry, whatever it was doing. The context functions make system calls, so they
-  // only start a fiber.
-  void rewind() {
-    getcontext(&start_);
-    start_.uc_stack.ss_sp = stack_;
-    start_.uc_stack.ss_size = static_cast<size_t>(getpagesize()) + kStackBytes - spared_;
-    start_.uc_link = nullptr;
-    makecontext(&start_, reinterpret_cast<void (*)()>(&Fiber::begin), 0);
-    starting = this;
-    swapcontext(&back_, &start_);
-  }
   // Stops here, until someone switches back.
-  [[gnu::noinline]] void switch_to(Fiber& other) {
-    if (_setjmp(stopped_) == 0) _longjmp(other.stopped_, 1);
+  void switch_to(Fiber& other) {
+    leaving = this;
+    context::fiber from = std::move(other.stopped_).resume();
+    leaving->stopped_ = std::move(from);
   }
-  [[noreturn]] static void jump_to(Fiber& other) { _longjmp(other.stopped_, 1); }
 
  private:
-  static void begin() {
-    Fiber* self = starting;
-    if (_setjmp(self->stopped_) == 0) swapcontext(&self->start_, &self->back_);
-    self->entry_();
-  }
-  static inline Fiber* starting = nullptr;
-
-  void (*entry_)() = nullptr;
-  size_t spared_ = 0;  // of the stack, lest the ends of all stacks fall into the same cache lines
-  void* stack_ = nullptr;
-  jmp_buf stopped_;
-  ucontext_t start_, back_;
+  static inline Fiber* leaving = nullptr;
+  context::fiber stopped_;
 };
 
 std::string to_string(const std::source_location& where) {
@@ -227,10 +229,7 @@ void Multiprocessor::run_block() {
   main_.switch_to(first);
   if (failure_.empty()) return;
   idle_.clear();
-  for (auto& fiber : fibers_) {
-    fiber->rewind();
-    idle_.push_back(fiber.get());
-  }
+  fibers_.clear();
 }
 
 void Multiprocessor::work() {
@@ -389,7 +388,8 @@ bool Multiprocessor::complete_collective(uint32_t number, uint32_t mask, uint32_
 void Multiprocessor::fail(const std::string& message) {
   failure_ = fmt::format("{} (block {},{},{} thread {},{},{})", message, blockIdx.x, blockIdx.y,
                          blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
-  Fiber::jump_to(main_);
+  fiber_->switch_to(main_);
+  std::abort();  // nothing goes on after a failure
 }
 
 void Multiprocessor::fail_waiting_for_ever() {
