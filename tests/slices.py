@@ -2,6 +2,8 @@
 job that is killed loses nothing but the part that was running. tests/gpu says what the parts are."""
 
 import contextlib
+import fnmatch
+import gzip
 import io
 import json
 import os
@@ -21,6 +23,17 @@ MAX_UNPACKED_BYTES = 256 << 20
 REPACK_SECONDS = 10  # while a part runs, if it has written something
 TABLE_LINES = 60
 COLUMNS = 120
+
+
+# What the program reads of a slice in results.json, and of its parts.
+SLICE_FIELDS = {
+    "slice": int,
+    "rehearsal": bool,
+    **dict.fromkeys(("device", "commit", "date", "build"), str),
+    "seconds": (int, float),
+    "parts": list,
+}
+PART_FIELDS = {"name": str, "result": str, "seconds": (int, float), "detail": str}
 
 
 class BadArchive(Exception):
@@ -103,36 +116,72 @@ def write_json(file, value):
     part.replace(file)
 
 
+def is_kept(name):
+    """Whether pack() can have given a member this name."""
+    words = name.split("/")
+    return not {"", ".", ".."} & set(words) and any(
+        fnmatch.fnmatchcase(name, pattern.replace("**/*", "*"))
+        and ("**" in pattern or len(words) == pattern.count("/") + 1)
+        for pattern in KEPT
+    )
+
+
 def unpack(archive, folder):
-    """Throws BadArchive if it is not one that pack() wrote."""
+    """Throws BadArchive if it is not one that pack() wrote; the folder may hold some of it then."""
+    name = None
     try:
-        with tarfile.open(archive) as tar:
-            members, size = tar.getmembers(), 0
-            for member in members:
-                names = pathlib.PurePosixPath(member.name).parts
-                size += member.size
-                if not member.isreg() or member.name.startswith("/") or ".." in names or names[0] not in TOPS:
-                    raise BadArchive(f"{archive}: {member.name!r} is not part of an archive of tests/gpu")
-                if size > MAX_UNPACKED_BYTES:
-                    raise BadArchive(f"{archive}: more than {MAX_UNPACKED_BYTES >> 20} MiB unpacked")
-            for member in members:
-                path = folder / member.name
+        with gzip.open(archive) as file:
+            data = file.read(MAX_UNPACKED_BYTES + 1)
+        if len(data) > MAX_UNPACKED_BYTES:
+            raise BadArchive(f"{archive}: more than {MAX_UNPACKED_BYTES >> 20} MiB unpacked")
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
+            for member in tar:
+                name = member.name
+                if not member.isreg() or member.issparse() or member.size < 0 or not is_kept(name):
+                    raise BadArchive(f"{archive}: {name!r} is not part of an archive of tests/gpu")
+                path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(tar.extractfile(member).read())
-    except (OSError, EOFError, tarfile.TarError) as error:
-        raise BadArchive(f"{archive}: {error}; --from takes an archive that tests/gpu wrote") from None
+        name = "results.json"
+        read_records(folder)
+    except BadArchive:
+        raise
+    except Exception as error:  # of a damaged archive also those of zlib and of tarfile's own parsing
+        where = f"{archive}: {name!r}" if name else archive
+        what = str(error) or repr(error)
+        raise BadArchive(f"{where}: {what}; --from takes an archive that tests/gpu wrote") from None
+
+
+def checked(value, fields, where):
+    """The object, if it has these fields of these types; else throws ValueError."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} is no object")
+    for name, kind in fields.items():
+        if not isinstance(value.get(name), kind):
+            raise ValueError(f"{where}: {name!r} is {'of another type' if name in value else 'missing'}")
+    return value
+
+
+def read_json(file):
+    """Throws ValueError."""
+    try:
+        return json.loads(file.read_text())
+    except RecursionError:
+        raise ValueError("too deeply nested") from None
 
 
 def read_records(folder):
-    """The slices of results.json, oldest first; a part that was running when its slice was killed is KILLED."""
+    """The slices of results.json, oldest first; a part that was running when its slice was killed is KILLED. Throws
+    ValueError if that is not what the file holds."""
     file = folder / "results.json"
-    try:
-        records = json.loads(file.read_text())["slices"] if file.exists() else []
-        for part in (part for record in records for part in record["parts"]):
+    if not file.exists():
+        return []
+    records = checked(read_json(file), {"slices": list}, "the whole")["slices"]
+    for number, record in enumerate(records, 1):
+        for part in checked(record, SLICE_FIELDS, f"slice {number}")["parts"]:
+            checked(part, PART_FIELDS, f"a part of slice {number}")
             if part["result"] == "RUNNING":
                 part.update(result="KILLED", detail="the slice was killed while it ran")
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadArchive(f"{file}: not the results of tests/gpu: {error!r}") from None
     return records
 
 

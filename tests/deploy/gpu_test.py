@@ -13,6 +13,7 @@ import tarfile
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
@@ -369,7 +370,65 @@ class Slices(Bundle):
             (self.root / "tests/bench/README.md").read_text(), r"\| resnet50 \| BF16, 256 \| 200 \| x2.00 \|"
         )
         self.run_gpu("-o", "out", "--rehearse", "core")
-        self.assertIn("rehearsal", self.run_gpu("--collect", self.archive, code=1))
+        self.assertIn("rehearsal", self.run_gpu("--collect", self.archive, code=2))
+
+    def test_a_bad_archive_is_named_with_its_member(self):
+        self.gtest("core_a_test", {"one": "passes"})
+        slice_1 = {**FACTS, "seconds": 1, "parts": [{"name": "a", "result": "PASS", "seconds": 1, "detail": ""}]}
+        run = {"date": FACTS["date"], "commit": "0a1b2c3", "device": "a GPU", "cases": []}
+
+        def pack(**texts):
+            with tarfile.open(self.archive, "w:gz") as tar:
+                for name, text in texts.items():
+                    member = tarfile.TarInfo(name)
+                    member.size = len(text)
+                    tar.addfile(member, io.BytesIO(text.encode()))
+
+        def refused(member, reason, *words):
+            output = self.run_gpu(*words, code=2)
+            self.assertIn(f"tests/gpu: {self.archive}: '{member}'", output)
+            self.assertRegex(output, reason)
+            self.assertNotIn("Traceback", output)
+
+        start = ("--slice", 1, "-o", "out", "--from", self.archive, "core")
+        for name in (".", "/results.json", "./results.json", "logs", "logs/a.log/b", "runs", "x"):
+            pack(**{name: "{}"})
+            with self.subTest(name=name):
+                refused(name, "is not part of an archive", *start)
+        for text, reason in (
+            ("[" * 100000, "deeply nested"),
+            ("[]", "no object"),
+            ("{}", "'slices' is missing"),
+            ('{"slices": [7]}', "slice 1 is no object"),
+            (json.dumps({"slices": [{**slice_1, "seconds": "a"}]}), "slice 1: 'seconds' is of another type"),
+            (json.dumps({"slices": [{**slice_1, "parts": [{"name": "a"}]}]}), "part of slice 1: 'result' is missing"),
+            ("{", "Expecting property name"),
+        ):
+            pack(**{"results.json": text})
+            with self.subTest(text=text[:40]):
+                refused("results.json", reason, *start)
+                refused("results.json", reason, "--collect", self.archive)
+        for text, reason in (
+            ("[" * 100000, "deeply nested"),
+            ("[]", "no object"),
+            (json.dumps({**run, "date": 7}), "'date' is of another type"),
+            (json.dumps({**run, "cases": [7]}), "a case is no object"),
+        ):
+            pack(**{"results.json": json.dumps({"slices": [slice_1]}), "bench/a.json": text})
+            with self.subTest(text=text[:40]):
+                refused("bench/a.json", reason, "--collect", self.archive)
+        self.assertFalse((self.root / "tests/bench/results").exists())
+        pack(**{"results.json": json.dumps({"slices": [slice_1]})})
+        self.run_gpu(*start)
+
+    def test_a_folder_of_something_else_is_not_touched(self):
+        self.gtest("core_a_test", {"one": "passes"})
+        other = self.root / "runs/mine/summary.json"
+        other.parent.mkdir(parents=True)
+        other.write_text("{}")
+        self.run_gpu("--slice", 1, "-o", "out", "core")
+        self.assertIn("its runs is of", self.run_gpu("--slice", 1, "-o", ".", "--from", self.archive, "core", code=2))
+        self.assertTrue(other.exists())
 
 
 class Harness(unittest.TestCase):
@@ -457,19 +516,37 @@ class Harness(unittest.TestCase):
             with self.assertRaisesRegex(BadArchive, pattern):
                 slices.unpack(bad, self.folder)
 
-        for name in ("../evil", "/evil", "logs/../../evil", "other"):
-            with tarfile.open(bad, "w:gz") as tar:
-                tar.addfile(tarfile.TarInfo(name))
-            refused("is not part of an archive")
+        def archive_of(name, **attributes):
+            with tarfile.open(bad, "w:gz", format=tarfile.GNU_FORMAT) as tar:
+                member = tarfile.TarInfo(name)
+                for attribute, value in attributes.items():
+                    setattr(member, attribute, value)
+                tar.addfile(member)
+
+        for name in ("../evil", "/evil", "logs/../../evil", "other", ".", "logs", "logs/./a.log", "logs/a/b.log"):
+            archive_of(name)
+            refused(f"{bad}: '{name}' is not part of an archive")
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE):
+            archive_of("logs/a.log", type=kind, linkname="/etc/passwd")
+            refused("'logs/a.log' is not part of an archive")
+        archive_of("logs/a.log", size=-1024)
+        refused("'logs/a.log' is not part of an archive")
+        archive_of("logs/a.log", size=1 << 30)
+        refused("'logs/a.log'.*--from takes an archive")
         with tarfile.open(bad, "w:gz") as tar:
-            link = tarfile.TarInfo("logs/link")
-            link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-            tar.addfile(link)
-        refused("is not part of an archive")
-        self.slice([Part("a", lambda run: run.note("x" * 1000))])
+            for name in ("cache/a", "cache/a/b"):
+                tar.addfile(tarfile.TarInfo(name))
+        refused("'cache/a/b'.*--from takes an archive")
+        self.slice([Part("a", lambda run: run.note("".join(map(str, range(20000)))))])
         whole = self.archive.read_bytes()
+        with mock.patch("slices.MAX_UNPACKED_BYTES", 50000):
+            bad.write_bytes(whole)
+            refused("MiB unpacked")
         bad.write_bytes(whole[: len(whole) // 2])
         refused("--from takes an archive")
+        for damage in range(200, len(whole), 1000):
+            bad.write_bytes(whole[:damage] + b"\xff" * 100 + whole[damage + 100 :])
+            refused(str(bad))
         bad.write_bytes(b"no archive")
         refused("--from takes an archive")
 
