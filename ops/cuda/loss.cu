@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
   float largest = -std::numeric_limits<float>::infinity();
   double sum = 0;
   double expected = kSoft ? 0 : own;  // of the logits by the labels
-  int64_t ahead = 0;                  // classes that rank before the label
+  int32_t ahead = 0;                  // classes that rank before the label; labels have 32 bits
   each_pack<N>(classes, [&](int64_t at) {
     const Pack<float, N> values = to_float(load<N>(logits + at));
     float of_pack = 0;
