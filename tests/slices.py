@@ -352,14 +352,14 @@ def table(record, archive):
     for part in parts:
         by_result.setdefault(part["result"], []).append(part)
     counts = ", ".join(f"{len(found)} {result}" for result, found in sorted(by_result.items()))
-    head = [
+    head = wrapped(
         f"slice {record['slice']}{', a rehearsal' if record['rehearsal'] else ''}: {counts}; {record['seconds']:.0f} s;"
         f" {record['device']}; commit {record['commit']}, {record['date'][:10]}"
-    ]
+    )
     wrong = [part for part in parts if part["result"] in ("FAIL", "KILLED", "CUT")]
     right = [part for part in parts if part["result"] in ("PASS", "SKIP")]
     missing = [part["name"] for part in parts if part["result"] == "NOT RUN"]
-    tail = wrapped("NOT RUN, the time was over: " + ", ".join(missing)) if missing else []
+    tail = wrapped("NOT RUN: " + ", ".join(missing)) if missing else []
     tail += [f"archive: {archive}"]
     width = max([len(part["name"]) for part in wrong + right], default=0)
 

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Slices of tests/gpu from a bundle of the emulated build, unpacked by Python in a folder that is no repository: one is
+# killed, and the next goes on from its archive.
+#   tests/deploy/rehearsal_test.sh BUNDLE_SCRIPT BUILD_TREE
+set -euo pipefail
+bundle_script=$1 tree=$2
+work=$(realpath "$(mktemp -d)")
+trap 'rm -rf "$work" || true' EXIT # what a killed slice had started may still write there
+
+fail() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+
+"$bundle_script" --build "$tree" -o "$work/bundle.tar.xz"
+megabytes=$(du -m "$work/bundle.tar.xz" | cut -f1)
+((megabytes <= 48)) || fail "the archive has $megabytes MiB"
+mkdir "$work/node"
+cd "$work/node"
+python3 -m tarfile -e "$work/bundle.tar.xz"
+cd trireme-*/
+
+rehearse=(python3 tests/gpu --rehearse --archive "$work/gpu.tar.gz")
+result_of() { # result_of PART: in the newest slice of the archive
+  python3 - "$work/gpu.tar.gz" "$1" <<'PYTHON'
+import json, sys, tarfile
+with tarfile.open(sys.argv[1]) as tar:
+    slices = json.load(tar.extractfile("results.json"))["slices"]
+print(next((part["result"] for part in slices[-1]["parts"] if part["name"] == sys.argv[2]), "no such part"))
+PYTHON
+}
+
+"${rehearse[@]}" --slice 1 -o "$work/killed" '^(core_device_test|captured-is-eager.FP32)$' >"$work/log" 2>&1 &
+program=$!
+until [[ $(result_of captured-is-eager.FP32 2>/dev/null) == RUNNING ]]; do
+  kill -0 $program 2>/dev/null || fail "slice 1 ended before it was killed: $(cat "$work/log")"
+  sleep 0.02
+done
+kill -KILL $program
+wait $program 2>/dev/null || true
+[[ $(result_of core_device_test) == PASS ]] || fail "the archive lacks what passed before the kill"
+[[ $(result_of captured-is-eager.FP32) == RUNNING ]] || fail "the part was not killed"
+
+"${rehearse[@]}" --slice 1 -o "$work/out" '^(core_device_test|captured-is-eager.FP32)$' --from "$work/gpu.tar.gz" |
+  tee "$work/log"
+grep -q 'core_device_test .*(earlier)' "$work/log" || fail "what had passed ran again"
+[[ $(result_of captured-is-eager.FP32) == PASS ]] || fail "the part that was killed did not run again"
+"${rehearse[@]}" --slice 2 -o "$work/out" '^nccl-of-one-rank.captured$' --from "$work/gpu.tar.gz"
