@@ -83,12 +83,17 @@ def outcomes(text):
     return named("OK") - failed, failed, named("SKIPPED")
 
 
+def filtered(command, pattern):
+    """Runs these cases. mpirun gives ranks a terminal, on which gtest would color the marks that outcomes() reads."""
+    return [*command, "--gtest_color=no", f"--gtest_filter={pattern}"]
+
+
 def gtest(run, command, pattern):
     """Runs a test program. An error of the device may outlive the case that made it, and a crash ends them all, so the
     cases that did not pass are run again, each alone."""
     begin = len(run.log_text())
     try:
-        run.command([*command, f"--gtest_filter={pattern}"])
+        run.command(filtered(command, pattern))
     except (TookTooLong, OutOfTime) as error:
         running = re.findall(r"^\[ RUN      \] ([\w./]+)", run.log_text(begin), re.M)
         raise type(error)(f"{error}, in {running[-1] if running else 'no case'}") from None
@@ -108,7 +113,7 @@ def retry(run, command, pattern, begin, error):
         if run.part_left() < 5:
             break
         try:
-            run.command([*command, f"--gtest_filter={case}"], seconds=60)
+            run.command(filtered(command, case), seconds=60)
         except OutOfTime:
             break
         except Failed:

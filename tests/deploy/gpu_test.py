@@ -76,7 +76,7 @@ elif words[0] == "train":
 
 MPIRUN = """#!/bin/bash
 while [[ $1 == -* ]]; do case $1 in -np | --bind-to) shift 2 ;; *) shift ;; esac; done
-exec "$@"
+ON_TERMINAL=1 exec "$@"
 """
 
 # A program of gtest with cases that pass, fail, spoil those after them, crash or hang.
@@ -92,9 +92,11 @@ if "--gtest_list_tests" in sys.argv:
     sys.exit()
 with open(__file__ + ".calls", "a") as file:
     print(os.getpid(), pattern, file=file)
+color = "ON_TERMINAL" in os.environ and "--gtest_color=no" not in sys.argv
+red, plain = ("\\033[0;31m", "\\033[m") if color else ("", "")
 failed = spoiled = False
 for case in chosen:
-    print("[ RUN      ] " + case, flush=True)
+    print(red + "[ RUN      ] " + plain + case, flush=True)
     if cases[case] == "crashes":
         os.kill(os.getpid(), signal.SIGSEGV)
     while cases[case] == "hangs" and not pathlib.Path(__file__ + ".go").exists():
@@ -102,7 +104,7 @@ for case in chosen:
     fails = spoiled or cases[case] not in ("passes", "hangs")
     spoiled = spoiled or cases[case] == "spoils"
     failed = failed or fails
-    print(("[  FAILED  ] " if fails else "[       OK ] ") + case + " (0 ms)", flush=True)
+    print(red + ("[  FAILED  ] " if fails else "[       OK ] ") + plain + case + " (0 ms)", flush=True)
 sys.exit(failed)
 """
 
@@ -242,6 +244,17 @@ class Slices(Bundle):
             table.index(next(line for line in table if "core_a_test" in line)),
         )
         self.assertEqual(table[-1], f"archive: {self.archive}")
+
+    def test_cases_of_ranks_are_counted(self):
+        self.gtest("comm_communicator_test", {"one": "passes", "two": "passes"})
+        self.gtest("trainer_step_test", {"one": "passes", "two": "fails"})
+        self.run_gpu("--slice", 2, "-o", "out", "^(comm|trainer)", code=1)
+        details = {part["name"]: part["detail"] for part in read_results(self.archive)[0]["parts"]}
+        for ranks in (1, 2):
+            self.assertEqual(details[f"comm_communicator_test.np{ranks}"], "2 cases")
+            self.assertIn(
+                "1 cases did not pass; alone Suite.two/cuda FAILED", details[f"trainer_step_test.np{ranks}"]
+            )
 
     def test_a_killed_slice_keeps_its_results_and_the_next_goes_on(self):
         passing = self.gtest("core_a_test", {"one": "passes"})
