@@ -204,8 +204,10 @@ class Slice:
         self.save()
 
     def run(self, parts):
-        """Runs what the time allows and prints the table last. Returns 0 when all passed or were skipped, 1 when one
-        failed, 75 when none failed but some were not run to the end, 128 + n when signal n ended the slice."""
+        """Runs what the time allows and prints the table last. What ran before and did not pass comes after the rest,
+        so that parts that hang do not keep a slice that is repeated from its end. Returns 0 when all passed or were
+        skipped, 1 when one failed, 75 when none failed but some were not run to the end, 128 + n when signal n ended
+        the slice."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.stop)
         passed = self.passed_earlier()
@@ -213,10 +215,11 @@ class Slice:
             {"name": part.name, **passed.get(part.name, {"result": "NOT RUN", "seconds": 0, "detail": ""})}
             for part in parts
         ]
+        tried = {part["name"] for part in self.earlier_parts() if part["result"] in ("FAIL", "KILLED", "CUT")}
         stopped = 0
         try:
             self.save()
-            for part, result in zip(parts, self.record["parts"]):
+            for part, result in sorted(zip(parts, self.record["parts"]), key=lambda pair: pair[0].name in tried):
                 if result["result"] == "NOT RUN" and self.left() >= part.needs:
                     self.run_part(part, result)
         except Stopped as error:
@@ -228,14 +231,13 @@ class Slice:
         results = {part["result"] for part in self.record["parts"]}
         return 128 + stopped if stopped else 1 if "FAIL" in results else 75 if results - {"PASS", "SKIP"} else 0
 
-    def passed_earlier(self):
+    def earlier_parts(self):
+        """Of slices with the same program."""
         same = [record for record in self.earlier if record["build"] == self.record["build"]]
-        return {
-            part["name"]: {**part, "earlier": True}
-            for record in same
-            for part in record["parts"]
-            if part["result"] == "PASS"
-        }
+        return [part for record in same for part in record["parts"]]
+
+    def passed_earlier(self):
+        return {part["name"]: {**part, "earlier": True} for part in self.earlier_parts() if part["result"] == "PASS"}
 
     @staticmethod
     def stop(number, _):

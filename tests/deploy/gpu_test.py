@@ -284,6 +284,19 @@ class Slices(Bundle):
         with tarfile.open(self.archive) as tar:
             self.assertIn("logs/core_a_test.log", tar.getnames())
 
+    def test_what_was_not_run_comes_before_what_failed(self):
+        failing = self.gtest("core_a_test", {"one": "fails"})
+        others = self.gtest("core_b_test", {"one": "passes"})
+        self.run_gpu("--slice", 1, "-o", "out", "core_a", code=1)
+        before = len(self.calls(failing))
+        hanging = self.gtest("core_a_test", {"one": "hangs"})
+        with self.start("--slice", 1, "-o", "out", "--from", self.archive, "core") as process:
+            wait_until(lambda: len(self.calls(hanging)) > before)
+            calls = self.calls(others)
+            pathlib.Path(f"{hanging}.go").touch()
+            process.communicate()
+        self.assertEqual(len(calls), 1, "it ran before what had failed")
+
     def test_another_program_repeats_what_passed(self):
         passing = self.gtest("core_a_test", {"one": "passes"})
         self.run_gpu("--slice", 1, "-o", "out", "core")
