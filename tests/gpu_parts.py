@@ -346,16 +346,20 @@ def find_data(a, *patterns):
     raise Failed(f"{a.data} and the folders in it hold no {' and '.join(patterns)}")
 
 
+def in_bf16(a):
+    """Options of training. Not every CPU that a rehearsal runs on has BF16."""
+    return (*CPU, "--set", "train.precision=FP32") if a.rehearse else (*GPU, "--set", "train.precision=BF16")
+
+
 def mnist(run, a):
     folder = find_data(a, "train-images-idx3-ubyte*", "t10k-images-idx3-ubyte*")
-    precision = "FP32" if a.rehearse else "BF16"
     return learns(
         run,
         a,
         "mnist",
         "launch/configs/mnist.txtpb",
         MNIST_ACCURACY,
-        (*(CPU if a.rehearse else GPU), "--set", f"data.root={folder}", "--set", f"train.precision={precision}"),
+        (*in_bf16(a), "--set", f"data.root={folder}"),
     )
 
 
@@ -404,10 +408,8 @@ def cifar10(run, a):
         "launch/configs/cifar10.txtpb",
         0 if a.rehearse else CIFAR_ACCURACY,
         (
-            *(CPU if a.rehearse else GPU),
+            *in_bf16(a),
             *options,
-            "--set",
-            "train.precision=BF16",
             *(few if a.rehearse else ("--set", "train.eval_every_epochs=5")),
         ),
     )

@@ -370,6 +370,11 @@ class Slices(Bundle):
         output = self.run_gpu("--slice", 4, "-o", "out", "--data", data, code=1)
         self.assertIn("accuracy 0.92, expected at least 0.93", output)
         self.run_gpu("--slice", 4, "-o", "out", code=1)
+        (self.root / "bin/calls").unlink()
+        self.set("accuracy", "0.995")
+        self.run_gpu("--slice", 4, "-o", "out", "--data", data, "--rehearse")
+        calls = (self.root / "bin/calls").read_text()
+        self.assertEqual((calls.count("--device cpu --set train.precision=FP32"), calls.count("BF16")), (2, 0))
 
     def packed_file(self):
         file = self.root / "shard.xz"
@@ -528,14 +533,20 @@ class Harness(unittest.TestCase):
             (run.folder / "runs/a").mkdir(parents=True)
             (run.folder / "runs/a/weights.safetensors").write_bytes(b"0" * 1000)
             (run.folder / "runs/a/summary.json").write_text("{}")
+            (run.folder / "cache/trireme").mkdir(parents=True)
+            (run.folder / "cache/trireme/tuning").write_text("fastest")
             run.log.write(b"first\n" + b"x" * (3 << 20) + b"\nlast\n")
 
         self.slice([Part("a", writes)])
         with tarfile.open(self.archive) as tar:
-            self.assertEqual(set(tar.getnames()), {"results.json", "logs/a.log", "runs/a/summary.json"})
+            self.assertEqual(
+                set(tar.getnames()), {"results.json", "logs/a.log", "runs/a/summary.json", "cache/trireme/tuning"}
+            )
             log = tar.extractfile("logs/a.log").read()
         self.assertLess(len(log), (1 << 20) + 100)
         self.assertTrue(log.startswith(b"first\n") and log.endswith(b"\nlast\n"))
+        slices.unpack(self.archive, self.folder / "next")
+        self.assertEqual((self.folder / "next/cache/trireme/tuning").read_text(), "fastest")
 
     def test_bad_archives_are_refused(self):
         bad = self.folder / "bad.tar.gz"
