@@ -400,7 +400,7 @@ def cifar10(run, a):
             "--set",
             "data.webdataset.classes=10",
         ]
-    few = ("--set", "train.max_steps=2", "--set", "train.eval_every_epochs=0")
+    few = ("--set", "model.zoo.name=resnet20", "--set", "train.max_steps=2", "--set", "train.eval_every_epochs=0")
     return learns(
         run,
         a,
