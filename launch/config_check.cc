@@ -25,7 +25,6 @@
 #include "trainer/init_from.h"
 #include "trainer/inputs.h"
 #include "trainer/loading.h"
-#include "trainer/machine.h"
 #include "trainer/run_folder.h"
 #include "trainer/trainer.h"
 
@@ -123,34 +122,21 @@ std::string bytes_text(size_t bytes) { return format_bytes(static_cast<double>(b
 
 std::string memory_text(const RankPlan& plan) {
   std::string parts;
-  for (const auto& [name, bytes] : plan.memory) {
-    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, bytes_text(bytes));
+  for (const RankMemory::Part& part : plan.memory.parts) {
+    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", part.name, bytes_text(part.bytes));
   }
-  return fmt::format("{} a rank: {}", bytes_text(plan.memory_bytes()), parts);
+  return fmt::format("{} a rank: {}", bytes_text(plan.memory.total()), parts);
 }
 
-// Where the ranks of this host put what they compute with.
-struct Room {
-  size_t bytes = 0;  // 0: not known
-  std::string name;
-};
-
-Room room_of(Device& device) {
-  if (device.kind() == DeviceKind::kCpu) {
-    const Machine machine = inspect_machine();
-    const bool limited = machine.memory_limit < machine.memory;
-    return {static_cast<size_t>(machine.memory_limit),
-            limited ? "this process may use (control group or ulimit)" : "this host has"};
+// What does not fit is only told where another machine is to train.
+void check_room(const Config& config, const RankPlan& plan, const Options& options) {
+  try {
+    const bool shared = plan.device->kind() == DeviceKind::kCpu;  // by all ranks of this host
+    require_room(config, plan.memory, plan.room, shared ? options.ranks : 1);
+  } catch (const ConfigError& error) {
+    if (!options.no_data) throw;
+    print_row("warning", error.what());
   }
-  const auto load = device.load();
-  return {load ? static_cast<size_t>(load->memory_total_bytes) : 0, "the GPU has"};
-}
-
-// What is wrong; empty: it fits.
-std::string too_large(const RankPlan& plan, const Room& room) {
-  if (room.bytes == 0 || plan.memory_bytes() <= room.bytes) return "";
-  return fmt::format("a rank needs {}, {} {}; lower batch.micro or batch.global, or use more ranks",
-                     bytes_text(plan.memory_bytes()), room.name, bytes_text(room.bytes));
 }
 
 // What the network begins with, where that is a file.
@@ -194,20 +180,8 @@ size_t print_network(const Config& config, const Samples& samples, const Options
   print_row("batch", length_text(config, batch, samples, ranks));
   print_row("memory", plan ? memory_text(*plan) : "not planned: " + problem);
   if (!plan) return 0;
-  const Room room = room_of(*plan->device);
-  const std::string large = too_large(*plan, room);
-  if (!large.empty() && !options.no_data) {
-    throw ConfigError(config.where("batch.global"), large);
-  }
-  if (!large.empty()) {
-    print_row("", large);
-  } else if (plan->device->kind() == DeviceKind::kCpu && ranks > 1 &&
-             plan->memory_bytes() > room.bytes / static_cast<size_t>(ranks)) {
-    print_row("", fmt::format("{} ranks on one host like this need {}, {} {}", ranks,
-                              bytes_text(plan->memory_bytes() * static_cast<size_t>(ranks)),
-                              room.name, bytes_text(room.bytes)));
-  }
-  if (room.bytes == 0) skipped.emplace_back("the memory of the GPU");
+  check_room(config, *plan, options);
+  if (plan->room.bytes == 0) skipped.emplace_back("the memory of the GPU");
   return plan->checkpoint_bytes;
 }
 
@@ -295,8 +269,8 @@ void add_config_check(CLI::App& config, Command& chosen) {
   trireme config check imagenet.txtpb --ranks 8 --no-data
 
 It checks fields, opens the data and reads 32 samples of each part, builds the
-network, plans memory and compares it with that of this machine, and sees
-whether run_dir can be written to. What it checked and what it did not is
+network, plans memory and compares that of all ranks with this machine's, and
+sees whether run_dir can be written to. What it checked and what it did not is
 printed. With --no-data, what does not fit this machine is printed only.
 
 Exit codes: 0 nothing wrong was found, 2 the configuration is wrong or does not

@@ -56,8 +56,17 @@ void print_memory(const RankPlan& plan, int ranks) {
   const auto row = [](const std::string& name, size_t bytes) {
     fmt::print("  {:<34} {:>16}  {:>10}\n", name, bytes, format_bytes(static_cast<double>(bytes)));
   };
-  for (const auto& [name, bytes] : plan.memory) row(name, bytes);
-  row("total", plan.memory_bytes());
+  for (const RankMemory::Part& part : plan.memory.parts) row(part.name, part.bytes);
+  row("total", plan.memory.total());
+}
+
+// What is planned here may be for another machine.
+void warn_of_room(const Config& config, const RankPlan& plan) {
+  try {
+    require_room(config, plan.memory, plan.room, 1);
+  } catch (const ConfigError& error) {
+    fmt::print(stderr, "warning: {}\n", error.what());
+  }
 }
 
 // The plan is the same on every rank: rank 0 makes it, alone.
@@ -70,6 +79,7 @@ void print_plan(const Options& options, const Target& target, const Graph& graph
              batch.capacity, batch.passes, batch.passes == 1 ? "" : "es", batch.micro);
   print_layers(*plan->program);
   print_memory(*plan, ranks);
+  warn_of_room(target.config, *plan);
   if (options.listing) fmt::print("\n{}", plan->program->listing());
 }
 

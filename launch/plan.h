@@ -3,11 +3,10 @@
 
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "launch/options.h"
 #include "model/program.h"
+#include "trainer/rank_memory.h"
 #include "trainer/step.h"
 
 namespace trireme {
@@ -18,17 +17,16 @@ struct RankPlan {
   std::unique_ptr<Backend> backend;
   Parameters parameters;
   std::unique_ptr<Program> program;
-  std::vector<std::pair<std::string, size_t>> memory;  // bytes by use; none is 0
-  size_t checkpoint_bytes = 0;                         // about what a checkpoint takes
-
-  size_t memory_bytes() const;
+  RankMemory memory;
+  Room room;                    // for it, which may be less
+  size_t checkpoint_bytes = 0;  // about what a checkpoint takes
 };
 
 // What the network is to tell: "10 classes", "target f32 [2]".
 std::string target_text(const SampleSpec& samples);
 
 // The same on every of `ranks`. `graph` outlives it. Throws ConfigError where the device or the
-// precision is not to be had here.
+// precision is not to be had here, or where parameters alone do not fit this machine.
 std::unique_ptr<RankPlan> plan_rank(const Target& target, const Graph& graph, int ranks);
 
 }  // namespace trireme

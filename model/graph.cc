@@ -9,6 +9,7 @@
 #include "core/text.h"
 #include "model/model.pb.h"
 #include "model/passes/passes.h"
+#include "model/size.h"
 
 namespace trireme {
 namespace {
@@ -62,6 +63,10 @@ Node make_node(const LayerConfig& config, int place, const Names& names, const G
                                  : graph.nodes[static_cast<size_t>(input)].signature.output);
     }
     node.signature = node.layer->infer(shapes);
+    for (const auto& parameter : node.signature.parameters) {
+      require_size(parameter.name, parameter.shape);
+    }
+    require_size("its output", node.signature.output);
   } catch (const ConfigError&) {
     throw;
   } catch (const Error& error) {
@@ -72,6 +77,11 @@ Node make_node(const LayerConfig& config, int place, const Names& names, const G
 }
 
 void check_input(const TensorSpec& input) {
+  try {
+    require_size("a sample", input.shape);
+  } catch (const Error& error) {
+    throw ConfigError("data", error.what());
+  }
   if (input.dtype != DType::kI32) return;
   throw ConfigError("model",
                     fmt::format("the data's samples are tokens, {}, which need an embedding layer; "

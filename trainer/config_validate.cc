@@ -13,7 +13,8 @@ namespace trireme {
 namespace {
 
 constexpr int64_t kMaxBatch = int64_t{1} << 48;  // so that sums with it do not overflow
-constexpr double kMaxSeconds = 1e9;              // which clocks count in nanoseconds
+constexpr int kMaxThreads = 4096;
+constexpr double kMaxSeconds = 1e9;  // which clocks count in nanoseconds
 
 class Validator {
  public:
@@ -121,6 +122,7 @@ class Validator {
     if (train.has_epochs()) at_least<int64_t>("train.epochs", train.epochs(), 1);
     if (train.has_max_steps()) at_least<int64_t>("train.max_steps", train.max_steps(), 1);
     at_least("train.threads", train.threads(), 0);
+    at_most("train.threads", train.threads(), kMaxThreads);
     not_negative("train.clip_norm", train.clip_norm());
     at_least<int64_t>("train.eval_every_epochs", train.eval_every_epochs(), 0);
     at_least<int64_t>("train.eval_every_steps", train.eval_every_steps(), 0);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 namespace trireme {
 namespace {
@@ -43,6 +44,12 @@ std::vector<UpdateRange> update_ranges(const Parameters& parameters,
   return ranges;
 }
 
+std::vector<std::string> optimizer_arrays(const OptimizerConfig& config) {
+  if (config.has_adam() || config.has_adamw()) return {"moment1", "moment2"};
+  if (config.sgd().momentum() > 0) return {"velocity"};
+  return {};
+}
+
 Optimizer::Optimizer(const RunConfig& config, const Parameters& parameters, Backend& backend)
     : device_(backend.device()) {
   const TensorSpec array = array_spec(DType::kF32, parameters.trained_elements);
@@ -78,22 +85,19 @@ void Optimizer::plan_update(const RunConfig& config, const Parameters& parameter
   const TensorSpec squares = array_spec(DType::kF64, 1);
   const TensorSpec scale = loss_scale_spec();
   const UpdateCommon common{update_ranges(parameters, optimizer), config.train().clip_norm()};
-  const auto add_state = [&](const char* name) {
-    state_.push_back({name, device_.allocate(array.bytes())});
-  };
+  for (std::string& name : optimizer_arrays(optimizer)) {
+    state_.push_back({std::move(name), device_.allocate(array.bytes())});
+  }
   if (optimizer.has_adam() || optimizer.has_adamw()) {
     const AdamConfig& adam = optimizer.has_adam() ? optimizer.adam() : optimizer.adamw();
     const AdamUpdate update{common, adam.beta1(), adam.beta2(), adam.epsilon(),
                             optimizer.has_adamw()};
-    add_state("moment1");
-    add_state("moment2");
     const std::array<TensorSpec, AdamUpdate::kArgs> specs{array,   array, array,        array,
                                                           squares, scale, state_spec(), low};
     update_plan_ = backend.plan(update, specs);
   } else {
     const SgdUpdate update{common, optimizer.sgd().momentum(), optimizer.sgd().nesterov()};
-    if (update.momentum > 0) add_state("velocity");
-    const TensorSpec velocity = update.momentum > 0 ? array : absent();
+    const TensorSpec velocity = state_.empty() ? absent() : array;
     const std::array<TensorSpec, SgdUpdate::kArgs> specs{array, array,        velocity, squares,
                                                          scale, state_spec(), low};
     update_plan_ = backend.plan(update, specs);

@@ -16,6 +16,10 @@ namespace trireme {
 // between tensors are left out.
 std::vector<UpdateRange> update_ranges(const Parameters& parameters, const OptimizerConfig& config);
 
+// The names of what the optimizer remembers of each parameter element: "velocity", "moment1",
+// "moment2".
+std::vector<std::string> optimizer_arrays(const OptimizerConfig& config);
+
 class Optimizer {
  public:
   Optimizer(const RunConfig& config, const Parameters& parameters, Backend& backend);
@@ -31,7 +35,7 @@ class Optimizer {
 
   // What the optimizer remembers per parameter element, laid out as the gradients are.
   struct StateArray {
-    std::string name;  // "velocity", "moment1", "moment2"
+    std::string name;  // of optimizer_arrays
     Buffer values;
   };
   std::vector<StateArray>& state() { return state_; }

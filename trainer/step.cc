@@ -17,6 +17,7 @@
 #include "trainer/conversion.h"
 #include "trainer/device.h"
 #include "trainer/profile/step_probe.h"
+#include "trainer/rank_memory.h"
 
 namespace trireme {
 namespace {
@@ -197,7 +198,15 @@ struct Step::State {
     options.accumulate = plan.passes > 1;
     options.dtype = compute_dtype(config);
     options.collective = communicator->size() > 1 ? communicator.get() : nullptr;
+    const Room room = room_of(device);
+    const bool cpu = device.kind() == DeviceKind::kCpu;
+    const int sharing = cpu ? communicator->placement().local_ranks : 1;
+    require_room(config, least_memory(config, graph, plan, device.kind()), room, sharing);
     program = Program::compile(graph, backend, options, parameters);
+    require_room(config,
+                 planned_memory(config, graph, plan, device.kind(), parameters, *program,
+                                steps_under_way(device.kind())),
+                 room, sharing);
     optimizer = std::make_unique<Optimizer>(config.run, parameters, backend);
     input_bytes = graph.input.input.bytes();
     target_bytes = graph.input.target.bytes();

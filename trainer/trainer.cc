@@ -28,6 +28,7 @@
 #include "trainer/last_words.h"
 #include "trainer/loading.h"
 #include "trainer/profile/profiler.h"
+#include "trainer/rank_memory.h"
 #include "trainer/reporter.h"
 #include "trainer/resume_check.h"
 #include "trainer/run_folder.h"
@@ -142,10 +143,19 @@ class Run {
       check_alike(*training_, *evaluation_);
       mix_ = make_mix(config_, training_->spec());
       graph_ = build_network(config_, training_->spec());
+      require_least_room();
       read_initial();
     });
     require_same_samples(communicator_, *training_, *evaluation_);
     require_alike(communicator_, input_facts(*device_, *training_, *evaluation_, graph_));
+  }
+
+  // Before the run's folder is made; the step compares what it plans.
+  void require_least_room() const {
+    const bool cpu = device_->kind() == DeviceKind::kCpu;
+    const BatchPlan batch = plan_batch(config_, communicator_.size());
+    require_room(config_, least_memory(config_, graph_, batch, device_->kind()), room_of(*device_),
+                 cpu ? communicator_.placement().local_ranks : 1);
   }
 
   // By rank 0. A run that goes on needs no values to begin with.

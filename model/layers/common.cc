@@ -5,6 +5,11 @@
 #include <cmath>
 
 namespace trireme {
+namespace {
+
+constexpr int64_t kMaxWindow = 1 << 30;  // so that products of two do not overflow
+
+}  // namespace
 
 void require_inputs(std::span<const Shape> inputs, size_t count) {
   if (inputs.size() != count) {
@@ -31,6 +36,9 @@ std::array<int64_t, 2> height_width(const google::protobuf::RepeatedField<int64_
   for (int64_t number : pair) {
     if (number < lowest) {
       throw Error(fmt::format("{}: must be at least {}, got {}", field, lowest, number));
+    }
+    if (number > kMaxWindow) {
+      throw Error(fmt::format("{}: must be at most {}, got {}", field, kMaxWindow, number));
     }
   }
   return pair;

@@ -17,7 +17,7 @@ void require_inputs(std::span<const Shape> inputs, size_t count);
 void require_rank(const Shape& shape, int rank, const char* meaning);
 
 // One number or height and width; `fallback` when unset. Throws Error naming the field when there
-// are more than two or one is below `lowest`.
+// are more than two or one is below `lowest` or absurdly large.
 std::array<int64_t, 2> height_width(const google::protobuf::RepeatedField<int64_t>& numbers,
                                     std::array<int64_t, 2> fallback, const char* field,
                                     int64_t lowest);

@@ -3,6 +3,7 @@
 
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
+#include "model/size.h"
 
 namespace trireme {
 namespace {
@@ -37,9 +38,10 @@ class Conv2d final : public Layer {
       }
       signature.output[i + 1] = (padded - reach) / g.stride[side] + 1;
     }
+    const Shape weight = {out, in / g.groups, kernel[0], kernel[1]};
+    require_size("weight", weight);  // before its extents are multiplied
     const int64_t area = kernel[0] * kernel[1];
-    declare_weights(signature, config_, {out, in / g.groups, kernel[0], kernel[1]},
-                    in / g.groups * area, out / g.groups * area);
+    declare_weights(signature, config_, weight, in / g.groups * area, out / g.groups * area);
     return signature;
   }
 

@@ -120,6 +120,64 @@ TEST(ConfigCheck, FindsWhatEndsTraining) {
   EXPECT_EQ(elsewhere.code, 0) << elsewhere.error;
 }
 
+// Before a byte of it is allocated, by all that would.
+TEST(ConfigCheck, WhatDoesNotFitTheMachineIsRefusedByCause) {
+  const Scratch scratch;
+  const std::string file = scratch.write("large.txtpb", R"(
+model { network { layer { name: "wide" dense { units: 100 } } layer { name: "out" dense {} }
+                  layer { softmax_cross_entropy {} } } }
+data { synthetic { shape: [8] count: 100 eval_count: 10 } }
+batch { global: 32 }
+train { epochs: 2 device: "cpu" }
+optimizer { adam {} }
+schedule { learning_rate: 0.1 }
+)");
+  const std::string folder = (scratch / "run").string();
+  struct Case {
+    std::vector<std::string> set;
+    std::string words;
+  };
+  for (const auto& [set, words] :
+       std::vector<Case>{{{"model.network.layer[0].dense.units=1000000000000"},
+                          "large.txtpb:2: model: a rank needs at least "},
+                         {{"model.network.layer[0].dense.units=1000000000000"},
+                          "of which layer 'wide' has most; make that layer smaller"},
+                         {{"batch.global=100000000000"}, "batch.global: a rank needs at least "},
+                         {{"batch.global=100000000000", "batch.micro=10000000000"},
+                          "batch.micro: a rank needs at least "}}) {
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"config", "check", file},
+          {"inspect", file},
+          {"train", file, "--run-dir", folder}}) {
+      std::vector<std::string> words_of_command = command;
+      for (const std::string& one : set) {
+        words_of_command.insert(words_of_command.end(), {"--set", one});
+      }
+      const Outcome outcome = run(words_of_command);
+      EXPECT_EQ(outcome.code, 2) << command[0] << outcome.out;
+      EXPECT_NE(outcome.error.find(words), std::string::npos) << command[0] << outcome.error;
+    }
+  }
+  EXPECT_FALSE(fs::exists(folder));
+}
+
+// Each of the ranks fits alone.
+TEST(ConfigCheck, RanksOfOneHostShareItsMemory) {
+  const Scratch scratch;
+  const std::string tiny = scratch.write("tiny.txtpb", kTiny);
+  std::vector<std::string> check = {
+      "config", "check", tiny, "--set", "train.device=cpu", "--set", "optimizer={adam{}}",
+      "--ranks"};
+  check.insert(check.end(), {"10000", "--set", "batch.global=10000"});
+  EXPECT_EQ(run(check).code, 0);
+  // 10,000 times 0.3 GiB.
+  check.insert(check.end(), {"--set", "model.zoo={name:'mlp' hidden:[4000,4000]}"});
+  const Outcome shared = run(check);
+  EXPECT_EQ(shared.code, 2) << shared.out;
+  EXPECT_NE(shared.error.find("model: the 10000 ranks of this host need "), std::string::npos)
+      << shared.error;
+}
+
 TEST(ConfigCheck, ReadsSomeSamplesOfEachPart) {
   const Scratch scratch;
   for (const char* part : {"train", "val"}) {

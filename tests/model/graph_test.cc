@@ -3,6 +3,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "model/size.h"
 #include "tests/model/harness.h"
 
 namespace trireme {
@@ -56,6 +57,47 @@ TEST(Graph, SuggestsTheNearestName) {
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
     expect_mentions(error.what(), {"model.zoo.name", "resnet81", "resnet18"});
+  }
+}
+
+// Products of its sizes would overflow.
+TEST(Graph, NamesTheLayerThatNoMemoryHolds) {
+  for (const char* units : {"4611686018427387904", "150000000000000000", "30000000000000"}) {
+    expect_mentions(refusal(std::string("layer { name: 'huge' dense { units: ") + units + " } }" +
+                                "layer { dense {} }" + kLoss,
+                            kRows),
+                    {"'huge'", "dense", units, "281474976710656"});
+  }
+  const auto convolution = [](const std::string& fields) {
+    return refusal("layer { name: 'c' conv2d { " + fields + " } } layer { flatten {} }" +
+                       "layer { dense {} }" + kLoss,
+                   kImages);
+  };
+  expect_mentions(convolution("channels: 4611686018427387903 kernel: 3"), {"'c'", "weight"});
+  expect_mentions(convolution("channels: 4 kernel: 1000000000 padding: 500000000"),
+                  {"'c'", "weight"});
+  expect_mentions(convolution("channels: 4 kernel: 4611686018427387904"),
+                  {"'c'", "conv2d.kernel: must be at most"});
+  expect_mentions(convolution("channels: 4 kernel: 1 padding: 4611686018427387904"),
+                  {"'c'", "conv2d.padding: must be at most"});
+}
+
+TEST(Graph, IsMeasuredBeforeItIsPlanned) {
+  const Graph graph = build_graph(network("layer { name: 'a' dense { units: 100 } }"
+                                          "layer { name: 'b' dense { units: 4 } }" +
+                                          kLoss),
+                                  kRows);
+  const NetworkSize size = size_of(graph, 10);
+  EXPECT_EQ(size.parameters, 12 * 100 + 100 + 100 * 4 + 4);
+  EXPECT_EQ(size.trained, size.parameters);
+  EXPECT_EQ(size.most_parameters, "a");
+  EXPECT_EQ(size.largest_output, 1000);
+  EXPECT_EQ(size.largest_output_layer, "a");
+  try {
+    size_of(graph, int64_t{1} << 50);
+    ADD_FAILURE() << "accepted";
+  } catch (const ConfigError& error) {
+    expect_mentions(error.what(), {"'a'", "[100]", "1125899906842624 samples"});
   }
 }
 

@@ -99,6 +99,8 @@ TEST(Config, ErrorsNameLineFieldReasonAndNearestName) {
       {replaced("momentum: 0.9", "nesterov: maybe"), "run.txtpb:6: optimizer.sgd.nesterov: "},
       {replaced("global: 64", "global: 0"), "run.txtpb:4: batch.global: 0 is less than 1"},
       {replaced("global: 64", ""), "run.txtpb:4: batch.global: is missing"},
+      {replaced("epochs: 3", "epochs: 3 threads: 2147483647"),
+       "run.txtpb:5: train.threads: 2147483647 is more than 4096"},
       {replaced("batch { global: 64 }", ""), "run.txtpb: batch.global: is missing"},
       {replaced("epochs: 3", ""), "run.txtpb:5: train.epochs: is missing: give train.epochs or"},
       {replaced("epochs: 3", "epochs: 3 device: \"gpu\""),
