@@ -69,6 +69,15 @@ done
 echo '2 -1' >outside/log/supervise.state
 "$supervise" -- true --run-dir outside >"$work/output" 2>&1
 expect "a state of supervise's own is taken" [ ! -s "$work/output" ]
+rm outside/checkpoints/latest
+mkfifo outside/checkpoints/latest
+code=0
+timeout 20 "$supervise" -- true --run-dir outside >"$work/output" 2>&1 || code=$?
+expect "a pipe in place of latest is not waited for" [ "$code" = 0 ]
+rm outside/checkpoints/latest
+code=0
+"$supervise" --logs "-l x" -- true --run-dir "-n x" >"$work/output" 2>&1 || code=$?
+expect "names that look like options are names" [ "$code" = 0 -a -d "./-n x/log" -a -d "./-l x" ]
 for wrong in "--restarts 0" "--restarts 99999999999" "--wait 08" "--wait a[0]" "--grace 08s" "--grace 1d" "--restarts"; do
   code=0
   # shellcheck disable=SC2086  # option and value
