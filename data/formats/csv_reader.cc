@@ -22,10 +22,20 @@ std::string place(const std::string& path, int64_t line, size_t column,
   return text;
 }
 
-std::string_view trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t");
+std::string_view trim(std::string_view text, const char* blanks) {
+  const size_t begin = text.find_first_not_of(blanks);
   if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
+  return text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
+}
+
+// Within quotes, two stand for one.
+std::string without_doubled_quotes(std::string_view text) {
+  std::string single;
+  for (size_t at = 0; at < text.size(); ++at) {
+    single += text[at];
+    if (text.substr(at, 2) == "\"\"") ++at;
+  }
+  return single;
 }
 
 // A whole number or decimal fraction, nothing after it; may come out infinite or not a number.
@@ -46,7 +56,10 @@ class Lines {
   Lines(const File& file, char delimiter)
       : path_(file.path),
         rest_(reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size()),
-        delimiter_(delimiter) {
+        delimiter_(delimiter),
+        blanks_(delimiter == '\t'  ? " "
+                : delimiter == ' ' ? "\t"
+                                   : " \t") {
     // A line that the damage cuts could look whole.
     if (!file.damage.empty()) rest_ = rest_.substr(0, rest_.rfind('\n') + 1);
     if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);  // byte order mark
@@ -61,27 +74,37 @@ class Lines {
       rest_.remove_prefix(std::min(end + 1, rest_.size()));
       ++number_;
       if (line.ends_with('\r')) line.remove_suffix(1);
-      if (trim(line).empty()) continue;
+      if (trim(line, blanks_).empty()) continue;
       split(line);
       return true;
     }
     return false;
   }
   const std::vector<std::string_view>& fields() const { return fields_; }
+  // The fields as they are meant.
+  std::vector<std::string> texts() const {
+    std::vector<std::string> all;
+    for (size_t i = 0; i < fields_.size(); ++i) {
+      all.push_back(quoted_[i] ? without_doubled_quotes(fields_[i]) : std::string(fields_[i]));
+    }
+    return all;
+  }
   int64_t number() const { return number_; }
 
  private:
   void split(std::string_view line) {
     fields_.clear();
+    quoted_.clear();
     for (size_t at = 0;;) {
-      const size_t first = line.find_first_not_of(" \t", at);
+      const size_t first = line.find_first_not_of(blanks_, at);
       const bool quoted =
           first != std::string_view::npos && line[first] == '"' && delimiter_ != '"';
       const size_t close = quoted ? closing_quote(line, first) : 0;
       const size_t end = std::min(line.find(delimiter_, quoted ? close + 1 : at), line.size());
+      quoted_.push_back(quoted);
       if (!quoted) {
-        fields_.push_back(trim(line.substr(at, end - at)));
-      } else if (trim(line.substr(close + 1, end - close - 1)).empty()) {
+        fields_.push_back(trim(line.substr(at, end - at), blanks_));
+      } else if (trim(line.substr(close + 1, end - close - 1), blanks_).empty()) {
         fields_.push_back(line.substr(first + 1, close - first - 1));
       } else {
         throw DataError(place(path_, number_, fields_.size(), {}),
@@ -107,8 +130,10 @@ class Lines {
   const std::string& path_;
   std::string_view rest_;
   char delimiter_;
+  const char* blanks_;  // around fields: none of them delimits
   int64_t number_ = 0;
   std::vector<std::string_view> fields_;
+  std::vector<bool> quoted_;  // which of them are
 };
 
 bool is_header(const std::vector<std::string_view>& fields, CsvConfig::Header header) {
@@ -129,7 +154,7 @@ class TableReader {
     if (!lines_.next()) throw DataError(table_.path, "has no rows");
     table_.columns = static_cast<int64_t>(lines_.fields().size());
     if (is_header(lines_.fields(), header_)) {
-      table_.names.assign(lines_.fields().begin(), lines_.fields().end());
+      table_.names = lines_.texts();
     }
     return table_;
   }

@@ -74,6 +74,20 @@ TEST_F(CsvTest, ForgivesBlanksQuotesLineEndsAndByteOrderMark) {
   EXPECT_THAT(input(*dataset, 1), ElementsAre(3, 4));
 }
 
+TEST_F(CsvTest, BlanksThatDelimitAreNoneAroundFields) {
+  const std::string empty = error("a\tb\tc\n1\t\t\"0\"\n", "delimiter: '\\t' ");
+  EXPECT_SAYS(empty, "line 2, column 2 ('b'): is empty; a number is needed");
+  EXPECT_SAYS(error("a\tb\tc\n\t\"2\"\t0\n", "delimiter: '\\t' "), "line 2, column 1 ('a')");
+  EXPECT_SAYS(error("a\tb\tc\n1\t2\t0\n\t\t\n", "delimiter: '\\t' "),
+              "line 3, column 1 ('a'): is empty");
+  EXPECT_THAT(input(*open(" \"1\" \t 2\t0\n", "delimiter: '\\t' "), 0), ElementsAre(1, 2));
+}
+
+TEST_F(CsvTest, DoubledQuotesInNamesStandForOne) {
+  const auto dataset = open("\"5\"\" disk\",\"\"\"\",c\"\"d\n7,1,8\n7,0,9\n", "label: '\"' ");
+  EXPECT_THAT(dataset->columns().names, ElementsAre("5\" disk", "\"", "c\"\"d"));
+}
+
 TEST_F(CsvTest, OtherDelimiters) {
   EXPECT_THAT(input(*open("1;2;0\n3;4;1\n", "delimiter: ';' "), 1), ElementsAre(3, 4));
   EXPECT_THAT(input(*open("1\t2\t0\n3\t4\t1\n", "delimiter: '\\t' "), 1), ElementsAre(3, 4));
