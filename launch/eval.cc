@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -37,11 +38,17 @@ struct Options : ConfigOptions {
   }
 };
 
-void print_json(const Config& config, const Evaluation& result) {
-  const nlohmann::json json = {
-      {"model", model_name(config.run)},  {"samples", result.samples}, {"eval_loss", result.loss},
-      {"eval_accuracy", result.accuracy}, {"eval_top5", result.top5},  {"seconds", result.seconds},
-      {"bad_records", result.bad.count}};
+void print_json(const Config& config, const CheckpointEvaluation& of) {
+  const Evaluation& result = of.evaluation;
+  nlohmann::json json = {{"model", model_name(config.run)},
+                         {"samples", result.samples},
+                         {"eval_loss", result.loss},
+                         {"seconds", result.seconds},
+                         {"bad_records", result.bad.count}};
+  if (of.classifies) {
+    json["eval_accuracy"] = result.accuracy;
+    json["eval_top5"] = result.top5;
+  }
   fmt::print("{}\n", json_text(json));
 }
 
@@ -139,9 +146,14 @@ int evaluate(const Options& options, Communicator& communicator) {
   const CheckpointEvaluation result = evaluate_checkpoint(
       config, communicator, options.checkpoint(), trained_on, /*with_details=*/true, columns);
   if (communicator.rank() != 0) return 0;
+  if (!result.data_changes.empty()) {
+    fmt::print(stderr,
+               "warning: the evaluation data is not what the run of this checkpoint had: {}\n",
+               fmt::join(result.data_changes, "; "));
+  }
   save(options, run, result);
   if (options.json) {
-    print_json(config, result.evaluation);
+    print_json(config, result);
   } else {
     print_text(config, result.evaluation);
   }

@@ -9,6 +9,7 @@
 
 #include "comm/control.h"
 #include "core/fault_point.h"
+#include "data/fingerprint.h"
 #include "data/loader.h"
 #include "data/trained_on.h"
 #include "trainer/bad_data.h"
@@ -221,7 +222,13 @@ CheckpointEvaluation evaluate_checkpoint(const Config& config, Communicator& com
   const BadRecords opened = dataset->bad_records();
   result.bad.count += opened.count;
   result.bad.first.insert(result.bad.first.begin(), opened.first.begin(), opened.first.end());
-  return {std::move(result), model->state(), dataset->class_names()};
+  CheckpointEvaluation evaluation{std::move(result), model->state(), dataset->class_names(),
+                                  dataset->spec().classes > 0};
+  const std::optional<RunData>& saved = evaluation.state.data;
+  if (communicator.rank() == 0 && saved && !trained_on) {
+    evaluation.data_changes = changes(*saved, {saved->training, fingerprint_of(*dataset)});
+  }
+  return evaluation;
 }
 
 void write_evaluation(const std::filesystem::path& file, const CheckpointEvaluation& of) {

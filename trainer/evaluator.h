@@ -53,6 +53,10 @@ struct CheckpointEvaluation {
   Evaluation evaluation;
   CheckpointState state;
   std::vector<std::string> class_names;
+  bool classifies = true;  // else accuracies mean nothing
+  // How the samples of `config` differ from those that the checkpoint's run evaluated on, as far as
+  // that is known: see changes(). On rank 0.
+  std::vector<std::string> data_changes = {};
 };
 
 // Evaluates a saved model. `path` is a checkpoint, or a run's folder for its newest good one.

@@ -16,6 +16,7 @@ void write_summary(const std::filesystem::path& path, const Summary& summary) {
                                       {"precision", summary.precision},
                                       {"epochs", summary.epochs},
                                       {"steps", summary.steps},
+                                      {"skipped_steps", summary.skipped_steps},
                                       {"samples_per_second", summary.samples_per_second},
                                       {"wall_seconds", summary.wall_seconds},
                                       {"train_loss", summary.train_loss},

@@ -156,8 +156,9 @@ struct Summary {
   std::string status;  // "done", "stopped"
   int ranks = 1;
   std::string precision;
-  int64_t epochs = 0;  // completed, of the whole run
-  int64_t steps = 0;   // likewise
+  int64_t epochs = 0;         // completed, of the whole run
+  int64_t steps = 0;          // likewise
+  int64_t skipped_steps = 0;  // of these: their updates were left out
   double samples_per_second = 0;
   double wall_seconds = 0;
   double train_loss = 0;  // mean over the samples of the latest epoch

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -25,6 +26,8 @@ double seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+// So many skipped steps are warned of, then those whose count is a power of two.
+constexpr int64_t kNotFiniteTold = 5;
 constexpr double kSlowSave = 1;  // seconds; what takes longer is worth a warning
 // For records before a checkpoint, and at the end of a run.
 constexpr MetricsHub::Seconds kPatience{5};
@@ -86,13 +89,15 @@ void Reporter::tell_problems() {
 
 void Reporter::warn(const std::string& text) { note("warning: " + text); }
 
+void Reporter::alert(const std::string& text) {
+  hub_.write(LogLine{"warning: " + text}, When::kNow);
+  if (!quiet_) fmt::print(stderr, "warning: {}\n", text);
+}
+
 void Reporter::changed(const FoundCheckpoint& resumed, const std::vector<std::string>& changes) {
   if (changes.empty()) return;
-  const std::string text =
-      fmt::format("warning: from here on the run differs from the one that wrote {}:\n  {}",
-                  resumed.path.string(), fmt::join(changes, "\n  "));
-  hub_.write(LogLine{text}, When::kNow);
-  if (!quiet_) fmt::print(stderr, "{}\n", text);
+  alert(fmt::format("from here on the run differs from the one that wrote {}:\n  {}",
+                    resumed.path.string(), fmt::join(changes, "\n  ")));
 }
 
 void Reporter::profiled(const std::string& table) { note("\n" + table); }
@@ -233,7 +238,14 @@ std::optional<DeviceLoad> Reporter::device_load(Clock::time_point now) {
 }
 
 void Reporter::not_finite(int64_t step, int64_t epoch, const std::string& what) {
-  warn(what + "; all ranks left the step out");
+  ++not_finite_steps_;
+  const auto count = static_cast<uint64_t>(not_finite_steps_);
+  if (not_finite_steps_ <= kNotFiniteTold || std::has_single_bit(count)) {
+    std::string text = what + "; all ranks left the step out";
+    if (not_finite_steps_ > kNotFiniteTold) text += fmt::format("; so far {} steps", count);
+    if (not_finite_steps_ == kNotFiniteTold) text += "; from here on only some of these are told";
+    warn(text);
+  }
   if (tells()) hub_.write(NotFiniteRecord{step, epoch, what}, When::kNow);
 }
 
@@ -333,6 +345,7 @@ Summary Reporter::summary_of(const CheckpointState& state, const std::string& st
   summary.precision = Precision_Name(config_.run.train().precision());
   summary.epochs = state.epoch;
   summary.steps = state.step;
+  if (state.loss_scale) summary.skipped_steps = state.loss_scale->skipped;
   summary.samples_per_second = fraction(static_cast<double>(totals_.samples));
   summary.wall_seconds = seconds(Clock::now() - started_);
   summary.train_loss = mean_loss(state);
@@ -371,13 +384,14 @@ Summary Reporter::end(const CheckpointState& state, const std::string& status) {
 }
 
 void Reporter::closing_lines(const Summary& summary) {
-  note(
-      fmt::format("{}: {}, {} in {}, {} samples/s, data wait {:.1f}%, exposed comm {:.1f}%, peak "
-                  "memory {} a rank",
-                  summary.status, plural(summary.epochs, "epoch"), plural(summary.steps, "step"),
-                  format_duration(summary.wall_seconds), format_count(summary.samples_per_second),
-                  100 * summary.data_wait_fraction, 100 * summary.exposed_comm_fraction,
-                  format_bytes(static_cast<double>(summary.peak_memory_bytes))));
+  note(fmt::format(
+      "{}: {}, {}{} in {}, {} samples/s, data wait {:.1f}%, exposed comm {:.1f}%, peak "
+      "memory {} a rank",
+      summary.status, plural(summary.epochs, "epoch"), plural(summary.steps, "step"),
+      summary.skipped_steps > 0 ? fmt::format(" ({} skipped)", summary.skipped_steps) : "",
+      format_duration(summary.wall_seconds), format_count(summary.samples_per_second),
+      100 * summary.data_wait_fraction, 100 * summary.exposed_comm_fraction,
+      format_bytes(static_cast<double>(summary.peak_memory_bytes))));
   if (summary.bad_records > 0) {
     note(fmt::format("data: {} left out (data.on_bad_record: SKIP)",
                      plural(summary.bad_records, "bad record")));

@@ -56,6 +56,8 @@ class Reporter {
   void open_metrics(int64_t keep_through_step);
   void start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed);
   void warn(const std::string& text);
+  // A warning for stderr: of what is done to what a user has.
+  void alert(const std::string& text);
   // What differs from the run that wrote the checkpoint, for the log and stderr.
   void changed(const FoundCheckpoint& resumed, const std::vector<std::string>& changes);
   // The table of a profile.
@@ -128,6 +130,7 @@ class Reporter {
   double seconds_to_first_step_ = 0;
   int64_t bad_records_ = 0;
   int64_t logged_bad_records_ = 0;
+  int64_t not_finite_steps_ = 0;
   bool not_finite_evaluation_ = false;  // was warned of
   int64_t saves_left_out_ = 0;
   int64_t blocking_save_ = -1;  // the step of that which was last in the way of others

@@ -350,6 +350,7 @@ std::optional<Summary> parse_summary(const std::string& content) {
   summary.precision = text(fields, "precision");
   summary.epochs = count(fields, "epochs");
   summary.steps = count(fields, "steps");
+  summary.skipped_steps = count(fields, "skipped_steps");
   summary.samples_per_second = or_zero("samples_per_second");
   summary.wall_seconds = or_zero("wall_seconds");
   summary.train_loss = or_zero("train_loss");

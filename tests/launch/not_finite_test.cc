@@ -113,6 +113,10 @@ TEST_F(NotFinite, TheBestOfARegressionIsNeverInfinite) {
   const Outcome list = run({"runs", scratch_.path().string(), "--json"});
   EXPECT_EQ(Json::parse(list.out)[0]["best_eval_loss"], Json());
   EXPECT_EQ(run({"report", run_dir().string()}).code, 0);
+  const Json evaluated = Json::parse(run({"eval", run_dir().string(), "--json"}).out);
+  EXPECT_TRUE(evaluated.contains("eval_loss"));
+  EXPECT_FALSE(evaluated.contains("eval_accuracy")) << "a regression has none";
+  EXPECT_FALSE(evaluated.contains("eval_top5"));
   EXPECT_THAT(read_file(run_dir() / "report.html"), HasSubstr(R"("eval_loss":"Infinity")"));
 
   const std::string wild = scratch_.write("wild.csv", "3e38,0\n1e-6,1e-6\n");
@@ -133,6 +137,17 @@ TEST_F(NotFinite, ARunWhoseStepsAreAllSkippedIsSaved) {
   EXPECT_EQ(summary["status"], "done");
   EXPECT_EQ(summary["eval_loss"], "NaN");
   EXPECT_EQ(summary["eval_accuracy"], 0);
+  // All 36 steps but the first are skipped; the first five of these are told, the 8th, the 16th and
+  // the 32nd.
+  EXPECT_EQ(summary["skipped_steps"], 35);
+  EXPECT_THAT(outcome.out, HasSubstr("36 steps (35 skipped) in "));
+  EXPECT_EQ(events(run_dir(), "not_finite").size(), 35u);
+  size_t told = 0;
+  for (size_t at = 0; (at = outcome.out.find("left the step out", at)) != std::string::npos; ++at) {
+    ++told;
+  }
+  EXPECT_EQ(told, 8u) << outcome.out;
+  EXPECT_THAT(outcome.out, HasSubstr("left the step out; so far 32 steps"));
   EXPECT_FALSE(fs::exists(run_dir() / "checkpoints/best"));
   EXPECT_EQ(run({"eval", run_dir().string()}).code, 0);
   const Outcome lines = run(

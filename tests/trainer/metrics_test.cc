@@ -332,10 +332,10 @@ TEST(Metrics, SummaryHasItsFieldsAndNullsWhereNothingWasMeasured) {
   summary.train_loss = NAN;
   write_summary(folder.path() / "summary.json", summary);
   const json out = json::parse(slurp(folder.path() / "summary.json"));
-  for (const char* key :
-       {"status", "ranks", "precision", "epochs", "steps", "samples_per_second", "wall_seconds",
-        "train_loss", "eval_loss", "eval_accuracy", "eval_top5", "data_wait_fraction",
-        "exposed_comm_fraction", "peak_memory_bytes", "saves_left_out", "seconds_to_first_step"}) {
+  for (const char* key : {"status", "ranks", "precision", "epochs", "steps", "samples_per_second",
+                          "wall_seconds", "train_loss", "eval_loss", "eval_accuracy", "eval_top5",
+                          "data_wait_fraction", "exposed_comm_fraction", "peak_memory_bytes",
+                          "skipped_steps", "saves_left_out", "seconds_to_first_step"}) {
     EXPECT_TRUE(out.contains(key)) << key;
   }
   EXPECT_EQ(out["eval_accuracy"], 0.5);
