@@ -18,6 +18,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/fingerprint.h"
 #include "data/sampler.h"
 #include "launch/cli.h"
 #include "launch/plan.h"
@@ -25,6 +26,7 @@
 #include "trainer/init_from.h"
 #include "trainer/inputs.h"
 #include "trainer/loading.h"
+#include "trainer/resume_check.h"
 #include "trainer/run_folder.h"
 #include "trainer/trainer.h"
 
@@ -48,6 +50,7 @@ struct Samples {
   bool in_memory = true;
   int64_t train = 0;  // 0: not known
   std::string train_text, eval_text;
+  std::unique_ptr<Dataset> training = {}, evaluation = {};  // null: not opened
 };
 
 void print_row(const char* name, const std::string& text) {
@@ -80,8 +83,8 @@ std::string read_some(const Config& config, const Dataset& dataset) {
 }
 
 Samples open_samples(const Config& config, std::vector<std::string>& checked) {
-  const auto train = open_data(config, Part::kTraining);
-  const auto eval = open_data(config, Part::kEvaluation, {}, train->columns());
+  auto train = open_data(config, Part::kTraining);
+  auto eval = open_data(config, Part::kEvaluation, {}, train->columns());
   check_alike(*train, *eval);
   try {
     order_options(config.run.data());
@@ -90,8 +93,11 @@ Samples open_samples(const Config& config, std::vector<std::string>& checked) {
   }
   checked.push_back("train: " + read_some(config, *train));
   checked.push_back("eval: " + read_some(config, *eval));
-  return {train->spec(), train->in_memory(), train->size(), train->description(),
-          eval->description()};
+  Samples samples{train->spec(), train->in_memory(), train->size(), train->description(),
+                  eval->description()};
+  samples.training = std::move(train);
+  samples.evaluation = std::move(eval);
+  return samples;
 }
 
 std::optional<Samples> usual_samples(const Config& config) {
@@ -193,8 +199,24 @@ size_t print_network(const Config& config, const Samples& samples, const Options
                     fmt::format("{} {}; choose another with --run-dir", path.string(), problem));
 }
 
+// Whether training would go on from the newest checkpoint, and what would come out differently.
+// Throws what training would.
+void check_resume(const Config& config, const fs::path& checkpoints, const Samples& samples,
+                  int ranks) {
+  const Warn warn = [](const std::string& text) { print_row("warning", text); };
+  const auto found = newest_checkpoint(checkpoints, warn);
+  if (!found) return;
+  const Graph graph = build_network(config, samples.spec);
+  const auto changes = check_changes(*found, {config, graph, ranks, samples.train});
+  const RunData data{fingerprint_of(*samples.training), fingerprint_of(*samples.evaluation)};
+  const std::string change = data_change(found->state, data);
+  if (!change.empty()) throw data_refusal(*found, change);
+  for (const std::string& line : changes) print_row("changed", line);
+}
+
 // Whether checkpoints of `bytes` each can be written where results are to go. Writes nothing.
-void check_folder(const Config& config, size_t bytes) {
+// Returns the folder of those that are there; empty: there are none.
+fs::path check_folder(const Config& config, size_t bytes) {
   const bool named = !config.run.run_dir().empty();
   const fs::path run = named ? fs::path(config.run.run_dir()) : default_run_folder(config.run);
   fs::path there = fs::absolute(run).lexically_normal();
@@ -211,7 +233,8 @@ void check_folder(const Config& config, size_t bytes) {
                               bytes_text(bytes)));
   }
   std::string text = named ? run.string() : "a new folder in runs/";
-  const auto saved = Checkpoints(RunFolder{run}.checkpoints(), 1).list();
+  const fs::path checkpoints = RunFolder{run}.checkpoints();
+  const auto saved = Checkpoints(checkpoints, 1).list();
   if (!saved.empty()) {
     text += fmt::format(": training would go on from {}", saved.front().filename().string());
   } else if (bytes > 0) {
@@ -219,6 +242,7 @@ void check_folder(const Config& config, size_t bytes) {
         fmt::format(": {} a checkpoint, {} free", bytes_text(bytes), bytes_text(space.available));
   }
   print_row("results", text);
+  return saved.empty() ? fs::path() : checkpoints;
 }
 
 int check(const Options& options) {
@@ -239,8 +263,12 @@ int check(const Options& options) {
   if (options.no_data) {
     skipped.emplace_back("data and init_from (--no-data)");
   } else {
-    check_folder(config, checkpoint_bytes);
+    const fs::path checkpoints = check_folder(config, checkpoint_bytes);
     checked.emplace_back("run_dir");
+    if (!checkpoints.empty()) {
+      check_resume(config, checkpoints, *samples, options.ranks);
+      checked.emplace_back("whether it may go on from there");
+    }
     skipped.emplace_back("all other samples");
   }
   if (options.ranks > 1) skipped.emplace_back("other hosts");
@@ -270,11 +298,13 @@ void add_config_check(CLI::App& config, Command& chosen) {
 
 It checks fields, opens the data and reads 32 samples of each part, builds the
 network, plans memory and compares that of all ranks with this machine's, and
-sees whether run_dir can be written to. What it checked and what it did not is
+sees whether run_dir can be written to and, where it holds checkpoints, whether
+training may go on from them. What it checked and what it did not is
 printed. With --no-data, what does not fit this machine is printed only.
 
 Exit codes: 0 nothing wrong was found, 2 the configuration is wrong or does not
-fit this machine, 3 its data is damaged.
+fit this machine or its run_dir, 3 its data is damaged, or not what the run_dir
+was trained on.
 )");
   command.callback(
       [options, &chosen] { chosen.run = on_one_rank([options] { return check(*options); }); });

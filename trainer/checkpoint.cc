@@ -166,18 +166,22 @@ fs::path Checkpoints::go_on_from(const fs::path& checkpoint, int64_t step, const
   for (const fs::path& path : list()) {
     const uint64_t other = step_of(path.filename().string());
     const auto kept = static_cast<uint64_t>(step);
-    if (other > kept || (renamed && other == kept)) set_aside(path);
+    if (other < kept || (other == kept && !renamed)) continue;
+    const fs::path aside = set_aside(path);
+    warn(fmt::format("{} does not belong to the run that goes on from step {}: renamed to {}",
+                     path.string(), step, aside.filename().string()));
   }
   if (renamed) rename_file(from, own);
   if (const std::string problem = point(kLatest, name_of(step)); !problem.empty()) warn(problem);
   return own;
 }
 
-void Checkpoints::set_aside(const fs::path& path) const {
+fs::path Checkpoints::set_aside(const fs::path& path) const {
   const std::string name = kSetAside + path.filename().string();
   fs::path to = folder_ / name;
   for (int copy = 2; fs::exists(to); ++copy) to = folder_ / fmt::format("{}-{}", name, copy);
   rename_file(path, to);
+  return to;
 }
 
 SavedCheckpoint Checkpoints::save(const CheckpointState& state, const Snapshot& snapshot,
@@ -299,6 +303,8 @@ FoundCheckpoint open_checkpoint(const fs::path& path) {
     require_step_of(path, found.state);
     return found;
   } catch (const DataError&) {
+    throw;
+  } catch (const ConfigError&) {
     throw;
   } catch (const std::exception& error) {  // of JSON, or of a number in it
     throw DataError(manifest_path.string(), fmt::format("is damaged: {}", error.what()));

@@ -37,7 +37,8 @@ class Checkpoints {
   // Training goes on from `checkpoint`, of `step` and in this folder: it gets the name of its step
   // where it has another, and `latest` names it. Those of later steps, damaged or of a future that
   // is given up, and one whose name it takes are renamed to set-aside-step-N, or with -2, -3, ...
-  // after that where there is one already; they are not found any more. Returns its path.
+  // after that where there is one already; they are not found any more, and each is warned of.
+  // Returns its path.
   std::filesystem::path go_on_from(const std::filesystem::path& checkpoint, int64_t step,
                                    const Warn& warn) const;
   // Newest first; not looked into.
@@ -52,7 +53,8 @@ class Checkpoints {
                        std::stop_token stop = {}) const;
 
  private:
-  void set_aside(const std::filesystem::path& path) const;
+  // Returns its new path.
+  std::filesystem::path set_aside(const std::filesystem::path& path) const;
   void write_files(const std::filesystem::path& to, const CheckpointState& state,
                    const Snapshot& snapshot, const std::stop_token& stop) const;
   void publish(const std::filesystem::path& temporary, const std::string& name) const;
@@ -70,7 +72,8 @@ struct FoundCheckpoint {
 };
 
 // Checks every file against the manifest, and the state against its ranges and the folder's name.
-// Throws DataError naming what is damaged.
+// Throws DataError naming what is damaged, and ConfigError for one of a newer version, which is not
+// passed over below.
 FoundCheckpoint open_checkpoint(const std::filesystem::path& path);
 // The newest good one among a run's checkpoints; each damaged one on the way is reported. Nothing
 // when there are none; throws DataError when there are some and all are damaged.

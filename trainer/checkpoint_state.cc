@@ -203,7 +203,17 @@ std::string to_json(const CheckpointState& state) {
 }
 
 CheckpointState state_from_json(const std::string& text, const std::string& file) try {
-  return state_from(Fields(json::parse(text)));
+  const json parsed = json::parse(text);
+  const Fields fields(parsed);
+  if (fields.has("format") &&
+      fields.whole<int>("format", 1, std::numeric_limits<int>::max()) > kFormat) {
+    throw ConfigError(file, fmt::format("was written by a newer Trireme, in format {}, of which "
+                                        "this one knows none after {}; use that version",
+                                        json_text(parsed["format"]), kFormat));
+  }
+  return state_from(fields);
+} catch (const ConfigError&) {
+  throw;
 } catch (const json::exception& error) {
   throw DataError(file, fmt::format("is damaged: {}", error.what()));
 } catch (const Error& error) {

@@ -42,7 +42,7 @@ struct CheckpointState {
 
 std::string to_json(const CheckpointState& state);
 // Throws DataError naming the file and the field when one is missing, of another type or out of
-// its range.
+// its range, and ConfigError where a newer version has written it.
 CheckpointState state_from_json(const std::string& text, const std::string& file);
 
 // What has changed, for people, old -> new: "training samples: 1797 -> 900". Empty: nothing that

@@ -1,12 +1,12 @@
 #include "trainer/resume_check.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <optional>
 
-#include "core/error.h"
 #include "trainer/config_diff.h"
 #include "trainer/course.h"
 #include "trainer/file.h"
@@ -127,6 +127,25 @@ std::optional<std::string> rank_change(const CheckpointState& state, const Resum
 }
 
 }  // namespace
+
+std::string data_change(const CheckpointState& saved, const RunData& now) {
+  std::vector<std::string> lines;
+  if (saved.data) {
+    lines = changes(*saved.data, now);
+  } else if (saved.position >= now.training.samples) {
+    lines = {
+        fmt::format("training samples: more than {} -> {}", saved.position, now.training.samples)};
+  }
+  if (lines.empty()) return "";
+  return fmt::format("the data is not what it was saved from: {}", fmt::join(lines, "; "));
+}
+
+DataError data_refusal(const FoundCheckpoint& checkpoint, const std::string& change) {
+  return {checkpoint.path.string(),
+          change +
+              ". Restore the data, go on all the same with --accept-data-change, or start another "
+              "run (--run-dir), with these values if wanted (--init-from)"};
+}
 
 std::vector<std::string> check_changes(const FoundCheckpoint& checkpoint, const ResumingRun& run) {
   const CheckpointState& state = checkpoint.state;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "model/graph.h"
 #include "trainer/checkpoint.h"
 #include "trainer/config.h"
@@ -24,5 +25,11 @@ struct ResumingRun {
 // of the checkpoint and the present one: "batch.global: 32 -> 64". Empty: there is none. Throws
 // ConfigError that names every change that is refused.
 std::vector<std::string> check_changes(const FoundCheckpoint& checkpoint, const ResumingRun& run);
+
+// "the data is not what it was saved from: ", and how it differs; empty: not as far as the
+// checkpoint tells, which says nothing where its state has no data.
+std::string data_change(const CheckpointState& saved, const RunData& now);
+// What becomes of such a change unless it is accepted.
+DataError data_refusal(const FoundCheckpoint& checkpoint, const std::string& change);
 
 }  // namespace trireme

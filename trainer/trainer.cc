@@ -1,7 +1,6 @@
 #include "trainer/trainer.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cmath>
 #include <cstdio>
@@ -11,6 +10,7 @@
 
 #include "comm/control.h"
 #include "core/fault_point.h"
+#include "core/text.h"
 #include "data/fingerprint.h"
 #include "data/loader.h"
 #include "data/mix.h"
@@ -250,17 +250,19 @@ class Run {
       if (communicator_.rank() != 0) return;
       data_ = RunData{fingerprint_of(*training_), fingerprint_of(*evaluation_)};
       resumed_ = choose_checkpoint();
-      if (resumed_) compare_data();
       if (!resumed_ && initial_) load_initial_values(*initial_, arrays());
       if (!resumed_) return;
-      reporter_->changed(*resumed_, check_changes(*resumed_, {config_, graph_, communicator_.size(),
-                                                              training_->size()}));
+      // The configuration comes first: it may be why the data is another.
+      const auto changes =
+          check_changes(*resumed_, {config_, graph_, communicator_.size(), training_->size()});
+      compare_data();
+      reporter_->changed(*resumed_, changes);
       load_model(*resumed_, arrays());
       load_optimizer(*resumed_, arrays());
       if (resumes_here()) {
         resumed_->path = Checkpoints(folder_.checkpoints(), 1)
                              .go_on_from(resumed_->path, resumed_->state.step,
-                                         [&](const std::string& text) { reporter_->warn(text); });
+                                         [&](const std::string& text) { reporter_->alert(text); });
       }
       found = resumed_->path.string() + '\0' + to_json(resumed_->state);
     });
@@ -289,29 +291,22 @@ class Run {
   // By rank 0. Throws DataError when the data is known not to be that of the checkpoint, unless the
   // user accepts that.
   void compare_data() {
-    const CheckpointState& saved = resumed_->state;
-    std::vector<std::string> lines;
-    if (saved.data) {
-      lines = changes(*saved.data, *data_);
-    } else if (saved.position >= data_->training.samples) {
-      lines = {fmt::format("training samples: more than {} -> {}", saved.position,
-                           data_->training.samples)};
-    } else {
-      reporter_->warn(resumed_->path.string() +
+    const std::string path = resumed_->path.string();
+    const std::optional<RunData>& saved = resumed_->state.data;
+    const std::string change = data_change(resumed_->state, *data_);
+    if (change.empty() && !saved) {
+      reporter_->warn(path +
                       " does not say which data it was saved from, so that nothing could tell "
                       "whether that has changed");
     }
-    if (lines.empty()) return;
-    const std::string what =
-        fmt::format("the data is not what it was saved from: {}", fmt::join(lines, "; "));
-    if (!options_.accept_data_change) {
-      throw DataError(resumed_->path.string(),
-                      what +
-                          ". Restore the data, go on all the same with --accept-data-change, or "
-                          "start another run (--run-dir), with these values if wanted "
-                          "(--init-from)");
+    if (change.empty()) return;
+    if (!options_.accept_data_change) throw data_refusal(*resumed_, change);
+    reporter_->warn(path + ": " + change + "; accepted");
+    if (config_.run.data().has_holdout() && saved && saved->evaluation != data_->evaluation) {
+      reporter_->warn(
+          "other samples than before are held out for evaluation: the network may have been "
+          "trained on some of them, so that evaluations look better than they are");
     }
-    reporter_->warn(resumed_->path.string() + ": " + what + "; accepted");
   }
 
   // The best may be of a future that was given up, have stayed in another run's folder, or have
@@ -342,6 +337,11 @@ class Run {
     if (options_.resume == "auto") return newest_checkpoint(folder_.checkpoints(), warn);
     const bool has_own = !Checkpoints(folder_.checkpoints(), 1).list().empty();
     if (options_.resume != "never") {
+      if (std::error_code none; !fs::exists(options_.resume, none)) {
+        const std::vector<std::string> words = {"auto", "never"};
+        throw DataError("--resume " + options_.resume,
+                        "no such folder" + did_you_mean(options_.resume, words));
+      }
       FoundCheckpoint found = find_checkpoint(options_.resume, warn);
       if (!has_own || is_own(found)) return found;
       throw ConfigError(

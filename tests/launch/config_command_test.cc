@@ -126,7 +126,7 @@ TEST(ConfigCheck, WhatDoesNotFitTheMachineIsRefusedByCause) {
   const std::string file = scratch.write("large.txtpb", R"(
 model { network { layer { name: "wide" dense { units: 100 } } layer { name: "out" dense {} }
                   layer { softmax_cross_entropy {} } } }
-data { synthetic { shape: [8] count: 100 eval_count: 10 } }
+data { synthetic { shape: [24] count: 100 eval_count: 10 } }
 batch { global: 32 }
 train { epochs: 2 device: "cpu" }
 optimizer { adam {} }

@@ -105,11 +105,85 @@ TEST_F(DataChange, IsAcceptedWhenAskedFor) {
   EXPECT_EQ(accepted.code, 0) << accepted.error;
   EXPECT_THAT(accepted.out, HasSubstr("training samples: 192 -> 144; evaluation samples: 48 -> 36; "
                                       "accepted"));
+  EXPECT_THAT(accepted.out, HasSubstr("other samples than before are held out for evaluation"));
   // Two epochs of 9 steps after the one that was given up.
   EXPECT_EQ(losses_of(run_dir()).size(), 22u + 2 * 9);
   const Outcome again = train({"--set", "train.epochs=5"});
   EXPECT_EQ(again.code, 0) << again.error;
   EXPECT_THAT(again.out, Not(HasSubstr("the data")));
+}
+
+// Another holdout makes other data: what the user has changed is named, not what came of it.
+TEST_F(DataChange, AConfigurationThatIsTheCauseIsNamedFirst) {
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{}, std::vector<std::string>{"--accept-data-change"}}) {
+    std::vector<std::string> words = {"--set", "data.holdout=0.3"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome refused = train(words);
+    EXPECT_EQ(refused.code, 2) << refused.error;
+    EXPECT_THAT(refused.error, HasSubstr("data.holdout: 0.2 -> 0.3"));
+    EXPECT_THAT(refused.error, Not(HasSubstr("--accept-data-change")));
+  }
+}
+
+TEST_F(DataChange, IsToldByConfigCheck) {
+  const auto check = [&](const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = {"config",
+                                      "check",
+                                      config_,
+                                      "--run-dir",
+                                      run_dir().string(),
+                                      "--set",
+                                      "data.root=" + data_.string()};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  const Outcome same = check({"--set", "batch.global=24"});
+  EXPECT_EQ(same.code, 0) << same.error;
+  EXPECT_THAT(same.out, HasSubstr("changed   batch.global: 16 -> 24"));
+  EXPECT_THAT(same.out, HasSubstr("training would go on from step-00000022"));
+  const Outcome network = check({"--set", "model.zoo.hidden=9"});
+  EXPECT_EQ(network.code, 2) << network.out;
+  EXPECT_THAT(network.error, HasSubstr("model.zoo.hidden: [8] -> [9]"));
+  write(rows(300));
+  const Outcome data = check();
+  EXPECT_EQ(data.code, 3) << data.out;
+  EXPECT_THAT(data.error, HasSubstr("training samples: 192 -> 240"));
+}
+
+TEST_F(DataChange, IsToldByEval) {
+  const auto eval = [&](const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = {"eval", run_dir().string()};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words, 2);
+  };
+  const Outcome same = eval();
+  EXPECT_EQ(same.code, 0) << same.error;
+  EXPECT_THAT(same.error, Not(HasSubstr("warning")));
+  write(rows(300));
+  const Outcome changed = eval();
+  EXPECT_EQ(changed.code, 0) << changed.error;
+  EXPECT_THAT(changed.error,
+              HasSubstr("warning: the evaluation data is not what the run of this checkpoint had: "
+                        "evaluation samples: 48 -> 60\n"));
+  const Outcome other = eval({"--data", (data_ / "x.csv").string()});
+  EXPECT_EQ(other.code, 0) << other.error;
+  EXPECT_THAT(other.error, Not(HasSubstr("warning")));
+}
+
+// Nothing of what a user has is renamed without a word.
+TEST_F(DataChange, WhatIsSetAsideIsTold) {
+  const Outcome back = train({"--resume", (run_dir() / "checkpoints" / "step-00000012").string(),
+                              "--set", "train.max_steps=13"});
+  EXPECT_EQ(back.code, 0) << back.error;
+  EXPECT_THAT(back.error, HasSubstr("step-00000022 does not belong to the run that goes on from "
+                                    "step 12: renamed to set-aside-step-00000022\n"));
+}
+
+TEST_F(DataChange, MistypedResumeIsSuggested) {
+  const Outcome mistyped = train({"--resume", "nver"});
+  EXPECT_EQ(mistyped.code, 3) << mistyped.error;
+  EXPECT_THAT(mistyped.error, HasSubstr("--resume nver: no such folder; did you mean 'never'?"));
 }
 
 TEST_F(DataChange, IsNotSeenWhereThereIsNone) {

@@ -25,8 +25,9 @@ class CheckpointTest : public ::testing::Test {
   }
 
   fs::path go_on_from(const fs::path& checkpoint, int64_t step) {
-    return Checkpoints(checkpoints(), 3).go_on_from(checkpoint, step, [](const std::string& text) {
-      ADD_FAILURE() << text;
+    return Checkpoints(checkpoints(), 3).go_on_from(checkpoint, step, [&](const std::string& text) {
+      EXPECT_NE(text.find(": renamed to set-aside-step-"), std::string::npos) << text;
+      warnings_.push_back(text);
     });
   }
 
@@ -334,6 +335,23 @@ TEST_F(CheckpointTest, AStateOfAnotherStepThanItsFolderIsPassedOver) {
   EXPECT_EQ(open_checkpoint(folder_.path() / "kept").state.step, 2);
 }
 
+// It is not passed over for an older one: that would go back without a word.
+TEST_F(CheckpointTest, AStateOfANewerVersionIsRefused) {
+  std::string text = to_json(CheckpointState{});
+  ASSERT_NE(text.find("\"format\": 1"), std::string::npos) << text;
+  text.replace(text.find("\"format\": 1"), 11, "\"format\": 99");
+  try {
+    state_from_json(text, "state.json");
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what())
+                  .find("state.json: was written by a newer Trireme, in "
+                        "format 99"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 TEST_F(CheckpointTest, StatesOfOtherVersionsSayNothingOfTheData) {
   CheckpointState state;
   EXPECT_FALSE(state_from_json(to_json(state), "state.json").data);
@@ -400,6 +418,8 @@ TEST_F(CheckpointTest, LaterOnesCanBeSetAside) {
   const fs::path first = save(1);
   for (int64_t step : {2, 3}) save(step);
   EXPECT_EQ(go_on_from(first, 1), first);
+  ASSERT_EQ(warnings_.size(), 2u);
+  EXPECT_NE(warnings_[0].find("renamed to set-aside-step-00000003"), std::string::npos);
   const auto found = newest();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->state.step, 1);
