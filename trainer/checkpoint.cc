@@ -292,10 +292,10 @@ FoundCheckpoint open_checkpoint(const fs::path& path) {
                         fmt::format("has {} bytes, should have {}", digest.bytes, bytes));
       }
       const std::string hash = fmt::format("{:016x}", digest.hash);
-      if (hash != entry.at("xxh3_64")) {
+      const auto wanted = entry.at("xxh3_64").get<std::string>();
+      if (hash != wanted) {
         throw DataError((path / name).string(),
-                        fmt::format("is damaged: checksum {}, should be {}", hash,
-                                    entry.at("xxh3_64").get<std::string>()));
+                        fmt::format("is damaged: checksum {}, should be {}", hash, wanted));
       }
     }
     FoundCheckpoint found{path,

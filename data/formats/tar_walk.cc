@@ -28,7 +28,6 @@
 namespace trireme {
 namespace {
 
-constexpr uint64_t kTarBlock = 512;
 constexpr int32_t kMostLabel = (1 << 24) - 1;  // see checked_classes
 constexpr size_t kMostLabelBytes = 1 << 20;    // of a .cls or .json
 constexpr std::string_view kArray = ".npy";
