@@ -192,8 +192,8 @@ std::vector<Completion> complete(const CLI::App& app, const std::vector<std::str
   std::vector<Completion> found = candidates(follow(app, words), typed);
   std::erase_if(found, [&](const Completion& one) { return !one.word.starts_with(typed); });
   std::ranges::sort(found, {}, &Completion::word);
-  const auto doubled = std::ranges::unique(found, {}, &Completion::word);
-  found.erase(doubled.begin(), doubled.end());
+  const auto same = [](const Completion& a, const Completion& b) { return a.word == b.word; };
+  found.erase(std::unique(found.begin(), found.end(), same), found.end());
   // A run is whole where a folder would do as well.
   std::erase_if(found, [&, all = found](const Completion& one) {
     if (!one.word.ends_with('/')) return false;

@@ -115,8 +115,8 @@ std::vector<HelpSection> command_sections(const CLI::App& app) {
 std::vector<std::string> option_groups(const CLI::App& app) {
   std::vector<std::string> groups = app.get_groups();
   std::erase(groups, "");
-  std::ranges::stable_partition(groups,
-                                [](const std::string& group) { return group != kConfigGroup; });
+  std::stable_partition(groups.begin(), groups.end(),
+                        [](const std::string& group) { return group != kConfigGroup; });
   return groups;
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ranges>
 
 #include "comm/mpi/sum.h"
 #include "comm/watchdog/view.h"
@@ -72,10 +71,11 @@ void HostSum::meet(const char* operation, uint64_t window, size_t offset, int64_
 // Every rank comes here and says the same.
 void HostSum::refuse(size_t turn) {
   const auto alike = [&](int rank) {
-    const auto same = [&](int other) {
-      return control(rank).intents[turn] == control(other).intents[turn];
-    };
-    return std::ranges::count_if(std::views::iota(0, local_ranks_), same);
+    int count = 0;
+    for (int other = 0; other < local_ranks_; ++other) {
+      count += control(rank).intents[turn] == control(other).intents[turn];
+    }
+    return count;
   };
   // The one that has the fewest with it went astray; of as many, the last.
   int stray = 0;

@@ -73,7 +73,7 @@ Card read_card(const std::string& text) {
 std::vector<Address> ways_to(const Card& card, const std::string& from_machine) {
   std::vector<Address> ways = card.addresses;
   if (!card.machine.empty() && card.machine == from_machine) {
-    std::ranges::stable_partition(ways, &Address::loopback);
+    std::stable_partition(ways.begin(), ways.end(), std::mem_fn(&Address::loopback));
   } else {
     std::erase_if(ways, std::mem_fn(&Address::loopback));
   }
@@ -140,7 +140,7 @@ void agree_on_failures(Communicator& world, const std::string& own) {
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) failures.push_back(line);
   }
-  std::ranges::stable_partition(failures, [](const std::string& failure) {
+  std::stable_partition(failures.begin(), failures.end(), [](const std::string& failure) {
     return failure.find(" has not called ") == std::string::npos;
   });
   std::string message = "the hosts cannot talk by TCP: ";
