@@ -207,8 +207,8 @@ CheckpointState state_from_json(const std::string& text, const std::string& file
   const Fields fields(parsed);
   if (fields.has("format") &&
       fields.whole<int>("format", 1, std::numeric_limits<int>::max()) > kFormat) {
-    throw ConfigError(file, fmt::format("was written by a newer Trireme, in format {}, of which "
-                                        "this one knows none after {}; use that version",
+    throw ConfigError(file, fmt::format("was written by a newer Trireme, in format {}; this "
+                                        "version reads formats up to {}: use the newer one",
                                         json_text(parsed["format"]), kFormat));
   }
   return state_from(fields);

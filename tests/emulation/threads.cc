@@ -61,25 +61,25 @@ class Order {
   uint64_t count_, next_, stride_ = 1;
 };
 
-// With a page below it that nobody may touch. Each is spared a little at its top, lest the ends of
-// all stacks fall into the same cache lines.
+// Allocates a fiber's stack above a guard page. Each stack starts at another offset, because the
+// tops of all stacks would otherwise compete for the same cache lines.
 class Stack {
  public:
-  explicit Stack(size_t number) : spared_(number * 320 % 4096) {}
+  explicit Stack(size_t number) : offset_(number * 320 % 4096) {}
   context::stack_context allocate() {
     context::stack_context all = pages_.allocate();
-    all.sp = static_cast<char*>(all.sp) - spared_;
-    all.size -= spared_;
+    all.sp = static_cast<char*>(all.sp) - offset_;
+    all.size -= offset_;
     return all;
   }
   void deallocate(context::stack_context& stack) {
-    stack.sp = static_cast<char*>(stack.sp) + spared_;
-    stack.size += spared_;
+    stack.sp = static_cast<char*>(stack.sp) + offset_;
+    stack.size += offset_;
     pages_.deallocate(stack);
   }
 
  private:
-  size_t spared_;
+  size_t offset_;
   context::protected_fixedsize_stack pages_{kStackBytes};
 };
 
