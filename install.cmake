@@ -2,11 +2,7 @@
 # as a .deb and as an archive. The program finds PREFIX/share/trireme from PREFIX/bin (core/installation.h), so these
 # two are not to be chosen.
 set_target_properties(trireme PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON) # MPI that is not in the system's folders
-if(TRIREME_CUDA STREQUAL "EMULATED") # where `all` does not build it, which install(TARGETS) demands
-  install(PROGRAMS $<TARGET_FILE:trireme> DESTINATION bin)
-else()
-  install(TARGETS trireme RUNTIME DESTINATION bin)
-endif()
+install(TARGETS trireme RUNTIME DESTINATION bin)
 foreach(script get-data supervise)
   install(PROGRAMS launch/${script} DESTINATION bin RENAME trireme-${script})
 endforeach()

@@ -16,6 +16,8 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
 // "; did you mean 'momentum'?" or nothing.
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
 
+inline double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
+
 std::string format_bytes(double bytes);       // "25.0 MiB"
 std::string format_count(double count);       // "11.2 M"
 std::string format_duration(double seconds);  // "1h 02m 03s", "2m 03s", "3.1s"

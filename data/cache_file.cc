@@ -1,4 +1,3 @@
-#define XXH_INLINE_ALL
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -21,8 +20,8 @@ namespace trireme {
 namespace {
 
 // The file: a page with this, a checksum for each picture (0: it is not there), and from the next
-// page on the pictures, each at a multiple of kAlignment. Numbers are as the host has them.
-struct Header {
+// page on the pictures, each at a multiple of kPixelAlignment. Numbers are as the host has them.
+struct CacheHeader {
   std::array<char, 8> magic{'T', 'R', 'I', 'R', 'E', 'M', 'E', 'C'};
   uint32_t version = 1;
   uint32_t ready = 0;  // otherwise it is being made, or that was interrupted
@@ -33,28 +32,28 @@ struct Header {
   int64_t count = 0;
   uint64_t identity = 0;
 
-  bool operator==(const Header&) const = default;
+  bool operator==(const CacheHeader&) const = default;
 };
-static_assert(sizeof(Header) == 48);  // without gaps
+static_assert(sizeof(CacheHeader) == 48);  // without gaps
 
 constexpr size_t kPage = 4096;
-constexpr size_t kAlignment = 64;
+constexpr size_t kPixelAlignment = 64;
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 // Where things are in the file.
-struct Plan {
+struct CachePlan {
   size_t picture;  // bytes of one
   size_t stride;   // from one to the next
   size_t pictures;
   size_t total;
 };
 
-Plan plan_of(const std::string& path, const CacheContents& contents) {
-  Plan plan{};
+CachePlan plan_of(const std::string& path, const CacheContents& contents) {
+  CachePlan plan{};
   plan.picture = static_cast<size_t>(contents.size.height) *
                  static_cast<size_t>(contents.size.width) * static_cast<size_t>(contents.channels);
-  plan.stride = round_up(plan.picture, kAlignment);
+  plan.stride = round_up(plan.picture, kPixelAlignment);
   const auto count = static_cast<size_t>(contents.count);
   plan.pictures = round_up(kPage + count * sizeof(uint64_t), kPage);
   if (__builtin_mul_overflow(count, plan.stride, &plan.total) || plan.total > size_t{1} << 60) {
@@ -92,13 +91,13 @@ Opened open_locked(const std::string& path) {
   return opened;
 }
 
-void write_header(int file, const std::string& path, const Header& header) {
+void write_header(int file, const std::string& path, const CacheHeader& header) {
   if (pwrite(file, &header, sizeof header, 0) == ssize_t{sizeof header}) return;
   refuse(path, "cannot be written", errno);
 }
 
 // Gives the file all its space: a page of a mapped file that finds none would end the process.
-void make(int file, const std::string& path, Header header, const Plan& plan) {
+void make(int file, const std::string& path, CacheHeader header, const CachePlan& plan) {
   header.ready = 0;
   int error = ftruncate(file, 0) == 0 ? 0 : errno;
   if (error == 0) write_header(file, path, header);
@@ -119,8 +118,8 @@ void make(int file, const std::string& path, Header header, const Plan& plan) {
 }
 
 // Throws when the file is not what it should be.
-void check(const std::string& path, const Header& found, const Header& wanted, size_t size,
-           const Plan& plan) {
+void check(const std::string& path, const CacheHeader& found, const CacheHeader& wanted,
+           size_t size, const CachePlan& plan) {
   constexpr const char* kRemedy = "; remove it, or set data.cache.file to another";
   if (found.magic != wanted.magic || found.version != wanted.version) {
     throw DataError(path,
@@ -167,7 +166,7 @@ class Mapping {
 class CacheFile final : public PictureCache {
  public:
   CacheFile(const std::string& path, const Opened& opened, const CacheContents& contents,
-            const Plan& plan)
+            const CachePlan& plan)
       : contents_(contents),
         plan_(plan),
         writable_(opened.writable),
@@ -228,7 +227,7 @@ class CacheFile final : public PictureCache {
   }
 
   CacheContents contents_;
-  Plan plan_;
+  CachePlan plan_;
   bool writable_;
   Mapping memory_;
   mutable std::vector<std::atomic<State>> states_;
@@ -238,17 +237,17 @@ class CacheFile final : public PictureCache {
 
 std::unique_ptr<PictureCache> open_cache_file(const std::string& path,
                                               const CacheContents& contents) {
-  Header wanted;
+  CacheHeader wanted;
   wanted.ready = 1;
   wanted.height = contents.size.height;
   wanted.width = contents.size.width;
   wanted.channels = contents.channels;
   wanted.count = contents.count;
   wanted.identity = contents.identity;
-  const Plan plan = plan_of(path, contents);
+  const CachePlan plan = plan_of(path, contents);
   const Opened opened = open_locked(path);
   const auto size = static_cast<size_t>(status_of(opened.file.number(), path).st_size);
-  Header found{.magic = {}};
+  CacheHeader found{.magic = {}};
   const ssize_t read = pread(opened.file.number(), &found, sizeof found, 0);
   if (read < 0) refuse(path, "cannot be read", errno);
   const bool interrupted =

@@ -30,7 +30,7 @@ std::vector<std::string_view> lines_of(std::string_view caption) {
 }
 
 // Where everything goes.
-struct Plan {
+struct SheetPlan {
   int columns = 0, rows = 0;
   ImageSize shown;  // of the largest picture
   int text_scale = 1;
@@ -67,8 +67,9 @@ ImageSize scaled(ImageSize size, double factor) {
   return {side(size.height), side(size.width)};
 }
 
-Plan plan_sheet(std::span<const SheetPicture> pictures, const SheetStyle& style, double factor) {
-  Plan plan;
+SheetPlan plan_sheet(std::span<const SheetPicture> pictures, const SheetStyle& style,
+                     double factor) {
+  SheetPlan plan;
   const auto count = static_cast<int>(pictures.size());
   plan.columns = std::clamp(style.columns, 1, count);
   plan.rows = (count + plan.columns - 1) / plan.columns;
@@ -99,7 +100,7 @@ void clear(const ImageView& sheet) {
 
 class Painter {
  public:
-  Painter(const ImageView& sheet, const Plan& plan, double factor)
+  Painter(const ImageView& sheet, const SheetPlan& plan, double factor)
       : sheet_(sheet), plan_(plan), factor_(factor) {}
 
   void paint(size_t cell, const SheetPicture& picture) {
@@ -129,7 +130,7 @@ class Painter {
   }
 
   const ImageView sheet_;
-  const Plan plan_;
+  const SheetPlan plan_;
   const double factor_;
   Resizer resizer_;
   Image grey_;
@@ -144,7 +145,7 @@ Image contact_sheet(std::span<const SheetPicture> pictures, const SheetStyle& st
     largest.width = std::max(largest.width, picture.image.width);
   }
   const double factor = factor_of(largest, style.zoom);
-  const Plan plan = plan_sheet(pictures, style, factor);
+  const SheetPlan plan = plan_sheet(pictures, style, factor);
   Image sheet;
   sheet.reshape(plan.sheet(), 3);
   clear(sheet.view());

@@ -1,6 +1,5 @@
 #include "data/fingerprint.h"
 
-#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>
@@ -25,7 +24,7 @@ CheckedSamples::CheckedSamples(int64_t size, size_t bytes) : size_(size), count_
 }
 
 Fingerprint fingerprint_of(const Dataset& dataset) {
-  return {dataset.size(), dataset.spec().classes, dataset.checksums()};
+  return {dataset.size(), dataset.spec().classes, dataset.checksums(), dataset.columns().names};
 }
 
 }  // namespace trireme

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 namespace trireme {
 
@@ -26,6 +28,7 @@ struct Fingerprint {
   int64_t samples = 0;
   int classes = 0;  // 0: regression
   Checksums checksums;
+  std::vector<std::string> columns = {};  // of a table with a header
   bool operator==(const Fingerprint&) const = default;
 };
 

@@ -1,6 +1,5 @@
 #include "data/image_dataset.h"
 
-#define XXH_INLINE_ALL
 #include <fmt/format.h>
 #include <google/protobuf/text_format.h>
 #include <xxhash.h>

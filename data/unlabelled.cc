@@ -23,21 +23,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class Kind { kPicture, kFolder, kTar, kCsv, kNpy };
+enum class SourceKind { kPicture, kFolder, kTar, kCsv, kNpy };
 
-Kind kind_of(const std::string& path) {
+SourceKind kind_of(const std::string& path) {
   if (!fs::exists(path)) throw DataError(path, "is not there");
-  if (fs::is_directory(path)) return Kind::kFolder;
+  if (fs::is_directory(path)) return SourceKind::kFolder;
   const auto ends = [&](std::string_view end) { return path.ends_with(end); };
-  if (ends(".tar")) return Kind::kTar;
-  if (ends(".csv") || ends(".csv.gz") || ends(".tsv")) return Kind::kCsv;
-  if (ends(".npy")) return Kind::kNpy;
-  return Kind::kPicture;  // which its decoder will tell
+  if (ends(".tar")) return SourceKind::kTar;
+  if (ends(".csv") || ends(".csv.gz") || ends(".tsv")) return SourceKind::kCsv;
+  if (ends(".npy")) return SourceKind::kNpy;
+  return SourceKind::kPicture;  // which its decoder will tell
 }
 
 bool is_table(const std::string& path) {
-  const Kind kind = kind_of(path);
-  return kind == Kind::kCsv || kind == Kind::kNpy;
+  const SourceKind kind = kind_of(path);
+  return kind == SourceKind::kCsv || kind == SourceKind::kNpy;
 }
 
 // Pictures in files of their own and in tar files.
@@ -78,10 +78,10 @@ class LoosePictures final : public Records {
 
   void add(const std::string& path) {
     const size_t before = pictures_.size();
-    const Kind kind = kind_of(path);
-    if (kind == Kind::kFolder) {
+    const SourceKind kind = kind_of(path);
+    if (kind == SourceKind::kFolder) {
       add_folder(path);
-    } else if (kind == Kind::kTar) {
+    } else if (kind == SourceKind::kTar) {
       add_tar(path);
     } else {
       pictures_.push_back({path, {}});
@@ -123,31 +123,48 @@ class LoosePictures final : public Records {
 // Rows of tables, each with a name.
 class Rows final : public WrappedDataset {
  public:
-  Rows(Samples samples, std::vector<std::string> names)
-      : WrappedDataset(make_dataset(std::move(samples))), names_(std::move(names)) {}
+  Rows(Samples samples, std::vector<std::string> names, BadRecords bad)
+      : WrappedDataset(make_dataset(std::move(samples))),
+        names_(std::move(names)),
+        bad_(std::move(bad)) {}
   std::string where(int64_t index) const override { return names_[static_cast<size_t>(index)]; }
+  BadRecords bad_records() const override { return bad_; }
 
  private:
   std::vector<std::string> names_;
+  BadRecords bad_;
 };
 
-void add_npy(const std::string& path, Samples& samples) {
+Features read_npy_features(const std::string& path, const TensorSpec& input,
+                           BadRecordPolicy& policy) {
   const MappedFile file(path);
   const NpyArray array = parse_npy(file.bytes(), path);
   if (!array.whole()) throw DataError(path, what_is_missing(array));
-  const TensorSpec& input = samples.spec.input;
   if (array.shape.empty() || sample_spec(array, 1, path) != input) {
     throw DataError(path, fmt::format("is {}; the network reads {} a sample", array.describe(),
                                       input.to_string()));
   }
-  const size_t bytes = input.bytes();
   const size_t row_bytes = static_cast<size_t>(array.row_elements()) * size_of(array.dtype);
+  Features features;
+  std::vector<std::byte> sample(input.bytes());
   for (int64_t row = 0; row < array.rows(); ++row) {
-    samples.inputs.resize(samples.inputs.size() + bytes);
-    copy_sample(
-        input, array.dtype, array.elements.data() + static_cast<size_t>(row) * row_bytes,
-        reinterpret_cast<std::byte*>(samples.inputs.data() + samples.inputs.size() - bytes));
+    copy_sample(input, array.dtype, array.elements.data() + static_cast<size_t>(row) * row_bytes,
+                sample.data());
+    if (input.dtype == DType::kF32) {
+      const std::span values(reinterpret_cast<const float*>(sample.data()),
+                             sample.size() / sizeof(float));
+      if (const int64_t bad = first_not_finite(values); bad >= 0) {
+        policy.add(DataError(fmt::format("{}: record {}", path, row),
+                             fmt::format("value {} is {}, which is not a finite number", bad,
+                                         values[static_cast<size_t>(bad)])));
+        continue;
+      }
+    }
+    const auto* bytes = reinterpret_cast<const uint8_t*>(sample.data());
+    features.rows.insert(features.rows.end(), bytes, bytes + sample.size());
+    features.records.push_back(row);
   }
+  return features;
 }
 
 std::unique_ptr<Dataset> open_tables(std::span<const std::string> paths, const DataConfig& config,
@@ -156,21 +173,20 @@ std::unique_ptr<Dataset> open_tables(std::span<const std::string> paths, const D
   samples.spec = spec;
   samples.source = paths.size() == 1 ? paths[0] : fmt::format("{} tables", paths.size());
   std::vector<std::string> names;
+  BadRecordPolicy policy(kAnyNumber);
   for (const std::string& path : paths) {
-    if (kind_of(path) == Kind::kNpy) {
-      add_npy(path, samples);
-    } else {
-      const std::vector<uint8_t> rows = read_csv_features(config, path, spec.input, columns);
-      samples.inputs.insert(samples.inputs.end(), rows.begin(), rows.end());
-    }
-    const auto count = static_cast<int64_t>(samples.inputs.size() / spec.input.bytes());
-    for (int64_t row = 0; samples.count < count; ++row, ++samples.count) {
-      names.push_back(fmt::format("{}: record {}", path, row));
+    const Features features = kind_of(path) == SourceKind::kNpy
+                                  ? read_npy_features(path, spec.input, policy)
+                                  : read_csv_features(config, path, spec.input, columns, policy);
+    samples.inputs.insert(samples.inputs.end(), features.rows.begin(), features.rows.end());
+    for (const int64_t record : features.records) {
+      names.push_back(fmt::format("{}: record {}", path, record));
     }
   }
-  if (samples.count == 0) throw DataError(samples.source, "has no rows");
+  samples.count = std::ssize(names);
+  policy.check_some(samples.source, samples.count);
   samples.targets.resize(static_cast<size_t>(samples.count) * spec.target.bytes());
-  return std::make_unique<Rows>(std::move(samples), std::move(names));
+  return std::make_unique<Rows>(std::move(samples), std::move(names), policy.found());
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -290,29 +289,30 @@ int bench(const Options& options, Communicator& communicator) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, Command& chosen) {
+void add_bench(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = add_command(
-      app, "bench",
+  ArgumentParser command = app.add_command(
+      "bench",
       "Time the training step beside the arithmetic floor\nThe data is made up and in memory.");
   options->add_to(command);
-  add_option(command, "--steps", options->steps,
-             "Steps to time; unset: as many as fit into --seconds")
-      ->check(CLI::PositiveNumber);
-  add_option(command, "--seconds", options->seconds, "How long to time steps")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  add_option(command, "--profile", options->profile,
-             "Go on, and write what these steps did to RUN/trace.json and RUN/profile.txt "
-             "(here, without --run-dir)")
-      ->type_name("steps=N..M")
-      ->check(refuse_bad_window);
-  add_flag(command, "--json", options->json, "One JSON object");
-  command.footer(R"(Examples:
+  command
+      .add_option("--steps", options->steps, "Steps to time; unset: as many as fit into --seconds")
+      .positive();
+  command.add_option("--seconds", options->seconds, "How long to time steps")
+      .positive()
+      .show_default();
+  command
+      .add_option("--profile", options->profile,
+                  "Go on, and write what these steps did to RUN/trace.json and RUN/profile.txt "
+                  "(here, without --run-dir)")
+      .metavar("steps=N..M")
+      .check(refuse_bad_window);
+  command.add_flag("--json", options->json, "One JSON object");
+  command.epilog(R"(Examples:
   trireme bench lenet --batch 64
   mpirun -np 2 trireme bench resnet20 --json
 )");
-  command.callback([options, &chosen] {
+  command.on_chosen([options, &chosen] {
     chosen.run = [options](Communicator& communicator) { return bench(*options, communicator); };
   });
 }

@@ -1,30 +1,130 @@
 #include "launch/cli.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <map>
 #include <optional>
-#include <vector>
 
 namespace trireme {
 
-CLI::App& add_command(CLI::App& parent, const std::string& name, const std::string& help) {
-  return *parent.add_subcommand(name, help);
+Argument Argument::required() {
+  option_->required();
+  return *this;
 }
 
-CLI::Option* add_flag(CLI::App& command, const std::string& name, bool& value,
-                      const std::string& help) {
-  return command.add_flag(name, value, help);
+Argument Argument::metavar(const std::string& name) {
+  option_->type_name(name);
+  return *this;
+}
+
+Argument Argument::group(const std::string& heading) {
+  option_->group(heading);
+  return *this;
+}
+
+Argument Argument::show_default() {
+  option_->capture_default_str();
+  return *this;
+}
+
+Argument Argument::environment(const std::string& variable) {
+  option_->envname(variable);
+  return *this;
+}
+
+Argument Argument::one_value_each() {
+  option_->allow_extra_args(false);
+  return *this;
+}
+
+namespace {
+
+// A check that the text is a number for which `holds`; what must hold is told in words.
+std::function<std::string(const std::string&)> number_check(std::function<bool(double)> holds,
+                                                            const std::string& what) {
+  return [holds = std::move(holds), what](const std::string& text) {
+    double number = 0;
+    const bool is_number = CLI::detail::lexical_cast(text, number);
+    return is_number && std::isfinite(number) && holds(number)
+               ? ""
+               : fmt::format("must be {}, got {}", what, text);
+  };
+}
+
+}  // namespace
+
+Argument Argument::positive() {
+  return check(number_check([](double number) { return number > 0; }, "greater than 0"));
+}
+
+Argument Argument::not_negative() {
+  return check(number_check([](double number) { return number >= 0; }, "0 or greater"));
+}
+
+Argument Argument::between(int smallest, int largest) {
+  return check(number_check([=](double number) { return number >= smallest && number <= largest; },
+                            fmt::format("from {} to {}", smallest, largest)));
+}
+
+Argument Argument::one_of(const std::vector<std::string>& values) {
+  option_->check(CLI::IsMember(values));
+  return *this;
+}
+
+Argument Argument::bytes() {
+  option_->transform(CLI::AsSizeValue(false).description(""));
+  return *this;
+}
+
+Argument Argument::seconds() {
+  option_->transform(
+      CLI::AsNumberWithUnit(std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}}));
+  return *this;
+}
+
+Argument Argument::check(std::function<std::string(const std::string&)> problem_of) {
+  option_->check(std::move(problem_of));
+  return *this;
+}
+
+ArgumentParser ArgumentParser::add_command(const std::string& name, const std::string& help) {
+  return ArgumentParser(*app_->add_subcommand(name, help));
+}
+
+Argument ArgumentParser::add_flag(const std::string& name, bool& value, const std::string& help) {
+  return Argument(*app_->add_flag(name, value, help));
+}
+
+Argument ArgumentParser::add_choice(const std::string& name, const std::vector<std::string>& names,
+                                    const std::string& help, std::function<void(size_t)> choose) {
+  const auto set = [names, choose = std::move(choose)](const std::string& given) {
+    choose(static_cast<size_t>(std::ranges::find(names, given) - names.begin()));
+  };
+  return Argument(*app_->add_option_function<std::string>(name, set, help)).one_of(names);
+}
+
+void ArgumentParser::epilog(const std::string& text) { app_->footer(text); }
+
+void ArgumentParser::group(const std::string& heading) { app_->group(heading); }
+
+void ArgumentParser::require_command() { app_->require_subcommand(1); }
+
+void ArgumentParser::on_chosen(std::function<void()> callback) {
+  app_->callback(std::move(callback));
 }
 
 template <class T>
-CLI::Option* add_option(CLI::App& command, const std::string& name, T& value,
-                        const std::string& help) {
-  return command.add_option(name, value, help);
+Argument ArgumentParser::add_option(const std::string& name, T& value, const std::string& help) {
+  return Argument(*app_->add_option(name, value, help));
 }
 
-#define TRIREME_OPTION_TYPE(...)                                                                   \
-  template CLI::Option* add_option(CLI::App& command, const std::string& name, __VA_ARGS__& value, \
-                                   const std::string& help)
+#define TRIREME_OPTION_TYPE(...)                                                            \
+  template Argument ArgumentParser::add_option(const std::string& name, __VA_ARGS__& value, \
+                                               const std::string& help)
 TRIREME_OPTION_TYPE(std::string);
 TRIREME_OPTION_TYPE(std::vector<std::string>);
 TRIREME_OPTION_TYPE(int);

@@ -37,10 +37,10 @@ a signal and saved (run again to go on), 128+n killed by signal n.
 
 struct Entry {
   const char* group;
-  void (*add)(CLI::App& app, Command& chosen);
+  void (*add)(ArgumentParser app, Command& chosen);
 };
 
-void add_help(CLI::App& app, Command& chosen);
+void add_help(ArgumentParser app, Command& chosen);
 
 // In the order in which they are listed.
 constexpr Entry kCommands[] = {
@@ -93,19 +93,19 @@ void write_files(const std::map<std::string, std::string>& files, const std::str
   }
 }
 
-void add_help(CLI::App& app, Command& chosen) {
+void add_help(ArgumentParser app, Command& chosen) {
   auto names = std::make_shared<std::vector<std::string>>();
-  CLI::App& command = add_command(app, "help", "Explain a command");
-  add_option(command, "COMMAND", *names, "Its name, as in `trireme help data show`");
+  ArgumentParser command = app.add_command("help", "Explain a command");
+  command.add_option("COMMAND", *names, "Its name, as in `trireme help data show`");
   auto folder = std::make_shared<std::string>();
-  add_option(command, "--man", *folder, "Write all manual pages into this folder")
-      ->type_name("DIR")
-      ->group("");  // for the installation
-  command.callback([&app, &chosen, names, folder] {
+  command.add_option("--man", *folder, "Write all manual pages into this folder")
+      .metavar("DIR")
+      .group("");  // for the installation
+  command.on_chosen([app, &chosen, names, folder] {
     if (folder->empty()) {
-      print_as(chosen, help_on(app, *names));
+      print_as(chosen, help_on(app.app(), *names));
     } else {
-      chosen.run = on_one_rank([pages = manual(app), folder] {
+      chosen.run = on_one_rank([pages = manual(app.app()), folder] {
         write_files(pages, *folder);
         return 0;
       });
@@ -131,7 +131,7 @@ Command parse_command_line(int argc, char** argv) {
   app.set_help_flag("-h,--help", "Print this");
   Command chosen;
   for (const Entry& entry : kCommands) {
-    entry.add(app, chosen);
+    entry.add(ArgumentParser(app), chosen);
     app.get_subcommands({}).back()->group(entry.group);
   }
   app.footer(kExamples);  // after commands, which would inherit it

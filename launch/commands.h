@@ -7,10 +7,7 @@
 #include <string>
 
 #include "comm/communicator.h"
-
-namespace CLI {
-class App;
-}
+#include "launch/cli.h"
 
 namespace trireme {
 
@@ -27,18 +24,18 @@ struct Command {
 // The work of a command that one process does, with threads: more than one rank is refused.
 std::function<int(Communicator&)> on_one_rank(std::function<int()> work);
 
-void add_train(CLI::App& app, Command& chosen);
-void add_report(CLI::App& app, Command& chosen);
-void add_eval(CLI::App& app, Command& chosen);
-void add_predict(CLI::App& app, Command& chosen);
-void add_export(CLI::App& app, Command& chosen);
-void add_inspect(CLI::App& app, Command& chosen);
-void add_bench(CLI::App& app, Command& chosen);
-void add_doctor(CLI::App& app, Command& chosen);
-void add_config(CLI::App& app, Command& chosen);
-void add_runs(CLI::App& app, Command& chosen);
-void add_zoo(CLI::App& app, Command& chosen);
-void add_completion(CLI::App& app, Command& chosen);
-void add_data(CLI::App& app, Command& chosen);  // those of `trireme data`, see launch/data.h
+void add_train(ArgumentParser app, Command& chosen);
+void add_report(ArgumentParser app, Command& chosen);
+void add_eval(ArgumentParser app, Command& chosen);
+void add_predict(ArgumentParser app, Command& chosen);
+void add_export(ArgumentParser app, Command& chosen);
+void add_inspect(ArgumentParser app, Command& chosen);
+void add_bench(ArgumentParser app, Command& chosen);
+void add_doctor(ArgumentParser app, Command& chosen);
+void add_config(ArgumentParser app, Command& chosen);
+void add_runs(ArgumentParser app, Command& chosen);
+void add_zoo(ArgumentParser app, Command& chosen);
+void add_completion(ArgumentParser app, Command& chosen);
+void add_data(ArgumentParser app, Command& chosen);  // those of `trireme data`, see launch/data.h
 
 }  // namespace trireme

@@ -203,22 +203,23 @@ std::vector<Completion> complete(const CLI::App& app, const std::vector<std::str
   return found;
 }
 
-void add_completion(CLI::App& app, Command& chosen) {
+void add_completion(ArgumentParser app, Command& chosen) {
   const auto print = [&chosen](std::string text) {
     chosen.run = [text = std::move(text)](Communicator& communicator) {
       if (communicator.rank() == 0) std::fputs(text.c_str(), stdout);
       return 0;
     };
   };
-  CLI::App& command = add_command(app, "completion", "Print what completes commands in a shell");
-  command.require_subcommand(1);
+  ArgumentParser command =
+      app.add_command("completion", "Print what completes commands in a shell");
+  command.require_command();
 
   for (const auto& [shell, script] :
        {std::pair("bash", kBashCompletion), {"zsh", kZshCompletion}, {"fish", kFishCompletion}}) {
-    add_command(command, shell, fmt::format("The script for {}", shell))
-        .callback([print, text = script] { print(std::string(text)); });
+    command.add_command(shell, fmt::format("The script for {}", shell))
+        .on_chosen([print, text = script] { print(std::string(text)); });
   }
-  command.footer(R"(Examples:
+  command.epilog(R"(Examples:
   source <(trireme completion bash)
   source <(trireme completion zsh)
   trireme completion fish | source
@@ -227,12 +228,12 @@ Where trireme is installed, shells find these scripts by themselves. They also
 complete behind mpirun, mpiexec and srun.
 )");
   auto words = std::make_shared<std::vector<std::string>>();
-  CLI::App& query = add_command(command, "words", "What can come next: asked by the scripts");
+  ArgumentParser query = command.add_command("words", "What can come next: asked by the scripts");
   query.group("");  // not listed
-  add_option(query, "WORD", *words, "Those after the program's name, the last one being typed");
-  query.callback([&app, words, print] {
+  query.add_option("WORD", *words, "Those after the program's name, the last one being typed");
+  query.on_chosen([app, words, print] {
     std::string text;
-    for (const Completion& one : complete(app, *words)) {
+    for (const Completion& one : complete(app.app(), *words)) {
       text += one.word + (one.about.empty() ? "" : "\t" + one.about) + "\n";
     }
     print(text);

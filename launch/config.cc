@@ -1,7 +1,6 @@
 // `trireme config`: what configurations say, before anything runs.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -41,21 +40,21 @@ int show(const ShowOptions& options) {
   return 0;
 }
 
-void add_show(CLI::App& config, Command& chosen) {
+void add_show(ArgumentParser config, Command& chosen) {
   auto options = std::make_shared<ShowOptions>();
-  CLI::App& command =
-      add_command(config, "show",
-                  "Print it as it is resolved, with --all what fields mean\nWhat is "
-                  "printed is a configuration that can be used.");
-  add_option(command, "CONFIG|RUN", options->path, kFileOrRun)->required();
+  ArgumentParser command =
+      config.add_command("show",
+                         "Print it as it is resolved, with --all what fields mean\nWhat is "
+                         "printed is a configuration that can be used.");
+  command.add_option("CONFIG|RUN", options->path, kFileOrRun).required();
   options->add_to(command);
-  add_flag(command, "--all", options->all,
-           "With what every field means, also those that are unset, as comments");
-  command.footer(R"(Examples:
+  command.add_flag("--all", options->all,
+                   "With what every field means, also those that are unset, as comments");
+  command.epilog(R"(Examples:
   trireme config show digits.txtpb --set batch.global=128
   trireme config show digits.txtpb --all | less
 )");
-  command.callback(
+  command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return show(*options); }); });
 }
 
@@ -84,14 +83,14 @@ int diff(const DiffOptions& options) {
   return static_cast<int>(differences.empty() ? ExitCode::kDone : ExitCode::kFailure);
 }
 
-void add_diff(CLI::App& config, Command& chosen) {
+void add_diff(ArgumentParser config, Command& chosen) {
   auto options = std::make_shared<DiffOptions>();
-  CLI::App& command =
-      add_command(config, "diff", "Print the fields in which two differ, with both values");
-  add_option(command, "A", options->a, kFileOrRun)->required()->type_name("CONFIG|RUN");
-  add_option(command, "B", options->b, kFileOrRun)->required()->type_name("CONFIG|RUN");
-  add_flag(command, "--json", options->json, "One JSON array");
-  command.footer(R"(Examples:
+  ArgumentParser command =
+      config.add_command("diff", "Print the fields in which two differ, with both values");
+  command.add_option("A", options->a, kFileOrRun).required().metavar("CONFIG|RUN");
+  command.add_option("B", options->b, kFileOrRun).required().metavar("CONFIG|RUN");
+  command.add_flag("--json", options->json, "One JSON array");
+  command.epilog(R"(Examples:
   trireme config diff digits.txtpb mnist.txtpb
   trireme config diff runs/a runs/b
 
@@ -99,16 +98,16 @@ A field that is left out is the same as one that is set to its default; "-" is
 a field without a value. run_dir is not compared.
 Exit codes, as of diff: 0 the same, 1 different, 2 one of them is not right.
 )");
-  command.callback(
+  command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return diff(*options); }); });
 }
 
 }  // namespace
 
-void add_config(CLI::App& app, Command& chosen) {
-  CLI::App& config = add_command(app, "config", "Check, show or compare configurations");
-  config.require_subcommand(1);
-  config.footer("See `trireme help config check`, and so on.\n");
+void add_config(ArgumentParser app, Command& chosen) {
+  ArgumentParser config = app.add_command("config", "Check, show or compare configurations");
+  config.require_command();
+  config.epilog("See `trireme help config check`, and so on.\n");
   add_config_check(config, chosen);
   add_show(config, chosen);
   add_diff(config, chosen);

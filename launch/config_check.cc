@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -41,6 +40,7 @@ struct Options : ConfigOptions {
   std::string path;
   int ranks = 1;
   bool no_data = false;
+  bool accept_data_change = false;
 };
 
 // What is known of the samples: from the data or, where they are not to be opened, what a network
@@ -202,7 +202,7 @@ size_t print_network(const Config& config, const Samples& samples, const Options
 // Whether training would go on from the newest checkpoint, and what would come out differently.
 // Throws what training would.
 void check_resume(const Config& config, const fs::path& checkpoints, const Samples& samples,
-                  int ranks) {
+                  int ranks, bool accept_data_change) {
   const Warn warn = [](const std::string& text) { print_row("warning", text); };
   const auto found = newest_checkpoint(checkpoints, warn);
   if (!found) return;
@@ -210,7 +210,8 @@ void check_resume(const Config& config, const fs::path& checkpoints, const Sampl
   const auto changes = check_changes(*found, {config, graph, ranks, samples.train});
   const RunData data{fingerprint_of(*samples.training), fingerprint_of(*samples.evaluation)};
   const std::string change = data_change(found->state, data);
-  if (!change.empty()) throw data_refusal(*found, change);
+  if (!change.empty() && !accept_data_change) throw data_refusal(*found, change);
+  if (!change.empty()) print_row("changed", change);
   for (const std::string& line : changes) print_row("changed", line);
 }
 
@@ -236,7 +237,7 @@ fs::path check_folder(const Config& config, size_t bytes) {
   const fs::path checkpoints = RunFolder{run}.checkpoints();
   const auto saved = Checkpoints(checkpoints, 1).list();
   if (!saved.empty()) {
-    text += fmt::format(": training would go on from {}", saved.front().filename().string());
+    text += fmt::format(": holds checkpoints, the newest {}", saved.front().filename().string());
   } else if (bytes > 0) {
     text +=
         fmt::format(": {} a checkpoint, {} free", bytes_text(bytes), bytes_text(space.available));
@@ -266,7 +267,7 @@ int check(const Options& options) {
     const fs::path checkpoints = check_folder(config, checkpoint_bytes);
     checked.emplace_back("run_dir");
     if (!checkpoints.empty()) {
-      check_resume(config, checkpoints, *samples, options.ranks);
+      check_resume(config, checkpoints, *samples, options.ranks, options.accept_data_change);
       checked.emplace_back("whether it may go on from there");
     }
     skipped.emplace_back("all other samples");
@@ -281,18 +282,19 @@ int check(const Options& options) {
 
 }  // namespace
 
-void add_config_check(CLI::App& config, Command& chosen) {
+void add_config_check(ArgumentParser config, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = add_command(
-      config, "check", "Find what would keep it from running here, and tell what would run");
-  add_option(command, "CONFIG", options->path, "Configuration (*.txtpb)")->required();
+  ArgumentParser command = config.add_command(
+      "check", "Find what would keep it from running here, and tell what would run");
+  command.add_option("CONFIG", options->path, "Configuration (*.txtpb)").required();
   options->add_to(command);
-  add_option(command, "--ranks", options->ranks, "Ranks to plan for; unset: 1")
-      ->check(CLI::PositiveNumber);
-  add_flag(command, "--no-data", options->no_data,
-           "Do not open the data nor init_from, for a configuration of another machine; a "
-           "network of the zoo gets what it is meant for");
-  command.footer(R"(Examples:
+  command.add_option("--ranks", options->ranks, "Ranks to plan for; unset: 1").positive();
+  command.add_flag("--accept-data-change", options->accept_data_change,
+                   "As for `trireme train`: the samples may differ from those of the checkpoint");
+  command.add_flag("--no-data", options->no_data,
+                   "Do not open the data nor init_from, for a configuration of another machine; a "
+                   "network of the zoo gets what it is meant for");
+  command.epilog(R"(Examples:
   trireme config check digits.txtpb --ranks 2
   trireme config check imagenet.txtpb --ranks 8 --no-data
 
@@ -306,7 +308,7 @@ Exit codes: 0 nothing wrong was found, 2 the configuration is wrong or does not
 fit this machine or its run_dir, 3 its data is damaged, or not what the run_dir
 was trained on.
 )");
-  command.callback(
+  command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return check(*options); }); });
 }
 

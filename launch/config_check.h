@@ -5,6 +5,6 @@
 
 namespace trireme {
 
-void add_config_check(CLI::App& config, Command& chosen);
+void add_config_check(ArgumentParser config, Command& chosen);
 
 }  // namespace trireme

@@ -11,9 +11,9 @@
 
 namespace trireme {
 
-void add_data_pack(CLI::App& data, Command& chosen);
-void add_data_show(CLI::App& data, Command& chosen);
-void add_data_stats(CLI::App& data, Command& chosen);
+void add_data_pack(ArgumentParser data, Command& chosen);
+void add_data_show(ArgumentParser data, Command& chosen);
+void add_data_stats(ArgumentParser data, Command& chosen);
 
 // CONFIG, --set and --part.
 struct DataOptions {
@@ -21,7 +21,7 @@ struct DataOptions {
   std::vector<std::string> assignments;
   Part part = Part::kTraining;
 
-  void add_to(CLI::App& app);
+  void add_to(ArgumentParser app);
   Config load() const { return load_config(path, assignments); }
 };
 

@@ -1,7 +1,6 @@
 // `trireme data pack`: samples into WebDataset shards.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -119,39 +118,37 @@ int run(Options options) {
 
 }  // namespace
 
-void add_data_pack(CLI::App& data, Command& chosen) {
+void add_data_pack(ArgumentParser data, Command& chosen) {
   auto options = std::make_shared<Options>();
   PackOptions& pack = options->pack;
-  CLI::App& command =
-      add_command(data, "pack",
-                  "Write samples into WebDataset shards\nWhat is done is kept: run it "
-                  "again to go on. CONFIG may "
-                  "be a folder that holds one of pictures for each class.");
-  command.footer(R"(Examples:
+  ArgumentParser command =
+      data.add_command("pack",
+                       "Write samples into WebDataset shards\nWhat is done is kept: run it "
+                       "again to go on. CONFIG may "
+                       "be a folder that holds one of pictures for each class.");
+  command.epilog(R"(Examples:
   trireme data pack digits.txtpb shards
   trireme data pack pictures shards --resize 256
 
 Exit codes: 0 done, 75 stopped by a signal (run it again to go on).
 )");
   options->add_to(command);
-  add_option(command, "OUT", pack.folder, "Folder of the shards")->required();
-  add_option(command, "--shard-size", pack.shard_bytes, "The most a shard may have; unset: 256MiB")
-      ->transform(CLI::AsSizeValue(false).description(""))
-      ->check(CLI::PositiveNumber)
-      ->type_name("SIZE");
-  add_option(command, "--samples", pack.samples, "So many, the first; unset: all")
-      ->check(CLI::PositiveNumber);
-  add_option(command, "--resize", pack.pictures.resize,
-             "Pictures whose shorter side is longer become JPEG with this one; unset: files "
-             "are copied as they are")
-      ->check(CLI::Range(1, 65500).description(""));
-  add_option(command, "--quality", pack.pictures.quality, "Of JPEG; unset: 95")
-      ->check(CLI::Range(1, 100).description(""));
-  add_option(command, "--shuffle", pack.shuffle, "In an order drawn by this seed")
-      ->type_name("SEED");
-  add_option(command, "--threads", pack.threads, "Unset: one a core")->check(CLI::PositiveNumber);
+  command.add_option("OUT", pack.folder, "Folder of the shards").required();
+  command.add_option("--shard-size", pack.shard_bytes, "The most a shard may have; unset: 256MiB")
+      .bytes()
+      .positive()
+      .metavar("SIZE");
+  command.add_option("--samples", pack.samples, "So many, the first; unset: all").positive();
+  command
+      .add_option("--resize", pack.pictures.resize,
+                  "Pictures whose shorter side is longer become JPEG with this one; unset: files "
+                  "are copied as they are")
+      .between(1, 65500);
+  command.add_option("--quality", pack.pictures.quality, "Of JPEG; unset: 95").between(1, 100);
+  command.add_option("--shuffle", pack.shuffle, "In an order drawn by this seed").metavar("SEED");
+  command.add_option("--threads", pack.threads, "Unset: one a core").positive();
   pack.threads = 0;
-  command.callback(
+  command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return run(*options); }); });
 }
 

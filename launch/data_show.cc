@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -191,24 +190,22 @@ int show(const Options& options) {
 
 }  // namespace
 
-void add_data_show(CLI::App& data, Command& chosen) {
+void add_data_show(ArgumentParser data, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = add_command(
-      data, "show", "Draw samples as the network will get them\nWhat is no picture is printed.");
+  ArgumentParser command = data.add_command(
+      "show", "Draw samples as the network will get them\nWhat is no picture is printed.");
   options->add_to(command);
-  add_option(command, "--out", options->out, "The picture to write (PNG); unset: sheet.png");
-  add_option(command, "--samples", options->samples, "How many; unset: 64")
-      ->check(CLI::Range(1, 10000));
-  add_option(command, "--epoch", options->epoch, "Of which epoch, from 1; unset: 1")
-      ->check(CLI::PositiveNumber);
-  add_option(command, "--columns", options->style.columns, "Pictures in a row; unset: 8")
-      ->check(CLI::Range(1, 100));
-  add_option(command, "--zoom", options->style.zoom, "Enlarge by this; unset: as suits their size")
-      ->check(CLI::Range(1, 64));
-  command.footer(R"(Examples:
+  command.add_option("--out", options->out, "The picture to write (PNG); unset: sheet.png");
+  command.add_option("--samples", options->samples, "How many; unset: 64").between(1, 10000);
+  command.add_option("--epoch", options->epoch, "Of which epoch, from 1; unset: 1").positive();
+  command.add_option("--columns", options->style.columns, "Pictures in a row; unset: 8")
+      .between(1, 100);
+  command.add_option("--zoom", options->style.zoom, "Enlarge by this; unset: as suits their size")
+      .between(1, 64);
+  command.epilog(R"(Examples:
   trireme data show digits.txtpb --out sheet.png
 )");
-  command.callback(
+  command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return show(*options); }); });
 }
 

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -341,20 +340,20 @@ int stats(const Options& options) {
 
 }  // namespace
 
-void add_data_stats(CLI::App& data, Command& chosen) {
+void add_data_stats(ArgumentParser data, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command =
-      add_command(data, "stats", "Count and measure samples, name those that are damaged");
+  ArgumentParser command =
+      data.add_command("stats", "Count and measure samples, name those that are damaged");
   options->add_to(command);
-  add_option(command, "--samples", options->samples, "So many from among all; unset: all of them")
-      ->check(CLI::PositiveNumber);
-  add_flag(command, "--json", options->json, "One JSON object");
-  command.footer(R"(Examples:
+  command.add_option("--samples", options->samples, "So many from among all; unset: all of them")
+      .positive();
+  command.add_flag("--json", options->json, "One JSON object");
+  command.epilog(R"(Examples:
   trireme data stats digits.txtpb
 
 Exit codes: 0 done, 3 more records are damaged than the configuration allows.
 )");
-  command.callback(
+  command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return stats(*options); }); });
 }
 

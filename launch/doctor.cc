@@ -5,7 +5,6 @@
 #include <google/protobuf/stubs/common.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -232,15 +231,16 @@ int doctor_unjoined(const std::string& reason) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app, Command& chosen) {
-  CLI::App& command = add_command(app, "doctor", "Print what would run here, and what is wrong");
-  command.footer(R"(Examples:
+void add_doctor(ArgumentParser app, Command& chosen) {
+  ArgumentParser command =
+      app.add_command("doctor", "Print what would run here, and what is wrong");
+  command.epilog(R"(Examples:
   trireme doctor
   mpirun -np 2 trireme doctor
 
 Exit codes: 0 nothing that stops a run, 1 something does.
 )");
-  command.callback([&chosen] {
+  command.on_chosen([&chosen] {
     chosen.run = doctor;
     chosen.diagnose = doctor_unjoined;
   });

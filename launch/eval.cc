@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -40,11 +39,9 @@ struct Options : ConfigOptions {
 
 void print_json(const Config& config, const CheckpointEvaluation& of) {
   const Evaluation& result = of.evaluation;
-  nlohmann::json json = {{"model", model_name(config.run)},
-                         {"samples", result.samples},
-                         {"eval_loss", result.loss},
-                         {"seconds", result.seconds},
-                         {"bad_records", result.bad.count}};
+  nlohmann::json json = {{"model", model_name(config.run)}, {"step", of.state.step},
+                         {"samples", result.samples},       {"eval_loss", result.loss},
+                         {"seconds", result.seconds},       {"bad_records", result.bad.count}};
   if (of.classifies) {
     json["eval_accuracy"] = result.accuracy;
     json["eval_top5"] = result.top5;
@@ -52,8 +49,9 @@ void print_json(const Config& config, const CheckpointEvaluation& of) {
   fmt::print("{}\n", json_text(json));
 }
 
-void print_text(const Config& config, const Evaluation& result) {
-  fmt::print("{}: ", model_name(config.run));
+void print_text(const Config& config, const CheckpointEvaluation& of) {
+  const Evaluation& result = of.evaluation;
+  fmt::print("{} after step {}: ", model_name(config.run), of.state.step);
   if (result.details) {
     fmt::print("{:.2f}% right, {:.2f}% among the first five, ", 100 * result.accuracy,
                100 * result.top5);
@@ -116,12 +114,16 @@ void print_details(const CheckpointEvaluation& of) {
   }
 }
 
-// Into the run's folder, for its report, unless it says something about other samples.
+// Into the run's folder, unless it says something about other samples: for its report, or, of a
+// checkpoint that the user has named, beside that.
 void save(const Options& options, const RunFolder& run, const CheckpointEvaluation& of) {
   if (!options.out.empty()) return write_evaluation(options.out, of);
   if (!options.data.empty()) return;
   try {
-    write_evaluation(run.evaluation(), of);
+    const std::string name = (std::filesystem::path(options.path) / "").parent_path().filename();
+    const bool of_checkpoint = name.starts_with("step-");
+    write_evaluation(of_checkpoint ? run.path / ("evaluation-" + name + ".json") : run.evaluation(),
+                     of);
   } catch (const Error& error) {  // somebody else's run
     fmt::print(stderr, "warning: {}\n", error.what());
   }
@@ -155,7 +157,7 @@ int evaluate(const Options& options, Communicator& communicator) {
   if (options.json) {
     print_json(config, result);
   } else {
-    print_text(config, result.evaluation);
+    print_text(config, result);
   }
   if (options.details) print_details(result);
   return 0;
@@ -163,26 +165,29 @@ int evaluate(const Options& options, Communicator& communicator) {
 
 }  // namespace
 
-void add_eval(CLI::App& app, Command& chosen) {
+void add_eval(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = add_command(app, "eval", "Test a trained network");
-  add_option(command, "RUN_OR_CHECKPOINT", options->path,
-             "Folder of a run, or one of its checkpoints")
-      ->required();
+  ArgumentParser command = app.add_command("eval", "Test a trained network");
+  command
+      .add_option("RUN_OR_CHECKPOINT", options->path, "Folder of a run, or one of its checkpoints")
+      .required();
   options->add_to(command);
-  add_flag(command, "--best", options->best, "The run's best checkpoint instead of its newest");
-  add_option(command, "--data", options->data,
-             "Other samples than the run's: a folder with one for each class, tar shards, a "
-             "CSV file, or the root of files such as the run's");
-  add_flag(command, "--details", options->details,
-           "How each class is found, and the surest mistakes");
-  add_flag(command, "--json", options->json, "One JSON object");
-  add_option(command, "-o,--out", options->out,
-             "Where confusion matrix and mistakes go, instead of RUN/evaluation.json");
-  command.footer(R"(Examples:
+  command.add_flag("--best", options->best, "The run's best checkpoint instead of its newest");
+  command.add_option(
+      "--data", options->data,
+      "Other samples than the run's: a folder with one for each class, tar shards, a "
+      "CSV file, or the root of files such as the run's");
+  command.add_flag("--details", options->details,
+                   "How each class is found, and the surest mistakes");
+  command.add_flag("--json", options->json, "One JSON object");
+  command.add_option(
+      "-o,--out", options->out,
+      "Where confusion matrix and mistakes go, instead of RUN/evaluation.json, or of "
+      "RUN/evaluation-step-N.json for the checkpoint step-N");
+  command.epilog(R"(Examples:
   trireme eval runs/digits --best --details
   mpirun -np 4 trireme eval runs/imagenet --data /data/imagenet-v2)");
-  command.callback([options, &chosen] {
+  command.on_chosen([options, &chosen] {
     chosen.run = [options](Communicator& communicator) { return evaluate(*options, communicator); };
   });
 }

@@ -1,7 +1,6 @@
 // `trireme export`: what a run has learned, for other programs.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -29,12 +28,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::map<std::string, InputRange> kRanges = {{"0..255", InputRange::kStored},
-                                                   {"0..1", InputRange::kUnit}};
-const std::map<std::string, NameStyle> kStyles = {{"trireme", NameStyle::kTrireme},
-                                                  {"torchvision", NameStyle::kTorchvision},
-                                                  {"huggingface", NameStyle::kHuggingFace}};
-
 struct Options {
   std::string path;
   std::string out;
@@ -59,8 +52,7 @@ Saved load(const Options& options) {
   Saved saved;
   saved.config = load_config(run.config().string(), {});
   saved.facts = read_sample_facts(run.path, saved.config);
-  const FoundCheckpoint found = find_checkpoint(
-      path, [](const std::string& text) { fmt::print(stderr, "warning: {}\n", text); });
+  const FoundCheckpoint found = find_checkpoint(path, warn_on_stderr);
   saved.state = found.state;
   saved.weights = read_weights(found.path);
   return saved;
@@ -158,27 +150,27 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_export(CLI::App& app, Command& chosen) {
+void add_export(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = add_command(app, "export", "Write a trained network as ONNX or safetensors");
-  add_option(command, "RUN_OR_CHECKPOINT", options->path,
-             "Folder of a run, or one of its checkpoints")
-      ->required();
-  add_option(command, "OUT", options->out, "The file to write: *.onnx or *.safetensors")
-      ->required();
-  add_flag(command, "--best", options->best, "The run's best checkpoint instead of its newest");
+  ArgumentParser command =
+      app.add_command("export", "Write a trained network as ONNX or safetensors");
   command
-      .add_option("--input-range", options->range,
-                  "Pixels that the ONNX model expects; unset: 0..255")
-      ->transform(CLI::CheckedTransformer(kRanges).description(""))
-      ->type_name("{0..255,0..1}");
-  add_flag(command, "--no-normalise", options->no_normalise,
-           "ONNX without the normalisation of the data: the user of the model does it");
-  add_flag(command, "--softmax", options->softmax, "ONNX that gives probabilities, not logits");
-  command.add_option("--names", options->names, "Safetensors by the names of this project")
-      ->transform(CLI::CheckedTransformer(kStyles).description(""))
-      ->type_name("{trireme,torchvision,huggingface}");
-  command.footer(R"(Examples:
+      .add_option("RUN_OR_CHECKPOINT", options->path, "Folder of a run, or one of its checkpoints")
+      .required();
+  command.add_option("OUT", options->out, "The file to write: *.onnx or *.safetensors").required();
+  command.add_flag("--best", options->best, "The run's best checkpoint instead of its newest");
+  command.add_choice("--input-range", options->range,
+                     {{"0..255", InputRange::kStored}, {"0..1", InputRange::kUnit}},
+                     "Pixels that the ONNX model expects; unset: 0..255");
+  command.add_flag("--no-normalise", options->no_normalise,
+                   "ONNX without the normalisation of the data: the user of the model does it");
+  command.add_flag("--softmax", options->softmax, "ONNX that gives probabilities, not logits");
+  command.add_choice("--names", options->names,
+                     {{"trireme", NameStyle::kTrireme},
+                      {"torchvision", NameStyle::kTorchvision},
+                      {"huggingface", NameStyle::kHuggingFace}},
+                     "Safetensors by the names of this project");
+  command.epilog(R"(Examples:
   trireme export runs/digits digits.onnx --best
   trireme export runs/cifar10 cifar10.onnx --input-range 0..1 --softmax
   trireme export runs/resnet18 resnet18.safetensors --names torchvision
@@ -187,7 +179,7 @@ What the file expects of its input is printed, and is in its metadata: range,
 layout, order of channels, normalization, resizing and cropping, columns of a
 table, names of classes. docs/files.md lists the keys.
 )");
-  command.callback(
+  command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return run(*options); }); });
 }
 

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "comm/control.h"
@@ -98,18 +97,19 @@ int inspect(const Options& options, Communicator& communicator) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app, Command& chosen) {
+void add_inspect(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = add_command(app, "inspect", "Print layers, shapes, parameters and memory");
+  ArgumentParser command =
+      app.add_command("inspect", "Print layers, shapes, parameters and memory");
   options->add_to(command);
-  add_option(command, "--ranks", options->ranks, "Ranks to plan for; unset: the running ones")
-      ->check(CLI::PositiveNumber);
-  add_flag(command, "--listing", options->listing, "The compiled program, one line an operation");
-  command.footer(R"(Examples:
+  command.add_option("--ranks", options->ranks, "Ranks to plan for; unset: the running ones")
+      .positive();
+  command.add_flag("--listing", options->listing, "The compiled program, one line an operation");
+  command.epilog(R"(Examples:
   trireme inspect resnet50 --ranks 8 --batch 32
   trireme inspect digits.txtpb --set batch.global=256
 )");
-  command.callback([options, &chosen] {
+  command.on_chosen([options, &chosen] {
     chosen.run = [options](Communicator& communicator) { return inspect(*options, communicator); };
   });
 }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
@@ -89,12 +88,12 @@ std::function<int(Communicator&)> on_one_rank(std::function<int()> work) {
   };
 }
 
-void add_set_option(CLI::App& app, std::vector<std::string>& assignments) {
-  add_option(app, "--set", assignments,
-             "Set a field of the configuration, e.g. batch.global=256; may be repeated")
-      ->type_name("FIELD=VALUE")
-      ->allow_extra_args(false)
-      ->group(kConfigGroup);
+void add_set_option(ArgumentParser app, std::vector<std::string>& assignments) {
+  app.add_option("--set", assignments,
+                 "Set a field of the configuration, e.g. batch.global=256; may be repeated")
+      .metavar("FIELD=VALUE")
+      .one_value_each()
+      .group(kConfigGroup);
 }
 
 std::string refuse_bad_window(const std::string& text) {
@@ -106,16 +105,16 @@ std::string refuse_bad_window(const std::string& text) {
   }
 }
 
-void ConfigOptions::add_to(CLI::App& app) {
+void ConfigOptions::add_to(ArgumentParser app) {
   add_set_option(app, assignments);
-  add_option(app, "--run-dir", run_dir, "The run's folder: --set run_dir=...")
-      ->type_name("DIR")
-      ->group(kConfigGroup);
-  add_option(app, "--device", device, "Where to compute: --set train.device=...")
-      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
-      ->group(kConfigGroup);
-  add_flag(app, "--eager", eager, "Do not record steps on a GPU: --set train.eager=true")
-      ->group(kConfigGroup);
+  app.add_option("--run-dir", run_dir, "The run's folder: --set run_dir=...")
+      .metavar("DIR")
+      .group(kConfigGroup);
+  app.add_option("--device", device, "Where to compute: --set train.device=...")
+      .one_of({"cpu", "cuda", "auto"})
+      .group(kConfigGroup);
+  app.add_flag("--eager", eager, "Do not record steps on a GPU: --set train.eager=true")
+      .group(kConfigGroup);
 }
 
 std::vector<std::string> ConfigOptions::all_assignments() const {
@@ -126,17 +125,17 @@ std::vector<std::string> ConfigOptions::all_assignments() const {
   return all;
 }
 
-void TargetOptions::add_to(CLI::App& app) {
-  add_option(
-      app, "CONFIG|ZOO", name,
-      "Configuration (*.txtpb), a model (*.onnx), or a network by name: one of `trireme zoo`")
-      ->required();
+void TargetOptions::add_to(ArgumentParser app) {
+  app.add_option(
+         "CONFIG|ZOO", name,
+         "Configuration (*.txtpb), a model (*.onnx), or a network by name: one of `trireme zoo`")
+      .required();
   ConfigOptions::add_to(app);
-  add_option(app, "--batch", batch,
-             "Samples of each rank; unset: as configured, or the network's usual")
-      ->check(CLI::PositiveNumber);
-  add_option(app, "--threads", threads, "Threads of each rank; unset: cores over ranks of the host")
-      ->check(CLI::PositiveNumber);
+  app.add_option("--batch", batch,
+                 "Samples of each rank; unset: as configured, or the network's usual")
+      .positive();
+  app.add_option("--threads", threads, "Threads of each rank; unset: cores over ranks of the host")
+      .positive();
 }
 
 Target load_target(const TargetOptions& options, int ranks) {

@@ -7,11 +7,8 @@
 
 #include "comm/communicator.h"
 #include "data/dataset.h"
+#include "launch/cli.h"
 #include "trainer/config.h"
-
-namespace CLI {
-class App;
-}
 
 namespace trireme {
 
@@ -19,7 +16,7 @@ namespace trireme {
 inline constexpr const char* kConfigGroup = "Configuration";
 
 // --set FIELD=VALUE, once or more.
-void add_set_option(CLI::App& app, std::vector<std::string>& assignments);
+void add_set_option(ArgumentParser app, std::vector<std::string>& assignments);
 
 // --set, --run-dir, --device, --eager: all of them assignments to fields of the configuration.
 struct ConfigOptions {
@@ -28,11 +25,11 @@ struct ConfigOptions {
   std::string device;
   bool eager = false;
 
-  void add_to(CLI::App& app);
+  void add_to(ArgumentParser app);
   std::vector<std::string> all_assignments() const;
 };
 
-// For CLI11: what is wrong with the window of a --profile; empty: nothing.
+// What is wrong with the window of a --profile; empty: nothing.
 std::string refuse_bad_window(const std::string& text);
 
 // CONFIG|ZOO: a configuration file, or the name of a zoo network with the input and the batch that
@@ -42,7 +39,7 @@ struct TargetOptions : ConfigOptions {
   int64_t batch = 0;  // of each rank; 0: as configured
   int threads = 0;    // 0: as configured
 
-  void add_to(CLI::App& app);
+  void add_to(ArgumentParser app);
 };
 
 struct Target {

@@ -2,8 +2,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -211,61 +212,73 @@ int predict(const Options& options) {
   const auto backend = create_backend(config, *device);
   const int64_t rows = std::min(options.batch, dataset->size());
   const TrainedModel model(config, *backend, facts.spec, options.checkpoint(), rows,
-                           BatchNorms::kFolded);
+                           BatchNorms::kFolded, warn_on_stderr);
   Predictor predictor(model, *backend, rows);
   Writer writer(options, facts, predictor.outputs());
   Loader loader(*dataset, *device, loading(config, *alone, *dataset, *device, rows));
+  int64_t not_finite = 0;
+  std::string first_not_finite;
   loader.start(0, 0);
   for (int64_t i = 0; i < loader.batches_per_epoch(); ++i) {
     const Batch& batch = loader.next();
     const std::span<const float> numbers = predictor.run(batch.inputs, batch.rows);
     const auto each = static_cast<size_t>(predictor.outputs());
     for (int64_t row = 0; row < batch.rows; ++row) {
-      writer.add(dataset->where(batch.samples[row]),
-                 numbers.subspan(static_cast<size_t>(row) * each, each));
+      const std::string name = dataset->where(batch.samples[row]);
+      const auto outputs = numbers.subspan(static_cast<size_t>(row) * each, each);
+      if (!std::ranges::all_of(outputs, [](float output) { return std::isfinite(output); }) &&
+          not_finite++ == 0) {
+        first_not_finite = name;
+      }
+      writer.add(name, outputs);
     }
   }
   writer.finish();
+  if (not_finite > 0) {
+    fmt::print(stderr, "warning: {} sample(s) have outputs that are not finite; the first: {}\n",
+               not_finite, first_not_finite);
+  }
   const bool bad = tell_bad(dataset->bad_records(), loader.bad_records());
   return static_cast<int>(bad && !options.skip_bad ? ExitCode::kBadData : ExitCode::kDone);
 }
 
 }  // namespace
 
-void add_predict(CLI::App& app, Command& chosen) {
+void add_predict(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = add_command(app, "predict", "Ask a trained network about pictures");
-  add_option(command, "RUN_OR_CHECKPOINT", options->path,
-             "Folder of a run, or one of its checkpoints")
-      ->required();
-  add_option(command, "INPUT", options->inputs,
-             "Pictures (JPEG, PNG), folders of them, tar files of them; or rows of numbers in "
-             ".csv or .npy")
-      ->required();
-  add_option(command, "--top", options->top, "Classes told of each, the most probable first")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  add_option(command, "--format", options->format, "For people, or for programs")
-      ->check(CLI::IsMember({"text", "jsonl", "csv"}))
-      ->capture_default_str();
-  add_option(command, "-o,--out", options->out, "The file to write instead of standard output");
-  add_option(command, "--batch", options->batch, "Samples computed at once")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  add_option(command, "--threads", options->threads, "Threads that compute; unset: all cores")
-      ->check(CLI::Range(1, 1024));
-  add_flag(command, "--best", options->best, "The run's best checkpoint instead of its newest");
-  add_flag(command, "--logits", options->logits, "All of the network's numbers, not probabilities");
-  add_flag(command, "--skip-bad", options->skip_bad,
-           "End with 0 although some pictures could not be read");
+  ArgumentParser command = app.add_command("predict", "Ask a trained network about pictures");
+  command
+      .add_option("RUN_OR_CHECKPOINT", options->path, "Folder of a run, or one of its checkpoints")
+      .required();
+  command
+      .add_option("INPUT", options->inputs,
+                  "Pictures (JPEG, PNG), folders of them, tar files of them; or rows of numbers in "
+                  ".csv or .npy")
+      .required();
+  command.add_option("--top", options->top, "Classes told of each, the most probable first")
+      .positive()
+      .show_default();
+  command.add_option("--format", options->format, "For people, or for programs")
+      .one_of({"text", "jsonl", "csv"})
+      .show_default();
+  command.add_option("-o,--out", options->out, "The file to write instead of standard output");
+  command.add_option("--batch", options->batch, "Samples computed at once")
+      .between(1, 1 << 20)
+      .show_default();
+  command.add_option("--threads", options->threads, "Threads that compute; unset: all cores")
+      .between(1, 1024);
+  command.add_flag("--best", options->best, "The run's best checkpoint instead of its newest");
+  command.add_flag("--logits", options->logits, "All of the network's numbers, not probabilities");
+  command.add_flag("--skip-bad", options->skip_bad,
+                   "End with 0 although some pictures could not be read");
   options->add_to(command);
-  command.footer(R"(Examples:
+  command.epilog(R"(Examples:
   trireme predict runs/imagenet cat.jpg dog.png
   trireme predict runs/imagenet photos/ --top 1 --format csv -o photos.csv
   trireme predict runs/imagenet photos.tar --format jsonl --batch 64
 
 What cannot be read is named on standard error, and the exit code is then 3.)");
-  command.callback(
+  command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return predict(*options); }); });
 }
 

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <vector>
@@ -45,21 +44,21 @@ void write_report(const Options& options) {
 
 }  // namespace
 
-void add_report(CLI::App& app, Command& chosen) {
+void add_report(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = add_command(
-      app, "report",
+  ArgumentParser command = app.add_command(
+      "report",
       "Write runs as one page: curves, times, mistakes\n"
       "One HTML file that loads nothing. Runs may still go on, or have failed. Several are "
       "overlaid.");
-  add_option(command, "RUN", options->runs, "Folders of runs, finished or not")->required();
-  add_option(command, "-o,--out", options->out,
-             "The file; unset: report.html in the run's folder, of several runs here");
-  command.footer(R"(Examples:
+  command.add_option("RUN", options->runs, "Folders of runs, finished or not").required();
+  command.add_option("-o,--out", options->out,
+                     "The file; unset: report.html in the run's folder, of several runs here");
+  command.epilog(R"(Examples:
   trireme report runs/digits
   trireme report runs/a runs/b --out both.html
 )");
-  command.callback([options, &chosen] {
+  command.on_chosen([options, &chosen] {
     chosen.run = on_one_rank([options] {
       write_report(*options);
       return static_cast<int>(ExitCode::kDone);

@@ -2,7 +2,6 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -198,18 +197,18 @@ int runs(const Options& options) {
 
 }  // namespace
 
-void add_runs(CLI::App& app, Command& chosen) {
+void add_runs(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App& command = add_command(app, "runs", "List runs: how far, how good, how fast");
-  add_option(command, "DIR", options->folder, "Folder with folders of runs in it")->required();
-  add_option(command, "--sort", options->sort,
-             "By this; best, speed, step, ranks: largest first; when: newest first; loss: "
-             "least first")
-      ->check(CLI::IsMember(
-          {"when", "name", "status", "model", "step", "best", "loss", "speed", "ranks"}))
-      ->capture_default_str();
-  add_flag(command, "--json", options->json, "One JSON array");
-  command.footer(R"(Examples:
+  ArgumentParser command = app.add_command("runs", "List runs: how far, how good, how fast");
+  command.add_option("DIR", options->folder, "Folder with folders of runs in it").required();
+  command
+      .add_option("--sort", options->sort,
+                  "By this; best, speed, step, ranks: largest first; when: newest first; loss: "
+                  "least first")
+      .one_of({"when", "name", "status", "model", "step", "best", "loss", "speed", "ranks"})
+      .show_default();
+  command.add_flag("--json", options->json, "One JSON array");
+  command.epilog(R"(Examples:
   trireme runs runs
   trireme runs runs --sort best
 
@@ -217,7 +216,7 @@ Status: running, done, stopped (saved; run it again to go on), failed (it told
 why), dead (it ended without a word), broken (its files cannot be read).
 Best is accuracy, in regression the evaluation's loss; loss is that of training.
 )");
-  command.callback(
+  command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return runs(*options); }); });
 }
 

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
 #include <string>
@@ -21,7 +20,7 @@ constexpr const char* kTimes = "Times";
 
 }  // namespace
 
-void add_train(CLI::App& app, Command& chosen) {
+void add_train(ArgumentParser app, Command& chosen) {
   struct Options : ConfigOptions {
     std::string config;
     std::string resume = "auto";
@@ -39,52 +38,61 @@ void add_train(CLI::App& app, Command& chosen) {
     }
   };
   auto options = std::make_shared<Options>();
-  CLI::App& command = add_command(app, "train", "Train a network as a configuration file says");
-  add_option(command, "CONFIG", options->config,
-             "Configuration (*.txtpb): a file, or one that is installed, such as digits.txtpb")
-      ->required();
+  ArgumentParser command = app.add_command("train", "Train a network as a configuration file says");
+  command
+      .add_option("CONFIG", options->config,
+                  "Configuration (*.txtpb): a file, or one that is installed, such as digits.txtpb")
+      .required();
   options->add_to(command);
-  add_option(command, "--resume", options->resume,
-             "auto: go on from the newest checkpoint in the run's folder, if any; never; or "
-             "the path of a checkpoint or of a run. One of another run needs a --run-dir "
-             "without checkpoints")
-      ->type_name("auto|never|PATH")
-      ->group(kStart)
-      ->capture_default_str();
-  add_flag(command, "--accept-data-change", options->accept_data_change,
-           "Go on from a checkpoint though the samples are no longer those that it was saved "
-           "from")
-      ->group(kStart);
-  add_option(command, "--init-from", options->init_from,
-             "Begin with the values of *.safetensors, *.onnx, a checkpoint or a run: --set "
-             "model.init_from=...")
-      ->type_name("PATH")
-      ->group(kStart);
-  add_option(command, "--grace", options->grace,
-             "From SIGTERM, SIGINT or SIGUSR1 to the end, saved or not: 25s, 2m; unset: as long "
-             "as saving takes")
-      ->envname("TRIREME_GRACE")
-      ->group(kTimes)
-      ->transform(
-          CLI::AsNumberWithUnit(std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}}))
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("TIME");
-  add_option(command, "--profile", options->profile,
-             "Write what these steps did to RUN/trace.json, for ui.perfetto.dev, and what took "
-             "longest to RUN/profile.txt")
-      ->type_name("steps=N..M")
-      ->group(kWatch)
-      ->check(refuse_bad_window);
-  add_option(command, "--metrics-port", options->metrics_port,
-             "Answer Prometheus on this port of rank 0, at /metrics: --set metrics.port=...")
-      ->type_name("PORT")
-      ->group(kWatch);
-  add_option(command, "--init-timeout", chosen.init_timeout,
-             "Seconds that the ranks may take to find one another; 0: for ever; unset: "
-             "TRIREME_INIT_TIMEOUT, or 300")
-      ->group(kTimes)
-      ->check(CLI::NonNegativeNumber);
-  command.footer(R"(Examples:
+  command
+      .add_option("--resume", options->resume,
+                  "auto: go on from the newest checkpoint in the run's folder, if any; never; or "
+                  "the path of a checkpoint or of a run. One of another run needs a --run-dir "
+                  "without checkpoints")
+      .metavar("auto|never|PATH")
+      .group(kStart)
+      .show_default();
+  command
+      .add_flag("--accept-data-change", options->accept_data_change,
+                "Go on from a checkpoint though the samples are no longer those that it was saved "
+                "from")
+      .group(kStart);
+  command
+      .add_option("--init-from", options->init_from,
+                  "Begin with the values of *.safetensors, *.onnx, a checkpoint or a run: --set "
+                  "model.init_from=...")
+      .metavar("PATH")
+      .group(kStart);
+  command
+      .add_option(
+          "--grace", options->grace,
+          "From SIGTERM, SIGINT or SIGUSR1 to the end, saved or not: 25s, 2m; unset: as long "
+          "as saving takes")
+      .environment("TRIREME_GRACE")
+      .group(kTimes)
+      .seconds()
+      .not_negative()
+      .metavar("TIME");
+  command
+      .add_option(
+          "--profile", options->profile,
+          "Write what these steps did to RUN/trace.json, for ui.perfetto.dev, and what took "
+          "longest to RUN/profile.txt")
+      .metavar("steps=N..M")
+      .group(kWatch)
+      .check(refuse_bad_window);
+  command
+      .add_option("--metrics-port", options->metrics_port,
+                  "Answer Prometheus on this port of rank 0, at /metrics: --set metrics.port=...")
+      .metavar("PORT")
+      .group(kWatch);
+  command
+      .add_option("--init-timeout", chosen.init_timeout,
+                  "Seconds that the ranks may take to find one another; 0: for ever; unset: "
+                  "TRIREME_INIT_TIMEOUT, or 300")
+      .group(kTimes)
+      .not_negative();
+  command.epilog(R"(Examples:
   mpirun -np 2 trireme train digits.txtpb --run-dir runs/digits
   trireme train digits.txtpb --set train.epochs=5 --resume never
   srun --mpi=pmix trireme train run.txtpb --set batch.global=512 --grace 25s
@@ -93,7 +101,7 @@ void add_train(CLI::App& app, Command& chosen) {
 Exit codes: 0 done, 1 failure, 2 bad configuration, 3 bad data, 75 stopped by a
 signal and saved: run it again to go on.
 )");
-  command.callback([options, &chosen] {
+  command.on_chosen([options, &chosen] {
     // Now, not when the ranks have been joined: a signal may come before.
     const auto stop = std::make_shared<StopSignals>(options->grace);
     chosen.run = [options, stop](Communicator& communicator) {

@@ -1,7 +1,6 @@
 // `trireme zoo`: the networks that have names.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -85,15 +84,15 @@ int zoo(bool json) {
 
 }  // namespace
 
-void add_zoo(CLI::App& app, Command& chosen) {
+void add_zoo(ArgumentParser app, Command& chosen) {
   auto json = std::make_shared<bool>(false);
-  CLI::App& command = add_command(app, "zoo", "List the networks that have names");
-  add_flag(command, "--json", *json, "One JSON array");
-  command.footer(R"(Examples:
+  ArgumentParser command = app.add_command("zoo", "List the networks that have names");
+  command.add_flag("--json", *json, "One JSON array");
+  command.epilog(R"(Examples:
   trireme zoo
   trireme inspect resnet50 --batch 32
 )");
-  command.callback([json, &chosen] { chosen.run = on_one_rank([json] { return zoo(*json); }); });
+  command.on_chosen([json, &chosen] { chosen.run = on_one_rank([json] { return zoo(*json); }); });
 }
 
 }  // namespace trireme

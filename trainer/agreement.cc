@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <google/protobuf/text_format.h>
 #include <link.h>
-#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>

@@ -16,7 +16,7 @@ namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using Json = nlohmann::json;
 
 constexpr const char* kModel = "model.safetensors";
 constexpr const char* kOptimizer = "optimizer.safetensors";
@@ -24,12 +24,12 @@ constexpr const char* kState = "state.json";
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLatest = "latest";
 constexpr const char* kBest = "best";
-constexpr const char* kPrefix = "step-";
+constexpr const char* kStepPrefix = "step-";
 constexpr const char* kTemporary = ".saving-";
 constexpr const char* kReplaced = ".replaced-";
 constexpr const char* kRemoved = ".removed-";
 constexpr const char* kSetAside = "set-aside-";
-constexpr int kFormat = 1;
+constexpr int kManifestFormat = 1;
 
 // Sizes a buffer for the largest tensor, so that tensors pass through one by one.
 std::vector<float> staging(const Parameters& parameters) {
@@ -47,13 +47,13 @@ std::span<float> front(std::vector<float>& buffer, const Shape& shape) {
   return std::span(buffer).first(static_cast<size_t>(shape.elements()));
 }
 
-json manifest_entry(const FileDigest& digest) {
+Json manifest_entry(const FileDigest& digest) {
   return {{"bytes", digest.bytes}, {"xxh3_64", fmt::format("{:016x}", digest.hash)}};
 }
 
 bool is_checkpoint_name(const std::string& name) {
-  const size_t prefix = std::strlen(kPrefix);
-  return name.size() > prefix && name.size() <= prefix + 18 && name.starts_with(kPrefix) &&
+  const size_t prefix = std::strlen(kStepPrefix);
+  return name.size() > prefix && name.size() <= prefix + 18 && name.starts_with(kStepPrefix) &&
          name.find_first_not_of("0123456789", prefix) == std::string::npos;
 }
 
@@ -72,10 +72,10 @@ std::optional<fs::path> named_by(const fs::path& pointer) {
   return pointer.parent_path() / name;
 }
 
-std::string name_of(int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
+std::string name_of(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, step); }
 
 uint64_t step_of(const std::string& checkpoint_name) {
-  return std::stoull(checkpoint_name.substr(std::strlen(kPrefix)));
+  return std::stoull(checkpoint_name.substr(std::strlen(kStepPrefix)));
 }
 
 void require_no_more(const SafetensorsReader& reader, const FoundCheckpoint& checkpoint,
@@ -166,7 +166,7 @@ fs::path Checkpoints::go_on_from(const fs::path& checkpoint, int64_t step, const
   for (const fs::path& path : list()) {
     const uint64_t other = step_of(path.filename().string());
     const auto kept = static_cast<uint64_t>(step);
-    if (other < kept || (other == kept && !renamed)) continue;
+    if (other < kept || fs::canonical(path) == from || (other == kept && !renamed)) continue;
     const fs::path aside = set_aside(path);
     warn(fmt::format("{} does not belong to the run that goes on from step {}: renamed to {}",
                      path.string(), step, aside.filename().string()));
@@ -224,11 +224,11 @@ void Checkpoints::write_files(const fs::path& to, const CheckpointState& state,
   optimizer.write(snapshot.optimizer());
   DurableFile position(to / kState);
   position.write(to_json(state));
-  const json files = {{kModel, manifest_entry(model.digest())},
+  const Json files = {{kModel, manifest_entry(model.digest())},
                       {kOptimizer, manifest_entry(optimizer.digest())},
                       {kState, manifest_entry(position.digest())}};
   DurableFile manifest(to / kManifest);
-  manifest.write(json{{"format", kFormat}, {"files", files}}.dump(2) + "\n");
+  manifest.write(Json{{"format", kManifestFormat}, {"files", files}}.dump(2) + "\n");
   // All at the end: what a file system has to write for one of them, it has written for the others.
   for (DurableFile* file : {&model, &optimizer, &position, &manifest}) file->finish();
   sync_folder(to);
@@ -279,12 +279,12 @@ void Checkpoints::remove_old(const std::vector<std::string>& spared) const {
 FoundCheckpoint open_checkpoint(const fs::path& path) {
   const fs::path manifest_path = path / kManifest;
   try {
-    const json manifest = json::parse(read_text(manifest_path));
-    if (manifest.at("format") != kFormat) {
+    const Json manifest = Json::parse(read_text(manifest_path));
+    if (manifest.at("format") != kManifestFormat) {
       throw DataError(manifest_path.string(), "is of another format than this program knows");
     }
     for (const char* name : {kModel, kOptimizer, kState}) {
-      const json& entry = manifest.at("files").at(name);
+      const Json& entry = manifest.at("files").at(name);
       const FileDigest digest = digest_of(path / name);
       const auto bytes = whole_number<uint64_t>(entry.at("bytes"));
       if (digest.bytes != bytes) {
@@ -329,6 +329,8 @@ std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& folder, const W
   }
   return std::nullopt;
 }
+
+void warn_on_stderr(const std::string& text) { fmt::print(stderr, "warning: {}\n", text); }
 
 FoundCheckpoint find_checkpoint(const fs::path& path, const Warn& warn) {
   if (const auto named = named_by(path)) return open_checkpoint(*named);

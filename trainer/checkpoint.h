@@ -82,6 +82,8 @@ std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& fo
 // What a user's path means: a checkpoint, `best` or `latest`, a folder of checkpoints, or a run.
 // Throws DataError when nothing good is there.
 FoundCheckpoint find_checkpoint(const std::filesystem::path& path, const Warn& warn);
+// For commands without a log: "warning: ..." on stderr.
+void warn_on_stderr(const std::string& text);
 
 // Fill the arrays. Throws ConfigError when the checkpoint is of another network or optimizer.
 void load_model(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays);

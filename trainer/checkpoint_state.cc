@@ -1,11 +1,15 @@
 #include "trainer/checkpoint_state.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "trainer/json.h"
@@ -13,15 +17,16 @@
 namespace trireme {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
-constexpr int kFormat = 1;
+constexpr int kStateFormat = 1;
+constexpr int64_t kLastStep = 999'999'999'999'999'999;  // what names of checkpoints have digits for
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
 // The fields of an object, each checked. Errors name the field by its path.
 class Fields {
  public:
-  explicit Fields(const json& object, std::string path = "")
+  explicit Fields(const Json& object, std::string path = "")
       : object_(object), path_(std::move(path)) {
     if (!object_.is_object()) {
       throw Error(path_.empty() ? "it is not a JSON object" : path_ + " is not a JSON object");
@@ -30,7 +35,7 @@ class Fields {
 
   bool has(const char* name) const { return object_.contains(name); }
 
-  const json& at(const char* name) const {
+  const Json& at(const char* name) const {
     const auto found = object_.find(name);
     if (found == object_.end()) throw Error(full(name) + " is missing");
     return *found;
@@ -40,7 +45,7 @@ class Fields {
 
   template <class T>
   T whole(const char* name, T min, T max) const {
-    const json& value = at(name);
+    const Json& value = at(name);
     try {
       if (const T number = whole_number<T>(value); number >= min && number <= max) return number;
     } catch (const Error&) {  // which does not say of which field
@@ -62,6 +67,14 @@ class Fields {
   std::string text(const char* name) const {
     if (!at(name).is_string()) throw Error(full(name) + " is not a string");
     return at(name);
+  }
+
+  std::vector<std::string> texts(const char* name) const {
+    const Json& list = at(name);
+    if (!list.is_array() || !std::ranges::all_of(list, &Json::is_string)) {
+      throw Error(full(name) + " is not a list of strings");
+    }
+    return list;
   }
 
   bool flag(const char* name) const {
@@ -91,15 +104,17 @@ class Fields {
         fmt::format("{} is {}, which is not {} in [{}, {}]", full(name), value, kind, min, max));
   }
 
-  const json& object_;
+  const Json& object_;
   std::string path_;
 };
 
-json fingerprint_to_json(const Fingerprint& fingerprint) {
-  return {{"samples", fingerprint.samples},
-          {"classes", fingerprint.classes},
-          {"inputs", fmt::format("{:016x}", fingerprint.checksums.inputs)},
-          {"targets", fmt::format("{:016x}", fingerprint.checksums.targets)}};
+Json fingerprint_to_json(const Fingerprint& fingerprint) {
+  Json json = {{"samples", fingerprint.samples},
+               {"classes", fingerprint.classes},
+               {"inputs", fmt::format("{:016x}", fingerprint.checksums.inputs)},
+               {"targets", fmt::format("{:016x}", fingerprint.checksums.targets)}};
+  if (!fingerprint.columns.empty()) json["columns"] = fingerprint.columns;
+  return json;
 }
 
 Fingerprint fingerprint_from(const Fields& in) {
@@ -107,6 +122,7 @@ Fingerprint fingerprint_from(const Fields& in) {
   fingerprint.samples = in.whole<int64_t>("samples", 1, kMax);
   fingerprint.classes = in.whole<int>("classes", 0, std::numeric_limits<int>::max());
   fingerprint.checksums = {.inputs = in.hex("inputs"), .targets = in.hex("targets")};
+  if (in.has("columns")) fingerprint.columns = in.texts("columns");
   return fingerprint;
 }
 
@@ -129,7 +145,7 @@ LossScale loss_scale_from(const Fields& in, int64_t step) {
 
 CheckpointState state_from(const Fields& in) {
   CheckpointState state;
-  state.step = in.whole<int64_t>("step", 0, kMax);
+  state.step = in.whole<int64_t>("step", 0, kLastStep);
   // An epoch, also one that has only begun, takes a step at least.
   state.epoch = in.whole<int64_t>("epoch", 0, state.step);
   if (in.has("data")) state.data = data_from(in.object("data"));
@@ -163,6 +179,11 @@ void add_changes(const std::string& part, const Fingerprint& before, const Finge
   };
   add("samples", before.samples, now.samples);
   add("classes", before.classes, now.classes);
+  // Checkpoints of older versions do not hold the columns.
+  if (!before.columns.empty() && before.columns != now.columns) {
+    add("columns", fmt::format("{}", fmt::join(before.columns, ", ")),
+        now.columns.empty() ? "without a header" : fmt::format("{}", fmt::join(now.columns, ", ")));
+  }
   if (before.samples != now.samples) return;  // so do their checksums
   if (before.checksums.inputs != now.checksums.inputs) {
     add_checksum("inputs", before.checksums.inputs, now.checksums.inputs);
@@ -175,7 +196,7 @@ void add_changes(const std::string& part, const Fingerprint& before, const Finge
 }  // namespace
 
 std::string to_json(const CheckpointState& state) {
-  json out = {{"format", kFormat},
+  Json out = {{"format", kStateFormat},
               {"step", state.step},
               {"epoch", state.epoch},
               {"position", state.position},
@@ -203,18 +224,18 @@ std::string to_json(const CheckpointState& state) {
 }
 
 CheckpointState state_from_json(const std::string& text, const std::string& file) try {
-  const json parsed = json::parse(text);
+  const Json parsed = Json::parse(text);
   const Fields fields(parsed);
   if (fields.has("format") &&
-      fields.whole<int>("format", 1, std::numeric_limits<int>::max()) > kFormat) {
+      fields.whole<int>("format", 1, std::numeric_limits<int>::max()) > kStateFormat) {
     throw ConfigError(file, fmt::format("was written by a newer Trireme, in format {}; this "
                                         "version reads formats up to {}: use the newer one",
-                                        json_text(parsed["format"]), kFormat));
+                                        json_text(parsed["format"]), kStateFormat));
   }
   return state_from(fields);
 } catch (const ConfigError&) {
   throw;
-} catch (const json::exception& error) {
+} catch (const Json::exception& error) {
   throw DataError(file, fmt::format("is damaged: {}", error.what()));
 } catch (const Error& error) {
   throw DataError(file, fmt::format("is damaged: {}", error.what()));

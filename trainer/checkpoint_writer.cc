@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/clock.h"
 #include "core/fault_point.h"
 #include "trainer/background.h"
 
@@ -15,13 +16,9 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return Seconds(std::chrono::steady_clock::now() - start).count();
-}
-
 // For a save when the run ends early: long enough for most, short enough not to be in the way of
 // the error that ends it.
-constexpr Seconds kFarewell{3};
+constexpr Seconds kLastWait{3};
 
 }  // namespace
 
@@ -50,8 +47,8 @@ CheckpointWriter::CheckpointWriter(Checkpoints checkpoints, TrainedArrays arrays
 
 CheckpointWriter::~CheckpointWriter() {
   if (!writing()) return;
-  if (written_.wait_for(kFarewell) != std::future_status::ready) job_->stop.request_stop();
-  if (written_.wait_for(kFarewell / 3) == std::future_status::ready) {
+  if (written_.wait_for(kLastWait) != std::future_status::ready) job_->stop.request_stop();
+  if (written_.wait_for(kLastWait / 3) == std::future_status::ready) {
     static_cast<void>(collect());
     return;
   }

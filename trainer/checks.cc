@@ -1,7 +1,6 @@
 #include "trainer/checks.h"
 
 #include <fmt/format.h>
-#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <google/protobuf/text_format.h>
-#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <cerrno>

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "trainer/config_text.h"
+
 namespace trireme {
 namespace {
 
@@ -13,21 +15,13 @@ using google::protobuf::OneofDescriptor;
 using google::protobuf::Reflection;
 using google::protobuf::TextFormat;
 
-std::string list_text(const Message& message, const FieldDescriptor* field) {
-  const int size = message.GetReflection()->FieldSize(message, field);
-  std::string text;
-  for (int i = 0; i < size; ++i) {
-    std::string value;
-    TextFormat::PrintFieldValueToString(message, field, i, &value);
-    text += (i == 0 ? "" : ", ") + value;
-  }
-  return text.empty() ? "" : "[" + text + "]";
-}
-
 // Of a field that is no message.
 std::string value_text(const Message* message, const FieldDescriptor* field) {
   if (!message) return "";
-  if (field->is_repeated()) return list_text(*message, field);
+  if (field->is_repeated()) {
+    const std::string values = values_text(*message, field);
+    return values.empty() ? "" : "[" + values + "]";
+  }
   if (!message->GetReflection()->HasField(*message, field) &&
       (field->containing_oneof() || !field->has_default_value())) {
     return "";

@@ -141,6 +141,16 @@ std::vector<FieldPlace> field_places(const std::string& text, const Descriptor* 
   return std::move(scanner.places);
 }
 
+std::string values_text(const google::protobuf::Message& message, const FieldDescriptor* field) {
+  std::string text;
+  for (int i = 0; i < message.GetReflection()->FieldSize(message, field); ++i) {
+    std::string value;
+    google::protobuf::TextFormat::PrintFieldValueToString(message, field, i, &value);
+    text += (i == 0 ? "" : ", ") + value;
+  }
+  return text;
+}
+
 std::vector<std::string> field_names(const Descriptor* message) {
   std::vector<std::string> names;
   for (int i = 0; i < message->field_count(); ++i) names.push_back(message->field(i)->name());

@@ -22,6 +22,10 @@ struct FieldPlace {
 std::vector<FieldPlace> field_places(const std::string& text,
                                      const google::protobuf::Descriptor* root, int last_line = 0);
 
+// The values of a repeated field: "1, 2, 3".
+std::string values_text(const google::protobuf::Message& message,
+                        const google::protobuf::FieldDescriptor* field);
+
 std::vector<std::string> field_names(const google::protobuf::Descriptor* message);
 std::vector<std::string> value_names(const google::protobuf::EnumDescriptor* type);
 

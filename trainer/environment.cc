@@ -19,8 +19,6 @@
 namespace trireme {
 namespace {
 
-using nlohmann::ordered_json;
-
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string line{std::istreambuf_iterator<char>(file), {}};
@@ -29,7 +27,7 @@ std::string command_line() {
   return line;
 }
 
-ordered_json rank_facts(const Communicator& communicator, const Device& device) {
+nlohmann::ordered_json rank_facts(const Communicator& communicator, const Device& device) {
   const Machine machine = inspect_machine();
   return {{"host", communicator.placement().host_name},
           {"cpu", machine.cpu},
@@ -40,20 +38,20 @@ ordered_json rank_facts(const Communicator& communicator, const Device& device) 
 
 // Ranks of a host may be bound to cores of their own or share them, so that only the most that one
 // of them may use is certain.
-ordered_json hosts_of(const std::vector<std::string>& ranks, bool gpus) {
-  ordered_json hosts = ordered_json::array();
+nlohmann::ordered_json hosts_of(const std::vector<std::string>& ranks, bool gpus) {
+  nlohmann::ordered_json hosts = nlohmann::ordered_json::array();
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    const ordered_json facts = ordered_json::parse(ranks[rank]);
-    auto host = std::find_if(hosts.begin(), hosts.end(), [&](const ordered_json& other) {
+    const nlohmann::ordered_json facts = nlohmann::ordered_json::parse(ranks[rank]);
+    auto host = std::find_if(hosts.begin(), hosts.end(), [&](const nlohmann::ordered_json& other) {
       return other["name"] == facts["host"];
     });
     if (host == hosts.end()) {
       hosts.push_back({{"name", facts["host"]},
-                       {"ranks", ordered_json::array()},
+                       {"ranks", nlohmann::ordered_json::array()},
                        {"cpu", facts["cpu"]},
                        {"cores", 0},
                        {"memory_bytes", facts["memory_bytes"]},
-                       {"gpus", ordered_json::array()}});
+                       {"gpus", nlohmann::ordered_json::array()}});
       host = std::prev(hosts.end());
     }
     (*host)["ranks"].push_back(rank);
@@ -64,9 +62,9 @@ ordered_json hosts_of(const std::vector<std::string>& ranks, bool gpus) {
 }
 
 // Those of CUDA are only asked for where they are in use: finding out loads them.
-ordered_json libraries(const Device& device) {
+nlohmann::ordered_json libraries(const Device& device) {
   const dnnl_version_t& dnnl = *dnnl_version();
-  ordered_json versions = {
+  nlohmann::ordered_json versions = {
       {"oneDNN", fmt::format("{}.{}.{}", dnnl.major, dnnl.minor, dnnl.patch)},
       {"protobuf", google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION)}};
   if (device.kind() != DeviceKind::kCuda) return versions;
@@ -83,7 +81,7 @@ std::string describe_environment(Communicator& communicator, const Device& devic
   const auto ranks = all_gather(communicator, json_text(rank_facts(communicator, device)));
   if (communicator.rank() != 0) return "";
   const std::string mpi = mpi_version();
-  const ordered_json environment = {
+  const nlohmann::ordered_json environment = {
       {"command", command_line()},
       {"version", TRIREME_VERSION},
       {"started", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json to_json(const Mistake& mistake) {
+Json row_of(const Mistake& mistake) {
   return {mistake.index,     mistake.where,       mistake.label,
           mistake.predicted, mistake.probability, mistake.png};
 }
@@ -117,7 +117,7 @@ EvaluationDetails DetailsCollector::gather(Communicator& communicator, const Dat
   EvaluationDetails details;
   forget_all_but_the_surest(communicator);
   Json own = Json::array();
-  for (const Mistake& mistake : describe(dataset)) own.push_back(to_json(mistake));
+  for (const Mistake& mistake : describe(dataset)) own.push_back(row_of(mistake));
   for (const std::string& text : all_gather(communicator, json_text(std::move(own)))) {
     for (const Json& of_rank : Json::parse(text)) details.mistakes.push_back(mistake_from(of_rank));
   }

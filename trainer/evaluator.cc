@@ -8,6 +8,7 @@
 #include <span>
 
 #include "comm/control.h"
+#include "core/clock.h"
 #include "core/fault_point.h"
 #include "data/fingerprint.h"
 #include "data/loader.h"
@@ -37,10 +38,6 @@ nlohmann::json to_json(const Mistake& mistake) {
                          {"probability", mistake.probability}};
   if (!mistake.png.empty()) json["png"] = mistake.png;
   return json;
-}
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 }  // namespace
@@ -212,8 +209,10 @@ CheckpointEvaluation evaluate_checkpoint(const Config& config, Communicator& com
     if (trained_on) {
       dataset = as_trained_on(std::move(dataset), trained_on->spec, trained_on->class_names);
     }
+    const Warn silent = [](const std::string&) {};
     model = std::make_unique<TrainedModel>(config, *backend, dataset->spec(), path, rows,
-                                           BatchNorms::kKept);
+                                           BatchNorms::kKept,
+                                           communicator.rank() == 0 ? warn_on_stderr : silent);
     evaluator = std::make_unique<Evaluator>(model->graph(), *backend, communicator, *dataset,
                                             model->parameters(), model->memory(), 0, rows,
                                             loader_options(config, communicator, *dataset, spare));

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>
@@ -31,11 +30,15 @@ bool aligned(std::span<const std::byte> block, uint64_t at) {
   throw Error(fmt::format("{}: cannot {}: {}", path.string(), what, std::strerror(errno)));
 }
 
-int open_or_fail(const std::filesystem::path& path, int flags) {
-  const int file = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+// Not a pipe either, on which opening or reading might wait for ever.
+int open_to_read(const std::filesystem::path& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (file < 0)
     throw DataError(path.string(), std::string("cannot be read: ") + std::strerror(errno));
-  return file;
+  struct stat status {};
+  if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode)) return file;
+  ::close(file);
+  throw DataError(path.string(), "is not a regular file");
 }
 
 XXH3_state_t* state(void* hash) { return static_cast<XXH3_state_t*>(hash); }
@@ -135,7 +138,7 @@ void sync_folder(const std::filesystem::path& path) {
 }
 
 FileDigest digest_of(const std::filesystem::path& path) {
-  const int file = open_or_fail(path, O_RDONLY);
+  const int file = open_to_read(path);
   XXH3_state_t* hash = XXH3_createState();
   XXH3_64bits_reset(hash);
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> guard(hash, XXH3_freeState);
@@ -159,7 +162,7 @@ FileDigest digest_of(const std::filesystem::path& path) {
 }
 
 std::string read_text(const std::filesystem::path& path) {
-  const int file = open_or_fail(path, O_RDONLY);
+  const int file = open_to_read(path);
   std::string text;
   char buffer[16384];
   ssize_t got;

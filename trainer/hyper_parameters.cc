@@ -5,22 +5,14 @@
 #include <cstdlib>
 #include <vector>
 
+#include "trainer/config_text.h"
+
 namespace trireme {
 namespace {
 
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
-
-std::string list_text(const Message& message, const FieldDescriptor* field) {
-  std::string text;
-  for (int i = 0; i < message.GetReflection()->FieldSize(message, field); ++i) {
-    std::string value;
-    google::protobuf::TextFormat::PrintFieldValueToString(message, field, i, &value);
-    text += (i == 0 ? "" : ", ") + value;
-  }
-  return text;
-}
 
 HyperParameter value_of(const Message& message, const FieldDescriptor* field) {
   const Reflection& reflection = *message.GetReflection();
@@ -48,7 +40,7 @@ void collect(const Message& message, const std::string& prefix,
     const std::string path = prefix + field->name();
     if (field->message_type() && field->is_repeated()) continue;
     if (field->is_repeated()) {
-      to[path] = list_text(message, field);
+      to[path] = values_text(message, field);
     } else if (!field->message_type()) {
       to[path] = value_of(message, field);
     } else {

@@ -3,18 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/clock.h"
 #include "data/sample_pictures.h"
 #include "model/parameters.h"
 
 namespace trireme {
-namespace {
-
-double seconds(std::chrono::steady_clock::duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
-}  // namespace
-
 Illustrations::Illustrations(const MetricsConfig& config, const Dataset& training, Step& step,
                              Reporter& reporter)
     : training_(training),
@@ -37,12 +30,12 @@ void Illustrations::batch(const Batch& batch, int64_t steps) {
 void Illustrations::epoch_done(int64_t epoch, int64_t steps, float gradient_scale) {
   if (every_epochs_ == 0 || epoch % every_epochs_ != 0 || !reporter_.takes_histograms()) return;
   const auto start = Clock::now();
-  if (took_ > kMostOfTheTime * seconds(start - copied_at_)) return;
+  if (took_ > kMostOfTheTime * to_seconds(start - copied_at_)) return;
   HistogramsRecord record = copy(gradient_scale);
   record.step = steps;
   record.epoch = epoch;
   copied_at_ = Clock::now();
-  took_ = record.stall_seconds = seconds(copied_at_ - start);
+  took_ = record.stall_seconds = to_seconds(copied_at_ - start);
   reporter_.histograms(std::move(record));
 }
 

@@ -47,11 +47,6 @@ double seconds_since_start() {
 int64_t peak_resident_bytes() { return from_status("VmHWM:"); }
 int64_t resident_bytes() { return from_status("VmRSS:"); }
 
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "an unknown host";
-}
-
 bool stdout_is_terminal() {
   if (!isatty(STDOUT_FILENO)) return false;
   const char* term = std::getenv("TERM");

@@ -11,8 +11,6 @@ double seconds_since_start();
 // The largest resident set so far.
 int64_t peak_resident_bytes();
 int64_t resident_bytes();
-// Of the machine, as others know it.
-std::string host_name();
 // Whether stdout ends at a terminal: through mpirun, which gives every rank a pseudo-terminal, the
 // launcher's.
 bool stdout_is_terminal();

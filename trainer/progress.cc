@@ -21,8 +21,6 @@ constexpr const char* kBold = "\x1b[1m";
 constexpr const char* kPlain = "\x1b[0m";
 constexpr const char* kClearLine = "\r\x1b[K";
 
-double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
-
 }  // namespace
 
 ProgressOptions progress_options(bool quiet, std::function<void(std::string)> put) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "comm/control.h"
+#include "core/clock.h"
 #include "core/text.h"
 #include "trainer/hyper_parameters.h"
 #include "trainer/json.h"
@@ -21,10 +22,6 @@
 
 namespace trireme {
 namespace {
-
-double seconds(std::chrono::steady_clock::duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
 
 // So many skipped steps are warned of, then those whose count is a power of two.
 constexpr int64_t kNotFiniteTold = 5;
@@ -167,7 +164,7 @@ void Reporter::begin_steps() { mark_ = Clock::now(); }
 void Reporter::step(int64_t step, const LaunchedStep& launched, const StepResult& result,
                     std::optional<uint64_t> checksum) {
   const auto now = Clock::now();
-  const double took = seconds(now - mark_);
+  const double took = to_seconds(now - mark_);
   mark_ = now;
   if (totals_.steps == 0) seconds_to_first_step_ = seconds_since_start();
   ++totals_.steps;
@@ -347,7 +344,7 @@ Summary Reporter::summary_of(const CheckpointState& state, const std::string& st
   summary.steps = state.step;
   if (state.loss_scale) summary.skipped_steps = state.loss_scale->skipped;
   summary.samples_per_second = fraction(static_cast<double>(totals_.samples));
-  summary.wall_seconds = seconds(Clock::now() - started_);
+  summary.wall_seconds = seconds_since(started_);
   summary.train_loss = mean_loss(state);
   if (evaluation_) {
     summary.eval_loss = evaluation_->loss;

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/host_name.h"
 #include "trainer/file.h"
 #include "trainer/process.h"
 

@@ -23,7 +23,7 @@ namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using Json = nlohmann::json;
 
 // Longest file read besides metrics.jsonl: evaluation.json with its pictures is far below.
 constexpr uintmax_t kLargest = 64 << 20;
@@ -31,28 +31,28 @@ constexpr int kDeepest = 16;
 constexpr size_t kProblemsTold = 5;
 constexpr auto kSignOfLife = std::chrono::minutes(2);
 
-const json* find(const json& object, const char* key) {
+const Json* find(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found == object.end() ? nullptr : &*found;
 }
 
-Recorded number(const json& object, const char* key) {
-  const json* value = find(object, key);
+Recorded number(const Json& object, const char* key) {
+  const Json* value = find(object, key);
   return value ? as_number(*value) : std::nullopt;
 }
 
 // 0 where it is no whole number that counts something. What is larger than a run can be is cut off,
 // so that sums stay in range.
-int64_t count(const json& object, const char* key) {
+int64_t count(const Json& object, const char* key) {
   constexpr int64_t kMax = int64_t{1} << 53;
-  const json* value = find(object, key);
+  const Json* value = find(object, key);
   if (!value || !value->is_number_integer()) return 0;
   if (value->is_number_unsigned() && !std::in_range<int64_t>(value->get<uint64_t>())) return 0;
   return std::clamp<int64_t>(value->get<int64_t>(), 0, kMax);
 }
 
-std::string text(const json& object, const char* key) {
-  const json* value = find(object, key);
+std::string text(const Json& object, const char* key) {
+  const Json* value = find(object, key);
   return value && value->is_string() ? value->get<std::string>() : "";
 }
 
@@ -62,8 +62,8 @@ class MetricsReader {
   explicit MetricsReader(RunRecords& records) : records_(records) {}
 
   void line(std::string_view line, int64_t line_number) {
-    const json fields = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const json* kind = fields.is_object() ? find(fields, "event") : nullptr;
+    const Json fields = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const Json* kind = fields.is_object() ? find(fields, "event") : nullptr;
     if (!kind || !kind->is_string()) return damaged(line_number);
     const auto& name = kind->get_ref<const std::string&>();
     if (name == "step") return step(fields);
@@ -98,7 +98,7 @@ class MetricsReader {
     points.push_back(std::move(point));
   }
 
-  void step(const json& fields) {
+  void step(const Json& fields) {
     StepPoint point;
     point.step = count(fields, "step");
     point.epoch = count(fields, "epoch");
@@ -118,7 +118,7 @@ class MetricsReader {
     add(records_.steps, point);
   }
 
-  void evaluation(const json& fields) {
+  void evaluation(const Json& fields) {
     EvalPoint point;
     point.step = count(fields, "step");
     point.epoch = count(fields, "epoch");
@@ -132,16 +132,16 @@ class MetricsReader {
     add(records_.evaluations, point);
   }
 
-  void lag(const json& fields) {
+  void lag(const Json& fields) {
     LagPoint point;
     point.step = count(fields, "step");
-    const json* ranks = find(fields, "lag_ms");
+    const Json* ranks = find(fields, "lag_ms");
     if (!ranks || !ranks->is_array()) return;
-    for (const json& ms : *ranks) point.ms.push_back(as_number(ms));
+    for (const Json& ms : *ranks) point.ms.push_back(as_number(ms));
     add(records_.lags, std::move(point));
   }
 
-  void start(const json& fields) {
+  void start(const Json& fields) {
     StartPoint point;
     point.step = step_ = count(fields, "step");
     point.epoch = count(fields, "epoch");
@@ -169,6 +169,10 @@ class MetricsReader {
 std::optional<std::string> read_if_there(const fs::path& path, RunRecords& records) {
   std::error_code none;
   if (!fs::exists(path, none)) return std::nullopt;
+  if (!fs::is_regular_file(path, none)) {
+    records.problems.push_back(path.filename().string() + ": is not a regular file");
+    return std::nullopt;
+  }
   if (fs::file_size(path, none) > kLargest) {
     records.problems.push_back(path.filename().string() + ": too large to be what it is called");
     return std::nullopt;
@@ -176,12 +180,12 @@ std::optional<std::string> read_if_there(const fs::path& path, RunRecords& recor
   return read_text(path);
 }
 
-json read_json(const fs::path& path, RunRecords& records) {
+Json read_json(const fs::path& path, RunRecords& records) {
   const auto content = read_if_there(path, records);
   if (!content) return {};
   // What is written out again must not be nested without end.
-  const auto shallow = [](int depth, json::parse_event_t, json&) { return depth < kDeepest; };
-  json value = json::parse(*content, shallow, /*allow_exceptions=*/false);
+  const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth < kDeepest; };
+  Json value = Json::parse(*content, shallow, /*allow_exceptions=*/false);
   if (value.is_object()) return value;
   records.problems.push_back(path.filename().string() + ": damaged and left out");
   return {};
@@ -341,7 +345,7 @@ void read_metrics(std::string_view content, RunRecords& records) {
 }
 
 std::optional<Summary> parse_summary(const std::string& content) {
-  const json fields = json::parse(content, nullptr, /*allow_exceptions=*/false);
+  const Json fields = Json::parse(content, nullptr, /*allow_exceptions=*/false);
   if (!fields.is_object() || text(fields, "status").empty()) return std::nullopt;
   const auto or_zero = [&](const char* key) { return number(fields, key).value_or(0); };
   Summary summary;

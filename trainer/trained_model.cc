@@ -7,9 +7,10 @@
 namespace trireme {
 
 TrainedModel::TrainedModel(const Config& config, Backend& backend, const SampleSpec& samples,
-                           const std::string& path, int64_t rows, BatchNorms norms)
+                           const std::string& path, int64_t rows, BatchNorms norms,
+                           const Warn& warn)
     : graph_(build_network(config, samples)) {
-  const FoundCheckpoint found = find_checkpoint(path, [](const std::string&) {});
+  const FoundCheckpoint found = find_checkpoint(path, warn);
   state_ = found.state;
   Weights weights = read_model(found, graph_);
   if (norms == BatchNorms::kFolded) fold_batch_norms(graph_, weights);

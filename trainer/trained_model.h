@@ -19,10 +19,10 @@ enum class BatchNorms {
 
 class TrainedModel {
  public:
-  // For samples such as these, `rows` at a time. `path` as for find_checkpoint. Throws as that
-  // does, and ConfigError when the checkpoint is of another network.
+  // For samples such as these, `rows` at a time. `path` and `warn` as for find_checkpoint. Throws
+  // as that does, and ConfigError when the checkpoint is of another network.
   TrainedModel(const Config& config, Backend& backend, const SampleSpec& samples,
-               const std::string& path, int64_t rows, BatchNorms norms);
+               const std::string& path, int64_t rows, BatchNorms norms, const Warn& warn);
 
   const Graph& graph() const { return graph_; }
   const Parameters& parameters() const { return parameters_; }

@@ -10,6 +10,7 @@
 #include "comm/mpi/session.h"
 #include "core/error.h"
 #include "core/fault_point.h"
+#include "core/host_name.h"
 
 namespace trireme::mpi {
 namespace {
@@ -21,13 +22,6 @@ int whole(const char* operation, int64_t count) {
                                 count, std::numeric_limits<int>::max()));
   }
   return static_cast<int>(count);
-}
-
-std::string host_name() {
-  char name[MPI_MAX_PROCESSOR_NAME] = {};
-  int length = 0;
-  check(MPI_Get_processor_name(name, &length), {"MPI_Get_processor_name"});
-  return name;
 }
 
 Placement place(const Comm& all, const Comm& host, const Comm& leaders) {

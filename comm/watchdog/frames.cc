@@ -8,14 +8,14 @@
 namespace trireme {
 namespace {
 
-constexpr std::array<std::byte, 4> kMagic = {std::byte{'T'}, std::byte{'R'}, std::byte{'F'},
-                                             std::byte{'1'}};
-constexpr size_t kHead = kMagic.size() + 4;
+constexpr std::array<std::byte, 4> kFrameMagic = {std::byte{'T'}, std::byte{'R'}, std::byte{'F'},
+                                                  std::byte{'1'}};
+constexpr size_t kHead = kFrameMagic.size() + 4;
 
 size_t length_of(std::span<const std::byte> head) {
   size_t length = 0;
   for (size_t i = 0; i < 4; ++i) {
-    length |= std::to_integer<size_t>(head[kMagic.size() + i]) << (8 * i);
+    length |= std::to_integer<size_t>(head[kFrameMagic.size() + i]) << (8 * i);
   }
   return length;
 }
@@ -24,7 +24,7 @@ size_t length_of(std::span<const std::byte> head) {
 
 std::vector<std::byte> make_frame(std::span<const std::byte> message) {
   if (message.size() > kLongestMessage) throw std::length_error("message too long for a frame");
-  std::vector<std::byte> frame(kMagic.begin(), kMagic.end());
+  std::vector<std::byte> frame(kFrameMagic.begin(), kFrameMagic.end());
   for (size_t i = 0; i < 4; ++i) frame.push_back(static_cast<std::byte>(message.size() >> (8 * i)));
   frame.insert(frame.end(), message.begin(), message.end());
   return frame;
@@ -47,8 +47,8 @@ bool FrameReader::read(std::span<const std::byte> bytes, const Take& take) {
 }
 
 bool FrameReader::plausible() const {
-  const size_t known = std::min(pending_.size(), kMagic.size());
-  if (!std::equal(kMagic.begin(), kMagic.begin() + static_cast<ptrdiff_t>(known),
+  const size_t known = std::min(pending_.size(), kFrameMagic.size());
+  if (!std::equal(kFrameMagic.begin(), kFrameMagic.begin() + static_cast<ptrdiff_t>(known),
                   pending_.begin())) {
     return false;
   }

@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-constexpr uint32_t kMagic = 0x4d475254;  // "TRGM"
+constexpr uint32_t kMessageMagic = 0x4d475254;  // "TRGM"
 constexpr uint32_t kVersion = 1;
 constexpr uint32_t kMostRanks = 1 << 16;  // of a host
 constexpr int64_t kMostRank = 1 << 24;
@@ -131,7 +131,7 @@ void decision_fields(Archive& archive, Its& decision) {
 
 std::vector<std::byte> encode(const Message& message) {
   Writer writer;
-  writer.number(kMagic, 0, kMost);
+  writer.number(kMessageMagic, 0, kMost);
   writer.number(kVersion, 0, kMost);
   writer.number(message.now, 0, kMost);
   writer.list(message.ranks, [&](const RankView& view) { rank_fields(writer, view); });
@@ -144,7 +144,7 @@ std::optional<Message> decode(std::span<const std::byte> bytes) {
   Reader reader(bytes);
   uint32_t magic = 0;
   uint32_t version = 0;
-  reader.number(magic, kMagic, kMagic);
+  reader.number(magic, kMessageMagic, kMessageMagic);
   reader.number(version, kVersion, kVersion);
   Message message;
   reader.number(message.now, 0, kMost);

@@ -14,6 +14,8 @@
 #include <optional>
 #include <sstream>
 
+#include "core/host_name.h"
+
 namespace trireme {
 namespace {
 
@@ -52,12 +54,6 @@ uint64_t own_pid_namespace() {
 }
 
 // Folders may be shared with hosts, and containers, that number their processes for themselves.
-std::string host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
 std::string notes_folder() {
   const char* temporary = std::getenv("TMPDIR");
   for (const char* folder : {"/dev/shm", temporary}) {

@@ -17,7 +17,7 @@
 namespace trireme {
 namespace {
 
-void check(const DataConfig& config, Part part) {
+void check_csv(const DataConfig& config, Part part) {
   const CsvConfig& csv = config.csv();
   if (csv.train_file().empty()) throw ConfigError("data.csv.train_file", "is missing");
   if (csv.has_eval_file() && config.has_holdout()) {
@@ -185,7 +185,7 @@ Shape feature_shape(const Table& table, int64_t features, const CsvConfig& csv) 
 }  // namespace
 
 Samples read_csv(const DataConfig& config, Part part, const TableColumns& trained) {
-  check(config, part);
+  check_csv(config, part);
   const CsvConfig& csv = config.csv();
   int classes = csv.has_classes() ? checked_classes(csv.classes(), "data.csv.classes") : 0;
   const bool training = part == Part::kTraining;
@@ -220,24 +220,25 @@ Samples read_csv(const DataConfig& config, Part part, const TableColumns& traine
   return samples;
 }
 
-std::vector<uint8_t> read_csv_features(const DataConfig& config, const std::string& path,
-                                       const TensorSpec& input, const TableColumns& trained) {
+Features read_csv_features(const DataConfig& config, const std::string& path,
+                           const TensorSpec& input, const TableColumns& trained,
+                           BadRecordPolicy& policy) {
   const CsvConfig& csv = config.csv();
-  BadRecordPolicy policy(bad_record_limit(config));
-  const Table table = read_table(read_for(policy, path), csv.delimiter()[0], csv.header(), policy);
+  const File file = read_for(policy, path);
+  const Table head = read_head(file, csv.delimiter()[0], csv.header());
   TableColumns wanted = trained;
   if (wanted.count == 0) {
-    wanted = {table.names, table.columns, {}};
-    if (table.columns != input.shape.elements()) wanted = columns_of(table, csv);
+    wanted = {head.names, head.columns, {}};
+    if (head.columns != input.shape.elements()) wanted = columns_of(head, csv);
   }
   const auto features =
-      match_columns(wanted, table.names, table.columns, path, Labels::kOptional).features;
+      match_columns(wanted, head.names, head.columns, path, Labels::kOptional).features;
   if (input.dtype != DType::kF32 || std::ssize(features) != input.shape.elements()) {
-    throw DataError(path, fmt::format("has {} columns; the network reads {} a sample",
-                                      table.columns, input.to_string()));
+    throw DataError(path, fmt::format("has {} columns; the network reads {} a sample", head.columns,
+                                      input.to_string()));
   }
-  policy.check(path);
-  return gather(table, features);
+  Table table = read_table(file, csv.delimiter()[0], csv.header(), policy, features);
+  return {gather(table, features), std::move(table.records)};
 }
 
 }  // namespace trireme

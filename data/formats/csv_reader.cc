@@ -145,8 +145,9 @@ bool is_header(const std::vector<std::string_view>& fields, CsvConfig::Header he
 
 class TableReader {
  public:
-  TableReader(const File& file, char delimiter, CsvConfig::Header header, BadRecordPolicy& policy)
-      : file_(file), policy_(policy), lines_(file, delimiter), header_(header) {
+  TableReader(const File& file, char delimiter, CsvConfig::Header header, BadRecordPolicy& policy,
+              std::span<const int64_t> only = {})
+      : file_(file), policy_(policy), lines_(file, delimiter), header_(header), only_(only) {
     table_.path = file.path;
   }
 
@@ -188,6 +189,7 @@ class TableReader {
     } catch (const DataError& error) {
       policy_.add(error);
     }
+    ++record_;
   }
 
   void add_row() {
@@ -199,10 +201,15 @@ class TableReader {
     }
     row_.clear();
     for (size_t column = 0; column < lines_.fields().size(); ++column) {
-      row_.push_back(number(column, lines_.fields()[column]));
+      row_.push_back(is_read(column) ? number(column, lines_.fields()[column]) : 0);
     }
     table_.values.insert(table_.values.end(), row_.begin(), row_.end());
     table_.lines.push_back(lines_.number());
+    table_.records.push_back(record_);
+  }
+
+  bool is_read(size_t column) const {
+    return only_.empty() || std::ranges::find(only_, static_cast<int64_t>(column)) != only_.end();
   }
 
   float number(size_t column, std::string_view field) const {
@@ -212,6 +219,9 @@ class TableReader {
       wrong = "is empty; a number is needed";
     } else if (!parse(field, value)) {
       wrong = fmt::format("'{}' is not a number", field);
+      if (table_.columns == 1 && field.find_first_of(",;\t") != field.npos) {
+        wrong += "; what separates columns is set by data.csv.delimiter";
+      }
       if (table_.lines.empty() && table_.names.empty() && header_ == CsvConfig::AUTO) {
         wrong +=
             "; there are numbers in this line, so it is not taken for a header (data.csv.header: "
@@ -230,6 +240,8 @@ class TableReader {
   BadRecordPolicy& policy_;
   Lines lines_;
   CsvConfig::Header header_;
+  std::span<const int64_t> only_;
+  int64_t record_ = 0;
   Table table_;
   std::vector<float> row_;
 };
@@ -241,8 +253,8 @@ std::string Table::where(int64_t row, int64_t column) const {
 }
 
 Table read_table(const File& file, char delimiter, CsvConfig::Header header,
-                 BadRecordPolicy& policy) {
-  return TableReader(file, delimiter, header, policy).run();
+                 BadRecordPolicy& policy, std::span<const int64_t> only) {
+  return TableReader(file, delimiter, header, policy, only).run();
 }
 
 Table read_head(const File& file, char delimiter, CsvConfig::Header header) {
@@ -258,10 +270,12 @@ void keep_rows(Table& table, const std::vector<bool>& stays) {
     for (size_t i = 0; i < columns; ++i) {
       table.values[to * columns + i] = table.values[row * columns + i];
     }
+    table.records[to] = table.records[row];
     table.lines[to++] = table.lines[row];
   }
   table.values.resize(to * columns);
   table.lines.resize(to);
+  table.records.resize(to);
 }
 
 }  // namespace trireme

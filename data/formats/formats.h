@@ -26,10 +26,15 @@ Samples read_idx(const DataConfig& config, Part part);
 Samples read_cifar(const DataConfig& config, Part part);
 // `trained` as OpenOptions::columns.
 Samples read_csv(const DataConfig& config, Part part, const TableColumns& trained);
-// Rows of `input` (f32) alone, of a file that may have the label columns too. Where `trained` is
-// not known (count 0), the file's own order is taken.
-std::vector<uint8_t> read_csv_features(const DataConfig& config, const std::string& path,
-                                       const TensorSpec& input, const TableColumns& trained);
+struct Features {
+  std::vector<uint8_t> rows;     // as the network reads them
+  std::vector<int64_t> records;  // the number of each in the file, from 0
+};
+// Rows of `input` (f32) alone, of a file that may have the label columns too, which are not read.
+// Where `trained` is not known (count 0), the file's own order is taken.
+Features read_csv_features(const DataConfig& config, const std::string& path,
+                           const TensorSpec& input, const TableColumns& trained,
+                           BadRecordPolicy& policy);
 
 // What keeps each sample in a file or member of its own is only indexed when opened.
 std::unique_ptr<Records> open_image_folder(const DataConfig& config, Part part,

@@ -31,16 +31,16 @@ struct Idx {
 };
 
 // `what` the file is for, and how many dimensions that has.
-struct Kind {
+struct FileKind {
   const char* what;
   int least;
   int most;
   const char* dimensions;
 };
-constexpr Kind kImages{"images", 3, 4, "3 or 4 dimensions, [N, H, W] or [N, C, H, W]"};
-constexpr Kind kLabels{"labels", 1, 1, "1 dimension, [N]"};
+constexpr FileKind kImages{"images", 3, 4, "3 or 4 dimensions, [N, H, W] or [N, C, H, W]"};
+constexpr FileKind kLabels{"labels", 1, 1, "1 dimension, [N]"};
 
-size_t check_magic(const File& file, const Kind& kind) {
+size_t check_magic(const File& file, const FileKind& kind) {
   const std::vector<uint8_t>& b = file.bytes;
   if (b.size() < 4) {
     throw DataError(file.path, fmt::format("is {} bytes long; the header alone has {} or more",
@@ -95,7 +95,7 @@ void measure(Idx& idx, const std::string& damage) {
   }
 }
 
-Idx read(const std::string& path, const Kind& kind, BadRecordPolicy& policy) {
+Idx read(const std::string& path, const FileKind& kind, BadRecordPolicy& policy) {
   File file = read_for(policy, path);
   const size_t header = check_magic(file, kind);
   Idx idx;

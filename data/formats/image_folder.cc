@@ -1,4 +1,3 @@
-#define XXH_INLINE_ALL
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -15,7 +15,7 @@
 namespace trireme {
 namespace {
 
-void check(const DataConfig& config, Part part) {
+void check_npy(const DataConfig& config, Part part) {
   const NpyConfig& npy = config.npy();
   const auto require = [&](const std::string& name, const char* field) {
     if (!name.empty()) return;
@@ -88,7 +88,7 @@ int64_t pair_up(const ArrayFile& inputs, const ArrayFile& targets, BadRecordPoli
 
 // What is wrong with a label of a file with so many; empty: nothing. `classes` 0: they are still to
 // be counted.
-std::string wrong_label(int64_t label, int classes, int64_t count) {
+std::string wrong_npy_label(int64_t label, int classes, int64_t count) {
   if (label < 0) return fmt::format("label {} is less than 0", label);
   if (classes == 0 && label >= std::clamp<int64_t>(count, 2, kMostClasses)) {
     return fmt::format(
@@ -122,7 +122,7 @@ Targets read_labels(const ArrayFile& file, int64_t count, int classes, BadRecord
   Targets targets{.spec = label_spec(), .classes = std::max(classes, 2), .bytes = {}, .rows = {}};
   for (int64_t row = 0; row < count; ++row) {
     const int64_t label = to_integer(file.array.dtype, file.row(row));
-    if (const std::string wrong = wrong_label(label, classes, file.array.whole_rows());
+    if (const std::string wrong = wrong_npy_label(label, classes, file.array.whole_rows());
         !wrong.empty()) {
       policy.add(bad_row(file, row, wrong));
       continue;
@@ -160,7 +160,7 @@ Targets read_numbers(const ArrayFile& file, int64_t count, BadRecordPolicy& poli
 }
 
 // How many classes the training file has.
-int count_classes(const DataConfig& config) {
+int count_npy_classes(const DataConfig& config) {
   BadRecordPolicy policy(bad_record_limit(config));  // the training part tells of what is bad there
   const ArrayFile file(config, config.npy().train_targets(), policy);
   if (is_float(file.array.dtype)) return 0;
@@ -178,7 +178,7 @@ Targets read_targets(const DataConfig& config, Part part, const ArrayFile& file,
                                   name_of(file.array.dtype), file.path()));
   }
   int classes = npy.has_classes() ? checked_classes(npy.classes(), "data.npy.classes") : 0;
-  if (classes == 0 && part == Part::kEvaluation) classes = count_classes(config);
+  if (classes == 0 && part == Part::kEvaluation) classes = count_npy_classes(config);
   return read_labels(file, count, classes, policy);
 }
 
@@ -196,6 +196,7 @@ class NpyDataset final : public Dataset {
   void read(SampleId id, std::byte* input, std::byte* target) const override {
     const auto index = static_cast<size_t>(id.index);
     copy_sample(spec_.input, inputs_.array.dtype, inputs_.row(targets_.rows.at(index)), input);
+    if (spec_.input.dtype == DType::kF32) check_finite(id.index, input);
     const size_t bytes = spec_.target.bytes();
     std::memcpy(target, targets_.bytes.data() + index * bytes, bytes);
   }
@@ -219,6 +220,15 @@ class NpyDataset final : public Dataset {
   }
 
  private:
+  void check_finite(int64_t index, const std::byte* input) const {
+    const std::span values(reinterpret_cast<const float*>(input),
+                           static_cast<size_t>(spec_.input.shape.elements()));
+    const int64_t bad = first_not_finite(values);
+    if (bad < 0) return;
+    throw DataError(where(index), fmt::format("value {} is {}, which is not a finite number", bad,
+                                              values[static_cast<size_t>(bad)]));
+  }
+
   const ArrayFile inputs_;
   const Targets targets_;
   const SampleSpec spec_;
@@ -229,7 +239,7 @@ class NpyDataset final : public Dataset {
 }  // namespace
 
 std::unique_ptr<Dataset> open_npy(const DataConfig& config, Part part) {
-  check(config, part);
+  check_npy(config, part);
   const NpyConfig& npy = config.npy();
   const bool training = part == Part::kTraining;
   BadRecordPolicy policy(bad_record_limit(config));

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -15,7 +17,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr std::string_view kMagic = "\x93NUMPY"sv;
+constexpr std::string_view kNpyMagic = "\x93NUMPY"sv;
 constexpr size_t kAlignment = 64;  // of the first element
 constexpr int64_t kMostChannels = 4;
 
@@ -25,7 +27,7 @@ std::string_view text_of(std::span<const uint8_t> bytes) {
 
 // What the dictionary at the beginning says: {'descr': '<f4', 'fortran_order': False, 'shape': (3,
 // 4)}.
-struct Header {
+struct NpyHeader {
   std::optional<std::string> descr;
   std::optional<bool> fortran_order;
   std::optional<std::vector<int64_t>> shape;
@@ -35,8 +37,8 @@ class HeaderReader {
  public:
   HeaderReader(std::string_view text, const std::string& where) : text_(text), where_(where) {}
 
-  Header read() {
-    Header header;
+  NpyHeader read() {
+    NpyHeader header;
     expect('{');
     while (!accept('}')) {
       const std::string key = string();
@@ -166,19 +168,19 @@ std::string_view find_header(std::span<const uint8_t> bytes, const std::string& 
   if (text.substr(0, 2) == "\x1f\x8b"sv) {
     throw DataError(where, "is gzip; unpack it, as arrays are read where they lie");
   }
-  if (text.substr(0, kMagic.size()) != kMagic) {
+  if (text.substr(0, kNpyMagic.size()) != kNpyMagic) {
     throw DataError(where, "is not an array of NumPy (.npy): it does not begin with \\x93NUMPY");
   }
   const size_t version = text.size() > 6 ? bytes[6] : 0;
   const size_t length_bytes = version == 1 ? 2 : 4;
-  end = kMagic.size() + 2 + length_bytes;
+  end = kNpyMagic.size() + 2 + length_bytes;
   if (text.size() < end) throw DataError(where, "ends within its header: cut short");
   if (version < 1 || version > 3) {
     throw DataError(where, fmt::format("is .npy of version {}; 1 to 3 are read", version));
   }
   size_t length = 0;
   for (size_t i = 0; i < length_bytes; ++i) {
-    length |= size_t{bytes[kMagic.size() + 2 + i]} << (8 * i);
+    length |= size_t{bytes[kNpyMagic.size() + 2 + i]} << (8 * i);
   }
   if (text.size() - end < length) throw DataError(where, "ends within its header: cut short");
   const std::string_view header = text.substr(end, length);
@@ -228,7 +230,7 @@ std::string NpyArray::describe() const {
 NpyArray parse_npy(std::span<const uint8_t> bytes, const std::string& where) {
   size_t begin = 0;
   const std::string_view text = find_header(bytes, where, begin);
-  const Header header = HeaderReader(text, where).read();
+  const NpyHeader header = HeaderReader(text, where).read();
   NpyArray array;
   array.dtype = dtype_of(*header.descr, where);
   if (*header.fortran_order && header.shape->size() > 1) {
@@ -278,6 +280,17 @@ TensorSpec sample_spec(const NpyArray& array, size_t first, const std::string& w
   return {DType::kF32, Shape{s[0], s[1], s[2]}, Layout::row_major()};
 }
 
+int64_t first_not_finite(std::span<const float> values) {
+  constexpr uint32_t kInfinity = 0x7f800000;
+  uint32_t largest = 0;  // of the bits without signs, in which NaN comes after infinity
+  for (const float value : values) {
+    largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7fffffff);
+  }
+  if (largest < kInfinity) return -1;
+  return std::ranges::find_if_not(values, [](float v) { return std::isfinite(v); }) -
+         values.begin();
+}
+
 void copy_sample(const TensorSpec& spec, DType dtype, const uint8_t* from, std::byte* to) {
   if (dtype == spec.dtype) {
     std::memcpy(to, from, spec.bytes());
@@ -298,9 +311,9 @@ std::vector<uint8_t> encode_npy(DType dtype, std::span<const int64_t> shape,
   std::string header =
       fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", type->descr,
                   fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
-  const size_t before = kMagic.size() + 4 + header.size() + 1;
+  const size_t before = kNpyMagic.size() + 4 + header.size() + 1;
   header.append((kAlignment - before % kAlignment) % kAlignment, ' ').push_back('\n');
-  std::vector<uint8_t> bytes(kMagic.begin(), kMagic.end());
+  std::vector<uint8_t> bytes(kNpyMagic.begin(), kNpyMagic.end());
   for (const size_t byte : {size_t{1}, size_t{0}, header.size() & 0xff, header.size() >> 8}) {
     bytes.push_back(static_cast<uint8_t>(byte));
   }

@@ -36,6 +36,9 @@ std::string what_is_missing(const NpyArray& array);
 // Samples whose extents are those of the array from `first` on: pictures (u8 [H, W], [H, W, C]),
 // channels-last, or u8 [F]; f32 [C, H, W] or [F], of f64 too. Throws DataError when they are none.
 TensorSpec sample_spec(const NpyArray& array, size_t first, const std::string& where);
+// The position of the first value that is NaN or infinite, -1 where all are finite.
+int64_t first_not_finite(std::span<const float> values);
+
 // As the spec has it: elements are copied, or made f32.
 void copy_sample(const TensorSpec& spec, DType dtype, const uint8_t* from, std::byte* to);
 

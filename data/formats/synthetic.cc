@@ -20,7 +20,7 @@ constexpr int64_t kCells = 8;
 // Where the numbers of evaluation samples begin: far from those of training.
 constexpr uint64_t kEvaluationBegin = uint64_t{1} << 40;
 constexpr uint64_t kPatterns = uint64_t{1} << 63;  // a random stream for each class, not a sample's
-constexpr uint32_t kWhole = 256;
+constexpr uint32_t kOne = 256;
 
 std::array<uint8_t, 16> bytes_of(const Random4& r) {
   std::array<uint8_t, 16> bytes{};
@@ -35,7 +35,7 @@ class Synthetic final : public Dataset {
         seed_(config.seed()),
         size_(part == Part::kTraining ? config.count() : config.eval_count()),
         begin_(part == Part::kTraining ? 0 : kEvaluationBegin),
-        noise_(static_cast<uint32_t>(std::lround(config.noise() * static_cast<float>(kWhole)))) {
+        noise_(static_cast<uint32_t>(std::lround(config.noise() * static_cast<float>(kOne)))) {
     lay_out_cells();
     patterns_.resize(static_cast<size_t>(spec_.classes) * cells_);
     for (size_t label = 0; label < static_cast<size_t>(spec_.classes); ++label) {
@@ -63,8 +63,8 @@ class Synthetic final : public Dataset {
       const std::array<uint8_t, 16> noise = bytes_of(random.four(begin / 16));
       const size_t end = std::min(begin + 16, cell_of_.size());
       for (size_t i = begin; i < end; ++i) {
-        const uint32_t mixed = pattern[cell_of_[i]] * (kWhole - noise_) + noise[i - begin] * noise_;
-        input[place_of_[i]] = static_cast<std::byte>(mixed / kWhole);
+        const uint32_t mixed = pattern[cell_of_[i]] * (kOne - noise_) + noise[i - begin] * noise_;
+        input[place_of_[i]] = static_cast<std::byte>(mixed / kOne);
       }
     }
   }
@@ -105,7 +105,7 @@ class Synthetic final : public Dataset {
   uint64_t seed_;
   int64_t size_;
   uint64_t begin_;
-  uint32_t noise_;  // of kWhole
+  uint32_t noise_;  // of kOne
   size_t cells_ = 0;
   std::vector<uint32_t> cell_of_;
   std::vector<uint32_t> place_of_;

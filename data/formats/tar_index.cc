@@ -1,6 +1,5 @@
 #include "data/formats/tar_index.h"
 
-#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>
@@ -15,12 +14,12 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "indexes hold numbers as memory does");
 
-constexpr std::array<char, 8> kMagic{'T', 'R', 'I', 'R', 'T', 'A', 'R', '1'};
+constexpr std::array<char, 8> kIndexMagic{'T', 'R', 'I', 'R', 'T', 'A', 'R', '1'};
 constexpr size_t kProblemsKept = 8;
 
 // An index is this; samples [count]; ends of their names [count]; the names, one after the other;
 // problems, each as two strings that end with 0.
-struct Header {
+struct IndexHeader {
   std::array<char, 8> magic;
   uint64_t checksum;  // XXH3 of all that follows
   TarStamp stamp;
@@ -30,11 +29,11 @@ struct Header {
   int64_t problem_count;
   int64_t largest_label;
 };
-static_assert(std::has_unique_object_representations_v<Header>);
-static_assert(std::is_trivially_copyable_v<Header>);
+static_assert(std::has_unique_object_representations_v<IndexHeader>);
+static_assert(std::is_trivially_copyable_v<IndexHeader>);
 static_assert(std::has_unique_object_representations_v<TarSample>);
 
-constexpr size_t kHashedFrom = offsetof(Header, stamp);
+constexpr size_t kHashedFrom = offsetof(IndexHeader, stamp);
 
 uint64_t hash(std::span<const uint8_t> bytes) {
   return XXH3_64bits(bytes.data() + kHashedFrom, bytes.size() - kHashedFrom);
@@ -107,10 +106,10 @@ std::span<const uint8_t> TarIndex::bytes() const {
 
 bool TarIndex::parse() {
   std::span<const uint8_t> rest = bytes();
-  const auto headers = take<Header>(rest, 1);
+  const auto headers = take<IndexHeader>(rest, 1);
   if (!headers) return false;
-  const Header& header = headers->front();
-  if (header.magic != kMagic || header.stamp != stamp_ || header.checksum != hash(bytes())) {
+  const IndexHeader& header = headers->front();
+  if (header.magic != kIndexMagic || header.stamp != stamp_ || header.checksum != hash(bytes())) {
     return false;
   }
   const auto samples = take<TarSample>(rest, header.count);
@@ -162,18 +161,18 @@ TarIndex TarIndexWriter::finish(const TarStamp& stamp) const {
     problems.append(printable(problem.where)).push_back('\0');
     problems.append(printable(problem.what)).push_back('\0');
   }
-  Header header{.magic = kMagic,
-                .checksum = 0,
-                .stamp = stamp,
-                .count = samples_.size(),
-                .name_bytes = names_.size(),
-                .problem_bytes = problems.size(),
-                .problem_count = problem_count_,
-                .largest_label = largest_label_};
+  IndexHeader header{.magic = kIndexMagic,
+                     .checksum = 0,
+                     .stamp = stamp,
+                     .count = samples_.size(),
+                     .name_bytes = names_.size(),
+                     .problem_bytes = problems.size(),
+                     .problem_count = problem_count_,
+                     .largest_label = largest_label_};
   std::vector<uint8_t> bytes;
   bytes.reserve(sizeof header + samples_.size() * (sizeof(TarSample) + sizeof(uint32_t)) +
                 names_.size() + problems.size());
-  append(bytes, std::span<const Header>(&header, 1));
+  append(bytes, std::span<const IndexHeader>(&header, 1));
   append(bytes, std::span(samples_));
   append(bytes, std::span(name_ends_));
   append(bytes, std::span<const char>(names_));

@@ -1,6 +1,5 @@
 #include "data/formats/tar_index_files.h"
 
-#define XXH_INLINE_ALL
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>

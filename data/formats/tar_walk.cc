@@ -1,6 +1,5 @@
 #include "data/formats/tar_walk.h"
 
-#define XXH_INLINE_ALL
 #include <archive.h>
 #include <archive_entry.h>
 #include <fcntl.h>

@@ -134,7 +134,7 @@ class Vocabulary {
   std::vector<std::string> names_;
 };
 
-void check(const DataConfig& config, Part part) {
+void check_text(const DataConfig& config, Part part) {
   const TextConfig& text = config.text();
   if (text.train_file().empty()) throw ConfigError("data.text.train_file", "is missing");
   if (text.has_eval_file() && config.has_holdout()) {
@@ -269,7 +269,7 @@ std::vector<int64_t> cut(const Encoded& encoded, Range range, int64_t length,
 }  // namespace
 
 std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part) {
-  check(config, part);
+  check_text(config, part);
   const int64_t length = checked_length(config.text().length(), "data.text.length");
   BadRecordPolicy policy(bad_record_limit(config));
   Encoded encoded = encode(config, part == Part::kEvaluation && !config.has_holdout(), policy);

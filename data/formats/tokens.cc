@@ -19,12 +19,12 @@ namespace {
 constexpr size_t kHeaderBytes = 256 * sizeof(int32_t);
 
 // Headers of llm.c begin with magic, version, number of tokens.
-struct Header {
+struct TokenHeader {
   int32_t magic;
   int32_t version;
   size_t width;  // bytes of a token
 };
-constexpr std::array kHeaders{Header{20240520, 1, 2}, Header{20240801, 7, 4}};
+constexpr std::array kHeaders{TokenHeader{20240520, 1, 2}, TokenHeader{20240801, 7, 4}};
 
 template <class T>
 TRIREME_INLINE inline uint32_t largest_of(const T* tokens, size_t count) {
@@ -50,7 +50,7 @@ class TokenFile {
   TokenFile(const std::string& path, TokensConfig::Kind kind, int64_t length,
             BadRecordPolicy& policy)
       : file_(path), length_(length) {
-    const Header* header = kind == TokensConfig::AUTO ? find_header() : nullptr;
+    const TokenHeader* header = kind == TokensConfig::AUTO ? find_header() : nullptr;
     begin_ = header ? kHeaderBytes : 0;
     width_ = header ? header->width : (kind == TokensConfig::UINT32 ? 4 : 2);
     const size_t bytes = file_.bytes().size() - begin_;
@@ -90,9 +90,9 @@ class TokenFile {
     std::memcpy(&value, file_.bytes().data() + i * sizeof value, sizeof value);
     return value;
   }
-  const Header* find_header() const {
+  const TokenHeader* find_header() const {
     if (file_.bytes().size() < sizeof(int32_t)) return nullptr;
-    const auto* header = std::ranges::find(kHeaders, word(0), &Header::magic);
+    const auto* header = std::ranges::find(kHeaders, word(0), &TokenHeader::magic);
     if (header == kHeaders.end()) return nullptr;
     if (file_.bytes().size() < kHeaderBytes) {
       throw DataError(path(), fmt::format("is {} bytes long; the header of llm.c alone has {}",
@@ -134,7 +134,7 @@ class TokenFile {
   int64_t count_ = 0;
 };
 
-void check(const DataConfig& config, Part part) {
+void check_tokens(const DataConfig& config, Part part) {
   if (config.has_holdout() && config.tokens().eval_size() > 0) {
     throw ConfigError("data.tokens.eval",
                       "cannot be given with data.holdout, which takes its place");
@@ -247,7 +247,7 @@ class Tokens final : public Dataset {
 }  // namespace
 
 std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part) {
-  check(config, part);
+  check_tokens(config, part);
   const int64_t length = checked_length(config.tokens().length(), "data.tokens.length");
   BadRecordPolicy policy(bad_record_limit(config));
   std::vector<TokenFile> files = open_files(config, part, policy);

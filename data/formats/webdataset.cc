@@ -1,4 +1,3 @@
-#define XXH_INLINE_ALL
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <xxhash.h>

@@ -13,12 +13,12 @@ namespace {
 
 using namespace std::string_view_literals;
 
-std::string_view text_of(std::span<const uint8_t> bytes) {
+std::string_view as_text(std::span<const uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-bool is_jpeg(std::span<const uint8_t> bytes) { return text_of(bytes).starts_with("\xFF\xD8"sv); }
-bool is_png(std::span<const uint8_t> bytes) { return text_of(bytes).starts_with("\x89PNG"sv); }
+bool is_jpeg(std::span<const uint8_t> bytes) { return as_text(bytes).starts_with("\xFF\xD8"sv); }
+bool is_png(std::span<const uint8_t> bytes) { return as_text(bytes).starts_with("\x89PNG"sv); }
 
 struct Signature {
   size_t offset;
@@ -41,7 +41,7 @@ constexpr std::array kOthers = {
 
 // "GIF", or how the bytes begin.
 std::string what_else(std::span<const uint8_t> bytes) {
-  const std::string_view text = text_of(bytes);
+  const std::string_view text = as_text(bytes);
   for (const Signature& signature : kOthers) {
     if (text.size() > signature.offset &&
         text.substr(signature.offset).starts_with(signature.bytes)) {

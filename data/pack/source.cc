@@ -1,6 +1,5 @@
 #include "data/pack/source.h"
 
-#define XXH_INLINE_ALL
 #include <fmt/format.h>
 #include <xxhash.h>
 

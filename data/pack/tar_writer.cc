@@ -11,18 +11,18 @@
 namespace trireme {
 namespace {
 
-constexpr size_t kBlock = 512;
+constexpr size_t kTarBlock = 512;
 
-using Block = std::array<uint8_t, kBlock>;
-constexpr Block kZeros{};
+using TarBlock = std::array<uint8_t, kTarBlock>;
+constexpr TarBlock kZeros{};
 
-void set(Block& block, size_t at, std::string_view text) {
+void set(TarBlock& block, size_t at, std::string_view text) {
   std::ranges::copy(text, block.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
 // POSIX.1-1988: a regular file that all may read, of nobody in particular.
-Block header_of(std::string_view name, uint64_t size) {
-  Block block{};
+TarBlock header_of(std::string_view name, uint64_t size) {
+  TarBlock block{};
   set(block, 0, name);
   set(block, 100, "0000644");
   set(block, 108, "0000000");
@@ -46,8 +46,8 @@ void TarWriter::add(std::string_view name, std::span<const uint8_t> bytes) {
   }
   file_.write(header_of(name, bytes.size()));
   file_.write(bytes);
-  const size_t rest = bytes.size() % kBlock;
-  if (rest > 0) file_.write(std::span(kZeros).first(kBlock - rest));
+  const size_t rest = bytes.size() % kTarBlock;
+  if (rest > 0) file_.write(std::span(kZeros).first(kTarBlock - rest));
 }
 
 void TarWriter::finish() {
@@ -57,7 +57,7 @@ void TarWriter::finish() {
 }
 
 uint64_t TarWriter::bytes_of(uint64_t member) {
-  return kBlock + (member + kBlock - 1) / kBlock * kBlock;
+  return kTarBlock + (member + kTarBlock - 1) / kTarBlock * kTarBlock;
 }
 
 }  // namespace trireme

@@ -13,7 +13,7 @@ namespace {
 
 using Pair = std::array<int64_t, 2>;
 
-constexpr int64_t kMaxWindow = 1 << 16;
+constexpr int64_t kMaxOnnxWindow = 1 << 16;
 
 // One number where both are alike, none where they are what is meant anyway.
 void set_sides(google::protobuf::RepeatedField<int64_t>& field, const Pair& sides,
@@ -36,7 +36,7 @@ Pair sides(const NodeView& node, const char* attribute, const Pair& unset, int64
   if (numbers.empty()) return unset;
   if (numbers.size() != 2) throw Unsupported{node.place, "is not for pictures of two extents"};
   for (const int64_t number : numbers) {
-    if (number < least || number > kMaxWindow) {
+    if (number < least || number > kMaxOnnxWindow) {
       throw Unsupported{node.place, fmt::format("{} is {}", attribute, number)};
     }
   }
@@ -120,7 +120,7 @@ Importer::Window Importer::window(const NodeView& node, int input, Pair kernel) 
     } else if (padding != "VALID" && !pads.empty()) {
       if (pads[i] != pads[i + 2])
         throw Unsupported{node.place, "padding differs between two sides"};
-      if (pads[i] < 0 || pads[i] > kMaxWindow) {
+      if (pads[i] < 0 || pads[i] > kMaxOnnxWindow) {
         throw Unsupported{node.place, fmt::format("padding is {}", pads[i])};
       }
       window.padding[i] = pads[i];

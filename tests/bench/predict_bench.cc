@@ -46,7 +46,7 @@ int run(const std::string& path, int64_t rows, int threads, double seconds, Batc
   const auto alone = create_local_communicator();
   const auto device = create_device(config, *alone);
   const auto backend = create_backend(config, *device);
-  const TrainedModel model(config, *backend, facts.spec, path, rows, norms);
+  const TrainedModel model(config, *backend, facts.spec, path, rows, norms, warn_on_stderr);
   Predictor predictor(model, *backend, rows);
   const std::vector<std::byte> batch = random_batch(facts.spec.input, rows);
   for (int i = 0; i < 3; ++i) predictor.run(batch.data(), rows);

@@ -242,6 +242,19 @@ TEST_F(NpyTest, TargetsThatAreNoNumbers) {
   EXPECT_THAT(values<float>(sample(*dataset, 1).target), ElementsAre(2));
 }
 
+// A rectifier would make 0 of NaN, and nobody would notice.
+TEST_F(NpyTest, InputsThatAreNoNumbers) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  folder.write("x.npy", npy("'<f4'", "(4, 2)", bytes_of<float>({1, 2, 3, 4, 5, kNan, 7, 8})));
+  const auto dataset = open();
+  EXPECT_THAT(values<float>(sample(*dataset, 3).input), ElementsAre(7, 8));
+  EXPECT_SAYS(message<DataError>([&] { sample(*dataset, 2); }),
+              folder.path("x.npy") + ": record 2: value 1 is nan, which is not a finite number");
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  folder.write("x.npy", npy("'<f8'", "(4, 1)", bytes_of<double>({1, 2, -kInfinity, 4})));
+  EXPECT_SAYS(message<DataError>([&] { sample(*open(), 2); }), "record 2: value 0 is -inf");
+}
+
 TEST_F(NpyTest, CutShort) {
   folder.write("x.npy", npy("'|u1'", "(4, 2, 3)", pixels(17)));
   EXPECT_SAYS(data_error(config()),

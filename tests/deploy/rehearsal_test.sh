@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Slices of tests/gpu from a bundle of the emulated build, unpacked by Python in a folder that is no repository: one is
+# Slices of tests/gpu from a bundle with the emulated programs, unpacked by Python in a folder that is no repository: one is
 # killed, and the next goes on from its archive.
 #   tests/deploy/rehearsal_test.sh BUNDLE_SCRIPT BUILD_TREE
 set -euo pipefail
@@ -12,7 +12,7 @@ fail() {
   exit 1
 }
 
-"$bundle_script" --build "$tree" -o "$work/bundle.tar.xz"
+"$bundle_script" --emulated --build "$tree" -o "$work/bundle.tar.xz"
 megabytes=$(du -m "$work/bundle.tar.xz" | cut -f1)
 ((megabytes <= 48)) || fail "the archive has $megabytes MiB"
 mkdir "$work/node"

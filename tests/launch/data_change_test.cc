@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 
 #include "tests/launch/program.h"
 
@@ -141,7 +142,7 @@ TEST_F(DataChange, IsToldByConfigCheck) {
   const Outcome same = check({"--set", "batch.global=24"});
   EXPECT_EQ(same.code, 0) << same.error;
   EXPECT_THAT(same.out, HasSubstr("changed   batch.global: 16 -> 24"));
-  EXPECT_THAT(same.out, HasSubstr("training would go on from step-00000022"));
+  EXPECT_THAT(same.out, HasSubstr("holds checkpoints, the newest step-00000022"));
   const Outcome network = check({"--set", "model.zoo.hidden=9"});
   EXPECT_EQ(network.code, 2) << network.out;
   EXPECT_THAT(network.error, HasSubstr("model.zoo.hidden: [8] -> [9]"));
@@ -149,6 +150,56 @@ TEST_F(DataChange, IsToldByConfigCheck) {
   const Outcome data = check();
   EXPECT_EQ(data.code, 3) << data.out;
   EXPECT_THAT(data.error, HasSubstr("training samples: 192 -> 240"));
+}
+
+// The numbers are the same; but other names would be read from tables from then on.
+TEST_F(DataChange, RenamedColumnsAreRefused) {
+  const auto name_columns = [&](const std::string& names) {
+    std::ostringstream text;
+    for (const Row& row : rows(240)) text << fmt::format("{},{},{}\n", row.a, row.b, row.label);
+    std::ofstream(data_ / "x.csv") << names << "\n" << text.str();
+  };
+  fs::remove_all(run_dir());
+  name_columns("a,b,label");
+  const Outcome first = train({"--set", "train.max_steps=5"});
+  ASSERT_EQ(first.code, 0) << first.error;
+  name_columns("b,a,label");
+  const Outcome renamed = train();
+  EXPECT_EQ(renamed.code, 3) << renamed.out;
+  EXPECT_THAT(renamed.error, HasSubstr("training columns: a, b, label -> b, a, label"));
+  const Outcome accepted = train({"--accept-data-change"});
+  EXPECT_EQ(accepted.code, 0) << accepted.error;
+}
+
+// Results of an older checkpoint are not to be taken for those of the newest, nor to replace them.
+TEST_F(DataChange, EvalSaysWhichCheckpointItTook) {
+  const Outcome newest = run({"eval", run_dir().string()});
+  EXPECT_THAT(newest.out, HasSubstr("after step 22: "));
+  const auto saved = [&] { return read_file(run_dir() / "evaluation.json"); };
+  const std::string before = saved();
+  const Outcome older = run({"eval", (run_dir() / "checkpoints" / "step-00000012").string()});
+  EXPECT_THAT(older.out, HasSubstr("after step 12: "));
+  EXPECT_EQ(saved(), before);
+  EXPECT_TRUE(fs::exists(run_dir() / "evaluation-step-00000012.json"));
+
+  fs::resize_file(run_dir() / "checkpoints" / "step-00000022" / "model.safetensors", 40);
+  const Outcome damaged = run({"eval", run_dir().string()}, 2);
+  EXPECT_EQ(damaged.code, 0);
+  EXPECT_THAT(damaged.error, HasSubstr("warning: "));
+  EXPECT_THAT(damaged.error, HasSubstr("step-00000022"));
+  EXPECT_THAT(damaged.out, HasSubstr("after step 12: "));
+}
+
+// Of a table to predict, labels need not be there, and rows keep their numbers.
+TEST_F(DataChange, PredictsTheGoodRowsOfATable) {
+  const std::string table = scratch_.write("rows.csv", "1,2,\n3,oops,\n5,6,?\n");
+  const Outcome some = run({"predict", run_dir().string(), table, "--format", "csv"});
+  EXPECT_EQ(some.code, 3) << some.error;
+  EXPECT_THAT(some.out, HasSubstr("rows.csv: record 0,"));
+  EXPECT_THAT(some.out, HasSubstr("rows.csv: record 2,"));
+  EXPECT_THAT(some.out, Not(HasSubstr("record 1,")));
+  EXPECT_THAT(some.error, HasSubstr("rows.csv: line 2, column 2: 'oops' is not a number"));
+  EXPECT_EQ(run({"predict", run_dir().string(), table, "--skip-bad"}).code, 0);
 }
 
 TEST_F(DataChange, IsToldByEval) {

@@ -1,6 +1,7 @@
 #include "trainer/checkpoint.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
@@ -54,7 +55,7 @@ class CheckpointTest : public ::testing::Test {
   }
 
   static RunData data() {
-    return {.training = {1797, 10, {0x0123456789abcdef, 0xffffffffffffffff}},
+    return {.training = {1797, 10, {0x0123456789abcdef, 0xffffffffffffffff}, {"a", "b"}},
             .evaluation = {450, 10, {1, 2}}};
   }
 
@@ -213,6 +214,11 @@ TEST_F(CheckpointTest, EveryKindOfDamageIsNamedAndPassedOver) {
        "manifest.json: cannot be read: No such file"},
       {[&](const fs::path& p) { fs::resize_file(p / "manifest.json", 0); },
        "manifest.json: is damaged"},
+      {[&](const fs::path& p) {
+         fs::remove(p / "manifest.json");
+         ASSERT_EQ(::mkfifo((p / "manifest.json").c_str(), 0600), 0);
+       },
+       "manifest.json: is not a regular file"},
       {[&](const fs::path& p) { flip(p / "state.json"); }, "state.json: is damaged: checksum"},
   };
   for (const auto& [damage, message] : damages) {
@@ -303,6 +309,8 @@ TEST_F(CheckpointTest, EachFieldOfTheStateHasARange) {
            {"\"0123456789abcdef\"", "\"0123456789abcdeg\"", "data.training.inputs is "},
            {"\"version\"", "\"other\"", "data.version is missing"},
            {"\"config_hash\": \"\"", "\"config_hash\": 1", "config_hash is not a string"},
+           {"\"columns\": [", "\"columns\": [1, ",
+            "data.training.columns is not a list of strings"},
            {"\"seed\"", "\"sead\"", "seed is missing"}}) {
     std::string text = good;
     ASSERT_NE(text.find(from), std::string::npos) << from << " in " << text;
@@ -365,12 +373,18 @@ TEST_F(CheckpointTest, ChangesOfTheDataAreNamed) {
   const RunData before = data();
   EXPECT_TRUE(changes(before, before).empty());
   RunData now = before;
-  now.training = {900, 4, {3, 4}};
+  now.training = {900, 4, {3, 4}, {"b", "a"}};
   now.evaluation.checksums.targets = 5;
   EXPECT_EQ(changes(before, now),
             (std::vector<std::string>{
                 "training samples: 1797 -> 900", "training classes: 10 -> 4",
+                "training columns: a, b -> b, a",
                 "evaluation targets: checksum 0000000000000002 -> 0000000000000005"}));
+  now = before;
+  now.training.columns.clear();
+  EXPECT_TRUE(changes(now, before).empty());  // of a version that did not save them
+  EXPECT_EQ(changes(before, now),
+            std::vector<std::string>{"training columns: a, b -> without a header"});
   now = before;
   now.training.checksums.inputs = 7;
   EXPECT_EQ(
@@ -448,6 +462,14 @@ TEST_F(CheckpointTest, OneThatIsSetAsideTakesItsNameBack) {
   EXPECT_EQ(slurp(checkpoints() / "latest"), "step-00000002\n");
   EXPECT_EQ(slurp(checkpoints() / "step-00000002" / "mark"), "wanted");
   EXPECT_EQ(slurp(checkpoints() / "set-aside-step-00000002-2" / "mark"), "other");
+}
+
+TEST_F(CheckpointTest, OneOfAShorterNameIsNotSetAsideByItself) {
+  save(1);
+  const fs::path shorter = checkpoints() / "step-2";
+  fs::rename(save(2), shorter);
+  EXPECT_EQ(go_on_from(shorter, 2).filename(), "step-00000002");
+  EXPECT_EQ(newest()->state.step, 2);
 }
 
 TEST_F(CheckpointTest, PathsMayBeARunItsCheckpointsOrOneOfThem) {

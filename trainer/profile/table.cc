@@ -13,8 +13,6 @@ namespace {
 
 constexpr size_t kDearest = 10;
 
-double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
-
 // How much of the time the floor is; nothing where there is none.
 std::string share_of_floor(double amount, double peak, double seconds) {
   if (amount <= 0 || peak <= 0 || seconds <= 0) return "-";

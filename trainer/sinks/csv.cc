@@ -41,10 +41,11 @@ std::unique_ptr<AppendedFile> open_table(const std::filesystem::path& path,
 }
 
 // Not finite as in JSON, without quotes.
-using N = PlainNumber;
 
 // Empty where there is nothing.
-std::string cell(std::optional<double> value) { return value ? fmt::format("{}", N{*value}) : ""; }
+std::string cell(std::optional<double> value) {
+  return value ? fmt::format("{}", PlainNumber{*value}) : "";
+}
 
 }  // namespace
 
@@ -62,17 +63,18 @@ void CsvSink::open() {
 
 void CsvSink::write(const MetricsEvent& event) {
   if (const auto* r = std::get_if<StepRecord>(&event.record)) {
-    fmt::format_to(std::back_inserter(steps_->buffer()),
-                   "{},{},{:.9g},{:.9g},{:.6g},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},"
-                   "{},{}\n",
-                   r->step, r->epoch, N{r->train_loss}, N{r->learning_rate},
-                   N{r->samples_per_second}, N{r->step_ms}, N{r->data_wait_ms},
-                   N{r->exposed_comm_ms}, N{r->forward_ms}, N{r->backward_ms}, N{r->update_ms},
-                   N{r->comm_ms}, cell(r->loss_scale), r->skipped_steps);
+    fmt::format_to(
+        std::back_inserter(steps_->buffer()),
+        "{},{},{:.9g},{:.9g},{:.6g},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},"
+        "{},{}\n",
+        r->step, r->epoch, PlainNumber{r->train_loss}, PlainNumber{r->learning_rate},
+        PlainNumber{r->samples_per_second}, PlainNumber{r->step_ms}, PlainNumber{r->data_wait_ms},
+        PlainNumber{r->exposed_comm_ms}, PlainNumber{r->forward_ms}, PlainNumber{r->backward_ms},
+        PlainNumber{r->update_ms}, PlainNumber{r->comm_ms}, cell(r->loss_scale), r->skipped_steps);
   } else if (const auto* e = std::get_if<EvaluationRecord>(&event.record)) {
     fmt::format_to(std::back_inserter(evaluations_->buffer()), "{},{},{},{},{},{},{:.4f}\n",
-                   e->step, e->epoch, e->samples, N{e->loss}, cell(e->accuracy), cell(e->top5),
-                   N{e->seconds});
+                   e->step, e->epoch, e->samples, PlainNumber{e->loss}, cell(e->accuracy),
+                   cell(e->top5), PlainNumber{e->seconds});
   }
 }
 

@@ -10,14 +10,14 @@
 #include <cstring>
 #include <ctime>
 
-#include "trainer/process.h"
+#include "core/host_name.h"
 
 namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "events.out.tfevents.";
+constexpr std::string_view kFilePrefix = "events.out.tfevents.";
 
 constexpr std::array<uint32_t, 256> crc_table() {
   std::array<uint32_t, 256> table = {};
@@ -44,12 +44,12 @@ fs::path next_name(const fs::path& folder) {
   int64_t time = std::time(nullptr);
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kPrefix)) continue;
+    if (!name.starts_with(kFilePrefix)) continue;
     int64_t its = 0;
-    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), its);
+    std::from_chars(name.data() + kFilePrefix.size(), name.data() + name.size(), its);
     time = std::max(time, its + 1);
   }
-  return folder / fmt::format("{}{:010}.{}.{}", kPrefix, time, host_name(), ::getpid());
+  return folder / fmt::format("{}{:010}.{}.{}", kFilePrefix, time, host_name(), ::getpid());
 }
 
 }  // namespace

@@ -11,8 +11,6 @@
 namespace trireme {
 namespace {
 
-using nlohmann::ordered_json;
-
 constexpr const char* kCheckpoint = "checkpoint";
 
 std::optional<LineStep> parse_line(std::string_view line) {
@@ -27,21 +25,21 @@ std::optional<LineStep> parse_line(std::string_view line) {
 
 // Steps are many, so they are written without a tree of values in between.
 void append(const StepRecord& r, std::string& text) {
-  using N = JsonNumber;
   auto out = std::back_inserter(text);
   fmt::format_to(out, R"({{"event":"step","step":{},"epoch":{},"train_loss":{:.9g},)", r.step,
-                 r.epoch, N{r.train_loss});
+                 r.epoch, JsonNumber{r.train_loss});
   fmt::format_to(out,
                  R"("learning_rate":{:.9g},"samples_per_second":{:.6g},"step_ms":{:.4f},)"
                  R"("data_wait_ms":{:.4f},"exposed_comm_ms":{:.4f},"forward_ms":{:.4f},)"
                  R"("backward_ms":{:.4f},"update_ms":{:.4f},"comm_ms":{:.4f})",
-                 N{r.learning_rate}, N{r.samples_per_second}, N{r.step_ms}, N{r.data_wait_ms},
-                 N{r.exposed_comm_ms}, N{r.forward_ms}, N{r.backward_ms}, N{r.update_ms},
-                 N{r.comm_ms});
+                 JsonNumber{r.learning_rate}, JsonNumber{r.samples_per_second},
+                 JsonNumber{r.step_ms}, JsonNumber{r.data_wait_ms}, JsonNumber{r.exposed_comm_ms},
+                 JsonNumber{r.forward_ms}, JsonNumber{r.backward_ms}, JsonNumber{r.update_ms},
+                 JsonNumber{r.comm_ms});
   if (r.parameter_checksum) {
     fmt::format_to(out, R"(,"parameter_checksum":"{:016x}")", *r.parameter_checksum);
   }
-  if (r.loss_scale) fmt::format_to(out, R"(,"loss_scale":{:.9g})", N{*r.loss_scale});
+  if (r.loss_scale) fmt::format_to(out, R"(,"loss_scale":{:.9g})", JsonNumber{*r.loss_scale});
   fmt::format_to(out, R"(,"skipped_steps":{})", r.skipped_steps);
   if (r.bad_records) fmt::format_to(out, R"(,"bad_records":{})", *r.bad_records);
   if (r.load) {
@@ -49,37 +47,38 @@ void append(const StepRecord& r, std::string& text) {
         out,
         R"(,"gpu_load_percent":{:.0f},"gpu_memory_bytes":{:.0f},"gpu_power_watts":{:.0f},)"
         R"("gpu_clock_mhz":{:.0f},"gpu_temperature_celsius":{:.0f})",
-        N{r.load->utilisation_percent}, N{r.load->memory_used_bytes}, N{r.load->power_watts},
-        N{r.load->clock_mhz}, N{r.load->temperature_celsius});
+        JsonNumber{r.load->utilisation_percent}, JsonNumber{r.load->memory_used_bytes},
+        JsonNumber{r.load->power_watts}, JsonNumber{r.load->clock_mhz},
+        JsonNumber{r.load->temperature_celsius});
   }
   text += '}';
 }
 
-ordered_json to_json(const StartRecord& r) {
-  ordered_json event = {{"event", "start"},
-                        {"step", r.step},
-                        {"epoch", r.epoch},
-                        {"position", r.position},
-                        {"version", r.version},
-                        {"model", r.model},
-                        {"parameters", r.parameters},
-                        {"ranks", r.ranks},
-                        {"precision", r.precision},
-                        {"batch_global", r.global_batch},
-                        {"samples_per_epoch", r.samples_per_epoch},
-                        {"steps_per_epoch", r.steps_per_epoch},
-                        {"total_steps", r.total_steps},
-                        {"bad_records", r.bad_records}};
+nlohmann::ordered_json to_json(const StartRecord& r) {
+  nlohmann::ordered_json event = {{"event", "start"},
+                                  {"step", r.step},
+                                  {"epoch", r.epoch},
+                                  {"position", r.position},
+                                  {"version", r.version},
+                                  {"model", r.model},
+                                  {"parameters", r.parameters},
+                                  {"ranks", r.ranks},
+                                  {"precision", r.precision},
+                                  {"batch_global", r.global_batch},
+                                  {"samples_per_epoch", r.samples_per_epoch},
+                                  {"steps_per_epoch", r.steps_per_epoch},
+                                  {"total_steps", r.total_steps},
+                                  {"bad_records", r.bad_records}};
   if (r.resumed_from) event["resumed_from"] = *r.resumed_from;
   return event;
 }
 
-ordered_json to_json(const EvaluationRecord& r) {
-  ordered_json event = {{"event", "eval"},
-                        {"step", r.step},
-                        {"epoch", r.epoch},
-                        {"samples", r.samples},
-                        {"eval_loss", r.loss}};
+nlohmann::ordered_json to_json(const EvaluationRecord& r) {
+  nlohmann::ordered_json event = {{"event", "eval"},
+                                  {"step", r.step},
+                                  {"epoch", r.epoch},
+                                  {"samples", r.samples},
+                                  {"eval_loss", r.loss}};
   if (r.accuracy) event["eval_accuracy"] = *r.accuracy;
   if (r.top5) event["eval_top5"] = *r.top5;
   if (r.bad_records > 0) event["bad_records"] = r.bad_records;
@@ -87,7 +86,7 @@ ordered_json to_json(const EvaluationRecord& r) {
   return event;
 }
 
-ordered_json to_json(const CheckpointRecord& r) {
+nlohmann::ordered_json to_json(const CheckpointRecord& r) {
   return {{"event", kCheckpoint},
           {"step", r.step},
           {"epoch", r.epoch},
@@ -97,15 +96,15 @@ ordered_json to_json(const CheckpointRecord& r) {
           {"stall_seconds", r.stall_seconds}};
 }
 
-ordered_json to_json(const RanksRecord& r) {
+nlohmann::ordered_json to_json(const RanksRecord& r) {
   return {{"event", "ranks"}, {"step", r.step}, {"lag_ms", r.lag_ms}};
 }
 
-ordered_json to_json(const NotFiniteRecord& r) {
+nlohmann::ordered_json to_json(const NotFiniteRecord& r) {
   return {{"event", "not_finite"}, {"step", r.step}, {"epoch", r.epoch}, {"what", r.what}};
 }
 
-ordered_json to_json(const LossSpikeRecord& r) {
+nlohmann::ordered_json to_json(const LossSpikeRecord& r) {
   return {{"event", "loss_spike"},
           {"step", r.step},
           {"epoch", r.epoch},
@@ -115,14 +114,14 @@ ordered_json to_json(const LossSpikeRecord& r) {
 }
 
 // What they cost; the histograms themselves are TensorBoard's.
-ordered_json to_json(const HistogramsRecord& r) {
+nlohmann::ordered_json to_json(const HistogramsRecord& r) {
   return {{"event", "histograms"},
           {"step", r.step},
           {"epoch", r.epoch},
           {"stall_seconds", r.stall_seconds}};
 }
 
-ordered_json to_json(const EndRecord& r) {
+nlohmann::ordered_json to_json(const EndRecord& r) {
   return {{"event", "end"}, {"step", r.step}, {"epoch", r.epoch}, {"status", r.status}};
 }
 

@@ -11,16 +11,14 @@
 #include <map>
 #include <utility>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "trainer/process.h"
 
 namespace trireme {
 namespace {
 
-using prometheus::Labels;
 using Time = std::chrono::system_clock::time_point;
-
-double seconds(Time time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
 
 }  // namespace
 
@@ -29,7 +27,8 @@ struct PrometheusSink::State {
   State(std::string its_address, std::shared_ptr<const DropCounts> counts)
       : address(std::move(its_address)), dropped(std::move(counts)) {}
 
-  void gauge(const char* name, const char* help, double value, const Labels& labels = {}) {
+  void gauge(const char* name, const char* help, double value,
+             const prometheus::Labels& labels = {}) {
     auto [found, is_new] = gauges.try_emplace({name, labels});
     if (is_new) {
       found->second =
@@ -39,7 +38,8 @@ struct PrometheusSink::State {
   }
 
   // To a value that never falls.
-  void counter(const char* name, const char* help, double value, const Labels& labels = {}) {
+  void counter(const char* name, const char* help, double value,
+               const prometheus::Labels& labels = {}) {
     auto [found, is_new] = counters.try_emplace({name, labels});
     if (is_new) {
       found->second =
@@ -80,7 +80,7 @@ struct PrometheusSink::State {
     time("trireme_forward_seconds", "Time of a step in the forward pass.", r.forward_ms);
     time("trireme_backward_seconds", "Time of a step in the backward pass.", r.backward_ms);
     time("trireme_update_seconds", "Time of a step in the update.", r.update_ms);
-    gauge("trireme_last_step_timestamp_seconds", "When the latest step ended.", seconds(when));
+    gauge("trireme_last_step_timestamp_seconds", "When the latest step ended.", unix_seconds(when));
     counter("trireme_skipped_steps_total", "Updates left out since the run began.",
             static_cast<double>(r.skipped_steps));
     if (r.bad_records) bad_records(*r.bad_records);
@@ -109,7 +109,7 @@ struct PrometheusSink::State {
   void write(Time when, const CheckpointRecord& r) {
     gauge("trireme_checkpoint_step", "Step of the newest checkpoint.", static_cast<double>(r.step));
     gauge("trireme_checkpoint_timestamp_seconds", "When the newest checkpoint was complete.",
-          seconds(when));
+          unix_seconds(when));
   }
 
   void write(Time, const RanksRecord& r) {
@@ -141,7 +141,7 @@ struct PrometheusSink::State {
     }
   }
 
-  using Key = std::pair<std::string, Labels>;
+  using Key = std::pair<std::string, prometheus::Labels>;
   const std::string address;
   const std::shared_ptr<const DropCounts> dropped;
   std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "core/clock.h"
 #include "data/images/codec.h"
 #include "data/sample_pictures.h"
 #include "trainer/sinks/histogram.h"
@@ -24,13 +25,9 @@ constexpr const char* kEvalAccuracy = "eval/accuracy";
 constexpr const char* kEvalTop5 = "eval/top5";
 constexpr const char* kSpeed = "speed/samples_per_second";
 
-double seconds(std::chrono::system_clock::time_point time) {
-  return std::chrono::duration<double>(time.time_since_epoch()).count();
-}
-
 tb::Event event_at(std::chrono::system_clock::time_point when, int64_t step) {
   tb::Event event;
-  event.set_wall_time(seconds(when));
+  event.set_wall_time(unix_seconds(when));
   event.set_step(step);
   return event;
 }
@@ -165,7 +162,7 @@ void TensorBoardSink::write(const MetricsEvent& event) {
 }
 
 bool TensorBoardSink::may_write_step(Time now) {
-  const double since = seconds(now) - seconds(std::exchange(allowed_at_, now));
+  const double since = unix_seconds(now) - unix_seconds(std::exchange(allowed_at_, now));
   steps_allowed_ = std::min(kStepsAtOnce, steps_allowed_ + kStepsASecond * std::max(0.0, since));
   if (steps_allowed_ < 1) return false;
   --steps_allowed_;
@@ -190,14 +187,14 @@ void TensorBoardSink::write(Time when, const StartRecord& record) {
   for (const char* tag : metrics) {
     experiment.mutable_experiment()->add_metric()->mutable_name()->set_tag(tag);
   }
-  experiment.mutable_experiment()->set_time_created(seconds(when));
+  experiment.mutable_experiment()->set_time_created(unix_seconds(when));
   summaries.hparams("experiment", experiment);
 
   tb::HParamsPluginData session;
   for (const auto& [name, value] : record.hyper_parameters) {
     set((*session.mutable_session_start()->mutable_hparams())[name], value);
   }
-  session.mutable_session_start()->set_start_time(seconds(when));
+  session.mutable_session_start()->set_start_time(unix_seconds(when));
   summaries.hparams("session_start_info", session);
   add(summaries);
 }
@@ -270,7 +267,7 @@ void TensorBoardSink::write(Time when, const EndRecord& record) {
   if (record.status != "done") return;
   tb::HParamsPluginData session;
   session.mutable_session_end()->set_status(tb::SessionEnd::STATUS_SUCCESS);
-  session.mutable_session_end()->set_end_time(seconds(when));
+  session.mutable_session_end()->set_end_time(unix_seconds(when));
   Summaries summaries(when, record.step);
   summaries.hparams("session_end_info", session);
   add(summaries);
