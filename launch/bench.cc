@@ -36,7 +36,7 @@ using Json = nlohmann::json;
 constexpr int kWarmupSteps = 3;  // after the first: those that a GPU records
 constexpr int kEstimateSteps = 3;
 
-struct Options : TargetOptions {
+struct BenchOptions : TargetOptions {
   int64_t steps = 0;
   double seconds = 3;
   bool json = false;
@@ -85,7 +85,7 @@ struct SyntheticBatch {
 };
 
 // Medians over a rank's steps, in seconds.
-struct Measured {
+struct MeasuredSteps {
   int64_t steps = 0;
   double step = 0, fastest = 0, slowest = 0;
   double forward = 0, backward = 0, exposed = 0, update = 0, communication = 0;
@@ -101,9 +101,9 @@ int64_t steps_that_fit(double seconds, Communicator& communicator, Step& step, R
   return std::stoll(broadcast(communicator, std::to_string(steps), 0));
 }
 
-Measured measure(const Options& options, Communicator& communicator, Step& step, const Batch& batch,
-                 float learning_rate) {
-  Measured result;
+MeasuredSteps measure(const BenchOptions& options, Communicator& communicator, Step& step,
+                      const Batch& batch, float learning_rate) {
+  MeasuredSteps result;
   int64_t launched = 0;
   const auto run = [&] { return step.run(batch, launched++, learning_rate); };
   run();
@@ -141,7 +141,7 @@ Measured measure(const Options& options, Communicator& communicator, Step& step,
   return result;
 }
 
-Json to_json(const Measured& m) {
+Json to_json(const MeasuredSteps& m) {
   return {{"step_ms", 1e3 * m.step},
           {"step_ms_min", 1e3 * m.fastest},
           {"step_ms_max", 1e3 * m.slowest},
@@ -205,8 +205,9 @@ void print_table(const Json& r) {
 }
 
 // Steps like those that were timed, as `train --profile` profiles its own. Returns the table.
-std::string profile_steps(const Options& options, const Config& config, Communicator& communicator,
-                          Step& step, const Batch& batch, float learning_rate) {
+std::string profile_steps(const BenchOptions& options, const Config& config,
+                          Communicator& communicator, Step& step, const Batch& batch,
+                          float learning_rate) {
   const std::filesystem::path folder = config.run.run_dir().empty() ? "." : config.run.run_dir();
   together(communicator, [&] {
     if (communicator.rank() == 0) create_folders(folder);
@@ -229,7 +230,7 @@ std::string profile_steps(const Options& options, const Config& config, Communic
   return outcome.table;
 }
 
-int bench(const Options& options, Communicator& communicator) {
+int bench(const BenchOptions& options, Communicator& communicator) {
   Target target;
   together(communicator, [&] { target = load_target(options, communicator.size()); });
   const Config& config = target.config;
@@ -243,7 +244,7 @@ int bench(const Options& options, Communicator& communicator) {
   const SyntheticBatch data(target.samples, step.plan(), communicator.placement(), *device);
 
   const auto learning_rate = static_cast<float>(config.run.schedule().learning_rate());
-  const Measured measured = measure(options, communicator, step, data.batch, learning_rate);
+  const MeasuredSteps measured = measure(options, communicator, step, data.batch, learning_rate);
   const int threads = config.run.train().threads() > 0 ? config.run.train().threads()
                                                        : default_threads(communicator);
   const int64_t resident = peak_resident_bytes();  // what measuring takes is not the step's
@@ -290,7 +291,7 @@ int bench(const Options& options, Communicator& communicator) {
 }  // namespace
 
 void add_bench(ArgumentParser app, Command& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchOptions>();
   ArgumentParser command = app.add_command(
       "bench",
       "Time the training step beside the arithmetic floor\nThe data is made up and in memory.");

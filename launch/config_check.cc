@@ -36,7 +36,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kSamplesRead = 32;  // of each part
 
-struct Options : ConfigOptions {
+struct CheckOptions : ConfigOptions {
   std::string path;
   int ranks = 1;
   bool no_data = false;
@@ -135,7 +135,7 @@ std::string memory_text(const RankPlan& plan) {
 }
 
 // What does not fit is only told where another machine is to train.
-void check_room(const Config& config, const RankPlan& plan, const Options& options) {
+void check_room(const Config& config, const RankPlan& plan, const CheckOptions& options) {
   try {
     const bool shared = plan.device->kind() == DeviceKind::kCpu;  // by all ranks of this host
     require_room(config, plan.memory, plan.room, shared ? options.ranks : 1);
@@ -157,7 +157,7 @@ std::string initial_text(const Config& config, const Graph& graph) {
 }
 
 // Returns the bytes of a checkpoint; 0 where there is no plan.
-size_t print_network(const Config& config, const Samples& samples, const Options& options,
+size_t print_network(const Config& config, const Samples& samples, const CheckOptions& options,
                      std::vector<std::string>& skipped) {
   const SampleSpec& spec = samples.spec;
   const int ranks = options.ranks;
@@ -246,7 +246,7 @@ fs::path check_folder(const Config& config, size_t bytes) {
   return saved.empty() ? fs::path() : checkpoints;
 }
 
-int check(const Options& options) {
+int check(const CheckOptions& options) {
   const Config config = load_config(options.path, options.all_assignments());
   for (const std::string& warning : config.warnings) print_row("warning", warning);
   std::vector<std::string> checked{"fields"};
@@ -283,7 +283,7 @@ int check(const Options& options) {
 }  // namespace
 
 void add_config_check(ArgumentParser config, Command& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CheckOptions>();
   ArgumentParser command = config.add_command(
       "check", "Find what would keep it from running here, and tell what would run");
   command.add_option("CONFIG", options->path, "Configuration (*.txtpb)").required();

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options : DataOptions {
+struct DataPackOptions : DataOptions {
   PackOptions pack;
 };
 
@@ -40,7 +40,7 @@ DataConfig config_of_folder(const std::string& folder) {
   return config;
 }
 
-DataConfig config_of(const Options& options) {
+DataConfig config_of(const DataPackOptions& options) {
   if (!fs::is_directory(options.path)) return options.load().run.data();
   if (options.assignments.empty()) return config_of_folder(options.path);
   throw ConfigError("--set", "is for a configuration, not for a folder");
@@ -85,7 +85,7 @@ void print_result(const PackState& state, const BadRecords& at_opening, double s
   if (count > named) fmt::print("  and {} more\n", count - named);
 }
 
-int run(Options options) {
+int run(DataPackOptions options) {
   const StopSignals stop;
   const DataConfig config = config_of(options);
   ProgressBar progress;
@@ -119,7 +119,7 @@ int run(Options options) {
 }  // namespace
 
 void add_data_pack(ArgumentParser data, Command& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DataPackOptions>();
   PackOptions& pack = options->pack;
   ArgumentParser command =
       data.add_command("pack",

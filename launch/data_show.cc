@@ -24,7 +24,7 @@
 namespace trireme {
 namespace {
 
-struct Options : DataOptions {
+struct DataShowOptions : DataOptions {
   std::string out = "sheet.png";
   int64_t samples = 64;
   int64_t epoch = 1;
@@ -63,7 +63,7 @@ struct Shown {
 };
 
 // Of training what comes first in the epoch, of evaluation what always does.
-Shown load(const Options& options, const Config& config, const Dataset& dataset) {
+Shown load(const DataShowOptions& options, const Config& config, const Dataset& dataset) {
   const DataConfig& data = config.run.data();
   const bool training = options.part == Part::kTraining;
   const std::unique_ptr<Mix> mix = training ? make_mix(config, dataset.spec()) : nullptr;
@@ -129,7 +129,7 @@ void write(const std::string& path, std::span<const uint8_t> bytes) {
   if (!file) throw Error(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
 }
 
-void write_sheet(const Options& options, const Shown& shown,
+void write_sheet(const DataShowOptions& options, const Shown& shown,
                  const std::vector<std::string>& names) {
   const std::vector<Image> images = pictures_of(shown.spec.input, shown.inputs);
   std::vector<SheetPicture> pictures;
@@ -170,7 +170,7 @@ void print_samples(const Shown& shown, const std::vector<std::string>& names) {
   }
 }
 
-int show(const Options& options) {
+int show(const DataShowOptions& options) {
   const Config config = options.load();
   ProgressBar progress;
   const auto dataset =
@@ -191,7 +191,7 @@ int show(const Options& options) {
 }  // namespace
 
 void add_data_show(ArgumentParser data, Command& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DataShowOptions>();
   ArgumentParser command = data.add_command(
       "show", "Draw samples as the network will get them\nWhat is no picture is printed.");
   options->add_to(command);

@@ -26,7 +26,7 @@ namespace {
 constexpr int64_t kBatch = 64;
 constexpr size_t kFew = 20;  // classes or channels, which are all told
 
-struct Options : DataOptions {
+struct DataStatsOptions : DataOptions {
   int64_t samples = 0;  // 0: all
   bool json = false;
 };
@@ -170,7 +170,7 @@ struct Result {
 };
 
 // Everything is read that can be, whatever data.on_bad_record says.
-Result measure(const Options& options, Config config) {
+Result measure(const DataStatsOptions& options, Config config) {
   DataConfig& data = *config.run.mutable_data();
   data.set_on_bad_record(DataConfig::SKIP);
   data.set_max_bad_records(kAnyNumber);
@@ -301,17 +301,16 @@ void print_text(const Result& result) {
 }
 
 void print_json(const Result& result) {
-  using Json = nlohmann::ordered_json;
   const Statistics& statistics = result.statistics;
   const Normal normal(result, SIZE_MAX);
-  Json json = {{"description", result.description},
-               {"samples", statistics.read},
-               {"seconds", result.seconds},
-               {"input", result.spec.input.shape.to_string()},
-               {"mean", normal.mean},
-               {"deviation", normal.deviation},
-               {"normalize", Normal(result, kFew).line()}};
-  Json classes = Json::array();
+  nlohmann::ordered_json json = {{"description", result.description},
+                                 {"samples", statistics.read},
+                                 {"seconds", result.seconds},
+                                 {"input", result.spec.input.shape.to_string()},
+                                 {"mean", normal.mean},
+                                 {"deviation", normal.deviation},
+                                 {"normalize", Normal(result, kFew).line()}};
+  nlohmann::ordered_json classes = nlohmann::ordered_json::array();
   for (size_t c = 0; c < statistics.classes.size(); ++c) {
     classes.push_back({{"name", class_text(result.names, static_cast<int64_t>(c))},
                        {"count", statistics.classes[c]}});
@@ -320,7 +319,7 @@ void print_json(const Result& result) {
   if (!statistics.heights.empty()) {
     const auto range = [](const std::vector<int>& sides) {
       const auto [least, most] = std::minmax_element(sides.begin(), sides.end());
-      return Json{{"least", *least}, {"median", median(sides)}, {"most", *most}};
+      return nlohmann::ordered_json{{"least", *least}, {"median", median(sides)}, {"most", *most}};
     };
     json["formats"] = statistics.formats;
     json["height"] = range(statistics.heights);
@@ -330,7 +329,7 @@ void print_json(const Result& result) {
   fmt::print("{}\n", json_text(json));
 }
 
-int stats(const Options& options) {
+int stats(const DataStatsOptions& options) {
   const Config config = options.load();
   const Result result = measure(options, config);
   options.json ? print_json(result) : print_text(result);
@@ -341,7 +340,7 @@ int stats(const Options& options) {
 }  // namespace
 
 void add_data_stats(ArgumentParser data, Command& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DataStatsOptions>();
   ArgumentParser command =
       data.add_command("stats", "Count and measure samples, name those that are damaged");
   options->add_to(command);

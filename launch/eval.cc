@@ -24,7 +24,7 @@
 namespace trireme {
 namespace {
 
-struct Options : ConfigOptions {
+struct EvalOptions : ConfigOptions {
   std::string path;
   std::string data;
   std::string out;
@@ -56,7 +56,7 @@ void print_text(const Config& config, const CheckpointEvaluation& of) {
     fmt::print("{:.2f}% right, {:.2f}% among the first five, ", 100 * result.accuracy,
                100 * result.top5);
   }
-  fmt::print("loss {:.4f}, {} samples in {}\n", result.loss, result.samples,
+  fmt::print("loss {:.4f}, {} samples in {}\n", PlainNumber{result.loss}, result.samples,
              format_duration(result.seconds));
   if (result.bad.count > 0) {
     fmt::print("{} bad record(s) left out; the first: {}\n", result.bad.count,
@@ -116,7 +116,7 @@ void print_details(const CheckpointEvaluation& of) {
 
 // Into the run's folder, unless it says something about other samples: for its report, or, of a
 // checkpoint that the user has named, beside that.
-void save(const Options& options, const RunFolder& run, const CheckpointEvaluation& of) {
+void save(const EvalOptions& options, const RunFolder& run, const CheckpointEvaluation& of) {
   if (!options.out.empty()) return write_evaluation(options.out, of);
   if (!options.data.empty()) return;
   try {
@@ -129,7 +129,7 @@ void save(const Options& options, const RunFolder& run, const CheckpointEvaluati
   }
 }
 
-int evaluate(const Options& options, Communicator& communicator) {
+int evaluate(const EvalOptions& options, Communicator& communicator) {
   RunFolder run;
   together(communicator, [&] { run = find_run(options.checkpoint()); });
   Config config =
@@ -166,7 +166,7 @@ int evaluate(const Options& options, Communicator& communicator) {
 }  // namespace
 
 void add_eval(ArgumentParser app, Command& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<EvalOptions>();
   ArgumentParser command = app.add_command("eval", "Test a trained network");
   command
       .add_option("RUN_OR_CHECKPOINT", options->path, "Folder of a run, or one of its checkpoints")

@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct ExportOptions {
   std::string path;
   std::string out;
   bool best = false;
@@ -45,7 +45,7 @@ struct Saved {
   Weights weights;
 };
 
-Saved load(const Options& options) {
+Saved load(const ExportOptions& options) {
   const fs::path path =
       options.best ? fs::path(options.path) / "checkpoints" / "best" : fs::path(options.path);
   const RunFolder run = find_run(path);
@@ -58,7 +58,7 @@ Saved load(const Options& options) {
   return saved;
 }
 
-bool is_onnx(const Options& options) { return fs::path(options.out).extension() == ".onnx"; }
+bool is_onnx(const ExportOptions& options) { return fs::path(options.out).extension() == ".onnx"; }
 
 // With where the training was.
 InputDescription describe(const Saved& saved, InputRange range) {
@@ -69,7 +69,8 @@ InputDescription describe(const Saved& saved, InputRange range) {
   return input;
 }
 
-std::string to_onnx(const Saved& saved, const Options& options, const InputDescription& input) {
+std::string to_onnx(const Saved& saved, const ExportOptions& options,
+                    const InputDescription& input) {
   const SampleSpec& spec = saved.facts.spec;
   OnnxExportOptions wanted{.normalise = !options.no_normalise,
                            .image = are_pixels(spec) && spec.input.shape.rank() == 3,
@@ -101,7 +102,7 @@ std::string to_safetensors(const Saved& saved, NameStyle style, const InputDescr
 }
 
 // What cannot be asked for together; the samples are not known yet.
-void check(const Options& options) {
+void check(const ExportOptions& options) {
   const bool onnx = is_onnx(options);
   if (!onnx && fs::path(options.out).extension() != ".safetensors") {
     throw ConfigError(options.out, "export writes *.onnx and *.safetensors");
@@ -125,7 +126,7 @@ void print_input(const Saved& saved, const InputDescription& input) {
   if (!input.transforms.empty()) fmt::print("       of pictures after {}\n", input.transforms);
 }
 
-int run(const Options& options) {
+int run(const ExportOptions& options) {
   check(options);
   const bool onnx = is_onnx(options);
   const Saved saved = load(options);
@@ -151,7 +152,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_export(ArgumentParser app, Command& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ExportOptions>();
   ArgumentParser command =
       app.add_command("export", "Write a trained network as ONNX or safetensors");
   command

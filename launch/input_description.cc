@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 const char* name_of(InputRange range, bool pixels) {
   if (range == InputRange::kNormalized) return "normalized";
@@ -32,10 +32,11 @@ std::string channels_of(const SampleSpec& spec) {
 
 std::string normalization(const SampleSpec& spec, InputRange range) {
   const double unit = range == InputRange::kUnit ? 255 : 1;
-  const Json json = {{"applied_by", range == InputRange::kNormalized ? "caller" : "model"},
-                     {"scale", static_cast<double>(static_cast<float>(double{spec.scale} * unit))},
-                     {"mean", spec.mean},
-                     {"std", spec.deviation}};
+  const OrderedJson json = {
+      {"applied_by", range == InputRange::kNormalized ? "caller" : "model"},
+      {"scale", static_cast<double>(static_cast<float>(double{spec.scale} * unit))},
+      {"mean", spec.mean},
+      {"std", spec.deviation}};
   return json_text(json);
 }
 
@@ -48,7 +49,7 @@ TransformConfig resolved(TransformConfig transform) {
 }
 
 std::string transforms_json(const DataConfig& data) {
-  Json all = Json::array();
+  OrderedJson all = OrderedJson::array();
   for (const TransformConfig& transform : data.eval_transform()) {
     google::protobuf::util::JsonPrintOptions options;
     options.preserve_proto_field_names = true;
@@ -56,7 +57,7 @@ std::string transforms_json(const DataConfig& data) {
     const auto status =
         google::protobuf::util::MessageToJsonString(resolved(transform), &text, options);
     if (!status.ok()) throw Error("data.eval_transform: " + status.ToString());
-    all.push_back(Json::parse(text));
+    all.push_back(OrderedJson::parse(text));
   }
   return json_text(all);
 }
@@ -113,7 +114,7 @@ InputDescription describe_input(const SampleFacts& facts, const DataConfig& data
     }
   }
   if (const auto names = feature_names(facts.columns); !names.empty()) {
-    metadata.emplace_back("input.columns", json_text(Json(names)));
+    metadata.emplace_back("input.columns", json_text(OrderedJson(names)));
     description.text += fmt::format(", columns {}", fmt::join(names, ", "));
   }
   // Keys of ONNX itself, see https://github.com/onnx/onnx/blob/main/docs/MetadataProps.md.
@@ -126,7 +127,7 @@ InputDescription describe_input(const SampleFacts& facts, const DataConfig& data
     }
   }
   if (!facts.class_names.empty()) {
-    metadata.emplace_back("classes", json_text(Json(facts.class_names)));
+    metadata.emplace_back("classes", json_text(OrderedJson(facts.class_names)));
   }
   return description;
 }

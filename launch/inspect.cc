@@ -12,7 +12,7 @@
 namespace trireme {
 namespace {
 
-struct Options : TargetOptions {
+struct InspectOptions : TargetOptions {
   int ranks = 0;
   bool listing = false;
 };
@@ -69,7 +69,8 @@ void warn_of_room(const Config& config, const RankPlan& plan) {
 }
 
 // The plan is the same on every rank: rank 0 makes it, alone.
-void print_plan(const Options& options, const Target& target, const Graph& graph, int ranks) {
+void print_plan(const InspectOptions& options, const Target& target, const Graph& graph,
+                int ranks) {
   const auto plan = plan_rank(target, graph, ranks);
   const SampleSpec& samples = target.samples;
   const BatchPlan& batch = plan->batch;
@@ -82,7 +83,7 @@ void print_plan(const Options& options, const Target& target, const Graph& graph
   if (options.listing) fmt::print("\n{}", plan->program->listing());
 }
 
-int inspect(const Options& options, Communicator& communicator) {
+int inspect(const InspectOptions& options, Communicator& communicator) {
   const int ranks = options.ranks > 0 ? options.ranks : communicator.size();
   Target target;
   Graph graph;
@@ -98,7 +99,7 @@ int inspect(const Options& options, Communicator& communicator) {
 }  // namespace
 
 void add_inspect(ArgumentParser app, Command& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<InspectOptions>();
   ArgumentParser command =
       app.add_command("inspect", "Print layers, shapes, parameters and memory");
   options->add_to(command);

@@ -34,7 +34,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-struct Options : ConfigOptions {
+struct PredictOptions : ConfigOptions {
   std::string path;
   std::vector<std::string> inputs;
   int top = 5;
@@ -54,7 +54,7 @@ struct Options : ConfigOptions {
 // What the network says of one sample, written in one of the formats.
 class Writer {
  public:
-  Writer(const Options& options, const SampleFacts& facts, int64_t outputs)
+  Writer(const PredictOptions& options, const SampleFacts& facts, int64_t outputs)
       : logits_(options.logits),
         classifies_(facts.spec.classes > 0),
         top_(std::min<int>(options.top, static_cast<int>(outputs))),
@@ -195,13 +195,13 @@ LoaderOptions loading(const Config& config, Communicator& communicator, const Da
   return options;
 }
 
-Config load(const Options& options, const RunFolder& run) {
+Config load(const PredictOptions& options, const RunFolder& run) {
   std::vector<std::string> assignments = options.all_assignments();
   if (options.threads > 0) assignments.push_back(fmt::format("train.threads={}", options.threads));
   return load_config(run.config().string(), assignments);
 }
 
-int predict(const Options& options) {
+int predict(const PredictOptions& options) {
   const RunFolder run = find_run(options.checkpoint());
   const Config config = load(options, run);
   const SampleFacts facts = read_sample_facts(run.path, config);
@@ -245,7 +245,7 @@ int predict(const Options& options) {
 }  // namespace
 
 void add_predict(ArgumentParser app, Command& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PredictOptions>();
   ArgumentParser command = app.add_command("predict", "Ask a trained network about pictures");
   command
       .add_option("RUN_OR_CHECKPOINT", options->path, "Folder of a run, or one of its checkpoints")

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct ReportOptions {
   std::vector<std::string> runs;
   std::string out;
 
@@ -27,7 +27,7 @@ struct Options {
   }
 };
 
-void write_report(const Options& options) {
+void write_report(const ReportOptions& options) {
   std::vector<RunRecords> runs;
   for (const std::string& folder : options.runs) {
     runs.push_back(read_run(folder));
@@ -45,7 +45,7 @@ void write_report(const Options& options) {
 }  // namespace
 
 void add_report(ArgumentParser app, Command& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ReportOptions>();
   ArgumentParser command = app.add_command(
       "report",
       "Write runs as one page: curves, times, mistakes\n"

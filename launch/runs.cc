@@ -23,11 +23,11 @@ namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kDeepest = 4;
 
-struct Options {
+struct RunsOptions {
   std::string folder;
   std::string sort = "when";
   bool json = false;
@@ -153,10 +153,10 @@ void print_table(const std::vector<Row>& rows) {
   }
 }
 
-Json or_null(const Recorded& value) { return value ? Json(*value) : Json(); }
+OrderedJson or_null(const Recorded& value) { return value ? OrderedJson(*value) : OrderedJson(); }
 
 void print_json(const std::vector<Row>& rows) {
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (const Row& row : rows) {
     list.push_back({{"name", row.name},
                     {"status", row.status},
@@ -177,7 +177,7 @@ void print_json(const std::vector<Row>& rows) {
   fmt::print("{}\n", json_text(list));
 }
 
-int runs(const Options& options) {
+int runs(const RunsOptions& options) {
   if (!fs::is_directory(options.folder)) {
     throw ConfigError(options.folder, "no such folder; runs are in runs/ unless run_dir says else");
   }
@@ -198,7 +198,7 @@ int runs(const Options& options) {
 }  // namespace
 
 void add_runs(ArgumentParser app, Command& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RunsOptions>();
   ArgumentParser command = app.add_command("runs", "List runs: how far, how good, how fast");
   command.add_option("DIR", options->folder, "Folder with folders of runs in it").required();
   command

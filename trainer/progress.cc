@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/text.h"
+#include "trainer/json.h"
 #include "trainer/process.h"
 
 namespace trireme {
@@ -59,7 +60,8 @@ void Progress::step(const Step& step, Clock::time_point now) {
   if (options_.live) {
     draw();
   } else {
-    print(fmt::format("step {}/{}  loss {:.4f}  {}", step.step, total_steps_, step.loss, speed()));
+    print(fmt::format("step {}/{}  loss {:.4f}  {}", step.step, total_steps_,
+                      PlainNumber{step.loss}, speed()));
   }
   window_ = {};
 }
@@ -72,8 +74,8 @@ void Progress::draw() {
       static_cast<double>(last_.step) / static_cast<double>(std::max<int64_t>(1, total_steps_));
   std::string text =
       epochs_ > 0 ? fmt::format("epoch {}/{}  ", std::min(last_.epoch + 1, epochs_), epochs_) : "";
-  text += fmt::format("step {}/{}  loss {:.4f}  {}  ETA {}", last_.step, total_steps_, last_.loss,
-                      speed(), format_duration(left));
+  text += fmt::format("step {}/{}  loss {:.4f}  {}  ETA {}", last_.step, total_steps_,
+                      PlainNumber{last_.loss}, speed(), format_duration(left));
   const int room =
       options_.columns - 1 - (kBarCells + 2);  // a bar's cell is one column, not one byte
   const bool with_bar = static_cast<int>(text.size()) <= room;
@@ -104,9 +106,9 @@ std::string Progress::speed() const {
 }
 
 std::string Progress::results(const Evaluation& evaluation) const {
-  if (!classifies_) return fmt::format("eval loss {:.4f}", evaluation.loss);
+  if (!classifies_) return fmt::format("eval loss {:.4f}", PlainNumber{evaluation.loss});
   const std::string accuracy = fmt::format("{:.2f}%", 100 * evaluation.accuracy);
-  return fmt::format("eval loss {:.4f}  accuracy {}", evaluation.loss,
+  return fmt::format("eval loss {:.4f}  accuracy {}", PlainNumber{evaluation.loss},
                      options_.colour ? kBold + accuracy + kPlain : accuracy);
 }
 
@@ -119,7 +121,8 @@ void Progress::epoch_done(int64_t epochs_done, double train_loss,
   shown_ = now;
   const std::string epochs = epochs_ > 0 ? fmt::format("/{}", epochs_) : "";
   print(fmt::format("epoch {}{}  step {}  loss {:.4f}  {}{}", epochs_done, epochs, last_.step,
-                    train_loss, speed(), evaluation ? "  " + results(*evaluation) : ""));
+                    PlainNumber{train_loss}, speed(),
+                    evaluation ? "  " + results(*evaluation) : ""));
   window_ = {};
 }
 

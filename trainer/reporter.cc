@@ -397,8 +397,8 @@ void Reporter::closing_lines(const Summary& summary) {
     note(summary.eval_accuracy
              ? fmt::format("eval: accuracy {:.2f}%, top-5 {:.2f}%, loss {:.4f}",
                            100 * *summary.eval_accuracy, 100 * summary.eval_top5.value_or(0),
-                           *summary.eval_loss)
-             : fmt::format("eval: loss {:.4f}", *summary.eval_loss));
+                           PlainNumber{*summary.eval_loss})
+             : fmt::format("eval: loss {:.4f}", PlainNumber{*summary.eval_loss}));
   }
   if (summary.saves_left_out > 0) {
     note(fmt::format("{} left out: due while the one before was still being written",

@@ -86,7 +86,7 @@ runs_from() {
     "$bin/trireme" train digits.txtpb --run-dir runs/a --set train.max_steps=3
   check "... by its path, on two ranks" prints "2 ranks" mpirun --quiet -np 2 --oversubscribe --bind-to none \
     "$bin/trireme" train "$prefix/share/trireme/configs/digits.txtpb" --run-dir runs/b --set train.max_steps=3
-  check "tests what it has trained" prints "^digits-cnn: .* right" "$bin/trireme" eval runs/a
+  check "tests what it has trained" prints "^digits-cnn after step 3: .* right" "$bin/trireme" eval runs/a
 }
 
 cmake --install "$tree" --prefix "$work/a prefix" >/dev/null
