@@ -64,6 +64,7 @@ function(trireme_cuda_part room)
   add_library(trireme_${room}_cuda STATIC ${sources})
   target_link_libraries(trireme_${room}_cuda PRIVATE trireme_${room} trireme_cuda trireme_options ${PART_LINKS})
   target_precompile_headers(trireme_${room}_cuda REUSE_FROM trireme_${room})
+  trireme_compile_together(trireme_${room}_cuda)
   set_target_properties(trireme_${room}_cuda PROPERTIES CUDA_PART "${PART_SOURCES}" CUDA_PART_LINKS "${PART_LINKS}")
   target_link_libraries(trireme_${room} INTERFACE
     $<IF:$<BOOL:$<TARGET_PROPERTY:EMULATED>>,trireme_${room}_emulated,trireme_${room}_cuda>)
