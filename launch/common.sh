@@ -50,9 +50,7 @@ build() {
   if [[ -z ${CXX:-} ]] && command -v g++-12 >/dev/null && [[ $(g++ -dumpversion) =~ ^([0-9]|1[01])(\.|$) ]]; then
     export CXX=g++-12
   fi
-  if [[ ! -e $folder/build.ninja ]]; then
-    (cd "$root" && quietly cmake --preset "$preset")
-  fi
+  (cd "$root" && quietly cmake --preset "$preset") # each time: more may be installed than before
   if [[ -t 1 ]]; then
     ninja -C "$folder" "$@"
   else
