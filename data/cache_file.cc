@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/interrupted.h"
 #include "data/cache.h"
 #include "data/files/descriptor.h"
 
@@ -85,8 +86,8 @@ Opened open_locked(const std::string& path) {
   if (!writable) file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) refuse(path, "cannot be opened", reason);
   Opened opened{Descriptor(file), writable};
-  while (flock(opened.file.number(), LOCK_EX) != 0) {
-    if (errno != EINTR) refuse(path, "cannot be locked", errno);
+  if (retry_interrupted([&] { return flock(opened.file.number(), LOCK_EX); }) != 0) {
+    refuse(path, "cannot be locked", errno);
   }
   return opened;
 }
@@ -101,10 +102,10 @@ void make(int file, const std::string& path, CacheHeader header, const CachePlan
   header.ready = 0;
   int error = ftruncate(file, 0) == 0 ? 0 : errno;
   if (error == 0) write_header(file, path, header);
-  while (error == 0) {
-    error = posix_fallocate(file, 0, static_cast<off_t>(plan.total));
-    if (error == 0) break;
-    if (error == EINTR) error = 0;
+  if (error == 0) {
+    do {
+      error = posix_fallocate(file, 0, plan.total);
+    } while (error == EINTR);
   }
   if (error != 0) {
     if (ftruncate(file, 0) != 0) error = errno;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/control.h"
+#include "core/file.h"
 #include "core/random.h"
 #include "core/text.h"
 #include "data/sampler.h"
@@ -19,7 +20,6 @@
 #include "launch/step_time.h"
 #include "trainer/agreement.h"
 #include "trainer/device.h"
-#include "trainer/file.h"
 #include "trainer/inputs.h"
 #include "trainer/json.h"
 #include "trainer/process.h"

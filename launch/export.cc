@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "core/text.h"
 #include "launch/cli.h"
 #include "launch/commands.h"
@@ -16,7 +17,6 @@
 #include "model/names.h"
 #include "model/onnx/onnx.h"
 #include "trainer/checkpoint.h"
-#include "trainer/file.h"
 #include "trainer/init_from.h"
 #include "trainer/inputs.h"
 #include "trainer/run_folder.h"

@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
+#include "core/file.h"
 #include "core/text.h"
 #include "launch/cli.h"
 #include "launch/commands.h"
-#include "trainer/file.h"
 
 namespace trireme {
 namespace {

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "model/graph.h"
-#include "trainer/file.h"
 #include "trainer/json.h"
 #include "trainer/safetensors.h"
 

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "core/text.h"
 #include "model/names.h"
 #include "model/onnx/onnx.h"
 #include "trainer/checkpoint.h"
-#include "trainer/file.h"
 #include "trainer/safetensors.h"
 
 namespace trireme {

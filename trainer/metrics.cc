@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "trainer/file.h"
+#include "core/file.h"
 #include "trainer/json.h"
 
 namespace trireme {

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <optional>
 
+#include "core/file.h"
 #include "trainer/config_diff.h"
 #include "trainer/course.h"
-#include "trainer/file.h"
 #include "trainer/run_folder.h"
 
 namespace trireme {

@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "core/host_name.h"
-#include "trainer/file.h"
 #include "trainer/process.h"
 
 namespace trireme {

@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "trainer/config_text.h"
 #include "trainer/epochs.h"
-#include "trainer/file.h"
 #include "trainer/json.h"
 #include "trainer/run_folder.h"
 

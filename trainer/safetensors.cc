@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/half.h"
+#include "core/interrupted.h"
 #include "trainer/json.h"
 
 namespace trireme {
@@ -189,8 +190,8 @@ void SafetensorsReader::read_values(const std::string& name, const Tensor& tenso
 
 void SafetensorsReader::read_at(uint64_t offset, void* out, size_t bytes) const {
   for (auto* to = static_cast<char*>(out); bytes > 0;) {
-    const ssize_t got = ::pread(file_, to, bytes, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
+    const ssize_t got =
+        retry_interrupted([&] { return ::pread(file_, to, bytes, static_cast<off_t>(offset)); });
     if (got <= 0) throw DataError(path_.string(), "ends too early or cannot be read");
     to += got;
     offset += static_cast<uint64_t>(got);

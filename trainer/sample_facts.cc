@@ -8,8 +8,8 @@
 #include <span>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "trainer/config.h"
-#include "trainer/file.h"
 #include "trainer/inputs.h"
 #include "trainer/json.h"
 #include "trainer/run_folder.h"

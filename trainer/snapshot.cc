@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "trainer/file.h"
+#include "core/file.h"
 #include "trainer/safetensors.h"
 
 namespace trireme {

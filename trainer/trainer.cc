@@ -10,6 +10,7 @@
 
 #include "comm/control.h"
 #include "core/fault_point.h"
+#include "core/file.h"
 #include "core/text.h"
 #include "data/fingerprint.h"
 #include "data/loader.h"
@@ -21,7 +22,6 @@
 #include "trainer/device.h"
 #include "trainer/environment.h"
 #include "trainer/evaluator.h"
-#include "trainer/file.h"
 #include "trainer/illustrations.h"
 #include "trainer/init_from.h"
 #include "trainer/inputs.h"

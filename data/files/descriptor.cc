@@ -8,12 +8,9 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/interrupted.h"
 
 namespace trireme {
-
-Descriptor::~Descriptor() {
-  if (is_open()) close(number_);
-}
 
 Descriptor open_file(const std::string& path) {
   // Of what is no file, such as a pipe, opening must not wait.
@@ -30,14 +27,14 @@ Descriptor open_file(const std::string& path) {
 void read_at(const Descriptor& file, const std::string& where, uint64_t begin,
              std::span<uint8_t> bytes) {
   for (size_t done = 0; done < bytes.size();) {
-    const ssize_t got = pread(file.number(), bytes.data() + done, bytes.size() - done,
-                              static_cast<off_t>(begin + done));
-    if (got < 0 && errno == EINTR) continue;
+    const ssize_t got = retry_interrupted([&] {
+      return pread(file.number(), bytes.data() + done, bytes.size() - done, begin + done);
+    });
     if (got < 0) throw DataError(where, fmt::format("reading failed: {}", std::strerror(errno)));
     if (got == 0) {
       throw DataError(where, fmt::format("the file ends within it, at byte {}", begin + done));
     }
-    done += static_cast<size_t>(got);
+    done += got;
   }
 }
 

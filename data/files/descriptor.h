@@ -1,4 +1,4 @@
-// An open file.
+// Files that are open to be read.
 #pragma once
 
 #include <sys/stat.h>
@@ -6,23 +6,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <utility>
+
+#include "core/descriptor.h"
 
 namespace trireme {
-
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) : number_(number) {}
-  ~Descriptor();  // closes it
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-
-  bool is_open() const { return number_ >= 0; }
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
 
 // To read. Throws DataError when it is not there, or no regular file.
 Descriptor open_file(const std::string& path);

@@ -7,12 +7,13 @@
 #include <xxhash.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
 
 #include "core/error.h"
+#include "core/file.h"
+#include "core/interrupted.h"
 #include "data/files/descriptor.h"
 
 namespace trireme {
@@ -50,7 +51,7 @@ class Draft {
  public:
   enum class State { kMine, kBusy, kImpossible };
 
-  Draft(const std::string& place, bool wait) : place_(place), path_(place + ".tmp") {
+  Draft(const std::string& place, bool wait) : place_(place), path_(place + kTemporaryText) {
     std::error_code ignored;  // then it cannot be opened either
     fs::create_directories(fs::path(place).parent_path(), ignored);
     while (true) {
@@ -73,24 +74,22 @@ class Draft {
 
   // False when it cannot be written.
   bool place(std::span<const uint8_t> bytes) {
-    if (ftruncate(file_, 0) != 0) return false;
-    for (size_t done = 0; done < bytes.size();) {
-      const ssize_t wrote = write(file_, bytes.data() + done, bytes.size() - done);
-      if (wrote < 0 && errno == EINTR) continue;
-      if (wrote <= 0) return false;
-      done += static_cast<size_t>(wrote);
+    try {
+      NewFile file(place_);  // the one that is locked
+      placed_ = true;
+      file.write(std::as_bytes(bytes));
+      file.finish();
+      return true;
+    } catch (const Error&) {
+      return false;
     }
-    placed_ = std::rename(path_.c_str(), place_.c_str()) == 0;
-    return placed_;
   }
 
  private:
   State lock(bool wait) const {
-    while (flock(file_, wait ? LOCK_EX : LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EWOULDBLOCK) return State::kBusy;
-      if (errno != EINTR) return State::kImpossible;
-    }
-    return State::kMine;
+    const int how = wait ? LOCK_EX : LOCK_EX | LOCK_NB;
+    if (retry_interrupted([&] { return flock(file_, how); }) == 0) return State::kMine;
+    return errno == EWOULDBLOCK ? State::kBusy : State::kImpossible;
   }
   // Another process may have put it in its place, or taken it away, before the lock was ours.
   bool still_there() const {
@@ -104,7 +103,7 @@ class Draft {
   const std::string path_;
   int file_ = -1;
   State state_ = State::kImpossible;
-  bool placed_ = false;
+  bool placed_ = false;  // or removed
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "data/pack/pack.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,8 +10,8 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "data/formats/tar_shards.h"
-#include "data/pack/new_file.h"
 #include "data/pack/ordered_work.h"
 #include "data/pack/tar_writer.h"
 #include "data/sampler.h"
@@ -154,9 +155,8 @@ class Packer {
   void write_class_names() const {
     const std::vector<std::string> names = source_.class_names();
     if (names.empty()) return;
-    NewFile file((fs::path(options_.folder) / "classes.txt").string());
-    for (const std::string& name : names) file.write(name + "\n");
-    file.finish();
+    replace_durably(fs::path(options_.folder) / "classes.txt",
+                    fmt::format("{}\n", fmt::join(names, "\n")));
   }
 
   // Makes them, so that opening finds them, and compares what they say with what was written.

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "data/files/file.h"
-#include "data/pack/new_file.h"
 
 namespace trireme {
 namespace {
@@ -85,9 +85,7 @@ PackState load_pack_state(const std::string& path, const std::string& folder,
 void save_pack_state(const PackState& state, const std::string& path) {
   Json json = {{"plan", Json::parse(state.plan)}, {"done", state.done}, {"shards", Json::array()}};
   for (const PackedShard& shard : state.shards) json["shards"].push_back(json_of(shard));
-  NewFile file(path);
-  file.write(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-  file.finish();
+  replace_durably(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace trireme

@@ -12,6 +12,7 @@ namespace trireme {
 namespace {
 
 constexpr size_t kTarBlock = 512;
+constexpr size_t kBuffered = 1 << 20;
 
 using TarBlock = std::array<uint8_t, kTarBlock>;
 constexpr TarBlock kZeros{};
@@ -44,16 +45,28 @@ void TarWriter::add(std::string_view name, std::span<const uint8_t> bytes) {
   if (name.size() > 100 || bytes.size() >> 33 != 0) {
     throw Error(fmt::format("{} of {} bytes does not fit into a tar file", name, bytes.size()));
   }
-  file_.write(header_of(name, bytes.size()));
-  file_.write(bytes);
+  write(header_of(name, bytes.size()));
+  write(bytes);
   const size_t rest = bytes.size() % kTarBlock;
-  if (rest > 0) file_.write(std::span(kZeros).first(kTarBlock - rest));
+  if (rest > 0) write(std::span(kZeros).first(kTarBlock - rest));
 }
 
 void TarWriter::finish() {
-  file_.write(kZeros);
-  file_.write(kZeros);
+  write(kZeros);
+  write(kZeros);
+  flush();
   file_.finish();
+}
+
+void TarWriter::write(std::span<const uint8_t> bytes) {
+  bytes_ += bytes.size();
+  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  if (buffer_.size() >= kBuffered) flush();
+}
+
+void TarWriter::flush() {
+  file_.write(std::as_bytes(std::span(buffer_)));
+  buffer_.clear();
 }
 
 uint64_t TarWriter::bytes_of(uint64_t member) {

@@ -7,12 +7,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+
+#include "core/file.h"
 
 namespace trireme::cuda {
 namespace {
@@ -62,18 +63,6 @@ class Lock {
  private:
   int descriptor_;
 };
-
-// Whole or not at all. Where it cannot be written, the next process measures again: that is all
-// there is to lose.
-void write(const std::string& file, const std::string& text) {
-  std::string temporary = file + ".XXXXXX";
-  const int descriptor = mkstemp(temporary.data());
-  if (descriptor < 0) return;
-  const bool whole =
-      ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  ::close(descriptor);
-  if (!whole || std::rename(temporary.c_str(), file.c_str()) != 0) std::remove(temporary.c_str());
-}
 
 // Memory to measure on. None where the device has no room left.
 struct Operands {
@@ -236,7 +225,12 @@ const Tuner::Built& Tuner::agree(const std::string& key, const Built& best,
       std::find_if(built.begin(), built.end(), [&](const Built& one) { return one.name == name; });
   if (theirs == built.end()) name = best.name;
   names_ = std::move(names);
-  write(file_, nlohmann::json{{"measured_on", measured_on_}, {"choices", names_}}.dump(1));
+  try {
+    replace_durably(file_,
+                    nlohmann::json{{"measured_on", measured_on_}, {"choices", names_}}.dump(1));
+  } catch (const Error&) {
+    // The next process measures again: that is all there is to lose.
+  }
   return theirs == built.end() ? best : *theirs;
 }
 

@@ -263,7 +263,7 @@ TEST_F(PackTest, AFullDiskLosesNothing) {
   {
     const Full full(7000);
     EXPECT_SAYS(message<Error>([&] { pack_to("out"); }),
-                folder.path("out/train-000000.tar.tmp") + " cannot be written: File too large");
+                folder.path("out/train-000000.tar.tmp") + ": cannot be written: File too large");
   }
   EXPECT_TRUE(fs::is_empty(folder.path("out")));
   PackOptions half = options();
@@ -386,7 +386,7 @@ TEST(TarWriterTest, RefusesWhatDoesNotFit) {
   EXPECT_SAYS(message<Error>([&] { tar.add(std::string(101, 'x'), {}); }),
               "does not fit into a tar file");
   EXPECT_SAYS(message<Error>([&] { TarWriter(folder.path("no/x.tar")); }),
-              "no/x.tar.tmp cannot be written: No such file or directory");
+              "no/x.tar.tmp: cannot be created: No such file or directory");
   EXPECT_FALSE(fs::exists(folder.path("x.tar")));
 }
 

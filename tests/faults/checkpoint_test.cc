@@ -13,9 +13,9 @@
 #include <sstream>
 #include <tuple>
 
+#include "core/file.h"
 #include "tests/beside.h"
 #include "tests/faults/faults.h"
-#include "trainer/file.h"
 
 namespace trireme::testing {
 namespace {

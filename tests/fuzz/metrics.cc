@@ -1,6 +1,6 @@
 // metrics.jsonl of a run that goes on: its lines up to a step stay.
+#include "core/file.h"
 #include "tests/fuzz/fuzz.h"
-#include "trainer/file.h"
 #include "trainer/sinks/jsonl.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "comm/control.h"
-#include "trainer/file.h"
+#include "core/file.h"
 #include "trainer/profile/step_probe.h"
 #include "trainer/profile/table.h"
 
@@ -21,9 +21,8 @@ namespace fs = std::filesystem;
 // for the end, since the ranks go on together.
 class TraceFile {
  public:
-  explicit TraceFile(const fs::path& path)
-      : path_(path), temporary_(path.string() + kTemporaryText) {
-    attempt([&] { file_.emplace(temporary_); });
+  explicit TraceFile(const fs::path& path) {
+    attempt([&] { file_.emplace(path); });
     write(trace_head());
   }
   void add(const RankTrace& trace) {
@@ -33,11 +32,7 @@ class TraceFile {
   // Returns what went wrong.
   std::string finish(const nlohmann::json& about) {
     write(trace_tail(about));
-    attempt([&] {
-      file_->finish();
-      rename_file(temporary_, path_);
-      sync_folder(path_.parent_path());
-    });
+    attempt([&] { file_->finish(); });
     return problem_;
   }
 
@@ -55,9 +50,7 @@ class TraceFile {
     }
   }
 
-  fs::path path_;
-  fs::path temporary_;
-  std::optional<DurableFile> file_;
+  std::optional<NewFile> file_;
   std::string problem_;
   bool first_ = true;
 };

@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "core/error.h"
-#include "trainer/file.h"
+#include "core/file.h"
 
 namespace trireme {
 
@@ -51,15 +51,9 @@ AppendedFile::AppendedFile(const std::filesystem::path& path, size_t keep_bytes)
 AppendedFile::~AppendedFile() { ::close(file_); }
 
 void AppendedFile::flush() {
-  size_t done = 0;
-  while (done < buffer_.size()) {
-    const ssize_t written = ::write(file_, buffer_.data() + done, buffer_.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      throw Error(
-          fmt::format("{}: cannot be written any more: {}", path_.string(), std::strerror(errno)));
-    }
-    done += static_cast<size_t>(written);
+  if (!write_all(file_, buffer_)) {
+    throw Error(
+        fmt::format("{}: cannot be written any more: {}", path_.string(), std::strerror(errno)));
   }
   buffer_.clear();
 }

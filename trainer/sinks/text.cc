@@ -2,12 +2,11 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <ctime>
-#include <string_view>
 #include <system_error>
+
+#include "core/file.h"
 
 namespace trireme {
 
@@ -17,12 +16,7 @@ void ConsoleSink::write(const MetricsEvent& event) {
 }
 
 void ConsoleSink::flush() {
-  for (std::string_view rest = text_; !rest.empty();) {
-    const ssize_t written = ::write(file_, rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) break;
-    rest.remove_prefix(static_cast<size_t>(written));
-  }
+  write_all(file_, text_);
   text_.clear();
 }
 

@@ -7,6 +7,9 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
+
+#include "core/descriptor.h"
 
 namespace trireme {
 
@@ -40,14 +43,37 @@ class DurableFile {
 
   std::filesystem::path path_;
   std::stop_token stop_;
-  int file_;
+  Descriptor file_;
   uint64_t bytes_ = 0;
   void* hash_;
 };
 
-void write_durably(const std::filesystem::path& path, const std::string& text);
-// Through a temporary file, PATH.tmp: readers see the old text or the new.
+// The ending of temporary files.
 inline constexpr const char* kTemporaryText = ".tmp";
+
+// A new file that is written in order as PATH.tmp and takes the place of PATH when it is whole, so
+// that readers see the old file or the new. Every failure throws Error naming the file and the
+// cause.
+class NewFile {
+ public:
+  explicit NewFile(const std::filesystem::path& path);
+  // Removes what is not finished.
+  ~NewFile();
+
+  void write(std::span<const std::byte> data) { file_.write(data); }
+  void write(const std::string& text) { file_.write(text); }
+  // On disk, under its name, when this returns.
+  void finish();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  DurableFile file_;
+  bool finished_ = false;
+};
+
+void write_durably(const std::filesystem::path& path, const std::string& text);
+// As a NewFile.
 void replace_durably(const std::filesystem::path& path, const std::string& text);
 // Atomic, but not on disk before sync_folder.
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
@@ -55,6 +81,9 @@ void rename_file(const std::filesystem::path& from, const std::filesystem::path&
 void create_folders(const std::filesystem::path& path);
 // Makes names created or renamed in the folder last.
 void sync_folder(const std::filesystem::path& path);
+
+// Writes all of it to an open file. False when not all can be written; errno tells why.
+bool write_all(int file, std::string_view text);
 
 // Throws DataError when it cannot be read.
 FileDigest digest_of(const std::filesystem::path& path);

@@ -1,4 +1,4 @@
-#include "trainer/file.h"
+#include "core/file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/interrupted.h"
 
 namespace trireme {
 namespace {
@@ -30,15 +31,27 @@ bool aligned(std::span<const std::byte> block, uint64_t at) {
   throw Error(fmt::format("{}: cannot {}: {}", path.string(), what, std::strerror(errno)));
 }
 
-// Not a pipe either, on which opening or reading might wait for ever.
-int open_to_read(const std::filesystem::path& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (file < 0)
-    throw DataError(path.string(), std::string("cannot be read: ") + std::strerror(errno));
+[[noreturn]] void fail_to_read(const std::filesystem::path& path) {
+  throw DataError(path.string(), std::string("cannot be read: ") + std::strerror(errno));
+}
+
+// Calls take(bytes) with all that the file holds, piece by piece.
+template <class Take>
+void read_pieces(const std::filesystem::path& path, Take take) {
+  // Not a pipe either, on which opening or reading might wait for ever.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!file.is_open()) fail_to_read(path);
   struct stat status {};
-  if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode)) return file;
-  ::close(file);
-  throw DataError(path.string(), "is not a regular file");
+  if (::fstat(file.number(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    throw DataError(path.string(), "is not a regular file");
+  }
+  std::vector<char> buffer(std::clamp<size_t>(status.st_size + 1, 4096, 1 << 20));
+  ssize_t got;
+  do {
+    got = retry_interrupted([&] { return ::read(file.number(), buffer.data(), buffer.size()); });
+    if (got < 0) fail_to_read(path);
+    take(std::string_view(buffer.data(), got));
+  } while (got > 0);
 }
 
 XXH3_state_t* state(void* hash) { return static_cast<XXH3_state_t*>(hash); }
@@ -49,15 +62,12 @@ DurableFile::DurableFile(const std::filesystem::path& path, std::stop_token stop
     : path_(path),
       stop_(std::move(stop)),
       file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
-  if (file_ < 0) fail(path_, "be created");
+  if (!file_.is_open()) fail(path_, "be created");
   hash_ = XXH3_createState();
   XXH3_64bits_reset(state(hash_));
 }
 
-DurableFile::~DurableFile() {
-  if (file_ >= 0) ::close(file_);
-  XXH3_freeState(state(hash_));
-}
+DurableFile::~DurableFile() { XXH3_freeState(state(hash_)); }
 
 void DurableFile::write(std::span<const std::byte> data) {
   while (!data.empty()) {
@@ -70,33 +80,46 @@ void DurableFile::write(std::span<const std::byte> data) {
 }
 
 void DurableFile::write_block(std::span<const std::byte> block) {
+  const int file = file_.number();
   const auto begin = static_cast<off_t>(bytes_);
   const auto bytes = static_cast<off_t>(block.size());
   // Past the page cache, where the file system can: no copy, and no memory that training misses.
-  bool direct = aligned(block, bytes_) && ::fcntl(file_, F_SETFL, O_DIRECT) == 0;
+  bool direct = aligned(block, bytes_) && ::fcntl(file, F_SETFL, O_DIRECT) == 0;
   bytes_ += block.size();
   while (!block.empty()) {
-    const ssize_t written = ::write(file_, block.data(), block.size());
-    if (written < 0 && errno == EINTR) continue;
+    const ssize_t written =
+        retry_interrupted([&] { return ::write(file, block.data(), block.size()); });
     if (written < 0 && errno == EINVAL && direct) {  // it cannot, or not the rest of a short write
-      direct = ::fcntl(file_, F_SETFL, 0) != 0;
+      direct = ::fcntl(file, F_SETFL, 0) != 0;
       if (!direct) continue;
     }
     if (written <= 0) fail(path_, "be written");
-    block = block.subspan(static_cast<size_t>(written));
+    block = block.subspan(written);
   }
   // What went into the cache may begin to leave it. Only wishes: finish() tells what became of it.
-  if (direct) ::fcntl(file_, F_SETFL, 0);
-  ::sync_file_range(file_, begin, bytes, SYNC_FILE_RANGE_WRITE);
+  if (direct) ::fcntl(file, F_SETFL, 0);
+  ::sync_file_range(file, begin, bytes, SYNC_FILE_RANGE_WRITE);
 }
 
 FileDigest DurableFile::digest() const { return {bytes_, XXH3_64bits_digest(state(hash_))}; }
 
 void DurableFile::finish() {
-  if (::fsync(file_) != 0) fail(path_, "be synchronised to disk");
-  const int file = file_;
-  file_ = -1;
-  if (::close(file) != 0) fail(path_, "be closed");
+  if (::fsync(file_.number()) != 0) fail(path_, "be synchronised to disk");
+  if (::close(file_.release()) != 0) fail(path_, "be closed");
+}
+
+NewFile::NewFile(const std::filesystem::path& path)
+    : path_(path), temporary_(path.string() + kTemporaryText), file_(temporary_) {}
+
+NewFile::~NewFile() {
+  if (!finished_) ::unlink(temporary_.c_str());
+}
+
+void NewFile::finish() {
+  file_.finish();
+  rename_file(temporary_, path_);
+  finished_ = true;
+  sync_folder(path_.parent_path());
 }
 
 void write_durably(const std::filesystem::path& path, const std::string& text) {
@@ -105,17 +128,16 @@ void write_durably(const std::filesystem::path& path, const std::string& text) {
   file.finish();
 }
 
+void replace_durably(const std::filesystem::path& path, const std::string& text) {
+  NewFile file(path);
+  file.write(text);
+  file.finish();
+}
+
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to) {
   if (::rename(from.c_str(), to.c_str()) == 0) return;
   throw Error(fmt::format("{}: cannot be renamed to {}: {}", from.string(), to.string(),
                           std::strerror(errno)));
-}
-
-void replace_durably(const std::filesystem::path& path, const std::string& text) {
-  const std::filesystem::path temporary = path.string() + kTemporaryText;
-  write_durably(temporary, text);
-  rename_file(temporary, path);
-  sync_folder(path.parent_path());
 }
 
 void create_folders(const std::filesystem::path& path) {
@@ -128,53 +150,39 @@ void create_folders(const std::filesystem::path& path) {
 }
 
 void sync_folder(const std::filesystem::path& path) {
-  const int folder = ::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) fail(path, "be opened");
+  const Descriptor folder(
+      ::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.is_open()) fail(path, "be opened");
   // EINVAL: a file system that has no such thing.
-  const int reason = ::fsync(folder) == 0 || errno == EINVAL ? 0 : errno;
-  ::close(folder);
-  errno = reason;
-  if (reason != 0) fail(path, "be synchronised to disk");
+  if (::fsync(folder.number()) != 0 && errno != EINVAL) fail(path, "be synchronised to disk");
+}
+
+bool write_all(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written =
+        retry_interrupted([&] { return ::write(file, text.data(), text.size()); });
+    if (written <= 0) return false;
+    text.remove_prefix(written);
+  }
+  return true;
 }
 
 FileDigest digest_of(const std::filesystem::path& path) {
-  const int file = open_to_read(path);
-  XXH3_state_t* hash = XXH3_createState();
-  XXH3_64bits_reset(hash);
-  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> guard(hash, XXH3_freeState);
-  std::vector<char> buffer(1 << 20);
+  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> hash(XXH3_createState(),
+                                                                             XXH3_freeState);
+  XXH3_64bits_reset(hash.get());
   FileDigest digest;
-  for (;;) {
-    const ssize_t got = ::read(file, buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) {
-      const int reason = errno;
-      ::close(file);
-      throw DataError(path.string(), std::string("cannot be read: ") + std::strerror(reason));
-    }
-    if (got == 0) break;
-    XXH3_64bits_update(hash, buffer.data(), static_cast<size_t>(got));
-    digest.bytes += static_cast<uint64_t>(got);
-  }
-  ::close(file);
-  digest.hash = XXH3_64bits_digest(hash);
+  read_pieces(path, [&](std::string_view piece) {
+    XXH3_64bits_update(hash.get(), piece.data(), piece.size());
+    digest.bytes += piece.size();
+  });
+  digest.hash = XXH3_64bits_digest(hash.get());
   return digest;
 }
 
 std::string read_text(const std::filesystem::path& path) {
-  const int file = open_to_read(path);
   std::string text;
-  char buffer[16384];
-  ssize_t got;
-  while ((got = ::read(file, buffer, sizeof buffer)) != 0) {
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) break;
-    text.append(buffer, static_cast<size_t>(got));
-  }
-  const int reason = errno;
-  ::close(file);
-  if (got < 0)
-    throw DataError(path.string(), std::string("cannot be read: ") + std::strerror(reason));
+  read_pieces(path, [&](std::string_view piece) { text += piece; });
   return text;
 }
 

@@ -1,0 +1,111 @@
+#include "core/file.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <stdexcept>
+
+#include "core/error.h"
+#include "core/interrupted.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+class FileTest : public ::testing::Test {
+ protected:
+  FileTest() {
+    std::string name = ::testing::TempDir() + "/trireme-file-XXXXXX";
+    if (!mkdtemp(name.data())) throw std::runtime_error("no temporary folder " + name);
+    folder_ = name;
+  }
+  ~FileTest() override { fs::remove_all(folder_); }
+
+  fs::path folder_;
+};
+
+TEST_F(FileTest, ANewFileIsSeenWhenItIsWhole) {
+  const fs::path path = folder_ / "x";
+  replace_durably(path, "old");
+  {
+    NewFile file(path);
+    file.write("new");
+    EXPECT_EQ(read_text(path), "old");
+    EXPECT_TRUE(fs::exists(folder_ / "x.tmp"));
+    file.write("er");
+    file.finish();
+    EXPECT_EQ(read_text(path), "newer");
+  }
+  EXPECT_FALSE(fs::exists(folder_ / "x.tmp"));
+}
+
+TEST_F(FileTest, WhatIsNotFinishedIsRemoved) {
+  const fs::path path = folder_ / "x";
+  replace_durably(path, "old");
+  NewFile(path).write("new");
+  EXPECT_EQ(read_text(path), "old");
+  EXPECT_FALSE(fs::exists(folder_ / "x.tmp"));
+}
+
+TEST_F(FileTest, FailuresNameFileAndCause) {
+  EXPECT_THAT([&] { replace_durably(folder_ / "no/x", ""); },
+              ThrowsMessage<Error>(HasSubstr("/no/x.tmp: cannot be created: No such file")));
+  fs::create_directory(folder_ / "full");
+  EXPECT_THAT([&] { replace_durably(folder_ / "full", "x"); },
+              ThrowsMessage<Error>(HasSubstr("full.tmp: cannot be renamed to")));
+  EXPECT_FALSE(fs::exists(folder_ / "full.tmp"));
+  EXPECT_THAT([&] { read_text(folder_ / "none"); },
+              ThrowsMessage<DataError>(HasSubstr("/none: cannot be read: No such file")));
+  EXPECT_THAT([&] { read_text(folder_); },
+              ThrowsMessage<DataError>(HasSubstr("is not a regular file")));
+}
+
+TEST_F(FileTest, ReadsAndDigestsFilesOfAnyLength) {
+  for (const size_t length : {0, 1, 4095, 4096, (1 << 20) + 1, (9 << 20) + 5}) {
+    std::string text(length, 'x');
+    for (size_t i = 0; i < length; ++i) text[i] = static_cast<char>(i * 7 + i / 251);
+    DurableFile file(folder_ / "x");
+    file.write(text);
+    file.finish();
+    EXPECT_EQ(read_text(folder_ / "x"), text);
+    EXPECT_EQ(digest_of(folder_ / "x"), file.digest());
+    EXPECT_EQ(file.digest().bytes, length);
+  }
+}
+
+TEST(WriteAll, SaysWhetherItCould) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  const Descriptor in(ends[0]), out(ends[1]);
+  EXPECT_TRUE(write_all(out.number(), "text"));
+  std::array<char, 8> got{};
+  EXPECT_EQ(read(in.number(), got.data(), got.size()), 4);
+  EXPECT_STREQ(got.data(), "text");
+  EXPECT_FALSE(write_all(in.number(), "text"));
+  EXPECT_EQ(errno, EBADF);
+  EXPECT_TRUE(write_all(in.number(), ""));
+}
+
+TEST(RetryInterrupted, RepeatsWhatASignalInterrupted) {
+  int calls = 0;
+  const auto call = [&](int times, int reason) {
+    calls = 0;
+    return retry_interrupted([&]() -> ssize_t {
+      if (++calls > times) return 5;
+      errno = reason;
+      return -1;
+    });
+  };
+  EXPECT_EQ(call(3, EINTR), 5);
+  EXPECT_EQ(calls, 4);
+  EXPECT_EQ(call(3, EIO), -1);
+  EXPECT_EQ(calls, 1);
+}
+
+}  // namespace
+}  // namespace trireme
