@@ -1,16 +1,15 @@
-// `trireme data show`: samples as the network gets them, as a picture or as text.
+// `trireme data show`: samples as the network gets them, as a page of images or as text.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <filesystem>
 #include <memory>
 #include <span>
 
 #include "core/device.h"
-#include "data/contact_sheet.h"
+#include "core/file.h"
+#include "core/text.h"
 #include "data/images/codec.h"
 #include "data/loader.h"
 #include "data/sample_pictures.h"
@@ -25,16 +24,18 @@ namespace trireme {
 namespace {
 
 struct DataShowOptions : DataOptions {
-  std::string out = "sheet.png";
+  std::string out = "samples.html";
   int64_t samples = 64;
   int64_t epoch = 1;
-  SheetStyle style;
+  int columns = 0;  // 0: as many as fit
+  int zoom = 0;     // 0: as suits the size of the images
 };
 
 // Samples one after the other, as a batch holds them.
 struct Shown {
   SampleSpec spec;
   int64_t count = 0;
+  std::vector<int64_t> numbers;  // in the dataset
   std::vector<std::byte> inputs;
   std::vector<std::byte> targets;
 
@@ -42,6 +43,7 @@ struct Shown {
     const auto n = static_cast<size_t>(rows);
     inputs.insert(inputs.end(), batch.inputs, batch.inputs + n * spec.input.bytes());
     targets.insert(targets.end(), batch.targets, batch.targets + n * spec.target.bytes());
+    numbers.insert(numbers.end(), batch.samples, batch.samples + n);
     count += rows;
   }
   template <class T>
@@ -121,28 +123,94 @@ std::vector<std::string> describe_target(const Shown& shown, int64_t row,
   return {fmt::format("{:.4g}", fmt::join(numbers, ", "))};
 }
 
-void write(const std::string& path, std::span<const uint8_t> bytes) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(bytes.data()),
-             static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  if (!file) throw Error(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+constexpr const char* kPageHead = R"(<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy"
+      content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<link rel="icon" href="data:,">
+<style>
+body { margin: 24px; font: 14px/1.4 system-ui, sans-serif; }
+main { display: grid; gap: 20px 14px; }
+figure { margin: 0; text-align: center; overflow-wrap: anywhere; }
+figcaption { white-space: pre-line; }
+small { opacity: 0.65; }
+img { max-width: 100%; height: auto; }
+</style>
+)";
+
+std::string html_text(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '<' || c == '>' || c == '&' || c == '"') {
+      out += fmt::format("&#{};", static_cast<int>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out;
 }
 
-void write_sheet(const DataShowOptions& options, const Shown& shown,
-                 const std::vector<std::string>& names) {
-  const std::vector<Image> images = pictures_of(shown.spec.input, shown.inputs);
-  std::vector<SheetPicture> pictures;
-  for (int64_t row = 0; row < shown.count; ++row) {
-    pictures.push_back({images[static_cast<size_t>(row)].view(),
-                        fmt::format("{}", fmt::join(describe_target(shown, row, names), "\n"))});
+// What the pixels of all images are enlarged by: small images to 128 pixels at the most, by a whole
+// number, and those of more than 160 are shrunk to that.
+double zoom_of(std::span<const Image> images, int zoom) {
+  int side = 1;
+  for (const Image& image : images) {
+    side = std::max({side, image.view().height, image.view().width});
   }
+  if (zoom > 0) return zoom;
+  return side > 160 ? 160.0 / side : std::max(1, 128 / side);
+}
+
+// The caption of a sample: what is wanted of it, its number and the name of its record.
+std::string caption_of(const Shown& shown, int64_t row, const Dataset& dataset,
+                       const std::vector<std::string>& names) {
+  const int64_t number = shown.numbers[row];
+  const std::string where = dataset.where(number);
+  return fmt::format(
+      "{}\n<small title=\"{}\">sample {}: {}</small>",
+      html_text(fmt::format("{}", fmt::join(describe_target(shown, row, names), "\n"))),
+      html_text(where), number, html_text(where.substr(where.rfind('/') + 1)));
+}
+
+std::string sample_page(const DataShowOptions& options, const Shown& shown,
+                        const Dataset& dataset) {
+  const std::vector<Image> images = pictures_of(shown.spec.input, shown.inputs);
+  const double zoom = zoom_of(images, options.zoom);
+  const std::vector<std::string> names = dataset.class_names();
+  const std::string title = html_text(dataset.description());
+  std::string figures;
+  int width = 96;  // of captions
+  for (int64_t row = 0; row < shown.count; ++row) {
+    const ImageView image = images[row].view();
+    const auto zoomed = [&](int pixels) {
+      return std::max(1, static_cast<int>(pixels * zoom + 0.5));
+    };
+    width = std::max(width, zoomed(image.width));
+    figures += fmt::format(
+        "<figure><img alt=\"\" width=\"{}\" height=\"{}\" src=\"data:image/png;base64,{}\">"
+        "<figcaption>{}</figcaption></figure>\n",
+        zoomed(image.width), zoomed(image.height), base64(encode_png(image)),
+        caption_of(shown, row, dataset, names));
+  }
+  const std::string columns = options.columns > 0 ? std::to_string(options.columns) : "auto-fill";
+  return fmt::format(
+      "{}<title>{}</title>\n</head>\n<body>\n<p>{}</p>\n"
+      "<main style=\"grid-template-columns: repeat({}, {}px); image-rendering: {}\">\n"
+      "{}</main>\n</body>\n</html>\n",
+      kPageHead, title, title, columns, width, zoom >= 1 ? "pixelated" : "auto", figures);
+}
+
+void write_samples(const DataShowOptions& options, const Shown& shown, const Dataset& dataset) {
   const int64_t channels = shown.spec.input.shape[0];
   if (channels != 1 && channels != 3) fmt::print("of {} channels the first is shown\n", channels);
-  const Image sheet = contact_sheet(pictures, options.style);
-  write(options.out, encode_png(sheet.view()));
-  fmt::print("{}: {} samples, {} x {} pixels\n", options.out, shown.count, sheet.view().width,
-             sheet.view().height);
+  const std::string page = sample_page(options, shown, dataset);
+  replace_durably(options.out, page);
+  fmt::print("{}: {} samples, {}\n", options.out, shown.count,
+             format_bytes(static_cast<double>(page.size())));
 }
 
 std::string text_of_tokens(std::span<const int32_t> tokens, const std::vector<std::string>& names) {
@@ -171,19 +239,21 @@ void print_samples(const Shown& shown, const std::vector<std::string>& names) {
 }
 
 int show(const DataShowOptions& options) {
+  if (std::filesystem::path(options.out).extension() != ".html") {
+    throw ConfigError(options.out, "data show writes one HTML page; name it *.html");
+  }
   const Config config = options.load();
   ProgressBar progress;
   const auto dataset =
       open_data(config, options.part, [&](std::string_view text) { progress.show(text); });
   const Shown shown = load(options, config, *dataset);
   progress.clear();
-  const std::vector<std::string> names = dataset->class_names();
   fmt::print("{}\n", dataset->description());
   if (shown.count == 0) throw DataError(dataset->description(), "no sample could be read");
   if (shown.spec.input.shape.rank() == 3) {
-    write_sheet(options, shown, names);
+    write_samples(options, shown, *dataset);
   } else {
-    print_samples(shown, names);
+    print_samples(shown, dataset->class_names());
   }
   return 0;
 }
@@ -195,15 +265,16 @@ void add_data_show(ArgumentParser data, Command& chosen) {
   ArgumentParser command = data.add_command(
       "show", "Draw samples as the network will get them\nWhat is no picture is printed.");
   options->add_to(command);
-  command.add_option("--out", options->out, "The picture to write (PNG); unset: sheet.png");
+  command.add_option("-o,--out", options->out,
+                     "The HTML file to write, which loads nothing; unset: samples.html");
   command.add_option("--samples", options->samples, "How many; unset: 64").between(1, 10000);
   command.add_option("--epoch", options->epoch, "Of which epoch, from 1; unset: 1").positive();
-  command.add_option("--columns", options->style.columns, "Pictures in a row; unset: 8")
+  command.add_option("--columns", options->columns, "Pictures in a row; unset: as many as fit")
       .between(1, 100);
-  command.add_option("--zoom", options->style.zoom, "Enlarge by this; unset: as suits their size")
+  command.add_option("--zoom", options->zoom, "Enlarge by this; unset: as suits their size")
       .between(1, 64);
   command.epilog(R"(Examples:
-  trireme data show digits.txtpb --out sheet.png
+  trireme data show digits.txtpb --out samples.html
 )");
   command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return show(*options); }); });

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "data/contact_sheet.h"
+#include "core/text.h"
 #include "data/data.pb.h"
 #include "data/dataset.h"
 #include "data/images/codec.h"
@@ -60,10 +60,10 @@ void write_folder(const Scratch& scratch) {
   scratch.write("val/dog/0.png", png(4, 8, {1, 2, 3}));
 }
 
-ImageSize size_of_png(const std::filesystem::path& path) {
-  const std::string bytes = read_file(path);
-  Decoder decoder;
-  return decoder.open({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}).size;
+size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++found;
+  return found;
 }
 
 TEST(DataStats, MeasuresPicturesInFolders) {
@@ -170,33 +170,38 @@ TEST(DataStats, MeasuresFeatures) {
 
 TEST(DataShow, DrawsDigitsThatComeWithTheProject) {
   const Scratch scratch;
-  const std::string sheet = (scratch / "digits.png").string();
+  const std::string page = (scratch / "digits.html").string();
   const std::vector<std::string> show = {"data",
                                          "show",
                                          TRIREME_SOURCE "/launch/configs/digits.txtpb",
                                          "--set",
                                          "data.root=" TRIREME_SOURCE "/data/digits",
-                                         "--out",
-                                         sheet,
+                                         "-o",
+                                         page,
                                          "--samples",
                                          "10",
                                          "--columns",
                                          "5"};
   const Outcome outcome = run(show);
   ASSERT_EQ(outcome.code, 0) << outcome.error;
-  EXPECT_THAT(outcome.out, HasSubstr(sheet + ": 10 samples"));
-  const ImageSize size = size_of_png(sheet);
-  EXPECT_EQ(size.width, 2 * 16 + 5 * 128 + 4 * 12);
-  EXPECT_GT(size.height, 2 * 16 + 2 * 128 + 12);
+  EXPECT_THAT(outcome.out, HasSubstr(page + ": 10 samples"));
+  const std::string first = read_file(page);
+  EXPECT_EQ(count(first, "<figure>"), 10u);
+  EXPECT_EQ(count(first, "<img alt=\"\" width=\"128\" height=\"128\" src=\"data:image/png;base64,"),
+            10u);
+  EXPECT_THAT(first, HasSubstr("repeat(5, 128px); image-rendering: pixelated"));
+  EXPECT_THAT(first, ::testing::EndsWith("</html>\n"));
+  // It loads nothing.
+  EXPECT_EQ(count(first, "src="), 10u);
+  EXPECT_EQ(count(first, "://"), 0u);
 
   // The same again; another epoch has others.
-  const std::string first = read_file(sheet);
   ASSERT_EQ(run(show).code, 0);
-  EXPECT_EQ(read_file(sheet), first);
+  EXPECT_EQ(read_file(page), first);
   std::vector<std::string> later = show;
   later.insert(later.end(), {"--epoch", "2"});
   ASSERT_EQ(run(later).code, 0);
-  EXPECT_NE(read_file(sheet), first);
+  EXPECT_NE(read_file(page), first);
 }
 
 // To the bit, and in the same order.
@@ -205,9 +210,9 @@ TEST(DataShow, DrawsWhatTrainingGets) {
   write_folder(scratch);
   const std::string data =
       "image_folder {} transform { random_crop { size: 4 padding: 2 fill: 90 } }";
-  const std::string sheet = (scratch / "sheet.png").string();
-  const Outcome outcome = run({"data", "show", config(scratch, data), "--out", sheet, "--epoch",
-                               "2", "--set", "seed=5", "--samples", "2"});
+  const std::string page = (scratch / "samples.html").string();
+  const Outcome outcome = run({"data", "show", config(scratch, data), "--out", page, "--epoch", "2",
+                               "--set", "seed=5", "--samples", "2"});
   ASSERT_EQ(outcome.code, 0) << outcome.error;
 
   DataConfig format;
@@ -215,17 +220,60 @@ TEST(DataShow, DrawsWhatTrainingGets) {
   format.set_root(scratch.path().string());
   const auto dataset = open_dataset(format, Part::kTraining, {.seed = 5, .progress = {}});
   const Order order({}, 5, 1, dataset->size());
-  std::vector<Image> images(2);
-  std::vector<SheetPicture> pictures;
+  std::string text = read_file(page);
+  EXPECT_EQ(count(text, "<figure>"), 2u);
   for (int64_t i = 0; i < 2; ++i) {
-    const ImageView view = images[static_cast<size_t>(i)].reshape({4, 4}, 3);
+    Image image;
+    const ImageView view = image.reshape({4, 4}, 3);
     int32_t label = 0;
     dataset->read({order(i), 1}, reinterpret_cast<std::byte*>(view.pixels),
                   reinterpret_cast<std::byte*>(&label));
-    pictures.push_back({view, label == 0 ? "cat" : "dog"});
+    const std::string where = dataset->where(order(i));
+    const std::string figure = fmt::format(
+        "data:image/png;base64,{}\"><figcaption>{}\n<small title=\"{}\">sample {}: {}</small>",
+        base64(encode_png(view)), label == 0 ? "cat" : "dog", where, order(i),
+        std::filesystem::path(where).filename().string());
+    const size_t at = text.find(figure);
+    ASSERT_NE(at, std::string::npos) << text;
+    text.erase(0, at + figure.size());
   }
-  const std::vector<uint8_t> png = encode_png(contact_sheet(pictures).view());
-  EXPECT_EQ(read_file(sheet), std::string(png.begin(), png.end()));
+}
+
+TEST(DataShow, SuitsTheSizeOfPictures) {
+  const Scratch scratch;
+  const auto shown = [&](int height, int width, const std::vector<std::string>& options = {}) {
+    for (const char* part : {"train", "val"}) {
+      std::filesystem::create_directories(scratch / part / "cat");
+      scratch.write(std::string(part) + "/cat/0.png", png(height, width, {1, 2, 3}));
+    }
+    const std::string page = (scratch / "samples.html").string();
+    std::vector<std::string> command = {"data", "show", config(scratch, "image_folder {}"), "-o",
+                                        page};
+    command.insert(command.end(), options.begin(), options.end());
+    EXPECT_EQ(run(command).code, 0);
+    return read_file(page);
+  };
+  EXPECT_THAT(shown(28, 20), HasSubstr("width=\"80\" height=\"112\""));  // by a whole number
+  EXPECT_THAT(shown(100, 150), HasSubstr("width=\"150\" height=\"100\""));
+  const std::string large = shown(224, 448);
+  EXPECT_THAT(large, HasSubstr("width=\"160\" height=\"80\""));
+  EXPECT_THAT(large, HasSubstr("repeat(auto-fill, 160px); image-rendering: auto"));
+  EXPECT_THAT(shown(1, 3000), HasSubstr("width=\"160\" height=\"1\""));
+  EXPECT_THAT(shown(2, 3, {"--zoom", "10"}), HasSubstr("width=\"30\" height=\"20\""));
+}
+
+TEST(DataShow, NamesAreText) {
+  const Scratch scratch;
+  for (const char* folder : {"train/<b>&\"cat", "val/<b>&\"cat"}) {
+    std::filesystem::create_directories(scratch / folder);
+    scratch.write(std::string(folder) + "/0.png", png(4, 4, {10, 20, 30}));
+  }
+  const std::string page = (scratch / "samples.html").string();
+  const Outcome outcome = run({"data", "show", config(scratch, "image_folder {}"), "--out", page});
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const std::string text = read_file(page);
+  EXPECT_THAT(text, HasSubstr("<figcaption>&#60;b&#62;&#38;&#34;cat\n"));
+  EXPECT_EQ(count(text, "<b>"), 0u);
 }
 
 TEST(DataShow, PrintsWhatIsNoPicture) {
@@ -233,10 +281,10 @@ TEST(DataShow, PrintsWhatIsNoPicture) {
   scratch.write("x.csv", "1,10,0\n2,20,1\n3.5,30,1\n");
   const std::string path =
       config(scratch, "csv { train_file: 'x.csv' eval_file: 'x.csv' } shuffle: false");
-  const Outcome outcome = run({"data", "show", path, "--out", (scratch / "no.png").string()});
+  const Outcome outcome = run({"data", "show", path, "--out", (scratch / "no.html").string()});
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("\n0: 1 10\n1: 2 20\n1: 3.5 30\n"));
-  EXPECT_FALSE(std::filesystem::exists(scratch / "no.png"));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "no.html"));
 }
 
 TEST(DataShow, PrintsTokensAsText) {
@@ -253,9 +301,12 @@ TEST(DataShow, SaysWhatCannotBeDone) {
   const Scratch scratch;
   write_folder(scratch);
   const std::string path = config(scratch, "image_folder {}");
-  const Outcome nowhere = run({"data", "show", path, "--out", (scratch / "no/x.png").string()});
+  const Outcome nowhere = run({"data", "show", path, "--out", (scratch / "no/x.html").string()});
   EXPECT_EQ(nowhere.code, 1);
-  EXPECT_THAT(nowhere.error, HasSubstr("no/x.png: cannot be written: No such file"));
+  EXPECT_THAT(nowhere.error, HasSubstr("no/x.html.tmp: cannot be created: No such file"));
+  const Outcome ending = run({"data", "show", path, "--out", "x.png"});
+  EXPECT_EQ(ending.code, 2);
+  EXPECT_THAT(ending.error, HasSubstr("x.png: data show writes one HTML page; name it *.html"));
   const Outcome ranks = run({"data", "show", path}, 2);
   EXPECT_EQ(ranks.code, 2);
   EXPECT_THAT(ranks.error, HasSubstr("one rank"));
