@@ -246,8 +246,9 @@ class ImageDataset final : public RecordsDataset {
     }
     const DecodePlan plan = workspace.decoder.plan(request);
     workspace.canvas.expect_more(pipeline_.makes_from(0));
-    workspace.decoder.decode(workspace.canvas.make(plan.size));
-    workspace.canvas.made_part(plan.covers, whole);
+    const Canvas::Next next = workspace.canvas.make(plan.size);
+    workspace.decoder.decode(next.image);
+    workspace.canvas.take_part(next, plan.covers, whole);
   }
 
   void keep(int64_t index, const ImageView& picture) const {
@@ -295,8 +296,9 @@ class Transformed final : public WrappedDataset {
     Canvas& canvas = *borrowed;
     canvas.begin(output_view(input, spec_));
     canvas.expect_more(pipeline_.makes_from(0));
-    inner().read(id, reinterpret_cast<std::byte*>(canvas.make(from_).pixels), target);
-    canvas.made();
+    const Canvas::Next next = canvas.make(from_);
+    inner().read(id, reinterpret_cast<std::byte*>(next.image.pixels), target);
+    canvas.take(next);
     try {
       pipeline_.apply(0, pipeline_.size(), id, canvas);
       canvas.finish();

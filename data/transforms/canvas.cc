@@ -36,7 +36,7 @@ Region around(const Box& box, ImageSize size) {
 void Canvas::begin(const ImageView& output) {
   output_ = output;
   more_to_come_ = false;
-  take({}, Place::kOutside);
+  go_on({}, Place::kOutside);
 }
 
 Canvas::Place Canvas::place_for(ImageSize size) const {
@@ -44,15 +44,13 @@ Canvas::Place Canvas::place_for(ImageSize size) const {
   return place_ == Place::kMemory0 ? Place::kMemory1 : Place::kMemory0;
 }
 
-ImageView Canvas::make(ImageSize size) {
-  next_place_ = place_for(size);
-  next_ = next_place_ == Place::kOutput
-              ? output_
-              : memory_[next_place_ == Place::kMemory0 ? 0 : 1].reshape(size, channels_);
-  return next_;
+Canvas::Next Canvas::make(ImageSize size) {
+  const Place place = place_for(size);
+  if (place == Place::kOutput) return {output_, place};
+  return {memory_[place == Place::kMemory0 ? 0 : 1].reshape(size, channels_), place};
 }
 
-void Canvas::take(const ImageView& image, Place place) {
+void Canvas::go_on(const ImageView& image, Place place) {
   image_ = image;
   place_ = place;
   whole_ = image.size();
@@ -60,22 +58,20 @@ void Canvas::take(const ImageView& image, Place place) {
   shrink_ = 1;
 }
 
-void Canvas::made() { take(next_, next_place_); }
-
-void Canvas::made_part(const Region& covers, ImageSize whole) {
-  made();
+void Canvas::take_part(const Next& next, const Region& covers, ImageSize whole) {
+  take(next);
   covers_ = covers;
   whole_ = whole;
   shrink_ = shrink_of(covers.size(), image_.size());
 }
 
-void Canvas::show(const ImageView& image) { take(image, Place::kOutside); }
+void Canvas::show(const ImageView& image) { go_on(image, Place::kOutside); }
 
 const ImageView& Canvas::image() {
   if (place_ == Place::kOutside) {
-    const ImageView from = image_;
-    copy_pixels(from, make(from.size()));
-    made();
+    const Next next = make(size());
+    copy_pixels(image_, next.image);
+    take(next);
   }
   return image_;
 }
@@ -88,7 +84,7 @@ void Canvas::crop(const Region& region) {
   Region part = region;
   part.top -= covers_.top;
   part.left -= covers_.left;
-  take(image_.part(part), place_);
+  go_on(image_.part(part), place_);
 }
 
 void Canvas::resize(const Region& region, ImageSize size, Filter filter) {
@@ -104,9 +100,9 @@ void Canvas::resize(const Region& region, ImageSize size, Filter filter) {
   const Region part = around(box, image_.size());
   box.top -= part.top;
   box.left -= part.left;
-  const ImageView from = image_.part(part);
-  resizer_.resize(from, box, make(size), filter);
-  made();
+  const Next next = make(size);
+  resizer_.resize(image_.part(part), box, next.image, filter);
+  take(next);
 }
 
 void Canvas::finish() {
@@ -118,7 +114,7 @@ void Canvas::finish() {
   }
   if (place_ == Place::kOutput) return;
   copy_pixels(image_, output_);
-  take(output_, Place::kOutput);
+  go_on(output_, Place::kOutput);
 }
 
 }  // namespace trireme

@@ -22,9 +22,9 @@ void crop_with_border(Canvas& canvas, const Region& region, const Border& border
     canvas.crop(region);
     return;
   }
-  const ImageView from = canvas.source();
-  copy_with_border(from, region, border, canvas.make(region.size()));
-  canvas.made();
+  const Canvas::Next next = canvas.make(region.size());
+  copy_with_border(canvas.source(), region, border, next.image);
+  canvas.take(next);
 }
 
 class CenterCrop final : public Transform {

@@ -64,9 +64,9 @@ class Flip : public Transform {
       flip(canvas.image());
       return;
     }
-    const ImageView from = canvas.source();
-    flip(from, canvas.make(from.size()));
-    canvas.made();
+    const Canvas::Next next = canvas.make(canvas.size());
+    flip(canvas.source(), next.image);
+    canvas.take(next);
   }
 
  private:

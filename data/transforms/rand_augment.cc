@@ -108,9 +108,9 @@ class Augmenter {
   }
 
   void move(const AffineMap& map, Canvas& canvas) const {
-    const ImageView from = canvas.source();
-    warp(from, map, fill_, canvas.make(from.size()));
-    canvas.made();
+    const Canvas::Next next = canvas.make(canvas.size());
+    warp(canvas.source(), map, fill_, next.image);
+    canvas.take(next);
   }
 
   Strengths most_;

@@ -17,6 +17,8 @@ class TransformConfig;
 // The picture on its way. It may be a part of the whole, and smaller: the first transform can have
 // asked for that (Transform::needs).
 class Canvas {
+  enum class Place { kMemory0, kMemory1, kOutput, kOutside };
+
  public:
   explicit Canvas(int channels) : channels_(channels) {}
 
@@ -33,9 +35,14 @@ class Canvas {
   // what it needs.
   ImageSize whole() const { return whole_; }
 
-  // Memory for a picture to be made from this one, whose place it takes with made().
-  ImageView make(ImageSize size);
-  void made();
+  // A picture to be made from this one: memory for its pixels.
+  struct Next {
+    ImageView image;
+    Place place;
+  };
+  Next make(ImageSize size);
+  // Goes on with it, now that its pixels are written.
+  void take(const Next& next) { go_on(next.image, next.place); }
   // Goes on with a part of the whole alone.
   void crop(const Region& region);
   // Goes on with a part of the whole in another size.
@@ -48,19 +55,17 @@ class Canvas {
   void begin(const ImageView& output);
   // Whether another picture may be made after the next one, which then leaves the output free.
   void expect_more(bool more) { more_to_come_ = more; }
-  // Takes the picture that has been written to memory from make(), which `covers` a part of the
-  // whole and is smaller than that 1, 2, 4 or 8 times (rounded up).
-  void made_part(const Region& covers, ImageSize whole);
-  // Takes one that lies elsewhere and stays as it is until finish().
+  // Goes on with one that `covers` a part of the whole and is smaller than that 1, 2, 4 or 8 times
+  // (rounded up).
+  void take_part(const Next& next, const Region& covers, ImageSize whole);
+  // Goes on with one that lies elsewhere and stays as it is until finish().
   void show(const ImageView& image);
   // Sees to it that the picture is in the output. Throws PictureError when it has another size.
   void finish();
 
  private:
-  enum class Place { kMemory0, kMemory1, kOutput, kOutside };
-
   Place place_for(ImageSize size) const;
-  void take(const ImageView& image, Place place);
+  void go_on(const ImageView& image, Place place);
 
   int channels_;
   ImageView image_;
@@ -70,8 +75,6 @@ class Canvas {
   ImageSize whole_;
   ImageView output_;
   bool more_to_come_ = false;
-  ImageView next_;
-  Place next_place_ = Place::kOutside;
   Image memory_[2];
   Resizer resizer_;
 };

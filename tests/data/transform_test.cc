@@ -34,8 +34,9 @@ Picture apply(const Transform& to_do, Picture picture, int64_t sample = 0, bool 
   if (shown) {
     canvas.show(picture.view());
   } else {
-    copy_pixels(picture.view(), canvas.make(picture.size));
-    canvas.made();
+    const Canvas::Next next = canvas.make(picture.size);
+    copy_pixels(picture.view(), next.image);
+    canvas.take(next);
   }
   canvas.expect_more(false);
   Draws drawn = draws(sample);
@@ -267,25 +268,28 @@ TEST(CanvasTest, TheLastPictureIsMadeInTheOutput) {
   Picture output({4, 4}, 3);
   Canvas canvas(3);
   canvas.begin(output.view());
-  EXPECT_EQ(canvas.make({4, 4}).pixels, output.pixels.data()) << "a picture that needs nothing";
+  EXPECT_EQ(canvas.make({4, 4}).image.pixels, output.pixels.data())
+      << "a picture that needs nothing";
   canvas.expect_more(true);
-  EXPECT_NE(canvas.make({4, 4}).pixels, output.pixels.data());
-  canvas.made();
+  Canvas::Next next = canvas.make({4, 4});
+  EXPECT_NE(next.image.pixels, output.pixels.data());
+  canvas.take(next);
   const uint8_t* first = canvas.source().pixels;
   canvas.expect_more(false);
   EXPECT_FALSE(canvas.settled());
-  EXPECT_EQ(canvas.make({4, 4}).pixels, output.pixels.data());
-  canvas.made();
+  next = canvas.make({4, 4});
+  EXPECT_EQ(next.image.pixels, output.pixels.data());
+  canvas.take(next);
   EXPECT_TRUE(canvas.settled());
-  const ImageView third = canvas.make({4, 4});
-  EXPECT_NE(third.pixels, output.pixels.data()) << "where the picture is that it is made from";
-  std::fill_n(third.pixels, 48, uint8_t{5});
-  canvas.made();
+  next = canvas.make({4, 4});
+  EXPECT_NE(next.image.pixels, output.pixels.data()) << "where the picture is that it is made from";
+  std::fill_n(next.image.pixels, 48, uint8_t{5});
+  canvas.take(next);
   canvas.finish();
   EXPECT_EQ(output.pixels, std::vector<uint8_t>(48, 5));
   canvas.begin(output.view());
   canvas.expect_more(true);
-  EXPECT_EQ(canvas.make({4, 4}).pixels, first) << "memory is kept";
+  EXPECT_EQ(canvas.make({4, 4}).image.pixels, first) << "memory is kept";
 }
 
 TEST(CanvasTest, WhatIsShownIsNotChanged) {
@@ -308,8 +312,7 @@ TEST(CanvasTest, RefusesAnotherSize) {
   Picture output({2, 2}, 1);
   Canvas canvas(1);
   canvas.begin(output.view());
-  canvas.make({3, 2});
-  canvas.made();
+  canvas.take(canvas.make({3, 2}));
   EXPECT_SAYS(message<PictureError>([&] { canvas.finish(); }),
               "is 3 x 2 (height x width) after its transforms, others are 2 x 2");
 }
