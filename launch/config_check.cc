@@ -134,17 +134,6 @@ std::string memory_text(const RankPlan& plan) {
   return fmt::format("{} a rank: {}", bytes_text(plan.memory.total()), parts);
 }
 
-// What does not fit is only told where another machine is to train.
-void check_room(const Config& config, const RankPlan& plan, const CheckOptions& options) {
-  try {
-    const bool shared = plan.device->kind() == DeviceKind::kCpu;  // by all ranks of this host
-    require_room(config, plan.memory, plan.room, shared ? options.ranks : 1);
-  } catch (const ConfigError& error) {
-    if (!options.no_data) throw;
-    print_row("warning", error.what());
-  }
-}
-
 // What the network begins with, where that is a file.
 std::string initial_text(const Config& config, const Graph& graph) {
   const ModelConfig& model = config.run.model();
@@ -186,7 +175,11 @@ size_t print_network(const Config& config, const Samples& samples, const CheckOp
   print_row("batch", length_text(config, batch, samples, ranks));
   print_row("memory", plan ? memory_text(*plan) : "not planned: " + problem);
   if (!plan) return 0;
-  check_room(config, *plan, options);
+  const bool shared = plan->device->kind() == DeviceKind::kCpu;  // by all ranks of this host
+  problem = room_problem(config, *plan, shared ? ranks : 1);
+  // It is only told where another machine is to train.
+  if (!problem.empty() && !options.no_data) throw ConfigError(problem);
+  print_row("warning", problem);
   if (plan->room.bytes == 0) skipped.emplace_back("the memory of the GPU");
   return plan->checkpoint_bytes;
 }

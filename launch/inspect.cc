@@ -59,15 +59,6 @@ void print_memory(const RankPlan& plan, int ranks) {
   row("total", plan.memory.total());
 }
 
-// What is planned here may be for another machine.
-void warn_of_room(const Config& config, const RankPlan& plan) {
-  try {
-    require_room(config, plan.memory, plan.room, 1);
-  } catch (const ConfigError& error) {
-    fmt::print(stderr, "warning: {}\n", error.what());
-  }
-}
-
 // The plan is the same on every rank: rank 0 makes it, alone.
 void print_plan(const InspectOptions& options, const Target& target, const Graph& graph,
                 int ranks) {
@@ -79,7 +70,9 @@ void print_plan(const InspectOptions& options, const Target& target, const Graph
              batch.capacity, batch.passes, batch.passes == 1 ? "" : "es", batch.micro);
   print_layers(*plan->program);
   print_memory(*plan, ranks);
-  warn_of_room(target.config, *plan);
+  // What is planned here may be for another machine.
+  const std::string problem = room_problem(target.config, *plan, 1);
+  if (!problem.empty()) fmt::print(stderr, "warning: {}\n", problem);
   if (options.listing) fmt::print("\n{}", plan->program->listing());
 }
 

@@ -49,4 +49,13 @@ std::unique_ptr<RankPlan> plan_rank(const Target& target, const Graph& graph, in
   return plan;
 }
 
+std::string room_problem(const Config& config, const RankPlan& plan, int ranks) {
+  try {
+    require_room(config, plan.memory, plan.room, ranks);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
 }  // namespace trireme

@@ -29,4 +29,7 @@ std::string target_text(const SampleSpec& samples);
 // precision is not to be had here, or where parameters alone do not fit this machine.
 std::unique_ptr<RankPlan> plan_rank(const Target& target, const Graph& graph, int ranks);
 
+// Why `ranks` of them, which share the room, do not fit this machine; "" where they do.
+std::string room_problem(const Config& config, const RankPlan& plan, int ranks);
+
 }  // namespace trireme
