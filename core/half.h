@@ -1,4 +1,4 @@
-// Numbers of 16 bits, as files hold them, in f32; exact.
+// Numbers of 16 bits as they are stored. What is returned in f32 is exact.
 #pragma once
 
 #include <bit>
@@ -6,9 +6,20 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/vectorized.h"
+
 namespace trireme {
 
-inline float from_bf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+TRIREME_INLINE inline float from_bf16(uint16_t bits) {
+  return std::bit_cast<float>(uint32_t{bits} << 16);
+}
+
+// Rounds to nearest, ties to even; a NaN stays one.
+TRIREME_INLINE inline uint16_t to_bf16(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  if (x != x) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
 
 inline float from_f16(uint16_t bits) {
   const int exponent = bits >> 10 & 0x1F;

@@ -3,8 +3,9 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
+
+#include "core/half.h"
 
 namespace trireme::mpi {
 
@@ -20,7 +21,7 @@ template <class T>
 T widen(T x) {
   return x;
 }
-inline float widen(BF16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
+inline float widen(BF16 x) { return from_bf16(x.bits); }
 inline float widen(F16 x) {
   constexpr uint32_t kRebias = 127 - 15;
   const uint32_t sign = (x.bits & 0x8000u) << 16;
@@ -38,9 +39,7 @@ T narrow(decltype(widen(T())) x) {
 }
 template <>
 inline BF16 narrow<BF16>(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  if (std::isnan(x)) return {static_cast<uint16_t>(bits >> 16 | 0x40)};
-  return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+  return {to_bf16(x)};
 }
 template <>
 inline F16 narrow<F16>(float x) {

@@ -9,6 +9,7 @@
 
 #include "core/dtype.h"
 #include "core/error.h"
+#include "core/half.h"
 #include "core/vectorized.h"
 
 namespace trireme::cpu {
@@ -28,16 +29,11 @@ struct BFloat16 {
 };
 
 TRIREME_INLINE inline float to_float(float x) { return x; }
-TRIREME_INLINE inline float to_float(BFloat16 x) {
-  return std::bit_cast<float>(uint32_t{x.bits} << 16);
-}
+TRIREME_INLINE inline float to_float(BFloat16 x) { return from_bf16(x.bits); }
 template <class T>
 TRIREME_INLINE inline T from_float(float x) {
   if constexpr (std::is_same_v<T, BFloat16>) {
-    const auto bits = std::bit_cast<uint32_t>(x);
-    if (x != x) return {static_cast<uint16_t>((bits >> 16) | 0x40)};  // stays a NaN
-    return {static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >>
-                                  16)};  // nearest, ties to even
+    return {to_bf16(x)};
   } else {
     return x;
   }
@@ -67,7 +63,7 @@ TRIREME_INLINE inline F16 load(const T* from, SomeLanes lanes) {
 }
 TRIREME_INLINE inline void store(float* to, F16 v, AllLanes) { std::memcpy(to, &v, sizeof(v)); }
 TRIREME_INLINE inline void store(BFloat16* to, F16 v, AllLanes) {
-  // As from_float.
+  // As to_bf16.
   const auto bits = std::bit_cast<U16>(v);
   const U16 nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
   const U16 upper = v == v ? nearest : (bits >> 16) | 0x40;
