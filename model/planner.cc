@@ -40,21 +40,4 @@ MemoryPlan plan_memory(std::span<const MemoryRequest> requests) {
   return plan;
 }
 
-size_t live_bytes_peak(std::span<const MemoryRequest> requests) {
-  int end = 0;
-  for (const MemoryRequest& request : requests) end = std::max(end, request.last);
-  std::vector<size_t> starts(static_cast<size_t>(end) + 2), ends(static_cast<size_t>(end) + 2);
-  for (const MemoryRequest& request : requests) {
-    starts[static_cast<size_t>(request.first)] += device_aligned(request.bytes);
-    ends[static_cast<size_t>(request.last) + 1] += device_aligned(request.bytes);
-  }
-  size_t live = 0, peak = 0;
-  for (size_t i = 0; i < starts.size(); ++i) {
-    live += starts[i];
-    live -= ends[i];
-    peak = std::max(peak, live);
-  }
-  return peak;
-}
-
 }  // namespace trireme

@@ -22,7 +22,4 @@ struct MemoryPlan {
 // fits (Pisarchyk and Lee, arXiv:2001.03288, "greedy by size"). A pure function.
 MemoryPlan plan_memory(std::span<const MemoryRequest> requests);
 
-// The most bytes that are alive at one instruction: no plan can need less.
-size_t live_bytes_peak(std::span<const MemoryRequest> requests);
-
 }  // namespace trireme

@@ -18,7 +18,7 @@ using Counts = std::array<int64_t, 256>;
 template <class F>
 Table table_of(F f) {
   Table table{};
-  for (int i = 0; i < 256; ++i) table[static_cast<size_t>(i)] = f(i);
+  for (int i = 0; i < 256; ++i) table[i] = f(i);
   return table;
 }
 
@@ -38,17 +38,17 @@ void look_up_by_counts(const ImageView& image, F table_of_counts) {
   for (int y = 0; y < image.height; ++y) {
     const uint8_t* row = image.row(y);
     for (int x = 0; x < image.width; ++x) {
-      for (int c = 0; c < channels; ++c) ++counts[static_cast<size_t>(c)][*row++];
+      for (int c = 0; c < channels; ++c) ++counts[c][*row++];
     }
   }
   std::array<Table, 3> tables{};
   for (int c = 0; c < channels; ++c) {
-    tables[static_cast<size_t>(c)] = table_of_counts(counts[static_cast<size_t>(c)]);
+    tables[c] = table_of_counts(counts[c]);
   }
   for (int y = 0; y < image.height; ++y) {
     uint8_t* row = image.row(y);
     for (int x = 0; x < image.width; ++x) {
-      for (int c = 0; c < channels; ++c, ++row) *row = tables[static_cast<size_t>(c)][*row];
+      for (int c = 0; c < channels; ++c, ++row) *row = tables[c][*row];
     }
   }
 }
@@ -173,8 +173,8 @@ TRIREME_VECTORIZED void gray_row(uint8_t* row, int width) {
 Table stretching(const Counts& counts) {
   int low = 0;
   int high = 255;
-  while (low < 255 && counts[static_cast<size_t>(low)] == 0) ++low;
-  while (high > 0 && counts[static_cast<size_t>(high)] == 0) --high;
+  while (low < 255 && counts[low] == 0) ++low;
+  while (high > 0 && counts[high] == 0) --high;
   const double scale = high > low ? 255.0 / (high - low) : 1;
   const double offset = high > low ? -low * scale : 0;
   return table_of([&](int i) {
@@ -194,7 +194,7 @@ Table equalizing(const Counts& counts) {
   return table_of([&](int i) {
     if (step == 0) return static_cast<uint8_t>(i);
     const int64_t level = below / step;
-    below += counts[static_cast<size_t>(i)];
+    below += counts[i];
     return static_cast<uint8_t>(std::min<int64_t>(level, 255));
   });
 }
@@ -223,7 +223,7 @@ void adjust_saturation(const ImageView& image, float factor) {
 
 void adjust_sharpness(const ImageView& image, float factor) {
   if (image.height < 3 || image.width < 3) return;
-  const auto bytes = static_cast<size_t>(image.row_bytes());
+  const size_t bytes = image.row_bytes();
   std::vector<uint8_t> above(image.row(0), image.row(0) + bytes);
   std::vector<uint8_t> here(bytes);
   for (int y = 1; y < image.height - 1; ++y) {
@@ -243,10 +243,6 @@ void adjust_hue(const ImageView& image, float turns) {
 void make_gray(const ImageView& image) {
   if (image.channels == 1) return;
   for (int y = 0; y < image.height; ++y) gray_row(image.row(y), image.width);
-}
-
-void invert(const ImageView& image) {
-  look_up(image, table_of([](int i) { return static_cast<uint8_t>(255 - i); }));
 }
 
 void posterize(const ImageView& image, int bits) {

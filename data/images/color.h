@@ -20,7 +20,6 @@ void adjust_hue(const ImageView& image, float turns);
 
 // All channels become the same.
 void make_gray(const ImageView& image);
-void invert(const ImageView& image);
 // Keeps so many of the upper bits, 1 to 8.
 void posterize(const ImageView& image, int bits);
 // Inverts what is at or above the threshold.

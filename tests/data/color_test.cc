@@ -46,7 +46,7 @@ const std::map<std::string, Change>& changes() {
       {"hue_0.3", by(adjust_hue, 0.3F)},
       {"hue_-0.11", by(adjust_hue, -0.11F)},
       {"gray", make_gray},
-      {"invert", invert},
+      {"invert", by(solarize, 0)},
       {"posterize_3", by(posterize, 3)},
       {"solarize_128", by(solarize, 128)},
       {"autocontrast", autocontrast},
@@ -87,7 +87,7 @@ TEST(ColorTest, WhatDoesNothingDoesNothing) {
   EXPECT_EQ(changed(picture, by(adjust_sharpness, 1)), picture);
   EXPECT_EQ(changed(picture, by(posterize, 8)), picture);
   EXPECT_EQ(changed(picture, by(solarize, 256)), picture);
-  EXPECT_EQ(changed(changed(picture, invert), invert), picture);
+  EXPECT_EQ(changed(changed(picture, by(solarize, 0)), by(solarize, 0)), picture);
 }
 
 TEST(ColorTest, WhatHasNoDetailIsLeftAsItIs) {

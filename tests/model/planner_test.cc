@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
+#include <vector>
 
 #include "core/alignment.h"
 
@@ -18,6 +20,24 @@ std::vector<MemoryRequest> random_requests(std::mt19937& random) {
     request.last = request.first + length(random);
   }
   return requests;
+}
+
+// The most bytes that are alive at one instruction: no plan can need less.
+size_t live_bytes_peak(std::span<const MemoryRequest> requests) {
+  int end = 0;
+  for (const MemoryRequest& request : requests) end = std::max(end, request.last);
+  std::vector<size_t> starts(end + 2), ends(end + 2);
+  for (const MemoryRequest& request : requests) {
+    starts[request.first] += device_aligned(request.bytes);
+    ends[request.last + 1] += device_aligned(request.bytes);
+  }
+  size_t live = 0, peak = 0;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    live += starts[i];
+    live -= ends[i];
+    peak = std::max(peak, live);
+  }
+  return peak;
 }
 
 TEST(Planner, NoTwoLiveValuesShareAByte) {
