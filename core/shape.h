@@ -25,8 +25,8 @@ class Shape {
   }
 
   int rank() const { return rank_; }
-  int64_t operator[](int i) const { return extents_[static_cast<size_t>(i)]; }
-  int64_t& operator[](int i) { return extents_[static_cast<size_t>(i)]; }
+  int64_t operator[](int i) const { return extents_[i]; }
+  int64_t& operator[](int i) { return extents_[i]; }
   const int64_t* begin() const { return extents_.data(); }
   const int64_t* end() const { return extents_.data() + rank_; }
 

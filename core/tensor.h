@@ -60,7 +60,7 @@ struct TensorSpec {
   // Bytes in memory, padding of blocked layouts included. The layout must have been chosen.
   size_t bytes() const {
     const int64_t elements = layout.opaque() ? layout.opaque()->elements() : shape.elements();
-    return static_cast<size_t>(elements) * size_of(dtype);
+    return elements * size_of(dtype);
   }
   TensorSpec with(Layout other) const { return {dtype, shape, std::move(other)}; }
   bool operator==(const TensorSpec&) const = default;

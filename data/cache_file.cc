@@ -52,10 +52,10 @@ struct CachePlan {
 
 CachePlan plan_of(const std::string& path, const CacheContents& contents) {
   CachePlan plan{};
-  plan.picture = static_cast<size_t>(contents.size.height) *
-                 static_cast<size_t>(contents.size.width) * static_cast<size_t>(contents.channels);
+  plan.picture =
+      static_cast<size_t>(contents.size.height) * contents.size.width * contents.channels;
   plan.stride = round_up(plan.picture, kPixelAlignment);
-  const auto count = static_cast<size_t>(contents.count);
+  const size_t count = contents.count;
   plan.pictures = round_up(kPage + count * sizeof(uint64_t), kPage);
   if (__builtin_mul_overflow(count, plan.stride, &plan.total) || plan.total > size_t{1} << 60) {
     throw DataError(path, fmt::format("cannot hold {} pictures of {} bytes", count, plan.picture));
@@ -172,12 +172,12 @@ class CacheFile final : public PictureCache {
         plan_(plan),
         writable_(opened.writable),
         memory_(path, opened.file.number(), plan.total, opened.writable),
-        states_(static_cast<size_t>(contents.count)) {
+        states_(contents.count) {
     if (!writable_) require_all(path);
   }
 
   std::optional<ImageView> find(int64_t index) const override {
-    std::atomic<State>& state = states_[static_cast<size_t>(index)];
+    std::atomic<State>& state = states_[index];
     State seen = state.load(std::memory_order_acquire);
     if (seen == State::kGood) return view(index);
     const uint64_t checksum = this->checksum(index).load(std::memory_order_acquire);
@@ -193,27 +193,24 @@ class CacheFile final : public PictureCache {
 
   void keep(int64_t index, const ImageView& picture) override {
     State unknown = State::kUnknown;
-    if (!writable_ || !states_[static_cast<size_t>(index)].compare_exchange_strong(
-                          unknown, State::kBusy, std::memory_order_acquire)) {
+    if (!writable_ ||
+        !states_[index].compare_exchange_strong(unknown, State::kBusy, std::memory_order_acquire)) {
       return;
     }
     // Whoever stops here leaves a picture that is not there, never one that is wrong.
     checksum(index).store(0, std::memory_order_release);
     copy_pixels(picture, view(index));
     checksum(index).store(checksum_of(pixels(index), plan_.picture), std::memory_order_release);
-    states_[static_cast<size_t>(index)].store(State::kGood, std::memory_order_release);
+    states_[index].store(State::kGood, std::memory_order_release);
   }
 
  private:
   enum class State : uint8_t { kUnknown, kBusy, kGood };  // busy: a thread checks or writes it
 
   std::atomic_ref<uint64_t> checksum(int64_t index) const {
-    return std::atomic_ref(
-        reinterpret_cast<uint64_t*>(memory_.at(kPage))[static_cast<size_t>(index)]);
+    return std::atomic_ref(reinterpret_cast<uint64_t*>(memory_.at(kPage))[index]);
   }
-  uint8_t* pixels(int64_t index) const {
-    return memory_.at(plan_.pictures + static_cast<size_t>(index) * plan_.stride);
-  }
+  uint8_t* pixels(int64_t index) const { return memory_.at(plan_.pictures + index * plan_.stride); }
   ImageView view(int64_t index) const {
     return view_of(pixels(index), contents_.size, contents_.channels);
   }
@@ -247,7 +244,7 @@ std::unique_ptr<PictureCache> open_cache_file(const std::string& path,
   wanted.identity = contents.identity;
   const CachePlan plan = plan_of(path, contents);
   const Opened opened = open_locked(path);
-  const auto size = static_cast<size_t>(status_of(opened.file.number(), path).st_size);
+  const size_t size = status_of(opened.file.number(), path).st_size;
   CacheHeader found{.magic = {}};
   const ssize_t read = pread(opened.file.number(), &found, sizeof found, 0);
   if (read < 0) refuse(path, "cannot be read", errno);

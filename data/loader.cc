@@ -84,8 +84,8 @@ struct Loader::State {
         options(given),
         placement(given, from.size(), rows_of_unit(given, from.in_memory())),
         worth_waking(from.in_memory() ? std::max(1, given.depth / 2) : 1),
-        ring(static_cast<size_t>(given.threads == 0 ? 1 : given.depth)),
-        posts(static_cast<size_t>(std::max(1, given.threads))),
+        ring(given.threads == 0 ? 1 : given.depth),
+        posts(std::max(1, given.threads)),
         alive(given.threads),
         bad(given.max_bad_records),
         bad_when_opened(from.bad_records().count) {
@@ -106,7 +106,7 @@ struct Loader::State {
     for (std::thread& worker : workers) worker.join();
   }
 
-  Slot& slot_of(int64_t number) { return ring[static_cast<size_t>(number) % ring.size()]; }
+  Slot& slot_of(int64_t number) { return ring[number % ring.size()]; }
 
   // Whether there is a unit to take, of a batch that is begun or of one for which there is room.
   bool has_work(int64_t free_batches = 1) const {
@@ -126,7 +126,7 @@ struct Loader::State {
         : state_(state),
           lock_(lock),
           worker_(worker),
-          reader_(state.readers[static_cast<size_t>(worker)]),
+          reader_(state.readers[worker]),
           slot_(state.slot_of(state.batch_taken)),
           unit_(state.unit_taken) {
       if (unit_ == 0) state.begin(slot_, state.batch_taken);
@@ -185,7 +185,7 @@ struct Loader::State {
   std::vector<Reading> readings() const {
     std::vector<Reading> out;
     for (int i = 0; i < std::ssize(workers); ++i) {
-      const Post& post = posts[static_cast<size_t>(i)];
+      const Post& post = posts[i];
       if (post.reads()) out.push_back(post.reading(i, dataset));
     }
     return out;

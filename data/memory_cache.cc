@@ -25,7 +25,7 @@ struct alignas(64) Kept {
 // it lies in random places.
 class Reservation {
  public:
-  explicit Reservation(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
+  explicit Reservation(int64_t bytes) : bytes_(bytes) {
     void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
@@ -51,17 +51,17 @@ class MemoryCache final : public PictureCache {
   MemoryCache(int64_t count, int64_t bytes)
       : bytes_(bytes),
         memory_(bytes),
-        kept_(static_cast<size_t>(count)),
+        kept_(count),
         used_(count * static_cast<int64_t>(sizeof kept_[0])) {}
 
   std::optional<ImageView> find(int64_t index) const override {
-    Kept* kept = kept_[static_cast<size_t>(index)].load(std::memory_order_acquire);
+    Kept* kept = kept_[index].load(std::memory_order_acquire);
     if (!kept) return {};
     return view_of(kept->pixels(), kept->size, kept->channels);
   }
 
   void keep(int64_t index, const ImageView& picture) override {
-    std::atomic<Kept*>& place = kept_[static_cast<size_t>(index)];
+    std::atomic<Kept*>& place = kept_[index];
     if (place.load(std::memory_order_relaxed)) return;
     constexpr auto kUnit = static_cast<int64_t>(alignof(Kept));
     const int64_t pixels = picture.height * picture.row_bytes();

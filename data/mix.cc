@@ -134,7 +134,7 @@ void Mix::operator()(int64_t epoch, int64_t position, const Row& first, const Ro
   const float share =
       chooses_cutmix(draws) ? cutmix(draws, first, second) : mixup(draws, first, second);
   mix_floats(reinterpret_cast<float*>(first.target), reinterpret_cast<float*>(second.target),
-             static_cast<size_t>(spec_.classes), share);
+             spec_.classes, share);
 }
 
 bool Mix::chooses_cutmix(Draws& draws) const {
@@ -146,7 +146,7 @@ bool Mix::chooses_cutmix(Draws& draws) const {
 float Mix::mixup(Draws& draws, const Row& first, const Row& second) const {
   const auto share = static_cast<uint32_t>(std::lround(draw_beta(mixup_alpha_, draws) * kWhole));
   const float exact = static_cast<float>(share) / kWhole;
-  const auto elements = static_cast<size_t>(spec_.input.shape.elements());
+  const size_t elements = spec_.input.shape.elements();
   if (spec_.input.dtype == DType::kU8) {
     mix_bytes(reinterpret_cast<uint8_t*>(first.input), reinterpret_cast<uint8_t*>(second.input),
               elements, share);

@@ -29,7 +29,7 @@ Image picture_of(const T* values, const TensorSpec& spec, Byte to_byte) {
 template <class T, class Byte>
 std::vector<Image> pictures_of(std::span<const T> values, const TensorSpec& spec, Byte to_byte) {
   std::vector<Image> images;
-  const auto elements = static_cast<size_t>(spec.shape.elements());
+  const size_t elements = spec.shape.elements();
   for (size_t at = 0; at + elements <= values.size(); at += elements) {
     images.push_back(picture_of(values.data() + at, spec, to_byte));
   }
@@ -70,7 +70,7 @@ std::vector<std::string> labels_of(const Dataset& dataset, std::span<const std::
   std::vector<std::string> labels;
   for (const int32_t label : std::span(reinterpret_cast<const int32_t*>(targets.data()),
                                        targets.size() / sizeof(int32_t))) {
-    const auto at = static_cast<size_t>(label);
+    const size_t at = label;
     labels.push_back(at < names.size() ? names[at] : "class " + std::to_string(label));
   }
   return labels;

@@ -26,7 +26,7 @@ class MemoryDataset final : public Dataset {
       throw DataError(samples_.source, fmt::format("sample {} was asked for, the last is {}", index,
                                                    samples_.count - 1));
     }
-    const auto i = static_cast<size_t>(index);
+    const size_t i = index;
     std::memcpy(input, samples_.inputs.data() + i * input_bytes_, input_bytes_);
     std::memcpy(target, samples_.targets.data() + i * target_bytes_, target_bytes_);
   }
@@ -75,7 +75,7 @@ void keep_rows(std::vector<uint8_t>& rows, size_t bytes, const std::vector<bool>
     if (to != from) std::memcpy(to, from, bytes);
     to += bytes;
   }
-  rows.resize(static_cast<size_t>(to - rows.data()));
+  rows.resize(to - rows.data());
 }
 
 std::unique_ptr<Dataset> make_dataset(Samples samples) {

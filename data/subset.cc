@@ -37,7 +37,7 @@ class Subset final : public WrappedDataset {
   }
 
  private:
-  int64_t of(int64_t index) const { return members_.at(static_cast<size_t>(index)); }
+  int64_t of(int64_t index) const { return members_.at(index); }
 
   const std::vector<int64_t> members_;
   const double fraction_;
@@ -61,8 +61,8 @@ std::vector<bool> draw(size_t held, size_t count, uint64_t seed) {
 
 std::unique_ptr<Dataset> make_subset(std::unique_ptr<Dataset> dataset, double fraction,
                                      uint64_t seed, Part part) {
-  const auto count = static_cast<size_t>(dataset->size());
-  const auto held = static_cast<size_t>(std::llround(fraction * static_cast<double>(count)));
+  const size_t count = dataset->size();
+  const size_t held = std::llround(fraction * static_cast<double>(count));
   if (held == 0 || held == count) {
     throw DataError(dataset->description(),
                     fmt::format("data.holdout {} of {} samples leaves {} to train on", fraction,

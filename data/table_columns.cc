@@ -41,7 +41,7 @@ MatchedColumns match_names(const TableColumns& trained, std::span<const std::str
   std::map<std::string, int64_t> unknown = index_of(names, path);
   std::vector<std::string> missing;
   const auto take = [&](int64_t column) {
-    const std::string& name = trained.names[static_cast<size_t>(column)];
+    const std::string& name = trained.names[column];
     const auto found = unknown.find(name);
     if (found == unknown.end()) {
       missing.push_back(name);

@@ -34,7 +34,7 @@ class AsTrainedOn final : public WrappedDataset {
     if (classes_.empty()) return;
     int32_t label = 0;
     std::memcpy(&label, target, sizeof label);
-    std::memcpy(target, &classes_.at(static_cast<size_t>(label)), sizeof label);
+    std::memcpy(target, &classes_.at(label), sizeof label);
   }
 
  private:

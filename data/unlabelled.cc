@@ -74,7 +74,7 @@ class LoosePictures final : public Records {
     std::string file;
     TarMember member;  // without a name: the file itself
   };
-  const Picture& at(int64_t index) const { return pictures_[static_cast<size_t>(index)]; }
+  const Picture& at(int64_t index) const { return pictures_[index]; }
 
   void add(const std::string& path) {
     const size_t before = pictures_.size();
@@ -127,7 +127,7 @@ class Rows final : public WrappedDataset {
       : WrappedDataset(make_dataset(std::move(samples))),
         names_(std::move(names)),
         bad_(std::move(bad)) {}
-  std::string where(int64_t index) const override { return names_[static_cast<size_t>(index)]; }
+  std::string where(int64_t index) const override { return names_[index]; }
   BadRecords bad_records() const override { return bad_; }
 
  private:
@@ -144,19 +144,18 @@ Features read_npy_features(const std::string& path, const TensorSpec& input,
     throw DataError(path, fmt::format("is {}; the network reads {} a sample", array.describe(),
                                       input.to_string()));
   }
-  const size_t row_bytes = static_cast<size_t>(array.row_elements()) * size_of(array.dtype);
+  const size_t row_bytes = array.row_elements() * size_of(array.dtype);
   Features features;
   std::vector<std::byte> sample(input.bytes());
   for (int64_t row = 0; row < array.rows(); ++row) {
-    copy_sample(input, array.dtype, array.elements.data() + static_cast<size_t>(row) * row_bytes,
-                sample.data());
+    copy_sample(input, array.dtype, array.elements.data() + row * row_bytes, sample.data());
     if (input.dtype == DType::kF32) {
       const std::span values(reinterpret_cast<const float*>(sample.data()),
                              sample.size() / sizeof(float));
       if (const int64_t bad = first_not_finite(values); bad >= 0) {
-        policy.add(DataError(fmt::format("{}: record {}", path, row),
-                             fmt::format("value {} is {}, which is not a finite number", bad,
-                                         values[static_cast<size_t>(bad)])));
+        policy.add(DataError(
+            fmt::format("{}: record {}", path, row),
+            fmt::format("value {} is {}, which is not a finite number", bad, values[bad])));
         continue;
       }
     }
@@ -185,7 +184,7 @@ std::unique_ptr<Dataset> open_tables(std::span<const std::string> paths, const D
   }
   samples.count = std::ssize(names);
   policy.check_some(samples.source, samples.count);
-  samples.targets.resize(static_cast<size_t>(samples.count) * spec.target.bytes());
+  samples.targets.resize(samples.count * spec.target.bytes());
   return std::make_unique<Rows>(std::move(samples), std::move(names), policy.found());
 }
 

@@ -58,8 +58,8 @@ struct SyntheticBatch {
   SyntheticBatch(const SampleSpec& samples, const BatchPlan& plan, const Placement& place,
                  Device& device) {
     const Share share = share_of(plan.global, place.rank, place.ranks);
-    inputs = device.allocate_host(static_cast<size_t>(plan.capacity) * samples.input.bytes());
-    targets = device.allocate_host(static_cast<size_t>(plan.capacity) * samples.target.bytes());
+    inputs = device.allocate_host(plan.capacity * samples.input.bytes());
+    targets = device.allocate_host(plan.capacity * samples.target.bytes());
     const Random noise(1, RandomPurpose::kSynthetic, static_cast<uint64_t>(place.rank));
     fill(inputs, samples.input.dtype, 256, noise);
     fill(targets, samples.target.dtype, std::max(1, samples.classes), noise);

@@ -102,7 +102,7 @@ Argument ArgumentParser::add_flag(const std::string& name, bool& value, const st
 Argument ArgumentParser::add_choice(const std::string& name, const std::vector<std::string>& names,
                                     const std::string& help, std::function<void(size_t)> choose) {
   const auto set = [names, choose = std::move(choose)](const std::string& given) {
-    choose(static_cast<size_t>(std::ranges::find(names, given) - names.begin()));
+    choose(std::ranges::find(names, given) - names.begin());
   };
   return Argument(*app_->add_option_function<std::string>(name, set, help)).one_of(names);
 }

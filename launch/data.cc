@@ -14,7 +14,7 @@ void DataOptions::add_to(ArgumentParser app) {
 }
 
 std::string class_text(const std::vector<std::string>& names, int64_t number) {
-  const auto i = static_cast<size_t>(number);
+  const size_t i = number;
   return i < names.size() && !names[i].empty() ? names[i] : std::to_string(number);
 }
 

@@ -40,7 +40,7 @@ struct Shown {
   std::vector<std::byte> targets;
 
   void add(const Batch& batch, int64_t rows) {
-    const auto n = static_cast<size_t>(rows);
+    const size_t n = rows;
     inputs.insert(inputs.end(), batch.inputs, batch.inputs + n * spec.input.bytes());
     targets.insert(targets.end(), batch.targets, batch.targets + n * spec.target.bytes());
     numbers.insert(numbers.end(), batch.samples, batch.samples + n);
@@ -59,8 +59,8 @@ struct Shown {
   template <class T>
   static std::span<const T> of(const std::vector<std::byte>& all, const TensorSpec& spec,
                                int64_t row) {
-    const auto elements = static_cast<size_t>(spec.shape.elements());
-    return {reinterpret_cast<const T*>(all.data()) + static_cast<size_t>(row) * elements, elements};
+    const size_t elements = spec.shape.elements();
+    return {reinterpret_cast<const T*>(all.data()) + row * elements, elements};
   }
 };
 
@@ -101,7 +101,7 @@ std::vector<std::string> shares(std::span<const float> probabilities,
   for (size_t c = 0; c < probabilities.size(); ++c) {
     if (probabilities[c] >= 0.005F) classes.push_back(static_cast<int64_t>(c));
   }
-  const auto share = [&](int64_t c) { return probabilities[static_cast<size_t>(c)]; };
+  const auto share = [&](int64_t c) { return probabilities[c]; };
   std::stable_sort(classes.begin(), classes.end(),
                    [&](int64_t a, int64_t b) { return share(a) > share(b); });
   std::vector<std::string> texts;

@@ -80,9 +80,9 @@ class Measured final : public WrappedDataset {
         size_(samples > 0 ? std::min(samples, inner().size()) : inner().size()) {
     const SampleSpec& samples_are = spec();
     if (samples_are.input.dtype != DType::kI32) {
-      statistics_.inputs.resize(static_cast<size_t>(samples_are.input.shape[0]));
+      statistics_.inputs.resize(samples_are.input.shape[0]);
     }
-    statistics_.classes.resize(static_cast<size_t>(samples_are.classes));
+    statistics_.classes.resize(samples_are.classes);
   }
 
   int64_t size() const override { return size_; }
@@ -145,10 +145,9 @@ class Measured final : public WrappedDataset {
     const auto* labels = reinterpret_cast<const int32_t*>(target);
     const auto* numbers = reinterpret_cast<const float*>(target);
     if (is.dtype == DType::kI32) {
-      for (int64_t i = 0; i < count; ++i) ++statistics_.classes[static_cast<size_t>(labels[i])];
+      for (int64_t i = 0; i < count; ++i) ++statistics_.classes[labels[i]];
     } else if (spec().classes > 0) {
-      ++statistics_
-            .classes[static_cast<size_t>(std::max_element(numbers, numbers + count) - numbers)];
+      ++statistics_.classes[std::max_element(numbers, numbers + count) - numbers];
     } else {
       statistics_.targets.add(moments_of(numbers, count, 1));
     }

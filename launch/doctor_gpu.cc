@@ -173,7 +173,7 @@ void check_gpus(const Hosts& hosts, std::vector<Finding>& findings) {
   size_t all = 0, with = 0;
   for (const auto& [name, ranks] : hosts) {
     all += ranks.size();
-    with += static_cast<size_t>(std::count_if(ranks.begin(), ranks.end(), has_gpu));
+    with += std::count_if(ranks.begin(), ranks.end(), has_gpu);
   }
   std::map<std::string, std::vector<std::string>> absent;  // hosts by the reason
   for (const auto& [name, ranks] : hosts) {

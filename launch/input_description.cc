@@ -71,7 +71,7 @@ std::vector<std::string> feature_names(const TableColumns& columns) {
   std::vector<std::string> names;
   if (columns.names.empty()) return names;
   for (const int64_t column : columns.features()) {
-    names.push_back(columns.names[static_cast<size_t>(column)]);
+    names.push_back(columns.names[column]);
   }
   return names;
 }

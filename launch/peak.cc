@@ -124,7 +124,7 @@ double copies_of_thread(double seconds) {
 
 // What threads that do the same at once reach together.
 double sum_over_threads(int threads, const std::function<double()>& work) {
-  std::vector<double> results(static_cast<size_t>(threads));
+  std::vector<double> results(threads);
   std::vector<std::thread> workers;
   for (double& result : results) workers.emplace_back([&result, &work] { result = work(); });
   for (auto& worker : workers) worker.join();

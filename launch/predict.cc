@@ -58,7 +58,7 @@ class Writer {
       : logits_(options.logits),
         classifies_(facts.spec.classes > 0),
         top_(std::min<int>(options.top, static_cast<int>(outputs))),
-        outputs_(static_cast<size_t>(outputs)),
+        outputs_(outputs),
         names_(facts.class_names),
         format_(options.format),
         path_(options.out),
@@ -96,7 +96,7 @@ class Writer {
     const std::vector<double> probabilities = softmax(logits);
     std::vector<Ranked> ranked;
     for (const int c : largest(logits, top_)) {
-      ranked.push_back({c, class_text(names_, c), probabilities[static_cast<size_t>(c)]});
+      ranked.push_back({c, class_text(names_, c), probabilities[c]});
     }
     return ranked;
   }
@@ -222,10 +222,10 @@ int predict(const PredictOptions& options) {
   for (int64_t i = 0; i < loader.batches_per_epoch(); ++i) {
     const Batch& batch = loader.next();
     const std::span<const float> numbers = predictor.run(batch.inputs, batch.rows);
-    const auto each = static_cast<size_t>(predictor.outputs());
+    const size_t each = predictor.outputs();
     for (int64_t row = 0; row < batch.rows; ++row) {
       const std::string name = dataset->where(batch.samples[row]);
-      const auto outputs = numbers.subspan(static_cast<size_t>(row) * each, each);
+      const auto outputs = numbers.subspan(row * each, each);
       if (!std::ranges::all_of(outputs, [](float output) { return std::isfinite(output); }) &&
           not_finite++ == 0) {
         first_not_finite = name;

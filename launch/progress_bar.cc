@@ -35,9 +35,8 @@ void ProgressBar::show(int64_t done, int64_t total, std::string_view unit) {
   const double seconds = std::chrono::duration<double>(shown_ - began_).count();
   const double part = static_cast<double>(done) / static_cast<double>(std::max<int64_t>(1, total));
   const int cells = std::clamp(static_cast<int>(part * kCells), 0, kCells);
-  std::string text =
-      fmt::format("{}[{:<{}}] {}/{} {}", kClearLine, std::string(static_cast<size_t>(cells), '='),
-                  kCells, done, total, unit);
+  std::string text = fmt::format("{}[{:<{}}] {}/{} {}", kClearLine, std::string(cells, '='), kCells,
+                                 done, total, unit);
   if (done > 0 && seconds > 0) {
     text += fmt::format("  {}/s  {} left", format_count(static_cast<double>(done) / seconds),
                         format_duration(seconds * (1 / part - 1)));

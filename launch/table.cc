@@ -11,8 +11,8 @@ namespace {
 constexpr size_t kGap = 2;
 
 size_t width_of(const std::string& text) {
-  return static_cast<size_t>(std::ranges::count_if(
-      text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+  return std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
 }
 
 std::string cell(const std::string& text, size_t width, bool right) {

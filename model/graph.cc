@@ -56,11 +56,10 @@ Node make_node(const LayerConfig& config, int place, const Names& names, const G
     if (config.input().empty()) node.inputs = {place - 1};
     std::vector<Shape> shapes;
     for (int input : node.inputs) {
-      if (input >= 0 && graph.nodes[static_cast<size_t>(input)].signature.output.rank() == 0) {
+      if (input >= 0 && graph.nodes[input].signature.output.rank() == 0) {
         throw Error("reads a loss, which has no output; the loss must come last");
       }
-      shapes.push_back(input < 0 ? graph.input.input.shape
-                                 : graph.nodes[static_cast<size_t>(input)].signature.output);
+      shapes.push_back(input < 0 ? graph.input.input.shape : graph.nodes[input].signature.output);
     }
     node.signature = node.layer->infer(shapes);
     for (const auto& parameter : node.signature.parameters) {
@@ -96,9 +95,8 @@ void check_loss(const Graph& graph, const LayerConfig& config) {
     refuse(loss.name, loss.layer->kind(),
            "the last layer must be a loss: softmax_cross_entropy or mean_squared_error");
   }
-  const Shape read = loss.inputs[0] < 0
-                         ? graph.input.input.shape
-                         : graph.nodes[static_cast<size_t>(loss.inputs[0])].signature.output;
+  const Shape read =
+      loss.inputs[0] < 0 ? graph.input.input.shape : graph.nodes[loss.inputs[0]].signature.output;
   const bool soft = graph.input.target.dtype == DType::kF32 && graph.input.classes > 0;
   const bool labels = graph.input.target.dtype == DType::kI32 || soft;
   if (config.has_softmax_cross_entropy()) {

@@ -33,7 +33,7 @@ TensorSpec canonical(const Tensor& tensor) {
 template <class Tensor>
 std::byte* place(const Tensor& tensor, const void* array) {
   return static_cast<std::byte*>(const_cast<void*>(array)) +
-         static_cast<size_t>(tensor.begin) * size_of(tensor.spec.dtype);
+         tensor.begin * size_of(tensor.spec.dtype);
 }
 
 // Between a tensor in the array and canonical order in host memory, by way of the device.
@@ -97,14 +97,13 @@ void initialise(const Parameters& parameters, Backend& backend, uint64_t seed, v
   backend.device().fill_zero(values, parameters.array_bytes(), *stream);
   stream->synchronize();
   for (const Parameter& parameter : parameters.all) {
-    std::vector<float> canonical_values(static_cast<size_t>(parameter.spec.shape.elements()));
+    std::vector<float> canonical_values(parameter.spec.shape.elements());
     fill(parameter.init, Random(seed, RandomPurpose::kInitialise, name_hash(parameter.name)),
          canonical_values);
     from_canonical(parameter, backend, canonical_values.data(), values);
   }
   for (const RunningValue& value : parameters.running) {
-    const std::vector<float> initial(static_cast<size_t>(value.spec.shape.elements()),
-                                     value.initial);
+    const std::vector<float> initial(value.spec.shape.elements(), value.initial);
     from_canonical(value, backend, initial.data(), running);
   }
 }

@@ -58,13 +58,9 @@ struct Parameters {
   int64_t running_elements = 0;  // all of them
   int64_t count() const;         // numbers in all parameters, without padding
   int64_t trained_count() const;
-  size_t array_bytes() const { return static_cast<size_t>(elements) * size_of(array_dtype()); }
-  size_t trained_bytes() const {
-    return static_cast<size_t>(trained_elements) * size_of(array_dtype());
-  }
-  size_t running_bytes() const {
-    return static_cast<size_t>(running_elements) * size_of(array_dtype());
-  }
+  size_t array_bytes() const { return elements * size_of(array_dtype()); }
+  size_t trained_bytes() const { return trained_elements * size_of(array_dtype()); }
+  size_t running_bytes() const { return running_elements * size_of(array_dtype()); }
 };
 
 // The copy of all values that a network in low precision reads: the same elements as in the array,

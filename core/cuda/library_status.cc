@@ -50,7 +50,7 @@ std::vector<Product> products() {
        [](const Library& library) {
          int code = 0;
          library.function<int(int*)>("ncclGetVersion")(&code);
-         return version_text(static_cast<size_t>(code), 10000, 100);
+         return version_text(code, 10000, 100);
        }},
       {"NVML", {"libnvidia-ml.so.1"}, driver_version},
   };

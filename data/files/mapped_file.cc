@@ -13,7 +13,7 @@ namespace trireme {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   const Descriptor file = open_file(path);
-  const auto size = static_cast<size_t>(status_of(file.number(), path).st_size);
+  const size_t size = status_of(file.number(), path).st_size;
   if (size == 0) return;  // which mmap refuses
   void* memory = mmap(nullptr, size, PROT_READ, MAP_SHARED, file.number(), 0);
   if (memory == MAP_FAILED) {

@@ -122,10 +122,10 @@ std::string wrong_label(float value, int classes, int64_t rows) {
 
 // Leaves out the rows that have no label.
 void check_labels(Table& table, int64_t column, int classes, BadRecordPolicy& policy) {
-  std::vector<bool> stays(static_cast<size_t>(table.rows()));
+  std::vector<bool> stays(table.rows());
   for (int64_t row = 0; row < table.rows(); ++row) {
     const std::string wrong = wrong_label(table.at(row, column), classes, table.rows());
-    stays[static_cast<size_t>(row)] = wrong.empty();
+    stays[row] = wrong.empty();
     if (!wrong.empty()) policy.add(DataError(table.where(row, column), wrong));
   }
   keep_rows(table, stays);
@@ -150,16 +150,16 @@ int count_classes(const DataConfig& config) {
 }
 
 std::vector<uint8_t> read_labels(const Table& table, int64_t column) {
-  std::vector<int32_t> labels(static_cast<size_t>(table.rows()));
+  std::vector<int32_t> labels(table.rows());
   for (int64_t row = 0; row < table.rows(); ++row) {
-    labels[static_cast<size_t>(row)] = static_cast<int32_t>(table.at(row, column));
+    labels[row] = static_cast<int32_t>(table.at(row, column));
   }
   return label_bytes(labels);
 }
 
 // The columns, one row after the other.
 std::vector<uint8_t> gather(const Table& table, const std::vector<int64_t>& columns) {
-  std::vector<uint8_t> bytes(static_cast<size_t>(table.rows()) * columns.size() * sizeof(float));
+  std::vector<uint8_t> bytes(table.rows() * columns.size() * sizeof(float));
   uint8_t* to = bytes.data();
   for (int64_t row = 0; row < table.rows(); ++row) {
     for (const int64_t column : columns) {

@@ -249,7 +249,7 @@ class TableReader {
 }  // namespace
 
 std::string Table::where(int64_t row, int64_t column) const {
-  return place(path, lines[static_cast<size_t>(row)], static_cast<size_t>(column), names);
+  return place(path, lines[row], column, names);
 }
 
 Table read_table(const File& file, char delimiter, CsvConfig::Header header,
@@ -264,7 +264,7 @@ Table read_head(const File& file, char delimiter, CsvConfig::Header header) {
 
 void keep_rows(Table& table, const std::vector<bool>& stays) {
   size_t to = 0;
-  const auto columns = static_cast<size_t>(table.columns);
+  const size_t columns = table.columns;
   for (size_t row = 0; row < stays.size(); ++row) {
     if (!stays[row]) continue;
     for (size_t i = 0; i < columns; ++i) {

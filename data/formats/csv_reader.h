@@ -21,9 +21,7 @@ struct Table {
   std::vector<int64_t> records;  // number of each row, from 0, those left out counted
 
   int64_t rows() const { return static_cast<int64_t>(lines.size()); }
-  float at(int64_t row, int64_t column) const {
-    return values[static_cast<size_t>(row * columns + column)];
-  }
+  float at(int64_t row, int64_t column) const { return values[row * columns + column]; }
   // "FILE: line 12, column 3 ('width')"; row and column from 0, as in `at`.
   std::string where(int64_t row, int64_t column) const;
 };

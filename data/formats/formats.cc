@@ -21,7 +21,7 @@ Shape checked_shape(const google::protobuf::RepeatedField<int64_t>& extents,
       throw ConfigError(path, "a sample would have more than 2^31 elements");
     }
   }
-  return Shape(std::span<const int64_t>(extents.data(), static_cast<size_t>(extents.size())));
+  return Shape(std::span<const int64_t>(extents.data(), extents.size()));
 }
 
 int checked_classes(int64_t classes, const std::string& path) {

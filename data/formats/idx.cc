@@ -155,7 +155,7 @@ Samples read_idx(const DataConfig& config, Part part) {
   const Idx labels = read(training ? find(config, idx.train_labels(), "train_labels")
                                    : find(config, idx.eval_labels(), "eval_labels"),
                           kLabels, policy);
-  std::vector<bool> stays(static_cast<size_t>(pair_up(images, labels, policy)));
+  std::vector<bool> stays(pair_up(images, labels, policy));
   std::vector<int32_t> targets;
   for (size_t i = 0; i < stays.size(); ++i) {
     const auto label = checked_label(labels.elements[i], classes, labels.path,
@@ -163,7 +163,7 @@ Samples read_idx(const DataConfig& config, Part part) {
     stays[i] = label.has_value();
     if (label) targets.push_back(*label);
   }
-  keep_rows(images.elements, static_cast<size_t>(images.record), stays);
+  keep_rows(images.elements, images.record, stays);
   Samples samples;
   std::vector<int64_t> shape(images.extents.begin() + 1, images.extents.end());
   if (shape.size() == 2) shape.insert(shape.begin(), 1);
@@ -176,8 +176,7 @@ Samples read_idx(const DataConfig& config, Part part) {
   samples.targets = label_bytes(targets);
   samples.source = fmt::format("IDX {}, {}", images.path, labels.path);
   settle(policy, samples);  // so there is a picture, of a size that memory holds
-  interleave(samples.inputs, static_cast<size_t>(shape[0]),
-             static_cast<size_t>(shape[1] * shape[2]));
+  interleave(samples.inputs, shape[0], shape[1] * shape[2]);
   return samples;
 }
 

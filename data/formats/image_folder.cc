@@ -35,7 +35,7 @@ class Strings {
   }
   int64_t size() const { return std::ssize(ends_); }
   std::string_view operator[](int64_t index) const {
-    const auto i = static_cast<size_t>(index);
+    const size_t i = index;
     const size_t begin = i == 0 ? 0 : ends_[i - 1];
     return std::string_view(bytes_).substr(begin, ends_[i] - begin);
   }
@@ -158,8 +158,7 @@ class FolderRecords final : public Records {
   }
   void read(int64_t index, std::vector<uint8_t>& bytes) const override;
   std::string where(int64_t index) const override {
-    return fmt::format("{}/{}/{}", folder_, classes_[static_cast<size_t>(label(index))],
-                       paths_[index]);
+    return fmt::format("{}/{}/{}", folder_, classes_[label(index)], paths_[index]);
   }
   std::string source() const override {
     return fmt::format("ImageFolder {} ({} classes)", folder_, classes_.size());
@@ -185,7 +184,7 @@ class FolderRecords final : public Records {
 void FolderRecords::read(int64_t index, std::vector<uint8_t>& bytes) const {
   const std::string path = where(index);
   const Descriptor file = open_file(path);
-  bytes.resize(static_cast<size_t>(status_of(file.number(), path).st_size));
+  bytes.resize(status_of(file.number(), path).st_size);
   read_at(file, path, 0, bytes);
 }
 

@@ -56,12 +56,8 @@ struct ArrayFile {
   DataError missing() const {
     return {fmt::format("{}: record {}", path(), array.whole_rows()), what_is_missing(array)};
   }
-  size_t row_bytes() const {
-    return static_cast<size_t>(array.row_elements()) * size_of(array.dtype);
-  }
-  const uint8_t* row(int64_t index) const {
-    return array.elements.data() + static_cast<size_t>(index) * row_bytes();
-  }
+  size_t row_bytes() const { return array.row_elements() * size_of(array.dtype); }
+  const uint8_t* row(int64_t index) const { return array.elements.data() + index * row_bytes(); }
 
   MappedFile file;
   NpyArray array;
@@ -140,7 +136,7 @@ Targets read_numbers(const ArrayFile& file, int64_t count, BadRecordPolicy& poli
     throw DataError(file.path(), fmt::format("is {}; numbers to predict are [N] or [N, F]",
                                              file.array.describe()));
   }
-  std::vector<float> row(static_cast<size_t>(file.array.row_elements()));
+  std::vector<float> row(file.array.row_elements());
   Targets targets{.spec = {DType::kF32, Shape{std::ssize(row)}, Layout::row_major()},
                   .classes = 0,
                   .bytes = {},
@@ -194,7 +190,7 @@ class NpyDataset final : public Dataset {
   const SampleSpec& spec() const override { return spec_; }
   int64_t size() const override { return std::ssize(targets_.rows); }
   void read(SampleId id, std::byte* input, std::byte* target) const override {
-    const auto index = static_cast<size_t>(id.index);
+    const size_t index = id.index;
     copy_sample(spec_.input, inputs_.array.dtype, inputs_.row(targets_.rows.at(index)), input);
     if (spec_.input.dtype == DType::kF32) check_finite(id.index, input);
     const size_t bytes = spec_.target.bytes();
@@ -204,16 +200,14 @@ class NpyDataset final : public Dataset {
     return fmt::format("{}: {}{}", source_, describe(spec_, size()), left_out(bad_));
   }
   std::string where(int64_t index) const override {
-    return fmt::format("{}: record {}", inputs_.path(),
-                       targets_.rows.at(static_cast<size_t>(index)));
+    return fmt::format("{}: record {}", inputs_.path(), targets_.rows.at(index));
   }
   BadRecords bad_records() const override { return bad_; }
   Checksums checksums() const override {
     Checksums sums{.targets = checksum_of(targets_.bytes, checksum_of(targets_.rows))};
     const CheckedSamples checked(size(), inputs_.row_bytes());
     for (int64_t i = 0; i < checked.count(); ++i) {
-      const std::span row(inputs_.row(targets_.rows[static_cast<size_t>(checked[i])]),
-                          inputs_.row_bytes());
+      const std::span row(inputs_.row(targets_.rows[checked[i]]), inputs_.row_bytes());
       sums.inputs = checksum_of(row, sums.inputs);
     }
     return sums;
@@ -221,12 +215,11 @@ class NpyDataset final : public Dataset {
 
  private:
   void check_finite(int64_t index, const std::byte* input) const {
-    const std::span values(reinterpret_cast<const float*>(input),
-                           static_cast<size_t>(spec_.input.shape.elements()));
+    const std::span values(reinterpret_cast<const float*>(input), spec_.input.shape.elements());
     const int64_t bad = first_not_finite(values);
     if (bad < 0) return;
-    throw DataError(where(index), fmt::format("value {} is {}, which is not a finite number", bad,
-                                              values[static_cast<size_t>(bad)]));
+    throw DataError(where(index),
+                    fmt::format("value {} is {}, which is not a finite number", bad, values[bad]));
   }
 
   const ArrayFile inputs_;

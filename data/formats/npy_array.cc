@@ -113,7 +113,7 @@ class HeaderReader {
       const auto [end, error] =
           std::from_chars(text_.data() + at_, text_.data() + text_.size(), extent);
       if (error != std::errc() || extent < 0) fail(fmt::format("has an extent at byte {}", at_));
-      at_ = static_cast<size_t>(end - text_.data());
+      at_ = end - text_.data();
       extents.push_back(extent);
       if (!accept(',')) {
         expect(')');
@@ -240,8 +240,7 @@ NpyArray parse_npy(std::span<const uint8_t> bytes, const std::string& where) {
   array.elements = bytes.subspan(begin);
   if (!array.whole()) return array;
   // Whole rows do not overflow: their bytes are there.
-  const size_t length =
-      static_cast<size_t>(array.rows() * array.row_elements()) * size_of(array.dtype);
+  const size_t length = array.rows() * array.row_elements() * size_of(array.dtype);
   if (length < array.elements.size()) {
     throw DataError(where, fmt::format("has {} bytes after its array, {}",
                                        array.elements.size() - length, array.describe()));
@@ -295,7 +294,7 @@ void copy_sample(const TensorSpec& spec, DType dtype, const uint8_t* from, std::
   if (dtype == spec.dtype) {
     std::memcpy(to, from, spec.bytes());
   } else {
-    const auto elements = static_cast<size_t>(spec.shape.elements());
+    const size_t elements = spec.shape.elements();
     to_floats(dtype, from, {reinterpret_cast<float*>(to), elements});
   }
 }

@@ -37,7 +37,7 @@ class Synthetic final : public Dataset {
         begin_(part == Part::kTraining ? 0 : kEvaluationBegin),
         noise_(static_cast<uint32_t>(std::lround(config.noise() * static_cast<float>(kOne)))) {
     lay_out_cells();
-    patterns_.resize(static_cast<size_t>(spec_.classes) * cells_);
+    patterns_.resize(spec_.classes * cells_);
     for (size_t label = 0; label < static_cast<size_t>(spec_.classes); ++label) {
       const Random random(seed_, RandomPurpose::kSynthetic, kPatterns | label);
       for (size_t cell = 0; cell < cells_; ++cell) {
@@ -57,7 +57,7 @@ class Synthetic final : public Dataset {
     }
     const auto label = static_cast<int32_t>(index % spec_.classes);
     std::memcpy(target, &label, sizeof label);
-    const uint8_t* pattern = patterns_.data() + static_cast<size_t>(label) * cells_;
+    const uint8_t* pattern = patterns_.data() + label * cells_;
     const Random random(seed_, RandomPurpose::kSynthetic, begin_ + static_cast<uint64_t>(index));
     for (size_t begin = 0; begin < cell_of_.size(); begin += 16) {
       const std::array<uint8_t, 16> noise = bytes_of(random.four(begin / 16));
@@ -78,7 +78,7 @@ class Synthetic final : public Dataset {
   // row-major.
   void lay_out_cells() {
     const Shape& shape = spec_.input.shape;
-    cell_of_.resize(static_cast<size_t>(shape.elements()));
+    cell_of_.resize(shape.elements());
     place_of_.resize(cell_of_.size());
     if (shape.rank() == 1) {
       cells_ = cell_of_.size();
@@ -88,7 +88,7 @@ class Synthetic final : public Dataset {
     }
     const int64_t rows = std::min(kCells, shape[1]);
     const int64_t columns = std::min(kCells, shape[2]);
-    cells_ = static_cast<size_t>(shape[0] * rows * columns);
+    cells_ = shape[0] * rows * columns;
     size_t i = 0;
     for (int64_t c = 0; c < shape[0]; ++c) {
       for (int64_t y = 0; y < shape[1]; ++y) {

@@ -33,7 +33,7 @@ void refuse_compressed(int file, const std::string& path) {
   std::array<char, 8> begin{};
   const ssize_t got = pread(file, begin.data(), begin.size(), 0);
   if (got < 0) throw DataError(path, fmt::format("cannot be read: {}", std::strerror(errno)));
-  const std::string_view bytes(begin.data(), static_cast<size_t>(got));
+  const std::string_view bytes(begin.data(), got);
   for (const Compression& compression : kCompressions) {
     if (!bytes.starts_with(compression.begins)) continue;
     throw DataError(path, fmt::format("is compressed ({}), and samples can only be read at random "

@@ -100,7 +100,7 @@ class Opening {
 size_t most_open_files() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 64;
-  return static_cast<size_t>(std::clamp<rlim_t>(limit.rlim_cur / 4, 8, 1 << 16));
+  return std::clamp<rlim_t>(limit.rlim_cur / 4, 8, 1 << 16);
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ class Vocabulary {
   explicit Vocabulary(const std::vector<int32_t>& characters) {
     if (characters.empty()) return;
     numbers_.resize(static_cast<size_t>(std::ranges::max(characters)) + 1, kUnknown);
-    for (const int32_t character : characters) numbers_[static_cast<size_t>(character)] = 0;
+    for (const int32_t character : characters) numbers_[character] = 0;
     for (size_t character = 0; character < numbers_.size(); ++character) {
       if (numbers_[character] == kUnknown) continue;
       numbers_[character] = static_cast<int32_t>(names_.size());
@@ -122,7 +122,7 @@ class Vocabulary {
   std::vector<int32_t> encode(const std::vector<int32_t>& characters) const {
     std::vector<int32_t> tokens(characters.size());
     std::ranges::transform(characters, tokens.begin(), [&](int32_t character) {
-      const auto place = static_cast<size_t>(character);
+      const size_t place = character;
       return place < numbers_.size() ? numbers_[place] : kUnknown;
     });
     return tokens;
@@ -208,7 +208,7 @@ class TextDataset final : public Dataset {
   const SampleSpec& spec() const override { return spec_; }
   int64_t size() const override { return std::ssize(begins_); }
   void read(SampleId id, std::byte* input, std::byte* target) const override {
-    const int32_t* tokens = encoded_.tokens.data() + begins_.at(static_cast<size_t>(id.index));
+    const int32_t* tokens = encoded_.tokens.data() + begins_.at(id.index);
     std::memcpy(input, tokens, spec_.input.bytes());
     std::memcpy(target, tokens + 1, spec_.target.bytes());
   }
@@ -219,8 +219,7 @@ class TextDataset final : public Dataset {
                        left_out(bad_));
   }
   std::string where(int64_t index) const override {
-    return fmt::format("{}: character {}", encoded_.text.path,
-                       begins_.at(static_cast<size_t>(index)));
+    return fmt::format("{}: character {}", encoded_.text.path, begins_.at(index));
   }
   bool in_memory() const override { return true; }
   BadRecords bad_records() const override { return bad_; }

@@ -70,15 +70,13 @@ class TokenFile {
   int64_t unused() const { return count_ - (samples() == 0 ? 0 : samples() * length_ + 1); }
 
   uint32_t largest(int64_t begin, int64_t count) const {
-    return visit(begin, [&](const auto* tokens) {
-      return trireme::largest(tokens, static_cast<size_t>(count));
-    });
+    return visit(begin, [&](const auto* tokens) { return trireme::largest(tokens, count); });
   }
   uint32_t at(int64_t place) const {
     return visit(place, [](const auto* token) { return uint32_t{*token}; });
   }
   void copy(int64_t begin, int64_t count, int32_t* to) const {
-    visit(begin, [&](const auto* tokens) { widen(tokens, static_cast<size_t>(count), to); });
+    visit(begin, [&](const auto* tokens) { widen(tokens, count, to); });
   }
 
  private:
@@ -113,7 +111,7 @@ class TokenFile {
       const DataError cut(fmt::format("{}: token {}", path(), count_),
                           fmt::format("is cut short: {} tokens were announced", announced));
       policy.add(cut, std::max<int64_t>(1, samples_of(announced) - samples()));
-    } else if (const size_t expected = static_cast<size_t>(announced) * width_; bytes > expected) {
+    } else if (const size_t expected = announced * width_; bytes > expected) {
       throw DataError(path(),
                       fmt::format("has {} bytes after its {} tokens", bytes - expected, announced));
     }
@@ -122,7 +120,7 @@ class TokenFile {
   // Pages are aligned, and so is what follows the header.
   template <class Work>
   std::invoke_result_t<Work, const uint16_t*> visit(int64_t begin, Work work) const {
-    const uint8_t* at = file_.bytes().data() + begin_ + static_cast<size_t>(begin) * width_;
+    const uint8_t* at = file_.bytes().data() + begin_ + begin * width_;
     return width_ == 2 ? work(reinterpret_cast<const uint16_t*>(at))
                        : work(reinterpret_cast<const uint32_t*>(at));
   }
@@ -224,7 +222,7 @@ class Tokens final : public Dataset {
     int64_t begin;
   };
   Place find(int64_t index) const {
-    const auto at = static_cast<size_t>(std::ranges::upper_bound(ends_, index) - ends_.begin());
+    const size_t at = std::ranges::upper_bound(ends_, index) - ends_.begin();
     const int64_t first = at == 0 ? 0 : ends_[at - 1];
     return {files_.at(at), (index - first) * spec_.input.shape[0]};
   }

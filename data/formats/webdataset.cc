@@ -28,7 +28,7 @@ struct Shard {
 
   int64_t size() const { return used ? std::ssize(*used) : std::ssize(index.samples()); }
   size_t sample(int64_t record) const {
-    const auto i = static_cast<size_t>(record);
+    const size_t i = record;
     return used ? (*used)[i] : i;
   }
 };
@@ -71,7 +71,7 @@ class TarRecords final : public Records {
   };
   Place find(int64_t index) const {
     const auto shard = std::ranges::upper_bound(shards_, index, {}, &Shard::end);
-    const auto number = static_cast<size_t>(shard - shards_.begin());
+    const size_t number = shard - shards_.begin();
     return {number, shard->sample(index - shard->end + shard->size())};
   }
 

@@ -52,7 +52,7 @@ AffineMap rotation_map(double degrees, ImageSize size) {
 
 void warp(const ImageView& from, const AffineMap& map, uint8_t fill, const ImageView& to) {
   for (int y = 0; y < to.height; ++y) {
-    std::memset(to.row(y), fill, static_cast<size_t>(to.row_bytes()));
+    std::memset(to.row(y), fill, to.row_bytes());
   }
   if (from.channels == 1) {
     warp_pixels<1>(from, map, to);

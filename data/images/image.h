@@ -50,9 +50,9 @@ inline ImageView view_of(uint8_t* pixels, ImageSize size, int channels) {
 
 // Between pictures of the same size and channels that do not overlap.
 inline void copy_pixels(const ImageView& from, const ImageView& to) {
-  const auto bytes = static_cast<size_t>(from.row_bytes());
+  const size_t bytes = from.row_bytes();
   if (from.contiguous() && to.contiguous()) {
-    std::memcpy(to.pixels, from.pixels, bytes * static_cast<size_t>(from.height));
+    std::memcpy(to.pixels, from.pixels, bytes * from.height);
     return;
   }
   for (int y = 0; y < from.height; ++y) std::memcpy(to.row(y), from.row(y), bytes);
@@ -63,8 +63,7 @@ class Image {
  public:
   // Without gaps; what was there is lost.
   ImageView reshape(ImageSize size, int channels) {
-    const size_t bytes = static_cast<size_t>(size.height) * static_cast<size_t>(size.width) *
-                         static_cast<size_t>(channels);
+    const size_t bytes = static_cast<size_t>(size.height) * size.width * channels;
     if (bytes > capacity_) {
       pixels_ = std::make_unique_for_overwrite<uint8_t[]>(bytes);
       capacity_ = bytes;

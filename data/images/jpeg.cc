@@ -74,7 +74,7 @@ void install(jpeg_source_mgr& source) {
     if (bytes <= 0) return;
     if (static_cast<size_t>(bytes) > decoder->src->bytes_in_buffer) end_of_data(decoder);
     decoder->src->next_input_byte += bytes;
-    decoder->src->bytes_in_buffer -= static_cast<size_t>(bytes);
+    decoder->src->bytes_in_buffer -= bytes;
   };
   source.resync_to_restart = jpeg_resync_to_restart;
   source.term_source = [](j_decompress_ptr) {};
@@ -221,7 +221,7 @@ J_COLOR_SPACE JpegReader::colors_for(int channels) const {
 bool JpegReader::can_cut_rows() const {
   // A component may shrink less than others. libjpeg-turbo 2.1 forgets that of those which it has
   // cut, and is wrong where their columns are then still interpolated.
-  const std::span components(decoder_.comp_info, static_cast<size_t>(decoder_.num_components));
+  const std::span components(decoder_.comp_info, decoder_.num_components);
   return std::ranges::all_of(components, [&](const jpeg_component_info& component) {
     return component.DCT_scaled_size == decoder_.min_DCT_scaled_size ||
            component.DCT_scaled_size * component.h_samp_factor ==
@@ -275,7 +275,7 @@ void JpegReader::start() {
 
 void JpegReader::prepare_rows(const ImageView& to) {
   const bool cmyk = decoder_.out_color_space == JCS_CMYK;
-  const auto row_bytes = static_cast<size_t>(cmyk ? 4 * std::ptrdiff_t{to.width} : to.row_bytes());
+  const size_t row_bytes = cmyk ? 4 * std::ptrdiff_t{to.width} : to.row_bytes();
   const size_t stride = (row_bytes + kStreamed - 1) / kStreamed * kStreamed;
   memory_.resize(kStreamed * 2 + stride * kAtOnce);
   const auto begin = reinterpret_cast<uintptr_t>(memory_.data());
@@ -290,12 +290,12 @@ void JpegReader::read_rows(const ImageView& to) {
     for (int i = 0; i < wanted; ++i) {
       uint8_t* const row = to.row(y + i);
       const bool streamed = reinterpret_cast<uintptr_t>(row) % kStreamed == 0;
-      rows[static_cast<size_t>(i)] = streamed ? rows_[static_cast<size_t>(i)] : row;
+      rows[i] = streamed ? rows_[i] : row;
     }
     const auto count = static_cast<int>(
         jpeg_read_scanlines(&decoder_, rows.data(), static_cast<JDIMENSION>(wanted)));
     for (int i = 0; i < count; ++i) {
-      const uint8_t* const row = rows[static_cast<size_t>(i)];
+      const uint8_t* const row = rows[i];
       if (row != to.row(y + i)) std::copy_n(row, to.row_bytes(), to.row(y + i));
     }
     y += count;

@@ -152,7 +152,7 @@ void PngReader::take(const uint8_t* row, uint8_t* to, int channels) const {
     rgb_to_grey(row + std::ptrdiff_t{3} * region_.left, to, region_.width);
   } else {
     std::memcpy(to, row + std::ptrdiff_t{channels} * region_.left,
-                static_cast<size_t>(region_.width) * static_cast<size_t>(channels));
+                static_cast<size_t>(region_.width) * channels);
   }
 }
 
@@ -169,7 +169,7 @@ void PngReader::read_rows(const ImageView& to) {
 void PngReader::read_interlaced(const ImageView& to) {
   png_read_image(png_, rows_.data());
   for (int y = 0; y < to.height; ++y) {
-    take(rows_[static_cast<size_t>(region_.top + y)], to.row(y), to.channels);
+    take(rows_[region_.top + y], to.row(y), to.channels);
   }
 }
 

@@ -184,22 +184,22 @@ void make_taps(int size, double begin, double extent, int outputs, Filter filter
   const double support = stretch * (filter == Filter::kBicubic ? 2 : 1);
   taps.overshoot = filter == Filter::kBicubic;
   taps.count = std::min(static_cast<int>(std::ceil(2 * support)), size);
-  taps.first.resize(static_cast<size_t>(outputs));
-  taps.weights.assign(static_cast<size_t>(outputs) * static_cast<size_t>(taps.count), 0);
-  std::vector<double> exact(static_cast<size_t>(taps.count) + 1);  // rounding can add one, of 0
+  taps.first.resize(outputs);
+  taps.weights.assign(static_cast<size_t>(outputs) * taps.count, 0);
+  std::vector<double> exact(taps.count + 1);  // rounding can add one, of 0
   for (int i = 0; i < outputs; ++i) {
     const double center = begin + (i + 0.5) * scale;
     const int low = std::max(static_cast<int>(center - support + 0.5), 0);
     const int high = std::min(static_cast<int>(center + support + 0.5), size);
     double sum = 0;
     for (int x = low; x < high; ++x) {
-      sum += exact[static_cast<size_t>(x - low)] = curve((x - center + 0.5) * (1 / stretch));
+      sum += exact[x - low] = curve((x - center + 0.5) * (1 / stretch));
     }
     const int first = std::min(low, size - taps.count);
-    taps.first[static_cast<size_t>(i)] = first;
+    taps.first[i] = first;
     int32_t* weights = taps.weights.data() + std::ptrdiff_t{i} * taps.count;
     for (int x = low; x < std::min(high, first + taps.count); ++x) {
-      const double weight = exact[static_cast<size_t>(x - low)] / sum * (1 << kPrecision);
+      const double weight = exact[x - low] / sum * (1 << kPrecision);
       weights[x - first] = static_cast<int32_t>(weight < 0 ? weight - 0.5 : weight + 0.5);
     }
   }
@@ -208,7 +208,7 @@ void make_taps(int size, double begin, double extent, int outputs, Filter filter
 // The input position of each output. As Pillow has it, which adds up steps.
 std::vector<int> nearest_positions(int size, double begin, double extent, int outputs) {
   const double step = extent / outputs;
-  std::vector<int> positions(static_cast<size_t>(outputs));
+  std::vector<int> positions(outputs);
   double at = begin + step / 2;
   for (int& position : positions) {
     position = std::min(static_cast<int>(at), size - 1);
@@ -229,8 +229,7 @@ void nearest(const ImageView& from, const Box& box, const ImageView& to) {
   const std::vector<int> rows = nearest_positions(from.height, box.top, box.height, to.height);
   const std::vector<int> columns = nearest_positions(from.width, box.left, box.width, to.width);
   const auto pick = to.channels == 1 ? pick_pixels<1> : pick_pixels<3>;
-  for (int y = 0; y < to.height; ++y)
-    pick(from.row(rows[static_cast<size_t>(y)]), columns, to.row(y));
+  for (int y = 0; y < to.height; ++y) pick(from.row(rows[y]), columns, to.row(y));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace trireme {
 void Slot::allocate(Device& device, int64_t capacity, const SampleSpec& spec) {
   input_bytes_ = spec.input.bytes();
   target_bytes_ = spec.target.bytes();
-  const auto rows = static_cast<size_t>(capacity);
+  const size_t rows = capacity;
   inputs_ = device.allocate_host(rows * input_bytes_);
   targets_ = device.allocate_host(rows * target_bytes_);
   std::memset(inputs_.data(), 0, rows * input_bytes_);
@@ -57,7 +57,7 @@ void Slot::close_ranks() {
         continue;
       }
       const SampleMemory from = at(row);
-      samples_[static_cast<size_t>(batch.rows)] = samples_[static_cast<size_t>(row)];
+      samples_[batch.rows] = samples_[row];
       const SampleMemory to = at(batch.rows++);
       if (from.input == to.input) continue;
       std::memcpy(to.input, from.input, input_bytes_);
@@ -65,7 +65,7 @@ void Slot::close_ranks() {
     }
   }
   const SampleMemory end = at(batch.rows);
-  const auto rest = static_cast<size_t>(used_rows_ - batch.rows);
+  const size_t rest = used_rows_ - batch.rows;
   std::memset(end.input, 0, rest * input_bytes_);
   std::memset(end.target, 0, rest * target_bytes_);
   used_rows_ = batch.rows;

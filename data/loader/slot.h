@@ -31,10 +31,9 @@ class Slot {
 
   // For threads that fill it. Rows are counted from the beginning of the share.
   SampleMemory at(int64_t row) const {
-    return {batch.inputs + static_cast<size_t>(row) * input_bytes_,
-            batch.targets + static_cast<size_t>(row) * target_bytes_};
+    return {batch.inputs + row * input_bytes_, batch.targets + row * target_bytes_};
   }
-  void is_sample(int64_t row, int64_t sample) { samples_[static_cast<size_t>(row)] = sample; }
+  void is_sample(int64_t row, int64_t sample) { samples_[row] = sample; }
   void add(RowFault fault);
 
   // For the loader's own thread, once nobody fills it any more. Faults in the order of the rows.

@@ -20,11 +20,7 @@ class OrderedWork {
   // ahead of next() than `depth`.
   OrderedWork(int threads, int depth, int64_t begin, int64_t end,
               std::function<Result(int, int64_t)> make)
-      : make_(std::move(make)),
-        slots_(static_cast<size_t>(depth)),
-        taken_(begin),
-        handed_out_(begin),
-        end_(end) {
+      : make_(std::move(make)), slots_(depth), taken_(begin), handed_out_(begin), end_(end) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { run(i); });
   }
   // What is still to be made is not.
@@ -57,7 +53,7 @@ class OrderedWork {
     std::optional<Result> result;
     std::exception_ptr error;
   };
-  Slot& slot_of(int64_t number) { return slots_[static_cast<size_t>(number) % slots_.size()]; }
+  Slot& slot_of(int64_t number) { return slots_[number % slots_.size()]; }
 
   void run(int thread) {
     std::unique_lock lock(mutex_);

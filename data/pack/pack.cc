@@ -86,12 +86,11 @@ class Packer {
   // False when told to stop.
   bool pack_records() {
     const int threads = std::max(1, options_.threads);
-    std::vector<PackTools> tools(static_cast<size_t>(threads));
+    std::vector<PackTools> tools(threads);
     const int64_t begin = state_.end();
     OrderedWork<PackedSample> work(
-        threads, 8 * threads, begin, records_, [&](int thread, int64_t record) {
-          return source_.read(order_(record), tools[static_cast<size_t>(thread)]);
-        });
+        threads, 8 * threads, begin, records_,
+        [&](int thread, int64_t record) { return source_.read(order_(record), tools[thread]); });
     for (int64_t record = begin; record < records_; ++record) {
       if (options_.stop && options_.stop()) return false;
       try {

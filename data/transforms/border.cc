@@ -19,7 +19,7 @@ void border_pixels(const uint8_t* from, int width, int channels, int begin, int 
                    const Border& border, uint8_t* to) {
   if (begin >= end) return;
   if (!border.reflect) {
-    std::memset(to, border.fill, static_cast<size_t>(end - begin) * static_cast<size_t>(channels));
+    std::memset(to, border.fill, static_cast<size_t>(end - begin) * channels);
     return;
   }
   for (int x = begin; x < end; ++x) {
@@ -43,7 +43,7 @@ void copy_with_border(const ImageView& from, const Region& region, const Border&
     const bool outside = source < 0 || source >= from.height;
     uint8_t* row = to.row(y);
     if (outside && !border.reflect) {
-      std::memset(row, border.fill, static_cast<size_t>(to.row_bytes()));
+      std::memset(row, border.fill, to.row_bytes());
       continue;
     }
     const uint8_t* pixels = from.row(outside ? reflected(source, from.height) : source);
@@ -51,7 +51,7 @@ void copy_with_border(const ImageView& from, const Region& region, const Border&
     border_pixels(pixels, from.width, channels, region.left, left_end, border, row);
     if (inner_end > inner_begin) {
       std::memcpy(at(inner_begin), pixels + std::ptrdiff_t{inner_begin} * channels,
-                  static_cast<size_t>(inner_end - inner_begin) * static_cast<size_t>(channels));
+                  static_cast<size_t>(inner_end - inner_begin) * channels);
     }
     border_pixels(pixels, from.width, channels, right_begin, end, border, at(right_begin));
   }

@@ -28,7 +28,7 @@ class ColorJitter final : public Transform {
   void apply(Canvas& canvas, Draws& draws) const override {
     std::array<size_t, 4> order = {kBrightness, kContrast, kSaturation, kHue};
     for (int i = 3; i > 0; --i) {
-      std::swap(order[static_cast<size_t>(i)], order[static_cast<size_t>(draws.below(i + 1))]);
+      std::swap(order[i], order[draws.below(i + 1)]);
     }
     std::array<float, 4> amounts{};
     for (size_t i = 0; i < 4; ++i) {

@@ -43,7 +43,7 @@ void reverse(uint8_t* row, int pixels, int channels) {
   int left = 0;
   for (int right = pixels; right - left > 1;) {
     const int count = std::min((right - left) / 2, kPiece);
-    std::memcpy(copy.data(), at(left), static_cast<size_t>(count * channels));
+    std::memcpy(copy.data(), at(left), count * channels);
     reverse(at(right - count), count, channels, at(left));
     reverse(copy.data(), count, channels, at(right - count));
     left += count;
@@ -104,7 +104,7 @@ class VerticalFlip final : public Flip {
   }
   void flip(const ImageView& from, const ImageView& to) const override {
     for (int y = 0; y < from.height; ++y) {
-      std::memcpy(to.row(y), from.row(from.height - 1 - y), static_cast<size_t>(from.row_bytes()));
+      std::memcpy(to.row(y), from.row(from.height - 1 - y), from.row_bytes());
     }
   }
 };

@@ -18,7 +18,7 @@ struct Padding {
 Padding checked_paddings(const Extents& padding, const std::string& path) {
   std::array<int, 4> p{};
   for (int i = 0; i < std::min(padding.size(), 4); ++i) {
-    p[static_cast<size_t>(i)] = checked_padding(padding[i], path);
+    p[i] = checked_padding(padding[i], path);
   }
   switch (padding.size()) {
     case 1:

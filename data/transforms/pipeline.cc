@@ -27,12 +27,12 @@ Pipeline::Pipeline(const DataConfig& config, Part part, uint64_t seed) : seed_(s
     }
     if (!transform.in_place()) last_maker_ = size() - 1;
   }
-  while (fixed_ < size() && !transforms_[static_cast<size_t>(fixed_)]->random()) ++fixed_;
+  while (fixed_ < size() && !transforms_[fixed_]->random()) ++fixed_;
 }
 
 std::optional<ImageSize> Pipeline::output_size(std::optional<ImageSize> size, int begin,
                                                int end) const {
-  for (int i = begin; i < end; ++i) size = transforms_[static_cast<size_t>(i)]->output_size(size);
+  for (int i = begin; i < end; ++i) size = transforms_[i]->output_size(size);
   return size;
 }
 
@@ -44,7 +44,7 @@ void Pipeline::apply(int begin, int end, SampleId id, Canvas& canvas) const {
   for (int i = begin; i < end; ++i) {
     canvas.expect_more(makes_from(i + 1));
     Draws drawn = draws(id, i);
-    transforms_[static_cast<size_t>(i)]->apply(canvas, drawn);
+    transforms_[i]->apply(canvas, drawn);
   }
   canvas.expect_more(makes_from(end));
 }

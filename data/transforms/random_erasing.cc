@@ -17,9 +17,8 @@ void fill_with_noise(const ImageView& image, const Random& random) {
     uint8_t* row = image.row(y);
     for (std::ptrdiff_t i = 0; i < image.row_bytes(); i += sizeof(Random4)) {
       const Random4 noise = random.four(word++);
-      std::memcpy(
-          row + i, noise.data(),
-          static_cast<size_t>(std::min<std::ptrdiff_t>(sizeof(noise), image.row_bytes() - i)));
+      std::memcpy(row + i, noise.data(),
+                  std::min<std::ptrdiff_t>(sizeof(noise), image.row_bytes() - i));
     }
   }
 }
@@ -47,7 +46,7 @@ class RandomErasing final : public Transform {
       return;
     }
     for (int y = 0; y < erased.height; ++y) {
-      std::memset(erased.row(y), fill_, static_cast<size_t>(erased.row_bytes()));
+      std::memset(erased.row(y), fill_, erased.row_bytes());
     }
   }
 

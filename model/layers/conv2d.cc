@@ -29,7 +29,7 @@ class Conv2d final : public Layer {
     }
     Signature signature{.output = {out, 0, 0}, .parameters = {}, .running = {}};
     for (int i = 0; i < 2; ++i) {
-      const auto side = static_cast<size_t>(i);
+      const size_t side = i;
       const int64_t reach = g.dilation[side] * (kernel[side] - 1) + 1;
       const int64_t padded = inputs[0][i + 1] + 2 * g.padding[side];
       if (padded < reach) {

@@ -65,7 +65,7 @@ class ConcatLayer final : public Layer {
     for (int i = 0; i < emit.inputs(); ++i) args.push_back(emit.fresh_like(emit.input(i)));
     emit.emit(Split{emit.inputs()}, args);
     for (int i = 0; i < emit.inputs(); ++i) {
-      emit.give_gradient(i, args[static_cast<size_t>(i) + 1]);
+      emit.give_gradient(i, args[i + 1]);
     }
   }
 };

@@ -17,7 +17,7 @@ PoolGeometry geometry_of(const PoolConfig& config) {
 Shape pooled(const Shape& input, const PoolGeometry& g) {
   Shape output = input;
   for (int i = 0; i < 2; ++i) {
-    const auto side = static_cast<size_t>(i);
+    const size_t side = i;
     if (g.padding[side] * 2 > g.kernel[side]) {
       throw Error(fmt::format("padding: {} is more than half of the kernel {}", g.padding[side],
                               g.kernel[side]));

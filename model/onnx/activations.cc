@@ -83,7 +83,7 @@ Probe probe_of(const ActivationFormula& formula) {
     const auto operand = [&](int which) {
       if (which == Term::kX) return probe_points();
       if (which == Term::kNumber) return constant_probe(term.number);
-      return results[static_cast<size_t>(which)];
+      return results[which];
     };
     std::vector<Probe> inputs{operand(term.a)};
     if (takes_two(term.op)) inputs.push_back(operand(term.b));

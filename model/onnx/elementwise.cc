@@ -32,8 +32,7 @@ void Importer::elementwise(const NodeView& node) {
 std::vector<float> Importer::one_a_channel(const TensorProto& tensor, int rank) const {
   std::vector<int64_t> dims(tensor.dims().begin(), tensor.dims().end());
   if (reader_.elements(tensor) == 1) return reader_.floats(tensor);
-  dims.insert(dims.begin(),
-              static_cast<size_t>(std::max(0, rank + 1 - static_cast<int>(dims.size()))), 1);
+  dims.insert(dims.begin(), std::max(0, rank + 1 - static_cast<int>(dims.size())), 1);
   if (static_cast<int>(dims.size()) != rank + 1) return {};
   for (size_t i = 0; i < dims.size(); ++i) {
     if (i != 1 && dims[i] != 1) return {};
@@ -69,7 +68,7 @@ bool Importer::bias(const NodeView& node) {
   const auto* constant = std::get_if<OfTensor>(&value(node.input(reversed ? 0 : 1)));
   if (!read || !constant || read->layer == OfLayer::kInput || readers_[of] != 1) return false;
   const int index = read->layer;
-  Layer& layer = layers_[static_cast<size_t>(index)];
+  Layer& layer = layers_[index];
   if (graph_.node(static_cast<int>(layer.node)).output(0) != of) return false;  // has other names
   LayerConfig& config = layer.config;
   int64_t channels = 0;

@@ -97,8 +97,7 @@ class Exporter {
  private:
   const Node& loss() const { return graph_.nodes.back(); }
   const Shape& shape_of(int node) const {
-    return node < 0 ? graph_.input.input.shape
-                    : graph_.nodes[static_cast<size_t>(node)].signature.output;
+    return node < 0 ? graph_.input.input.shape : graph_.nodes[node].signature.output;
   }
 
   // Only layers that the result depends on are written; of these all values must be there.
@@ -106,13 +105,13 @@ class Exporter {
     live_.insert(loss().inputs[0]);
     for (auto n = static_cast<int>(graph_.nodes.size()) - 2; n >= 0; --n) {
       if (!live_.contains(n)) continue;
-      const std::vector<int>& inputs = graph_.nodes[static_cast<size_t>(n)].inputs;
+      const std::vector<int>& inputs = graph_.nodes[n].inputs;
       live_.insert(inputs.begin(), inputs.end());
     }
     uint64_t bytes = kRoomForTheRest;
     for (const int n : live_) {
       if (n < 0) continue;
-      const Node& node = graph_.nodes[static_cast<size_t>(n)];
+      const Node& node = graph_.nodes[n];
       for (const auto& parameter : node.signature.parameters) {
         bytes += check(node.name + "." + parameter.name, parameter.shape);
       }
@@ -139,9 +138,7 @@ class Exporter {
   }
 
   // What a node reads; "" is the operator's way to leave out an input.
-  std::string value_of(int node) const {
-    return node < 0 ? input_ : values_[static_cast<size_t>(node)];
-  }
+  std::string value_of(int node) const { return node < 0 ? input_ : values_[node]; }
 
   NodeProto& add(const char* op, const std::string& name, const std::vector<std::string>& inputs) {
     NodeProto& node = *onnx_.add_node();
@@ -265,7 +262,7 @@ class Exporter {
       const auto operand = [&](int which) {
         if (which == Term::kX) return x;
         if (which == Term::kNumber) return initializer(name + ".value", {}, {term.number});
-        return results[static_cast<size_t>(which)];
+        return results[which];
       };
       std::vector<std::string> inputs{operand(term.a)};
       if (takes_two(term.op)) inputs.push_back(operand(term.b));

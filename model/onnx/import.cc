@@ -240,8 +240,7 @@ void Importer::write_layers(NetworkConfig& network) const {
     // What a layer reads is only said where it is not the one before it.
     if (layer.inputs != std::vector<int>{before}) {
       for (const int input : layer.inputs) {
-        config.add_input(
-            input == OfLayer::kInput ? "input" : layers_[static_cast<size_t>(input)].config.name());
+        config.add_input(input == OfLayer::kInput ? "input" : layers_[input].config.name());
       }
     }
     before = static_cast<int>(place);

@@ -232,14 +232,14 @@ void Importer::dense(const NodeView& node, bool transposed, float alpha, float b
   const std::vector<float> stored = floats(node, node.input(1));
   std::vector<float> weight(stored.size());
   for (size_t i = 0; i < weight.size(); ++i) {
-    const size_t unit = i / static_cast<size_t>(inputs);
-    const size_t feature = i % static_cast<size_t>(inputs);
-    weight[i] = alpha * stored[transposed ? i : feature * static_cast<size_t>(units) + unit];
+    const size_t unit = i / inputs;
+    const size_t feature = i % inputs;
+    weight[i] = alpha * stored[transposed ? i : feature * units + unit];
   }
   add_weight(layer, "weight", {units, inputs}, std::move(weight));
   if (node.has_input(2)) {
     std::vector<float> bias = floats(node, node.input(2));
-    if (bias.size() == 1) bias.resize(static_cast<size_t>(units), bias[0]);
+    if (bias.size() == 1) bias.resize(units, bias[0]);
     for (float& value : bias) value *= beta;
     add_weight(layer, "bias", {units}, std::move(bias));
   }
@@ -487,7 +487,7 @@ void Importer::gather(const NodeView& node) {
     if (index < 0 || index >= static_cast<int64_t>(from.size())) {
       damaged(fmt::format("'{}' gathers what is not there", node.name()));
     }
-    picked.values.push_back(from[static_cast<size_t>(index)]);
+    picked.values.push_back(from[index]);
   }
   set_output(node, picked);
 }

@@ -101,7 +101,7 @@ std::vector<To> TensorReader::from_bytes(const TensorProto& tensor, int64_t coun
     damaged(tensor, "is too large");
   }
   const std::string bytes = raw_bytes(tensor, static_cast<uint64_t>(count) * sizeof(Stored));
-  std::vector<To> values(static_cast<size_t>(count));
+  std::vector<To> values(count);
   if constexpr (std::is_same_v<To, Stored>) {
     if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;
@@ -121,7 +121,7 @@ std::vector<To> TensorReader::from_field(const TensorProto& tensor, int64_t coun
     damaged(tensor, fmt::format("should have {} values and has {}", count, field.size()));
   }
   std::vector<To> values;
-  values.reserve(static_cast<size_t>(count));
+  values.reserve(count);
   for (const auto value : field) values.push_back(convert(value));
   return values;
 }

@@ -83,7 +83,7 @@ int Importer::layer_of(size_t index) {
 }
 
 std::optional<Shape> Importer::shape_of(int layer) const {
-  if (layer != OfLayer::kInput) return layers_[static_cast<size_t>(layer)].shape;
+  if (layer != OfLayer::kInput) return layers_[layer].shape;
   if (!plausible(made_.input)) return std::nullopt;  // some extents are open
   return made_.input;
 }
@@ -183,7 +183,7 @@ std::string Importer::name_for(const NodeView& node, std::string_view kind,
 
 void Importer::add_weight(int layer, const char* name, const Shape& shape,
                           std::vector<float> values) {
-  const std::string full = layers_[static_cast<size_t>(layer)].config.name() + "." + name;
+  const std::string full = layers_[layer].config.name() + "." + name;
   if (shape.elements() != static_cast<int64_t>(values.size())) {
     damaged(
         fmt::format("'{}' should be {} and has {} values", full, shape.to_string(), values.size()));

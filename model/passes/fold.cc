@@ -54,8 +54,8 @@ void fold_batch_norms(Graph& graph, Weights& weights) {
   for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
     const std::vector<int> read_by = readers(graph, n);
     if (read_by.size() != 1) continue;
-    Node& conv = graph.nodes[static_cast<size_t>(n)];
-    const Node& norm = graph.nodes[static_cast<size_t>(read_by[0])];
+    Node& conv = graph.nodes[n];
+    const Node& norm = graph.nodes[read_by[0]];
     const auto scale = norm.layer->as_channel_scale();
     if (!scale || !conv.layer->fold(*scale)) continue;
     fold_values(conv, norm, scale->epsilon, weights);

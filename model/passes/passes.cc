@@ -30,7 +30,7 @@ std::vector<int> readers(const Graph& graph, int node) {
 
 void elide_identities(Graph& graph) {
   for (int n = 0; n < static_cast<int>(graph.nodes.size());) {
-    const Node& node = graph.nodes[static_cast<size_t>(n)];
+    const Node& node = graph.nodes[n];
     if (node.layer->is_identity()) {
       remove_node(graph, n, node.inputs[0]);
     } else {
@@ -52,8 +52,8 @@ void fuse(Graph& graph) {
     const std::vector<int> read_by = readers(graph, n);
     if (read_by.size() != 1) continue;
     const int next = read_by[0];
-    Node& reader = graph.nodes[static_cast<size_t>(next)];
-    Node& node = graph.nodes[static_cast<size_t>(n)];
+    Node& reader = graph.nodes[next];
+    Node& node = graph.nodes[n];
     if (!node.layer->absorb(*reader.layer)) continue;
     node.signature.output = reader.signature.output;
     for (int input : reader.inputs) {
