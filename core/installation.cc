@@ -1,5 +1,6 @@
 #include "core/installation.h"
 
+#include <cstdlib>
 #include <system_error>
 
 namespace trireme {
@@ -29,6 +30,15 @@ std::string find_shared(const std::string& path, const std::string& folder) {
   const fs::path share = share_folder();
   const fs::path shared = share / folder / path;
   return !share.empty() && fs::exists(shared, ignored) ? shared.string() : path;
+}
+
+std::string cache_folder() {
+  const auto from = [](const char* variable, const char* below) {
+    const char* folder = std::getenv(variable);
+    return folder && *folder == '/' ? (fs::path(folder) / below).string() : "";
+  };
+  const std::string given = from("XDG_CACHE_HOME", "trireme");
+  return given.empty() ? from("HOME", ".cache/trireme") : given;
 }
 
 std::string script_command(const std::string& name) {

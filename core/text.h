@@ -16,6 +16,8 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
 // "; did you mean 'momentum'?" or nothing.
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
 
+std::string upper(std::string text);  // of ASCII letters
+
 inline double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
 std::string format_bytes(double bytes);       // "25.0 MiB"

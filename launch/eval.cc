@@ -24,17 +24,11 @@
 namespace trireme {
 namespace {
 
-struct EvalOptions : ConfigOptions {
-  std::string path;
+struct EvalOptions : ConfigOptions, CheckpointOptions {
   std::string data;
   std::string out;
-  bool best = false;
   bool json = false;
   bool details = false;
-
-  std::string checkpoint() const {
-    return best ? (std::filesystem::path(path) / "checkpoints" / "best").string() : path;
-  }
 };
 
 void print_json(const Config& config, const CheckpointEvaluation& of) {
@@ -168,11 +162,9 @@ int evaluate(const EvalOptions& options, Communicator& communicator) {
 void add_eval(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<EvalOptions>();
   ArgumentParser command = app.add_command("eval", "Test a trained network");
-  command
-      .add_option("RUN_OR_CHECKPOINT", options->path, "Folder of a run, or one of its checkpoints")
-      .required();
+  options->add_path(command);
   options->add_to(command);
-  command.add_flag("--best", options->best, "The run's best checkpoint instead of its newest");
+  options->add_best(command);
   command.add_option(
       "--data", options->data,
       "Other samples than the run's: a folder with one for each class, tar shards, a "

@@ -28,10 +28,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct ExportOptions {
-  std::string path;
+struct ExportOptions : CheckpointOptions {
   std::string out;
-  bool best = false;
   bool no_normalise = false;
   InputRange range = InputRange::kStored;
   bool softmax = false;
@@ -46,13 +44,11 @@ struct Saved {
 };
 
 Saved load(const ExportOptions& options) {
-  const fs::path path =
-      options.best ? fs::path(options.path) / "checkpoints" / "best" : fs::path(options.path);
-  const RunFolder run = find_run(path);
+  const RunFolder run = find_run(options.checkpoint());
   Saved saved;
   saved.config = load_config(run.config().string(), {});
   saved.facts = read_sample_facts(run.path, saved.config);
-  const FoundCheckpoint found = find_checkpoint(path, warn_on_stderr);
+  const FoundCheckpoint found = find_checkpoint(options.checkpoint(), warn_on_stderr);
   saved.state = found.state;
   saved.weights = read_weights(found.path);
   return saved;
@@ -155,11 +151,9 @@ void add_export(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<ExportOptions>();
   ArgumentParser command =
       app.add_command("export", "Write a trained network as ONNX or safetensors");
-  command
-      .add_option("RUN_OR_CHECKPOINT", options->path, "Folder of a run, or one of its checkpoints")
-      .required();
+  options->add_path(command);
   command.add_option("OUT", options->out, "The file to write: *.onnx or *.safetensors").required();
-  command.add_flag("--best", options->best, "The run's best checkpoint instead of its newest");
+  options->add_best(command);
   command.add_choice("--input-range", options->range,
                      {{"0..255", InputRange::kStored}, {"0..1", InputRange::kUnit}},
                      "Pixels that the ONNX model expects; unset: 0..255");

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <ctime>
 #include <sstream>
@@ -12,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/text.h"
 #include "launch/help.h"
 
 namespace trireme {
@@ -30,11 +30,6 @@ std::string escaped(std::string_view text) {
   }
   // At the beginning of a line it would begin a request.
   return out.starts_with('.') ? "\\&" + out : out;
-}
-
-std::string upper(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return text;
 }
 
 // "trireme-data-show"

@@ -125,6 +125,19 @@ std::vector<std::string> ConfigOptions::all_assignments() const {
   return all;
 }
 
+void CheckpointOptions::add_path(ArgumentParser app) {
+  app.add_option("RUN_OR_CHECKPOINT", path, "Folder of a run, or one of its checkpoints")
+      .required();
+}
+
+void CheckpointOptions::add_best(ArgumentParser app) {
+  app.add_flag("--best", best, "The run's best checkpoint instead of its newest");
+}
+
+std::string CheckpointOptions::checkpoint() const {
+  return best ? (std::filesystem::path(path) / "checkpoints" / "best").string() : path;
+}
+
 void TargetOptions::add_to(ArgumentParser app) {
   app.add_option(
          "CONFIG|ZOO", name,

@@ -29,6 +29,16 @@ struct ConfigOptions {
   std::vector<std::string> all_assignments() const;
 };
 
+// A trained network: the folder of a run, or one of its checkpoints.
+struct CheckpointOptions {
+  std::string path;
+  bool best = false;
+
+  void add_path(ArgumentParser app);
+  void add_best(ArgumentParser app);
+  std::string checkpoint() const;
+};
+
 // What is wrong with the window of a --profile; empty: nothing.
 std::string refuse_bad_window(const std::string& text);
 

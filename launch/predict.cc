@@ -34,21 +34,15 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-struct PredictOptions : ConfigOptions {
-  std::string path;
+struct PredictOptions : ConfigOptions, CheckpointOptions {
   std::vector<std::string> inputs;
   int top = 5;
   std::string format = "text";
   std::string out;
   int64_t batch = 32;
   int threads = 0;
-  bool best = false;
   bool logits = false;
   bool skip_bad = false;
-
-  std::string checkpoint() const {
-    return best ? (fs::path(path) / "checkpoints" / "best").string() : path;
-  }
 };
 
 // What the network says of one sample, written in one of the formats.
@@ -247,9 +241,7 @@ int predict(const PredictOptions& options) {
 void add_predict(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<PredictOptions>();
   ArgumentParser command = app.add_command("predict", "Ask a trained network about pictures");
-  command
-      .add_option("RUN_OR_CHECKPOINT", options->path, "Folder of a run, or one of its checkpoints")
-      .required();
+  options->add_path(command);
   command
       .add_option("INPUT", options->inputs,
                   "Pictures (JPEG, PNG), folders of them, tar files of them; or rows of numbers in "
@@ -267,7 +259,7 @@ void add_predict(ArgumentParser app, Command& chosen) {
       .show_default();
   command.add_option("--threads", options->threads, "Threads that compute; unset: all cores")
       .between(1, 1024);
-  command.add_flag("--best", options->best, "The run's best checkpoint instead of its newest");
+  options->add_best(command);
   command.add_flag("--logits", options->logits, "All of the network's numbers, not probabilities");
   command.add_flag("--skip-bad", options->skip_bad,
                    "End with 0 although some pictures could not be read");

@@ -142,7 +142,7 @@ class Assignment {
   const EnumValueDescriptor* enumerator(const FieldDescriptor* field, std::string text) const {
     const auto names = value_names(field->enum_type());
     if (const auto* value = field->enum_type()->FindValueByName(text)) return value;
-    for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    text = upper(std::move(text));
     if (const auto* value = field->enum_type()->FindValueByName(text)) return value;
     fail(fmt::format("'{}' is none of {}{}", text, fmt::join(names, ", "),
                      did_you_mean(text, names)));

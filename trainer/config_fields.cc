@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "core/text.h"
 #include "trainer/config_text.h"
@@ -31,11 +30,6 @@ void collect(const Descriptor* message, const std::string& prefix, int depth,
 // A mistyped letter or two, not another word.
 bool is_typo(const std::string& typed, const std::string& name) {
   return edit_distance(typed, name) <= std::max<size_t>(1, typed.size() / 4);
-}
-
-std::string upper(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return text;
 }
 
 // The paths, those that lie least deep, as one suggestion.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "comm/control.h"
+#include "core/installation.h"
 #include "trainer/process.h"
 
 namespace trireme {

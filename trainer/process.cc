@@ -71,13 +71,4 @@ int terminal_columns() {
   return number > 0 ? number : 80;
 }
 
-std::string cache_folder() {
-  const auto from = [](const char* variable, const char* below) {
-    const char* folder = std::getenv(variable);
-    return folder && *folder == '/' ? (std::filesystem::path(folder) / below).string() : "";
-  };
-  const std::string given = from("XDG_CACHE_HOME", "trireme");
-  return given.empty() ? from("HOME", ".cache/trireme") : given;
-}
-
 }  // namespace trireme

@@ -17,8 +17,5 @@ bool stdout_is_terminal();
 // On a terminal, and nobody has set NO_COLOR (https://no-color.org).
 bool stdout_in_colour();
 int terminal_columns();
-// Where this user keeps what can be computed again: $XDG_CACHE_HOME/trireme or ~/.cache/trireme;
-// empty when neither is known.
-std::string cache_folder();
 
 }  // namespace trireme

@@ -7,12 +7,12 @@
 #include <xxhash.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/installation.h"
 #include "core/interrupted.h"
 #include "data/files/descriptor.h"
 
@@ -20,14 +20,6 @@ namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
-
-// $XDG_CACHE_HOME/trireme; empty where there is no home.
-std::string cache_folder() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache && *cache) return std::string(cache) + "/trireme";
-  const char* home = std::getenv("HOME");
-  return home && *home ? std::string(home) + "/.cache/trireme" : std::string();
-}
 
 // Shards of different folders may be named alike.
 std::string name_of(const std::string& shard) {
