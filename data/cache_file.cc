@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include "core/error.h"

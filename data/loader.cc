@@ -11,7 +11,6 @@
 #include <mutex>
 #include <thread>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include "core/error.h"

@@ -1,7 +1,6 @@
 #include "data/trained_on.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "comm/control.h"
-#include "core/device.h"
 #include "core/error.h"
 #include "trainer/device.h"
 

@@ -2,9 +2,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <map>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 

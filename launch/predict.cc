@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,7 +30,6 @@
 namespace trireme {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 struct PredictOptions : ConfigOptions, CheckpointOptions {

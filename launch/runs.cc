@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
-#include <optional>
 
 #include "core/error.h"
 #include "core/text.h"

@@ -15,7 +15,6 @@
 
 #include "comm/control.h"
 #include "core/installation.h"
-#include "trainer/process.h"
 
 namespace trireme {
 namespace {

@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <string_view>
 #include <unordered_set>
-#include <utility>
 
 #include "core/error.h"
 #include "data/files/file.h"

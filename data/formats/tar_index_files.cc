@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -14,7 +15,6 @@
 #include "core/file.h"
 #include "core/installation.h"
 #include "core/interrupted.h"
-#include "data/files/descriptor.h"
 
 namespace trireme {
 namespace {

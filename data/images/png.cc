@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <png.h>
 
-#include <algorithm>
 #include <array>
 #include <csetjmp>
 #include <cstdio>

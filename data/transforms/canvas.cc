@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "data/images/codec.h"
 #include "data/transforms/transform.h"

@@ -2,7 +2,6 @@
 // torchvision's in everything but the random numbers.
 #include <cmath>
 
-#include "core/error.h"
 #include "data/images/affine.h"
 #include "data/images/color.h"
 #include "data/transforms/fields.h"

@@ -1,4 +1,3 @@
-#include "core/error.h"
 #include "data/transforms/fields.h"
 #include "data/transforms/transforms.h"
 

@@ -1,5 +1,4 @@
 // What training makes small. A loss is the last layer and has no output.
-#include <fmt/format.h>
 
 #include "model/layers/common.h"
 #include "model/layers/layers.h"

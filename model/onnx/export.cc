@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <limits>
-#include <map>
 #include <set>
 
 #include "core/error.h"

@@ -5,7 +5,6 @@
 #include <array>
 #include <cmath>
 
-#include "core/error.h"
 #include "model/onnx/importer.h"
 
 namespace trireme::onnx {

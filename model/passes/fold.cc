@@ -1,7 +1,6 @@
 // Batch norm in inference is a scale and a shift of each channel, which the convolution before it
 // can do with its weights and bias (Jacob et al., arXiv:1712.05877, section 3.2).
 #include <cmath>
-#include <string>
 
 #include "model/graph.h"
 #include "model/passes/passes.h"

@@ -1,6 +1,5 @@
 #include "model/passes/passes.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "model/graph.h"

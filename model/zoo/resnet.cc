@@ -1,7 +1,6 @@
 // Residual networks (He et al., arXiv:1512.03385), named and initialised as in torchvision.
 #include <fmt/format.h>
 
-#include <array>
 #include <vector>
 
 #include "model/zoo/builder.h"
