@@ -17,6 +17,8 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
 
 std::string upper(std::string text);  // of ASCII letters
+// Without those of `blanks` at both ends.
+std::string_view trimmed(std::string_view text, std::string_view blanks = " \t");
 
 inline double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 

@@ -10,24 +10,21 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <string_view>
+
+#include "core/text.h"
 
 namespace trireme {
 namespace {
-
-std::string trimmed(const std::string& text) {
-  const size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string::npos) return "";
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
 
 // What follows the colon in the first line of the file with this key; empty when there is none.
 std::string proc_field(const char* file, const std::string& key) {
   std::ifstream stream(file);
   for (std::string line; std::getline(stream, line);) {
     const size_t colon = line.find(':');
-    if (colon != std::string::npos && trimmed(line.substr(0, colon)) == key) {
-      return trimmed(line.substr(colon + 1));
-    }
+    if (colon == std::string::npos) continue;
+    const std::string_view text = line;
+    if (trimmed(text.substr(0, colon)) == key) return std::string(trimmed(text.substr(colon + 1)));
   }
   return "";
 }

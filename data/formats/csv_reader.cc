@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "core/text.h"
 
 namespace trireme {
 namespace {
@@ -20,12 +21,6 @@ std::string place(const std::string& path, int64_t line, size_t column,
   std::string text = fmt::format("{}: line {}, column {}", path, line, column + 1);
   if (column < names.size()) text += fmt::format(" ('{}')", names[column]);
   return text;
-}
-
-std::string_view trim(std::string_view text, const char* blanks) {
-  const size_t begin = text.find_first_not_of(blanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
 }
 
 // Within quotes, two stand for one.
@@ -74,7 +69,7 @@ class Lines {
       rest_.remove_prefix(std::min(end + 1, rest_.size()));
       ++number_;
       if (line.ends_with('\r')) line.remove_suffix(1);
-      if (trim(line, blanks_).empty()) continue;
+      if (trimmed(line, blanks_).empty()) continue;
       split(line);
       return true;
     }
@@ -103,8 +98,8 @@ class Lines {
       const size_t end = std::min(line.find(delimiter_, quoted ? close + 1 : at), line.size());
       quoted_.push_back(quoted);
       if (!quoted) {
-        fields_.push_back(trim(line.substr(at, end - at), blanks_));
-      } else if (trim(line.substr(close + 1, end - close - 1), blanks_).empty()) {
+        fields_.push_back(trimmed(line.substr(at, end - at), blanks_));
+      } else if (trimmed(line.substr(close + 1, end - close - 1), blanks_).empty()) {
         fields_.push_back(line.substr(first + 1, close - first - 1));
       } else {
         throw DataError(place(path_, number_, fields_.size(), {}),

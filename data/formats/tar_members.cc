@@ -42,15 +42,20 @@ void refuse_compressed(int file, const std::string& path) {
   }
 }
 
-[[noreturn]] void refuse(archive* reader, const std::string& path) {
-  throw DataError(path, fmt::format("cannot be read as a tar file: {}", failure_of(reader)));
-}
-
 }  // namespace
 
 std::string failure_of(archive* reader) {
   const char* text = archive_error_string(reader);
   return text ? text : "cause unknown";
+}
+
+void refuse_tar(archive* reader, const std::string& path) {
+  throw DataError(path, fmt::format("cannot be read as a tar file: {}", failure_of(reader)));
+}
+
+bool is_plain_file(archive_entry* entry) {
+  return archive_entry_filetype(entry) == AE_IFREG && !archive_entry_hardlink(entry) &&
+         archive_entry_sparse_count(entry) == 0;
 }
 
 std::unique_ptr<archive, int (*)(archive*)> open_tar(const Descriptor& file,
@@ -60,7 +65,7 @@ std::unique_ptr<archive, int (*)(archive*)> open_tar(const Descriptor& file,
   archive_read_support_filter_none(reader.get());
   archive_read_support_format_tar(reader.get());
   if (archive_read_open_fd(reader.get(), file.number(), kReadBytes) != ARCHIVE_OK) {
-    refuse(reader.get(), path);
+    refuse_tar(reader.get(), path);
   }
   return reader;
 }
@@ -75,14 +80,12 @@ TarMembers list_tar(const std::string& path) {
     const int status = archive_read_next_header(reader.get(), &entry);
     if (status == ARCHIVE_EOF) return found;
     if (status != ARCHIVE_OK && status != ARCHIVE_WARN) {
-      if (first) refuse(reader.get(), path);
+      if (first) refuse_tar(reader.get(), path);
       found.damage = fmt::format("is damaged or cut off: {}", failure_of(reader.get()));
       return found;
     }
     const char* name = archive_entry_pathname(entry);
-    const bool plain = archive_entry_filetype(entry) == AE_IFREG &&
-                       !archive_entry_hardlink(entry) && archive_entry_sparse_count(entry) == 0;
-    if (!name || !plain) continue;
+    if (!name || !is_plain_file(entry)) continue;
     const TarMember member{name, static_cast<uint64_t>(archive_filter_bytes(reader.get(), 0)),
                            static_cast<uint64_t>(archive_entry_size(entry))};
     if (member.offset > bytes || member.size > bytes - member.offset) {

@@ -9,6 +9,7 @@
 #include "data/files/descriptor.h"
 
 struct archive;
+struct archive_entry;
 
 namespace trireme {
 
@@ -18,6 +19,10 @@ std::unique_ptr<archive, int (*)(archive*)> open_tar(const Descriptor& file,
                                                      const std::string& path);
 // What libarchive says of its latest failure.
 std::string failure_of(archive* reader);
+// Throws DataError with it.
+[[noreturn]] void refuse_tar(archive* reader, const std::string& path);
+// Whether all of its bytes lie in the tar file, one after the other.
+bool is_plain_file(archive_entry* entry);
 
 struct TarMember {
   std::string name;

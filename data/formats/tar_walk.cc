@@ -16,7 +16,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "core/error.h"
+#include "core/text.h"
 #include "data/files/descriptor.h"
 #include "data/formats/picture_name.h"
 #include "data/formats/tar_members.h"
@@ -43,13 +43,6 @@ std::optional<Name> split(std::string_view path) {
   return Name{path.substr(0, dot), path.substr(dot + 1)};
 }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank(" \t\r\n\0", 5);
-  const size_t begin = text.find_first_not_of(kBlank);
-  if (begin == text.npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-}
-
 // A label, or what is wrong with it.
 struct Label {
   int32_t value = 0;
@@ -64,7 +57,7 @@ Label label_of(int64_t value) {
 }
 
 Label label_of(std::string_view text) {
-  const std::string_view digits = trimmed(text);
+  const std::string_view digits = trimmed(text, std::string_view(" \t\r\n\0", 5));
   int64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error == std::errc() && end == digits.data() + digits.size()) return label_of(value);
@@ -141,8 +134,7 @@ class Walk {
     const int64_t size = archive_entry_size(entry);
     const Member member{name, static_cast<uint64_t>(archive_filter_bytes(archive_.get(), 0)),
                         static_cast<uint64_t>(std::max<int64_t>(size, 0))};
-    const bool plain = archive_entry_filetype(entry) == AE_IFREG &&
-                       !archive_entry_hardlink(entry) && archive_entry_sparse_count(entry) == 0;
+    const bool plain = is_plain_file(entry);
     if (const auto split_name = split(member.path)) take(*split_name, member, plain);
     if (plain && (member.offset > stamp_.bytes || member.size > stamp_.bytes - member.offset)) {
       stop(fmt::format("is cut off within {}: {} bytes begin at {}, the shard ends at {}",
@@ -237,7 +229,7 @@ class Walk {
   }
 
   void damaged(uint64_t at) {
-    if (!any_) refuse();
+    if (!any_) refuse_tar(archive_.get(), path_);
     stop(fmt::format("is damaged or cut off at byte {}: {}", at, reason()));
   }
 
@@ -263,9 +255,6 @@ class Walk {
     ended_ = true;
   }
 
-  [[noreturn]] void refuse() const {
-    throw DataError(path_, fmt::format("cannot be read as a tar file: {}", reason()));
-  }
   std::string reason() const { return failure_of(archive_.get()); }
 
   const std::string& path_;
