@@ -6,8 +6,8 @@
 
 namespace trireme {
 
-NetworkConfig mlp(const ZooConfig& options, const ModelInput&) {
-  NetworkBuilder net("mlp", options);
+NetworkConfig mlp(const std::string& name, const ZooConfig& options, const ModelInput&) {
+  NetworkBuilder net(name, options);
   net.layer("flatten").mutable_flatten();
   const int layers = options.hidden().empty() ? 2 : options.hidden_size();
   for (int i = 0; i < layers; ++i) {
@@ -20,8 +20,8 @@ NetworkConfig mlp(const ZooConfig& options, const ModelInput&) {
 }
 
 // LeNet-5 (LeCun et al., 1998) with ReLU and max pooling.
-NetworkConfig lenet(const ZooConfig& options, const ModelInput&) {
-  NetworkBuilder net("lenet", options);
+NetworkConfig lenet(const std::string& name, const ZooConfig& options, const ModelInput&) {
+  NetworkBuilder net(name, options);
   net.conv("conv1", 6, 5, 1, 2);
   net.relu("relu1");
   net.max_pool("pool1", 2, 2);
@@ -38,8 +38,8 @@ NetworkConfig lenet(const ZooConfig& options, const ModelInput&) {
 }
 
 // One-tower AlexNet (Krizhevsky, arXiv:1404.5997), named as in torchvision.
-NetworkConfig alexnet(const ZooConfig& options, const ModelInput&) {
-  NetworkBuilder net("alexnet", options);
+NetworkConfig alexnet(const std::string& name, const ZooConfig& options, const ModelInput&) {
+  NetworkBuilder net(name, options);
   const float rate = options.has_dropout() ? options.dropout() : 0.5f;
   net.conv("features.0", 64, 11, 4, 2);
   net.relu("features.1");

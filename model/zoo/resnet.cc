@@ -87,41 +87,13 @@ class ResNetBuilder {
   int64_t channels_ = 0;
 };
 
-NetworkConfig imagenet(const char* name, const ZooConfig& options, const std::vector<int>& counts,
-                       bool bottleneck) {
-  ResNetBuilder net(name, options);
-  net.imagenet_stem();
-  return net.stages(counts, 64, bottleneck);
-}
-
-// The three-stage form of section 4.2 of the paper, with projections as shortcuts.
-NetworkConfig cifar(const char* name, const ZooConfig& options, int blocks) {
-  ResNetBuilder net(name, options);
-  net.cifar_stem(16);
-  return net.stages({blocks, blocks, blocks}, 16, /*bottleneck=*/false);
-}
-
 }  // namespace
 
-NetworkConfig resnet18(const ZooConfig& options, const ModelInput&) {
-  return imagenet("resnet18", options, {2, 2, 2, 2}, false);
-}
-NetworkConfig resnet34(const ZooConfig& options, const ModelInput&) {
-  return imagenet("resnet34", options, {3, 4, 6, 3}, false);
-}
-NetworkConfig resnet50(const ZooConfig& options, const ModelInput&) {
-  return imagenet("resnet50", options, {3, 4, 6, 3}, true);
-}
-NetworkConfig resnet18_cifar(const ZooConfig& options, const ModelInput&) {
-  ResNetBuilder net("resnet18-cifar", options);
-  net.cifar_stem(64);
-  return net.stages({2, 2, 2, 2}, 64, /*bottleneck=*/false);
-}
-NetworkConfig resnet20(const ZooConfig& options, const ModelInput&) {
-  return cifar("resnet20", options, 3);
-}
-NetworkConfig resnet56(const ZooConfig& options, const ModelInput&) {
-  return cifar("resnet56", options, 9);
+NetworkConfig ResNet::operator()(const std::string& name, const ZooConfig& options,
+                                 const ModelInput&) const {
+  ResNetBuilder net(name, options);
+  cifar_stem ? net.cifar_stem(width) : net.imagenet_stem();
+  return net.stages(blocks, width, bottleneck);
 }
 
 }  // namespace trireme

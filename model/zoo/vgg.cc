@@ -32,7 +32,7 @@ int64_t reduced(const ModelInput& input, int side) {
 
 class VggBuilder {
  public:
-  VggBuilder(const char* name, const ZooConfig& options, bool norm)
+  VggBuilder(const std::string& name, const ZooConfig& options, bool norm)
       : options_(options), net_(name, options), norm_(norm) {}
 
   // Convolutions of 3x3 in five groups, each twice as wide as the one before, up to 512.
@@ -95,29 +95,9 @@ class VggBuilder {
 
 }  // namespace
 
-NetworkConfig vgg11(const ZooConfig& options, const ModelInput& input) {
-  return VggBuilder("vgg11", options, false).build({1, 1, 2, 2, 2}, input);
-}
-NetworkConfig vgg11_bn(const ZooConfig& options, const ModelInput& input) {
-  return VggBuilder("vgg11-bn", options, true).build({1, 1, 2, 2, 2}, input);
-}
-NetworkConfig vgg13(const ZooConfig& options, const ModelInput& input) {
-  return VggBuilder("vgg13", options, false).build({2, 2, 2, 2, 2}, input);
-}
-NetworkConfig vgg13_bn(const ZooConfig& options, const ModelInput& input) {
-  return VggBuilder("vgg13-bn", options, true).build({2, 2, 2, 2, 2}, input);
-}
-NetworkConfig vgg16(const ZooConfig& options, const ModelInput& input) {
-  return VggBuilder("vgg16", options, false).build({2, 2, 3, 3, 3}, input);
-}
-NetworkConfig vgg16_bn(const ZooConfig& options, const ModelInput& input) {
-  return VggBuilder("vgg16-bn", options, true).build({2, 2, 3, 3, 3}, input);
-}
-NetworkConfig vgg19(const ZooConfig& options, const ModelInput& input) {
-  return VggBuilder("vgg19", options, false).build({2, 2, 4, 4, 4}, input);
-}
-NetworkConfig vgg19_bn(const ZooConfig& options, const ModelInput& input) {
-  return VggBuilder("vgg19-bn", options, true).build({2, 2, 4, 4, 4}, input);
+NetworkConfig Vgg::operator()(const std::string& name, const ZooConfig& options,
+                              const ModelInput& input) const {
+  return VggBuilder(name, options, norm).build(convolutions, input);
 }
 
 }  // namespace trireme

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+
 #include "core/error.h"
 #include "core/text.h"
 
@@ -9,12 +11,23 @@ namespace trireme {
 namespace {
 
 struct Entry {
-  const char* name;
-  NetworkConfig (*build)(const ZooConfig&, const ModelInput&);
+  std::string name;
+  std::function<NetworkConfig(const std::string&, const ZooConfig&, const ModelInput&)> build;
   ZooDefaults defaults;
 };
 
 // The defaults are those of the benchmarks.
+const ZooDefaults kVgg{{3, 224, 224}, 1000, 8, "plain 3x3 convolutions (arXiv:1409.1556)"};
+const ZooDefaults kVggNorm{
+    {3, 224, 224}, 1000, 8, "plain 3x3 convolutions, batch norm (arXiv:1409.1556)"};
+const ZooDefaults kResNet{
+    {3, 224, 224}, 1000, 16, "residual network, basic blocks (He et al., arXiv:1512.03385)"};
+const ZooDefaults kBottlenecks{
+    {3, 224, 224}, 1000, 16, "residual network, bottlenecks (He et al., arXiv:1512.03385)"};
+const ZooDefaults kSmallPictures{
+    {3, 32, 32}, 10, 64, "ResNet-18 for small pictures: 3x3 stem, no pooling (arXiv:1512.03385)"};
+const ZooDefaults kThreeStages{
+    {3, 32, 32}, 10, 64, "three-stage ResNet for CIFAR (arXiv:1512.03385, section 4.2)"};
 const Entry kZoo[] = {
     {"mlp", mlp, {{784}, 10, 256, "fully connected layers with ReLU; widths by model.zoo.hidden"}},
     {"lenet",
@@ -23,43 +36,21 @@ const Entry kZoo[] = {
     {"alexnet",
      alexnet,
      {{3, 224, 224}, 1000, 16, "one-tower AlexNet (Krizhevsky, arXiv:1404.5997)"}},
-    {"vgg11", vgg11, {{3, 224, 224}, 1000, 8, "plain 3x3 convolutions (arXiv:1409.1556)"}},
-    {"vgg11-bn",
-     vgg11_bn,
-     {{3, 224, 224}, 1000, 8, "plain 3x3 convolutions, batch norm (arXiv:1409.1556)"}},
-    {"vgg13", vgg13, {{3, 224, 224}, 1000, 8, "plain 3x3 convolutions (arXiv:1409.1556)"}},
-    {"vgg13-bn",
-     vgg13_bn,
-     {{3, 224, 224}, 1000, 8, "plain 3x3 convolutions, batch norm (arXiv:1409.1556)"}},
-    {"vgg16", vgg16, {{3, 224, 224}, 1000, 8, "plain 3x3 convolutions (arXiv:1409.1556)"}},
-    {"vgg16-bn",
-     vgg16_bn,
-     {{3, 224, 224}, 1000, 8, "plain 3x3 convolutions, batch norm (arXiv:1409.1556)"}},
-    {"vgg19", vgg19, {{3, 224, 224}, 1000, 8, "plain 3x3 convolutions (arXiv:1409.1556)"}},
-    {"vgg19-bn",
-     vgg19_bn,
-     {{3, 224, 224}, 1000, 8, "plain 3x3 convolutions, batch norm (arXiv:1409.1556)"}},
-    {"resnet18",
-     resnet18,
-     {{3, 224, 224}, 1000, 16, "residual network, basic blocks (He et al., arXiv:1512.03385)"}},
-    {"resnet34",
-     resnet34,
-     {{3, 224, 224}, 1000, 16, "residual network, basic blocks (He et al., arXiv:1512.03385)"}},
-    {"resnet50",
-     resnet50,
-     {{3, 224, 224}, 1000, 16, "residual network, bottlenecks (He et al., arXiv:1512.03385)"}},
-    {"resnet18-cifar",
-     resnet18_cifar,
-     {{3, 32, 32},
-      10,
-      64,
-      "ResNet-18 for small pictures: 3x3 stem, no pooling (arXiv:1512.03385)"}},
-    {"resnet20",
-     resnet20,
-     {{3, 32, 32}, 10, 64, "three-stage ResNet for CIFAR (arXiv:1512.03385, section 4.2)"}},
-    {"resnet56",
-     resnet56,
-     {{3, 32, 32}, 10, 64, "three-stage ResNet for CIFAR (arXiv:1512.03385, section 4.2)"}},
+    {"vgg11", Vgg{{1, 1, 2, 2, 2}}, kVgg},
+    {"vgg11-bn", Vgg{{1, 1, 2, 2, 2}, true}, kVggNorm},
+    {"vgg13", Vgg{{2, 2, 2, 2, 2}}, kVgg},
+    {"vgg13-bn", Vgg{{2, 2, 2, 2, 2}, true}, kVggNorm},
+    {"vgg16", Vgg{{2, 2, 3, 3, 3}}, kVgg},
+    {"vgg16-bn", Vgg{{2, 2, 3, 3, 3}, true}, kVggNorm},
+    {"vgg19", Vgg{{2, 2, 4, 4, 4}}, kVgg},
+    {"vgg19-bn", Vgg{{2, 2, 4, 4, 4}, true}, kVggNorm},
+    {"resnet18", ResNet{{2, 2, 2, 2}}, kResNet},
+    {"resnet34", ResNet{{3, 4, 6, 3}}, kResNet},
+    {"resnet50", ResNet{{3, 4, 6, 3}, true}, kBottlenecks},
+    {"resnet18-cifar", ResNet{.blocks = {2, 2, 2, 2}, .cifar_stem = true}, kSmallPictures},
+    // The three-stage form of section 4.2 of the paper, with projections as shortcuts.
+    {"resnet20", ResNet{.blocks = {3, 3, 3}, .cifar_stem = true, .width = 16}, kThreeStages},
+    {"resnet56", ResNet{.blocks = {9, 9, 9}, .cifar_stem = true, .width = 16}, kThreeStages},
 };
 
 const Entry& find(const std::string& name) {
@@ -91,7 +82,8 @@ NetworkConfig zoo_network(const ModelConfig& config, const ModelInput& input) {
   if (options.classes() < 1) {
     throw ConfigError("model.zoo.classes", "must be given: the data does not tell the classes");
   }
-  return find(options.name()).build(options, input);
+  const Entry& entry = find(options.name());
+  return entry.build(entry.name, options, input);
 }
 
 }  // namespace trireme
