@@ -48,8 +48,6 @@ class Canvas {
   // Goes on with a part of the whole in another size.
   void resize(const Region& region, ImageSize size, Filter filter);
 
-  Resizer& resizer() { return resizer_; }
-
   // For who drives the transforms. Where the picture is wanted in the end: when the last one that
   // is made is of this size, it is made there, and nothing has to be copied.
   void begin(const ImageView& output);
