@@ -15,7 +15,6 @@ namespace {
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 // Without a message, or a beat, for so many ticks a view is too old to call anyone late by it.
 constexpr int64_t kFreshTicks = 8;
-constexpr size_t kMostNamed = 4;
 
 int64_t to_ns(double seconds) { return seconds > 0 ? static_cast<int64_t>(seconds * 1e9) : kNever; }
 
@@ -24,25 +23,18 @@ std::string seconds(int64_t ns) {
   return value < 10 ? fmt::format("{:.1f} s", value) : fmt::format("{:.0f} s", value);
 }
 
-bool point_to_point(const CallView& call) {
-  return call.operation == "MPI_Send" || call.operation == "MPI_Recv";
-}
-
-// "rank 0", "ranks 0, 1 and 2", "ranks 0, 1, 2, 3 and 28 more"
-std::string name_ranks(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  const size_t named = ranks.size() <= kMostNamed + 1 ? ranks.size() : kMostNamed;
-  for (size_t i = 0; i < named; ++i) {
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
-  }
-  if (named < ranks.size()) text += fmt::format(" and {} more", ranks.size() - named);
-  return text;
+// What a rank has called in a group; null where it is no member.
+const CallView* call_in(const RankView& view, uint64_t group) {
+  const auto found = std::ranges::find(view.calls, group, &CallView::group);
+  return found == view.calls.end() ? nullptr : &*found;
 }
 
 class Judge {
  public:
-  explicit Judge(const Situation& situation) : s_(situation) { find_waits(); }
+  explicit Judge(const Situation& situation) : s_(situation) {
+    find_groups();
+    find_waits();
+  }
 
   std::optional<Verdict> verdict() const {
     const Cause cause = earliest_cause();
@@ -66,12 +58,13 @@ class Judge {
     int rank = -1;
     bool primary = false;
   };
-  // A rank that is in a collective, and who has not come there.
-  struct Wait {
+  struct Caller {
     const RankView* rank;
-    size_t lane;
+    const CallView* call;
+  };
+  // A rank that is in a call, and who has not come there.
+  struct Wait : Caller {
     std::vector<int> missing;
-    const CallView& call() const { return rank->calls[lane]; }
   };
 
   const RankView& rank(int number) const { return s_.ranks[static_cast<size_t>(number)]; }
@@ -93,21 +86,33 @@ class Judge {
     return timeout_of(view) > kNever - saving ? kNever : timeout_of(view) + saving;
   }
 
-  void find_waits() {
+  void find_groups() {
     for (const RankView& view : s_.ranks) {
-      if (!lives(view) || !fresh(view)) continue;
-      for (size_t lane = 0; lane < view.calls.size(); ++lane) {
-        if (view.calls[lane].began == 0) continue;
-        waits_.push_back({&view, lane, {}});
-        if (!point_to_point(view.calls[lane])) waits_.back().missing = behind(view, lane);
+      for (const CallView& call : view.calls) {
+        if (std::ranges::find(groups_, call.group) == groups_.end()) groups_.push_back(call.group);
       }
     }
   }
 
-  std::vector<int> behind(const RankView& waiting, size_t lane) const {
+  void find_waits() {
+    for (const RankView& view : s_.ranks) {
+      if (!lives(view) || !fresh(view)) continue;
+      for (const CallView& call : view.calls) {
+        if (call.began == 0) continue;
+        waits_.push_back({{&view, &call}, {}});
+        if (!is_transfer(call.operation)) waits_.back().missing = behind(call);
+      }
+    }
+  }
+
+  // The members of the call's group that have not come to it.
+  std::vector<int> behind(const CallView& call) const {
     std::vector<int> ranks;
     for (const RankView& other : s_.ranks) {
-      if (other.calls[lane].sequence < waiting.calls[lane].sequence) ranks.push_back(other.rank);
+      const CallView* its = call_in(other, call.group);
+      // Every rank is a member of the world, also before its ledger says so.
+      const bool is_member = its || call.group == Group::kWorld;
+      if (is_member && (its ? its->sequence : 0) < call.sequence) ranks.push_back(other.rank);
     }
     return ranks;
   }
@@ -142,7 +147,7 @@ class Judge {
     std::map<std::string, std::vector<int>> ranks_by_call;
     for (const Wait& wait : waits_) {
       if (std::ranges::find(wait.missing, number) == wait.missing.end()) continue;
-      ranks_by_call[describe(wait.call(), s_.bucket_names)].push_back(wait.rank->rank);
+      ranks_by_call[describe(*wait.call, s_.bucket_names)].push_back(wait.rank->rank);
     }
     std::string text;
     for (const auto& [call, ranks] : ranks_by_call) {
@@ -223,52 +228,54 @@ class Judge {
 
   // Different collectives under the same number.
   std::optional<Verdict> disagreement() const {
-    // Communicators that share the last lane may take turns there in any order.
-    for (size_t lane = 0; lane + 1 < LedgerPage::kLanes; ++lane) {
-      std::map<uint64_t, std::vector<const RankView*>> by_number;
+    for (const uint64_t group : groups_) {
+      std::map<uint64_t, std::vector<Caller>> by_number;
       for (const RankView& view : s_.ranks) {
-        const CallView& call = view.calls[lane];
+        const CallView* call = call_in(view, group);
+        if (!call) continue;
         // What has just begun the ranks may still find out themselves.
-        const bool sure = call.began == 0 || age(call.began) >= kSure;
-        const bool known = !call.operation.empty() && !point_to_point(call);
-        if (known && sure) by_number[call.sequence].push_back(&view);
+        const bool sure = call->began == 0 || age(call->began) >= kSure;
+        const bool known = !call->operation.empty() && !is_transfer(call->operation);
+        if (known && sure) by_number[call->sequence].push_back({&view, call});
       }
       for (const auto& [number, same] : by_number) {
-        if (auto found = disagreement(same, lane)) return found;
+        if (auto found = disagreement(same)) return found;
       }
     }
     return {};
   }
 
-  std::optional<Verdict> disagreement(const std::vector<const RankView*>& same, size_t lane) const {
-    const auto key = [lane](const RankView* view) {
-      const CallView& call = view->calls[lane];
+  std::optional<Verdict> disagreement(const std::vector<Caller>& same) const {
+    const auto what = [](const CallView& call) {
       return std::tuple(call.operation, call.bytes, call.bucket, call.step);
     };
-    std::map<decltype(key(nullptr)), std::vector<const RankView*>> groups;
-    for (const RankView* view : same) groups[key(view)].push_back(view);
-    if (groups.size() < 2) return {};
+    const auto key = [&](const CallView& call) { return std::pair(what(call), call.dtype); };
+    std::map<decltype(key({})), std::vector<Caller>> alike;
+    for (const Caller& each : same) alike[key(*each.call)].push_back(each);
+    if (alike.size() < 2) return {};
     // The fewest are told as those that went astray; of as many, those with the later ranks.
-    std::vector<std::vector<const RankView*>> sorted;
-    for (const auto& [call, ranks] : groups) sorted.push_back(ranks);
-    std::ranges::sort(sorted, {}, [](const auto& ranks) {
-      return std::tuple(ranks.size(), -ranks.front()->rank);
+    std::vector<std::vector<Caller>> sorted;
+    for (const auto& [call, callers] : alike) sorted.push_back(callers);
+    std::ranges::sort(sorted, {}, [](const auto& callers) {
+      return std::tuple(callers.size(), -callers.front().rank->rank);
     });
-    const RankView& stray = *sorted.front().front();
-    const RankView& right = *sorted.back().front();
+    const Caller& stray = sorted.front().front();
+    const Caller& right = sorted.back().front();
     const bool odd_one_out = sorted.front().size() < sorted.back().size();
-    return Verdict{
-        Fault::kDesync, odd_one_out ? stray.rank : -1, 1,
-        fmt::format("{}: {}, but {}", kDisagreement, call_of(stray, lane), call_of(right, lane))};
+    const bool only_dtypes = what(*stray.call) == what(*right.call);
+    return Verdict{Fault::kDesync, odd_one_out ? stray.rank->rank : -1, 1,
+                   fmt::format("{}: {}, but {}", kDisagreement, describe_caller(stray, only_dtypes),
+                               describe_caller(right, only_dtypes))};
   }
 
-  std::string call_of(const RankView& view, size_t lane) const {
-    const CallView& call = view.calls[lane];
-    return fmt::format("{} {} in {}, {} bytes, in step {}, last phase: {}", who(view.rank),
-                       call.began != 0 ? "is" : "was", describe(call, s_.bucket_names), call.bytes,
-                       call.step + 1, describe_phase(view));
+  std::string describe_caller(const Caller& caller, bool with_dtype = false) const {
+    const CallView& call = *caller.call;
+    return fmt::format("{} {} in {}, {} bytes{}, in step {}, last phase: {}",
+                       who(caller.rank->rank), call.began != 0 ? "is" : "was",
+                       describe(call, s_.bucket_names), call.bytes,
+                       with_dtype ? fmt::format(" of {}", name_of(call.dtype)) : "", call.step + 1,
+                       describe_phase(*caller.rank));
   }
-  std::string call_of(const Wait& wait) const { return call_of(*wait.rank, wait.lane); }
 
   std::optional<Verdict> stopped() const {
     for (const RankView& view : s_.ranks) {
@@ -292,7 +299,7 @@ class Judge {
       for (const int number : wait.missing) {
         if (waits(number)) continue;
         const Wait*& first = first_wait[number];
-        if (!first || wait.call().began < first->call().began) first = &wait;
+        if (!first || wait.call->began < first->call->began) first = &wait;
       }
     }
     const RankView* latest = nullptr;
@@ -300,10 +307,10 @@ class Judge {
     for (const auto& [number, wait] : first_wait) {
       const RankView& view = rank(number);
       if (!fresh(view) || !beats(view)) continue;  // then that is what is wrong
-      if (age(wait->call().began) >= kSure && view.step > wait->rank->step + 1) {
+      if (age(wait->call->began) >= kSure && view.step > wait->rank->step + 1) {
         return gone_ahead(view, *wait);
       }
-      const int64_t late = age(std::max(wait->call().began, view.since));
+      const int64_t late = age(std::max(wait->call->began, view.since));
       if (late < patience_with(view) || late <= longest) continue;
       latest = &view;
       longest = late;
@@ -319,7 +326,7 @@ class Judge {
     return {Fault::kDesync, view.rank, 1,
             fmt::format("{}: {} is in {} without having come to {}, in which {} waits",
                         kDisagreement, who(view.rank), describe_phase(view),
-                        describe(wait.call(), s_.bucket_names), call_of(wait))};
+                        describe(*wait.call, s_.bucket_names), describe_caller(wait))};
   }
 
   // Nobody waits for a rank that is alone, but its samples may not come either.
@@ -335,7 +342,7 @@ class Judge {
   // Whether someone has waited for longer than anyone may.
   const Wait* overdue() const {
     for (const Wait& wait : waits_) {
-      if (age(wait.call().began) >= timeout_of(*wait.rank)) return &wait;
+      if (age(wait.call->began) >= timeout_of(*wait.rank)) return &wait;
     }
     return nullptr;
   }
@@ -353,15 +360,16 @@ class Judge {
       return !lives(each) || (fresh(each) && beats(each));
     });
     if (!overdue() || !all_seen || someone_may_come()) return {};
-    std::map<std::pair<size_t, uint64_t>, std::vector<const Wait*>> by_call;
+    std::map<std::pair<ptrdiff_t, uint64_t>, std::vector<const Wait*>> by_call;
     for (const Wait& wait : waits_) {
-      if (age(wait.call().began) < timeout_of(*wait.rank)) continue;
+      if (age(wait.call->began) < timeout_of(*wait.rank)) continue;
       if (wait.missing.empty()) return nothing_moves(wait);
-      by_call[{wait.lane, wait.call().sequence}].push_back(&wait);
+      const auto group = std::ranges::find(groups_, wait.call->group) - groups_.begin();
+      by_call[{group, wait.call->sequence}].push_back(&wait);
     }
     std::string text = fmt::format("{}: each waits for another", kDisagreement);
     for (const auto& [call, same] : by_call) {
-      text += fmt::format("; {}", call_of(*same.front()));
+      text += fmt::format("; {}", describe_caller(*same.front()));
       if (same.size() == 1) continue;
       std::vector<int> others;
       for (const Wait* wait : std::span(same).subspan(1)) others.push_back(wait->rank->rank);
@@ -373,7 +381,7 @@ class Judge {
   Verdict nothing_moves(const Wait& stuck) const {
     std::vector<int> ranks;
     for (const Wait& wait : waits_) {
-      if (wait.lane == stuck.lane && wait.call().sequence == stuck.call().sequence) {
+      if (wait.call->group == stuck.call->group && wait.call->sequence == stuck.call->sequence) {
         ranks.push_back(wait.rank->rank);
       }
     }
@@ -383,8 +391,8 @@ class Judge {
         fmt::format("{} {} in {}, and have been for {}, without anything moving: MPI, NCCL or "
                     "the network is stuck; last phase: {}",
                     all ? fmt::format("all {} ranks", ranks.size()) : name_ranks(ranks),
-                    all || ranks.size() > 1 ? "are" : "is", describe(stuck.call(), s_.bucket_names),
-                    seconds(age(stuck.call().began)), describe_phase(*stuck.rank))};
+                    all || ranks.size() > 1 ? "are" : "is", describe(*stuck.call, s_.bucket_names),
+                    seconds(age(stuck.call->began)), describe_phase(*stuck.rank))};
   }
 
   std::optional<Verdict> unreachable() const {
@@ -404,6 +412,7 @@ class Judge {
   }
 
   const Situation& s_;
+  std::vector<uint64_t> groups_;  // in the order in which the lowest members joined them
   std::vector<Wait> waits_;
 };
 

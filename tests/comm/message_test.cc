@@ -22,8 +22,9 @@ RankView some_rank(int number) {
   view.step_ns = 123'456'789'012;
   view.waiting_ns = 12;
   view.detail = "sample 7";
-  view.calls[0] = {7, 990, 41, 1 << 20, 2, "all_reduce_sum"};
-  view.calls[7] = {std::numeric_limits<uint32_t>::max() + 5ull, 0, 3, 8, -1, "MPI_Allgather"};
+  view.calls = {{7, 990, 41, 1 << 20, 2, "all_reduce_sum", DType::kF32, 0, Group::kWorld},
+                {std::numeric_limits<uint32_t>::max() + 5ull, 0, 3, 8, -1, "MPI_Allgather",
+                 DType::kU8, 6, 1'000'000'000'000, "ranks 0 and 2"}};
   view.failed = 998;
   view.exit_code = 3;
   view.from_a_peer = true;
@@ -71,7 +72,7 @@ TEST(MessageTest, IsLittleEndian) {
   Message message;
   message.now = 0x0102030405060708;
   const auto bytes = encode(message);
-  const unsigned char expected[] = {'T', 'R', 'G', 'M', 1, 0, 0, 0, 8, 7, 6,
+  const unsigned char expected[] = {'T', 'R', 'G', 'M', 2, 0, 0, 0, 8, 7, 6,
                                     5,   4,   3,   2,   1, 0, 0, 0, 0, 0};
   ASSERT_EQ(bytes.size(), sizeof expected);
   EXPECT_EQ(std::memcmp(bytes.data(), expected, sizeof expected), 0);
@@ -130,6 +131,9 @@ TEST(MessageTest, NumbersOutOfRangeAreRefused) {
   EXPECT_TRUE(refused([](Message& m) { m.ranks[0].beat = int64_t{1} << 62; }));
   EXPECT_TRUE(refused([](Message& m) { m.ranks[0].calls[1].bucket = -2; }));
   EXPECT_TRUE(refused([](Message& m) { m.ranks[0].calls[1].sequence = ~uint64_t{0}; }));
+  EXPECT_TRUE(refused([](Message& m) { m.ranks[0].calls[1].group = 0; }));
+  EXPECT_TRUE(refused([](Message& m) { m.ranks[0].calls[1].dtype = static_cast<DType>(7); }));
+  EXPECT_TRUE(refused([](Message& m) { m.ranks[0].calls.resize(17, m.ranks[0].calls[0]); }));
   EXPECT_TRUE(refused([](Message& m) { m.ranks[0].exit_code = 256; }));
   EXPECT_TRUE(refused([](Message& m) { m.decision->verdict.fault = static_cast<Fault>(8); }));
   EXPECT_TRUE(refused([](Message& m) { m.decision->verdict.culprit = -2; }));
@@ -149,7 +153,7 @@ TEST(MessageTest, TimesAreTranslatedToTheReceiversClock) {
   translate(message, 2005);
   EXPECT_EQ(message.ranks[0].beat, 1999);
   EXPECT_EQ(message.ranks[0].calls[0].began, 1990);
-  EXPECT_EQ(message.ranks[0].calls[7].began, 0);  // none is under way, by any clock
+  EXPECT_EQ(message.ranks[0].calls[1].began, 0);  // none is under way, by any clock
   EXPECT_EQ(message.ranks[0].ended, 0);
   EXPECT_EQ(message.decision->when, 2004);
   EXPECT_EQ(message.ranks[0].step_ns, some_rank(2).step_ns);

@@ -27,15 +27,21 @@ struct Outcome {
   std::vector<std::string> verdicts;  // of the ranks that spoke
 };
 
-// `launcher`: options of mpirun.
-Outcome run(int hosts, const std::string& fault, int rank, const std::string& log = "",
-            const std::string& launcher = "") {
+struct Options {
+  std::string log = "";
+  std::string launcher = "";  // options of mpirun
+  int ranks = kRanks;
+  bool grouped = false;
+};
+
+Outcome run(int hosts, const std::string& fault, int rank, const Options& options = {}) {
   const auto begin = std::chrono::steady_clock::now();
   const std::string program = trireme::testing::tree() / "tests" / "comm_watchdog_program";
-  const std::string command = "WATCHDOG_TEST_LOG=" + log + " mpirun --quiet " + launcher + " -np " +
-                              std::to_string(kRanks) + " --oversubscribe --bind-to none " +
-                              program + " " + std::to_string(hosts) + " " + fault + " " +
-                              std::to_string(rank) + " 2>&1";
+  const std::string command = "WATCHDOG_TEST_LOG=" + options.log + " mpirun --quiet " +
+                              options.launcher + " -np " + std::to_string(options.ranks) +
+                              " --oversubscribe --bind-to none " + program + " " +
+                              std::to_string(hosts) + " " + fault + " " + std::to_string(rank) +
+                              (options.grouped ? " GROUPS" : "") + " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   Outcome outcome = {};
   std::array<char, 4096> chunk;
@@ -125,9 +131,43 @@ TEST_P(WatchdogTest, SkippedOneCollective) {
   EXPECT_NE(outcome.verdicts[0].find("in step 31"), std::string::npos) << outcome.output;
 }
 
+// Groups that share ranks: on one host, whose ranks compare what they do, and on a host for each.
+class WatchdogGroupsTest : public WatchdogTest {  // of ranks
+ protected:
+  static Outcome run_groups(int hosts, const std::string& fault) {
+    return run(hosts, fault, 1, {.ranks = GetParam(), .grouped = true});
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ranks, WatchdogGroupsTest, testing::Values(2, 3, 4),
+                         [](const auto& test) { return "of" + std::to_string(test.param); });
+
+TEST_P(WatchdogGroupsTest, AllIsWell) {
+  for (const int hosts : {1, GetParam()}) {
+    const Outcome outcome = run_groups(hosts, "none");
+    EXPECT_EQ(outcome.code, 0) << outcome.output;
+    EXPECT_EQ(outcome.output, "done\n");
+  }
+}
+
+TEST_P(WatchdogGroupsTest, SkippedOneCollectiveOfOneGroup) {
+  for (const int hosts : {1, GetParam()}) {
+    std::vector<std::string> fragments = {"all-reduce #", "(fc2 ... fc1)"};
+    if (GetParam() > 2) fragments.push_back(" of ranks 0 and 1, bucket 0");
+    expect_verdict(run_groups(hosts, "skip"), 1, "the ranks disagree: rank 1 (", fragments);
+  }
+}
+
+TEST_P(WatchdogGroupsTest, StuckBetweenTwoGroups) {
+  std::vector<std::string> fragments = {"is stuck in forward of step 31",
+                                        "; rank 0 waits for it in all-reduce #"};
+  if (GetParam() > 2) fragments.push_back("; rank 2 waits for it in all-reduce #");
+  expect_verdict(run_groups(1, "stuck"), 1, "rank 1 (host ", fragments);
+}
+
 TEST(WatchdogHostsTest, AHostThatEnds) {
   // Or mpirun, which sees these ranks end as well, might be faster.
-  const Outcome outcome = run(2, "host", 0, "", "--enable-recovery");
+  const Outcome outcome = run(2, "host", 0, {.launcher = "--enable-recovery"});
   ASSERT_FALSE(outcome.verdicts.empty()) << outcome.output;
   EXPECT_NE(outcome.verdicts[0].find("(ranks 2 and 3) is lost"), std::string::npos)
       << outcome.output;
@@ -146,7 +186,7 @@ TEST(WatchdogLogTest, TheVerdictIsAppendedToTheLog) {
   const auto log = std::filesystem::temp_directory_path() /
                    ("watchdog-test-" + std::to_string(getpid()) + ".log");
   std::ofstream(log) << "before\n";
-  const Outcome outcome = run(1, "fail", 2, log.string());
+  const Outcome outcome = run(1, "fail", 2, {.log = log.string()});
   std::ifstream file(log);
   std::string first;
   std::string second;
