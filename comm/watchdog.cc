@@ -10,9 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -30,9 +27,11 @@
 #include "comm/watchdog/judge.h"
 #include "comm/watchdog/last_resort.h"
 #include "comm/watchdog/message.h"
+#include "comm/watchdog/process.h"
 #include "comm/watchdog/side_channel.h"
 #include "comm/watchdog/warnings.h"
 #include "core/fault_point.h"
+#include "core/interrupted.h"
 
 namespace trireme {
 namespace {
@@ -64,8 +63,8 @@ Member member_from(const std::string& text) {
 // One write, past stdio: whoever holds its locks may be what is stuck.
 void write_whole(int file, std::string_view text) {
   while (!text.empty()) {
-    const ssize_t written = write(file, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
+    const ssize_t written =
+        retry_interrupted([&] { return write(file, text.data(), text.size()); });
     if (written <= 0) return;  // nobody is left to tell
     text.remove_prefix(static_cast<size_t>(written));
   }
@@ -86,18 +85,6 @@ void flush_stdout() {
   if (ftrylockfile(stdout) != 0) return;
   std::fflush(stdout);
   funlockfile(stdout);
-}
-
-// The letter in /proc/PID/stat: R, S, D, T...; 0 where it cannot be read.
-char state_of(int pid) {
-  const int file = open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
-  std::array<char, 512> text;
-  const ssize_t length = read(file, text.data(), text.size());
-  close(file);
-  const std::string_view view(text.data(), length > 0 ? static_cast<size_t>(length) : 0);
-  const size_t name_end = view.rfind(')');
-  return name_end == std::string_view::npos || name_end + 2 >= view.size() ? 0 : view[name_end + 2];
 }
 
 }  // namespace
@@ -205,7 +192,8 @@ struct Watchdog::State {
     its.ended = ended;
     const bool late =
         situation.now - std::max(its.beat, situation.awake_since) > kLateTicks * situation.tick;
-    if (late && processes->descriptor(rank) >= 0) its.state = state_of(member(rank).pid);
+    if (!late || processes->descriptor(rank) < 0) return;
+    if (const auto stat = read_stat(member(rank).pid)) its.state = stat->state;
   }
 
   void take_messages() {

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstddef>
 #include <cstdlib>
@@ -7,15 +6,10 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "core/host_name.h"
 
 namespace trireme {
 namespace {
-
-std::string this_host() {
-  char name[256] = {};
-  if (gethostname(name, sizeof(name) - 1) != 0) return "localhost";
-  return name;
-}
 
 class OwnMemory final : public HostMemory {
  public:
@@ -31,7 +25,7 @@ class OwnMemory final : public HostMemory {
 class LocalCommunicator final : public Communicator {
  public:
   LocalCommunicator(std::shared_ptr<Ledger> ledger, Group group) : ledger_(std::move(ledger)) {
-    placement_.host_name = this_host();
+    placement_.host_name = host_name();
     placement_.group = std::move(group);
   }
 
