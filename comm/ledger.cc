@@ -36,7 +36,7 @@ void copy(const LedgerPage::GroupCalls& from, LedgerPage::GroupCalls& to) {
 }
 
 void copy(const LedgerPage& from, LedgerPage& to) {
-  copy(from.beat, to.beat);
+  copy(from.heartbeat, to.heartbeat);
   copy(from.rank, to.rank);
   copy(from.pid, to.pid);
   copy(from.phase, to.phase);
@@ -146,14 +146,14 @@ WatchOptions Ledger::options() const {
   return options_;
 }
 
-void Ledger::set_verdict(std::string text) {
+void Ledger::set_diagnosis(std::string text) {
   std::lock_guard lock(mutex_);
-  verdict_ = std::move(text);
+  diagnosis_ = std::move(text);
 }
 
-std::string Ledger::verdict() const {
+std::string Ledger::diagnosis() const {
   std::lock_guard lock(mutex_);
-  return verdict_;
+  return diagnosis_;
 }
 
 void Ledger::set_paces(std::vector<RankPace> paces) {

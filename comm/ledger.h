@@ -34,13 +34,13 @@ enum class Phase : uint8_t {
 };
 const char* name_of(Phase phase);
 
-// How long is too long, and where the verdict goes. Seconds; 0: never.
+// How long is too long, and where the diagnosis goes. Seconds; 0: never.
 struct WatchOptions {
   double timeout = 300;         // without progress while others wait
   double first_timeout = 1800;  // the same until the first step is done
   double checkpoint = 600;      // on top of these while a rank saves, which has a limit of its own
   double straggler = 0.5;       // part of a step that one rank makes the others wait for it
-  std::filesystem::path log;    // this rank's log, to which the verdict is appended; empty: none
+  std::filesystem::path log;    // this rank's log, to which the diagnosis is appended; empty: none
 };
 
 // Text that other processes can read while it is being replaced: they see the old, the new, or
@@ -97,7 +97,7 @@ struct LedgerPage {
   };
   static constexpr int kMostGroups = 16;  // that a rank is a member of at a time
 
-  std::atomic<int64_t> beat{0};  // the watchdog's own latest sign of life
+  std::atomic<int64_t> heartbeat{0};  // the watchdog's own latest sign of life
   std::atomic<int32_t> rank{0};
   std::atomic<int32_t> pid{0};
   std::atomic<Phase> phase{Phase::kStart};
@@ -163,8 +163,8 @@ class Ledger {
   WatchOptions options() const;
 
   // Why the run is about to end, once the ranks have agreed on that; else empty.
-  void set_verdict(std::string text);
-  std::string verdict() const;
+  void set_diagnosis(std::string text);
+  std::string diagnosis() const;
 
   // Of all ranks by rank, on rank 0, as its watchdog has last seen them; empty where none watches.
   void set_paces(std::vector<RankPace> paces);
@@ -183,7 +183,7 @@ class Ledger {
   LedgerPage* page_;
   mutable std::mutex mutex_;  // over the rest, and over which places of groups are free
   std::vector<std::string> bucket_names_;
-  std::string verdict_;
+  std::string diagnosis_;
   std::vector<RankPace> paces_;
   WatchOptions options_;
 };

@@ -55,7 +55,7 @@ MpiCommunicator::MpiCommunicator(Comm all, Comm host, std::shared_ptr<Ledger> le
 
 std::string MpiCommunicator::failure() const {
   const std::string lost = sum_->failure();
-  return lost.empty() ? ledger_->verdict() : lost;
+  return lost.empty() ? ledger_->diagnosis() : lost;
 }
 
 Buffer MpiCommunicator::allocate(size_t bytes) {

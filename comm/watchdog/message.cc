@@ -19,7 +19,7 @@ constexpr size_t kOperationBytes = 32;
 constexpr size_t kGroupNameBytes = 64;
 constexpr size_t kDetailBytes = 192;
 constexpr size_t kFailureBytes = 768;
-constexpr size_t kVerdictBytes = 2000;
+constexpr size_t kDiagnosisBytes = 2000;
 
 // One list of fields serves both directions: `Archive` is a Writer or a Reader.
 class Writer {
@@ -107,7 +107,7 @@ void call_fields(Archive& archive, Call& call) {
 template <class Archive, class View>
 void rank_fields(Archive& archive, View& view) {
   archive.number(view.rank, 0, kMostRank);
-  for (auto* time : {&view.seen, &view.beat, &view.since, &view.failed, &view.ended}) {
+  for (auto* time : {&view.seen, &view.heartbeat, &view.since, &view.failed, &view.ended}) {
     archive.number(*time, 0, kMost);
   }
   archive.number(view.phase, 0, static_cast<int64_t>(Phase::kEnd));
@@ -127,10 +127,10 @@ template <class Archive, class Its>
 void decision_fields(Archive& archive, Its& decision) {
   archive.number(decision.when, 0, kMost);
   archive.number(decision.rank, 0, kMostRank);
-  archive.number(decision.verdict.fault, 0, static_cast<int64_t>(Fault::kUnreachable));
-  archive.number(decision.verdict.culprit, -1, kMostRank);
-  archive.number(decision.verdict.exit_code, 0, 255);
-  archive.text(decision.verdict.text, kVerdictBytes);
+  archive.number(decision.diagnosis.fault, 0, static_cast<int64_t>(Fault::kUnreachable));
+  archive.number(decision.diagnosis.rank_at_fault, -1, kMostRank);
+  archive.number(decision.diagnosis.exit_code, 0, 255);
+  archive.text(decision.diagnosis.text, kDiagnosisBytes);
 }
 
 }  // namespace
@@ -168,7 +168,7 @@ void translate(Message& message, int64_t now) {
     if (time != 0) time = std::max<int64_t>(1, time + ahead);  // 0 has a meaning of its own
   };
   for (RankView& view : message.ranks) {
-    for (int64_t* time : {&view.seen, &view.beat, &view.since, &view.failed, &view.ended}) {
+    for (int64_t* time : {&view.seen, &view.heartbeat, &view.since, &view.failed, &view.ended}) {
       shift(*time);
     }
     for (CallView& call : view.calls) shift(call.began);

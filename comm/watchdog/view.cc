@@ -62,7 +62,7 @@ RankView look(const LedgerPage& page, int64_t now) {
   RankView view;
   view.seen = now;
   view.rank = page.rank;
-  view.beat = page.beat;
+  view.heartbeat = page.heartbeat;
   view.phase = page.phase;
   view.since = page.since;
   view.step = page.step;

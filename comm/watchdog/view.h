@@ -36,7 +36,7 @@ struct CallView {
 struct RankView {
   int32_t rank = 0;
   int64_t seen = 0;  // when it was so
-  int64_t beat = 0;
+  int64_t heartbeat = 0;
   Phase phase = Phase::kStart;
   int64_t since = 0;
   int64_t step = 0;

@@ -118,7 +118,7 @@ TEST_P(GroupsTest, CallsInAnyLegalOrderAreNoDesync) {
       ASSERT_EQ(passed, round);
     }
   }
-  EXPECT_EQ(world_->ledger().verdict(), "");
+  EXPECT_EQ(world_->ledger().diagnosis(), "");
   watchdog.finish();
 }
 

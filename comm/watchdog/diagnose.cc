@@ -1,4 +1,4 @@
-#include "comm/watchdog/judge.h"
+#include "comm/watchdog/diagnose.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@ namespace trireme {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-// Without a message, or a beat, for so many ticks a view is too old to call anyone late by it.
+// Without a message, or a heartbeat, for so many ticks a view is too old to call anyone late by it.
 constexpr int64_t kFreshTicks = 8;
 
 int64_t to_ns(double seconds) { return seconds > 0 ? static_cast<int64_t>(seconds * 1e9) : kNever; }
@@ -29,24 +29,24 @@ const CallView* call_in(const RankView& view, uint64_t group) {
   return found == view.calls.end() ? nullptr : &*found;
 }
 
-class Judge {
+class Diagnoser {
  public:
-  explicit Judge(const Situation& situation) : s_(situation) {
+  explicit Diagnoser(const RunSnapshot& snapshot) : s_(snapshot) {
     find_groups();
     find_waits();
   }
 
-  std::optional<Verdict> verdict() const {
+  std::optional<Diagnosis> diagnosis() const {
     const Cause cause = earliest_cause();
     if (cause.rank >= 0 && age(cause.when) < (cause.primary ? kSettle : kPatience)) {
       if (cause.primary) return {};
     } else if (cause.rank >= 0) {
       return failed(rank(cause.rank));
     }
-    using Rule = std::optional<Verdict> (Judge::*)() const;
+    using Rule = std::optional<Diagnosis> (Diagnoser::*)() const;
     for (const Rule rule :
-         {&Judge::host_lost, &Judge::disagreement, &Judge::stopped, &Judge::missing,
-          &Judge::starved, &Judge::deadlock, &Judge::unreachable}) {
+         {&Diagnoser::host_lost, &Diagnoser::disagreement, &Diagnoser::stopped, &Diagnoser::missing,
+          &Diagnoser::starved, &Diagnoser::deadlock, &Diagnoser::unreachable}) {
       if (auto found = (this->*rule)()) return found;
     }
     return {};
@@ -72,7 +72,9 @@ class Judge {
   int64_t age(int64_t when) const { return s_.now - std::max(when, s_.awake_since); }
   // Seen lately: of other hosts only what came by message is known.
   bool fresh(const RankView& view) const { return age(view.seen) <= kFreshTicks * s_.tick; }
-  bool beats(const RankView& view) const { return age(view.beat) <= kFreshTicks * s_.tick; }
+  bool has_heartbeat(const RankView& view) const {
+    return age(view.heartbeat) <= kFreshTicks * s_.tick;
+  }
   static bool lives(const RankView& view) { return view.ended == 0; }
   // It has said goodbye, and nobody waits for it any more.
   bool gone(const RankView& view) const { return view.phase == Phase::kEnd && !missed(view.rank); }
@@ -184,7 +186,7 @@ class Judge {
     return first;
   }
 
-  Verdict failed(const RankView& view) const {
+  Diagnosis failed(const RankView& view) const {
     if (view.failed == 0) {
       return {Fault::kDead, view.rank, 1,
               fmt::format("{} died in {}: its process ended without a word (killed, perhaps for "
@@ -212,12 +214,12 @@ class Judge {
         s_.ranks, [&](const RankView& each) { return member(each.rank).host == host; });
   }
 
-  std::optional<Verdict> host_lost() const {
+  std::optional<Diagnosis> host_lost() const {
     for (int host = 0; host < std::ssize(s_.hosts); ++host) {
       const HostView& view = s_.hosts[static_cast<size_t>(host)];
       if (view.closed == 0 || age(view.closed) < kSure || !concerns(host)) continue;
       const RankView& first = first_of(host);
-      return Verdict{
+      return Diagnosis{
           Fault::kHostLost, first.rank, 1,
           fmt::format("{} is lost: all connections to it were closed {} ago; {} was "
                       "last in {}",
@@ -227,7 +229,7 @@ class Judge {
   }
 
   // Different collectives under the same number.
-  std::optional<Verdict> disagreement() const {
+  std::optional<Diagnosis> disagreement() const {
     for (const uint64_t group : groups_) {
       std::map<uint64_t, std::vector<Caller>> by_number;
       for (const RankView& view : s_.ranks) {
@@ -245,7 +247,7 @@ class Judge {
     return {};
   }
 
-  std::optional<Verdict> disagreement(const std::vector<Caller>& same) const {
+  std::optional<Diagnosis> disagreement(const std::vector<Caller>& same) const {
     const auto what = [](const CallView& call) {
       return std::tuple(call.operation, call.bytes, call.bucket, call.step);
     };
@@ -263,9 +265,10 @@ class Judge {
     const Caller& right = sorted.back().front();
     const bool odd_one_out = sorted.front().size() < sorted.back().size();
     const bool only_dtypes = what(*stray.call) == what(*right.call);
-    return Verdict{Fault::kDesync, odd_one_out ? stray.rank->rank : -1, 1,
-                   fmt::format("{}: {}, but {}", kDisagreement, describe_caller(stray, only_dtypes),
-                               describe_caller(right, only_dtypes))};
+    return Diagnosis{
+        Fault::kDesync, odd_one_out ? stray.rank->rank : -1, 1,
+        fmt::format("{}: {}, but {}", kDisagreement, describe_caller(stray, only_dtypes),
+                    describe_caller(right, only_dtypes))};
   }
 
   std::string describe_caller(const Caller& caller, bool with_dtype = false) const {
@@ -277,23 +280,23 @@ class Judge {
                        describe_phase(*caller.rank));
   }
 
-  std::optional<Verdict> stopped() const {
+  std::optional<Diagnosis> stopped() const {
     for (const RankView& view : s_.ranks) {
-      const int64_t silence = age(view.beat);
+      const int64_t silence = age(view.heartbeat);
       if (!lives(view) || gone(view) || !fresh(view) || silence < timeout_of(view)) continue;
       const bool by_signal = view.state == 'T' || view.state == 't';
       const std::string what =
           by_signal ? fmt::format("stopped {} ago", seconds(silence))
                     : fmt::format("has given no sign of life for {}", seconds(silence));
-      return Verdict{Fault::kStopped, view.rank, 1,
-                     fmt::format("{} {} in {}{}", who(view.rank), what, place(view),
-                                 who_waits_for(view.rank))};
+      return Diagnosis{Fault::kStopped, view.rank, 1,
+                       fmt::format("{} {} in {}{}", who(view.rank), what, place(view),
+                                   who_waits_for(view.rank))};
     }
     return {};
   }
 
   // Ranks that others wait for, and that wait for nobody.
-  std::optional<Verdict> missing() const {
+  std::optional<Diagnosis> missing() const {
     std::map<int, const Wait*> first_wait;  // by the rank that is waited for
     for (const Wait& wait : waits_) {
       for (const int number : wait.missing) {
@@ -306,7 +309,7 @@ class Judge {
     int64_t longest = 0;
     for (const auto& [number, wait] : first_wait) {
       const RankView& view = rank(number);
-      if (!fresh(view) || !beats(view)) continue;  // then that is what is wrong
+      if (!fresh(view) || !has_heartbeat(view)) continue;  // then that is what is wrong
       if (age(wait->call->began) >= kSure && view.step > wait->rank->step + 1) {
         return gone_ahead(view, *wait);
       }
@@ -316,13 +319,13 @@ class Judge {
       longest = late;
     }
     if (!latest) return {};
-    return Verdict{Fault::kStuck, latest->rank, 1,
-                   fmt::format("{} is stuck in {}, which it entered {} ago{}", who(latest->rank),
-                               describe_phase(*latest), seconds(age(latest->since)),
-                               who_waits_for(latest->rank))};
+    return Diagnosis{Fault::kStuck, latest->rank, 1,
+                     fmt::format("{} is stuck in {}, which it entered {} ago{}", who(latest->rank),
+                                 describe_phase(*latest), seconds(age(latest->since)),
+                                 who_waits_for(latest->rank))};
   }
 
-  Verdict gone_ahead(const RankView& view, const Wait& wait) const {
+  Diagnosis gone_ahead(const RankView& view, const Wait& wait) const {
     return {Fault::kDesync, view.rank, 1,
             fmt::format("{}: {} is in {} without having come to {}, in which {} waits",
                         kDisagreement, who(view.rank), describe_phase(view),
@@ -330,13 +333,13 @@ class Judge {
   }
 
   // Nobody waits for a rank that is alone, but its samples may not come either.
-  std::optional<Verdict> starved() const {
+  std::optional<Diagnosis> starved() const {
     const RankView& view = rank(s_.own_rank);
     if (s_.ranks.size() > 1 || view.phase != Phase::kData) return {};
     if (age(view.since) < timeout_of(view)) return {};
-    return Verdict{Fault::kStuck, view.rank, 1,
-                   fmt::format("{} is stuck in {}, which it entered {} ago", who(view.rank),
-                               describe_phase(view), seconds(age(view.since)))};
+    return Diagnosis{Fault::kStuck, view.rank, 1,
+                     fmt::format("{} is stuck in {}, which it entered {} ago", who(view.rank),
+                                 describe_phase(view), seconds(age(view.since)))};
   }
 
   // Whether someone has waited for longer than anyone may.
@@ -355,9 +358,9 @@ class Judge {
   }
 
   // Nobody is missing, or all who are wait themselves.
-  std::optional<Verdict> deadlock() const {
+  std::optional<Diagnosis> deadlock() const {
     const bool all_seen = std::ranges::all_of(s_.ranks, [&](const RankView& each) {
-      return !lives(each) || (fresh(each) && beats(each));
+      return !lives(each) || (fresh(each) && has_heartbeat(each));
     });
     if (!overdue() || !all_seen || someone_may_come()) return {};
     std::map<std::pair<ptrdiff_t, uint64_t>, std::vector<const Wait*>> by_call;
@@ -375,10 +378,10 @@ class Judge {
       for (const Wait* wait : std::span(same).subspan(1)) others.push_back(wait->rank->rank);
       text += fmt::format(", and so {} {}", others.size() == 1 ? "is" : "are", name_ranks(others));
     }
-    return Verdict{Fault::kDesync, -1, 1, text};
+    return Diagnosis{Fault::kDesync, -1, 1, text};
   }
 
-  Verdict nothing_moves(const Wait& stuck) const {
+  Diagnosis nothing_moves(const Wait& stuck) const {
     std::vector<int> ranks;
     for (const Wait& wait : waits_) {
       if (wait.call->group == stuck.call->group && wait.call->sequence == stuck.call->sequence) {
@@ -395,7 +398,7 @@ class Judge {
                     seconds(age(stuck.call->began)), describe_phase(*stuck.rank))};
   }
 
-  std::optional<Verdict> unreachable() const {
+  std::optional<Diagnosis> unreachable() const {
     for (int host = 0; host < std::ssize(s_.hosts); ++host) {
       if (!concerns(host)) continue;
       const RankView& first = first_of(host);
@@ -403,25 +406,28 @@ class Judge {
       // Once someone waits for too long, half of it is enough to tell whom for.
       const int64_t enough = overdue() ? timeout_of(first) / 2 : timeout_of(first);
       if (silence < enough) continue;
-      return Verdict{Fault::kUnreachable, first.rank, 1,
-                     fmt::format("{} is unreachable: nothing has come from it for {}; {} was last "
-                                 "in {}",
-                                 name_host(host), seconds(silence), who(first.rank), place(first))};
+      return Diagnosis{
+          Fault::kUnreachable, first.rank, 1,
+          fmt::format("{} is unreachable: nothing has come from it for {}; {} was last "
+                      "in {}",
+                      name_host(host), seconds(silence), who(first.rank), place(first))};
     }
     return {};
   }
 
-  const Situation& s_;
+  const RunSnapshot& s_;
   std::vector<uint64_t> groups_;  // in the order in which the lowest members joined them
   std::vector<Wait> waits_;
 };
 
 }  // namespace
 
-std::optional<Verdict> judge(const Situation& situation) { return Judge(situation).verdict(); }
+std::optional<Diagnosis> diagnose(const RunSnapshot& snapshot) {
+  return Diagnoser(snapshot).diagnosis();
+}
 
-std::string describe_rank(const Situation& situation, int rank) {
-  const Member& member = situation.members[static_cast<size_t>(rank)];
+std::string describe_rank(const RunSnapshot& snapshot, int rank) {
+  const Member& member = snapshot.members[static_cast<size_t>(rank)];
   return fmt::format("rank {} (host {}, pid {})", rank, member.host_name, member.pid);
 }
 
