@@ -10,14 +10,49 @@
 #include <atomic>
 #include <memory>
 #include <new>
+#include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "comm/watchdog/view.h"
 #include "core/error.h"
 
 namespace trireme {
 namespace {
+
+TEST(GroupTest, AnIdFollowsFromParentNumberAndMembers) {
+  const Group world = world_group(4);
+  EXPECT_EQ(world.id, Group::kWorld);
+  EXPECT_EQ(subgroup(world, 1, {0, 2}).id, subgroup(world, 1, {0, 2}).id);
+  std::set<uint64_t> ids = {0, world.id};
+  for (const uint64_t number : {1, 2, 3}) {
+    for (const auto& ranks : std::vector<std::vector<int>>{{0, 2}, {2, 0}, {1, 3}, {0}}) {
+      const Group group = subgroup(world, number, ranks);
+      EXPECT_TRUE(ids.insert(group.id).second);
+      EXPECT_TRUE(ids.insert(subgroup(group, 1, {group.ranks[0]}).id).second);
+    }
+  }
+}
+
+TEST(GroupTest, IsNamedByItsRanksUnlessTheyAreAll) {
+  const Group world = world_group(7);
+  EXPECT_EQ(world.name, "");
+  EXPECT_EQ(subgroup(world, 1, {6, 5, 4, 3, 2, 1, 0}).name, "");
+  EXPECT_EQ(subgroup(world, 1, {3}).name, "rank 3");
+  EXPECT_EQ(subgroup(world, 1, {0, 1, 2, 3, 4}).name, "ranks 0, 1, 2, 3 and 4");
+  EXPECT_EQ(subgroup(world, 1, {0, 1, 2, 3, 4, 5}).name, "ranks 0, 1, 2, 3 and 2 more");
+  const Group pair = subgroup(world, 1, {2, 4});
+  EXPECT_EQ(subgroup(pair, 1, {2, 4}).name, "ranks 2 and 4");
+}
+
+TEST(GroupTest, TellsRanksOfTheWorld) {
+  const Group group = subgroup(world_group(4), 1, {3, 1});
+  EXPECT_EQ(group.world_rank(0), 3);
+  EXPECT_EQ(group.world_rank(1), 1);
+  EXPECT_EQ(group.world_rank(2), 2);
+  EXPECT_EQ(group.world_rank(-1), -1);
+}
 
 TEST(SharedTextTest, IsCutToItsPlace) {
   SharedText<4> text;

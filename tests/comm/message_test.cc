@@ -22,7 +22,7 @@ RankView some_rank(int number) {
   view.step_ns = 123'456'789'012;
   view.waiting_ns = 12;
   view.detail = "sample 7";
-  view.calls = {{7, 990, 41, 1 << 20, 2, "all_reduce_sum", DType::kF32, 0, Group::kWorld},
+  view.calls = {{7, 990, 41, 1 << 20, 2, "all_reduce_sum", DType::kF32, 0, Group::kWorld, ""},
                 {std::numeric_limits<uint32_t>::max() + 5ull, 0, 3, 8, -1, "MPI_Allgather",
                  DType::kU8, 6, 1'000'000'000'000, "ranks 0 and 2"}};
   view.failed = 998;

@@ -14,6 +14,7 @@
 
 #include "comm/bucketer.h"
 #include "comm/device_communicator.h"
+#include "tests/comm/forwarding_communicator.h"
 
 namespace trireme {
 namespace {
@@ -22,51 +23,19 @@ using emulation::nccl_faults;
 
 // A world of one that can be told that a peer is lost, as can what is split from it, but not what
 // is split from that.
-class Host final : public Communicator {
+class Host final : public test::ForwardingCommunicator {
  public:
   explicit Host(std::shared_ptr<std::atomic<bool>> lost, bool of_world = true)
       : lost_(std::move(lost)), of_world_(of_world) {}
-  const Placement& placement() const override { return local_->placement(); }
-  Ledger& ledger() override { return local_->ledger(); }
-  std::string transport() const override { return local_->transport(); }
   std::string failure() const override { return *lost_ ? "rank 1 (pid 7) has ended" : ""; }
-  Buffer allocate(size_t bytes) override { return local_->allocate(bytes); }
-  std::unique_ptr<HostMemory> share(size_t bytes) override { return local_->share(bytes); }
-  void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream,
-                      CallTag tag) override {
-    local_->all_reduce_sum(data, count, dtype, stream, tag);
-  }
-  void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype, Stream& stream,
-                          CallTag tag) override {
-    local_->reduce_scatter_sum(in, out, count, dtype, stream, tag);
-  }
-  void all_gather(const void* in, void* out, int64_t count, DType dtype, Stream& stream,
-                  CallTag tag) override {
-    local_->all_gather(in, out, count, dtype, stream, tag);
-  }
-  void broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream,
-                 CallTag tag) override {
-    local_->broadcast(data, count, dtype, root, stream, tag);
-  }
-  void send(const void* data, int64_t count, DType dtype, int to, Stream& stream,
-            CallTag tag) override {
-    local_->send(data, count, dtype, to, stream, tag);
-  }
-  void recv(void* data, int64_t count, DType dtype, int from, Stream& stream,
-            CallTag tag) override {
-    local_->recv(data, count, dtype, from, stream, tag);
-  }
-  void barrier(Stream& stream) override { local_->barrier(stream); }
   std::unique_ptr<Communicator> split(int, int) override {
     return std::make_unique<Host>(of_world_ ? lost_ : std::make_shared<std::atomic<bool>>(false),
                                   /*of_world=*/false);
   }
-  [[noreturn]] void abort(int code) noexcept override { std::_Exit(code); }
 
  private:
   std::shared_ptr<std::atomic<bool>> lost_;
   bool of_world_;
-  std::unique_ptr<Communicator> local_ = create_local_communicator();
 };
 
 class NcclTest : public testing::Test {
