@@ -93,18 +93,16 @@ struct Bucketer::State {
       background->wait(*ready[i]);
     }
     stream().record(*now->begin[i]);
-    communicator.about_bucket(static_cast<int>(i));
-    sum(buckets[i], /*narrowed=*/i > 0 && wire.dtype != dtype);
-    communicator.about_bucket(-1);
+    sum(buckets[i], /*narrowed=*/i > 0 && wire.dtype != dtype, {static_cast<int32_t>(i)});
     stream().record(*now->end[i]);
   }
 
-  void sum(const Bucket& bucket, bool narrowed) {
+  void sum(const Bucket& bucket, bool narrowed, CallTag tag) {
     std::byte* data = gradients + static_cast<size_t>(bucket.begin) * size_of(dtype);
     const int64_t elements = bucket.end - bucket.begin;
-    if (!narrowed) return communicator.all_reduce_sum(data, elements, dtype, stream());
+    if (!narrowed) return communicator.all_reduce_sum(data, elements, dtype, stream(), tag);
     wire.narrow(data, staging.data(), elements, stream());
-    communicator.all_reduce_sum(staging.data(), elements, wire.dtype, stream());
+    communicator.all_reduce_sum(staging.data(), elements, wire.dtype, stream(), tag);
     wire.widen(staging.data(), data, elements, stream());
   }
 

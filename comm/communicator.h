@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "comm/group.h"
 #include "comm/ledger.h"
 #include "core/collective.h"
 #include "core/device.h"
@@ -24,6 +25,7 @@ struct Placement {
   int host = 0;  // hosts are numbered by their lowest rank
   int hosts = 1;
   std::string host_name;
+  Group group;  // of the world: that of which the numbers above are
 };
 
 // Memory of each rank of a host that all of these can read and write. Zeroed.
@@ -38,7 +40,7 @@ class HostMemory {
 // elements. Work is queued on the stream. Operations on one communicator must stay in order: use
 // one stream for it, or a communicator of its own (split) for each stream. A peer that is lost, or
 // one that calls something else, shows as CommError, thrown where the stream's failures show. A
-// recording that holds operations goes before their communicator.
+// recording that holds operations goes before their communicator. Errors name ranks of the world.
 class Communicator : public Collective {
  public:
   virtual const Placement& placement() const = 0;
@@ -55,8 +57,6 @@ class Communicator : public Collective {
   virtual std::string failure() const { return {}; }
   // Where this rank notes what it does: one for all communicators that stem from one another.
   virtual Ledger& ledger() = 0;
-  // For the ledger: what is called from now on sums this bucket of gradients; -1: something else.
-  virtual void about_bucket(int) {}
 
   // Memory in which all_reduce_sum is fastest, zeroed, aligned to 64 bytes or more. All ranks call
   // it together with the same size, let go of it together, before the communicator goes, and use it
@@ -73,17 +73,21 @@ class Communicator : public Collective {
 
   // in holds size() parts of `count` each; out gets the sum of part rank(). Types as above.
   virtual void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
-                                  Stream& stream) = 0;
+                                  Stream& stream, CallTag tag = {}) = 0;
   // out holds size() parts of `count` each; in may be part rank() of it.
-  virtual void all_gather(const void* in, void* out, int64_t count, DType dtype,
-                          Stream& stream) = 0;
-  virtual void broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) = 0;
-  virtual void send(const void* data, int64_t count, DType dtype, int to, Stream& stream) = 0;
-  virtual void recv(void* data, int64_t count, DType dtype, int from, Stream& stream) = 0;
+  virtual void all_gather(const void* in, void* out, int64_t count, DType dtype, Stream& stream,
+                          CallTag tag = {}) = 0;
+  virtual void broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream,
+                         CallTag tag = {}) = 0;
+  virtual void send(const void* data, int64_t count, DType dtype, int to, Stream& stream,
+                    CallTag tag = {}) = 0;
+  virtual void recv(void* data, int64_t count, DType dtype, int from, Stream& stream,
+                    CallTag tag = {}) = 0;
   virtual void barrier(Stream& stream) = 0;
 
-  // A communicator of the ranks that gave the same colour (0 or more), in the order of their keys.
-  // All ranks call, with nothing of this communicator in flight.
+  // A communicator of the ranks that gave the same colour (0 or more), in the order of their keys,
+  // with a group of its own. All ranks call, with nothing of this communicator in flight. Throws
+  // CommError on all of them where one is in as many groups as its ledger has room for.
   virtual std::unique_ptr<Communicator> split(int colour, int key) = 0;
 
   // Ends all ranks now, from any thread, without their help.

@@ -82,7 +82,8 @@ void agree(Communicator& communicator, std::exception_ptr failure) {
   if (failure) report = static_cast<char>(own.code) + own.message;
   const auto reports = all_gather(communicator, report);
   const auto first = std::ranges::find_if(reports, [](const auto& each) { return !each.empty(); });
-  const auto rank = static_cast<int>(first - reports.begin());
+  const int rank =
+      communicator.placement().group.world_rank(static_cast<int>(first - reports.begin()));
   const auto code = static_cast<ExitCode>(static_cast<unsigned char>(first->front()));
   std::string message = first->substr(1);
   // What failed everywhere, such as a bad config, has no rank to blame.

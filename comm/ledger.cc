@@ -1,8 +1,13 @@
 #include "comm/ledger.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <ctime>
+#include <exception>
 #include <utility>
+
+#include "core/error.h"
 
 namespace trireme {
 namespace {
@@ -17,17 +22,21 @@ void copy(const SharedText<kBytes>& from, SharedText<kBytes>& to) {
   to.set(from.get());
 }
 
-void copy(const LedgerPage::Lane& from, LedgerPage::Lane& to) {
+void copy(const LedgerPage::GroupCalls& from, LedgerPage::GroupCalls& to) {
   copy(from.began, to.began);
   copy(from.step, to.step);
   copy(from.bytes, to.bytes);
+  copy(from.dtype, to.dtype);
   copy(from.bucket, to.bucket);
   copy(from.operation, to.operation);
+  copy(from.name, to.name);
+  copy(from.transfers, to.transfers);
   copy(from.sequence, to.sequence);
+  copy(from.group, to.group);
 }
 
 void copy(const LedgerPage& from, LedgerPage& to) {
-  copy(from.beat, to.beat);
+  copy(from.heartbeat, to.heartbeat);
   copy(from.rank, to.rank);
   copy(from.pid, to.pid);
   copy(from.phase, to.phase);
@@ -37,12 +46,14 @@ void copy(const LedgerPage& from, LedgerPage& to) {
   copy(from.step_ns, to.step_ns);
   copy(from.waiting_ns, to.waiting_ns);
   copy(from.detail, to.detail);
-  for (size_t i = 0; i < to.lanes.size(); ++i) copy(from.lanes[i], to.lanes[i]);
+  for (size_t i = 0; i < to.groups.size(); ++i) copy(from.groups[i], to.groups[i]);
   copy(from.failure, to.failure);
   copy(from.exit_code, to.exit_code);
   copy(from.from_a_peer, to.from_a_peer);
   copy(from.failed, to.failed);
 }
+
+bool is_free(const LedgerPage::GroupCalls& calls) { return calls.group == 0; }
 
 }  // namespace
 
@@ -68,6 +79,10 @@ const char* name_of(Phase phase) {
       return "end";
   }
   return "?";
+}
+
+bool is_transfer(std::string_view operation) {
+  return operation == "MPI_Send" || operation == "MPI_Recv";
 }
 
 int64_t monotonic_ns() {
@@ -99,23 +114,7 @@ void Ledger::step_done(double seconds, double waiting) {
   page_->steps_here.fetch_add(1, std::memory_order_relaxed);
 }
 
-int Ledger::add_lane() { return std::min(lanes_++, LedgerPage::kLanes - 1); }
-
-uint64_t Ledger::begin(int lane, const char* operation, int64_t bytes, int bucket, int64_t step) {
-  LedgerPage::Lane& now = page_->lanes[static_cast<size_t>(lane)];
-  // While the rest changes; whoever finds the same before and after has read what belongs together.
-  now.began.store(-1);
-  now.operation.set(operation);
-  now.bytes.store(bytes, std::memory_order_relaxed);
-  now.bucket.store(bucket, std::memory_order_relaxed);
-  now.step.store(step < 0 ? page_->step.load(std::memory_order_relaxed) : step,
-                 std::memory_order_relaxed);
-  const uint64_t sequence = now.sequence.fetch_add(1) + 1;
-  now.began.store(monotonic_ns());
-  return sequence;
-}
-
-void Ledger::end(int lane) { page_->lanes[static_cast<size_t>(lane)].began.store(0); }
+bool Ledger::has_room() const { return std::ranges::any_of(page_->groups, is_free); }
 
 void Ledger::name_buckets(std::vector<std::string> names) {
   std::lock_guard lock(mutex_);
@@ -147,14 +146,14 @@ WatchOptions Ledger::options() const {
   return options_;
 }
 
-void Ledger::set_verdict(std::string text) {
+void Ledger::set_diagnosis(std::string text) {
   std::lock_guard lock(mutex_);
-  verdict_ = std::move(text);
+  diagnosis_ = std::move(text);
 }
 
-std::string Ledger::verdict() const {
+std::string Ledger::diagnosis() const {
   std::lock_guard lock(mutex_);
-  return verdict_;
+  return diagnosis_;
 }
 
 void Ledger::set_paces(std::vector<RankPace> paces) {
@@ -173,5 +172,46 @@ void Ledger::move_to(LedgerPage* page) {
   copy(*page_, *next);
   page_ = next;
 }
+
+LedgerGroup::LedgerGroup(Ledger& ledger, const Group& group) : ledger_(ledger), index_(0) {
+  const std::lock_guard lock(ledger_.mutex_);
+  auto& all = ledger_.page().groups;
+  const auto free = std::ranges::find_if(all, is_free);
+  if (free == all.end()) {
+    throw CommError(fmt::format("a rank can be in at most {} process groups at a time",
+                                LedgerPage::kMostGroups));
+  }
+  index_ = static_cast<size_t>(free - all.begin());
+  free->name.set(group.name);
+  free->operation.set({});
+  free->sequence.store(0);
+  free->transfers.store(0);
+  free->began.store(0);
+  free->group.store(group.id);
+}
+
+LedgerGroup::~LedgerGroup() {
+  if (std::uncaught_exceptions() == 0) calls().group.store(0);
+}
+
+LedgerPage::GroupCalls& LedgerGroup::calls() { return ledger_.page().groups[index_]; }
+
+uint64_t LedgerGroup::begin(const CallRecord& call) {
+  LedgerPage::GroupCalls& now = calls();
+  // While the rest changes; whoever finds the same before and after has read what belongs together.
+  now.began.store(-1);
+  now.operation.set(call.operation);
+  now.bytes.store(call.bytes, std::memory_order_relaxed);
+  now.dtype.store(call.dtype, std::memory_order_relaxed);
+  now.bucket.store(call.tag.bucket, std::memory_order_relaxed);
+  now.step.store(call.step < 0 ? ledger_.page().step.load(std::memory_order_relaxed) : call.step,
+                 std::memory_order_relaxed);
+  auto& count = is_transfer(call.operation) ? now.transfers : now.sequence;
+  const uint64_t number = count.fetch_add(1) + 1;
+  now.began.store(monotonic_ns());
+  return number;
+}
+
+void LedgerGroup::end() { calls().began.store(0); }
 
 }  // namespace trireme

@@ -15,6 +15,10 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/group.h"
+#include "core/collective.h"
+#include "core/dtype.h"
+
 namespace trireme {
 
 enum class Phase : uint8_t {
@@ -30,13 +34,13 @@ enum class Phase : uint8_t {
 };
 const char* name_of(Phase phase);
 
-// How long is too long, and where the verdict goes. Seconds; 0: never.
+// How long is too long, and where the diagnosis goes. Seconds; 0: never.
 struct WatchOptions {
   double timeout = 300;         // without progress while others wait
   double first_timeout = 1800;  // the same until the first step is done
   double checkpoint = 600;      // on top of these while a rank saves, which has a limit of its own
   double straggler = 0.5;       // part of a step that one rank makes the others wait for it
-  std::filesystem::path log;    // this rank's log, to which the verdict is appended; empty: none
+  std::filesystem::path log;    // this rank's log, to which the diagnosis is appended; empty: none
 };
 
 // Text that other processes can read while it is being replaced: they see the old, the new, or
@@ -76,18 +80,24 @@ class SharedText {
 // One rank's page of the ledger. It lies in memory that the ranks of a host share; all zero is its
 // initial state. Times are CLOCK_MONOTONIC, in nanoseconds, which all processes of a host agree on.
 struct LedgerPage {
-  // Collectives on one communicator, in the order that all of its ranks have in common.
-  struct Lane {
-    std::atomic<uint64_t> sequence{0};  // of the latest, counted from 1
-    std::atomic<int64_t> began{0};      // when the one under way did; 0: none is; -1: see begin
-    std::atomic<int64_t> step{0};       // during which it was begun
+  // The calls of one process group that this rank is a member of: collectives, in the order that
+  // all members have in common, and transfers to or from one other member, which the rest do not
+  // see.
+  struct GroupCalls {
+    std::atomic<uint64_t> group{0};      // Group::id; 0: free
+    std::atomic<uint64_t> sequence{0};   // of the latest collective, counted from 1
+    std::atomic<uint64_t> transfers{0};  // begun so far
+    std::atomic<int64_t> began{0};       // when the call in flight did; 0: none is; -1: see begin
+    std::atomic<int64_t> step{0};        // during which it was begun
     std::atomic<int64_t> bytes{0};
+    std::atomic<DType> dtype{DType::kU8};
     std::atomic<int32_t> bucket{-1};  // of gradients; -1: something else
     SharedText<32> operation;         // "MPI_Allgather"
+    SharedText<64> name;              // Group::name
   };
-  static constexpr int kLanes = 8;  // communicators beyond share the last
+  static constexpr int kMostGroups = 16;  // that a rank is a member of at a time
 
-  std::atomic<int64_t> beat{0};  // the watchdog's own latest sign of life
+  std::atomic<int64_t> heartbeat{0};  // the watchdog's own latest sign of life
   std::atomic<int32_t> rank{0};
   std::atomic<int32_t> pid{0};
   std::atomic<Phase> phase{Phase::kStart};
@@ -97,7 +107,7 @@ struct LedgerPage {
   std::atomic<int64_t> step_ns{0};     // they took
   std::atomic<int64_t> waiting_ns{0};  // of which this rank waited for others
   SharedText<192> detail;              // of the phase
-  std::array<Lane, kLanes> lanes;
+  std::array<GroupCalls, kMostGroups> groups;
   // Why this rank ends, once it knows.
   std::atomic<int64_t> failed{0};  // when; 0: it has not
   std::atomic<int32_t> exit_code{0};
@@ -105,6 +115,18 @@ struct LedgerPage {
   SharedText<768> failure;
 };
 static_assert(std::atomic<int64_t>::is_always_lock_free);
+
+// A call on a communicator, as the ledger records it.
+struct CallRecord {
+  const char* operation = "";
+  int64_t bytes = 0;
+  CallTag tag = {};
+  int64_t step = -1;  // during which it was called; -1: the present one
+  DType dtype = DType::kU8;
+};
+
+// Whether it concerns two ranks of the group, and not all of them.
+bool is_transfer(std::string_view operation);
 
 // How a rank has fared so far.
 struct RankPace {
@@ -128,12 +150,8 @@ class Ledger {
   // A step is done that took so long, waiting for others included.
   void step_done(double seconds, double waiting);
 
-  // A communicator's lane; all ranks add theirs in the same order.
-  int add_lane();
-  // Around each operation of the lane, on the thread that runs it. `step`: during which it was
-  // called; -1: the present one. Returns its number, counted from 1.
-  uint64_t begin(int lane, const char* operation, int64_t bytes, int bucket, int64_t step = -1);
-  void end(int lane);
+  // Whether this rank may become a member of one more group.
+  bool has_room() const;
   // For people, by bucket: "layer3.0.conv1 ... layer3.2.bn3". Before the first step.
   void name_buckets(std::vector<std::string> names);
   std::vector<std::string> bucket_names() const;
@@ -145,8 +163,8 @@ class Ledger {
   WatchOptions options() const;
 
   // Why the run is about to end, once the ranks have agreed on that; else empty.
-  void set_verdict(std::string text);
-  std::string verdict() const;
+  void set_diagnosis(std::string text);
+  std::string diagnosis() const;
 
   // Of all ranks by rank, on rank 0, as its watchdog has last seen them; empty where none watches.
   void set_paces(std::vector<RankPace> paces);
@@ -154,19 +172,44 @@ class Ledger {
 
   const LedgerPage& page() const { return *page_; }
   LedgerPage& page() { return *page_; }
-  // Goes on in a page that others can read, or, null, in its own again. Nothing else uses the
+  // Moves to a page that others can read, or, null, back to its own. Nothing else uses the
   // ledger meanwhile.
   void move_to(LedgerPage* page);
 
  private:
+  friend class LedgerGroup;
+
   std::unique_ptr<LedgerPage> own_;
   LedgerPage* page_;
-  int lanes_ = 0;
-  mutable std::mutex mutex_;  // over the rest
+  mutable std::mutex mutex_;  // over the rest, and over which places of groups are free
   std::vector<std::string> bucket_names_;
-  std::string verdict_;
+  std::string diagnosis_;
   std::vector<RankPace> paces_;
   WatchOptions options_;
+};
+
+// A group's place in the ledger of one of its members.
+class LedgerGroup {
+ public:
+  // Each member makes one before the last call by which its communicator is made: whoever waits in
+  // the group then finds all members. Throws CommError where the ledger is full. The ledger
+  // outlives it.
+  LedgerGroup(Ledger& ledger, const Group& group);
+  // Removes it, except while an exception unwinds: others may still wait for this rank.
+  ~LedgerGroup();
+  LedgerGroup(const LedgerGroup&) = delete;
+  LedgerGroup& operator=(const LedgerGroup&) = delete;
+
+  // Around each call on the communicator, on the thread that runs it. Returns the number of the
+  // collective, or of the transfer, counted from 1.
+  uint64_t begin(const CallRecord& call);
+  void end();
+
+ private:
+  LedgerPage::GroupCalls& calls();
+
+  Ledger& ledger_;
+  size_t index_;
 };
 
 // CLOCK_MONOTONIC, in nanoseconds.

@@ -10,9 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -24,15 +21,17 @@
 
 #include "comm/control.h"
 #include "comm/mpi/peer_watch.h"
-#include "comm/watchdog/board.h"
 #include "comm/watchdog/crash.h"
+#include "comm/watchdog/diagnose.h"
 #include "comm/watchdog/end_launcher.h"
-#include "comm/watchdog/judge.h"
 #include "comm/watchdog/last_resort.h"
 #include "comm/watchdog/message.h"
+#include "comm/watchdog/process.h"
+#include "comm/watchdog/shared_state.h"
 #include "comm/watchdog/side_channel.h"
 #include "comm/watchdog/warnings.h"
 #include "core/fault_point.h"
+#include "core/interrupted.h"
 
 namespace trireme {
 namespace {
@@ -40,11 +39,12 @@ namespace {
 constexpr int64_t kMillisecond = 1'000'000;
 constexpr int64_t kShortestTick = 10 * kMillisecond;
 constexpr int64_t kLongestTick = 250 * kMillisecond;
-constexpr int64_t kTickInTrouble = 20 * kMillisecond;  // while a verdict takes shape
-// From a verdict to the end: a tick for each rank to take it over, and a message's way.
+constexpr int64_t kTickInTrouble = 20 * kMillisecond;  // while a diagnosis takes shape
+// From a diagnosis to the end: a tick for each rank to take it over, and a message's way.
 constexpr int64_t kWay = 100 * kMillisecond;
 constexpr double kLastResort = 5;  // seconds
-// A beat later than so many ticks is looked into; as many without a look of our own are a sleep.
+// A heartbeat later than so many ticks is looked into; as many without a look of our own are a
+// sleep.
 constexpr int64_t kLateTicks = 2;
 constexpr int64_t kAsleepTicks = 4;
 
@@ -64,8 +64,8 @@ Member member_from(const std::string& text) {
 // One write, past stdio: whoever holds its locks may be what is stuck.
 void write_whole(int file, std::string_view text) {
   while (!text.empty()) {
-    const ssize_t written = write(file, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
+    const ssize_t written =
+        retry_interrupted([&] { return write(file, text.data(), text.size()); });
     if (written <= 0) return;  // nobody is left to tell
     text.remove_prefix(static_cast<size_t>(written));
   }
@@ -81,46 +81,34 @@ void say(const std::string& text, const std::filesystem::path& log) {
   close(file);
 }
 
-// What was printed before belongs before the verdict, unless it is printing that is stuck.
+// What was printed before belongs before the diagnosis, unless it is printing that is stuck.
 void flush_stdout() {
   if (ftrylockfile(stdout) != 0) return;
   std::fflush(stdout);
   funlockfile(stdout);
 }
 
-// The letter in /proc/PID/stat: R, S, D, T...; 0 where it cannot be read.
-char state_of(int pid) {
-  const int file = open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
-  std::array<char, 512> text;
-  const ssize_t length = read(file, text.data(), text.size());
-  close(file);
-  const std::string_view view(text.data(), length > 0 ? static_cast<size_t>(length) : 0);
-  const size_t name_end = view.rfind(')');
-  return name_end == std::string_view::npos || name_end + 2 >= view.size() ? 0 : view[name_end + 2];
-}
-
 }  // namespace
 
 struct Watchdog::State {
   explicit State(Communicator& its_world)
-      : world(its_world), ledger(world.ledger()), place(world.placement()), board(world) {
+      : world(its_world), ledger(world.ledger()), place(world.placement()), shared_state(world) {
     for (const std::string& text : all_gather(world, to_text(place))) {
-      situation.members.push_back(member_from(text));
+      snapshot.members.push_back(member_from(text));
     }
-    ledger.move_to(&board.own_page());
+    ledger.move_to(&shared_state.own_page());
     ledger.page().rank = place.rank;
     ledger.page().pid = getpid();
-    situation.own_rank = place.rank;
-    situation.awake_since = monotonic_ns();
-    situation.hosts.resize(static_cast<size_t>(place.hosts));
+    snapshot.own_rank = place.rank;
+    snapshot.awake_since = monotonic_ns();
+    snapshot.hosts.resize(static_cast<size_t>(place.hosts));
     for (int i = 0; i < place.ranks; ++i) {
-      situation.ranks.emplace_back().rank = i;
+      snapshot.ranks.emplace_back().rank = i;
       if (member(i).host == place.host) local.push_back(i);
     }
     watch_processes();
     if (place.hosts > 1) channel = std::make_unique<SideChannel>(world);
-    handle_crashes(ledger, describe_rank(situation, place.rank), place.hosts > 1 ? 0.6 : 0);
+    handle_crashes(ledger, describe_rank(snapshot, place.rank), place.hosts > 1 ? 0.6 : 0);
     wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     start_thread();
   }
@@ -162,8 +150,8 @@ struct Watchdog::State {
     if (wake >= 0) static_cast<void>(!write(wake, &one, sizeof one));
   }
 
-  const Member& member(int rank) const { return situation.members[static_cast<size_t>(rank)]; }
-  RankView& view(int rank) { return situation.ranks[static_cast<size_t>(rank)]; }
+  const Member& member(int rank) const { return snapshot.members[static_cast<size_t>(rank)]; }
+  RankView& view(int rank) { return snapshot.ranks[static_cast<size_t>(rank)]; }
 
   // --- The thread.
 
@@ -172,7 +160,7 @@ struct Watchdog::State {
       look();
       take_messages();
       decide();
-      if (decision && situation.now >= decision->when + situation.tick + kWay) end(*decision);
+      if (decision && snapshot.now >= decision->when + snapshot.tick + kWay) end(*decision);
       tell();
       if (!decision) warn();
       publish_paces();
@@ -184,28 +172,29 @@ struct Watchdog::State {
 
   void look() {
     const int64_t now = monotonic_ns();
-    situation.options = ledger.options();
-    situation.bucket_names = ledger.bucket_names();
-    const double tick = situation.options.timeout > 0 ? situation.options.timeout / 10 : 1;
-    situation.tick =
+    snapshot.options = ledger.options();
+    snapshot.bucket_names = ledger.bucket_names();
+    const double tick = snapshot.options.timeout > 0 ? snapshot.options.timeout / 10 : 1;
+    snapshot.tick =
         static_cast<int64_t>(std::clamp(1e9 * tick, double{kShortestTick}, double{kLongestTick}));
-    if (situation.now != 0 && now - situation.now > kAsleepTicks * situation.tick) {
-      situation.awake_since = now;
+    if (snapshot.now != 0 && now - snapshot.now > kAsleepTicks * snapshot.tick) {
+      snapshot.awake_since = now;
     }
-    situation.now = now;
-    ledger.page().beat = now;
+    snapshot.now = now;
+    ledger.page().heartbeat = now;
     for (size_t i = 0; i < local.size(); ++i) look_at(local[i], static_cast<int>(i));
   }
 
   void look_at(int rank, int local_rank) {
     const int64_t ended = view(rank).ended;
     RankView& its = view(rank);
-    its = trireme::look(board.page(local_rank), situation.now);
+    its = trireme::look(shared_state.page(local_rank), snapshot.now);
     its.rank = rank;
     its.ended = ended;
     const bool late =
-        situation.now - std::max(its.beat, situation.awake_since) > kLateTicks * situation.tick;
-    if (late && processes->descriptor(rank) >= 0) its.state = state_of(member(rank).pid);
+        snapshot.now - std::max(its.heartbeat, snapshot.awake_since) > kLateTicks * snapshot.tick;
+    if (!late || processes->descriptor(rank) < 0) return;
+    if (const auto stat = read_stat(member(rank).pid)) its.state = stat->state;
   }
 
   void take_messages() {
@@ -215,75 +204,75 @@ struct Watchdog::State {
     });
     for (const SideChannel::Peer& peer : channel->peers()) {
       // Of what only the network has given up, silence tells.
-      const auto link = peer.end == SideChannel::End::kNone     ? Board::Link::kOpen
-                        : peer.end == SideChannel::End::kClosed ? Board::Link::kClosed
-                                                                : Board::Link::kNone;
-      board.note(peer.host, link, heard[static_cast<size_t>(peer.host)]);
+      const auto link = peer.end == SideChannel::End::kNone     ? SharedState::Link::kOpen
+                        : peer.end == SideChannel::End::kClosed ? SharedState::Link::kClosed
+                                                                : SharedState::Link::kNone;
+      shared_state.note(peer.host, link, heard[static_cast<size_t>(peer.host)]);
     }
     for (int host = 0; host < place.hosts; ++host) {
-      HostView known = board.host(host);
-      HostView& before = situation.hosts[static_cast<size_t>(host)];
-      if (known.closed != 0) known.closed = before.closed != 0 ? before.closed : situation.now;
+      HostView known = shared_state.host(host);
+      HostView& before = snapshot.hosts[static_cast<size_t>(host)];
+      if (known.closed != 0) known.closed = before.closed != 0 ? before.closed : snapshot.now;
       before = known;
     }
   }
 
   void take(int sender, Message message) {
-    translate(message, situation.now);
+    translate(message, snapshot.now);
     const int host = member(sender).host;
-    heard[static_cast<size_t>(host)] = situation.now;
+    heard[static_cast<size_t>(host)] = snapshot.now;
     for (RankView& its : message.ranks) {
       if (its.rank >= place.ranks || member(its.rank).host != host) continue;
       // Until its watchdog runs, the host itself is the sign of life.
-      if (its.beat == 0) its.beat = its.seen;
+      if (its.heartbeat == 0) its.heartbeat = its.seen;
       view(its.rank) = std::move(its);
     }
-    if (message.decision && message.decision->verdict.culprit < place.ranks) {
+    if (message.decision && message.decision->diagnosis.rank_at_fault < place.ranks) {
       take_over(*message.decision);
     }
   }
 
   void decide() {
-    if (const auto proposed = board.proposed()) take_over(*proposed);
+    if (const auto proposed = shared_state.proposed()) take_over(*proposed);
     if (decision) return;
-    const auto verdict = judge(situation);
-    if (verdict) take_over({situation.now, place.rank, *verdict});
+    const auto diagnosis = diagnose(snapshot);
+    if (diagnosis) take_over({snapshot.now, place.rank, *diagnosis});
   }
 
-  // Of several verdicts that of the lowest rank stays, so that all say the same.
+  // Of several diagnoses that of the lowest rank stays, so that all say the same.
   void take_over(const Decision& other) {
     if (decision && decision->rank <= other.rank) return;
     decision = other;
-    board.propose(other);
-    ledger.set_verdict(other.verdict.text);
+    shared_state.propose(other);
+    ledger.set_diagnosis(other.diagnosis.text);
   }
 
   void tell() {
     if (!channel) return;
     Message message;
-    message.now = situation.now;
+    message.now = snapshot.now;
     for (const int rank : local) message.ranks.push_back(view(rank));
     message.decision = decision;
     channel->send(encode(message));
   }
 
   void warn() {
-    for (const std::string& warning : warnings.look(situation)) {
-      say("warning: " + warning, situation.options.log);
+    for (const std::string& warning : warnings.look(snapshot)) {
+      say("warning: " + warning, snapshot.options.log);
     }
   }
 
   void publish_paces() const {
     if (place.rank != 0 || place.ranks == 1) return;
     std::vector<RankPace> paces;
-    for (const RankView& its : situation.ranks) {
+    for (const RankView& its : snapshot.ranks) {
       paces.push_back({its.steps_here, its.step_ns, its.waiting_ns});
     }
     ledger.set_paces(std::move(paces));
   }
 
   bool in_trouble() {
-    return decision || std::ranges::any_of(situation.ranks, [](const RankView& each) {
+    return decision || std::ranges::any_of(snapshot.ranks, [](const RankView& each) {
              return each.phase != Phase::kEnd && (each.ended != 0 || each.failed != 0);
            });
   }
@@ -298,7 +287,7 @@ struct Watchdog::State {
       polled.push_back({descriptor, POLLIN, 0});
       ranks.push_back(rank);
     }
-    const int64_t tick = in_trouble() ? std::min(kTickInTrouble, situation.tick) : situation.tick;
+    const int64_t tick = in_trouble() ? std::min(kTickInTrouble, snapshot.tick) : snapshot.tick;
     poll(polled.data(), polled.size(), static_cast<int>(tick / kMillisecond));
     uint64_t calls = 0;
     if (polled[0].revents & POLLIN) static_cast<void>(!read(wake, &calls, sizeof calls));
@@ -312,22 +301,22 @@ struct Watchdog::State {
   [[noreturn]] void end(const Decision& final) {
     arm_last_resort(kLastResort);
     flush_stdout();
-    say(final.verdict.text, situation.options.log);
+    say(final.diagnosis.text, snapshot.options.log);
     // The others say it now as well.
     std::this_thread::sleep_for(std::chrono::nanoseconds(kWay));
-    end_culprit(final.verdict);
-    const Fault fault = final.verdict.fault;
+    end_rank_at_fault(final.diagnosis);
+    const Fault fault = final.diagnosis.fault;
     if (fault == Fault::kHostLost || fault == Fault::kUnreachable) end_launcher_soon();
     fault_point("abort");
-    world.abort(final.verdict.exit_code);
-    std::_Exit(final.verdict.exit_code);
+    world.abort(final.diagnosis.exit_code);
+    std::_Exit(final.diagnosis.exit_code);
   }
 
   // What is stopped cannot end itself, and what is stuck may not.
-  void end_culprit(const Verdict& verdict) const {
-    if (verdict.fault != Fault::kStopped && verdict.fault != Fault::kStuck) return;
-    if (verdict.culprit == place.rank) return;
-    const int descriptor = processes->descriptor(verdict.culprit);
+  void end_rank_at_fault(const Diagnosis& diagnosis) const {
+    if (diagnosis.fault != Fault::kStopped && diagnosis.fault != Fault::kStuck) return;
+    if (diagnosis.rank_at_fault == place.rank) return;
+    const int descriptor = processes->descriptor(diagnosis.rank_at_fault);
     if (descriptor >= 0) syscall(SYS_pidfd_send_signal, descriptor, SIGKILL, nullptr, 0);
   }
 
@@ -335,7 +324,7 @@ struct Watchdog::State {
   [[noreturn]] void end_alone(const std::string& message, int exit_code) {
     arm_last_resort(kLastResort);
     flush_stdout();
-    say(place.ranks == 1 ? message : describe_rank(situation, place.rank) + ": " + message,
+    say(place.ranks == 1 ? message : describe_rank(snapshot, place.rank) + ": " + message,
         ledger.options().log);
     world.abort(exit_code);
     std::_Exit(exit_code);
@@ -344,13 +333,13 @@ struct Watchdog::State {
   Communicator& world;
   Ledger& ledger;
   const Placement place;
-  Board board;
+  SharedState shared_state;
   std::vector<int> local;  // the ranks of this host, by local rank
   std::unique_ptr<mpi::PeerWatch> processes;
   std::unique_ptr<SideChannel> channel;  // null with one host
   int wake = -1;                         // an eventfd
   // What the thread works on.
-  Situation situation;
+  RunSnapshot snapshot;
   std::vector<int64_t> heard = std::vector<int64_t>(static_cast<size_t>(place.hosts));
   Warnings warnings;
   std::optional<Decision> decision;

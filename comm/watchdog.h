@@ -1,7 +1,7 @@
 // Ends a run in which a rank is lost, in seconds and with one paragraph that names it. A thread of
 // its own compares the ledgers of all ranks: through shared memory on a host, over TCP between
 // hosts, never through MPI or NCCL, which may be what is stuck. What it makes of them is in
-// watchdog/judge.h.
+// watchdog/diagnose.h.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,8 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // This rank cannot go on: the failure is told to all, every rank prints the verdict on which was
-  // the first, and ends. `from_a_peer`: it is what another rank's end looks like from here, and
+  // This rank cannot go on: the failure is told to all, every rank prints the diagnosis on which
+  // was the first, and ends. `from_a_peer`: it is what another rank's end looks like from here, and
   // that one is waited for. From any thread. Never returns.
   [[noreturn]] void fail(const std::string& message, int exit_code, bool from_a_peer) noexcept;
 

@@ -13,6 +13,7 @@
 #include "core/alignment.h"
 #include "core/fault_point.h"
 #include "core/profile_range.h"
+#include "core/random.h"
 #include "trainer/agreement.h"
 #include "trainer/conversion.h"
 #include "trainer/device.h"
@@ -162,7 +163,9 @@ struct Step::State {
         cut_buckets(bucket_ends(parameters), DType::kF32,
                     {buckets.first_bytes(), buckets.bytes(), buckets.last_bytes()}),
         wire(buckets), static_cast<int>(slots.size()), buckets.sum_on_one_rank());
-    device_lane = communicator->ledger().add_lane();
+    const Group& group = communicator->placement().group;
+    gpu_steps = std::make_unique<LedgerGroup>(
+        communicator->ledger(), subgroup(group, name_hash("step on the GPU"), group.ranks));
     communicator->ledger().name_buckets(bucket_names(parameters, bucketer->buckets()));
     advance = [this](int64_t final_end) {
       gradients_final(final_end);
@@ -443,9 +446,9 @@ struct Step::State {
     Ledger& ledger = communicator->ledger();
     ledger.enter(Phase::kForward, slot.step);
     ledger.detail("forward, backward, sums and update are queued on the GPU");
-    ledger.begin(device_lane, "step on the GPU", 0, -1);
+    gpu_steps->begin({"step on the GPU"});
     slot.done->synchronize();
-    ledger.end(device_lane);
+    gpu_steps->end();
   }
 
   StepTimings timings_of(const Slot& slot) const {
@@ -512,7 +515,8 @@ struct Step::State {
   std::unique_ptr<Conversion> narrow, widen;  // of gradients, for the bucketer
   std::unique_ptr<Bucketer> bucketer;
   ProgramMemory memory;
-  int device_lane = 0;  // where the ledger notes that the host waits for a GPU, and so for all
+  // Where the ledger records that the host waits for a GPU, and so for all.
+  std::unique_ptr<LedgerGroup> gpu_steps;
   std::function<void(int64_t)> advance;
   const std::function<void(int64_t)> nothing;
   std::vector<std::unique_ptr<Slot>> slots;

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstddef>
 #include <cstdlib>
@@ -7,15 +6,10 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "core/host_name.h"
 
 namespace trireme {
 namespace {
-
-std::string this_host() {
-  char name[256] = {};
-  if (gethostname(name, sizeof(name) - 1) != 0) return "localhost";
-  return name;
-}
 
 class OwnMemory final : public HostMemory {
  public:
@@ -30,8 +24,9 @@ class OwnMemory final : public HostMemory {
 // A world of one: sums are done before they start.
 class LocalCommunicator final : public Communicator {
  public:
-  explicit LocalCommunicator(std::shared_ptr<Ledger> ledger) : ledger_(std::move(ledger)) {
-    placement_.host_name = this_host();
+  LocalCommunicator(std::shared_ptr<Ledger> ledger, Group group) : ledger_(std::move(ledger)) {
+    placement_.host_name = host_name();
+    placement_.group = std::move(group);
   }
 
   const Placement& placement() const override { return placement_; }
@@ -51,29 +46,30 @@ class LocalCommunicator final : public Communicator {
     return std::make_unique<OwnMemory>(bytes);
   }
 
-  void all_reduce_sum(void*, int64_t, DType dtype, Stream&) override {
+  void all_reduce_sum(void*, int64_t, DType dtype, Stream&, CallTag) override {
     check_summable("all_reduce_sum", dtype);
   }
-  void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
-                          Stream& stream) override {
+  void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype, Stream& stream,
+                          CallTag) override {
     check_summable("reduce_scatter_sum", dtype);
     copy(in, out, count, dtype, stream);
   }
-  void all_gather(const void* in, void* out, int64_t count, DType dtype, Stream& stream) override {
+  void all_gather(const void* in, void* out, int64_t count, DType dtype, Stream& stream,
+                  CallTag) override {
     copy(in, out, count, dtype, stream);
   }
-  void broadcast(void*, int64_t, DType, int root, Stream&) override {
+  void broadcast(void*, int64_t, DType, int root, Stream&, CallTag) override {
     if (root != 0) throw CommError(fmt::format("broadcast: no rank {} in a world of 1", root));
   }
-  void send(const void*, int64_t, DType, int to, Stream&) override {
+  void send(const void*, int64_t, DType, int to, Stream&, CallTag) override {
     throw CommError(fmt::format("send: no peer {} in a world of 1", to));
   }
-  void recv(void*, int64_t, DType, int from, Stream&) override {
+  void recv(void*, int64_t, DType, int from, Stream&, CallTag) override {
     throw CommError(fmt::format("recv: no peer {} in a world of 1", from));
   }
   void barrier(Stream&) override {}
   std::unique_ptr<Communicator> split(int, int) override {
-    return std::make_unique<LocalCommunicator>(ledger_);
+    return std::make_unique<LocalCommunicator>(ledger_, subgroup(placement_.group, ++splits_, {0}));
   }
   [[noreturn]] void abort(int exit_code) noexcept override { std::_Exit(exit_code); }
 
@@ -86,6 +82,7 @@ class LocalCommunicator final : public Communicator {
 
   std::shared_ptr<Ledger> ledger_;
   Placement placement_;
+  uint64_t splits_ = 0;
 };
 
 }  // namespace
@@ -97,7 +94,7 @@ void check_summable(const char* operation, DType dtype) {
 }
 
 std::unique_ptr<Communicator> create_local_communicator() {
-  return std::make_unique<LocalCommunicator>(std::make_shared<Ledger>());
+  return std::make_unique<LocalCommunicator>(std::make_shared<Ledger>(), world_group(1));
 }
 
 }  // namespace trireme

@@ -36,17 +36,18 @@ Range slice(Range range, int part, int parts) {
 
 }  // namespace
 
-HostSum::HostSum(const Comm& host, const Comm& leaders, int hosts, int rank,
+HostSum::HostSum(const Comm& host, const Comm& leaders, const Placement& placement,
                  const Reduction& reduction, Ledger& ledger)
     : local_rank_(host.rank()),
       local_ranks_(host.size()),
-      hosts_(hosts),
+      hosts_(placement.hosts),
+      group_name_(placement.group.name),
       leaders_(leaders.get()),
       reduction_(reduction),
       ledger_(ledger),
       controls_(host, sizeof(Control)) {
   // All zero is the initial state; no rank waits on the barrier before all have got here.
-  control(local_rank_).self = this_peer(rank);
+  control(local_rank_).self = this_peer(placement.group.world_rank(placement.rank));
   check(MPI_Barrier(host.get()), {"MPI_Barrier"});
   std::vector<Peer> peers;
   for (int i = 0; i < local_ranks_; ++i) peers.push_back(control(i).self);
@@ -96,7 +97,8 @@ std::string HostSum::describe(int local_rank, size_t turn) const {
   CallView call;
   call.operation = intent.count == 0 ? kBarrier : kAllReduce;
   call.sequence = intent.about.number;
-  call.bucket = intent.about.bucket;
+  call.bucket = intent.about.tag.bucket;
+  call.group_name = group_name_;
   std::string text =
       fmt::format("rank {} (pid {}) is in {} in step {}", its.self.rank, its.self.pid,
                   trireme::describe(call, ledger_.bucket_names()), intent.about.step + 1);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "comm/ledger.h"
 #include "comm/mpi/checked.h"
 #include "comm/mpi/peer_watch.h"
@@ -18,15 +19,15 @@ namespace trireme::mpi {
 class HostSum {
  public:
   // `host`: the ranks of this host. `leaders`: the first rank of each host; null on other ranks.
-  // All ranks of the communicator, in which this one is `rank`, call it together.
-  HostSum(const Comm& host, const Comm& leaders, int hosts, int rank, const Reduction& reduction,
-          Ledger& ledger);
+  // All ranks of the communicator call it together; `placement` is that of this one.
+  HostSum(const Comm& host, const Comm& leaders, const Placement& placement,
+          const Reduction& reduction, Ledger& ledger);
 
   // What the ledger knows of the operation that comes next.
   struct About {
     uint64_t number = 0;
     uint32_t step = 0;
-    int32_t bucket = -1;
+    CallTag tag;
   };
   void about(const About& next) { about_ = next; }
 
@@ -56,7 +57,8 @@ class HostSum {
     // Their numbers count calls in which ranks need not meet.
     bool operator==(const Intent& other) const {
       return sequence == other.sequence && window == other.window && offset == other.offset &&
-             count == other.count && dtype == other.dtype && about.step == other.about.step;
+             count == other.count && dtype == other.dtype && about.step == other.about.step &&
+             about.tag.bucket == other.about.tag.bucket;
     }
   };
   // A rank's part of the control window. Two of each, used in turn: a rank that writes one knows
@@ -79,6 +81,7 @@ class HostSum {
   const int local_rank_;
   const int local_ranks_;
   const int hosts_;
+  const std::string group_name_;
   MPI_Comm leaders_;
   const Reduction& reduction_;
   Ledger& ledger_;

@@ -24,14 +24,15 @@ int whole(const char* operation, int64_t count) {
   return static_cast<int>(count);
 }
 
-Placement place(const Comm& all, const Comm& host, const Comm& leaders) {
+Placement place(const Comm& all, const Comm& host, const Comm& leaders, Group group) {
   Placement placement = {.rank = all.rank(),
                          .ranks = all.size(),
                          .local_rank = host.rank(),
                          .local_ranks = host.size(),
                          .host = 0,
                          .hosts = 1,
-                         .host_name = host_name()};
+                         .host_name = host_name(),
+                         .group = std::move(group)};
   std::array<int, 2> hosts = {};
   if (leaders) hosts = {leaders.rank(), leaders.size()};
   check(MPI_Bcast(hosts.data(), 2, MPI_INT, 0, host.get()), {"MPI_Bcast"});
@@ -42,20 +43,19 @@ Placement place(const Comm& all, const Comm& host, const Comm& leaders) {
 
 }  // namespace
 
-MpiCommunicator::MpiCommunicator(Comm all, Comm host, std::shared_ptr<Ledger> ledger)
+MpiCommunicator::MpiCommunicator(Comm all, Comm host, std::shared_ptr<Ledger> ledger, Group group)
     : ledger_(std::move(ledger)),
-      lane_(ledger_->add_lane()),
+      recorded_(*ledger_, group),
       all_(std::move(all)),
       host_(std::move(host)) {
   leaders_ = all_.split(host_.rank() == 0 ? 0 : MPI_UNDEFINED, all_.rank());
-  placement_ = place(all_, host_, leaders_);
-  sum_ = std::make_unique<HostSum>(host_, leaders_, placement_.hosts, placement_.rank, reduction_,
-                                   *ledger_);
+  placement_ = place(all_, host_, leaders_, std::move(group));
+  sum_ = std::make_unique<HostSum>(host_, leaders_, placement_, reduction_, *ledger_);
 }
 
 std::string MpiCommunicator::failure() const {
   const std::string lost = sum_->failure();
-  return lost.empty() ? ledger_->verdict() : lost;
+  return lost.empty() ? ledger_->diagnosis() : lost;
 }
 
 Buffer MpiCommunicator::allocate(size_t bytes) {
@@ -88,113 +88,135 @@ const MpiCommunicator::Allocation* MpiCommunicator::find(const void* data, size_
 }
 
 template <class Work>
-void MpiCommunicator::run(Stream& stream, const Call& call, Work work) {
-  const int64_t bytes =
-      std::max<int64_t>(call.count, 0) * static_cast<int64_t>(size_of(call.dtype));
+void MpiCommunicator::run(Stream& stream, const Call& call, CallTag tag, Work work) {
   // As it was called: what is recorded runs when the host is somewhere else. A task is small.
   const auto step = static_cast<uint32_t>(ledger_->page().step);
-  if (fault_point("call", bucket_)) return;
-  stream.run(Task([this, name = call.name, bytes, bucket = bucket_, step, work] {
-    const uint64_t number = ledger_->begin(lane_, name, bytes, bucket, step);
-    sum_->about({number, step, bucket});
-    try {
-      fault_point("collective", bucket);
-      work(*this);
-    } catch (...) {
-      sum_->fail();
-      throw;
-    }
-    ledger_->end(lane_);
-  }));
+  if (fault_point("call", tag.bucket)) return;
+  stream.run(
+      Task([this, name = call.name, count = call.count, tag, step, dtype = call.dtype, work] {
+        const int64_t bytes = std::max<int64_t>(count, 0) * static_cast<int64_t>(size_of(dtype));
+        const uint64_t number = recorded_.begin({name, bytes, tag, step, dtype});
+        sum_->about({number, step, tag});
+        try {
+          fault_point("collective", tag.bucket);
+          work(*this, count, dtype);
+        } catch (...) {
+          sum_->fail();
+          throw;
+        }
+        recorded_.end();
+      }));
 }
 
-void MpiCommunicator::all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream) {
+Call MpiCommunicator::with_peer(const char* name, int64_t count, DType dtype, const char* role,
+                                int peer) const {
+  return {name, count, dtype, role, placement_.group.world_rank(peer)};
+}
+
+void MpiCommunicator::all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream,
+                                     CallTag tag) {
   check_summable("all_reduce_sum", dtype);
   if (size() == 1 || count == 0) return;
+  const Call call = {"all_reduce_sum", count, dtype};
   const size_t bytes = static_cast<size_t>(count) * size_of(dtype);
   if (bytes <= HostSum::kSlotBytes) {
-    return run(stream, {"all_reduce_sum", count, dtype},
-               [data, count, dtype](auto& self) { self.sum_->sum_small(data, count, dtype); });
+    return run(stream, call, tag,
+               [data](auto& self, int64_t n, DType type) { self.sum_->sum_small(data, n, type); });
   }
   const Allocation* allocation = find(data, bytes);
   if (!allocation) {
-    return run(stream, {"all_reduce_sum", count, dtype}, [data, count, dtype](auto& self) {
-      self.reduction_.sum_in_place(self.all_.get(), data, count, dtype);
+    return run(stream, call, tag, [data](auto& self, int64_t n, DType type) {
+      self.reduction_.sum_in_place(self.all_.get(), data, n, type);
     });
   }
-  run(stream, {"all_reduce_sum", count, dtype}, [allocation, data, count, dtype](auto& self) {
+  run(stream, call, tag, [allocation, data](auto& self, int64_t n, DType type) {
     const SharedWindow& window = *allocation->window;
     const auto offset = static_cast<size_t>(static_cast<std::byte*>(data) - window.own());
-    self.sum_->sum_window(window, allocation->number, offset, count, dtype);
+    self.sum_->sum_window(window, allocation->number, offset, n, type);
   });
 }
 
 void MpiCommunicator::reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
-                                         Stream& stream) {
+                                         Stream& stream, CallTag tag) {
   check_summable("reduce_scatter_sum", dtype);
-  const int n = whole("reduce_scatter_sum", count);
-  const Call call = {"MPI_Reduce_scatter_block", n, dtype};
-  run(stream, call, [in, out, n, dtype](auto& self) {
-    check(MPI_Reduce_scatter_block(in, out, n, type_of(dtype), self.reduction_.sum_of(dtype),
-                                   self.all_.get()),
-          {"MPI_Reduce_scatter_block", n, dtype});
+  const Call call = {"MPI_Reduce_scatter_block", whole("reduce_scatter_sum", count), dtype};
+  run(stream, call, tag, [in, out](auto& self, int64_t n, DType type) {
+    check(MPI_Reduce_scatter_block(in, out, static_cast<int>(n), type_of(type),
+                                   self.reduction_.sum_of(type), self.all_.get()),
+          {"MPI_Reduce_scatter_block", n, type});
   });
 }
 
 void MpiCommunicator::all_gather(const void* in, void* out, int64_t count, DType dtype,
-                                 Stream& stream) {
-  const int n = whole("all_gather", count);
+                                 Stream& stream, CallTag tag) {
+  const Call call = {"MPI_Allgather", whole("all_gather", count), dtype};
   if (in == at(out, count * rank(), dtype)) in = MPI_IN_PLACE;
-  run(stream, {"MPI_Allgather", n, dtype}, [in, out, n, dtype](auto& self) {
-    check(MPI_Allgather(in, n, type_of(dtype), out, n, type_of(dtype), self.all_.get()),
-          {"MPI_Allgather", n, dtype});
+  run(stream, call, tag, [in, out](auto& self, int64_t each, DType type) {
+    const int n = static_cast<int>(each);
+    check(MPI_Allgather(in, n, type_of(type), out, n, type_of(type), self.all_.get()),
+          {"MPI_Allgather", n, type});
   });
 }
 
-void MpiCommunicator::broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) {
-  run(stream, {"MPI_Bcast", count, dtype}, [data, count, dtype, root](auto& self) {
-    in_parts(count, [&](int64_t first, int n) {
-      check(MPI_Bcast(at(data, first, dtype), n, type_of(dtype), root, self.all_.get()),
-            {"MPI_Bcast", n, dtype, "from rank", root});
+void MpiCommunicator::broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream,
+                                CallTag tag) {
+  run(stream, {"MPI_Bcast", count, dtype}, tag, [data, root](auto& self, int64_t all, DType type) {
+    in_parts(all, [&](int64_t first, int n) {
+      check(MPI_Bcast(at(data, first, type), n, type_of(type), root, self.all_.get()),
+            self.with_peer("MPI_Bcast", n, type, "from rank", root));
     });
   });
 }
 
-void MpiCommunicator::send(const void* data, int64_t count, DType dtype, int to, Stream& stream) {
-  run(stream, {"MPI_Send", count, dtype}, [data, count, dtype, to](auto& self) {
-    in_parts(count, [&](int64_t first, int n) {
-      check(MPI_Send(at(data, first, dtype), n, type_of(dtype), to, 0, self.all_.get()),
-            {"MPI_Send", n, dtype, "to rank", to});
+void MpiCommunicator::send(const void* data, int64_t count, DType dtype, int to, Stream& stream,
+                           CallTag tag) {
+  run(stream, {"MPI_Send", count, dtype}, tag, [data, to](auto& self, int64_t all, DType type) {
+    in_parts(all, [&](int64_t first, int n) {
+      check(MPI_Send(at(data, first, type), n, type_of(type), to, 0, self.all_.get()),
+            self.with_peer("MPI_Send", n, type, "to rank", to));
     });
   });
 }
 
-void MpiCommunicator::recv(void* data, int64_t count, DType dtype, int from, Stream& stream) {
-  run(stream, {"MPI_Recv", count, dtype}, [data, count, dtype, from](auto& self) {
-    in_parts(count, [&](int64_t first, int n) {
-      const Call call = {"MPI_Recv", n, dtype, "from rank", from};
+void MpiCommunicator::recv(void* data, int64_t count, DType dtype, int from, Stream& stream,
+                           CallTag tag) {
+  run(stream, {"MPI_Recv", count, dtype}, tag, [data, from](auto& self, int64_t all, DType type) {
+    in_parts(all, [&](int64_t first, int n) {
+      const Call call = self.with_peer("MPI_Recv", n, type, "from rank", from);
       MPI_Status status;
-      check(MPI_Recv(at(data, first, dtype), n, type_of(dtype), from, 0, self.all_.get(), &status),
+      check(MPI_Recv(at(data, first, type), n, type_of(type), from, 0, self.all_.get(), &status),
             call);
       int received = 0;
-      check(MPI_Get_count(&status, type_of(dtype), &received), call);
+      check(MPI_Get_count(&status, type_of(type), &received), call);
       if (received != n) {
-        throw CommError(fmt::format("recv of {} {} from rank {}: it sent {}", n, name_of(dtype),
-                                    from, received));
+        throw CommError(fmt::format("recv of {} {} from rank {}: it sent {}", n, name_of(type),
+                                    call.peer, received));
       }
     });
   });
 }
 
 void MpiCommunicator::barrier(Stream& stream) {
-  run(stream, {"barrier"}, [](auto& self) { self.sum_->barrier(); });
+  run(stream, {"barrier"}, {}, [](auto& self, int64_t, DType) { self.sum_->barrier(); });
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::split(int colour, int key) {
   if (colour < 0) throw CommError(fmt::format("split: colour {} is negative", colour));
+  const int own = placement_.group.world_rank(rank());
+  // Whose ledger is full all ranks learn, so that none waits for one that has failed.
+  int full = ledger_->has_room() ? -1 : own;
+  check(MPI_Allreduce(MPI_IN_PLACE, &full, 1, MPI_INT, MPI_MAX, all_.get()), {"MPI_Allreduce"});
+  if (full >= 0) {
+    throw CommError(fmt::format("split: rank {} is in {} process groups, the most there may be",
+                                full, LedgerPage::kMostGroups));
+  }
   Comm all = all_.split(colour, key);
+  std::vector<int> members(static_cast<size_t>(all.size()));
+  check(MPI_Allgather(&own, 1, MPI_INT, members.data(), 1, MPI_INT, all.get()), {"MPI_Allgather"});
   Comm host = all.split(placement_.host, all.rank());
-  return std::make_unique<MpiCommunicator>(std::move(all), std::move(host), ledger_);
+  return std::make_unique<MpiCommunicator>(
+      std::move(all), std::move(host), ledger_,
+      subgroup(placement_.group, ++splits_, std::move(members)));
 }
 
 void MpiCommunicator::abort(int exit_code) noexcept {
@@ -208,8 +230,9 @@ std::unique_ptr<Communicator> create_communicator(std::optional<int> host_colour
   Comm all(duplicate);
   Comm host = all.split_by_host();
   if (host_colour) host = host.split(*host_colour, host.rank());
+  Group world = world_group(all.size());
   return std::make_unique<MpiCommunicator>(std::move(all), std::move(host),
-                                           std::make_shared<Ledger>());
+                                           std::make_shared<Ledger>(), std::move(world));
 }
 
 }  // namespace trireme::mpi

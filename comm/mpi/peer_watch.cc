@@ -1,17 +1,14 @@
 #include "comm/mpi/peer_watch.h"
 
 #include <poll.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "comm/watchdog/process.h"
+
 namespace trireme::mpi {
 
-Peer this_peer(int rank) {
-  struct stat status = {};
-  const bool known = stat("/proc/self/ns/pid", &status) == 0;
-  return {rank, getpid(), known ? static_cast<uint64_t>(status.st_ino) : 0};
-}
+Peer this_peer(int rank) { return {rank, getpid(), own_pid_namespace()}; }
 
 PeerWatch::PeerWatch(const std::vector<Peer>& peers) {
   const Peer self = this_peer(0);

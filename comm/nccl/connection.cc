@@ -22,8 +22,9 @@ constexpr auto kPatience = std::chrono::minutes(5);
 }  // namespace
 
 Connection::Connection(const Library& library, const Communicator& host, Device& device,
+                       std::shared_ptr<SharedLoss> loss,
                        const std::function<ncclResult_t(ncclComm_t*)>& start)
-    : library_(library), host_(host), device_(device) {
+    : library_(library), host_(host), device_(device), loss_(std::move(loss)) {
   watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
   run(latest_, [&](ncclComm_t) { return start(&handle_); });
 }
@@ -91,11 +92,13 @@ void Connection::watch(const std::stop_token& stop) {
 void Connection::look() {
   if (!handle_) return;
   if (const std::string reason = host_.failure(); !reason.empty()) return lose(reason);
+  if (const std::string reason = loss_->reason(); !reason.empty()) return lose(reason);
   const ncclResult_t state = poll();
   if (state != ncclSuccess && state != ncclInProgress) lose(library_.explain(state));
 }
 
 void Connection::lose(const std::string& reason) {
+  loss_->set(reason);
   lost_ = fmt::format("NCCL: {}; the last queued was {}", reason, describe(latest_));
   // First, since whoever waits for the device is free as soon as NCCL is aborted.
   cuda::fail(device_, std::make_exception_ptr(CommError(lost_)));

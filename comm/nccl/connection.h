@@ -16,14 +16,32 @@
 
 namespace trireme::nccl {
 
+// Why communicators that were split from one another are aborted: all are as soon as one is.
+class SharedLoss {
+ public:
+  std::string reason() const {
+    const std::lock_guard lock(mutex_);
+    return reason_;
+  }
+  void set(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    if (reason_.empty()) reason_ = reason;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string reason_;
+};
+
 // A communicator of NCCL, watched from a thread of its own: when a peer is lost or NCCL reports an
 // error, it is aborted, so that what waits for the peer on the GPU ends, and the streams of the
 // device and every later call here throw CommError.
 class Connection {
  public:
   // `start` begins to make a non-blocking communicator. Returns when it is made: with all its
-  // ranks. `host` tells of lost peers. All arguments outlive the connection.
+  // ranks. `host` tells of lost peers. All references outlive the connection.
   Connection(const Library& library, const Communicator& host, Device& device,
+             std::shared_ptr<SharedLoss> loss,
              const std::function<ncclResult_t(ncclComm_t*)>& start);
   // With all ranks, except while an exception unwinds.
   ~Connection();
@@ -60,6 +78,7 @@ class Connection {
   const Library& library_;
   const Communicator& host_;
   Device& device_;
+  const std::shared_ptr<SharedLoss> loss_;
   // Over the rest. Calls do not block, so it is never held for long.
   mutable std::mutex mutex_;
   ncclComm_t handle_ = nullptr;  // also null once it is lost

@@ -42,12 +42,14 @@ ncclConfig_t non_blocking() {
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<const Library> library, std::unique_ptr<Communicator> host,
-                   Device& device, const std::function<ncclResult_t(ncclComm_t*)>& start)
+                   Device& device, std::shared_ptr<SharedLoss> loss,
+                   const std::function<ncclResult_t(ncclComm_t*)>& start)
       : library_(std::move(library)),
         host_(std::move(host)),
         device_(device),
         stream_(device.create_stream(StreamKind::kBackground)),
-        connection_(*library_, *host_, device, start),
+        loss_(std::move(loss)),
+        connection_(*library_, *host_, device, loss_, start),
         pulse_(allocate(sizeof(float))) {}
 
   const Placement& placement() const override { return host_->placement(); }
@@ -75,7 +77,7 @@ class NcclCommunicator final : public Communicator {
 
   std::unique_ptr<HostMemory> share(size_t bytes) override { return host_->share(bytes); }
 
-  void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream) override {
+  void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream, CallTag) override {
     check_summable("all_reduce_sum", dtype);
     if (count == 0) return;
     connection_.run({"all_reduce_sum", count, dtype}, [&](ncclComm_t comm) {
@@ -84,8 +86,8 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
-                          Stream& stream) override {
+  void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype, Stream& stream,
+                          CallTag) override {
     check_summable("reduce_scatter_sum", dtype);
     if (count == 0) return;
     connection_.run({"reduce_scatter_sum", count, dtype}, [&](ncclComm_t comm) {
@@ -94,7 +96,8 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  void all_gather(const void* in, void* out, int64_t count, DType dtype, Stream& stream) override {
+  void all_gather(const void* in, void* out, int64_t count, DType dtype, Stream& stream,
+                  CallTag) override {
     if (count == 0) return;
     connection_.run({"all_gather", count, dtype}, [&](ncclComm_t comm) {
       return library_->all_gather(in, out, static_cast<size_t>(count), type_of(dtype), comm,
@@ -102,9 +105,9 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  void broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) override {
-    const Call call = {"broadcast", count, dtype, "from rank", root};
-    check_peer(call, /*other=*/false);
+  void broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream,
+                 CallTag) override {
+    const Call call = with_peer("broadcast", count, dtype, "from rank", root, /*other=*/false);
     if (count == 0) return;
     connection_.run(call, [&](ncclComm_t comm) {
       return library_->broadcast(data, data, static_cast<size_t>(count), type_of(dtype), root, comm,
@@ -112,9 +115,9 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  void send(const void* data, int64_t count, DType dtype, int to, Stream& stream) override {
-    const Call call = {"send", count, dtype, "to rank", to};
-    check_peer(call, /*other=*/true);
+  void send(const void* data, int64_t count, DType dtype, int to, Stream& stream,
+            CallTag) override {
+    const Call call = with_peer("send", count, dtype, "to rank", to, /*other=*/true);
     if (count == 0) return;
     connection_.run(call, [&](ncclComm_t comm) {
       return library_->send(data, static_cast<size_t>(count), type_of(dtype), to, comm,
@@ -122,9 +125,8 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  void recv(void* data, int64_t count, DType dtype, int from, Stream& stream) override {
-    const Call call = {"recv", count, dtype, "from rank", from};
-    check_peer(call, /*other=*/true);
+  void recv(void* data, int64_t count, DType dtype, int from, Stream& stream, CallTag) override {
+    const Call call = with_peer("recv", count, dtype, "from rank", from, /*other=*/true);
     if (count == 0) return;
     connection_.run(call, [&](ncclComm_t comm) {
       return library_->recv(data, static_cast<size_t>(count), type_of(dtype), from, comm,
@@ -132,7 +134,9 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  void barrier(Stream& stream) override { all_reduce_sum(pulse_.data(), 1, DType::kF32, stream); }
+  void barrier(Stream& stream) override {
+    all_reduce_sum(pulse_.data(), 1, DType::kF32, stream, {});
+  }
 
   std::unique_ptr<Communicator> split(int colour, int key) override {
     auto host = host_->split(colour, key);
@@ -141,7 +145,7 @@ class NcclCommunicator final : public Communicator {
     connection_.run({"split"}, [&](ncclComm_t comm) {
       return library_->comm_split(comm, colour, key, &part, &config);
     });
-    return std::make_unique<NcclCommunicator>(library_, std::move(host), device_,
+    return std::make_unique<NcclCommunicator>(library_, std::move(host), device_, loss_,
                                               [&](ncclComm_t* comm) {
                                                 *comm = part;
                                                 return ncclInProgress;
@@ -174,9 +178,13 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  void check_peer(const Call& call, bool other) const {
-    const bool exists = call.peer >= 0 && call.peer < size();
-    if (exists && !(other && call.peer == rank())) return;
+  // A call as messages are to name it: the peer is a rank of the world. `other`: it is not this
+  // rank. Throws CommError where there is no such peer.
+  Call with_peer(const char* name, int64_t count, DType dtype, const char* role, int peer,
+                 bool other) const {
+    const Call call = {name, count, dtype, role, placement().group.world_rank(peer)};
+    const bool exists = peer >= 0 && peer < size();
+    if (exists && !(other && peer == rank())) return call;
     throw CommError(
         fmt::format("{}: rank {} of {} has no such peer", describe(call), rank(), size()));
   }
@@ -185,6 +193,7 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<Communicator> host_;
   Device& device_;
   std::unique_ptr<Stream> stream_;  // for what is not part of a step
+  std::shared_ptr<SharedLoss> loss_;
   Connection connection_;
   Buffer pulse_;  // what a barrier sums
 };
@@ -217,10 +226,11 @@ std::unique_ptr<Communicator> create_communicator(const Offer& offer,
   std::memcpy(id.internal, shared.data(), sizeof id.internal);
   const Placement placement = host->placement();
   ncclConfig_t config = non_blocking();
-  return std::make_unique<NcclCommunicator>(
-      offer.library, std::move(host), device, [&](ncclComm_t* comm) {
-        return library.comm_init(comm, placement.ranks, id, placement.rank, &config);
-      });
+  return std::make_unique<NcclCommunicator>(offer.library, std::move(host), device,
+                                            std::make_shared<SharedLoss>(), [&](ncclComm_t* comm) {
+                                              return library.comm_init(comm, placement.ranks, id,
+                                                                       placement.rank, &config);
+                                            });
 }
 
 }  // namespace trireme::nccl

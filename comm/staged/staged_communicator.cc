@@ -44,7 +44,6 @@ class StagedCommunicator final : public Communicator {
   }
   std::string failure() const override { return host_->failure(); }
   Ledger& ledger() override { return host_->ledger(); }
-  void about_bucket(int bucket) override { host_->about_bucket(bucket); }
 
   Buffer allocate(size_t bytes) override {
     auto memory = std::make_shared<Buffer>(device_.allocate(bytes));
@@ -62,19 +61,20 @@ class StagedCommunicator final : public Communicator {
 
   std::unique_ptr<HostMemory> share(size_t bytes) override { return host_->share(bytes); }
 
-  void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream) override {
+  void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream,
+                      CallTag tag) override {
     check_summable("all_reduce_sum", dtype);
     if (alone() || count == 0) return;
     if (std::byte* twin = find_twin(data, bytes_of(count, dtype))) {
-      return sum(data, twin, count, dtype, stream);
+      return sum(data, twin, count, dtype, stream, tag);
     }
     in_pieces(count, dtype, 1, [&](int64_t first, int64_t n) {
-      sum(at(data, first, dtype), stage_->data(), n, dtype, stream);
+      sum(at(data, first, dtype), stage_->data(), n, dtype, stream, tag);
     });
   }
 
-  void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
-                          Stream& stream) override {
+  void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype, Stream& stream,
+                          CallTag tag) override {
     check_summable("reduce_scatter_sum", dtype);
     if (alone()) return copy(out, in, count, dtype, stream);
     in_pieces(count, dtype, size() + 1, [&](int64_t first, int64_t n) {
@@ -83,17 +83,18 @@ class StagedCommunicator final : public Communicator {
              stream);
       }
       std::byte* result = at(stage_->data(), size() * n, dtype);
-      host_->reduce_scatter_sum(stage_->data(), result, n, dtype, stream);
+      host_->reduce_scatter_sum(stage_->data(), result, n, dtype, stream, tag);
       copy(at(out, first, dtype), result, n, dtype, stream);
     });
   }
 
-  void all_gather(const void* in, void* out, int64_t count, DType dtype, Stream& stream) override {
+  void all_gather(const void* in, void* out, int64_t count, DType dtype, Stream& stream,
+                  CallTag tag) override {
     if (alone()) return copy(out, in, count, dtype, stream);
     in_pieces(count, dtype, size(), [&](int64_t first, int64_t n) {
       std::byte* own = at(stage_->data(), rank() * n, dtype);
       copy(own, at(in, first, dtype), n, dtype, stream);
-      host_->all_gather(own, stage_->data(), n, dtype, stream);
+      host_->all_gather(own, stage_->data(), n, dtype, stream, tag);
       for (int rank = 0; rank < size(); ++rank) {
         copy(at(out, rank * count + first, dtype), at(stage_->data(), rank * n, dtype), n, dtype,
              stream);
@@ -101,28 +102,31 @@ class StagedCommunicator final : public Communicator {
     });
   }
 
-  void broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) override {
-    if (alone()) return host_->broadcast(data, count, dtype, root, stream);
+  void broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream,
+                 CallTag tag) override {
+    if (alone()) return host_->broadcast(data, count, dtype, root, stream, tag);
     in_pieces(count, dtype, 1, [&](int64_t first, int64_t n) {
       std::byte* piece = at(data, first, dtype);
       if (rank() == root) copy(stage_->data(), piece, n, dtype, stream);
-      host_->broadcast(stage_->data(), n, dtype, root, stream);
+      host_->broadcast(stage_->data(), n, dtype, root, stream, tag);
       if (rank() != root) copy(piece, stage_->data(), n, dtype, stream);
     });
   }
 
-  void send(const void* data, int64_t count, DType dtype, int to, Stream& stream) override {
-    if (alone()) return host_->send(data, count, dtype, to, stream);
+  void send(const void* data, int64_t count, DType dtype, int to, Stream& stream,
+            CallTag tag) override {
+    if (alone()) return host_->send(data, count, dtype, to, stream, tag);
     in_pieces(count, dtype, 1, [&](int64_t first, int64_t n) {
       copy(stage_->data(), at(data, first, dtype), n, dtype, stream);
-      host_->send(stage_->data(), n, dtype, to, stream);
+      host_->send(stage_->data(), n, dtype, to, stream, tag);
     });
   }
 
-  void recv(void* data, int64_t count, DType dtype, int from, Stream& stream) override {
-    if (alone()) return host_->recv(data, count, dtype, from, stream);
+  void recv(void* data, int64_t count, DType dtype, int from, Stream& stream,
+            CallTag tag) override {
+    if (alone()) return host_->recv(data, count, dtype, from, stream, tag);
     in_pieces(count, dtype, 1, [&](int64_t first, int64_t n) {
-      host_->recv(stage_->data(), n, dtype, from, stream);
+      host_->recv(stage_->data(), n, dtype, from, stream, tag);
       copy(at(data, first, dtype), stage_->data(), n, dtype, stream);
     });
   }
@@ -161,9 +165,9 @@ class StagedCommunicator final : public Communicator {
     if (to != from) device_.copy(to, from, bytes_of(count, dtype), stream);
   }
 
-  void sum(void* data, std::byte* twin, int64_t count, DType dtype, Stream& stream) {
+  void sum(void* data, std::byte* twin, int64_t count, DType dtype, Stream& stream, CallTag tag) {
     copy(twin, data, count, dtype, stream);
-    host_->all_reduce_sum(twin, count, dtype, stream);
+    host_->all_reduce_sum(twin, count, dtype, stream, tag);
     copy(data, twin, count, dtype, stream);
   }
 

@@ -1,6 +1,5 @@
 #include "comm/watchdog/end_launcher.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -8,9 +7,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cstdio>
 #include <string_view>
+
+#include "comm/watchdog/process.h"
 
 namespace trireme {
 namespace {
@@ -19,39 +18,13 @@ constexpr std::array<std::string_view, 5> kLaunchers = {"mpirun", "orterun", "or
                                                         "prted"};
 constexpr int kGenerations = 5;  // scripts between the launcher and its rank
 
-struct Parent {
-  pid_t parent = 0;          // of the process asked about
-  bool is_launcher = false;  // the process itself
-};
-
-// From /proc/PID/stat: "PID (NAME) STATE PARENT ...".
-Parent ask_about(pid_t pid) {
-  std::array<char, 64> path;
-  std::snprintf(path.data(), path.size(), "/proc/%d/stat", pid);
-  const int file = open(path.data(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return {};
-  std::array<char, 512> buffer;
-  const ssize_t length = read(file, buffer.data(), buffer.size());
-  close(file);
-  const std::string_view text(buffer.data(), length > 0 ? static_cast<size_t>(length) : 0);
-  const size_t begin = text.find('(');
-  const size_t end = text.rfind(')');
-  if (begin == std::string_view::npos || end == std::string_view::npos || end + 4 > text.size()) {
-    return {};
-  }
-  Parent found;
-  const std::string_view name = text.substr(begin + 1, end - begin - 1);
-  found.is_launcher = std::ranges::find(kLaunchers, name) != kLaunchers.end();
-  std::from_chars(text.data() + end + 4, text.data() + text.size(), found.parent);
-  return found;
-}
-
 pid_t find_launcher() {
   pid_t pid = getppid();
   for (int i = 0; i < kGenerations && pid > 1; ++i) {
-    const Parent found = ask_about(pid);
-    if (found.is_launcher) return pid;
-    pid = found.parent;
+    const auto found = read_stat(pid);
+    if (!found) return 0;
+    if (std::ranges::find(kLaunchers, found->name.data()) != kLaunchers.end()) return pid;
+    pid = found->parent;
   }
   return 0;
 }

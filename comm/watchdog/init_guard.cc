@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,8 +18,10 @@
 #include <thread>
 #include <vector>
 
+#include "comm/watchdog/last_resort.h"
 #include "comm/watchdog/notes.h"
 #include "core/error.h"
+#include "core/host_name.h"
 
 namespace trireme {
 namespace {
@@ -125,11 +126,10 @@ std::string describe(const Expected& expected, const std::vector<Note>& notes) {
       waiting.push_back(note.rank);
     }
   }
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
   const std::string all = parts.empty() && expected.here > 0 ? "all" : "";
-  parts.push_back(fmt::format("{}arrived on host {}: {} {}", all.empty() ? "" : "all have ", host,
-                              waiting.size() == 1 ? "rank" : "ranks", fmt::join(waiting, ", ")));
+  parts.push_back(fmt::format("{}arrived on host {}: {} {}", all.empty() ? "" : "all have ",
+                              host_name(), waiting.size() == 1 ? "rank" : "ranks",
+                              fmt::join(waiting, ", ")));
   if (expected.here > 0 && expected.here < expected.ranks) {
     parts.push_back(fmt::format("of the {} ranks on other hosts nothing is known here",
                                 expected.ranks - expected.here));
@@ -141,29 +141,6 @@ bool speaks(const Expected& expected, const std::vector<Note>& notes) {
   const auto first = std::ranges::find(notes, ProcessState::kRunning, &Note::state);
   return first == notes.end() || first->rank >= expected.own;
 }
-
-// Ends the process when nothing of its own does any more.
-class LastResort {
- public:
-  explicit LastResort(double seconds) {
-    sigevent event = {};
-    event.sigev_notify = SIGEV_SIGNAL;
-    event.sigev_signo = SIGKILL;
-    armed_ = timer_create(CLOCK_MONOTONIC, &event, &timer_) == 0;
-    itimerspec when = {};
-    when.it_value.tv_sec = static_cast<time_t>(seconds) + 1;
-    if (armed_) timer_settime(timer_, 0, &when, nullptr);
-  }
-  ~LastResort() {
-    if (armed_) timer_delete(timer_);
-  }
-  LastResort(const LastResort&) = delete;
-  LastResort& operator=(const LastResort&) = delete;
-
- private:
-  timer_t timer_ = {};
-  bool armed_ = false;
-};
 
 }  // namespace
 
@@ -184,7 +161,7 @@ struct InitGuard::State {
       : notes(name_of_run(launcher)),
         expected(expected_ranks(launcher)),
         seconds(bound),
-        last_resort(bound + kGrace) {
+        last_resort(kill_after(bound + kGrace)) {
     notes.leave(expected.own);
     thread = std::thread([this] { watch(); });
   }
@@ -196,6 +173,7 @@ struct InitGuard::State {
     changed.notify_all();
     thread.join();
     notes.remove(expected.own);
+    if (last_resort) timer_delete(*last_resort);
   }
 
   void watch() {
@@ -241,7 +219,7 @@ struct InitGuard::State {
   const Notes notes;
   const Expected expected;
   const double seconds;
-  const LastResort last_resort;
+  const std::optional<timer_t> last_resort;
   std::mutex mutex;
   std::condition_variable changed;
   bool over = false;

@@ -8,24 +8,26 @@
 
 namespace trireme {
 
-void arm_last_resort(double seconds) noexcept {
-  static std::atomic<bool> armed{false};
-  if (armed.exchange(true)) return;
+std::optional<timer_t> kill_after(double seconds) noexcept {
   sigevent event = {};
   event.sigev_notify = SIGEV_SIGNAL;
   event.sigev_signo = SIGKILL;
   timer_t timer = nullptr;
-  if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) {
-    // Without a timer SIGALRM does: its default ends the process too.
-    signal(SIGALRM, SIG_DFL);
-    alarm(static_cast<unsigned>(seconds) + 1);
-    return;
-  }
+  if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) return {};
   itimerspec when = {};
   when.it_value.tv_sec = static_cast<time_t>(seconds);
   when.it_value.tv_nsec =
       static_cast<long>((seconds - static_cast<double>(when.it_value.tv_sec)) * 1e9) + 1;
   timer_settime(timer, 0, &when, nullptr);
+  return timer;
+}
+
+void arm_last_resort(double seconds) noexcept {
+  static std::atomic<bool> armed{false};
+  if (armed.exchange(true) || kill_after(seconds)) return;
+  // Without a timer SIGALRM does: its default ends the process too.
+  signal(SIGALRM, SIG_DFL);
+  alarm(static_cast<unsigned>(seconds) + 1);
 }
 
 }  // namespace trireme

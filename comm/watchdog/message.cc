@@ -9,16 +9,17 @@ namespace trireme {
 namespace {
 
 constexpr uint32_t kMessageMagic = 0x4d475254;  // "TRGM"
-constexpr uint32_t kVersion = 1;
-constexpr uint32_t kMostRanks = 1 << 16;  // of a host
+constexpr uint32_t kVersion = 2;
+constexpr int64_t kMostRanks = 1 << 16;  // of a host
 constexpr int64_t kMostRank = 1 << 24;
 // Times and counts: far above all that is real, far below what could overflow.
 constexpr int64_t kMost = int64_t{1} << 60;
 
 constexpr size_t kOperationBytes = 32;
+constexpr size_t kGroupNameBytes = 64;
 constexpr size_t kDetailBytes = 192;
 constexpr size_t kFailureBytes = 768;
-constexpr size_t kVerdictBytes = 2000;
+constexpr size_t kDiagnosisBytes = 2000;
 
 // One list of fields serves both directions: `Archive` is a Writer or a Reader.
 class Writer {
@@ -37,7 +38,7 @@ class Writer {
     bytes_.insert(bytes_.end(), begin, begin + length);
   }
   template <class Element, class Each>
-  void list(const std::vector<Element>& values, Each each) {
+  void list(const std::vector<Element>& values, int64_t /*most*/, Each each) {
     number(static_cast<uint32_t>(values.size()), 0, kMost);
     for (const Element& value : values) each(value);
   }
@@ -71,9 +72,9 @@ class Reader {
     rest_ = rest_.subspan(length);
   }
   template <class Element, class Each>
-  void list(std::vector<Element>& values, Each each) {
+  void list(std::vector<Element>& values, int64_t most, Each each) {
     uint32_t size = 0;
-    number(size, 0, kMostRanks);
+    number(size, 0, most);
     for (uint32_t i = 0; i < size && good_; ++i) each(values.emplace_back());
   }
   bool complete() const { return good_ && rest_.empty(); }
@@ -91,10 +92,14 @@ class Reader {
 
 template <class Archive, class Call>
 void call_fields(Archive& archive, Call& call) {
+  archive.number(call.group, 1, kMost);
+  archive.text(call.group_name, kGroupNameBytes);
   archive.number(call.sequence, 0, kMost);
+  archive.number(call.transfers, 0, kMost);
   archive.number(call.began, 0, kMost);
   archive.number(call.step, 0, kMost);
   archive.number(call.bytes, 0, kMost);
+  archive.number(call.dtype, 0, static_cast<int64_t>(DType::kU8));
   archive.number(call.bucket, -1, kMostRank);
   archive.text(call.operation, kOperationBytes);
 }
@@ -102,7 +107,7 @@ void call_fields(Archive& archive, Call& call) {
 template <class Archive, class View>
 void rank_fields(Archive& archive, View& view) {
   archive.number(view.rank, 0, kMostRank);
-  for (auto* time : {&view.seen, &view.beat, &view.since, &view.failed, &view.ended}) {
+  for (auto* time : {&view.seen, &view.heartbeat, &view.since, &view.failed, &view.ended}) {
     archive.number(*time, 0, kMost);
   }
   archive.number(view.phase, 0, static_cast<int64_t>(Phase::kEnd));
@@ -110,7 +115,8 @@ void rank_fields(Archive& archive, View& view) {
     archive.number(*count, 0, kMost);
   }
   archive.text(view.detail, kDetailBytes);
-  for (auto& call : view.calls) call_fields(archive, call);
+  archive.list(view.calls, LedgerPage::kMostGroups,
+               [&](auto& call) { call_fields(archive, call); });
   archive.number(view.exit_code, 0, 255);
   archive.number(view.from_a_peer, 0, 1);
   archive.text(view.failure, kFailureBytes);
@@ -121,10 +127,10 @@ template <class Archive, class Its>
 void decision_fields(Archive& archive, Its& decision) {
   archive.number(decision.when, 0, kMost);
   archive.number(decision.rank, 0, kMostRank);
-  archive.number(decision.verdict.fault, 0, static_cast<int64_t>(Fault::kUnreachable));
-  archive.number(decision.verdict.culprit, -1, kMostRank);
-  archive.number(decision.verdict.exit_code, 0, 255);
-  archive.text(decision.verdict.text, kVerdictBytes);
+  archive.number(decision.diagnosis.fault, 0, static_cast<int64_t>(Fault::kUnreachable));
+  archive.number(decision.diagnosis.rank_at_fault, -1, kMostRank);
+  archive.number(decision.diagnosis.exit_code, 0, 255);
+  archive.text(decision.diagnosis.text, kDiagnosisBytes);
 }
 
 }  // namespace
@@ -134,7 +140,7 @@ std::vector<std::byte> encode(const Message& message) {
   writer.number(kMessageMagic, 0, kMost);
   writer.number(kVersion, 0, kMost);
   writer.number(message.now, 0, kMost);
-  writer.list(message.ranks, [&](const RankView& view) { rank_fields(writer, view); });
+  writer.list(message.ranks, kMostRanks, [&](const RankView& view) { rank_fields(writer, view); });
   writer.number(static_cast<uint8_t>(message.decision.has_value()), 0, 1);
   if (message.decision) decision_fields(writer, *message.decision);
   return writer.take();
@@ -148,7 +154,7 @@ std::optional<Message> decode(std::span<const std::byte> bytes) {
   reader.number(version, kVersion, kVersion);
   Message message;
   reader.number(message.now, 0, kMost);
-  reader.list(message.ranks, [&](RankView& view) { rank_fields(reader, view); });
+  reader.list(message.ranks, kMostRanks, [&](RankView& view) { rank_fields(reader, view); });
   uint8_t decided = 0;
   reader.number(decided, 0, 1);
   if (decided != 0) decision_fields(reader, message.decision.emplace());
@@ -162,7 +168,7 @@ void translate(Message& message, int64_t now) {
     if (time != 0) time = std::max<int64_t>(1, time + ahead);  // 0 has a meaning of its own
   };
   for (RankView& view : message.ranks) {
-    for (int64_t* time : {&view.seen, &view.beat, &view.since, &view.failed, &view.ended}) {
+    for (int64_t* time : {&view.seen, &view.heartbeat, &view.since, &view.failed, &view.ended}) {
       shift(*time);
     }
     for (CallView& call : view.calls) shift(call.began);

@@ -8,17 +8,17 @@
 #include <span>
 #include <vector>
 
-#include "comm/watchdog/judge.h"
+#include "comm/watchdog/diagnose.h"
 #include "comm/watchdog/view.h"
 
 namespace trireme {
 
-// A verdict that is to be everybody's. Where several were found at once, that of the lowest rank
+// A diagnosis that is to be everybody's. Where several were found at once, that of the lowest rank
 // is.
 struct Decision {
   int64_t when = 0;
   int32_t rank = 0;  // that found it
-  Verdict verdict;
+  Diagnosis diagnosis;
 };
 
 struct Message {

@@ -9,11 +9,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <sstream>
 
+#include "comm/watchdog/process.h"
 #include "core/host_name.h"
 
 namespace trireme {
@@ -24,34 +24,6 @@ namespace fs = std::filesystem;
 // Whose process cannot be seen from here is taken for dead after this.
 constexpr auto kForgotten = std::chrono::hours(24);
 constexpr const char* kGaveUp = ":gave-up";
-
-// Of /proc/PID/stat.
-struct Stat {
-  char state = '?';
-  pid_t parent = 0;
-  uint64_t started = 0;
-};
-
-std::optional<Stat> stat_of(const std::string& process) {
-  std::ifstream file("/proc/" + process + "/stat");
-  std::stringstream text;
-  text << file.rdbuf();
-  // The second field, a name in parentheses, may hold anything.
-  const size_t name_end = text.str().rfind(')');
-  if (name_end == std::string::npos) return {};
-  std::istringstream fields(text.str().substr(name_end + 1));
-  Stat stat;
-  fields >> stat.state >> stat.parent;
-  std::string skipped;
-  for (int field = 5; field < 22; ++field) fields >> skipped;
-  fields >> stat.started;
-  return fields ? std::optional(stat) : std::nullopt;
-}
-
-uint64_t own_pid_namespace() {
-  struct stat status = {};
-  return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
-}
 
 // Folders may be shared with hosts, and containers, that number their processes for themselves.
 std::string notes_folder() {
@@ -115,13 +87,13 @@ bool is_dead(const fs::path& path) {
 }  // namespace
 
 Process this_process() {
-  const auto stat = stat_of("self");
+  const auto stat = read_stat(0);
   return {getpid(), stat ? stat->started : 0, own_pid_namespace()};
 }
 
 ProcessState state_of(const Process& process) {
   if (process.pid_namespace != own_pid_namespace()) return ProcessState::kUnseen;
-  const auto stat = stat_of(std::to_string(process.pid));
+  const auto stat = read_stat(process.pid);
   if (!stat || stat->started != process.started) return ProcessState::kDead;
   if (stat->state == 'Z' || stat->state == 'X') return ProcessState::kDead;
   const bool stopped = stat->state == 'T' || stat->state == 't';
@@ -132,7 +104,7 @@ Notes::Notes(const std::string& run)
     : folder_(notes_folder()),
       mine_(fmt::format("trireme-start.{}.{}.", geteuid(), as_name(host_name()))),
       ours_(mine_ + as_name(run) + '.') {
-  const auto launcher = stat_of(std::to_string(getppid()));
+  const auto launcher = read_stat(getppid());
   launched_ = launcher ? launcher->started : 0;
   remove_dead_runs();
 }

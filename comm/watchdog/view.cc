@@ -2,27 +2,38 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
 namespace trireme {
 namespace {
 
-CallView look(const LedgerPage::Lane& lane) {
+// Nothing where the place is free, or becomes so meanwhile.
+std::optional<CallView> look(const LedgerPage::GroupCalls& calls) {
+  CallView call;
   for (int tries = 0; tries < 3; ++tries) {
-    CallView call;
-    call.began = lane.began.load();
-    call.sequence = lane.sequence.load();
-    call.step = lane.step.load();
-    call.bytes = lane.bytes.load();
-    call.bucket = lane.bucket.load();
-    call.operation = lane.operation.get();
-    const bool same = lane.sequence.load() == call.sequence && lane.began.load() == call.began;
+    call.group = calls.group.load();
+    if (call.group == 0) return {};
+    call.group_name = calls.name.get();
+    call.began = calls.began.load();
+    call.sequence = calls.sequence.load();
+    call.transfers = calls.transfers.load();
+    call.step = calls.step.load();
+    call.bytes = calls.bytes.load();
+    call.dtype = calls.dtype.load();
+    call.bucket = calls.bucket.load();
+    call.operation = calls.operation.get();
+    if (calls.group.load() != call.group) return {};
+    const bool same = calls.sequence.load() == call.sequence &&
+                      calls.transfers.load() == call.transfers && calls.began.load() == call.began;
     if (same && call.began >= 0) return call;
   }
   // It changes all the time, so nothing waits, and what it is need not be known.
-  CallView call;
-  call.sequence = lane.sequence.load();
-  return call;
+  CallView busy;
+  busy.group = call.group;
+  busy.group_name = call.group_name;
+  busy.sequence = calls.sequence.load();
+  return busy;
 }
 
 // What the field calls it.
@@ -51,7 +62,7 @@ RankView look(const LedgerPage& page, int64_t now) {
   RankView view;
   view.seen = now;
   view.rank = page.rank;
-  view.beat = page.beat;
+  view.heartbeat = page.heartbeat;
   view.phase = page.phase;
   view.since = page.since;
   view.step = page.step;
@@ -59,7 +70,9 @@ RankView look(const LedgerPage& page, int64_t now) {
   view.step_ns = page.step_ns;
   view.waiting_ns = page.waiting_ns;
   view.detail = page.detail.get();
-  for (size_t i = 0; i < view.calls.size(); ++i) view.calls[i] = look(page.lanes[i]);
+  for (const LedgerPage::GroupCalls& calls : page.groups) {
+    if (auto call = look(calls)) view.calls.push_back(std::move(*call));
+  }
   view.failed = page.failed;
   if (view.failed <= 0) view.failed = 0;  // being written
   if (view.failed == 0) return view;
@@ -70,7 +83,9 @@ RankView look(const LedgerPage& page, int64_t now) {
 }
 
 std::string describe(const CallView& call, const std::vector<std::string>& bucket_names) {
-  std::string text = fmt::format("{} #{}", name_of_operation(call.operation), call.sequence);
+  std::string text = fmt::format("{} #{}", name_of_operation(call.operation),
+                                 is_transfer(call.operation) ? call.transfers : call.sequence);
+  if (!call.group_name.empty()) text += " of " + call.group_name;
   if (call.bucket < 0) return text;
   text += fmt::format(", bucket {}", call.bucket);
   const auto bucket = static_cast<size_t>(call.bucket);

@@ -1,7 +1,6 @@
 // What is known of a rank at a moment: its page, copied, and what has become of its process.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -19,21 +18,25 @@ struct Member {
   uint64_t pid_namespace = 0;
 };
 
-// The latest collective of a lane. Times are CLOCK_MONOTONIC of the host that looks.
+// The latest call of a process group. Times are CLOCK_MONOTONIC of the host that looks.
 struct CallView {
-  uint64_t sequence = 0;  // counted from 1
+  uint64_t sequence = 0;  // of the latest collective, counted from 1
   int64_t began = 0;      // 0: it is done
   int64_t step = 0;
   int64_t bytes = 0;
   int32_t bucket = -1;
   std::string operation;
+  DType dtype = DType::kU8;
+  uint64_t transfers = 0;  // begun so far; if the call is one, its number
+  uint64_t group = 0;      // Group::id
+  std::string group_name;  // Group::name
   bool operator==(const CallView&) const = default;
 };
 
 struct RankView {
   int32_t rank = 0;
   int64_t seen = 0;  // when it was so
-  int64_t beat = 0;
+  int64_t heartbeat = 0;
   Phase phase = Phase::kStart;
   int64_t since = 0;
   int64_t step = 0;
@@ -41,8 +44,8 @@ struct RankView {
   int64_t step_ns = 0;
   int64_t waiting_ns = 0;
   std::string detail;
-  std::array<CallView, LedgerPage::kLanes> calls;
-  int64_t failed = 0;  // 0: it has not
+  std::vector<CallView> calls;  // by group
+  int64_t failed = 0;           // 0: it has not
   int32_t exit_code = 0;
   bool from_a_peer = false;
   std::string failure;
@@ -56,7 +59,7 @@ RankView look(const LedgerPage& page, int64_t now);
 // The page's own account of ranks that call different things; it names them all.
 inline constexpr std::string_view kDisagreement = "the ranks disagree";
 
-// "all-reduce #4182, bucket 2 (layer3.0.conv1 ... layer3.2.bn3)"
+// "all-reduce #4182, bucket 2 (layer3.0.conv1 ... layer3.2.bn3)", "broadcast #7 of ranks 0 and 2"
 std::string describe(const CallView& call, const std::vector<std::string>& bucket_names);
 // "forward of step 12", "evaluation after step 12", "data of step 12 (sample 4711)"
 std::string describe_phase(const RankView& rank);

@@ -55,58 +55,58 @@ Straggler find_slowest(const std::vector<RankView>& begin, const std::vector<Ran
 
 }  // namespace
 
-std::vector<std::string> Warnings::look(const Situation& situation) {
+std::vector<std::string> Warnings::look(const RunSnapshot& snapshot) {
   std::vector<std::string> warnings;
-  if (situation.ranks.size() < 2) return warnings;
-  look_for_stopped(situation, warnings);
-  look_for_straggler(situation, warnings);
+  if (snapshot.ranks.size() < 2) return warnings;
+  look_for_stopped(snapshot, warnings);
+  look_for_straggler(snapshot, warnings);
   return warnings;
 }
 
-void Warnings::look_for_stopped(const Situation& situation, std::vector<std::string>& warnings) {
-  for (const RankView& rank : situation.ranks) {
+void Warnings::look_for_stopped(const RunSnapshot& snapshot, std::vector<std::string>& warnings) {
+  for (const RankView& rank : snapshot.ranks) {
     const auto before = stopped_.find(rank.rank);
     if (rank.state == 'T' || rank.state == 't') {
-      if (before == stopped_.end()) stopped_[rank.rank] = rank.beat;
+      if (before == stopped_.end()) stopped_[rank.rank] = rank.heartbeat;
       continue;
     }
-    if (before == stopped_.end() || rank.beat == before->second) continue;
-    const double gap = static_cast<double>(rank.beat - before->second) / 1e9;
+    if (before == stopped_.end() || rank.heartbeat == before->second) continue;
+    const double gap = static_cast<double>(rank.heartbeat - before->second) / 1e9;
     stopped_.erase(before);
     const int teller = rank.rank == 0 ? 1 : 0;
-    if (situation.own_rank != teller) continue;
+    if (snapshot.own_rank != teller) continue;
     warnings.push_back(fmt::format("{} was stopped for {:.1f} s and goes on, in {}",
-                                   describe_rank(situation, rank.rank), gap, describe_phase(rank)));
+                                   describe_rank(snapshot, rank.rank), gap, describe_phase(rank)));
   }
 }
 
-void Warnings::look_for_straggler(const Situation& situation, std::vector<std::string>& warnings) {
-  const double limit = situation.options.straggler;
-  if (limit <= 0 || situation.own_rank != 0 || fewest_steps(situation.ranks) < kFirstSteps) return;
+void Warnings::look_for_straggler(const RunSnapshot& snapshot, std::vector<std::string>& warnings) {
+  const double limit = snapshot.options.straggler;
+  if (limit <= 0 || snapshot.own_rank != 0 || fewest_steps(snapshot.ranks) < kFirstSteps) return;
   if (window_.empty()) {
-    window_ = situation.ranks;
-    window_began_ = situation.now;
+    window_ = snapshot.ranks;
+    window_began_ = snapshot.now;
     return;
   }
   const auto fewest = [&] {
     int64_t steps = std::numeric_limits<int64_t>::max();
     for (size_t i = 0; i < window_.size(); ++i) {
-      steps = std::min(steps, situation.ranks[i].steps_here - window_[i].steps_here);
+      steps = std::min(steps, snapshot.ranks[i].steps_here - window_[i].steps_here);
     }
     return steps;
   };
   const int64_t steps = fewest();
-  if (situation.now - window_began_ < kWindow || steps < kWindowSteps) return;
-  const Straggler slowest = find_slowest(window_, situation.ranks);
-  window_ = situation.ranks;
-  window_began_ = situation.now;
+  if (snapshot.now - window_began_ < kWindow || steps < kWindowSteps) return;
+  const Straggler slowest = find_slowest(window_, snapshot.ranks);
+  window_ = snapshot.ranks;
+  window_began_ = snapshot.now;
   if (slowest.lag_ns < limit * slowest.step_ns) return;
-  if (told_at_ != 0 && situation.now - told_at_ < pause_) return;
+  if (told_at_ != 0 && snapshot.now - told_at_ < pause_) return;
   pause_ = told_at_ == 0 ? kFirstPause : 2 * pause_;
-  told_at_ = situation.now;
+  told_at_ = snapshot.now;
   warnings.push_back(fmt::format(
       "{} is slow: the other ranks wait {:.1f} ms of each step for it ({:.0f}%), over {} steps",
-      describe_rank(situation, slowest.rank), slowest.lag_ns / 1e6,
+      describe_rank(snapshot, slowest.rank), slowest.lag_ns / 1e6,
       100 * slowest.lag_ns / slowest.step_ns, steps));
 }
 

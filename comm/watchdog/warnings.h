@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/watchdog/judge.h"
+#include "comm/watchdog/diagnose.h"
 
 namespace trireme {
 
@@ -15,13 +15,13 @@ class Warnings {
  public:
   // At every tick. What this rank is to tell: of several that see the same, the lowest does that is
   // not concerned itself.
-  std::vector<std::string> look(const Situation& situation);
+  std::vector<std::string> look(const RunSnapshot& snapshot);
 
  private:
-  void look_for_stopped(const Situation& situation, std::vector<std::string>& warnings);
-  void look_for_straggler(const Situation& situation, std::vector<std::string>& warnings);
+  void look_for_stopped(const RunSnapshot& snapshot, std::vector<std::string>& warnings);
+  void look_for_straggler(const RunSnapshot& snapshot, std::vector<std::string>& warnings);
 
-  // Those that are stopped, with their beat before.
+  // Those that are stopped, with their heartbeat before.
   std::map<int, int64_t> stopped_;
   // A window of steps: how it began.
   int64_t window_began_ = 0;

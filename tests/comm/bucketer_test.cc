@@ -10,45 +10,35 @@
 #include <stdexcept>
 #include <vector>
 
+#include "tests/comm/forwarding_communicator.h"
+
 namespace trireme {
 namespace {
 
 // A world of two in which the other rank has the same numbers.
-class Twin final : public Communicator {
+class Twin final : public test::ForwardingCommunicator {
  public:
   Twin() { placement_.ranks = 2; }
   const Placement& placement() const override { return placement_; }
-  Ledger& ledger() override { return ledger_; }
-  std::string transport() const override { return "a twin"; }
   bool concurrent() const override { return alongside; }
-  Buffer allocate(size_t bytes) override {
-    auto memory = std::make_shared<std::vector<std::byte>>(bytes);
-    return Buffer(memory->data(), bytes, [memory](void*) {});
-  }
-  std::unique_ptr<HostMemory> share(size_t) override { return nullptr; }
-  void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream) override {
-    stream.run(Task([this, data, count, dtype] {
+  void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream,
+                      CallTag tag) override {
+    stream.run(Task([this, data, count, dtype, tag] {
       if (failing) throw CommError("the twin is gone");
       for (int64_t i = 0; i < count; ++i) {
         if (dtype == DType::kF32) static_cast<float*>(data)[i] *= 2;
         if (dtype == DType::kF64) static_cast<double*>(data)[i] *= 2;
       }
-      sums.push_back({data, count, dtype});
+      sums.push_back({data, count, dtype, tag});
     }));
   }
-  void reduce_scatter_sum(const void*, void*, int64_t, DType, Stream&) override {}
-  void all_gather(const void*, void*, int64_t, DType, Stream&) override {}
-  void broadcast(void*, int64_t, DType, int, Stream&) override {}
-  void send(const void*, int64_t, DType, int, Stream&) override {}
-  void recv(void*, int64_t, DType, int, Stream&) override {}
-  void barrier(Stream&) override {}
   std::unique_ptr<Communicator> split(int, int) override { return std::make_unique<Twin>(); }
-  [[noreturn]] void abort(int code) noexcept override { std::_Exit(code); }
 
   struct Sum {
     void* data;
     int64_t count;
     DType dtype;
+    CallTag tag;
   };
   std::vector<Sum> sums;
   bool failing = false;
@@ -56,7 +46,6 @@ class Twin final : public Communicator {
 
  private:
   Placement placement_;
-  Ledger ledger_;
 };
 
 std::vector<int64_t> random_ends(std::mt19937& random) {
@@ -140,6 +129,7 @@ TEST_F(BucketerTest, SumsEachBucketOnceInOrderHoweverItIsAdvanced) {
       for (size_t b = 0; b < buckets.size(); ++b) {
         ASSERT_EQ(communicator_.sums[b].data, gradients.data() + buckets[b].begin);
         ASSERT_EQ(communicator_.sums[b].count, buckets[b].end - buckets[b].begin);
+        ASSERT_EQ(communicator_.sums[b].tag.bucket, static_cast<int>(b));
       }
     }
   }

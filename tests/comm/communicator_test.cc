@@ -343,6 +343,8 @@ TEST_P(CommunicatorTest, Splits) {
   }
   ASSERT_EQ(part->size(), static_cast<int>(members.size()));
   ASSERT_EQ(members[static_cast<size_t>(part->rank())], rank_);
+  EXPECT_EQ(part->placement().group.ranks, members);
+  EXPECT_NE(part->placement().group.id, communicator_.placement().group.id);
   const Buffer allocated = part->allocate(100'000 * sizeof(float));
   expect_sum(self_, *part, allocated.as<float>(), 100'000, Order::kAny);
   expect_sum(self_, *part, allocated.as<float>(), 100, Order::kAny);

@@ -8,14 +8,51 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <memory>
 #include <new>
+#include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "comm/watchdog/view.h"
+#include "core/error.h"
 
 namespace trireme {
 namespace {
+
+TEST(GroupTest, AnIdFollowsFromParentNumberAndMembers) {
+  const Group world = world_group(4);
+  EXPECT_EQ(world.id, Group::kWorld);
+  EXPECT_EQ(subgroup(world, 1, {0, 2}).id, subgroup(world, 1, {0, 2}).id);
+  std::set<uint64_t> ids = {0, world.id};
+  for (const uint64_t number : {1, 2, 3}) {
+    for (const auto& ranks : std::vector<std::vector<int>>{{0, 2}, {2, 0}, {1, 3}, {0}}) {
+      const Group group = subgroup(world, number, ranks);
+      EXPECT_TRUE(ids.insert(group.id).second);
+      EXPECT_TRUE(ids.insert(subgroup(group, 1, {group.ranks[0]}).id).second);
+    }
+  }
+}
+
+TEST(GroupTest, IsNamedByItsRanksUnlessTheyAreAll) {
+  const Group world = world_group(7);
+  EXPECT_EQ(world.name, "");
+  EXPECT_EQ(subgroup(world, 1, {6, 5, 4, 3, 2, 1, 0}).name, "");
+  EXPECT_EQ(subgroup(world, 1, {3}).name, "rank 3");
+  EXPECT_EQ(subgroup(world, 1, {0, 1, 2, 3, 4}).name, "ranks 0, 1, 2, 3 and 4");
+  EXPECT_EQ(subgroup(world, 1, {0, 1, 2, 3, 4, 5}).name, "ranks 0, 1, 2, 3 and 2 more");
+  const Group pair = subgroup(world, 1, {2, 4});
+  EXPECT_EQ(subgroup(pair, 1, {2, 4}).name, "ranks 2 and 4");
+}
+
+TEST(GroupTest, TellsRanksOfTheWorld) {
+  const Group group = subgroup(world_group(4), 1, {3, 1});
+  EXPECT_EQ(group.world_rank(0), 3);
+  EXPECT_EQ(group.world_rank(1), 1);
+  EXPECT_EQ(group.world_rank(2), 2);
+  EXPECT_EQ(group.world_rank(-1), -1);
+}
 
 TEST(SharedTextTest, IsCutToItsPlace) {
   SharedText<4> text;
@@ -67,34 +104,75 @@ TEST(LedgerTest, NotesWhereItsRankIs) {
   EXPECT_EQ(view.detail, "");
 }
 
-TEST(LedgerTest, CountsTheCollectivesOfEachLane) {
+Group some_group(uint64_t number) { return subgroup(world_group(4), number, {0, 2}); }
+
+TEST(LedgerTest, CountsTheCollectivesOfEachGroup) {
   Ledger ledger;
-  const int first = ledger.add_lane();
-  const int second = ledger.add_lane();
+  LedgerGroup first(ledger, world_group(4));
+  LedgerGroup second(ledger, some_group(1));
   ledger.enter(Phase::kBackward, 7);
-  EXPECT_EQ(ledger.begin(first, "all_reduce_sum", 400, 3), 1u);
-  ledger.end(first);
-  EXPECT_EQ(ledger.begin(first, "MPI_Allgather", 8, -1, 5), 2u);
+  EXPECT_EQ(first.begin({"all_reduce_sum", 400, {.bucket = 3}}), 1u);
+  first.end();
+  EXPECT_EQ(first.begin({"MPI_Allgather", 8, {}, 5, DType::kI64}), 2u);
   const RankView view = look(ledger.page(), 0);
-  const CallView& call = view.calls[static_cast<size_t>(first)];
+  ASSERT_EQ(view.calls.size(), 2u);
+  const CallView& call = view.calls[0];
+  EXPECT_EQ(call.group, Group::kWorld);
+  EXPECT_EQ(call.group_name, "");
   EXPECT_EQ(call.sequence, 2u);
   EXPECT_GT(call.began, 0);
   EXPECT_EQ(call.step, 5);
   EXPECT_EQ(call.bytes, 8);
+  EXPECT_EQ(call.dtype, DType::kI64);
   EXPECT_EQ(call.bucket, -1);
   EXPECT_EQ(call.operation, "MPI_Allgather");
-  EXPECT_EQ(view.calls[static_cast<size_t>(second)].sequence, 0u);
-  ledger.end(first);
-  EXPECT_EQ(look(ledger.page(), 0).calls[static_cast<size_t>(first)].began, 0);
-  EXPECT_EQ(ledger.begin(second, "barrier", 0, -1), 1u);
-  EXPECT_EQ(look(ledger.page(), 0).calls[static_cast<size_t>(second)].step, 7);
+  EXPECT_EQ(view.calls[1].group, some_group(1).id);
+  EXPECT_EQ(view.calls[1].group_name, "ranks 0 and 2");
+  EXPECT_EQ(view.calls[1].sequence, 0u);
+  first.end();
+  EXPECT_EQ(look(ledger.page(), 0).calls[0].began, 0);
+  EXPECT_EQ(second.begin({"barrier"}), 1u);
+  EXPECT_EQ(look(ledger.page(), 0).calls[1].step, 7);
 }
 
-TEST(LedgerTest, MoreLanesThanThereIsRoomForShareTheLast) {
+// Members that take no part in a transfer do not count it.
+TEST(LedgerTest, TransfersAreCountedApart) {
   Ledger ledger;
-  for (int i = 0; i < LedgerPage::kLanes - 1; ++i) EXPECT_EQ(ledger.add_lane(), i);
-  EXPECT_EQ(ledger.add_lane(), LedgerPage::kLanes - 1);
-  EXPECT_EQ(ledger.add_lane(), LedgerPage::kLanes - 1);
+  LedgerGroup group(ledger, world_group(4));
+  EXPECT_EQ(group.begin({"barrier"}), 1u);
+  group.end();
+  EXPECT_EQ(group.begin({"MPI_Send", 8}), 1u);
+  group.end();
+  EXPECT_EQ(group.begin({"MPI_Recv", 8}), 2u);
+  const CallView call = look(ledger.page(), 0).calls.at(0);
+  EXPECT_EQ(call.sequence, 1u);
+  EXPECT_EQ(describe(call, {}), "receive #2");
+  group.end();
+  EXPECT_EQ(group.begin({"barrier"}), 2u);
+}
+
+TEST(LedgerTest, AGroupTooManyIsRefused) {
+  Ledger ledger;
+  std::vector<std::unique_ptr<LedgerGroup>> groups;
+  for (int i = 0; i < LedgerPage::kMostGroups; ++i) {
+    EXPECT_TRUE(ledger.has_room());
+    groups.push_back(std::make_unique<LedgerGroup>(ledger, some_group(static_cast<uint64_t>(i))));
+  }
+  EXPECT_FALSE(ledger.has_room());
+  try {
+    LedgerGroup(ledger, some_group(99));
+    FAIL() << "there was room";
+  } catch (const CommError& error) {
+    EXPECT_STREQ(error.what(), "a rank can be in at most 16 process groups at a time");
+  }
+  groups[3]->begin({"barrier"});
+  groups[3].reset();
+  EXPECT_EQ(look(ledger.page(), 0).calls.size(), groups.size() - 1);
+  LedgerGroup next(ledger, some_group(99));
+  const RankView view = look(ledger.page(), 0);
+  EXPECT_EQ(view.calls[3].group, some_group(99).id);
+  EXPECT_EQ(view.calls[3].sequence, 0u);
+  EXPECT_EQ(view.calls[3].began, 0);
 }
 
 TEST(LedgerTest, OnlyTheFirstFailureStays) {
@@ -112,17 +190,17 @@ TEST(LedgerTest, OnlyTheFirstFailureStays) {
 // All that it knows goes along, there and back.
 TEST(LedgerTest, MovesToAPageOfOthersAndBack) {
   Ledger ledger;
-  const int lane = ledger.add_lane();
+  LedgerGroup group(ledger, some_group(1));
   ledger.enter(Phase::kUpdate, 3);
   ledger.detail("of layer 2");
   ledger.step_done(0.5, 0.25);
-  ledger.begin(lane, "barrier", 0, -1);
+  group.begin({"barrier"});
   const RankView before = look(ledger.page(), 1);
   LedgerPage page;
   ledger.move_to(&page);
   EXPECT_EQ(&ledger.page(), &page);
   EXPECT_EQ(look(page, 1), before);
-  ledger.end(lane);
+  group.end();
   ledger.enter(Phase::kEnd);
   const RankView after = look(page, 1);
   EXPECT_EQ(after.steps_here, 1);
@@ -143,18 +221,20 @@ TEST(LedgerTest, IsReadByAnotherProcessWhileItIsWritten) {
   if (writer == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     Ledger ledger;
+    LedgerGroup group(ledger, world_group(1));
     ledger.move_to(page);
     for (int64_t step = 0;; ++step) {
       ledger.enter(Phase::kData, step);
       // Fields that belong together, so that a mixture shows.
-      ledger.begin(0, step % 2 == 0 ? "even" : "odd", step, static_cast<int>(step % 2), step);
-      ledger.end(0);
+      group.begin({step % 2 == 0 ? "even" : "odd", step, {static_cast<int32_t>(step % 2)}, step});
+      group.end();
     }
   }
   // Until enough was seen, however late the writer starts and however seldom it runs.
   for (int under_way = 0; under_way < 100'000;) {
-    const CallView call = look(*page, 0).calls[0];
-    if (call.began == 0) continue;
+    const RankView view = look(*page, 0);
+    if (view.calls.empty() || view.calls[0].began == 0) continue;
+    const CallView& call = view.calls[0];
     ++under_way;
     ASSERT_EQ(call.bytes, call.step);
     ASSERT_EQ(call.bucket, call.step % 2);
@@ -189,6 +269,8 @@ TEST(ViewTest, SaysWhatACollectiveIs) {
   EXPECT_EQ(describe(call, {"fc2", "fc1.weight ... fc1.bias"}),
             "all-reduce #4182, bucket 1 (fc1.weight ... fc1.bias)");
   EXPECT_EQ(describe(call, {"fc2"}), "all-reduce #4182, bucket 1");
+  call.group_name = "ranks 0 and 2";
+  EXPECT_EQ(describe(call, {"fc2"}), "all-reduce #4182 of ranks 0 and 2, bucket 1");
 }
 
 }  // namespace

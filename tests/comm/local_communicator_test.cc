@@ -21,7 +21,10 @@ TEST_F(LocalCommunicatorTest, IsAWorldOfOne) {
   EXPECT_EQ(placement.rank, 0);
   EXPECT_EQ(placement.ranks, 1);
   EXPECT_EQ(placement.hosts, 1);
-  EXPECT_EQ(communicator_->split(3, 0)->size(), 1);
+  const auto part = communicator_->split(3, 0);
+  EXPECT_EQ(part->size(), 1);
+  EXPECT_NE(part->placement().group.id, placement.group.id);
+  EXPECT_NE(part->placement().group.id, communicator_->split(3, 0)->placement().group.id);
 }
 
 TEST_F(LocalCommunicatorTest, ItsSumsAreCopies) {

@@ -14,7 +14,7 @@ RankView some_rank(int number) {
   RankView view;
   view.rank = number;
   view.seen = 1000 + number;
-  view.beat = 999;
+  view.heartbeat = 999;
   view.phase = Phase::kBackward;
   view.since = 500;
   view.step = 41;
@@ -22,8 +22,9 @@ RankView some_rank(int number) {
   view.step_ns = 123'456'789'012;
   view.waiting_ns = 12;
   view.detail = "sample 7";
-  view.calls[0] = {7, 990, 41, 1 << 20, 2, "all_reduce_sum"};
-  view.calls[7] = {std::numeric_limits<uint32_t>::max() + 5ull, 0, 3, 8, -1, "MPI_Allgather"};
+  view.calls = {{7, 990, 41, 1 << 20, 2, "all_reduce_sum", DType::kF32, 0, Group::kWorld, ""},
+                {std::numeric_limits<uint32_t>::max() + 5ull, 0, 3, 8, -1, "MPI_Allgather",
+                 DType::kU8, 6, 1'000'000'000'000, "ranks 0 and 2"}};
   view.failed = 998;
   view.exit_code = 3;
   view.from_a_peer = true;
@@ -48,10 +49,10 @@ void expect_equal(const Message& a, const Message& b) {
   if (!a.decision) return;
   EXPECT_EQ(a.decision->when, b.decision->when);
   EXPECT_EQ(a.decision->rank, b.decision->rank);
-  EXPECT_EQ(a.decision->verdict.fault, b.decision->verdict.fault);
-  EXPECT_EQ(a.decision->verdict.culprit, b.decision->verdict.culprit);
-  EXPECT_EQ(a.decision->verdict.exit_code, b.decision->verdict.exit_code);
-  EXPECT_EQ(a.decision->verdict.text, b.decision->verdict.text);
+  EXPECT_EQ(a.decision->diagnosis.fault, b.decision->diagnosis.fault);
+  EXPECT_EQ(a.decision->diagnosis.rank_at_fault, b.decision->diagnosis.rank_at_fault);
+  EXPECT_EQ(a.decision->diagnosis.exit_code, b.decision->diagnosis.exit_code);
+  EXPECT_EQ(a.decision->diagnosis.text, b.decision->diagnosis.text);
 }
 
 TEST(MessageTest, ArrivesAsItWasSent) {
@@ -71,7 +72,7 @@ TEST(MessageTest, IsLittleEndian) {
   Message message;
   message.now = 0x0102030405060708;
   const auto bytes = encode(message);
-  const unsigned char expected[] = {'T', 'R', 'G', 'M', 1, 0, 0, 0, 8, 7, 6,
+  const unsigned char expected[] = {'T', 'R', 'G', 'M', 2, 0, 0, 0, 8, 7, 6,
                                     5,   4,   3,   2,   1, 0, 0, 0, 0, 0};
   ASSERT_EQ(bytes.size(), sizeof expected);
   EXPECT_EQ(std::memcmp(bytes.data(), expected, sizeof expected), 0);
@@ -85,7 +86,7 @@ TEST(MessageTest, TextsAreCutToTheirPlaces) {
   const auto decoded = decode(encode(message));
   ASSERT_TRUE(decoded);
   EXPECT_EQ(decoded->ranks[0].failure, std::string(768, 'x'));
-  EXPECT_EQ(decoded->decision->verdict.text, std::string(2000, 'y'));
+  EXPECT_EQ(decoded->decision->diagnosis.text, std::string(2000, 'y'));
 }
 
 TEST(MessageTest, IsRefusedWhenCutAnywhereOrLonger) {
@@ -127,12 +128,15 @@ TEST(MessageTest, NumbersOutOfRangeAreRefused) {
   EXPECT_TRUE(refused([](Message& m) { m.now = -1; }));
   EXPECT_TRUE(refused([](Message& m) { m.ranks[0].rank = -1; }));
   EXPECT_TRUE(refused([](Message& m) { m.ranks[0].phase = static_cast<Phase>(9); }));
-  EXPECT_TRUE(refused([](Message& m) { m.ranks[0].beat = int64_t{1} << 62; }));
+  EXPECT_TRUE(refused([](Message& m) { m.ranks[0].heartbeat = int64_t{1} << 62; }));
   EXPECT_TRUE(refused([](Message& m) { m.ranks[0].calls[1].bucket = -2; }));
   EXPECT_TRUE(refused([](Message& m) { m.ranks[0].calls[1].sequence = ~uint64_t{0}; }));
+  EXPECT_TRUE(refused([](Message& m) { m.ranks[0].calls[1].group = 0; }));
+  EXPECT_TRUE(refused([](Message& m) { m.ranks[0].calls[1].dtype = static_cast<DType>(7); }));
+  EXPECT_TRUE(refused([](Message& m) { m.ranks[0].calls.resize(17, m.ranks[0].calls[0]); }));
   EXPECT_TRUE(refused([](Message& m) { m.ranks[0].exit_code = 256; }));
-  EXPECT_TRUE(refused([](Message& m) { m.decision->verdict.fault = static_cast<Fault>(8); }));
-  EXPECT_TRUE(refused([](Message& m) { m.decision->verdict.culprit = -2; }));
+  EXPECT_TRUE(refused([](Message& m) { m.decision->diagnosis.fault = static_cast<Fault>(8); }));
+  EXPECT_TRUE(refused([](Message& m) { m.decision->diagnosis.rank_at_fault = -2; }));
 }
 
 // A count that the message does not hold must not make room for it.
@@ -147,9 +151,9 @@ TEST(MessageTest, TimesAreTranslatedToTheReceiversClock) {
   Message message = some_message();
   message.ranks[0].ended = 0;
   translate(message, 2005);
-  EXPECT_EQ(message.ranks[0].beat, 1999);
+  EXPECT_EQ(message.ranks[0].heartbeat, 1999);
   EXPECT_EQ(message.ranks[0].calls[0].began, 1990);
-  EXPECT_EQ(message.ranks[0].calls[7].began, 0);  // none is under way, by any clock
+  EXPECT_EQ(message.ranks[0].calls[1].began, 0);  // none is under way, by any clock
   EXPECT_EQ(message.ranks[0].ended, 0);
   EXPECT_EQ(message.decision->when, 2004);
   EXPECT_EQ(message.ranks[0].step_ns, some_rank(2).step_ns);

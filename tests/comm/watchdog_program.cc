@@ -1,12 +1,15 @@
 // Ranks that sum until one of them breaks as the arguments say; watchdog_test starts it under
-// mpirun. Hosts are pretended: HOSTS of them, of as many ranks each.
-//   watchdog_program HOSTS FAULT RANK
+// mpirun. Hosts are pretended: HOSTS of them, of as many ranks each. With GROUPS each rank sums
+// with the one in front of it, then with the one behind it, and leaves out the former where it is
+// to skip a sum.
+//   watchdog_program HOSTS FAULT RANK [GROUPS]
 #include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -40,7 +43,15 @@ bool strike(const Fault& fault, Communicator& communicator, Watchdog& watchdog) 
   return fault.name == "skip";
 }
 
-int run(int hosts, const Fault& fault) {
+// Sums over ranks 0 and 1, 2 and 3, ... and, shifted by one, over ranks 1 and 2, 3 and 4, ...
+struct Pairs {
+  explicit Pairs(Communicator& world)
+      : first(world.split(world.rank() / 2, world.rank())),
+        second(world.split((world.rank() + 1) / 2, world.rank())) {}
+  std::unique_ptr<Communicator> first, second;
+};
+
+int run(int hosts, const Fault& fault, bool grouped) {
   mpi::Session session;
   const int ranks = session.ranks();
   const int own = std::atoi(std::getenv("OMPI_COMM_WORLD_RANK"));
@@ -56,12 +67,15 @@ int run(int hosts, const Fault& fault) {
     const auto stream = device->create_stream(StreamKind::kCompute);
     float value = 1;
     try {
-      for (int step = 0; step < 40; ++step) {
+      std::unique_ptr<Pairs> pairs;
+      if (grouped) pairs = std::make_unique<Pairs>(*world);
+      Communicator& first = grouped ? *pairs->first : *world;
+      const int steps = grouped ? 200 : 40;
+      for (int step = 0; step < steps; ++step) {
         ledger.enter(Phase::kForward, step);
-        world->about_bucket(0);
         const bool skipped = step == 30 && strike(fault, *world, watchdog);
-        if (!skipped) world->all_reduce_sum(&value, 1, DType::kF32, *stream);
-        world->about_bucket(-1);
+        if (!skipped) first.all_reduce_sum(&value, 1, DType::kF32, *stream, {.bucket = 0});
+        if (grouped) pairs->second->all_reduce_sum(&value, 1, DType::kF32, *stream, {.bucket = 0});
         ledger.step_done(0.01, 0);
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       }
@@ -80,6 +94,6 @@ int run(int hosts, const Fault& fault) {
 }  // namespace trireme
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
-  return trireme::run(std::atoi(argv[1]), {argv[2], std::atoi(argv[3])});
+  if (argc != 4 && argc != 5) return 2;
+  return trireme::run(std::atoi(argv[1]), {argv[2], std::atoi(argv[3])}, argc == 5);
 }

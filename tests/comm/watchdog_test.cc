@@ -24,18 +24,24 @@ struct Outcome {
   int code;
   double seconds;
   std::string output;
-  std::vector<std::string> verdicts;  // of the ranks that spoke
+  std::vector<std::string> diagnoses;  // of the ranks that spoke
 };
 
-// `launcher`: options of mpirun.
-Outcome run(int hosts, const std::string& fault, int rank, const std::string& log = "",
-            const std::string& launcher = "") {
+struct Options {
+  std::string log = "";
+  std::string launcher = "";  // options of mpirun
+  int ranks = kRanks;
+  bool grouped = false;
+};
+
+Outcome run(int hosts, const std::string& fault, int rank, const Options& options = {}) {
   const auto begin = std::chrono::steady_clock::now();
   const std::string program = trireme::testing::tree() / "tests" / "comm_watchdog_program";
-  const std::string command = "WATCHDOG_TEST_LOG=" + log + " mpirun --quiet " + launcher + " -np " +
-                              std::to_string(kRanks) + " --oversubscribe --bind-to none " +
-                              program + " " + std::to_string(hosts) + " " + fault + " " +
-                              std::to_string(rank) + " 2>&1";
+  const std::string command = "WATCHDOG_TEST_LOG=" + options.log + " mpirun --quiet " +
+                              options.launcher + " -np " + std::to_string(options.ranks) +
+                              " --oversubscribe --bind-to none " + program + " " +
+                              std::to_string(hosts) + " " + fault + " " + std::to_string(rank) +
+                              (options.grouped ? " GROUPS" : "") + " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   Outcome outcome = {};
   std::array<char, 4096> chunk;
@@ -48,7 +54,7 @@ Outcome run(int hosts, const std::string& fault, int rank, const std::string& lo
   std::istringstream lines(outcome.output);
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("trireme: ") && !line.ends_with(", at:")) {
-      outcome.verdicts.push_back(line.substr(9));
+      outcome.diagnoses.push_back(line.substr(9));
     }
   }
   return outcome;
@@ -57,12 +63,12 @@ Outcome run(int hosts, const std::string& fault, int rank, const std::string& lo
 class WatchdogTest : public testing::TestWithParam<int> {  // of hosts
  protected:
   // At least `speakers` ranks have said the same, which begins so and holds the fragments.
-  static void expect_verdict(const Outcome& outcome, size_t speakers, const std::string& begin,
-                             const std::vector<std::string>& fragments = {}) {
+  static void expect_diagnosis(const Outcome& outcome, size_t speakers, const std::string& begin,
+                               const std::vector<std::string>& fragments = {}) {
     EXPECT_NE(outcome.code, 0);
     EXPECT_LT(outcome.seconds, 9) << outcome.output;
-    EXPECT_GE(outcome.verdicts.size(), speakers) << outcome.output;
-    const std::set<std::string> different(outcome.verdicts.begin(), outcome.verdicts.end());
+    EXPECT_GE(outcome.diagnoses.size(), speakers) << outcome.output;
+    const std::set<std::string> different(outcome.diagnoses.begin(), outcome.diagnoses.end());
     ASSERT_EQ(different.size(), 1u) << outcome.output;
     EXPECT_TRUE(different.begin()->starts_with(begin)) << outcome.output;
     for (const std::string& fragment : fragments) {
@@ -84,69 +90,103 @@ TEST_P(WatchdogTest, AllIsWell) {
 TEST_P(WatchdogTest, Killed) {
   const Outcome outcome = run(GetParam(), "kill", 3);
   // Alone on its host, it is its host that is lost; and mpirun may be faster than those who tell.
-  expect_verdict(outcome, 1, GetParam() == 4 ? "host " : "rank 3 (host ");
+  expect_diagnosis(outcome, 1, GetParam() == 4 ? "host " : "rank 3 (host ");
 }
 
 TEST_P(WatchdogTest, Stopped) {
   const Outcome outcome = run(GetParam(), "stop", 1);
-  if (GetParam() == 4) return expect_verdict(outcome, 2, "host ", {"(rank 1) is unreachable"});
-  expect_verdict(outcome, 2, "rank 1 (host ",
-                 {"stopped 1.", "in forward of step 31", "ranks 0, 2 and 3 wait for it in",
-                  "all-reduce #", "bucket 0 (fc2 ... fc1)"});
+  if (GetParam() == 4) return expect_diagnosis(outcome, 2, "host ", {"(rank 1) is unreachable"});
+  expect_diagnosis(outcome, 2, "rank 1 (host ",
+                   {"stopped 1.", "in forward of step 31", "ranks 0, 2 and 3 wait for it in",
+                    "all-reduce #", "bucket 0 (fc2 ... fc1)"});
 }
 
 TEST_P(WatchdogTest, Stuck) {
-  expect_verdict(run(GetParam(), "stuck", 2), 2, "rank 2 (host ",
-                 {"is stuck in forward of step 31", "ranks 0, 1 and 3 wait for it in"});
+  expect_diagnosis(run(GetParam(), "stuck", 2), 2, "rank 2 (host ",
+                   {"is stuck in forward of step 31", "ranks 0, 1 and 3 wait for it in"});
 }
 
 TEST_P(WatchdogTest, Failed) {
   const Outcome outcome = run(GetParam(), "fail", 2);
   EXPECT_EQ(outcome.code, 3) << outcome.output;
-  expect_verdict(outcome, 2, "rank 2 (host ",
-                 {"failed in forward of step 31: shard-1.tar: record 5 is cut short"});
+  expect_diagnosis(outcome, 2, "rank 2 (host ",
+                   {"failed in forward of step 31: shard-1.tar: record 5 is cut short"});
 }
 
 TEST_P(WatchdogTest, Crashed) {
-  expect_verdict(run(GetParam(), "segv", 0), 1, "rank 0 (host ",
-                 {"failed in forward of step 31: crashed with SIGSEGV"});
+  expect_diagnosis(run(GetParam(), "segv", 0), 1, "rank 0 (host ",
+                   {"failed in forward of step 31: crashed with SIGSEGV"});
 }
 
 TEST_P(WatchdogTest, LeftWithoutTheOthers) {
-  expect_verdict(run(GetParam(), "leave", 2), 1, GetParam() == 4 ? "host " : "rank 2 (host ");
+  expect_diagnosis(run(GetParam(), "leave", 2), 1, GetParam() == 4 ? "host " : "rank 2 (host ");
 }
 
 TEST_P(WatchdogTest, SkippedOneCollective) {
   const Outcome outcome = run(GetParam(), "skip", 3);
-  expect_verdict(outcome, 2, "the ranks disagree: rank 3 (", {"all-reduce #", "(fc2 ... fc1)"});
+  expect_diagnosis(outcome, 2, "the ranks disagree: rank 3 (", {"all-reduce #", "(fc2 ... fc1)"});
   if (GetParam() == 4) return;
   // Ranks of a host notice at once.
-  EXPECT_NE(outcome.verdicts[0].find("in step 32"), std::string::npos) << outcome.output;
-  EXPECT_NE(outcome.verdicts[0].find("in step 31"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.diagnoses[0].find("in step 32"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.diagnoses[0].find("in step 31"), std::string::npos) << outcome.output;
+}
+
+// Groups that share ranks: on one host, whose ranks compare what they do, and on a host for each.
+class WatchdogGroupsTest : public WatchdogTest {  // of ranks
+ protected:
+  static Outcome run_groups(int hosts, const std::string& fault) {
+    return run(hosts, fault, 1, {.ranks = GetParam(), .grouped = true});
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ranks, WatchdogGroupsTest, testing::Values(2, 3, 4),
+                         [](const auto& test) { return "of" + std::to_string(test.param); });
+
+TEST_P(WatchdogGroupsTest, AllIsWell) {
+  for (const int hosts : {1, GetParam()}) {
+    const Outcome outcome = run_groups(hosts, "none");
+    EXPECT_EQ(outcome.code, 0) << outcome.output;
+    EXPECT_EQ(outcome.output, "done\n");
+  }
+}
+
+TEST_P(WatchdogGroupsTest, SkippedOneCollectiveOfOneGroup) {
+  for (const int hosts : {1, GetParam()}) {
+    std::vector<std::string> fragments = {"all-reduce #", "(fc2 ... fc1)"};
+    if (GetParam() > 2) fragments.push_back(" of ranks 0 and 1, bucket 0");
+    expect_diagnosis(run_groups(hosts, "skip"), 1, "the ranks disagree: rank 1 (", fragments);
+  }
+}
+
+TEST_P(WatchdogGroupsTest, StuckBetweenTwoGroups) {
+  std::vector<std::string> fragments = {"is stuck in forward of step 31",
+                                        "; rank 0 waits for it in all-reduce #"};
+  if (GetParam() > 2) fragments.push_back("; rank 2 waits for it in all-reduce #");
+  expect_diagnosis(run_groups(1, "stuck"), 1, "rank 1 (host ", fragments);
 }
 
 TEST(WatchdogHostsTest, AHostThatEnds) {
   // Or mpirun, which sees these ranks end as well, might be faster.
-  const Outcome outcome = run(2, "host", 0, "", "--enable-recovery");
-  ASSERT_FALSE(outcome.verdicts.empty()) << outcome.output;
-  EXPECT_NE(outcome.verdicts[0].find("(ranks 2 and 3) is lost"), std::string::npos)
+  const Outcome outcome = run(2, "host", 0, {.launcher = "--enable-recovery"});
+  ASSERT_FALSE(outcome.diagnoses.empty()) << outcome.output;
+  EXPECT_NE(outcome.diagnoses[0].find("(ranks 2 and 3) is lost"), std::string::npos)
       << outcome.output;
 }
 
 TEST(WatchdogHostsTest, AHostThatFreezes) {
   const Outcome outcome = run(2, "freeze", 0);
   EXPECT_NE(outcome.code, 0);
-  ASSERT_EQ(outcome.verdicts.size(), 2u) << outcome.output;
-  EXPECT_NE(outcome.verdicts[0].find("(ranks 2 and 3) is unreachable"), std::string::npos)
+  ASSERT_EQ(outcome.diagnoses.size(), 2u) << outcome.output;
+  EXPECT_NE(outcome.diagnoses[0].find("(ranks 2 and 3) is unreachable"), std::string::npos)
       << outcome.output;
-  EXPECT_EQ(outcome.verdicts[0], outcome.verdicts[1]);
+  EXPECT_EQ(outcome.diagnoses[0], outcome.diagnoses[1]);
 }
 
-TEST(WatchdogLogTest, TheVerdictIsAppendedToTheLog) {
+TEST(WatchdogLogTest, TheDiagnosisIsAppendedToTheLog) {
   const auto log = std::filesystem::temp_directory_path() /
                    ("watchdog-test-" + std::to_string(getpid()) + ".log");
   std::ofstream(log) << "before\n";
-  const Outcome outcome = run(1, "fail", 2, log.string());
+  const Outcome outcome = run(1, "fail", 2, {.log = log.string()});
   std::ifstream file(log);
   std::string first;
   std::string second;
@@ -154,8 +194,8 @@ TEST(WatchdogLogTest, TheVerdictIsAppendedToTheLog) {
   std::getline(file, second);
   std::filesystem::remove(log);
   EXPECT_EQ(first, "before");
-  ASSERT_FALSE(outcome.verdicts.empty());
-  EXPECT_EQ(second, outcome.verdicts[0]);
+  ASSERT_FALSE(outcome.diagnoses.empty());
+  EXPECT_EQ(second, outcome.diagnoses[0]);
 }
 
 }  // namespace

@@ -14,48 +14,28 @@
 
 #include "comm/bucketer.h"
 #include "comm/device_communicator.h"
+#include "tests/comm/forwarding_communicator.h"
 
 namespace trireme {
 namespace {
 
 using emulation::nccl_faults;
 
-// A world of one that can be told that a peer is lost.
-class Host final : public Communicator {
+// A world of one that can be told that a peer is lost, as can what is split from it, but not what
+// is split from that.
+class Host final : public test::ForwardingCommunicator {
  public:
-  explicit Host(std::shared_ptr<std::atomic<bool>> lost) : lost_(std::move(lost)) {}
-  const Placement& placement() const override { return local_->placement(); }
-  Ledger& ledger() override { return local_->ledger(); }
-  std::string transport() const override { return local_->transport(); }
+  explicit Host(std::shared_ptr<std::atomic<bool>> lost, bool of_world = true)
+      : lost_(std::move(lost)), of_world_(of_world) {}
   std::string failure() const override { return *lost_ ? "rank 1 (pid 7) has ended" : ""; }
-  Buffer allocate(size_t bytes) override { return local_->allocate(bytes); }
-  std::unique_ptr<HostMemory> share(size_t bytes) override { return local_->share(bytes); }
-  void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream) override {
-    local_->all_reduce_sum(data, count, dtype, stream);
+  std::unique_ptr<Communicator> split(int, int) override {
+    return std::make_unique<Host>(of_world_ ? lost_ : std::make_shared<std::atomic<bool>>(false),
+                                  /*of_world=*/false);
   }
-  void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
-                          Stream& stream) override {
-    local_->reduce_scatter_sum(in, out, count, dtype, stream);
-  }
-  void all_gather(const void* in, void* out, int64_t count, DType dtype, Stream& stream) override {
-    local_->all_gather(in, out, count, dtype, stream);
-  }
-  void broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) override {
-    local_->broadcast(data, count, dtype, root, stream);
-  }
-  void send(const void* data, int64_t count, DType dtype, int to, Stream& stream) override {
-    local_->send(data, count, dtype, to, stream);
-  }
-  void recv(void* data, int64_t count, DType dtype, int from, Stream& stream) override {
-    local_->recv(data, count, dtype, from, stream);
-  }
-  void barrier(Stream& stream) override { local_->barrier(stream); }
-  std::unique_ptr<Communicator> split(int, int) override { return std::make_unique<Host>(lost_); }
-  [[noreturn]] void abort(int code) noexcept override { std::_Exit(code); }
 
  private:
   std::shared_ptr<std::atomic<bool>> lost_;
-  std::unique_ptr<Communicator> local_ = create_local_communicator();
+  bool of_world_;
 };
 
 class NcclTest : public testing::Test {
@@ -164,6 +144,20 @@ TEST_F(NcclTest, ALostPeerEndsASplit) {
   nccl_faults().never_ready = true;
   EXPECT_EQ(failure_of([&] { communicator->split(0, 0); }, [&] { *lost_ = true; }),
             "NCCL: rank 1 (pid 7) has ended; the last queued was split");
+}
+
+TEST_F(NcclTest, WhatWasSplitIsLostTogether) {
+  const auto communicator = create();
+  const auto part = communicator->split(0, 0);
+  EXPECT_EQ(part->failure(), "");
+  const Buffer data = communicator->allocate(400);
+  nccl_faults().stuck = true;
+  communicator->all_reduce_sum(data.data(), 100, DType::kF32, *stream_);
+  EXPECT_NE(failure_of([&] { stream_->synchronize(); }, [&] { *lost_ = true; }), "");
+  for (int i = 0; i < 100 && part->failure().empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_NE(part->failure().find("rank 1 (pid 7) has ended"), std::string::npos);
 }
 
 TEST_F(NcclTest, LeavingDoesNotWaitForALostPeer) {

@@ -1,4 +1,4 @@
-#include "comm/watchdog/judge.h"
+#include "comm/watchdog/diagnose.h"
 
 #include <fmt/format.h>
 
@@ -13,9 +13,8 @@ namespace trireme {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-// Without a message, or a beat, for so many ticks a view is too old to call anyone late by it.
+// Without a message, or a heartbeat, for so many ticks a view is too old to call anyone late by it.
 constexpr int64_t kFreshTicks = 8;
-constexpr size_t kMostNamed = 4;
 
 int64_t to_ns(double seconds) { return seconds > 0 ? static_cast<int64_t>(seconds * 1e9) : kNever; }
 
@@ -24,37 +23,30 @@ std::string seconds(int64_t ns) {
   return value < 10 ? fmt::format("{:.1f} s", value) : fmt::format("{:.0f} s", value);
 }
 
-bool point_to_point(const CallView& call) {
-  return call.operation == "MPI_Send" || call.operation == "MPI_Recv";
+// What a rank has called in a group; null where it is no member.
+const CallView* call_in(const RankView& view, uint64_t group) {
+  const auto found = std::ranges::find(view.calls, group, &CallView::group);
+  return found == view.calls.end() ? nullptr : &*found;
 }
 
-// "rank 0", "ranks 0, 1 and 2", "ranks 0, 1, 2, 3 and 28 more"
-std::string name_ranks(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  const size_t named = ranks.size() <= kMostNamed + 1 ? ranks.size() : kMostNamed;
-  for (size_t i = 0; i < named; ++i) {
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
-  }
-  if (named < ranks.size()) text += fmt::format(" and {} more", ranks.size() - named);
-  return text;
-}
-
-class Judge {
+class Diagnoser {
  public:
-  explicit Judge(const Situation& situation) : s_(situation) { find_waits(); }
+  explicit Diagnoser(const RunSnapshot& snapshot) : s_(snapshot) {
+    find_groups();
+    find_waits();
+  }
 
-  std::optional<Verdict> verdict() const {
+  std::optional<Diagnosis> diagnosis() const {
     const Cause cause = earliest_cause();
     if (cause.rank >= 0 && age(cause.when) < (cause.primary ? kSettle : kPatience)) {
       if (cause.primary) return {};
     } else if (cause.rank >= 0) {
       return failed(rank(cause.rank));
     }
-    using Rule = std::optional<Verdict> (Judge::*)() const;
+    using Rule = std::optional<Diagnosis> (Diagnoser::*)() const;
     for (const Rule rule :
-         {&Judge::host_lost, &Judge::disagreement, &Judge::stopped, &Judge::missing,
-          &Judge::starved, &Judge::deadlock, &Judge::unreachable}) {
+         {&Diagnoser::host_lost, &Diagnoser::disagreement, &Diagnoser::stopped, &Diagnoser::missing,
+          &Diagnoser::starved, &Diagnoser::deadlock, &Diagnoser::unreachable}) {
       if (auto found = (this->*rule)()) return found;
     }
     return {};
@@ -66,12 +58,13 @@ class Judge {
     int rank = -1;
     bool primary = false;
   };
-  // A rank that is in a collective, and who has not come there.
-  struct Wait {
+  struct Caller {
     const RankView* rank;
-    size_t lane;
+    const CallView* call;
+  };
+  // A rank that is in a call, and who has not come there.
+  struct Wait : Caller {
     std::vector<int> missing;
-    const CallView& call() const { return rank->calls[lane]; }
   };
 
   const RankView& rank(int number) const { return s_.ranks[static_cast<size_t>(number)]; }
@@ -79,7 +72,9 @@ class Judge {
   int64_t age(int64_t when) const { return s_.now - std::max(when, s_.awake_since); }
   // Seen lately: of other hosts only what came by message is known.
   bool fresh(const RankView& view) const { return age(view.seen) <= kFreshTicks * s_.tick; }
-  bool beats(const RankView& view) const { return age(view.beat) <= kFreshTicks * s_.tick; }
+  bool has_heartbeat(const RankView& view) const {
+    return age(view.heartbeat) <= kFreshTicks * s_.tick;
+  }
   static bool lives(const RankView& view) { return view.ended == 0; }
   // It has said goodbye, and nobody waits for it any more.
   bool gone(const RankView& view) const { return view.phase == Phase::kEnd && !missed(view.rank); }
@@ -93,21 +88,33 @@ class Judge {
     return timeout_of(view) > kNever - saving ? kNever : timeout_of(view) + saving;
   }
 
-  void find_waits() {
+  void find_groups() {
     for (const RankView& view : s_.ranks) {
-      if (!lives(view) || !fresh(view)) continue;
-      for (size_t lane = 0; lane < view.calls.size(); ++lane) {
-        if (view.calls[lane].began == 0) continue;
-        waits_.push_back({&view, lane, {}});
-        if (!point_to_point(view.calls[lane])) waits_.back().missing = behind(view, lane);
+      for (const CallView& call : view.calls) {
+        if (std::ranges::find(groups_, call.group) == groups_.end()) groups_.push_back(call.group);
       }
     }
   }
 
-  std::vector<int> behind(const RankView& waiting, size_t lane) const {
+  void find_waits() {
+    for (const RankView& view : s_.ranks) {
+      if (!lives(view) || !fresh(view)) continue;
+      for (const CallView& call : view.calls) {
+        if (call.began == 0) continue;
+        waits_.push_back({{&view, &call}, {}});
+        if (!is_transfer(call.operation)) waits_.back().missing = behind(call);
+      }
+    }
+  }
+
+  // The members of the call's group that have not come to it.
+  std::vector<int> behind(const CallView& call) const {
     std::vector<int> ranks;
     for (const RankView& other : s_.ranks) {
-      if (other.calls[lane].sequence < waiting.calls[lane].sequence) ranks.push_back(other.rank);
+      const CallView* its = call_in(other, call.group);
+      // Every rank is a member of the world, also before its ledger says so.
+      const bool is_member = its || call.group == Group::kWorld;
+      if (is_member && (its ? its->sequence : 0) < call.sequence) ranks.push_back(other.rank);
     }
     return ranks;
   }
@@ -142,7 +149,7 @@ class Judge {
     std::map<std::string, std::vector<int>> ranks_by_call;
     for (const Wait& wait : waits_) {
       if (std::ranges::find(wait.missing, number) == wait.missing.end()) continue;
-      ranks_by_call[describe(wait.call(), s_.bucket_names)].push_back(wait.rank->rank);
+      ranks_by_call[describe(*wait.call, s_.bucket_names)].push_back(wait.rank->rank);
     }
     std::string text;
     for (const auto& [call, ranks] : ranks_by_call) {
@@ -179,7 +186,7 @@ class Judge {
     return first;
   }
 
-  Verdict failed(const RankView& view) const {
+  Diagnosis failed(const RankView& view) const {
     if (view.failed == 0) {
       return {Fault::kDead, view.rank, 1,
               fmt::format("{} died in {}: its process ended without a word (killed, perhaps for "
@@ -207,12 +214,12 @@ class Judge {
         s_.ranks, [&](const RankView& each) { return member(each.rank).host == host; });
   }
 
-  std::optional<Verdict> host_lost() const {
+  std::optional<Diagnosis> host_lost() const {
     for (int host = 0; host < std::ssize(s_.hosts); ++host) {
       const HostView& view = s_.hosts[static_cast<size_t>(host)];
       if (view.closed == 0 || age(view.closed) < kSure || !concerns(host)) continue;
       const RankView& first = first_of(host);
-      return Verdict{
+      return Diagnosis{
           Fault::kHostLost, first.rank, 1,
           fmt::format("{} is lost: all connections to it were closed {} ago; {} was "
                       "last in {}",
@@ -222,120 +229,123 @@ class Judge {
   }
 
   // Different collectives under the same number.
-  std::optional<Verdict> disagreement() const {
-    // Communicators that share the last lane may take turns there in any order.
-    for (size_t lane = 0; lane + 1 < LedgerPage::kLanes; ++lane) {
-      std::map<uint64_t, std::vector<const RankView*>> by_number;
+  std::optional<Diagnosis> disagreement() const {
+    for (const uint64_t group : groups_) {
+      std::map<uint64_t, std::vector<Caller>> by_number;
       for (const RankView& view : s_.ranks) {
-        const CallView& call = view.calls[lane];
+        const CallView* call = call_in(view, group);
+        if (!call) continue;
         // What has just begun the ranks may still find out themselves.
-        const bool sure = call.began == 0 || age(call.began) >= kSure;
-        const bool known = !call.operation.empty() && !point_to_point(call);
-        if (known && sure) by_number[call.sequence].push_back(&view);
+        const bool sure = call->began == 0 || age(call->began) >= kSure;
+        const bool known = !call->operation.empty() && !is_transfer(call->operation);
+        if (known && sure) by_number[call->sequence].push_back({&view, call});
       }
       for (const auto& [number, same] : by_number) {
-        if (auto found = disagreement(same, lane)) return found;
+        if (auto found = disagreement(same)) return found;
       }
     }
     return {};
   }
 
-  std::optional<Verdict> disagreement(const std::vector<const RankView*>& same, size_t lane) const {
-    const auto key = [lane](const RankView* view) {
-      const CallView& call = view->calls[lane];
+  std::optional<Diagnosis> disagreement(const std::vector<Caller>& same) const {
+    const auto what = [](const CallView& call) {
       return std::tuple(call.operation, call.bytes, call.bucket, call.step);
     };
-    std::map<decltype(key(nullptr)), std::vector<const RankView*>> groups;
-    for (const RankView* view : same) groups[key(view)].push_back(view);
-    if (groups.size() < 2) return {};
+    const auto key = [&](const CallView& call) { return std::pair(what(call), call.dtype); };
+    std::map<decltype(key({})), std::vector<Caller>> alike;
+    for (const Caller& each : same) alike[key(*each.call)].push_back(each);
+    if (alike.size() < 2) return {};
     // The fewest are told as those that went astray; of as many, those with the later ranks.
-    std::vector<std::vector<const RankView*>> sorted;
-    for (const auto& [call, ranks] : groups) sorted.push_back(ranks);
-    std::ranges::sort(sorted, {}, [](const auto& ranks) {
-      return std::tuple(ranks.size(), -ranks.front()->rank);
+    std::vector<std::vector<Caller>> sorted;
+    for (const auto& [call, callers] : alike) sorted.push_back(callers);
+    std::ranges::sort(sorted, {}, [](const auto& callers) {
+      return std::tuple(callers.size(), -callers.front().rank->rank);
     });
-    const RankView& stray = *sorted.front().front();
-    const RankView& right = *sorted.back().front();
+    const Caller& stray = sorted.front().front();
+    const Caller& right = sorted.back().front();
     const bool odd_one_out = sorted.front().size() < sorted.back().size();
-    return Verdict{
-        Fault::kDesync, odd_one_out ? stray.rank : -1, 1,
-        fmt::format("{}: {}, but {}", kDisagreement, call_of(stray, lane), call_of(right, lane))};
+    const bool only_dtypes = what(*stray.call) == what(*right.call);
+    return Diagnosis{
+        Fault::kDesync, odd_one_out ? stray.rank->rank : -1, 1,
+        fmt::format("{}: {}, but {}", kDisagreement, describe_caller(stray, only_dtypes),
+                    describe_caller(right, only_dtypes))};
   }
 
-  std::string call_of(const RankView& view, size_t lane) const {
-    const CallView& call = view.calls[lane];
-    return fmt::format("{} {} in {}, {} bytes, in step {}, last phase: {}", who(view.rank),
-                       call.began != 0 ? "is" : "was", describe(call, s_.bucket_names), call.bytes,
-                       call.step + 1, describe_phase(view));
+  std::string describe_caller(const Caller& caller, bool with_dtype = false) const {
+    const CallView& call = *caller.call;
+    return fmt::format("{} {} in {}, {} bytes{}, in step {}, last phase: {}",
+                       who(caller.rank->rank), call.began != 0 ? "is" : "was",
+                       describe(call, s_.bucket_names), call.bytes,
+                       with_dtype ? fmt::format(" of {}", name_of(call.dtype)) : "", call.step + 1,
+                       describe_phase(*caller.rank));
   }
-  std::string call_of(const Wait& wait) const { return call_of(*wait.rank, wait.lane); }
 
-  std::optional<Verdict> stopped() const {
+  std::optional<Diagnosis> stopped() const {
     for (const RankView& view : s_.ranks) {
-      const int64_t silence = age(view.beat);
+      const int64_t silence = age(view.heartbeat);
       if (!lives(view) || gone(view) || !fresh(view) || silence < timeout_of(view)) continue;
       const bool by_signal = view.state == 'T' || view.state == 't';
       const std::string what =
           by_signal ? fmt::format("stopped {} ago", seconds(silence))
                     : fmt::format("has given no sign of life for {}", seconds(silence));
-      return Verdict{Fault::kStopped, view.rank, 1,
-                     fmt::format("{} {} in {}{}", who(view.rank), what, place(view),
-                                 who_waits_for(view.rank))};
+      return Diagnosis{Fault::kStopped, view.rank, 1,
+                       fmt::format("{} {} in {}{}", who(view.rank), what, place(view),
+                                   who_waits_for(view.rank))};
     }
     return {};
   }
 
   // Ranks that others wait for, and that wait for nobody.
-  std::optional<Verdict> missing() const {
+  std::optional<Diagnosis> missing() const {
     std::map<int, const Wait*> first_wait;  // by the rank that is waited for
     for (const Wait& wait : waits_) {
       for (const int number : wait.missing) {
         if (waits(number)) continue;
         const Wait*& first = first_wait[number];
-        if (!first || wait.call().began < first->call().began) first = &wait;
+        if (!first || wait.call->began < first->call->began) first = &wait;
       }
     }
     const RankView* latest = nullptr;
     int64_t longest = 0;
     for (const auto& [number, wait] : first_wait) {
       const RankView& view = rank(number);
-      if (!fresh(view) || !beats(view)) continue;  // then that is what is wrong
-      if (age(wait->call().began) >= kSure && view.step > wait->rank->step + 1) {
+      if (!fresh(view) || !has_heartbeat(view)) continue;  // then that is what is wrong
+      if (age(wait->call->began) >= kSure && view.step > wait->rank->step + 1) {
         return gone_ahead(view, *wait);
       }
-      const int64_t late = age(std::max(wait->call().began, view.since));
+      const int64_t late = age(std::max(wait->call->began, view.since));
       if (late < patience_with(view) || late <= longest) continue;
       latest = &view;
       longest = late;
     }
     if (!latest) return {};
-    return Verdict{Fault::kStuck, latest->rank, 1,
-                   fmt::format("{} is stuck in {}, which it entered {} ago{}", who(latest->rank),
-                               describe_phase(*latest), seconds(age(latest->since)),
-                               who_waits_for(latest->rank))};
+    return Diagnosis{Fault::kStuck, latest->rank, 1,
+                     fmt::format("{} is stuck in {}, which it entered {} ago{}", who(latest->rank),
+                                 describe_phase(*latest), seconds(age(latest->since)),
+                                 who_waits_for(latest->rank))};
   }
 
-  Verdict gone_ahead(const RankView& view, const Wait& wait) const {
+  Diagnosis gone_ahead(const RankView& view, const Wait& wait) const {
     return {Fault::kDesync, view.rank, 1,
             fmt::format("{}: {} is in {} without having come to {}, in which {} waits",
                         kDisagreement, who(view.rank), describe_phase(view),
-                        describe(wait.call(), s_.bucket_names), call_of(wait))};
+                        describe(*wait.call, s_.bucket_names), describe_caller(wait))};
   }
 
   // Nobody waits for a rank that is alone, but its samples may not come either.
-  std::optional<Verdict> starved() const {
+  std::optional<Diagnosis> starved() const {
     const RankView& view = rank(s_.own_rank);
     if (s_.ranks.size() > 1 || view.phase != Phase::kData) return {};
     if (age(view.since) < timeout_of(view)) return {};
-    return Verdict{Fault::kStuck, view.rank, 1,
-                   fmt::format("{} is stuck in {}, which it entered {} ago", who(view.rank),
-                               describe_phase(view), seconds(age(view.since)))};
+    return Diagnosis{Fault::kStuck, view.rank, 1,
+                     fmt::format("{} is stuck in {}, which it entered {} ago", who(view.rank),
+                                 describe_phase(view), seconds(age(view.since)))};
   }
 
   // Whether someone has waited for longer than anyone may.
   const Wait* overdue() const {
     for (const Wait& wait : waits_) {
-      if (age(wait.call().began) >= timeout_of(*wait.rank)) return &wait;
+      if (age(wait.call->began) >= timeout_of(*wait.rank)) return &wait;
     }
     return nullptr;
   }
@@ -348,32 +358,33 @@ class Judge {
   }
 
   // Nobody is missing, or all who are wait themselves.
-  std::optional<Verdict> deadlock() const {
+  std::optional<Diagnosis> deadlock() const {
     const bool all_seen = std::ranges::all_of(s_.ranks, [&](const RankView& each) {
-      return !lives(each) || (fresh(each) && beats(each));
+      return !lives(each) || (fresh(each) && has_heartbeat(each));
     });
     if (!overdue() || !all_seen || someone_may_come()) return {};
-    std::map<std::pair<size_t, uint64_t>, std::vector<const Wait*>> by_call;
+    std::map<std::pair<ptrdiff_t, uint64_t>, std::vector<const Wait*>> by_call;
     for (const Wait& wait : waits_) {
-      if (age(wait.call().began) < timeout_of(*wait.rank)) continue;
+      if (age(wait.call->began) < timeout_of(*wait.rank)) continue;
       if (wait.missing.empty()) return nothing_moves(wait);
-      by_call[{wait.lane, wait.call().sequence}].push_back(&wait);
+      const auto group = std::ranges::find(groups_, wait.call->group) - groups_.begin();
+      by_call[{group, wait.call->sequence}].push_back(&wait);
     }
     std::string text = fmt::format("{}: each waits for another", kDisagreement);
     for (const auto& [call, same] : by_call) {
-      text += fmt::format("; {}", call_of(*same.front()));
+      text += fmt::format("; {}", describe_caller(*same.front()));
       if (same.size() == 1) continue;
       std::vector<int> others;
       for (const Wait* wait : std::span(same).subspan(1)) others.push_back(wait->rank->rank);
       text += fmt::format(", and so {} {}", others.size() == 1 ? "is" : "are", name_ranks(others));
     }
-    return Verdict{Fault::kDesync, -1, 1, text};
+    return Diagnosis{Fault::kDesync, -1, 1, text};
   }
 
-  Verdict nothing_moves(const Wait& stuck) const {
+  Diagnosis nothing_moves(const Wait& stuck) const {
     std::vector<int> ranks;
     for (const Wait& wait : waits_) {
-      if (wait.lane == stuck.lane && wait.call().sequence == stuck.call().sequence) {
+      if (wait.call->group == stuck.call->group && wait.call->sequence == stuck.call->sequence) {
         ranks.push_back(wait.rank->rank);
       }
     }
@@ -383,11 +394,11 @@ class Judge {
         fmt::format("{} {} in {}, and have been for {}, without anything moving: MPI, NCCL or "
                     "the network is stuck; last phase: {}",
                     all ? fmt::format("all {} ranks", ranks.size()) : name_ranks(ranks),
-                    all || ranks.size() > 1 ? "are" : "is", describe(stuck.call(), s_.bucket_names),
-                    seconds(age(stuck.call().began)), describe_phase(*stuck.rank))};
+                    all || ranks.size() > 1 ? "are" : "is", describe(*stuck.call, s_.bucket_names),
+                    seconds(age(stuck.call->began)), describe_phase(*stuck.rank))};
   }
 
-  std::optional<Verdict> unreachable() const {
+  std::optional<Diagnosis> unreachable() const {
     for (int host = 0; host < std::ssize(s_.hosts); ++host) {
       if (!concerns(host)) continue;
       const RankView& first = first_of(host);
@@ -395,24 +406,28 @@ class Judge {
       // Once someone waits for too long, half of it is enough to tell whom for.
       const int64_t enough = overdue() ? timeout_of(first) / 2 : timeout_of(first);
       if (silence < enough) continue;
-      return Verdict{Fault::kUnreachable, first.rank, 1,
-                     fmt::format("{} is unreachable: nothing has come from it for {}; {} was last "
-                                 "in {}",
-                                 name_host(host), seconds(silence), who(first.rank), place(first))};
+      return Diagnosis{
+          Fault::kUnreachable, first.rank, 1,
+          fmt::format("{} is unreachable: nothing has come from it for {}; {} was last "
+                      "in {}",
+                      name_host(host), seconds(silence), who(first.rank), place(first))};
     }
     return {};
   }
 
-  const Situation& s_;
+  const RunSnapshot& s_;
+  std::vector<uint64_t> groups_;  // in the order in which the lowest members joined them
   std::vector<Wait> waits_;
 };
 
 }  // namespace
 
-std::optional<Verdict> judge(const Situation& situation) { return Judge(situation).verdict(); }
+std::optional<Diagnosis> diagnose(const RunSnapshot& snapshot) {
+  return Diagnoser(snapshot).diagnosis();
+}
 
-std::string describe_rank(const Situation& situation, int rank) {
-  const Member& member = situation.members[static_cast<size_t>(rank)];
+std::string describe_rank(const RunSnapshot& snapshot, int rank) {
+  const Member& member = snapshot.members[static_cast<size_t>(rank)];
   return fmt::format("rank {} (host {}, pid {})", rank, member.host_name, member.pid);
 }
 

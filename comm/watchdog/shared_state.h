@@ -12,15 +12,15 @@
 
 namespace trireme {
 
-class Board {
+class SharedState {
  public:
   // All ranks make it and let go of it together.
-  explicit Board(Communicator& world);
+  explicit SharedState(Communicator& world);
 
   LedgerPage& own_page() const { return own().page; }
   const LedgerPage& page(int local_rank) const { return part(local_rank).page; }
 
-  // What this rank would have as the verdict of all.
+  // What this rank would have as the diagnosis of all.
   void propose(const Decision& decision) const;
   // That of the lowest rank, of all that are proposed on this host.
   std::optional<Decision> proposed() const;
@@ -36,7 +36,7 @@ class Board {
     std::atomic<int64_t> when{0};  // 0: none
     std::atomic<int32_t> rank{0};
     std::atomic<Fault> fault{Fault::kFailed};
-    std::atomic<int32_t> culprit{0};
+    std::atomic<int32_t> rank_at_fault{0};
     std::atomic<int32_t> exit_code{0};
     SharedText<2000> text;
   };

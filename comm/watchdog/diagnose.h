@@ -1,5 +1,5 @@
 // From what all ranks were doing at a moment to what is wrong, if anything is. Nothing here looks
-// at the world or the clock: all that counts is handed in, so every situation can be tested.
+// at the world or the clock: all that counts is handed in, so every snapshot can be tested.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct HostView {
   int64_t closed = 0;  // since when all connections to it are closed; 0: one is open
 };
 
-struct Situation {
+struct RunSnapshot {
   int64_t now = 0;
   int64_t tick = 0;         // between two looks
   int64_t awake_since = 0;  // since when this process looks without a gap: none waits longer
@@ -40,23 +40,23 @@ enum class Fault : uint8_t {
   kUnreachable,  // nothing comes from there
 };
 
-struct Verdict {
+struct Diagnosis {
   Fault fault = Fault::kFailed;
-  int culprit = -1;  // a rank, where one is to blame
+  int rank_at_fault = -1;  // a rank, where one is to blame
   int exit_code = 1;
   std::string text;  // one paragraph
 };
 
-// From a failure to the verdict: causes that show a little later but were earlier are found.
+// From a failure to the diagnosis: causes that show a little later but were earlier are found.
 inline constexpr int64_t kSettle = 200'000'000;
 // For what only looks like another rank's end: how long the cause may take to show.
 inline constexpr int64_t kPatience = 1'500'000'000;
 // For what cannot be meant, such as different collectives under the same number: to be so twice.
 inline constexpr int64_t kSure = 500'000'000;
 
-std::optional<Verdict> judge(const Situation& situation);
+std::optional<Diagnosis> diagnose(const RunSnapshot& snapshot);
 
 // "rank 3 (host b, pid 812)"
-std::string describe_rank(const Situation& situation, int rank);
+std::string describe_rank(const RunSnapshot& snapshot, int rank);
 
 }  // namespace trireme

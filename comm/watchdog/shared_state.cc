@@ -1,4 +1,4 @@
-#include "comm/watchdog/board.h"
+#include "comm/watchdog/shared_state.h"
 
 #include <algorithm>
 
@@ -9,32 +9,32 @@ constexpr int64_t kBeingWritten = -1;
 
 }  // namespace
 
-Board::Board(Communicator& world)
+SharedState::SharedState(Communicator& world)
     : local_rank_(world.placement().local_rank),
       local_ranks_(world.placement().local_ranks),
       memory_(world.share(sizeof(Part) +
                           static_cast<size_t>(world.placement().hosts) * sizeof(Known))) {}
 
-Board::Part& Board::part(int local_rank) const {
+SharedState::Part& SharedState::part(int local_rank) const {
   return *reinterpret_cast<Part*>(memory_->parts()[static_cast<size_t>(local_rank)]);
 }
 
-Board::Known& Board::known(int local_rank, int host) const {
+SharedState::Known& SharedState::known(int local_rank, int host) const {
   return reinterpret_cast<Known*>(&part(local_rank) + 1)[host];
 }
 
-void Board::propose(const Decision& decision) const {
+void SharedState::propose(const Decision& decision) const {
   Proposal& proposal = own().proposal;
   proposal.when = kBeingWritten;
   proposal.rank = decision.rank;
-  proposal.fault = decision.verdict.fault;
-  proposal.culprit = decision.verdict.culprit;
-  proposal.exit_code = decision.verdict.exit_code;
-  proposal.text.set(decision.verdict.text);
+  proposal.fault = decision.diagnosis.fault;
+  proposal.rank_at_fault = decision.diagnosis.rank_at_fault;
+  proposal.exit_code = decision.diagnosis.exit_code;
+  proposal.text.set(decision.diagnosis.text);
   proposal.when = decision.when;
 }
 
-std::optional<Decision> Board::proposed() const {
+std::optional<Decision> SharedState::proposed() const {
   std::optional<Decision> lowest;
   for (int i = 0; i < local_ranks_; ++i) {
     const Proposal& proposal = part(i).proposal;
@@ -43,20 +43,20 @@ std::optional<Decision> Board::proposed() const {
     Decision decision = {
         when,
         proposal.rank,
-        {proposal.fault, proposal.culprit, proposal.exit_code, proposal.text.get()}};
+        {proposal.fault, proposal.rank_at_fault, proposal.exit_code, proposal.text.get()}};
     if (proposal.when != when) continue;  // it is being replaced by a better one
     if (!lowest || decision.rank < lowest->rank) lowest = std::move(decision);
   }
   return lowest;
 }
 
-void Board::note(int host, Link link, int64_t heard) const {
+void SharedState::note(int host, Link link, int64_t heard) const {
   Known& mine = known(local_rank_, host);
   mine.heard = heard;
   mine.link = link;
 }
 
-HostView Board::host(int host) const {
+HostView SharedState::host(int host) const {
   HostView view;
   bool open = false;
   for (int i = 0; i < local_ranks_; ++i) {
