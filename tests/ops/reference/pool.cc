@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/reference/plans.h"
+#include "tests/ops/reference/plans.h"
 
 namespace trireme::reference {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ops/reference/plans.h"
+#include "tests/ops/reference/plans.h"
 
 namespace trireme::reference {
 
