@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ops/backend.h"
-#include "ops/host_op.h"
+#include "ops/function_op.h"
 #include "ops/step_state.h"
 
 namespace trireme::reference {
@@ -15,17 +15,11 @@ using Specs = std::vector<TensorSpec>;
 using Plan = std::unique_ptr<OpPlan>;
 
 // An argument as numbers.
-inline const double* in(Args args, int arg) {
-  return static_cast<const double*>(args[static_cast<size_t>(arg)]);
-}
-inline double* out(Args args, int arg) {
-  return static_cast<double*>(args[static_cast<size_t>(arg)]);
-}
-inline const StepState& state(Args args, int arg) {
-  return *static_cast<const StepState*>(args[static_cast<size_t>(arg)]);
-}
+inline const double* in(Args args, int arg) { return pointer<const double>(args, arg); }
+inline double* out(Args args, int arg) { return pointer<double>(args, arg); }
+inline const StepState& state(Args args, int arg) { return *pointer<const StepState>(args, arg); }
 inline const LossScale* loss_scale(Args args, int arg) {
-  return static_cast<const LossScale*>(args[static_cast<size_t>(arg)]);
+  return pointer<const LossScale>(args, arg);
 }
 
 #define TRIREME_OP(Descriptor) Plan plan(const Descriptor& op, Specs specs);
