@@ -3,6 +3,8 @@
 
 #include <string_view>
 
+#include "ops/op_info.h"
+
 namespace trireme {
 
 enum class Activation {
@@ -27,15 +29,24 @@ constexpr bool derivative_uses_output(Activation activation) {
          activation == Activation::kTanh;
 }
 
+// Refuses an activation at the end of another op unless its derivative_uses_output.
+void check_fused(const Checker& c, Activation activation);
+
 // y = f(x), any shape. y may be x.
 struct ActivationForward {
   enum Arg { kX, kY, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   Activation activation = Activation::kRelu;
 };
 
 // dx = dy * f'. kSaved is y where derivative_uses_output, else x. dx may be dy.
 struct ActivationBackward {
   enum Arg { kSaved, kDy, kDx, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   Activation activation = Activation::kRelu;
 };
 

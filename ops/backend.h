@@ -7,7 +7,6 @@
 #include <string_view>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "ops/activation.h"
 #include "ops/batch_norm.h"
@@ -19,26 +18,28 @@
 #include "ops/loss.h"
 #include "ops/loss_scale.h"
 #include "ops/op.h"
+#include "ops/op_info.h"
 #include "ops/optimizer.h"
 #include "ops/pool.h"
 
 namespace trireme {
 
-using Op =
-    std::variant<Conv2dForward, Conv2dBackwardData, Conv2dBackwardWeights, DenseForward,
-                 DenseBackwardData, DenseBackwardWeights, ActivationForward, ActivationBackward,
-                 BatchNormStatistics, BatchNormForward, BatchNormInference, BatchNormBackwardSums,
-                 BatchNormBackward, LayerNormForward, LayerNormBackward, MaxPoolForward,
-                 MaxPoolBackward, AveragePoolForward, AveragePoolBackward, DropoutForward,
-                 DropoutBackward, Add, Concat, Split, Reorder, NormalizeInput, SoftmaxCrossEntropy,
-                 MeanSquaredError, SumOfSquares, SgdUpdate, AdamUpdate, ScaleLoss, AdjustLossScale>;
+namespace internal {
+template <class, class... Ops>
+using VariantAfter = std::variant<Ops...>;
+}  // namespace internal
+
+#define TRIREME_OP(Descriptor) , Descriptor
+using Op = internal::VariantAfter<void
+#include "ops/ops.def"
+                                  >;
 
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual Device& device() = 0;
   // Specs in the order of the op's Arg. Throws Error when no implementation takes them.
-  virtual std::unique_ptr<OpPlan> plan(const Op& op, std::span<const TensorSpec> specs) = 0;
+  virtual std::unique_ptr<OpPlan> plan(const Op& op, Specs specs) = 0;
 };
 
 // oneDNN, and our own loops where it has none.
@@ -57,17 +58,16 @@ struct CudaOptions {
 // cuDNN, cuBLASLt and our own kernels, on a CUDA device. Throws DeviceError when a library that it
 // needs cannot be loaded.
 std::unique_ptr<Backend> create_cuda_backend(Device& device, const CudaOptions& options);
-// The plainest loops, in double precision on row-major f64 (labels i32, inputs u8, f32 or f64):
-// what the others are held against. Runs on the CPU.
-std::unique_ptr<Backend> create_reference_backend(Device& device);
 
 std::string_view name_of(const Op& op);  // "conv2d_backward_data"
 // Floating-point operations (a multiply-add is two) of convolutions and dense layers; 0 for the
 // rest, whose time is that of their bytes.
-double flops(const Op& op, std::span<const TensorSpec> specs);
+double flops(const Op& op, Specs specs);
 // Pairs of argument positions {output, input} that may be the same memory.
-std::vector<std::pair<int, int>> aliases(const Op& op);
+std::span<const std::pair<int, int>> aliases(const Op& op);
 // Whether the argument is written (true) or only read.
 bool is_output(const Op& op, int arg);
+// Throws Error naming the op, the tensor, the shape it got and the one that would fit.
+void check_shapes(const Op& op, Specs specs);
 
 }  // namespace trireme

@@ -12,12 +12,16 @@
 // Without kSums the forward and backward ops compute their own in the same pass over memory.
 #pragma once
 
+#include "ops/op_info.h"
+
 namespace trireme {
 
 // kSums is f64 [2 * C + 1]: sum of x, sum of x^2 per channel, then the number of values per
 // channel.
 struct BatchNormStatistics {
   enum Arg { kX, kState, kSums, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
 };
 
 // gamma, beta, running mean and var: f32 [C] (f64 in the reference). kSaved, same dtype, [2 * C]:
@@ -37,6 +41,9 @@ struct BatchNormForward {
     kSaved,
     kArgs
   };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   float epsilon = 1e-5f;
   float momentum = 0.1f;
   bool relu = false;
@@ -47,6 +54,9 @@ struct BatchNormForward {
 // as x.
 struct BatchNormInference {
   enum Arg { kX, kResidual, kGamma, kBeta, kRunningMean, kRunningVar, kY, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   float epsilon = 1e-5f;
   bool relu = false;
 };
@@ -55,6 +65,9 @@ struct BatchNormInference {
 // count.
 struct BatchNormBackwardSums {
   enum Arg { kX, kY, kDy, kSaved, kState, kSums, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   bool relu = false;
 };
 
@@ -63,6 +76,9 @@ struct BatchNormBackwardSums {
 // kDresidual may each be dy, not both. kGamma as forward.
 struct BatchNormBackward {
   enum Arg { kX, kY, kDy, kGamma, kSaved, kSums, kState, kDx, kDresidual, kDgamma, kDbeta, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   bool relu = false;
 };
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "ops/activation.h"
+#include "ops/op_info.h"
 
 namespace trireme {
 
@@ -21,18 +22,30 @@ struct Conv2dGeometry {
 // y = activation(conv(x, weight) + bias). kBias is optional.
 struct Conv2dForward {
   enum Arg { kX, kWeight, kBias, kY, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+  double flops(Specs specs) const;
+
   Conv2dGeometry geometry;
   Activation activation = Activation::kNone;  // only one whose derivative_uses_output
 };
 
 struct Conv2dBackwardData {
   enum Arg { kDy, kWeight, kDx, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+  double flops(Specs specs) const;
+
   Conv2dGeometry geometry;
 };
 
 // kDbias is optional.
 struct Conv2dBackwardWeights {
   enum Arg { kX, kDy, kDweight, kDbias, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+  double flops(Specs specs) const;
+
   Conv2dGeometry geometry;
 };
 

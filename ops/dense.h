@@ -2,23 +2,34 @@
 #pragma once
 
 #include "ops/activation.h"
+#include "ops/op_info.h"
 
 namespace trireme {
 
 // y = activation(x * weight^T + bias). kBias is optional.
 struct DenseForward {
   enum Arg { kX, kWeight, kBias, kY, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+  double flops(Specs specs) const;
+
   Activation activation = Activation::kNone;  // only one whose derivative_uses_output
 };
 
 // dx = dy * weight.
 struct DenseBackwardData {
   enum Arg { kDy, kWeight, kDx, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+  double flops(Specs specs) const;
 };
 
 // dweight = dy^T * x, dbias = column sums of dy. kDbias is optional.
 struct DenseBackwardWeights {
   enum Arg { kX, kDy, kDweight, kDbias, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+  double flops(Specs specs) const;
 };
 
 }  // namespace trireme

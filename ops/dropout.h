@@ -10,11 +10,16 @@
 
 #include <cstdint>
 
+#include "ops/op_info.h"
+
 namespace trireme {
 
 // y may be x.
 struct DropoutForward {
   enum Arg { kX, kState, kY, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   float rate = 0.5f;
   uint64_t layer = 0;  // tells the network's dropout layers apart
 };
@@ -22,6 +27,9 @@ struct DropoutForward {
 // dx may be dy.
 struct DropoutBackward {
   enum Arg { kDy, kState, kDx, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   float rate = 0.5f;
   uint64_t layer = 0;
 };

@@ -3,17 +3,24 @@
 // gamma, beta [features]; kSaved [rows, 2]: mean and 1 / sqrt(var + epsilon).
 #pragma once
 
+#include "ops/op_info.h"
+
 namespace trireme {
 
 // kSaved is absent in inference.
 struct LayerNormForward {
   enum Arg { kX, kGamma, kBeta, kY, kSaved, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   float epsilon = 1e-5f;
 };
 
 // dx may be dy.
 struct LayerNormBackward {
   enum Arg { kX, kDy, kGamma, kSaved, kDx, kDgamma, kDbeta, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
 };
 
 }  // namespace trireme

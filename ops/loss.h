@@ -4,6 +4,8 @@
 // and get a zero gradient.
 #pragma once
 
+#include "ops/op_info.h"
+
 namespace trireme {
 
 // logits [rows, classes]; labels i32 [rows], or their probabilities f32 [rows, classes]: p is 1 for
@@ -16,6 +18,9 @@ namespace trireme {
 // that is not finite makes the loss of its row and its own gradient so.
 struct SoftmaxCrossEntropy {
   enum Arg { kLogits, kLabels, kState, kDlogits, kMetrics, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   float label_smoothing = 0;
 };
 
@@ -23,6 +28,8 @@ struct SoftmaxCrossEntropy {
 // kDprediction is absent in inference and may be the prediction.
 struct MeanSquaredError {
   enum Arg { kPrediction, kTarget, kState, kDprediction, kMetrics, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
 };
 
 }  // namespace trireme

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "ops/op_info.h"
+
 namespace trireme {
 
 // Lives in device memory, 16 bytes; part of the optimizer's state.
@@ -19,6 +21,8 @@ struct LossScale {
 // Before forward: state.loss_gradient_scale *= scale. kState is both read and written.
 struct ScaleLoss {
   enum Arg { kScale, kState, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
 };
 
 // After the update. kSquares (f64 [1], see SumOfSquares) finite: one more good step, and at
@@ -26,6 +30,9 @@ struct ScaleLoss {
 // to 1, and skipped grows. kScale is both read and written.
 struct AdjustLossScale {
   enum Arg { kSquares, kScale, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   int32_t growth_steps = 2000;
 };
 

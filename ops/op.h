@@ -20,6 +20,10 @@ namespace trireme {
 // Where the tensors lie, in the order of the descriptor's Arg. Null where an optional one is
 // absent.
 using Args = std::span<void* const>;
+template <class T>
+T* pointer(Args args, int arg) {
+  return static_cast<T*>(args[static_cast<size_t>(arg)]);
+}
 
 // The spec of an optional tensor that is absent, and of a workspace whose size the plan is to
 // choose.

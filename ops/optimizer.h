@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/op_info.h"
+
 namespace trireme {
 
 // Elements [begin, end) of the arrays. What no range covers (padding) is left alone.
@@ -20,6 +22,9 @@ struct UpdateRange {
 // It is finite only where all that it covers is; what is merely watched adds nothing else to it.
 struct SumOfSquares {
   enum Arg { kX, kSum, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   std::vector<UpdateRange> ranges;
   std::vector<UpdateRange> watched = {};
 };
@@ -51,6 +56,9 @@ struct SgdUpdate : UpdateCommon {
     kLowPrecision,
     kArgs
   };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   float momentum = 0;
   bool nesterov = false;
 };
@@ -69,6 +77,9 @@ struct AdamUpdate : UpdateCommon {
     kLowPrecision,
     kArgs
   };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   float beta1 = 0.9f;
   float beta2 = 0.999f;
   float epsilon = 1e-8f;

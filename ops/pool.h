@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 
+#include "ops/op_info.h"
+
 namespace trireme {
 
 struct PoolGeometry {
@@ -17,24 +19,36 @@ struct PoolGeometry {
 // values the first in row-major order wins.
 struct MaxPoolForward {
   enum Arg { kX, kY, kWorkspace, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   PoolGeometry geometry;
 };
 
 // dx is zero where nothing won. kWorkspace has the spec that the forward plan chose.
 struct MaxPoolBackward {
   enum Arg { kDy, kWorkspace, kDx, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   PoolGeometry geometry;
 };
 
 // The mean over the window: over its whole area with include_padding, else over what lies inside x.
 struct AveragePoolForward {
   enum Arg { kX, kY, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   PoolGeometry geometry;
   bool include_padding = true;
 };
 
 struct AveragePoolBackward {
   enum Arg { kDy, kDx, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
   PoolGeometry geometry;
   bool include_padding = true;
 };

@@ -9,7 +9,7 @@
 #include "core/parallel.h"
 #include "ops/cpu/channel_view.h"
 #include "ops/cpu/plans.h"
-#include "ops/host_op.h"
+#include "ops/function_op.h"
 #include "ops/step_state.h"
 
 namespace trireme::cpu {
@@ -332,8 +332,8 @@ Plan plan(const BatchNormStatistics&, const EnginePtr&, Specs given) {
   const ChannelView view = *ChannelView::of(specs[Op::kX]);
   return with_element(specs[Op::kX].dtype, [&]<class T>(T) -> Plan {
     return host_op(std::move(specs), [view](Args args, void*) {
-      statistics(view, valid_rows(args[Op::kState], view.rows), static_cast<const T*>(args[Op::kX]),
-                 static_cast<double*>(args[Op::kSums]));
+      statistics(view, valid_rows(args[Op::kState], view.rows), pointer<const T>(args, Op::kX),
+                 pointer<double>(args, Op::kSums));
     });
   });
 }
@@ -347,13 +347,13 @@ Plan plan(const BatchNormForward& op, const EnginePtr&, Specs given) {
       forward<T>(op, view, valid_rows(args[Op::kState], view.rows),
                  {.x = args[Op::kX],
                   .residual = args[Op::kResidual],
-                  .gamma = static_cast<const float*>(args[Op::kGamma]),
-                  .beta = static_cast<const float*>(args[Op::kBeta]),
-                  .sums = static_cast<const double*>(args[Op::kSums]),
-                  .running_mean = static_cast<float*>(args[Op::kRunningMean]),
-                  .running_var = static_cast<float*>(args[Op::kRunningVar]),
+                  .gamma = pointer<const float>(args, Op::kGamma),
+                  .beta = pointer<const float>(args, Op::kBeta),
+                  .sums = pointer<const double>(args, Op::kSums),
+                  .running_mean = pointer<float>(args, Op::kRunningMean),
+                  .running_var = pointer<float>(args, Op::kRunningVar),
                   .y = args[Op::kY],
-                  .saved = static_cast<float*>(args[Op::kSaved])});
+                  .saved = pointer<float>(args, Op::kSaved)});
     });
   });
 }
@@ -367,11 +367,11 @@ Plan plan(const BatchNormInference& op, const EnginePtr&, Specs given) {
       inference<T>(op, view,
                    {.x = args[Op::kX],
                     .residual = args[Op::kResidual],
-                    .gamma = static_cast<const float*>(args[Op::kGamma]),
-                    .beta = static_cast<const float*>(args[Op::kBeta]),
+                    .gamma = pointer<const float>(args, Op::kGamma),
+                    .beta = pointer<const float>(args, Op::kBeta),
                     .sums = nullptr,
-                    .running_mean = static_cast<float*>(args[Op::kRunningMean]),
-                    .running_var = static_cast<float*>(args[Op::kRunningVar]),
+                    .running_mean = pointer<float>(args, Op::kRunningMean),
+                    .running_var = pointer<float>(args, Op::kRunningVar),
                     .y = args[Op::kY],
                     .saved = nullptr});
     });
@@ -389,13 +389,13 @@ Plan plan(const BatchNormBackwardSums& op, const EnginePtr&, Specs given) {
                         .y = relu ? args[Op::kY] : nullptr,
                         .dy = args[Op::kDy],
                         .gamma = nullptr,
-                        .saved = static_cast<const float*>(args[Op::kSaved]),
+                        .saved = pointer<const float>(args, Op::kSaved),
                         .sums = nullptr,
                         .dx = nullptr,
                         .dresidual = nullptr,
                         .dgamma = nullptr,
                         .dbeta = nullptr},
-                       static_cast<double*>(args[Op::kSums]));
+                       pointer<double>(args, Op::kSums));
     });
   });
 }
@@ -410,13 +410,13 @@ Plan plan(const BatchNormBackward& op, const EnginePtr&, Specs given) {
                   {.x = args[Op::kX],
                    .y = relu ? args[Op::kY] : nullptr,
                    .dy = args[Op::kDy],
-                   .gamma = static_cast<const float*>(args[Op::kGamma]),
-                   .saved = static_cast<const float*>(args[Op::kSaved]),
-                   .sums = static_cast<const double*>(args[Op::kSums]),
+                   .gamma = pointer<const float>(args, Op::kGamma),
+                   .saved = pointer<const float>(args, Op::kSaved),
+                   .sums = pointer<const double>(args, Op::kSums),
                    .dx = args[Op::kDx],
                    .dresidual = args[Op::kDresidual],
-                   .dgamma = static_cast<float*>(args[Op::kDgamma]),
-                   .dbeta = static_cast<float*>(args[Op::kDbeta])});
+                   .dgamma = pointer<float>(args, Op::kDgamma),
+                   .dbeta = pointer<float>(args, Op::kDbeta)});
     });
   });
 }

@@ -3,7 +3,6 @@
 #include "ops/backend.h"
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
-#include "ops/shapes.h"
 
 namespace trireme {
 namespace {
@@ -13,7 +12,7 @@ class CpuBackend final : public Backend {
   explicit CpuBackend(Device& device) : device_(device), engine_(std::make_shared<cpu::Engine>()) {}
 
   Device& device() override { return device_; }
-  std::unique_ptr<OpPlan> plan(const Op& op, std::span<const TensorSpec> specs) override {
+  std::unique_ptr<OpPlan> plan(const Op& op, Specs specs) override {
     check_shapes(op, specs);
     try {
       return std::visit([&](const auto& chosen) { return cpu::plan(chosen, engine_, specs); }, op);

@@ -8,7 +8,7 @@
 #include "core/random.h"
 #include "ops/cpu/channel_view.h"
 #include "ops/cpu/plans.h"
-#include "ops/host_op.h"
+#include "ops/function_op.h"
 #include "ops/step_state.h"
 
 namespace trireme::cpu {
@@ -104,9 +104,8 @@ Plan plan_dropout(Specs given, int x, int state, int y, float rate, uint64_t lay
   const Dropping dropping{*ChannelView::of(from), rate, layer};
   return with_element(from.dtype, [&]<class T>(T) -> Plan {
     return host_op(std::move(specs), [=](Args args, void*) {
-      drop(dropping, *static_cast<const StepState*>(args[static_cast<size_t>(state)]),
-           static_cast<const T*>(args[static_cast<size_t>(x)]),
-           static_cast<T*>(args[static_cast<size_t>(y)]));
+      drop(dropping, *pointer<const StepState>(args, state), pointer<const T>(args, x),
+           pointer<T>(args, y));
     });
   });
 }

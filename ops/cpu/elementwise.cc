@@ -10,7 +10,7 @@
 #include "ops/cpu/channel_view.h"
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
-#include "ops/host_op.h"
+#include "ops/function_op.h"
 #include "ops/settle.h"
 
 namespace trireme::cpu {
@@ -106,8 +106,7 @@ template <bool kJoin>
 void move_parts(const Joint& joint, Args args) {
   parallel_for(joint.rows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      std::byte* whole =
-          static_cast<std::byte*>(args[0]) + static_cast<size_t>(row) * joint.row_bytes;
+      std::byte* whole = pointer<std::byte>(args, 0) + static_cast<size_t>(row) * joint.row_bytes;
       for (size_t i = 0; i < joint.parts.size(); ++i) {
         const Part& part = joint.parts[i];
         std::byte* piece =
@@ -143,8 +142,8 @@ Plan plan_copy(std::vector<TensorSpec> specs) {
                  [&](int64_t begin, int64_t end) {
                    const size_t first = static_cast<size_t>(begin) * kChunk;
                    const size_t last = std::min(bytes, static_cast<size_t>(end) * kChunk);
-                   std::memcpy(static_cast<std::byte*>(args[1]) + first,
-                               static_cast<const std::byte*>(args[0]) + first, last - first);
+                   std::memcpy(pointer<std::byte>(args, 1) + first,
+                               pointer<const std::byte>(args, 0) + first, last - first);
                  });
   });
 }
@@ -158,9 +157,8 @@ Plan plan(const Add&, const EnginePtr&, Specs given) {
   return with_element(specs[Op::kY].dtype, [&]<class T>(T) -> Plan {
     return host_op(std::move(specs), [count](Args args, void*) {
       parallel_for(count, [&](int64_t begin, int64_t end) {
-        add(static_cast<const T*>(args[Op::kA]) + begin,
-            static_cast<const T*>(args[Op::kB]) + begin, static_cast<T*>(args[Op::kY]) + begin,
-            end - begin);
+        add(pointer<const T>(args, Op::kA) + begin, pointer<const T>(args, Op::kB) + begin,
+            pointer<T>(args, Op::kY) + begin, end - begin);
       });
     });
   });

@@ -6,7 +6,7 @@
 #include "core/parallel.h"
 #include "ops/cpu/plans.h"
 #include "ops/cpu/simd.h"
-#include "ops/host_op.h"
+#include "ops/function_op.h"
 #include "ops/settle.h"
 
 namespace trireme::cpu {
@@ -105,11 +105,11 @@ Plan plan(const LayerNormForward& op, const EnginePtr&, Specs given) {
   return with_element(given[Op::kX].dtype, [&]<class T>(T) -> Plan {
     return host_op(in_row_major(given),
                    [rows = shape[0], features = shape[1], epsilon = op.epsilon](Args args, void*) {
-                     const auto* x = static_cast<const T*>(args[Op::kX]);
-                     const auto* gamma = static_cast<const float*>(args[Op::kGamma]);
-                     const auto* beta = static_cast<const float*>(args[Op::kBeta]);
-                     auto* y = static_cast<T*>(args[Op::kY]);
-                     auto* saved = static_cast<float*>(args[Op::kSaved]);
+                     const auto* x = pointer<const T>(args, Op::kX);
+                     const auto* gamma = pointer<const float>(args, Op::kGamma);
+                     const auto* beta = pointer<const float>(args, Op::kBeta);
+                     auto* y = pointer<T>(args, Op::kY);
+                     auto* saved = pointer<float>(args, Op::kSaved);
                      parallel_for(rows, [&](int64_t begin, int64_t end) {
                        for (int64_t n = begin; n < end; ++n) {
                          forward_row(x + n * features, gamma, beta, y + n * features, features,
@@ -125,10 +125,10 @@ Plan plan(const LayerNormBackward&, const EnginePtr&, Specs given) {
   const Shape& shape = given[Op::kX].shape;
   return with_element(given[Op::kX].dtype, [&]<class T>(T) -> Plan {
     return host_op(in_row_major(given), [rows = shape[0], features = shape[1]](Args args, void*) {
-      backward(rows, features, static_cast<const T*>(args[Op::kX]),
-               static_cast<const T*>(args[Op::kDy]), static_cast<const float*>(args[Op::kGamma]),
-               static_cast<const float*>(args[Op::kSaved]), static_cast<T*>(args[Op::kDx]),
-               static_cast<float*>(args[Op::kDgamma]), static_cast<float*>(args[Op::kDbeta]));
+      backward(rows, features, pointer<const T>(args, Op::kX), pointer<const T>(args, Op::kDy),
+               pointer<const float>(args, Op::kGamma), pointer<const float>(args, Op::kSaved),
+               pointer<T>(args, Op::kDx), pointer<float>(args, Op::kDgamma),
+               pointer<float>(args, Op::kDbeta));
     });
   });
 }

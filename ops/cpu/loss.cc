@@ -9,7 +9,7 @@
 #include "core/parallel.h"
 #include "ops/cpu/plans.h"
 #include "ops/cpu/simd.h"
-#include "ops/host_op.h"
+#include "ops/function_op.h"
 #include "ops/settle.h"
 #include "ops/step_state.h"
 
@@ -219,11 +219,10 @@ Plan plan(const SoftmaxCrossEntropy& op, const EnginePtr&, Specs given) {
     return host_op(
         in_row_major(given),
         [c](Args args, void* scratch) {
-          cross_entropy(c, static_cast<const T*>(args[Op::kLogits]),
-                        static_cast<const Label*>(args[Op::kLabels]),
-                        *static_cast<const StepState*>(args[Op::kState]),
-                        static_cast<T*>(args[Op::kDlogits]),
-                        static_cast<float*>(args[Op::kMetrics]), static_cast<RowResult*>(scratch));
+          cross_entropy(c, pointer<const T>(args, Op::kLogits),
+                        pointer<const Label>(args, Op::kLabels),
+                        *pointer<const StepState>(args, Op::kState), pointer<T>(args, Op::kDlogits),
+                        pointer<float>(args, Op::kMetrics), static_cast<RowResult*>(scratch));
         },
         static_cast<size_t>(c.rows) * sizeof(RowResult));
   };
@@ -242,11 +241,11 @@ Plan plan(const MeanSquaredError&, const EnginePtr&, Specs given) {
     return host_op(
         in_row_major(given),
         [rows, features](Args args, void* scratch) {
-          squared_error(rows, features, static_cast<const T*>(args[Op::kPrediction]),
-                        static_cast<const float*>(args[Op::kTarget]),
-                        *static_cast<const StepState*>(args[Op::kState]),
-                        static_cast<T*>(args[Op::kDprediction]),
-                        static_cast<float*>(args[Op::kMetrics]), static_cast<RowResult*>(scratch));
+          squared_error(rows, features, pointer<const T>(args, Op::kPrediction),
+                        pointer<const float>(args, Op::kTarget),
+                        *pointer<const StepState>(args, Op::kState),
+                        pointer<T>(args, Op::kDprediction), pointer<float>(args, Op::kMetrics),
+                        static_cast<RowResult*>(scratch));
         },
         static_cast<size_t>(rows) * sizeof(RowResult));
   });

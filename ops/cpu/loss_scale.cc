@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "ops/cpu/plans.h"
-#include "ops/host_op.h"
+#include "ops/function_op.h"
 #include "ops/settle.h"
 #include "ops/step_state.h"
 
@@ -11,15 +11,15 @@ namespace trireme::cpu {
 
 Plan plan(const ScaleLoss&, const EnginePtr&, Specs given) {
   return host_op(in_row_major(given), [](Args args, void*) {
-    static_cast<StepState*>(args[ScaleLoss::kState])->loss_gradient_scale *=
-        static_cast<const LossScale*>(args[ScaleLoss::kScale])->scale;
+    pointer<StepState>(args, ScaleLoss::kState)->loss_gradient_scale *=
+        pointer<const LossScale>(args, ScaleLoss::kScale)->scale;
   });
 }
 
 Plan plan(const AdjustLossScale& op, const EnginePtr&, Specs given) {
   return host_op(in_row_major(given), [op](Args args, void*) {
-    const double squares = *static_cast<const double*>(args[AdjustLossScale::kSquares]);
-    auto& scale = *static_cast<LossScale*>(args[AdjustLossScale::kScale]);
+    const double squares = *pointer<const double>(args, AdjustLossScale::kSquares);
+    auto& scale = *pointer<LossScale>(args, AdjustLossScale::kScale);
     scale = adjusted(scale, std::isfinite(squares), op.growth_steps);
   });
 }

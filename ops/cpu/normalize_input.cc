@@ -4,7 +4,7 @@
 #include "ops/cpu/plans.h"
 #include "ops/cpu/simd.h"
 #include "ops/elementwise.h"
-#include "ops/host_op.h"
+#include "ops/function_op.h"
 
 namespace trireme::cpu {
 namespace {
@@ -120,12 +120,12 @@ Plan plan(const NormalizeInput& op, const EnginePtr&, Specs given) {
   return with_element(y.dtype, [&]<class Y>(Y) -> Plan {
     if (x.dtype == DType::kU8) {
       return host_op(std::move(specs), [scaling](Args args, void*) {
-        scale(scaling, static_cast<const uint8_t*>(args[Op::kX]), static_cast<Y*>(args[Op::kY]));
+        scale(scaling, pointer<const uint8_t>(args, Op::kX), pointer<Y>(args, Op::kY));
       });
     }
     if (x.dtype == DType::kF32) {
       return host_op(std::move(specs), [scaling](Args args, void*) {
-        scale(scaling, static_cast<const float*>(args[Op::kX]), static_cast<Y*>(args[Op::kY]));
+        scale(scaling, pointer<const float>(args, Op::kX), pointer<Y>(args, Op::kY));
       });
     }
     throw Error("inputs are u8 or f32, not " + std::string(name_of(x.dtype)));

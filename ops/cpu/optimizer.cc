@@ -8,7 +8,7 @@
 #include "core/parallel.h"
 #include "ops/cpu/plans.h"
 #include "ops/cpu/simd.h"
-#include "ops/host_op.h"
+#include "ops/function_op.h"
 #include "ops/loss_scale.h"
 #include "ops/settle.h"
 #include "ops/step_state.h"
@@ -115,14 +115,14 @@ void copy_low_precision(const float* parameters, void* low, DType dtype, int64_t
 
 void update_sgd(const SgdUpdate& op, const std::vector<UpdateRange>& pieces, DType low_dtype,
                 Args args) {
-  const auto& state = *static_cast<const StepState*>(args[SgdUpdate::kState]);
+  const auto& state = *pointer<const StepState>(args, SgdUpdate::kState);
   const std::optional<float> factor =
-      gradient_factor(op.max_norm, static_cast<const double*>(args[SgdUpdate::kSquares]),
-                      static_cast<const LossScale*>(args[SgdUpdate::kLossScale]));
+      gradient_factor(op.max_norm, pointer<const double>(args, SgdUpdate::kSquares),
+                      pointer<const LossScale>(args, SgdUpdate::kLossScale));
   if (!factor) return;
-  auto* p = static_cast<float*>(args[SgdUpdate::kParameters]);
-  const auto* g = static_cast<const float*>(args[SgdUpdate::kGradients]);
-  auto* v = static_cast<float*>(args[SgdUpdate::kVelocity]);
+  auto* p = pointer<float>(args, SgdUpdate::kParameters);
+  const auto* g = pointer<const float>(args, SgdUpdate::kGradients);
+  auto* v = pointer<float>(args, SgdUpdate::kVelocity);
   parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const UpdateRange& piece = pieces[static_cast<size_t>(i)];
@@ -142,18 +142,18 @@ void update_sgd(const SgdUpdate& op, const std::vector<UpdateRange>& pieces, DTy
 
 void update_adam(const AdamUpdate& op, const std::vector<UpdateRange>& pieces, DType low_dtype,
                  Args args) {
-  const auto& state = *static_cast<const StepState*>(args[AdamUpdate::kState]);
-  const auto* loss_scale = static_cast<const LossScale*>(args[AdamUpdate::kLossScale]);
-  const std::optional<float> factor = gradient_factor(
-      op.max_norm, static_cast<const double*>(args[AdamUpdate::kSquares]), loss_scale);
+  const auto& state = *pointer<const StepState>(args, AdamUpdate::kState);
+  const auto* loss_scale = pointer<const LossScale>(args, AdamUpdate::kLossScale);
+  const std::optional<float> factor =
+      gradient_factor(op.max_norm, pointer<const double>(args, AdamUpdate::kSquares), loss_scale);
   if (!factor) return;
   const auto t = static_cast<double>(state.step + 1 - (loss_scale ? loss_scale->skipped : 0));
   const double correction1 = 1 - std::pow(static_cast<double>(op.beta1), t);
   const double correction2 = 1 - std::pow(static_cast<double>(op.beta2), t);
-  auto* p = static_cast<float*>(args[AdamUpdate::kParameters]);
-  const auto* g = static_cast<const float*>(args[AdamUpdate::kGradients]);
-  auto* m1 = static_cast<float*>(args[AdamUpdate::kMoment1]);
-  auto* m2 = static_cast<float*>(args[AdamUpdate::kMoment2]);
+  auto* p = pointer<float>(args, AdamUpdate::kParameters);
+  const auto* g = pointer<const float>(args, AdamUpdate::kGradients);
+  auto* m1 = pointer<float>(args, AdamUpdate::kMoment1);
+  auto* m2 = pointer<float>(args, AdamUpdate::kMoment2);
   parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const UpdateRange& piece = pieces[static_cast<size_t>(i)];
@@ -186,7 +186,7 @@ Plan plan(const SumOfSquares& op, const EnginePtr&, Specs given) {
   return host_op(
       in_row_major(given),
       [pieces = std::move(pieces), counted](Args args, void* scratch) {
-        const auto* x = static_cast<const float*>(args[Op::kX]);
+        const auto* x = pointer<const float>(args, Op::kX);
         auto* sums = static_cast<double*>(scratch);
         parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t first, int64_t last) {
           for (int64_t i = first; i < last; ++i) {
@@ -197,7 +197,7 @@ Plan plan(const SumOfSquares& op, const EnginePtr&, Specs given) {
         double total = 0;
         for (size_t i = 0; i < counted; ++i) total += sums[i];
         for (size_t i = counted; i < pieces.size(); ++i) total += 0 * sums[i];
-        *static_cast<double*>(args[Op::kSum]) = total;
+        *pointer<double>(args, Op::kSum) = total;
       },
       scratch_bytes);
 }

@@ -1,9 +1,9 @@
 #include <type_traits>
 
 #include "ops/activation.h"
-#include "ops/cuda/kernel_op.h"
 #include "ops/cuda/map.h"
 #include "ops/cuda/plans.h"
+#include "ops/function_op.h"
 #include "ops/settle.h"
 
 namespace trireme::cuda {
@@ -107,9 +107,9 @@ template <Activation kActivation, class T>
 Plan plan_forward(std::vector<TensorSpec> specs) {
   using Op = ActivationForward;
   const int64_t count = specs[Op::kY].shape.elements();
-  return kernel_op(std::move(specs), [count](Stream& stream, Args args, void*) {
-    map("activation_forward", stream, count, Forward<kActivation>(), static_cast<T*>(args[Op::kY]),
-        static_cast<const T*>(args[Op::kX]));
+  return function_op(std::move(specs), [count](Stream& stream, Args args, void*) {
+    map("activation_forward", stream, count, Forward<kActivation>(), pointer<T>(args, Op::kY),
+        pointer<const T>(args, Op::kX));
   });
 }
 
@@ -117,10 +117,9 @@ template <Activation kActivation, class T>
 Plan plan_backward(std::vector<TensorSpec> specs) {
   using Op = ActivationBackward;
   const int64_t count = specs[Op::kDx].shape.elements();
-  return kernel_op(std::move(specs), [count](Stream& stream, Args args, void*) {
-    map("activation_backward", stream, count, Backward<kActivation>(),
-        static_cast<T*>(args[Op::kDx]), static_cast<const T*>(args[Op::kSaved]),
-        static_cast<const T*>(args[Op::kDy]));
+  return function_op(std::move(specs), [count](Stream& stream, Args args, void*) {
+    map("activation_backward", stream, count, Backward<kActivation>(), pointer<T>(args, Op::kDx),
+        pointer<const T>(args, Op::kSaved), pointer<const T>(args, Op::kDy));
   });
 }
 

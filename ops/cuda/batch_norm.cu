@@ -9,8 +9,8 @@
 #include "ops/batch_norm.h"
 #include "ops/cuda/columns.h"
 #include "ops/cuda/context.h"
-#include "ops/cuda/kernel_op.h"
 #include "ops/cuda/plans.h"
+#include "ops/function_op.h"
 #include "ops/step_state.h"
 
 namespace trireme::cuda {
@@ -373,7 +373,7 @@ Plan plan(const BatchNormStatistics&, const ContextPtr& context, Specs given) {
       merge("batch_norm_statistics", stream, scratch, grid.slabs, places.channels,
             StoreSums{pointer<double>(args, Op::kSums), state, places});
     };
-    return kernel_op(std::move(specs), work, grid.partial_bytes());
+    return function_op(std::move(specs), work, grid.partial_bytes());
   });
 }
 
@@ -408,7 +408,7 @@ Plan plan(const BatchNormForward& op, const ContextPtr& context, Specs given) {
                       x, pointer<T>(args, Op::kResidual), pointer<T>(args, Op::kY));
     };
     const bool own = is_absent(given[Op::kSums]);
-    return kernel_op(std::move(specs), work, own ? moments.partial_bytes() : 0);
+    return function_op(std::move(specs), work, own ? moments.partial_bytes() : 0);
   });
 }
 
@@ -431,7 +431,7 @@ Plan plan(const BatchNormInference& op, const ContextPtr& context, Specs given) 
                       pointer<T>(args, Op::kX), pointer<T>(args, Op::kResidual),
                       pointer<T>(args, Op::kY));
     };
-    return kernel_op(std::move(specs), work);
+    return function_op(std::move(specs), work);
   });
 }
 
@@ -450,7 +450,7 @@ Plan plan(const BatchNormBackwardSums& op, const ContextPtr& context, Specs give
       merge("batch_norm_backward_sums", stream, scratch, grid.slabs, places.channels,
             StoreSums{pointer<double>(args, Op::kSums), state, places});
     };
-    return kernel_op(std::move(specs), work, grid.partial_bytes());
+    return function_op(std::move(specs), work, grid.partial_bytes());
   });
 }
 
@@ -489,7 +489,7 @@ Plan plan(const BatchNormBackward& op, const ContextPtr& context, Specs given) {
              pointer<T>(args, Op::kDx), dresidual);
     };
     const size_t coefficient_bytes = static_cast<size_t>(3 * places.channels) * sizeof(float);
-    return kernel_op(std::move(specs), work, sums.partial_bytes() + coefficient_bytes);
+    return function_op(std::move(specs), work, sums.partial_bytes() + coefficient_bytes);
   });
 }
 

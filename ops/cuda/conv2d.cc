@@ -9,11 +9,10 @@
 #include <vector>
 
 #include "core/alignment.h"
-#include "ops/cuda/bias.h"
 #include "ops/cuda/cudnn.h"
-#include "ops/cuda/kernel_op.h"
 #include "ops/cuda/libraries.h"
 #include "ops/cuda/plans.h"
+#include "ops/cuda/product_op.h"
 
 namespace trireme::cuda {
 namespace {
@@ -87,27 +86,13 @@ Plan plan(const Conv2dForward& op, const ContextPtr& context, Specs given) {
                           .in = common_dtype(x, weight),
                           .out = y.dtype,
                           .tf32 = context->options.tf32};
-  AlgorithmPtr algorithm;
-  std::optional<BiasActivation> rest;
+  std::optional<Convolution> fused;
   if (op.activation == Activation::kNone || op.activation == Activation::kRelu) {
-    Convolution whole = plain;
-    whole.relu = op.activation == Activation::kRelu;
-    if (!is_absent(bias)) whole.bias = bias.dtype;
-    algorithm = try_to(find_convolution, *context, whole);
+    fused = plain;
+    fused->relu = op.activation == Activation::kRelu;
+    if (!is_absent(bias)) fused->bias = bias.dtype;
   }
-  if (!algorithm) {
-    algorithm = find_convolution(*context, plain);
-    rest.emplace(y, bias, op.activation);
-  }
-  return kernel_op(
-      std::move(specs),
-      [algorithm, rest](Stream& stream, Args args, void* scratch) {
-        algorithm->run(stream,
-                       std::array{args[Op::kX], args[Op::kWeight], args[Op::kY], args[Op::kBias]},
-                       scratch);
-        if (rest) rest->encode(stream, args[Op::kY], args[Op::kBias]);
-      },
-      algorithm->workspace_bytes());
+  return plan_forward(op, *context, std::move(specs), find_convolution, plain, fused);
 }
 
 Plan plan(const Conv2dBackwardData& op, const ContextPtr& context, Specs given) {
@@ -122,7 +107,7 @@ Plan plan(const Conv2dBackwardData& op, const ContextPtr& context, Specs given) 
                                                              .in = common_dtype(dy, weight),
                                                              .out = dx.dtype,
                                                              .tf32 = context->options.tf32});
-  return kernel_op(
+  return function_op(
       std::move(specs),
       [algorithm](Stream& stream, Args args, void* scratch) {
         algorithm->run(stream,
@@ -135,8 +120,7 @@ Plan plan(const Conv2dBackwardData& op, const ContextPtr& context, Specs given) 
 Plan plan(const Conv2dBackwardWeights& op, const ContextPtr& context, Specs given) {
   using Op = Conv2dBackwardWeights;
   std::vector<TensorSpec> specs = in_channels_last(given);
-  const TensorSpec &x = specs[Op::kX], &dy = specs[Op::kDy], &dweight = specs[Op::kDweight],
-                   &dbias = specs[Op::kDbias];
+  const TensorSpec &x = specs[Op::kX], &dy = specs[Op::kDy], &dweight = specs[Op::kDweight];
   const Convolution wanted{.pass = ConvolutionPass::kBackwardWeights,
                            .geometry = op.geometry,
                            .x = x.shape,
@@ -146,19 +130,8 @@ Plan plan(const Conv2dBackwardWeights& op, const ContextPtr& context, Specs give
                            .out = dweight.dtype,
                            .tf32 = context->options.tf32};
   const AlgorithmPtr algorithm = find_weight_gradient(wanted, dweight, context);
-  std::optional<BiasGradient> bias;
-  if (!is_absent(dbias)) bias.emplace(dy, dbias, context->device);
-  const size_t scratch_bytes =
-      std::max(algorithm->workspace_bytes(), bias ? bias->scratch_bytes() : 0);
-  return kernel_op(
-      std::move(specs),
-      [algorithm, bias](Stream& stream, Args args, void* scratch) {
-        algorithm->run(stream,
-                       std::array{args[Op::kX], args[Op::kDweight], args[Op::kDy], kNoTensor},
-                       scratch);
-        if (bias) bias->encode(stream, args[Op::kDy], args[Op::kDbias], scratch);
-      },
-      scratch_bytes);
+  return plan_weight_gradient(op, *context, std::move(specs), algorithm,
+                              {Op::kX, Op::kDweight, Op::kDy});
 }
 
 }  // namespace trireme::cuda

@@ -3,7 +3,6 @@
 #include "ops/cuda/context.h"
 #include "ops/cuda/libraries.h"
 #include "ops/cuda/plans.h"
-#include "ops/shapes.h"
 
 namespace trireme {
 namespace {
@@ -15,7 +14,7 @@ class CudaBackend final : public Backend {
             cuda::Context{device, options, cuda::open_libraries(device, options)})) {}
 
   Device& device() override { return context_->device; }
-  std::unique_ptr<OpPlan> plan(const Op& op, std::span<const TensorSpec> specs) override {
+  std::unique_ptr<OpPlan> plan(const Op& op, Specs specs) override {
     check_shapes(op, specs);
     try {
       return std::visit([&](const auto& chosen) { return cuda::plan(chosen, context_, specs); },

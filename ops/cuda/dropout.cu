@@ -2,10 +2,10 @@
 // ever in memory.
 #include "core/random.h"
 #include "ops/cuda/divisor.h"
-#include "ops/cuda/kernel_op.h"
 #include "ops/cuda/map.h"
 #include "ops/cuda/plans.h"
 #include "ops/dropout.h"
+#include "ops/function_op.h"
 #include "ops/step_state.h"
 
 namespace trireme::cuda {
@@ -106,7 +106,7 @@ Plan plan_dropout(Specs given, int x, int state, int y, float rate, uint64_t lay
 
   const Shape shape = from.shape;
   const int64_t count = shape.elements();
-  if (count == 0) return kernel_op(std::move(specs), [](Stream&, Args, void*) {});
+  if (count == 0) return function_op(std::move(specs), [](Stream&, Args, void*) {});
   const int64_t sample_elements = count / shape[0];
   const int64_t channels = shape.rank() > 1 ? shape[1] : 1;
   const int64_t positions = sample_elements / channels;
@@ -114,11 +114,11 @@ Plan plan_dropout(Specs given, int x, int state, int y, float rate, uint64_t lay
   const Divisor by_channels(channels, count + kMapReach);
   const Divisor by_positions(positions, count + kMapReach);
   return with_element(from.dtype, [&]<class T>(T) -> Plan {
-    return kernel_op(std::move(specs), [=](Stream& stream, Args args, void*) {
-      const Dropping dropping{static_cast<const StepState*>(args[state]), mix64(layer),
-                              sample_elements, rate, 1 / (1 - rate)};
-      const auto* from_elements = static_cast<const T*>(args[x]);
-      auto* to_elements = static_cast<T*>(args[y]);
+    return function_op(std::move(specs), [=](Stream& stream, Args args, void*) {
+      const Dropping dropping{pointer<const StepState>(args, state), mix64(layer), sample_elements,
+                              rate, 1 / (1 - rate)};
+      const auto* from_elements = pointer<const T>(args, x);
+      auto* to_elements = pointer<T>(args, y);
       if (in_order) {
         map_packs("dropout", stream, count, DropInOrder{dropping}, to_elements, from_elements);
       } else {

@@ -1,10 +1,10 @@
 #include <algorithm>
 
 #include "ops/cuda/divisor.h"
-#include "ops/cuda/kernel_op.h"
 #include "ops/cuda/map.h"
 #include "ops/cuda/plans.h"
 #include "ops/elementwise.h"
+#include "ops/function_op.h"
 #include "ops/settle.h"
 
 namespace trireme::cuda {
@@ -92,7 +92,7 @@ void move_units(Stream& stream, const Joint& joint, Args args) {
               .threads = dim3(kMoveThreads)};
     grid.blocks.y = static_cast<unsigned>(count);
     launch(kJoin ? "concat" : "split", move_kernel<Unit, kJoin>, grid, stream, parts,
-           static_cast<Unit*>(args[0]), joint.row_bytes / kUnit);
+           pointer<Unit>(args, 0), joint.row_bytes / kUnit);
   }
 }
 
@@ -114,7 +114,7 @@ Plan plan_joint(Specs given) {
   joint.row_bytes = row_bytes(specs[0]);
   for (size_t i = 1; i < specs.size(); ++i) joint.piece_bytes.push_back(row_bytes(specs[i]));
 
-  return kernel_op(std::move(specs), [joint](Stream& stream, Args args, void*) {
+  return function_op(std::move(specs), [joint](Stream& stream, Args args, void*) {
     uintptr_t bits = 0;
     for (int64_t bytes : joint.piece_bytes) bits |= static_cast<uintptr_t>(bytes);
     for (void* arg : args) bits |= reinterpret_cast<uintptr_t>(arg);
@@ -129,9 +129,9 @@ Plan plan(const Add&, const ContextPtr&, Specs given) {
   std::vector<TensorSpec> specs = in_one_layout(given);
   const int64_t count = specs[Op::kY].shape.elements();
   return with_element(specs[Op::kY].dtype, [&]<class T>(T) {
-    return kernel_op(std::move(specs), [count](Stream& stream, Args args, void*) {
-      map("add", stream, count, Sum(), static_cast<T*>(args[Op::kY]),
-          static_cast<const T*>(args[Op::kA]), static_cast<const T*>(args[Op::kB]));
+    return function_op(std::move(specs), [count](Stream& stream, Args args, void*) {
+      map("add", stream, count, Sum(), pointer<T>(args, Op::kY), pointer<const T>(args, Op::kA),
+          pointer<const T>(args, Op::kB));
     });
   });
 }

@@ -2,9 +2,9 @@
 
 #include "ops/cuda/columns.h"
 #include "ops/cuda/context.h"
-#include "ops/cuda/kernel_op.h"
 #include "ops/cuda/plans.h"
 #include "ops/cuda/reduce.h"
+#include "ops/function_op.h"
 #include "ops/layer_norm.h"
 #include "ops/settle.h"
 
@@ -153,7 +153,7 @@ Plan plan(const LayerNormForward& op, const ContextPtr&, Specs given) {
   const int64_t rows = given[Op::kX].shape[0], features = given[Op::kX].shape[1];
   return with_pack(given[Op::kX].dtype, features, [&]<class T, int N>(T, Size<N>) -> Plan {
     const Grid grid = row_grid(rows, features / N);
-    return kernel_op(in_row_major(given), [=](Stream& stream, Args args, void*) {
+    return function_op(in_row_major(given), [=](Stream& stream, Args args, void*) {
       launch("layer_norm_forward", forward_kernel<T, N>, grid, stream, pointer<T>(args, Op::kX),
              pointer<float>(args, Op::kGamma), pointer<float>(args, Op::kBeta), rows, features,
              op.epsilon, pointer<T>(args, Op::kY), pointer<float>(args, Op::kSaved));
@@ -179,7 +179,7 @@ Plan plan(const LayerNormBackward&, const ContextPtr& context, Specs given) {
       launch("layer_norm_backward", backward_kernel<T, N>, grid, stream, x, dy,
              pointer<float>(args, Op::kGamma), saved, rows, features, pointer<T>(args, Op::kDx));
     };
-    return kernel_op(in_row_major(given), work, columns.partial_bytes());
+    return function_op(in_row_major(given), work, columns.partial_bytes());
   });
 }
 

@@ -1,10 +1,10 @@
 #include <limits>
 #include <type_traits>
 
-#include "ops/cuda/kernel_op.h"
 #include "ops/cuda/pack.h"
 #include "ops/cuda/plans.h"
 #include "ops/cuda/reduce.h"
+#include "ops/function_op.h"
 #include "ops/loss.h"
 #include "ops/settle.h"
 #include "ops/step_state.h"
@@ -222,7 +222,7 @@ Plan plan(const SoftmaxCrossEntropy& op, const ContextPtr&, Specs given) {
       add_metrics("softmax_cross_entropy", stream, results, rows, state,
                   pointer<float>(args, Op::kMetrics));
     };
-    return kernel_op(in_row_major(given), work, static_cast<size_t>(rows) * sizeof(RowResult));
+    return function_op(in_row_major(given), work, static_cast<size_t>(rows) * sizeof(RowResult));
   };
   const bool soft = given[Op::kLabels].dtype == DType::kF32;
   return with_pack(given[Op::kLogits].dtype, classes, [&]<class T, int N>(T, Size<N> size) -> Plan {
@@ -244,7 +244,7 @@ Plan plan(const MeanSquaredError&, const ContextPtr&, Specs given) {
       add_metrics("mean_squared_error", stream, results, rows, state,
                   pointer<float>(args, Op::kMetrics));
     };
-    return kernel_op(in_row_major(given), work, static_cast<size_t>(rows) * sizeof(RowResult));
+    return function_op(in_row_major(given), work, static_cast<size_t>(rows) * sizeof(RowResult));
   });
 }
 

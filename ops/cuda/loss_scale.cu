@@ -1,6 +1,6 @@
 #include "core/cuda/launch.h"
-#include "ops/cuda/kernel_op.h"
 #include "ops/cuda/plans.h"
+#include "ops/function_op.h"
 #include "ops/loss_scale.h"
 #include "ops/settle.h"
 #include "ops/step_state.h"
@@ -21,7 +21,7 @@ const Grid kOneThread{.blocks = dim3(1), .threads = dim3(1)};
 }  // namespace
 
 Plan plan(const ScaleLoss&, const ContextPtr&, Specs given) {
-  return kernel_op(in_row_major(given), [](Stream& stream, Args args, void*) {
+  return function_op(in_row_major(given), [](Stream& stream, Args args, void*) {
     launch("scale_loss", scale_loss_kernel, kOneThread, stream,
            pointer<LossScale>(args, ScaleLoss::kScale),
            pointer<StepState>(args, ScaleLoss::kState));
@@ -29,7 +29,7 @@ Plan plan(const ScaleLoss&, const ContextPtr&, Specs given) {
 }
 
 Plan plan(const AdjustLossScale& op, const ContextPtr&, Specs given) {
-  return kernel_op(in_row_major(given), [op](Stream& stream, Args args, void*) {
+  return function_op(in_row_major(given), [op](Stream& stream, Args args, void*) {
     launch("adjust_loss_scale", adjust_kernel, kOneThread, stream,
            pointer<double>(args, AdjustLossScale::kSquares), op.growth_steps,
            pointer<LossScale>(args, AdjustLossScale::kScale));

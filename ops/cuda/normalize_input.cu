@@ -2,12 +2,12 @@
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/divisor.h"
-#include "ops/cuda/kernel_op.h"
 #include "ops/cuda/map.h"
 #include "ops/cuda/plans.h"
 #include "ops/cuda/transpose.h"
 #include "ops/cuda/upload.h"
 #include "ops/elementwise.h"
+#include "ops/function_op.h"
 
 namespace trireme::cuda {
 namespace {
@@ -79,22 +79,22 @@ Plan plan_normalize(const NormalizeInput& op, Device& device, std::vector<Tensor
   Buffer table = upload(device, scalings(op, shape[1]));
   if (!same_order(shape, x.layout, specs[Op::kY].layout)) {
     const Matrices matrices = matrices_of(shape, x.layout);
-    return kernel_op(std::move(specs), [matrices, x_channels_last, table = std::move(table)](
-                                           Stream& stream, Args args, void*) {
+    return function_op(std::move(specs), [matrices, x_channels_last, table = std::move(table)](
+                                             Stream& stream, Args args, void*) {
       const NormalizeTransposed<Y> normalize{table.as<Scaling>(), !x_channels_last};
-      transpose("normalize_input", stream, matrices, normalize, static_cast<const X*>(args[Op::kX]),
-                static_cast<Y*>(args[Op::kY]));
+      transpose("normalize_input", stream, matrices, normalize, pointer<const X>(args, Op::kX),
+                pointer<Y>(args, Op::kY));
     });
   }
   const int64_t count = shape.elements();
   const int64_t positions = x_channels_last ? 1 : count / (shape[0] * shape[1]);
   const Divisor by_channels(shape[1], count + kMapReach);
   const Divisor by_positions(positions, count + kMapReach);
-  return kernel_op(std::move(specs), [count, by_channels, by_positions, table = std::move(table)](
-                                         Stream& stream, Args args, void*) {
+  return function_op(std::move(specs), [count, by_channels, by_positions, table = std::move(table)](
+                                           Stream& stream, Args args, void*) {
     const NormalizeInOrder<Y> normalize{table.as<Scaling>(), by_channels, by_positions};
-    map_packs("normalize_input", stream, count, normalize, static_cast<Y*>(args[Op::kY]),
-              static_cast<const X*>(args[Op::kX]));
+    map_packs("normalize_input", stream, count, normalize, pointer<Y>(args, Op::kY),
+              pointer<const X>(args, Op::kX));
   });
 }
 

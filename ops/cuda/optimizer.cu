@@ -5,10 +5,10 @@
 #include "core/cuda/launch.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/element.h"
-#include "ops/cuda/kernel_op.h"
 #include "ops/cuda/plans.h"
 #include "ops/cuda/reduce.h"
 #include "ops/cuda/upload.h"
+#include "ops/function_op.h"
 #include "ops/loss_scale.h"
 #include "ops/optimizer.h"
 #include "ops/settle.h"
@@ -232,7 +232,7 @@ Plan plan(const SumOfSquares& op, const ContextPtr& context, Specs given) {
   Pieces pieces(all, context->device);
   const auto counted = static_cast<int64_t>(cut(op.ranges).size());
   const size_t scratch_bytes = pieces.count() * sizeof(double);
-  return kernel_op(
+  return function_op(
       in_row_major(given),
       [pieces = std::move(pieces), counted](Stream& stream, Args args, void* scratch) {
         auto* sums = static_cast<double*>(scratch);
@@ -248,7 +248,7 @@ Plan plan(const SumOfSquares& op, const ContextPtr& context, Specs given) {
 Plan plan(const SgdUpdate& op, const ContextPtr& context, Specs given) {
   using Op = SgdUpdate;
   return with_low_precision(given[Op::kLowPrecision], [&]<class Low>(Low) {
-    return kernel_op(
+    return function_op(
         in_row_major(given),
         [op, pieces = Pieces(op.ranges, context->device)](Stream& stream, Args args,
                                                           void* scratch) {
@@ -265,7 +265,7 @@ Plan plan(const SgdUpdate& op, const ContextPtr& context, Specs given) {
 Plan plan(const AdamUpdate& op, const ContextPtr& context, Specs given) {
   using Op = AdamUpdate;
   return with_low_precision(given[Op::kLowPrecision], [&]<class Low>(Low) {
-    return kernel_op(
+    return function_op(
         in_row_major(given),
         [op, pieces = Pieces(op.ranges, context->device)](Stream& stream, Args args,
                                                           void* scratch) {

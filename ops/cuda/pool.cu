@@ -4,10 +4,10 @@
 #include <type_traits>
 
 #include "ops/cuda/divisor.h"
-#include "ops/cuda/kernel_op.h"
 #include "ops/cuda/map.h"
 #include "ops/cuda/pack.h"
 #include "ops/cuda/plans.h"
+#include "ops/function_op.h"
 #include "ops/pool.h"
 
 namespace trireme::cuda {
@@ -248,10 +248,10 @@ Plan plan_max_forward(const PoolGeometry& geometry, std::vector<TensorSpec> spec
     constexpr auto kBytes = static_cast<int64_t>(sizeof(Winner));
     specs[Op::kWorkspace] = {DType::kU8, {y_shape.elements() * kBytes}, Layout::row_major()};
   }
-  return kernel_op(std::move(specs), [pooling, y_shape](Stream& stream, Args args, void*) {
-    const auto* x = static_cast<const T*>(args[Op::kX]);
-    auto* y = static_cast<T*>(args[Op::kY]);
-    auto* winners = static_cast<Winner*>(args[Op::kWorkspace]);
+  return function_op(std::move(specs), [pooling, y_shape](Stream& stream, Args args, void*) {
+    const auto* x = pointer<const T>(args, Op::kX);
+    auto* y = pointer<T>(args, Op::kY);
+    auto* winners = pointer<Winner>(args, Op::kWorkspace);
     with_pack<T>(
         pooling.channels,
         [&](auto n) {
@@ -267,10 +267,10 @@ Plan plan_max_backward(const PoolGeometry& geometry, std::vector<TensorSpec> spe
   using Op = MaxPoolBackward;
   const Shape x_shape = specs[Op::kDx].shape;
   const Pooling pooling(x_shape, specs[Op::kDy].shape, geometry, false);
-  return kernel_op(std::move(specs), [pooling, x_shape](Stream& stream, Args args, void*) {
-    const auto* dy = static_cast<const T*>(args[Op::kDy]);
-    const auto* winners = static_cast<const Winner*>(args[Op::kWorkspace]);
-    auto* dx = static_cast<T*>(args[Op::kDx]);
+  return function_op(std::move(specs), [pooling, x_shape](Stream& stream, Args args, void*) {
+    const auto* dy = pointer<const T>(args, Op::kDy);
+    const auto* winners = pointer<const Winner>(args, Op::kWorkspace);
+    auto* dx = pointer<T>(args, Op::kDx);
     with_pack<T>(
         pooling.channels,
         [&](auto n) {
@@ -309,9 +309,9 @@ Plan plan(const AveragePoolForward& op, const ContextPtr&, Specs given) {
   const Shape y_shape = specs[Op::kY].shape;
   const Pooling pooling(specs[Op::kX].shape, y_shape, op.geometry, op.include_padding);
   return with_element(specs[Op::kY].dtype, [&]<class T>(T) {
-    return kernel_op(std::move(specs), [pooling, y_shape](Stream& stream, Args args, void*) {
-      const auto* x = static_cast<const T*>(args[Op::kX]);
-      auto* y = static_cast<T*>(args[Op::kY]);
+    return function_op(std::move(specs), [pooling, y_shape](Stream& stream, Args args, void*) {
+      const auto* x = pointer<const T>(args, Op::kX);
+      auto* y = pointer<T>(args, Op::kY);
       with_pack<T>(
           pooling.channels,
           [&](auto n) {
@@ -329,9 +329,9 @@ Plan plan(const AveragePoolBackward& op, const ContextPtr&, Specs given) {
   const Shape x_shape = specs[Op::kDx].shape;
   const Pooling pooling(x_shape, specs[Op::kDy].shape, op.geometry, op.include_padding);
   return with_element(specs[Op::kDx].dtype, [&]<class T>(T) {
-    return kernel_op(std::move(specs), [pooling, x_shape](Stream& stream, Args args, void*) {
-      const auto* dy = static_cast<const T*>(args[Op::kDy]);
-      auto* dx = static_cast<T*>(args[Op::kDx]);
+    return function_op(std::move(specs), [pooling, x_shape](Stream& stream, Args args, void*) {
+      const auto* dy = pointer<const T>(args, Op::kDy);
+      auto* dx = pointer<T>(args, Op::kDx);
       with_pack<T>(
           pooling.channels,
           [&](auto n) {

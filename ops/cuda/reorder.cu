@@ -1,11 +1,11 @@
 // Reorder: another layout, another dtype, or both at once.
 #include <type_traits>
 
-#include "ops/cuda/kernel_op.h"
 #include "ops/cuda/map.h"
 #include "ops/cuda/plans.h"
 #include "ops/cuda/transpose.h"
 #include "ops/elementwise.h"
+#include "ops/function_op.h"
 
 namespace trireme::cuda {
 namespace {
@@ -68,15 +68,15 @@ Plan plan_reorder(std::vector<TensorSpec> specs) {
   const TensorSpec& from = specs[Op::kFrom];
   if (same_order(from.shape, from.layout, specs[Op::kTo].layout)) {
     const int64_t count = from.shape.elements();
-    return kernel_op(std::move(specs), [count](Stream& stream, Args args, void*) {
-      map_packs("reorder", stream, count, Convert<To>(), static_cast<To*>(args[Op::kTo]),
-                static_cast<const From*>(args[Op::kFrom]));
+    return function_op(std::move(specs), [count](Stream& stream, Args args, void*) {
+      map_packs("reorder", stream, count, Convert<To>(), pointer<To>(args, Op::kTo),
+                pointer<const From>(args, Op::kFrom));
     });
   }
   const Matrices matrices = matrices_of(from.shape, from.layout);
-  return kernel_op(std::move(specs), [matrices](Stream& stream, Args args, void*) {
-    transpose("reorder", stream, matrices, Convert<To>(), static_cast<const From*>(args[Op::kFrom]),
-              static_cast<To*>(args[Op::kTo]));
+  return function_op(std::move(specs), [matrices](Stream& stream, Args args, void*) {
+    transpose("reorder", stream, matrices, Convert<To>(), pointer<const From>(args, Op::kFrom),
+              pointer<To>(args, Op::kTo));
   });
 }
 

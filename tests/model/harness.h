@@ -18,6 +18,7 @@
 #include "model/graph.h"
 #include "model/model.pb.h"
 #include "model/program.h"
+#include "tests/ops/reference/reference_backend.h"
 
 namespace trireme {
 

@@ -1,7 +1,7 @@
 // Convolutions against the reference.
 #include "ops/conv2d.h"
 
-#include "ops/shapes.h"
+#include "ops/window.h"
 #include "tests/ops/harness.h"
 
 namespace trireme {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/cuda/cudnn.h"
-#include "ops/shapes.h"
+#include "ops/window.h"
 
 namespace trireme::cuda {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/random.h"
-#include "ops/backend.h"
 #include "ops/step_state.h"
+#include "tests/ops/reference/reference_backend.h"
 
 namespace trireme {
 

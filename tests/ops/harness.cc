@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/random.h"
+#include "tests/ops/reference/reference_backend.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-// What ops/backend.h tells of every operation, against what the reference does.
+// What every op declares of itself, against what the reference does.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -143,6 +143,18 @@ TEST(OpInfo, NamesAreThoseOfTheDescriptors) {
   EXPECT_EQ(name_of(SoftmaxCrossEntropy{}), "softmax_cross_entropy");
   EXPECT_EQ(name_of(AdamUpdate{}), "adam_update");
   EXPECT_EQ(name_of(AdjustLossScale{}), "adjust_loss_scale");
+}
+
+TEST(OpInfo, HasEveryArg) {
+  for (const Example& example : examples()) {
+    std::visit(
+        []<class O>(const O&) {
+          if constexpr (requires { O::kArgs; }) {
+            EXPECT_EQ(O::kInfo.args.size(), size_t{O::kArgs}) << O::kInfo.name;
+          }
+        },
+        example.op);
+  }
 }
 
 TEST(OpInfo, OutputsAreWhatIsWritten) {

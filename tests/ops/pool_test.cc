@@ -1,7 +1,7 @@
 // Pooling against the reference.
 #include "ops/pool.h"
 
-#include "ops/shapes.h"
+#include "ops/window.h"
 #include "tests/ops/harness.h"
 
 namespace trireme {

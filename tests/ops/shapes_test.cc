@@ -1,11 +1,10 @@
 // What plans refuse, and that they say what they got and what they wanted.
-#include "ops/shapes.h"
-
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "ops/backend.h"
 #include "ops/step_state.h"
+#include "ops/window.h"
+#include "tests/ops/reference/reference_backend.h"
 
 namespace trireme {
 namespace {
@@ -61,6 +60,11 @@ TEST_P(Refusals, OfTooFewTensors) {
                  "concat: takes 4 tensors, got 3");
 }
 
+TEST_P(Refusals, OfMissingTensors) {
+  const TensorSpec x = of({2, 3});
+  EXPECT_REFUSED(DropoutForward{}, (Specs{x, absent(), x}), "dropout_forward: state is missing");
+}
+
 TEST_P(Refusals, OfConvolutions) {
   const TensorSpec x = of({2, 3, 5, 5}), w = of({4, 3, 3, 3}), b = of({4}), y = of({2, 4, 3, 3});
   EXPECT_REFUSED(Conv2dForward{}, (Specs{x, w, b, of({2, 4, 4, 3})}),
@@ -77,7 +81,7 @@ TEST_P(Refusals, OfConvolutions) {
   EXPECT_REFUSED((Conv2dForward{.geometry = {}, .activation = Activation::kGelu}),
                  (Specs{x, w, b, y}), "cannot end in gelu");
   EXPECT_REFUSED(Conv2dBackwardData{}, (Specs{y, w, of({2, 3, 6, 5})}),
-                 "conv2d_backward_data: y must be [2, 4, 4, 3], got [2, 4, 3, 3]");
+                 "conv2d_backward_data: dy must be [2, 4, 4, 3], got [2, 4, 3, 3]");
   EXPECT_REFUSED(Conv2dBackwardWeights{}, (Specs{x, y, w, of({5})}), "dbias must be [4], got [5]");
 }
 
@@ -110,9 +114,9 @@ TEST_P(Refusals, OfNorms) {
 
 TEST_P(Refusals, OfJoints) {
   EXPECT_REFUSED(Concat{2}, (Specs{of({2, 4}), of({2, 1}), of({2, 2})}),
-                 "concat: the whole must be [2, 3], got [2, 4]");
+                 "concat: y must be [2, 3], got [2, 4]");
   EXPECT_REFUSED(Split{2}, (Specs{of({2, 3, 2}), of({2, 1, 2}), of({2, 2, 3})}),
-                 "split: a part must be [2, 2, 2], got [2, 2, 3]");
+                 "split: output 1 must be [2, 2, 2], got [2, 2, 3]");
   EXPECT_REFUSED(Add{}, (Specs{of({2, 3}), of({3, 2}), of({2, 3})}),
                  "add: b must be [2, 3], got [3, 2]");
 }
@@ -124,7 +128,7 @@ TEST_P(Refusals, OfLosses) {
   EXPECT_REFUSED(SoftmaxCrossEntropy{},
                  (Specs{logits, TensorSpec{DType::kF32, {2, 4}, Layout::row_major()}, state(),
                         logits, metrics()}),
-                 "labels as probabilities must be [2, 5], got [2, 4]");
+                 "labels must be [2, 5], got [2, 4]");
   EXPECT_REFUSED(
       SoftmaxCrossEntropy{},
       (Specs{logits, TensorSpec{DType::kU8, {2}, Layout::row_major()}, state(), logits, metrics()}),
@@ -150,27 +154,26 @@ TEST_P(Refusals, OfUpdates) {
                  "needs a velocity with momentum, and none without");
   sgd.momentum = 0.5f;
   EXPECT_REFUSED(sgd, (Specs{array, of({7}), array, absent(), absent(), state(), absent()}),
-                 "an array must be [8], got [7]");
+                 "gradients must be [8], got [7]");
   EXPECT_REFUSED(sgd, (Specs{array, array, array, absent(), loss_scale(), state(), absent()}),
-                 "the sum of squares must be [1], got [0]");
+                 "sum of squares must be [1], got [0]");
   EXPECT_REFUSED(sgd, (Specs{array, array, array, sum, sum, state(), absent()}),
-                 "the loss scale must be [16], got [1]");
+                 "loss scale must be [16], got [1]");
   sgd.max_norm = 1;
   EXPECT_REFUSED(sgd, (Specs{array, array, array, absent(), absent(), state(), absent()}),
-                 "the sum of squares must be [1], got [0]");
+                 "sum of squares must be [1], got [0]");
   EXPECT_REFUSED(AdamUpdate{},
                  (Specs{array, array, absent(), array, absent(), absent(), state(), absent()}),
-                 "an array must be [8], got [0]");
+                 "moment1 must be [8], got [0]");
 }
 
 TEST_P(Refusals, OfLossScales) {
   const TensorSpec sum{DType::kF64, {1}, Layout::row_major()};
   EXPECT_REFUSED(ScaleLoss{}, (Specs{state(), state()}),
-                 "scale_loss: the loss scale must be [16], got [40]");
-  EXPECT_REFUSED(ScaleLoss{}, (Specs{loss_scale(), loss_scale()}),
-                 "the state must be [40], got [16]");
+                 "scale_loss: loss scale must be [16], got [40]");
+  EXPECT_REFUSED(ScaleLoss{}, (Specs{loss_scale(), loss_scale()}), "state must be [40], got [16]");
   EXPECT_REFUSED(AdjustLossScale{}, (Specs{absent(), loss_scale()}),
-                 "adjust_loss_scale: the sum of squares must be [1], got [0]");
+                 "adjust_loss_scale: sum of squares must be [1], got [0]");
   EXPECT_REFUSED(AdjustLossScale{.growth_steps = 0}, (Specs{sum, loss_scale()}),
                  "growth steps must be at least 1, got 0");
 }

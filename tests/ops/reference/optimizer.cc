@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/reference/plans.h"
+#include "tests/ops/reference/plans.h"
 
 namespace trireme::reference {
 namespace {
@@ -27,7 +27,7 @@ void each(const std::vector<UpdateRange>& ranges, Visit visit) {
 // The copy in lower precision, where there is one, is f32 here.
 void copy_low(Args args, int low, int64_t i, double value) {
   if (args[static_cast<size_t>(low)]) {
-    static_cast<float*>(args[static_cast<size_t>(low)])[i] = static_cast<float>(value);
+    pointer<float>(args, low)[i] = static_cast<float>(value);
   }
 }
 

@@ -1,9 +1,11 @@
+#include "tests/ops/reference/reference_backend.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "core/error.h"
-#include "ops/reference/plans.h"
+#include "tests/ops/reference/plans.h"
 
 namespace trireme {
 namespace {
@@ -55,7 +57,7 @@ class ReferenceBackend final : public Backend {
   explicit ReferenceBackend(Device& device) : device_(device) {}
   Device& device() override { return device_; }
 
-  std::unique_ptr<OpPlan> plan(const Op& op, std::span<const TensorSpec> asked) override {
+  std::unique_ptr<OpPlan> plan(const Op& op, Specs asked) override {
     check_shapes(op, asked);
     reference::Specs specs(asked.begin(), asked.end());
     for (size_t i = 0; i < specs.size(); ++i) {

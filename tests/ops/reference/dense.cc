@@ -1,4 +1,4 @@
-#include "ops/reference/plans.h"
+#include "tests/ops/reference/plans.h"
 
 namespace trireme::reference {
 

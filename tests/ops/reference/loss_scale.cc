@@ -2,13 +2,13 @@
 
 #include <cmath>
 
-#include "ops/reference/plans.h"
+#include "tests/ops/reference/plans.h"
 
 namespace trireme::reference {
 
 Plan plan(const ScaleLoss&, Specs specs) {
   return host_op(std::move(specs), [](Args args, void*) {
-    static_cast<StepState*>(args[ScaleLoss::kState])->loss_gradient_scale *=
+    pointer<StepState>(args, ScaleLoss::kState)->loss_gradient_scale *=
         loss_scale(args, ScaleLoss::kScale)->scale;
   });
 }
@@ -16,7 +16,7 @@ Plan plan(const ScaleLoss&, Specs specs) {
 Plan plan(const AdjustLossScale& op, Specs specs) {
   return host_op(std::move(specs), [=](Args args, void*) {
     const bool finite = std::isfinite(*in(args, AdjustLossScale::kSquares));
-    auto& scale = *static_cast<LossScale*>(args[AdjustLossScale::kScale]);
+    auto& scale = *pointer<LossScale>(args, AdjustLossScale::kScale);
     scale = adjusted(scale, finite, op.growth_steps);
   });
 }

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "core/random.h"
-#include "ops/reference/plans.h"
+#include "tests/ops/reference/plans.h"
 
 namespace trireme::reference {
 namespace {

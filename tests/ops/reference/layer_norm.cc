@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/reference/plans.h"
+#include "tests/ops/reference/plans.h"
 
 namespace trireme::reference {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/reference/plans.h"
+#include "tests/ops/reference/plans.h"
 
 namespace trireme::reference {
 namespace {
@@ -44,7 +44,7 @@ Plan plan(const MaxPoolForward& op, Specs specs) {
         DType::kU8, {y.elements() * static_cast<int64_t>(sizeof(int64_t))}, Layout::row_major()};
   }
   return host_op(std::move(specs), [=](Args args, void*) {
-    auto* winners = static_cast<int64_t*>(args[O::kWorkspace]);
+    auto* winners = pointer<int64_t>(args, O::kWorkspace);
     each_window(y, [&](int64_t plane, int64_t oh, int64_t ow, int64_t i) {
       double best = -std::numeric_limits<double>::infinity();
       int64_t winner = -1;
@@ -64,7 +64,7 @@ Plan plan(const MaxPoolBackward&, Specs specs) {
   using O = MaxPoolBackward;
   const int64_t outputs = specs[O::kDy].shape.elements(), inputs = specs[O::kDx].shape.elements();
   return host_op(std::move(specs), [=](Args args, void*) {
-    const auto* winners = static_cast<const int64_t*>(args[O::kWorkspace]);
+    const auto* winners = pointer<const int64_t>(args, O::kWorkspace);
     std::fill_n(out(args, O::kDx), inputs, 0.0);
     for (int64_t i = 0; i < outputs; ++i) out(args, O::kDx)[winners[i]] += in(args, O::kDy)[i];
   });

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "ops/reference/plans.h"
+#include "tests/ops/reference/plans.h"
 
 namespace trireme::reference {
 namespace {
@@ -26,7 +26,7 @@ struct Metrics {
 
 // Of each class, in a row.
 std::vector<double> of_label(Args args, int64_t row, int64_t classes) {
-  const int32_t label = static_cast<const int32_t*>(args[SoftmaxCrossEntropy::kLabels])[row];
+  const int32_t label = pointer<const int32_t>(args, SoftmaxCrossEntropy::kLabels)[row];
   if (label < 0 || label >= classes) {
     throw Error(
         fmt::format("the label of row {} is {}, but there are {} classes", row, label, classes));
@@ -36,8 +36,7 @@ std::vector<double> of_label(Args args, int64_t row, int64_t classes) {
   return wanted;
 }
 std::vector<double> probabilities(Args args, int64_t row, int64_t classes) {
-  const float* first =
-      static_cast<const float*>(args[SoftmaxCrossEntropy::kLabels]) + row * classes;
+  const float* first = pointer<const float>(args, SoftmaxCrossEntropy::kLabels) + row * classes;
   return {first, first + classes};
 }
 
@@ -98,9 +97,8 @@ Plan plan(const MeanSquaredError&, Specs specs) {
     const StepState& step = state(args, O::kState);
     double loss = 0;
     for (int64_t i = 0; i < rows * width; ++i) {
-      const double target = target_dtype == DType::kF32
-                                ? static_cast<const float*>(args[O::kTarget])[i]
-                                : in(args, O::kTarget)[i];
+      const double target = target_dtype == DType::kF32 ? pointer<const float>(args, O::kTarget)[i]
+                                                        : in(args, O::kTarget)[i];
       const bool valid = i / width < step.valid_rows;
       const double error = valid ? in(args, O::kPrediction)[i] - target : 0;
       loss += error * error / static_cast<double>(width);

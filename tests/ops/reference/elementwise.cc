@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "ops/reference/plans.h"
+#include "tests/ops/reference/plans.h"
 
 namespace trireme::reference {
 namespace {

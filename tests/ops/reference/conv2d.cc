@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ops/reference/plans.h"
+#include "tests/ops/reference/plans.h"
 
 namespace trireme::reference {
 namespace {

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "ops/reference/plans.h"
+#include "tests/ops/reference/plans.h"
 
 namespace trireme::reference {
 namespace {

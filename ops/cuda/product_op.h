@@ -1,0 +1,64 @@
+// Plans of convolutions and dense layers: a library's algorithm, and after it what that leaves to
+// us.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ops/cuda/algorithm.h"
+#include "ops/cuda/bias.h"
+#include "ops/cuda/context.h"
+#include "ops/function_op.h"
+
+namespace trireme::cuda {
+
+// y from x, weight and bias. find(context, product) looks for the algorithm: for `fused`, which
+// ends in the bias and the activation, if that is given and found, else for `plain`, which knows
+// neither.
+template <class Op, class Find, class Product>
+std::unique_ptr<OpPlan> plan_forward(const Op& op, const Context& context,
+                                     std::vector<TensorSpec> specs, Find find, const Product& plain,
+                                     const std::optional<Product>& fused) {
+  AlgorithmPtr algorithm = fused ? try_to(find, context, *fused) : nullptr;
+  std::optional<BiasActivation> rest;
+  if (!algorithm) {
+    algorithm = find(context, plain);
+    rest.emplace(specs[Op::kY], specs[Op::kBias], op.activation);
+  }
+  return function_op(
+      std::move(specs),
+      [algorithm, rest](Stream& stream, Args args, void* scratch) {
+        algorithm->run(stream,
+                       std::array{args[Op::kX], args[Op::kWeight], args[Op::kY], args[Op::kBias]},
+                       scratch);
+        if (rest) rest->encode(stream, args[Op::kY], args[Op::kBias]);
+      },
+      algorithm->workspace_bytes());
+}
+
+// dweight, by the algorithm with these args of the op in its order, and dbias if it is present.
+template <class Op>
+std::unique_ptr<OpPlan> plan_weight_gradient(const Op&, const Context& context,
+                                             std::vector<TensorSpec> specs,
+                                             const AlgorithmPtr& algorithm,
+                                             std::array<typename Op::Arg, 3> order) {
+  std::optional<BiasGradient> bias;
+  if (!is_absent(specs[Op::kDbias])) {
+    bias.emplace(specs[Op::kDy], specs[Op::kDbias], context.device);
+  }
+  const size_t scratch_bytes =
+      std::max(algorithm->workspace_bytes(), bias ? bias->scratch_bytes() : 0);
+  return function_op(
+      std::move(specs),
+      [algorithm, bias, order](Stream& stream, Args args, void* scratch) {
+        algorithm->run(
+            stream, std::array{args[order[0]], args[order[1]], args[order[2]], kNoTensor}, scratch);
+        if (bias) bias->encode(stream, args[Op::kDy], args[Op::kDbias], scratch);
+      },
+      scratch_bytes);
+}
+
+}  // namespace trireme::cuda

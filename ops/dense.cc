@@ -1,0 +1,58 @@
+#include "ops/dense.h"
+
+#include <fmt/format.h>
+
+namespace trireme {
+namespace {
+
+// x, weight and y, or their gradients.
+void check_dense(const Checker& c, int x, int weight, int y) {
+  c.rank(x, 2);
+  c.rank(weight, 2);
+  const Shape &in = c.shape(x), &w = c.shape(weight);
+  if (w[1] != in[1]) {
+    c.refuse(fmt::format("{} {} does not fit {} {}", c.name(weight), w.to_string(), c.name(x),
+                         in.to_string()));
+  }
+  c.is(y, {in[0], w[0]});
+}
+
+double dense_flops(const TensorSpec& weight, const TensorSpec& y) {
+  return 2 * static_cast<double>(y.shape.elements()) * static_cast<double>(weight.shape[1]);
+}
+
+}  // namespace
+
+const OpInfo DenseForward::kInfo{
+    .name = "dense_forward",
+    .args = {
+        {"x", Use::kIn}, {"weight", Use::kIn}, {"bias", Use::kIn, kOptional}, {"y", Use::kOut}}};
+void DenseForward::check(const Checker& c) const {
+  check_fused(c, activation);
+  check_dense(c, kX, kWeight, kY);
+  c.is(kBias, {c.shape(kWeight)[0]});
+}
+double DenseForward::flops(Specs specs) const { return dense_flops(specs[kWeight], specs[kY]); }
+
+const OpInfo DenseBackwardData::kInfo{
+    .name = "dense_backward_data",
+    .args = {{"dy", Use::kIn}, {"weight", Use::kIn}, {"dx", Use::kOut}}};
+void DenseBackwardData::check(const Checker& c) const { check_dense(c, kDx, kWeight, kDy); }
+double DenseBackwardData::flops(Specs specs) const {
+  return dense_flops(specs[kWeight], specs[kDy]);
+}
+
+const OpInfo DenseBackwardWeights::kInfo{.name = "dense_backward_weights",
+                                         .args = {{"x", Use::kIn},
+                                                  {"dy", Use::kIn},
+                                                  {"dweight", Use::kOut},
+                                                  {"dbias", Use::kOut, kOptional}}};
+void DenseBackwardWeights::check(const Checker& c) const {
+  check_dense(c, kX, kDweight, kDy);
+  c.is(kDbias, {c.shape(kDweight)[0]});
+}
+double DenseBackwardWeights::flops(Specs specs) const {
+  return dense_flops(specs[kDweight], specs[kDy]);
+}
+
+}  // namespace trireme
