@@ -9,7 +9,7 @@
 #include "comm/control.h"
 #include "core/device.h"
 #include "core/error.h"
-#include "trainer/device.h"
+#include "trainer/config/device.h"
 
 namespace trireme {
 namespace {

@@ -15,13 +15,13 @@
 #include "launch/input_description.h"
 #include "model/names.h"
 #include "model/onnx/onnx.h"
-#include "trainer/checkpoint.h"
-#include "trainer/file.h"
-#include "trainer/init_from.h"
-#include "trainer/inputs.h"
-#include "trainer/run_folder.h"
-#include "trainer/safetensors.h"
-#include "trainer/sample_facts.h"
+#include "trainer/base/file.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/init_from.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/config/inputs.h"
+#include "trainer/config/run_folder.h"
+#include "trainer/report/sample_facts.h"
 
 namespace trireme {
 namespace {

@@ -10,7 +10,7 @@
 #include "core/text.h"
 #include "launch/cli.h"
 #include "launch/commands.h"
-#include "trainer/file.h"
+#include "trainer/base/file.h"
 
 namespace trireme {
 namespace {

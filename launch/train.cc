@@ -1,3 +1,5 @@
+#include "trainer/run/train.h"
+
 #include <map>
 #include <memory>
 #include <string>
@@ -7,8 +9,7 @@
 #include "launch/commands.h"
 #include "launch/options.h"
 #include "launch/peak.h"
-#include "trainer/stop.h"
-#include "trainer/trainer.h"
+#include "trainer/run/stop.h"
 
 namespace trireme {
 namespace {

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "comm/control.h"
-#include "trainer/file.h"
-#include "trainer/profile/step_probe.h"
+#include "trainer/base/file.h"
 #include "trainer/profile/table.h"
+#include "trainer/step/step_probe.h"
 
 namespace trireme {
 namespace {
