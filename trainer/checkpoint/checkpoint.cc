@@ -7,10 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "model/graph.h"
 #include "trainer/base/file.h"
 #include "trainer/base/json.h"
-#include "trainer/checkpoint/safetensors.h"
 
 namespace trireme {
 namespace {
@@ -18,8 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr const char* kModel = "model.safetensors";
-constexpr const char* kOptimizer = "optimizer.safetensors";
 constexpr const char* kState = "state.json";
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLatest = "latest";
@@ -30,22 +26,6 @@ constexpr const char* kReplaced = ".replaced-";
 constexpr const char* kRemoved = ".removed-";
 constexpr const char* kSetAside = "set-aside-";
 constexpr int kManifestFormat = 1;
-
-// Sizes a buffer for the largest tensor, so that tensors pass through one by one.
-std::vector<float> staging(const Parameters& parameters) {
-  int64_t largest = 0;
-  for (const Parameter& parameter : parameters.all) {
-    largest = std::max(largest, parameter.spec.shape.elements());
-  }
-  for (const RunningValue& value : parameters.running) {
-    largest = std::max(largest, value.spec.shape.elements());
-  }
-  return std::vector<float>(static_cast<size_t>(largest));
-}
-
-std::span<float> front(std::vector<float>& buffer, const Shape& shape) {
-  return std::span(buffer).first(static_cast<size_t>(shape.elements()));
-}
 
 Json manifest_entry(const FileDigest& digest) {
   return {{"bytes", digest.bytes}, {"xxh3_64", fmt::format("{:016x}", digest.hash)}};
@@ -76,25 +56,6 @@ std::string name_of(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, s
 
 uint64_t step_of(const std::string& checkpoint_name) {
   return std::stoull(checkpoint_name.substr(std::strlen(kStepPrefix)));
-}
-
-void require_no_more(const SafetensorsReader& reader, const FoundCheckpoint& checkpoint,
-                     size_t wanted) {
-  if (reader.names().size() == wanted) return;
-  throw DataError((checkpoint.path / kModel).string(),
-                  fmt::format("holds {} tensors, wanted {}", reader.names().size(), wanted));
-}
-
-// Why the tensor names or shapes do not fit, as a matter of configuration rather than damage.
-template <class F>
-void fitting(const FoundCheckpoint& checkpoint, F&& load) {
-  try {
-    load();
-  } catch (const DataError& error) {
-    throw ConfigError(
-        checkpoint.path.string(),
-        fmt::format("is of another model or optimizer than configured ({})", error.what()));
-  }
 }
 
 // Which checkpoint is the newest goes by the names of folders.
@@ -218,14 +179,14 @@ SavedCheckpoint Checkpoints::save(const CheckpointState& state, const Snapshot& 
 
 void Checkpoints::write_files(const fs::path& to, const CheckpointState& state,
                               const Snapshot& snapshot, const std::stop_token& stop) const {
-  DurableFile model(to / kModel, stop);
+  DurableFile model(to / kModelFile, stop);
   model.write(snapshot.model());
-  DurableFile optimizer(to / kOptimizer, stop);
+  DurableFile optimizer(to / kOptimizerFile, stop);
   optimizer.write(snapshot.optimizer());
   DurableFile position(to / kState);
   position.write(to_json(state));
-  const Json files = {{kModel, manifest_entry(model.digest())},
-                      {kOptimizer, manifest_entry(optimizer.digest())},
+  const Json files = {{kModelFile, manifest_entry(model.digest())},
+                      {kOptimizerFile, manifest_entry(optimizer.digest())},
                       {kState, manifest_entry(position.digest())}};
   DurableFile manifest(to / kManifest);
   manifest.write(Json{{"format", kManifestFormat}, {"files", files}}.dump(2) + "\n");
@@ -283,7 +244,7 @@ FoundCheckpoint open_checkpoint(const fs::path& path) {
     if (manifest.at("format") != kManifestFormat) {
       throw DataError(manifest_path.string(), "is of another format than this program knows");
     }
-    for (const char* name : {kModel, kOptimizer, kState}) {
+    for (const char* name : {kModelFile, kOptimizerFile, kState}) {
       const Json& entry = manifest.at("files").at(name);
       const FileDigest digest = digest_of(path / name);
       const auto bytes = whole_number<uint64_t>(entry.at("bytes"));
@@ -346,62 +307,6 @@ FoundCheckpoint find_checkpoint(const fs::path& path, const Warn& warn) {
       fs::is_directory(path / "checkpoints", none) ? path / "checkpoints" : path;
   if (auto found = newest_checkpoint(folder, warn)) return *found;
   throw DataError(path.string(), "holds no checkpoint");
-}
-
-void load_model(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays) {
-  fitting(checkpoint, [&] {
-    const SafetensorsReader reader(checkpoint.path / kModel);
-    std::vector<float> buffer = staging(arrays.parameters);
-    for (const Parameter& parameter : arrays.parameters.all) {
-      reader.read(parameter.name, parameter.spec.shape, front(buffer, parameter.spec.shape));
-      from_canonical(parameter, arrays.backend, buffer.data(), arrays.values);
-    }
-    for (const RunningValue& value : arrays.parameters.running) {
-      reader.read(value.name, value.spec.shape, front(buffer, value.spec.shape));
-      from_canonical(value, arrays.backend, buffer.data(), arrays.running);
-    }
-    const size_t wanted = arrays.parameters.all.size() + arrays.parameters.running.size();
-    require_no_more(reader, checkpoint, wanted);
-  });
-}
-
-Weights read_model(const FoundCheckpoint& checkpoint, const Graph& graph) {
-  Weights weights;
-  fitting(checkpoint, [&] {
-    const SafetensorsReader reader(checkpoint.path / kModel);
-    const auto read = [&](const std::string& name, const Shape& shape) {
-      Weight& weight = weights[name];
-      weight.shape = shape;
-      weight.values.resize(static_cast<size_t>(shape.elements()));
-      reader.read(name, shape, weight.values);
-    };
-    for (const Node& node : graph.nodes) {
-      for (const auto& declared : node.signature.parameters) {
-        read(node.name + "." + declared.name, declared.shape);
-      }
-      for (const auto& declared : node.signature.running) {
-        read(node.name + "." + declared.name, declared.shape);
-      }
-    }
-    require_no_more(reader, checkpoint, weights.size());
-  });
-  return weights;
-}
-
-void load_optimizer(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays) {
-  fitting(checkpoint, [&] {
-    const SafetensorsReader reader(checkpoint.path / kOptimizer);
-    if (reader.names().empty()) return;
-    std::vector<float> buffer = staging(arrays.parameters);
-    for (const auto& array : arrays.optimizer) {
-      for (const Parameter& parameter : arrays.parameters.all) {
-        if (parameter.frozen) continue;
-        reader.read(array.name + "." + parameter.name, parameter.spec.shape,
-                    front(buffer, parameter.spec.shape));
-        from_canonical(parameter, arrays.backend, buffer.data(), array.values);
-      }
-    }
-  });
 }
 
 }  // namespace trireme

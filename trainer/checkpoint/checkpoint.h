@@ -22,6 +22,10 @@ struct Graph;
 
 using Warn = std::function<void(const std::string&)>;
 
+// Of a checkpoint's folder.
+inline constexpr const char* kModelFile = "model.safetensors";
+inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+
 struct SavedCheckpoint {
   std::filesystem::path path;
   std::string problem = {};  // why `latest` or `best` does not name it; empty: they do

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstdio>
 
+#include "comm/ledger.h"
+
 namespace trireme {
 namespace {
 

@@ -30,10 +30,6 @@ constexpr double kSlowSave = 1;  // seconds; what takes longer is worth a warnin
 constexpr MetricsHub::Seconds kPatience{5};
 constexpr MetricsHub::Seconds kPatienceAtTheEnd{3};
 
-std::string plural(int64_t count, const char* word) {
-  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
-}
-
 // Of each part, since an earlier moment.
 StepTimings operator-(const StepTimings& a, const StepTimings& b) {
   return {a.forward - b.forward, a.backward - b.backward, a.exposed - b.exposed,
@@ -55,7 +51,7 @@ double mean_loss(const CheckpointState& state) {
 
 }  // namespace
 
-Reporter::Reporter(const Config& config, Communicator& communicator, const RunFolder& folder,
+Reporter::Reporter(const RunConfig& config, Communicator& communicator, const RunFolder& folder,
                    bool quiet)
     : config_(config),
       communicator_(communicator),
@@ -100,7 +96,7 @@ void Reporter::changed(const FoundCheckpoint& resumed, const std::vector<std::st
 void Reporter::profiled(const std::string& table) { note("\n" + table); }
 
 void Reporter::open_metrics(int64_t keep_through_step) {
-  const MetricsConfig& metrics = config_.run.metrics();
+  const MetricsConfig& metrics = config_.metrics();
   hub_.add(std::make_unique<JsonlSink>(folder_.metrics(), keep_through_step));
   if (metrics.csv()) hub_.add(std::make_unique<CsvSink>(folder_.path, keep_through_step));
   if (metrics.tensorboard()) {
@@ -112,49 +108,37 @@ void Reporter::open_metrics(int64_t keep_through_step) {
 }
 
 void Reporter::start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed) {
-  const RunConfig& run = config_.run;
-  const int ranks = communicator_.size();
   classifies_ = facts.classifies;
-  progress_ = make_progress(run.train().epochs(), facts.total_steps, facts.classifies);
-  std::string parameters = format_count(static_cast<double>(facts.parameters)) + " parameters";
-  if (facts.trained_parameters < facts.parameters) {
-    parameters += fmt::format(" ({} trained, the others frozen)",
-                              format_count(static_cast<double>(facts.trained_parameters)));
-  }
-  note(fmt::format("{}: {}, {}, {}", model_name(run), parameters,
-                   Precision_Name(run.train().precision()), plural(ranks, "rank")));
-  if (!facts.initial.empty()) note("init: " + facts.initial);
   device_ = facts.device;
-  note("device: " + device_->description());
-  note("train:  " + facts.training_data);
-  note("eval:   " + facts.evaluation_data);
-  note(fmt::format("batch {} over all ranks, {} an epoch, results in {}", run.batch().global(),
-                   plural(facts.steps_per_epoch, "step"), folder_.path.string()));
-  if (resumed) {
-    note(fmt::format("resumed from {} (step {}, {} samples into epoch {})", resumed->path.string(),
-                     resumed->state.step, resumed->state.position, resumed->state.epoch + 1));
+  progress_ = make_progress(config_.train().epochs(), facts.total_steps, facts.classifies);
+  for (const std::string& line :
+       opening_lines(config_, communicator_.size(), folder_, facts, resumed)) {
+    note(line);
   }
   left_out(facts.bad_records.count, facts.bad_records.first);
   logged_bad_records_ = bad_records_;
-  if (!tells()) return;
+  if (tells()) write_start(facts, resumed);
+}
+
+void Reporter::write_start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed) {
   StartRecord record;
   record.step = resumed ? resumed->state.step : 0;
   record.epoch = resumed ? resumed->state.epoch : 0;
   record.position = resumed ? resumed->state.position : 0;
   record.version = TRIREME_VERSION;
-  record.model = model_name(run);
+  record.model = model_name(config_);
   record.parameters = facts.parameters;
-  record.ranks = ranks;
-  record.precision = Precision_Name(run.train().precision());
-  record.global_batch = run.batch().global();
+  record.ranks = communicator_.size();
+  record.precision = Precision_Name(config_.train().precision());
+  record.global_batch = config_.batch().global();
   record.samples_per_epoch = facts.samples_per_epoch;
   record.steps_per_epoch = facts.steps_per_epoch;
   record.total_steps = facts.total_steps;
   record.bad_records = bad_records_;
   if (resumed) record.resumed_from = resumed->path.string();
   record.run_dir = folder_.path.string();
-  record.config = to_text(run);
-  record.hyper_parameters = hyper_parameters(run);
+  record.config = to_text(config_);
+  record.hyper_parameters = hyper_parameters(config_);
   record.classifies = facts.classifies;
   hub_.write(std::move(record), When::kNow);
 }
@@ -183,7 +167,7 @@ void Reporter::step(int64_t step, const LaunchedStep& launched, const StepResult
                    .exposed_comm = result.timings.exposed,
                    .load = device_load(now)},
                   now);
-  if (checksum || step % config_.run.train().log_every_steps() == 0) {
+  if (checksum || step % config_.train().log_every_steps() == 0) {
     record(step, launched, result, checksum);
   }
   look_at_ranks(step, now, /*end=*/false);
@@ -325,12 +309,7 @@ void Reporter::save_left_out(int64_t step, int64_t writing, double so_far) {
                    step, writing, format_duration(so_far)));
 }
 
-void Reporter::nothing_left(const CheckpointState& state) {
-  note(fmt::format(
-      "{} is complete: {}, {}; raise train.epochs or train.max_steps to go on, or choose "
-      "another --run-dir",
-      folder_.path.string(), plural(state.epoch, "epoch"), plural(state.step, "step")));
-}
+void Reporter::nothing_left(const CheckpointState& state) { note(complete_line(folder_, state)); }
 
 Summary Reporter::summary_of(const CheckpointState& state, const std::string& status) {
   const auto fraction = [&](double part) {
@@ -339,7 +318,7 @@ Summary Reporter::summary_of(const CheckpointState& state, const std::string& st
   Summary summary;
   summary.status = status;
   summary.ranks = communicator_.size();
-  summary.precision = Precision_Name(config_.run.train().precision());
+  summary.precision = Precision_Name(config_.train().precision());
   summary.epochs = state.epoch;
   summary.steps = state.step;
   if (state.loss_scale) summary.skipped_steps = state.loss_scale->skipped;
@@ -376,43 +355,10 @@ Summary Reporter::end(const CheckpointState& state, const std::string& status) {
   }
   hub_.settle(kPatienceAtTheEnd);
   tell_problems();
-  closing_lines(summary);
+  for (const std::string& line : closing_lines(summary)) note(line);
+  for (const std::string& line : dropped_lines(hub_.dropped()->get())) note(line);
+  if (status == "stopped") note(stopped_line(folder_));
   return summary;
-}
-
-void Reporter::closing_lines(const Summary& summary) {
-  note(fmt::format(
-      "{}: {}, {}{} in {}, {} samples/s, data wait {:.1f}%, exposed comm {:.1f}%, peak "
-      "memory {} a rank",
-      summary.status, plural(summary.epochs, "epoch"), plural(summary.steps, "step"),
-      summary.skipped_steps > 0 ? fmt::format(" ({} skipped)", summary.skipped_steps) : "",
-      format_duration(summary.wall_seconds), format_count(summary.samples_per_second),
-      100 * summary.data_wait_fraction, 100 * summary.exposed_comm_fraction,
-      format_bytes(static_cast<double>(summary.peak_memory_bytes))));
-  if (summary.bad_records > 0) {
-    note(fmt::format("data: {} left out (data.on_bad_record: SKIP)",
-                     plural(summary.bad_records, "bad record")));
-  }
-  if (summary.eval_loss) {
-    note(summary.eval_accuracy
-             ? fmt::format("eval: accuracy {:.2f}%, top-5 {:.2f}%, loss {:.4f}",
-                           100 * *summary.eval_accuracy, 100 * summary.eval_top5.value_or(0),
-                           PlainNumber{*summary.eval_loss})
-             : fmt::format("eval: loss {:.4f}", PlainNumber{*summary.eval_loss}));
-  }
-  if (summary.saves_left_out > 0) {
-    note(fmt::format("{} left out: due while the one before was still being written",
-                     plural(summary.saves_left_out, "checkpoint")));
-  }
-  for (const DropCounts::Count& count : hub_.dropped()->get()) {
-    if (count.records == 0) continue;
-    note(fmt::format("{}: {} left out, which were not written in time or not at all", count.sink,
-                     plural(count.records, "record")));
-  }
-  if (summary.status == "stopped") {
-    note("stopped by a signal and saved; the same command goes on from here with --run-dir " +
-         folder_.path.string());
-  }
 }
 
 }  // namespace trireme

@@ -18,25 +18,11 @@
 #include "trainer/report/rank_lags.h"
 #include "trainer/report/sinks/hub.h"
 #include "trainer/run/checks.h"
+#include "trainer/run/run_text.h"
 #include "trainer/step/evaluator.h"
 #include "trainer/step/step.h"
 
 namespace trireme {
-
-// What a run is, for its first lines.
-struct RunFacts {
-  Device* device = nullptr;  // outlives the reporter
-  int64_t parameters = 0;
-  int64_t trained_parameters = 0;  // of these
-  std::string initial;             // what they begin with, where not with random numbers
-  std::string training_data;
-  std::string evaluation_data;
-  BadRecords bad_records;  // left out when the files were opened
-  int64_t samples_per_epoch = 0;
-  int64_t steps_per_epoch = 0;  // with the present batch
-  int64_t total_steps = 0;      // of the whole run
-  bool classifies = true;
-};
 
 // A step whose result may be still to come.
 struct LaunchedStep {
@@ -49,7 +35,8 @@ class Reporter {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Reporter(const Config& config, Communicator& communicator, const RunFolder& folder, bool quiet);
+  Reporter(const RunConfig& config, Communicator& communicator, const RunFolder& folder,
+           bool quiet);
 
   // On rank 0: metrics.jsonl and what else is configured. Keeps what is there up to that step.
   // Throws Error when metrics.jsonl cannot be written.
@@ -108,11 +95,11 @@ class Reporter {
               std::optional<uint64_t> checksum);
   void look_at_ranks(int64_t step, Clock::time_point now, bool end);
   void note(const std::string& text);
+  void write_start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed);
   void tell_problems();
   Summary summary_of(const CheckpointState& state, const std::string& status);
-  void closing_lines(const Summary& summary);
 
-  const Config& config_;
+  const RunConfig& config_;
   Communicator& communicator_;
   RunFolder folder_;
   bool quiet_;

@@ -14,12 +14,11 @@ namespace trireme {
 namespace {
 
 using Cause = RankMemory::Cause;
-using Part = RankMemory::Part;
 
 constexpr size_t kMaxBytes = size_t{1} << 60;  // of a part, so that sums do not overflow
 
 RankMemory without_empty(RankMemory memory) {
-  std::erase_if(memory.parts, [](const Part& part) { return part.bytes == 0; });
+  std::erase_if(memory.parts, [](const RankMemory::Part& part) { return part.bytes == 0; });
   return memory;
 }
 
@@ -31,7 +30,7 @@ NetworkSize network_size(const Config& config, const Graph& graph, const BatchPl
   }
 }
 
-Part batches_part(const Graph& graph, const BatchPlan& batch, int batches) {
+RankMemory::Part batches_part(const Graph& graph, const BatchPlan& batch, int batches) {
   const size_t sample = graph.input.input.bytes() + graph.input.target.bytes();
   size_t bytes = static_cast<size_t>(batch.capacity);
   for (size_t factor : {static_cast<size_t>(batches), sample}) {
@@ -72,13 +71,13 @@ std::pair<std::string, std::string> advice(const Config& config, const RankMemor
 
 size_t RankMemory::total() const {
   size_t bytes = 0;
-  for (const Part& part : parts) bytes += part.bytes;
+  for (const RankMemory::Part& part : parts) bytes += part.bytes;
   return bytes;
 }
 
 size_t RankMemory::of(Cause cause) const {
   size_t bytes = 0;
-  for (const Part& part : parts) bytes += part.cause == cause ? part.bytes : 0;
+  for (const RankMemory::Part& part : parts) bytes += part.cause == cause ? part.bytes : 0;
   return bytes;
 }
 
