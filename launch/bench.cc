@@ -18,14 +18,14 @@
 #include "launch/options.h"
 #include "launch/peak.h"
 #include "launch/step_time.h"
-#include "trainer/agreement.h"
-#include "trainer/device.h"
-#include "trainer/inputs.h"
-#include "trainer/json.h"
-#include "trainer/process.h"
+#include "trainer/base/json.h"
+#include "trainer/base/process.h"
+#include "trainer/config/device.h"
+#include "trainer/config/inputs.h"
 #include "trainer/profile/profiler.h"
-#include "trainer/step.h"
-#include "trainer/trainer.h"
+#include "trainer/run/train.h"
+#include "trainer/step/agreement.h"
+#include "trainer/step/step.h"
 
 namespace trireme {
 namespace {

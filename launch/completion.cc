@@ -13,10 +13,10 @@
 #include "launch/commands.h"
 #include "launch/help.h"
 #include "model/graph.h"
-#include "trainer/config.pb.h"
-#include "trainer/config_fields.h"
-#include "trainer/find_config.h"
-#include "trainer/run_records.h"
+#include "trainer/config/config.pb.h"
+#include "trainer/config/config_fields.h"
+#include "trainer/config/find_config.h"
+#include "trainer/report/run_records.h"
 
 namespace trireme {
 

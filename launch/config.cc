@@ -10,10 +10,10 @@
 #include "launch/config_check.h"
 #include "launch/options.h"
 #include "launch/table.h"
-#include "trainer/config_diff.h"
-#include "trainer/config_show.h"
-#include "trainer/json.h"
-#include "trainer/run_folder.h"
+#include "trainer/base/json.h"
+#include "trainer/config/config_diff.h"
+#include "trainer/config/config_show.h"
+#include "trainer/config/run_folder.h"
 
 namespace trireme {
 namespace {

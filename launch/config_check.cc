@@ -21,13 +21,13 @@
 #include "data/sampler.h"
 #include "launch/cli.h"
 #include "launch/plan.h"
-#include "trainer/checkpoint.h"
-#include "trainer/init_from.h"
-#include "trainer/inputs.h"
-#include "trainer/loading.h"
-#include "trainer/resume_check.h"
-#include "trainer/run_folder.h"
-#include "trainer/trainer.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/init_from.h"
+#include "trainer/checkpoint/resume_check.h"
+#include "trainer/config/inputs.h"
+#include "trainer/config/loading.h"
+#include "trainer/config/run_folder.h"
+#include "trainer/run/train.h"
 
 namespace trireme {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "data/dataset.h"
 #include "launch/commands.h"
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 
 namespace trireme {
 

@@ -11,8 +11,8 @@
 #include "launch/cli.h"
 #include "launch/data.h"
 #include "launch/progress_bar.h"
-#include "trainer/machine.h"
-#include "trainer/stop.h"
+#include "trainer/base/machine.h"
+#include "trainer/run/stop.h"
 
 namespace trireme {
 namespace {

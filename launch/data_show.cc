@@ -16,9 +16,9 @@
 #include "launch/cli.h"
 #include "launch/data.h"
 #include "launch/progress_bar.h"
-#include "trainer/inputs.h"
-#include "trainer/loading.h"
-#include "trainer/machine.h"
+#include "trainer/base/machine.h"
+#include "trainer/config/inputs.h"
+#include "trainer/config/loading.h"
 
 namespace trireme {
 namespace {

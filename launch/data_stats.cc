@@ -15,9 +15,9 @@
 #include "launch/cli.h"
 #include "launch/data.h"
 #include "launch/progress_bar.h"
-#include "trainer/inputs.h"
-#include "trainer/json.h"
-#include "trainer/machine.h"
+#include "trainer/base/json.h"
+#include "trainer/base/machine.h"
+#include "trainer/config/inputs.h"
 
 namespace trireme {
 namespace {

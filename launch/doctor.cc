@@ -17,8 +17,8 @@
 #include "launch/commands.h"
 #include "launch/doctor_gpu.h"
 #include "ops/backend.h"
-#include "trainer/device.h"
-#include "trainer/machine.h"
+#include "trainer/base/machine.h"
+#include "trainer/config/device.h"
 
 namespace trireme {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "comm/control.h"
 #include "core/error.h"
-#include "trainer/device.h"
+#include "trainer/config/device.h"
 
 namespace trireme {
 namespace {

@@ -16,10 +16,11 @@
 #include "launch/data.h"
 #include "launch/options.h"
 #include "launch/table.h"
-#include "trainer/evaluator.h"
-#include "trainer/json.h"
-#include "trainer/run_folder.h"
-#include "trainer/sample_facts.h"
+#include "trainer/base/json.h"
+#include "trainer/config/run_folder.h"
+#include "trainer/infer/evaluate_checkpoint.h"
+#include "trainer/report/evaluation_file.h"
+#include "trainer/report/sample_facts.h"
 
 namespace trireme {
 namespace {
@@ -111,13 +112,15 @@ void print_details(const CheckpointEvaluation& of) {
 // Into the run's folder, unless it says something about other samples: for its report, or, of a
 // checkpoint that the user has named, beside that.
 void save(const EvalOptions& options, const RunFolder& run, const CheckpointEvaluation& of) {
-  if (!options.out.empty()) return write_evaluation(options.out, of);
+  const auto write_to = [&](const std::filesystem::path& file) {
+    write_evaluation(file, of.evaluation, of.state.step, of.state.epoch, of.class_names);
+  };
+  if (!options.out.empty()) return write_to(options.out);
   if (!options.data.empty()) return;
   try {
     const std::string name = (std::filesystem::path(options.path) / "").parent_path().filename();
     const bool of_checkpoint = name.starts_with("step-");
-    write_evaluation(of_checkpoint ? run.path / ("evaluation-" + name + ".json") : run.evaluation(),
-                     of);
+    write_to(of_checkpoint ? run.path / ("evaluation-" + name + ".json") : run.evaluation());
   } catch (const Error& error) {  // somebody else's run
     fmt::print(stderr, "warning: {}\n", error.what());
   }

@@ -14,12 +14,12 @@
 #include "launch/input_description.h"
 #include "model/names.h"
 #include "model/onnx/onnx.h"
-#include "trainer/checkpoint.h"
-#include "trainer/init_from.h"
-#include "trainer/inputs.h"
-#include "trainer/run_folder.h"
-#include "trainer/safetensors.h"
-#include "trainer/sample_facts.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/init_from.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/config/inputs.h"
+#include "trainer/config/run_folder.h"
+#include "trainer/report/sample_facts.h"
 
 namespace trireme {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/text.h"
 #include "launch/options.h"
-#include "trainer/process.h"
+#include "trainer/base/process.h"
 
 namespace trireme {
 namespace {

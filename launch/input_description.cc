@@ -5,7 +5,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include "core/error.h"
-#include "trainer/json.h"
+#include "trainer/base/json.h"
 
 namespace trireme {
 namespace {

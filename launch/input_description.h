@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/data.pb.h"
-#include "trainer/sample_facts.h"
+#include "trainer/report/sample_facts.h"
 
 namespace trireme {
 

@@ -7,7 +7,7 @@
 #include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/plan.h"
-#include "trainer/inputs.h"
+#include "trainer/config/inputs.h"
 
 namespace trireme {
 namespace {

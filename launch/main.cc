@@ -1,6 +1,6 @@
 // The `trireme` program: joins the ranks, runs one command, and turns
 // whatever fails into one message and an exit code. Beside it only the watchdog (comm/watchdog.h)
-// and the end of a grace (trainer/stop.h) print a failure and end the process.
+// and the end of a grace (trainer/run/stop.h) print a failure and end the process.
 #include <fcntl.h>
 #include <signal.h>
 

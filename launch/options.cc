@@ -13,10 +13,10 @@
 #include "launch/commands.h"
 #include "model/graph.h"
 #include "model/onnx/onnx.h"
-#include "trainer/agreement.h"
-#include "trainer/find_config.h"
-#include "trainer/inputs.h"
+#include "trainer/config/find_config.h"
+#include "trainer/config/inputs.h"
 #include "trainer/profile/window.h"
+#include "trainer/step/agreement.h"
 
 namespace trireme {
 namespace {

@@ -8,7 +8,7 @@
 #include "comm/communicator.h"
 #include "data/dataset.h"
 #include "launch/cli.h"
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 
 namespace trireme {
 

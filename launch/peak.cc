@@ -12,7 +12,7 @@
 
 #include "comm/control.h"
 #include "launch/peak_gpu.h"
-#include "trainer/device.h"
+#include "trainer/config/device.h"
 
 namespace trireme {
 namespace {

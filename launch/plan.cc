@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "trainer/device.h"
-#include "trainer/loading.h"
-#include "trainer/optimizer.h"
+#include "trainer/config/device.h"
+#include "trainer/config/loading.h"
+#include "trainer/optimizer/optimizer.h"
 
 namespace trireme {
 namespace {

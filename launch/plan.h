@@ -6,8 +6,8 @@
 
 #include "launch/options.h"
 #include "model/program.h"
-#include "trainer/rank_memory.h"
-#include "trainer/step.h"
+#include "trainer/step/rank_memory.h"
+#include "trainer/step/step.h"
 
 namespace trireme {
 

@@ -19,13 +19,13 @@
 #include "launch/commands.h"
 #include "launch/data.h"
 #include "launch/options.h"
-#include "trainer/device.h"
-#include "trainer/json.h"
-#include "trainer/loading.h"
-#include "trainer/predictor.h"
-#include "trainer/probabilities.h"
-#include "trainer/run_folder.h"
-#include "trainer/sample_facts.h"
+#include "trainer/base/json.h"
+#include "trainer/config/device.h"
+#include "trainer/config/loading.h"
+#include "trainer/config/run_folder.h"
+#include "trainer/infer/predictor.h"
+#include "trainer/report/sample_facts.h"
+#include "trainer/step/probabilities.h"
 
 namespace trireme {
 namespace {

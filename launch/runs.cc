@@ -15,8 +15,8 @@
 #include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/table.h"
-#include "trainer/json.h"
-#include "trainer/run_records.h"
+#include "trainer/base/json.h"
+#include "trainer/report/run_records.h"
 
 namespace trireme {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "trainer/process.h"
+#include "trainer/base/process.h"
 
 namespace trireme {
 namespace {

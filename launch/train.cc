@@ -1,3 +1,4 @@
+#include "trainer/run/train.h"
 #include <memory>
 #include <string>
 #include <vector>
@@ -6,8 +7,7 @@
 #include "launch/commands.h"
 #include "launch/options.h"
 #include "launch/peak.h"
-#include "trainer/stop.h"
-#include "trainer/trainer.h"
+#include "trainer/run/stop.h"
 
 namespace trireme {
 namespace {

@@ -11,8 +11,8 @@
 #include "launch/options.h"
 #include "launch/table.h"
 #include "model/program.h"
-#include "trainer/device.h"
-#include "trainer/inputs.h"
+#include "trainer/config/device.h"
+#include "trainer/config/inputs.h"
 
 namespace trireme {
 namespace {

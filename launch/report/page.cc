@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "launch/report/report.h"
-#include "trainer/json.h"
+#include "trainer/base/json.h"
 
 namespace trireme {
 

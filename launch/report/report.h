@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "trainer/run_records.h"
+#include "trainer/report/run_records.h"
 
 namespace trireme {
 

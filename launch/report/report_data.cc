@@ -9,8 +9,8 @@
 #include "core/text.h"
 #include "launch/report/decimation.h"
 #include "launch/report/report.h"
-#include "trainer/config_diff.h"
-#include "trainer/json.h"
+#include "trainer/base/json.h"
+#include "trainer/config/config_diff.h"
 
 namespace trireme {
 namespace {

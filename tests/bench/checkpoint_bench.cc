@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tests/bench/measure.h"
-#include "trainer/checkpoint_writer.h"
+#include "trainer/checkpoint/checkpoint_writer.h"
 
 namespace trireme {
 namespace {

@@ -16,9 +16,9 @@
 #include "comm/world.h"
 #include "tests/bench/measure.h"
 #include "tests/bench/zoo_config.h"
-#include "trainer/checks.h"
-#include "trainer/device.h"
-#include "trainer/inputs.h"
+#include "trainer/config/device.h"
+#include "trainer/config/inputs.h"
+#include "trainer/run/checks.h"
 
 namespace trireme {
 namespace {

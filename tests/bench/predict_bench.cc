@@ -14,10 +14,10 @@
 #include "core/error.h"
 #include "core/openmp.h"
 #include "core/random.h"
-#include "trainer/device.h"
-#include "trainer/predictor.h"
-#include "trainer/run_folder.h"
-#include "trainer/sample_facts.h"
+#include "trainer/config/device.h"
+#include "trainer/config/run_folder.h"
+#include "trainer/infer/predictor.h"
+#include "trainer/report/sample_facts.h"
 
 namespace trireme {
 namespace {

@@ -21,9 +21,9 @@
 #include "data/loader.h"
 #include "tests/bench/measure.h"
 #include "tests/bench/zoo_config.h"
-#include "trainer/device.h"
-#include "trainer/inputs.h"
-#include "trainer/step.h"
+#include "trainer/config/device.h"
+#include "trainer/config/inputs.h"
+#include "trainer/step/step.h"
 
 namespace trireme {
 namespace {

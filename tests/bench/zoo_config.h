@@ -6,7 +6,7 @@
 #include <string>
 
 #include "model/graph.h"
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 
 namespace trireme::bench {
 

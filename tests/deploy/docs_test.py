@@ -31,7 +31,7 @@ def each_block(language):
 def messages():
     """{message: {field: type}} of the configuration."""
     found = {}
-    for proto in ("trainer/config.proto", "model/model.proto", "data/data.proto"):
+    for proto in ("trainer/config/config.proto", "model/model.proto", "data/data.proto"):
         text = re.sub(r"//.*", "", (ROOT / proto).read_text())
         for name, body in re.findall(r"^message (\w+) \{(.*?)^\}", text, re.MULTILINE | re.DOTALL):
             found[name] = dict((b, a) for a, b in re.findall(r"(\w+) (\w+) = \d+", body))

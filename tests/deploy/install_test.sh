@@ -53,7 +53,7 @@ FILES
   (cd "$source" && find docs -type f | sed 's#^#./share/doc/trireme/#')
   cat <<'FILES'
 ./share/doc/trireme/model/model.proto
-./share/doc/trireme/trainer/config.proto
+./share/doc/trireme/trainer/config/config.proto
 ./share/fish/vendor_completions.d/trireme.fish
 ./share/fish/vendor_conf.d/trireme.fish
 FILES

@@ -19,7 +19,7 @@ METRIC = re.compile(r"\btrireme_[a-z0-9_]+")
 def served():
     """Every metric that the program can serve: the names in the sink's source."""
     names = set()
-    for source in (ROOT / "trainer/sinks").glob("prometheus*.cc"):
+    for source in (ROOT / "trainer/report/sinks").glob("prometheus*.cc"):
         names.update(METRIC.findall(source.read_text()))
     return names
 

@@ -1,6 +1,6 @@
 // Checkpoints on disks that fill up, fail, hang or are pulled out, and of processes that are
 // killed: the newest complete one always loads, and nobody waits for ever.
-#include "trainer/checkpoint.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
 #include <signal.h>

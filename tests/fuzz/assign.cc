@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "tests/fuzz/fuzz.h"
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 
 namespace {
 

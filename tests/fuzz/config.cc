@@ -1,5 +1,5 @@
 // The text of a configuration.
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 
 #include "tests/fuzz/fuzz.h"
 

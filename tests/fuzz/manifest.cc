@@ -3,7 +3,7 @@
 #include <fstream>
 
 #include "tests/fuzz/fuzz.h"
-#include "trainer/checkpoint.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 namespace {
 

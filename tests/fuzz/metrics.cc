@@ -1,7 +1,7 @@
 // metrics.jsonl of a run that goes on: its lines up to a step stay.
 #include "core/file.h"
 #include "tests/fuzz/fuzz.h"
-#include "trainer/sinks/jsonl.h"
+#include "trainer/report/sinks/jsonl.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text = trireme::fuzz::text_of(data, size);

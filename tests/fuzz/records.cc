@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "tests/fuzz/fuzz.h"
-#include "trainer/run_records.h"
+#include "trainer/report/run_records.h"
 
 namespace {
 

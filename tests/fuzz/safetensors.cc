@@ -1,5 +1,5 @@
 // A file of weights, which may come from elsewhere.
-#include "trainer/safetensors.h"
+#include "trainer/checkpoint/safetensors.h"
 
 #include <vector>
 

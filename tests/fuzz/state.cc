@@ -1,6 +1,6 @@
 // state.json of a checkpoint.
 #include "tests/fuzz/fuzz.h"
-#include "trainer/checkpoint.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(trireme::fuzz::text_of(data, size));

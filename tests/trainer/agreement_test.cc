@@ -1,4 +1,4 @@
-#include "trainer/agreement.h"
+#include "trainer/step/agreement.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trainer/checkpoint_writer.h"
+#include "trainer/checkpoint/checkpoint_writer.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

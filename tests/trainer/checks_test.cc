@@ -1,4 +1,4 @@
-#include "trainer/checks.h"
+#include "trainer/run/checks.h"
 
 #include <gtest/gtest.h>
 

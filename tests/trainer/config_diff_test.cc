@@ -1,4 +1,4 @@
-#include "trainer/config_diff.h"
+#include "trainer/config/config_diff.h"
 
 #include <gtest/gtest.h>
 

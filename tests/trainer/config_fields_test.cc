@@ -1,4 +1,4 @@
-#include "trainer/config_fields.h"
+#include "trainer/config/config_fields.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/config_show.h"
+#include "trainer/config/config_show.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <sstream>
 #include <string>
 
-#include "trainer/config.h"
-#include "trainer/config_fields.h"
+#include "trainer/config/config.h"
+#include "trainer/config/config_fields.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/course.h"
+#include "trainer/optimizer/course.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trainer/epochs.h"
+#include "trainer/optimizer/epochs.h"
 
 #include <gtest/gtest.h>
 

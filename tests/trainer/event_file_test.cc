@@ -1,6 +1,6 @@
 // Event files, byte by byte where it counts; TensorBoard's own reader has them in
 // tensorboard_test.py.
-#include "trainer/sinks/event_file.h"
+#include "trainer/report/sinks/event_file.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "temporary_folder.h"
-#include "trainer/sinks/histogram.h"
+#include "trainer/report/sinks/histogram.h"
 
 namespace trireme {
 namespace {

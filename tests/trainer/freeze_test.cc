@@ -3,7 +3,7 @@
 
 #include "runs.h"
 #include "step_fixture.h"
-#include "trainer/safetensors.h"
+#include "trainer/checkpoint/safetensors.h"
 
 namespace trireme {
 namespace {

@@ -1,5 +1,5 @@
 // The hub never waits for a sink, and tells what it could not give it.
-#include "trainer/sinks/hub.h"
+#include "trainer/report/sinks/hub.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trainer/import_model.h"
+#include "trainer/config/import_model.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // Training that starts from the values of another model.
-#include "trainer/init_from.h"
+#include "trainer/checkpoint/init_from.h"
 
 #include <cstring>
 
 #include "runs.h"
-#include "trainer/inputs.h"
-#include "trainer/safetensors.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/config/inputs.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/json.h"
+#include "trainer/base/json.h"
 
 #include <gtest/gtest.h>
 

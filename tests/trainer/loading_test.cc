@@ -1,4 +1,4 @@
-#include "trainer/loading.h"
+#include "trainer/config/loading.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "step_fixture.h"
 #include "tests/comm/ranks.h"
-#include "trainer/device.h"
+#include "trainer/config/device.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/machine.h"
+#include "trainer/base/machine.h"
 
 #include <gtest/gtest.h>
 

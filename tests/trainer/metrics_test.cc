@@ -1,5 +1,5 @@
 // metrics.jsonl, the tables beside it, and what is computed for them.
-#include "trainer/metrics.h"
+#include "trainer/report/metrics.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "temporary_folder.h"
-#include "trainer/config.h"
-#include "trainer/hyper_parameters.h"
-#include "trainer/rank_lags.h"
-#include "trainer/sinks/csv.h"
-#include "trainer/sinks/jsonl.h"
+#include "trainer/config/config.h"
+#include "trainer/report/hyper_parameters.h"
+#include "trainer/report/rank_lags.h"
+#include "trainer/report/sinks/csv.h"
+#include "trainer/report/sinks/jsonl.h"
 
 namespace trireme {
 namespace {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "runs.h"
-#include "trainer/checkpoint_state.h"
-#include "trainer/evaluator.h"
+#include "trainer/checkpoint/checkpoint_state.h"
+#include "trainer/infer/evaluate_checkpoint.h"
 
 namespace trireme {
 namespace {

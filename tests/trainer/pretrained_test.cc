@@ -8,8 +8,8 @@
 #include "model/names.h"
 #include "temporary_folder.h"
 #include "tests/model/harness.h"
-#include "trainer/init_from.h"
-#include "trainer/safetensors.h"
+#include "trainer/checkpoint/init_from.h"
+#include "trainer/checkpoint/safetensors.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/resume_check.h"
+#include "trainer/checkpoint/resume_check.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "temporary_folder.h"
-#include "trainer/config_diff.h"
-#include "trainer/config_fields.h"
+#include "trainer/config/config_diff.h"
+#include "trainer/config/config_fields.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/run_records.h"
+#include "trainer/report/run_records.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "temporary_folder.h"
-#include "trainer/run_folder.h"
+#include "trainer/config/run_folder.h"
 
 namespace trireme {
 namespace {

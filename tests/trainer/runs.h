@@ -14,7 +14,7 @@
 #include "devices.h"
 #include "temporary_folder.h"
 #include "tests/comm/ranks.h"
-#include "trainer/trainer.h"
+#include "trainer/run/train.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "trainer/sample_facts.h"
+#include "trainer/report/sample_facts.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "temporary_folder.h"
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/schedule.h"
+#include "trainer/optimizer/schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <numbers>
 #include <string>
 
-#include "trainer/config_text.h"
+#include "trainer/config/config_text.h"
 
 namespace trireme {
 namespace {

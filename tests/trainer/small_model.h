@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "trainer/checkpoint.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 namespace trireme {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "data/loader.h"
-#include "trainer/device.h"
-#include "trainer/inputs.h"
-#include "trainer/step.h"
+#include "trainer/config/device.h"
+#include "trainer/config/inputs.h"
+#include "trainer/step/step.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "trainer/step.h"
+#include "trainer/step/step.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include "step_fixture.h"
 #include "temporary_folder.h"
 #include "tests/comm/ranks.h"
-#include "trainer/trainer.h"
+#include "trainer/run/train.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/stop.h"
+#include "trainer/run/stop.h"
 
 #include <gtest/gtest.h>
 

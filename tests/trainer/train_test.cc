@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "runs.h"
-#include "trainer/evaluator.h"
+#include "trainer/infer/evaluate_checkpoint.h"
 
 namespace trireme {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "comm/communicator.h"
 #include "ops/backend.h"
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 #include "trainer/profile/window.h"
 
 namespace trireme {

@@ -9,8 +9,8 @@
 
 #include "comm/control.h"
 #include "core/file.h"
-#include "trainer/profile/step_probe.h"
 #include "trainer/profile/table.h"
+#include "trainer/step/step_probe.h"
 
 namespace trireme {
 namespace {

@@ -11,11 +11,11 @@
 
 #include "comm/communicator.h"
 #include "data/loader.h"
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 #include "trainer/profile/clocks.h"
 #include "trainer/profile/options.h"
 #include "trainer/profile/trace_collector.h"
-#include "trainer/step.h"
+#include "trainer/step/step.h"
 
 namespace trireme {
 

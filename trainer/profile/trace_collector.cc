@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "trainer/profile/step_probe.h"
+#include "trainer/step/step_probe.h"
 
 namespace trireme {
 namespace {

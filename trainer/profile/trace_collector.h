@@ -9,7 +9,7 @@
 
 #include "data/loader.h"
 #include "trainer/profile/trace_event.h"
-#include "trainer/step.h"
+#include "trainer/step/step.h"
 
 namespace trireme {
 

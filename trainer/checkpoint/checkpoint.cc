@@ -1,0 +1,312 @@
+#include "trainer/checkpoint/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "trainer/base/json.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kState = "state.json";
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kLatest = "latest";
+constexpr const char* kBest = "best";
+constexpr const char* kStepPrefix = "step-";
+constexpr const char* kTemporary = ".saving-";
+constexpr const char* kReplaced = ".replaced-";
+constexpr const char* kRemoved = ".removed-";
+constexpr const char* kSetAside = "set-aside-";
+constexpr int kManifestFormat = 1;
+
+Json manifest_entry(const FileDigest& digest) {
+  return {{"bytes", digest.bytes}, {"xxh3_64", fmt::format("{:016x}", digest.hash)}};
+}
+
+bool is_checkpoint_name(const std::string& name) {
+  const size_t prefix = std::strlen(kStepPrefix);
+  return name.size() > prefix && name.size() <= prefix + 18 && name.starts_with(kStepPrefix) &&
+         name.find_first_not_of("0123456789", prefix) == std::string::npos;
+}
+
+void discard(const fs::path& unfinished) {
+  std::error_code ignored;  // the next save tries again
+  fs::remove_all(unfinished, ignored);
+}
+
+// The checkpoint that `best` or `latest` names; nothing when the file is none of them.
+std::optional<fs::path> named_by(const fs::path& pointer) {
+  std::error_code none;
+  if (!fs::is_regular_file(pointer, none)) return std::nullopt;
+  std::string name = read_text(pointer);
+  if (name.ends_with('\n')) name.pop_back();
+  if (!is_checkpoint_name(name)) return std::nullopt;
+  return pointer.parent_path() / name;
+}
+
+std::string name_of(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, step); }
+
+uint64_t step_of(const std::string& checkpoint_name) {
+  return std::stoull(checkpoint_name.substr(std::strlen(kStepPrefix)));
+}
+
+// Which checkpoint is the newest goes by the names of folders.
+void require_step_of(const fs::path& path, const CheckpointState& state) {
+  const std::string name = fs::absolute(path / ".").lexically_normal().parent_path().filename();
+  if (!is_checkpoint_name(name) || step_of(name) == static_cast<uint64_t>(state.step)) return;
+  throw DataError(
+      (path / kState).string(),
+      fmt::format("is damaged: step is {}, but the folder is called {}", state.step, name));
+}
+
+}  // namespace
+
+Checkpoints::Checkpoints(fs::path folder, int64_t keep) : folder_(std::move(folder)), keep_(keep) {}
+
+void Checkpoints::clean() const {
+  std::error_code ignored;  // what cannot be removed now is tried again at the next start
+  std::vector<fs::path> found;
+  std::error_code none;
+  for (fs::directory_iterator entry(folder_, none), end; !none && entry != end;
+       entry.increment(none)) {
+    found.push_back(entry->path());
+  }
+  for (const fs::path& path : found) {
+    const std::string name = path.filename().string();
+    if (name.starts_with(kReplaced)) {
+      // A kill between two renames has left this as the only one of its step.
+      const fs::path target = folder_ / name.substr(std::strlen(kReplaced));
+      if (!fs::exists(target, ignored)) {
+        fs::rename(path, target, ignored);
+        continue;
+      }
+    }
+    if (name.starts_with(kTemporary) || name.starts_with(kReplaced) || name.starts_with(kRemoved) ||
+        name.ends_with(kTemporaryText)) {
+      fs::remove_all(path, ignored);
+    }
+  }
+}
+
+std::optional<fs::path> Checkpoints::best() const {
+  const auto path = named_by(folder_ / kBest);
+  std::error_code none;
+  return path && fs::is_directory(*path, none) ? path : std::nullopt;
+}
+
+std::vector<fs::path> Checkpoints::list() const {
+  std::vector<std::pair<uint64_t, fs::path>> found;
+  std::error_code none;
+  for (fs::directory_iterator entry(folder_, none), end; !none && entry != end;
+       entry.increment(none)) {
+    const std::string name = entry->path().filename().string();
+    if (is_checkpoint_name(name)) found.emplace_back(step_of(name), entry->path());
+  }
+  // A folder that cannot be read is not an empty one.
+  if (none && none != std::errc::no_such_file_or_directory) {
+    throw DataError(folder_.string(), "cannot be read: " + none.message());
+  }
+  std::sort(found.rbegin(), found.rend());
+  std::vector<fs::path> paths;
+  for (auto& [step, path] : found) paths.push_back(std::move(path));
+  return paths;
+}
+
+fs::path Checkpoints::go_on_from(const fs::path& checkpoint, int64_t step, const Warn& warn) const {
+  const fs::path from = fs::canonical(checkpoint);
+  const fs::path own = folder_ / name_of(step);
+  const bool renamed = from.filename() != own.filename();
+  for (const fs::path& path : list()) {
+    const uint64_t other = step_of(path.filename().string());
+    const auto kept = static_cast<uint64_t>(step);
+    if (other < kept || fs::canonical(path) == from || (other == kept && !renamed)) continue;
+    const fs::path aside = set_aside(path);
+    warn(fmt::format("{} does not belong to the run that goes on from step {}: renamed to {}",
+                     path.string(), step, aside.filename().string()));
+  }
+  if (renamed) rename_file(from, own);
+  if (const std::string problem = point(kLatest, name_of(step)); !problem.empty()) warn(problem);
+  return own;
+}
+
+fs::path Checkpoints::set_aside(const fs::path& path) const {
+  const std::string name = kSetAside + path.filename().string();
+  fs::path to = folder_ / name;
+  for (int copy = 2; fs::exists(to); ++copy) to = folder_ / fmt::format("{}-{}", name, copy);
+  rename_file(path, to);
+  return to;
+}
+
+SavedCheckpoint Checkpoints::save(const CheckpointState& state, const Snapshot& snapshot,
+                                  std::stop_token stop) const {
+  const std::string name = name_of(state.step);
+  const fs::path temporary = folder_ / (kTemporary + name);
+  try {
+    create_folders(folder_);
+    fs::remove_all(temporary);
+    fs::create_directory(temporary);
+    write_files(temporary, state, snapshot, stop);
+    if (stop.stop_requested()) throw Error(temporary.string() + ": given up before it was renamed");
+    publish(temporary, name);
+  } catch (const fs::filesystem_error& error) {
+    discard(temporary);
+    throw Error(fmt::format("{}: {}", error.path1().string(), error.code().message()));
+  } catch (const Error&) {
+    discard(temporary);
+    throw;
+  }
+  SavedCheckpoint saved{folder_ / name};
+  std::vector<std::string> spared = {name};
+  if (state.has_best()) {
+    spared.push_back(name_of(state.best_step));
+    if (std::error_code none; fs::exists(folder_ / spared.back(), none)) {
+      saved.problem = point(kBest, spared.back());
+    }
+  }
+  const std::string problem = point(kLatest, name);
+  saved.problem += (saved.problem.empty() || problem.empty() ? "" : "; ") + problem;
+  remove_old(spared);
+  return saved;
+}
+
+void Checkpoints::write_files(const fs::path& to, const CheckpointState& state,
+                              const Snapshot& snapshot, const std::stop_token& stop) const {
+  DurableFile model(to / kModelFile, stop);
+  model.write(snapshot.model());
+  DurableFile optimizer(to / kOptimizerFile, stop);
+  optimizer.write(snapshot.optimizer());
+  DurableFile position(to / kState);
+  position.write(to_json(state));
+  const Json files = {{kModelFile, manifest_entry(model.digest())},
+                      {kOptimizerFile, manifest_entry(optimizer.digest())},
+                      {kState, manifest_entry(position.digest())}};
+  DurableFile manifest(to / kManifest);
+  manifest.write(Json{{"format", kManifestFormat}, {"files", files}}.dump(2) + "\n");
+  // All at the end: what a file system has to write for one of them, it has written for the others.
+  for (DurableFile* file : {&model, &optimizer, &position, &manifest}) file->finish();
+  sync_folder(to);
+}
+
+void Checkpoints::publish(const fs::path& temporary, const std::string& name) const {
+  const fs::path target = folder_ / name;
+  if (fs::exists(target)) {  // saved before its evaluation showed that it is the best
+    fs::remove_all(folder_ / (kReplaced + name));
+    rename_file(target, folder_ / (kReplaced + name));
+  }
+  rename_file(temporary, target);
+  sync_folder(folder_);
+}
+
+std::string Checkpoints::point(const char* pointer, const std::string& name) const {
+  try {
+    if (named_by(folder_ / pointer) != folder_ / name) {
+      replace_durably(folder_ / pointer, name + "\n");
+    }
+    return {};
+  } catch (const Error& error) {
+    return fmt::format("'{}' cannot be written: {}", pointer, error.what());
+  }
+}
+
+void Checkpoints::remove_old(const std::vector<std::string>& spared) const {
+  std::vector<fs::path> all;
+  std::optional<fs::path> best_path;
+  try {
+    all = list();
+    best_path = best();
+  } catch (const DataError&) {
+    return;  // while nobody can tell which is the best, all stay
+  }
+  std::error_code ignored;  // one too many does no harm
+  for (size_t i = static_cast<size_t>(keep_); i < all.size(); ++i) {
+    const std::string name = all[i].filename().string();
+    if (all[i] == best_path || std::ranges::find(spared, name) != spared.end()) continue;
+    // Renamed first, so that a kill within the removal leaves no half checkpoint under a good name.
+    const fs::path doomed = folder_ / (kRemoved + name);
+    fs::rename(all[i], doomed, ignored);
+    fs::remove_all(doomed, ignored);
+  }
+  clean();
+}
+
+FoundCheckpoint open_checkpoint(const fs::path& path) {
+  const fs::path manifest_path = path / kManifest;
+  try {
+    const Json manifest = Json::parse(read_text(manifest_path));
+    if (manifest.at("format") != kManifestFormat) {
+      throw DataError(manifest_path.string(), "is of another format than this program knows");
+    }
+    for (const char* name : {kModelFile, kOptimizerFile, kState}) {
+      const Json& entry = manifest.at("files").at(name);
+      const FileDigest digest = digest_of(path / name);
+      const auto bytes = whole_number<uint64_t>(entry.at("bytes"));
+      if (digest.bytes != bytes) {
+        throw DataError((path / name).string(),
+                        fmt::format("has {} bytes, should have {}", digest.bytes, bytes));
+      }
+      const std::string hash = fmt::format("{:016x}", digest.hash);
+      const auto wanted = entry.at("xxh3_64").get<std::string>();
+      if (hash != wanted) {
+        throw DataError((path / name).string(),
+                        fmt::format("is damaged: checksum {}, should be {}", hash, wanted));
+      }
+    }
+    FoundCheckpoint found{path,
+                          state_from_json(read_text(path / kState), (path / kState).string())};
+    require_step_of(path, found.state);
+    return found;
+  } catch (const DataError&) {
+    throw;
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const std::exception& error) {  // of JSON, or of a number in it
+    throw DataError(manifest_path.string(), fmt::format("is damaged: {}", error.what()));
+  }
+}
+
+std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& folder, const Warn& warn) {
+  const std::vector<fs::path> all = Checkpoints(folder, 1).list();
+  std::string last;
+  for (const fs::path& path : all) {
+    try {
+      return open_checkpoint(path);
+    } catch (const DataError& error) {
+      last = error.what();
+      warn(fmt::format("checkpoint {} passed over: {}", path.filename().string(), last));
+    }
+  }
+  if (!all.empty()) {
+    throw DataError(
+        folder.string(),
+        fmt::format("all of its {} checkpoints are damaged; the oldest: {}", all.size(), last));
+  }
+  return std::nullopt;
+}
+
+void warn_on_stderr(const std::string& text) { fmt::print(stderr, "warning: {}\n", text); }
+
+FoundCheckpoint find_checkpoint(const fs::path& path, const Warn& warn) {
+  if (const auto named = named_by(path)) return open_checkpoint(*named);
+  std::error_code none;
+  if (!fs::is_directory(path, none)) throw DataError(path.string(), "no such folder");
+  const fs::path absolute = fs::absolute(path).lexically_normal();
+  const fs::path name =
+      absolute.has_filename() ? absolute.filename() : absolute.parent_path().filename();
+  if (fs::exists(path / kManifest, none) || is_checkpoint_name(name.string())) {
+    return open_checkpoint(path);
+  }
+  const fs::path folder =
+      fs::is_directory(path / "checkpoints", none) ? path / "checkpoints" : path;
+  if (auto found = newest_checkpoint(folder, warn)) return *found;
+  throw DataError(path.string(), "holds no checkpoint");
+}
+
+}  // namespace trireme

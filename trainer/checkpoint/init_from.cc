@@ -1,0 +1,254 @@
+#include "trainer/checkpoint/init_from.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/text.h"
+#include "model/names.h"
+#include "model/onnx/onnx.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/safetensors.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kField = "model.init_from";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+constexpr size_t kListed = 10;
+
+void add_safetensors(const fs::path& path, Weights& weights) {
+  const SafetensorsReader reader(path);
+  for (const std::string& name : reader.names()) {
+    if (is_bookkeeping(name)) continue;
+    weights[name] = {reader.shape(name), reader.read(name)};
+  }
+}
+
+// Tensors in several files, of which the index says which is where.
+Weights read_shards(const fs::path& index) {
+  std::set<std::string> files;
+  try {
+    const auto json = nlohmann::json::parse(read_text(index));
+    for (const auto& file : json.at("weight_map")) files.insert(file.get<std::string>());
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(index.string(), fmt::format("is damaged: {}", error.what()));
+  }
+  Weights weights;
+  for (const std::string& file : files) {
+    if (fs::path(file).filename() != file) {
+      throw DataError(index.string(), fmt::format("names '{}', which is not beside it", file));
+    }
+    add_safetensors(index.parent_path() / file, weights);
+  }
+  return weights;
+}
+
+Weights read_safetensors(const fs::path& path) {
+  Weights weights;
+  add_safetensors(path, weights);
+  return weights;
+}
+
+[[noreturn]] void refuse_pickle(const fs::path& path) {
+  fs::path converted = path;
+  converted.replace_extension(".safetensors");
+  throw ConfigError(
+      kField,
+      fmt::format("{} is a pickle, which is a program for Python; convert it: python -c \"import "
+                  "torch; from safetensors.torch import save_file; save_file(torch.load('{}', "
+                  "map_location='cpu', weights_only=True), '{}')\"",
+                  path.string(), path.string(), converted.string()));
+}
+
+bool is_pickle(const std::string& extension) {
+  constexpr const char* kPickles[] = {".bin", ".pth", ".pt", ".ckpt", ".pkl", ".pickle"};
+  return std::ranges::find(kPickles, extension) != std::end(kPickles);
+}
+
+// --- Finding the network's tensors among those of the file.
+
+struct Wanted {
+  Shape shape;
+  bool head = false;  // of the last layer with parameters
+};
+
+class Matching {
+ public:
+  Matching(Weights theirs, const Graph& graph) : theirs_(std::move(theirs)), graph_(graph) {
+    for (const Node& node : graph.nodes) {
+      if (!node.signature.parameters.empty()) head_ = node.name;
+    }
+    for (const Node& node : graph.nodes) {
+      for (const auto& p : node.signature.parameters) {
+        wanted_[node.name + "." + p.name] = {p.shape, node.name == head_};
+      }
+      for (const auto& v : node.signature.running) {
+        wanted_[node.name + "." + v.name] = {v.shape, node.name == head_};
+      }
+    }
+  }
+
+  // Takes what fits; problems() are of what does not.
+  void run() {
+    find_names();
+    check_head();
+    for (const auto& [ours, wanted] : wanted_) {
+      const auto found = found_.find(ours);
+      if (found == found_.end()) {
+        if (!fresh_.empty() && wanted.head) continue;
+        problems_.push_back(fmt::format("'{}' is missing{}", ours, did_you_mean(ours, unused_)));
+      } else if (!fits(theirs_.at(found->second).shape, wanted.shape)) {
+        problems_.push_back(fmt::format("'{}' is {}, the network's {}", found->second,
+                                        theirs_.at(found->second).shape.to_string(),
+                                        wanted.shape.to_string()));
+      } else {
+        taken_[ours] = {wanted.shape, std::move(theirs_.at(found->second).values)};
+      }
+    }
+    std::vector<std::string> ours;
+    for (const auto& [name, wanted] : wanted_) ours.push_back(name);
+    for (const std::string& name : unused_) {
+      problems_.push_back(
+          fmt::format("'{}' is not in the network{}", name, did_you_mean(name, ours)));
+    }
+  }
+
+  const std::vector<std::string>& problems() const { return problems_; }
+  Weights& taken() { return taken_; }
+  std::string summary(const fs::path& path) const {
+    const char* style = style_ == NameStyle::kHuggingFace    ? " (Hugging Face names)"
+                        : has_torchvision_names(graph_.name) ? " (torchvision names)"
+                                                             : "";
+    return fmt::format("{} of {} tensors from {}{}{}", taken_.size(), wanted_.size(),
+                       path.filename().string(), style, fresh_);
+  }
+
+ private:
+  // A name as it is goes before one that had to be guessed.
+  void find_names() {
+    std::vector<std::string> left;
+    for (const auto& [theirs, weight] : theirs_) {
+      if (is_bookkeeping(theirs)) continue;
+      if (wanted_.contains(theirs)) {
+        found_[theirs] = theirs;
+      } else {
+        left.push_back(theirs);
+      }
+    }
+    for (const std::string& theirs : left) {
+      const auto guesses = name_guesses(theirs, head_);
+      const auto guess = std::ranges::find_if(guesses, [&](const NameGuess& g) {
+        return wanted_.contains(g.ours) && !found_.contains(g.ours);
+      });
+      if (guess == guesses.end()) {
+        unused_.push_back(theirs);
+        continue;
+      }
+      found_[guess->ours] = theirs;
+      if (guess->style == NameStyle::kHuggingFace) style_ = guess->style;
+    }
+  }
+
+  // Whether the last layer starts afresh: the file's has another number of outputs, or it has none.
+  void check_head() {
+    const auto ours = wanted_.find(head_ + ".weight");
+    if (ours == wanted_.end()) return;
+    const auto theirs = found_.find(ours->first);
+    if (theirs == found_.end()) {
+      fresh_ = fmt::format("; {} is not there and starts afresh", head_);
+    } else {
+      const Shape& shape = theirs_.at(theirs->second).shape;
+      if (shape.rank() == 0 || shape[0] == ours->second.shape[0]) return;
+      Shape same = shape;
+      same[0] = ours->second.shape[0];
+      if (!fits(same, ours->second.shape)) return;
+      fresh_ = fmt::format("; {} starts afresh ({} -> {} {})", head_, shape[0], same[0],
+                           graph_.input.classes > 0 ? "classes" : "outputs");
+    }
+    std::erase_if(found_, [&](const auto& found) { return wanted_.at(found.first).head; });
+  }
+
+  // A dense layer may be stored as the convolution over all places that it is.
+  static bool fits(const Shape& theirs, const Shape& ours) {
+    if (theirs == ours) return true;
+    return theirs.rank() == 4 && ours.rank() == 2 && theirs[0] == ours[0] &&
+           theirs.elements() == ours.elements();
+  }
+
+  Weights theirs_;
+  const Graph& graph_;
+  std::string head_;
+  std::map<std::string, Wanted> wanted_;      // by our names
+  std::map<std::string, std::string> found_;  // our name: theirs
+  std::vector<std::string> unused_;           // theirs
+  std::string fresh_;                         // of the last layer, for the summary
+  NameStyle style_ = NameStyle::kTorchvision;
+  Weights taken_;
+  std::vector<std::string> problems_;
+};
+
+template <class Tensor>
+void load(const Weights& weights, const Tensor& tensor, Backend& backend, void* array) {
+  const auto found = weights.find(tensor.name);
+  if (found != weights.end()) from_canonical(tensor, backend, found->second.values.data(), array);
+}
+
+}  // namespace
+
+Weights read_weights(const fs::path& path) {
+  const std::string name = path.filename().string();
+  std::error_code none;
+  if (!fs::exists(path, none)) {
+    throw ConfigError(kField, path.string() + ": no such file or folder");
+  }
+  if (is_pickle(path.extension().string())) refuse_pickle(path);
+  if (path.extension() == ".safetensors") return read_safetensors(path);
+  if (path.extension() == ".onnx") return read_onnx(path).weights;
+  if (name.ends_with(".safetensors.index.json")) return read_shards(path);
+  const bool plain_folder = fs::is_directory(path, none) && !fs::exists(path / "manifest.json");
+  if (plain_folder && fs::exists(path / kIndexFile)) return read_shards(path / kIndexFile);
+  if (plain_folder && fs::exists(path / kModelFile)) return read_safetensors(path / kModelFile);
+  if (plain_folder || fs::exists(path / "manifest.json") || name == "best" || name == "latest") {
+    return read_safetensors(find_checkpoint(path, warn_on_stderr).path / kModelFile);
+  }
+  throw ConfigError(kField, fmt::format("{} is no *.safetensors, *.safetensors.index.json or "
+                                        "*.onnx, and no checkpoint or run",
+                                        path.string()));
+}
+
+InitialValues read_initial_values(const fs::path& path, const Graph& graph) {
+  Matching matching(read_weights(path), graph);
+  matching.run();
+  const std::vector<std::string>& problems = matching.problems();
+  if (!problems.empty()) {
+    const size_t shown = std::min(problems.size(), kListed);
+    std::string more;
+    if (problems.size() > shown) more = fmt::format("\n  and {} more", problems.size() - shown);
+    throw ConfigError(
+        kField, fmt::format("{} does not fit the network:\n  {}{}", path.string(),
+                            fmt::join(problems.begin(), problems.begin() + shown, "\n  "), more));
+  }
+  InitialValues initial{{}, matching.summary(path)};
+  initial.weights = std::move(matching.taken());
+  return initial;
+}
+
+void load_initial_values(const InitialValues& initial, const TrainedArrays& arrays) {
+  for (const Parameter& parameter : arrays.parameters.all) {
+    load(initial.weights, parameter, arrays.backend, arrays.values);
+  }
+  for (const RunningValue& value : arrays.parameters.running) {
+    load(initial.weights, value, arrays.backend, arrays.running);
+  }
+}
+
+}  // namespace trireme

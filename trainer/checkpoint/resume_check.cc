@@ -1,0 +1,170 @@
+#include "trainer/checkpoint/resume_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "core/file.h"
+#include "trainer/config/config_diff.h"
+#include "trainer/config/run_folder.h"
+#include "trainer/optimizer/course.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxRefusedShown = 10;
+
+// The configuration that a checkpoint was written with.
+struct SavedConfig {
+  std::optional<RunConfig> config;
+  std::string problem;  // why it is not known
+};
+
+SavedConfig parse_saved(const std::string& text, const std::string& file) {
+  try {
+    return {parse_config(text, file, {}).run, ""};
+  } catch (const ConfigError& error) {  // written by a version with other fields
+    return {std::nullopt, error.what()};
+  }
+}
+
+// Checkpoints of version 0.1 hold only a hash. Their run's config.txtpb is that of the latest
+// start, which may have been another.
+SavedConfig saved_beside(const FoundCheckpoint& checkpoint) {
+  const RunFolder run{fs::absolute(checkpoint.path).lexically_normal().parent_path().parent_path()};
+  std::error_code none;
+  if (!fs::is_regular_file(run.config(), none)) {
+    return {std::nullopt,
+            "the checkpoint does not hold it, and there is no " + run.config().string()};
+  }
+  SavedConfig saved;
+  try {
+    saved = parse_saved(read_text(run.config()), run.config().string());
+  } catch (const Error& error) {
+    return {std::nullopt, error.what()};
+  }
+  if (saved.config && config_hash(*saved.config) != checkpoint.state.config_hash) {
+    return {std::nullopt,
+            "the checkpoint does not hold it, and " + run.config().string() + " has changed since"};
+  }
+  return saved;
+}
+
+SavedConfig saved_config(const FoundCheckpoint& checkpoint) {
+  if (checkpoint.state.config.empty()) return saved_beside(checkpoint);
+  return parse_saved(checkpoint.state.config, checkpoint.path.string());
+}
+
+// Without the fields of what was chosen instead of something else, which the choice says already.
+std::vector<ConfigDifference> changed_fields(const RunConfig& saved, const RunConfig& now) {
+  std::vector<ConfigDifference> fields;
+  std::vector<std::string> replaced;
+  for (ConfigDifference& field : config_differences(saved, now)) {
+    const auto encloses = [&](const std::string& path) { return field.path.starts_with(path); };
+    if (std::ranges::any_of(replaced, encloses)) continue;
+    for (const std::string& chosen : {field.a, field.b}) {
+      if (!chosen.empty()) replaced.push_back(field.path + "." + chosen + ".");
+    }
+    fields.push_back(std::move(field));
+  }
+  return fields;
+}
+
+std::string arrow(const ConfigDifference& field) {
+  const auto or_unset = [](const std::string& value) { return value.empty() ? "unset" : value; };
+  return fmt::format(": {} -> {}", or_unset(field.a), or_unset(field.b));
+}
+
+void refuse(const FoundCheckpoint& checkpoint, const Config& config,
+            const std::vector<ConfigDifference>& fields) {
+  std::string lines;
+  size_t count = 0;
+  for (const ConfigDifference& field : fields) {
+    if (field.on_resume != OnResume::REFUSED || ++count > kMaxRefusedShown) continue;
+    lines += "\n  " + config.where(field.path) + arrow(field);
+  }
+  if (count == 0) return;
+  if (count > kMaxRefusedShown) lines += fmt::format("\n  and {} more", count - kMaxRefusedShown);
+  const std::string path = checkpoint.path.string();
+  throw ConfigError(
+      path, fmt::format("cannot be resumed with another network, optimizer or task than it was "
+                        "written with:{}\nSet them back, or start a new run from its parameters: "
+                        "--init-from {} --run-dir NEW",
+                        lines, path));
+}
+
+SamplePosition position_of(const CheckpointState& state) { return {state.epoch, state.position}; }
+
+std::optional<std::string> rate_change(const CheckpointState& state, const RunConfig& saved,
+                                       const ResumingRun& run) {
+  const auto rate = [&](const RunConfig& config) {
+    return Course(config, run.samples, state.step, position_of(state))
+        .learning_rate(position_of(state));
+  };
+  const double before = rate(saved);
+  const double now = rate(run.config.run);
+  if (before == now) return std::nullopt;
+  return fmt::format("learning rate of the next step: {:.6g} -> {:.6g}", before, now);
+}
+
+// Results depend on the number of ranks where a layer's statistics are those of a rank's share.
+std::optional<std::string> rank_change(const CheckpointState& state, const ResumingRun& run) {
+  if (state.ranks == run.ranks) return std::nullopt;
+  const auto found = std::ranges::find_if(run.graph.nodes, [](const Node& node) {
+    return node.layer->uses_rank_statistics() && node.signature.trained();
+  });
+  if (found == run.graph.nodes.end()) return std::nullopt;
+  return fmt::format(
+      "ranks: {} -> {}: batch norm without sync (layer {}) normalizes over each rank's share of "
+      "the "
+      "batch, so results depend on the number of ranks",
+      state.ranks, run.ranks, found->name);
+}
+
+}  // namespace
+
+std::string data_change(const CheckpointState& saved, const RunData& now) {
+  std::vector<std::string> lines;
+  if (saved.data) {
+    lines = changes(*saved.data, now);
+  } else if (saved.position >= now.training.samples) {
+    lines = {
+        fmt::format("training samples: more than {} -> {}", saved.position, now.training.samples)};
+  }
+  if (lines.empty()) return "";
+  return fmt::format("the data is not what it was saved from: {}", fmt::join(lines, "; "));
+}
+
+DataError data_refusal(const FoundCheckpoint& checkpoint, const std::string& change) {
+  return {checkpoint.path.string(),
+          change +
+              ". Restore the data, go on all the same with --accept-data-change, or start another "
+              "run (--run-dir), with these values if wanted (--init-from)"};
+}
+
+std::vector<std::string> check_changes(const FoundCheckpoint& checkpoint, const ResumingRun& run) {
+  const CheckpointState& state = checkpoint.state;
+  std::vector<std::string> lines;
+  const SavedConfig saved = saved_config(checkpoint);
+  if (saved.config) {
+    const auto fields = changed_fields(*saved.config, run.config.run);
+    refuse(checkpoint, run.config, fields);
+    for (const ConfigDifference& field : fields) {
+      if (field.on_resume == OnResume::WARNED) lines.push_back(field.path + arrow(field));
+    }
+    if (!lines.empty()) {
+      if (auto line = rate_change(state, *saved.config, run)) lines.push_back(std::move(*line));
+    }
+  } else if (state.config_hash != config_hash(run.config.run)) {
+    lines.push_back("fields that cannot be named: " + saved.problem);
+  }
+  if (auto line = rank_change(state, run)) lines.push_back(std::move(*line));
+  return lines;
+}
+
+}  // namespace trireme

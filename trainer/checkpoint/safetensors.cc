@@ -1,0 +1,202 @@
+#include "trainer/checkpoint/safetensors.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/error.h"
+#include "core/half.h"
+#include "core/interrupted.h"
+#include "trainer/base/json.h"
+
+namespace trireme {
+
+static_assert(std::endian::native == std::endian::little, "the format is little-endian");
+
+namespace {
+
+float same(float value) { return value; }
+float narrowed(double value) { return static_cast<float>(value); }
+
+// How values are stored, for those that can be read: bytes of each, and how to make f32 of them.
+struct Storage {
+  std::string_view dtype;
+  size_t bytes;
+  void (*convert)(const std::byte* from, std::span<float> to);
+};
+
+template <class Stored, float (*kConvert)(Stored)>
+constexpr Storage stored_as(std::string_view dtype) {
+  return {dtype, sizeof(Stored), [](const std::byte* from, std::span<float> to) {
+            for (size_t i = 0; i < to.size(); ++i) {
+              Stored value;
+              std::memcpy(&value, from + i * sizeof value, sizeof value);
+              to[i] = kConvert(value);
+            }
+          }};
+}
+
+constexpr Storage kReadable[] = {stored_as<float, same>("F32"), stored_as<double, narrowed>("F64"),
+                                 stored_as<uint16_t, from_f16>("F16"),
+                                 stored_as<uint16_t, from_bf16>("BF16")};
+
+const Storage* storage_of(std::string_view dtype) {
+  const auto* found = std::ranges::find(kReadable, dtype, &Storage::dtype);
+  return found == std::end(kReadable) ? nullptr : found;
+}
+
+}  // namespace
+
+std::string safetensors_header(std::span<const SafetensorsEntry> entries,
+                               const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json header = {{"__metadata__", metadata}};
+  header["__metadata__"]["format"] = "pt";
+  int64_t offset = 0;
+  for (const SafetensorsEntry& entry : entries) {
+    const int64_t end = offset + entry.shape.elements() * static_cast<int64_t>(sizeof(float));
+    header[entry.name] = {{"dtype", "F32"},
+                          {"shape", std::vector<int64_t>(entry.shape.begin(), entry.shape.end())},
+                          {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  const std::string text = header.dump();
+  uint64_t length = 0;
+  std::string bytes((sizeof length + text.size() + 63) / 64 * 64, ' ');  // aligns the values
+  length = bytes.size() - sizeof length;
+  std::memcpy(bytes.data(), &length, sizeof length);
+  bytes.replace(sizeof length, text.size(), text);
+  return bytes;
+}
+
+SafetensorsReader::SafetensorsReader(const std::filesystem::path& path)
+    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (file_ < 0)
+    throw DataError(path_.string(), std::string("cannot be read: ") + std::strerror(errno));
+  try {
+    read_header();
+  } catch (...) {
+    ::close(file_);
+    throw;
+  }
+}
+
+SafetensorsReader::~SafetensorsReader() { ::close(file_); }
+
+void SafetensorsReader::read_header() {
+  struct stat status {};
+  ::fstat(file_, &status);
+  const auto size = static_cast<uint64_t>(status.st_size);
+  uint64_t length = 0;
+  if (size < sizeof length) throw DataError(path_.string(), "is too short for safetensors");
+  read_at(0, &length, sizeof length);
+  if (length > size - sizeof length) {
+    throw DataError(path_.string(), "is not safetensors: its header would be longer than the file");
+  }
+  std::string text(length, '\0');
+  read_at(sizeof length, text.data(), length);
+  const uint64_t values = sizeof length + length;
+  try {
+    const auto header = nlohmann::json::parse(text);
+    for (const auto& [name, entry] : header.items()) {
+      if (name != "__metadata__") add(name, entry, values, size);
+    }
+  } catch (const DataError&) {
+    throw;
+  } catch (const std::exception& error) {  // of JSON, or of a number in it
+    throw DataError(path_.string(), fmt::format("is not safetensors: {}", error.what()));
+  }
+}
+
+void SafetensorsReader::add(const std::string& name, const nlohmann::json& entry, uint64_t values,
+                            uint64_t size) {
+  const auto extents = whole_numbers<int64_t>(entry.at("shape"));
+  const auto offsets = whole_numbers<uint64_t>(entry.at("data_offsets"));
+  const auto dtype = entry.at("dtype").get<std::string>();
+  const Storage* storage = storage_of(dtype);
+  uint64_t wanted = storage ? storage->bytes : 1;
+  bool possible = extents.size() <= Shape::kMaxRank && offsets.size() == 2 &&
+                  offsets[0] <= offsets[1] && offsets[1] <= size - values;
+  for (const int64_t extent : extents) {
+    possible = possible && extent >= 0 &&
+               !__builtin_mul_overflow(wanted, static_cast<uint64_t>(extent), &wanted);
+  }
+  possible = possible && std::in_range<int64_t>(wanted);
+  // What cannot be read may lie as it likes.
+  if (!possible || (storage && offsets[1] - offsets[0] != wanted)) {
+    throw DataError(path_.string(),
+                    fmt::format("tensor '{}' has more than {} extents, lies beyond the end of the "
+                                "file or is not as long as its shape",
+                                name, Shape::kMaxRank));
+  }
+  tensors_.emplace(name, Tensor{Shape(extents), dtype, values + offsets[0], values + offsets[1]});
+}
+
+const SafetensorsReader::Tensor& SafetensorsReader::find(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) {
+    throw DataError(path_.string(), fmt::format("holds no tensor '{}'", name));
+  }
+  return found->second;
+}
+
+std::vector<std::string> SafetensorsReader::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors_) names.push_back(name);
+  return names;
+}
+
+void SafetensorsReader::read(const std::string& name, const Shape& wanted,
+                             std::span<float> out) const {
+  const Tensor& tensor = find(name);
+  if (!(tensor.shape == wanted)) {
+    throw DataError(path_.string(), fmt::format("tensor '{}' has shape {}, wanted {}", name,
+                                                tensor.shape.to_string(), wanted.to_string()));
+  }
+  read_values(name, tensor, out);
+}
+
+std::vector<float> SafetensorsReader::read(const std::string& name) const {
+  const Tensor& tensor = find(name);
+  require_readable(name, tensor);  // only then is the shape's size bounded by that of the file
+  std::vector<float> values(static_cast<size_t>(tensor.shape.elements()));
+  read_values(name, tensor, values);
+  return values;
+}
+
+void SafetensorsReader::require_readable(const std::string& name, const Tensor& tensor) const {
+  if (storage_of(tensor.dtype)) return;
+  throw DataError(path_.string(),
+                  fmt::format("tensor '{}' is {}; only F32, F64, F16 and BF16 can be read", name,
+                              tensor.dtype));
+}
+
+void SafetensorsReader::read_values(const std::string& name, const Tensor& tensor,
+                                    std::span<float> out) const {
+  require_readable(name, tensor);
+  const Storage& storage = *storage_of(tensor.dtype);
+  if (storage.bytes == sizeof(float)) return read_at(tensor.begin, out.data(), out.size_bytes());
+  std::vector<std::byte> bytes(tensor.end - tensor.begin);
+  read_at(tensor.begin, bytes.data(), bytes.size());
+  storage.convert(bytes.data(), out);
+}
+
+void SafetensorsReader::read_at(uint64_t offset, void* out, size_t bytes) const {
+  for (auto* to = static_cast<char*>(out); bytes > 0;) {
+    const ssize_t got =
+        retry_interrupted([&] { return ::pread(file_, to, bytes, static_cast<off_t>(offset)); });
+    if (got <= 0) throw DataError(path_.string(), "ends too early or cannot be read");
+    to += got;
+    offset += static_cast<uint64_t>(got);
+    bytes -= static_cast<size_t>(got);
+  }
+}
+
+}  // namespace trireme

@@ -1,0 +1,191 @@
+#include "trainer/config/config_text.h"
+
+#include <fmt/format.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/text_format.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "trainer/config/config_fields.h"
+
+namespace trireme {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::io::ArrayInputStream;
+using google::protobuf::io::Tokenizer;
+
+class Silent final : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int, int, const std::string&) override {}
+};
+
+class FirstError final : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int, const std::string& message) override {
+    if (!message_) {
+      line_ = line + 1;
+      message_ = message;
+    }
+  }
+  int line_ = 0;
+  std::optional<std::string> message_;
+};
+
+// Follows the nesting of braces through the tokens.
+class PlaceScanner {
+ public:
+  explicit PlaceScanner(const Descriptor* root) { frames_.push_back({"", root, {}}); }
+
+  void token(const Tokenizer::Token& token) {
+    const std::string& text = token.text;
+    const bool in_list = !open_.empty() && open_.back() == '[';
+    if (token.type == Tokenizer::TYPE_IDENTIFIER && previous_ != ":" && !in_list) {
+      field(text, token.line + 1);
+    } else if (text == "{" || text == "<") {
+      open_.push_back('{');
+      frames_.push_back({places.empty() ? "" : current_.path + ".", submessage(), {}});
+    } else if (text == "[") {
+      open_.push_back('[');
+    } else if ((text == "}" || text == ">" || text == "]") && !open_.empty()) {
+      if (open_.back() == '{') frames_.pop_back();
+      open_.pop_back();
+    }
+    previous_ = text;
+  }
+
+  std::vector<FieldPlace> places;
+
+ private:
+  struct Frame {
+    std::string prefix;
+    const Descriptor* message;
+    std::map<std::string, int> count;
+  };
+
+  void field(const std::string& name, int line) {
+    Frame& frame = frames_.back();
+    const FieldDescriptor* known = frame.message ? frame.message->FindFieldByName(name) : nullptr;
+    std::string path = frame.prefix + name;
+    if (known && known->is_repeated()) path += fmt::format("[{}]", frame.count[name]++);
+    current_ = {path, name, line, frame.message};
+    places.push_back(current_);
+  }
+
+  const Descriptor* submessage() const {
+    if (!current_.message) return nullptr;
+    const FieldDescriptor* known = current_.message->FindFieldByName(current_.name);
+    return known ? known->message_type() : nullptr;
+  }
+
+  std::vector<Frame> frames_;
+  std::string open_;
+  std::string previous_;
+  FieldPlace current_;
+};
+
+std::string quoted_after(const std::string& message, const std::string& lead) {
+  const size_t at = message.find(lead + "\"");
+  if (at == std::string::npos) return "";
+  const size_t begin = at + lead.size() + 1;
+  return message.substr(begin, message.find('"', begin) - begin);
+}
+
+// The field that the parser's message names; empty when it names none.
+std::string named_field(const std::string& message) {
+  const std::string missing = quoted_after(message, "has no field named ");
+  return missing.empty() ? quoted_after(message, "ield ") : missing;
+}
+
+// The parser's message in words that fit behind a field path.
+std::string explain(const std::string& message, const FieldPlace& place, const Descriptor* root) {
+  if (message.find("has no field named") != std::string::npos && place.message) {
+    const size_t parent = place.path.size() - std::min(place.path.size(), place.name.size() + 1);
+    return "no such field" +
+           suggest_field(root, place.path.substr(0, parent), place.message, place.name);
+  }
+  const FieldDescriptor* field =
+      place.message ? place.message->FindFieldByName(place.name) : nullptr;
+  if (message.starts_with("Unknown enumeration value") && field && field->enum_type()) {
+    const std::string value = quoted_after(message, "value of ");
+    const auto names = value_names(field->enum_type());
+    return fmt::format("'{}' is none of {}{}", value, fmt::join(names, ", "),
+                       did_you_mean(value, names));
+  }
+  std::string text = message;
+  if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+  if (text.ends_with('.')) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+std::vector<FieldPlace> field_places(const std::string& text, const Descriptor* root,
+                                     int last_line) {
+  ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
+  Silent silent;
+  Tokenizer tokenizer(&stream, &silent);
+  tokenizer.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
+  tokenizer.set_allow_f_after_float(true);
+  PlaceScanner scanner(root);
+  while (tokenizer.Next()) {
+    if (last_line > 0 && tokenizer.current().line >= last_line) break;
+    scanner.token(tokenizer.current());
+  }
+  return std::move(scanner.places);
+}
+
+std::string values_text(const google::protobuf::Message& message, const FieldDescriptor* field) {
+  std::string text;
+  for (int i = 0; i < message.GetReflection()->FieldSize(message, field); ++i) {
+    std::string value;
+    google::protobuf::TextFormat::PrintFieldValueToString(message, field, i, &value);
+    text += (i == 0 ? "" : ", ") + value;
+  }
+  return text;
+}
+
+std::vector<std::string> field_names(const Descriptor* message) {
+  std::vector<std::string> names;
+  for (int i = 0; i < message->field_count(); ++i) names.push_back(message->field(i)->name());
+  return names;
+}
+
+std::vector<std::string> value_names(const google::protobuf::EnumDescriptor* type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type->value_count(); ++i) names.push_back(type->value(i)->name());
+  return names;
+}
+
+void parse_text(const std::string& text, const std::string& file,
+                google::protobuf::Message& message) {
+  google::protobuf::TextFormat::Parser parser;
+  FirstError error;
+  parser.RecordErrorsTo(&error);
+  // Not merged at once: that would let a field of the text be given twice.
+  const std::unique_ptr<google::protobuf::Message> parsed(message.New());
+  if (parser.ParseFromString(text, parsed.get())) return message.MergeFrom(*parsed);
+  const std::string what = error.message_.value_or("cannot be read");
+
+  // The parser may already stand on the token after the one it means: the field that it names wins.
+  FieldPlace place;
+  bool found = false;
+  const std::string named = named_field(what);
+  for (const FieldPlace& candidate : field_places(text, message.GetDescriptor(), error.line_)) {
+    if (found && candidate.name != named) continue;
+    place = candidate;
+    found = candidate.name == named;
+  }
+  const int line = found ? place.line : error.line_;
+  const std::string where = place.path.empty() ? fmt::format("{}:{}", file, line)
+                                               : fmt::format("{}:{}: {}", file, line, place.path);
+  throw ConfigError(where, explain(what, place, message.GetDescriptor()));
+}
+
+}  // namespace trireme

@@ -1,0 +1,220 @@
+#include "trainer/config/config_validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/text.h"
+
+namespace trireme {
+namespace {
+
+constexpr int64_t kMaxBatch = int64_t{1} << 48;  // so that sums with it do not overflow
+constexpr int kMaxThreads = 4096;
+constexpr double kMaxSeconds = 1e9;  // which clocks count in nanoseconds
+
+class Validator {
+ public:
+  explicit Validator(const Config& config) : config_(config), run_(config.run) {}
+
+  void run() const {
+    model_and_data();
+    batch();
+    train();
+    optimizer();
+    schedule();
+    checkpoint();
+    buckets();
+    checks();
+    watchdog();
+    metrics();
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& path, const std::string& message) const {
+    throw ConfigError(config_.where(path), message);
+  }
+  template <class T>
+  void at_least(const std::string& path, T value, T least) const {
+    if (!(value >= least)) fail(path, fmt::format("{} is less than {}", value, least));
+  }
+  template <class T>
+  void at_most(const std::string& path, T value, T max) const {
+    if (value > max) fail(path, fmt::format("{} is more than {}", value, max));
+  }
+  void positive(const std::string& path, double value) const {
+    if (!(value > 0) || !std::isfinite(value)) {
+      fail(path, fmt::format("{} is not a number above 0", value));
+    }
+  }
+  void not_negative(const std::string& path, double value) const {
+    if (!(value >= 0) || !std::isfinite(value))
+      fail(path, fmt::format("{} is not a number from 0", value));
+  }
+  void within_0_and_1(const std::string& path, double value) const {
+    if (!(value >= 0 && value < 1)) fail(path, fmt::format("{} is not in [0, 1)", value));
+  }
+
+  void one_of(const std::string& path, const std::string& value,
+              const std::vector<std::string>& choices) const {
+    if (std::find(choices.begin(), choices.end(), value) != choices.end()) return;
+    fail(path, fmt::format("'{}' is none of {}{}", value, fmt::join(choices, ", "),
+                           did_you_mean(value, choices)));
+  }
+
+  void buckets() const {
+    const BucketConfig& buckets = run_.buckets();
+    if (buckets.precision() == TF32) {
+      fail("buckets.precision", "TF32 is no way to store numbers; use FP32, BF16 or FP16");
+    }
+  }
+
+  void checks() const {
+    const CheckConfig& checks = run_.checks();
+    at_least<int64_t>("checks.parameter_checksum_every_steps",
+                      checks.parameter_checksum_every_steps(), 0);
+    at_least<int64_t>("checks.max_skipped", checks.max_skipped(), 1);
+    not_negative("checks.loss_spike_deviations", checks.loss_spike_deviations());
+  }
+
+  void watchdog() const {
+    const WatchdogConfig& watchdog = run_.watchdog();
+    not_negative("watchdog.timeout_seconds", watchdog.timeout_seconds());
+    at_most("watchdog.timeout_seconds", watchdog.timeout_seconds(), kMaxSeconds);
+    not_negative("watchdog.first_timeout_seconds", watchdog.first_timeout_seconds());
+    at_most("watchdog.first_timeout_seconds", watchdog.first_timeout_seconds(), kMaxSeconds);
+    within_0_and_1("watchdog.straggler_fraction", watchdog.straggler_fraction());
+  }
+
+  void metrics() const {
+    const MetricsConfig& metrics = run_.metrics();
+    if (metrics.port() < 0 || metrics.port() > 65535) {
+      fail("metrics.port", fmt::format("{} is not in [0, 65535]", metrics.port()));
+    }
+    if (metrics.address().empty()) fail("metrics.address", "is empty; 0.0.0.0 is every network");
+    at_least<int64_t>("metrics.histograms_every_epochs", metrics.histograms_every_epochs(), 0);
+    at_least("metrics.images", metrics.images(), 0);
+  }
+
+  void model_and_data() const {
+    if (run_.model().kind_case() == ModelConfig::KIND_NOT_SET) {
+      fail("model", "names no network; give model.zoo.name or model.network");
+    }
+    if (!run_.has_data()) fail("data", "is missing: it says what to train on");
+  }
+
+  void batch() const {
+    if (!run_.batch().has_global())
+      fail("batch.global", "is missing: samples per update over all ranks");
+    at_least<int64_t>("batch.global", run_.batch().global(), 1);
+    at_most<int64_t>("batch.global", run_.batch().global(), kMaxBatch);
+    if (run_.batch().has_micro()) at_least<int64_t>("batch.micro", run_.batch().micro(), 1);
+  }
+
+  void train() const {
+    const TrainConfig& train = run_.train();
+    if (!train.has_epochs() && !train.has_max_steps()) {
+      fail("train.epochs", "is missing: give train.epochs or train.max_steps");
+    }
+    if (train.has_epochs()) at_least<int64_t>("train.epochs", train.epochs(), 1);
+    if (train.has_max_steps()) at_least<int64_t>("train.max_steps", train.max_steps(), 1);
+    at_least("train.threads", train.threads(), 0);
+    at_most("train.threads", train.threads(), kMaxThreads);
+    not_negative("train.clip_norm", train.clip_norm());
+    at_least<int64_t>("train.eval_every_epochs", train.eval_every_epochs(), 0);
+    at_least<int64_t>("train.eval_every_steps", train.eval_every_steps(), 0);
+    at_least<int64_t>("train.log_every_steps", train.log_every_steps(), 1);
+    one_of("train.device", train.device(), {"auto", "cpu", "cuda"});
+    one_of("train.transport", train.transport(), {"auto", "nccl", "mpi"});
+  }
+
+  void optimizer() const {
+    const OptimizerConfig& optimizer = run_.optimizer();
+    not_negative("optimizer.weight_decay", optimizer.weight_decay());
+    if (optimizer.has_sgd()) {
+      within_0_and_1("optimizer.sgd.momentum", optimizer.sgd().momentum());
+      if (optimizer.sgd().nesterov() && optimizer.sgd().momentum() == 0) {
+        fail("optimizer.sgd.nesterov", "needs optimizer.sgd.momentum above 0");
+      }
+      return;
+    }
+    const bool decoupled = optimizer.has_adamw();
+    const AdamConfig& adam = decoupled ? optimizer.adamw() : optimizer.adam();
+    const std::string path = decoupled ? "optimizer.adamw" : "optimizer.adam";
+    within_0_and_1(path + ".beta1", adam.beta1());
+    within_0_and_1(path + ".beta2", adam.beta2());
+    positive(path + ".epsilon", adam.epsilon());
+  }
+
+  void schedule() const {
+    const ScheduleConfig& schedule = run_.schedule();
+    if (!schedule.has_learning_rate()) fail("schedule.learning_rate", "is missing");
+    not_negative("schedule.learning_rate", schedule.learning_rate());
+    if (schedule.has_step()) {
+      length("schedule.step", schedule.step());
+      positive("schedule.step.gamma", schedule.step().gamma());
+    }
+    if (schedule.has_multi_step()) multi_step(schedule.multi_step());
+    if (schedule.has_cosine()) not_negative("schedule.cosine.minimum", schedule.cosine().minimum());
+    if (schedule.has_polynomial()) {
+      positive("schedule.polynomial.power", schedule.polynomial().power());
+      not_negative("schedule.polynomial.minimum", schedule.polynomial().minimum());
+    }
+    if (schedule.has_one_cycle()) {
+      const OneCycleSchedule& cycle = schedule.one_cycle();
+      within_0_and_1("schedule.one_cycle.rising_fraction", cycle.rising_fraction());
+      positive("schedule.one_cycle.start_divisor", cycle.start_divisor());
+      positive("schedule.one_cycle.final_divisor", cycle.final_divisor());
+    }
+    if (schedule.has_warmup()) {
+      length("schedule.warmup", schedule.warmup());
+      not_negative("schedule.warmup.start_factor", schedule.warmup().start_factor());
+    }
+  }
+
+  template <class Message>
+  void length(const std::string& path, const Message& message) const {
+    if (message.length_case() == Message::LENGTH_NOT_SET)
+      fail(path, "needs a length in steps or epochs");
+    if (message.has_steps()) at_least<int64_t>(path + ".steps", message.steps(), 1);
+    if (message.has_epochs()) positive(path + ".epochs", message.epochs());
+  }
+
+  void multi_step(const MultiStepSchedule& schedule) const {
+    const std::string path = "schedule.multi_step";
+    if ((schedule.steps_size() == 0) == (schedule.epochs_size() == 0)) {
+      fail(path, "needs milestones either in steps or in epochs");
+    }
+    if (!std::is_sorted(schedule.steps().begin(), schedule.steps().end())) {
+      fail(path + ".steps", "milestones must ascend");
+    }
+    if (!std::is_sorted(schedule.epochs().begin(), schedule.epochs().end())) {
+      fail(path + ".epochs", "milestones must ascend");
+    }
+    positive(path + ".gamma", schedule.gamma());
+  }
+
+  void checkpoint() const {
+    const CheckpointConfig& checkpoint = run_.checkpoint();
+    at_least<int64_t>("checkpoint.every_steps", checkpoint.every_steps(), 0);
+    at_least<int64_t>("checkpoint.every_epochs", checkpoint.every_epochs(), 0);
+    at_least<int64_t>("checkpoint.keep", checkpoint.keep(), 1);
+    positive("checkpoint.timeout_seconds", checkpoint.timeout_seconds());
+    at_most("checkpoint.timeout_seconds", checkpoint.timeout_seconds(), kMaxSeconds);
+    at_least<int64_t>("buckets.first_bytes", run_.buckets().first_bytes(), 1);
+    at_least<int64_t>("buckets.bytes", run_.buckets().bytes(), 1);
+    at_least<int64_t>("buckets.last_bytes", run_.buckets().last_bytes(), 1);
+  }
+
+  const Config& config_;
+  const RunConfig& run_;
+};
+
+}  // namespace
+
+void validate(const Config& config) { Validator(config).run(); }
+
+}  // namespace trireme

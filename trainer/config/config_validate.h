@@ -1,0 +1,11 @@
+#pragma once
+
+#include "trainer/config/config.h"
+
+namespace trireme {
+
+// Throws ConfigError for the first field whose value cannot be, as far as the configuration alone
+// tells.
+void validate(const Config& config);
+
+}  // namespace trireme

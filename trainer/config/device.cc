@@ -1,0 +1,183 @@
+#include "trainer/config/device.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "comm/control.h"
+#include "core/installation.h"
+#include "trainer/base/process.h"
+
+namespace trireme {
+namespace {
+
+// '1' for each core that this process may run on.
+std::string allowed_cores() {
+  std::vector<cpu_set_t> sets(16);  // room for 16384 cores
+  const size_t bytes = sets.size() * sizeof(cpu_set_t);
+  if (sched_getaffinity(0, bytes, sets.data()) != 0) {
+    return std::string(std::max(1u, std::thread::hardware_concurrency()), '1');
+  }
+  std::string cores;
+  for (size_t core = 0; core < bytes * 8; ++core) {
+    cores += CPU_ISSET_S(core, bytes, sets.data()) ? '1' : '0';
+  }
+  return cores.substr(0, cores.rfind('1') + 1);
+}
+
+int threads_from_environment() {
+  const char* text = std::getenv("OMP_NUM_THREADS");
+  int threads = 0;
+  if (text) std::from_chars(text, text + std::strlen(text), threads);
+  return threads;
+}
+
+// The position of this rank's GPU among those that it may use; -1: the CPU, on all ranks alike.
+int choose_gpu(const Config& config, Communicator& communicator) {
+  const CudaSupport cuda = query_cuda();
+  const Placement& placement = communicator.placement();
+  const std::string host = placement.host_name;
+  const auto all = all_gather(
+      communicator,
+      nlohmann::json({{"host", host}, {"ids", cuda.ids}, {"problem", cuda.problem}}).dump());
+  std::map<std::string, std::vector<std::vector<std::string>>> hosts;
+  std::string without;  // the first rank that sees no GPU, and why
+  int own = 0;
+  for (int rank = 0; rank < std::ssize(all); ++rank) {
+    const auto told = nlohmann::json::parse(all[static_cast<size_t>(rank)]);
+    auto& visible = hosts[told["host"]];
+    if (rank == placement.rank) own = static_cast<int>(visible.size());
+    visible.push_back(told["ids"]);
+    if (visible.back().empty() && without.empty()) {
+      without = fmt::format("rank {} (host {}): {}", rank, told["host"].get<std::string>(),
+                            told["problem"].get<std::string>());
+    }
+  }
+  const bool required = config.run.train().device() == "cuda";
+  if (!without.empty()) {
+    if (!required) return -1;
+    agree(communicator, std::make_exception_ptr(ConfigError(config.where("train.device"),
+                                                            without + "; use cpu or auto")));
+  }
+  for (const auto& [name, visible] : hosts) {
+    std::set<std::string> used;
+    const std::vector<int> chosen = assign_devices(visible);
+    for (size_t i = 0; i < visible.size(); ++i) {
+      used.insert(visible[i][static_cast<size_t>(chosen[i])]);
+    }
+    if (used.size() < visible.size() && !required) return -1;
+  }
+  return assign_devices(hosts[host])[static_cast<size_t>(own)];
+}
+
+void refuse_what_the_cpu_cannot(const Config& config) {
+  if (cpu_computes_in(compute_dtype(config))) return;
+  const Precision precision = config.run.train().precision();
+  const char* const why = precision == FP16 ? "cannot be computed in on a CPU; use BF16 or FP32"
+                                            : "needs a CPU with AVX-512; use FP32";
+  throw ConfigError(config.where("train.precision"),
+                    fmt::format("{} {}", Precision_Name(precision), why));
+}
+
+// This rank's part of the cores that it may run on: one bound to cores of its own has them all;
+// cores that several may use are divided. All ranks call it together.
+double share_of_cores(Communicator& communicator) {
+  const Placement& placement = communicator.placement();
+  const std::string own = allowed_cores();
+  const std::vector<std::string> all = all_gather(communicator, placement.host_name + " " + own);
+  double share = 0;
+  for (size_t core = 0; core < own.size(); ++core) {
+    if (own[core] != '1') continue;
+    int users = 0;
+    for (const std::string& other : all) {
+      const size_t at = placement.host_name.size() + 1 + core;
+      users +=
+          other.starts_with(placement.host_name + " ") && at < other.size() && other[at] == '1';
+    }
+    share += 1.0 / std::max(1, users);
+  }
+  return share + 1e-6;  // thirds add up to a little less than a whole
+}
+
+int threads_of(double cores) {
+  const int from_environment = threads_from_environment();
+  return from_environment > 0 ? from_environment : std::max(1, static_cast<int>(cores));
+}
+
+}  // namespace
+
+int default_threads(Communicator& communicator) { return threads_of(share_of_cores(communicator)); }
+
+int spare_cores(const Config& config, Communicator& communicator, const Device& device) {
+  constexpr int kBesideGpu = 2;
+  constexpr int kMost = 64;
+  const double cores = share_of_cores(communicator);
+  const int configured = config.run.train().threads();
+  const int computing = configured > 0 ? configured : threads_of(cores);
+  const int taken = device.kind() == DeviceKind::kCpu ? computing : kBesideGpu;
+  return std::clamp(static_cast<int>(cores) - taken, 1, kMost);
+}
+
+std::vector<int> assign_devices(const std::vector<std::vector<std::string>>& visible) {
+  std::map<std::string, int> users;
+  std::vector<int> chosen;
+  for (const std::vector<std::string>& ids : visible) {
+    const auto least = std::min_element(
+        ids.begin(), ids.end(),
+        [&](const std::string& a, const std::string& b) { return users[a] < users[b]; });
+    if (least != ids.end()) ++users[*least];
+    chosen.push_back(least == ids.end() ? -1 : static_cast<int>(least - ids.begin()));
+  }
+  return chosen;
+}
+
+std::unique_ptr<Device> create_device(const Config& config, Communicator& communicator) {
+  const TrainConfig& train = config.run.train();
+  const int threads = train.threads() > 0 ? train.threads() : default_threads(communicator);
+  const int index = train.device() == "cpu" ? -1 : choose_gpu(config, communicator);
+  std::unique_ptr<Device> device;
+  together(communicator, [&] {
+    if (index >= 0) {
+      device = create_cuda_device(index);
+      return;
+    }
+    refuse_what_the_cpu_cannot(config);
+    device = create_cpu_device(threads);
+  });
+  return device;
+}
+
+std::unique_ptr<Backend> create_backend(const Config& config, Device& device) {
+  if (device.kind() == DeviceKind::kCpu) return create_cpu_backend(device);
+  return create_cuda_backend(
+      device, {.tf32 = config.run.train().precision() == TF32, .tuning_cache = cache_folder()});
+}
+
+DType compute_dtype(const Config& config) {
+  switch (config.run.train().precision()) {
+    case FP32:
+    case TF32:
+      break;
+    case BF16:
+      return DType::kBF16;
+    case FP16:
+      return DType::kF16;
+  }
+  return DType::kF32;
+}
+
+Transport transport_of(const Config& config) {
+  const std::string& name = config.run.train().transport();
+  return name == "nccl" ? Transport::kNccl : name == "mpi" ? Transport::kMpi : Transport::kAuto;
+}
+
+}  // namespace trireme

@@ -1,0 +1,101 @@
+#include "trainer/config/import_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+
+#include "core/error.h"
+#include "model/onnx/onnx.h"
+
+namespace trireme {
+namespace {
+
+// What the data's numbers are multiplied by before normalisation; nothing where only its files
+// tell.
+std::optional<float> scale_of(const DataConfig& data) {
+  if (data.has_csv()) return data.csv().scale();
+  if (!data.has_npy()) return 1.0F / 255;
+  if (data.npy().has_scale()) return data.npy().scale();
+  return std::nullopt;
+}
+
+bool alike(const google::protobuf::RepeatedField<float>& a,
+           const google::protobuf::RepeatedField<float>& b, float unset) {
+  const auto at = [unset](const google::protobuf::RepeatedField<float>& values, int i) {
+    return values.empty() ? unset : values[values.size() == 1 ? 0 : i];
+  };
+  const int count = std::max({1, a.size(), b.size()});
+  for (int i = 0; i < count; ++i) {
+    const bool there = (a.size() <= 1 || i < a.size()) && (b.size() <= 1 || i < b.size());
+    if (!there || std::abs(at(a, i) - at(b, i)) > 1e-3F * std::max(1.0F, std::abs(at(a, i)))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string text_of(const NormalizeConfig& normalize) {
+  return fmt::format("mean: [{}] deviation: [{}]", fmt::join(normalize.mean(), ", "),
+                     fmt::join(normalize.deviation(), ", "));
+}
+
+// The file's normalisation is of numbers as they are stored, the data's of scaled ones.
+void take_normalisation(const InputNormalisation& found, const std::string& file, Config& config) {
+  if (found == InputNormalisation()) return;
+  const std::optional<float> scale = scale_of(config.run.data());
+  if (!scale) {
+    config.warnings.push_back(
+        fmt::format("{} normalises its input; make sure that data.normalize does the same", file));
+    return;
+  }
+  const float factor = *scale / found.scale;
+  NormalizeConfig normalize;
+  for (const float mean : found.mean) normalize.add_mean(mean * factor);
+  for (const float deviation : found.deviation) normalize.add_deviation(deviation * factor);
+  DataConfig& data = *config.run.mutable_data();
+  if (!data.has_normalize()) {
+    *data.mutable_normalize() = normalize;
+  } else if (!alike(data.normalize().mean(), normalize.mean(), 0) ||
+             !alike(data.normalize().deviation(), normalize.deviation(), 1)) {
+    config.warnings.push_back(
+        fmt::format("data.normalize is not what {} was made with: {}", file, text_of(normalize)));
+  }
+}
+
+void free_head(NetworkConfig& network) {
+  if (network.layer_size() < 2) return;
+  const LayerConfig& loss = network.layer(network.layer_size() - 1);
+  for (LayerConfig& layer : *network.mutable_layer()) {
+    const bool last = loss.input().empty() ? &layer == &network.layer(network.layer_size() - 2)
+                                           : layer.name() == loss.input(0);
+    if (last && layer.has_dense()) layer.mutable_dense()->clear_units();
+  }
+}
+
+}  // namespace
+
+void import_model(Config& config) {
+  if (!config.run.model().has_onnx()) return;
+  const std::string file = config.run.model().onnx();
+  OnnxModel found;
+  try {
+    found = read_onnx(file);
+  } catch (const ConfigError& error) {
+    throw ConfigError(config.where("model.onnx"), error.what());
+  }
+  NetworkConfig& network = found.network;
+  if (config.run.data().csv().regression()) {
+    network.mutable_layer(network.layer_size() - 1)->mutable_mean_squared_error();
+  } else {
+    free_head(network);
+  }
+  ModelConfig& model = *config.run.mutable_model();
+  *model.mutable_network() = std::move(network);
+  if (!model.has_init_from()) model.set_init_from(file);
+  take_normalisation(found.normalisation, file, config);
+}
+
+}  // namespace trireme

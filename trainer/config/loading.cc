@@ -1,0 +1,65 @@
+#include "trainer/config/loading.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "comm/ledger.h"
+
+namespace trireme {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kTellEvery = std::chrono::seconds(2);
+
+// For LoaderOptions::progress: the ledger's detail, so that a data thread that stalls is named.
+std::function<void(std::string_view)> tell_ledger(Ledger& ledger) {
+  return [&ledger](std::string_view text) { ledger.detail(fmt::format("waiting for {}", text)); };
+}
+
+}  // namespace
+
+int loader_threads(const Config& config, bool in_memory, int spare_cores) {
+  const DataConfig& data = config.run.data();
+  if (data.has_threads()) return data.threads();
+  return in_memory && !data.has_mix() ? 0 : spare_cores;
+}
+
+int batches_in_memory(const Config& config, int threads) {
+  return threads == 0 ? 1 : config.run.data().prefetch();
+}
+
+LoaderOptions loader_options(const Config& config, Communicator& communicator,
+                             const Dataset& dataset, int spare_cores) {
+  LoaderOptions options;
+  options.seed = config.run.seed();
+  options.rank = communicator.rank();
+  options.ranks = communicator.size();
+  options.threads = loader_threads(config, dataset.in_memory(), spare_cores);
+  options.depth = batches_in_memory(config, options.threads);
+  options.max_bad_records = bad_record_limit(config.run.data());
+  options.progress = tell_ledger(communicator.ledger());
+  return options;
+}
+
+std::unique_ptr<Mix> make_mix(const Config& config, const SampleSpec& spec) {
+  if (!config.run.data().has_mix()) return nullptr;
+  try {
+    return std::make_unique<Mix>(config.run.data().mix(), config.run.seed(), spec);
+  } catch (const ConfigError& error) {
+    throw config.located(error);
+  }
+}
+
+std::function<void(std::string_view)> tell_opening(Communicator& communicator) {
+  return [&ledger = communicator.ledger(), prints = communicator.rank() == 0,
+          next = Clock::now() + kTellEvery](std::string_view text) mutable {
+    ledger.detail(text);
+    if (!prints || Clock::now() < next) return;
+    next = Clock::now() + kTellEvery;
+    std::fprintf(stderr, "data: %.*s\n", static_cast<int>(text.size()), text.data());
+  };
+}
+
+}  // namespace trireme

@@ -1,0 +1,153 @@
+#include "trainer/optimizer/optimizer.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+namespace trireme {
+namespace {
+
+TensorSpec array_spec(DType dtype, int64_t elements) {
+  return {dtype, Shape{elements}, Layout::row_major()};
+}
+
+TensorSpec state_spec() { return array_spec(DType::kU8, int64_t{sizeof(StepState)}); }
+TensorSpec loss_scale_spec() { return array_spec(DType::kU8, int64_t{sizeof(LossScale)}); }
+
+// A scale of 1 that never grows: AdjustLossScale then only counts what is skipped.
+constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
+
+}  // namespace
+
+std::vector<UpdateRange> update_ranges(const Parameters& parameters,
+                                       const OptimizerConfig& config) {
+  std::vector<UpdateRange> all;
+  for (const Parameter& parameter : parameters.all) {
+    if (parameter.frozen) continue;
+    const bool decays = parameter.decays || config.decay_bias_and_norm();
+    all.push_back({.begin = parameter.begin,
+                   .end = parameter.end,
+                   .weight_decay = decays ? config.weight_decay() : 0});
+  }
+  std::sort(all.begin(), all.end(),
+            [](const UpdateRange& a, const UpdateRange& b) { return a.begin < b.begin; });
+  std::vector<UpdateRange> ranges;
+  for (const UpdateRange& range : all) {
+    if (!ranges.empty() && ranges.back().end == range.begin &&
+        ranges.back().weight_decay == range.weight_decay) {
+      ranges.back().end = range.end;
+    } else {
+      ranges.push_back(range);
+    }
+  }
+  return ranges;
+}
+
+std::vector<std::string> optimizer_arrays(const OptimizerConfig& config) {
+  if (config.has_adam() || config.has_adamw()) return {"moment1", "moment2"};
+  if (config.sgd().momentum() > 0) return {"velocity"};
+  return {};
+}
+
+Optimizer::Optimizer(const RunConfig& config, const Parameters& parameters, Backend& backend)
+    : device_(backend.device()) {
+  const TensorSpec array = array_spec(DType::kF32, parameters.trained_elements);
+  const TensorSpec sum = array_spec(DType::kF64, 1);
+  const TensorSpec scale = loss_scale_spec();
+  AdjustLossScale adjust;
+  if (parameters.dtype == DType::kF16) {
+    scale_plan_ = backend.plan(ScaleLoss{}, std::array{scale, state_spec()});
+  } else {
+    adjust.growth_steps = kNever;
+  }
+  adjust_plan_ = backend.plan(adjust, std::array{sum, scale});
+  loss_scale_ = device_.allocate(scale.bytes());
+  const SumOfSquares squares{.ranges = update_ranges(parameters, config.optimizer()),
+                             .watched = {{.begin = kMetricLoss, .end = kMetricLoss + 1}}};
+  squares_plan_ = backend.plan(squares, std::array{array, sum});
+  squares_ = device_.allocate(sum.bytes());
+  plan_update(config, parameters, backend);
+  size_t scratch = 0;
+  for (const auto* plan : {&scale_plan_, &squares_plan_, &update_plan_, &adjust_plan_}) {
+    if (*plan) scratch = std::max(scratch, (*plan)->scratch_bytes());
+  }
+  if (scratch > 0) scratch_ = device_.allocate(scratch);
+}
+
+void Optimizer::plan_update(const RunConfig& config, const Parameters& parameters,
+                            Backend& backend) {
+  const OptimizerConfig& optimizer = config.optimizer();
+  const TensorSpec array = array_spec(DType::kF32, parameters.trained_elements);
+  const TensorSpec low = parameters.low_precision()
+                             ? array_spec(parameters.dtype, parameters.trained_elements)
+                             : absent();
+  const TensorSpec squares = array_spec(DType::kF64, 1);
+  const TensorSpec scale = loss_scale_spec();
+  const UpdateCommon common{update_ranges(parameters, optimizer), config.train().clip_norm()};
+  for (std::string& name : optimizer_arrays(optimizer)) {
+    state_.push_back({std::move(name), device_.allocate(array.bytes())});
+  }
+  if (optimizer.has_adam() || optimizer.has_adamw()) {
+    const AdamConfig& adam = optimizer.has_adam() ? optimizer.adam() : optimizer.adamw();
+    const AdamUpdate update{common, adam.beta1(), adam.beta2(), adam.epsilon(),
+                            optimizer.has_adamw()};
+    const std::array<TensorSpec, AdamUpdate::kArgs> specs{array,   array, array,        array,
+                                                          squares, scale, state_spec(), low};
+    update_plan_ = backend.plan(update, specs);
+  } else {
+    const SgdUpdate update{common, optimizer.sgd().momentum(), optimizer.sgd().nesterov()};
+    const TensorSpec velocity = state_.empty() ? absent() : array;
+    const std::array<TensorSpec, SgdUpdate::kArgs> specs{array, array,        velocity, squares,
+                                                         scale, state_spec(), low};
+    update_plan_ = backend.plan(update, specs);
+  }
+}
+
+void Optimizer::encode_before(Stream& stream, StepState* state) const {
+  if (!scale_plan_) return;
+  const std::array<void*, ScaleLoss::kArgs> args{loss_scale_.data(), state};
+  scale_plan_->encode(stream, args, scratch_.data());
+}
+
+void Optimizer::encode(Stream& stream, void* values, void* low_precision, void* gradients,
+                       StepState* state) const {
+  void* const squares = squares_.data();
+  void* const scale = loss_scale_.data();
+  const std::array<void*, SumOfSquares::kArgs> squares_args{gradients, squares};
+  squares_plan_->encode(stream, squares_args, scratch_.data());
+  if (state_.size() == 2) {
+    const std::array<void*, AdamUpdate::kArgs> args{
+        values, gradients,    state_[0].values.data(), state_[1].values.data(), squares, scale,
+        state,  low_precision};
+    update_plan_->encode(stream, args, scratch_.data());
+  } else {
+    void* const velocity = state_.empty() ? nullptr : state_[0].values.data();
+    const std::array<void*, SgdUpdate::kArgs> args{values, gradients, velocity,     squares,
+                                                   scale,  state,     low_precision};
+    update_plan_->encode(stream, args, scratch_.data());
+  }
+  const std::array<void*, AdjustLossScale::kArgs> adjust_args{squares, scale};
+  adjust_plan_->encode(stream, adjust_args, scratch_.data());
+}
+
+size_t Optimizer::state_bytes() const {
+  size_t bytes = loss_scale_.bytes();
+  for (const StateArray& array : state_) bytes += array.values.bytes();
+  return bytes;
+}
+
+void Optimizer::reset_state(Stream& stream) {
+  for (StateArray& array : state_) {
+    device_.fill_zero(array.values.data(), array.values.bytes(), stream);
+  }
+  set_loss_scale({}, stream);
+}
+
+void Optimizer::set_loss_scale(LossScale value, Stream& stream) {
+  if (!scales_loss()) value = {.scale = 1, .skipped = value.skipped};
+  device_.copy(loss_scale_.data(), &value, sizeof value, stream);
+  stream.synchronize();
+}
+
+}  // namespace trireme

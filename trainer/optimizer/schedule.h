@@ -1,0 +1,30 @@
+// The learning rate as a function of the position in a run.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trainer/config/config.h"
+
+namespace trireme {
+
+class Schedule {
+ public:
+  // total_steps: length of the run, at which cosine, polynomial and one_cycle end.
+  Schedule(const ScheduleConfig& config, int64_t steps_per_epoch, double total_steps);
+
+  // For the update that follows `step` others of the present batch (Epochs::in_steps).
+  double at(double step) const;
+  int64_t warmup_steps() const { return warmup_steps_; }
+
+ private:
+  double shape(double step) const;
+
+  ScheduleConfig config_;
+  double total_steps_;
+  int64_t warmup_steps_ = 0;
+  int64_t step_length_ = 0;
+  std::vector<int64_t> milestones_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,66 @@
+#include "trainer/report/hyper_parameters.h"
+
+#include <google/protobuf/text_format.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "trainer/config/config_text.h"
+
+namespace trireme {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+HyperParameter value_of(const Message& message, const FieldDescriptor* field) {
+  const Reflection& reflection = *message.GetReflection();
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.GetBool(message, field);
+    case FieldDescriptor::CPPTYPE_STRING:
+      return reflection.GetString(message, field);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return std::string(reflection.GetEnum(message, field)->name());
+    default: {
+      // Through text, which has 0.1f as 0.1.
+      std::string text;
+      google::protobuf::TextFormat::PrintFieldValueToString(message, field, -1, &text);
+      return std::strtod(text.c_str(), nullptr);  // also of what is as good as 0
+    }
+  }
+}
+
+void collect(const Message& message, const std::string& prefix,
+             std::map<std::string, HyperParameter>& to) {
+  std::vector<const FieldDescriptor*> fields;
+  message.GetReflection()->ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    const std::string path = prefix + field->name();
+    if (field->message_type() && field->is_repeated()) continue;
+    if (field->is_repeated()) {
+      to[path] = values_text(message, field);
+    } else if (!field->message_type()) {
+      to[path] = value_of(message, field);
+    } else {
+      const Message& inner = message.GetReflection()->GetMessage(message, field);
+      const size_t before = to.size();
+      collect(inner, path + ".", to);
+      if (to.size() == before) to[path] = true;
+    }
+  }
+}
+
+}  // namespace
+
+std::map<std::string, HyperParameter> hyper_parameters(const RunConfig& config) {
+  RunConfig kept = config;
+  kept.clear_run_dir();
+  kept.clear_metrics();
+  std::map<std::string, HyperParameter> all;
+  collect(kept, "", all);
+  return all;
+}
+
+}  // namespace trireme

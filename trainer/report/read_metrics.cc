@@ -1,0 +1,167 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "trainer/base/json.h"
+#include "trainer/report/record_fields.h"
+#include "trainer/report/run_records.h"
+
+namespace trireme {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kProblemsTold = 5;
+
+// Fills in the records line by line.
+class MetricsReader {
+ public:
+  explicit MetricsReader(RunRecords& records) : records_(records) {}
+
+  void line(std::string_view line, int64_t line_number) {
+    const Json fields = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const Json* kind = fields.is_object() ? find_field(fields, "event") : nullptr;
+    if (!kind || !kind->is_string()) return damaged(line_number);
+    const auto& name = kind->get_ref<const std::string&>();
+    if (name == "step") return step(fields);
+    if (name == "eval") return evaluation(fields);
+    if (name == "ranks") return lag(fields);
+    if (name == "start") start(fields);
+    if (name == "checkpoint") wait(number_field(fields, "stall_seconds"));
+    records_.events.push_back({name, count_field(fields, "step"), fields});
+  }
+
+  void end() {
+    if (damaged_ <= kProblemsTold) return;
+    records_.problems.push_back(
+        fmt::format("metrics.jsonl: {} more damaged lines", damaged_ - kProblemsTold));
+  }
+
+ private:
+  void damaged(int64_t line_number) {
+    if (++damaged_ > kProblemsTold) return;
+    records_.problems.push_back(
+        fmt::format("metrics.jsonl: line {} is damaged and left out", line_number));
+  }
+
+  void wait(Recorded seconds) {
+    if (seconds && std::isfinite(*seconds) && *seconds > 0) seconds_ += *seconds;
+  }
+
+  // A run that went on from a checkpoint has done some steps once more.
+  template <class Point>
+  static void add(std::vector<Point>& points, Point point) {
+    while (!points.empty() && points.back().step >= point.step) points.pop_back();
+    points.push_back(std::move(point));
+  }
+
+  void step(const Json& fields) {
+    StepPoint point;
+    point.step = count_field(fields, "step");
+    point.epoch = count_field(fields, "epoch");
+    point.train_loss = number_field(fields, "train_loss");
+    point.learning_rate = number_field(fields, "learning_rate");
+    point.samples_per_second = number_field(fields, "samples_per_second");
+    point.step_ms = number_field(fields, "step_ms");
+    point.data_wait_ms = number_field(fields, "data_wait_ms");
+    point.exposed_comm_ms = number_field(fields, "exposed_comm_ms");
+    point.forward_ms = number_field(fields, "forward_ms");
+    point.backward_ms = number_field(fields, "backward_ms");
+    point.update_ms = number_field(fields, "update_ms");
+    point.gpu_load_percent = number_field(fields, "gpu_load_percent");
+    wait(point.step_ms.value_or(0) / 1000 * static_cast<double>(point.step - step_));
+    step_ = point.step;
+    point.seconds = seconds_;
+    add(records_.steps, point);
+  }
+
+  void evaluation(const Json& fields) {
+    EvalPoint point;
+    point.step = count_field(fields, "step");
+    point.epoch = count_field(fields, "epoch");
+    point.samples = count_field(fields, "samples");
+    point.loss = number_field(fields, "eval_loss");
+    point.accuracy = number_field(fields, "eval_accuracy");
+    point.top5 = number_field(fields, "eval_top5");
+    point.took = number_field(fields, "seconds");
+    wait(point.took);
+    point.seconds = seconds_;
+    add(records_.evaluations, point);
+  }
+
+  void lag(const Json& fields) {
+    LagPoint point;
+    point.step = count_field(fields, "step");
+    const Json* ranks = find_field(fields, "lag_ms");
+    if (!ranks || !ranks->is_array()) return;
+    for (const Json& ms : *ranks) point.ms.push_back(as_number(ms));
+    add(records_.lags, std::move(point));
+  }
+
+  void start(const Json& fields) {
+    StartPoint point;
+    point.step = step_ = count_field(fields, "step");
+    point.epoch = count_field(fields, "epoch");
+    point.position = count_field(fields, "position");
+    point.samples_per_epoch = count_field(fields, "samples_per_epoch");
+    point.global_batch = count_field(fields, "batch_global");
+    point.steps_per_epoch = count_field(fields, "steps_per_epoch");
+    records_.global_batch = point.global_batch;
+    records_.steps_per_epoch = point.steps_per_epoch;
+    add(records_.starts, point);
+    records_.model = text_field(fields, "model");
+    records_.precision = text_field(fields, "precision");
+    records_.parameters = count_field(fields, "parameters");
+    records_.ranks = static_cast<int>(std::min<int64_t>(count_field(fields, "ranks"), 1 << 20));
+    records_.planned_steps = count_field(fields, "total_steps");
+  }
+
+  RunRecords& records_;
+  int64_t step_ = 0;
+  double seconds_ = 0;
+  size_t damaged_ = 0;
+};
+
+}  // namespace
+
+void read_metrics(std::string_view content, RunRecords& records) {
+  MetricsReader reader(records);
+  int64_t line_number = 0;
+  while (!content.empty()) {
+    const size_t end = content.find('\n');
+    if (end == std::string_view::npos) break;  // it is still being written, or was cut by a crash
+    reader.line(content.substr(0, end), ++line_number);
+    content.remove_prefix(end + 1);
+  }
+  reader.end();
+}
+
+std::optional<Summary> parse_summary(const std::string& content) {
+  const Json fields = Json::parse(content, nullptr, /*allow_exceptions=*/false);
+  if (!fields.is_object() || text_field(fields, "status").empty()) return std::nullopt;
+  const auto or_zero = [&](const char* key) { return number_field(fields, key).value_or(0); };
+  Summary summary;
+  summary.status = text_field(fields, "status");
+  summary.ranks = static_cast<int>(std::min<int64_t>(count_field(fields, "ranks"), 1 << 20));
+  summary.precision = text_field(fields, "precision");
+  summary.epochs = count_field(fields, "epochs");
+  summary.steps = count_field(fields, "steps");
+  summary.skipped_steps = count_field(fields, "skipped_steps");
+  summary.samples_per_second = or_zero("samples_per_second");
+  summary.wall_seconds = or_zero("wall_seconds");
+  summary.train_loss = or_zero("train_loss");
+  summary.eval_loss = number_field(fields, "eval_loss");
+  summary.eval_accuracy = number_field(fields, "eval_accuracy");
+  summary.eval_top5 = number_field(fields, "eval_top5");
+  summary.data_wait_fraction = or_zero("data_wait_fraction");
+  summary.exposed_comm_fraction = or_zero("exposed_comm_fraction");
+  summary.bad_records = count_field(fields, "bad_records");
+  summary.peak_memory_bytes = count_field(fields, "peak_memory_bytes");
+  summary.saves_left_out = count_field(fields, "saves_left_out");
+  summary.seconds_to_first_step = or_zero("seconds_to_first_step");
+  return summary;
+}
+
+}  // namespace trireme

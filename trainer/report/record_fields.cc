@@ -1,0 +1,33 @@
+#include "trainer/report/record_fields.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "trainer/base/json.h"
+
+namespace trireme {
+
+const nlohmann::json* find_field(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() ? nullptr : &*found;
+}
+
+std::optional<double> number_field(const nlohmann::json& object, const char* key) {
+  const nlohmann::json* value = find_field(object, key);
+  return value ? as_number(*value) : std::nullopt;
+}
+
+int64_t count_field(const nlohmann::json& object, const char* key) {
+  constexpr int64_t kMax = int64_t{1} << 53;
+  const nlohmann::json* value = find_field(object, key);
+  if (!value || !value->is_number_integer()) return 0;
+  if (value->is_number_unsigned() && !std::in_range<int64_t>(value->get<uint64_t>())) return 0;
+  return std::clamp<int64_t>(value->get<int64_t>(), 0, kMax);
+}
+
+std::string text_field(const nlohmann::json& object, const char* key) {
+  const nlohmann::json* value = find_field(object, key);
+  return value && value->is_string() ? value->get<std::string>() : "";
+}
+
+}  // namespace trireme

@@ -1,0 +1,231 @@
+#include "trainer/report/run_records.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <utility>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "trainer/config/config_text.h"
+#include "trainer/config/run_folder.h"
+#include "trainer/optimizer/epochs.h"
+#include "trainer/report/record_fields.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// Longest file read besides metrics.jsonl: evaluation.json with its pictures is far below.
+constexpr uintmax_t kLargest = 64 << 20;
+constexpr int kDeepest = 16;
+constexpr auto kSignOfLife = std::chrono::minutes(2);
+
+// The text of a file of the run, if it is there; damage is a problem.
+std::optional<std::string> read_if_there(const fs::path& path, RunRecords& records) {
+  std::error_code none;
+  if (!fs::exists(path, none)) return std::nullopt;
+  if (!fs::is_regular_file(path, none)) {
+    records.problems.push_back(path.filename().string() + ": is not a regular file");
+    return std::nullopt;
+  }
+  if (fs::file_size(path, none) > kLargest) {
+    records.problems.push_back(path.filename().string() + ": too large to be what it is called");
+    return std::nullopt;
+  }
+  return read_text(path);
+}
+
+Json read_json(const fs::path& path, RunRecords& records) {
+  const auto content = read_if_there(path, records);
+  if (!content) return {};
+  // What is written out again must not be nested without end.
+  const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth < kDeepest; };
+  Json value = Json::parse(*content, shallow, /*allow_exceptions=*/false);
+  if (value.is_object()) return value;
+  records.problems.push_back(path.filename().string() + ": damaged and left out");
+  return {};
+}
+
+void read_config(const RunFolder& folder, RunRecords& records) {
+  const auto content = read_if_there(folder.config(), records);
+  if (!content) {
+    records.problems.emplace_back("config.txtpb: missing");
+    return;
+  }
+  records.config_text = *content;
+  try {
+    parse_text(*content, "config.txtpb", records.config);
+  } catch (const ConfigError& error) {
+    records.problems.emplace_back(error.what());
+  }
+}
+
+// Who holds the run's lock, if anybody does. Where there are no locks, a run lives as long as it
+// writes.
+std::optional<std::string> holder(const RunRecords& records) {
+  const fs::path path = records.folder / ".lock";
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return std::nullopt;
+  const bool got = ::flock(file, LOCK_SH | LOCK_NB) == 0;
+  const int reason = errno;
+  ::close(file);
+  if (got) return std::nullopt;
+  if (reason != EWOULDBLOCK && fs::file_time_type::clock::now() - records.touched > kSignOfLife) {
+    return std::nullopt;
+  }
+  return read_text(path);
+}
+
+// What the survivors of a failure wrote last: the one kind of line without a time. Empty: none.
+std::string verdict_in(const fs::path& log) {
+  constexpr std::streamoff kTail = 64 << 10;
+  std::ifstream file(log, std::ios::binary | std::ios::ate);
+  if (!file) return "";
+  const std::streamoff size = file.tellg();
+  file.seekg(std::max<std::streamoff>(0, size - kTail));
+  std::string last;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty()) last = line;
+  }
+  const bool timed = last.size() > 20 && last[4] == '-' && last[10] == 'T' && last[19] == 'Z';
+  return timed ? "" : last;
+}
+
+std::string verdict(const RunFolder& folder) {
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder.path / "log", none)) {
+    if (!entry.path().filename().string().starts_with("rank-")) continue;
+    if (std::string said = verdict_in(entry.path()); !said.empty()) return said;
+  }
+  return "";
+}
+
+RunStatus status_by_name(const std::string& name) {
+  if (name == "done") return RunStatus::kDone;
+  return name == "stopped" ? RunStatus::kStopped : RunStatus::kFailed;
+}
+
+void judge(RunRecords& records) {
+  if (const auto who = holder(records)) {
+    records.status = RunStatus::kRunning;
+    records.ending = *who;
+    return;
+  }
+  if (records.summary) {
+    records.status = status_by_name(records.summary->status);
+    return;
+  }
+  const RunEvent* last = records.events.empty() ? nullptr : &records.events.back();
+  if (last && last->kind == "end") {
+    records.status = status_by_name(text_field(last->fields, "status"));
+    return;
+  }
+  records.ending = verdict({records.folder});
+  const bool goes_on = !records.steps.empty() && last && records.steps.back().step > last->step;
+  if (records.ending.empty() && last && last->kind == "not_finite" && !goes_on) {
+    records.ending = text_field(last->fields, "what");
+  }
+  records.status = records.ending.empty() ? RunStatus::kDead : RunStatus::kFailed;
+}
+
+}  // namespace
+
+std::string to_string(RunStatus status) {
+  switch (status) {
+    case RunStatus::kRunning:
+      return "running";
+    case RunStatus::kDone:
+      return "done";
+    case RunStatus::kStopped:
+      return "stopped";
+    case RunStatus::kFailed:
+      return "failed";
+    case RunStatus::kDead:
+      return "dead";
+  }
+  return "";
+}
+
+const EvalPoint* RunRecords::best() const {
+  const EvalPoint* best = nullptr;
+  std::optional<double> highest;
+  for (const EvalPoint& point : evaluations) {
+    const auto score = score_of(point.accuracy, point.loss.value_or(NAN));
+    if (score > highest) {
+      highest = score;
+      best = &point;
+    }
+  }
+  return best;
+}
+
+Recorded RunRecords::samples_per_second() const {
+  if (summary) return summary->samples_per_second;
+  double samples = 0;
+  double seconds = 0;
+  for (const StepPoint& point : steps) {
+    // Records stand for as many steps as one another, but the last.
+    const double took = point.step_ms.value_or(NAN) / 1000;
+    const double rate = point.samples_per_second.value_or(NAN);
+    if (!std::isfinite(took) || !std::isfinite(rate)) continue;
+    samples += rate * took;
+    seconds += took;
+  }
+  return seconds > 0 ? Recorded(samples / seconds) : std::nullopt;
+}
+
+double RunRecords::epochs_at(int64_t step) const {
+  const auto after = std::ranges::upper_bound(starts, step, {}, &StartPoint::step);
+  if (after == starts.begin()) return 0;
+  const StartPoint& start = *std::prev(after);
+  if (start.samples_per_epoch == 0 || start.global_batch == 0) {
+    return start.steps_per_epoch == 0
+               ? 0
+               : static_cast<double>(step) / static_cast<double>(start.steps_per_epoch);
+  }
+  const Epochs epochs(start.samples_per_epoch, start.global_batch);
+  return epochs.in_epochs(epochs.after({start.epoch, start.position}, step - start.step));
+}
+
+bool is_run_folder(const fs::path& folder) {
+  std::error_code none;
+  const RunFolder run{folder};
+  return fs::is_regular_file(run.config(), none) || fs::is_regular_file(run.metrics(), none);
+}
+
+RunRecords read_run(const fs::path& folder) {
+  std::error_code none;
+  if (!fs::is_directory(folder, none)) throw ConfigError(folder.string(), "no such run");
+  if (!is_run_folder(folder)) {
+    throw ConfigError(
+        folder.string(),
+        "neither a config.txtpb nor a metrics.jsonl: this is not the folder of a run");
+  }
+  RunRecords records;
+  const RunFolder run{folder};
+  records.folder = folder;
+  read_config(run, records);
+  if (fs::exists(run.metrics(), none)) {
+    records.touched = fs::last_write_time(run.metrics(), none);
+    read_metrics(read_text(run.metrics()), records);
+  }
+  if (const auto content = read_if_there(run.summary(), records)) {
+    records.summary = parse_summary(*content);
+    if (!records.summary) records.problems.emplace_back("summary.json: damaged and left out");
+  }
+  records.environment = read_json(run.environment(), records);
+  records.evaluation = read_json(run.evaluation(), records);
+  judge(records);
+  return records;
+}
+
+}  // namespace trireme

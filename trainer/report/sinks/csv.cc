@@ -1,0 +1,86 @@
+#include "trainer/report/sinks/csv.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <fstream>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "trainer/base/json.h"
+
+namespace trireme {
+namespace {
+
+constexpr const char* kSteps =
+    "step,epoch,train_loss,learning_rate,samples_per_second,step_ms,data_wait_ms,exposed_comm_ms,"
+    "forward_ms,backward_ms,update_ms,comm_ms,loss_scale,skipped_steps";
+constexpr const char* kEvaluations = "step,epoch,samples,loss,accuracy,top5,seconds";
+
+// A row begins with its step; the columns' names belong to none.
+std::optional<LineStep> parse_row(std::string_view row) {
+  int64_t step = 0;
+  const auto result = std::from_chars(row.data(), row.data() + row.size(), step);
+  const bool number = result.ec == std::errc() && result.ptr != row.data() + row.size();
+  if (number && *result.ptr == ',') return LineStep{step};
+  return row.starts_with("step,") ? std::optional(LineStep{}) : std::nullopt;
+}
+
+// Begun anew where it has other columns: those of another version.
+std::unique_ptr<AppendedFile> open_table(const std::filesystem::path& path,
+                                         int64_t keep_through_step, const char* columns) {
+  std::string there;
+  std::ifstream file(path);
+  std::getline(file, there);
+  const size_t keep = there == columns ? kept_bytes(path, keep_through_step, parse_row) : 0;
+  auto table = std::make_unique<AppendedFile>(path, keep);
+  if (keep == 0) table->buffer() = fmt::format("{}\n", columns);
+  return table;
+}
+
+// Not finite as in JSON, without quotes.
+
+// Empty where there is nothing.
+std::string cell(std::optional<double> value) {
+  return value ? fmt::format("{}", PlainNumber{*value}) : "";
+}
+
+}  // namespace
+
+CsvSink::CsvSink(std::filesystem::path run_folder, int64_t keep_through_step)
+    : folder_(std::move(run_folder)), keep_through_step_(keep_through_step) {}
+
+bool CsvSink::wants(const MetricsRecord& record) const {
+  return is_one_of<StepRecord, EvaluationRecord>(record);
+}
+
+void CsvSink::open() {
+  steps_ = open_table(folder_ / "steps.csv", keep_through_step_, kSteps);
+  evaluations_ = open_table(folder_ / "evaluations.csv", keep_through_step_, kEvaluations);
+}
+
+void CsvSink::write(const MetricsEvent& event) {
+  if (const auto* r = std::get_if<StepRecord>(&event.record)) {
+    fmt::format_to(
+        std::back_inserter(steps_->buffer()),
+        "{},{},{:.9g},{:.9g},{:.6g},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},"
+        "{},{}\n",
+        r->step, r->epoch, PlainNumber{r->train_loss}, PlainNumber{r->learning_rate},
+        PlainNumber{r->samples_per_second}, PlainNumber{r->step_ms}, PlainNumber{r->data_wait_ms},
+        PlainNumber{r->exposed_comm_ms}, PlainNumber{r->forward_ms}, PlainNumber{r->backward_ms},
+        PlainNumber{r->update_ms}, PlainNumber{r->comm_ms}, cell(r->loss_scale), r->skipped_steps);
+  } else if (const auto* e = std::get_if<EvaluationRecord>(&event.record)) {
+    fmt::format_to(std::back_inserter(evaluations_->buffer()), "{},{},{},{},{},{},{:.4f}\n",
+                   e->step, e->epoch, e->samples, PlainNumber{e->loss}, cell(e->accuracy),
+                   cell(e->top5), PlainNumber{e->seconds});
+  }
+}
+
+void CsvSink::flush() {
+  steps_->flush();
+  evaluations_->flush();
+}
+
+}  // namespace trireme

@@ -1,0 +1,147 @@
+#include "trainer/report/sinks/jsonl.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <optional>
+#include <string_view>
+
+#include "trainer/base/json.h"
+
+namespace trireme {
+namespace {
+
+constexpr const char* kCheckpoint = "checkpoint";
+
+std::optional<LineStep> parse_line(std::string_view line) {
+  const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) {
+    return std::nullopt;
+  }
+  // Checkpoints are written beside the steps that follow.
+  return LineStep{record["step"].get<int64_t>(),
+                  record.contains("event") && record["event"] == kCheckpoint};
+}
+
+// Steps are many, so they are written without a tree of values in between.
+void append(const StepRecord& r, std::string& text) {
+  auto out = std::back_inserter(text);
+  fmt::format_to(out, R"({{"event":"step","step":{},"epoch":{},"train_loss":{:.9g},)", r.step,
+                 r.epoch, JsonNumber{r.train_loss});
+  fmt::format_to(out,
+                 R"("learning_rate":{:.9g},"samples_per_second":{:.6g},"step_ms":{:.4f},)"
+                 R"("data_wait_ms":{:.4f},"exposed_comm_ms":{:.4f},"forward_ms":{:.4f},)"
+                 R"("backward_ms":{:.4f},"update_ms":{:.4f},"comm_ms":{:.4f})",
+                 JsonNumber{r.learning_rate}, JsonNumber{r.samples_per_second},
+                 JsonNumber{r.step_ms}, JsonNumber{r.data_wait_ms}, JsonNumber{r.exposed_comm_ms},
+                 JsonNumber{r.forward_ms}, JsonNumber{r.backward_ms}, JsonNumber{r.update_ms},
+                 JsonNumber{r.comm_ms});
+  if (r.parameter_checksum) {
+    fmt::format_to(out, R"(,"parameter_checksum":"{:016x}")", *r.parameter_checksum);
+  }
+  if (r.loss_scale) fmt::format_to(out, R"(,"loss_scale":{:.9g})", JsonNumber{*r.loss_scale});
+  fmt::format_to(out, R"(,"skipped_steps":{})", r.skipped_steps);
+  if (r.bad_records) fmt::format_to(out, R"(,"bad_records":{})", *r.bad_records);
+  if (r.load) {
+    fmt::format_to(
+        out,
+        R"(,"gpu_load_percent":{:.0f},"gpu_memory_bytes":{:.0f},"gpu_power_watts":{:.0f},)"
+        R"("gpu_clock_mhz":{:.0f},"gpu_temperature_celsius":{:.0f})",
+        JsonNumber{r.load->utilisation_percent}, JsonNumber{r.load->memory_used_bytes},
+        JsonNumber{r.load->power_watts}, JsonNumber{r.load->clock_mhz},
+        JsonNumber{r.load->temperature_celsius});
+  }
+  text += '}';
+}
+
+nlohmann::ordered_json to_json(const StartRecord& r) {
+  nlohmann::ordered_json event = {{"event", "start"},
+                                  {"step", r.step},
+                                  {"epoch", r.epoch},
+                                  {"position", r.position},
+                                  {"version", r.version},
+                                  {"model", r.model},
+                                  {"parameters", r.parameters},
+                                  {"ranks", r.ranks},
+                                  {"precision", r.precision},
+                                  {"batch_global", r.global_batch},
+                                  {"samples_per_epoch", r.samples_per_epoch},
+                                  {"steps_per_epoch", r.steps_per_epoch},
+                                  {"total_steps", r.total_steps},
+                                  {"bad_records", r.bad_records}};
+  if (r.resumed_from) event["resumed_from"] = *r.resumed_from;
+  return event;
+}
+
+nlohmann::ordered_json to_json(const EvaluationRecord& r) {
+  nlohmann::ordered_json event = {{"event", "eval"},
+                                  {"step", r.step},
+                                  {"epoch", r.epoch},
+                                  {"samples", r.samples},
+                                  {"eval_loss", r.loss}};
+  if (r.accuracy) event["eval_accuracy"] = *r.accuracy;
+  if (r.top5) event["eval_top5"] = *r.top5;
+  if (r.bad_records > 0) event["bad_records"] = r.bad_records;
+  event["seconds"] = r.seconds;
+  return event;
+}
+
+nlohmann::ordered_json to_json(const CheckpointRecord& r) {
+  return {{"event", kCheckpoint},
+          {"step", r.step},
+          {"epoch", r.epoch},
+          {"path", r.path},
+          {"best", r.best},
+          {"seconds", r.seconds},
+          {"stall_seconds", r.stall_seconds}};
+}
+
+nlohmann::ordered_json to_json(const RanksRecord& r) {
+  return {{"event", "ranks"}, {"step", r.step}, {"lag_ms", r.lag_ms}};
+}
+
+nlohmann::ordered_json to_json(const NotFiniteRecord& r) {
+  return {{"event", "not_finite"}, {"step", r.step}, {"epoch", r.epoch}, {"what", r.what}};
+}
+
+nlohmann::ordered_json to_json(const LossSpikeRecord& r) {
+  return {{"event", "loss_spike"},
+          {"step", r.step},
+          {"epoch", r.epoch},
+          {"train_loss", r.train_loss},
+          {"mean_before", r.mean_before},
+          {"deviations", r.deviations}};
+}
+
+// What they cost; the histograms themselves are TensorBoard's.
+nlohmann::ordered_json to_json(const HistogramsRecord& r) {
+  return {{"event", "histograms"},
+          {"step", r.step},
+          {"epoch", r.epoch},
+          {"stall_seconds", r.stall_seconds}};
+}
+
+nlohmann::ordered_json to_json(const EndRecord& r) {
+  return {{"event", "end"}, {"step", r.step}, {"epoch", r.epoch}, {"status", r.status}};
+}
+
+}  // namespace
+
+JsonlSink::JsonlSink(const std::filesystem::path& path, int64_t keep_through_step)
+    : file_(path, kept_bytes(path, keep_through_step, parse_line)) {}
+
+bool JsonlSink::wants(const MetricsRecord& record) const {
+  return !is_one_of<SamplesRecord, ConsoleText, LogLine>(record);
+}
+
+void JsonlSink::write(const MetricsEvent& event) {
+  std::string& text = file_.buffer();
+  std::visit(
+      Overloaded{[&](const StepRecord& record) { append(record, text); },
+                 [](const SamplesRecord&) {}, [](const ConsoleText&) {}, [](const LogLine&) {},
+                 [&](const auto& record) { text += json_text(to_json(record)); }},
+      event.record);
+  text += '\n';
+}
+
+}  // namespace trireme

@@ -1,0 +1,29 @@
+// metrics.jsonl: every record of a run, one JSON object a line.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "trainer/report/sinks/appended_file.h"
+#include "trainer/report/sinks/sink.h"
+
+namespace trireme {
+
+class JsonlSink : public Sink {
+ public:
+  static constexpr const char* kName = "metrics.jsonl";
+
+  // Keeps the lines of a file that is there up to `keep_through_step`, what lies beyond is cut off.
+  // Throws Error when it cannot be written.
+  JsonlSink(const std::filesystem::path& path, int64_t keep_through_step);
+
+  std::string name() const override { return kName; }
+  bool wants(const MetricsRecord& record) const override;
+  void write(const MetricsEvent& event) override;
+  void flush() override { file_.flush(); }
+
+ private:
+  AppendedFile file_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,180 @@
+#include "trainer/report/sinks/prometheus.h"
+
+#include <fmt/format.h>
+#include <prometheus/counter.h>
+#include <prometheus/exposer.h>
+#include <prometheus/gauge.h>
+#include <prometheus/registry.h>
+
+#include <chrono>
+#include <exception>
+#include <map>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "trainer/base/process.h"
+
+namespace trireme {
+namespace {
+
+using Time = std::chrono::system_clock::time_point;
+
+}  // namespace
+
+// A metric comes into being with its first value, so that nothing is 0 that is not known.
+struct PrometheusSink::State {
+  State(std::string its_address, std::shared_ptr<const DropCounts> counts)
+      : address(std::move(its_address)), dropped(std::move(counts)) {}
+
+  void gauge(const char* name, const char* help, double value,
+             const prometheus::Labels& labels = {}) {
+    auto [found, is_new] = gauges.try_emplace({name, labels});
+    if (is_new) {
+      found->second =
+          &prometheus::BuildGauge().Name(name).Help(help).Register(*registry).Add(labels);
+    }
+    found->second->Set(value);
+  }
+
+  // To a value that never falls.
+  void counter(const char* name, const char* help, double value,
+               const prometheus::Labels& labels = {}) {
+    auto [found, is_new] = counters.try_emplace({name, labels});
+    if (is_new) {
+      found->second =
+          &prometheus::BuildCounter().Name(name).Help(help).Register(*registry).Add(labels);
+    }
+    if (value > found->second->Value()) found->second->Increment(value - found->second->Value());
+  }
+
+  void write(Time, const StartRecord& r) {
+    gauge("trireme_run_info", "What runs: its labels tell.", 1,
+          {{"model", r.model},
+           {"precision", r.precision},
+           {"ranks", fmt::format("{}", r.ranks)},
+           {"version", r.version},
+           {"run_dir", r.run_dir}});
+    at(r.step, r.epoch);
+    gauge("trireme_planned_steps", "Updates after which the run ends.",
+          static_cast<double>(r.total_steps));
+    bad_records(r.bad_records);
+  }
+
+  void write(Time when, const StepRecord& r) {
+    at(r.step, r.epoch);
+    gauge("trireme_train_loss", "Mean loss of the latest step.", r.train_loss);
+    gauge("trireme_learning_rate", "Learning rate of the latest step.", r.learning_rate);
+    counter("trireme_samples_total", "Samples trained by this process.",
+            static_cast<double>(r.samples_total));
+    gauge("trireme_samples_per_second", "Samples trained a second, over all ranks.",
+          r.samples_per_second);
+    const auto time = [&](const char* name, const char* help, double ms) {
+      gauge(name, help, ms / 1e3);
+    };
+    time("trireme_step_seconds", "Time of a step.", r.step_ms);
+    time("trireme_data_wait_seconds", "Time of a step that rank 0 waited for data.",
+         r.data_wait_ms);
+    time("trireme_exposed_communication_seconds",
+         "Time of a step that rank 0 waited for sums after its backward pass.", r.exposed_comm_ms);
+    time("trireme_forward_seconds", "Time of a step in the forward pass.", r.forward_ms);
+    time("trireme_backward_seconds", "Time of a step in the backward pass.", r.backward_ms);
+    time("trireme_update_seconds", "Time of a step in the update.", r.update_ms);
+    gauge("trireme_last_step_timestamp_seconds", "When the latest step ended.", unix_seconds(when));
+    counter("trireme_skipped_steps_total", "Updates left out since the run began.",
+            static_cast<double>(r.skipped_steps));
+    if (r.bad_records) bad_records(*r.bad_records);
+    if (r.loss_scale) gauge("trireme_loss_scale", "What FP16 scales its loss by.", *r.loss_scale);
+    if (r.load) write(*r.load);
+  }
+
+  void write(const DeviceLoad& load) {
+    gauge("trireme_gpu_memory_bytes", "Memory in use on the GPU of rank 0.",
+          load.memory_used_bytes);
+    gauge("trireme_gpu_utilization_ratio", "Part of the time that the GPU of rank 0 computes.",
+          load.utilisation_percent / 100);
+    gauge("trireme_gpu_power_watts", "Power that the GPU of rank 0 takes.", load.power_watts);
+  }
+
+  void write(Time, const EvaluationRecord& r) {
+    gauge("trireme_eval_loss", "Mean loss of the latest evaluation.", r.loss);
+    if (r.accuracy) {
+      gauge("trireme_eval_accuracy", "Accuracy of the latest evaluation, a ratio.", *r.accuracy);
+    }
+    if (r.top5) {
+      gauge("trireme_eval_top5", "Top-5 accuracy of the latest evaluation, a ratio.", *r.top5);
+    }
+  }
+
+  void write(Time when, const CheckpointRecord& r) {
+    gauge("trireme_checkpoint_step", "Step of the newest checkpoint.", static_cast<double>(r.step));
+    gauge("trireme_checkpoint_timestamp_seconds", "When the newest checkpoint was complete.",
+          unix_seconds(when));
+  }
+
+  void write(Time, const RanksRecord& r) {
+    for (size_t rank = 0; rank < r.lag_ms.size(); ++rank) {
+      gauge("trireme_rank_lag_seconds", "Time of a step that the others waited for this rank.",
+            r.lag_ms[rank] / 1e3, {{"rank", fmt::format("{}", rank)}});
+    }
+  }
+
+  template <class Other>
+  void write(Time, const Other&) {}
+
+  void at(int64_t step, int64_t epoch) {
+    gauge("trireme_step", "Updates done.", static_cast<double>(step));
+    gauge("trireme_epoch", "Epoch, from 0.", static_cast<double>(epoch));
+  }
+
+  void bad_records(int64_t count) {
+    counter("trireme_bad_records_total", "Samples left out because they could not be read.",
+            static_cast<double>(count));
+  }
+
+  void write_own() {
+    gauge("trireme_resident_memory_bytes", "Resident set of rank 0.",
+          static_cast<double>(resident_bytes()));
+    for (const DropCounts::Count& count : dropped->get()) {
+      counter("trireme_metrics_dropped_total", "Records that a sink was not given or did not take.",
+              static_cast<double>(count.records), {{"sink", count.sink}});
+    }
+  }
+
+  using Key = std::pair<std::string, prometheus::Labels>;
+  const std::string address;
+  const std::shared_ptr<const DropCounts> dropped;
+  std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
+  std::map<Key, prometheus::Gauge*> gauges;
+  std::map<Key, prometheus::Counter*> counters;
+  std::unique_ptr<prometheus::Exposer> exposer;  // the last: its threads read the registry
+};
+
+PrometheusSink::PrometheusSink(const std::string& address, int port,
+                               std::shared_ptr<const DropCounts> dropped)
+    : state_(std::make_unique<State>(fmt::format("{}:{}", address, port), std::move(dropped))) {}
+
+PrometheusSink::~PrometheusSink() = default;
+
+bool PrometheusSink::wants(const MetricsRecord& record) const {
+  return is_one_of<StartRecord, StepRecord, EvaluationRecord, CheckpointRecord, RanksRecord>(
+      record);
+}
+
+void PrometheusSink::open() {
+  try {
+    state_->exposer = std::make_unique<prometheus::Exposer>(state_->address);
+  } catch (const std::exception&) {  // which only says that some pointer is null
+    throw Error(fmt::format("metrics.port: {} cannot be listened on: another program may have it",
+                            state_->address));
+  }
+  state_->exposer->RegisterCollectable(state_->registry);
+}
+
+void PrometheusSink::write(const MetricsEvent& event) {
+  std::visit([&](const auto& record) { state_->write(event.when, record); }, event.record);
+}
+
+void PrometheusSink::flush() { state_->write_own(); }
+
+}  // namespace trireme

@@ -1,0 +1,59 @@
+#include "trainer/run/illustrations.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/clock.h"
+#include "data/sample_pictures.h"
+#include "model/parameters.h"
+
+namespace trireme {
+Illustrations::Illustrations(const MetricsConfig& config, const Dataset& training, Step& step,
+                             Reporter& reporter)
+    : training_(training),
+      step_(step),
+      reporter_(reporter),
+      every_epochs_(config.histograms_every_epochs()),
+      samples_(are_pictures(training.spec().input) ? config.images() : 0) {}
+
+void Illustrations::batch(const Batch& batch, int64_t steps) {
+  const auto rows = static_cast<size_t>(std::min(std::exchange(samples_, 0), batch.rows));
+  if (rows == 0) return;
+  SamplesRecord record;
+  record.step = steps;
+  record.spec = training_.spec().input;
+  record.inputs.assign(batch.inputs, batch.inputs + rows * record.spec.bytes());
+  record.labels = labels_of(training_, {batch.targets, rows * training_.spec().target.bytes()});
+  reporter_.samples(std::move(record));
+}
+
+void Illustrations::epoch_done(int64_t epoch, int64_t steps, float gradient_scale) {
+  if (every_epochs_ == 0 || epoch % every_epochs_ != 0 || !reporter_.takes_histograms()) return;
+  const auto start = Clock::now();
+  if (took_ > kMostOfTheTime * to_seconds(start - copied_at_)) return;
+  HistogramsRecord record = copy(gradient_scale);
+  record.step = steps;
+  record.epoch = epoch;
+  copied_at_ = Clock::now();
+  took_ = record.stall_seconds = to_seconds(copied_at_ - start);
+  reporter_.histograms(std::move(record));
+}
+
+HistogramsRecord Illustrations::copy(float gradient_scale) const {
+  HistogramsRecord record;
+  for (const Parameter& parameter : step_.parameters().all) {
+    const auto elements = static_cast<size_t>(parameter.spec.shape.elements());
+    HistogramsRecord::Tensor& tensor = record.tensors.emplace_back();
+    tensor.name = parameter.name;
+    tensor.values.resize(elements);
+    to_canonical(parameter, step_.backend(), step_.memory().parameters, tensor.values.data());
+    if (parameter.frozen) continue;
+    tensor.gradients.resize(elements);
+    to_canonical(parameter, step_.backend(), step_.memory().gradients, tensor.gradients.data());
+    if (gradient_scale == 1) continue;
+    for (float& gradient : tensor.gradients) gradient /= gradient_scale;
+  }
+  return record;
+}
+
+}  // namespace trireme

@@ -1,0 +1,364 @@
+#include "trainer/run/reporter.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "comm/control.h"
+#include "core/clock.h"
+#include "core/text.h"
+#include "trainer/base/json.h"
+#include "trainer/base/process.h"
+#include "trainer/report/hyper_parameters.h"
+#include "trainer/report/sinks/csv.h"
+#include "trainer/report/sinks/jsonl.h"
+#include "trainer/report/sinks/prometheus.h"
+#include "trainer/report/sinks/tensorboard.h"
+#include "trainer/report/sinks/text.h"
+
+namespace trireme {
+namespace {
+
+// So many skipped steps are warned of, then those whose count is a power of two.
+constexpr int64_t kNotFiniteTold = 5;
+constexpr double kSlowSave = 1;  // seconds; what takes longer is worth a warning
+// For records before a checkpoint, and at the end of a run.
+constexpr MetricsHub::Seconds kPatience{5};
+constexpr MetricsHub::Seconds kPatienceAtTheEnd{3};
+
+// Of each part, since an earlier moment.
+StepTimings operator-(const StepTimings& a, const StepTimings& b) {
+  return {a.forward - b.forward, a.backward - b.backward, a.exposed - b.exposed,
+          a.update - b.update, a.communication - b.communication};
+}
+StepTimings operator+(const StepTimings& a, const StepTimings& b) {
+  return {a.forward + b.forward, a.backward + b.backward, a.exposed + b.exposed,
+          a.update + b.update, a.communication + b.communication};
+}
+
+float mean_loss(const StepResult& result) {
+  return result.metrics[kMetricLoss] / result.metrics[kMetricSamples];
+}
+
+// Of the epoch; NaN where each of its steps has been skipped.
+double mean_loss(const CheckpointState& state) {
+  return state.epoch_loss_sum / static_cast<double>(state.epoch_samples);
+}
+
+}  // namespace
+
+Reporter::Reporter(const RunConfig& config, Communicator& communicator, const RunFolder& folder,
+                   bool quiet)
+    : config_(config),
+      communicator_(communicator),
+      folder_(folder),
+      quiet_(quiet || communicator.rank() != 0),
+      progress_(make_progress(0, 0, true)),
+      started_(Clock::now()) {
+  hub_.add(std::make_unique<LogSink>(folder.log(communicator.rank())));
+  if (!quiet_) hub_.add(std::make_unique<ConsoleSink>(STDOUT_FILENO));
+}
+
+std::unique_ptr<Progress> Reporter::make_progress(int64_t epochs, int64_t total_steps,
+                                                  bool classifies) {
+  const auto put = [this](std::string text) {
+    hub_.write(ConsoleText{std::move(text)}, When::kNow);
+  };
+  return std::make_unique<Progress>(progress_options(quiet_, put), epochs, total_steps, classifies);
+}
+
+void Reporter::note(const std::string& text) {
+  progress_->note(text);
+  hub_.write(LogLine{text}, When::kNow);
+}
+
+void Reporter::tell_problems() {
+  for (const std::string& problem : hub_.problems()) warn(problem);
+}
+
+void Reporter::warn(const std::string& text) { note("warning: " + text); }
+
+void Reporter::alert(const std::string& text) {
+  hub_.write(LogLine{"warning: " + text}, When::kNow);
+  if (!quiet_) fmt::print(stderr, "warning: {}\n", text);
+}
+
+void Reporter::changed(const FoundCheckpoint& resumed, const std::vector<std::string>& changes) {
+  if (changes.empty()) return;
+  alert(fmt::format("from here on the run differs from the one that wrote {}:\n  {}",
+                    resumed.path.string(), fmt::join(changes, "\n  ")));
+}
+
+void Reporter::profiled(const std::string& table) { note("\n" + table); }
+
+void Reporter::open_metrics(int64_t keep_through_step) {
+  const MetricsConfig& metrics = config_.metrics();
+  hub_.add(std::make_unique<JsonlSink>(folder_.metrics(), keep_through_step));
+  if (metrics.csv()) hub_.add(std::make_unique<CsvSink>(folder_.path, keep_through_step));
+  if (metrics.tensorboard()) {
+    hub_.add(std::make_unique<TensorBoardSink>(folder_.tensorboard(), keep_through_step));
+  }
+  if (metrics.port() > 0) {
+    hub_.add(std::make_unique<PrometheusSink>(metrics.address(), metrics.port(), hub_.dropped()));
+  }
+}
+
+void Reporter::start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed) {
+  classifies_ = facts.classifies;
+  device_ = facts.device;
+  progress_ = make_progress(config_.train().epochs(), facts.total_steps, facts.classifies);
+  for (const std::string& line :
+       opening_lines(config_, communicator_.size(), folder_, facts, resumed)) {
+    note(line);
+  }
+  left_out(facts.bad_records.count, facts.bad_records.first);
+  logged_bad_records_ = bad_records_;
+  if (tells()) write_start(facts, resumed);
+}
+
+void Reporter::write_start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed) {
+  StartRecord record;
+  record.step = resumed ? resumed->state.step : 0;
+  record.epoch = resumed ? resumed->state.epoch : 0;
+  record.position = resumed ? resumed->state.position : 0;
+  record.version = TRIREME_VERSION;
+  record.model = model_name(config_);
+  record.parameters = facts.parameters;
+  record.ranks = communicator_.size();
+  record.precision = Precision_Name(config_.train().precision());
+  record.global_batch = config_.batch().global();
+  record.samples_per_epoch = facts.samples_per_epoch;
+  record.steps_per_epoch = facts.steps_per_epoch;
+  record.total_steps = facts.total_steps;
+  record.bad_records = bad_records_;
+  if (resumed) record.resumed_from = resumed->path.string();
+  record.run_dir = folder_.path.string();
+  record.config = to_text(config_);
+  record.hyper_parameters = hyper_parameters(config_);
+  record.classifies = facts.classifies;
+  hub_.write(std::move(record), When::kNow);
+}
+
+void Reporter::begin_steps() { mark_ = Clock::now(); }
+
+void Reporter::step(int64_t step, const LaunchedStep& launched, const StepResult& result,
+                    std::optional<uint64_t> checksum) {
+  const auto now = Clock::now();
+  const double took = to_seconds(now - mark_);
+  mark_ = now;
+  if (totals_.steps == 0) seconds_to_first_step_ = seconds_since_start();
+  ++totals_.steps;
+  totals_.samples += launched.batch.global_rows;
+  totals_.seconds += took;
+  totals_.data_wait += launched.data_wait;
+  totals_.timings = totals_.timings + result.timings;
+  tell_problems();
+  if (!tells()) return;
+  progress_->step({.step = step,
+                   .epoch = launched.batch.epoch,
+                   .samples = launched.batch.global_rows,
+                   .loss = mean_loss(result),
+                   .seconds = took,
+                   .data_wait = launched.data_wait,
+                   .exposed_comm = result.timings.exposed,
+                   .load = device_load(now)},
+                  now);
+  if (checksum || step % config_.train().log_every_steps() == 0) {
+    record(step, launched, result, checksum);
+  }
+  look_at_ranks(step, now, /*end=*/false);
+}
+
+void Reporter::look_at_ranks(int64_t step, Clock::time_point now, bool end) {
+  if (!end && !lags_.due(now)) return;
+  if (auto lags = lags_.look(communicator_.ledger().paces(), now, end)) {
+    hub_.write(RanksRecord{step, std::move(*lags)});
+  }
+}
+
+// Times are means over the steps since the last record.
+void Reporter::record(int64_t step, const LaunchedStep& launched, const StepResult& result,
+                      std::optional<uint64_t> checksum) {
+  const auto steps = static_cast<double>(totals_.steps - logged_.steps);
+  const double span = totals_.seconds - logged_.seconds;
+  StepRecord record;
+  record.step = step;
+  record.epoch = launched.batch.epoch;
+  record.train_loss = mean_loss(result);
+  record.learning_rate = launched.learning_rate;
+  record.samples_per_second = static_cast<double>(totals_.samples - logged_.samples) / span;
+  record.step_ms = 1e3 * span / steps;
+  record.data_wait_ms = 1e3 * (totals_.data_wait - logged_.data_wait) / steps;
+  const StepTimings timings = totals_.timings - logged_.timings;
+  record.exposed_comm_ms = 1e3 * timings.exposed / steps;
+  record.forward_ms = 1e3 * timings.forward / steps;
+  record.backward_ms = 1e3 * timings.backward / steps;
+  record.update_ms = 1e3 * timings.update / steps;
+  record.comm_ms = 1e3 * timings.communication / steps;
+  record.samples_total = totals_.samples;
+  record.parameter_checksum = checksum;
+  if (result.loss_scale) record.loss_scale = result.loss_scale->scale;
+  record.skipped_steps = result.skipped_steps;
+  if (bad_records_ > std::exchange(logged_bad_records_, bad_records_)) {
+    record.bad_records = bad_records_;
+  }
+  record.load = std::exchange(load_, std::nullopt);
+  hub_.write(std::move(record));
+  logged_ = totals_;
+}
+
+std::optional<DeviceLoad> Reporter::device_load(Clock::time_point now) {
+  if (now - load_asked_ < std::chrono::seconds(1)) return std::nullopt;
+  load_asked_ = now;
+  load_ = device_->load();
+  return load_;
+}
+
+void Reporter::not_finite(int64_t step, int64_t epoch, const std::string& what) {
+  ++not_finite_steps_;
+  const auto count = static_cast<uint64_t>(not_finite_steps_);
+  if (not_finite_steps_ <= kNotFiniteTold || std::has_single_bit(count)) {
+    std::string text = what + "; all ranks left the step out";
+    if (not_finite_steps_ > kNotFiniteTold) text += fmt::format("; so far {} steps", count);
+    if (not_finite_steps_ == kNotFiniteTold) text += "; from here on only some of these are told";
+    warn(text);
+  }
+  if (tells()) hub_.write(NotFiniteRecord{step, epoch, what}, When::kNow);
+}
+
+void Reporter::left_out(int64_t samples, const std::vector<std::string>& reasons) {
+  bad_records_ += samples;
+  for (const std::string& reason : reasons) warn("left out: " + reason);
+}
+
+void Reporter::loss_spike(int64_t step, int64_t epoch, double loss,
+                          const LossSpikes::Spike& spike) {
+  warn(
+      fmt::format("step {}: the loss is {:.4g}, {:.1f} deviations above the {:.4g} of the {} "
+                  "steps before",
+                  step, loss, spike.deviations, spike.mean, LossSpikes::kWindow));
+  if (tells()) hub_.write(LossSpikeRecord{step, epoch, loss, spike.mean, spike.deviations});
+}
+
+void Reporter::evaluated(const CheckpointState& state, const Evaluation& evaluation) {
+  if (!evaluation_) left_out(evaluation.bad.count, evaluation.bad.first);  // each time the same
+  evaluation_ = evaluation;
+  if (!std::isfinite(evaluation.loss) && !std::exchange(not_finite_evaluation_, true)) {
+    warn(fmt::format(
+        "the loss of the evaluation after step {} is {}: some of the network's outputs are not "
+        "finite numbers{}",
+        state.step, non_finite_name(evaluation.loss),
+        classifies_ ? "; trireme eval RUN --details names the samples" : ""));
+  }
+  if (!tells()) return;
+  EvaluationRecord record;
+  record.step = state.step;
+  record.epoch = state.epoch;
+  record.samples = evaluation.samples;
+  record.loss = evaluation.loss;
+  if (classifies_) record.accuracy = evaluation.accuracy;
+  if (classifies_) record.top5 = evaluation.top5;
+  record.bad_records = evaluation.bad.count;
+  record.seconds = evaluation.seconds;
+  hub_.write(std::move(record), When::kNow);
+  if (state.position == 0) {
+    unshown_ = evaluation;
+  } else {
+    progress_->evaluated(state.step, evaluation);
+  }
+}
+
+void Reporter::epoch_done(const CheckpointState& state) {
+  progress_->epoch_done(state.epoch, mean_loss(state), unshown_);
+  unshown_.reset();
+}
+
+void Reporter::samples(SamplesRecord record) { hub_.write(std::move(record), When::kNow); }
+
+void Reporter::histograms(HistogramsRecord record) { histograms_ = hub_.write(std::move(record)); }
+
+std::function<void()> Reporter::saving() {
+  return [mark = hub_.mark(JsonlSink::kName), hang = records_hang_] {
+    if (!mark.wait(*hang ? MetricsHub::Seconds(0) : kPatience)) *hang = true;
+  };
+}
+
+void Reporter::saved(const SaveOutcome& outcome) {
+  hub_.write(LogLine{fmt::format("saved {} in {}, of which training stood still for {}",
+                                 outcome.path.string(), format_duration(outcome.seconds),
+                                 format_duration(outcome.stall_seconds))});
+  CheckpointRecord record;
+  record.step = outcome.state.step;
+  record.epoch = outcome.state.epoch;
+  record.path = outcome.path.string();
+  record.best = outcome.state.is_best();
+  record.seconds = outcome.seconds;
+  record.stall_seconds = outcome.stall_seconds;
+  hub_.write(std::move(record), When::kNow);
+}
+
+void Reporter::save_left_out(int64_t step, int64_t writing, double so_far) {
+  ++saves_left_out_;
+  // That saves come due faster than a disk can sync is told at the end.
+  if (so_far < kSlowSave || std::exchange(blocking_save_, writing) == writing) return;
+  warn(fmt::format("no checkpoint at step {}: that of step {} is still being written after {}",
+                   step, writing, format_duration(so_far)));
+}
+
+void Reporter::nothing_left(const CheckpointState& state) { note(complete_line(folder_, state)); }
+
+Summary Reporter::summary_of(const CheckpointState& state, const std::string& status) {
+  const auto fraction = [&](double part) {
+    return totals_.seconds > 0 ? part / totals_.seconds : 0;
+  };
+  Summary summary;
+  summary.status = status;
+  summary.ranks = communicator_.size();
+  summary.precision = Precision_Name(config_.train().precision());
+  summary.epochs = state.epoch;
+  summary.steps = state.step;
+  if (state.loss_scale) summary.skipped_steps = state.loss_scale->skipped;
+  summary.samples_per_second = fraction(static_cast<double>(totals_.samples));
+  summary.wall_seconds = seconds_since(started_);
+  summary.train_loss = mean_loss(state);
+  if (evaluation_) {
+    summary.eval_loss = evaluation_->loss;
+    if (classifies_) summary.eval_accuracy = evaluation_->accuracy;
+    if (classifies_) summary.eval_top5 = evaluation_->top5;
+  }
+  summary.data_wait_fraction = fraction(totals_.data_wait);
+  summary.exposed_comm_fraction = fraction(totals_.timings.exposed);
+  summary.seconds_to_first_step = seconds_to_first_step_;
+  summary.bad_records = bad_records_;
+  summary.saves_left_out = saves_left_out_;
+  for (const std::string& peak : all_gather(communicator_, std::to_string(peak_resident_bytes()))) {
+    summary.peak_memory_bytes = std::max<int64_t>(summary.peak_memory_bytes, std::stoll(peak));
+  }
+  return summary;
+}
+
+Summary Reporter::end(const CheckpointState& state, const std::string& status) {
+  const Summary summary = summary_of(state, status);
+  progress_->finish();
+  if (tells()) {
+    look_at_ranks(state.step, Clock::now(), /*end=*/true);
+    hub_.write(EndRecord{state.step, state.epoch, status}, When::kNow);
+    try {
+      write_summary(folder_.summary(), summary);
+    } catch (const Error& error) {
+      warn(error.what());
+    }
+  }
+  hub_.settle(kPatienceAtTheEnd);
+  tell_problems();
+  for (const std::string& line : closing_lines(summary)) note(line);
+  for (const std::string& line : dropped_lines(hub_.dropped()->get())) note(line);
+  if (status == "stopped") note(stopped_line(folder_));
+  return summary;
+}
+
+}  // namespace trireme

@@ -1,0 +1,189 @@
+#include "trainer/run/run_loop.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "comm/control.h"
+#include "core/fault_point.h"
+#include "trainer/report/evaluation_file.h"
+
+namespace trireme {
+namespace {
+
+bool due(int64_t every, int64_t count) { return every > 0 && count % every == 0; }
+
+}  // namespace
+
+RunLoop::RunLoop(const LoopSettings& settings, Communicator& communicator, RunStop& stop,
+                 RunParts& parts)
+    : settings_(settings),
+      communicator_(communicator),
+      stop_(stop),
+      parts_(parts),
+      state_(parts.state),
+      step_(*parts.step),
+      reporter_(*parts.reporter),
+      saver_(*parts.saver),
+      results_(settings.spike_deviations, communicator, stop, parts),
+      averaged_at_(parts.resumed ? parts.state.step : -1) {}
+
+bool RunLoop::finished() const {
+  const TrainConfig& train = settings_.train;
+  return (train.has_epochs() && state_.epoch >= train.epochs()) ||
+         (train.has_max_steps() && state_.step >= train.max_steps());
+}
+
+// By a signal, or by a save that failed.
+bool RunLoop::told_to_stop() const { return saver_.failed() || stop_.requested(); }
+
+void RunLoop::run() {
+  parts_.loader->start(state_.epoch, state_.position);
+  if (state_.evaluation_due) evaluate();
+  if (saver_.is_best() && !finished()) save();
+  reporter_.begin_steps();
+  while (!stop_.stopped() && !finished()) step();
+  finish_steps();
+  end_profile();
+  if (!stop_.stopped() && evaluated_at_ != state_.step) evaluate();
+}
+
+void RunLoop::step() {
+  communicator_.ledger().enter(Phase::kData, state_.step);
+  fault_point("step", state_.step);
+  saver_.look_after();
+  const Batch& batch = next_batch();
+  if (parts_.illustrations) parts_.illustrations->batch(batch, state_.step);
+  const double rate = parts_.course->learning_rate({batch.epoch, batch.position});
+  results_.launched({batch, rate, parts_.loader->wait_seconds()});
+  const auto result = step_.run(batch, state_.step, static_cast<float>(rate), told_to_stop());
+  const bool epoch_done = batch.last_of_epoch;
+  ++state_.step;
+  state_.epoch = batch.epoch + (epoch_done ? 1 : 0);
+  state_.position = epoch_done ? 0 : batch.position + batch.global_rows;
+  if (result) results_.done(*result);
+  after_step(epoch_done);
+}
+
+const Batch& RunLoop::next_batch() {
+  Profiler* const profiler = parts_.profiler.get();
+  if (!profiler) return parts_.loader->next();
+  if (profiler->opens_before(state_.step + 1)) {
+    profiler->open();
+    reporter_.begin_steps();
+  }
+  const auto asked = Profiler::Clock::now();
+  const Batch& batch = parts_.loader->next();
+  if (profiler->is_open()) profiler->fetched(state_.step + 1, asked);
+  return batch;
+}
+
+void RunLoop::finish_steps() {
+  if (const auto result = step_.finish()) results_.done(*result);
+}
+
+void RunLoop::after_step(bool epoch_done) {
+  if (parts_.profiler && parts_.profiler->closes_after(state_.step)) {
+    close_profile();
+    reporter_.begin_steps();
+  }
+  const TrainConfig& train = settings_.train;
+  const CheckpointConfig& checkpoint = settings_.checkpoint;
+  const bool evaluates = due(train.eval_every_steps(), state_.step) ||
+                         (epoch_done && due(train.eval_every_epochs(), state_.epoch));
+  const bool saves = due(checkpoint.every_steps(), state_.step) ||
+                     (epoch_done && due(checkpoint.every_epochs(), state_.epoch));
+  // What looks at parameters or at the epoch's loss comes after all that was launched.
+  const bool compares = parts_.checks->compares_after(state_.step);
+  if (evaluates || saves || compares || epoch_done || finished()) finish_steps();
+  if (evaluates || finished()) evaluate();
+  if (epoch_done) reporter_.epoch_done(state_);
+  if (epoch_done && parts_.illustrations) {
+    parts_.illustrations->epoch_done(state_.epoch, state_.step, results_.gradient_scale());
+  }
+  // The last one is saved by end(), which does not go on when that fails.
+  if ((saves || saver_.is_best()) && !stop_.stopped() && !finished()) save();
+  if (evaluates || saves || epoch_done) reporter_.begin_steps();
+}
+
+void RunLoop::close_profile() {
+  finish_steps();
+  const Profiler::Outcome outcome = parts_.profiler->close();
+  if (!outcome.problem.empty()) reporter_.warn("the profile: " + outcome.problem);
+  if (!outcome.table.empty()) reporter_.profiled(outcome.table);
+}
+
+// The run may end within the window, or before it.
+void RunLoop::end_profile() {
+  if (!parts_.profiler) return;
+  if (parts_.profiler->is_open()) close_profile();
+  if (const std::string why = parts_.profiler->why_nothing(); !why.empty()) reporter_.warn(why);
+}
+
+void RunLoop::average_running_values() {
+  if (averaged_at_ == state_.step) return;
+  step_.average_running_values();
+  averaged_at_ = state_.step;
+}
+
+void RunLoop::evaluate() {
+  state_.evaluation_due = true;
+  if (stop_.stopped()) return;  // it is made up for when the run goes on
+  average_running_values();
+  const bool last = finished();
+  const Evaluation result = parts_.evaluator->run([this] { return told_to_stop(); }, last);
+  if (result.stopped) return stop_.stop();
+  state_.evaluation_due = false;
+  evaluated_at_ = state_.step;
+  saver_.judge(result);
+  reporter_.evaluated(state_, result);
+  if (last) write_details(result);
+}
+
+// For people and reports; a disk that is full does not end the run.
+void RunLoop::write_details(const Evaluation& evaluation) {
+  if (communicator_.rank() != 0) return;
+  try {
+    write_evaluation(parts_.folder.evaluation(), evaluation, state_.step, state_.epoch,
+                     parts_.evaluation->class_names());
+  } catch (const Error& error) {
+    reporter_.warn(error.what());
+  }
+}
+
+void RunLoop::save() {
+  prepare_to_save();
+  const bool lost = parts_.lock && !parts_.lock->holds();
+  if (lost && !std::exchange(folder_lost_, true)) {
+    reporter_.warn(lost_folder() + "; training goes on");
+  }
+  saver_.save(settings_.wait_for_saves);
+}
+
+void RunLoop::prepare_to_save() {
+  communicator_.ledger().enter(Phase::kCheckpoint);
+  fault_point("checkpoint", state_.step);
+  average_running_values();
+  if (parts_.checks->compares()) parts_.checks->compare_ranks(state_.step, /*averaged=*/true);
+}
+
+Summary RunLoop::end() {
+  prepare_to_save();
+  together(communicator_, [&] {
+    saver_.save_the_end();
+    if (folder_lost_ || (parts_.lock && !parts_.lock->holds())) {
+      throw Error(fmt::format("{}. Step {} is saved in a new folder, {}", lost_folder(),
+                              state_.step, parts_.folder.checkpoints().string()));
+    }
+  });
+  return reporter_.end(state_, stop_.stopped() ? "stopped" : "done");
+}
+
+std::string RunLoop::lost_folder() const {
+  return fmt::format(
+      "run folder {} has been removed, emptied, moved or replaced while this run wrote to it: "
+      "what it held, as config.txtpb, metrics.jsonl and earlier checkpoints, may be lost",
+      parts_.folder.path.string());
+}
+
+}  // namespace trireme

@@ -1,0 +1,205 @@
+#include "trainer/run/run_setup.h"
+
+#include <utility>
+
+#include "comm/control.h"
+#include "core/fault_point.h"
+#include "core/file.h"
+#include "trainer/config/device.h"
+#include "trainer/config/inputs.h"
+#include "trainer/config/loading.h"
+#include "trainer/report/environment.h"
+#include "trainer/report/sample_facts.h"
+#include "trainer/step/agreement.h"
+#include "trainer/step/bad_data.h"
+#include "trainer/step/rank_memory.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The run that a path given to --resume belongs to; empty when it belongs to none.
+fs::path run_of(const fs::path& resume) {
+  const fs::path path = fs::weakly_canonical(resume);
+  if (fs::is_directory(path / "checkpoints")) return path;
+  if (path.filename() == "checkpoints") return path.parent_path();
+  if (path.parent_path().filename() == "checkpoints") return path.parent_path().parent_path();
+  return {};
+}
+
+}  // namespace
+
+bool RunSetup::prepare() {
+  return stage(&RunSetup::open_machine) && stage(&RunSetup::open_folder) &&
+         stage(&RunSetup::compile) && stage(&RunSetup::make_loader) && stage(&RunSetup::resume) &&
+         stage(&RunSetup::make_saver) && !stop_.agree();
+}
+
+bool RunSetup::stage(void (RunSetup::*work)()) {
+  if (stop_.agree()) return false;
+  (this->*work)();
+  return true;
+}
+
+// Before anything is written.
+void RunSetup::open_machine() {
+  together(communicator_, [&] { plan_batch(config_, communicator_.size()); });
+  parts_.device = create_device(config_, communicator_);
+  parts_.backend = create_backend(config_, *parts_.device);
+  together(communicator_, [&] { open_inputs(); });
+  require_same_samples(communicator_, *parts_.training, *parts_.evaluation);
+  require_alike(communicator_,
+                input_facts(*parts_.device, *parts_.training, *parts_.evaluation, parts_.graph));
+}
+
+void RunSetup::open_inputs() {
+  fault_point("open_data");
+  const auto progress = tell_opening(communicator_);
+  parts_.training = open_data(config_, Part::kTraining, progress);
+  parts_.evaluation = open_data(config_, Part::kEvaluation, progress, parts_.training->columns());
+  check_alike(*parts_.training, *parts_.evaluation);
+  parts_.mix = make_mix(config_, parts_.training->spec());
+  parts_.graph = build_network(config_, parts_.training->spec());
+  require_least_room();
+  start_.read_initial();
+}
+
+// Before the run's folder is made; the step compares what it plans.
+void RunSetup::require_least_room() const {
+  Device& device = *parts_.device;
+  const bool cpu = device.kind() == DeviceKind::kCpu;
+  const BatchPlan batch = plan_batch(config_, communicator_.size());
+  require_room(config_, least_memory(config_, parts_.graph, batch, device.kind()), room_of(device),
+               cpu ? communicator_.placement().local_ranks : 1);
+}
+
+void RunSetup::open_folder() {
+  std::string path;
+  together(communicator_, [&] {
+    if (communicator_.rank() == 0) path = choose_folder();
+  });
+  RunFolder& folder = parts_.folder;
+  folder.path = broadcast(communicator_, path, 0);
+  stop_.prepare_last_words(folder.checkpoints());
+  const WatchdogConfig& watch = config_.run.watchdog();
+  communicator_.ledger().configure({.timeout = watch.timeout_seconds(),
+                                    .first_timeout = watch.first_timeout_seconds(),
+                                    .checkpoint = config_.run.checkpoint().timeout_seconds(),
+                                    .straggler = watch.straggler_fraction(),
+                                    .log = folder.log(communicator_.rank())});
+  parts_.reporter = std::make_unique<Reporter>(config_.run, communicator_, folder, options_.quiet);
+  const RunLock* lock = parts_.lock.get();
+  if (lock && !lock->problem().empty()) parts_.reporter->warn(lock->problem());
+  for (const std::string& warning : config_.warnings) parts_.reporter->warn(warning);
+}
+
+// By rank 0, which locks it and removes what interrupted saves left there. Returns its path.
+std::string RunSetup::choose_folder() {
+  RunFolder& folder = parts_.folder;
+  folder.path = config_.run.run_dir();
+  const bool from_path = options_.resume != "auto" && options_.resume != "never";
+  if (folder.path.empty() && from_path) folder.path = run_of(options_.resume);
+  if (folder.path.empty()) folder.path = default_run_folder(config_.run);
+  folder.prepare();
+  parts_.lock = std::make_unique<RunLock>(folder.path);
+  Checkpoints(folder.checkpoints(), 1).clean();
+  return folder.path.string();
+}
+
+void RunSetup::compile() {
+  parts_.step = std::make_unique<Step>(config_, parts_.graph, *parts_.backend, communicator_);
+  parts_.checks = std::make_unique<Checks>(config_.run.checks(), communicator_, *parts_.step);
+}
+
+void RunSetup::make_loader() {
+  const int spare = spare_cores(config_, communicator_, *parts_.device);
+  together(communicator_, [&] {
+    const auto options_for = [&](const Dataset& dataset) {
+      return loader_options(config_, communicator_, dataset, spare);
+    };
+    parts_.loader = std::make_unique<Loader>(*parts_.training, *parts_.device,
+                                             in_order(options_for(*parts_.training)));
+    const Step& step = *parts_.step;
+    parts_.evaluator = std::make_unique<Evaluator>(
+        parts_.graph, *parts_.backend, communicator_, *parts_.evaluation, step.parameters(),
+        step.memory(), step.program().activation_bytes(), step.plan().micro,
+        options_for(*parts_.evaluation));
+  });
+}
+
+LoaderOptions RunSetup::in_order(LoaderOptions options) const {
+  options.order = order_options(config_.run.data());
+  options.global_batch = parts_.step->plan().global;
+  options.capacity = parts_.step->plan().capacity;
+  options.mix = parts_.mix.get();
+  return options;
+}
+
+void RunSetup::resume() {
+  start_.load();
+  const CheckpointState& state = parts_.state;
+  parts_.course = std::make_unique<Course>(config_.run, parts_.training->size(), state.step,
+                                           SamplePosition{state.epoch, state.position});
+}
+
+void RunSetup::make_saver() {
+  parts_.saver = std::make_unique<Saver>(config_.run, communicator_, *parts_.reporter, parts_.state,
+                                         parts_.training->spec().classes > 0);
+  together(communicator_, [&] {
+    if (communicator_.rank() != 0) return;
+    std::optional<fs::path> newest;
+    if (start_.resumes_here()) newest = parts_.resumed->path;
+    parts_.saver->open(Checkpoints(parts_.folder.checkpoints(), config_.run.checkpoint().keep()),
+                       start_.arrays(), newest);
+  });
+}
+
+void RunSetup::start_records() {
+  const std::string environment = describe_environment(communicator_, *parts_.device);
+  together(communicator_, [&] {
+    if (communicator_.rank() != 0) return;
+    write_descriptions(environment);
+    parts_.reporter->open_metrics(parts_.resumed ? parts_.state.step : 0);
+  });
+  parts_.reporter->start(facts(), parts_.resumed);
+  if (communicator_.rank() == 0 && config_.run.metrics().tensorboard()) {
+    parts_.illustrations = std::make_unique<Illustrations>(config_.run.metrics(), *parts_.training,
+                                                           *parts_.step, *parts_.reporter);
+  }
+  if (options_.profile) {
+    parts_.profiler =
+        std::make_unique<Profiler>(*options_.profile, config_, communicator_, *parts_.step,
+                                   parts_.loader.get(), parts_.folder.path);
+  }
+}
+
+void RunSetup::write_descriptions(const std::string& environment) {
+  const RunFolder& folder = parts_.folder;
+  RunConfig resolved = config_.run;
+  resolved.set_run_dir(folder.path.string());
+  replace_durably(folder.config(), to_text(resolved));
+  replace_durably(folder.environment(), environment);
+  write_sample_facts(folder.path, facts_of(*parts_.training));
+  fs::remove(folder.summary());  // of what this run goes beyond
+}
+
+RunFacts RunSetup::facts() const {
+  const Dataset& training = *parts_.training;
+  const Dataset& evaluation = *parts_.evaluation;
+  RunFacts facts;
+  facts.device = parts_.device.get();
+  facts.parameters = parts_.step->parameters().count();
+  facts.trained_parameters = parts_.step->parameters().trained_count();
+  facts.initial = start_.initial();
+  facts.training_data = training.description();
+  facts.evaluation_data = evaluation.description();
+  facts.bad_records = bad_when_opened(training, evaluation, config_.run.data().has_holdout());
+  facts.samples_per_epoch = training.size();
+  facts.steps_per_epoch = parts_.course->steps_per_epoch();
+  facts.total_steps = parts_.course->total_steps();
+  facts.classifies = training.spec().classes > 0;
+  return facts;
+}
+
+}  // namespace trireme

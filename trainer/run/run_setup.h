@@ -1,0 +1,57 @@
+// Makes what a run consists of. Whatever can be wrong with the configuration, the data and the
+// network shows here, before the first step.
+#pragma once
+
+#include "comm/communicator.h"
+#include "trainer/config/config.h"
+#include "trainer/run/run_parts.h"
+#include "trainer/run/run_start.h"
+#include "trainer/run/run_stop.h"
+#include "trainer/run/train.h"
+
+namespace trireme {
+
+class RunSetup {
+ public:
+  // Everything outlives it.
+  RunSetup(const Config& config, Communicator& communicator, const TrainOptions& options,
+           RunStop& stop, RunParts& parts)
+      : config_(config),
+        communicator_(communicator),
+        options_(options),
+        stop_(stop),
+        parts_(parts),
+        start_(config, communicator, options, parts) {}
+
+  // Makes all parts but those of start_records(). All ranks call it together, and throw together.
+  // False: some rank was told to stop on the way, which all look at between the stages.
+  bool prepare();
+
+  // Writes what the run is to its folder, begins its records and makes what they ask for. All ranks
+  // call it together.
+  void start_records();
+
+ private:
+  bool stage(void (RunSetup::*work)());
+  void open_machine();
+  void open_inputs();
+  void require_least_room() const;
+  void open_folder();
+  std::string choose_folder();
+  void compile();
+  void make_loader();
+  LoaderOptions in_order(LoaderOptions options) const;
+  void resume();
+  void make_saver();
+  void write_descriptions(const std::string& environment);
+  RunFacts facts() const;
+
+  const Config& config_;
+  Communicator& communicator_;
+  const TrainOptions& options_;
+  RunStop& stop_;
+  RunParts& parts_;
+  RunStart start_;
+};
+
+}  // namespace trireme

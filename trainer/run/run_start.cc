@@ -1,0 +1,187 @@
+#include "trainer/run/run_start.h"
+
+#include <fmt/format.h>
+
+#include "comm/control.h"
+#include "core/text.h"
+#include "data/fingerprint.h"
+#include "trainer/checkpoint/resume_check.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+}  // namespace
+
+void RunStart::read_initial() {
+  if (communicator_.rank() != 0 || !config_.run.model().has_init_from()) return;
+  const bool starts = options_.resume == "never" || (options_.resume == "auto" && !has_saved());
+  if (!starts) return;
+  try {
+    initial_ = read_initial_values(config_.run.model().init_from(), parts_.graph);
+  } catch (const ConfigError& error) {
+    throw config_.located(error);
+  }
+}
+
+// Before the run's folder is known.
+bool RunStart::has_saved() const {
+  const RunFolder own{config_.run.run_dir()};
+  return !own.path.empty() && !Checkpoints(own.checkpoints(), 1).list().empty();
+}
+
+TrainedArrays RunStart::arrays() const {
+  Step& step = *parts_.step;
+  TrainedArrays arrays{
+      step.parameters(), *parts_.backend, step.memory().parameters, step.memory().running, {}};
+  for (Optimizer::StateArray& array : step.optimizer().state()) {
+    arrays.optimizer.push_back({array.name, array.values.data()});
+  }
+  return arrays;
+}
+
+void RunStart::load() {
+  parts_.step->initialise();
+  std::string found;
+  together(communicator_, [&] {
+    if (communicator_.rank() == 0) found = load_by_rank_0();
+  });
+  found = broadcast(communicator_, found, 0);
+  parts_.state.seed = config_.run.seed();
+  parts_.state.data = data_;
+  if (config_.run.model().has_init_from() || !found.empty()) {
+    broadcast_arrays();
+    parts_.step->parameters_changed();
+  }
+  if (found.empty()) return;
+  const size_t cut = found.find('\0');
+  go_on(found.substr(0, cut), found.substr(cut + 1));
+}
+
+// Returns the path and the state of the checkpoint that the run goes on from; empty: none.
+std::string RunStart::load_by_rank_0() {
+  data_ = RunData{fingerprint_of(*parts_.training), fingerprint_of(*parts_.evaluation)};
+  std::optional<FoundCheckpoint>& resumed = parts_.resumed;
+  resumed = choose_checkpoint();
+  if (!resumed) {
+    if (initial_) load_initial_values(*initial_, arrays());
+    return {};
+  }
+  // The configuration comes first: it may be why the data is another.
+  const auto changes = check_changes(
+      *resumed, {config_, parts_.graph, communicator_.size(), parts_.training->size()});
+  compare_data();
+  parts_.reporter->changed(*resumed, changes);
+  load_model(*resumed, arrays());
+  load_optimizer(*resumed, arrays());
+  if (resumes_here()) {
+    resumed->path = Checkpoints(parts_.folder.checkpoints(), 1)
+                        .go_on_from(resumed->path, resumed->state.step,
+                                    [&](const std::string& text) { parts_.reporter->alert(text); });
+  }
+  return resumed->path.string() + '\0' + to_json(resumed->state);
+}
+
+std::optional<FoundCheckpoint> RunStart::choose_checkpoint() const {
+  const fs::path own = parts_.folder.checkpoints();
+  if (options_.resume == "auto") {
+    return newest_checkpoint(own, [&](const std::string& text) { warn(text); });
+  }
+  const bool has_own = !Checkpoints(own, 1).list().empty();
+  if (options_.resume != "never") return checkpoint_of_path(has_own);
+  if (has_own) {
+    throw ConfigError(
+        config_.where("run_dir"),
+        parts_.folder.path.string() +
+            " already holds checkpoints, which --resume never would overwrite; remove them or "
+            "choose another --run-dir");
+  }
+  return std::nullopt;
+}
+
+FoundCheckpoint RunStart::checkpoint_of_path(bool has_own) const {
+  if (std::error_code none; !fs::exists(options_.resume, none)) {
+    const std::vector<std::string> words = {"auto", "never"};
+    throw DataError("--resume " + options_.resume,
+                    "no such folder" + did_you_mean(options_.resume, words));
+  }
+  FoundCheckpoint found =
+      find_checkpoint(options_.resume, [&](const std::string& text) { warn(text); });
+  if (!has_own || is_own(found)) return found;
+  throw ConfigError(
+      config_.where("run_dir"),
+      fmt::format("{} already holds checkpoints of its own, which a run from {} would mix with "
+                  "its; choose another --run-dir, or go on from its own with --resume auto",
+                  parts_.folder.path.string(), found.path.string()));
+}
+
+// Whether the checkpoint is one of this run's own.
+bool RunStart::is_own(const FoundCheckpoint& checkpoint) const {
+  return fs::equivalent(fs::absolute(checkpoint.path / ".."), parts_.folder.checkpoints());
+}
+
+bool RunStart::resumes_here() const { return parts_.resumed && is_own(*parts_.resumed); }
+
+// Throws DataError when the data is known not to be that of the checkpoint, unless the user accepts
+// that.
+void RunStart::compare_data() const {
+  const FoundCheckpoint& resumed = *parts_.resumed;
+  const std::string path = resumed.path.string();
+  const std::optional<RunData>& saved = resumed.state.data;
+  const std::string change = data_change(resumed.state, *data_);
+  if (change.empty() && !saved) {
+    warn(path +
+         " does not say which data it was saved from, so that nothing could tell whether that has "
+         "changed");
+  }
+  if (change.empty()) return;
+  if (!options_.accept_data_change) throw data_refusal(resumed, change);
+  warn(path + ": " + change + "; accepted");
+  if (config_.run.data().has_holdout() && saved && saved->evaluation != data_->evaluation) {
+    warn(
+        "other samples than before are held out for evaluation: the network may have been "
+        "trained on some of them, so that evaluations look better than they are");
+  }
+}
+
+void RunStart::broadcast_arrays() const {
+  const Parameters& parameters = parts_.step->parameters();
+  Stream& stream = parts_.step->stream();
+  Communicator& devices = parts_.step->communicator();
+  const TrainedArrays all = arrays();
+  devices.broadcast(all.values, parameters.elements, DType::kF32, 0, stream);
+  devices.broadcast(all.running, parameters.running_elements, DType::kF32, 0, stream);
+  for (const auto& array : all.optimizer) {
+    devices.broadcast(array.values, parameters.trained_elements, DType::kF32, 0, stream);
+  }
+  stream.synchronize();
+}
+
+// On all ranks.
+void RunStart::go_on(const std::string& path, const std::string& state_text) {
+  parts_.resumed = {path, state_from_json(state_text, path)};
+  CheckpointState& state = parts_.state;
+  state = parts_.resumed->state;
+  state.data = data_;
+  if (state.position >= parts_.training->size()) {  // of data that had more samples
+    ++state.epoch;
+    state.position = 0;
+  }
+  forget_lost_best();
+  Step& step = *parts_.step;
+  if (state.loss_scale) step.optimizer().set_loss_scale(*state.loss_scale, step.stream());
+}
+
+// The best may be of a future that was given up, have stayed in another run's folder, or have been
+// measured on other samples.
+void RunStart::forget_lost_best() {
+  if (communicator_.rank() != 0) return;
+  const std::optional<RunData>& before = parts_.resumed->state.data;
+  const bool same_samples = !before || before->evaluation == data_->evaluation;
+  if (same_samples && Checkpoints(parts_.folder.checkpoints(), 1).best()) return;
+  parts_.state.best_accuracy.reset();
+  parts_.state.best_loss.reset();
+}
+
+}  // namespace trireme

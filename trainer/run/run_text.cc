@@ -1,0 +1,99 @@
+#include "trainer/run/run_text.h"
+
+#include <fmt/format.h>
+
+#include "core/text.h"
+#include "trainer/base/json.h"
+
+namespace trireme {
+namespace {
+
+std::string plural(int64_t count, const char* word) {
+  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
+}
+
+// "11.2M parameters (5.1k trained, the others frozen)"
+std::string parameters_text(const RunFacts& facts) {
+  std::string text = format_count(static_cast<double>(facts.parameters)) + " parameters";
+  if (facts.trained_parameters < facts.parameters) {
+    text += fmt::format(" ({} trained, the others frozen)",
+                        format_count(static_cast<double>(facts.trained_parameters)));
+  }
+  return text;
+}
+
+std::string evaluation_line(const Summary& summary) {
+  const PlainNumber loss{*summary.eval_loss};
+  if (!summary.eval_accuracy) return fmt::format("eval: loss {:.4f}", loss);
+  return fmt::format("eval: accuracy {:.2f}%, top-5 {:.2f}%, loss {:.4f}",
+                     100 * *summary.eval_accuracy, 100 * summary.eval_top5.value_or(0), loss);
+}
+
+}  // namespace
+
+std::vector<std::string> opening_lines(const RunConfig& run, int ranks, const RunFolder& folder,
+                                       const RunFacts& facts,
+                                       const std::optional<FoundCheckpoint>& resumed) {
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format("{}: {}, {}, {}", model_name(run), parameters_text(facts),
+                              Precision_Name(run.train().precision()), plural(ranks, "rank")));
+  if (!facts.initial.empty()) lines.push_back("init: " + facts.initial);
+  lines.push_back("device: " + facts.device->description());
+  lines.push_back("train:  " + facts.training_data);
+  lines.push_back("eval:   " + facts.evaluation_data);
+  lines.push_back(fmt::format("batch {} over all ranks, {} an epoch, results in {}",
+                              run.batch().global(), plural(facts.steps_per_epoch, "step"),
+                              folder.path.string()));
+  if (resumed) {
+    lines.push_back(fmt::format("resumed from {} (step {}, {} samples into epoch {})",
+                                resumed->path.string(), resumed->state.step,
+                                resumed->state.position, resumed->state.epoch + 1));
+  }
+  return lines;
+}
+
+std::string complete_line(const RunFolder& folder, const CheckpointState& state) {
+  return fmt::format(
+      "{} is complete: {}, {}; raise train.epochs or train.max_steps to go on, or choose "
+      "another --run-dir",
+      folder.path.string(), plural(state.epoch, "epoch"), plural(state.step, "step"));
+}
+
+std::vector<std::string> closing_lines(const Summary& summary) {
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format(
+      "{}: {}, {}{} in {}, {} samples/s, data wait {:.1f}%, exposed comm {:.1f}%, peak "
+      "memory {} a rank",
+      summary.status, plural(summary.epochs, "epoch"), plural(summary.steps, "step"),
+      summary.skipped_steps > 0 ? fmt::format(" ({} skipped)", summary.skipped_steps) : "",
+      format_duration(summary.wall_seconds), format_count(summary.samples_per_second),
+      100 * summary.data_wait_fraction, 100 * summary.exposed_comm_fraction,
+      format_bytes(static_cast<double>(summary.peak_memory_bytes))));
+  if (summary.bad_records > 0) {
+    lines.push_back(fmt::format("data: {} left out (data.on_bad_record: SKIP)",
+                                plural(summary.bad_records, "bad record")));
+  }
+  if (summary.eval_loss) lines.push_back(evaluation_line(summary));
+  if (summary.saves_left_out > 0) {
+    lines.push_back(fmt::format("{} left out: due while the one before was still being written",
+                                plural(summary.saves_left_out, "checkpoint")));
+  }
+  return lines;
+}
+
+std::vector<std::string> dropped_lines(std::span<const DropCounts::Count> counts) {
+  std::vector<std::string> lines;
+  for (const DropCounts::Count& count : counts) {
+    if (count.records == 0) continue;
+    lines.push_back(fmt::format("{}: {} left out, which were not written in time or not at all",
+                                count.sink, plural(count.records, "record")));
+  }
+  return lines;
+}
+
+std::string stopped_line(const RunFolder& folder) {
+  return "stopped by a signal and saved; the same command goes on from here with --run-dir " +
+         folder.path.string();
+}
+
+}  // namespace trireme

@@ -1,0 +1,127 @@
+#include "trainer/run/saver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "comm/control.h"
+#include "core/error.h"
+#include "trainer/report/metrics.h"
+
+namespace trireme {
+
+Saver::Saver(const RunConfig& config, Communicator& communicator, Reporter& reporter,
+             CheckpointState& state, bool classifies)
+    : config_(config),
+      communicator_(communicator),
+      reporter_(reporter),
+      state_(state),
+      classifies_(classifies) {}
+
+void Saver::open(Checkpoints checkpoints, const TrainedArrays& arrays,
+                 const std::optional<std::filesystem::path>& newest) {
+  writer_ = std::make_unique<CheckpointWriter>(std::move(checkpoints), arrays,
+                                               config_.checkpoint().timeout_seconds());
+  if (!newest) return;
+  saved_at_ = state_.step;
+  newest_ = *newest;
+}
+
+bool Saver::is_better(const Evaluation& result) const {
+  if (classifies_) return score_of(result.accuracy, result.loss) > state_.best_accuracy;
+  const auto best = state_.best_loss ? score_of({}, *state_.best_loss) : std::nullopt;
+  return score_of({}, result.loss) > best;
+}
+
+void Saver::judge(const Evaluation& result) {
+  if (!config_.checkpoint().keep_best()) return;
+  if (broadcast(communicator_, is_better(result) ? "yes" : "", 0) != "yes") return;
+  best_at_ = state_.step;
+  best_ = result;
+}
+
+void Saver::save(bool waits) {
+  if (!writer_) return;
+  // The best does not come again. Who has waited for its evaluation can wait as long once more.
+  if (is_best()) writer_->give_time(std::max(1.0, best_.seconds));
+  look_after();
+  if (const auto writing = writer_->writing()) {
+    reporter_.save_left_out(state_.step, *writing, writer_->seconds());
+  } else {
+    start();
+    if (waits) settle(writer_->wait());
+  }
+}
+
+void Saver::start() {
+  CheckpointState state = state_;
+  state.config = to_text(config_);
+  state.config_hash = config_hash(config_);
+  state.seed = config_.seed();
+  state.ranks = communicator_.size();
+  // Unless the save that has ended since the evaluation was of a better one.
+  if (is_best() && is_better(best_)) {
+    state.best_step = state.step;
+    if (classifies_) state.best_accuracy = best_.accuracy;
+    if (!classifies_) state.best_loss = best_.loss;
+  }
+  writer_->start(state, reporter_.saving());
+}
+
+void Saver::look_after() {
+  if (!writer_) return;
+  if (const auto outcome = writer_->poll()) settle(*outcome);
+}
+
+// While training goes on.
+void Saver::settle(const SaveOutcome& outcome) {
+  if (note(outcome)) return;
+  const bool stops = config_.checkpoint().on_error() == CheckpointConfig::STOP;
+  if (stops) failure_ = describe_failure(outcome);
+  reporter_.warn(describe_failure(outcome) + (stops ? "" : "; training goes on"));
+}
+
+// Whether it has succeeded.
+bool Saver::note(const SaveOutcome& outcome) {
+  if (!outcome.error.empty()) return false;
+  saved_at_ = outcome.state.step;
+  newest_ = outcome.path;
+  if (!outcome.problem.empty() && std::exchange(problem_, outcome.problem) != outcome.problem) {
+    reporter_.warn(fmt::format("{} is saved, but {}", outcome.path.string(), outcome.problem));
+  }
+  if (outcome.state.is_best()) {
+    state_.best_accuracy = outcome.state.best_accuracy;
+    state_.best_loss = outcome.state.best_loss;
+    state_.best_step = outcome.state.best_step;
+  }
+  reporter_.saved(outcome);
+  return true;
+}
+
+std::string Saver::describe_failure(const SaveOutcome& outcome) const {
+  return fmt::format("no checkpoint at step {}: {}; {}", outcome.state.step, outcome.error,
+                     newest_.empty() ? "there is none yet" : "the newest is " + newest_.string());
+}
+
+void Saver::save_the_end() {
+  if (writer_) finish();
+  if (failure_) throw Error(*failure_);
+}
+
+void Saver::finish() {
+  if (writer_->writing()) {
+    const SaveOutcome outcome = writer_->wait();
+    if (!note(outcome)) reporter_.warn(describe_failure(outcome));
+    if (writer_->writing()) throw Error(describe_failure(outcome));
+  }
+  std::error_code none;
+  if (saved_at_ == state_.step && !is_best() && std::filesystem::exists(newest_, none)) return;
+  communicator_.ledger().enter(Phase::kCheckpoint);
+  start();
+  const SaveOutcome outcome = writer_->wait();
+  if (!note(outcome)) throw Error(describe_failure(outcome));
+}
+
+}  // namespace trireme

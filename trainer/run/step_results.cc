@@ -1,0 +1,77 @@
+#include "trainer/run/step_results.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/control.h"
+#include "trainer/step/bad_data.h"
+
+namespace trireme {
+
+void StepResults::done(const StepResult& result) {
+  const LaunchedStep launched = launched_.front();
+  launched_.pop_front();
+  const int64_t step = result.step + 1;
+  CheckpointState& state = parts_.state;
+  if (result.timeline) parts_.profiler->done(step, *result.timeline);
+  communicator_.ledger().step_done(result.timings.total(), result.timings.communication);
+  if (launched.batch.position == 0) state.epoch_loss_sum = 0, state.epoch_samples = 0;
+  state.loss_scale = result.loss_scale;
+  gradient_scale_ = result.gradient_scale;
+  if (!result.loss_scale && result.skipped_steps > 0) {
+    state.loss_scale = LossScale{.skipped = result.skipped_steps};
+  }
+  count_left_out(launched, result);
+  if (const auto found = parts_.checks->look_at(result)) {
+    not_finite(step, launched, *found);
+  } else {
+    count_loss(step, launched, result);
+  }
+  std::optional<uint64_t> checksum;
+  if (parts_.checks->compares_after(step)) {
+    checksum = parts_.checks->compare_ranks(step, /*averaged=*/false);
+  }
+  parts_.reporter->step(step, launched, result, checksum);
+  if (result.metrics[kMetricStopRequests] > 0) stop_.stop();
+}
+
+// The count comes out of the step's sums, so that all ranks know it and ask for reasons together.
+void StepResults::count_left_out(const LaunchedStep& launched, const StepResult& result) {
+  const int64_t samples = left_out(launched.batch.global_rows, result.metrics[kMetricSamples]);
+  if (samples == 0) return;
+  std::vector<std::string> reasons;
+  if (reasons_asked_for_++ < kReasonsAskedFor) {
+    const std::vector<std::string> own = parts_.loader->bad_records().first;
+    const size_t told = std::exchange(reasons_told_, own.size());
+    reasons = gather_reasons(communicator_, {own.begin() + std::ptrdiff_t(told), own.end()});
+  }
+  parts_.reporter->left_out(samples, reasons);
+}
+
+void StepResults::count_loss(int64_t step, const LaunchedStep& launched, const StepResult& result) {
+  const double sum = double{result.metrics[kMetricLoss]};
+  const int64_t samples = launched.batch.global_rows -
+                          left_out(launched.batch.global_rows, result.metrics[kMetricSamples]);
+  if (samples == 0) return;
+  parts_.state.epoch_loss_sum += sum;
+  parts_.state.epoch_samples += samples;
+  const double mean = sum / static_cast<double>(samples);
+  if (const auto spike = loss_spikes_.add(mean)) {
+    parts_.reporter->loss_spike(step, launched.batch.epoch, mean, *spike);
+  }
+}
+
+// The update was left out on all ranks, and all come here.
+void StepResults::not_finite(int64_t step, const LaunchedStep& launched,
+                             const Checks::NotFinite& found) {
+  parts_.reporter->not_finite(step, launched.batch.epoch, found.what);
+  if (!found.ends) return;
+  throw AgreedError(found.what +
+                        "; the step was left out on all ranks, and the run ends. If the same "
+                        "comes again from the newest checkpoint, try a lower "
+                        "schedule.learning_rate, schedule.warmup or train.clip_norm",
+                    ExitCode::kFailure, 0);
+}
+
+}  // namespace trireme

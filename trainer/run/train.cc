@@ -1,0 +1,67 @@
+#include "trainer/run/train.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "comm/control.h"
+#include "core/file.h"
+#include "trainer/run/run_loop.h"
+#include "trainer/run/run_parts.h"
+#include "trainer/run/run_setup.h"
+#include "trainer/run/run_stop.h"
+
+namespace trireme {
+namespace {
+
+TrainResult stopped_before_the_first_step(bool tells, const RunParts& parts) {
+  if (tells) std::puts("stopped by a signal before the first step; nothing was there to save");
+  Summary summary;
+  summary.status = "stopped";
+  summary.steps = parts.state.step;
+  return {ExitCode::kResumable, parts.folder.path.string(), summary};
+}
+
+// Whether an earlier process has written the end of this run. All ranks call it together.
+bool is_complete(Communicator& communicator, const RunParts& parts) {
+  const std::filesystem::path file = parts.folder.summary();
+  bool done = false;
+  if (communicator.rank() == 0 && std::filesystem::exists(file)) {
+    const auto summary = nlohmann::json::parse(read_text(file), nullptr, false);
+    done = summary.is_object() && summary.contains("status") && summary.contains("steps") &&
+           summary["status"] == "done" && summary["steps"] == parts.state.step;
+  }
+  return broadcast(communicator, done ? "yes" : "", 0) == "yes";
+}
+
+TrainResult nothing_left(const RunParts& parts) {
+  parts.reporter->nothing_left(parts.state);
+  Summary summary;
+  summary.status = "done";
+  summary.epochs = parts.state.epoch;
+  summary.steps = parts.state.step;
+  return {ExitCode::kDone, parts.folder.path.string(), summary};
+}
+
+}  // namespace
+
+TrainResult train(const Config& config, Communicator& communicator, const TrainOptions& options) {
+  RunParts parts;
+  RunStop stop(communicator, options.stop);
+  RunSetup setup(config, communicator, options, stop, parts);
+  if (!setup.prepare()) {
+    return stopped_before_the_first_step(communicator.rank() == 0 && !options.quiet, parts);
+  }
+  RunLoop loop({.train = config.run.train(),
+                .checkpoint = config.run.checkpoint(),
+                .spike_deviations = config.run.checks().loss_spike_deviations(),
+                .wait_for_saves = options.wait_for_saves},
+               communicator, stop, parts);
+  if (loop.finished() && is_complete(communicator, parts)) return nothing_left(parts);
+  setup.start_records();
+  loop.run();
+  const Summary summary = loop.end();
+  return {stop.stopped() ? ExitCode::kResumable : ExitCode::kDone, parts.folder.path.string(),
+          summary};
+}
+
+}  // namespace trireme

@@ -1,0 +1,216 @@
+#include "trainer/step/agreement.h"
+
+#include <elf.h>
+#include <fmt/format.h>
+#include <google/protobuf/text_format.h>
+#include <link.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <sstream>
+
+#include "comm/control.h"
+
+namespace trireme {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr int64_t kSamplesRead = 8;
+constexpr size_t kDifferencesShown = 10;
+
+// Every field that is set, by its path.
+void add_fields(const Message& message, const std::string& path, Facts& facts) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  if (fields.empty()) facts.emplace_back(path, "{}");
+  for (const FieldDescriptor* field : fields) {
+    const bool repeated = field->is_repeated();
+    const int count = repeated ? reflection.FieldSize(message, field) : 1;
+    for (int i = 0; i < count; ++i) {
+      const std::string name = fmt::format("{}{}{}{}", path, path.empty() ? "" : ".", field->name(),
+                                           repeated ? fmt::format("[{}]", i) : "");
+      if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+        add_fields(repeated ? reflection.GetRepeatedMessage(message, field, i)
+                            : reflection.GetMessage(message, field),
+                   name, facts);
+        continue;
+      }
+      std::string value;
+      google::protobuf::TextFormat::PrintFieldValueToString(message, field, repeated ? i : -1,
+                                                            &value);
+      facts.emplace_back(name, value);
+    }
+  }
+}
+
+// Of samples that lie evenly among all of them. One that cannot be read says nothing here: what is
+// done about it is the loader's to decide.
+uint64_t checksum(const Dataset& samples) {
+  std::vector<std::byte> input(samples.spec().input.bytes());
+  std::vector<std::byte> target(samples.spec().target.bytes());
+  uint64_t sum = 0;
+  const int64_t last = samples.size() - 1;
+  for (int64_t i = 0; i < kSamplesRead; ++i) {
+    try {
+      samples.read({last * i / (kSamplesRead - 1)}, input.data(), target.data());
+    } catch (const DataError&) {
+      continue;
+    }
+    sum = XXH3_64bits_withSeed(input.data(), input.size(), sum);
+    sum = XXH3_64bits_withSeed(target.data(), target.size(), sum);
+  }
+  return sum;
+}
+
+void add_samples(const std::string& part, const Dataset& samples, Facts& facts) {
+  const SampleSpec& spec = samples.spec();
+  facts.emplace_back("number of " + part + " samples", std::to_string(samples.size()));
+  facts.emplace_back("input of " + part + " samples", spec.input.to_string());
+  facts.emplace_back("target of " + part + " samples", spec.target.to_string());
+  facts.emplace_back("classes of " + part + " samples", std::to_string(spec.classes));
+  facts.emplace_back("normalisation of " + part + " samples",
+                     fmt::format("{} [{}] [{}]", spec.scale, fmt::join(spec.mean, ", "),
+                                 fmt::join(spec.deviation, ", ")));
+  facts.emplace_back("checksum of " + part + " samples", fmt::format("{:016x}", checksum(samples)));
+}
+
+std::string to_text(const Facts& facts) {
+  std::string text;
+  for (const auto& [name, value] : facts) text += name + '\t' + value + '\n';
+  return text;
+}
+
+Facts from_text(const std::string& text) {
+  Facts facts;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t tab = line.find('\t');
+    facts.emplace_back(line.substr(0, tab), line.substr(tab + 1));
+  }
+  return facts;
+}
+
+std::vector<std::string> differences(const Facts& here, const Facts& there) {
+  std::vector<std::string> lines;
+  std::map<std::string, std::string> others(there.begin(), there.end());
+  for (const auto& [name, value] : here) {
+    const auto other = others.extract(name);
+    if (other && other.mapped() == value) continue;
+    lines.push_back(
+        fmt::format("{} is {} there, {} here", name, other ? other.mapped() : "not set", value));
+  }
+  for (const auto& [name, value] : others) {
+    lines.push_back(fmt::format("{} is {} there, not set here", name, value));
+  }
+  if (lines.size() > kDifferencesShown) {
+    const size_t more = lines.size() - kDifferencesShown;
+    lines.resize(kDifferencesShown);
+    lines.push_back(fmt::format("and {} more", more));
+  }
+  return lines;
+}
+
+// The build id among the notes of a segment: for each its header, then name and description, each
+// at a multiple of the alignment.
+std::string build_id_in(const char* notes, size_t bytes, size_t alignment) {
+  const auto aligned = [&](size_t at) { return (at + alignment - 1) / alignment * alignment; };
+  for (size_t at = 0; at + sizeof(ElfW(Nhdr)) <= bytes;) {
+    ElfW(Nhdr) note;
+    std::memcpy(&note, notes + at, sizeof note);
+    const size_t name = at + sizeof note;
+    const size_t description = aligned(name + note.n_namesz);
+    if (note.n_type == NT_GNU_BUILD_ID && std::strcmp(notes + name, ELF_NOTE_GNU) == 0) {
+      const auto* begin = reinterpret_cast<const unsigned char*>(notes + description);
+      return fmt::format("{:02x}", fmt::join(begin, begin + note.n_descsz, ""));
+    }
+    at = aligned(description + note.n_descsz);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string build_id() {
+  std::string id;
+  // The first object is the program itself.
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* result) {
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const ElfW(Phdr)& segment = info->dlpi_phdr[i];
+          if (segment.p_type != PT_NOTE) continue;
+          const auto* notes = reinterpret_cast<const char*>(info->dlpi_addr + segment.p_vaddr);
+          const std::string found =
+              build_id_in(notes, segment.p_memsz, std::max<size_t>(4, segment.p_align));
+          if (!found.empty()) *static_cast<std::string*>(result) = found;
+        }
+        return 1;
+      },
+      &id);
+  return id;
+}
+
+Facts program_facts(const RunConfig& config) {
+  RunConfig common = config;
+  common.clear_run_dir();
+  common.mutable_data()->clear_root();
+  common.mutable_data()->clear_threads();
+  common.mutable_data()->clear_prefetch();
+  common.mutable_train()->clear_threads();
+  Facts facts{{"trireme", TRIREME_VERSION}, {"the program's build id", build_id()}};
+  add_fields(common, "", facts);
+  return facts;
+}
+
+Facts input_facts(const Device& device, const Dataset& training, const Dataset& evaluation,
+                  const Graph& graph) {
+  Facts facts{{"device", device.kind() == DeviceKind::kCpu ? "a CPU" : "a GPU"}};
+  int64_t count = 0;
+  for (const Node& node : graph.nodes) {
+    for (const auto& parameter : node.signature.parameters) {
+      facts.emplace_back(node.name + "." + parameter.name, parameter.shape.to_string());
+      count += parameter.shape.elements();
+    }
+  }
+  facts.emplace_back("number of parameters", std::to_string(count));
+  add_samples("training", training, facts);
+  add_samples("evaluation", evaluation, facts);
+  return facts;
+}
+
+Facts layout_facts(const Parameters& parameters) {
+  Facts facts;
+  for (const Parameter& parameter : parameters.all) {
+    facts.emplace_back("layout of " + parameter.name,
+                       fmt::format("{} at {}", parameter.spec.to_string(), parameter.begin));
+  }
+  return facts;
+}
+
+void require_alike(Communicator& communicator, const Facts& own) {
+  const std::string text = to_text(own);
+  const std::string hash = fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
+  const auto hashes = all_gather(communicator, hash);
+  if (std::ranges::all_of(hashes, [&](const auto& each) { return each == hashes[0]; })) return;
+  const auto texts = all_gather(communicator, text);
+  std::map<std::string, std::vector<int>> others;
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] != texts[0]) others[texts[rank]].push_back(static_cast<int>(rank));
+  }
+  const auto first =
+      std::ranges::min_element(others, {}, [](const auto& group) { return group.second.front(); });
+  const std::vector<int>& ranks = first->second;
+  const bool one = ranks.size() == 1;
+  const auto lines = differences(from_text(texts[0]), from_text(first->first));
+  const char* const separator = lines.size() == 1 ? " " : "\n  ";
+  throw AgreedError(
+      fmt::format("rank{} {} differ{} from rank 0:{}{}", one ? "" : "s", fmt::join(ranks, ", "),
+                  one ? "s" : "", separator, fmt::join(lines, separator)),
+      ExitCode::kBadConfig, ranks.front());
+}
+
+}  // namespace trireme

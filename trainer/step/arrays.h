@@ -1,0 +1,50 @@
+// The model's arrays on this rank's device, but for gradients.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "comm/communicator.h"
+#include "model/program.h"
+#include "ops/backend.h"
+
+namespace trireme {
+
+class StepArrays {
+ public:
+  // Allocates them; values are undefined. Both outlive it.
+  StepArrays(const Parameters& parameters, Backend& backend, size_t activation_bytes);
+
+  // Initial parameters and running values: a pure function of the seed. Blocks until all that is
+  // queued on the stream is done.
+  void initialise(uint64_t seed, Stream& stream);
+  // Writes the copy in low precision. Comes after whoever else than the update has written values,
+  // and blocks until it is there.
+  void values_changed(Stream& stream);
+  // Makes running values (of batch norm) the mean over ranks. All ranks call it together.
+  void average_running(Communicator& communicator, Stream& stream);
+
+  ProgramMemory memory(void* gradients) const;
+  const Buffer& values() const { return values_; }
+  const Buffer& running() const { return running_; }
+  size_t parameter_bytes() const;  // the copy in low precision and running values included
+
+ private:
+  const Parameters& parameters_;
+  Backend& backend_;
+  Device& device_;
+  Buffer values_;
+  LowPrecisionCopy low_precision_;
+  Buffer running_;
+  Buffer activations_;
+};
+
+// Queues the copy of a whole array, which may be empty, to one of its size.
+void copy_array(Device& device, const Buffer& to, const Buffer& from, Stream& stream);
+
+// Elements [begin, end) of an array of f32 where the host can reach them; none on a GPU.
+std::span<std::byte> host_elements(const Device& device, const Buffer& array, int64_t begin,
+                                   int64_t end);
+
+}  // namespace trireme

@@ -1,0 +1,68 @@
+#include "trainer/step/bad_data.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "comm/control.h"
+
+namespace trireme {
+namespace {
+
+std::string count_of(const Dataset& training, const Dataset& evaluation) {
+  const BadRecords bad = training.bad_records();
+  const BadRecords also = evaluation.bad_records();
+  std::string text =
+      fmt::format("{} training samples ({} bad records left out) and {} to evaluate ({})",
+                  training.size(), bad.count, evaluation.size(), also.count);
+  const BadRecords& told = bad.first.empty() ? also : bad;
+  if (!told.first.empty()) text += "; the first: " + told.first.front();
+  return text;
+}
+
+std::string counts_alone(const std::string& text) { return text.substr(0, text.find(';')); }
+
+}  // namespace
+
+void require_same_samples(Communicator& communicator, const Dataset& training,
+                          const Dataset& evaluation) {
+  const auto texts = all_gather(communicator, count_of(training, evaluation));
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    if (counts_alone(texts[rank]) == counts_alone(texts[0])) continue;
+    throw AgreedError(
+        fmt::format("the ranks do not see the same data: rank 0 has {}; rank {} has {}", texts[0],
+                    rank, texts[rank]),
+        ExitCode::kBadData, 0);
+  }
+}
+
+BadRecords bad_when_opened(const Dataset& training, const Dataset& evaluation, bool holdout) {
+  BadRecords bad = training.bad_records();
+  if (holdout) return bad;
+  const BadRecords more = evaluation.bad_records();
+  bad.count += more.count;
+  bad.first.insert(bad.first.end(), more.first.begin(), more.first.end());
+  return bad;
+}
+
+int64_t left_out(int64_t expected, float counted) {
+  return counted >= 0 && counted < static_cast<float>(expected) ? expected - std::llround(counted)
+                                                                : 0;
+}
+
+std::vector<std::string> gather_reasons(Communicator& communicator,
+                                        const std::vector<std::string>& own) {
+  const auto texts = all_gather(communicator, fmt::format("{}", fmt::join(own, "\n")));
+  std::vector<std::string> reasons;
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    std::istringstream lines(texts[rank]);
+    for (std::string line; std::getline(lines, line);) {
+      reasons.push_back(fmt::format("rank {}: {}", rank, line));
+    }
+  }
+  return reasons;
+}
+
+}  // namespace trireme

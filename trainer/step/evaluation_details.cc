@@ -1,0 +1,137 @@
+#include "trainer/step/evaluation_details.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "comm/control.h"
+#include "core/text.h"
+#include "data/images/codec.h"
+#include "data/sample_pictures.h"
+#include "trainer/base/json.h"
+#include "trainer/step/probabilities.h"
+
+namespace trireme {
+namespace {
+
+using Json = nlohmann::json;
+
+Json row_of(const Mistake& mistake) {
+  return {mistake.index,     mistake.where,       mistake.label,
+          mistake.predicted, mistake.probability, mistake.png};
+}
+
+Mistake mistake_from(const Json& json) {
+  return {json[0], json[1], json[2], json[3], to_number(json[4]), json[5]};
+}
+
+}  // namespace
+
+bool comes_before(double probability, int64_t index, double other, int64_t other_index) {
+  const double own = std::isnan(probability) ? 2 : probability;
+  other = std::isnan(other) ? 2 : other;
+  return own != other ? own > other : index < other_index;
+}
+
+bool DetailsCollector::applies_to(const SampleSpec& spec, int64_t outputs) {
+  const Shape& target = spec.target.shape;
+  const bool one_class =
+      target.rank() == 0 || (spec.target.dtype == DType::kF32 && target.elements() == spec.classes);
+  return spec.classes > 1 && one_class && outputs == spec.classes;
+}
+
+DetailsCollector::DetailsCollector(const SampleSpec& spec) : spec_(spec) {
+  if (spec.classes > kMostConfused) return;
+  confusion_.resize(static_cast<size_t>(spec.classes) * static_cast<size_t>(spec.classes));
+}
+
+void DetailsCollector::add(const Batch& batch, std::span<const float> logits) {
+  const auto classes = static_cast<size_t>(spec_.classes);
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    const auto i = static_cast<size_t>(row);
+    const std::span<const float> own = logits.subspan(i * classes, classes);
+    const int label = label_of(batch.targets + i * spec_.target.bytes());
+    const std::byte* input = batch.inputs + i * spec_.input.bytes();
+    if (!std::ranges::all_of(own, [](float logit) { return std::isfinite(logit); })) {
+      constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+      keep({kNan, batch.samples[row], label, kNothing, {}}, input);
+      continue;
+    }
+    const int predicted = largest(own, 1)[0];
+    if (!confusion_.empty()) {
+      confusion_[static_cast<size_t>(label) * classes + static_cast<size_t>(predicted)] += 1;
+    }
+    if (label == predicted) continue;
+    const double probability = softmax(own)[static_cast<size_t>(predicted)];
+    keep({probability, batch.samples[row], label, predicted, {}}, input);
+  }
+}
+
+int DetailsCollector::label_of(const std::byte* target) const {
+  if (spec_.target.dtype == DType::kI32) {
+    int32_t label = 0;
+    std::memcpy(&label, target, sizeof label);
+    return label;
+  }
+  const auto* shares = reinterpret_cast<const float*>(target);
+  return largest({shares, static_cast<size_t>(spec_.classes)}, 1)[0];
+}
+
+void DetailsCollector::keep(Found found, const std::byte* input) {
+  if (found_.size() == kMostMistakes && !(found < found_.back())) return;
+  found.input.assign(input, input + spec_.input.bytes());
+  found_.insert(std::ranges::upper_bound(found_, found, std::less<>{}), std::move(found));
+  if (found_.size() > kMostMistakes) found_.pop_back();
+}
+
+// Of all ranks, so that only their pictures travel.
+void DetailsCollector::forget_all_but_the_surest(Communicator& communicator) {
+  Json own = Json::array();
+  for (const Found& found : found_) own.push_back({found.probability, found.index});
+  std::vector<Found> all;
+  for (const std::string& text : all_gather(communicator, json_text(std::move(own)))) {
+    for (const Json& of_rank : Json::parse(text)) {
+      all.push_back({to_number(of_rank[0]), of_rank[1], 0, 0, {}});
+    }
+  }
+  std::ranges::sort(all, std::less<>{});
+  if (all.size() <= kMostMistakes) return;
+  std::erase_if(found_, [&](const Found& found) { return !(found < all[kMostMistakes]); });
+}
+
+std::vector<Mistake> DetailsCollector::describe(const Dataset& dataset) const {
+  std::vector<Mistake> mistakes;
+  for (const Found& found : found_) {
+    Mistake mistake{found.index,     dataset.where(found.index), found.label,
+                    found.predicted, found.probability,          {}};
+    if (are_pictures(spec_.input)) {
+      mistake.png = base64(encode_png(pictures_of(spec_.input, found.input)[0].view()));
+    }
+    mistakes.push_back(std::move(mistake));
+  }
+  return mistakes;
+}
+
+EvaluationDetails DetailsCollector::gather(Communicator& communicator, const Dataset& dataset) {
+  EvaluationDetails details;
+  forget_all_but_the_surest(communicator);
+  Json own = Json::array();
+  for (const Mistake& mistake : describe(dataset)) own.push_back(row_of(mistake));
+  for (const std::string& text : all_gather(communicator, json_text(std::move(own)))) {
+    for (const Json& of_rank : Json::parse(text)) details.mistakes.push_back(mistake_from(of_rank));
+  }
+  std::ranges::stable_sort(details.mistakes, [](const Mistake& a, const Mistake& b) {
+    return comes_before(a.probability, a.index, b.probability, b.index);
+  });
+  if (confusion_.empty()) return details;
+  sum(communicator, confusion_);
+  const auto classes = static_cast<size_t>(spec_.classes);
+  for (size_t label = 0; label < classes; ++label) {
+    const auto row = confusion_.begin() + static_cast<ptrdiff_t>(label * classes);
+    details.confusion.emplace_back(row, row + static_cast<ptrdiff_t>(classes));
+  }
+  return details;
+}
+
+}  // namespace trireme

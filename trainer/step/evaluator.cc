@@ -1,0 +1,178 @@
+#include "trainer/step/evaluator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <span>
+
+#include "comm/control.h"
+#include "core/clock.h"
+#include "core/fault_point.h"
+#include "core/file.h"
+#include "data/loader.h"
+#include "ops/step_state.h"
+#include "trainer/step/bad_data.h"
+
+namespace trireme {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+// Between two looks at whether another rank was told to stop.
+constexpr double kSecondsBetweenAsking = 0.25;
+
+}  // namespace
+
+struct Evaluator::State {
+  State(const Graph& graph, Backend& its_backend, Communicator& its_communicator,
+        const Dataset& its_dataset, Parameters its_parameters, ProgramMemory its_memory,
+        size_t activation_bytes, int64_t its_rows, const LoaderOptions& its_loading)
+      : backend(its_backend),
+        device(its_backend.device()),
+        communicator(its_communicator),
+        dataset(its_dataset),
+        parameters(std::move(its_parameters)),
+        rows(its_rows),
+        loading(its_loading),
+        memory(its_memory),
+        stream(device.create_stream(StreamKind::kCompute)) {
+    CompileOptions options;
+    options.batch = rows;
+    options.training = false;
+    options.output = true;
+    program = Program::compile(graph, backend, options, parameters);
+    if (program->activation_bytes() > activation_bytes) {
+      activations = device.allocate(program->activation_bytes());
+      memory.activations = activations.data();
+    }
+    const Node& last = graph.nodes[static_cast<size_t>(graph.nodes.back().inputs[0])];
+    outputs = last.signature.output.elements();
+    output = device.allocate(static_cast<size_t>(rows * outputs) * sizeof(float));
+    memory.output = output.as<float>();
+    metrics = device.allocate(sizeof host_metrics);
+    step_state = device.allocate(sizeof(StepState));
+    memory.gradients = metrics.data();
+    program->bind(memory);
+    loading.order.shuffle = false;
+    loading.global_batch = rows * communicator.size();
+    loading.capacity = rows;
+    if (device.kind() == DeviceKind::kCpu) return;
+    inputs = device.allocate(static_cast<size_t>(rows) * graph.input.input.bytes());
+    targets = device.allocate(static_cast<size_t>(rows) * graph.input.target.bytes());
+  }
+
+  void add(const Batch& batch, std::array<double, kMetricCount>& sums) {
+    StepState state;
+    state.first_sample = batch.first_row;
+    state.valid_rows = static_cast<int32_t>(batch.rows);
+    device.copy(step_state.data(), &state, sizeof state, *stream);
+    device.fill_zero(metrics.data(), sizeof host_metrics, *stream);
+    // The CPU reads the batch where it is.
+    if (inputs.data()) {
+      device.copy(inputs.data(), batch.inputs, inputs.bytes(), *stream);
+      device.copy(targets.data(), batch.targets, targets.bytes(), *stream);
+    }
+    program->bind_batch(inputs.data() ? inputs.data() : batch.inputs,
+                        targets.data() ? targets.data() : batch.targets,
+                        step_state.as<StepState>());
+    program->forward(*stream);
+    device.copy(host_metrics.data(), metrics.data(), sizeof host_metrics, *stream);
+    stream->synchronize();
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(host_metrics[i]);
+  }
+
+  // Of the batch that was added last.
+  std::span<const float> logits(const Batch& batch) {
+    host_output.resize(static_cast<size_t>(rows * outputs));
+    device.copy(host_output.data(), output.data(), output.bytes(), *stream);
+    stream->synchronize();
+    return std::span(host_output).first(static_cast<size_t>(batch.rows * outputs));
+  }
+
+  // Asks all ranks whether one was told to stop. They have to ask after the same batches, so how
+  // soon to ask again comes out of the same sum.
+  struct Asked {
+    bool any = false;
+    int64_t again_after = 1;  // batches
+  };
+  Asked ask(bool stop_requested, double seconds_a_batch) {
+    std::array<double, 2> told = {stop_requested ? 1.0 : 0.0, seconds_a_batch};
+    sum(communicator, told);
+    const double batches = kSecondsBetweenAsking * communicator.size() / std::max(1e-9, told[1]);
+    return {told[0] > 0, static_cast<int64_t>(std::clamp(batches, 1.0, 1e6))};
+  }
+
+  Evaluation run(const std::function<bool()>& stop_requested, bool with_details) {
+    const auto start = Clock::now();
+    communicator.ledger().enter(Phase::kEvaluation);
+    Loader loader(dataset, device, loading);
+    loader.start(0, 0);
+    std::array<double, kMetricCount> sums{};
+    std::optional<DetailsCollector> details;
+    if (with_details && DetailsCollector::applies_to(dataset.spec(), outputs)) {
+      details.emplace(dataset.spec());
+    }
+    Evaluation result;
+    const int64_t batches = loader.batches_per_epoch();
+    int64_t ask_at = 1;
+    for (int64_t i = 0; i < batches; ++i) {
+      if (i == ask_at) {
+        const Asked asked = ask(stop_requested(), seconds_since(start) / static_cast<double>(i));
+        result.stopped = asked.any;
+        if (asked.any) break;
+        ask_at += asked.again_after;
+      }
+      fault_point("evaluation", i);
+      const Batch& batch = loader.next();
+      communicator.ledger().detail(fmt::format("batch {} of {}", i + 1, batches));
+      add(batch, sums);
+      if (details) details->add(batch, logits(batch));
+    }
+    if (details && !result.stopped) result.details = details->gather(communicator, dataset);
+    sum(communicator, sums);
+    result.samples = static_cast<int64_t>(sums[kMetricSamples]);
+    const double samples = std::max(1.0, sums[kMetricSamples]);
+    if (!result.stopped && result.samples < dataset.size()) {
+      result.bad.count = dataset.size() - result.samples;
+      result.bad.first = gather_reasons(communicator, loader.bad_records().first);
+    }
+    result.loss = sums[kMetricLoss] / samples;
+    result.accuracy = sums[kMetricTop1] / samples;
+    result.top5 = sums[kMetricTop5] / samples;
+    result.seconds = seconds_since(start);
+    return result;
+  }
+
+  Backend& backend;
+  Device& device;
+  Communicator& communicator;
+  const Dataset& dataset;
+  Parameters parameters;
+  int64_t rows;
+  LoaderOptions loading;
+  ProgramMemory memory;
+  std::unique_ptr<Stream> stream;
+  std::unique_ptr<Program> program;
+  Buffer activations;
+  int64_t outputs = 0;  // of a sample
+  Buffer output;
+  std::vector<float> host_output;
+  Buffer metrics;
+  Buffer step_state;
+  Buffer inputs, targets;
+  std::array<float, kMetricCount> host_metrics{};
+};
+
+Evaluator::Evaluator(const Graph& graph, Backend& backend, Communicator& communicator,
+                     const Dataset& dataset, Parameters parameters, const ProgramMemory& memory,
+                     size_t activation_bytes, int64_t rows, const LoaderOptions& loading)
+    : state_(std::make_unique<State>(graph, backend, communicator, dataset, std::move(parameters),
+                                     memory, activation_bytes, rows, loading)) {}
+Evaluator::~Evaluator() = default;
+
+Evaluation Evaluator::run(const std::function<bool()>& stop_requested, bool with_details) {
+  return state_->run(stop_requested, with_details);
+}
+
+}  // namespace trireme

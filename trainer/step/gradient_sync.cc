@@ -1,0 +1,95 @@
+#include "trainer/step/gradient_sync.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "core/fault_point.h"
+#include "trainer/step/arrays.h"
+
+namespace trireme {
+namespace {
+
+// Where buckets may end: the gradients' beginnings, padding in front of them belongs to the one
+// before.
+std::vector<int64_t> bucket_ends(const Parameters& parameters) {
+  std::vector<int64_t> ends;
+  for (const Parameter& parameter : parameters.all) {
+    const bool inside =
+        parameter.begin > kMetricCount && parameter.begin < parameters.trained_elements;
+    if (inside) ends.push_back(parameter.begin);
+  }
+  ends.push_back(parameters.trained_elements);
+  std::sort(ends.begin(), ends.end());
+  return ends;
+}
+
+// "layer3.0.conv1.weight ... layer3.2.bn3.bias": from the first to the last gradient in each.
+std::vector<std::string> bucket_names(const Parameters& parameters,
+                                      std::span<const Bucket> buckets) {
+  std::vector<std::string> names;
+  for (const Bucket& bucket : buckets) {
+    const Parameter* first = nullptr;
+    const Parameter* last = nullptr;
+    for (const Parameter& parameter : parameters.all) {
+      if (parameter.begin < bucket.begin || parameter.begin >= bucket.end) continue;
+      if (!first || parameter.begin < first->begin) first = &parameter;
+      if (!last || parameter.begin > last->begin) last = &parameter;
+    }
+    if (!first) {
+      names.emplace_back();
+    } else {
+      names.push_back(first == last ? first->name
+                                    : fmt::format("{} ... {}", first->name, last->name));
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+GradientSync::GradientSync(const BucketConfig& config, Communicator& communicator, Backend& backend,
+                           const Parameters& parameters, Stream& compute, int slots)
+    : device_(backend.device()),
+      communicator_(communicator.split(0, communicator.rank())),
+      gradients_(communicator_->allocate(parameters.trained_bytes())) {
+  bucketer_ = std::make_unique<Bucketer>(
+      *communicator_, device_, compute, gradients_.data(), DType::kF32,
+      cut_buckets(bucket_ends(parameters), DType::kF32,
+                  {config.first_bytes(), config.bytes(), config.last_bytes()}),
+      wire(config, backend), slots, config.sum_on_one_rank());
+  communicator.ledger().name_buckets(bucket_names(parameters, buckets()));
+  advance_ = [this](int64_t end) {
+    note_final(end);
+    bucketer_->advance(end);
+  };
+  advance_alone_ = [this](int64_t end) { note_final(end); };
+}
+
+// Gradients as they travel.
+Wire GradientSync::wire(const BucketConfig& config, Backend& backend) {
+  if (config.precision() == FP32) return {};
+  const DType dtype = config.precision() == BF16 ? DType::kBF16 : DType::kF16;
+  narrow_ = std::make_unique<Conversion>(backend, DType::kF32, dtype);
+  widen_ = std::make_unique<Conversion>(backend, dtype, DType::kF32);
+  const auto through = [](Conversion& conversion) {
+    return [&](const void* from, void* to, int64_t elements, Stream& on) {
+      conversion.encode(from, to, elements, on);
+    };
+  };
+  return {dtype, through(*narrow_), through(*widen_)};
+}
+
+void GradientSync::begin(int slot) {
+  bucketer_->use_events(slot);
+  begin_alone();
+}
+
+// From where the last call ended.
+void GradientSync::note_final(int64_t end) {
+  fault_point("gradients", final_, host_elements(device_, gradients_, final_, end));
+  final_ = end;
+}
+
+}  // namespace trireme

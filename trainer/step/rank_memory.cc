@@ -1,0 +1,142 @@
+#include "trainer/step/rank_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/text.h"
+#include "trainer/base/machine.h"
+#include "trainer/config/device.h"
+#include "trainer/optimizer/optimizer.h"
+
+namespace trireme {
+namespace {
+
+using Cause = RankMemory::Cause;
+
+constexpr size_t kMaxBytes = size_t{1} << 60;  // of a part, so that sums do not overflow
+
+RankMemory without_empty(RankMemory memory) {
+  std::erase_if(memory.parts, [](const RankMemory::Part& part) { return part.bytes == 0; });
+  return memory;
+}
+
+NetworkSize network_size(const Config& config, const Graph& graph, const BatchPlan& batch) {
+  try {
+    return size_of(graph, batch.micro);
+  } catch (const ConfigError& error) {
+    throw config.located(error);
+  }
+}
+
+RankMemory::Part batches_part(const Graph& graph, const BatchPlan& batch, int batches) {
+  const size_t sample = graph.input.input.bytes() + graph.input.target.bytes();
+  size_t bytes = static_cast<size_t>(batch.capacity);
+  for (size_t factor : {static_cast<size_t>(batches), sample}) {
+    if (__builtin_mul_overflow(bytes, factor, &bytes)) bytes = kMaxBytes;
+  }
+  return {fmt::format("batches ({} of {} samples)", batches, batch.capacity),
+          std::min(bytes, kMaxBytes), Cause::kBatches};
+}
+
+std::string low_precision_name(const Config& config) {
+  return "parameters in " + Precision_Name(config.run.train().precision());
+}
+
+// The field of the configuration that is the cause, and what to do about it.
+std::pair<std::string, std::string> advice(const Config& config, const RankMemory& memory) {
+  const size_t parameters = memory.of(Cause::kParameters);
+  const size_t activations = memory.of(Cause::kActivations);
+  const size_t batches = memory.of(Cause::kBatches);
+  if (parameters >= activations + batches) {
+    return {"model", fmt::format("{} a rank go with the network's {} parameters, of which layer "
+                                 "'{}' has most; make that layer smaller",
+                                 format_bytes(static_cast<double>(parameters)),
+                                 memory.network.parameters, memory.network.most_parameters)};
+  }
+  if (activations < batches) return {"batch.global", "lower batch.global, or use more ranks"};
+  const bool micro = config.run.batch().has_micro();
+  const bool single = micro ? config.run.batch().micro() == 1 : config.run.batch().global() == 1;
+  if (single) {
+    return {"model", fmt::format("layer '{}' has the largest output; make that layer smaller",
+                                 memory.network.largest_output_layer)};
+  }
+  if (micro) return {"batch.micro", "lower batch.micro"};
+  return {"batch.global",
+          "lower batch.global, or compute it in smaller parts with batch.micro, or use more ranks"};
+}
+
+}  // namespace
+
+size_t RankMemory::total() const {
+  size_t bytes = 0;
+  for (const RankMemory::Part& part : parts) bytes += part.bytes;
+  return bytes;
+}
+
+size_t RankMemory::of(Cause cause) const {
+  size_t bytes = 0;
+  for (const RankMemory::Part& part : parts) bytes += part.cause == cause ? part.bytes : 0;
+  return bytes;
+}
+
+RankMemory least_memory(const Config& config, const Graph& graph, const BatchPlan& batch,
+                        DeviceKind kind) {
+  RankMemory memory{.parts = {}, .network = network_size(config, graph, batch), .least = true};
+  const DType dtype = compute_dtype(config);
+  const auto parameters = static_cast<size_t>(memory.network.parameters);
+  const size_t trained = static_cast<size_t>(memory.network.trained) * sizeof(float);
+  const size_t arrays = optimizer_arrays(config.run.optimizer()).size();
+  memory.parts = {
+      {"parameters", parameters * sizeof(float)},
+      {low_precision_name(config), dtype == DType::kF32 ? 0 : parameters * size_of(dtype)},
+      {"gradients", trained},
+      {"optimizer state", arrays * trained},
+      {"activations", static_cast<size_t>(memory.network.largest_output) * size_of(dtype),
+       Cause::kActivations},
+      batches_part(graph, batch, steps_under_way(kind))};
+  return without_empty(std::move(memory));
+}
+
+RankMemory planned_memory(const Config& config, const Graph& graph, const BatchPlan& batch,
+                          DeviceKind kind, const Parameters& parameters, const Program& program,
+                          int batches) {
+  RankMemory memory{.parts = {}, .network = network_size(config, graph, batch)};
+  // Running values are kept as they were before each step under way.
+  const auto copies = static_cast<size_t>(1 + steps_under_way(kind));
+  const size_t low = parameters.low_precision() ? size_of(parameters.dtype) : 0;
+  const size_t arrays = optimizer_arrays(config.run.optimizer()).size();
+  memory.parts = {{"parameters", parameters.array_bytes() + copies * parameters.running_bytes()},
+                  {low_precision_name(config), static_cast<size_t>(parameters.elements) * low},
+                  {"gradients", parameters.trained_bytes()},
+                  {"optimizer state", sizeof(LossScale) + arrays * parameters.trained_bytes()},
+                  {"activations and workspaces", program.activation_bytes(), Cause::kActivations},
+                  batches_part(graph, batch, batches)};
+  return without_empty(std::move(memory));
+}
+
+Room room_of(Device& device) {
+  if (device.kind() == DeviceKind::kCpu) {
+    const Machine machine = inspect_machine();
+    const bool limited = machine.memory_limit < machine.memory;
+    return {static_cast<size_t>(machine.memory_limit),
+            limited ? "this process may use (control group or ulimit)" : "this host has"};
+  }
+  const auto load = device.load();
+  return {load ? static_cast<size_t>(load->memory_total_bytes) : 0, "the GPU has"};
+}
+
+void require_room(const Config& config, const RankMemory& memory, const Room& room, int ranks) {
+  if (room.bytes == 0 || memory.total() <= room.bytes / static_cast<size_t>(ranks)) return;
+  const auto [field, what] = advice(config, memory);
+  const std::string who =
+      ranks == 1 ? "a rank needs" : fmt::format("the {} ranks of this host need", ranks);
+  throw ConfigError(
+      config.where(field),
+      fmt::format("{} {}{}, {} {}; {}", who, memory.least ? "at least " : "",
+                  format_bytes(static_cast<double>(memory.total()) * static_cast<double>(ranks)),
+                  room.name, format_bytes(static_cast<double>(room.bytes)), what));
+}
+
+}  // namespace trireme

@@ -1,0 +1,90 @@
+#include "trainer/step/slot.h"
+
+#include <algorithm>
+
+#include "core/alignment.h"
+
+namespace trireme {
+namespace {
+
+StepState* states(const Buffer& head) {
+  return reinterpret_cast<StepState*>(head.data() + sizeof(StepSlot::Head));
+}
+
+}  // namespace
+
+StepSlot::StepSlot(int its_index, Device& device, const BatchPlan& plan, SampleBytes sample,
+                   size_t running_bytes)
+    : index(its_index),
+      running_before(device.allocate(running_bytes)),
+      loaded(device.create_event()),
+      done(device.create_event()),
+      marks(device, plan.passes),
+      device_(device),
+      plan_(plan),
+      sample_(sample),
+      tail_(device.allocate_host(sizeof(Tail))) {
+  const auto passes_planned = static_cast<size_t>(plan.passes);
+  const size_t bytes = sizeof(Head) + passes_planned * sizeof(StepState);
+  host_head_ = device.allocate_host(bytes);
+  head_ = device.allocate(bytes);
+  if (device.kind() == DeviceKind::kCpu) return;
+  inputs_ = device.allocate(passes_planned *
+                            device_aligned(static_cast<size_t>(plan.micro) * sample.input));
+  targets_ = device.allocate(passes_planned *
+                             device_aligned(static_cast<size_t>(plan.micro) * sample.target));
+}
+
+void StepSlot::describe(const Batch& batch, uint64_t seed, float learning_rate,
+                        bool stop_requested) {
+  auto& metrics = host_head_.as<Head>()->metrics;
+  metrics.fill(0);
+  metrics[kMetricStopRequests] = stop_requested ? 1 : 0;
+  for (int64_t i = 0; i < plan_.passes; ++i) {
+    const int64_t before = i * plan_.micro;
+    StepState state;
+    state.step = step;
+    state.seed = seed;
+    state.first_sample = batch.first_row + before;
+    state.valid_rows =
+        static_cast<int32_t>(std::clamp<int64_t>(batch.rows - before, 0, plan_.micro));
+    state.learning_rate = learning_rate;
+    state.loss_gradient_scale = 1.0f / static_cast<float>(batch.global_rows);
+    states(host_head_)[i] = state;
+  }
+}
+
+void StepSlot::load(const Batch& batch, Stream& copies) {
+  load_head(copies);
+  if (staged()) {
+    copy_passes(inputs_, batch.inputs, sample_.input, copies);
+    copy_passes(targets_, batch.targets, sample_.target, copies);
+  }
+  read_inputs_ = staged() ? inputs_.data() : batch.inputs;
+  read_targets_ = staged() ? targets_.data() : batch.targets;
+}
+
+void StepSlot::load_head(Stream& stream) const {
+  device_.copy(head_.data(), host_head_.data(), head_.bytes(), stream);
+}
+
+void StepSlot::copy_passes(const Buffer& to, const std::byte* from, size_t sample_bytes,
+                           Stream& copies) const {
+  const size_t bytes = static_cast<size_t>(plan_.micro) * sample_bytes;
+  for (size_t i = 0; i < static_cast<size_t>(plan_.passes); ++i) {
+    device_.copy(to.data() + i * stride(sample_bytes), from + i * bytes, bytes, copies);
+  }
+}
+
+size_t StepSlot::stride(size_t sample_bytes) const {
+  const size_t bytes = static_cast<size_t>(plan_.micro) * sample_bytes;
+  return staged() ? device_aligned(bytes) : bytes;
+}
+
+StepSlot::PassInputs StepSlot::pass(int64_t i) const {
+  const auto at = static_cast<size_t>(i);
+  return {read_inputs_ + at * stride(sample_.input), read_targets_ + at * stride(sample_.target),
+          states(head_) + i};
+}
+
+}  // namespace trireme

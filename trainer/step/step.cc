@@ -1,0 +1,341 @@
+#include "trainer/step/step.h"
+
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "comm/control.h"
+#include "comm/device_communicator.h"
+#include "core/fault_point.h"
+#include "core/profile_range.h"
+#include "core/random.h"
+#include "trainer/config/device.h"
+#include "trainer/step/agreement.h"
+#include "trainer/step/arrays.h"
+#include "trainer/step/gradient_sync.h"
+#include "trainer/step/rank_memory.h"
+#include "trainer/step/slot.h"
+#include "trainer/step/step_probe.h"
+
+namespace trireme {
+
+struct Step::State {
+  State(const Config& config, const Graph& graph, Backend& its_backend, Communicator& world)
+      : backend(its_backend),
+        device(its_backend.device()),
+        seed(config.run.seed()),
+        eager(config.run.train().eager()) {
+    communicator = create_device_communicator(world, device, transport_of(config));
+    together(world, [&] {
+      plan = plan_batch(config, world.size());
+      compile(config, graph);
+    });
+    require_alike(world, layout_facts(parameters));
+    sync = std::make_unique<GradientSync>(config.run.buckets(), *communicator, backend, parameters,
+                                          *stream, static_cast<int>(slots.size()));
+    memory = arrays->memory(sync->gradients().data());
+    together(world, [&] { program->bind(memory); });
+    const Group& group = communicator->placement().group;
+    gpu_steps = std::make_unique<LedgerGroup>(
+        communicator->ledger(), subgroup(group, name_hash("step on the GPU"), group.ranks));
+  }
+
+  void compile(const Config& config, const Graph& graph) {
+    stream = device.create_stream(StreamKind::kCompute);
+    copies = device.create_stream(StreamKind::kCopy);
+    CompileOptions options;
+    options.batch = plan.micro;
+    options.accumulate = plan.passes > 1;
+    options.dtype = compute_dtype(config);
+    options.collective = communicator->size() > 1 ? communicator.get() : nullptr;
+    const int in_flight = steps_under_way(device.kind());
+    const Room room = room_of(device);
+    const bool cpu = device.kind() == DeviceKind::kCpu;
+    const int sharing = cpu ? communicator->placement().local_ranks : 1;
+    require_room(config, least_memory(config, graph, plan, device.kind()), room, sharing);
+    program = Program::compile(graph, backend, options, parameters);
+    require_room(
+        config, planned_memory(config, graph, plan, device.kind(), parameters, *program, in_flight),
+        room, sharing);
+    optimizer = std::make_unique<Optimizer>(config.run, parameters, backend);
+    arrays = std::make_unique<StepArrays>(parameters, backend, program->activation_bytes());
+    const SampleBytes sample{graph.input.input.bytes(), graph.input.target.bytes()};
+    input_bytes = static_cast<size_t>(plan.capacity) * sample.input;
+    for (int i = 0; i < in_flight; ++i) {
+      slots.push_back(
+          std::make_unique<StepSlot>(i, device, plan, sample, parameters.running_bytes()));
+    }
+  }
+
+  std::optional<StepResult> run(const Batch& batch, int64_t step, float learning_rate,
+                                bool stop_requested) {
+    const ProfileRange range("step");
+    StepSlot& slot = slot_of(launched);
+    slot.step = step;
+    slot.passes = plan.passes_of(batch.global_rows, communicator->size());
+    slot.describe(batch, seed, learning_rate, stop_requested);
+    fault_point("inputs", step, {batch.inputs, input_bytes});
+    load(slot, batch);
+    launch(slot);
+    fault_point("parameters", step,
+                host_elements(device, arrays->values(), kMetricCount, parameters.elements));
+    ++launched;
+    if (slot.staged()) slot.loaded->synchronize();  // the batch may go
+    if (launched - collected < std::ssize(slots)) return std::nullopt;
+    return collect();
+  }
+
+  StepSlot& slot_of(int64_t launch) const {
+    return *slots[static_cast<size_t>(launch % std::ssize(slots))];
+  }
+
+  // What the step is about goes to the device, beside the step before.
+  void load(StepSlot& slot, const Batch& batch) const {
+    const ProfileRange range("batch to the device");
+    if (probe) probe->copy_begins(slot.index, *copies);
+    slot.load(batch, *copies);
+    if (probe) probe->copy_ends(slot.index, *copies);
+    copies->record(*slot.loaded);
+    stream->wait(*slot.loaded);
+  }
+
+  // The first time everything is loaded and chosen that is left to the first use; then a whole step
+  // is recorded. All ranks come here alike.
+  void launch(StepSlot& slot) {
+    slot.probed = probe != nullptr;
+    const bool records =
+        slot.staged() && !eager && !slot.probed && slot.passes == plan.passes && slot.runs > 0;
+    if (records && !slot.recording) {
+      slot.recording = device.record(*stream, [&] { encode(slot); });
+    }
+    if (records && slot.recording) {
+      slot.recording->replay(*stream);
+    } else {
+      if (slot.probed) probe->step_begins(slot.index, *stream);
+      program->observe(probe.get());
+      encode(slot);
+      program->observe(nullptr);
+    }
+    stream->record(*slot.done);
+    ++slot.runs;
+  }
+
+  // The same calls, whether they are run or recorded.
+  void encode(StepSlot& slot) {
+    sync->begin(slot.index);
+    slot.marks.restart();
+    clear_gradients(slot);
+    copy_array(device, slot.running_before, arrays->running(), *stream);
+    for (int64_t pass = 0; pass < slot.passes; ++pass) encode_pass(slot, pass);
+    slot.marks.mark(*stream);
+    enter(Phase::kCommunication, slot);
+    sync->finish();
+    slot.marks.mark(*stream);
+    encode_update(slot);
+    slot.marks.mark(*stream);
+  }
+
+  void clear_gradients(const StepSlot& slot) const {
+    std::byte* const gradients = sync->gradients().data();
+    if (plan.passes > 1) device.fill_zero(gradients, parameters.trained_bytes(), *stream);
+    // A pass that overwrites gradients still adds to the metrics in front of them.
+    device.copy(gradients, slot.head(), sizeof(StepSlot::Head), *stream);
+  }
+
+  void encode_pass(StepSlot& slot, int64_t pass) {
+    bind_batch(slot, pass);
+    if (slot.probed) probe->pass_begins(pass);
+    slot.marks.mark(*stream);
+    {
+      const ProfileRange range("forward");
+      enter(Phase::kForward, slot);
+      fault_point("forward", slot.step);
+      optimizer->encode_before(*stream, slot.pass(pass).state);
+      program->forward(*stream);
+    }
+    slot.marks.mark(*stream);
+    const ProfileRange range("backward");
+    enter(Phase::kBackward, slot);
+    program->backward(*stream, pass + 1 == slot.passes ? sync->advance() : nothing);
+  }
+
+  void bind_batch(const StepSlot& slot, int64_t pass) const {
+    const StepSlot::PassInputs inputs = slot.pass(pass);
+    program->bind_batch(inputs.inputs, inputs.targets, inputs.state);
+  }
+
+  void encode_update(const StepSlot& slot) const {
+    const ProfileRange range("update");
+    enter(Phase::kUpdate, slot);
+    fault_point("update", slot.step);
+    StepSlot::Tail& tail = slot.tail();
+    device.copy(&tail.scale_before, optimizer->loss_scale(), sizeof(LossScale), *stream);
+    optimizer->encode(*stream, memory.parameters, memory.low_precision, memory.gradients,
+                      slot.pass(0).state);
+    device.copy(&tail.metrics, memory.gradients, sizeof tail.metrics, *stream);
+    device.copy(&tail.scale_after, optimizer->loss_scale(), sizeof(LossScale), *stream);
+  }
+
+  // The CPU is where the host is. What a GPU is at, only its queue knows.
+  void enter(Phase phase, const StepSlot& slot) const {
+    if (!slot.staged()) communicator->ledger().enter(phase, slot.step);
+  }
+
+  StepResult collect() {
+    StepSlot& slot = slot_of(collected);
+    wait_for(slot);
+    ++collected;
+    const StepSlot::Tail& tail = slot.tail();
+    StepResult result;
+    result.step = slot.step;
+    result.metrics = tail.metrics;
+    result.timings = slot.marks.timings(slot.passes);
+    result.timings.communication = sync->seconds(slot.index);
+    if (optimizer->scales_loss()) result.loss_scale = tail.scale_after;
+    result.gradient_scale = tail.scale_before.scale;
+    result.skipped_steps = tail.scale_after.skipped;
+    const bool skipped = tail.scale_after.skipped > tail.scale_before.skipped;
+    result.not_finite =
+        skipped && (tail.scale_before.scale <= 1 || !std::isfinite(tail.metrics[kMetricLoss]));
+    if (skipped) put_back_running_values(slot);
+    if (slot.probed) result.timeline = timeline_of(slot);
+    return result;
+  }
+
+  void wait_for(StepSlot& slot) const {
+    if (!slot.staged()) return slot.done->synchronize();
+    Ledger& ledger = communicator->ledger();
+    ledger.enter(Phase::kForward, slot.step);
+    ledger.detail("forward, backward, sums and update are queued on the GPU");
+    gpu_steps->begin({"step on the GPU"});
+    slot.done->synchronize();
+    gpu_steps->end();
+  }
+
+  // A step under way has begun with values that were spoiled already.
+  void put_back_running_values(const StepSlot& skipped) const {
+    for (const auto& slot : slots) {
+      if (slot.get() == &skipped) continue;
+      copy_array(device, slot->running_before, skipped.running_before, *stream);
+    }
+    copy_array(device, arrays->running(), skipped.running_before, *stream);
+  }
+
+  std::shared_ptr<const StepTimeline> timeline_of(const StepSlot& slot) const {
+    auto timeline = std::make_shared<StepTimeline>(probe->timeline(slot.index));
+    Event& first = probe->first_moment(slot.index);
+    slot.marks.add_to(*timeline, first, slot.passes);
+    timeline->sums = sync->sums(first, slot.index);
+    return timeline;
+  }
+
+  std::optional<NotFinite> find_not_finite() {
+    StepSlot& slot = slot_of(collected - 1);
+    slot.load_head(*stream);  // the device's copy was changed where the loss is scaled
+    clear_gradients(slot);
+    sync->begin_alone();
+    std::optional<NotFinite> found;
+    for (int64_t pass = 0; pass < slot.passes; ++pass) {
+      bind_batch(slot, pass);
+      optimizer->encode_before(*stream, slot.pass(pass).state);
+      auto first = program->first_not_finite(
+          device, *stream, pass + 1 == slot.passes ? sync->advance_alone() : nothing);
+      if (first && !found) found = {(pass << 32) + first->instruction, std::move(first->what)};
+    }
+    copy_array(device, arrays->running(), slot.running_before, *stream);
+    stream->synchronize();
+    return found;
+  }
+
+  std::optional<StepResult> finish() {
+    std::optional<StepResult> last;
+    while (collected < launched) last = collect();
+    stream->synchronize();  // running values that were put back are read from other streams, too
+    return last;
+  }
+
+  Backend& backend;
+  Device& device;
+  uint64_t seed;
+  bool eager;
+  std::unique_ptr<Communicator> communicator;  // over this device's memory
+  BatchPlan plan;
+  size_t input_bytes = 0;  // of a batch
+  Parameters parameters;
+  std::unique_ptr<Stream> stream;
+  std::unique_ptr<Stream> copies;
+  std::unique_ptr<Program> program;
+  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<StepArrays> arrays;
+  std::unique_ptr<GradientSync> sync;
+  ProgramMemory memory;
+  // Where the ledger records that the host waits for a GPU, and so for all.
+  std::unique_ptr<LedgerGroup> gpu_steps;
+  const std::function<void(int64_t)> nothing;
+  int64_t launched = 0;
+  int64_t collected = 0;
+  std::unique_ptr<StepProbe> probe;              // null: steps are not profiled
+  std::vector<std::unique_ptr<StepSlot>> slots;  // the first to go: recordings use all the rest
+};
+
+Step::Step(const Config& config, const Graph& graph, Backend& backend, Communicator& world)
+    : state_(std::make_unique<State>(config, graph, backend, world)) {}
+Step::~Step() = default;
+
+void Step::initialise() {
+  State& s = *state_;
+  s.optimizer->reset_state(*s.stream);
+  s.arrays->initialise(s.seed, *s.stream);
+}
+
+void Step::parameters_changed() { state_->arrays->values_changed(*state_->stream); }
+
+std::optional<StepResult> Step::run(const Batch& batch, int64_t step, float learning_rate,
+                                    bool stop_requested) {
+  return state_->run(batch, step, learning_rate, stop_requested);
+}
+
+std::optional<StepResult> Step::finish() { return state_->finish(); }
+
+void Step::profile(bool on) {
+  State& s = *state_;
+  s.probe.reset();
+  if (!on) return;
+  s.probe = std::make_unique<StepProbe>(s.device, *s.stream, *s.program, s.plan.passes,
+                                        static_cast<int>(s.slots.size()));
+}
+
+const StepProbe* Step::probe() const { return state_->probe.get(); }
+
+std::optional<Step::NotFinite> Step::find_not_finite() { return state_->find_not_finite(); }
+
+void Step::average_running_values() {
+  state_->arrays->average_running(*state_->communicator, *state_->stream);
+}
+
+const BatchPlan& Step::plan() const { return state_->plan; }
+
+StepMemory Step::memory_bytes() const {
+  const State& s = *state_;
+  StepMemory memory;
+  memory.parameters = s.arrays->parameter_bytes();
+  memory.gradients = s.parameters.trained_bytes();
+  memory.optimizer = s.optimizer->state_bytes();
+  memory.activations = s.program->activation_bytes();
+  for (const auto& slot : s.slots) {
+    memory.parameters += slot->running_before.bytes();
+    memory.batches += slot->batch_bytes();
+  }
+  return memory;
+}
+
+const Parameters& Step::parameters() const { return state_->parameters; }
+const ProgramMemory& Step::memory() const { return state_->memory; }
+Optimizer& Step::optimizer() { return *state_->optimizer; }
+const Program& Step::program() const { return *state_->program; }
+std::span<const Bucket> Step::buckets() const { return state_->sync->buckets(); }
+Stream& Step::stream() { return *state_->stream; }
+Communicator& Step::communicator() { return *state_->communicator; }
+Backend& Step::backend() { return state_->backend; }
+
+}  // namespace trireme

@@ -1,0 +1,83 @@
+// One training step on this rank: the compiled network, its memory, the sum of gradients over ranks
+// and the update. What `train` repeats and `bench` times.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "comm/bucketer.h"
+#include "comm/communicator.h"
+#include "data/loader.h"
+#include "model/program.h"
+#include "trainer/config/config.h"
+#include "trainer/optimizer/optimizer.h"
+#include "trainer/step/batch_plan.h"
+#include "trainer/step/step_result.h"
+
+namespace trireme {
+
+class StepProbe;
+
+class Step {
+ public:
+  // All ranks call it together; `world` is over host memory. Everything handed in outlives the
+  // step. Values are undefined until initialise or a checkpoint has set them.
+  Step(const Config& config, const Graph& graph, Backend& backend, Communicator& world);
+  ~Step();
+
+  // Initial parameters and running values, zero optimizer state: a pure function of the seed.
+  void initialise();
+  // Comes after whoever else has written to memory().parameters.
+  void parameters_changed();
+
+  // Forward, backward, sum over ranks, clip, update. `batch` has room for plan().capacity rows and
+  // may be used again on return. With `stop_requested` this rank asks all others to stop
+  // (kMetricStopRequests). On the CPU the step is done on return, and its result is returned; a GPU
+  // is kept one step ahead of the host, and the result is that of the step before, if any.
+  std::optional<StepResult> run(const Batch& batch, int64_t step, float learning_rate,
+                                bool stop_requested = false);
+  // Blocks until all steps are done; the result that run() has not returned yet, if any. Comes
+  // before parameters are looked at.
+  std::optional<StepResult> finish();
+
+  // From now on results have timelines, or no longer; that comes after finish(). On a GPU such
+  // steps are queued anew instead of replayed.
+  void profile(bool on);
+  // What marks their times; null where none are marked.
+  const StepProbe* probe() const;
+
+  // Computes the batch of the latest result again, with a look at each instruction, and tells what
+  // of this rank was not finite first. All ranks call it together, before the next run(). Nothing
+  // that lasts is changed; running values were put back to what they were before that step (on a
+  // GPU the step under way meanwhile leaves no trace in them either).
+  struct NotFinite {
+    int64_t when = 0;  // orders what ranks have found
+    std::string what;
+  };
+  std::optional<NotFinite> find_not_finite();
+
+  // Makes running values (of batch norm) the mean over ranks. All ranks call it together.
+  void average_running_values();
+
+  const BatchPlan& plan() const;
+  StepMemory memory_bytes() const;
+  const Parameters& parameters() const;
+  // Parameters, running values and activations, for an inference program to share between steps.
+  const ProgramMemory& memory() const;
+  Optimizer& optimizer();
+  const Program& program() const;
+  std::span<const Bucket> buckets() const;
+  Stream& stream();
+  // Of all ranks, over the device's memory; what is queued on it goes to stream().
+  Communicator& communicator();
+  Backend& backend();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace trireme
