@@ -127,6 +127,7 @@ struct Step::State {
     std::unique_ptr<Event> done;
     // Beginning and middle of each pass, end of the last, end of sums, end of the update.
     std::vector<std::unique_ptr<Event>> marks;
+    std::vector<Context> contexts;  // of the passes
     std::unique_ptr<Recording> recording;
     int64_t runs = 0;
     int64_t passes = 0;  // of the step in flight
@@ -221,12 +222,14 @@ struct Step::State {
   }
 
   void bind() {
-    memory.parameters = values.data();
-    memory.low_precision = low_precision.data();
-    memory.gradients = gradients.data();
-    memory.running = running.data();
-    memory.activations = activations.data();
-    program->bind(memory);
+    arrays = {.parameters = values.data(),
+              .low_precision = low_precision.data(),
+              .gradients = gradients.data(),
+              .running = running.data()};
+    for (const auto& slot : slots) {
+      slot->contexts.assign(static_cast<size_t>(plan.passes),
+                            Context(*program, arrays, activations.data()));
+    }
   }
 
   // --- Before the step: what it is about goes to the device, beside the step before.
@@ -279,7 +282,8 @@ struct Step::State {
     clear_gradients(slot);
     copy_running(slot.running_before, running);
     for (int64_t pass = 0; pass < slot.passes; ++pass) {
-      bind_batch(slot, pass);
+      Context& context = bound(slot, pass);
+      context.observe(slot.probed ? probe.get() : nullptr);
       if (slot.probed) probe->pass_begins(pass);
       mark();
       {
@@ -287,12 +291,12 @@ struct Step::State {
         enter(Phase::kForward, slot);
         fault_point("forward", slot.step);
         optimizer->encode_before(*stream, slot.state(pass));
-        program->forward(*stream);
+        context.forward(*stream);
       }
       mark();
       const ProfileRange range("backward");
       enter(Phase::kBackward, slot);
-      program->backward(*stream, pass + 1 == slot.passes ? advance : nothing);
+      context.backward(*stream, pass + 1 == slot.passes ? advance : nothing);
     }
     mark();
     enter(Phase::kCommunication, slot);
@@ -303,7 +307,7 @@ struct Step::State {
     fault_point("update", slot.step);
     auto& tail = *slot.host_tail.as<Slot::Tail>();
     device.copy(&tail.scale_before, optimizer->loss_scale(), sizeof(LossScale), *stream);
-    optimizer->encode(*stream, memory.parameters, memory.low_precision, memory.gradients,
+    optimizer->encode(*stream, arrays.parameters, arrays.low_precision, arrays.gradients,
                       slot.state(0));
     device.copy(&tail.metrics, gradients.data(), sizeof tail.metrics, *stream);
     device.copy(&tail.scale_after, optimizer->loss_scale(), sizeof(LossScale), *stream);
@@ -316,13 +320,16 @@ struct Step::State {
     device.copy(gradients.data(), slot.head.data(), sizeof(Slot::Head), *stream);
   }
 
-  void bind_batch(const Slot& slot, int64_t pass) {
+  // The context of a pass, bound to its rows of the batch.
+  Context& bound(Slot& slot, int64_t pass) const {
     const auto offset = [&](size_t sample_bytes) {
       const size_t bytes = static_cast<size_t>(plan.micro) * sample_bytes;
       return static_cast<size_t>(pass) * (slot.inputs.data() ? device_aligned(bytes) : bytes);
     };
-    program->bind_batch(slot.read_inputs + offset(input_bytes),
-                        slot.read_targets + offset(target_bytes), slot.state(pass));
+    Context& context = slot.contexts[static_cast<size_t>(pass)];
+    context.bind_batch(slot.read_inputs + offset(input_bytes),
+                       slot.read_targets + offset(target_bytes), slot.state(pass));
+    return context;
   }
 
   // From where the last call ended.
@@ -358,9 +365,7 @@ struct Step::State {
       slot.recording->replay(*stream);
     } else {
       if (slot.probed) probe->step_begins(slot.index, *stream);
-      program->observe(probe.get());
       encode(slot);
-      program->observe(nullptr);
     }
     stream->record(*slot.done);
     ++slot.runs;
@@ -427,10 +432,11 @@ struct Step::State {
     const std::function<void(int64_t)> is_final = [this](int64_t end) { gradients_final(end); };
     std::optional<NotFinite> found;
     for (int64_t pass = 0; pass < slot.passes; ++pass) {
-      bind_batch(slot, pass);
+      Context& context = bound(slot, pass);
+      context.observe(nullptr);
       optimizer->encode_before(*stream, slot.state(pass));
       auto first =
-          program->first_not_finite(device, *stream, pass + 1 == slot.passes ? is_final : nothing);
+          context.first_not_finite(device, *stream, pass + 1 == slot.passes ? is_final : nothing);
       if (first && !found) found = {(pass << 32) + first->instruction, std::move(first->what)};
     }
     copy_running(running, slot.running_before);
@@ -501,7 +507,7 @@ struct Step::State {
   Parameters parameters;
   std::unique_ptr<Stream> stream;
   std::unique_ptr<Stream> copies;
-  std::unique_ptr<Program> program;
+  std::unique_ptr<const Program> program;
   std::unique_ptr<Optimizer> optimizer;
   Buffer values;
   LowPrecisionCopy low_precision;
@@ -511,7 +517,7 @@ struct Step::State {
   Buffer gradients;
   std::unique_ptr<Conversion> narrow, widen;  // of gradients, for the bucketer
   std::unique_ptr<Bucketer> bucketer;
-  ProgramMemory memory;
+  ModelArrays arrays;
   int device_lane = 0;  // where the ledger notes that the host waits for a GPU, and so for all
   std::function<void(int64_t)> advance;
   const std::function<void(int64_t)> nothing;
@@ -590,7 +596,10 @@ StepMemory Step::memory_bytes() const {
 }
 
 const Parameters& Step::parameters() const { return state_->parameters; }
-const ProgramMemory& Step::memory() const { return state_->memory; }
+const ModelArrays& Step::arrays() const { return state_->arrays; }
+std::span<std::byte> Step::activations() {
+  return {state_->activations.data(), state_->activations.bytes()};
+}
 Optimizer& Step::optimizer() { return *state_->optimizer; }
 const Program& Step::program() const { return *state_->program; }
 std::span<const Bucket> Step::buckets() const { return state_->bucketer->buckets(); }

@@ -214,8 +214,8 @@ class Run {
       };
       loader_ = std::make_unique<Loader>(*training_, *device_, in_order(options_for(*training_)));
       evaluator_ = std::make_unique<Evaluator>(
-          graph_, *backend_, communicator_, *evaluation_, step_->parameters(), step_->memory(),
-          step_->program().activation_bytes(), step_->plan().micro, options_for(*evaluation_));
+          graph_, *backend_, communicator_, *evaluation_, step_->parameters(), step_->arrays(),
+          step_->activations(), step_->plan().micro, options_for(*evaluation_));
     });
   }
 
@@ -229,7 +229,7 @@ class Run {
 
   TrainedArrays arrays() {
     TrainedArrays arrays{
-        step_->parameters(), *backend_, step_->memory().parameters, step_->memory().running, {}};
+        step_->parameters(), *backend_, step_->arrays().parameters, step_->arrays().running, {}};
     for (Optimizer::StateArray& array : step_->optimizer().state()) {
       arrays.optimizer.push_back({array.name, array.values.data()});
     }
