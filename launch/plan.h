@@ -16,7 +16,7 @@ struct RankPlan {
   std::unique_ptr<Device> device;
   std::unique_ptr<Backend> backend;
   Parameters parameters;
-  std::unique_ptr<Program> program;
+  std::unique_ptr<const Program> program;
   RankMemory memory;
   Room room;                    // for it, which may be less
   size_t checkpoint_bytes = 0;  // about what a checkpoint takes

@@ -6,6 +6,7 @@
 
 #include "core/random.h"
 #include "model/graph.h"
+#include "model/program.h"
 #include "ops/step_state.h"
 
 namespace trireme {
@@ -39,12 +40,15 @@ Emitter::Emitter(const Graph& graph, Backend& backend, int64_t batch, bool train
   declare_parameters();
   const ModelInput& in = graph.input;
   input_ = add_value({.spec = {in.input.dtype, with_batch(batch, in.input.shape), in.input.layout},
-                      .home = Value::Home::kInput});
+                      .home = Value::Home::kPort,
+                      .index = static_cast<int>(Port::kInput)});
   target_ =
       add_value({.spec = {in.target.dtype, with_batch(batch, in.target.shape), Layout::row_major()},
-                 .home = Value::Home::kTarget});
+                 .home = Value::Home::kPort,
+                 .index = static_cast<int>(Port::kTarget)});
   state_ = add_value({.spec = {DType::kU8, {int64_t{sizeof(StepState)}}, Layout::row_major()},
-                      .home = Value::Home::kState});
+                      .home = Value::Home::kPort,
+                      .index = static_cast<int>(Port::kState)});
   metrics_ = add_value({.spec = {gradient_dtype(), {kMetricCount}, Layout::row_major()},
                         .home = Value::Home::kMetrics});
 }
@@ -133,8 +137,9 @@ void Emitter::forward() {
 
 void Emitter::output_of_network() {
   const ValueId read = input();  // of the layer at hand, the last
-  const ValueId output = add_value(
-      {.spec = {DType::kF32, spec(read).shape, Layout::row_major()}, .home = Value::Home::kOutput});
+  const ValueId output = add_value({.spec = {DType::kF32, spec(read).shape, Layout::row_major()},
+                                    .home = Value::Home::kPort,
+                                    .index = static_cast<int>(Port::kOutput)});
   emit(Reorder{}, {read, output});
   forward_instructions_ = static_cast<int>(instructions_.size());
 }

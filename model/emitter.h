@@ -23,20 +23,10 @@ inline constexpr ValueId kNoValue = -1;
 // A tensor that operations read and write: in memory that the planner places, or in one of the
 // arrays that outlive a step.
 struct Value {
-  enum class Home {
-    kActivations,
-    kInput,
-    kTarget,
-    kParameter,
-    kGradient,
-    kRunning,
-    kState,
-    kMetrics,
-    kOutput
-  };
+  enum class Home { kActivations, kPort, kParameter, kGradient, kRunning, kMetrics };
   TensorSpec spec;
   Home home = Home::kActivations;
-  int index = 0;    // of the parameter or running value
+  int index = 0;    // of the parameter or running value, or which Port
   int storage = 0;  // values of one storage are the same memory
 };
 

@@ -45,9 +45,9 @@ class FiniteCheck {
 
   void run() {
     Stream& stream = step_.stream();
-    step_.backend().device().copy(running_.data(), step_.memory().running, running_.bytes(),
+    step_.backend().device().copy(running_.data(), step_.arrays().running, running_.bytes(),
                                   stream);
-    plan_->encode(stream, std::array<void*, 2>{step_.memory().gradients, sum_.data()},
+    plan_->encode(stream, std::array<void*, 2>{step_.arrays().gradients, sum_.data()},
                   scratch_.data());
     stream.synchronize();
   }

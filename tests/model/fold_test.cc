@@ -72,14 +72,15 @@ std::vector<float> outputs(const Graph& graph, const Weights& weights, const Tes
   const Buffer inputs = on_device(std::as_bytes(std::span(batch.inputs)));
   const Buffer targets = on_device(batch.targets());
   device->copy(state.data(), &step, sizeof step, *stream);
-  program->bind({.parameters = values.data(),
-                 .low_precision = low.data(),
-                 .gradients = metrics.data(),
-                 .running = running.data(),
-                 .activations = activations.data(),
-                 .output = output.as<float>()});
-  program->bind_batch(inputs.data(), targets.data(), state.as<StepState>());
-  program->forward(*stream);
+  Context context(*program,
+                  {.parameters = values.data(),
+                   .low_precision = low.data(),
+                   .gradients = metrics.data(),
+                   .running = running.data()},
+                  activations.data());
+  context.bind(Port::kOutput, output.data());
+  context.bind_batch(inputs.data(), targets.data(), state.as<StepState>());
+  context.forward(*stream);
   std::vector<float> host(numbers);
   device->copy(host.data(), output.data(), output.bytes(), *stream);
   stream->synchronize();

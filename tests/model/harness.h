@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "core/random.h"
+#include "model/context.h"
 #include "model/graph.h"
 #include "model/model.pb.h"
-#include "model/program.h"
 #include "tests/ops/reference/reference_backend.h"
 
 namespace trireme {
@@ -160,12 +160,8 @@ class TestNetwork {
     low_precision_.refresh(values_.data(), *stream_);
     state.valid_rows = static_cast<int32_t>(options.batch);
     state.loss_gradient_scale = 1.0f / static_cast<float>(options.batch);
-    program->bind({.parameters = values_.data(),
-                   .low_precision = low_precision_.data(),
-                   .gradients = gradients_.data(),
-                   .running = running_.data(),
-                   .activations = activations_.data(),
-                   .output = output_.as<float>()});
+    context_.emplace(*program, arrays(), activations_.data());
+    context_->bind(Port::kOutput, output_.data());
   }
 
   // One pass over the batch; everything that is to be written starts as NaN.
@@ -176,17 +172,38 @@ class TestNetwork {
   // Without clearing anything but the metrics.
   void go_on(const TestBatch& batch) {
     bind(batch);
-    program->forward(*stream_);
-    program->backward(*stream_, [this](int64_t end) { watermarks.push_back(end); });
+    context_->forward(*stream_);
+    context_->backward(*stream_, [this](int64_t end) { watermarks.push_back(end); });
     stream_->synchronize();
   }
   // As run() does, one instruction at a time.
-  std::optional<Program::NotFinite> first_not_finite(const TestBatch& batch) {
+  std::optional<Context::NotFinite> first_not_finite(const TestBatch& batch) {
     spoil(/*clear_gradients=*/false);
     bind(batch);
-    return program->first_not_finite(*device_, *stream_,
-                                     [this](int64_t end) { watermarks.push_back(end); });
+    return context_->first_not_finite(*device_, *stream_,
+                                      [this](int64_t end) { watermarks.push_back(end); });
   }
+
+  // A further micro-batch in flight, bound to rows and activations of its own.
+  struct InFlight {
+    Buffer activations, inputs, targets;
+    Context context;
+  };
+  InFlight in_flight(const TestBatch& batch) {
+    Buffer activations = device_->allocate(program->activation_bytes());
+    Buffer inputs = on_device(std::as_bytes(std::span(batch.inputs)));
+    Buffer targets = on_device(batch.targets());
+    Context context(*program, arrays(), activations.data());
+    context.bind_batch(inputs.data(), targets.data(), state_.as<StepState>());
+    return {std::move(activations), std::move(inputs), std::move(targets), std::move(context)};
+  }
+  // Gradients and metrics become zero, and contexts of in_flight() can run.
+  void begin_accumulation() {
+    fill(gradients_, 0, gradients_.bytes());
+    device_->copy(state_.data(), &state, sizeof state, *stream_);
+    stream_->synchronize();
+  }
+  Stream& stream() { return *stream_; }
 
   double metric(Metric which) const {
     if (parameters.array_dtype() == DType::kF64) return gradients_.as<double>()[which];
@@ -226,7 +243,7 @@ class TestNetwork {
   }
   const Graph& graph() const { return graph_; }
 
-  std::unique_ptr<Program> program;
+  std::unique_ptr<const Program> program;
   Parameters parameters;
   StepState state;
   std::vector<int64_t> watermarks;
@@ -235,6 +252,12 @@ class TestNetwork {
   size_t outputs(int64_t rows) const {
     const Node& read = graph_.nodes[static_cast<size_t>(graph_.nodes.back().inputs[0])];
     return static_cast<size_t>(rows * read.signature.output.elements());
+  }
+  ModelArrays arrays() const {
+    return {.parameters = values_.data(),
+            .low_precision = low_precision_.data(),
+            .gradients = gradients_.data(),
+            .running = running_.data()};
   }
   void spoil(bool clear_gradients) {
     // 0xFF bytes are NaN in every float format.
@@ -247,7 +270,7 @@ class TestNetwork {
     inputs_ = on_device(std::as_bytes(std::span(batch.inputs)));
     targets_ = on_device(batch.targets());
     device_->copy(state_.data(), &state, sizeof state, *stream_);
-    program->bind_batch(inputs_.data(), targets_.data(), state_.as<StepState>());
+    context_->bind_batch(inputs_.data(), targets_.data(), state_.as<StepState>());
     watermarks.clear();
   }
   // Gradients lie as the parameters do.
@@ -272,6 +295,7 @@ class TestNetwork {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Stream> stream_;
   Graph graph_;
+  std::optional<Context> context_;
   LowPrecisionCopy low_precision_;
   Buffer values_, gradients_, running_, activations_, output_, state_, inputs_, targets_;
 };

@@ -86,7 +86,7 @@ class ChecksTest : public ::testing::TestWithParam<std::string> {
     Step& step = fixture_->step();
     for (const Parameter& parameter : step.parameters().all) {
       if (parameter.name != name) continue;
-      float* at = static_cast<float*>(step.memory().parameters) + parameter.begin;
+      float* at = static_cast<float*>(step.arrays().parameters) + parameter.begin;
       Device& device = step.backend().device();
       device.copy(&before, at, sizeof before, step.stream());
       step.stream().synchronize();
@@ -100,7 +100,7 @@ class ChecksTest : public ::testing::TestWithParam<std::string> {
   std::vector<float> running() {
     Step& step = fixture_->step();
     std::vector<float> values(static_cast<size_t>(step.parameters().running_elements));
-    step.backend().device().copy(values.data(), step.memory().running,
+    step.backend().device().copy(values.data(), step.arrays().running,
                                  step.parameters().running_bytes(), step.stream());
     step.stream().synchronize();
     return values;

@@ -51,7 +51,7 @@ class FreezeTest : public RunTest {
     for (const Parameter& parameter : parameters.all) {
       std::vector<float>& values = tensors[parameter.name];
       values.resize(static_cast<size_t>(parameter.spec.shape.elements()));
-      to_canonical(parameter, fixture.step().backend(), fixture.step().memory().parameters,
+      to_canonical(parameter, fixture.step().backend(), fixture.step().arrays().parameters,
                    values.data());
     }
     for (const RunningValue& value : parameters.running) {

@@ -63,7 +63,7 @@ class StepFixture {
     std::vector<double> all;
     for (const Parameter& parameter : step_.parameters().all) {
       std::vector<float> canonical(static_cast<size_t>(parameter.spec.shape.elements()));
-      to_canonical(parameter, *backend_, step_.memory().parameters, canonical.data());
+      to_canonical(parameter, *backend_, step_.arrays().parameters, canonical.data());
       all.insert(all.end(), canonical.begin(), canonical.end());
     }
     return all;

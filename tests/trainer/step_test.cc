@@ -137,7 +137,7 @@ schedule { learning_rate: 1 }
   const auto running = [&] {
     std::vector<float> values(static_cast<size_t>(f.step().parameters().running_elements));
     const Buffer host = device.allocate_host(values.size() * sizeof(float));
-    device.copy(host.data(), f.step().memory().running, host.bytes(), *elsewhere);
+    device.copy(host.data(), f.step().arrays().running, host.bytes(), *elsewhere);
     elsewhere->synchronize();
     std::copy_n(host.as<float>(), values.size(), values.begin());
     return values;

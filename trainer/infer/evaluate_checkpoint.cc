@@ -32,9 +32,9 @@ CheckpointEvaluation evaluate_checkpoint(const Config& config, Communicator& com
     model = std::make_unique<TrainedModel>(config, *backend, dataset->spec(), path, rows,
                                            BatchNorms::kKept,
                                            communicator.rank() == 0 ? warn_on_stderr : silent);
-    evaluator = std::make_unique<Evaluator>(model->graph(), *backend, communicator, *dataset,
-                                            model->parameters(), model->memory(), 0, rows,
-                                            loader_options(config, communicator, *dataset, spare));
+    evaluator = std::make_unique<Evaluator>(
+        model->graph(), *backend, communicator, *dataset, model->parameters(), model->arrays(),
+        std::span<std::byte>(), rows, loader_options(config, communicator, *dataset, spare));
   });
   Evaluation result = evaluator->run([] { return false; }, with_details);
   const BadRecords opened = dataset->bad_records();

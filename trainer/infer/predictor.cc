@@ -1,8 +1,9 @@
 #include "trainer/infer/predictor.h"
 
+#include <optional>
 #include <vector>
 
-#include "model/program.h"
+#include "model/context.h"
 #include "ops/step_state.h"
 
 namespace trireme {
@@ -29,11 +30,12 @@ struct Predictor::State {
     device.fill_zero(targets.data(), targets.bytes(), *stream);
     input_bytes = static_cast<size_t>(rows) * graph.input.input.bytes();
     if (device.kind() != DeviceKind::kCpu) inputs = device.allocate(input_bytes);
-    ProgramMemory memory = model.memory();
-    memory.activations = activations.data();
-    memory.gradients = metrics.data();
-    memory.output = output.as<float>();
-    program->bind(memory);
+    ModelArrays arrays = model.arrays();
+    arrays.gradients = metrics.data();
+    context.emplace(*program, arrays, activations.data());
+    context->bind(Port::kOutput, output.data());
+    context->bind(Port::kTarget, targets.data());
+    context->bind(Port::kState, step_state.data());
     stream->synchronize();
   }
 
@@ -42,9 +44,8 @@ struct Predictor::State {
     device.copy(step_state.data(), &state, sizeof state, *stream);
     // The CPU reads the batch where it is.
     if (inputs.data()) device.copy(inputs.data(), batch, input_bytes, *stream);
-    program->bind_batch(inputs.data() ? inputs.data() : batch, targets.data(),
-                        step_state.as<StepState>());
-    program->forward(*stream);
+    context->bind(Port::kInput, inputs.data() ? inputs.data() : batch);
+    context->forward(*stream);
     const auto numbers = static_cast<size_t>(valid * outputs);
     device.copy(host_output.data(), output.data(), numbers * sizeof(float), *stream);
     stream->synchronize();
@@ -56,7 +57,8 @@ struct Predictor::State {
   Parameters parameters;
   int64_t rows;
   int64_t outputs = 0;
-  std::unique_ptr<Program> program;
+  std::unique_ptr<const Program> program;
+  std::optional<Context> context;
   size_t input_bytes = 0;
   Buffer activations, output, metrics, step_state, targets, inputs;
   std::vector<float> host_output;

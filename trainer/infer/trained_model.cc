@@ -33,9 +33,9 @@ void TrainedModel::place(const Weights& weights, Backend& backend) {
   const auto stream = device.create_stream(StreamKind::kCompute);
   low_precision_.refresh(values_.data(), *stream);
   stream->synchronize();
-  memory_.parameters = values_.data();
-  memory_.low_precision = low_precision_.data();
-  memory_.running = running_.data();
+  arrays_.parameters = values_.data();
+  arrays_.low_precision = low_precision_.data();
+  arrays_.running = running_.data();
 }
 
 }  // namespace trireme

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "data/dataset.h"
+#include "model/context.h"
 #include "model/graph.h"
-#include "model/program.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/config.h"
 
@@ -27,7 +27,7 @@ class TrainedModel {
   const Graph& graph() const { return graph_; }
   const Parameters& parameters() const { return parameters_; }
   // Parameters and running values, for programs compiled for inference with parameters().
-  const ProgramMemory& memory() const { return memory_; }
+  const ModelArrays& arrays() const { return arrays_; }
   const CheckpointState& state() const { return state_; }
 
  private:
@@ -39,7 +39,7 @@ class TrainedModel {
   Buffer values_;
   LowPrecisionCopy low_precision_;
   Buffer running_;
-  ProgramMemory memory_;
+  ModelArrays arrays_;
 };
 
 }  // namespace trireme

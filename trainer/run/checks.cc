@@ -42,13 +42,13 @@ struct Array {
 
 std::vector<Array> arrays_of(Step& step, bool averaged) {
   const Parameters& parameters = step.parameters();
-  std::vector<Array> arrays{{"", step.memory().parameters, parameters.array_bytes()}};
+  std::vector<Array> arrays{{"", step.arrays().parameters, parameters.array_bytes()}};
   for (const Optimizer::StateArray& state : step.optimizer().state()) {
     arrays.push_back({state.name + " of ", state.values.data(), parameters.trained_bytes(),
                       Array::Of::kTrained});
   }
   if (averaged && parameters.running_elements > 0) {
-    arrays.push_back({"", step.memory().running, parameters.running_bytes(), Array::Of::kRunning});
+    arrays.push_back({"", step.arrays().running, parameters.running_bytes(), Array::Of::kRunning});
   }
   return arrays;
 }

@@ -46,10 +46,10 @@ HistogramsRecord Illustrations::copy(float gradient_scale) const {
     HistogramsRecord::Tensor& tensor = record.tensors.emplace_back();
     tensor.name = parameter.name;
     tensor.values.resize(elements);
-    to_canonical(parameter, step_.backend(), step_.memory().parameters, tensor.values.data());
+    to_canonical(parameter, step_.backend(), step_.arrays().parameters, tensor.values.data());
     if (parameter.frozen) continue;
     tensor.gradients.resize(elements);
-    to_canonical(parameter, step_.backend(), step_.memory().gradients, tensor.gradients.data());
+    to_canonical(parameter, step_.backend(), step_.arrays().gradients, tensor.gradients.data());
     if (gradient_scale == 1) continue;
     for (float& gradient : tensor.gradients) gradient /= gradient_scale;
   }

@@ -123,8 +123,7 @@ void RunSetup::make_loader() {
     const Step& step = *parts_.step;
     parts_.evaluator = std::make_unique<Evaluator>(
         parts_.graph, *parts_.backend, communicator_, *parts_.evaluation, step.parameters(),
-        step.memory(), step.program().activation_bytes(), step.plan().micro,
-        options_for(*parts_.evaluation));
+        step.arrays(), step.activations(), step.plan().micro, options_for(*parts_.evaluation));
   });
 }
 

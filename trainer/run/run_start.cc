@@ -34,7 +34,7 @@ bool RunStart::has_saved() const {
 TrainedArrays RunStart::arrays() const {
   Step& step = *parts_.step;
   TrainedArrays arrays{
-      step.parameters(), *parts_.backend, step.memory().parameters, step.memory().running, {}};
+      step.parameters(), *parts_.backend, step.arrays().parameters, step.arrays().running, {}};
   for (Optimizer::StateArray& array : step.optimizer().state()) {
     arrays.optimizer.push_back({array.name, array.values.data()});
   }

@@ -37,14 +37,11 @@ void StepArrays::average_running(Communicator& communicator, Stream& stream) {
   stream.synchronize();
 }
 
-ProgramMemory StepArrays::memory(void* gradients) const {
-  ProgramMemory memory;
-  memory.parameters = values_.data();
-  memory.low_precision = low_precision_.data();
-  memory.gradients = gradients;
-  memory.running = running_.data();
-  memory.activations = activations_.data();
-  return memory;
+ModelArrays StepArrays::model(void* gradients) const {
+  return {.parameters = values_.data(),
+          .low_precision = low_precision_.data(),
+          .gradients = gradients,
+          .running = running_.data()};
 }
 
 size_t StepArrays::parameter_bytes() const {

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "comm/communicator.h"
-#include "model/program.h"
+#include "model/context.h"
 #include "ops/backend.h"
 
 namespace trireme {
@@ -25,7 +25,8 @@ class StepArrays {
   // Makes running values (of batch norm) the mean over ranks. All ranks call it together.
   void average_running(Communicator& communicator, Stream& stream);
 
-  ProgramMemory memory(void* gradients) const;
+  ModelArrays model(void* gradients) const;
+  const Buffer& activations() const { return activations_; }
   const Buffer& values() const { return values_; }
   const Buffer& running() const { return running_; }
   size_t parameter_bytes() const;  // the copy in low precision and running values included

@@ -26,8 +26,8 @@ constexpr double kSecondsBetweenAsking = 0.25;
 
 struct Evaluator::State {
   State(const Graph& graph, Backend& its_backend, Communicator& its_communicator,
-        const Dataset& its_dataset, Parameters its_parameters, ProgramMemory its_memory,
-        size_t activation_bytes, int64_t its_rows, const LoaderOptions& its_loading)
+        const Dataset& its_dataset, Parameters its_parameters, ModelArrays arrays,
+        std::span<std::byte> lent_activations, int64_t its_rows, const LoaderOptions& its_loading)
       : backend(its_backend),
         device(its_backend.device()),
         communicator(its_communicator),
@@ -35,25 +35,24 @@ struct Evaluator::State {
         parameters(std::move(its_parameters)),
         rows(its_rows),
         loading(its_loading),
-        memory(its_memory),
         stream(device.create_stream(StreamKind::kCompute)) {
     CompileOptions options;
     options.batch = rows;
     options.training = false;
     options.output = true;
     program = Program::compile(graph, backend, options, parameters);
-    if (program->activation_bytes() > activation_bytes) {
+    if (program->activation_bytes() > lent_activations.size()) {
       activations = device.allocate(program->activation_bytes());
-      memory.activations = activations.data();
+      lent_activations = {activations.data(), activations.bytes()};
     }
     const Node& last = graph.nodes[static_cast<size_t>(graph.nodes.back().inputs[0])];
     outputs = last.signature.output.elements();
     output = device.allocate(static_cast<size_t>(rows * outputs) * sizeof(float));
-    memory.output = output.as<float>();
     metrics = device.allocate(sizeof host_metrics);
     step_state = device.allocate(sizeof(StepState));
-    memory.gradients = metrics.data();
-    program->bind(memory);
+    arrays.gradients = metrics.data();
+    context.emplace(*program, arrays, lent_activations.data());
+    context->bind(Port::kOutput, output.data());
     loading.order.shuffle = false;
     loading.global_batch = rows * communicator.size();
     loading.capacity = rows;
@@ -73,10 +72,10 @@ struct Evaluator::State {
       device.copy(inputs.data(), batch.inputs, inputs.bytes(), *stream);
       device.copy(targets.data(), batch.targets, targets.bytes(), *stream);
     }
-    program->bind_batch(inputs.data() ? inputs.data() : batch.inputs,
+    context->bind_batch(inputs.data() ? inputs.data() : batch.inputs,
                         targets.data() ? targets.data() : batch.targets,
                         step_state.as<StepState>());
-    program->forward(*stream);
+    context->forward(*stream);
     device.copy(host_metrics.data(), metrics.data(), sizeof host_metrics, *stream);
     stream->synchronize();
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(host_metrics[i]);
@@ -151,10 +150,10 @@ struct Evaluator::State {
   Parameters parameters;
   int64_t rows;
   LoaderOptions loading;
-  ProgramMemory memory;
   std::unique_ptr<Stream> stream;
-  std::unique_ptr<Program> program;
+  std::unique_ptr<const Program> program;
   Buffer activations;
+  std::optional<Context> context;
   int64_t outputs = 0;  // of a sample
   Buffer output;
   std::vector<float> host_output;
@@ -165,10 +164,10 @@ struct Evaluator::State {
 };
 
 Evaluator::Evaluator(const Graph& graph, Backend& backend, Communicator& communicator,
-                     const Dataset& dataset, Parameters parameters, const ProgramMemory& memory,
-                     size_t activation_bytes, int64_t rows, const LoaderOptions& loading)
+                     const Dataset& dataset, Parameters parameters, const ModelArrays& arrays,
+                     std::span<std::byte> activations, int64_t rows, const LoaderOptions& loading)
     : state_(std::make_unique<State>(graph, backend, communicator, dataset, std::move(parameters),
-                                     memory, activation_bytes, rows, loading)) {}
+                                     arrays, activations, rows, loading)) {}
 Evaluator::~Evaluator() = default;
 
 Evaluation Evaluator::run(const std::function<bool()>& stop_requested, bool with_details) {

@@ -5,12 +5,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "comm/communicator.h"
 #include "data/bad_records.h"
 #include "data/dataset.h"
 #include "data/loader.h"
-#include "model/program.h"
+#include "model/context.h"
 #include "trainer/step/evaluation_details.h"
 
 namespace trireme {
@@ -30,12 +31,12 @@ struct Evaluation {
 
 class Evaluator {
  public:
-  // Compiles for inference with `rows` rows at a time. `memory` holds parameters and running
-  // values, and activations of `activation_bytes` that are used if they suffice. Everything
-  // outlives the evaluator. `loading` is completed with the order and the size of batches.
+  // Compiles for inference with `rows` rows at a time. `arrays` holds parameters and running
+  // values; `activations` is memory that is used if it suffices. Everything outlives the evaluator.
+  // `loading` is completed with the order and the size of batches.
   Evaluator(const Graph& graph, Backend& backend, Communicator& communicator,
-            const Dataset& dataset, Parameters parameters, const ProgramMemory& memory,
-            size_t activation_bytes, int64_t rows, const LoaderOptions& loading);
+            const Dataset& dataset, Parameters parameters, const ModelArrays& arrays,
+            std::span<std::byte> activations, int64_t rows, const LoaderOptions& loading);
   ~Evaluator();
 
   // Every sample exactly once, each rank its share. All ranks call it together. `stop_requested` is

@@ -81,10 +81,18 @@ size_t StepSlot::stride(size_t sample_bytes) const {
   return staged() ? device_aligned(bytes) : bytes;
 }
 
-StepSlot::PassInputs StepSlot::pass(int64_t i) const {
-  const auto at = static_cast<size_t>(i);
-  return {read_inputs_ + at * stride(sample_.input), read_targets_ + at * stride(sample_.target),
-          states(head_) + i};
+void StepSlot::make_contexts(const Program& program, const ModelArrays& arrays, void* activations) {
+  contexts_.assign(static_cast<size_t>(plan_.passes), Context(program, arrays, activations));
 }
+
+Context& StepSlot::pass(int64_t i) {
+  const auto at = static_cast<size_t>(i);
+  Context& context = contexts_[at];
+  context.bind_batch(read_inputs_ + at * stride(sample_.input),
+                     read_targets_ + at * stride(sample_.target), state(i));
+  return context;
+}
+
+StepState* StepSlot::state(int64_t i) const { return states(head_) + i; }
 
 }  // namespace trireme

@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/device.h"
 #include "data/loader.h"
+#include "model/context.h"
 #include "ops/loss_scale.h"
 #include "ops/step_state.h"
 #include "trainer/step/batch_plan.h"
@@ -32,12 +34,6 @@ struct StepSlot {
     std::array<float, kMetricCount> metrics;
     LossScale scale_before, scale_after;
   };
-  // What a pass reads.
-  struct PassInputs {
-    const std::byte* inputs;
-    const std::byte* targets;
-    StepState* state;
-  };
 
   // `running_bytes`: of all running values. The device outlives the slot.
   StepSlot(int index, Device& device, const BatchPlan& plan, SampleBytes sample,
@@ -50,7 +46,11 @@ struct StepSlot {
   void load(const Batch& batch, Stream& copies);
   // Queues the copy of what describe() wrote.
   void load_head(Stream& stream) const;
-  PassInputs pass(int64_t i) const;
+  // A context for each pass; they share the activations. All of it outlives the slot.
+  void make_contexts(const Program& program, const ModelArrays& arrays, void* activations);
+  // That of a pass, bound to its rows of the batch that was loaded.
+  Context& pass(int64_t i);
+  StepState* state(int64_t i) const;
 
   // Whether batches are copied to the device. The CPU reads them where they are.
   bool staged() const { return inputs_.data() != nullptr; }
@@ -83,6 +83,7 @@ struct StepSlot {
   Buffer host_head_, head_;
   Buffer tail_;
   Buffer inputs_, targets_;  // of each pass, aligned
+  std::vector<Context> contexts_;
   const std::byte* read_inputs_ = nullptr;
   const std::byte* read_targets_ = nullptr;
 };

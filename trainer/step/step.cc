@@ -33,8 +33,10 @@ struct Step::State {
     require_alike(world, layout_facts(parameters));
     sync = std::make_unique<GradientSync>(config.run.buckets(), *communicator, backend, parameters,
                                           *stream, static_cast<int>(slots.size()));
-    memory = arrays->memory(sync->gradients().data());
-    together(world, [&] { program->bind(memory); });
+    model = arrays->model(sync->gradients().data());
+    for (const auto& slot : slots) {
+      slot->make_contexts(*program, model, arrays->activations().data());
+    }
     const Group& group = communicator->placement().group;
     gpu_steps = std::make_unique<LedgerGroup>(
         communicator->ledger(), subgroup(group, name_hash("step on the GPU"), group.ranks));
@@ -112,9 +114,7 @@ struct Step::State {
       slot.recording->replay(*stream);
     } else {
       if (slot.probed) probe->step_begins(slot.index, *stream);
-      program->observe(probe.get());
       encode(slot);
-      program->observe(nullptr);
     }
     stream->record(*slot.done);
     ++slot.runs;
@@ -143,25 +143,21 @@ struct Step::State {
   }
 
   void encode_pass(StepSlot& slot, int64_t pass) {
-    bind_batch(slot, pass);
+    Context& context = slot.pass(pass);
+    context.observe(slot.probed ? probe.get() : nullptr);
     if (slot.probed) probe->pass_begins(pass);
     slot.marks.mark(*stream);
     {
       const ProfileRange range("forward");
       enter(Phase::kForward, slot);
       fault_point("forward", slot.step);
-      optimizer->encode_before(*stream, slot.pass(pass).state);
-      program->forward(*stream);
+      optimizer->encode_before(*stream, slot.state(pass));
+      context.forward(*stream);
     }
     slot.marks.mark(*stream);
     const ProfileRange range("backward");
     enter(Phase::kBackward, slot);
-    program->backward(*stream, pass + 1 == slot.passes ? sync->advance() : nothing);
-  }
-
-  void bind_batch(const StepSlot& slot, int64_t pass) const {
-    const StepSlot::PassInputs inputs = slot.pass(pass);
-    program->bind_batch(inputs.inputs, inputs.targets, inputs.state);
+    context.backward(*stream, pass + 1 == slot.passes ? sync->advance() : nothing);
   }
 
   void encode_update(const StepSlot& slot) const {
@@ -170,9 +166,9 @@ struct Step::State {
     fault_point("update", slot.step);
     StepSlot::Tail& tail = slot.tail();
     device.copy(&tail.scale_before, optimizer->loss_scale(), sizeof(LossScale), *stream);
-    optimizer->encode(*stream, memory.parameters, memory.low_precision, memory.gradients,
-                      slot.pass(0).state);
-    device.copy(&tail.metrics, memory.gradients, sizeof tail.metrics, *stream);
+    optimizer->encode(*stream, model.parameters, model.low_precision, model.gradients,
+                      slot.state(0));
+    device.copy(&tail.metrics, model.gradients, sizeof tail.metrics, *stream);
     device.copy(&tail.scale_after, optimizer->loss_scale(), sizeof(LossScale), *stream);
   }
 
@@ -236,9 +232,10 @@ struct Step::State {
     sync->begin_alone();
     std::optional<NotFinite> found;
     for (int64_t pass = 0; pass < slot.passes; ++pass) {
-      bind_batch(slot, pass);
-      optimizer->encode_before(*stream, slot.pass(pass).state);
-      auto first = program->first_not_finite(
+      Context& context = slot.pass(pass);
+      context.observe(nullptr);
+      optimizer->encode_before(*stream, slot.state(pass));
+      auto first = context.first_not_finite(
           device, *stream, pass + 1 == slot.passes ? sync->advance_alone() : nothing);
       if (first && !found) found = {(pass << 32) + first->instruction, std::move(first->what)};
     }
@@ -264,11 +261,11 @@ struct Step::State {
   Parameters parameters;
   std::unique_ptr<Stream> stream;
   std::unique_ptr<Stream> copies;
-  std::unique_ptr<Program> program;
+  std::unique_ptr<const Program> program;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<StepArrays> arrays;
   std::unique_ptr<GradientSync> sync;
-  ProgramMemory memory;
+  ModelArrays model;
   // Where the ledger records that the host waits for a GPU, and so for all.
   std::unique_ptr<LedgerGroup> gpu_steps;
   const std::function<void(int64_t)> nothing;
@@ -330,7 +327,11 @@ StepMemory Step::memory_bytes() const {
 }
 
 const Parameters& Step::parameters() const { return state_->parameters; }
-const ProgramMemory& Step::memory() const { return state_->memory; }
+const ModelArrays& Step::arrays() const { return state_->model; }
+std::span<std::byte> Step::activations() {
+  const Buffer& all = state_->arrays->activations();
+  return {all.data(), all.bytes()};
+}
 Optimizer& Step::optimizer() { return *state_->optimizer; }
 const Program& Step::program() const { return *state_->program; }
 std::span<const Bucket> Step::buckets() const { return state_->sync->buckets(); }

@@ -11,7 +11,7 @@
 #include "comm/bucketer.h"
 #include "comm/communicator.h"
 #include "data/loader.h"
-#include "model/program.h"
+#include "model/context.h"
 #include "trainer/config/config.h"
 #include "trainer/optimizer/optimizer.h"
 #include "trainer/step/batch_plan.h"
@@ -30,7 +30,7 @@ class Step {
 
   // Initial parameters and running values, zero optimizer state: a pure function of the seed.
   void initialise();
-  // Comes after whoever else has written to memory().parameters.
+  // Comes after whoever else has written to arrays().parameters.
   void parameters_changed();
 
   // Forward, backward, sum over ranks, clip, update. `batch` has room for plan().capacity rows and
@@ -65,8 +65,9 @@ class Step {
   const BatchPlan& plan() const;
   StepMemory memory_bytes() const;
   const Parameters& parameters() const;
-  // Parameters, running values and activations, for an inference program to share between steps.
-  const ProgramMemory& memory() const;
+  // For contexts of inference programs to share; activations only between steps.
+  const ModelArrays& arrays() const;
+  std::span<std::byte> activations();
   Optimizer& optimizer();
   const Program& program() const;
   std::span<const Bucket> buckets() const;

@@ -10,7 +10,7 @@
 
 #include "core/device.h"
 #include "core/profile_range.h"
-#include "model/program.h"
+#include "model/context.h"
 #include "trainer/step/timeline.h"
 
 namespace trireme {

@@ -1,0 +1,281 @@
+#include "model/compile.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "model/planner.h"
+#include "ops/step_state.h"
+
+namespace trireme {
+namespace {
+
+using Home = Value::Home;
+
+// Instructions whose results nobody needs are taken out; returns how many of the first `forward`
+// stay.
+size_t remove_dead(std::vector<Instruction>& instructions, const std::vector<Value>& values,
+                   size_t forward) {
+  std::vector<bool> read(values.size());  // by storage: read by an instruction that stays
+  std::vector<bool> stays(instructions.size());
+  for (size_t i = instructions.size(); i-- > 0;) {
+    const Instruction& instruction = instructions[i];
+    for (size_t a = 0; a < instruction.args.size(); ++a) {
+      if (instruction.args[a] == kNoValue || !instruction.writes(static_cast<int>(a))) continue;
+      const Value& value = values[static_cast<size_t>(instruction.args[a])];
+      if (value.home != Home::kActivations || read[static_cast<size_t>(value.storage)]) {
+        stays[i] = true;
+      }
+    }
+    if (!stays[i]) continue;
+    for (ValueId arg : instruction.args) {
+      if (arg == kNoValue) continue;
+      read[static_cast<size_t>(values[static_cast<size_t>(arg)].storage)] = true;
+    }
+  }
+  std::vector<Instruction> kept;
+  size_t kept_forward = 0;
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    if (!stays[i]) continue;
+    kept.push_back(std::move(instructions[i]));
+    if (i < forward) ++kept_forward;
+  }
+  instructions = std::move(kept);
+  return kept_forward;
+}
+
+// When each storage is used, and for how many bytes.
+std::vector<MemoryRequest> lives(const std::vector<Instruction>& instructions,
+                                 const std::vector<Value>& values) {
+  std::vector<MemoryRequest> requests(values.size(), {.bytes = 0, .first = -1, .last = -1});
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    for (ValueId arg : instructions[i].args) {
+      if (arg == kNoValue) continue;
+      const Value& value = values[static_cast<size_t>(arg)];
+      if (value.home != Home::kActivations) continue;
+      MemoryRequest& request = requests[static_cast<size_t>(value.storage)];
+      request.bytes = std::max(request.bytes, value.spec.bytes());
+      if (request.first < 0) request.first = static_cast<int>(i);
+      request.last = static_cast<int>(i);
+    }
+  }
+  return requests;
+}
+
+// Gives the output of an operation the memory of an input that is read there for the last time.
+void share_in_place(const std::vector<Instruction>& instructions, std::vector<Value>& values) {
+  std::vector<MemoryRequest> requests = lives(instructions, values);
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    const Instruction& instruction = instructions[i];
+    if (instruction.collective) continue;
+    std::vector<int> taken;
+    for (auto [out, in] : aliases(instruction.op)) {
+      const ValueId out_id = instruction.args[static_cast<size_t>(out)];
+      const ValueId in_id = instruction.args[static_cast<size_t>(in)];
+      if (out_id == kNoValue || in_id == kNoValue) continue;
+      const Value& to = values[static_cast<size_t>(out_id)];
+      const Value& from = values[static_cast<size_t>(in_id)];
+      if (to.home != Home::kActivations || from.home != Home::kActivations) continue;
+      const int gone = to.storage;
+      const int stays = from.storage;
+      MemoryRequest& output = requests[static_cast<size_t>(gone)];
+      MemoryRequest& input = requests[static_cast<size_t>(stays)];
+      const bool fits = gone != stays && output.first == static_cast<int>(i) &&
+                        input.last == static_cast<int>(i) && output.bytes == input.bytes &&
+                        std::find(taken.begin(), taken.end(), stays) == taken.end();
+      if (!fits) continue;
+      taken.push_back(stays);
+      input.last = output.last;
+      for (Value& value : values) {
+        if (value.storage == gone) value.storage = stays;
+      }
+    }
+  }
+}
+
+std::unique_ptr<Emitter> emit_network(const Graph& graph, Backend& backend,
+                                      const CompileOptions& options, Parameters& parameters) {
+  auto emitter = std::make_unique<Emitter>(graph, backend, options.batch, options.training,
+                                           options.accumulate, options.collective, parameters);
+  emitter->forward();
+  if (options.output) emitter->output_of_network();
+  if (options.training) emitter->backward();
+  return emitter;
+}
+
+constexpr int64_t kElementAlignment = 16;
+
+int64_t aligned(int64_t elements) {
+  return (elements + kElementAlignment - 1) / kElementAlignment * kElementAlignment;
+}
+
+// Behind those that have been placed.
+void place_running(Parameters& parameters, bool frozen) {
+  int64_t& end = parameters.running_elements;
+  for (RunningValue& value : parameters.running) {
+    if (value.frozen != frozen) continue;
+    value.begin = end;
+    end = aligned(end + value.spec.shape.elements());
+  }
+}
+
+// The instruction after which each parameter's gradient is final; -1 where none writes it.
+std::vector<int> last_writes(const CompiledNetwork& network, const Parameters& parameters) {
+  std::vector<int> last(parameters.all.size(), -1);
+  for (size_t i = 0; i < network.instructions.size(); ++i) {
+    const Instruction& instruction = network.instructions[i];
+    for (size_t a = 0; a < instruction.args.size(); ++a) {
+      const ValueId arg = instruction.args[a];
+      if (arg == kNoValue || !instruction.writes(static_cast<int>(a))) continue;
+      const Value& value = network.values[static_cast<size_t>(arg)];
+      if (value.home == Home::kGradient)
+        last[static_cast<size_t>(value.index)] = static_cast<int>(i);
+    }
+  }
+  return last;
+}
+
+// In the order in which gradients become final, so that a bucket is a range; what is frozen comes
+// last.
+void place_parameters(const CompiledNetwork& network, Parameters& parameters) {
+  for (const Value& value : network.values) {
+    if (value.home != Home::kParameter) continue;
+    Parameter& parameter = parameters.all[static_cast<size_t>(value.index)];
+    parameter.spec.layout = value.spec.layout;
+    parameter.dtype = value.spec.dtype;
+  }
+  if (parameters.elements > 0) return;
+  const std::vector<int> last = last_writes(network, parameters);
+  std::vector<size_t> order(last.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::pair(parameters.all[a].frozen, last[a]) <
+           std::pair(parameters.all[b].frozen, last[b]);
+  });
+  int64_t end = kMetricCount;
+  parameters.trained_elements = end;
+  for (size_t p : order) {
+    Parameter& parameter = parameters.all[p];
+    parameter.begin = end;
+    parameter.end =
+        end + static_cast<int64_t>(parameter.spec.bytes() / size_of(parameter.spec.dtype));
+    end = aligned(parameter.end);
+    if (!parameter.frozen) parameters.trained_elements = end;
+  }
+  parameters.elements = end;
+  place_running(parameters, /*frozen=*/false);
+  parameters.moving_elements = parameters.running_elements;
+  place_running(parameters, /*frozen=*/true);
+}
+
+// Places storages and scratch, and begins the operations.
+void place_activations(CompiledNetwork& network) {
+  const std::vector<Instruction>& instructions = network.instructions;
+  share_in_place(instructions, network.values);
+  std::vector<MemoryRequest> requests = lives(instructions, network.values);
+  const size_t storages = requests.size();
+  for (MemoryRequest& request : requests) {
+    if (request.first < 0) request = {};  // in no instruction: no bytes
+  }
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    const size_t bytes = instructions[i].plan ? instructions[i].plan->scratch_bytes() : 0;
+    requests.push_back({bytes, static_cast<int>(i), static_cast<int>(i)});
+  }
+  const MemoryPlan plan = plan_memory(requests);
+  network.activation_bytes = plan.bytes;
+  network.offsets.assign(plan.offsets.begin(),
+                         plan.offsets.begin() + static_cast<ptrdiff_t>(storages));
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    network.operations.push_back({.plan = instructions[i].plan.get(),
+                                  .collective = instructions[i].collective,
+                                  .first_arg = 0,
+                                  .args = 0,
+                                  .scratch_offset = plan.offsets[storages + i],
+                                  .count = 0,
+                                  .dtype = DType::kF32,
+                                  .final_end = -1});
+  }
+}
+
+// Gives each operation its part of the table of addresses.
+void place_arguments(CompiledNetwork& network) {
+  for (size_t i = 0; i < network.instructions.size(); ++i) {
+    const std::vector<ValueId>& args = network.instructions[i].args;
+    Operation& operation = network.operations[i];
+    operation.first_arg = network.table_size;
+    operation.args = args.size();
+    for (size_t a = 0; a < args.size(); ++a) {
+      if (args[a] == kNoValue) continue;
+      const Value& value = network.values[static_cast<size_t>(args[a])];
+      if (value.home != Home::kPort) continue;
+      network.port_places[static_cast<size_t>(value.index)].push_back(network.table_size + a);
+    }
+    network.table_size += args.size();
+    if (!operation.collective) continue;
+    const TensorSpec& spec = network.values[static_cast<size_t>(args[0])].spec;
+    operation.count = spec.shape.elements();
+    operation.dtype = spec.dtype;
+  }
+}
+
+// After which operations gradients are final, and up to where.
+void find_final_gradients(CompiledNetwork& network, const Parameters& parameters) {
+  const std::vector<int> last = last_writes(network, parameters);
+  for (const int writer : last) {
+    if (writer < 0) continue;
+    int64_t& end = network.operations[static_cast<size_t>(writer)].final_end;
+    end = parameters.trained_elements;
+    for (size_t p = 0; p < last.size(); ++p) {
+      if (last[p] > writer) end = std::min(end, parameters.all[p].begin);
+    }
+  }
+}
+
+// What descriptions and addresses need of graph and parameters, which need not outlive compiling.
+void copy_facts(CompiledNetwork& network, const Graph& graph, const Parameters& parameters) {
+  for (const Node& node : graph.nodes) {
+    CompiledNode& compiled = network.nodes.emplace_back();
+    compiled.name = node.name;
+    compiled.kind = node.layer->kind();
+    compiled.output = node.signature.output;
+    for (const auto& parameter : node.signature.parameters) {
+      compiled.parameters += parameter.shape.elements();
+      if (parameter.frozen) compiled.frozen += parameter.shape.elements();
+    }
+  }
+  for (const Parameter& parameter : parameters.all) {
+    network.parameter_begins.push_back(parameter.begin);
+    network.parameter_names.push_back(parameter.name);
+  }
+  for (const RunningValue& value : parameters.running) {
+    network.running_begins.push_back(value.begin);
+    network.running_names.push_back(value.name);
+  }
+  network.array_dtype = parameters.array_dtype();
+}
+
+}  // namespace
+
+CompiledNetwork compile_network(const Graph& graph, Backend& backend, const CompileOptions& options,
+                                Parameters& parameters) {
+  if (parameters.elements == 0) parameters.dtype = options.dtype;
+  std::unique_ptr<Emitter> emitter = emit_network(graph, backend, options, parameters);
+  // Forward has chosen the layouts of values in low precision, but twice as many bytes of gradients
+  // lie like them, and reordering those may be slow (on the CPU pairs of channels are interleaved).
+  if (parameters.elements == 0 && parameters.low_precision() && emitter->adopt_gradient_layouts()) {
+    emitter = emit_network(graph, backend, options, parameters);
+  }
+
+  CompiledNetwork network;
+  network.values = std::move(emitter->values());
+  network.instructions = std::move(emitter->instructions());
+  network.forward_instructions = remove_dead(network.instructions, network.values,
+                                             static_cast<size_t>(emitter->forward_instructions()));
+  place_parameters(network, parameters);
+  place_activations(network);
+  place_arguments(network);
+  find_final_gradients(network, parameters);
+  copy_facts(network, graph, parameters);
+  return network;
+}
+
+}  // namespace trireme
