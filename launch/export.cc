@@ -12,6 +12,7 @@
 #include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/input_description.h"
+#include "launch/options.h"
 #include "model/names.h"
 #include "model/onnx/onnx.h"
 #include "trainer/checkpoint/checkpoint.h"
