@@ -1,13 +1,20 @@
-#include "comm/mpi/mpi_communicator.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <limits>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
 
+#include "comm/communicator.h"
+#include "comm/mpi/checked.h"
+#include "comm/mpi/host_sum.h"
+#include "comm/mpi/reduction.h"
 #include "comm/mpi/session.h"
+#include "comm/mpi/shared_window.h"
 #include "core/error.h"
 #include "core/fault_point.h"
 #include "core/host_name.h"
@@ -41,188 +48,223 @@ Placement place(const Comm& all, const Comm& host, const Comm& leaders, Group gr
   return placement;
 }
 
-}  // namespace
+class MpiCommunicator final : public Communicator {
+ public:
+  // `all`: the ranks, which are the group's; `host`: those of this host. All ranks call it.
+  MpiCommunicator(Comm all, Comm host, std::shared_ptr<Ledger> ledger, Group group)
+      : ledger_(std::move(ledger)),
+        recorded_(*ledger_, group),
+        all_(std::move(all)),
+        host_(std::move(host)) {
+    leaders_ = all_.split(host_.rank() == 0 ? 0 : MPI_UNDEFINED, all_.rank());
+    placement_ = place(all_, host_, leaders_, std::move(group));
+    sum_ = std::make_unique<HostSum>(host_, leaders_, placement_, reduction_, *ledger_);
+  }
 
-MpiCommunicator::MpiCommunicator(Comm all, Comm host, std::shared_ptr<Ledger> ledger, Group group)
-    : ledger_(std::move(ledger)),
-      recorded_(*ledger_, group),
-      all_(std::move(all)),
-      host_(std::move(host)) {
-  leaders_ = all_.split(host_.rank() == 0 ? 0 : MPI_UNDEFINED, all_.rank());
-  placement_ = place(all_, host_, leaders_, std::move(group));
-  sum_ = std::make_unique<HostSum>(host_, leaders_, placement_, reduction_, *ledger_);
-}
+  const Placement& placement() const override { return placement_; }
+  std::string transport() const override { return "MPI"; }
+  std::string failure() const override {
+    const std::string lost = sum_->failure();
+    return lost.empty() ? ledger_->diagnosis() : lost;
+  }
+  Ledger& ledger() override { return *ledger_; }
 
-std::string MpiCommunicator::failure() const {
-  const std::string lost = sum_->failure();
-  return lost.empty() ? ledger_->diagnosis() : lost;
-}
+  Buffer allocate(size_t bytes) override {
+    auto window = std::make_unique<SharedWindow>(host_, bytes);
+    std::byte* data = window->own();
+    std::lock_guard lock(mutex_);
+    allocations_.push_back(
+        std::make_unique<Allocation>(Allocation{std::move(window), ++allocated_}));
+    return Buffer(data, bytes, [this](void* memory) { release(memory); });
+  }
 
-Buffer MpiCommunicator::allocate(size_t bytes) {
-  auto window = std::make_unique<SharedWindow>(host_, bytes);
-  std::byte* data = window->own();
-  std::lock_guard lock(mutex_);
-  allocations_.push_back(std::make_unique<Allocation>(Allocation{std::move(window), ++allocated_}));
-  return Buffer(data, bytes, [this](void* memory) { release(memory); });
-}
+  std::unique_ptr<HostMemory> share(size_t bytes) override {
+    return std::make_unique<SharedWindow>(host_, bytes);
+  }
 
-void MpiCommunicator::release(const void* data) {
-  std::unique_ptr<Allocation> allocation;
-  {
+  void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream,
+                      CallTag tag) override {
+    check_summable("all_reduce_sum", dtype);
+    if (size() == 1 || count == 0) return;
+    const Call call = {"all_reduce_sum", count, dtype};
+    const size_t bytes = bytes_of(count, dtype);
+    if (bytes <= HostSum::kSlotBytes) {
+      return run(stream, call, tag,
+                 [this, data](int64_t n, DType type) { sum_->sum_small(data, n, type); });
+    }
+    const Allocation* allocation = find(data, bytes);
+    if (!allocation) {
+      return run(stream, call, tag, [this, data](int64_t n, DType type) {
+        reduction_.sum_in_place(all_.get(), data, n, type);
+      });
+    }
+    run(stream, call, tag, [this, allocation, data](int64_t n, DType type) {
+      const SharedWindow& window = *allocation->window;
+      const auto offset = static_cast<size_t>(static_cast<std::byte*>(data) - window.own());
+      sum_->sum_window(window, allocation->number, offset, n, type);
+    });
+  }
+
+  void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype, Stream& stream,
+                          CallTag tag) override {
+    check_summable("reduce_scatter_sum", dtype);
+    const Call call = {"MPI_Reduce_scatter_block", whole("reduce_scatter_sum", count), dtype};
+    run(stream, call, tag, [this, in, out](int64_t n, DType type) {
+      check(MPI_Reduce_scatter_block(in, out, static_cast<int>(n), type_of(type),
+                                     reduction_.sum_of(type), all_.get()),
+            {"MPI_Reduce_scatter_block", n, type});
+    });
+  }
+
+  void all_gather(const void* in, void* out, int64_t count, DType dtype, Stream& stream,
+                  CallTag tag) override {
+    const Call call = {"MPI_Allgather", whole("all_gather", count), dtype};
+    if (in == at(out, count * rank(), dtype)) in = MPI_IN_PLACE;
+    run(stream, call, tag, [this, in, out](int64_t each, DType type) {
+      const int n = static_cast<int>(each);
+      check(MPI_Allgather(in, n, type_of(type), out, n, type_of(type), all_.get()),
+            {"MPI_Allgather", n, type});
+    });
+  }
+
+  void broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream,
+                 CallTag tag) override {
+    run(stream, {"MPI_Bcast", count, dtype}, tag, [this, data, root](int64_t all, DType type) {
+      in_parts(all, [&](int64_t first, int n) {
+        check(MPI_Bcast(at(data, first, type), n, type_of(type), root, all_.get()),
+              with_peer("MPI_Bcast", n, type, "from rank", root));
+      });
+    });
+  }
+
+  void send(const void* data, int64_t count, DType dtype, int to, Stream& stream,
+            CallTag tag) override {
+    run(stream, {"MPI_Send", count, dtype}, tag, [this, data, to](int64_t all, DType type) {
+      in_parts(all, [&](int64_t first, int n) {
+        check(MPI_Send(at(data, first, type), n, type_of(type), to, 0, all_.get()),
+              with_peer("MPI_Send", n, type, "to rank", to));
+      });
+    });
+  }
+
+  void recv(void* data, int64_t count, DType dtype, int from, Stream& stream,
+            CallTag tag) override {
+    run(stream, {"MPI_Recv", count, dtype}, tag, [this, data, from](int64_t all, DType type) {
+      in_parts(all, [&](int64_t first, int n) {
+        const Call call = with_peer("MPI_Recv", n, type, "from rank", from);
+        MPI_Status status;
+        check(MPI_Recv(at(data, first, type), n, type_of(type), from, 0, all_.get(), &status),
+              call);
+        int received = 0;
+        check(MPI_Get_count(&status, type_of(type), &received), call);
+        if (received != n) {
+          throw CommError(fmt::format("recv of {} {} from rank {}: it sent {}", n, name_of(type),
+                                      call.peer, received));
+        }
+      });
+    });
+  }
+
+  void barrier(Stream& stream) override {
+    run(stream, {"barrier"}, {}, [this](int64_t, DType) { sum_->barrier(); });
+  }
+
+  std::unique_ptr<Communicator> split(int colour, int key) override {
+    if (colour < 0) throw CommError(fmt::format("split: colour {} is negative", colour));
+    const int own = placement_.group.world_rank(rank());
+    // Whose ledger is full all ranks learn, so that none waits for one that has failed.
+    int full = ledger_->has_room() ? -1 : own;
+    check(MPI_Allreduce(MPI_IN_PLACE, &full, 1, MPI_INT, MPI_MAX, all_.get()), {"MPI_Allreduce"});
+    if (full >= 0) {
+      throw CommError(fmt::format("split: rank {} is in {} process groups, the most there may be",
+                                  full, LedgerPage::kMostGroups));
+    }
+    Comm all = all_.split(colour, key);
+    std::vector<int> members(static_cast<size_t>(all.size()));
+    check(MPI_Allgather(&own, 1, MPI_INT, members.data(), 1, MPI_INT, all.get()),
+          {"MPI_Allgather"});
+    Comm host = all.split(placement_.host, all.rank());
+    return std::make_unique<MpiCommunicator>(
+        std::move(all), std::move(host), ledger_,
+        subgroup(placement_.group, ++splits_, std::move(members)));
+  }
+
+  [[noreturn]] void abort(int exit_code) noexcept override {
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    std::_Exit(exit_code);
+  }
+
+ private:
+  // What allocate() handed out.
+  struct Allocation {
+    std::unique_ptr<SharedWindow> window;
+    uint64_t number;  // the same on all ranks
+  };
+
+  const Allocation* find(const void* data, size_t bytes) {
+    const auto begin = reinterpret_cast<uintptr_t>(data);
+    std::lock_guard lock(mutex_);
+    for (const auto& allocation : allocations_) {
+      const auto own = reinterpret_cast<uintptr_t>(allocation->window->own());
+      if (begin >= own && begin + bytes <= own + allocation->window->bytes()) {
+        return allocation.get();
+      }
+    }
+    return nullptr;
+  }
+
+  void release(const void* data) {
+    std::unique_ptr<Allocation> allocation;  // goes when the lock is free: that takes all ranks
     std::lock_guard lock(mutex_);
     const auto found = std::ranges::find_if(
         allocations_, [&](const auto& each) { return each->window->own() == data; });
     allocation = std::move(*found);
     allocations_.erase(found);
   }
-}
 
-const MpiCommunicator::Allocation* MpiCommunicator::find(const void* data, size_t bytes) {
-  const auto begin = reinterpret_cast<uintptr_t>(data);
-  std::lock_guard lock(mutex_);
-  for (const auto& allocation : allocations_) {
-    const auto own = reinterpret_cast<uintptr_t>(allocation->window->own());
-    if (begin >= own && begin + bytes <= own + allocation->window->bytes()) return allocation.get();
+  // Runs work(count, dtype) on the stream, recorded in the ledger; a failure of it fails the other
+  // ranks of this host too.
+  template <class Work>
+  void run(Stream& stream, const Call& call, CallTag tag, Work work) {
+    // As it was called: what is recorded runs when the host is somewhere else. A task is small.
+    const auto step = static_cast<uint32_t>(ledger_->page().step);
+    if (fault_point("call", tag.bucket)) return;
+    stream.run(
+        Task([this, name = call.name, count = call.count, tag, step, dtype = call.dtype, work] {
+          const int64_t bytes = std::max<int64_t>(count, 0) * static_cast<int64_t>(size_of(dtype));
+          const uint64_t number = recorded_.begin({name, bytes, tag, step, dtype});
+          sum_->about({number, step, tag});
+          try {
+            fault_point("collective", tag.bucket);
+            work(count, dtype);
+          } catch (...) {
+            sum_->fail();
+            throw;
+          }
+          recorded_.end();
+        }));
   }
-  return nullptr;
-}
 
-template <class Work>
-void MpiCommunicator::run(Stream& stream, const Call& call, CallTag tag, Work work) {
-  // As it was called: what is recorded runs when the host is somewhere else. A task is small.
-  const auto step = static_cast<uint32_t>(ledger_->page().step);
-  if (fault_point("call", tag.bucket)) return;
-  stream.run(
-      Task([this, name = call.name, count = call.count, tag, step, dtype = call.dtype, work] {
-        const int64_t bytes = std::max<int64_t>(count, 0) * static_cast<int64_t>(size_of(dtype));
-        const uint64_t number = recorded_.begin({name, bytes, tag, step, dtype});
-        sum_->about({number, step, tag});
-        try {
-          fault_point("collective", tag.bucket);
-          work(*this, count, dtype);
-        } catch (...) {
-          sum_->fail();
-          throw;
-        }
-        recorded_.end();
-      }));
-}
-
-Call MpiCommunicator::with_peer(const char* name, int64_t count, DType dtype, const char* role,
-                                int peer) const {
-  return {name, count, dtype, role, placement_.group.world_rank(peer)};
-}
-
-void MpiCommunicator::all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream,
-                                     CallTag tag) {
-  check_summable("all_reduce_sum", dtype);
-  if (size() == 1 || count == 0) return;
-  const Call call = {"all_reduce_sum", count, dtype};
-  const size_t bytes = static_cast<size_t>(count) * size_of(dtype);
-  if (bytes <= HostSum::kSlotBytes) {
-    return run(stream, call, tag,
-               [data](auto& self, int64_t n, DType type) { self.sum_->sum_small(data, n, type); });
+  // A call as messages are to name it: the peer is a rank of the world.
+  Call with_peer(const char* name, int64_t count, DType dtype, const char* role, int peer) const {
+    return {name, count, dtype, role, placement_.group.world_rank(peer)};
   }
-  const Allocation* allocation = find(data, bytes);
-  if (!allocation) {
-    return run(stream, call, tag, [data](auto& self, int64_t n, DType type) {
-      self.reduction_.sum_in_place(self.all_.get(), data, n, type);
-    });
-  }
-  run(stream, call, tag, [allocation, data](auto& self, int64_t n, DType type) {
-    const SharedWindow& window = *allocation->window;
-    const auto offset = static_cast<size_t>(static_cast<std::byte*>(data) - window.own());
-    self.sum_->sum_window(window, allocation->number, offset, n, type);
-  });
-}
 
-void MpiCommunicator::reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
-                                         Stream& stream, CallTag tag) {
-  check_summable("reduce_scatter_sum", dtype);
-  const Call call = {"MPI_Reduce_scatter_block", whole("reduce_scatter_sum", count), dtype};
-  run(stream, call, tag, [in, out](auto& self, int64_t n, DType type) {
-    check(MPI_Reduce_scatter_block(in, out, static_cast<int>(n), type_of(type),
-                                   self.reduction_.sum_of(type), self.all_.get()),
-          {"MPI_Reduce_scatter_block", n, type});
-  });
-}
+  const std::shared_ptr<Ledger> ledger_;
+  LedgerGroup recorded_;  // goes after all that takes the other ranks to let go of
+  Comm all_;
+  Comm host_;
+  Comm leaders_;
+  Placement placement_;
+  Reduction reduction_;
+  std::unique_ptr<HostSum> sum_;
+  std::mutex mutex_;  // over allocations
+  std::vector<std::unique_ptr<Allocation>> allocations_;
+  uint64_t allocated_ = 0;
+  uint64_t splits_ = 0;
+};
 
-void MpiCommunicator::all_gather(const void* in, void* out, int64_t count, DType dtype,
-                                 Stream& stream, CallTag tag) {
-  const Call call = {"MPI_Allgather", whole("all_gather", count), dtype};
-  if (in == at(out, count * rank(), dtype)) in = MPI_IN_PLACE;
-  run(stream, call, tag, [in, out](auto& self, int64_t each, DType type) {
-    const int n = static_cast<int>(each);
-    check(MPI_Allgather(in, n, type_of(type), out, n, type_of(type), self.all_.get()),
-          {"MPI_Allgather", n, type});
-  });
-}
-
-void MpiCommunicator::broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream,
-                                CallTag tag) {
-  run(stream, {"MPI_Bcast", count, dtype}, tag, [data, root](auto& self, int64_t all, DType type) {
-    in_parts(all, [&](int64_t first, int n) {
-      check(MPI_Bcast(at(data, first, type), n, type_of(type), root, self.all_.get()),
-            self.with_peer("MPI_Bcast", n, type, "from rank", root));
-    });
-  });
-}
-
-void MpiCommunicator::send(const void* data, int64_t count, DType dtype, int to, Stream& stream,
-                           CallTag tag) {
-  run(stream, {"MPI_Send", count, dtype}, tag, [data, to](auto& self, int64_t all, DType type) {
-    in_parts(all, [&](int64_t first, int n) {
-      check(MPI_Send(at(data, first, type), n, type_of(type), to, 0, self.all_.get()),
-            self.with_peer("MPI_Send", n, type, "to rank", to));
-    });
-  });
-}
-
-void MpiCommunicator::recv(void* data, int64_t count, DType dtype, int from, Stream& stream,
-                           CallTag tag) {
-  run(stream, {"MPI_Recv", count, dtype}, tag, [data, from](auto& self, int64_t all, DType type) {
-    in_parts(all, [&](int64_t first, int n) {
-      const Call call = self.with_peer("MPI_Recv", n, type, "from rank", from);
-      MPI_Status status;
-      check(MPI_Recv(at(data, first, type), n, type_of(type), from, 0, self.all_.get(), &status),
-            call);
-      int received = 0;
-      check(MPI_Get_count(&status, type_of(type), &received), call);
-      if (received != n) {
-        throw CommError(fmt::format("recv of {} {} from rank {}: it sent {}", n, name_of(type),
-                                    call.peer, received));
-      }
-    });
-  });
-}
-
-void MpiCommunicator::barrier(Stream& stream) {
-  run(stream, {"barrier"}, {}, [](auto& self, int64_t, DType) { self.sum_->barrier(); });
-}
-
-std::unique_ptr<Communicator> MpiCommunicator::split(int colour, int key) {
-  if (colour < 0) throw CommError(fmt::format("split: colour {} is negative", colour));
-  const int own = placement_.group.world_rank(rank());
-  // Whose ledger is full all ranks learn, so that none waits for one that has failed.
-  int full = ledger_->has_room() ? -1 : own;
-  check(MPI_Allreduce(MPI_IN_PLACE, &full, 1, MPI_INT, MPI_MAX, all_.get()), {"MPI_Allreduce"});
-  if (full >= 0) {
-    throw CommError(fmt::format("split: rank {} is in {} process groups, the most there may be",
-                                full, LedgerPage::kMostGroups));
-  }
-  Comm all = all_.split(colour, key);
-  std::vector<int> members(static_cast<size_t>(all.size()));
-  check(MPI_Allgather(&own, 1, MPI_INT, members.data(), 1, MPI_INT, all.get()), {"MPI_Allgather"});
-  Comm host = all.split(placement_.host, all.rank());
-  return std::make_unique<MpiCommunicator>(
-      std::move(all), std::move(host), ledger_,
-      subgroup(placement_.group, ++splits_, std::move(members)));
-}
-
-void MpiCommunicator::abort(int exit_code) noexcept {
-  MPI_Abort(MPI_COMM_WORLD, exit_code);
-  std::_Exit(exit_code);
-}
+}  // namespace
 
 std::unique_ptr<Communicator> create_communicator(std::optional<int> host_colour) {
   MPI_Comm duplicate = MPI_COMM_NULL;
