@@ -18,16 +18,6 @@ void check_ranges(const Checker& c, const std::vector<UpdateRange>& all, const S
   }
 }
 
-// `arrays`: those that lie like the parameters.
-template <class O>
-void check_update(const Checker& c, const O& op, std::initializer_list<int> arrays) {
-  const Shape& parameters = c.shape(O::kParameters);
-  for (int array : arrays) c.is(array, parameters);
-  c.is_struct<LossScale>(O::kLossScale);
-  if (op.max_norm > 0 || c.present(O::kLossScale)) c.needs(O::kSquares, {1});
-  check_ranges(c, op.ranges, parameters);
-}
-
 }  // namespace
 
 const OpInfo SumOfSquares::kInfo{.name = "sum_of_squares",
@@ -38,32 +28,25 @@ void SumOfSquares::check(const Checker& c) const {
   check_ranges(c, watched, c.shape(kX));
 }
 
-const OpInfo SgdUpdate::kInfo{.name = "sgd_update",
-                              .args = {{"parameters", Use::kInOut},
-                                       {"gradients", Use::kIn},
-                                       {"velocity", Use::kInOut, kOptional},
-                                       {"sum of squares", Use::kIn, kOptional},
-                                       {"loss scale", Use::kIn, kOptional},
-                                       {"state", Use::kIn},
-                                       {"low precision", Use::kOut, kOptional}}};
-void SgdUpdate::check(const Checker& c) const {
-  check_update(c, *this, {kGradients, kVelocity, kLowPrecision});
-  if (c.present(kVelocity) != (momentum != 0)) {
-    c.refuse("needs a velocity with momentum, and none without");
-  }
-}
-
-const OpInfo AdamUpdate::kInfo{.name = "adam_update",
-                               .args = {{"parameters", Use::kInOut},
-                                        {"gradients", Use::kIn},
-                                        {"moment1", Use::kInOut},
-                                        {"moment2", Use::kInOut},
-                                        {"sum of squares", Use::kIn, kOptional},
-                                        {"loss scale", Use::kIn, kOptional},
-                                        {"state", Use::kIn},
-                                        {"low precision", Use::kOut, kOptional}}};
-void AdamUpdate::check(const Checker& c) const {
-  check_update(c, *this, {kGradients, kMoment1, kMoment2, kLowPrecision});
+const OpInfo Update::kInfo{.name = "update",
+                           .args = {{"parameters", Use::kInOut},
+                                    {"gradients", Use::kIn},
+                                    {"sum of squares", Use::kIn, kOptional},
+                                    {"loss scale", Use::kIn, kOptional},
+                                    {"state", Use::kIn},
+                                    {"low precision", Use::kOut, kOptional},
+                                    {"slot", Use::kInOut}},
+                           .variadic = true};
+void Update::check(const Checker& c) const {
+  const int end = kSlots + static_cast<int>(slots_of(rule).size());
+  c.count(static_cast<size_t>(end));
+  const Shape& array = c.shape(kParameters);
+  c.is(kGradients, array);
+  c.is(kLowPrecision, array);
+  for (int slot = kSlots; slot < end; ++slot) c.is(slot, array);
+  c.is_struct<LossScale>(kLossScale);
+  if (max_norm > 0 || c.present(kLossScale)) c.needs(kSquares, {1});
+  check_ranges(c, ranges, array);
 }
 
 }  // namespace trireme

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/op_info.h"
+#include "ops/update_rule.h"
 
 namespace trireme {
 
@@ -29,61 +30,23 @@ struct SumOfSquares {
   std::vector<UpdateRange> watched = {};
 };
 
-// With max_norm > 0 gradients are first scaled by min(1, max_norm / sqrt(kSquares)). kParameters
-// and kGradients are f32 (f64 in the reference); kLowPrecision, optional, gets a copy of the
-// updated parameters in its own dtype. Ranges are disjoint and ascending.
+// One update of all parameters by a rule (update_rule.h). kParameters and kGradients are f32 (f64
+// in the reference), as are the rule's slots, the last args; kLowPrecision, optional, gets a copy
+// of the updated parameters in its own dtype. Ranges are disjoint and ascending.
 //
-// With kLossScale (see loss_scale.h), optional, gradients and kSquares are those of the scaled
-// loss: gradients are divided by the scale before all else, clipping goes by the norm after that,
-// and where kSquares is not finite nothing is written at all. kSquares is needed for either.
-struct UpdateCommon {
-  std::vector<UpdateRange> ranges;
+// With max_norm > 0 gradients are first scaled by min(1, max_norm / sqrt(kSquares)). With
+// kLossScale (see loss_scale.h), optional, gradients and kSquares are those of the scaled loss:
+// gradients are divided by the scale before all else, clipping goes by the norm after that, and
+// where kSquares is not finite nothing is written at all. kSquares is needed for either. The number
+// of a step is StepState::step + 1 - LossScale::skipped.
+struct Update {
+  enum Arg { kParameters, kGradients, kSquares, kLossScale, kState, kLowPrecision, kSlots };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
+  UpdateRule rule = {};
+  std::vector<UpdateRange> ranges = {};
   float max_norm = 0;
-};
-
-// Stochastic gradient descent as PyTorch writes it:
-//   g += weight_decay * p;  v = momentum * v + g;  p -= learning_rate * (nesterov ? g + momentum *
-//   v : v)
-// kVelocity is absent when momentum is 0; it starts as zeros.
-struct SgdUpdate : UpdateCommon {
-  enum Arg {
-    kParameters,
-    kGradients,
-    kVelocity,
-    kSquares,
-    kLossScale,
-    kState,
-    kLowPrecision,
-    kArgs
-  };
-  static const OpInfo kInfo;
-  void check(const Checker& c) const;
-
-  float momentum = 0;
-  bool nesterov = false;
-};
-
-// Adam (Kingma and Ba, arXiv:1412.6980) and, decoupled, AdamW (Loshchilov and Hutter,
-// arXiv:1711.05101). Bias correction uses t = StepState::step + 1 - LossScale::skipped.
-struct AdamUpdate : UpdateCommon {
-  enum Arg {
-    kParameters,
-    kGradients,
-    kMoment1,
-    kMoment2,
-    kSquares,
-    kLossScale,
-    kState,
-    kLowPrecision,
-    kArgs
-  };
-  static const OpInfo kInfo;
-  void check(const Checker& c) const;
-
-  float beta1 = 0.9f;
-  float beta2 = 0.999f;
-  float epsilon = 1e-8f;
-  bool decoupled = false;
 };
 
 }  // namespace trireme

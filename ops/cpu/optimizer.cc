@@ -57,47 +57,11 @@ std::optional<float> gradient_factor(float max_norm, const double* squares,
   return static_cast<float>(norm > max_norm ? unscaled * max_norm / norm : unscaled);
 }
 
-struct SgdNumbers {
-  float gradient_factor, weight_decay, momentum, learning_rate;
-  bool nesterov;
-};
-
-TRIREME_VECTORIZED void sgd_plain(float* p, const float* g, int64_t count, const SgdNumbers& n) {
-  for (int64_t i = 0; i < count; ++i) {
-    p[i] -= n.learning_rate * (g[i] * n.gradient_factor + n.weight_decay * p[i]);
-  }
-}
-
-TRIREME_VECTORIZED void sgd_momentum(float* __restrict p, const float* __restrict g,
-                                     float* __restrict v, int64_t count, const SgdNumbers& n) {
-  // v - or g + momentum * v: one expression for both.
-  const float from_gradient = n.nesterov ? 1 : 0;
-  const float from_velocity = n.nesterov ? n.momentum : 1;
-  for (int64_t i = 0; i < count; ++i) {
-    const float gradient = g[i] * n.gradient_factor + n.weight_decay * p[i];
-    const float velocity = n.momentum * v[i] + gradient;
-    v[i] = velocity;
-    p[i] -= n.learning_rate * (from_gradient * gradient + from_velocity * velocity);
-  }
-}
-
-struct AdamNumbers {
-  float gradient_factor;
-  float weight_decay, decay_factor;  // coupled: added to the gradient; decoupled: shrinks p
-  float beta1, beta2, epsilon;
-  float step_size;            // learning rate over the first moment's bias correction
-  float inv_sqrt_correction;  // of the second moment
-};
-
-TRIREME_VECTORIZED void adam(float* __restrict p, const float* __restrict g, float* __restrict m1,
-                             float* __restrict m2, int64_t count, const AdamNumbers& n) {
-  for (int64_t i = 0; i < count; ++i) {
-    const float gradient = g[i] * n.gradient_factor + n.weight_decay * p[i];
-    m1[i] = n.beta1 * m1[i] + (1 - n.beta1) * gradient;
-    m2[i] = n.beta2 * m2[i] + (1 - n.beta2) * gradient * gradient;
-    p[i] = p[i] * n.decay_factor -
-           n.step_size * m1[i] / (__builtin_sqrtf(m2[i]) * n.inv_sqrt_correction + n.epsilon);
-  }
+template <class Rule, class... Slot>
+TRIREME_VECTORIZED void update_piece(const typename Rule::template Numbers<float>& n, float factor,
+                                     float* __restrict p, const float* __restrict g, int64_t count,
+                                     Slot* __restrict... slots) {
+  for (int64_t i = 0; i < count; ++i) Rule::apply(n, g[i] * factor, p[i], slots[i]...);
 }
 
 template <class T>
@@ -113,64 +77,29 @@ void copy_low_precision(const float* parameters, void* low, DType dtype, int64_t
       dtype, [&]<class T>(T) { convert(parameters + begin, static_cast<T*>(low) + begin, count); });
 }
 
-void update_sgd(const SgdUpdate& op, const std::vector<UpdateRange>& pieces, DType low_dtype,
-                Args args) {
-  const auto& state = *pointer<const StepState>(args, SgdUpdate::kState);
+template <class Rule, int... I>
+void update(const Rule& rule, float max_norm, const std::vector<UpdateRange>& pieces,
+            DType low_dtype, Args args, std::integer_sequence<int, I...>) {
+  using Op = Update;
+  const auto& state = *pointer<StepState>(args, Op::kState);
+  const auto* loss_scale = pointer<LossScale>(args, Op::kLossScale);
   const std::optional<float> factor =
-      gradient_factor(op.max_norm, pointer<const double>(args, SgdUpdate::kSquares),
-                      pointer<const LossScale>(args, SgdUpdate::kLossScale));
+      gradient_factor(max_norm, pointer<double>(args, Op::kSquares), loss_scale);
   if (!factor) return;
-  auto* p = pointer<float>(args, SgdUpdate::kParameters);
-  const auto* g = pointer<const float>(args, SgdUpdate::kGradients);
-  auto* v = pointer<float>(args, SgdUpdate::kVelocity);
+  const auto step =
+      rule.at_step(static_cast<double>(state.step + 1 - (loss_scale ? loss_scale->skipped : 0)));
+  auto* p = pointer<float>(args, Op::kParameters);
+  const auto* g = pointer<float>(args, Op::kGradients);
   parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const UpdateRange& piece = pieces[static_cast<size_t>(i)];
       const int64_t at = piece.begin;
       const int64_t count = piece.end - piece.begin;
-      const SgdNumbers numbers{*factor, piece.weight_decay, op.momentum,
-                               state.learning_rate * piece.learning_rate_scale, op.nesterov};
-      if (v && op.momentum != 0) {
-        sgd_momentum(p + at, g + at, v + at, count, numbers);
-      } else {
-        sgd_plain(p + at, g + at, count, numbers);
-      }
-      copy_low_precision(p, args[SgdUpdate::kLowPrecision], low_dtype, at, count);
-    }
-  });
-}
-
-void update_adam(const AdamUpdate& op, const std::vector<UpdateRange>& pieces, DType low_dtype,
-                 Args args) {
-  const auto& state = *pointer<const StepState>(args, AdamUpdate::kState);
-  const auto* loss_scale = pointer<const LossScale>(args, AdamUpdate::kLossScale);
-  const std::optional<float> factor =
-      gradient_factor(op.max_norm, pointer<const double>(args, AdamUpdate::kSquares), loss_scale);
-  if (!factor) return;
-  const auto t = static_cast<double>(state.step + 1 - (loss_scale ? loss_scale->skipped : 0));
-  const double correction1 = 1 - std::pow(static_cast<double>(op.beta1), t);
-  const double correction2 = 1 - std::pow(static_cast<double>(op.beta2), t);
-  auto* p = pointer<float>(args, AdamUpdate::kParameters);
-  const auto* g = pointer<const float>(args, AdamUpdate::kGradients);
-  auto* m1 = pointer<float>(args, AdamUpdate::kMoment1);
-  auto* m2 = pointer<float>(args, AdamUpdate::kMoment2);
-  parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      const UpdateRange& piece = pieces[static_cast<size_t>(i)];
-      const int64_t at = piece.begin;
-      const int64_t count = piece.end - piece.begin;
-      const float rate = state.learning_rate * piece.learning_rate_scale;
-      const AdamNumbers numbers{
-          .gradient_factor = *factor,
-          .weight_decay = op.decoupled ? 0 : piece.weight_decay,
-          .decay_factor = op.decoupled ? 1 - rate * piece.weight_decay : 1,
-          .beta1 = op.beta1,
-          .beta2 = op.beta2,
-          .epsilon = op.epsilon,
-          .step_size = static_cast<float>(rate / correction1),
-          .inv_sqrt_correction = static_cast<float>(1 / std::sqrt(correction2))};
-      adam(p + at, g + at, m1 + at, m2 + at, count, numbers);
-      copy_low_precision(p, args[AdamUpdate::kLowPrecision], low_dtype, at, count);
+      const RangeNumbers<float> range{state.learning_rate * piece.learning_rate_scale,
+                                      piece.weight_decay};
+      update_piece<Rule>(rule.numbers(step, range), *factor, p + at, g + at, count,
+                         pointer<float>(args, Op::kSlots + I) + at...);
+      copy_low_precision(p, args[Op::kLowPrecision], low_dtype, at, count);
     }
   });
 }
@@ -202,16 +131,16 @@ Plan plan(const SumOfSquares& op, const EnginePtr&, Specs given) {
       scratch_bytes);
 }
 
-Plan plan(const SgdUpdate& op, const EnginePtr&, Specs given) {
-  return host_op(in_row_major(given),
-                 [op, pieces = cut(op.ranges), low = given[SgdUpdate::kLowPrecision].dtype](
-                     Args args, void*) { update_sgd(op, pieces, low, args); });
-}
-
-Plan plan(const AdamUpdate& op, const EnginePtr&, Specs given) {
-  return host_op(in_row_major(given),
-                 [op, pieces = cut(op.ranges), low = given[AdamUpdate::kLowPrecision].dtype](
-                     Args args, void*) { update_adam(op, pieces, low, args); });
+Plan plan(const Update& op, const EnginePtr&, Specs given) {
+  return std::visit(
+      [&]<class Rule>(const Rule& rule) {
+        return host_op(in_row_major(given),
+                       [rule, max_norm = op.max_norm, pieces = cut(op.ranges),
+                        low = given[Update::kLowPrecision].dtype](Args args, void*) {
+                         update(rule, max_norm, pieces, low, args, SlotNumbers<Rule>());
+                       });
+      },
+      op.rule);
 }
 
 }  // namespace trireme::cpu

@@ -1,5 +1,8 @@
 // Optimizer updates in one pass over the flat arrays, a block for each piece of a range.
 #include <algorithm>
+#include <array>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/cuda/launch.h"
@@ -123,104 +126,81 @@ __global__ void __launch_bounds__(kSumThreads)
 }
 
 // What is the same for all elements in a step.
+template <class Rule>
 struct StepNumbers {
   bool skipped;
   float gradient_factor;  // one over the loss scale, and what takes the norm down to max_norm
   float learning_rate;
-  float inv_correction1, inv_sqrt_correction2;  // of Adam's moments
+  typename Rule::Step step;
 };
 
-__global__ void numbers_kernel(float max_norm, double beta1, double beta2, const double* squares,
+template <class Rule>
+__global__ void numbers_kernel(Rule rule, float max_norm, const double* squares,
                                const LossScale* loss_scale, const StepState* state,
-                               StepNumbers* numbers) {
+                               StepNumbers<Rule>* numbers) {
   numbers->skipped = loss_scale && !isfinite(*squares);
   const double unscaled = loss_scale ? 1 / static_cast<double>(loss_scale->scale) : 1;
   const double norm = max_norm > 0 ? sqrt(*squares) * unscaled : 0;
   numbers->gradient_factor =
       static_cast<float>(norm > max_norm ? unscaled * max_norm / norm : unscaled);
   numbers->learning_rate = state->learning_rate;
-  const auto t = static_cast<double>(state->step + 1 - (loss_scale ? loss_scale->skipped : 0));
-  numbers->inv_correction1 = static_cast<float>(1 / (1 - pow(beta1, t)));
-  numbers->inv_sqrt_correction2 = static_cast<float>(1 / sqrt(1 - pow(beta2, t)));
+  numbers->step =
+      rule.at_step(static_cast<double>(state->step + 1 - (loss_scale ? loss_scale->skipped : 0)));
 }
 
-// Without momentum there is no velocity.
-template <class Low>
+template <class Rule, class Low, int... I>
 __global__ void __launch_bounds__(kThreads)
-    sgd_kernel(const UpdateRange* pieces, const StepNumbers* numbers, float momentum, bool nesterov,
-               float* parameters, const float* gradients, float* velocities, Low* low) {
-  const StepNumbers n = *numbers;
-  if (n.skipped) return;
+    update_kernel(const UpdateRange* pieces, Rule rule, const StepNumbers<Rule>* numbers,
+                  float* parameters, const float* gradients, Low* low,
+                  std::array<float*, kMaxSlots> slots, std::integer_sequence<int, I...>) {
+  const StepNumbers<Rule> step = *numbers;
+  if (step.skipped) return;
   const UpdateRange piece = pieces[blockIdx.x];
-  const float rate = n.learning_rate * piece.learning_rate_scale;
+  const RangeNumbers<float> range{step.learning_rate * piece.learning_rate_scale,
+                                  piece.weight_decay};
+  const auto n = rule.numbers(step.step, range);
   each_quad(piece, [&](const Quad& quad) {
-    Pack<float, kQuad> p = load(parameters, quad), v{};
-    const Pack<float, kQuad> g = load(gradients, quad);
-    if (velocities) v = load(velocities, quad);
-#pragma unroll
-    for (int i = 0; i < kQuad; ++i) {
-      const float gradient = g.values[i] * n.gradient_factor + piece.weight_decay * p.values[i];
-      v.values[i] = momentum * v.values[i] + gradient;
-      p.values[i] -= rate * (nesterov ? gradient + momentum * v.values[i] : v.values[i]);
-    }
-    if (velocities) store(velocities, quad, v);
-    store(parameters, quad, p);
-    if (low) store(low, quad, p);
-  });
-}
-
-struct AdamNumbers {
-  float beta1, beta2, epsilon;
-  bool decoupled;
-};
-
-template <class Low>
-__global__ void __launch_bounds__(kThreads)
-    adam_kernel(const UpdateRange* pieces, const StepNumbers* numbers, AdamNumbers adam,
-                float* parameters, const float* gradients, float* moments1, float* moments2,
-                Low* low) {
-  const StepNumbers n = *numbers;
-  if (n.skipped) return;
-  const UpdateRange piece = pieces[blockIdx.x];
-  const float rate = n.learning_rate * piece.learning_rate_scale;
-  const float step_size = rate * n.inv_correction1;
-  // Weight decay is added to the gradient or, decoupled, shrinks the parameter.
-  const float added = adam.decoupled ? 0 : piece.weight_decay;
-  const float kept = adam.decoupled ? 1 - rate * piece.weight_decay : 1;
-  each_quad(piece, [&](const Quad& quad) {
-    Pack<float, kQuad> p = load(parameters, quad), m1 = load(moments1, quad),
-                       m2 = load(moments2, quad);
+    Pack<float, kQuad> p = load(parameters, quad);
+    Pack<float, kQuad> s[kMaxSlots] = {load(slots[I], quad)...};
     const Pack<float, kQuad> g = load(gradients, quad);
 #pragma unroll
     for (int i = 0; i < kQuad; ++i) {
-      const float gradient = g.values[i] * n.gradient_factor + added * p.values[i];
-      m1.values[i] = adam.beta1 * m1.values[i] + (1 - adam.beta1) * gradient;
-      m2.values[i] = adam.beta2 * m2.values[i] + (1 - adam.beta2) * gradient * gradient;
-      p.values[i] =
-          p.values[i] * kept -
-          step_size * m1.values[i] / (sqrtf(m2.values[i]) * n.inv_sqrt_correction2 + adam.epsilon);
+      Rule::apply(n, g.values[i] * step.gradient_factor, p.values[i], s[I].values[i]...);
     }
-    store(moments1, quad, m1);
-    store(moments2, quad, m2);
+    (store(slots[I], quad, s[I]), ...);
     store(parameters, quad, p);
     if (low) store(low, quad, p);
   });
-}
-
-template <class Op>
-const StepNumbers* find_numbers(const Op& op, double beta1, double beta2, Stream& stream, Args args,
-                                void* scratch) {
-  auto* numbers = static_cast<StepNumbers*>(scratch);
-  launch("update", numbers_kernel, {.blocks = dim3(1), .threads = dim3(1)}, stream, op.max_norm,
-         beta1, beta2, pointer<double>(args, Op::kSquares),
-         pointer<LossScale>(args, Op::kLossScale), pointer<StepState>(args, Op::kState), numbers);
-  return numbers;
 }
 
 // Calls f(T()) with the dtype of the copy in low precision, or any where there is none.
 template <class F>
 Plan with_low_precision(const TensorSpec& low, F f) {
   return with_element(is_absent(low) ? DType::kF32 : low.dtype, f);
+}
+
+template <class Rule, int... I>
+Plan plan_update(const Rule& rule, const Update& op, Pieces pieces, Specs given,
+                 std::integer_sequence<int, I...> slots) {
+  using Op = Update;
+  return with_low_precision(given[Op::kLowPrecision], [&]<class Low>(Low) {
+    return function_op(
+        in_row_major(given),
+        [rule, slots, max_norm = op.max_norm, pieces = std::move(pieces)](Stream& stream, Args args,
+                                                                          void* scratch) {
+          auto* numbers = static_cast<StepNumbers<Rule>*>(scratch);
+          launch("update", numbers_kernel<Rule>, {.blocks = dim3(1), .threads = dim3(1)}, stream,
+                 rule, max_norm, pointer<double>(args, Op::kSquares),
+                 pointer<LossScale>(args, Op::kLossScale), pointer<StepState>(args, Op::kState),
+                 numbers);
+          pieces.launch_each(
+              "update", update_kernel<Rule, Low, I...>, stream, rule, numbers,
+              pointer<float>(args, Op::kParameters), pointer<float>(args, Op::kGradients),
+              pointer<Low>(args, Op::kLowPrecision),
+              std::array<float*, kMaxSlots>{pointer<float>(args, Op::kSlots + I)...}, slots);
+        },
+        sizeof(StepNumbers<Rule>));
+  });
 }
 
 }  // namespace
@@ -245,40 +225,13 @@ Plan plan(const SumOfSquares& op, const ContextPtr& context, Specs given) {
       scratch_bytes);
 }
 
-Plan plan(const SgdUpdate& op, const ContextPtr& context, Specs given) {
-  using Op = SgdUpdate;
-  return with_low_precision(given[Op::kLowPrecision], [&]<class Low>(Low) {
-    return function_op(
-        in_row_major(given),
-        [op, pieces = Pieces(op.ranges, context->device)](Stream& stream, Args args,
-                                                          void* scratch) {
-          const StepNumbers* numbers = find_numbers(op, 0, 0, stream, args, scratch);
-          pieces.launch_each(
-              "sgd_update", sgd_kernel<Low>, stream, numbers, op.momentum, op.nesterov,
-              pointer<float>(args, Op::kParameters), pointer<float>(args, Op::kGradients),
-              pointer<float>(args, Op::kVelocity), pointer<Low>(args, Op::kLowPrecision));
-        },
-        sizeof(StepNumbers));
-  });
-}
-
-Plan plan(const AdamUpdate& op, const ContextPtr& context, Specs given) {
-  using Op = AdamUpdate;
-  return with_low_precision(given[Op::kLowPrecision], [&]<class Low>(Low) {
-    return function_op(
-        in_row_major(given),
-        [op, pieces = Pieces(op.ranges, context->device)](Stream& stream, Args args,
-                                                          void* scratch) {
-          const StepNumbers* numbers = find_numbers(op, op.beta1, op.beta2, stream, args, scratch);
-          const AdamNumbers adam{op.beta1, op.beta2, op.epsilon, op.decoupled};
-          pieces.launch_each("adam_update", adam_kernel<Low>, stream, numbers, adam,
-                             pointer<float>(args, Op::kParameters),
-                             pointer<float>(args, Op::kGradients),
-                             pointer<float>(args, Op::kMoment1), pointer<float>(args, Op::kMoment2),
-                             pointer<Low>(args, Op::kLowPrecision));
-        },
-        sizeof(StepNumbers));
-  });
+Plan plan(const Update& op, const ContextPtr& context, Specs given) {
+  return std::visit(
+      [&]<class Rule>(const Rule& rule) {
+        return plan_update(rule, op, Pieces(op.ranges, context->device), given,
+                           SlotNumbers<Rule>());
+      },
+      op.rule);
 }
 
 }  // namespace trireme::cuda

@@ -195,17 +195,14 @@ void add_mlp() {
   });
   constexpr int64_t kParameters = 20'037'642;
   add("mlp/sgd", [] {
-    SgdUpdate op;
-    op.ranges = {{0, kParameters, 1e-4f, 1}};
-    op.momentum = 0.9f;
+    const Update op{SgdMomentum{.momentum = 0.9f}, {{0, kParameters, 1e-4f, 1}}};
     const TensorSpec p = plain({kParameters});
-    return Runner(backend(), op, {p, p, p, absent(), absent(), kState, absent()});
+    return Runner(backend(), op, {p, p, absent(), absent(), kState, absent(), p});
   });
   add("mlp/adam", [] {
-    AdamUpdate op;
-    op.ranges = {{0, kParameters, 1e-4f, 1}};
+    const Update op{Adam{}, {{0, kParameters, 1e-4f, 1}}};
     const TensorSpec p = plain({kParameters});
-    return Runner(backend(), op, {p, p, p, p, absent(), absent(), kState, absent()});
+    return Runner(backend(), op, {p, p, absent(), absent(), kState, absent(), p, p});
   });
   add("mlp/sum_of_squares", [] {
     return Runner(backend(), SumOfSquares{{{0, kParameters, 0, 1}}},

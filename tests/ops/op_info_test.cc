@@ -98,13 +98,11 @@ void add_rest(std::vector<Example>& all) {
   const std::vector<UpdateRange> range{{0, 6, 0.1f, 1}};
   const Tensor low = stored(DType::kF32, {6}, std::vector<float>(6, -1));
   all.push_back({SumOfSquares{range}, {some({6}), unwritten({1})}});
-  SgdUpdate sgd{{range, 1}};
-  sgd.momentum = 0.5f;
-  all.push_back(
-      {sgd, {some({6}), some({6}), some({6}), positive({1}), loss_scale(), state(), low}});
-  all.push_back({AdamUpdate{{range, 1}},
-                 {some({6}), some({6}), some({6}), positive({6}), positive({1}), loss_scale(),
-                  state(), low}});
+  all.push_back({Update{SgdMomentum{.momentum = 0.5f}, range, 1},
+                 {some({6}), some({6}), positive({1}), loss_scale(), state(), low, some({6})}});
+  all.push_back({Update{Adam{}, range, 1},
+                 {some({6}), some({6}), positive({1}), loss_scale(), state(), low, some({6}),
+                  positive({6})}});
   all.push_back({ScaleLoss{}, {loss_scale(), state()}});
   all.push_back({AdjustLossScale{}, {positive({1}), loss_scale()}});
 }
@@ -141,7 +139,7 @@ TEST(OpInfo, NamesAreThoseOfTheDescriptors) {
   EXPECT_EQ(name_of(MaxPoolBackward{}), "max_pool_backward");
   EXPECT_EQ(name_of(NormalizeInput{}), "normalize_input");
   EXPECT_EQ(name_of(SoftmaxCrossEntropy{}), "softmax_cross_entropy");
-  EXPECT_EQ(name_of(AdamUpdate{}), "adam_update");
+  EXPECT_EQ(name_of(Update{}), "update");
   EXPECT_EQ(name_of(AdjustLossScale{}), "adjust_loss_scale");
 }
 

@@ -149,22 +149,23 @@ TEST_P(Refusals, OfUpdates) {
   EXPECT_REFUSED((SumOfSquares{{{0, 4, 0, 1}, {3, 8, 0, 1}}}), (Specs{array, sum}),
                  "sum_of_squares: range [3, 8) must come after 4 and end within 8");
   EXPECT_REFUSED((SumOfSquares{{{0, 9, 0, 1}}}), (Specs{array, sum}), "range [0, 9)");
-  SgdUpdate sgd;
-  EXPECT_REFUSED(sgd, (Specs{array, array, array, absent(), absent(), state(), absent()}),
-                 "needs a velocity with momentum, and none without");
-  sgd.momentum = 0.5f;
-  EXPECT_REFUSED(sgd, (Specs{array, of({7}), array, absent(), absent(), state(), absent()}),
+  const Update sgd{SgdMomentum{}};
+  EXPECT_REFUSED(Update{}, (Specs{array, array, absent(), absent(), state(), absent(), array}),
+                 "update: takes 6 tensors, got 7");
+  EXPECT_REFUSED(sgd, (Specs{array, array, absent(), absent(), state(), absent()}),
+                 "update: takes 7 tensors, got 6");
+  EXPECT_REFUSED(sgd, (Specs{array, of({7}), absent(), absent(), state(), absent(), array}),
                  "gradients must be [8], got [7]");
-  EXPECT_REFUSED(sgd, (Specs{array, array, array, absent(), loss_scale(), state(), absent()}),
+  EXPECT_REFUSED(sgd, (Specs{array, array, absent(), loss_scale(), state(), absent(), array}),
                  "sum of squares must be [1], got [0]");
-  EXPECT_REFUSED(sgd, (Specs{array, array, array, sum, sum, state(), absent()}),
+  EXPECT_REFUSED(sgd, (Specs{array, array, sum, sum, state(), absent(), array}),
                  "loss scale must be [16], got [1]");
-  sgd.max_norm = 1;
-  EXPECT_REFUSED(sgd, (Specs{array, array, array, absent(), absent(), state(), absent()}),
+  EXPECT_REFUSED((Update{.rule = SgdMomentum{}, .ranges = {}, .max_norm = 1}),
+                 (Specs{array, array, absent(), absent(), state(), absent(), array}),
                  "sum of squares must be [1], got [0]");
-  EXPECT_REFUSED(AdamUpdate{},
-                 (Specs{array, array, absent(), array, absent(), absent(), state(), absent()}),
-                 "moment1 must be [8], got [0]");
+  EXPECT_REFUSED(Update{Adam{}},
+                 (Specs{array, array, absent(), absent(), state(), absent(), absent(), array}),
+                 "slot 0 must be [8], got [0]");
 }
 
 TEST_P(Refusals, OfLossScales) {

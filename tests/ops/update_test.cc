@@ -91,20 +91,18 @@ TEST_P(UpdateTest, SumOfSquaresTellsWhatIsNotFinite) {
 TEST_P(UpdateTest, Sgd) {
   for (const Arrays& a : arrays()) {
     for (const Scaling& s : scalings()) {
-      for (auto [momentum, nesterov] : {std::pair{0.0f, false}, {0.9f, false}, {0.9f, true}}) {
+      for (const UpdateRule& rule :
+           {UpdateRule(Sgd{}), UpdateRule(SgdMomentum{.momentum = 0.9f, .nesterov = false}),
+            UpdateRule(SgdMomentum{.momentum = 0.9f, .nesterov = true})}) {
         for (bool copied : {false, true}) {
-          SgdUpdate op;
-          op.ranges = a.ranges;
-          op.max_norm = s.max_norm;
-          op.momentum = momentum;
-          op.nesterov = nesterov;
-          check(
-              {.name = a.name,
-               .op = op,
-               .tensors = {random(full({a.elements}), 1), random(full({a.elements}), 2),
-                           momentum > 0 ? random(full({a.elements}), 3) : none(), squares(s),
-                           loss_scale(s, 0), state(), copied ? low_precision(a.elements) : none()},
-               .state = state_at(3)});
+          Case c{
+              .name = a.name,
+              .op = Update{rule, a.ranges, s.max_norm},
+              .tensors = {random(full({a.elements}), 1), random(full({a.elements}), 2), squares(s),
+                          loss_scale(s, 0), state(), copied ? low_precision(a.elements) : none()},
+              .state = state_at(3)};
+          if (!slots_of(rule).empty()) c.tensors.push_back(random(full({a.elements}), 3));
+          check(c);
         }
       }
     }
@@ -116,17 +114,12 @@ TEST_P(UpdateTest, Adam) {
     for (const Scaling& s : scalings()) {
       for (bool decoupled : {false, true}) {
         for (int64_t step : {0, 1, 1000, 1000000}) {
-          AdamUpdate op;
-          op.ranges = a.ranges;
-          op.max_norm = s.max_norm;
-          op.beta1 = 0.8f;
-          op.decoupled = decoupled;
           check({.name = a.name,
-                 .op = op,
+                 .op = Update{Adam{.beta1 = 0.8f, .decoupled = decoupled}, a.ranges, s.max_norm},
                  .tensors = {random(full({a.elements}), 1), random(full({a.elements}), 2),
-                             random(full({a.elements}), 3), uniform(full({a.elements}), 4, 0, 2),
                              squares(s), loss_scale(s, step / 2), state(),
-                             step == 1 ? low_precision(a.elements) : none()},
+                             step == 1 ? low_precision(a.elements) : none(),
+                             random(full({a.elements}), 3), uniform(full({a.elements}), 4, 0, 2)},
                  .state = state_at(step)});
         }
       }
@@ -137,12 +130,10 @@ TEST_P(UpdateTest, Adam) {
 // The first step, from moments that are zero: everything hangs on the bias correction.
 TEST_P(UpdateTest, AdamFromZero) {
   const std::vector<double> zeros(100, 0.0);
-  AdamUpdate op;
-  op.ranges = {{0, 100, 0.1f, 1}};
   check({.name = "from zero",
-         .op = op,
-         .tensors = {random(full({100}), 1), random(full({100}), 2), with(full({100}), zeros),
-                     with(full({100}), zeros), none(), none(), state(), none()},
+         .op = Update{Adam{}, {{0, 100, 0.1f, 1}}},
+         .tensors = {random(full({100}), 1), random(full({100}), 2), none(), none(), state(),
+                     none(), with(full({100}), zeros), with(full({100}), zeros)},
          .state = state_at(0)});
 }
 

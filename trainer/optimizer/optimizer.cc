@@ -18,6 +18,17 @@ TensorSpec loss_scale_spec() { return array_spec(DType::kU8, int64_t{sizeof(Loss
 // A scale of 1 that never grows: AdjustLossScale then only counts what is skipped.
 constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
 
+UpdateRule rule_of(const OptimizerConfig& config) {
+  if (config.has_adam() || config.has_adamw()) {
+    const AdamConfig& adam = config.has_adam() ? config.adam() : config.adamw();
+    return Adam{adam.beta1(), adam.beta2(), adam.epsilon(), config.has_adamw()};
+  }
+  if (config.sgd().momentum() > 0) {
+    return SgdMomentum{config.sgd().momentum(), config.sgd().nesterov()};
+  }
+  return Sgd{};
+}
+
 }  // namespace
 
 std::vector<UpdateRange> update_ranges(const Parameters& parameters,
@@ -45,9 +56,8 @@ std::vector<UpdateRange> update_ranges(const Parameters& parameters,
 }
 
 std::vector<std::string> optimizer_arrays(const OptimizerConfig& config) {
-  if (config.has_adam() || config.has_adamw()) return {"moment1", "moment2"};
-  if (config.sgd().momentum() > 0) return {"velocity"};
-  return {};
+  const auto slots = slots_of(rule_of(config));
+  return {slots.begin(), slots.end()};
 }
 
 Optimizer::Optimizer(const RunConfig& config, const Parameters& parameters, Backend& backend)
@@ -84,24 +94,14 @@ void Optimizer::plan_update(const RunConfig& config, const Parameters& parameter
                              : absent();
   const TensorSpec squares = array_spec(DType::kF64, 1);
   const TensorSpec scale = loss_scale_spec();
-  const UpdateCommon common{update_ranges(parameters, optimizer), config.train().clip_norm()};
-  for (std::string& name : optimizer_arrays(optimizer)) {
-    state_.push_back({std::move(name), device_.allocate(array.bytes())});
+  const Update update{rule_of(optimizer), update_ranges(parameters, optimizer),
+                      config.train().clip_norm()};
+  std::vector<TensorSpec> specs{array, array, squares, scale, state_spec(), low};
+  for (const char* name : slots_of(update.rule)) {
+    state_.push_back({name, device_.allocate(array.bytes())});
+    specs.push_back(array);
   }
-  if (optimizer.has_adam() || optimizer.has_adamw()) {
-    const AdamConfig& adam = optimizer.has_adam() ? optimizer.adam() : optimizer.adamw();
-    const AdamUpdate update{common, adam.beta1(), adam.beta2(), adam.epsilon(),
-                            optimizer.has_adamw()};
-    const std::array<TensorSpec, AdamUpdate::kArgs> specs{array,   array, array,        array,
-                                                          squares, scale, state_spec(), low};
-    update_plan_ = backend.plan(update, specs);
-  } else {
-    const SgdUpdate update{common, optimizer.sgd().momentum(), optimizer.sgd().nesterov()};
-    const TensorSpec velocity = state_.empty() ? absent() : array;
-    const std::array<TensorSpec, SgdUpdate::kArgs> specs{array, array,        velocity, squares,
-                                                         scale, state_spec(), low};
-    update_plan_ = backend.plan(update, specs);
-  }
+  update_plan_ = backend.plan(update, specs);
 }
 
 void Optimizer::encode_before(Stream& stream, StepState* state) const {
@@ -116,17 +116,10 @@ void Optimizer::encode(Stream& stream, void* values, void* low_precision, void* 
   void* const scale = loss_scale_.data();
   const std::array<void*, SumOfSquares::kArgs> squares_args{gradients, squares};
   squares_plan_->encode(stream, squares_args, scratch_.data());
-  if (state_.size() == 2) {
-    const std::array<void*, AdamUpdate::kArgs> args{
-        values, gradients,    state_[0].values.data(), state_[1].values.data(), squares, scale,
-        state,  low_precision};
-    update_plan_->encode(stream, args, scratch_.data());
-  } else {
-    void* const velocity = state_.empty() ? nullptr : state_[0].values.data();
-    const std::array<void*, SgdUpdate::kArgs> args{values, gradients, velocity,     squares,
-                                                   scale,  state,     low_precision};
-    update_plan_->encode(stream, args, scratch_.data());
-  }
+  std::array<void*, Update::kSlots + kMaxSlots> args{values, gradients, squares,
+                                                     scale,  state,     low_precision};
+  for (size_t i = 0; i < state_.size(); ++i) args[Update::kSlots + i] = state_[i].values.data();
+  update_plan_->encode(stream, Args(args).first(Update::kSlots + state_.size()), scratch_.data());
   const std::array<void*, AdjustLossScale::kArgs> adjust_args{squares, scale};
   adjust_plan_->encode(stream, adjust_args, scratch_.data());
 }

@@ -16,8 +16,7 @@ namespace trireme {
 // between tensors are left out.
 std::vector<UpdateRange> update_ranges(const Parameters& parameters, const OptimizerConfig& config);
 
-// The names of what the optimizer remembers of each parameter element: "velocity", "moment1",
-// "moment2".
+// The names of what the optimizer remembers of each parameter element: "velocity".
 std::vector<std::string> optimizer_arrays(const OptimizerConfig& config);
 
 class Optimizer {
