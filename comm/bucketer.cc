@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 // Cuts the fewest gradients that are at least so many elements off the end of the last bucket, if
@@ -193,4 +193,4 @@ double Bucketer::exposed_seconds(int slot) const {
   return std::max(0.0, state_->device.seconds_between(*then.computed, *then.end.back()));
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

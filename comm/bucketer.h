@@ -12,7 +12,7 @@
 #include "comm/communicator.h"
 #include "core/time_span.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 struct Bucket {
   int64_t begin = 0;  // elements of the gradient array
@@ -85,4 +85,4 @@ class Bucketer {
   std::vector<Bucket> buckets_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::comm

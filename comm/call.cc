@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace trireme {
+namespace trireme::comm {
 
 std::string describe(const Call& call) {
   std::string text = call.name;
@@ -11,4 +11,4 @@ std::string describe(const Call& call) {
   return text;
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -6,7 +6,7 @@
 
 #include "core/dtype.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 struct Call {
   const char* name;
@@ -19,4 +19,4 @@ struct Call {
 // "MPI_Send of 10 f32 to rank 3"
 std::string describe(const Call& call);
 
-}  // namespace trireme
+}  // namespace trireme::comm

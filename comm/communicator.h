@@ -14,7 +14,7 @@
 #include "core/collective.h"
 #include "core/device.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 // Where a rank sits.
 struct Placement {
@@ -99,4 +99,4 @@ std::unique_ptr<Communicator> create_local_communicator();
 // Throws CommError unless sums of this type exist.
 void check_summable(const char* operation, DType dtype);
 
-}  // namespace trireme
+}  // namespace trireme::comm

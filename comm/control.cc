@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 // Runs the work in the caller.
@@ -91,4 +91,4 @@ void agree(Communicator& communicator, std::exception_ptr failure) {
   throw AgreedError(message, code, rank);
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

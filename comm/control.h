@@ -10,7 +10,7 @@
 #include "comm/communicator.h"
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 // By rank.
 std::vector<std::string> all_gather(Communicator& communicator, const std::string& text);
@@ -46,4 +46,4 @@ void together(Communicator& communicator, F&& stage) {
   agree(communicator, failure);
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

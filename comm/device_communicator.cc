@@ -10,7 +10,7 @@
 #include "comm/nccl/nccl.h"
 #include "comm/staged/staged_communicator.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 // Why the ranks cannot use NCCL, the same text on all of them; empty when they can.
@@ -46,4 +46,4 @@ std::unique_ptr<Communicator> create_device_communicator(Communicator& world, De
   return create_staged_communicator(std::move(host), device);
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

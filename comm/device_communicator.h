@@ -5,7 +5,7 @@
 
 #include "comm/communicator.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 enum class Transport {
   kAuto,  // NCCL where every rank has a GPU of its own and the library is there, else MPI
@@ -19,4 +19,4 @@ enum class Transport {
 std::unique_ptr<Communicator> create_device_communicator(Communicator& world, Device& device,
                                                          Transport transport);
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -8,7 +8,7 @@
 
 #include "core/random.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 constexpr size_t kMostNamed = 4;
@@ -52,4 +52,4 @@ std::string name_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme {
+namespace trireme::comm {
 
 struct Group {
   static constexpr uint64_t kWorld = 1;
@@ -28,4 +28,4 @@ Group subgroup(const Group& parent, uint64_t number, std::vector<int> ranks);
 // "rank 0", "ranks 0, 1 and 2", "ranks 0, 1, 2, 3 and 28 more"
 std::string name_ranks(const std::vector<int>& ranks);
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -5,7 +5,7 @@
 
 #include "comm/world.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 std::optional<int> number(const char* variable) {
@@ -39,4 +39,4 @@ Launcher detect_launcher() {
   return {"none", 1, pmix};
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 template <class T>
@@ -214,4 +214,4 @@ uint64_t LedgerGroup::begin(const CallRecord& call) {
 
 void LedgerGroup::end() { calls().began.store(0); }
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -19,7 +19,7 @@
 #include "core/collective.h"
 #include "core/dtype.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 enum class Phase : uint8_t {
   kStart,  // until the first step
@@ -215,4 +215,4 @@ class LedgerGroup {
 // CLOCK_MONOTONIC, in nanoseconds.
 int64_t monotonic_ns();
 
-}  // namespace trireme
+}  // namespace trireme::comm

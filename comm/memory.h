@@ -6,7 +6,7 @@
 
 #include "core/dtype.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 inline size_t bytes_of(int64_t count, DType dtype) {
   return static_cast<size_t>(count) * size_of(dtype);
@@ -18,4 +18,4 @@ inline const std::byte* at(const void* data, int64_t element, DType dtype) {
   return static_cast<const std::byte*>(data) + bytes_of(element, dtype);
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

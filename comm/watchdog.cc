@@ -33,7 +33,7 @@
 #include "core/fault_point.h"
 #include "core/interrupted.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
@@ -188,7 +188,7 @@ struct Watchdog::State {
   void look_at(int rank, int local_rank) {
     const int64_t ended = view(rank).ended;
     RankView& its = view(rank);
-    its = trireme::look(shared_state.page(local_rank), snapshot.now);
+    its = trireme::comm::look(shared_state.page(local_rank), snapshot.now);
     its.rank = rank;
     its.ended = ended;
     const bool late =
@@ -377,4 +377,4 @@ void Watchdog::finish() {
   state_.reset();
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

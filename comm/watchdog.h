@@ -9,7 +9,7 @@
 
 #include "comm/communicator.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 class Watchdog {
  public:
@@ -37,4 +37,4 @@ class Watchdog {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -6,7 +6,7 @@
 #include "comm/watchdog/init_guard.h"
 #include "core/fault_point.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 // All ranks have to be in one world.
@@ -65,4 +65,4 @@ void World::finalize() {
 
 std::string mpi_version() { return mpi::library_version(); }
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -7,7 +7,7 @@
 #include "comm/communicator.h"
 #include "comm/watchdog.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 // What started this process, as far as its environment tells.
 struct Launcher {
@@ -56,4 +56,4 @@ class World {
 // The linked MPI library, for people: "Open MPI v4.1.4, ...".
 std::string mpi_version();
 
-}  // namespace trireme
+}  // namespace trireme::comm

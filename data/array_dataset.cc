@@ -11,7 +11,7 @@
 #include "data/records_dataset.h"
 #include "data/samples.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 class ArrayDataset final : public RecordsDataset {
@@ -60,4 +60,4 @@ std::unique_ptr<Dataset> make_array_dataset(std::unique_ptr<Records> records) {
   return std::make_unique<ArrayDataset>(std::move(records));
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

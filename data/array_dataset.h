@@ -6,7 +6,7 @@
 #include "data/dataset.h"
 #include "data/records.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // Whether the first record is one.
 bool holds_arrays(const Records& records);
@@ -15,4 +15,4 @@ bool holds_arrays(const Records& records);
 // when that is none that a sample can have, see sample_spec. Bytes are scaled by 1/255.
 std::unique_ptr<Dataset> make_array_dataset(std::unique_ptr<Records> records);
 
-}  // namespace trireme
+}  // namespace trireme::data

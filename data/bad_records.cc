@@ -6,7 +6,7 @@
 
 #include "data/data.pb.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 constexpr size_t kRemembered = 5;
@@ -40,4 +40,4 @@ void BadRecordPolicy::check_some(const std::string& source, int64_t good) const 
                                       found_.count, found_.first.front()));
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -9,8 +9,10 @@
 #include "core/error.h"
 
 namespace trireme {
-
 class DataConfig;
+}  // namespace trireme
+
+namespace trireme::data {
 
 // Records that were left out.
 struct BadRecords {
@@ -44,4 +46,4 @@ class BadRecordPolicy {
   BadRecords found_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

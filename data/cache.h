@@ -8,7 +8,7 @@
 
 #include "data/images/image.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // For any thread.
 class PictureCache {
@@ -42,4 +42,4 @@ struct CacheContents {
 std::unique_ptr<PictureCache> open_cache_file(const std::string& path,
                                               const CacheContents& contents);
 
-}  // namespace trireme
+}  // namespace trireme::data

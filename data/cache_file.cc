@@ -16,7 +16,7 @@
 #include "data/cache.h"
 #include "data/files/descriptor.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 // The file: a page with this, a checksum for each picture (0: it is not there), and from the next
@@ -258,4 +258,4 @@ std::unique_ptr<PictureCache> open_cache_file(const std::string& path,
   return std::make_unique<CacheFile>(path, opened, contents, plan);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

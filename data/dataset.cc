@@ -13,7 +13,7 @@
 #include "data/soft_labels.h"
 #include "data/subset.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 bool decodes(const DataConfig& config) {
@@ -183,4 +183,4 @@ void check_alike(const Dataset& training, const Dataset& evaluation) {
                                   : ""));
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

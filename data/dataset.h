@@ -19,6 +19,10 @@
 #include "data/table_columns.h"
 
 namespace trireme {
+class DataConfig;  // data/data.proto
+}  // namespace trireme
+
+namespace trireme::data {
 
 // What one sample is, as stored: the input (u8 or f32 [C, H, W] or [F]; pictures of u8 are
 // channels-last; i32 [T] for tokens) and the target (i32 [] for a class label, f32 [classes] for
@@ -93,8 +97,6 @@ class WrappedDataset : public Dataset {
   std::unique_ptr<Dataset> inner_;
 };
 
-class DataConfig;  // data/data.proto
-
 enum class Part { kTraining, kEvaluation };
 
 struct OpenOptions {
@@ -116,4 +118,4 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Part part,
 // files of their own may hold something else.
 void check_alike(const Dataset& training, const Dataset& evaluation);
 
-}  // namespace trireme
+}  // namespace trireme::data

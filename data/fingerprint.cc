@@ -6,7 +6,7 @@
 
 #include "data/dataset.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 constexpr int64_t kMaxBytesRead = 64 << 20;
@@ -27,4 +27,4 @@ Fingerprint fingerprint_of(const Dataset& dataset) {
   return {dataset.size(), dataset.spec().classes, dataset.checksums(), dataset.columns().names};
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

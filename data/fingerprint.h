@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme {
+namespace trireme::data {
 
 class Dataset;
 
@@ -59,4 +59,4 @@ class CheckedSamples {
   int64_t count_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -20,7 +20,7 @@
 #include "data/samples.h"
 #include "data/transforms/pipeline.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 // Things that threads borrow; as many are made as are in use at once.
@@ -339,4 +339,4 @@ std::unique_ptr<Dataset> with_transforms(std::unique_ptr<Dataset> dataset, const
   return std::make_unique<Transformed>(std::move(dataset), std::move(pipeline));
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -7,8 +7,10 @@
 #include "data/records.h"
 
 namespace trireme {
-
 class DataConfig;
+}  // namespace trireme
+
+namespace trireme::data {
 
 // Of pictures in files. Their size must follow from the transforms or be what these make of the
 // first one: another size is then a bad record. Throws ConfigError when transforms or cache cannot
@@ -22,4 +24,4 @@ std::unique_ptr<Dataset> make_image_dataset(std::unique_ptr<Records> records,
 std::unique_ptr<Dataset> with_transforms(std::unique_ptr<Dataset> dataset, const DataConfig& config,
                                          Part part, const OpenOptions& options);
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -21,7 +21,7 @@
 #include "data/loader/slot.h"
 #include "data/sampler.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -330,4 +330,4 @@ std::string to_string(const Reading& reading) {
 
 int64_t Loader::batches_per_epoch() const { return state_->placement.batches_per_epoch(); }
 
-}  // namespace trireme
+}  // namespace trireme::data

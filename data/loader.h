@@ -16,7 +16,7 @@
 #include "data/dataset.h"
 #include "data/sampler.h"
 
-namespace trireme {
+namespace trireme::data {
 
 class Mix;
 
@@ -115,4 +115,4 @@ class Loader {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "data/cache.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 // A picture, whose pixels follow in memory.
@@ -89,4 +89,4 @@ std::unique_ptr<PictureCache> make_memory_cache(int64_t count, int64_t bytes) {
   return std::make_unique<MemoryCache>(count, bytes);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

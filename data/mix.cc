@@ -10,7 +10,7 @@
 #include "core/vectorized.h"
 #include "data/data.pb.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 // The last place among the transforms, at which no sample has one: pairs draw there, by position.
@@ -175,4 +175,4 @@ float Mix::cutmix(Draws& draws, const Row& first, const Row& second) const {
   return 1 - static_cast<float>(cut.height * cut.width) / static_cast<float>(height * width);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -8,8 +8,10 @@
 #include "data/transforms/draws.h"
 
 namespace trireme {
-
 class MixConfig;
+}  // namespace trireme
+
+namespace trireme::data {
 
 // From Beta(alpha, alpha), alpha > 0, as the ratio of two gamma variates (Marsaglia and Tsang, "A
 // simple method for generating gamma variables", TOMS 26, 2000).
@@ -42,4 +44,4 @@ class Mix {
   SampleSpec spec_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

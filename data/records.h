@@ -10,7 +10,7 @@
 #include "data/bad_records.h"
 #include "data/fingerprint.h"
 
-namespace trireme {
+namespace trireme::data {
 
 class Records {
  public:
@@ -36,4 +36,4 @@ class Records {
   virtual Checksums checksums() const = 0;
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

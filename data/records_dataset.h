@@ -13,7 +13,7 @@
 #include "data/records.h"
 #include "data/samples.h"
 
-namespace trireme {
+namespace trireme::data {
 
 class RecordsDataset : public Dataset {
  public:
@@ -48,4 +48,4 @@ class RecordsDataset : public Dataset {
   SampleSpec spec_;  // for the constructor to fill
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 template <class T, class Byte>
@@ -76,4 +76,4 @@ std::vector<std::string> labels_of(const Dataset& dataset, std::span<const std::
   return labels;
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

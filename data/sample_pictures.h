@@ -10,7 +10,7 @@
 #include "data/dataset.h"
 #include "data/images/image.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // Whether samples [C, H, W] of such a kind can be shown.
 bool are_pictures(const TensorSpec& spec);
@@ -23,4 +23,4 @@ std::vector<Image> pictures_of(const TensorSpec& spec, std::span<const std::byte
 // samples have no class, or several.
 std::vector<std::string> labels_of(const Dataset& dataset, std::span<const std::byte> targets);
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -9,7 +9,7 @@
 #include "core/random.h"
 #include "data/data.pb.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 // Even, so that both halves end where they began. More than the four that suffice for wide halves,
@@ -125,4 +125,4 @@ Share share_of(int64_t total, int rank, int ranks) {
   return {rows * rank + std::min<int64_t>(rank, longer), rows + (rank < longer ? 1 : 0)};
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -5,6 +5,10 @@
 #include <cstdint>
 
 namespace trireme {
+class DataConfig;
+}  // namespace trireme
+
+namespace trireme::data {
 
 // A permutation of [0, size), without a table: a Feistel network over the next power of two, walked
 // until it falls inside (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002).
@@ -36,7 +40,6 @@ struct OrderOptions {
   int64_t window = 0;
 };
 
-class DataConfig;
 // Throws ConfigError ("data.shuffle_window...").
 OrderOptions order_options(const DataConfig& config);
 
@@ -69,4 +72,4 @@ struct Share {
 };
 Share share_of(int64_t total, int rank, int ranks);
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 class MemoryDataset final : public Dataset {
@@ -104,4 +104,4 @@ std::vector<uint8_t> label_bytes(std::span<const int32_t> labels) {
   return bytes;
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -11,7 +11,7 @@
 #include "data/bad_records.h"
 #include "data/dataset.h"
 
-namespace trireme {
+namespace trireme::data {
 
 struct Samples {
   SampleSpec spec;
@@ -42,4 +42,4 @@ std::string left_out(const BadRecords& bad);
 inline TensorSpec label_spec() { return {DType::kI32, Shape{}, Layout::row_major()}; }
 std::vector<uint8_t> label_bytes(std::span<const int32_t> labels);
 
-}  // namespace trireme
+}  // namespace trireme::data

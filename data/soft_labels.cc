@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "data/samples.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 class SoftLabels final : public WrappedDataset {
@@ -48,4 +48,4 @@ std::unique_ptr<Dataset> with_soft_labels(std::unique_ptr<Dataset> dataset) {
   return std::make_unique<SoftLabels>(std::move(dataset));
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

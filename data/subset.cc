@@ -12,7 +12,7 @@
 #include "core/random.h"
 #include "data/samples.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 class Subset final : public WrappedDataset {
@@ -79,4 +79,4 @@ std::unique_ptr<Dataset> make_subset(std::unique_ptr<Dataset> dataset, double fr
                                   wanted ? fraction : 1 - fraction);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

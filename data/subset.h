@@ -6,7 +6,7 @@
 
 #include "data/dataset.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // Divides a dataset into what is trained on and what is evaluated on: round(fraction * size)
 // samples, drawn by the seed, in the order that they had. Throws DataError when either would be
@@ -14,4 +14,4 @@ namespace trireme {
 std::unique_ptr<Dataset> make_subset(std::unique_ptr<Dataset> dataset, double fraction,
                                      uint64_t seed, Part part);
 
-}  // namespace trireme
+}  // namespace trireme::data

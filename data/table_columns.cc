@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 constexpr size_t kListed = 8;  // of what may be many
@@ -109,4 +109,4 @@ MatchedColumns match_columns(const TableColumns& trained, std::span<const std::s
   return match_positions(trained, count, path, labels);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme {
+namespace trireme::data {
 
 // The columns of the table that a network is trained on, in its order.
 struct TableColumns {
@@ -33,4 +33,4 @@ enum class Labels { kNeeded, kOptional };
 MatchedColumns match_columns(const TableColumns& trained, std::span<const std::string> names,
                              int64_t count, const std::string& path, Labels labels);
 
-}  // namespace trireme
+}  // namespace trireme::data

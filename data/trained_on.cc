@@ -12,7 +12,7 @@
 #include "data/formats/picture_name.h"
 #include "data/unlabelled.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -152,4 +152,4 @@ std::unique_ptr<Dataset> as_trained_on(std::unique_ptr<Dataset> dataset, const S
                                        class_names);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -8,7 +8,7 @@
 #include "data/data.pb.h"
 #include "data/dataset.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // What a path holds that is given in place of a run's data: a folder with one for each class, tar
 // shards (a file, a pattern or a folder of them), a CSV file, or else the root of the run's format.
@@ -21,4 +21,4 @@ DataConfig other_data(const DataConfig& config, const SampleSpec& spec, const st
 std::unique_ptr<Dataset> as_trained_on(std::unique_ptr<Dataset> dataset, const SampleSpec& spec,
                                        const std::vector<std::string>& class_names);
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -18,7 +18,7 @@
 #include "data/records.h"
 #include "data/transforms/pipeline.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -219,4 +219,4 @@ std::unique_ptr<Dataset> open_unlabelled(std::span<const std::string> paths,
                             Part::kEvaluation, {});
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

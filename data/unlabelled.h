@@ -8,7 +8,7 @@
 #include "data/data.pb.h"
 #include "data/dataset.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // The run's transforms of evaluation for pictures that need not be as large, or as colourful, as
 // those that it was trained on: they become what `spec` reads.
@@ -24,4 +24,4 @@ std::unique_ptr<Dataset> open_unlabelled(std::span<const std::string> paths,
                                          const DataConfig& config, const SampleSpec& spec,
                                          const TableColumns& columns = {});
 
-}  // namespace trireme
+}  // namespace trireme::data

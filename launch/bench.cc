@@ -27,7 +27,7 @@
 #include "trainer/step/agreement.h"
 #include "trainer/step/step.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -53,11 +53,11 @@ double median(std::vector<double> values) {
 struct SyntheticBatch {
   Buffer inputs;
   Buffer targets;
-  Batch batch;
+  data::Batch batch;
 
-  SyntheticBatch(const SampleSpec& samples, const BatchPlan& plan, const Placement& place,
-                 Device& device) {
-    const Share share = share_of(plan.global, place.rank, place.ranks);
+  SyntheticBatch(const data::SampleSpec& samples, const train::BatchPlan& plan,
+                 const comm::Placement& place, Device& device) {
+    const data::Share share = data::share_of(plan.global, place.rank, place.ranks);
     inputs = device.allocate_host(plan.capacity * samples.input.bytes());
     targets = device.allocate_host(plan.capacity * samples.target.bytes());
     const Random noise(1, RandomPurpose::kSynthetic, static_cast<uint64_t>(place.rank));
@@ -94,21 +94,22 @@ struct MeasuredSteps {
 
 // As many steps as fit into the seconds; rank 0 decides for all.
 template <class Run>
-int64_t steps_that_fit(double seconds, Communicator& communicator, Step& step, Run run) {
+int64_t steps_that_fit(double seconds, comm::Communicator& communicator, train::Step& step,
+                       Run run) {
   const double each = mean_step_seconds(
-      kEstimateSteps, run, [&] { step.finish(); }, seconds_since_start);
+      kEstimateSteps, run, [&] { step.finish(); }, train::seconds_since_start);
   const auto steps = static_cast<int64_t>(std::clamp(seconds / each, 5.0, 20000.0));
   return std::stoll(broadcast(communicator, std::to_string(steps), 0));
 }
 
-MeasuredSteps measure(const BenchOptions& options, Communicator& communicator, Step& step,
-                      const Batch& batch, float learning_rate) {
+MeasuredSteps measure(const BenchOptions& options, comm::Communicator& communicator,
+                      train::Step& step, const data::Batch& batch, float learning_rate) {
   MeasuredSteps result;
   int64_t launched = 0;
   const auto run = [&] { return step.run(batch, launched++, learning_rate); };
   run();
   step.finish();
-  result.first_step = seconds_since_start();
+  result.first_step = train::seconds_since_start();
   for (int i = 0; i < kWarmupSteps; ++i) run();
   result.steps =
       options.steps > 0 ? options.steps : steps_that_fit(options.seconds, communicator, step, run);
@@ -116,9 +117,9 @@ MeasuredSteps measure(const BenchOptions& options, Communicator& communicator, S
 
   std::vector<double> whole, forward, backward, exposed, update, communication;
   auto start = Clock::now();
-  const auto add = [&](const std::optional<StepResult>& done) {
+  const auto add = [&](const std::optional<train::StepResult>& done) {
     if (!done) return;  // a GPU's result comes with the next step
-    const StepTimings& timings = done->timings;
+    const train::StepTimings& timings = done->timings;
     const auto end = Clock::now();
     whole.push_back(std::chrono::duration<double>(end - start).count());
     forward.push_back(timings.forward);
@@ -166,11 +167,11 @@ Json merge(const std::vector<std::string>& ranks) {
     const bool slower = rank["step_ms"] > merged["step_ms"];
     Json next = slower ? rank : merged;
     for (const char* key : {"floor_ms", "seconds_to_first_step", "peak_memory_bytes"}) {
-      next[key] = std::max(to_number(rank[key]), to_number(merged[key]));
+      next[key] = std::max(train::to_number(rank[key]), train::to_number(merged[key]));
     }
     merged = next;
   }
-  merged["peak_memory_bytes"] = static_cast<int64_t>(to_number(merged["peak_memory_bytes"]));
+  merged["peak_memory_bytes"] = static_cast<int64_t>(train::to_number(merged["peak_memory_bytes"]));
   return merged;
 }
 
@@ -195,26 +196,28 @@ void print_table(const Json& r) {
   fmt::print(
       "\n{:.1f} samples/s; a step took {:.3f} to {:.3f} ms; sums over ranks took {:.3f} ms, peers' "
       "lateness and what lay beside backward included.\n",
-      to_number(r["samples_per_second"]), to_number(r["step_ms_min"]), to_number(r["step_ms_max"]),
-      to_number(r["comm_ms"]));
+      train::to_number(r["samples_per_second"]), train::to_number(r["step_ms_min"]),
+      train::to_number(r["step_ms_max"]), train::to_number(r["comm_ms"]));
   fmt::print(
       "Floor: {}FLOP a rank and step at {}FLOP/s, measured here. Peak memory {} a rank; first step "
       "after {:.2f} s.\n",
-      format_count(to_number(r["flops_per_step"])), format_count(to_number(r["peak_flops"])),
-      format_bytes(to_number(r["peak_memory_bytes"])), to_number(r["seconds_to_first_step"]));
+      format_count(train::to_number(r["flops_per_step"])),
+      format_count(train::to_number(r["peak_flops"])),
+      format_bytes(train::to_number(r["peak_memory_bytes"])),
+      train::to_number(r["seconds_to_first_step"]));
 }
 
 // Steps like those that were timed, as `train --profile` profiles its own. Returns the table.
-std::string profile_steps(const BenchOptions& options, const Config& config,
-                          Communicator& communicator, Step& step, const Batch& batch,
-                          float learning_rate) {
+std::string profile_steps(const BenchOptions& options, const train::Config& config,
+                          comm::Communicator& communicator, train::Step& step,
+                          const data::Batch& batch, float learning_rate) {
   const std::filesystem::path folder = config.run.run_dir().empty() ? "." : config.run.run_dir();
-  together(communicator, [&] {
+  comm::together(communicator, [&] {
     if (communicator.rank() == 0) create_folders(folder);
   });
-  const StepWindow window = parse_step_window(options.profile);
-  Profiler profiler({window, measure_peaks}, config, communicator, step, nullptr, folder);
-  const auto note = [&](const std::optional<StepResult>& result) {
+  const train::StepWindow window = train::parse_step_window(options.profile);
+  train::Profiler profiler({window, measure_peaks}, config, communicator, step, nullptr, folder);
+  const auto note = [&](const std::optional<train::StepResult>& result) {
     if (result && result->timeline) profiler.done(result->step, *result->timeline);
   };
   for (int64_t n = 1; n <= window.last; ++n) {
@@ -223,32 +226,32 @@ std::string profile_steps(const BenchOptions& options, const Config& config,
     note(step.run(batch, n, learning_rate));
   }
   note(step.finish());
-  const Profiler::Outcome outcome = profiler.close();
-  together(communicator, [&] {
+  const train::Profiler::Outcome outcome = profiler.close();
+  comm::together(communicator, [&] {
     if (!outcome.problem.empty()) throw Error(outcome.problem);
   });
   return outcome.table;
 }
 
-int bench(const BenchOptions& options, Communicator& communicator) {
+int bench(const BenchOptions& options, comm::Communicator& communicator) {
   Target target;
-  together(communicator, [&] { target = load_target(options, communicator.size()); });
-  const Config& config = target.config;
-  require_alike(communicator, program_facts(config.run));
-  const auto device = create_device(config, communicator);
-  const auto backend = create_backend(config, *device);
-  Graph graph;
-  together(communicator, [&] { graph = build_network(config, target.samples); });
-  Step step(config, graph, *backend, communicator);
+  comm::together(communicator, [&] { target = load_target(options, communicator.size()); });
+  const train::Config& config = target.config;
+  train::require_alike(communicator, train::program_facts(config.run));
+  const auto device = train::create_device(config, communicator);
+  const auto backend = train::create_backend(config, *device);
+  model::Graph graph;
+  comm::together(communicator, [&] { graph = train::build_network(config, target.samples); });
+  train::Step step(config, graph, *backend, communicator);
   step.initialise();
   const SyntheticBatch data(target.samples, step.plan(), communicator.placement(), *device);
 
   const auto learning_rate = static_cast<float>(config.run.schedule().learning_rate());
   const MeasuredSteps measured = measure(options, communicator, step, data.batch, learning_rate);
   const int threads = config.run.train().threads() > 0 ? config.run.train().threads()
-                                                       : default_threads(communicator);
-  const int64_t resident = peak_resident_bytes();  // what measuring takes is not the step's
-  const Peaks peaks = measure_peaks(config, communicator, *backend);
+                                                       : train::default_threads(communicator);
+  const int64_t resident = train::peak_resident_bytes();  // what measuring takes is not the step's
+  const train::Peaks peaks = measure_peaks(config, communicator, *backend);
   const bool on_gpu = device->kind() == DeviceKind::kCuda;
   const double flops = static_cast<double>(step.plan().passes) *
                        (step.program().forward_flops() + step.program().backward_flops());
@@ -259,15 +262,15 @@ int bench(const BenchOptions& options, Communicator& communicator) {
   own["memory_floor_ms"] = 1e3 * traffic / peaks.bytes;
   own["peak_memory_bytes"] = on_gpu ? static_cast<int64_t>(step.memory_bytes().total()) : resident;
   if (on_gpu) own["device"] = device->description();
-  Json result = merge(all_gather(communicator, json_text(own)));
+  Json result = merge(all_gather(communicator, train::json_text(own)));
   std::string profile;
   if (!options.profile.empty()) {
     profile = profile_steps(options, config, communicator, step, data.batch, learning_rate);
   }
   if (communicator.rank() != 0) return 0;
 
-  const double step_ms = to_number(result["step_ms"]);
-  result["model"] = model_name(config.run);
+  const double step_ms = train::to_number(result["step_ms"]);
+  result["model"] = train::model_name(config.run);
   result["ranks"] = communicator.size();
   result["hosts"] = communicator.placement().hosts;
   result["threads"] = threads;
@@ -276,11 +279,11 @@ int bench(const BenchOptions& options, Communicator& communicator) {
   result["batch_per_rank"] = step.plan().capacity;
   result["steps"] = measured.steps;
   result["samples_per_second"] = 1e3 * static_cast<double>(step.plan().global) / step_ms;
-  result["exposed_comm_fraction"] = to_number(result["exposed_comm_ms"]) / step_ms;
+  result["exposed_comm_fraction"] = train::to_number(result["exposed_comm_ms"]) / step_ms;
   result["flops_per_step"] = flops;
   result["peak_flops"] = peaks.flops;
   if (options.json) {
-    fmt::print("{}\n", json_text(result));
+    fmt::print("{}\n", train::json_text(result));
   } else {
     print_table(result);
     if (!profile.empty()) fmt::print("\n{}", profile);
@@ -314,8 +317,10 @@ void add_bench(ArgumentParser app, Command& chosen) {
   mpirun -np 2 trireme bench resnet20 --json
 )");
   command.on_chosen([options, &chosen] {
-    chosen.run = [options](Communicator& communicator) { return bench(*options, communicator); };
+    chosen.run = [options](comm::Communicator& communicator) {
+      return bench(*options, communicator);
+    };
   });
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

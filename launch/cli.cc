@@ -9,7 +9,7 @@
 #include <map>
 #include <optional>
 
-namespace trireme {
+namespace trireme::cli {
 
 Argument Argument::required() {
   option_->required();
@@ -135,4 +135,4 @@ TRIREME_OPTION_TYPE(std::optional<uint64_t>);
 TRIREME_OPTION_TYPE(std::optional<double>);
 #undef TRIREME_OPTION_TYPE
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -13,7 +13,7 @@ class App;
 class Option;
 }  // namespace CLI
 
-namespace trireme {
+namespace trireme::cli {
 
 // An option or an argument of a command. The functions return it, for chaining.
 class Argument {
@@ -87,4 +87,4 @@ class ArgumentParser {
   CLI::App* app_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::cli

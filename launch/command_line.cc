@@ -20,7 +20,7 @@
 #include "launch/help.h"
 #include "launch/manual.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
@@ -61,7 +61,7 @@ constexpr Entry kCommands[] = {
 };
 
 void print_as(Command& chosen, std::string text) {
-  chosen.run = [text = std::move(text)](Communicator& communicator) {
+  chosen.run = [text = std::move(text)](comm::Communicator& communicator) {
     if (communicator.rank() == 0) std::fputs(text.c_str(), stdout);
     return 0;
   };
@@ -115,7 +115,7 @@ void add_help(ArgumentParser app, Command& chosen) {
 
 // Without a command there is nothing to do, which is a mistake.
 void set_usage(Command& chosen, const std::string& help) {
-  chosen.run = [help](Communicator& communicator) {
+  chosen.run = [help](comm::Communicator& communicator) {
     if (communicator.rank() == 0) std::fputs(help.c_str(), stderr);
     return static_cast<int>(ExitCode::kBadConfig);
   };
@@ -146,11 +146,11 @@ Command parse_command_line(int argc, char** argv) {
     app.exit(wanted, out, out);
     print_as(chosen, out.str());
   } catch (const CLI::ParseError& error) {
-    chosen.run = [message = explain_mistake(app, error)](Communicator&) -> int {
-      throw AgreedError(message, ExitCode::kBadConfig, 0);
+    chosen.run = [message = explain_mistake(app, error)](comm::Communicator&) -> int {
+      throw comm::AgreedError(message, ExitCode::kBadConfig, 0);
     };
   }
   return chosen;
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -3,10 +3,10 @@
 
 #include "launch/commands.h"
 
-namespace trireme {
+namespace trireme::cli {
 
 // What the command line asks for. Help and mistakes are commands as well, so that one rank prints
 // them.
 Command parse_command_line(int argc, char** argv);
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -9,12 +9,12 @@
 #include "comm/communicator.h"
 #include "launch/cli.h"
 
-namespace trireme {
+namespace trireme::cli {
 
 // What the user asked for. All ranks run it together; the result is the exit code. Failures that
 // all ranks meet alike are thrown as AgreedError.
 struct Command {
-  std::function<int(Communicator&)> run;
+  std::function<int(comm::Communicator&)> run;
   // What to do where the ranks could not be joined, instead of printing the reason.
   std::function<int(const std::string& reason)> diagnose;
   // How long the ranks may take to find one another, in seconds, where the user has said so.
@@ -22,7 +22,7 @@ struct Command {
 };
 
 // The work of a command that one process does, with threads: more than one rank is refused.
-std::function<int(Communicator&)> on_one_rank(std::function<int()> work);
+std::function<int(comm::Communicator&)> on_one_rank(std::function<int()> work);
 
 void add_train(ArgumentParser app, Command& chosen);
 void add_report(ArgumentParser app, Command& chosen);
@@ -38,4 +38,4 @@ void add_zoo(ArgumentParser app, Command& chosen);
 void add_completion(ArgumentParser app, Command& chosen);
 void add_data(ArgumentParser app, Command& chosen);  // those of `trireme data`, see launch/data.h
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -18,7 +18,7 @@
 #include "trainer/config/find_config.h"
 #include "trainer/report/run_records.h"
 
-namespace trireme {
+namespace trireme::cli {
 
 // completion/trireme.bash, .zsh and .fish.
 extern const std::string_view kBashCompletion;
@@ -71,18 +71,19 @@ std::vector<Completion> files(const std::string& typed, std::string_view ending)
 std::vector<Completion> folders(const std::string& typed, bool runs) {
   return entries(
       typed, [](const std::string&) { return false; },
-      [&](const fs::path& path) { return runs && is_run_folder(path); });
+      [&](const fs::path& path) { return runs && train::is_run_folder(path); });
 }
 
 std::vector<Completion> configs(const std::string& typed) {
   std::vector<Completion> found = files(typed, ".txtpb");
-  for (const std::string& name : installed_configs()) found.push_back({name, "installed"});
+  for (const std::string& name : train::installed_configs()) found.push_back({name, "installed"});
   return found;
 }
 
 std::vector<Completion> networks() {
   std::vector<Completion> found;
-  for (const std::string& name : zoo_names()) found.push_back({name, zoo_defaults(name).about});
+  for (const std::string& name : model::zoo_names())
+    found.push_back({name, model::zoo_defaults(name).about});
   return found;
 }
 
@@ -93,7 +94,7 @@ bool is_literal(const std::string& kind) {
 std::vector<Completion> values_of_kind(const std::string& kind, const std::string& typed) {
   std::vector<Completion> found;
   if (kind == "FIELD=VALUE") {
-    for (const std::string& word : complete_assignment(RunConfig::descriptor(), typed)) {
+    for (const std::string& word : train::complete_assignment(RunConfig::descriptor(), typed)) {
       found.push_back({word, ""});
     }
     return found;
@@ -205,7 +206,7 @@ std::vector<Completion> complete(const CLI::App& app, const std::vector<std::str
 
 void add_completion(ArgumentParser app, Command& chosen) {
   const auto print = [&chosen](std::string text) {
-    chosen.run = [text = std::move(text)](Communicator& communicator) {
+    chosen.run = [text = std::move(text)](comm::Communicator& communicator) {
       if (communicator.rank() == 0) std::fputs(text.c_str(), stdout);
       return 0;
     };
@@ -240,4 +241,4 @@ complete behind mpirun, mpiexec and srun.
   });
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme {
+namespace trireme::cli {
 
 struct Completion {
   std::string word;
@@ -17,4 +17,4 @@ struct Completion {
 // ends in "/", "." or "=" is not whole yet.
 std::vector<Completion> complete(const CLI::App& app, const std::vector<std::string>& words);
 
-}  // namespace trireme
+}  // namespace trireme::cli

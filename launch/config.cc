@@ -15,15 +15,17 @@
 #include "trainer/config/config_show.h"
 #include "trainer/config/run_folder.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 constexpr const char* kFileOrRun = "Configuration (*.txtpb), or the folder of a run";
 
 // Of a run: as it resolved it.
-Config load(const std::string& file_or_run, const std::vector<std::string>& assignments = {}) {
+train::Config load(const std::string& file_or_run,
+                   const std::vector<std::string>& assignments = {}) {
   const bool run = std::filesystem::is_directory(file_or_run);
-  return load_config(run ? find_run(file_or_run).config().string() : file_or_run, assignments);
+  return train::load_config(run ? train::find_run(file_or_run).config().string() : file_or_run,
+                            assignments);
 }
 
 // --- show ---
@@ -34,8 +36,9 @@ struct ShowOptions : ConfigOptions {
 };
 
 int show(const ShowOptions& options) {
-  const Config config = load(options.path, options.all_assignments());
-  const std::string text = options.all ? to_annotated_text(config.run) : to_text(config.run);
+  const train::Config config = load(options.path, options.all_assignments());
+  const std::string text =
+      options.all ? train::to_annotated_text(config.run) : train::to_text(config.run);
   std::fputs(text.c_str(), stdout);
   return 0;
 }
@@ -66,16 +69,16 @@ struct DiffOptions {
 };
 
 int diff(const DiffOptions& options) {
-  const auto differences = config_differences(load(options.a).run, load(options.b).run);
+  const auto differences = train::config_differences(load(options.a).run, load(options.b).run);
   if (options.json) {
     auto list = nlohmann::ordered_json::array();
-    for (const ConfigDifference& field : differences) {
+    for (const train::ConfigDifference& field : differences) {
       list.push_back({{"path", field.path}, {"a", field.a}, {"b", field.b}});
     }
-    fmt::print("{}\n", json_text(list));
+    fmt::print("{}\n", train::json_text(list));
   } else if (!differences.empty()) {
     Table table({{"field"}, {options.a}, {options.b}});
-    for (const ConfigDifference& field : differences) {
+    for (const train::ConfigDifference& field : differences) {
       table.add({field.path, field.a.empty() ? "-" : field.a, field.b.empty() ? "-" : field.b});
     }
     std::fputs(table.whole().c_str(), stdout);
@@ -113,4 +116,4 @@ void add_config(ArgumentParser app, Command& chosen) {
   add_diff(config, chosen);
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -29,7 +29,7 @@
 #include "trainer/config/run_folder.h"
 #include "trainer/run/train.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -46,11 +46,11 @@ struct CheckOptions : ConfigOptions {
 // What is known of the samples: from the data or, where they are not to be opened, what a network
 // of the zoo is meant for.
 struct Samples {
-  SampleSpec spec;
+  data::SampleSpec spec;
   bool in_memory = true;
   int64_t train = 0;  // 0: not known
   std::string train_text, eval_text;
-  std::unique_ptr<Dataset> training = {}, evaluation = {};  // null: not opened
+  std::unique_ptr<data::Dataset> training = {}, evaluation = {};  // null: not opened
 };
 
 void print_row(const char* name, const std::string& text) {
@@ -61,8 +61,8 @@ void print_row(const char* name, const std::string& text) {
 
 // Reads samples that are spread evenly over the part, the first and the last among them. Returns
 // how many were read; where bad records are skipped, some of them may be bad.
-std::string read_some(const Config& config, const Dataset& dataset) {
-  const SampleSpec& spec = dataset.spec();
+std::string read_some(const train::Config& config, const data::Dataset& dataset) {
+  const data::SampleSpec& spec = dataset.spec();
   std::vector<std::byte> input(spec.input.bytes()), target(spec.target.bytes());
   const int64_t count = std::min(kSamplesRead, dataset.size());
   int64_t bad = 0;
@@ -82,12 +82,12 @@ std::string read_some(const Config& config, const Dataset& dataset) {
   return text;
 }
 
-Samples open_samples(const Config& config, std::vector<std::string>& checked) {
-  auto train = open_data(config, Part::kTraining);
-  auto eval = open_data(config, Part::kEvaluation, {}, train->columns());
-  check_alike(*train, *eval);
+Samples open_samples(const train::Config& config, std::vector<std::string>& checked) {
+  auto train = train::open_data(config, data::Part::kTraining);
+  auto eval = train::open_data(config, data::Part::kEvaluation, {}, train->columns());
+  data::check_alike(*train, *eval);
   try {
-    order_options(config.run.data());
+    data::order_options(config.run.data());
   } catch (const ConfigError& error) {
     throw config.located(error);
   }
@@ -100,9 +100,9 @@ Samples open_samples(const Config& config, std::vector<std::string>& checked) {
   return samples;
 }
 
-std::optional<Samples> usual_samples(const Config& config) {
+std::optional<Samples> usual_samples(const train::Config& config) {
   if (!config.run.model().has_zoo()) return std::nullopt;
-  const SampleSpec usual = zoo_samples(config.run.model().zoo().name());
+  const data::SampleSpec usual = zoo_samples(config.run.model().zoo().name());
   Samples samples;
   samples.spec = usual;
   samples.train_text = fmt::format("not opened; taken to be {} in {}",
@@ -112,8 +112,8 @@ std::optional<Samples> usual_samples(const Config& config) {
 
 // --- Network and memory ---
 
-std::string length_text(const Config& config, const BatchPlan& batch, const Samples& samples,
-                        int ranks) {
+std::string length_text(const train::Config& config, const train::BatchPlan& batch,
+                        const Samples& samples, int ranks) {
   const TrainConfig& train = config.run.train();
   std::string text = fmt::format("{} over {} rank{}", batch.global, ranks, ranks == 1 ? "" : "s");
   if (batch.passes > 1) text += fmt::format(", in {} passes of {}", batch.passes, batch.micro);
@@ -128,32 +128,32 @@ std::string bytes_text(size_t bytes) { return format_bytes(static_cast<double>(b
 
 std::string memory_text(const RankPlan& plan) {
   std::string parts;
-  for (const RankMemory::Part& part : plan.memory.parts) {
+  for (const train::RankMemory::Part& part : plan.memory.parts) {
     parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", part.name, bytes_text(part.bytes));
   }
   return fmt::format("{} a rank: {}", bytes_text(plan.memory.total()), parts);
 }
 
 // What the network begins with, where that is a file.
-std::string initial_text(const Config& config, const Graph& graph) {
+std::string initial_text(const train::Config& config, const model::Graph& graph) {
   const ModelConfig& model = config.run.model();
   if (!model.has_init_from()) return "";
   try {
-    return read_initial_values(model.init_from(), graph).summary;
+    return train::read_initial_values(model.init_from(), graph).summary;
   } catch (const ConfigError& error) {
     throw config.located(error);
   }
 }
 
 // Returns the bytes of a checkpoint; 0 where there is no plan.
-size_t print_network(const Config& config, const Samples& samples, const CheckOptions& options,
-                     std::vector<std::string>& skipped) {
-  const SampleSpec& spec = samples.spec;
+size_t print_network(const train::Config& config, const Samples& samples,
+                     const CheckOptions& options, std::vector<std::string>& skipped) {
+  const data::SampleSpec& spec = samples.spec;
   const int ranks = options.ranks;
-  make_mix(config, spec);
+  train::make_mix(config, spec);
   Target target{.config = config, .samples = spec, .in_memory = samples.in_memory};
-  const Graph graph = build_network(config, spec);
-  const BatchPlan batch = plan_batch(config, ranks);
+  const model::Graph graph = train::build_network(config, spec);
+  const train::BatchPlan batch = train::plan_batch(config, ranks);
   std::unique_ptr<RankPlan> plan;
   std::string problem;
   try {
@@ -166,7 +166,7 @@ size_t print_network(const Config& config, const Samples& samples, const CheckOp
       plan ? fmt::format("{} parameters, ",
                          format_count(static_cast<double>(plan->parameters.count())))
            : "";
-  print_row("network", fmt::format("{}: {}input {}, {}, {}", model_name(config.run), size,
+  print_row("network", fmt::format("{}: {}input {}, {}, {}", train::model_name(config.run), size,
                                    spec.input.shape.to_string(), target_text(spec),
                                    Precision_Name(config.run.train().precision())));
   if (!options.no_data) print_row("begins", initial_text(config, graph));
@@ -186,7 +186,7 @@ size_t print_network(const Config& config, const Samples& samples, const CheckOp
 
 // --- The run's folder ---
 
-[[noreturn]] void refuse_folder(const Config& config, const fs::path& path,
+[[noreturn]] void refuse_folder(const train::Config& config, const fs::path& path,
                                 const std::string& problem) {
   throw ConfigError(config.where("run_dir"),
                     fmt::format("{} {}; choose another with --run-dir", path.string(), problem));
@@ -194,25 +194,27 @@ size_t print_network(const Config& config, const Samples& samples, const CheckOp
 
 // Whether training would go on from the newest checkpoint, and what would come out differently.
 // Throws what training would.
-void check_resume(const Config& config, const fs::path& checkpoints, const Samples& samples,
+void check_resume(const train::Config& config, const fs::path& checkpoints, const Samples& samples,
                   int ranks, bool accept_data_change) {
-  const Warn warn = [](const std::string& text) { print_row("warning", text); };
-  const auto found = newest_checkpoint(checkpoints, warn);
+  const train::Warn warn = [](const std::string& text) { print_row("warning", text); };
+  const auto found = train::newest_checkpoint(checkpoints, warn);
   if (!found) return;
-  const Graph graph = build_network(config, samples.spec);
-  const auto changes = check_changes(*found, {config, graph, ranks, samples.train});
-  const RunData data{fingerprint_of(*samples.training), fingerprint_of(*samples.evaluation)};
-  const std::string change = data_change(found->state, data);
-  if (!change.empty() && !accept_data_change) throw data_refusal(*found, change);
+  const model::Graph graph = train::build_network(config, samples.spec);
+  const auto changes = train::check_changes(*found, {config, graph, ranks, samples.train});
+  const train::RunData data{data::fingerprint_of(*samples.training),
+                            data::fingerprint_of(*samples.evaluation)};
+  const std::string change = train::data_change(found->state, data);
+  if (!change.empty() && !accept_data_change) throw train::data_refusal(*found, change);
   if (!change.empty()) print_row("changed", change);
   for (const std::string& line : changes) print_row("changed", line);
 }
 
 // Whether checkpoints of `bytes` each can be written where results are to go. Writes nothing.
 // Returns the folder of those that are there; empty: there are none.
-fs::path check_folder(const Config& config, size_t bytes) {
+fs::path check_folder(const train::Config& config, size_t bytes) {
   const bool named = !config.run.run_dir().empty();
-  const fs::path run = named ? fs::path(config.run.run_dir()) : default_run_folder(config.run);
+  const fs::path run =
+      named ? fs::path(config.run.run_dir()) : train::default_run_folder(config.run);
   fs::path there = fs::absolute(run).lexically_normal();
   std::error_code none;
   while (!fs::exists(there, none) && there.has_relative_path()) there = there.parent_path();
@@ -227,8 +229,8 @@ fs::path check_folder(const Config& config, size_t bytes) {
                               bytes_text(bytes)));
   }
   std::string text = named ? run.string() : "a new folder in runs/";
-  const fs::path checkpoints = RunFolder{run}.checkpoints();
-  const auto saved = Checkpoints(checkpoints, 1).list();
+  const fs::path checkpoints = train::RunFolder{run}.checkpoints();
+  const auto saved = train::Checkpoints(checkpoints, 1).list();
   if (!saved.empty()) {
     text += fmt::format(": holds checkpoints, the newest {}", saved.front().filename().string());
   } else if (bytes > 0) {
@@ -240,7 +242,7 @@ fs::path check_folder(const Config& config, size_t bytes) {
 }
 
 int check(const CheckOptions& options) {
-  const Config config = load_config(options.path, options.all_assignments());
+  const train::Config config = train::load_config(options.path, options.all_assignments());
   for (const std::string& warning : config.warnings) print_row("warning", warning);
   std::vector<std::string> checked{"fields"};
   std::vector<std::string> skipped;
@@ -250,7 +252,7 @@ int check(const CheckOptions& options) {
     checkpoint_bytes = print_network(config, *samples, options, skipped);
     checked.emplace_back("network");
   } else {
-    print_row("network", model_name(config.run) + ": not built, which takes its data");
+    print_row("network", train::model_name(config.run) + ": not built, which takes its data");
     skipped.emplace_back("network");
   }
   if (checkpoint_bytes > 0) checked.emplace_back("memory");
@@ -305,4 +307,4 @@ was trained on.
       [options, &chosen] { chosen.run = on_one_rank([options] { return check(*options); }); });
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

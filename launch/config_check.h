@@ -3,8 +3,8 @@
 
 #include "launch/commands.h"
 
-namespace trireme {
+namespace trireme::cli {
 
 void add_config_check(ArgumentParser config, Command& chosen);
 
-}  // namespace trireme
+}  // namespace trireme::cli

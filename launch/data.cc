@@ -4,12 +4,13 @@
 #include "launch/cli.h"
 #include "launch/options.h"
 
-namespace trireme {
+namespace trireme::cli {
 
 void DataOptions::add_to(ArgumentParser app) {
   app.add_option("CONFIG", path, "Configuration (*.txtpb)").required();
   add_set_option(app, assignments);
-  app.add_choice("--part", part, {{"train", Part::kTraining}, {"eval", Part::kEvaluation}},
+  app.add_choice("--part", part,
+                 {{"train", data::Part::kTraining}, {"eval", data::Part::kEvaluation}},
                  "Which samples; unset: train");
 }
 
@@ -27,4 +28,4 @@ void add_data(ArgumentParser app, Command& chosen) {
   add_data_stats(data, chosen);
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -9,7 +9,7 @@
 #include "launch/commands.h"
 #include "trainer/config/config.h"
 
-namespace trireme {
+namespace trireme::cli {
 
 void add_data_pack(ArgumentParser data, Command& chosen);
 void add_data_show(ArgumentParser data, Command& chosen);
@@ -19,13 +19,13 @@ void add_data_stats(ArgumentParser data, Command& chosen);
 struct DataOptions {
   std::string path;
   std::vector<std::string> assignments;
-  Part part = Part::kTraining;
+  data::Part part = data::Part::kTraining;
 
   void add_to(ArgumentParser app);
-  Config load() const { return load_config(path, assignments); }
+  train::Config load() const { return train::load_config(path, assignments); }
 };
 
 // Of the class, where classes have names, else its number.
 std::string class_text(const std::vector<std::string>& names, int64_t number);
 
-}  // namespace trireme
+}  // namespace trireme::cli

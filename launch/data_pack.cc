@@ -14,16 +14,16 @@
 #include "trainer/base/machine.h"
 #include "trainer/run/stop.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
 struct DataPackOptions : DataOptions {
-  PackOptions pack;
+  data::PackOptions pack;
 };
 
-const char* name_of(Part part) { return part == Part::kTraining ? "train" : "eval"; }
+const char* name_of(data::Part part) { return part == data::Part::kTraining ? "train" : "eval"; }
 
 // Of a folder of pictures: FOLDER/train/CLASS and FOLDER/val/CLASS, or else FOLDER/CLASS.
 DataConfig config_of_folder(const std::string& folder) {
@@ -47,14 +47,15 @@ DataConfig config_of(const DataPackOptions& options) {
 }
 
 // What to write into a configuration to read the shards, of both parts where both are there.
-std::string snippet(const PackSource& source, const DataConfig& config, const std::string& folder) {
+std::string snippet(const data::PackSource& source, const DataConfig& config,
+                    const std::string& folder) {
   std::string text = fmt::format("data {{\n  root: \"{}\"\n  webdataset {{\n", folder);
-  for (const Part part : {Part::kTraining, Part::kEvaluation}) {
+  for (const data::Part part : {data::Part::kTraining, data::Part::kEvaluation}) {
     const fs::path path = fs::path(folder) / fmt::format("{}.pack.json", name_of(part));
-    const std::optional<PackState> state = read_pack_state(path.string());
+    const std::optional<data::PackState> state = data::read_pack_state(path.string());
     if (!state || !state->done) continue;
     text += fmt::format("    {}: \"{}\"\n", name_of(part),
-                        shard_pattern(name_of(part), state->shards.size()));
+                        data::shard_pattern(name_of(part), state->shards.size()));
   }
   text += fmt::format("    classes: {}\n", source.classes());
   if (!source.class_names().empty()) text += "    class_names: \"classes.txt\"\n";
@@ -63,10 +64,10 @@ std::string snippet(const PackSource& source, const DataConfig& config, const st
   return text + "}\n";
 }
 
-void print_result(const PackState& state, const BadRecords& at_opening, double seconds,
+void print_result(const data::PackState& state, const data::BadRecords& at_opening, double seconds,
                   int64_t records) {
   uint64_t bytes = 0;
-  for (const PackedShard& shard : state.shards) bytes += shard.bytes;
+  for (const data::PackedShard& shard : state.shards) bytes += shard.bytes;
   fmt::print("{} samples in {} shard{}, {}", state.samples(), state.shards.size(),
              state.shards.size() == 1 ? "" : "s", format_bytes(static_cast<double>(bytes)));
   if (records > 0) {
@@ -74,11 +75,11 @@ void print_result(const PackState& state, const BadRecords& at_opening, double s
                format_count(static_cast<double>(records) / seconds));
   }
   fmt::print("\n");
-  const BadRecords packing = state.bad();
+  const data::BadRecords packing = state.bad();
   const int64_t count = at_opening.count + packing.count;
   if (count == 0) return;
   fmt::print("{} bad records left out:\n", count);
-  for (const BadRecords& bad : {at_opening, packing}) {
+  for (const data::BadRecords& bad : {at_opening, packing}) {
     for (const std::string& what : bad.first) fmt::print("  {}\n", what);
   }
   const auto named = static_cast<int64_t>(at_opening.first.size() + packing.first.size());
@@ -86,13 +87,13 @@ void print_result(const PackState& state, const BadRecords& at_opening, double s
 }
 
 int run(DataPackOptions options) {
-  const StopSignals stop;
+  const train::StopSignals stop;
   const DataConfig config = config_of(options);
   ProgressBar progress;
-  PackOptions& pack_options = options.pack;
+  data::PackOptions& pack_options = options.pack;
   pack_options.name = name_of(options.part);
-  pack_options.bad_limit = bad_record_limit(config);
-  if (pack_options.threads == 0) pack_options.threads = inspect_machine().cores;
+  pack_options.bad_limit = data::bad_record_limit(config);
+  if (pack_options.threads == 0) pack_options.threads = train::inspect_machine().cores;
   pack_options.note = [&](std::string_view text) { progress.show(text); };
   pack_options.stop = [&] { return stop.requested(); };
   int64_t records = 0;
@@ -100,11 +101,11 @@ int run(DataPackOptions options) {
     ++records;
     progress.show(done, total, "samples");
   };
-  OpenOptions opening;
+  data::OpenOptions opening;
   opening.progress = pack_options.note;
-  const auto source = open_pack_source(config, options.part, pack_options.pictures, opening);
+  const auto source = data::open_pack_source(config, options.part, pack_options.pictures, opening);
   const auto began = std::chrono::steady_clock::now();
-  const PackState state = pack(*source, pack_options);
+  const data::PackState state = pack(*source, pack_options);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
   progress.clear();
   print_result(state, source->bad_records(), seconds.count(), records);
@@ -120,7 +121,7 @@ int run(DataPackOptions options) {
 
 void add_data_pack(ArgumentParser data, Command& chosen) {
   auto options = std::make_shared<DataPackOptions>();
-  PackOptions& pack = options->pack;
+  data::PackOptions& pack = options->pack;
   ArgumentParser command =
       data.add_command("pack",
                        "Write samples into WebDataset shards\nWhat is done is kept: run it "
@@ -152,4 +153,4 @@ Exit codes: 0 done, 75 stopped by a signal (run it again to go on).
       [options, &chosen] { chosen.run = on_one_rank([options] { return run(*options); }); });
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -20,7 +20,7 @@
 #include "trainer/config/inputs.h"
 #include "trainer/config/loading.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 struct DataShowOptions : DataOptions {
@@ -33,13 +33,13 @@ struct DataShowOptions : DataOptions {
 
 // Samples one after the other, as a batch holds them.
 struct Shown {
-  SampleSpec spec;
+  data::SampleSpec spec;
   int64_t count = 0;
   std::vector<int64_t> numbers;  // in the dataset
   std::vector<std::byte> inputs;
   std::vector<std::byte> targets;
 
-  void add(const Batch& batch, int64_t rows) {
+  void add(const data::Batch& batch, int64_t rows) {
     const size_t n = rows;
     inputs.insert(inputs.end(), batch.inputs, batch.inputs + n * spec.input.bytes());
     targets.insert(targets.end(), batch.targets, batch.targets + n * spec.target.bytes());
@@ -65,29 +65,31 @@ struct Shown {
 };
 
 // Of training what comes first in the epoch, of evaluation what always does.
-Shown load(const DataShowOptions& options, const Config& config, const Dataset& dataset) {
+Shown load(const DataShowOptions& options, const train::Config& config,
+           const data::Dataset& dataset) {
   const DataConfig& data = config.run.data();
-  const bool training = options.part == Part::kTraining;
-  const std::unique_ptr<Mix> mix = training ? make_mix(config, dataset.spec()) : nullptr;
-  LoaderOptions loading;
+  const bool training = options.part == data::Part::kTraining;
+  const std::unique_ptr<data::Mix> mix =
+      training ? train::make_mix(config, dataset.spec()) : nullptr;
+  data::LoaderOptions loading;
   loading.seed = config.run.seed();
-  loading.order = order_options(data);
+  loading.order = data::order_options(data);
   if (!training) loading.order.shuffle = false;
   // Samples are mixed in pairs: those of a longer batch begin with those of a shorter one.
   loading.global_batch =
       std::min(config.run.batch().global(), options.samples + options.samples % 2);
   loading.capacity = loading.global_batch;
-  loading.threads = inspect_machine().cores;
+  loading.threads = train::inspect_machine().cores;
   loading.mix = mix.get();
-  loading.max_bad_records = bad_record_limit(data);
+  loading.max_bad_records = data::bad_record_limit(data);
   const auto device = create_cpu_device(1);
-  Loader loader(dataset, *device, loading);
+  data::Loader loader(dataset, *device, loading);
   const int64_t epoch = training ? options.epoch - 1 : 0;
   loader.start(epoch, 0);
   Shown shown;
   shown.spec = dataset.spec();
   for (bool more = true; more;) {
-    const Batch& batch = loader.next();
+    const data::Batch& batch = loader.next();
     shown.add(batch, std::min(batch.rows, options.samples - shown.count));
     more = shown.count < options.samples && !batch.last_of_epoch;
   }
@@ -156,9 +158,9 @@ std::string html_text(std::string_view text) {
 
 // What the pixels of all images are enlarged by: small images to 128 pixels at the most, by a whole
 // number, and those of more than 160 are shrunk to that.
-double zoom_of(std::span<const Image> images, int zoom) {
+double zoom_of(std::span<const data::Image> images, int zoom) {
   int side = 1;
-  for (const Image& image : images) {
+  for (const data::Image& image : images) {
     side = std::max({side, image.view().height, image.view().width});
   }
   if (zoom > 0) return zoom;
@@ -166,7 +168,7 @@ double zoom_of(std::span<const Image> images, int zoom) {
 }
 
 // The caption of a sample: what is wanted of it, its number and the name of its record.
-std::string caption_of(const Shown& shown, int64_t row, const Dataset& dataset,
+std::string caption_of(const Shown& shown, int64_t row, const data::Dataset& dataset,
                        const std::vector<std::string>& names) {
   const int64_t number = shown.numbers[row];
   const std::string where = dataset.where(number);
@@ -177,15 +179,15 @@ std::string caption_of(const Shown& shown, int64_t row, const Dataset& dataset,
 }
 
 std::string sample_page(const DataShowOptions& options, const Shown& shown,
-                        const Dataset& dataset) {
-  const std::vector<Image> images = pictures_of(shown.spec.input, shown.inputs);
+                        const data::Dataset& dataset) {
+  const std::vector<data::Image> images = data::pictures_of(shown.spec.input, shown.inputs);
   const double zoom = zoom_of(images, options.zoom);
   const std::vector<std::string> names = dataset.class_names();
   const std::string title = html_text(dataset.description());
   std::string figures;
   int width = 96;  // of captions
   for (int64_t row = 0; row < shown.count; ++row) {
-    const ImageView image = images[row].view();
+    const data::ImageView image = images[row].view();
     const auto zoomed = [&](int pixels) {
       return std::max(1, static_cast<int>(pixels * zoom + 0.5));
     };
@@ -193,7 +195,7 @@ std::string sample_page(const DataShowOptions& options, const Shown& shown,
     figures += fmt::format(
         "<figure><img alt=\"\" width=\"{}\" height=\"{}\" src=\"data:image/png;base64,{}\">"
         "<figcaption>{}</figcaption></figure>\n",
-        zoomed(image.width), zoomed(image.height), base64(encode_png(image)),
+        zoomed(image.width), zoomed(image.height), base64(data::encode_png(image)),
         caption_of(shown, row, dataset, names));
   }
   const std::string columns = options.columns > 0 ? std::to_string(options.columns) : "auto-fill";
@@ -204,7 +206,8 @@ std::string sample_page(const DataShowOptions& options, const Shown& shown,
       kPageHead, title, title, columns, width, zoom >= 1 ? "pixelated" : "auto", figures);
 }
 
-void write_samples(const DataShowOptions& options, const Shown& shown, const Dataset& dataset) {
+void write_samples(const DataShowOptions& options, const Shown& shown,
+                   const data::Dataset& dataset) {
   const int64_t channels = shown.spec.input.shape[0];
   if (channels != 1 && channels != 3) fmt::print("of {} channels the first is shown\n", channels);
   const std::string page = sample_page(options, shown, dataset);
@@ -242,10 +245,10 @@ int show(const DataShowOptions& options) {
   if (std::filesystem::path(options.out).extension() != ".html") {
     throw ConfigError(options.out, "data show writes one HTML page; name it *.html");
   }
-  const Config config = options.load();
+  const train::Config config = options.load();
   ProgressBar progress;
   const auto dataset =
-      open_data(config, options.part, [&](std::string_view text) { progress.show(text); });
+      train::open_data(config, options.part, [&](std::string_view text) { progress.show(text); });
   const Shown shown = load(options, config, *dataset);
   progress.clear();
   fmt::print("{}\n", dataset->description());
@@ -280,4 +283,4 @@ void add_data_show(ArgumentParser data, Command& chosen) {
       [options, &chosen] { chosen.run = on_one_rank([options] { return show(*options); }); });
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

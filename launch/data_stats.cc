@@ -19,7 +19,7 @@
 #include "trainer/base/machine.h"
 #include "trainer/config/inputs.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 constexpr int64_t kBatch = 64;
@@ -72,12 +72,12 @@ struct Statistics {
 };
 
 // Measures what others read in the first epoch: so many samples, evenly from among all.
-class Measured final : public WrappedDataset {
+class Measured final : public data::WrappedDataset {
  public:
-  Measured(std::unique_ptr<Dataset> dataset, int64_t samples)
-      : WrappedDataset(std::move(dataset)),
+  Measured(std::unique_ptr<data::Dataset> dataset, int64_t samples)
+      : data::WrappedDataset(std::move(dataset)),
         size_(samples > 0 ? std::min(samples, inner().size()) : inner().size()) {
-    const SampleSpec& samples_are = spec();
+    const data::SampleSpec& samples_are = spec();
     if (samples_are.input.dtype != DType::kI32) {
       statistics_.inputs.resize(samples_are.input.shape[0]);
     }
@@ -87,7 +87,7 @@ class Measured final : public WrappedDataset {
   int64_t size() const override { return size_; }
   std::string where(int64_t index) const override { return inner().where(of(index)); }
   // The loader goes on into epochs that are not looked at.
-  void read(SampleId id, std::byte* input, std::byte* target) const override {
+  void read(data::SampleId id, std::byte* input, std::byte* target) const override {
     if (id.epoch > 0) return;
     const int64_t index = of(id.index);
     try {
@@ -109,7 +109,7 @@ class Measured final : public WrappedDataset {
   }
 
   void add(const std::byte* input, const std::byte* target,
-           const std::optional<PictureInfo>& picture) const {
+           const std::optional<data::PictureInfo>& picture) const {
     const std::vector<Moments> inputs = moments_of_input(input);
     const std::lock_guard lock(mutex_);
     ++statistics_.read;
@@ -159,7 +159,7 @@ class Measured final : public WrappedDataset {
 
 struct Result {
   std::string description;
-  SampleSpec spec;
+  data::SampleSpec spec;
   std::vector<std::string> names;
   Statistics statistics;
   int64_t bad = 0;
@@ -168,30 +168,30 @@ struct Result {
 };
 
 // Everything is read that can be, whatever data.on_bad_record says.
-Result measure(const DataStatsOptions& options, Config config) {
+Result measure(const DataStatsOptions& options, train::Config config) {
   DataConfig& data = *config.run.mutable_data();
   data.set_on_bad_record(DataConfig::SKIP);
-  data.set_max_bad_records(kAnyNumber);
+  data.set_max_bad_records(data::kAnyNumber);
   ProgressBar progress;
   const auto tell = [&](std::string_view text) { progress.show(text); };
-  const Measured dataset(open_data(config, options.part, tell), options.samples);
-  LoaderOptions loading;
+  const Measured dataset(train::open_data(config, options.part, tell), options.samples);
+  data::LoaderOptions loading;
   loading.order.shuffle = false;
   loading.global_batch = loading.capacity = kBatch;
-  loading.threads = inspect_machine().cores;
+  loading.threads = train::inspect_machine().cores;
   loading.depth = loading.threads + 2;
-  loading.max_bad_records = kAnyNumber;
+  loading.max_bad_records = data::kAnyNumber;
   const auto device = create_cpu_device(1);
   const auto began = std::chrono::steady_clock::now();
-  Loader loader(dataset, *device, loading);
+  data::Loader loader(dataset, *device, loading);
   loader.start(0, 0);
   for (bool more = true; more;) {
-    const Batch& batch = loader.next();
+    const data::Batch& batch = loader.next();
     progress.show(batch.position + batch.global_rows, dataset.size(), "samples");
     more = !batch.last_of_epoch;
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
-  const BadRecords opened = dataset.bad_records();
+  const data::BadRecords opened = dataset.bad_records();
   Result result{.description = dataset.description(),
                 .spec = dataset.spec(),
                 .names = dataset.class_names(),
@@ -324,14 +324,14 @@ void print_json(const Result& result) {
     json["width"] = range(statistics.widths);
   }
   json["bad_records"] = {{"count", result.bad}, {"named", result.bad_named}};
-  fmt::print("{}\n", json_text(json));
+  fmt::print("{}\n", train::json_text(json));
 }
 
 int stats(const DataStatsOptions& options) {
-  const Config config = options.load();
+  const train::Config config = options.load();
   const Result result = measure(options, config);
   options.json ? print_json(result) : print_text(result);
-  const int64_t allowed = bad_record_limit(config.run.data()).value_or(0);
+  const int64_t allowed = data::bad_record_limit(config.run.data()).value_or(0);
   return static_cast<int>(result.bad > allowed ? ExitCode::kBadData : ExitCode::kDone);
 }
 
@@ -354,4 +354,4 @@ Exit codes: 0 done, 3 more records are damaged than the configuration allows.
       [options, &chosen] { chosen.run = on_one_rank([options] { return stats(*options); }); });
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

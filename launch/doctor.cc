@@ -20,7 +20,7 @@
 #include "trainer/base/machine.h"
 #include "trainer/config/device.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 using Json = nlohmann::json;
@@ -28,8 +28,8 @@ using Json = nlohmann::json;
 constexpr int64_t kLittleSharedMemory = int64_t{256} << 20;
 constexpr double kBusy = 0.5;  // load average per core
 
-Json describe_rank(const Placement& place, int threads) {
-  const Machine machine = inspect_machine();
+Json describe_rank(const comm::Placement& place, int threads) {
+  const train::Machine machine = train::inspect_machine();
   return {{"rank", place.rank},
           {"host", place.host_name},
           {"pid", getpid()},
@@ -46,7 +46,7 @@ Json describe_rank(const Placement& place, int threads) {
           {"shm", machine.shared_memory},
           {"shm_free", machine.shared_memory_free},
           {"locked", machine.locked_memory},
-          {"bf16", cpu_computes_in(DType::kBF16)},
+          {"bf16", ops::cpu_computes_in(DType::kBF16)},
           {"cuda", describe_cuda()}};
 }
 
@@ -169,7 +169,7 @@ std::vector<Finding> check(const Hosts& hosts) {
   return findings;
 }
 
-void print_software(const Launcher& launcher, const Json& cuda) {
+void print_software(const comm::Launcher& launcher, const Json& cuda) {
   fmt::print("trireme    {}\n", TRIREME_VERSION);
   if (launcher.name == "none") {
     fmt::print(
@@ -179,7 +179,7 @@ void print_software(const Launcher& launcher, const Json& cuda) {
     fmt::print("launcher   {}, {} rank{}\n", launcher.name, launcher.ranks,
                launcher.ranks == 1 ? "" : "s");
   }
-  const std::string mpi = mpi_version();
+  const std::string mpi = comm::mpi_version();
   const dnnl_version_t& dnnl = *dnnl_version();
   fmt::print("libraries  {}; oneDNN {}.{}.{}; protobuf {}\n", mpi.substr(0, mpi.find(',')),
              dnnl.major, dnnl.minor, dnnl.patch,
@@ -201,8 +201,8 @@ int conclude(const std::vector<Finding>& findings) {
   return static_cast<int>(stops ? ExitCode::kFailure : ExitCode::kDone);
 }
 
-int doctor(Communicator& communicator) {
-  const int threads = default_threads(communicator);
+int doctor(comm::Communicator& communicator) {
+  const int threads = train::default_threads(communicator);
   const auto texts =
       all_gather(communicator, describe_rank(communicator.placement(), threads).dump());
   Hosts hosts;
@@ -213,7 +213,7 @@ int doctor(Communicator& communicator) {
   describe_gpus(hosts, communicator);
   int code = 0;
   if (communicator.rank() == 0) {
-    print_software(detect_launcher(), Json::parse(texts.front())["cuda"]);
+    print_software(comm::detect_launcher(), Json::parse(texts.front())["cuda"]);
     print_hosts(hosts);
     code = conclude(check(hosts));
   }
@@ -221,10 +221,10 @@ int doctor(Communicator& communicator) {
 }
 
 int doctor_unjoined(const std::string& reason) {
-  Placement alone;
+  comm::Placement alone;
   alone.host_name = "this host";
   const Json rank = describe_rank(alone, 1);
-  print_software(detect_launcher(), rank["cuda"]);
+  print_software(comm::detect_launcher(), rank["cuda"]);
   print_hosts({{alone.host_name, {rank}}});
   return conclude({{"the ranks cannot see each other", reason}});
 }
@@ -246,4 +246,4 @@ Exit codes: 0 nothing that stops a run, 1 something does.
   });
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

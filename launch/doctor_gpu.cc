@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "trainer/config/device.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 using Json = nlohmann::json;
@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 std::vector<int> assign(const std::vector<Json>& ranks) {
   std::vector<std::vector<std::string>> visible;
   for (const Json& rank : ranks) visible.push_back(rank["cuda"]["ids"]);
-  return assign_devices(visible);
+  return train::assign_devices(visible);
 }
 
 Json describe_gpu(int index) {
@@ -139,7 +139,7 @@ Json describe_cuda() {
           {"libraries", libraries}};
 }
 
-void describe_gpus(Hosts& hosts, Communicator& communicator) {
+void describe_gpus(Hosts& hosts, comm::Communicator& communicator) {
   Json own = Json::object();
   for (const auto& [name, ranks] : hosts) {
     const std::vector<int> chosen = assign(ranks);
@@ -189,4 +189,4 @@ void check_gpus(const Hosts& hosts, std::vector<Finding>& findings) {
   check_likeness(hosts, findings);
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -8,7 +8,7 @@
 
 #include "comm/communicator.h"
 
-namespace trireme {
+namespace trireme::cli {
 
 struct Finding {
   std::string what;
@@ -25,9 +25,9 @@ nlohmann::json describe_cuda();
 // Adds to each rank of `hosts` the GPU that it would train on: gpu_id, gpu (its description) and,
 // if it cannot be opened, gpu_problem; none where it sees no GPU. Each rank opens its own. All
 // ranks call it together.
-void describe_gpus(Hosts& hosts, Communicator& communicator);
+void describe_gpus(Hosts& hosts, comm::Communicator& communicator);
 
 void print_cuda(const nlohmann::json& cuda);
 void check_gpus(const Hosts& hosts, std::vector<Finding>& findings);
 
-}  // namespace trireme
+}  // namespace trireme::cli

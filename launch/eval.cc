@@ -22,7 +22,7 @@
 #include "trainer/report/evaluation_file.h"
 #include "trainer/report/sample_facts.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 struct EvalOptions : ConfigOptions, CheckpointOptions {
@@ -32,26 +32,29 @@ struct EvalOptions : ConfigOptions, CheckpointOptions {
   bool details = false;
 };
 
-void print_json(const Config& config, const CheckpointEvaluation& of) {
-  const Evaluation& result = of.evaluation;
-  nlohmann::json json = {{"model", model_name(config.run)}, {"step", of.state.step},
-                         {"samples", result.samples},       {"eval_loss", result.loss},
-                         {"seconds", result.seconds},       {"bad_records", result.bad.count}};
+void print_json(const train::Config& config, const train::CheckpointEvaluation& of) {
+  const train::Evaluation& result = of.evaluation;
+  nlohmann::json json = {{"model", train::model_name(config.run)},
+                         {"step", of.state.step},
+                         {"samples", result.samples},
+                         {"eval_loss", result.loss},
+                         {"seconds", result.seconds},
+                         {"bad_records", result.bad.count}};
   if (of.classifies) {
     json["eval_accuracy"] = result.accuracy;
     json["eval_top5"] = result.top5;
   }
-  fmt::print("{}\n", json_text(json));
+  fmt::print("{}\n", train::json_text(json));
 }
 
-void print_text(const Config& config, const CheckpointEvaluation& of) {
-  const Evaluation& result = of.evaluation;
-  fmt::print("{} after step {}: ", model_name(config.run), of.state.step);
+void print_text(const train::Config& config, const train::CheckpointEvaluation& of) {
+  const train::Evaluation& result = of.evaluation;
+  fmt::print("{} after step {}: ", train::model_name(config.run), of.state.step);
   if (result.details) {
     fmt::print("{:.2f}% right, {:.2f}% among the first five, ", 100 * result.accuracy,
                100 * result.top5);
   }
-  fmt::print("loss {:.4f}, {} samples in {}\n", PlainNumber{result.loss}, result.samples,
+  fmt::print("loss {:.4f}, {} samples in {}\n", train::PlainNumber{result.loss}, result.samples,
              format_duration(result.seconds));
   if (result.bad.count > 0) {
     fmt::print("{} bad record(s) left out; the first: {}\n", result.bad.count,
@@ -90,17 +93,17 @@ void print_classes(const std::vector<std::vector<int64_t>>& confusion,
   fmt::print("{}", table.fitting());
 }
 
-void print_details(const CheckpointEvaluation& of) {
+void print_details(const train::CheckpointEvaluation& of) {
   const auto& details = of.evaluation.details;
   if (!details) throw ConfigError("--details", "is for networks that tell classes apart");
   if (details->confusion.empty()) {
-    fmt::print("more than {} classes: no table of them\n", kMostConfused);
+    fmt::print("more than {} classes: no table of them\n", train::kMostConfused);
   } else {
     print_classes(details->confusion, of.class_names);
   }
-  for (const Mistake& mistake : details->mistakes) {
+  for (const train::Mistake& mistake : details->mistakes) {
     const std::string predicted =
-        mistake.predicted == kNothing
+        mistake.predicted == train::kNothing
             ? "outputs that are not finite"
             : fmt::format("taken for {} ({:.1f}%)", class_text(of.class_names, mistake.predicted),
                           100 * mistake.probability);
@@ -111,9 +114,10 @@ void print_details(const CheckpointEvaluation& of) {
 
 // Into the run's folder, unless it says something about other samples: for its report, or, of a
 // checkpoint that the user has named, beside that.
-void save(const EvalOptions& options, const RunFolder& run, const CheckpointEvaluation& of) {
+void save(const EvalOptions& options, const train::RunFolder& run,
+          const train::CheckpointEvaluation& of) {
   const auto write_to = [&](const std::filesystem::path& file) {
-    write_evaluation(file, of.evaluation, of.state.step, of.state.epoch, of.class_names);
+    train::write_evaluation(file, of.evaluation, of.state.step, of.state.epoch, of.class_names);
   };
   if (!options.out.empty()) return write_to(options.out);
   if (!options.data.empty()) return;
@@ -126,23 +130,23 @@ void save(const EvalOptions& options, const RunFolder& run, const CheckpointEval
   }
 }
 
-int evaluate(const EvalOptions& options, Communicator& communicator) {
-  RunFolder run;
-  together(communicator, [&] { run = find_run(options.checkpoint()); });
-  Config config =
+int evaluate(const EvalOptions& options, comm::Communicator& communicator) {
+  train::RunFolder run;
+  comm::together(communicator, [&] { run = train::find_run(options.checkpoint()); });
+  train::Config config =
       load_config_together(communicator, run.config().string(), options.all_assignments());
-  std::optional<SampleFacts> trained_on;
-  TableColumns columns;
-  together(communicator, [&] {
+  std::optional<train::SampleFacts> trained_on;
+  data::TableColumns columns;
+  comm::together(communicator, [&] {
     const bool other = !options.data.empty();
     if (!other && !std::filesystem::exists(run.samples())) return;  // its data says the same
-    const SampleFacts facts = read_sample_facts(run.path, config);
+    const train::SampleFacts facts = train::read_sample_facts(run.path, config);
     columns = facts.columns;
     if (!other) return;
     trained_on = facts;
-    *config.run.mutable_data() = other_data(config.run.data(), facts.spec, options.data);
+    *config.run.mutable_data() = data::other_data(config.run.data(), facts.spec, options.data);
   });
-  const CheckpointEvaluation result = evaluate_checkpoint(
+  const train::CheckpointEvaluation result = train::evaluate_checkpoint(
       config, communicator, options.checkpoint(), trained_on, /*with_details=*/true, columns);
   if (communicator.rank() != 0) return 0;
   if (!result.data_changes.empty()) {
@@ -183,8 +187,10 @@ void add_eval(ArgumentParser app, Command& chosen) {
   trireme eval runs/digits --best --details
   mpirun -np 4 trireme eval runs/imagenet --data /data/imagenet-v2)");
   command.on_chosen([options, &chosen] {
-    chosen.run = [options](Communicator& communicator) { return evaluate(*options, communicator); };
+    chosen.run = [options](comm::Communicator& communicator) {
+      return evaluate(*options, communicator);
+    };
   });
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -22,7 +22,7 @@
 #include "trainer/config/run_folder.h"
 #include "trainer/report/sample_facts.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -32,24 +32,25 @@ struct ExportOptions : CheckpointOptions {
   bool no_normalise = false;
   InputRange range = InputRange::kStored;
   bool softmax = false;
-  NameStyle names = NameStyle::kTrireme;
+  model::NameStyle names = model::NameStyle::kTrireme;
 };
 
 struct Saved {
-  Config config;
-  SampleFacts facts;
-  CheckpointState state;
-  Weights weights;
+  train::Config config;
+  train::SampleFacts facts;
+  train::CheckpointState state;
+  model::Weights weights;
 };
 
 Saved load(const ExportOptions& options) {
-  const RunFolder run = find_run(options.checkpoint());
+  const train::RunFolder run = train::find_run(options.checkpoint());
   Saved saved;
-  saved.config = load_config(run.config().string(), {});
-  saved.facts = read_sample_facts(run.path, saved.config);
-  const FoundCheckpoint found = find_checkpoint(options.checkpoint(), warn_on_stderr);
+  saved.config = train::load_config(run.config().string(), {});
+  saved.facts = train::read_sample_facts(run.path, saved.config);
+  const train::FoundCheckpoint found =
+      train::find_checkpoint(options.checkpoint(), train::warn_on_stderr);
   saved.state = found.state;
-  saved.weights = read_weights(found.path);
+  saved.weights = train::read_weights(found.path);
   return saved;
 }
 
@@ -58,7 +59,7 @@ bool is_onnx(const ExportOptions& options) { return fs::path(options.out).extens
 // With where the training was.
 InputDescription describe(const Saved& saved, InputRange range) {
   InputDescription input = describe_input(saved.facts, saved.config.run.data(), range);
-  input.metadata.emplace_back("model", model_name(saved.config.run));
+  input.metadata.emplace_back("model", train::model_name(saved.config.run));
   input.metadata.emplace_back("step", std::to_string(saved.state.step));
   input.metadata.emplace_back("epoch", std::to_string(saved.state.epoch));
   return input;
@@ -66,28 +67,32 @@ InputDescription describe(const Saved& saved, InputRange range) {
 
 std::string to_onnx(const Saved& saved, const ExportOptions& options,
                     const InputDescription& input) {
-  const SampleSpec& spec = saved.facts.spec;
-  OnnxExportOptions wanted{.normalise = !options.no_normalise,
-                           .image = are_pixels(spec) && spec.input.shape.rank() == 3,
-                           .softmax = options.softmax,
-                           .metadata = input.metadata};
+  const data::SampleSpec& spec = saved.facts.spec;
+  model::OnnxExportOptions wanted{.normalise = !options.no_normalise,
+                                  .image = are_pixels(spec) && spec.input.shape.rank() == 3,
+                                  .softmax = options.softmax,
+                                  .metadata = input.metadata};
   if (options.range == InputRange::kUnit) wanted.input_unit = 255;
-  return to_onnx(saved.config.run.model(), model_input(spec), saved.weights, wanted);
+  return to_onnx(saved.config.run.model(), train::model_input(spec), saved.weights, wanted);
 }
 
-std::string to_safetensors(const Saved& saved, NameStyle style, const InputDescription& input) {
-  if (style == NameStyle::kTorchvision && !has_torchvision_names(model_name(saved.config.run))) {
-    throw ConfigError("--names", model_name(saved.config.run) + " is no network of torchvision");
+std::string to_safetensors(const Saved& saved, model::NameStyle style,
+                           const InputDescription& input) {
+  if (style == model::NameStyle::kTorchvision &&
+      !model::has_torchvision_names(train::model_name(saved.config.run))) {
+    throw ConfigError("--names",
+                      train::model_name(saved.config.run) + " is no network of torchvision");
   }
-  std::vector<SafetensorsEntry> entries;
+  std::vector<train::SafetensorsEntry> entries;
   size_t bytes = 0;
   for (const auto& [ours, weight] : saved.weights) {
-    const std::optional<std::string> name = name_in(style, ours);
+    const std::optional<std::string> name = model::name_in(style, ours);
     if (!name) throw ConfigError("--names", "there is no such name for '" + ours + "'");
     entries.push_back({*name, weight.shape});
     bytes += weight.values.size() * sizeof(float);
   }
-  std::string text = safetensors_header(entries, {input.metadata.begin(), input.metadata.end()});
+  std::string text =
+      train::safetensors_header(entries, {input.metadata.begin(), input.metadata.end()});
   text.reserve(text.size() + bytes);
   for (const auto& [ours, weight] : saved.weights) {
     text.append(reinterpret_cast<const char*>(weight.values.data()),
@@ -102,7 +107,7 @@ void check(const ExportOptions& options) {
   if (!onnx && fs::path(options.out).extension() != ".safetensors") {
     throw ConfigError(options.out, "export writes *.onnx and *.safetensors");
   }
-  if (onnx && options.names != NameStyle::kTrireme) {
+  if (onnx && options.names != model::NameStyle::kTrireme) {
     throw ConfigError("--names", "is for safetensors; ONNX keeps the names of layers");
   }
   const bool unit = options.range == InputRange::kUnit;
@@ -138,7 +143,7 @@ int run(const ExportOptions& options) {
   const std::string text =
       onnx ? to_onnx(saved, options, input) : to_safetensors(saved, options.names, input);
   replace_durably(options.out, text);
-  fmt::print("{}: {} after step {}, {}\n", options.out, model_name(saved.config.run),
+  fmt::print("{}: {} after step {}, {}\n", options.out, train::model_name(saved.config.run),
              saved.state.step, format_bytes(static_cast<double>(text.size())));
   print_input(saved, input);
   return 0;
@@ -160,9 +165,9 @@ void add_export(ArgumentParser app, Command& chosen) {
                    "ONNX without the normalisation of the data: the user of the model does it");
   command.add_flag("--softmax", options->softmax, "ONNX that gives probabilities, not logits");
   command.add_choice("--names", options->names,
-                     {{"trireme", NameStyle::kTrireme},
-                      {"torchvision", NameStyle::kTorchvision},
-                      {"huggingface", NameStyle::kHuggingFace}},
+                     {{"trireme", model::NameStyle::kTrireme},
+                      {"torchvision", model::NameStyle::kTorchvision},
+                      {"huggingface", model::NameStyle::kHuggingFace}},
                      "Safetensors by the names of this project");
   command.epilog(R"(Examples:
   trireme export runs/digits digits.onnx --best
@@ -177,4 +182,4 @@ table, names of classes. docs/files.md lists the keys.
       [options, &chosen] { chosen.run = on_one_rank([options] { return run(*options); }); });
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

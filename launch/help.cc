@@ -10,14 +10,16 @@
 #include "launch/options.h"
 #include "trainer/base/process.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 constexpr size_t kNameColumn = 26;
 constexpr size_t kNarrowest = 60;
 constexpr size_t kWidest = 100;
 
-size_t width() { return std::clamp(static_cast<size_t>(terminal_columns()), kNarrowest, kWidest); }
+size_t width() {
+  return std::clamp(static_cast<size_t>(train::terminal_columns()), kNarrowest, kWidest);
+}
 
 // Lines of at most `room` characters.
 std::vector<std::string> wrapped(const std::string& text, size_t room) {
@@ -43,7 +45,7 @@ std::string paragraphs(const std::string& text) {
 }
 
 std::string heading(const std::string& text) {
-  return stdout_in_colour() ? "\n\x1b[1m" + text + ":\x1b[0m\n" : "\n" + text + ":\n";
+  return train::stdout_in_colour() ? "\n\x1b[1m" + text + ":\x1b[0m\n" : "\n" + text + ":\n";
 }
 
 // "  name   text", which may take several lines.
@@ -227,4 +229,4 @@ std::string explain_mistake(const CLI::App& app, const CLI::ParseError& error) {
   return fmt::format("{} ({} --help)", what, full_name(at));
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme {
+namespace trireme::cli {
 
 // What help says about a command, before it is laid out. The first line of its description is what
 // lists show.
@@ -48,4 +48,4 @@ std::string value_name(const CLI::Option& option);
 // One line on what was wrong with the command line, with the nearest valid word.
 std::string explain_mistake(const CLI::App& app, const CLI::ParseError& error);
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "trainer/base/json.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
@@ -18,26 +18,26 @@ const char* name_of(InputRange range, bool pixels) {
   return pixels ? "0..255" : "raw";
 }
 
-const char* layout_of(const SampleSpec& spec) {
+const char* layout_of(const data::SampleSpec& spec) {
   if (spec.input.shape.rank() == 3) return "NCHW";
   return spec.input.dtype == DType::kI32 ? "NT" : "NF";
 }
 
 // Of a picture; empty where its channels are no colors.
-std::string channels_of(const SampleSpec& spec) {
+std::string channels_of(const data::SampleSpec& spec) {
   if (!are_pixels(spec) || spec.input.shape.rank() != 3) return "";
   if (spec.input.shape[0] == 3) return "RGB";
   return spec.input.shape[0] == 1 ? "gray" : "";
 }
 
-std::string normalization(const SampleSpec& spec, InputRange range) {
+std::string normalization(const data::SampleSpec& spec, InputRange range) {
   const double unit = range == InputRange::kUnit ? 255 : 1;
   const OrderedJson json = {
       {"applied_by", range == InputRange::kNormalized ? "caller" : "model"},
       {"scale", static_cast<double>(static_cast<float>(double{spec.scale} * unit))},
       {"mean", spec.mean},
       {"std", spec.deviation}};
-  return json_text(json);
+  return train::json_text(json);
 }
 
 // With the filter written out, also where it is the default.
@@ -59,7 +59,7 @@ std::string transforms_json(const DataConfig& data) {
     if (!status.ok()) throw Error("data.eval_transform: " + status.ToString());
     all.push_back(OrderedJson::parse(text));
   }
-  return json_text(all);
+  return train::json_text(all);
 }
 
 std::string numbers_text(const std::vector<float>& values) {
@@ -67,7 +67,7 @@ std::string numbers_text(const std::vector<float>& values) {
                      values.size() > 1 ? ", ..." : "");
 }
 
-std::vector<std::string> feature_names(const TableColumns& columns) {
+std::vector<std::string> feature_names(const data::TableColumns& columns) {
   std::vector<std::string> names;
   if (columns.names.empty()) return names;
   for (const int64_t column : columns.features()) {
@@ -76,7 +76,7 @@ std::vector<std::string> feature_names(const TableColumns& columns) {
   return names;
 }
 
-std::string range_text(const SampleSpec& spec, InputRange range) {
+std::string range_text(const data::SampleSpec& spec, InputRange range) {
   const bool pixels = are_pixels(spec);
   if (range == InputRange::kStored) {
     return pixels ? "pixels from 0 to 255, not divided by 255" : "numbers as in the data";
@@ -89,11 +89,11 @@ std::string range_text(const SampleSpec& spec, InputRange range) {
 
 }  // namespace
 
-bool are_pixels(const SampleSpec& spec) { return spec.input.dtype == DType::kU8; }
+bool are_pixels(const data::SampleSpec& spec) { return spec.input.dtype == DType::kU8; }
 
-InputDescription describe_input(const SampleFacts& facts, const DataConfig& data,
+InputDescription describe_input(const train::SampleFacts& facts, const DataConfig& data,
                                 InputRange range) {
-  const SampleSpec& spec = facts.spec;
+  const data::SampleSpec& spec = facts.spec;
   const bool pixels = are_pixels(spec);
   InputDescription description;
   auto& metadata = description.metadata;
@@ -114,7 +114,7 @@ InputDescription describe_input(const SampleFacts& facts, const DataConfig& data
     }
   }
   if (const auto names = feature_names(facts.columns); !names.empty()) {
-    metadata.emplace_back("input.columns", json_text(OrderedJson(names)));
+    metadata.emplace_back("input.columns", train::json_text(OrderedJson(names)));
     description.text += fmt::format(", columns {}", fmt::join(names, ", "));
   }
   // Keys of ONNX itself, see https://github.com/onnx/onnx/blob/main/docs/MetadataProps.md.
@@ -127,9 +127,9 @@ InputDescription describe_input(const SampleFacts& facts, const DataConfig& data
     }
   }
   if (!facts.class_names.empty()) {
-    metadata.emplace_back("classes", json_text(OrderedJson(facts.class_names)));
+    metadata.emplace_back("classes", train::json_text(OrderedJson(facts.class_names)));
   }
   return description;
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

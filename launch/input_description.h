@@ -8,7 +8,7 @@
 #include "data/data.pb.h"
 #include "trainer/report/sample_facts.h"
 
-namespace trireme {
+namespace trireme::cli {
 
 // The numbers that the caller of the network has.
 enum class InputRange {
@@ -28,9 +28,10 @@ struct InputDescription {
 
 // Of a network that was trained on samples as `facts` has them, opened as `data` says. Requires
 // pixels for kUnit, see are_pixels.
-InputDescription describe_input(const SampleFacts& facts, const DataConfig& data, InputRange range);
+InputDescription describe_input(const train::SampleFacts& facts, const DataConfig& data,
+                                InputRange range);
 
 // Whether samples are bytes, which the network sees divided by 255.
-bool are_pixels(const SampleSpec& spec);
+bool are_pixels(const data::SampleSpec& spec);
 
-}  // namespace trireme
+}  // namespace trireme::cli

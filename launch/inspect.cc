@@ -9,7 +9,7 @@
 #include "launch/plan.h"
 #include "trainer/config/inputs.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 struct InspectOptions : TargetOptions {
@@ -19,12 +19,12 @@ struct InspectOptions : TargetOptions {
 
 std::string flops_text(double flops) { return flops > 0 ? format_count(flops) : "-"; }
 
-void print_layers(const Program& program) {
-  const std::vector<LayerReport> layers = program.layers();
+void print_layers(const model::Program& program) {
+  const std::vector<model::LayerReport> layers = program.layers();
   size_t name_width = 5;
   size_t kind_width = 4;
   size_t shape_width = 6;
-  for (const LayerReport& layer : layers) {
+  for (const model::LayerReport& layer : layers) {
     name_width = std::max(name_width, layer.name.size());
     kind_width = std::max(kind_width, layer.kind.size());
     shape_width = std::max(shape_width, layer.output.to_string().size());
@@ -38,7 +38,7 @@ void print_layers(const Program& program) {
   row("layer", "kind", "output", "parameters", "forward FLOP", "backward");
   int64_t parameters = 0;
   int64_t frozen = 0;
-  for (const LayerReport& layer : layers) {
+  for (const model::LayerReport& layer : layers) {
     parameters += layer.parameters;
     frozen += layer.frozen;
     const std::string count = fmt::format("{}{}", layer.frozen > 0 ? "*" : "", layer.parameters);
@@ -55,18 +55,18 @@ void print_memory(const RankPlan& plan, int ranks) {
   const auto row = [](const std::string& name, size_t bytes) {
     fmt::print("  {:<34} {:>16}  {:>10}\n", name, bytes, format_bytes(static_cast<double>(bytes)));
   };
-  for (const RankMemory::Part& part : plan.memory.parts) row(part.name, part.bytes);
+  for (const train::RankMemory::Part& part : plan.memory.parts) row(part.name, part.bytes);
   row("total", plan.memory.total());
 }
 
 // The plan is the same on every rank: rank 0 makes it, alone.
-void print_plan(const InspectOptions& options, const Target& target, const Graph& graph,
+void print_plan(const InspectOptions& options, const Target& target, const model::Graph& graph,
                 int ranks) {
   const auto plan = plan_rank(target, graph, ranks);
-  const SampleSpec& samples = target.samples;
-  const BatchPlan& batch = plan->batch;
+  const data::SampleSpec& samples = target.samples;
+  const train::BatchPlan& batch = plan->batch;
   fmt::print("{}: input {}, {}, {} samples a rank in {} pass{} of {}\n\n",
-             model_name(target.config.run), samples.input.to_string(), target_text(samples),
+             train::model_name(target.config.run), samples.input.to_string(), target_text(samples),
              batch.capacity, batch.passes, batch.passes == 1 ? "" : "es", batch.micro);
   print_layers(*plan->program);
   print_memory(*plan, ranks);
@@ -76,14 +76,14 @@ void print_plan(const InspectOptions& options, const Target& target, const Graph
   if (options.listing) fmt::print("\n{}", plan->program->listing());
 }
 
-int inspect(const InspectOptions& options, Communicator& communicator) {
+int inspect(const InspectOptions& options, comm::Communicator& communicator) {
   const int ranks = options.ranks > 0 ? options.ranks : communicator.size();
   Target target;
-  Graph graph;
-  together(communicator, [&] {
+  model::Graph graph;
+  comm::together(communicator, [&] {
     target = load_target(options, ranks);
-    plan_batch(target.config, ranks);
-    graph = build_network(target.config, target.samples);
+    train::plan_batch(target.config, ranks);
+    graph = train::build_network(target.config, target.samples);
   });
   if (communicator.rank() == 0) print_plan(options, target, graph, ranks);
   return 0;
@@ -104,8 +104,10 @@ void add_inspect(ArgumentParser app, Command& chosen) {
   trireme inspect digits.txtpb --set batch.global=256
 )");
   command.on_chosen([options, &chosen] {
-    chosen.run = [options](Communicator& communicator) { return inspect(*options, communicator); };
+    chosen.run = [options](comm::Communicator& communicator) {
+      return inspect(*options, communicator);
+    };
   });
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

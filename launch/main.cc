@@ -21,7 +21,7 @@
 #include "core/openmp.h"
 #include "launch/command_line.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 struct Failure {
@@ -53,7 +53,7 @@ void print_failure(const std::string& who, const std::string& message) {
 }
 
 // For the terminate handler alone, which cannot be handed anything.
-Watchdog* watchdog = nullptr;
+comm::Watchdog* watchdog = nullptr;
 
 // An error that only this rank has met. The others are waiting in a sum that this rank will never
 // join, and so would the destructors of what the ranks share: nothing is unwound, and the watchdog
@@ -67,7 +67,7 @@ Watchdog* watchdog = nullptr;
 }
 
 // One rank: errors unwind, so that everything is put away in order.
-int run_alone(const Command& command, World& world) {
+int run_alone(const Command& command, comm::World& world) {
   try {
     const int code = command.run(world.communicator());
     world.finalize();
@@ -81,8 +81,8 @@ int run_alone(const Command& command, World& world) {
 
 // Every rank has this failure, and rank 0 tells it. Leaving one by one with a code would do as
 // well, but an MPI launcher takes seconds longer to make sense of that than of an abort.
-[[noreturn]] void end_in_agreement(const AgreedError& error, World& world) {
-  Communicator& communicator = world.communicator();
+[[noreturn]] void end_in_agreement(const comm::AgreedError& error, comm::World& world) {
+  comm::Communicator& communicator = world.communicator();
   const int code = static_cast<int>(error.code());
   world.watchdog().leave();
   if (communicator.rank() == 0) {
@@ -95,12 +95,12 @@ int run_alone(const Command& command, World& world) {
 
 // Several ranks: what they have agreed on is told by rank 0; anything else finds no handler here
 // and ends in end_all_ranks, on purpose.
-int run_together(const Command& command, World& world) {
+int run_together(const Command& command, comm::World& world) {
   watchdog = &world.watchdog();
   int code = 0;
   try {
     code = command.run(world.communicator());
-  } catch (const AgreedError& error) {
+  } catch (const comm::AgreedError& error) {
     end_in_agreement(error, world);
   }
   world.watchdog().leave();
@@ -134,9 +134,9 @@ int run_unjoined(const Command& command, const Failure& failure) {
 int run(const Command& command) {
   std::set_terminate(end_all_ranks);
   fault_point("before_mpi");
-  std::unique_ptr<World> world;
+  std::unique_ptr<comm::World> world;
   try {
-    world = std::make_unique<World>(command.init_timeout.value_or(init_timeout()));
+    world = std::make_unique<comm::World>(command.init_timeout.value_or(comm::init_timeout()));
   } catch (const Error&) {
     return run_unjoined(command, describe(std::current_exception()));
   }
@@ -154,11 +154,11 @@ void keep_standard_streams() {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::cli
 
 int main(int argc, char** argv) {
-  trireme::keep_standard_streams();
-  const trireme::Command command = trireme::parse_command_line(argc, argv);
+  trireme::cli::keep_standard_streams();
+  const trireme::cli::Command command = trireme::cli::parse_command_line(argc, argv);
   trireme::limit_openmp_spinning(argv);
-  return trireme::run(command);
+  return trireme::cli::run(command);
 }

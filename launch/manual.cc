@@ -14,7 +14,7 @@
 #include "core/text.h"
 #include "launch/help.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 // Text as roff prints it unchanged: what commands are typed with stays ASCII.
@@ -130,4 +130,4 @@ std::map<std::string, std::string> manual(const CLI::App& app) {
   return pages;
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -18,7 +18,7 @@
 #include "trainer/profile/window.h"
 #include "trainer/step/agreement.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 // The step that networks are compared by: momentum SGD, FP32, labels that say nothing.
@@ -32,18 +32,18 @@ schedule {{ learning_rate: 0.001 }}
 )";
 
 bool is_zoo_name(const std::string& name) {
-  const std::vector<std::string> names = zoo_names();
+  const std::vector<std::string> names = model::zoo_names();
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 // A network that comes without data; `batch` where the options say none.
-Target load_network(const ModelConfig& model, const SampleSpec& samples, int64_t batch,
+Target load_network(const ModelConfig& model, const data::SampleSpec& samples, int64_t batch,
                     const TargetOptions& options, const std::vector<std::string>& assignments,
                     int ranks) {
   if (options.batch > 0) batch = options.batch;
   Target target;
-  target.config = parse_config(fmt::format(kStepConfig, model.ShortDebugString(), batch * ranks),
-                               options.name, assignments);
+  target.config = train::parse_config(
+      fmt::format(kStepConfig, model.ShortDebugString(), batch * ranks), options.name, assignments);
   target.samples = samples;
   return target;
 }
@@ -52,20 +52,20 @@ Target load_zoo(const TargetOptions& options, const std::vector<std::string>& as
                 int ranks) {
   ModelConfig model;
   model.mutable_zoo()->set_name(options.name);
-  return load_network(model, zoo_samples(options.name), zoo_defaults(options.name).batch, options,
-                      assignments, ranks);
+  return load_network(model, zoo_samples(options.name), model::zoo_defaults(options.name).batch,
+                      options, assignments, ranks);
 }
 
 Target load_onnx(const TargetOptions& options, const std::vector<std::string>& assignments,
                  int ranks) {
   constexpr int64_t kUsualBatch = 16;
-  const OnnxModel found = read_onnx(options.name);
+  const model::OnnxModel found = model::read_onnx(options.name);
   if (found.outputs == 0) {
     throw ConfigError(options.name, "does not tell the size of its input, " +
                                         found.input.to_string() +
                                         "; inspect a configuration that names it (model.onnx)");
   }
-  SampleSpec samples;
+  data::SampleSpec samples;
   samples.input = {DType::kF32, found.input, Layout::row_major()};
   samples.target = {DType::kI32, Shape{}, Layout::row_major()};
   samples.classes = static_cast<int>(found.outputs);
@@ -76,13 +76,14 @@ Target load_onnx(const TargetOptions& options, const std::vector<std::string>& a
 
 }  // namespace
 
-std::function<int(Communicator&)> on_one_rank(std::function<int()> work) {
-  return [work = std::move(work)](Communicator& communicator) {
+std::function<int(comm::Communicator&)> on_one_rank(std::function<int()> work) {
+  return [work = std::move(work)](comm::Communicator& communicator) {
     if (communicator.size() > 1) {
-      throw AgreedError(fmt::format("this command runs on one rank, with all cores, not on {}; "
-                                    "start it without mpirun or srun",
-                                    communicator.size()),
-                        ExitCode::kBadConfig, 0);
+      throw comm::AgreedError(
+          fmt::format("this command runs on one rank, with all cores, not on {}; "
+                      "start it without mpirun or srun",
+                      communicator.size()),
+          ExitCode::kBadConfig, 0);
     }
     return work();
   };
@@ -98,7 +99,7 @@ void add_set_option(ArgumentParser app, std::vector<std::string>& assignments) {
 
 std::string refuse_bad_window(const std::string& text) {
   try {
-    parse_step_window(text);
+    train::parse_step_window(text);
     return {};
   } catch (const ConfigError& error) {
     return error.what();
@@ -155,9 +156,9 @@ Target load_target(const TargetOptions& options, int ranks) {
   std::vector<std::string> assignments = options.all_assignments();
   if (options.threads > 0) assignments.push_back(fmt::format("train.threads={}", options.threads));
   if (is_zoo_name(options.name)) return load_zoo(options, assignments, ranks);
-  if (!std::filesystem::exists(find_config(options.name))) {
-    std::vector<std::string> names = zoo_names();
-    std::ranges::move(installed_configs(), std::back_inserter(names));
+  if (!std::filesystem::exists(train::find_config(options.name))) {
+    std::vector<std::string> names = model::zoo_names();
+    std::ranges::move(train::installed_configs(), std::back_inserter(names));
     throw ConfigError(options.name, "neither a file nor a network of the zoo" +
                                         did_you_mean(options.name, names));
   }
@@ -165,28 +166,28 @@ Target load_target(const TargetOptions& options, int ranks) {
   if (options.batch > 0)
     assignments.push_back(fmt::format("batch.global={}", options.batch * ranks));
   Target target;
-  target.config = load_config(options.name, assignments);
-  const auto dataset = open_data(target.config, Part::kTraining);
+  target.config = train::load_config(options.name, assignments);
+  const auto dataset = train::open_data(target.config, data::Part::kTraining);
   target.samples = dataset->spec();
   target.in_memory = dataset->in_memory();
   return target;
 }
 
-SampleSpec zoo_samples(const std::string& name) {
-  const ZooDefaults defaults = zoo_defaults(name);
-  SampleSpec samples;
+data::SampleSpec zoo_samples(const std::string& name) {
+  const model::ZooDefaults defaults = model::zoo_defaults(name);
+  data::SampleSpec samples;
   samples.input = {DType::kF32, defaults.input, Layout::row_major()};
   samples.target = {DType::kI32, Shape{}, Layout::row_major()};
   samples.classes = static_cast<int>(defaults.classes);
   return samples;
 }
 
-Config load_config_together(Communicator& communicator, const std::string& path,
-                            const std::vector<std::string>& assignments) {
-  Config config;
-  together(communicator, [&] { config = load_config(path, assignments); });
-  require_alike(communicator, program_facts(config.run));
+train::Config load_config_together(comm::Communicator& communicator, const std::string& path,
+                                   const std::vector<std::string>& assignments) {
+  train::Config config;
+  comm::together(communicator, [&] { config = train::load_config(path, assignments); });
+  train::require_alike(communicator, train::program_facts(config.run));
   return config;
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -10,7 +10,7 @@
 #include "launch/cli.h"
 #include "trainer/config/config.h"
 
-namespace trireme {
+namespace trireme::cli {
 
 // In a command's help, those of ConfigOptions.
 inline constexpr const char* kConfigGroup = "Configuration";
@@ -53,18 +53,18 @@ struct TargetOptions : ConfigOptions {
 };
 
 struct Target {
-  Config config;
-  SampleSpec samples;
+  train::Config config;
+  data::SampleSpec samples;
   bool in_memory = true;  // the samples, see Dataset
 };
 // Throws ConfigError or DataError.
 Target load_target(const TargetOptions& options, int ranks);
 
 // What the network of the zoo is meant for.
-SampleSpec zoo_samples(const std::string& name);
+data::SampleSpec zoo_samples(const std::string& name);
 
 // Loads the file on every rank; all must come to the same configuration in the same program.
-Config load_config_together(Communicator& communicator, const std::string& path,
-                            const std::vector<std::string>& assignments);
+train::Config load_config_together(comm::Communicator& communicator, const std::string& path,
+                                   const std::vector<std::string>& assignments);
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -14,7 +14,7 @@
 #include "launch/peak_gpu.h"
 #include "trainer/config/device.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -133,11 +133,12 @@ double sum_over_threads(int threads, const std::function<double()>& work) {
 
 }  // namespace
 
-Peaks measure_peaks(const Config& config, Communicator& communicator, Backend& backend) {
+train::Peaks measure_peaks(const train::Config& config, comm::Communicator& communicator,
+                           ops::Backend& backend) {
   constexpr double kSeconds = 0.1;
-  const DType dtype = compute_dtype(config);
+  const DType dtype = train::compute_dtype(config);
   const int configured = config.run.train().threads();
-  const int threads = configured > 0 ? configured : default_threads(communicator);
+  const int threads = configured > 0 ? configured : train::default_threads(communicator);
   all_gather(communicator, "");  // until all are here
   if (backend.device().kind() == DeviceKind::kCuda) {
     return {measure_gpu_flops(backend, dtype), measure_gpu_bandwidth(backend.device())};
@@ -154,4 +155,4 @@ double measure_copy_bandwidth(int threads, double seconds) {
   return sum_over_threads(threads, [&] { return copies_of_thread(seconds); });
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -4,11 +4,12 @@
 #include "core/dtype.h"
 #include "trainer/profile/options.h"
 
-namespace trireme {
+namespace trireme::cli {
 
 // Of this rank's device, in what the network computes in. All ranks call it together, and measure
 // at once, as they compute at once.
-Peaks measure_peaks(const Config& config, Communicator& communicator, Backend& backend);
+train::Peaks measure_peaks(const train::Config& config, comm::Communicator& communicator,
+                           ops::Backend& backend);
 
 // Operations a second (a multiply-add is two) that so many threads reach together on multiply-adds
 // between registers: of f32, or of bf16 into f32 where the processor has them. Takes about
@@ -19,4 +20,4 @@ double measure_peak_flops(int threads, double seconds, DType dtype);
 // places in memory that no cache holds. Takes about `seconds`.
 double measure_copy_bandwidth(int threads, double seconds);
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -8,7 +8,7 @@
 
 #include "core/random.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 constexpr int kRepeats = 10;
@@ -43,24 +43,26 @@ Buffer noise(Device& device, Stream& stream, size_t bytes) {
   return buffer;
 }
 
-double matrix_flops(Backend& backend, DType dtype, int64_t n, double& seconds) {
+double matrix_flops(ops::Backend& backend, DType dtype, int64_t n, double& seconds) {
   Device& device = backend.device();
   const auto stream = device.create_stream(StreamKind::kCompute);
   const TensorSpec matrix{dtype, {n, n}, Layout::row_major()};
-  const std::array<TensorSpec, DenseForward::kArgs> specs{matrix, matrix, absent(), matrix};
-  const auto plan = backend.plan(DenseForward{}, specs);
+  const std::array<TensorSpec, ops::DenseForward::kArgs> specs{matrix, matrix, ops::absent(),
+                                                               matrix};
+  const auto plan = backend.plan(ops::DenseForward{}, specs);
   const Buffer x = noise(device, *stream, matrix.bytes());
   const Buffer weight = noise(device, *stream, matrix.bytes());
   const Buffer y = device.allocate(matrix.bytes());
   const Buffer scratch = device.allocate(plan->scratch_bytes());
-  const std::array<void*, DenseForward::kArgs> args{x.data(), weight.data(), nullptr, y.data()};
+  const std::array<void*, ops::DenseForward::kArgs> args{x.data(), weight.data(), nullptr,
+                                                         y.data()};
   seconds = best_seconds(device, *stream, [&] { plan->encode(*stream, args, scratch.data()); });
-  return flops(DenseForward{}, specs) / seconds;
+  return flops(ops::DenseForward{}, specs) / seconds;
 }
 
 }  // namespace
 
-double measure_gpu_flops(Backend& backend, DType dtype) {
+double measure_gpu_flops(ops::Backend& backend, DType dtype) {
   constexpr int64_t kLargest = 8192;
   constexpr double kLong = 1e-3;
   double best = 0;
@@ -82,4 +84,4 @@ double measure_gpu_bandwidth(Device& device) {
   return 2 * static_cast<double>(kBytes) / seconds;
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

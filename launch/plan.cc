@@ -6,56 +6,56 @@
 #include "trainer/config/loading.h"
 #include "trainer/optimizer/optimizer.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 // Batches in memory: on a CPU those that the loader fills ahead.
-int batches_of(const RankPlan& plan, const Target& target, Communicator& alone) {
+int batches_of(const RankPlan& plan, const Target& target, comm::Communicator& alone) {
   const DeviceKind kind = plan.device->kind();
-  if (kind != DeviceKind::kCpu) return steps_under_way(kind);
-  const int threads = loader_threads(target.config, target.in_memory,
-                                     spare_cores(target.config, alone, *plan.device));
-  return batches_in_memory(target.config, threads);
+  if (kind != DeviceKind::kCpu) return train::steps_under_way(kind);
+  const int threads = train::loader_threads(target.config, target.in_memory,
+                                            train::spare_cores(target.config, alone, *plan.device));
+  return train::batches_in_memory(target.config, threads);
 }
 
 }  // namespace
 
-std::string target_text(const SampleSpec& samples) {
+std::string target_text(const data::SampleSpec& samples) {
   return samples.classes > 0 ? fmt::format("{} classes", samples.classes)
                              : "target " + samples.target.to_string();
 }
 
-std::unique_ptr<RankPlan> plan_rank(const Target& target, const Graph& graph, int ranks) {
-  const Config& config = target.config;
+std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& graph, int ranks) {
+  const train::Config& config = target.config;
   auto plan = std::make_unique<RankPlan>();
-  const auto alone = create_local_communicator();
-  plan->batch = plan_batch(config, ranks);
-  plan->device = create_device(config, *alone);
-  plan->room = room_of(*plan->device);
-  require_room(config, least_memory(config, graph, plan->batch, plan->device->kind()), plan->room,
-               1);
-  plan->backend = create_backend(config, *plan->device);
-  Parameters& parameters = plan->parameters;
-  plan->program = Program::compile(graph, *plan->backend,
-                                   {.batch = plan->batch.micro,
-                                    .dtype = compute_dtype(config),
-                                    .accumulate = plan->batch.passes > 1},
-                                   parameters);
-  plan->memory = planned_memory(config, graph, plan->batch, plan->device->kind(), parameters,
-                                *plan->program, batches_of(*plan, target, *alone));
-  const size_t arrays = optimizer_arrays(config.run.optimizer()).size();
+  const auto alone = comm::create_local_communicator();
+  plan->batch = train::plan_batch(config, ranks);
+  plan->device = train::create_device(config, *alone);
+  plan->room = train::room_of(*plan->device);
+  train::require_room(config, train::least_memory(config, graph, plan->batch, plan->device->kind()),
+                      plan->room, 1);
+  plan->backend = train::create_backend(config, *plan->device);
+  model::Parameters& parameters = plan->parameters;
+  plan->program = model::Program::compile(graph, *plan->backend,
+                                          {.batch = plan->batch.micro,
+                                           .dtype = train::compute_dtype(config),
+                                           .accumulate = plan->batch.passes > 1},
+                                          parameters);
+  plan->memory = train::planned_memory(config, graph, plan->batch, plan->device->kind(), parameters,
+                                       *plan->program, batches_of(*plan, target, *alone));
+  const size_t arrays = train::optimizer_arrays(config.run.optimizer()).size();
   plan->checkpoint_bytes =
       parameters.array_bytes() + parameters.running_bytes() + arrays * parameters.trained_bytes();
   return plan;
 }
 
-std::string room_problem(const Config& config, const RankPlan& plan, int ranks) {
+std::string room_problem(const train::Config& config, const RankPlan& plan, int ranks) {
   try {
-    require_room(config, plan.memory, plan.room, ranks);
+    train::require_room(config, plan.memory, plan.room, ranks);
   } catch (const ConfigError& error) {
     return error.what();
   }
   return "";
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

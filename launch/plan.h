@@ -9,27 +9,27 @@
 #include "trainer/step/rank_memory.h"
 #include "trainer/step/step.h"
 
-namespace trireme {
+namespace trireme::cli {
 
 struct RankPlan {
-  BatchPlan batch;
+  train::BatchPlan batch;
   std::unique_ptr<Device> device;
-  std::unique_ptr<Backend> backend;
-  Parameters parameters;
-  std::unique_ptr<const Program> program;
-  RankMemory memory;
-  Room room;                    // for it, which may be less
+  std::unique_ptr<ops::Backend> backend;
+  model::Parameters parameters;
+  std::unique_ptr<const model::Program> program;
+  train::RankMemory memory;
+  train::Room room;             // for it, which may be less
   size_t checkpoint_bytes = 0;  // about what a checkpoint takes
 };
 
 // What the network is to tell: "10 classes", "target f32 [2]".
-std::string target_text(const SampleSpec& samples);
+std::string target_text(const data::SampleSpec& samples);
 
 // The same on every of `ranks`. `graph` outlives it. Throws ConfigError where the device or the
 // precision is not to be had here, or where parameters alone do not fit this machine.
-std::unique_ptr<RankPlan> plan_rank(const Target& target, const Graph& graph, int ranks);
+std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& graph, int ranks);
 
 // Why `ranks` of them, which share the room, do not fit this machine; "" where they do.
-std::string room_problem(const Config& config, const RankPlan& plan, int ranks);
+std::string room_problem(const train::Config& config, const RankPlan& plan, int ranks);
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -27,7 +27,7 @@
 #include "trainer/report/sample_facts.h"
 #include "trainer/step/probabilities.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 using Json = nlohmann::json;
@@ -46,7 +46,7 @@ struct PredictOptions : ConfigOptions, CheckpointOptions {
 // What the network says of one sample, written in one of the formats.
 class Writer {
  public:
-  Writer(const PredictOptions& options, const SampleFacts& facts, int64_t outputs)
+  Writer(const PredictOptions& options, const train::SampleFacts& facts, int64_t outputs)
       : logits_(options.logits),
         classifies_(facts.spec.classes > 0),
         top_(std::min<int>(options.top, static_cast<int>(outputs))),
@@ -85,9 +85,9 @@ class Writer {
     double probability;
   };
   std::vector<Ranked> rank(std::span<const float> logits) const {
-    const std::vector<double> probabilities = softmax(logits);
+    const std::vector<double> probabilities = train::softmax(logits);
     std::vector<Ranked> ranked;
-    for (const int c : largest(logits, top_)) {
+    for (const int c : train::largest(logits, top_)) {
       ranked.push_back({c, class_text(names_, c), probabilities[c]});
     }
     return ranked;
@@ -112,7 +112,7 @@ class Writer {
             {{"class", one.number}, {"name", one.name}, {"probability", one.probability}});
       }
     }
-    return json_text(std::move(line)) + "\n";
+    return train::json_text(std::move(line)) + "\n";
   }
 
   static std::string quoted(const std::string& field) {
@@ -138,10 +138,10 @@ class Writer {
   std::string csv(const std::string& name, std::span<const float> numbers) const {
     std::string line = quoted(name);
     if (all_numbers()) {
-      for (const float number : numbers) line += fmt::format(",{}", PlainNumber{number});
+      for (const float number : numbers) line += fmt::format(",{}", train::PlainNumber{number});
     } else {
       for (const Ranked& one : rank(numbers)) {
-        line += fmt::format(",{},{:.6g}", quoted(one.name), PlainNumber{one.probability});
+        line += fmt::format(",{},{:.6g}", quoted(one.name), train::PlainNumber{one.probability});
       }
     }
     return line + "\n";
@@ -166,8 +166,8 @@ class Writer {
 };
 
 // Whatever can be read is told; then what could not, by name. Whether there was any.
-bool tell_bad(const BadRecords& opened, const BadRecords& read) {
-  for (const BadRecords& bad : {opened, read}) {
+bool tell_bad(const data::BadRecords& opened, const data::BadRecords& read) {
+  for (const data::BadRecords& bad : {opened, read}) {
     for (const std::string& one : bad.first) fmt::print(stderr, "left out: {}\n", one);
   }
   const int64_t count = opened.count + read.count;
@@ -175,44 +175,44 @@ bool tell_bad(const BadRecords& opened, const BadRecords& read) {
   return count > 0;
 }
 
-LoaderOptions loading(const Config& config, Communicator& communicator, const Dataset& dataset,
-                      const Device& device, int64_t rows) {
-  LoaderOptions options =
-      loader_options(config, communicator, dataset, spare_cores(config, communicator, device));
+data::LoaderOptions loading(const train::Config& config, comm::Communicator& communicator,
+                            const data::Dataset& dataset, const Device& device, int64_t rows) {
+  data::LoaderOptions options = train::loader_options(
+      config, communicator, dataset, train::spare_cores(config, communicator, device));
   options.order.shuffle = false;
   options.global_batch = rows;
   options.capacity = rows;
-  options.max_bad_records = kAnyNumber;
+  options.max_bad_records = data::kAnyNumber;
   options.progress = {};
   return options;
 }
 
-Config load(const PredictOptions& options, const RunFolder& run) {
+train::Config load(const PredictOptions& options, const train::RunFolder& run) {
   std::vector<std::string> assignments = options.all_assignments();
   if (options.threads > 0) assignments.push_back(fmt::format("train.threads={}", options.threads));
-  return load_config(run.config().string(), assignments);
+  return train::load_config(run.config().string(), assignments);
 }
 
 int predict(const PredictOptions& options) {
-  const RunFolder run = find_run(options.checkpoint());
-  const Config config = load(options, run);
-  const SampleFacts facts = read_sample_facts(run.path, config);
+  const train::RunFolder run = train::find_run(options.checkpoint());
+  const train::Config config = load(options, run);
+  const train::SampleFacts facts = train::read_sample_facts(run.path, config);
   const auto dataset =
-      open_unlabelled(options.inputs, config.run.data(), facts.spec, facts.columns);
-  const auto alone = create_local_communicator();
-  const auto device = create_device(config, *alone);
-  const auto backend = create_backend(config, *device);
+      data::open_unlabelled(options.inputs, config.run.data(), facts.spec, facts.columns);
+  const auto alone = comm::create_local_communicator();
+  const auto device = train::create_device(config, *alone);
+  const auto backend = train::create_backend(config, *device);
   const int64_t rows = std::min(options.batch, dataset->size());
-  const TrainedModel model(config, *backend, facts.spec, options.checkpoint(), rows,
-                           BatchNorms::kFolded, warn_on_stderr);
-  Predictor predictor(model, *backend, rows);
+  const train::TrainedModel model(config, *backend, facts.spec, options.checkpoint(), rows,
+                                  train::BatchNorms::kFolded, train::warn_on_stderr);
+  train::Predictor predictor(model, *backend, rows);
   Writer writer(options, facts, predictor.outputs());
-  Loader loader(*dataset, *device, loading(config, *alone, *dataset, *device, rows));
+  data::Loader loader(*dataset, *device, loading(config, *alone, *dataset, *device, rows));
   int64_t not_finite = 0;
   std::string first_not_finite;
   loader.start(0, 0);
   for (int64_t i = 0; i < loader.batches_per_epoch(); ++i) {
-    const Batch& batch = loader.next();
+    const data::Batch& batch = loader.next();
     const std::span<const float> numbers = predictor.run(batch.inputs, batch.rows);
     const size_t each = predictor.outputs();
     for (int64_t row = 0; row < batch.rows; ++row) {
@@ -272,4 +272,4 @@ What cannot be read is named on standard error, and the exit code is then 3.)");
       [options, &chosen] { chosen.run = on_one_rank([options] { return predict(*options); }); });
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -9,7 +9,7 @@
 
 #include "core/text.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 constexpr auto kEvery = std::chrono::milliseconds(100);
@@ -53,4 +53,4 @@ void ProgressBar::clear() {
   drawn_ = false;
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

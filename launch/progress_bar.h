@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace trireme {
+namespace trireme::cli {
 
 // A line on the terminal that stderr is, written over a few times a second; nothing elsewhere.
 class ProgressBar {
@@ -33,4 +33,4 @@ class ProgressBar {
   bool drawn_ = false;
 };
 
-}  // namespace trireme
+}  // namespace trireme::cli

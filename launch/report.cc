@@ -12,7 +12,7 @@
 #include "launch/cli.h"
 #include "launch/commands.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -28,9 +28,9 @@ struct ReportOptions {
 };
 
 void write_report(const ReportOptions& options) {
-  std::vector<RunRecords> runs;
+  std::vector<train::RunRecords> runs;
   for (const std::string& folder : options.runs) {
-    runs.push_back(read_run(folder));
+    runs.push_back(train::read_run(folder));
     for (const std::string& problem : runs.back().problems) {
       fmt::print("warning: {}: {}\n", folder, problem);
     }
@@ -66,4 +66,4 @@ void add_report(ArgumentParser app, Command& chosen) {
   });
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

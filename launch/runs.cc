@@ -18,7 +18,7 @@
 #include "trainer/base/json.h"
 #include "trainer/report/run_records.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -40,8 +40,8 @@ struct Row {
   std::string model;
   int64_t step = 0, planned = 0, per_epoch = 0;
   double epochs = 0, planned_epochs = 0;
-  Recorded accuracy, eval_loss, train_loss;
-  Recorded speed;
+  train::Recorded accuracy, eval_loss, train_loss;
+  train::Recorded speed;
   int ranks = 0;
   std::chrono::system_clock::time_point when;
 };
@@ -50,7 +50,7 @@ Row read_row(const fs::path& folder, const std::string& name) {
   Row row;
   row.name = name;
   try {
-    const RunRecords run = read_run(folder);
+    const train::RunRecords run = train::read_run(folder);
     row.status = to_string(run.status);
     row.problem = run.problems.empty() ? "" : run.problems.front();
     row.model = run.model;
@@ -60,7 +60,7 @@ Row read_row(const fs::path& folder, const std::string& name) {
     row.ranks = run.ranks;
     row.speed = run.samples_per_second();
     row.when = std::chrono::file_clock::to_sys(run.touched);
-    if (const EvalPoint* best = run.best()) {
+    if (const train::EvalPoint* best = run.best()) {
       row.accuracy = best->accuracy;
       row.eval_loss = best->loss;
     }
@@ -78,7 +78,7 @@ Row read_row(const fs::path& folder, const std::string& name) {
 
 // Those at `folder` and below; a run holds no others.
 void find_runs(const fs::path& folder, const std::string& name, int depth, std::vector<Row>& rows) {
-  if (is_run_folder(folder)) return rows.push_back(read_row(folder, name));
+  if (train::is_run_folder(folder)) return rows.push_back(read_row(folder, name));
   if (depth == kDeepest) return;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
@@ -89,10 +89,12 @@ void find_runs(const fs::path& folder, const std::string& name, int depth, std::
 }
 
 // For sorting; what is not known, or NaN, comes last.
-double ascending(const Recorded& value) {
+double ascending(const train::Recorded& value) {
   return value && !std::isnan(*value) ? *value : std::numeric_limits<double>::infinity();
 }
-double descending(const Recorded& value) { return value ? ascending(-*value) : ascending({}); }
+double descending(const train::Recorded& value) {
+  return value ? ascending(-*value) : ascending({});
+}
 
 void sort_rows(std::vector<Row>& rows, const std::string& field) {
   std::ranges::sort(rows, {}, &Row::name);
@@ -111,8 +113,8 @@ void sort_rows(std::vector<Row>& rows, const std::string& field) {
   }
 }
 
-std::string number(const Recorded& value, const char* format) {
-  return value ? fmt::format(fmt::runtime(format), PlainNumber{*value}) : "";
+std::string number(const train::Recorded& value, const char* format) {
+  return value ? fmt::format(fmt::runtime(format), train::PlainNumber{*value}) : "";
 }
 
 std::string progress_text(const Row& row) {
@@ -152,7 +154,9 @@ void print_table(const std::vector<Row>& rows) {
   }
 }
 
-OrderedJson or_null(const Recorded& value) { return value ? OrderedJson(*value) : OrderedJson(); }
+OrderedJson or_null(const train::Recorded& value) {
+  return value ? OrderedJson(*value) : OrderedJson();
+}
 
 void print_json(const std::vector<Row>& rows) {
   OrderedJson list = OrderedJson::array();
@@ -173,7 +177,7 @@ void print_json(const std::vector<Row>& rows) {
                     {"written", std::chrono::system_clock::to_time_t(row.when)},
                     {"problem", row.problem}});
   }
-  fmt::print("{}\n", json_text(list));
+  fmt::print("{}\n", train::json_text(list));
 }
 
 int runs(const RunsOptions& options) {
@@ -219,4 +223,4 @@ Best is accuracy, in regression the evaluation's loss; loss is that of training.
       [options, &chosen] { chosen.run = on_one_rank([options] { return runs(*options); }); });
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

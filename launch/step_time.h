@@ -1,7 +1,7 @@
 // How long steps take where several may be in flight.
 #pragma once
 
-namespace trireme {
+namespace trireme::cli {
 
 // The mean of `steps` steps, by the clock `now`, which returns seconds. `run` queues a step and may
 // return while it still runs; `finish` blocks until all that were queued are done.
@@ -14,4 +14,4 @@ double mean_step_seconds(int steps, Run run, Finish finish, Now now) {
   return (now() - start) / steps;
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -5,7 +5,7 @@
 
 #include "trainer/base/process.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 constexpr size_t kGap = 2;
@@ -56,9 +56,10 @@ std::string Table::text(int columns, bool colour) const {
 }
 
 std::string Table::fitting() const {
-  return text(stdout_is_terminal() ? terminal_columns() : 0, stdout_in_colour());
+  return text(train::stdout_is_terminal() ? train::terminal_columns() : 0,
+              train::stdout_in_colour());
 }
 
-std::string Table::whole() const { return text(0, stdout_in_colour()); }
+std::string Table::whole() const { return text(0, train::stdout_in_colour()); }
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme {
+namespace trireme::cli {
 
 class Table {
  public:
@@ -30,4 +30,4 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -1,4 +1,5 @@
 #include "trainer/run/train.h"
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,7 +10,7 @@
 #include "launch/peak.h"
 #include "trainer/run/stop.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 // Groups of options in its help.
@@ -102,19 +103,19 @@ signal and saved: run it again to go on.
 )");
   command.on_chosen([options, &chosen] {
     // Now, not when the ranks have been joined: a signal may come before.
-    const auto stop = std::make_shared<StopSignals>(options->grace);
-    chosen.run = [options, stop](Communicator& communicator) {
-      const Config config =
+    const auto stop = std::make_shared<train::StopSignals>(options->grace);
+    chosen.run = [options, stop](comm::Communicator& communicator) {
+      const train::Config config =
           load_config_together(communicator, options->config, options->assigned());
-      TrainOptions training{.resume = options->resume,
-                            .accept_data_change = options->accept_data_change,
-                            .stop = stop.get()};
+      train::TrainOptions training{.resume = options->resume,
+                                   .accept_data_change = options->accept_data_change,
+                                   .stop = stop.get()};
       if (!options->profile.empty()) {
-        training.profile = {parse_step_window(options->profile), measure_peaks};
+        training.profile = {train::parse_step_window(options->profile), measure_peaks};
       }
-      return static_cast<int>(train(config, communicator, training).code);
+      return static_cast<int>(train::train(config, communicator, training).code);
     };
   });
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

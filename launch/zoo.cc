@@ -14,29 +14,29 @@
 #include "trainer/config/device.h"
 #include "trainer/config/inputs.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 struct Network {
   std::string name;
-  ZooDefaults defaults;
+  model::ZooDefaults defaults;
   int64_t parameters = 0;
   double forward_flops = 0;  // of one sample
 };
 
 // Both numbers are those of the network compiled for one sample.
 Network measure(const std::string& name) {
-  const auto alone = create_local_communicator();
+  const auto alone = comm::create_local_communicator();
   TargetOptions options;
   options.name = name;
   const Target target = load_target(options, 1);
-  const auto device = create_device(target.config, *alone);
-  const auto backend = create_backend(target.config, *device);
-  const Graph graph = build_network(target.config, target.samples);
-  Parameters parameters;
-  const auto program = Program::compile(
-      graph, *backend, {.batch = 1, .dtype = compute_dtype(target.config)}, parameters);
-  return {name, zoo_defaults(name), parameters.count(), program->forward_flops()};
+  const auto device = train::create_device(target.config, *alone);
+  const auto backend = train::create_backend(target.config, *device);
+  const model::Graph graph = train::build_network(target.config, target.samples);
+  model::Parameters parameters;
+  const auto program = model::Program::compile(
+      graph, *backend, {.batch = 1, .dtype = train::compute_dtype(target.config)}, parameters);
+  return {name, model::zoo_defaults(name), parameters.count(), program->forward_flops()};
 }
 
 void print_table(const std::vector<Network>& networks) {
@@ -77,7 +77,7 @@ void print_json(const std::vector<Network>& networks) {
 
 int zoo(bool json) {
   std::vector<Network> networks;
-  for (const std::string& name : zoo_names()) networks.push_back(measure(name));
+  for (const std::string& name : model::zoo_names()) networks.push_back(measure(name));
   json ? print_json(networks) : print_table(networks);
   return 0;
 }
@@ -95,4 +95,4 @@ void add_zoo(ArgumentParser app, Command& chosen) {
   command.on_chosen([json, &chosen] { chosen.run = on_one_rank([json] { return zoo(*json); }); });
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -6,7 +6,7 @@
 #include "model/planner.h"
 #include "ops/step_state.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 using Home = Value::Home;
@@ -68,7 +68,7 @@ void share_in_place(const std::vector<Instruction>& instructions, std::vector<Va
     const Instruction& instruction = instructions[i];
     if (instruction.collective) continue;
     std::vector<int> taken;
-    for (auto [out, in] : aliases(instruction.op)) {
+    for (auto [out, in] : ops::aliases(instruction.op)) {
       const ValueId out_id = instruction.args[static_cast<size_t>(out)];
       const ValueId in_id = instruction.args[static_cast<size_t>(in)];
       if (out_id == kNoValue || in_id == kNoValue) continue;
@@ -92,7 +92,7 @@ void share_in_place(const std::vector<Instruction>& instructions, std::vector<Va
   }
 }
 
-std::unique_ptr<Emitter> emit_network(const Graph& graph, Backend& backend,
+std::unique_ptr<Emitter> emit_network(const Graph& graph, ops::Backend& backend,
                                       const CompileOptions& options, Parameters& parameters) {
   auto emitter = std::make_unique<Emitter>(graph, backend, options.batch, options.training,
                                            options.accumulate, options.collective, parameters);
@@ -151,7 +151,7 @@ void place_parameters(const CompiledNetwork& network, Parameters& parameters) {
     return std::pair(parameters.all[a].frozen, last[a]) <
            std::pair(parameters.all[b].frozen, last[b]);
   });
-  int64_t end = kMetricCount;
+  int64_t end = ops::kMetricCount;
   parameters.trained_elements = end;
   for (size_t p : order) {
     Parameter& parameter = parameters.all[p];
@@ -255,8 +255,8 @@ void copy_facts(CompiledNetwork& network, const Graph& graph, const Parameters& 
 
 }  // namespace
 
-CompiledNetwork compile_network(const Graph& graph, Backend& backend, const CompileOptions& options,
-                                Parameters& parameters) {
+CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
+                                const CompileOptions& options, Parameters& parameters) {
   if (parameters.elements == 0) parameters.dtype = options.dtype;
   std::unique_ptr<Emitter> emitter = emit_network(graph, backend, options, parameters);
   // Forward has chosen the layouts of values in low precision, but twice as many bytes of gradients
@@ -278,4 +278,4 @@ CompiledNetwork compile_network(const Graph& graph, Backend& backend, const Comp
   return network;
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -11,12 +11,12 @@
 #include "model/graph.h"
 #include "model/program.h"
 
-namespace trireme {
+namespace trireme::model {
 
 // An instruction as it is run. Its arguments are a range of a table of addresses.
 struct Operation {
-  const OpPlan* plan;      // null for a collective
-  Collective* collective;  // sums its first argument
+  const ops::OpPlan* plan;  // null for a collective
+  Collective* collective;   // sums its first argument
   size_t first_arg;
   size_t args;
   size_t scratch_offset;  // in the activations
@@ -51,7 +51,7 @@ struct CompiledNetwork {
 };
 
 // See Program::compile.
-CompiledNetwork compile_network(const Graph& graph, Backend& backend, const CompileOptions& options,
-                                Parameters& parameters);
+CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
+                                const CompileOptions& options, Parameters& parameters);
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "model/compile.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 using Home = Value::Home;
@@ -62,7 +62,7 @@ void Context::bind(Port port, const void* memory) {
   }
 }
 
-void Context::bind_batch(const void* inputs, const void* targets, StepState* state) {
+void Context::bind_batch(const void* inputs, const void* targets, ops::StepState* state) {
   bind(Port::kInput, inputs);
   bind(Port::kTarget, targets);
   bind(Port::kState, state);
@@ -112,7 +112,7 @@ void Context::run(Stream& stream, size_t begin, size_t end,
     const Operation& operation = network_->operations[i];
     if (observer_) observer_->before(i, stream);
     if (operation.plan) {
-      operation.plan->encode(stream, Args(table_).subspan(operation.first_arg, operation.args),
+      operation.plan->encode(stream, ops::Args(table_).subspan(operation.first_arg, operation.args),
                              activations_ + operation.scratch_offset);
     } else {
       operation.collective->all_reduce_sum(table_[operation.first_arg], operation.count,
@@ -188,4 +188,4 @@ std::optional<Context::NotFinite> Context::first_not_finite(
   return found;
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

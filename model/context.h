@@ -12,7 +12,7 @@
 #include "model/program.h"
 #include "ops/step_state.h"
 
-namespace trireme {
+namespace trireme::model {
 
 struct Value;
 
@@ -42,7 +42,7 @@ class Context {
   // What passes through a port from now on; ports that the program lacks are ignored. Memory is
   // only written through kOutput and kState.
   void bind(Port port, const void* memory);
-  void bind_batch(const void* inputs, const void* targets, StepState* state);
+  void bind_batch(const void* inputs, const void* targets, ops::StepState* state);
 
   // Throws Error when a port of the program is not bound.
   void forward(Stream& stream) const;
@@ -75,4 +75,4 @@ class Context {
   InstructionObserver* observer_ = nullptr;
 };
 
-}  // namespace trireme
+}  // namespace trireme::model

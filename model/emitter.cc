@@ -9,7 +9,7 @@
 #include "model/program.h"
 #include "ops/step_state.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 Shape with_batch(int64_t batch, const Shape& shape) {
@@ -27,7 +27,7 @@ int index_of(const std::vector<Named>& all, const std::string& name) {
 
 }  // namespace
 
-Emitter::Emitter(const Graph& graph, Backend& backend, int64_t batch, bool training,
+Emitter::Emitter(const Graph& graph, ops::Backend& backend, int64_t batch, bool training,
                  bool accumulate, Collective* collective, Parameters& parameters)
     : graph_(graph),
       backend_(backend),
@@ -46,10 +46,10 @@ Emitter::Emitter(const Graph& graph, Backend& backend, int64_t batch, bool train
       add_value({.spec = {in.target.dtype, with_batch(batch, in.target.shape), Layout::row_major()},
                  .home = Value::Home::kPort,
                  .index = static_cast<int>(Port::kTarget)});
-  state_ = add_value({.spec = {DType::kU8, {int64_t{sizeof(StepState)}}, Layout::row_major()},
+  state_ = add_value({.spec = {DType::kU8, {int64_t{sizeof(ops::StepState)}}, Layout::row_major()},
                       .home = Value::Home::kPort,
                       .index = static_cast<int>(Port::kState)});
-  metrics_ = add_value({.spec = {gradient_dtype(), {kMetricCount}, Layout::row_major()},
+  metrics_ = add_value({.spec = {gradient_dtype(), {ops::kMetricCount}, Layout::row_major()},
                         .home = Value::Home::kMetrics});
 }
 
@@ -122,7 +122,8 @@ void Emitter::emit_input() {
       in.scale == 1 && in.mean == std::vector<float>{0} && in.deviation == std::vector<float>{1};
   if (plain && in.input.dtype == parameters_.dtype) return;
   const ValueId x = fresh(spec(input_).shape);
-  emit(NormalizeInput{.scale = in.scale, .mean = in.mean, .deviation = in.deviation}, {input_, x});
+  emit(ops::NormalizeInput{.scale = in.scale, .mean = in.mean, .deviation = in.deviation},
+       {input_, x});
   input_ = x;
 }
 
@@ -140,7 +141,7 @@ void Emitter::output_of_network() {
   const ValueId output = add_value({.spec = {DType::kF32, spec(read).shape, Layout::row_major()},
                                     .home = Value::Home::kPort,
                                     .index = static_cast<int>(Port::kOutput)});
-  emit(Reorder{}, {read, output});
+  emit(ops::Reorder{}, {read, output});
   forward_instructions_ = static_cast<int>(instructions_.size());
 }
 
@@ -151,7 +152,7 @@ void Emitter::backward() {
     graph_.nodes[n].layer->backward(*this, nodes_[n].gradient);
     for (auto [parameter, aside] : pending_) {
       const ValueId sum = gradient_values_[static_cast<size_t>(parameter)];
-      emit(Add{}, {sum, aside, sum});
+      emit(ops::Add{}, {sum, aside, sum});
     }
     pending_.clear();
   }
@@ -215,7 +216,7 @@ ValueId Emitter::fresh(DType dtype, const Shape& shape, Layout layout) {
 
 ValueId Emitter::fresh_like(ValueId value) { return add_value({.spec = spec(value)}); }
 
-ValueId Emitter::workspace() { return add_value({.spec = unsized_workspace()}); }
+ValueId Emitter::workspace() { return add_value({.spec = ops::unsized_workspace()}); }
 
 ValueId Emitter::view(ValueId value, const Shape& shape) {
   Value same = values_[static_cast<size_t>(value)];
@@ -231,20 +232,20 @@ ValueId Emitter::row_major(ValueId value) {
 ValueId Emitter::converted(ValueId value, const TensorSpec& wanted) {
   if (spec(value) == wanted) return value;
   const ValueId copy = add_value({.spec = wanted});
-  emit(Reorder{}, {value, copy});
+  emit(ops::Reorder{}, {value, copy});
   return copy;
 }
 
-void Emitter::emit(const Op& op, std::vector<ValueId> args) {
+void Emitter::emit(const ops::Op& op, std::vector<ValueId> args) {
   std::vector<TensorSpec> asked;
-  for (ValueId arg : args) asked.push_back(arg == kNoValue ? absent() : spec(arg));
-  std::unique_ptr<OpPlan> plan = backend_.plan(op, asked);
+  for (ValueId arg : args) asked.push_back(arg == kNoValue ? ops::absent() : spec(arg));
+  std::unique_ptr<ops::OpPlan> plan = backend_.plan(op, asked);
   std::vector<std::pair<ValueId, ValueId>> reorders_after;
   for (size_t i = 0; i < args.size(); ++i) {
     if (args[i] == kNoValue) continue;
     Value& value = values_[static_cast<size_t>(args[i])];
     const TensorSpec& wanted = plan->specs()[i];
-    const bool written = is_output(op, static_cast<int>(i));
+    const bool written = ops::is_output(op, static_cast<int>(i));
     if (value.spec.layout.is_any()) {
       // What an operation reads first it may choose the dtype of; what it writes is as declared.
       const DType dtype = written ? value.spec.dtype : wanted.dtype;
@@ -262,10 +263,11 @@ void Emitter::emit(const Op& op, std::vector<ValueId> args) {
     }
   }
   push(op, std::move(args), std::move(plan));
-  for (auto [from, to] : reorders_after) emit(Reorder{}, {from, to});
+  for (auto [from, to] : reorders_after) emit(ops::Reorder{}, {from, to});
 }
 
-void Emitter::push(const Op& op, std::vector<ValueId> args, std::unique_ptr<OpPlan> plan) {
+void Emitter::push(const ops::Op& op, std::vector<ValueId> args,
+                   std::unique_ptr<ops::OpPlan> plan) {
   instructions_.push_back(
       {.op = op, .plan = std::move(plan), .args = std::move(args), .node = current_});
 }
@@ -312,8 +314,8 @@ void Emitter::give_gradient(int i, ValueId gradient) {
     return;
   }
   const ValueId sum = fresh_like(total);
-  emit(Add{}, {total, gradient, sum});
+  emit(ops::Add{}, {total, gradient, sum});
   total = sum;
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -13,7 +13,7 @@
 #include "model/parameters.h"
 #include "ops/backend.h"
 
-namespace trireme {
+namespace trireme::model {
 
 struct Graph;
 
@@ -31,18 +31,18 @@ struct Value {
 };
 
 struct Instruction {
-  Op op;  // meaningless with a collective
-  std::unique_ptr<OpPlan> plan;
+  ops::Op op;  // meaningless with a collective
+  std::unique_ptr<ops::OpPlan> plan;
   std::vector<ValueId> args;
   Collective* collective = nullptr;  // sums args[0] over ranks
   int node = -1;                     // whose layer emitted it
-  bool writes(int arg) const { return collective != nullptr || is_output(op, arg); }
+  bool writes(int arg) const { return collective != nullptr || ops::is_output(op, arg); }
 };
 
 class Emitter {
  public:
   // Signatures' parameters are looked up in `parameters` by name and added where missing.
-  Emitter(const Graph& graph, Backend& backend, int64_t batch, bool training, bool accumulate,
+  Emitter(const Graph& graph, ops::Backend& backend, int64_t batch, bool training, bool accumulate,
           Collective* collective, Parameters& parameters);
 
   // Emits the whole network.
@@ -89,7 +89,7 @@ class Emitter {
   // reference.
   DType gradient_dtype() const { return parameters_.array_dtype(); }
 
-  void emit(const Op& op, std::vector<ValueId> args);
+  void emit(const ops::Op& op, std::vector<ValueId> args);
   void all_reduce(ValueId value);
 
   // Whether anything is trained in what computes that input.
@@ -115,13 +115,13 @@ class Emitter {
   };
 
   ValueId add_value(Value value);
-  void push(const Op& op, std::vector<ValueId> args, std::unique_ptr<OpPlan> plan);
+  void push(const ops::Op& op, std::vector<ValueId> args, std::unique_ptr<ops::OpPlan> plan);
   void note_gradient_layout(ValueId value, const Layout& wanted);
   void declare_parameters();
   void emit_input();
 
   const Graph& graph_;
-  Backend& backend_;
+  ops::Backend& backend_;
   int64_t batch_;
   bool training_;
   bool accumulate_;
@@ -147,4 +147,4 @@ class Emitter {
   int forward_instructions_ = 0;
 };
 
-}  // namespace trireme
+}  // namespace trireme::model

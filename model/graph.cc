@@ -10,7 +10,7 @@
 #include "model/passes/passes.h"
 #include "model/size.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 constexpr const char* kInputName = "input";
@@ -166,4 +166,4 @@ Graph build_graph(const ModelConfig& config, const ModelInput& input) {
   return graph;
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -11,9 +11,11 @@
 #include "model/layer.h"
 
 namespace trireme {
-
 class ModelConfig;
 class NetworkConfig;
+}  // namespace trireme
+
+namespace trireme::model {
 
 // What the network reads: one sample's input and target as stored, and how to normalise the input.
 struct ModelInput {
@@ -60,4 +62,4 @@ struct ZooDefaults {
 };
 ZooDefaults zoo_defaults(const std::string& name);
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -15,8 +15,10 @@
 #include "model/parameters.h"
 
 namespace trireme {
-
 class LayerConfig;
+}  // namespace trireme
+
+namespace trireme::model {
 
 // What follows from the shapes of a layer's inputs (without the batch).
 struct Signature {
@@ -60,13 +62,13 @@ class Layer {
   // both. `next`'s other inputs become inputs of this layer, after its own.
   virtual bool absorb(const Layer& /*next*/) { return false; }
   // What another layer may absorb: a bare activation, or a sum of two inputs.
-  virtual Activation as_activation() const { return Activation::kNone; }
+  virtual ops::Activation as_activation() const { return ops::Activation::kNone; }
   virtual bool is_sum() const { return false; }
   // What is left of a norm in inference: a scale and a shift of each channel, which follow from its
   // parameters "weight" and "bias" and its "running_mean" and "running_var", then an activation.
   struct ChannelScale {
     float epsilon = 0;  // added to the variance
-    Activation activation = Activation::kNone;
+    ops::Activation activation = ops::Activation::kNone;
   };
   virtual std::optional<ChannelScale> as_channel_scale() const { return std::nullopt; }
   // For inference: does the activation of such a layer, whose scale and shift go into this one's
@@ -81,4 +83,4 @@ class Layer {
 
 std::unique_ptr<Layer> make_layer(const LayerConfig& config);
 
-}  // namespace trireme
+}  // namespace trireme::model

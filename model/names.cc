@@ -6,7 +6,7 @@
 #include <array>
 #include <regex>
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 // Of DistributedDataParallel, Lightning, torch.compile and models that hold another.
@@ -125,4 +125,4 @@ std::vector<NameGuess> name_guesses(const std::string& theirs, const std::string
 
 bool is_bookkeeping(std::string_view theirs) { return theirs.ends_with("num_batches_tracked"); }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace trireme {
+namespace trireme::model {
 
 enum class NameStyle {
   kTrireme,      // as the layers are called
@@ -34,4 +34,4 @@ std::vector<NameGuess> name_guesses(const std::string& theirs, const std::string
 // Whether it is something that PyTorch keeps with the weights and no network here has.
 bool is_bookkeeping(std::string_view theirs);
 
-}  // namespace trireme
+}  // namespace trireme::model

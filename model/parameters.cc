@@ -5,7 +5,7 @@
 
 #include "core/random.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 // Values in canonical order, from the seed and the parameter's name alone.
@@ -37,15 +37,15 @@ std::byte* place(const Tensor& tensor, const void* array) {
 }
 
 // Between a tensor in the array and canonical order in host memory, by way of the device.
-void reorder(Backend& backend, const TensorSpec& from_spec, const void* from,
+void reorder(ops::Backend& backend, const TensorSpec& from_spec, const void* from,
              const TensorSpec& to_spec, void* to, bool from_host) {
   Device& device = backend.device();
   const TensorSpec specs[] = {from_spec, to_spec};
-  const auto plan = backend.plan(Reorder{}, specs);
+  const auto plan = backend.plan(ops::Reorder{}, specs);
   const auto stream = device.create_stream(StreamKind::kCompute);
   const Buffer scratch = device.allocate(plan->scratch_bytes());
   if (device.kind() == DeviceKind::kCpu) {  // whose memory is the host's
-    plan->encode(*stream, std::array<void*, Reorder::kArgs>{const_cast<void*>(from), to},
+    plan->encode(*stream, std::array<void*, ops::Reorder::kArgs>{const_cast<void*>(from), to},
                  scratch.data());
     stream->synchronize();
     return;
@@ -76,22 +76,22 @@ int64_t Parameters::trained_count() const {
   return total;
 }
 
-LowPrecisionCopy::LowPrecisionCopy(const Parameters& parameters, Backend& backend) {
+LowPrecisionCopy::LowPrecisionCopy(const Parameters& parameters, ops::Backend& backend) {
   if (!parameters.low_precision()) return;
   const TensorSpec array{parameters.array_dtype(), {parameters.elements}, Layout::row_major()};
   const TensorSpec copy{parameters.dtype, array.shape, array.layout};
-  plan_ = backend.plan(Reorder{}, std::array{array, copy});
+  plan_ = backend.plan(ops::Reorder{}, std::array{array, copy});
   copy_ = backend.device().allocate(copy.bytes());
   scratch_ = backend.device().allocate(plan_->scratch_bytes());
 }
 
 void LowPrecisionCopy::refresh(const void* values, Stream& stream) const {
   if (!plan_) return;
-  const std::array<void*, Reorder::kArgs> args{const_cast<void*>(values), copy_.data()};
+  const std::array<void*, ops::Reorder::kArgs> args{const_cast<void*>(values), copy_.data()};
   plan_->encode(stream, args, scratch_.data());
 }
 
-void initialise(const Parameters& parameters, Backend& backend, uint64_t seed, void* values,
+void initialise(const Parameters& parameters, ops::Backend& backend, uint64_t seed, void* values,
                 void* running) {
   const auto stream = backend.device().create_stream(StreamKind::kCompute);
   backend.device().fill_zero(values, parameters.array_bytes(), *stream);
@@ -108,24 +108,27 @@ void initialise(const Parameters& parameters, Backend& backend, uint64_t seed, v
   }
 }
 
-void to_canonical(const Parameter& parameter, Backend& backend, const void* array, float* out) {
+void to_canonical(const Parameter& parameter, ops::Backend& backend, const void* array,
+                  float* out) {
   reorder(backend, parameter.spec, place(parameter, array), canonical(parameter), out,
           /*from_host=*/false);
 }
 
-void from_canonical(const Parameter& parameter, Backend& backend, const float* in, void* array) {
+void from_canonical(const Parameter& parameter, ops::Backend& backend, const float* in,
+                    void* array) {
   reorder(backend, canonical(parameter), in, parameter.spec, place(parameter, array),
           /*from_host=*/true);
 }
 
-void to_canonical(const RunningValue& value, Backend& backend, const void* array, float* out) {
+void to_canonical(const RunningValue& value, ops::Backend& backend, const void* array, float* out) {
   reorder(backend, value.spec, place(value, array), canonical(value), out,
           /*from_host=*/false);
 }
 
-void from_canonical(const RunningValue& value, Backend& backend, const float* in, void* array) {
+void from_canonical(const RunningValue& value, ops::Backend& backend, const float* in,
+                    void* array) {
   reorder(backend, canonical(value), in, value.spec, place(value, array),
           /*from_host=*/true);
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

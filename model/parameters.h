@@ -11,7 +11,7 @@
 #include "core/tensor.h"
 #include "ops/backend.h"
 
-namespace trireme {
+namespace trireme::model {
 
 struct Initialiser {
   enum class Kind { kUniform, kNormal, kConstant } kind = Kind::kConstant;
@@ -69,7 +69,7 @@ struct Parameters {
 class LowPrecisionCopy {
  public:
   LowPrecisionCopy() = default;
-  LowPrecisionCopy(const Parameters& parameters, Backend& backend);
+  LowPrecisionCopy(const Parameters& parameters, ops::Backend& backend);
 
   void* data() const { return copy_.data(); }
   size_t bytes() const { return copy_.bytes(); }
@@ -77,19 +77,20 @@ class LowPrecisionCopy {
 
  private:
   Buffer copy_;
-  std::unique_ptr<OpPlan> plan_;
+  std::unique_ptr<ops::OpPlan> plan_;
   Buffer scratch_;
 };
 
 // Writes initial values, zeros between them: a pure function of the seed and the names.
-void initialise(const Parameters& parameters, Backend& backend, uint64_t seed, void* values,
+void initialise(const Parameters& parameters, ops::Backend& backend, uint64_t seed, void* values,
                 void* running);
 
 // One tensor between its place in the array, which may be device memory, and canonical row-major
 // order (f32, host memory).
-void to_canonical(const Parameter& parameter, Backend& backend, const void* array, float* out);
-void from_canonical(const Parameter& parameter, Backend& backend, const float* in, void* array);
-void to_canonical(const RunningValue& value, Backend& backend, const void* array, float* out);
-void from_canonical(const RunningValue& value, Backend& backend, const float* in, void* array);
+void to_canonical(const Parameter& parameter, ops::Backend& backend, const void* array, float* out);
+void from_canonical(const Parameter& parameter, ops::Backend& backend, const float* in,
+                    void* array);
+void to_canonical(const RunningValue& value, ops::Backend& backend, const void* array, float* out);
+void from_canonical(const RunningValue& value, ops::Backend& backend, const float* in, void* array);
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -5,7 +5,7 @@
 
 #include "core/alignment.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 bool overlap(const MemoryRequest& a, const MemoryRequest& b) {
@@ -40,4 +40,4 @@ MemoryPlan plan_memory(std::span<const MemoryRequest> requests) {
   return plan;
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

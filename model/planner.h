@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace trireme {
+namespace trireme::model {
 
 struct MemoryRequest {
   size_t bytes = 0;
@@ -22,4 +22,4 @@ struct MemoryPlan {
 // fits (Pisarchyk and Lee, arXiv:2001.03288, "greedy by size"). A pure function.
 MemoryPlan plan_memory(std::span<const MemoryRequest> requests);
 
-}  // namespace trireme
+}  // namespace trireme::model

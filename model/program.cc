@@ -4,7 +4,7 @@
 
 #include "model/compile.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 // If each tensor passes once between memory and processor.
@@ -38,7 +38,7 @@ double sum_flops(const CompiledNetwork& network, size_t begin, size_t end, int n
 Program::Program(std::unique_ptr<const CompiledNetwork> network) : network_(std::move(network)) {}
 Program::~Program() = default;
 
-std::unique_ptr<const Program> Program::compile(const Graph& graph, Backend& backend,
+std::unique_ptr<const Program> Program::compile(const Graph& graph, ops::Backend& backend,
                                                 const CompileOptions& options,
                                                 Parameters& parameters) {
   return std::unique_ptr<const Program>(new Program(std::make_unique<const CompiledNetwork>(
@@ -125,4 +125,4 @@ std::string Program::listing() const {
   return text;
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -14,7 +14,7 @@
 #include "model/parameters.h"
 #include "ops/backend.h"
 
-namespace trireme {
+namespace trireme::model {
 
 struct CompileOptions {
   int64_t batch = 1;          // rows of a micro-batch
@@ -62,7 +62,7 @@ class Program {
  public:
   // Training decides the parameters' layouts and order, and fills `parameters`; inference takes
   // them as they are when they are there already.
-  static std::unique_ptr<const Program> compile(const Graph& graph, Backend& backend,
+  static std::unique_ptr<const Program> compile(const Graph& graph, ops::Backend& backend,
                                                 const CompileOptions& options,
                                                 Parameters& parameters);
   ~Program();
@@ -86,4 +86,4 @@ class Program {
   std::unique_ptr<const CompiledNetwork> network_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::model

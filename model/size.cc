@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "model/graph.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 constexpr int64_t kMaxOutput = int64_t{1} << 56;  // of a micro-batch, in numbers
@@ -67,4 +67,4 @@ NetworkSize size_of(const Graph& graph, int64_t batch) {
   return size;
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

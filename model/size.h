@@ -7,7 +7,7 @@
 
 #include "core/shape.h"
 
-namespace trireme {
+namespace trireme::model {
 
 struct Graph;
 
@@ -30,4 +30,4 @@ struct NetworkSize {
 // has.
 NetworkSize size_of(const Graph& graph, int64_t batch);
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -8,7 +8,7 @@
 
 #include "core/shape.h"
 
-namespace trireme {
+namespace trireme::model {
 
 struct Weight {
   Shape shape;
@@ -17,4 +17,4 @@ struct Weight {
 // Parameters and running values: "layer1.0.conv1.weight", "bn1.running_mean".
 using Weights = std::map<std::string, Weight, std::less<>>;
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace trireme {
+namespace trireme::ops {
 
 void check_fused(const Checker& c, Activation activation) {
   if (activation == Activation::kNone || derivative_uses_output(activation)) return;
@@ -23,4 +23,4 @@ void ActivationBackward::check(const Checker& c) const {
   c.is(kDx, c.shape(kSaved));
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -5,7 +5,7 @@
 
 #include "ops/op_info.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 enum class Activation {
   kNone,
@@ -50,4 +50,4 @@ struct ActivationBackward {
   Activation activation = Activation::kRelu;
 };
 
-}  // namespace trireme
+}  // namespace trireme::ops

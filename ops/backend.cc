@@ -1,6 +1,6 @@
 #include "ops/backend.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 const OpInfo& info_of(const Op& op) {
@@ -37,4 +37,4 @@ void check_shapes(const Op& op, Specs specs) {
   checker.none_missing();
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

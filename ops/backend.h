@@ -22,7 +22,7 @@
 #include "ops/optimizer.h"
 #include "ops/pool.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 namespace internal {
 template <class, class... Ops>
@@ -70,4 +70,4 @@ bool is_output(const Op& op, int arg);
 // Throws Error naming the op, the tensor, the shape it got and the one that would fit.
 void check_shapes(const Op& op, Specs specs);
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -1,6 +1,6 @@
 #include "ops/batch_norm.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 const OpInfo BatchNormStatistics::kInfo{
     .name = "batch_norm_statistics",
@@ -90,4 +90,4 @@ void BatchNormBackward::check(const Checker& c) const {
   c.is(kDbeta, {n});
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

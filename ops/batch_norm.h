@@ -14,7 +14,7 @@
 
 #include "ops/op_info.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 // kSums is f64 [2 * C + 1]: sum of x, sum of x^2 per channel, then the number of values per
 // channel.
@@ -82,4 +82,4 @@ struct BatchNormBackward {
   bool relu = false;
 };
 
-}  // namespace trireme
+}  // namespace trireme::ops

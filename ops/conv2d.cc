@@ -4,7 +4,7 @@
 
 #include "ops/window.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 // x, weight and y, or their gradients.
@@ -67,4 +67,4 @@ double Conv2dBackwardWeights::flops(Specs specs) const {
   return convolution_flops(specs[kDweight], specs[kDy]);
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

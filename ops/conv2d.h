@@ -10,7 +10,7 @@
 #include "ops/activation.h"
 #include "ops/op_info.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 struct Conv2dGeometry {
   std::array<int64_t, 2> stride{1, 1};  // height, width
@@ -49,4 +49,4 @@ struct Conv2dBackwardWeights {
   Conv2dGeometry geometry;
 };
 
-}  // namespace trireme
+}  // namespace trireme::ops

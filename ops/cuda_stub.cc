@@ -1,10 +1,10 @@
 // For programs built without CUDA.
 #include "ops/backend.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 std::unique_ptr<Backend> create_cuda_backend(Device&, const CudaOptions&) {
   throw DeviceError("create_cuda_backend", "this program is built without CUDA");
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

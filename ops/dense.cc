@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 // x, weight and y, or their gradients.
@@ -55,4 +55,4 @@ double DenseBackwardWeights::flops(Specs specs) const {
   return dense_flops(specs[kDweight], specs[kDy]);
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -4,7 +4,7 @@
 #include "ops/activation.h"
 #include "ops/op_info.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 // y = activation(x * weight^T + bias). kBias is optional.
 struct DenseForward {
@@ -32,4 +32,4 @@ struct DenseBackwardWeights {
   double flops(Specs specs) const;
 };
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 void check_dropout(const Checker& c, float rate, int x, int y) {
@@ -25,4 +25,4 @@ const OpInfo DropoutBackward::kInfo{
     .aliases = {{kDx, kDy}}};
 void DropoutBackward::check(const Checker& c) const { check_dropout(c, rate, kDy, kDx); }
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -12,7 +12,7 @@
 
 #include "ops/op_info.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 // y may be x.
 struct DropoutForward {
@@ -34,4 +34,4 @@ struct DropoutBackward {
   uint64_t layer = 0;
 };
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 // Parts, which are the args from `first` on, joined along axis 1.
@@ -53,4 +53,4 @@ void NormalizeInput::check(const Checker& c) const {
   }
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -5,7 +5,7 @@
 
 #include "ops/op_info.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 // y = a + b, same shape. y may be a or b.
 struct Add {
@@ -51,4 +51,4 @@ struct NormalizeInput {
   std::vector<float> deviation{1};
 };
 
-}  // namespace trireme
+}  // namespace trireme::ops

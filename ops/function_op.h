@@ -7,7 +7,7 @@
 
 #include "ops/op.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 template <class Work>
 class FunctionOp final : public OpPlan {
@@ -44,4 +44,4 @@ std::unique_ptr<OpPlan> host_op(std::vector<TensorSpec> specs, Work work,
       scratch_bytes);
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -1,6 +1,6 @@
 #include "ops/layer_norm.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 const OpInfo LayerNormForward::kInfo{.name = "layer_norm_forward",
                                      .args = {{"x", Use::kIn},
@@ -37,4 +37,4 @@ void LayerNormBackward::check(const Checker& c) const {
   c.is(kDbeta, features);
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -5,7 +5,7 @@
 
 #include "ops/op_info.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 // kSaved is absent in inference.
 struct LayerNormForward {
@@ -23,4 +23,4 @@ struct LayerNormBackward {
   void check(const Checker& c) const;
 };
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -4,7 +4,7 @@
 
 #include "ops/step_state.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 const OpInfo SoftmaxCrossEntropy::kInfo{.name = "softmax_cross_entropy",
                                         .args = {{"logits", Use::kIn},
@@ -38,4 +38,4 @@ void MeanSquaredError::check(const Checker& c) const {
   c.is(kMetrics, {kMetricCount});
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -6,7 +6,7 @@
 
 #include "ops/op_info.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 // logits [rows, classes]; labels i32 [rows], or their probabilities f32 [rows, classes]: p is 1 for
 // the label, or as given. With label smoothing e (Szegedy et al., arXiv:1512.00567) the target is
@@ -32,4 +32,4 @@ struct MeanSquaredError {
   void check(const Checker& c) const;
 };
 
-}  // namespace trireme
+}  // namespace trireme::ops

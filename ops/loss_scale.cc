@@ -2,7 +2,7 @@
 
 #include "ops/step_state.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 const OpInfo ScaleLoss::kInfo{.name = "scale_loss",
                               .args = {{"loss scale", Use::kIn}, {"state", Use::kInOut}}};
@@ -21,4 +21,4 @@ void AdjustLossScale::check(const Checker& c) const {
   c.is_struct<LossScale>(kScale);
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -9,7 +9,7 @@
 
 #include "ops/op_info.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 // Lives in device memory, 16 bytes; part of the optimizer's state.
 struct LossScale {
@@ -51,4 +51,4 @@ constexpr LossScale adjusted(const LossScale& before, bool finite, int32_t growt
   return after;
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -15,7 +15,7 @@
 #include "core/device.h"
 #include "core/tensor.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 // Where the tensors lie, in the order of the descriptor's Arg. Null where an optional one is
 // absent.
@@ -52,4 +52,4 @@ class OpPlan {
   std::vector<TensorSpec> specs_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::ops

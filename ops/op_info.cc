@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "ops/op.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 bool Checker::present(int arg) const { return !is_absent(specs_[static_cast<size_t>(arg)]); }
 
@@ -65,4 +65,4 @@ void Checker::refuse(const std::string& why) const {
   throw Error(fmt::format("{}: {}", info_.name, why));
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -16,7 +16,7 @@
 
 #include "core/tensor.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 using Specs = std::span<const TensorSpec>;  // of an op's args, in the order of its Arg
 
@@ -71,4 +71,4 @@ class Checker {
   Specs specs_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -4,7 +4,7 @@
 
 #include "ops/loss_scale.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 void check_ranges(const Checker& c, const std::vector<UpdateRange>& all, const Shape& array) {
@@ -49,4 +49,4 @@ void Update::check(const Checker& c) const {
   check_ranges(c, ranges, array);
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -9,7 +9,7 @@
 #include "ops/op_info.h"
 #include "ops/update_rule.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 // Elements [begin, end) of the arrays. What no range covers (padding) is left alone.
 struct UpdateRange {
@@ -49,4 +49,4 @@ struct Update {
   float max_norm = 0;
 };
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -4,7 +4,7 @@
 
 #include "ops/window.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 // x and y, or their gradients.
@@ -43,4 +43,4 @@ const OpInfo AveragePoolBackward::kInfo{.name = "average_pool_backward",
                                         .args = {{"dy", Use::kIn}, {"dx", Use::kOut}}};
 void AveragePoolBackward::check(const Checker& c) const { check_pool(c, geometry, kDx, kDy); }
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -6,7 +6,7 @@
 
 #include "ops/op_info.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 struct PoolGeometry {
   std::array<int64_t, 2> kernel{2, 2};  // height, width
@@ -53,4 +53,4 @@ struct AveragePoolBackward {
   bool include_padding = true;
 };
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -6,7 +6,7 @@
 
 #include "ops/op.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 // Every tensor that is present in row-major order.
 inline std::vector<TensorSpec> in_row_major(std::span<const TensorSpec> given) {
@@ -29,4 +29,4 @@ inline std::vector<TensorSpec> in_one_layout(std::span<const TensorSpec> given) 
   return specs;
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

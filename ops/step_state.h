@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace trireme {
+namespace trireme::ops {
 
 struct StepState {
   int64_t step = 0;          // updates done before this one
@@ -27,4 +27,4 @@ enum Metric : int {
   kMetricCount = 16,    // one cache line
 };
 
-}  // namespace trireme
+}  // namespace trireme::ops

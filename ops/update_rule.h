@@ -16,7 +16,7 @@
 
 #include "core/vectorized.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 // What the configuration says of a range, in a step.
 template <class T>
@@ -131,4 +131,4 @@ constexpr std::span<const char* const> slots_of(const UpdateRule& rule) {
 template <class Rule>
 using SlotNumbers = std::make_integer_sequence<int, int{Rule::kSlots.size()}>;
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace trireme {
+namespace trireme::ops {
 
 void check_windows(const Checker& c, int x, int y, int64_t channels,
                    const std::array<int64_t, 2>& kernel, const std::array<int64_t, 2>& stride,
@@ -16,4 +16,4 @@ void check_windows(const Checker& c, int x, int y, int64_t channels,
   c.is(y, out);
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

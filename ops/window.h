@@ -6,7 +6,7 @@
 
 #include "ops/op_info.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 // Rows or columns that a window of `kernel` finds in `extent`; below 1 when it does not fit.
 constexpr int64_t windows(int64_t extent, int64_t kernel, int64_t stride, int64_t padding,
@@ -21,4 +21,4 @@ void check_windows(const Checker& c, int x, int y, int64_t channels,
                    const std::array<int64_t, 2>& padding,
                    const std::array<int64_t, 2>& dilation = {1, 1});
 
-}  // namespace trireme
+}  // namespace trireme::ops

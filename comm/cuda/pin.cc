@@ -2,7 +2,7 @@
 
 #include "core/cuda/cuda.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 Buffer pin(const Buffer& memory, Device& device) {
   if (device.kind() == DeviceKind::kCpu || memory.bytes() == 0) return {};
@@ -10,4 +10,4 @@ Buffer pin(const Buffer& memory, Device& device) {
   return Buffer(memory.data(), memory.bytes(), [](void* data) { cudaHostUnregister(data); });
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -8,7 +8,7 @@
 #include "comm/communicator.h"
 #include "core/host_name.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 class OwnMemory final : public HostMemory {
@@ -97,4 +97,4 @@ std::unique_ptr<Communicator> create_local_communicator() {
   return std::make_unique<LocalCommunicator>(std::make_shared<Ledger>(), world_group(1));
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

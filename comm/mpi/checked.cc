@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 
 void check(int status, const Call& call) {
   if (status == MPI_SUCCESS) return;
@@ -71,4 +71,4 @@ Comm Comm::split_by_host() const {
   return Comm(host);
 }
 
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

@@ -11,7 +11,7 @@
 #include "comm/memory.h"
 #include "core/dtype.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 
 // Throws CommError unless `status` is MPI_SUCCESS.
 void check(int status, const Call& call);
@@ -58,4 +58,4 @@ class Comm {
   MPI_Comm handle_ = MPI_COMM_NULL;
 };
 
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

@@ -7,7 +7,7 @@
 
 #include "core/half.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 
 struct F16 {
   uint16_t bits;
@@ -57,4 +57,4 @@ inline F16 narrow<F16>(float x) {
   return {static_cast<uint16_t>(sign | half)};
 }
 
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

@@ -9,7 +9,7 @@
 #include "comm/watchdog/view.h"
 #include "core/error.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 namespace {
 
 constexpr size_t kLine = 64;
@@ -101,7 +101,7 @@ std::string HostSum::describe(int local_rank, size_t turn) const {
   call.group_name = group_name_;
   std::string text =
       fmt::format("rank {} (pid {}) is in {} in step {}", its.self.rank, its.self.pid,
-                  trireme::describe(call, ledger_.bucket_names()), intent.about.step + 1);
+                  trireme::comm::describe(call, ledger_.bucket_names()), intent.about.step + 1);
   if (intent.count == 0) return text;
   text += fmt::format(", {} {}", intent.count, name_of(intent.dtype));
   if (intent.window == 0) return text;
@@ -175,4 +175,4 @@ std::string HostSum::failure() const {
   return barrier_->failed() ? "a rank of this host has failed" : "";
 }
 
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

@@ -14,7 +14,7 @@
 #include "comm/mpi/shared_barrier.h"
 #include "comm/mpi/shared_window.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 
 class HostSum {
  public:
@@ -94,4 +94,4 @@ class HostSum {
   std::vector<std::byte*> outputs_;
 };
 
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

@@ -19,7 +19,7 @@
 #include "core/fault_point.h"
 #include "core/host_name.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 namespace {
 
 // Calls that hold a part for each rank cannot be cut into smaller ones.
@@ -277,4 +277,4 @@ std::unique_ptr<Communicator> create_communicator(std::optional<int> host_colour
                                            std::make_shared<Ledger>(), std::move(world));
 }
 
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

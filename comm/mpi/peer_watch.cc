@@ -6,7 +6,7 @@
 
 #include "comm/watchdog/process.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 
 Peer this_peer(int rank) { return {rank, getpid(), own_pid_namespace()}; }
 
@@ -39,4 +39,4 @@ int PeerWatch::descriptor(int rank) const {
   return -1;
 }
 
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 
 // A process as its peers on the same host can find it.
 struct Peer {
@@ -39,4 +39,4 @@ class PeerWatch {
   std::vector<Watched> watched_;
 };
 
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

@@ -5,7 +5,7 @@
 #include "comm/mpi/checked.h"
 #include "comm/mpi/sum.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 namespace {
 
 template <DType dtype>
@@ -40,4 +40,4 @@ void Reduction::sum_in_place(MPI_Comm comm, void* data, int64_t count, DType dty
   });
 }
 
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

@@ -7,7 +7,7 @@
 
 #include "core/dtype.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 
 class Reduction {
  public:
@@ -24,4 +24,4 @@ class Reduction {
   MPI_Op bf16_ = MPI_OP_NULL;
 };
 
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

@@ -7,7 +7,7 @@
 #include "comm/mpi/checked.h"
 #include "core/error.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 
 Session::Session(bool one_host) {
   // What the user has set, also by mpirun --mca, stays.
@@ -38,4 +38,4 @@ std::string library_version() {
   return text;
 }
 
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

@@ -7,7 +7,7 @@
 
 #include "comm/communicator.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 
 // Initialises MPI for calls from any thread. The process that destroys it without having called
 // finalize() leaves without the goodbye that peers would have to join in; the launcher then ends
@@ -34,4 +34,4 @@ std::unique_ptr<Communicator> create_communicator(std::optional<int> host_colour
 // What the linked library says it is. Needs no session.
 std::string library_version();
 
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

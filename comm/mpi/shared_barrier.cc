@@ -11,7 +11,7 @@
 
 #include "core/error.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 namespace {
 
 constexpr long kSliceNanoseconds = 100'000'000;  // between two looks at the peers
@@ -95,4 +95,4 @@ void SharedBarrier::fail() noexcept {
   futex_wake_all(state_.epoch);
 }
 
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

@@ -7,7 +7,7 @@
 
 #include "comm/mpi/peer_watch.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 
 // What lies in the shared memory; all zero at first. (std::atomic::wait cannot be used on it: it
 // sleeps on a futex private to the process.)
@@ -42,4 +42,4 @@ class SharedBarrier {
   const int spins_;
 };
 
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

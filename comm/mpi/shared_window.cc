@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/text.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -68,4 +68,4 @@ SharedWindow::~SharedWindow() {
   if (window_ != MPI_WIN_NULL && !unwinding()) MPI_Win_free(&window_);
 }
 
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

@@ -10,7 +10,7 @@
 #include "comm/communicator.h"
 #include "comm/mpi/checked.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 
 class SharedWindow final : public HostMemory {
  public:
@@ -33,4 +33,4 @@ class SharedWindow final : public HostMemory {
   std::vector<std::byte*> parts_;
 };
 
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

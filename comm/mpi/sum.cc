@@ -5,7 +5,7 @@
 #include "comm/communicator.h"
 #include "comm/mpi/half.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 namespace {
 
 // One block of each input at a time, so that the sum stays in registers whatever the number of
@@ -60,4 +60,4 @@ void sum(DType dtype, std::span<const std::byte* const> inputs, std::span<std::b
   }
 }
 
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

@@ -8,7 +8,7 @@
 
 #include "core/cuda/cuda.h"
 
-namespace trireme::nccl {
+namespace trireme::comm::nccl {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -105,4 +105,4 @@ void Connection::lose(const std::string& reason) {
   if (handle_) library_.comm_abort(std::exchange(handle_, nullptr));
 }
 
-}  // namespace trireme::nccl
+}  // namespace trireme::comm::nccl

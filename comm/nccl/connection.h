@@ -14,7 +14,7 @@
 #include "comm/communicator.h"
 #include "comm/nccl/nccl_library.h"
 
-namespace trireme::nccl {
+namespace trireme::comm::nccl {
 
 // Why communicators that were split from one another are aborted: all are as soon as one is.
 class SharedLoss {
@@ -88,4 +88,4 @@ class Connection {
   std::jthread watch_;
 };
 
-}  // namespace trireme::nccl
+}  // namespace trireme::comm::nccl

@@ -6,7 +6,7 @@
 
 #include "comm/communicator.h"
 
-namespace trireme::nccl {
+namespace trireme::comm::nccl {
 
 struct Library;
 
@@ -24,4 +24,4 @@ std::unique_ptr<Communicator> create_communicator(const Offer& offer,
                                                   std::unique_ptr<Communicator> host,
                                                   Device& device);
 
-}  // namespace trireme::nccl
+}  // namespace trireme::comm::nccl

@@ -9,7 +9,7 @@
 #include "comm/nccl/nccl.h"
 #include "core/cuda/cuda.h"
 
-namespace trireme::nccl {
+namespace trireme::comm::nccl {
 namespace {
 
 ncclDataType_t type_of(DType dtype) {
@@ -233,4 +233,4 @@ std::unique_ptr<Communicator> create_communicator(const Offer& offer,
                                             });
 }
 
-}  // namespace trireme::nccl
+}  // namespace trireme::comm::nccl

@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-namespace trireme::nccl {
+namespace trireme::comm::nccl {
 namespace {
 
 template <class Function>
@@ -55,4 +55,4 @@ std::string Library::explain(ncclResult_t result) const {
   return last.empty() ? meaning : fmt::format("{} ({})", meaning, last);
 }
 
-}  // namespace trireme::nccl
+}  // namespace trireme::comm::nccl

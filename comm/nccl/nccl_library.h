@@ -7,7 +7,7 @@
 
 #include "core/cuda/library.h"
 
-namespace trireme::nccl {
+namespace trireme::comm::nccl {
 
 struct Library {
   // Throws DeviceError when NCCL is not there or lacks a function.
@@ -40,4 +40,4 @@ struct Library {
   decltype(ncclGetLastError)* get_last_error;
 };
 
-}  // namespace trireme::nccl
+}  // namespace trireme::comm::nccl

@@ -8,7 +8,7 @@
 #include "comm/memory.h"
 #include "comm/staged/pin.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 constexpr size_t kStageBytes = 4 << 20;
@@ -208,4 +208,4 @@ std::unique_ptr<Communicator> create_staged_communicator(std::unique_ptr<Communi
   return std::make_unique<StagedCommunicator>(std::move(host), device);
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

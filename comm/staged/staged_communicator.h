@@ -5,7 +5,7 @@
 
 #include "comm/communicator.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 // What is to be sent is copied to host memory, `host` does its work there, the result is copied
 // back, all in order on the caller's stream, so that it can be recorded too. Needs nothing of the
@@ -14,4 +14,4 @@ namespace trireme {
 std::unique_ptr<Communicator> create_staged_communicator(std::unique_ptr<Communicator> host,
                                                          Device& device);
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -13,7 +13,7 @@
 
 #include "core/signal_stack.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 struct Signal {
@@ -107,4 +107,4 @@ void handle_crashes(Ledger& ledger, const std::string& who, double linger) {
 
 void forget_ledger() { g_ledger = nullptr; }
 
-}  // namespace trireme
+}  // namespace trireme::comm

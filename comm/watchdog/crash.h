@@ -5,7 +5,7 @@
 
 #include "comm/ledger.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 // Handles SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT from now on: notes the crash in the ledger,
 // prints a line that begins with `who` and a backtrace, stays for `linger` seconds so that other
@@ -14,4 +14,4 @@ void handle_crashes(Ledger& ledger, const std::string& who, double linger);
 // From now on a crash touches no ledger.
 void forget_ledger();
 
-}  // namespace trireme
+}  // namespace trireme::comm

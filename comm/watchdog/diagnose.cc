@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
@@ -431,4 +431,4 @@ std::string describe_rank(const RunSnapshot& snapshot, int rank) {
   return fmt::format("rank {} (host {}, pid {})", rank, member.host_name, member.pid);
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

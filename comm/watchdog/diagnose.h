@@ -9,7 +9,7 @@
 
 #include "comm/watchdog/view.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 // Another host, as all ranks of this one together know it.
 struct HostView {
@@ -59,4 +59,4 @@ std::optional<Diagnosis> diagnose(const RunSnapshot& snapshot);
 // "rank 3 (host b, pid 812)"
 std::string describe_rank(const RunSnapshot& snapshot, int rank);
 
-}  // namespace trireme
+}  // namespace trireme::comm

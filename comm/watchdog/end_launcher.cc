@@ -11,7 +11,7 @@
 
 #include "comm/watchdog/process.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 constexpr std::array<std::string_view, 5> kLaunchers = {"mpirun", "orterun", "orted", "prterun",
@@ -60,4 +60,4 @@ void end_launcher_soon() noexcept {
   close(launcher);
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

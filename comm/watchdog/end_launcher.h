@@ -3,11 +3,11 @@
 // an hour.
 #pragma once
 
-namespace trireme {
+namespace trireme::comm {
 
 // Leaves a process behind that sees to it, if this process descends from mpirun or one of its
 // daemons: two seconds later it is asked to end, a second later again (which mpirun wants), and
 // then it is killed. For when another host is lost. Safe with other threads stuck.
 void end_launcher_soon() noexcept;
 
-}  // namespace trireme
+}  // namespace trireme::comm

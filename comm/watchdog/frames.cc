@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <stdexcept>
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 constexpr std::array<std::byte, 4> kFrameMagic = {std::byte{'T'}, std::byte{'R'}, std::byte{'F'},
@@ -55,4 +55,4 @@ bool FrameReader::plausible() const {
   return pending_.size() < kHead || length_of(pending_) <= kLongestMessage;
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

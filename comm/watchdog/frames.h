@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-namespace trireme {
+namespace trireme::comm {
 
 // Longer ones are not sent, and taken for garbage where they are announced.
 constexpr size_t kLongestMessage = size_t{4} << 20;
@@ -31,4 +31,4 @@ class FrameReader {
   bool broken_ = false;
 };
 
-}  // namespace trireme
+}  // namespace trireme::comm

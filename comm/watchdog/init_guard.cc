@@ -23,7 +23,7 @@
 #include "core/error.h"
 #include "core/host_name.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -232,4 +232,4 @@ InitGuard::InitGuard(const Launcher& launcher, double seconds) {
 
 InitGuard::~InitGuard() = default;
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -6,7 +6,7 @@
 
 #include "comm/world.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 // How long ranks may take to find one another, in seconds: TRIREME_INIT_TIMEOUT, or 300. 0: for
 // ever. Throws ConfigError when that is no such number.
@@ -29,4 +29,4 @@ class InitGuard {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -6,7 +6,7 @@
 
 #include <atomic>
 
-namespace trireme {
+namespace trireme::comm {
 
 std::optional<timer_t> kill_after(double seconds) noexcept {
   sigevent event = {};
@@ -30,4 +30,4 @@ void arm_last_resort(double seconds) noexcept {
   alarm(static_cast<unsigned>(seconds) + 1);
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

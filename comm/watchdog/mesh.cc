@@ -10,7 +10,7 @@
 #include <cstring>
 #include <deque>
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -207,4 +207,4 @@ void connect_all(int own_rank, const std::vector<Listener>& listeners, const Sec
   Mesh(own_rank, listeners, secret, peers).run(Clock::now() + bound);
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

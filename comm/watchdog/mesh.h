@@ -8,7 +8,7 @@
 
 #include "comm/watchdog/socket.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 // What the ranks of a run know and nobody else: who calls shows the first half, who is called
 // answers with the second, so that calling a stranger does not let it in.
@@ -27,4 +27,4 @@ struct Acquaintance {
 void connect_all(int own_rank, const std::vector<Listener>& listeners, const Secret& secret,
                  double seconds, std::vector<Acquaintance>& peers);
 
-}  // namespace trireme
+}  // namespace trireme::comm

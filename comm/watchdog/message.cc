@@ -5,7 +5,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 constexpr uint32_t kMessageMagic = 0x4d475254;  // "TRGM"
@@ -177,4 +177,4 @@ void translate(Message& message, int64_t now) {
   message.now = now;
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -11,7 +11,7 @@
 #include "comm/watchdog/diagnose.h"
 #include "comm/watchdog/view.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 // A diagnosis that is to be everybody's. Where several were found at once, that of the lowest rank
 // is.
@@ -35,4 +35,4 @@ std::optional<Message> decode(std::span<const std::byte> bytes);
 // The same by the clock of the receiver, to whom it is `now`.
 void translate(Message& message, int64_t now);
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -16,7 +16,7 @@
 #include "comm/watchdog/process.h"
 #include "core/host_name.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 namespace fs = std::filesystem;
@@ -152,4 +152,4 @@ void Notes::remove_dead_runs() const {
   }
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme {
+namespace trireme::comm {
 
 enum class ProcessState {
   kRunning,
@@ -58,4 +58,4 @@ class Notes {
   uint64_t launched_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::comm

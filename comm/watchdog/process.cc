@@ -11,7 +11,7 @@
 
 #include "core/interrupted.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 constexpr int kParentField = 4;
@@ -53,4 +53,4 @@ uint64_t own_pid_namespace() noexcept {
   return stat("/proc/self/ns/pid", &status) == 0 ? static_cast<uint64_t>(status.st_ino) : 0;
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace trireme {
+namespace trireme::comm {
 
 struct ProcessStat {
   std::array<char, 16> name = {};  // of the program, as far as the kernel keeps it
@@ -23,4 +23,4 @@ std::optional<ProcessStat> read_stat(pid_t pid) noexcept;
 // Process ids mean something in their namespace alone. 0: unknown.
 uint64_t own_pid_namespace() noexcept;
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 constexpr int64_t kBeingWritten = -1;
@@ -69,4 +69,4 @@ HostView SharedState::host(int host) const {
   return view;
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -10,7 +10,7 @@
 #include "comm/communicator.h"
 #include "comm/watchdog/message.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 class SharedState {
  public:
@@ -59,4 +59,4 @@ class SharedState {
   std::unique_ptr<HostMemory> memory_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -19,7 +19,7 @@
 #include "comm/watchdog/mesh.h"
 #include "comm/watchdog/socket.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 // A peer that floods is read on at the next call.
@@ -272,4 +272,4 @@ void SideChannel::receive(
   }
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -10,7 +10,7 @@
 
 #include "comm/communicator.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 // Rank i of each host is connected to rank i of every other host that has one, so any one surviving
 // pair of ranks keeps two hosts in touch, and a rank holds at most one connection for each host.
@@ -55,4 +55,4 @@ class SideChannel {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::comm

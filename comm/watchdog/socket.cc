@@ -15,7 +15,7 @@
 #include <cstring>
 #include <memory>
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 const sockaddr_in& ipv4(const Address& address) {
@@ -218,4 +218,4 @@ Moved receive_some(const Socket& socket, std::span<std::byte> room) {
   return result == 0 ? Moved{.ended = true} : moved(result);
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace trireme {
+namespace trireme::comm {
 
 // Owns a descriptor.
 class Socket {
@@ -71,4 +71,4 @@ struct Moved {
 Moved send_some(const Socket& socket, std::span<const std::byte> bytes);
 Moved receive_some(const Socket& socket, std::span<std::byte> room);
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 // Nothing where the place is free, or becomes so meanwhile.
@@ -105,4 +105,4 @@ std::string describe_phase(const RankView& rank) {
   return text;
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

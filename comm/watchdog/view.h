@@ -8,7 +8,7 @@
 
 #include "comm/ledger.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 // A rank as it never changes.
 struct Member {
@@ -64,4 +64,4 @@ std::string describe(const CallView& call, const std::vector<std::string>& bucke
 // "forward of step 12", "evaluation after step 12", "data of step 12 (sample 4711)"
 std::string describe_phase(const RankView& rank);
 
-}  // namespace trireme
+}  // namespace trireme::comm

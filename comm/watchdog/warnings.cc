@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
@@ -110,4 +110,4 @@ void Warnings::look_for_straggler(const RunSnapshot& snapshot, std::vector<std::
       100 * slowest.lag_ns / slowest.step_ns, steps));
 }
 
-}  // namespace trireme
+}  // namespace trireme::comm

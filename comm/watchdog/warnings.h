@@ -9,7 +9,7 @@
 
 #include "comm/watchdog/diagnose.h"
 
-namespace trireme {
+namespace trireme::comm {
 
 class Warnings {
  public:
@@ -30,4 +30,4 @@ class Warnings {
   int64_t pause_ = 0;  // until it may be told again
 };
 
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -17,7 +17,7 @@ using cuda::Library;
 struct Product {
   std::string name;
   std::vector<std::string> files;
-  std::function<std::string(const Library&)> version;
+  std::function<std::string(const cuda::Library&)> version;
 };
 
 // 91900 -> "9.19.0": the parts' weights differ between products.
@@ -25,7 +25,7 @@ std::string version_text(size_t code, size_t major, size_t minor) {
   return fmt::format("{}.{}.{}", code / major, code % major / minor, code % minor);
 }
 
-std::string driver_version(const Library& nvml) {
+std::string driver_version(const cuda::Library& nvml) {
   char text[80] = "";
   if (nvml.function<int()>("nvmlInit_v2")() != 0) return "unknown";
   nvml.function<int(char*, unsigned)>("nvmlSystemGetDriverVersion")(text, sizeof(text));
@@ -37,17 +37,17 @@ std::vector<Product> products() {
   return {
       {"cuDNN",
        {"libcudnn.so.9"},
-       [](const Library& library) {
+       [](const cuda::Library& library) {
          return version_text(library.function<size_t()>("cudnnGetVersion")(), 10000, 100);
        }},
       {"cuBLASLt",
        {"libcublasLt.so.13", "libcublasLt.so.12"},
-       [](const Library& library) {
+       [](const cuda::Library& library) {
          return version_text(library.function<size_t()>("cublasLtGetVersion")(), 10000, 100);
        }},
       {"NCCL",
        {"libnccl.so.2"},
-       [](const Library& library) {
+       [](const cuda::Library& library) {
          int code = 0;
          library.function<int(int*)>("ncclGetVersion")(&code);
          return version_text(code, 10000, 100);
@@ -61,7 +61,7 @@ std::vector<Product> products() {
 std::vector<LibraryStatus> cuda_libraries() {
   std::vector<LibraryStatus> statuses;
   for (const Product& product : products()) {
-    const Library library(product.name, product.files);
+    const cuda::Library library(product.name, product.files);
     LibraryStatus status{
         .name = product.name, .path = library.path(), .problem = library.problem()};
     try {

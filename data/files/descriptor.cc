@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/interrupted.h"
 
-namespace trireme {
+namespace trireme::data {
 
 Descriptor open_file(const std::string& path) {
   // Of what is no file, such as a pipe, opening must not wait.
@@ -46,4 +46,4 @@ struct stat status_of(int file, const std::string& path) {
   return status;
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

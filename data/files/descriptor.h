@@ -9,7 +9,7 @@
 
 #include "core/descriptor.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // To read. Throws DataError when it is not there, or no regular file.
 Descriptor open_file(const std::string& path);
@@ -20,4 +20,4 @@ void read_at(const Descriptor& file, const std::string& where, uint64_t begin,
 // Throws DataError naming `path`.
 struct stat status_of(int file, const std::string& path);
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -14,7 +14,7 @@
 
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -158,4 +158,4 @@ File read_file(const std::string& path, OnDamage on_damage) {
   return file;
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

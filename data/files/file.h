@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme {
+namespace trireme::data {
 
 struct File {
   std::string path;
@@ -30,4 +30,4 @@ enum class OnDamage { kThrow, kKeepWhatCameBefore };
 // Reads and, if it begins like gzip, decompresses. Throws DataError.
 File read_file(const std::string& path, OnDamage on_damage = OnDamage::kThrow);
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -14,7 +14,7 @@
 #include "core/error.h"
 #include "data/files/file.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -187,4 +187,4 @@ std::vector<std::string> expand_names(
   return paths;
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme {
+namespace trireme::data {
 
 // The paths that the patterns stand for under `root` (patterns may be absolute): in the order of
 // the patterns; of *, ? and [...] in the order of their bytes. Braces hold a list or two numbers,
@@ -17,4 +17,4 @@ std::vector<std::string> expand_names(
     const std::string& root, const google::protobuf::RepeatedPtrField<std::string>& patterns,
     const std::string& field);
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "data/files/descriptor.h"
 
-namespace trireme {
+namespace trireme::data {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   const Descriptor file = open_file(path);
@@ -26,4 +26,4 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size());
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

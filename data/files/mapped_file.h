@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-namespace trireme {
+namespace trireme::data {
 
 // Whoever shortens the file while it is mapped ends the process (SIGBUS); it may be deleted.
 class MappedFile {
@@ -30,4 +30,4 @@ class MappedFile {
   std::span<const uint8_t> bytes_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

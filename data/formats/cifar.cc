@@ -10,7 +10,7 @@
 #include "data/files/file.h"
 #include "data/formats/formats.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 constexpr size_t kPixels = 3 * 32 * 32;
@@ -112,4 +112,4 @@ Samples read_cifar(const DataConfig& config, Part part) {
   return samples;
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

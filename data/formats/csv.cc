@@ -14,7 +14,7 @@
 #include "data/formats/csv_reader.h"
 #include "data/formats/formats.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 void check_csv(const DataConfig& config, Part part) {
@@ -241,4 +241,4 @@ Features read_csv_features(const DataConfig& config, const std::string& path,
   return {gather(table, features), std::move(table.records)};
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

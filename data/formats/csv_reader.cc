@@ -13,7 +13,7 @@
 #include "core/error.h"
 #include "core/text.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 std::string place(const std::string& path, int64_t line, size_t column,
@@ -273,4 +273,4 @@ void keep_rows(Table& table, const std::vector<bool>& stays) {
   table.records.resize(to);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -10,7 +10,7 @@
 #include "data/data.pb.h"
 #include "data/files/file.h"
 
-namespace trireme {
+namespace trireme::data {
 
 struct Table {
   std::string path;
@@ -37,4 +37,4 @@ Table read_head(const File& file, char delimiter, CsvConfig::Header header);
 // Leaves out the rows that are not to stay.
 void keep_rows(Table& table, const std::vector<bool>& stays);
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::data {
 
 Shape checked_shape(const google::protobuf::RepeatedField<int64_t>& extents,
                     const std::string& path) {
@@ -59,4 +59,4 @@ std::optional<int32_t> checked_label(uint8_t label, int classes, const std::stri
   return std::nullopt;
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -20,7 +20,7 @@
 #include "data/records.h"
 #include "data/samples.h"
 
-namespace trireme {
+namespace trireme::data {
 
 Samples read_idx(const DataConfig& config, Part part);
 Samples read_cifar(const DataConfig& config, Part part);
@@ -67,4 +67,4 @@ std::optional<int32_t> checked_label(uint8_t label, int classes, const std::stri
                                      int64_t record, const std::string& field,
                                      BadRecordPolicy& policy);
 
-}  // namespace trireme
+}  // namespace trireme::data

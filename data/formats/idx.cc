@@ -12,7 +12,7 @@
 #include "data/files/file.h"
 #include "data/formats/formats.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 constexpr uint8_t kUnsignedByte = 0x08;
@@ -180,4 +180,4 @@ Samples read_idx(const DataConfig& config, Part part) {
   return samples;
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -18,7 +18,7 @@
 #include "data/formats/formats.h"
 #include "data/formats/picture_name.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -243,4 +243,4 @@ std::unique_ptr<Records> open_image_folder(const DataConfig& config, Part part,
   return records;
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

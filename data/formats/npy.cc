@@ -12,7 +12,7 @@
 #include "data/formats/formats.h"
 #include "data/formats/npy_array.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 void check_npy(const DataConfig& config, Part part) {
@@ -254,4 +254,4 @@ std::unique_ptr<Dataset> open_npy(const DataConfig& config, Part part) {
                                       std::move(source), policy.found());
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -12,7 +12,7 @@
 
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 using namespace std::string_view_literals;
@@ -347,4 +347,4 @@ int64_t to_integer(DType dtype, const uint8_t* from) {
   }
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

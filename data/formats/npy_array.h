@@ -10,7 +10,7 @@
 #include "core/dtype.h"
 #include "core/tensor.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // Of somebody else's bytes.
 struct NpyArray {
@@ -51,4 +51,4 @@ void to_floats(DType dtype, const uint8_t* from, std::span<float> to);
 // An element of u8, i32 or i64.
 int64_t to_integer(DType dtype, const uint8_t* from);
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-namespace trireme {
+namespace trireme::data {
 
 bool is_picture_extension(std::string_view extension) {
   constexpr std::array<std::string_view, 3> kAll{"jpg", "jpeg", "png"};
@@ -18,4 +18,4 @@ bool has_picture_name(std::string_view file) {
   return dot != file.npos && is_picture_extension(file.substr(dot + 1));
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-namespace trireme {
+namespace trireme::data {
 
 inline constexpr std::string_view kPictureExtensions = ".jpg, .jpeg or .png";
 
@@ -12,4 +12,4 @@ bool is_picture_extension(std::string_view extension);
 // By what follows the last dot.
 bool has_picture_name(std::string_view file);
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -12,7 +12,7 @@
 #include "core/random.h"
 #include "data/formats/formats.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 // Patterns have at most so many cells in height and width, so that convolutions can find them.
@@ -142,4 +142,4 @@ std::unique_ptr<Dataset> make_synthetic(const SyntheticConfig& config, Part part
   return std::make_unique<Synthetic>(config, part, std::move(spec));
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -9,7 +9,7 @@
 #include <limits>
 #include <utility>
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "indexes hold numbers as memory does");
@@ -182,4 +182,4 @@ TarIndex TarIndexWriter::finish(const TarStamp& stamp) const {
   return TarIndex::read(std::move(bytes), stamp).value();
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

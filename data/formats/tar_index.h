@@ -14,7 +14,7 @@
 
 #include "data/files/mapped_file.h"
 
-namespace trireme {
+namespace trireme::data {
 
 struct TarSample {
   uint64_t offset = 0;  // of the picture's first byte in the shard
@@ -93,4 +93,4 @@ class TarIndexWriter {
   std::vector<TarProblem> problems_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

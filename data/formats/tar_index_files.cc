@@ -16,7 +16,7 @@
 #include "core/installation.h"
 #include "core/interrupted.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -134,4 +134,4 @@ std::optional<TarIndex> TarIndexFiles::make(const std::string& shard, WhenBusy w
   return walk_tar(shard, labels_);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -8,7 +8,7 @@
 #include "data/formats/tar_index.h"
 #include "data/formats/tar_walk.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // Many processes may use one set of files at once: each index is made by one of them, and is seen
 // when it is whole. All of this is for any thread.
@@ -34,4 +34,4 @@ class TarIndexFiles {
   const LabelSource labels_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

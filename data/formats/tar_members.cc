@@ -12,7 +12,7 @@
 
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 // Small, since after each picture that is skipped one block is read in vain.
@@ -96,4 +96,4 @@ TarMembers list_tar(const std::string& path) {
   }
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -11,7 +11,7 @@
 struct archive;
 struct archive_entry;
 
-namespace trireme {
+namespace trireme::data {
 
 // To read the headers of a plain tar one after the other. Throws DataError naming the file when it
 // is compressed or no tar at all.
@@ -38,4 +38,4 @@ struct TarMembers {
 };
 TarMembers list_tar(const std::string& path);
 
-}  // namespace trireme
+}  // namespace trireme::data

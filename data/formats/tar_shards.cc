@@ -11,7 +11,7 @@
 
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 class Opening {
@@ -145,4 +145,4 @@ void ShardFiles::make_room() {
   --open_;
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

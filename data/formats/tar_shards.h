@@ -15,7 +15,7 @@
 #include "data/formats/tar_index.h"
 #include "data/formats/tar_index_files.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // One of the two, or neither where opening stopped before.
 struct OpenedIndex {
@@ -54,4 +54,4 @@ class ShardFiles {
   uint64_t uses_ = 0;
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

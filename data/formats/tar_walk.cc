@@ -21,7 +21,7 @@
 #include "data/formats/picture_name.h"
 #include "data/formats/tar_members.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 constexpr int32_t kMostLabel = (1 << 24) - 1;  // see checked_classes
@@ -283,4 +283,4 @@ TarIndex walk_tar(const std::string& shard, const LabelSource& labels) {
   return Walk(shard, labels).run();
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

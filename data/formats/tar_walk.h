@@ -6,7 +6,7 @@
 
 #include "data/formats/tar_index.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // Where the label of a sample comes from: the text of its member ".cls" or, with a name here, a
 // field of its ".json", those within others by dots: "meta.label".
@@ -27,4 +27,4 @@ TarStamp stamp_of(const std::string& shard, const LabelSource& labels);
 // compressed, or no tar at all.
 TarIndex walk_tar(const std::string& shard, const LabelSource& labels);
 
-}  // namespace trireme
+}  // namespace trireme::data

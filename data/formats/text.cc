@@ -11,7 +11,7 @@
 #include "data/files/file.h"
 #include "data/formats/formats.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 constexpr int32_t kCharacters = 0x110000;  // code points of Unicode
@@ -287,4 +287,4 @@ std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part) {
                                        (count - 1) % length, policy.found());
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -13,7 +13,7 @@
 #include "data/files/mapped_file.h"
 #include "data/formats/formats.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 constexpr size_t kHeaderBytes = 256 * sizeof(int32_t);
@@ -70,7 +70,7 @@ class TokenFile {
   int64_t unused() const { return count_ - (samples() == 0 ? 0 : samples() * length_ + 1); }
 
   uint32_t largest(int64_t begin, int64_t count) const {
-    return visit(begin, [&](const auto* tokens) { return trireme::largest(tokens, count); });
+    return visit(begin, [&](const auto* tokens) { return data::largest(tokens, count); });
   }
   uint32_t at(int64_t place) const {
     return visit(place, [](const auto* token) { return uint32_t{*token}; });
@@ -263,4 +263,4 @@ std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part) {
   return std::make_unique<Tokens>(std::move(files), std::move(spec), policy.found());
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -14,7 +14,7 @@
 #include "data/formats/formats.h"
 #include "data/formats/tar_shards.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -232,4 +232,4 @@ std::unique_ptr<Records> open_webdataset(const DataConfig& config, Part part,
                                       read_class_names(config, classes), policy.found());
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

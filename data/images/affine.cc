@@ -4,7 +4,7 @@
 #include <cstring>
 #include <numbers>
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 // Coordinates are in 2^-16 of a pixel, as in Pillow.
@@ -61,4 +61,4 @@ void warp(const ImageView& from, const AffineMap& map, uint8_t fill, const Image
   }
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

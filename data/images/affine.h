@@ -6,7 +6,7 @@
 
 #include "data/images/image.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // Where the pixel at (x, y) of the result comes from: (m[0] x + m[1] y + m[2], m[3] x + m[4] y +
 // m[5]), in coordinates where pixel (y, x) covers [y, y + 1) x [x, x + 1).
@@ -25,4 +25,4 @@ AffineMap rotation_map(double degrees, ImageSize size);
 // thousand pixels a side).
 void warp(const ImageView& from, const AffineMap& map, uint8_t fill, const ImageView& to);
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -8,7 +8,7 @@
 
 #include "data/images/picture_reader.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 using namespace std::string_view_literals;
@@ -150,4 +150,4 @@ void Decoder::decode(const ImageView& to) {
   state.reader->decode(to);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

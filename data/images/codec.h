@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "data/images/image.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // What is wrong with a picture, without its name: who knows that makes it a DataError.
 class PictureError : public Error {
@@ -71,4 +71,4 @@ class Decoder {
 std::vector<uint8_t> encode_png(const ImageView& image);
 std::vector<uint8_t> encode_jpeg(const ImageView& image, int quality);
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -9,7 +9,7 @@
 
 // This file is compiled without fused multiply-add: Pillow rounds products.
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 using Table = std::array<uint8_t, 256>;  // what becomes of a byte
@@ -259,4 +259,4 @@ void autocontrast(const ImageView& image) { look_up_by_counts(image, stretching)
 
 void equalize(const ImageView& image) { look_up_by_counts(image, equalizing); }
 
-}  // namespace trireme
+}  // namespace trireme::data

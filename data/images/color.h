@@ -5,7 +5,7 @@
 
 #include "data/images/image.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // Towards black (0), as it is (1), and beyond. `factor` is not negative here and below.
 void adjust_brightness(const ImageView& image, float factor);
@@ -28,4 +28,4 @@ void solarize(const ImageView& image, float threshold);
 void autocontrast(const ImageView& image);
 void equalize(const ImageView& image);
 
-}  // namespace trireme
+}  // namespace trireme::data

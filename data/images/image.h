@@ -7,7 +7,7 @@
 #include <cstring>
 #include <memory>
 
-namespace trireme {
+namespace trireme::data {
 
 struct ImageSize {
   int height = 0;
@@ -78,4 +78,4 @@ class Image {
   ImageView view_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -10,7 +10,7 @@
 #include "data/images/libjpeg.h"
 #include "data/images/picture_reader.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 // What libjpeg calls when something is wrong.
@@ -387,4 +387,4 @@ std::vector<uint8_t> encode_jpeg(const ImageView& image, int quality) {
   return bytes;
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

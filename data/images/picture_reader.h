@@ -12,7 +12,7 @@
 #include "data/images/codec.h"
 #include "data/images/image.h"
 
-namespace trireme {
+namespace trireme::data {
 
 class PictureReader {
  public:
@@ -44,4 +44,4 @@ void rgb_to_grey(const uint8_t* rgb, uint8_t* grey, std::ptrdiff_t pixels);
 // CMYK as Adobe stores it, inverted: 255 is no ink.
 void cmyk_to_rgb(const uint8_t* cmyk, uint8_t* rgb, std::ptrdiff_t pixels);
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -9,7 +9,7 @@
 
 #include "data/images/picture_reader.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 // Of deflate; a header that announces more is not to be believed.
@@ -202,4 +202,4 @@ std::vector<uint8_t> encode_png(const ImageView& image) {
   return bytes;
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -6,7 +6,7 @@
 
 #include "core/vectorized.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 // The arithmetic of Pillow: weights of 22 binary digits, sums of 32 bits, a byte after each pass.
@@ -275,4 +275,4 @@ void Resizer::resize(const ImageView& whole, const Box& box, const ImageView& to
   sum_rows(rows.pixels, rows.stride, down_, to.pixels, to.stride, to.row_bytes());
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -6,7 +6,7 @@
 
 #include "data/images/image.h"
 
-namespace trireme {
+namespace trireme::data {
 
 enum class Filter {
   kNearest,
@@ -50,4 +50,4 @@ class Resizer {
   Image rows_;                                           // resized across, not yet down
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -8,7 +8,7 @@
 
 #include "data/loader.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // For any thread.
 class Journal {
@@ -30,4 +30,4 @@ class Journal {
   std::vector<ReadRows> entries_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

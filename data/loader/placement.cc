@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 constexpr int64_t kMostRows = 32;  // of a unit of samples that take work to read
@@ -59,4 +59,4 @@ int64_t rows_of_unit(const LoaderOptions& options, bool in_memory) {
   return std::clamp<int64_t>(even_below(share / (2 * options.threads)), 2, kMostRows);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

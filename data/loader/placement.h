@@ -6,7 +6,7 @@
 
 #include "data/loader.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // Rows [begin, end) of a global batch.
 struct Rows {
@@ -44,4 +44,4 @@ class Placement {
 // unit (a mutex) costs little beside reading it. Where reading but copies that is the whole batch.
 int64_t rows_of_unit(const LoaderOptions& options, bool in_memory);
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -9,7 +9,7 @@
 #include "data/dataset.h"
 #include "data/loader.h"
 
-namespace trireme {
+namespace trireme::data {
 
 class alignas(64) Post {
  public:
@@ -47,4 +47,4 @@ class alignas(64) Post {
   std::atomic<Clock::rep> since_{0};
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

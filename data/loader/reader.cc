@@ -9,7 +9,7 @@
 #include "core/fault_point.h"
 #include "data/mix.h"
 
-namespace trireme {
+namespace trireme::data {
 
 std::string place_of(const Reading& reading) {
   std::string text = fmt::format("sample {} of epoch {}", reading.sample, reading.epoch + 1);
@@ -117,4 +117,4 @@ std::exception_ptr UnitReader::failure(const std::string& what) const {
   return std::make_exception_ptr(DataError(place_of(post_.reading(worker_, dataset_)), what));
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -11,7 +11,7 @@
 #include "data/loader/post.h"
 #include "data/loader/slot.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // "sample 4711 of epoch 2 (FILE: record 12)"
 std::string place_of(const Reading& reading);
@@ -52,4 +52,4 @@ class UnitReader {
   std::vector<std::byte> partner_target_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-namespace trireme {
+namespace trireme::data {
 
 // Whoever writes to memory first decides which node it is on: this is a thread of the rank, and the
 // workers, which it makes, inherit the cores that the rank is bound to (mpirun --bind-to, srun
@@ -71,4 +71,4 @@ void Slot::close_ranks() {
   used_rows_ = batch.rows;
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -10,7 +10,7 @@
 #include "core/device.h"
 #include "data/loader.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // Why a row is not there.
 struct RowFault {
@@ -64,4 +64,4 @@ class Slot {
   std::vector<RowFault> faults_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace trireme {
+namespace trireme::data {
 
 template <class Result>
 class OrderedWork {
@@ -88,4 +88,4 @@ class OrderedWork {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

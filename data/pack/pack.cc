@@ -16,7 +16,7 @@
 #include "data/pack/tar_writer.h"
 #include "data/sampler.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -198,4 +198,4 @@ std::string shard_pattern(const std::string& name, size_t shards) {
   return fmt::format("{}-{{{:06}..{:06}}}.tar", name, 0, shards - 1);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

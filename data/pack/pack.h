@@ -10,7 +10,7 @@
 #include "data/pack/source.h"
 #include "data/pack/state.h"
 
-namespace trireme {
+namespace trireme::data {
 
 struct PackOptions {
   std::string folder;  // of the shards; made where it is missing
@@ -38,4 +38,4 @@ PackState pack(const PackSource& source, const PackOptions& options);
 // "train-{000000..000012}.tar"
 std::string shard_pattern(const std::string& name, size_t shards);
 
-}  // namespace trireme
+}  // namespace trireme::data

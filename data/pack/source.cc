@@ -13,7 +13,7 @@
 #include "data/formats/npy_array.h"
 #include "data/records.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 std::string_view extension_of(std::span<const uint8_t> picture) {
@@ -189,4 +189,4 @@ std::unique_ptr<PackSource> open_pack_source(const DataConfig& config, Part part
   return std::make_unique<ArraySource>(std::move(samples), XXH3_64bits(text.data(), text.size()));
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -13,8 +13,10 @@
 #include "data/images/resize.h"
 
 namespace trireme {
-
 class DataConfig;
+}  // namespace trireme
+
+namespace trireme::data {
 
 struct PackedSample {
   std::string_view extension;  // "jpg", "png", "npy"
@@ -57,4 +59,4 @@ std::unique_ptr<PackSource> open_pack_source(const DataConfig& config, Part part
                                              const PackPictures& pictures,
                                              const OpenOptions& options);
 
-}  // namespace trireme
+}  // namespace trireme::data

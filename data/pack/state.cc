@@ -9,7 +9,7 @@
 #include "core/file.h"
 #include "data/files/file.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -88,4 +88,4 @@ void save_pack_state(const PackState& state, const std::string& path) {
   replace_durably(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -8,7 +8,7 @@
 
 #include "data/bad_records.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // A shard that is whole.
 struct PackedShard {
@@ -38,4 +38,4 @@ PackState load_pack_state(const std::string& path, const std::string& folder,
                           const std::string& plan);
 void save_pack_state(const PackState& state, const std::string& path);
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 constexpr size_t kTarBlock = 512;
@@ -73,4 +73,4 @@ uint64_t TarWriter::bytes_of(uint64_t member) {
   return kTarBlock + (member + kTarBlock - 1) / kTarBlock * kTarBlock;
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -9,7 +9,7 @@
 
 #include "core/file.h"
 
-namespace trireme {
+namespace trireme::data {
 
 // The same members give the same bytes: there are no times and no owners. (libarchive's writer
 // gives other bytes: it ends numbers of a header with a blank.) Throws Error as NewFile does.
@@ -36,4 +36,4 @@ class TarWriter {
   uint64_t bytes_ = 0;
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

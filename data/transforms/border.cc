@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 // The position within [0, extent) that one outside mirrors.
@@ -57,4 +57,4 @@ void copy_with_border(const ImageView& from, const Region& region, const Border&
   }
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -5,7 +5,7 @@
 
 #include "data/images/image.h"
 
-namespace trireme {
+namespace trireme::data {
 
 struct Border {
   uint8_t fill = 0;  // of all channels
@@ -17,4 +17,4 @@ struct Border {
 void copy_with_border(const ImageView& from, const Region& region, const Border& border,
                       const ImageView& to);
 
-}  // namespace trireme
+}  // namespace trireme::data

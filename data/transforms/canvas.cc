@@ -6,7 +6,7 @@
 #include "data/images/codec.h"
 #include "data/transforms/transform.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 int divide_up(int a, int b) { return (a + b - 1) / b; }
@@ -116,4 +116,4 @@ void Canvas::finish() {
   go_on(output_, Place::kOutput);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -7,7 +7,7 @@
 #include "data/transforms/fields.h"
 #include "data/transforms/transforms.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 // What it does for a strength of 0 is nothing, as in torchvision: hues, too, stay as they are to
@@ -81,4 +81,4 @@ std::unique_ptr<Transform> make_grayscale(const ChanceConfig& config, const std:
   return std::make_unique<Grayscale>(config, path);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -8,7 +8,7 @@
 #include "data/transforms/fields.h"
 #include "data/transforms/transforms.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 // To the nearest whole number, halves to the even one.
@@ -167,4 +167,4 @@ std::unique_ptr<Transform> make_random_resized_crop(const RandomResizedCropConfi
   return std::make_unique<RandomResizedCrop>(config, path);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -6,7 +6,7 @@
 
 #include "core/random.h"
 
-namespace trireme {
+namespace trireme::data {
 
 class Draws {
  public:
@@ -37,4 +37,4 @@ class Draws {
   bool have_ = false;
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

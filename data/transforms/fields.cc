@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 constexpr int kMostExtent = 65535;
@@ -75,4 +75,4 @@ Filter filter_of(Interpolation interpolation) {
   throw Error("an interpolation that protobuf does not know");
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

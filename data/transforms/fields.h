@@ -11,7 +11,7 @@
 #include "data/images/image.h"
 #include "data/images/resize.h"
 
-namespace trireme {
+namespace trireme::data {
 
 using Extents = google::protobuf::RepeatedField<int32_t>;
 
@@ -35,4 +35,4 @@ Range checked_range(float min, float max, float most, const std::string& path,
                     const std::string& name);
 Filter filter_of(Interpolation interpolation);
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -6,7 +6,7 @@
 #include "data/transforms/fields.h"
 #include "data/transforms/transforms.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 using Bytes16 = uint8_t __attribute__((vector_size(16)));
@@ -120,4 +120,4 @@ std::unique_ptr<Transform> make_vertical_flip(const ChanceConfig& config, const 
   return std::make_unique<VerticalFlip>(config, path);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

@@ -8,7 +8,7 @@
 #include "data/transforms/fields.h"
 #include "data/transforms/transforms.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 struct Padding {
@@ -63,4 +63,4 @@ std::unique_ptr<Transform> make_pad(const PadConfig& config, const std::string& 
   return std::make_unique<Pad>(config, path);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

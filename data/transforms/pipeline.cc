@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 constexpr int kMost = 255;  // Draws tell 256 apart, and Mix is the last
@@ -49,4 +49,4 @@ void Pipeline::apply(int begin, int end, SampleId id, Canvas& canvas) const {
   canvas.expect_more(makes_from(end));
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

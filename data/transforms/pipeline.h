@@ -13,7 +13,7 @@
 #include "data/dataset.h"
 #include "data/transforms/transform.h"
 
-namespace trireme {
+namespace trireme::data {
 
 class Pipeline {
  public:
@@ -44,4 +44,4 @@ class Pipeline {
   int last_maker_ = -1;  // of another picture
 };
 
-}  // namespace trireme
+}  // namespace trireme::data

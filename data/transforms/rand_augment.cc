@@ -7,7 +7,7 @@
 #include "data/transforms/fields.h"
 #include "data/transforms/transforms.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 enum class Operation {
@@ -167,4 +167,4 @@ std::unique_ptr<Transform> make_trivial_augment(const TrivialAugmentConfig& conf
   return std::make_unique<TrivialAugment>(config, path);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

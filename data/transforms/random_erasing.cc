@@ -5,7 +5,7 @@
 #include "data/transforms/fields.h"
 #include "data/transforms/transforms.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 constexpr int kTries = 10;
@@ -80,4 +80,4 @@ std::unique_ptr<Transform> make_random_erasing(const RandomErasingConfig& config
   return std::make_unique<RandomErasing>(config, path);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

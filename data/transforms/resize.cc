@@ -1,7 +1,7 @@
 #include "data/transforms/fields.h"
 #include "data/transforms/transforms.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 class Resize final : public Transform {
@@ -49,4 +49,4 @@ std::unique_ptr<Transform> make_resize(const ResizeConfig& config, const std::st
   return std::make_unique<Resize>(config, path);
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

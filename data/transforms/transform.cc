@@ -3,7 +3,7 @@
 #include "core/error.h"
 #include "data/transforms/transforms.h"
 
-namespace trireme {
+namespace trireme::data {
 
 std::unique_ptr<Transform> make_transform(const TransformConfig& config, const std::string& path) {
   switch (config.kind_case()) {
@@ -37,4 +37,4 @@ std::unique_ptr<Transform> make_transform(const TransformConfig& config, const s
   throw ConfigError(path, "names no transform");
 }
 
-}  // namespace trireme
+}  // namespace trireme::data

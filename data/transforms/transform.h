@@ -10,9 +10,11 @@
 #include "data/transforms/draws.h"
 
 namespace trireme {
-
 class DataConfig;
 class TransformConfig;
+}  // namespace trireme
+
+namespace trireme::data {
 
 // The picture on its way. It may be a part of the whole, and smaller: the first transform can have
 // asked for that (Transform::needs).
@@ -101,4 +103,4 @@ class Transform {
 // `path` is the configuration's field, for ConfigError: "data.transform[2]".
 std::unique_ptr<Transform> make_transform(const TransformConfig& config, const std::string& path);
 
-}  // namespace trireme
+}  // namespace trireme::data

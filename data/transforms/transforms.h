@@ -8,7 +8,7 @@
 #include "data/data.pb.h"
 #include "data/transforms/transform.h"
 
-namespace trireme {
+namespace trireme::data {
 
 std::unique_ptr<Transform> make_resize(const ResizeConfig& config, const std::string& path);
 std::unique_ptr<Transform> make_center_crop(const CropConfig& config, const std::string& path);
@@ -30,4 +30,4 @@ std::unique_ptr<Transform> make_trivial_augment(const TrivialAugmentConfig& conf
 std::unique_ptr<Transform> make_random_erasing(const RandomErasingConfig& config,
                                                const std::string& path);
 
-}  // namespace trireme
+}  // namespace trireme::data

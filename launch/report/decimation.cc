@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-namespace trireme {
+namespace trireme::cli {
 
 std::vector<Range> even_ranges(size_t count, size_t most) {
   const size_t ranges = std::min(count, most);
@@ -52,4 +52,4 @@ double weighted_mean(std::span<const double> values, std::span<const double> wei
   return weight > 0 ? sum / weight : std::numeric_limits<double>::quiet_NaN();
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

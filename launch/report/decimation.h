@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace trireme {
+namespace trireme::cli {
 
 struct Range {
   size_t begin = 0;
@@ -23,4 +23,4 @@ std::vector<size_t> points_to_keep(std::span<const double> values, size_t most);
 // Mean of the finite values, each of this weight; NaN where there are none.
 double weighted_mean(std::span<const double> values, std::span<const double> weights);
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -6,7 +6,7 @@
 #include "launch/report/report.h"
 #include "trainer/base/json.h"
 
-namespace trireme {
+namespace trireme::cli {
 
 extern const std::string_view
     kReportTemplate;  // page.html with style and scripts in it, see embed.cmake
@@ -17,7 +17,7 @@ constexpr std::string_view kDataMark = "{{data}}";
 
 // JSON that stays within a <script> element of HTML, whatever names are in it.
 std::string embedded(const nlohmann::ordered_json& data) {
-  const std::string plain = json_text(data);
+  const std::string plain = train::json_text(data);
   std::string text;
   text.reserve(plain.size());
   for (const char c : plain) {
@@ -32,7 +32,7 @@ std::string embedded(const nlohmann::ordered_json& data) {
 
 }  // namespace
 
-std::string report_page(std::span<const RunRecords> runs) {
+std::string report_page(std::span<const train::RunRecords> runs) {
   nlohmann::ordered_json data = report_data(runs);
   data["written"] = fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)));
   const size_t mark = kReportTemplate.find(kDataMark);
@@ -42,4 +42,4 @@ std::string report_page(std::span<const RunRecords> runs) {
   return page;
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -8,13 +8,13 @@
 
 #include "trainer/report/run_records.h"
 
-namespace trireme {
+namespace trireme::cli {
 
 // What the page draws, see page.js. Long series are decimated to a few thousand points, so that its
 // size does not depend on the length of a run.
-nlohmann::ordered_json report_data(std::span<const RunRecords> runs);
+nlohmann::ordered_json report_data(std::span<const train::RunRecords> runs);
 
 // The whole file.
-std::string report_page(std::span<const RunRecords> runs);
+std::string report_page(std::span<const train::RunRecords> runs);
 
-}  // namespace trireme
+}  // namespace trireme::cli

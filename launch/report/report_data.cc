@@ -12,7 +12,7 @@
 #include "trainer/base/json.h"
 #include "trainer/config/config_diff.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -31,11 +31,11 @@ Json rounded(double value) {
   return std::strtod(fmt::format("{:.5g}", value).c_str(), nullptr);
 }
 
-Json or_null(const Recorded& value) { return value ? Json(*value) : Json(); }
+Json or_null(const train::Recorded& value) { return value ? Json(*value) : Json(); }
 
 // The points worth drawing and, where those are not all, means that smoothing can start from.
 template <class Point>
-Json curve(const std::vector<Point>& points, Recorded Point::*field) {
+Json curve(const std::vector<Point>& points, train::Recorded Point::*field) {
   std::vector<double> values;
   for (const Point& point : points) values.push_back((point.*field).value_or(NAN));
   Json steps = Json::array();
@@ -62,11 +62,11 @@ Json curve(const std::vector<Point>& points, Recorded Point::*field) {
 }
 
 // Where the time was when: pairs that other steps are interpolated from.
-Json clock(const RunRecords& run) {
+Json clock(const train::RunRecords& run) {
   Json steps = {0};
   Json seconds = {0};
   for (const Range& range : even_ranges(run.steps.size(), kMeans)) {
-    const StepPoint& point = run.steps[range.end - 1];
+    const train::StepPoint& point = run.steps[range.end - 1];
     steps.push_back(point.step);
     seconds.push_back(rounded(point.seconds));
   }
@@ -74,10 +74,10 @@ Json clock(const RunRecords& run) {
 }
 
 // How many steps each record stands for.
-std::vector<double> steps_recorded(const std::vector<StepPoint>& points) {
+std::vector<double> steps_recorded(const std::vector<train::StepPoint>& points) {
   std::vector<double> counts;
   int64_t before = points.empty() ? 0 : points.front().step - 1;
-  for (const StepPoint& point : points) {
+  for (const train::StepPoint& point : points) {
     counts.push_back(static_cast<double>(point.step - before));
     before = point.step;
   }
@@ -86,18 +86,18 @@ std::vector<double> steps_recorded(const std::vector<StepPoint>& points) {
 
 struct TimePart {
   const char* name;
-  Recorded StepPoint::*field;
+  train::Recorded train::StepPoint::*field;
 };
-constexpr TimePart kTimeParts[] = {{"data wait", &StepPoint::data_wait_ms},
-                                   {"forward", &StepPoint::forward_ms},
-                                   {"backward", &StepPoint::backward_ms},
-                                   {"exposed communication", &StepPoint::exposed_comm_ms},
-                                   {"update", &StepPoint::update_ms}};
+constexpr TimePart kTimeParts[] = {{"data wait", &train::StepPoint::data_wait_ms},
+                                   {"forward", &train::StepPoint::forward_ms},
+                                   {"backward", &train::StepPoint::backward_ms},
+                                   {"exposed communication", &train::StepPoint::exposed_comm_ms},
+                                   {"update", &train::StepPoint::update_ms}};
 
 // Mean milliseconds of a step in a range of records, by part, the rest of the step last.
-Json mean_parts(const std::vector<StepPoint>& points, const std::vector<double>& counts,
+Json mean_parts(const std::vector<train::StepPoint>& points, const std::vector<double>& counts,
                 Range range) {
-  const auto mean = [&](Recorded StepPoint::*field) {
+  const auto mean = [&](train::Recorded train::StepPoint::*field) {
     std::vector<double> values;
     for (size_t i = range.begin; i < range.end; ++i) {
       values.push_back((points[i].*field).value_or(NAN));
@@ -107,7 +107,7 @@ Json mean_parts(const std::vector<StepPoint>& points, const std::vector<double>&
     return std::isfinite(mean_value) ? mean_value : 0;
   };
   Json parts = Json::array();
-  double rest = mean(&StepPoint::step_ms);
+  double rest = mean(&train::StepPoint::step_ms);
   for (const TimePart& part : kTimeParts) {
     const double ms = mean(part.field);
     rest -= ms;
@@ -117,14 +117,15 @@ Json mean_parts(const std::vector<StepPoint>& points, const std::vector<double>&
   return parts;
 }
 
-Json times(const RunRecords& run) {
+Json times(const train::RunRecords& run) {
   if (run.steps.empty()) return nullptr;
   const std::vector<double> counts = steps_recorded(run.steps);
   Json names = Json::array();
   for (const TimePart& part : kTimeParts) names.emplace_back(part.name);
   // A run of an earlier version, or one whose device tells no more.
-  const bool parts_known = std::any_of(run.steps.begin(), run.steps.end(),
-                                       [](const StepPoint& p) { return p.forward_ms.has_value(); });
+  const bool parts_known =
+      std::any_of(run.steps.begin(), run.steps.end(),
+                  [](const train::StepPoint& p) { return p.forward_ms.has_value(); });
   names.emplace_back(parts_known ? "rest" : "computation");
   Json steps = Json::array();
   Json parts = Json::array();
@@ -141,7 +142,7 @@ Json times(const RunRecords& run) {
           {"ms", parts}};
 }
 
-Json lag(const RunRecords& run) {
+Json lag(const train::RunRecords& run) {
   if (run.lags.empty()) return nullptr;
   const size_t ranks = run.lags.back().ms.size();
   if (ranks == 0) return nullptr;
@@ -171,12 +172,12 @@ std::string field_text(const nlohmann::json& fields, const char* key) {
   return found != fields.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-Recorded field_number(const nlohmann::json& fields, const char* key) {
+train::Recorded field_number(const nlohmann::json& fields, const char* key) {
   const auto found = fields.find(key);
-  return found != fields.end() ? as_number(*found) : std::nullopt;
+  return found != fields.end() ? train::as_number(*found) : std::nullopt;
 }
 
-std::string describe(const RunEvent& event) {
+std::string describe(const train::RunEvent& event) {
   const nlohmann::json& fields = event.fields;
   if (event.kind == "start") {
     const std::string resumed = field_text(fields, "resumed_from");
@@ -202,12 +203,12 @@ std::string describe(const RunEvent& event) {
   return field_text(fields, "what");
 }
 
-Json events(const RunRecords& run) {
+Json events(const train::RunRecords& run) {
   Json out = Json::array();
   std::map<std::string, size_t> told;
   std::map<std::string, size_t> all;
-  for (const RunEvent& event : run.events) ++all[event.kind];
-  for (const RunEvent& event : run.events) {
+  for (const train::RunEvent& event : run.events) ++all[event.kind];
+  for (const train::RunEvent& event : run.events) {
     // Of many checkpoints the latest matter, of everything else the first.
     const size_t number = told[event.kind]++;
     const bool late = all[event.kind] - number <= kEvents;
@@ -223,17 +224,17 @@ Json events(const RunRecords& run) {
   return out;
 }
 
-Json eval_row(const EvalPoint& point) {
+Json eval_row(const train::EvalPoint& point) {
   return {{"step", point.step},          {"epoch", point.epoch},
           {"seconds", point.seconds},    {"samples", point.samples},
           {"loss", or_null(point.loss)}, {"accuracy", or_null(point.accuracy)},
           {"top5", or_null(point.top5)}, {"took", or_null(point.took)}};
 }
 
-Json evaluations(const RunRecords& run) {
+Json evaluations(const train::RunRecords& run) {
   if (run.evaluations.empty()) return nullptr;
-  return {{"loss", curve(run.evaluations, &EvalPoint::loss)},
-          {"accuracy", curve(run.evaluations, &EvalPoint::accuracy)},
+  return {{"loss", curve(run.evaluations, &train::EvalPoint::loss)},
+          {"accuracy", curve(run.evaluations, &train::EvalPoint::accuracy)},
           {"best", run.best() ? eval_row(*run.best()) : Json()},
           {"last", eval_row(run.evaluations.back())}};
 }
@@ -265,7 +266,7 @@ Json mistake(const nlohmann::json& from) {
 }
 
 // What the network got right and wrong, as evaluation.json tells it.
-Json confusion(const RunRecords& run) {
+Json confusion(const train::RunRecords& run) {
   const nlohmann::json& from = run.evaluation;
   if (!from.is_object()) return nullptr;
   Json out = {{"step", or_null(field_number(from, "step"))},
@@ -290,9 +291,9 @@ Json confusion(const RunRecords& run) {
   return out;
 }
 
-Json end_of(const RunRecords& run) {
+Json end_of(const train::RunRecords& run) {
   if (!run.summary) return nullptr;
-  const Summary& end = *run.summary;
+  const train::Summary& end = *run.summary;
   return {{"train_loss", end.train_loss},
           {"eval_loss", or_null(end.eval_loss)},
           {"eval_accuracy", or_null(end.eval_accuracy)},
@@ -307,7 +308,7 @@ Json end_of(const RunRecords& run) {
 }
 
 // Where the run started, resumed and ended; between these epochs grow evenly with steps.
-Json epochs(const RunRecords& run) {
+Json epochs(const train::RunRecords& run) {
   std::vector<int64_t> steps;
   std::vector<double> values;
   const auto add = [&](int64_t step) {
@@ -315,13 +316,13 @@ Json epochs(const RunRecords& run) {
     steps.push_back(step);
     values.push_back(run.epochs_at(step));
   };
-  for (const StartPoint& start : run.starts) add(start.step);
+  for (const train::StartPoint& start : run.starts) add(start.step);
   if (!run.steps.empty()) add(run.steps.back().step);
   return {{"steps", steps}, {"values", values}};
 }
 
-Json run_data(const RunRecords& run, const std::string& name) {
-  const StepPoint last = run.steps.empty() ? StepPoint{} : run.steps.back();
+Json run_data(const train::RunRecords& run, const std::string& name) {
+  const train::StepPoint last = run.steps.empty() ? train::StepPoint{} : run.steps.back();
   return {{"name", name},
           {"path", run.folder.string()},
           {"status", to_string(run.status)},
@@ -340,10 +341,10 @@ Json run_data(const RunRecords& run, const std::string& name) {
           {"summary", end_of(run)},
           {"records", run.steps.size()},
           {"clock", clock(run)},
-          {"loss", curve(run.steps, &StepPoint::train_loss)},
-          {"learning_rate", curve(run.steps, &StepPoint::learning_rate)},
-          {"throughput", curve(run.steps, &StepPoint::samples_per_second)},
-          {"gpu_load", curve(run.steps, &StepPoint::gpu_load_percent)},
+          {"loss", curve(run.steps, &train::StepPoint::train_loss)},
+          {"learning_rate", curve(run.steps, &train::StepPoint::learning_rate)},
+          {"throughput", curve(run.steps, &train::StepPoint::samples_per_second)},
+          {"gpu_load", curve(run.steps, &train::StepPoint::gpu_load_percent)},
           {"evaluations", evaluations(run)},
           {"times", times(run)},
           {"lag", lag(run)},
@@ -355,9 +356,9 @@ Json run_data(const RunRecords& run, const std::string& name) {
 }
 
 // The folders' own names, or their paths where these are not different.
-std::vector<std::string> names_of(std::span<const RunRecords> runs) {
+std::vector<std::string> names_of(std::span<const train::RunRecords> runs) {
   std::vector<std::string> names;
-  for (const RunRecords& run : runs) {
+  for (const train::RunRecords& run : runs) {
     const auto path = std::filesystem::absolute(run.folder).lexically_normal();
     names.push_back((path.has_filename() ? path : path.parent_path()).filename().string());
   }
@@ -367,11 +368,12 @@ std::vector<std::string> names_of(std::span<const RunRecords> runs) {
 }
 
 // Fields that are not the same in all runs, with the value in each.
-Json config_table(std::span<const RunRecords> runs) {
+Json config_table(std::span<const train::RunRecords> runs) {
   std::vector<std::string> paths;  // in the order in which they are first met
   std::map<std::string, Json> rows;
   for (size_t i = 1; i < runs.size(); ++i) {
-    for (const ConfigDifference& field : config_differences(runs[0].config, runs[i].config)) {
+    for (const train::ConfigDifference& field :
+         train::config_differences(runs[0].config, runs[i].config)) {
       if (!rows.contains(field.path)) {
         paths.push_back(field.path);
         rows[field.path] = Json(std::vector<std::string>(runs.size(), field.a));
@@ -386,7 +388,7 @@ Json config_table(std::span<const RunRecords> runs) {
 
 }  // namespace
 
-Json report_data(std::span<const RunRecords> runs) {
+Json report_data(std::span<const train::RunRecords> runs) {
   const std::vector<std::string> names = names_of(runs);
   Json data = {{"version", TRIREME_VERSION}, {"runs", Json::array()}};
   for (size_t i = 0; i < runs.size(); ++i) data["runs"].push_back(run_data(runs[i], names[i]));
@@ -394,4 +396,4 @@ Json report_data(std::span<const RunRecords> runs) {
   return data;
 }
 
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -2,14 +2,14 @@
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 class ActivationLayer final : public Layer {
  public:
-  explicit ActivationLayer(Activation activation) : activation_(activation) {}
+  explicit ActivationLayer(ops::Activation activation) : activation_(activation) {}
   std::string_view kind() const override { return name_of(activation_); }
-  Activation as_activation() const override { return activation_; }
+  ops::Activation as_activation() const override { return activation_; }
 
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);
@@ -18,26 +18,26 @@ class ActivationLayer final : public Layer {
 
   ValueId forward(Emitter& emit) const override {
     const ValueId y = emit.fresh_like(emit.input());
-    emit.emit(ActivationForward{activation_}, {emit.input(), y});
+    emit.emit(ops::ActivationForward{activation_}, {emit.input(), y});
     return y;
   }
 
   void backward(Emitter& emit, ValueId dy) const override {
     if (!emit.needs_gradient()) return;
     const ValueId dx = emit.fresh_like(emit.input());
-    const ValueId saved = derivative_uses_output(activation_) ? emit.output() : emit.input();
-    emit.emit(ActivationBackward{activation_}, {saved, dy, dx});
+    const ValueId saved = ops::derivative_uses_output(activation_) ? emit.output() : emit.input();
+    emit.emit(ops::ActivationBackward{activation_}, {saved, dy, dx});
     emit.give_gradient(0, dx);
   }
 
  private:
-  Activation activation_;
+  ops::Activation activation_;
 };
 
 }  // namespace
 
-std::unique_ptr<Layer> make_activation(Activation activation) {
+std::unique_ptr<Layer> make_activation(ops::Activation activation) {
   return std::make_unique<ActivationLayer>(activation);
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

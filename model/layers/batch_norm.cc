@@ -3,7 +3,7 @@
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 class BatchNorm final : public Layer {
@@ -33,13 +33,13 @@ class BatchNorm final : public Layer {
   bool absorb(const Layer& next) override {
     if (relu_) return false;
     if (next.is_sum() && !residual_) return residual_ = true;
-    if (next.as_activation() == Activation::kRelu) return relu_ = true;
+    if (next.as_activation() == ops::Activation::kRelu) return relu_ = true;
     return false;
   }
 
   std::optional<ChannelScale> as_channel_scale() const override {
     if (residual_) return std::nullopt;
-    return ChannelScale{config_.epsilon(), relu_ ? Activation::kRelu : Activation::kNone};
+    return ChannelScale{config_.epsilon(), relu_ ? ops::Activation::kRelu : ops::Activation::kNone};
   }
 
   bool uses_rank_statistics() const override { return !config_.sync(); }
@@ -50,7 +50,7 @@ class BatchNorm final : public Layer {
     const ValueId y = emit.fresh_like(x);
     if (!emit.training() || !emit.trained()) {
       emit.emit(
-          BatchNormInference{.epsilon = config_.epsilon(), .relu = relu_},
+          ops::BatchNormInference{.epsilon = config_.epsilon(), .relu = relu_},
           {x, residual, emit.parameter(0), emit.parameter(1), emit.running(0), emit.running(1), y});
       return y;
     }
@@ -59,11 +59,11 @@ class BatchNorm final : public Layer {
     ValueId sums = kNoValue;
     if (across_ranks(emit)) {
       sums = emit.fresh(DType::kF64, {2 * channels + 1}, Layout::row_major());
-      emit.emit(BatchNormStatistics{}, {x, emit.state(), sums});
+      emit.emit(ops::BatchNormStatistics{}, {x, emit.state(), sums});
       emit.all_reduce(sums);
     }
     emit.emit(
-        BatchNormForward{
+        ops::BatchNormForward{
             .epsilon = config_.epsilon(), .momentum = config_.momentum(), .relu = relu_},
         {x, residual, emit.parameter(0), emit.parameter(1), sums, emit.state(), emit.running(0),
          emit.running(1), y, saved});
@@ -80,15 +80,16 @@ class BatchNorm final : public Layer {
     if (across_ranks(emit)) {
       const int64_t channels = emit.spec(x).shape[1];
       sums = emit.fresh(DType::kF64, {2 * channels + 1}, Layout::row_major());
-      emit.emit(BatchNormBackwardSums{relu_}, {x, y, dy, saved, emit.state(), sums});
+      emit.emit(ops::BatchNormBackwardSums{relu_}, {x, y, dy, saved, emit.state(), sums});
       emit.all_reduce(sums);
     }
     const ValueId dx = emit.fresh_like(x);
     // Without a ReLU the residual's gradient is dy itself.
     const ValueId dresidual = !residual_ ? kNoValue : relu_ ? emit.fresh_like(dy) : dy;
-    emit.emit(BatchNormBackward{relu_}, {x, y, dy, emit.parameter(0), saved, sums, emit.state(), dx,
-                                         relu_ ? dresidual : kNoValue, emit.parameter_gradient(0),
-                                         emit.parameter_gradient(1)});
+    emit.emit(
+        ops::BatchNormBackward{relu_},
+        {x, y, dy, emit.parameter(0), saved, sums, emit.state(), dx, relu_ ? dresidual : kNoValue,
+         emit.parameter_gradient(0), emit.parameter_gradient(1)});
     emit.give_gradient(0, dx);
     if (residual_) emit.give_gradient(1, dresidual);
   }
@@ -100,12 +101,12 @@ class BatchNorm final : public Layer {
 
   // The channels' scales are all that is between dx and dy.
   void backward_frozen(Emitter& emit, ValueId dy) const {
-    const ValueId g =
-        through_activation(emit, relu_ ? Activation::kRelu : Activation::kNone, emit.output(), dy);
+    const ValueId g = through_activation(
+        emit, relu_ ? ops::Activation::kRelu : ops::Activation::kNone, emit.output(), dy);
     if (residual_) emit.give_gradient(1, g);
     if (!emit.needs_gradient()) return;
     const ValueId dx = emit.fresh_like(emit.input());
-    emit.emit(BatchNormInference{.epsilon = config_.epsilon()},
+    emit.emit(ops::BatchNormInference{.epsilon = config_.epsilon()},
               {g, kNoValue, emit.parameter(0), kNoValue, kNoValue, emit.running(1), dx});
     emit.give_gradient(0, dx);
   }
@@ -121,4 +122,4 @@ std::unique_ptr<Layer> make_batch_norm(const LayerConfig& config) {
   return std::make_unique<BatchNorm>(config.batch_norm());
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 constexpr int64_t kMaxWindow = 1 << 30;  // so that products of two do not overflow
@@ -82,21 +82,21 @@ void declare_scale_and_shift(Signature& signature, const Shape& shape, const Ini
       {.name = "bias", .shape = shape, .init = {}, .decays = false, .full_precision = true});
 }
 
-bool absorb_activation(Activation& own, const Layer& next) {
-  const Activation activation = next.as_activation();
-  if (own != Activation::kNone || activation == Activation::kNone ||
-      !derivative_uses_output(activation)) {
+bool absorb_activation(ops::Activation& own, const Layer& next) {
+  const ops::Activation activation = next.as_activation();
+  if (own != ops::Activation::kNone || activation == ops::Activation::kNone ||
+      !ops::derivative_uses_output(activation)) {
     return false;
   }
   own = activation;
   return true;
 }
 
-ValueId through_activation(Emitter& emit, Activation activation, ValueId output, ValueId dy) {
-  if (activation == Activation::kNone) return dy;
+ValueId through_activation(Emitter& emit, ops::Activation activation, ValueId output, ValueId dy) {
+  if (activation == ops::Activation::kNone) return dy;
   const ValueId before = emit.fresh_like(dy);
-  emit.emit(ActivationBackward{activation}, {output, dy, before});
+  emit.emit(ops::ActivationBackward{activation}, {output, dy, before});
   return before;
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -10,7 +10,7 @@
 #include "model/layer.h"
 #include "model/model.pb.h"
 
-namespace trireme {
+namespace trireme::model {
 
 // Throws Error unless there are so many inputs, or the first has that rank.
 void require_inputs(std::span<const Shape> inputs, size_t count);
@@ -45,9 +45,9 @@ void declare_scale_and_shift(Signature& signature, const Shape& shape, const Ini
 
 // Takes over the activation that follows, if it can be applied in the same pass and undone from the
 // output alone, and there is none yet.
-bool absorb_activation(Activation& own, const Layer& next);
+bool absorb_activation(ops::Activation& own, const Layer& next);
 
 // Activation's part of a backward pass: dy before the activation that was fused into the layer.
-ValueId through_activation(Emitter& emit, Activation activation, ValueId output, ValueId dy);
+ValueId through_activation(Emitter& emit, ops::Activation activation, ValueId output, ValueId dy);
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -5,7 +5,7 @@
 #include "model/layers/layers.h"
 #include "model/size.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 class Conv2d final : public Layer {
@@ -18,7 +18,7 @@ class Conv2d final : public Layer {
     require_rank(inputs[0], 3, "[C, H, W]");
     if (config_.channels() < 1) throw Error("conv2d.channels: must be at least 1");
     if (config_.kernel().empty()) throw Error("conv2d.kernel: must be given");
-    const Conv2dGeometry g = geometry();
+    const ops::Conv2dGeometry g = geometry();
     const auto kernel = height_width(config_.kernel(), {1, 1}, "conv2d.kernel", 1);
     const int64_t in = inputs[0][0];
     const int64_t out = config_.channels();
@@ -48,7 +48,7 @@ class Conv2d final : public Layer {
   bool absorb(const Layer& next) override { return absorb_activation(activation_, next); }
 
   bool fold(const ChannelScale& next) override {
-    if (activation_ != Activation::kNone) return false;
+    if (activation_ != ops::Activation::kNone) return false;
     activation_ = next.activation;
     config_.set_bias(true);
     return true;
@@ -56,7 +56,7 @@ class Conv2d final : public Layer {
 
   ValueId forward(Emitter& emit) const override {
     const ValueId y = emit.fresh(emit.output_shape());
-    emit.emit(Conv2dForward{geometry(), activation_},
+    emit.emit(ops::Conv2dForward{geometry(), activation_},
               {emit.input(), emit.parameter(0), config_.bias() ? emit.parameter(1) : kNoValue, y});
     return y;
   }
@@ -64,18 +64,18 @@ class Conv2d final : public Layer {
   void backward(Emitter& emit, ValueId dy) const override {
     dy = through_activation(emit, activation_, emit.output(), dy);
     if (emit.trained()) {
-      emit.emit(Conv2dBackwardWeights{geometry()},
+      emit.emit(ops::Conv2dBackwardWeights{geometry()},
                 {emit.input(), dy, emit.parameter_gradient(0),
                  config_.bias() ? emit.parameter_gradient(1) : kNoValue});
     }
     if (!emit.needs_gradient()) return;
     const ValueId dx = emit.fresh_like(emit.input());
-    emit.emit(Conv2dBackwardData{geometry()}, {dy, emit.parameter(0), dx});
+    emit.emit(ops::Conv2dBackwardData{geometry()}, {dy, emit.parameter(0), dx});
     emit.give_gradient(0, dx);
   }
 
  private:
-  Conv2dGeometry geometry() const {
+  ops::Conv2dGeometry geometry() const {
     return {.stride = height_width(config_.stride(), {1, 1}, "conv2d.stride", 1),
             .padding = height_width(config_.padding(), {0, 0}, "conv2d.padding", 0),
             .dilation = height_width(config_.dilation(), {1, 1}, "conv2d.dilation", 1),
@@ -83,7 +83,7 @@ class Conv2d final : public Layer {
   }
 
   Conv2dConfig config_;
-  Activation activation_ = Activation::kNone;
+  ops::Activation activation_ = ops::Activation::kNone;
 };
 
 }  // namespace
@@ -92,4 +92,4 @@ std::unique_ptr<Layer> make_conv2d(const LayerConfig& config) {
   return std::make_unique<Conv2d>(config.conv2d());
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

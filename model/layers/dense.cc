@@ -4,7 +4,7 @@
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 class Dense final : public Layer {
@@ -30,19 +30,20 @@ class Dense final : public Layer {
 
   ValueId forward(Emitter& emit) const override {
     const ValueId y = emit.fresh(emit.output_shape());
-    emit.emit(DenseForward{activation_}, {emit.input(), emit.parameter(0), bias(emit), y});
+    emit.emit(ops::DenseForward{activation_}, {emit.input(), emit.parameter(0), bias(emit), y});
     return y;
   }
 
   void backward(Emitter& emit, ValueId dy) const override {
     dy = through_activation(emit, activation_, emit.output(), dy);
     if (emit.trained()) {
-      emit.emit(DenseBackwardWeights{}, {emit.input(), dy, emit.parameter_gradient(0),
-                                         config_.bias() ? emit.parameter_gradient(1) : kNoValue});
+      emit.emit(ops::DenseBackwardWeights{},
+                {emit.input(), dy, emit.parameter_gradient(0),
+                 config_.bias() ? emit.parameter_gradient(1) : kNoValue});
     }
     if (!emit.needs_gradient()) return;
     const ValueId dx = emit.fresh_like(emit.input());
-    emit.emit(DenseBackwardData{}, {dy, emit.parameter(0), dx});
+    emit.emit(ops::DenseBackwardData{}, {dy, emit.parameter(0), dx});
     emit.give_gradient(0, dx);
   }
 
@@ -50,7 +51,7 @@ class Dense final : public Layer {
   ValueId bias(Emitter& emit) const { return config_.bias() ? emit.parameter(1) : kNoValue; }
 
   DenseConfig config_;
-  Activation activation_ = Activation::kNone;
+  ops::Activation activation_ = ops::Activation::kNone;
 };
 
 }  // namespace
@@ -59,4 +60,4 @@ std::unique_ptr<Layer> make_dense(const LayerConfig& config) {
   return std::make_unique<Dense>(config.dense());
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -2,7 +2,7 @@
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 class Dropout final : public Layer {
@@ -20,14 +20,14 @@ class Dropout final : public Layer {
   ValueId forward(Emitter& emit) const override {
     if (!emit.training()) return emit.input();
     const ValueId y = emit.fresh_like(emit.input());
-    emit.emit(DropoutForward{rate_, emit.layer_id()}, {emit.input(), emit.state(), y});
+    emit.emit(ops::DropoutForward{rate_, emit.layer_id()}, {emit.input(), emit.state(), y});
     return y;
   }
 
   void backward(Emitter& emit, ValueId dy) const override {
     if (!emit.needs_gradient()) return;
     const ValueId dx = emit.fresh_like(dy);
-    emit.emit(DropoutBackward{rate_, emit.layer_id()}, {dy, emit.state(), dx});
+    emit.emit(ops::DropoutBackward{rate_, emit.layer_id()}, {dy, emit.state(), dx});
     emit.give_gradient(0, dx);
   }
 
@@ -41,4 +41,4 @@ std::unique_ptr<Layer> make_dropout(const LayerConfig& config) {
   return std::make_unique<Dropout>(config.dropout());
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -2,7 +2,7 @@
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 class Flatten final : public Layer {
@@ -30,4 +30,4 @@ class Flatten final : public Layer {
 
 std::unique_ptr<Layer> make_flatten(const LayerConfig&) { return std::make_unique<Flatten>(); }
 
-}  // namespace trireme
+}  // namespace trireme::model

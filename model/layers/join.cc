@@ -4,7 +4,7 @@
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 class Sum final : public Layer {
@@ -23,7 +23,7 @@ class Sum final : public Layer {
 
   ValueId forward(Emitter& emit) const override {
     const ValueId y = emit.fresh_like(emit.input(0));
-    emit.emit(Add{}, {emit.input(0), emit.input(1), y});
+    emit.emit(ops::Add{}, {emit.input(0), emit.input(1), y});
     return y;
   }
 
@@ -56,14 +56,14 @@ class ConcatLayer final : public Layer {
   ValueId forward(Emitter& emit) const override {
     std::vector<ValueId> args{emit.fresh(emit.output_shape())};
     for (int i = 0; i < emit.inputs(); ++i) args.push_back(emit.input(i));
-    emit.emit(Concat{emit.inputs()}, args);
+    emit.emit(ops::Concat{emit.inputs()}, args);
     return args[0];
   }
 
   void backward(Emitter& emit, ValueId dy) const override {
     std::vector<ValueId> args{dy};
     for (int i = 0; i < emit.inputs(); ++i) args.push_back(emit.fresh_like(emit.input(i)));
-    emit.emit(Split{emit.inputs()}, args);
+    emit.emit(ops::Split{emit.inputs()}, args);
     for (int i = 0; i < emit.inputs(); ++i) {
       emit.give_gradient(i, args[i + 1]);
     }
@@ -75,4 +75,4 @@ class ConcatLayer final : public Layer {
 std::unique_ptr<Layer> make_add(const LayerConfig&) { return std::make_unique<Sum>(); }
 std::unique_ptr<Layer> make_concat(const LayerConfig&) { return std::make_unique<ConcatLayer>(); }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -2,7 +2,7 @@
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 class LayerNorm final : public Layer {
@@ -27,15 +27,15 @@ class LayerNorm final : public Layer {
       saved = emit.fresh(emit.gradient_dtype(), {emit.batch(), 2}, Layout::row_major());
       emit.keep(saved);
     }
-    emit.emit(LayerNormForward{config_.epsilon()},
+    emit.emit(ops::LayerNormForward{config_.epsilon()},
               {x, emit.parameter(0), emit.parameter(1), y, saved});
     return y;
   }
 
   void backward(Emitter& emit, ValueId dy) const override {
     const ValueId dx = emit.fresh_like(emit.input());
-    emit.emit(LayerNormBackward{}, {emit.input(), dy, emit.parameter(0), emit.kept(0), dx,
-                                    emit.parameter_gradient(0), emit.parameter_gradient(1)});
+    emit.emit(ops::LayerNormBackward{}, {emit.input(), dy, emit.parameter(0), emit.kept(0), dx,
+                                         emit.parameter_gradient(0), emit.parameter_gradient(1)});
     emit.give_gradient(0, dx);
   }
 
@@ -49,4 +49,4 @@ std::unique_ptr<Layer> make_layer_norm(const LayerConfig& config) {
   return std::make_unique<LayerNorm>(config.layer_norm());
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::model {
 
 std::unique_ptr<Layer> make_layer(const LayerConfig& config) {
   switch (config.kind_case()) {
@@ -21,17 +21,17 @@ std::unique_ptr<Layer> make_layer(const LayerConfig& config) {
     case LayerConfig::kGlobalPool:
       return make_global_pool(config);
     case LayerConfig::kRelu:
-      return make_activation(Activation::kRelu);
+      return make_activation(ops::Activation::kRelu);
     case LayerConfig::kSigmoid:
-      return make_activation(Activation::kSigmoid);
+      return make_activation(ops::Activation::kSigmoid);
     case LayerConfig::kTanh:
-      return make_activation(Activation::kTanh);
+      return make_activation(ops::Activation::kTanh);
     case LayerConfig::kGelu:
-      return make_activation(Activation::kGelu);
+      return make_activation(ops::Activation::kGelu);
     case LayerConfig::kGeluTanh:
-      return make_activation(Activation::kGeluTanh);
+      return make_activation(ops::Activation::kGeluTanh);
     case LayerConfig::kSilu:
-      return make_activation(Activation::kSilu);
+      return make_activation(ops::Activation::kSilu);
     case LayerConfig::kDropout:
       return make_dropout(config);
     case LayerConfig::kAdd:
@@ -50,4 +50,4 @@ std::unique_ptr<Layer> make_layer(const LayerConfig& config) {
   throw Error("has no kind; say what it is, e.g. dense { units: 10 }");
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -6,7 +6,7 @@
 #include "model/layer.h"
 #include "model/model.pb.h"
 
-namespace trireme {
+namespace trireme::model {
 
 std::unique_ptr<Layer> make_dense(const LayerConfig& config);
 std::unique_ptr<Layer> make_conv2d(const LayerConfig& config);
@@ -15,7 +15,7 @@ std::unique_ptr<Layer> make_layer_norm(const LayerConfig& config);
 std::unique_ptr<Layer> make_max_pool(const LayerConfig& config);
 std::unique_ptr<Layer> make_average_pool(const LayerConfig& config);
 std::unique_ptr<Layer> make_global_pool(const LayerConfig& config);
-std::unique_ptr<Layer> make_activation(Activation activation);
+std::unique_ptr<Layer> make_activation(ops::Activation activation);
 std::unique_ptr<Layer> make_dropout(const LayerConfig& config);
 std::unique_ptr<Layer> make_add(const LayerConfig& config);
 std::unique_ptr<Layer> make_concat(const LayerConfig& config);
@@ -23,4 +23,4 @@ std::unique_ptr<Layer> make_flatten(const LayerConfig& config);
 std::unique_ptr<Layer> make_softmax_cross_entropy(const LayerConfig& config);
 std::unique_ptr<Layer> make_mean_squared_error(const LayerConfig& config);
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -3,7 +3,7 @@
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 // Both losses: one op writes the metrics and, in training, the gradient of its input.
@@ -26,7 +26,7 @@ class Loss : public Layer {
   virtual LossOp op() const = 0;
 };
 
-class SoftmaxCrossEntropyLayer final : public Loss<SoftmaxCrossEntropy> {
+class SoftmaxCrossEntropyLayer final : public Loss<ops::SoftmaxCrossEntropy> {
  public:
   explicit SoftmaxCrossEntropyLayer(const SoftmaxCrossEntropyConfig& config)
       : smoothing_(config.label_smoothing()) {}
@@ -42,13 +42,13 @@ class SoftmaxCrossEntropyLayer final : public Loss<SoftmaxCrossEntropy> {
   }
 
  protected:
-  SoftmaxCrossEntropy op() const override { return {smoothing_}; }
+  ops::SoftmaxCrossEntropy op() const override { return {smoothing_}; }
 
  private:
   float smoothing_;
 };
 
-class MeanSquaredErrorLayer final : public Loss<MeanSquaredError> {
+class MeanSquaredErrorLayer final : public Loss<ops::MeanSquaredError> {
  public:
   std::string_view kind() const override { return "mean_squared_error"; }
 
@@ -59,7 +59,7 @@ class MeanSquaredErrorLayer final : public Loss<MeanSquaredError> {
   }
 
  protected:
-  MeanSquaredError op() const override { return {}; }
+  ops::MeanSquaredError op() const override { return {}; }
 };
 
 }  // namespace
@@ -71,4 +71,4 @@ std::unique_ptr<Layer> make_mean_squared_error(const LayerConfig&) {
   return std::make_unique<MeanSquaredErrorLayer>();
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -4,17 +4,17 @@
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
-PoolGeometry geometry_of(const PoolConfig& config) {
+ops::PoolGeometry geometry_of(const PoolConfig& config) {
   const auto kernel = height_width(config.kernel(), {0, 0}, "kernel", 1);
   return {.kernel = kernel,
           .stride = height_width(config.stride(), kernel, "stride", 1),
           .padding = height_width(config.padding(), {0, 0}, "padding", 0)};
 }
 
-Shape pooled(const Shape& input, const PoolGeometry& g) {
+Shape pooled(const Shape& input, const ops::PoolGeometry& g) {
   Shape output = input;
   for (int i = 0; i < 2; ++i) {
     const size_t side = i;
@@ -47,7 +47,7 @@ class MaxPool final : public Layer {
   ValueId forward(Emitter& emit) const override {
     const ValueId y = emit.fresh(emit.output_shape());
     const ValueId winners = emit.training() ? emit.workspace() : kNoValue;
-    emit.emit(MaxPoolForward{geometry_of(config_)}, {emit.input(), y, winners});
+    emit.emit(ops::MaxPoolForward{geometry_of(config_)}, {emit.input(), y, winners});
     if (emit.training()) emit.keep(winners);
     return y;
   }
@@ -55,7 +55,7 @@ class MaxPool final : public Layer {
   void backward(Emitter& emit, ValueId dy) const override {
     if (!emit.needs_gradient()) return;
     const ValueId dx = emit.fresh_like(emit.input());
-    emit.emit(MaxPoolBackward{geometry_of(config_)}, {dy, emit.kept(0), dx});
+    emit.emit(ops::MaxPoolBackward{geometry_of(config_)}, {dy, emit.kept(0), dx});
     emit.give_gradient(0, dx);
   }
 
@@ -78,19 +78,20 @@ class AveragePool final : public Layer {
 
   ValueId forward(Emitter& emit) const override {
     const ValueId y = emit.fresh(emit.output_shape());
-    emit.emit(AveragePoolForward{geometry(emit), config_.include_padding()}, {emit.input(), y});
+    emit.emit(ops::AveragePoolForward{geometry(emit), config_.include_padding()},
+              {emit.input(), y});
     return y;
   }
 
   void backward(Emitter& emit, ValueId dy) const override {
     if (!emit.needs_gradient()) return;
     const ValueId dx = emit.fresh_like(emit.input());
-    emit.emit(AveragePoolBackward{geometry(emit), config_.include_padding()}, {dy, dx});
+    emit.emit(ops::AveragePoolBackward{geometry(emit), config_.include_padding()}, {dy, dx});
     emit.give_gradient(0, dx);
   }
 
  private:
-  PoolGeometry geometry(const Emitter& emit) const {
+  ops::PoolGeometry geometry(const Emitter& emit) const {
     if (!global_) return geometry_of(config_);
     const Shape& x = emit.spec(emit.input()).shape;
     return {.kernel = {x[2], x[3]}, .stride = {x[2], x[3]}, .padding = {0, 0}};
@@ -112,4 +113,4 @@ std::unique_ptr<Layer> make_global_pool(const LayerConfig&) {
   return std::make_unique<AveragePool>(PoolConfig(), /*global=*/true);
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

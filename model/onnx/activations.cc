@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace trireme::onnx {
+namespace trireme::model::onnx {
 namespace {
 
 using LC = LayerConfig;
@@ -148,4 +148,4 @@ const ActivationFormula* formula_that_computes(const Probe& probe) {
 
 bool computes_nothing(const Probe& probe) { return same(probe, probe_points()); }
 
-}  // namespace trireme::onnx
+}  // namespace trireme::model::onnx

@@ -11,7 +11,7 @@
 
 #include "model/model.pb.h"
 
-namespace trireme::onnx {
+namespace trireme::model::onnx {
 
 // One operator of a formula, on the values before it: kX is what the formula is of, 0, 1, ... are
 // the results of its terms; anything else is a number.
@@ -45,4 +45,4 @@ const ActivationFormula* formula_that_computes(const Probe& probe);
 // Whether it is x itself.
 bool computes_nothing(const Probe& probe);
 
-}  // namespace trireme::onnx
+}  // namespace trireme::model::onnx

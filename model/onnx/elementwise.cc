@@ -4,7 +4,7 @@
 #include "model/onnx/importer.h"
 #include "model/onnx/normalisation.h"
 
-namespace trireme::onnx {
+namespace trireme::model::onnx {
 namespace {
 
 // No activation's formula is as deep.
@@ -129,4 +129,4 @@ bool Importer::function(const NodeView& node) {
   return true;
 }
 
-}  // namespace trireme::onnx
+}  // namespace trireme::model::onnx

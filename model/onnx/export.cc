@@ -12,7 +12,7 @@
 #include "model/onnx/onnx.pb.h"
 #include "model/onnx/tensors.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 using namespace onnx;
@@ -150,7 +150,7 @@ class Exporter {
 
   std::string initializer(const std::string& name, const Shape& shape,
                           const std::vector<float>& values) {
-    write_tensor(name, shape, values, *onnx_.add_initializer());
+    onnx::write_tensor(name, shape, values, *onnx_.add_initializer());
     return name;
   }
   std::string parameter(const Node& node, const char* name) {
@@ -162,7 +162,7 @@ class Exporter {
   void normalise() {
     const auto scale = static_cast<float>(double{graph_.input.scale} * options_.input_unit);
     const InputNormalisation n{scale, graph_.input.mean, graph_.input.deviation};
-    if (!normalises(n)) return;
+    if (!onnx::normalises(n)) return;
     if (n.scale != 1) affine("Mul", "normalise.scale", {n.scale});
     affine("Sub", "normalise.mean", n.mean);
     affine("Div", "normalise.deviation", n.deviation);
@@ -182,7 +182,8 @@ class Exporter {
     const Node& node = graph_.nodes[n];
     const std::string x = value_of(node.inputs[0]);
     values_[n] = node.name + ".output";
-    if (const ActivationFormula* formula = formula_of(config)) return write(*formula, node, x);
+    if (const onnx::ActivationFormula* formula = onnx::formula_of(config))
+      return write(*formula, node, x);
     switch (config.kind_case()) {
       case LayerConfig::kDense: {
         NodeProto& gemm = add("Gemm", node.name, {x, parameter(node, "weight")});
@@ -253,18 +254,18 @@ class Exporter {
   }
 
   // The last operator has the layer's name, those before it a number behind it.
-  void write(const ActivationFormula& formula, const Node& node, const std::string& x) {
+  void write(const onnx::ActivationFormula& formula, const Node& node, const std::string& x) {
     std::vector<std::string> results;
-    for (const Term& term : formula.terms) {
+    for (const onnx::Term& term : formula.terms) {
       const bool last = results.size() + 1 == formula.terms.size();
       const std::string name = last ? node.name : fmt::format("{}/{}", node.name, results.size());
       const auto operand = [&](int which) {
-        if (which == Term::kX) return x;
-        if (which == Term::kNumber) return initializer(name + ".value", {}, {term.number});
+        if (which == onnx::Term::kX) return x;
+        if (which == onnx::Term::kNumber) return initializer(name + ".value", {}, {term.number});
         return results[which];
       };
       std::vector<std::string> inputs{operand(term.a)};
-      if (takes_two(term.op)) inputs.push_back(operand(term.b));
+      if (onnx::takes_two(term.op)) inputs.push_back(operand(term.b));
       results.push_back(add(term.op, name, inputs).output(0));
     }
   }
@@ -309,4 +310,4 @@ std::string to_onnx(const ModelConfig& model, const ModelInput& input, const Wei
   return Exporter(model, input, weights, options).run();
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -15,7 +15,7 @@
 #include "model/onnx/importer.h"
 #include "model/onnx/normalisation.h"
 
-namespace trireme::onnx {
+namespace trireme::model::onnx {
 namespace {
 
 namespace fs = std::filesystem;
@@ -247,9 +247,9 @@ void Importer::write_layers(NetworkConfig& network) const {
   }
 }
 
-}  // namespace trireme::onnx
+}  // namespace trireme::model::onnx
 
-namespace trireme {
+namespace trireme::model {
 
 OnnxModel read_onnx(const std::filesystem::path& path) {
   const onnx::ModelProto model = onnx::read_model(path);
@@ -258,4 +258,4 @@ OnnxModel read_onnx(const std::filesystem::path& path) {
   return found;
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

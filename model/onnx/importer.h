@@ -21,7 +21,7 @@
 #include "model/onnx/onnx.h"
 #include "model/onnx/tensors.h"
 
-namespace trireme::onnx {
+namespace trireme::model::onnx {
 
 // What a name stands for.
 struct OfInput {  // the model's input, perhaps normalised
@@ -173,4 +173,4 @@ class Importer {
   OnnxModel made_;
 };
 
-}  // namespace trireme::onnx
+}  // namespace trireme::model::onnx

@@ -4,7 +4,7 @@
 
 #include <cctype>
 
-namespace trireme::onnx {
+namespace trireme::model::onnx {
 namespace {
 
 const std::string kNone;
@@ -83,4 +83,4 @@ std::string name_of_node(const NodeView& node) {
   return name;
 }
 
-}  // namespace trireme::onnx
+}  // namespace trireme::model::onnx

@@ -8,7 +8,7 @@
 
 #include "model/onnx/onnx.pb.h"
 
-namespace trireme::onnx {
+namespace trireme::model::onnx {
 
 class NodeView {
  public:
@@ -41,4 +41,4 @@ std::string describe(const NodeProto& node);
 // "/layer1/layer1.0/conv1/Conv" or "node_relu_1". Empty where nothing is left.
 std::string name_of_node(const NodeView& node);
 
-}  // namespace trireme::onnx
+}  // namespace trireme::model::onnx

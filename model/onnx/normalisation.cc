@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-namespace trireme::onnx {
+namespace trireme::model::onnx {
 namespace {
 
 bool all(const std::vector<float>& values, float value) {
@@ -60,4 +60,4 @@ bool then(InputNormalisation& normalisation, std::string_view op, const std::vec
   return false;
 }
 
-}  // namespace trireme::onnx
+}  // namespace trireme::model::onnx

@@ -6,7 +6,7 @@
 
 #include "model/onnx/onnx.h"
 
-namespace trireme::onnx {
+namespace trireme::model::onnx {
 
 bool normalises(const InputNormalisation& normalisation);
 
@@ -15,4 +15,4 @@ bool normalises(const InputNormalisation& normalisation);
 bool then(InputNormalisation& normalisation, std::string_view op, const std::vector<float>& values,
           bool reversed);
 
-}  // namespace trireme::onnx
+}  // namespace trireme::model::onnx

@@ -12,7 +12,7 @@
 #include "model/model.pb.h"
 #include "model/weights.h"
 
-namespace trireme {
+namespace trireme::model {
 
 // How a model that begins with normalisation sees a sample: (x * scale - mean[c]) / deviation[c],
 // as in SampleSpec.
@@ -59,4 +59,4 @@ struct OnnxModel {
 // every operator that has no layer here, by name and node.
 OnnxModel read_onnx(const std::filesystem::path& path);
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -7,7 +7,7 @@
 
 #include "model/onnx/importer.h"
 
-namespace trireme::onnx {
+namespace trireme::model::onnx {
 namespace {
 
 using Pair = std::array<int64_t, 2>;
@@ -496,4 +496,4 @@ void Importer::unsqueeze(const NodeView& node) {
   set_output(node, OfIntegers{integers(node, node.input(0))});
 }
 
-}  // namespace trireme::onnx
+}  // namespace trireme::model::onnx

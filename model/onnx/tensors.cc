@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/half.h"
 
-namespace trireme::onnx {
+namespace trireme::model::onnx {
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
@@ -181,4 +181,4 @@ void write_tensor(const std::string& name, const Shape& shape, const std::vector
   tensor.set_raw_data(values.data(), values.size() * sizeof(float));
 }
 
-}  // namespace trireme::onnx
+}  // namespace trireme::model::onnx

@@ -9,7 +9,7 @@
 #include "model/onnx/onnx.pb.h"
 #include "model/weights.h"
 
-namespace trireme::onnx {
+namespace trireme::model::onnx {
 
 // Reads tensors of one file. Nothing is allocated before it is known that the values are there.
 class TensorReader {
@@ -39,4 +39,4 @@ class TensorReader {
 void write_tensor(const std::string& name, const Shape& shape, const std::vector<float>& values,
                   TensorProto& tensor);
 
-}  // namespace trireme::onnx
+}  // namespace trireme::model::onnx

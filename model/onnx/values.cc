@@ -4,7 +4,7 @@
 #include "core/error.h"
 #include "model/onnx/importer.h"
 
-namespace trireme::onnx {
+namespace trireme::model::onnx {
 namespace {
 
 // Beyond what any network has; below it no arithmetic on shapes overflows.
@@ -191,4 +191,4 @@ void Importer::add_weight(int layer, const char* name, const Shape& shape,
   made_.weights[full] = {shape, std::move(values)};
 }
 
-}  // namespace trireme::onnx
+}  // namespace trireme::model::onnx

@@ -5,7 +5,7 @@
 #include "model/graph.h"
 #include "model/passes/passes.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 // What the norm does to each channel: x * scale + shift.
@@ -67,4 +67,4 @@ void fold_batch_norms(Graph& graph, Weights& weights) {
   }
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -8,7 +8,7 @@
 #include "model/graph.h"
 #include "model/passes/passes.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 std::string field(size_t pattern) { return fmt::format("model.freeze[{}]", pattern); }
@@ -61,4 +61,4 @@ void freeze(Graph& graph, std::span<const std::string> patterns) {
   }
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -4,7 +4,7 @@
 
 #include "model/graph.h"
 
-namespace trireme {
+namespace trireme::model {
 
 void remove_node(Graph& graph, int gone, int instead) {
   graph.nodes.erase(graph.nodes.begin() + gone);
@@ -64,4 +64,4 @@ void fuse(Graph& graph) {
   }
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -7,7 +7,7 @@
 
 #include "model/weights.h"
 
-namespace trireme {
+namespace trireme::model {
 
 struct Graph;
 
@@ -32,4 +32,4 @@ std::vector<int> readers(const Graph& graph, int node);
 // Takes node `gone` out; whoever read it reads `instead`, which comes before it in the list.
 void remove_node(Graph& graph, int gone, int instead);
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -5,7 +5,7 @@
 
 #include "model/model.pb.h"
 
-namespace trireme {
+namespace trireme::model {
 
 class NetworkBuilder {
  public:
@@ -59,4 +59,4 @@ class NetworkBuilder {
   std::string last_ = "input";
 };
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -4,7 +4,7 @@
 #include "model/zoo/builder.h"
 #include "model/zoo/zoo.h"
 
-namespace trireme {
+namespace trireme::model {
 
 NetworkConfig mlp(const std::string& name, const ZooConfig& options, const ModelInput&) {
   NetworkBuilder net(name, options);
@@ -65,4 +65,4 @@ NetworkConfig alexnet(const std::string& name, const ZooConfig& options, const M
   return net.finish();
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -6,7 +6,7 @@
 #include "model/zoo/builder.h"
 #include "model/zoo/zoo.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 class ResNetBuilder {
@@ -96,4 +96,4 @@ NetworkConfig ResNet::operator()(const std::string& name, const ZooConfig& optio
   return net.stages(blocks, width, bottleneck);
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -8,7 +8,7 @@
 #include "model/zoo/builder.h"
 #include "model/zoo/zoo.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 constexpr int64_t kReduction = 32;  // of the picture's height and width by five poolings
@@ -100,4 +100,4 @@ NetworkConfig Vgg::operator()(const std::string& name, const ZooConfig& options,
   return VggBuilder(name, options, norm).build(convolutions, input);
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

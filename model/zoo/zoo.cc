@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/text.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 struct Entry {
@@ -86,4 +86,4 @@ NetworkConfig zoo_network(const ModelConfig& config, const ModelInput& input) {
   return entry.build(entry.name, options, input);
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

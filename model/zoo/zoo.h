@@ -8,7 +8,7 @@
 #include "model/graph.h"
 #include "model/model.pb.h"
 
-namespace trireme {
+namespace trireme::model {
 
 NetworkConfig mlp(const std::string& name, const ZooConfig& options, const ModelInput& input);
 NetworkConfig lenet(const std::string& name, const ZooConfig& options, const ModelInput& input);
@@ -30,4 +30,4 @@ struct ResNet {
                            const ModelInput& input) const;
 };
 
-}  // namespace trireme
+}  // namespace trireme::model

@@ -4,7 +4,7 @@
 #include "ops/cpu/plans.h"
 #include "ops/settle.h"
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 namespace {
 
 using dnnl::memory;
@@ -49,4 +49,4 @@ Plan plan(const ActivationBackward& op, const EnginePtr& engine, Specs given) {
       desc.scratchpad_desc());
 }
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

@@ -12,7 +12,7 @@
 #include "ops/function_op.h"
 #include "ops/step_state.h"
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 namespace {
 
 struct alignas(64) Lanes {
@@ -421,4 +421,4 @@ Plan plan(const BatchNormBackward& op, const EnginePtr&, Specs given) {
   });
 }
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

@@ -2,7 +2,7 @@
 
 #include "ops/cpu/dnnl.h"
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 namespace {
 
 // X where the layout is nCdhwXc without gaps, else 0.
@@ -77,4 +77,4 @@ Run ChannelView::run(int64_t group) const {
   return run;
 }
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

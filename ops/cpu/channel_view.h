@@ -14,7 +14,7 @@
 #include "core/tensor.h"
 #include "ops/cpu/simd.h"
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 
 struct Run {
   int64_t rows = 0;
@@ -73,4 +73,4 @@ TRIREME_INLINE inline void each_vector(const Run& shared, F f) {
   }
 }
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

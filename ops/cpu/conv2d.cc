@@ -10,7 +10,7 @@
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 namespace {
 
 using dnnl::algorithm;
@@ -234,4 +234,4 @@ Plan plan(const Conv2dBackwardWeights& op, const EnginePtr& engine, Specs specs)
       });
 }
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

@@ -4,7 +4,7 @@
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 class CpuBackend final : public Backend {
@@ -39,4 +39,4 @@ std::unique_ptr<Backend> create_cpu_backend(Device& device) {
   return std::make_unique<CpuBackend>(device);
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

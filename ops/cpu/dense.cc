@@ -6,7 +6,7 @@
 #include "ops/cpu/plans.h"
 #include "ops/settle.h"
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 namespace {
 
 using dnnl::memory;
@@ -106,4 +106,4 @@ Plan plan(const DenseBackwardWeights&, const EnginePtr& engine, Specs given) {
                                          std::move(bindings), desc.scratchpad_desc());
 }
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

@@ -7,7 +7,7 @@
 #include <array>
 #include <cstring>
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 namespace {
 
 using dnnl::memory;
@@ -201,4 +201,4 @@ void PrimitivePlan::execute(void* const* args, void* scratch) const {
         "dnnl_primitive_execute");
 }
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

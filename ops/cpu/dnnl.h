@@ -11,7 +11,7 @@
 #include "ops/activation.h"
 #include "ops/op.h"
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 
 // One per backend, kept alive by its plans.
 struct Engine {
@@ -102,4 +102,4 @@ class PrimitivePlan final : public OpPlan {
   size_t scratch_bytes_;
 };
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

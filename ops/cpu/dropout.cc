@@ -11,7 +11,7 @@
 #include "ops/function_op.h"
 #include "ops/step_state.h"
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 namespace {
 
 constexpr int64_t kPiece = 1024;  // elements whose masks are made at once
@@ -122,4 +122,4 @@ Plan plan(const DropoutBackward& op, const EnginePtr&, Specs given) {
   return plan_dropout(given, Op::kDy, Op::kState, Op::kDx, op.rate, op.layer);
 }
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

@@ -13,7 +13,7 @@
 #include "ops/function_op.h"
 #include "ops/settle.h"
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 namespace {
 
 using dnnl::memory;
@@ -195,4 +195,4 @@ Plan plan(const Reorder&, const EnginePtr& engine, Specs given) {
       desc.scratchpad_desc());
 }
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

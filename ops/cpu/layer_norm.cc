@@ -9,7 +9,7 @@
 #include "ops/function_op.h"
 #include "ops/settle.h"
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 namespace {
 
 template <class T>
@@ -133,4 +133,4 @@ Plan plan(const LayerNormBackward&, const EnginePtr&, Specs given) {
   });
 }
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

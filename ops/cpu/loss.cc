@@ -13,7 +13,7 @@
 #include "ops/settle.h"
 #include "ops/step_state.h"
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 namespace {
 
 // What a row adds to the metrics.
@@ -251,4 +251,4 @@ Plan plan(const MeanSquaredError&, const EnginePtr&, Specs given) {
   });
 }
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

@@ -7,7 +7,7 @@
 #include "ops/settle.h"
 #include "ops/step_state.h"
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 
 Plan plan(const ScaleLoss&, const EnginePtr&, Specs given) {
   return host_op(in_row_major(given), [](Args args, void*) {
@@ -24,4 +24,4 @@ Plan plan(const AdjustLossScale& op, const EnginePtr&, Specs given) {
   });
 }
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

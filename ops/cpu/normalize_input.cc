@@ -6,7 +6,7 @@
 #include "ops/elementwise.h"
 #include "ops/function_op.h"
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 namespace {
 
 // y = x * factor + offset, both in steps of so many elements.
@@ -132,4 +132,4 @@ Plan plan(const NormalizeInput& op, const EnginePtr&, Specs given) {
   });
 }
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

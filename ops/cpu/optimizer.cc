@@ -13,7 +13,7 @@
 #include "ops/settle.h"
 #include "ops/step_state.h"
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 namespace {
 
 // Pieces are small enough to share out among threads, and the same for any number of them.
@@ -143,4 +143,4 @@ Plan plan(const Update& op, const EnginePtr&, Specs given) {
       op.rule);
 }
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

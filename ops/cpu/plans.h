@@ -5,7 +5,7 @@
 
 #include "ops/backend.h"
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 
 struct Engine;
 using Plan = std::unique_ptr<OpPlan>;
@@ -15,4 +15,4 @@ using EnginePtr = std::shared_ptr<Engine>;
   Plan plan(const Descriptor& op, const EnginePtr& engine, Specs specs);
 #include "ops/ops.def"
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

@@ -4,7 +4,7 @@
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 namespace {
 
 using dnnl::algorithm;
@@ -135,4 +135,4 @@ Plan plan(const AveragePoolBackward& op, const EnginePtr& engine, Specs given) {
       desc.scratchpad_desc());
 }
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

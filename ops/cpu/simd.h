@@ -12,7 +12,7 @@
 #include "core/half.h"
 #include "core/vectorized.h"
 
-namespace trireme::cpu {
+namespace trireme::ops::cpu {
 
 constexpr int kLanes = 16;
 
@@ -128,4 +128,4 @@ auto with_element(DType dtype, F&& f) {
   }
 }
 
-}  // namespace trireme::cpu
+}  // namespace trireme::ops::cpu

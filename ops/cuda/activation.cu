@@ -6,7 +6,7 @@
 #include "ops/function_op.h"
 #include "ops/settle.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 constexpr float kSqrtHalf = 0.70710678f;
@@ -143,4 +143,4 @@ Plan plan(const ActivationBackward& op, const ContextPtr&, Specs given) {
   });
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

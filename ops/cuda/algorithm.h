@@ -7,7 +7,7 @@
 
 #include "ops/op.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 // No library has a way to do it.
 class Unsupported : public Error {
@@ -43,4 +43,4 @@ inline DType common_dtype(const TensorSpec& a, const TensorSpec& b) {
   throw Unsupported(fmt::format("{} is not multiplied by {}", name_of(a.dtype), name_of(b.dtype)));
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

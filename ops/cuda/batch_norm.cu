@@ -13,7 +13,7 @@
 #include "ops/function_op.h"
 #include "ops/step_state.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 struct Places {
@@ -343,7 +343,7 @@ template <class T, int N>
 void normalise(const char* name, Stream& stream, const ColumnGrid& grid, const Places& places,
                const Normalisation& norm, const T* x, const T* residual, T* y) {
   const auto kernel = residual ? normalise_kernel<T, N, true> : normalise_kernel<T, N, false>;
-  launch(name, kernel, grid.grid, stream, x, residual, norm, places, y);
+  trireme::cuda::launch(name, kernel, grid.grid, stream, x, residual, norm, places, y);
 }
 
 template <class T, int N>
@@ -354,8 +354,8 @@ void sum_gradients(const char* name, Stream& stream, const ColumnGrid& grid, con
       g_out ? (y ? gradient_sums_kernel<T, N, true, true> : gradient_sums_kernel<T, N, false, true>)
             : (y ? gradient_sums_kernel<T, N, true, false>
                  : gradient_sums_kernel<T, N, false, false>);
-  launch(name, kernel, grid.grid, stream, x, y, dy, saved, state, places, g_out,
-         static_cast<double*>(partials));
+  trireme::cuda::launch(name, kernel, grid.grid, stream, x, y, dy, saved, state, places, g_out,
+                        static_cast<double*>(partials));
 }
 
 }  // namespace
@@ -368,8 +368,8 @@ Plan plan(const BatchNormStatistics&, const ContextPtr& context, Specs given) {
     const ColumnGrid grid = column_grid<N>(*context, places, kMomentRows);
     const auto work = [places, grid](Stream& stream, Args args, void* scratch) {
       const auto* state = pointer<StepState>(args, Op::kState);
-      launch("batch_norm_statistics", moments_kernel<T, N>, grid.grid, stream,
-             pointer<T>(args, Op::kX), state, places, static_cast<double*>(scratch));
+      trireme::cuda::launch("batch_norm_statistics", moments_kernel<T, N>, grid.grid, stream,
+                            pointer<T>(args, Op::kX), state, places, static_cast<double*>(scratch));
       merge("batch_norm_statistics", stream, scratch, grid.slabs, places.channels,
             StoreSums{pointer<double>(args, Op::kSums), state, places});
     };
@@ -391,8 +391,8 @@ Plan plan(const BatchNormForward& op, const ContextPtr& context, Specs given) {
       const auto* sums = pointer<double>(args, Op::kSums);
       auto* saved = pointer<float>(args, Op::kSaved);
       if (!sums) {
-        launch("batch_norm_forward", moments_kernel<T, N>, moments.grid, stream, x, state, places,
-               static_cast<double*>(scratch));
+        trireme::cuda::launch("batch_norm_forward", moments_kernel<T, N>, moments.grid, stream, x,
+                              state, places, static_cast<double*>(scratch));
       }
       merge("batch_norm_forward", stream, scratch, sums ? 0 : moments.slabs, places.channels,
             FinishForward{op, places, sums, state, pointer<float>(args, Op::kRunningMean),
@@ -483,14 +483,14 @@ Plan plan(const BatchNormBackward& op, const ContextPtr& context, Specs given) {
           FinishBackward{places, pointer<double>(args, Op::kSums), state,
                          pointer<float>(args, Op::kGamma), saved, pointer<float>(args, Op::kDgamma),
                          pointer<float>(args, Op::kDbeta), coefficients});
-      launch("batch_norm_backward",
-             mask ? propagate_kernel<T, N, true> : propagate_kernel<T, N, false>, apply.grid,
-             stream, x, y, dresidual ? dresidual : dy, saved, coefficients, state, places,
-             pointer<T>(args, Op::kDx), dresidual);
+      trireme::cuda::launch("batch_norm_backward",
+                            mask ? propagate_kernel<T, N, true> : propagate_kernel<T, N, false>,
+                            apply.grid, stream, x, y, dresidual ? dresidual : dy, saved,
+                            coefficients, state, places, pointer<T>(args, Op::kDx), dresidual);
     };
     const size_t coefficient_bytes = static_cast<size_t>(3 * places.channels) * sizeof(float);
     return function_op(std::move(specs), work, sums.partial_bytes() + coefficient_bytes);
   });
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -3,7 +3,7 @@
 #include "ops/cuda/divisor.h"
 #include "ops/cuda/map.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 __device__ float activate(Activation activation, float x) {
@@ -117,8 +117,9 @@ BiasGradient::BiasGradient(const TensorSpec& dy, const TensorSpec& dbias, Device
 void BiasGradient::encode(Stream& stream, const void* dy, void* dbias, void* scratch) const {
   with_pack(dy_, channels_, [&]<class T>(T, auto pack) {
     const ColumnGrid columns = grid_of(rows_, channels_, pack, device_);
-    launch("bias_gradient", column_sums_kernel<pack(), T>, columns.grid, stream,
-           static_cast<const T*>(dy), rows_, channels_, static_cast<double*>(scratch));
+    trireme::cuda::launch("bias_gradient", column_sums_kernel<pack(), T>, columns.grid, stream,
+                          static_cast<const T*>(dy), rows_, channels_,
+                          static_cast<double*>(scratch));
     with_element(dbias_, [&]<class B>(B) {
       merge("bias_gradient", stream, scratch, columns.slabs, channels_,
             StoreSum<B>{static_cast<B*>(dbias)});
@@ -126,4 +127,4 @@ void BiasGradient::encode(Stream& stream, const void* dy, void* dbias, void* scr
   });
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -7,7 +7,7 @@
 #include "ops/activation.h"
 #include "ops/op.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 // y = activation(y + bias).
 class BiasActivation {
@@ -38,4 +38,4 @@ class BiasGradient {
   size_t scratch_bytes_;
 };
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -15,7 +15,7 @@
 #include "ops/cuda/pack.h"
 #include "ops/cuda/reduce.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 inline constexpr int kColumnThreads = 512;
 inline constexpr int kColumnBlocks = 2;   // that a multiprocessor holds at a time, if no others
@@ -32,7 +32,7 @@ struct ColumnGrid {
     const int64_t width = (packs + tiles - 1) / tiles;
     const int64_t height = kColumnThreads / width;
     const int64_t chunks = (rows + height * rows_per_thread - 1) / (height * rows_per_thread);
-    const int64_t blocks = int64_t{resident} * properties(device).multiprocessors;
+    const int64_t blocks = int64_t{resident} * trireme::cuda::properties(device).multiprocessors;
     slabs = std::max<int64_t>(1, std::min(chunks, blocks / tiles));
     grid = {.blocks = dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(slabs)),
             .threads = dim3(static_cast<unsigned>(width), static_cast<unsigned>(height))};
@@ -41,7 +41,7 @@ struct ColumnGrid {
   size_t partial_bytes() const { return static_cast<size_t>(2 * slabs * columns) * sizeof(double); }
 
   int64_t columns, slabs;
-  Grid grid;
+  trireme::cuda::Grid grid;
 };
 
 // The first of the calling thread's columns. May lie beyond the last.
@@ -125,11 +125,11 @@ __global__ void __launch_bounds__(kColumnThreads)
 template <class F>
 void merge(const char* name, Stream& stream, const void* partials, int64_t slabs, int64_t columns,
            const F& f) {
-  const Grid grid{
+  const trireme::cuda::Grid grid{
       .blocks = dim3(static_cast<unsigned>((columns + kMergedColumns - 1) / kMergedColumns)),
       .threads = dim3(kMergedColumns, kColumnThreads / kMergedColumns)};
-  launch(name, merge_kernel<F>, grid, stream, static_cast<const double*>(partials), slabs, columns,
-         f);
+  trireme::cuda::launch(name, merge_kernel<F>, grid, stream, static_cast<const double*>(partials),
+                        slabs, columns, f);
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -6,7 +6,7 @@
 #include "core/cuda/cuda.h"
 #include "ops/backend.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 class Libraries;  // libraries.h: handles of cuDNN and cuBLASLt
 
@@ -17,4 +17,4 @@ struct Context {
   std::shared_ptr<Libraries> libraries;
 };
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

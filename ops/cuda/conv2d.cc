@@ -14,7 +14,7 @@
 #include "ops/cuda/plans.h"
 #include "ops/cuda/product_op.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 std::vector<TensorSpec> in_channels_last(Specs given) {
@@ -134,4 +134,4 @@ Plan plan(const Conv2dBackwardWeights& op, const ContextPtr& context, Specs give
                               {Op::kX, Op::kDweight, Op::kDy});
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

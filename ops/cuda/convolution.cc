@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 std::string key(const Convolution& c) {
   constexpr const char* kPasses[] = {"forward", "backward data", "backward weights"};
@@ -26,4 +26,4 @@ std::vector<size_t> bytes(const Convolution& c) {
   return sizes;
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -9,7 +9,7 @@
 #include "core/shape.h"
 #include "ops/conv2d.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 enum class ConvolutionPass { kForward, kBackwardData, kBackwardWeights };
 
@@ -30,4 +30,4 @@ std::string key(const Convolution& convolution);
 // Of each argument.
 std::vector<size_t> bytes(const Convolution& convolution);
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

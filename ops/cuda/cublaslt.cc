@@ -9,12 +9,12 @@
 #include "core/cuda/cuda.h"
 #include "ops/cuda/libraries.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 // A function of a library, of the type that it is assigned to.
 struct Symbol {
-  const Library& library;
+  const trireme::cuda::Library& library;
   const char* name;
   template <class Function>
   operator Function*() const {  // NOLINT(google-explicit-constructor)
@@ -25,9 +25,9 @@ struct Symbol {
 }  // namespace
 
 struct CublasLt::Calls {
-  explicit Calls(std::shared_ptr<const Library> its) : library(std::move(its)) {}
+  explicit Calls(std::shared_ptr<const trireme::cuda::Library> its) : library(std::move(its)) {}
 
-  std::shared_ptr<const Library> library;
+  std::shared_ptr<const trireme::cuda::Library> library;
   cublasLtHandle_t handle = nullptr;
 
   decltype(cublasLtGetVersion)* version = find("cublasLtGetVersion");
@@ -125,7 +125,7 @@ class Descriptors {
     const float one = 1, zero = 0;
     calls_.check(calls_.multiply(calls_.handle, desc_.get(), &one, b, b_.get(), a, a_.get(), &zero,
                                  c, c_.get(), c, c_.get(), &algorithm, workspace, workspace_bytes,
-                                 handle(stream)),
+                                 trireme::cuda::handle(stream)),
                  "cublasLtMatmul");
   }
 
@@ -247,7 +247,7 @@ std::vector<size_t> bytes(const MatrixProduct& p) {
 
 }  // namespace
 
-CublasLt::CublasLt(std::shared_ptr<const Library> library)
+CublasLt::CublasLt(std::shared_ptr<const trireme::cuda::Library> library)
     : calls_(std::make_unique<Calls>(std::move(library))) {
   calls_->check(calls_->create(&calls_->handle), "cublasLtCreate");
 }
@@ -265,4 +265,4 @@ AlgorithmPtr find_product(const Context& context, const MatrixProduct& product) 
                                    [&] { return list_products(libraries.cublaslt, product); });
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -10,12 +10,12 @@
 #include "ops/cuda/algorithm.h"
 #include "ops/cuda/context.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 // The library and its handle on the current device.
 class CublasLt {
  public:
-  explicit CublasLt(std::shared_ptr<const Library> library);
+  explicit CublasLt(std::shared_ptr<const trireme::cuda::Library> library);
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
   ~CublasLt();
@@ -45,4 +45,4 @@ struct MatrixProduct {
 // Sums in f32 and deterministic. Throws Unsupported when there is none.
 AlgorithmPtr find_product(const Context& context, const MatrixProduct& product);
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

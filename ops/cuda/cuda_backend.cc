@@ -4,7 +4,7 @@
 #include "ops/cuda/libraries.h"
 #include "ops/cuda/plans.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 class CudaBackend final : public Backend {
@@ -37,4 +37,4 @@ std::unique_ptr<Backend> create_cuda_backend(Device& device, const CudaOptions& 
   return std::make_unique<CudaBackend>(device, options);
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -17,7 +17,7 @@ namespace cudnn_frontend {
 void* cudnn_dlhandle = nullptr;  // where its wrappers look for functions
 }
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 namespace fe = cudnn_frontend;
@@ -177,7 +177,7 @@ class Engine final : public Algorithm {
 };
 
 // The frontend finds the library's functions once a process, so it must stay where it is.
-void use(const Library& library) {
+void use(const trireme::cuda::Library& library) {
   dlopen(library.path().c_str(), RTLD_NOW | RTLD_NODELETE);
   fe::cudnn_dlhandle = library.handle();
   const size_t major = fe::detail::get_backend_version() / 10000;
@@ -189,12 +189,13 @@ void use(const Library& library) {
 
 }  // namespace
 
-Cudnn::Cudnn(std::shared_ptr<const Library> library) : library_(std::move(library)) {
+Cudnn::Cudnn(std::shared_ptr<const trireme::cuda::Library> library) : library_(std::move(library)) {
   use(*library_);
   check(fe::detail::create_handle(&handle_), "cudnnCreate");
 }
 
-Cudnn::Cudnn(std::shared_ptr<const Library> library, const std::string& absent_device)
+Cudnn::Cudnn(std::shared_ptr<const trireme::cuda::Library> library,
+             const std::string& absent_device)
     : library_(std::move(library)), absent_device_(std::make_shared<fe::DeviceProperties>()) {
   use(*library_);
   check(absent_device_->deserialize({absent_device.begin(), absent_device.end()}),
@@ -218,7 +219,7 @@ cudnnContext* Cudnn::handle() const {
 }
 
 cudnnContext* Cudnn::handle(Stream& stream) const {
-  check(fe::detail::set_stream(handle_, cuda::handle(stream)), "cudnnSetStream");
+  check(fe::detail::set_stream(handle_, trireme::cuda::handle(stream)), "cudnnSetStream");
   return handle_;
 }
 
@@ -252,4 +253,4 @@ AlgorithmPtr find_convolution(const Context& context, const Convolution& convolu
   });
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -15,16 +15,16 @@ namespace cudnn_frontend {
 class DeviceProperties;
 }
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 // The library and its handle. Used by one thread at a time.
 class Cudnn {
  public:
   // On the current device.
-  explicit Cudnn(std::shared_ptr<const Library> library);
+  explicit Cudnn(std::shared_ptr<const trireme::cuda::Library> library);
   // For a device that is not here, in the JSON of CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION:
   // algorithms can be listed and built, and never run.
-  Cudnn(std::shared_ptr<const Library> library, const std::string& absent_device);
+  Cudnn(std::shared_ptr<const trireme::cuda::Library> library, const std::string& absent_device);
   Cudnn(const Cudnn&) = delete;
   Cudnn& operator=(const Cudnn&) = delete;
   ~Cudnn();
@@ -40,7 +40,7 @@ class Cudnn {
   }
 
  private:
-  std::shared_ptr<const Library> library_;
+  std::shared_ptr<const trireme::cuda::Library> library_;
   std::shared_ptr<cudnn_frontend::DeviceProperties> absent_device_;
   cudnnContext* handle_ = nullptr;
 };
@@ -52,4 +52,4 @@ AlgorithmPtr find_convolution(const Context& context, const Convolution& convolu
 std::vector<Candidate> list_convolutions(const std::shared_ptr<Cudnn>& cudnn,
                                          const Convolution& convolution);
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -11,7 +11,7 @@
 #include "ops/function_op.h"
 #include "ops/settle.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 Plan plan(const DenseForward& op, const ContextPtr& context, Specs given) {
   using Op = DenseForward;
@@ -70,4 +70,4 @@ Plan plan(const DenseBackwardWeights& op, const ContextPtr& context, Specs given
                               {Op::kDy, Op::kX, Op::kDweight});
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 struct Division {
   int64_t quotient, remainder;
@@ -44,4 +44,4 @@ class Divisor {
   uint64_t reciprocal_ = 0;
 };
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -8,7 +8,7 @@
 #include "ops/function_op.h"
 #include "ops/step_state.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 struct Dropping {
@@ -141,4 +141,4 @@ Plan plan(const DropoutBackward& op, const ContextPtr&, Specs given) {
   return plan_dropout(given, Op::kDy, Op::kState, Op::kDx, op.rate, op.layer);
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -13,7 +13,7 @@
 #include "core/dtype.h"
 #include "core/error.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 __host__ __device__ inline float to_float(float x) { return x; }
 __host__ __device__ inline float to_float(__half x) { return __half2float(x); }
@@ -94,4 +94,4 @@ decltype(auto) with_element(DType dtype, F f) {
   }
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -7,7 +7,7 @@
 #include "ops/function_op.h"
 #include "ops/settle.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 struct Sum {
@@ -88,11 +88,11 @@ void move_units(Stream& stream, const Joint& joint, Args args) {
       offset += piece;
       largest = std::max(largest, units);
     }
-    Grid grid{.blocks = blocks_of(largest, kMoveThreads * kMoveUnits),
-              .threads = dim3(kMoveThreads)};
+    trireme::cuda::Grid grid{.blocks = blocks_of(largest, kMoveThreads * kMoveUnits),
+                             .threads = dim3(kMoveThreads)};
     grid.blocks.y = static_cast<unsigned>(count);
-    launch(kJoin ? "concat" : "split", move_kernel<Unit, kJoin>, grid, stream, parts,
-           pointer<Unit>(args, 0), joint.row_bytes / kUnit);
+    trireme::cuda::launch(kJoin ? "concat" : "split", move_kernel<Unit, kJoin>, grid, stream, parts,
+                          pointer<Unit>(args, 0), joint.row_bytes / kUnit);
   }
 }
 
@@ -140,4 +140,4 @@ Plan plan(const Concat&, const ContextPtr&, Specs given) { return plan_joint<tru
 
 Plan plan(const Split&, const ContextPtr&, Specs given) { return plan_joint<false>(given); }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

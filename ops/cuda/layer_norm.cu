@@ -8,7 +8,7 @@
 #include "ops/layer_norm.h"
 #include "ops/settle.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 // A warp or a block has a row, which stays in its cache from the first reading to the last. The
@@ -152,11 +152,12 @@ Plan plan(const LayerNormForward& op, const ContextPtr&, Specs given) {
   using Op = LayerNormForward;
   const int64_t rows = given[Op::kX].shape[0], features = given[Op::kX].shape[1];
   return with_pack(given[Op::kX].dtype, features, [&]<class T, int N>(T, Size<N>) -> Plan {
-    const Grid grid = row_grid(rows, features / N);
+    const trireme::cuda::Grid grid = row_grid(rows, features / N);
     return function_op(in_row_major(given), [=](Stream& stream, Args args, void*) {
-      launch("layer_norm_forward", forward_kernel<T, N>, grid, stream, pointer<T>(args, Op::kX),
-             pointer<float>(args, Op::kGamma), pointer<float>(args, Op::kBeta), rows, features,
-             op.epsilon, pointer<T>(args, Op::kY), pointer<float>(args, Op::kSaved));
+      trireme::cuda::launch("layer_norm_forward", forward_kernel<T, N>, grid, stream,
+                            pointer<T>(args, Op::kX), pointer<float>(args, Op::kGamma),
+                            pointer<float>(args, Op::kBeta), rows, features, op.epsilon,
+                            pointer<T>(args, Op::kY), pointer<float>(args, Op::kSaved));
     });
   });
 }
@@ -166,21 +167,22 @@ Plan plan(const LayerNormBackward&, const ContextPtr& context, Specs given) {
   const int64_t rows = given[Op::kX].shape[0], features = given[Op::kX].shape[1];
   return with_pack(given[Op::kX].dtype, features, [&]<class T, int N>(T, Size<N>) -> Plan {
     const ColumnGrid columns(rows, features, N, kRowsPerThread, kColumnBlocks, context->device);
-    const Grid grid = row_grid(rows, features / N);
+    const trireme::cuda::Grid grid = row_grid(rows, features / N);
     const auto work = [=](Stream& stream, Args args, void* scratch) {
       const auto* x = pointer<T>(args, Op::kX);
       const auto* dy = pointer<T>(args, Op::kDy);
       const auto* saved = pointer<float>(args, Op::kSaved);
       // First, for dx may be dy.
-      launch("layer_norm_backward", parameter_sums_kernel<T, N>, columns.grid, stream, x, dy, saved,
-             rows, features, static_cast<double*>(scratch));
+      trireme::cuda::launch("layer_norm_backward", parameter_sums_kernel<T, N>, columns.grid,
+                            stream, x, dy, saved, rows, features, static_cast<double*>(scratch));
       merge("layer_norm_backward", stream, scratch, columns.slabs, features,
             StoreGradients{pointer<float>(args, Op::kDgamma), pointer<float>(args, Op::kDbeta)});
-      launch("layer_norm_backward", backward_kernel<T, N>, grid, stream, x, dy,
-             pointer<float>(args, Op::kGamma), saved, rows, features, pointer<T>(args, Op::kDx));
+      trireme::cuda::launch("layer_norm_backward", backward_kernel<T, N>, grid, stream, x, dy,
+                            pointer<float>(args, Op::kGamma), saved, rows, features,
+                            pointer<T>(args, Op::kDx));
     };
     return function_op(in_row_major(given), work, columns.partial_bytes());
   });
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

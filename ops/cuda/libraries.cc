@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
-std::shared_ptr<const Library> open(const char* product, const std::vector<std::string>& names,
-                                    const char* packages) {
-  auto library = std::make_shared<const Library>(product, names);
+std::shared_ptr<const trireme::cuda::Library> open(const char* product,
+                                                   const std::vector<std::string>& names,
+                                                   const char* packages) {
+  auto library = std::make_shared<const trireme::cuda::Library>(product, names);
   if (library->problem().empty()) return library;
   throw DeviceError(fmt::format("loading {}", product),
                     fmt::format("{}; it comes as {}", library->problem(), packages));
@@ -17,14 +18,14 @@ std::shared_ptr<const Library> open(const char* product, const std::vector<std::
 
 std::shared_ptr<Libraries> open_libraries(Device& device, const CudaOptions& options) {
   // Handles are made on the calling thread's device, which this makes the one that is meant.
-  handle(*device.create_stream(StreamKind::kCompute));
+  trireme::cuda::handle(*device.create_stream(StreamKind::kCompute));
   const auto cudnn = std::make_shared<Cudnn>(
       open("cuDNN", {"libcudnn.so.9"}, "Debian's cudnn9-cuda-13 and pip's nvidia-cudnn-cu13"));
   const auto cublaslt = std::make_shared<CublasLt>(
       open("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"},
            "part of the CUDA toolkit, Debian's libcublas-13-0 and pip's nvidia-cublas"));
   const auto tuner = [&](const std::string& library) {
-    const Properties& its = properties(device);
+    const trireme::cuda::Properties& its = trireme::cuda::properties(device);
     return Tuner(
         device, options.tuning_cache,
         fmt::format("{} on {}, {} multiprocessors", library, its.name, its.multiprocessors),
@@ -34,4 +35,4 @@ std::shared_ptr<Libraries> open_libraries(Device& device, const CudaOptions& opt
       Libraries{cudnn, cublaslt, tuner(cudnn->name()), tuner(cublaslt->name())});
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

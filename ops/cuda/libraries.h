@@ -7,7 +7,7 @@
 #include "ops/cuda/cudnn.h"
 #include "ops/cuda/tuner.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 class Libraries {
  public:
@@ -20,4 +20,4 @@ class Libraries {
 // Throws DeviceError naming what cannot be loaded, and where it was looked for.
 std::shared_ptr<Libraries> open_libraries(Device& device, const CudaOptions& options);
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -9,7 +9,7 @@
 #include "ops/settle.h"
 #include "ops/step_state.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 constexpr int kSumThreads = 1024;
@@ -202,8 +202,8 @@ __global__ void __launch_bounds__(kMostRowThreads)
 
 void add_metrics(const char* name, Stream& stream, const RowResult* results, int64_t rows,
                  const StepState* state, float* metrics) {
-  launch(name, add_metrics_kernel, {.blocks = dim3(1), .threads = dim3(kSumThreads)}, stream,
-         results, rows, state, metrics);
+  trireme::cuda::launch(name, add_metrics_kernel, {.blocks = dim3(1), .threads = dim3(kSumThreads)},
+                        stream, results, rows, state, metrics);
 }
 
 }  // namespace
@@ -212,13 +212,14 @@ Plan plan(const SoftmaxCrossEntropy& op, const ContextPtr&, Specs given) {
   using Op = SoftmaxCrossEntropy;
   const int64_t rows = given[Op::kLogits].shape[0], classes = given[Op::kLogits].shape[1];
   const auto with_labels = [&]<class T, int N, class Label>(T, Size<N>, Label) -> Plan {
-    const Grid grid = row_grid(rows, classes / N);
+    const trireme::cuda::Grid grid = row_grid(rows, classes / N);
     const auto work = [=](Stream& stream, Args args, void* scratch) {
       auto* results = static_cast<RowResult*>(scratch);
       const auto* state = pointer<StepState>(args, Op::kState);
-      launch("softmax_cross_entropy", cross_entropy_kernel<T, N, Label>, grid, stream,
-             pointer<T>(args, Op::kLogits), pointer<Label>(args, Op::kLabels), state, rows, classes,
-             op.label_smoothing, pointer<T>(args, Op::kDlogits), results);
+      trireme::cuda::launch("softmax_cross_entropy", cross_entropy_kernel<T, N, Label>, grid,
+                            stream, pointer<T>(args, Op::kLogits),
+                            pointer<Label>(args, Op::kLabels), state, rows, classes,
+                            op.label_smoothing, pointer<T>(args, Op::kDlogits), results);
       add_metrics("softmax_cross_entropy", stream, results, rows, state,
                   pointer<float>(args, Op::kMetrics));
     };
@@ -234,13 +235,13 @@ Plan plan(const MeanSquaredError&, const ContextPtr&, Specs given) {
   using Op = MeanSquaredError;
   const int64_t rows = given[Op::kPrediction].shape[0], features = given[Op::kPrediction].shape[1];
   return with_pack(given[Op::kPrediction].dtype, features, [&]<class T, int N>(T, Size<N>) -> Plan {
-    const Grid grid = row_grid(rows, features / N);
+    const trireme::cuda::Grid grid = row_grid(rows, features / N);
     const auto work = [=](Stream& stream, Args args, void* scratch) {
       auto* results = static_cast<RowResult*>(scratch);
       const auto* state = pointer<StepState>(args, Op::kState);
-      launch("mean_squared_error", squared_error_kernel<T, N>, grid, stream,
-             pointer<T>(args, Op::kPrediction), pointer<float>(args, Op::kTarget), state, rows,
-             features, pointer<T>(args, Op::kDprediction), results);
+      trireme::cuda::launch("mean_squared_error", squared_error_kernel<T, N>, grid, stream,
+                            pointer<T>(args, Op::kPrediction), pointer<float>(args, Op::kTarget),
+                            state, rows, features, pointer<T>(args, Op::kDprediction), results);
       add_metrics("mean_squared_error", stream, results, rows, state,
                   pointer<float>(args, Op::kMetrics));
     };
@@ -248,4 +249,4 @@ Plan plan(const MeanSquaredError&, const ContextPtr&, Specs given) {
   });
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

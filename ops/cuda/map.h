@@ -9,7 +9,7 @@
 #include "core/tensor.h"
 #include "ops/cuda/element.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 // Whether every pointer may be read or written N elements at a time.
 template <int N, class... T>
@@ -91,9 +91,9 @@ void map_packs(const char* name, Stream& stream, int64_t count, const F& f, Y* y
   if (count == 0) return;
   const bool aligned = is_aligned<kSize>(y, xs...);
   const Extent extent{count, aligned ? count / kSize * kSize : 0};
-  const Grid grid{.blocks = blocks_of(count, kMapThreads * kMapPacks * kSize),
-                  .threads = dim3(kMapThreads)};
-  launch(name, map_kernel<kSize, F, Y, Xs...>, grid, stream, extent, f, y, xs...);
+  const trireme::cuda::Grid grid{.blocks = blocks_of(count, kMapThreads * kMapPacks * kSize),
+                                 .threads = dim3(kMapThreads)};
+  trireme::cuda::launch(name, map_kernel<kSize, F, Y, Xs...>, grid, stream, extent, f, y, xs...);
 }
 
 // A function of floats as one of packs.
@@ -122,4 +122,4 @@ void map(const char* name, Stream& stream, int64_t count, const F& f, Y* y, cons
   map_packs(name, stream, count, OfFloats<Y, F>{f}, y, xs...);
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -9,7 +9,7 @@
 #include "ops/elementwise.h"
 #include "ops/function_op.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 // y = x * factor + offset.
@@ -118,4 +118,4 @@ Plan plan(const NormalizeInput& op, const ContextPtr& context, Specs given) {
   });
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

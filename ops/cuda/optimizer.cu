@@ -17,7 +17,7 @@
 #include "ops/settle.h"
 #include "ops/step_state.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 constexpr int64_t kPiece = 1 << 13;
@@ -53,8 +53,9 @@ class Pieces {
   template <class Kernel, class... Arguments>
   void launch_each(const char* name, Kernel kernel, Stream& stream, Arguments... arguments) const {
     if (count_ == 0) return;
-    const Grid grid{.blocks = dim3(static_cast<unsigned>(count_)), .threads = dim3(kThreads)};
-    launch(name, kernel, grid, stream, table_.as<UpdateRange>(), arguments...);
+    const trireme::cuda::Grid grid{.blocks = dim3(static_cast<unsigned>(count_)),
+                                   .threads = dim3(kThreads)};
+    trireme::cuda::launch(name, kernel, grid, stream, table_.as<UpdateRange>(), arguments...);
   }
 
  private:
@@ -189,10 +190,11 @@ Plan plan_update(const Rule& rule, const Update& op, Pieces pieces, Specs given,
         [rule, slots, max_norm = op.max_norm, pieces = std::move(pieces)](Stream& stream, Args args,
                                                                           void* scratch) {
           auto* numbers = static_cast<StepNumbers<Rule>*>(scratch);
-          launch("update", numbers_kernel<Rule>, {.blocks = dim3(1), .threads = dim3(1)}, stream,
-                 rule, max_norm, pointer<double>(args, Op::kSquares),
-                 pointer<LossScale>(args, Op::kLossScale), pointer<StepState>(args, Op::kState),
-                 numbers);
+          trireme::cuda::launch("update", numbers_kernel<Rule>,
+                                {.blocks = dim3(1), .threads = dim3(1)}, stream, rule, max_norm,
+                                pointer<double>(args, Op::kSquares),
+                                pointer<LossScale>(args, Op::kLossScale),
+                                pointer<StepState>(args, Op::kState), numbers);
           pieces.launch_each(
               "update", update_kernel<Rule, Low, I...>, stream, rule, numbers,
               pointer<float>(args, Op::kParameters), pointer<float>(args, Op::kGradients),
@@ -218,9 +220,9 @@ Plan plan(const SumOfSquares& op, const ContextPtr& context, Specs given) {
         auto* sums = static_cast<double*>(scratch);
         pieces.launch_each("sum_of_squares", squares_kernel, stream, pointer<float>(args, Op::kX),
                            sums);
-        launch("sum_of_squares", sum_kernel, {.blocks = dim3(1), .threads = dim3(kSumThreads)},
-               stream, sums, counted, static_cast<int64_t>(pieces.count()),
-               pointer<double>(args, Op::kSum));
+        trireme::cuda::launch(
+            "sum_of_squares", sum_kernel, {.blocks = dim3(1), .threads = dim3(kSumThreads)}, stream,
+            sums, counted, static_cast<int64_t>(pieces.count()), pointer<double>(args, Op::kSum));
       },
       scratch_bytes);
 }
@@ -234,4 +236,4 @@ Plan plan(const Update& op, const ContextPtr& context, Specs given) {
       op.rule);
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

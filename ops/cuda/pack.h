@@ -5,7 +5,7 @@
 
 #include "ops/cuda/element.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 template <int N, class T>
 __device__ Pack<T, N> load(const T* from) {
@@ -30,4 +30,4 @@ decltype(auto) with_pack(DType dtype, int64_t columns, F f) {
   });
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -5,7 +5,7 @@
 
 #include "ops/backend.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 struct Context;
 using Plan = std::unique_ptr<OpPlan>;
@@ -15,4 +15,4 @@ using ContextPtr = std::shared_ptr<Context>;
   Plan plan(const Descriptor& op, const ContextPtr& context, Specs specs);
 #include "ops/ops.def"
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

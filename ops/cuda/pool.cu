@@ -10,7 +10,7 @@
 #include "ops/function_op.h"
 #include "ops/pool.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -235,8 +235,9 @@ Plan with_winner(const PoolGeometry& geometry, F f) {
 template <class... Parameters, class... Arguments>
 void launch_places(const char* name, void (*kernel)(Pooling, Places, Parameters...), Stream& stream,
                    const Pooling& pooling, const Places& places, Arguments... arguments) {
-  const Grid grid{.blocks = blocks_of(places.count, kThreads), .threads = dim3(kThreads)};
-  launch(name, kernel, grid, stream, pooling, places, arguments...);
+  const trireme::cuda::Grid grid{.blocks = blocks_of(places.count, kThreads),
+                                 .threads = dim3(kThreads)};
+  trireme::cuda::launch(name, kernel, grid, stream, pooling, places, arguments...);
 }
 
 template <class T, class Winner>
@@ -343,4 +344,4 @@ Plan plan(const AveragePoolBackward& op, const ContextPtr&, Specs given) {
   });
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -13,7 +13,7 @@
 #include "ops/cuda/context.h"
 #include "ops/function_op.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 // y from x, weight and bias. find(context, product) looks for the algorithm: for `fused`, which
 // ends in the bias and the activation, if that is given and found, else for `plain`, which knows
@@ -61,4 +61,4 @@ std::unique_ptr<OpPlan> plan_weight_gradient(const Op&, const Context& context,
       scratch_bytes);
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -7,7 +7,7 @@
 
 #include "core/cuda/launch.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kAllLanes = ~0u;
@@ -37,7 +37,7 @@ inline constexpr int64_t kMostRowThreads = 1024;  // of a block
 
 // Threads that work on a matrix row by row: threads.y rows a block, a warp each, where rows are
 // short, else all of a block on one row.
-inline Grid row_grid(int64_t rows, int64_t packs_per_row) {
+inline trireme::cuda::Grid row_grid(int64_t rows, int64_t packs_per_row) {
   constexpr int64_t kPacksPerThread = 4;
   constexpr unsigned kRowsPerBlock = 8;
   const int64_t wanted = (packs_per_row + kPacksPerThread - 1) / kPacksPerThread;
@@ -72,4 +72,4 @@ __device__ T row_reduce(T value, F combine) {
   return value;
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

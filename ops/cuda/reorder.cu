@@ -7,7 +7,7 @@
 #include "ops/elementwise.h"
 #include "ops/function_op.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 // Integers of 32 bits need a double.
@@ -93,4 +93,4 @@ Plan plan(const Reorder&, const ContextPtr&, Specs given) {
   });
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

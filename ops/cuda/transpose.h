@@ -8,7 +8,7 @@
 #include "core/cuda/launch.h"
 #include "core/tensor.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 inline constexpr int kTransposeThreads = 256;
 inline constexpr int kTransposeBatch = 8;  // reads of a thread under way at once
@@ -85,7 +85,7 @@ struct TileWalk {
 template <class F, class From, class To>
 __global__ void __launch_bounds__(kTransposeThreads)
     transpose_kernel(Matrices m, F f, const From* from, To* to) {
-  To* const tile = dynamic_shared<To>();
+  To* const tile = trireme::cuda::dynamic_shared<To>();
   const unsigned row_tiles = m.row_tiles(), column_tiles = m.column_tiles();
   const int64_t first_column = int64_t{blockIdx.x % column_tiles} * m.tile_columns;
   const int64_t first_row = int64_t{blockIdx.x / column_tiles % row_tiles} * m.tile_rows;
@@ -121,11 +121,11 @@ void transpose(const char* name, Stream& stream, const Matrices& m, const F& f, 
   const int64_t blocks = m.count * m.row_tiles() * m.column_tiles();
   if (blocks == 0) return;
   const auto tile_elements = static_cast<size_t>(m.tile_columns) * static_cast<size_t>(m.pitch());
-  launch(name, transpose_kernel<F, From, To>,
-         {.blocks = dim3(static_cast<unsigned>(blocks)),
-          .threads = dim3(kTransposeThreads),
-          .shared_bytes = tile_elements * sizeof(To)},
-         stream, m, f, from, to);
+  trireme::cuda::launch(name, transpose_kernel<F, From, To>,
+                        {.blocks = dim3(static_cast<unsigned>(blocks)),
+                         .threads = dim3(kTransposeThreads),
+                         .shared_bytes = tile_elements * sizeof(To)},
+                        stream, m, f, from, to);
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

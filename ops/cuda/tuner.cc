@@ -15,7 +15,7 @@
 
 #include "core/file.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 // Libraries list their best guess first; beyond these nothing better was ever far behind.
@@ -234,4 +234,4 @@ const Tuner::Built& Tuner::agree(const std::string& key, const Built& best,
   return theirs == built.end() ? best : *theirs;
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

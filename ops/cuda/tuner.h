@@ -10,7 +10,7 @@
 
 #include "ops/cuda/algorithm.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 struct Candidate {
   std::string name;  // tells it from the others
@@ -58,4 +58,4 @@ class Tuner {
   std::unique_ptr<Stream> stream_;  // to measure on, once needed: handles of libraries name it
 };
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -5,7 +5,7 @@
 
 #include "core/device.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 template <class T>
 Buffer upload(Device& device, const std::vector<T>& values) {
@@ -17,4 +17,4 @@ Buffer upload(Device& device, const std::vector<T>& values) {
   return buffer;
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -21,7 +21,7 @@ namespace {
 // Of every round, the milliseconds of the slowest rank.
 class Series {
  public:
-  void time(Communicator& communicator, Stream& stream, const std::function<void()>& work) {
+  void time(comm::Communicator& communicator, Stream& stream, const std::function<void()>& work) {
     communicator.barrier(stream);
     const auto begin = std::chrono::steady_clock::now();
     work();
@@ -29,7 +29,7 @@ class Series {
         std::chrono::steady_clock::now() - begin;
     milliseconds_.push_back(taken.count());
   }
-  std::vector<double> slowest(Communicator& communicator, Stream& stream) const {
+  std::vector<double> slowest(comm::Communicator& communicator, Stream& stream) const {
     const size_t rounds = milliseconds_.size();
     std::vector<double> all(rounds * static_cast<size_t>(communicator.size()));
     communicator.all_gather(milliseconds_.data(), all.data(), static_cast<int64_t>(rounds),
@@ -45,7 +45,7 @@ class Series {
   std::vector<double> milliseconds_;
 };
 
-void run(Communicator& communicator, int64_t bytes, int rounds) {
+void run(comm::Communicator& communicator, int64_t bytes, int rounds) {
   const auto device = create_cpu_device(1);
   const auto stream = device->create_stream(StreamKind::kCompute);
   const Buffer shared = communicator.allocate(static_cast<size_t>(bytes));
@@ -56,7 +56,7 @@ void run(Communicator& communicator, int64_t bytes, int rounds) {
   Series ours_plain;
   Series theirs;
   Series theirs_huge;
-  const auto by_mpi = [count](Series& series, Communicator& world, Stream& its_stream,
+  const auto by_mpi = [count](Series& series, comm::Communicator& world, Stream& its_stream,
                               float* data) {
     std::fill_n(data, count, 1.0f);
     series.time(world, its_stream, [&] {
@@ -102,7 +102,7 @@ void run(Communicator& communicator, int64_t bytes, int rounds) {
 int main(int argc, char** argv) {
   const int64_t bytes = argc > 1 ? std::atoll(argv[1]) : 25 << 20;
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 50;
-  trireme::World world;
+  trireme::comm::World world;
   if (world.communicator().size() == 1 || bytes < 4 || rounds < 1) {
     std::fprintf(stderr, "usage: mpirun -np RANKS all_reduce_bench [BYTES] [ROUNDS]\n");
     return 2;

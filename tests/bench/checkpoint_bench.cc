@@ -24,9 +24,9 @@ using bench::processor_seconds;
 using bench::seconds_since;
 
 // Convolutions of 2.25 MiB, as a ResNet has them, that make up so many bytes of values.
-Parameters parameters_of(int64_t bytes) {
+model::Parameters parameters_of(int64_t bytes) {
   constexpr int64_t kElements = 256 * 256 * 9;
-  Parameters parameters;
+  model::Parameters parameters;
   for (int64_t begin = 16; (begin - 16) * 4 < bytes; begin += kElements) {
     parameters.all.push_back({.name = fmt::format("layer{}.weight", begin),
                               .spec = {DType::kF32, {256, 256, 3, 3}, Layout::row_major()},
@@ -42,33 +42,33 @@ double seconds_of_dd(const fs::path& file, size_t bytes) {
   const std::string command = fmt::format(
       "dd if=/dev/zero of={} bs=4M count={} iflag=count_bytes conv=fdatasync status=none",
       file.string(), bytes);
-  const auto start = Clock::now();
+  const auto start = bench::Clock::now();
   if (std::system(command.c_str()) != 0) throw Error("dd failed: " + command);
-  return seconds_since(start);
+  return bench::seconds_since(start);
 }
 
 int run(const fs::path& folder, int64_t mib, int rounds) {
   const auto device = create_cpu_device(1);
-  const auto backend = create_cpu_backend(*device);
-  const Parameters parameters = parameters_of((mib << 20) / 2);
+  const auto backend = ops::create_cpu_backend(*device);
+  const model::Parameters parameters = parameters_of((mib << 20) / 2);
   const Buffer values = device->allocate(parameters.array_bytes());
   const Buffer velocity = device->allocate(parameters.array_bytes());
   const auto stream = device->create_stream(StreamKind::kCompute);
   for (const Buffer* array : {&values, &velocity}) {
     device->fill_zero(array->data(), array->bytes(), *stream);
   }
-  CheckpointWriter writer(
-      Checkpoints(folder / "checkpoints", 1),
+  train::CheckpointWriter writer(
+      train::Checkpoints(folder / "checkpoints", 1),
       {parameters, *backend, values.data(), nullptr, {{"velocity", velocity.data()}}}, 600);
   std::vector<double> saves, stalls, processor, dds, ratios;
   size_t bytes = 2 * parameters.array_bytes();
   for (int round = 0; round <= rounds; ++round) {
-    CheckpointState state;
+    train::CheckpointState state;
     state.step = round;
-    const double before = processor_seconds();
+    const double before = bench::processor_seconds();
     writer.start(state);
-    const SaveOutcome outcome = writer.wait();
-    const double used = processor_seconds() - before;
+    const train::SaveOutcome outcome = writer.wait();
+    const double used = bench::processor_seconds() - before;
     if (!outcome.error.empty()) throw Error(outcome.error);
     bytes = fs::file_size(outcome.path / "model.safetensors") +
             fs::file_size(outcome.path / "optimizer.safetensors");

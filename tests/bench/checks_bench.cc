@@ -33,10 +33,11 @@ double seconds_of(F f) {
 // What the update does to find out whether all gradients are finite.
 class FiniteCheck {
  public:
-  explicit FiniteCheck(Step& step, const Config& config)
+  explicit FiniteCheck(train::Step& step, const train::Config& config)
       : step_(step),
         plan_(step.backend().plan(
-            SumOfSquares{update_ranges(step.parameters(), config.run.optimizer()), {{0, 1}}},
+            ops::SumOfSquares{train::update_ranges(step.parameters(), config.run.optimizer()),
+                              {{0, 1}}},
             std::array{TensorSpec{DType::kF32, {step.parameters().elements}, Layout::row_major()},
                        TensorSpec{DType::kF64, {1}, Layout::row_major()}})),
         scratch_(step.backend().device().allocate(plan_->scratch_bytes())),
@@ -53,30 +54,30 @@ class FiniteCheck {
   }
 
  private:
-  Step& step_;
-  std::unique_ptr<OpPlan> plan_;
+  train::Step& step_;
+  std::unique_ptr<ops::OpPlan> plan_;
   Buffer scratch_, sum_, running_;
 };
 
 int run(const std::string& network, int64_t batch, int steps) {
-  World world;
-  Communicator& communicator = world.communicator();
-  const Config config = bench::config_of(network, batch * communicator.size());
+  comm::World world;
+  comm::Communicator& communicator = world.communicator();
+  const train::Config config = bench::config_of(network, batch * communicator.size());
   {
-    const auto device = create_device(config, communicator);
-    const auto backend = create_backend(config, *device);
-    const auto dataset = open_data(config, Part::kTraining);
-    const Graph graph = build_network(config, dataset->spec());
-    Step step(config, graph, *backend, communicator);
+    const auto device = train::create_device(config, communicator);
+    const auto backend = train::create_backend(config, *device);
+    const auto dataset = train::open_data(config, data::Part::kTraining);
+    const model::Graph graph = train::build_network(config, dataset->spec());
+    train::Step step(config, graph, *backend, communicator);
     step.initialise();
-    LoaderOptions options;
+    data::LoaderOptions options;
     options.global_batch = step.plan().global;
     options.capacity = step.plan().capacity;
     options.rank = communicator.rank();
     options.ranks = communicator.size();
-    Loader loader(*dataset, *device, options);
+    data::Loader loader(*dataset, *device, options);
     loader.start(0, 0);
-    const Checks checks(config.run.checks(), communicator, step);
+    const train::Checks checks(config.run.checks(), communicator, step);
     FiniteCheck finite(step, config);
     std::vector<double> whole, finite_part, compare_part;
     for (int i = 0; i < steps + 3; ++i) {
@@ -113,6 +114,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: checks_bench NETWORK [BATCH OF A RANK] [STEPS]\n");
     return 2;
   }
-  const int64_t batch = argc > 2 ? std::atoll(argv[2]) : trireme::zoo_defaults(argv[1]).batch;
+  const int64_t batch =
+      argc > 2 ? std::atoll(argv[2]) : trireme::model::zoo_defaults(argv[1]).batch;
   return trireme::run(argv[1], batch, argc > 3 ? std::atoi(argv[3]) : 30);
 }

@@ -27,7 +27,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-constexpr ImageSize kOutput{224, 224};
+constexpr data::ImageSize kOutput{224, 224};
 
 // All JPEG members.
 void read_tar(const std::filesystem::path& path, std::vector<Bytes>& files) {
@@ -72,7 +72,7 @@ class PlainLibjpeg {
     jpeg_read_header(&decoder_, TRUE);
     decoder_.out_color_space = JCS_RGB;
     jpeg_start_decompress(&decoder_);
-    const ImageView to = image_.reshape(
+    const data::ImageView to = image_.reshape(
         {static_cast<int>(decoder_.output_height), static_cast<int>(decoder_.output_width)}, 3);
     while (decoder_.output_scanline < decoder_.output_height) {
       JSAMPROW row = to.row(static_cast<int>(decoder_.output_scanline));
@@ -84,11 +84,11 @@ class PlainLibjpeg {
  private:
   jpeg_error_mgr errors_{};
   jpeg_decompress_struct decoder_{};
-  Image image_;
+  data::Image image_;
 };
 
 // As in training: 8% to 100% of the picture, its sides as 3:4 to 4:3.
-Region random_crop(ImageSize whole, Draws draws) {
+data::Region random_crop(data::ImageSize whole, data::Draws draws) {
   for (int attempt = 0; attempt < 10; ++attempt) {
     const double area = whole.height * whole.width * double{draws.uniform(0.08f, 1)};
     const double ratio = std::exp(double{draws.uniform(std::log(0.75f), std::log(4 / 3.0f))});
@@ -109,24 +109,26 @@ constexpr size_t kWays = 5;
 class Cropper {
  public:
   void decode(const Bytes& bytes) {
-    const ImageSize whole = decoder_.open(bytes).size;
+    const data::ImageSize whole = decoder_.open(bytes).size;
     read({3, {0, 0, whole.height, whole.width}, 1});
   }
 
-  void decode_and_resize(const Bytes& bytes, Way way, Draws draws) {
-    const ImageSize whole = decoder_.open(bytes).size;
-    const Region crop = random_crop(whole, draws);
-    const Region wanted = way == Way::kResize ? Region{0, 0, whole.height, whole.width} : crop;
+  void decode_and_resize(const Bytes& bytes, Way way, data::Draws draws) {
+    const data::ImageSize whole = decoder_.open(bytes).size;
+    const data::Region crop = random_crop(whole, draws);
+    const data::Region wanted =
+        way == Way::kResize ? data::Region{0, 0, whole.height, whole.width} : crop;
     const int shrink = way == Way::kCropShrunk ? shrink_for(crop) : 1;
-    const Region covers = read({3, wanted, shrink});
-    const Box box{double(crop.top - covers.top) / shrink, double(crop.left - covers.left) / shrink,
-                  double(crop.height) / shrink, double(crop.width) / shrink};
-    resizer_.resize(picture_.view(), box, output_.reshape(kOutput, 3), Filter::kBilinear);
+    const data::Region covers = read({3, wanted, shrink});
+    const data::Box box{double(crop.top - covers.top) / shrink,
+                        double(crop.left - covers.left) / shrink, double(crop.height) / shrink,
+                        double(crop.width) / shrink};
+    resizer_.resize(picture_.view(), box, output_.reshape(kOutput, 3), data::Filter::kBilinear);
   }
 
  private:
   // As far as the output's resolution allows.
-  static int shrink_for(const Region& crop) {
+  static int shrink_for(const data::Region& crop) {
     int shrink = 1;
     while (shrink < 8 && crop.height >= 2 * shrink * kOutput.height &&
            crop.width >= 2 * shrink * kOutput.width) {
@@ -136,16 +138,16 @@ class Cropper {
   }
 
   // What has come.
-  Region read(const DecodeRequest& request) {
-    const DecodePlan plan = decoder_.plan(request);
+  data::Region read(const data::DecodeRequest& request) {
+    const data::DecodePlan plan = decoder_.plan(request);
     decoder_.decode(picture_.reshape(plan.size, 3));
     return plan.covers;
   }
 
-  Decoder decoder_;
-  Resizer resizer_;
-  Image picture_;
-  Image output_;
+  data::Decoder decoder_;
+  data::Resizer resizer_;
+  data::Image picture_;
+  data::Image output_;
 };
 
 double thread_seconds() {
@@ -175,7 +177,7 @@ std::vector<std::array<double, kWays>> measure(const std::vector<Bytes>& files, 
         const auto way = static_cast<Way>((begin / kTogether + turn) % kWays);
         const double seconds = seconds_of([&] {
           for (size_t i = begin; i < end; ++i) {
-            const Draws draws(1, round, static_cast<int64_t>(i), 0);
+            const data::Draws draws(1, round, static_cast<int64_t>(i), 0);
             way == Way::kLibjpeg  ? libjpeg.decode(files[i])
             : way == Way::kDecode ? cropper.decode(files[i])
                                   : cropper.decode_and_resize(files[i], way, draws);

@@ -14,12 +14,12 @@
 namespace trireme {
 namespace {
 
-constexpr ImageSize kPhotograph = {375, 500};
-constexpr ImageSize kInput = {224, 224};
+constexpr data::ImageSize kPhotograph = {375, 500};
+constexpr data::ImageSize kInput = {224, 224};
 
-Image noise(ImageSize size) {
-  Image image;
-  const ImageView view = image.reshape(size, 3);
+data::Image noise(data::ImageSize size) {
+  data::Image image;
+  const data::ImageView view = image.reshape(size, 3);
   const Random random(1, RandomPurpose::kSynthetic);
   for (std::ptrdiff_t i = 0; i < view.row_bytes() * view.height; ++i) {
     view.pixels[i] = static_cast<uint8_t>(random.bits(static_cast<uint64_t>(i)));
@@ -28,9 +28,9 @@ Image noise(ImageSize size) {
 }
 
 // As random_resized_crop draws them: 8% to 100% of the area, ratios from 3/4 to 4/3.
-std::vector<Box> crops() {
+std::vector<data::Box> crops() {
   const Random random(2, RandomPurpose::kAugment);
-  std::vector<Box> boxes;
+  std::vector<data::Box> boxes;
   for (uint64_t i = 0; boxes.size() < 256; i += 4) {
     const double area =
         (0.08 + 0.92 * random.uniform_at(i)) * kPhotograph.height * kPhotograph.width;
@@ -45,12 +45,12 @@ std::vector<Box> crops() {
   return boxes;
 }
 
-void resize(benchmark::State& state, Filter filter) {
-  const Image from = noise(kPhotograph);
-  Image to;
+void resize(benchmark::State& state, data::Filter filter) {
+  const data::Image from = noise(kPhotograph);
+  data::Image to;
   to.reshape(kInput, 3);
-  const std::vector<Box> boxes = crops();
-  Resizer resizer;
+  const std::vector<data::Box> boxes = crops();
+  data::Resizer resizer;
   size_t i = 0;
   for (auto _ : state) {
     resizer.resize(from.view(), boxes[i++ % boxes.size()], to.view(), filter);
@@ -58,13 +58,13 @@ void resize(benchmark::State& state, Filter filter) {
   }
 }
 
-void change(benchmark::State& state, const std::function<void(const ImageView&)>& work) {
-  const Image original = noise(kInput);
-  Image image;
+void change(benchmark::State& state, const std::function<void(const data::ImageView&)>& work) {
+  const data::Image original = noise(kInput);
+  data::Image image;
   image.reshape(kInput, 3);
   for (auto _ : state) {
     state.PauseTiming();
-    copy_pixels(original.view(), image.view());
+    data::copy_pixels(original.view(), image.view());
     state.ResumeTiming();
     work(image.view());
     benchmark::ClobberMemory();
@@ -72,21 +72,21 @@ void change(benchmark::State& state, const std::function<void(const ImageView&)>
 }
 
 void rotate(benchmark::State& state) {
-  const Image from = noise(kInput);
-  Image to;
+  const data::Image from = noise(kInput);
+  data::Image to;
   to.reshape(kInput, 3);
   for (auto _ : state) {
-    warp(from.view(), rotation_map(20, kInput), 0, to.view());
+    data::warp(from.view(), data::rotation_map(20, kInput), 0, to.view());
     benchmark::ClobberMemory();
   }
 }
 
-BENCHMARK_CAPTURE(resize, bilinear, Filter::kBilinear)->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(resize, bicubic, Filter::kBicubic)->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(resize, nearest, Filter::kNearest)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(resize, bilinear, data::Filter::kBilinear)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(resize, bicubic, data::Filter::kBicubic)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(resize, nearest, data::Filter::kNearest)->Unit(benchmark::kMicrosecond);
 BENCHMARK(rotate)->Unit(benchmark::kMicrosecond);
 
-void add(const char* name, const std::function<void(const ImageView&)>& work) {
+void add(const char* name, const std::function<void(const data::ImageView&)>& work) {
   benchmark::RegisterBenchmark(name, [work](benchmark::State& state) {
     change(state, work);
   })->Unit(benchmark::kMicrosecond);
@@ -97,14 +97,18 @@ void add(const char* name, const std::function<void(const ImageView&)>& work) {
 
 int main(int argc, char** argv) {
   using namespace trireme;
-  add("brightness", [](const ImageView& image) { adjust_brightness(image, 1.3F); });
-  add("contrast", [](const ImageView& image) { adjust_contrast(image, 1.3F); });
-  add("saturation", [](const ImageView& image) { adjust_saturation(image, 1.3F); });
-  add("hue", [](const ImageView& image) { adjust_hue(image, 0.1F); });
-  add("sharpness", [](const ImageView& image) { adjust_sharpness(image, 1.3F); });
-  add("equalize", equalize);
-  add("autocontrast", autocontrast);
-  add("gray", make_gray);
+  add("brightness",
+      [](const trireme::data::ImageView& image) { trireme::data::adjust_brightness(image, 1.3F); });
+  add("contrast",
+      [](const trireme::data::ImageView& image) { trireme::data::adjust_contrast(image, 1.3F); });
+  add("saturation",
+      [](const trireme::data::ImageView& image) { trireme::data::adjust_saturation(image, 1.3F); });
+  add("hue", [](const trireme::data::ImageView& image) { trireme::data::adjust_hue(image, 0.1F); });
+  add("sharpness",
+      [](const trireme::data::ImageView& image) { trireme::data::adjust_sharpness(image, 1.3F); });
+  add("equalize", trireme::data::equalize);
+  add("autocontrast", trireme::data::autocontrast);
+  add("gray", trireme::data::make_gray);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();

@@ -94,7 +94,7 @@ class Copies {
     const Buffer& ring = rings_[static_cast<size_t>(thread)];
     size_t to = 0;
     for (int64_t epoch = 0; epoch < epochs; ++epoch) {
-      const Order order({}, 1, epoch, samples_);
+      const data::Order order({}, 1, epoch, samples_);
       for (int64_t i = thread; i < samples_; i += options_.threads) {
         std::memcpy(ring.data() + to, from_.data() + static_cast<size_t>(order(i)) * bytes_,
                     bytes_);
@@ -112,19 +112,20 @@ class Copies {
 
 void run(const Options& options) {
   const auto device = create_cpu_device(1);
-  const auto dataset = open_dataset(options.data, Part::kTraining, {.seed = 1, .progress = {}});
-  LoaderOptions loading;
+  const auto dataset =
+      data::open_dataset(options.data, data::Part::kTraining, {.seed = 1, .progress = {}});
+  data::LoaderOptions loading;
   loading.seed = 1;
-  loading.order = order_options(options.data);
+  loading.order = data::order_options(options.data);
   loading.global_batch = loading.capacity = options.batch;
   loading.threads = options.threads;
   loading.depth = options.data.prefetch();
-  std::unique_ptr<Mix> mix;
+  std::unique_ptr<data::Mix> mix;
   if (options.data.has_mix()) {
-    mix = std::make_unique<Mix>(options.data.mix(), loading.seed, dataset->spec());
+    mix = std::make_unique<data::Mix>(options.data.mix(), loading.seed, dataset->spec());
     loading.mix = mix.get();
   }
-  Loader loader(*dataset, *device, loading);
+  data::Loader loader(*dataset, *device, loading);
   const auto epoch = [&] {
     while (!loader.next().last_of_epoch) {
     }
@@ -136,7 +137,7 @@ void run(const Options& options) {
   };
   loader.start(0, 0);
   epoch();
-  const SampleSpec& spec = dataset->spec();
+  const data::SampleSpec& spec = dataset->spec();
   const size_t bytes = spec.input.bytes();
   const int64_t size = dataset->size() * static_cast<int64_t>(bytes);
   std::unique_ptr<Copies> copies;

@@ -15,7 +15,7 @@ namespace {
 // One planned operation with memory of its own.
 class Runner {
  public:
-  Runner(Backend& backend, Op op, const std::vector<TensorSpec>& specs)
+  Runner(ops::Backend& backend, ops::Op op, const std::vector<TensorSpec>& specs)
       : op_(std::move(op)),
         plan_(backend.plan(op_, specs)),
         stream_(backend.device().create_stream(StreamKind::kCompute)) {
@@ -27,17 +27,17 @@ class Runner {
           buffer.as<float>()[i] = static_cast<float>(i % 13) * 0.1f - 0.55f;
         }
       }
-      if (spec.dtype == DType::kU8 && spec.shape == Shape{int64_t{sizeof(StepState)}}) {
-        *buffer.as<StepState>() = {
+      if (spec.dtype == DType::kU8 && spec.shape == Shape{int64_t{sizeof(ops::StepState)}}) {
+        *buffer.as<ops::StepState>() = {
             .valid_rows = 1 << 20, .learning_rate = 1e-6f, .loss_gradient_scale = 1e-3f};
       }
-      args_.push_back(is_absent(spec) ? nullptr : buffer.data());
-      bytes_ += is_absent(spec) ? 0 : static_cast<double>(spec.bytes());
+      args_.push_back(ops::is_absent(spec) ? nullptr : buffer.data());
+      bytes_ += ops::is_absent(spec) ? 0 : static_cast<double>(spec.bytes());
     }
     scratch_ = backend.device().allocate(plan_->scratch_bytes());
   }
 
-  const Op& op() const { return op_; }
+  const ops::Op& op() const { return op_; }
   const TensorSpec& spec(int arg) const { return plan_->specs()[static_cast<size_t>(arg)]; }
 
   void measure(benchmark::State& state) {
@@ -49,8 +49,8 @@ class Runner {
   }
 
  private:
-  Op op_;
-  std::unique_ptr<OpPlan> plan_;
+  ops::Op op_;
+  std::unique_ptr<ops::OpPlan> plan_;
   std::unique_ptr<Stream> stream_;
   std::vector<Buffer> buffers_;
   std::vector<void*> args_;
@@ -58,15 +58,15 @@ class Runner {
   double bytes_ = 0;
 };
 
-Backend& backend() {
+ops::Backend& backend() {
   static const std::unique_ptr<Device> device = create_cpu_device(1);
-  static const std::unique_ptr<Backend> cpu = create_cpu_backend(*device);
+  static const std::unique_ptr<ops::Backend> cpu = ops::create_cpu_backend(*device);
   return *cpu;
 }
 
 TensorSpec any(Shape shape) { return {DType::kF32, shape, Layout::any()}; }
 TensorSpec plain(Shape shape) { return {DType::kF32, shape, Layout::row_major()}; }
-const TensorSpec kState{DType::kU8, {int64_t{sizeof(StepState)}}, Layout::row_major()};
+const TensorSpec kState{DType::kU8, {int64_t{sizeof(ops::StepState)}}, Layout::row_major()};
 
 template <class Make>
 void add(const std::string& name, Make make) {
@@ -83,48 +83,49 @@ struct ConvCase {
 
 Runner forward(const ConvCase& c) {
   const int64_t out_size = (c.size + 2 * c.padding - c.kernel) / c.stride + 1;
-  const Conv2dGeometry g{.stride = {c.stride, c.stride}, .padding = {c.padding, c.padding}};
+  const ops::Conv2dGeometry g{.stride = {c.stride, c.stride}, .padding = {c.padding, c.padding}};
   const TensorSpec x{
       DType::kF32, {c.batch, c.in, c.size, c.size}, c.first ? Layout::row_major() : Layout::any()};
-  return Runner(backend(), Conv2dForward{.geometry = g},
-                {x, any({c.out, c.in, c.kernel, c.kernel}), absent(),
+  return Runner(backend(), ops::Conv2dForward{.geometry = g},
+                {x, any({c.out, c.in, c.kernel, c.kernel}), ops::absent(),
                  any({c.batch, c.out, out_size, out_size})});
 }
 
 void add_convolution(const ConvCase& c) {
-  using Forward = Conv2dForward;
+  using Forward = ops::Conv2dForward;
   add(c.name + "/forward", [c] { return forward(c); });
   add(c.name + "/backward_weights", [c] {
     const Runner f = forward(c);
-    return Runner(backend(), Conv2dBackwardWeights{std::get<Forward>(f.op()).geometry},
-                  {f.spec(Forward::kX), f.spec(Forward::kY), f.spec(Forward::kWeight), absent()});
+    return Runner(
+        backend(), ops::Conv2dBackwardWeights{std::get<Forward>(f.op()).geometry},
+        {f.spec(Forward::kX), f.spec(Forward::kY), f.spec(Forward::kWeight), ops::absent()});
   });
   if (c.first) return;
   add(c.name + "/backward_data", [c] {
     const Runner f = forward(c);
-    return Runner(backend(), Conv2dBackwardData{std::get<Forward>(f.op()).geometry},
+    return Runner(backend(), ops::Conv2dBackwardData{std::get<Forward>(f.op()).geometry},
                   {f.spec(Forward::kY), f.spec(Forward::kWeight), f.spec(Forward::kX)});
   });
 }
 
 void add_dense(const std::string& name, int64_t batch, int64_t in, int64_t out) {
   add(name + "/forward", [=] {
-    return Runner(backend(), DenseForward{},
+    return Runner(backend(), ops::DenseForward{},
                   {plain({batch, in}), plain({out, in}), plain({out}), plain({batch, out})});
   });
   add(name + "/backward_data", [=] {
-    return Runner(backend(), DenseBackwardData{},
+    return Runner(backend(), ops::DenseBackwardData{},
                   {plain({batch, out}), plain({out, in}), plain({batch, in})});
   });
   add(name + "/backward_weights", [=] {
-    return Runner(backend(), DenseBackwardWeights{},
+    return Runner(backend(), ops::DenseBackwardWeights{},
                   {plain({batch, in}), plain({batch, out}), plain({out, in}), plain({out})});
   });
 }
 
 // In the layout that a convolution between such activations likes.
 TensorSpec activation(int64_t batch, int64_t channels, int64_t size) {
-  return forward({"", batch, channels, size, channels, 3, 1, 1}).spec(Conv2dForward::kY);
+  return forward({"", batch, channels, size, channels, 3, 1, 1}).spec(ops::Conv2dForward::kY);
 }
 
 void add_batch_norm(const std::string& name, int64_t batch, int64_t channels, int64_t size,
@@ -132,16 +133,16 @@ void add_batch_norm(const std::string& name, int64_t batch, int64_t channels, in
   add(name + "/forward", [=] {
     const TensorSpec x = activation(batch, channels, size);
     const TensorSpec c = plain({channels});
-    return Runner(
-        backend(), BatchNormForward{.relu = true},
-        {x, residual ? x : absent(), c, c, absent(), kState, c, c, x, plain({2 * channels})});
+    return Runner(backend(), ops::BatchNormForward{.relu = true},
+                  {x, residual ? x : ops::absent(), c, c, ops::absent(), kState, c, c, x,
+                   plain({2 * channels})});
   });
   add(name + "/backward", [=] {
     const TensorSpec x = activation(batch, channels, size);
     const TensorSpec c = plain({channels});
-    return Runner(
-        backend(), BatchNormBackward{.relu = true},
-        {x, x, x, c, plain({2 * channels}), absent(), kState, x, residual ? x : absent(), c, c});
+    return Runner(backend(), ops::BatchNormBackward{.relu = true},
+                  {x, x, x, c, plain({2 * channels}), ops::absent(), kState, x,
+                   residual ? x : ops::absent(), c, c});
   });
 }
 
@@ -152,24 +153,24 @@ void add_lenet() {
   add_dense("lenet/fc2", 64, 120, 84);
   add_dense("lenet/fc3", 64, 84, 10);
   const auto pool_x = [] {
-    return forward({"", 64, 1, 28, 6, 5, 1, 2, true}).spec(Conv2dForward::kY);
+    return forward({"", 64, 1, 28, 6, 5, 1, 2, true}).spec(ops::Conv2dForward::kY);
   };
   add("lenet/pool1/forward", [=] {
-    return Runner(backend(), MaxPoolForward{},
-                  {pool_x(), any({64, 6, 14, 14}), unsized_workspace()});
+    return Runner(backend(), ops::MaxPoolForward{},
+                  {pool_x(), any({64, 6, 14, 14}), ops::unsized_workspace()});
   });
   add("lenet/pool1/backward", [=] {
-    const Runner f(backend(), MaxPoolForward{},
-                   {pool_x(), any({64, 6, 14, 14}), unsized_workspace()});
-    return Runner(backend(), MaxPoolBackward{},
-                  {f.spec(MaxPoolForward::kY), f.spec(MaxPoolForward::kWorkspace),
-                   f.spec(MaxPoolForward::kX)});
+    const Runner f(backend(), ops::MaxPoolForward{},
+                   {pool_x(), any({64, 6, 14, 14}), ops::unsized_workspace()});
+    return Runner(backend(), ops::MaxPoolBackward{},
+                  {f.spec(ops::MaxPoolForward::kY), f.spec(ops::MaxPoolForward::kWorkspace),
+                   f.spec(ops::MaxPoolForward::kX)});
   });
   add("lenet/pool1/reorder", [=] {
-    const Runner f(backend(), MaxPoolForward{},
-                   {pool_x(), any({64, 6, 14, 14}), unsized_workspace()});
-    const TensorSpec y = f.spec(MaxPoolForward::kY);
-    return Runner(backend(), Reorder{}, {y, y.with(Layout::channels_last())});
+    const Runner f(backend(), ops::MaxPoolForward{},
+                   {pool_x(), any({64, 6, 14, 14}), ops::unsized_workspace()});
+    const TensorSpec y = f.spec(ops::MaxPoolForward::kY);
+    return Runner(backend(), ops::Reorder{}, {y, y.with(Layout::channels_last())});
   });
 }
 
@@ -179,33 +180,33 @@ void add_mlp() {
   add_dense("mlp/fc3", 256, 4096, 10);
   add("mlp/relu/backward", [] {
     const TensorSpec x = plain({256, 4096});
-    return Runner(backend(), ActivationBackward{}, {x, x, x});
+    return Runner(backend(), ops::ActivationBackward{}, {x, x, x});
   });
   add("mlp/dropout", [] {
     const TensorSpec x = plain({256, 4096});
-    return Runner(backend(), DropoutForward{}, {x, kState, x});
+    return Runner(backend(), ops::DropoutForward{}, {x, kState, x});
   });
   add("mlp/loss", [] {
-    return Runner(backend(), SoftmaxCrossEntropy{},
+    return Runner(backend(), ops::SoftmaxCrossEntropy{},
                   {plain({256, 10}),
                    {DType::kI32, {256}, Layout::row_major()},
                    kState,
                    plain({256, 10}),
-                   plain({kMetricCount})});
+                   plain({ops::kMetricCount})});
   });
   constexpr int64_t kParameters = 20'037'642;
   add("mlp/sgd", [] {
-    const Update op{SgdMomentum{.momentum = 0.9f}, {{0, kParameters, 1e-4f, 1}}};
+    const ops::Update op{ops::SgdMomentum{.momentum = 0.9f}, {{0, kParameters, 1e-4f, 1}}};
     const TensorSpec p = plain({kParameters});
-    return Runner(backend(), op, {p, p, absent(), absent(), kState, absent(), p});
+    return Runner(backend(), op, {p, p, ops::absent(), ops::absent(), kState, ops::absent(), p});
   });
   add("mlp/adam", [] {
-    const Update op{Adam{}, {{0, kParameters, 1e-4f, 1}}};
+    const ops::Update op{ops::Adam{}, {{0, kParameters, 1e-4f, 1}}};
     const TensorSpec p = plain({kParameters});
-    return Runner(backend(), op, {p, p, absent(), absent(), kState, absent(), p, p});
+    return Runner(backend(), op, {p, p, ops::absent(), ops::absent(), kState, ops::absent(), p, p});
   });
   add("mlp/sum_of_squares", [] {
-    return Runner(backend(), SumOfSquares{{{0, kParameters, 0, 1}}},
+    return Runner(backend(), ops::SumOfSquares{{{0, kParameters, 0, 1}}},
                   {plain({kParameters}), {DType::kF64, {1}, Layout::row_major()}});
   });
 }
@@ -213,9 +214,10 @@ void add_mlp() {
 void add_resnet18_cifar() {
   const std::string net = "resnet18-cifar/";
   add("resnet18-cifar/normalize_input", [] {
-    return Runner(backend(),
-                  NormalizeInput{.scale = 1 / 255.f, .mean = {.5, .5, .5}, .deviation = {1, 1, 1}},
-                  {{DType::kU8, {64, 3, 32, 32}, Layout::channels_last()}, any({64, 3, 32, 32})});
+    return Runner(
+        backend(),
+        ops::NormalizeInput{.scale = 1 / 255.f, .mean = {.5, .5, .5}, .deviation = {1, 1, 1}},
+        {{DType::kU8, {64, 3, 32, 32}, Layout::channels_last()}, any({64, 3, 32, 32})});
   });
   add_convolution({net + "conv1", 64, 3, 32, 64, 3, 1, 1, true});
   int64_t size = 32;
@@ -231,18 +233,18 @@ void add_resnet18_cifar() {
     add_batch_norm(layer + "bn_add_relu", 64, width, size, true);
   }
   add(net + "global_pool/forward", [] {
-    return Runner(backend(), AveragePoolForward{{.kernel = {4, 4}, .stride = {4, 4}}},
+    return Runner(backend(), ops::AveragePoolForward{{.kernel = {4, 4}, .stride = {4, 4}}},
                   {activation(64, 512, 4), any({64, 512, 1, 1})});
   });
   add(net + "global_pool/backward", [] {
-    const Runner f(backend(), AveragePoolForward{{.kernel = {4, 4}, .stride = {4, 4}}},
+    const Runner f(backend(), ops::AveragePoolForward{{.kernel = {4, 4}, .stride = {4, 4}}},
                    {activation(64, 512, 4), any({64, 512, 1, 1})});
-    return Runner(backend(), AveragePoolBackward{{.kernel = {4, 4}, .stride = {4, 4}}},
+    return Runner(backend(), ops::AveragePoolBackward{{.kernel = {4, 4}, .stride = {4, 4}}},
                   {f.spec(1), f.spec(0)});
   });
   add(net + "add", [] {
     const TensorSpec x = activation(64, 64, 32);
-    return Runner(backend(), Add{}, {x, x, x});
+    return Runner(backend(), ops::Add{}, {x, x, x});
   });
   add_dense(net + "fc", 64, 512, 10);
 }

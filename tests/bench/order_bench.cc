@@ -6,9 +6,9 @@
 namespace trireme {
 namespace {
 
-void measure(benchmark::State& state, const OrderOptions& options) {
+void measure(benchmark::State& state, const data::OrderOptions& options) {
   const int64_t size = state.range(0);
-  const Order order(options, 1, 3, size);
+  const data::Order order(options, 1, 3, size);
   int64_t position = size / 3;
   for (auto _ : state) {
     benchmark::DoNotOptimize(order(position));

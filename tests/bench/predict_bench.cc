@@ -38,16 +38,18 @@ std::vector<std::byte> random_batch(const TensorSpec& input, int64_t rows) {
   return bytes;
 }
 
-int run(const std::string& path, int64_t rows, int threads, double seconds, BatchNorms norms) {
-  const RunFolder folder = find_run(path);
-  const Config config = load_config(
+int run(const std::string& path, int64_t rows, int threads, double seconds,
+        train::BatchNorms norms) {
+  const train::RunFolder folder = train::find_run(path);
+  const train::Config config = train::load_config(
       folder.config().string(), std::vector<std::string>{fmt::format("train.threads={}", threads)});
-  const SampleFacts facts = read_sample_facts(folder.path, config);
-  const auto alone = create_local_communicator();
-  const auto device = create_device(config, *alone);
-  const auto backend = create_backend(config, *device);
-  const TrainedModel model(config, *backend, facts.spec, path, rows, norms, warn_on_stderr);
-  Predictor predictor(model, *backend, rows);
+  const train::SampleFacts facts = train::read_sample_facts(folder.path, config);
+  const auto alone = comm::create_local_communicator();
+  const auto device = train::create_device(config, *alone);
+  const auto backend = train::create_backend(config, *device);
+  const train::TrainedModel model(config, *backend, facts.spec, path, rows, norms,
+                                  train::warn_on_stderr);
+  train::Predictor predictor(model, *backend, rows);
   const std::vector<std::byte> batch = random_batch(facts.spec.input, rows);
   for (int i = 0; i < 3; ++i) predictor.run(batch.data(), rows);
   std::vector<double> times;
@@ -83,9 +85,9 @@ int main(int argc, char** argv) {
   }
   try {
     const bool kept = argc > 5 && std::strcmp(argv[5], "kept") == 0;
-    return trireme::run(argv[1], std::atoll(argv[2]), std::atoi(argv[3]),
-                        argc > 4 ? std::atof(argv[4]) : 2,
-                        kept ? trireme::BatchNorms::kKept : trireme::BatchNorms::kFolded);
+    return trireme::run(
+        argv[1], std::atoll(argv[2]), std::atoi(argv[3]), argc > 4 ? std::atof(argv[4]) : 2,
+        kept ? trireme::train::BatchNorms::kKept : trireme::train::BatchNorms::kFolded);
   } catch (const std::exception& error) {
     fmt::print(stderr, "predict_bench: {}\n", error.what());
     return 1;

@@ -77,11 +77,11 @@ Memory memory() {
   return {resident * page, (resident - shared) * page};
 }
 
-using Open = std::function<std::unique_ptr<Records>()>;
+using Open = std::function<std::unique_ptr<data::Records>()>;
 
 void measure(benchmark::State& state, const std::function<void()>& before, const Open& open) {
   const Memory begin = memory();
-  std::unique_ptr<Records> records;
+  std::unique_ptr<data::Records> records;
   for (auto _ : state) {
     state.PauseTiming();
     records.reset();
@@ -116,8 +116,8 @@ int run(int argc, char** argv) {
   files.mutable_image_folder();
   const fs::path index = folder.path() / "t.tar.index";
   const auto nothing = [] {};
-  const Open open_tar = [&] { return open_webdataset(tar, Part::kTraining, {}); };
-  const Open open_files = [&] { return open_image_folder(files, Part::kTraining, {}); };
+  const Open open_tar = [&] { return data::open_webdataset(tar, data::Part::kTraining, {}); };
+  const Open open_files = [&] { return data::open_image_folder(files, data::Part::kTraining, {}); };
   report("list class folders", nothing, open_files);
   report(
       "index a shard", [&] { fs::remove(index); }, open_tar);

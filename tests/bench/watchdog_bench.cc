@@ -35,12 +35,12 @@ using bench::seconds_since;
 // Steps over one batch of zeros.
 class Stepper {
  public:
-  Stepper(const Config& config, Communicator& communicator)
+  Stepper(const train::Config& config, comm::Communicator& communicator)
       : communicator_(communicator),
-        device_(create_device(config, communicator)),
-        backend_(create_backend(config, *device_)),
-        samples_(open_data(config, Part::kTraining)->spec()),
-        graph_(build_network(config, samples_)),
+        device_(train::create_device(config, communicator)),
+        backend_(train::create_backend(config, *device_)),
+        samples_(train::open_data(config, data::Part::kTraining)->spec()),
+        graph_(train::build_network(config, samples_)),
         step_(config, graph_, *backend_, communicator),
         inputs_(device_->allocate_host(capacity() * samples_.input.bytes())),
         targets_(device_->allocate_host(capacity() * samples_.target.bytes())) {
@@ -54,67 +54,67 @@ class Stepper {
   }
 
   double run(int64_t steps) {
-    Ledger& ledger = communicator_.ledger();
+    comm::Ledger& ledger = communicator_.ledger();
     all_gather(communicator_, "");
-    const auto start = Clock::now();
+    const auto start = bench::Clock::now();
     for (int64_t i = 0; i < steps; ++i) {
-      ledger.enter(Phase::kData, done_);
+      ledger.enter(comm::Phase::kData, done_);
       if (const auto result = step_.run(batch_, done_++, 0.001f)) {
         ledger.step_done(result->timings.total(), result->timings.communication);
       }
     }
     step_.finish();
-    return seconds_since(start);
+    return bench::seconds_since(start);
   }
 
  private:
   size_t capacity() const { return static_cast<size_t>(step_.plan().capacity); }
 
-  Communicator& communicator_;
+  comm::Communicator& communicator_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Backend> backend_;
-  SampleSpec samples_;
-  Graph graph_;
-  Step step_;
+  std::unique_ptr<ops::Backend> backend_;
+  data::SampleSpec samples_;
+  model::Graph graph_;
+  train::Step step_;
   Buffer inputs_, targets_;
-  Batch batch_;
+  data::Batch batch_;
   int64_t done_ = 0;
 };
 
-double watched(Stepper& stepper, Communicator& communicator, int64_t steps) {
-  Watchdog watchdog(communicator);
+double watched(Stepper& stepper, comm::Communicator& communicator, int64_t steps) {
+  comm::Watchdog watchdog(communicator);
   const double seconds = stepper.run(steps);
   watchdog.finish();
   return seconds;
 }
 
 // Of all threads but the sleeping caller, with nothing else going on.
-double part_of_a_core(Communicator& communicator) {
-  Watchdog watchdog(communicator);
+double part_of_a_core(comm::Communicator& communicator) {
+  comm::Watchdog watchdog(communicator);
   all_gather(communicator, "");
-  const double before = processor_seconds();
-  const auto start = Clock::now();
+  const double before = bench::processor_seconds();
+  const auto start = bench::Clock::now();
   std::this_thread::sleep_for(std::chrono::seconds(4));
-  const double part = (processor_seconds() - before) / seconds_since(start);
+  const double part = (bench::processor_seconds() - before) / bench::seconds_since(start);
   watchdog.finish();
   return part;
 }
 
 double nanoseconds_of_a_note() {
   constexpr int kNotes = 1'000'000;
-  Ledger ledger;
-  LedgerGroup group(ledger, world_group(1));
-  const auto start = Clock::now();
+  comm::Ledger ledger;
+  comm::LedgerGroup group(ledger, comm::world_group(1));
+  const auto start = bench::Clock::now();
   for (int i = 0; i < kNotes; ++i) {
     group.begin({"all_reduce_sum", i, {.bucket = 0}});
     group.end();
   }
-  return 1e9 * seconds_since(start) / kNotes;
+  return 1e9 * bench::seconds_since(start) / kNotes;
 }
 
 int run(const std::string& network, int64_t batch, int pairs, double seconds) {
-  mpi::Session session;
-  auto communicator = mpi::create_communicator();
+  comm::mpi::Session session;
+  auto communicator = comm::mpi::create_communicator();
   std::vector<double> ratios;
   double step_ms = 0;
   {

@@ -11,11 +11,11 @@
 namespace trireme::bench {
 
 // A network of the zoo on computed samples, by momentum SGD.
-inline Config config_of(const std::string& network, int64_t global_batch) {
-  const Shape shape = zoo_defaults(network).input;
+inline train::Config config_of(const std::string& network, int64_t global_batch) {
+  const Shape shape = model::zoo_defaults(network).input;
   std::string extents;
   for (int i = 0; i < shape.rank(); ++i) extents += fmt::format("{}{}", i ? ", " : "", shape[i]);
-  return parse_config(fmt::format(R"(
+  return train::parse_config(fmt::format(R"(
     model {{ zoo {{ name: "{}" }} }}
     data {{ synthetic {{ shape: [{}] count: {} }} }}
     batch {{ global: {} }}
@@ -23,8 +23,8 @@ inline Config config_of(const std::string& network, int64_t global_batch) {
     optimizer {{ sgd {{ momentum: 0.9 }} }}
     schedule {{ learning_rate: 0.001 }}
   )",
-                                  network, extents, 4 * global_batch, global_batch),
-                      "bench", {});
+                                         network, extents, 4 * global_batch, global_batch),
+                             "bench", {});
 }
 
 }  // namespace trireme::bench

@@ -5,17 +5,17 @@
 #include "comm/mpi/half.h"
 #include "tests/comm/ranks.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 using test::Rank;
 using test::Setup;
 using test::Way;
 
-class BucketerRanksTest : public testing::TestWithParam<Setup> {
+class BucketerRanksTest : public testing::TestWithParam<test::Setup> {
  protected:
   const std::vector<int64_t> ends_ = {100, 5000, 5001, 45'000, 90'007, 90'010, 200'003};
-  Rank self_{GetParam()};
+  test::Rank self_{GetParam()};
   Device& device_ = *self_.device;
   Communicator& communicator_ = *self_.communicator;
   int rank_ = communicator_.rank();
@@ -124,6 +124,6 @@ INSTANTIATE_TEST_SUITE_P(By, BucketerRanksTest, testing::ValuesIn(test::setups()
                          [](const auto& each) { return test::name_of(each.param); });
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm
 
 int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

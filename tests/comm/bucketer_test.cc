@@ -12,7 +12,7 @@
 
 #include "tests/comm/forwarding_communicator.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 // A world of two in which the other rank has the same numbers.
@@ -261,4 +261,4 @@ TEST_F(BucketerTest, DoesNothingInAWorldOfOne) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm

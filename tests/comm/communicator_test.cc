@@ -11,16 +11,16 @@
 #include "core/random.h"
 #include "tests/comm/ranks.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 using test::Rank;
 using test::Setup;
 using test::Way;
 
-class CommunicatorTest : public testing::TestWithParam<Setup> {
+class CommunicatorTest : public testing::TestWithParam<test::Setup> {
  protected:
-  Rank self_{GetParam()};
+  test::Rank self_{GetParam()};
   Device& device_ = *self_.device;
   Stream& stream_ = *self_.stream;
   Communicator& communicator_ = *self_.communicator;
@@ -80,7 +80,7 @@ void expect_is_sum(const std::vector<T>& sum, int ranks, Order order) {
 }
 
 template <class T>
-void expect_same_bits_on_all_ranks(Rank& self, const std::vector<T>& own) {
+void expect_same_bits_on_all_ranks(test::Rank& self, const std::vector<T>& own) {
   const size_t bytes = own.size() * sizeof(T);
   const Buffer in = self.copy_of(own);
   const Buffer out = self.device->allocate(bytes * static_cast<size_t>(self.communicator->size()));
@@ -95,7 +95,7 @@ void expect_same_bits_on_all_ranks(Rank& self, const std::vector<T>& own) {
 
 // Sums `count` elements at `data`, of the communicator's device, in the communicator.
 template <class T>
-void expect_sum(Rank& self, Communicator& communicator, T* data, int64_t count, Order order) {
+void expect_sum(test::Rank& self, Communicator& communicator, T* data, int64_t count, Order order) {
   self.write(data, values_of<T>(communicator.rank(), count));
   communicator.all_reduce_sum(data, count, dtype_of<T>(), *self.stream);
   expect_is_sum(self.read<T>(data, count), communicator.size(), order);
@@ -130,8 +130,10 @@ TEST_P(CommunicatorTest, KnowsWhereItsRanksAre) {
 
 TEST_P(CommunicatorTest, SaysWhatItIs) {
   const std::string transport = communicator_.transport();
-  const bool staged = GetParam().way == Way::kStagedOnCpu || GetParam().way == Way::kStagedOnGpu;
-  EXPECT_TRUE(transport.starts_with(GetParam().way == Way::kNccl ? "NCCL " : "MPI")) << transport;
+  const bool staged =
+      GetParam().way == test::Way::kStagedOnCpu || GetParam().way == test::Way::kStagedOnGpu;
+  EXPECT_TRUE(transport.starts_with(GetParam().way == test::Way::kNccl ? "NCCL " : "MPI"))
+      << transport;
   EXPECT_EQ(transport.ends_with("through host memory"), staged && ranks_ > 1) << transport;
   EXPECT_EQ(communicator_.failure(), "");
 }
@@ -156,7 +158,7 @@ TEST_P(CommunicatorTest, AllocatesZeroedAlignedMemory) {
 }
 
 template <class T>
-void sum_everywhere(Rank& self) {
+void sum_everywhere(test::Rank& self) {
   constexpr T kGuard = 77;
   constexpr int64_t kMost = 70'000;
   constexpr size_t kBytes = (kMost + 64) * sizeof(T);
@@ -194,7 +196,7 @@ TEST_P(CommunicatorTest, SumsI64) { sum_everywhere<int64_t>(self_); }
 
 // Numbers whose sums are exact.
 template <class Half>
-void sum_half(Rank& self, DType dtype) {
+void sum_half(test::Rank& self, DType dtype) {
   const int ranks = self.communicator->size();
   for (const int64_t count : {3, 1001, 50'000}) {
     const Buffer memory = self.communicator->allocate(bytes_of(count, dtype));
@@ -322,7 +324,8 @@ TEST_P(CommunicatorTest, SendsAroundTheRing) {
 
 TEST_P(CommunicatorTest, ReceivingAnotherCountFails) {
   if (ranks_ == 1) GTEST_SKIP() << "one rank has no peer";
-  if (GetParam().way == Way::kNccl) GTEST_SKIP() << "NCCL does not compare what its ranks call";
+  if (GetParam().way == test::Way::kNccl)
+    GTEST_SKIP() << "NCCL does not compare what its ranks call";
   const Buffer data = self_.copy_of(std::vector<double>(4));
   if (rank_ == 0) communicator_.send(data.data(), 2, DType::kF64, 1, stream_);
   const auto receive = [&] {
@@ -361,7 +364,8 @@ TEST_P(CommunicatorTest, RefusesANegativeColour) {
 }
 
 // Ranks that arrive at any time, small and large sums and barriers mixed.
-void many_sums(Rank& self, Communicator& communicator, Stream& stream, uint64_t salt, int rounds) {
+void many_sums(test::Rank& self, Communicator& communicator, Stream& stream, uint64_t salt,
+               int rounds) {
   constexpr int64_t kMost = 40'000;
   const Buffer allocated = communicator.allocate(kMost * sizeof(float));
   const Buffer plain = self.device->allocate(kMost * sizeof(float));
@@ -417,7 +421,7 @@ TEST_P(CommunicatorTest, TwoAtOnceOnTwoStreams) {
 TEST_P(CommunicatorTest, TwoAtOnceOnTwoThreads) {
   if (!communicator_.concurrent())
     GTEST_SKIP() << "concurrent() is false: operations of two streams would wait for each other";
-  if (GetParam().way == Way::kNccl)
+  if (GetParam().way == test::Way::kNccl)
     GTEST_SKIP() << "NCCL wants its calls in one order on all ranks, which two threads do not keep";
   const auto other = communicator_.split(0, rank_);
   const auto background = device_.create_stream(StreamKind::kBackground);
@@ -450,7 +454,8 @@ TEST_P(CommunicatorTest, CanBeRecorded) {
 }
 
 TEST_P(CommunicatorTest, ReportsRanksThatDisagree) {
-  if (GetParam().way == Way::kNccl) GTEST_SKIP() << "NCCL does not compare what its ranks call";
+  if (GetParam().way == test::Way::kNccl)
+    GTEST_SKIP() << "NCCL does not compare what its ranks call";
   if (communicator_.placement().local_ranks != ranks_ || ranks_ == 1) {
     GTEST_SKIP() << "only ranks of one host compare what they do";
   }
@@ -477,6 +482,6 @@ INSTANTIATE_TEST_SUITE_P(By, CommunicatorTest, testing::ValuesIn(test::setups())
                          [](const auto& each) { return test::name_of(each.param); });
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm
 
 int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

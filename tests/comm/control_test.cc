@@ -2,7 +2,7 @@
 
 #include "tests/comm/ranks.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 class ControlTest : public testing::Test {
@@ -89,6 +89,6 @@ TEST_F(ControlTest, ForeignExceptionsAreFailures) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm
 
 int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

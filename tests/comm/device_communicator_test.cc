@@ -2,7 +2,7 @@
 
 #include "tests/comm/ranks.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 std::string refusal_of_nccl(Communicator& world, Device& device) {
@@ -55,6 +55,6 @@ TEST(DeviceCommunicatorTest, RanksWithGpusOfTheirOwnUseNccl) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm
 
 int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -9,7 +9,7 @@
 
 #include "comm/watchdog/warnings.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
@@ -737,4 +737,4 @@ TEST_F(WarningsTest, OfAStoppedRank0TheNextTells) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -10,13 +10,13 @@
 namespace trireme::test {
 
 // Does what a world of one does.
-class ForwardingCommunicator : public Communicator {
+class ForwardingCommunicator : public comm::Communicator {
  public:
-  const Placement& placement() const override { return local_->placement(); }
+  const comm::Placement& placement() const override { return local_->placement(); }
   std::string transport() const override { return local_->transport(); }
-  Ledger& ledger() override { return local_->ledger(); }
+  comm::Ledger& ledger() override { return local_->ledger(); }
   Buffer allocate(size_t bytes) override { return local_->allocate(bytes); }
-  std::unique_ptr<HostMemory> share(size_t bytes) override { return local_->share(bytes); }
+  std::unique_ptr<comm::HostMemory> share(size_t bytes) override { return local_->share(bytes); }
   void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream,
                       CallTag tag) override {
     local_->all_reduce_sum(data, count, dtype, stream, tag);
@@ -45,7 +45,7 @@ class ForwardingCommunicator : public Communicator {
   [[noreturn]] void abort(int code) noexcept override { std::_Exit(code); }
 
  private:
-  std::unique_ptr<Communicator> local_ = create_local_communicator();
+  std::unique_ptr<comm::Communicator> local_ = comm::create_local_communicator();
 };
 
 }  // namespace trireme::test

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -99,4 +99,4 @@ TEST(FramesTest, TheLongestMessagePasses) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm

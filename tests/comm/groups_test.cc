@@ -10,12 +10,12 @@
 #include "comm/watchdog.h"
 #include "tests/comm/ranks.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 using test::Hosts;
 
-class GroupsTest : public testing::TestWithParam<Hosts> {
+class GroupsTest : public testing::TestWithParam<test::Hosts> {
  protected:
   // Of ranks 0 and 1, 2 and 3, ...; or, shifted by one, of ranks 1 and 2, 3 and 4, ...
   std::unique_ptr<Communicator> split_pairs(int shift) {
@@ -124,7 +124,8 @@ TEST_P(GroupsTest, CallsInAnyLegalOrderAreNoDesync) {
 
 // Found by the ranks of a host themselves; what the watchdog finds, see watchdog_test.
 TEST_P(GroupsTest, ADesyncInOneOfThemNamesRanksOfTheWorld) {
-  if (GetParam() != Hosts::kReal) GTEST_SKIP() << "only ranks of one host compare what they do";
+  if (GetParam() != test::Hosts::kReal)
+    GTEST_SKIP() << "only ranks of one host compare what they do";
   const auto pairs = split_pairs(0);
   const auto shifted = split_pairs(1);
   Communicator& wrong = ranks_ == 2 ? *pairs : *shifted;
@@ -171,10 +172,11 @@ TEST_P(GroupsTest, AGroupTooManyIsRefusedOnAllRanks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(On, GroupsTest,
-                         testing::Values(Hosts::kReal, Hosts::kHalves, Hosts::kOneEach),
+                         testing::Values(test::Hosts::kReal, test::Hosts::kHalves,
+                                         test::Hosts::kOneEach),
                          [](const auto& each) { return test::name_of(each.param); });
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm
 
 int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -17,7 +17,7 @@
 #include "comm/watchdog/notes.h"
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 namespace fs = std::filesystem;
@@ -247,4 +247,4 @@ TEST_F(InitGuardTest, ItsBoundIsANumberOfSeconds) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm

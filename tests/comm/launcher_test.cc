@@ -7,7 +7,7 @@
 
 #include "comm/world.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 using Variables = std::vector<std::pair<const char*, const char*>>;
@@ -121,4 +121,4 @@ TEST(MpiVersionTest, NamesTheLibrary) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -18,7 +18,7 @@
 #include "comm/watchdog/view.h"
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 TEST(GroupTest, AnIdFollowsFromParentNumberAndMembers) {
@@ -274,4 +274,4 @@ TEST(ViewTest, SaysWhatACollectiveIs) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -5,7 +5,7 @@
 
 #include "comm/communicator.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 class LocalCommunicatorTest : public testing::Test {
@@ -64,4 +64,4 @@ TEST_F(LocalCommunicatorTest, AllocatesZeroedMemory) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -10,7 +10,7 @@
 #include <optional>
 #include <thread>
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 using namespace std::chrono_literals;
@@ -162,4 +162,4 @@ TEST(MeshTest, TellsWhatBecameOfEachAddress) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 RankView some_rank(int number) {
@@ -163,4 +163,4 @@ TEST(MessageTest, TimesAreTranslatedToTheReceiversClock) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace trireme::nccl {
+namespace trireme::comm::nccl {
 namespace {
 
 TEST(NcclLibraryTest, HasWhatIsCalled) {
@@ -25,4 +25,4 @@ TEST(NcclLibraryTest, HasWhatIsCalled) {
 }
 
 }  // namespace
-}  // namespace trireme::nccl
+}  // namespace trireme::comm::nccl

@@ -58,9 +58,9 @@ inline int host_of(Hosts hosts, int rank, int ranks) {
   return 0;
 }
 
-inline std::unique_ptr<Communicator> join(Hosts hosts = Hosts::kReal) {
-  if (hosts == Hosts::kReal) return mpi::create_communicator();
-  return mpi::create_communicator(host_of(hosts, own_rank(), started_ranks()));
+inline std::unique_ptr<comm::Communicator> join(Hosts hosts = Hosts::kReal) {
+  if (hosts == Hosts::kReal) return comm::mpi::create_communicator();
+  return comm::mpi::create_communicator(host_of(hosts, own_rank(), started_ranks()));
 }
 
 // Runs work in the caller.
@@ -110,10 +110,11 @@ class Rank {
     device = on_gpu ? create_cuda_device(own_rank() % query_cuda().devices) : cpu();
     stream = device->create_stream(StreamKind::kCompute);
     if (setup.way == Way::kStagedOnCpu) {
-      communicator = create_staged_communicator(std::move(host_), *device);
+      communicator = comm::create_staged_communicator(std::move(host_), *device);
     } else {
-      const auto transport = setup.way == Way::kNccl ? Transport::kNccl : Transport::kMpi;
-      communicator = create_device_communicator(*host_, *device, transport);
+      const auto transport =
+          setup.way == Way::kNccl ? comm::Transport::kNccl : comm::Transport::kMpi;
+      communicator = comm::create_device_communicator(*host_, *device, transport);
     }
   }
 
@@ -137,12 +138,12 @@ class Rank {
   }
 
  private:
-  std::unique_ptr<Communicator> host_;
+  std::unique_ptr<comm::Communicator> host_;
 
  public:
   std::unique_ptr<Device> device;
   std::unique_ptr<Stream> stream;
-  std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<comm::Communicator> communicator;
 };
 
 // Rank 0 reports as usual, the others only what fails. After a failure the ranks may be apart:
@@ -167,7 +168,7 @@ inline int run_on_all_ranks(int argc, char** argv) {
   // Where the GPU is emulated, each rank has one of its own.
   setenv("TRIREME_EMULATION_DEVICES", std::to_string(started_ranks()).c_str(), /*overwrite=*/0);
   testing::InitGoogleTest(&argc, argv);
-  mpi::Session session;
+  comm::mpi::Session session;
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
   if (own_rank() != 0) delete listeners.Release(listeners.default_result_printer());
   listeners.Append(new RankPrinter);

@@ -15,7 +15,7 @@
 
 #include "core/error.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 namespace {
 
 constexpr int kRanks = 3;
@@ -157,4 +157,4 @@ TEST_F(SharedBarrierTest, APeerThatEndsAfterTheBarrierIsNoFailure) {
 }
 
 }  // namespace
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

@@ -17,7 +17,7 @@
 #include "comm/watchdog/socket.h"
 #include "tests/comm/ranks.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 using namespace std::chrono_literals;
@@ -82,15 +82,15 @@ class Setting {
   std::optional<std::string> old_;
 };
 
-class SideChannelTest : public testing::TestWithParam<Hosts> {
+class SideChannelTest : public testing::TestWithParam<test::Hosts> {
  protected:
   std::unique_ptr<Communicator> world_ = test::join(GetParam());
   const Placement& place_ = world_->placement();
 };
 
 INSTANTIATE_TEST_SUITE_P(Hosts, SideChannelTest,
-                         testing::Values(Hosts::kReal, Hosts::kHalves, Hosts::kInterleaved,
-                                         Hosts::kOneEach),
+                         testing::Values(test::Hosts::kReal, test::Hosts::kHalves,
+                                         test::Hosts::kInterleaved, test::Hosts::kOneEach),
                          [](const auto& test) { return test::name_of(test.param); });
 
 TEST_P(SideChannelTest, ConnectsRanksOfTheSameNumberOnDifferentHosts) {
@@ -260,6 +260,6 @@ TEST_P(SideChannelTest, StrangersAreKeptOutAndDisturbNothing) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm
 
 int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

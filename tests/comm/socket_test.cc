@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 class AddressesTest : public testing::Test {
@@ -82,4 +82,4 @@ TEST(AddressTest, WhatIsNoAddressIsNone) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm

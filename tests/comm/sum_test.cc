@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "core/random.h"
 
-namespace trireme::mpi {
+namespace trireme::comm::mpi {
 namespace {
 
 template <class T>
@@ -117,4 +117,4 @@ TEST(SumTest, F16) {
 TEST(SumTest, BF16) { expect_rounds_once<BF16>(DType::kBF16); }
 
 }  // namespace
-}  // namespace trireme::mpi
+}  // namespace trireme::comm::mpi

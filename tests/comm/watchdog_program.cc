@@ -1,7 +1,7 @@
 // Ranks that sum until one of them breaks as the arguments say; watchdog_test starts it under
 // mpirun. Hosts are pretended: HOSTS of them, of as many ranks each. With GROUPS each rank sums
-// with the one in front of it, then with the one behind it, and leaves out the former where it is
-// to skip a sum.
+// with the one in front of it, then with the one behind it; the sum that it is to skip, or to
+// precede by a broadcast ("other"), is the former.
 //   watchdog_program HOSTS FAULT RANK [GROUPS]
 #include <signal.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 #include "comm/mpi/session.h"
 #include "comm/watchdog.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 void sleep_long() { std::this_thread::sleep_for(std::chrono::seconds(30)); }
@@ -70,10 +70,12 @@ int run(int hosts, const Fault& fault, bool grouped) {
       std::unique_ptr<Pairs> pairs;
       if (grouped) pairs = std::make_unique<Pairs>(*world);
       Communicator& first = grouped ? *pairs->first : *world;
-      const int steps = grouped ? 200 : 40;
-      for (int step = 0; step < steps; ++step) {
+      for (int step = 0; step < 40; ++step) {
         ledger.enter(Phase::kForward, step);
         const bool skipped = step == 30 && strike(fault, *world, watchdog);
+        if (step == 30 && fault.name == "other" && world->rank() == fault.rank) {
+          first.broadcast(&value, 1, DType::kF32, 0, *stream);
+        }
         if (!skipped) first.all_reduce_sum(&value, 1, DType::kF32, *stream, {.bucket = 0});
         if (grouped) pairs->second->all_reduce_sum(&value, 1, DType::kF32, *stream, {.bucket = 0});
         ledger.step_done(0.01, 0);
@@ -91,9 +93,9 @@ int run(int hosts, const Fault& fault, bool grouped) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm
 
 int main(int argc, char** argv) {
   if (argc != 4 && argc != 5) return 2;
-  return trireme::run(std::atoi(argv[1]), {argv[2], std::atoi(argv[3])}, argc == 5);
+  return trireme::comm::run(std::atoi(argv[1]), {argv[2], std::atoi(argv[3])}, argc == 5);
 }

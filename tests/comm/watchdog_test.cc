@@ -151,10 +151,17 @@ TEST_P(WatchdogGroupsTest, AllIsWell) {
 }
 
 TEST_P(WatchdogGroupsTest, SkippedOneCollectiveOfOneGroup) {
+  std::vector<std::string> fragments = {"all-reduce #", "(fc2 ... fc1)"};
+  if (GetParam() > 2) fragments.push_back(" of ranks 0 and 1, bucket 0");
+  expect_diagnosis(run_groups(1, "skip"), 1, "the ranks disagree: rank 1 (", fragments);
+}
+
+TEST_P(WatchdogGroupsTest, CalledAnotherCollectiveOfOneGroup) {
+  const std::string group = GetParam() > 2 ? " of ranks 0 and 1" : "";
   for (const int hosts : {1, GetParam()}) {
-    std::vector<std::string> fragments = {"all-reduce #", "(fc2 ... fc1)"};
-    if (GetParam() > 2) fragments.push_back(" of ranks 0 and 1, bucket 0");
-    expect_diagnosis(run_groups(hosts, "skip"), 1, "the ranks disagree: rank 1 (", fragments);
+    expect_diagnosis(run_groups(hosts, "other"), 1, "the ranks disagree: rank 1 (",
+                     {"is in broadcast #31" + group + ", 4 bytes", "but rank 0 (",
+                      "is in all-reduce #31" + group + ", bucket 0 (fc2 ... fc1)"});
   }
 }
 

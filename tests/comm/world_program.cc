@@ -9,7 +9,7 @@
 #include "comm/control.h"
 #include "comm/world.h"
 
-namespace trireme {
+namespace trireme::comm {
 namespace {
 
 void work(const std::string& ending, Communicator& communicator) {
@@ -54,11 +54,11 @@ int run(const std::string& ending) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::comm
 
 int main(int argc, char** argv) {
   try {
-    return trireme::run(argc > 1 ? argv[1] : "well");
+    return trireme::comm::run(argc > 1 ? argv[1] : "well");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

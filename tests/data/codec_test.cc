@@ -7,7 +7,7 @@
 
 #include "tests/data/encoded_pictures.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace)
@@ -15,19 +15,19 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 TEST(DecoderTest, NamesWhatIsNoPicture) {
-  EXPECT_EQ(error_of({}), "the file is empty");
-  EXPECT_EQ(error_of(text("GIF89a...")), "neither JPEG nor PNG, but GIF");
-  EXPECT_EQ(error_of(text("RIFF1234WEBPVP8 ")), "neither JPEG nor PNG, but WebP");
-  EXPECT_EQ(error_of(text({"II*\0\1\2", 6})), "neither JPEG nor PNG, but TIFF");
-  EXPECT_EQ(error_of(text("<!DOCTYPE html>")), "neither JPEG nor PNG, but HTML");
-  EXPECT_EQ(error_of(Bytes(100)), "neither JPEG nor PNG, but zeros");
-  EXPECT_EQ(error_of({1, 2, 0xAB}),
+  EXPECT_EQ(testing::error_of({}), "the file is empty");
+  EXPECT_EQ(testing::error_of(text("GIF89a...")), "neither JPEG nor PNG, but GIF");
+  EXPECT_EQ(testing::error_of(text("RIFF1234WEBPVP8 ")), "neither JPEG nor PNG, but WebP");
+  EXPECT_EQ(testing::error_of(text({"II*\0\1\2", 6})), "neither JPEG nor PNG, but TIFF");
+  EXPECT_EQ(testing::error_of(text("<!DOCTYPE html>")), "neither JPEG nor PNG, but HTML");
+  EXPECT_EQ(testing::error_of(testing::Bytes(100)), "neither JPEG nor PNG, but zeros");
+  EXPECT_EQ(testing::error_of({1, 2, 0xAB}),
             "neither JPEG nor PNG, but something that begins with 01 02 ab");
 }
 
 TEST(DecoderTest, KeepsToItsOrder) {
-  Picture picture = waves({20, 30}, 3);
-  const Bytes bytes = encode_png(picture.view());
+  testing::Picture picture = testing::waves({20, 30}, 3);
+  const testing::Bytes bytes = encode_png(picture.view());
   Decoder decoder;
   EXPECT_THROW(decoder.plan({3, {0, 0, 1, 1}, 1}), Error);
   decoder.open(bytes);
@@ -38,7 +38,7 @@ TEST(DecoderTest, KeepsToItsOrder) {
   for (const DecodeRequest& request : wrong) EXPECT_THROW(decoder.plan(request), Error);
   decoder.plan({3, {0, 0, 20, 30}, 1});
   EXPECT_THROW(decoder.decode(picture.view().part({0, 0, 20, 29})), Error);
-  Picture again(picture.size, 3);
+  testing::Picture again(picture.size, 3);
   decoder.decode(again.view());
   EXPECT_EQ(again, picture);
   EXPECT_THROW(decoder.decode(again.view()), Error);
@@ -46,9 +46,10 @@ TEST(DecoderTest, KeepsToItsOrder) {
 
 // A file without tables is not decoded by those of the file before it.
 TEST(DecoderTest, KeepsNothingOfThePictureBefore) {
-  const Bytes good = encode_with(waves({16, 16}, 3), {.progressive = true});
+  const testing::Bytes good =
+      testing::encode_with(testing::waves({16, 16}, 3), {.progressive = true});
   for (const uint8_t table : {uint8_t{0xDB}, uint8_t{0xC4}}) {
-    Bytes bytes = good;
+    testing::Bytes bytes = good;
     const std::array<uint8_t, 2> marker{0xFF, table};
     const auto found = std::search(bytes.begin(), bytes.end(), marker.begin(), marker.end());
     found[1] = 0xFE;  // a comment
@@ -56,20 +57,21 @@ TEST(DecoderTest, KeepsNothingOfThePictureBefore) {
     decode(decoder, good, {});
     const auto error = testing::message<PictureError>([&] { decode(decoder, bytes, {}); });
     EXPECT_THAT(error, HasSubstr("was not defined"));
-    EXPECT_EQ(error, error_of(bytes));
+    EXPECT_EQ(error, testing::error_of(bytes));
   }
 }
 
 // Rows apart: what lies between them is not touched.
 TEST(DecoderTest, KeepsToItsStride) {
-  Picture picture = waves({40, 37}, 3);
-  for (const Bytes& bytes : {encode_png(picture.view()), encode_jpeg(picture.view(), 90),
-                             encode_with(waves({40, 37}, 4), {.stored = JCS_CMYK})}) {
+  testing::Picture picture = testing::waves({40, 37}, 3);
+  for (const testing::Bytes& bytes :
+       {encode_png(picture.view()), encode_jpeg(picture.view(), 90),
+        testing::encode_with(testing::waves({40, 37}, 4), {.stored = JCS_CMYK})}) {
     for (const int channels : {1, 3}) {
-      const Picture expected = decode(bytes, channels);
-      Picture canvas({50, 60}, channels);
+      const testing::Picture expected = decode(bytes, channels);
+      testing::Picture canvas({50, 60}, channels);
       std::ranges::fill(canvas.pixels, uint8_t{77});
-      Picture around = canvas;
+      testing::Picture around = canvas;
       const Region place{4, 9, 40, 37};
       Decoder decoder;
       decoder.open(bytes);
@@ -84,21 +86,21 @@ TEST(DecoderTest, KeepsToItsStride) {
 }
 
 // Files of every kind, small.
-std::vector<Bytes> victims() {
+std::vector<testing::Bytes> victims() {
   const ImageSize size{33, 41};
-  Picture rgb = waves(size, 3);
+  testing::Picture rgb = testing::waves(size, 3);
   return {
       encode_jpeg(rgb.view(), 70),
-      encode_with(rgb, {.sampling = {2, 2}, .progressive = true, .restart_rows = 1}),
-      encode_with(waves(size, 4), {.stored = JCS_YCCK}),
+      testing::encode_with(rgb, {.sampling = {2, 2}, .progressive = true, .restart_rows = 1}),
+      testing::encode_with(testing::waves(size, 4), {.stored = JCS_YCCK}),
       encode_png(rgb.view()),
-      encode_png_with(size, PNG_COLOR_TYPE_RGB_ALPHA, 8, PNG_INTERLACE_ADAM7,
-                      rows_of(waves(size, 4))),
+      testing::encode_png_with(size, PNG_COLOR_TYPE_RGB_ALPHA, 8, PNG_INTERLACE_ADAM7,
+                               testing::rows_of(testing::waves(size, 4))),
   };
 }
 
 // Neither crashes nor throws anything else; whether there was a picture.
-bool survives(Decoder& decoder, const Bytes& bytes, const DecodeRequest& request) {
+bool survives(Decoder& decoder, const testing::Bytes& bytes, const DecodeRequest& request) {
   try {
     decode(decoder, bytes, request);
     return true;
@@ -111,14 +113,14 @@ bool survives(Decoder& decoder, const Bytes& bytes, const DecodeRequest& request
 
 TEST(DecoderTest, SurvivesEveryEnd) {
   Decoder decoder;
-  for (const Bytes& whole : victims()) {
-    const Picture expected = decode(whole);
+  for (const testing::Bytes& whole : victims()) {
+    const testing::Picture expected = decode(whole);
     for (size_t size = 0; size + 16 < whole.size(); ++size) {
-      const Bytes bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
+      const testing::Bytes bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
       EXPECT_FALSE(survives(decoder, bytes, {})) << size << " of " << whole.size();
       try {
         decoder.open(bytes);
-        Picture top(decoder.plan({3, {0, 0, 8, 41}, 1}).size, 3);
+        testing::Picture top(decoder.plan({3, {0, 0, 8, 41}, 1}).size, 3);
         decoder.decode(top.view());
         EXPECT_TRUE(std::ranges::equal(top.pixels, std::span(expected.pixels).first(8 * 41 * 3)));
       } catch (const PictureError&) {
@@ -132,15 +134,15 @@ TEST(DecoderTest, SurvivesEveryEnd) {
 TEST(DecoderTest, SurvivesFlippedBytes) {
   Decoder decoder;
   std::mt19937 random(3);
-  for (const Bytes& whole : victims()) {
+  for (const testing::Bytes& whole : victims()) {
     int refused = 0;
     for (int i = 0; i < 1000; ++i) {
-      Bytes bytes = whole;
+      testing::Bytes bytes = whole;
       bytes[random() % bytes.size()] ^= static_cast<uint8_t>(1 + random() % 255);
       DecodeRequest request;
       request.shrink = 1 << random() % 4;
       request.channels = random() % 2 == 0 ? 1 : 3;
-      if (random() % 2 == 0) request.region = random_region({16, 16}, random);
+      if (random() % 2 == 0) request.region = testing::random_region({16, 16}, random);
       try {
         const ImageSize size = decoder.open(bytes).size;
         if (size.height < 16 || size.width < 16 || size.height > 999 || size.width > 999) continue;
@@ -155,7 +157,7 @@ TEST(DecoderTest, SurvivesFlippedBytes) {
   }
 }
 
-Bytes read(const std::filesystem::path& path) {
+testing::Bytes read(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -168,7 +170,7 @@ TEST(DecoderTest, GivesWhatPillowGives) {
   for (const auto& file : std::filesystem::directory_iterator(folder)) {
     if (file.is_directory()) continue;
     const std::string name = file.path().filename();
-    const Bytes bytes = read(file.path());
+    const testing::Bytes bytes = read(file.path());
     EXPECT_EQ(decode(bytes, 3), decode(read(folder / "rgb" / (name + ".png")), 3)) << name;
     EXPECT_EQ(decode(bytes, 1), decode(read(folder / "grey" / (name + ".png")), 1)) << name;
     ++compared;
@@ -177,4 +179,4 @@ TEST(DecoderTest, GivesWhatPillowGives) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::data

@@ -25,15 +25,15 @@ using Bytes = std::vector<uint8_t>;
 
 // A picture of its own memory that can be compared.
 struct Picture {
-  ImageSize size;
+  data::ImageSize size;
   int channels = 0;
   Bytes pixels;
 
-  Picture(ImageSize size_, int channels_)
+  Picture(data::ImageSize size_, int channels_)
       : size(size_),
         channels(channels_),
         pixels(static_cast<size_t>(size.height * size.width * channels)) {}
-  ImageView view() { return view_of(pixels.data(), size, channels); }
+  data::ImageView view() { return data::view_of(pixels.data(), size, channels); }
   const uint8_t* at(int y, int x) const {
     return pixels.data() + (std::ptrdiff_t{y} * size.width + x) * channels;
   }
@@ -41,7 +41,7 @@ struct Picture {
 };
 
 // Waves, and some noise so that there are coefficients of every frequency.
-inline Picture waves(ImageSize size, int channels) {
+inline Picture waves(data::ImageSize size, int channels) {
   Picture picture(size, channels);
   std::mt19937 random(1);
   for (size_t i = 0; i < picture.pixels.size(); ++i) {
@@ -107,7 +107,7 @@ inline Bytes encode_with(Picture picture, const JpegKind& kind) {
 }
 
 // Rows as libpng takes them: samples of 16 bits have the high byte first.
-inline Bytes encode_png_with(ImageSize size, int color_type, int bit_depth, int interlace,
+inline Bytes encode_png_with(data::ImageSize size, int color_type, int bit_depth, int interlace,
                              const std::vector<Bytes>& rows, std::vector<png_color> palette = {}) {
   Bytes out;
   png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
@@ -140,21 +140,21 @@ inline std::vector<Bytes> rows_of(const Picture& picture) {
   return rows;
 }
 
-inline Picture decode(Decoder& decoder, const Bytes& bytes, DecodeRequest request) {
-  const ImageSize whole = decoder.open(bytes).size;
-  if (request.region == Region()) request.region = {0, 0, whole.height, whole.width};
+inline Picture decode(data::Decoder& decoder, const Bytes& bytes, data::DecodeRequest request) {
+  const data::ImageSize whole = decoder.open(bytes).size;
+  if (request.region == data::Region()) request.region = {0, 0, whole.height, whole.width};
   Picture picture(decoder.plan(request).size, request.channels);
   decoder.decode(picture.view());
   return picture;
 }
 inline Picture decode(const Bytes& bytes, int channels = 3, int shrink = 1) {
-  Decoder decoder;
+  data::Decoder decoder;
   return decode(decoder, bytes, {channels, {}, shrink});
 }
 
-inline std::string error_of(const Bytes& bytes, const DecodeRequest& request = {}) {
-  Decoder decoder;
-  return testing::message<PictureError>([&] { decode(decoder, bytes, request); });
+inline std::string error_of(const Bytes& bytes, const data::DecodeRequest& request = {}) {
+  data::Decoder decoder;
+  return message<data::PictureError>([&] { decode(decoder, bytes, request); });
 }
 
 inline Bytes text(std::string_view bytes) { return {bytes.begin(), bytes.end()}; }
@@ -167,17 +167,18 @@ inline double mean_difference(const Picture& a, const Picture& b) {
 }
 
 // That a region of it is what the whole has there, and how much around it comes along.
-inline void expect_region(Decoder& decoder, const Bytes& bytes, const Picture& whole,
-                          const DecodeRequest& request) {
+inline void expect_region(data::Decoder& decoder, const Bytes& bytes, const Picture& whole,
+                          const data::DecodeRequest& request) {
   decoder.open(bytes);
-  const DecodePlan plan = decoder.plan(request);
+  const data::DecodePlan plan = decoder.plan(request);
   Picture part(plan.size, request.channels);
   decoder.decode(part.view());
 
-  const Region& region = request.region;
+  const data::Region& region = request.region;
   const bool jpeg = bytes[0] == 0xFF;
   const int shrink = jpeg ? request.shrink : 1;
-  ASSERT_EQ(plan.covers.size(), (ImageSize{plan.size.height * shrink, plan.size.width * shrink}));
+  ASSERT_EQ(plan.covers.size(),
+            (data::ImageSize{plan.size.height * shrink, plan.size.width * shrink}));
   ASSERT_LE(plan.covers.top, region.top);
   ASSERT_LE(plan.covers.left, region.left);
   ASSERT_EQ(plan.covers.top % shrink, 0);
@@ -201,7 +202,7 @@ inline void expect_region(Decoder& decoder, const Bytes& bytes, const Picture& w
 }
 
 // Regions of all sizes, some of them at the picture's borders.
-inline Region random_region(ImageSize size, std::mt19937& random) {
+inline data::Region random_region(data::ImageSize size, std::mt19937& random) {
   const auto range = [&](int extent) {
     const int limit = random() % 2 == 0 ? extent : std::min(extent, 24);
     const int length = 1 + static_cast<int>(random() % static_cast<unsigned>(limit));
@@ -216,9 +217,9 @@ inline Region random_region(ImageSize size, std::mt19937& random) {
 }
 
 inline void expect_regions(const Bytes& bytes, int count) {
-  Decoder decoder;
+  data::Decoder decoder;
   std::mt19937 random(7);
-  const ImageSize size = decoder.open(bytes).size;
+  const data::ImageSize size = decoder.open(bytes).size;
   for (const int channels : {1, 3}) {
     for (const int shrink : {1, 2, 4, 8}) {
       const Picture whole = decode(bytes, channels, shrink);
@@ -230,7 +231,7 @@ inline void expect_regions(const Bytes& bytes, int count) {
   }
 }
 
-inline constexpr std::array<ImageSize, 7> kSizes{
+inline constexpr std::array<data::ImageSize, 7> kSizes{
     {{97, 131}, {64, 96}, {33, 17}, {16, 200}, {3, 5}, {1, 1}, {150, 9}}};
 
 }  // namespace trireme::testing

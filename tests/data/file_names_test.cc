@@ -4,7 +4,7 @@
 
 #include "tests/data/files.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 using ::testing::ElementsAre;
@@ -32,7 +32,7 @@ class FileNamesTest : public ::testing::Test {
   void make(const std::vector<std::string>& names) const {
     for (const std::string& name : names) folder.write(name, "x");
   }
-  Folder folder;
+  testing::Folder folder;
 };
 
 TEST_F(FileNamesTest, AreThemselvesWithoutBraces) {
@@ -111,4 +111,4 @@ TEST_F(FileNamesTest, MissingFiles) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::data

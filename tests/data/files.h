@@ -95,7 +95,7 @@ struct Sample {
   bool operator==(const Sample&) const = default;
 };
 
-inline Sample sample(const Dataset& dataset, int64_t index) {
+inline Sample sample(const data::Dataset& dataset, int64_t index) {
   Sample out{std::vector<std::byte>(dataset.spec().input.bytes()),
              std::vector<std::byte>(dataset.spec().target.bytes())};
   dataset.read({index}, out.input.data(), out.target.data());
@@ -115,11 +115,11 @@ std::string message(Work work) {
   return "no exception";
 }
 
-inline std::string data_error(const DataConfig& config, Part part = Part::kTraining) {
-  return message<DataError>([&] { open_dataset(config, part); });
+inline std::string data_error(const DataConfig& config, data::Part part = data::Part::kTraining) {
+  return message<DataError>([&] { data::open_dataset(config, part); });
 }
-inline std::string config_error(const DataConfig& config, Part part = Part::kTraining) {
-  return message<ConfigError>([&] { open_dataset(config, part); });
+inline std::string config_error(const DataConfig& config, data::Part part = data::Part::kTraining) {
+  return message<ConfigError>([&] { data::open_dataset(config, part); });
 }
 
 #define EXPECT_SAYS(text, part) EXPECT_THAT(text, ::testing::HasSubstr(part))

@@ -16,8 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Fingerprint of(const Folder& folder, const std::string& config, Part part = Part::kTraining) {
-  return fingerprint_of(*open_dataset(folder.config(config), part));
+data::Fingerprint of(const Folder& folder, const std::string& config,
+                     data::Part part = data::Part::kTraining) {
+  return data::fingerprint_of(*data::open_dataset(folder.config(config), part));
 }
 
 // Rows "i, 7 i % 11, i % 3".
@@ -48,7 +49,7 @@ class CsvFingerprint : public ::testing::Test {
     folder.write(name, joined(lines));
   }
   Folder folder;
-  Fingerprint before;
+  data::Fingerprint before;
 };
 
 TEST_F(CsvFingerprint, SeesEverySample) {
@@ -57,20 +58,20 @@ TEST_F(CsvFingerprint, SeesEverySample) {
   std::vector<std::string> lines = rows(300);
   lines[150] = "150,4,1\n";  // was 5, 0
   write("x.csv", lines);
-  const Fingerprint both = of(folder, kCsv);
+  const data::Fingerprint both = of(folder, kCsv);
   EXPECT_NE(both.checksums.inputs, before.checksums.inputs);
   EXPECT_NE(both.checksums.targets, before.checksums.targets);
 
   lines[150] = "150,5,1\n";
   write("x.csv", lines);
-  const Fingerprint label = of(folder, kCsv);
+  const data::Fingerprint label = of(folder, kCsv);
   EXPECT_EQ(label.checksums.inputs, before.checksums.inputs);
   EXPECT_NE(label.checksums.targets, before.checksums.targets);
 
   lines = rows(300);
   std::ranges::reverse(lines);
   write("x.csv", lines);
-  const Fingerprint reversed = of(folder, kCsv);
+  const data::Fingerprint reversed = of(folder, kCsv);
   EXPECT_NE(reversed.checksums.inputs, before.checksums.inputs);
   EXPECT_NE(reversed.checksums.targets, before.checksums.targets);
 
@@ -95,19 +96,19 @@ TEST_F(CsvFingerprint, DoesNotDependOnWhatIsMadeOfSamples) {
 }
 
 TEST_F(CsvFingerprint, EvaluationSamplesHaveTheirOwn) {
-  const Fingerprint evaluation = of(folder, kCsv, Part::kEvaluation);
+  const data::Fingerprint evaluation = of(folder, kCsv, data::Part::kEvaluation);
   EXPECT_EQ(evaluation.samples, 30);
   write("y.csv", rows(31));
-  EXPECT_NE(of(folder, kCsv, Part::kEvaluation), evaluation);
+  EXPECT_NE(of(folder, kCsv, data::Part::kEvaluation), evaluation);
   EXPECT_EQ(of(folder, kCsv), before);
 }
 
 TEST_F(CsvFingerprint, SeesWhichSamplesAreSetAside) {
   const std::string csv = "csv { train_file: 'x.csv' classes: 3 } holdout: 0.2 ";
-  for (const Part part : {Part::kTraining, Part::kEvaluation}) {
-    const Fingerprint first = of(folder, csv, part);
+  for (const data::Part part : {data::Part::kTraining, data::Part::kEvaluation}) {
+    const data::Fingerprint first = of(folder, csv, part);
     EXPECT_EQ(of(folder, csv, part), first);
-    const Fingerprint second = of(folder, csv + "holdout_seed: 2", part);
+    const data::Fingerprint second = of(folder, csv + "holdout_seed: 2", part);
     EXPECT_EQ(second.samples, first.samples);
     EXPECT_NE(second.checksums, first.checksums);
   }
@@ -122,7 +123,7 @@ TEST(Fingerprints, SeeEveryByteOfImages) {
     return of(folder, config);
   };
   const std::string labels("\0\1\2\3\4", 5);
-  const Fingerprint before = write(pixels(20), labels);
+  const data::Fingerprint before = write(pixels(20), labels);
   EXPECT_EQ(of(folder, "idx {} transform { random_crop { size: 2 padding: 1 } }"), before);
   EXPECT_EQ(write(pixels(20), std::string("\0\1\3\2\4", 5)).checksums.inputs,
             before.checksums.inputs);
@@ -132,12 +133,13 @@ TEST(Fingerprints, SeeEveryByteOfImages) {
 }
 
 std::string npy_header(int64_t rows, int64_t columns) {
-  const std::vector<uint8_t> file = encode_npy(DType::kF32, std::vector{rows, columns}, {});
+  const std::vector<uint8_t> file = data::encode_npy(DType::kF32, std::vector{rows, columns}, {});
   return {file.begin(), file.end()};
 }
 
 std::string npy_labels(const std::vector<uint8_t>& labels) {
-  const std::vector<uint8_t> file = encode_npy(DType::kU8, std::vector{std::ssize(labels)}, labels);
+  const std::vector<uint8_t> file =
+      data::encode_npy(DType::kU8, std::vector{std::ssize(labels)}, labels);
   return {file.begin(), file.end()};
 }
 
@@ -158,7 +160,7 @@ class NpyFingerprint : public ::testing::Test {
     file.seekp(header_bytes + static_cast<int64_t>(offset(row)) + 400);
     file.put('\1');
   }
-  Fingerprint now() const {
+  data::Fingerprint now() const {
     return of(folder, "npy { train_inputs: 'x.npy' train_targets: 'y.npy' }");
   }
 
@@ -168,7 +170,7 @@ class NpyFingerprint : public ::testing::Test {
 
 TEST_F(NpyFingerprint, SeesEveryRowOfASmallFile) {
   write(200);
-  Fingerprint last = now();
+  data::Fingerprint last = now();
   for (const int64_t row : {0, 77, 199}) {
     change(row);
     EXPECT_NE(now().checksums.inputs, last.checksums.inputs) << row;
@@ -180,11 +182,11 @@ TEST_F(NpyFingerprint, SeesEveryRowOfASmallFile) {
 TEST_F(NpyFingerprint, SeesAllTargetsAndSomeRowsOfALargeFile) {
   constexpr int64_t kRows = 63 * 100 + 1;
   write(kRows);
-  const Fingerprint before = now();
+  const data::Fingerprint before = now();
   change(50);
   EXPECT_EQ(now(), before);
   for (const int64_t row : {int64_t{0}, int64_t{100}, kRows - 1}) {
-    const Fingerprint last = now();
+    const data::Fingerprint last = now();
     change(row);
     EXPECT_NE(now().checksums.inputs, last.checksums.inputs) << row;
   }
@@ -205,11 +207,11 @@ TEST(Fingerprints, SeeSomeTokensOfLargeFiles) {
     file.seekp(2 * token);
     file.put('\1');
   };
-  const Fingerprint before = of(folder, config);
+  const data::Fingerprint before = of(folder, config);
   change(20'000'500);
   EXPECT_EQ(of(folder, config), before);
   change(3);
-  const Fingerprint first = of(folder, config);
+  const data::Fingerprint first = of(folder, config);
   EXPECT_NE(first, before);
   change((before.samples - 1) * 1000);
   EXPECT_NE(of(folder, config), first);
@@ -219,7 +221,7 @@ TEST(Fingerprints, SeeEveryCharacterOfATextAndItsVocabulary) {
   const Folder folder;
   const std::string config = "text { train_file: 'a.txt' length: 4 } holdout: 0.2";
   folder.write("a.txt", "to be or not to be, that is");
-  const Fingerprint before = of(folder, config);
+  const data::Fingerprint before = of(folder, config);
   folder.write("a.txt", "to be or not to bo, that is");
   EXPECT_NE(of(folder, config), before);
   // As many characters in the same places.
@@ -228,7 +230,7 @@ TEST(Fingerprints, SeeEveryCharacterOfATextAndItsVocabulary) {
 }
 
 std::string png(uint32_t seed) {
-  const std::vector<uint8_t> bytes = encode_png(noisy({4, 5}, 3, seed).view());
+  const std::vector<uint8_t> bytes = data::encode_png(noisy({4, 5}, 3, seed).view());
   return {bytes.begin(), bytes.end()};
 }
 
@@ -240,14 +242,14 @@ class FolderFingerprint : public ::testing::Test {
     }
     before = now();
   }
-  Fingerprint now(const std::string& more = "") const {
+  data::Fingerprint now(const std::string& more = "") const {
     return of(folder, "image_folder {} " + more);
   }
   void move(const std::string& from, const std::string& to) const {
     fs::rename(folder.path("train/" + from), folder.path("train/" + to));
   }
   Folder folder;
-  Fingerprint before;
+  data::Fingerprint before;
 };
 
 TEST_F(FolderFingerprint, SeesNamesClassesAndContents) {
@@ -260,7 +262,7 @@ TEST_F(FolderFingerprint, SeesNamesClassesAndContents) {
     EXPECT_EQ(now(), before) << from;
   }
   folder.write("train/dog/3.png", png(33));
-  const Fingerprint after = now();
+  const data::Fingerprint after = now();
   EXPECT_NE(after.checksums.inputs, before.checksums.inputs);
   EXPECT_EQ(after.checksums.targets, before.checksums.targets);
 }
@@ -276,10 +278,10 @@ TEST_F(FolderFingerprint, DoesNotDependOnPlaceTransformsOrTime) {
 }
 
 TEST_F(FolderFingerprint, APictureThatCannotBeReadIsNoError) {
-  const auto dataset = open_dataset(folder.config("image_folder {}"), Part::kTraining);
-  EXPECT_EQ(fingerprint_of(*dataset), before);
+  const auto dataset = data::open_dataset(folder.config("image_folder {}"), data::Part::kTraining);
+  EXPECT_EQ(data::fingerprint_of(*dataset), before);
   fs::remove(folder.path("train/dog/5.png"));
-  EXPECT_NE(fingerprint_of(*dataset), before);
+  EXPECT_NE(data::fingerprint_of(*dataset), before);
 }
 
 class ShardFingerprint : public ::testing::Test {
@@ -289,7 +291,7 @@ class ShardFingerprint : public ::testing::Test {
     int label;
   };
   // In shards of so many records.
-  Fingerprint write(const std::vector<Record>& all, size_t shard) const {
+  data::Fingerprint write(const std::vector<Record>& all, size_t shard) const {
     fs::remove_all(folder.path("tar"));
     for (size_t first = 0; first < all.size(); first += shard) {
       std::string tar;
@@ -307,12 +309,12 @@ class ShardFingerprint : public ::testing::Test {
 };
 
 TEST_F(ShardFingerprint, SeesOrderLabelsNamesAndContentsButNotShards) {
-  const Fingerprint before = write(records, 2);
+  const data::Fingerprint before = write(records, 2);
   EXPECT_EQ(before.samples, 6);
   EXPECT_EQ(write(records, 3), before);
   std::vector<Record> changed = records;
   changed[4].label = 2;
-  const Fingerprint label = write(changed, 2);
+  const data::Fingerprint label = write(changed, 2);
   EXPECT_EQ(label.checksums.inputs, before.checksums.inputs);
   EXPECT_NE(label.checksums.targets, before.checksums.targets);
   changed = records;
@@ -328,16 +330,16 @@ TEST(Fingerprints, SeeTheParametersOfSyntheticSamples) {
   const auto with = [&](const std::string& more) {
     return of(folder, "synthetic { shape: [1, 8, 8] count: 100000000 " + more + "}");
   };
-  const Fingerprint before = with("");
+  const data::Fingerprint before = with("");
   EXPECT_EQ(with("eval_count: 7"), before);
   for (const char* more : {"seed: 2", "noise: 0.6", "classes: 9"}) EXPECT_NE(with(more), before);
 }
 
 TEST(CheckedSamples, AreAllOrSpreadEvenly) {
-  EXPECT_EQ(CheckedSamples(1, 0)[0], 0);
-  EXPECT_EQ(CheckedSamples(64 << 10, 1 << 10).count(), 64 << 10);
-  EXPECT_EQ(CheckedSamples((64 << 10) + 1, 1 << 10).count(), 64);
-  const CheckedSamples spread(int64_t{1} << 40, size_t{1} << 31);
+  EXPECT_EQ(data::CheckedSamples(1, 0)[0], 0);
+  EXPECT_EQ(data::CheckedSamples(64 << 10, 1 << 10).count(), 64 << 10);
+  EXPECT_EQ(data::CheckedSamples((64 << 10) + 1, 1 << 10).count(), 64);
+  const data::CheckedSamples spread(int64_t{1} << 40, size_t{1} << 31);
   EXPECT_EQ(spread[0], 0);
   EXPECT_EQ(spread[63], (int64_t{1} << 40) - 1);
   for (int64_t i = 1; i < 64; ++i) EXPECT_GT(spread[i], spread[i - 1]);

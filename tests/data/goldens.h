@@ -14,14 +14,14 @@ namespace trireme::testing {
 
 // By name.
 inline std::map<std::string, Picture> read_goldens() {
-  const File file = read_file(TRIREME_SOURCE "/tests/golden/images.gz");
+  const data::File file = data::read_file(TRIREME_SOURCE "/tests/golden/images.gz");
   std::map<std::string, Picture> goldens;
   for (auto at = file.bytes.begin(); at != file.bytes.end();) {
     const auto line_end = std::find(at, file.bytes.end(), '\n');
     std::istringstream line(std::string(at, line_end));
     std::string name;
     int channels = 0;
-    ImageSize size;
+    data::ImageSize size;
     line >> name >> channels >> size.height >> size.width;
     Picture picture(size, channels);
     if (!line || file.bytes.end() - line_end <= std::ssize(picture.pixels)) {

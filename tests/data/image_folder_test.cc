@@ -3,7 +3,7 @@
 #include "data/formats/formats.h"
 #include "tests/data/files.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 using ::testing::ElementsAre;
@@ -39,7 +39,7 @@ class ImageFolderTest : public ::testing::Test {
     }
     return found;
   }
-  Folder folder;
+  testing::Folder folder;
   DataConfig config = folder.config("image_folder {}");
 };
 
@@ -148,4 +148,4 @@ TEST_F(ImageFolderTest, IdentityChangesWithTheFiles) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::data

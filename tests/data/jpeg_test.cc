@@ -3,7 +3,7 @@
 #include "data/images/codec.h"
 #include "tests/data/encoded_pictures.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace)
@@ -14,12 +14,12 @@ TEST(JpegTest, RegionsAreThoseOfTheWhole) {
   for (const std::array<int, 2> sampling :
        {std::array{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}, {4, 2}}) {
     for (const bool progressive : {false, true}) {
-      for (const ImageSize size : kSizes) {
+      for (const ImageSize size : testing::kSizes) {
         SCOPED_TRACE(::testing::Message() << sampling[0] << "x" << sampling[1] << " " << progressive
                                           << " " << size.height << "x" << size.width);
-        const Bytes bytes =
-            encode_with(waves(size, 3), {.sampling = sampling, .progressive = progressive});
-        ASSERT_NO_FATAL_FAILURE(expect_regions(bytes, 25));
+        const testing::Bytes bytes = testing::encode_with(
+            testing::waves(size, 3), {.sampling = sampling, .progressive = progressive});
+        ASSERT_NO_FATAL_FAILURE(testing::expect_regions(bytes, 25));
       }
     }
   }
@@ -28,31 +28,32 @@ TEST(JpegTest, RegionsAreThoseOfTheWhole) {
 TEST(JpegTest, RegionsOfOtherKinds) {
   const ImageSize size{97, 131};
   const std::array files{
-      encode_with(waves(size, 1), {}),
-      encode_with(waves(size, 1), {.sampling = {2, 2}, .restart_rows = 1}),
-      encode_with(waves(size, 3), {.sampling = {2, 2}, .restart_rows = 1}),
-      encode_with(waves(size, 3), {.sampling = {2, 2}, .one_scan_each = true}),
-      encode_with(waves(size, 3), {.sampling = {2, 2}, .arithmetic = true}),
-      encode_with(waves(size, 3), {.stored = JCS_RGB}),
-      encode_with(waves(size, 4), {.stored = JCS_CMYK}),
-      encode_with(waves(size, 4), {.sampling = {2, 2}, .stored = JCS_YCCK}),
-      encode_with(waves(size, 4), {.sampling = {2, 2}, .progressive = true, .stored = JCS_YCCK}),
+      testing::encode_with(testing::waves(size, 1), {}),
+      testing::encode_with(testing::waves(size, 1), {.sampling = {2, 2}, .restart_rows = 1}),
+      testing::encode_with(testing::waves(size, 3), {.sampling = {2, 2}, .restart_rows = 1}),
+      testing::encode_with(testing::waves(size, 3), {.sampling = {2, 2}, .one_scan_each = true}),
+      testing::encode_with(testing::waves(size, 3), {.sampling = {2, 2}, .arithmetic = true}),
+      testing::encode_with(testing::waves(size, 3), {.stored = JCS_RGB}),
+      testing::encode_with(testing::waves(size, 4), {.stored = JCS_CMYK}),
+      testing::encode_with(testing::waves(size, 4), {.sampling = {2, 2}, .stored = JCS_YCCK}),
+      testing::encode_with(testing::waves(size, 4),
+                           {.sampling = {2, 2}, .progressive = true, .stored = JCS_YCCK}),
   };
-  for (const Bytes& bytes : files) {
+  for (const testing::Bytes& bytes : files) {
     SCOPED_TRACE(&bytes - files.data());
-    ASSERT_NO_FATAL_FAILURE(expect_regions(bytes, 50));
+    ASSERT_NO_FATAL_FAILURE(testing::expect_regions(bytes, 50));
   }
 }
 
 TEST(JpegTest, ShrinkingAverages) {
-  const Picture picture = waves({95, 130}, 3);
-  const Bytes bytes = encode_with(picture, {});
-  const Picture whole = decode(bytes);
+  const testing::Picture picture = testing::waves({95, 130}, 3);
+  const testing::Bytes bytes = testing::encode_with(picture, {});
+  const testing::Picture whole = decode(bytes);
   for (const int shrink : {2, 4, 8}) {
-    const Picture small = decode(bytes, 3, shrink);
+    const testing::Picture small = decode(bytes, 3, shrink);
     ASSERT_EQ(small.size, (ImageSize{(95 + shrink - 1) / shrink, (130 + shrink - 1) / shrink}));
-    Picture average({95 / shrink, 130 / shrink}, 3);
-    Picture inner(average.size, 3);
+    testing::Picture average({95 / shrink, 130 / shrink}, 3);
+    testing::Picture inner(average.size, 3);
     for (int i = 0; i < static_cast<int>(average.pixels.size()); ++i) {
       const int c = i % 3, x = i / 3 % average.size.width, y = i / 3 / average.size.width;
       int sum = 0;
@@ -62,13 +63,13 @@ TEST(JpegTest, ShrinkingAverages) {
       average.pixels[static_cast<size_t>(i)] = static_cast<uint8_t>(sum / (shrink * shrink));
       inner.pixels[static_cast<size_t>(i)] = small.at(y, x)[c];
     }
-    EXPECT_LT(mean_difference(average, inner), 3) << shrink;
+    EXPECT_LT(testing::mean_difference(average, inner), 3) << shrink;
   }
 }
 
 TEST(JpegTest, NamesItsKind) {
-  const auto format = [](int channels, const JpegKind& kind) {
-    return Decoder().open(encode_with(waves({9, 9}, channels), kind)).format;
+  const auto format = [](int channels, const testing::JpegKind& kind) {
+    return Decoder().open(testing::encode_with(testing::waves({9, 9}, channels), kind)).format;
   };
   EXPECT_EQ(format(3, {}), "JPEG");
   EXPECT_EQ(format(3, {.progressive = true}), "progressive JPEG");
@@ -80,23 +81,23 @@ TEST(JpegTest, NamesItsKind) {
 
 TEST(JpegTest, EncodesWhatItDecodes) {
   for (const int channels : {1, 3}) {
-    Picture picture({61, 47}, channels);
+    testing::Picture picture({61, 47}, channels);
     for (size_t i = 0; i < picture.pixels.size(); ++i) {
       picture.pixels[i] = static_cast<uint8_t>(i / 61);
     }
-    const Bytes fine = encode_jpeg(picture.view(), 95);
-    const Bytes coarse = encode_jpeg(picture.view(), 10);
+    const testing::Bytes fine = encode_jpeg(picture.view(), 95);
+    const testing::Bytes coarse = encode_jpeg(picture.view(), 10);
     EXPECT_LT(coarse.size(), fine.size());
-    EXPECT_LT(mean_difference(decode(fine, channels), picture), 2);
-    EXPECT_GT(mean_difference(decode(coarse, channels), picture),
-              mean_difference(decode(fine, channels), picture));
+    EXPECT_LT(testing::mean_difference(decode(fine, channels), picture), 2);
+    EXPECT_GT(testing::mean_difference(decode(coarse, channels), picture),
+              testing::mean_difference(decode(fine, channels), picture));
   }
-  Picture noise({33, 35}, 3);
+  testing::Picture noise({33, 35}, 3);
   std::mt19937 random(5);
   for (uint8_t& pixel : noise.pixels) pixel = random() % 2 == 0 ? 0 : 255;
   EXPECT_EQ(decode(encode_jpeg(noise.view(), 100)).size, noise.size);
   EXPECT_THAT(testing::message<PictureError>([&] {
-                Picture wide({1, 65501}, 1);
+                testing::Picture wide({1, 65501}, 1);
                 encode_jpeg(wide.view(), 90);
               }),
               HasSubstr("Maximum supported image dimension is 65500 pixels"));
@@ -105,46 +106,48 @@ TEST(JpegTest, EncodesWhatItDecodes) {
 // Data that ends anywhere in the lower half hurts only who wants the lower half.
 TEST(JpegTest, ReadsNoFurtherThanItMust) {
   const ImageSize size{160, 96};
-  Bytes bytes = encode_with(waves(size, 3), {.sampling = {2, 2}});
-  const Picture whole = decode(bytes);
+  testing::Bytes bytes = testing::encode_with(testing::waves(size, 3), {.sampling = {2, 2}});
+  const testing::Picture whole = decode(bytes);
   bytes.resize(bytes.size() * 3 / 4);
-  EXPECT_THAT(error_of(bytes),
+  EXPECT_THAT(testing::error_of(bytes),
               ::testing::MatchesRegex("JPEG data ends early, after row (9|10|11|12)[0-9]? of 160"));
   Decoder decoder;
-  expect_region(decoder, bytes, whole, {3, {17, 20, 60, 50}, 1});
+  testing::expect_region(decoder, bytes, whole, {3, {17, 20, 60, 50}, 1});
 }
 
 TEST(JpegTest, NamesDamage) {
-  const Bytes good = encode_with(waves({64, 64}, 3), {.sampling = {2, 2}, .restart_rows = 1});
-  Bytes bytes = good;
+  const testing::Bytes good =
+      testing::encode_with(testing::waves({64, 64}, 3), {.sampling = {2, 2}, .restart_rows = 1});
+  testing::Bytes bytes = good;
   std::fill(bytes.end() - 600, bytes.end() - 400, uint8_t{0x55});
-  EXPECT_THAT(error_of(bytes), StartsWith("JPEG data is damaged, after row "));
+  EXPECT_THAT(testing::error_of(bytes), StartsWith("JPEG data is damaged, after row "));
 
   bytes = good;
   const std::array<uint8_t, 2> frame{0xFF, 0xC0};
   const auto start = std::search(bytes.begin(), bytes.end(), frame.begin(), frame.end());
   start[4] = 12;
-  EXPECT_EQ(error_of(bytes), "JPEG cannot be decoded: Unsupported JPEG data precision 12");
+  EXPECT_EQ(testing::error_of(bytes), "JPEG cannot be decoded: Unsupported JPEG data precision 12");
   start[4] = 8;
   start[1] = 0xC3;
-  EXPECT_EQ(error_of(bytes), "JPEG cannot be decoded: Unsupported JPEG process: SOF type 0xc3");
+  EXPECT_EQ(testing::error_of(bytes),
+            "JPEG cannot be decoded: Unsupported JPEG process: SOF type 0xc3");
   start[1] = 0xC0;
   std::fill_n(start + 5, 4, uint8_t{0xFF});
-  EXPECT_EQ(error_of(bytes),
+  EXPECT_EQ(testing::error_of(bytes),
             "JPEG cannot be decoded: Maximum supported image dimension is 65500 pixels");
   start[5] = start[7] = 0xFE;
-  EXPECT_EQ(error_of(bytes), "65279x65279 pixels are too many, 2^28 may be");
+  EXPECT_EQ(testing::error_of(bytes), "65279x65279 pixels are too many, 2^28 may be");
   start[5] = start[7] = 0x3F;
-  EXPECT_EQ(error_of(bytes), "JPEG data ends early: " + std::to_string(bytes.size()) +
-                                 " bytes for 16383x16383 pixels");
+  EXPECT_EQ(testing::error_of(bytes), "JPEG data ends early: " + std::to_string(bytes.size()) +
+                                          " bytes for 16383x16383 pixels");
   bytes.resize(100);
-  EXPECT_EQ(error_of(bytes), "JPEG data ends early, in its header");
+  EXPECT_EQ(testing::error_of(bytes), "JPEG data ends early, in its header");
 }
 
 // What is beside the point, and Pillow reads too.
 TEST(JpegTest, BearsJunkBeforeMarkers) {
-  Bytes bytes = encode_with(waves({40, 40}, 3), {});
-  const Picture whole = decode(bytes);
+  testing::Bytes bytes = testing::encode_with(testing::waves({40, 40}, 3), {});
+  const testing::Picture whole = decode(bytes);
   bytes.insert(bytes.end() - 2, {1, 2, 3});
   bytes.insert(bytes.begin() + 20, {0, 0, 0});
   bytes.push_back(9);
@@ -152,15 +155,15 @@ TEST(JpegTest, BearsJunkBeforeMarkers) {
 }
 
 TEST(JpegTest, RefusesEndlessScans) {
-  Bytes bytes = encode_with(waves({40, 40}, 3), {.one_scan_each = true});
+  testing::Bytes bytes = testing::encode_with(testing::waves({40, 40}, 3), {.one_scan_each = true});
   const std::array<uint8_t, 2> marker{0xFF, 0xDA};
   const auto last = std::find_end(bytes.begin(), bytes.end(), marker.begin(), marker.end());
-  const Bytes scan(last, bytes.end() - 2);
+  const testing::Bytes scan(last, bytes.end() - 2);
   bytes.resize(bytes.size() - 2);
   for (int i = 0; i < 600; ++i) bytes.insert(bytes.end(), scan.begin(), scan.end());
   bytes.insert(bytes.end(), {0xFF, 0xD9});
-  EXPECT_EQ(error_of(bytes), "JPEG cannot be decoded: more than 500 scans");
+  EXPECT_EQ(testing::error_of(bytes), "JPEG cannot be decoded: more than 500 scans");
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::data

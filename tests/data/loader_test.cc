@@ -34,7 +34,7 @@ std::atomic<int64_t> g_allocations{0};  // of the whole program
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 using ::testing::ElementsAre;
@@ -573,4 +573,4 @@ TEST_F(LoaderTest, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::data

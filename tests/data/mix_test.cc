@@ -11,7 +11,7 @@
 
 #include "tests/data/files.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 using testing::message;
@@ -210,4 +210,4 @@ TEST(Mix, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::data

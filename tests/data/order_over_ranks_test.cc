@@ -19,7 +19,7 @@
 #include "tests/data/files.h"
 #include "tests/data/tars.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 constexpr int64_t kSize = 53;
@@ -289,4 +289,4 @@ TEST_F(ShardsOverRanks, EveryGlobalBatchIsTheSameAndGoesOnAnywhere) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::data

@@ -18,18 +18,18 @@ namespace trireme::testing {
 
 // A picture with memory of its own that can be compared.
 struct Picture {
-  ImageSize size;
+  data::ImageSize size;
   int channels = 3;
   std::vector<uint8_t> pixels;
 
-  Picture(ImageSize of, int with_channels)
+  Picture(data::ImageSize of, int with_channels)
       : size(of),
         channels(with_channels),
         pixels(static_cast<size_t>(of.height * of.width * with_channels)) {}
-  explicit Picture(const ImageView& view) : Picture(view.size(), view.channels) {
-    copy_pixels(view, this->view());
+  explicit Picture(const data::ImageView& view) : Picture(view.size(), view.channels) {
+    data::copy_pixels(view, this->view());
   }
-  ImageView view() { return view_of(pixels.data(), size, channels); }
+  data::ImageView view() { return data::view_of(pixels.data(), size, channels); }
   uint8_t& at(int y, int x, int c) {
     return pixels[static_cast<size_t>((y * size.width + x) * channels + c)];
   }
@@ -37,7 +37,7 @@ struct Picture {
 };
 
 // Every pixel differs from its neighbours.
-inline Picture noisy(ImageSize size, int channels, uint32_t seed = 1) {
+inline Picture noisy(data::ImageSize size, int channels, uint32_t seed = 1) {
   Picture picture(size, channels);
   for (uint8_t& pixel : picture.pixels) {
     seed = seed * 1664525 + 1013904223;
@@ -47,7 +47,7 @@ inline Picture noisy(ImageSize size, int channels, uint32_t seed = 1) {
 }
 
 // As photographs are: no sharp edges.
-inline Picture smooth(ImageSize size, int channels, double phase = 0) {
+inline Picture smooth(data::ImageSize size, int channels, double phase = 0) {
   Picture picture(size, channels);
   for (int y = 0; y < size.height; ++y) {
     for (int x = 0; x < size.width; ++x) {
@@ -61,7 +61,7 @@ inline Picture smooth(ImageSize size, int channels, double phase = 0) {
 }
 
 // What is read of them is counted.
-struct FakeRecords final : public Records {
+struct FakeRecords final : public data::Records {
   std::vector<std::vector<uint8_t>> files;
   uint64_t made_of = 1;
   mutable std::atomic<int64_t> reads = 0;
@@ -77,12 +77,12 @@ struct FakeRecords final : public Records {
   std::string source() const override { return "fakes"; }
   std::vector<std::string> class_names() const override { return {"a", "b"}; }
   uint64_t identity() const override { return made_of; }
-  Checksums checksums() const override { return {.inputs = made_of, .targets = 0}; }
+  data::Checksums checksums() const override { return {.inputs = made_of, .targets = 0}; }
 };
 
 inline std::unique_ptr<FakeRecords> fakes(std::vector<Picture> pictures) {
   auto records = std::make_unique<FakeRecords>();
-  for (Picture& picture : pictures) records->files.push_back(encode_png(picture.view()));
+  for (Picture& picture : pictures) records->files.push_back(data::encode_png(picture.view()));
   return records;
 }
 
@@ -92,25 +92,27 @@ inline DataConfig config_of(const std::string& text) {
   return config;
 }
 
-inline std::unique_ptr<Dataset> images(std::unique_ptr<Records> records, const std::string& text,
-                                       Part part = Part::kTraining, uint64_t seed = 1) {
-  return make_image_dataset(std::move(records), config_of(text), part,
-                            {.seed = seed, .progress = {}});
+inline std::unique_ptr<data::Dataset> images(std::unique_ptr<data::Records> records,
+                                             const std::string& text,
+                                             data::Part part = data::Part::kTraining,
+                                             uint64_t seed = 1) {
+  return data::make_image_dataset(std::move(records), config_of(text), part,
+                                  {.seed = seed, .progress = {}});
 }
 
-inline Sample sample_of(const Dataset& dataset, SampleId id) {
+inline Sample sample_of(const data::Dataset& dataset, data::SampleId id) {
   Sample out{std::vector<std::byte>(dataset.spec().input.bytes()),
              std::vector<std::byte>(dataset.spec().target.bytes())};
   dataset.read(id, out.input.data(), out.target.data());
   return out;
 }
 
-inline Picture picture_of(const Dataset& dataset, SampleId id) {
+inline Picture picture_of(const data::Dataset& dataset, data::SampleId id) {
   Sample s = sample_of(dataset, id);
   const Shape& shape = dataset.spec().input.shape;
-  return Picture(view_of(reinterpret_cast<uint8_t*>(s.input.data()),
-                         {static_cast<int>(shape[1]), static_cast<int>(shape[2])},
-                         static_cast<int>(shape[0])));
+  return Picture(data::view_of(reinterpret_cast<uint8_t*>(s.input.data()),
+                               {static_cast<int>(shape[1]), static_cast<int>(shape[2])},
+                               static_cast<int>(shape[0])));
 }
 
 }  // namespace trireme::testing

@@ -8,7 +8,7 @@
 #include "tests/beside.h"
 #include "tests/data/files.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 using testing::sample;
@@ -136,4 +136,4 @@ TEST(RealTest, PhotographsInShards) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::data

@@ -10,7 +10,7 @@
 
 #include "tests/data/files.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 std::vector<int64_t> order(uint64_t seed, uint64_t epoch, int64_t size) {
@@ -287,4 +287,4 @@ TEST(ShareTest, SharesAreContiguousAndNearlyEqual) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::data

@@ -9,7 +9,7 @@
 #include "data/samples.h"
 #include "tests/data/files.h"
 
-namespace trireme {
+namespace trireme::data {
 namespace {
 
 using testing::config_error;
@@ -19,13 +19,14 @@ using testing::sample;
 using testing::values;
 
 // Rows "value, label".
-DataConfig labelled(const Folder& folder, const std::string& rows, const std::string& rest = "") {
+DataConfig labelled(const testing::Folder& folder, const std::string& rows,
+                    const std::string& rest = "") {
   folder.write("x.csv", rows);
   return folder.config("csv { train_file: 'x.csv' eval_file: 'x.csv' } " + rest);
 }
 
 TEST(SoftLabelsTest, AreOneForTheLabelAndZeroElsewhere) {
-  Folder folder;
+  testing::Folder folder;
   const DataConfig config = labelled(folder, "5,2\n6,0\n7,3\n8,0\n", "mix { mixup_alpha: 0.2 }");
   for (const Part part : {Part::kTraining, Part::kEvaluation}) {
     const auto dataset = open_dataset(config, part);
@@ -40,7 +41,7 @@ TEST(SoftLabelsTest, AreOneForTheLabelAndZeroElsewhere) {
 }
 
 TEST(SoftLabelsTest, LeaveTheRestAsItIs) {
-  Folder folder;
+  testing::Folder folder;
   DataConfig config = labelled(folder, "5,2\n6,0\n7,0\n", "normalize { mean: 6 deviation: 0.5 }");
   const auto hard = open_dataset(config, Part::kTraining);
   config.mutable_mix()->set_cutmix_alpha(1);
@@ -54,9 +55,9 @@ TEST(SoftLabelsTest, LeaveTheRestAsItIs) {
 }
 
 TEST(SoftLabelsTest, NeedClasses) {
-  Folder folder;
+  testing::Folder folder;
   folder.write("x.csv", "1,2\n3,4\n");
-  const std::string refusal = config_error(
+  const std::string refusal = testing::config_error(
       folder.config("csv { train_file: 'x.csv' regression: true } mix { mixup_alpha: 1 }"));
   EXPECT_SAYS(refusal, "data.mix");
   EXPECT_SAYS(refusal, "classes");
@@ -81,4 +82,4 @@ TEST(SoftLabelsTest, RefuseALabelThatIsNoClass) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::data

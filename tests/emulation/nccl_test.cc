@@ -28,7 +28,7 @@ class Host final : public test::ForwardingCommunicator {
   explicit Host(std::shared_ptr<std::atomic<bool>> lost, bool of_world = true)
       : lost_(std::move(lost)), of_world_(of_world) {}
   std::string failure() const override { return *lost_ ? "rank 1 (pid 7) has ended" : ""; }
-  std::unique_ptr<Communicator> split(int, int) override {
+  std::unique_ptr<comm::Communicator> split(int, int) override {
     return std::make_unique<Host>(of_world_ ? lost_ : std::make_shared<std::atomic<bool>>(false),
                                   /*of_world=*/false);
   }
@@ -47,8 +47,8 @@ class NcclTest : public testing::Test {
     nccl_faults().error = ncclSuccess;
   }
 
-  std::unique_ptr<Communicator> create() {
-    return create_device_communicator(host_, *device_, Transport::kNccl);
+  std::unique_ptr<comm::Communicator> create() {
+    return comm::create_device_communicator(host_, *device_, comm::Transport::kNccl);
   }
   // What `work` throws, while `trouble` comes a little later.
   template <class Work, class Trouble>
@@ -117,8 +117,8 @@ TEST_F(NcclTest, BucketsAreSummedOnOneRankWhereThatIsAskedFor) {
   const auto communicator = create();
   const Buffer gradients = communicator->allocate(400);
   for (const bool asked : {false, true}) {
-    Bucketer bucketer(*communicator, *device_, *stream_, gradients.data(), DType::kF32,
-                      {{0, 50}, {50, 100}}, /*wire=*/{}, /*slots=*/1, asked);
+    comm::Bucketer bucketer(*communicator, *device_, *stream_, gradients.data(), DType::kF32,
+                            {{0, 50}, {50, 100}}, /*wire=*/{}, /*slots=*/1, asked);
     const auto recording = device_->record(*stream_, [&] {
       bucketer.advance(50);
       bucketer.finish();

@@ -170,8 +170,8 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t cudaSetDevice(int device) {
-  return gpu().call([&](auto&) {
-    require(device >= 0 && device < device_count(), cudaErrorInvalidDevice);
+  return trireme::emulation::gpu().call([&](auto&) {
+    trireme::emulation::require(device >= 0 && device < device_count(), cudaErrorInvalidDevice);
     current_device = device;
   });
 }
@@ -182,8 +182,8 @@ cudaError_t cudaGetDevice(int* device) {
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  return gpu().call([&](auto&) {
-    require(device >= 0 && device < device_count(), cudaErrorInvalidDevice);
+  return trireme::emulation::gpu().call([&](auto&) {
+    trireme::emulation::require(device >= 0 && device < device_count(), cudaErrorInvalidDevice);
     *properties = {};
     std::strcpy(properties->name, "Emulated device");
     properties->major = 9;
@@ -192,14 +192,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->maxThreadsPerBlock = 1024;
     properties->sharedMemPerBlock = 48 << 10;
     properties->sharedMemPerBlockOptin = 227 << 10;
-    properties->totalGlobalMem = Memory::kBytes;
+    properties->totalGlobalMem = trireme::emulation::Memory::kBytes;
     properties->l2CacheSize = 1 << 20;
   });
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int device) {
-  return gpu().call([&](auto&) {
-    require(device >= 0 && device < device_count(), cudaErrorInvalidDevice);
+  return trireme::emulation::gpu().call([&](auto&) {
+    trireme::emulation::require(device >= 0 && device < device_count(), cudaErrorInvalidDevice);
     std::snprintf(id, static_cast<size_t>(bytes), "0000:%02x:00.0", device + 1);
   });
 }
@@ -216,11 +216,13 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 
 cudaError_t cudaGetLastError() {
   const cudaError_t error = std::exchange(latest_error, cudaSuccess);
-  return gpu().failed() != cudaSuccess ? gpu().failed() : error;
+  return trireme::emulation::gpu().failed() != cudaSuccess ? trireme::emulation::gpu().failed()
+                                                           : error;
 }
 
 cudaError_t cudaPeekAtLastError() {
-  return gpu().failed() != cudaSuccess ? gpu().failed() : latest_error;
+  return trireme::emulation::gpu().failed() != cudaSuccess ? trireme::emulation::gpu().failed()
+                                                           : latest_error;
 }
 
 const char* cudaGetErrorName(cudaError_t error) {
@@ -255,57 +257,64 @@ const char* cudaGetErrorName(cudaError_t error) {
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
-  return error == cudaErrorLaunchFailure ? gpu().failure_text() : "see CUDA's documentation";
+  return error == cudaErrorLaunchFailure ? trireme::emulation::gpu().failure_text()
+                                         : "see CUDA's documentation";
 }
 
-cudaError_t cudaMalloc(void** data, size_t bytes) { return allocate(data, bytes, Place::kDevice); }
-cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
-  return allocate(data, bytes, Place::kPinned);
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  return allocate(data, bytes, trireme::emulation::Place::kDevice);
 }
-cudaError_t cudaFree(void* data) { return release(data, Place::kDevice); }
-cudaError_t cudaFreeHost(void* data) { return release(data, Place::kPinned); }
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
+  return allocate(data, bytes, trireme::emulation::Place::kPinned);
+}
+cudaError_t cudaFree(void* data) { return release(data, trireme::emulation::Place::kDevice); }
+cudaError_t cudaFreeHost(void* data) { return release(data, trireme::emulation::Place::kPinned); }
 
 cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned) {
-  return gpu().call([&](auto&) {
-    gpu().forbid_in_capture();
-    require(data && bytes > 0, cudaErrorInvalidValue);
-    require(gpu().memory.pin(data, bytes), cudaErrorHostMemoryAlreadyRegistered);
+  return trireme::emulation::gpu().call([&](auto&) {
+    trireme::emulation::gpu().forbid_in_capture();
+    trireme::emulation::require(data && bytes > 0, cudaErrorInvalidValue);
+    trireme::emulation::require(trireme::emulation::gpu().memory.pin(data, bytes),
+                                cudaErrorHostMemoryAlreadyRegistered);
   });
 }
 
 cudaError_t cudaHostUnregister(void* data) {
-  return gpu().call([&](auto& lock) {
-    gpu().forbid_in_capture();
-    gpu().wait_all(lock);
-    require(gpu().memory.unpin(data), cudaErrorHostMemoryNotRegistered);
+  return trireme::emulation::gpu().call([&](auto& lock) {
+    trireme::emulation::gpu().forbid_in_capture();
+    trireme::emulation::gpu().wait_all(lock);
+    trireme::emulation::require(trireme::emulation::gpu().memory.unpin(data),
+                                cudaErrorHostMemoryNotRegistered);
   });
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  return gpu().call([&](auto&) {
-    *total = Memory::kBytes;
-    *free = Memory::kBytes - gpu().memory.used();
+  return trireme::emulation::gpu().call([&](auto&) {
+    *total = trireme::emulation::Memory::kBytes;
+    *free = trireme::emulation::Memory::kBytes - trireme::emulation::gpu().memory.used();
   });
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
-  return gpu().call([&](auto& lock) { copy(lock, to, from, bytes, stream); });
+  return trireme::emulation::gpu().call([&](auto& lock) { copy(lock, to, from, bytes, stream); });
 }
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  return gpu().call([&](auto&) {
-    gpu().stream(stream);
+  return trireme::emulation::gpu().call([&](auto&) {
+    trireme::emulation::gpu().stream(stream);
     if (bytes == 0) return;
-    require(place_of(to, bytes) != Place::kPageable, cudaErrorInvalidValue);
-    gpu().submit(stream, quantity("a memset", bytes), [=] { std::memset(to, value, bytes); });
+    trireme::emulation::require(place_of(to, bytes) != trireme::emulation::Place::kPageable,
+                                cudaErrorInvalidValue);
+    trireme::emulation::gpu().submit(stream, quantity("a memset", bytes),
+                                     [=] { std::memset(to, value, bytes); });
   });
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  return gpu().call([&](auto& lock) {
-    gpu().forbid_in_capture();
-    gpu().wait_all(lock);
+  return trireme::emulation::gpu().call([&](auto& lock) {
+    trireme::emulation::gpu().forbid_in_capture();
+    trireme::emulation::gpu().wait_all(lock);
   });
 }
 
@@ -316,65 +325,73 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
-  return gpu().call(
-      [&](auto&) { *stream = gpu().streams.add(std::make_shared<StreamState>(current_device)); });
+  return trireme::emulation::gpu().call([&](auto&) {
+    *stream = trireme::emulation::gpu().streams.add(
+        std::make_shared<trireme::emulation::StreamState>(current_device));
+  });
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  return gpu().call([&](auto&) {
-    if (const CapturePtr capture = gpu().stream(stream).capture) break_capture(capture);
-    gpu().streams.remove(stream);
+  return trireme::emulation::gpu().call([&](auto&) {
+    if (const trireme::emulation::CapturePtr capture =
+            trireme::emulation::gpu().stream(stream).capture)
+      break_capture(capture);
+    trireme::emulation::gpu().streams.remove(stream);
   });
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-  return gpu().call([&](auto& lock) {
-    const StreamState& stream = gpu().stream(handle);
+  return trireme::emulation::gpu().call([&](auto& lock) {
+    const trireme::emulation::StreamState& stream = trireme::emulation::gpu().stream(handle);
     if (stream.capture) {
       break_capture(stream.capture);
-      throw Failure{cudaErrorStreamCaptureUnsupported};
+      throw trireme::emulation::Failure{cudaErrorStreamCaptureUnsupported};
     }
-    gpu().wait(lock, stream.last);
+    trireme::emulation::gpu().wait(lock, stream.last);
   });
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
-  return gpu().call([&](auto&) {
-    const StreamState& stream = gpu().stream(handle);
+  return trireme::emulation::gpu().call([&](auto&) {
+    const trireme::emulation::StreamState& stream = trireme::emulation::gpu().stream(handle);
     if (stream.capture) {
       break_capture(stream.capture);
-      throw Failure{cudaErrorStreamCaptureUnsupported};
+      throw trireme::emulation::Failure{cudaErrorStreamCaptureUnsupported};
     }
-    require(!stream.last || stream.last->done, cudaErrorNotReady);
+    trireme::emulation::require(!stream.last || stream.last->done, cudaErrorNotReady);
   });
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
-  return gpu().call([&](auto&) {
-    require(flags == 0, cudaErrorInvalidValue);
-    wait_for_event(stream, *gpu().event(event));
+  return trireme::emulation::gpu().call([&](auto&) {
+    trireme::emulation::require(flags == 0, cudaErrorInvalidValue);
+    wait_for_event(stream, *trireme::emulation::gpu().event(event));
   });
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  return gpu().call(
-      [&](auto&) { gpu().submit(stream, "a host function", [=] { function(data); }); });
+  return trireme::emulation::gpu().call([&](auto&) {
+    trireme::emulation::gpu().submit(stream, "a host function", [=] { function(data); });
+  });
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-  return gpu().call([&](auto&) {
-    *event = gpu().events.add(
-        std::make_shared<EventState>(current_device, !(flags & cudaEventDisableTiming)));
+  return trireme::emulation::gpu().call([&](auto&) {
+    *event = trireme::emulation::gpu().events.add(std::make_shared<trireme::emulation::EventState>(
+        current_device, !(flags & cudaEventDisableTiming)));
   });
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  return gpu().call(
-      [&](auto&) { require(gpu().events.remove(event), cudaErrorInvalidResourceHandle); });
+  return trireme::emulation::gpu().call([&](auto&) {
+    trireme::emulation::require(trireme::emulation::gpu().events.remove(event),
+                                cudaErrorInvalidResourceHandle);
+  });
 }
 
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
-  return gpu().call([&](auto&) { record_event(stream, gpu().event(event), flags); });
+  return trireme::emulation::gpu().call(
+      [&](auto&) { record_event(stream, trireme::emulation::gpu().event(event), flags); });
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
@@ -382,46 +399,49 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return gpu().call([&](auto& lock) {
-    const auto state = gpu().event(event);
+  return trireme::emulation::gpu().call([&](auto& lock) {
+    const auto state = trireme::emulation::gpu().event(event);
     require_readable(*state);
-    gpu().wait(lock, state->node);
+    trireme::emulation::gpu().wait(lock, state->node);
   });
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return gpu().call([&](auto&) {
-    const auto state = gpu().event(event);
+  return trireme::emulation::gpu().call([&](auto&) {
+    const auto state = trireme::emulation::gpu().event(event);
     require_readable(*state);
-    require(!state->node || state->node->done, cudaErrorNotReady);
+    trireme::emulation::require(!state->node || state->node->done, cudaErrorNotReady);
   });
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
-  return gpu().call([&](auto&) {
-    const auto begin = gpu().event(from), end = gpu().event(to);
+  return trireme::emulation::gpu().call([&](auto&) {
+    const auto begin = trireme::emulation::gpu().event(from),
+               end = trireme::emulation::gpu().event(to);
     for (const auto& event : {begin, end}) {
-      require(event->timed && event->node, cudaErrorInvalidResourceHandle);
-      require(event->node->done, cudaErrorNotReady);
+      trireme::emulation::require(event->timed && event->node, cudaErrorInvalidResourceHandle);
+      trireme::emulation::require(event->node->done, cudaErrorNotReady);
     }
     *milliseconds = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
   });
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
-  return gpu().call([&](auto&) { gpu().begin_capture(stream, mode); });
+  return trireme::emulation::gpu().call(
+      [&](auto&) { trireme::emulation::gpu().begin_capture(stream, mode); });
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  return gpu().call([&](auto&) {
+  return trireme::emulation::gpu().call([&](auto&) {
     *graph = nullptr;
-    *graph = gpu().graphs.add(std::make_shared<Graph>(gpu().end_capture(stream)));
+    *graph = trireme::emulation::gpu().graphs.add(
+        std::make_shared<trireme::emulation::Graph>(trireme::emulation::gpu().end_capture(stream)));
   });
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
-  return gpu().call([&](auto&) {
-    const StreamState& stream = gpu().stream(handle);
+  return trireme::emulation::gpu().call([&](auto&) {
+    const trireme::emulation::StreamState& stream = trireme::emulation::gpu().stream(handle);
     *status = !stream.capture                         ? cudaStreamCaptureStatusNone
               : stream.capture->broken == cudaSuccess ? cudaStreamCaptureStatusActive
                                                       : cudaStreamCaptureStatusInvalidated;
@@ -430,34 +450,41 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
                                  unsigned long long) {
-  return gpu().call([&](auto&) {
-    const auto found = gpu().graphs.find(graph);
-    require(found != nullptr, cudaErrorInvalidValue);
-    *executable = gpu().executables.add(std::make_shared<Executable>(*found));
+  return trireme::emulation::gpu().call([&](auto&) {
+    const auto found = trireme::emulation::gpu().graphs.find(graph);
+    trireme::emulation::require(found != nullptr, cudaErrorInvalidValue);
+    *executable = trireme::emulation::gpu().executables.add(
+        std::make_shared<trireme::emulation::Executable>(*found));
   });
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  return gpu().call([&](auto&) { require(gpu().graphs.remove(graph), cudaErrorInvalidValue); });
+  return trireme::emulation::gpu().call([&](auto&) {
+    trireme::emulation::require(trireme::emulation::gpu().graphs.remove(graph),
+                                cudaErrorInvalidValue);
+  });
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
-  return gpu().call(
-      [&](auto&) { require(gpu().executables.remove(executable), cudaErrorInvalidValue); });
+  return trireme::emulation::gpu().call([&](auto&) {
+    trireme::emulation::require(trireme::emulation::gpu().executables.remove(executable),
+                                cudaErrorInvalidValue);
+  });
 }
 
 cudaError_t cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t stream) {
-  return gpu().call([&](auto&) {
-    require(gpu().executables.find(executable) != nullptr, cudaErrorInvalidValue);
-    gpu().stream(stream);
+  return trireme::emulation::gpu().call([&](auto&) {
+    trireme::emulation::require(trireme::emulation::gpu().executables.find(executable) != nullptr,
+                                cudaErrorInvalidValue);
+    trireme::emulation::gpu().stream(stream);
   });
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream) {
-  return gpu().call([&](auto&) {
-    const auto executable = gpu().executables.find(handle);
-    require(executable != nullptr, cudaErrorInvalidValue);
-    gpu().launch_graph(*executable, stream);
+  return trireme::emulation::gpu().call([&](auto&) {
+    const auto executable = trireme::emulation::gpu().executables.find(handle);
+    trireme::emulation::require(executable != nullptr, cudaErrorInvalidValue);
+    trireme::emulation::gpu().launch_graph(*executable, stream);
   });
 }
 

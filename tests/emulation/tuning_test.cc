@@ -24,12 +24,12 @@ class TuningTest : public testing::Test {
   std::unique_ptr<Device> device_ = create_cuda_device(0);
 };
 
-class Work final : public Algorithm {
+class Work final : public ops::cuda::Algorithm {
  public:
   explicit Work(bool fails, std::vector<cudaStream_t>* streams = nullptr)
       : fails_(fails), streams_(streams) {}
   size_t workspace_bytes() const override { return 0; }
-  void run(Stream& stream, Args, void*) const override {
+  void run(Stream& stream, ops::Args, void*) const override {
     if (streams_) streams_->push_back(handle(stream));
     check(emulation::enqueue(handle(stream), "work",
                              [fails = fails_] {
@@ -43,14 +43,14 @@ class Work final : public Algorithm {
   std::vector<cudaStream_t>* streams_;
 };
 
-Candidate candidate(const std::string& name, bool fails,
-                    std::vector<cudaStream_t>* streams = nullptr) {
+ops::cuda::Candidate candidate(const std::string& name, bool fails,
+                               std::vector<cudaStream_t>* streams = nullptr) {
   return {name, [=] { return std::make_shared<const Work>(fails, streams); }};
 }
 
 // All calls fail from then on, whatever they are for.
 TEST_F(TuningTest, AnAlgorithmThatEndsTheDeviceIsNamed) {
-  Tuner tuner(*device_, "", "a library");
+  ops::cuda::Tuner tuner(*device_, "", "a library");
   try {
     tuner.choose("a convolution", {}, [] {
       return std::vector{candidate("sound", false), candidate("culprit", true),
@@ -68,7 +68,7 @@ TEST_F(TuningTest, AnAlgorithmThatEndsTheDeviceIsNamed) {
 
 // A library's handle goes on naming the stream of its latest work.
 TEST_F(TuningTest, TheStreamLastsAsLongAsTheTuner) {
-  Tuner tuner(*device_, "", "a library");
+  ops::cuda::Tuner tuner(*device_, "", "a library");
   std::vector<cudaStream_t> streams;
   for (const char* key : {"one", "two"}) {
     tuner.choose(key, {}, [&] {
@@ -83,16 +83,16 @@ TEST_F(TuningTest, TheStreamLastsAsLongAsTheTuner) {
 class WeightGradientTest : public TuningTest {
  protected:
   float gradient() {
-    const auto context = std::make_shared<Context>(
-        Context{*device_, CudaOptions{},
-                std::make_shared<Libraries>(Libraries{nullptr, nullptr,
-                                                      Tuner(*device_, "", "emulated cuDNN"),
-                                                      Tuner(*device_, "", "emulated cuBLASLt")})});
+    const auto context = std::make_shared<ops::cuda::Context>(
+        ops::cuda::Context{*device_, ops::CudaOptions{},
+                           std::make_shared<ops::cuda::Libraries>(ops::cuda::Libraries{
+                               nullptr, nullptr, ops::cuda::Tuner(*device_, "", "emulated cuDNN"),
+                               ops::cuda::Tuner(*device_, "", "emulated cuBLASLt")})});
     const std::vector<TensorSpec> specs{{DType::kBF16, {1, 8, 257, 1}, Layout::channels_last()},
                                         {DType::kBF16, {1, 8, 257, 1}, Layout::channels_last()},
                                         {DType::kF32, {8, 8, 1, 1}, Layout::channels_last()},
-                                        absent()};
-    const Plan planned = plan(Conv2dBackwardWeights{}, context, specs);
+                                        ops::absent()};
+    const ops::cuda::Plan planned = plan(ops::Conv2dBackwardWeights{}, context, specs);
     const auto stream = device_->create_stream(StreamKind::kCompute);
     const std::vector<uint16_t> ones(257 * 8, 0x3F80);
     const Buffer x = device_->allocate(specs[0].bytes()), dy = device_->allocate(specs[1].bytes());
@@ -100,10 +100,10 @@ class WeightGradientTest : public TuningTest {
     const Buffer scratch = device_->allocate(planned->scratch_bytes());
     device_->copy(x.data(), ones.data(), x.bytes(), *stream);
     device_->copy(dy.data(), ones.data(), dy.bytes(), *stream);
-    std::vector<void*> args(Conv2dBackwardWeights::kArgs);
-    args[Conv2dBackwardWeights::kX] = x.data();
-    args[Conv2dBackwardWeights::kDy] = dy.data();
-    args[Conv2dBackwardWeights::kDweight] = dweight.data();
+    std::vector<void*> args(ops::Conv2dBackwardWeights::kArgs);
+    args[ops::Conv2dBackwardWeights::kX] = x.data();
+    args[ops::Conv2dBackwardWeights::kDy] = dy.data();
+    args[ops::Conv2dBackwardWeights::kDweight] = dweight.data();
     planned->encode(*stream, args, scratch.data());
     std::vector<float> result(64);
     device_->copy(result.data(), dweight.data(), dweight.bytes(), *stream);

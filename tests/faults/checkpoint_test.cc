@@ -89,8 +89,8 @@ class CheckpointFaults : public FaultTest {
     fs::copy(run_dir(), scratch_ / name, fs::copy_options::recursive);
   }
 
-  std::optional<FoundCheckpoint> newest() const {
-    return newest_checkpoint(checkpoints(), [](const std::string&) {});
+  std::optional<train::FoundCheckpoint> newest() const {
+    return train::newest_checkpoint(checkpoints(), [](const std::string&) {});
   }
   // All that training goes on from.
   static std::string contents(const fs::path& path) {
@@ -470,7 +470,7 @@ TEST_F(CheckpointFaults, TwoRunsOnOneFolderAreRefused) {
 TEST_F(CheckpointFaults, TheBestIsKeptAndTested) {
   const Outcome outcome = train_to(80, {"train.eval_every_steps=8", "schedule.learning_rate=0.2"});
   ASSERT_EQ(outcome.code, 0) << outcome.error;
-  const auto found = find_checkpoint(checkpoints() / "best", [](const std::string&) {});
+  const auto found = train::find_checkpoint(checkpoints() / "best", [](const std::string&) {});
   ASSERT_TRUE(found.state.best_accuracy);
   EXPECT_EQ(found.state.best_step, found.state.step);
   double best = 0;

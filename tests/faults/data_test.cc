@@ -199,7 +199,7 @@ class Pictures : public Data {
     for (size_t i = 0; i < pixels.size(); ++i) {
       pixels[i] = static_cast<uint8_t>((i * 7 + static_cast<size_t>(number) * 31) % 256);
     }
-    const auto bytes = encode_jpeg(view_of(pixels.data(), {8, 8}, 3), 90);
+    const auto bytes = data::encode_jpeg(data::view_of(pixels.data(), {8, 8}, 3), 90);
     return {bytes.begin(), bytes.end()};
   }
   static std::string sample(int number) {

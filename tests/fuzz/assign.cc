@@ -22,6 +22,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::istringstream lines{std::string(trireme::fuzz::text_of(data, size))};
   for (std::string line; std::getline(lines, line);) assignments.push_back(line);
   trireme::fuzz::refuse_with<trireme::ConfigError>(
-      [&] { trireme::parse_config(kConfig, "run.txtpb", assignments); });
+      [&] { trireme::train::parse_config(kConfig, "run.txtpb", assignments); });
   return 0;
 }

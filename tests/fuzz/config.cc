@@ -6,12 +6,14 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(trireme::fuzz::text_of(data, size));
   trireme::fuzz::refuse_with<trireme::ConfigError>([&] {
-    const trireme::Config config = trireme::parse_config(text, "run.txtpb", {});
-    const std::string resolved = trireme::to_text(config.run);
-    const trireme::Config again = trireme::parse_config(resolved, "again.txtpb", {});
-    trireme::fuzz::require(trireme::to_text(again.run) == resolved, "what is saved reads back");
-    trireme::fuzz::require(trireme::config_hash(again.run) == trireme::config_hash(config.run),
-                           "what is saved has the same hash");
+    const trireme::train::Config config = trireme::train::parse_config(text, "run.txtpb", {});
+    const std::string resolved = trireme::train::to_text(config.run);
+    const trireme::train::Config again = trireme::train::parse_config(resolved, "again.txtpb", {});
+    trireme::fuzz::require(trireme::train::to_text(again.run) == resolved,
+                           "what is saved reads back");
+    trireme::fuzz::require(
+        trireme::train::config_hash(again.run) == trireme::train::config_hash(config.run),
+        "what is saved has the same hash");
   });
   return 0;
 }

@@ -9,9 +9,9 @@ using trireme::fuzz::MemoryFile;
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const auto choice = static_cast<unsigned>(data[0] - 'a');
-  const MemoryFile file(trireme::fuzz::text_of(data + 1, size - 1));
-  DataConfig config;
-  config.set_root(MemoryFile::kFolder);
+  const trireme::fuzz::MemoryFile file(trireme::fuzz::text_of(data + 1, size - 1));
+  trireme::DataConfig config;
+  config.set_root(trireme::fuzz::MemoryFile::kFolder);
   CsvConfig& csv = *config.mutable_csv();
   csv.set_train_file(file.name());
   csv.set_header(static_cast<CsvConfig::Header>(choice % 3));
@@ -20,6 +20,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (choice / 12 % 2 == 1 && !csv.regression()) csv.set_classes(3);
   // A file may well have no columns that could be features.
   trireme::fuzz::refuse_with<trireme::ConfigError>(
-      [&] { trireme::fuzz::open_both_ways(config, trireme::Part::kTraining); });
+      [&] { trireme::fuzz::open_both_ways(config, trireme::data::Part::kTraining); });
   return 0;
 }

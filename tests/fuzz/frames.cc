@@ -10,7 +10,7 @@ namespace {
 
 std::vector<std::vector<std::byte>> messages_of(std::span<const std::byte> bytes, size_t piece,
                                                 bool& good) {
-  trireme::FrameReader reader;
+  trireme::comm::FrameReader reader;
   std::vector<std::vector<std::byte>> messages;
   good = true;
   for (size_t at = 0; at < bytes.size() && good; at += piece) {
@@ -34,7 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   trireme::fuzz::require(whole == cut, "pieces do not matter");
   trireme::fuzz::require(whole_good == cut_good, "what is refused is refused in any pieces");
   for (const auto& message : whole) {
-    const auto frame = trireme::make_frame(message);
+    const auto frame = trireme::comm::make_frame(message);
     trireme::fuzz::require(
         std::search(bytes.begin(), bytes.end(), frame.begin(), frame.end()) != bytes.end(),
         "a message was in the stream");

@@ -3,15 +3,16 @@
 #include "tests/fuzz/fuzz.h"
 
 using trireme::DataError;
-using trireme::File;
-using trireme::OnDamage;
+using trireme::data::File;
+using trireme::data::OnDamage;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const trireme::fuzz::MemoryFile bytes(trireme::fuzz::text_of(data, size));
-  const File kept = trireme::read_file(bytes.path(), OnDamage::kKeepWhatCameBefore);
+  const trireme::data::File kept =
+      trireme::data::read_file(bytes.path(), trireme::data::OnDamage::kKeepWhatCameBefore);
   bool whole = false;
-  trireme::fuzz::refuse_with<DataError>([&] {
-    const File file = trireme::read_file(bytes.path());
+  trireme::fuzz::refuse_with<trireme::DataError>([&] {
+    const trireme::data::File file = trireme::data::read_file(bytes.path());
     whole = true;
     trireme::fuzz::require(file.bytes == kept.bytes, "a whole file is the same either way");
   });

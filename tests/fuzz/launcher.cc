@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     setenv(name.c_str(), line.c_str() + equals + 1, 1);
     names.push_back(name);
   }
-  trireme::fuzz::require(!trireme::detect_launcher().name.empty(), "a launcher has a name");
+  trireme::fuzz::require(!trireme::comm::detect_launcher().name.empty(), "a launcher has a name");
   for (const std::string& name : names) unsetenv(name.c_str());
   return 0;
 }

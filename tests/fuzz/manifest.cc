@@ -17,7 +17,7 @@ class Folder {
     path_ = name;
     write("model.safetensors", "weights");
     write("optimizer.safetensors", "");
-    write("state.json", trireme::to_json({}));
+    write("state.json", trireme::train::to_json({}));
   }
   ~Folder() { fs::remove_all(path_); }
   Folder(const Folder&) = delete;
@@ -37,6 +37,7 @@ class Folder {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const Folder folder;
   folder.write("manifest.json", trireme::fuzz::text_of(data, size));
-  trireme::fuzz::refuse_with<trireme::DataError>([&] { trireme::open_checkpoint(folder.path()); });
+  trireme::fuzz::refuse_with<trireme::DataError>(
+      [&] { trireme::train::open_checkpoint(folder.path()); });
   return 0;
 }

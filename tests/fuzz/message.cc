@@ -7,10 +7,10 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
-  auto message = trireme::decode(bytes);
+  auto message = trireme::comm::decode(bytes);
   if (!message) return 0;
-  trireme::fuzz::require(std::ranges::equal(trireme::encode(*message), bytes),
+  trireme::fuzz::require(std::ranges::equal(trireme::comm::encode(*message), bytes),
                          "a message has one form");
-  trireme::translate(*message, int64_t{1} << 40);
+  trireme::comm::translate(*message, int64_t{1} << 40);
   return 0;
 }

@@ -6,7 +6,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text = trireme::fuzz::text_of(data, size);
   const trireme::fuzz::MemoryFile file(text);
-  { const trireme::JsonlSink metrics(file.path(), 5); }
+  { const trireme::train::JsonlSink metrics(file.path(), 5); }
   const std::string kept = trireme::read_text(file.path());
   trireme::fuzz::require(text.starts_with(kept), "only the end is cut off");
   trireme::fuzz::require(kept.empty() || kept.ends_with('\n'), "whole lines stay");

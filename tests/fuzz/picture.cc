@@ -8,13 +8,13 @@
 #include "data/images/codec.h"
 #include "tests/fuzz/fuzz.h"
 
-using trireme::DecodePlan;
-using trireme::Decoder;
-using trireme::DecodeRequest;
-using trireme::Image;
-using trireme::ImageSize;
-using trireme::PictureError;
-using trireme::Region;
+using trireme::data::DecodePlan;
+using trireme::data::Decoder;
+using trireme::data::DecodeRequest;
+using trireme::data::Image;
+using trireme::data::ImageSize;
+using trireme::data::PictureError;
+using trireme::data::Region;
 using trireme::fuzz::require;
 
 namespace {
@@ -24,11 +24,11 @@ constexpr size_t kChoices = 5;
 // A byte as a place in [0, count).
 int place(uint8_t byte, int count) { return byte * count / 256; }
 
-DecodeRequest request(const uint8_t* choices, ImageSize size) {
-  DecodeRequest wanted;
+trireme::data::DecodeRequest request(const uint8_t* choices, trireme::data::ImageSize size) {
+  trireme::data::DecodeRequest wanted;
   wanted.channels = choices[0] % 2 == 0 ? 3 : 1;
   wanted.shrink = 1 << (choices[0] / 2 % 4);
-  Region& region = wanted.region;
+  trireme::data::Region& region = wanted.region;
   region.top = place(choices[1], size.height);
   region.left = place(choices[2], size.width);
   region.height = 1 + place(choices[3], size.height - region.top);
@@ -36,7 +36,8 @@ DecodeRequest request(const uint8_t* choices, ImageSize size) {
   return wanted;
 }
 
-void decode(Decoder& decoder, const DecodePlan& plan, int channels, Image& to) {
+void decode(trireme::data::Decoder& decoder, const trireme::data::DecodePlan& plan, int channels,
+            trireme::data::Image& to) {
   decoder.decode(to.reshape(plan.size, channels));
 }
 
@@ -45,17 +46,19 @@ bool same(const uint8_t* a, const uint8_t* b, int pixels, int channels) {
 }
 
 // `part` lies in `whole` where its plan says.
-void compare(const Image& whole, const Image& part, const DecodePlan& plan,
-             const DecodeRequest& wanted, ImageSize size) {
+void compare(const trireme::data::Image& whole, const trireme::data::Image& part,
+             const trireme::data::DecodePlan& plan, const trireme::data::DecodeRequest& wanted,
+             trireme::data::ImageSize size) {
   const int shrink = plan.covers.height / plan.size.height;
-  const Region& region = wanted.region;
-  require(plan.covers.size() == ImageSize{plan.size.height * shrink, plan.size.width * shrink} &&
-              whole.view().height == (size.height + shrink - 1) / shrink,
-          "sizes are what the shrinking makes of them");
-  require(plan.covers.top <= region.top && plan.covers.left <= region.left &&
-              plan.covers.top + plan.covers.height >= region.top + region.height &&
-              plan.covers.left + plan.covers.width >= region.left + region.width,
-          "what is given holds what was wanted");
+  const trireme::data::Region& region = wanted.region;
+  trireme::fuzz::require(plan.covers.size() == trireme::data::ImageSize{plan.size.height * shrink,
+                                                                        plan.size.width * shrink} &&
+                             whole.view().height == (size.height + shrink - 1) / shrink,
+                         "sizes are what the shrinking makes of them");
+  trireme::fuzz::require(plan.covers.top <= region.top && plan.covers.left <= region.left &&
+                             plan.covers.top + plan.covers.height >= region.top + region.height &&
+                             plan.covers.left + plan.covers.width >= region.left + region.width,
+                         "what is given holds what was wanted");
   const int left = region.left / shrink;
   const int right = (region.left + region.width + shrink - 1) / shrink;
   const int bottom = (region.top + region.height + shrink - 1) / shrink;
@@ -63,7 +66,8 @@ void compare(const Image& whole, const Image& part, const DecodePlan& plan,
     const uint8_t* expected = whole.view().row(y) + left * wanted.channels;
     const uint8_t* row = part.view().row(y - plan.covers.top / shrink) +
                          (left - plan.covers.left / shrink) * wanted.channels;
-    require(same(row, expected, right - left, wanted.channels), "a region is that of the whole");
+    trireme::fuzz::require(same(row, expected, right - left, wanted.channels),
+                           "a region is that of the whole");
   }
 }
 
@@ -100,17 +104,18 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < kChoices) return 0;
   const std::span file(data + kChoices, size - kChoices);
-  static Decoder decoder;
-  static Image whole, part;
-  trireme::fuzz::refuse_with<PictureError>([&] {
-    const ImageSize picture = decoder.open(file).size;
-    require(int64_t{picture.height} * picture.width <= trireme::kMaxPixels, "pictures are small");
+  static trireme::data::Decoder decoder;
+  static trireme::data::Image whole, part;
+  trireme::fuzz::refuse_with<trireme::data::PictureError>([&] {
+    const trireme::data::ImageSize picture = decoder.open(file).size;
+    trireme::fuzz::require(int64_t{picture.height} * picture.width <= trireme::data::kMaxPixels,
+                           "pictures are small");
     if (int64_t{picture.height} * picture.width > 1 << 20) return;  // so that it takes no time
-    const DecodeRequest wanted = request(data, picture);
-    const DecodePlan plan = decoder.plan(wanted);
+    const trireme::data::DecodeRequest wanted = request(data, picture);
+    const trireme::data::DecodePlan plan = decoder.plan(wanted);
     decode(decoder, plan, wanted.channels, part);
     decoder.open(file);
-    const Region everything{0, 0, picture.height, picture.width};
+    const trireme::data::Region everything{0, 0, picture.height, picture.width};
     decode(decoder, decoder.plan({wanted.channels, everything, wanted.shrink}), wanted.channels,
            whole);
     compare(whole, part, plan, wanted, picture);

@@ -17,12 +17,12 @@ bool ascending(const std::vector<Point>& points) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using trireme::fuzz::require;
-  trireme::RunRecords records;
-  trireme::read_metrics(trireme::fuzz::text_of(data, size), records);
-  require(ascending(records.steps), "steps ascend");
-  require(ascending(records.evaluations), "so do evaluations");
-  require(ascending(records.lags), "and lags");
-  require(records.problems.size() <= 6, "damage is told in few words");
-  trireme::parse_summary(std::string(trireme::fuzz::text_of(data, size)));
+  trireme::train::RunRecords records;
+  trireme::train::read_metrics(trireme::fuzz::text_of(data, size), records);
+  trireme::fuzz::require(ascending(records.steps), "steps ascend");
+  trireme::fuzz::require(ascending(records.evaluations), "so do evaluations");
+  trireme::fuzz::require(ascending(records.lags), "and lags");
+  trireme::fuzz::require(records.problems.size() <= 6, "damage is told in few words");
+  trireme::train::parse_summary(std::string(trireme::fuzz::text_of(data, size)));
   return 0;
 }

@@ -13,7 +13,7 @@
 namespace trireme::fuzz {
 
 // First and last sample; the sanitizer sees what is read beyond the end.
-inline void read_ends(const Dataset& dataset) {
+inline void read_ends(const data::Dataset& dataset) {
   std::vector<std::byte> input(dataset.spec().input.bytes());
   std::vector<std::byte> target(dataset.spec().target.bytes());
   require(dataset.size() >= 1, "a dataset holds a sample");
@@ -28,11 +28,11 @@ inline void read_ends(const Dataset& dataset) {
 }
 
 // What FAIL takes SKIP takes too, without anything left out.
-inline void open_both_ways(DataConfig config, Part part) {
+inline void open_both_ways(DataConfig config, data::Part part) {
   int64_t whole = -1;
   refuse_with<DataError>([&] {
     config.set_on_bad_record(DataConfig::FAIL);
-    const auto dataset = open_dataset(config, part);
+    const auto dataset = data::open_dataset(config, part);
     read_ends(*dataset);
     require(dataset->bad_records().count == 0, "FAIL leaves nothing out");
     whole = dataset->size();
@@ -40,7 +40,7 @@ inline void open_both_ways(DataConfig config, Part part) {
   int64_t kept = -1;
   refuse_with<DataError>([&] {
     config.set_on_bad_record(DataConfig::SKIP);
-    const auto dataset = open_dataset(config, part);
+    const auto dataset = data::open_dataset(config, part);
     read_ends(*dataset);
     kept = dataset->size();
     require(whole < 0 || dataset->bad_records().count == 0, "what is good stays");

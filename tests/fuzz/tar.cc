@@ -22,14 +22,14 @@ void correct_sums(std::string& bytes) {
   }
 }
 
-void read_all(const Records& records) {
-  fuzz::require(records.size() >= 1, "there is a record");
+void read_all(const trireme::data::Records& records) {
+  trireme::fuzz::require(records.size() >= 1, "there is a record");
   std::vector<uint8_t> bytes;
   for (int64_t i = 0; i < records.size(); ++i) {
     records.read(i, bytes);  // nothing but whole pictures is indexed
-    fuzz::require(!bytes.empty() && !records.where(i).empty(), "records are something");
-    fuzz::require(records.label(i) >= 0 && records.label(i) < records.classes(),
-                  "labels are classes");
+    trireme::fuzz::require(!bytes.empty() && !records.where(i).empty(), "records are something");
+    trireme::fuzz::require(records.label(i) >= 0 && records.label(i) < records.classes(),
+                           "labels are classes");
   }
 }
 
@@ -37,31 +37,32 @@ void read_all(const Records& records) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  std::string bytes(fuzz::text_of(data + 1, size - 1));
+  std::string bytes(trireme::fuzz::text_of(data + 1, size - 1));
   if (data[0] & 2) correct_sums(bytes);
-  const fuzz::MemoryFile shard(bytes);
-  DataConfig config;
-  config.set_root(fuzz::MemoryFile::kFolder);
+  const trireme::fuzz::MemoryFile shard(bytes);
+  trireme::DataConfig config;
+  config.set_root(trireme::fuzz::MemoryFile::kFolder);
   config.set_max_bad_records(int64_t{1} << 40);
   config.mutable_webdataset()->add_train(shard.name());
   config.mutable_webdataset()->set_classes(10);
   config.mutable_webdataset()->set_index_folder("/proc/none");  // in memory
   if (data[0] & 1) config.mutable_webdataset()->set_json_label("a.b");
   int64_t whole = -1;
-  fuzz::refuse_with<DataError>([&] {
-    const auto records = open_webdataset(config, Part::kTraining, {});
+  trireme::fuzz::refuse_with<trireme::DataError>([&] {
+    const auto records = trireme::data::open_webdataset(config, trireme::data::Part::kTraining, {});
     read_all(*records);
-    fuzz::require(records->bad_records().count == 0, "FAIL leaves nothing out");
+    trireme::fuzz::require(records->bad_records().count == 0, "FAIL leaves nothing out");
     whole = records->size();
   });
-  config.set_on_bad_record(DataConfig::SKIP);
+  config.set_on_bad_record(trireme::DataConfig::SKIP);
   int64_t kept = -1;
-  fuzz::refuse_with<DataError>([&] {
-    const auto records = open_webdataset(config, Part::kTraining, {});
+  trireme::fuzz::refuse_with<trireme::DataError>([&] {
+    const auto records = trireme::data::open_webdataset(config, trireme::data::Part::kTraining, {});
     read_all(*records);
-    fuzz::require((whole >= 0) == (records->bad_records().count == 0), "what is bad is counted");
+    trireme::fuzz::require((whole >= 0) == (records->bad_records().count == 0),
+                           "what is bad is counted");
     kept = records->size();
   });
-  fuzz::require(whole < 0 || kept == whole, "SKIP takes what FAIL takes");
+  trireme::fuzz::require(whole < 0 || kept == whole, "SKIP takes what FAIL takes");
   return 0;
 }

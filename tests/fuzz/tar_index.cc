@@ -17,26 +17,29 @@ constexpr size_t kChecksumAt = 8;
 constexpr size_t kHashedFrom = 16;
 constexpr size_t kStampBytes = 24;
 
-void read_all(std::vector<uint8_t> bytes, const TarStamp& stamp) {
-  const auto index = TarIndex::read(std::move(bytes), stamp);
+void read_all(std::vector<uint8_t> bytes, const trireme::data::TarStamp& stamp) {
+  const auto index = trireme::data::TarIndex::read(std::move(bytes), stamp);
   if (!index) return;
   size_t sum = 0;
   for (size_t i = 0; i < index->samples().size(); ++i) {
-    const TarSample& sample = index->samples()[i];
-    fuzz::require(sample.offset + sample.size <= stamp.bytes, "pictures lie within the shard");
-    fuzz::require(sample.label >= 0 && sample.label <= index->largest_label(), "labels are labels");
+    const trireme::data::TarSample& sample = index->samples()[i];
+    trireme::fuzz::require(sample.offset + sample.size <= stamp.bytes,
+                           "pictures lie within the shard");
+    trireme::fuzz::require(sample.label >= 0 && sample.label <= index->largest_label(),
+                           "labels are labels");
     for (const char c : index->name(i)) sum += static_cast<unsigned char>(c);
   }
-  for (const TarProblem& problem : index->problems()) sum += problem.what.size();
-  fuzz::require(sum < size_t{1} << 40, "names are there");
-  fuzz::require(index->problem_count() >= std::ssize(index->problems()), "problems are counted");
+  for (const trireme::data::TarProblem& problem : index->problems()) sum += problem.what.size();
+  trireme::fuzz::require(sum < size_t{1} << 40, "names are there");
+  trireme::fuzz::require(index->problem_count() >= std::ssize(index->problems()),
+                         "problems are counted");
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<uint8_t> bytes(data, data + size);
-  TarStamp stamp;
+  trireme::data::TarStamp stamp;
   stamp.bytes = 4096;
   read_all(bytes, stamp);
   if (size < kHashedFrom + kStampBytes) return 0;

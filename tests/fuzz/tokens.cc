@@ -7,15 +7,15 @@ using trireme::fuzz::MemoryFile;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  const MemoryFile file(trireme::fuzz::text_of(data + 1, size - 1));
-  DataConfig config;
-  config.set_root(MemoryFile::kFolder);
+  const trireme::fuzz::MemoryFile file(trireme::fuzz::text_of(data + 1, size - 1));
+  trireme::DataConfig config;
+  config.set_root(trireme::fuzz::MemoryFile::kFolder);
   config.set_max_bad_records(int64_t{1} << 40);
   TokensConfig& tokens = *config.mutable_tokens();
   tokens.add_train(file.name());
   tokens.set_length(3);
   tokens.set_kind(static_cast<TokensConfig::Kind>(data[0] % 3));
   if (data[0] / 3 % 2 == 1) tokens.set_vocabulary(300);
-  trireme::fuzz::open_both_ways(config, trireme::Part::kTraining);
+  trireme::fuzz::open_both_ways(config, trireme::data::Part::kTraining);
   return 0;
 }

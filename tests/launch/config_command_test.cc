@@ -184,7 +184,7 @@ TEST(ConfigCheck, ReadsSomeSamplesOfEachPart) {
     for (int i = 0; i < 40; ++i) {
       const bool odd = i == 39 && std::string(part) == "val";
       Picture picture = noisy({odd ? 9 : 8, 8}, 3, static_cast<uint32_t>(i));
-      const std::vector<uint8_t> bytes = encode_png(picture.view());
+      const std::vector<uint8_t> bytes = data::encode_png(picture.view());
       const fs::path file = scratch / "data" / part / (i % 2 == 0 ? "a" : "b") /
                             ("picture" + std::to_string(100 + i) + ".png");
       fs::create_directories(file.parent_path());

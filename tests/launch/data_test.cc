@@ -38,14 +38,14 @@ std::string config(const Scratch& scratch, const std::string& data) {
 
 // Each of one colour, plus 1 in the column x = 1.
 std::string png(int height, int width, std::array<int, 3> color) {
-  Image image;
-  const ImageView view = image.reshape({height, width}, 3);
+  data::Image image;
+  const data::ImageView view = image.reshape({height, width}, 3);
   for (int y = 0; y < height; ++y) {
     for (int i = 0; i < 3 * width; ++i) {
       view.row(y)[i] = static_cast<uint8_t>(color[static_cast<size_t>(i % 3)] + (i / 3 == 1));
     }
   }
-  const std::vector<uint8_t> bytes = encode_png(view);
+  const std::vector<uint8_t> bytes = data::encode_png(view);
   return {bytes.begin(), bytes.end()};
 }
 
@@ -218,20 +218,21 @@ TEST(DataShow, DrawsWhatTrainingGets) {
   DataConfig format;
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(data, &format));
   format.set_root(scratch.path().string());
-  const auto dataset = open_dataset(format, Part::kTraining, {.seed = 5, .progress = {}});
-  const Order order({}, 5, 1, dataset->size());
+  const auto dataset =
+      data::open_dataset(format, data::Part::kTraining, {.seed = 5, .progress = {}});
+  const data::Order order({}, 5, 1, dataset->size());
   std::string text = read_file(page);
   EXPECT_EQ(count(text, "<figure>"), 2u);
   for (int64_t i = 0; i < 2; ++i) {
-    Image image;
-    const ImageView view = image.reshape({4, 4}, 3);
+    data::Image image;
+    const data::ImageView view = image.reshape({4, 4}, 3);
     int32_t label = 0;
     dataset->read({order(i), 1}, reinterpret_cast<std::byte*>(view.pixels),
                   reinterpret_cast<std::byte*>(&label));
     const std::string where = dataset->where(order(i));
     const std::string figure = fmt::format(
         "data:image/png;base64,{}\"><figcaption>{}\n<small title=\"{}\">sample {}: {}</small>",
-        base64(encode_png(view)), label == 0 ? "cat" : "dog", where, order(i),
+        base64(data::encode_png(view)), label == 0 ? "cat" : "dog", where, order(i),
         std::filesystem::path(where).filename().string());
     const size_t at = text.find(figure);
     ASSERT_NE(at, std::string::npos) << text;
@@ -337,10 +338,10 @@ TEST(DataPack, TellsHowToReadTheShards) {
       run({"data", "pack", scratch.path().string(), shards, "--part", "eval"});
   ASSERT_EQ(evaluation.code, 0) << evaluation.error;
   const DataConfig data = told(evaluation.out);
-  EXPECT_EQ(open_dataset(told(training.out), Part::kTraining)->size(), 3);
+  EXPECT_EQ(data::open_dataset(told(training.out), data::Part::kTraining)->size(), 3);
   DataConfig cropped = data;
   cropped.add_eval_transform()->mutable_center_crop()->add_size(4);
-  const auto samples = open_dataset(cropped, Part::kEvaluation);
+  const auto samples = data::open_dataset(cropped, data::Part::kEvaluation);
   EXPECT_EQ(samples->size(), 2);
   EXPECT_EQ(samples->class_names(), (std::vector<std::string>{"cat", "dog"}));
   const Outcome other = run({"data", "pack", scratch.path().string(), shards, "--resize", "2"});
@@ -364,7 +365,7 @@ TEST(DataPack, StoppedBySignalItGoesOn) {
   EXPECT_EQ(rest.code, 0) << rest.error;
   EXPECT_THAT(rest.out, StartsWith("5000 samples in "));
   EXPECT_EQ(std::filesystem::last_write_time(scratch / "shards" / "train-000000.tar"), first);
-  EXPECT_EQ(open_dataset(told(rest.out), Part::kTraining)->size(), 5000);
+  EXPECT_EQ(data::open_dataset(told(rest.out), data::Part::kTraining)->size(), 5000);
 }
 
 }  // namespace

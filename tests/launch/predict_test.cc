@@ -21,13 +21,13 @@ using Json = nlohmann::json;
 
 constexpr std::array<const char*, 3> kColours{"red", "green", "blue"};  // channel by channel
 
-std::string png(ImageSize size, int channel, uint32_t seed, int channels = 3) {
+std::string png(data::ImageSize size, int channel, uint32_t seed, int channels = 3) {
   Picture picture = noisy(size, channels, seed);
   for (size_t i = 0; i < picture.pixels.size(); ++i) {
     const bool own = channels == 1 || static_cast<int>(i % 3) == channel;
     picture.pixels[i] = static_cast<uint8_t>(picture.pixels[i] / 3 + (own ? 160 : 0));
   }
-  const std::vector<uint8_t> bytes = encode_png(picture.view());
+  const std::vector<uint8_t> bytes = data::encode_png(picture.view());
   return {bytes.begin(), bytes.end()};
 }
 

@@ -11,7 +11,7 @@
 #include "launch/report/decimation.h"
 #include "launch/report/report.h"
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -62,11 +62,11 @@ TEST(Decimation, MeansAreWeightedAndLeaveOutWhatIsNotFinite) {
   EXPECT_TRUE(std::isnan(weighted_mean(std::vector<double>{kNan, kNan, kNan}, weights)));
 }
 
-RunRecords run_of(int64_t steps) {
-  RunRecords run;
+train::RunRecords run_of(int64_t steps) {
+  train::RunRecords run;
   run.folder = "runs/one";
   for (int64_t step = 1; step <= steps; ++step) {
-    StepPoint point;
+    train::StepPoint point;
     point.step = step;
     point.train_loss = 1.0 / static_cast<double>(step);
     point.learning_rate = 0.1;
@@ -81,7 +81,7 @@ RunRecords run_of(int64_t steps) {
 }
 
 TEST(ReportData, FewPointsAreThereToTheLastDigit) {
-  const RunRecords run = run_of(7);
+  const train::RunRecords run = run_of(7);
   const auto data = report_data({&run, 1});
   const auto& loss = data["runs"][0]["loss"];
   ASSERT_EQ(loss["values"].size(), 7u);
@@ -91,7 +91,7 @@ TEST(ReportData, FewPointsAreThereToTheLastDigit) {
 }
 
 TEST(ReportData, WhatIsNotFiniteIsNotWhatWasNotRecorded) {
-  RunRecords run = run_of(3);
+  train::RunRecords run = run_of(3);
   run.steps[1].train_loss = kNan;
   run.steps[2].train_loss = std::nullopt;
   run.evaluations = {{.step = 3, .loss = std::numeric_limits<double>::infinity()}};
@@ -102,19 +102,19 @@ TEST(ReportData, WhatIsNotFiniteIsNotWhatWasNotRecorded) {
 }
 
 TEST(ReportData, TimesAddUpToTheStep) {
-  const RunRecords run = run_of(5);
+  const train::RunRecords run = run_of(5);
   const auto data = report_data({&run, 1});
   const auto mean = data["runs"][0]["times"]["mean"].get<std::vector<double>>();
   EXPECT_EQ(mean, (std::vector<double>{0, 3, 5, 1, 0, 1}));
 }
 
 TEST(ReportData, ALongRunStaysSmall) {
-  const RunRecords run = run_of(200000);
+  const train::RunRecords run = run_of(200000);
   EXPECT_LT(report_page({&run, 1}).size(), size_t{1} << 20);
 }
 
 TEST(ReportData, ConfigurationsAreComparedWithTheFirst) {
-  std::vector<RunRecords> runs(3, run_of(1));
+  std::vector<train::RunRecords> runs(3, run_of(1));
   runs[0].folder = "runs/a/";
   runs[1].folder = "runs/b";
   runs[2].folder = "runs/c";
@@ -130,7 +130,7 @@ TEST(ReportData, ConfigurationsAreComparedWithTheFirst) {
 }
 
 TEST(ReportData, RunsOfOneNameAreToldApart) {
-  std::vector<RunRecords> runs(2, run_of(1));
+  std::vector<train::RunRecords> runs(2, run_of(1));
   runs[0].folder = "a/run";
   runs[1].folder = "b/run";
   const auto data = report_data(runs);
@@ -139,7 +139,7 @@ TEST(ReportData, RunsOfOneNameAreToldApart) {
 }
 
 TEST(ReportData, AnEvaluationThatIsNotWhatItShouldBe) {
-  RunRecords run = run_of(1);
+  train::RunRecords run = run_of(1);
   run.evaluation = nlohmann::json::parse(
       R"({"step":"x","classes":[1,"dog"],"confusion":[[1,2],[3]],)"
       R"("mistakes":[7,{"label":1,"predicted":0,"probability":0.9,"png":"\" onerror=\"x"}]})");
@@ -158,8 +158,8 @@ size_t count_of(const std::string& text, const std::string& what) {
 }
 
 TEST(ReportPage, NamesCannotLeaveTheData) {
-  const RunRecords plain = run_of(1);
-  RunRecords hostile = plain;
+  const train::RunRecords plain = run_of(1);
+  train::RunRecords hostile = plain;
   hostile.folder = "runs/</script><script>alert(1)</script><!--";
   hostile.config_text = "# </script> {{data}} \xff\xfe";
   const std::string page = report_page({&hostile, 1});
@@ -170,7 +170,7 @@ TEST(ReportPage, NamesCannotLeaveTheData) {
 }
 
 TEST(ReportPage, LoadsNothing) {
-  const RunRecords run = run_of(1);
+  const train::RunRecords run = run_of(1);
   const std::string page = report_page({&run, 1});
   EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
   // The one address names the language of pictures; nothing is asked of it.
@@ -179,4 +179,4 @@ TEST(ReportPage, LoadsNothing) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::cli

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace trireme {
+namespace trireme::cli {
 namespace {
 
 // A device that takes a second a step, and `ahead` steps before the host waits for the first.
@@ -34,4 +34,4 @@ TEST(StepTime, IsThatOfTheDeviceHoweverManyStepsAreInFlight) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::cli

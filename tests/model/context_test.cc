@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "tests/model/harness.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 constexpr int64_t kRows = 4;
@@ -33,7 +33,7 @@ Outcome outcome_of(TestNetwork& net) {
   for (const RunningValue& value : net.parameters.running) {
     outcome.running.push_back(net.running(value));
   }
-  outcome.loss = net.metric(kMetricLoss);
+  outcome.loss = net.metric(ops::kMetricLoss);
   return outcome;
 }
 
@@ -72,4 +72,4 @@ INSTANTIATE_TEST_SUITE_P(Targets, ContextTest, testing::ValuesIn(targets()),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::model

@@ -5,7 +5,7 @@
 #include "model/passes/passes.h"
 #include "tests/model/harness.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 // As far from their initial values as training takes them.
@@ -60,10 +60,10 @@ std::vector<float> outputs(const Graph& graph, const Weights& weights, const Tes
   low.refresh(values.data(), *stream);
   const size_t numbers = static_cast<size_t>(rows * graph.input.classes);
   const Buffer activations = device->allocate(program->activation_bytes());
-  const Buffer metrics = device->allocate(kMetricCount * sizeof(double));
+  const Buffer metrics = device->allocate(ops::kMetricCount * sizeof(double));
   const Buffer output = device->allocate(numbers * sizeof(float));
-  const Buffer state = device->allocate(sizeof(StepState));
-  const StepState step{.valid_rows = static_cast<int32_t>(rows)};
+  const Buffer state = device->allocate(sizeof(ops::StepState));
+  const ops::StepState step{.valid_rows = static_cast<int32_t>(rows)};
   const auto on_device = [&](std::span<const std::byte> host) {
     Buffer buffer = device->allocate(host.size());
     device->copy(buffer.data(), host.data(), host.size(), *stream);
@@ -79,7 +79,7 @@ std::vector<float> outputs(const Graph& graph, const Weights& weights, const Tes
                    .running = running.data()},
                   activations.data());
   context.bind(Port::kOutput, output.data());
-  context.bind_batch(inputs.data(), targets.data(), state.as<StepState>());
+  context.bind_batch(inputs.data(), targets.data(), state.as<ops::StepState>());
   context.forward(*stream);
   std::vector<float> host(numbers);
   device->copy(host.data(), output.data(), output.bytes(), *stream);
@@ -142,4 +142,4 @@ TEST(Fold, NormsThatOthersReadToo) {
 TEST(Fold, ResidualNetworks) { expect_the_same(zoo("resnet20"), classified({3, 32, 32}, 10), 9); }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::model

@@ -4,7 +4,7 @@
 #include "core/error.h"
 #include "harness.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 constexpr int64_t kRows = 6;
@@ -102,7 +102,7 @@ TEST_P(FreezeOnTargets, GradientsOfTheOthersAreThoseOfTheWholeNetwork) {
     SCOPED_TRACE(patterns.back());
     TestNetwork part(frozen(patterns), kInput, GetParam(), {.batch = kRows});
     part.run(batch);
-    EXPECT_EQ(part.metric(kMetricLoss), whole.metric(kMetricLoss));
+    EXPECT_EQ(part.metric(ops::kMetricLoss), whole.metric(ops::kMetricLoss));
     EXPECT_EQ(part.watermarks.back(), part.parameters.trained_elements);
     int compared = 0;
     for (const Parameter& parameter : part.parameters.all) {
@@ -176,7 +176,7 @@ TEST(Freeze, GradientsThroughFrozenNormsAreDerivatives) {
     const auto loss_at = [&](double at) {
       value = at;
       net.go_on(batch);
-      return net.metric(kMetricLoss) / kRows;
+      return net.metric(ops::kMetricLoss) / kRows;
     };
     const double difference = (loss_at(kept + kStep) - loss_at(kept - kStep)) / (2 * kStep);
     value = kept;
@@ -185,4 +185,4 @@ TEST(Freeze, GradientsThroughFrozenNormsAreDerivatives) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::model

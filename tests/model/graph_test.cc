@@ -6,7 +6,7 @@
 #include "model/size.h"
 #include "tests/model/harness.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 std::string refusal(const std::string& layers, const ModelInput& input) {
@@ -177,4 +177,4 @@ TEST(Zoo, HasThePublishedParameterCounts) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::model

@@ -20,7 +20,7 @@
 #include "model/model.pb.h"
 #include "tests/ops/reference/reference_backend.h"
 
-namespace trireme {
+namespace trireme::model {
 
 inline ModelConfig network(const std::string& layers) {
   ModelConfig config;
@@ -84,7 +84,7 @@ struct TestBatch {
 struct TestTarget {
   std::string name;
   std::function<std::unique_ptr<Device>()> device;
-  std::function<std::unique_ptr<Backend>(Device&)> backend;
+  std::function<std::unique_ptr<ops::Backend>(Device&)> backend;
   DType dtype = DType::kF32;
   // Relative errors of the loss, of the gradient of all parameters together and of each, of running
   // values.
@@ -96,14 +96,14 @@ inline void PrintTo(const TestTarget& target, std::ostream* out) { *out << targe
 inline TestTarget reference() {
   return {.name = "reference",
           .device = [] { return create_cpu_device(1); },
-          .backend = create_reference_backend,
+          .backend = ops::create_reference_backend,
           .dtype = DType::kF64};
 }
 
 inline TestTarget cpu() {
   return {.name = "cpu_f32",
           .device = [] { return create_cpu_device(1); },
-          .backend = create_cpu_backend};
+          .backend = ops::create_cpu_backend};
 }
 
 inline TestTarget cuda() {
@@ -111,7 +111,7 @@ inline TestTarget cuda() {
           .device = [] { return create_cuda_device(0); },
           .backend =
               [](Device& device) {
-                return create_cuda_backend(device, {.tuning_cache = {}, .measure = false});
+                return ops::create_cuda_backend(device, {.tuning_cache = {}, .measure = false});
               }};
 }
 
@@ -130,7 +130,7 @@ inline TestTarget in_low_precision(TestTarget target, DType dtype, int bits) {
 // All that this machine has.
 inline std::vector<TestTarget> targets() {
   std::vector<TestTarget> all{cpu()};
-  if (cpu_computes_in(DType::kBF16)) all.push_back(in_low_precision(cpu(), DType::kBF16, 8));
+  if (ops::cpu_computes_in(DType::kBF16)) all.push_back(in_low_precision(cpu(), DType::kBF16, 8));
   if (query_cuda().devices > 0) {
     all.push_back(cuda());
     all.push_back(in_low_precision(cuda(), DType::kBF16, 8));
@@ -194,7 +194,7 @@ class TestNetwork {
     Buffer inputs = on_device(std::as_bytes(std::span(batch.inputs)));
     Buffer targets = on_device(batch.targets());
     Context context(*program, arrays(), activations.data());
-    context.bind_batch(inputs.data(), targets.data(), state_.as<StepState>());
+    context.bind_batch(inputs.data(), targets.data(), state_.as<ops::StepState>());
     return {std::move(activations), std::move(inputs), std::move(targets), std::move(context)};
   }
   // Gradients and metrics become zero, and contexts of in_flight() can run.
@@ -205,9 +205,9 @@ class TestNetwork {
   }
   Stream& stream() { return *stream_; }
 
-  double metric(Metric which) const {
+  double metric(ops::Metric which) const {
     if (parameters.array_dtype() == DType::kF64) return gradients_.as<double>()[which];
-    std::array<float, kMetricCount> metrics{};
+    std::array<float, ops::kMetricCount> metrics{};
     device_->copy(metrics.data(), gradients_.data(), sizeof metrics, *stream_);
     stream_->synchronize();
     return double{metrics[which]};
@@ -245,7 +245,7 @@ class TestNetwork {
 
   std::unique_ptr<const Program> program;
   Parameters parameters;
-  StepState state;
+  ops::StepState state;
   std::vector<int64_t> watermarks;
 
  private:
@@ -266,11 +266,11 @@ class TestNetwork {
     fill(output_, 0xFF, output_.bytes());
   }
   void bind(const TestBatch& batch) {
-    fill(gradients_, 0, kMetricCount * size_of(parameters.array_dtype()));
+    fill(gradients_, 0, ops::kMetricCount * size_of(parameters.array_dtype()));
     inputs_ = on_device(std::as_bytes(std::span(batch.inputs)));
     targets_ = on_device(batch.targets());
     device_->copy(state_.data(), &state, sizeof state, *stream_);
-    context_->bind_batch(inputs_.data(), targets_.data(), state_.as<StepState>());
+    context_->bind_batch(inputs_.data(), targets_.data(), state_.as<ops::StepState>());
     watermarks.clear();
   }
   // Gradients lie as the parameters do.
@@ -292,7 +292,7 @@ class TestNetwork {
   }
 
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<ops::Backend> backend_;
   std::unique_ptr<Stream> stream_;
   Graph graph_;
   std::optional<Context> context_;
@@ -310,4 +310,4 @@ inline double relative_error(const std::vector<float>& got, const std::vector<fl
   return std::sqrt(difference) / std::max(std::sqrt(norm), 1e-12);
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

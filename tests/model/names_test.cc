@@ -6,7 +6,7 @@
 
 #include "harness.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 // What a file's tensor is taken for in a network that has these.
@@ -102,4 +102,4 @@ TEST(Names, CountersAreBookkeeping) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::model

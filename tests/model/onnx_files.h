@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "tests/model/harness.h"
 
-namespace trireme {
+namespace trireme::model {
 
 // A file in the test's folder.
 inline std::filesystem::path file_of(const std::string& bytes,
@@ -47,4 +47,4 @@ inline void expect_words(const std::string& message, std::initializer_list<const
   for (const char* word : words) EXPECT_NE(message.find(word), std::string::npos) << message;
 }
 
-}  // namespace trireme
+}  // namespace trireme::model

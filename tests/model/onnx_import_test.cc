@@ -8,7 +8,7 @@
 #include "model/onnx/onnx.pb.h"
 #include "tests/model/onnx_files.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 namespace fs = std::filesystem;
@@ -387,4 +387,4 @@ INSTANTIATE_TEST_SUITE_P(Exporters, GoldenOnnx, testing::Values("script.onnx", "
                          });
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::model

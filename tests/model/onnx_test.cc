@@ -8,7 +8,7 @@
 #include "model/onnx/onnx.pb.h"
 #include "tests/model/onnx_files.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 const std::string kLoss = "layer { name: 'loss' softmax_cross_entropy {} }";
@@ -259,4 +259,4 @@ TEST(Onnx, RefusesDamagedFiles) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::model

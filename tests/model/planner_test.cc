@@ -8,7 +8,7 @@
 
 #include "core/alignment.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 std::vector<MemoryRequest> random_requests(std::mt19937& random) {
@@ -80,4 +80,4 @@ TEST(Planner, PeakCountsWhatIsAliveAtOnce) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::model

@@ -8,7 +8,7 @@
 #include "model/zoo/zoo.h"
 #include "tests/model/harness.h"
 
-namespace trireme {
+namespace trireme::model {
 namespace {
 
 struct Case {
@@ -151,7 +151,7 @@ TEST_P(Programs, ReferenceGradientsAreFiniteDifferences) {
       const auto loss_at = [&](double value) {
         net.exact_value(parameter, i) = value;
         net.run(batch);
-        return net.metric(kMetricLoss);
+        return net.metric(ops::kMetricLoss);
       };
       const double numeric = (loss_at(here + kStep) - loss_at(here - kStep)) / (2 * kStep);
       net.exact_value(parameter, i) = here;
@@ -183,12 +183,12 @@ TEST_P(ProgramsOnTargets, AgreeWithTheReference) {
         static_cast<int32_t>(std::max<int64_t>(1, rows - 1));
     exact.run(batch);
     fast.run(batch);
-    EXPECT_NEAR(fast.metric(kMetricLoss), exact.metric(kMetricLoss),
-                target().loss * exact.metric(kMetricLoss));
+    EXPECT_NEAR(fast.metric(ops::kMetricLoss), exact.metric(ops::kMetricLoss),
+                target().loss * exact.metric(ops::kMetricLoss));
     if (target().dtype == DType::kF32) {
-      EXPECT_EQ(fast.metric(kMetricTop1), exact.metric(kMetricTop1));
+      EXPECT_EQ(fast.metric(ops::kMetricTop1), exact.metric(ops::kMetricTop1));
     }
-    EXPECT_EQ(fast.metric(kMetricSamples), exact.state.valid_rows);
+    EXPECT_EQ(fast.metric(ops::kMetricSamples), exact.state.valid_rows);
     for (size_t p = 0; p < exact.parameters.all.size(); ++p) {
       const Parameter& wanted = exact.parameters.all[p];
       const Parameter& got = fast.parameters.all[p];
@@ -219,7 +219,7 @@ TEST_P(ProgramsOnTargets, OutputIsThatOfTheReference) {
   fast.run(batch);
   ASSERT_EQ(exact.output().size(), static_cast<size_t>(kRows * 3));
   EXPECT_LT(relative_error(fast.output(), exact.output()), target().gradient);
-  EXPECT_EQ(fast.metric(kMetricSamples), kRows);
+  EXPECT_EQ(fast.metric(ops::kMetricSamples), kRows);
 }
 
 TEST_P(ProgramsOnTargets, AccumulatedGradientsAddUp) {
@@ -253,7 +253,7 @@ TEST_P(ProgramsOnTargets, GradientsBecomeFinalInTheOrderTheyLie) {
     ranges.emplace_back(parameter.begin, parameter.end);
   }
   std::sort(ranges.begin(), ranges.end());
-  int64_t end = kMetricCount;
+  int64_t end = ops::kMetricCount;
   for (auto [begin, next] : ranges) {
     EXPECT_GE(begin, end);
     end = next;
@@ -315,7 +315,7 @@ float rounded_to_bf16(float value) {
 // Deep networks magnify any rounding, so the yardstick is what rounding the weights alone does to
 // the gradient in f32.
 TEST(Program, TheZooInBf16IsAsNearToF32AsItsWeightsAre) {
-  if (!cpu_computes_in(DType::kBF16)) GTEST_SKIP() << "this CPU cannot compute in BF16";
+  if (!ops::cpu_computes_in(DType::kBF16)) GTEST_SKIP() << "this CPU cannot compute in BF16";
   for (const char* name : {"mlp", "lenet", "alexnet", "resnet20", "resnet18-cifar"}) {
     SCOPED_TRACE(name);
     const ZooDefaults defaults = zoo_defaults(name);
@@ -335,7 +335,8 @@ TEST(Program, TheZooInBf16IsAsNearToF32AsItsWeightsAre) {
     const double yardstick = relative_error(whole_gradient(rounded), wanted);
     EXPECT_GT(yardstick, 1e-4);
     EXPECT_LT(relative_error(whole_gradient(low), wanted), 3 * yardstick);
-    EXPECT_NEAR(low.metric(kMetricLoss), full.metric(kMetricLoss), 0.01 * full.metric(kMetricLoss));
+    EXPECT_NEAR(low.metric(ops::kMetricLoss), full.metric(ops::kMetricLoss),
+                0.01 * full.metric(ops::kMetricLoss));
   }
 }
 
@@ -381,7 +382,7 @@ TEST(Program, NormalisesStoredImages) {
   }
   from_bytes.run(bytes);
   from_floats.run(floats);
-  EXPECT_NEAR(from_bytes.metric(kMetricLoss), from_floats.metric(kMetricLoss), 1e-5);
+  EXPECT_NEAR(from_bytes.metric(ops::kMetricLoss), from_floats.metric(ops::kMetricLoss), 1e-5);
 }
 
 TEST(Program, NamesTheLayerWhoseOutputIsNotFinite) {
@@ -411,18 +412,18 @@ TEST(Program, InferenceUsesRunningStatisticsAndNoDropout) {
   const TestBatch batch(input, 4, 9);
   exact.run(batch);
   fast.run(batch);
-  EXPECT_NEAR(fast.metric(kMetricLoss), exact.metric(kMetricLoss), 1e-4);
-  EXPECT_EQ(fast.metric(kMetricSamples), 4);
-  const double loss = fast.metric(kMetricLoss);
+  EXPECT_NEAR(fast.metric(ops::kMetricLoss), exact.metric(ops::kMetricLoss), 1e-4);
+  EXPECT_EQ(fast.metric(ops::kMetricSamples), 4);
+  const double loss = fast.metric(ops::kMetricLoss);
   fast.state.step = 99;
   fast.run(batch);
-  EXPECT_EQ(fast.metric(kMetricLoss), loss);
+  EXPECT_EQ(fast.metric(ops::kMetricLoss), loss);
 }
 
 TEST(Program, TrainingAndInferenceShareParameters) {
   // Compiled for inference with the parameters that training has laid out.
   const auto device = create_cpu_device(1);
-  const auto backend = create_cpu_backend(*device);
+  const auto backend = ops::create_cpu_backend(*device);
   const ModelInput input = classified({3, 16, 16}, 10);
   const Graph graph = build_graph(zoo("resnet20"), input);
   Parameters parameters;
@@ -438,4 +439,4 @@ TEST(Program, TrainingAndInferenceShareParameters) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::model

@@ -5,7 +5,7 @@
 
 #include "tests/ops/harness.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 struct Problem {
@@ -213,4 +213,4 @@ TEST_P(BatchNormTest, FarFromZero) {
 TRIREME_ON_ALL_TARGETS(BatchNormTest);
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::ops

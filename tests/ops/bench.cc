@@ -9,7 +9,7 @@
 
 #include "core/alignment.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 constexpr size_t kGuard = kDeviceAlignment;  // bytes before and after each argument
@@ -199,4 +199,4 @@ std::vector<Bytes> Bench::run(const Op& op, const OpPlan& plan, const std::vecto
   return after;
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -11,7 +11,7 @@
 #include "ops/backend.h"
 #include "tests/ops/targets.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 using Bytes = std::vector<std::byte>;
 using Alias = std::pair<int, int>;  // {output, input} in the same memory
@@ -39,4 +39,4 @@ class Bench {
   std::unique_ptr<Stream> stream_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::ops

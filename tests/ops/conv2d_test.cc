@@ -4,7 +4,7 @@
 #include "ops/window.h"
 #include "tests/ops/harness.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 struct Problem {
@@ -146,4 +146,4 @@ TEST_P(Conv2dTest, WeightsInAnyLayoutAreAddedAndReordered) {
 TRIREME_ON_TARGETS(Conv2dTest, multiplying_targets());
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -10,7 +10,7 @@
 #include "ops/cpu/dnnl.h"
 #include "ops/step_state.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 constexpr int64_t kChannels = 6;
@@ -128,4 +128,4 @@ TEST(CpuPadding, IsZeroWhateverWasThereBefore) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -7,7 +7,7 @@
 #include "ops/cuda/cudnn.h"
 #include "ops/window.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 // What cuDNN 9.19 writes about a device, and demands of one.
@@ -88,8 +88,8 @@ std::string text(const Convolution& c) {
 class CudnnDeviceless : public testing::TestWithParam<Gpu> {
  protected:
   void SetUp() override {
-    const auto library =
-        std::make_shared<const Library>("cuDNN", std::vector<std::string>{"libcudnn.so.9"});
+    const auto library = std::make_shared<const trireme::cuda::Library>(
+        "cuDNN", std::vector<std::string>{"libcudnn.so.9"});
     if (!library->problem().empty()) GTEST_SKIP() << library->problem();
     try {
       cudnn_ = std::make_shared<Cudnn>(library, json(GetParam()));
@@ -159,4 +159,4 @@ INSTANTIATE_TEST_SUITE_P(Gpus, CudnnDeviceless,
                          [](const auto& gpu) { return std::string(gpu.param.name); });
 
 }  // namespace
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -3,7 +3,7 @@
 
 #include "tests/ops/harness.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 struct Problem {
@@ -56,4 +56,4 @@ TEST_P(DenseTest, BackwardWeights) {
 TRIREME_ON_TARGETS(DenseTest, multiplying_targets());
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::ops

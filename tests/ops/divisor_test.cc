@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 constexpr int64_t kMost = int64_t{1} << 40;  // elements of a tensor of some TB
@@ -32,4 +32,4 @@ TEST(Divisor, RefusesWhatItMightGetWrong) {
 }
 
 }  // namespace
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

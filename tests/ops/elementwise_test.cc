@@ -7,7 +7,7 @@
 #include "ops/dropout.h"
 #include "tests/ops/harness.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 const std::vector<Shape>& shapes() {
@@ -219,4 +219,4 @@ TEST_P(ElementwiseTest, NormalizeInput) {
 TRIREME_ON_ALL_TARGETS(ElementwiseTest);
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::ops

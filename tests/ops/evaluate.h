@@ -12,7 +12,7 @@
 #include "ops/step_state.h"
 #include "tests/ops/reference/reference_backend.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 // One argument: what it is and where it lies.
 struct Tensor {
@@ -121,4 +121,4 @@ inline double relative_error(const Tensor& got, const Tensor& wanted) {
   return relative_error(got.numbers(), wanted.numbers());
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

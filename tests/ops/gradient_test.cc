@@ -7,7 +7,7 @@
 
 #include "tests/ops/evaluate.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 constexpr double kStep = 1e-5;
@@ -390,4 +390,4 @@ TEST_P(LossGradient, OfSquaredErrorMatchesDifferences) {
 INSTANTIATE_TEST_SUITE_P(ValidRows, LossGradient, testing::Values(5, 3, 0));
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -7,7 +7,7 @@
 #include "core/random.h"
 #include "tests/ops/reference/reference_backend.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 std::string describe(std::span<const TensorSpec> specs) {
@@ -307,4 +307,4 @@ void OpsTest::compare(const Case& c, std::span<const TensorSpec> specs,
   }
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -14,7 +14,7 @@
 #include "tests/ops/bench.h"
 #include "tests/ops/targets.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 // An argument of an operation under test.
 struct TestTensor {
@@ -100,10 +100,10 @@ inline std::string target_name(const testing::TestParamInfo<Target>& info) {
   return info.param.name;
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops
 
 // One of these at the end of every file that has TEST_P(OpsTest, ...) or of a fixture derived from
 // it.
 #define TRIREME_ON_TARGETS(Fixture, targets) \
-  INSTANTIATE_TEST_SUITE_P(Targets, Fixture, testing::ValuesIn(targets), trireme::target_name)
-#define TRIREME_ON_ALL_TARGETS(Fixture) TRIREME_ON_TARGETS(Fixture, trireme::targets())
+  INSTANTIATE_TEST_SUITE_P(Targets, Fixture, testing::ValuesIn(targets), trireme::ops::target_name)
+#define TRIREME_ON_ALL_TARGETS(Fixture) TRIREME_ON_TARGETS(Fixture, trireme::ops::targets())

@@ -3,7 +3,7 @@
 
 #include "tests/ops/harness.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 const std::vector<Shape>& shapes() {
@@ -62,4 +62,4 @@ TEST_P(LayerNormTest, FarFromZero) {
 TRIREME_ON_ALL_TARGETS(LayerNormTest);
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::ops

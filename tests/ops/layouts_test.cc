@@ -1,7 +1,7 @@
 // What a backend does with the layouts that it is given, and with threads.
 #include "tests/ops/harness.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 // One case of every operation that follows the layout of what it gets.
@@ -137,4 +137,4 @@ TEST_P(LayoutsTest, AndThreadsDoNotChangeABit) {
 TRIREME_ON_ALL_TARGETS(LayoutsTest);
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -8,7 +8,7 @@
 
 #include "tests/ops/harness.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 struct Problem {
@@ -292,4 +292,4 @@ TEST_P(LossTest, MeanSquaredError) {
 TRIREME_ON_ALL_TARGETS(LossTest);
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::ops

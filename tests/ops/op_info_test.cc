@@ -6,7 +6,7 @@
 
 #include "tests/ops/evaluate.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 struct Example {
@@ -211,4 +211,4 @@ TEST(OpInfo, FlopsCountMultiplyAndAdd) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::ops

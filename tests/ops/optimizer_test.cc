@@ -4,7 +4,7 @@
 
 #include "tests/ops/evaluate.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 constexpr float kRate = 0.125f;
@@ -192,4 +192,4 @@ TEST(SumOfSquares, CountsWhatTheRangesCover) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -4,7 +4,7 @@
 #include "ops/window.h"
 #include "tests/ops/harness.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 struct Problem {
@@ -109,4 +109,4 @@ TEST_P(PoolTest, AverageBackward) {
 TRIREME_ON_ALL_TARGETS(PoolTest);
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -6,7 +6,7 @@
 #include "ops/window.h"
 #include "tests/ops/reference/reference_backend.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 struct Maker {
@@ -225,4 +225,4 @@ TEST(Windows, CountsThem) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::ops

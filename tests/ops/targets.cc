@@ -4,7 +4,7 @@
 
 #include "ops/cpu/dnnl.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 std::vector<Layout> dnnl_blocks(const TensorSpec& spec) {
@@ -64,4 +64,4 @@ std::vector<Target> multiplying_targets() {
   return all;
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -9,7 +9,7 @@
 
 #include "ops/backend.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 using BackendMaker = std::function<std::unique_ptr<Backend>(Device&)>;
 
@@ -32,4 +32,4 @@ std::vector<Target> targets();
 // For convolutions and dense layers: these, and TF32.
 std::vector<Target> multiplying_targets();
 
-}  // namespace trireme
+}  // namespace trireme::ops

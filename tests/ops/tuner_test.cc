@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 constexpr auto kFast = std::chrono::microseconds(100);
@@ -238,4 +238,4 @@ TEST_F(TunerTest, WithoutMeasuringItFollowsWhatOthersMeasured) {
 }
 
 }  // namespace
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -6,7 +6,7 @@
 #include "ops/optimizer.h"
 #include "tests/ops/harness.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 struct Arrays {
@@ -163,4 +163,4 @@ TEST_P(UpdateTest, AdjustLossScale) {
 TRIREME_ON_ALL_TARGETS(UpdateTest);
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "tests/ops/evaluate.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 using Numbers = std::vector<double>;
@@ -453,4 +453,4 @@ TEST(MeanSquaredError, IsTheMeanOverARow) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::ops

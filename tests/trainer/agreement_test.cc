@@ -9,7 +9,7 @@
 #include "step_fixture.h"
 #include "tests/comm/ranks.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 class AgreementTest : public ::testing::Test {
@@ -23,7 +23,7 @@ class AgreementTest : public ::testing::Test {
   std::string refusal(const Facts& common, const Facts& other) {
     try {
       require_alike(*world_, is_last() ? other : common);
-    } catch (const AgreedError& error) {
+    } catch (const comm::AgreedError& error) {
       EXPECT_EQ(error.code(), ExitCode::kBadConfig);
       EXPECT_EQ(error.rank(), world_->size() - 1);
       return error.what();
@@ -36,8 +36,8 @@ class AgreementTest : public ::testing::Test {
   }
   Facts inputs(const std::vector<std::string>& assignments) {
     const Config configured = config(assignments);
-    const auto training = open_data(configured, Part::kTraining);
-    const auto evaluation = open_data(configured, Part::kEvaluation);
+    const auto training = open_data(configured, data::Part::kTraining);
+    const auto evaluation = open_data(configured, data::Part::kEvaluation);
     return input_facts(*cpu_, *training, *evaluation, build_network(configured, training->spec()));
   }
   // "rank 2 differs from rank 0: ", where there is more than one.
@@ -46,7 +46,7 @@ class AgreementTest : public ::testing::Test {
     return "rank " + std::to_string(world_->size() - 1) + " differs from rank 0: " + difference;
   }
 
-  std::unique_ptr<Communicator> world_ = test::join();
+  std::unique_ptr<comm::Communicator> world_ = test::join();
   std::unique_ptr<Device> cpu_ = create_cpu_device(1);
 };
 
@@ -88,7 +88,7 @@ TEST_F(AgreementTest, OtherSamplesAndShapesAreRefused) {
 TEST_F(AgreementTest, OtherLayoutsAreRefused) {
   StepFixture fixture(*world_, kStepConfig, {"train.device=cpu"});
   const Facts common = layout_facts(fixture.step().parameters());
-  Parameters moved = fixture.step().parameters();
+  model::Parameters moved = fixture.step().parameters();
   moved.all[0].begin += 16;
   EXPECT_EQ(refusal(common, common), "");
   EXPECT_EQ(refusal(common, layout_facts(moved)).empty(), world_->size() == 1);
@@ -101,6 +101,6 @@ TEST_F(AgreementTest, TheBuildIsKnown) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train
 
 int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

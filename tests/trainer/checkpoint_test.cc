@@ -12,7 +12,7 @@
 #include "small_model.h"
 #include "temporary_folder.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -520,4 +520,4 @@ TEST_F(CheckpointTest, AnotherModelIsAMatterOfConfiguration) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

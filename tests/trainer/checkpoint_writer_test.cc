@@ -13,7 +13,7 @@
 #include "small_model.h"
 #include "temporary_folder.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -186,4 +186,4 @@ assert optimizer == {"velocity.fc.weight": [6984.0 - i for i in range(6)],
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

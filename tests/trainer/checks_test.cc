@@ -11,7 +11,7 @@
 #include "step_fixture.h"
 #include "tests/comm/ranks.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 // Losses that wander by `deviation`, up and down in turn.
@@ -84,7 +84,7 @@ class ChecksTest : public ::testing::TestWithParam<std::string> {
     float before = 0;
     if (world_->rank() != rank) return before;
     Step& step = fixture_->step();
-    for (const Parameter& parameter : step.parameters().all) {
+    for (const model::Parameter& parameter : step.parameters().all) {
       if (parameter.name != name) continue;
       float* at = static_cast<float*>(step.arrays().parameters) + parameter.begin;
       Device& device = step.backend().device();
@@ -109,7 +109,7 @@ class ChecksTest : public ::testing::TestWithParam<std::string> {
   int last() const { return world_->size() - 1; }
   std::string last_rank() const { return "rank " + std::to_string(last()); }
 
-  std::unique_ptr<Communicator> world_ = test::join();
+  std::unique_ptr<comm::Communicator> world_ = test::join();
   std::unique_ptr<StepFixture> fixture_;
   std::unique_ptr<Checks> checks_;
 };
@@ -217,7 +217,7 @@ TEST_P(ChecksTest, TheRankWithOtherParametersIsNamed) {
   try {
     checks_->compare_ranks(1, /*averaged=*/false);
     FAIL();
-  } catch (const AgreedError& error) {
+  } catch (const comm::AgreedError& error) {
     const std::string who = world_->size() == 2
                                 ? "ranks 0, 1 differ, and which is right cannot be told, in"
                                 : last_rank() + " differs from the others in";
@@ -232,7 +232,7 @@ TEST_P(ChecksTest, RunningValuesAreComparedOnceTheyAreAveraged) {
   fixture_->run(0, 0.01f);
   checks_->compare_ranks(1, /*averaged=*/false);
   if (world_->size() > 1) {
-    EXPECT_THROW(checks_->compare_ranks(1, /*averaged=*/true), AgreedError);
+    EXPECT_THROW(checks_->compare_ranks(1, /*averaged=*/true), comm::AgreedError);
   }
   fixture_->step().average_running_values();
   checks_->compare_ranks(1, /*averaged=*/true);
@@ -241,6 +241,6 @@ TEST_P(ChecksTest, RunningValuesAreComparedOnceTheyAreAveraged) {
 TRIREME_ON_ALL_DEVICES(ChecksTest);
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train
 
 int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 const char* const kText = R"(
@@ -68,4 +68,4 @@ TEST(ConfigDiff, ElementsThatOneHasMoreAreDifferent) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "trainer/config/config.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -89,4 +89,4 @@ TEST(SuggestField, SaysNothingWhereNothingIsNearAndMuchIsThere) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

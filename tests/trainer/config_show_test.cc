@@ -10,7 +10,7 @@
 #include "trainer/config/config.h"
 #include "trainer/config/config_fields.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 TEST(ConfigShow, AnnotatedTextReadsBackTheSame) {
@@ -59,4 +59,4 @@ TEST(ConfigShow, CommentsAreThoseOfTheSource) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

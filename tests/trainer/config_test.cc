@@ -9,7 +9,7 @@
 #include "data/transforms/transform.h"
 #include "temporary_folder.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 // Line 1 is the seed, so that lines of errors are easy to tell.
@@ -51,10 +51,10 @@ TEST(Config, ExamplesAreRight) {
     const Config config = load_config(entry.path().string(), {});
     const DataConfig& data = config.run.data();
     for (const TransformConfig& transform : data.transform()) {
-      EXPECT_NO_THROW(make_transform(transform, "data.transform"));
+      EXPECT_NO_THROW(data::make_transform(transform, "data.transform"));
     }
     for (const TransformConfig& transform : data.eval_transform()) {
-      EXPECT_FALSE(make_transform(transform, "data.eval_transform")->random());
+      EXPECT_FALSE(data::make_transform(transform, "data.eval_transform")->random());
     }
     ++found;
   }
@@ -243,4 +243,4 @@ TEST(Config, HashIsOfWhatDecidesTheResult) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 RunConfig config(const std::vector<std::string>& assignments) {
@@ -126,4 +126,4 @@ TEST(Course, ARunThatIsOverHasNoMoreSteps) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

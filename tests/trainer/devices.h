@@ -8,7 +8,7 @@
 
 #include "core/device.h"
 
-namespace trireme {
+namespace trireme::train {
 
 inline std::vector<std::string> devices() {
   std::vector<std::string> all = {"cpu"};
@@ -20,9 +20,9 @@ inline std::string device_name(const testing::TestParamInfo<std::string>& device
   return device.param;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train
 
 // At the end of a file that has TEST_P(Fixture, ...), whose parameter is train.device.
-#define TRIREME_ON_ALL_DEVICES(Fixture)                                             \
-  INSTANTIATE_TEST_SUITE_P(Devices, Fixture, testing::ValuesIn(trireme::devices()), \
-                           trireme::device_name)
+#define TRIREME_ON_ALL_DEVICES(Fixture)                                                    \
+  INSTANTIATE_TEST_SUITE_P(Devices, Fixture, testing::ValuesIn(trireme::train::devices()), \
+                           trireme::train::device_name)

@@ -6,7 +6,7 @@
 
 #include "tests/comm/ranks.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 TEST(Environment, TellsOfEveryRankAndWhatItRunsOn) {
@@ -35,6 +35,6 @@ TEST(Environment, TellsOfEveryRankAndWhatItRunsOn) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train
 
 int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

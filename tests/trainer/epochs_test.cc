@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 bool operator==(const SamplePosition& a, const SamplePosition& b) {
@@ -61,4 +61,4 @@ TEST(Epochs, ThereIsNothingBehindTheEndOfAnEpoch) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

@@ -14,7 +14,7 @@
 #include "temporary_folder.h"
 #include "trainer/report/sinks/histogram.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 // RFC 3720, B.4, and the check value of the catalogues.
@@ -119,4 +119,4 @@ TEST(Histogram, AConstant) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

@@ -5,7 +5,7 @@
 #include "step_fixture.h"
 #include "trainer/checkpoint/safetensors.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 // Momentum, decay of everything, norms of each rank's share: all that could reach what is frozen.
@@ -47,14 +47,14 @@ class FreezeTest : public RunTest {
   Tensors initial() const {
     StepFixture fixture(*world_, kFrozen + kCommon, {"train.device=" + GetParam()});
     Tensors tensors;
-    const Parameters& parameters = fixture.step().parameters();
-    for (const Parameter& parameter : parameters.all) {
+    const model::Parameters& parameters = fixture.step().parameters();
+    for (const model::Parameter& parameter : parameters.all) {
       std::vector<float>& values = tensors[parameter.name];
       values.resize(static_cast<size_t>(parameter.spec.shape.elements()));
-      to_canonical(parameter, fixture.step().backend(), fixture.step().arrays().parameters,
-                   values.data());
+      model::to_canonical(parameter, fixture.step().backend(), fixture.step().arrays().parameters,
+                          values.data());
     }
-    for (const RunningValue& value : parameters.running) {
+    for (const model::RunningValue& value : parameters.running) {
       tensors[value.name].assign(static_cast<size_t>(value.spec.shape.elements()), value.initial);
     }
     return tensors;
@@ -127,6 +127,6 @@ TEST_P(FreezeTest, ACheckpointOfOtherFrozenParametersIsRefused) {
 TRIREME_ON_ALL_DEVICES(FreezeTest);
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train
 
 int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using namespace std::chrono_literals;
@@ -156,4 +156,4 @@ TEST(Hub, AMarkIsGoodWhenTheHubHasGone) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

@@ -7,7 +7,7 @@
 #include "model/onnx/onnx.h"
 #include "tests/trainer/temporary_folder.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 // A model of pictures [3, 4, 4] in 5 classes that begins with ImageNet's normalisation.
@@ -22,17 +22,17 @@ class ImportModel : public testing::Test {
     dense.set_name("fc");
     dense.mutable_dense()->set_units(5);
     network.add_layer()->mutable_softmax_cross_entropy();
-    ModelInput input;
+    model::ModelInput input;
     input.input = {DType::kU8, {3, 4, 4}, Layout::row_major()};
     input.target = {DType::kI32, Shape{}, Layout::row_major()};
     input.classes = 5;
     input.scale = 1.0F / 255;
     input.mean = {0.5F, 0.25F, 0.75F};
     input.deviation = {0.2F};
-    const Weights weights = {{"fc.weight", {{5, 48}, std::vector<float>(240, 0.5F)}},
-                             {"fc.bias", {{5}, std::vector<float>(5)}}};
+    const model::Weights weights = {{"fc.weight", {{5, 48}, std::vector<float>(240, 0.5F)}},
+                                    {"fc.bias", {{5}, std::vector<float>(5)}}};
     file_ = (folder_.path() / "others.onnx").string();
-    std::ofstream(file_, std::ios::binary) << to_onnx(model, input, weights);
+    std::ofstream(file_, std::ios::binary) << model::to_onnx(model, input, weights);
   }
 
   Config load(const std::string& data, const std::string& more = "") {
@@ -64,11 +64,11 @@ TEST_F(ImportModel, BecomesANetworkThatStartsFromTheFile) {
 TEST_F(ImportModel, GivesTheLastLayerAsManyUnitsAsTheDataHasClasses) {
   const ModelConfig model = load("synthetic {}").run.model();
   EXPECT_FALSE(model.network().layer(1).dense().has_units());
-  ModelInput input;
+  model::ModelInput input;
   input.input = {DType::kF32, {3, 4, 4}, Layout::row_major()};
   input.target = {DType::kI32, Shape{}, Layout::row_major()};
   input.classes = 7;
-  EXPECT_EQ(network_of(model, input).layer(1).dense().units(), 7);
+  EXPECT_EQ(model::network_of(model, input).layer(1).dense().units(), 7);
 }
 
 TEST_F(ImportModel, NormalisesTheDataAsTheFileDoes) {
@@ -111,4 +111,4 @@ TEST_F(ImportModel, SaysWhereTheFileIsNamed) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

@@ -7,7 +7,7 @@
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/config/inputs.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 const std::string kNetwork = R"(
@@ -74,9 +74,9 @@ File weights(int64_t classes = 10) {
 
 class InitFromTest : public RunTest {
  protected:
-  Graph graph(const std::string& text = kNetwork) const {
+  model::Graph graph(const std::string& text = kNetwork) const {
     const Config all = parse_config(text + kCommon, "test", {});
-    return build_network(all, open_data(all, Part::kTraining)->spec());
+    return build_network(all, open_data(all, data::Part::kTraining)->spec());
   }
   fs::path write(const std::string& name, const std::string& bytes) const {
     wait_for_all();  // some may be reading what was there
@@ -109,7 +109,7 @@ TEST_P(InitFromTest, AllDtypesAreWidened) {
   file["bn1.weight"] = stored<double>("F64", {4}, {1.5, -2, 0, 1e-3});
   file["bn1.bias"] = stored<uint16_t>("F16", {4}, {0x3C00, 0xC000, 0x0001, 0x7BFF});
   file["bn1.running_mean"] = stored<uint16_t>("BF16", {4}, {0x3F80, 0xC000, 0x4049, 0x0000});
-  const Weights taken = read(file).weights;
+  const model::Weights taken = read(file).weights;
   EXPECT_EQ(taken.at("bn1.weight").values, (std::vector<float>{1.5f, -2, 0, 1e-3f}));
   EXPECT_EQ(taken.at("bn1.bias").values, (std::vector<float>{1, -2, std::ldexp(1.0f, -24), 65504}));
   EXPECT_EQ(taken.at("bn1.running_mean").values, (std::vector<float>{1, -2, 3.140625f, 0}));
@@ -269,6 +269,6 @@ TEST_P(InitFromTest, WhereTheFileLiesIsNotPartOfTheConfigurationsHash) {
 TRIREME_ON_ALL_DEVICES(InitFromTest);
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train
 
 int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

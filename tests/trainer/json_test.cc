@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using nlohmann::json;
@@ -44,4 +44,4 @@ TEST(Json, TextOfOneNumber) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

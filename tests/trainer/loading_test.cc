@@ -9,7 +9,7 @@
 #include "tests/comm/ranks.h"
 #include "trainer/config/device.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 Config config(const std::vector<std::string>& assignments) {
@@ -39,6 +39,6 @@ TEST(Loading, CoresThatComputationTakesAreNotSpare) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train
 
 int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -4,7 +4,7 @@
 
 #include "temporary_folder.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -47,4 +47,4 @@ TEST(Machine, AProcessMayUseSomeMemoryButNoMoreThanThereIs) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

@@ -19,7 +19,7 @@
 #include "trainer/report/sinks/csv.h"
 #include "trainer/report/sinks/jsonl.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using nlohmann::json;
@@ -263,8 +263,8 @@ TEST(Csv, OtherColumnsAreBegunAnew) {
 // --- What is computed for records.
 
 // Each step takes a millisecond and waits so long.
-std::vector<RankPace> paces(int64_t steps, const std::vector<double>& waiting_ms) {
-  std::vector<RankPace> all;
+std::vector<comm::RankPace> paces(int64_t steps, const std::vector<double>& waiting_ms) {
+  std::vector<comm::RankPace> all;
   for (const double wait : waiting_ms) {
     all.push_back({steps, steps * 1'000'000, static_cast<int64_t>(1e6 * wait) * steps});
   }
@@ -344,4 +344,4 @@ TEST(Metrics, SummaryHasItsFieldsAndNullsWhereNothingWasMeasured) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

@@ -5,7 +5,7 @@
 #include "trainer/checkpoint/checkpoint_state.h"
 #include "trainer/infer/evaluate_checkpoint.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 struct Tried {
@@ -18,7 +18,8 @@ class PrecisionTest : public RunTest {
   // Low precisions that the device computes in.
   std::vector<Tried> tried() const {
     std::vector<Tried> all;
-    if (GetParam() == "cuda" || cpu_computes_in(DType::kBF16)) all.push_back({"BF16", 1.0 / 256});
+    if (GetParam() == "cuda" || ops::cpu_computes_in(DType::kBF16))
+      all.push_back({"BF16", 1.0 / 256});
     if (GetParam() == "cuda") all.push_back({"FP16", 1.0 / 2048});
     return all;
   }
@@ -142,6 +143,6 @@ TEST_P(PrecisionTest, RecordsTheLossScale) {
 TRIREME_ON_ALL_DEVICES(PrecisionTest);
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train
 
 int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -11,7 +11,7 @@
 #include "trainer/checkpoint/init_from.h"
 #include "trainer/checkpoint/safetensors.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 constexpr int64_t kRows = 2;
@@ -49,42 +49,43 @@ std::vector<float> values_of(const std::string& name, const Shape& shape) {
 }
 
 // All tensors of the network, called as that style has it.
-void write_weights(const std::filesystem::path& path, const Graph& graph, NameStyle style) {
+void write_weights(const std::filesystem::path& path, const model::Graph& graph,
+                   model::NameStyle style) {
   std::vector<SafetensorsEntry> entries;
   std::string bytes;
   const auto add = [&](const std::string& name, const Shape& shape) {
-    entries.push_back({*name_in(style, name), shape});
+    entries.push_back({*model::name_in(style, name), shape});
     const std::vector<float> values = values_of(name, shape);
     bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
   };
-  for (const Node& node : graph.nodes) {
+  for (const model::Node& node : graph.nodes) {
     for (const auto& p : node.signature.parameters) add(node.name + "." + p.name, p.shape);
     for (const auto& v : node.signature.running) add(node.name + "." + v.name, v.shape);
   }
   spill(path, safetensors_header(entries) + bytes);
 }
 
-class Pretrained : public ::testing::TestWithParam<NameStyle> {};
+class Pretrained : public ::testing::TestWithParam<model::NameStyle> {};
 
 TEST_P(Pretrained, ResNet18GivesTheLogitsOfPyTorch) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "resnet18.safetensors";
-  const ModelInput format = classified({3, 64, 64}, 10);
-  TestNetwork net(zoo("resnet18"), format, cpu(),
-                  {.batch = kRows, .training = false, .output = true});
+  const model::ModelInput format = model::classified({3, 64, 64}, 10);
+  model::TestNetwork net(model::zoo("resnet18"), format, model::cpu(),
+                         {.batch = kRows, .training = false, .output = true});
   write_weights(path, net.graph(), GetParam());
   const InitialValues initial = read_initial_values(path, net.graph());
   EXPECT_EQ(initial.summary,
             std::string("102 of 102 tensors from resnet18.safetensors (") +
-                (GetParam() == NameStyle::kHuggingFace ? "Hugging Face" : "torchvision") +
+                (GetParam() == model::NameStyle::kHuggingFace ? "Hugging Face" : "torchvision") +
                 " names)");
-  for (const Parameter& parameter : net.parameters.all) {
+  for (const model::Parameter& parameter : net.parameters.all) {
     net.set_value(parameter, initial.weights.at(parameter.name).values);
   }
-  for (const RunningValue& value : net.parameters.running) {
+  for (const model::RunningValue& value : net.parameters.running) {
     net.set_running(value, initial.weights.at(value.name).values);
   }
-  TestBatch batch(format, kRows, 1);
+  model::TestBatch batch(format, kRows, 1);
   const std::vector<double> pixels = uniform("input", std::ssize(batch.inputs));
   for (size_t i = 0; i < pixels.size(); ++i) {
     batch.inputs[i] = static_cast<float>(4 * pixels[i] - 2);
@@ -92,16 +93,17 @@ TEST_P(Pretrained, ResNet18GivesTheLogitsOfPyTorch) {
   net.run(batch);
   const std::vector<float> logits = net.output();
   ASSERT_EQ(logits.size(), kLogits.size());
-  EXPECT_LT(relative_error(logits, {kLogits.begin(), kLogits.end()}), 1e-5);
+  EXPECT_LT(model::relative_error(logits, {kLogits.begin(), kLogits.end()}), 1e-5);
   for (size_t i = 0; i < kLogits.size(); ++i) EXPECT_NEAR(logits[i], kLogits[i], 1e-2) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Pretrained,
-                         testing::Values(NameStyle::kTorchvision, NameStyle::kHuggingFace),
+                         testing::Values(model::NameStyle::kTorchvision,
+                                         model::NameStyle::kHuggingFace),
                          [](const auto& style) {
-                           return style.param == NameStyle::kHuggingFace ? "HuggingFace"
-                                                                         : "Torchvision";
+                           return style.param == model::NameStyle::kHuggingFace ? "HuggingFace"
+                                                                                : "Torchvision";
                          });
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

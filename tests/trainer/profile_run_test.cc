@@ -5,7 +5,7 @@
 
 #include "runs.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using Json = nlohmann::json;
@@ -125,6 +125,6 @@ TEST_P(ProfileRunTest, EveryBucketIsThere) {
 TRIREME_ON_ALL_DEVICES(ProfileRunTest);
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train
 
 int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -11,7 +11,7 @@
 #include "trainer/profile/trace_event.h"
 #include "trainer/profile/window.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using ::testing::HasSubstr;
@@ -201,4 +201,4 @@ TEST(CostTest, TableShowsTheTenDearestAndTheRestAsOne) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

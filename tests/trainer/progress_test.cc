@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 class Captured {
@@ -95,4 +95,4 @@ TEST(Progress, NoColorIsHonoured) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

@@ -16,7 +16,7 @@
 #include "trainer/config/config_diff.h"
 #include "trainer/config/config_fields.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -242,10 +242,10 @@ FoundCheckpoint checkpoint_of(const Words& before) {
 
 Words changes_since(const FoundCheckpoint& checkpoint, const Words& now, int ranks = 2) {
   const Config config = parse_config(kText, "run.txtpb", now);
-  const Graph graph =
-      build_graph(config.run.model(), {.input = {DType::kF32, Shape{1, 8, 8}, Layout::row_major()},
-                                       .target = {DType::kI32, Shape{}, Layout::row_major()},
-                                       .classes = 10});
+  const model::Graph graph = model::build_graph(
+      config.run.model(), {.input = {DType::kF32, Shape{1, 8, 8}, Layout::row_major()},
+                           .target = {DType::kI32, Shape{}, Layout::row_major()},
+                           .classes = 10});
   return check_changes(checkpoint, {config, graph, ranks, kSamples});
 }
 
@@ -443,4 +443,4 @@ TEST(ResumeCheck, AConfigurationWithUnknownFieldsCanStillBeResumed) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

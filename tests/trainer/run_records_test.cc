@@ -11,7 +11,7 @@
 #include "temporary_folder.h"
 #include "trainer/config/run_folder.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 constexpr const char* kConfig = "batch { global: 64 }\ntrain { epochs: 2 }\n";
@@ -311,4 +311,4 @@ TEST(RunRecords, AFolderThatIsNoRun) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

@@ -16,7 +16,7 @@
 #include "tests/comm/ranks.h"
 #include "trainer/run/train.h"
 
-namespace trireme {
+namespace trireme::train {
 
 namespace fs = std::filesystem;
 
@@ -78,7 +78,7 @@ checks { parameter_checksum_every_steps: 1 }
 // On every kind of device there is.
 class RunTest : public ::testing::TestWithParam<std::string> {
  protected:
-  RunTest() : world_(test::join()), local_(create_local_communicator()) {
+  RunTest() : world_(test::join()), local_(comm::create_local_communicator()) {
     if (world_->rank() == 0) folder_ = std::make_unique<TemporaryFolder>();
     root_ = broadcast(*world_, folder_ ? folder_->path().string() : "", 0);
   }
@@ -167,17 +167,17 @@ class RunTest : public ::testing::TestWithParam<std::string> {
     try {
       f();
       ADD_FAILURE() << "no error";
-    } catch (const AgreedError& error) {
+    } catch (const comm::AgreedError& error) {
       EXPECT_EQ(error.code(), code);
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
   }
 
   std::unique_ptr<Device> cpu_ = create_cpu_device(1);
-  std::unique_ptr<Communicator> world_;
-  std::unique_ptr<Communicator> local_;
+  std::unique_ptr<comm::Communicator> world_;
+  std::unique_ptr<comm::Communicator> local_;
   std::unique_ptr<TemporaryFolder> folder_;
   fs::path root_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "temporary_folder.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 std::vector<float> counting(int64_t count, float from) {
@@ -128,4 +128,4 @@ TEST(Safetensors, AnOffsetThatIsAFraction) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

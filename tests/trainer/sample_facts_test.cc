@@ -8,7 +8,7 @@
 #include "temporary_folder.h"
 #include "trainer/config/config.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 void expect_same(const SampleFacts& got, const SampleFacts& wanted) {
@@ -62,10 +62,10 @@ TEST(SampleFacts, ColumnsThatDoNotFitTheSamplesAreRefused) {
   SampleFacts facts;
   facts.spec.input = {DType::kF32, Shape{2}, Layout::row_major()};
   facts.spec.target = {DType::kF32, Shape{1}, Layout::row_major()};
-  for (const TableColumns& columns :
-       {TableColumns{{"a", "b", "c"}, 3, {3}}, TableColumns{{"a", "b", "c"}, 3, {-1}},
-        TableColumns{{"a", "b"}, 3, {0}}, TableColumns{{}, 4, {1, 1}},
-        TableColumns{{}, int64_t{1} << 62, {1}}}) {
+  for (const data::TableColumns& columns :
+       {data::TableColumns{{"a", "b", "c"}, 3, {3}}, data::TableColumns{{"a", "b", "c"}, 3, {-1}},
+        data::TableColumns{{"a", "b"}, 3, {0}}, data::TableColumns{{}, 4, {1, 1}},
+        data::TableColumns{{}, int64_t{1} << 62, {1}}}) {
     facts.columns = columns;
     write_sample_facts(folder.path(), facts);
     EXPECT_THROW(read_sample_facts(folder.path(), {}), DataError) << columns.count;
@@ -111,4 +111,4 @@ TEST(SampleFacts, DamagedFilesAreNamed) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

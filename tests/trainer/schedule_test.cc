@@ -8,7 +8,7 @@
 
 #include "trainer/config/config_text.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 ScheduleConfig schedule(const std::string& text) {
@@ -108,4 +108,4 @@ TEST(Schedule, RunsShorterThanTheirWarmupAreFine) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

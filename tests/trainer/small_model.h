@@ -6,13 +6,13 @@
 
 #include "trainer/checkpoint/checkpoint.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Two parameters, padding between them, and a running value.
 struct SmallModel {
   SmallModel()
       : device(create_cpu_device(1)),
-        backend(create_cpu_backend(*device)),
+        backend(ops::create_cpu_backend(*device)),
         values(48),
         velocity(48),
         running(16) {
@@ -42,7 +42,7 @@ struct SmallModel {
 
   // Numbers that tell the step.
   void fill(int64_t step) {
-    for (const Parameter& p : parameters.all) {
+    for (const model::Parameter& p : parameters.all) {
       for (int64_t i = p.begin; i < p.end; ++i) {
         values[static_cast<size_t>(i)] = static_cast<float>(1000 * step + i);
         velocity[static_cast<size_t>(i)] = static_cast<float>(1000 * step - i);
@@ -56,11 +56,11 @@ struct SmallModel {
   }
 
   std::unique_ptr<Device> device;
-  std::unique_ptr<Backend> backend;
-  Parameters parameters;
+  std::unique_ptr<ops::Backend> backend;
+  model::Parameters parameters;
   std::vector<float> values;
   std::vector<float> velocity;
   std::vector<float> running;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -11,7 +11,7 @@
 #include "trainer/config/inputs.h"
 #include "trainer/step/step.h"
 
-namespace trireme {
+namespace trireme::train {
 
 inline const char* const kStepConfig = R"(
 model { network {
@@ -30,27 +30,27 @@ schedule { learning_rate: 1 }
 // A step of a configuration on all ranks, with its first batch.
 class StepFixture {
  public:
-  StepFixture(Communicator& communicator, const std::string& config,
+  StepFixture(comm::Communicator& communicator, const std::string& config,
               const std::vector<std::string>& assignments)
       : config_(parse_config(config, "test", assignments)),
         device_(create_device(config_, communicator)),
         backend_(create_backend(config_, *device_)),
-        dataset_(open_data(config_, Part::kTraining)),
+        dataset_(open_data(config_, data::Part::kTraining)),
         graph_(build_network(config_, dataset_->spec())),
         step_(config_, graph_, *backend_, communicator) {
-    LoaderOptions options;
+    data::LoaderOptions options;
     options.global_batch = step_.plan().global;
     options.capacity = step_.plan().capacity;
     options.rank = communicator.rank();
     options.ranks = communicator.size();
-    loader_ = std::make_unique<Loader>(*dataset_, *device_, options);
+    loader_ = std::make_unique<data::Loader>(*dataset_, *device_, options);
     loader_->start(0, 0);
     step_.initialise();
   }
 
   Step& step() { return step_; }
   const Config& config() const { return config_; }
-  const Batch& next() { return loader_->next(); }
+  const data::Batch& next() { return loader_->next(); }
 
   StepResult run(int64_t step, float learning_rate, bool stop_requested = false) {
     const auto at_once = step_.run(next(), step, learning_rate, stop_requested);
@@ -61,9 +61,9 @@ class StepFixture {
   // All parameters in canonical order.
   std::vector<double> values() {
     std::vector<double> all;
-    for (const Parameter& parameter : step_.parameters().all) {
+    for (const model::Parameter& parameter : step_.parameters().all) {
       std::vector<float> canonical(static_cast<size_t>(parameter.spec.shape.elements()));
-      to_canonical(parameter, *backend_, step_.arrays().parameters, canonical.data());
+      model::to_canonical(parameter, *backend_, step_.arrays().parameters, canonical.data());
       all.insert(all.end(), canonical.begin(), canonical.end());
     }
     return all;
@@ -84,11 +84,11 @@ class StepFixture {
  private:
   Config config_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Dataset> dataset_;
-  Graph graph_;
+  std::unique_ptr<ops::Backend> backend_;
+  std::unique_ptr<data::Dataset> dataset_;
+  model::Graph graph_;
   Step step_;
-  std::unique_ptr<Loader> loader_;
+  std::unique_ptr<data::Loader> loader_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -14,7 +14,7 @@
 #include "tests/comm/ranks.h"
 #include "trainer/run/train.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 class StepTest : public ::testing::TestWithParam<std::string> {
@@ -23,7 +23,7 @@ class StepTest : public ::testing::TestWithParam<std::string> {
     assignments.push_back("train.device=" + GetParam());
     return std::make_unique<StepFixture>(*world_, kStepConfig, assignments);
   }
-  std::unique_ptr<Communicator> world_ = test::join();
+  std::unique_ptr<comm::Communicator> world_ = test::join();
 };
 
 TEST_P(StepTest, ClippingBoundsTheNormOfTheWholeGradient) {
@@ -38,7 +38,7 @@ TEST_P(StepTest, WeightDecaySparesBiasesUnlessTold) {
   const auto lengths = [&](const std::vector<std::string>& assignments) {
     const auto f = fixture(assignments);
     std::vector<int64_t> decayed;
-    for (const UpdateRange& range :
+    for (const ops::UpdateRange& range :
          update_ranges(f->step().parameters(),
                        parse_config(kStepConfig, "test", assignments).run.optimizer())) {
       if (range.weight_decay > 0) decayed.push_back(range.end - range.begin);
@@ -48,7 +48,7 @@ TEST_P(StepTest, WeightDecaySparesBiasesUnlessTold) {
   int64_t weights = 0;
   int64_t all = 0;
   const auto f = fixture();
-  for (const Parameter& parameter : f->step().parameters().all) {
+  for (const model::Parameter& parameter : f->step().parameters().all) {
     all += parameter.end - parameter.begin;
     if (parameter.decays) weights += parameter.end - parameter.begin;
   }
@@ -61,11 +61,11 @@ TEST_P(StepTest, WeightDecaySparesBiasesUnlessTold) {
 TEST_P(StepTest, MetricsAreSumsOverAllRanks) {
   const auto f = fixture();
   const StepResult first = f->run(0, 0.1f, /*stop_requested=*/world_->rank() == 0);
-  EXPECT_EQ(first.metrics[kMetricSamples], 22);
-  EXPECT_EQ(first.metrics[kMetricStopRequests], 1);
+  EXPECT_EQ(first.metrics[ops::kMetricSamples], 22);
+  EXPECT_EQ(first.metrics[ops::kMetricStopRequests], 1);
   const StepResult second = f->run(1, 0.1f);
-  EXPECT_EQ(second.metrics[kMetricSamples], 22);
-  EXPECT_EQ(second.metrics[kMetricStopRequests], 0);
+  EXPECT_EQ(second.metrics[ops::kMetricSamples], 22);
+  EXPECT_EQ(second.metrics[ops::kMetricStopRequests], 0);
 }
 
 class LossScaleTest : public StepTest {
@@ -73,7 +73,7 @@ class LossScaleTest : public StepTest {
   void SetUp() override {
     if (GetParam() == "cpu") GTEST_SKIP() << "FP16 needs a GPU";
   }
-  std::unique_ptr<StepFixture> scaled_by(const LossScale& scale) {
+  std::unique_ptr<StepFixture> scaled_by(const ops::LossScale& scale) {
     auto f = fixture({"train.precision=FP16", "train.epochs=9"});
     f->step().optimizer().set_loss_scale(scale, f->step().stream());
     return f;
@@ -85,7 +85,7 @@ TEST_P(LossScaleTest, ChangesNoUpdateAndNoLoss) {
   std::vector<float> losses;
   for (float scale : {1024.0f, 65536.0f}) {
     const auto f = scaled_by({.scale = scale});
-    losses.push_back(f->run(0, 0.1f).metrics[kMetricLoss]);
+    losses.push_back(f->run(0, 0.1f).metrics[ops::kMetricLoss]);
     values.push_back(f->values());
   }
   EXPECT_EQ(losses[0], losses[1]);
@@ -95,7 +95,7 @@ TEST_P(LossScaleTest, ChangesNoUpdateAndNoLoss) {
 TEST_P(LossScaleTest, DoublesAfterManyGoodSteps) {
   const auto f = scaled_by({.scale = 1024, .good_steps = 1998});
   EXPECT_EQ(f->run(0, 0.1f).loss_scale->scale, 1024);
-  const LossScale grown = *f->run(1, 0.1f).loss_scale;
+  const ops::LossScale grown = *f->run(1, 0.1f).loss_scale;
   EXPECT_EQ(grown.scale, 2048);
   EXPECT_EQ(grown.good_steps, 0);
   EXPECT_EQ(grown.skipped, 0);
@@ -109,7 +109,7 @@ TEST_P(LossScaleTest, AnOverflowOnOneRankSkipsTheUpdateOnAll) {
   EXPECT_EQ(f->values(), before);
   EXPECT_EQ(result.loss_scale->scale, world_->rank() == 0 ? far / 2 : 512);
   EXPECT_EQ(result.loss_scale->skipped, 1);
-  EXPECT_TRUE(std::isfinite(result.metrics[kMetricLoss]));
+  EXPECT_TRUE(std::isfinite(result.metrics[ops::kMetricLoss]));
   // The network has read no update either, and goes on from where it was.
   f->step().optimizer().set_loss_scale({.scale = 1024}, f->step().stream());
   f->run(1, 1);
@@ -196,7 +196,7 @@ TEST_P(StepTest, BucketsCoverTheGradients) {
   const auto buckets = f->step().buckets();
   ASSERT_GT(buckets.size(), 1u);
   int64_t end = 0;
-  for (const Bucket& bucket : buckets) {
+  for (const comm::Bucket& bucket : buckets) {
     EXPECT_EQ(bucket.begin, end);
     end = bucket.end;
   }
@@ -233,6 +233,6 @@ TRIREME_ON_ALL_DEVICES(StepTest);
 TRIREME_ON_ALL_DEVICES(LossScaleTest);
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train
 
 int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 TEST(StopSignals, OnlySetAFlag) {
@@ -56,4 +56,4 @@ TEST(StopSignalsDeathTest, DeadlineEndsWhatHangs) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace trireme {
+namespace trireme::train {
 
 class TemporaryFolder {
  public:
@@ -41,4 +41,4 @@ inline void spill(const std::filesystem::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

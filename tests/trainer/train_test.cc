@@ -5,7 +5,7 @@
 #include "runs.h"
 #include "trainer/infer/evaluate_checkpoint.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 class TrainTest : public RunTest {};
@@ -305,6 +305,6 @@ TEST_P(TrainTest, DevicesAgreeWithTheCpu) {
 TRIREME_ON_ALL_DEVICES(TrainTest);
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train
 
 int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -6,7 +6,7 @@
 
 #include <initializer_list>
 
-namespace trireme {
+namespace trireme::train {
 
 void go_to_background(const char* name) {
   sigset_t signals;
@@ -18,4 +18,4 @@ void go_to_background(const char* name) {
   pthread_setname_np(pthread_self(), name);
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

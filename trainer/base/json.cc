@@ -2,7 +2,7 @@
 
 #include <limits>
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 constexpr std::string_view kNan = "NaN";
@@ -55,4 +55,4 @@ double to_number(const nlohmann::json& value) {
   throw Error(json_text(value) + " is not a number");
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

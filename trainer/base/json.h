@@ -19,7 +19,7 @@
 
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // "NaN", "Infinity" or "-Infinity"; empty where the number is finite.
 std::string_view non_finite_name(double number);
@@ -68,13 +68,13 @@ std::vector<T> whole_numbers(const nlohmann::json& list) {
   return numbers;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train
 
 template <bool kQuoted>
-struct fmt::formatter<trireme::NumberText<kQuoted>> : fmt::formatter<double> {
+struct fmt::formatter<trireme::train::NumberText<kQuoted>> : fmt::formatter<double> {
   template <class Context>
-  auto format(const trireme::NumberText<kQuoted>& value, Context& context) const {
-    const std::string_view name = trireme::non_finite_name(value.number);
+  auto format(const trireme::train::NumberText<kQuoted>& value, Context& context) const {
+    const std::string_view name = trireme::train::non_finite_name(value.number);
     if (name.empty()) return fmt::formatter<double>::format(value.number, context);
     return fmt::format_to(context.out(), kQuoted ? "\"{}\"" : "{}", name);
   }

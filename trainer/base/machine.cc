@@ -14,7 +14,7 @@
 
 #include "core/text.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 // What follows the colon in the first line of the file with this key; empty when there is none.
@@ -126,4 +126,4 @@ Machine inspect_machine() {
   return machine;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace trireme {
+namespace trireme::train {
 
 struct Machine {
   std::string cpu;              // model name
@@ -31,4 +31,4 @@ Machine inspect_machine();
 std::optional<int64_t> memory_limit_of_groups(const std::filesystem::path& root,
                                               const std::string& membership);
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string>
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 // A line "KEY   1234 kB" of /proc/self/status, in bytes; 0 where there is none.
@@ -71,4 +71,4 @@ int terminal_columns() {
   return number > 0 ? number : 80;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

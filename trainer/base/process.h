@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace trireme {
+namespace trireme::train {
 
 // Since it was started by exec.
 double seconds_since_start();
@@ -18,4 +18,4 @@ bool stdout_is_terminal();
 bool stdout_in_colour();
 int terminal_columns();
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -10,7 +10,7 @@
 #include "core/file.h"
 #include "trainer/base/json.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -309,4 +309,4 @@ FoundCheckpoint find_checkpoint(const fs::path& path, const Warn& warn) {
   throw DataError(path.string(), "holds no checkpoint");
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -16,9 +16,11 @@
 #include "trainer/checkpoint/checkpoint_state.h"
 #include "trainer/checkpoint/snapshot.h"
 
-namespace trireme {
-
+namespace trireme::model {
 struct Graph;
+}  // namespace trireme::model
+
+namespace trireme::train {
 
 using Warn = std::function<void(const std::string&)>;
 
@@ -92,8 +94,8 @@ void warn_on_stderr(const std::string& text);
 // Fill the arrays. Throws ConfigError when the checkpoint is of another network or optimizer.
 void load_model(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays);
 // The network's parameters and running values by name; throws as load_model does.
-Weights read_model(const FoundCheckpoint& checkpoint, const Graph& graph);
+model::Weights read_model(const FoundCheckpoint& checkpoint, const model::Graph& graph);
 // The optimizer's state; zeros where the checkpoint has none, being of SGD without momentum.
 void load_optimizer(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays);
 
-}  // namespace trireme
+}  // namespace trireme::train

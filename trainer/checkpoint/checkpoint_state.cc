@@ -14,7 +14,7 @@
 #include "core/error.h"
 #include "trainer/base/json.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using Json = nlohmann::json;
@@ -108,7 +108,7 @@ class Fields {
   std::string path_;
 };
 
-Json fingerprint_to_json(const Fingerprint& fingerprint) {
+Json fingerprint_to_json(const data::Fingerprint& fingerprint) {
   Json json = {{"samples", fingerprint.samples},
                {"classes", fingerprint.classes},
                {"inputs", fmt::format("{:016x}", fingerprint.checksums.inputs)},
@@ -117,8 +117,8 @@ Json fingerprint_to_json(const Fingerprint& fingerprint) {
   return json;
 }
 
-Fingerprint fingerprint_from(const Fields& in) {
-  Fingerprint fingerprint;
+data::Fingerprint fingerprint_from(const Fields& in) {
+  data::Fingerprint fingerprint;
   fingerprint.samples = in.whole<int64_t>("samples", 1, kMax);
   fingerprint.classes = in.whole<int>("classes", 0, std::numeric_limits<int>::max());
   fingerprint.checksums = {.inputs = in.hex("inputs"), .targets = in.hex("targets")};
@@ -128,15 +128,15 @@ Fingerprint fingerprint_from(const Fields& in) {
 
 // Nothing where it was written in a way that cannot be compared.
 std::optional<RunData> data_from(const Fields& in) {
-  if (in.whole<int>("version", 1, std::numeric_limits<int>::max()) != Fingerprint::kVersion) {
+  if (in.whole<int>("version", 1, std::numeric_limits<int>::max()) != data::Fingerprint::kVersion) {
     return std::nullopt;
   }
   return RunData{fingerprint_from(in.object("training")),
                  fingerprint_from(in.object("evaluation"))};
 }
 
-LossScale loss_scale_from(const Fields& in, int64_t step) {
-  LossScale scale;
+ops::LossScale loss_scale_from(const Fields& in, int64_t step) {
+  ops::LossScale scale;
   scale.scale = static_cast<float>(in.number("scale", 1, 1 << 24));
   scale.good_steps = in.whole<int32_t>("good_steps", 0, std::numeric_limits<int32_t>::max());
   scale.skipped = in.whole<int64_t>("skipped", 0, step);
@@ -169,8 +169,8 @@ CheckpointState state_from(const Fields& in) {
   return state;
 }
 
-void add_changes(const std::string& part, const Fingerprint& before, const Fingerprint& now,
-                 std::vector<std::string>& lines) {
+void add_changes(const std::string& part, const data::Fingerprint& before,
+                 const data::Fingerprint& now, std::vector<std::string>& lines) {
   const auto add = [&](const char* what, auto was, auto is) {
     if (was != is) lines.push_back(fmt::format("{} {}: {} -> {}", part, what, was, is));
   };
@@ -216,7 +216,7 @@ std::string to_json(const CheckpointState& state) {
                          {"skipped", state.loss_scale->skipped}};
   }
   if (state.data) {
-    out["data"] = {{"version", Fingerprint::kVersion},
+    out["data"] = {{"version", data::Fingerprint::kVersion},
                    {"training", fingerprint_to_json(state.data->training)},
                    {"evaluation", fingerprint_to_json(state.data->evaluation)}};
   }
@@ -248,4 +248,4 @@ std::vector<std::string> changes(const RunData& before, const RunData& now) {
   return lines;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -9,12 +9,12 @@
 #include "data/fingerprint.h"
 #include "ops/loss_scale.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // What a run trains and evaluates on.
 struct RunData {
-  Fingerprint training;
-  Fingerprint evaluation;
+  data::Fingerprint training;
+  data::Fingerprint evaluation;
   bool operator==(const RunData&) const = default;
 };
 
@@ -32,9 +32,9 @@ struct CheckpointState {
   std::optional<double> best_accuracy;
   std::optional<double> best_loss;
   int64_t best_step = 0;
-  bool evaluation_due = false;          // at this step, which a signal has kept from coming to it
-  std::optional<LossScale> loss_scale;  // of FP16
-  std::optional<RunData> data;          // not in checkpoints of older versions
+  bool evaluation_due = false;  // at this step, which a signal has kept from coming to it
+  std::optional<ops::LossScale> loss_scale;  // of FP16
+  std::optional<RunData> data;               // not in checkpoints of older versions
 
   bool has_best() const { return best_accuracy || best_loss; }
   bool is_best() const { return has_best() && best_step == step; }
@@ -49,4 +49,4 @@ CheckpointState state_from_json(const std::string& text, const std::string& file
 // the fingerprints see.
 std::vector<std::string> changes(const RunData& before, const RunData& now);
 
-}  // namespace trireme
+}  // namespace trireme::train

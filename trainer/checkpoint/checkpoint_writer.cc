@@ -11,7 +11,7 @@
 #include "core/fault_point.h"
 #include "trainer/base/background.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using Seconds = std::chrono::duration<double>;
@@ -120,4 +120,4 @@ SaveOutcome CheckpointWriter::overdue() {
   return so_far;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -14,7 +14,7 @@
 
 #include "trainer/checkpoint/checkpoint.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // What became of a save.
 struct SaveOutcome {
@@ -68,4 +68,4 @@ class CheckpointWriter {
   bool told_ = false;  // that it takes too long
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -16,7 +16,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -25,16 +25,16 @@ constexpr const char* kField = "model.init_from";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr size_t kListed = 10;
 
-void add_safetensors(const fs::path& path, Weights& weights) {
+void add_safetensors(const fs::path& path, model::Weights& weights) {
   const SafetensorsReader reader(path);
   for (const std::string& name : reader.names()) {
-    if (is_bookkeeping(name)) continue;
+    if (model::is_bookkeeping(name)) continue;
     weights[name] = {reader.shape(name), reader.read(name)};
   }
 }
 
 // Tensors in several files, of which the index says which is where.
-Weights read_shards(const fs::path& index) {
+model::Weights read_shards(const fs::path& index) {
   std::set<std::string> files;
   try {
     const auto json = nlohmann::json::parse(read_text(index));
@@ -42,7 +42,7 @@ Weights read_shards(const fs::path& index) {
   } catch (const nlohmann::json::exception& error) {
     throw DataError(index.string(), fmt::format("is damaged: {}", error.what()));
   }
-  Weights weights;
+  model::Weights weights;
   for (const std::string& file : files) {
     if (fs::path(file).filename() != file) {
       throw DataError(index.string(), fmt::format("names '{}', which is not beside it", file));
@@ -52,8 +52,8 @@ Weights read_shards(const fs::path& index) {
   return weights;
 }
 
-Weights read_safetensors(const fs::path& path) {
-  Weights weights;
+model::Weights read_safetensors(const fs::path& path) {
+  model::Weights weights;
   add_safetensors(path, weights);
   return weights;
 }
@@ -83,11 +83,12 @@ struct Wanted {
 
 class Matching {
  public:
-  Matching(Weights theirs, const Graph& graph) : theirs_(std::move(theirs)), graph_(graph) {
-    for (const Node& node : graph.nodes) {
+  Matching(model::Weights theirs, const model::Graph& graph)
+      : theirs_(std::move(theirs)), graph_(graph) {
+    for (const model::Node& node : graph.nodes) {
       if (!node.signature.parameters.empty()) head_ = node.name;
     }
-    for (const Node& node : graph.nodes) {
+    for (const model::Node& node : graph.nodes) {
       for (const auto& p : node.signature.parameters) {
         wanted_[node.name + "." + p.name] = {p.shape, node.name == head_};
       }
@@ -123,11 +124,11 @@ class Matching {
   }
 
   const std::vector<std::string>& problems() const { return problems_; }
-  Weights& taken() { return taken_; }
+  model::Weights& taken() { return taken_; }
   std::string summary(const fs::path& path) const {
-    const char* style = style_ == NameStyle::kHuggingFace    ? " (Hugging Face names)"
-                        : has_torchvision_names(graph_.name) ? " (torchvision names)"
-                                                             : "";
+    const char* style = style_ == model::NameStyle::kHuggingFace    ? " (Hugging Face names)"
+                        : model::has_torchvision_names(graph_.name) ? " (torchvision names)"
+                                                                    : "";
     return fmt::format("{} of {} tensors from {}{}{}", taken_.size(), wanted_.size(),
                        path.filename().string(), style, fresh_);
   }
@@ -137,7 +138,7 @@ class Matching {
   void find_names() {
     std::vector<std::string> left;
     for (const auto& [theirs, weight] : theirs_) {
-      if (is_bookkeeping(theirs)) continue;
+      if (model::is_bookkeeping(theirs)) continue;
       if (wanted_.contains(theirs)) {
         found_[theirs] = theirs;
       } else {
@@ -145,8 +146,8 @@ class Matching {
       }
     }
     for (const std::string& theirs : left) {
-      const auto guesses = name_guesses(theirs, head_);
-      const auto guess = std::ranges::find_if(guesses, [&](const NameGuess& g) {
+      const auto guesses = model::name_guesses(theirs, head_);
+      const auto guess = std::ranges::find_if(guesses, [&](const model::NameGuess& g) {
         return wanted_.contains(g.ours) && !found_.contains(g.ours);
       });
       if (guess == guesses.end()) {
@@ -154,7 +155,7 @@ class Matching {
         continue;
       }
       found_[guess->ours] = theirs;
-      if (guess->style == NameStyle::kHuggingFace) style_ = guess->style;
+      if (guess->style == model::NameStyle::kHuggingFace) style_ = guess->style;
     }
   }
 
@@ -184,27 +185,28 @@ class Matching {
            theirs.elements() == ours.elements();
   }
 
-  Weights theirs_;
-  const Graph& graph_;
+  model::Weights theirs_;
+  const model::Graph& graph_;
   std::string head_;
   std::map<std::string, Wanted> wanted_;      // by our names
   std::map<std::string, std::string> found_;  // our name: theirs
   std::vector<std::string> unused_;           // theirs
   std::string fresh_;                         // of the last layer, for the summary
-  NameStyle style_ = NameStyle::kTorchvision;
-  Weights taken_;
+  model::NameStyle style_ = model::NameStyle::kTorchvision;
+  model::Weights taken_;
   std::vector<std::string> problems_;
 };
 
 template <class Tensor>
-void load(const Weights& weights, const Tensor& tensor, Backend& backend, void* array) {
+void load(const model::Weights& weights, const Tensor& tensor, ops::Backend& backend, void* array) {
   const auto found = weights.find(tensor.name);
-  if (found != weights.end()) from_canonical(tensor, backend, found->second.values.data(), array);
+  if (found != weights.end())
+    model::from_canonical(tensor, backend, found->second.values.data(), array);
 }
 
 }  // namespace
 
-Weights read_weights(const fs::path& path) {
+model::Weights read_weights(const fs::path& path) {
   const std::string name = path.filename().string();
   std::error_code none;
   if (!fs::exists(path, none)) {
@@ -212,7 +214,7 @@ Weights read_weights(const fs::path& path) {
   }
   if (is_pickle(path.extension().string())) refuse_pickle(path);
   if (path.extension() == ".safetensors") return read_safetensors(path);
-  if (path.extension() == ".onnx") return read_onnx(path).weights;
+  if (path.extension() == ".onnx") return model::read_onnx(path).weights;
   if (name.ends_with(".safetensors.index.json")) return read_shards(path);
   const bool plain_folder = fs::is_directory(path, none) && !fs::exists(path / "manifest.json");
   if (plain_folder && fs::exists(path / kIndexFile)) return read_shards(path / kIndexFile);
@@ -225,7 +227,7 @@ Weights read_weights(const fs::path& path) {
                                         path.string()));
 }
 
-InitialValues read_initial_values(const fs::path& path, const Graph& graph) {
+InitialValues read_initial_values(const fs::path& path, const model::Graph& graph) {
   Matching matching(read_weights(path), graph);
   matching.run();
   const std::vector<std::string>& problems = matching.problems();
@@ -243,12 +245,12 @@ InitialValues read_initial_values(const fs::path& path, const Graph& graph) {
 }
 
 void load_initial_values(const InitialValues& initial, const TrainedArrays& arrays) {
-  for (const Parameter& parameter : arrays.parameters.all) {
+  for (const model::Parameter& parameter : arrays.parameters.all) {
     load(initial.weights, parameter, arrays.backend, arrays.values);
   }
-  for (const RunningValue& value : arrays.parameters.running) {
+  for (const model::RunningValue& value : arrays.parameters.running) {
     load(initial.weights, value, arrays.backend, arrays.running);
   }
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

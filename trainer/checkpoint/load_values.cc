@@ -8,16 +8,16 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 // Sizes a buffer for the largest tensor, so that tensors pass through one by one.
-std::vector<float> staging(const Parameters& parameters) {
+std::vector<float> staging(const model::Parameters& parameters) {
   int64_t largest = 0;
-  for (const Parameter& parameter : parameters.all) {
+  for (const model::Parameter& parameter : parameters.all) {
     largest = std::max(largest, parameter.spec.shape.elements());
   }
-  for (const RunningValue& value : parameters.running) {
+  for (const model::RunningValue& value : parameters.running) {
     largest = std::max(largest, value.spec.shape.elements());
   }
   return std::vector<float>(static_cast<size_t>(largest));
@@ -52,30 +52,30 @@ void load_model(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays) 
   fitting(checkpoint, [&] {
     const SafetensorsReader reader(checkpoint.path / kModelFile);
     std::vector<float> buffer = staging(arrays.parameters);
-    for (const Parameter& parameter : arrays.parameters.all) {
+    for (const model::Parameter& parameter : arrays.parameters.all) {
       reader.read(parameter.name, parameter.spec.shape, front(buffer, parameter.spec.shape));
-      from_canonical(parameter, arrays.backend, buffer.data(), arrays.values);
+      model::from_canonical(parameter, arrays.backend, buffer.data(), arrays.values);
     }
-    for (const RunningValue& value : arrays.parameters.running) {
+    for (const model::RunningValue& value : arrays.parameters.running) {
       reader.read(value.name, value.spec.shape, front(buffer, value.spec.shape));
-      from_canonical(value, arrays.backend, buffer.data(), arrays.running);
+      model::from_canonical(value, arrays.backend, buffer.data(), arrays.running);
     }
     const size_t wanted = arrays.parameters.all.size() + arrays.parameters.running.size();
     require_no_more(reader, checkpoint, wanted);
   });
 }
 
-Weights read_model(const FoundCheckpoint& checkpoint, const Graph& graph) {
-  Weights weights;
+model::Weights read_model(const FoundCheckpoint& checkpoint, const model::Graph& graph) {
+  model::Weights weights;
   fitting(checkpoint, [&] {
     const SafetensorsReader reader(checkpoint.path / kModelFile);
     const auto read = [&](const std::string& name, const Shape& shape) {
-      Weight& weight = weights[name];
+      model::Weight& weight = weights[name];
       weight.shape = shape;
       weight.values.resize(static_cast<size_t>(shape.elements()));
       reader.read(name, shape, weight.values);
     };
-    for (const Node& node : graph.nodes) {
+    for (const model::Node& node : graph.nodes) {
       for (const auto& declared : node.signature.parameters) {
         read(node.name + "." + declared.name, declared.shape);
       }
@@ -94,14 +94,14 @@ void load_optimizer(const FoundCheckpoint& checkpoint, const TrainedArrays& arra
     if (reader.names().empty()) return;
     std::vector<float> buffer = staging(arrays.parameters);
     for (const auto& array : arrays.optimizer) {
-      for (const Parameter& parameter : arrays.parameters.all) {
+      for (const model::Parameter& parameter : arrays.parameters.all) {
         if (parameter.frozen) continue;
         reader.read(array.name + "." + parameter.name, parameter.spec.shape,
                     front(buffer, parameter.spec.shape));
-        from_canonical(parameter, arrays.backend, buffer.data(), array.values);
+        model::from_canonical(parameter, arrays.backend, buffer.data(), array.values);
       }
     }
   });
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -12,7 +12,7 @@
 #include "trainer/config/run_folder.h"
 #include "trainer/optimizer/course.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -115,7 +115,7 @@ std::optional<std::string> rate_change(const CheckpointState& state, const RunCo
 // Results depend on the number of ranks where a layer's statistics are those of a rank's share.
 std::optional<std::string> rank_change(const CheckpointState& state, const ResumingRun& run) {
   if (state.ranks == run.ranks) return std::nullopt;
-  const auto found = std::ranges::find_if(run.graph.nodes, [](const Node& node) {
+  const auto found = std::ranges::find_if(run.graph.nodes, [](const model::Node& node) {
     return node.layer->uses_rank_statistics() && node.signature.trained();
   });
   if (found == run.graph.nodes.end()) return std::nullopt;
@@ -167,4 +167,4 @@ std::vector<std::string> check_changes(const FoundCheckpoint& checkpoint, const 
   return lines;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

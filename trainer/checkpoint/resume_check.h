@@ -11,12 +11,12 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/config.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // The run that resumes. Everything outlives the comparison.
 struct ResumingRun {
   const Config& config;
-  const Graph& graph;
+  const model::Graph& graph;
   int ranks = 1;
   int64_t samples = 0;  // of an epoch
 };
@@ -32,4 +32,4 @@ std::string data_change(const CheckpointState& saved, const RunData& now);
 // What becomes of such a change unless it is accepted.
 DataError data_refusal(const FoundCheckpoint& checkpoint, const std::string& change);
 
-}  // namespace trireme
+}  // namespace trireme::train

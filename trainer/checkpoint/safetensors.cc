@@ -17,7 +17,7 @@
 #include "core/interrupted.h"
 #include "trainer/base/json.h"
 
-namespace trireme {
+namespace trireme::train {
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
@@ -199,4 +199,4 @@ void SafetensorsReader::read_at(uint64_t offset, void* out, size_t bytes) const 
   }
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

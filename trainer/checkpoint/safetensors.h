@@ -14,7 +14,7 @@
 
 #include "core/shape.h"
 
-namespace trireme {
+namespace trireme::train {
 
 struct SafetensorsEntry {
   std::string name;
@@ -63,4 +63,4 @@ class SafetensorsReader {
   std::map<std::string, Tensor> tensors_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -6,20 +6,20 @@
 #include "core/file.h"
 #include "trainer/checkpoint/safetensors.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
-std::vector<SafetensorsEntry> model_entries(const Parameters& parameters) {
+std::vector<SafetensorsEntry> model_entries(const model::Parameters& parameters) {
   std::vector<SafetensorsEntry> entries;
-  for (const Parameter& p : parameters.all) entries.push_back({p.name, p.spec.shape});
-  for (const RunningValue& v : parameters.running) entries.push_back({v.name, v.spec.shape});
+  for (const model::Parameter& p : parameters.all) entries.push_back({p.name, p.spec.shape});
+  for (const model::RunningValue& v : parameters.running) entries.push_back({v.name, v.spec.shape});
   return entries;
 }
 
 std::vector<SafetensorsEntry> optimizer_entries(const TrainedArrays& arrays) {
   std::vector<SafetensorsEntry> entries;
   for (const auto& array : arrays.optimizer) {
-    for (const Parameter& p : arrays.parameters.all) {
+    for (const model::Parameter& p : arrays.parameters.all) {
       if (!p.frozen) entries.push_back({array.name + "." + p.name, p.spec.shape});
     }
   }
@@ -35,7 +35,7 @@ size_t value_bytes(std::span<const SafetensorsEntry> entries) {
 // Fills memory tensor by tensor.
 class Filler {
  public:
-  Filler(Backend& backend, std::byte* to) : backend_(backend), to_(to) {}
+  Filler(ops::Backend& backend, std::byte* to) : backend_(backend), to_(to) {}
 
   void header(const std::string& text) {
     std::memcpy(to_, text.data(), text.size());
@@ -44,12 +44,12 @@ class Filler {
   void skip(size_t bytes) { to_ += bytes; }
   template <class Tensor>
   void tensor(const Tensor& tensor, const void* array) {
-    to_canonical(tensor, backend_, array, reinterpret_cast<float*>(to_));
+    model::to_canonical(tensor, backend_, array, reinterpret_cast<float*>(to_));
     to_ += static_cast<size_t>(tensor.spec.shape.elements()) * sizeof(float);
   }
 
  private:
-  Backend& backend_;
+  ops::Backend& backend_;
   std::byte* to_;
 };
 
@@ -69,16 +69,16 @@ Snapshot::Snapshot(TrainedArrays arrays) : arrays_(std::move(arrays)) {
 void Snapshot::take() {
   Filler filler(arrays_.backend, memory_.data());
   filler.header(model_header_);
-  for (const Parameter& parameter : arrays_.parameters.all) {
+  for (const model::Parameter& parameter : arrays_.parameters.all) {
     filler.tensor(parameter, arrays_.values);
   }
-  for (const RunningValue& value : arrays_.parameters.running) {
+  for (const model::RunningValue& value : arrays_.parameters.running) {
     filler.tensor(value, arrays_.running);
   }
   filler.skip(optimizer_begin_ - model_bytes_);
   filler.header(optimizer_header_);
   for (const auto& array : arrays_.optimizer) {
-    for (const Parameter& parameter : arrays_.parameters.all) {
+    for (const model::Parameter& parameter : arrays_.parameters.all) {
       if (!parameter.frozen) filler.tensor(parameter, array.values);
     }
   }
@@ -90,4 +90,4 @@ std::span<const std::byte> Snapshot::optimizer() const {
   return {memory_.data() + optimizer_begin_, memory_.bytes() - optimizer_begin_};
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -10,12 +10,12 @@
 #include "model/parameters.h"
 #include "ops/backend.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // The arrays that a checkpoint is taken of, in device memory; see Parameters.
 struct TrainedArrays {
-  const Parameters& parameters;
-  Backend& backend;
+  const model::Parameters& parameters;
+  ops::Backend& backend;
   void* values;
   void* running;
   struct Named {
@@ -46,4 +46,4 @@ class Snapshot {
   Buffer memory_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -16,7 +16,7 @@
 #include "trainer/config/find_config.h"
 #include "trainer/config/import_model.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -188,4 +188,4 @@ std::string config_hash(const RunConfig& config) {
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

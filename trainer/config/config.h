@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "trainer/config/config.pb.h"
 
-namespace trireme {
+namespace trireme::train {
 
 struct Config {
   RunConfig run;
@@ -46,4 +46,4 @@ std::string model_name(const RunConfig& config);
 // A hash of all that the result of training depends on, as hex.
 std::string config_hash(const RunConfig& config);
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -10,7 +10,7 @@
 #include "trainer/config/config_fields.h"
 #include "trainer/config/config_text.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using google::protobuf::EnumValueDescriptor;
@@ -202,4 +202,4 @@ void assign(Message& message, const std::string& assignment) {
   Assignment(assignment).apply(message);
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -6,7 +6,7 @@
 
 #include "trainer/config/config_text.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -127,4 +127,4 @@ std::vector<ConfigDifference> config_differences(const RunConfig& a, const RunCo
   return std::move(comparison.differences);
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -7,7 +7,7 @@
 #include "core/on_resume.pb.h"
 #include "trainer/config/config.h"
 
-namespace trireme {
+namespace trireme::train {
 
 struct ConfigDifference {
   std::string path;  // "optimizer.sgd.momentum", "model.network.layer[2].dense.units"
@@ -25,4 +25,4 @@ struct ConfigDifference {
 // that is set to its default. Without run_dir, which says where results lie and not what is run.
 std::vector<ConfigDifference> config_differences(const RunConfig& a, const RunConfig& b);
 
-}  // namespace trireme
+}  // namespace trireme::train

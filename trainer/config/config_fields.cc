@@ -7,7 +7,7 @@
 #include "core/text.h"
 #include "trainer/config/config_text.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -142,4 +142,4 @@ std::vector<std::string> complete_assignment(const Descriptor* root, const std::
   return all;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

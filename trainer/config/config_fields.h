@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme {
+namespace trireme::train {
 
 struct FieldPath {
   std::string path;  // "optimizer.sgd.momentum", "model.network.layer[0].dense.units"
@@ -30,4 +30,4 @@ std::string suggest_field(const google::protobuf::Descriptor* root, const std::s
 std::vector<std::string> complete_assignment(const google::protobuf::Descriptor* root,
                                              const std::string& typed);
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "trainer/config/config_text.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // FileDescriptorSet of config.proto and all that it imports, with comments.
 extern const std::string_view kConfigDescriptors;
@@ -186,4 +186,4 @@ std::string to_annotated_text(const RunConfig& config) {
   return annotator.text;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -7,7 +7,7 @@
 
 #include "trainer/config/config.pb.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Text that load_config reads back to the same configuration: every field with its comment from
 // the .proto, those that are unset as comments with their default or, where there is none, what
@@ -17,4 +17,4 @@ std::string to_annotated_text(const RunConfig& config);
 // The comment of a field in its .proto, else of its message; lines without "//". Empty: none.
 std::string comment_of(const google::protobuf::FieldDescriptor* field);
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -13,7 +13,7 @@
 #include "core/text.h"
 #include "trainer/config/config_fields.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -188,4 +188,4 @@ void parse_text(const std::string& text, const std::string& file,
   throw ConfigError(where, explain(what, place, message.GetDescriptor()));
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

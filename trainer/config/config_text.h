@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme {
+namespace trireme::train {
 
 struct FieldPlace {
   std::string path;  // "model.network.layer[2].dense.units"
@@ -34,4 +34,4 @@ std::vector<std::string> value_names(const google::protobuf::EnumDescriptor* typ
 void parse_text(const std::string& text, const std::string& file,
                 google::protobuf::Message& message);
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -9,7 +9,7 @@
 
 #include "core/text.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 constexpr int64_t kMaxBatch = int64_t{1} << 48;  // so that sums with it do not overflow
@@ -217,4 +217,4 @@ class Validator {
 
 void validate(const Config& config) { Validator(config).run(); }
 
-}  // namespace trireme
+}  // namespace trireme::train

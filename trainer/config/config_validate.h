@@ -2,10 +2,10 @@
 
 #include "trainer/config/config.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Throws ConfigError for the first field whose value cannot be, as far as the configuration alone
 // tells.
 void validate(const Config& config);
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -17,7 +17,7 @@
 #include "core/installation.h"
 #include "trainer/base/process.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 // '1' for each core that this process may run on.
@@ -42,9 +42,9 @@ int threads_from_environment() {
 }
 
 // The position of this rank's GPU among those that it may use; -1: the CPU, on all ranks alike.
-int choose_gpu(const Config& config, Communicator& communicator) {
+int choose_gpu(const Config& config, comm::Communicator& communicator) {
   const CudaSupport cuda = query_cuda();
-  const Placement& placement = communicator.placement();
+  const comm::Placement& placement = communicator.placement();
   const std::string host = placement.host_name;
   const auto all = all_gather(
       communicator,
@@ -80,7 +80,7 @@ int choose_gpu(const Config& config, Communicator& communicator) {
 }
 
 void refuse_what_the_cpu_cannot(const Config& config) {
-  if (cpu_computes_in(compute_dtype(config))) return;
+  if (ops::cpu_computes_in(compute_dtype(config))) return;
   const Precision precision = config.run.train().precision();
   const char* const why = precision == FP16 ? "cannot be computed in on a CPU; use BF16 or FP32"
                                             : "needs a CPU with AVX-512; use FP32";
@@ -90,8 +90,8 @@ void refuse_what_the_cpu_cannot(const Config& config) {
 
 // This rank's part of the cores that it may run on: one bound to cores of its own has them all;
 // cores that several may use are divided. All ranks call it together.
-double share_of_cores(Communicator& communicator) {
-  const Placement& placement = communicator.placement();
+double share_of_cores(comm::Communicator& communicator) {
+  const comm::Placement& placement = communicator.placement();
   const std::string own = allowed_cores();
   const std::vector<std::string> all = all_gather(communicator, placement.host_name + " " + own);
   double share = 0;
@@ -115,9 +115,11 @@ int threads_of(double cores) {
 
 }  // namespace
 
-int default_threads(Communicator& communicator) { return threads_of(share_of_cores(communicator)); }
+int default_threads(comm::Communicator& communicator) {
+  return threads_of(share_of_cores(communicator));
+}
 
-int spare_cores(const Config& config, Communicator& communicator, const Device& device) {
+int spare_cores(const Config& config, comm::Communicator& communicator, const Device& device) {
   constexpr int kBesideGpu = 2;
   constexpr int kMost = 64;
   const double cores = share_of_cores(communicator);
@@ -140,12 +142,12 @@ std::vector<int> assign_devices(const std::vector<std::vector<std::string>>& vis
   return chosen;
 }
 
-std::unique_ptr<Device> create_device(const Config& config, Communicator& communicator) {
+std::unique_ptr<Device> create_device(const Config& config, comm::Communicator& communicator) {
   const TrainConfig& train = config.run.train();
   const int threads = train.threads() > 0 ? train.threads() : default_threads(communicator);
   const int index = train.device() == "cpu" ? -1 : choose_gpu(config, communicator);
   std::unique_ptr<Device> device;
-  together(communicator, [&] {
+  comm::together(communicator, [&] {
     if (index >= 0) {
       device = create_cuda_device(index);
       return;
@@ -156,9 +158,9 @@ std::unique_ptr<Device> create_device(const Config& config, Communicator& commun
   return device;
 }
 
-std::unique_ptr<Backend> create_backend(const Config& config, Device& device) {
-  if (device.kind() == DeviceKind::kCpu) return create_cpu_backend(device);
-  return create_cuda_backend(
+std::unique_ptr<ops::Backend> create_backend(const Config& config, Device& device) {
+  if (device.kind() == DeviceKind::kCpu) return ops::create_cpu_backend(device);
+  return ops::create_cuda_backend(
       device, {.tf32 = config.run.train().precision() == TF32, .tuning_cache = cache_folder()});
 }
 
@@ -175,9 +177,11 @@ DType compute_dtype(const Config& config) {
   return DType::kF32;
 }
 
-Transport transport_of(const Config& config) {
+comm::Transport transport_of(const Config& config) {
   const std::string& name = config.run.train().transport();
-  return name == "nccl" ? Transport::kNccl : name == "mpi" ? Transport::kMpi : Transport::kAuto;
+  return name == "nccl"  ? comm::Transport::kNccl
+         : name == "mpi" ? comm::Transport::kMpi
+                         : comm::Transport::kAuto;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -6,7 +6,7 @@
 
 #include "core/installation.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -31,4 +31,4 @@ std::string find_config(const std::string& name) {
   return fs::path(name).has_parent_path() ? name : find_shared(name, kConfigs);
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme {
+namespace trireme::train {
 
 // The configurations that are installed with the program, by name: "digits.txtpb", ... in the order
 // of their names.
@@ -14,4 +14,4 @@ std::vector<std::string> installed_configs();
 // the installed configuration of that name.
 std::string find_config(const std::string& name);
 
-}  // namespace trireme
+}  // namespace trireme::train

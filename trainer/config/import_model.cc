@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "model/onnx/onnx.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 // What the data's numbers are multiplied by before normalisation; nothing where only its files
@@ -43,8 +43,9 @@ std::string text_of(const NormalizeConfig& normalize) {
 }
 
 // The file's normalisation is of numbers as they are stored, the data's of scaled ones.
-void take_normalisation(const InputNormalisation& found, const std::string& file, Config& config) {
-  if (found == InputNormalisation()) return;
+void take_normalisation(const model::InputNormalisation& found, const std::string& file,
+                        Config& config) {
+  if (found == model::InputNormalisation()) return;
   const std::optional<float> scale = scale_of(config.run.data());
   if (!scale) {
     config.warnings.push_back(
@@ -80,9 +81,9 @@ void free_head(NetworkConfig& network) {
 void import_model(Config& config) {
   if (!config.run.model().has_onnx()) return;
   const std::string file = config.run.model().onnx();
-  OnnxModel found;
+  model::OnnxModel found;
   try {
-    found = read_onnx(file);
+    found = model::read_onnx(file);
   } catch (const ConfigError& error) {
     throw ConfigError(config.where("model.onnx"), error.what());
   }
@@ -98,4 +99,4 @@ void import_model(Config& config) {
   take_normalisation(found.normalisation, file, config);
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

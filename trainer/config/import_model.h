@@ -3,7 +3,7 @@
 
 #include "trainer/config/config.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Where the configuration names an ONNX file, puts the network that is in there in its place; its
 // values are what training starts from (model.init_from) and its normalisation that of the data,
@@ -11,4 +11,4 @@ namespace trireme {
 // Throws as read_onnx does.
 void import_model(Config& config);
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -1,28 +1,29 @@
 #include "trainer/config/inputs.h"
 
-namespace trireme {
+namespace trireme::train {
 
-std::unique_ptr<Dataset> open_data(const Config& config, Part part,
-                                   const std::function<void(std::string_view)>& progress,
-                                   const TableColumns& columns) {
+std::unique_ptr<data::Dataset> open_data(const Config& config, data::Part part,
+                                         const std::function<void(std::string_view)>& progress,
+                                         const data::TableColumns& columns) {
   try {
-    return open_dataset(config.run.data(), part,
-                        {.seed = config.run.seed(), .progress = progress, .columns = columns});
+    return data::open_dataset(
+        config.run.data(), part,
+        {.seed = config.run.seed(), .progress = progress, .columns = columns});
   } catch (const ConfigError& error) {
     throw config.located(error);
   }
 }
 
-ModelInput model_input(const SampleSpec& spec) {
+model::ModelInput model_input(const data::SampleSpec& spec) {
   return {spec.input, spec.target, spec.classes, spec.scale, spec.mean, spec.deviation};
 }
 
-Graph build_network(const Config& config, const SampleSpec& spec) {
+model::Graph build_network(const Config& config, const data::SampleSpec& spec) {
   try {
-    return build_graph(config.run.model(), model_input(spec));
+    return model::build_graph(config.run.model(), model_input(spec));
   } catch (const ConfigError& error) {
     throw config.located(error);
   }
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

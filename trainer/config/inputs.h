@@ -9,16 +9,16 @@
 #include "model/graph.h"
 #include "trainer/config/config.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // The samples as configured, with errors placed in the configuration file. `progress` and `columns`
 // as in OpenOptions.
-std::unique_ptr<Dataset> open_data(const Config& config, Part part,
-                                   const std::function<void(std::string_view)>& progress = {},
-                                   const TableColumns& columns = {});
+std::unique_ptr<data::Dataset> open_data(const Config& config, data::Part part,
+                                         const std::function<void(std::string_view)>& progress = {},
+                                         const data::TableColumns& columns = {});
 // What the network reads when it reads these samples.
-ModelInput model_input(const SampleSpec& spec);
+model::ModelInput model_input(const data::SampleSpec& spec);
 // The network as configured, with errors placed in the configuration file.
-Graph build_network(const Config& config, const SampleSpec& spec);
+model::Graph build_network(const Config& config, const data::SampleSpec& spec);
 
-}  // namespace trireme
+}  // namespace trireme::train

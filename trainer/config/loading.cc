@@ -7,14 +7,14 @@
 
 #include "comm/ledger.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kTellEvery = std::chrono::seconds(2);
 
 // For LoaderOptions::progress: the ledger's detail, so that a data thread that stalls is named.
-std::function<void(std::string_view)> tell_ledger(Ledger& ledger) {
+std::function<void(std::string_view)> tell_ledger(comm::Ledger& ledger) {
   return [&ledger](std::string_view text) { ledger.detail(fmt::format("waiting for {}", text)); };
 }
 
@@ -30,29 +30,29 @@ int batches_in_memory(const Config& config, int threads) {
   return threads == 0 ? 1 : config.run.data().prefetch();
 }
 
-LoaderOptions loader_options(const Config& config, Communicator& communicator,
-                             const Dataset& dataset, int spare_cores) {
-  LoaderOptions options;
+data::LoaderOptions loader_options(const Config& config, comm::Communicator& communicator,
+                                   const data::Dataset& dataset, int spare_cores) {
+  data::LoaderOptions options;
   options.seed = config.run.seed();
   options.rank = communicator.rank();
   options.ranks = communicator.size();
   options.threads = loader_threads(config, dataset.in_memory(), spare_cores);
   options.depth = batches_in_memory(config, options.threads);
-  options.max_bad_records = bad_record_limit(config.run.data());
+  options.max_bad_records = data::bad_record_limit(config.run.data());
   options.progress = tell_ledger(communicator.ledger());
   return options;
 }
 
-std::unique_ptr<Mix> make_mix(const Config& config, const SampleSpec& spec) {
+std::unique_ptr<data::Mix> make_mix(const Config& config, const data::SampleSpec& spec) {
   if (!config.run.data().has_mix()) return nullptr;
   try {
-    return std::make_unique<Mix>(config.run.data().mix(), config.run.seed(), spec);
+    return std::make_unique<data::Mix>(config.run.data().mix(), config.run.seed(), spec);
   } catch (const ConfigError& error) {
     throw config.located(error);
   }
 }
 
-std::function<void(std::string_view)> tell_opening(Communicator& communicator) {
+std::function<void(std::string_view)> tell_opening(comm::Communicator& communicator) {
   return [&ledger = communicator.ledger(), prints = communicator.rank() == 0,
           next = Clock::now() + kTellEvery](std::string_view text) mutable {
     ledger.detail(text);
@@ -62,4 +62,4 @@ std::function<void(std::string_view)> tell_opening(Communicator& communicator) {
   };
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

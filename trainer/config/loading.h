@@ -11,7 +11,7 @@
 #include "data/mix.h"
 #include "trainer/config/config.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // data.threads or, where that is unset, 0 for samples that are in memory and not mixed, and
 // otherwise `spare_cores` (see device.h).
@@ -20,14 +20,14 @@ int loader_threads(const Config& config, bool in_memory, int spare_cores);
 int batches_in_memory(const Config& config, int threads);
 
 // All but the order of the samples and the size of batches.
-LoaderOptions loader_options(const Config& config, Communicator& communicator,
-                             const Dataset& dataset, int spare_cores);
+data::LoaderOptions loader_options(const Config& config, comm::Communicator& communicator,
+                                   const data::Dataset& dataset, int spare_cores);
 
 // How the samples of a batch are mixed, with errors placed in the configuration file; null: not.
-std::unique_ptr<Mix> make_mix(const Config& config, const SampleSpec& spec);
+std::unique_ptr<data::Mix> make_mix(const Config& config, const data::SampleSpec& spec);
 
 // For OpenOptions::progress: the ledger's detail and, on rank 0 where opening takes longer than a
 // moment, lines on stderr.
-std::function<void(std::string_view)> tell_opening(Communicator& communicator);
+std::function<void(std::string_view)> tell_opening(comm::Communicator& communicator);
 
-}  // namespace trireme
+}  // namespace trireme::train

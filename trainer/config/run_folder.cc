@@ -19,7 +19,7 @@
 #include "core/host_name.h"
 #include "trainer/base/process.h"
 
-namespace trireme {
+namespace trireme::train {
 
 namespace fs = std::filesystem;
 
@@ -124,4 +124,4 @@ bool RunLock::holds() const {
   return there.st_dev == locked.st_dev && there.st_ino == locked.st_ino;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -8,7 +8,7 @@
 #include "data/files/descriptor.h"
 #include "trainer/config/config.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // runs/<model>-<date>-<time>, not there yet.
 std::filesystem::path default_run_folder(const RunConfig& config);
@@ -56,4 +56,4 @@ class RunLock {
   std::string problem_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -10,23 +10,23 @@
 #include "trainer/infer/trained_model.h"
 #include "trainer/step/batch_plan.h"
 
-namespace trireme {
+namespace trireme::train {
 
-CheckpointEvaluation evaluate_checkpoint(const Config& config, Communicator& communicator,
+CheckpointEvaluation evaluate_checkpoint(const Config& config, comm::Communicator& communicator,
                                          const std::string& path,
                                          const std::optional<SampleFacts>& trained_on,
-                                         bool with_details, const TableColumns& columns) {
+                                         bool with_details, const data::TableColumns& columns) {
   const auto device = create_device(config, communicator);
   const auto backend = create_backend(config, *device);
   const int spare = spare_cores(config, communicator, *device);
-  std::unique_ptr<Dataset> dataset;
+  std::unique_ptr<data::Dataset> dataset;
   std::unique_ptr<TrainedModel> model;
   std::unique_ptr<Evaluator> evaluator;
-  together(communicator, [&] {
+  comm::together(communicator, [&] {
     const int64_t rows = plan_batch(config, communicator.size()).micro;
-    dataset = open_data(config, Part::kEvaluation, tell_opening(communicator), columns);
+    dataset = open_data(config, data::Part::kEvaluation, tell_opening(communicator), columns);
     if (trained_on) {
-      dataset = as_trained_on(std::move(dataset), trained_on->spec, trained_on->class_names);
+      dataset = data::as_trained_on(std::move(dataset), trained_on->spec, trained_on->class_names);
     }
     const Warn silent = [](const std::string&) {};
     model = std::make_unique<TrainedModel>(config, *backend, dataset->spec(), path, rows,
@@ -37,16 +37,16 @@ CheckpointEvaluation evaluate_checkpoint(const Config& config, Communicator& com
         std::span<std::byte>(), rows, loader_options(config, communicator, *dataset, spare));
   });
   Evaluation result = evaluator->run([] { return false; }, with_details);
-  const BadRecords opened = dataset->bad_records();
+  const data::BadRecords opened = dataset->bad_records();
   result.bad.count += opened.count;
   result.bad.first.insert(result.bad.first.begin(), opened.first.begin(), opened.first.end());
   CheckpointEvaluation evaluation{std::move(result), model->state(), dataset->class_names(),
                                   dataset->spec().classes > 0};
   const std::optional<RunData>& saved = evaluation.state.data;
   if (communicator.rank() == 0 && saved && !trained_on) {
-    evaluation.data_changes = changes(*saved, {saved->training, fingerprint_of(*dataset)});
+    evaluation.data_changes = changes(*saved, {saved->training, data::fingerprint_of(*dataset)});
   }
   return evaluation;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

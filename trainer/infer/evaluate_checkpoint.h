@@ -11,7 +11,7 @@
 #include "trainer/report/sample_facts.h"
 #include "trainer/step/evaluator.h"
 
-namespace trireme {
+namespace trireme::train {
 
 struct CheckpointEvaluation {
   Evaluation evaluation;
@@ -27,10 +27,10 @@ struct CheckpointEvaluation {
 // `trained_on`: where the data of `config` is not that of the run, see as_trained_on. `columns`: of
 // the table that the run was trained on, see OpenOptions. All ranks call it together. Throws
 // ConfigError when the checkpoint is of another network.
-CheckpointEvaluation evaluate_checkpoint(const Config& config, Communicator& communicator,
+CheckpointEvaluation evaluate_checkpoint(const Config& config, comm::Communicator& communicator,
                                          const std::string& path,
                                          const std::optional<SampleFacts>& trained_on = {},
                                          bool with_details = false,
-                                         const TableColumns& columns = {});
+                                         const data::TableColumns& columns = {});
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -6,45 +6,45 @@
 #include "model/context.h"
 #include "ops/step_state.h"
 
-namespace trireme {
+namespace trireme::train {
 
 struct Predictor::State {
-  State(const TrainedModel& model, Backend& backend, int64_t its_rows)
+  State(const TrainedModel& model, ops::Backend& backend, int64_t its_rows)
       : device(backend.device()),
         stream(device.create_stream(StreamKind::kCompute)),
         parameters(model.parameters()),
         rows(its_rows) {
-    const Graph& graph = model.graph();
-    program = Program::compile(
+    const model::Graph& graph = model.graph();
+    program = model::Program::compile(
         graph, backend,
         {.batch = rows, .training = false, .dtype = parameters.dtype, .output = true}, parameters);
-    const Node& last = graph.nodes[static_cast<size_t>(graph.nodes.back().inputs[0])];
+    const model::Node& last = graph.nodes[static_cast<size_t>(graph.nodes.back().inputs[0])];
     outputs = last.signature.output.elements();
     host_output.resize(static_cast<size_t>(rows * outputs));
     activations = device.allocate(program->activation_bytes());
     output = device.allocate(host_output.size() * sizeof(float));
-    metrics = device.allocate(kMetricCount * sizeof(float));
-    step_state = device.allocate(sizeof(StepState));
+    metrics = device.allocate(ops::kMetricCount * sizeof(float));
+    step_state = device.allocate(sizeof(ops::StepState));
     // The loss is computed all the same; of labels that are not there it takes the first class.
     targets = device.allocate(static_cast<size_t>(rows) * graph.input.target.bytes());
     device.fill_zero(targets.data(), targets.bytes(), *stream);
     input_bytes = static_cast<size_t>(rows) * graph.input.input.bytes();
     if (device.kind() != DeviceKind::kCpu) inputs = device.allocate(input_bytes);
-    ModelArrays arrays = model.arrays();
+    model::ModelArrays arrays = model.arrays();
     arrays.gradients = metrics.data();
     context.emplace(*program, arrays, activations.data());
-    context->bind(Port::kOutput, output.data());
-    context->bind(Port::kTarget, targets.data());
-    context->bind(Port::kState, step_state.data());
+    context->bind(model::Port::kOutput, output.data());
+    context->bind(model::Port::kTarget, targets.data());
+    context->bind(model::Port::kState, step_state.data());
     stream->synchronize();
   }
 
   std::span<const float> run(const std::byte* batch, int64_t valid) {
-    const StepState state{.valid_rows = static_cast<int32_t>(valid)};
+    const ops::StepState state{.valid_rows = static_cast<int32_t>(valid)};
     device.copy(step_state.data(), &state, sizeof state, *stream);
     // The CPU reads the batch where it is.
     if (inputs.data()) device.copy(inputs.data(), batch, input_bytes, *stream);
-    context->bind(Port::kInput, inputs.data() ? inputs.data() : batch);
+    context->bind(model::Port::kInput, inputs.data() ? inputs.data() : batch);
     context->forward(*stream);
     const auto numbers = static_cast<size_t>(valid * outputs);
     device.copy(host_output.data(), output.data(), numbers * sizeof(float), *stream);
@@ -54,17 +54,17 @@ struct Predictor::State {
 
   Device& device;
   std::unique_ptr<Stream> stream;
-  Parameters parameters;
+  model::Parameters parameters;
   int64_t rows;
   int64_t outputs = 0;
-  std::unique_ptr<const Program> program;
-  std::optional<Context> context;
+  std::unique_ptr<const model::Program> program;
+  std::optional<model::Context> context;
   size_t input_bytes = 0;
   Buffer activations, output, metrics, step_state, targets, inputs;
   std::vector<float> host_output;
 };
 
-Predictor::Predictor(const TrainedModel& model, Backend& backend, int64_t rows)
+Predictor::Predictor(const TrainedModel& model, ops::Backend& backend, int64_t rows)
     : state_(std::make_unique<State>(model, backend, rows)) {}
 Predictor::~Predictor() = default;
 
@@ -74,4 +74,4 @@ std::span<const float> Predictor::run(const std::byte* inputs, int64_t rows) {
   return state_->run(inputs, rows);
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

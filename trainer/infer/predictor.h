@@ -9,12 +9,12 @@
 #include "ops/backend.h"
 #include "trainer/infer/trained_model.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class Predictor {
  public:
   // Compiles for `rows` rows at a time. Both outlive the predictor.
-  Predictor(const TrainedModel& model, Backend& backend, int64_t rows);
+  Predictor(const TrainedModel& model, ops::Backend& backend, int64_t rows);
   ~Predictor();
 
   int64_t outputs() const;  // numbers of a sample
@@ -27,4 +27,4 @@ class Predictor {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

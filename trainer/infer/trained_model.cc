@@ -4,32 +4,34 @@
 #include "trainer/config/device.h"
 #include "trainer/config/inputs.h"
 
-namespace trireme {
+namespace trireme::train {
 
-TrainedModel::TrainedModel(const Config& config, Backend& backend, const SampleSpec& samples,
-                           const std::string& path, int64_t rows, BatchNorms norms,
-                           const Warn& warn)
+TrainedModel::TrainedModel(const Config& config, ops::Backend& backend,
+                           const data::SampleSpec& samples, const std::string& path, int64_t rows,
+                           BatchNorms norms, const Warn& warn)
     : graph_(build_network(config, samples)) {
   const FoundCheckpoint found = find_checkpoint(path, warn);
   state_ = found.state;
-  Weights weights = read_model(found, graph_);
-  if (norms == BatchNorms::kFolded) fold_batch_norms(graph_, weights);
-  Program::compile(graph_, backend,
-                   {.batch = rows, .training = false, .dtype = compute_dtype(config)}, parameters_);
+  model::Weights weights = read_model(found, graph_);
+  if (norms == BatchNorms::kFolded) model::fold_batch_norms(graph_, weights);
+  model::Program::compile(graph_, backend,
+                          {.batch = rows, .training = false, .dtype = compute_dtype(config)},
+                          parameters_);
   place(weights, backend);
 }
 
-void TrainedModel::place(const Weights& weights, Backend& backend) {
+void TrainedModel::place(const model::Weights& weights, ops::Backend& backend) {
   Device& device = backend.device();
   values_ = device.allocate(parameters_.array_bytes());
   running_ = device.allocate(parameters_.running_bytes());
-  for (const Parameter& parameter : parameters_.all) {
-    from_canonical(parameter, backend, weights.at(parameter.name).values.data(), values_.data());
+  for (const model::Parameter& parameter : parameters_.all) {
+    model::from_canonical(parameter, backend, weights.at(parameter.name).values.data(),
+                          values_.data());
   }
-  for (const RunningValue& value : parameters_.running) {
-    from_canonical(value, backend, weights.at(value.name).values.data(), running_.data());
+  for (const model::RunningValue& value : parameters_.running) {
+    model::from_canonical(value, backend, weights.at(value.name).values.data(), running_.data());
   }
-  low_precision_ = LowPrecisionCopy(parameters_, backend);
+  low_precision_ = model::LowPrecisionCopy(parameters_, backend);
   const auto stream = device.create_stream(StreamKind::kCompute);
   low_precision_.refresh(values_.data(), *stream);
   stream->synchronize();
@@ -38,4 +40,4 @@ void TrainedModel::place(const Weights& weights, Backend& backend) {
   arrays_.running = running_.data();
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -10,7 +10,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/config.h"
 
-namespace trireme {
+namespace trireme::train {
 
 enum class BatchNorms {
   kKept,    // the network to the bit as training evaluates it
@@ -21,25 +21,25 @@ class TrainedModel {
  public:
   // For samples such as these, `rows` at a time. `path` and `warn` as for find_checkpoint. Throws
   // as that does, and ConfigError when the checkpoint is of another network.
-  TrainedModel(const Config& config, Backend& backend, const SampleSpec& samples,
+  TrainedModel(const Config& config, ops::Backend& backend, const data::SampleSpec& samples,
                const std::string& path, int64_t rows, BatchNorms norms, const Warn& warn);
 
-  const Graph& graph() const { return graph_; }
-  const Parameters& parameters() const { return parameters_; }
+  const model::Graph& graph() const { return graph_; }
+  const model::Parameters& parameters() const { return parameters_; }
   // Parameters and running values, for programs compiled for inference with parameters().
-  const ModelArrays& arrays() const { return arrays_; }
+  const model::ModelArrays& arrays() const { return arrays_; }
   const CheckpointState& state() const { return state_; }
 
  private:
-  void place(const Weights& weights, Backend& backend);
+  void place(const model::Weights& weights, ops::Backend& backend);
 
-  Graph graph_;
+  model::Graph graph_;
   CheckpointState state_;
-  Parameters parameters_;
+  model::Parameters parameters_;
   Buffer values_;
-  LowPrecisionCopy low_precision_;
+  model::LowPrecisionCopy low_precision_;
   Buffer running_;
-  ModelArrays arrays_;
+  model::ModelArrays arrays_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

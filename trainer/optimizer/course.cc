@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 int64_t steps_of(const TrainConfig& train, const Epochs& epochs, int64_t step,
@@ -27,4 +27,4 @@ Course::Course(const RunConfig& run, int64_t samples, int64_t step, SamplePositi
       schedule_(run.schedule(), epochs_.steps(),
                 epochs_.in_steps(schedule_end(run.train(), epochs_, step, from))) {}
 
-}  // namespace trireme
+}  // namespace trireme::train

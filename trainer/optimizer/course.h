@@ -9,7 +9,7 @@
 #include "trainer/optimizer/epochs.h"
 #include "trainer/optimizer/schedule.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class Course {
  public:
@@ -30,4 +30,4 @@ class Course {
   Schedule schedule_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

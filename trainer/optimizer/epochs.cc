@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace trireme {
+namespace trireme::train {
 
 int64_t Epochs::steps_left(SamplePosition from) const {
   return (std::max<int64_t>(0, samples_ - from.sample) + batch_ - 1) / batch_;
@@ -28,4 +28,4 @@ double Epochs::in_epochs(SamplePosition position) const {
          static_cast<double>(position.sample) / static_cast<double>(samples_);
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

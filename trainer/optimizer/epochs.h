@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace trireme {
+namespace trireme::train {
 
 // Samples that a run has seen.
 struct SamplePosition {
@@ -36,4 +36,4 @@ class Epochs {
   int64_t batch_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

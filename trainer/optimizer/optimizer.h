@@ -10,27 +10,28 @@
 #include "ops/step_state.h"
 #include "trainer/config/config.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Ranges of the arrays that are updated alike: neighbours with the same weight decay are one, gaps
 // between tensors are left out.
-std::vector<UpdateRange> update_ranges(const Parameters& parameters, const OptimizerConfig& config);
+std::vector<ops::UpdateRange> update_ranges(const model::Parameters& parameters,
+                                            const OptimizerConfig& config);
 
 // The names of what the optimizer remembers of each parameter element: "velocity".
 std::vector<std::string> optimizer_arrays(const OptimizerConfig& config);
 
 class Optimizer {
  public:
-  Optimizer(const RunConfig& config, const Parameters& parameters, Backend& backend);
+  Optimizer(const RunConfig& config, const model::Parameters& parameters, ops::Backend& backend);
 
   // Queues, before the forward pass of each micro-batch, what FP16 does to the gradient of its
   // loss.
-  void encode_before(Stream& stream, StepState* state) const;
+  void encode_before(Stream& stream, ops::StepState* state) const;
   // Queues clipping (if configured) and the update of the values and, if there is one, of their
   // copy in low precision. Where the loss, which is in front of the gradients, or a gradient is not
   // finite, nothing is updated.
   void encode(Stream& stream, void* values, void* low_precision, void* gradients,
-              StepState* state) const;
+              ops::StepState* state) const;
 
   // What the optimizer remembers per parameter element, laid out as the gradients are.
   struct StateArray {
@@ -46,20 +47,21 @@ class Optimizer {
   bool scales_loss() const { return scale_plan_ != nullptr; }
   // Where the device counts skipped updates, in all precisions; without scaling the scale stays 1.
   void* loss_scale() const { return loss_scale_.data(); }
-  void set_loss_scale(LossScale value, Stream& stream);
+  void set_loss_scale(ops::LossScale value, Stream& stream);
 
  private:
-  void plan_update(const RunConfig& config, const Parameters& parameters, Backend& backend);
+  void plan_update(const RunConfig& config, const model::Parameters& parameters,
+                   ops::Backend& backend);
 
   Device& device_;
   std::vector<StateArray> state_;
-  std::unique_ptr<OpPlan> scale_plan_;  // only in FP16
-  std::unique_ptr<OpPlan> squares_plan_;
-  std::unique_ptr<OpPlan> update_plan_;
-  std::unique_ptr<OpPlan> adjust_plan_;
+  std::unique_ptr<ops::OpPlan> scale_plan_;  // only in FP16
+  std::unique_ptr<ops::OpPlan> squares_plan_;
+  std::unique_ptr<ops::OpPlan> update_plan_;
+  std::unique_ptr<ops::OpPlan> adjust_plan_;
   Buffer loss_scale_;
   Buffer squares_;
   Buffer scratch_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 int64_t steps_of(double epochs, int64_t steps_per_epoch) {
@@ -81,4 +81,4 @@ double Schedule::shape(double step) const {
   return base;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

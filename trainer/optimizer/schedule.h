@@ -6,7 +6,7 @@
 
 #include "trainer/config/config.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class Schedule {
  public:
@@ -27,4 +27,4 @@ class Schedule {
   std::vector<int64_t> milestones_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

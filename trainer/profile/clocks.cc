@@ -6,7 +6,7 @@
 
 #include "comm/control.h"
 
-namespace trireme {
+namespace trireme::train {
 
 ClockOffset clock_offset(std::span<const ClockExchange> reference,
                          std::span<const ClockExchange> other) {
@@ -21,13 +21,13 @@ ClockOffset clock_offset(std::span<const ClockExchange> reference,
   return {middle, std::max(most - middle, middle - least)};
 }
 
-std::vector<ClockOffset> measure_clocks(Communicator& communicator) {
+std::vector<ClockOffset> measure_clocks(comm::Communicator& communicator) {
   constexpr int kRounds = 20;
   std::vector<ClockExchange> own;
   for (int round = 0; round < kRounds; ++round) {
-    const int64_t told = monotonic_ns();
+    const int64_t told = comm::monotonic_ns();
     all_gather(communicator, "");
-    own.push_back({told, monotonic_ns()});
+    own.push_back({told, comm::monotonic_ns()});
   }
   nlohmann::json text = nlohmann::json::array();
   for (const ClockExchange& each : own) text.push_back({each.told, each.heard});
@@ -44,4 +44,4 @@ std::vector<ClockOffset> measure_clocks(Communicator& communicator) {
   return offsets;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -7,7 +7,7 @@
 
 #include "comm/communicator.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Nanoseconds of the steady clock.
 struct ClockOffset {
@@ -26,6 +26,6 @@ ClockOffset clock_offset(std::span<const ClockExchange> reference,
                          std::span<const ClockExchange> other);
 
 // Of each rank. All ranks call it together.
-std::vector<ClockOffset> measure_clocks(Communicator& communicator);
+std::vector<ClockOffset> measure_clocks(comm::Communicator& communicator);
 
-}  // namespace trireme
+}  // namespace trireme::train

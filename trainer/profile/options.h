@@ -8,7 +8,7 @@
 #include "trainer/config/config.h"
 #include "trainer/profile/window.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // What a rank reaches at most, in operations and in bytes copied (read and written together) a
 // second; 0 where it is not known.
@@ -20,7 +20,7 @@ struct Peaks {
 struct ProfileOptions {
   StepWindow window;
   // Measures this rank while all others measure themselves; all call it together. Null: unknown.
-  std::function<Peaks(const Config&, Communicator&, Backend&)> measure_peaks;
+  std::function<Peaks(const Config&, comm::Communicator&, ops::Backend&)> measure_peaks;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -12,7 +12,7 @@
 #include "trainer/profile/table.h"
 #include "trainer/step/step_probe.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -57,8 +57,8 @@ class TraceFile {
 
 }  // namespace
 
-Profiler::Profiler(ProfileOptions options, const Config& config, Communicator& communicator,
-                   Step& step, Loader* loader, fs::path folder)
+Profiler::Profiler(ProfileOptions options, const Config& config, comm::Communicator& communicator,
+                   Step& step, data::Loader* loader, fs::path folder)
     : options_(std::move(options)),
       config_(config),
       communicator_(communicator),
@@ -142,7 +142,7 @@ Peaks Profiler::mean_peaks() {
     own = options_.measure_peaks(config_, communicator_, step_.backend());
   }
   std::array<double, 2> total{own.flops, own.bytes};
-  sum(communicator_, total);
+  comm::sum(communicator_, total);
   return {total[0] / communicator_.size(), total[1] / communicator_.size()};
 }
 
@@ -175,4 +175,4 @@ nlohmann::json Profiler::about(const Peaks& peaks) const {
           {"peak_bytes_per_second", peaks.bytes}};
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -17,7 +17,7 @@
 #include "trainer/profile/trace_collector.h"
 #include "trainer/step/step.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Within the window it notes what steps and loader do; outside it does nothing. All ranks call
 // open() and close() together.
@@ -27,8 +27,8 @@ class Profiler {
 
   // Writes to `folder` on rank 0. Everything outlives the profiler; a batch need not come from a
   // loader (null).
-  Profiler(ProfileOptions options, const Config& config, Communicator& communicator, Step& step,
-           Loader* loader, std::filesystem::path folder);
+  Profiler(ProfileOptions options, const Config& config, comm::Communicator& communicator,
+           Step& step, data::Loader* loader, std::filesystem::path folder);
 
   // Whether the window begins here, or goes on here after a restart. Steps as in StepWindow.
   bool opens_before(int64_t step) const;
@@ -59,9 +59,9 @@ class Profiler {
 
   ProfileOptions options_;
   const Config& config_;
-  Communicator& communicator_;
+  comm::Communicator& communicator_;
   Step& step_;
-  Loader* loader_;
+  data::Loader* loader_;
   std::filesystem::path folder_;
   std::vector<ClockOffset> clocks_;            // by rank
   double device_uncertainty_ = 0;              // seconds, of the device's clock beside the host's
@@ -69,4 +69,4 @@ class Profiler {
   StepWindow seen_{.first = 0, .last = 0};     // steps that were done within it
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -8,7 +8,7 @@
 
 #include "core/text.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 constexpr size_t kDearest = 10;
@@ -149,4 +149,4 @@ std::string cost_table(const StepCosts& costs, const Peaks& peaks, const std::st
   return text;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

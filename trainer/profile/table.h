@@ -9,7 +9,7 @@
 #include "trainer/profile/options.h"
 #include "trainer/profile/trace_event.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Means over steps and ranks, for one step of one rank. Times in seconds.
 struct LayerCost {
@@ -56,4 +56,4 @@ class CostSum {
 // says what was profiled.
 std::string cost_table(const StepCosts& costs, const Peaks& peaks, const std::string& title);
 
-}  // namespace trireme
+}  // namespace trireme::train

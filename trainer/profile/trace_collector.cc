@@ -7,7 +7,7 @@
 
 #include "trainer/step/step_probe.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 // Subjects that every trace has, in their order.
@@ -44,8 +44,9 @@ int64_t nanoseconds(double seconds) { return std::llround(1e9 * seconds); }
 
 }  // namespace
 
-TraceCollector::TraceCollector(const Step& step, const Placement& placement, const Device& device,
-                               std::span<const std::string> bucket_names, Clock::time_point zero)
+TraceCollector::TraceCollector(const Step& step, const comm::Placement& placement,
+                               const Device& device, std::span<const std::string> bucket_names,
+                               Clock::time_point zero)
     : zero_(zero), copies_(step.memory_bytes().batches > 0) {
   device_zero_ = time(step.probe()->made());
   trace_.rank = placement.rank;
@@ -77,7 +78,7 @@ void TraceCollector::name_layers(const Step& step) {
 void TraceCollector::name_buckets(const Step& step, std::span<const std::string> names) {
   first_bucket_ = static_cast<int>(trace_.subjects.size());
   for (size_t i = 0; i < step.buckets().size(); ++i) {
-    const Bucket& bucket = step.buckets()[i];
+    const comm::Bucket& bucket = step.buckets()[i];
     const int64_t elements = bucket.end - bucket.begin;
     trace_.subjects.push_back({fmt::format("all-reduce, bucket {}", i),
                                "communication",
@@ -144,8 +145,8 @@ void TraceCollector::add_phases(int64_t step, const StepTimeline& timeline, cons
   add(kStepTrack, kUpdatePhase, step, at(timeline.update.begin), at(timeline.update.end));
 }
 
-void TraceCollector::read(std::span<const ReadRows> all) {
-  for (const ReadRows& rows : all) {
+void TraceCollector::read(std::span<const data::ReadRows> all) {
+  for (const data::ReadRows& rows : all) {
     for (; loaders_ <= rows.worker; ++loaders_) {
       trace_.tracks.push_back({kLoaderTracks + loaders_, fmt::format("data: loader {}", loaders_)});
     }
@@ -154,4 +155,4 @@ void TraceCollector::read(std::span<const ReadRows> all) {
   }
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -11,20 +11,20 @@
 #include "trainer/profile/trace_event.h"
 #include "trainer/step/step.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class TraceCollector {
  public:
   using Clock = std::chrono::steady_clock;
 
   // Of steps that are being profiled (Step::profile). `zero` is where the trace's time begins.
-  TraceCollector(const Step& step, const Placement& placement, const Device& device,
+  TraceCollector(const Step& step, const comm::Placement& placement, const Device& device,
                  std::span<const std::string> bucket_names, Clock::time_point zero);
 
   // The batch of a step was asked for and came. Steps in their order, here and below.
   void fetched(int64_t step, Clock::time_point asked, Clock::time_point came);
   void done(int64_t step, const StepTimeline& timeline);
-  void read(std::span<const ReadRows> all);
+  void read(std::span<const data::ReadRows> all);
 
   const RankTrace& trace() const { return trace_; }
 
@@ -50,4 +50,4 @@ class TraceCollector {
   int64_t previous_end_ = 0;   // of a step
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using Json = nlohmann::json;
@@ -85,4 +85,4 @@ std::string trace_tail(const Json& about) {
   return fmt::format("\n],\"otherData\":{}}}\n", about.dump());
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme {
+namespace trireme::train {
 
 // Rows of a rank on the timeline. Events of one row do not overlap, or lie one within the other.
 enum TrackId : int {
@@ -66,4 +66,4 @@ std::string trace_head();
 std::string trace_events(const RankTrace& trace, bool first);
 std::string trace_tail(const nlohmann::json& about);
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 std::optional<int64_t> whole_number(std::string_view text) {
@@ -47,4 +47,4 @@ std::string to_string(const StepWindow& window) {
   return fmt::format("steps {} to {}", window.first, window.last);
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

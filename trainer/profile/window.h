@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace trireme {
+namespace trireme::train {
 
 // Steps as metrics.jsonl counts them, from 1; both ends included.
 struct StepWindow {
@@ -23,4 +23,4 @@ StepWindow parse_step_window(std::string_view text);
 // "steps 10 to 20", "step 7"
 std::string to_string(const StepWindow& window);
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -16,7 +16,7 @@
 #include "trainer/base/json.h"
 #include "trainer/base/machine.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 std::string command_line() {
@@ -27,7 +27,7 @@ std::string command_line() {
   return line;
 }
 
-nlohmann::ordered_json rank_facts(const Communicator& communicator, const Device& device) {
+nlohmann::ordered_json rank_facts(const comm::Communicator& communicator, const Device& device) {
   const Machine machine = inspect_machine();
   return {{"host", communicator.placement().host_name},
           {"cpu", machine.cpu},
@@ -77,10 +77,10 @@ nlohmann::ordered_json libraries(const Device& device) {
 
 }  // namespace
 
-std::string describe_environment(Communicator& communicator, const Device& device) {
+std::string describe_environment(comm::Communicator& communicator, const Device& device) {
   const auto ranks = all_gather(communicator, json_text(rank_facts(communicator, device)));
   if (communicator.rank() != 0) return "";
-  const std::string mpi = mpi_version();
+  const std::string mpi = comm::mpi_version();
   const nlohmann::ordered_json environment = {
       {"command", command_line()},
       {"version", TRIREME_VERSION},
@@ -91,4 +91,4 @@ std::string describe_environment(Communicator& communicator, const Device& devic
   return json_text(environment, 2) + "\n";
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -7,10 +7,10 @@
 #include "comm/communicator.h"
 #include "core/device.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Command, version, start, hosts with their ranks, processors, memory and GPUs, libraries. All
 // ranks call it together; rank 0 gets the JSON, the others nothing.
-std::string describe_environment(Communicator& communicator, const Device& device);
+std::string describe_environment(comm::Communicator& communicator, const Device& device);
 
-}  // namespace trireme
+}  // namespace trireme::train

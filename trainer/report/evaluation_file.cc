@@ -5,7 +5,7 @@
 #include "core/file.h"
 #include "trainer/base/json.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 nlohmann::json to_json(const Mistake& mistake) {
@@ -38,4 +38,4 @@ void write_evaluation(const std::filesystem::path& file, const Evaluation& evalu
   replace_durably(file, json_text(std::move(json)) + "\n");
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

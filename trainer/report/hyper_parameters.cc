@@ -7,7 +7,7 @@
 
 #include "trainer/config/config_text.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -63,4 +63,4 @@ std::map<std::string, HyperParameter> hyper_parameters(const RunConfig& config) 
   return all;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -5,7 +5,7 @@
 #include "core/file.h"
 #include "trainer/base/json.h"
 
-namespace trireme {
+namespace trireme::train {
 
 void write_summary(const std::filesystem::path& path, const Summary& summary) {
   const auto or_null = [](std::optional<double> value) {
@@ -38,4 +38,4 @@ std::optional<double> score_of(std::optional<double> accuracy, double loss) {
   return worthless ? std::nullopt : accuracy;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -15,7 +15,7 @@
 #include "core/device.h"
 #include "core/tensor.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // A field of the configuration, as a value that runs can be compared by.
 using HyperParameter = std::variant<bool, double, std::string>;
@@ -181,4 +181,4 @@ std::optional<double> score_of(std::optional<double> accuracy, double loss);
 // Writes the file whole or not at all.
 void write_summary(const std::filesystem::path& path, const Summary& summary);
 
-}  // namespace trireme
+}  // namespace trireme::train

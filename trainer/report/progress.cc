@@ -9,7 +9,7 @@
 #include "trainer/base/json.h"
 #include "trainer/base/process.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 constexpr auto kLiveEvery = std::chrono::milliseconds(100);
@@ -144,4 +144,4 @@ void Progress::finish() {
   drawn_ = false;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -10,7 +10,7 @@
 #include "core/device.h"
 #include "trainer/step/evaluator.h"
 
-namespace trireme {
+namespace trireme::train {
 
 struct ProgressOptions {
   // Where text goes, as it is.
@@ -77,4 +77,4 @@ class Progress {
   bool drawn_ = false;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

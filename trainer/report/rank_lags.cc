@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 constexpr auto kWindow = std::chrono::seconds(5);
@@ -15,12 +15,12 @@ bool RankLags::due(Clock::time_point now) const {
   return begin_.empty() || now - began_ >= kWindow;
 }
 
-std::optional<std::vector<double>> RankLags::look(std::vector<RankPace> paces,
+std::optional<std::vector<double>> RankLags::look(std::vector<comm::RankPace> paces,
                                                   Clock::time_point now, bool end) {
   if (paces.size() < 2 || (!end && !due(now))) return std::nullopt;
   if (begin_.empty()) {
     // The first steps, in which memory and kernels are found, say nothing.
-    if (!std::ranges::all_of(paces, [](const RankPace& pace) { return pace.steps > 0; })) {
+    if (!std::ranges::all_of(paces, [](const comm::RankPace& pace) { return pace.steps > 0; })) {
       return std::nullopt;
     }
     begin_ = std::move(paces);
@@ -43,4 +43,4 @@ std::optional<std::vector<double>> RankLags::look(std::vector<RankPace> paces,
   return lags;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

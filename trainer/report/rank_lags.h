@@ -8,7 +8,7 @@
 
 #include "comm/ledger.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class RankLags {
  public:
@@ -17,14 +17,14 @@ class RankLags {
   // `paces`: of all ranks, as Ledger::paces. Returns, every few seconds or at the `end`, by rank
   // the mean milliseconds of a step that the others waited in sums longer than it did: a rank that
   // comes last waits for nobody. Nothing where there are no steps to tell of, or is only one rank.
-  std::optional<std::vector<double>> look(std::vector<RankPace> paces, Clock::time_point now,
+  std::optional<std::vector<double>> look(std::vector<comm::RankPace> paces, Clock::time_point now,
                                           bool end = false);
   // Whether a look may tell something.
   bool due(Clock::time_point now) const;
 
  private:
-  std::vector<RankPace> begin_;  // of the window
+  std::vector<comm::RankPace> begin_;  // of the window
   Clock::time_point began_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

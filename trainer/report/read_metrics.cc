@@ -8,7 +8,7 @@
 #include "trainer/report/record_fields.h"
 #include "trainer/report/run_records.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using Json = nlohmann::json;
@@ -164,4 +164,4 @@ std::optional<Summary> parse_summary(const std::string& content) {
   return summary;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

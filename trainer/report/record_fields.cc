@@ -5,7 +5,7 @@
 
 #include "trainer/base/json.h"
 
-namespace trireme {
+namespace trireme::train {
 
 const nlohmann::json* find_field(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
@@ -30,4 +30,4 @@ std::string text_field(const nlohmann::json& object, const char* key) {
   return value && value->is_string() ? value->get<std::string>() : "";
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

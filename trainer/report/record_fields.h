@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace trireme {
+namespace trireme::train {
 
 // Null where there is none.
 const nlohmann::json* find_field(const nlohmann::json& object, const char* key);
@@ -18,4 +18,4 @@ int64_t count_field(const nlohmann::json& object, const char* key);
 // Empty where it is no text.
 std::string text_field(const nlohmann::json& object, const char* key);
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -18,7 +18,7 @@
 #include "trainer/optimizer/epochs.h"
 #include "trainer/report/record_fields.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -228,4 +228,4 @@ RunRecords read_run(const fs::path& folder) {
   return records;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -13,7 +13,7 @@
 #include "trainer/config/config.pb.h"
 #include "trainer/report/metrics.h"
 
-namespace trireme {
+namespace trireme::train {
 
 enum class RunStatus {
   kRunning,  // its folder is locked
@@ -132,4 +132,4 @@ void read_metrics(std::string_view text, RunRecords& records);
 // Nothing where the text is no summary.
 std::optional<Summary> parse_summary(const std::string& text);
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -14,7 +14,7 @@
 #include "trainer/config/inputs.h"
 #include "trainer/config/run_folder.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using Json = nlohmann::json;
@@ -64,14 +64,14 @@ std::vector<float> per_channel(const Json& json, const TensorSpec& input) {
   return values;
 }
 
-Json to_json(const TableColumns& columns) {
+Json to_json(const data::TableColumns& columns) {
   return {{"count", columns.count}, {"names", columns.names}, {"labels", columns.labels}};
 }
 
-TableColumns columns_from(const Json& json, const SampleSpec& spec) {
-  TableColumns columns{json.at("names").get<std::vector<std::string>>(),
-                       whole_number<int64_t>(json.at("count")),
-                       whole_numbers<int64_t>(json.at("labels"))};
+data::TableColumns columns_from(const Json& json, const data::SampleSpec& spec) {
+  data::TableColumns columns{json.at("names").get<std::vector<std::string>>(),
+                             whole_number<int64_t>(json.at("count")),
+                             whole_numbers<int64_t>(json.at("labels"))};
   const int64_t features = spec.input.shape.elements();
   const auto is_column = [&](int64_t label) { return label >= 0 && label < columns.count; };
   const bool fits = columns.count == features + std::ssize(columns.labels) &&
@@ -85,7 +85,7 @@ TableColumns columns_from(const Json& json, const SampleSpec& spec) {
 
 SampleFacts facts_from(const Json& json) {
   SampleFacts facts;
-  SampleSpec& spec = facts.spec;
+  data::SampleSpec& spec = facts.spec;
   spec.input = spec_from(json.at("input"));
   spec.target = spec_from(json.at("target"));
   spec.classes = whole_number<int>(json.at("classes"));
@@ -99,12 +99,12 @@ SampleFacts facts_from(const Json& json) {
 
 }  // namespace
 
-SampleFacts facts_of(const Dataset& dataset) {
+SampleFacts facts_of(const data::Dataset& dataset) {
   return {dataset.spec(), dataset.class_names(), dataset.columns()};
 }
 
 void write_sample_facts(const std::filesystem::path& run_folder, const SampleFacts& facts) {
-  const SampleSpec& spec = facts.spec;
+  const data::SampleSpec& spec = facts.spec;
   Json json = {{"input", to_json(spec.input)},
                {"target", to_json(spec.target)},
                {"classes", spec.classes},
@@ -118,7 +118,7 @@ void write_sample_facts(const std::filesystem::path& run_folder, const SampleFac
 
 SampleFacts read_sample_facts(const std::filesystem::path& run_folder, const Config& config) {
   const std::filesystem::path path = RunFolder{run_folder}.samples();
-  if (!std::filesystem::exists(path)) return facts_of(*open_data(config, Part::kEvaluation));
+  if (!std::filesystem::exists(path)) return facts_of(*open_data(config, data::Part::kEvaluation));
   try {
     return facts_from(Json::parse(read_text(path)));
   } catch (const DataError&) {
@@ -128,4 +128,4 @@ SampleFacts read_sample_facts(const std::filesystem::path& run_folder, const Con
   }
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

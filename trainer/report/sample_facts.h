@@ -8,20 +8,20 @@
 
 #include "data/dataset.h"
 
-namespace trireme {
+namespace trireme::train {
 
 struct Config;
 
 struct SampleFacts {
-  SampleSpec spec;                       // as the network was trained with
+  data::SampleSpec spec;                 // as the network was trained with
   std::vector<std::string> class_names;  // empty where classes have none
-  TableColumns columns;                  // of the training table; count 0: it was none
+  data::TableColumns columns;            // of the training table; count 0: it was none
 };
 
-SampleFacts facts_of(const Dataset& dataset);
+SampleFacts facts_of(const data::Dataset& dataset);
 // Throws Error.
 void write_sample_facts(const std::filesystem::path& run_folder, const SampleFacts& facts);
 // Of a run whose folder holds none, from its data. Throws DataError naming the file.
 SampleFacts read_sample_facts(const std::filesystem::path& run_folder, const Config& config);
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -12,7 +12,7 @@
 
 #include "comm/control.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 // Wiggles of less than this part of the mean never stand out, however steady the losses before.
@@ -41,7 +41,7 @@ struct Array {
 };
 
 std::vector<Array> arrays_of(Step& step, bool averaged) {
-  const Parameters& parameters = step.parameters();
+  const model::Parameters& parameters = step.parameters();
   std::vector<Array> arrays{{"", step.arrays().parameters, parameters.array_bytes()}};
   for (const Optimizer::StateArray& state : step.optimizer().state()) {
     arrays.push_back({state.name + " of ", state.values.data(), parameters.trained_bytes(),
@@ -75,7 +75,7 @@ std::vector<uint64_t> checksums(Step& step, bool averaged) {
 
 // A line for each parameter in each array: its checksum and its name.
 std::string checksums_by_name(Step& step, bool averaged) {
-  const Parameters& parameters = step.parameters();
+  const model::Parameters& parameters = step.parameters();
   const size_t size = size_of(parameters.array_dtype());
   std::string lines;
   for (const Array& array : arrays_of(step, averaged)) {
@@ -86,11 +86,11 @@ std::string checksums_by_name(Step& step, bool averaged) {
         lines += fmt::format("{:016x} {}{}\n", sum, array.of, name);
       };
       if (array.holds == Array::Of::kRunning) {
-        for (const RunningValue& value : parameters.running) {
+        for (const model::RunningValue& value : parameters.running) {
           add(value.name, value.begin, value.spec.shape.elements());
         }
       } else {
-        for (const Parameter& parameter : parameters.all) {
+        for (const model::Parameter& parameter : parameters.all) {
           if (parameter.frozen && array.holds == Array::Of::kTrained) continue;
           add(parameter.name, parameter.begin, parameter.end - parameter.begin);
         }
@@ -209,7 +209,7 @@ uint64_t Checks::compare_ranks(int64_t steps, bool averaged) const {
       ranks.majority
           ? fmt::format("{} differ{} from the others", named(ranks.strays), one ? "s" : "")
           : fmt::format("{} differ, and which is right cannot be told,", named(ranks.strays));
-  throw AgreedError(
+  throw comm::AgreedError(
       fmt::format("after step {} {} in {}; none of it is saved. Memory or a device is at fault, or "
                   "something computes differently there",
                   steps, who,
@@ -217,4 +217,4 @@ uint64_t Checks::compare_ranks(int64_t steps, bool averaged) const {
       ExitCode::kFailure, ranks.strays.front());
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

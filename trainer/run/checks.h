@@ -11,7 +11,7 @@
 #include "trainer/config/config.h"
 #include "trainer/step/step.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Losses that stand out from those of the steps before.
 class LossSpikes {
@@ -37,7 +37,7 @@ class LossSpikes {
 class Checks {
  public:
   // Everything outlives it.
-  Checks(const CheckConfig& config, Communicator& communicator, Step& step)
+  Checks(const CheckConfig& config, comm::Communicator& communicator, Step& step)
       : config_(config), communicator_(communicator), step_(step) {}
 
   struct NotFinite {
@@ -62,9 +62,9 @@ class Checks {
   std::string find_not_finite() const;
 
   const CheckConfig& config_;
-  Communicator& communicator_;
+  comm::Communicator& communicator_;
   Step& step_;
   int64_t skipped_in_a_row_ = 0;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

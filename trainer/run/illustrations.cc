@@ -7,23 +7,24 @@
 #include "data/sample_pictures.h"
 #include "model/parameters.h"
 
-namespace trireme {
-Illustrations::Illustrations(const MetricsConfig& config, const Dataset& training, Step& step,
+namespace trireme::train {
+Illustrations::Illustrations(const MetricsConfig& config, const data::Dataset& training, Step& step,
                              Reporter& reporter)
     : training_(training),
       step_(step),
       reporter_(reporter),
       every_epochs_(config.histograms_every_epochs()),
-      samples_(are_pictures(training.spec().input) ? config.images() : 0) {}
+      samples_(data::are_pictures(training.spec().input) ? config.images() : 0) {}
 
-void Illustrations::batch(const Batch& batch, int64_t steps) {
+void Illustrations::batch(const data::Batch& batch, int64_t steps) {
   const auto rows = static_cast<size_t>(std::min(std::exchange(samples_, 0), batch.rows));
   if (rows == 0) return;
   SamplesRecord record;
   record.step = steps;
   record.spec = training_.spec().input;
   record.inputs.assign(batch.inputs, batch.inputs + rows * record.spec.bytes());
-  record.labels = labels_of(training_, {batch.targets, rows * training_.spec().target.bytes()});
+  record.labels =
+      data::labels_of(training_, {batch.targets, rows * training_.spec().target.bytes()});
   reporter_.samples(std::move(record));
 }
 
@@ -41,19 +42,21 @@ void Illustrations::epoch_done(int64_t epoch, int64_t steps, float gradient_scal
 
 HistogramsRecord Illustrations::copy(float gradient_scale) const {
   HistogramsRecord record;
-  for (const Parameter& parameter : step_.parameters().all) {
+  for (const model::Parameter& parameter : step_.parameters().all) {
     const auto elements = static_cast<size_t>(parameter.spec.shape.elements());
     HistogramsRecord::Tensor& tensor = record.tensors.emplace_back();
     tensor.name = parameter.name;
     tensor.values.resize(elements);
-    to_canonical(parameter, step_.backend(), step_.arrays().parameters, tensor.values.data());
+    model::to_canonical(parameter, step_.backend(), step_.arrays().parameters,
+                        tensor.values.data());
     if (parameter.frozen) continue;
     tensor.gradients.resize(elements);
-    to_canonical(parameter, step_.backend(), step_.arrays().gradients, tensor.gradients.data());
+    model::to_canonical(parameter, step_.backend(), step_.arrays().gradients,
+                        tensor.gradients.data());
     if (gradient_scale == 1) continue;
     for (float& gradient : tensor.gradients) gradient /= gradient_scale;
   }
   return record;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

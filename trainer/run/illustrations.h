@@ -11,7 +11,7 @@
 #include "trainer/run/reporter.h"
 #include "trainer/step/step.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class Illustrations {
  public:
@@ -19,11 +19,11 @@ class Illustrations {
   static constexpr double kMostOfTheTime = 0.003;
 
   // Everything outlives it.
-  Illustrations(const MetricsConfig& config, const Dataset& training, Step& step,
+  Illustrations(const MetricsConfig& config, const data::Dataset& training, Step& step,
                 Reporter& reporter);
 
   // Of the first batch, which comes after `steps` updates, the samples that are pictures.
-  void batch(const Batch& batch, int64_t steps);
+  void batch(const data::Batch& batch, int64_t steps);
   // After `epoch` epochs and `steps` updates, of which none is under way: histograms, when they are
   // due, would not cost too much, and those before have been written. `gradient_scale`: see
   // StepResult.
@@ -34,7 +34,7 @@ class Illustrations {
 
   HistogramsRecord copy(float gradient_scale) const;
 
-  const Dataset& training_;
+  const data::Dataset& training_;
   Step& step_;
   Reporter& reporter_;
   const int64_t every_epochs_;  // 0: no histograms
@@ -43,4 +43,4 @@ class Illustrations {
   double took_ = 0;  // seconds; 0: nothing has been copied
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

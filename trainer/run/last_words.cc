@@ -13,7 +13,7 @@
 #include "core/error.h"
 #include "trainer/checkpoint/checkpoint.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 std::string newest_in(const std::filesystem::path& checkpoints) {
@@ -46,9 +46,9 @@ std::string newest_if_told(const std::filesystem::path& checkpoints) {
 
 }  // namespace
 
-void say_last_words(Communicator& communicator, const std::filesystem::path& checkpoints,
+void say_last_words(comm::Communicator& communicator, const std::filesystem::path& checkpoints,
                     double grace) {
-  Ledger& ledger = communicator.ledger();
+  comm::Ledger& ledger = communicator.ledger();
   const std::string text = fmt::format(
       "{:g} s after it was told to stop it has still not saved what came since the newest "
       "checkpoint ({} steps are done); {}",
@@ -60,4 +60,4 @@ void say_last_words(Communicator& communicator, const std::filesystem::path& che
   std::fprintf(stderr, "trireme: %s\n", text.c_str());
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -5,13 +5,13 @@
 
 #include "comm/communicator.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Tells which checkpoint is left, and has the watchdogs of all ranks end them with exit code 75;
 // returns where there are none. For StopSignals::at_deadline: reads nothing that the main thread
 // changes, and waits neither for it nor for the disk. `checkpoints`: empty while the run has no
 // folder yet.
-void say_last_words(Communicator& communicator, const std::filesystem::path& checkpoints,
+void say_last_words(comm::Communicator& communicator, const std::filesystem::path& checkpoints,
                     double grace);
 
-}  // namespace trireme
+}  // namespace trireme::train

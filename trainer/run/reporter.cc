@@ -20,7 +20,7 @@
 #include "trainer/report/sinks/tensorboard.h"
 #include "trainer/report/sinks/text.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 // So many skipped steps are warned of, then those whose count is a power of two.
@@ -41,7 +41,7 @@ StepTimings operator+(const StepTimings& a, const StepTimings& b) {
 }
 
 float mean_loss(const StepResult& result) {
-  return result.metrics[kMetricLoss] / result.metrics[kMetricSamples];
+  return result.metrics[ops::kMetricLoss] / result.metrics[ops::kMetricSamples];
 }
 
 // Of the epoch; NaN where each of its steps has been skipped.
@@ -51,8 +51,8 @@ double mean_loss(const CheckpointState& state) {
 
 }  // namespace
 
-Reporter::Reporter(const RunConfig& config, Communicator& communicator, const RunFolder& folder,
-                   bool quiet)
+Reporter::Reporter(const RunConfig& config, comm::Communicator& communicator,
+                   const RunFolder& folder, bool quiet)
     : config_(config),
       communicator_(communicator),
       folder_(folder),
@@ -361,4 +361,4 @@ Summary Reporter::end(const CheckpointState& state, const std::string& status) {
   return summary;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -22,11 +22,11 @@
 #include "trainer/step/evaluator.h"
 #include "trainer/step/step.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // A step whose result may be still to come.
 struct LaunchedStep {
-  Batch batch;  // but for its memory, which is in use again
+  data::Batch batch;  // but for its memory, which is in use again
   double learning_rate = 0;
   double data_wait = 0;  // seconds
 };
@@ -35,7 +35,7 @@ class Reporter {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Reporter(const RunConfig& config, Communicator& communicator, const RunFolder& folder,
+  Reporter(const RunConfig& config, comm::Communicator& communicator, const RunFolder& folder,
            bool quiet);
 
   // On rank 0: metrics.jsonl and what else is configured. Keeps what is there up to that step.
@@ -100,7 +100,7 @@ class Reporter {
   Summary summary_of(const CheckpointState& state, const std::string& status);
 
   const RunConfig& config_;
-  Communicator& communicator_;
+  comm::Communicator& communicator_;
   RunFolder folder_;
   bool quiet_;
   MetricsHub hub_;
@@ -128,4 +128,4 @@ class Reporter {
   std::shared_ptr<std::atomic<bool>> records_hang_ = std::make_shared<std::atomic<bool>>(false);
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -8,14 +8,14 @@
 #include "core/fault_point.h"
 #include "trainer/report/evaluation_file.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 bool due(int64_t every, int64_t count) { return every > 0 && count % every == 0; }
 
 }  // namespace
 
-RunLoop::RunLoop(const LoopSettings& settings, Communicator& communicator, RunStop& stop,
+RunLoop::RunLoop(const LoopSettings& settings, comm::Communicator& communicator, RunStop& stop,
                  RunParts& parts)
     : settings_(settings),
       communicator_(communicator),
@@ -49,10 +49,10 @@ void RunLoop::run() {
 }
 
 void RunLoop::step() {
-  communicator_.ledger().enter(Phase::kData, state_.step);
+  communicator_.ledger().enter(comm::Phase::kData, state_.step);
   fault_point("step", state_.step);
   saver_.look_after();
-  const Batch& batch = next_batch();
+  const data::Batch& batch = next_batch();
   if (parts_.illustrations) parts_.illustrations->batch(batch, state_.step);
   const double rate = parts_.course->learning_rate({batch.epoch, batch.position});
   results_.launched({batch, rate, parts_.loader->wait_seconds()});
@@ -65,7 +65,7 @@ void RunLoop::step() {
   after_step(epoch_done);
 }
 
-const Batch& RunLoop::next_batch() {
+const data::Batch& RunLoop::next_batch() {
   Profiler* const profiler = parts_.profiler.get();
   if (!profiler) return parts_.loader->next();
   if (profiler->opens_before(state_.step + 1)) {
@@ -73,7 +73,7 @@ const Batch& RunLoop::next_batch() {
     reporter_.begin_steps();
   }
   const auto asked = Profiler::Clock::now();
-  const Batch& batch = parts_.loader->next();
+  const data::Batch& batch = parts_.loader->next();
   if (profiler->is_open()) profiler->fetched(state_.step + 1, asked);
   return batch;
 }
@@ -161,7 +161,7 @@ void RunLoop::save() {
 }
 
 void RunLoop::prepare_to_save() {
-  communicator_.ledger().enter(Phase::kCheckpoint);
+  communicator_.ledger().enter(comm::Phase::kCheckpoint);
   fault_point("checkpoint", state_.step);
   average_running_values();
   if (parts_.checks->compares()) parts_.checks->compare_ranks(state_.step, /*averaged=*/true);
@@ -169,7 +169,7 @@ void RunLoop::prepare_to_save() {
 
 Summary RunLoop::end() {
   prepare_to_save();
-  together(communicator_, [&] {
+  comm::together(communicator_, [&] {
     saver_.save_the_end();
     if (folder_lost_ || (parts_.lock && !parts_.lock->holds())) {
       throw Error(fmt::format("{}. Step {} is saved in a new folder, {}", lost_folder(),
@@ -186,4 +186,4 @@ std::string RunLoop::lost_folder() const {
       parts_.folder.path.string());
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -10,7 +10,7 @@
 #include "trainer/run/run_stop.h"
 #include "trainer/run/step_results.h"
 
-namespace trireme {
+namespace trireme::train {
 
 struct LoopSettings {
   const TrainConfig& train;
@@ -22,7 +22,8 @@ struct LoopSettings {
 class RunLoop {
  public:
   // `parts` are as RunSetup::prepare() leaves them. Everything outlives it.
-  RunLoop(const LoopSettings& settings, Communicator& communicator, RunStop& stop, RunParts& parts);
+  RunLoop(const LoopSettings& settings, comm::Communicator& communicator, RunStop& stop,
+          RunParts& parts);
 
   // Whether training has come to the run's last step or epoch.
   bool finished() const;
@@ -36,7 +37,7 @@ class RunLoop {
  private:
   bool told_to_stop() const;
   void step();
-  const Batch& next_batch();
+  const data::Batch& next_batch();
   void finish_steps();
   void after_step(bool epoch_done);
   void close_profile();
@@ -49,7 +50,7 @@ class RunLoop {
   std::string lost_folder() const;
 
   const LoopSettings settings_;
-  Communicator& communicator_;
+  comm::Communicator& communicator_;
   RunStop& stop_;
   RunParts& parts_;
   CheckpointState& state_;  // of the parts, as all below
@@ -62,4 +63,4 @@ class RunLoop {
   int64_t evaluated_at_ = -1;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -21,7 +21,7 @@
 #include "trainer/step/evaluator.h"
 #include "trainer/step/step.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Each part may use those before it. Stays where it is.
 struct RunParts {
@@ -30,17 +30,17 @@ struct RunParts {
   RunParts& operator=(const RunParts&) = delete;
 
   std::unique_ptr<Device> device;
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<Dataset> training;
-  std::unique_ptr<Dataset> evaluation;
-  Graph graph;
+  std::unique_ptr<ops::Backend> backend;
+  std::unique_ptr<data::Dataset> training;
+  std::unique_ptr<data::Dataset> evaluation;
+  model::Graph graph;
   RunFolder folder;
   std::unique_ptr<RunLock> lock;  // on rank 0
   std::unique_ptr<Reporter> reporter;
   std::unique_ptr<Step> step;
   std::unique_ptr<Checks> checks;
-  std::unique_ptr<Mix> mix;  // null: none
-  std::unique_ptr<Loader> loader;
+  std::unique_ptr<data::Mix> mix;  // null: none
+  std::unique_ptr<data::Loader> loader;
   std::unique_ptr<Profiler> profiler;  // null: not asked for
   std::unique_ptr<Evaluator> evaluator;
   std::unique_ptr<Course> course;
@@ -50,4 +50,4 @@ struct RunParts {
   std::unique_ptr<Saver> saver;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

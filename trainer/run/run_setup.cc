@@ -14,7 +14,7 @@
 #include "trainer/step/bad_data.h"
 #include "trainer/step/rank_memory.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -44,10 +44,10 @@ bool RunSetup::stage(void (RunSetup::*work)()) {
 
 // Before anything is written.
 void RunSetup::open_machine() {
-  together(communicator_, [&] { plan_batch(config_, communicator_.size()); });
+  comm::together(communicator_, [&] { plan_batch(config_, communicator_.size()); });
   parts_.device = create_device(config_, communicator_);
   parts_.backend = create_backend(config_, *parts_.device);
-  together(communicator_, [&] { open_inputs(); });
+  comm::together(communicator_, [&] { open_inputs(); });
   require_same_samples(communicator_, *parts_.training, *parts_.evaluation);
   require_alike(communicator_,
                 input_facts(*parts_.device, *parts_.training, *parts_.evaluation, parts_.graph));
@@ -56,9 +56,10 @@ void RunSetup::open_machine() {
 void RunSetup::open_inputs() {
   fault_point("open_data");
   const auto progress = tell_opening(communicator_);
-  parts_.training = open_data(config_, Part::kTraining, progress);
-  parts_.evaluation = open_data(config_, Part::kEvaluation, progress, parts_.training->columns());
-  check_alike(*parts_.training, *parts_.evaluation);
+  parts_.training = open_data(config_, data::Part::kTraining, progress);
+  parts_.evaluation =
+      open_data(config_, data::Part::kEvaluation, progress, parts_.training->columns());
+  data::check_alike(*parts_.training, *parts_.evaluation);
   parts_.mix = make_mix(config_, parts_.training->spec());
   parts_.graph = build_network(config_, parts_.training->spec());
   require_least_room();
@@ -76,7 +77,7 @@ void RunSetup::require_least_room() const {
 
 void RunSetup::open_folder() {
   std::string path;
-  together(communicator_, [&] {
+  comm::together(communicator_, [&] {
     if (communicator_.rank() == 0) path = choose_folder();
   });
   RunFolder& folder = parts_.folder;
@@ -114,12 +115,12 @@ void RunSetup::compile() {
 
 void RunSetup::make_loader() {
   const int spare = spare_cores(config_, communicator_, *parts_.device);
-  together(communicator_, [&] {
-    const auto options_for = [&](const Dataset& dataset) {
+  comm::together(communicator_, [&] {
+    const auto options_for = [&](const data::Dataset& dataset) {
       return loader_options(config_, communicator_, dataset, spare);
     };
-    parts_.loader = std::make_unique<Loader>(*parts_.training, *parts_.device,
-                                             in_order(options_for(*parts_.training)));
+    parts_.loader = std::make_unique<data::Loader>(*parts_.training, *parts_.device,
+                                                   in_order(options_for(*parts_.training)));
     const Step& step = *parts_.step;
     parts_.evaluator = std::make_unique<Evaluator>(
         parts_.graph, *parts_.backend, communicator_, *parts_.evaluation, step.parameters(),
@@ -127,8 +128,8 @@ void RunSetup::make_loader() {
   });
 }
 
-LoaderOptions RunSetup::in_order(LoaderOptions options) const {
-  options.order = order_options(config_.run.data());
+data::LoaderOptions RunSetup::in_order(data::LoaderOptions options) const {
+  options.order = data::order_options(config_.run.data());
   options.global_batch = parts_.step->plan().global;
   options.capacity = parts_.step->plan().capacity;
   options.mix = parts_.mix.get();
@@ -145,7 +146,7 @@ void RunSetup::resume() {
 void RunSetup::make_saver() {
   parts_.saver = std::make_unique<Saver>(config_.run, communicator_, *parts_.reporter, parts_.state,
                                          parts_.training->spec().classes > 0);
-  together(communicator_, [&] {
+  comm::together(communicator_, [&] {
     if (communicator_.rank() != 0) return;
     std::optional<fs::path> newest;
     if (start_.resumes_here()) newest = parts_.resumed->path;
@@ -156,7 +157,7 @@ void RunSetup::make_saver() {
 
 void RunSetup::start_records() {
   const std::string environment = describe_environment(communicator_, *parts_.device);
-  together(communicator_, [&] {
+  comm::together(communicator_, [&] {
     if (communicator_.rank() != 0) return;
     write_descriptions(environment);
     parts_.reporter->open_metrics(parts_.resumed ? parts_.state.step : 0);
@@ -184,8 +185,8 @@ void RunSetup::write_descriptions(const std::string& environment) {
 }
 
 RunFacts RunSetup::facts() const {
-  const Dataset& training = *parts_.training;
-  const Dataset& evaluation = *parts_.evaluation;
+  const data::Dataset& training = *parts_.training;
+  const data::Dataset& evaluation = *parts_.evaluation;
   RunFacts facts;
   facts.device = parts_.device.get();
   facts.parameters = parts_.step->parameters().count();
@@ -201,4 +202,4 @@ RunFacts RunSetup::facts() const {
   return facts;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

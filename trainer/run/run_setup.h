@@ -9,12 +9,12 @@
 #include "trainer/run/run_stop.h"
 #include "trainer/run/train.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class RunSetup {
  public:
   // Everything outlives it.
-  RunSetup(const Config& config, Communicator& communicator, const TrainOptions& options,
+  RunSetup(const Config& config, comm::Communicator& communicator, const TrainOptions& options,
            RunStop& stop, RunParts& parts)
       : config_(config),
         communicator_(communicator),
@@ -40,18 +40,18 @@ class RunSetup {
   std::string choose_folder();
   void compile();
   void make_loader();
-  LoaderOptions in_order(LoaderOptions options) const;
+  data::LoaderOptions in_order(data::LoaderOptions options) const;
   void resume();
   void make_saver();
   void write_descriptions(const std::string& environment);
   RunFacts facts() const;
 
   const Config& config_;
-  Communicator& communicator_;
+  comm::Communicator& communicator_;
   const TrainOptions& options_;
   RunStop& stop_;
   RunParts& parts_;
   RunStart start_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

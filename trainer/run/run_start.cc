@@ -7,7 +7,7 @@
 #include "data/fingerprint.h"
 #include "trainer/checkpoint/resume_check.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -44,7 +44,7 @@ TrainedArrays RunStart::arrays() const {
 void RunStart::load() {
   parts_.step->initialise();
   std::string found;
-  together(communicator_, [&] {
+  comm::together(communicator_, [&] {
     if (communicator_.rank() == 0) found = load_by_rank_0();
   });
   found = broadcast(communicator_, found, 0);
@@ -61,7 +61,7 @@ void RunStart::load() {
 
 // Returns the path and the state of the checkpoint that the run goes on from; empty: none.
 std::string RunStart::load_by_rank_0() {
-  data_ = RunData{fingerprint_of(*parts_.training), fingerprint_of(*parts_.evaluation)};
+  data_ = RunData{data::fingerprint_of(*parts_.training), data::fingerprint_of(*parts_.evaluation)};
   std::optional<FoundCheckpoint>& resumed = parts_.resumed;
   resumed = choose_checkpoint();
   if (!resumed) {
@@ -146,9 +146,9 @@ void RunStart::compare_data() const {
 }
 
 void RunStart::broadcast_arrays() const {
-  const Parameters& parameters = parts_.step->parameters();
+  const model::Parameters& parameters = parts_.step->parameters();
   Stream& stream = parts_.step->stream();
-  Communicator& devices = parts_.step->communicator();
+  comm::Communicator& devices = parts_.step->communicator();
   const TrainedArrays all = arrays();
   devices.broadcast(all.values, parameters.elements, DType::kF32, 0, stream);
   devices.broadcast(all.running, parameters.running_elements, DType::kF32, 0, stream);
@@ -184,4 +184,4 @@ void RunStart::forget_lost_best() {
   parts_.state.best_loss.reset();
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

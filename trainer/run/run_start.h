@@ -14,12 +14,12 @@
 #include "trainer/run/run_parts.h"
 #include "trainer/run/train.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class RunStart {
  public:
   // Everything outlives it.
-  RunStart(const Config& config, Communicator& communicator, const TrainOptions& options,
+  RunStart(const Config& config, comm::Communicator& communicator, const TrainOptions& options,
            RunParts& parts)
       : config_(config), communicator_(communicator), options_(options), parts_(parts) {}
 
@@ -51,7 +51,7 @@ class RunStart {
   void warn(const std::string& text) const { parts_.reporter->warn(text); }
 
   const Config& config_;
-  Communicator& communicator_;
+  comm::Communicator& communicator_;
   const TrainOptions& options_;
   RunParts& parts_;
   // On rank 0:
@@ -59,4 +59,4 @@ class RunStart {
   std::optional<RunData> data_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

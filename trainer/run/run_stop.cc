@@ -3,9 +3,9 @@
 #include "comm/control.h"
 #include "trainer/run/last_words.h"
 
-namespace trireme {
+namespace trireme::train {
 
-RunStop::RunStop(Communicator& communicator, StopSignals* signals)
+RunStop::RunStop(comm::Communicator& communicator, StopSignals* signals)
     : communicator_(communicator), signals_(signals) {
   prepare_last_words({});
 }
@@ -23,7 +23,7 @@ void RunStop::prepare_last_words(const std::filesystem::path& checkpoints) {
 
 bool RunStop::agree() {
   double told = requested() ? 1 : 0;
-  sum(communicator_, {&told, 1});
+  comm::sum(communicator_, {&told, 1});
   if (told > 0) stop();
   return stopped_;
 }
@@ -33,4 +33,4 @@ void RunStop::stop() {
   if (signals_) signals_->follow();
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

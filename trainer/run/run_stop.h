@@ -6,12 +6,12 @@
 #include "comm/communicator.h"
 #include "trainer/run/stop.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class RunStop {
  public:
   // `signals`: who is told to stop by signals; null: nobody. Both outlive it.
-  RunStop(Communicator& communicator, StopSignals* signals);
+  RunStop(comm::Communicator& communicator, StopSignals* signals);
   ~RunStop();
   RunStop(const RunStop&) = delete;
   RunStop& operator=(const RunStop&) = delete;
@@ -28,9 +28,9 @@ class RunStop {
   bool stopped() const { return stopped_; }
 
  private:
-  Communicator& communicator_;
+  comm::Communicator& communicator_;
   StopSignals* signals_;
   bool stopped_ = false;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -5,7 +5,7 @@
 #include "core/text.h"
 #include "trainer/base/json.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 std::string plural(int64_t count, const char* word) {
@@ -96,4 +96,4 @@ std::string stopped_line(const RunFolder& folder) {
          folder.path.string();
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

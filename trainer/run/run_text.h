@@ -15,7 +15,7 @@
 #include "trainer/report/metrics.h"
 #include "trainer/report/sinks/hub.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // What a run is, for its first lines.
 struct RunFacts {
@@ -25,7 +25,7 @@ struct RunFacts {
   std::string initial;             // what they begin with, where not with random numbers
   std::string training_data;
   std::string evaluation_data;
-  BadRecords bad_records;  // left out when the files were opened
+  data::BadRecords bad_records;  // left out when the files were opened
   int64_t samples_per_epoch = 0;
   int64_t steps_per_epoch = 0;  // with the present batch
   int64_t total_steps = 0;      // of the whole run
@@ -46,4 +46,4 @@ std::vector<std::string> dropped_lines(std::span<const DropCounts::Count> counts
 // How a run that was stopped goes on.
 std::string stopped_line(const RunFolder& folder);
 
-}  // namespace trireme
+}  // namespace trireme::train

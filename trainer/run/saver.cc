@@ -10,9 +10,9 @@
 #include "core/error.h"
 #include "trainer/report/metrics.h"
 
-namespace trireme {
+namespace trireme::train {
 
-Saver::Saver(const RunConfig& config, Communicator& communicator, Reporter& reporter,
+Saver::Saver(const RunConfig& config, comm::Communicator& communicator, Reporter& reporter,
              CheckpointState& state, bool classifies)
     : config_(config),
       communicator_(communicator),
@@ -118,10 +118,10 @@ void Saver::finish() {
   }
   std::error_code none;
   if (saved_at_ == state_.step && !is_best() && std::filesystem::exists(newest_, none)) return;
-  communicator_.ledger().enter(Phase::kCheckpoint);
+  communicator_.ledger().enter(comm::Phase::kCheckpoint);
   start();
   const SaveOutcome outcome = writer_->wait();
   if (!note(outcome)) throw Error(describe_failure(outcome));
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -13,13 +13,13 @@
 #include "trainer/run/reporter.h"
 #include "trainer/step/evaluator.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class Saver {
  public:
   // `state` is where training is, kept up by the run, but for what it says of the best. Everything
   // outlives the saver.
-  Saver(const RunConfig& config, Communicator& communicator, Reporter& reporter,
+  Saver(const RunConfig& config, comm::Communicator& communicator, Reporter& reporter,
         CheckpointState& state, bool classifies);
 
   // On rank 0, before anything is saved. `newest`: the checkpoint that the run goes on from, where
@@ -51,7 +51,7 @@ class Saver {
   std::string describe_failure(const SaveOutcome& outcome) const;
 
   const RunConfig& config_;
-  Communicator& communicator_;
+  comm::Communicator& communicator_;
   Reporter& reporter_;
   CheckpointState& state_;
   const bool classifies_;
@@ -65,4 +65,4 @@ class Saver {
   std::optional<std::string> failure_;  // for which the run is to stop
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -7,7 +7,7 @@
 #include "comm/control.h"
 #include "trainer/step/bad_data.h"
 
-namespace trireme {
+namespace trireme::train {
 
 void StepResults::done(const StepResult& result) {
   const LaunchedStep launched = launched_.front();
@@ -20,7 +20,7 @@ void StepResults::done(const StepResult& result) {
   state.loss_scale = result.loss_scale;
   gradient_scale_ = result.gradient_scale;
   if (!result.loss_scale && result.skipped_steps > 0) {
-    state.loss_scale = LossScale{.skipped = result.skipped_steps};
+    state.loss_scale = ops::LossScale{.skipped = result.skipped_steps};
   }
   count_left_out(launched, result);
   if (const auto found = parts_.checks->look_at(result)) {
@@ -33,12 +33,12 @@ void StepResults::done(const StepResult& result) {
     checksum = parts_.checks->compare_ranks(step, /*averaged=*/false);
   }
   parts_.reporter->step(step, launched, result, checksum);
-  if (result.metrics[kMetricStopRequests] > 0) stop_.stop();
+  if (result.metrics[ops::kMetricStopRequests] > 0) stop_.stop();
 }
 
 // The count comes out of the step's sums, so that all ranks know it and ask for reasons together.
 void StepResults::count_left_out(const LaunchedStep& launched, const StepResult& result) {
-  const int64_t samples = left_out(launched.batch.global_rows, result.metrics[kMetricSamples]);
+  const int64_t samples = left_out(launched.batch.global_rows, result.metrics[ops::kMetricSamples]);
   if (samples == 0) return;
   std::vector<std::string> reasons;
   if (reasons_asked_for_++ < kReasonsAskedFor) {
@@ -50,9 +50,9 @@ void StepResults::count_left_out(const LaunchedStep& launched, const StepResult&
 }
 
 void StepResults::count_loss(int64_t step, const LaunchedStep& launched, const StepResult& result) {
-  const double sum = double{result.metrics[kMetricLoss]};
+  const double sum = double{result.metrics[ops::kMetricLoss]};
   const int64_t samples = launched.batch.global_rows -
-                          left_out(launched.batch.global_rows, result.metrics[kMetricSamples]);
+                          left_out(launched.batch.global_rows, result.metrics[ops::kMetricSamples]);
   if (samples == 0) return;
   parts_.state.epoch_loss_sum += sum;
   parts_.state.epoch_samples += samples;
@@ -67,11 +67,11 @@ void StepResults::not_finite(int64_t step, const LaunchedStep& launched,
                              const Checks::NotFinite& found) {
   parts_.reporter->not_finite(step, launched.batch.epoch, found.what);
   if (!found.ends) return;
-  throw AgreedError(found.what +
-                        "; the step was left out on all ranks, and the run ends. If the same "
-                        "comes again from the newest checkpoint, try a lower "
-                        "schedule.learning_rate, schedule.warmup or train.clip_norm",
-                    ExitCode::kFailure, 0);
+  throw comm::AgreedError(found.what +
+                              "; the step was left out on all ranks, and the run ends. If the same "
+                              "comes again from the newest checkpoint, try a lower "
+                              "schedule.learning_rate, schedule.warmup or train.clip_norm",
+                          ExitCode::kFailure, 0);
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -12,12 +12,13 @@
 #include "trainer/run/run_stop.h"
 #include "trainer/step/step_result.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class StepResults {
  public:
   // `spike_deviations`: see LossSpikes. Everything outlives it.
-  StepResults(double spike_deviations, Communicator& communicator, RunStop& stop, RunParts& parts)
+  StepResults(double spike_deviations, comm::Communicator& communicator, RunStop& stop,
+              RunParts& parts)
       : communicator_(communicator), stop_(stop), parts_(parts), loss_spikes_(spike_deviations) {}
 
   // Before the step is run.
@@ -36,7 +37,7 @@ class StepResults {
 
   static constexpr int kReasonsAskedFor = 10;  // which takes time
 
-  Communicator& communicator_;
+  comm::Communicator& communicator_;
   RunStop& stop_;
   RunParts& parts_;
   LossSpikes loss_spikes_;
@@ -46,4 +47,4 @@ class StepResults {
   size_t reasons_told_ = 0;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

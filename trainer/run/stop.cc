@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/signal_stack.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1};
@@ -79,4 +79,4 @@ void StopSignals::keep_deadline(double grace) {
   _exit(static_cast<int>(ExitCode::kResumable));
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-namespace trireme {
+namespace trireme::train {
 
 // One at a time in a process, made before MPI is initialised so that no signal is lost.
 class StopSignals {
@@ -42,4 +42,4 @@ class StopSignals {
   std::thread timer_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

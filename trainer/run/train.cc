@@ -10,7 +10,7 @@
 #include "trainer/run/run_setup.h"
 #include "trainer/run/run_stop.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 TrainResult stopped_before_the_first_step(bool tells, const RunParts& parts) {
@@ -22,7 +22,7 @@ TrainResult stopped_before_the_first_step(bool tells, const RunParts& parts) {
 }
 
 // Whether an earlier process has written the end of this run. All ranks call it together.
-bool is_complete(Communicator& communicator, const RunParts& parts) {
+bool is_complete(comm::Communicator& communicator, const RunParts& parts) {
   const std::filesystem::path file = parts.folder.summary();
   bool done = false;
   if (communicator.rank() == 0 && std::filesystem::exists(file)) {
@@ -44,7 +44,8 @@ TrainResult nothing_left(const RunParts& parts) {
 
 }  // namespace
 
-TrainResult train(const Config& config, Communicator& communicator, const TrainOptions& options) {
+TrainResult train(const Config& config, comm::Communicator& communicator,
+                  const TrainOptions& options) {
   RunParts parts;
   RunStop stop(communicator, options.stop);
   RunSetup setup(config, communicator, options, stop, parts);
@@ -64,4 +65,4 @@ TrainResult train(const Config& config, Communicator& communicator, const TrainO
           summary};
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -11,7 +11,7 @@
 #include "trainer/report/metrics.h"
 #include "trainer/run/stop.h"
 
-namespace trireme {
+namespace trireme::train {
 
 struct TrainOptions {
   // "auto": go on from the newest good checkpoint of the run's folder if there is one; "never":
@@ -39,7 +39,7 @@ struct TrainResult {
 // Trains. All ranks call it together. Failures that one rank meets before the first step are thrown
 // on all of them alike, with the exit code in the error; later ones only where they happen, and the
 // caller then aborts the rest.
-TrainResult train(const Config& config, Communicator& communicator,
+TrainResult train(const Config& config, comm::Communicator& communicator,
                   const TrainOptions& options = {});
 
-}  // namespace trireme
+}  // namespace trireme::train

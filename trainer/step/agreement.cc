@@ -13,7 +13,7 @@
 
 #include "comm/control.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -50,7 +50,7 @@ void add_fields(const Message& message, const std::string& path, Facts& facts) {
 
 // Of samples that lie evenly among all of them. One that cannot be read says nothing here: what is
 // done about it is the loader's to decide.
-uint64_t checksum(const Dataset& samples) {
+uint64_t checksum(const data::Dataset& samples) {
   std::vector<std::byte> input(samples.spec().input.bytes());
   std::vector<std::byte> target(samples.spec().target.bytes());
   uint64_t sum = 0;
@@ -67,8 +67,8 @@ uint64_t checksum(const Dataset& samples) {
   return sum;
 }
 
-void add_samples(const std::string& part, const Dataset& samples, Facts& facts) {
-  const SampleSpec& spec = samples.spec();
+void add_samples(const std::string& part, const data::Dataset& samples, Facts& facts) {
+  const data::SampleSpec& spec = samples.spec();
   facts.emplace_back("number of " + part + " samples", std::to_string(samples.size()));
   facts.emplace_back("input of " + part + " samples", spec.input.to_string());
   facts.emplace_back("target of " + part + " samples", spec.target.to_string());
@@ -166,11 +166,11 @@ Facts program_facts(const RunConfig& config) {
   return facts;
 }
 
-Facts input_facts(const Device& device, const Dataset& training, const Dataset& evaluation,
-                  const Graph& graph) {
+Facts input_facts(const Device& device, const data::Dataset& training,
+                  const data::Dataset& evaluation, const model::Graph& graph) {
   Facts facts{{"device", device.kind() == DeviceKind::kCpu ? "a CPU" : "a GPU"}};
   int64_t count = 0;
-  for (const Node& node : graph.nodes) {
+  for (const model::Node& node : graph.nodes) {
     for (const auto& parameter : node.signature.parameters) {
       facts.emplace_back(node.name + "." + parameter.name, parameter.shape.to_string());
       count += parameter.shape.elements();
@@ -182,16 +182,16 @@ Facts input_facts(const Device& device, const Dataset& training, const Dataset& 
   return facts;
 }
 
-Facts layout_facts(const Parameters& parameters) {
+Facts layout_facts(const model::Parameters& parameters) {
   Facts facts;
-  for (const Parameter& parameter : parameters.all) {
+  for (const model::Parameter& parameter : parameters.all) {
     facts.emplace_back("layout of " + parameter.name,
                        fmt::format("{} at {}", parameter.spec.to_string(), parameter.begin));
   }
   return facts;
 }
 
-void require_alike(Communicator& communicator, const Facts& own) {
+void require_alike(comm::Communicator& communicator, const Facts& own) {
   const std::string text = to_text(own);
   const std::string hash = fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
   const auto hashes = all_gather(communicator, hash);
@@ -207,10 +207,10 @@ void require_alike(Communicator& communicator, const Facts& own) {
   const bool one = ranks.size() == 1;
   const auto lines = differences(from_text(texts[0]), from_text(first->first));
   const char* const separator = lines.size() == 1 ? " " : "\n  ";
-  throw AgreedError(
+  throw comm::AgreedError(
       fmt::format("rank{} {} differ{} from rank 0:{}{}", one ? "" : "s", fmt::join(ranks, ", "),
                   one ? "s" : "", separator, fmt::join(lines, separator)),
       ExitCode::kBadConfig, ranks.front());
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

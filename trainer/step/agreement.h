@@ -11,7 +11,7 @@
 #include "model/graph.h"
 #include "trainer/config/config.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Names, each once, and their values: "batch.global" and "64".
 using Facts = std::vector<std::pair<std::string, std::string>>;
@@ -21,16 +21,16 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 Facts program_facts(const RunConfig& config);
 // The device's kind, the samples (form, number and a checksum of a few), and the shapes of what is
 // trained.
-Facts input_facts(const Device& device, const Dataset& training, const Dataset& evaluation,
-                  const Graph& graph);
+Facts input_facts(const Device& device, const data::Dataset& training,
+                  const data::Dataset& evaluation, const model::Graph& graph);
 // Where the arrays hold each parameter, in which order of elements.
-Facts layout_facts(const Parameters& parameters);
+Facts layout_facts(const model::Parameters& parameters);
 
 // All ranks call it together. Throws AgreedError (kBadConfig) where a rank has other facts than
 // rank 0: "rank 2 differs from rank 0: batch.global is 64 there, 32 here".
-void require_alike(Communicator& communicator, const Facts& own);
+void require_alike(comm::Communicator& communicator, const Facts& own);
 
 // What the linker called this very program, as hex; empty where it was not told to.
 std::string build_id();
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -2,9 +2,10 @@
 
 #include <vector>
 
-namespace trireme {
+namespace trireme::train {
 
-StepArrays::StepArrays(const Parameters& parameters, Backend& backend, size_t activation_bytes)
+StepArrays::StepArrays(const model::Parameters& parameters, ops::Backend& backend,
+                       size_t activation_bytes)
     : parameters_(parameters),
       backend_(backend),
       device_(backend.device()),
@@ -16,7 +17,7 @@ StepArrays::StepArrays(const Parameters& parameters, Backend& backend, size_t ac
 void StepArrays::initialise(uint64_t seed, Stream& stream) {
   device_.fill_zero(running_.data(), parameters_.running_bytes(), stream);
   stream.synchronize();
-  trireme::initialise(parameters_, backend_, seed, values_.data(), running_.data());
+  model::initialise(parameters_, backend_, seed, values_.data(), running_.data());
   values_changed(stream);
 }
 
@@ -25,7 +26,7 @@ void StepArrays::values_changed(Stream& stream) {
   stream.synchronize();
 }
 
-void StepArrays::average_running(Communicator& communicator, Stream& stream) {
+void StepArrays::average_running(comm::Communicator& communicator, Stream& stream) {
   if (communicator.size() == 1 || parameters_.moving_elements == 0) return;
   communicator.all_reduce_sum(running_.data(), parameters_.moving_elements, DType::kF32, stream);
   std::vector<float> host(static_cast<size_t>(parameters_.moving_elements));
@@ -37,7 +38,7 @@ void StepArrays::average_running(Communicator& communicator, Stream& stream) {
   stream.synchronize();
 }
 
-ModelArrays StepArrays::model(void* gradients) const {
+model::ModelArrays StepArrays::model(void* gradients) const {
   return {.parameters = values_.data(),
           .low_precision = low_precision_.data(),
           .gradients = gradients,
@@ -58,4 +59,4 @@ std::span<std::byte> host_elements(const Device& device, const Buffer& array, in
   return {array.data() + begin * 4, static_cast<size_t>(end - begin) * 4};
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -9,12 +9,12 @@
 #include "model/context.h"
 #include "ops/backend.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class StepArrays {
  public:
   // Allocates them; values are undefined. Both outlive it.
-  StepArrays(const Parameters& parameters, Backend& backend, size_t activation_bytes);
+  StepArrays(const model::Parameters& parameters, ops::Backend& backend, size_t activation_bytes);
 
   // Initial parameters and running values: a pure function of the seed. Blocks until all that is
   // queued on the stream is done.
@@ -23,20 +23,20 @@ class StepArrays {
   // and blocks until it is there.
   void values_changed(Stream& stream);
   // Makes running values (of batch norm) the mean over ranks. All ranks call it together.
-  void average_running(Communicator& communicator, Stream& stream);
+  void average_running(comm::Communicator& communicator, Stream& stream);
 
-  ModelArrays model(void* gradients) const;
+  model::ModelArrays model(void* gradients) const;
   const Buffer& activations() const { return activations_; }
   const Buffer& values() const { return values_; }
   const Buffer& running() const { return running_; }
   size_t parameter_bytes() const;  // the copy in low precision and running values included
 
  private:
-  const Parameters& parameters_;
-  Backend& backend_;
+  const model::Parameters& parameters_;
+  ops::Backend& backend_;
   Device& device_;
   Buffer values_;
-  LowPrecisionCopy low_precision_;
+  model::LowPrecisionCopy low_precision_;
   Buffer running_;
   Buffer activations_;
 };
@@ -48,4 +48,4 @@ void copy_array(Device& device, const Buffer& to, const Buffer& from, Stream& st
 std::span<std::byte> host_elements(const Device& device, const Buffer& array, int64_t begin,
                                    int64_t end);
 
-}  // namespace trireme
+}  // namespace trireme::train

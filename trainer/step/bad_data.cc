@@ -8,16 +8,16 @@
 
 #include "comm/control.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
-std::string count_of(const Dataset& training, const Dataset& evaluation) {
-  const BadRecords bad = training.bad_records();
-  const BadRecords also = evaluation.bad_records();
+std::string count_of(const data::Dataset& training, const data::Dataset& evaluation) {
+  const data::BadRecords bad = training.bad_records();
+  const data::BadRecords also = evaluation.bad_records();
   std::string text =
       fmt::format("{} training samples ({} bad records left out) and {} to evaluate ({})",
                   training.size(), bad.count, evaluation.size(), also.count);
-  const BadRecords& told = bad.first.empty() ? also : bad;
+  const data::BadRecords& told = bad.first.empty() ? also : bad;
   if (!told.first.empty()) text += "; the first: " + told.first.front();
   return text;
 }
@@ -26,22 +26,23 @@ std::string counts_alone(const std::string& text) { return text.substr(0, text.f
 
 }  // namespace
 
-void require_same_samples(Communicator& communicator, const Dataset& training,
-                          const Dataset& evaluation) {
+void require_same_samples(comm::Communicator& communicator, const data::Dataset& training,
+                          const data::Dataset& evaluation) {
   const auto texts = all_gather(communicator, count_of(training, evaluation));
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     if (counts_alone(texts[rank]) == counts_alone(texts[0])) continue;
-    throw AgreedError(
+    throw comm::AgreedError(
         fmt::format("the ranks do not see the same data: rank 0 has {}; rank {} has {}", texts[0],
                     rank, texts[rank]),
         ExitCode::kBadData, 0);
   }
 }
 
-BadRecords bad_when_opened(const Dataset& training, const Dataset& evaluation, bool holdout) {
-  BadRecords bad = training.bad_records();
+data::BadRecords bad_when_opened(const data::Dataset& training, const data::Dataset& evaluation,
+                                 bool holdout) {
+  data::BadRecords bad = training.bad_records();
   if (holdout) return bad;
-  const BadRecords more = evaluation.bad_records();
+  const data::BadRecords more = evaluation.bad_records();
   bad.count += more.count;
   bad.first.insert(bad.first.end(), more.first.begin(), more.first.end());
   return bad;
@@ -52,7 +53,7 @@ int64_t left_out(int64_t expected, float counted) {
                                                                 : 0;
 }
 
-std::vector<std::string> gather_reasons(Communicator& communicator,
+std::vector<std::string> gather_reasons(comm::Communicator& communicator,
                                         const std::vector<std::string>& own) {
   const auto texts = all_gather(communicator, fmt::format("{}", fmt::join(own, "\n")));
   std::vector<std::string> reasons;
@@ -65,4 +66,4 @@ std::vector<std::string> gather_reasons(Communicator& communicator,
   return reasons;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -9,22 +9,23 @@
 #include "data/bad_records.h"
 #include "data/dataset.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Throws AgreedError unless all ranks found as many samples, good and bad, in their files: each
 // reads files of its own, and no two may train on different data. All ranks call it together.
-void require_same_samples(Communicator& communicator, const Dataset& training,
-                          const Dataset& evaluation);
+void require_same_samples(comm::Communicator& communicator, const data::Dataset& training,
+                          const data::Dataset& evaluation);
 
 // What was left out when the files were opened. With data.holdout both parts are of the same files,
 // and what is bad there counts once.
-BadRecords bad_when_opened(const Dataset& training, const Dataset& evaluation, bool holdout);
+data::BadRecords bad_when_opened(const data::Dataset& training, const data::Dataset& evaluation,
+                                 bool holdout);
 
 // Samples of `expected` that no rank counted: left out by the loader of one.
 int64_t left_out(int64_t expected, float counted);
 
 // What each rank newly says of those: "rank 1: FILE: record 17: ...". All ranks call it together.
-std::vector<std::string> gather_reasons(Communicator& communicator,
+std::vector<std::string> gather_reasons(comm::Communicator& communicator,
                                         const std::vector<std::string>& own);
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -32,4 +32,4 @@ BatchPlan plan_batch(const Config& config, int ranks) {
   return plan;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

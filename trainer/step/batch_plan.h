@@ -6,7 +6,7 @@
 #include "core/device.h"
 #include "trainer/config/config.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Over ranks, and each share into micro-batches. The same on all ranks.
 struct BatchPlan {
@@ -26,4 +26,4 @@ BatchPlan plan_batch(const Config& config, int ranks);
 // holds a batch for each.
 inline int steps_under_way(DeviceKind kind) { return kind == DeviceKind::kCpu ? 1 : 2; }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -12,7 +12,7 @@
 #include "trainer/base/json.h"
 #include "trainer/step/probabilities.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using Json = nlohmann::json;
@@ -34,19 +34,19 @@ bool comes_before(double probability, int64_t index, double other, int64_t other
   return own != other ? own > other : index < other_index;
 }
 
-bool DetailsCollector::applies_to(const SampleSpec& spec, int64_t outputs) {
+bool DetailsCollector::applies_to(const data::SampleSpec& spec, int64_t outputs) {
   const Shape& target = spec.target.shape;
   const bool one_class =
       target.rank() == 0 || (spec.target.dtype == DType::kF32 && target.elements() == spec.classes);
   return spec.classes > 1 && one_class && outputs == spec.classes;
 }
 
-DetailsCollector::DetailsCollector(const SampleSpec& spec) : spec_(spec) {
+DetailsCollector::DetailsCollector(const data::SampleSpec& spec) : spec_(spec) {
   if (spec.classes > kMostConfused) return;
   confusion_.resize(static_cast<size_t>(spec.classes) * static_cast<size_t>(spec.classes));
 }
 
-void DetailsCollector::add(const Batch& batch, std::span<const float> logits) {
+void DetailsCollector::add(const data::Batch& batch, std::span<const float> logits) {
   const auto classes = static_cast<size_t>(spec_.classes);
   for (int64_t row = 0; row < batch.rows; ++row) {
     const auto i = static_cast<size_t>(row);
@@ -86,7 +86,7 @@ void DetailsCollector::keep(Found found, const std::byte* input) {
 }
 
 // Of all ranks, so that only their pictures travel.
-void DetailsCollector::forget_all_but_the_surest(Communicator& communicator) {
+void DetailsCollector::forget_all_but_the_surest(comm::Communicator& communicator) {
   Json own = Json::array();
   for (const Found& found : found_) own.push_back({found.probability, found.index});
   std::vector<Found> all;
@@ -100,20 +100,21 @@ void DetailsCollector::forget_all_but_the_surest(Communicator& communicator) {
   std::erase_if(found_, [&](const Found& found) { return !(found < all[kMostMistakes]); });
 }
 
-std::vector<Mistake> DetailsCollector::describe(const Dataset& dataset) const {
+std::vector<Mistake> DetailsCollector::describe(const data::Dataset& dataset) const {
   std::vector<Mistake> mistakes;
   for (const Found& found : found_) {
     Mistake mistake{found.index,     dataset.where(found.index), found.label,
                     found.predicted, found.probability,          {}};
-    if (are_pictures(spec_.input)) {
-      mistake.png = base64(encode_png(pictures_of(spec_.input, found.input)[0].view()));
+    if (data::are_pictures(spec_.input)) {
+      mistake.png = base64(data::encode_png(data::pictures_of(spec_.input, found.input)[0].view()));
     }
     mistakes.push_back(std::move(mistake));
   }
   return mistakes;
 }
 
-EvaluationDetails DetailsCollector::gather(Communicator& communicator, const Dataset& dataset) {
+EvaluationDetails DetailsCollector::gather(comm::Communicator& communicator,
+                                           const data::Dataset& dataset) {
   EvaluationDetails details;
   forget_all_but_the_surest(communicator);
   Json own = Json::array();
@@ -125,7 +126,7 @@ EvaluationDetails DetailsCollector::gather(Communicator& communicator, const Dat
     return comes_before(a.probability, a.index, b.probability, b.index);
   });
   if (confusion_.empty()) return details;
-  sum(communicator, confusion_);
+  comm::sum(communicator, confusion_);
   const auto classes = static_cast<size_t>(spec_.classes);
   for (size_t label = 0; label < classes; ++label) {
     const auto row = confusion_.begin() + static_cast<ptrdiff_t>(label * classes);
@@ -134,4 +135,4 @@ EvaluationDetails DetailsCollector::gather(Communicator& communicator, const Dat
   return details;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -12,7 +12,7 @@
 #include "data/dataset.h"
 #include "data/loader.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // What a network predicts whose logits are not finite.
 inline constexpr int kNothing = -1;
@@ -43,13 +43,13 @@ bool comes_before(double probability, int64_t index, double other, int64_t other
 class DetailsCollector {
  public:
   // Of classes, each sample of one; `outputs` numbers a sample are what the network says.
-  static bool applies_to(const SampleSpec& spec, int64_t outputs);
-  explicit DetailsCollector(const SampleSpec& spec);
+  static bool applies_to(const data::SampleSpec& spec, int64_t outputs);
+  explicit DetailsCollector(const data::SampleSpec& spec);
 
   // `logits` are [batch.rows, classes].
-  void add(const Batch& batch, std::span<const float> logits);
+  void add(const data::Batch& batch, std::span<const float> logits);
   // Of all ranks, which call it together.
-  EvaluationDetails gather(Communicator& communicator, const Dataset& dataset);
+  EvaluationDetails gather(comm::Communicator& communicator, const data::Dataset& dataset);
 
  private:
   struct Found {
@@ -66,12 +66,12 @@ class DetailsCollector {
   };
   int label_of(const std::byte* target) const;
   void keep(Found found, const std::byte* input);
-  void forget_all_but_the_surest(Communicator& communicator);
-  std::vector<Mistake> describe(const Dataset& dataset) const;
+  void forget_all_but_the_surest(comm::Communicator& communicator);
+  std::vector<Mistake> describe(const data::Dataset& dataset) const;
 
-  SampleSpec spec_;
+  data::SampleSpec spec_;
   std::vector<double> confusion_;
   std::vector<Found> found_;  // sorted
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -15,7 +15,7 @@
 #include "ops/step_state.h"
 #include "trainer/step/bad_data.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -25,9 +25,10 @@ constexpr double kSecondsBetweenAsking = 0.25;
 }  // namespace
 
 struct Evaluator::State {
-  State(const Graph& graph, Backend& its_backend, Communicator& its_communicator,
-        const Dataset& its_dataset, Parameters its_parameters, ModelArrays arrays,
-        std::span<std::byte> lent_activations, int64_t its_rows, const LoaderOptions& its_loading)
+  State(const model::Graph& graph, ops::Backend& its_backend, comm::Communicator& its_communicator,
+        const data::Dataset& its_dataset, model::Parameters its_parameters,
+        model::ModelArrays arrays, std::span<std::byte> lent_activations, int64_t its_rows,
+        const data::LoaderOptions& its_loading)
       : backend(its_backend),
         device(its_backend.device()),
         communicator(its_communicator),
@@ -36,23 +37,23 @@ struct Evaluator::State {
         rows(its_rows),
         loading(its_loading),
         stream(device.create_stream(StreamKind::kCompute)) {
-    CompileOptions options;
+    model::CompileOptions options;
     options.batch = rows;
     options.training = false;
     options.output = true;
-    program = Program::compile(graph, backend, options, parameters);
+    program = model::Program::compile(graph, backend, options, parameters);
     if (program->activation_bytes() > lent_activations.size()) {
       activations = device.allocate(program->activation_bytes());
       lent_activations = {activations.data(), activations.bytes()};
     }
-    const Node& last = graph.nodes[static_cast<size_t>(graph.nodes.back().inputs[0])];
+    const model::Node& last = graph.nodes[static_cast<size_t>(graph.nodes.back().inputs[0])];
     outputs = last.signature.output.elements();
     output = device.allocate(static_cast<size_t>(rows * outputs) * sizeof(float));
     metrics = device.allocate(sizeof host_metrics);
-    step_state = device.allocate(sizeof(StepState));
+    step_state = device.allocate(sizeof(ops::StepState));
     arrays.gradients = metrics.data();
     context.emplace(*program, arrays, lent_activations.data());
-    context->bind(Port::kOutput, output.data());
+    context->bind(model::Port::kOutput, output.data());
     loading.order.shuffle = false;
     loading.global_batch = rows * communicator.size();
     loading.capacity = rows;
@@ -61,8 +62,8 @@ struct Evaluator::State {
     targets = device.allocate(static_cast<size_t>(rows) * graph.input.target.bytes());
   }
 
-  void add(const Batch& batch, std::array<double, kMetricCount>& sums) {
-    StepState state;
+  void add(const data::Batch& batch, std::array<double, ops::kMetricCount>& sums) {
+    ops::StepState state;
     state.first_sample = batch.first_row;
     state.valid_rows = static_cast<int32_t>(batch.rows);
     device.copy(step_state.data(), &state, sizeof state, *stream);
@@ -74,7 +75,7 @@ struct Evaluator::State {
     }
     context->bind_batch(inputs.data() ? inputs.data() : batch.inputs,
                         targets.data() ? targets.data() : batch.targets,
-                        step_state.as<StepState>());
+                        step_state.as<ops::StepState>());
     context->forward(*stream);
     device.copy(host_metrics.data(), metrics.data(), sizeof host_metrics, *stream);
     stream->synchronize();
@@ -82,7 +83,7 @@ struct Evaluator::State {
   }
 
   // Of the batch that was added last.
-  std::span<const float> logits(const Batch& batch) {
+  std::span<const float> logits(const data::Batch& batch) {
     host_output.resize(static_cast<size_t>(rows * outputs));
     device.copy(host_output.data(), output.data(), output.bytes(), *stream);
     stream->synchronize();
@@ -97,17 +98,17 @@ struct Evaluator::State {
   };
   Asked ask(bool stop_requested, double seconds_a_batch) {
     std::array<double, 2> told = {stop_requested ? 1.0 : 0.0, seconds_a_batch};
-    sum(communicator, told);
+    comm::sum(communicator, told);
     const double batches = kSecondsBetweenAsking * communicator.size() / std::max(1e-9, told[1]);
     return {told[0] > 0, static_cast<int64_t>(std::clamp(batches, 1.0, 1e6))};
   }
 
   Evaluation run(const std::function<bool()>& stop_requested, bool with_details) {
     const auto start = Clock::now();
-    communicator.ledger().enter(Phase::kEvaluation);
-    Loader loader(dataset, device, loading);
+    communicator.ledger().enter(comm::Phase::kEvaluation);
+    data::Loader loader(dataset, device, loading);
     loader.start(0, 0);
-    std::array<double, kMetricCount> sums{};
+    std::array<double, ops::kMetricCount> sums{};
     std::optional<DetailsCollector> details;
     if (with_details && DetailsCollector::applies_to(dataset.spec(), outputs)) {
       details.emplace(dataset.spec());
@@ -123,49 +124,51 @@ struct Evaluator::State {
         ask_at += asked.again_after;
       }
       fault_point("evaluation", i);
-      const Batch& batch = loader.next();
+      const data::Batch& batch = loader.next();
       communicator.ledger().detail(fmt::format("batch {} of {}", i + 1, batches));
       add(batch, sums);
       if (details) details->add(batch, logits(batch));
     }
     if (details && !result.stopped) result.details = details->gather(communicator, dataset);
-    sum(communicator, sums);
-    result.samples = static_cast<int64_t>(sums[kMetricSamples]);
-    const double samples = std::max(1.0, sums[kMetricSamples]);
+    comm::sum(communicator, sums);
+    result.samples = static_cast<int64_t>(sums[ops::kMetricSamples]);
+    const double samples = std::max(1.0, sums[ops::kMetricSamples]);
     if (!result.stopped && result.samples < dataset.size()) {
       result.bad.count = dataset.size() - result.samples;
       result.bad.first = gather_reasons(communicator, loader.bad_records().first);
     }
-    result.loss = sums[kMetricLoss] / samples;
-    result.accuracy = sums[kMetricTop1] / samples;
-    result.top5 = sums[kMetricTop5] / samples;
+    result.loss = sums[ops::kMetricLoss] / samples;
+    result.accuracy = sums[ops::kMetricTop1] / samples;
+    result.top5 = sums[ops::kMetricTop5] / samples;
     result.seconds = seconds_since(start);
     return result;
   }
 
-  Backend& backend;
+  ops::Backend& backend;
   Device& device;
-  Communicator& communicator;
-  const Dataset& dataset;
-  Parameters parameters;
+  comm::Communicator& communicator;
+  const data::Dataset& dataset;
+  model::Parameters parameters;
   int64_t rows;
-  LoaderOptions loading;
+  data::LoaderOptions loading;
   std::unique_ptr<Stream> stream;
-  std::unique_ptr<const Program> program;
+  std::unique_ptr<const model::Program> program;
   Buffer activations;
-  std::optional<Context> context;
+  std::optional<model::Context> context;
   int64_t outputs = 0;  // of a sample
   Buffer output;
   std::vector<float> host_output;
   Buffer metrics;
   Buffer step_state;
   Buffer inputs, targets;
-  std::array<float, kMetricCount> host_metrics{};
+  std::array<float, ops::kMetricCount> host_metrics{};
 };
 
-Evaluator::Evaluator(const Graph& graph, Backend& backend, Communicator& communicator,
-                     const Dataset& dataset, Parameters parameters, const ModelArrays& arrays,
-                     std::span<std::byte> activations, int64_t rows, const LoaderOptions& loading)
+Evaluator::Evaluator(const model::Graph& graph, ops::Backend& backend,
+                     comm::Communicator& communicator, const data::Dataset& dataset,
+                     model::Parameters parameters, const model::ModelArrays& arrays,
+                     std::span<std::byte> activations, int64_t rows,
+                     const data::LoaderOptions& loading)
     : state_(std::make_unique<State>(graph, backend, communicator, dataset, std::move(parameters),
                                      arrays, activations, rows, loading)) {}
 Evaluator::~Evaluator() = default;
@@ -174,4 +177,4 @@ Evaluation Evaluator::run(const std::function<bool()>& stop_requested, bool with
   return state_->run(stop_requested, with_details);
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

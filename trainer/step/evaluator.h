@@ -14,7 +14,7 @@
 #include "model/context.h"
 #include "trainer/step/evaluation_details.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Means over all samples of all ranks.
 struct Evaluation {
@@ -23,8 +23,8 @@ struct Evaluation {
   double accuracy = 0;  // top-1, a fraction; of no meaning in regression
   double top5 = 0;
   double seconds = 0;
-  bool stopped = false;  // cut short: some rank was told to stop
-  BadRecords bad = {};   // samples that could not be read; see data.on_bad_record
+  bool stopped = false;       // cut short: some rank was told to stop
+  data::BadRecords bad = {};  // samples that could not be read; see data.on_bad_record
   // Where they were asked for, and samples have one class each.
   std::optional<EvaluationDetails> details = {};
 };
@@ -34,9 +34,10 @@ class Evaluator {
   // Compiles for inference with `rows` rows at a time. `arrays` holds parameters and running
   // values; `activations` is memory that is used if it suffices. Everything outlives the evaluator.
   // `loading` is completed with the order and the size of batches.
-  Evaluator(const Graph& graph, Backend& backend, Communicator& communicator,
-            const Dataset& dataset, Parameters parameters, const ModelArrays& arrays,
-            std::span<std::byte> activations, int64_t rows, const LoaderOptions& loading);
+  Evaluator(const model::Graph& graph, ops::Backend& backend, comm::Communicator& communicator,
+            const data::Dataset& dataset, model::Parameters parameters,
+            const model::ModelArrays& arrays, std::span<std::byte> activations, int64_t rows,
+            const data::LoaderOptions& loading);
   ~Evaluator();
 
   // Every sample exactly once, each rank its share. All ranks call it together. `stop_requested` is
@@ -48,4 +49,4 @@ class Evaluator {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -8,16 +8,16 @@
 #include "core/fault_point.h"
 #include "trainer/step/arrays.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 // Where buckets may end: the gradients' beginnings, padding in front of them belongs to the one
 // before.
-std::vector<int64_t> bucket_ends(const Parameters& parameters) {
+std::vector<int64_t> bucket_ends(const model::Parameters& parameters) {
   std::vector<int64_t> ends;
-  for (const Parameter& parameter : parameters.all) {
+  for (const model::Parameter& parameter : parameters.all) {
     const bool inside =
-        parameter.begin > kMetricCount && parameter.begin < parameters.trained_elements;
+        parameter.begin > ops::kMetricCount && parameter.begin < parameters.trained_elements;
     if (inside) ends.push_back(parameter.begin);
   }
   ends.push_back(parameters.trained_elements);
@@ -26,13 +26,13 @@ std::vector<int64_t> bucket_ends(const Parameters& parameters) {
 }
 
 // "layer3.0.conv1.weight ... layer3.2.bn3.bias": from the first to the last gradient in each.
-std::vector<std::string> bucket_names(const Parameters& parameters,
-                                      std::span<const Bucket> buckets) {
+std::vector<std::string> bucket_names(const model::Parameters& parameters,
+                                      std::span<const comm::Bucket> buckets) {
   std::vector<std::string> names;
-  for (const Bucket& bucket : buckets) {
-    const Parameter* first = nullptr;
-    const Parameter* last = nullptr;
-    for (const Parameter& parameter : parameters.all) {
+  for (const comm::Bucket& bucket : buckets) {
+    const model::Parameter* first = nullptr;
+    const model::Parameter* last = nullptr;
+    for (const model::Parameter& parameter : parameters.all) {
       if (parameter.begin < bucket.begin || parameter.begin >= bucket.end) continue;
       if (!first || parameter.begin < first->begin) first = &parameter;
       if (!last || parameter.begin > last->begin) last = &parameter;
@@ -49,15 +49,16 @@ std::vector<std::string> bucket_names(const Parameters& parameters,
 
 }  // namespace
 
-GradientSync::GradientSync(const BucketConfig& config, Communicator& communicator, Backend& backend,
-                           const Parameters& parameters, Stream& compute, int slots)
+GradientSync::GradientSync(const BucketConfig& config, comm::Communicator& communicator,
+                           ops::Backend& backend, const model::Parameters& parameters,
+                           Stream& compute, int slots)
     : device_(backend.device()),
       communicator_(communicator.split(0, communicator.rank())),
       gradients_(communicator_->allocate(parameters.trained_bytes())) {
-  bucketer_ = std::make_unique<Bucketer>(
+  bucketer_ = std::make_unique<comm::Bucketer>(
       *communicator_, device_, compute, gradients_.data(), DType::kF32,
-      cut_buckets(bucket_ends(parameters), DType::kF32,
-                  {config.first_bytes(), config.bytes(), config.last_bytes()}),
+      comm::cut_buckets(bucket_ends(parameters), DType::kF32,
+                        {config.first_bytes(), config.bytes(), config.last_bytes()}),
       wire(config, backend), slots, config.sum_on_one_rank());
   communicator.ledger().name_buckets(bucket_names(parameters, buckets()));
   advance_ = [this](int64_t end) {
@@ -68,7 +69,7 @@ GradientSync::GradientSync(const BucketConfig& config, Communicator& communicato
 }
 
 // Gradients as they travel.
-Wire GradientSync::wire(const BucketConfig& config, Backend& backend) {
+comm::Wire GradientSync::wire(const BucketConfig& config, ops::Backend& backend) {
   if (config.precision() == FP32) return {};
   const DType dtype = config.precision() == BF16 ? DType::kBF16 : DType::kF16;
   narrow_ = std::make_unique<Conversion>(backend, DType::kF32, dtype);
@@ -92,4 +93,4 @@ void GradientSync::note_final(int64_t end) {
   final_ = end;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -1,6 +1,6 @@
 #include "trainer/step/marks.h"
 
-namespace trireme {
+namespace trireme::train {
 
 StepMarks::StepMarks(Device& device, int64_t passes) : device_(device) {
   for (int64_t i = 0; i < 2 * passes + 3; ++i) {
@@ -37,4 +37,4 @@ void StepMarks::add_to(StepTimeline& timeline, Event& first, int64_t passes) con
   timeline.update = between(end + 1, end + 2);
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -10,7 +10,7 @@
 #include "trainer/step/step_result.h"
 #include "trainer/step/timeline.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class StepMarks {
  public:
@@ -35,4 +35,4 @@ class StepMarks {
   size_t next_ = 0;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace trireme {
+namespace trireme::train {
 
 std::vector<double> softmax(std::span<const float> logits) {
   const double most = double{*std::ranges::max_element(logits)};
@@ -29,4 +29,4 @@ std::vector<int> largest(std::span<const float> numbers, int count) {
   return order;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

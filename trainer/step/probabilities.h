@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-namespace trireme {
+namespace trireme::train {
 
 // The classes' probabilities.
 std::vector<double> softmax(std::span<const float> logits);
@@ -12,4 +12,4 @@ std::vector<double> softmax(std::span<const float> logits);
 // ones the lower: as the loss ranks them.
 std::vector<int> largest(std::span<const float> numbers, int count);
 
-}  // namespace trireme
+}  // namespace trireme::train

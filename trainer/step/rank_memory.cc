@@ -10,7 +10,7 @@
 #include "trainer/config/device.h"
 #include "trainer/optimizer/optimizer.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using Cause = RankMemory::Cause;
@@ -22,7 +22,8 @@ RankMemory without_empty(RankMemory memory) {
   return memory;
 }
 
-NetworkSize network_size(const Config& config, const Graph& graph, const BatchPlan& batch) {
+model::NetworkSize network_size(const Config& config, const model::Graph& graph,
+                                const BatchPlan& batch) {
   try {
     return size_of(graph, batch.micro);
   } catch (const ConfigError& error) {
@@ -30,7 +31,7 @@ NetworkSize network_size(const Config& config, const Graph& graph, const BatchPl
   }
 }
 
-RankMemory::Part batches_part(const Graph& graph, const BatchPlan& batch, int batches) {
+RankMemory::Part batches_part(const model::Graph& graph, const BatchPlan& batch, int batches) {
   const size_t sample = graph.input.input.bytes() + graph.input.target.bytes();
   size_t bytes = static_cast<size_t>(batch.capacity);
   for (size_t factor : {static_cast<size_t>(batches), sample}) {
@@ -81,7 +82,7 @@ size_t RankMemory::of(Cause cause) const {
   return bytes;
 }
 
-RankMemory least_memory(const Config& config, const Graph& graph, const BatchPlan& batch,
+RankMemory least_memory(const Config& config, const model::Graph& graph, const BatchPlan& batch,
                         DeviceKind kind) {
   RankMemory memory{.parts = {}, .network = network_size(config, graph, batch), .least = true};
   const DType dtype = compute_dtype(config);
@@ -99,9 +100,9 @@ RankMemory least_memory(const Config& config, const Graph& graph, const BatchPla
   return without_empty(std::move(memory));
 }
 
-RankMemory planned_memory(const Config& config, const Graph& graph, const BatchPlan& batch,
-                          DeviceKind kind, const Parameters& parameters, const Program& program,
-                          int batches) {
+RankMemory planned_memory(const Config& config, const model::Graph& graph, const BatchPlan& batch,
+                          DeviceKind kind, const model::Parameters& parameters,
+                          const model::Program& program, int batches) {
   RankMemory memory{.parts = {}, .network = network_size(config, graph, batch)};
   // Running values are kept as they were before each step under way.
   const auto copies = static_cast<size_t>(1 + steps_under_way(kind));
@@ -110,7 +111,7 @@ RankMemory planned_memory(const Config& config, const Graph& graph, const BatchP
   memory.parts = {{"parameters", parameters.array_bytes() + copies * parameters.running_bytes()},
                   {low_precision_name(config), static_cast<size_t>(parameters.elements) * low},
                   {"gradients", parameters.trained_bytes()},
-                  {"optimizer state", sizeof(LossScale) + arrays * parameters.trained_bytes()},
+                  {"optimizer state", sizeof(ops::LossScale) + arrays * parameters.trained_bytes()},
                   {"activations and workspaces", program.activation_bytes(), Cause::kActivations},
                   batches_part(graph, batch, batches)};
   return without_empty(std::move(memory));
@@ -139,4 +140,4 @@ void require_room(const Config& config, const RankMemory& memory, const Room& ro
                   room.name, format_bytes(static_cast<double>(room.bytes)), what));
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -11,7 +11,7 @@
 #include "trainer/config/config.h"
 #include "trainer/step/batch_plan.h"
 
-namespace trireme {
+namespace trireme::train {
 
 struct RankMemory {
   enum class Cause { kParameters, kActivations, kBatches };  // what it grows with
@@ -21,7 +21,7 @@ struct RankMemory {
     Cause cause = Cause::kParameters;
   };
   std::vector<Part> parts;  // none has 0 bytes
-  NetworkSize network;
+  model::NetworkSize network;
   bool least = false;  // a lower bound, since nothing is planned yet
 
   size_t total() const;
@@ -29,12 +29,12 @@ struct RankMemory {
 };
 
 // From shapes alone. Throws ConfigError, placed in the configuration file, where they are absurd.
-RankMemory least_memory(const Config& config, const Graph& graph, const BatchPlan& batch,
+RankMemory least_memory(const Config& config, const model::Graph& graph, const BatchPlan& batch,
                         DeviceKind kind);
 // Of a compiled network, with memory for `batches` whole batches.
-RankMemory planned_memory(const Config& config, const Graph& graph, const BatchPlan& batch,
-                          DeviceKind kind, const Parameters& parameters, const Program& program,
-                          int batches);
+RankMemory planned_memory(const Config& config, const model::Graph& graph, const BatchPlan& batch,
+                          DeviceKind kind, const model::Parameters& parameters,
+                          const model::Program& program, int batches);
 
 // Where the ranks of this host put what they compute with.
 struct Room {
@@ -46,4 +46,4 @@ Room room_of(Device& device);
 // Throws ConfigError, which says what to change, when so many ranks that share the room need more.
 void require_room(const Config& config, const RankMemory& memory, const Room& room, int ranks);
 
-}  // namespace trireme
+}  // namespace trireme::train

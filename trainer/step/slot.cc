@@ -4,11 +4,11 @@
 
 #include "core/alignment.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
-StepState* states(const Buffer& head) {
-  return reinterpret_cast<StepState*>(head.data() + sizeof(StepSlot::Head));
+ops::StepState* states(const Buffer& head) {
+  return reinterpret_cast<ops::StepState*>(head.data() + sizeof(StepSlot::Head));
 }
 
 }  // namespace
@@ -25,7 +25,7 @@ StepSlot::StepSlot(int its_index, Device& device, const BatchPlan& plan, SampleB
       sample_(sample),
       tail_(device.allocate_host(sizeof(Tail))) {
   const auto passes_planned = static_cast<size_t>(plan.passes);
-  const size_t bytes = sizeof(Head) + passes_planned * sizeof(StepState);
+  const size_t bytes = sizeof(Head) + passes_planned * sizeof(ops::StepState);
   host_head_ = device.allocate_host(bytes);
   head_ = device.allocate(bytes);
   if (device.kind() == DeviceKind::kCpu) return;
@@ -35,14 +35,14 @@ StepSlot::StepSlot(int its_index, Device& device, const BatchPlan& plan, SampleB
                              device_aligned(static_cast<size_t>(plan.micro) * sample.target));
 }
 
-void StepSlot::describe(const Batch& batch, uint64_t seed, float learning_rate,
+void StepSlot::describe(const data::Batch& batch, uint64_t seed, float learning_rate,
                         bool stop_requested) {
   auto& metrics = host_head_.as<Head>()->metrics;
   metrics.fill(0);
-  metrics[kMetricStopRequests] = stop_requested ? 1 : 0;
+  metrics[ops::kMetricStopRequests] = stop_requested ? 1 : 0;
   for (int64_t i = 0; i < plan_.passes; ++i) {
     const int64_t before = i * plan_.micro;
-    StepState state;
+    ops::StepState state;
     state.step = step;
     state.seed = seed;
     state.first_sample = batch.first_row + before;
@@ -54,7 +54,7 @@ void StepSlot::describe(const Batch& batch, uint64_t seed, float learning_rate,
   }
 }
 
-void StepSlot::load(const Batch& batch, Stream& copies) {
+void StepSlot::load(const data::Batch& batch, Stream& copies) {
   load_head(copies);
   if (staged()) {
     copy_passes(inputs_, batch.inputs, sample_.input, copies);
@@ -81,18 +81,19 @@ size_t StepSlot::stride(size_t sample_bytes) const {
   return staged() ? device_aligned(bytes) : bytes;
 }
 
-void StepSlot::make_contexts(const Program& program, const ModelArrays& arrays, void* activations) {
-  contexts_.assign(static_cast<size_t>(plan_.passes), Context(program, arrays, activations));
+void StepSlot::make_contexts(const model::Program& program, const model::ModelArrays& arrays,
+                             void* activations) {
+  contexts_.assign(static_cast<size_t>(plan_.passes), model::Context(program, arrays, activations));
 }
 
-Context& StepSlot::pass(int64_t i) {
+model::Context& StepSlot::pass(int64_t i) {
   const auto at = static_cast<size_t>(i);
-  Context& context = contexts_[at];
+  model::Context& context = contexts_[at];
   context.bind_batch(read_inputs_ + at * stride(sample_.input),
                      read_targets_ + at * stride(sample_.target), state(i));
   return context;
 }
 
-StepState* StepSlot::state(int64_t i) const { return states(head_) + i; }
+ops::StepState* StepSlot::state(int64_t i) const { return states(head_) + i; }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -15,7 +15,7 @@
 #include "trainer/step/batch_plan.h"
 #include "trainer/step/marks.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Bytes of one sample.
 struct SampleBytes {
@@ -27,12 +27,12 @@ struct SampleBytes {
 struct StepSlot {
   // What the host tells the step, in front of a StepState for each pass...
   struct Head {
-    std::array<float, kMetricCount> metrics;  // that the sums begin with
+    std::array<float, ops::kMetricCount> metrics;  // that the sums begin with
   };
   // ...and the step tells the host.
   struct Tail {
-    std::array<float, kMetricCount> metrics;
-    LossScale scale_before, scale_after;
+    std::array<float, ops::kMetricCount> metrics;
+    ops::LossScale scale_before, scale_after;
   };
 
   // `running_bytes`: of all running values. The device outlives the slot.
@@ -41,16 +41,17 @@ struct StepSlot {
   ~StepSlot() { recording.reset(); }  // which uses all the rest
 
   // Writes what the step in flight, `step` and `passes`, is about to the host's memory.
-  void describe(const Batch& batch, uint64_t seed, float learning_rate, bool stop_requested);
+  void describe(const data::Batch& batch, uint64_t seed, float learning_rate, bool stop_requested);
   // Queues the copy of that, and of a batch that is staged, to the device.
-  void load(const Batch& batch, Stream& copies);
+  void load(const data::Batch& batch, Stream& copies);
   // Queues the copy of what describe() wrote.
   void load_head(Stream& stream) const;
   // A context for each pass; they share the activations. All of it outlives the slot.
-  void make_contexts(const Program& program, const ModelArrays& arrays, void* activations);
+  void make_contexts(const model::Program& program, const model::ModelArrays& arrays,
+                     void* activations);
   // That of a pass, bound to its rows of the batch that was loaded.
-  Context& pass(int64_t i);
-  StepState* state(int64_t i) const;
+  model::Context& pass(int64_t i);
+  ops::StepState* state(int64_t i) const;
 
   // Whether batches are copied to the device. The CPU reads them where they are.
   bool staged() const { return inputs_.data() != nullptr; }
@@ -83,9 +84,9 @@ struct StepSlot {
   Buffer host_head_, head_;
   Buffer tail_;
   Buffer inputs_, targets_;  // of each pass, aligned
-  std::vector<Context> contexts_;
+  std::vector<model::Context> contexts_;
   const std::byte* read_inputs_ = nullptr;
   const std::byte* read_targets_ = nullptr;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -17,16 +17,17 @@
 #include "trainer/step/slot.h"
 #include "trainer/step/step_probe.h"
 
-namespace trireme {
+namespace trireme::train {
 
 struct Step::State {
-  State(const Config& config, const Graph& graph, Backend& its_backend, Communicator& world)
+  State(const Config& config, const model::Graph& graph, ops::Backend& its_backend,
+        comm::Communicator& world)
       : backend(its_backend),
         device(its_backend.device()),
         seed(config.run.seed()),
         eager(config.run.train().eager()) {
-    communicator = create_device_communicator(world, device, transport_of(config));
-    together(world, [&] {
+    communicator = comm::create_device_communicator(world, device, transport_of(config));
+    comm::together(world, [&] {
       plan = plan_batch(config, world.size());
       compile(config, graph);
     });
@@ -37,15 +38,15 @@ struct Step::State {
     for (const auto& slot : slots) {
       slot->make_contexts(*program, model, arrays->activations().data());
     }
-    const Group& group = communicator->placement().group;
-    gpu_steps = std::make_unique<LedgerGroup>(
-        communicator->ledger(), subgroup(group, name_hash("step on the GPU"), group.ranks));
+    const comm::Group& group = communicator->placement().group;
+    gpu_steps = std::make_unique<comm::LedgerGroup>(
+        communicator->ledger(), comm::subgroup(group, name_hash("step on the GPU"), group.ranks));
   }
 
-  void compile(const Config& config, const Graph& graph) {
+  void compile(const Config& config, const model::Graph& graph) {
     stream = device.create_stream(StreamKind::kCompute);
     copies = device.create_stream(StreamKind::kCopy);
-    CompileOptions options;
+    model::CompileOptions options;
     options.batch = plan.micro;
     options.accumulate = plan.passes > 1;
     options.dtype = compute_dtype(config);
@@ -55,7 +56,7 @@ struct Step::State {
     const bool cpu = device.kind() == DeviceKind::kCpu;
     const int sharing = cpu ? communicator->placement().local_ranks : 1;
     require_room(config, least_memory(config, graph, plan, device.kind()), room, sharing);
-    program = Program::compile(graph, backend, options, parameters);
+    program = model::Program::compile(graph, backend, options, parameters);
     require_room(
         config, planned_memory(config, graph, plan, device.kind(), parameters, *program, in_flight),
         room, sharing);
@@ -69,7 +70,7 @@ struct Step::State {
     }
   }
 
-  std::optional<StepResult> run(const Batch& batch, int64_t step, float learning_rate,
+  std::optional<StepResult> run(const data::Batch& batch, int64_t step, float learning_rate,
                                 bool stop_requested) {
     const ProfileRange range("step");
     StepSlot& slot = slot_of(launched);
@@ -80,7 +81,7 @@ struct Step::State {
     load(slot, batch);
     launch(slot);
     fault_point("parameters", step,
-                host_elements(device, arrays->values(), kMetricCount, parameters.elements));
+                host_elements(device, arrays->values(), ops::kMetricCount, parameters.elements));
     ++launched;
     if (slot.staged()) slot.loaded->synchronize();  // the batch may go
     if (launched - collected < std::ssize(slots)) return std::nullopt;
@@ -92,7 +93,7 @@ struct Step::State {
   }
 
   // What the step is about goes to the device, beside the step before.
-  void load(StepSlot& slot, const Batch& batch) const {
+  void load(StepSlot& slot, const data::Batch& batch) const {
     const ProfileRange range("batch to the device");
     if (probe) probe->copy_begins(slot.index, *copies);
     slot.load(batch, *copies);
@@ -128,7 +129,7 @@ struct Step::State {
     copy_array(device, slot.running_before, arrays->running(), *stream);
     for (int64_t pass = 0; pass < slot.passes; ++pass) encode_pass(slot, pass);
     slot.marks.mark(*stream);
-    enter(Phase::kCommunication, slot);
+    enter(comm::Phase::kCommunication, slot);
     sync->finish();
     slot.marks.mark(*stream);
     encode_update(slot);
@@ -143,37 +144,37 @@ struct Step::State {
   }
 
   void encode_pass(StepSlot& slot, int64_t pass) {
-    Context& context = slot.pass(pass);
+    model::Context& context = slot.pass(pass);
     context.observe(slot.probed ? probe.get() : nullptr);
     if (slot.probed) probe->pass_begins(pass);
     slot.marks.mark(*stream);
     {
       const ProfileRange range("forward");
-      enter(Phase::kForward, slot);
+      enter(comm::Phase::kForward, slot);
       fault_point("forward", slot.step);
       optimizer->encode_before(*stream, slot.state(pass));
       context.forward(*stream);
     }
     slot.marks.mark(*stream);
     const ProfileRange range("backward");
-    enter(Phase::kBackward, slot);
+    enter(comm::Phase::kBackward, slot);
     context.backward(*stream, pass + 1 == slot.passes ? sync->advance() : nothing);
   }
 
   void encode_update(const StepSlot& slot) const {
     const ProfileRange range("update");
-    enter(Phase::kUpdate, slot);
+    enter(comm::Phase::kUpdate, slot);
     fault_point("update", slot.step);
     StepSlot::Tail& tail = slot.tail();
-    device.copy(&tail.scale_before, optimizer->loss_scale(), sizeof(LossScale), *stream);
+    device.copy(&tail.scale_before, optimizer->loss_scale(), sizeof(ops::LossScale), *stream);
     optimizer->encode(*stream, model.parameters, model.low_precision, model.gradients,
                       slot.state(0));
     device.copy(&tail.metrics, model.gradients, sizeof tail.metrics, *stream);
-    device.copy(&tail.scale_after, optimizer->loss_scale(), sizeof(LossScale), *stream);
+    device.copy(&tail.scale_after, optimizer->loss_scale(), sizeof(ops::LossScale), *stream);
   }
 
   // The CPU is where the host is. What a GPU is at, only its queue knows.
-  void enter(Phase phase, const StepSlot& slot) const {
+  void enter(comm::Phase phase, const StepSlot& slot) const {
     if (!slot.staged()) communicator->ledger().enter(phase, slot.step);
   }
 
@@ -192,7 +193,7 @@ struct Step::State {
     result.skipped_steps = tail.scale_after.skipped;
     const bool skipped = tail.scale_after.skipped > tail.scale_before.skipped;
     result.not_finite =
-        skipped && (tail.scale_before.scale <= 1 || !std::isfinite(tail.metrics[kMetricLoss]));
+        skipped && (tail.scale_before.scale <= 1 || !std::isfinite(tail.metrics[ops::kMetricLoss]));
     if (skipped) put_back_running_values(slot);
     if (slot.probed) result.timeline = timeline_of(slot);
     return result;
@@ -200,8 +201,8 @@ struct Step::State {
 
   void wait_for(StepSlot& slot) const {
     if (!slot.staged()) return slot.done->synchronize();
-    Ledger& ledger = communicator->ledger();
-    ledger.enter(Phase::kForward, slot.step);
+    comm::Ledger& ledger = communicator->ledger();
+    ledger.enter(comm::Phase::kForward, slot.step);
     ledger.detail("forward, backward, sums and update are queued on the GPU");
     gpu_steps->begin({"step on the GPU"});
     slot.done->synchronize();
@@ -232,7 +233,7 @@ struct Step::State {
     sync->begin_alone();
     std::optional<NotFinite> found;
     for (int64_t pass = 0; pass < slot.passes; ++pass) {
-      Context& context = slot.pass(pass);
+      model::Context& context = slot.pass(pass);
       context.observe(nullptr);
       optimizer->encode_before(*stream, slot.state(pass));
       auto first = context.first_not_finite(
@@ -251,23 +252,23 @@ struct Step::State {
     return last;
   }
 
-  Backend& backend;
+  ops::Backend& backend;
   Device& device;
   uint64_t seed;
   bool eager;
-  std::unique_ptr<Communicator> communicator;  // over this device's memory
+  std::unique_ptr<comm::Communicator> communicator;  // over this device's memory
   BatchPlan plan;
   size_t input_bytes = 0;  // of a batch
-  Parameters parameters;
+  model::Parameters parameters;
   std::unique_ptr<Stream> stream;
   std::unique_ptr<Stream> copies;
-  std::unique_ptr<const Program> program;
+  std::unique_ptr<const model::Program> program;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<StepArrays> arrays;
   std::unique_ptr<GradientSync> sync;
-  ModelArrays model;
+  model::ModelArrays model;
   // Where the ledger records that the host waits for a GPU, and so for all.
-  std::unique_ptr<LedgerGroup> gpu_steps;
+  std::unique_ptr<comm::LedgerGroup> gpu_steps;
   const std::function<void(int64_t)> nothing;
   int64_t launched = 0;
   int64_t collected = 0;
@@ -275,7 +276,8 @@ struct Step::State {
   std::vector<std::unique_ptr<StepSlot>> slots;  // the first to go: recordings use all the rest
 };
 
-Step::Step(const Config& config, const Graph& graph, Backend& backend, Communicator& world)
+Step::Step(const Config& config, const model::Graph& graph, ops::Backend& backend,
+           comm::Communicator& world)
     : state_(std::make_unique<State>(config, graph, backend, world)) {}
 Step::~Step() = default;
 
@@ -287,7 +289,7 @@ void Step::initialise() {
 
 void Step::parameters_changed() { state_->arrays->values_changed(*state_->stream); }
 
-std::optional<StepResult> Step::run(const Batch& batch, int64_t step, float learning_rate,
+std::optional<StepResult> Step::run(const data::Batch& batch, int64_t step, float learning_rate,
                                     bool stop_requested) {
   return state_->run(batch, step, learning_rate, stop_requested);
 }
@@ -326,17 +328,17 @@ StepMemory Step::memory_bytes() const {
   return memory;
 }
 
-const Parameters& Step::parameters() const { return state_->parameters; }
-const ModelArrays& Step::arrays() const { return state_->model; }
-std::span<std::byte> Step::activations() {
+const model::Parameters& Step::parameters() const { return state_->parameters; }
+const model::ModelArrays& Step::arrays() const { return state_->model; }
+std::span<std::byte> Step::activations() const {
   const Buffer& all = state_->arrays->activations();
   return {all.data(), all.bytes()};
 }
 Optimizer& Step::optimizer() { return *state_->optimizer; }
-const Program& Step::program() const { return *state_->program; }
-std::span<const Bucket> Step::buckets() const { return state_->sync->buckets(); }
+const model::Program& Step::program() const { return *state_->program; }
+std::span<const comm::Bucket> Step::buckets() const { return state_->sync->buckets(); }
 Stream& Step::stream() { return *state_->stream; }
-Communicator& Step::communicator() { return *state_->communicator; }
-Backend& Step::backend() { return state_->backend; }
+comm::Communicator& Step::communicator() { return *state_->communicator; }
+ops::Backend& Step::backend() { return state_->backend; }
 
-}  // namespace trireme
+}  // namespace trireme::train

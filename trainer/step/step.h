@@ -17,7 +17,7 @@
 #include "trainer/step/batch_plan.h"
 #include "trainer/step/step_result.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class StepProbe;
 
@@ -25,7 +25,8 @@ class Step {
  public:
   // All ranks call it together; `world` is over host memory. Everything handed in outlives the
   // step. Values are undefined until initialise or a checkpoint has set them.
-  Step(const Config& config, const Graph& graph, Backend& backend, Communicator& world);
+  Step(const Config& config, const model::Graph& graph, ops::Backend& backend,
+       comm::Communicator& world);
   ~Step();
 
   // Initial parameters and running values, zero optimizer state: a pure function of the seed.
@@ -37,7 +38,7 @@ class Step {
   // may be used again on return. With `stop_requested` this rank asks all others to stop
   // (kMetricStopRequests). On the CPU the step is done on return, and its result is returned; a GPU
   // is kept one step ahead of the host, and the result is that of the step before, if any.
-  std::optional<StepResult> run(const Batch& batch, int64_t step, float learning_rate,
+  std::optional<StepResult> run(const data::Batch& batch, int64_t step, float learning_rate,
                                 bool stop_requested = false);
   // Blocks until all steps are done; the result that run() has not returned yet, if any. Comes
   // before parameters are looked at.
@@ -64,21 +65,21 @@ class Step {
 
   const BatchPlan& plan() const;
   StepMemory memory_bytes() const;
-  const Parameters& parameters() const;
+  const model::Parameters& parameters() const;
   // For contexts of inference programs to share; activations only between steps.
-  const ModelArrays& arrays() const;
-  std::span<std::byte> activations();
+  const model::ModelArrays& arrays() const;
+  std::span<std::byte> activations() const;
   Optimizer& optimizer();
-  const Program& program() const;
-  std::span<const Bucket> buckets() const;
+  const model::Program& program() const;
+  std::span<const comm::Bucket> buckets() const;
   Stream& stream();
   // Of all ranks, over the device's memory; what is queued on it goes to stream().
-  Communicator& communicator();
-  Backend& backend();
+  comm::Communicator& communicator();
+  ops::Backend& backend();
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -2,20 +2,20 @@
 
 #include <limits>
 
-namespace trireme {
+namespace trireme::train {
 
-std::vector<LayerStretch> layer_stretches(const Program& program) {
-  const std::vector<LayerReport> layers = program.layers();
-  const std::vector<InstructionReport> instructions = program.instructions();
+std::vector<LayerStretch> layer_stretches(const model::Program& program) {
+  const std::vector<model::LayerReport> layers = program.layers();
+  const std::vector<model::InstructionReport> instructions = program.instructions();
   std::vector<LayerStretch> stretches;
   for (size_t i = 0; i < instructions.size(); ++i) {
-    const InstructionReport& instruction = instructions[i];
+    const model::InstructionReport& instruction = instructions[i];
     const bool goes_on = i > 0 && instructions[i - 1].layer == instruction.layer &&
                          instructions[i - 1].forward == instruction.forward;
     if (!goes_on) {
       LayerStretch stretch;
       if (instruction.layer >= 0) {
-        const LayerReport& layer = layers[static_cast<size_t>(instruction.layer)];
+        const model::LayerReport& layer = layers[static_cast<size_t>(instruction.layer)];
         stretch.name = layer.name;
         stretch.kind = layer.kind;
       }
@@ -33,7 +33,7 @@ std::vector<LayerStretch> layer_stretches(const Program& program) {
   return stretches;
 }
 
-StepProbe::StepProbe(Device& device, Stream& compute, const Program& program, int64_t passes,
+StepProbe::StepProbe(Device& device, Stream& compute, const model::Program& program, int64_t passes,
                      int slots)
     : device_(device),
       stretches_(layer_stretches(program)),
@@ -129,4 +129,4 @@ StepTimeline StepProbe::timeline(int index) {
   return timeline;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

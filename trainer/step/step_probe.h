@@ -13,7 +13,7 @@
 #include "model/context.h"
 #include "trainer/step/timeline.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Operations in a row that one layer has emitted, forward or backward.
 struct LayerStretch {
@@ -26,15 +26,16 @@ struct LayerStretch {
   size_t first = 0;             // of Program::instructions()
   size_t last = 0;
 };
-std::vector<LayerStretch> layer_stretches(const Program& program);
+std::vector<LayerStretch> layer_stretches(const model::Program& program);
 
-class StepProbe final : public InstructionObserver {
+class StepProbe final : public model::InstructionObserver {
  public:
   using Clock = std::chrono::steady_clock;
 
   // For steps of up to so many passes, of which as many as there are slots may be under way. Waits
   // until all that is queued on `compute` is done. Everything outlives the probe.
-  StepProbe(Device& device, Stream& compute, const Program& program, int64_t passes, int slots);
+  StepProbe(Device& device, Stream& compute, const model::Program& program, int64_t passes,
+            int slots);
 
   // While a step is queued, in this order.
   void copy_begins(int slot, Stream& copies);
@@ -85,4 +86,4 @@ class StepProbe final : public InstructionObserver {
   std::optional<ProfileRange> range_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -11,7 +11,7 @@
 #include "ops/step_state.h"
 #include "trainer/step/timeline.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Seconds that parts of a step took on the device.
 struct StepTimings {
@@ -25,11 +25,11 @@ struct StepTimings {
 
 // What came of a step.
 struct StepResult {
-  int64_t step = 0;                              // as it was given to run()
-  std::array<float, kMetricCount> metrics = {};  // summed over ranks and samples: see Metric
+  int64_t step = 0;                                   // as it was given to run()
+  std::array<float, ops::kMetricCount> metrics = {};  // summed over ranks and samples: see Metric
   StepTimings timings;
-  std::optional<LossScale> loss_scale;  // in FP16, after the step
-  int64_t skipped_steps = 0;            // updates left out since the run began
+  std::optional<ops::LossScale> loss_scale;  // in FP16, after the step
+  int64_t skipped_steps = 0;                 // updates left out since the run began
   // The loss or a sum of gradients was not finite, so that the update was left out on all ranks. In
   // FP16 gradients count only at the least loss scale: above it the scale was too large.
   bool not_finite = false;
@@ -47,4 +47,4 @@ struct StepMemory {
   size_t total() const { return parameters + gradients + optimizer + activations + batches; }
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -5,7 +5,7 @@
 
 #include "core/time_span.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Times are counted from the step's first moment on the device, when the step before was done there
 // and its batch had come.
@@ -20,4 +20,4 @@ struct StepTimeline {
   std::vector<TimeSpan> sums;       // of each bucket
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -3,7 +3,7 @@
 
 #include "tests/ops/reference/plans.h"
 
-namespace trireme::reference {
+namespace trireme::ops::reference {
 namespace {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
@@ -80,4 +80,4 @@ Plan plan(const ActivationBackward& op, Specs specs) {
   });
 }
 
-}  // namespace trireme::reference
+}  // namespace trireme::ops::reference

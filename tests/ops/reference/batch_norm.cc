@@ -3,7 +3,7 @@
 
 #include "tests/ops/reference/plans.h"
 
-namespace trireme::reference {
+namespace trireme::ops::reference {
 namespace {
 
 // x as rows of channels of places.
@@ -164,4 +164,4 @@ Plan plan(const BatchNormBackward& op, Specs specs) {
   });
 }
 
-}  // namespace trireme::reference
+}  // namespace trireme::ops::reference

@@ -2,7 +2,7 @@
 
 #include "tests/ops/reference/plans.h"
 
-namespace trireme::reference {
+namespace trireme::ops::reference {
 namespace {
 
 // Calls visit(x index, weight index, y index) for every product in the convolution.
@@ -74,4 +74,4 @@ Plan plan(const Conv2dBackwardWeights& op, Specs specs) {
   });
 }
 
-}  // namespace trireme::reference
+}  // namespace trireme::ops::reference

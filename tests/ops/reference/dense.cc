@@ -1,6 +1,6 @@
 #include "tests/ops/reference/plans.h"
 
-namespace trireme::reference {
+namespace trireme::ops::reference {
 
 Plan plan(const DenseForward& op, Specs specs) {
   using O = DenseForward;
@@ -51,4 +51,4 @@ Plan plan(const DenseBackwardWeights&, Specs specs) {
   });
 }
 
-}  // namespace trireme::reference
+}  // namespace trireme::ops::reference

@@ -3,7 +3,7 @@
 #include "core/random.h"
 #include "tests/ops/reference/plans.h"
 
-namespace trireme::reference {
+namespace trireme::ops::reference {
 namespace {
 
 // y = keep ? x / (1 - rate) : 0, the same forward and backward.
@@ -42,4 +42,4 @@ Plan plan(const DropoutBackward& op, Specs specs) {
   });
 }
 
-}  // namespace trireme::reference
+}  // namespace trireme::ops::reference

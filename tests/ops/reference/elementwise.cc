@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "tests/ops/reference/plans.h"
 
-namespace trireme::reference {
+namespace trireme::ops::reference {
 namespace {
 
 double load(const void* data, DType dtype, int64_t i) {
@@ -128,4 +128,4 @@ Plan plan(const NormalizeInput& op, Specs specs) {
   });
 }
 
-}  // namespace trireme::reference
+}  // namespace trireme::ops::reference

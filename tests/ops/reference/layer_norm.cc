@@ -3,7 +3,7 @@
 
 #include "tests/ops/reference/plans.h"
 
-namespace trireme::reference {
+namespace trireme::ops::reference {
 
 Plan plan(const LayerNormForward& op, Specs specs) {
   using O = LayerNormForward;
@@ -56,4 +56,4 @@ Plan plan(const LayerNormBackward&, Specs specs) {
   });
 }
 
-}  // namespace trireme::reference
+}  // namespace trireme::ops::reference

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "tests/ops/reference/plans.h"
 
-namespace trireme::reference {
+namespace trireme::ops::reference {
 namespace {
 
 // Metrics are f32 as everywhere, or f64 for who wants every digit.
@@ -113,4 +113,4 @@ Plan plan(const MeanSquaredError&, Specs specs) {
   });
 }
 
-}  // namespace trireme::reference
+}  // namespace trireme::ops::reference

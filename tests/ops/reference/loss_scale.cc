@@ -4,7 +4,7 @@
 
 #include "tests/ops/reference/plans.h"
 
-namespace trireme::reference {
+namespace trireme::ops::reference {
 
 Plan plan(const ScaleLoss&, Specs specs) {
   return host_op(std::move(specs), [](Args args, void*) {
@@ -21,4 +21,4 @@ Plan plan(const AdjustLossScale& op, Specs specs) {
   });
 }
 
-}  // namespace trireme::reference
+}  // namespace trireme::ops::reference

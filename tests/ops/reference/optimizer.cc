@@ -3,7 +3,7 @@
 
 #include "tests/ops/reference/plans.h"
 
-namespace trireme::reference {
+namespace trireme::ops::reference {
 namespace {
 
 // Whether the gradients' sum of squares tells that there is nothing to learn from them.
@@ -74,4 +74,4 @@ Plan plan(const Update& op, Specs specs) {
       op.rule);
 }
 
-}  // namespace trireme::reference
+}  // namespace trireme::ops::reference

@@ -9,7 +9,7 @@
 #include "ops/function_op.h"
 #include "ops/step_state.h"
 
-namespace trireme::reference {
+namespace trireme::ops::reference {
 
 using Specs = std::vector<TensorSpec>;
 using Plan = std::unique_ptr<OpPlan>;
@@ -29,4 +29,4 @@ double activate(Activation activation, double x);
 // f' at x, where y = f(x).
 double derivative(Activation activation, double x, double y);
 
-}  // namespace trireme::reference
+}  // namespace trireme::ops::reference

@@ -3,7 +3,7 @@
 
 #include "tests/ops/reference/plans.h"
 
-namespace trireme::reference {
+namespace trireme::ops::reference {
 namespace {
 
 // Calls visit(x index) for what one window finds inside of x, in row-major order.
@@ -97,4 +97,4 @@ Plan plan(const AveragePoolBackward& op, Specs specs) {
   });
 }
 
-}  // namespace trireme::reference
+}  // namespace trireme::ops::reference

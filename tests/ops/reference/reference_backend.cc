@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "tests/ops/reference/plans.h"
 
-namespace trireme {
+namespace trireme::ops {
 namespace {
 
 // What an argument is stored as, where it is not f64: metrics, labels, states and targets come in
@@ -92,4 +92,4 @@ std::unique_ptr<Backend> create_reference_backend(Device& device) {
   return std::make_unique<ReferenceBackend>(device);
 }
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -6,8 +6,8 @@
 
 #include "ops/backend.h"
 
-namespace trireme {
+namespace trireme::ops {
 
 std::unique_ptr<Backend> create_reference_backend(Device& device);
 
-}  // namespace trireme
+}  // namespace trireme::ops

@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "core/file.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Lines are in the order of their steps, but for late ones, so the search goes backward.
 size_t kept_bytes(const std::filesystem::path& path, int64_t keep_through_step,
@@ -58,4 +58,4 @@ void AppendedFile::flush() {
   buffer_.clear();
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

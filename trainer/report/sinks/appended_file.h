@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace trireme {
+namespace trireme::train {
 
 // Where a line of text belongs.
 struct LineStep {
@@ -46,4 +46,4 @@ class AppendedFile {
   std::string buffer_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -11,7 +11,7 @@
 
 #include "trainer/base/json.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 constexpr const char* kSteps =
@@ -83,4 +83,4 @@ void CsvSink::flush() {
   evaluations_->flush();
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -8,7 +8,7 @@
 #include "trainer/report/sinks/appended_file.h"
 #include "trainer/report/sinks/sink.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class CsvSink : public Sink {
  public:
@@ -28,4 +28,4 @@ class CsvSink : public Sink {
   std::unique_ptr<AppendedFile> evaluations_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -12,7 +12,7 @@
 
 #include "core/host_name.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -77,4 +77,4 @@ void EventFile::add(const tensorboard::Event& event) {
   append_record(event.SerializeAsString(), file_.buffer());
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -10,7 +10,7 @@
 #include "trainer/report/sinks/appended_file.h"
 #include "trainer/report/sinks/event.pb.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // CRC-32C (Castagnoli).
 uint32_t crc32c(std::string_view bytes);
@@ -29,4 +29,4 @@ class EventFile {
   AppendedFile file_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

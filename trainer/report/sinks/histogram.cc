@@ -5,7 +5,7 @@
 #include <bit>
 #include <limits>
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 // A float's exponent and the first three bits of its mantissa number the buckets of one sign.
@@ -75,4 +75,4 @@ Histogram histogram_of(std::span<const float> values) {
   return histogram;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

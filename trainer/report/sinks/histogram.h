@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace trireme {
+namespace trireme::train {
 
 struct Histogram {
   double min = 0;
@@ -22,4 +22,4 @@ struct Histogram {
 // side of it.
 Histogram histogram_of(std::span<const float> values);
 
-}  // namespace trireme
+}  // namespace trireme::train

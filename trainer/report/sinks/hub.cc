@@ -9,7 +9,7 @@
 
 #include "trainer/base/background.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -261,4 +261,4 @@ std::vector<std::string> MetricsHub::problems() {
   return all;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

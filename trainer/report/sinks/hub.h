@@ -17,7 +17,7 @@
 
 #include "trainer/report/sinks/sink.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Records that each sink has dropped. For any thread.
 class DropCounts {
@@ -87,4 +87,4 @@ class MetricsHub {
   std::shared_ptr<DropCounts> dropped_ = std::make_shared<DropCounts>();
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

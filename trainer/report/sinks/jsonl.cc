@@ -8,7 +8,7 @@
 
 #include "trainer/base/json.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 constexpr const char* kCheckpoint = "checkpoint";
@@ -144,4 +144,4 @@ void JsonlSink::write(const MetricsEvent& event) {
   text += '\n';
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

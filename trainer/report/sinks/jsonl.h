@@ -7,7 +7,7 @@
 #include "trainer/report/sinks/appended_file.h"
 #include "trainer/report/sinks/sink.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class JsonlSink : public Sink {
  public:
@@ -26,4 +26,4 @@ class JsonlSink : public Sink {
   AppendedFile file_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

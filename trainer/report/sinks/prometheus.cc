@@ -15,7 +15,7 @@
 #include "core/error.h"
 #include "trainer/base/process.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 using Time = std::chrono::system_clock::time_point;
@@ -177,4 +177,4 @@ void PrometheusSink::write(const MetricsEvent& event) {
 
 void PrometheusSink::flush() { state_->write_own(); }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -7,7 +7,7 @@
 #include "trainer/report/sinks/hub.h"
 #include "trainer/report/sinks/sink.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class PrometheusSink : public Sink {
  public:
@@ -27,4 +27,4 @@ class PrometheusSink : public Sink {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -6,7 +6,7 @@
 
 #include "trainer/report/metrics.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Whatever throws ends the sink, with one warning; training goes on without it.
 class Sink {
@@ -36,4 +36,4 @@ bool is_one_of(const MetricsRecord& record) {
   return (std::holds_alternative<Kinds>(record) || ...);
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -11,7 +11,7 @@
 #include "data/sample_pictures.h"
 #include "trainer/report/sinks/histogram.h"
 
-namespace trireme {
+namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -80,9 +80,9 @@ class TensorBoardSink::Summaries {
     const Histogram histogram = histogram_of(values);
     if (histogram.count > 0) fill(histogram, *add(tag).mutable_histo());
   }
-  void picture(const std::string& tag, const std::string& label, const ImageView& view) {
+  void picture(const std::string& tag, const std::string& label, const data::ImageView& view) {
     tb::Summary::Value& value = add(tag);
-    const std::vector<uint8_t> png = encode_png(view);
+    const std::vector<uint8_t> png = data::encode_png(view);
     tb::Summary::Image& image = *value.mutable_image();
     image.set_height(view.height);
     image.set_width(view.width);
@@ -254,7 +254,7 @@ void TensorBoardSink::write(Time when, const HistogramsRecord& record) {
 
 void TensorBoardSink::write(Time when, const SamplesRecord& record) {
   Summaries summaries(when, record.step);
-  const std::vector<Image> pictures = pictures_of(record.spec, record.inputs);
+  const std::vector<data::Image> pictures = data::pictures_of(record.spec, record.inputs);
   for (size_t i = 0; i < pictures.size(); ++i) {
     summaries.picture(fmt::format("samples/{:02}", i),
                       i < record.labels.size() ? record.labels[i] : "", pictures[i].view());
@@ -273,4 +273,4 @@ void TensorBoardSink::write(Time when, const EndRecord& record) {
   add(summaries);
 }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -11,7 +11,7 @@
 #include "trainer/report/sinks/event_file.h"
 #include "trainer/report/sinks/sink.h"
 
-namespace trireme {
+namespace trireme::train {
 
 class TensorBoardSink : public Sink {
  public:
@@ -58,4 +58,4 @@ class TensorBoardSink : public Sink {
   std::optional<Pending> pending_;  // the latest step, where it was not written
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

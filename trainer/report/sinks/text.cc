@@ -8,7 +8,7 @@
 
 #include "core/file.h"
 
-namespace trireme {
+namespace trireme::train {
 
 void ConsoleSink::write(const MetricsEvent& event) {
   const auto* console = std::get_if<ConsoleText>(&event.record);
@@ -35,4 +35,4 @@ void LogSink::write(const MetricsEvent& event) {
 
 void LogSink::flush() { file_->flush(); }
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -8,7 +8,7 @@
 #include "trainer/report/sinks/appended_file.h"
 #include "trainer/report/sinks/sink.h"
 
-namespace trireme {
+namespace trireme::train {
 
 // Writes ConsoleText to a file that is open, past stdio, whose lock a reader that hangs would hold
 // for ever. Output that cannot be written is done without.
@@ -42,4 +42,4 @@ class LogSink : public Sink {
   std::unique_ptr<AppendedFile> file_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::train

@@ -7,7 +7,7 @@
 #include "emulation.h"
 #include "ops/cuda/values.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 class Loops final : public Algorithm {
@@ -18,11 +18,10 @@ class Loops final : public Algorithm {
 
   void run(Stream& stream, Args args, void*) const override {
     for (const void* arg : args) require_aligned(arg, kTensorAlignment);
-    check(emulation::enqueue(handle(stream), "matrix product",
-                             [p = product_, a = args[0], b = args[1], c = args[2], bias = args[3]] {
-                               multiply(p, a, b, c, bias);
-                             }),
-          "matrix product");
+    trireme::cuda::check(emulation::enqueue(trireme::cuda::handle(stream), "matrix product",
+                                            [p = product_, a = args[0], b = args[1], c = args[2],
+                                             bias = args[3]] { multiply(p, a, b, c, bias); }),
+                         "matrix product");
   }
 
  private:
@@ -54,4 +53,4 @@ AlgorithmPtr find_product(const Context&, const MatrixProduct& product) {
   return std::make_shared<Loops>(product);
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

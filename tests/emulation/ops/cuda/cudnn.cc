@@ -10,7 +10,7 @@
 #include "emulation.h"
 #include "ops/cuda/values.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 namespace {
 
 // Calls f(i, j, k) for every product x[i] * weight[j] that is part of y[k].
@@ -51,12 +51,13 @@ class Loops final : public Algorithm {
   void run(Stream& stream, Args args, void* workspace) const override {
     for (const void* arg : args) require_aligned(arg, kTensorAlignment);
     require_aligned(workspace, kDeviceAlignment);
-    check(emulation::enqueue(handle(stream), "convolution",
-                             [c = c_, x = args[0], weight = args[1], y = args[2], bias = args[3]] {
-                               delay(c);
-                               convolve(c, x, weight, y, bias);
-                             }),
-          "convolution");
+    trireme::cuda::check(
+        emulation::enqueue(trireme::cuda::handle(stream), "convolution",
+                           [c = c_, x = args[0], weight = args[1], y = args[2], bias = args[3]] {
+                             delay(c);
+                             convolve(c, x, weight, y, bias);
+                           }),
+        "convolution");
   }
 
  private:
@@ -111,7 +112,7 @@ AlgorithmPtr find_convolution(const Context&, const Convolution& convolution) {
   return std::make_shared<Loops>(convolution);
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda
 
 namespace trireme::emulation {
 

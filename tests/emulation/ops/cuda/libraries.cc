@@ -2,7 +2,7 @@
 // emulated GPU mean nothing, so nothing is measured, and runs are repeated exactly.
 #include "ops/cuda/libraries.h"
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 std::shared_ptr<Libraries> open_libraries(Device& device, const CudaOptions&) {
   return std::make_shared<Libraries>(Libraries{nullptr, nullptr,
@@ -10,4 +10,4 @@ std::shared_ptr<Libraries> open_libraries(Device& device, const CudaOptions&) {
                                                Tuner(device, "", "emulated cuBLASLt", false)});
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda

@@ -14,7 +14,7 @@
 #include "ops/cuda/element.h"
 #pragma GCC diagnostic pop
 
-namespace trireme::cuda {
+namespace trireme::ops::cuda {
 
 // Of every tensor, as ops/cuda tells the libraries.
 inline constexpr size_t kTensorAlignment = 16;
@@ -44,4 +44,4 @@ inline void write(const Values& values, DType dtype, void* tensor) {
   });
 }
 
-}  // namespace trireme::cuda
+}  // namespace trireme::ops::cuda
