@@ -136,8 +136,9 @@ Targets read_numbers(const ArrayFile& file, int64_t count, BadRecordPolicy& poli
     throw DataError(file.path(), fmt::format("is {}; numbers to predict are [N] or [N, F]",
                                              file.array.describe()));
   }
-  std::vector<float> row(file.array.row_elements());
-  Targets targets{.spec = {DType::kF32, Shape{std::ssize(row)}, Layout::row_major()},
+  const size_t width = file.array.row_elements();
+  std::vector<float> row(count > 0 ? width : 0);  // a header may claim more than the file has
+  Targets targets{.spec = {DType::kF32, Shape{static_cast<int64_t>(width)}, Layout::row_major()},
                   .classes = 0,
                   .bytes = {},
                   .rows = {}};

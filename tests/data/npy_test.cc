@@ -267,6 +267,12 @@ TEST_F(NpyTest, CutShort) {
   EXPECT_EQ(dataset->bad_records().count, 2);
 }
 
+TEST_F(NpyTest, TargetsWiderThanTheirFile) {
+  folder.write("y.npy", npy("'<f8'", "(4, 300000000000)", bytes_of<double>({1, 2})));
+  EXPECT_SAYS(testing::data_error(config()), "16 bytes of it are there");
+  EXPECT_SAYS(testing::data_error(config("on_bad_record: SKIP")), "16 bytes of it are there");
+}
+
 TEST_F(NpyTest, AsManyTargetsAsInputs) {
   folder.write("y.npy", npy("'|u1'", "(3,)", "\2\0\1"s));
   EXPECT_SAYS(testing::data_error(config()), folder.path("y.npy") + ": has 3 targets, but " +
