@@ -38,20 +38,20 @@ std::string noise(size_t count) {
 class BadIdxTest : public ::testing::Test {
  protected:
   BadIdxTest() {
-    folder.write(kImages, testing::idx({5, 2, 3}, testing::pixels(30)));
-    folder.write(kLabels, testing::idx({5}, std::string{3, 0, 9, 1, 7}));
+    folder.write(kImages, idx({5, 2, 3}, pixels(30)));
+    folder.write(kLabels, idx({5}, std::string{3, 0, 9, 1, 7}));
   }
   std::unique_ptr<Dataset> open() { return open_dataset(config, Part::kTraining); }
   // Image `row` of the files is sample `index`.
   void expect_image(const Dataset& dataset, int64_t index, size_t row) {
     EXPECT_EQ(values<char>(sample(dataset, index).input), values<char>([&] {
-                const std::string expected = testing::pixels(6, row * 6);
+                const std::string expected = pixels(6, row * 6);
                 std::vector<std::byte> bytes(6);
                 std::memcpy(bytes.data(), expected.data(), 6);
                 return bytes;
               }()));
   }
-  testing::Folder folder;
+  Folder folder;
   DataConfig config = folder.config("idx {} on_bad_record: SKIP");
 };
 
@@ -63,7 +63,7 @@ TEST_F(BadIdxTest, NothingBadIsNothingLeftOut) {
 }
 
 TEST_F(BadIdxTest, LabelsOutOfRange) {
-  folder.write(kLabels, testing::idx({5}, std::string{3, 10, 9, 1, 99}));
+  folder.write(kLabels, idx({5}, std::string{3, 10, 9, 1, 99}));
   const auto dataset = open();
   EXPECT_THAT(labels_of(*dataset), ElementsAre(3, 9, 1));
   expect_image(*dataset, 0, 0);
@@ -77,7 +77,7 @@ TEST_F(BadIdxTest, LabelsOutOfRange) {
 }
 
 TEST_F(BadIdxTest, CutShort) {
-  folder.write(kImages, testing::idx({5, 2, 3}, testing::pixels(20)));
+  folder.write(kImages, idx({5, 2, 3}, pixels(20)));
   const auto dataset = open();
   EXPECT_THAT(labels_of(*dataset), ElementsAre(3, 0, 9));
   EXPECT_EQ(dataset->bad_records().count, 2);
@@ -86,7 +86,7 @@ TEST_F(BadIdxTest, CutShort) {
 }
 
 TEST_F(BadIdxTest, FewerLabelsThanImages) {
-  folder.write(kLabels, testing::idx({3}, std::string{3, 0, 9}));
+  folder.write(kLabels, idx({3}, std::string{3, 0, 9}));
   const auto dataset = open();
   EXPECT_THAT(labels_of(*dataset), ElementsAre(3, 0, 9));
   EXPECT_EQ(dataset->bad_records().count, 2);
@@ -94,15 +94,15 @@ TEST_F(BadIdxTest, FewerLabelsThanImages) {
 }
 
 TEST_F(BadIdxTest, FewerImagesThanLabels) {
-  folder.write(kImages, testing::idx({4, 2, 3}, testing::pixels(24)));
+  folder.write(kImages, idx({4, 2, 3}, pixels(24)));
   const auto dataset = open();
   EXPECT_THAT(labels_of(*dataset), ElementsAre(3, 0, 9, 1));
   EXPECT_EQ(dataset->bad_records().count, 1);
 }
 
 TEST_F(BadIdxTest, BothCutAtDifferentRecords) {
-  folder.write(kImages, testing::idx({5, 2, 3}, testing::pixels(25)));
-  folder.write(kLabels, testing::idx({5}, std::string{3, 0}));
+  folder.write(kImages, idx({5, 2, 3}, pixels(25)));
+  folder.write(kLabels, idx({5}, std::string{3, 0}));
   const auto dataset = open();
   EXPECT_THAT(labels_of(*dataset), ElementsAre(3, 0));
   EXPECT_EQ(dataset->bad_records().count, 3);
@@ -110,22 +110,21 @@ TEST_F(BadIdxTest, BothCutAtDifferentRecords) {
 }
 
 TEST_F(BadIdxTest, AnAnnouncementBeyondAllMemoryIsOnlyCounted) {
-  folder.write(kImages, testing::idx({0xffffffff, 2, 3}, testing::pixels(30)));
+  folder.write(kImages, idx({0xffffffff, 2, 3}, pixels(30)));
   config.set_max_bad_records(int64_t{1} << 40);
   EXPECT_EQ(open()->size(), 5);
   EXPECT_EQ(open()->bad_records().count, 0xffffffffLL - 5);
-  folder.write(kImages, testing::idx({0xffffffff, 0xffffffff, 0xffffffff}, testing::pixels(30)));
-  EXPECT_SAYS(testing::data_error(config),
-              "holds no good record, but 4294967295 bad ones; the first: " + folder.path(kImages) +
-                  ": record 0: is cut short");
+  folder.write(kImages, idx({0xffffffff, 0xffffffff, 0xffffffff}, pixels(30)));
+  EXPECT_SAYS(data_error(config), "holds no good record, but 4294967295 bad ones; the first: " +
+                                      folder.path(kImages) + ": record 0: is cut short");
 }
 
 TEST_F(BadIdxTest, MoreThanTheCap) {
-  folder.write(kLabels, testing::idx({5}, std::string{3, 10, 9, 11, 99}));
+  folder.write(kLabels, idx({5}, std::string{3, 10, 9, 11, 99}));
   config.set_max_bad_records(2);
-  EXPECT_SAYS(testing::data_error(config),
-              "3 bad records, more than data.max_bad_records, 2; the first: " +
-                  folder.path(kLabels) + ": record 1: label 10 is not in [0, 10)");
+  EXPECT_SAYS(data_error(config), "3 bad records, more than data.max_bad_records, 2; the first: " +
+                                      folder.path(kLabels) +
+                                      ": record 1: label 10 is not in [0, 10)");
   config.set_max_bad_records(3);
   EXPECT_EQ(open()->size(), 2);
 }
@@ -133,7 +132,7 @@ TEST_F(BadIdxTest, MoreThanTheCap) {
 TEST_F(BadIdxTest, DamagedGzipGivesWhatCameBefore) {
   std::filesystem::remove(folder.path(kImages));
   const std::string path = folder.path(kImages) + ".gz";
-  const std::string zipped = testing::gzip(testing::idx({5, 40, 50}, noise(10000)));
+  const std::string zipped = gzip(idx({5, 40, 50}, noise(10000)));
   folder.write(std::string(kImages) + ".gz", zipped.substr(0, zipped.size() * 7 / 10));
   const auto cut = open();
   EXPECT_GE(cut->size(), 2);
@@ -153,15 +152,15 @@ TEST_F(BadIdxTest, DamagedGzipGivesWhatCameBefore) {
 
 TEST_F(BadIdxTest, WhatIsNoSuchFileIsAnErrorAllTheSame) {
   folder.write(kImages, "\x89PNG and so on");
-  EXPECT_SAYS(testing::data_error(config), "begins with 89 50 4e 47");
-  folder.write(kImages, testing::idx({5, 2, 3}, testing::pixels(31)));
-  EXPECT_SAYS(testing::data_error(config), "has 1 bytes after its last record");
+  EXPECT_SAYS(data_error(config), "begins with 89 50 4e 47");
+  folder.write(kImages, idx({5, 2, 3}, pixels(31)));
+  EXPECT_SAYS(data_error(config), "has 1 bytes after its last record");
   std::filesystem::remove(folder.path(kImages));
-  EXPECT_SAYS(testing::data_error(config), "holds no file");
+  EXPECT_SAYS(data_error(config), "holds no file");
 }
 
 TEST_F(BadIdxTest, HoldoutDividesWhatIsGood) {
-  folder.write(kLabels, testing::idx({5}, std::string{3, 10, 9, 1, 7}));
+  folder.write(kLabels, idx({5}, std::string{3, 10, 9, 1, 7}));
   config.set_holdout(0.5);
   const auto training = open_dataset(config, Part::kTraining);
   const auto evaluation = open_dataset(config, Part::kEvaluation);
@@ -173,9 +172,9 @@ TEST_F(BadIdxTest, HoldoutDividesWhatIsGood) {
 class BadCifarTest : public ::testing::Test {
  protected:
   static std::string record(char label, size_t from) {
-    return std::string{label} + testing::pixels(3072, from);
+    return std::string{label} + pixels(3072, from);
   }
-  testing::Folder folder;
+  Folder folder;
   DataConfig config = folder.config(
       "cifar { train_file: 'a.bin' train_file: 'b.bin' } on_bad_record: SKIP max_bad_records: 3");
 };
@@ -185,7 +184,7 @@ TEST_F(BadCifarTest, LabelsAndTheCutLastRecord) {
   folder.write("b.bin", record(4, 4));
   const auto dataset = open_dataset(config, Part::kTraining);
   EXPECT_THAT(labels_of(*dataset), ElementsAre(1, 2, 4));
-  EXPECT_EQ(values<char>(sample(*dataset, 1).input)[0], testing::pixels(1, 2)[0]);
+  EXPECT_EQ(values<char>(sample(*dataset, 1).input)[0], pixels(1, 2)[0]);
   EXPECT_EQ(dataset->bad_records().count, 2);
   EXPECT_SAYS(dataset->bad_records().first[0], folder.path("a.bin") + ": record 3: is cut short");
   EXPECT_SAYS(dataset->bad_records().first[1],
@@ -195,20 +194,19 @@ TEST_F(BadCifarTest, LabelsAndTheCutLastRecord) {
 TEST_F(BadCifarTest, TheCapIsOverAllFiles) {
   folder.write("a.bin", record(1, 0) + record(10, 1) + record(11, 2));
   folder.write("b.bin", record(12, 4) + record(13, 4));
-  EXPECT_SAYS(testing::data_error(config),
-              "4 bad records, more than data.max_bad_records, 3; the first: " +
-                  folder.path("a.bin") + ": record 1: label 10");
+  EXPECT_SAYS(data_error(config), "4 bad records, more than data.max_bad_records, 3; the first: " +
+                                      folder.path("a.bin") + ": record 1: label 10");
 }
 
 TEST_F(BadCifarTest, MissingAndEmptyFilesAreErrorsAllTheSame) {
   folder.write("a.bin", record(1, 0));
-  EXPECT_SAYS(testing::data_error(config), "holds no file b.bin");
+  EXPECT_SAYS(data_error(config), "holds no file b.bin");
   folder.write("b.bin", "");
-  EXPECT_SAYS(testing::data_error(config), folder.path("b.bin") + ": is empty");
+  EXPECT_SAYS(data_error(config), folder.path("b.bin") + ": is empty");
 }
 
 TEST_F(BadCifarTest, DamagedGzip) {
-  const std::string zipped = testing::gzip(record(1, 0) + '\2' + noise(3072));
+  const std::string zipped = gzip(record(1, 0) + '\2' + noise(3072));
   folder.write("a.bin", zipped.substr(0, zipped.size() / 2));
   folder.write("b.bin", record(4, 4));
   const auto dataset = open_dataset(config, Part::kTraining);
@@ -225,13 +223,13 @@ class BadCsvTest : public ::testing::Test {
   }
   std::string error(const std::string& text, const std::string& fields = "") {
     folder.write("x.csv", text);
-    return testing::data_error(config(fields));
+    return data_error(config(fields));
   }
   DataConfig config(const std::string& fields) {
     return folder.config("csv { train_file: 'x.csv' " + fields +
                          "} on_bad_record: SKIP max_bad_records: 9");
   }
-  testing::Folder folder;
+  Folder folder;
 };
 
 TEST_F(BadCsvTest, LinesThatDoNotParse) {
@@ -286,7 +284,7 @@ TEST_F(BadCsvTest, DamagedGzipLosesTheLineThatItCuts) {
   for (int i = 0; i < 4000; ++i) {
     text += std::to_string(i * 7919 % 10007) + "," + std::to_string(i) + ",1\n";
   }
-  const std::string zipped = testing::gzip(text);
+  const std::string zipped = gzip(text);
   folder.write("x.csv", zipped.substr(0, zipped.size() / 2));
   const auto dataset = open_dataset(config(""), Part::kTraining);
   EXPECT_GT(dataset->size(), 100);
@@ -302,8 +300,8 @@ TEST_F(BadCsvTest, DamagedGzipLosesTheLineThatItCuts) {
 }
 
 TEST(BadRecordsTest, TheCapIsANumber) {
-  const testing::Folder folder;
-  EXPECT_SAYS(testing::config_error(folder.config("synthetic {} max_bad_records: -1")),
+  const Folder folder;
+  EXPECT_SAYS(config_error(folder.config("synthetic {} max_bad_records: -1")),
               "data.max_bad_records: -1 is less than 0");
 }
 

@@ -31,10 +31,10 @@ constexpr const char* kAugmented =
     "transform { center_crop { size: [9, 10] } } transform { random_crop { size: 8 } } transform { "
     "horizontal_flip {} } ";
 
-std::unique_ptr<testing::FakeRecords> records() {
-  std::vector<testing::Picture> pictures;
-  for (uint32_t i = 0; i < kCount; ++i) pictures.push_back(testing::noisy(kSize, 3, i));
-  return testing::fakes(pictures);
+std::unique_ptr<FakeRecords> records() {
+  std::vector<Picture> pictures;
+  for (uint32_t i = 0; i < kCount; ++i) pictures.push_back(noisy(kSize, 3, i));
+  return fakes(pictures);
 }
 
 std::string in_memory(int64_t bytes) {
@@ -44,12 +44,11 @@ std::string in_file(const std::string& path) { return "cache { file: '" + path +
 
 // Reads all samples of some epochs; those of the same files without a cache must be the same.
 void expect_all(const Dataset& dataset, const std::string& transforms, int64_t first = 0) {
-  const auto plain = testing::images(records(), transforms);
+  const auto plain = images(records(), transforms);
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     for (int64_t k = 0; k < kCount; ++k) {
       const SampleId id{(first + k * 7) % kCount, epoch};
-      ASSERT_EQ(testing::picture_of(dataset, id), testing::picture_of(*plain, id))
-          << id.index << " of " << epoch;
+      ASSERT_EQ(picture_of(dataset, id), picture_of(*plain, id)) << id.index << " of " << epoch;
     }
   }
 }
@@ -57,8 +56,8 @@ void expect_all(const Dataset& dataset, const std::string& transforms, int64_t f
 TEST(MemoryCacheTest, EachIsDecodedOnce) {
   for (const char* transforms : {kAugmented, "", "transform { center_crop { size: 4 } } "}) {
     auto made = records();
-    const testing::FakeRecords& counted = *made;
-    const auto dataset = testing::images(std::move(made), transforms + in_memory(1 << 20));
+    const FakeRecords& counted = *made;
+    const auto dataset = images(std::move(made), transforms + in_memory(1 << 20));
     const int64_t before = counted.reads;
     expect_all(*dataset, transforms);
     EXPECT_EQ(counted.reads - before, kCount);
@@ -68,9 +67,8 @@ TEST(MemoryCacheTest, EachIsDecodedOnce) {
 TEST(MemoryCacheTest, KeepsAsManyAsFit) {
   constexpr int64_t kEach = 320 + 64;  // 9 * 11 * 3 rounded up to 64, and what it is
   auto made = records();
-  const testing::FakeRecords& counted = *made;
-  const auto dataset =
-      testing::images(std::move(made), in_memory(kCount * 8 + 5 * kEach + kEach / 2));
+  const FakeRecords& counted = *made;
+  const auto dataset = images(std::move(made), in_memory(kCount * 8 + 5 * kEach + kEach / 2));
   expect_all(*dataset, "");
   EXPECT_EQ(counted.reads - 1, 5 + 3 * (kCount - 5)) << "the first is opened for its size";
 }
@@ -78,19 +76,19 @@ TEST(MemoryCacheTest, KeepsAsManyAsFit) {
 TEST(MemoryCacheTest, PicturesOfAllSizes) {
   const auto cache = make_memory_cache(3, 1 << 20);
   EXPECT_FALSE(cache->find(1).has_value());
-  testing::Picture a = testing::noisy({3, 4}, 3);
-  testing::Picture b = testing::noisy({5, 1}, 1);
+  Picture a = noisy({3, 4}, 3);
+  Picture b = noisy({5, 1}, 1);
   cache->keep(1, a.view());
   cache->keep(2, b.view());
   cache->keep(1, a.view());
-  EXPECT_EQ(testing::Picture(cache->find(1).value()), a);
-  EXPECT_EQ(testing::Picture(cache->find(2).value()), b);
+  EXPECT_EQ(Picture(cache->find(1).value()), a);
+  EXPECT_EQ(Picture(cache->find(2).value()), b);
   EXPECT_FALSE(cache->find(0).has_value());
 }
 
 TEST(CacheConfigTest, MistakesAreNamed) {
   const auto error = [](const std::string& text) {
-    return message<ConfigError>([&] { testing::images(records(), text); });
+    return message<ConfigError>([&] { images(records(), text); });
   };
   EXPECT_SAYS(error(in_memory(-1)), "data.cache.memory_bytes: -1 is less than 0");
   EXPECT_SAYS(error(in_memory(int64_t{1} << 60)),
@@ -100,45 +98,44 @@ TEST(CacheConfigTest, MistakesAreNamed) {
 }
 
 TEST(CacheFileTest, IsFilledOnceAndServesLaterRuns) {
-  const testing::Folder folder;
+  const Folder folder;
   for (const std::string transforms : {kAugmented, ""}) {
     const std::string text = transforms + in_file(folder.path(transforms.empty() ? "a" : "b"));
     auto made = records();
-    const testing::FakeRecords& counted = *made;
-    const auto first = testing::images(std::move(made), text);
+    const FakeRecords& counted = *made;
+    const auto first = images(std::move(made), text);
     const int64_t opening = counted.reads;
     expect_all(*first, transforms);
     EXPECT_EQ(counted.reads - opening, kCount);
     auto later = records();
-    const testing::FakeRecords& unread = *later;
-    const auto second = testing::images(std::move(later), text);
+    const FakeRecords& unread = *later;
+    const auto second = images(std::move(later), text);
     expect_all(*second, transforms, 5);
     EXPECT_EQ(unread.reads, opening);
   }
 }
 
 TEST(CacheFileTest, LiesUnderTheRootAndForEachPart) {
-  const testing::Folder folder;
+  const Folder folder;
   const std::string text = in_file("cache") + "root: '" + folder.path() + "' ";
-  testing::picture_of(*testing::images(records(), text), {0});
-  testing::picture_of(*testing::images(records(), text, Part::kEvaluation), {0});
+  picture_of(*images(records(), text), {0});
+  picture_of(*images(records(), text, Part::kEvaluation), {0});
   EXPECT_TRUE(std::filesystem::exists(folder.path("cache")));
   EXPECT_TRUE(std::filesystem::exists(folder.path("cache.eval")));
 }
 
 TEST(CacheFileTest, WantsOneSize) {
-  const testing::Folder folder;
-  const auto dataset =
-      testing::images(testing::fakes({testing::noisy({8, 8}, 3), testing::noisy({8, 9}, 3)}),
-                      "transform { random_crop { size: 4 } } " + in_file(folder.path("x")));
-  EXPECT_SAYS(message<DataError>([&] { testing::picture_of(*dataset, {1}); }),
+  const Folder folder;
+  const auto dataset = images(fakes({noisy({8, 8}, 3), noisy({8, 9}, 3)}),
+                              "transform { random_crop { size: 4 } } " + in_file(folder.path("x")));
+  EXPECT_SAYS(message<DataError>([&] { picture_of(*dataset, {1}); }),
               "fake: 1: is 8 x 9 (height x width) before the first random transform, others are 8 "
               "x 8; data.cache.file wants a resize or crop there");
 }
 
 // The file with its pictures after `fill`.
-std::string filled(const testing::Folder& folder, const std::string& name = "cache") {
-  expect_all(*testing::images(records(), in_file(folder.path(name))), "");
+std::string filled(const Folder& folder, const std::string& name = "cache") {
+  expect_all(*images(records(), in_file(folder.path(name))), "");
   return folder.path(name);
 }
 
@@ -155,15 +152,15 @@ constexpr int64_t kPictures = 2 * 4096;  // where they begin: after the header a
 constexpr int64_t kStride = 320;         // 9 * 11 * 3 rounded up to 64
 
 TEST(CacheFileTest, DamagedPicturesAreDecodedAnew) {
-  const testing::Folder folder;
+  const Folder folder;
   const std::string path = filled(folder);
   change(path, kPictures + 3 * kStride + 17, [](char& byte) { byte ^= 1; });
   change(path, kPictures + 5 * kStride, [](char& byte) { byte ^= 64; });
   change(path, 4096 + 8 * 8, [](char& byte) { byte ^= 64; });  // the checksum of the eighth
   for (const int64_t expected : {3, 0}) {
     auto made = records();
-    const testing::FakeRecords& counted = *made;
-    const auto dataset = testing::images(std::move(made), in_file(path));
+    const FakeRecords& counted = *made;
+    const auto dataset = images(std::move(made), in_file(path));
     const int64_t opening = counted.reads;
     expect_all(*dataset, "");
     EXPECT_EQ(counted.reads - opening, expected) << "they are kept again";
@@ -175,11 +172,11 @@ std::string open_error(const std::string& path, const std::string& transforms = 
   auto made = records();
   made->made_of = made_of;
   made->files.resize(static_cast<size_t>(count));
-  return message<DataError>([&] { testing::images(std::move(made), transforms + in_file(path)); });
+  return message<DataError>([&] { images(std::move(made), transforms + in_file(path)); });
 }
 
 TEST(CacheFileTest, WhatDoesNotBelongIsRefused) {
-  const testing::Folder folder;
+  const Folder folder;
   const std::string path = filled(folder);
   EXPECT_SAYS(open_error(path), "no exception");
   EXPECT_SAYS(open_error(path, "", 2),
@@ -204,17 +201,17 @@ TEST(CacheFileTest, WhatDoesNotBelongIsRefused) {
 }
 
 TEST(CacheFileTest, AnInterruptedBeginningIsBegunAgain) {
-  const testing::Folder folder;
+  const Folder folder;
   const std::string path = filled(folder);
   change(path, 12, [](char& byte) { byte = 0; });  // Header::ready
   std::filesystem::resize_file(path, kPictures + 100);
   auto made = records();
-  const testing::FakeRecords& counted = *made;
-  const auto dataset = testing::images(std::move(made), in_file(path));
+  const FakeRecords& counted = *made;
+  const auto dataset = images(std::move(made), in_file(path));
   expect_all(*dataset, "");
   EXPECT_EQ(counted.reads - 1, kCount);
   folder.write("empty", "");
-  expect_all(*testing::images(records(), in_file(folder.path("empty"))), "");
+  expect_all(*images(records(), in_file(folder.path("empty"))), "");
 }
 
 // Runs it in a process of its own; 0: it found all as it should be.
@@ -237,26 +234,26 @@ int ended(pid_t child) {
 }
 
 TEST(CacheFileTest, ProcessesShareIt) {
-  const testing::Folder folder;
+  const Folder folder;
   const std::string path = folder.path("cache");
   std::vector<pid_t> children;
   for (int64_t first = 0; first < 3; ++first) {
     children.push_back(start([&] {
-      expect_all(*testing::images(records(), kAugmented + in_file(path)), kAugmented, first * 6);
+      expect_all(*images(records(), kAugmented + in_file(path)), kAugmented, first * 6);
     }));
   }
   for (const pid_t child : children) EXPECT_EQ(ended(child), 0);
   auto made = records();
-  const testing::FakeRecords& counted = *made;
-  const auto dataset = testing::images(std::move(made), kAugmented + in_file(path));
+  const FakeRecords& counted = *made;
+  const auto dataset = images(std::move(made), kAugmented + in_file(path));
   expect_all(*dataset, kAugmented);
   EXPECT_EQ(counted.reads, 0);
 }
 
 TEST(CacheFileTest, ThreadsShareIt) {
-  const testing::Folder folder;
+  const Folder folder;
   for (const std::string& cache : {in_file(folder.path("cache")), in_memory(1 << 20)}) {
-    const auto dataset = testing::images(records(), kAugmented + cache);
+    const auto dataset = images(records(), kAugmented + cache);
     std::vector<std::thread> threads;
     for (int64_t first = 0; first < 4; ++first) {
       threads.emplace_back([&, first] { expect_all(*dataset, kAugmented, first); });
@@ -266,15 +263,15 @@ TEST(CacheFileTest, ThreadsShareIt) {
 }
 
 TEST(CacheFileTest, GoesOnAfterAKill) {
-  const testing::Folder folder;
+  const Folder folder;
   const std::string path = folder.path("cache");
   for (int round = 0; round < 5; ++round) {
     int ready[2];
     ASSERT_EQ(pipe(ready), 0);
     const pid_t child = start([&] {
-      const auto dataset = testing::images(records(), in_file(path));
+      const auto dataset = images(records(), in_file(path));
       for (int64_t i = 0;; ++i) {
-        testing::picture_of(*dataset, {(round * 3 + i) % kCount});
+        picture_of(*dataset, {(round * 3 + i) % kCount});
         if (i == 2 && write(ready[1], "", 1) != 1) throw Error("nobody listens");
       }
     });
@@ -285,16 +282,16 @@ TEST(CacheFileTest, GoesOnAfterAKill) {
     close(ready[0]);
     close(ready[1]);
     auto made = records();
-    const testing::FakeRecords& counted = *made;
-    const auto dataset = testing::images(std::move(made), in_file(path));
-    for (int64_t k = 0; k < 3; ++k) testing::picture_of(*dataset, {round * 3 + k});
+    const FakeRecords& counted = *made;
+    const auto dataset = images(std::move(made), in_file(path));
+    for (int64_t k = 0; k < 3; ++k) picture_of(*dataset, {round * 3 + k});
     EXPECT_EQ(counted.reads - 1, 0) << "what was read is there";
   }
-  expect_all(*testing::images(records(), in_file(path)), "");
+  expect_all(*images(records(), in_file(path)), "");
 }
 
 TEST(CacheFileTest, AFullDiskIsFoundWhenItIsOpened) {
-  const testing::Folder folder;
+  const Folder folder;
   const std::string path = folder.path("cache");
   EXPECT_EQ(ended(start([&] {
               std::signal(SIGXFSZ, SIG_IGN);
@@ -307,14 +304,14 @@ TEST(CacheFileTest, AFullDiskIsFoundWhenItIsOpened) {
             })),
             0);
   EXPECT_EQ(std::filesystem::file_size(path), 0) << "what there was is given back";
-  expect_all(*testing::images(records(), in_file(path)), "");
+  expect_all(*images(records(), in_file(path)), "");
 }
 
 TEST(CacheFileTest, OneThatMayNotBeWrittenServesWhenItIsWhole) {
-  const testing::Folder folder;
+  const Folder folder;
   const std::string whole = filled(folder, "whole");
   const std::string part = folder.path("part");
-  testing::picture_of(*testing::images(records(), in_file(part)), {4});
+  picture_of(*images(records(), in_file(part)), {4});
   std::filesystem::permissions(folder.path(), std::filesystem::perms{0555});
   for (const std::string& path : {whole, part}) {
     std::filesystem::permissions(path, std::filesystem::perms{0444});
@@ -322,8 +319,8 @@ TEST(CacheFileTest, OneThatMayNotBeWrittenServesWhenItIsWhole) {
   EXPECT_EQ(ended(start([&] {
               ASSERT_TRUE(geteuid() != 0 || seteuid(65534) == 0);  // root may write all
               auto made = records();
-              const testing::FakeRecords& counted = *made;
-              const auto dataset = testing::images(std::move(made), in_file(whole));
+              const FakeRecords& counted = *made;
+              const auto dataset = images(std::move(made), in_file(whole));
               expect_all(*dataset, "");
               EXPECT_EQ(counted.reads - 1, 0);
               EXPECT_SAYS(open_error(part),

@@ -15,7 +15,7 @@ using testing::sample;
 constexpr size_t kPixels = 3 * 32 * 32;
 
 std::string record(std::initializer_list<char> labels, size_t from) {
-  return std::string(labels) + testing::pixels(kPixels, from);
+  return std::string(labels) + pixels(kPixels, from);
 }
 
 // Of a picture of three planes.
@@ -37,7 +37,7 @@ class CifarTest : public ::testing::Test {
     }
     folder.write("test_batch.bin", record({6}, 50));
   }
-  testing::Folder folder;
+  Folder folder;
   DataConfig config = folder.config("cifar {}");
 };
 
@@ -48,9 +48,9 @@ TEST_F(CifarTest, ServesAllFilesInOrder) {
             (TensorSpec{DType::kU8, Shape{3, 32, 32}, Layout::channels_last()}));
   EXPECT_EQ(training->spec().classes, 10);
   for (int64_t i = 0; i < 10; ++i) {
-    const testing::Sample s = sample(*training, i);
+    const Sample s = sample(*training, i);
     EXPECT_EQ(testing::values<char>(s.input),
-              channels_last(testing::pixels(kPixels, static_cast<size_t>(i))))
+              channels_last(pixels(kPixels, static_cast<size_t>(i))))
         << i;
     EXPECT_EQ(s.label(), i % 2 == 0 ? i / 2 : 9 - i / 2);
   }
@@ -62,13 +62,13 @@ TEST_F(CifarTest, ServesAllFilesInOrder) {
 }
 
 TEST_F(CifarTest, CanLieAsTheArchiveUnpacks) {
-  testing::Folder archive;
+  Folder archive;
   archive.write("cifar-10-batches-bin/test_batch.bin", record({6}, 50));
   EXPECT_EQ(open_dataset(archive.config("cifar {}"), Part::kEvaluation)->size(), 1);
 }
 
 TEST_F(CifarTest, Cifar100HasTwoLabels) {
-  folder.write("train.bin.gz", testing::gzip(record({19, 99}, 0) + record({0, 42}, 1)));
+  folder.write("train.bin.gz", gzip(record({19, 99}, 0) + record({0, 42}, 1)));
   const auto fine = open_dataset(folder.config("cifar { variant: CIFAR100 }"), Part::kTraining);
   EXPECT_EQ(fine->spec().classes, 100);
   EXPECT_EQ(sample(*fine, 0).label(), 99);
@@ -90,29 +90,29 @@ TEST_F(CifarTest, FilesByName) {
 
 TEST_F(CifarTest, MissingFile) {
   std::filesystem::remove(folder.path("data_batch_4.bin"));
-  EXPECT_SAYS(testing::data_error(config),
+  EXPECT_SAYS(data_error(config),
               "holds no file data_batch_4.bin or data_batch_4.bin.gz or "
               "cifar-10-batches-bin/data_batch_4.bin");
-  EXPECT_SAYS(testing::data_error(config), "launch/get-data");
+  EXPECT_SAYS(data_error(config), "launch/get-data");
 }
 
 TEST_F(CifarTest, CutShort) {
   folder.write("data_batch_2.bin", (record({1}, 0) + record({2}, 0)).substr(0, 5000));
-  EXPECT_SAYS(testing::data_error(config),
+  EXPECT_SAYS(data_error(config),
               folder.path("data_batch_2.bin") +
                   ": record 1: is cut short: the file's 5000 bytes are no multiple of 3073");
   folder.write("data_batch_2.bin", "");
-  EXPECT_SAYS(testing::data_error(config), folder.path("data_batch_2.bin") + ": is empty");
+  EXPECT_SAYS(data_error(config), folder.path("data_batch_2.bin") + ": is empty");
 }
 
 TEST_F(CifarTest, AnotherVariantIsSuspected) {
   folder.write("data_batch_1.bin", record({1, 2}, 0));
-  EXPECT_SAYS(testing::data_error(config), "but of 3074: another data.cifar.variant?");
+  EXPECT_SAYS(data_error(config), "but of 3074: another data.cifar.variant?");
 }
 
 TEST_F(CifarTest, LabelOutOfRange) {
   folder.write("data_batch_3.bin", record({1}, 0) + record({10}, 0));
-  EXPECT_SAYS(testing::data_error(config),
+  EXPECT_SAYS(data_error(config),
               folder.path("data_batch_3.bin") + ": record 1: label 10 is not in [0, 10)");
 }
 

@@ -18,7 +18,7 @@ using testing::Picture;
 
 using Change = std::function<void(const ImageView&)>;
 
-testing::Picture changed(testing::Picture picture, const Change& change) {
+Picture changed(Picture picture, const Change& change) {
   change(picture.view());
   return picture;
 }
@@ -58,31 +58,29 @@ const std::map<std::string, Change>& changes() {
 TEST(ColorTest, MatchesPillowToTheBit) {
   for (const std::string picture : {"color", "gray"}) {
     for (const auto& [name, change] : changes()) {
-      EXPECT_TRUE(changed(testing::golden(picture), change) ==
-                  testing::golden(picture + "_" + name))
+      EXPECT_TRUE(changed(golden(picture), change) == golden(picture + "_" + name))
           << picture << " " << name;
     }
   }
-  EXPECT_TRUE(changed(testing::golden("dull"), autocontrast) ==
-              testing::golden("dull_autocontrast"));
-  EXPECT_TRUE(changed(testing::golden("dull"), equalize) == testing::golden("dull_equalize"));
+  EXPECT_TRUE(changed(golden("dull"), autocontrast) == golden("dull_autocontrast"));
+  EXPECT_TRUE(changed(golden("dull"), equalize) == golden("dull_equalize"));
 }
 
 TEST(ColorTest, ChangesTheViewAlone) {
   for (const auto& [name, change] : changes()) {
-    const testing::Picture before = testing::noisy({20, 30}, 3);
-    testing::Picture whole = before;
+    const Picture before = noisy({20, 30}, 3);
+    Picture whole = before;
     const ImageView part = whole.view().part({3, 4, 10, 20});
-    const testing::Picture alone = changed(testing::Picture(part), change);
+    const Picture alone = changed(Picture(part), change);
     change(part);
-    EXPECT_EQ(testing::Picture(part), alone) << name;
-    copy_pixels(testing::Picture(before).view().part({3, 4, 10, 20}), part);
+    EXPECT_EQ(Picture(part), alone) << name;
+    copy_pixels(Picture(before).view().part({3, 4, 10, 20}), part);
     EXPECT_EQ(whole, before) << name;
   }
 }
 
 TEST(ColorTest, WhatDoesNothingDoesNothing) {
-  const testing::Picture picture = testing::noisy({20, 30}, 3);
+  const Picture picture = noisy({20, 30}, 3);
   EXPECT_EQ(changed(picture, by(adjust_brightness, 1)), picture);
   EXPECT_EQ(changed(picture, by(adjust_contrast, 1)), picture);
   EXPECT_EQ(changed(picture, by(adjust_saturation, 1)), picture);
@@ -94,7 +92,7 @@ TEST(ColorTest, WhatDoesNothingDoesNothing) {
 
 TEST(ColorTest, WhatHasNoDetailIsLeftAsItIs) {
   for (const ImageSize size : {ImageSize{1, 1}, ImageSize{2, 9}, ImageSize{9, 2}}) {
-    testing::Picture flat(size, 3);
+    Picture flat(size, 3);
     std::ranges::fill(flat.pixels, uint8_t{70});
     for (const Change& change :
          {Change(autocontrast), Change(equalize), by(adjust_contrast, 1.9F),
@@ -104,16 +102,16 @@ TEST(ColorTest, WhatHasNoDetailIsLeftAsItIs) {
   }
 }
 
-testing::Picture warped(testing::Picture from, const AffineMap& map, uint8_t fill) {
-  testing::Picture to(from.size, from.channels);
+Picture warped(Picture from, const AffineMap& map, uint8_t fill) {
+  Picture to(from.size, from.channels);
   warp(from.view(), map, fill, to.view());
   return to;
 }
 
 TEST(AffineTest, Moves) {
   for (const int channels : {1, 3}) {
-    testing::Picture from = testing::noisy({13, 17}, channels);
-    testing::Picture moved = warped(from, translation_map(3, -2), 5);
+    Picture from = noisy({13, 17}, channels);
+    Picture moved = warped(from, translation_map(3, -2), 5);
     for (int y = 0; y < 13; ++y) {
       for (int x = 0; x < 17; ++x) {
         const bool inside = x >= 3 && y + 2 < 13;
@@ -126,16 +124,16 @@ TEST(AffineTest, Moves) {
 }
 
 TEST(AffineTest, FourQuartersAreAWholeTurn) {
-  testing::Picture from = testing::noisy({16, 16}, 3);
-  testing::Picture quarter = warped(from, rotation_map(90, from.size), 0);
+  Picture from = noisy({16, 16}, 3);
+  Picture quarter = warped(from, rotation_map(90, from.size), 0);
   EXPECT_EQ(quarter.at(15, 0, 1), from.at(0, 0, 1));  // counterclockwise
-  testing::Picture turned = from;
+  Picture turned = from;
   for (int i = 0; i < 4; ++i) turned = warped(turned, rotation_map(90, turned.size), 0);
   EXPECT_EQ(turned, from);
 }
 
 TEST(AffineTest, OutsideThereIsOnlyFill) {
-  const testing::Picture away = warped(testing::noisy({10, 10}, 3), translation_map(1e6, 0), 7);
+  const Picture away = warped(noisy({10, 10}, 3), translation_map(1e6, 0), 7);
   EXPECT_TRUE(std::ranges::all_of(away.pixels, [](uint8_t p) { return p == 7; }));
 }
 

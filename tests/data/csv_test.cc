@@ -23,16 +23,16 @@ class CsvTest : public ::testing::Test {
   std::string error(const std::string& text, const std::string& fields = "",
                     Part part = Part::kTraining) {
     folder.write("x.csv", text);
-    return testing::data_error(folder.config("csv { train_file: 'x.csv' " + fields + "}"), part);
+    return data_error(folder.config("csv { train_file: 'x.csv' " + fields + "}"), part);
   }
   std::string refused(const std::string& fields, const std::string& text = "1,2,0\n3,4,1\n") {
     folder.write("x.csv", text);
-    return testing::config_error(folder.config("csv { " + fields + "}"));
+    return config_error(folder.config("csv { " + fields + "}"));
   }
   std::vector<float> input(const Dataset& dataset, int64_t i) {
     return values<float>(sample(dataset, i).input);
   }
-  testing::Folder folder;
+  Folder folder;
 };
 
 TEST_F(CsvTest, LabelComesLast) {
@@ -111,12 +111,12 @@ TEST_F(CsvTest, RegressionHasRealTargets) {
 }
 
 TEST_F(CsvTest, ClassesOfTheEvaluationFileAreThoseOfTraining) {
-  folder.write("y.csv.gz", testing::gzip("5,6,1\n"));
+  folder.write("y.csv.gz", gzip("5,6,1\n"));
   const auto evaluation =
       open("1,2,0\n3,4,3\n1,1,1\n1,1,2\n", "eval_file: 'y.csv' ", Part::kEvaluation);
   EXPECT_EQ(evaluation->size(), 1);
   EXPECT_EQ(evaluation->spec().classes, 4);
-  folder.write("y.csv.gz", testing::gzip("5,6,1\n7,8,4\n"));
+  folder.write("y.csv.gz", gzip("5,6,1\n7,8,4\n"));
   EXPECT_SAYS(error("1,2,0\n3,4,3\n1,1,1\n1,1,2\n", "eval_file: 'y.csv' ", Part::kEvaluation),
               folder.path("y.csv.gz") + ": line 2, column 3: label 4 is not in [0, 4)");
 }
@@ -160,7 +160,7 @@ TEST_F(CsvColumnsTest, AreThoseOfTheRunWhereItsTrainingFileIsAnother) {
 
 TEST_F(CsvColumnsTest, ThatAreMissingOrUnknownAreNamed) {
   const auto refusal = [&](const std::string& evaluation) {
-    return testing::data_error(config(kHouses, evaluation), Part::kEvaluation);
+    return data_error(config(kHouses, evaluation), Part::kEvaluation);
   };
   const std::string wrong = refusal("area,roms,age,price\n1,2,3,4\n");
   EXPECT_SAYS(wrong, folder.path("eval.csv") +
@@ -172,7 +172,7 @@ TEST_F(CsvColumnsTest, ThatAreMissingOrUnknownAreNamed) {
   EXPECT_SAYS(refusal("area,rooms,age,price,id\n1,2,3,4,5\n"), "an unknown column 'id'. Those");
   EXPECT_SAYS(refusal("area,rooms,area,price\n1,2,3,4\n"),
               folder.path("eval.csv") + ": has two columns named 'area', 1 and 3");
-  EXPECT_SAYS(testing::data_error(config("a,b,a\n1,2,3\n", kHouses), Part::kTraining),
+  EXPECT_SAYS(data_error(config("a,b,a\n1,2,3\n", kHouses), Part::kTraining),
               folder.path("train.csv") + ": has two columns named 'a', 1 and 3");
 }
 
@@ -182,7 +182,7 @@ TEST_F(CsvColumnsTest, WithoutAHeaderAreMatchedByPosition) {
   EXPECT_THAT(first_row(config("1,2,3\n4,5,6\n", "a,b,c\n7,8,9\n", "label: '0' ")),
               ElementsAre(8, 9, 7));
   EXPECT_SAYS(
-      testing::data_error(config(kHouses, "100,3,20\n"), Part::kEvaluation),
+      data_error(config(kHouses, "100,3,20\n"), Part::kEvaluation),
       folder.path("eval.csv") +
           ": has 3 columns; the training table has 4. Without a header in both, columns are "
           "matched by position");
@@ -236,7 +236,7 @@ TEST_F(CsvTest, LabelOutOfRange) {
 }
 
 TEST_F(CsvTest, MissingFile) {
-  EXPECT_SAYS(testing::data_error(folder.config("csv { train_file: 'y.csv' }")),
+  EXPECT_SAYS(data_error(folder.config("csv { train_file: 'y.csv' }")),
               "holds no file y.csv or y.csv.gz");
 }
 
@@ -263,12 +263,11 @@ TEST_F(CsvTest, BadConfiguration) {
   EXPECT_SAYS(refused("train_file: 'x.csv' shape: [1, 2] "), "data.csv.shape: has 2 extents");
   EXPECT_SAYS(refused("train_file: 'x.csv' scale: 0 "), "data.csv.scale: 0 is not");
   folder.write("x.csv", "1,2,0\n");
+  EXPECT_SAYS(config_error(folder.config("csv { train_file: 'x.csv' }"), Part::kEvaluation),
+              "data.csv.eval_file: is missing; give it, or data.holdout: 0.2");
   EXPECT_SAYS(
-      testing::config_error(folder.config("csv { train_file: 'x.csv' }"), Part::kEvaluation),
-      "data.csv.eval_file: is missing; give it, or data.holdout: 0.2");
-  EXPECT_SAYS(testing::config_error(
-                  folder.config("csv { train_file: 'x.csv' eval_file: 'x.csv' } holdout: 0.5")),
-              "data.csv.eval_file: cannot be given with data.holdout");
+      config_error(folder.config("csv { train_file: 'x.csv' eval_file: 'x.csv' } holdout: 0.5")),
+      "data.csv.eval_file: cannot be given with data.holdout");
 }
 
 }  // namespace

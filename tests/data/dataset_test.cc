@@ -19,7 +19,7 @@ using testing::sample;
 using testing::values;
 
 // Rows "i, i % 3".
-testing::Folder& counting(testing::Folder& folder, int rows) {
+Folder& counting(Folder& folder, int rows) {
   std::string text;
   for (int i = 0; i < rows; ++i) text += std::to_string(i) + "," + std::to_string(i % 3) + "\n";
   folder.write("x.csv", text);
@@ -38,7 +38,7 @@ std::vector<float> all(const DataConfig& config, Part part) {
 }
 
 TEST(HoldoutTest, PartsAreDisjointCompleteAndFixed) {
-  testing::Folder folder;
+  Folder folder;
   DataConfig config = counting(folder, 101).config("csv { train_file: 'x.csv' } holdout: 0.2");
   const std::vector<float> training = all(config, Part::kTraining);
   const std::vector<float> evaluation = all(config, Part::kEvaluation);
@@ -59,7 +59,7 @@ TEST(HoldoutTest, PartsAreDisjointCompleteAndFixed) {
 }
 
 TEST(HoldoutTest, EverySampleIsAsLikelyAsAnother) {
-  testing::Folder folder;
+  Folder folder;
   DataConfig config = counting(folder, 10).config("csv { train_file: 'x.csv' } holdout: 0.3");
   std::map<float, int> drawn;
   for (uint64_t seed = 0; seed < 1000; ++seed) {
@@ -70,7 +70,7 @@ TEST(HoldoutTest, EverySampleIsAsLikelyAsAnother) {
 }
 
 TEST(HoldoutTest, ReplacesEvaluationFiles) {
-  testing::Folder folder;
+  Folder folder;
   folder.write("train-images-idx3-ubyte", testing::idx({10, 1, 1}, testing::pixels(10)));
   folder.write("train-labels-idx1-ubyte", testing::idx({10}, std::string(10, '\1')));
   const DataConfig config = folder.config("idx {} holdout: 0.5");
@@ -79,48 +79,46 @@ TEST(HoldoutTest, ReplacesEvaluationFiles) {
 }
 
 TEST(HoldoutTest, LeavesSomethingOnBothSides) {
-  testing::Folder folder;
+  Folder folder;
   counting(folder, 3);
-  EXPECT_SAYS(testing::data_error(folder.config("csv { train_file: 'x.csv' } holdout: 0.1")),
+  EXPECT_SAYS(data_error(folder.config("csv { train_file: 'x.csv' } holdout: 0.1")),
               "data.holdout 0.1 of 3 samples leaves 3 to train on");
-  EXPECT_SAYS(testing::data_error(folder.config("csv { train_file: 'x.csv' } holdout: 0.9")),
+  EXPECT_SAYS(data_error(folder.config("csv { train_file: 'x.csv' } holdout: 0.9")),
               "leaves 0 to train on");
 }
 
 TEST(ConfigTest, MistakesAreNamed) {
-  const testing::Folder folder;
-  EXPECT_SAYS(testing::config_error(folder.config("")), "data: names no format");
-  EXPECT_SAYS(testing::config_error(folder.config("idx {} holdout: 1")),
-              "data.holdout: 1 is not in (0, 1)");
-  EXPECT_SAYS(testing::config_error(folder.config("idx {} holdout: nan")),
+  const Folder folder;
+  EXPECT_SAYS(config_error(folder.config("")), "data: names no format");
+  EXPECT_SAYS(config_error(folder.config("idx {} holdout: 1")), "data.holdout: 1 is not in (0, 1)");
+  EXPECT_SAYS(config_error(folder.config("idx {} holdout: nan")),
               "data.holdout: nan is not in (0, 1)");
-  EXPECT_SAYS(testing::config_error(folder.config("synthetic {} holdout: 0.5")),
+  EXPECT_SAYS(config_error(folder.config("synthetic {} holdout: 0.5")),
               "data.holdout: synthetic data has");
-  EXPECT_SAYS(testing::config_error(folder.config("synthetic {} threads: -1")),
+  EXPECT_SAYS(config_error(folder.config("synthetic {} threads: -1")),
               "data.threads: -1 is not in [0, 256]");
-  EXPECT_SAYS(testing::config_error(folder.config("synthetic {} prefetch: 0")),
+  EXPECT_SAYS(config_error(folder.config("synthetic {} prefetch: 0")),
               "data.prefetch: 0 is less than 1");
-  EXPECT_SAYS(testing::config_error(folder.config("synthetic {} normalize { mean: [1, 2] }")),
+  EXPECT_SAYS(config_error(folder.config("synthetic {} normalize { mean: [1, 2] }")),
               "data.normalize.mean: has 2 values; 1 or 3 are needed, as samples are [3, 32, 32]");
-  EXPECT_SAYS(testing::config_error(folder.config("synthetic {} normalize { mean: nan }")),
+  EXPECT_SAYS(config_error(folder.config("synthetic {} normalize { mean: nan }")),
               "data.normalize.mean: nan is not a number");
-  EXPECT_SAYS(testing::config_error(folder.config("synthetic {} normalize { deviation: 0 }")),
+  EXPECT_SAYS(config_error(folder.config("synthetic {} normalize { deviation: 0 }")),
               "data.normalize.deviation: 0 is not above 0");
-  EXPECT_SAYS(testing::config_error(folder.config("synthetic { shape: [3, 0, 4] }")),
+  EXPECT_SAYS(config_error(folder.config("synthetic { shape: [3, 0, 4] }")),
               "data.synthetic.shape: 0 is less than 1");
-  EXPECT_SAYS(
-      testing::config_error(folder.config("synthetic { shape: [4000000000, 4000000000, 4] }")),
-      "data.synthetic.shape: a sample would have more than 2^31 elements");
-  EXPECT_SAYS(testing::config_error(folder.config("synthetic { noise: 1.5 }")),
+  EXPECT_SAYS(config_error(folder.config("synthetic { shape: [4000000000, 4000000000, 4] }")),
+              "data.synthetic.shape: a sample would have more than 2^31 elements");
+  EXPECT_SAYS(config_error(folder.config("synthetic { noise: 1.5 }")),
               "data.synthetic.noise: 1.5 is not in");
-  EXPECT_SAYS(testing::config_error(folder.config("synthetic { count: 0 }")),
+  EXPECT_SAYS(config_error(folder.config("synthetic { count: 0 }")),
               "data.synthetic.count: 0 is not in");
-  EXPECT_SAYS(testing::config_error(folder.config("synthetic { classes: 0 }")),
+  EXPECT_SAYS(config_error(folder.config("synthetic { classes: 0 }")),
               "data.synthetic.classes: 0 is not in");
 }
 
 TEST(ConfigTest, NormalizationIsHandedOn) {
-  const testing::Folder folder;
+  const Folder folder;
   const auto unset = open_dataset(folder.config("synthetic {}"), Part::kTraining);
   EXPECT_THAT(unset->spec().mean, ElementsAre(0));
   EXPECT_THAT(unset->spec().deviation, ElementsAre(1));
@@ -131,7 +129,7 @@ TEST(ConfigTest, NormalizationIsHandedOn) {
 }
 
 TEST(SyntheticTest, IsAFunctionOfTheNumber) {
-  const testing::Folder folder;
+  const Folder folder;
   const DataConfig config =
       folder.config("synthetic { shape: [3, 9, 10] classes: 4 count: 50 eval_count: 20 }");
   const auto a = open_dataset(config, Part::kTraining);
@@ -153,7 +151,7 @@ TEST(SyntheticTest, IsAFunctionOfTheNumber) {
 // Nearest class mean, learned from the training samples.
 TEST(SyntheticTest, CanBeLearned) {
   for (const char* shape : {"[1, 12, 12]", "[64]"}) {
-    const testing::Folder folder;
+    const Folder folder;
     const DataConfig config = folder.config(std::string("synthetic { shape: ") + shape +
                                             " classes: 5 count: 100 eval_count: 200 }");
     const auto training = open_dataset(config, Part::kTraining);
@@ -184,7 +182,7 @@ TEST(SyntheticTest, CanBeLearned) {
 }
 
 TEST(DatasetTest, RefusesSamplesThatItDoesNotHave) {
-  testing::Folder folder;
+  Folder folder;
   const auto csv =
       open_dataset(counting(folder, 3).config("csv { train_file: 'x.csv' }"), Part::kTraining);
   const auto synthetic = open_dataset(folder.config("synthetic { count: 3 }"), Part::kTraining);
@@ -197,9 +195,9 @@ TEST(DatasetTest, RefusesSamplesThatItDoesNotHave) {
 }
 
 TEST(DatasetTest, FileThatCannotBeRead) {
-  testing::Folder folder;
+  Folder folder;
   folder.write("x.csv/inside", "");
-  EXPECT_SAYS(testing::data_error(folder.config("csv { train_file: 'x.csv' }")),
+  EXPECT_SAYS(data_error(folder.config("csv { train_file: 'x.csv' }")),
               "holds no file x.csv or x.csv.gz");
 }
 

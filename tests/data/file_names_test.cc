@@ -32,7 +32,7 @@ class FileNamesTest : public ::testing::Test {
   void make(const std::vector<std::string>& names) const {
     for (const std::string& name : names) folder.write(name, "x");
   }
-  testing::Folder folder;
+  Folder folder;
 };
 
 TEST_F(FileNamesTest, AreThemselvesWithoutBraces) {

@@ -21,12 +21,12 @@ const std::string kFiveLabels{3, 0, 9, 1, 7};
 class IdxTest : public ::testing::Test {
  protected:
   IdxTest() {
-    folder.write(kTrainImages, testing::idx({5, 2, 3}, testing::pixels(30)));
-    folder.write(kTrainLabels, testing::idx({5}, kFiveLabels));
-    folder.write("t10k-images-idx3-ubyte", testing::idx({2, 2, 3}, testing::pixels(12, 100)));
-    folder.write("t10k-labels-idx1-ubyte", testing::idx({2}, std::string{4, 5}));
+    folder.write(kTrainImages, idx({5, 2, 3}, pixels(30)));
+    folder.write(kTrainLabels, idx({5}, kFiveLabels));
+    folder.write("t10k-images-idx3-ubyte", idx({2, 2, 3}, pixels(12, 100)));
+    folder.write("t10k-labels-idx1-ubyte", idx({2}, std::string{4, 5}));
   }
-  testing::Folder folder;
+  Folder folder;
   DataConfig config = folder.config("idx {}");
 };
 
@@ -39,8 +39,8 @@ TEST_F(IdxTest, ServesImagesAndLabelsOfBothParts) {
   EXPECT_EQ(training->spec().classes, 10);
   EXPECT_FLOAT_EQ(training->spec().scale, 1.0F / 255);
   for (int64_t i = 0; i < 5; ++i) {
-    const testing::Sample s = sample(*training, i);
-    const std::string expected = testing::pixels(6, static_cast<size_t>(i) * 6);
+    const Sample s = sample(*training, i);
+    const std::string expected = pixels(6, static_cast<size_t>(i) * 6);
     EXPECT_EQ(std::memcmp(s.input.data(), expected.data(), 6), 0) << i;
     EXPECT_EQ(s.label(), kFiveLabels[static_cast<size_t>(i)]);
   }
@@ -53,13 +53,12 @@ TEST_F(IdxTest, ServesImagesAndLabelsOfBothParts) {
 }
 
 TEST_F(IdxTest, GzipIsTheSame) {
-  testing::Folder zipped;
-  zipped.write(std::string(kTrainImages) + ".gz",
-               testing::gzip(testing::idx({5, 2, 3}, testing::pixels(30))));
+  Folder zipped;
+  zipped.write(std::string(kTrainImages) + ".gz", gzip(idx({5, 2, 3}, pixels(30))));
   // Two members in one file, as some tools write them.
-  const std::string labels = testing::idx({5}, kFiveLabels);
+  const std::string labels = idx({5}, kFiveLabels);
   zipped.write(std::string(kTrainLabels) + ".gz",
-               testing::gzip(labels.substr(0, 7)) + testing::gzip(labels.substr(7)));
+               gzip(labels.substr(0, 7)) + gzip(labels.substr(7)));
   const auto a = open_dataset(config, Part::kTraining);
   const auto b = open_dataset(zipped.config("idx {}"), Part::kTraining);
   ASSERT_EQ(a->size(), b->size());
@@ -67,12 +66,12 @@ TEST_F(IdxTest, GzipIsTheSame) {
 }
 
 TEST_F(IdxTest, FourDimensionsAreChannels) {
-  folder.write("colour", testing::idx({5, 3, 2, 1}, testing::pixels(30)));
+  folder.write("colour", idx({5, 3, 2, 1}, pixels(30)));
   const auto dataset =
       open_dataset(folder.config("idx { train_images: 'colour' classes: 12 }"), Part::kTraining);
   EXPECT_EQ(dataset->spec().input,
             (TensorSpec{DType::kU8, Shape{3, 2, 1}, Layout::channels_last()}));
-  const std::string planes = testing::pixels(30);
+  const std::string planes = pixels(30);
   for (const size_t i : {size_t{0}, size_t{4}}) {
     const std::string p = planes.substr(i * 6, 6);
     EXPECT_EQ(testing::values<char>(sample(*dataset, static_cast<int64_t>(i)).input),
@@ -82,15 +81,15 @@ TEST_F(IdxTest, FourDimensionsAreChannels) {
 }
 
 TEST_F(IdxTest, NamesWithADotAreFound) {
-  testing::Folder dotted;
-  dotted.write("train-images.idx3-ubyte", testing::idx({5, 2, 3}, testing::pixels(30)));
-  dotted.write("train-labels.idx1-ubyte.gz", testing::gzip(testing::idx({5}, kFiveLabels)));
+  Folder dotted;
+  dotted.write("train-images.idx3-ubyte", idx({5, 2, 3}, pixels(30)));
+  dotted.write("train-labels.idx1-ubyte.gz", gzip(idx({5}, kFiveLabels)));
   EXPECT_EQ(open_dataset(dotted.config("idx {}"), Part::kTraining)->size(), 5);
 }
 
 TEST_F(IdxTest, MissingFile) {
-  testing::Folder empty;
-  const std::string error = testing::data_error(empty.config("idx {}"));
+  Folder empty;
+  const std::string error = data_error(empty.config("idx {}"));
   EXPECT_SAYS(error, empty.path("").substr(0, empty.path("").size() - 1) + ": holds no file");
   EXPECT_SAYS(error, "train-images-idx3-ubyte or train-images-idx3-ubyte.gz");
   EXPECT_SAYS(error, "launch/get-data");
@@ -99,111 +98,108 @@ TEST_F(IdxTest, MissingFile) {
 TEST_F(IdxTest, MissingFolder) {
   DataConfig elsewhere = config;
   elsewhere.set_root("no/such/folder");
-  EXPECT_SAYS(testing::config_error(elsewhere), "data.root: 'no/such/folder' is not a folder in /");
+  EXPECT_SAYS(config_error(elsewhere), "data.root: 'no/such/folder' is not a folder in /");
 }
 
 TEST_F(IdxTest, WrongMagic) {
   folder.write(kTrainImages, "\x89PNG and so on");
   EXPECT_SAYS(
-      testing::data_error(config),
+      data_error(config),
       folder.path(kTrainImages) + ": begins with 89 50 4e 47; IDX images begin with 00 00 08 03");
 }
 
 TEST_F(IdxTest, WrongElementType) {
-  std::string floats = testing::idx({5, 2, 3}, testing::pixels(120));
+  std::string floats = idx({5, 2, 3}, pixels(120));
   floats[2] = 0x0d;
   folder.write(kTrainImages, floats);
-  EXPECT_SAYS(testing::data_error(config),
-              "has elements of IDX type 0x0d; only unsigned bytes, 0x08");
+  EXPECT_SAYS(data_error(config), "has elements of IDX type 0x0d; only unsigned bytes, 0x08");
 }
 
 TEST_F(IdxTest, ImagesAndLabelsSwapped) {
-  folder.write(kTrainImages, testing::idx({5}, kFiveLabels));
-  EXPECT_SAYS(testing::data_error(config),
+  folder.write(kTrainImages, idx({5}, kFiveLabels));
+  EXPECT_SAYS(data_error(config),
               folder.path(kTrainImages) + ": has 1 dimension(s); images have 3 or 4");
-  folder.write(kTrainImages, testing::idx({5, 2, 3}, testing::pixels(30)));
-  folder.write(kTrainLabels, testing::idx({5, 2, 3}, testing::pixels(30)));
-  EXPECT_SAYS(testing::data_error(config),
+  folder.write(kTrainImages, idx({5, 2, 3}, pixels(30)));
+  folder.write(kTrainLabels, idx({5, 2, 3}, pixels(30)));
+  EXPECT_SAYS(data_error(config),
               folder.path(kTrainLabels) + ": has 3 dimension(s); labels have 1");
 }
 
 TEST_F(IdxTest, ShorterThanItsHeader) {
   folder.write(kTrainImages, std::string("\0\0", 2));
-  EXPECT_SAYS(testing::data_error(config), "is 2 bytes long; the header alone has 16 or more");
-  folder.write(kTrainImages, testing::idx({5, 2, 3}, "").substr(0, 11));
-  EXPECT_SAYS(testing::data_error(config), "is 11 bytes long; the header alone has 16");
+  EXPECT_SAYS(data_error(config), "is 2 bytes long; the header alone has 16 or more");
+  folder.write(kTrainImages, idx({5, 2, 3}, "").substr(0, 11));
+  EXPECT_SAYS(data_error(config), "is 11 bytes long; the header alone has 16");
   folder.write(kTrainImages, "");
-  EXPECT_SAYS(testing::data_error(config), "is 0 bytes long");
+  EXPECT_SAYS(data_error(config), "is 0 bytes long");
 }
 
 TEST_F(IdxTest, CutShort) {
-  folder.write(kTrainImages, testing::idx({5, 2, 3}, testing::pixels(23)));
-  EXPECT_SAYS(testing::data_error(config),
+  folder.write(kTrainImages, idx({5, 2, 3}, pixels(23)));
+  EXPECT_SAYS(data_error(config),
               folder.path(kTrainImages) +
                   ": record 3: is cut short: [5, 2, 3] elements were announced, 23 are there");
 }
 
 TEST_F(IdxTest, TrailingBytes) {
-  folder.write(kTrainLabels, testing::idx({5}, kFiveLabels + "x"));
-  EXPECT_SAYS(testing::data_error(config),
+  folder.write(kTrainLabels, idx({5}, kFiveLabels + "x"));
+  EXPECT_SAYS(data_error(config),
               folder.path(kTrainLabels) + ": has 1 bytes after its last record, 4 of [5]");
 }
 
 TEST_F(IdxTest, DimensionsBeyondAllMemory) {
-  folder.write(kTrainImages,
-               testing::idx({0xffffffff, 0xffffffff, 0xffffffff}, testing::pixels(30)));
-  EXPECT_SAYS(testing::data_error(config), "is cut short: [4294967295, 4294967295, 4294967295]");
+  folder.write(kTrainImages, idx({0xffffffff, 0xffffffff, 0xffffffff}, pixels(30)));
+  EXPECT_SAYS(data_error(config), "is cut short: [4294967295, 4294967295, 4294967295]");
   config.set_on_bad_record(DataConfig::SKIP);
   config.set_max_bad_records(int64_t{1} << 40);
-  EXPECT_SAYS(testing::data_error(config), "holds no good record");
+  EXPECT_SAYS(data_error(config), "holds no good record");
 }
 
 TEST_F(IdxTest, NoRecords) {
-  folder.write(kTrainImages, testing::idx({0, 2, 3}, ""));
-  EXPECT_SAYS(testing::data_error(config), "says that it has [0, 2, 3] elements: none");
+  folder.write(kTrainImages, idx({0, 2, 3}, ""));
+  EXPECT_SAYS(data_error(config), "says that it has [0, 2, 3] elements: none");
 }
 
 TEST_F(IdxTest, LabelOutOfRange) {
-  folder.write(kTrainLabels, testing::idx({5}, std::string{3, 0, 10, 1, 7}));
-  EXPECT_SAYS(testing::data_error(config),
+  folder.write(kTrainLabels, idx({5}, std::string{3, 0, 10, 1, 7}));
+  EXPECT_SAYS(data_error(config),
               folder.path(kTrainLabels) + ": record 2: label 10 is not in [0, 10)");
-  EXPECT_SAYS(testing::data_error(config), "data.idx.classes");
+  EXPECT_SAYS(data_error(config), "data.idx.classes");
 }
 
 TEST_F(IdxTest, AsManyLabelsAsImages) {
-  folder.write(kTrainLabels, testing::idx({4}, kFiveLabels.substr(0, 4)));
-  EXPECT_SAYS(testing::data_error(config), folder.path(kTrainLabels) + ": has 4 labels, but " +
-                                               folder.path(kTrainImages) + " has 5 images");
+  folder.write(kTrainLabels, idx({4}, kFiveLabels.substr(0, 4)));
+  EXPECT_SAYS(data_error(config), folder.path(kTrainLabels) + ": has 4 labels, but " +
+                                      folder.path(kTrainImages) + " has 5 images");
 }
 
 TEST_F(IdxTest, GzipCutShort) {
   std::filesystem::remove(folder.path(kTrainImages));
-  const std::string zipped = testing::gzip(testing::idx({5, 2, 3}, testing::pixels(30)));
+  const std::string zipped = gzip(idx({5, 2, 3}, pixels(30)));
   for (size_t length = 2; length < zipped.size(); ++length) {
     folder.write(std::string(kTrainImages) + ".gz", zipped.substr(0, length));
-    EXPECT_SAYS(testing::data_error(config), folder.path(kTrainImages) +
-                                                 ".gz: ends within its gzip stream, after " +
-                                                 std::to_string(length) + " bytes");
+    EXPECT_SAYS(data_error(config), folder.path(kTrainImages) +
+                                        ".gz: ends within its gzip stream, after " +
+                                        std::to_string(length) + " bytes");
   }
 }
 
 TEST_F(IdxTest, GzipDamaged) {
   std::filesystem::remove(folder.path(kTrainImages));
   const std::string path = std::string(kTrainImages) + ".gz";
-  std::string zipped = testing::gzip(testing::idx({5, 2, 3}, testing::pixels(30)));
+  std::string zipped = gzip(idx({5, 2, 3}, pixels(30)));
   zipped[zipped.size() - 8] ^= 1;  // the checksum's first byte
   folder.write(path, zipped);
-  EXPECT_SAYS(testing::data_error(config), folder.path(path) + ": gzip data is damaged at byte ");
-  EXPECT_SAYS(testing::data_error(config), "incorrect data check");
-  zipped = testing::gzip(testing::idx({5, 2, 3}, testing::pixels(30)));
+  EXPECT_SAYS(data_error(config), folder.path(path) + ": gzip data is damaged at byte ");
+  EXPECT_SAYS(data_error(config), "incorrect data check");
+  zipped = gzip(idx({5, 2, 3}, pixels(30)));
   folder.write(path, zipped + "more");
-  EXPECT_SAYS(
-      testing::data_error(config),
-      "has 4 bytes after its gzip stream, which ends at byte " + std::to_string(zipped.size()));
+  EXPECT_SAYS(data_error(config), "has 4 bytes after its gzip stream, which ends at byte " +
+                                      std::to_string(zipped.size()));
 }
 
 TEST_F(IdxTest, EvaluationOfAnotherSize) {
-  folder.write("t10k-images-idx3-ubyte", testing::idx({2, 3, 3}, testing::pixels(18)));
+  folder.write("t10k-images-idx3-ubyte", idx({2, 3, 3}, pixels(18)));
   const auto training = open_dataset(config, Part::kTraining);
   const auto evaluation = open_dataset(config, Part::kEvaluation);
   const std::string error =
@@ -213,9 +209,9 @@ TEST_F(IdxTest, EvaluationOfAnotherSize) {
 }
 
 TEST_F(IdxTest, BadConfiguration) {
-  EXPECT_SAYS(testing::config_error(folder.config("idx { classes: 1 }")),
+  EXPECT_SAYS(config_error(folder.config("idx { classes: 1 }")),
               "data.idx.classes: 1 is not in [2, ");
-  EXPECT_SAYS(testing::config_error(folder.config("idx { train_labels: '' }")),
+  EXPECT_SAYS(config_error(folder.config("idx { train_labels: '' }")),
               "data.idx.train_labels: is empty");
 }
 

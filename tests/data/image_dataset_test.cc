@@ -24,24 +24,23 @@ using testing::picture_of;
 using testing::sample_of;
 using testing::smooth;
 
-std::vector<testing::Picture> many(int count, ImageSize size) {
-  std::vector<testing::Picture> pictures;
-  for (int i = 0; i < count; ++i)
-    pictures.push_back(testing::noisy(size, 3, static_cast<uint32_t>(i)));
+std::vector<Picture> many(int count, ImageSize size) {
+  std::vector<Picture> pictures;
+  for (int i = 0; i < count; ++i) pictures.push_back(noisy(size, 3, static_cast<uint32_t>(i)));
   return pictures;
 }
 
 std::unique_ptr<testing::FakeRecords> photographs(int count, ImageSize size) {
   auto records = std::make_unique<testing::FakeRecords>();
   for (int i = 0; i < count; ++i) {
-    records->files.push_back(encode_jpeg(testing::smooth(size, 3, i).view(), 90));
+    records->files.push_back(encode_jpeg(smooth(size, 3, i).view(), 90));
   }
   return records;
 }
 
 TEST(ImageDatasetTest, ServesPicturesAsTheyAre) {
-  const std::vector<testing::Picture> pictures = many(9, {5, 6});
-  const auto dataset = testing::images(testing::fakes(pictures), "");
+  const std::vector<Picture> pictures = many(9, {5, 6});
+  const auto dataset = images(fakes(pictures), "");
   ASSERT_EQ(dataset->size(), 9);
   EXPECT_EQ(dataset->spec().input,
             (TensorSpec{DType::kU8, Shape{3, 5, 6}, Layout::channels_last()}));
@@ -53,65 +52,60 @@ TEST(ImageDatasetTest, ServesPicturesAsTheyAre) {
   EXPECT_THAT(dataset->class_names(), ElementsAre("a", "b"));
   EXPECT_FALSE(dataset->in_memory());
   for (int64_t i = 0; i < 9; ++i) {
-    EXPECT_EQ(testing::picture_of(*dataset, {i, 3}), pictures[static_cast<size_t>(i)]);
-    EXPECT_EQ(testing::sample_of(*dataset, {i}).label(), i % 7);
+    EXPECT_EQ(picture_of(*dataset, {i, 3}), pictures[static_cast<size_t>(i)]);
+    EXPECT_EQ(sample_of(*dataset, {i}).label(), i % 7);
   }
-  EXPECT_SAYS(message<DataError>([&] { testing::sample_of(*dataset, {9}); }),
+  EXPECT_SAYS(message<DataError>([&] { sample_of(*dataset, {9}); }),
               "fakes: sample 9 was asked for, the last is 8");
 }
 
 TEST(ImageDatasetTest, GreyIsOneChannel) {
-  const testing::Picture grey = testing::noisy({4, 4}, 1);
-  const auto dataset = testing::images(testing::fakes({grey}), "decode { channels: 1 }");
+  const Picture grey = noisy({4, 4}, 1);
+  const auto dataset = images(fakes({grey}), "decode { channels: 1 }");
   EXPECT_EQ(dataset->spec().input.shape, (Shape{1, 4, 4}));
-  EXPECT_EQ(testing::picture_of(*dataset, {0}), grey);
-  EXPECT_SAYS(
-      message<ConfigError>([] { testing::images(testing::fakes({}), "decode { channels: 2 }"); }),
-      "data.decode.channels: 2 is neither 1 nor 3");
+  EXPECT_EQ(picture_of(*dataset, {0}), grey);
+  EXPECT_SAYS(message<ConfigError>([] { images(fakes({}), "decode { channels: 2 }"); }),
+              "data.decode.channels: 2 is neither 1 nor 3");
 }
 
 TEST(ImageDatasetTest, AnotherSizeIsABadRecord) {
-  std::vector<testing::Picture> pictures = many(2, {5, 6});
-  pictures.push_back(testing::noisy({7, 6}, 3));
-  const std::string error = message<DataError>([&] {
-    testing::sample_of(
-        *testing::images(testing::fakes(pictures), "transform { pad { padding: 1 } }"), {2});
-  });
+  std::vector<Picture> pictures = many(2, {5, 6});
+  pictures.push_back(noisy({7, 6}, 3));
+  const std::string error = message<DataError>(
+      [&] { sample_of(*images(fakes(pictures), "transform { pad { padding: 1 } }"), {2}); });
   EXPECT_SAYS(error, "fake: 2: is 9 x 8 (height x width) after its transforms, others are 7 x 8");
   EXPECT_SAYS(error, "a resize or crop to one size is missing");
-  const auto cropped =
-      testing::images(testing::fakes(pictures), "transform { center_crop { size: 4 } }");
-  EXPECT_EQ(testing::picture_of(*cropped, {2}).at(0, 0, 1), pictures[2].at(2, 1, 1));
+  const auto cropped = images(fakes(pictures), "transform { center_crop { size: 4 } }");
+  EXPECT_EQ(picture_of(*cropped, {2}).at(0, 0, 1), pictures[2].at(2, 1, 1));
 }
 
 TEST(ImageDatasetTest, DamageIsABadRecord) {
-  auto records = testing::fakes(many(3, {5, 6}));
+  auto records = fakes(many(3, {5, 6}));
   records->files[1].resize(records->files[1].size() / 2);
   records->files[2] = {1, 2, 3};
-  const auto dataset = testing::images(std::move(records), "");
-  EXPECT_SAYS(message<DataError>([&] { testing::sample_of(*dataset, {1}); }), "fake: 1: ");
-  EXPECT_SAYS(message<DataError>([&] { testing::sample_of(*dataset, {2}); }), "fake: 2: ");
-  EXPECT_EQ(testing::picture_of(*dataset, {0}), many(1, {5, 6})[0]) << "and the next one is fine";
+  const auto dataset = images(std::move(records), "");
+  EXPECT_SAYS(message<DataError>([&] { sample_of(*dataset, {1}); }), "fake: 1: ");
+  EXPECT_SAYS(message<DataError>([&] { sample_of(*dataset, {2}); }), "fake: 2: ");
+  EXPECT_EQ(picture_of(*dataset, {0}), many(1, {5, 6})[0]) << "and the next one is fine";
 }
 
 TEST(ImageDatasetTest, TheFirstPictureTellsTheSize) {
-  auto records = testing::fakes(many(3, {5, 6}));
+  auto records = fakes(many(3, {5, 6}));
   records->files[0] = {1, 2, 3};
   const auto copy = [&] {
     auto other = std::make_unique<testing::FakeRecords>();
     other->files = records->files;
     return other;
   };
-  EXPECT_SAYS(message<DataError>([&] { testing::images(copy(), ""); }), "fake: 0: ");
-  const auto skipping = testing::images(copy(), "on_bad_record: SKIP max_bad_records: 1");
+  EXPECT_SAYS(message<DataError>([&] { images(copy(), ""); }), "fake: 0: ");
+  const auto skipping = images(copy(), "on_bad_record: SKIP max_bad_records: 1");
   EXPECT_EQ(skipping->spec().input.shape, (Shape{3, 5, 6}));
-  EXPECT_SAYS(message<DataError>(
-                  [&] { testing::images(copy(), "on_bad_record: SKIP max_bad_records: 0"); }),
+  EXPECT_SAYS(message<DataError>([&] { images(copy(), "on_bad_record: SKIP max_bad_records: 0"); }),
               "fake: 0: ");
   auto unread = copy();
   const testing::FakeRecords& counted = *unread;
   const auto known =
-      testing::images(std::move(unread), "transform { random_resized_crop { size: [8, 9] } }");
+      images(std::move(unread), "transform { random_resized_crop { size: [8, 9] } }");
   EXPECT_EQ(known->spec().input.shape, (Shape{3, 8, 9}));
   EXPECT_EQ(counted.reads, 0) << "its transforms tell the size";
 }
@@ -122,40 +116,38 @@ constexpr const char* kAugmented =
     "decode { shrink: false crop: false } ";
 
 TEST(ImageDatasetTest, SamplesAreAFunctionOfSeedEpochAndNumber) {
-  const auto dataset = testing::images(photographs(12, {60, 80}), kAugmented);
-  std::vector<testing::Picture> expected;
-  for (int64_t i = 0; i < 24; ++i)
-    expected.push_back(testing::picture_of(*dataset, {i % 12, i / 12}));
+  const auto dataset = images(photographs(12, {60, 80}), kAugmented);
+  std::vector<Picture> expected;
+  for (int64_t i = 0; i < 24; ++i) expected.push_back(picture_of(*dataset, {i % 12, i / 12}));
   for (int64_t i = 0; i < 12; ++i) {
     const auto at = static_cast<size_t>(i);
     EXPECT_NE(expected[at], expected[at + 12]) << "another epoch";
   }
-  const auto again = testing::images(photographs(12, {60, 80}), kAugmented);
+  const auto again = images(photographs(12, {60, 80}), kAugmented);
   std::vector<std::thread> threads;
   for (int64_t thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&, thread] {
       for (int64_t k = 0; k < 96; ++k) {
         const int64_t i = (k * 7 + thread * 5) % 24;
-        EXPECT_EQ(testing::picture_of(*again, {i % 12, i / 12}), expected[static_cast<size_t>(i)]);
+        EXPECT_EQ(picture_of(*again, {i % 12, i / 12}), expected[static_cast<size_t>(i)]);
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  const auto other = testing::images(photographs(12, {60, 80}), kAugmented, Part::kTraining, 2);
-  EXPECT_NE(testing::picture_of(*other, {3}), expected[3]) << "another seed";
+  const auto other = images(photographs(12, {60, 80}), kAugmented, Part::kTraining, 2);
+  EXPECT_NE(picture_of(*other, {3}), expected[3]) << "another seed";
 }
 
 TEST(ImageDatasetTest, TransformsComeInTheirOrder) {
-  const testing::Picture whole = testing::noisy({8, 8}, 3);
-  const auto dataset =
-      testing::images(testing::fakes({whole}),
-                      "transform { center_crop { size: 4 } } transform { pad { padding: 1 "
-                      "fill: 9 } } transform { horizontal_flip { probability: 1 } }");
-  testing::Picture result = testing::picture_of(*dataset, {0});
+  const Picture whole = noisy({8, 8}, 3);
+  const auto dataset = images(fakes({whole}),
+                              "transform { center_crop { size: 4 } } transform { pad { padding: 1 "
+                              "fill: 9 } } transform { horizontal_flip { probability: 1 } }");
+  Picture result = picture_of(*dataset, {0});
   for (int y = 0; y < 6; ++y) {
     for (int x = 0; x < 6; ++x) {
       const bool inside = y > 0 && y < 5 && x > 0 && x < 5;
-      EXPECT_EQ(result.at(y, x, 2), inside ? testing::Picture(whole).at(y + 1, 6 - x, 2) : 9);
+      EXPECT_EQ(result.at(y, x, 2), inside ? Picture(whole).at(y + 1, 6 - x, 2) : 9);
     }
   }
 }
@@ -166,15 +158,15 @@ struct Difference {
   int most = 0;
 };
 Difference difference(const std::string& decode, const std::string& transforms) {
-  const auto whole = testing::images(photographs(6, {333, 501}), transforms +
-                                                                     "decode { shrink: false crop: "
-                                                                     "false }");
-  const auto part = testing::images(photographs(6, {333, 501}), transforms + decode);
+  const auto whole = images(photographs(6, {333, 501}), transforms +
+                                                            "decode { shrink: false crop: "
+                                                            "false }");
+  const auto part = images(photographs(6, {333, 501}), transforms + decode);
   Difference all;
   double count = 0;
   for (int64_t i = 0; i < 30; ++i) {
-    const testing::Picture a = testing::picture_of(*whole, {i % 6, i / 6});
-    const testing::Picture b = testing::picture_of(*part, {i % 6, i / 6});
+    const Picture a = picture_of(*whole, {i % 6, i / 6});
+    const Picture b = picture_of(*part, {i % 6, i / 6});
     for (size_t k = 0; k < a.pixels.size(); ++k) {
       const int d = std::abs(a.pixels[k] - b.pixels[k]);
       all.mean += d;
@@ -211,7 +203,7 @@ TEST(ImageDatasetTest, DecodingSmallerChangesLittle) {
 }
 
 TEST(WithTransformsTest, DecodedPicturesGoThroughTheSame) {
-  testing::Folder folder;
+  Folder folder;
   const std::string planes = testing::pixels(2 * 3 * 4 * 5);
   folder.write("x", testing::idx({2, 3, 4, 5}, planes));
   folder.write("y", testing::idx({2}, std::string{1, 2}));
@@ -227,8 +219,8 @@ TEST(WithTransformsTest, DecodedPicturesGoThroughTheSame) {
             (TensorSpec{DType::kU8, Shape{3, 4, 3}, Layout::channels_last()}));
   EXPECT_SAYS(flipped->description(), "in 10 classes, made [3, 4, 3]");
   for (int64_t i = 0; i < 2; ++i) {
-    testing::Picture picture = testing::picture_of(*flipped, {i});
-    EXPECT_EQ(testing::sample_of(*flipped, {i}).label(), i + 1);
+    Picture picture = picture_of(*flipped, {i});
+    EXPECT_EQ(sample_of(*flipped, {i}).label(), i + 1);
     for (int y = 0; y < 4; ++y) {
       for (int x = 0; x < 3; ++x) {
         for (int c = 0; c < 3; ++c) {
@@ -241,7 +233,7 @@ TEST(WithTransformsTest, DecodedPicturesGoThroughTheSame) {
 }
 
 TEST(WithTransformsTest, AreForPictures) {
-  testing::Folder folder;
+  Folder folder;
   folder.write("x.csv", "1,2,0\n3,4,1\n");
   EXPECT_SAYS(testing::config_error(folder.config("csv { train_file: 'x.csv' } transform { "
                                                   "horizontal_flip {} }")),
@@ -258,15 +250,15 @@ TEST(WithTransformsTest, AreForPictures) {
 
 TEST(WithTransformsTest, AFailureNamesTheSample) {
   const auto dataset = open_dataset(
-      testing::config_of("synthetic { shape: [1, 8, 8] } transform { random_crop { size: 9 } }"),
+      config_of("synthetic { shape: [1, 8, 8] } transform { random_crop { size: 9 } }"),
       Part::kTraining);
-  EXPECT_SAYS(message<DataError>([&] { testing::sample_of(*dataset, {17}); }),
+  EXPECT_SAYS(message<DataError>([&] { sample_of(*dataset, {17}); }),
               "synthetic: sample 17: is 8 x 8 (height x width), padded by 0: less than the 9 x 9");
 }
 
 TEST(WithTransformsTest, PartsOfTwoSizesAreRefusedWithARemedy) {
   const DataConfig config =
-      testing::config_of("synthetic { shape: [3, 8, 8] } transform { random_crop { size: 6 } }");
+      config_of("synthetic { shape: [3, 8, 8] } transform { random_crop { size: 6 } }");
   const auto training = open_dataset(config, Part::kTraining);
   const auto evaluation = open_dataset(config, Part::kEvaluation);
   EXPECT_SAYS(message<DataError>([&] { check_alike(*training, *evaluation); }),
@@ -283,7 +275,7 @@ TEST(WithTransformsTest, NormalisedStatisticsAreThoseOfTheSet) {
     std::array<double, 3> sum{};
     std::array<double, 3> squares{};
     for (int64_t i = 0; i < 500; ++i) {
-      testing::Picture picture = testing::picture_of(dataset, {i});
+      Picture picture = picture_of(dataset, {i});
       for (size_t k = 0; k < picture.pixels.size(); ++k) {
         const size_t c = k % 3;
         const auto of = [&](const std::vector<float>& values) {
@@ -298,8 +290,7 @@ TEST(WithTransformsTest, NormalisedStatisticsAreThoseOfTheSet) {
     for (size_t c = 0; c < 3; ++c) squares[c] = std::sqrt(squares[c] - sum[c] * sum[c]);
     return std::pair(sum, squares);
   };
-  const auto [mean, deviation] =
-      moments(*open_dataset(testing::config_of(format), Part::kTraining));
+  const auto [mean, deviation] = moments(*open_dataset(config_of(format), Part::kTraining));
   std::string normalize = "normalize { ";
   for (size_t c = 0; c < 3; ++c) {
     EXPECT_GT(mean[c], 0.3);
@@ -307,7 +298,7 @@ TEST(WithTransformsTest, NormalisedStatisticsAreThoseOfTheSet) {
     normalize += ' ';
   }
   const auto [zero, one] =
-      moments(*open_dataset(testing::config_of(format + normalize + "}"), Part::kTraining));
+      moments(*open_dataset(config_of(format + normalize + "}"), Part::kTraining));
   for (size_t c = 0; c < 3; ++c) {
     EXPECT_NEAR(zero[c], 0, 1e-4);
     EXPECT_NEAR(one[c], 1, 1e-4);

@@ -39,7 +39,7 @@ class ImageFolderTest : public ::testing::Test {
     }
     return found;
   }
-  testing::Folder folder;
+  Folder folder;
   DataConfig config = folder.config("image_folder {}");
 };
 

@@ -45,7 +45,7 @@ std::string parse_error(std::string_view bytes) {
 }
 
 TEST(NpyArrayTest, ReadsWhatNumPyWrites) {
-  const std::string file = npy("'<f4'", "(2, 3)", testing::pixels(24));
+  const std::string file = npy("'<f4'", "(2, 3)", pixels(24));
   const NpyArray array = parse_npy(span_of(file), "x.npy");
   EXPECT_EQ(array.dtype, DType::kF32);
   EXPECT_THAT(array.shape, ElementsAre(2, 3));
@@ -55,7 +55,7 @@ TEST(NpyArrayTest, ReadsWhatNumPyWrites) {
   for (const auto& [descr, dtype] :
        {std::pair{"'|u1'", DType::kU8}, std::pair{"'<i4'", DType::kI32},
         std::pair{"'<i8'", DType::kI64}, std::pair{"\"<f8\"", DType::kF64}}) {
-    const std::string one = npy(descr, "(1,)", testing::pixels(size_of(dtype)));
+    const std::string one = npy(descr, "(1,)", pixels(size_of(dtype)));
     EXPECT_EQ(parse_npy(span_of(one), "x").dtype, dtype);
   }
 }
@@ -72,7 +72,7 @@ TEST(NpyArrayTest, ReadsVersions2And3AndScalars) {
 }
 
 TEST(NpyArrayTest, WhatItWritesItReads) {
-  const std::string elements = testing::pixels(48);
+  const std::string elements = pixels(48);
   for (const auto& shape : {std::vector<int64_t>{3, 2}, std::vector<int64_t>{6}}) {
     const std::vector<uint8_t> file = encode_npy(DType::kF64, shape, span_of(elements));
     const NpyArray array = parse_npy(file, "x");
@@ -120,7 +120,7 @@ TEST(NpyArrayTest, DamagedHeaders) {
 TEST(NpyArrayTest, AnnouncementsBeyondAllMemoryAreCutShort) {
   for (const char* shape : {"(4611686018427387904, 4611686018427387904)",
                             "(1, 4611686018427387904)", "(4611686018427387904, 3)"}) {
-    const std::string file = npy("'<f8'", shape, testing::pixels(48));
+    const std::string file = npy("'<f8'", shape, pixels(48));
     const NpyArray array = parse_npy(span_of(file), "x");
     EXPECT_FALSE(array.whole());
     EXPECT_LE(array.whole_rows(), 2);
@@ -130,7 +130,7 @@ TEST(NpyArrayTest, AnnouncementsBeyondAllMemoryAreCutShort) {
 class NpyTest : public ::testing::Test {
  protected:
   NpyTest() {
-    folder.write("x.npy", npy("'|u1'", "(4, 2, 3)", testing::pixels(24)));
+    folder.write("x.npy", npy("'|u1'", "(4, 2, 3)", pixels(24)));
     folder.write("y.npy", npy("'<i8'", "(4,)", bytes_of<int64_t>({2, 0, 1, 2})));
   }
   std::unique_ptr<Dataset> open(const std::string& more = "") const {
@@ -139,7 +139,7 @@ class NpyTest : public ::testing::Test {
   DataConfig config(const std::string& more = "") const {
     return folder.config("npy { train_inputs: 'x.npy' train_targets: 'y.npy' } " + more);
   }
-  testing::Folder folder;
+  Folder folder;
 };
 
 TEST_F(NpyTest, ServesPicturesAndLabels) {
@@ -153,7 +153,7 @@ TEST_F(NpyTest, ServesPicturesAndLabels) {
   const std::vector<int32_t> labels{2, 0, 1, 2};
   for (int64_t i = 0; i < 4; ++i) {
     EXPECT_EQ(sample(*dataset, i).label(), labels[static_cast<size_t>(i)]);
-    const std::string expected = testing::pixels(6, static_cast<size_t>(i) * 6);
+    const std::string expected = pixels(6, static_cast<size_t>(i) * 6);
     EXPECT_EQ(std::memcmp(sample(*dataset, i).input.data(), expected.data(), 6), 0);
   }
   EXPECT_EQ(dataset->where(3), folder.path("x.npy") + ": record 3");
@@ -162,15 +162,14 @@ TEST_F(NpyTest, ServesPicturesAndLabels) {
 }
 
 TEST_F(NpyTest, ColourComesLast) {
-  folder.write("x.npy", npy("'|u1'", "(4, 5, 2, 3)", testing::pixels(120)));
+  folder.write("x.npy", npy("'|u1'", "(4, 5, 2, 3)", pixels(120)));
   EXPECT_EQ(open()->spec().input,
             (TensorSpec{DType::kU8, Shape{3, 5, 2}, Layout::channels_last()}));
-  folder.write("x.npy", npy("'|u1'", "(4, 3, 5, 8)", testing::pixels(480)));
-  EXPECT_SAYS(testing::data_error(config()),
-              folder.path("x.npy") +
-                  ": is u8 [4, 3, 5, 8]; pictures have 1 to 4 channels, the "
-                  "last extent; where they come first, save "
-                  "numpy.moveaxis(x, -3, -1)");
+  folder.write("x.npy", npy("'|u1'", "(4, 3, 5, 8)", pixels(480)));
+  EXPECT_SAYS(data_error(config()), folder.path("x.npy") +
+                                        ": is u8 [4, 3, 5, 8]; pictures have 1 to 4 channels, the "
+                                        "last extent; where they come first, save "
+                                        "numpy.moveaxis(x, -3, -1)");
 }
 
 TEST_F(NpyTest, NumbersAreFeaturesOrChannelsFirst) {
@@ -199,7 +198,7 @@ TEST_F(NpyTest, Regression) {
 }
 
 TEST_F(NpyTest, EvaluationHasTheClassesOfTraining) {
-  folder.write("ex.npy", npy("'|u1'", "(2, 2, 3)", testing::pixels(12)));
+  folder.write("ex.npy", npy("'|u1'", "(2, 2, 3)", pixels(12)));
   folder.write("ey.npy", npy("'|u1'", "(2,)", "\1\0"s));
   const DataConfig both = folder.config(
       "npy { train_inputs: 'x.npy' train_targets: 'y.npy' eval_inputs: 'ex.npy' "
@@ -209,7 +208,7 @@ TEST_F(NpyTest, EvaluationHasTheClassesOfTraining) {
   EXPECT_EQ(evaluation->spec().classes, 3);
   EXPECT_NO_THROW(check_alike(*open_dataset(both, Part::kTraining), *evaluation));
   folder.write("ey.npy", npy("'|u1'", "(2,)", "\1\3"s));
-  EXPECT_SAYS(testing::data_error(both, Part::kEvaluation),
+  EXPECT_SAYS(data_error(both, Part::kEvaluation),
               folder.path("ey.npy") + ": record 1: label 3 is not in [0, 3)");
 }
 
@@ -221,13 +220,12 @@ TEST_F(NpyTest, HoldoutSplits) {
 
 TEST_F(NpyTest, BadLabels) {
   folder.write("y.npy", npy("'<i8'", "(4,)", bytes_of<int64_t>({2, -1, 1, int64_t{1} << 40})));
-  EXPECT_SAYS(testing::data_error(config()),
-              folder.path("y.npy") + ": record 1: label -1 is less than 0");
+  EXPECT_SAYS(data_error(config()), folder.path("y.npy") + ": record 1: label -1 is less than 0");
   const auto dataset = open("on_bad_record: SKIP");
   ASSERT_EQ(dataset->size(), 2);
   EXPECT_EQ(sample(*dataset, 1).label(), 1);
   EXPECT_EQ(dataset->where(1), folder.path("x.npy") + ": record 2");
-  const std::string expected = testing::pixels(6, 12);
+  const std::string expected = pixels(6, 12);
   EXPECT_EQ(std::memcmp(sample(*dataset, 1).input.data(), expected.data(), 6), 0);
   EXPECT_EQ(dataset->bad_records().count, 2);
   EXPECT_SAYS(dataset->bad_records().first[1], "record 3: label 1099511627776 means more classes");
@@ -237,7 +235,7 @@ TEST_F(NpyTest, BadLabels) {
 TEST_F(NpyTest, TargetsThatAreNoNumbers) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   folder.write("y.npy", npy("'<f4'", "(4,)", bytes_of<float>({1, kNan, 2, 3})));
-  EXPECT_SAYS(testing::data_error(config()),
+  EXPECT_SAYS(data_error(config()),
               folder.path("y.npy") + ": record 1: target nan is not a finite number");
   const auto dataset = open("on_bad_record: SKIP");
   EXPECT_EQ(dataset->size(), 3);
@@ -258,8 +256,8 @@ TEST_F(NpyTest, InputsThatAreNoNumbers) {
 }
 
 TEST_F(NpyTest, CutShort) {
-  folder.write("x.npy", npy("'|u1'", "(4, 2, 3)", testing::pixels(17)));
-  EXPECT_SAYS(testing::data_error(config()),
+  folder.write("x.npy", npy("'|u1'", "(4, 2, 3)", pixels(17)));
+  EXPECT_SAYS(data_error(config()),
               folder.path("x.npy") +
                   ": record 2: is cut short: u8 [4, 2, 3] was announced, 17 bytes of it are there");
   const auto dataset = open("on_bad_record: SKIP");
@@ -269,53 +267,50 @@ TEST_F(NpyTest, CutShort) {
 
 TEST_F(NpyTest, TargetsWiderThanTheirFile) {
   folder.write("y.npy", npy("'<f8'", "(4, 300000000000)", bytes_of<double>({1, 2})));
-  EXPECT_SAYS(testing::data_error(config()), "16 bytes of it are there");
-  EXPECT_SAYS(testing::data_error(config("on_bad_record: SKIP")), "16 bytes of it are there");
+  EXPECT_SAYS(data_error(config()), "16 bytes of it are there");
+  EXPECT_SAYS(data_error(config("on_bad_record: SKIP")), "16 bytes of it are there");
 }
 
 TEST_F(NpyTest, AsManyTargetsAsInputs) {
   folder.write("y.npy", npy("'|u1'", "(3,)", "\2\0\1"s));
-  EXPECT_SAYS(testing::data_error(config()), folder.path("y.npy") + ": has 3 targets, but " +
-                                                 folder.path("x.npy") + " has 4 inputs");
+  EXPECT_SAYS(data_error(config()), folder.path("y.npy") + ": has 3 targets, but " +
+                                        folder.path("x.npy") + " has 4 inputs");
   EXPECT_EQ(open("on_bad_record: SKIP")->size(), 3);
   folder.write("y.npy", npy("'|u1'", "(3,)", ""));
-  EXPECT_SAYS(testing::data_error(config("on_bad_record: SKIP")),
-              "holds no good record, but 4 bad ones");
+  EXPECT_SAYS(data_error(config("on_bad_record: SKIP")), "holds no good record, but 4 bad ones");
 }
 
 TEST_F(NpyTest, ShapesThatAreNoSamples) {
   folder.write("x.npy", npy("'|u1'", "(0, 2, 3)", ""));
-  EXPECT_SAYS(testing::data_error(config()), "is u8 [0, 2, 3]: it holds no samples");
-  folder.write("x.npy", npy("'|u1'", "(4,)", testing::pixels(4)));
-  EXPECT_SAYS(testing::data_error(config()), "is u8 [4]; samples of bytes are [H, W]");
-  folder.write("x.npy", npy("'<f4'", "(1, 2, 3)", testing::pixels(24)));
-  EXPECT_SAYS(testing::data_error(config()), "samples of numbers are [C, H, W] or [F]");
-  folder.write("x.npy", npy("'<i4'", "(4, 2)", testing::pixels(32)));
-  EXPECT_SAYS(testing::data_error(config()), "inputs are of u8, f32 or f64");
-  folder.write("x.npy", npy("'|u1'", "(4, 2, 3)", testing::pixels(24)));
+  EXPECT_SAYS(data_error(config()), "is u8 [0, 2, 3]: it holds no samples");
+  folder.write("x.npy", npy("'|u1'", "(4,)", pixels(4)));
+  EXPECT_SAYS(data_error(config()), "is u8 [4]; samples of bytes are [H, W]");
+  folder.write("x.npy", npy("'<f4'", "(1, 2, 3)", pixels(24)));
+  EXPECT_SAYS(data_error(config()), "samples of numbers are [C, H, W] or [F]");
+  folder.write("x.npy", npy("'<i4'", "(4, 2)", pixels(32)));
+  EXPECT_SAYS(data_error(config()), "inputs are of u8, f32 or f64");
+  folder.write("x.npy", npy("'|u1'", "(4, 2, 3)", pixels(24)));
   folder.write("y.npy", npy("'|u1'", "(4, 1)", "\2\0\1\2"s));
-  EXPECT_SAYS(testing::data_error(config()), "is u8 [4, 1]; labels are [N]");
-  folder.write("y.npy", npy("'<f4'", "(4, 1, 1)", testing::pixels(16)));
-  EXPECT_SAYS(testing::data_error(config()), "numbers to predict are [N] or [N, F]");
+  EXPECT_SAYS(data_error(config()), "is u8 [4, 1]; labels are [N]");
+  folder.write("y.npy", npy("'<f4'", "(4, 1, 1)", pixels(16)));
+  EXPECT_SAYS(data_error(config()), "numbers to predict are [N] or [N, F]");
 }
 
 TEST_F(NpyTest, BadConfiguration) {
-  EXPECT_SAYS(testing::config_error(folder.config("npy {}")), "data.npy.train_inputs: is missing");
-  EXPECT_SAYS(testing::config_error(config(), Part::kEvaluation),
+  EXPECT_SAYS(config_error(folder.config("npy {}")), "data.npy.train_inputs: is missing");
+  EXPECT_SAYS(config_error(config(), Part::kEvaluation),
               "data.npy.eval_inputs: is missing; give it, or data.holdout");
   const std::string files = "npy { train_inputs: 'x.npy' train_targets: 'y.npy' ";
-  EXPECT_SAYS(testing::config_error(folder.config(files + "scale: 0.5 }")),
+  EXPECT_SAYS(config_error(folder.config(files + "scale: 0.5 }")),
               "data.npy.scale: is for inputs of f32 and f64");
-  EXPECT_SAYS(testing::config_error(folder.config(files + "classes: 1 }")),
-              "data.npy.classes: 1 is not in");
-  EXPECT_SAYS(testing::config_error(folder.config(files + "eval_inputs: 'x.npy' } holdout: 0.5")),
+  EXPECT_SAYS(config_error(folder.config(files + "classes: 1 }")), "data.npy.classes: 1 is not in");
+  EXPECT_SAYS(config_error(folder.config(files + "eval_inputs: 'x.npy' } holdout: 0.5")),
               "cannot be given with data.holdout");
-  folder.write("y.npy", npy("'<f4'", "(4,)", testing::pixels(16)));
-  EXPECT_SAYS(testing::config_error(folder.config(files + "classes: 3 }")),
+  folder.write("y.npy", npy("'<f4'", "(4,)", pixels(16)));
+  EXPECT_SAYS(config_error(folder.config(files + "classes: 3 }")),
               "data.npy.classes: has no meaning for targets of f32");
-  EXPECT_SAYS(
-      testing::data_error(folder.config("npy { train_inputs: 'z.npy' train_targets: 'y.npy' }")),
-      "holds no file z.npy");
+  EXPECT_SAYS(data_error(folder.config("npy { train_inputs: 'z.npy' train_targets: 'y.npy' }")),
+              "holds no file z.npy");
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ class PackTest : public ::testing::Test {
   PackTest() {
     for (int i = 0; i < 12; ++i) {
       const char* name = i % 3 == 0 ? "ant" : i % 3 == 1 ? "bee" : "cow";
-      testing::Picture picture = testing::smooth({24 + i, 40}, 3, i);
+      Picture picture = testing::smooth({24 + i, 40}, 3, i);
       folder.write(fmt::format("in/train/{}/{:02}.{}", name, i, i % 2 ? "png" : "jpg"),
                    text_of(i % 2 ? encode_png(picture.view()) : encode_jpeg(picture.view(), 90)));
     }
@@ -58,7 +58,7 @@ class PackTest : public ::testing::Test {
     return pack(*source(pictures), packing);
   }
   DataConfig packed(const std::string& to = "out", const std::string& more = "") const {
-    DataConfig shards = testing::config_of("webdataset { train: 'train-*.tar' } " + more);
+    DataConfig shards = config_of("webdataset { train: 'train-*.tar' } " + more);
     shards.set_root(folder.path(to));
     return shards;
   }
@@ -72,7 +72,7 @@ class PackTest : public ::testing::Test {
     return all;
   }
 
-  testing::Folder folder;
+  Folder folder;
   DataConfig config = folder.config("image_folder { train: 'in/train' }");
 };
 
@@ -85,7 +85,7 @@ TEST_F(PackTest, FilesAreCopiedAsTheyAre) {
   EXPECT_EQ(contents(folder.path("out/classes.txt")), "ant\nbee\ncow\n");
   const std::string all = "transform { resize { size: [8, 8] } }";
   DataConfig before = config;
-  before.MergeFrom(testing::config_of(all));
+  before.MergeFrom(config_of(all));
   const auto a = open_dataset(before, Part::kTraining);
   const auto b = open_dataset(packed("out", all), Part::kTraining);
   ASSERT_EQ(b->size(), 12);
@@ -200,8 +200,7 @@ TEST_F(PackTest, LargePicturesAreResized) {
     }
   }
   EXPECT_SAYS(message<ConfigError>([&] {
-                open_pack_source(testing::config_of("synthetic {}"), Part::kTraining, {.resize = 3},
-                                 {});
+                open_pack_source(config_of("synthetic {}"), Part::kTraining, {.resize = 3}, {});
               }),
               "--resize: is for pictures in files");
 }
@@ -297,7 +296,7 @@ TEST_F(PackTest, RowsOfNumbersBecomeArrays) {
 
 TEST_F(PackTest, PicturesOfBytesBecomePng) {
   for (const char* shape : {"[1, 5, 4]", "[3, 5, 4]"}) {
-    config = testing::config_of(fmt::format("synthetic {{ shape: {} count: 20 }}", shape));
+    config = config_of(fmt::format("synthetic {{ shape: {} count: 20 }}", shape));
     const std::string to = std::string("out") + shape[1];
     pack_to(to);
     const auto a = open_dataset(config, Part::kTraining);
@@ -307,7 +306,7 @@ TEST_F(PackTest, PicturesOfBytesBecomePng) {
     EXPECT_EQ(a->spec().input, b->spec().input);
     for (int64_t i = 0; i < 20; ++i) EXPECT_EQ(sample(*a, i), sample(*b, i));
   }
-  config = testing::config_of("synthetic { shape: [7] count: 20 }");
+  config = config_of("synthetic { shape: [7] count: 20 }");
   pack_to("rows");
   const auto a = open_dataset(config, Part::kTraining);
   const auto b = open_dataset(packed("rows"), Part::kTraining);
@@ -361,7 +360,7 @@ TEST_F(PackTest, ArraysOfAShardAreAlike) {
 }
 
 TEST_F(PackTest, BesidePicturesArraysAreExtras) {
-  testing::Picture picture = testing::noisy({5, 4}, 3);
+  Picture picture = testing::noisy({5, 4}, 3);
   const std::string png = text_of(encode_png(picture.view()));
   const std::string array = array_of({1, 2});
   write_shard(folder.path("out/train-0.tar"), {{"a.cls", "0"},
@@ -376,13 +375,13 @@ TEST_F(PackTest, BesidePicturesArraysAreExtras) {
   const auto dataset = open_dataset(packed(), Part::kTraining);
   ASSERT_EQ(dataset->size(), 3);
   for (int64_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(testing::picture_of(*dataset, {i, 0}), picture);
+    EXPECT_EQ(picture_of(*dataset, {i, 0}), picture);
     EXPECT_SAYS(dataset->where(i), ".png");
   }
 }
 
 TEST(TarWriterTest, RefusesWhatDoesNotFit) {
-  const testing::Folder folder;
+  const Folder folder;
   TarWriter tar(folder.path("x.tar"));
   EXPECT_SAYS(message<Error>([&] { tar.add(std::string(101, 'x'), {}); }),
               "does not fit into a tar file");

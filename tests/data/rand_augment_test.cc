@@ -23,13 +23,12 @@ using testing::noisy;
 using testing::Picture;
 
 std::unique_ptr<Transform> transform(const std::string& text) {
-  return make_transform(testing::config_of("transform { " + text + " }").transform(0),
-                        "data.transform[2]");
+  return make_transform(config_of("transform { " + text + " }").transform(0), "data.transform[2]");
 }
 
-testing::Picture applied(const Transform& to_do, testing::Picture picture, int64_t sample = 0) {
+Picture applied(const Transform& to_do, Picture picture, int64_t sample = 0) {
   Canvas canvas(picture.channels);
-  testing::Picture output(picture.size, picture.channels);
+  Picture output(picture.size, picture.channels);
   canvas.begin(output.view());
   canvas.show(picture.view());
   Draws draws(1, 0, sample, 0);
@@ -39,7 +38,7 @@ testing::Picture applied(const Transform& to_do, testing::Picture picture, int64
 }
 
 // As a key.
-std::string bytes_of(const testing::Picture& picture) {
+std::string bytes_of(const Picture& picture) {
   return {picture.pixels.begin(), picture.pixels.end()};
 }
 
@@ -53,7 +52,7 @@ const std::vector<std::string> kTwoWays = {"ShearX",     "ShearY",   "TranslateX
 std::map<std::string, std::set<std::string>> results_of_torchvision(const std::string& name) {
   std::map<std::string, std::set<std::string>> results;
   const auto add = [&](const std::string& operation) {
-    results[bytes_of(testing::golden(name + "_" + operation))].insert(operation);
+    results[bytes_of(golden(name + "_" + operation))].insert(operation);
   };
   for (const std::string& operation : kOneWay) add(operation + "_+");
   for (const std::string& operation : kTwoWays) add(operation + "_+"), add(operation + "_-");
@@ -66,7 +65,7 @@ TEST(RandAugmentTest, DrawsTheOperationsOfTorchvisionAlike) {
   constexpr int kSamples = 14000;
   std::map<std::set<std::string>, int> counts;
   for (int i = 0; i < kSamples; ++i) {
-    const auto found = results.find(bytes_of(applied(*augment, testing::golden("small"), i)));
+    const auto found = results.find(bytes_of(applied(*augment, golden("small"), i)));
     ASSERT_NE(found, results.end()) << "sample " << i << " is none of torchvision's";
     ++counts[found->second];
   }
@@ -84,12 +83,12 @@ TEST(RandAugmentTest, DrawsTheOperationsOfTorchvisionAlike) {
 TEST(RandAugmentTest, OperationsFollowOneAnother) {
   const auto none = transform("rand_augment { operations: 0 }");
   EXPECT_FALSE(none->random());
-  EXPECT_EQ(applied(*none, testing::golden("small")), testing::golden("small"));
+  EXPECT_EQ(applied(*none, golden("small")), golden("small"));
   // Two operations make far more different pictures than one.
   std::set<std::string> made;
   const auto two = transform("rand_augment { operations: 2 }");
   EXPECT_TRUE(two->random());
-  for (int i = 0; i < 1000; ++i) made.insert(bytes_of(applied(*two, testing::golden("small"), i)));
+  for (int i = 0; i < 1000; ++i) made.insert(bytes_of(applied(*two, golden("small"), i)));
   EXPECT_GT(made.size(), 150U);
 }
 
@@ -99,19 +98,19 @@ TEST(TrivialAugmentTest, MakesWhatTorchvisionMakes) {
   const auto augment = transform("trivial_augment { fill: 77 }");
   EXPECT_TRUE(augment->random());
   for (int i = 0; i < 20000 && !missing.empty(); ++i) {
-    missing.erase(bytes_of(applied(*augment, testing::golden("small"), i)));
+    missing.erase(bytes_of(applied(*augment, golden("small"), i)));
   }
   for (const auto& [pixels, operations] : missing) ADD_FAILURE() << *operations.begin();
 }
 
 TEST(ColorJitterTest, FactorsFillTheirRange) {
   const auto jitter = transform("color_jitter { brightness: 0.4 }");
-  testing::Picture flat({4, 4}, 3);
+  Picture flat({4, 4}, 3);
   std::ranges::fill(flat.pixels, uint8_t{100});
   int least = 255;
   int most = 0;
   for (int i = 0; i < 1000; ++i) {
-    const testing::Picture made = applied(*jitter, flat, i);
+    const Picture made = applied(*jitter, flat, i);
     least = std::min<int>(least, made.pixels[0]);
     most = std::max<int>(most, made.pixels[0]);
   }
@@ -122,7 +121,7 @@ TEST(ColorJitterTest, FactorsFillTheirRange) {
 }
 
 TEST(ColorJitterTest, EachPartDoesWhatItIsFor) {
-  const testing::Picture picture = testing::noisy({8, 8}, 3);
+  const Picture picture = noisy({8, 8}, 3);
   for (const std::string part : {"brightness", "contrast", "saturation", "hue"}) {
     const auto jitter = transform("color_jitter { " + part + ": 0.5 }");
     EXPECT_TRUE(jitter->random());
@@ -139,21 +138,21 @@ TEST(ColorJitterTest, OrderIsRandom) {
   // 155 - 100 c) b; b < 1 and a sum below 270, of which this is the sign, come in 3/16 of the
   // draws.
   const auto jitter = transform("color_jitter { brightness: 0.1 contrast: 1 }");
-  testing::Picture picture({1, 2}, 1);
+  Picture picture({1, 2}, 1);
   picture.pixels = {255, 55};
   constexpr int kSamples = 4000;
   int brightness_last = 0;
   for (int i = 0; i < kSamples; ++i) {
-    const testing::Picture made = applied(*jitter, picture, i);
+    const Picture made = applied(*jitter, picture, i);
     brightness_last += made.pixels[0] < 255 && made.pixels[0] + made.pixels[1] < 270 ? 1 : 0;
   }
   EXPECT_NEAR(brightness_last, kSamples * 3 / 16 / 2, 90);
 }
 
 TEST(GrayscaleTest, ByChance) {
-  const testing::Picture picture = testing::noisy({8, 8}, 3);
+  const Picture picture = noisy({8, 8}, 3);
   EXPECT_EQ(applied(*transform("grayscale { probability: 0 }"), picture), picture);
-  const testing::Picture gray = applied(*transform("grayscale { probability: 1 }"), picture);
+  const Picture gray = applied(*transform("grayscale { probability: 1 }"), picture);
   for (size_t i = 0; i < gray.pixels.size(); i += 3) {
     ASSERT_EQ(gray.pixels[i], gray.pixels[i + 1]);
     ASSERT_EQ(gray.pixels[i], gray.pixels[i + 2]);
@@ -166,7 +165,7 @@ TEST(GrayscaleTest, ByChance) {
 }
 
 // Where the pixels are that have another value.
-Region differing(testing::Picture a, testing::Picture b) {
+Region differing(Picture a, Picture b) {
   int top = a.size.height, left = a.size.width, bottom = 0, right = 0;
   for (int y = 0; y < a.size.height; ++y) {
     for (int x = 0; x < a.size.width; ++x) {
@@ -179,7 +178,7 @@ Region differing(testing::Picture a, testing::Picture b) {
 }
 
 TEST(RandomErasingTest, ErasesBoxesWithinBounds) {
-  testing::Picture picture({60, 80}, 3);
+  Picture picture({60, 80}, 3);
   std::ranges::fill(picture.pixels, uint8_t{200});
   const auto erasing = transform(
       "random_erasing { probability: 0.7 min_scale: 0.1 max_scale: 0.3 min_ratio: 0.5 max_ratio: 2 "
@@ -189,7 +188,7 @@ TEST(RandomErasingTest, ErasesBoxesWithinBounds) {
   double most = 0;
   std::set<int> tops;
   for (int i = 0; i < 2000; ++i) {
-    const testing::Picture made = applied(*erasing, picture, i);
+    const Picture made = applied(*erasing, picture, i);
     const Region box = differing(made, picture);
     const double area = box.height * box.width / 4800.0;
     const auto nines = std::ranges::count(made.pixels, 9);
@@ -210,12 +209,12 @@ TEST(RandomErasingTest, ErasesBoxesWithinBounds) {
 }
 
 TEST(RandomErasingTest, WithNoise) {
-  testing::Picture picture({60, 80}, 3);
+  Picture picture({60, 80}, 3);
   std::ranges::fill(picture.pixels, uint8_t{0});
   const auto erasing = transform(
       "random_erasing { probability: 1 min_scale: 0.3 max_scale: 0.33 min_ratio: 1 max_ratio: 1 "
       "noise: true }");
-  const testing::Picture made = applied(*erasing, picture);
+  const Picture made = applied(*erasing, picture);
   double sum = 0;
   int count = 0;
   for (const uint8_t pixel : made.pixels) sum += pixel, count += pixel != 0;
@@ -225,18 +224,18 @@ TEST(RandomErasingTest, WithNoise) {
 }
 
 TEST(RandomErasingTest, WhatDoesNotFitIsLeft) {
-  const testing::Picture pixel = testing::noisy({1, 1}, 3);
+  const Picture pixel = noisy({1, 1}, 3);
   EXPECT_EQ(applied(*transform("random_erasing { probability: 1 }"), pixel), pixel);
 }
 
 TEST(DrawnTransformsTest, ArePureFunctionsOfTheSample) {
-  const testing::Picture picture = testing::noisy({32, 32}, 3);
+  const Picture picture = noisy({32, 32}, 3);
   for (const std::string text :
        {"color_jitter { brightness: 0.4 contrast: 0.4 saturation: 0.4 hue: 0.1 }",
         "rand_augment {}", "trivial_augment {}", "random_erasing { probability: 1 noise: true }"}) {
     std::set<std::string> made;
     for (int i = 0; i < 20; ++i) {
-      const testing::Picture first = applied(*transform(text), picture, i);
+      const Picture first = applied(*transform(text), picture, i);
       EXPECT_EQ(first, applied(*transform(text), picture, i)) << text;
       made.insert(bytes_of(first));
     }
@@ -245,7 +244,7 @@ TEST(DrawnTransformsTest, ArePureFunctionsOfTheSample) {
 }
 
 TEST(DrawnTransformsTest, GreyPicturesGoToo) {
-  const testing::Picture picture = testing::noisy({32, 32}, 1);
+  const Picture picture = noisy({32, 32}, 1);
   for (const std::string text :
        {"color_jitter { brightness: 0.4 saturation: 0.4 hue: 0.1 }", "rand_augment {}",
         "trivial_augment {}", "grayscale {}", "random_erasing { probability: 1 noise: true }"}) {

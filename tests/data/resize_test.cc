@@ -18,13 +18,13 @@ using testing::golden;
 using testing::noisy;
 using testing::Picture;
 
-testing::Picture resized(testing::Picture from, const Box& box, ImageSize size, Filter filter) {
-  testing::Picture to(size, from.channels);
+Picture resized(Picture from, const Box& box, ImageSize size, Filter filter) {
+  Picture to(size, from.channels);
   Resizer().resize(from.view(), box, to.view(), filter);
   return to;
 }
 
-Box all_of(const testing::Picture& picture) {
+Box all_of(const Picture& picture) {
   return {0, 0, static_cast<double>(picture.size.height), static_cast<double>(picture.size.width)};
 }
 
@@ -53,8 +53,7 @@ std::vector<double> weights(Filter filter, int size, double begin, double extent
 }
 
 // The definition, in double precision; overshoot is cut off after each pass.
-std::vector<double> reference(testing::Picture from, const Box& box, ImageSize size,
-                              Filter filter) {
+std::vector<double> reference(Picture from, const Box& box, ImageSize size, Filter filter) {
   const int channels = from.channels;
   std::vector<double> rows;  // [from.height, size.width, channels]
   for (int y = 0; y < from.size.height; ++y) {
@@ -104,8 +103,7 @@ TEST(ResizeTest, MatchesPillowToTheBit) {
     for (const auto& [name, filter] : filters) {
       for (size_t i = 0; i < cases.size(); ++i) {
         const std::string result = picture + "_" + name + "_" + std::to_string(i);
-        EXPECT_TRUE(resized(testing::golden(picture), cases[i].box, cases[i].size, filter) ==
-                    testing::golden(result))
+        EXPECT_TRUE(resized(golden(picture), cases[i].box, cases[i].size, filter) == golden(result))
             << result;
       }
     }
@@ -118,15 +116,14 @@ TEST(ResizeTest, IsTheDefinitionWithinAGreyLevel) {
     return static_cast<int>(random() % static_cast<unsigned>(count));
   };
   for (int i = 0; i < 150; ++i) {
-    const testing::Picture from =
-        testing::noisy({1 + below(50), 1 + below(50)}, i % 2 ? 1 : 3, random());
+    const Picture from = noisy({1 + below(50), 1 + below(50)}, i % 2 ? 1 : 3, random());
     const double top = below(from.size.height * 4) / 4.0;
     const double left = below(from.size.width * 4) / 4.0;
     const Box box = {top, left, (1 + below(static_cast<int>((from.size.height - top) * 4))) / 4.0,
                      (1 + below(static_cast<int>((from.size.width - left) * 4))) / 4.0};
     const ImageSize size = {1 + below(60), 1 + below(60)};
     for (const Filter filter : {Filter::kBilinear, Filter::kBicubic}) {
-      const testing::Picture to = resized(from, box, size, filter);
+      const Picture to = resized(from, box, size, filter);
       const std::vector<double> exact = reference(from, box, size, filter);
       // Half a level of each pass; the cubic's weights add up to 1.25 without their signs.
       const double most = filter == Filter::kBilinear ? 1.001 : 1.126;
@@ -137,24 +134,24 @@ TEST(ResizeTest, IsTheDefinitionWithinAGreyLevel) {
 
 TEST(ResizeTest, FlatPicturesStayFlat) {
   for (const uint8_t level : {0, 1, 127, 254, 255}) {
-    testing::Picture from({40, 33}, 3);
+    Picture from({40, 33}, 3);
     std::ranges::fill(from.pixels, level);
     for (const Filter filter : {Filter::kNearest, Filter::kBilinear, Filter::kBicubic}) {
-      const testing::Picture to = resized(from, {1.5, 2.25, 30, 20}, {55, 7}, filter);
+      const Picture to = resized(from, {1.5, 2.25, 30, 20}, {55, 7}, filter);
       EXPECT_TRUE(std::ranges::all_of(to.pixels, [&](uint8_t p) { return p == level; })) << +level;
     }
   }
 }
 
 TEST(ResizeTest, OfTheSameSizeItIsACopy) {
-  const testing::Picture from = testing::noisy({30, 70}, 3);
+  const Picture from = noisy({30, 70}, 3);
   EXPECT_EQ(resized(from, all_of(from), from.size, Filter::kBicubic), from);
 }
 
 TEST(ResizeTest, LooksAtTheBoxAlone) {
   // What a decoder leaves out must not matter.
-  testing::Picture whole = testing::noisy({60, 60}, 3);
-  testing::Picture part(whole.view().part({10, 20, 31, 25}));
+  Picture whole = noisy({60, 60}, 3);
+  Picture part(whole.view().part({10, 20, 31, 25}));
   for (const Filter filter : {Filter::kNearest, Filter::kBilinear, Filter::kBicubic}) {
     EXPECT_EQ(resized(whole, {10.5, 20, 30, 24.75}, {40, 20}, filter),
               resized(part, {0.5, 0, 30, 24.75}, {40, 20}, filter));
@@ -164,13 +161,13 @@ TEST(ResizeTest, LooksAtTheBoxAlone) {
 TEST(ResizeTest, LeavesAloneWhatLiesAroundTheTarget) {
   for (const int channels : {1, 3}) {
     for (const int width : {1, 15, 21, 22, 70}) {
-      testing::Picture from = testing::noisy({50, 50}, channels);
+      Picture from = noisy({50, 50}, channels);
       for (const ImageSize size : {ImageSize{33, width}, ImageSize{50, width}}) {
-        testing::Picture around({size.height + 2, size.width + 2}, channels);
+        Picture around({size.height + 2, size.width + 2}, channels);
         std::ranges::fill(around.pixels, uint8_t{99});
         const ImageView target = around.view().part({1, 1, size.height, size.width});
         Resizer().resize(from.view(), all_of(from), target, Filter::kBilinear);
-        EXPECT_EQ(testing::Picture(target), resized(from, all_of(from), size, Filter::kBilinear));
+        EXPECT_EQ(Picture(target), resized(from, all_of(from), size, Filter::kBilinear));
         for (int y = 0; y < size.height; ++y) std::fill_n(target.row(y), target.row_bytes(), 99);
         EXPECT_TRUE(std::ranges::all_of(around.pixels, [](uint8_t p) { return p == 99; }));
       }
@@ -181,8 +178,8 @@ TEST(ResizeTest, LeavesAloneWhatLiesAroundTheTarget) {
 TEST(ResizeTest, KeepsNothingFromThePictureBefore) {
   Resizer resizer;
   for (const int extent : {9, 90, 31, 64, 7}) {
-    testing::Picture from = testing::noisy({extent, 100 - extent}, extent % 2 ? 3 : 1);
-    testing::Picture to({25, 2 * extent}, from.channels);
+    Picture from = noisy({extent, 100 - extent}, extent % 2 ? 3 : 1);
+    Picture to({25, 2 * extent}, from.channels);
     resizer.resize(from.view(), all_of(from), to.view(), Filter::kBicubic);
     EXPECT_EQ(to, resized(from, all_of(from), to.size, Filter::kBicubic));
   }

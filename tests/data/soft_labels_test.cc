@@ -19,14 +19,13 @@ using testing::sample;
 using testing::values;
 
 // Rows "value, label".
-DataConfig labelled(const testing::Folder& folder, const std::string& rows,
-                    const std::string& rest = "") {
+DataConfig labelled(const Folder& folder, const std::string& rows, const std::string& rest = "") {
   folder.write("x.csv", rows);
   return folder.config("csv { train_file: 'x.csv' eval_file: 'x.csv' } " + rest);
 }
 
 TEST(SoftLabelsTest, AreOneForTheLabelAndZeroElsewhere) {
-  testing::Folder folder;
+  Folder folder;
   const DataConfig config = labelled(folder, "5,2\n6,0\n7,3\n8,0\n", "mix { mixup_alpha: 0.2 }");
   for (const Part part : {Part::kTraining, Part::kEvaluation}) {
     const auto dataset = open_dataset(config, part);
@@ -41,7 +40,7 @@ TEST(SoftLabelsTest, AreOneForTheLabelAndZeroElsewhere) {
 }
 
 TEST(SoftLabelsTest, LeaveTheRestAsItIs) {
-  testing::Folder folder;
+  Folder folder;
   DataConfig config = labelled(folder, "5,2\n6,0\n7,0\n", "normalize { mean: 6 deviation: 0.5 }");
   const auto hard = open_dataset(config, Part::kTraining);
   config.mutable_mix()->set_cutmix_alpha(1);
@@ -55,9 +54,9 @@ TEST(SoftLabelsTest, LeaveTheRestAsItIs) {
 }
 
 TEST(SoftLabelsTest, NeedClasses) {
-  testing::Folder folder;
+  Folder folder;
   folder.write("x.csv", "1,2\n3,4\n");
-  const std::string refusal = testing::config_error(
+  const std::string refusal = config_error(
       folder.config("csv { train_file: 'x.csv' regression: true } mix { mixup_alpha: 1 }"));
   EXPECT_SAYS(refusal, "data.mix");
   EXPECT_SAYS(refusal, "classes");

@@ -39,7 +39,7 @@ std::string text(const Records& records, int64_t index) {
 }
 
 // Into train/CLASS/KEY.jpg; class folders sort as their numbers.
-void unpack(const Records& shards, const testing::Folder& folder) {
+void unpack(const Records& shards, const Folder& folder) {
   for (int64_t i = 0; i < shards.size(); ++i) {
     folder.write(fmt::format("train/{:03}/{}.jpg", shards.label(i), key_of(shards.where(i))),
                  text(shards, i));
@@ -47,12 +47,12 @@ void unpack(const Records& shards, const testing::Folder& folder) {
 }
 
 // In the order that they have, into so many shards.
-void pack(const Records& files, const testing::Folder& folder, int64_t shards) {
+void pack(const Records& files, const Folder& folder, int64_t shards) {
   for (int64_t shard = 0; shard < shards; ++shard) {
     std::string bytes;
     for (int64_t i = files.size() * shard / shards; i < files.size() * (shard + 1) / shards; ++i) {
-      bytes += testing::sample_members(fmt::format("{:08}", i), text(files, i),
-                                       std::to_string(files.label(i)));
+      bytes +=
+          sample_members(fmt::format("{:08}", i), text(files, i), std::to_string(files.label(i)));
     }
     folder.write(fmt::format("sorted-{:02}.tar", shard), bytes + testing::tar_end());
   }
@@ -95,7 +95,7 @@ void expect_same_batches(const DataConfig& shards, const DataConfig& files) {
 }
 
 // `folder` is where files can be made.
-void expect_alike(const DataConfig& shards, const testing::Folder& folder) {
+void expect_alike(const DataConfig& shards, const Folder& folder) {
   unpack(*open_webdataset(shards, Part::kTraining, {}), folder);
   expect_same_samples(shards, folder.config("image_folder {}"));
   pack(*open_image_folder(folder.config("image_folder {}"), Part::kTraining, {}), folder, 7);
@@ -106,14 +106,14 @@ void expect_alike(const DataConfig& shards, const testing::Folder& folder) {
 
 TEST(TarAndFolderTest, OfOwnMake) {
   constexpr int kCount = 200;
-  const testing::Folder folder;
+  const Folder folder;
   std::string bytes[2];
   for (int i = 0; i < kCount; ++i) {
     auto picture = testing::smooth({32, 32}, 3, i);
     const auto jpeg = encode_jpeg(picture.view(), 90);
     bytes[i % 3 == 0] +=
-        testing::sample_members(fmt::format("{:05}", i * 7919 % 1000),
-                                std::string(jpeg.begin(), jpeg.end()), std::to_string(i * 5 % 7));
+        sample_members(fmt::format("{:05}", i * 7919 % 1000), std::string(jpeg.begin(), jpeg.end()),
+                       std::to_string(i * 5 % 7));
   }
   for (const int i : {0, 1}) {
     folder.write(fmt::format("t-{}.tar", i), bytes[i] + testing::tar_end());
@@ -128,7 +128,7 @@ TEST(TarAndFolderTest, Cifar10) {
   if (!fs::is_directory(root)) {
     GTEST_SKIP() << "no " << root << "; TRIREME_DATA names the folder that holds cifar10/";
   }
-  const testing::Folder folder;
+  const Folder folder;
   DataConfig shards = folder.config("webdataset { train: 'cifar10-train-00000{0..4}.tar' }");
   shards.mutable_webdataset()->set_index_folder(folder.path("indexes"));
   shards.set_root(root);

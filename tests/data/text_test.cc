@@ -36,7 +36,7 @@ class TextTest : public ::testing::Test {
   static std::string target(const Dataset& dataset, int64_t index) {
     return said(dataset, sample(dataset, index).target);
   }
-  testing::Folder folder;
+  Folder folder;
 };
 
 TEST_F(TextTest, CharactersAreNumberedByCodePoint) {
@@ -75,7 +75,7 @@ TEST_F(TextTest, TheEndIsHeldOut) {
   EXPECT_EQ(input(*evaluation, 0), "vwxy");
   EXPECT_EQ(target(*evaluation, 0), "wxyz");
   EXPECT_NO_THROW(check_alike(*training, *evaluation));
-  EXPECT_SAYS(testing::data_error(config("length: 4", "holdout: 0.1"), Part::kEvaluation),
+  EXPECT_SAYS(data_error(config("length: 4", "holdout: 0.1"), Part::kEvaluation),
               "has 3 characters for this part; a sample has 4");
 }
 
@@ -94,7 +94,7 @@ TEST_F(TextTest, UnknownCharacters) {
                "fed\nf\xc3\xa4"
                "d\nbee");
   const std::string files = "length: 2 eval_file: 'e.txt'";
-  EXPECT_SAYS(testing::data_error(config(files), Part::kEvaluation),
+  EXPECT_SAYS(data_error(config(files), Part::kEvaluation),
               folder.path("e.txt") + ": line 2: '\xc3\xa4' (U+00E4) does not occur in " +
                   folder.path("a.txt"));
   const auto evaluation = open(files, "on_bad_record: SKIP", Part::kEvaluation);
@@ -118,18 +118,18 @@ TEST_F(TextTest, WhatIsNotUtf8) {
            {"abc\xe2(\xac", 3}}) {
     folder.write("a.txt", text);
     for (const char* policy : {"", "on_bad_record: SKIP"}) {
-      EXPECT_SAYS(testing::data_error(config("length: 1", policy)),
+      EXPECT_SAYS(data_error(config("length: 1", policy)),
                   folder.path("a.txt") + ": is not UTF-8 at byte " + std::to_string(at) + ";");
     }
   }
 }
 
 TEST_F(TextTest, GzipMayBeDamaged) {
-  const std::string zipped = testing::gzip("to be or not to be, that is the question");
+  const std::string zipped = gzip("to be or not to be, that is the question");
   folder.write("a.txt.gz", zipped);
   EXPECT_EQ(open("length: 4")->size(), 9);
   folder.write("a.txt.gz", zipped.substr(0, zipped.size() - 9));
-  EXPECT_SAYS(testing::data_error(config("length: 4")), "a.txt.gz: ends within its gzip stream");
+  EXPECT_SAYS(data_error(config("length: 4")), "a.txt.gz: ends within its gzip stream");
   const auto dataset = open("length: 4", "on_bad_record: SKIP");
   EXPECT_EQ(dataset->bad_records().count, 1);
   EXPECT_EQ(input(*dataset, 0), "to b");
@@ -137,23 +137,22 @@ TEST_F(TextTest, GzipMayBeDamaged) {
 
 TEST_F(TextTest, TooShort) {
   folder.write("a.txt", "abcd");
-  EXPECT_SAYS(testing::data_error(config("length: 4")),
-              "has 4 characters for this part; a sample has 4");
+  EXPECT_SAYS(data_error(config("length: 4")), "has 4 characters for this part; a sample has 4");
   folder.write("a.txt", "aaaaaaa");
-  EXPECT_SAYS(testing::data_error(config("length: 4")), "has fewer than 2 characters that differ");
+  EXPECT_SAYS(data_error(config("length: 4")), "has fewer than 2 characters that differ");
   folder.write("a.txt", "");
-  EXPECT_SAYS(testing::data_error(config("length: 4")), "has fewer than 2 characters that differ");
+  EXPECT_SAYS(data_error(config("length: 4")), "has fewer than 2 characters that differ");
 }
 
 TEST_F(TextTest, BadConfiguration) {
   folder.write("a.txt", "abcd");
-  EXPECT_SAYS(testing::config_error(folder.config("text {}")), "data.text.train_file: is missing");
-  EXPECT_SAYS(testing::config_error(config("length: 0")), "data.text.length: 0 is not in [1, ");
-  EXPECT_SAYS(testing::config_error(config("length: 1"), Part::kEvaluation),
+  EXPECT_SAYS(config_error(folder.config("text {}")), "data.text.train_file: is missing");
+  EXPECT_SAYS(config_error(config("length: 0")), "data.text.length: 0 is not in [1, ");
+  EXPECT_SAYS(config_error(config("length: 1"), Part::kEvaluation),
               "data.text.eval_file: is missing; give it, or data.holdout");
-  EXPECT_SAYS(testing::config_error(config("eval_file: 'e'", "holdout: 0.1")),
+  EXPECT_SAYS(config_error(config("eval_file: 'e'", "holdout: 0.1")),
               "data.text.eval_file: cannot be given with data.holdout");
-  EXPECT_SAYS(testing::data_error(config("eval_file: 'e'"), Part::kEvaluation), "holds no file e");
+  EXPECT_SAYS(data_error(config("eval_file: 'e'"), Part::kEvaluation), "holds no file e");
 }
 
 }  // namespace

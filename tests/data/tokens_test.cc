@@ -43,7 +43,7 @@ class TokensTest : public ::testing::Test {
     for (int32_t& token : expected) ++token;
     EXPECT_EQ(values<int32_t>(sample(dataset, index).target), expected);
   }
-  testing::Folder folder;
+  Folder folder;
 };
 
 TEST_F(TokensTest, WindowsAndWhatFollows) {
@@ -97,10 +97,8 @@ TEST_F(TokensTest, EvaluationFilesAndHoldout) {
   EXPECT_EQ(evaluation->spec().classes, 51);
   EXPECT_EQ(open("length: 5", "holdout: 0.2")->size(), 8);
   EXPECT_EQ(open_dataset(config("length: 5", "holdout: 0.2"), Part::kEvaluation)->size(), 2);
-  EXPECT_SAYS(testing::config_error(config("length: 5"), Part::kEvaluation),
-              "data.tokens.eval: is missing");
-  EXPECT_SAYS(testing::config_error(config("eval: 'val'", "holdout: 0.2")),
-              "data.tokens.eval: cannot be");
+  EXPECT_SAYS(config_error(config("length: 5"), Part::kEvaluation), "data.tokens.eval: is missing");
+  EXPECT_SAYS(config_error(config("eval: 'val'", "holdout: 0.2")), "data.tokens.eval: cannot be");
 }
 
 TEST_F(TokensTest, TokensBeyondTheVocabulary) {
@@ -122,51 +120,48 @@ TEST_F(TokensTest, TokensBeyondTheVocabulary) {
 
 TEST_F(TokensTest, CutShort) {
   folder.write("a.bin", header(20240520, 1, 21) + numbers<uint16_t>(12));
-  EXPECT_SAYS(testing::data_error(config("length: 5")),
+  EXPECT_SAYS(data_error(config("length: 5")),
               folder.path("a.bin") + ": token 12: is cut short: 21 tokens were announced");
   const auto dataset = open("length: 5", "on_bad_record: SKIP");
   EXPECT_EQ(dataset->size(), 2);
   EXPECT_EQ(dataset->bad_records().count, 2);
   EXPECT_SAYS(dataset->description(), ", 2 bad record(s) left out");
   folder.write("a.bin", header(20240520, 1, 21));
-  EXPECT_SAYS(testing::data_error(config("length: 5", "on_bad_record: SKIP")),
+  EXPECT_SAYS(data_error(config("length: 5", "on_bad_record: SKIP")),
               "holds no good record, but 4 bad ones");
   folder.write("a.bin", numbers<uint16_t>(12) + "x");
-  EXPECT_SAYS(testing::data_error(config("length: 5")), "ends within a token of 2 bytes");
+  EXPECT_SAYS(data_error(config("length: 5")), "ends within a token of 2 bytes");
   EXPECT_EQ(open("length: 5", "on_bad_record: SKIP")->bad_records().count, 1);
 }
 
 TEST_F(TokensTest, DamagedHeaders) {
   folder.write("a.bin", header(20240520, 3, 9) + numbers<uint16_t>(9));
-  EXPECT_SAYS(testing::data_error(config("length: 5")),
-              "has a header of llm.c of version 3; 1 is read");
+  EXPECT_SAYS(data_error(config("length: 5")), "has a header of llm.c of version 3; 1 is read");
   folder.write("a.bin", header(20240520, 1, 9).substr(0, 600));
-  EXPECT_SAYS(testing::data_error(config("length: 5")),
-              "is 600 bytes long; the header of llm.c alone has");
+  EXPECT_SAYS(data_error(config("length: 5")), "is 600 bytes long; the header of llm.c alone has");
   folder.write("a.bin", header(20240520, 1, -4));
-  EXPECT_SAYS(testing::data_error(config("length: 5")), "says that it has -4 tokens");
+  EXPECT_SAYS(data_error(config("length: 5")), "says that it has -4 tokens");
   folder.write("a.bin", header(20240520, 1, 9) + numbers<uint16_t>(11));
-  EXPECT_SAYS(testing::data_error(config("length: 5")), "has 4 bytes after its 9 tokens");
+  EXPECT_SAYS(data_error(config("length: 5")), "has 4 bytes after its 9 tokens");
 }
 
 TEST_F(TokensTest, TooFewOrTooLarge) {
   folder.write("a.bin", numbers<uint16_t>(5));
-  EXPECT_SAYS(testing::data_error(config("length: 5")), "holds 5 tokens; a sample has 5");
+  EXPECT_SAYS(data_error(config("length: 5")), "holds 5 tokens; a sample has 5");
   folder.write("a.bin", "");
-  EXPECT_SAYS(testing::data_error(config("length: 5")), "holds 0 tokens");
+  EXPECT_SAYS(data_error(config("length: 5")), "holds 0 tokens");
   folder.write("a.bin", numbers<uint32_t>(9, 1U << 31));
-  EXPECT_SAYS(testing::data_error(config("length: 5 kind: UINT32")),
-              "holds token 2147483656; is it of ano");
+  EXPECT_SAYS(data_error(config("length: 5 kind: UINT32")), "holds token 2147483656; is it of ano");
 }
 
 TEST_F(TokensTest, BadConfiguration) {
   folder.write("a.bin", numbers<uint16_t>(50));
-  EXPECT_SAYS(testing::config_error(config("length: 0")), "data.tokens.length: 0 is not in [1, ");
-  EXPECT_SAYS(testing::config_error(config("length: 5 vocabulary: 1")),
+  EXPECT_SAYS(config_error(config("length: 0")), "data.tokens.length: 0 is not in [1, ");
+  EXPECT_SAYS(config_error(config("length: 5 vocabulary: 1")),
               "data.tokens.vocabulary: 1 is not in [2, ");
-  EXPECT_SAYS(testing::config_error(config("length: 5", "normalize { mean: 1 }")),
+  EXPECT_SAYS(config_error(config("length: 5", "normalize { mean: 1 }")),
               "data.normalize: is not for tokens");
-  EXPECT_SAYS(testing::config_error(folder.config("tokens {}")), "data.tokens.train");
+  EXPECT_SAYS(config_error(folder.config("tokens {}")), "data.tokens.train");
 }
 
 }  // namespace

@@ -19,18 +19,16 @@ using testing::noisy;
 using testing::Picture;
 
 std::unique_ptr<Transform> transform(const std::string& text) {
-  return make_transform(testing::config_of("transform { " + text + " }").transform(0),
-                        "data.transform[0]");
+  return make_transform(config_of("transform { " + text + " }").transform(0), "data.transform[0]");
 }
 
 Draws draws(int64_t sample = 0) { return Draws(1, 0, sample, 0); }
 
 // `shown`: the picture lies elsewhere and must stay as it is; else in the canvas.
-testing::Picture apply(const Transform& to_do, testing::Picture picture, int64_t sample = 0,
-                       bool shown = false) {
-  const testing::Picture before = picture;
+Picture apply(const Transform& to_do, Picture picture, int64_t sample = 0, bool shown = false) {
+  const Picture before = picture;
   Canvas canvas(picture.channels);
-  testing::Picture output(to_do.output_size(picture.size).value(), picture.channels);
+  Picture output(to_do.output_size(picture.size).value(), picture.channels);
   canvas.begin(output.view());
   canvas.expect_more(!to_do.in_place());
   if (shown) {
@@ -54,8 +52,8 @@ int mirrored(int at, int extent) {
 }
 
 // A part that may reach beyond the picture.
-testing::Picture part_of(testing::Picture from, const Region& region, int fill, bool reflect) {
-  testing::Picture to(region.size(), from.channels);
+Picture part_of(Picture from, const Region& region, int fill, bool reflect) {
+  Picture to(region.size(), from.channels);
   for (int y = 0; y < region.height; ++y) {
     for (int x = 0; x < region.width; ++x) {
       for (int c = 0; c < from.channels; ++c) {
@@ -91,8 +89,8 @@ TEST(ResizeTest, IsTheResizersOfTheWhole) {
                                                     {"BICUBIC", Filter::kBicubic},
                                                     {"NEAREST", Filter::kNearest}};
   for (const auto& [name, filter] : filters) {
-    testing::Picture from = testing::noisy({40, 31}, 3);
-    testing::Picture expected({16, 13}, 3);
+    Picture from = noisy({40, 31}, 3);
+    Picture expected({16, 13}, 3);
     Resizer resizer;
     resizer.resize(from.view(), {0, 0, 40, 31}, expected.view(), filter);
     const auto resize = transform(std::string("resize { size: 13 interpolation: ") + name + " }");
@@ -112,8 +110,8 @@ TEST(CenterCropTest, RoundsHalvesToEven) {
                {{1, 9}, 0, 2}, {{9, 1}, 4, -1}, {{1, 1}, 0, -1}, {{2, 2}, 0, -1}, {{1, 3}, 0, 0}};
   for (const auto& each : cases) {
     for (const int channels : {1, 3}) {
-      const testing::Picture from = testing::noisy(each.size, channels);
-      const testing::Picture expected = part_of(from, {each.top, each.left, 2, 4}, 0, false);
+      const Picture from = noisy(each.size, channels);
+      const Picture expected = part_of(from, {each.top, each.left, 2, 4}, 0, false);
       const auto crop = transform("center_crop { size: [2, 4] }");
       EXPECT_EQ(apply(*crop, from), expected) << each.size.height << " " << each.size.width;
       EXPECT_EQ(apply(*crop, from, 0, true), expected);
@@ -125,7 +123,7 @@ TEST(CenterCropTest, RoundsHalvesToEven) {
 TEST(PadTest, AllSides) {
   for (const ImageSize size : {ImageSize{3, 5}, ImageSize{1, 1}, ImageSize{2, 7}}) {
     for (const int channels : {1, 3}) {
-      const testing::Picture from = testing::noisy(size, channels);
+      const Picture from = noisy(size, channels);
       const int h = size.height;
       const int w = size.width;
       EXPECT_EQ(apply(*transform("pad { padding: 2 fill: 9 }"), from),
@@ -139,20 +137,18 @@ TEST(PadTest, AllSides) {
                 part_of(from, {-2, -1, h + 13, w + 4}, 0, true));
     }
   }
-  EXPECT_EQ(apply(*transform("pad { padding: 1 reflect: true }"), testing::noisy({1, 1}, 1)).pixels,
-            std::vector<uint8_t>(9, testing::noisy({1, 1}, 1).pixels[0]));
+  EXPECT_EQ(apply(*transform("pad { padding: 1 reflect: true }"), noisy({1, 1}, 1)).pixels,
+            std::vector<uint8_t>(9, noisy({1, 1}, 1).pixels[0]));
 }
 
 TEST(RandomCropTest, EveryPlaceIsAsLikely) {
   for (const char* border : {"", "padding: 2 fill: 7", "padding: 2 reflect: true"}) {
     const auto crop = transform(std::string("random_crop { size: [3, 5] ") + border + " }");
     const int padding = *border ? 2 : 0;
-    const testing::Picture from = testing::noisy({5, 6}, 3);
+    const Picture from = noisy({5, 6}, 3);
     // The place of each possible result.
     std::map<std::string, int> seen;
-    const auto key = [](const testing::Picture& p) {
-      return std::string(p.pixels.begin(), p.pixels.end());
-    };
+    const auto key = [](const Picture& p) { return std::string(p.pixels.begin(), p.pixels.end()); };
     for (int top = -padding; top + 3 <= 5 + padding; ++top) {
       for (int left = -padding; left + 5 <= 6 + padding; ++left) {
         const bool reflect = std::string(border).ends_with("true");
@@ -172,7 +168,7 @@ TEST(RandomCropTest, EveryPlaceIsAsLikely) {
 
 TEST(RandomCropTest, RefusesWhatIsTooSmall) {
   EXPECT_SAYS(message<PictureError>([] {
-                apply(*transform("random_crop { size: 8 padding: 1 }"), testing::noisy({6, 5}, 1));
+                apply(*transform("random_crop { size: 8 padding: 1 }"), noisy({6, 5}, 1));
               }),
               "is 6 x 5 (height x width), padded by 1: less than the 8 x 8");
   EXPECT_FALSE(transform("random_crop { size: 8 }")->needs({6, 9}, draws()).has_value());
@@ -219,11 +215,11 @@ TEST(RandomResizedCropTest, TakesTheMiddleOfWhatNoShapeFits) {
 
 TEST(RandomResizedCropTest, ResizesItsRegionAlone) {
   const auto crop = transform("random_resized_crop { size: [9, 11] interpolation: BICUBIC }");
-  testing::Picture from = testing::noisy({60, 50}, 3);
+  Picture from = noisy({60, 50}, 3);
   for (int64_t i = 0; i < 20; ++i) {
     const Region r = crop->needs(from.size, draws(i))->region;
-    testing::Picture part = part_of(from, r, 0, false);
-    testing::Picture expected({9, 11}, 3);
+    Picture part = part_of(from, r, 0, false);
+    Picture expected({9, 11}, 3);
     Resizer().resize(part.view(),
                      {0, 0, static_cast<double>(r.height), static_cast<double>(r.width)},
                      expected.view(), Filter::kBicubic);
@@ -234,14 +230,14 @@ TEST(RandomResizedCropTest, ResizesItsRegionAlone) {
 TEST(FlipTest, AllWidths) {
   for (const int channels : {1, 3}) {
     for (const int width : {1, 2, 3, 5, 6, 7, 10, 11, 12, 31, 32, 80, 511, 512, 513, 1100}) {
-      const testing::Picture from = testing::noisy({3, width}, channels);
-      testing::Picture across(from.size, channels);
-      testing::Picture down(from.size, channels);
+      const Picture from = noisy({3, width}, channels);
+      Picture across(from.size, channels);
+      Picture down(from.size, channels);
       for (int y = 0; y < 3; ++y) {
         for (int x = 0; x < width; ++x) {
           for (int c = 0; c < channels; ++c) {
-            across.at(y, width - 1 - x, c) = testing::Picture(from).at(y, x, c);
-            down.at(2 - y, x, c) = testing::Picture(from).at(y, x, c);
+            across.at(y, width - 1 - x, c) = Picture(from).at(y, x, c);
+            down.at(2 - y, x, c) = Picture(from).at(y, x, c);
           }
         }
       }
@@ -256,7 +252,7 @@ TEST(FlipTest, AllWidths) {
 }
 
 TEST(FlipTest, AsOftenAsItShould) {
-  const testing::Picture from = testing::noisy({1, 8}, 3);
+  const Picture from = noisy({1, 8}, 3);
   for (const double probability : {0.1, 0.5}) {
     const auto flip =
         transform("horizontal_flip { probability: " + std::to_string(probability) + " }");
@@ -269,7 +265,7 @@ TEST(FlipTest, AsOftenAsItShould) {
 }
 
 TEST(CanvasTest, TheLastPictureIsMadeInTheOutput) {
-  testing::Picture output({4, 4}, 3);
+  Picture output({4, 4}, 3);
   Canvas canvas(3);
   canvas.begin(output.view());
   EXPECT_EQ(canvas.make({4, 4}).image.pixels, output.pixels.data())
@@ -297,9 +293,9 @@ TEST(CanvasTest, TheLastPictureIsMadeInTheOutput) {
 }
 
 TEST(CanvasTest, WhatIsShownIsNotChanged) {
-  testing::Picture output({2, 2}, 1);
-  testing::Picture shown = testing::noisy({4, 4}, 1);
-  const testing::Picture before = shown;
+  Picture output({2, 2}, 1);
+  Picture shown = noisy({4, 4}, 1);
+  const Picture before = shown;
   Canvas canvas(1);
   canvas.begin(output.view());
   canvas.show(shown.view());
@@ -313,7 +309,7 @@ TEST(CanvasTest, WhatIsShownIsNotChanged) {
 }
 
 TEST(CanvasTest, RefusesAnotherSize) {
-  testing::Picture output({2, 2}, 1);
+  Picture output({2, 2}, 1);
   Canvas canvas(1);
   canvas.begin(output.view());
   canvas.take(canvas.make({3, 2}));
@@ -355,7 +351,7 @@ TEST(TransformConfigTest, MistakesAreNamed) {
 }
 
 TEST(PipelineTest, EvaluationIsNeverRandom) {
-  const DataConfig config = testing::config_of(
+  const DataConfig config = config_of(
       "transform { resize { size: 9 } } transform { horizontal_flip {} } transform { pad { "
       "padding: 1 } } eval_transform { resize { size: 9 } } eval_transform { random_crop { size: 8 "
       "} }");

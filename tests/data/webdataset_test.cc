@@ -30,17 +30,15 @@ using testing::tar_end;
 namespace fs = std::filesystem;
 
 // A picture as the records see it: bytes.
-std::string picture(int number) {
-  return testing::pixels(static_cast<size_t>(100 + number * 37), number);
-}
+std::string picture(int number) { return pixels(static_cast<size_t>(100 + number * 37), number); }
 
 // Samples first, first + 1, ...; labels are the numbers modulo 10.
 std::string shard(int first, int count) {
   std::string bytes;
   for (int i = first; i < first + count; ++i) {
-    bytes += testing::sample_members(fmt::format("{:06}", i), picture(i), std::to_string(i % 10));
+    bytes += sample_members(fmt::format("{:06}", i), picture(i), std::to_string(i % 10));
   }
-  return bytes + testing::tar_end();
+  return bytes + tar_end();
 }
 
 std::string text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
@@ -85,7 +83,7 @@ class WebDatasetTest : public ::testing::Test {
     return found.first;
   }
 
-  testing::Folder folder;
+  Folder folder;
   DataConfig config = folder.config("webdataset { train: 't-*.tar' eval: 'e-*.tar' }");
   std::vector<std::string> told;
   OpenOptions options{.progress = [this](std::string_view news) { told.emplace_back(news); }};
@@ -94,7 +92,7 @@ class WebDatasetTest : public ::testing::Test {
 TEST_F(WebDatasetTest, ServesSamplesOfAllShardsInOrder) {
   folder.write("t-0.tar", shard(0, 5));
   folder.write("t-1.tar", shard(5, 1));
-  folder.write("t-2.tar", testing::tar_end());  // of unequal size, and one of none
+  folder.write("t-2.tar", tar_end());  // of unequal size, and one of none
   folder.write("t-3.tar", shard(6, 7));
   const auto records = open();
   ASSERT_EQ(records->size(), 13);
@@ -112,11 +110,11 @@ TEST_F(WebDatasetTest, ServesSamplesOfAllShardsInOrder) {
 
 TEST_F(WebDatasetTest, LongNamesAndFoldersAreFound) {
   const std::string key = "train/" + std::string(120, 'k') + "/0001";
-  const std::string bytes =
-      testing::pax_member(key + ".jpg", picture(1)) + testing::pax_member(key + ".cls", "3") +
-      testing::gnu_member(key + "2.png", picture(2)) + testing::gnu_member(key + "2.cls", "4\n") +
-      testing::member("train", "", '5') +  // a folder
-      testing::sample_members("b/0001", picture(3), " 5 ") + testing::tar_end();
+  const std::string bytes = pax_member(key + ".jpg", picture(1)) + pax_member(key + ".cls", "3") +
+                            gnu_member(key + "2.png", picture(2)) +
+                            gnu_member(key + "2.cls", "4\n") +
+                            member("train", "", '5') +  // a folder
+                            sample_members("b/0001", picture(3), " 5 ") + tar_end();
   const auto records = open(bytes);
   ASSERT_EQ(records->size(), 3);
   for (int i = 0; i < 3; ++i) {
@@ -128,9 +126,8 @@ TEST_F(WebDatasetTest, LongNamesAndFoldersAreFound) {
 
 TEST_F(WebDatasetTest, NamesOfOtherCharactersAreFoundInAnyLocale) {
   const std::string key = "\xc3\xbc-\xe6\x97\xa5";
-  const auto records =
-      open(testing::pax_member(key + ".jpg", picture(1)) + testing::pax_member(key + ".cls", "3") +
-           testing::sample_members(key + "2", picture(2), "1") + testing::tar_end());
+  const auto records = open(pax_member(key + ".jpg", picture(1)) + pax_member(key + ".cls", "3") +
+                            sample_members(key + "2", picture(2), "1") + tar_end());
   ASSERT_EQ(records->size(), 2);
   EXPECT_EQ(records->where(0), at(key + ".jpg"));
   EXPECT_EQ(read(*records, 1), picture(2));
@@ -138,11 +135,10 @@ TEST_F(WebDatasetTest, NamesOfOtherCharactersAreFoundInAnyLocale) {
 
 TEST_F(WebDatasetTest, WhatIsNoneOfASampleIsPassedOver) {
   const auto records =
-      open(testing::member("README", "text") + testing::member("._0001.jpg", "of a Mac") +
-           testing::member("0001.txt", "?") + testing::member("0001.JPG", picture(1)) +
-           testing::member("0001.seg.png", "mask") + testing::member("0001.json", "{") +
-           testing::member("0001.cls", "1") + testing::member("0002.cls", "0") +
-           testing::member("0002.jpeg", picture(2)) + testing::tar_end());
+      open(member("README", "text") + member("._0001.jpg", "of a Mac") + member("0001.txt", "?") +
+           member("0001.JPG", picture(1)) + member("0001.seg.png", "mask") +
+           member("0001.json", "{") + member("0001.cls", "1") + member("0002.cls", "0") +
+           member("0002.jpeg", picture(2)) + tar_end());
   ASSERT_EQ(records->size(), 2);
   EXPECT_EQ(read(*records, 0), picture(1));
   EXPECT_EQ(read(*records, 1), picture(2));
@@ -152,19 +148,18 @@ TEST_F(WebDatasetTest, WhatIsNoneOfASampleIsPassedOver) {
 TEST_F(WebDatasetTest, LabelsOfJson) {
   config.mutable_webdataset()->set_json_label("meta.label");
   const auto json = [&](const std::string& key, const std::string& value) {
-    return testing::member(key + ".jpg", picture(1)) + testing::member(key + ".cls", "9") +
-           testing::member(key + ".json", value);
+    return member(key + ".jpg", picture(1)) + member(key + ".cls", "9") +
+           member(key + ".json", value);
   };
-  const auto records =
-      open(json("a", R"({"meta": {"label": 3, "x": []}})") +
-           json("b", R"({"label": 7, "meta": {"label": " 4 "}})") + testing::tar_end());
+  const auto records = open(json("a", R"({"meta": {"label": 3, "x": []}})") +
+                            json("b", R"({"label": 7, "meta": {"label": " 4 "}})") + tar_end());
   ASSERT_EQ(records->size(), 2);
   EXPECT_EQ(records->label(0), 3);
   EXPECT_EQ(records->label(1), 4);
   EXPECT_THAT(
       bad(json("a", "{") + json("b", R"({"meta": 3})") + json("c", R"({"meta":{}})") +
               json("d", R"({"meta":{"label":[1]}})") + json("e", R"({"meta":{"label":1.5}})") +
-              json("f", R"({"meta":{"label":2}})") + testing::tar_end(),
+              json("f", R"({"meta":{"label":2}})") + tar_end(),
           1),
       ElementsAre(at("a.json: is not JSON"), at("b.json: has no field 'meta.label'"),
                   at("c.json: has no field 'meta.label'"),
@@ -176,9 +171,8 @@ TEST_F(WebDatasetTest, JsonThatNestsWithoutEnd) {
   config.mutable_webdataset()->set_json_label("x");
   const std::string deep(500000, '[');
   EXPECT_EQ(
-      data_error(testing::member("a.jpg", "x") +
-                 testing::member("a.json", "{\"x\":" + deep + std::string(500000, ']') + "}") +
-                 testing::tar_end()),
+      data_error(member("a.jpg", "x") +
+                 member("a.json", "{\"x\":" + deep + std::string(500000, ']') + "}") + tar_end()),
       at("a.json: field 'x' is no number but: array"));
 }
 
@@ -214,12 +208,11 @@ TEST_F(WebDatasetTest, LabelOutOfRange) {
 }
 
 TEST_F(WebDatasetTest, LabelsThatAreNone) {
-  const std::string good = testing::sample_members("z", picture(0), "1");
-  EXPECT_THAT(bad(testing::sample_members("a", picture(1), "cat") +
-                      testing::sample_members("b", picture(1), "-1") +
-                      testing::sample_members("c", picture(1), "") +
-                      testing::sample_members("d", picture(1), "99999999999999999999") +
-                      testing::sample_members("e", picture(1), "1 2") + good + testing::tar_end(),
+  const std::string good = sample_members("z", picture(0), "1");
+  EXPECT_THAT(bad(sample_members("a", picture(1), "cat") + sample_members("b", picture(1), "-1") +
+                      sample_members("c", picture(1), "") +
+                      sample_members("d", picture(1), "99999999999999999999") +
+                      sample_members("e", picture(1), "1 2") + good + tar_end(),
                   1),
               ElementsAre(at("a.cls: label 'cat' is not a whole number"),
                           at("b.cls: label -1 is not in [0, 16777215]"),
@@ -230,10 +223,9 @@ TEST_F(WebDatasetTest, LabelsThatAreNone) {
 
 TEST_F(WebDatasetTest, SamplesThatAreNotWhole) {
   EXPECT_THAT(
-      bad(testing::member("a.jpg", picture(1)) + testing::member("b.cls", "1") +
-              testing::member("c.txt", "?") + testing::sample_members("d", "", "1") +
-              testing::member("e.jpg", "", '2') + testing::member("e.cls", "1") +
-              testing::sample_members("z", picture(0), "1") + testing::tar_end(),
+      bad(member("a.jpg", picture(1)) + member("b.cls", "1") + member("c.txt", "?") +
+              sample_members("d", "", "1") + member("e.jpg", "", '2') + member("e.cls", "1") +
+              sample_members("z", picture(0), "1") + tar_end(),
           1),
       ElementsAre(at("a: has no label (.cls)"), at("b: has no picture (.jpg, .jpeg or .png)"),
                   at("c: has no picture (.jpg, .jpeg or .png)"), at("d.jpg: is empty"),
@@ -241,20 +233,20 @@ TEST_F(WebDatasetTest, SamplesThatAreNotWhole) {
 }
 
 TEST_F(WebDatasetTest, TwoSamplesWithOneKey) {
-  const std::string one = testing::sample_members("a", picture(1), "1");
-  const std::string other = testing::sample_members("b", picture(2), "2");
-  EXPECT_THAT(bad(one + one + other + testing::tar_end(), 2),
+  const std::string one = sample_members("a", picture(1), "1");
+  const std::string other = sample_members("b", picture(2), "2");
+  EXPECT_THAT(bad(one + one + other + tar_end(), 2),
               ElementsAre(at("a: two samples of the shard have this key")));
-  EXPECT_THAT(bad(one + other + one + testing::tar_end(), 2),
+  EXPECT_THAT(bad(one + other + one + tar_end(), 2),
               ElementsAre(at("a: two samples of the shard have this key")));
-  EXPECT_THAT(bad(testing::member("a.jpg", "x") + testing::member("a.png", "y") +
-                      testing::member("a.cls", "1") + other + testing::tar_end(),
-                  1),
-              ElementsAre(at("a: has two pictures, a.jpg and a.png")));
-  EXPECT_THAT(bad(testing::member("a.cls", "1") + testing::member("a.cls", "1") +
-                      testing::member("a.jpg", "x") + other + testing::tar_end(),
-                  1),
-              ElementsAre(at("a: has two labels")));
+  EXPECT_THAT(
+      bad(member("a.jpg", "x") + member("a.png", "y") + member("a.cls", "1") + other + tar_end(),
+          1),
+      ElementsAre(at("a: has two pictures, a.jpg and a.png")));
+  EXPECT_THAT(
+      bad(member("a.cls", "1") + member("a.cls", "1") + member("a.jpg", "x") + other + tar_end(),
+          1),
+      ElementsAre(at("a: has two labels")));
 }
 
 // At every byte: what is whole before it stays, one thing is wrong, nothing is read beyond the end.
@@ -314,10 +306,10 @@ TEST_F(WebDatasetTest, MoreThanOneArchive) {
 }
 
 TEST_F(WebDatasetTest, ManyBadRecordsAreAllCounted) {
-  std::string bytes = testing::sample_members("good", "x", "1");
-  for (int i = 0; i < 50; ++i) bytes += testing::member(fmt::format("{}.jpg", i), "x");
+  std::string bytes = sample_members("good", "x", "1");
+  for (int i = 0; i < 50; ++i) bytes += member(fmt::format("{}.jpg", i), "x");
   config.set_on_bad_record(DataConfig::SKIP);
-  EXPECT_EQ(open(bytes + testing::tar_end())->bad_records().count, 50);
+  EXPECT_EQ(open(bytes + tar_end())->bad_records().count, 50);
   EXPECT_EQ(open()->bad_records().count, 50);  // from the index
   EXPECT_EQ(open()->bad_records().first.size(), 5u);
 }
@@ -341,7 +333,7 @@ TEST_F(WebDatasetTest, FilesThatAreNoTar) {
 }
 
 TEST_F(WebDatasetTest, NoSample) {
-  EXPECT_SAYS(data_error(testing::tar_end()), "(1 shard): holds no record");
+  EXPECT_SAYS(data_error(tar_end()), "(1 shard): holds no record");
   config.mutable_webdataset()->clear_train();
   EXPECT_SAYS(message<ConfigError>([&] { open(); }), "data.webdataset.train: names no file");
 }
@@ -378,8 +370,8 @@ TEST_F(WebDatasetTest, AnIndexOfAnotherShardIsMadeAgain) {
 }
 
 TEST_F(WebDatasetTest, AnIndexOfOtherLabelsIsMadeAgain) {
-  folder.write("t-0.tar", testing::member("a.jpg", "x") + testing::member("a.cls", "1") +
-                              testing::member("a.json", R"({"label":2})") + testing::tar_end());
+  folder.write("t-0.tar", member("a.jpg", "x") + member("a.cls", "1") +
+                              member("a.json", R"({"label":2})") + tar_end());
   EXPECT_EQ(open()->label(0), 1);
   config.mutable_webdataset()->set_json_label("label");
   EXPECT_EQ(open()->label(0), 2);
