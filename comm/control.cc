@@ -66,7 +66,7 @@ std::string broadcast(Communicator& communicator, std::string text, int root) {
   CallerStream stream;
   auto length = static_cast<int64_t>(text.size());
   communicator.broadcast(&length, 1, DType::kI64, root, stream);
-  text.resize(static_cast<size_t>(length));
+  text.resize(length);
   if (length > 0) communicator.broadcast(text.data(), length, DType::kU8, root, stream);
   return text;
 }

@@ -20,12 +20,12 @@ uint64_t combine(uint64_t hash, uint64_t value) {
 }  // namespace
 
 int Group::world_rank(int rank) const {
-  return rank >= 0 && rank < std::ssize(ranks) ? ranks[static_cast<size_t>(rank)] : rank;
+  return rank >= 0 && rank < std::ssize(ranks) ? ranks[rank] : rank;
 }
 
 Group world_group(int ranks) {
   Group world;
-  world.ranks.resize(static_cast<size_t>(ranks));
+  world.ranks.resize(ranks);
   std::iota(world.ranks.begin(), world.ranks.end(), 0);
   return world;
 }

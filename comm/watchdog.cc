@@ -101,7 +101,7 @@ struct Watchdog::State {
     ledger.page().pid = getpid();
     snapshot.own_rank = place.rank;
     snapshot.awake_since = monotonic_ns();
-    snapshot.hosts.resize(static_cast<size_t>(place.hosts));
+    snapshot.hosts.resize(place.hosts);
     for (int i = 0; i < place.ranks; ++i) {
       snapshot.ranks.emplace_back().rank = i;
       if (member(i).host == place.host) local.push_back(i);
@@ -150,8 +150,8 @@ struct Watchdog::State {
     if (wake >= 0) static_cast<void>(!write(wake, &one, sizeof one));
   }
 
-  const Member& member(int rank) const { return snapshot.members[static_cast<size_t>(rank)]; }
-  RankView& view(int rank) { return snapshot.ranks[static_cast<size_t>(rank)]; }
+  const Member& member(int rank) const { return snapshot.members[rank]; }
+  RankView& view(int rank) { return snapshot.ranks[rank]; }
 
   // --- The thread.
 
@@ -207,11 +207,11 @@ struct Watchdog::State {
       const auto link = peer.end == SideChannel::End::kNone     ? SharedState::Link::kOpen
                         : peer.end == SideChannel::End::kClosed ? SharedState::Link::kClosed
                                                                 : SharedState::Link::kNone;
-      shared_state.note(peer.host, link, heard[static_cast<size_t>(peer.host)]);
+      shared_state.note(peer.host, link, heard[peer.host]);
     }
     for (int host = 0; host < place.hosts; ++host) {
       HostView known = shared_state.host(host);
-      HostView& before = snapshot.hosts[static_cast<size_t>(host)];
+      HostView& before = snapshot.hosts[host];
       if (known.closed != 0) known.closed = before.closed != 0 ? before.closed : snapshot.now;
       before = known;
     }
@@ -220,7 +220,7 @@ struct Watchdog::State {
   void take(int sender, Message message) {
     translate(message, snapshot.now);
     const int host = member(sender).host;
-    heard[static_cast<size_t>(host)] = snapshot.now;
+    heard[host] = snapshot.now;
     for (RankView& its : message.ranks) {
       if (its.rank >= place.ranks || member(its.rank).host != host) continue;
       // Until its watchdog runs, the host itself is the sign of life.

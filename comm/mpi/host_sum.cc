@@ -53,8 +53,8 @@ HostSum::HostSum(const Comm& host, const Comm& leaders, const Placement& placeme
   for (int i = 0; i < local_ranks_; ++i) peers.push_back(control(i).self);
   peers_ = std::make_unique<PeerWatch>(peers);
   barrier_ = std::make_unique<SharedBarrier>(control(0).barrier, local_ranks_, *peers_);
-  inputs_.resize(static_cast<size_t>(local_ranks_));
-  outputs_.resize(static_cast<size_t>(local_ranks_));
+  inputs_.resize(local_ranks_);
+  outputs_.resize(local_ranks_);
 }
 
 void HostSum::meet(const char* operation, uint64_t window, size_t offset, int64_t count,
@@ -146,7 +146,7 @@ void HostSum::sum_small(void* data, int64_t count, DType dtype) {
   const size_t bytes = static_cast<size_t>(count) * size_of(dtype);
   std::memcpy(control(local_rank_).slots[turn], data, bytes);
   meet(kAllReduce, 0, 0, count, dtype);
-  for (int i = 0; i < local_ranks_; ++i) inputs_[static_cast<size_t>(i)] = control(i).slots[turn];
+  for (int i = 0; i < local_ranks_; ++i) inputs_[i] = control(i).slots[turn];
   // Every rank adds up for itself: in the same order, so with the same bits.
   if (hosts_ == 1) {
     auto* output = static_cast<std::byte*>(data);

@@ -75,7 +75,7 @@ class HostSum {
   [[noreturn]] void refuse(size_t turn);
   std::string describe(int local_rank, size_t turn) const;
   Control& control(int local_rank) const {
-    return *reinterpret_cast<Control*>(controls_.parts()[static_cast<size_t>(local_rank)]);
+    return *reinterpret_cast<Control*>(controls_.parts()[local_rank]);
   }
 
   const int local_rank_;

@@ -180,7 +180,7 @@ class MpiCommunicator final : public Communicator {
                                   full, LedgerPage::kMostGroups));
     }
     Comm all = all_.split(colour, key);
-    std::vector<int> members(static_cast<size_t>(all.size()));
+    std::vector<int> members(all.size());
     check(MPI_Allgather(&own, 1, MPI_INT, members.data(), 1, MPI_INT, all.get()),
           {"MPI_Allgather"});
     Comm host = all.split(placement_.host, all.rank());

@@ -59,7 +59,7 @@ SharedWindow::SharedWindow(const Comm& host, size_t bytes) : bytes_(bytes) {
     check(MPI_Win_shared_query(window_, rank, &size, &unit, &part), {"MPI_Win_shared_query"});
     parts_.push_back(align(part));
   }
-  own_ = parts_[static_cast<size_t>(host.rank())];
+  own_ = parts_[host.rank()];
   std::memset(own_, 0, used);
   check(MPI_Barrier(host.get()), {"MPI_Barrier"});
 }

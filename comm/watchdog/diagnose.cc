@@ -67,8 +67,8 @@ class Diagnoser {
     std::vector<int> missing;
   };
 
-  const RankView& rank(int number) const { return s_.ranks[static_cast<size_t>(number)]; }
-  const Member& member(int number) const { return s_.members[static_cast<size_t>(number)]; }
+  const RankView& rank(int number) const { return s_.ranks[number]; }
+  const Member& member(int number) const { return s_.members[number]; }
   int64_t age(int64_t when) const { return s_.now - std::max(when, s_.awake_since); }
   // Seen lately: of other hosts only what came by message is known.
   bool fresh(const RankView& view) const { return age(view.seen) <= kFreshTicks * s_.tick; }
@@ -216,7 +216,7 @@ class Diagnoser {
 
   std::optional<Diagnosis> host_lost() const {
     for (int host = 0; host < std::ssize(s_.hosts); ++host) {
-      const HostView& view = s_.hosts[static_cast<size_t>(host)];
+      const HostView& view = s_.hosts[host];
       if (view.closed == 0 || age(view.closed) < kSure || !concerns(host)) continue;
       const RankView& first = first_of(host);
       return Diagnosis{
@@ -402,7 +402,7 @@ class Diagnoser {
     for (int host = 0; host < std::ssize(s_.hosts); ++host) {
       if (!concerns(host)) continue;
       const RankView& first = first_of(host);
-      const int64_t silence = age(s_.hosts[static_cast<size_t>(host)].heard);
+      const int64_t silence = age(s_.hosts[host].heard);
       // Once someone waits for too long, half of it is enough to tell whom for.
       const int64_t enough = overdue() ? timeout_of(first) / 2 : timeout_of(first);
       if (silence < enough) continue;
@@ -427,7 +427,7 @@ std::optional<Diagnosis> diagnose(const RunSnapshot& snapshot) {
 }
 
 std::string describe_rank(const RunSnapshot& snapshot, int rank) {
-  const Member& member = snapshot.members[static_cast<size_t>(rank)];
+  const Member& member = snapshot.members[rank];
   return fmt::format("rank {} (host {}, pid {})", rank, member.host_name, member.pid);
 }
 

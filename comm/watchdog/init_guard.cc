@@ -85,7 +85,7 @@ Expected expected_ranks(const Launcher& launcher) {
   expected.own = number("OMPI_COMM_WORLD_RANK", number("PMIX_RANK", 0));
   expected.here = number("OMPI_COMM_WORLD_LOCAL_SIZE", 0);
   if (expected.here == expected.ranks) {
-    expected.names.resize(static_cast<size_t>(expected.ranks));
+    expected.names.resize(expected.ranks);
     std::iota(expected.names.begin(), expected.names.end(), 0);
   }
   return expected;

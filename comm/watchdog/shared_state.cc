@@ -16,7 +16,7 @@ SharedState::SharedState(Communicator& world)
                           static_cast<size_t>(world.placement().hosts) * sizeof(Known))) {}
 
 SharedState::Part& SharedState::part(int local_rank) const {
-  return *reinterpret_cast<Part*>(memory_->parts()[static_cast<size_t>(local_rank)]);
+  return *reinterpret_cast<Part*>(memory_->parts()[local_rank]);
 }
 
 SharedState::Known& SharedState::known(int local_rank, int host) const {

@@ -108,7 +108,7 @@ Secret share_secret(Communicator& world) {
 }
 
 std::string who(const std::vector<Card>& cards, int rank) {
-  return fmt::format("rank {} (host {})", rank, cards[static_cast<size_t>(rank)].host_name);
+  return fmt::format("rank {} (host {})", rank, cards[rank].host_name);
 }
 
 // What this rank has to say about the peers that it is not connected to.
@@ -240,7 +240,7 @@ SideChannel::SideChannel(Communicator& world, double seconds) : state_(std::make
 
   std::vector<Acquaintance> acquaintances;
   for (int rank = 0; rank < place.ranks; ++rank) {
-    const Card& card = cards[static_cast<size_t>(rank)];
+    const Card& card = cards[rank];
     if (card.host == place.host || card.local_rank != place.local_rank) continue;
     acquaintances.push_back({.rank = rank, .addresses = {}});
     if (rank < place.rank) acquaintances.back().addresses = ways_to(card, own.machine);
