@@ -25,18 +25,11 @@ void fill(const Initialiser& init, const Random& random, std::vector<float>& val
   }
 }
 
-template <class Tensor>
-TensorSpec canonical(const Tensor& tensor) {
-  return {DType::kF32, tensor.spec.shape, Layout::row_major()};
+TensorSpec canonical(const TensorSpec& spec) {
+  return {DType::kF32, spec.shape, Layout::row_major()};
 }
 
-template <class Tensor>
-std::byte* place(const Tensor& tensor, const void* array) {
-  return static_cast<std::byte*>(const_cast<void*>(array)) +
-         tensor.begin * size_of(tensor.spec.dtype);
-}
-
-// Between a tensor in the array and canonical order in host memory, by way of the device.
+// Between a tensor in device memory and canonical form in host memory, by way of the device.
 void reorder(ops::Backend& backend, const TensorSpec& from_spec, const void* from,
              const TensorSpec& to_spec, void* to, bool from_host) {
   Device& device = backend.device();
@@ -97,38 +90,23 @@ void initialise(const Parameters& parameters, ops::Backend& backend, uint64_t se
   backend.device().fill_zero(values, parameters.array_bytes(), *stream);
   stream->synchronize();
   for (const Parameter& parameter : parameters.all) {
-    std::vector<float> canonical_values(parameter.spec.shape.elements());
+    std::vector<float> initial(parameter.spec.shape.elements());
     fill(parameter.init, Random(seed, RandomPurpose::kInitialise, name_hash(parameter.name)),
-         canonical_values);
-    from_canonical(parameter, backend, canonical_values.data(), values);
+         initial);
+    from_canonical(backend, initial.data(), parameter.spec, parameter.at(values));
   }
   for (const RunningValue& value : parameters.running) {
     const std::vector<float> initial(value.spec.shape.elements(), value.initial);
-    from_canonical(value, backend, initial.data(), running);
+    from_canonical(backend, initial.data(), value.spec, value.at(running));
   }
 }
 
-void to_canonical(const Parameter& parameter, ops::Backend& backend, const void* array,
-                  float* out) {
-  reorder(backend, parameter.spec, place(parameter, array), canonical(parameter), out,
-          /*from_host=*/false);
+void to_canonical(ops::Backend& backend, const TensorSpec& spec, const void* tensor, float* out) {
+  reorder(backend, spec, tensor, canonical(spec), out, /*from_host=*/false);
 }
 
-void from_canonical(const Parameter& parameter, ops::Backend& backend, const float* in,
-                    void* array) {
-  reorder(backend, canonical(parameter), in, parameter.spec, place(parameter, array),
-          /*from_host=*/true);
-}
-
-void to_canonical(const RunningValue& value, ops::Backend& backend, const void* array, float* out) {
-  reorder(backend, value.spec, place(value, array), canonical(value), out,
-          /*from_host=*/false);
-}
-
-void from_canonical(const RunningValue& value, ops::Backend& backend, const float* in,
-                    void* array) {
-  reorder(backend, canonical(value), in, value.spec, place(value, array),
-          /*from_host=*/true);
+void from_canonical(ops::Backend& backend, const float* in, const TensorSpec& spec, void* tensor) {
+  reorder(backend, canonical(spec), in, spec, tensor, /*from_host=*/true);
 }
 
 }  // namespace trireme::model

@@ -2,6 +2,7 @@
 // state lie like the values that are trained; frozen values come behind these and have neither.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -31,6 +32,11 @@ struct Parameter {
   bool frozen = false;
   int64_t begin = 0;  // first element in the arrays
   int64_t end = 0;    // one past the last, padding of blocked layouts included
+
+  // Where it lies in an array of Parameters::array_dtype().
+  void* at(void* array) const {
+    return static_cast<std::byte*>(array) + begin * static_cast<int64_t>(size_of(spec.dtype));
+  }
 };
 
 // A value that training keeps but does not train: running mean and variance. Row-major.
@@ -40,6 +46,10 @@ struct RunningValue {
   float initial = 0;
   bool frozen = false;  // of a layer that is: read, never changed
   int64_t begin = 0;    // first element in the array of running values
+
+  void* at(void* array) const {
+    return static_cast<std::byte*>(array) + begin * static_cast<int64_t>(size_of(spec.dtype));
+  }
 };
 
 struct Parameters {
@@ -85,12 +95,9 @@ class LowPrecisionCopy {
 void initialise(const Parameters& parameters, ops::Backend& backend, uint64_t seed, void* values,
                 void* running);
 
-// One tensor between its place in the array, which may be device memory, and canonical row-major
-// order (f32, host memory).
-void to_canonical(const Parameter& parameter, ops::Backend& backend, const void* array, float* out);
-void from_canonical(const Parameter& parameter, ops::Backend& backend, const float* in,
-                    void* array);
-void to_canonical(const RunningValue& value, ops::Backend& backend, const void* array, float* out);
-void from_canonical(const RunningValue& value, ops::Backend& backend, const float* in, void* array);
+// Copies one tensor between device memory, where it is laid out as `spec` says, and canonical form:
+// row-major f32 in host memory. Blocks.
+void to_canonical(ops::Backend& backend, const TensorSpec& spec, const void* tensor, float* out);
+void from_canonical(ops::Backend& backend, const float* in, const TensorSpec& spec, void* tensor);
 
 }  // namespace trireme::model

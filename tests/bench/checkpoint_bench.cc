@@ -57,9 +57,9 @@ int run(const fs::path& folder, int64_t mib, int rounds) {
   for (const Buffer* array : {&values, &velocity}) {
     device->fill_zero(array->data(), array->bytes(), *stream);
   }
-  train::CheckpointWriter writer(
-      train::Checkpoints(folder / "checkpoints", 1),
-      {parameters, *backend, values.data(), nullptr, {{"velocity", velocity.data()}}}, 600);
+  train::StateArrays state_arrays(parameters, *backend, {.parameters = values.data()});
+  state_arrays.add_optimizer_array(parameters, "velocity", velocity.data());
+  train::CheckpointWriter writer(train::Checkpoints(folder / "checkpoints", 1), state_arrays, 600);
   std::vector<double> saves, stalls, processor, dds, ratios;
   size_t bytes = 2 * parameters.array_bytes();
   for (int round = 0; round <= rounds; ++round) {

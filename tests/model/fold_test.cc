@@ -50,10 +50,12 @@ std::vector<float> outputs(const Graph& graph, const Weights& weights, const Tes
   const Buffer values = device->allocate(parameters.array_bytes());
   const Buffer running = device->allocate(parameters.running_bytes());
   for (const Parameter& parameter : parameters.all) {
-    from_canonical(parameter, *backend, weights.at(parameter.name).values.data(), values.data());
+    from_canonical(*backend, weights.at(parameter.name).values.data(), parameter.spec,
+                   parameter.at(values.data()));
   }
   for (const RunningValue& value : parameters.running) {
-    from_canonical(value, *backend, weights.at(value.name).values.data(), running.data());
+    from_canonical(*backend, weights.at(value.name).values.data(), value.spec,
+                   value.at(running.data()));
   }
   EXPECT_EQ(weights.size(), parameters.all.size() + parameters.running.size());
   const LowPrecisionCopy low(parameters, *backend);

@@ -222,15 +222,15 @@ class TestNetwork {
   std::vector<float> gradient(const Parameter& parameter) { return read(parameter, gradients_); }
   std::vector<float> value(const Parameter& parameter) { return read(parameter, values_); }
   void set_value(const Parameter& parameter, const std::vector<float>& numbers) {
-    from_canonical(parameter, *backend_, numbers.data(), values_.data());
+    from_canonical(*backend_, numbers.data(), parameter.spec, parameter.at(values_.data()));
     low_precision_.refresh(values_.data(), *stream_);
   }
   void set_running(const RunningValue& value, const std::vector<float>& numbers) {
-    from_canonical(value, *backend_, numbers.data(), running_.data());
+    from_canonical(*backend_, numbers.data(), value.spec, value.at(running_.data()));
   }
   std::vector<float> running(const RunningValue& value) {
     std::vector<float> numbers(static_cast<size_t>(value.spec.shape.elements()));
-    to_canonical(value, *backend_, running_.data(), numbers.data());
+    to_canonical(*backend_, value.spec, value.at(running_.data()), numbers.data());
     return numbers;
   }
   // Element i of the parameter in the double-precision arrays of the reference, whose layouts are
@@ -276,7 +276,7 @@ class TestNetwork {
   // Gradients lie as the parameters do.
   std::vector<float> read(const Parameter& parameter, const Buffer& array) {
     std::vector<float> numbers(static_cast<size_t>(parameter.spec.shape.elements()));
-    to_canonical(parameter, *backend_, array.data(), numbers.data());
+    to_canonical(*backend_, parameter.spec, parameter.at(array.data()), numbers.data());
     return numbers;
   }
   void fill(const Buffer& buffer, unsigned char byte, size_t bytes) {

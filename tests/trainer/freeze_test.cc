@@ -47,15 +47,13 @@ class FreezeTest : public RunTest {
   Tensors initial() const {
     StepFixture fixture(*world_, kFrozen + kCommon, {"train.device=" + GetParam()});
     Tensors tensors;
-    const model::Parameters& parameters = fixture.step().parameters();
-    for (const model::Parameter& parameter : parameters.all) {
-      std::vector<float>& values = tensors[parameter.name];
-      values.resize(static_cast<size_t>(parameter.spec.shape.elements()));
-      model::to_canonical(parameter, fixture.step().backend(), fixture.step().arrays().parameters,
-                          values.data());
-    }
-    for (const model::RunningValue& value : parameters.running) {
-      tensors[value.name].assign(static_cast<size_t>(value.spec.shape.elements()), value.initial);
+    const StateArrays& state = fixture.step().state();
+    for (const StateArrays::Array& array : state.model()) {
+      for (const StateArrays::Tensor& tensor : array.tensors) {
+        std::vector<float>& values = tensors[tensor.name];
+        values.resize(static_cast<size_t>(tensor.spec.shape.elements()));
+        state.get(tensor, values);
+      }
     }
     return tensors;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "trainer/checkpoint/checkpoint.h"
@@ -36,8 +37,11 @@ struct SmallModel {
     parameters.moving_elements = parameters.running_elements = 16;
   }
 
-  TrainedArrays arrays() {
-    return {parameters, *backend, values.data(), running.data(), {{"velocity", velocity.data()}}};
+  StateArrays arrays(const std::string& optimizer_array = "velocity") {
+    StateArrays state(parameters, *backend,
+                      {.parameters = values.data(), .running = running.data()});
+    state.add_optimizer_array(parameters, optimizer_array, velocity.data());
+    return state;
   }
 
   // Numbers that tell the step.

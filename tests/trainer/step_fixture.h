@@ -58,13 +58,13 @@ class StepFixture {
     return at_once ? *at_once : *later;
   }
 
-  // All parameters in canonical order.
+  // All parameters in canonical form.
   std::vector<double> values() {
     std::vector<double> all;
-    for (const model::Parameter& parameter : step_.parameters().all) {
-      std::vector<float> canonical(static_cast<size_t>(parameter.spec.shape.elements()));
-      model::to_canonical(parameter, *backend_, step_.arrays().parameters, canonical.data());
-      all.insert(all.end(), canonical.begin(), canonical.end());
+    for (const StateArrays::Tensor& parameter : step_.state().parameters().tensors) {
+      std::vector<float> values(static_cast<size_t>(parameter.spec.shape.elements()));
+      step_.state().get(parameter, values);
+      all.insert(all.end(), values.begin(), values.end());
     }
     return all;
   }

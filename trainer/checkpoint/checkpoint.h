@@ -92,10 +92,10 @@ FoundCheckpoint find_checkpoint(const std::filesystem::path& path, const Warn& w
 void warn_on_stderr(const std::string& text);
 
 // Fill the arrays. Throws ConfigError when the checkpoint is of another network or optimizer.
-void load_model(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays);
+void load_model(const FoundCheckpoint& checkpoint, const StateArrays& state);
 // The network's parameters and running values by name; throws as load_model does.
 model::Weights read_model(const FoundCheckpoint& checkpoint, const model::Graph& graph);
 // The optimizer's state; zeros where the checkpoint has none, being of SGD without momentum.
-void load_optimizer(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays);
+void load_optimizer(const FoundCheckpoint& checkpoint, const StateArrays& state);
 
 }  // namespace trireme::train

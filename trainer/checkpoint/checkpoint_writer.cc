@@ -42,7 +42,7 @@ struct CheckpointWriter::Job {
   }
 };
 
-CheckpointWriter::CheckpointWriter(Checkpoints checkpoints, TrainedArrays arrays, double timeout)
+CheckpointWriter::CheckpointWriter(Checkpoints checkpoints, StateArrays arrays, double timeout)
     : timeout_(timeout), job_(new Job{std::move(checkpoints), Snapshot(std::move(arrays))}) {}
 
 CheckpointWriter::~CheckpointWriter() {

@@ -30,7 +30,7 @@ struct SaveOutcome {
 class CheckpointWriter {
  public:
   // `timeout`: seconds that a save may take.
-  CheckpointWriter(Checkpoints checkpoints, TrainedArrays arrays, double timeout);
+  CheckpointWriter(Checkpoints checkpoints, StateArrays arrays, double timeout);
   // Gives a save under way a few seconds to end, and then gives it up: a disk that hangs holds up
   // nothing.
   ~CheckpointWriter();

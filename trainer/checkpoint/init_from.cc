@@ -197,13 +197,6 @@ class Matching {
   std::vector<std::string> problems_;
 };
 
-template <class Tensor>
-void load(const model::Weights& weights, const Tensor& tensor, ops::Backend& backend, void* array) {
-  const auto found = weights.find(tensor.name);
-  if (found != weights.end())
-    model::from_canonical(tensor, backend, found->second.values.data(), array);
-}
-
 }  // namespace
 
 model::Weights read_weights(const fs::path& path) {
@@ -244,12 +237,12 @@ InitialValues read_initial_values(const fs::path& path, const model::Graph& grap
   return initial;
 }
 
-void load_initial_values(const InitialValues& initial, const TrainedArrays& arrays) {
-  for (const model::Parameter& parameter : arrays.parameters.all) {
-    load(initial.weights, parameter, arrays.backend, arrays.values);
-  }
-  for (const model::RunningValue& value : arrays.parameters.running) {
-    load(initial.weights, value, arrays.backend, arrays.running);
+void load_initial_values(const InitialValues& initial, const StateArrays& state) {
+  for (const auto& array : state.model()) {
+    for (const auto& tensor : array.tensors) {
+      const auto found = initial.weights.find(tensor.name);
+      if (found != initial.weights.end()) state.put(tensor, found->second.values);
+    }
   }
 }
 

@@ -26,6 +26,6 @@ struct InitialValues {
 // Throws ConfigError listing whatever else is missing, unexpected or of another shape.
 InitialValues read_initial_values(const std::filesystem::path& path, const model::Graph& graph);
 
-void load_initial_values(const InitialValues& initial, const TrainedArrays& arrays);
+void load_initial_values(const InitialValues& initial, const StateArrays& state);
 
 }  // namespace trireme::train

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <span>
+#include <vector>
 
 #include "core/error.h"
 #include "model/graph.h"
@@ -11,20 +11,20 @@
 namespace trireme::train {
 namespace {
 
-// Sizes a buffer for the largest tensor, so that tensors pass through one by one.
-std::vector<float> staging(const model::Parameters& parameters) {
-  int64_t largest = 0;
-  for (const model::Parameter& parameter : parameters.all) {
-    largest = std::max(largest, parameter.spec.shape.elements());
+// Reads the tensors of the arrays, one by one; returns their number.
+size_t read_tensors(const SafetensorsReader& reader, const StateArrays& state,
+                    std::span<const StateArrays::Array> arrays) {
+  std::vector<float> values;
+  size_t count = 0;
+  for (const auto& array : arrays) {
+    for (const auto& tensor : array.tensors) {
+      values.resize(static_cast<size_t>(tensor.spec.shape.elements()));
+      reader.read(tensor.name, tensor.spec.shape, values);
+      state.put(tensor, values);
+      ++count;
+    }
   }
-  for (const model::RunningValue& value : parameters.running) {
-    largest = std::max(largest, value.spec.shape.elements());
-  }
-  return std::vector<float>(static_cast<size_t>(largest));
-}
-
-std::span<float> front(std::vector<float>& buffer, const Shape& shape) {
-  return std::span(buffer).first(static_cast<size_t>(shape.elements()));
+  return count;
 }
 
 void require_no_more(const SafetensorsReader& reader, const FoundCheckpoint& checkpoint,
@@ -48,20 +48,10 @@ void fitting(const FoundCheckpoint& checkpoint, F&& load) {
 
 }  // namespace
 
-void load_model(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays) {
+void load_model(const FoundCheckpoint& checkpoint, const StateArrays& state) {
   fitting(checkpoint, [&] {
     const SafetensorsReader reader(checkpoint.path / kModelFile);
-    std::vector<float> buffer = staging(arrays.parameters);
-    for (const model::Parameter& parameter : arrays.parameters.all) {
-      reader.read(parameter.name, parameter.spec.shape, front(buffer, parameter.spec.shape));
-      model::from_canonical(parameter, arrays.backend, buffer.data(), arrays.values);
-    }
-    for (const model::RunningValue& value : arrays.parameters.running) {
-      reader.read(value.name, value.spec.shape, front(buffer, value.spec.shape));
-      model::from_canonical(value, arrays.backend, buffer.data(), arrays.running);
-    }
-    const size_t wanted = arrays.parameters.all.size() + arrays.parameters.running.size();
-    require_no_more(reader, checkpoint, wanted);
+    require_no_more(reader, checkpoint, read_tensors(reader, state, state.model()));
   });
 }
 
@@ -88,19 +78,10 @@ model::Weights read_model(const FoundCheckpoint& checkpoint, const model::Graph&
   return weights;
 }
 
-void load_optimizer(const FoundCheckpoint& checkpoint, const TrainedArrays& arrays) {
+void load_optimizer(const FoundCheckpoint& checkpoint, const StateArrays& state) {
   fitting(checkpoint, [&] {
     const SafetensorsReader reader(checkpoint.path / kOptimizerFile);
-    if (reader.names().empty()) return;
-    std::vector<float> buffer = staging(arrays.parameters);
-    for (const auto& array : arrays.optimizer) {
-      for (const model::Parameter& parameter : arrays.parameters.all) {
-        if (parameter.frozen) continue;
-        reader.read(array.name + "." + parameter.name, parameter.spec.shape,
-                    front(buffer, parameter.spec.shape));
-        model::from_canonical(parameter, arrays.backend, buffer.data(), array.values);
-      }
-    }
+    if (!reader.names().empty()) read_tensors(reader, state, state.optimizer());
   });
 }
 

@@ -3,6 +3,7 @@
 #include "model/passes/passes.h"
 #include "trainer/config/device.h"
 #include "trainer/config/inputs.h"
+#include "trainer/optimizer/state_arrays.h"
 
 namespace trireme::train {
 
@@ -24,20 +25,17 @@ void TrainedModel::place(const model::Weights& weights, ops::Backend& backend) {
   Device& device = backend.device();
   values_ = device.allocate(parameters_.array_bytes());
   running_ = device.allocate(parameters_.running_bytes());
-  for (const model::Parameter& parameter : parameters_.all) {
-    model::from_canonical(parameter, backend, weights.at(parameter.name).values.data(),
-                          values_.data());
-  }
-  for (const model::RunningValue& value : parameters_.running) {
-    model::from_canonical(value, backend, weights.at(value.name).values.data(), running_.data());
-  }
   low_precision_ = model::LowPrecisionCopy(parameters_, backend);
-  const auto stream = device.create_stream(StreamKind::kCompute);
-  low_precision_.refresh(values_.data(), *stream);
-  stream->synchronize();
   arrays_.parameters = values_.data();
   arrays_.low_precision = low_precision_.data();
   arrays_.running = running_.data();
+  const StateArrays state(parameters_, backend, arrays_);
+  for (const auto& array : state.model()) {
+    for (const auto& tensor : array.tensors) state.put(tensor, weights.at(tensor.name).values);
+  }
+  const auto stream = device.create_stream(StreamKind::kCompute);
+  low_precision_.refresh(values_.data(), *stream);
+  stream->synchronize();
 }
 
 }  // namespace trireme::train

@@ -31,71 +31,45 @@ std::string first_few(const std::vector<std::string>& all, const char* separator
   return text;
 }
 
-// --- What all ranks must hold alike.
+// --- What must be the same on all ranks.
 
-struct Array {
-  std::string of;  // "velocity of "; nothing for the parameters themselves
-  const void* values = nullptr;
-  size_t bytes = 0;
-  enum class Of { kAll, kTrained, kRunning } holds = Of::kAll;
-};
-
-std::vector<Array> arrays_of(Step& step, bool averaged) {
-  const model::Parameters& parameters = step.parameters();
-  std::vector<Array> arrays{{"", step.arrays().parameters, parameters.array_bytes()}};
-  for (const Optimizer::StateArray& state : step.optimizer().state()) {
-    arrays.push_back({state.name + " of ", state.values.data(), parameters.trained_bytes(),
-                      Array::Of::kTrained});
-  }
-  if (averaged && parameters.running_elements > 0) {
-    arrays.push_back({"", step.arrays().running, parameters.running_bytes(), Array::Of::kRunning});
-  }
+// Running values match only once they have been averaged.
+std::vector<const StateArrays::Array*> shared_arrays(const StateArrays& state, bool averaged) {
+  std::vector<const StateArrays::Array*> arrays{&state.parameters()};
+  for (const StateArrays::Array& array : state.optimizer()) arrays.push_back(&array);
+  if (averaged && state.running().elements > 0) arrays.push_back(&state.running());
   return arrays;
 }
 
-// Calls f(memory) with the array where the host can read it.
-template <class F>
-void on_host(Step& step, const Array& array, F f) {
-  Device& device = step.backend().device();
-  if (device.kind() == DeviceKind::kCpu) return f(static_cast<const std::byte*>(array.values));
-  std::vector<std::byte> copy(array.bytes);
-  device.copy(copy.data(), array.values, copy.size(), step.stream());
-  step.stream().synchronize();
-  f(copy.data());
-}
-
+// One for each array, padding included; read in place on the CPU, from a copy otherwise.
 std::vector<uint64_t> checksums(Step& step, bool averaged) {
+  Device& device = step.backend().device();
   std::vector<uint64_t> all;
-  for (const Array& array : arrays_of(step, averaged)) {
-    on_host(step, array,
-            [&](const std::byte* memory) { all.push_back(XXH3_64bits(memory, array.bytes)); });
+  for (const StateArrays::Array* array : shared_arrays(step.state(), averaged)) {
+    const size_t bytes = static_cast<size_t>(array->elements) * sizeof(float);
+    if (device.kind() == DeviceKind::kCpu) {
+      all.push_back(XXH3_64bits(array->data, bytes));
+      continue;
+    }
+    std::vector<std::byte> copy(bytes);
+    device.copy(copy.data(), array->data, bytes, step.stream());
+    step.stream().synchronize();
+    all.push_back(XXH3_64bits(copy.data(), bytes));
   }
   return all;
 }
 
-// A line for each parameter in each array: its checksum and its name.
-std::string checksums_by_name(Step& step, bool averaged) {
-  const model::Parameters& parameters = step.parameters();
-  const size_t size = size_of(parameters.array_dtype());
+// A line for each tensor: its checksum and its name.
+std::string checksums_by_name(const StateArrays& state, bool averaged) {
   std::string lines;
-  for (const Array& array : arrays_of(step, averaged)) {
-    on_host(step, array, [&](const std::byte* memory) {
-      const auto add = [&](const std::string& name, int64_t begin, int64_t elements) {
-        const uint64_t sum = XXH3_64bits(memory + static_cast<size_t>(begin) * size,
-                                         static_cast<size_t>(elements) * size);
-        lines += fmt::format("{:016x} {}{}\n", sum, array.of, name);
-      };
-      if (array.holds == Array::Of::kRunning) {
-        for (const model::RunningValue& value : parameters.running) {
-          add(value.name, value.begin, value.spec.shape.elements());
-        }
-      } else {
-        for (const model::Parameter& parameter : parameters.all) {
-          if (parameter.frozen && array.holds == Array::Of::kTrained) continue;
-          add(parameter.name, parameter.begin, parameter.end - parameter.begin);
-        }
-      }
-    });
+  std::vector<float> values;
+  for (const StateArrays::Array* array : shared_arrays(state, averaged)) {
+    for (const StateArrays::Tensor& tensor : array->tensors) {
+      values.resize(static_cast<size_t>(tensor.spec.shape.elements()));
+      state.get(tensor, values);
+      lines += fmt::format("{:016x} {}\n",
+                           XXH3_64bits(values.data(), values.size() * sizeof(float)), tensor.name);
+    }
   }
   return lines;
 }
@@ -198,7 +172,7 @@ uint64_t Checks::compare_ranks(int64_t steps, bool averaged) const {
   const Disagreement ranks =
       disagreement(all_gather(communicator_, fmt::format("{:016x}", fmt::join(own, " "))));
   if (ranks.strays.empty()) return own.front();
-  const auto lines = all_gather(communicator_, checksums_by_name(step_, averaged));
+  const auto lines = all_gather(communicator_, checksums_by_name(step_.state(), averaged));
   std::vector<std::string> names;
   for (int rank : ranks.strays) {
     add_differences(lines[static_cast<size_t>(ranks.reference)], lines[static_cast<size_t>(rank)],

@@ -1,11 +1,11 @@
 #include "trainer/run/illustrations.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "core/clock.h"
 #include "data/sample_pictures.h"
-#include "model/parameters.h"
 
 namespace trireme::train {
 Illustrations::Illustrations(const MetricsConfig& config, const data::Dataset& training, Step& step,
@@ -42,17 +42,18 @@ void Illustrations::epoch_done(int64_t epoch, int64_t steps, float gradient_scal
 
 HistogramsRecord Illustrations::copy(float gradient_scale) const {
   HistogramsRecord record;
-  for (const model::Parameter& parameter : step_.parameters().all) {
+  const StateArrays& state = step_.state();
+  std::span gradients(state.gradients().tensors);  // of all but frozen parameters, in their order
+  for (const StateArrays::Tensor& parameter : state.parameters().tensors) {
     const auto elements = static_cast<size_t>(parameter.spec.shape.elements());
     HistogramsRecord::Tensor& tensor = record.tensors.emplace_back();
     tensor.name = parameter.name;
     tensor.values.resize(elements);
-    model::to_canonical(parameter, step_.backend(), step_.arrays().parameters,
-                        tensor.values.data());
-    if (parameter.frozen) continue;
+    state.get(parameter, tensor.values);
+    if (gradients.empty() || gradients.front().name != parameter.name) continue;
     tensor.gradients.resize(elements);
-    model::to_canonical(parameter, step_.backend(), step_.arrays().gradients,
-                        tensor.gradients.data());
+    state.get(gradients.front(), tensor.gradients);
+    gradients = gradients.subspan(1);
     if (gradient_scale == 1) continue;
     for (float& gradient : tensor.gradients) gradient /= gradient_scale;
   }

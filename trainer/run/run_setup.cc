@@ -151,7 +151,7 @@ void RunSetup::make_saver() {
     std::optional<fs::path> newest;
     if (start_.resumes_here()) newest = parts_.resumed->path;
     parts_.saver->open(Checkpoints(parts_.folder.checkpoints(), config_.run.checkpoint().keep()),
-                       start_.arrays(), newest);
+                       parts_.step->state(), newest);
   });
 }
 

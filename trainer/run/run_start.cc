@@ -31,16 +31,6 @@ bool RunStart::has_saved() const {
   return !own.path.empty() && !Checkpoints(own.checkpoints(), 1).list().empty();
 }
 
-TrainedArrays RunStart::arrays() const {
-  Step& step = *parts_.step;
-  TrainedArrays arrays{
-      step.parameters(), *parts_.backend, step.arrays().parameters, step.arrays().running, {}};
-  for (Optimizer::StateArray& array : step.optimizer().state()) {
-    arrays.optimizer.push_back({array.name, array.values.data()});
-  }
-  return arrays;
-}
-
 void RunStart::load() {
   parts_.step->initialise();
   std::string found;
@@ -65,7 +55,7 @@ std::string RunStart::load_by_rank_0() {
   std::optional<FoundCheckpoint>& resumed = parts_.resumed;
   resumed = choose_checkpoint();
   if (!resumed) {
-    if (initial_) load_initial_values(*initial_, arrays());
+    if (initial_) load_initial_values(*initial_, parts_.step->state());
     return {};
   }
   // The configuration comes first: it may be why the data is another.
@@ -73,8 +63,8 @@ std::string RunStart::load_by_rank_0() {
       *resumed, {config_, parts_.graph, communicator_.size(), parts_.training->size()});
   compare_data();
   parts_.reporter->changed(*resumed, changes);
-  load_model(*resumed, arrays());
-  load_optimizer(*resumed, arrays());
+  load_model(*resumed, parts_.step->state());
+  load_optimizer(*resumed, parts_.step->state());
   if (resumes_here()) {
     resumed->path = Checkpoints(parts_.folder.checkpoints(), 1)
                         .go_on_from(resumed->path, resumed->state.step,
@@ -146,14 +136,12 @@ void RunStart::compare_data() const {
 }
 
 void RunStart::broadcast_arrays() const {
-  const model::Parameters& parameters = parts_.step->parameters();
+  const StateArrays& state = parts_.step->state();
   Stream& stream = parts_.step->stream();
-  comm::Communicator& devices = parts_.step->communicator();
-  const TrainedArrays all = arrays();
-  devices.broadcast(all.values, parameters.elements, DType::kF32, 0, stream);
-  devices.broadcast(all.running, parameters.running_elements, DType::kF32, 0, stream);
-  for (const auto& array : all.optimizer) {
-    devices.broadcast(array.values, parameters.trained_elements, DType::kF32, 0, stream);
+  for (const auto arrays : {state.model(), state.optimizer()}) {
+    for (const auto& array : arrays) {
+      parts_.step->communicator().broadcast(array.data, array.elements, DType::kF32, 0, stream);
+    }
   }
   stream.synchronize();
 }

@@ -35,9 +35,6 @@ class RunStart {
   // Whether the run goes on from a checkpoint of its own folder. On rank 0.
   bool resumes_here() const;
 
-  // Of the step, for checkpoints.
-  TrainedArrays arrays() const;
-
  private:
   bool has_saved() const;
   std::string load_by_rank_0();

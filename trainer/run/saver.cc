@@ -20,7 +20,7 @@ Saver::Saver(const RunConfig& config, comm::Communicator& communicator, Reporter
       state_(state),
       classifies_(classifies) {}
 
-void Saver::open(Checkpoints checkpoints, const TrainedArrays& arrays,
+void Saver::open(Checkpoints checkpoints, const StateArrays& arrays,
                  const std::optional<std::filesystem::path>& newest) {
   writer_ = std::make_unique<CheckpointWriter>(std::move(checkpoints), arrays,
                                                config_.checkpoint().timeout_seconds());

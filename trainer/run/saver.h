@@ -24,7 +24,7 @@ class Saver {
 
   // On rank 0, before anything is saved. `newest`: the checkpoint that the run goes on from, where
   // that is one of its own.
-  void open(Checkpoints checkpoints, const TrainedArrays& arrays,
+  void open(Checkpoints checkpoints, const StateArrays& arrays,
             const std::optional<std::filesystem::path>& newest);
 
   // Whether the evaluation just made is better than that of the checkpoint kept as the best, so

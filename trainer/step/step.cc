@@ -35,6 +35,10 @@ struct Step::State {
     sync = std::make_unique<GradientSync>(config.run.buckets(), *communicator, backend, parameters,
                                           *stream, static_cast<int>(slots.size()));
     model = arrays->model(sync->gradients().data());
+    state = std::make_unique<StateArrays>(parameters, backend, model);
+    for (const Optimizer::StateArray& array : optimizer->state()) {
+      state->add_optimizer_array(parameters, array.name, array.values.data());
+    }
     for (const auto& slot : slots) {
       slot->make_contexts(*program, model, arrays->activations().data());
     }
@@ -267,6 +271,7 @@ struct Step::State {
   std::unique_ptr<StepArrays> arrays;
   std::unique_ptr<GradientSync> sync;
   model::ModelArrays model;
+  std::unique_ptr<StateArrays> state;
   // Where the ledger records that the host waits for a GPU, and so for all.
   std::unique_ptr<comm::LedgerGroup> gpu_steps;
   const std::function<void(int64_t)> nothing;
@@ -329,6 +334,7 @@ StepMemory Step::memory_bytes() const {
 }
 
 const model::Parameters& Step::parameters() const { return state_->parameters; }
+const StateArrays& Step::state() const { return *state_->state; }
 const model::ModelArrays& Step::arrays() const { return state_->model; }
 std::span<std::byte> Step::activations() const {
   const Buffer& all = state_->arrays->activations();

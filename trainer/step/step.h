@@ -14,6 +14,7 @@
 #include "model/context.h"
 #include "trainer/config/config.h"
 #include "trainer/optimizer/optimizer.h"
+#include "trainer/optimizer/state_arrays.h"
 #include "trainer/step/batch_plan.h"
 #include "trainer/step/step_result.h"
 
@@ -31,7 +32,7 @@ class Step {
 
   // Initial parameters and running values, zero optimizer state: a pure function of the seed.
   void initialise();
-  // Comes after whoever else has written to arrays().parameters.
+  // Comes after whoever else has written parameters: through state(), or to arrays().
   void parameters_changed();
 
   // Forward, backward, sum over ranks, clip, update. `batch` has room for plan().capacity rows and
@@ -66,6 +67,8 @@ class Step {
   const BatchPlan& plan() const;
   StepMemory memory_bytes() const;
   const model::Parameters& parameters() const;
+  // What is saved and compared. Comes after finish().
+  const StateArrays& state() const;
   // For contexts of inference programs to share; activations only between steps.
   const model::ModelArrays& arrays() const;
   std::span<std::byte> activations() const;
