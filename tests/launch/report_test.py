@@ -16,6 +16,7 @@ CURVES = {
     "throughput": ("step", "samples_per_second"),
     "eval_loss": ("eval", "eval_loss"),
     "accuracy": ("eval", "eval_accuracy"),
+    "macro_f1": ("eval", "eval_macro_f1"),
 }
 HOSTILE = "<img src=x onerror=hit=1>"
 

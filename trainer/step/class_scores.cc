@@ -1,0 +1,93 @@
+#include "trainer/step/class_scores.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "comm/control.h"
+
+namespace trireme::train {
+namespace {
+
+// Of equal numbers the first, as the loss ranks them.
+int index_of_largest(std::span<const float> numbers) {
+  return static_cast<int>(std::ranges::max_element(numbers) - numbers.begin());
+}
+
+int predicted_class(std::span<const float> logits) {
+  const bool finite = std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); });
+  return finite ? index_of_largest(logits) : kNothing;
+}
+
+int label_of(const data::SampleSpec& spec, const std::byte* target) {
+  if (spec.target.dtype == DType::kI32) {
+    int32_t label = 0;
+    std::memcpy(&label, target, sizeof label);
+    return label;
+  }
+  const auto* probabilities = reinterpret_cast<const float*>(target);
+  return index_of_largest({probabilities, static_cast<size_t>(spec.classes)});
+}
+
+}  // namespace
+
+bool has_one_class(const data::SampleSpec& spec, int64_t outputs) {
+  if (spec.classes < 2 || outputs < spec.classes) return false;
+  const Shape& target = spec.target.shape;
+  return target.rank() == 0 ||
+         (spec.target.dtype == DType::kF32 && target.elements() == spec.classes);
+}
+
+std::vector<Classified> classify(const data::SampleSpec& spec, const data::Batch& batch,
+                                 std::span<const float> logits, int64_t outputs) {
+  const auto width = static_cast<size_t>(outputs);
+  std::vector<Classified> samples;
+  for (size_t row = 0; row < static_cast<size_t>(batch.rows); ++row) {
+    samples.push_back({label_of(spec, batch.targets + row * spec.target.bytes()),
+                       predicted_class(logits.subspan(row * width, width))});
+  }
+  return samples;
+}
+
+void set_averages(std::span<const ClassScores> scores, EvaluationMetrics& metrics) {
+  double classes = 0, precision = 0, recall = 0, f1 = 0;
+  for (const ClassScores& of_class : scores) {
+    if (of_class.support == 0 && of_class.predicted == 0) continue;
+    ++classes;
+    precision += of_class.precision();
+    recall += of_class.recall();
+    f1 += of_class.f1();
+  }
+  if (classes == 0) return;
+  metrics.macro_precision = precision / classes;
+  metrics.macro_recall = recall / classes;
+  metrics.macro_f1 = f1 / classes;
+}
+
+bool ClassCounts::applies_to(const data::SampleSpec& spec, int64_t outputs) {
+  return has_one_class(spec, outputs) && outputs <= kMaxScoredClasses;
+}
+
+void ClassCounts::add(std::span<const Classified> samples) {
+  for (const auto& [label, predicted] : samples) {
+    ++count(label, kSupport);
+    if (predicted == kNothing) continue;
+    ++count(predicted, kPredicted);
+    if (predicted == label) ++count(label, kTruePositives);
+  }
+}
+
+std::vector<ClassScores> ClassCounts::gather(comm::Communicator& communicator) const {
+  std::vector<double> counts = counts_;
+  comm::sum(communicator, counts);
+  const auto whole = [](double count) { return static_cast<int64_t>(count); };
+  std::vector<ClassScores> scores;
+  for (size_t at = 0; at < counts.size(); at += kKinds) {
+    scores.push_back({.support = whole(counts[at + kSupport]),
+                      .predicted = whole(counts[at + kPredicted]),
+                      .true_positives = whole(counts[at + kTruePositives])});
+  }
+  return scores;
+}
+
+}  // namespace trireme::train
