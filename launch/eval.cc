@@ -135,7 +135,7 @@ void print_details(const train::CheckpointEvaluation& of) {
         evaluation.details ? evaluation.details->confusion : std::vector<std::vector<int64_t>>(),
         of.output_names);
   } else if (evaluation.metrics.accuracy) {
-    fmt::print("more than {} classes: no table of them\n", train::kMaxScoredClasses);
+    fmt::print("no table of classes: there is one for 2 to {} of them\n", train::kMaxScoredClasses);
   }
   if (evaluation.details) print_mistakes(evaluation.details->mistakes, of.output_names);
 }

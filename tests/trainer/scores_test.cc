@@ -197,6 +197,30 @@ TEST_F(ScoresTest, TargetsThatAreAllTheSameHaveNoR2) {
   EXPECT_FALSE(scores_of({{1}}, {{2}})[0].r2) << "a single sample";
 }
 
+TEST_F(ScoresTest, EachOfManyOutputsHasItsOwn) {
+  constexpr size_t kOutputs = 700;
+  std::vector<float> targets, predictions;  // of 5 samples
+  for (size_t i = 0; i < 5 * kOutputs; ++i) {
+    targets.push_back(static_cast<float>(i * i % 101));
+    predictions.push_back(static_cast<float>(i * 7 % 97));
+  }
+  RegressionSums all(kOutputs);
+  if (world_->rank() == 0) all.add(predictions, targets);
+  const std::vector<OutputScores> scores = all.gather(*world_);
+  ASSERT_EQ(scores.size(), kOutputs);
+  for (size_t output = 0; output < kOutputs; output += 51) {
+    RegressionSums one(1);
+    for (size_t row = 0; row < 5; ++row) {
+      const size_t at = row * kOutputs + output;
+      if (is_own(row, 1)) one.add({&predictions[at], 1}, {&targets[at], 1});
+    }
+    const OutputScores wanted = one.gather(*world_)[0];
+    EXPECT_NEAR(scores[output].mae, wanted.mae, 1e-12) << output;
+    EXPECT_NEAR(scores[output].rmse, wanted.rmse, 1e-12) << output;
+    EXPECT_NEAR(scores[output].r2.value(), wanted.r2.value(), 1e-10) << output;
+  }
+}
+
 TEST_F(ScoresTest, NumbersThatAreNotFiniteAreToldAsSuch) {
   const std::vector<std::vector<float>> targets = {{0}, {1}, {2}};
   const std::vector<OutputScores> nan = scores_of({{0}, {NAN}, {2}}, targets);

@@ -1,22 +1,30 @@
 #include "trainer/step/class_scores.h"
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 #include <cstring>
 
 #include "comm/control.h"
+#include "core/parallel.h"
 
 namespace trireme::train {
 namespace {
 
-// Of equal numbers the first, as the loss ranks them.
-int index_of_largest(std::span<const float> numbers) {
-  return static_cast<int>(std::ranges::max_element(numbers) - numbers.begin());
-}
-
+// Of equal numbers the first, as the loss ranks them; kNothing where one is not finite. Looks at
+// each logit once, since there may be thousands in a row.
 int predicted_class(std::span<const float> logits) {
-  const bool finite = std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); });
-  return finite ? index_of_largest(logits) : kNothing;
+  constexpr uint32_t kExponent = 0x7f800000;  // all ones: infinite or NaN
+  bool finite = true;
+  size_t largest = 0;
+  float value = logits[0];
+  for (size_t i = 0; i < logits.size(); ++i) {
+    finite &= (std::bit_cast<uint32_t>(logits[i]) & kExponent) != kExponent;
+    if (logits[i] > value) {
+      value = logits[i];
+      largest = i;
+    }
+  }
+  return finite ? static_cast<int>(largest) : kNothing;
 }
 
 int label_of(const data::SampleSpec& spec, const std::byte* target) {
@@ -26,7 +34,8 @@ int label_of(const data::SampleSpec& spec, const std::byte* target) {
     return label;
   }
   const auto* probabilities = reinterpret_cast<const float*>(target);
-  return index_of_largest({probabilities, static_cast<size_t>(spec.classes)});
+  return static_cast<int>(std::max_element(probabilities, probabilities + spec.classes) -
+                          probabilities);
 }
 
 }  // namespace
@@ -41,11 +50,13 @@ bool has_one_class(const data::SampleSpec& spec, int64_t outputs) {
 std::vector<Classified> classify(const data::SampleSpec& spec, const data::Batch& batch,
                                  std::span<const float> logits, int64_t outputs) {
   const auto width = static_cast<size_t>(outputs);
-  std::vector<Classified> samples;
-  for (size_t row = 0; row < static_cast<size_t>(batch.rows); ++row) {
-    samples.push_back({label_of(spec, batch.targets + row * spec.target.bytes()),
-                       predicted_class(logits.subspan(row * width, width))});
-  }
+  std::vector<Classified> samples(static_cast<size_t>(batch.rows));
+  parallel_for(batch.rows, [&](int64_t begin, int64_t end) {
+    for (auto row = static_cast<size_t>(begin); row < static_cast<size_t>(end); ++row) {
+      samples[row] = {label_of(spec, batch.targets + row * spec.target.bytes()),
+                      predicted_class(logits.subspan(row * width, width))};
+    }
+  });
   return samples;
 }
 

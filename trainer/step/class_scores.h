@@ -25,8 +25,8 @@ struct Classified {
 
 // Whether each sample is of one class, of which `outputs` numbers a sample are the logits.
 bool has_one_class(const data::SampleSpec& spec, int64_t outputs);
-// Of each row. `logits` are [batch.rows, outputs]. Where targets are probabilities of classes the
-// label is the most probable one.
+// Of each row, on the threads of the CPU. `logits` are [batch.rows, outputs]. Where targets are
+// probabilities of classes the label is the most probable one.
 std::vector<Classified> classify(const data::SampleSpec& spec, const data::Batch& batch,
                                  std::span<const float> logits, int64_t outputs);
 

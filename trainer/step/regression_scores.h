@@ -35,7 +35,7 @@ class RegressionSums {
   static bool applies_to(const data::SampleSpec& spec, int64_t outputs);
   explicit RegressionSums(int64_t outputs) : outputs_(static_cast<size_t>(outputs)) {}
 
-  // Both are [rows, outputs].
+  // Both are [rows, outputs]. Runs on the threads of the CPU.
   void add(std::span<const float> predictions, std::span<const float> targets);
   // Of each output, over the samples of all ranks, which call it together. Empty without samples.
   std::vector<OutputScores> gather(comm::Communicator& communicator) const;
@@ -49,6 +49,7 @@ class RegressionSums {
     double mean = 0;    // of those so far
     double spread = 0;  // sum of squared differences from the mean
   };
+  static void add(Output& output, float prediction, float target, int64_t count);
   double sum_of_counts(comm::Communicator& communicator, int& first_with_samples) const;
 
   std::vector<Output> outputs_;
