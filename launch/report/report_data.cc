@@ -199,7 +199,10 @@ std::string describe(const train::RunEvent& event) {
                        field_number(fields, "deviations").value_or(0),
                        field_number(fields, "mean_before").value_or(0));
   }
-  if (event.kind == "end") return field_text(fields, "status");
+  if (event.kind == "end") {
+    const std::string reason = field_text(fields, "reason");
+    return field_text(fields, "status") + (reason.empty() ? "" : ", stopped early: " + reason);
+  }
   return field_text(fields, "what");
 }
 
@@ -298,6 +301,7 @@ Json end_of(const train::RunRecords& run) {
           {"eval_loss", or_null(end.eval_loss)},
           {"eval_accuracy", or_null(end.eval_accuracy)},
           {"eval_top5", or_null(end.eval_top5)},
+          {"reason", end.reason},
           {"wall_seconds", end.wall_seconds},
           {"data_wait_fraction", end.data_wait_fraction},
           {"exposed_comm_fraction", end.exposed_comm_fraction},

@@ -471,8 +471,8 @@ TEST_F(CheckpointFaults, TheBestIsKeptAndTested) {
   const Outcome outcome = train_to(80, {"train.eval_every_steps=8", "schedule.learning_rate=0.2"});
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   const auto found = train::find_checkpoint(checkpoints() / "best", [](const std::string&) {});
-  ASSERT_TRUE(found.state.best_accuracy);
-  EXPECT_EQ(found.state.best_step, found.state.step);
+  ASSERT_TRUE(found.state.best);
+  EXPECT_EQ(found.state.best->step, found.state.step);
   double best = 0;
   Json first;
   for (const std::string& line :
@@ -481,7 +481,7 @@ TEST_F(CheckpointFaults, TheBestIsKeptAndTested) {
     if (event["eval_accuracy"].get<double>() > best) first = event;
     best = std::max(best, event["eval_accuracy"].get<double>());
   }
-  EXPECT_EQ(*found.state.best_accuracy, best);
+  EXPECT_EQ(found.state.best->value, best);
   EXPECT_EQ(found.state.step, first["step"]);  // the first of several as good
   EXPECT_LE(names().size(), 4u);               // best, latest, and one or two that they name
   const Outcome tested = run({"eval", run_dir().string(), "--best", "--json"});

@@ -1,7 +1,5 @@
 #include "trainer/report/metrics.h"
 
-#include <cmath>
-
 #include "core/file.h"
 #include "trainer/base/json.h"
 
@@ -11,31 +9,28 @@ void write_summary(const std::filesystem::path& path, const Summary& summary) {
   const auto or_null = [](std::optional<double> value) {
     return value ? nlohmann::json(*value) : nlohmann::json();
   };
-  const nlohmann::ordered_json out = {{"status", summary.status},
-                                      {"ranks", summary.ranks},
-                                      {"precision", summary.precision},
-                                      {"epochs", summary.epochs},
-                                      {"steps", summary.steps},
-                                      {"skipped_steps", summary.skipped_steps},
-                                      {"samples_per_second", summary.samples_per_second},
-                                      {"wall_seconds", summary.wall_seconds},
-                                      {"train_loss", summary.train_loss},
-                                      {"eval_loss", or_null(summary.eval_loss)},
-                                      {"eval_accuracy", or_null(summary.eval_accuracy)},
-                                      {"eval_top5", or_null(summary.eval_top5)},
-                                      {"data_wait_fraction", summary.data_wait_fraction},
-                                      {"exposed_comm_fraction", summary.exposed_comm_fraction},
-                                      {"bad_records", summary.bad_records},
-                                      {"peak_memory_bytes", summary.peak_memory_bytes},
-                                      {"saves_left_out", summary.saves_left_out},
-                                      {"seconds_to_first_step", summary.seconds_to_first_step}};
+  nlohmann::ordered_json out = {{"status", summary.status},
+                                {"ended_by", summary.ended_by},
+                                {"ranks", summary.ranks},
+                                {"precision", summary.precision},
+                                {"epochs", summary.epochs},
+                                {"steps", summary.steps},
+                                {"skipped_steps", summary.skipped_steps},
+                                {"samples_per_second", summary.samples_per_second},
+                                {"wall_seconds", summary.wall_seconds},
+                                {"train_loss", summary.train_loss},
+                                {"eval_loss", or_null(summary.eval_loss)},
+                                {"eval_accuracy", or_null(summary.eval_accuracy)},
+                                {"eval_top5", or_null(summary.eval_top5)},
+                                {"eval_step", summary.eval_step},
+                                {"data_wait_fraction", summary.data_wait_fraction},
+                                {"exposed_comm_fraction", summary.exposed_comm_fraction},
+                                {"bad_records", summary.bad_records},
+                                {"peak_memory_bytes", summary.peak_memory_bytes},
+                                {"saves_left_out", summary.saves_left_out},
+                                {"seconds_to_first_step", summary.seconds_to_first_step}};
+  if (!summary.reason.empty()) out["reason"] = summary.reason;
   replace_durably(path, json_text(out, 2) + "\n");
-}
-
-std::optional<double> score_of(std::optional<double> accuracy, double loss) {
-  if (!accuracy) return std::isfinite(loss) ? std::optional(-loss) : std::nullopt;
-  const bool worthless = std::isnan(*accuracy) || (*accuracy == 0 && !std::isfinite(loss));
-  return worthless ? std::nullopt : accuracy;
 }
 
 }  // namespace trireme::train

@@ -144,6 +144,8 @@ std::optional<Summary> parse_summary(const std::string& content) {
   const auto or_zero = [&](const char* key) { return number_field(fields, key).value_or(0); };
   Summary summary;
   summary.status = text_field(fields, "status");
+  summary.ended_by = text_field(fields, "ended_by");
+  summary.reason = text_field(fields, "reason");
   summary.ranks = static_cast<int>(std::min<int64_t>(count_field(fields, "ranks"), 1 << 20));
   summary.precision = text_field(fields, "precision");
   summary.epochs = count_field(fields, "epochs");
@@ -155,6 +157,7 @@ std::optional<Summary> parse_summary(const std::string& content) {
   summary.eval_loss = number_field(fields, "eval_loss");
   summary.eval_accuracy = number_field(fields, "eval_accuracy");
   summary.eval_top5 = number_field(fields, "eval_top5");
+  summary.eval_step = count_field(fields, "eval_step");
   summary.data_wait_fraction = or_zero("data_wait_fraction");
   summary.exposed_comm_fraction = or_zero("exposed_comm_fraction");
   summary.bad_records = count_field(fields, "bad_records");

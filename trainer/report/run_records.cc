@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "trainer/config/config_text.h"
+#include "trainer/config/monitor.h"
 #include "trainer/config/run_folder.h"
 #include "trainer/optimizer/epochs.h"
 #include "trainer/report/record_fields.h"
@@ -114,6 +115,13 @@ RunStatus status_by_name(const std::string& name) {
   return name == "stopped" ? RunStatus::kStopped : RunStatus::kFailed;
 }
 
+MetricValues recorded_values(const EvalPoint& point) {
+  MetricValues values{{"loss", point.loss.value_or(NAN)}};
+  if (point.accuracy) values["accuracy"] = *point.accuracy;
+  if (point.top5) values["top5"] = *point.top5;
+  return values;
+}
+
 void judge(RunRecords& records) {
   if (const auto who = holder(records)) {
     records.status = RunStatus::kRunning;
@@ -159,7 +167,8 @@ const EvalPoint* RunRecords::best() const {
   const EvalPoint* best = nullptr;
   std::optional<double> highest;
   for (const EvalPoint& point : evaluations) {
-    const auto score = score_of(point.accuracy, point.loss.value_or(NAN));
+    const std::string metric = best_metric(config, point.accuracy.has_value());
+    const auto score = score_of(metric, recorded_values(point));
     if (score > highest) {
       highest = score;
       best = &point;

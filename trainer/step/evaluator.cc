@@ -137,7 +137,8 @@ struct Evaluator::State {
       result.bad.count = dataset.size() - result.samples;
       result.bad.first = gather_reasons(communicator, loader.bad_records().first);
     }
-    result.loss = sums[ops::kMetricLoss] / samples;
+    const double weight = sums[ops::kMetricWeight];
+    result.loss = weight > 0 ? sums[ops::kMetricLoss] / weight : 0;
     result.accuracy = sums[ops::kMetricTop1] / samples;
     result.top5 = sums[ops::kMetricTop5] / samples;
     result.seconds = seconds_since(start);

@@ -12,6 +12,7 @@
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "model/context.h"
+#include "trainer/config/monitor.h"
 #include "trainer/step/evaluation_details.h"
 
 namespace trireme::train {
@@ -27,6 +28,8 @@ struct Evaluation {
   data::BadRecords bad = {};  // samples that could not be read; see data.on_bad_record
   // Where they were asked for, and samples have one class each.
   std::optional<EvaluationDetails> details = {};
+
+  MetricValues values() const { return {{"loss", loss}, {"accuracy", accuracy}, {"top5", top5}}; }
 };
 
 class Evaluator {
