@@ -467,6 +467,43 @@ TEST_F(CheckpointFaults, TwoRunsOnOneFolderAreRefused) {
   EXPECT_EQ(train_to(reached + 8, {}, 2).code, 0);  // the lock has died with its holder
 }
 
+// What has been counted is in the checkpoint: the run ends at the step, and with the checkpoint,
+// that it would have ended with.
+TEST_F(CheckpointFaults, EarlyStoppingGoesOnAfterAKill) {
+  const std::vector<std::string> noise = {
+      "data.synthetic.noise=1",     "train.eval_every_steps=5", "checkpoint.every_steps=4",
+      "schedule.learning_rate=0.3", "checkpoint.keep=1000",     "train.early_stopping.patience=4"};
+  ASSERT_EQ(train_to(2000, noise, 2).code, 0);
+  const Json straight = summary();
+  ASSERT_EQ(straight["ended_by"], "early_stopping");
+  const int64_t last = straight["steps"];
+  const std::string path = fmt::format("step-{:08}", last);
+  const std::string saved = contents(checkpoints() / path);
+  ASSERT_GT(last, 15);
+  for (const int64_t step : {last - 13, last - 6, last - 1}) {
+    fs::remove_all(run_dir());
+    const std::string kill = fmt::format("TRIREME_INJECT=forward kill rank=1 step={}", step);
+    EXPECT_NE(train_to(2000, noise, 2, {kill}).code, 0) << step;
+    const Outcome outcome = train_to(2000, noise, 2);
+    ASSERT_EQ(outcome.code, 0) << outcome.error;
+    expect_parts(outcome.out, {"resumed from ", "stopped early: loss has not been below "});
+    EXPECT_EQ(contents(checkpoints() / path), saved) << step;
+    for (const char* field : {"steps", "ended_by", "reason", "eval_step", "eval_loss"}) {
+      EXPECT_EQ(summary()[field], straight[field]) << field << ", killed in step " << step;
+    }
+  }
+  // Who wants what was learned gets the best, whatever came after.
+  const Outcome tested = run({"eval", run_dir().string(), "--json"});
+  ASSERT_EQ(tested.code, 0) << tested.error;
+  EXPECT_EQ(Json::parse(tested.out)["step"], straight["eval_step"]);
+  const fs::path file = scratch_ / "best.onnx";
+  ASSERT_EQ(run({"export", run_dir().string(), file.string()}).code, 0);
+  const std::string step =
+      fmt::format("step\x12{}{}", static_cast<char>(straight["eval_step"].dump().size()),
+                  straight["eval_step"].dump());
+  EXPECT_NE(read_file(file).find(step), std::string::npos) << "metadata of the model";
+}
+
 TEST_F(CheckpointFaults, TheBestIsKeptAndTested) {
   const Outcome outcome = train_to(80, {"train.eval_every_steps=8", "schedule.learning_rate=0.2"});
   ASSERT_EQ(outcome.code, 0) << outcome.error;

@@ -342,7 +342,7 @@ TEST_P(ControlTest, AMetricThatIsNotMeasuredIsAnAgreedError) {
         regression.replace(regression.find(loss), loss.size(), "mean_squared_error {}");
         run(regression, "bad",
             table({"data.csv.regression=true", "model.network.layer[2].dense.units=1",
-                   "train.early_stopping={monitor: 'accuracy'}"}));
+                   "checkpoint.keep_best=true", "train.early_stopping={monitor: 'accuracy'}"}));
       },
       ExitCode::kBadConfig,
       "train.early_stopping.monitor: 'accuracy' is not measured: this run predicts numbers");
