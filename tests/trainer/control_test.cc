@@ -148,7 +148,7 @@ TEST_P(ControlTest, BalancedClassWeightsAreSavedAsNumbers) {
   EXPECT_NEAR(result.loss, last["eval_loss"].get<double>(), 1e-6);
 }
 
-TEST_P(ControlTest, ABatchOfSamplesThatWeighNothingChangesNothing) {
+TEST_P(ControlTest, ABatchOfSamplesThatWeighNothingHasNoGradient) {
   // Batches of one sample, most of them of a class without weight.
   const std::vector<std::string> sparse =
       table({"model.network.layer[3].softmax_cross_entropy={class_weights: [0, 0, 1]}",

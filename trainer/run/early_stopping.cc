@@ -13,7 +13,8 @@ EarlyStopping::EarlyStopping(const TrainConfig& config, comm::Communicator& comm
   if (!config.has_early_stopping()) {
     state_.stopping.reset();
   } else if (!state_.stopping || state_.stopping->metric != config_.monitor()) {
-    state_.stopping = Stopping{.metric = config_.monitor()};
+    state_.stopping.emplace();
+    state_.stopping->metric = config_.monitor();
   }
 }
 

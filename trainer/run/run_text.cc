@@ -70,11 +70,13 @@ std::vector<std::string> opening_lines(const RunConfig& run, int ranks, const Ru
 
 std::string complete_line(const RunFolder& folder, const CheckpointState& state,
                           const std::string& why_early) {
-  const bool early = !why_early.empty();
-  return fmt::format("{} is complete: {}, {}{}; raise {} to go on, or choose another --run-dir",
-                     folder.path.string(), plural(state.epoch, "epoch"), plural(state.step, "step"),
-                     early ? ", stopped early: " + why_early : "",
-                     early ? "train.early_stopping.patience" : "train.epochs or train.max_steps");
+  const std::string done = fmt::format("{} is complete: {}, {}", folder.path.string(),
+                                       plural(state.epoch, "epoch"), plural(state.step, "step"));
+  if (why_early.empty()) {
+    return done + "; raise train.epochs or train.max_steps to go on, or choose another --run-dir";
+  }
+  return done + ", stopped early: " + why_early +
+         "; raise train.early_stopping.patience to go on, or choose another --run-dir";
 }
 
 std::vector<std::string> closing_lines(const Summary& summary, std::optional<int64_t> best_epoch) {
