@@ -253,7 +253,7 @@ TEST_F(CheckpointFaults, AStateThatCannotBeIsPassedOver) {
   keep_as("good");
   const std::string at_8 = contents(checkpoint(8));
   for (const auto& [from, to, message] :
-       {std::tuple("\"step\": 8", "\"step\": 9",
+       {std::tuple("\n  \"step\": 8", "\n  \"step\": 9",
                    "step is 9, but the folder is called step-00000008"),
         std::tuple("\"epoch\": 2", "\"epoch\": 9223372036854775807",
                    "epoch is 9223372036854775807, which is not a whole number in [0, 8]"),
