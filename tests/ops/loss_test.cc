@@ -94,8 +94,9 @@ class LossTest : public OpsTest {
     for (const auto& [kind, wanted] :
          {std::pair{"labels", labels(p)}, {"probabilities", mixed(p)}}) {
       for (const auto& [smoothing, weighted] :
-           {std::pair{0.0f, false}, {0.1f, false}, {0.0f, true}, {0.1f, true}}) {
+           {std::pair{0.0f, false}, {0.1f, false}, {0.1f, true}}) {
         for (bool training : {true, false}) {
+          if (weighted && !training) continue;  // which differs in nothing but the gradient
           check({.name = name + ", " + kind + (weighted ? ", weighted" : ""),
                  .op = SoftmaxCrossEntropy{smoothing,
                                            weighted ? class_weights(p) : std::vector<float>()},
