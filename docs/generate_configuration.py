@@ -58,7 +58,7 @@ def text_of(comment):
     """The comment's paragraphs, each on one line, escaped for Markdown outside of `code`."""
     paragraphs = re.split(r"\n\s*\n", comment.strip())
     parts = re.split(r"(`[^`]*`)", "\n\n".join(re.sub(r"\s+", " ", one).strip() for one in paragraphs))
-    return "".join(part if part.startswith("`") else re.sub(r"([*<|\[\]])", r"\\\1", part) for part in parts)
+    return "".join(part if part.startswith("`") else re.sub(r"([*|\[\]])", r"\\\1", part.replace("<", "&lt;")) for part in parts)
 
 
 def wrapped(text):
@@ -151,6 +151,8 @@ class Reference:
 
     @staticmethod
     def default_of(field):
+        if field.type == Field.TYPE_MESSAGE:
+            return ""
         if field.label == Field.LABEL_REPEATED:
             return "empty"
         if not field.HasField("default_value"):
@@ -161,7 +163,7 @@ class Reference:
         rules = {self.own_rule(field) or rule for _, rule in self.used[message]}
         rules.discard(None)
         if not rules:
-            return "see its fields"
+            return "by field"
         return rules.pop().lower() if len(rules) == 1 else "as the field it is in"
 
     def table(self, message, fields):
@@ -213,7 +215,9 @@ class Reference:
     def page(self):
         lines = INTRODUCTION.splitlines()
         for file, title in TITLES.items():
-            lines += ["", f"## {title}", "", f"From `{file}`.", *wrapped(self.comments[file])]
+            lines += ["", f"## {title}", "", f"From `{file}`."]
+            if "RunConfig" not in self.of_file[file]:  # the introduction says it
+                lines += wrapped(self.comments[file])
             for name in filter(self.has_section, self.of_file[file]):
                 lines += self.section(name)
         return "\n".join(line.rstrip() for line in lines) + "\n"
