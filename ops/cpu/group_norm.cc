@@ -1,6 +1,7 @@
 // Group normalization. Work is divided into samples and spans of channels, so that the second pass
-// over a span of a sample finds it in cache. A span has whole groups of the op and whole groups of
-// the ChannelView, which are called vectors here. With one value a channel groups are short rows.
+// over a span of a sample finds it in cache. A span has whole groups of the op and, where channels
+// lie side by side, whole groups of the ChannelView, which are called vectors here. Where the
+// values of a group are neighbors it is a span, and a row in memory.
 #include "ops/group_norm.h"
 
 #include <algorithm>
@@ -30,8 +31,10 @@ struct Groups {
         spans((view.channels + span - 1) / span),
         blocks(std::min(view.rows, (kParts + spans - 1) / spans)) {}
 
-  // Whether each channel of a sample is one value, so that a group is a row of neighbors.
+  // Whether each channel of a sample is one value.
   bool rows() const { return view.spatial == 1 && view.stored == view.channels; }
+  // Whether it is several that are neighbors.
+  bool planes() const { return view.per_group == 1; }
   double values() const { return static_cast<double>(channels * view.spatial); }
   int64_t first_vector(int64_t at) const { return at * span / view.per_group; }
   int64_t end_vector(int64_t at) const {
@@ -39,10 +42,6 @@ struct Groups {
   }
   int64_t first_group(int64_t at) const { return at * span / channels; }
   int64_t end_group(int64_t at) const { return std::min(first_group(at + 1), count); }
-  // Mean and 1 / std of the group of a channel.
-  const float* statistics(const float* saved, int64_t row, int64_t channel) const {
-    return saved + 2 * (row * count + channel / channels);
-  }
 
   ChannelView view;
   int64_t count;     // of a sample
@@ -56,14 +55,22 @@ struct Groups {
 template <class T>
 using OfGroups = std::array<T, kLanes>;
 
-// Fills lanes with f(channel).
+// Calls f(lane, channel, group) for the channels of a vector.
 template <class F>
-void fill_lanes(const ChannelView& view, int64_t vector, float* lanes, F f) {
-  const int64_t known = view.channels_in(vector);
-  for (int64_t i = 0; i < view.per_group; ++i) {
-    lanes[i] = i < known ? f(vector * view.per_group + i) : 0.0f;
+void each_channel(const Groups& groups, int64_t vector, F f) {
+  const int64_t first = vector * groups.view.per_group;
+  int64_t group = first / groups.channels, at = first % groups.channels;
+  for (int64_t i = 0; i < groups.view.channels_in(vector); ++i) {
+    f(i, first + i, group);
+    if (++at == groups.channels) at = 0, ++group;
   }
-  for (int64_t l = view.per_group; l < kLanes; ++l) lanes[l] = lanes[l - view.per_group];
+}
+
+// With channels by eights a vector of sixteen lanes has two places.
+template <class... L>
+void repeat_lanes(const ChannelView& view, L&... lanes) {
+  if (view.per_group == kLanes) return;
+  (std::copy_n(lanes.values, view.per_group, lanes.values + view.per_group), ...);
 }
 
 Run row_of(const Run& run, int64_t row) {
@@ -92,20 +99,41 @@ struct GroupForward {
   float* saved;  // null in inference
 };
 
+// A group whose values are neighbors, `places` of each channel.
 template <class T>
-void normalize_span(const Groups& groups, int64_t row, int64_t span, const T* x, T* y,
-                    const GroupForward& a) {
+TRIREME_VECTORIZED static void normalize_planes(const T* x, T* y, int64_t channels, int64_t places,
+                                                const float* gamma, const float* beta,
+                                                float epsilon, float* saved) {
+  const RowStatistics row = row_statistics(x, channels * places, epsilon);
+  const float mean = row.mean, inv_std = row.inv_std;
+  for (int64_t c = 0; c < channels; ++c) {
+    const float scale = gamma[c] * inv_std, shift = beta[c];
+    const T* const from = x + c * places;
+    T* const to = y + c * places;
+#pragma omp simd
+    for (int64_t i = 0; i < places; ++i) {
+      to[i] = from_float<T>((to_float(from[i]) - mean) * scale + shift);
+    }
+  }
+  if (saved) {
+    saved[0] = mean;
+    saved[1] = inv_std;
+  }
+}
+
+template <class T>
+void normalize_vectors(const Groups& groups, int64_t row, int64_t span, const T* x, T* y,
+                       const GroupForward& a) {
   const ChannelView& view = groups.view;
   const int64_t first = groups.first_group(span);
   OfGroups<double> sums{}, squares{};
   for (int64_t v = groups.first_vector(span); v < groups.end_vector(span); ++v) {
     LanePairSums own;
     sum_moments(x, row_of(view.run(v), row), 1, own);
-    for (int64_t i = 0; i < view.channels_in(v); ++i) {
-      const auto g = static_cast<size_t>((v * view.per_group + i) / groups.channels - first);
-      sums[g] += view.gather(own.first, i);
-      squares[g] += view.gather(own.second, i);
-    }
+    each_channel(groups, v, [&](int64_t i, int64_t, int64_t group) {
+      sums[static_cast<size_t>(group - first)] += view.gather(own.first, i);
+      squares[static_cast<size_t>(group - first)] += view.gather(own.second, i);
+    });
   }
   OfGroups<float> means{}, inv_stds{};
   for (int64_t g = first; g < groups.end_group(span); ++g) {
@@ -118,12 +146,14 @@ void normalize_span(const Groups& groups, int64_t row, int64_t span, const T* x,
     a.saved[2 * (row * groups.count + g)] = means[i];
     a.saved[2 * (row * groups.count + g) + 1] = inv_stds[i];
   }
-  const auto group = [&](int64_t c) { return static_cast<size_t>(c / groups.channels - first); };
   for (int64_t v = groups.first_vector(span); v < groups.end_vector(span); ++v) {
     Normalisation c;
-    fill_lanes(view, v, c.mean.values, [&](int64_t i) { return means[group(i)]; });
-    fill_lanes(view, v, c.scale.values, [&](int64_t i) { return a.gamma[i] * inv_stds[group(i)]; });
-    fill_lanes(view, v, c.shift.values, [&](int64_t i) { return a.beta[i]; });
+    each_channel(groups, v, [&](int64_t i, int64_t channel, int64_t group) {
+      c.mean.values[i] = means[static_cast<size_t>(group - first)];
+      c.scale.values[i] = a.gamma[channel] * inv_stds[static_cast<size_t>(group - first)];
+      c.shift.values[i] = a.beta[channel];
+    });
+    repeat_lanes(view, c.mean, c.scale, c.shift);
     normalise<T, false>(x, nullptr, y, row_of(view.run(v), row), c);
   }
 }
@@ -132,7 +162,15 @@ template <class T>
 void normalize_groups(const Groups& groups, const T* x, T* y, const GroupForward& a) {
   parallel_for(groups.view.rows * groups.spans, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
-      normalize_span(groups, part / groups.spans, part % groups.spans, x, y, a);
+      const int64_t row = part / groups.spans, span = part % groups.spans;
+      if (!groups.planes()) {
+        normalize_vectors(groups, row, span, x, y, a);
+        continue;
+      }
+      const int64_t channel = span * groups.channels;
+      const int64_t at = part * groups.channels * groups.view.spatial;
+      normalize_planes(x + at, y + at, groups.channels, groups.view.spatial, a.gamma + channel,
+                       a.beta + channel, a.epsilon, a.saved ? a.saved + 2 * part : nullptr);
     }
   });
 }
@@ -143,47 +181,104 @@ struct GroupBackward {
   int64_t valid;
 };
 
+// A group whose values are neighbors. Adds to dgamma and dbeta.
 template <class T>
-void propagate_span(const Groups& groups, int64_t row, int64_t span, const T* x, const T* dy, T* dx,
-                    const GroupBackward& a, double* dbeta, double* dgamma) {
+TRIREME_VECTORIZED static void propagate_planes(const T* x, const T* dy, T* dx, int64_t channels,
+                                                int64_t places, const float* gamma,
+                                                const float* saved, double* dgamma, double* dbeta) {
+  const float mean = saved[0], inv_std = saved[1];
+  double sums = 0, products = 0;
+  for (int64_t c = 0; c < channels; ++c) {
+    const T* const xs = x + c * places;
+    const T* const dys = dy + c * places;
+    double sum = 0, product = 0;
+#pragma omp simd reduction(+ : sum, product)
+    for (int64_t i = 0; i < places; ++i) {
+      const double g = to_float(dys[i]);
+      sum += g;
+      product += g * (to_float(xs[i]) - mean);
+    }
+    product *= inv_std;
+    dbeta[c] += sum;
+    dgamma[c] += product;
+    sums += gamma[c] * sum;
+    products += gamma[c] * product;
+  }
+  const auto values = static_cast<double>(channels * places);
+  const auto shift = static_cast<float>(sums / values);
+  const auto slope = static_cast<float>(inv_std * products / values);
+  for (int64_t c = 0; c < channels; ++c) {
+    const T* const xs = x + c * places;
+    const T* const dys = dy + c * places;
+    T* const to = dx + c * places;
+    const float factor = gamma[c];
+#pragma omp simd
+    for (int64_t i = 0; i < places; ++i) {
+      const float spread = factor * to_float(dys[i]) - shift - (to_float(xs[i]) - mean) * slope;
+      to[i] = from_float<T>(inv_std * spread);
+    }
+  }
+}
+
+template <class T>
+void propagate_vectors(const Groups& groups, int64_t row, int64_t span, const T* x, const T* dy,
+                       T* dx, const GroupBackward& a, double* dgamma, double* dbeta) {
   const ChannelView& view = groups.view;
   const int64_t first = groups.first_group(span);
-  const auto mean = [&](int64_t c) { return groups.statistics(a.saved, row, c)[0]; };
+  const float* const saved = a.saved + 2 * row * groups.count;  // of this sample
   OfGroups<double> sums{}, products{};
   for (int64_t v = groups.first_vector(span); v < groups.end_vector(span); ++v) {
-    Lanes means;
+    Lanes means{};
     LanePairSums own;
-    fill_lanes(view, v, means.values, mean);
+    each_channel(groups, v,
+                 [&](int64_t i, int64_t, int64_t group) { means.values[i] = saved[2 * group]; });
+    repeat_lanes(view, means);
     sum_gradients<T, false, false>(x, nullptr, dy, nullptr, row_of(view.run(v), row), 1, means,
                                    own);
-    for (int64_t i = 0; i < view.channels_in(v); ++i) {
-      const int64_t c = v * view.per_group + i;
+    each_channel(groups, v, [&](int64_t i, int64_t channel, int64_t group) {
       const double sum = view.gather(own.first, i);
-      const double product = view.gather(own.second, i) * groups.statistics(a.saved, row, c)[1];
-      dbeta[c] += sum;
-      dgamma[c] += product;
-      const auto g = static_cast<size_t>(c / groups.channels - first);
-      sums[g] += a.gamma[c] * sum;
-      products[g] += a.gamma[c] * product;
-    }
+      const double product = view.gather(own.second, i) * saved[2 * group + 1];
+      dbeta[channel] += sum;
+      dgamma[channel] += product;
+      sums[static_cast<size_t>(group - first)] += a.gamma[channel] * sum;
+      products[static_cast<size_t>(group - first)] += a.gamma[channel] * product;
+    });
   }
   OfGroups<float> shifts{}, slopes{};
   for (int64_t g = first; g < groups.end_group(span); ++g) {
     const auto i = static_cast<size_t>(g - first);
-    const double inv_std = a.saved[2 * (row * groups.count + g) + 1];
     shifts[i] = static_cast<float>(sums[i] / groups.values());
-    slopes[i] = static_cast<float>(inv_std * products[i] / groups.values());
+    slopes[i] = static_cast<float>(saved[2 * g + 1] * products[i] / groups.values());
   }
-  const auto group = [&](int64_t c) { return static_cast<size_t>(c / groups.channels - first); };
   for (int64_t v = groups.first_vector(span); v < groups.end_vector(span); ++v) {
-    Gradient c;
-    fill_lanes(view, v, c.mean.values, mean);
-    fill_lanes(view, v, c.factor.values, [&](int64_t i) { return a.gamma[i]; });
-    fill_lanes(view, v, c.scale.values,
-               [&](int64_t i) { return groups.statistics(a.saved, row, i)[1]; });
-    fill_lanes(view, v, c.shift.values, [&](int64_t i) { return shifts[group(i)]; });
-    fill_lanes(view, v, c.slope.values, [&](int64_t i) { return slopes[group(i)]; });
+    Gradient c{};
+    each_channel(groups, v, [&](int64_t i, int64_t channel, int64_t group) {
+      c.mean.values[i] = saved[2 * group];
+      c.factor.values[i] = a.gamma[channel];
+      c.shift.values[i] = shifts[static_cast<size_t>(group - first)];
+      c.slope.values[i] = slopes[static_cast<size_t>(group - first)];
+      c.scale.values[i] = saved[2 * group + 1];
+    });
+    repeat_lanes(view, c.mean, c.factor, c.shift, c.slope, c.scale);
     propagate(x, dy, dx, row_of(view.run(v), row), 1, c);
+  }
+}
+
+// The same, whichever it is; zeros beyond the valid rows.
+template <class T>
+void propagate_span(const Groups& groups, int64_t row, int64_t span, const T* x, const T* dy, T* dx,
+                    const GroupBackward& a, double* dgamma, double* dbeta) {
+  if (row >= a.valid) {
+    for (int64_t v = groups.first_vector(span); v < groups.end_vector(span); ++v) {
+      clear_rows(dx, row_of(groups.view.run(v), row), 0);
+    }
+  } else if (groups.planes()) {
+    const int64_t group = row * groups.count + span, channel = span * groups.channels;
+    const int64_t at = group * groups.channels * groups.view.spatial;
+    propagate_planes(x + at, dy + at, dx + at, groups.channels, groups.view.spatial,
+                     a.gamma + channel, a.saved + 2 * group, dgamma + channel, dbeta + channel);
+  } else {
+    propagate_vectors(groups, row, span, x, dy, dx, a, dgamma, dbeta);
   }
 }
 
@@ -202,13 +297,7 @@ void propagate_groups(const Groups& groups, const T* x, const T* dy, T* dx,
       std::fill_n(dgamma + first, channels, 0.0);
       const int64_t last_row = (block + 1) * view.rows / groups.blocks;
       for (int64_t row = block * view.rows / groups.blocks; row < last_row; ++row) {
-        if (row < a.valid) {
-          propagate_span(groups, row, span, x, dy, dx, a, dbeta, dgamma);
-          continue;
-        }
-        for (int64_t v = groups.first_vector(span); v < groups.end_vector(span); ++v) {
-          clear_rows(dx, row_of(view.run(v), row), 0);
-        }
+        propagate_span(groups, row, span, x, dy, dx, a, dgamma, dbeta);
       }
     }
   });

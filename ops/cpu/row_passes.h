@@ -8,26 +8,35 @@
 
 namespace trireme::ops::cpu {
 
+// Mean and 1 / sqrt(var + epsilon) of a row.
+struct RowStatistics {
+  float mean, inv_std;
+};
 template <class T>
-TRIREME_VECTORIZED static void forward_row(const T* x, const float* gamma, const float* beta, T* y,
-                                           int64_t features, float epsilon, float* saved) {
+TRIREME_INLINE inline RowStatistics row_statistics(const T* x, int64_t length, float epsilon) {
   double sum = 0, squares = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < features; ++i) sum += to_float(x[i]);
-  const double mean = sum / static_cast<double>(features);
+  for (int64_t i = 0; i < length; ++i) sum += to_float(x[i]);
+  const double mean = sum / static_cast<double>(length);
 #pragma omp simd reduction(+ : squares)
-  for (int64_t i = 0; i < features; ++i) {
+  for (int64_t i = 0; i < length; ++i) {
     const double centred = to_float(x[i]) - mean;
     squares += centred * centred;
   }
-  const auto centre = static_cast<float>(mean);
-  const auto inv_std =
-      static_cast<float>(1 / std::sqrt(squares / static_cast<double>(features) + epsilon));
+  return {static_cast<float>(mean),
+          static_cast<float>(1 / std::sqrt(squares / static_cast<double>(length) + epsilon))};
+}
+
+template <class T>
+TRIREME_VECTORIZED static void forward_row(const T* x, const float* gamma, const float* beta, T* y,
+                                           int64_t features, float epsilon, float* saved) {
+  const RowStatistics row = row_statistics(x, features, epsilon);
+  const float mean = row.mean, inv_std = row.inv_std;
   for (int64_t i = 0; i < features; ++i) {
-    y[i] = from_float<T>((to_float(x[i]) - centre) * inv_std * gamma[i] + beta[i]);
+    y[i] = from_float<T>((to_float(x[i]) - mean) * inv_std * gamma[i] + beta[i]);
   }
   if (saved) {
-    saved[0] = centre;
+    saved[0] = mean;
     saved[1] = inv_std;
   }
 }
