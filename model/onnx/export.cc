@@ -236,7 +236,7 @@ class Exporter {
     }
   }
 
-  // GroupNormalization came with opset 18 and was mended with 21. Before, groups are normalized
+  // GroupNormalization came with opset 18 and was fixed with 21. Before, groups are normalized
   // like the channels of an InstanceNormalization, which is also what PyTorch writes.
   std::string group_norm(const GroupNormConfig& config, const Node& node, const std::string& x) {
     const Shape& shape = node.signature.output;
