@@ -14,6 +14,7 @@
 #include "ops/dense.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
+#include "ops/group_norm.h"
 #include "ops/layer_norm.h"
 #include "ops/loss.h"
 #include "ops/loss_scale.h"

@@ -17,7 +17,7 @@ void Importer::elementwise(const NodeView& node) {
   for (int i = 0; i < operands; ++i) {
     if (std::holds_alternative<OfNothing>(value(node.input(i)))) throw Unknown();
   }
-  if (operands == 2 && (normalisation(node) || bias(node))) return;
+  if (operands == 2 && (normalisation(node) || bias(node) || scale(node))) return;
   if (function(node)) return;
   if (node.op() != "Add") throw Unsupported{node.place, "of two different values"};
   LayerConfig config;
@@ -59,6 +59,32 @@ bool Importer::normalisation(const NodeView& node) {
   return true;
 }
 
+// What multiplies the channels of a group norm without a scale.
+bool Importer::scale(const NodeView& node) {
+  if (node.op() != "Mul") return false;
+  const bool reversed = is_tensor(node.input(0));
+  const std::string& of = node.input(reversed ? 1 : 0);
+  const std::string& by = node.input(reversed ? 0 : 1);
+  const auto* read = std::get_if<OfLayer>(&value(of));
+  const auto* constant = std::get_if<OfTensor>(&value(by));
+  if (!read || !constant || read->layer == OfLayer::kInput || readers_[of] != 1) return false;
+  const int index = read->layer;
+  Layer& layer = layers_[index];
+  if (!layer.config.has_group_norm() || layer.config.group_norm().affine() || !layer.shape) {
+    return false;
+  }
+  const int64_t channels = (*layer.shape)[0];
+  std::vector<float> values = one_a_channel(*constant->tensor, layer.shape->rank());
+  if (static_cast<int64_t>(values.size()) != channels) return false;
+  layer.config.mutable_group_norm()->clear_affine();
+  layer.node = node.place;
+  layer.bias_may_follow = true;
+  add_weight(index, "weight", {channels}, std::move(values));
+  add_weight(index, "bias", {channels}, std::vector<float>(static_cast<size_t>(channels), 0.0F));
+  set_output(node, OfLayer{index});
+  return true;
+}
+
 // What is added to a layer that multiplies, as PyTorch's MatMul and Add.
 bool Importer::bias(const NodeView& node) {
   if (node.op() != "Add") return false;
@@ -74,14 +100,14 @@ bool Importer::bias(const NodeView& node) {
   int64_t channels = 0;
   if (config.has_dense() && !config.dense().bias()) channels = config.dense().units();
   if (config.has_conv2d() && !config.conv2d().bias()) channels = config.conv2d().channels();
+  if (layer.bias_may_follow) channels = (*layer.shape)[0];
   if (channels == 0) return false;
-  std::vector<float> values = one_a_channel(*constant->tensor, config.has_dense() ? 1 : 3);
+  const int rank = layer.shape ? layer.shape->rank() : config.has_dense() ? 1 : 3;
+  std::vector<float> values = one_a_channel(*constant->tensor, rank);
   if (static_cast<int64_t>(values.size()) != channels) return false;
-  if (config.has_dense()) {
-    config.mutable_dense()->clear_bias();
-  } else {
-    config.mutable_conv2d()->clear_bias();
-  }
+  if (config.has_dense()) config.mutable_dense()->clear_bias();
+  if (config.has_conv2d()) config.mutable_conv2d()->clear_bias();
+  layer.bias_may_follow = false;
   layer.node = node.place;
   add_weight(index, "bias", {channels}, std::move(values));
   set_output(node, OfLayer{index});

@@ -199,6 +199,9 @@ class Exporter {
         set_attribute(norm, "epsilon", config.batch_norm().epsilon());
         return set_attribute(norm, "momentum", 1 - config.batch_norm().momentum());
       }
+      case LayerConfig::kGroupNorm:
+        values_[n] = group_norm(config.group_norm(), node, x);
+        return;
       case LayerConfig::kLayerNorm: {
         NodeProto& norm = add("LayerNormalization", node.name,
                               {x, parameter(node, "weight"), parameter(node, "bias")});
@@ -231,6 +234,52 @@ class Exporter {
         throw ConfigError("model", fmt::format("layer '{}' ({}) cannot be said in ONNX", node.name,
                                                node.layer->kind()));
     }
+  }
+
+  // GroupNormalization came with opset 18 and was fixed with 21. Before, groups are normalized
+  // like the channels of an InstanceNormalization, which is also what PyTorch writes.
+  std::string group_norm(const GroupNormConfig& config, const Node& node, const std::string& x) {
+    const Shape& shape = node.signature.output;
+    const auto norm = [&](const std::string& of, const std::string& scale,
+                          const std::string& shift) {
+      NodeProto& added = add("InstanceNormalization", node.name, {of, scale, shift});
+      set_attribute(added, "epsilon", config.epsilon());
+      return added.output(0);
+    };
+    const int64_t groups = config.num_groups();
+    if (config.affine() && groups == shape[0] && shape.rank() > 1) {
+      return norm(x, parameter(node, "weight"), parameter(node, "bias"));
+    }
+    const auto number_each = [&](const char* name, float number) {
+      return initializer(node.name + name, {groups},
+                         std::vector<float>(static_cast<size_t>(groups), number));
+    };
+    const auto reshape = [&](const char* name, const std::string& of, std::vector<int64_t> to) {
+      to.insert(to.begin(), 0);  // as many samples as there are
+      return add("Reshape", node.name + name, {of, integers(node.name + name + ".shape", to)})
+          .output(0);
+    };
+    const std::string rows = reshape("/groups", x, {groups, -1});
+    const std::string normalized = norm(rows, number_each("/ones", 1), number_each("/zeros", 0));
+    std::string y = reshape("/channels", normalized, {shape.begin(), shape.end()});
+    if (!config.affine()) return y;
+    y = add("Mul", node.name + "/scale", {y, of_channels(node, "weight")}).output(0);
+    return add("Add", node.name + "/shift", {y, of_channels(node, "bias")}).output(0);
+  }
+  // A parameter of channels, to be multiplied with or added to what the node gives.
+  std::string of_channels(const Node& node, const char* name) {
+    const std::string full = node.name + "." + name;
+    Shape shape = node.signature.output;
+    for (int i = 1; i < shape.rank(); ++i) shape[i] = 1;
+    return initializer(full, shape, weights_.find(full)->second.values);
+  }
+  std::string integers(const std::string& name, const std::vector<int64_t>& values) {
+    TensorProto& tensor = *onnx_.add_initializer();
+    tensor.set_name(name);
+    tensor.set_data_type(TensorProto::INT64);
+    tensor.add_dims(static_cast<int64_t>(values.size()));
+    for (const int64_t value : values) tensor.add_int64_data(value);
+    return name;
   }
 
   void conv2d(const Conv2dConfig& config, const Node& node, const std::string& x) {

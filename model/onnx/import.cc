@@ -159,14 +159,14 @@ void Importer::visit(size_t n) {
                                   [&](const std::string& name) { return readers_.contains(name); });
   if (!needed) return;
   try {
-    const auto handler = handlers().find(node.op());
-    if (handler == handlers().end() || !is_own_domain(proto.domain())) throw Unsupported{n, ""};
+    const Handler read = handler(node.op());
+    if (!read || !is_own_domain(proto.domain())) throw Unsupported{n, ""};
     for (int i = 1; i < proto.output_size(); ++i) {
       if (readers_.contains(proto.output(i))) {
         throw Unsupported{n, fmt::format("its output '{}' is read", proto.output(i))};
       }
     }
-    (this->*handler->second)(node);
+    (this->*read)(node);
     return;
   } catch (const Unsupported& unsupported) {
     note(unsupported);
@@ -253,7 +253,7 @@ namespace trireme::model {
 
 OnnxModel read_onnx(const std::filesystem::path& path) {
   const onnx::ModelProto model = onnx::read_model(path);
-  OnnxModel found = onnx::Importer(model, path).run();
+  OnnxModel found = onnx::make_importer(model, path)->run();
   if (onnx::takes_unit_pixels(model)) found.normalisation.scale /= 255;
   return found;
 }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -43,8 +44,12 @@ struct OfIntegers {  // a shape, or part of one
   static constexpr int64_t kOpen = -1000002;
   std::vector<int64_t> values;
 };
+struct OfGroups {  // what a layer computes, as [N, groups, the rest]
+  int layer;
+  int64_t groups;
+};
 struct OfNothing {};  // comes from an operator that is not supported
-using Value = std::variant<OfNothing, OfInput, OfLayer, OfFunction, OfTensor, OfIntegers>;
+using Value = std::variant<OfNothing, OfInput, OfLayer, OfFunction, OfTensor, OfIntegers, OfGroups>;
 
 // Thrown and caught within the import: the operator has no layer here.
 struct Unsupported {
@@ -57,14 +62,16 @@ struct Unknown {};
 class Importer {
  public:
   Importer(const ModelProto& model, const std::filesystem::path& path);
+  virtual ~Importer() = default;
   OnnxModel run();
 
- private:
+ protected:
   struct Layer {
     LayerConfig config;
-    size_t node;                 // that gives its output
-    std::vector<int> inputs;     // other layers
-    std::optional<Shape> shape;  // of the output, where the file tells
+    size_t node;                   // that gives its output
+    std::vector<int> inputs;       // other layers
+    std::optional<Shape> shape;    // of the output, where the file tells
+    bool bias_may_follow = false;  // in an operator of its own; it is zero until then
   };
   struct Function {
     size_t node;
@@ -75,7 +82,8 @@ class Importer {
     std::optional<int> layer = {};  // once it is needed
   };
   using Handler = void (Importer::*)(const NodeView&);
-  static const std::unordered_map<std::string_view, Handler>& handlers();
+  // What reads an operator; null where nothing does.
+  virtual Handler handler(std::string_view op) const = 0;
 
   // --- The whole (import.cc).
   [[noreturn]] void damaged(const std::string& why) const;
@@ -118,41 +126,11 @@ class Importer {
   void elementwise(const NodeView& node);
   bool normalisation(const NodeView& node);
   bool bias(const NodeView& node);
+  bool scale(const NodeView& node);
   bool function(const NodeView& node);
   std::vector<float> one_a_channel(const TensorProto& tensor, int rank) const;
   std::optional<float> scalar(const std::string& name) const;
   std::optional<Function> as_function(const NodeView& node, const std::string& name);
-
-  // --- Operators that are layers (operators.cc).
-  void activation(const NodeView& node);
-  void average_pool(const NodeView& node);
-  void batch_norm(const NodeView& node);
-  void concat(const NodeView& node);
-  void conv(const NodeView& node);
-  void dropout(const NodeView& node);
-  void flatten(const NodeView& node);
-  void gemm(const NodeView& node);
-  void global_average_pool(const NodeView& node);
-  void layer_norm(const NodeView& node);
-  void mat_mul(const NodeView& node);
-  void max_pool(const NodeView& node);
-  void reduce_mean(const NodeView& node);
-  void reshape(const NodeView& node);
-  void softmax(const NodeView& node);
-  void squeeze(const NodeView& node);
-  void dense(const NodeView& node, bool transposed, float alpha, float beta);
-  void add_flatten(const NodeView& node, int input);
-  struct Window;
-  Window window(const NodeView& node, int input, std::array<int64_t, 2> kernel) const;
-  PoolConfig pool(const NodeView& node, int input) const;
-
-  // --- Operators on numbers (operators.cc).
-  void cast(const NodeView& node);
-  void constant(const NodeView& node);
-  void gather(const NodeView& node);
-  void identity(const NodeView& node);
-  void shape(const NodeView& node);
-  void unsqueeze(const NodeView& node);
 
   const ModelProto& model_;
   const GraphProto& graph_;
@@ -172,5 +150,8 @@ class Importer {
   int64_t batch_ = OfIntegers::kBatch;  // or what the file fixes it to
   OnnxModel made_;
 };
+
+// That reads all operators there are layers for (operators.cc).
+std::unique_ptr<Importer> make_importer(const ModelProto& model, const std::filesystem::path& path);
 
 }  // namespace trireme::model::onnx

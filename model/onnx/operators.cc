@@ -42,60 +42,101 @@ Pair sides(const NodeView& node, const char* attribute, const Pair& unset, int64
   return {numbers[0], numbers[1]};
 }
 
-}  // namespace
+class Operators final : public Importer {
+ public:
+  using Importer::Importer;
 
-struct Importer::Window {
-  Pair kernel{1, 1};
-  Pair stride{1, 1};
-  Pair padding{0, 0};
-  Pair dilation{1, 1};
-};
+ private:
+  Handler handler(std::string_view op) const override {
+    static const std::unordered_map<std::string_view, void (Operators::*)(const NodeView&)> all = {
+        {"Add", &Operators::elementwise},
+        {"AveragePool", &Operators::average_pool},
+        {"BatchNormalization", &Operators::batch_norm},
+        {"Cast", &Operators::cast},
+        {"Concat", &Operators::concat},
+        {"Constant", &Operators::constant},
+        {"Conv", &Operators::conv},
+        {"Div", &Operators::elementwise},
+        {"Dropout", &Operators::dropout},
+        {"Erf", &Operators::elementwise},
+        {"Exp", &Operators::elementwise},
+        {"Flatten", &Operators::flatten},
+        {"Gather", &Operators::gather},
+        {"Gelu", &Operators::activation},
+        {"Gemm", &Operators::gemm},
+        {"GlobalAveragePool", &Operators::global_average_pool},
+        {"GroupNormalization", &Operators::group_norm},
+        {"Identity", &Operators::identity},
+        {"InstanceNormalization", &Operators::instance_norm},
+        {"LayerNormalization", &Operators::layer_norm},
+        {"LogSoftmax", &Operators::softmax},
+        {"MatMul", &Operators::mat_mul},
+        {"MaxPool", &Operators::max_pool},
+        {"Mul", &Operators::elementwise},
+        {"Neg", &Operators::elementwise},
+        {"Pow", &Operators::elementwise},
+        {"ReduceMean", &Operators::reduce_mean},
+        {"Relu", &Operators::elementwise},
+        {"Reshape", &Operators::reshape},
+        {"Shape", &Operators::shape},
+        {"Sigmoid", &Operators::elementwise},
+        {"Softmax", &Operators::softmax},
+        {"Sqrt", &Operators::elementwise},
+        {"Squeeze", &Operators::squeeze},
+        {"Sub", &Operators::elementwise},
+        {"Swish", &Operators::activation},
+        {"Tanh", &Operators::elementwise},
+        {"Unsqueeze", &Operators::unsqueeze},
+    };
+    const auto found = all.find(op);
+    return found == all.end() ? nullptr : static_cast<Handler>(found->second);
+  }
 
-const std::unordered_map<std::string_view, Importer::Handler>& Importer::handlers() {
-  static const std::unordered_map<std::string_view, Handler> all = {
-      {"Add", &Importer::elementwise},
-      {"AveragePool", &Importer::average_pool},
-      {"BatchNormalization", &Importer::batch_norm},
-      {"Cast", &Importer::cast},
-      {"Concat", &Importer::concat},
-      {"Constant", &Importer::constant},
-      {"Conv", &Importer::conv},
-      {"Div", &Importer::elementwise},
-      {"Dropout", &Importer::dropout},
-      {"Erf", &Importer::elementwise},
-      {"Exp", &Importer::elementwise},
-      {"Flatten", &Importer::flatten},
-      {"Gather", &Importer::gather},
-      {"Gelu", &Importer::activation},
-      {"Gemm", &Importer::gemm},
-      {"GlobalAveragePool", &Importer::global_average_pool},
-      {"Identity", &Importer::identity},
-      {"LayerNormalization", &Importer::layer_norm},
-      {"LogSoftmax", &Importer::softmax},
-      {"MatMul", &Importer::mat_mul},
-      {"MaxPool", &Importer::max_pool},
-      {"Mul", &Importer::elementwise},
-      {"Neg", &Importer::elementwise},
-      {"Pow", &Importer::elementwise},
-      {"ReduceMean", &Importer::reduce_mean},
-      {"Relu", &Importer::elementwise},
-      {"Reshape", &Importer::reshape},
-      {"Shape", &Importer::shape},
-      {"Sigmoid", &Importer::elementwise},
-      {"Softmax", &Importer::softmax},
-      {"Sqrt", &Importer::elementwise},
-      {"Squeeze", &Importer::squeeze},
-      {"Sub", &Importer::elementwise},
-      {"Swish", &Importer::activation},
-      {"Tanh", &Importer::elementwise},
-      {"Unsqueeze", &Importer::unsqueeze},
+  // --- Operators that are layers.
+  void activation(const NodeView& node);
+  void average_pool(const NodeView& node);
+  void batch_norm(const NodeView& node);
+  void concat(const NodeView& node);
+  void conv(const NodeView& node);
+  void dropout(const NodeView& node);
+  void flatten(const NodeView& node);
+  void gemm(const NodeView& node);
+  void global_average_pool(const NodeView& node);
+  void group_norm(const NodeView& node);
+  void instance_norm(const NodeView& node);
+  void layer_norm(const NodeView& node);
+  void mat_mul(const NodeView& node);
+  void max_pool(const NodeView& node);
+  void reduce_mean(const NodeView& node);
+  void reshape(const NodeView& node);
+  void softmax(const NodeView& node);
+  void squeeze(const NodeView& node);
+  void dense(const NodeView& node, bool transposed, float alpha, float beta);
+  void add_flatten(const NodeView& node, int input);
+  bool from_groups(const NodeView& node, std::span<const int64_t> to);
+  std::optional<int64_t> groups_of(int input, std::span<const int64_t> to) const;
+  int add_group_norm(const NodeView& node, int input, int64_t groups);
+  struct Window {
+    Pair kernel{1, 1};
+    Pair stride{1, 1};
+    Pair padding{0, 0};
+    Pair dilation{1, 1};
   };
-  return all;
-}
+  Window window(const NodeView& node, int input, Pair kernel) const;
+  PoolConfig pool(const NodeView& node, int input) const;
+
+  // --- Operators on numbers.
+  void cast(const NodeView& node);
+  void constant(const NodeView& node);
+  void gather(const NodeView& node);
+  void identity(const NodeView& node);
+  void shape(const NodeView& node);
+  void unsqueeze(const NodeView& node);
+};
 
 // --- Windows.
 
-Importer::Window Importer::window(const NodeView& node, int input, Pair kernel) const {
+Operators::Window Operators::window(const NodeView& node, int input, Pair kernel) const {
   Window window;
   window.kernel = sides(node, "kernel_shape", kernel, 1);
   window.stride = sides(node, "strides", {1, 1}, 1);
@@ -133,7 +174,7 @@ Importer::Window Importer::window(const NodeView& node, int input, Pair kernel) 
   return window;
 }
 
-PoolConfig Importer::pool(const NodeView& node, int input) const {
+PoolConfig Operators::pool(const NodeView& node, int input) const {
   if (!node.has("kernel_shape")) damaged(fmt::format("a {} has no kernel_shape", node.op()));
   const Window geometry = window(node, input, {1, 1});
   if (geometry.dilation != Pair{1, 1}) throw Unsupported{node.place, "dilated"};
@@ -145,14 +186,14 @@ PoolConfig Importer::pool(const NodeView& node, int input) const {
   return config;
 }
 
-void Importer::max_pool(const NodeView& node) {
+void Operators::max_pool(const NodeView& node) {
   const int input = layer_of(node, node.input(0));
   LayerConfig config;
   *config.mutable_max_pool() = pool(node, input);
   set_output(node, OfLayer{add_layer(node, std::move(config), {input})});
 }
 
-void Importer::average_pool(const NodeView& node) {
+void Operators::average_pool(const NodeView& node) {
   const int input = layer_of(node, node.input(0));
   LayerConfig config;
   PoolConfig& pool_config = *config.mutable_average_pool();
@@ -171,7 +212,7 @@ void Importer::average_pool(const NodeView& node) {
   set_output(node, OfLayer{add_layer(node, std::move(config), {input})});
 }
 
-void Importer::conv(const NodeView& node) {
+void Operators::conv(const NodeView& node) {
   const int input = layer_of(node, node.input(0));
   const std::vector<int64_t> dims = extents(node, node.input(1));
   if (dims.size() != 4) throw Unsupported{node.place, "is not for pictures of two extents"};
@@ -203,15 +244,15 @@ void Importer::conv(const NodeView& node) {
 
 // --- Matrix products.
 
-void Importer::gemm(const NodeView& node) {
+void Operators::gemm(const NodeView& node) {
   if (node.integer("transA", 0) != 0) throw Unsupported{node.place, "transA"};
   dense(node, node.integer("transB", 0) != 0, node.number("alpha", 1), node.number("beta", 1));
 }
 
-void Importer::mat_mul(const NodeView& node) { dense(node, /*transposed=*/false, 1, 1); }
+void Operators::mat_mul(const NodeView& node) { dense(node, /*transposed=*/false, 1, 1); }
 
 // `transposed`: the weights are [units, inputs], as ours.
-void Importer::dense(const NodeView& node, bool transposed, float alpha, float beta) {
+void Operators::dense(const NodeView& node, bool transposed, float alpha, float beta) {
   const int input = layer_of(node, node.input(0));
   const std::vector<int64_t> dims = extents(node, node.input(1));
   if (dims.size() != 2) throw Unsupported{node.place, "of more than two dimensions"};
@@ -247,7 +288,7 @@ void Importer::dense(const NodeView& node, bool transposed, float alpha, float b
 
 // --- Norms, activations with an operator of their own, dropout.
 
-void Importer::batch_norm(const NodeView& node) {
+void Operators::batch_norm(const NodeView& node) {
   if (node.integer("training_mode", 0) != 0) throw Unsupported{node.place, "training_mode"};
   const int input = layer_of(node, node.input(0));
   LayerConfig config;
@@ -270,7 +311,57 @@ void Importer::batch_norm(const NodeView& node) {
   set_output(node, OfLayer{layer});
 }
 
-void Importer::layer_norm(const NodeView& node) {
+int Operators::add_group_norm(const NodeView& node, int input, int64_t groups) {
+  LayerConfig config;
+  GroupNormConfig& norm = *config.mutable_group_norm();
+  norm.set_num_groups(groups);
+  const float epsilon = node.number("epsilon", 1e-5F);
+  if (epsilon != norm.epsilon()) norm.set_epsilon(epsilon);
+  return add_layer(node, std::move(config), {input}, node.input(1));
+}
+
+void Operators::group_norm(const NodeView& node) {
+  const int input = layer_of(node, node.input(0));
+  const int64_t groups = node.integer("num_groups", 0);
+  const int layer = add_group_norm(node, input, groups);
+  const std::optional<Shape> shape = shape_of(input);
+  for (int i : {1, 2}) {
+    std::vector<float> values = floats(node, node.input(i));
+    // Opset 18 has a number for each group, later ones have one for each channel.
+    const auto given = static_cast<int64_t>(values.size());
+    if (shape && given == groups && given < (*shape)[0]) {
+      std::vector<float> spread;
+      for (const float number : values) spread.insert(spread.end(), (*shape)[0] / groups, number);
+      values = std::move(spread);
+    }
+    const Shape channels{shape ? (*shape)[0] : given};
+    add_weight(layer, i == 1 ? "weight" : "bias", channels, std::move(values));
+  }
+  set_output(node, OfLayer{layer});
+}
+
+// Of channels, or of groups of them, which is how group norm is said before opset 21: scale and
+// shift of channels follow as operators of their own.
+void Operators::instance_norm(const NodeView& node) {
+  std::vector<float> weight = floats(node, node.input(1)), bias = floats(node, node.input(2));
+  const auto channels = static_cast<int64_t>(weight.size());
+  if (const auto* of = std::get_if<OfGroups>(&value(node.input(0)))) {
+    const OfGroups groups = *of;
+    if (std::ranges::any_of(weight, [](float w) { return w != 1; }) ||
+        std::ranges::any_of(bias, [](float b) { return b != 0; })) {
+      throw Unsupported{node.place, "with a scale or a shift for each group of channels"};
+    }
+    const int layer = add_group_norm(node, groups.layer, groups.groups);
+    layers_[layer].config.mutable_group_norm()->set_affine(false);
+    return set_output(node, OfGroups{layer, groups.groups});
+  }
+  const int layer = add_group_norm(node, layer_of(node, node.input(0)), channels);
+  add_weight(layer, "weight", {channels}, std::move(weight));
+  add_weight(layer, "bias", {channels}, std::move(bias));
+  set_output(node, OfLayer{layer});
+}
+
+void Operators::layer_norm(const NodeView& node) {
   const int input = layer_of(node, node.input(0));
   if (!one_of(node.integer("axis", -1), {-1, 1}))
     throw Unsupported{node.place, "along another axis"};
@@ -289,7 +380,7 @@ void Importer::layer_norm(const NodeView& node) {
   set_output(node, OfLayer{layer});
 }
 
-void Importer::activation(const NodeView& node) {
+void Operators::activation(const NodeView& node) {
   const int input = layer_of(node, node.input(0));
   LayerConfig config;
   if (node.op() == "Swish") {
@@ -303,7 +394,7 @@ void Importer::activation(const NodeView& node) {
   set_output(node, OfLayer{add_layer(node, std::move(config), {input})});
 }
 
-void Importer::dropout(const NodeView& node) {
+void Operators::dropout(const NodeView& node) {
   float rate = node.number("ratio", 0.5F);
   if (node.has_input(1)) rate = scalar(node.input(1)).value_or(-1);
   if (!(rate >= 0 && rate < 1)) throw Unsupported{node.place, "its ratio is not in [0, 1)"};
@@ -315,7 +406,7 @@ void Importer::dropout(const NodeView& node) {
 }
 
 // At the end only, where the loss has its own.
-void Importer::softmax(const NodeView& node) {
+void Operators::softmax(const NodeView& node) {
   if (node.output() != graph_.output(0).name()) {
     throw Unsupported{node.place, "anywhere but at the end"};
   }
@@ -329,21 +420,21 @@ void Importer::softmax(const NodeView& node) {
 
 // --- Shapes.
 
-void Importer::global_average_pool(const NodeView& node) {
+void Operators::global_average_pool(const NodeView& node) {
   const int input = layer_of(node, node.input(0));
   LayerConfig config;
   config.mutable_global_pool();
   set_output(node, OfLayer{add_layer(node, std::move(config), {input})});
 }
 
-void Importer::add_flatten(const NodeView& node, int input) {
+void Operators::add_flatten(const NodeView& node, int input) {
   LayerConfig config;
   config.mutable_flatten();
   set_output(node, OfLayer{add_layer(node, std::move(config), {input})});
 }
 
 // The mean over height and width.
-void Importer::reduce_mean(const NodeView& node) {
+void Operators::reduce_mean(const NodeView& node) {
   const int input = layer_of(node, node.input(0));
   std::vector<int64_t> axes = node.integers("axes");
   if (node.has_input(1)) axes = integers(node, node.input(1));
@@ -360,17 +451,18 @@ void Importer::reduce_mean(const NodeView& node) {
   add_flatten(node, layer);
 }
 
-void Importer::flatten(const NodeView& node) {
+void Operators::flatten(const NodeView& node) {
   const int input = layer_of(node, node.input(0));
   if (node.integer("axis", 1) != 1) throw Unsupported{node.place, "axis is not 1"};
   add_flatten(node, input);
 }
 
 // To rows, in all ways that exporters say it; or to what it is already.
-void Importer::reshape(const NodeView& node) {
-  const int input = layer_of(node, node.input(0));
+void Operators::reshape(const NodeView& node) {
   std::vector<int64_t> to =
       node.has_input(1) ? integers(node, node.input(1)) : node.integers("shape");
+  if (from_groups(node, to)) return;
+  const int input = layer_of(node, node.input(0));
   const std::optional<Shape> from = shape_of(input);
   const auto refuse_it = [&] {
     throw Unsupported{node.place, fmt::format("from {} to [{}]", from ? from->to_string() : "[?]",
@@ -390,6 +482,9 @@ void Importer::reshape(const NodeView& node) {
     return add_flatten(node, input);
   }
   to.erase(to.begin());
+  if (const auto groups = groups_of(input, to); groups && !open) {
+    return set_output(node, OfGroups{input, *groups});
+  }
   if (!from || from->rank() != static_cast<int>(to.size())) refuse_it();
   for (size_t i = 0; i < to.size(); ++i) {
     if (to[i] != (*from)[static_cast<int>(i)] && !(to[i] == -1 && !open)) refuse_it();
@@ -397,7 +492,32 @@ void Importer::reshape(const NodeView& node) {
   set_output(node, OfLayer{input});
 }
 
-void Importer::squeeze(const NodeView& node) {
+// The groups that [groups, the rest] divides the channels into, where it is no shape of a sample.
+std::optional<int64_t> Operators::groups_of(int input, std::span<const int64_t> to) const {
+  const std::optional<Shape> from = shape_of(input);
+  if (!from || to.size() != 2 || to[0] < 1 || (*from)[0] % to[0] != 0) return std::nullopt;
+  if (from->rank() == 2 && to[0] == (*from)[0]) return std::nullopt;
+  if (to[1] != -1 && to[1] != from->elements() / to[0]) return std::nullopt;
+  return to[0];
+}
+
+// Back to what a layer gives that has seen its input in groups.
+bool Operators::from_groups(const NodeView& node, std::span<const int64_t> to) {
+  const auto* of = std::get_if<OfGroups>(&value(node.input(0)));
+  if (!of) return false;
+  const std::optional<Shape> shape = shape_of(of->layer);
+  bool same = shape && static_cast<int>(to.size()) == shape->rank() + 1;
+  for (int i = 0; same && i < shape->rank(); ++i) {
+    const int64_t extent = to[static_cast<size_t>(i) + 1];
+    same = extent == (*shape)[i] || extent == -1;
+  }
+  if (!same) throw Unsupported{node.place, "of channels in groups, to another shape than before"};
+  if (of->layer != OfLayer::kInput) layers_[of->layer].node = node.place;
+  set_output(node, OfLayer{of->layer});
+  return true;
+}
+
+void Operators::squeeze(const NodeView& node) {
   if (std::holds_alternative<OfIntegers>(value(node.input(0)))) return identity(node);
   const int input = layer_of(node, node.input(0));
   std::vector<int64_t> axes = node.integers("axes");
@@ -409,7 +529,7 @@ void Importer::squeeze(const NodeView& node) {
   add_flatten(node, input);
 }
 
-void Importer::concat(const NodeView& node) {
+void Operators::concat(const NodeView& node) {
   std::vector<int64_t> numbers;
   std::vector<int> inputs;
   for (int i = 0; i < node.inputs(); ++i) {
@@ -437,15 +557,15 @@ void Importer::concat(const NodeView& node) {
 
 // --- Numbers.
 
-void Importer::identity(const NodeView& node) {
+void Operators::identity(const NodeView& node) {
   Value same = value(node.input(0));
   set_output(node, std::move(same));
 }
 
 // All is f32 here.
-void Importer::cast(const NodeView& node) { identity(node); }
+void Operators::cast(const NodeView& node) { identity(node); }
 
-void Importer::constant(const NodeView& node) {
+void Operators::constant(const NodeView& node) {
   TensorProto tensor;
   if (const AttributeProto* given = node.find("value")) {
     tensor = given->t();
@@ -469,7 +589,7 @@ void Importer::constant(const NodeView& node) {
   set_output(node, OfTensor{&keep(std::move(tensor))});
 }
 
-void Importer::shape(const NodeView& node) {
+void Operators::shape(const NodeView& node) {
   const int input = layer_of(node, node.input(0));
   const std::optional<Shape> known = shape_of(input);
   if (!known) throw Unsupported{node.place, "of what has no known shape"};
@@ -478,7 +598,7 @@ void Importer::shape(const NodeView& node) {
   set_output(node, extents);
 }
 
-void Importer::gather(const NodeView& node) {
+void Operators::gather(const NodeView& node) {
   const std::vector<int64_t> from = integers(node, node.input(0));
   OfIntegers picked;
   for (const int64_t at : integers(node, node.input(1))) {
@@ -492,8 +612,15 @@ void Importer::gather(const NodeView& node) {
 }
 
 // Of one number of a shape; there is no difference here.
-void Importer::unsqueeze(const NodeView& node) {
+void Operators::unsqueeze(const NodeView& node) {
   set_output(node, OfIntegers{integers(node, node.input(0))});
+}
+
+}  // namespace
+
+std::unique_ptr<Importer> make_importer(const ModelProto& model,
+                                        const std::filesystem::path& path) {
+  return std::make_unique<Operators>(model, path);
 }
 
 }  // namespace trireme::model::onnx

@@ -42,6 +42,7 @@ int Importer::layer_of(const NodeView& node, const std::string& name) {
   if (std::holds_alternative<OfNothing>(of)) throw Unknown();
   if (const auto* layer = std::get_if<OfLayer>(&of)) return layer->layer;
   if (const auto* function = std::get_if<OfFunction>(&of)) return layer_of(function->function);
+  if (std::holds_alternative<OfGroups>(of)) throw Unsupported{node.place, "of channels in groups"};
   const auto* input = std::get_if<OfInput>(&of);
   if (!input) throw Unsupported{node.place, fmt::format("of constants, '{}'", name)};
   if (normalisation_ && !(*normalisation_ == input->normalisation)) {

@@ -43,8 +43,14 @@ class NetworkBuilder {
   void dropout(const std::string& name, float rate) {
     layer(name).mutable_dropout()->set_rate(rate);
   }
-  void batch_norm(const std::string& name) {
-    layer(name).mutable_batch_norm()->set_sync(options_.sync_batch_norm());
+  // Batch norm, or the group norm that model.zoo.norm_groups asks for.
+  void norm(const std::string& name) {
+    LayerConfig& config = layer(name);
+    if (options_.has_norm_groups()) {
+      config.mutable_group_norm()->set_num_groups(options_.norm_groups());
+    } else {
+      config.mutable_batch_norm()->set_sync(options_.sync_batch_norm());
+    }
   }
   // The last layer of every classifier.
   NetworkConfig finish() {

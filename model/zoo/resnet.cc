@@ -16,14 +16,14 @@ class ResNetBuilder {
 
   void imagenet_stem() {
     conv("conv1", 64, 7, 2, 3);
-    norm("bn1");
+    net_.norm("bn1");
     net_.relu("relu");
     net_.max_pool("maxpool", 3, 2, 1);
     channels_ = 64;
   }
   void cifar_stem(int64_t width) {
     conv("conv1", width, 3, 1, 1);
-    norm("bn1");
+    net_.norm("bn1");
     net_.relu("relu");
     channels_ = width;
   }
@@ -49,7 +49,6 @@ class ResNetBuilder {
     config.set_bias(false);
     config.mutable_weight_init()->mutable_kaiming_normal()->set_fan_out(true);
   }
-  void norm(const std::string& name) { net_.batch_norm(name); }
 
   // Basic block, or bottleneck with the stride in its 3x3 convolution.
   void block(const std::string& name, int64_t width, int64_t stride, bool bottleneck) {
@@ -58,24 +57,24 @@ class ResNetBuilder {
     std::string skip = in;
     if (stride != 1 || channels_ != out) {
       conv(name + ".downsample.0", out, 1, stride, 0);
-      norm(name + ".downsample.1");
+      net_.norm(name + ".downsample.1");
       skip = name + ".downsample.1";
     }
     if (bottleneck) {
       conv(name + ".conv1", width, 1, 1, 0, {in});
-      norm(name + ".bn1");
+      net_.norm(name + ".bn1");
       net_.relu(name + ".relu1");
       conv(name + ".conv2", width, 3, stride, 1);
-      norm(name + ".bn2");
+      net_.norm(name + ".bn2");
       net_.relu(name + ".relu2");
       conv(name + ".conv3", out, 1, 1, 0);
-      norm(name + ".bn3");
+      net_.norm(name + ".bn3");
     } else {
       conv(name + ".conv1", width, 3, stride, 1, {in});
-      norm(name + ".bn1");
+      net_.norm(name + ".bn1");
       net_.relu(name + ".relu1");
       conv(name + ".conv2", out, 3, 1, 1);
-      norm(name + ".bn2");
+      net_.norm(name + ".bn2");
     }
     net_.layer(name + ".add", {net_.last(), skip}).mutable_add();
     net_.relu(name + ".relu");

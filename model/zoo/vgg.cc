@@ -55,7 +55,7 @@ class VggBuilder {
     Conv2dConfig& config = net_.conv(feature(), channels, 3, 1, 1);
     config.mutable_weight_init()->mutable_kaiming_normal()->set_fan_out(true);
     config.mutable_bias_init()->mutable_constant();
-    if (norm_) net_.batch_norm(feature());
+    if (norm_) net_.norm(feature());
     net_.relu(feature());
   }
 

@@ -4,139 +4,14 @@
 
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "core/parallel.h"
-#include "ops/cpu/channel_view.h"
+#include "ops/cpu/channel_passes.h"
 #include "ops/cpu/plans.h"
 #include "ops/function_op.h"
-#include "ops/step_state.h"
 
 namespace trireme::ops::cpu {
 namespace {
-
-struct alignas(64) Lanes {
-  float values[kLanes];
-  TRIREME_INLINE F16 vector() const { return load(values, AllLanes()); }
-};
-
-struct LanePairSums {
-  double first[kLanes];
-  double second[kLanes];
-};
-
-struct Normalisation {
-  Lanes mean{}, scale{}, shift{};
-  float floor = 0;  // 0 with a ReLU, else below everything
-};
-
-struct Gradient {
-  Lanes mean;
-  Lanes scale;       // gamma * inv_std
-  Lanes g_mean;      // mean of g
-  Lanes projection;  // mean of g * xhat, times inv_std
-};
-
-// Elements fetched ahead of their use by the passes that read from memory, not from cache.
-constexpr int64_t kAhead = 512;
-
-// Sums of x and of x^2.
-template <class T>
-TRIREME_VECTORIZED void sum_moments(const T* x, const Run& run, int64_t rows, LanePairSums& out) {
-  LaneSums sum, squares;
-  for (int64_t n = 0; n < rows; ++n) {
-    const T* row = x + run.offset + n * run.row_stride;
-    each_vector(run, [&](int64_t at, auto lanes) TRIREME_INLINE {
-      __builtin_prefetch(row + at + kAhead);
-      const F16 v = load(row + at, lanes);
-      sum.add(v);
-      squares.add_product(v, v);
-    });
-  }
-  sum.store_to(out.first);
-  squares.store_to(out.second);
-}
-
-template <class T, bool kResidual>
-TRIREME_VECTORIZED void normalise(const T* x, const T* residual, T* y, const Run& run,
-                                  const Normalisation& c) {
-  const F16 mean = c.mean.vector(), scale = c.scale.vector(), shift = c.shift.vector();
-  const F16 floor = F16{} + c.floor;
-  for (int64_t n = 0; n < run.rows; ++n) {
-    const int64_t row = run.offset + n * run.row_stride;
-    each_vector(run, [&](int64_t at, auto lanes) TRIREME_INLINE {
-      F16 v = (load(x + row + at, lanes) - mean) * scale + shift;
-      if constexpr (kResidual) v += load(residual + row + at, lanes);
-      store(y + row + at, where(v < floor, floor, v), lanes);  // keeps a NaN
-    });
-  }
-}
-
-// Sums of g and of g * (x - mean). With `g_out`, g is written there for the second pass, which then
-// reads less.
-template <class T, bool kRelu, bool kWrite>
-TRIREME_VECTORIZED void sum_gradients(const T* x, const T* y, const T* dy, T* g_out, const Run& run,
-                                      int64_t rows, const Lanes& mean_lanes, LanePairSums& out) {
-  const F16 mean = mean_lanes.vector();
-  LaneSums sum, products;
-  for (int64_t n = 0; n < rows; ++n) {
-    const int64_t row = run.offset + n * run.row_stride;
-    each_vector(run, [&](int64_t at, auto lanes) TRIREME_INLINE {
-      __builtin_prefetch(x + row + at + kAhead);
-      __builtin_prefetch(dy + row + at + kAhead);
-      if constexpr (kRelu) __builtin_prefetch(y + row + at + kAhead);
-      F16 g = load(dy + row + at, lanes);
-      if constexpr (kRelu) g = where(load(y + row + at, lanes) > 0, g, F16{});
-      if constexpr (kWrite) store(g_out + row + at, g, lanes);
-      sum.add(g);
-      products.add_product(g, load(x + row + at, lanes) - mean);
-    });
-  }
-  sum.store_to(out.first);
-  products.store_to(out.second);
-}
-
-template <class T>
-TRIREME_VECTORIZED void propagate(const T* x, const T* g, T* dx, const Run& run, int64_t rows,
-                                  const Gradient& c) {
-  const F16 mean = c.mean.vector(), scale = c.scale.vector();
-  const F16 g_mean = c.g_mean.vector(), projection = c.projection.vector();
-  for (int64_t n = 0; n < rows; ++n) {
-    const int64_t row = run.offset + n * run.row_stride;
-    each_vector(run, [&](int64_t at, auto lanes) TRIREME_INLINE {
-      const F16 centred = load(x + row + at, lanes) - mean;
-      const F16 spread = load(g + row + at, lanes) - g_mean - centred * projection;
-      store(dx + row + at, scale * spread, lanes);
-    });
-  }
-}
-
-template <class T>
-TRIREME_VECTORIZED void clear_rows(T* to, const Run& run, int64_t first_row) {
-  for (int64_t n = first_row; n < run.rows; ++n) {
-    T* row = to + run.offset + n * run.row_stride;
-    each_vector(run, [&](int64_t at, auto lanes) TRIREME_INLINE { store(row + at, F16{}, lanes); });
-  }
-}
-
-// The activations among an op's tensors, all in one layout that has a view: that of the first, if
-// it can be.
-std::vector<TensorSpec> settle(Specs specs, std::initializer_list<int> activations) {
-  std::vector<TensorSpec> settled(specs.begin(), specs.end());
-  const Layout layout = ChannelView::nearest(specs[static_cast<size_t>(*activations.begin())]);
-  for (TensorSpec& spec : settled) {
-    if (spec.layout.is_any()) spec.layout = Layout::row_major();
-  }
-  for (int i : activations) {
-    TensorSpec& spec = settled[static_cast<size_t>(i)];
-    if (!is_absent(spec)) spec.layout = layout;
-  }
-  return settled;
-}
-
-int64_t valid_rows(const void* state, int64_t rows) {
-  return std::clamp<int64_t>(static_cast<const StepState*>(state)->valid_rows, 0, rows);
-}
 
 double mean_over(double sum, double count) { return count > 0 ? sum / count : 0; }
 
@@ -179,7 +54,7 @@ void forward(const BatchNormForward& op, const ChannelView& view, int64_t valid,
       LanePairSums own{};
       if (!a.sums) sum_moments(x, run, valid, own);
       finish_statistics(op, view, group, own, valid, a);
-      Normalisation c{.floor = op.relu ? 0 : -std::numeric_limits<float>::infinity()};
+      Normalisation c{.floor = op.relu ? 0 : kNoFloor};
       view.spread(a.saved, group, c.mean.values);
       view.spread(a.saved + view.channels, group, c.scale.values);
       view.spread(a.beta, group, c.shift.values);
@@ -233,7 +108,7 @@ void backward(const ChannelView& view, int64_t valid, const BackwardArgs& a) {
       LanePairSums own{};
       view.spread(a.saved, group, c.mean.values);
       const T* g = sum_group(a, run, valid, g_out, c.mean, own);
-      std::array<float, kLanes> scale{}, g_mean{}, projection{};
+      std::array<float, kLanes> scale{}, shift{}, slope{};
       for (int64_t i = 0; i < view.channels_in(group); ++i) {
         const int64_t channel = group * view.per_group + i;
         const double inv_std = a.saved[view.channels + channel];
@@ -249,14 +124,15 @@ void backward(const ChannelView& view, int64_t valid, const BackwardArgs& a) {
         }
         const auto lane = static_cast<size_t>(i);
         scale[lane] = static_cast<float>(a.gamma[channel] * inv_std);
-        g_mean[lane] = static_cast<float>(mean_over(sum, count));
-        projection[lane] = static_cast<float>(mean_over(product, count) * inv_std);
+        shift[lane] = static_cast<float>(mean_over(sum, count));
+        slope[lane] = static_cast<float>(mean_over(product, count) * inv_std);
       }
       for (int l = 0; l < kLanes; ++l) {
         const auto lane = static_cast<size_t>(l % view.per_group);
+        c.factor.values[l] = 1;
         c.scale.values[l] = scale[lane];
-        c.g_mean.values[l] = g_mean[lane];
-        c.projection.values[l] = projection[lane];
+        c.shift.values[l] = shift[lane];
+        c.slope.values[l] = slope[lane];
       }
       propagate(static_cast<const T*>(a.x), g, dx, run, valid, c);
       clear_rows(dx, run, valid);
@@ -303,7 +179,7 @@ template <class T>
 void inference(const BatchNormInference& op, const ChannelView& view, const ForwardArgs& a) {
   parallel_for(view.groups, [&](int64_t begin, int64_t end) {
     for (int64_t group = begin; group < end; ++group) {
-      Normalisation c{.floor = op.relu ? 0 : -std::numeric_limits<float>::infinity()};
+      Normalisation c{.floor = op.relu ? 0 : kNoFloor};
       Lanes gamma;
       if (a.running_mean) view.spread(a.running_mean, group, c.mean.values);
       view.spread(a.running_var, group, c.scale.values);
@@ -328,7 +204,7 @@ void inference(const BatchNormInference& op, const ChannelView& view, const Forw
 
 Plan plan(const BatchNormStatistics&, const EnginePtr&, Specs given) {
   using Op = BatchNormStatistics;
-  std::vector<TensorSpec> specs = settle(given, {Op::kX});
+  std::vector<TensorSpec> specs = in_channel_view(given, {Op::kX});
   const ChannelView view = *ChannelView::of(specs[Op::kX]);
   return with_element(specs[Op::kX].dtype, [&]<class T>(T) -> Plan {
     return host_op(std::move(specs), [view](Args args, void*) {
@@ -340,7 +216,7 @@ Plan plan(const BatchNormStatistics&, const EnginePtr&, Specs given) {
 
 Plan plan(const BatchNormForward& op, const EnginePtr&, Specs given) {
   using Op = BatchNormForward;
-  std::vector<TensorSpec> specs = settle(given, {Op::kX, Op::kResidual, Op::kY});
+  std::vector<TensorSpec> specs = in_channel_view(given, {Op::kX, Op::kResidual, Op::kY});
   const ChannelView view = *ChannelView::of(specs[Op::kX]);
   return with_element(specs[Op::kX].dtype, [&]<class T>(T) -> Plan {
     return host_op(std::move(specs), [op, view](Args args, void*) {
@@ -360,7 +236,7 @@ Plan plan(const BatchNormForward& op, const EnginePtr&, Specs given) {
 
 Plan plan(const BatchNormInference& op, const EnginePtr&, Specs given) {
   using Op = BatchNormInference;
-  std::vector<TensorSpec> specs = settle(given, {Op::kX, Op::kResidual, Op::kY});
+  std::vector<TensorSpec> specs = in_channel_view(given, {Op::kX, Op::kResidual, Op::kY});
   const ChannelView view = *ChannelView::of(specs[Op::kX]);
   return with_element(specs[Op::kX].dtype, [&]<class T>(T) -> Plan {
     return host_op(std::move(specs), [op, view](Args args, void*) {
@@ -380,7 +256,7 @@ Plan plan(const BatchNormInference& op, const EnginePtr&, Specs given) {
 
 Plan plan(const BatchNormBackwardSums& op, const EnginePtr&, Specs given) {
   using Op = BatchNormBackwardSums;
-  std::vector<TensorSpec> specs = settle(given, {Op::kX, Op::kY, Op::kDy});
+  std::vector<TensorSpec> specs = in_channel_view(given, {Op::kX, Op::kY, Op::kDy});
   const ChannelView view = *ChannelView::of(specs[Op::kX]);
   return with_element(specs[Op::kX].dtype, [&]<class T>(T) -> Plan {
     return host_op(std::move(specs), [view, relu = op.relu](Args args, void*) {
@@ -402,7 +278,8 @@ Plan plan(const BatchNormBackwardSums& op, const EnginePtr&, Specs given) {
 
 Plan plan(const BatchNormBackward& op, const EnginePtr&, Specs given) {
   using Op = BatchNormBackward;
-  std::vector<TensorSpec> specs = settle(given, {Op::kX, Op::kY, Op::kDy, Op::kDx, Op::kDresidual});
+  std::vector<TensorSpec> specs =
+      in_channel_view(given, {Op::kX, Op::kY, Op::kDy, Op::kDx, Op::kDresidual});
   const ChannelView view = *ChannelView::of(specs[Op::kX]);
   return with_element(specs[Op::kX].dtype, [&]<class T>(T) -> Plan {
     return host_op(std::move(specs), [view, relu = op.relu](Args args, void*) {

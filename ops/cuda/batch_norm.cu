@@ -11,73 +11,25 @@
 #include "ops/cuda/context.h"
 #include "ops/cuda/plans.h"
 #include "ops/function_op.h"
-#include "ops/step_state.h"
 
 namespace trireme::ops::cuda {
 namespace {
 
-struct Places {
-  explicit Places(const Shape& x)
-      : samples(x[0]), per_sample(x.elements() / (x[0] * x[1])), channels(x[1]) {}
-
-  int64_t rows() const { return samples * per_sample; }
-  __device__ int64_t all() const { return samples * per_sample; }
-  __device__ int64_t valid(const StepState* state) const {
-    return min(max(int64_t{state->valid_rows}, int64_t{0}), samples) * per_sample;
-  }
-
-  int64_t samples, per_sample, channels;
-};
-
-// Rows that a thread reads at once: 48 KiB a multiprocessor or more, without which memory is not
-// kept busy.
-constexpr int kMomentRows = 4;
+// Rows that a thread reads at once, as kMomentRows.
 constexpr int gradient_rows(bool relu, bool write) { return relu || write ? 1 : 2; }
 constexpr int normalise_rows(bool residual) { return residual ? 2 : 4; }
 // The last pass of all has so much to remember of its columns that one block must do.
 constexpr int kPropagateBlocks = 1;
 constexpr int propagate_rows(bool mask) { return mask ? 2 : 4; }
 
-// Sums of x and of x^2. A thread sums up differences to the first value that it sees, in which
-// nothing of a variance is lost that is small beside the mean.
 template <class T, int N>
 __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
     moments_kernel(const T* x, const StepState* state, Places places, double* partials) {
   __shared__ double shared[kColumnThreads * N];
   const int64_t channel = first_column<N>();
-  const int64_t rows = channel < places.channels ? places.valid(state) : 0;
-  Pack<float, N> shift{};
-  float sum[N] = {}, square[N] = {};
-  int64_t count = 0;
-  each_row<kMomentRows, false>(rows, [&](int64_t row) {
-    Pack<T, N> packs[kMomentRows] = {};
-#pragma unroll
-    for (int k = 0; k < kMomentRows; ++k) {
-      const int64_t at = row + k * blockDim.y;
-      if (at < rows) packs[k] = load<N>(x + at * places.channels + channel);
-    }
-    if (count == 0 && row < rows) shift = to_float(packs[0]);
-#pragma unroll
-    for (int k = 0; k < kMomentRows; ++k) {
-      if (row + k * blockDim.y >= rows) break;
-      ++count;
-      const Pack<float, N> xs = to_float(packs[k]);
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const float difference = xs.values[i] - shift.values[i];
-        sum[i] += difference;
-        square[i] += difference * difference;
-      }
-    }
-  });
-  const auto n = static_cast<double>(count);
   double first[N], second[N];
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-    const double k = shift.values[i];
-    first[i] = sum[i] + n * k;
-    second[i] = square[i] + 2 * k * sum[i] + n * k * k;
-  }
+  column_moments(x, channel < places.channels ? places.valid(state) : 0, places.channels, channel,
+                 first, second);
   store_partials(first, second, shared, places.channels, partials);
 }
 
@@ -317,20 +269,6 @@ __global__ void __launch_bounds__(kColumnThreads, kPropagateBlocks)
   });
 }
 
-// The activations among an op's tensors in channels-last order, which is row-major order where
-// there is but one place.
-std::vector<TensorSpec> settle(Specs specs, std::initializer_list<int> activations) {
-  std::vector<TensorSpec> settled(specs.begin(), specs.end());
-  for (TensorSpec& spec : settled) {
-    if (!is_absent(spec)) spec.layout = Layout::row_major();
-  }
-  for (int i : activations) {
-    TensorSpec& spec = settled[static_cast<size_t>(i)];
-    if (spec.shape.rank() > 2) spec.layout = Layout::channels_last();
-  }
-  return settled;
-}
-
 float floor_of(bool relu) { return relu ? 0 : -std::numeric_limits<float>::infinity(); }
 
 template <int N>
@@ -362,7 +300,7 @@ void sum_gradients(const char* name, Stream& stream, const ColumnGrid& grid, con
 
 Plan plan(const BatchNormStatistics&, const ContextPtr& context, Specs given) {
   using Op = BatchNormStatistics;
-  std::vector<TensorSpec> specs = settle(given, {Op::kX});
+  std::vector<TensorSpec> specs = in_columns(given, {Op::kX});
   const Places places(specs[Op::kX].shape);
   return with_pack(specs[Op::kX].dtype, places.channels, [&]<class T, int N>(T, Size<N>) -> Plan {
     const ColumnGrid grid = column_grid<N>(*context, places, kMomentRows);
@@ -379,7 +317,7 @@ Plan plan(const BatchNormStatistics&, const ContextPtr& context, Specs given) {
 
 Plan plan(const BatchNormForward& op, const ContextPtr& context, Specs given) {
   using Op = BatchNormForward;
-  std::vector<TensorSpec> specs = settle(given, {Op::kX, Op::kResidual, Op::kY});
+  std::vector<TensorSpec> specs = in_columns(given, {Op::kX, Op::kResidual, Op::kY});
   const Places places(specs[Op::kX].shape);
   return with_pack(specs[Op::kX].dtype, places.channels, [&]<class T, int N>(T, Size<N>) -> Plan {
     const ColumnGrid moments = column_grid<N>(*context, places, kMomentRows);
@@ -414,7 +352,7 @@ Plan plan(const BatchNormForward& op, const ContextPtr& context, Specs given) {
 
 Plan plan(const BatchNormInference& op, const ContextPtr& context, Specs given) {
   using Op = BatchNormInference;
-  std::vector<TensorSpec> specs = settle(given, {Op::kX, Op::kResidual, Op::kY});
+  std::vector<TensorSpec> specs = in_columns(given, {Op::kX, Op::kResidual, Op::kY});
   const Places places(specs[Op::kX].shape);
   return with_pack(specs[Op::kX].dtype, places.channels, [&]<class T, int N>(T, Size<N>) -> Plan {
     const ColumnGrid grid =
@@ -437,7 +375,7 @@ Plan plan(const BatchNormInference& op, const ContextPtr& context, Specs given) 
 
 Plan plan(const BatchNormBackwardSums& op, const ContextPtr& context, Specs given) {
   using Op = BatchNormBackwardSums;
-  std::vector<TensorSpec> specs = settle(given, {Op::kX, Op::kY, Op::kDy});
+  std::vector<TensorSpec> specs = in_columns(given, {Op::kX, Op::kY, Op::kDy});
   const Places places(specs[Op::kX].shape);
   return with_pack(specs[Op::kX].dtype, places.channels, [&]<class T, int N>(T, Size<N>) -> Plan {
     const ColumnGrid grid = column_grid<N>(*context, places, gradient_rows(op.relu, false));
@@ -456,7 +394,8 @@ Plan plan(const BatchNormBackwardSums& op, const ContextPtr& context, Specs give
 
 Plan plan(const BatchNormBackward& op, const ContextPtr& context, Specs given) {
   using Op = BatchNormBackward;
-  std::vector<TensorSpec> specs = settle(given, {Op::kX, Op::kY, Op::kDy, Op::kDx, Op::kDresidual});
+  std::vector<TensorSpec> specs =
+      in_columns(given, {Op::kX, Op::kY, Op::kDy, Op::kDx, Op::kDresidual});
   const Places places(specs[Op::kX].shape);
   return with_pack(specs[Op::kX].dtype, places.channels, [&]<class T, int N>(T, Size<N>) -> Plan {
     // The first pass leaves g in dresidual, if there is one, and the second then needs no mask.

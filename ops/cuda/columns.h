@@ -10,10 +10,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
+#include <vector>
 
 #include "core/cuda/launch.h"
+#include "ops/backend.h"
 #include "ops/cuda/pack.h"
 #include "ops/cuda/reduce.h"
+#include "ops/step_state.h"
 
 namespace trireme::ops::cuda {
 
@@ -21,26 +25,63 @@ inline constexpr int kColumnThreads = 512;
 inline constexpr int kColumnBlocks = 2;   // that a multiprocessor holds at a time, if no others
 inline constexpr int kPacksPerTile = 32;  // at most
 inline constexpr int kMergedColumns = 16;
+inline constexpr int64_t kMostSamples = 65535;  // of a grid
 
-// As many blocks as the device holds at a time, `resident` a multiprocessor, or fewer.
+// Such a matrix, whose rows come by samples.
+struct Places {
+  explicit Places(const Shape& x)
+      : samples(x[0]), per_sample(x.elements() / (x[0] * x[1])), channels(x[1]) {}
+
+  int64_t rows() const { return samples * per_sample; }
+  __device__ int64_t all() const { return samples * per_sample; }
+  __device__ int64_t valid_samples(const StepState* state) const {
+    return min(max(int64_t{state->valid_rows}, int64_t{0}), samples);
+  }
+  __device__ int64_t valid(const StepState* state) const {
+    return valid_samples(state) * per_sample;
+  }
+
+  int64_t samples, per_sample, channels;
+};
+
+// The activations among an op's tensors as such matrices, which is row-major order where there is
+// but one place.
+inline std::vector<TensorSpec> in_columns(Specs specs, std::initializer_list<int> activations) {
+  std::vector<TensorSpec> chosen(specs.begin(), specs.end());
+  for (TensorSpec& spec : chosen) {
+    if (!is_absent(spec)) spec.layout = Layout::row_major();
+  }
+  for (int i : activations) {
+    TensorSpec& spec = chosen[static_cast<size_t>(i)];
+    if (spec.shape.rank() > 2) spec.layout = Layout::channels_last();
+  }
+  return chosen;
+}
+
+// As many blocks as the device holds at a time, `resident` a multiprocessor, or fewer. With
+// `samples` there is a matrix for each of them, and blockIdx.z is the first that a block looks at.
 struct ColumnGrid {
   ColumnGrid(int64_t rows, int64_t all_columns, int pack, int rows_per_thread, int resident,
-             Device& device)
-      : columns(all_columns) {
+             Device& device, int64_t all_samples = 1)
+      : columns(all_columns), samples(all_samples) {
     const int64_t packs = columns / pack;
     const int64_t tiles = (packs + kPacksPerTile - 1) / kPacksPerTile;
     const int64_t width = (packs + tiles - 1) / tiles;
-    const int64_t height = kColumnThreads / width;
+    // No higher than there are rows; add_over_block wants `pack` threads a column.
+    const int64_t height = std::max<int64_t>(pack, std::min(kColumnThreads / width, rows));
     const int64_t chunks = (rows + height * rows_per_thread - 1) / (height * rows_per_thread);
     const int64_t blocks = int64_t{resident} * trireme::cuda::properties(device).multiprocessors;
-    slabs = std::max<int64_t>(1, std::min(chunks, blocks / tiles));
-    grid = {.blocks = dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(slabs)),
+    slabs = std::max<int64_t>(1, std::min(chunks, blocks / tiles / samples));
+    grid = {.blocks = dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(slabs),
+                           static_cast<unsigned>(std::min(samples, kMostSamples))),
             .threads = dim3(static_cast<unsigned>(width), static_cast<unsigned>(height))};
   }
-  // Two sums for each slab and column.
-  size_t partial_bytes() const { return static_cast<size_t>(2 * slabs * columns) * sizeof(double); }
+  // Two sums for each sample, slab and column.
+  size_t partial_bytes() const {
+    return static_cast<size_t>(2 * samples * slabs * columns) * sizeof(double);
+  }
 
-  int64_t columns, slabs;
+  int64_t columns, samples, slabs;
   trireme::cuda::Grid grid;
 };
 
@@ -88,6 +129,48 @@ __device__ void add_over_block(const double (&values)[N], double* shared, F f) {
   f((int64_t{blockIdx.x} * blockDim.x + column % blockDim.x) * N + column / blockDim.x, sum);
 }
 
+// Rows that a thread of column_moments reads at once: 48 KiB a multiprocessor or more, without
+// which memory is not kept busy.
+inline constexpr int kMomentRows = 4;
+
+// The calling thread's sums of x and of x^2. It sums up differences to the first value that it
+// sees, in which nothing of a variance is lost that is small beside the mean.
+template <class T, int N>
+__device__ void column_moments(const T* x, int64_t rows, int64_t columns, int64_t column,
+                               double (&first)[N], double (&second)[N]) {
+  Pack<float, N> shift{};
+  float sum[N] = {}, square[N] = {};
+  int64_t count = 0;
+  each_row<kMomentRows, false>(rows, [&](int64_t row) {
+    Pack<T, N> packs[kMomentRows] = {};
+#pragma unroll
+    for (int k = 0; k < kMomentRows; ++k) {
+      const int64_t at = row + k * blockDim.y;
+      if (at < rows) packs[k] = load<N>(x + at * columns + column);
+    }
+    if (count == 0 && row < rows) shift = to_float(packs[0]);
+#pragma unroll
+    for (int k = 0; k < kMomentRows; ++k) {
+      if (row + k * blockDim.y >= rows) break;
+      ++count;
+      const Pack<float, N> xs = to_float(packs[k]);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const float difference = xs.values[i] - shift.values[i];
+        sum[i] += difference;
+        square[i] += difference * difference;
+      }
+    }
+  });
+  const auto n = static_cast<double>(count);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const double k = shift.values[i];
+    first[i] = sum[i] + n * k;
+    second[i] = square[i] + 2 * k * sum[i] + n * k * k;
+  }
+}
+
 // Writes what add_over_block found to where `merge` looks for it.
 template <int N>
 __device__ void store_partials(const double (&first)[N], const double (&second)[N], double* shared,
@@ -131,5 +214,15 @@ void merge(const char* name, Stream& stream, const void* partials, int64_t slabs
   trireme::cuda::launch(name, merge_kernel<F>, grid, stream, static_cast<const double*>(partials),
                         slabs, columns, f);
 }
+
+// For merge of sums of dy and of dy * xhat.
+struct StoreGradients {
+  float *dgamma, *dbeta;
+
+  __device__ void operator()(int64_t column, double sum, double product) const {
+    dbeta[column] = static_cast<float>(sum);
+    dgamma[column] = static_cast<float>(product);
+  }
+};
 
 }  // namespace trireme::ops::cuda

@@ -137,15 +137,6 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
   store_partials(first, second, shared, features, partials);
 }
 
-struct StoreGradients {
-  float *dgamma, *dbeta;
-
-  __device__ void operator()(int64_t feature, double sum, double product) const {
-    dbeta[feature] = static_cast<float>(sum);
-    dgamma[feature] = static_cast<float>(product);
-  }
-};
-
 }  // namespace
 
 Plan plan(const LayerNormForward& op, const ContextPtr&, Specs given) {

@@ -146,6 +146,29 @@ void add_batch_norm(const std::string& name, int64_t batch, int64_t channels, in
   });
 }
 
+void add_group_norm(const std::string& name, TensorSpec (*make)(int64_t, int64_t, int64_t),
+                    int64_t batch, int64_t channels, int64_t size) {
+  constexpr int64_t kGroups = 32;
+  const TensorSpec c = plain({channels}), saved = plain({batch, kGroups, 2});
+  add(name + "/forward", [=] {
+    const TensorSpec x = make(batch, channels, size);
+    return Runner(backend(), ops::GroupNormForward{.groups = kGroups}, {x, c, c, x, saved});
+  });
+  add(name + "/backward", [=] {
+    const TensorSpec x = make(batch, channels, size);
+    return Runner(backend(), ops::GroupNormBackward{.groups = kGroups},
+                  {x, x, c, saved, kState, x, c, c});
+  });
+}
+
+TensorSpec row_major_image(int64_t batch, int64_t channels, int64_t size) {
+  return plain({batch, channels, size, size});
+}
+TensorSpec channels_last_image(int64_t batch, int64_t channels, int64_t size) {
+  return {DType::kF32, {batch, channels, size, size}, Layout::channels_last()};
+}
+TensorSpec rows(int64_t batch, int64_t channels, int64_t) { return plain({batch, channels}); }
+
 void add_lenet() {
   add_convolution({"lenet/conv1", 64, 1, 28, 6, 5, 1, 2, true});
   add_convolution({"lenet/conv2", 64, 6, 14, 16, 5, 1, 0});
@@ -231,6 +254,9 @@ void add_resnet18_cifar() {
     add_convolution({layer + "conv", 64, width, size, width, 3, 1, 1});
     add_batch_norm(layer + "bn_relu", 64, width, size, false);
     add_batch_norm(layer + "bn_add_relu", 64, width, size, true);
+    add_group_norm(layer + "gn", activation, 64, width, size);
+    add_group_norm(layer + "gn_row_major", row_major_image, 64, width, size);
+    add_group_norm(layer + "gn_channels_last", channels_last_image, 64, width, size);
   }
   add(net + "global_pool/forward", [] {
     return Runner(backend(), ops::AveragePoolForward{{.kernel = {4, 4}, .stride = {4, 4}}},
@@ -246,6 +272,7 @@ void add_resnet18_cifar() {
     const TensorSpec x = activation(64, 64, 32);
     return Runner(backend(), ops::Add{}, {x, x, x});
   });
+  add_group_norm(net + "gn_rows", rows, 1024, 1024, 1);
   add_dense(net + "fc", 64, 512, 10);
 }
 

@@ -30,6 +30,9 @@ LAYERS = """
 network {
   layer { name: "conv" conv2d { channels: 8 kernel: [3, 2] stride: [2, 1] padding: [1, 0] dilation: [1, 2] groups: 2 } }
   layer { name: "norm" batch_norm { epsilon: 0.01 } }
+  layer { name: "groups" group_norm { num_groups: 4 epsilon: 0.001 } }
+  layer { name: "plain" group_norm { num_groups: 2 affine: false } }
+  layer { name: "instance" group_norm { num_groups: 8 } }
   layer { name: "silu" silu {} }
   layer { name: "mean" average_pool { kernel: 3 stride: 2 padding: 1 include_padding: false } }
   layer { name: "padded" average_pool { kernel: 3 stride: 1 padding: 1 } }
@@ -43,6 +46,7 @@ network {
   layer { name: "drop" dropout {} }
   layer { name: "hidden" dense { units: 12 bias: false } }
   layer { name: "rows" layer_norm {} }
+  layer { name: "row_groups" group_norm { num_groups: 3 } }
   layer { name: "sigmoid" sigmoid {} }
   layer { name: "head" dense { units: 10 } }
   layer { name: "loss" softmax_cross_entropy {} }

@@ -87,6 +87,14 @@ TEST(Freeze, WhatIsFrozenAboveCostsOnlyItsOwnGradient) {
   EXPECT_EQ(all.program->backward_flops() - some.program->backward_flops(), conv2);
 }
 
+// Group norm has no statistics that could stay, so frozen it is the same function.
+const std::string kGroupNorms =
+    "layer { name: 'conv' conv2d { channels: 8 kernel: 3 } }"
+    "layer { name: 'gn1' group_norm { num_groups: 2 } } layer { relu {} }"
+    "layer { name: 'flat' flatten {} } layer { name: 'fc1' dense { units: 12 } }"
+    "layer { name: 'gn2' group_norm { num_groups: 3 } } layer { tanh {} }"
+    "layer { name: 'fc2' dense { units: 5 } } layer { softmax_cross_entropy {} }";
+
 class FreezeOnTargets : public ::testing::TestWithParam<TestTarget> {};
 
 // A frozen norm computes with statistics that stay; so the two networks are the same function.
@@ -113,6 +121,25 @@ TEST_P(FreezeOnTargets, GradientsOfTheOthersAreThoseOfTheWholeNetwork) {
       ++compared;
     }
     EXPECT_GT(compared, 0);
+  }
+}
+
+TEST_P(FreezeOnTargets, FrozenGroupNormsPassOnTheSameGradients) {
+  const TestBatch batch(kInput, kRows, 4);
+  TestNetwork whole(network(kGroupNorms), kInput, GetParam(), {.batch = kRows});
+  whole.run(batch);
+  for (const char* pattern : {"gn[12]\\..*", "(conv|gn1)\\..*", "gn1.weight"}) {
+    SCOPED_TRACE(pattern);
+    ModelConfig config = network(kGroupNorms);
+    config.add_freeze(pattern);
+    TestNetwork part(config, kInput, GetParam(), {.batch = kRows});
+    part.run(batch);
+    for (const Parameter& parameter : part.parameters.all) {
+      if (parameter.frozen) continue;
+      const auto same = std::ranges::find(whole.parameters.all, parameter.name, &Parameter::name);
+      EXPECT_LT(relative_error(part.gradient(parameter), whole.gradient(*same)), 1e-6)
+          << parameter.name;
+    }
   }
 }
 

@@ -176,5 +176,34 @@ TEST(Zoo, HasThePublishedParameterCounts) {
   }
 }
 
+TEST(Graph, GroupNormWantsGroupsThatDivideTheChannels) {
+  const auto error = [](const std::string& options) {
+    return refusal("layer { name: 'gn' group_norm { " + options +
+                       " } } layer { flatten {} } layer { dense {} }" + kLoss,
+                   classified({6, 2, 2}, 5));
+  };
+  expect_mentions(error(""), {"'gn'", "group_norm.num_groups", "is missing", "6 channels"});
+  expect_mentions(error("num_groups: 4"),
+                  {"'gn'", "4 does not divide the 6 channels of [6, 2, 2]"});
+  expect_mentions(error("num_groups: 0"), {"'gn'", "0 does not divide"});
+  expect_mentions(error("num_groups: 3 epsilon: 0"), {"group_norm.epsilon", "positive"});
+}
+
+TEST(Zoo, NormGroupsTakeThePlaceOfBatchNorm) {
+  const auto kinds = [](const ModelConfig& config) {
+    std::map<std::string_view, int> counts;
+    const Graph graph = build_graph(config, classified({3, 32, 32}, 10));
+    for (const Node& node : graph.nodes) ++counts[node.layer->kind()];
+    return counts;
+  };
+  ModelConfig config = zoo("resnet18");
+  const auto before = kinds(config);
+  config.mutable_zoo()->set_norm_groups(32);
+  const auto after = kinds(config);
+  EXPECT_EQ(before.at("batch_norm"), 20);
+  EXPECT_EQ(after.at("group_norm"), 20);
+  EXPECT_FALSE(after.contains("batch_norm"));
+}
+
 }  // namespace
 }  // namespace trireme::model

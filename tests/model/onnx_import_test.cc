@@ -115,6 +115,76 @@ TEST(OnnxImport, SaysWhyAnOperatorIsNotRead) {
   expect_words(refusal<ConfigError>([&] { max.read(); }), {"MaxPool", "ceil_mode"});
 }
 
+// As PyTorch writes it before opset 21: groups as channels of an InstanceNormalization, the shape
+// put together again, then scale and shift.
+TEST(OnnxImport, ReadsGroupNorm) {
+  Model model({4, 2, 3});
+  model.integers("groups", {0, 2, -1});
+  model.floats("ones", {2}, {1, 1});
+  model.floats("zeros", {2}, {0, 0});
+  model.floats("scale", {4, 1, 1}, {1, 2, 3, 4});
+  model.floats("shift", {4, 1, 1}, {5, 6, 7, 8});
+  model.node("Reshape", {"x", "groups"}, "rows");
+  onnx::AttributeProto& epsilon =
+      *model.node("InstanceNormalization", {"rows", "ones", "zeros"}, "normed").add_attribute();
+  epsilon.set_name("epsilon");
+  epsilon.set_f(0.5F);
+  model.node("Shape", {"x"}, "shape");
+  model.node("Reshape", {"normed", "shape"}, "whole");
+  model.node("Mul", {"whole", "scale"}, "scaled");
+  model.node("Add", {"scaled", "shift"}, "shifted");
+  model.node("Relu", {"shifted"}, "relu");
+  model.node("Flatten", {"relu"}, "y");
+  const OnnxModel read = model.read();
+  EXPECT_EQ(kinds(read), (Kinds{"group_norm", "relu", "flatten", "softmax_cross_entropy"}));
+  const LayerConfig& layer = read.network.layer(0);
+  EXPECT_EQ(layer.group_norm().num_groups(), 2);
+  EXPECT_EQ(layer.group_norm().epsilon(), 0.5F);
+  EXPECT_TRUE(layer.group_norm().affine());
+  EXPECT_EQ(read.weights.at(layer.name() + ".weight").values, (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_EQ(read.weights.at(layer.name() + ".bias").values, (std::vector<float>{5, 6, 7, 8}));
+  EXPECT_EQ(read.weights.size(), 2u);
+}
+
+TEST(OnnxImport, ReadsGroupNormalization) {
+  const auto read = [](const std::vector<float>& scale) {
+    Model model({4, 2, 3});
+    const auto count = static_cast<int64_t>(scale.size());
+    model.floats("gn.weight", {count}, scale);
+    model.floats("gn.bias", {count}, std::vector<float>(scale.size(), 0.5F));
+    set_attribute(model.node("GroupNormalization", {"x", "gn.weight", "gn.bias"}, "a"),
+                  "num_groups", {2});
+    model.node("Flatten", {"a"}, "y");
+    return model.read();
+  };
+  const OnnxModel now = read({1, 2, 3, 4}), opset_18 = read({1, 2});
+  EXPECT_EQ(now.network.layer(0).group_norm().num_groups(), 2);
+  EXPECT_EQ(now.weights.at("gn.weight").values, (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_EQ(opset_18.weights.at("gn.weight").values, (std::vector<float>{1, 1, 2, 2}));
+  EXPECT_EQ(opset_18.weights.at("gn.bias").values, std::vector<float>(4, 0.5F));
+  expect_words(refusal<DataError>([&] { read({1, 2, 3}); }), {"gn.weight", "[4]", "3 values"});
+}
+
+TEST(OnnxImport, SaysWhyChannelsInGroupsAreNotRead) {
+  const auto message = [](const char* op, std::vector<float> scale, std::vector<int64_t> back) {
+    Model model({4, 2, 3});
+    model.integers("groups", {0, 2, -1});
+    model.integers("back", back);
+    model.floats("scale", {2}, scale);
+    model.floats("zeros", {2}, {0, 0});
+    model.node("Reshape", {"x", "groups"}, "rows");
+    model.node(op, {"rows", "scale", "zeros"}, "normed");
+    model.node("Reshape", {"normed", "back"}, "whole");
+    model.node("Flatten", {"whole"}, "y");
+    return refusal<ConfigError>([&] { model.read(); });
+  };
+  expect_words(message("Relu", {1, 1}, {0, 4, 2, 3}), {"Relu", "of channels in groups"});
+  expect_words(message("InstanceNormalization", {1, 2}, {0, 4, 2, 3}),
+               {"InstanceNormalization", "a scale or a shift for each group"});
+  expect_words(message("InstanceNormalization", {1, 1}, {0, 4, 3, 2}),
+               {"Reshape", "to another shape than before"});
+}
+
 // What a formula of elementwise operators computes, not how it is written.
 TEST(OnnxImport, KnowsActivationsByWhatTheyCompute) {
   using Build = std::function<void(Model&)>;

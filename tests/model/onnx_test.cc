@@ -85,6 +85,9 @@ TEST(Onnx, EveryKindOfLayerComesBack) {
       network("layer { name: 'stem' conv2d { channels: 8 kernel: 3 kernel: 2 stride: 2 stride: 1 "
               "padding: 1 padding: 0 dilation: 1 dilation: 2 bias: false } }"
               "layer { name: 'bn' batch_norm { epsilon: 0.003 momentum: 0.25 } }"
+              "layer { name: 'gn' group_norm { num_groups: 2 epsilon: 0.003 } }"
+              "layer { name: 'plain' group_norm { num_groups: 4 affine: false } }"
+              "layer { name: 'instance' group_norm { num_groups: 8 } }"
               "layer { name: 'relu' relu {} }"
               "layer { name: 'groups' conv2d { channels: 8 kernel: 3 padding: 1 groups: 4 } }"
               "layer { name: 'sigmoid' sigmoid {} }"
@@ -103,7 +106,8 @@ TEST(Onnx, EveryKindOfLayerComesBack) {
               "layer { name: 'flat' flatten {} }"
               "layer { name: 'hidden' dense { units: 9 bias: false } }"
               "layer { name: 'norm' layer_norm { epsilon: 0.0002 } }"
-              "layer { name: 'twice' add {} input: 'norm' input: 'norm' }"
+              "layer { name: 'rows' group_norm { num_groups: 3 } }"
+              "layer { name: 'twice' add {} input: 'rows' input: 'rows' }"
               "layer { name: 'head' dense { units: 5 } }" +
               kLoss),
       kImages);

@@ -77,6 +77,22 @@ const Case kCases[] = {
     {"batch_norm_first",
      "layer { batch_norm {} } layer { relu {} } layer { flatten {} } layer { dense { units: 3 } }",
      {2, 4, 4}},
+    {"group_norm",
+     "layer { conv2d { channels: 6 kernel: 3 } } layer { group_norm { num_groups: 3 } } layer { "
+     "relu {} }"
+     "layer { conv2d { channels: 32 kernel: 3 padding: 1 } } layer { group_norm { num_groups: 4 "
+     "epsilon: 1e-3 } }"
+     "layer { conv2d { channels: 6 kernel: 3 } } layer { group_norm { num_groups: 1 affine: false "
+     "} }"
+     "layer { flatten {} } layer { dense { units: 24 } } layer { group_norm { num_groups: 2 } } "
+     "layer { tanh {} }"
+     "layer { dense { units: 3 } }",
+     {2, 8, 7}},
+    {"instance_norm_first",
+     "layer { group_norm { num_groups: 4 } } layer { relu {} } layer { flatten {} } layer { dense "
+     "{ "
+     "units: 3 } }",
+     {4, 4, 5}},
     {"layer_norm",
      "layer { dense { units: 9 } } layer { layer_norm {} } layer { gelu {} } layer { dense { "
      "units: 3 } }",

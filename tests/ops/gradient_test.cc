@@ -5,37 +5,12 @@
 #include <functional>
 #include <numeric>
 
-#include "tests/ops/evaluate.h"
+#include "tests/ops/differences.h"
 
 namespace trireme::ops {
 namespace {
 
-constexpr double kStep = 1e-5;
 constexpr double kTolerance = 1e-7;
-
-// d(objective)/d(x).
-Tensor differences(Tensor& x, const std::function<double()>& objective) {
-  Tensor gradient = filled(x.spec.shape, 0);
-  for (int64_t i = 0; i < x.size(); ++i) {
-    const double here = x[i];
-    x[i] = here + kStep;
-    const double above = objective();
-    x[i] = here - kStep;
-    const double below = objective();
-    x[i] = here;
-    gradient[i] = (above - below) / (2 * kStep);
-  }
-  return gradient;
-}
-
-// d(sum(dy * y))/d(tensors[input]), where y is tensors[output] after op.
-Tensor differences(const Op& op, std::vector<Tensor>& tensors, int input, int output,
-                   const Tensor& dy) {
-  return differences(tensors[static_cast<size_t>(input)], [&] {
-    evaluate(op, tensors);
-    return dot(dy, tensors[static_cast<size_t>(output)]);
-  });
-}
 
 struct ConvCase {
   Shape x, weight, y;

@@ -42,6 +42,7 @@ schedule { learning_rate: 0.02 cosine {} warmup { steps: 5 } }
 inline const char* const kPlain = R"(
 model { network {
   layer { conv2d { channels: 8 kernel: 3 padding: 1 } }
+  layer { group_norm { num_groups: 2 } }
   layer { tanh {} }
   layer { average_pool { kernel: 2 } }
   layer { flatten {} }
