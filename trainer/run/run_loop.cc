@@ -130,6 +130,7 @@ void RunLoop::evaluate() {
   state_.evaluation_due = true;
   if (stop_.stopped()) return;  // it is made up for when the run goes on
   average_running_values();
+  step_.averages_changed();
   const bool last = finished();
   const Evaluation result = parts_.evaluator->run([this] { return told_to_stop(); }, last);
   if (result.stopped) return stop_.stop();

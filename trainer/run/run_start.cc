@@ -56,6 +56,7 @@ std::string RunStart::load_by_rank_0() {
   resumed = choose_checkpoint();
   if (!resumed) {
     if (initial_) load_initial_values(*initial_, parts_.step->state());
+    parts_.step->restart_averages();
     return {};
   }
   // The configuration comes first: it may be why the data is another.
@@ -64,6 +65,7 @@ std::string RunStart::load_by_rank_0() {
   compare_data();
   parts_.reporter->changed(*resumed, changes);
   load_model(*resumed, parts_.step->state());
+  parts_.step->restart_averages();
   load_optimizer(*resumed, parts_.step->state());
   if (resumes_here()) {
     resumed->path = Checkpoints(parts_.folder.checkpoints(), 1)
