@@ -134,6 +134,10 @@ class Normalized final : public WrappedDataset {
 
 }  // namespace
 
+std::vector<std::string> output_names(const Dataset& dataset) {
+  return dataset.spec().classes > 0 ? dataset.class_names() : dataset.columns().label_names();
+}
+
 Checksums Dataset::checksums() const {
   Checksums sums;
   for (const std::string& name : class_names()) sums.targets = checksum_of(name, sums.targets);

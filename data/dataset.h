@@ -97,6 +97,10 @@ class WrappedDataset : public Dataset {
   std::unique_ptr<Dataset> inner_;
 };
 
+// For people: the name of each output of a network for such samples, which is that of a class or,
+// in regression, of a column; empty where they have none.
+std::vector<std::string> output_names(const Dataset& dataset);
+
 enum class Part { kTraining, kEvaluation };
 
 struct OpenOptions {

@@ -102,6 +102,13 @@ std::vector<int64_t> TableColumns::features() const {
   return columns;
 }
 
+std::vector<std::string> TableColumns::label_names() const {
+  std::vector<std::string> label_names;
+  if (names.empty()) return label_names;
+  for (const int64_t column : labels) label_names.push_back(names[static_cast<size_t>(column)]);
+  return label_names;
+}
+
 MatchedColumns match_columns(const TableColumns& trained, std::span<const std::string> names,
                              int64_t count, const std::string& path, Labels labels) {
   if (!names.empty() && !trained.names.empty()) return match_names(trained, names, path, labels);

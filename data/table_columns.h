@@ -15,6 +15,7 @@ struct TableColumns {
   std::vector<int64_t> labels;     // in the order of the targets; all others are features
 
   std::vector<int64_t> features() const;
+  std::vector<std::string> label_names() const;  // empty without a header
   bool operator==(const TableColumns&) const = default;
 };
 

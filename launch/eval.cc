@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "trainer/config/run_folder.h"
 #include "trainer/infer/evaluate_checkpoint.h"
 #include "trainer/report/evaluation_file.h"
+#include "trainer/report/record_fields.h"
 #include "trainer/report/sample_facts.h"
 
 namespace trireme::cli {
@@ -34,27 +36,19 @@ struct EvalOptions : ConfigOptions, CheckpointOptions {
 
 void print_json(const train::Config& config, const train::CheckpointEvaluation& of) {
   const train::Evaluation& result = of.evaluation;
-  nlohmann::json json = {{"model", train::model_name(config.run)},
-                         {"step", of.state.step},
-                         {"samples", result.samples},
-                         {"eval_loss", result.loss},
-                         {"seconds", result.seconds},
-                         {"bad_records", result.bad.count}};
-  if (of.classifies) {
-    json["eval_accuracy"] = result.accuracy;
-    json["eval_top5"] = result.top5;
-  }
+  nlohmann::ordered_json json = {{"model", train::model_name(config.run)},
+                                 {"step", of.state.step},
+                                 {"samples", result.samples}};
+  train::put_metrics(json, "eval_", result.metrics);
+  json["seconds"] = result.seconds;
+  json["bad_records"] = result.bad.count;
   fmt::print("{}\n", train::json_text(json));
 }
 
 void print_text(const train::Config& config, const train::CheckpointEvaluation& of) {
   const train::Evaluation& result = of.evaluation;
-  fmt::print("{} after step {}: ", train::model_name(config.run), of.state.step);
-  if (result.details) {
-    fmt::print("{:.2f}% right, {:.2f}% among the first five, ", 100 * result.accuracy,
-               100 * result.top5);
-  }
-  fmt::print("loss {:.4f}, {} samples in {}\n", train::PlainNumber{result.loss}, result.samples,
+  fmt::print("{} after step {}: {}, {} samples in {}\n", train::model_name(config.run),
+             of.state.step, train::metrics_text(result.metrics), result.samples,
              format_duration(result.seconds));
   if (result.bad.count > 0) {
     fmt::print("{} bad record(s) left out; the first: {}\n", result.bad.count,
@@ -62,54 +56,88 @@ void print_text(const train::Config& config, const train::CheckpointEvaluation& 
   }
 }
 
-std::string percent(int64_t part, int64_t whole) {
-  return whole == 0 ? "-" : fmt::format("{:.2f}%", 100.0 * double(part) / double(whole));
+std::string percent(double ratio) { return fmt::format("{:.2f}%", 100 * ratio); }
+
+// "cat (12)"; empty where all samples of the class are found or predicted as nothing.
+std::string most_often_taken_for(const std::vector<int64_t>& row, size_t label,
+                                 const std::vector<std::string>& names) {
+  size_t other = label == 0 ? 1 : 0;
+  for (size_t c = 0; c < row.size(); ++c) {
+    if (c != label && row[c] > row[other]) other = c;
+  }
+  if (row[other] == 0) return "";
+  return fmt::format("{} ({})", class_text(names, static_cast<int64_t>(other)), row[other]);
 }
 
-// Of each class: how many of its samples are found, and how many that are taken for it are of it.
-void print_classes(const std::vector<std::vector<int64_t>>& confusion,
+// As scikit-learn's classification_report; `confusion` may be empty.
+void print_classes(const train::Evaluation& evaluation,
+                   const std::vector<std::vector<int64_t>>& confusion,
                    const std::vector<std::string>& names) {
   Table table({{"class"},
-               {"samples", /*number=*/true},
-               {"recall", /*number=*/true},
-               {"precision", /*number=*/true},
-               {"most often taken for"}});
-  for (size_t label = 0; label < confusion.size(); ++label) {
-    const std::vector<int64_t>& row = confusion[label];
-    int64_t samples = 0, taken = 0;
-    size_t other = label == 0 ? 1 : 0;
-    for (size_t c = 0; c < row.size(); ++c) {
-      samples += row[c];
-      taken += confusion[c][label];
-      if (c != label && row[c] > row[other]) other = c;
-    }
+               {"precision", /*number=*/true, 3},
+               {"recall", /*number=*/true, 3},
+               {"F1", /*number=*/true, 3},
+               {"support", /*number=*/true, 2},
+               {confusion.empty() ? "" : "most often taken for", /*number=*/false, 1}});
+  const auto add = [&](const std::string& name, double precision, double recall, double f1,
+                       int64_t support, const std::string& other) {
     table.add(
-        {class_text(names, static_cast<int64_t>(label)), std::to_string(samples),
-         percent(row[label], samples), percent(row[label], taken),
-         row[other] == 0
-             ? ""
-             : fmt::format("{} ({})", class_text(names, static_cast<int64_t>(other)), row[other])});
+        {name, percent(precision), percent(recall), percent(f1), std::to_string(support), other});
+  };
+  for (size_t label = 0; label < evaluation.classes.size(); ++label) {
+    const train::ClassScores& of_class = evaluation.classes[label];
+    add(class_text(names, static_cast<int64_t>(label)), of_class.precision(), of_class.recall(),
+        of_class.f1(), of_class.support,
+        confusion.empty() ? "" : most_often_taken_for(confusion[label], label, names));
+  }
+  const train::EvaluationMetrics& metrics = evaluation.metrics;
+  if (metrics.macro_f1) {
+    add("macro average", *metrics.macro_precision, *metrics.macro_recall, *metrics.macro_f1,
+        evaluation.samples, "");
   }
   fmt::print("{}", table.fitting());
 }
 
-void print_details(const train::CheckpointEvaluation& of) {
-  const auto& details = of.evaluation.details;
-  if (!details) throw ConfigError("--details", "is for networks that tell classes apart");
-  if (details->confusion.empty()) {
-    fmt::print("more than {} classes: no table of them\n", train::kMostConfused);
-  } else {
-    print_classes(details->confusion, of.class_names);
-  }
-  for (const train::Mistake& mistake : details->mistakes) {
+void print_mistakes(const std::vector<train::Mistake>& mistakes,
+                    const std::vector<std::string>& names) {
+  for (const train::Mistake& mistake : mistakes) {
     const std::string predicted =
         mistake.predicted == train::kNothing
             ? "outputs that are not finite"
-            : fmt::format("taken for {} ({:.1f}%)", class_text(of.class_names, mistake.predicted),
+            : fmt::format("taken for {} ({:.1f}%)", class_text(names, mistake.predicted),
                           100 * mistake.probability);
     fmt::print("{}, sample {}: {}, {}\n", mistake.where, mistake.index,
-               class_text(of.class_names, mistake.label), predicted);
+               class_text(names, mistake.label), predicted);
   }
+}
+
+void print_outputs(const std::vector<train::OutputScores>& outputs,
+                   const std::vector<std::string>& names) {
+  Table table(
+      {{"output"}, {"MAE", /*number=*/true}, {"RMSE", /*number=*/true}, {"R2", /*number=*/true}});
+  const size_t listed = std::min(outputs.size(), train::kMaxListedOutputs);
+  for (size_t i = 0; i < listed; ++i) {
+    table.add({class_text(names, static_cast<int64_t>(i)),
+               fmt::format("{:.4g}", train::PlainNumber{outputs[i].mae}),
+               fmt::format("{:.4g}", train::PlainNumber{outputs[i].rmse}),
+               outputs[i].r2 ? fmt::format("{:.4f}", train::PlainNumber{*outputs[i].r2}) : ""});
+  }
+  fmt::print("{}", table.fitting());
+  if (listed < outputs.size()) fmt::print("and {} more\n", outputs.size() - listed);
+}
+
+void print_details(const train::CheckpointEvaluation& of) {
+  const train::Evaluation& evaluation = of.evaluation;
+  if (!evaluation.outputs.empty()) print_outputs(evaluation.outputs, of.output_names);
+  if (!evaluation.classes.empty()) {
+    print_classes(
+        evaluation,
+        evaluation.details ? evaluation.details->confusion : std::vector<std::vector<int64_t>>(),
+        of.output_names);
+  } else if (evaluation.metrics.accuracy) {
+    fmt::print("no table of classes: there is one for 2 to {} of them\n", train::kMaxScoredClasses);
+  }
+  if (evaluation.details) print_mistakes(evaluation.details->mistakes, of.output_names);
 }
 
 // Into the run's folder, unless it says something about other samples: for its report, or, of a
@@ -117,7 +145,7 @@ void print_details(const train::CheckpointEvaluation& of) {
 void save(const EvalOptions& options, const train::RunFolder& run,
           const train::CheckpointEvaluation& of) {
   const auto write_to = [&](const std::filesystem::path& file) {
-    train::write_evaluation(file, of.evaluation, of.state.step, of.state.epoch, of.class_names);
+    train::write_evaluation(file, of.evaluation, of.state.step, of.state.epoch, of.output_names);
   };
   if (!options.out.empty()) return write_to(options.out);
   if (!options.data.empty()) return;
@@ -177,7 +205,8 @@ void add_eval(ArgumentParser app, Command& chosen) {
       "Other samples than the run's: a folder with one for each class, tar shards, a "
       "CSV file, or the root of files such as the run's");
   command.add_flag("--details", options->details,
-                   "How each class is found, and the surest mistakes");
+                   "How each class is found, and the surest mistakes; in a regression, how far off "
+                   "each output is");
   command.add_flag("--json", options->json, "One JSON object");
   command.add_option(
       "-o,--out", options->out,

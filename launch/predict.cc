@@ -51,7 +51,7 @@ class Writer {
         classifies_(facts.spec.classes > 0),
         top_(std::min<int>(options.top, static_cast<int>(outputs))),
         outputs_(outputs),
-        names_(facts.class_names),
+        names_(facts.spec.classes > 0 ? facts.class_names : facts.columns.label_names()),
         format_(options.format),
         path_(options.out),
         file_(path_.empty() ? stdout : std::fopen(path_.c_str(), "w")) {
@@ -126,8 +126,9 @@ class Writer {
     std::string line = "name";
     if (all_numbers()) {
       for (size_t i = 0; i < outputs_; ++i) {
-        line += "," + (classifies_ ? quoted(class_text(names_, static_cast<int64_t>(i)))
-                                   : fmt::format("value_{}", i));
+        const bool named = classifies_ || i < names_.size();
+        line += "," + (named ? quoted(class_text(names_, static_cast<int64_t>(i)))
+                             : fmt::format("value_{}", i));
       }
     } else {
       for (int i = 1; i <= top_; ++i) line += fmt::format(",class_{0},probability_{0}", i);

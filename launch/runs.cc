@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -40,7 +41,8 @@ struct Row {
   std::string model;
   int64_t step = 0, planned = 0, per_epoch = 0;
   double epochs = 0, planned_epochs = 0;
-  train::Recorded accuracy, eval_loss, train_loss;
+  train::EvaluationMetrics best;  // of the best evaluation
+  train::Recorded train_loss;
   train::Recorded speed;
   int ranks = 0;
   std::chrono::system_clock::time_point when;
@@ -60,10 +62,7 @@ Row read_row(const fs::path& folder, const std::string& name) {
     row.ranks = run.ranks;
     row.speed = run.samples_per_second();
     row.when = std::chrono::file_clock::to_sys(run.touched);
-    if (const train::EvalPoint* best = run.best()) {
-      row.accuracy = best->accuracy;
-      row.eval_loss = best->loss;
-    }
+    if (const train::EvalPoint* best = run.best()) row.best = best->metrics;
     if (!run.steps.empty()) {
       row.step = run.steps.back().step;
       row.epochs = run.epochs_at(row.step);
@@ -108,7 +107,7 @@ void sort_rows(std::vector<Row>& rows, const std::string& field) {
   if (field == "loss") by([](const Row& row) { return ascending(row.train_loss); });
   if (field == "best") {
     by([](const Row& row) {
-      return std::pair(descending(row.accuracy), ascending(row.eval_loss));
+      return std::pair(descending(row.best.accuracy), ascending(row.best.loss));
     });
   }
 }
@@ -129,24 +128,47 @@ std::string when_text(const Row& row) {
   return fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(time));
 }
 
+// Columns for brief metrics that some run has, beside those that "best" shows.
+std::vector<const train::MetricInfo*> more_metrics(const std::vector<Row>& rows) {
+  std::vector<const train::MetricInfo*> metrics;
+  for (const train::MetricInfo& metric : train::kEvaluationMetrics) {
+    const bool shown = metric.value == &train::EvaluationMetrics::loss ||
+                       metric.value == &train::EvaluationMetrics::accuracy;
+    const auto has = [&](const Row& row) { return (row.best.*metric.value).has_value(); };
+    if (metric.is_brief && !shown && std::ranges::any_of(rows, has)) metrics.push_back(&metric);
+  }
+  return metrics;
+}
+
 void print_table(const std::vector<Row>& rows) {
-  Table table({{"run", false, 10},
-               {"status", false, 9},
-               {"model", false, 5},
-               {"step", true, 3},
-               {"epoch", true, 6},
-               {"best", true, 8},
-               {"loss", true, 7},
-               {"samples/s", true, 4},
-               {"ranks", true, 1},
-               {"when", false, 2}});
+  std::vector<Table::Column> columns = {
+      {"run", false, 10}, {"status", false, 9}, {"model", false, 5}, {"step", true, 3},
+      {"epoch", true, 6}, {"best", true, 8},    {"loss", true, 7},   {"samples/s", true, 4},
+      {"ranks", true, 1}, {"when", false, 2}};
+  const size_t after_best = 6;
+  const std::vector<const train::MetricInfo*> metrics = more_metrics(rows);
+  for (size_t i = 0; i < metrics.size(); ++i) {
+    columns.insert(columns.begin() + static_cast<ptrdiff_t>(after_best + i),
+                   {metrics[i]->title, true, 5});
+  }
+  Table table(std::move(columns));
   for (const Row& row : rows) {
-    table.add({row.name, row.status, row.model, row.step > 0 ? std::to_string(row.step) : "",
-               progress_text(row),
-               row.accuracy ? fmt::format("{:.2f}%", 100 * *row.accuracy)
-                            : number(row.eval_loss, "{:.4g}"),
-               number(row.train_loss, "{:.4f}"), row.speed ? format_count(*row.speed) : "",
-               row.ranks > 0 ? std::to_string(row.ranks) : "", when_text(row)});
+    std::vector<std::string> cells = {row.name,
+                                      row.status,
+                                      row.model,
+                                      row.step > 0 ? std::to_string(row.step) : "",
+                                      progress_text(row),
+                                      row.best.accuracy
+                                          ? fmt::format("{:.2f}%", 100 * *row.best.accuracy)
+                                          : number(row.best.loss, "{:.4g}")};
+    for (const train::MetricInfo* metric : metrics) {
+      const train::Recorded& value = row.best.*metric->value;
+      cells.push_back(value ? train::metric_text(*metric, *value) : "");
+    }
+    cells.insert(cells.end(),
+                 {number(row.train_loss, "{:.4f}"), row.speed ? format_count(*row.speed) : "",
+                  row.ranks > 0 ? std::to_string(row.ranks) : "", when_text(row)});
+    table.add(std::move(cells));
   }
   std::fputs(table.fitting().c_str(), stdout);
   for (const Row& row : rows) {
@@ -161,21 +183,25 @@ OrderedJson or_null(const train::Recorded& value) {
 void print_json(const std::vector<Row>& rows) {
   OrderedJson list = OrderedJson::array();
   for (const Row& row : rows) {
-    list.push_back({{"name", row.name},
-                    {"status", row.status},
-                    {"model", row.model},
-                    {"step", row.step},
-                    {"planned_steps", row.planned},
-                    {"steps_per_epoch", row.per_epoch},
-                    {"epochs", row.epochs},
-                    {"planned_epochs", row.planned_epochs},
-                    {"best_accuracy", or_null(row.accuracy)},
-                    {"best_eval_loss", or_null(row.eval_loss)},
-                    {"train_loss", or_null(row.train_loss)},
-                    {"samples_per_second", or_null(row.speed)},
-                    {"ranks", row.ranks},
-                    {"written", std::chrono::system_clock::to_time_t(row.when)},
-                    {"problem", row.problem}});
+    OrderedJson one = {{"name", row.name},
+                       {"status", row.status},
+                       {"model", row.model},
+                       {"step", row.step},
+                       {"planned_steps", row.planned},
+                       {"steps_per_epoch", row.per_epoch},
+                       {"epochs", row.epochs},
+                       {"planned_epochs", row.planned_epochs}};
+    for (const train::MetricInfo& metric : train::kEvaluationMetrics) {
+      const bool is_loss = metric.value == &train::EvaluationMetrics::loss;
+      const std::string name = is_loss ? "eval_loss" : metric.name;
+      one["best_" + name] = or_null(row.best.*metric.value);
+    }
+    one["train_loss"] = or_null(row.train_loss);
+    one["samples_per_second"] = or_null(row.speed);
+    one["ranks"] = row.ranks;
+    one["written"] = std::chrono::system_clock::to_time_t(row.when);
+    one["problem"] = row.problem;
+    list.push_back(std::move(one));
   }
   fmt::print("{}\n", train::json_text(list));
 }
@@ -217,7 +243,8 @@ void add_runs(ArgumentParser app, Command& chosen) {
 
 Status: running, done, stopped (saved; run it again to go on), failed (it told
 why), dead (it ended without a word), broken (its files cannot be read).
-Best is accuracy, in regression the evaluation's loss; loss is that of training.
+Best is accuracy, in regression the evaluation's loss; the columns beside it are
+other metrics of the same evaluation. Loss is that of training.
 )");
   command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return runs(*options); }); });

@@ -120,8 +120,14 @@ function mistakePictures(mistakes, nameOf) {
   }));
 }
 
+function classTable(scores, nameOf) {
+  const share = (value) => number(percent(value, 1));
+  return table(heads("Class", "#Precision", "#Recall", "#F1", "#Support"), scores.map((of, i) => html("tr", {},
+    cell(nameOf(i)), share(of.precision), share(of.recall), share(of.f1), number(whole(of.support)))), { label: "Scores of each class" });
+}
+
 function confusionOf(run) {
-  const { matrix, classes, mistakes } = run.confusion;
+  const { matrix, classes, mistakes, per_class: scores } = run.confusion;
   // -1: the outputs are not finite, so that nothing is predicted.
   const nameOf = (index) => (index === -1 ? "nothing" : known(index) ? classes[index] || String(index) : "–");
   const parts = [];
@@ -135,11 +141,15 @@ function confusionOf(run) {
     parts.push(html("article", { class: "card" }, html("header", {}, html("h3", {}, "Most confident mistakes"),
       html("p", {}, "With the probability that the network gave to the wrong class.")), mistakePictures(mistakes, nameOf)));
   }
-  return html("div", { class: "pair" }, ...parts);
+  const rest = !scores.length ? null
+    : html("article", { class: "card classes" }, html("header", {}, html("h3", {}, "Classes"),
+      html("p", {}, "Precision: of the samples taken for a class, how many are of it. Recall: of its samples, how many are found. F1 is their harmonic mean.")),
+      classTable(scores, nameOf));
+  return html("div", {}, html("div", { class: "pair" }, ...parts), rest);
 }
 
 function drawConfusion() {
-  const judged = runs.map((run, index) => ({ run, index })).filter(({ run }) => run.confusion && (run.confusion.matrix || run.confusion.mistakes.length));
+  const judged = runs.map((run, index) => ({ run, index })).filter(({ run }) => run.confusion && (run.confusion.matrix || run.confusion.mistakes.length || run.confusion.per_class.length));
   if (!judged.length) return;
   const place = html("div", {});
   const show = (chosen) => {

@@ -31,6 +31,13 @@ function choice(label, names, chosen, choose) {
   return html("div", { class: "choice", role: "group", "aria-label": label }, ...buttons);
 }
 
+// --- Metrics of evaluations ---
+
+const metricText = (metric, value) => (metric.ratio ? percent(value) : short(value));
+const titled = (metric) => metric.title[0].toUpperCase() + metric.title.slice(1);
+// Those that some run has.
+const metrics = report.metrics.filter(({ name }) => runs.some((run) => run.evaluations && run.evaluations[name]));
+
 // --- Runs ---
 
 function fact(name, text, small, hero) {
@@ -49,12 +56,18 @@ function heroFact(run) {
   return fact("Training loss", short(run.last_loss), "no evaluation yet", true);
 }
 
+// But for the accuracy and the loss, which have facts of their own.
+function briefFacts(last) {
+  return metrics.filter(({ name, brief }) => brief && name !== "loss" && name !== "accuracy" && last[name] !== null)
+    .map((metric) => fact(titled(metric), metricText(metric, last[metric.name])));
+}
+
 function runCard(run, index) {
   const end = run.summary;
   const planned = run.planned_steps;
   const loss = end ? end.train_loss : run.last_loss;
   const facts = [heroFact(run)];
-  if (run.evaluations) facts.push(fact("Eval loss", short(run.evaluations.last.loss)));
+  if (run.evaluations) facts.push(fact("Eval loss", short(run.evaluations.last.loss)), ...briefFacts(run.evaluations.last));
   facts.push(
     fact("Train loss", short(loss)),
     fact("Samples/s", short(run.samples_per_second, 3)),
@@ -132,7 +145,10 @@ function drawCurves() {
   const kinds = [
     ["loss", { title: "Training loss", of: (run) => run.loss, smooth: true, canLog: true, height: 300, signs: lossSigns }],
     ["eval_loss", { title: "Evaluation loss", of: (run) => run.evaluations && run.evaluations.loss, dots: true, canLog: true }],
-    ["accuracy", { title: "Accuracy", of: (run) => run.evaluations && run.evaluations.accuracy, dots: true, format: (value) => percent(value, 1) }],
+    ...metrics.filter(({ name, brief }) => brief && name !== "loss").map((metric) => [metric.name, {
+      title: titled(metric), of: (run) => run.evaluations && run.evaluations[metric.name], dots: true,
+      ...(metric.ratio ? { format: (value) => percent(value, 1) } : {}),
+    }]),
     ["learning_rate", { title: "Learning rate", of: (run) => run.learning_rate, zero: true }],
     ["throughput", { title: "Throughput", unit: "samples/s", of: (run) => run.throughput, smooth: true, zero: true, format: (value) => short(value, 3) }],
     ["gpu_load", { title: "GPU load", unit: "% of rank 0's", of: (run) => run.gpu_load, smooth: true, zero: true }],
@@ -211,13 +227,13 @@ function drawEvaluations() {
     if (!run.evaluations) return;
     const { best, last } = run.evaluations;
     const row = (point, which) => html("tr", {}, runCell(index), cell(which), number(whole(point.step)), number(whole(point.epoch)),
-      number(percent(point.accuracy)), number(percent(point.top5)), number(short(point.loss)), number(whole(point.samples)), number(duration(point.took)));
+      ...metrics.map((metric) => number(metricText(metric, point[metric.name]))), number(whole(point.samples)), number(duration(point.took)));
     if (best && best.step !== last.step) rows.push(row(best, "best"));
     rows.push(row(last, best && best.step === last.step ? "last, best" : "last"));
   });
   if (!rows.length) return;
   section("evaluations", "Evaluations", "",
-    html("div", { class: "card" }, table(heads("Run", "", "#Step", "#Epochs", "#Accuracy", "#Top-5", "#Loss", "#Samples", "#Took"), rows, { label: "Best and last evaluation of each run" })));
+    html("div", { class: "card" }, table(heads("Run", "", "#Step", "#Epochs", ...metrics.map((metric) => `#${titled(metric)}`), "#Samples", "#Took"), rows, { label: "Best and last evaluation of each run" })));
 }
 
 // --- Configuration and environment ---

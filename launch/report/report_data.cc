@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "launch/report/report.h"
 #include "trainer/base/json.h"
 #include "trainer/config/config_diff.h"
+#include "trainer/report/record_fields.h"
 
 namespace trireme::cli {
 namespace {
@@ -34,16 +36,20 @@ Json rounded(double value) {
 Json or_null(const train::Recorded& value) { return value ? Json(*value) : Json(); }
 
 // The points worth drawing and, where those are not all, means that smoothing can start from.
-template <class Point>
-Json curve(const std::vector<Point>& points, train::Recorded Point::*field) {
+// `field` is what is drawn of a point.
+template <class Point, class Field>
+Json curve(const std::vector<Point>& points, Field field) {
+  const auto value_of = [&](const Point& point) -> const train::Recorded& {
+    return std::invoke(field, point);
+  };
   std::vector<double> values;
-  for (const Point& point : points) values.push_back((point.*field).value_or(NAN));
+  for (const Point& point : points) values.push_back(value_of(point).value_or(NAN));
   Json steps = Json::array();
   Json kept_values = Json::array();
   const std::vector<size_t> kept = points_to_keep(values, kCurvePoints);
   for (const size_t i : kept) {
     steps.push_back(points[i].step);
-    kept_values.push_back(or_null(points[i].*field));
+    kept_values.push_back(or_null(value_of(points[i])));
   }
   Json out = {{"steps", steps}, {"values", kept_values}};
   if (kept.size() == points.size()) return out;
@@ -224,19 +230,39 @@ Json events(const train::RunRecords& run) {
   return out;
 }
 
+// An element for each metric, null where there is none.
+template <class Value>
+void put_each_metric(Json& object, Value value) {
+  for (const train::MetricInfo& metric : train::kEvaluationMetrics) {
+    object[metric.name] = value(metric);
+  }
+}
+
 Json eval_row(const train::EvalPoint& point) {
-  return {{"step", point.step},          {"epoch", point.epoch},
-          {"seconds", point.seconds},    {"samples", point.samples},
-          {"loss", or_null(point.loss)}, {"accuracy", or_null(point.accuracy)},
-          {"top5", or_null(point.top5)}, {"took", or_null(point.took)}};
+  Json row = {{"step", point.step},
+              {"epoch", point.epoch},
+              {"seconds", point.seconds},
+              {"samples", point.samples}};
+  put_each_metric(
+      row, [&](const train::MetricInfo& metric) { return or_null(point.metrics.*metric.value); });
+  row["took"] = or_null(point.took);
+  return row;
 }
 
 Json evaluations(const train::RunRecords& run) {
   if (run.evaluations.empty()) return nullptr;
-  return {{"loss", curve(run.evaluations, &train::EvalPoint::loss)},
-          {"accuracy", curve(run.evaluations, &train::EvalPoint::accuracy)},
-          {"best", run.best() ? eval_row(*run.best()) : Json()},
-          {"last", eval_row(run.evaluations.back())}};
+  Json out = Json::object();
+  put_each_metric(out, [&](const train::MetricInfo& metric) {
+    const auto value = [&](const train::EvalPoint& point) -> const train::Recorded& {
+      return point.metrics.*metric.value;
+    };
+    const bool there = std::ranges::any_of(
+        run.evaluations, [&](const auto& point) { return value(point).has_value(); });
+    return there ? curve(run.evaluations, value) : Json();
+  });
+  out["best"] = run.best() ? eval_row(*run.best()) : Json();
+  out["last"] = eval_row(run.evaluations.back());
+  return out;
 }
 
 bool is_square(const nlohmann::json& rows) {
@@ -265,12 +291,27 @@ Json mistake(const nlohmann::json& from) {
   return out;
 }
 
+// Of each class, in their order.
+Json per_class(const nlohmann::json& from) {
+  Json out = Json::array();
+  if (!from.is_array() || from.size() > kClasses) return out;
+  for (const auto& each : from) {
+    Json row = Json::object();
+    for (const char* key : {"precision", "recall", "f1", "support"}) {
+      row[key] = each.is_object() ? or_null(field_number(each, key)) : Json();
+    }
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
 // What the network got right and wrong, as evaluation.json tells it.
 Json confusion(const train::RunRecords& run) {
   const nlohmann::json& from = run.evaluation;
   if (!from.is_object()) return nullptr;
   Json out = {{"step", or_null(field_number(from, "step"))},
               {"classes", Json::array()},
+              {"per_class", Json::array()},
               {"matrix", nullptr},
               {"mistakes", Json::array()}};
   if (const auto names = from.find("classes"); names != from.end() && names->is_array()) {
@@ -278,6 +319,8 @@ Json confusion(const train::RunRecords& run) {
       out["classes"].push_back(name.is_string() ? name.get<std::string>() : "");
     }
   }
+  if (const auto list = from.find("per_class"); list != from.end())
+    out["per_class"] = per_class(*list);
   if (const auto matrix = from.find("confusion"); matrix != from.end() && is_square(*matrix)) {
     out["matrix"] = *matrix;
   }
@@ -294,17 +337,16 @@ Json confusion(const train::RunRecords& run) {
 Json end_of(const train::RunRecords& run) {
   if (!run.summary) return nullptr;
   const train::Summary& end = *run.summary;
-  return {{"train_loss", end.train_loss},
-          {"eval_loss", or_null(end.eval_loss)},
-          {"eval_accuracy", or_null(end.eval_accuracy)},
-          {"eval_top5", or_null(end.eval_top5)},
-          {"wall_seconds", end.wall_seconds},
-          {"data_wait_fraction", end.data_wait_fraction},
-          {"exposed_comm_fraction", end.exposed_comm_fraction},
-          {"seconds_to_first_step", end.seconds_to_first_step},
-          {"peak_memory_bytes", end.peak_memory_bytes},
-          {"bad_records", end.bad_records},
-          {"saves_left_out", end.saves_left_out}};
+  Json out = {{"train_loss", end.train_loss},
+              {"wall_seconds", end.wall_seconds},
+              {"data_wait_fraction", end.data_wait_fraction},
+              {"exposed_comm_fraction", end.exposed_comm_fraction},
+              {"seconds_to_first_step", end.seconds_to_first_step},
+              {"peak_memory_bytes", end.peak_memory_bytes},
+              {"bad_records", end.bad_records},
+              {"saves_left_out", end.saves_left_out}};
+  train::put_metrics(out, "eval_", end.eval, train::Missing::kNull);
+  return out;
 }
 
 // Where the run started, resumed and ended; between these epochs grow evenly with steps.
@@ -367,6 +409,18 @@ std::vector<std::string> names_of(std::span<const train::RunRecords> runs) {
   return names;
 }
 
+// What the page has to know of the evaluations' metrics.
+Json metrics() {
+  Json list = Json::array();
+  for (const train::MetricInfo& metric : train::kEvaluationMetrics) {
+    list.push_back({{"name", metric.name},
+                    {"title", metric.title},
+                    {"ratio", metric.is_ratio},
+                    {"brief", metric.is_brief}});
+  }
+  return list;
+}
+
 // Fields that are not the same in all runs, with the value in each.
 Json config_table(std::span<const train::RunRecords> runs) {
   std::vector<std::string> paths;  // in the order in which they are first met
@@ -390,7 +444,7 @@ Json config_table(std::span<const train::RunRecords> runs) {
 
 Json report_data(std::span<const train::RunRecords> runs) {
   const std::vector<std::string> names = names_of(runs);
-  Json data = {{"version", TRIREME_VERSION}, {"runs", Json::array()}};
+  Json data = {{"version", TRIREME_VERSION}, {"metrics", metrics()}, {"runs", Json::array()}};
   for (size_t i = 0; i < runs.size(); ++i) data["runs"].push_back(run_data(runs[i], names[i]));
   data["differences"] = config_table(runs);
   return data;

@@ -91,6 +91,13 @@ TEST_F(NotFinite, AnEvaluationRowThatOverflowsEndsNothing) {
   EXPECT_EQ(evaluation["mistakes"][0]["probability"], "NaN");
   EXPECT_EQ(evaluation["mistakes"][0]["predicted"], -1);
   EXPECT_EQ(evaluation["mistakes"][0]["index"], 30);
+  int64_t support = 0, predicted = 0;
+  for (const Json& of_class : evaluation["per_class"]) {
+    support += of_class["support"].get<int64_t>();
+    predicted += of_class["predicted"].get<int64_t>();
+  }
+  EXPECT_EQ(support, 31);
+  EXPECT_EQ(predicted, 30) << "that sample is nothing";
 
   const Outcome again = run({"eval", run_dir().string(), "--json"}, 2);
   ASSERT_EQ(again.code, 0) << again.error;
@@ -117,6 +124,8 @@ TEST_F(NotFinite, TheBestOfARegressionIsNeverInfinite) {
   EXPECT_TRUE(evaluated.contains("eval_loss"));
   EXPECT_FALSE(evaluated.contains("eval_accuracy")) << "a regression has none";
   EXPECT_FALSE(evaluated.contains("eval_top5"));
+  EXPECT_EQ(evaluated["eval_mae"], "Infinity");
+  EXPECT_EQ(evaluated["eval_r2"], "-Infinity");
   EXPECT_THAT(read_file(run_dir() / "report.html"), HasSubstr(R"("eval_loss":"Infinity")"));
 
   const std::string wild = scratch_.write("wild.csv", "3e38,0\n1e-6,1e-6\n");

@@ -286,6 +286,8 @@ TEST_F(PredictTest, EvaluationOfAnyNumberOfRanksIsThatOfTheTraining) {
     const Json json = without_pace(Json::parse(read_file(out)));
     if (ranks == 1) alone = json;
     EXPECT_EQ(json["confusion"], alone["confusion"]) << ranks;
+    EXPECT_EQ(json["per_class"], alone["per_class"]) << ranks;
+    EXPECT_EQ(json["macro_f1"], alone["macro_f1"]) << ranks;
     ASSERT_EQ(json["mistakes"].size(), 24U);
     for (size_t i = 0; i < 24; ++i) {
       const Json& mistake = json["mistakes"][i];
@@ -299,7 +301,22 @@ TEST_F(PredictTest, EvaluationOfAnyNumberOfRanksIsThatOfTheTraining) {
     EXPECT_EQ(trace, std::round(json["accuracy"].get<double>() * 60));
   }
   const Outcome table = run({"eval", run_folder(), "--data", file("wrong").string(), "--details"});
-  EXPECT_THAT(table.out, HasSubstr("recall"));
+  // All 30 blue ones are red: of three classes one is found, one never predicted, one not there.
+  const Json blue = alone["per_class"][0], green = alone["per_class"][1],
+             red = alone["per_class"][2];
+  EXPECT_EQ(blue["support"], 30);
+  EXPECT_EQ(blue["predicted"], 0);
+  EXPECT_EQ(blue["precision"], 0);
+  EXPECT_EQ(green["true_positives"], 30);
+  EXPECT_EQ(green["f1"], 1);
+  EXPECT_EQ(red["support"], 0);
+  EXPECT_EQ(red["recall"], 0);
+  EXPECT_NEAR(alone["macro_precision"], 1.0 / 3, 1e-12);
+  EXPECT_FALSE(alone.contains("top5")) << "of three classes";
+  EXPECT_THAT(table.out, HasSubstr("macro recall 33.33%, macro F1 33.33%"));
+  EXPECT_THAT(table.out, HasSubstr("support  most often taken for"));
+  EXPECT_THAT(table.out, ::testing::ContainsRegex("green +100.00% +100.00% +100.00% +30"));
+  EXPECT_THAT(table.out, ::testing::ContainsRegex("macro average +33.33% +33.33% +33.33% +60"));
   EXPECT_THAT(table.out, HasSubstr("red (30)"));
 }
 
@@ -331,6 +348,27 @@ TEST(PredictRows, TablesOfNumbersAreTold) {
   // With the column that is to be predicted, too.
   const Outcome whole = run({"predict", folder, (scratch / "t.csv").string(), "--format", "csv"});
   EXPECT_EQ(std::ranges::count(whole.out, '\n'), 65);
+  EXPECT_THAT(whole.out, ::testing::StartsWith("name,value_0\n"));
+
+  const Json evaluation = Json::parse(read_file(scratch / "run/evaluation.json"));
+  const double mae = evaluation["mae"], rmse = evaluation["rmse"], r2 = evaluation["r2"];
+  EXPECT_GT(mae, 0);
+  EXPECT_GE(rmse, mae);
+  EXPECT_NEAR(rmse * rmse, evaluation["loss"], 1e-5 * rmse * rmse);
+  EXPECT_GT(r2, 0.9);
+  EXPECT_LE(r2, 1);
+  EXPECT_EQ(evaluation["outputs"], Json({{{"mae", mae}, {"rmse", rmse}, {"r2", r2}}}));
+  EXPECT_FALSE(evaluation.contains("accuracy") || evaluation.contains("classes"));
+  Json alone;
+  for (int ranks = 1; ranks <= 4; ++ranks) {  // a row at a time, so that predictions are the same
+    const Outcome again = run({"eval", folder, "--json", "--set", "batch.micro=1"}, ranks);
+    ASSERT_EQ(again.code, 0) << again.error;
+    const Json json = Json::parse(again.out);
+    if (ranks == 1) alone = json;
+    for (const char* key : {"eval_mae", "eval_rmse", "eval_r2"}) {
+      EXPECT_NEAR(json[key], alone[key].get<double>(), 1e-12 * alone[key].get<double>()) << ranks;
+    }
+  }
 }
 
 TEST(PredictRows, ColumnsAreFoundByName) {
@@ -378,6 +416,20 @@ TEST(PredictRows, ColumnsAreFoundByName) {
   EXPECT_THAT(refused("x,y,z,id\n3,1,2,7\n"), HasSubstr("an unknown column 'id'"));
   EXPECT_THAT(refused("x,y,x\n3,1,2\n"), HasSubstr("two columns named 'x'"));
   EXPECT_THAT(refused("3,1\n"), HasSubstr("has 2 columns; the training table has 4, 3 of them"));
+
+  const std::string file = scratch.write("new.csv", "x,y,z\n3,1,2\n");
+  EXPECT_THAT(run({"predict", folder, file, "--format", "csv"}).out,
+              ::testing::StartsWith("name,sum\n"));
+  const Outcome details =
+      run({"eval", folder, "--data", (scratch / "gone.csv").string(), "--details"});
+  EXPECT_THAT(details.out,
+              ::testing::ContainsRegex("loss [0-9.]+, MAE [0-9.]+, RMSE [0-9.]+, R2 0"));
+  EXPECT_THAT(details.out, ::testing::ContainsRegex("output +MAE +RMSE +R2\nsum +[0-9.]+"));
+  // All targets the same: no R2, in JSON neither.
+  const std::string same = scratch.write("same.csv", "x,y,z,sum\n3,1,2,31\n2,1,2,31\n");
+  const Outcome constant = run({"eval", folder, "--data", same, "--json"});
+  EXPECT_FALSE(Json::parse(constant.out).contains("eval_r2")) << constant.out;
+  EXPECT_TRUE(Json::parse(constant.out).contains("eval_mae"));
 
   const std::string onnx = (scratch / "plane.onnx").string();
   const Outcome exported = run({"export", folder, onnx});

@@ -94,7 +94,7 @@ TEST(ReportData, WhatIsNotFiniteIsNotWhatWasNotRecorded) {
   train::RunRecords run = run_of(3);
   run.steps[1].train_loss = kNan;
   run.steps[2].train_loss = std::nullopt;
-  run.evaluations = {{.step = 3, .loss = std::numeric_limits<double>::infinity()}};
+  run.evaluations = {{.step = 3, .metrics = {.loss = std::numeric_limits<double>::infinity()}}};
   const std::string page = report_page({&run, 1});
   EXPECT_NE(page.find(R"("values":[1.0,"NaN",null])"), std::string::npos);
   EXPECT_NE(page.find(R"("best":null)"), std::string::npos);
@@ -136,6 +136,25 @@ TEST(ReportData, RunsOfOneNameAreToldApart) {
   const auto data = report_data(runs);
   EXPECT_EQ(data["runs"][0]["name"], "a/run");
   EXPECT_EQ(data["runs"][1]["name"], "b/run");
+}
+
+TEST(ReportData, ScoresOfEachClass) {
+  train::RunRecords run = run_of(1);
+  run.evaluations = {{.step = 1, .metrics = {.loss = 1, .accuracy = 0.5, .macro_f1 = 0.25}}};
+  run.evaluation = nlohmann::json::parse(
+      R"({"step":1,"classes":["cat","dog"],"per_class":[7,)"
+      R"({"precision":0.5,"recall":1,"f1":"NaN","support":3,"html":"<b>"}]})");
+  const auto data = report_data({&run, 1});
+  const auto& scores = data["runs"][0]["confusion"]["per_class"];
+  ASSERT_EQ(scores.size(), 2u);
+  EXPECT_TRUE(scores[0]["precision"].is_null());
+  EXPECT_EQ(scores[1]["recall"], 1);
+  EXPECT_EQ(scores[1]["support"], 3);
+  EXPECT_FALSE(scores[1].contains("html"));
+  const auto& evaluations = data["runs"][0]["evaluations"];
+  EXPECT_EQ(evaluations["last"]["macro_f1"], 0.25);
+  EXPECT_EQ(evaluations["macro_f1"]["values"][0], 0.25);
+  EXPECT_TRUE(evaluations["top5"].is_null()) << "no run has one";
 }
 
 TEST(ReportData, AnEvaluationThatIsNotWhatItShouldBe) {

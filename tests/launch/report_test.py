@@ -16,6 +16,7 @@ CURVES = {
     "throughput": ("step", "samples_per_second"),
     "eval_loss": ("eval", "eval_loss"),
     "accuracy": ("eval", "eval_accuracy"),
+    "macro_f1": ("eval", "eval_macro_f1"),
 }
 HOSTILE = "<img src=x onerror=hit=1>"
 
@@ -160,6 +161,58 @@ class Report(unittest.TestCase):
         pictures = "[...document.querySelectorAll('.pictures img')].map((image) => image.naturalWidth)"
         self.assertEqual(self.browser.evaluate(pictures), [1])
         self.assertIn("class 3", self.browser.evaluate("document.querySelector('.pictures').innerText"))
+
+    def test_scores_of_each_class(self):
+        self.open()
+        scores = json.loads((self.runs[0] / "evaluation.json").read_text())["per_class"]
+        rows = """[...document.querySelectorAll(".classes tbody tr")].map((row) => [...row.children].map((cell) => cell.textContent))"""
+        percents = [[f"{100 * of[name]:.1f}%" for name in ("precision", "recall", "f1")] for of in scores]
+        wanted = [[str(i), *shown, str(of["support"])] for i, (shown, of) in enumerate(zip(percents, scores))]
+        self.assertEqual(self.browser.evaluate(rows), wanted)
+        self.assertIn("Macro recall", self.browser.evaluate("""document.getElementById("evaluations").innerText"""))
+
+    def test_a_run_of_an_older_version(self):
+        run = self.folder / "older"
+        shutil.copytree(self.runs[0], run, dirs_exist_ok=True)
+        old = ("event", "step", "epoch", "samples", "eval_loss", "eval_accuracy", "eval_top5", "seconds")
+        written = [{key: line[key] for key in old if key in line} if line["event"] == "eval" else line for line in lines(run)]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written))
+        evaluation = json.loads((run / "evaluation.json").read_text())
+        new = [name for name in evaluation if name.startswith("macro_") or name == "per_class"]
+        for name in new:
+            del evaluation[name]
+        (run / "evaluation.json").write_text(json.dumps(evaluation))
+        program.run("report", run)
+        self.open(run / "report.html")
+        self.assertNotIn("macro_f1", self.charts())
+        self.assertNotIn("Macro", self.browser.evaluate("document.body.innerText"))
+        self.assertEqual(len(self.charts()["accuracy"][0]["values"]), 3)
+        # Beside a newer run it has gaps.
+        both = self.folder / "both.html"
+        program.run("report", run, self.runs[0], "-o", both)
+        self.open(both)
+        self.assertEqual([each["run"] for each in self.charts()["macro_f1"] if any(each["values"])], ["one"])
+        self.assertIn("–", self.browser.evaluate("""document.getElementById("evaluations").innerText"""))
+
+    def test_a_regression(self):
+        run = self.folder / "regression"
+        rows = [(i % 7, i % 5, 1000 + 2 * (i % 7) - i % 5) for i in range(60)]
+        (self.folder / "numbers.csv").write_text("".join(f"{x},{y},{z}\n" for x, y, z in rows))
+        config = self.folder / "regression.txtpb"
+        config.write_text(
+            """model { network { layer { dense { units: 1 } } layer { mean_squared_error {} } } }
+            data { root: "%s" csv { train_file: "numbers.csv" regression: true } holdout: 0.2 }
+            batch { global: 16 } train { epochs: 3 device: "cpu" } schedule { learning_rate: 0.001 }"""
+            % self.folder
+        )
+        program.run("train", config, "--run-dir", run)
+        program.run("report", run)
+        self.open(run / "report.html")
+        for chart in ("mae", "r2"):
+            written = [line[f"eval_{chart}"] for line in lines(run) if line["event"] == "eval"]
+            self.assertEqual(self.charts()[chart][0]["values"], written)
+        self.assertNotIn("accuracy", self.charts())
+        self.assertIn("RMSE", self.browser.evaluate("""document.getElementById("evaluations").innerText"""))
 
     def test_a_run_that_has_only_begun(self):
         run = self.folder / "young"

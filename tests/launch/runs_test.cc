@@ -60,6 +60,9 @@ TEST_F(Runs, AreFoundWithWhatBecameOfThem) {
   EXPECT_EQ(good["ranks"], 1);
   EXPECT_GT(good["samples_per_second"].get<double>(), 0);
   EXPECT_GE(good["best_accuracy"].get<double>(), 0);
+  EXPECT_GE(good["best_macro_f1"].get<double>(), 0);
+  EXPECT_TRUE(good["best_r2"].is_null());
+  EXPECT_TRUE(by_name.at("below/dead")["best_macro_f1"].is_null());
   EXPECT_EQ(by_name.at("below/dead")["status"], "dead");
   EXPECT_EQ(by_name.at("below/dead")["train_loss"], 1.5);
   EXPECT_NE(by_name.at("garbage")["problem"], "");
@@ -67,7 +70,7 @@ TEST_F(Runs, AreFoundWithWhatBecameOfThem) {
   const Outcome table = run({"runs", (scratch_ / "runs").string()});
   EXPECT_EQ(table.code, 0);
   EXPECT_TRUE(table.out.starts_with("run ")) << table.out;
-  for (const char* words : {"good", "below/dead", "garbage: ", "2/2"}) {
+  for (const char* words : {"good", "below/dead", "garbage: ", "2/2", "macro F1"}) {
     EXPECT_NE(table.out.find(words), std::string::npos) << words << " in\n" << table.out;
   }
 }

@@ -65,7 +65,7 @@ TEST(Metrics, StepsCarryEveryDigit) {
   r.parameter_checksum = 0xABC;
   r.loss_scale = 65536;
   r.skipped_steps = 2;
-  append(path, 0, {r, EvaluationRecord{.step = 3, .loss = NAN}});
+  append(path, 0, {r, EvaluationRecord{.step = 3, .metrics = {.loss = NAN}}});
   const auto all = lines(path);
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0]["event"], "step");
@@ -87,6 +87,30 @@ TEST(Metrics, StepsCarryEveryDigit) {
   EXPECT_EQ(all[1]["event"], "eval");
   EXPECT_EQ(all[1]["eval_loss"], "NaN");
   EXPECT_FALSE(all[1].contains("eval_accuracy"));
+}
+
+TEST(Metrics, AnEvaluationHasItsMetricsAndThoseOfEachClass) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "metrics.jsonl";
+  EvaluationRecord r{.step = 3, .metrics = {.loss = 0.5, .accuracy = 0.75, .macro_f1 = 1.0 / 3}};
+  r.classes = {{.support = 4, .predicted = 2, .true_positives = 1}, {}};
+  EvaluationRecord many = r;
+  many.classes.resize(201);
+  const EvaluationRecord numbers{.step = 5, .metrics = {.loss = 0.5, .mae = 0.25, .r2 = NAN}};
+  append(path, 0, {r, many, numbers});
+  const auto all = lines(path);
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0]["eval_accuracy"], 0.75);
+  EXPECT_EQ(all[0]["eval_macro_f1"], 1.0 / 3);
+  EXPECT_FALSE(all[0].contains("eval_top5"));
+  EXPECT_EQ(all[0]["per_class"]["precision"], json({0.5, 0.0}));
+  EXPECT_EQ(all[0]["per_class"]["recall"], json({0.25, 0.0}));
+  EXPECT_EQ(all[0]["per_class"]["f1"], json({1.0 / 3, 0.0}));
+  EXPECT_EQ(all[0]["per_class"]["support"], json({4, 0}));
+  EXPECT_FALSE(all[1].contains("per_class"));
+  EXPECT_EQ(all[2]["eval_mae"], 0.25);
+  EXPECT_EQ(all[2]["eval_r2"], "NaN");
+  EXPECT_FALSE(all[2].contains("eval_rmse"));
 }
 
 TEST(Metrics, EveryNumberMayBeOneThatIsNotFinite) {
@@ -221,9 +245,10 @@ TEST(Csv, RowsHaveAsManyCellsAsColumns) {
   Table table;
   StepRecord scaled = record(2);
   scaled.loss_scale = 1024;
-  table.append(0, {record(1), scaled,
-                   EvaluationRecord{.step = 2, .samples = 10, .loss = 0.5, .accuracy = 0.25},
-                   EvaluationRecord{.step = 4, .samples = 10, .loss = NAN}});
+  table.append(
+      0, {record(1), scaled,
+          EvaluationRecord{.step = 2, .samples = 10, .metrics = {.loss = 0.5, .accuracy = 0.25}},
+          EvaluationRecord{.step = 4, .samples = 10, .metrics = {.loss = NAN, .r2 = -0.5}}});
   const auto steps = table.rows("steps.csv");
   ASSERT_EQ(steps.size(), 3u);
   for (const std::string& row : steps) EXPECT_EQ(commas(row), commas(steps[0])) << row;
@@ -232,9 +257,11 @@ TEST(Csv, RowsHaveAsManyCellsAsColumns) {
   EXPECT_TRUE(steps[2].ends_with(",1024,0")) << steps[2];
   const auto evaluations = table.rows("evaluations.csv");
   ASSERT_EQ(evaluations.size(), 3u);
-  EXPECT_EQ(evaluations[0], "step,epoch,samples,loss,accuracy,top5,seconds");
-  EXPECT_EQ(evaluations[1], "2,0,10,0.5,0.25,,0.0000");
-  EXPECT_EQ(evaluations[2], "4,0,10,NaN,,,0.0000");
+  EXPECT_EQ(evaluations[0],
+            "step,epoch,samples,loss,accuracy,top5,macro_precision,macro_recall,macro_f1,mae,rmse,"
+            "r2,seconds");
+  EXPECT_EQ(evaluations[1], "2,0,10,0.5,0.25,,,,,,,,0.0000");
+  EXPECT_EQ(evaluations[2], "4,0,10,NaN,,,,,,,,-0.5,0.0000");
 }
 
 TEST(Csv, ResumingCutsBackToTheCheckpoint) {
@@ -328,17 +355,21 @@ TEST(Metrics, SummaryHasItsFieldsAndNullsWhereNothingWasMeasured) {
   Summary summary;
   summary.status = "done";
   summary.precision = "FP32";
-  summary.eval_accuracy = 0.5;
+  summary.eval.accuracy = 0.5;
+  summary.eval.r2 = NAN;
   summary.train_loss = NAN;
   write_summary(folder.path() / "summary.json", summary);
   const json out = json::parse(slurp(folder.path() / "summary.json"));
-  for (const char* key : {"status", "ranks", "precision", "epochs", "steps", "samples_per_second",
-                          "wall_seconds", "train_loss", "eval_loss", "eval_accuracy", "eval_top5",
-                          "data_wait_fraction", "exposed_comm_fraction", "peak_memory_bytes",
-                          "skipped_steps", "saves_left_out", "seconds_to_first_step"}) {
+  for (const char* key :
+       {"status", "ranks", "precision", "epochs", "steps", "samples_per_second", "wall_seconds",
+        "train_loss", "eval_loss", "eval_accuracy", "eval_top5", "eval_macro_f1", "eval_mae",
+        "data_wait_fraction", "exposed_comm_fraction", "peak_memory_bytes", "skipped_steps",
+        "saves_left_out", "seconds_to_first_step"}) {
     EXPECT_TRUE(out.contains(key)) << key;
   }
   EXPECT_EQ(out["eval_accuracy"], 0.5);
+  EXPECT_EQ(out["eval_r2"], "NaN");
+  EXPECT_TRUE(out["eval_macro_f1"].is_null());
   EXPECT_TRUE(out["eval_loss"].is_null());
   EXPECT_EQ(out["train_loss"], "NaN");
 }

@@ -115,8 +115,8 @@ TEST_P(PrecisionTest, EvaluatesASavedModel) {
     const Evaluation result = evaluate_checkpoint(config(kOwnNorm, t.precision, settings), *world_,
                                                   folder(t.precision).string())
                                   .evaluation;
-    EXPECT_NEAR(result.loss, last["eval_loss"].get<double>(), 1e-6);
-    EXPECT_EQ(result.accuracy, last["eval_accuracy"].get<double>());
+    EXPECT_NEAR(*result.metrics.loss, last["eval_loss"].get<double>(), 1e-6);
+    EXPECT_EQ(result.metrics.accuracy, last["eval_accuracy"].get<double>());
   }
 }
 

@@ -32,18 +32,31 @@ Progress::Step at(int64_t step) {
 
 TEST(Progress, PlainOutputIsOneLineAnEpoch) {
   Captured out;
-  Progress progress({.put = out.put()}, 2, 200, true);
+  Progress progress({.put = out.put()}, 2, 200);
   const auto start = Progress::Clock::now();
   for (int64_t step = 1; step <= 100; ++step) progress.step(at(step), start);
-  progress.epoch_done(1, 0.25, Evaluation{.samples = 10, .loss = 0.3, .accuracy = 0.9});
+  progress.epoch_done(1, 0.25,
+                      Evaluation{.samples = 10, .metrics = {.loss = 0.3, .accuracy = 0.9}});
   EXPECT_EQ(out.text(),
             "epoch 1/2  step 100  loss 0.2500  500 samples/s  data wait 10%  exposed comm 20%  "
             "eval loss 0.3000  accuracy 90.00%\n");
 }
 
+TEST(Progress, ShowsWhatFitsTheTask) {
+  Captured out;
+  Progress progress({.put = out.put()}, 1, 1);
+  EvaluationMetrics classes{.loss = 0.3, .accuracy = 0.9, .top5 = 1};
+  classes.macro_precision = classes.macro_recall = classes.macro_f1 = 0.75;
+  progress.evaluated(1, {.metrics = classes});
+  progress.evaluated(2, {.metrics = {.loss = 0.25, .mae = 0.125, .rmse = 0.5, .r2 = 0.875}});
+  EXPECT_EQ(out.text(),
+            "step 1  eval loss 0.3000  accuracy 90.00%  macro F1 75.00%\n"
+            "step 2  eval loss 0.2500  MAE 0.125  R2 0.8750\n");
+}
+
 TEST(Progress, LongEpochsGetALineNowAndThen) {
   Captured out;
-  Progress progress({.put = out.put()}, 1, 1000, true);
+  Progress progress({.put = out.put()}, 1, 1000);
   const auto start = Progress::Clock::now();
   for (int64_t step = 1; step <= 600; ++step) {
     progress.step(at(step), start + std::chrono::milliseconds(100) * step);
@@ -55,7 +68,7 @@ TEST(Progress, LongEpochsGetALineNowAndThen) {
 
 TEST(Progress, ManyShortEpochsDoNotFlood) {
   Captured out;
-  Progress progress({.put = out.put()}, 100000, 100000, true);
+  Progress progress({.put = out.put()}, 100000, 100000);
   for (int64_t step = 1; step <= 1000; ++step) {
     progress.step(at(step), Progress::Clock::now());
     progress.epoch_done(step, 0.5, std::nullopt);
@@ -67,7 +80,7 @@ TEST(Progress, ManyShortEpochsDoNotFlood) {
 TEST(Progress, LiveLineIsWrittenOverAndFitsTheTerminal) {
   Captured out;
   {
-    Progress progress({.put = out.put(), .live = true, .columns = 60}, 2, 200, true);
+    Progress progress({.put = out.put(), .live = true, .columns = 60}, 2, 200);
     const auto start = Progress::Clock::now() + std::chrono::seconds(1);
     progress.step(at(50), start);
     progress.note("a note");
@@ -81,7 +94,7 @@ TEST(Progress, LiveLineIsWrittenOverAndFitsTheTerminal) {
 
 TEST(Progress, QuietSaysNothing) {
   Captured out;
-  Progress progress({.put = out.put(), .quiet = true}, 1, 1, true);
+  Progress progress({.put = out.put(), .quiet = true}, 1, 1);
   progress.step(at(1), Progress::Clock::now() + std::chrono::hours(1));
   progress.epoch_done(1, 0.5, std::nullopt);
   progress.note("nothing");

@@ -25,7 +25,8 @@ checkpoint { every_steps: 50 every_epochs: 0 keep_best: false }
 # Names and kinds that the dashboard and the alerts in deploy/ rely on.
 GAUGES = """run_info step epoch planned_steps train_loss learning_rate samples_per_second step_seconds data_wait_seconds
 exposed_communication_seconds forward_seconds backward_seconds update_seconds resident_memory_bytes
-last_step_timestamp_seconds eval_loss eval_accuracy eval_top5 checkpoint_step checkpoint_timestamp_seconds""".split()
+last_step_timestamp_seconds eval_loss eval_accuracy eval_top5 eval_macro_precision
+eval_macro_recall eval_macro_f1 checkpoint_step checkpoint_timestamp_seconds""".split()
 COUNTERS = "samples skipped_steps bad_records metrics_dropped".split()
 
 

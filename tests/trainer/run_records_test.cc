@@ -75,7 +75,7 @@ TEST(RunRecords, StepsEvaluationsAndWhatElseWasTold) {
   EXPECT_EQ(run.steps[0].forward_ms, 30);
   EXPECT_FALSE(run.steps[1].forward_ms);
   ASSERT_EQ(run.evaluations.size(), 1u);
-  EXPECT_EQ(run.evaluations[0].accuracy, 0.75);
+  EXPECT_EQ(run.evaluations[0].metrics.accuracy, 0.75);
   // 5 steps of 0.1 s, then the evaluation, then the save, then 5 steps.
   EXPECT_DOUBLE_EQ(run.steps[0].seconds, 0.5);
   EXPECT_DOUBLE_EQ(run.evaluations[0].seconds, 1.0);
@@ -123,8 +123,8 @@ TEST(RunRecords, WhatWasNotFiniteIsNotWhatWasNotRecorded) {
   EXPECT_TRUE(std::isnan(*run.steps[0].train_loss));
   EXPECT_FALSE(run.steps[0].step_ms);
   ASSERT_EQ(run.evaluations.size(), 1u);
-  EXPECT_EQ(run.evaluations[0].loss, INFINITY);
-  EXPECT_FALSE(run.evaluations[0].accuracy);
+  EXPECT_EQ(run.evaluations[0].metrics.loss, INFINITY);
+  EXPECT_FALSE(run.evaluations[0].metrics.accuracy);
 }
 
 TEST(RunRecords, TheSummaryHasWhatIsNotFinite) {
@@ -132,8 +132,17 @@ TEST(RunRecords, TheSummaryHasWhatIsNotFinite) {
       parse_summary(R"({"status":"done","train_loss":"NaN","eval_loss":"-Infinity"})");
   ASSERT_TRUE(summary);
   EXPECT_TRUE(std::isnan(summary->train_loss));
-  EXPECT_EQ(summary->eval_loss, -INFINITY);
-  EXPECT_FALSE(summary->eval_accuracy);
+  EXPECT_EQ(summary->eval.loss, -INFINITY);
+  EXPECT_FALSE(summary->eval.accuracy);
+}
+
+TEST(RunRecords, MetricsAreThoseThatWereRecorded) {
+  const RunRecords run =
+      parse(R"({"event":"eval","step":1,"eval_loss":1,"eval_mae":0.5,"eval_r2":"-Infinity",)"
+            R"("eval_macro_f1":"high"})"
+            "\n");
+  const EvaluationMetrics wanted{.loss = 1, .mae = 0.5, .r2 = -INFINITY};
+  EXPECT_EQ(run.evaluations.at(0).metrics, wanted);
 }
 
 TEST(RunRecords, ALineThatIsStillBeingWrittenIsNoDamage) {
@@ -182,27 +191,30 @@ TEST(RunRecords, NumbersThatAreNone) {
 TEST(RunRecords, TheBestIsThatOfHighestAccuracyOrLeastLoss) {
   RunRecords run;
   EXPECT_EQ(run.best(), nullptr);
-  run.evaluations = {{.step = 1, .loss = 3}, {.step = 2, .loss = 1}, {.step = 3, .loss = 2}};
+  run.evaluations = {{.step = 1, .metrics = {.loss = 3}},
+                     {.step = 2, .metrics = {.loss = 1}},
+                     {.step = 3, .metrics = {.loss = 2}}};
   EXPECT_EQ(run.best()->step, 2);
-  run.evaluations = {{.step = 1, .loss = 1, .accuracy = 0.5},
-                     {.step = 2, .loss = 2, .accuracy = 0.7},
-                     {.step = 3, .loss = 1, .accuracy = 0.7}};
+  run.evaluations = {{.step = 1, .metrics = {.loss = 1, .accuracy = 0.5}},
+                     {.step = 2, .metrics = {.loss = 2, .accuracy = 0.7}},
+                     {.step = 3, .metrics = {.loss = 1, .accuracy = 0.7}}};
   EXPECT_EQ(run.best()->step, 2);
 }
 
 TEST(RunRecords, NanIsNeverTheBest) {
   RunRecords run;
-  run.evaluations = {{.step = 1, .loss = NAN}, {.step = 2, .loss = INFINITY}};
+  run.evaluations = {{.step = 1, .metrics = {.loss = NAN}},
+                     {.step = 2, .metrics = {.loss = INFINITY}}};
   EXPECT_EQ(run.best(), nullptr);
-  run.evaluations.push_back({.step = 3, .loss = 7});
-  run.evaluations.push_back({.step = 4, .loss = NAN});
+  run.evaluations.push_back({.step = 3, .metrics = {.loss = 7}});
+  run.evaluations.push_back({.step = 4, .metrics = {.loss = NAN}});
   EXPECT_EQ(run.best()->step, 3);
-  run.evaluations = {{.step = 1, .loss = NAN, .accuracy = 0.0},
-                     {.step = 2, .loss = 9, .accuracy = 0.0},
-                     {.step = 3, .loss = 9, .accuracy = NAN}};
+  run.evaluations = {{.step = 1, .metrics = {.loss = NAN, .accuracy = 0.0}},
+                     {.step = 2, .metrics = {.loss = 9, .accuracy = 0.0}},
+                     {.step = 3, .metrics = {.loss = 9, .accuracy = NAN}}};
   EXPECT_EQ(run.best()->step, 2);
   // One sample that overflows spoils the loss, not the accuracy.
-  run.evaluations.push_back({.step = 4, .loss = NAN, .accuracy = 0.9});
+  run.evaluations.push_back({.step = 4, .metrics = {.loss = NAN, .accuracy = 0.9}});
   EXPECT_EQ(run.best()->step, 4);
 }
 
@@ -213,8 +225,8 @@ TEST_F(ARunsFolder, WithASummaryIsDone) {
   EXPECT_EQ(run.config.train().epochs(), 2);
   EXPECT_EQ(run.config_text, kConfig);
   ASSERT_TRUE(run.summary);
-  EXPECT_EQ(run.summary->eval_loss, 0.5);
-  EXPECT_FALSE(run.summary->eval_accuracy);
+  EXPECT_EQ(run.summary->eval.loss, 0.5);
+  EXPECT_FALSE(run.summary->eval.accuracy);
   EXPECT_EQ(run.samples_per_second(), 1234.5);
   EXPECT_TRUE(run.problems.empty());
 }

@@ -92,8 +92,8 @@ class TensorBoardTest(ProgramTest):
             self.expect_scalar(accumulator, tag, steps, key)
         losses = numpy.float32([scalar.value for scalar in accumulator.Scalars("train/loss")])
         self.assertEqual(losses.tolist(), numpy.float32([record["train_loss"] for record in steps]).tolist(), "to the bit")
-        for tag, key in (("eval/loss", "eval_loss"), ("eval/accuracy", "eval_accuracy"), ("eval/top5", "eval_top5")):
-            self.expect_scalar(accumulator, tag, evaluations, key)
+        for name in ("loss", "accuracy", "top5", "macro_precision", "macro_recall", "macro_f1"):
+            self.expect_scalar(accumulator, f"eval/{name}", evaluations, f"eval_{name}")
         lags = self.records("ranks")
         for record in lags:
             self.assertEqual(len(record["lag_ms"]), 2)

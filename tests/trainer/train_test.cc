@@ -1,4 +1,6 @@
 // Whole runs in this process, on every rank.
+#include <fmt/format.h>
+
 #include <csignal>
 #include <thread>
 
@@ -203,12 +205,65 @@ TEST_P(TrainTest, EvaluatesASavedModel) {
     const Evaluation result =
         evaluate_checkpoint(config(kOwnNorm, "saved"), *world_, path.string()).evaluation;
     EXPECT_EQ(result.samples, 55);
-    EXPECT_NEAR(result.loss, last["eval_loss"].get<double>(), 1e-6);
-    EXPECT_EQ(result.accuracy, last["eval_accuracy"].get<double>());
+    EXPECT_NEAR(*result.metrics.loss, last["eval_loss"].get<double>(), 1e-6);
+    EXPECT_EQ(result.metrics.accuracy, last["eval_accuracy"].get<double>());
   }
   expect_agreed_error(
       [&] { evaluate_checkpoint(config(kPlain, "saved"), *world_, folder("saved").string()); },
       ExitCode::kBadConfig, "another model");
+}
+
+// Predictions come from the same rows at a time, so that only the sums could differ.
+TEST_P(TrainTest, MetricsAreTheSameOnAnyNumberOfRanks) {
+  const std::vector<std::string> few = {"batch.micro=4", "train.max_steps=20"};
+  run_alone(kPlain, "classes", few);
+  const Evaluation result =
+      evaluate_checkpoint(config(kPlain, "classes", few), *world_, folder("classes").string())
+          .evaluation;
+  const auto alone = events("classes", "eval").back();
+  ASSERT_EQ(result.classes.size(), 10u);
+  int64_t support = 0, right = 0;
+  for (size_t c = 0; c < 10; ++c) {
+    support += result.classes[c].support;
+    right += result.classes[c].true_positives;
+    EXPECT_EQ(alone["per_class"]["support"][c], result.classes[c].support);
+    EXPECT_EQ(alone["per_class"]["f1"][c], result.classes[c].f1());
+  }
+  EXPECT_EQ(support, 55);
+  EXPECT_EQ(static_cast<double>(right) / 55, result.metrics.accuracy);
+  EXPECT_EQ(alone["eval_macro_f1"], *result.metrics.macro_f1);
+  EXPECT_EQ(alone["eval_macro_recall"], *result.metrics.macro_recall);
+  EXPECT_FALSE(alone.contains("eval_mae"));
+
+  if (world_->rank() == 0) {
+    std::string table;
+    for (int i = 0; i < 61; ++i) {
+      table += fmt::format("{},{},{}\n", i % 7, i % 5, 1000 + 2 * (i % 7) - i % 5);
+    }
+    spill(root_ / "table.csv", table);
+  }
+  std::vector<std::string> table = few;
+  table.push_back("data={root: '" + root_.string() +
+                  "' csv {train_file: 'table.csv' eval_file: 'table.csv' regression: true}}");
+  constexpr const char* kLine =
+      "model { network { layer { dense { units: 1 } } layer { mean_squared_error {} } } }\n"
+      "optimizer { adam {} }\nschedule { learning_rate: 0.5 }\n";
+  run_alone(kLine, "numbers", table);
+  const EvaluationMetrics numbers =
+      evaluate_checkpoint(config(kLine, "numbers", table), *world_, folder("numbers").string())
+          .evaluation.metrics;
+  const auto wanted = events("numbers", "eval").back();
+  for (const MetricInfo& metric : kEvaluationMetrics) {
+    const std::string key = std::string("eval_") + metric.name;
+    ASSERT_EQ(wanted.contains(key), (numbers.*metric.value).has_value()) << key;
+    if (!wanted.contains(key)) continue;
+    const double value = wanted[key];
+    // The loss is summed in single precision.
+    const double tolerance = metric.value == &EvaluationMetrics::loss ? 1e-6 : 1e-12;
+    EXPECT_NEAR(*(numbers.*metric.value), value, tolerance * std::abs(value)) << key;
+  }
+  EXPECT_TRUE(numbers.r2 && numbers.mae && numbers.rmse);
+  EXPECT_NEAR(*numbers.rmse * *numbers.rmse, *numbers.loss, 1e-5 * *numbers.loss);
 }
 
 TEST_P(TrainTest, TheRunFolderHoldsWhatItPromises) {
@@ -218,7 +273,7 @@ TEST_P(TrainTest, TheRunFolderHoldsWhatItPromises) {
   EXPECT_EQ(result.summary.steps, 8);
   EXPECT_EQ(result.summary.ranks, world_->size());
   EXPECT_GT(result.summary.peak_memory_bytes, 0);
-  ASSERT_TRUE(result.summary.eval_accuracy);
+  ASSERT_TRUE(result.summary.eval.accuracy);
   // The saved configuration is whole and says where the run is.
   const Config saved = parse_config(file(folder("full") / "config.txtpb"), "saved", {});
   EXPECT_EQ(saved.run.run_dir(), folder("full").string());

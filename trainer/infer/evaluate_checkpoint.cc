@@ -40,8 +40,7 @@ CheckpointEvaluation evaluate_checkpoint(const Config& config, comm::Communicato
   const data::BadRecords opened = dataset->bad_records();
   result.bad.count += opened.count;
   result.bad.first.insert(result.bad.first.begin(), opened.first.begin(), opened.first.end());
-  CheckpointEvaluation evaluation{std::move(result), model->state(), dataset->class_names(),
-                                  dataset->spec().classes > 0};
+  CheckpointEvaluation evaluation{std::move(result), model->state(), data::output_names(*dataset)};
   const std::optional<RunData>& saved = evaluation.state.data;
   if (communicator.rank() == 0 && saved && !trained_on) {
     evaluation.data_changes = changes(*saved, {saved->training, data::fingerprint_of(*dataset)});

@@ -16,8 +16,7 @@ namespace trireme::train {
 struct CheckpointEvaluation {
   Evaluation evaluation;
   CheckpointState state;
-  std::vector<std::string> class_names;
-  bool classifies = true;  // else accuracies mean nothing
+  std::vector<std::string> output_names;  // see data::output_names
   // How the samples of `config` differ from those that the checkpoint's run evaluated on, as far as
   // that is known: see changes(). On rank 0.
   std::vector<std::string> data_changes = {};

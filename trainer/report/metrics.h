@@ -14,6 +14,7 @@
 
 #include "core/device.h"
 #include "core/tensor.h"
+#include "trainer/base/evaluation_metrics.h"
 
 namespace trireme::train {
 
@@ -39,7 +40,7 @@ struct StartRecord {
   std::string run_dir;
   std::string config;  // as text
   std::map<std::string, HyperParameter> hyper_parameters;
-  bool classifies = true;
+  int64_t classes = 0;  // of a sample; 0: regression
 };
 
 // Times are means over the steps since the record before.
@@ -68,9 +69,8 @@ struct EvaluationRecord {
   int64_t step = 0;
   int64_t epoch = 0;  // completed
   int64_t samples = 0;
-  double loss = 0;
-  std::optional<double> accuracy = {};  // not in regression
-  std::optional<double> top5 = {};
+  EvaluationMetrics metrics = {};
+  std::vector<ClassScores> classes = {};  // as in Evaluation
   int64_t bad_records = 0;
   double seconds = 0;
 };
@@ -162,9 +162,7 @@ struct Summary {
   double samples_per_second = 0;
   double wall_seconds = 0;
   double train_loss = 0;  // mean over the samples of the latest epoch
-  std::optional<double> eval_loss;
-  std::optional<double> eval_accuracy;
-  std::optional<double> eval_top5;
+  EvaluationMetrics eval;
   double data_wait_fraction = 0;
   double exposed_comm_fraction = 0;
   int64_t bad_records = 0;           // left out of the data, see data.on_bad_record

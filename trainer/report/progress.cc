@@ -35,13 +35,8 @@ ProgressOptions progress_options(bool quiet, std::function<void(std::string)> pu
   return options;
 }
 
-Progress::Progress(const ProgressOptions& options, int64_t epochs, int64_t total_steps,
-                   bool classifies)
-    : options_(options),
-      epochs_(epochs),
-      total_steps_(total_steps),
-      classifies_(classifies),
-      shown_(Clock::now()) {}
+Progress::Progress(const ProgressOptions& options, int64_t epochs, int64_t total_steps)
+    : options_(options), epochs_(epochs), total_steps_(total_steps), shown_(Clock::now()) {}
 
 Progress::~Progress() { finish(); }
 
@@ -106,10 +101,16 @@ std::string Progress::speed() const {
 }
 
 std::string Progress::results(const Evaluation& evaluation) const {
-  if (!classifies_) return fmt::format("eval loss {:.4f}", PlainNumber{evaluation.loss});
-  const std::string accuracy = fmt::format("{:.2f}%", 100 * evaluation.accuracy);
-  return fmt::format("eval loss {:.4f}  accuracy {}", PlainNumber{evaluation.loss},
-                     options_.colour ? kBold + accuracy + kPlain : accuracy);
+  std::string text = "eval";
+  for (const MetricInfo& metric : kEvaluationMetrics) {
+    const std::optional<double>& value = evaluation.metrics.*metric.value;
+    if (!value || !metric.is_brief) continue;
+    const bool bold = options_.colour && metric.value == &EvaluationMetrics::accuracy;
+    const std::string shown = metric_text(metric, *value);
+    text += fmt::format("{}{} {}", text == "eval" ? " " : "  ", metric.title,
+                        bold ? kBold + shown + kPlain : shown);
+  }
+  return text;
 }
 
 void Progress::epoch_done(int64_t epochs_done, double train_loss,

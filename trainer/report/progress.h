@@ -28,7 +28,7 @@ class Progress {
   using Clock = std::chrono::steady_clock;
 
   // Lengths of the run; `epochs` is 0 when only steps bound it.
-  Progress(const ProgressOptions& options, int64_t epochs, int64_t total_steps, bool classifies);
+  Progress(const ProgressOptions& options, int64_t epochs, int64_t total_steps);
   ~Progress();
 
   // After each step, with the time it ended. Costs next to nothing unless a line is due.
@@ -68,7 +68,6 @@ class Progress {
   ProgressOptions options_;
   int64_t epochs_;
   int64_t total_steps_;
-  bool classifies_;
   Step last_;
   Window window_;
   std::optional<DeviceLoad> load_;  // the latest

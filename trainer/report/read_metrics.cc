@@ -82,9 +82,7 @@ class MetricsReader {
     point.step = count_field(fields, "step");
     point.epoch = count_field(fields, "epoch");
     point.samples = count_field(fields, "samples");
-    point.loss = number_field(fields, "eval_loss");
-    point.accuracy = number_field(fields, "eval_accuracy");
-    point.top5 = number_field(fields, "eval_top5");
+    point.metrics = metric_fields(fields, "eval_");
     point.took = number_field(fields, "seconds");
     wait(point.took);
     point.seconds = seconds_;
@@ -152,9 +150,7 @@ std::optional<Summary> parse_summary(const std::string& content) {
   summary.samples_per_second = or_zero("samples_per_second");
   summary.wall_seconds = or_zero("wall_seconds");
   summary.train_loss = or_zero("train_loss");
-  summary.eval_loss = number_field(fields, "eval_loss");
-  summary.eval_accuracy = number_field(fields, "eval_accuracy");
-  summary.eval_top5 = number_field(fields, "eval_top5");
+  summary.eval = metric_fields(fields, "eval_");
   summary.data_wait_fraction = or_zero("data_wait_fraction");
   summary.exposed_comm_fraction = or_zero("exposed_comm_fraction");
   summary.bad_records = count_field(fields, "bad_records");

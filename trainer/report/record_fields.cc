@@ -30,4 +30,25 @@ std::string text_field(const nlohmann::json& object, const char* key) {
   return value && value->is_string() ? value->get<std::string>() : "";
 }
 
+EvaluationMetrics metric_fields(const nlohmann::json& object, std::string_view prefix) {
+  EvaluationMetrics metrics;
+  for (const MetricInfo& metric : kEvaluationMetrics) {
+    metrics.*metric.value = number_field(object, (std::string(prefix) + metric.name).c_str());
+  }
+  return metrics;
+}
+
+void put_metrics(nlohmann::ordered_json& object, std::string_view prefix,
+                 const EvaluationMetrics& metrics, Missing missing) {
+  for (const MetricInfo& metric : kEvaluationMetrics) {
+    const std::optional<double>& value = metrics.*metric.value;
+    const std::string key = std::string(prefix) + metric.name;
+    if (value) {
+      object[key] = *value;
+    } else if (missing == Missing::kNull) {
+      object[key] = nullptr;
+    }
+  }
+}
+
 }  // namespace trireme::train

@@ -159,7 +159,7 @@ const EvalPoint* RunRecords::best() const {
   const EvalPoint* best = nullptr;
   std::optional<double> highest;
   for (const EvalPoint& point : evaluations) {
-    const auto score = score_of(point.accuracy, point.loss.value_or(NAN));
+    const auto score = score_of(point.metrics.accuracy, point.metrics.loss.value_or(NAN));
     if (score > highest) {
       highest = score;
       best = &point;

@@ -49,10 +49,8 @@ struct EvalPoint {
   int64_t epoch = 0;   // completed
   double seconds = 0;  // as in StepPoint
   int64_t samples = 0;
-  Recorded loss = {};
-  Recorded accuracy = {};  // not in regression
-  Recorded top5 = {};
-  Recorded took = {};  // seconds
+  EvaluationMetrics metrics = {};  // those that were recorded
+  Recorded took = {};              // seconds
 };
 
 // Mean milliseconds of a step by which the others waited for each rank.

@@ -57,18 +57,17 @@ Reporter::Reporter(const RunConfig& config, comm::Communicator& communicator,
       communicator_(communicator),
       folder_(folder),
       quiet_(quiet || communicator.rank() != 0),
-      progress_(make_progress(0, 0, true)),
+      progress_(make_progress(0, 0)),
       started_(Clock::now()) {
   hub_.add(std::make_unique<LogSink>(folder.log(communicator.rank())));
   if (!quiet_) hub_.add(std::make_unique<ConsoleSink>(STDOUT_FILENO));
 }
 
-std::unique_ptr<Progress> Reporter::make_progress(int64_t epochs, int64_t total_steps,
-                                                  bool classifies) {
+std::unique_ptr<Progress> Reporter::make_progress(int64_t epochs, int64_t total_steps) {
   const auto put = [this](std::string text) {
     hub_.write(ConsoleText{std::move(text)}, When::kNow);
   };
-  return std::make_unique<Progress>(progress_options(quiet_, put), epochs, total_steps, classifies);
+  return std::make_unique<Progress>(progress_options(quiet_, put), epochs, total_steps);
 }
 
 void Reporter::note(const std::string& text) {
@@ -108,9 +107,8 @@ void Reporter::open_metrics(int64_t keep_through_step) {
 }
 
 void Reporter::start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed) {
-  classifies_ = facts.classifies;
   device_ = facts.device;
-  progress_ = make_progress(config_.train().epochs(), facts.total_steps, facts.classifies);
+  progress_ = make_progress(config_.train().epochs(), facts.total_steps);
   for (const std::string& line :
        opening_lines(config_, communicator_.size(), folder_, facts, resumed)) {
     note(line);
@@ -139,7 +137,7 @@ void Reporter::write_start(const RunFacts& facts, const std::optional<FoundCheck
   record.run_dir = folder_.path.string();
   record.config = to_text(config_);
   record.hyper_parameters = hyper_parameters(config_);
-  record.classifies = facts.classifies;
+  record.classes = facts.classes;
   hub_.write(std::move(record), When::kNow);
 }
 
@@ -247,21 +245,21 @@ void Reporter::loss_spike(int64_t step, int64_t epoch, double loss,
 void Reporter::evaluated(const CheckpointState& state, const Evaluation& evaluation) {
   if (!evaluation_) left_out(evaluation.bad.count, evaluation.bad.first);  // each time the same
   evaluation_ = evaluation;
-  if (!std::isfinite(evaluation.loss) && !std::exchange(not_finite_evaluation_, true)) {
+  const double loss = *evaluation.metrics.loss;
+  if (!std::isfinite(loss) && !std::exchange(not_finite_evaluation_, true)) {
     warn(fmt::format(
         "the loss of the evaluation after step {} is {}: some of the network's outputs are not "
         "finite numbers{}",
-        state.step, non_finite_name(evaluation.loss),
-        classifies_ ? "; trireme eval RUN --details names the samples" : ""));
+        state.step, non_finite_name(loss),
+        evaluation.metrics.accuracy ? "; trireme eval RUN --details names the samples" : ""));
   }
   if (!tells()) return;
   EvaluationRecord record;
   record.step = state.step;
   record.epoch = state.epoch;
   record.samples = evaluation.samples;
-  record.loss = evaluation.loss;
-  if (classifies_) record.accuracy = evaluation.accuracy;
-  if (classifies_) record.top5 = evaluation.top5;
+  record.metrics = evaluation.metrics;
+  record.classes = evaluation.classes;
   record.bad_records = evaluation.bad.count;
   record.seconds = evaluation.seconds;
   hub_.write(std::move(record), When::kNow);
@@ -325,11 +323,7 @@ Summary Reporter::summary_of(const CheckpointState& state, const std::string& st
   summary.samples_per_second = fraction(static_cast<double>(totals_.samples));
   summary.wall_seconds = seconds_since(started_);
   summary.train_loss = mean_loss(state);
-  if (evaluation_) {
-    summary.eval_loss = evaluation_->loss;
-    if (classifies_) summary.eval_accuracy = evaluation_->accuracy;
-    if (classifies_) summary.eval_top5 = evaluation_->top5;
-  }
+  if (evaluation_) summary.eval = evaluation_->metrics;
   summary.data_wait_fraction = fraction(totals_.data_wait);
   summary.exposed_comm_fraction = fraction(totals_.timings.exposed);
   summary.seconds_to_first_step = seconds_to_first_step_;

@@ -87,7 +87,7 @@ class Reporter {
     double data_wait = 0;
     StepTimings timings = {};
   };
-  std::unique_ptr<Progress> make_progress(int64_t epochs, int64_t total_steps, bool classifies);
+  std::unique_ptr<Progress> make_progress(int64_t epochs, int64_t total_steps);
   bool tells() const { return communicator_.rank() == 0; }
   // Of this rank's device, at most once a second.
   std::optional<DeviceLoad> device_load(Clock::time_point now);
@@ -105,7 +105,6 @@ class Reporter {
   bool quiet_;
   MetricsHub hub_;
   std::unique_ptr<Progress> progress_;  // puts its text into the hub
-  bool classifies_ = true;
   Device* device_ = nullptr;
   Clock::time_point load_asked_;
   std::optional<DeviceLoad> load_;  // not yet in a record

@@ -146,7 +146,7 @@ void RunLoop::write_details(const Evaluation& evaluation) {
   if (communicator_.rank() != 0) return;
   try {
     write_evaluation(parts_.folder.evaluation(), evaluation, state_.step, state_.epoch,
-                     parts_.evaluation->class_names());
+                     data::output_names(*parts_.evaluation));
   } catch (const Error& error) {
     reporter_.warn(error.what());
   }

@@ -199,7 +199,7 @@ RunFacts RunSetup::facts() const {
   facts.samples_per_epoch = training.size();
   facts.steps_per_epoch = parts_.course->steps_per_epoch();
   facts.total_steps = parts_.course->total_steps();
-  facts.classifies = training.spec().classes > 0;
+  facts.classes = training.spec().classes;
   return facts;
 }
 

@@ -22,13 +22,6 @@ std::string parameters_text(const RunFacts& facts) {
   return text;
 }
 
-std::string evaluation_line(const Summary& summary) {
-  const PlainNumber loss{*summary.eval_loss};
-  if (!summary.eval_accuracy) return fmt::format("eval: loss {:.4f}", loss);
-  return fmt::format("eval: accuracy {:.2f}%, top-5 {:.2f}%, loss {:.4f}",
-                     100 * *summary.eval_accuracy, 100 * summary.eval_top5.value_or(0), loss);
-}
-
 }  // namespace
 
 std::vector<std::string> opening_lines(const RunConfig& run, int ranks, const RunFolder& folder,
@@ -73,7 +66,7 @@ std::vector<std::string> closing_lines(const Summary& summary) {
     lines.push_back(fmt::format("data: {} left out (data.on_bad_record: SKIP)",
                                 plural(summary.bad_records, "bad record")));
   }
-  if (summary.eval_loss) lines.push_back(evaluation_line(summary));
+  if (summary.eval.loss) lines.push_back("eval: " + metrics_text(summary.eval));
   if (summary.saves_left_out > 0) {
     lines.push_back(fmt::format("{} left out: due while the one before was still being written",
                                 plural(summary.saves_left_out, "checkpoint")));

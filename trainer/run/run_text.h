@@ -29,7 +29,7 @@ struct RunFacts {
   int64_t samples_per_epoch = 0;
   int64_t steps_per_epoch = 0;  // with the present batch
   int64_t total_steps = 0;      // of the whole run
-  bool classifies = true;
+  int64_t classes = 0;          // of a sample; 0: regression
 };
 
 // What the run is, and from where it goes on.

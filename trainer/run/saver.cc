@@ -30,9 +30,10 @@ void Saver::open(Checkpoints checkpoints, const StateArrays& arrays,
 }
 
 bool Saver::is_better(const Evaluation& result) const {
-  if (classifies_) return score_of(result.accuracy, result.loss) > state_.best_accuracy;
+  if (classifies_)
+    return score_of(result.metrics.accuracy, *result.metrics.loss) > state_.best_accuracy;
   const auto best = state_.best_loss ? score_of({}, *state_.best_loss) : std::nullopt;
-  return score_of({}, result.loss) > best;
+  return score_of({}, *result.metrics.loss) > best;
 }
 
 void Saver::judge(const Evaluation& result) {
@@ -64,8 +65,8 @@ void Saver::start() {
   // Unless the save that has ended since the evaluation was of a better one.
   if (is_best() && is_better(best_)) {
     state.best_step = state.step;
-    if (classifies_) state.best_accuracy = best_.accuracy;
-    if (!classifies_) state.best_loss = best_.loss;
+    if (classifies_) state.best_accuracy = best_.metrics.accuracy;
+    if (!classifies_) state.best_loss = best_.metrics.loss;
   }
   writer_->start(state, reporter_.saving());
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "comm/control.h"
@@ -35,10 +34,7 @@ bool comes_before(double probability, int64_t index, double other, int64_t other
 }
 
 bool DetailsCollector::applies_to(const data::SampleSpec& spec, int64_t outputs) {
-  const Shape& target = spec.target.shape;
-  const bool one_class =
-      target.rank() == 0 || (spec.target.dtype == DType::kF32 && target.elements() == spec.classes);
-  return spec.classes > 1 && one_class && outputs == spec.classes;
+  return has_one_class(spec, outputs) && outputs == spec.classes;
 }
 
 DetailsCollector::DetailsCollector(const data::SampleSpec& spec) : spec_(spec) {
@@ -46,19 +42,19 @@ DetailsCollector::DetailsCollector(const data::SampleSpec& spec) : spec_(spec) {
   confusion_.resize(static_cast<size_t>(spec.classes) * static_cast<size_t>(spec.classes));
 }
 
-void DetailsCollector::add(const data::Batch& batch, std::span<const float> logits) {
+void DetailsCollector::add(const data::Batch& batch, std::span<const float> logits,
+                           std::span<const Classified> samples) {
   const auto classes = static_cast<size_t>(spec_.classes);
   for (int64_t row = 0; row < batch.rows; ++row) {
     const auto i = static_cast<size_t>(row);
     const std::span<const float> own = logits.subspan(i * classes, classes);
-    const int label = label_of(batch.targets + i * spec_.target.bytes());
+    const auto [label, predicted] = samples[i];
     const std::byte* input = batch.inputs + i * spec_.input.bytes();
-    if (!std::ranges::all_of(own, [](float logit) { return std::isfinite(logit); })) {
+    if (predicted == kNothing) {
       constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
       keep({kNan, batch.samples[row], label, kNothing, {}}, input);
       continue;
     }
-    const int predicted = largest(own, 1)[0];
     if (!confusion_.empty()) {
       confusion_[static_cast<size_t>(label) * classes + static_cast<size_t>(predicted)] += 1;
     }
@@ -66,16 +62,6 @@ void DetailsCollector::add(const data::Batch& batch, std::span<const float> logi
     const double probability = softmax(own)[static_cast<size_t>(predicted)];
     keep({probability, batch.samples[row], label, predicted, {}}, input);
   }
-}
-
-int DetailsCollector::label_of(const std::byte* target) const {
-  if (spec_.target.dtype == DType::kI32) {
-    int32_t label = 0;
-    std::memcpy(&label, target, sizeof label);
-    return label;
-  }
-  const auto* shares = reinterpret_cast<const float*>(target);
-  return largest({shares, static_cast<size_t>(spec_.classes)}, 1)[0];
 }
 
 void DetailsCollector::keep(Found found, const std::byte* input) {

@@ -11,11 +11,9 @@
 #include "comm/communicator.h"
 #include "data/dataset.h"
 #include "data/loader.h"
+#include "trainer/step/class_scores.h"
 
 namespace trireme::train {
-
-// What a network predicts whose logits are not finite.
-inline constexpr int kNothing = -1;
 
 struct Mistake {
   int64_t index = 0;  // of the sample
@@ -46,8 +44,9 @@ class DetailsCollector {
   static bool applies_to(const data::SampleSpec& spec, int64_t outputs);
   explicit DetailsCollector(const data::SampleSpec& spec);
 
-  // `logits` are [batch.rows, classes].
-  void add(const data::Batch& batch, std::span<const float> logits);
+  // `logits` are [batch.rows, classes], `samples` what they say of each row.
+  void add(const data::Batch& batch, std::span<const float> logits,
+           std::span<const Classified> samples);
   // Of all ranks, which call it together.
   EvaluationDetails gather(comm::Communicator& communicator, const data::Dataset& dataset);
 
@@ -64,7 +63,6 @@ class DetailsCollector {
       return comes_before(probability, index, other.probability, other.index);
     }
   };
-  int label_of(const std::byte* target) const;
   void keep(Found found, const std::byte* input);
   void forget_all_but_the_surest(comm::Communicator& communicator);
   std::vector<Mistake> describe(const data::Dataset& dataset) const;

@@ -22,6 +22,48 @@ using Clock = std::chrono::steady_clock;
 // Between two looks at whether another rank was told to stop.
 constexpr double kSecondsBetweenAsking = 0.25;
 
+// What is computed of each sample's outputs beside the loss's own sums.
+class Scores {
+ public:
+  Scores(const data::SampleSpec& spec, int64_t outputs, bool with_details)
+      : spec_(spec), outputs_(outputs) {
+    if (ClassCounts::applies_to(spec, outputs)) classes_.emplace(outputs);
+    if (RegressionSums::applies_to(spec, outputs)) regression_.emplace(outputs);
+    if (with_details && DetailsCollector::applies_to(spec, outputs)) details_.emplace(spec);
+  }
+
+  bool any() const { return classes_ || regression_ || details_; }
+
+  void add(const data::Batch& batch, std::span<const float> predictions) {
+    if (regression_) {
+      const auto* targets = reinterpret_cast<const float*>(batch.targets);
+      return regression_->add(predictions, {targets, predictions.size()});
+    }
+    const std::vector<Classified> samples = classify(spec_, batch, predictions, outputs_);
+    if (classes_) classes_->add(samples);
+    if (details_) details_->add(batch, predictions, samples);
+  }
+
+  void gather(comm::Communicator& communicator, const data::Dataset& dataset, Evaluation& to) {
+    if (classes_) {
+      to.classes = classes_->gather(communicator);
+      set_averages(to.classes, to.metrics);
+    }
+    if (regression_) {
+      to.outputs = regression_->gather(communicator);
+      set_averages(to.outputs, to.metrics);
+    }
+    if (details_) to.details = details_->gather(communicator, dataset);
+  }
+
+ private:
+  const data::SampleSpec& spec_;
+  const int64_t outputs_;
+  std::optional<ClassCounts> classes_;
+  std::optional<RegressionSums> regression_;
+  std::optional<DetailsCollector> details_;
+};
+
 }  // namespace
 
 struct Evaluator::State {
@@ -82,12 +124,15 @@ struct Evaluator::State {
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(host_metrics[i]);
   }
 
-  // Of the batch that was added last.
-  std::span<const float> logits(const data::Batch& batch) {
-    host_output.resize(static_cast<size_t>(rows * outputs));
-    device.copy(host_output.data(), output.data(), output.bytes(), *stream);
+  // [batch.rows, outputs] of the batch that was added last.
+  std::span<const float> predictions(const data::Batch& batch) {
+    const auto count = static_cast<size_t>(batch.rows * outputs);
+    // Memory of the CPU is read where it is.
+    if (device.kind() == DeviceKind::kCpu) return {output.as<float>(), count};
+    host_output.resize(count);
+    device.copy(host_output.data(), output.data(), count * sizeof(float), *stream);
     stream->synchronize();
-    return std::span(host_output).first(static_cast<size_t>(batch.rows * outputs));
+    return host_output;
   }
 
   // Asks all ranks whether one was told to stop. They have to ask after the same batches, so how
@@ -109,10 +154,7 @@ struct Evaluator::State {
     data::Loader loader(dataset, device, loading);
     loader.start(0, 0);
     std::array<double, ops::kMetricCount> sums{};
-    std::optional<DetailsCollector> details;
-    if (with_details && DetailsCollector::applies_to(dataset.spec(), outputs)) {
-      details.emplace(dataset.spec());
-    }
+    Scores scores(dataset.spec(), outputs, with_details);
     Evaluation result;
     const int64_t batches = loader.batches_per_epoch();
     int64_t ask_at = 1;
@@ -127,9 +169,9 @@ struct Evaluator::State {
       const data::Batch& batch = loader.next();
       communicator.ledger().detail(fmt::format("batch {} of {}", i + 1, batches));
       add(batch, sums);
-      if (details) details->add(batch, logits(batch));
+      if (scores.any()) scores.add(batch, predictions(batch));
     }
-    if (details && !result.stopped) result.details = details->gather(communicator, dataset);
+    if (!result.stopped) scores.gather(communicator, dataset, result);
     comm::sum(communicator, sums);
     result.samples = static_cast<int64_t>(sums[ops::kMetricSamples]);
     const double samples = std::max(1.0, sums[ops::kMetricSamples]);
@@ -137,9 +179,12 @@ struct Evaluator::State {
       result.bad.count = dataset.size() - result.samples;
       result.bad.first = gather_reasons(communicator, loader.bad_records().first);
     }
-    result.loss = sums[ops::kMetricLoss] / samples;
-    result.accuracy = sums[ops::kMetricTop1] / samples;
-    result.top5 = sums[ops::kMetricTop5] / samples;
+    result.metrics.loss = sums[ops::kMetricLoss] / samples;
+    result.metrics.accuracy = sums[ops::kMetricTop1] / samples;
+    result.metrics.top5 = sums[ops::kMetricTop5] / samples;
+    for (const MetricInfo& metric : kEvaluationMetrics) {
+      if (!metric.is_for(dataset.spec().classes)) (result.metrics.*metric.value).reset();
+    }
     result.seconds = seconds_since(start);
     return result;
   }

@@ -6,25 +6,30 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "data/bad_records.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "model/context.h"
+#include "trainer/base/evaluation_metrics.h"
+#include "trainer/step/class_scores.h"
 #include "trainer/step/evaluation_details.h"
+#include "trainer/step/regression_scores.h"
 
 namespace trireme::train {
 
-// Means over all samples of all ranks.
+// Over all samples of all ranks.
 struct Evaluation {
   int64_t samples = 0;
-  double loss = 0;
-  double accuracy = 0;  // top-1, a fraction; of no meaning in regression
-  double top5 = 0;
+  EvaluationMetrics metrics = {};
   double seconds = 0;
   bool stopped = false;       // cut short: some rank was told to stop
   data::BadRecords bad = {};  // samples that could not be read; see data.on_bad_record
+  // Where samples have one class each, of at most kMaxScoredClasses: of each output of the network.
+  std::vector<ClassScores> classes = {};
+  std::vector<OutputScores> outputs = {};  // of a regression
   // Where they were asked for, and samples have one class each.
   std::optional<EvaluationDetails> details = {};
 };
@@ -41,7 +46,7 @@ class Evaluator {
   ~Evaluator();
 
   // Every sample exactly once, each rank its share. All ranks call it together. `stop_requested` is
-  // asked between batches. Details cost a look at every sample's logits.
+  // asked between batches.
   Evaluation run(const std::function<bool()>& stop_requested, bool with_details = false);
 
  private:

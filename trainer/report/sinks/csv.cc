@@ -17,7 +17,12 @@ namespace {
 constexpr const char* kSteps =
     "step,epoch,train_loss,learning_rate,samples_per_second,step_ms,data_wait_ms,exposed_comm_ms,"
     "forward_ms,backward_ms,update_ms,comm_ms,loss_scale,skipped_steps";
-constexpr const char* kEvaluations = "step,epoch,samples,loss,accuracy,top5,seconds";
+
+std::string evaluation_columns() {
+  std::string columns = "step,epoch,samples";
+  for (const MetricInfo& metric : kEvaluationMetrics) columns += fmt::format(",{}", metric.name);
+  return columns + ",seconds";
+}
 
 // A row begins with its step; the columns' names belong to none.
 std::optional<LineStep> parse_row(std::string_view row) {
@@ -30,7 +35,7 @@ std::optional<LineStep> parse_row(std::string_view row) {
 
 // Begun anew where it has other columns: those of another version.
 std::unique_ptr<AppendedFile> open_table(const std::filesystem::path& path,
-                                         int64_t keep_through_step, const char* columns) {
+                                         int64_t keep_through_step, const std::string& columns) {
   std::string there;
   std::ifstream file(path);
   std::getline(file, there);
@@ -40,9 +45,7 @@ std::unique_ptr<AppendedFile> open_table(const std::filesystem::path& path,
   return table;
 }
 
-// Not finite as in JSON, without quotes.
-
-// Empty where there is nothing.
+// Not finite as in JSON, without quotes. Empty where there is nothing.
 std::string cell(std::optional<double> value) {
   return value ? fmt::format("{}", PlainNumber{*value}) : "";
 }
@@ -58,7 +61,7 @@ bool CsvSink::wants(const MetricsRecord& record) const {
 
 void CsvSink::open() {
   steps_ = open_table(folder_ / "steps.csv", keep_through_step_, kSteps);
-  evaluations_ = open_table(folder_ / "evaluations.csv", keep_through_step_, kEvaluations);
+  evaluations_ = open_table(folder_ / "evaluations.csv", keep_through_step_, evaluation_columns());
 }
 
 void CsvSink::write(const MetricsEvent& event) {
@@ -72,9 +75,12 @@ void CsvSink::write(const MetricsEvent& event) {
         PlainNumber{r->exposed_comm_ms}, PlainNumber{r->forward_ms}, PlainNumber{r->backward_ms},
         PlainNumber{r->update_ms}, PlainNumber{r->comm_ms}, cell(r->loss_scale), r->skipped_steps);
   } else if (const auto* e = std::get_if<EvaluationRecord>(&event.record)) {
-    fmt::format_to(std::back_inserter(evaluations_->buffer()), "{},{},{},{},{},{},{:.4f}\n",
-                   e->step, e->epoch, e->samples, PlainNumber{e->loss}, cell(e->accuracy),
-                   cell(e->top5), PlainNumber{e->seconds});
+    std::string& row = evaluations_->buffer();
+    fmt::format_to(std::back_inserter(row), "{},{},{}", e->step, e->epoch, e->samples);
+    for (const MetricInfo& metric : kEvaluationMetrics) {
+      row += "," + cell(e->metrics.*metric.value);
+    }
+    fmt::format_to(std::back_inserter(row), ",{:.4f}\n", PlainNumber{e->seconds});
   }
 }
 

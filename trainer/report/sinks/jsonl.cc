@@ -4,14 +4,18 @@
 
 #include <iterator>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "trainer/base/json.h"
+#include "trainer/report/record_fields.h"
 
 namespace trireme::train {
 namespace {
 
 constexpr const char* kCheckpoint = "checkpoint";
+// Of more, evaluation.json has the latest.
+constexpr size_t kMaxRecordedClasses = 200;
 
 std::optional<LineStep> parse_line(std::string_view line) {
   const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
@@ -73,14 +77,25 @@ nlohmann::ordered_json to_json(const StartRecord& r) {
   return event;
 }
 
+// A list for each score, with an element for each class.
+nlohmann::ordered_json per_class(std::span<const ClassScores> classes) {
+  nlohmann::ordered_json lists;
+  for (const ClassScores& of_class : classes) {
+    lists["precision"].push_back(of_class.precision());
+    lists["recall"].push_back(of_class.recall());
+    lists["f1"].push_back(of_class.f1());
+    lists["support"].push_back(of_class.support);
+  }
+  return lists;
+}
+
 nlohmann::ordered_json to_json(const EvaluationRecord& r) {
-  nlohmann::ordered_json event = {{"event", "eval"},
-                                  {"step", r.step},
-                                  {"epoch", r.epoch},
-                                  {"samples", r.samples},
-                                  {"eval_loss", r.loss}};
-  if (r.accuracy) event["eval_accuracy"] = *r.accuracy;
-  if (r.top5) event["eval_top5"] = *r.top5;
+  nlohmann::ordered_json event = {
+      {"event", "eval"}, {"step", r.step}, {"epoch", r.epoch}, {"samples", r.samples}};
+  put_metrics(event, "eval_", r.metrics);
+  if (!r.classes.empty() && r.classes.size() <= kMaxRecordedClasses) {
+    event["per_class"] = per_class(r.classes);
+  }
   if (r.bad_records > 0) event["bad_records"] = r.bad_records;
   event["seconds"] = r.seconds;
   return event;

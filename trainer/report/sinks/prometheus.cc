@@ -27,7 +27,7 @@ struct PrometheusSink::State {
   State(std::string its_address, std::shared_ptr<const DropCounts> counts)
       : address(std::move(its_address)), dropped(std::move(counts)) {}
 
-  void gauge(const char* name, const char* help, double value,
+  void gauge(const std::string& name, const std::string& help, double value,
              const prometheus::Labels& labels = {}) {
     auto [found, is_new] = gauges.try_emplace({name, labels});
     if (is_new) {
@@ -97,12 +97,13 @@ struct PrometheusSink::State {
   }
 
   void write(Time, const EvaluationRecord& r) {
-    gauge("trireme_eval_loss", "Mean loss of the latest evaluation.", r.loss);
-    if (r.accuracy) {
-      gauge("trireme_eval_accuracy", "Accuracy of the latest evaluation, a ratio.", *r.accuracy);
-    }
-    if (r.top5) {
-      gauge("trireme_eval_top5", "Top-5 accuracy of the latest evaluation, a ratio.", *r.top5);
+    for (const MetricInfo& metric : kEvaluationMetrics) {
+      const std::optional<double>& value = r.metrics.*metric.value;
+      if (!value) continue;
+      gauge(fmt::format("trireme_eval_{}", metric.name),
+            fmt::format("{} of the latest evaluation{}.", metric.description,
+                        metric.is_ratio ? ", a ratio" : ""),
+            *value);
     }
   }
 

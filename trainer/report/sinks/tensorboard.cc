@@ -20,10 +20,9 @@ namespace tb = tensorboard;
 constexpr size_t kMostRanks = 64;  // that get a curve each
 // The rest of what is written has a tag of its own.
 constexpr const char* kLoss = "train/loss";
-constexpr const char* kEvalLoss = "eval/loss";
-constexpr const char* kEvalAccuracy = "eval/accuracy";
-constexpr const char* kEvalTop5 = "eval/top5";
 constexpr const char* kSpeed = "speed/samples_per_second";
+
+std::string tag_of(const MetricInfo& metric) { return fmt::format("eval/{}", metric.name); }
 
 tb::Event event_at(std::chrono::system_clock::time_point when, int64_t step) {
   tb::Event event;
@@ -182,9 +181,12 @@ void TensorBoardSink::write(Time when, const StartRecord& record) {
     hparam.set_name(name);
     hparam.set_type(type_of(value));
   }
-  std::vector<const char*> metrics = {kEvalLoss, kLoss, kSpeed};
-  if (record.classifies) metrics.insert(metrics.begin(), {kEvalAccuracy, kEvalTop5});
-  for (const char* tag : metrics) {
+  std::vector<std::string> metrics;
+  for (const MetricInfo& metric : kEvaluationMetrics) {
+    if (metric.is_for(record.classes)) metrics.push_back(tag_of(metric));
+  }
+  metrics.insert(metrics.end(), {kLoss, kSpeed});
+  for (const std::string& tag : metrics) {
     experiment.mutable_experiment()->add_metric()->mutable_name()->set_tag(tag);
   }
   experiment.mutable_experiment()->set_time_created(unix_seconds(when));
@@ -224,9 +226,9 @@ void TensorBoardSink::write(Time when, const StepRecord& record) {
 
 void TensorBoardSink::write(Time when, const EvaluationRecord& record) {
   Summaries summaries(when, record.step);
-  summaries.scalar(kEvalLoss, record.loss);
-  if (record.accuracy) summaries.scalar(kEvalAccuracy, *record.accuracy);
-  if (record.top5) summaries.scalar(kEvalTop5, *record.top5);
+  for (const MetricInfo& metric : kEvaluationMetrics) {
+    if (const auto& value = record.metrics.*metric.value) summaries.scalar(tag_of(metric), *value);
+  }
   add(summaries);
 }
 

@@ -1,0 +1,48 @@
+#include "trainer/base/evaluation_metrics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "trainer/base/json.h"
+
+namespace trireme::train {
+namespace {
+
+double ratio(int64_t part, int64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+}  // namespace
+
+double ClassScores::precision() const { return ratio(true_positives, predicted); }
+double ClassScores::recall() const { return ratio(true_positives, support); }
+double ClassScores::f1() const { return ratio(2 * true_positives, predicted + support); }
+
+const MetricInfo* find_metric(std::string_view name) {
+  const auto found = std::ranges::find(kEvaluationMetrics, name, &MetricInfo::name);
+  return found == std::end(kEvaluationMetrics) ? nullptr : &*found;
+}
+
+std::string metric_text(const MetricInfo& metric, double value) {
+  if (metric.is_ratio) return fmt::format("{:.2f}%", 100 * value);
+  // Errors have the unit of the targets, which may be small.
+  const bool of_any_size =
+      metric.value == &EvaluationMetrics::mae || metric.value == &EvaluationMetrics::rmse;
+  return of_any_size ? fmt::format("{:.4g}", PlainNumber{value})
+                     : fmt::format("{:.4f}", PlainNumber{value});
+}
+
+std::string metrics_text(const EvaluationMetrics& metrics) {
+  std::string text;
+  for (const MetricInfo& metric : kEvaluationMetrics) {
+    const std::optional<double>& value = metrics.*metric.value;
+    if (!value) continue;
+    text +=
+        fmt::format("{}{} {}", text.empty() ? "" : ", ", metric.title, metric_text(metric, *value));
+  }
+  return text;
+}
+
+}  // namespace trireme::train

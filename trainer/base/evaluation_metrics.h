@@ -1,0 +1,154 @@
+// What an evaluation measures: the one list of its metrics. Records, files, charts and commands go
+// by it, so that a metric that is added here is in all of them.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace trireme::train {
+
+// Classes up to which precision, recall and F1 are computed: of the 50,000 words of a vocabulary
+// they would say nothing.
+inline constexpr int64_t kMaxScoredClasses = 10'000;
+
+// Over all samples of all ranks. Nothing where a metric is not for such samples, or does not exist.
+struct EvaluationMetrics {
+  std::optional<double> loss = {};      // mean
+  std::optional<double> accuracy = {};  // fraction of samples whose label has the largest logit
+  std::optional<double> top5 = {};      // fraction of samples whose label is among the five largest
+  // Unweighted means over the classes that have samples or are predicted, see ClassScores.
+  std::optional<double> macro_precision = {};
+  std::optional<double> macro_recall = {};
+  std::optional<double> macro_f1 = {};
+  // Unweighted means over the outputs, see OutputScores.
+  std::optional<double> mae = {};
+  std::optional<double> rmse = {};
+  std::optional<double> r2 = {};
+
+  bool operator==(const EvaluationMetrics&) const = default;
+};
+
+// How one class is found, as scikit-learn defines them, with its zero_division=0: a ratio without
+// denominator is 0.
+struct ClassScores {
+  int64_t support = 0;         // samples of the class
+  int64_t predicted = 0;       // samples that are taken for it
+  int64_t true_positives = 0;  // of these both
+
+  double precision() const;  // true positives / predicted
+  double recall() const;     // true positives / support
+  double f1() const;         // the harmonic mean of both: 2 true positives / (predicted + support)
+};
+
+struct MetricInfo {
+  // In evaluation.json; elsewhere, beside what is measured in training, "eval_" stands before it.
+  const char* name;
+  const char* title;  // for people
+  const char* description;
+  std::optional<double> EvaluationMetrics::*value;
+  bool higher_is_better;
+  bool is_ratio;  // in [0, 1], for people a percentage
+  bool is_brief;  // shown also where there is little room
+  // Classes of the samples that it is for; 0: numbers are predicted.
+  int64_t min_classes;
+  int64_t max_classes;
+
+  bool is_for(int64_t classes) const { return min_classes <= classes && classes <= max_classes; }
+};
+
+inline constexpr int64_t kAnyNumberOfClasses = std::numeric_limits<int64_t>::max();
+inline constexpr MetricInfo kEvaluationMetrics[] = {
+    {.name = "loss",
+     .title = "loss",
+     .description = "Mean loss",
+     .value = &EvaluationMetrics::loss,
+     .higher_is_better = false,
+     .is_ratio = false,
+     .is_brief = true,
+     .min_classes = 0,
+     .max_classes = kAnyNumberOfClasses},
+    {.name = "accuracy",
+     .title = "accuracy",
+     .description = "Accuracy",
+     .value = &EvaluationMetrics::accuracy,
+     .higher_is_better = true,
+     .is_ratio = true,
+     .is_brief = true,
+     .min_classes = 1,
+     .max_classes = kAnyNumberOfClasses},
+    {.name = "top5",
+     .title = "top-5",
+     .description = "Top-5 accuracy",
+     .value = &EvaluationMetrics::top5,
+     .higher_is_better = true,
+     .is_ratio = true,
+     .is_brief = false,
+     .min_classes = 6,  // of five the label is always among the first five
+     .max_classes = kAnyNumberOfClasses},
+    {.name = "macro_precision",
+     .title = "macro precision",
+     .description = "Mean precision of the classes",
+     .value = &EvaluationMetrics::macro_precision,
+     .higher_is_better = true,
+     .is_ratio = true,
+     .is_brief = false,
+     .min_classes = 2,
+     .max_classes = kMaxScoredClasses},
+    {.name = "macro_recall",
+     .title = "macro recall",
+     .description = "Mean recall of the classes",
+     .value = &EvaluationMetrics::macro_recall,
+     .higher_is_better = true,
+     .is_ratio = true,
+     .is_brief = false,
+     .min_classes = 2,
+     .max_classes = kMaxScoredClasses},
+    {.name = "macro_f1",
+     .title = "macro F1",
+     .description = "Mean F1 of the classes",
+     .value = &EvaluationMetrics::macro_f1,
+     .higher_is_better = true,
+     .is_ratio = true,
+     .is_brief = true,
+     .min_classes = 2,
+     .max_classes = kMaxScoredClasses},
+    {.name = "mae",
+     .title = "MAE",
+     .description = "Mean absolute error",
+     .value = &EvaluationMetrics::mae,
+     .higher_is_better = false,
+     .is_ratio = false,
+     .is_brief = true,
+     .min_classes = 0,
+     .max_classes = 0},
+    {.name = "rmse",
+     .title = "RMSE",
+     .description = "Root mean squared error",
+     .value = &EvaluationMetrics::rmse,
+     .higher_is_better = false,
+     .is_ratio = false,
+     .is_brief = false,
+     .min_classes = 0,
+     .max_classes = 0},
+    {.name = "r2",
+     .title = "R2",
+     .description = "Coefficient of determination, R2",
+     .value = &EvaluationMetrics::r2,
+     .higher_is_better = true,
+     .is_ratio = false,
+     .is_brief = true,
+     .min_classes = 0,
+     .max_classes = 0},
+};
+
+// Null where there is none of that name.
+const MetricInfo* find_metric(std::string_view name);
+// For people: "99.72%", "0.0134".
+std::string metric_text(const MetricInfo& metric, double value);
+// For people, those that there are: "loss 0.0134, accuracy 99.72%".
+std::string metrics_text(const EvaluationMetrics& metrics);
+
+}  // namespace trireme::train
