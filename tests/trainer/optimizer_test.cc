@@ -177,6 +177,23 @@ TEST_P(OptimizerTest, AGroupScalesTheRateAndReplacesTheDecay) {
   EXPECT_TRUE(model("group", 20) == model("plain", 20));
 }
 
+TEST_P(OptimizerTest, AGroupThatNothingIsInIsRefused) {
+  const auto refused = [&](const std::vector<std::string>& assignments, const std::string& part) {
+    expect_agreed_error([&] { run(kPlain, "refused", assignments); }, ExitCode::kBadConfig, part);
+  };
+  refused({"optimizer={group {parameters: 'cnov.*'}}"},
+          "optimizer.group[0].parameters: 'cnov.*' matches the whole name of no parameter; did you "
+          "mean 'conv2d_0.*'?");
+  refused({"optimizer={group {parameters: '('}}"},
+          "optimizer.group[0].parameters: '(' is no regular expression");
+  refused({"optimizer={group {parameters: '.*'} group {parameters: 'conv.*'}}"},
+          "optimizer.group[1].parameters: 'conv.*' matches only parameters that are in "
+          "optimizer.group[0], which comes before");
+  refused({"optimizer={group {parameters: 'conv.*'}}", "model.freeze='conv.*'"},
+          "optimizer.group[0].parameters: 'conv.*' matches only parameters that model.freeze "
+          "freezes");
+}
+
 class EmaTest : public OptimizerTest {
  protected:
   static constexpr const char* kEma = "optimizer.ema.decay=0.75";
@@ -226,7 +243,7 @@ TEST_P(EmaTest, IsWhatIsEvaluatedAndRead) {
   EXPECT_NE(loss, events("plain", "eval").back()["eval_loss"].get<double>());
   const CheckpointEvaluation again = evaluate_checkpoint(
       config(kOwnNorm, "ema"), *world_, checkpoint("ema", 6).string(), std::nullopt, false);
-  EXPECT_NEAR(again.evaluation.loss, loss, 1e-6 * loss);
+  EXPECT_NEAR(again.evaluation.metrics.loss.value(), loss, 1e-6 * loss);
   if (world_->rank() != 0) return;
   const Tensors saved = averages("ema", 6);
   const model::Weights weights = read("ema", 6), given = read_weights(checkpoint("ema", 6));
