@@ -9,15 +9,10 @@ endforeach()
 install(DIRECTORY launch/configs DESTINATION share/trireme)
 install(DIRECTORY data/digits DESTINATION share/trireme/data)
 
-# What users read, laid out as in the repository, so that links lead somewhere.
+# The guides, which link only to one another.
 set(doc share/doc/trireme)
 install(FILES deploy/copyright DESTINATION ${doc})
-install(DIRECTORY docs DESTINATION ${doc})
-install(FILES deploy/README.md DESTINATION ${doc}/deploy)
-foreach(proto trainer/config/config model/model data/data)
-  get_filename_component(folder ${proto} DIRECTORY)
-  install(FILES ${proto}.proto DESTINATION ${doc}/${folder})
-endforeach()
+install(DIRECTORY docs DESTINATION ${doc} FILES_MATCHING PATTERN "*.md" PATTERN "*.png")
 
 # A build tree holds what an installation holds.
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/share/trireme)

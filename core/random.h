@@ -19,6 +19,7 @@ enum class RandomPurpose : uint32_t {
   kAugment = 4,
   kSynthetic = 5,
   kSplit = 6,
+  kSampling = 7,
 };
 
 using Random4 = std::array<uint32_t, 4>;

@@ -38,10 +38,13 @@ struct SampleSpec {
   std::vector<float> deviation{1};
 };
 
-// Which sample, and the epoch that it comes in, on which depends how it is transformed.
+// Which sample, and when it comes, on which depends how it is transformed.
 struct SampleId {
   int64_t index = 0;
   int64_t epoch = 0;
+  // The position in the epoch, where a sample may come more than once in it (data.sampling); -1:
+  // each comes once.
+  int64_t draw = -1;
 };
 
 class Dataset {
@@ -65,6 +68,9 @@ class Dataset {
   virtual BadRecords bad_records() const { return {}; }
   // For people: the name of each class; empty where they have none.
   virtual std::vector<std::string> class_names() const { return {}; }
+  // Of each sample, as far as that is known without decoding; empty where it is not, and where
+  // samples have no class of their own.
+  virtual std::vector<int32_t> labels() const { return {}; }
   // Of the samples as they are stored, before anything random, see fingerprint.h. Reads those that
   // CheckedSamples says; one that cannot be read has a checksum of its own.
   virtual Checksums checksums() const;
@@ -86,6 +92,7 @@ class WrappedDataset : public Dataset {
   bool in_memory() const override { return inner_->in_memory(); }
   BadRecords bad_records() const override { return inner_->bad_records(); }
   std::vector<std::string> class_names() const override { return inner_->class_names(); }
+  std::vector<int32_t> labels() const override { return inner_->labels(); }
   Checksums checksums() const override { return inner_->checksums(); }
   TableColumns columns() const override { return inner_->columns(); }
 

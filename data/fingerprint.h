@@ -1,5 +1,5 @@
-// Whether samples are still those that a run was trained on, in a few bytes. README.md lists what
-// the checksums of each format see.
+// Whether samples are still those that a run was trained on, in a few bytes. docs/data.md lists
+// what the checksums of each format see.
 #pragma once
 
 #include <cstddef>

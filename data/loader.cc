@@ -41,6 +41,10 @@ void check(const Dataset& dataset, const LoaderOptions& options) {
     throw Error(fmt::format("loader: batches have room for {} rows; rank {} of {} gets {} of {}",
                             options.capacity, options.rank, options.ranks, rows, full));
   }
+  if (options.weights && std::ssize(*options.weights) != dataset.size()) {
+    throw Error(
+        fmt::format("loader: {} weights for {} samples", options.weights->size(), dataset.size()));
+  }
 }
 
 }  // namespace
@@ -150,6 +154,7 @@ struct Loader::State {
       const bool noted = state_.journal.kept();
       const Clock::time_point began = noted ? Clock::now() : Clock::time_point();
       reader_.read(slot_, rows);
+      if (unit_ == 0) reader_.weigh(slot_);
       done_ = true;
       if (noted) {
         state_.journal.add({worker_, slot_.batch.epoch, slot_.batch.position + rows.begin,
@@ -239,6 +244,7 @@ struct Loader::State {
     for (int unit = 0; unit < slot.units; ++unit) {
       readers[0].read(slot, placement.unit(slot.batch, unit));
     }
+    readers[0].weigh(slot);
     waited = std::chrono::duration<double>(Clock::now() - began).count();
     return slot;
   }

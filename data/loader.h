@@ -22,7 +22,7 @@ class Mix;
 
 // This rank's share of one global batch. Samples that cannot be read may be left out of it (see
 // LoaderOptions::max_bad_records): then there are fewer rows than its share, and those of all ranks
-// are fewer than global_rows. What divides by global_rows, as the gradient of the mean loss does,
+// are fewer than global_rows. What divides by the weight, as the gradient of the mean loss does,
 // sees such a sample as one whose loss is constant: it contributes nothing.
 struct Batch {
   std::byte* inputs = nullptr;       // capacity x input bytes; rows beyond `rows` are zero
@@ -31,6 +31,7 @@ struct Batch {
   int64_t rows = 0;                  // samples here, may be 0
   int64_t first_row = 0;             // this share's position within the global batch
   int64_t global_rows = 0;           // samples in the global batch
+  double weight = 0;                 // of these together: what their mean loss divides by
   int64_t epoch = 0;
   int64_t position = 0;  // samples of the epoch before this global batch
   bool last_of_epoch = false;
@@ -48,6 +49,8 @@ struct LoaderOptions {
   // Rows 2k and 2k + 1 of each global batch are mixed with each other, also where another rank has
   // one of them. Outlives the loader.
   const Mix* mix = nullptr;
+  // Of each sample of the dataset, in the mean loss; null: all are 1.
+  std::shared_ptr<const std::vector<float>> weights = nullptr;
   // A sample that cannot be read (DataError) is left out, so many different ones together with
   // those that the dataset left out when it was opened. Empty: it is an error.
   std::optional<int64_t> max_bad_records;

@@ -22,6 +22,13 @@ class RecordsDataset : public Dataset {
   std::string where(int64_t index) const override { return records_->where(index); }
   BadRecords bad_records() const override { return records_->bad_records(); }
   std::vector<std::string> class_names() const override { return records_->class_names(); }
+  std::vector<int32_t> labels() const override {
+    if (records_->classes() < 1) return {};
+    std::vector<int32_t> labels;
+    labels.reserve(static_cast<size_t>(size()));
+    for (int64_t i = 0; i < size(); ++i) labels.push_back(records_->label(i));
+    return labels;
+  }
   std::string description() const override {
     return fmt::format("{}: {}{}", records_->source(), describe(spec_, size()),
                        left_out(bad_records()));

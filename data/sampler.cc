@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <string>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -69,9 +70,20 @@ int64_t Permutation::position_of(int64_t value) const {
   return static_cast<int64_t>(position);
 }
 
-OrderOptions order_options(const DataConfig& config) {
+OrderOptions order_options(const DataConfig& config, const Dataset& training) {
   OrderOptions options;
   options.shuffle = config.shuffle();
+  if (config.sampling() == DataConfig::BALANCED) {
+    const std::string field = "data.sampling";
+    if (!options.shuffle || config.has_shuffle_window()) {
+      throw ConfigError(
+          field, fmt::format("BALANCED draws from the whole set at random; remove {}",
+                             options.shuffle ? "data.shuffle_window" : "data.shuffle: false"));
+    }
+    options.balanced =
+        std::make_shared<const BalancedDraws>(labels_for(training, field), training.spec().classes);
+    return options;
+  }
   if (!config.has_shuffle_window()) return options;
   options.block = config.shuffle_window().block();
   options.window = config.shuffle_window().window();
@@ -99,6 +111,7 @@ Order::Order(const OrderOptions& options, uint64_t seed, int64_t epoch, int64_t 
 }
 
 int64_t Order::operator()(int64_t position) const {
+  if (options_.balanced) return (*options_.balanced)(seed_, epoch_, position);
   if (!options_.shuffle) return position;
   if (options_.block == 0) return whole_(position);
   const int64_t window = position / options_.window;

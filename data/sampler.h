@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
-namespace trireme {
-class DataConfig;
-}  // namespace trireme
+#include "data/classes.h"
+#include "data/dataset.h"
 
 namespace trireme::data {
 
@@ -38,17 +38,22 @@ struct OrderOptions {
   // comes so each `window` positions are shuffled (data.shuffle_window).
   int64_t block = 0;
   int64_t window = 0;
+  // Not null: instead of each coming once, samples are drawn (data.sampling).
+  std::shared_ptr<const BalancedDraws> balanced = nullptr;
 };
 
-// Throws ConfigError ("data.shuffle_window...").
-OrderOptions order_options(const DataConfig& config);
+// Of the training samples. Throws ConfigError ("data.sampling...", "data.shuffle_window...").
+OrderOptions order_options(const DataConfig& config, const Dataset& training);
 
-// Which sample of [0, size) comes at a position of [0, size) of an epoch. Each comes once. Takes no
-// memory that grows with the size.
+// Which sample of [0, size) comes at a position of [0, size) of an epoch. Each comes once, unless
+// they are drawn. Takes no memory that grows with the size.
 class Order {
  public:
   Order(const OrderOptions& options, uint64_t seed, int64_t epoch, int64_t size);
   int64_t operator()(int64_t position) const;
+  SampleId at(int64_t position) const {
+    return {(*this)(position), static_cast<int64_t>(epoch_), options_.balanced ? position : -1};
+  }
 
  private:
   // The sample at a position of the blocks in their random order.

@@ -40,6 +40,9 @@ class MemoryDataset final : public Dataset {
   Checksums checksums() const override {  // all of them, which takes little beside reading them
     return {checksum_of(samples_.inputs), checksum_of(samples_.targets)};
   }
+  std::vector<int32_t> labels() const override {
+    return labels_in(samples_.spec, samples_.targets);
+  }
   TableColumns columns() const override { return samples_.columns; }
 
  private:
@@ -102,6 +105,13 @@ std::vector<uint8_t> label_bytes(std::span<const int32_t> labels) {
   std::vector<uint8_t> bytes(labels.size_bytes());
   if (!labels.empty()) std::memcpy(bytes.data(), labels.data(), bytes.size());
   return bytes;
+}
+
+std::vector<int32_t> labels_in(const SampleSpec& spec, std::span<const uint8_t> targets) {
+  if (spec.classes < 1 || spec.target != label_spec()) return {};
+  std::vector<int32_t> labels(targets.size() / sizeof(int32_t));
+  if (!labels.empty()) std::memcpy(labels.data(), targets.data(), targets.size());
+  return labels;
 }
 
 }  // namespace trireme::data

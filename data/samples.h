@@ -41,5 +41,7 @@ std::string left_out(const BadRecords& bad);
 // Labels of classes, as stored.
 inline TensorSpec label_spec() { return {DType::kI32, Shape{}, Layout::row_major()}; }
 std::vector<uint8_t> label_bytes(std::span<const int32_t> labels);
+// Back from the targets' bytes; empty where the targets are no labels.
+std::vector<int32_t> labels_in(const SampleSpec& spec, std::span<const uint8_t> targets);
 
 }  // namespace trireme::data

@@ -22,7 +22,7 @@ class Subset final : public WrappedDataset {
 
   int64_t size() const override { return static_cast<int64_t>(members_.size()); }
   void read(SampleId id, std::byte* input, std::byte* target) const override {
-    inner().read({of(id.index), id.epoch}, input, target);
+    inner().read({of(id.index), id.epoch, id.draw}, input, target);
   }
   std::string description() const override {
     return fmt::format("{}, of which {} ({:g})", inner().description(), size(), fraction_);
@@ -30,6 +30,14 @@ class Subset final : public WrappedDataset {
   std::string where(int64_t index) const override { return inner().where(of(index)); }
   std::optional<PictureInfo> stored(int64_t index) const override {
     return inner().stored(of(index));
+  }
+  std::vector<int32_t> labels() const override {
+    const std::vector<int32_t> all = inner().labels();
+    std::vector<int32_t> labels;
+    if (all.empty()) return labels;
+    labels.reserve(members_.size());
+    for (const int64_t member : members_) labels.push_back(all.at(static_cast<size_t>(member)));
+    return labels;
   }
   Checksums checksums() const override {
     const Checksums all = inner().checksums();

@@ -28,6 +28,12 @@ class AsTrainedOn final : public WrappedDataset {
 
   const SampleSpec& spec() const override { return spec_; }
   std::vector<std::string> class_names() const override { return names_; }
+  std::vector<int32_t> labels() const override {
+    std::vector<int32_t> labels = inner().labels();
+    if (classes_.empty()) return labels;
+    for (int32_t& label : labels) label = classes_.at(static_cast<size_t>(label));
+    return labels;
+  }
   void read(SampleId id, std::byte* input, std::byte* target) const override {
     inner().read(id, input, target);
     if (classes_.empty()) return;

@@ -67,7 +67,8 @@ struct SyntheticBatch {
              .targets = targets.data(),
              .rows = share.rows,
              .first_row = share.begin,
-             .global_rows = plan.global};
+             .global_rows = plan.global,
+             .weight = static_cast<double>(plan.global)};
   }
 
  private:

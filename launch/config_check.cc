@@ -18,14 +18,15 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/fingerprint.h"
-#include "data/sampler.h"
 #include "launch/cli.h"
 #include "launch/plan.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/init_from.h"
 #include "trainer/checkpoint/resume_check.h"
+#include "trainer/config/class_weights.h"
 #include "trainer/config/inputs.h"
 #include "trainer/config/loading.h"
+#include "trainer/config/monitor.h"
 #include "trainer/config/run_folder.h"
 #include "trainer/run/train.h"
 
@@ -82,15 +83,14 @@ std::string read_some(const train::Config& config, const data::Dataset& dataset)
   return text;
 }
 
-Samples open_samples(const train::Config& config, std::vector<std::string>& checked) {
+// Puts numbers in the place of balanced class weights.
+Samples open_samples(train::Config& config, std::vector<std::string>& checked) {
   auto train = train::open_data(config, data::Part::kTraining);
   auto eval = train::open_data(config, data::Part::kEvaluation, {}, train->columns());
   data::check_alike(*train, *eval);
-  try {
-    data::order_options(config.run.data());
-  } catch (const ConfigError& error) {
-    throw config.located(error);
-  }
+  train::check_best_metric(config, train->spec().classes);
+  train::training_order(config, *train);
+  train::balance_class_weights(config, *train);
   checked.push_back("train: " + read_some(config, *train));
   checked.push_back("eval: " + read_some(config, *eval));
   Samples samples{train->spec(), train->in_memory(), train->size(), train->description(),
@@ -145,6 +145,13 @@ std::string initial_text(const train::Config& config, const model::Graph& graph)
   }
 }
 
+std::string weights_row(const train::Config& config) {
+  const std::vector<float> weights = train::class_weights(config.run);
+  if (weights.empty()) return "";
+  const auto [min, max] = std::ranges::minmax(weights);
+  return fmt::format("of {} classes, {:.4g} to {:.4g}", weights.size(), min, max);
+}
+
 // Returns the bytes of a checkpoint; 0 where there is no plan.
 size_t print_network(const train::Config& config, const Samples& samples,
                      const CheckOptions& options, std::vector<std::string>& skipped) {
@@ -172,6 +179,7 @@ size_t print_network(const train::Config& config, const Samples& samples,
   if (!options.no_data) print_row("begins", initial_text(config, graph));
   print_row("train", samples.train_text);
   print_row("eval", samples.eval_text);
+  print_row("weights", weights_row(config));
   print_row("batch", length_text(config, batch, samples, ranks));
   print_row("memory", plan ? memory_text(*plan) : "not planned: " + problem);
   if (!plan) return 0;
@@ -242,7 +250,7 @@ fs::path check_folder(const train::Config& config, size_t bytes) {
 }
 
 int check(const CheckOptions& options) {
-  const train::Config config = train::load_config(options.path, options.all_assignments());
+  train::Config config = train::load_config(options.path, options.all_assignments());
   for (const std::string& warning : config.warnings) print_row("warning", warning);
   std::vector<std::string> checked{"fields"};
   std::vector<std::string> skipped;

@@ -73,8 +73,8 @@ Shown load(const DataShowOptions& options, const train::Config& config,
       training ? train::make_mix(config, dataset.spec()) : nullptr;
   data::LoaderOptions loading;
   loading.seed = config.run.seed();
-  loading.order = data::order_options(data);
-  if (!training) loading.order.shuffle = false;
+  loading.order.shuffle = false;
+  if (training) loading.order = train::training_order(config, dataset);
   // Samples are mixed in pairs: those of a longer batch begin with those of a shorter one.
   loading.global_batch =
       std::min(config.run.batch().global(), options.samples + options.samples % 2);

@@ -48,7 +48,7 @@ Saved load(const ExportOptions& options) {
   saved.config = train::load_config(run.config().string(), {});
   saved.facts = train::read_sample_facts(run.path, saved.config);
   const train::FoundCheckpoint found =
-      train::find_checkpoint(options.checkpoint(), train::warn_on_stderr);
+      train::find_trained(options.checkpoint(), train::warn_on_stderr);
   saved.state = found.state;
   saved.weights = train::read_weights(found.path);
   return saved;

@@ -132,7 +132,8 @@ void CheckpointOptions::add_path(ArgumentParser app) {
 }
 
 void CheckpointOptions::add_best(ArgumentParser app) {
-  app.add_flag("--best", best, "The run's best checkpoint instead of its newest");
+  app.add_flag("--best", best,
+               "The run's best checkpoint instead of its newest; it is with train.early_stopping");
 }
 
 std::string CheckpointOptions::checkpoint() const {

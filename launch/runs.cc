@@ -37,7 +37,8 @@ struct RunsOptions {
 struct Row {
   std::string name;
   std::string status;
-  std::string problem;  // of a run that cannot be read
+  std::string ended_by;  // see Summary
+  std::string problem;   // of a run that cannot be read
   std::string model;
   int64_t step = 0, planned = 0, per_epoch = 0;
   double epochs = 0, planned_epochs = 0;
@@ -54,6 +55,7 @@ Row read_row(const fs::path& folder, const std::string& name) {
   try {
     const train::RunRecords run = train::read_run(folder);
     row.status = to_string(run.status);
+    if (run.summary) row.ended_by = run.summary->ended_by;
     row.problem = run.problems.empty() ? "" : run.problems.front();
     row.model = run.model;
     row.planned = run.planned_steps;
@@ -153,8 +155,9 @@ void print_table(const std::vector<Row>& rows) {
   }
   Table table(std::move(columns));
   for (const Row& row : rows) {
+    const bool early = row.ended_by == "early_stopping";
     std::vector<std::string> cells = {row.name,
-                                      row.status,
+                                      row.status + (early ? " early" : ""),
                                       row.model,
                                       row.step > 0 ? std::to_string(row.step) : "",
                                       progress_text(row),
@@ -185,6 +188,7 @@ void print_json(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     OrderedJson one = {{"name", row.name},
                        {"status", row.status},
+                       {"ended_by", row.ended_by},
                        {"model", row.model},
                        {"step", row.step},
                        {"planned_steps", row.planned},
@@ -241,10 +245,11 @@ void add_runs(ArgumentParser app, Command& chosen) {
   trireme runs runs
   trireme runs runs --sort best
 
-Status: running, done, stopped (saved; run it again to go on), failed (it told
-why), dead (it ended without a word), broken (its files cannot be read).
-Best is accuracy, in regression the evaluation's loss; the columns beside it are
-other metrics of the same evaluation. Loss is that of training.
+Status: running, done (early: by train.early_stopping), stopped (saved; run it
+again to go on), failed (it told why), dead (it ended without a word), broken
+(its files cannot be read). Best is the accuracy, in regression the loss, of the
+best evaluation; the columns after it are other metrics of that evaluation. Loss
+is that of training.
 )");
   command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return runs(*options); }); });

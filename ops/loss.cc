@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
+
 #include "ops/step_state.h"
 
 namespace trireme::ops {
@@ -22,6 +24,10 @@ void SoftmaxCrossEntropy::check(const Checker& c) const {
   c.is(kLabels, labels == DType::kF32 ? c.shape(kLogits) : Shape{c.shape(kLogits)[0]});
   c.is(kDlogits, c.shape(kLogits));
   c.is(kMetrics, {kMetricCount});
+  const int64_t classes = c.shape(kLogits)[1];
+  if (!class_weights.empty() && std::ssize(class_weights) != classes) {
+    c.refuse(fmt::format("{} class weights for {} classes", class_weights.size(), classes));
+  }
 }
 
 const OpInfo MeanSquaredError::kInfo{.name = "mean_squared_error",

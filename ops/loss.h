@@ -4,13 +4,17 @@
 // and get a zero gradient.
 #pragma once
 
+#include <vector>
+
 #include "ops/op_info.h"
 
 namespace trireme::ops {
 
 // logits [rows, classes]; labels i32 [rows], or their probabilities f32 [rows, classes]: p is 1 for
 // the label, or as given. With label smoothing e (Szegedy et al., arXiv:1512.00567) the target is
-// t = (1 - e) p + e / classes, the loss of a row -sum over classes of t log(softmax(logits)).
+// t = (1 - e) p + e / classes, the loss of a row -sum over classes of w t log(softmax(logits)),
+// where w is the weight of the class. As in PyTorch the mean loss divides by the sum of the labels'
+// weights or, of probabilities, by the number of rows: that is what is added to kMetricWeight.
 // kDlogits is absent in inference and may be the logits. What counts as right is the most probable
 // class, of equal ones the lower; of equal logits, too, the lower class ranks first.
 // A label that is no class is an Error on the CPU; on a GPU, whose kernels cannot throw, it makes
@@ -22,6 +26,7 @@ struct SoftmaxCrossEntropy {
   void check(const Checker& c) const;
 
   float label_smoothing = 0;
+  std::vector<float> class_weights = {};  // [classes], finite, from 0; empty: all are 1
 };
 
 // prediction, target [rows, F]; the loss of a row is the mean over F of (prediction - target)^2.

@@ -12,7 +12,8 @@ struct StepState {
   int64_t first_sample = 0;  // position of row 0 of this micro-batch within the global batch
   int32_t valid_rows = 0;    // rows of this micro-batch that are samples; the rest is padding
   float learning_rate = 0;
-  // d(loss)/d(sample loss): 1 / samples in the global batch, times the loss scale.
+  // d(loss)/d(sample loss): 1 / weight of the global batch (see kMetricWeight), times the loss
+  // scale.
   float loss_gradient_scale = 0;
 };
 
@@ -24,6 +25,7 @@ enum Metric : int {
   kMetricTop5,          // samples whose label is among the five largest
   kMetricSamples,       // valid samples seen
   kMetricStopRequests,  // ranks that were told to stop
+  kMetricWeight,        // what the mean loss divides by: valid samples, or the sum of their weights
   kMetricCount = 16,    // one cache line
 };
 

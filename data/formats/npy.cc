@@ -204,6 +204,7 @@ class NpyDataset final : public Dataset {
     return fmt::format("{}: record {}", inputs_.path(), targets_.rows.at(index));
   }
   BadRecords bad_records() const override { return bad_; }
+  std::vector<int32_t> labels() const override { return labels_in(spec_, targets_.bytes); }
   Checksums checksums() const override {
     Checksums sums{.targets = checksum_of(targets_.bytes, checksum_of(targets_.rows))};
     const CheckedSamples checked(size(), inputs_.row_bytes());

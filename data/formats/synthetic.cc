@@ -55,7 +55,7 @@ class Synthetic final : public Dataset {
       throw DataError("synthetic data",
                       fmt::format("sample {} was asked for, the last is {}", index, size_ - 1));
     }
-    const auto label = static_cast<int32_t>(index % spec_.classes);
+    const int32_t label = label_of(index);
     std::memcpy(target, &label, sizeof label);
     const uint8_t* pattern = patterns_.data() + label * cells_;
     const Random random(seed_, RandomPurpose::kSynthetic, begin_ + static_cast<uint64_t>(index));
@@ -72,8 +72,15 @@ class Synthetic final : public Dataset {
   std::string description() const override { return "synthetic: " + describe(spec_, size_); }
   std::string where(int64_t) const override { return "synthetic"; }
   bool in_memory() const override { return true; }
+  std::vector<int32_t> labels() const override {
+    std::vector<int32_t> labels(static_cast<size_t>(size_));
+    for (size_t i = 0; i < labels.size(); ++i) labels[i] = label_of(static_cast<int64_t>(i));
+    return labels;
+  }
 
  private:
+  int32_t label_of(int64_t index) const { return static_cast<int32_t>(index % spec_.classes); }
+
   // Which cell of the pattern each element shows, and where it lies; elements are counted
   // row-major.
   void lay_out_cells() {

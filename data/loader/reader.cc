@@ -52,6 +52,17 @@ void UnitReader::read(Slot& slot, const Rows& rows) {
   post_.end();
 }
 
+void UnitReader::weigh(Slot& slot) const {
+  if (!options_.weights) return;
+  Batch& batch = slot.batch;
+  const Order order(options_.order, options_.seed, batch.epoch, size_);
+  batch.weight = 0;
+  for (int64_t row = 0; row < batch.global_rows; ++row) {
+    const auto sample = static_cast<size_t>(order(batch.position + row));
+    batch.weight += static_cast<double>((*options_.weights)[sample]);
+  }
+}
+
 void UnitReader::ended(Slot& slot) const {
   slot.add({row_, sample_, failure("the thread that was reading it has ended")});
 }
@@ -86,14 +97,15 @@ void UnitReader::read_pairs(Slot& slot, const Order& order, const Rows& rows) {
 bool UnitReader::read_row(Slot& slot, const Order& order, int64_t row, const SampleMemory& to) {
   const Batch& batch = slot.batch;
   row_ = row;
-  sample_ = order(batch.position + row);
+  const SampleId id = order.at(batch.position + row);
+  sample_ = id.index;
   post_.sample(sample_);
   if (!in_memory_) post_.touch();
   tell(std::exchange(first_, false));
   const bool own = row >= batch.first_row && row < batch.first_row + batch.rows;
   if (own) slot.is_sample(row - batch.first_row, sample_);
   try {
-    read_sample(sample_, batch.epoch, to);
+    read_sample(id, to);
     return true;
   } catch (const DataError&) {
     if (!options_.max_bad_records) throw;
@@ -103,9 +115,9 @@ bool UnitReader::read_row(Slot& slot, const Order& order, int64_t row, const Sam
   }
 }
 
-void UnitReader::read_sample(int64_t index, int64_t epoch, const SampleMemory& to) {
-  if (fault_point("data", index)) throw DataError(dataset_.where(index), "cannot be read");
-  dataset_.read({index, epoch}, to.input, to.target);
+void UnitReader::read_sample(const SampleId& id, const SampleMemory& to) {
+  if (fault_point("data", id.index)) throw DataError(dataset_.where(id.index), "cannot be read");
+  dataset_.read(id, to.input, to.target);
 }
 
 void UnitReader::tell(bool first_of_unit) const {

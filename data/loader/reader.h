@@ -26,6 +26,9 @@ class UnitReader {
   // What cannot be read becomes a fault of the slot. Throws nothing; only the end of the thread
   // (pthread_exit) goes through.
   void read(Slot& slot, const Rows& rows);
+  // Sets the batch's weight, where samples have weights: for one of its units to do. Sums in the
+  // order of the rows, so that all ranks come to the same.
+  void weigh(Slot& slot) const;
   // Adds a fault for the row that it was at.
   void ended(Slot& slot) const;
 
@@ -33,7 +36,7 @@ class UnitReader {
   void read_rows(Slot& slot, const Order& order, const Rows& rows);
   void read_pairs(Slot& slot, const Order& order, const Rows& rows);
   bool read_row(Slot& slot, const Order& order, int64_t row, const SampleMemory& to);
-  void read_sample(int64_t index, int64_t epoch, const SampleMemory& to);
+  void read_sample(const SampleId& id, const SampleMemory& to);
   void tell(bool first_of_unit) const;
   std::exception_ptr failure(const std::string& what) const;
 

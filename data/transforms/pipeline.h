@@ -35,7 +35,7 @@ class Pipeline {
 
  private:
   Draws draws(SampleId id, int transform) const {
-    return Draws(seed_, id.epoch, id.index, transform);
+    return Draws(seed_, id.epoch, id.draw < 0 ? id.index : id.draw, transform);
   }
 
   std::vector<std::unique_ptr<Transform>> transforms_;

@@ -82,6 +82,7 @@ function runCard(run, index) {
     html("dl", { class: "facts" }, ...facts),
     run.status !== "done" && planned ? html("div", { class: "progress", role: "img", "aria-label": `${whole(run.step)} of ${whole(planned)} steps` },
       html("i", { style: { width: `${Math.min(100, (100 * run.step) / planned)}%` } })) : null,
+    end && end.reason ? html("p", { class: "told" }, `Stopped early: ${end.reason}. Its best is the result.`) : null,
     run.status === "failed" ? html("p", { class: "told bad" }, run.ending || "it ended with an error") : null,
     run.status === "dead" ? html("p", { class: "told bad" }, "It ended without a word: killed, or its machine was lost.") : null,
     ...run.problems.map((problem) => html("p", { class: "told warn" }, problem)));

@@ -205,7 +205,10 @@ std::string describe(const train::RunEvent& event) {
                        field_number(fields, "deviations").value_or(0),
                        field_number(fields, "mean_before").value_or(0));
   }
-  if (event.kind == "end") return field_text(fields, "status");
+  if (event.kind == "end") {
+    const std::string reason = field_text(fields, "reason");
+    return field_text(fields, "status") + (reason.empty() ? "" : ", stopped early: " + reason);
+  }
   return field_text(fields, "what");
 }
 
@@ -338,6 +341,7 @@ Json end_of(const train::RunRecords& run) {
   if (!run.summary) return nullptr;
   const train::Summary& end = *run.summary;
   Json out = {{"train_loss", end.train_loss},
+              {"reason", end.reason},
               {"wall_seconds", end.wall_seconds},
               {"data_wait_fraction", end.data_wait_fraction},
               {"exposed_comm_fraction", end.exposed_comm_fraction},

@@ -1,5 +1,13 @@
 // What training makes small. A loss is the last layer and has no output.
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <string>
+#include <vector>
+
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
 
@@ -29,7 +37,8 @@ class Loss : public Layer {
 class SoftmaxCrossEntropyLayer final : public Loss<ops::SoftmaxCrossEntropy> {
  public:
   explicit SoftmaxCrossEntropyLayer(const SoftmaxCrossEntropyConfig& config)
-      : smoothing_(config.label_smoothing()) {}
+      : smoothing_(config.label_smoothing()),
+        weights_(config.class_weights().begin(), config.class_weights().end()) {}
   std::string_view kind() const override { return "softmax_cross_entropy"; }
 
   Signature infer(std::span<const Shape> inputs) const override {
@@ -38,14 +47,32 @@ class SoftmaxCrossEntropyLayer final : public Loss<ops::SoftmaxCrossEntropy> {
     if (!(smoothing_ >= 0 && smoothing_ < 1)) {
       throw Error("softmax_cross_entropy.label_smoothing: must be at least 0 and below 1");
     }
+    if (!weights_.empty()) check_weights(inputs[0][0]);
     return {};
   }
 
  protected:
-  ops::SoftmaxCrossEntropy op() const override { return {smoothing_}; }
+  ops::SoftmaxCrossEntropy op() const override { return {smoothing_, weights_}; }
 
  private:
+  void check_weights(int64_t classes) const {
+    const std::string field = "softmax_cross_entropy.class_weights";
+    if (std::ssize(weights_) != classes) {
+      throw Error(fmt::format("{}: has {} numbers, but there are {} classes", field,
+                              weights_.size(), classes));
+    }
+    for (size_t c = 0; c < weights_.size(); ++c) {
+      if (weights_[c] >= 0 && std::isfinite(weights_[c])) continue;
+      throw Error(
+          fmt::format("{}: {}, of class {}, is not a number from 0", field, weights_[c], c));
+    }
+    if (std::ranges::all_of(weights_, [](float weight) { return weight == 0; })) {
+      throw Error(field + ": all are 0, so that nothing would be learned");
+    }
+  }
+
   float smoothing_;
+  std::vector<float> weights_;  // of the classes; empty: all are 1
 };
 
 class MeanSquaredErrorLayer final : public Loss<ops::MeanSquaredError> {

@@ -48,7 +48,9 @@ class NetworkBuilder {
   }
   // The last layer of every classifier.
   NetworkConfig finish() {
-    layer("loss").mutable_softmax_cross_entropy()->set_label_smoothing(options_.label_smoothing());
+    SoftmaxCrossEntropyConfig& loss = *layer("loss").mutable_softmax_cross_entropy();
+    loss.set_label_smoothing(options_.label_smoothing());
+    *loss.mutable_class_weights() = options_.class_weights();
     return network_;
   }
   const std::string& last() const { return last_; }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <type_traits>
+#include <vector>
 
 #include "core/parallel.h"
 #include "ops/cpu/plans.h"
@@ -20,6 +22,7 @@ namespace {
 struct RowResult {
   double loss;
   int32_t top1, top5;
+  double weight = 1;
 };
 
 struct RowStatistics {
@@ -83,19 +86,87 @@ TRIREME_VECTORIZED double expected_logit(const T* logits, const float* probabili
   return sum;
 }
 
+// The same with a weight for each class.
+template <class T>
+TRIREME_VECTORIZED void weighted_gradient(const T* logits, const float* weights, T* dlogits,
+                                          int64_t classes, float largest, float factor,
+                                          float everywhere) {
+#pragma omp simd
+  for (int64_t i = 0; i < classes; ++i) {
+    dlogits[i] =
+        from_float<T>(fast_exp(to_float(logits[i]) - largest) * factor - weights[i] * everywhere);
+  }
+}
+
+template <class T>
+TRIREME_VECTORIZED void weighted_gradient(const T* logits, const float* weights,
+                                          const float* probabilities, T* dlogits, int64_t classes,
+                                          float largest, float factor, float share,
+                                          float everywhere) {
+#pragma omp simd
+  for (int64_t i = 0; i < classes; ++i) {
+    dlogits[i] = from_float<T>(fast_exp(to_float(logits[i]) - largest) * factor -
+                               weights[i] * (share * probabilities[i] + everywhere));
+  }
+}
+
+struct WeightedSums {
+  double weight;  // of w * p
+  double logit;   // of w * p * logit
+};
+
+template <class T>
+TRIREME_VECTORIZED void weighted_sums(const T* logits, const float* weights,
+                                      const float* probabilities, int64_t classes,
+                                      WeightedSums& out) {
+  double weight = 0, logit = 0;
+#pragma omp simd reduction(+ : weight, logit)
+  for (int64_t i = 0; i < classes; ++i) {
+    const double part = static_cast<double>(weights[i]) * static_cast<double>(probabilities[i]);
+    weight += part;
+    logit += part * static_cast<double>(to_float(logits[i]));
+  }
+  out = {weight, logit};
+}
+
 struct CrossEntropy {
   int64_t rows, classes;
   float smoothing;
+  std::vector<float> weights;  // of the classes; empty: all are 1
+  double mean_weight = 1;      // of the classes
+
+  bool weighted() const { return !weights.empty(); }
 };
 
-// `expected` of the logits by the labels.
-RowResult row_result(const CrossEntropy& c, const RowStatistics& row, double expected) {
+// Of the target w * t of a row: its sum over the classes, and that of the logits by it.
+struct RowTarget {
+  double sum;
+  double expected;  // by w * p
+  double mean;      // by w / classes
+};
+
+RowResult row_result(const CrossEntropy& c, const RowStatistics& row, const RowTarget& target,
+                     double weight) {
   const double log_sum =
       static_cast<double>(row.largest) + std::log(static_cast<double>(row.sum_exp));
-  const double mean = row.sum / static_cast<double>(c.classes);
-  const double loss = log_sum - (1 - c.smoothing) * expected - c.smoothing * mean;
+  const double loss =
+      target.sum * log_sum - (1 - c.smoothing) * target.expected - c.smoothing * target.mean;
   const bool ranks = loss == loss;  // NaN logits rank nothing
-  return {.loss = loss, .top1 = ranks && row.ahead == 0, .top5 = ranks && row.ahead < 5};
+  return {.loss = loss,
+          .top1 = ranks && row.ahead == 0,
+          .top5 = ranks && row.ahead < 5,
+          .weight = weight};
+}
+
+// `weight`: of w * p over the classes.
+double target_sum(const CrossEntropy& c, double weight) {
+  return c.weighted() ? (1 - c.smoothing) * weight + c.smoothing * c.mean_weight : 1;
+}
+
+template <class T>
+double mean_logit(const CrossEntropy& c, const T* logits, const RowStatistics& row) {
+  const double sum = c.weighted() ? expected_logit(logits, c.weights.data(), c.classes) : row.sum;
+  return sum / static_cast<double>(c.classes);
 }
 
 template <class T>
@@ -104,15 +175,25 @@ RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, const int32_
   const int64_t label = *label_of_row;
   RowStatistics row;
   inspect_row(logits, c.classes, label, row);
-  const double own = to_float(logits[label]);
-  const RowResult result = row_result(c, row, own);
+  const float own = to_float(logits[label]);
+  const float weight = c.weighted() ? c.weights[static_cast<size_t>(label)] : 1;
+  const RowTarget target{target_sum(c, weight), static_cast<double>(weight) * double{own},
+                         mean_logit(c, logits, row)};
+  const RowResult result = row_result(c, row, target, weight);
   if (dlogits) {
+    const auto sum = static_cast<float>(target.sum);
+    const float factor = scale * sum / row.sum_exp;
+    const float everywhere = scale * c.smoothing / static_cast<float>(c.classes);
     // What the label's class should get.
-    const float target = 1 - c.smoothing + c.smoothing / static_cast<float>(c.classes);
-    softmax_gradient(logits, dlogits, c.classes, row.largest, scale / row.sum_exp,
-                     scale * c.smoothing / static_cast<float>(c.classes));
-    const float share = fast_exp(static_cast<float>(own) - row.largest) / row.sum_exp;
-    dlogits[label] = from_float<T>(scale * (share - target));
+    const float wanted = weight * (1 - c.smoothing + c.smoothing / static_cast<float>(c.classes));
+    if (c.weighted()) {
+      weighted_gradient(logits, c.weights.data(), dlogits, c.classes, row.largest, factor,
+                        everywhere);
+    } else {
+      softmax_gradient(logits, dlogits, c.classes, row.largest, factor, everywhere);
+    }
+    const float share = fast_exp(own - row.largest) / row.sum_exp;
+    dlogits[label] = from_float<T>(scale * (sum * share - wanted));
   }
   return result;
 }
@@ -123,20 +204,35 @@ RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, const float*
   const int64_t label = std::max_element(probabilities, probabilities + c.classes) - probabilities;
   RowStatistics row;
   inspect_row(logits, c.classes, label, row);
-  const RowResult result = row_result(c, row, expected_logit(logits, probabilities, c.classes));
+  WeightedSums sums{1, 0};
+  if (c.weighted()) {
+    weighted_sums(logits, c.weights.data(), probabilities, c.classes, sums);
+  } else {
+    sums.logit = expected_logit(logits, probabilities, c.classes);
+  }
+  const RowTarget target{target_sum(c, sums.weight), sums.logit, mean_logit(c, logits, row)};
+  const RowResult result = row_result(c, row, target, 1);
   if (dlogits) {
-    softmax_gradient(logits, probabilities, dlogits, c.classes, row.largest, scale / row.sum_exp,
-                     scale * (1 - c.smoothing),
-                     scale * c.smoothing / static_cast<float>(c.classes));
+    const float factor = scale * static_cast<float>(target.sum) / row.sum_exp;
+    const float share = scale * (1 - c.smoothing);
+    const float everywhere = scale * c.smoothing / static_cast<float>(c.classes);
+    if (c.weighted()) {
+      weighted_gradient(logits, c.weights.data(), probabilities, dlogits, c.classes, row.largest,
+                        factor, share, everywhere);
+    } else {
+      softmax_gradient(logits, probabilities, dlogits, c.classes, row.largest, factor, share,
+                       everywhere);
+    }
   }
   return result;
 }
 
 void add_metrics(const RowResult* results, int64_t rows, float* metrics) {
-  double loss = 0;
+  double loss = 0, weight = 0;
   int64_t top1 = 0, top5 = 0;
   for (int64_t n = 0; n < rows; ++n) {
     loss += results[n].loss;
+    weight += results[n].weight;
     top1 += results[n].top1;
     top5 += results[n].top5;
   }
@@ -144,6 +240,7 @@ void add_metrics(const RowResult* results, int64_t rows, float* metrics) {
   metrics[kMetricTop1] += static_cast<float>(top1);
   metrics[kMetricTop5] += static_cast<float>(top5);
   metrics[kMetricSamples] += static_cast<float>(rows);
+  metrics[kMetricWeight] += static_cast<float>(weight);
 }
 
 void check_labels(const CrossEntropy& c, const int32_t* labels, int64_t valid) {
@@ -214,7 +311,11 @@ void squared_error(int64_t rows, int64_t features, const T* prediction, const fl
 Plan plan(const SoftmaxCrossEntropy& op, const EnginePtr&, Specs given) {
   using Op = SoftmaxCrossEntropy;
   const TensorSpec& logits = given[Op::kLogits];
-  const CrossEntropy c{logits.shape[0], logits.shape[1], op.label_smoothing};
+  CrossEntropy c{logits.shape[0], logits.shape[1], op.label_smoothing, op.class_weights};
+  if (c.weighted()) {
+    c.mean_weight =
+        std::accumulate(c.weights.begin(), c.weights.end(), 0.0) / static_cast<double>(c.classes);
+  }
   const auto with_labels = [&]<class T, class Label>(T, Label) -> Plan {
     return host_op(
         in_row_major(given),

@@ -1,9 +1,13 @@
 #include <limits>
+#include <memory>
+#include <numeric>
 #include <type_traits>
 
+#include "ops/cuda/context.h"
 #include "ops/cuda/pack.h"
 #include "ops/cuda/plans.h"
 #include "ops/cuda/reduce.h"
+#include "ops/cuda/upload.h"
 #include "ops/function_op.h"
 #include "ops/loss.h"
 #include "ops/settle.h"
@@ -18,6 +22,7 @@ constexpr int kSumThreads = 1024;
 struct RowResult {
   double loss;
   int32_t top1, top5;
+  double weight = 1;
 };
 
 __device__ int64_t valid_rows(const StepState* state, int64_t rows) {
@@ -34,14 +39,16 @@ __global__ void __launch_bounds__(kSumThreads)
     add_metrics_kernel(const RowResult* results, int64_t rows, const StepState* state,
                        float* metrics) {
   const int64_t valid = valid_rows(state, rows);
-  double loss = 0;
+  double loss = 0, weight = 0;
   int64_t top1 = 0, top5 = 0;
   for (int64_t row = threadIdx.x; row < valid; row += kSumThreads) {
     loss += results[row].loss;
+    weight += results[row].weight;
     top1 += results[row].top1;
     top5 += results[row].top5;
   }
   loss = row_reduce(loss, Plus());
+  weight = row_reduce(weight, Plus());
   top1 = row_reduce(top1, Plus());
   top5 = row_reduce(top5, Plus());
   if (threadIdx.x != 0) return;
@@ -49,6 +56,7 @@ __global__ void __launch_bounds__(kSumThreads)
   metrics[kMetricTop1] += static_cast<float>(top1);
   metrics[kMetricTop5] += static_cast<float>(top5);
   metrics[kMetricSamples] += static_cast<float>(valid);
+  metrics[kMetricWeight] += static_cast<float>(weight);
 }
 
 // The class that a row has or, of those with the largest probability, the first. All threads of the
@@ -87,13 +95,29 @@ __device__ Pack<float, N> wanted(const float* probabilities, int64_t, int64_t at
   return load<N>(probabilities + at);
 }
 
+// Of the classes.
+struct ClassWeights {
+  const float* values;  // null: all are 1
+  double mean;
+
+  template <int N>
+  __device__ Pack<float, N> at(int64_t first) const {
+    if (values) return load<N>(values + first);
+    Pack<float, N> ones;
+#pragma unroll
+    for (int i = 0; i < N; ++i) ones.values[i] = 1;
+    return ones;
+  }
+};
+
 // A warp or a block has a row, which stays in its cache from the first reading to the last. Labels
 // are one a row, or a float for each class. A label that is no class makes everything of its row
 // NaN. dlogits may be the logits.
 template <class T, int N, class Label>
 __global__ void __launch_bounds__(kMostRowThreads)
     cross_entropy_kernel(const T* logits, const Label* labels, const StepState* state, int64_t rows,
-                         int64_t classes, float smoothing, T* dlogits, RowResult* results) {
+                         int64_t classes, float smoothing, ClassWeights weights, T* dlogits,
+                         RowResult* results) {
   constexpr bool kSoft = std::is_same_v<Label, float>;
   const int64_t row = row_of_thread();
   if (row >= rows) return;
@@ -108,18 +132,22 @@ __global__ void __launch_bounds__(kMostRowThreads)
   const bool is_class = label >= 0 && label < classes;
   const float own = is_class ? to_float(logits[label]) : std::numeric_limits<float>::quiet_NaN();
 
+  const float weight = !kSoft && weights.values && is_class ? weights.values[label] : 1.0f;
+
   float largest = -std::numeric_limits<float>::infinity();
-  double sum = 0;
-  double expected = kSoft ? 0 : own;  // of the logits by the labels
-  int32_t ahead = 0;                  // classes that rank before the label; labels have 32 bits
+  double sum = 0;                                      // of the logits by w
+  double expected = kSoft ? 0 : double{weight} * own;  // of the logits by w * p
+  double wanted_sum = kSoft ? 0 : double{weight};      // of w * p
+  int32_t ahead = 0;  // classes that rank before the label; labels have 32 bits
   each_pack<N>(classes, [&](int64_t at) {
     const Pack<float, N> values = to_float(load<N>(logits + at));
+    const Pack<float, N> by_class = weights.at<N>(at);
     float of_pack = 0;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float value = values.values[i];
       largest = Largest()(largest, value);
-      of_pack += value;
+      of_pack += by_class.values[i] * value;
       ahead += value > own || (value == own && at + i < label);
     }
     sum += of_pack;
@@ -127,13 +155,20 @@ __global__ void __launch_bounds__(kMostRowThreads)
       const Pack<float, N> probabilities = load<N>(labels + at);
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        expected += double{values.values[i]} * double{probabilities.values[i]};
+        const double part = double{by_class.values[i]} * double{probabilities.values[i]};
+        wanted_sum += part;
+        expected += part * double{values.values[i]};
       }
     }
   });
   largest = row_reduce(largest, Largest());
   sum = row_reduce(sum, Plus());
-  if constexpr (kSoft) expected = row_reduce(expected, Plus());
+  if constexpr (kSoft) {
+    expected = row_reduce(expected, Plus());
+    wanted_sum = row_reduce(wanted_sum, Plus());
+  }
+  // Of the target, w * t; probabilities are taken to sum to 1.
+  const double total = weights.values ? (1 - smoothing) * wanted_sum + smoothing * weights.mean : 1;
   ahead = row_reduce(ahead, Plus());
 
   float sum_exp = 0;
@@ -147,21 +182,24 @@ __global__ void __launch_bounds__(kMostRowThreads)
   if (threadIdx.x == 0) {
     const double log_sum = largest + log(static_cast<double>(sum_exp));
     const double mean = sum / static_cast<double>(classes);
-    const double loss = log_sum - (1 - smoothing) * expected - smoothing * mean;
+    const double loss = total * log_sum - (1 - smoothing) * expected - smoothing * mean;
     const bool ranks = loss == loss;  // NaN logits rank nothing
-    results[row] = {.loss = loss, .top1 = ranks && ahead == 0, .top5 = ranks && ahead < 5};
+    results[row] = {
+        .loss = loss, .top1 = ranks && ahead == 0, .top5 = ranks && ahead < 5, .weight = weight};
   }
   if (!dlogits) return;
   const float scale = is_class ? state->loss_gradient_scale : own;
-  const float inv_sum = 1 / sum_exp;
+  const float factor = static_cast<float>(total) / sum_exp;
   const float everywhere = smoothing / static_cast<float>(classes);
   each_pack<N>(classes, [&](int64_t at) {
     Pack<float, N> values = to_float(load<N>(logits + at));
     const Pack<float, N> probabilities = wanted<N>(labels, label, at);
+    const Pack<float, N> by_class = weights.at<N>(at);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float target = (1 - smoothing) * probabilities.values[i] + everywhere;
-      values.values[i] = scale * (expf(values.values[i] - largest) * inv_sum - target);
+      const float target =
+          by_class.values[i] * ((1 - smoothing) * probabilities.values[i] + everywhere);
+      values.values[i] = scale * (expf(values.values[i] - largest) * factor - target);
     }
     store(dlogits + at, from_float<T>(values));
   });
@@ -208,18 +246,28 @@ void add_metrics(const char* name, Stream& stream, const RowResult* results, int
 
 }  // namespace
 
-Plan plan(const SoftmaxCrossEntropy& op, const ContextPtr&, Specs given) {
+Plan plan(const SoftmaxCrossEntropy& op, const ContextPtr& context, Specs given) {
   using Op = SoftmaxCrossEntropy;
   const int64_t rows = given[Op::kLogits].shape[0], classes = given[Op::kLogits].shape[1];
+  std::shared_ptr<const Buffer> table;
+  ClassWeights weights{nullptr, 1};
+  if (!op.class_weights.empty()) {
+    table = std::make_shared<const Buffer>(upload(context->device, op.class_weights));
+    weights = {table->as<float>(),
+               std::accumulate(op.class_weights.begin(), op.class_weights.end(), 0.0) /
+                   static_cast<double>(classes)};
+  }
+  const float smoothing = op.label_smoothing;
   const auto with_labels = [&]<class T, int N, class Label>(T, Size<N>, Label) -> Plan {
     const trireme::cuda::Grid grid = row_grid(rows, classes / N);
-    const auto work = [=](Stream& stream, Args args, void* scratch) {
+    const auto work = [rows, classes, grid, smoothing, weights, table](Stream& stream, Args args,
+                                                                       void* scratch) {
       auto* results = static_cast<RowResult*>(scratch);
       const auto* state = pointer<StepState>(args, Op::kState);
       trireme::cuda::launch("softmax_cross_entropy", cross_entropy_kernel<T, N, Label>, grid,
                             stream, pointer<T>(args, Op::kLogits),
-                            pointer<Label>(args, Op::kLabels), state, rows, classes,
-                            op.label_smoothing, pointer<T>(args, Op::kDlogits), results);
+                            pointer<Label>(args, Op::kLabels), state, rows, classes, smoothing,
+                            weights, pointer<T>(args, Op::kDlogits), results);
       add_metrics("softmax_cross_entropy", stream, results, rows, state,
                   pointer<float>(args, Op::kMetrics));
     };

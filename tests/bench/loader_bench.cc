@@ -116,7 +116,7 @@ void run(const Options& options) {
       data::open_dataset(options.data, data::Part::kTraining, {.seed = 1, .progress = {}});
   data::LoaderOptions loading;
   loading.seed = 1;
-  loading.order = data::order_options(options.data);
+  loading.order = data::order_options(options.data, *dataset);
   loading.global_batch = loading.capacity = options.batch;
   loading.threads = options.threads;
   loading.depth = options.data.prefetch();

@@ -178,7 +178,7 @@ TEST_F(NpyFingerprint, SeesEveryRowOfASmallFile) {
   }
 }
 
-// Above 64 MiB: what README.md says that it sees, and what it does not.
+// Above 64 MiB: what docs/data.md says that it sees, and what it does not.
 TEST_F(NpyFingerprint, SeesAllTargetsAndSomeRowsOfALargeFile) {
   constexpr int64_t kRows = 63 * 100 + 1;
   write(kRows);

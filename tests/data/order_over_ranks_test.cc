@@ -40,13 +40,21 @@ class Augmented final : public Dataset {
       input[0] = std::byte{1};  // half a sample is there already
       throw DataError("augmented: record " + std::to_string(id.index), "is bad");
     }
-    Draws draws(1, id.epoch, id.index, 0);
+    Draws draws(1, id.epoch, id.draw < 0 ? id.index : id.draw, 0);
     for (size_t i = 0; i < 60; ++i) input[i] = static_cast<std::byte>(draws.below(256));
     float probabilities[kClasses] = {};
     probabilities[id.index % kClasses] = 1;
     std::memcpy(target, probabilities, sizeof probabilities);
   }
   std::string description() const override { return "augmented"; }
+  // Class 0 has one sample in ten.
+  std::vector<int32_t> labels() const override {
+    std::vector<int32_t> labels;
+    for (int64_t i = 0; i < kSize; ++i) {
+      labels.push_back(i % 10 == 0 ? 0 : static_cast<int32_t>(1 + i % (kClasses - 1)));
+    }
+    return labels;
+  }
 
  private:
   SampleSpec spec_;
@@ -58,6 +66,7 @@ struct Whole {
   int64_t epoch = 0;
   int64_t position = 0;
   int64_t samples = 0;
+  double weight = 0;
   std::string inputs;
   std::string targets;
   bool operator==(const Whole&) const = default;
@@ -89,6 +98,10 @@ class Ranks {
       whole.epoch = batch.epoch;
       whole.position = batch.position;
       whole.samples += batch.rows;
+      if (&loader != &loaders_.front()) {
+        EXPECT_EQ(batch.weight, whole.weight);
+      }
+      whole.weight = batch.weight;
       const auto rows = static_cast<size_t>(batch.rows);
       whole.inputs.append(reinterpret_cast<const char*>(batch.inputs), rows * input_bytes_);
       whole.targets.append(reinterpret_cast<const char*>(batch.targets), rows * target_bytes_);
@@ -116,13 +129,20 @@ Mix make_mix(const std::string& text, const SampleSpec& spec) {
 
 const std::vector<std::string> kMixes = {"", "mixup_alpha: 1", "mixup_alpha: 1 cutmix_alpha: 1"};
 
-// A mix (of kMixes), the global batch, whether there are bad records.
-class OrderOverRanks : public ::testing::TestWithParam<std::tuple<int, int, bool>> {
+// A mix (of kMixes), the global batch, whether there are bad records, and balanced sampling.
+class OrderOverRanks : public ::testing::TestWithParam<std::tuple<int, int, bool, bool>> {
  protected:
   void SetUp() override {
-    const auto [mix, global, bad] = GetParam();
+    const auto [mix, global, bad, balanced] = GetParam();
     if (bad) bad_ = {0, 17, 18, 33, 52};
     dataset_ = std::make_unique<Augmented>(bad_);
+    const std::vector<int32_t> labels = dataset_->labels();
+    if (balanced) {
+      options_.order.balanced = std::make_shared<const BalancedDraws>(labels, kClasses);
+    }
+    std::vector<float> weights;
+    for (const int32_t label : labels) weights.push_back(0.1F * static_cast<float>(label));
+    options_.weights = std::make_shared<const std::vector<float>>(std::move(weights));
     const std::string& text = kMixes[static_cast<size_t>(mix)];
     if (!text.empty()) mix_ = std::make_unique<Mix>(make_mix(text, dataset_->spec()));
     options_.seed = 7;
@@ -154,7 +174,8 @@ TEST_P(OrderOverRanks, EveryGlobalBatchIsTheSame) {
         ASSERT_EQ(these.next(), expected[i])
             << count << " ranks, " << threads << " threads, batch " << i;
         const bool epoch_done = static_cast<int64_t>(i) + 1 == alone.batches_per_epoch();
-        if (epoch_done) {
+        // Of samples that are drawn, one may come to several ranks, or to none.
+        if (epoch_done && !options_.order.balanced) {
           EXPECT_EQ(these.left_out(), std::ssize(bad_)) << "each by one rank";
         }
       }
@@ -180,6 +201,7 @@ TEST_P(OrderOverRanks, GoesOnAnywhereAtAnyRankCount) {
 }
 
 TEST_P(OrderOverRanks, EverySampleComesOnceAndItsLabelsSumToOne) {
+  if (options_.order.balanced) GTEST_SKIP() << "samples are drawn";
   Ranks these = ranks({3, 2});
   these.start(0, 0);
   std::vector<double> of_class(kClasses);
@@ -207,7 +229,8 @@ TEST_P(OrderOverRanks, EverySampleComesOnceAndItsLabelsSumToOne) {
 
 INSTANTIATE_TEST_SUITE_P(Mixes, OrderOverRanks,
                          ::testing::Combine(::testing::Values(0, 1, 2),
-                                            ::testing::Values(7, 16, 64), ::testing::Bool()));
+                                            ::testing::Values(7, 16, 64), ::testing::Bool(),
+                                            ::testing::Bool()));
 
 // Pictures of several sizes in shards of unequal length, some of them damaged.
 class ShardsOverRanks : public ::testing::Test {

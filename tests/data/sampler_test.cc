@@ -250,8 +250,9 @@ TEST(OrderTest, WindowsAreIndependent) {
 
 OrderOptions options_of(const std::string& text) {
   DataConfig config;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config));
-  return order_options(config);
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      text + " synthetic { shape: 4 classes: 3 count: 11 }", &config));
+  return order_options(config, *open_dataset(config, Part::kTraining));
 }
 
 TEST(OrderOptionsTest, ComeFromTheConfiguration) {
@@ -260,6 +261,8 @@ TEST(OrderOptionsTest, ComeFromTheConfiguration) {
   EXPECT_FALSE(options_of("shuffle: false").shuffle);
   EXPECT_EQ(options_of("shuffle_window {}").block, 256);
   EXPECT_EQ(options_of("shuffle_window { window: 512 }").window, 512);
+  EXPECT_EQ(options_of("").balanced, nullptr);
+  EXPECT_NE(options_of("sampling: BALANCED").balanced, nullptr);
 }
 
 TEST(OrderOptionsTest, BadOnesAreRefused) {
@@ -269,6 +272,12 @@ TEST(OrderOptionsTest, BadOnesAreRefused) {
   EXPECT_SAYS(error("shuffle_window { block: 0 }"), "data.shuffle_window.block: 0 is less than 1");
   EXPECT_SAYS(error("shuffle_window { window: 255 }"),
               "data.shuffle_window.window: 255 is less than data.shuffle_window.block, 256");
+  EXPECT_SAYS(
+      error("sampling: BALANCED shuffle: false"),
+      "data.sampling: BALANCED draws from the whole set at random; remove data.shuffle: false");
+  EXPECT_SAYS(error("sampling: BALANCED shuffle_window {}"),
+              "data.sampling: BALANCED draws from the whole set at random; remove "
+              "data.shuffle_window");
 }
 
 TEST(ShareTest, SharesAreContiguousAndNearlyEqual) {

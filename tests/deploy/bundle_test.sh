@@ -77,7 +77,7 @@ for shell in bash sh; do
   source="cd / && . /home/user/$name/env.sh && . /home/user/$name/env.sh"
   check "sourcing twice changes PATH once" "^/home/user/$name/bin:/bin$" "$source && echo \$PATH"
   check "its README and what that leads to are there" there "$source && cd \$TRIREME_BUNDLE && : <README.md &&
-    cd share/doc/trireme && : <docs/troubleshooting.md <deploy/README.md <trainer/config/config.proto <copyright && echo there"
+    cd share/doc/trireme && : <docs/troubleshooting.md <docs/configuration.md <docs/images/augmented.png <copyright && echo there"
   check "doctor runs" "^libraries .*oneDNN" "$source && trireme doctor"
   check "a test program runs" "PASSED" "$source && \$TRIREME_BUNDLE/tests/core_device_test"
   check "two ranks train" "^eval: accuracy 9[89]" "$source && cd \$TRIREME_BUNDLE &&

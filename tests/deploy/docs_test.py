@@ -1,15 +1,23 @@
-"""What README.md, docs/ and deploy/README.md say is held against the tree: configurations load, options, fields, files and
-messages exist, and quoted changes fit."""
+"""What the guides and READMEs say is held against the tree: configurations load, options, fields, files, links and messages
+exist, quoted changes fit, the reference is that of the .proto files, lines are short, and the site builds."""
 
 import functools
 import re
+import sys
 import unittest
 
 from program import ProgramTest, run
 
-from tools import DEPLOY, ROOT
+from tools import ROOT, check
 
-DOCS = [ROOT / "README.md", DEPLOY / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+sys.path.insert(0, str(ROOT / "docs"))
+import generate_configuration  # noqa: E402
+
+GUIDES = sorted((ROOT / "docs").glob("*.md"))
+ROOMS = ("core", "ops", "model", "comm", "data", "trainer", "launch")
+READMES = [file for room in (*ROOMS, "deploy", "tests") for file in sorted((ROOT / room).rglob("README.md"))]
+DOCS = [ROOT / "README.md", *READMES, *GUIDES]
+NOT_YET_WRAPPED = {"extending.md"}
 SECTIONS = {  # what a fragment of a configuration lacks
     "model": 'model { zoo { name: "resnet18-cifar" } }',
     "data": "data { cifar {} }",
@@ -21,6 +29,10 @@ SECTIONS = {  # what a fragment of a configuration lacks
 
 def blocks(file, language):
     return re.findall(rf"^```{language}\n(.*?)^```$", file.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def without_code(file):
+    return re.sub(r"^```.*?^```$", "", file.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
 def each_block(language):
@@ -40,7 +52,7 @@ def messages():
 
 def is_field(path):
     message = "RunConfig"
-    for name in re.sub(r"\[\d+\]", "", path).split("."):
+    for name in re.sub(r"\[\d*\]", "", path).split("."):
         message = messages().get(message, {}).get(name)
         if message is None:
             return False
@@ -52,7 +64,7 @@ def sources():
     """The program's text, in which a message may go over several lines."""
     files = [
         file
-        for room in ("core", "ops", "model", "comm", "data", "trainer", "launch")
+        for room in ROOMS
         for file in (ROOT / room).rglob("*")
         if file.suffix in (".cc", ".h", ".cu")
     ]
@@ -79,7 +91,7 @@ class Configurations(ProgramTest):
             # `train.clip_norm`, `checkpoint.every_steps: 5`, --set batch.global=512
             text = re.sub(r"^```(?!sh).*?^```$", "", file.read_text(), flags=re.MULTILINE | re.DOTALL)
             for path in re.findall(rf"(?:`|--set )((?:{tops})\.\w[\w.\[\]]*)", text):
-                if path.split(".")[-1] not in ("proto", "jsonl", "safetensors"):
+                if path.split(".")[-1] not in ("proto", "jsonl", "safetensors", "h", "cc"):
                     self.assertTrue(is_field(path), f"{file.name}: {path} is no field")
 
 
@@ -105,20 +117,65 @@ class Commands(ProgramTest):
     def test_scripts_and_files_exist(self):
         for file in DOCS:
             text = file.read_text()
-            for path in re.findall(r"(?<![\w/.])((?:deploy|launch|tests|docs)/[\w./-]*[\w-])", text):
-                if "NAME" not in path and "FOLDER" not in path:
-                    self.assertTrue((ROOT / path).exists(), f"{file.name}: {path} is not there")
-            prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-            for link in re.findall(r"\]\(([^)#:]+)(?:#[\w-]*)?\)", prose):
-                self.assertTrue((file.parent / link).exists(), f"{file.name}: the link {link} leads nowhere")
+            for path in re.findall(r"(?<![\w/.])((?:deploy|launch|tests|docs)/[\w./*-]*[\w-])", text):
+                if not re.search("NAME|FOLDER|PATH", path):
+                    self.assertTrue(list(ROOT.glob(path)), f"{file}: {path} is not there")
 
-    def test_links_within_a_page(self):
+
+class Links(unittest.TestCase):
+    @staticmethod
+    @functools.cache
+    def anchors(file):
+        headings = re.findall(r"^#+ (.*)$", without_code(file), re.MULTILINE)
+        return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+    def test_they_lead_somewhere(self):
         for file in DOCS:
-            text = file.read_text()
-            headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-            names = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-            for link in re.findall(r"\]\(#([^)]+)\)", text):
-                self.assertIn(link, names, file.name)
+            for link, anchor in re.findall(r"\]\(([^)#:]*)(?:#([\w-]*))?\)", without_code(file)):
+                target = (file.parent / link).resolve() if link else file
+                self.assertTrue(target.exists(), f"{file}: the link {link} leads nowhere")
+                if anchor:
+                    self.assertIn(anchor, self.anchors(target), f"{file}: {link}#{anchor}")
+
+    def test_guides_link_to_guides_alone(self):
+        """So that they read the same in the repository, on the site and in an installation."""
+        for file in GUIDES:
+            for link in re.findall(r"\]\(([^)#:]+)", without_code(file)):
+                self.assertEqual((file.parent / link).resolve().relative_to(ROOT).parts[0], "docs", f"{file.name}: {link}")
+
+
+class Layout(unittest.TestCase):
+    def test_lines_are_at_most_100_columns_wide(self):
+        """Outside of code and tables, unless a URL is in them."""
+        for file in DOCS:
+            if file.name in NOT_YET_WRAPPED:
+                continue
+            for line in without_code(file).splitlines():
+                if not line.startswith(("|", "    ")) and "://" not in line:
+                    self.assertLessEqual(len(line), 100, f"{file}: {line}")
+
+    def test_readmes_fit_one_screen(self):
+        for file in READMES:
+            self.assertLessEqual(len(file.read_text().splitlines()), 60, file)
+        self.assertLessEqual(len((ROOT / "README.md").read_text().splitlines()), 120)
+
+    def test_lists_come_after_an_empty_line(self):
+        """Without one the site shows a list as text, which GitHub does not."""
+        for file in GUIDES:
+            for paragraph in re.split(r"\n\s*\n", without_code(file)):
+                lines = paragraph.strip("\n").splitlines()
+                if any(line.startswith("- ") for line in lines):
+                    self.assertTrue(lines[0].startswith("- "), f"{file.name}: {lines[0]}")
+
+
+class Site(ProgramTest):
+    def test_the_configuration_reference_is_up_to_date(self):
+        wanted = generate_configuration.Reference().page()
+        self.assertEqual(generate_configuration.PAGE.read_text(), wanted, "docs/build writes it anew")
+
+    def test_it_builds_without_warnings(self):
+        check(sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", self.scratch / "site", cwd=ROOT)
+        self.assertTrue((self.scratch / "site/configuration.html").exists())
 
 
 class Messages(unittest.TestCase):
@@ -126,7 +183,7 @@ class Messages(unittest.TestCase):
         text = (ROOT / "docs/troubleshooting.md").read_text()
         found = re.findall(r"\*\*(`+)([^*]+?)\1\*\*", text)
         self.assertGreater(len(found), 50)
-        for _, message in found:
+        for message in (re.sub(r"\s+", " ", message) for _, message in found):
             constant = [part.strip() for part in message.split("…")]
             self.assertGreaterEqual(max(map(len, constant)), 7, message)
             for part in constant:  # of words such as "in" nothing could be told

@@ -173,9 +173,10 @@ class Bundle(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name) / "trireme-1"
-        for name in ("gpu", "gpu_parts.py", "slices.py", "README.md", "bench/gpu", "bench/peers", "bench/README.md"):
-            (self.root / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / "tests" / name, self.root / "tests" / name)
+        tests = [f"tests/{name}" for name in ("gpu", "gpu_parts.py", "slices.py", "bench/gpu", "bench/peers")]
+        for name in (*tests, "docs/gpu.md", "docs/performance.md"):
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, self.root / name)
         (self.root / "env.sh").write_text(f"export PATH={self.root}/bin:$PATH\n")
         (self.root / "VERSION").write_text("trireme 1.0, 0a1b2c3, packed today\n")
         script(self.root / "bin/trireme", TRIREME)
@@ -397,10 +398,10 @@ class Slices(Bundle):
         files = sorted(file.stem.split("-")[-1] for file in (self.root / "tests/bench/results").glob("gpu-*.json"))
         self.assertEqual(files, ["others", "resnet50"])
         self.assertRegex(
-            (self.root / "tests/README.md").read_text(), r"\| 1 \| 1 \| 0 \| 0 \| - \| - \| .*0a1b2c3, Stand-in 1000"
+            (self.root / "docs/gpu.md").read_text(), r"\| 1 \| 1 \| 0 \| 0 \| - \| - \| .*0a1b2c3, Stand-in 1000"
         )
         self.assertRegex(
-            (self.root / "tests/bench/README.md").read_text(), r"\| resnet50 \| BF16, 256 \| 200 \| x2.00 \|"
+            (self.root / "docs/performance.md").read_text(), r"\| resnet50 \| BF16, 256 \| 200 \| x2.00 \|"
         )
         self.run_gpu("-o", "out", "--rehearse", "core")
         self.assertIn("rehearsal", self.run_gpu("--collect", self.archive, code=2))

@@ -47,13 +47,9 @@ wanted=$(
 ./share/bash-completion/completions/_srun
 ./share/bash-completion/completions/trireme
 ./share/doc/trireme/copyright
-./share/doc/trireme/data/data.proto
-./share/doc/trireme/deploy/README.md
 FILES
-  (cd "$source" && find docs -type f | sed 's#^#./share/doc/trireme/#')
+  (cd "$source" && find docs -name '*.md' -o -name '*.png' | sed 's#^#./share/doc/trireme/#')
   cat <<'FILES'
-./share/doc/trireme/model/model.proto
-./share/doc/trireme/trainer/config/config.proto
 ./share/fish/vendor_completions.d/trireme.fish
 ./share/fish/vendor_conf.d/trireme.fish
 FILES

@@ -253,7 +253,7 @@ TEST_F(CheckpointFaults, AStateThatCannotBeIsPassedOver) {
   keep_as("good");
   const std::string at_8 = contents(checkpoint(8));
   for (const auto& [from, to, message] :
-       {std::tuple("\"step\": 8", "\"step\": 9",
+       {std::tuple("\n  \"step\": 8", "\n  \"step\": 9",
                    "step is 9, but the folder is called step-00000008"),
         std::tuple("\"epoch\": 2", "\"epoch\": 9223372036854775807",
                    "epoch is 9223372036854775807, which is not a whole number in [0, 8]"),
@@ -467,12 +467,49 @@ TEST_F(CheckpointFaults, TwoRunsOnOneFolderAreRefused) {
   EXPECT_EQ(train_to(reached + 8, {}, 2).code, 0);  // the lock has died with its holder
 }
 
+// What has been counted is in the checkpoint: the run ends at the step, and with the checkpoint,
+// that it would have ended with.
+TEST_F(CheckpointFaults, EarlyStoppingGoesOnAfterAKill) {
+  const std::vector<std::string> noise = {
+      "data.synthetic.noise=1",     "train.eval_every_steps=5", "checkpoint.every_steps=4",
+      "schedule.learning_rate=0.3", "checkpoint.keep=1000",     "train.early_stopping.patience=4"};
+  ASSERT_EQ(train_to(2000, noise, 2).code, 0);
+  const Json straight = summary();
+  ASSERT_EQ(straight["ended_by"], "early_stopping");
+  const int64_t last = straight["steps"];
+  const std::string path = fmt::format("step-{:08}", last);
+  const std::string saved = contents(checkpoints() / path);
+  ASSERT_GT(last, 15);
+  for (const int64_t step : {last - 13, last - 6, last - 1}) {
+    fs::remove_all(run_dir());
+    const std::string kill = fmt::format("TRIREME_INJECT=forward kill rank=1 step={}", step);
+    EXPECT_NE(train_to(2000, noise, 2, {kill}).code, 0) << step;
+    const Outcome outcome = train_to(2000, noise, 2);
+    ASSERT_EQ(outcome.code, 0) << outcome.error;
+    expect_parts(outcome.out, {"resumed from ", "stopped early: loss has not been below "});
+    EXPECT_EQ(contents(checkpoints() / path), saved) << step;
+    for (const char* field : {"steps", "ended_by", "reason", "eval_step", "eval_loss"}) {
+      EXPECT_EQ(summary()[field], straight[field]) << field << ", killed in step " << step;
+    }
+  }
+  // Who wants what was learned gets the best, whatever came after.
+  const Outcome tested = run({"eval", run_dir().string(), "--json"});
+  ASSERT_EQ(tested.code, 0) << tested.error;
+  EXPECT_EQ(Json::parse(tested.out)["step"], straight["eval_step"]);
+  const fs::path file = scratch_ / "best.onnx";
+  ASSERT_EQ(run({"export", run_dir().string(), file.string()}).code, 0);
+  const std::string step =
+      fmt::format("step\x12{}{}", static_cast<char>(straight["eval_step"].dump().size()),
+                  straight["eval_step"].dump());
+  EXPECT_NE(read_file(file).find(step), std::string::npos) << "metadata of the model";
+}
+
 TEST_F(CheckpointFaults, TheBestIsKeptAndTested) {
   const Outcome outcome = train_to(80, {"train.eval_every_steps=8", "schedule.learning_rate=0.2"});
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   const auto found = train::find_checkpoint(checkpoints() / "best", [](const std::string&) {});
-  ASSERT_TRUE(found.state.best_accuracy);
-  EXPECT_EQ(found.state.best_step, found.state.step);
+  ASSERT_TRUE(found.state.best);
+  EXPECT_EQ(found.state.best->step, found.state.step);
   double best = 0;
   Json first;
   for (const std::string& line :
@@ -481,7 +518,7 @@ TEST_F(CheckpointFaults, TheBestIsKeptAndTested) {
     if (event["eval_accuracy"].get<double>() > best) first = event;
     best = std::max(best, event["eval_accuracy"].get<double>());
   }
-  EXPECT_EQ(*found.state.best_accuracy, best);
+  EXPECT_EQ(found.state.best->value, best);
   EXPECT_EQ(found.state.step, first["step"]);  // the first of several as good
   EXPECT_LE(names().size(), 4u);               // best, latest, and one or two that they name
   const Outcome tested = run({"eval", run_dir().string(), "--best", "--json"});

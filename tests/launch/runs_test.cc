@@ -54,6 +54,7 @@ TEST_F(Runs, AreFoundWithWhatBecameOfThem) {
   ASSERT_EQ(by_name.size(), 3u);
   const Json& good = by_name.at("good");
   EXPECT_EQ(good["status"], "done");
+  EXPECT_EQ(good["ended_by"], "epochs");
   EXPECT_EQ(good["model"], "mlp");
   EXPECT_EQ(good["step"], 8);
   EXPECT_EQ(good["planned_steps"], 8);

@@ -81,15 +81,25 @@ TestTensor mixed(const Problem& p) {
   return tensor;
 }
 
+// One class counts for nothing, others for less or more than 1.
+std::vector<float> class_weights(const Problem& p) {
+  std::vector<float> weights;
+  for (int64_t c = 0; c < p.classes; ++c) weights.push_back(0.375f * static_cast<float>(c % 8));
+  return weights;
+}
+
 class LossTest : public OpsTest {
  protected:
   void check_cross_entropy(const std::string& name, const Problem& p, const TestTensor& logits) {
     for (const auto& [kind, wanted] :
          {std::pair{"labels", labels(p)}, {"probabilities", mixed(p)}}) {
-      for (float smoothing : {0.0f, 0.1f}) {
+      for (const auto& [smoothing, weighted] :
+           {std::pair{0.0f, false}, {0.1f, false}, {0.1f, true}}) {
         for (bool training : {true, false}) {
-          check({.name = name + ", " + kind,
-                 .op = SoftmaxCrossEntropy{smoothing},
+          if (weighted && !training) continue;  // which differs in nothing but the gradient
+          check({.name = name + ", " + kind + (weighted ? ", weighted" : ""),
+                 .op = SoftmaxCrossEntropy{smoothing,
+                                           weighted ? class_weights(p) : std::vector<float>()},
                  .tensors = {logits, wanted, state(),
                              training ? weight({p.rows, p.classes}) : none(), metrics()},
                  .state = state_of(p)});
@@ -166,6 +176,65 @@ TEST_P(LossTest, SoftmaxCrossEntropyByHand) {
   const std::vector<double> gradient{2, 0, -3, 1, 2, 2, -2, -2};
   for (size_t i = 0; i < gradient.size(); ++i) {
     EXPECT_NEAR(results[O::kDlogits][i], gradient[i], near) << "at " << i;
+  }
+}
+
+// torch.nn.CrossEntropyLoss(weight, label_smoothing) on these numbers, with reduction="sum" for the
+// loss and "mean" for the gradient.
+TEST_P(LossTest, ClassWeightsAreThoseOfPyTorch) {
+  using O = SoftmaxCrossEntropy;
+  const TestTensor logits = with(weight({3, 3}), {1, 0, -1, 0.5, 0.5, 2, -1.5, 0.25, 0});
+  struct Expected {
+    TestTensor labels;
+    float smoothing;
+    double loss, weight;
+    std::vector<double> gradient;
+  };
+  const TestTensor hard = with(exact(DType::kI32, {3}), {2, 0, 1});
+  const TestTensor soft =
+      with(exact(DType::kF32, {3, 3}), {0.25, 0, 0.75, 0.5, 0.5, 0, 0.125, 0.25, 0.625});
+  const std::vector<Expected> all = {
+      {hard,
+       0,
+       11.2340633,
+       5.5,
+       {0.483811604, 0.177984343, -0.661795947, -0.0768835661, 0.0140255248, 0.0628580413,
+        0.0161813333, -0.0887010379, 0.0725197046}},
+      {hard,
+       0.125f,
+       10.7079949,
+       5.5,
+       {0.447265648, 0.158357562, -0.60562321, -0.0646326336, 0.0111249422, 0.0535076914,
+        0.0140790101, -0.0638498203, 0.0497708102}},
+      {soft,
+       0,
+       11.2918607,
+       3,
+       {0.651292662, 0.254925491, -0.906218153, -0.0447631401, -0.128096473, 0.172859614,
+        0.0626016665, 0.39680194, -0.459403606}},
+      {soft,
+       0.125f,
+       10.7585676,
+       3,
+       {0.613753652, 0.227865451, -0.841619104, -0.0343268552, -0.114187966, 0.148514822,
+        0.0546304211, 0.372434942, -0.427065363}}};
+  for (const Expected& expected : all) {
+    StepState step;
+    step.valid_rows = 3;
+    step.loss_gradient_scale = static_cast<float>(1 / expected.weight);
+    const auto results = results_of({.name = "PyTorch",
+                                     .op = SoftmaxCrossEntropy{expected.smoothing, {0.5, 1, 4}},
+                                     .tensors = {logits, expected.labels, state(), weight({3, 3}),
+                                                 with(exact(DType::kF32, {kMetricCount}),
+                                                      std::vector<double>(kMetricCount, 0.0))},
+                                     .state = step});
+    const double near = GetParam().tolerance * 8;
+    EXPECT_NEAR(results[O::kMetrics][kMetricLoss], expected.loss, near);
+    EXPECT_NEAR(results[O::kMetrics][kMetricWeight], expected.weight, 1e-6);
+    EXPECT_EQ(results[O::kMetrics][kMetricSamples], 3);
+    for (size_t i = 0; i < expected.gradient.size(); ++i) {
+      EXPECT_NEAR(results[O::kDlogits][i], expected.gradient[i], near) << "at " << i;
+    }
   }
 }
 

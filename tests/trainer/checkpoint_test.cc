@@ -46,10 +46,11 @@ class CheckpointTest : public ::testing::Test {
     state.config_hash = "abc";
     state.ranks = 3;
     state.epoch_loss_sum = 0.1;
-    state.epoch_samples = 30;
-    state.best_accuracy = 0.75;
+    state.epoch_weight = 30.25;
+    state.best = {"accuracy", 0.75, best_step_};
+    state.stopping = {
+        .metric = "accuracy", .best = 0.5, .best_step = 1, .waited = 1, .counted_at = 1};
     state.loss_scale = {.scale = 2048, .good_steps = 17, .skipped = 1};
-    state.best_step = best_step_;
     state.data = data();
     return Checkpoints(checkpoints(), keep).save(state, snapshot());
   }
@@ -106,12 +107,20 @@ TEST_F(CheckpointTest, ComesBackAsItWas) {
   EXPECT_EQ(found->state.config_hash, "abc");
   EXPECT_EQ(found->state.ranks, 3);
   EXPECT_EQ(found->state.epoch_loss_sum, 0.1);
-  EXPECT_EQ(found->state.epoch_samples, 30);
-  EXPECT_EQ(found->state.best_accuracy, 0.75);
+  EXPECT_EQ(found->state.epoch_weight, 30.25);
+  ASSERT_TRUE(found->state.best);
+  EXPECT_EQ(found->state.best->metric, "accuracy");
+  EXPECT_EQ(found->state.best->value, 0.75);
+  EXPECT_EQ(found->state.best->step, 4);
+  ASSERT_TRUE(found->state.stopping);
+  EXPECT_EQ(found->state.stopping->metric, "accuracy");
+  EXPECT_EQ(found->state.stopping->best, 0.5);
+  EXPECT_EQ(found->state.stopping->best_step, 1);
+  EXPECT_EQ(found->state.stopping->waited, 1);
+  EXPECT_EQ(found->state.stopping->counted_at, 1);
   EXPECT_EQ(found->state.loss_scale->scale, 2048);
   EXPECT_EQ(found->state.loss_scale->good_steps, 17);
   EXPECT_EQ(found->state.loss_scale->skipped, 1);
-  EXPECT_EQ(found->state.best_step, 4);
   EXPECT_EQ(found->state.data, data());
 }
 
@@ -269,10 +278,9 @@ TEST_F(CheckpointTest, EachFieldOfTheStateHasARange) {
   state.seed = 5;
   state.ranks = 2;
   state.epoch_loss_sum = 0.5;
-  state.epoch_samples = 29;
-  state.best_accuracy = 0.25;
-  state.best_loss = 0.75;
-  state.best_step = 23;
+  state.epoch_weight = 29;
+  state.best = {"accuracy", 0.25, 23};
+  state.stopping = {.metric = "loss", .best = 1.5, .best_step = 20, .waited = 4, .counted_at = 44};
   state.loss_scale = {.scale = 2048, .good_steps = 17, .skipped = 3};
   state.data = data();
   const std::string good = to_json(state);
@@ -292,13 +300,19 @@ TEST_F(CheckpointTest, EachFieldOfTheStateHasARange) {
            {"\"seed\": 5", "\"seed\": \"a\"", "seed is \"a\", which is not a whole number"},
            {"\"epoch_loss_sum\": 0.5", "\"epoch_loss_sum\": null",
             "epoch_loss_sum is null, which is not a number"},
-           {"\"epoch_samples\": 29", "\"epoch_samples\": 31",
-            "epoch_samples is 31, which is not a whole number in [0, 30]"},
-           {"\"best_accuracy\": 0.25", "\"best_accuracy\": 1.5",
-            "best_accuracy is 1.5, which is not a number in [0, 1]"},
-           {"\"best_loss\": 0.75", "\"best_loss\": true", "best_loss is true"},
-           {"\"best_step\": 23", "\"best_step\": 47",
-            "best_step is 47, which is not a whole number in [0, 46]"},
+           {"\"epoch_weight\": 29.0", "\"epoch_weight\": -1.0",
+            "epoch_weight is -1.0, which is not a number in [0, "},
+           {"\"accuracy\"", "\"acuracy\"",
+            "metric is 'acuracy', which is none of loss, accuracy, top5"},
+           {"\"value\": 0.25", "\"value\": true", "best.value is true"},
+           {"\"step\": 23", "\"step\": 47",
+            "best.step is 47, which is not a whole number in [0, 46]"},
+           {"\"best_step\": 20", "\"best_step\": -2",
+            "early_stopping.best_step is -2, which is not a whole number in [0, 46]"},
+           {"\"waited\": 4", "\"waited\": 48",
+            "early_stopping.waited is 48, which is not a whole number in [0, 47]"},
+           {"\"counted_at\": 44", "\"counted_at\": 1e9",
+            "early_stopping.counted_at is 1000000000.0, which is not a whole number"},
            {"\"scale\": 2048.0", "\"scale\": 0.0",
             "loss_scale.scale is 0.0, which is not a number in [1, 16777216]"},
            {"\"good_steps\": 17", "\"good_steps\": -1", "loss_scale.good_steps is -1"},
@@ -346,8 +360,8 @@ TEST_F(CheckpointTest, AStateOfAnotherStepThanItsFolderIsPassedOver) {
 // It is not passed over for an older one: that would go back without a word.
 TEST_F(CheckpointTest, AStateOfANewerVersionIsRefused) {
   std::string text = to_json(CheckpointState{});
-  ASSERT_NE(text.find("\"format\": 1"), std::string::npos) << text;
-  text.replace(text.find("\"format\": 1"), 11, "\"format\": 99");
+  ASSERT_NE(text.find("\"format\": 2"), std::string::npos) << text;
+  text.replace(text.find("\"format\": 2"), 11, "\"format\": 99");
   try {
     state_from_json(text, "state.json");
     FAIL() << "accepted";
@@ -395,10 +409,36 @@ TEST_F(CheckpointTest, ChangesOfTheDataAreNamed) {
 TEST_F(CheckpointTest, AStateMayHoldWhatIsNotFinite) {
   CheckpointState state;
   state.epoch_loss_sum = NAN;
-  state.best_loss = -INFINITY;
+  state.best = {"loss", -INFINITY, 0};
   const CheckpointState back = state_from_json(to_json(state), "state.json");
   EXPECT_TRUE(std::isnan(back.epoch_loss_sum));
-  EXPECT_EQ(back.best_loss, state.best_loss);
+  ASSERT_TRUE(back.best);
+  EXPECT_EQ(back.best->value, -INFINITY);
+}
+
+// Version 0.1 wrote it.
+TEST_F(CheckpointTest, AStateOfTheFirstFormatIsRead) {
+  const std::string common = R"({"format": 1, "step": 46, "epoch": 1, "position": 30, "seed": 5,
+      "config_hash": "", "ranks": 2, "epoch_loss_sum": 0.5, )";
+  const auto read = [&](const std::string& rest) {
+    return state_from_json(common + rest + "}", "state.json");
+  };
+  const CheckpointState classes =
+      read(R"("epoch_samples": 29, "best_accuracy": 0.25, "best_step": 23)");
+  EXPECT_EQ(classes.epoch_weight, 29);
+  ASSERT_TRUE(classes.best);
+  EXPECT_EQ(classes.best->metric, "accuracy");
+  EXPECT_EQ(classes.best->value, 0.25);
+  EXPECT_EQ(classes.best->step, 23);
+  EXPECT_FALSE(classes.stopping);
+  const CheckpointState regression =
+      read(R"("epoch_samples": 29, "best_loss": 0.75, "best_step": 23)");
+  ASSERT_TRUE(regression.best);
+  EXPECT_EQ(regression.best->metric, "loss");
+  EXPECT_EQ(regression.best->value, 0.75);
+  EXPECT_FALSE(read(R"("epoch_samples": 29)").best);
+  EXPECT_THROW(read(R"("epoch_samples": 31)"), DataError);
+  EXPECT_THROW(read(R"("epoch_samples": 29, "best_accuracy": 1.5, "best_step": 23)"), DataError);
 }
 
 TEST_F(CheckpointTest, AllDamagedIsAnError) {

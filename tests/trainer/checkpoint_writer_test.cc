@@ -27,8 +27,7 @@ class WriterTest : public ::testing::Test {
   static CheckpointState at(int64_t step, int64_t best_step = 0) {
     CheckpointState state;
     state.step = step;
-    if (best_step > 0) state.best_accuracy = 0.5;
-    state.best_step = best_step;
+    if (best_step > 0) state.best = {"accuracy", 0.5, best_step};
     return state;
   }
   fs::path checkpoints() const { return folder_.path() / "checkpoints"; }

@@ -135,20 +135,6 @@ TEST(Metrics, EveryNumberMayBeOneThatIsNotFinite) {
   EXPECT_EQ(all[2]["train_loss"], "Infinity");
 }
 
-TEST(Metrics, ScoresOfEvaluations) {
-  EXPECT_EQ(score_of(0.5, 9), 0.5);
-  EXPECT_EQ(score_of(0.5, NAN), 0.5);
-  EXPECT_EQ(score_of(0.0, 9), 0.0);
-  EXPECT_EQ(score_of(0.0, NAN), std::nullopt);
-  EXPECT_EQ(score_of(NAN, 9), std::nullopt);
-  EXPECT_EQ(score_of({}, 2), -2);
-  for (const double loss : {double{NAN}, double{INFINITY}, -double{INFINITY}}) {
-    EXPECT_EQ(score_of({}, loss), std::nullopt) << loss;
-  }
-  EXPECT_GT(score_of({}, 2), score_of({}, NAN));
-  EXPECT_FALSE(score_of({}, NAN) > score_of({}, NAN));
-}
-
 TEST(Metrics, ResumingCutsBackToTheCheckpoint) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.jsonl";

@@ -165,8 +165,8 @@ SavedCheckpoint Checkpoints::save(const CheckpointState& state, const Snapshot& 
   }
   SavedCheckpoint saved{folder_ / name};
   std::vector<std::string> spared = {name};
-  if (state.has_best()) {
-    spared.push_back(name_of(state.best_step));
+  if (state.best) {
+    spared.push_back(name_of(state.best->step));
     if (std::error_code none; fs::exists(folder_ / spared.back(), none)) {
       saved.problem = point(kBest, spared.back());
     }
@@ -293,7 +293,12 @@ std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& folder, const W
 
 void warn_on_stderr(const std::string& text) { fmt::print(stderr, "warning: {}\n", text); }
 
-FoundCheckpoint find_checkpoint(const fs::path& path, const Warn& warn) {
+namespace {
+
+// What a path names by itself; else, of a run or a folder of checkpoints, what `choose` takes from
+// that folder.
+template <class Choose>
+FoundCheckpoint named_or_chosen(const fs::path& path, const Choose& choose) {
   if (const auto named = named_by(path)) return open_checkpoint(*named);
   std::error_code none;
   if (!fs::is_directory(path, none)) throw DataError(path.string(), "no such folder");
@@ -305,8 +310,24 @@ FoundCheckpoint find_checkpoint(const fs::path& path, const Warn& warn) {
   }
   const fs::path folder =
       fs::is_directory(path / "checkpoints", none) ? path / "checkpoints" : path;
-  if (auto found = newest_checkpoint(folder, warn)) return *found;
+  if (std::optional<FoundCheckpoint> found = choose(folder)) return *found;
   throw DataError(path.string(), "holds no checkpoint");
+}
+
+}  // namespace
+
+FoundCheckpoint find_checkpoint(const fs::path& path, const Warn& warn) {
+  return named_or_chosen(path,
+                         [&](const fs::path& folder) { return newest_checkpoint(folder, warn); });
+}
+
+FoundCheckpoint find_trained(const fs::path& path, const Warn& warn) {
+  return named_or_chosen(path, [&](const fs::path& folder) {
+    std::optional<FoundCheckpoint> newest = newest_checkpoint(folder, warn);
+    if (!newest || !newest->state.stopping) return newest;
+    if (const auto best = Checkpoints(folder, 1).best()) newest = open_checkpoint(*best);
+    return newest;
+  });
 }
 
 }  // namespace trireme::train

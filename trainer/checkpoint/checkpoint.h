@@ -52,7 +52,7 @@ class Checkpoints {
   // What `best` names, if it is there; not looked into.
   std::optional<std::filesystem::path> best() const;
   // Complete on disk when this returns, with `latest` naming it, and `best` the one of
-  // state.best_step; throws Error otherwise, leaving the others as they were. Then deletes old
+  // state.best; throws Error otherwise, leaving the others as they were. Then deletes old
   // ones: never the one just saved nor the best, whatever their steps. Computes nothing in
   // parallel, so that a thread can do it beside training.
   SavedCheckpoint save(const CheckpointState& state, const Snapshot& snapshot,
@@ -88,6 +88,9 @@ std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& fo
 // What a user's path means: a checkpoint, `best` or `latest`, a folder of checkpoints, or a run.
 // Throws DataError when nothing good is there.
 FoundCheckpoint find_checkpoint(const std::filesystem::path& path, const Warn& warn);
+// The same for who wants what was learned: of a run, or a folder of checkpoints, that was trained
+// with train.early_stopping it is the best, not the newest.
+FoundCheckpoint find_trained(const std::filesystem::path& path, const Warn& warn);
 // For commands without a log: "warning: ..." on stderr.
 void warn_on_stderr(const std::string& text);
 

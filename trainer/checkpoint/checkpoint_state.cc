@@ -13,13 +13,14 @@
 
 #include "core/error.h"
 #include "trainer/base/json.h"
+#include "trainer/config/monitor.h"
 
 namespace trireme::train {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kStateFormat = 1;
+constexpr int kStateFormat = 2;
 constexpr int64_t kLastStep = 999'999'999'999'999'999;  // what names of checkpoints have digits for
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
@@ -143,6 +144,38 @@ ops::LossScale loss_scale_from(const Fields& in, int64_t step) {
   return scale;
 }
 
+std::string metric_from(const Fields& in) {
+  const std::string name = in.text("metric");
+  const std::vector<std::string> known = metric_names();
+  if (std::ranges::find(known, name) != known.end()) return name;
+  throw Error(fmt::format("metric is '{}', which is none of {}", name, fmt::join(known, ", ")));
+}
+
+BestEvaluation best_from(const Fields& in, int64_t step) {
+  return {metric_from(in), in.number("value"), in.whole<int64_t>("step", 0, step)};
+}
+
+Stopping stopping_from(const Fields& in, int64_t step) {
+  Stopping stopping;
+  stopping.metric = metric_from(in);
+  if (in.has("best")) stopping.best = in.number("best");
+  stopping.best_step = in.whole<int64_t>("best_step", 0, step);
+  stopping.waited = in.whole<int64_t>("waited", 0, step + 1);
+  stopping.counted_at = in.whole<int64_t>("counted_at", -1, step);
+  return stopping;
+}
+
+// Before samples had weights.
+void read_format_1(const Fields& in, CheckpointState& state) {
+  state.epoch_weight = static_cast<double>(
+      in.whole<int64_t>("epoch_samples", 0, state.position > 0 ? state.position : kMax));
+  const bool accuracy = in.has("best_accuracy");
+  if (!accuracy && !in.has("best_loss")) return;
+  state.best = {accuracy ? "accuracy" : "loss",
+                accuracy ? in.number("best_accuracy", 0, 1) : in.number("best_loss"),
+                in.whole<int64_t>("best_step", 0, state.step)};
+}
+
 CheckpointState state_from(const Fields& in) {
   CheckpointState state;
   state.step = in.whole<int64_t>("step", 0, kLastStep);
@@ -157,11 +190,15 @@ CheckpointState state_from(const Fields& in) {
   state.config_hash = in.text("config_hash");
   state.ranks = in.whole<int>("ranks", 1, std::numeric_limits<int>::max());
   state.epoch_loss_sum = in.number("epoch_loss_sum");
-  state.epoch_samples =
-      in.whole<int64_t>("epoch_samples", 0, state.position > 0 ? state.position : kMax);
-  if (in.has("best_accuracy")) state.best_accuracy = in.number("best_accuracy", 0, 1);
-  if (in.has("best_loss")) state.best_loss = in.number("best_loss");
-  if (in.has("best_step")) state.best_step = in.whole<int64_t>("best_step", 0, state.step);
+  if (in.has("epoch_samples")) {
+    read_format_1(in, state);
+  } else {
+    state.epoch_weight = in.number("epoch_weight", 0, std::numeric_limits<double>::max());
+    if (in.has("best")) state.best = best_from(in.object("best"), state.step);
+    if (in.has("early_stopping")) {
+      state.stopping = stopping_from(in.object("early_stopping"), state.step);
+    }
+  }
   if (in.has("evaluation_due")) state.evaluation_due = in.flag("evaluation_due");
   if (in.has("loss_scale")) {
     state.loss_scale = loss_scale_from(in.object("loss_scale"), state.step);
@@ -205,10 +242,18 @@ std::string to_json(const CheckpointState& state) {
               {"config_hash", state.config_hash},
               {"ranks", state.ranks},
               {"epoch_loss_sum", state.epoch_loss_sum},
-              {"epoch_samples", state.epoch_samples}};
-  if (state.best_accuracy) out["best_accuracy"] = *state.best_accuracy;
-  if (state.best_loss) out["best_loss"] = *state.best_loss;
-  if (state.has_best()) out["best_step"] = state.best_step;
+              {"epoch_weight", state.epoch_weight}};
+  if (state.best) {
+    out["best"] = {
+        {"metric", state.best->metric}, {"value", state.best->value}, {"step", state.best->step}};
+  }
+  if (state.stopping) {
+    Json& stopping = out["early_stopping"] = {{"metric", state.stopping->metric},
+                                              {"best_step", state.stopping->best_step},
+                                              {"waited", state.stopping->waited},
+                                              {"counted_at", state.stopping->counted_at}};
+    if (state.stopping->best) stopping["best"] = *state.stopping->best;
+  }
   if (state.evaluation_due) out["evaluation_due"] = true;
   if (state.loss_scale) {
     out["loss_scale"] = {{"scale", state.loss_scale->scale},

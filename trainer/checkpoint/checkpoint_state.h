@@ -18,6 +18,22 @@ struct RunData {
   bool operator==(const RunData&) const = default;
 };
 
+// Of the checkpoint that `best` names.
+struct BestEvaluation {
+  std::string metric;  // see best_metric
+  double value = 0;
+  int64_t step = 0;
+};
+
+// What train.early_stopping has counted.
+struct Stopping {
+  std::string metric;
+  std::optional<double> best;  // the latest value that was better than the best before by min_delta
+  int64_t best_step = 0;       // of it
+  int64_t waited = 0;          // evaluations since
+  int64_t counted_at = -1;     // the step of the latest evaluation
+};
+
 struct CheckpointState {
   int64_t step = 0;      // updates done
   int64_t epoch = 0;     // epochs completed
@@ -27,17 +43,14 @@ struct CheckpointState {
   std::string config_hash;    // of it
   int ranks = 1;              // that wrote it; any number can go on
   double epoch_loss_sum = 0;  // over the samples of the current epoch
-  int64_t epoch_samples = 0;
-  // Of the checkpoint that `best` names, in regression the loss.
-  std::optional<double> best_accuracy;
-  std::optional<double> best_loss;
-  int64_t best_step = 0;
-  bool evaluation_due = false;  // at this step, which a signal has kept from coming to it
+  double epoch_weight = 0;    // of these: what their mean loss divides by
+  std::optional<BestEvaluation> best;
+  std::optional<Stopping> stopping;  // where it is configured
+  bool evaluation_due = false;       // at this step, which a signal has kept from coming to it
   std::optional<ops::LossScale> loss_scale;  // of FP16
   std::optional<RunData> data;               // not in checkpoints of older versions
 
-  bool has_best() const { return best_accuracy || best_loss; }
-  bool is_best() const { return has_best() && best_step == step; }
+  bool is_best() const { return best && best->step == step; }
 };
 
 std::string to_json(const CheckpointState& state);

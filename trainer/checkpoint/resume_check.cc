@@ -155,7 +155,12 @@ std::vector<std::string> check_changes(const FoundCheckpoint& checkpoint, const 
     const auto fields = changed_fields(*saved.config, run.config.run);
     refuse(checkpoint, run.config, fields);
     for (const ConfigDifference& field : fields) {
-      if (field.on_resume == OnResume::WARNED) lines.push_back(field.path + arrow(field));
+      // Early stopping counts evaluations.
+      const bool counted = run.config.run.train().has_early_stopping() &&
+                           field.path.starts_with("train.eval_every_");
+      if (field.on_resume == OnResume::WARNED || counted) {
+        lines.push_back(field.path + arrow(field));
+      }
     }
     if (!lines.empty()) {
       if (auto line = rate_change(state, *saved.config, run)) lines.push_back(std::move(*line));

@@ -10,6 +10,7 @@
 
 #include "core/limits.pb.h"
 #include "core/text.h"
+#include "trainer/config/monitor.h"
 
 namespace trireme::train {
 namespace {
@@ -137,6 +138,12 @@ class Validator {
       fail("model", "names no network; give model.zoo.name or model.network");
     }
     if (!run_.has_data()) fail("data", "is missing: it says what to train on");
+    const ModelConfig& model = run_.model();
+    if (model.has_zoo()) class_weights("model.zoo", model.zoo());
+    for (int i = 0; i < model.network().layer_size(); ++i) {
+      class_weights(fmt::format("model.network.layer[{}].softmax_cross_entropy", i),
+                    model.network().layer(i).softmax_cross_entropy());
+    }
   }
 
   void batch() const {
@@ -161,6 +168,29 @@ class Validator {
     at_least<int64_t>("train.log_every_steps", train.log_every_steps(), 1);
     one_of("train.device", train.device(), {"auto", "cpu", "cuda"});
     one_of("train.transport", train.transport(), {"auto", "nccl", "mpi"});
+    if (train.has_early_stopping()) early_stopping(train.early_stopping());
+  }
+
+  void early_stopping(const EarlyStoppingConfig& stopping) const {
+    const std::string path = "train.early_stopping";
+    one_of(path + ".monitor", stopping.monitor(), metric_names());
+    at_least<int64_t>(path + ".patience", stopping.patience(), 1);
+    not_negative(path + ".min_delta", stopping.min_delta());
+    const TrainConfig& train = run_.train();
+    if (train.eval_every_epochs() == 0 && train.eval_every_steps() == 0) {
+      fail(path, "needs evaluations: set train.eval_every_epochs or train.eval_every_steps");
+    }
+    if (!run_.checkpoint().keep_best()) {
+      fail(path, "ends with the best weights, which checkpoint.keep_best: false does not keep");
+    }
+  }
+
+  template <class Loss>
+  void class_weights(const std::string& path, const Loss& loss) const {
+    if (loss.balanced_class_weights() && !loss.class_weights().empty()) {
+      fail(path + ".balanced_class_weights",
+           "computes what class_weights gives; remove one of them");
+    }
   }
 
   void optimizer() const {

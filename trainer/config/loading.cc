@@ -43,6 +43,14 @@ data::LoaderOptions loader_options(const Config& config, comm::Communicator& com
   return options;
 }
 
+data::OrderOptions training_order(const Config& config, const data::Dataset& training) {
+  try {
+    return data::order_options(config.run.data(), training);
+  } catch (const ConfigError& error) {
+    throw config.located(error);
+  }
+}
+
 std::unique_ptr<data::Mix> make_mix(const Config& config, const data::SampleSpec& spec) {
   if (!config.run.data().has_mix()) return nullptr;
   try {

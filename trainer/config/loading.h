@@ -23,6 +23,8 @@ int batches_in_memory(const Config& config, int threads);
 data::LoaderOptions loader_options(const Config& config, comm::Communicator& communicator,
                                    const data::Dataset& dataset, int spare_cores);
 
+// The order of the training samples, with errors placed in the configuration file.
+data::OrderOptions training_order(const Config& config, const data::Dataset& training);
 // How the samples of a batch are mixed, with errors placed in the configuration file; null: not.
 std::unique_ptr<data::Mix> make_mix(const Config& config, const data::SampleSpec& spec);
 

@@ -19,7 +19,7 @@ enum class BatchNorms {
 
 class TrainedModel {
  public:
-  // For samples such as these, `rows` at a time. `path` and `warn` as for find_checkpoint. Throws
+  // For samples such as these, `rows` at a time. `path` and `warn` as for find_trained. Throws
   // as that does, and ConfigError when the checkpoint is of another network.
   TrainedModel(const Config& config, ops::Backend& backend, const data::SampleSpec& samples,
                const std::string& path, int64_t rows, BatchNorms norms, const Warn& warn);

@@ -1,7 +1,5 @@
 #include "trainer/report/metrics.h"
 
-#include <cmath>
-
 #include "core/file.h"
 #include "trainer/base/json.h"
 #include "trainer/report/record_fields.h"
@@ -10,6 +8,7 @@ namespace trireme::train {
 
 void write_summary(const std::filesystem::path& path, const Summary& summary) {
   nlohmann::ordered_json out = {{"status", summary.status},
+                                {"ended_by", summary.ended_by},
                                 {"ranks", summary.ranks},
                                 {"precision", summary.precision},
                                 {"epochs", summary.epochs},
@@ -19,19 +18,15 @@ void write_summary(const std::filesystem::path& path, const Summary& summary) {
                                 {"wall_seconds", summary.wall_seconds},
                                 {"train_loss", summary.train_loss}};
   put_metrics(out, "eval_", summary.eval, Missing::kNull);
-  out.update({{"data_wait_fraction", summary.data_wait_fraction},
+  out.update({{"eval_step", summary.eval_step},
+              {"data_wait_fraction", summary.data_wait_fraction},
               {"exposed_comm_fraction", summary.exposed_comm_fraction},
               {"bad_records", summary.bad_records},
               {"peak_memory_bytes", summary.peak_memory_bytes},
               {"saves_left_out", summary.saves_left_out},
               {"seconds_to_first_step", summary.seconds_to_first_step}});
+  if (!summary.reason.empty()) out["reason"] = summary.reason;
   replace_durably(path, json_text(out, 2) + "\n");
-}
-
-std::optional<double> score_of(std::optional<double> accuracy, double loss) {
-  if (!accuracy) return std::isfinite(loss) ? std::optional(-loss) : std::nullopt;
-  const bool worthless = std::isnan(*accuracy) || (*accuracy == 0 && !std::isfinite(loss));
-  return worthless ? std::nullopt : accuracy;
 }
 
 }  // namespace trireme::train

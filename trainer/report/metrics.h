@@ -129,7 +129,8 @@ struct SamplesRecord {
 struct EndRecord {
   int64_t step = 0;
   int64_t epoch = 0;
-  std::string status;  // "done", "stopped"
+  std::string status;            // "done", "stopped"
+  std::string ended_by, reason;  // as in Summary
 };
 
 // For stdout as it is, control characters and all.
@@ -153,7 +154,9 @@ struct MetricsEvent {
 
 // The end of a run. Fractions are of the time spent in steps. Optional where nothing was measured.
 struct Summary {
-  std::string status;  // "done", "stopped"
+  std::string status;    // "done", "stopped"
+  std::string ended_by;  // "epochs", "max_steps", "early_stopping" or "signal"
+  std::string reason;    // of early stopping, for people
   int ranks = 1;
   std::string precision;
   int64_t epochs = 0;         // completed, of the whole run
@@ -163,6 +166,7 @@ struct Summary {
   double wall_seconds = 0;
   double train_loss = 0;  // mean over the samples of the latest epoch
   EvaluationMetrics eval;
+  int64_t eval_step = 0;  // of `eval`: with train.early_stopping that of the best checkpoint
   double data_wait_fraction = 0;
   double exposed_comm_fraction = 0;
   int64_t bad_records = 0;           // left out of the data, see data.on_bad_record
@@ -170,11 +174,6 @@ struct Summary {
   int64_t saves_left_out = 0;        // came due while another was being written
   double seconds_to_first_step = 0;  // from the start of the process
 };
-
-// What evaluations are compared by, the highest being the best: the accuracy or, in regression,
-// where there is none, the negative loss. Nothing, which is below all others, where that is not
-// finite; a loss that is not finite with nothing right has no score either.
-std::optional<double> score_of(std::optional<double> accuracy, double loss);
 
 // Writes the file whole or not at all.
 void write_summary(const std::filesystem::path& path, const Summary& summary);

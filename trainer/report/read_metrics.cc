@@ -142,6 +142,8 @@ std::optional<Summary> parse_summary(const std::string& content) {
   const auto or_zero = [&](const char* key) { return number_field(fields, key).value_or(0); };
   Summary summary;
   summary.status = text_field(fields, "status");
+  summary.ended_by = text_field(fields, "ended_by");
+  summary.reason = text_field(fields, "reason");
   summary.ranks = static_cast<int>(std::min<int64_t>(count_field(fields, "ranks"), 1 << 20));
   summary.precision = text_field(fields, "precision");
   summary.epochs = count_field(fields, "epochs");
@@ -151,6 +153,7 @@ std::optional<Summary> parse_summary(const std::string& content) {
   summary.wall_seconds = or_zero("wall_seconds");
   summary.train_loss = or_zero("train_loss");
   summary.eval = metric_fields(fields, "eval_");
+  summary.eval_step = count_field(fields, "eval_step");
   summary.data_wait_fraction = or_zero("data_wait_fraction");
   summary.exposed_comm_fraction = or_zero("exposed_comm_fraction");
   summary.bad_records = count_field(fields, "bad_records");

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "trainer/config/config_text.h"
+#include "trainer/config/monitor.h"
 #include "trainer/config/run_folder.h"
 #include "trainer/optimizer/epochs.h"
 #include "trainer/report/record_fields.h"
@@ -159,7 +160,8 @@ const EvalPoint* RunRecords::best() const {
   const EvalPoint* best = nullptr;
   std::optional<double> highest;
   for (const EvalPoint& point : evaluations) {
-    const auto score = score_of(point.metrics.accuracy, point.metrics.loss.value_or(NAN));
+    const auto metric = best_metric(config, point.metrics.accuracy.has_value());
+    const auto score = score_of(metric, point.metrics);
     if (score > highest) {
       highest = score;
       best = &point;

@@ -41,13 +41,12 @@ StepTimings operator+(const StepTimings& a, const StepTimings& b) {
 }
 
 float mean_loss(const StepResult& result) {
-  return result.metrics[ops::kMetricLoss] / result.metrics[ops::kMetricSamples];
+  const float weight = result.metrics[ops::kMetricWeight];
+  return weight > 0 ? result.metrics[ops::kMetricLoss] / weight : 0;
 }
 
 // Of the epoch; NaN where each of its steps has been skipped.
-double mean_loss(const CheckpointState& state) {
-  return state.epoch_loss_sum / static_cast<double>(state.epoch_samples);
-}
+double mean_loss(const CheckpointState& state) { return state.epoch_loss_sum / state.epoch_weight; }
 
 }  // namespace
 
@@ -245,6 +244,7 @@ void Reporter::loss_spike(int64_t step, int64_t epoch, double loss,
 void Reporter::evaluated(const CheckpointState& state, const Evaluation& evaluation) {
   if (!evaluation_) left_out(evaluation.bad.count, evaluation.bad.first);  // each time the same
   evaluation_ = evaluation;
+  evaluated_step_ = state.step;
   const double loss = *evaluation.metrics.loss;
   if (!std::isfinite(loss) && !std::exchange(not_finite_evaluation_, true)) {
     warn(fmt::format(
@@ -268,6 +268,12 @@ void Reporter::evaluated(const CheckpointState& state, const Evaluation& evaluat
   } else {
     progress_->evaluated(state.step, evaluation);
   }
+}
+
+void Reporter::evaluated_best(int64_t step, int64_t epoch, const Evaluation& evaluation) {
+  evaluation_ = evaluation;
+  evaluated_step_ = step;
+  best_epoch_ = epoch;
 }
 
 void Reporter::epoch_done(const CheckpointState& state) {
@@ -307,14 +313,18 @@ void Reporter::save_left_out(int64_t step, int64_t writing, double so_far) {
                    step, writing, format_duration(so_far)));
 }
 
-void Reporter::nothing_left(const CheckpointState& state) { note(complete_line(folder_, state)); }
+void Reporter::nothing_left(const CheckpointState& state, const std::string& why_early) {
+  note(complete_line(folder_, state, why_early));
+}
 
-Summary Reporter::summary_of(const CheckpointState& state, const std::string& status) {
+Summary Reporter::summary_of(const CheckpointState& state, const Ending& ending) {
   const auto fraction = [&](double part) {
     return totals_.seconds > 0 ? part / totals_.seconds : 0;
   };
   Summary summary;
-  summary.status = status;
+  summary.status = ending.status;
+  summary.ended_by = ending.ended_by;
+  summary.reason = ending.reason;
   summary.ranks = communicator_.size();
   summary.precision = Precision_Name(config_.train().precision());
   summary.epochs = state.epoch;
@@ -323,7 +333,10 @@ Summary Reporter::summary_of(const CheckpointState& state, const std::string& st
   summary.samples_per_second = fraction(static_cast<double>(totals_.samples));
   summary.wall_seconds = seconds_since(started_);
   summary.train_loss = mean_loss(state);
-  if (evaluation_) summary.eval = evaluation_->metrics;
+  if (evaluation_) {
+    summary.eval_step = evaluated_step_;
+    summary.eval = evaluation_->metrics;
+  }
   summary.data_wait_fraction = fraction(totals_.data_wait);
   summary.exposed_comm_fraction = fraction(totals_.timings.exposed);
   summary.seconds_to_first_step = seconds_to_first_step_;
@@ -335,12 +348,13 @@ Summary Reporter::summary_of(const CheckpointState& state, const std::string& st
   return summary;
 }
 
-Summary Reporter::end(const CheckpointState& state, const std::string& status) {
-  const Summary summary = summary_of(state, status);
+Summary Reporter::end(const CheckpointState& state, const Ending& ending) {
+  const Summary summary = summary_of(state, ending);
   progress_->finish();
   if (tells()) {
     look_at_ranks(state.step, Clock::now(), /*end=*/true);
-    hub_.write(EndRecord{state.step, state.epoch, status}, When::kNow);
+    hub_.write(EndRecord{state.step, state.epoch, ending.status, ending.ended_by, ending.reason},
+               When::kNow);
     try {
       write_summary(folder_.summary(), summary);
     } catch (const Error& error) {
@@ -349,9 +363,11 @@ Summary Reporter::end(const CheckpointState& state, const std::string& status) {
   }
   hub_.settle(kPatienceAtTheEnd);
   tell_problems();
-  for (const std::string& line : closing_lines(summary)) note(line);
+  std::optional<int64_t> best_epoch;
+  if (best_epoch_ >= 0) best_epoch = best_epoch_;
+  for (const std::string& line : closing_lines(summary, best_epoch)) note(line);
   for (const std::string& line : dropped_lines(hub_.dropped()->get())) note(line);
-  if (status == "stopped") note(stopped_line(folder_));
+  if (ending.status == "stopped") note(stopped_line(folder_));
   return summary;
 }
 

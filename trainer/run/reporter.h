@@ -24,6 +24,11 @@
 
 namespace trireme::train {
 
+// See Summary.
+struct Ending {
+  std::string status, ended_by, reason = {};
+};
+
 // A step whose result may be still to come.
 struct LaunchedStep {
   data::Batch batch;  // but for its memory, which is in use again
@@ -60,6 +65,8 @@ class Reporter {
   void left_out(int64_t samples, const std::vector<std::string>& reasons);
   void loss_spike(int64_t step, int64_t epoch, double loss, const LossSpikes::Spike& spike);
   void evaluated(const CheckpointState& state, const Evaluation& evaluation);
+  // The best once more, at the end: what the summary is about. It is in the records already.
+  void evaluated_best(int64_t step, int64_t epoch, const Evaluation& evaluation);
   void epoch_done(const CheckpointState& state);
   void samples(SamplesRecord record);
   void histograms(HistogramsRecord record);
@@ -72,10 +79,10 @@ class Reporter {
   void saved(const SaveOutcome& outcome);
   // A save came due while that of `writing` has been under way for so long.
   void save_left_out(int64_t step, int64_t writing, double so_far);
-  // Of a run that had nothing left to do.
-  void nothing_left(const CheckpointState& state);
+  // Of a run that had nothing left to do. `why_early`: why it was stopped early, or empty.
+  void nothing_left(const CheckpointState& state, const std::string& why_early);
   // Writes the end of all records; all ranks call it together.
-  Summary end(const CheckpointState& state, const std::string& status);
+  Summary end(const CheckpointState& state, const Ending& ending);
 
  private:
   using When = MetricsHub::When;
@@ -97,7 +104,7 @@ class Reporter {
   void note(const std::string& text);
   void write_start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed);
   void tell_problems();
-  Summary summary_of(const CheckpointState& state, const std::string& status);
+  Summary summary_of(const CheckpointState& state, const Ending& ending);
 
   const RunConfig& config_;
   comm::Communicator& communicator_;
@@ -121,7 +128,9 @@ class Reporter {
   int64_t saves_left_out_ = 0;
   int64_t blocking_save_ = -1;  // the step of that which was last in the way of others
   std::weak_ptr<const MetricsEvent> histograms_;  // the latest, while they are under way
-  std::optional<Evaluation> evaluation_;          // the latest
+  std::optional<Evaluation> evaluation_;          // the latest or, at the end, the best
+  int64_t evaluated_step_ = 0;                    // of it
+  int64_t best_epoch_ = -1;                       // -1: the summary is not about the best
   std::optional<Evaluation> unshown_;             // not yet on a progress line
   // Whether a save has waited for metrics.jsonl in vain, which no other needs to do.
   std::shared_ptr<std::atomic<bool>> records_hang_ = std::make_shared<std::atomic<bool>>(false);

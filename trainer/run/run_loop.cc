@@ -26,12 +26,24 @@ RunLoop::RunLoop(const LoopSettings& settings, comm::Communicator& communicator,
       reporter_(*parts.reporter),
       saver_(*parts.saver),
       results_(settings.spike_deviations, communicator, stop, parts),
+      early_stopping_(settings.train, communicator, parts.state),
       averaged_at_(parts.resumed ? parts.state.step : -1) {}
 
 bool RunLoop::finished() const {
   const TrainConfig& train = settings_.train;
   return (train.has_epochs() && state_.epoch >= train.epochs()) ||
-         (train.has_max_steps() && state_.step >= train.max_steps());
+         (train.has_max_steps() && state_.step >= train.max_steps()) || early_stopping_.stops();
+}
+
+std::string RunLoop::why_early() const {
+  return early_stopping_.stops() ? early_stopping_.reason() : "";
+}
+
+bool RunLoop::evaluation_is_due() const {
+  const TrainConfig& train = settings_.train;
+  const bool epoch_done = state_.position == 0 && state_.epoch > 0;
+  return due(train.eval_every_steps(), state_.step) ||
+         (epoch_done && due(train.eval_every_epochs(), state_.epoch));
 }
 
 // By a signal, or by a save that failed.
@@ -87,10 +99,8 @@ void RunLoop::after_step(bool epoch_done) {
     close_profile();
     reporter_.begin_steps();
   }
-  const TrainConfig& train = settings_.train;
   const CheckpointConfig& checkpoint = settings_.checkpoint;
-  const bool evaluates = due(train.eval_every_steps(), state_.step) ||
-                         (epoch_done && due(train.eval_every_epochs(), state_.epoch));
+  const bool evaluates = evaluation_is_due();
   const bool saves = due(checkpoint.every_steps(), state_.step) ||
                      (epoch_done && due(checkpoint.every_epochs(), state_.epoch));
   // What looks at parameters or at the epoch's loss comes after all that was launched.
@@ -131,21 +141,22 @@ void RunLoop::evaluate() {
   if (stop_.stopped()) return;  // it is made up for when the run goes on
   average_running_values();
   step_.averages_changed();
-  const bool last = finished();
+  const bool last = finished() && !ends_with_best();
   const Evaluation result = parts_.evaluator->run([this] { return told_to_stop(); }, last);
   if (result.stopped) return stop_.stop();
   state_.evaluation_due = false;
   evaluated_at_ = state_.step;
   saver_.judge(result);
+  if (evaluation_is_due()) early_stopping_.count(result);
   reporter_.evaluated(state_, result);
-  if (last) write_details(result);
+  if (last) write_details(result, state_.step, state_.epoch);
 }
 
 // For people and reports; a disk that is full does not end the run.
-void RunLoop::write_details(const Evaluation& evaluation) {
+void RunLoop::write_details(const Evaluation& evaluation, int64_t step, int64_t epoch) {
   if (communicator_.rank() != 0) return;
   try {
-    write_evaluation(parts_.folder.evaluation(), evaluation, state_.step, state_.epoch,
+    write_evaluation(parts_.folder.evaluation(), evaluation, step, epoch,
                      data::output_names(*parts_.evaluation));
   } catch (const Error& error) {
     reporter_.warn(error.what());
@@ -168,7 +179,7 @@ void RunLoop::prepare_to_save() {
   if (parts_.checks->compares()) parts_.checks->compare_ranks(state_.step, /*averaged=*/true);
 }
 
-Summary RunLoop::end() {
+void RunLoop::save_the_end() {
   prepare_to_save();
   comm::together(communicator_, [&] {
     saver_.save_the_end();
@@ -177,7 +188,26 @@ Summary RunLoop::end() {
                               state_.step, parts_.folder.checkpoints().string()));
     }
   });
-  return reporter_.end(state_, stop_.stopped() ? "stopped" : "done");
+}
+
+bool RunLoop::ends_with_best() const { return early_stopping_.configured() && !stop_.stopped(); }
+
+void RunLoop::evaluate_best(int64_t step, int64_t epoch) {
+  const Evaluation result = parts_.evaluator->run([] { return false; }, /*with_details=*/true);
+  reporter_.evaluated_best(step, epoch, result);
+  write_details(result, step, epoch);
+}
+
+Summary RunLoop::end() {
+  const TrainConfig& train = settings_.train;
+  if (stop_.stopped()) return reporter_.end(state_, {.status = "stopped", .ended_by = "signal"});
+  if (early_stopping_.stops()) {
+    return reporter_.end(
+        state_,
+        {.status = "done", .ended_by = "early_stopping", .reason = early_stopping_.reason()});
+  }
+  const bool epochs = train.has_epochs() && state_.epoch >= train.epochs();
+  return reporter_.end(state_, {.status = "done", .ended_by = epochs ? "epochs" : "max_steps"});
 }
 
 std::string RunLoop::lost_folder() const {

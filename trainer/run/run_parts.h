@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "data/dataset.h"
 #include "data/loader.h"
@@ -39,7 +40,9 @@ struct RunParts {
   std::unique_ptr<Reporter> reporter;
   std::unique_ptr<Step> step;
   std::unique_ptr<Checks> checks;
-  std::unique_ptr<data::Mix> mix;  // null: none
+  data::OrderOptions order;                                  // of the training samples
+  std::unique_ptr<data::Mix> mix;                            // null: none
+  std::shared_ptr<const std::vector<float>> sample_weights;  // see LoaderOptions
   std::unique_ptr<data::Loader> loader;
   std::unique_ptr<Profiler> profiler;  // null: not asked for
   std::unique_ptr<Evaluator> evaluator;

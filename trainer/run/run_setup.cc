@@ -5,9 +5,11 @@
 #include "comm/control.h"
 #include "core/fault_point.h"
 #include "core/file.h"
+#include "trainer/config/class_weights.h"
 #include "trainer/config/device.h"
 #include "trainer/config/inputs.h"
 #include "trainer/config/loading.h"
+#include "trainer/config/monitor.h"
 #include "trainer/report/environment.h"
 #include "trainer/report/sample_facts.h"
 #include "trainer/step/agreement.h"
@@ -60,8 +62,12 @@ void RunSetup::open_inputs() {
   parts_.evaluation =
       open_data(config_, data::Part::kEvaluation, progress, parts_.training->columns());
   data::check_alike(*parts_.training, *parts_.evaluation);
+  check_best_metric(config_, parts_.training->spec().classes);
+  parts_.order = training_order(config_, *parts_.training);
   parts_.mix = make_mix(config_, parts_.training->spec());
+  balance_class_weights(config_, *parts_.training);
   parts_.graph = build_network(config_, parts_.training->spec());
+  parts_.sample_weights = sample_weights(config_, *parts_.training);
   require_least_room();
   start_.read_initial();
 }
@@ -130,10 +136,11 @@ void RunSetup::make_loader() {
 }
 
 data::LoaderOptions RunSetup::in_order(data::LoaderOptions options) const {
-  options.order = data::order_options(config_.run.data());
+  options.order = parts_.order;
   options.global_batch = parts_.step->plan().global;
   options.capacity = parts_.step->plan().capacity;
   options.mix = parts_.mix.get();
+  options.weights = parts_.sample_weights;
   return options;
 }
 

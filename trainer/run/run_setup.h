@@ -13,8 +13,8 @@ namespace trireme::train {
 
 class RunSetup {
  public:
-  // Everything outlives it.
-  RunSetup(const Config& config, comm::Communicator& communicator, const TrainOptions& options,
+  // Everything outlives it. The configuration is completed with what takes the data to know.
+  RunSetup(Config& config, comm::Communicator& communicator, const TrainOptions& options,
            RunStop& stop, RunParts& parts)
       : config_(config),
         communicator_(communicator),
@@ -31,6 +31,10 @@ class RunSetup {
   // call it together.
   void start_records();
 
+  // Once all is saved: fills the step's arrays with those of the best checkpoint, where there is
+  // one. Returns what they are of. All ranks call it together.
+  SavedPosition load_best() { return start_.load_best(); }
+
  private:
   bool stage(void (RunSetup::*work)());
   void open_machine();
@@ -46,7 +50,7 @@ class RunSetup {
   void write_descriptions(const std::string& environment);
   RunFacts facts() const;
 
-  const Config& config_;
+  Config& config_;
   comm::Communicator& communicator_;
   const TrainOptions& options_;
   RunStop& stop_;

@@ -6,6 +6,7 @@
 #include "core/text.h"
 #include "data/fingerprint.h"
 #include "trainer/checkpoint/resume_check.h"
+#include "trainer/config/monitor.h"
 
 namespace trireme::train {
 namespace {
@@ -72,6 +73,7 @@ std::string RunStart::load_by_rank_0() {
                         .go_on_from(resumed->path, resumed->state.step,
                                     [&](const std::string& text) { parts_.reporter->alert(text); });
   }
+  forget_lost_best(resumed->state);
   return resumed->path.string() + '\0' + to_json(resumed->state);
 }
 
@@ -158,20 +160,40 @@ void RunStart::go_on(const std::string& path, const std::string& state_text) {
     ++state.epoch;
     state.position = 0;
   }
-  forget_lost_best();
   Step& step = *parts_.step;
   if (state.loss_scale) step.optimizer().set_loss_scale(*state.loss_scale, step.stream());
 }
 
 // The best may be of a future that was given up, have stayed in another run's folder, or have been
-// measured on other samples.
-void RunStart::forget_lost_best() {
-  if (communicator_.rank() != 0) return;
-  const std::optional<RunData>& before = parts_.resumed->state.data;
-  const bool same_samples = !before || before->evaluation == data_->evaluation;
-  if (same_samples && Checkpoints(parts_.folder.checkpoints(), 1).best()) return;
-  parts_.state.best_accuracy.reset();
-  parts_.state.best_loss.reset();
+// measured on other samples or by another metric.
+void RunStart::forget_lost_best(CheckpointState& state) const {
+  const bool same_samples = !state.data || state.data->evaluation == data_->evaluation;
+  const std::string metric = best_metric(config_.run, parts_.training->spec().classes > 0);
+  const bool same_metric = state.best && state.best->metric == metric;
+  const bool is_there = Checkpoints(parts_.folder.checkpoints(), 1).best().has_value();
+  if (same_samples && same_metric && is_there) return;
+  state.best.reset();
+  // What comes next is then the best, and is to be waited for.
+  state.stopping.reset();
+}
+
+SavedPosition RunStart::load_best() {
+  SavedPosition position{parts_.state.step, parts_.state.epoch};
+  std::string found;
+  comm::together(communicator_, [&] {
+    if (communicator_.rank() != 0) return;
+    const auto path = Checkpoints(parts_.folder.checkpoints(), 1).best();
+    if (!path) return warn("no evaluation was a finite number, so that no checkpoint is the best");
+    const FoundCheckpoint best = open_checkpoint(*path);
+    load_model(best, parts_.step->state());
+    found = to_json(best.state);
+  });
+  found = broadcast(communicator_, found, 0);
+  if (found.empty()) return position;
+  const CheckpointState state = state_from_json(found, "the best checkpoint");
+  broadcast_arrays();
+  parts_.step->parameters_changed();
+  return {state.step, state.epoch};
 }
 
 }  // namespace trireme::train

@@ -16,6 +16,12 @@
 
 namespace trireme::train {
 
+// Where training was when it was saved.
+struct SavedPosition {
+  int64_t step = 0;
+  int64_t epoch = 0;
+};
+
 class RunStart {
  public:
   // Everything outlives it.
@@ -32,6 +38,9 @@ class RunStart {
   // Fills the step's arrays and sets where training is, once there are a step and a reporter. All
   // ranks call it together. Throws where the checkpoint cannot be gone on from.
   void load();
+  // The same with the run's best checkpoint, at its end. Where there is none, which is when no
+  // evaluation had a value that can be compared, all stays as it is.
+  SavedPosition load_best();
   // Whether the run goes on from a checkpoint of its own folder. On rank 0.
   bool resumes_here() const;
 
@@ -44,7 +53,7 @@ class RunStart {
   void compare_data() const;
   void broadcast_arrays() const;
   void go_on(const std::string& path, const std::string& state);
-  void forget_lost_best();
+  void forget_lost_best(CheckpointState& state) const;
   void warn(const std::string& text) const { parts_.reporter->warn(text); }
 
   const Config& config_;

@@ -1,9 +1,13 @@
 #include "trainer/run/run_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "core/text.h"
 #include "trainer/base/json.h"
+#include "trainer/config/class_weights.h"
 
 namespace trireme::train {
 namespace {
@@ -22,6 +26,13 @@ std::string parameters_text(const RunFacts& facts) {
   return text;
 }
 
+std::string weights_text(const std::vector<float>& weights) {
+  constexpr size_t kListed = 10;
+  if (weights.size() <= kListed) return fmt::format("{:.4g}", fmt::join(weights, ", "));
+  const auto [min, max] = std::ranges::minmax(weights);
+  return fmt::format("{:.4g} to {:.4g}", min, max);
+}
+
 }  // namespace
 
 std::vector<std::string> opening_lines(const RunConfig& run, int ranks, const RunFolder& folder,
@@ -34,6 +45,11 @@ std::vector<std::string> opening_lines(const RunConfig& run, int ranks, const Ru
   lines.push_back("device: " + facts.device->description());
   lines.push_back("train:  " + facts.training_data);
   lines.push_back("eval:   " + facts.evaluation_data);
+  const std::vector<float> weights = class_weights(run);
+  if (!weights.empty()) lines.push_back("class weights: " + weights_text(weights));
+  if (run.data().sampling() == DataConfig::BALANCED) {
+    lines.emplace_back("sampling: drawn with replacement, each class as often as another");
+  }
   lines.push_back(fmt::format("batch {} over all ranks, {} an epoch, results in {}",
                               run.batch().global(), plural(facts.steps_per_epoch, "step"),
                               folder.path.string()));
@@ -45,14 +61,18 @@ std::vector<std::string> opening_lines(const RunConfig& run, int ranks, const Ru
   return lines;
 }
 
-std::string complete_line(const RunFolder& folder, const CheckpointState& state) {
-  return fmt::format(
-      "{} is complete: {}, {}; raise train.epochs or train.max_steps to go on, or choose "
-      "another --run-dir",
-      folder.path.string(), plural(state.epoch, "epoch"), plural(state.step, "step"));
+std::string complete_line(const RunFolder& folder, const CheckpointState& state,
+                          const std::string& why_early) {
+  const std::string done = fmt::format("{} is complete: {}, {}", folder.path.string(),
+                                       plural(state.epoch, "epoch"), plural(state.step, "step"));
+  if (why_early.empty()) {
+    return done + "; raise train.epochs or train.max_steps to go on, or choose another --run-dir";
+  }
+  return done + ", stopped early: " + why_early +
+         "; raise train.early_stopping.patience to go on, or choose another --run-dir";
 }
 
-std::vector<std::string> closing_lines(const Summary& summary) {
+std::vector<std::string> closing_lines(const Summary& summary, std::optional<int64_t> best_epoch) {
   std::vector<std::string> lines;
   lines.push_back(fmt::format(
       "{}: {}, {}{} in {}, {} samples/s, data wait {:.1f}%, exposed comm {:.1f}%, peak "
@@ -62,6 +82,11 @@ std::vector<std::string> closing_lines(const Summary& summary) {
       format_duration(summary.wall_seconds), format_count(summary.samples_per_second),
       100 * summary.data_wait_fraction, 100 * summary.exposed_comm_fraction,
       format_bytes(static_cast<double>(summary.peak_memory_bytes))));
+  if (!summary.reason.empty()) lines.push_back("stopped early: " + summary.reason);
+  if (best_epoch) {
+    lines.push_back(fmt::format("best: step {} (epoch {}), which export, eval and predict take",
+                                summary.eval_step, *best_epoch));
+  }
   if (summary.bad_records > 0) {
     lines.push_back(fmt::format("data: {} left out (data.on_bad_record: SKIP)",
                                 plural(summary.bad_records, "bad record")));

@@ -37,11 +37,13 @@ std::vector<std::string> opening_lines(const RunConfig& run, int ranks, const Ru
                                        const RunFacts& facts,
                                        const std::optional<FoundCheckpoint>& resumed);
 
-// Of a run that had nothing left to do.
-std::string complete_line(const RunFolder& folder, const CheckpointState& state);
+// Of a run that had nothing left to do. `why_early`: why it was stopped early, or empty.
+std::string complete_line(const RunFolder& folder, const CheckpointState& state,
+                          const std::string& why_early);
 
 // What it came to, but for records that its sinks have dropped: those in lines of their own.
-std::vector<std::string> closing_lines(const Summary& summary);
+// `best_epoch`: of the best checkpoint, where the evaluation is of that.
+std::vector<std::string> closing_lines(const Summary& summary, std::optional<int64_t> best_epoch);
 std::vector<std::string> dropped_lines(std::span<const DropCounts::Count> counts);
 // How a run that was stopped goes on.
 std::string stopped_line(const RunFolder& folder);

@@ -8,7 +8,7 @@
 
 #include "comm/control.h"
 #include "core/error.h"
-#include "trainer/report/metrics.h"
+#include "trainer/config/monitor.h"
 
 namespace trireme::train {
 
@@ -18,7 +18,7 @@ Saver::Saver(const RunConfig& config, comm::Communicator& communicator, Reporter
       communicator_(communicator),
       reporter_(reporter),
       state_(state),
-      classifies_(classifies) {}
+      metric_(best_metric(config, classifies)) {}
 
 void Saver::open(Checkpoints checkpoints, const StateArrays& arrays,
                  const std::optional<std::filesystem::path>& newest) {
@@ -30,10 +30,9 @@ void Saver::open(Checkpoints checkpoints, const StateArrays& arrays,
 }
 
 bool Saver::is_better(const Evaluation& result) const {
-  if (classifies_)
-    return score_of(result.metrics.accuracy, *result.metrics.loss) > state_.best_accuracy;
-  const auto best = state_.best_loss ? score_of({}, *state_.best_loss) : std::nullopt;
-  return score_of({}, *result.metrics.loss) > best;
+  std::optional<double> best;
+  if (state_.best) best = signed_score(metric_, state_.best->value);
+  return score_of(metric_, result.metrics) > best;
 }
 
 void Saver::judge(const Evaluation& result) {
@@ -45,8 +44,13 @@ void Saver::judge(const Evaluation& result) {
 
 void Saver::save(bool waits) {
   if (!writer_) return;
-  // The best does not come again. Who has waited for its evaluation can wait as long once more.
-  if (is_best()) writer_->give_time(std::max(1.0, best_.seconds));
+  // The best does not come again. Who has waited for its evaluation can wait as long once more, and
+  // for what the run is to end with as long as it takes.
+  if (is_best()) {
+    const bool ends_with_it = config_.train().has_early_stopping();
+    writer_->give_time(ends_with_it ? config_.checkpoint().timeout_seconds()
+                                    : std::max(1.0, best_.seconds));
+  }
   look_after();
   if (const auto writing = writer_->writing()) {
     reporter_.save_left_out(state_.step, *writing, writer_->seconds());
@@ -64,9 +68,7 @@ void Saver::start() {
   state.ranks = communicator_.size();
   // Unless the save that has ended since the evaluation was of a better one.
   if (is_best() && is_better(best_)) {
-    state.best_step = state.step;
-    if (classifies_) state.best_accuracy = best_.metrics.accuracy;
-    if (!classifies_) state.best_loss = best_.metrics.loss;
+    state.best = {metric_, *value_of(metric_, best_.metrics), state.step};
   }
   writer_->start(state, reporter_.saving());
 }
@@ -92,11 +94,7 @@ bool Saver::note(const SaveOutcome& outcome) {
   if (!outcome.problem.empty() && std::exchange(problem_, outcome.problem) != outcome.problem) {
     reporter_.warn(fmt::format("{} is saved, but {}", outcome.path.string(), outcome.problem));
   }
-  if (outcome.state.is_best()) {
-    state_.best_accuracy = outcome.state.best_accuracy;
-    state_.best_loss = outcome.state.best_loss;
-    state_.best_step = outcome.state.best_step;
-  }
+  if (outcome.state.is_best()) state_.best = outcome.state.best;
   reporter_.saved(outcome);
   return true;
 }

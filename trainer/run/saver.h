@@ -54,7 +54,7 @@ class Saver {
   comm::Communicator& communicator_;
   Reporter& reporter_;
   CheckpointState& state_;
-  const bool classifies_;
+  const std::string metric_;
   Evaluation best_;
   int64_t best_at_ = -1;  // the step of that evaluation
   // On rank 0.

@@ -16,7 +16,7 @@ void StepResults::done(const StepResult& result) {
   CheckpointState& state = parts_.state;
   if (result.timeline) parts_.profiler->done(step, *result.timeline);
   communicator_.ledger().step_done(result.timings.total(), result.timings.communication);
-  if (launched.batch.position == 0) state.epoch_loss_sum = 0, state.epoch_samples = 0;
+  if (launched.batch.position == 0) state.epoch_loss_sum = 0, state.epoch_weight = 0;
   state.loss_scale = result.loss_scale;
   gradient_scale_ = result.gradient_scale;
   if (!result.loss_scale && result.skipped_steps > 0) {
@@ -51,12 +51,12 @@ void StepResults::count_left_out(const LaunchedStep& launched, const StepResult&
 
 void StepResults::count_loss(int64_t step, const LaunchedStep& launched, const StepResult& result) {
   const double sum = double{result.metrics[ops::kMetricLoss]};
-  const int64_t samples = launched.batch.global_rows -
-                          left_out(launched.batch.global_rows, result.metrics[ops::kMetricSamples]);
-  if (samples == 0) return;
+  const bool whole = left_out(launched.batch.global_rows, result.metrics[ops::kMetricSamples]) == 0;
+  const double weight = whole ? launched.batch.weight : double{result.metrics[ops::kMetricWeight]};
+  if (!(weight > 0)) return;
   parts_.state.epoch_loss_sum += sum;
-  parts_.state.epoch_samples += samples;
-  const double mean = sum / static_cast<double>(samples);
+  parts_.state.epoch_weight += weight;
+  const double mean = sum / weight;
   if (const auto spike = loss_spikes_.add(mean)) {
     parts_.reporter->loss_spike(step, launched.batch.epoch, mean, *spike);
   }

@@ -33,8 +33,8 @@ bool is_complete(comm::Communicator& communicator, const RunParts& parts) {
   return broadcast(communicator, done ? "yes" : "", 0) == "yes";
 }
 
-TrainResult nothing_left(const RunParts& parts) {
-  parts.reporter->nothing_left(parts.state);
+TrainResult nothing_left(const RunParts& parts, const std::string& why_early) {
+  parts.reporter->nothing_left(parts.state, why_early);
   Summary summary;
   summary.status = "done";
   summary.epochs = parts.state.epoch;
@@ -44,8 +44,9 @@ TrainResult nothing_left(const RunParts& parts) {
 
 }  // namespace
 
-TrainResult train(const Config& config, comm::Communicator& communicator,
+TrainResult train(const Config& given, comm::Communicator& communicator,
                   const TrainOptions& options) {
+  Config config = given;
   RunParts parts;
   RunStop stop(communicator, options.stop);
   RunSetup setup(config, communicator, options, stop, parts);
@@ -57,9 +58,16 @@ TrainResult train(const Config& config, comm::Communicator& communicator,
                 .spike_deviations = config.run.checks().loss_spike_deviations(),
                 .wait_for_saves = options.wait_for_saves},
                communicator, stop, parts);
-  if (loop.finished() && is_complete(communicator, parts)) return nothing_left(parts);
+  if (loop.finished() && is_complete(communicator, parts)) {
+    return nothing_left(parts, loop.why_early());
+  }
   setup.start_records();
   loop.run();
+  loop.save_the_end();
+  if (loop.ends_with_best()) {
+    const SavedPosition best = setup.load_best();
+    loop.evaluate_best(best.step, best.epoch);
+  }
   const Summary summary = loop.end();
   return {stop.stopped() ? ExitCode::kResumable : ExitCode::kDone, parts.folder.path.string(),
           summary};

@@ -179,7 +179,8 @@ struct Evaluator::State {
       result.bad.count = dataset.size() - result.samples;
       result.bad.first = gather_reasons(communicator, loader.bad_records().first);
     }
-    result.metrics.loss = sums[ops::kMetricLoss] / samples;
+    const double weight = sums[ops::kMetricWeight];
+    result.metrics.loss = weight > 0 ? sums[ops::kMetricLoss] / weight : 0;
     result.metrics.accuracy = sums[ops::kMetricTop1] / samples;
     result.metrics.top5 = sums[ops::kMetricTop5] / samples;
     for (const MetricInfo& metric : kEvaluationMetrics) {

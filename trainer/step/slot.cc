@@ -49,7 +49,8 @@ void StepSlot::describe(const data::Batch& batch, uint64_t seed, float learning_
     state.valid_rows =
         static_cast<int32_t>(std::clamp<int64_t>(batch.rows - before, 0, plan_.micro));
     state.learning_rate = learning_rate;
-    state.loss_gradient_scale = 1.0f / static_cast<float>(batch.global_rows);
+    // Of samples that all weigh nothing the gradients are 0.
+    state.loss_gradient_scale = batch.weight > 0 ? 1.0f / static_cast<float>(batch.weight) : 0.0f;
     states(host_head_)[i] = state;
   }
 }

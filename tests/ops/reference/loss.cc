@@ -47,10 +47,12 @@ Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
   const int64_t rows = specs[O::kLogits].shape[0], classes = specs[O::kLogits].shape[1];
   const DType metrics_dtype = specs[O::kMetrics].dtype;
   const bool soft = specs[O::kLabels].dtype == DType::kF32;
+  std::vector<double> weights(op.class_weights.begin(), op.class_weights.end());
+  weights.resize(static_cast<size_t>(classes), 1);  // of those that are not given
   return host_op(std::move(specs), [=](Args args, void*) {
     const StepState& step = state(args, O::kState);
     const Metrics metrics{args[O::kMetrics], metrics_dtype};
-    double loss = 0, top1 = 0, top5 = 0;
+    double loss = 0, weight = 0, top1 = 0, top5 = 0;
     for (int64_t r = 0; r < rows; ++r) {
       const double* logits = in(args, O::kLogits) + r * classes;
       double* dlogits = out(args, O::kDlogits) ? out(args, O::kDlogits) + r * classes : nullptr;
@@ -72,19 +74,26 @@ Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
       const bool ranks = !std::isnan(log_sum);  // NaN logits rank nothing
       top1 += ranks && rank < 1;
       top5 += ranks && rank < 5;
-      for (int64_t c = 0; c < classes; ++c) {
-        const double target = (1 - double{op.label_smoothing}) * wanted[static_cast<size_t>(c)] +
-                              double{op.label_smoothing} / static_cast<double>(classes);
-        loss += target * (log_sum - logits[c]);
-        if (dlogits) {
-          dlogits[c] = double{step.loss_gradient_scale} * (std::exp(logits[c] - log_sum) - target);
-        }
+      weight += soft ? 1 : weights[static_cast<size_t>(label)];
+      std::vector<double> target(static_cast<size_t>(classes));  // times the class's weight
+      double total = 0;
+      for (size_t c = 0; c < target.size(); ++c) {
+        target[c] = weights[c] * ((1 - double{op.label_smoothing}) * wanted[c] +
+                                  double{op.label_smoothing} / static_cast<double>(classes));
+        total += target[c];
+        loss += target[c] * (log_sum - logits[c]);
+      }
+      if (op.class_weights.empty()) total = 1;  // probabilities are taken to sum to it
+      for (size_t c = 0; dlogits && c < target.size(); ++c) {
+        dlogits[c] =
+            double{step.loss_gradient_scale} * (total * std::exp(logits[c] - log_sum) - target[c]);
       }
     }
     metrics.add(kMetricLoss, loss);
     metrics.add(kMetricTop1, top1);
     metrics.add(kMetricTop5, top5);
     metrics.add(kMetricSamples, step.valid_rows);
+    metrics.add(kMetricWeight, weight);
   });
 }
 
@@ -110,6 +119,7 @@ Plan plan(const MeanSquaredError&, Specs specs) {
     const Metrics metrics{args[O::kMetrics], metrics_dtype};
     metrics.add(kMetricLoss, loss);
     metrics.add(kMetricSamples, step.valid_rows);
+    metrics.add(kMetricWeight, step.valid_rows);
   });
 }
 

@@ -137,7 +137,13 @@ nlohmann::ordered_json to_json(const HistogramsRecord& r) {
 }
 
 nlohmann::ordered_json to_json(const EndRecord& r) {
-  return {{"event", "end"}, {"step", r.step}, {"epoch", r.epoch}, {"status", r.status}};
+  nlohmann::ordered_json event = {{"event", "end"},
+                                  {"step", r.step},
+                                  {"epoch", r.epoch},
+                                  {"status", r.status},
+                                  {"ended_by", r.ended_by}};
+  if (!r.reason.empty()) event["reason"] = r.reason;
+  return event;
 }
 
 }  // namespace

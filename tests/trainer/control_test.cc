@@ -1,0 +1,357 @@
+// Training control in whole runs: early stopping, class weights, balanced sampling.
+#include <algorithm>
+
+#include "runs.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/infer/evaluate_checkpoint.h"
+
+namespace trireme::train {
+namespace {
+
+const std::string kLossField = "model.network.layer[5].softmax_cross_entropy";
+const std::string kWeights = "class_weights: [0.5, 1, 2, 0, 4, 1, 1, 0.25, 3, 1.5]";
+const std::string kTwiceTheWeights = "class_weights: [1, 2, 4, 0, 8, 2, 2, 0.5, 6, 3]";
+
+// Pixels that say next to nothing of their class: what is learned of 60 samples holds for no
+// others.
+const char* const kOverfits = R"(
+model { network {
+  layer { dense { units: 48 } }
+  layer { relu {} }
+  layer { dense { units: 4 } }
+  layer { softmax_cross_entropy {} }
+} }
+optimizer { adam {} }
+schedule { learning_rate: 0.01 }
+)";
+const std::vector<std::string> kNoise = {"data.synthetic.shape=24",
+                                         "data.synthetic.classes=4",
+                                         "data.synthetic.count=60",
+                                         "data.synthetic.eval_count=200",
+                                         "data.synthetic.noise=0.97",
+                                         "batch.global=13",
+                                         "train.epochs=40",
+                                         "checkpoint.keep_best=true",
+                                         "train.early_stopping={patience: 3}"};
+
+// 40, 12 and 5 samples of three classes.
+std::string unbalanced_table() {
+  std::string text;
+  for (int i = 0; i < 57; ++i) {
+    const int label = i < 40 ? 0 : i < 52 ? 1 : 2;
+    for (int f = 0; f < 6; ++f) {
+      text += std::to_string((i * 31 + f * 17) % 23 + (f == label ? 12 : 0)) + ",";
+    }
+    text += std::to_string(label) + "\n";
+  }
+  return text;
+}
+const char* const kTableNetwork = R"(
+model { network {
+  layer { dense { units: 16 } }
+  layer { tanh {} }
+  layer { dense { units: 3 } }
+  layer { softmax_cross_entropy {} }
+} }
+optimizer { sgd { momentum: 0.9 } }
+schedule { learning_rate: 0.02 }
+)";
+
+class ControlTest : public RunTest {
+ protected:
+  // An assignment for each, and others.
+  static std::vector<std::string> with(std::vector<std::string> all,
+                                       const std::vector<std::string>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  static std::string weights(const std::string& fields) { return kLossField + "={" + fields + "}"; }
+
+  std::vector<std::string> table(const std::vector<std::string>& more) const {
+    if (world_->rank() == 0) spill(root_ / "table.csv", unbalanced_table());
+    world_->barrier(*cpu_->create_stream(StreamKind::kCompute));
+    return with({"data={root: '" + root_.string() +
+                     "' csv {train_file: 'table.csv' eval_file: 'table.csv' scale: 0.05}}",
+                 "batch.global=10"},
+                more);
+  }
+
+  nlohmann::json json_of(const fs::path& path) const { return nlohmann::json::parse(file(path)); }
+  int64_t newest_step(const std::string& name) const {
+    int64_t step = 0;
+    if (world_->rank() == 0) {
+      step = newest_checkpoint(folder(name) / "checkpoints", [](const std::string&) {})->state.step;
+    }
+    return std::stoll(broadcast(*world_, std::to_string(step), 0));
+  }
+};
+
+TEST_P(ControlTest, ClassWeightsGiveTheSameOnAnyNumberOfRanks) {
+  const std::vector<std::vector<std::string>> ways = {
+      {weights(kWeights)},
+      {weights("label_smoothing: 0.1 " + kWeights), "batch.micro=4"},
+      {weights(kWeights), "data.mix={mixup_alpha: 0.4 probability: 0.75}"}};
+  for (size_t i = 0; i < ways.size(); ++i) {
+    const std::string name = std::to_string(i);
+    const std::vector<std::string> assignments = with(ways[i], {"train.max_steps=50"});
+    run_alone(kPlain, name + "-alone", assignments);
+    run(kPlain, name, assignments);
+    expect_same_losses(name + "-alone", name, 50);
+    EXPECT_NEAR(events(name, "eval").back()["eval_loss"].get<double>(),
+                events(name + "-alone", "eval").back()["eval_loss"].get<double>(), 1e-4);
+  }
+  EXPECT_NE(losses("0"), losses("2"));
+}
+
+// The mean divides by the sum of the weights: twice all weights is the same.
+TEST_P(ControlTest, OnlyTheRatioOfClassWeightsMatters) {
+  run(kPlain, "once", {weights(kWeights), "train.max_steps=12"});
+  run(kPlain, "twice", {weights(kTwiceTheWeights), "train.max_steps=12"});
+  run(kPlain, "none", {"train.max_steps=12"});
+  EXPECT_EQ(trace("once"), trace("twice"));
+  EXPECT_NE(trace("once"), trace("none"));
+  EXPECT_EQ(events("once", "eval").back()["eval_loss"],
+            events("twice", "eval").back()["eval_loss"]);
+}
+
+// The 190 samples are 19 of each class.
+TEST_P(ControlTest, BalancedClassWeightsAreSavedAsNumbers) {
+  const std::vector<std::string> balanced = {kLossField + ".balanced_class_weights=true",
+                                             "checkpoint.every_steps=7"};
+  run(kPlain, "plain", {"checkpoint.every_steps=7"});
+  run(kPlain, "balanced", with(balanced, {"train.max_steps=17"}));
+  if (world_->rank() == 0) fs::remove_all(checkpoint("balanced", 17));
+  run(kPlain, "balanced", balanced);
+  EXPECT_EQ(trace("balanced"), trace("plain"));
+  const Config saved = parse_config(file(folder("balanced") / "config.txtpb"), "saved", {});
+  const auto& loss = saved.run.model().network().layer(5).softmax_cross_entropy();
+  EXPECT_FALSE(loss.balanced_class_weights());
+  EXPECT_EQ(loss.class_weights_size(), 10);
+  EXPECT_TRUE(std::ranges::all_of(loss.class_weights(), [](float w) { return w == 1; }));
+  // Of the same samples the weights are the same: nothing has changed.
+  EXPECT_EQ(file(folder("balanced") / "log" / "rank-0.log").find("class_weights:"),
+            std::string::npos);
+  // Of another: 57 / (3 * 40), 57 / (3 * 12), 57 / (3 * 5).
+  run(kTableNetwork, "table",
+      table({"model.network.layer[3].softmax_cross_entropy.balanced_class_weights=true",
+             "train.max_steps=2"}));
+  const Config other = parse_config(file(folder("table") / "config.txtpb"), "saved", {});
+  const auto& numbers = other.run.model().network().layer(3).softmax_cross_entropy();
+  ASSERT_EQ(numbers.class_weights_size(), 3);
+  EXPECT_FLOAT_EQ(numbers.class_weights(0), 0.475F);
+  EXPECT_FLOAT_EQ(numbers.class_weights(1), 57 / 36.0F);
+  EXPECT_FLOAT_EQ(numbers.class_weights(2), 3.8F);
+  // An evaluation of what was saved weights its loss as training did.
+  const auto last = events("table", "eval").back();
+  const Evaluation result =
+      evaluate_checkpoint(other, *world_, folder("table").string()).evaluation;
+  EXPECT_NEAR(*result.metrics.loss, last["eval_loss"].get<double>(), 1e-6);
+}
+
+TEST_P(ControlTest, ABatchOfSamplesThatWeighNothingHasNoGradient) {
+  // Batches of one sample, most of them of a class without weight.
+  const std::vector<std::string> sparse =
+      table({"model.network.layer[3].softmax_cross_entropy={class_weights: [0, 0, 1]}",
+             "batch.global=" + std::to_string(world_->size()), "train.max_steps=12"});
+  run(kTableNetwork, "sparse", sparse);
+  EXPECT_EQ(losses("sparse").size(), 12u);
+  EXPECT_EQ(events("sparse", "not_finite").size(), 0u);
+  EXPECT_TRUE(
+      std::ranges::all_of(losses("sparse"), [](double loss) { return std::isfinite(loss); }));
+}
+
+TEST_P(ControlTest, BadClassWeightsAreAgreedErrors) {
+  const auto attempt = [&](const std::string& fields) {
+    return [this, fields] { run(kPlain, "bad", {weights(fields)}); };
+  };
+  const std::string place = "softmax_cross_entropy.class_weights: ";
+  expect_agreed_error(attempt("class_weights: [1, 2]"), ExitCode::kBadConfig,
+                      place + "has 2 numbers, but there are 10 classes");
+  expect_agreed_error(attempt("class_weights: [1, 1, 1, 1, -0.5, 1, 1, 1, 1, 1]"),
+                      ExitCode::kBadConfig, place + "-0.5, of class 4, is not a number from 0");
+  expect_agreed_error(attempt("class_weights: [1, 1, nan, 1, 1, 1, 1, 1, 1, 1]"),
+                      ExitCode::kBadConfig, place + "nan, of class 2, is not a number from 0");
+  expect_agreed_error(attempt("class_weights: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0]"),
+                      ExitCode::kBadConfig, place + "all are 0");
+  expect_agreed_error(
+      [&] {
+        run(kPlain, "bad",
+            {kLossField + ".balanced_class_weights=true", "data.synthetic.count=7",
+             "batch.global=7"});
+      },
+      ExitCode::kBadConfig, "balanced_class_weights: class 7 has no training samples");
+  try {
+    config(kPlain, "bad", {weights("balanced_class_weights: true " + kWeights)});
+    ADD_FAILURE() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find(kLossField + ".balanced_class_weights: computes what"),
+              std::string::npos)
+        << error.what();
+  }
+  EXPECT_FALSE(fs::exists(folder("bad")));
+}
+
+TEST_P(ControlTest, BalancedSamplingGivesTheSameOnAnyNumberOfRanks) {
+  const std::vector<std::string> balanced =
+      table({"data.sampling=BALANCED", "data.threads=2", "train.max_steps=50"});
+  run_alone(kTableNetwork, "alone", balanced);
+  run(kTableNetwork, "together", balanced);
+  expect_same_losses("alone", "together", 50);
+  run(kTableNetwork, "plain", table({"train.max_steps=50"}));
+  EXPECT_NE(losses("plain"), losses("together"));
+  // As many samples an epoch, the last batch shorter.
+  EXPECT_EQ(events("together", "start").back()["steps_per_epoch"], 6);
+  EXPECT_EQ(events("together", "step")[6]["epoch"], 1);
+  // Evaluation has each sample once.
+  EXPECT_EQ(events("together", "eval").back()["samples"], 57);
+}
+
+TEST_P(ControlTest, ResumingWithinAnEpochOfDrawnSamplesIsBitwiseTheStraightRun) {
+  const std::vector<std::string> balanced =
+      table({"data.sampling=BALANCED", "checkpoint.every_steps=7", "train.epochs=5",
+             "model.network.layer[3].softmax_cross_entropy={balanced_class_weights: true}"});
+  run(kTableNetwork, "straight", balanced);
+  run(kTableNetwork, "resumed", with(balanced, {"train.max_steps=17"}));
+  if (world_->rank() == 0) fs::remove_all(checkpoint("resumed", 17));
+  run(kTableNetwork, "resumed", balanced);
+  EXPECT_EQ(events("resumed", "start").back()["step"], 14);
+  EXPECT_EQ(trace("straight").size(), 30u);
+  EXPECT_EQ(trace("resumed"), trace("straight"));
+  EXPECT_EQ(model("resumed", 30), model("straight", 30));
+}
+
+TEST_P(ControlTest, BadSamplingIsAnAgreedError) {
+  expect_agreed_error(
+      [&] {
+        run(kPlain, "bad", {"data.sampling=BALANCED", "data.shuffle=false"});
+      },
+      ExitCode::kBadConfig, "data.sampling: BALANCED draws from the whole set at random");
+  expect_agreed_error(
+      [&] {
+        run(kTableNetwork, "bad", table({"data.sampling=BALANCED", "data.csv.regression=true"}));
+      },
+      ExitCode::kBadConfig, "data.sampling: needs samples in classes");
+  EXPECT_FALSE(fs::exists(folder("bad")));
+}
+
+TEST_P(ControlTest, EarlyStoppingEndsWithTheBest) {
+  const TrainResult result = run(kOverfits, "early", kNoise);
+  EXPECT_EQ(result.code, ExitCode::kDone);
+  EXPECT_EQ(result.summary.status, "done");
+  EXPECT_EQ(result.summary.ended_by, "early_stopping");
+  EXPECT_NE(result.summary.reason.find("loss has not been below "), std::string::npos);
+  const auto evals = events("early", "eval");
+  ASSERT_LT(evals.size(), 40u);
+  const auto best = std::ranges::min_element(
+      evals, {}, [](const nlohmann::json& each) { return each["eval_loss"].get<double>(); });
+  EXPECT_EQ(evals.end() - best, 4);  // three more that were no better
+  EXPECT_GT(evals.back()["eval_loss"].get<double>(), (*best)["eval_loss"].get<double>());
+
+  // All that is told of the end is about the best.
+  const int64_t best_step = (*best)["step"];
+  EXPECT_EQ(result.summary.eval_step, best_step);
+  ASSERT_TRUE(result.summary.eval.loss);
+  EXPECT_EQ(*result.summary.eval.loss, (*best)["eval_loss"].get<double>());
+  const nlohmann::json summary = json_of(folder("early") / "summary.json");
+  EXPECT_EQ(summary["ended_by"], "early_stopping");
+  EXPECT_EQ(summary["eval_step"], best_step);
+  EXPECT_EQ(summary["steps"], evals.back()["step"]);
+  EXPECT_EQ(summary["reason"], events("early", "end").back()["reason"]);
+  const nlohmann::json details = json_of(folder("early") / "evaluation.json");
+  EXPECT_EQ(details["step"], best_step);
+  EXPECT_EQ(details["epoch"], (*best)["epoch"]);
+  EXPECT_EQ(details["loss"], (*best)["eval_loss"]);
+  EXPECT_TRUE(details.contains("confusion"));
+
+  // The newest checkpoint is where training has ended; who wants the result gets the best.
+  EXPECT_EQ(newest_step("early"), evals.back()["step"].get<int64_t>());
+  const auto tested =
+      evaluate_checkpoint(config(kOverfits, "early", kNoise), *world_, folder("early").string());
+  EXPECT_EQ(tested.state.step, best_step);
+  EXPECT_NEAR(*tested.evaluation.metrics.loss, (*best)["eval_loss"].get<double>(), 1e-6);
+
+  // It is complete as it is, and goes on with more patience.
+  const std::string text = file(folder("early") / "summary.json");
+  run(kOverfits, "early", kNoise);
+  EXPECT_EQ(file(folder("early") / "summary.json"), text);
+  EXPECT_EQ(events("early", "start").size(), 1u);
+  const TrainResult more =
+      run(kOverfits, "early", with(kNoise, {"train.early_stopping.patience=5"}));
+  EXPECT_EQ(more.summary.ended_by, "early_stopping");
+  EXPECT_GT(more.summary.steps, result.summary.steps);
+  EXPECT_EQ(events("early", "start").back()["step"], result.summary.steps);
+}
+
+TEST_P(ControlTest, EarlyStoppingIsTheSameOnAnyNumberOfRanks) {
+  run_alone(kOverfits, "alone", kNoise);
+  const TrainResult together = run(kOverfits, "together", kNoise);
+  EXPECT_EQ(json_of(folder("alone") / "summary.json")["steps"], together.summary.steps);
+  EXPECT_EQ(json_of(folder("alone") / "summary.json")["eval_step"], together.summary.eval_step);
+}
+
+// Whatever a kill has lost, the run ends where the straight one does.
+TEST_P(ControlTest, EarlyStoppingSurvivesAResume) {
+  const std::vector<std::string> often =
+      with(kNoise,
+           {"train.eval_every_epochs=0", "train.eval_every_steps=4", "checkpoint.every_steps=3"});
+  const TrainResult straight = run(kOverfits, "straight", often);
+  ASSERT_EQ(straight.summary.ended_by, "early_stopping");
+  const int64_t last = straight.summary.steps;
+  ASSERT_GT(last, 14);
+  for (const int64_t at : {last - 11, last - 6, last - 3, last - 1}) {
+    const std::string name = "killed-" + std::to_string(at);
+    run(kOverfits, name, with(often, {"train.max_steps=" + std::to_string(at)}));
+    if (world_->rank() == 0) fs::remove_all(checkpoint(name, at));
+    const TrainResult resumed = run(kOverfits, name, often);
+    EXPECT_EQ(resumed.summary.steps, last) << at;
+    EXPECT_EQ(resumed.summary.eval_step, straight.summary.eval_step);
+    EXPECT_EQ(resumed.summary.eval.loss, straight.summary.eval.loss);
+    EXPECT_EQ(trace(name), trace("straight"));
+    EXPECT_EQ(json_of(checkpoint(name, last) / "state.json")["early_stopping"],
+              json_of(checkpoint("straight", last) / "state.json")["early_stopping"]);
+  }
+}
+
+TEST_P(ControlTest, ARunThatIsNotStoppedEarlyEndsWithTheBestToo) {
+  const TrainResult result =
+      run(kOverfits, "through",
+          with(kNoise,
+               {"train.early_stopping={monitor: 'accuracy' patience: 1000}", "train.epochs=9"}));
+  EXPECT_EQ(result.summary.ended_by, "epochs");
+  EXPECT_EQ(result.summary.epochs, 9);
+  const auto evals = events("through", "eval");
+  ASSERT_EQ(evals.size(), 9u);
+  const auto best = std::ranges::max_element(
+      evals, {}, [](const nlohmann::json& each) { return each["eval_accuracy"].get<double>(); });
+  EXPECT_EQ(result.summary.eval_step, (*best)["step"]);
+  EXPECT_EQ(result.summary.eval.accuracy, (*best)["eval_accuracy"].get<double>());
+}
+
+TEST_P(ControlTest, AnImprovementBelowTheLeastIsNone) {
+  const TrainResult result =
+      run(kOverfits, "delta", with(kNoise, {"train.early_stopping={patience: 2 min_delta: 100}"}));
+  EXPECT_EQ(result.summary.ended_by, "early_stopping");
+  EXPECT_EQ(result.summary.epochs, 3);  // the first is the best, whatever it is
+}
+
+TEST_P(ControlTest, AMetricThatIsNotMeasuredIsAnAgreedError) {
+  expect_agreed_error(
+      [&] {
+        std::string regression = kTableNetwork;
+        const std::string loss = "softmax_cross_entropy {}";
+        regression.replace(regression.find(loss), loss.size(), "mean_squared_error {}");
+        run(regression, "bad",
+            table({"data.csv.regression=true", "model.network.layer[2].dense.units=1",
+                   "checkpoint.keep_best=true", "train.early_stopping={monitor: 'accuracy'}"}));
+      },
+      ExitCode::kBadConfig,
+      "train.early_stopping.monitor: 'accuracy' is not measured: this run predicts numbers");
+  EXPECT_FALSE(fs::exists(folder("bad")));
+}
+
+TRIREME_ON_ALL_DEVICES(ControlTest);
+
+}  // namespace
+}  // namespace trireme::train
+
+int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -1,0 +1,76 @@
+#include "trainer/config/class_weights.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "data/classes.h"
+
+namespace trireme::train {
+namespace {
+
+// Of the message that has the fields; empty: this network has none.
+std::string path_of(const ModelConfig& model) {
+  if (model.has_zoo()) return "model.zoo";
+  const int layers = model.network().layer_size();
+  if (layers == 0 || !model.network().layer(layers - 1).has_softmax_cross_entropy()) return "";
+  return fmt::format("model.network.layer[{}].softmax_cross_entropy", layers - 1);
+}
+
+// f(message with class_weights and balanced_class_weights), if there is one.
+template <class F>
+void with_loss(ModelConfig& model, const F& f) {
+  if (model.has_zoo()) {
+    f(*model.mutable_zoo());
+  } else if (!path_of(model).empty()) {
+    NetworkConfig& network = *model.mutable_network();
+    f(*network.mutable_layer(network.layer_size() - 1)->mutable_softmax_cross_entropy());
+  }
+}
+
+}  // namespace
+
+std::vector<float> class_weights(const RunConfig& run) {
+  ModelConfig model = run.model();
+  std::vector<float> weights;
+  with_loss(model, [&](const auto& loss) {
+    weights.assign(loss.class_weights().begin(), loss.class_weights().end());
+  });
+  return weights;
+}
+
+void balance_class_weights(Config& config, const data::Dataset& training) {
+  ModelConfig& model = *config.run.mutable_model();
+  const std::string field = path_of(model) + ".balanced_class_weights";
+  with_loss(model, [&](auto& loss) {
+    if (!loss.balanced_class_weights()) return;
+    try {
+      for (const float weight : data::balanced_weights(training, field)) {
+        loss.add_class_weights(weight);
+      }
+    } catch (const ConfigError& error) {
+      throw config.located(error);
+    }
+    loss.clear_balanced_class_weights();
+  });
+}
+
+std::shared_ptr<const std::vector<float>> sample_weights(const Config& config,
+                                                         const data::Dataset& training) {
+  const std::vector<float> of_class = class_weights(config.run);
+  // Of probabilities the mean divides by the number of samples.
+  if (of_class.empty() || config.run.data().has_mix()) return nullptr;
+  try {
+    std::vector<float> weights;
+    const std::string field = path_of(config.run.model()) + ".class_weights";
+    for (const int32_t label : data::labels_for(training, field)) {
+      weights.push_back(of_class.at(static_cast<size_t>(label)));
+    }
+    return std::make_shared<const std::vector<float>>(std::move(weights));
+  } catch (const ConfigError& error) {
+    throw config.located(error);
+  }
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,56 @@
+#include "trainer/run/early_stopping.h"
+
+#include <fmt/format.h>
+
+#include "comm/control.h"
+#include "trainer/config/monitor.h"
+
+namespace trireme::train {
+
+EarlyStopping::EarlyStopping(const TrainConfig& config, comm::Communicator& communicator,
+                             CheckpointState& state)
+    : config_(config.early_stopping()), communicator_(communicator), state_(state) {
+  if (!config.has_early_stopping()) {
+    state_.stopping.reset();
+  } else if (!state_.stopping || state_.stopping->metric != config_.monitor()) {
+    state_.stopping.emplace();
+    state_.stopping->metric = config_.monitor();
+  }
+}
+
+void EarlyStopping::count(const Evaluation& evaluation) {
+  if (!configured() || state_.stopping->counted_at == state_.step) return;
+  Stopping& stopping = *state_.stopping;
+  stopping.counted_at = state_.step;
+  // Decided by rank 0: sums may differ between ranks in their last digit.
+  const auto score = score_of(stopping.metric, evaluation.metrics);
+  const bool improves =
+      score && (!stopping.best ||
+                *score - config_.min_delta() > signed_score(stopping.metric, *stopping.best));
+  const std::string value =
+      improves ? fmt::format("{}", *value_of(stopping.metric, evaluation.metrics)) : "";
+  const std::string decided = broadcast(communicator_, value, 0);
+  ++stopping.waited;
+  if (decided.empty()) return;
+  stopping.waited = 0;
+  stopping.best = std::stod(decided);
+  stopping.best_step = state_.step;
+}
+
+bool EarlyStopping::stops() const {
+  return configured() && state_.stopping->waited >= config_.patience();
+}
+
+std::string EarlyStopping::reason() const {
+  const Stopping& stopping = *state_.stopping;
+  if (!stopping.best) {
+    return fmt::format("{} has not been a finite number in {} evaluations", stopping.metric,
+                       stopping.waited);
+  }
+  const bool lowest = signed_score(stopping.metric, 1) < 0;
+  const double bar = *stopping.best + (lowest ? -1 : 1) * config_.min_delta();
+  return fmt::format("{} has not been {} {:.6g} in {} evaluations since step {}", stopping.metric,
+                     lowest ? "below" : "above", bar, stopping.waited, stopping.best_step);
+}
+
+}  // namespace trireme::train
