@@ -193,6 +193,7 @@ void RunLoop::save_the_end() {
 bool RunLoop::ends_with_best() const { return early_stopping_.configured() && !stop_.stopped(); }
 
 void RunLoop::evaluate_best(int64_t step, int64_t epoch) {
+  step_.averages_changed();
   const Evaluation result = parts_.evaluator->run([] { return false; }, /*with_details=*/true);
   reporter_.evaluated_best(step, epoch, result);
   write_details(result, step, epoch);

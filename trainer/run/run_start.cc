@@ -186,6 +186,8 @@ SavedPosition RunStart::load_best() {
     if (!path) return warn("no evaluation was a finite number, so that no checkpoint is the best");
     const FoundCheckpoint best = open_checkpoint(*path);
     load_model(best, parts_.step->state());
+    parts_.step->restart_averages();
+    load_optimizer(best, parts_.step->state());
     found = to_json(best.state);
   });
   found = broadcast(communicator_, found, 0);
