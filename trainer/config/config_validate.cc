@@ -175,7 +175,6 @@ class Validator {
     const std::string path = "train.early_stopping";
     one_of(path + ".monitor", stopping.monitor(), metric_names());
     at_least<int64_t>(path + ".patience", stopping.patience(), 1);
-    not_negative(path + ".min_delta", stopping.min_delta());
     const TrainConfig& train = run_.train();
     if (train.eval_every_epochs() == 0 && train.eval_every_steps() == 0) {
       fail(path, "needs evaluations: set train.eval_every_epochs or train.eval_every_steps");
