@@ -43,7 +43,8 @@ std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& gr
                                           parameters);
   plan->memory = train::planned_memory(config, graph, plan->batch, plan->device->kind(), parameters,
                                        *plan->program, batches_of(*plan, target, *alone));
-  const size_t arrays = train::optimizer_arrays(config.run.optimizer()).size();
+  const OptimizerConfig& optimizer = config.run.optimizer();
+  const size_t arrays = train::optimizer_arrays(optimizer).size() + train::averages(optimizer);
   plan->checkpoint_bytes =
       parameters.array_bytes() + parameters.running_bytes() + arrays * parameters.trained_bytes();
   return plan;

@@ -18,6 +18,19 @@ void check_ranges(const Checker& c, const std::vector<UpdateRange>& all, const S
   }
 }
 
+// The last args, from `first` on.
+void check_slots(const Checker& c, const UpdateRule& rule, int first) {
+  const int end = first + static_cast<int>(slots_of(rule).size());
+  c.count(static_cast<size_t>(end));
+  for (int slot = first; slot < end; ++slot) c.is(slot, c.shape(0));
+}
+
+template <class Op>
+void check_scaling(const Checker& c, float max_norm) {
+  c.is_struct<LossScale>(Op::kLossScale);
+  if (max_norm > 0 || c.present(Op::kLossScale)) c.needs(Op::kSquares, {1});
+}
+
 }  // namespace
 
 const OpInfo SumOfSquares::kInfo{.name = "sum_of_squares",
@@ -28,6 +41,24 @@ void SumOfSquares::check(const Checker& c) const {
   check_ranges(c, watched, c.shape(kX));
 }
 
+const OpInfo TrustRatios::kInfo{.name = "trust_ratios",
+                                .args = {{"parameters", Use::kIn},
+                                         {"gradients", Use::kIn},
+                                         {"sum of squares", Use::kIn, kOptional},
+                                         {"loss scale", Use::kIn, kOptional},
+                                         {"state", Use::kIn},
+                                         {"ratios", Use::kOut},
+                                         {"slot", Use::kIn}},
+                                .variadic = true};
+void TrustRatios::check(const Checker& c) const {
+  if (!is_layer_wise(rule)) c.refuse("the rule is not layer-wise");
+  check_slots(c, rule, kSlots);
+  c.is(kGradients, c.shape(kParameters));
+  c.is(kRatios, {static_cast<int64_t>(ranges.size())});
+  check_scaling<TrustRatios>(c, max_norm);
+  check_ranges(c, ranges, c.shape(kParameters));
+}
+
 const OpInfo Update::kInfo{.name = "update",
                            .args = {{"parameters", Use::kInOut},
                                     {"gradients", Use::kIn},
@@ -35,17 +66,18 @@ const OpInfo Update::kInfo{.name = "update",
                                     {"loss scale", Use::kIn, kOptional},
                                     {"state", Use::kIn},
                                     {"low precision", Use::kOut, kOptional},
+                                    {"trust ratios", Use::kIn, kOptional},
+                                    {"average", Use::kInOut, kOptional},
                                     {"slot", Use::kInOut}},
                            .variadic = true};
 void Update::check(const Checker& c) const {
-  const int end = kSlots + static_cast<int>(slots_of(rule).size());
-  c.count(static_cast<size_t>(end));
+  check_slots(c, rule, kSlots);
   const Shape& array = c.shape(kParameters);
   c.is(kGradients, array);
   c.is(kLowPrecision, array);
-  for (int slot = kSlots; slot < end; ++slot) c.is(slot, array);
-  c.is_struct<LossScale>(kLossScale);
-  if (max_norm > 0 || c.present(kLossScale)) c.needs(kSquares, {1});
+  c.is(kAverage, array);
+  if (is_layer_wise(rule)) c.needs(kTrustRatios, {static_cast<int64_t>(ranges.size())});
+  check_scaling<Update>(c, max_norm);
   check_ranges(c, ranges, array);
 }
 

@@ -5,6 +5,13 @@
 //   Numbers    what is the same for all elements of a range in a step;
 //   apply      the update of an element p, whose gradient is g, and of its slots.
 //
+// A layer-wise rule (LARS, LAMB) also scales the step of each tensor by a trust ratio, which comes
+// from two norms of it and which the op TrustRatios computes before. It has
+//
+//   direction    what of an element, its gradient and its slots the second norm is taken of; it may
+//                change the slots that it is given as apply does;
+//   trust_ratio  of a tensor, from the norms of its parameters and of their direction, neither 0.
+//
 // Every backend compiles these functions: with T = float, in the reference with T = double.
 #pragma once
 
@@ -22,6 +29,7 @@ namespace trireme::ops {
 template <class T>
 struct RangeNumbers {
   T learning_rate, weight_decay;
+  T trust_ratio;  // 1 where the rule is not layer-wise
 };
 
 // Stochastic gradient descent:
@@ -119,8 +127,150 @@ struct Adam {
   }
 };
 
-using UpdateRule = std::variant<Sgd, SgdMomentum, Adam>;
+// Lion (Chen et al., arXiv:2302.06675), where sign(0) is 0:
+//   p -= learning_rate * (sign(beta1 * m + (1 - beta1) * g) + weight_decay * p)
+//   m = beta2 * m + (1 - beta2) * g
+struct Lion {
+  static constexpr std::array kSlots{"momentum"};
+  float beta1 = 0.9f;
+  float beta2 = 0.99f;
+
+  struct Step {};
+  constexpr Step at_step(double) const { return {}; }
+
+  template <class T>
+  struct Numbers {
+    T learning_rate, weight_decay, beta1, beta2;
+  };
+  template <class T>
+  constexpr Numbers<T> numbers(const Step&, const RangeNumbers<T>& range) const {
+    return {range.learning_rate, range.weight_decay, T{beta1}, T{beta2}};
+  }
+
+  template <class T>
+  TRIREME_INLINE static constexpr void apply(const Numbers<T>& n, T g, T& p, T& m) {
+    const T mix = n.beta1 * m + (1 - n.beta1) * g;
+    const T sign = mix > 0 ? T{1} : mix < 0 ? T{-1} : T{0};
+    p -= n.learning_rate * (sign + n.weight_decay * p);
+    m = n.beta2 * m + (1 - n.beta2) * g;
+  }
+};
+
+// LARS (You et al., arXiv:1708.03888), with the learning rate outside of the momentum, as in
+// SgdMomentum:
+//   ratio = trust_coefficient * |p| / (|g| + weight_decay * |p| + epsilon)
+//   g = ratio * (g + weight_decay * p);  then SgdMomentum
+// With trust_clip the ratio is min(ratio / learning_rate, 1), as in LARC: it is a learning rate of
+// the tensor's own then, which the configured one limits.
+struct Lars {
+  static constexpr auto kSlots = SgdMomentum::kSlots;
+  SgdMomentum sgd = {};
+  float trust_coefficient = 0.001f;
+  float epsilon = 1e-8f;
+  bool trust_clip = false;
+
+  using Step = SgdMomentum::Step;
+  constexpr Step at_step(double) const { return {}; }
+
+  template <class T>
+  struct Numbers {
+    SgdMomentum::Numbers<T> sgd;
+    T trust_ratio;
+  };
+  template <class T>
+  constexpr Numbers<T> numbers(const Step& step, RangeNumbers<T> range) const {
+    range.weight_decay *= range.trust_ratio;
+    return {sgd.numbers(step, range), range.trust_ratio};
+  }
+
+  template <class T>
+  TRIREME_INLINE static constexpr void apply(const Numbers<T>& n, T g, T& p, T& v) {
+    SgdMomentum::apply(n.sgd, n.trust_ratio * g, p, v);
+  }
+  template <class T>
+  TRIREME_INLINE static constexpr T direction(const Numbers<T>&, T g, T, T&) {
+    return g;
+  }
+  constexpr double trust_ratio(const RangeNumbers<double>& range, double parameters,
+                               double direction) const {
+    const double ratio = trust_coefficient * parameters /
+                         (direction + range.weight_decay * parameters + double{epsilon});
+    if (!trust_clip) return ratio;
+    return ratio < range.learning_rate ? ratio / range.learning_rate : 1;
+  }
+};
+
+// LAMB (You et al., arXiv:1904.00962), where m and v are Adam's moments without their bias:
+//   r = m / (sqrt(v) + epsilon) + weight_decay * p
+//   p -= learning_rate * |p| / |r| * r
+// With trust_clip |p| / |r| is at most 1.
+struct Lamb {
+  static constexpr auto kSlots = Adam::kSlots;
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float epsilon = 1e-6f;
+  bool trust_clip = false;
+
+  using Step = Adam::Step;
+  template <class Real>
+  constexpr Step at_step(Real t) const {
+    return Adam{.beta1 = beta1, .beta2 = beta2}.at_step(t);
+  }
+
+  template <class T>
+  struct Numbers {
+    T weight_decay, beta1, beta2, epsilon;
+    T inv_correction1, inv_sqrt_correction2;
+    T step_size;
+  };
+  template <class T>
+  constexpr Numbers<T> numbers(const Step& step, const RangeNumbers<T>& range) const {
+    return {.weight_decay = range.weight_decay,
+            .beta1 = T{beta1},
+            .beta2 = T{beta2},
+            .epsilon = T{epsilon},
+            .inv_correction1 = static_cast<T>(1 / step.correction1),
+            .inv_sqrt_correction2 = static_cast<T>(step.inv_sqrt_correction2),
+            .step_size = range.learning_rate * range.trust_ratio};
+  }
+
+  template <class T>
+  TRIREME_INLINE static constexpr void apply(const Numbers<T>& n, T g, T& p, T& m1, T& m2) {
+    p -= n.step_size * direction(n, g, p, m1, m2);
+  }
+  template <class T>
+  TRIREME_INLINE static constexpr T direction(const Numbers<T>& n, T g, T p, T& m1, T& m2) {
+    m1 = n.beta1 * m1 + (1 - n.beta1) * g;
+    m2 = n.beta2 * m2 + (1 - n.beta2) * g * g;
+    return n.inv_correction1 * m1 / (std::sqrt(m2) * n.inv_sqrt_correction2 + n.epsilon) +
+           n.weight_decay * p;
+  }
+  constexpr double trust_ratio(const RangeNumbers<double>&, double parameters,
+                               double direction) const {
+    const double ratio = parameters / direction;
+    return trust_clip && ratio > 1 ? 1 : ratio;
+  }
+};
+
+using UpdateRule = std::variant<Sgd, SgdMomentum, Adam, Lion, Lars, Lamb>;
 constexpr int kMaxSlots = 2;  // of any rule
+
+template <class Rule>
+constexpr bool kLayerWise = requires {
+  &Rule::trust_ratio;
+};
+
+constexpr bool is_layer_wise(const UpdateRule& rule) {
+  return std::visit([]<class Rule>(const Rule&) { return kLayerWise<Rule>; }, rule);
+}
+
+// From sums of squares; 1 where either is 0, as in a tensor that begins with zeros.
+template <class Rule>
+constexpr double trust_ratio(const Rule& rule, const RangeNumbers<double>& range, double parameters,
+                             double direction) {
+  if (parameters == 0 || direction == 0) return 1;
+  return rule.trust_ratio(range, std::sqrt(parameters), std::sqrt(direction));
+}
 
 constexpr std::span<const char* const> slots_of(const UpdateRule& rule) {
   return std::visit([](const auto& chosen) { return std::span<const char* const>(chosen.kSlots); },
@@ -130,5 +280,18 @@ constexpr std::span<const char* const> slots_of(const UpdateRule& rule) {
 // 0, 1, ...: one for each slot.
 template <class Rule>
 using SlotNumbers = std::make_integer_sequence<int, int{Rule::kSlots.size()}>;
+
+// An exponential moving average of each parameter, in step t, counted from 1:
+//   average += weight(t) * (p - average)
+struct MovingAverage {
+  double decay = 0;
+  // Decay is at most (1 + t) / (10 + t), so that the average soon forgets what it began with.
+  bool warmup = false;
+
+  constexpr double weight(double t) const {
+    const double least = warmup ? 9 / (10 + t) : 0;
+    return 1 - decay > least ? 1 - decay : least;
+  }
+};
 
 }  // namespace trireme::ops

@@ -19,17 +19,36 @@ namespace {
 // Pieces are small enough to share out among threads, and the same for any number of them.
 constexpr int64_t kPiece = 1 << 14;
 
-std::vector<UpdateRange> cut(const std::vector<UpdateRange>& ranges) {
-  std::vector<UpdateRange> pieces;
-  for (UpdateRange range : ranges) {
-    for (int64_t begin = range.begin; begin < range.end; begin += kPiece) {
-      UpdateRange piece = range;
+struct Piece : UpdateRange {
+  size_t range = 0;  // its number
+};
+
+std::vector<Piece> cut(const std::vector<UpdateRange>& ranges) {
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    for (int64_t begin = ranges[i].begin; begin < ranges[i].end; begin += kPiece) {
+      Piece piece{ranges[i], i};
       piece.begin = begin;
-      piece.end = std::min(begin + kPiece, range.end);
+      piece.end = std::min(begin + kPiece, ranges[i].end);
       pieces.push_back(piece);
     }
   }
   return pieces;
+}
+
+template <class F>
+void each_piece(const std::vector<Piece>& pieces, F f) {
+  parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) f(static_cast<size_t>(i));
+  });
+}
+
+TRIREME_INLINE inline double total(const LaneSums& sums) {
+  double lanes[kLanes];
+  sums.store_to(lanes);
+  double total = 0;
+  for (double lane : lanes) total += lane;
+  return total;
 }
 
 TRIREME_VECTORIZED double sum_of_squares(const float* x, int64_t count) {
@@ -39,12 +58,9 @@ TRIREME_VECTORIZED double sum_of_squares(const float* x, int64_t count) {
     const F16 v = load(x + i, AllLanes());
     sums.add_product(v, v);
   }
-  double lanes[kLanes];
-  sums.store_to(lanes);
-  double total = 0;
-  for (double lane : lanes) total += lane;
-  for (; i < count; ++i) total += static_cast<double>(x[i]) * x[i];
-  return total;
+  double sum = total(sums);
+  for (; i < count; ++i) sum += static_cast<double>(x[i]) * x[i];
+  return sum;
 }
 
 // What gradients are multiplied by: one over the loss scale, and what takes their norm down to
@@ -57,11 +73,82 @@ std::optional<float> gradient_factor(float max_norm, const double* squares,
   return static_cast<float>(norm > max_norm ? unscaled * max_norm / norm : unscaled);
 }
 
+// What is the same for all elements in a step.
+template <class Rule>
+struct StepNumbers {
+  float gradient_factor;
+  float learning_rate;
+  double number;  // of the step, from 1
+  typename Rule::Step step;
+
+  RangeNumbers<float> of(const UpdateRange& range, float trust_ratio) const {
+    return {learning_rate * range.learning_rate_scale, range.weight_decay, trust_ratio};
+  }
+};
+
+// Of Update or TrustRatios. None where the update is skipped.
+template <class Op, class Rule>
+std::optional<StepNumbers<Rule>> step_numbers(const Rule& rule, float max_norm, Args args) {
+  const auto& state = *pointer<StepState>(args, Op::kState);
+  const auto* loss_scale = pointer<LossScale>(args, Op::kLossScale);
+  const std::optional<float> factor =
+      gradient_factor(max_norm, pointer<double>(args, Op::kSquares), loss_scale);
+  if (!factor) return std::nullopt;
+  const auto number = static_cast<double>(state.step + 1 - (loss_scale ? loss_scale->skipped : 0));
+  return StepNumbers<Rule>{*factor, state.learning_rate, number, rule.at_step(number)};
+}
+
 template <class Rule, class... Slot>
 TRIREME_VECTORIZED void update_piece(const typename Rule::template Numbers<float>& n, float factor,
                                      float* __restrict p, const float* __restrict g, int64_t count,
                                      Slot* __restrict... slots) {
   for (int64_t i = 0; i < count; ++i) Rule::apply(n, g[i] * factor, p[i], slots[i]...);
+}
+
+// Of copies of the slots.
+template <class Rule, class... Slot>
+TRIREME_INLINE inline float direction_of(const typename Rule::template Numbers<float>& n, float g,
+                                         float p, Slot... slots) {
+  return Rule::direction(n, g, p, slots...);
+}
+
+struct Squares {
+  double parameters = 0, direction = 0;
+
+  Squares& operator+=(const Squares& other) {
+    parameters += other.parameters;
+    direction += other.direction;
+    return *this;
+  }
+};
+
+template <class Rule, class... Slot>
+TRIREME_VECTORIZED Squares squares_of_piece(const typename Rule::template Numbers<float>& n,
+                                            float factor, const float* __restrict p,
+                                            const float* __restrict g, int64_t count,
+                                            const Slot* __restrict... slots) {
+  LaneSums parameters, direction;
+  alignas(64) float d[kLanes];
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int64_t j = 0; j < kLanes; ++j) {
+      d[j] = direction_of<Rule>(n, g[i + j] * factor, p[i + j], slots[i + j]...);
+    }
+    const F16 in_p = load(p + i, AllLanes()), in_d = load(d, AllLanes());
+    parameters.add_product(in_p, in_p);
+    direction.add_product(in_d, in_d);
+  }
+  Squares sum{total(parameters), total(direction)};
+  for (; i < count; ++i) {
+    const float last = direction_of<Rule>(n, g[i] * factor, p[i], slots[i]...);
+    sum += {static_cast<double>(p[i]) * p[i], static_cast<double>(last) * last};
+  }
+  return sum;
+}
+
+TRIREME_VECTORIZED void follow(float weight, const float* __restrict p, float* __restrict average,
+                               int64_t count) {
+  for (int64_t i = 0; i < count; ++i) average[i] += weight * (p[i] - average[i]);
 }
 
 template <class T>
@@ -77,30 +164,63 @@ void copy_low_precision(const float* parameters, void* low, DType dtype, int64_t
       dtype, [&]<class T>(T) { convert(parameters + begin, static_cast<T*>(low) + begin, count); });
 }
 
+// For each range the sums of squares of its pieces, which lie in `squares`, give its ratio.
+template <class Rule>
+void write_ratios(const Rule& rule, const StepNumbers<Rule>& step, const TrustRatios& op,
+                  const std::vector<Piece>& pieces, const Squares* squares, float* ratios) {
+  for (size_t i = 0; i < pieces.size();) {
+    const size_t at = pieces[i].range;
+    Squares sum;
+    for (; i < pieces.size() && pieces[i].range == at; ++i) sum += squares[i];
+    if (!op.ranges[at].adapts) continue;
+    const RangeNumbers<float> n = step.of(op.ranges[at], 1);
+    ratios[at] = static_cast<float>(
+        trust_ratio(rule, {n.learning_rate, n.weight_decay, 1}, sum.parameters, sum.direction));
+  }
+}
+
 template <class Rule, int... I>
-void update(const Rule& rule, float max_norm, const std::vector<UpdateRange>& pieces,
-            DType low_dtype, Args args, std::integer_sequence<int, I...>) {
+void trust_ratios(const Rule& rule, const TrustRatios& op, const std::vector<Piece>& pieces,
+                  Args args, Squares* squares, std::integer_sequence<int, I...>) {
+  using Op = TrustRatios;
+  auto* ratios = pointer<float>(args, Op::kRatios);
+  std::fill_n(ratios, op.ranges.size(), 1.0f);
+  const auto step = step_numbers<Op>(rule, op.max_norm, args);
+  if (!step) return;
+  const auto* p = pointer<const float>(args, Op::kParameters);
+  const auto* g = pointer<const float>(args, Op::kGradients);
+  each_piece(pieces, [&](size_t i) {
+    const Piece& piece = pieces[i];
+    const int64_t at = piece.begin;
+    if (!piece.adapts) return;
+    squares[i] = squares_of_piece<Rule>(rule.numbers(step->step, step->of(piece, 1)),
+                                        step->gradient_factor, p + at, g + at, piece.end - at,
+                                        pointer<const float>(args, Op::kSlots + I) + at...);
+  });
+  write_ratios(rule, *step, op, pieces, squares, ratios);
+}
+
+template <class Rule, int... I>
+void update(const Rule& rule, const Update& op, const std::vector<Piece>& pieces, DType low_dtype,
+            Args args, std::integer_sequence<int, I...>) {
   using Op = Update;
-  const auto& state = *pointer<StepState>(args, Op::kState);
-  const auto* loss_scale = pointer<LossScale>(args, Op::kLossScale);
-  const std::optional<float> factor =
-      gradient_factor(max_norm, pointer<double>(args, Op::kSquares), loss_scale);
-  if (!factor) return;
-  const auto step =
-      rule.at_step(static_cast<double>(state.step + 1 - (loss_scale ? loss_scale->skipped : 0)));
+  const auto step = step_numbers<Op>(rule, op.max_norm, args);
+  if (!step) return;
   auto* p = pointer<float>(args, Op::kParameters);
-  const auto* g = pointer<float>(args, Op::kGradients);
-  parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      const UpdateRange& piece = pieces[static_cast<size_t>(i)];
-      const int64_t at = piece.begin;
-      const int64_t count = piece.end - piece.begin;
-      const RangeNumbers<float> range{state.learning_rate * piece.learning_rate_scale,
-                                      piece.weight_decay};
-      update_piece<Rule>(rule.numbers(step, range), *factor, p + at, g + at, count,
-                         pointer<float>(args, Op::kSlots + I) + at...);
-      copy_low_precision(p, args[Op::kLowPrecision], low_dtype, at, count);
-    }
+  auto* average = pointer<float>(args, Op::kAverage);
+  const auto* g = pointer<const float>(args, Op::kGradients);
+  const auto* ratios = pointer<const float>(args, Op::kTrustRatios);
+  const auto weight = static_cast<float>(op.average.weight(step->number));
+  each_piece(pieces, [&](size_t i) {
+    const Piece& piece = pieces[i];
+    const int64_t at = piece.begin;
+    const int64_t count = piece.end - at;
+    const auto n =
+        rule.numbers(step->step, step->of(piece, kLayerWise<Rule> ? ratios[piece.range] : 1));
+    update_piece<Rule>(n, step->gradient_factor, p + at, g + at, count,
+                       pointer<float>(args, Op::kSlots + I) + at...);
+    if (average) follow(weight, p + at, average + at, count);
+    copy_low_precision(p, args[Op::kLowPrecision], low_dtype, at, count);
   });
 }
 
@@ -108,20 +228,17 @@ void update(const Rule& rule, float max_norm, const std::vector<UpdateRange>& pi
 
 Plan plan(const SumOfSquares& op, const EnginePtr&, Specs given) {
   using Op = SumOfSquares;
-  std::vector<UpdateRange> pieces = cut(op.ranges);
+  std::vector<Piece> pieces = cut(op.ranges);
   const size_t counted = pieces.size();
-  for (const UpdateRange& piece : cut(op.watched)) pieces.push_back(piece);
+  for (const Piece& piece : cut(op.watched)) pieces.push_back(piece);
   const size_t scratch_bytes = pieces.size() * sizeof(double);
   return host_op(
       in_row_major(given),
       [pieces = std::move(pieces), counted](Args args, void* scratch) {
         const auto* x = pointer<const float>(args, Op::kX);
         auto* sums = static_cast<double*>(scratch);
-        parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t first, int64_t last) {
-          for (int64_t i = first; i < last; ++i) {
-            const UpdateRange& piece = pieces[static_cast<size_t>(i)];
-            sums[i] = sum_of_squares(x + piece.begin, piece.end - piece.begin);
-          }
+        each_piece(pieces, [&](size_t i) {
+          sums[i] = sum_of_squares(x + pieces[i].begin, pieces[i].end - pieces[i].begin);
         });
         double total = 0;
         for (size_t i = 0; i < counted; ++i) total += sums[i];
@@ -131,14 +248,33 @@ Plan plan(const SumOfSquares& op, const EnginePtr&, Specs given) {
       scratch_bytes);
 }
 
+Plan plan(const TrustRatios& op, const EnginePtr&, Specs given) {
+  return std::visit(
+      [&]<class Rule>(const Rule& rule) -> Plan {
+        if constexpr (kLayerWise<Rule>) {
+          std::vector<Piece> pieces = cut(op.ranges);
+          const size_t scratch_bytes = pieces.size() * sizeof(Squares);
+          return host_op(
+              in_row_major(given),
+              [rule, op, pieces = std::move(pieces)](Args args, void* scratch) {
+                trust_ratios(rule, op, pieces, args, static_cast<Squares*>(scratch),
+                             SlotNumbers<Rule>());
+              },
+              scratch_bytes);
+        } else {
+          return nullptr;  // check() has refused it
+        }
+      },
+      op.rule);
+}
+
 Plan plan(const Update& op, const EnginePtr&, Specs given) {
   return std::visit(
       [&]<class Rule>(const Rule& rule) {
-        return host_op(in_row_major(given),
-                       [rule, max_norm = op.max_norm, pieces = cut(op.ranges),
-                        low = given[Update::kLowPrecision].dtype](Args args, void*) {
-                         update(rule, max_norm, pieces, low, args, SlotNumbers<Rule>());
-                       });
+        return host_op(
+            in_row_major(given),
+            [rule, op, pieces = cut(op.ranges), low = given[Update::kLowPrecision].dtype](
+                Args args, void*) { update(rule, op, pieces, low, args, SlotNumbers<Rule>()); });
       },
       op.rule);
 }

@@ -1,6 +1,7 @@
 // Optimizer updates in one pass over the flat arrays, a block for each piece of a range.
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -25,14 +26,18 @@ constexpr int kThreads = 256;
 constexpr int kSumThreads = 1024;
 constexpr int kQuad = 4;  // elements that a thread reads at once
 
+struct Piece : UpdateRange {
+  int64_t range = 0;  // its number
+};
+
 // Pieces end at multiples of kPiece, so that all but the first of a range begin at a quad.
-std::vector<UpdateRange> cut(const std::vector<UpdateRange>& ranges) {
-  std::vector<UpdateRange> pieces;
-  for (const UpdateRange& range : ranges) {
-    for (int64_t begin = range.begin; begin < range.end; begin = pieces.back().end) {
-      UpdateRange piece = range;
+std::vector<Piece> cut(const std::vector<UpdateRange>& ranges) {
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    for (int64_t begin = ranges[i].begin; begin < ranges[i].end; begin = pieces.back().end) {
+      Piece piece{ranges[i], static_cast<int64_t>(i)};
       piece.begin = begin;
-      piece.end = std::min((begin / kPiece + 1) * kPiece, range.end);
+      piece.end = std::min((begin / kPiece + 1) * kPiece, ranges[i].end);
       pieces.push_back(piece);
     }
   }
@@ -43,7 +48,7 @@ std::vector<UpdateRange> cut(const std::vector<UpdateRange>& ranges) {
 class Pieces {
  public:
   Pieces(const std::vector<UpdateRange>& ranges, Device& device) {
-    const std::vector<UpdateRange> pieces = cut(ranges);
+    const std::vector<Piece> pieces = cut(ranges);
     count_ = pieces.size();
     if (count_ > 0) table_ = upload(device, pieces);
   }
@@ -55,7 +60,7 @@ class Pieces {
     if (count_ == 0) return;
     const trireme::cuda::Grid grid{.blocks = dim3(static_cast<unsigned>(count_)),
                                    .threads = dim3(kThreads)};
-    trireme::cuda::launch(name, kernel, grid, stream, table_.as<UpdateRange>(), arguments...);
+    trireme::cuda::launch(name, kernel, grid, stream, table_.as<Piece>(), arguments...);
   }
 
  private:
@@ -105,7 +110,7 @@ __device__ void store(T* to, const Quad& quad, const Pack<float, kQuad>& values)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    squares_kernel(const UpdateRange* pieces, const float* x, double* sums) {
+    squares_kernel(const Piece* pieces, const float* x, double* sums) {
   double sum = 0;
   each_quad(pieces[blockIdx.x], [&](const Quad& quad) {
     const Pack<float, kQuad> values = load(x, quad);
@@ -132,34 +137,107 @@ struct StepNumbers {
   bool skipped;
   float gradient_factor;  // one over the loss scale, and what takes the norm down to max_norm
   float learning_rate;
+  float average_weight;
   typename Rule::Step step;
+
+  __device__ RangeNumbers<float> of(const UpdateRange& range, float trust_ratio) const {
+    return {learning_rate * range.learning_rate_scale, range.weight_decay, trust_ratio};
+  }
 };
 
 template <class Rule>
-__global__ void numbers_kernel(Rule rule, float max_norm, const double* squares,
-                               const LossScale* loss_scale, const StepState* state,
-                               StepNumbers<Rule>* numbers) {
+__global__ void numbers_kernel(Rule rule, float max_norm, MovingAverage average,
+                               const double* squares, const LossScale* loss_scale,
+                               const StepState* state, StepNumbers<Rule>* numbers) {
   numbers->skipped = loss_scale && !isfinite(*squares);
   const double unscaled = loss_scale ? 1 / static_cast<double>(loss_scale->scale) : 1;
   const double norm = max_norm > 0 ? sqrt(*squares) * unscaled : 0;
   numbers->gradient_factor =
       static_cast<float>(norm > max_norm ? unscaled * max_norm / norm : unscaled);
   numbers->learning_rate = state->learning_rate;
-  numbers->step =
-      rule.at_step(static_cast<double>(state->step + 1 - (loss_scale ? loss_scale->skipped : 0)));
+  const auto number = static_cast<double>(state->step + 1 - (loss_scale ? loss_scale->skipped : 0));
+  numbers->average_weight = static_cast<float>(average.weight(number));
+  numbers->step = rule.at_step(number);
+}
+
+// Of Update or TrustRatios.
+template <class Op, class Rule>
+void launch_numbers(const char* name, const Rule& rule, float max_norm,
+                    const MovingAverage& average, Stream& stream, Args args,
+                    StepNumbers<Rule>* numbers) {
+  trireme::cuda::launch(name, numbers_kernel<Rule>, {.blocks = dim3(1), .threads = dim3(1)}, stream,
+                        rule, max_norm, average, pointer<double>(args, Op::kSquares),
+                        pointer<LossScale>(args, Op::kLossScale),
+                        pointer<StepState>(args, Op::kState), numbers);
+}
+
+struct Squares {
+  double parameters, direction;
+};
+
+template <class Rule, int... I>
+__global__ void __launch_bounds__(kThreads)
+    norms_kernel(const Piece* pieces, Rule rule, const StepNumbers<Rule>* numbers,
+                 const float* parameters, const float* gradients, Squares* squares,
+                 std::array<const float*, kMaxSlots> slots, std::integer_sequence<int, I...>) {
+  const StepNumbers<Rule> step = *numbers;
+  const Piece piece = pieces[blockIdx.x];
+  if (step.skipped || !piece.adapts) return;
+  const auto n = rule.numbers(step.step, step.of(piece, 1));
+  Squares sum{0, 0};
+  each_quad(piece, [&](const Quad& quad) {
+    const Pack<float, kQuad> p = load(parameters, quad);
+    Pack<float, kQuad> s[kMaxSlots] = {load(slots[I], quad)...};
+    const Pack<float, kQuad> g = load(gradients, quad);
+#pragma unroll
+    for (int i = 0; i < kQuad; ++i) {  // where the quad is not in the piece all is 0
+      const float d =
+          Rule::direction(n, g.values[i] * step.gradient_factor, p.values[i], s[I].values[i]...);
+      sum.parameters += double{p.values[i]} * p.values[i];
+      sum.direction += double{d} * d;
+    }
+  });
+  sum.parameters = row_reduce(sum.parameters, Plus());
+  sum.direction = row_reduce(sum.direction, Plus());
+  if (threadIdx.x == 0) squares[blockIdx.x] = sum;
+}
+
+// A block for each range, of which the pieces are [ends[range - 1], ends[range]).
+template <class Rule>
+__global__ void __launch_bounds__(kThreads)
+    ratios_kernel(const UpdateRange* ranges, const int64_t* ends, Rule rule,
+                  const StepNumbers<Rule>* numbers, const Squares* squares, float* ratios) {
+  const StepNumbers<Rule> step = *numbers;
+  const UpdateRange range = ranges[blockIdx.x];
+  if (step.skipped || !range.adapts) {
+    if (threadIdx.x == 0) ratios[blockIdx.x] = 1;
+    return;
+  }
+  Squares sum{0, 0};
+  const int64_t first = blockIdx.x == 0 ? 0 : ends[blockIdx.x - 1];
+  for (int64_t i = first + threadIdx.x; i < ends[blockIdx.x]; i += kThreads) {
+    sum.parameters += squares[i].parameters;
+    sum.direction += squares[i].direction;
+  }
+  sum.parameters = row_reduce(sum.parameters, Plus());
+  sum.direction = row_reduce(sum.direction, Plus());
+  const RangeNumbers<float> n = step.of(range, 1);
+  if (threadIdx.x == 0) {
+    ratios[blockIdx.x] = static_cast<float>(
+        trust_ratio(rule, {n.learning_rate, n.weight_decay, 1}, sum.parameters, sum.direction));
+  }
 }
 
 template <class Rule, class Low, int... I>
 __global__ void __launch_bounds__(kThreads)
-    update_kernel(const UpdateRange* pieces, Rule rule, const StepNumbers<Rule>* numbers,
-                  float* parameters, const float* gradients, Low* low,
-                  std::array<float*, kMaxSlots> slots, std::integer_sequence<int, I...>) {
+    update_kernel(const Piece* pieces, Rule rule, const StepNumbers<Rule>* numbers,
+                  float* parameters, const float* gradients, const float* ratios, float* average,
+                  Low* low, std::array<float*, kMaxSlots> slots, std::integer_sequence<int, I...>) {
   const StepNumbers<Rule> step = *numbers;
   if (step.skipped) return;
-  const UpdateRange piece = pieces[blockIdx.x];
-  const RangeNumbers<float> range{step.learning_rate * piece.learning_rate_scale,
-                                  piece.weight_decay};
-  const auto n = rule.numbers(step.step, range);
+  const Piece piece = pieces[blockIdx.x];
+  const auto n =
+      rule.numbers(step.step, step.of(piece, kLayerWise<Rule> ? ratios[piece.range] : 1));
   each_quad(piece, [&](const Quad& quad) {
     Pack<float, kQuad> p = load(parameters, quad);
     Pack<float, kQuad> s[kMaxSlots] = {load(slots[I], quad)...};
@@ -171,6 +249,13 @@ __global__ void __launch_bounds__(kThreads)
     (store(slots[I], quad, s[I]), ...);
     store(parameters, quad, p);
     if (low) store(low, quad, p);
+    if (!average) return;
+    Pack<float, kQuad> a = load(average, quad);
+#pragma unroll
+    for (int i = 0; i < kQuad; ++i) {
+      a.values[i] += step.average_weight * (p.values[i] - a.values[i]);
+    }
+    store(average, quad, a);
   });
 }
 
@@ -187,22 +272,57 @@ Plan plan_update(const Rule& rule, const Update& op, Pieces pieces, Specs given,
   return with_low_precision(given[Op::kLowPrecision], [&]<class Low>(Low) {
     return function_op(
         in_row_major(given),
-        [rule, slots, max_norm = op.max_norm, pieces = std::move(pieces)](Stream& stream, Args args,
-                                                                          void* scratch) {
+        [rule, slots, max_norm = op.max_norm, average = op.average, pieces = std::move(pieces)](
+            Stream& stream, Args args, void* scratch) {
           auto* numbers = static_cast<StepNumbers<Rule>*>(scratch);
-          trireme::cuda::launch("update", numbers_kernel<Rule>,
-                                {.blocks = dim3(1), .threads = dim3(1)}, stream, rule, max_norm,
-                                pointer<double>(args, Op::kSquares),
-                                pointer<LossScale>(args, Op::kLossScale),
-                                pointer<StepState>(args, Op::kState), numbers);
+          launch_numbers<Op>("update", rule, max_norm, average, stream, args, numbers);
           pieces.launch_each(
               "update", update_kernel<Rule, Low, I...>, stream, rule, numbers,
               pointer<float>(args, Op::kParameters), pointer<float>(args, Op::kGradients),
+              pointer<float>(args, Op::kTrustRatios), pointer<float>(args, Op::kAverage),
               pointer<Low>(args, Op::kLowPrecision),
               std::array<float*, kMaxSlots>{pointer<float>(args, Op::kSlots + I)...}, slots);
         },
         sizeof(StepNumbers<Rule>));
   });
+}
+
+// For each range the end of its pieces among those of all.
+std::vector<int64_t> piece_ends(const std::vector<UpdateRange>& ranges) {
+  std::vector<int64_t> ends(ranges.size());
+  for (const Piece& piece : cut(ranges)) ++ends[static_cast<size_t>(piece.range)];
+  std::partial_sum(ends.begin(), ends.end(), ends.begin());
+  return ends;
+}
+
+template <class Rule, int... I>
+Plan plan_ratios(const Rule& rule, const TrustRatios& op, Device& device, Specs given,
+                 std::integer_sequence<int, I...> slots) {
+  using Op = TrustRatios;
+  static_assert(sizeof(Squares) % alignof(StepNumbers<Rule>) == 0);
+  Pieces pieces(op.ranges, device);
+  const size_t scratch_bytes = pieces.count() * sizeof(Squares) + sizeof(StepNumbers<Rule>);
+  return function_op(
+      in_row_major(given),
+      [rule, slots, max_norm = op.max_norm, pieces = std::move(pieces),
+       ranges = upload(device, op.ranges), ends = upload(device, piece_ends(op.ranges)),
+       count = op.ranges.size()](Stream& stream, Args args, void* scratch) {
+        auto* squares = static_cast<Squares*>(scratch);
+        auto* numbers = reinterpret_cast<StepNumbers<Rule>*>(squares + pieces.count());
+        launch_numbers<Op>("trust_ratios", rule, max_norm, MovingAverage{}, stream, args, numbers);
+        pieces.launch_each(
+            "trust_ratios", norms_kernel<Rule, I...>, stream, rule, numbers,
+            pointer<const float>(args, Op::kParameters), pointer<const float>(args, Op::kGradients),
+            squares,
+            std::array<const float*, kMaxSlots>{pointer<const float>(args, Op::kSlots + I)...},
+            slots);
+        trireme::cuda::launch(
+            "trust_ratios", ratios_kernel<Rule>,
+            {.blocks = dim3(static_cast<unsigned>(count)), .threads = dim3(kThreads)}, stream,
+            ranges.template as<UpdateRange>(), ends.template as<int64_t>(), rule, numbers, squares,
+            pointer<float>(args, Op::kRatios));
+      },
+      scratch_bytes);
 }
 
 }  // namespace
@@ -225,6 +345,18 @@ Plan plan(const SumOfSquares& op, const ContextPtr& context, Specs given) {
             sums, counted, static_cast<int64_t>(pieces.count()), pointer<double>(args, Op::kSum));
       },
       scratch_bytes);
+}
+
+Plan plan(const TrustRatios& op, const ContextPtr& context, Specs given) {
+  return std::visit(
+      [&]<class Rule>(const Rule& rule) -> Plan {
+        if constexpr (kLayerWise<Rule>) {
+          return plan_ratios(rule, op, context->device, given, SlotNumbers<Rule>());
+        } else {
+          return nullptr;  // check() has refused it
+        }
+      },
+      op.rule);
 }
 
 Plan plan(const Update& op, const ContextPtr& context, Specs given) {

@@ -1,11 +1,20 @@
 // Speed of the operations of lenet, mlp and resnet18-cifar at their usual batch on one rank, one
-// thread. Convolutions and dense layers report FLOP/s, the rest bytes/s of the tensors they touch.
+// thread. Convolutions and dense layers report FLOP/s, the rest bytes/s: those of each tensor,
+// twice where it is read and written. An update (mlp/update) has beside it what its bytes alone
+// cost (mlp/stream): a pass that reads as many arrays and writes as many of them. Run both in
+// turns:
+//   ops_bench --benchmark_filter='mlp/(update|stream)' --benchmark_repetitions=21
+//             --benchmark_enable_random_interleaving=true --benchmark_report_aggregates_only=true
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "core/vectorized.h"
 #include "ops/backend.h"
 #include "ops/step_state.h"
 
@@ -32,7 +41,8 @@ class Runner {
             .valid_rows = 1 << 20, .learning_rate = 1e-6f, .loss_gradient_scale = 1e-3f};
       }
       args_.push_back(ops::is_absent(spec) ? nullptr : buffer.data());
-      bytes_ += ops::is_absent(spec) ? 0 : static_cast<double>(spec.bytes());
+      const size_t times = arg(buffers_.size() - 1).use == ops::Use::kInOut ? 2 : 1;
+      bytes_ += ops::is_absent(spec) ? 0 : static_cast<double>(times * spec.bytes());
     }
     scratch_ = backend.device().allocate(plan_->scratch_bytes());
   }
@@ -49,6 +59,11 @@ class Runner {
   }
 
  private:
+  const ops::ArgInfo& arg(size_t i) const {
+    return std::visit([&]<class Op>(const Op&) -> const ops::ArgInfo& { return Op::kInfo.arg(i); },
+                      op_);
+  }
+
   ops::Op op_;
   std::unique_ptr<ops::OpPlan> plan_;
   std::unique_ptr<Stream> stream_;
@@ -217,21 +232,97 @@ void add_mlp() {
                    plain({256, 10}),
                    plain({ops::kMetricCount})});
   });
-  constexpr int64_t kParameters = 20'037'642;
-  add("mlp/sgd", [] {
-    const ops::Update op{ops::SgdMomentum{.momentum = 0.9f}, {{0, kParameters, 1e-4f, 1}}};
-    const TensorSpec p = plain({kParameters});
-    return Runner(backend(), op, {p, p, ops::absent(), ops::absent(), kState, ops::absent(), p});
+}
+
+constexpr int64_t kParameters = 20'037'642;  // of mlp
+const TensorSpec kArray = plain({kParameters});
+const std::vector<ops::UpdateRange> kAll{{0, kParameters, 1e-4f, 1}};
+
+using Lanes = float __attribute__((vector_size(64)));
+
+// Adds to several totals in turn, so that no addition waits for the one before.
+constexpr int kTotals = 8;
+template <int kRead>
+TRIREME_VECTORIZED void stream(const Lanes* const* read, std::span<Lanes* const> written,
+                               int64_t begin, int64_t end, Lanes* totals) {
+  Lanes sums[kTotals] = {};
+  for (int64_t i = begin; i < end; i += kTotals) {
+    for (int j = 0; j < kTotals; ++j) {
+      Lanes sum{};
+      for (int k = 0; k < kRead; ++k) sum += read[k][i + j];
+      for (Lanes* x : written) x[i + j] += sum;
+      sums[j] += sum;
+    }
+  }
+  for (int j = 0; j < kTotals; ++j) totals[j] += sums[j];
+}
+
+// One pass that reads some arrays and adds to others, a block of pages at a time.
+template <int kRead>
+void add_stream(const std::string& name, size_t written) {
+  constexpr size_t read = kRead;
+  const auto run = [=](benchmark::State& state) {
+    std::vector<Buffer> buffers;
+    for (size_t i = 0; i < read + written; ++i) {
+      buffers.push_back(backend().device().allocate(kParameters * sizeof(float)));
+      std::memset(buffers.back().data(), 0, buffers.back().bytes());
+    }
+    std::vector<const Lanes*> in;
+    std::vector<Lanes*> out;
+    for (size_t i = 0; i < read; ++i) in.push_back(buffers[i].as<Lanes>());
+    for (size_t i = read; i < read + written; ++i) out.push_back(buffers[i].as<Lanes>());
+    Lanes totals[kTotals] = {};
+    constexpr int64_t kVectors = kParameters / 16, kBlock = 1024;
+    for (auto _ : state) {
+      for (int64_t at = 0; at + kBlock <= kVectors; at += kBlock) {
+        stream<kRead>(in.data(), out, at, at + kBlock, totals);
+      }
+      benchmark::DoNotOptimize(totals);
+    }
+    state.counters["B/s"] =
+        benchmark::Counter(static_cast<double>((read + 2 * written) * kParameters * sizeof(float)),
+                           benchmark::Counter::kIsIterationInvariantRate);
+  };
+  benchmark::RegisterBenchmark(name.c_str(), run)->Unit(benchmark::kMillisecond);
+}
+
+// kNormsRead: arrays that the trust ratios of a layer-wise rule are made of.
+template <size_t kNormsRead = 0>
+void add_update(const std::string& name, const ops::UpdateRule& rule, bool averages = false) {
+  const size_t slots = ops::slots_of(rule).size();
+  add("mlp/update/" + name, [=] {
+    const TensorSpec ratios = ops::is_layer_wise(rule) ? plain({1}) : ops::absent();
+    std::vector<TensorSpec> specs{
+        kArray, kArray,        ops::absent(), ops::absent(),
+        kState, ops::absent(), ratios,        averages ? kArray : ops::absent()};
+    specs.resize(specs.size() + slots, kArray);
+    return Runner(backend(), ops::Update{rule, kAll, 0, {.decay = 0.999}}, specs);
   });
-  add("mlp/adam", [] {
-    const ops::Update op{ops::Adam{}, {{0, kParameters, 1e-4f, 1}}};
-    const TensorSpec p = plain({kParameters});
-    return Runner(backend(), op, {p, p, ops::absent(), ops::absent(), kState, ops::absent(), p, p});
+  add_stream<1>("mlp/stream/" + name, 1 + slots + averages);
+  if constexpr (kNormsRead > 0) {
+    add("mlp/update/" + name + "_trust_ratios", [=] {
+      std::vector<TensorSpec> specs{kArray,        kArray, ops::absent(),
+                                    ops::absent(), kState, plain({1})};
+      specs.resize(specs.size() + slots, kArray);
+      return Runner(backend(), ops::TrustRatios{rule, kAll}, specs);
+    });
+    add_stream<kNormsRead>("mlp/stream/" + name + "_trust_ratios", 0);
+  }
+}
+
+void add_updates() {
+  add_update("sgd", ops::SgdMomentum{});
+  add_update("adam", ops::Adam{});
+  add_update("lion", ops::Lion{});
+  add_update<2>("lars", ops::Lars{});
+  add_update<4>("lamb", ops::Lamb{});
+  add_update("sgd_average", ops::SgdMomentum{}, /*averages=*/true);
+  add_update("adam_average", ops::Adam{}, /*averages=*/true);
+  add("mlp/update/sum_of_squares", [] {
+    return Runner(backend(), ops::SumOfSquares{kAll},
+                  {kArray, {DType::kF64, {1}, Layout::row_major()}});
   });
-  add("mlp/sum_of_squares", [] {
-    return Runner(backend(), ops::SumOfSquares{{{0, kParameters, 0, 1}}},
-                  {plain({kParameters}), {DType::kF64, {1}, Layout::row_major()}});
-  });
+  add_stream<1>("mlp/stream/sum_of_squares", 0);
 }
 
 void add_resnet18_cifar() {
@@ -282,6 +373,7 @@ void add_resnet18_cifar() {
 int main(int argc, char** argv) {
   trireme::add_lenet();
   trireme::add_mlp();
+  trireme::add_updates();
   trireme::add_resnet18_cifar();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

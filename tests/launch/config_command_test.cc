@@ -84,7 +84,7 @@ TEST(ConfigCheck, RefusesWhatIsWrong) {
   const Outcome field = run({"config", "check", wrong});
   EXPECT_EQ(field.code, 2);
   EXPECT_NE(field.error.find("wrong.txtpb:7: optimizer.momentum: no such field; did you mean "
-                             "'optimizer.sgd.momentum'?"),
+                             "'optimizer.sgd.momentum' or 'optimizer.lars.momentum'?"),
             std::string::npos)
       << field.error;
 

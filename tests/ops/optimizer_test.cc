@@ -1,5 +1,5 @@
-// The reference's updates against numbers that PyTorch 2.15 gave for the same steps in double
-// precision.
+// The reference's updates against numbers that PyTorch 2.15 and others gave for the same steps in
+// double precision.
 #include <gtest/gtest.h>
 
 #include "tests/ops/evaluate.h"
@@ -30,19 +30,28 @@ class Training {
       evaluate(SumOfSquares{op_.ranges}, {&gradients_, &squares_});
     }
     Tensor state = state_of({.step = steps_, .learning_rate = rate});
-    std::vector<Tensor*> args{&parameters, &gradients_, &squares_, &scale, &state, &low};
     for (Tensor& slot : slots_) {
       if (is_absent(slot.spec)) slot = filled(shape, 0);
-      args.push_back(&slot);
     }
-    evaluate(op_, args);
+    if (is_layer_wise(op_.rule)) {
+      ratios = unwritten({static_cast<int64_t>(op_.ranges.size())});
+      evaluate(TrustRatios{op_.rule, op_.ranges, op_.max_norm},
+               with_slots({&parameters, &gradients_, &squares_, &scale, &state, &ratios}));
+    }
+    evaluate(op_, with_slots({&parameters, &gradients_, &squares_, &scale, &state, &low, &ratios,
+                              &average}));
     if (scaled) evaluate(AdjustLossScale{}, {&squares_, &scale});
     ++steps_;
   }
 
-  Tensor parameters = numbers({4}, kStart), scale, low;
+  Tensor parameters = numbers({4}, kStart), scale, low, ratios, average;
 
  private:
+  std::vector<Tensor*> with_slots(std::vector<Tensor*> args) {
+    for (Tensor& slot : slots_) args.push_back(&slot);
+    return args;
+  }
+
   Update op_;
   std::vector<Tensor> slots_;
   Tensor gradients_, squares_;
@@ -95,6 +104,101 @@ TEST(Adam, IsPyTorchsAdamW) {
                {0.640073480846188, -1.64294082494826, 0.2059782130622, 2.51781874749155});
 }
 
+// lion-pytorch 0.2.5, and optax 0.2.8. In the third step momentum outweighs the gradient of element
+// 0, not that of element 1.
+TEST(Lion, IsThePublished) {
+  expect_close(trained(everything(Lion{.beta1 = 0.75f, .beta2 = 0.5f}, 0.25f, 0)),
+               {0.545745849609375, -1.70489501953125, 0.0911712646484375, 2.36404418945312});
+}
+
+// A tensor of two weights, and a bias of two elements that neither decays nor adapts.
+Update layer_wise(const UpdateRule& rule) {
+  return {rule, {{0, 2, 0.25f, 1}, {2, 4, 0, 1, /*adapts=*/false}}};
+}
+
+// timm 1.0.31.
+TEST(Lars, IsTimms) {
+  expect_close(trained(layer_wise(Lars{.trust_coefficient = 0.25f})),
+               {0.830789835105106, -1.81744928117666, -0.183749984800816, 2.95612500143051});
+  expect_close(trained(layer_wise(Lars{.sgd = {.nesterov = true}, .trust_coefficient = 0.25f})),
+               {0.787753717516536, -1.76974664481504, -0.427874970018864, 2.96051250233352});
+  expect_close(trained(layer_wise(Lars{.trust_coefficient = 0.1f, .trust_clip = true})),
+               {0.491489923920376, -1.46506500269866, -0.183749984800816, 2.95612500143051});
+}
+
+// timm 1.0.31, and optax 0.2.8.
+TEST(Lamb, IsTimms) {
+  const Lamb lamb{.beta1 = 0.875f, .beta2 = 0.9375f, .epsilon = 0.0078125f};
+  expect_close(trained(layer_wise(lamb)),
+               {0.465282043790938, -1.48767733986924, 0.241940500311556, 2.77966112973756});
+  Lamb clipped = lamb;
+  clipped.trust_clip = true;
+  expect_close(trained(layer_wise(clipped)),
+               {0.640073480846188, -1.64294082494826, 0.241940500311556, 2.77966112973756});
+}
+
+// With one step from zero moments, r is g / (|g| + epsilon) + weight_decay * p.
+TEST(Lamb, IsThePapers) {
+  Training training({Lamb{.epsilon = 0.25f}, {{0, 4, 0.5f, 1}}});
+  training.step({0.5, -1, 2, 0.25});
+  const std::vector<double> r{0.5 / 0.75 + 0.5, -1 / 1.25 - 1, 2 / 2.25 + 0.25, 0.25 / 0.5 + 1.5};
+  double parameters = 0, direction = 0;
+  for (size_t i = 0; i < 4; ++i) {
+    parameters += kStart[i] * kStart[i];
+    direction += r[i] * r[i];
+  }
+  const double ratio = std::sqrt(parameters / direction);
+  std::vector<double> wanted = kStart;
+  for (size_t i = 0; i < 4; ++i) wanted[i] -= double{kRate} * ratio * r[i];
+  expect_close(training.parameters.numbers(), wanted, 1e-12);
+}
+
+TEST(Lars, IsThePapers) {
+  Training training({Lars{.trust_coefficient = 0.5f, .epsilon = 0}, {{0, 4, 0.25f, 2}}});
+  training.step({3, 0, 0, -4});
+  const double norm = std::sqrt(1 + 4 + 0.25 + 9);
+  const double local_rate = 2 * double{kRate} * 0.5 * norm / (5 + 0.25 * norm);
+  const std::vector<double> g{3, 0, 0, -4};
+  std::vector<double> wanted = kStart;
+  for (size_t i = 0; i < 4; ++i) wanted[i] -= local_rate * (g[i] + 0.25 * kStart[i]);
+  expect_close(training.parameters.numbers(), wanted);
+}
+
+TEST(TrustRatios, AreOneWhereANormIsZeroOrNothingAdapts) {
+  for (const UpdateRule& rule : {UpdateRule(Lars{}), UpdateRule(Lamb{})}) {
+    Training training({rule, {{0, 1}, {1, 2}, {2, 3}, {3, 4, 0, 1, /*adapts=*/false}}});
+    training.parameters = numbers({4}, {0, 2, 2, 2});
+    training.step({1, 0, 1, 1});
+    EXPECT_EQ(training.ratios[0], 1);
+    EXPECT_EQ(training.ratios[1], 1);
+    EXPECT_NE(training.ratios[2], 1);
+    EXPECT_EQ(training.ratios[3], 1);
+  }
+}
+
+// As torch.optim.swa_utils.get_ema_multi_avg_fn, and with TensorFlow's warm-up.
+TEST(Update, AveragesTheParameters) {
+  for (bool warmup : {false, true}) {
+    for (const Update& plain : {sgd(0.25f, 0.75f), adam(0, true)}) {
+      Update op = plain;
+      op.average = {.decay = 0.25, .warmup = warmup};
+      Training training(op);
+      training.average = training.parameters;
+      std::vector<double> wanted = kStart;
+      for (size_t step = 0; step < kGradients.size(); ++step) {
+        training.step(kGradients[step]);
+        const double t = static_cast<double>(step) + 1;
+        const double decay = warmup ? std::min(0.25, (1 + t) / (10 + t)) : 0.25;
+        for (size_t i = 0; i < 4; ++i) {
+          wanted[i] = decay * wanted[i] + (1 - decay) * training.parameters.numbers()[i];
+        }
+      }
+      expect_close(training.average.numbers(), wanted);
+      EXPECT_EQ(training.parameters.numbers(), trained(plain));
+    }
+  }
+}
+
 // PyTorch divides by the norm + 1e-6.
 TEST(Update, ClipsAsPyTorchDoes) {
   expect_close(trained(sgd(0, 0.75f, false, /*max_norm=*/1)),
@@ -117,10 +221,16 @@ TEST(Update, TakesTheRateOfTheStep) {
   EXPECT_EQ(training.parameters.numbers(), (std::vector<double>{0.25, -2.75, -0.25, 2.25}));
 }
 
+// One of each kind.
+std::vector<Update> every_rule(float max_norm) {
+  return {sgd(0.25f, 0.75f, false, max_norm),  adam(0.25f, false, max_norm),
+          adam(0.25f, true, max_norm),         everything(Lion{}, 0.25f, max_norm),
+          everything(Lars{}, 0.25f, max_norm), everything(Lamb{}, 0.25f, max_norm)};
+}
+
 TEST(Update, DividesByTheLossScale) {
   for (float max_norm : {0.0f, 1.0f}) {
-    for (const Update& op : {sgd(0.25f, 0.75f, false, max_norm), adam(0.25f, false, max_norm),
-                             adam(0.25f, true, max_norm)}) {
+    for (const Update& op : every_rule(max_norm)) {
       Training training(op);
       training.scale = loss_scale_of({.scale = 1024});
       for (const auto& gradient : kGradients) training.step(gradient);
@@ -134,13 +244,15 @@ TEST(Update, SkipsGradientsThatAreNotFinite) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   for (float max_norm : {0.0f, 1.0f}) {
-    for (const Update& op : {sgd(0.25f, 0.75f, false, max_norm), adam(0.25f, false, max_norm)}) {
+    for (const Update& op : every_rule(max_norm)) {
       Training training(op);
       training.scale = loss_scale_of({.scale = 1024});
       training.low = stored(DType::kF32, {4}, std::vector<float>(4, -1));
+      training.average = filled({4}, -1);
       training.step({0, kInfinity, 0, 0});
       EXPECT_EQ(training.parameters.numbers(), kStart);
       EXPECT_EQ(training.low.as<float>()[0], -1);
+      EXPECT_EQ(training.average.numbers(), std::vector<double>(4, -1));
       training.step(kGradients[0]);
       training.step(kGradients[1]);
       training.step({0, 0, 0, kNaN});

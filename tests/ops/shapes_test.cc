@@ -149,23 +149,32 @@ TEST_P(Refusals, OfUpdates) {
   EXPECT_REFUSED((SumOfSquares{{{0, 4, 0, 1}, {3, 8, 0, 1}}}), (Specs{array, sum}),
                  "sum_of_squares: range [3, 8) must come after 4 and end within 8");
   EXPECT_REFUSED((SumOfSquares{{{0, 9, 0, 1}}}), (Specs{array, sum}), "range [0, 9)");
+  const auto with = [&](const TensorSpec& gradients, const TensorSpec& squares,
+                        const TensorSpec& scale, const std::vector<TensorSpec>& slots) {
+    Specs all{array, gradients, squares, scale, state(), absent(), absent(), absent()};
+    all.insert(all.end(), slots.begin(), slots.end());
+    return all;
+  };
   const Update sgd{SgdMomentum{}};
-  EXPECT_REFUSED(Update{}, (Specs{array, array, absent(), absent(), state(), absent(), array}),
-                 "update: takes 6 tensors, got 7");
-  EXPECT_REFUSED(sgd, (Specs{array, array, absent(), absent(), state(), absent()}),
-                 "update: takes 7 tensors, got 6");
-  EXPECT_REFUSED(sgd, (Specs{array, of({7}), absent(), absent(), state(), absent(), array}),
-                 "gradients must be [8], got [7]");
-  EXPECT_REFUSED(sgd, (Specs{array, array, absent(), loss_scale(), state(), absent(), array}),
+  EXPECT_REFUSED(Update{}, with(array, absent(), absent(), {array}),
+                 "update: takes 8 tensors, got 9");
+  EXPECT_REFUSED(sgd, with(array, absent(), absent(), {}), "update: takes 9 tensors, got 8");
+  EXPECT_REFUSED(sgd, with(of({7}), absent(), absent(), {array}), "gradients must be [8], got [7]");
+  EXPECT_REFUSED(sgd, with(array, absent(), loss_scale(), {array}),
                  "sum of squares must be [1], got [0]");
-  EXPECT_REFUSED(sgd, (Specs{array, array, sum, sum, state(), absent(), array}),
-                 "loss scale must be [16], got [1]");
+  EXPECT_REFUSED(sgd, with(array, sum, sum, {array}), "loss scale must be [16], got [1]");
   EXPECT_REFUSED((Update{.rule = SgdMomentum{}, .ranges = {}, .max_norm = 1}),
-                 (Specs{array, array, absent(), absent(), state(), absent(), array}),
-                 "sum of squares must be [1], got [0]");
-  EXPECT_REFUSED(Update{Adam{}},
-                 (Specs{array, array, absent(), absent(), state(), absent(), absent(), array}),
+                 with(array, absent(), absent(), {array}), "sum of squares must be [1], got [0]");
+  EXPECT_REFUSED(Update{Adam{}}, with(array, absent(), absent(), {absent(), array}),
                  "slot 0 must be [8], got [0]");
+  EXPECT_REFUSED((Update{Lars{}, {{0, 4}, {4, 8}}}), with(array, absent(), absent(), {array}),
+                 "trust ratios must be [2], got [0]");
+  EXPECT_REFUSED((TrustRatios{Lars{}, {{0, 4}, {4, 8}}}),
+                 (Specs{array, array, absent(), absent(), state(), of({3}), array}),
+                 "trust_ratios: ratios must be [2], got [3]");
+  EXPECT_REFUSED((TrustRatios{Lion{}, {{0, 8}}}),
+                 (Specs{array, array, absent(), absent(), state(), of({1}), array}),
+                 "trust_ratios: the rule is not layer-wise");
 }
 
 TEST_P(Refusals, OfLossScales) {

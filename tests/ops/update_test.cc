@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/random.h"
 #include "ops/optimizer.h"
 #include "tests/ops/harness.h"
 
@@ -88,20 +89,51 @@ TEST_P(UpdateTest, SumOfSquaresTellsWhatIsNotFinite) {
   }
 }
 
-TEST_P(UpdateTest, Sgd) {
+template <size_t... I>
+std::vector<UpdateRule> defaults(std::index_sequence<I...>) {
+  return {std::variant_alternative_t<I, UpdateRule>{}...};
+}
+
+// All that there are with their defaults, and where a setting changes the formula both.
+std::vector<UpdateRule> rules() {
+  auto all = defaults(std::make_index_sequence<std::variant_size_v<UpdateRule>>());
+  for (UpdateRule rule :
+       {UpdateRule(SgdMomentum{.nesterov = true}), UpdateRule(Adam{.beta1 = 0.8f}),
+        UpdateRule(Adam{.beta1 = 0.8f, .decoupled = true}),
+        UpdateRule(Lars{.sgd = {.nesterov = true}}),
+        UpdateRule(Lars{.trust_coefficient = 30, .trust_clip = true}),
+        UpdateRule(Lamb{.beta1 = 0.8f, .trust_clip = true})}) {
+    all.push_back(std::move(rule));
+  }
+  return all;
+}
+
+// The first may be of either sign, the second is a mean of squares.
+void add_slots(Case& c, const UpdateRule& rule, int64_t elements) {
+  const size_t count = slots_of(rule).size();
+  if (count > 0) c.tensors.push_back(random(full({elements}), 3));
+  if (count > 1) c.tensors.push_back(uniform(full({elements}), 4, 0, 2));
+}
+
+int64_t tensors(const Arrays& a) { return static_cast<int64_t>(a.ranges.size()); }
+
+TEST_P(UpdateTest, EveryRule) {
   for (const Arrays& a : arrays()) {
     for (const Scaling& s : scalings()) {
-      for (const UpdateRule& rule :
-           {UpdateRule(Sgd{}), UpdateRule(SgdMomentum{.momentum = 0.9f, .nesterov = false}),
-            UpdateRule(SgdMomentum{.momentum = 0.9f, .nesterov = true})}) {
-        for (bool copied : {false, true}) {
-          Case c{
-              .name = a.name,
-              .op = Update{rule, a.ranges, s.max_norm},
-              .tensors = {random(full({a.elements}), 1), random(full({a.elements}), 2), squares(s),
-                          loss_scale(s, 0), state(), copied ? low_precision(a.elements) : none()},
-              .state = state_at(3)};
-          if (!slots_of(rule).empty()) c.tensors.push_back(random(full({a.elements}), 3));
+      for (const UpdateRule& rule : rules()) {
+        if (is_layer_wise(rule) && a.ranges.empty()) continue;
+        for (int64_t step : {0, 1, 1000, 1000000}) {
+          if (a.elements > 1000 && (step == 0 || step == 1000000)) continue;  // to be quick
+          const bool copied = step == 1 || step == 1000000, averaged = step >= 1000;
+          Case c{.name = a.name,
+                 .op = Update{rule, a.ranges, s.max_norm, {.decay = 0.75, .warmup = copied}},
+                 .tensors = {random(full({a.elements}), 1), random(full({a.elements}), 2),
+                             squares(s), loss_scale(s, step / 2), state(),
+                             copied ? low_precision(a.elements) : none(),
+                             is_layer_wise(rule) ? uniform(full({tensors(a)}), 5, 0.5, 2) : none(),
+                             averaged ? random(full({a.elements}), 6) : none()},
+                 .state = state_at(step)};
+          add_slots(c, rule, a.elements);
           check(c);
         }
       }
@@ -109,19 +141,20 @@ TEST_P(UpdateTest, Sgd) {
   }
 }
 
-TEST_P(UpdateTest, Adam) {
-  for (const Arrays& a : arrays()) {
+TEST_P(UpdateTest, TrustRatios) {
+  for (Arrays a : arrays()) {
+    if (a.ranges.empty()) continue;
+    if (a.ranges.size() > 2) a.ranges[1].adapts = false;
     for (const Scaling& s : scalings()) {
-      for (bool decoupled : {false, true}) {
-        for (int64_t step : {0, 1, 1000, 1000000}) {
-          check({.name = a.name,
-                 .op = Update{Adam{.beta1 = 0.8f, .decoupled = decoupled}, a.ranges, s.max_norm},
-                 .tensors = {random(full({a.elements}), 1), random(full({a.elements}), 2),
-                             squares(s), loss_scale(s, step / 2), state(),
-                             step == 1 ? low_precision(a.elements) : none(),
-                             random(full({a.elements}), 3), uniform(full({a.elements}), 4, 0, 2)},
-                 .state = state_at(step)});
-        }
+      for (const UpdateRule& rule : rules()) {
+        if (!is_layer_wise(rule)) continue;
+        Case c{.name = a.name,
+               .op = TrustRatios{rule, a.ranges, s.max_norm},
+               .tensors = {random(full({a.elements}), 1), random(full({a.elements}), 2), squares(s),
+                           loss_scale(s, 2), state(), full({tensors(a)})},
+               .state = state_at(7)};
+        add_slots(c, rule, a.elements);
+        check(c);
       }
     }
   }
@@ -133,7 +166,7 @@ TEST_P(UpdateTest, AdamFromZero) {
   check({.name = "from zero",
          .op = Update{Adam{}, {{0, 100, 0.1f, 1}}},
          .tensors = {random(full({100}), 1), random(full({100}), 2), none(), none(), state(),
-                     none(), with(full({100}), zeros), with(full({100}), zeros)},
+                     none(), none(), none(), with(full({100}), zeros), with(full({100}), zeros)},
          .state = state_at(0)});
 }
 
@@ -161,6 +194,40 @@ TEST_P(UpdateTest, AdjustLossScale) {
 }
 
 TRIREME_ON_ALL_TARGETS(UpdateTest);
+
+// However many threads there are, and wherever the tensor lies.
+TEST(TrustRatios, HaveTheSameBitsAlways) {
+  constexpr size_t kElements = 50000;
+  std::vector<float> ratios;
+  for (int threads : {1, 3}) {
+    for (size_t begin : {size_t{0}, size_t{17}}) {
+      const auto device = create_cpu_device(threads);
+      const auto backend = create_cpu_backend(*device);
+      const auto stream = device->create_stream(StreamKind::kCompute);
+      std::vector<float> p(kElements + begin), g(p), v(p);
+      const Random random(1, RandomPurpose::kSynthetic);
+      for (size_t i = 0; i < kElements; ++i) {
+        p[begin + i] = random.normal_at(2 * i);
+        g[begin + i] = random.normal_at(2 * i + 1);
+      }
+      const auto first = static_cast<int64_t>(begin), end = static_cast<int64_t>(p.size());
+      StepState state = state_at(1);
+      float ratio = 0;
+      const TensorSpec array{DType::kF32, {end}, Layout::row_major()};
+      const TensorSpec states{DType::kU8, {int64_t{sizeof state}}, Layout::row_major()};
+      const TensorSpec one{DType::kF32, {1}, Layout::row_major()};
+      const auto plan =
+          backend->plan(TrustRatios{Lars{}, {{first, end, 0.1f}}},
+                        std::vector{array, array, absent(), absent(), states, one, array});
+      std::vector<std::byte> scratch(plan->scratch_bytes());
+      const std::vector<void*> args{p.data(), g.data(), nullptr, nullptr, &state, &ratio, v.data()};
+      plan->encode(*stream, args, scratch.data());
+      stream->synchronize();
+      ratios.push_back(ratio);
+    }
+  }
+  EXPECT_EQ(ratios, std::vector<float>(4, ratios[0]));
+}
 
 }  // namespace
 }  // namespace trireme::ops

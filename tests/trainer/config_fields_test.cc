@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/limits.pb.h"
 #include "trainer/config/config.h"
 
 namespace trireme::train {
@@ -47,6 +48,20 @@ TEST(CompleteAssignment, HasNothingBehindWhatIsNotThere) {
 }
 
 // In a file and with --set alike.
+// No others are checked.
+TEST(Limits, AreOfNumbersThatAreNotRepeated) {
+  int count = 0;
+  for (const FieldPath& one : all_fields(RunConfig::descriptor())) {
+    if (!one.field->options().HasExtension(limits)) continue;
+    ++count;
+    EXPECT_FALSE(one.field->is_repeated()) << one.path;
+    EXPECT_TRUE(one.field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_FLOAT ||
+                one.field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE)
+        << one.path;
+  }
+  EXPECT_GT(count, 20);
+}
+
 TEST(SuggestField, FindsWhatBelongsToAnotherLevel) {
   struct Case {
     std::string text;
@@ -55,10 +70,11 @@ TEST(SuggestField, FindsWhatBelongsToAnotherLevel) {
   };
   const std::vector<Case> cases = {
       {"optimizer { momentum: 0.9 }", "optimizer.momentum=0.9",
-       "did you mean 'optimizer.sgd.momentum'?"},
+       "did you mean 'optimizer.sgd.momentum' or 'optimizer.lars.momentum'?"},
       {"optimizer { momentun: 0.9 }", "optimizer.momentun=0.9",
-       "did you mean 'optimizer.sgd.momentum'?"},
-      {"momentum: 0.9", "momentum=0.9", "did you mean 'optimizer.sgd.momentum'?"},
+       "did you mean 'optimizer.sgd.momentum' or 'optimizer.lars.momentum'?"},
+      {"momentum: 0.9", "momentum=0.9",
+       "did you mean 'optimizer.sgd.momentum' or 'optimizer.lars.momentum'?"},
       {"optimizer { learning_rate: 1 }", "optimizer.learning_rate=1",
        "did you mean 'schedule.learning_rate'?"},
       {"optimizer { sgd { weight_decay: 1 } }", "optimizer.sgd.weight_decay=1",

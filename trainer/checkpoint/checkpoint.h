@@ -96,9 +96,14 @@ void warn_on_stderr(const std::string& text);
 
 // Fill the arrays. Throws ConfigError when the checkpoint is of another network or optimizer.
 void load_model(const FoundCheckpoint& checkpoint, const StateArrays& state);
-// The network's parameters and running values by name; throws as load_model does.
+// The network's parameters, or their averages, and running values by name; throws as load_model
+// does.
 model::Weights read_model(const FoundCheckpoint& checkpoint, const model::Graph& graph);
-// The optimizer's state; zeros where the checkpoint has none, being of SGD without momentum.
+// Puts the averages of the parameters in their place, where the checkpoint has such
+// (optimizer.ema).
+void use_averages(const FoundCheckpoint& checkpoint, model::Weights& weights);
+// The optimizer's state, and averages of the parameters. What the checkpoint has none of stays as
+// it is: the velocity where SGD had no momentum, and averages that begin now.
 void load_optimizer(const FoundCheckpoint& checkpoint, const StateArrays& state);
 
 }  // namespace trireme::train

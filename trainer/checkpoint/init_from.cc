@@ -213,7 +213,10 @@ model::Weights read_weights(const fs::path& path) {
   if (plain_folder && fs::exists(path / kIndexFile)) return read_shards(path / kIndexFile);
   if (plain_folder && fs::exists(path / kModelFile)) return read_safetensors(path / kModelFile);
   if (plain_folder || fs::exists(path / "manifest.json") || name == "best" || name == "latest") {
-    return read_safetensors(find_trained(path, warn_on_stderr).path / kModelFile);
+    const FoundCheckpoint checkpoint = find_trained(path, warn_on_stderr);
+    model::Weights weights = read_safetensors(checkpoint.path / kModelFile);
+    use_averages(checkpoint, weights);
+    return weights;
   }
   throw ConfigError(kField, fmt::format("{} is no *.safetensors, *.safetensors.index.json or "
                                         "*.onnx, and no checkpoint or run",

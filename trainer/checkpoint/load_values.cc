@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -33,6 +34,8 @@ void require_no_more(const SafetensorsReader& reader, const FoundCheckpoint& che
   throw DataError((checkpoint.path / kModelFile).string(),
                   fmt::format("holds {} tensors, wanted {}", reader.names().size(), wanted));
 }
+
+bool is_average(const std::string& name) { return name.starts_with(kAverage + std::string(".")); }
 
 // Why the tensor names or shapes do not fit, as a matter of configuration rather than damage.
 template <class F>
@@ -74,14 +77,35 @@ model::Weights read_model(const FoundCheckpoint& checkpoint, const model::Graph&
       }
     }
     require_no_more(reader, checkpoint, weights.size());
+    use_averages(checkpoint, weights);
   });
   return weights;
+}
+
+void use_averages(const FoundCheckpoint& checkpoint, model::Weights& weights) {
+  const SafetensorsReader reader(checkpoint.path / kOptimizerFile);
+  for (const std::string& name : reader.names()) {
+    if (!is_average(name)) continue;
+    const auto weight = weights.find(name.substr(name.find('.') + 1));
+    if (weight == weights.end()) {
+      throw DataError((checkpoint.path / kOptimizerFile).string(),
+                      fmt::format("has '{}', but {} has no such parameter", name, kModelFile));
+    }
+    reader.read(name, weight->second.shape, weight->second.values);
+  }
 }
 
 void load_optimizer(const FoundCheckpoint& checkpoint, const StateArrays& state) {
   fitting(checkpoint, [&] {
     const SafetensorsReader reader(checkpoint.path / kOptimizerFile);
-    if (!reader.names().empty()) read_tensors(reader, state, state.optimizer());
+    const std::vector<std::string> names = reader.names();
+    for (const StateArrays::Array& array : state.optimizer()) {
+      const bool averages = std::ranges::all_of(
+          array.tensors, [](const StateArrays::Tensor& t) { return is_average(t.name); });
+      const bool has_such = std::ranges::any_of(
+          names, [&](const std::string& name) { return is_average(name) == averages; });
+      if (has_such) read_tensors(reader, state, {&array, 1});
+    }
   });
 }
 

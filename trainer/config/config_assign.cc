@@ -114,13 +114,16 @@ class Assignment {
     if (value_.starts_with('{') && value_.ends_with('}')) {
       return parse_text(value_.substr(1, value_.size() - 2), "--set " + path_, message);
     }
+    const auto is_choice = [](const FieldDescriptor* field) {
+      return field->message_type() && field->containing_oneof();
+    };
     std::vector<std::string> choices;
     for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
       const FieldDescriptor* field = message.GetDescriptor()->field(i);
-      if (field->message_type() && !field->is_repeated()) choices.push_back(field->name());
+      if (is_choice(field)) choices.push_back(field->name());
     }
     const FieldDescriptor* chosen = message.GetDescriptor()->FindFieldByName(value_);
-    if (!chosen || !chosen->message_type() || chosen->is_repeated()) {
+    if (!chosen || !is_choice(chosen)) {
       fail(fmt::format("'{}' is none of {}{}", value_, fmt::join(choices, ", "),
                        did_you_mean(value_, choices)));
     }

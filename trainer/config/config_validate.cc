@@ -1,12 +1,14 @@
 #include "trainer/config/config_validate.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/message.h>
 
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "core/limits.pb.h"
 #include "core/text.h"
 #include "trainer/config/monitor.h"
 
@@ -17,11 +19,23 @@ constexpr int64_t kMaxBatch = int64_t{1} << 48;  // so that sums with it do not 
 constexpr int kMaxThreads = 4096;
 constexpr double kMaxSeconds = 1e9;  // which clocks count in nanoseconds
 
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// Of a field that has (limits): a float or a double, which is not repeated.
+double number_in(const Message& message, const FieldDescriptor* field) {
+  const auto* reflection = message.GetReflection();
+  return field->cpp_type() == FieldDescriptor::CPPTYPE_FLOAT
+             ? double{reflection->GetFloat(message, field)}
+             : reflection->GetDouble(message, field);
+}
+
 class Validator {
  public:
   explicit Validator(const Config& config) : config_(config), run_(config.run) {}
 
   void run() const {
+    limits("", run_);
     model_and_data();
     batch();
     train();
@@ -46,17 +60,40 @@ class Validator {
   void at_most(const std::string& path, T value, T max) const {
     if (value > max) fail(path, fmt::format("{} is more than {}", value, max));
   }
-  void positive(const std::string& path, double value) const {
-    if (!(value > 0) || !std::isfinite(value)) {
-      fail(path, fmt::format("{} is not a number above 0", value));
+  // What is unset has a default that is within its limits.
+  void limits(const std::string& path, const Message& message) const {
+    std::vector<const FieldDescriptor*> fields;
+    message.GetReflection()->ListFields(message, &fields);
+    for (const FieldDescriptor* field : fields) {
+      const std::string name = path.empty() ? field->name() : path + "." + field->name();
+      if (field->message_type()) {
+        limits_within(name, message, field);
+      } else if (field->options().HasExtension(trireme::limits)) {
+        limit(name, field->options().GetExtension(trireme::limits), number_in(message, field));
+      }
     }
   }
-  void not_negative(const std::string& path, double value) const {
-    if (!(value >= 0) || !std::isfinite(value))
-      fail(path, fmt::format("{} is not a number from 0", value));
+  void limits_within(const std::string& path, const Message& message,
+                     const FieldDescriptor* field) const {
+    const auto* reflection = message.GetReflection();
+    if (!field->is_repeated()) return limits(path, reflection->GetMessage(message, field));
+    for (int i = 0; i < reflection->FieldSize(message, field); ++i) {
+      limits(fmt::format("{}[{}]", path, i), reflection->GetRepeatedMessage(message, field, i));
+    }
   }
-  void within_0_and_1(const std::string& path, double value) const {
-    if (!(value >= 0 && value < 1)) fail(path, fmt::format("{} is not in [0, 1)", value));
+  void limit(const std::string& path, Limits::Rule rule, double value) const {
+    const bool finite = std::isfinite(value);
+    switch (rule) {
+      case Limits::NOT_NEGATIVE:
+        if (finite && value >= 0) return;
+        return fail(path, fmt::format("{} is not a number from 0", value));
+      case Limits::POSITIVE:
+        if (finite && value > 0) return;
+        return fail(path, fmt::format("{} is not a number above 0", value));
+      case Limits::FROM_0_TO_1:
+        if (value >= 0 && value < 1) return;
+        return fail(path, fmt::format("{} is not in [0, 1)", value));
+    }
   }
 
   void one_of(const std::string& path, const std::string& value,
@@ -78,16 +115,12 @@ class Validator {
     at_least<int64_t>("checks.parameter_checksum_every_steps",
                       checks.parameter_checksum_every_steps(), 0);
     at_least<int64_t>("checks.max_skipped", checks.max_skipped(), 1);
-    not_negative("checks.loss_spike_deviations", checks.loss_spike_deviations());
   }
 
   void watchdog() const {
     const WatchdogConfig& watchdog = run_.watchdog();
-    not_negative("watchdog.timeout_seconds", watchdog.timeout_seconds());
     at_most("watchdog.timeout_seconds", watchdog.timeout_seconds(), kMaxSeconds);
-    not_negative("watchdog.first_timeout_seconds", watchdog.first_timeout_seconds());
     at_most("watchdog.first_timeout_seconds", watchdog.first_timeout_seconds(), kMaxSeconds);
-    within_0_and_1("watchdog.straggler_fraction", watchdog.straggler_fraction());
   }
 
   void metrics() const {
@@ -130,7 +163,6 @@ class Validator {
     if (train.has_max_steps()) at_least<int64_t>("train.max_steps", train.max_steps(), 1);
     at_least("train.threads", train.threads(), 0);
     at_most("train.threads", train.threads(), kMaxThreads);
-    not_negative("train.clip_norm", train.clip_norm());
     at_least<int64_t>("train.eval_every_epochs", train.eval_every_epochs(), 0);
     at_least<int64_t>("train.eval_every_steps", train.eval_every_steps(), 0);
     at_least<int64_t>("train.log_every_steps", train.log_every_steps(), 1);
@@ -143,7 +175,6 @@ class Validator {
     const std::string path = "train.early_stopping";
     one_of(path + ".monitor", stopping.monitor(), metric_names());
     at_least<int64_t>(path + ".patience", stopping.patience(), 1);
-    not_negative(path + ".min_delta", stopping.min_delta());
     const TrainConfig& train = run_.train();
     if (train.eval_every_epochs() == 0 && train.eval_every_steps() == 0) {
       fail(path, "needs evaluations: set train.eval_every_epochs or train.eval_every_steps");
@@ -163,54 +194,33 @@ class Validator {
 
   void optimizer() const {
     const OptimizerConfig& optimizer = run_.optimizer();
-    not_negative("optimizer.weight_decay", optimizer.weight_decay());
-    if (optimizer.has_sgd()) {
-      within_0_and_1("optimizer.sgd.momentum", optimizer.sgd().momentum());
-      if (optimizer.sgd().nesterov() && optimizer.sgd().momentum() == 0) {
-        fail("optimizer.sgd.nesterov", "needs optimizer.sgd.momentum above 0");
-      }
-      return;
+    if (optimizer.sgd().nesterov() && optimizer.sgd().momentum() == 0) {
+      fail("optimizer.sgd.nesterov", "needs optimizer.sgd.momentum above 0");
     }
-    const bool decoupled = optimizer.has_adamw();
-    const AdamConfig& adam = decoupled ? optimizer.adamw() : optimizer.adam();
-    const std::string path = decoupled ? "optimizer.adamw" : "optimizer.adam";
-    within_0_and_1(path + ".beta1", adam.beta1());
-    within_0_and_1(path + ".beta2", adam.beta2());
-    positive(path + ".epsilon", adam.epsilon());
+    if (optimizer.lars().nesterov() && optimizer.lars().momentum() == 0) {
+      fail("optimizer.lars.nesterov", "needs optimizer.lars.momentum above 0");
+    }
+    for (int i = 0; i < optimizer.group_size(); ++i) {
+      if (optimizer.group(i).parameters().empty()) {
+        fail(fmt::format("optimizer.group[{}].parameters", i),
+             "is missing: a regular expression that matches names of parameters");
+      }
+    }
   }
 
   void schedule() const {
     const ScheduleConfig& schedule = run_.schedule();
     if (!schedule.has_learning_rate()) fail("schedule.learning_rate", "is missing");
-    not_negative("schedule.learning_rate", schedule.learning_rate());
-    if (schedule.has_step()) {
-      length("schedule.step", schedule.step());
-      positive("schedule.step.gamma", schedule.step().gamma());
-    }
+    if (schedule.has_step()) length("schedule.step", schedule.step());
     if (schedule.has_multi_step()) multi_step(schedule.multi_step());
-    if (schedule.has_cosine()) not_negative("schedule.cosine.minimum", schedule.cosine().minimum());
-    if (schedule.has_polynomial()) {
-      positive("schedule.polynomial.power", schedule.polynomial().power());
-      not_negative("schedule.polynomial.minimum", schedule.polynomial().minimum());
-    }
-    if (schedule.has_one_cycle()) {
-      const OneCycleSchedule& cycle = schedule.one_cycle();
-      within_0_and_1("schedule.one_cycle.rising_fraction", cycle.rising_fraction());
-      positive("schedule.one_cycle.start_divisor", cycle.start_divisor());
-      positive("schedule.one_cycle.final_divisor", cycle.final_divisor());
-    }
-    if (schedule.has_warmup()) {
-      length("schedule.warmup", schedule.warmup());
-      not_negative("schedule.warmup.start_factor", schedule.warmup().start_factor());
-    }
+    if (schedule.has_warmup()) length("schedule.warmup", schedule.warmup());
   }
 
-  template <class Message>
-  void length(const std::string& path, const Message& message) const {
-    if (message.length_case() == Message::LENGTH_NOT_SET)
+  template <class Schedule>
+  void length(const std::string& path, const Schedule& schedule) const {
+    if (schedule.length_case() == Schedule::LENGTH_NOT_SET)
       fail(path, "needs a length in steps or epochs");
-    if (message.has_steps()) at_least<int64_t>(path + ".steps", message.steps(), 1);
-    if (message.has_epochs()) positive(path + ".epochs", message.epochs());
+    if (schedule.has_steps()) at_least<int64_t>(path + ".steps", schedule.steps(), 1);
   }
 
   void multi_step(const MultiStepSchedule& schedule) const {
@@ -224,7 +234,6 @@ class Validator {
     if (!std::is_sorted(schedule.epochs().begin(), schedule.epochs().end())) {
       fail(path + ".epochs", "milestones must ascend");
     }
-    positive(path + ".gamma", schedule.gamma());
   }
 
   void checkpoint() const {
@@ -232,7 +241,6 @@ class Validator {
     at_least<int64_t>("checkpoint.every_steps", checkpoint.every_steps(), 0);
     at_least<int64_t>("checkpoint.every_epochs", checkpoint.every_epochs(), 0);
     at_least<int64_t>("checkpoint.keep", checkpoint.keep(), 1);
-    positive("checkpoint.timeout_seconds", checkpoint.timeout_seconds());
     at_most("checkpoint.timeout_seconds", checkpoint.timeout_seconds(), kMaxSeconds);
     at_least<int64_t>("buckets.first_bytes", run_.buckets().first_bytes(), 1);
     at_least<int64_t>("buckets.bytes", run_.buckets().bytes(), 1);

@@ -1,5 +1,7 @@
 #include "trainer/config/inputs.h"
 
+#include "trainer/config/parameter_groups.h"
+
 namespace trireme::train {
 
 std::unique_ptr<data::Dataset> open_data(const Config& config, data::Part part,
@@ -20,7 +22,9 @@ model::ModelInput model_input(const data::SampleSpec& spec) {
 
 model::Graph build_network(const Config& config, const data::SampleSpec& spec) {
   try {
-    return model::build_graph(config.run.model(), model_input(spec));
+    model::Graph graph = model::build_graph(config.run.model(), model_input(spec));
+    ParameterGroups(config.run.optimizer()).check(graph);
+    return graph;
   } catch (const ConfigError& error) {
     throw config.located(error);
   }

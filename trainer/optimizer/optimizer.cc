@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "trainer/config/parameter_groups.h"
+
 namespace trireme::train {
 namespace {
 
@@ -18,35 +20,70 @@ TensorSpec loss_scale_spec() { return array_spec(DType::kU8, int64_t{sizeof(ops:
 // A scale of 1 that never grows: AdjustLossScale then only counts what is skipped.
 constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
 
+ops::UpdateRule adam_rule(const AdamConfig& config, bool decoupled) {
+  return ops::Adam{config.beta1(), config.beta2(), config.epsilon(), decoupled};
+}
+
 ops::UpdateRule rule_of(const OptimizerConfig& config) {
-  if (config.has_adam() || config.has_adamw()) {
-    const AdamConfig& adam = config.has_adam() ? config.adam() : config.adamw();
-    return ops::Adam{adam.beta1(), adam.beta2(), adam.epsilon(), config.has_adamw()};
+  switch (config.kind_case()) {
+    case OptimizerConfig::kAdam:
+      return adam_rule(config.adam(), /*decoupled=*/false);
+    case OptimizerConfig::kAdamw:
+      return adam_rule(config.adamw(), /*decoupled=*/true);
+    case OptimizerConfig::kLion:
+      return ops::Lion{config.lion().beta1(), config.lion().beta2()};
+    case OptimizerConfig::kLars: {
+      const LarsConfig& lars = config.lars();
+      return ops::Lars{{lars.momentum(), lars.nesterov()},
+                       lars.trust_coefficient(),
+                       lars.epsilon(),
+                       lars.trust_clip()};
+    }
+    case OptimizerConfig::kLamb: {
+      const LambConfig& lamb = config.lamb();
+      return ops::Lamb{lamb.beta1(), lamb.beta2(), lamb.epsilon(), lamb.trust_clip()};
+    }
+    case OptimizerConfig::kSgd:
+    case OptimizerConfig::KIND_NOT_SET:
+      break;
   }
-  if (config.sgd().momentum() > 0) {
-    return ops::SgdMomentum{config.sgd().momentum(), config.sgd().nesterov()};
-  }
-  return ops::Sgd{};
+  if (config.sgd().momentum() == 0) return ops::Sgd{};
+  return ops::SgdMomentum{config.sgd().momentum(), config.sgd().nesterov()};
+}
+
+ops::UpdateRange range_of(const model::Parameter& parameter, const OptimizerConfig& config,
+                          const ParameterGroupConfig* group) {
+  const bool is_weight = parameter.decays || config.decay_bias_and_norm();
+  const bool group_decays = group && group->has_weight_decay();
+  return {.begin = parameter.begin,
+          .end = parameter.end,
+          .weight_decay = !is_weight     ? 0
+                          : group_decays ? group->weight_decay()
+                                         : config.weight_decay(),
+          .learning_rate_scale = group ? group->learning_rate_scale() : 1,
+          .adapts = is_weight || config.lars().always_adapt() || config.lamb().always_adapt()};
+}
+
+// Whether an elementwise rule updates both in the same way.
+bool are_alike(const ops::UpdateRange& a, const ops::UpdateRange& b) {
+  return a.weight_decay == b.weight_decay && a.learning_rate_scale == b.learning_rate_scale;
 }
 
 }  // namespace
 
 std::vector<ops::UpdateRange> update_ranges(const model::Parameters& parameters,
                                             const OptimizerConfig& config) {
+  const ParameterGroups groups(config);
   std::vector<ops::UpdateRange> all;
   for (const model::Parameter& parameter : parameters.all) {
-    if (parameter.frozen) continue;
-    const bool decays = parameter.decays || config.decay_bias_and_norm();
-    all.push_back({.begin = parameter.begin,
-                   .end = parameter.end,
-                   .weight_decay = decays ? config.weight_decay() : 0});
+    if (!parameter.frozen) all.push_back(range_of(parameter, config, groups.of(parameter.name)));
   }
   std::sort(all.begin(), all.end(),
             [](const ops::UpdateRange& a, const ops::UpdateRange& b) { return a.begin < b.begin; });
+  if (ops::is_layer_wise(rule_of(config))) return all;
   std::vector<ops::UpdateRange> ranges;
   for (const ops::UpdateRange& range : all) {
-    if (!ranges.empty() && ranges.back().end == range.begin &&
-        ranges.back().weight_decay == range.weight_decay) {
+    if (!ranges.empty() && ranges.back().end == range.begin && are_alike(ranges.back(), range)) {
       ranges.back().end = range.end;
     } else {
       ranges.push_back(range);
@@ -81,7 +118,8 @@ Optimizer::Optimizer(const RunConfig& config, const model::Parameters& parameter
   squares_ = device_.allocate(sum.bytes());
   plan_update(config, parameters, backend);
   size_t scratch = 0;
-  for (const auto* plan : {&scale_plan_, &squares_plan_, &update_plan_, &adjust_plan_}) {
+  for (const auto* plan :
+       {&scale_plan_, &squares_plan_, &ratios_plan_, &update_plan_, &adjust_plan_}) {
     if (*plan) scratch = std::max(scratch, (*plan)->scratch_bytes());
   }
   if (scratch > 0) scratch_ = device_.allocate(scratch);
@@ -96,14 +134,29 @@ void Optimizer::plan_update(const RunConfig& config, const model::Parameters& pa
                              : ops::absent();
   const TensorSpec squares = array_spec(DType::kF64, 1);
   const TensorSpec scale = loss_scale_spec();
-  const ops::Update update{rule_of(optimizer), update_ranges(parameters, optimizer),
-                           config.train().clip_norm()};
-  std::vector<TensorSpec> specs{array, array, squares, scale, state_spec(), low};
+  const ops::Update update{rule_of(optimizer),
+                           update_ranges(parameters, optimizer),
+                           config.train().clip_norm(),
+                           {optimizer.ema().decay(), optimizer.ema().warmup()}};
+  TensorSpec ratios = ops::absent();
+  std::vector<TensorSpec> slots;
   for (const char* name : ops::slots_of(update.rule)) {
     state_.push_back({name, device_.allocate(array.bytes())});
-    specs.push_back(array);
+    slots.push_back(array);
   }
-  update_plan_ = backend.plan(update, specs);
+  const auto with_slots = [&](std::vector<TensorSpec> specs) {
+    specs.insert(specs.end(), slots.begin(), slots.end());
+    return specs;
+  };
+  if (ops::is_layer_wise(update.rule)) {
+    ratios = array_spec(DType::kF32, std::ssize(update.ranges));
+    trust_ratios_ = device_.allocate(ratios.bytes());
+    ratios_plan_ = backend.plan(ops::TrustRatios{update.rule, update.ranges, update.max_norm},
+                                with_slots({array, array, squares, scale, state_spec(), ratios}));
+  }
+  update_plan_ =
+      backend.plan(update, with_slots({array, array, squares, scale, state_spec(), low, ratios,
+                                       averages(optimizer) ? array : ops::absent()}));
 }
 
 void Optimizer::encode_before(Stream& stream, ops::StepState* state) const {
@@ -112,20 +165,31 @@ void Optimizer::encode_before(Stream& stream, ops::StepState* state) const {
   scale_plan_->encode(stream, args, scratch_.data());
 }
 
-void Optimizer::encode(Stream& stream, void* values, void* low_precision, void* gradients,
+void Optimizer::encode(Stream& stream, const model::ModelArrays& model, void* averages,
                        ops::StepState* state) const {
+  void* const values = model.parameters;
+  void* const gradients = model.gradients;
   void* const squares = squares_.data();
   void* const scale = loss_scale_.data();
   const std::array<void*, ops::SumOfSquares::kArgs> squares_args{gradients, squares};
   squares_plan_->encode(stream, squares_args, scratch_.data());
-  std::array<void*, ops::Update::kSlots + ops::kMaxSlots> args{values, gradients, squares,
-                                                               scale,  state,     low_precision};
-  for (size_t i = 0; i < state_.size(); ++i)
-    args[ops::Update::kSlots + i] = state_[i].values.data();
-  update_plan_->encode(stream, ops::Args(args).first(ops::Update::kSlots + state_.size()),
-                       scratch_.data());
+  void* const ratios = trust_ratios_.data();
+  if (ratios_plan_) {
+    encode_with_slots(*ratios_plan_, stream, {values, gradients, squares, scale, state, ratios});
+  }
+  encode_with_slots(
+      *update_plan_, stream,
+      {values, gradients, squares, scale, state, model.low_precision, ratios, averages});
   const std::array<void*, ops::AdjustLossScale::kArgs> adjust_args{squares, scale};
   adjust_plan_->encode(stream, adjust_args, scratch_.data());
+}
+
+void Optimizer::encode_with_slots(const ops::OpPlan& plan, Stream& stream,
+                                  std::initializer_list<void*> args) const {
+  std::array<void*, ops::Update::kSlots + ops::kMaxSlots> all;
+  auto end = std::copy(args.begin(), args.end(), all.begin());
+  for (const StateArray& array : state_) *end++ = array.values.data();
+  plan.encode(stream, {all.begin(), end}, scratch_.data());
 }
 
 size_t Optimizer::state_bytes() const {

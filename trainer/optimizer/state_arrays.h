@@ -16,6 +16,10 @@
 
 namespace trireme::train {
 
+// Averages of the parameters (optimizer.ema) are saved like what the optimizer remembers:
+// "average.fc.weight".
+inline constexpr const char* kAverage = "average";
+
 class StateArrays {
  public:
   struct Tensor {

@@ -140,6 +140,7 @@ void RunLoop::evaluate() {
   state_.evaluation_due = true;
   if (stop_.stopped()) return;  // it is made up for when the run goes on
   average_running_values();
+  step_.averages_changed();
   const bool last = finished() && !ends_with_best();
   const Evaluation result = parts_.evaluator->run([this] { return told_to_stop(); }, last);
   if (result.stopped) return stop_.stop();
@@ -192,6 +193,7 @@ void RunLoop::save_the_end() {
 bool RunLoop::ends_with_best() const { return early_stopping_.configured() && !stop_.stopped(); }
 
 void RunLoop::evaluate_best(int64_t step, int64_t epoch) {
+  step_.averages_changed();
   const Evaluation result = parts_.evaluator->run([] { return false; }, /*with_details=*/true);
   reporter_.evaluated_best(step, epoch, result);
   write_details(result, step, epoch);

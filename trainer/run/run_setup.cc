@@ -130,7 +130,8 @@ void RunSetup::make_loader() {
     const Step& step = *parts_.step;
     parts_.evaluator = std::make_unique<Evaluator>(
         parts_.graph, *parts_.backend, communicator_, *parts_.evaluation, step.parameters(),
-        step.arrays(), step.activations(), step.plan().micro, options_for(*parts_.evaluation));
+        step.evaluated_arrays(), step.activations(), step.plan().micro,
+        options_for(*parts_.evaluation));
   });
 }
 

@@ -57,6 +57,7 @@ std::string RunStart::load_by_rank_0() {
   resumed = choose_checkpoint();
   if (!resumed) {
     if (initial_) load_initial_values(*initial_, parts_.step->state());
+    parts_.step->restart_averages();
     return {};
   }
   // The configuration comes first: it may be why the data is another.
@@ -65,6 +66,7 @@ std::string RunStart::load_by_rank_0() {
   compare_data();
   parts_.reporter->changed(*resumed, changes);
   load_model(*resumed, parts_.step->state());
+  parts_.step->restart_averages();
   load_optimizer(*resumed, parts_.step->state());
   if (resumes_here()) {
     resumed->path = Checkpoints(parts_.folder.checkpoints(), 1)
@@ -184,6 +186,8 @@ SavedPosition RunStart::load_best() {
     if (!path) return warn("no evaluation was a finite number, so that no checkpoint is the best");
     const FoundCheckpoint best = open_checkpoint(*path);
     load_model(best, parts_.step->state());
+    parts_.step->restart_averages();
+    load_optimizer(best, parts_.step->state());
     found = to_json(best.state);
   });
   found = broadcast(communicator_, found, 0);

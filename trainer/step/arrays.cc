@@ -5,24 +5,46 @@
 namespace trireme::train {
 
 StepArrays::StepArrays(const model::Parameters& parameters, ops::Backend& backend,
-                       size_t activation_bytes)
+                       size_t activation_bytes, bool averages)
     : parameters_(parameters),
       backend_(backend),
       device_(backend.device()),
       values_(device_.allocate(parameters.array_bytes())),
       low_precision_(parameters, backend),
       running_(device_.allocate(parameters.running_bytes())),
-      activations_(device_.allocate(activation_bytes)) {}
+      activations_(device_.allocate(activation_bytes)) {
+  if (!averages) return;
+  averages_ = device_.allocate(parameters.array_bytes());
+  low_precision_averages_ = model::LowPrecisionCopy(parameters, backend);
+}
 
 void StepArrays::initialise(uint64_t seed, Stream& stream) {
   device_.fill_zero(running_.data(), parameters_.running_bytes(), stream);
   stream.synchronize();
   model::initialise(parameters_, backend_, seed, values_.data(), running_.data());
   values_changed(stream);
+  restart_averages(stream);
 }
 
 void StepArrays::values_changed(Stream& stream) {
   low_precision_.refresh(values_.data(), stream);
+  if (const size_t begin = parameters_.trained_bytes();
+      averages_.bytes() > begin) {  // what is frozen comes last
+    device_.copy(averages_.data() + begin, values_.data() + begin, averages_.bytes() - begin,
+                 stream);
+  }
+  stream.synchronize();
+}
+
+void StepArrays::restart_averages(Stream& stream) {
+  if (averages_.bytes() == 0) return;
+  copy_array(device_, averages_, values_, stream);
+  stream.synchronize();
+}
+
+void StepArrays::averages_changed(Stream& stream) {
+  if (averages_.bytes() == 0) return;
+  low_precision_averages_.refresh(averages_.data(), stream);
   stream.synchronize();
 }
 
@@ -45,8 +67,17 @@ model::ModelArrays StepArrays::model(void* gradients) const {
           .running = running_.data()};
 }
 
+model::ModelArrays StepArrays::evaluated() const {
+  model::ModelArrays arrays = model(nullptr);
+  if (averages_.bytes() == 0) return arrays;
+  arrays.parameters = averages_.data();
+  arrays.low_precision = low_precision_averages_.data();
+  return arrays;
+}
+
 size_t StepArrays::parameter_bytes() const {
-  return parameters_.array_bytes() + low_precision_.bytes() + running_.bytes();
+  return values_.bytes() + low_precision_.bytes() + averages_.bytes() +
+         low_precision_averages_.bytes() + running_.bytes();
 }
 
 void copy_array(Device& device, const Buffer& to, const Buffer& from, Stream& stream) {

@@ -92,6 +92,8 @@ RankMemory least_memory(const Config& config, const model::Graph& graph, const B
   memory.parts = {
       {"parameters", parameters * sizeof(float)},
       {low_precision_name(config), dtype == DType::kF32 ? 0 : parameters * size_of(dtype)},
+      {"averages of the parameters",
+       averages(config.run.optimizer()) ? parameters * sizeof(float) : 0},
       {"gradients", trained},
       {"optimizer state", arrays * trained},
       {"activations", static_cast<size_t>(memory.network.largest_output) * size_of(dtype),
@@ -110,6 +112,10 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
   const size_t arrays = optimizer_arrays(config.run.optimizer()).size();
   memory.parts = {{"parameters", parameters.array_bytes() + copies * parameters.running_bytes()},
                   {low_precision_name(config), static_cast<size_t>(parameters.elements) * low},
+                  {"averages of the parameters",
+                   averages(config.run.optimizer())
+                       ? parameters.array_bytes() + static_cast<size_t>(parameters.elements) * low
+                       : 0},
                   {"gradients", parameters.trained_bytes()},
                   {"optimizer state", sizeof(ops::LossScale) + arrays * parameters.trained_bytes()},
                   {"activations and workspaces", program.activation_bytes(), Cause::kActivations},

@@ -39,6 +39,9 @@ struct Step::State {
     for (const Optimizer::StateArray& array : optimizer->state()) {
       state->add_optimizer_array(parameters, array.name, array.values.data());
     }
+    if (void* averages = arrays->averages().data()) {
+      state->add_optimizer_array(parameters, kAverage, averages);
+    }
     for (const auto& slot : slots) {
       slot->make_contexts(*program, model, arrays->activations().data());
     }
@@ -65,7 +68,8 @@ struct Step::State {
         config, planned_memory(config, graph, plan, device.kind(), parameters, *program, in_flight),
         room, sharing);
     optimizer = std::make_unique<Optimizer>(config.run, parameters, backend);
-    arrays = std::make_unique<StepArrays>(parameters, backend, program->activation_bytes());
+    arrays = std::make_unique<StepArrays>(parameters, backend, program->activation_bytes(),
+                                          averages(config.run.optimizer()));
     const SampleBytes sample{graph.input.input.bytes(), graph.input.target.bytes()};
     input_bytes = static_cast<size_t>(plan.capacity) * sample.input;
     for (int i = 0; i < in_flight; ++i) {
@@ -171,8 +175,7 @@ struct Step::State {
     fault_point("update", slot.step);
     StepSlot::Tail& tail = slot.tail();
     device.copy(&tail.scale_before, optimizer->loss_scale(), sizeof(ops::LossScale), *stream);
-    optimizer->encode(*stream, model.parameters, model.low_precision, model.gradients,
-                      slot.state(0));
+    optimizer->encode(*stream, model, arrays->averages().data(), slot.state(0));
     device.copy(&tail.metrics, model.gradients, sizeof tail.metrics, *stream);
     device.copy(&tail.scale_after, optimizer->loss_scale(), sizeof(ops::LossScale), *stream);
   }
@@ -293,6 +296,8 @@ void Step::initialise() {
 }
 
 void Step::parameters_changed() { state_->arrays->values_changed(*state_->stream); }
+void Step::restart_averages() { state_->arrays->restart_averages(*state_->stream); }
+void Step::averages_changed() { state_->arrays->averages_changed(*state_->stream); }
 
 std::optional<StepResult> Step::run(const data::Batch& batch, int64_t step, float learning_rate,
                                     bool stop_requested) {
@@ -336,6 +341,7 @@ StepMemory Step::memory_bytes() const {
 const model::Parameters& Step::parameters() const { return state_->parameters; }
 const StateArrays& Step::state() const { return *state_->state; }
 const model::ModelArrays& Step::arrays() const { return state_->model; }
+model::ModelArrays Step::evaluated_arrays() const { return state_->arrays->evaluated(); }
 std::span<std::byte> Step::activations() const {
   const Buffer& all = state_->arrays->activations();
   return {all.data(), all.bytes()};

@@ -34,6 +34,10 @@ class Step {
   void initialise();
   // Comes after whoever else has written parameters: through state(), or to arrays().
   void parameters_changed();
+  // Where parameters are averaged: lets that begin anew, with the parameters as they are.
+  void restart_averages();
+  // Comes before evaluated_arrays() are read.
+  void averages_changed();
 
   // Forward, backward, sum over ranks, clip, update. `batch` has room for plan().capacity rows and
   // may be used again on return. With `stop_requested` this rank asks all others to stop
@@ -69,8 +73,10 @@ class Step {
   const model::Parameters& parameters() const;
   // What is saved and compared. Comes after finish().
   const StateArrays& state() const;
-  // For contexts of inference programs to share; activations only between steps.
   const model::ModelArrays& arrays() const;
+  // For contexts of inference programs to share: with the averages, where there are any, in place
+  // of the parameters. Activations only between steps.
+  model::ModelArrays evaluated_arrays() const;
   std::span<std::byte> activations() const;
   Optimizer& optimizer();
   const model::Program& program() const;

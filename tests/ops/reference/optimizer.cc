@@ -12,10 +12,10 @@ bool skips(const double* squares, const LossScale* loss_scale) {
 }
 
 // What gradients are multiplied by.
-double gradient_factor(const Update& op, const double* squares, const LossScale* loss_scale) {
+double gradient_factor(double max_norm, const double* squares, const LossScale* loss_scale) {
   const double unscaled = loss_scale ? 1 / double{loss_scale->scale} : 1;
-  if (op.max_norm <= 0 || *squares <= 0) return unscaled;
-  return unscaled * std::min(1.0, double{op.max_norm} / (std::sqrt(*squares) * unscaled));
+  if (max_norm <= 0 || *squares <= 0) return unscaled;
+  return unscaled * std::min(1.0, max_norm / (std::sqrt(*squares) * unscaled));
 }
 
 template <class Visit>
@@ -31,22 +31,66 @@ void copy_low(Args args, int low, int64_t i, double value) {
   }
 }
 
+// Calls work(step number, gradient factor, numbers of a range) unless the update is skipped.
+template <class Op, class Work>
+void in_step(const Op& op, Args args, Work work) {
+  const LossScale* scale = loss_scale(args, Op::kLossScale);
+  if (skips(in(args, Op::kSquares), scale)) return;
+  const StepState& state = reference::state(args, Op::kState);
+  work(static_cast<double>(state.step + 1 - (scale ? scale->skipped : 0)),
+       gradient_factor(op.max_norm, in(args, Op::kSquares), scale),
+       [&](const UpdateRange& range, double trust_ratio) {
+         return RangeNumbers<double>{
+             double{state.learning_rate} * double{range.learning_rate_scale}, range.weight_decay,
+             trust_ratio};
+       });
+}
+
+template <class Rule, class... Slot>
+double direction(const typename Rule::template Numbers<double>& n, double g, double p,
+                 Slot... slots) {
+  return Rule::direction(n, g, p, slots...);
+}
+
+template <class Rule, int... I>
+void trust_ratios(const TrustRatios& op, const Rule& rule, Args args,
+                  std::integer_sequence<int, I...>) {
+  using O = TrustRatios;
+  double* ratio = out(args, O::kRatios);
+  std::fill_n(ratio, op.ranges.size(), 1.0);
+  in_step(op, args, [&](double t, double factor, auto numbers) {
+    for (const UpdateRange& range : op.ranges) {
+      const RangeNumbers<double> n = numbers(range, 1);
+      double parameters = 0, directions = 0;
+      for (int64_t i = range.begin; i < range.end; ++i) {
+        const double p = in(args, O::kParameters)[i];
+        const double d =
+            direction<Rule>(rule.numbers(rule.at_step(t), n), in(args, O::kGradients)[i] * factor,
+                            p, in(args, O::kSlots + I)[i]...);
+        parameters += p * p;
+        directions += d * d;
+      }
+      *ratio++ = range.adapts ? trust_ratio(rule, n, parameters, directions) : 1;
+    }
+  });
+}
+
 template <class Rule, int... I>
 void update(const Update& op, const Rule& rule, Args args, std::integer_sequence<int, I...>) {
   using O = Update;
-  const LossScale* scale = loss_scale(args, O::kLossScale);
-  if (skips(in(args, O::kSquares), scale)) return;
-  const double factor = gradient_factor(op, in(args, O::kSquares), scale);
-  const StepState& state = reference::state(args, O::kState);
-  const auto step =
-      rule.at_step(static_cast<double>(state.step + 1 - (scale ? scale->skipped : 0)));
-  each(op.ranges, [&](const UpdateRange& range, int64_t i) {
-    const RangeNumbers<double> numbers{
-        double{state.learning_rate} * double{range.learning_rate_scale}, range.weight_decay};
-    double& p = out(args, O::kParameters)[i];
-    Rule::apply(rule.numbers(step, numbers), in(args, O::kGradients)[i] * factor, p,
-                out(args, O::kSlots + I)[i]...);
-    copy_low(args, O::kLowPrecision, i, p);
+  in_step(op, args, [&](double t, double factor, auto numbers) {
+    for (size_t r = 0; r < op.ranges.size(); ++r) {
+      const double ratio = kLayerWise<Rule> ? in(args, O::kTrustRatios)[r] : 1;
+      const auto n = rule.numbers(rule.at_step(t), numbers(op.ranges[r], ratio));
+      for (int64_t i = op.ranges[r].begin; i < op.ranges[r].end; ++i) {
+        double& p = out(args, O::kParameters)[i];
+        Rule::apply(n, in(args, O::kGradients)[i] * factor, p, out(args, O::kSlots + I)[i]...);
+        copy_low(args, O::kLowPrecision, i, p);
+        if (!args[O::kAverage]) continue;
+        double& average = out(args, O::kAverage)[i];
+        average += op.average.weight(t) * (p - average);
+      }
+    }
   });
 }
 
@@ -62,6 +106,20 @@ Plan plan(const SumOfSquares& op, Specs specs) {
          [&](const UpdateRange&, int64_t i) { sum += 0 * in(args, SumOfSquares::kX)[i]; });
     *out(args, SumOfSquares::kSum) = sum;
   });
+}
+
+Plan plan(const TrustRatios& op, Specs specs) {
+  return std::visit(
+      [&]<class Rule>(const Rule& rule) -> Plan {
+        if constexpr (kLayerWise<Rule>) {
+          return host_op(std::move(specs), [op, rule](Args args, void*) {
+            trust_ratios(op, rule, args, SlotNumbers<Rule>());
+          });
+        } else {
+          return nullptr;  // check() has refused it
+        }
+      },
+      op.rule);
 }
 
 Plan plan(const Update& op, Specs specs) {

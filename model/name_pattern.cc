@@ -1,0 +1,49 @@
+#include "model/name_pattern.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "model/graph.h"
+
+namespace trireme::model {
+namespace {
+
+std::regex compiled(const std::string& pattern, const std::string& field) {
+  try {
+    return std::regex(pattern);
+  } catch (const std::regex_error& error) {
+    throw ConfigError(field,
+                      fmt::format("'{}' is no regular expression: {}", pattern, error.what()));
+  }
+}
+
+// What one would write for a parameter, or for all of a layer or a group of layers.
+std::vector<std::string> likely_patterns(const Graph& graph) {
+  std::vector<std::string> likely;
+  for (const Node& node : graph.nodes) {
+    for (const Signature::Parameter& parameter : node.signature.parameters) {
+      const std::string name = node.name + "." + parameter.name;
+      likely.push_back(name);
+      for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+        likely.push_back(name.substr(0, dot) + ".*");
+      }
+    }
+  }
+  return likely;
+}
+
+}  // namespace
+
+NamePattern::NamePattern(std::string pattern, std::string field)
+    : pattern_(std::move(pattern)), field_(std::move(field)), regex_(compiled(pattern_, field_)) {}
+
+void NamePattern::refuse(const Graph& graph) const {
+  throw ConfigError(field_, fmt::format("'{}' matches the whole name of no parameter{}", pattern_,
+                                        did_you_mean(pattern_, likely_patterns(graph))));
+}
+
+}  // namespace trireme::model

@@ -1,0 +1,61 @@
+#include "trainer/config/parameter_groups.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+
+namespace trireme::train {
+namespace {
+
+std::string field_of(size_t group) { return fmt::format("optimizer.group[{}].parameters", group); }
+
+}  // namespace
+
+ParameterGroups::ParameterGroups(const OptimizerConfig& config) : config_(config) {
+  for (const ParameterGroupConfig& group : config.group()) {
+    patterns_.emplace_back(group.parameters(), field_of(patterns_.size()));
+  }
+}
+
+size_t ParameterGroups::index_of(const std::string& parameter) const {
+  for (size_t i = 0; i < patterns_.size(); ++i) {
+    if (patterns_[i].matches(parameter)) return i;
+  }
+  return kNone;
+}
+
+const ParameterGroupConfig* ParameterGroups::of(const std::string& parameter) const {
+  const size_t index = index_of(parameter);
+  return index == kNone ? nullptr : &config_.group(static_cast<int>(index));
+}
+
+void ParameterGroups::check(const model::Graph& graph) const {
+  for (size_t i = 0; i < patterns_.size(); ++i) {
+    bool used = false, matched = false;
+    size_t taken = kNone;  // by this group
+    for (const model::Node& node : graph.nodes) {
+      for (const auto& parameter : node.signature.parameters) {
+        const std::string name = node.name + "." + parameter.name;
+        if (!patterns_[i].matches(name)) continue;
+        matched = true;
+        const size_t group = index_of(name);
+        if (group < i) taken = group;
+        used = used || (group == i && !parameter.frozen);
+      }
+    }
+    if (used) continue;
+    if (!matched) patterns_[i].refuse(graph);
+    const std::string& pattern = config_.group(static_cast<int>(i)).parameters();
+    if (taken == kNone) {
+      throw ConfigError(field_of(i), fmt::format("'{}' matches only parameters that model.freeze "
+                                                 "freezes",
+                                                 pattern));
+    }
+    throw ConfigError(field_of(i),
+                      fmt::format("'{}' matches only parameters that are in optimizer.group[{}], "
+                                  "which comes before; put the narrower pattern first",
+                                  pattern, taken));
+  }
+}
+
+}  // namespace trireme::train
