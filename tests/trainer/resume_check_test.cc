@@ -170,8 +170,8 @@ std::pair<RunConfig, RunConfig> pair_for(const std::string& path) {
 
 // The rule of the field, or of the nearest around it.
 OnResume::Rule rule_in(const std::map<std::string, OnResume::Rule>& rules, std::string path) {
-  while (!rules.contains(path)) path = parent_of(path);
-  return rules.at(path);
+  while (!path.empty() && !rules.contains(path)) path = parent_of(path);
+  return rules.at(path);  // throws where the table has no row for it
 }
 
 TEST(ResumeRules, EveryFieldDoesWhatTheGuideSays) {
