@@ -438,8 +438,8 @@ TEST(PredictRows, ColumnsAreFoundByName) {
   EXPECT_THAT(read_file(onnx), HasSubstr(R"(["x","y","z"])"));
 
   const auto loss = [&](const std::string& table) {
-    const std::string file = scratch.write("other.csv", table);
-    const Outcome outcome = run({"eval", folder, "--data", file, "--json"});
+    const std::string other = scratch.write("other.csv", table);
+    const Outcome outcome = run({"eval", folder, "--data", other, "--json"});
     EXPECT_EQ(outcome.code, 0) << outcome.error;
     return Json::parse(outcome.out)["eval_loss"].get<double>();
   };
