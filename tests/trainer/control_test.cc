@@ -8,7 +8,7 @@
 namespace trireme::train {
 namespace {
 
-const std::string kLossField = "model.network.layer[5].softmax_cross_entropy";
+const std::string kLossField = "model.network.layer[6].softmax_cross_entropy";
 const std::string kWeights = "class_weights: [0.5, 1, 2, 0, 4, 1, 1, 0.25, 3, 1.5]";
 const std::string kTwiceTheWeights = "class_weights: [1, 2, 4, 0, 8, 2, 2, 0.5, 6, 3]";
 
