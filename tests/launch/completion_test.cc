@@ -118,7 +118,7 @@ TEST_P(Completion, OffersFilesNetworksAndRuns) {
 }
 
 TEST_P(Completion, OffersConfigurationsThatAreInstalled) {
-  EXPECT_EQ(offers("trireme train digi", home_.path()), Words{"digits.txtpb"});
+  EXPECT_EQ(offers("trireme train mni", home_.path()), Words{"mnist.txtpb"});
 }
 
 // zsh and fish quote what they insert, not what they offer; zsh offers what comes after the tilde.
