@@ -39,8 +39,12 @@ if(NOT TRIREME_SANITIZE)
   install(DIRECTORY "${share}/man" DESTINATION share) # launch/manual.cmake
 endif()
 
-# CMake now lists what it has installed in the build tree, and fails where the tree belongs to somebody else.
+# CMake now lists in the build tree what it has installed, for the removal: not what has gone into a package, and not where
+# the tree belongs to somebody else, which would be an error.
 install(CODE [[
+  if(CMAKE_INSTALL_PREFIX MATCHES "/_CPack_Packages/" OR NOT "$ENV{DESTDIR}" STREQUAL "")
+    return()
+  endif()
   execute_process(COMMAND test -w "${CMAKE_CURRENT_LIST_DIR}" RESULT_VARIABLE status)
   if(status)
     message(STATUS "No install_manifest.txt: ${CMAKE_CURRENT_LIST_DIR} cannot be written")

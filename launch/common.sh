@@ -38,11 +38,15 @@ mpirun_here() {
   mpirun --quiet -np "$ranks" --oversubscribe --bind-to none "$@"
 }
 
-# quietly COMMAND...: its output is shown only when it fails.
+# quietly COMMAND...: its output is shown only when it fails; of what takes longer, the last line each minute.
 quietly() {
-  local log status=0
+  local log teller status=0
   log=$(mktemp)
+  (while sleep 60 >/dev/null 2>&1; do tail -n 1 "$log"; done) &
+  teller=$!
   "$@" >"$log" 2>&1 || status=$?
+  kill "$teller" 2>/dev/null || true
+  wait "$teller" 2>/dev/null || true
   ((status == 0)) || cat "$log" >&2
   rm -f "$log"
   return "$status"

@@ -48,6 +48,11 @@ check() { # check WHAT COMMAND...: it succeeds
     failures=$((failures + 1))
   fi
 }
+prints() { # prints PATTERN COMMAND...: it prints a line with it
+  local pattern=$1
+  shift
+  "$@" | grep -E -e "$pattern"
+}
 commit() { # commit DATE
   git -C "$source" -c init.defaultBranch=main init -q
   git -C "$source" add -A
@@ -70,7 +75,6 @@ check "... without a change to the build tree" diff "$work/before" "$work/after"
 check "CMake lists what it has installed" diff <(find "$work/a prefix" -type f | sort) <(sort "$tree/install_manifest.txt")
 
 # Who may read the tree and not write it.
-rm "$tree/install_manifest.txt"
 mkdir "$work/other prefix"
 other=()
 if ((EUID == 0)); then
@@ -101,6 +105,10 @@ if command -v dpkg-shlibdeps >/dev/null && command -v file >/dev/null; then
 else
   echo "skipped: no dpkg-shlibdeps or no file(1): no packages"
 fi
+check "still lists what it has installed for this user" prints "^$work/a prefix/bin/trireme$" cat "$tree/install_manifest.txt"
+# As in docs/installed.md.
+(cd "$work/a clone" && xargs -d '\n' rm -f -- <build/install_manifest.txt)
+check "... which can be removed" prints '^0$' bash -c "find '$work/a prefix' -type f | wc -l"
 rm -rf "$source/.git"
 check "builds outside of a clone" built
 check "... the release" grep -qxF 0.1.0 "$tree/version"

@@ -96,7 +96,15 @@ runs_from() {
     "$bin/trireme" train digits.txtpb --run-dir runs/a --set train.max_steps=3
   check "... by its path, on two ranks" prints "2 ranks" mpirun --quiet -np 2 --oversubscribe --bind-to none \
     "$bin/trireme" train "$prefix/share/trireme/configs/digits.txtpb" --run-dir runs/b --set train.max_steps=3
-  check "tests what it has trained" prints "^digits-cnn after step 3: .* right" "$bin/trireme" eval runs/a
+  check "tests what it has trained" prints "^digits-cnn after step 3: .* accuracy" "$bin/trireme" eval runs/a
+}
+
+# first_run PREFIX: the commands under "First run" of the guide that is installed there.
+first_run() {
+  rm -rf runs
+  awk '/^## First run/ { here = 1 } here && /^```$/ { exit } block { print } here && /^```sh/ { block = 1 }' \
+    "$1/share/doc/trireme/docs/installed.md" >first-run
+  PATH=$1/bin:$PATH OMPI_MCA_rmaps_base_oversubscribe=1 bash -e first-run
 }
 
 # What CMake lists in the tree is what there is to remove again.
@@ -106,8 +114,9 @@ installed() { sed "s#^$prefix#.#" "$tree/install_manifest.txt" | LC_ALL=C sort; 
 check "files to remove" diff <(cd "$prefix" && find . -type f | LC_ALL=C sort) <(installed)
 check "files of the installation" holds_all "$prefix"
 runs_from "$prefix"
-check "a missing data set is explained" prints "not a folder in .*; trireme-get-data fetches MNIST" \
-  bash -c "! '$prefix/bin/trireme' train mnist.txtpb --run-dir runs/m"
+check "the first run of docs/installed.md" prints "^digits.csv: record 2" first_run "$prefix"
+check "a missing data set is explained, with exit code 3" prints "not a folder in .*; trireme-get-data fetches MNIST" \
+  bash -c "'$prefix/bin/trireme' train mnist.txtpb --run-dir runs/m; ((\$? == 3))"
 check "a mistyped configuration gets the nearest" prints "did you mean 'digits.txtpb'" \
   bash -c "! '$prefix/bin/trireme' train digit.txtpb --run-dir runs/m"
 check "data sets are fetched into the working directory" prints "$work/elsewhere/data/mnist" \
