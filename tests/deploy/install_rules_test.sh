@@ -113,4 +113,14 @@ rm -rf "$source/.git"
 check "builds outside of a clone" built
 check "... the release" grep -qxF 0.1.0 "$tree/version"
 check "files whose paths begin or end like those with a space stay" test -e "$work/a/stays" -a -e "$work/clone/build/stays"
+
+# The project itself, without its presets and with no folder for ccache.
+configure=(env -u CCACHE_DIR -u XDG_CACHE_HOME HOME=/proc/nowhere cmake -G "Unix Makefiles" -S "$root" -B "$work/project" -D TRIREME_CUDA=OFF -D TRIREME_TESTS=OFF)
+check "configures as a release build" prints "No CMAKE_BUILD_TYPE is given: Release" "${configure[@]}"
+check "... which stays one" prints "^CMAKE_BUILD_TYPE:STRING=Release$" cat "$work/project/CMakeCache.txt"
+if command -v ccache >/dev/null; then
+  check "... without ccache where it cannot write" prints "^-- Without ccache: " "${configure[@]}"
+  check "... whose compiler is called by itself" \
+    bash -c "! grep -q ccache '$work/project/launch/CMakeFiles/trireme_program.dir/build.make'"
+fi
 exit $((failures > 0))

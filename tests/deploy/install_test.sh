@@ -6,7 +6,7 @@ set -euo pipefail
 # shellcheck source=launch/common.sh
 . "$(dirname "$0")/../../launch/common.sh"
 arguments 1 "$@"
-tree=$1 source=$root
+tree=$(realpath "$1") source=$root
 work=$(realpath "$(mktemp -d)")
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/elsewhere"
