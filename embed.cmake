@@ -1,6 +1,6 @@
 # Bytes of a file as a C++ source: extern const std::string_view SYMBOL, in NAMESPACE.
 #   cmake -D FILE=config.desc -D NAMESPACE=trireme::train -D SYMBOL=kConfigDescriptors -D OUT=config_descriptors.cc -P embed.cmake
-file(READ ${FILE} bytes HEX)
+file(READ "${FILE}" bytes HEX)
 string(REGEX REPLACE "(..)" "\\\\x\\1" bytes "${bytes}")
 # A literal has a length that compilers must take: pieces of 4000 bytes, joined by the compiler.
 string(LENGTH "${bytes}" length)
@@ -12,7 +12,7 @@ while(at LESS length)
   math(EXPR at "${at} + 16000")
 endwhile()
 math(EXPR size "${length} / 4")
-file(WRITE ${OUT} "// Written by embed.cmake.
+file(WRITE "${OUT}" "// Written by embed.cmake.
 #include <string_view>
 
 namespace ${NAMESPACE} {

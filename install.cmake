@@ -15,13 +15,16 @@ install(FILES deploy/copyright DESTINATION ${doc})
 install(DIRECTORY docs DESTINATION ${doc} FILES_MATCHING PATTERN "*.md" PATTERN "*.png")
 
 # A build tree holds what an installation holds.
-file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/share/trireme)
-file(CREATE_LINK ${CMAKE_SOURCE_DIR}/launch/configs ${CMAKE_BINARY_DIR}/share/trireme/configs SYMBOLIC)
-file(CREATE_LINK ${CMAKE_SOURCE_DIR}/data ${CMAKE_BINARY_DIR}/share/trireme/data SYMBOLIC)
+set(share "${CMAKE_BINARY_DIR}/share")
+file(MAKE_DIRECTORY "${share}/trireme")
+file(CREATE_LINK "${CMAKE_SOURCE_DIR}/launch/configs" "${share}/trireme/configs" SYMBOLIC)
+file(CREATE_LINK "${CMAKE_SOURCE_DIR}/data" "${share}/trireme/data" SYMBOLIC)
 
 # bash-completion reads a script when it is asked for that command; _NAME is for commands that do not bring their own.
 set(completion launch/completion/trireme)
-install(FILES ${completion}.bash DESTINATION share/bash-completion/completions RENAME trireme)
+foreach(command trireme trireme-get-data trireme-supervise)
+  install(FILES ${completion}.bash DESTINATION share/bash-completion/completions RENAME ${command})
+endforeach()
 foreach(launcher mpirun mpiexec srun)
   install(FILES ${completion}.bash DESTINATION share/bash-completion/completions RENAME _${launcher})
 endforeach()
@@ -32,12 +35,21 @@ endforeach()
 install(FILES ${completion}.fish DESTINATION share/fish/vendor_completions.d)
 install(FILES ${completion}.fish DESTINATION share/fish/vendor_conf.d)
 
-set(manual ${CMAKE_BINARY_DIR}/manual)
-install(CODE "
-  file(REMOVE_RECURSE ${manual})
-  file(MAKE_DIRECTORY ${manual})
-  execute_process(COMMAND $<TARGET_FILE:trireme> help --man ${manual} COMMAND_ERROR_IS_FATAL ANY)")
-install(DIRECTORY ${manual}/ DESTINATION share/man/man1)
+if(NOT TRIREME_SANITIZE)
+  install(DIRECTORY "${share}/man" DESTINATION share) # launch/manual.cmake
+endif()
+
+# CMake now lists in the build tree what it has installed, for the removal: not what has gone into a package, and not where
+# the tree belongs to somebody else, which would be an error.
+install(CODE [[
+  if(CMAKE_INSTALL_PREFIX MATCHES "/_CPack_Packages/" OR NOT "$ENV{DESTDIR}" STREQUAL "")
+    return()
+  endif()
+  execute_process(COMMAND test -w "${CMAKE_CURRENT_LIST_DIR}" RESULT_VARIABLE status)
+  if(status)
+    message(STATUS "No install_manifest.txt: ${CMAKE_CURRENT_LIST_DIR} cannot be written")
+    return()
+  endif()]])
 
 set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_PACKAGE_VENDOR "The Trireme authors")
@@ -46,8 +58,21 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Distributed data-parallel training of neu
 set(CPACK_PACKAGE_DESCRIPTION "One program reads a configuration and trains a neural network on any number of
 ranks, on CPUs or NVIDIA GPUs, started by mpirun or srun.")
 set(CPACK_STRIP_FILES ON)
-string(TOLOWER ${CMAKE_SYSTEM_NAME} system)
-set(CPACK_PACKAGE_FILE_NAME trireme-${PROJECT_VERSION}-${system}-${CMAKE_SYSTEM_PROCESSOR})
+# The version is known when the program has been built. The archive brings no libraries: its name tells whose it needs.
+set(system ${CMAKE_SYSTEM_NAME})
+if(EXISTS /etc/os-release)
+  file(STRINGS /etc/os-release release REGEX "^(ID|VERSION_ID)=")
+  string(REGEX MATCH "(^|;)ID=\"?([^\";]+)" id "${release}")
+  set(system ${CMAKE_MATCH_2})
+  string(REGEX MATCH "(^|;)VERSION_ID=\"?([^\";]+)" id "${release}")
+  string(APPEND system ${CMAKE_MATCH_2})
+endif()
+string(TOLOWER "${system}-${CMAKE_SYSTEM_PROCESSOR}" system)
+set(CPACK_PROJECT_CONFIG_FILE "${CMAKE_BINARY_DIR}/package.cmake")
+file(CONFIGURE OUTPUT "${CPACK_PROJECT_CONFIG_FILE}" @ONLY CONTENT [[
+file(STRINGS "@CMAKE_BINARY_DIR@/version" CPACK_PACKAGE_VERSION)
+set(CPACK_PACKAGE_FILE_NAME "trireme-${CPACK_PACKAGE_VERSION}-@system@")
+]])
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)

@@ -15,10 +15,18 @@ fi
 TRIREME_BUNDLE=$(cd "$(dirname "$trireme_file")" && pwd)
 if [ -x "$TRIREME_BUNDLE/bin/trireme" ]; then
   export TRIREME_BUNDLE
-  case :$PATH: in
-    *":$TRIREME_BUNDLE/bin:"*) ;;
-    *) export PATH="$TRIREME_BUNDLE/bin:$PATH" ;;
-  esac
+  # In front, where another bundle may have been.
+  trireme_path=:$PATH:
+  while :; do
+    case $trireme_path in
+      *":$TRIREME_BUNDLE/bin:"*)
+        trireme_path=${trireme_path%%":$TRIREME_BUNDLE/bin:"*}:${trireme_path#*":$TRIREME_BUNDLE/bin:"}
+        ;;
+      *) break ;;
+    esac
+  done
+  trireme_path=${trireme_path#:}
+  export PATH="$TRIREME_BUNDLE/bin:${trireme_path%:}"
   # Where Open MPI, PMIx and hwloc look for their parts instead of where they were installed.
   export OPAL_PREFIX="$TRIREME_BUNDLE" OPAL_SYSCONFDIR="$TRIREME_BUNDLE/etc/openmpi"
   export PMIX_PREFIX="$TRIREME_BUNDLE" PMIX_LIBDIR="$TRIREME_BUNDLE/lib" PMIX_DATADIR="$TRIREME_BUNDLE/share"
@@ -35,4 +43,4 @@ else
   echo "env.sh: cannot tell where it lies; cd to its folder and source it there: . ./env.sh" >&2
   unset TRIREME_BUNDLE
 fi
-unset trireme_file trireme_open
+unset trireme_file trireme_open trireme_path

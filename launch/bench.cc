@@ -195,10 +195,15 @@ void print_table(const Json& r) {
   row("arithmetic floor", r["floor_ms"]);
   row("memory floor, unfused", r["memory_floor_ms"]);
   fmt::print(
-      "\n{:.1f} samples/s; a step took {:.3f} to {:.3f} ms; sums over ranks took {:.3f} ms, peers' "
-      "lateness and what lay beside backward included.\n",
+      "\n{:.1f} samples/s; a step took {:.3f} to {:.3f} ms. The times above are medians, each by "
+      "itself: parts need not add up to the step.\n",
       train::to_number(r["samples_per_second"]), train::to_number(r["step_ms_min"]),
-      train::to_number(r["step_ms_max"]), train::to_number(r["comm_ms"]));
+      train::to_number(r["step_ms_max"]));
+  if (ranks > 1) {
+    fmt::print(
+        "Sums over ranks took {:.3f} ms, peers' lateness and what lay beside backward included.\n",
+        train::to_number(r["comm_ms"]));
+  }
   fmt::print(
       "Floor: {}FLOP a rank and step at {}FLOP/s, measured here. Peak memory {} a rank; first step "
       "after {:.2f} s.\n",

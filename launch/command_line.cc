@@ -16,6 +16,7 @@
 #include "comm/control.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "core/version.h"
 #include "launch/cli.h"
 #include "launch/help.h"
 #include "launch/manual.h"
@@ -101,11 +102,15 @@ void add_help(ArgumentParser app, Command& chosen) {
   command.add_option("--man", *folder, "Write all manual pages into this folder")
       .metavar("DIR")
       .group("");  // for the installation
-  command.on_chosen([app, &chosen, names, folder] {
+  auto scripts = std::make_shared<std::vector<std::string>>();
+  command.add_option("--scripts", *scripts, "Scripts of launch/ that get pages, too")
+      .metavar("PATH")
+      .group("");
+  command.on_chosen([app, &chosen, names, folder, scripts] {
     if (folder->empty()) {
       print_as(chosen, help_on(app.app(), *names));
     } else {
-      chosen.run = on_one_rank([pages = manual(app.app()), folder] {
+      chosen.run = on_one_rank([pages = manual(app.app(), *scripts), folder] {
         write_files(pages, *folder);
         return 0;
       });
@@ -126,7 +131,7 @@ void set_usage(Command& chosen, const std::string& help) {
 Command parse_command_line(int argc, char** argv) {
   CLI::App app("Trireme trains neural networks in lockstep on many devices.", "trireme");
   app.formatter(std::make_shared<HelpFormatter>());  // before commands, which inherit it
-  app.set_version_flag("--version", "trireme " TRIREME_VERSION, "Print the version");
+  app.set_version_flag("--version", std::string("trireme ") + version(), "Print the version");
   app.require_subcommand(1);
   app.set_help_flag("-h,--help", "Print this");
   Command chosen;

@@ -4,7 +4,7 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # usage: prints the comment at the head of the script that was called.
-usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n -e '/^# shellcheck /d' -e '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
 
 # misuse MESSAGE...: ends the script that was called with 2.
 misuse() {
@@ -12,12 +12,18 @@ misuse() {
   exit 2
 }
 
-# no_arguments "$@": for scripts that take none.
-no_arguments() {
-  case ${1-} in
-    -h | --help) usage && exit 0 ;;
-  esac
-  (($# == 0)) || misuse "unknown argument $1"
+# arguments COUNT "$@": for scripts that take so many, and no options.
+arguments() {
+  local count=$1 argument
+  shift
+  for argument; do
+    case $argument in
+      -h | --help) usage && exit 0 ;;
+      -*) misuse "unknown option $argument" ;;
+    esac
+  done
+  (($# <= count)) || misuse "unknown argument ${*:count+1:1}"
+  (($# == count)) || misuse "$count arguments are needed"
 }
 
 # Open MPI refuses root without these; containers often have no other user.
@@ -32,11 +38,15 @@ mpirun_here() {
   mpirun --quiet -np "$ranks" --oversubscribe --bind-to none "$@"
 }
 
-# quietly COMMAND...: its output is shown only when it fails.
+# quietly COMMAND...: its output is shown only when it fails; of what takes longer, the last line each minute.
 quietly() {
-  local log status=0
+  local log teller status=0
   log=$(mktemp)
+  (while sleep 60 >/dev/null 2>&1; do tail -n 1 "$log"; done) &
+  teller=$!
   "$@" >"$log" 2>&1 || status=$?
+  kill "$teller" 2>/dev/null || true
+  wait "$teller" 2>/dev/null || true
   ((status == 0)) || cat "$log" >&2
   rm -f "$log"
   return "$status"

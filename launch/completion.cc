@@ -36,7 +36,9 @@ const CLI::Option* find_option(const CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
-bool takes_value(const CLI::Option* option) { return option && option->get_type_size() != 0; }
+bool takes_value(const CLI::Option* option) {
+  return option && option->get_items_expected_max() > 0;
+}
 
 // Entries of the folder that `typed` begins to name. Folders end in "/", except those that `whole`
 // takes as they are.
@@ -88,12 +90,16 @@ std::vector<Completion> networks() {
 }
 
 bool is_literal(const std::string& kind) {
-  return std::ranges::all_of(kind, [](char c) { return c >= 'a' && c <= 'z'; });
+  return !kind.empty() && std::ranges::all_of(kind, [](char c) { return c >= 'a' && c <= 'z'; });
 }
 
 std::vector<Completion> values_of_kind(const std::string& kind, const std::string& typed) {
   std::vector<Completion> found;
   if (kind == "FIELD=VALUE") {
+    if (const std::string zoo = "model.zoo.name="; typed.starts_with(zoo)) {
+      found = networks();
+      for (Completion& one : found) one.word.insert(0, zoo);
+    }
     for (const std::string& word : train::complete_assignment(RunConfig::descriptor(), typed)) {
       found.push_back({word, ""});
     }
@@ -142,10 +148,19 @@ struct Place {
   const CLI::App* app = nullptr;
   const CLI::Option* waiting = nullptr;  // for its value
   size_t positionals = 0;
+  const CLI::App* named = nullptr;  // the command that the positionals name, as those of help do
 };
+
+const CLI::App* find_command(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (command->get_name() == name) return command;
+  }
+  return nullptr;
+}
 
 Place follow(const CLI::App& app, const std::vector<std::string>& words) {
   Place place{&app};
+  place.named = &app;
   for (size_t i = 0; i + 1 < words.size(); ++i) {
     const std::string& word = words[i];
     if (place.waiting) {
@@ -154,11 +169,10 @@ Place follow(const CLI::App& app, const std::vector<std::string>& words) {
       const CLI::Option* option = find_option(*place.app, word);
       if (takes_value(option)) place.waiting = option;
     } else if (!place.app->get_subcommands({}).empty()) {
-      for (const CLI::App* command : place.app->get_subcommands({})) {
-        if (command->get_name() == word) place.app = command;
-      }
+      if (const CLI::App* command = find_command(*place.app, word)) place.app = command;
     } else {
       ++place.positionals;
+      if (place.named) place.named = find_command(*place.named, word);
     }
   }
   return place;
@@ -180,6 +194,9 @@ std::vector<Completion> candidates(const Place& place, const std::string& typed)
       place.app->get_options([](const CLI::Option* one) { return one->get_positional(); });
   if (positionals.empty()) return {};
   const CLI::Option& last = *positionals.back();
+  if (value_name(last) == "COMMAND") {
+    return place.named ? commands(*place.named) : std::vector<Completion>{};
+  }
   if (place.positionals < positionals.size()) {
     return values_of(*positionals[place.positionals], typed);
   }
@@ -226,7 +243,7 @@ void add_completion(ArgumentParser app, Command& chosen) {
   trireme completion fish | source
 
 Where trireme is installed, shells find these scripts by themselves. They also
-complete behind mpirun, mpiexec and srun.
+complete behind mpirun, mpiexec, srun and trireme-supervise.
 )");
   auto words = std::make_shared<std::vector<std::string>>();
   ArgumentParser query = command.add_command("words", "What can come next: asked by the scripts");

@@ -13,6 +13,7 @@
 #include "comm/control.h"
 #include "comm/world.h"
 #include "core/text.h"
+#include "core/version.h"
 #include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/doctor_gpu.h"
@@ -33,7 +34,7 @@ Json describe_rank(const comm::Placement& place, int threads) {
   return {{"rank", place.rank},
           {"host", place.host_name},
           {"pid", getpid()},
-          {"version", TRIREME_VERSION},
+          {"version", version()},
           {"threads", threads},
           {"cores", machine.cores},
           {"affinity", machine.affinity},
@@ -170,7 +171,7 @@ std::vector<Finding> check(const Hosts& hosts) {
 }
 
 void print_software(const comm::Launcher& launcher, const Json& cuda) {
-  fmt::print("trireme    {}\n", TRIREME_VERSION);
+  fmt::print("trireme    {}\n", version());
   if (launcher.name == "none") {
     fmt::print(
         "launcher   none: one rank; for more, mpirun -np N trireme ... or srun --mpi=pmix trireme "

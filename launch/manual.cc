@@ -11,7 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/file.h"
 #include "core/text.h"
+#include "core/version.h"
 #include "launch/help.h"
 
 namespace trireme::cli {
@@ -87,13 +89,7 @@ std::string footer_sections(const std::string& footer) {
   return out;
 }
 
-std::string references(const CLI::App& app) {
-  std::vector<std::string> names;
-  if (app.get_parent()) names.push_back(page_name(*app.get_parent()));
-  for (const CLI::App* command : app.get_subcommands({})) {
-    if (!command->get_group().empty()) names.push_back(page_name(*command));
-  }
-  if (app.get_parent() == nullptr) names.push_back("mpirun");
+std::string references(const std::vector<std::string>& names) {
   std::string out = ".SH \"SEE ALSO\"\n";
   for (const std::string& name : names) {
     out += ".BR " + escaped(name) + " (1)" + (name == names.back() ? "\n" : ",\n");
@@ -101,13 +97,27 @@ std::string references(const CLI::App& app) {
   return out;
 }
 
-std::string page(const CLI::App& app) {
+std::string references(const CLI::App& app, std::vector<std::string> names) {
+  if (app.get_parent()) names.push_back(page_name(*app.get_parent()));
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (!command->get_group().empty()) names.push_back(page_name(*command));
+  }
+  if (app.get_parent() == nullptr) names.push_back("mpirun");
+  return references(names);
+}
+
+// The lines above the sections that every page has.
+std::string head(const std::string& name, const std::string& summary, const std::string& usage) {
+  std::string out = fmt::format(".TH {} 1 {} \"trireme {}\" \"Trireme Manual\"\n",
+                                upper(escaped(name)), today(), version());
+  out += fmt::format(".SH NAME\n{} \\- {}\n", escaped(name), escaped(summary));
+  return out + ".SH SYNOPSIS\n.B " + escaped(usage) + "\n";
+}
+
+std::string page(const CLI::App& app, const std::vector<std::string>& more) {
   const HelpPage help = help_page(app);
   const std::string summary = first_line(help.description);
-  std::string out = fmt::format(".TH {} 1 {} \"trireme {}\" \"Trireme Manual\"\n",
-                                upper(escaped(page_name(app))), today(), TRIREME_VERSION);
-  out += fmt::format(".SH NAME\n{} \\- {}\n", escaped(page_name(app)), escaped(summary));
-  out += ".SH SYNOPSIS\n.B " + escaped(help.usage) + "\n";
+  std::string out = head(page_name(app), summary, help.usage);
   if (help.description.size() > summary.size()) {
     out += ".SH DESCRIPTION\n" + paragraph(help.description.substr(summary.size() + 1));
   }
@@ -117,15 +127,49 @@ std::string page(const CLI::App& app) {
       out += ".TP\n.B " + escaped(row.name) + "\n" + paragraph(row.text);
     }
   }
-  return out + footer_sections(help.footer) + references(app);
+  return out + footer_sections(help.footer) + references(app, more);
+}
+
+// As it is installed: "trireme-get-data" of launch/get-data.
+std::string script_name(const std::string& path) {
+  return "trireme-" + path.substr(path.rfind('/') + 1);
+}
+
+// The comment at the head of a script, which is what it prints for --help: what it does, indented
+// how to call it, and more.
+std::string script_page(const std::string& path) {
+  const std::string name = script_name(path);
+  std::istringstream lines(read_text(path));
+  std::string line;
+  std::getline(lines, line);  // the interpreter
+  std::string text;
+  std::string usage;
+  while (std::getline(lines, line) && line.starts_with("#")) {
+    line.erase(0, line.starts_with("# ") ? 2 : 1);
+    for (size_t at; (at = line.find("launch/" + name.substr(8))) != std::string::npos;) {
+      line.replace(at, name.size() - 1, name);
+    }
+    if (usage.empty() && line.starts_with("  ")) usage = line.substr(2, line.find("   ", 2) - 2);
+    text += line + "\n";
+  }
+  const std::string summary = text.substr(0, text.find_first_of(".,:"));
+  return head(name, summary, usage) + ".SH DESCRIPTION\n.EX\n" + paragraph(text) + ".EE\n" +
+         references({"trireme"});
 }
 
 }  // namespace
 
-std::map<std::string, std::string> manual(const CLI::App& app) {
-  std::map<std::string, std::string> pages{{page_name(app) + ".1", page(app)}};
+std::map<std::string, std::string> manual(const CLI::App& app,
+                                          const std::vector<std::string>& scripts) {
+  std::map<std::string, std::string> pages;
+  std::vector<std::string> names;
+  for (const std::string& script : scripts) {
+    names.push_back(script_name(script));
+    pages[names.back() + ".1"] = script_page(script);
+  }
+  pages[page_name(app) + ".1"] = page(app, names);
   for (const CLI::App* command : app.get_subcommands({})) {
-    if (!command->get_group().empty()) pages.merge(manual(*command));
+    if (!command->get_group().empty()) pages.merge(manual(*command, {}));
   }
   return pages;
 }

@@ -125,7 +125,7 @@ void check_root(const std::string& root, const std::string& hint) {
   if (root.empty() || fs::is_directory(folder, ignored)) return;
   const std::string from =
       folder.is_relative() ? " in " + fs::current_path(ignored).string() : std::string();
-  throw ConfigError("data.root", fmt::format("'{}' is not a folder{}{}", root, from, hint));
+  throw DataError("data.root", fmt::format("'{}' is not a folder{}{}", root, from, hint));
 }
 
 std::string find_file(const std::string& root, std::span<const std::string> names,

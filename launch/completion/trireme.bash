@@ -1,4 +1,4 @@
-# Completion of trireme for bash, also behind mpirun, mpiexec and srun. bash-completion finds it where it is
+# Completion of trireme for bash, also behind mpirun, mpiexec, srun and trireme-supervise. bash-completion finds it where it is
 # installed; without that, or from a build tree: source <(trireme completion bash)
 # The script asks the program itself, so that it fits any version of it.
 # shellcheck shell=bash
@@ -49,10 +49,13 @@ _trireme() {
     [[ -z ${_trireme_before[${1##*/}]-} ]] || "${_trireme_before[${1##*/}]}" "$@"
     return
   fi
+  # Launchers complete files where there is nothing else; trireme tells itself where a file can stand.
+  compopt +o default +o bashdefault 2>/dev/null
   # Bash begins words after "=" and ":" too, which belong to words of trireme.
   word=${words[${#words[@]} - 1]}
   [[ -n $quote || $word != *[=:]* ]] || cut=${word%"${word##*[=:]}"}
   while IFS=$'\t' read -r word _; do
+    [[ -n $word ]] || continue
     [[ $word != *[/.=] ]] || open=1
     word=${word#"$cut"}
     if [[ -z $quote ]]; then # a tilde in front stays one
@@ -72,8 +75,9 @@ _trireme_register() {
   local launcher specs
   declare -gA _trireme_before
   complete -F _trireme trireme
+  complete -o default -W "cifar10 fashion-mnist mnist" trireme-get-data
   specs=$(complete -p)$'\n'
-  for launcher in mpirun mpiexec srun; do
+  for launcher in mpirun mpiexec srun supervise trireme-supervise; do
     if [[ $specs =~ "-F "([^ $'\n']+)" $launcher"$'\n' ]]; then
       [[ ${BASH_REMATCH[1]} == _trireme ]] || _trireme_before[$launcher]=${BASH_REMATCH[1]}
     elif [[ $specs == *" $launcher"$'\n'* ]]; then

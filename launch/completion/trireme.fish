@@ -1,4 +1,4 @@
-# Completion of trireme for fish, also behind mpirun, mpiexec and srun. fish finds it where it is installed; from a
+# Completion of trireme for fish, also behind mpirun, mpiexec, srun and trireme-supervise. fish finds it where it is installed; from a
 # build tree: trireme completion fish | source
 # The script asks the program itself, so that it fits any version of it.
 
@@ -23,6 +23,7 @@ function __trireme_complete
 end
 
 complete -c trireme -f -a '(__trireme_complete)'
-for launcher in mpirun mpiexec srun
+complete -c trireme-get-data -n 'test (count (commandline -opc)) = 1' -f -a 'cifar10 fashion-mnist mnist'
+for launcher in mpirun mpiexec srun supervise trireme-supervise
   complete -c $launcher -n '__trireme_line >/dev/null' -f -a '(__trireme_complete)'
 end

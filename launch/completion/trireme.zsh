@@ -1,5 +1,5 @@
-#compdef trireme mpirun mpiexec srun
-# Completion of trireme for zsh, also behind mpirun, mpiexec and srun. compinit finds it where it is installed, as
+#compdef trireme trireme-get-data trireme-supervise supervise mpirun mpiexec srun
+# Completion of trireme for zsh, also behind mpirun, mpiexec, srun and trireme-supervise. compinit finds it where it is installed, as
 # _trireme in a folder of $fpath; from a build tree: source <(trireme completion zsh)
 # The script asks the program itself, so that it fits any version of it.
 
@@ -7,6 +7,10 @@ _trireme() {
   local word line program typed home
   local -i i first
   local -a whole open whole_shown open_shown
+  if [[ $service == trireme-get-data ]]; then
+    (( CURRENT == 2 )) && compadd cifar10 fashion-mnist mnist || _files -/
+    return
+  fi
   for ((i = 1; i < CURRENT; ++i)); do
     word=${(Q)words[i]}
     if [[ $word == : ]]; then # mpirun and srun: another program begins
@@ -45,5 +49,5 @@ else
       [[ ${_comps[$launcher]-} == (|_trireme) ]] || _trireme_before[$launcher]=$_comps[$launcher]
     done
   }
-  compdef _trireme trireme mpirun mpiexec srun
+  compdef _trireme trireme trireme-get-data trireme-supervise supervise mpirun mpiexec srun
 fi

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/text.h"
+#include "core/version.h"
 #include "launch/report/decimation.h"
 #include "launch/report/report.h"
 #include "trainer/base/json.h"
@@ -448,7 +449,7 @@ Json config_table(std::span<const train::RunRecords> runs) {
 
 Json report_data(std::span<const train::RunRecords> runs) {
   const std::vector<std::string> names = names_of(runs);
-  Json data = {{"version", TRIREME_VERSION}, {"metrics", metrics()}, {"runs", Json::array()}};
+  Json data = {{"version", version()}, {"metrics", metrics()}, {"runs", Json::array()}};
   for (size_t i = 0; i < runs.size(); ++i) data["runs"].push_back(run_data(runs[i], names[i]));
   data["differences"] = config_table(runs);
   return data;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/version.h"
 #include "model/layers/common.h"
 #include "model/onnx/activations.h"
 #include "model/onnx/normalisation.h"
@@ -75,7 +76,7 @@ class Exporter {
     check_weights();
     model_.set_ir_version(kIrVersion);
     model_.set_producer_name("trireme");
-    model_.set_producer_version(TRIREME_VERSION);
+    model_.set_producer_version(version());
     model_.add_opset_import()->set_version(kOpset);
     for (const auto& [key, value] : options_.metadata) {
       StringStringEntryProto& entry = *model_.add_metadata_props();

@@ -106,7 +106,7 @@ TEST_F(FileNamesTest, MissingFiles) {
   EXPECT_EQ(data_error({"u-*"}), folder.path("u-*") + ": no file matches");
   google::protobuf::RepeatedPtrField<std::string> pattern;
   pattern.Add("*");
-  EXPECT_SAYS(message<ConfigError>([&] { expand_names("no/folder", pattern, "data.x"); }),
+  EXPECT_SAYS(message<DataError>([&] { expand_names("no/folder", pattern, "data.x"); }),
               "data.root: 'no/folder' is not a folder");
 }
 

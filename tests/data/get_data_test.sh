@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
 # launch/get-data against a mirror in a folder. The published files are not here, so md5sum is replaced by one that
 # believes what the first line of a file says, and an archive is taken for CIFAR-10's.
+#   tests/data/get_data_test.sh launch/get-data
 set -euo pipefail
+# shellcheck source=launch/common.sh
+. "$(dirname "$0")/../../launch/common.sh"
+arguments 1 "$@"
 get_data=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -98,7 +98,7 @@ TEST_F(IdxTest, MissingFile) {
 TEST_F(IdxTest, MissingFolder) {
   DataConfig elsewhere = config;
   elsewhere.set_root("no/such/folder");
-  EXPECT_SAYS(config_error(elsewhere), "data.root: 'no/such/folder' is not a folder in /");
+  EXPECT_SAYS(data_error(elsewhere), "data.root: 'no/such/folder' is not a folder in /");
 }
 
 TEST_F(IdxTest, WrongMagic) {

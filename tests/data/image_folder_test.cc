@@ -121,7 +121,7 @@ TEST_F(ImageFolderTest, NothingAtAll) {
   config.set_on_bad_record(DataConfig::SKIP);
   EXPECT_SAYS(data_error(), "holds no good record, but 1 bad ones; the first: ");
   config.set_root("no/such/folder");
-  EXPECT_SAYS(message<ConfigError>([&] { open(); }), "data.root: 'no/such/folder' is not a folder");
+  EXPECT_SAYS(message<DataError>([&] { open(); }), "data.root: 'no/such/folder' is not a folder");
 }
 
 TEST_F(ImageFolderTest, FilesThatCannotBeRead) {

@@ -4,6 +4,9 @@
 #   tests/deploy/bundle_test.sh BUNDLE_SCRIPT BUILD_TREE
 # Without the right to make such a root it says so and ends with 77, which CTest shows as skipped.
 set -euo pipefail
+# shellcheck source=launch/common.sh
+. "$(dirname "$0")/../../launch/common.sh"
+arguments 2 "$@"
 
 if [[ -z ${IN_NAMESPACE:-} ]]; then
   # Mounts of a namespace of its own go with the last process in it, however the test ends.
@@ -72,15 +75,21 @@ else
   echo "FAILED: Python does not unpack it without xz"
   failures=$((failures + 1))
 fi
+while read -r link; do
+  if [[ ! -e $work/python/$name/$link ]]; then
+    echo "FAILED: README.md links to $link, which is not there"
+    failures=$((failures + 1))
+  fi
+done < <(grep -oE '\]\([^):]+' "$work/python/$name/README.md" | sed 's/^..//; s/#.*//')
 rm -rf "$work/python"
 for shell in bash sh; do
   source="cd / && . /home/user/$name/env.sh && . /home/user/$name/env.sh"
-  check "sourcing twice changes PATH once" "^/home/user/$name/bin:/bin$" "$source && echo \$PATH"
+  check "sourcing twice changes PATH once" "^/home/user/${name//+/[+]}/bin:/bin$" "$source && echo \$PATH"
   check "its README and what that leads to are there" there "$source && cd \$TRIREME_BUNDLE && : <README.md &&
     cd share/doc/trireme && : <docs/troubleshooting.md <docs/configuration.md <docs/images/augmented.png <copyright && echo there"
   check "doctor runs" "^libraries .*oneDNN" "$source && trireme doctor"
   check "a test program runs" "PASSED" "$source && \$TRIREME_BUNDLE/tests/core_device_test"
-  check "two ranks train" "^eval: accuracy 9[89]" "$source && cd \$TRIREME_BUNDLE &&
+  check "two ranks train" "^eval: .*accuracy 9[89]" "$source && cd \$TRIREME_BUNDLE &&
     mpirun --quiet -np 2 --oversubscribe --bind-to none trireme train launch/configs/digits.txtpb --device cpu \
       --run-dir /tmp/run-$shell"
 done

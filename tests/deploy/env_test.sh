@@ -2,7 +2,10 @@
 # env.sh and env.fish of a bundle, in each shell: what they set, wherever the shell is and however they are named.
 #   tests/deploy/env_test.sh SHELL     ends with 77, which CTest shows as skipped, where SHELL is not installed
 set -euo pipefail
-shell=$1 root=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=launch/common.sh
+. "$(dirname "$0")/../../launch/common.sh"
+arguments 1 "$@"
+shell=$1
 command -v "$shell" >/dev/null || {
   echo "skipped: $shell is not installed; launch/setup --tests installs it"
   exit 77
@@ -50,4 +53,8 @@ check "by its path" "$work/elsewhere" "$source '$bundle/$file'"
 check "by a relative path" "$work" "$source './a bundle/$file'"
 check "twice" / "$source '$bundle/$file'; $source '$bundle/$file'"
 check "in its own folder" "$bundle" "$source ./$file"
+# Of two bundles, the one whose file was sourced last.
+cp -r "$bundle" "$work/b"
+wanted=${wanted/"PATH=$bundle/bin:"/"PATH=$bundle/bin:$work/b/bin:"}
+check "after another, and once more" / "$source '$bundle/$file'; $source '$work/b/$file'; $source '$bundle/$file'"
 exit $((failures > 0))

@@ -3,7 +3,10 @@
 #   tests/deploy/install_test.sh BUILD_TREE
 # shellcheck disable=SC2317  # functions are called by check
 set -euo pipefail
-tree=$1 source=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=launch/common.sh
+. "$(dirname "$0")/../../launch/common.sh"
+arguments 1 "$@"
+tree=$(realpath "$1") source=$root
 work=$(realpath "$(mktemp -d)")
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/elsewhere"
@@ -35,7 +38,16 @@ prints() { # prints PATTERN COMMAND...: it succeeds and prints the pattern
 }
 # The files below a folder, pages of the manual by their number.
 content() { (cd "$1" && find . -type f ! -path './share/man/*' | LC_ALL=C sort) }
-pages() { find "$1/share/man/man1" -name 'trireme-*.1' | wc -l; }
+pages() {
+  local script
+  for script in get-data supervise; do
+    [[ -s $1/share/man/man1/trireme-$script.1 ]] || echo "no page of trireme-$script" >&2
+  done
+  find "$1/share/man/man1" -name 'trireme-*.1' | wc -l
+}
+
+version=$(<"$tree/version")
+check "version of the build tree" prints '^[0-9]+([.][0-9]+)+([+]git[0-9]{14}[.][0-9a-f]{8})?$' echo "$version"
 
 wanted=$(
   cat <<'FILES'
@@ -46,6 +58,8 @@ wanted=$(
 ./share/bash-completion/completions/_mpirun
 ./share/bash-completion/completions/_srun
 ./share/bash-completion/completions/trireme
+./share/bash-completion/completions/trireme-get-data
+./share/bash-completion/completions/trireme-supervise
 ./share/doc/trireme/copyright
 FILES
   (cd "$source" && find docs -name '*.md' -o -name '*.png' | sed 's#^#./share/doc/trireme/#')
@@ -77,20 +91,32 @@ reads_manual() {
 runs_from() {
   local prefix=$1 bin=$1/bin
   rm -rf runs
-  check "version" prints '^trireme [0-9.]+$' "$bin/trireme" --version
+  check "version" prints "^trireme ${version//+/[+]}\$" "$bin/trireme" --version
   check "trains an installed configuration by its name" prints '^done: .* 3 steps' \
     "$bin/trireme" train digits.txtpb --run-dir runs/a --set train.max_steps=3
   check "... by its path, on two ranks" prints "2 ranks" mpirun --quiet -np 2 --oversubscribe --bind-to none \
     "$bin/trireme" train "$prefix/share/trireme/configs/digits.txtpb" --run-dir runs/b --set train.max_steps=3
-  check "tests what it has trained" prints "^digits-cnn after step 3: .* right" "$bin/trireme" eval runs/a
+  check "tests what it has trained" prints "^digits-cnn after step 3: .* accuracy" "$bin/trireme" eval runs/a
 }
 
+# first_run PREFIX: the commands under "First run" of the guide that is installed there.
+first_run() {
+  rm -rf runs
+  awk '/^## First run/ { here = 1 } here && /^```$/ { exit } block { print } here && /^```sh/ { block = 1 }' \
+    "$1/share/doc/trireme/docs/installed.md" >first-run
+  PATH=$1/bin:$PATH OMPI_MCA_rmaps_base_oversubscribe=1 bash -e first-run
+}
+
+# What CMake lists in the tree is what there is to remove again.
 cmake --install "$tree" --prefix "$work/a prefix" >/dev/null
 prefix="$work/a prefix"
+installed() { sed "s#^$prefix#.#" "$tree/install_manifest.txt" | LC_ALL=C sort; }
+check "files to remove" diff <(cd "$prefix" && find . -type f | LC_ALL=C sort) <(installed)
 check "files of the installation" holds_all "$prefix"
 runs_from "$prefix"
-check "a missing data set is explained" prints "not a folder in .*; trireme-get-data fetches MNIST" \
-  bash -c "! '$prefix/bin/trireme' train mnist.txtpb --run-dir runs/m"
+check "the first run of docs/installed.md" prints "^digits.csv: record 2" first_run "$prefix"
+check "a missing data set is explained, with exit code 3" prints "not a folder in .*; trireme-get-data fetches MNIST" \
+  bash -c "'$prefix/bin/trireme' train mnist.txtpb --run-dir runs/m; ((\$? == 3))"
 check "a mistyped configuration gets the nearest" prints "did you mean 'digits.txtpb'" \
   bash -c "! '$prefix/bin/trireme' train digit.txtpb --run-dir runs/m"
 check "data sets are fetched into the working directory" prints "$work/elsewhere/data/mnist" \

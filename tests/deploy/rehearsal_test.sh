@@ -3,6 +3,9 @@
 # killed, and the next goes on from its archive.
 #   tests/deploy/rehearsal_test.sh BUNDLE_SCRIPT BUILD_TREE
 set -euo pipefail
+# shellcheck source=launch/common.sh
+. "$(dirname "$0")/../../launch/common.sh"
+arguments 2 "$@"
 bundle_script=$1 tree=$2
 work=$(realpath "$(mktemp -d)")
 trap 'rm -rf "$work" || true' EXIT # what a killed slice had started may still write there

@@ -4,6 +4,9 @@
 #   tests/faults/hosts_test.sh PROGRAM
 # Without the right to make namespaces it says so and ends with 77, which CTest shows as skipped.
 set -euo pipefail
+# shellcheck source=launch/common.sh
+. "$(dirname "$0")/../../launch/common.sh"
+arguments 1 "$@"
 
 skip() {
   echo "skipped: $1"

@@ -5,12 +5,20 @@
 #   tests/faults/slurm_test.sh BUILD_TREE [--all]
 # Needs root and Slurm's packages (slurmctld, slurmd, munge); says so and ends with 77 without them.
 set -euo pipefail
+# shellcheck source=launch/common.sh
+. "$(dirname "$0")/../../launch/common.sh"
+all=""
+if [[ ${2-} == --all ]]; then
+  all=--all
+  set -- "$1"
+fi
+arguments 1 "$@"
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/faults/slurm_cluster.sh
 . "$here/slurm_cluster.sh"
-[[ -n ${IN_OWN_WORLD:-} ]] || own_world "$0" "$@"
+[[ -n ${IN_OWN_WORLD:-} ]] || own_world "$0" "$@" ${all:+"$all"}
 
-tree=$(cd "$1" && pwd) all=${2:-}
+tree=$(cd "$1" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

@@ -3,6 +3,9 @@
 # signals on.
 #   tests/faults/supervise_test.sh BUILD_TREE
 set -euo pipefail
+# shellcheck source=launch/common.sh
+. "$(dirname "$0")/../../launch/common.sh"
+arguments 1 "$@"
 here=$(cd "$(dirname "$0")" && pwd)
 supervise=$here/../../launch/supervise
 tree=$(cd "$1" && pwd)

@@ -101,6 +101,8 @@ TEST_P(Completion, OffersFieldsOfTheConfiguration) {
   EXPECT_EQ(offers("trireme train x.txtpb --set opti"), open("optimizer."));
   EXPECT_EQ(offers("trireme train x.txtpb --set train.precision=B"),
             after_equals("train.precision=", {"BF16"}));
+  EXPECT_EQ(offers("trireme train x.txtpb --set model.zoo.name=lene"),
+            after_equals("model.zoo.name=", {"lenet"}));
 }
 
 TEST_P(Completion, OffersFilesNetworksAndRuns) {
@@ -137,12 +139,35 @@ TEST_P(Completion, CompletesBehindLaunchers) {
             open("optimizer."));
   EXPECT_EQ(offers("X=1 mpirun -np 1 trireme eval a : -np 1 trireme exp"), Words{"export"});
   EXPECT_EQ(offers("trireme runs . | X=1 trireme repo"), Words{"report"});
+  EXPECT_EQ(offers("trireme-supervise --restarts 5 -- mpirun -np 2 trireme tr"), Words{"train"});
+}
+
+TEST_P(Completion, OffersNothingWhereNothingCanCome) {
+  const Scratch scratch;
+  scratch.write("a-file", "");
+  for (const char* line : {"trireme doctor ", "mpirun -np 2 trireme doctor ", "trireme help zoo ",
+                           "trireme help nothing "}) {
+    EXPECT_EQ(offers(line, scratch.path()), Words{}) << line;
+  }
+}
+
+TEST_P(Completion, OffersCommandsBehindHelpAndItsOptions) {
+  EXPECT_EQ(offers("trireme help tr"), Words{"train"});
+  EXPECT_EQ(offers("trireme help data "), (Words{"pack", "show", "stats"}));
+  EXPECT_EQ(offers("trireme --help tr"), Words{"train"});
+  EXPECT_EQ(offers("trireme --version tr"), Words{"train"});
+}
+
+TEST_P(Completion, OffersDataSets) {
+  EXPECT_EQ(offers("trireme-get-data "), (Words{"cifar10", "fashion-mnist", "mnist"}));
+  EXPECT_EQ(offers("trireme-get-data m"), Words{"mnist"});
 }
 
 TEST_P(Completion, LeavesOtherProgramsOfLaunchersAlone) {
   const auto in = home_.path();  // files that are there may be offered
-  EXPECT_EQ(offers("mpirun -np 2 other tr", in), Words{});
-  EXPECT_EQ(offers("mpirun -np 2 /nowhere/trireme tr", in), Words{});
+  const Words none = shell() == "bash" ? Words{"(files)"} : Words{};
+  EXPECT_EQ(offers("mpirun -np 2 other tr", in), none);
+  EXPECT_EQ(offers("mpirun -np 2 /nowhere/trireme tr", in), none);
   EXPECT_EQ(offers("srun --"), Words{"--of-another"});
 }
 

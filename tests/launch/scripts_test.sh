@@ -3,7 +3,9 @@
 # nothing else. Each runs in a copy of the checkout, where programs that change a system are replaced.
 #   tests/launch/scripts_test.sh
 set -euo pipefail
-root=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=launch/common.sh
+. "$(dirname "$0")/../../launch/common.sh"
+arguments 0 "$@"
 if ! git -C "$root" rev-parse --git-dir >/dev/null 2>&1; then
   echo "skipped: $root is not a checkout of git"
   exit 77
@@ -46,19 +48,29 @@ traces >"$work/before"
 scripts=0
 for script in $(cd "$work/tree" && grep -rlE --exclude-dir=folder '^#!' . | sed 's/^\.\///' | sort); do
   case $script in
-    *_test.sh) continue ;;     # called by CTest
     tests/launch/completion/*) continue ;; # read by shells in completion_test
-    deploy/orted) continue ;;  # called by mpirun, with the options of its own daemon
   esac
   [[ $(head -c 2 "$work/tree/$script") == '#!' ]] || continue
   scripts=$((scripts + 1))
   run "$script" --help
   [[ $status == 0 ]] || fail "$script --help ends with $status"
   grep -qF -- "$(basename "$script")" "$work/stdout" || fail "$script --help does not print how to call it"
+  # What is indented in the comment at the head, such as options, is indented in the help.
+  awk 'NR > 1 && !/^#/ { exit } /^#  +[^ ]/ { print substr($0, 3) }' "$work/tree/$script" >"$work/indented"
+  [[ $(grep -cxF -f "$work/indented" "$work/stdout") -ge $(wc -l <"$work/indented") ]] ||
+    fail "$script --help does not print its indented lines as they are"
   [[ ! -s $work/stderr ]] || fail "$script --help writes to stderr"
   run "$script" --no-such-option
   [[ $status == 2 ]] || fail "$script --no-such-option ends with $status"
   [[ -s $work/stderr ]] || fail "$script --no-such-option does not say why"
+done
+for script in get-data supervise; do
+  cp "$work/tree/launch/$script" "$work/bin/trireme-$script"
+  "$work/bin/trireme-$script" --help >"$work/stdout" 2>"$work/stderr" || fail "trireme-$script --help"
+  [[ $(<"$work/stdout") == *"  trireme-$script "* && $(<"$work/stdout") != *"launch/$script"* ]] ||
+    fail "trireme-$script --help does not tell its installed name"
+  "$work/bin/trireme-$script" --no-such-option >"$work/stdout" 2>"$work/stderr" && fail "trireme-$script --no-such-option"
+  grep -q "^trireme-$script: " "$work/stderr" || fail "trireme-$script does not tell its installed name"
 done
 ((scripts > 15)) || fail "only $scripts scripts were found"
 echo "$scripts scripts, $failures failures"

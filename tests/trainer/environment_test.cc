@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/version.h"
 #include "tests/comm/ranks.h"
 
 namespace trireme::train {
@@ -20,7 +21,7 @@ TEST(Environment, TellsOfEveryRankAndWhatItRunsOn) {
   const auto environment = nlohmann::json::parse(text);
   EXPECT_NE(environment["command"].get<std::string>().find("trainer_environment_test"),
             std::string::npos);
-  EXPECT_EQ(environment["version"], TRIREME_VERSION);
+  EXPECT_EQ(environment["version"], version());
   EXPECT_EQ(environment["started"].get<std::string>().size(), 20u);
   ASSERT_EQ(environment["hosts"].size(), 1u);
   const auto& host = environment["hosts"][0];

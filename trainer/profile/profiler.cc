@@ -9,6 +9,7 @@
 
 #include "comm/control.h"
 #include "core/file.h"
+#include "core/version.h"
 #include "trainer/profile/table.h"
 #include "trainer/step/step_probe.h"
 
@@ -162,7 +163,7 @@ nlohmann::json Profiler::about(const Peaks& peaks) const {
   }
   const bool replays =
       step_.backend().device().kind() != DeviceKind::kCpu && !config_.run.train().eager();
-  return {{"program", "trireme " TRIREME_VERSION},
+  return {{"program", std::string("trireme ") + version()},
           {"model", model_name(config_.run)},
           {"precision", Precision_Name(config_.run.train().precision())},
           {"ranks", communicator_.size()},

@@ -13,6 +13,7 @@
 
 #include "comm/control.h"
 #include "comm/world.h"
+#include "core/version.h"
 #include "trainer/base/json.h"
 #include "trainer/base/machine.h"
 
@@ -83,7 +84,7 @@ std::string describe_environment(comm::Communicator& communicator, const Device&
   const std::string mpi = comm::mpi_version();
   const nlohmann::ordered_json environment = {
       {"command", command_line()},
-      {"version", TRIREME_VERSION},
+      {"version", version()},
       {"started", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
       {"hosts", hosts_of(ranks, device.kind() == DeviceKind::kCuda)},
       {"libraries", libraries(device)},

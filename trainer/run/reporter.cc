@@ -11,6 +11,7 @@
 #include "comm/control.h"
 #include "core/clock.h"
 #include "core/text.h"
+#include "core/version.h"
 #include "trainer/base/json.h"
 #include "trainer/base/process.h"
 #include "trainer/report/hyper_parameters.h"
@@ -122,7 +123,7 @@ void Reporter::write_start(const RunFacts& facts, const std::optional<FoundCheck
   record.step = resumed ? resumed->state.step : 0;
   record.epoch = resumed ? resumed->state.epoch : 0;
   record.position = resumed ? resumed->state.position : 0;
-  record.version = TRIREME_VERSION;
+  record.version = version();
   record.model = model_name(config_);
   record.parameters = facts.parameters;
   record.ranks = communicator_.size();

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "comm/control.h"
+#include "core/version.h"
 
 namespace trireme::train {
 namespace {
@@ -161,7 +162,7 @@ Facts program_facts(const RunConfig& config) {
   common.mutable_data()->clear_threads();
   common.mutable_data()->clear_prefetch();
   common.mutable_train()->clear_threads();
-  Facts facts{{"trireme", TRIREME_VERSION}, {"the program's build id", build_id()}};
+  Facts facts{{"trireme", version()}, {"the program's build id", build_id()}};
   add_fields(common, "", facts);
   return facts;
 }

@@ -1,0 +1,11 @@
+# The manual pages, of the program and of the scripts that are installed with it, are made whenever it has been built:
+# installing writes nothing into a build tree. Sanitizers find fault with libraries, and are not installed.
+if(NOT TRIREME_SANITIZE)
+  set(manual "${CMAKE_BINARY_DIR}/share/man/man1")
+  add_custom_command(TARGET trireme POST_BUILD
+    COMMAND ${CMAKE_COMMAND} -E rm -rf "${manual}"
+    COMMAND ${CMAKE_COMMAND} -E make_directory "${manual}"
+    COMMAND $<TARGET_FILE:trireme> help --man "${manual}" --scripts launch/get-data launch/supervise
+    WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}"
+    VERBATIM)
+endif()

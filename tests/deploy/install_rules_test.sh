@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# install.cmake, launch/manual.cmake and version.cmake with a program that stands in for trireme, in a folder with a space:
+# what is next to it stays, other users can install, and packages of later commits have later versions.
+#   tests/deploy/install_rules_test.sh
+# shellcheck disable=SC2317  # functions are called by check
+set -euo pipefail
+# shellcheck source=launch/common.sh
+. "$(dirname "$0")/../../launch/common.sh"
+arguments 0 "$@"
+work=$(realpath "$(mktemp -d)")
+trap 'chmod -R u+w "$work" && rm -rf "$work"' EXIT
+chmod 755 "$work" # for other users
+source="$work/a clone/source" tree="$work/a clone/build"
+mkdir -p "$source/data" "$work/a" "$work/clone/build"
+cp -r "$root"/{install.cmake,version.cmake,launch,deploy,docs} "$source/"
+cp -r "$root/data/digits" "$source/data/"
+# Where paths end for commands that split them at spaces.
+touch "$work/a/stays" "$work/clone/build/stays"
+
+cat >"$source/CMakeLists.txt" <<'TEXT'
+cmake_minimum_required(VERSION 3.22)
+project(trireme VERSION 0.1.0 LANGUAGES CXX)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+add_custom_target(trireme_version COMMAND ${CMAKE_COMMAND} -D SOURCE=${CMAKE_SOURCE_DIR} -D RELEASE=${PROJECT_VERSION}
+                  -D OUT=${CMAKE_BINARY_DIR} -P ${CMAKE_SOURCE_DIR}/version.cmake VERBATIM)
+add_executable(trireme program.cc)
+add_dependencies(trireme trireme_version)
+include(launch/manual.cmake)
+include(install.cmake)
+TEXT
+cat >"$source/program.cc" <<'TEXT'
+#include <fstream>
+#include <string>
+int main(int argc, char** argv) {
+  if (argc == 7 && std::string(argv[2]) == "--man") std::ofstream(std::string(argv[3]) + "/trireme.1") << "a page\n";
+  return argc == 7 ? 0 : 1;
+}
+TEXT
+
+failures=0
+check() { # check WHAT COMMAND...: it succeeds
+  local what=$1 output
+  shift
+  if output=$("$@" 2>&1); then
+    echo "ok: $what"
+  else
+    printf 'FAILED: %s\n%s\n' "$what" "$output"
+    failures=$((failures + 1))
+  fi
+}
+prints() { # prints PATTERN COMMAND...: it prints a line with it
+  local pattern=$1
+  shift
+  "$@" | grep -E -e "$pattern"
+}
+commit() { # commit DATE
+  git -C "$source" -c init.defaultBranch=main init -q
+  git -C "$source" add -A
+  GIT_COMMITTER_DATE=$1 git -C "$source" -c user.name=a -c user.email=a@b commit -q --allow-empty -m "$1" --date "$1"
+}
+built() {
+  cmake -S "$source" -B "$tree" -DCMAKE_BUILD_TYPE=Release && cmake --build "$tree"
+}
+commit "2026-01-02T03:04:05 +0000"
+check "configures and builds" built
+check "the version is that of the commit" grep -qxE '0\.1\.0\+git20260102030405\.[0-9a-f]{8}' "$tree/version"
+check "a manual page is built" test -s "$tree/share/man/man1/trireme.1"
+
+everything() { find "$tree" -mindepth 1 ! -name install_manifest.txt -printf '%P %s %T@\n' | sort; }
+everything >"$work/before"
+check "installs" cmake --install "$tree" --prefix "$work/a prefix"
+check "... the manual page" cmp "$tree/share/man/man1/trireme.1" "$work/a prefix/share/man/man1/trireme.1"
+everything >"$work/after"
+check "... without a change to the build tree" diff "$work/before" "$work/after"
+check "CMake lists what it has installed" diff <(find "$work/a prefix" -type f | sort) <(sort "$tree/install_manifest.txt")
+
+# Who may read the tree and not write it.
+mkdir "$work/other prefix"
+other=()
+if ((EUID == 0)); then
+  chown 65534:65534 "$work/other prefix"
+  other=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+fi
+chmod a-w "$tree"
+check "another user installs" "${other[@]}" cmake --install "$tree" --prefix "$work/other prefix"
+chmod u+w "$tree"
+check "... the same" diff -r "$work/a prefix" "$work/other prefix"
+
+version_of() { dpkg-deb --field "$work/$1"/*.deb Version; }
+pack() { # pack FOLDER: a .deb and an archive
+  cpack --config "$tree/CPackConfig.cmake" -B "$work/$1"
+}
+if command -v dpkg-shlibdeps >/dev/null && command -v file >/dev/null; then
+  check "cpack makes packages" pack first
+  check "the archive is named for the system whose libraries it needs" \
+    tar -tf "$work/first/trireme-$(<"$tree/version")-$(. /etc/os-release && echo "$ID$VERSION_ID")-$(uname -m).tar.gz"
+  stamp=$(stat -c %Y.%y "$tree/version.cc")
+  check "builds again" built
+  check "... without touching the version" test "$(stat -c %Y.%y "$tree/version.cc")" = "$stamp"
+  commit "2026-01-02T03:04:06 +0000"
+  check "builds the next commit" built
+  check "packs it" pack second
+  check "its version is the later one for dpkg" dpkg --compare-versions "$(version_of first)" lt "$(version_of second)"
+  check "... and that of the release comes after it" dpkg --compare-versions "$(version_of second)" lt 0.1.1
+else
+  echo "skipped: no dpkg-shlibdeps or no file(1): no packages"
+fi
+check "still lists what it has installed for this user" prints "^$work/a prefix/bin/trireme$" cat "$tree/install_manifest.txt"
+# As in docs/installed.md.
+(cd "$work/a clone" && xargs -d '\n' rm -f -- <build/install_manifest.txt)
+check "... which can be removed" prints '^0$' bash -c "find '$work/a prefix' -type f | wc -l"
+rm -rf "$source/.git"
+check "builds outside of a clone" built
+check "... the release" grep -qxF 0.1.0 "$tree/version"
+check "files whose paths begin or end like those with a space stay" test -e "$work/a/stays" -a -e "$work/clone/build/stays"
+
+# The project itself, without its presets and with no folder for ccache.
+configure=(env -u CCACHE_DIR -u XDG_CACHE_HOME HOME=/proc/nowhere cmake -G "Unix Makefiles" -S "$root" -B "$work/project" -D TRIREME_CUDA=OFF -D TRIREME_TESTS=OFF)
+check "configures as a release build" prints "No CMAKE_BUILD_TYPE is given: Release" "${configure[@]}"
+check "... which stays one" prints "^CMAKE_BUILD_TYPE:STRING=Release$" cat "$work/project/CMakeCache.txt"
+if command -v ccache >/dev/null; then
+  check "... without ccache where it cannot write" prints "^-- Without ccache: " "${configure[@]}"
+  check "... whose compiler is called by itself" \
+    bash -c "! grep -q ccache '$work/project/launch/CMakeFiles/trireme_program.dir/build.make'"
+fi
+exit $((failures > 0))
