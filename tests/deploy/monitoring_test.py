@@ -17,10 +17,13 @@ METRIC = re.compile(r"\btrireme_[a-z0-9_]+")
 
 
 def served():
-    """Every metric that the program can serve: the names in the sink's source."""
+    """Every metric that the program can serve: the names in the sink's source, and those of evaluations."""
     names = set()
     for source in (ROOT / "trainer/report/sinks").glob("prometheus*.cc"):
         names.update(METRIC.findall(source.read_text()))
+    names.discard("trireme_eval_")  # the beginning of those
+    evaluation = (ROOT / "trainer/base/evaluation_metrics.h").read_text()
+    names.update("trireme_eval_" + name for name in re.findall(r'\{\.name = "(\w+)"', evaluation))
     return names
 
 
