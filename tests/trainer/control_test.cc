@@ -124,7 +124,7 @@ TEST_P(ControlTest, BalancedClassWeightsAreSavedAsNumbers) {
   run(kPlain, "balanced", balanced);
   EXPECT_EQ(trace("balanced"), trace("plain"));
   const Config saved = parse_config(file(folder("balanced") / "config.txtpb"), "saved", {});
-  const auto& loss = saved.run.model().network().layer(5).softmax_cross_entropy();
+  const auto& loss = saved.run.model().network().layer(6).softmax_cross_entropy();
   EXPECT_FALSE(loss.balanced_class_weights());
   EXPECT_EQ(loss.class_weights_size(), 10);
   EXPECT_TRUE(std::ranges::all_of(loss.class_weights(), [](float w) { return w == 1; }));
