@@ -12,9 +12,20 @@
 namespace trireme::model {
 namespace {
 
+constexpr size_t kMaxLength = 1000;  // libstdc++ compiles patterns by recursion
+
 std::regex compiled(const std::string& pattern, const std::string& field) {
+  if (pattern.size() > kMaxLength) {
+    throw ConfigError(field, fmt::format("'{}...' has {} characters; at most {} are allowed",
+                                         pattern.substr(0, 40), pattern.size(), kMaxLength));
+  }
   try {
+#ifdef __GLIBCXX__
+    // Without it "((.*)*)*x" takes a time that is exponential in the length of a name.
+    return std::regex(pattern, std::regex::ECMAScript | std::regex_constants::__polynomial);
+#else
     return std::regex(pattern);
+#endif
   } catch (const std::regex_error& error) {
     throw ConfigError(field,
                       fmt::format("'{}' is no regular expression: {}", pattern, error.what()));

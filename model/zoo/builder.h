@@ -1,8 +1,11 @@
 // Short hand for putting layers into a NetworkConfig.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <string>
 
+#include "core/error.h"
 #include "model/model.pb.h"
 
 namespace trireme::model {
@@ -46,6 +49,7 @@ class NetworkBuilder {
   // Batch norm, or the group norm that model.zoo.norm_groups asks for.
   void norm(const std::string& name) {
     LayerConfig& config = layer(name);
+    has_norms_ = true;
     if (options_.has_norm_groups()) {
       config.mutable_group_norm()->set_num_groups(options_.norm_groups());
     } else {
@@ -54,6 +58,13 @@ class NetworkBuilder {
   }
   // The last layer of every classifier.
   NetworkConfig finish() {
+    if (options_.has_norm_groups() && !has_norms_) {
+      throw ConfigError("model.zoo.norm_groups",
+                        fmt::format("'{}' has no norms to replace", options_.name()));
+    }
+    if (options_.has_norm_groups() && options_.sync_batch_norm()) {
+      throw ConfigError("model.zoo.sync_batch_norm", "is of no use with model.zoo.norm_groups");
+    }
     SoftmaxCrossEntropyConfig& loss = *layer("loss").mutable_softmax_cross_entropy();
     loss.set_label_smoothing(options_.label_smoothing());
     *loss.mutable_class_weights() = options_.class_weights();
@@ -65,6 +76,7 @@ class NetworkBuilder {
   ZooConfig options_;
   NetworkConfig network_;
   std::string last_ = "input";
+  bool has_norms_ = false;
 };
 
 }  // namespace trireme::model

@@ -62,7 +62,8 @@ TEST_P(NoGpu, CudaIsRefusedAtOnce) {
   for (int ranks : {0, 2}) {
     const Outcome outcome = train("cuda", ranks);
     EXPECT_EQ(outcome.code, 2);
-    EXPECT_LT(outcome.seconds, 2);
+    EXPECT_LT(outcome.seconds,
+              60);  // where a rank that waits for others would be stopped after 300
     for (const std::string& part :
          {std::string("train.device"), std::string("rank 0"), GetParam().reason}) {
       EXPECT_NE(outcome.error.find(part), std::string::npos) << part << " in\n" << outcome.error;

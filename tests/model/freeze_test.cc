@@ -49,6 +49,12 @@ TEST(Freeze, WrongPatternsAreNamed) {
             "'fc1.*'?");
   EXPECT_NE(error_of({"fc1("}).find("model.freeze[0]: 'fc1(' is no regular expression"),
             std::string::npos);
+  EXPECT_EQ(error_of({std::string(1001, '(')}),
+            "model.freeze[0]: '" + std::string(40, '(') +
+                "...' has 1001 characters; at most 1000 are allowed");
+  // With backtracking it would try for minutes.
+  EXPECT_NE(error_of({"((.*)*)*x"}).find("matches the whole name of no parameter"),
+            std::string::npos);
   EXPECT_EQ(error_of({".*"}),
             "model.freeze: all parameters are frozen, so there is nothing to "
             "train");

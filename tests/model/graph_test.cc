@@ -203,6 +203,11 @@ TEST(Zoo, NormGroupsTakeThePlaceOfBatchNorm) {
   EXPECT_EQ(before.at("batch_norm"), 20);
   EXPECT_EQ(after.at("group_norm"), 20);
   EXPECT_FALSE(after.contains("batch_norm"));
+  config.mutable_zoo()->set_sync_batch_norm(true);
+  EXPECT_THROW(kinds(config), ConfigError);
+  ModelConfig without = zoo("mlp");
+  without.mutable_zoo()->set_norm_groups(4);
+  EXPECT_THROW(kinds(without), ConfigError);
 }
 
 }  // namespace

@@ -123,6 +123,8 @@ TEST(Config, ErrorsNameLineFieldReasonAndNearestName) {
        "run.txtpb:6: optimizer.lars.nesterov: needs optimizer.lars.momentum above 0"},
       {replaced("sgd { momentum: 0.9 }", "lamb { epsilon: -1 }"),
        "run.txtpb:6: optimizer.lamb.epsilon: -1 is not a number above 0"},
+      {replaced("sgd { momentum: 0.9 }", "ema { warmup: true }"),
+       "run.txtpb:6: optimizer.ema.decay: is missing, for example 0.999"},
       {replaced("sgd { momentum: 0.9 }", "ema { decay: 1 }"),
        "run.txtpb:6: optimizer.ema.decay: 1 is not in [0, 1)"},
       {replaced("sgd { momentum: 0.9 }", "group { parameters: 'a' }\n group { weight_decay: 0 }"),

@@ -200,6 +200,9 @@ class Validator {
     if (optimizer.lars().nesterov() && optimizer.lars().momentum() == 0) {
       fail("optimizer.lars.nesterov", "needs optimizer.lars.momentum above 0");
     }
+    if (optimizer.has_ema() && !optimizer.ema().has_decay()) {
+      fail("optimizer.ema.decay", "is missing, for example 0.999; 0 is no average");
+    }
     for (int i = 0; i < optimizer.group_size(); ++i) {
       if (optimizer.group(i).parameters().empty()) {
         fail(fmt::format("optimizer.group[{}].parameters", i),
