@@ -11,8 +11,8 @@ struct Graph;
 
 class NamePattern {
  public:
-  // `field` of the configuration has it. Throws ConfigError where it is no regular expression, has more than
-  // 1000 characters, or refers back to a group (\1).
+  // `field` of the configuration has it. Throws ConfigError where it is no regular expression, has
+  // more than 1000 characters, or refers back to a group (\1).
   NamePattern(std::string pattern, std::string field);
 
   // Whether it matches the whole name: "layer1.0.conv1.weight".
