@@ -39,17 +39,24 @@ if(NOT TRIREME_SANITIZE)
   install(DIRECTORY "${share}/man" DESTINATION share) # launch/manual.cmake
 endif()
 
-# CMake now lists in the build tree what it has installed, for the removal: not what has gone into a package, and not where
-# the tree belongs to somebody else, which would be an error.
+# What has been installed is listed in the prefix, for its removal, relative to it; a package manager has a list of its own,
+# and a package's folders are for everybody, whatever the umask of who makes it. CMake's list in the build tree, which every
+# installation from it replaces, is not written.
 install(CODE [[
-  if(CMAKE_INSTALL_PREFIX MATCHES "/_CPack_Packages/" OR NOT "$ENV{DESTDIR}" STREQUAL "")
-    return()
+  set(root "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
+  if(root MATCHES "/_CPack_Packages/")
+    file(GLOB_RECURSE entries LIST_DIRECTORIES true "${root}/*")
+    foreach(entry "${root}" ${entries})
+      if(IS_DIRECTORY "${entry}")
+        file(CHMOD "${entry}" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+      endif()
+    endforeach()
+  else()
+    string(REPLACE "${CMAKE_INSTALL_PREFIX}/" "" installed "${CMAKE_INSTALL_MANIFEST_FILES}")
+    string(REPLACE ";" "\n" installed "${installed}")
+    file(WRITE "${root}/share/trireme/installed.txt" "${installed}\nshare/trireme/installed.txt\n")
   endif()
-  execute_process(COMMAND test -w "${CMAKE_CURRENT_LIST_DIR}" RESULT_VARIABLE status)
-  if(status)
-    message(STATUS "No install_manifest.txt: ${CMAKE_CURRENT_LIST_DIR} cannot be written")
-    return()
-  endif()]])
+  return()]])
 
 set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_PACKAGE_VENDOR "The Trireme authors")
@@ -79,6 +86,4 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS openmpi-bin)
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "curl | wget")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
-set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
-                                                WORLD_READ WORLD_EXECUTE)
 include(CPack)

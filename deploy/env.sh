@@ -12,7 +12,7 @@ else # other shells do not tell, but hold the file open
     case $trireme_open in */env.sh) trireme_file=$trireme_open ;; esac
   done
 fi
-TRIREME_BUNDLE=$(cd "$(dirname "$trireme_file")" && pwd)
+TRIREME_BUNDLE=$(CDPATH="" cd -- "$(dirname "$trireme_file")" >/dev/null && pwd)
 if [ -x "$TRIREME_BUNDLE/bin/trireme" ]; then
   export TRIREME_BUNDLE
   # In front, where another bundle may have been.

@@ -58,11 +58,15 @@ _trireme() {
     [[ -n $word ]] || continue
     [[ $word != *[/.=] ]] || open=1
     word=${word#"$cut"}
-    if [[ -z $quote ]]; then # a tilde in front stays one
-      home=""
-      [[ $word != \~/* ]] || home=\~/
-      printf -v word '%s%q' "$home" "${word#"$home"}"
-    fi
+    case $quote in
+      "") # a tilde in front stays one
+        home=""
+        [[ $word != \~/* ]] || home=\~/
+        printf -v word '%s%q' "$home" "${word#"$home"}"
+        ;;
+      \") word=${word//\\/\\\\} word=${word//\"/\\\"} word=${word//\$/\\\$} word=${word//\`/\\\`} ;;
+      *) word=${word//\'/\'\\\'\'} ;;
+    esac
     COMPREPLY+=("$word")
   done < <("$program" completion words -- "${words[@]:first}")
   # One that is not whole yet gets no space.

@@ -37,7 +37,7 @@ prints() { # prints PATTERN COMMAND...: it succeeds and prints the pattern
   }
 }
 # The files below a folder, pages of the manual by their number.
-content() { (cd "$1" && find . -type f ! -path './share/man/*' | LC_ALL=C sort) }
+content() { (cd "$1" && find . -type f ! -path './share/man/*' ! -path ./share/trireme/installed.txt | LC_ALL=C sort) }
 pages() {
   local script
   for script in get-data supervise; do
@@ -107,10 +107,10 @@ first_run() {
   PATH=$1/bin:$PATH OMPI_MCA_rmaps_base_oversubscribe=1 bash -e first-run
 }
 
-# What CMake lists in the tree is what there is to remove again.
+# What is listed is what there is to remove again.
 cmake --install "$tree" --prefix "$work/a prefix" >/dev/null
 prefix="$work/a prefix"
-installed() { sed "s#^$prefix#.#" "$tree/install_manifest.txt" | LC_ALL=C sort; }
+installed() { sed 's#^#./#' "$prefix/share/trireme/installed.txt" | LC_ALL=C sort; }
 check "files to remove" diff <(cd "$prefix" && find . -type f | LC_ALL=C sort) <(installed)
 check "files of the installation" holds_all "$prefix"
 runs_from "$prefix"
