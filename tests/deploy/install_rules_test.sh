@@ -37,17 +37,8 @@ int main(int argc, char** argv) {
 }
 TEXT
 
-failures=0
-check() { # check WHAT COMMAND...: it succeeds
-  local what=$1 output
-  shift
-  if output=$("$@" 2>&1); then
-    echo "ok: $what"
-  else
-    printf 'FAILED: %s\n%s\n' "$what" "$output"
-    failures=$((failures + 1))
-  fi
-}
+# shellcheck source=tests/deploy/checks.sh
+. "$root/tests/deploy/checks.sh"
 prints() { # prints PATTERN COMMAND...: it prints a line with it
   local pattern=$1
   shift

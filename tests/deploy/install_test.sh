@@ -13,17 +13,8 @@ mkdir "$work/elsewhere"
 cd "$work/elsewhere"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 
-failures=0
-check() { # check WHAT COMMAND...: it succeeds
-  local what=$1 output
-  shift
-  if output=$("$@" 2>&1); then
-    echo "ok: $what"
-  else
-    printf 'FAILED: %s\n%s\n' "$what" "$output"
-    failures=$((failures + 1))
-  fi
-}
+# shellcheck source=tests/deploy/checks.sh
+. "$root/tests/deploy/checks.sh"
 prints() { # prints PATTERN COMMAND...: it succeeds and prints the pattern
   local pattern=$1 output
   shift

@@ -44,7 +44,7 @@ struct ClassScores {
 };
 
 struct MetricInfo {
-  // In evaluation.json; elsewhere, beside what is measured in training, "eval_" stands before it.
+  // In evaluation.json; elsewhere with "eval_" in front.
   const char* name;
   const char* title;  // for people
   const char* description;
