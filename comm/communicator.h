@@ -85,10 +85,10 @@ class Communicator : public Collective {
                     CallTag tag = {}) = 0;
   virtual void barrier(Stream& stream) = 0;
 
-  // A communicator of the ranks that gave the same colour (0 or more), in the order of their keys,
+  // A communicator of the ranks that gave the same color (0 or more), in the order of their keys,
   // with a group of its own. All ranks call, with nothing of this communicator in flight. Throws
   // CommError on all of them where one is in as many groups as its ledger has room for.
-  virtual std::unique_ptr<Communicator> split(int colour, int key) = 0;
+  virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
   // Ends all ranks now, from any thread, without their help.
   [[noreturn]] virtual void abort(int exit_code) noexcept = 0;

@@ -11,7 +11,7 @@
 namespace trireme::comm {
 namespace {
 
-constexpr size_t kMostNamed = 4;
+constexpr size_t kMaxNamed = 4;
 
 uint64_t combine(uint64_t hash, uint64_t value) {
   return mix64((hash ^ value) + 0x9E3779B97F4A7C15);
@@ -43,7 +43,7 @@ Group subgroup(const Group& parent, uint64_t number, std::vector<int> ranks) {
 
 std::string name_ranks(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  const size_t named = ranks.size() <= kMostNamed + 1 ? ranks.size() : kMostNamed;
+  const size_t named = ranks.size() <= kMaxNamed + 1 ? ranks.size() : kMaxNamed;
   for (size_t i = 0; i < named; ++i) {
     if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
     text += std::to_string(ranks[i]);

@@ -179,7 +179,7 @@ LedgerGroup::LedgerGroup(Ledger& ledger, const Group& group) : ledger_(ledger), 
   const auto free = std::ranges::find_if(all, is_free);
   if (free == all.end()) {
     throw CommError(fmt::format("a rank can be in at most {} process groups at a time",
-                                LedgerPage::kMostGroups));
+                                LedgerPage::kMaxGroups));
   }
   index_ = static_cast<size_t>(free - all.begin());
   free->name.set(group.name);

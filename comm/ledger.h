@@ -95,7 +95,7 @@ struct LedgerPage {
     SharedText<32> operation;         // "MPI_Allgather"
     SharedText<64> name;              // Group::name
   };
-  static constexpr int kMostGroups = 16;  // that a rank is a member of at a time
+  static constexpr int kMaxGroups = 16;  // that a rank is a member of at a time
 
   std::atomic<int64_t> heartbeat{0};  // the watchdog's own latest sign of life
   std::atomic<int32_t> rank{0};
@@ -107,7 +107,7 @@ struct LedgerPage {
   std::atomic<int64_t> step_ns{0};     // they took
   std::atomic<int64_t> waiting_ns{0};  // of which this rank waited for others
   SharedText<192> detail;              // of the phase
-  std::array<GroupCalls, kMostGroups> groups;
+  std::array<GroupCalls, kMaxGroups> groups;
   // Why this rank ends, once it knows.
   std::atomic<int64_t> failed{0};  // when; 0: it has not
   std::atomic<int32_t> exit_code{0};

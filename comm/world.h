@@ -18,7 +18,7 @@ struct Launcher {
 };
 Launcher detect_launcher();
 
-// With several ranks started by a launcher: initialises MPI (thread-multiple). Otherwise MPI is not
+// With several ranks started by a launcher: initializes MPI (thread-multiple). Otherwise MPI is not
 // touched and the world is one local rank. Throws ConfigError when the launcher started several
 // ranks that cannot see each other, saying what to change.
 //

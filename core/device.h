@@ -19,7 +19,7 @@ namespace trireme {
 
 enum class DeviceKind { kCpu, kCuda };
 
-// Memory that is given back when this goes. Aligned to at least 64 bytes; not initialised.
+// Memory that is given back when this goes. Aligned to at least 64 bytes; not initialized.
 class Buffer {
  public:
   Buffer() = default;
@@ -114,7 +114,7 @@ class Recording {
 
 // How busy a device is, where its driver tells.
 struct DeviceLoad {
-  double utilisation_percent = 0;
+  double utilization_percent = 0;
   double memory_used_bytes = 0;
   double memory_total_bytes = 0;
   double power_watts = 0;
@@ -141,7 +141,7 @@ class Device {
   // Records what `encode` queues on the stream, and on streams that wait for it and that it waits
   // for in the end; nothing runs. Null where a device has nothing to gain from that (the CPU).
   // Whatever was queued must outlive the recording, and should have run once before. `encode` must
-  // not allocate or synchronise; events of kOrder lead neither into the recording nor out of it.
+  // not allocate or synchronize; events of kOrder lead neither into the recording nor out of it.
   virtual std::unique_ptr<Recording> record(Stream& stream,
                                             const std::function<void()>& encode) = 0;
   virtual std::optional<DeviceLoad> load() { return std::nullopt; }

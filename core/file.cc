@@ -104,7 +104,7 @@ void DurableFile::write_block(std::span<const std::byte> block) {
 FileDigest DurableFile::digest() const { return {bytes_, XXH3_64bits_digest(state(hash_))}; }
 
 void DurableFile::finish() {
-  if (::fsync(file_.number()) != 0) fail(path_, "be synchronised to disk");
+  if (::fsync(file_.number()) != 0) fail(path_, "be synchronized to disk");
   if (::close(file_.release()) != 0) fail(path_, "be closed");
 }
 
@@ -154,7 +154,7 @@ void sync_folder(const std::filesystem::path& path) {
       ::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.is_open()) fail(path, "be opened");
   // EINVAL: a file system that has no such thing.
-  if (::fsync(folder.number()) != 0 && errno != EINVAL) fail(path, "be synchronised to disk");
+  if (::fsync(folder.number()) != 0 && errno != EINVAL) fail(path, "be synchronized to disk");
 }
 
 bool write_all(int file, std::string_view text) {

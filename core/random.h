@@ -13,7 +13,7 @@
 namespace trireme {
 
 enum class RandomPurpose : uint32_t {
-  kInitialise = 1,
+  kInitialize = 1,
   kShuffle = 2,
   kDropout = 3,
   kAugment = 4,
@@ -48,7 +48,7 @@ constexpr Random4 philox(Random4 counter, std::array<uint32_t, 2> key) {
   return counter;
 }
 
-// Mixes 64 bits to 64 bits, a bijection (the finaliser of MurmurHash3, constants by D. Stafford).
+// Mixes 64 bits to 64 bits, a bijection (the finalizer of MurmurHash3, constants by D. Stafford).
 constexpr uint64_t mix64(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EB;

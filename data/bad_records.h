@@ -1,4 +1,4 @@
-// What is done about records that are damaged, cut off or mislabelled; see data.on_bad_record.
+// What is done about records that are damaged, cut off or mislabeled; see data.on_bad_record.
 #pragma once
 
 #include <cstdint>

@@ -19,8 +19,8 @@
 namespace trireme::data {
 namespace {
 
-// The file: a page with this, a checksum for each picture (0: it is not there), and from the next
-// page on the pictures, each at a multiple of kPixelAlignment. Numbers are as the host has them.
+// The file: a page with this, a checksum for each image (0: it is not there), and from the next
+// page on the images, each at a multiple of kPixelAlignment. Numbers are as the host has them.
 struct CacheHeader {
   std::array<char, 8> magic{'T', 'R', 'I', 'R', 'E', 'M', 'E', 'C'};
   uint32_t version = 1;
@@ -43,23 +43,22 @@ size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * 
 
 // Where things are in the file.
 struct CachePlan {
-  size_t picture;  // bytes of one
-  size_t stride;   // from one to the next
-  size_t pictures;
+  size_t image;   // bytes of one
+  size_t stride;  // from one to the next
+  size_t images;
   size_t total;
 };
 
 CachePlan plan_of(const std::string& path, const CacheContents& contents) {
   CachePlan plan{};
-  plan.picture =
-      static_cast<size_t>(contents.size.height) * contents.size.width * contents.channels;
-  plan.stride = round_up(plan.picture, kPixelAlignment);
+  plan.image = static_cast<size_t>(contents.size.height) * contents.size.width * contents.channels;
+  plan.stride = round_up(plan.image, kPixelAlignment);
   const size_t count = contents.count;
-  plan.pictures = round_up(kPage + count * sizeof(uint64_t), kPage);
+  plan.images = round_up(kPage + count * sizeof(uint64_t), kPage);
   if (__builtin_mul_overflow(count, plan.stride, &plan.total) || plan.total > size_t{1} << 60) {
-    throw DataError(path, fmt::format("cannot hold {} pictures of {} bytes", count, plan.picture));
+    throw DataError(path, fmt::format("cannot hold {} images of {} bytes", count, plan.image));
   }
-  plan.total += plan.pictures;
+  plan.total += plan.images;
   return plan;
 }
 
@@ -109,7 +108,7 @@ void make(int file, const std::string& path, CacheHeader header, const CachePlan
   if (error != 0) {
     if (ftruncate(file, 0) != 0) error = errno;
     refuse(path,
-           fmt::format("there is no room for the {:.1f} MiB of {} pictures",
+           fmt::format("there is no room for the {:.1f} MiB of {} images",
                        static_cast<double>(plan.total) / (1 << 20), header.count),
            error);
   }
@@ -123,12 +122,12 @@ void check(const std::string& path, const CacheHeader& found, const CacheHeader&
   constexpr const char* kRemedy = "; remove it, or set data.cache.file to another";
   if (found.magic != wanted.magic || found.version != wanted.version) {
     throw DataError(path,
-                    fmt::format("is no cache of pictures, or one of another version{}", kRemedy));
+                    fmt::format("is no cache of images, or one of another version{}", kRemedy));
   }
   if (found.count != wanted.count || found.height != wanted.height || found.width != wanted.width ||
       found.channels != wanted.channels) {
     throw DataError(
-        path, fmt::format("holds {} pictures of {} x {} x {}, not {} of {} x {} x {} (height x "
+        path, fmt::format("holds {} images of {} x {} x {}, not {} of {} x {} x {} (height x "
                           "width x channels){}",
                           found.count, found.height, found.width, found.channels, wanted.count,
                           wanted.height, wanted.width, wanted.channels, kRemedy));
@@ -163,7 +162,7 @@ class Mapping {
   size_t bytes_;
 };
 
-class CacheFile final : public PictureCache {
+class CacheFile final : public ImageCache {
  public:
   CacheFile(const std::string& path, const Opened& opened, const CacheContents& contents,
             const CachePlan& plan)
@@ -184,22 +183,22 @@ class CacheFile final : public PictureCache {
         !state.compare_exchange_strong(seen, State::kBusy, std::memory_order_acquire)) {
       return {};
     }
-    const bool good = checksum_of(pixels(index), plan_.picture) == checksum;
+    const bool good = checksum_of(pixels(index), plan_.image) == checksum;
     state.store(good ? State::kGood : State::kUnknown, std::memory_order_release);
     if (!good) return {};
     return view(index);
   }
 
-  void keep(int64_t index, const ImageView& picture) override {
+  void keep(int64_t index, const ImageView& image) override {
     State unknown = State::kUnknown;
     if (!writable_ ||
         !states_[index].compare_exchange_strong(unknown, State::kBusy, std::memory_order_acquire)) {
       return;
     }
-    // Whoever stops here leaves a picture that is not there, never one that is wrong.
+    // Whoever stops here leaves a image that is not there, never one that is wrong.
     checksum(index).store(0, std::memory_order_release);
-    copy_pixels(picture, view(index));
-    checksum(index).store(checksum_of(pixels(index), plan_.picture), std::memory_order_release);
+    copy_pixels(image, view(index));
+    checksum(index).store(checksum_of(pixels(index), plan_.image), std::memory_order_release);
     states_[index].store(State::kGood, std::memory_order_release);
   }
 
@@ -209,7 +208,7 @@ class CacheFile final : public PictureCache {
   std::atomic_ref<uint64_t> checksum(int64_t index) const {
     return std::atomic_ref(reinterpret_cast<uint64_t*>(memory_.at(kPage))[index]);
   }
-  uint8_t* pixels(int64_t index) const { return memory_.at(plan_.pictures + index * plan_.stride); }
+  uint8_t* pixels(int64_t index) const { return memory_.at(plan_.images + index * plan_.stride); }
   ImageView view(int64_t index) const {
     return view_of(pixels(index), contents_.size, contents_.channels);
   }
@@ -219,7 +218,7 @@ class CacheFile final : public PictureCache {
       if (checksum(i).load(std::memory_order_relaxed) == 0) ++missing;
     }
     if (missing == 0) return;
-    throw DataError(path, fmt::format("may not be written, and {} of its {} pictures are missing",
+    throw DataError(path, fmt::format("may not be written, and {} of its {} images are missing",
                                       missing, contents_.count));
   }
 
@@ -232,8 +231,8 @@ class CacheFile final : public PictureCache {
 
 }  // namespace
 
-std::unique_ptr<PictureCache> open_cache_file(const std::string& path,
-                                              const CacheContents& contents) {
+std::unique_ptr<ImageCache> open_cache_file(const std::string& path,
+                                            const CacheContents& contents) {
   CacheHeader wanted;
   wanted.ready = 1;
   wanted.height = contents.size.height;

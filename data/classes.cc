@@ -11,7 +11,7 @@
 namespace trireme::data {
 namespace {
 
-constexpr int64_t kMostListed = int64_t{1} << 28;
+constexpr int64_t kMaxListed = int64_t{1} << 28;
 
 std::vector<int64_t> counts_of(const std::vector<int32_t>& labels, int classes) {
   std::vector<int64_t> counts(static_cast<size_t>(classes));
@@ -38,10 +38,10 @@ std::vector<int32_t> labels_for(const Dataset& dataset, const std::string& field
   if (dataset.spec().classes < 1) {
     throw ConfigError(field, "needs samples in classes: " + dataset.description());
   }
-  if (dataset.size() > kMostListed) {
+  if (dataset.size() > kMaxListed) {
     throw ConfigError(field, fmt::format("takes a list of all labels, which is for up to {} "
                                          "samples: {}",
-                                         kMostListed, dataset.description()));
+                                         kMaxListed, dataset.description()));
   }
   std::vector<int32_t> labels = dataset.labels();
   if (labels.empty()) {

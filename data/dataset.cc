@@ -48,7 +48,7 @@ void check(const DataConfig& config) {
   }
   if ((config.has_decode() || config.has_cache()) && !decodes(config)) {
     throw ConfigError(config.has_decode() ? "data.decode" : "data.cache",
-                      "is for pictures in files, image_folder and webdataset");
+                      "is for images in files, image_folder and webdataset");
   }
 }
 
@@ -76,7 +76,7 @@ void normalize(const NormalizeConfig& config, SampleSpec& spec) {
   }
 }
 
-// Both kinds of transforms are for pictures, which formats that decode apply themselves.
+// Both kinds of transforms are for images, which formats that decode apply themselves.
 bool transforms(const DataConfig& config) {
   return config.transform_size() > 0 || config.eval_transform_size() > 0;
 }
@@ -179,10 +179,10 @@ void check_alike(const Dataset& training, const Dataset& evaluation) {
   const SampleSpec& a = training.spec();
   const SampleSpec& b = evaluation.spec();
   if (a.input == b.input && a.target == b.target && a.classes == b.classes) return;
-  const bool pictures = a.input.dtype == DType::kU8 && b.input.dtype == DType::kU8;
+  const bool images = a.input.dtype == DType::kU8 && b.input.dtype == DType::kU8;
   throw DataError(evaluation.description(),
                   fmt::format("does not go with the training samples, {}{}", training.description(),
-                              pictures && a.input.shape != b.input.shape
+                              images && a.input.shape != b.input.shape
                                   ? "; data.eval_transform can resize or crop to their size"
                                   : ""));
 }

@@ -24,7 +24,7 @@ class DataConfig;  // data/data.proto
 
 namespace trireme::data {
 
-// What one sample is, as stored: the input (u8 or f32 [C, H, W] or [F]; pictures of u8 are
+// What one sample is, as stored: the input (u8 or f32 [C, H, W] or [F]; images of u8 are
 // channels-last; i32 [T] for tokens) and the target (i32 [] for a class label, f32 [classes] for
 // probabilities of classes, f32 [F] for regression, i32 [T] for the tokens that follow).
 struct SampleSpec {
@@ -60,8 +60,8 @@ class Dataset {
   virtual std::string description() const = 0;
   // For people: where a sample comes from, "train-00017.tar: img_0042.jpg" as far as that is known.
   virtual std::string where(int64_t /*index*/) const { return {}; }
-  // For people: a sample that is a picture in a file, as it is there. Throws as read() does.
-  virtual std::optional<PictureInfo> stored(int64_t /*index*/) const { return {}; }
+  // For people: a sample that is a image in a file, as it is there. Throws as read() does.
+  virtual std::optional<ImageInfo> stored(int64_t /*index*/) const { return {}; }
   // Whether read() but copies or computes, and so neither waits nor fails.
   virtual bool in_memory() const { return false; }
   // What was left out when it was opened, see data.on_bad_record.
@@ -88,7 +88,7 @@ class WrappedDataset : public Dataset {
   }
   std::string description() const override { return inner_->description(); }
   std::string where(int64_t index) const override { return inner_->where(index); }
-  std::optional<PictureInfo> stored(int64_t index) const override { return inner_->stored(index); }
+  std::optional<ImageInfo> stored(int64_t index) const override { return inner_->stored(index); }
   bool in_memory() const override { return inner_->in_memory(); }
   BadRecords bad_records() const override { return inner_->bad_records(); }
   std::vector<std::string> class_names() const override { return inner_->class_names(); }

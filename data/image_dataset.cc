@@ -75,17 +75,17 @@ SampleSpec spec_of(ImageSize size, int channels, int classes) {
   return spec;
 }
 
-ImageSize size_of_picture(const SampleSpec& spec) {
+ImageSize size_of_image(const SampleSpec& spec) {
   const Shape& shape = spec.input.shape;
   return {static_cast<int>(shape[1]), static_cast<int>(shape[2])};
 }
 
 ImageView output_view(std::byte* memory, const SampleSpec& spec) {
-  return view_of(reinterpret_cast<uint8_t*>(memory), size_of_picture(spec),
+  return view_of(reinterpret_cast<uint8_t*>(memory), size_of_image(spec),
                  static_cast<int>(spec.input.shape[0]));
 }
 
-// The most that a picture may shrink so that its region is not smaller than what is made of it.
+// The most that a image may shrink so that its region is not smaller than what is made of it.
 int shrink_for(const Transform::Need& need) {
   int shrink = 8;
   while (shrink > 1 && (need.region.height / shrink < need.becomes.height ||
@@ -95,7 +95,7 @@ int shrink_for(const Transform::Need& need) {
   return shrink;
 }
 
-// Of all that the pictures in a cache depend on.
+// Of all that the images in a cache depend on.
 uint64_t identity_of(const Records& records, const DataConfig& config, Part part, int fixed) {
   DataConfig kept;
   if (fixed > 0) *kept.mutable_decode() = config.decode();  // else it decodes the whole
@@ -130,12 +130,12 @@ class ImageDataset final : public RecordsDataset {
     open_cache(config, part, size_after);
   }
 
-  std::optional<PictureInfo> stored(int64_t index) const override {
+  std::optional<ImageInfo> stored(int64_t index) const override {
     const auto workspace = workspaces_.borrow(channels_);
     records_->read(index, workspace->bytes);
     try {
       return workspace->decoder.open(workspace->bytes);
-    } catch (const PictureError& error) {
+    } catch (const ImageError& error) {
       throw DataError(where(index), error.what());
     }
   }
@@ -148,8 +148,8 @@ class ImageDataset final : public RecordsDataset {
     const int32_t label = records_->label(id.index);
     std::memcpy(target, &label, sizeof label);
     try {
-      read_picture(id, output_view(input, spec_));
-    } catch (const PictureError& error) {
+      read_image(id, output_view(input, spec_));
+    } catch (const ImageError& error) {
       throw DataError(where(id.index), error.what());
     }
   }
@@ -162,14 +162,14 @@ class ImageDataset final : public RecordsDataset {
     Canvas canvas;
   };
 
-  // Of the first picture that can be read, which with SKIP is among the first `limit` + 1.
+  // Of the first image that can be read, which with SKIP is among the first `limit` + 1.
   ImageSize first_size(std::optional<int64_t> limit) const {
     const auto workspace = workspaces_.borrow(channels_);
     for (int64_t index = 0;; ++index) {
       try {
         records_->read(index, workspace->bytes);
         return workspace->decoder.open(workspace->bytes).size;
-      } catch (const PictureError& error) {
+      } catch (const ImageError& error) {
         if (index + 1 >= std::min(size(), 1 + limit.value_or(0))) {
           throw DataError(where(index), error.what());
         }
@@ -207,7 +207,7 @@ class ImageDataset final : public RecordsDataset {
     }
   }
 
-  void read_picture(SampleId id, const ImageView& output) const {
+  void read_image(SampleId id, const ImageView& output) const {
     const std::optional<ImageView> kept = cache_ ? cache_->find(id.index) : std::nullopt;
     if (kept && kept_transforms_ == pipeline_.size() && kept->size() == output.size()) {
       copy_pixels(*kept, output);
@@ -251,33 +251,33 @@ class ImageDataset final : public RecordsDataset {
     workspace.canvas.take_part(next, plan.covers, whole);
   }
 
-  void keep(int64_t index, const ImageView& picture) const {
-    if (kept_size_ && picture.size() != *kept_size_) {
-      throw PictureError(
+  void keep(int64_t index, const ImageView& image) const {
+    if (kept_size_ && image.size() != *kept_size_) {
+      throw ImageError(
           fmt::format("is {} x {} (height x width) before the first random transform, others are "
                       "{} x {}; data.cache.file wants a resize or crop there",
-                      picture.height, picture.width, kept_size_->height, kept_size_->width));
+                      image.height, image.width, kept_size_->height, kept_size_->width));
     }
-    cache_->keep(index, picture);
+    cache_->keep(index, image);
   }
 
   const DecodeConfig decode_;
   const int channels_;
   const Pipeline pipeline_;
   mutable Pool<Workspace> workspaces_;
-  int kept_transforms_ = 0;             // that a picture in the cache has gone through
+  int kept_transforms_ = 0;             // that a image in the cache has gone through
   std::optional<ImageSize> kept_size_;  // that it must have
-  std::unique_ptr<PictureCache> cache_;
+  std::unique_ptr<ImageCache> cache_;
 };
 
-// Transforms of pictures that another dataset has.
+// Transforms of images that another dataset has.
 class Transformed final : public WrappedDataset {
  public:
   Transformed(std::unique_ptr<Dataset> dataset, Pipeline pipeline)
       : WrappedDataset(std::move(dataset)),
         pipeline_(std::move(pipeline)),
         spec_(inner().spec()),
-        from_(size_of_picture(spec_)),
+        from_(size_of_image(spec_)),
         channels_(static_cast<int>(spec_.input.shape[0])) {
     const ImageSize size = *pipeline_.output_size(from_, 0, pipeline_.size());
     spec_.input.shape = Shape{channels_, size.height, size.width};
@@ -302,7 +302,7 @@ class Transformed final : public WrappedDataset {
     try {
       pipeline_.apply(0, pipeline_.size(), id, canvas);
       canvas.finish();
-    } catch (const PictureError& error) {
+    } catch (const ImageError& error) {
       throw DataError(fmt::format("{}: sample {}", where(id.index), id.index), error.what());
     }
   }
@@ -330,7 +330,7 @@ std::unique_ptr<Dataset> with_transforms(std::unique_ptr<Dataset> dataset, const
   if (spec.input.dtype != DType::kU8 || spec.input.layout != Layout::channels_last() ||
       (shape[0] != 1 && shape[0] != 3)) {
     throw ConfigError("data.transform",
-                      fmt::format("is for pictures, u8 [3, H, W] or [1, H, W]; these samples are "
+                      fmt::format("is for images, u8 [3, H, W] or [1, H, W]; these samples are "
                                   "{} {}",
                                   name_of(spec.input.dtype), shape.to_string()));
   }

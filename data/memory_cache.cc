@@ -13,7 +13,7 @@
 namespace trireme::data {
 namespace {
 
-// A picture, whose pixels follow in memory.
+// A image, whose pixels follow in memory.
 struct alignas(64) Kept {
   ImageSize size;
   int channels;
@@ -46,7 +46,7 @@ class Reservation {
   size_t bytes_;
 };
 
-class MemoryCache final : public PictureCache {
+class MemoryCache final : public ImageCache {
  public:
   MemoryCache(int64_t count, int64_t bytes)
       : bytes_(bytes),
@@ -60,18 +60,18 @@ class MemoryCache final : public PictureCache {
     return view_of(kept->pixels(), kept->size, kept->channels);
   }
 
-  void keep(int64_t index, const ImageView& picture) override {
+  void keep(int64_t index, const ImageView& image) override {
     std::atomic<Kept*>& place = kept_[index];
     if (place.load(std::memory_order_relaxed)) return;
     constexpr auto kUnit = static_cast<int64_t>(alignof(Kept));
-    const int64_t pixels = picture.height * picture.row_bytes();
+    const int64_t pixels = image.height * image.row_bytes();
     const int64_t bytes = static_cast<int64_t>(sizeof(Kept)) + (pixels + kUnit - 1) / kUnit * kUnit;
     int64_t used = used_.load(std::memory_order_relaxed);
     do {
       if (bytes > bytes_ - used) return;
     } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
-    Kept* kept = new (memory_.at(used / kUnit * kUnit)) Kept{picture.size(), picture.channels};
-    copy_pixels(picture, view_of(kept->pixels(), kept->size, kept->channels));
+    Kept* kept = new (memory_.at(used / kUnit * kUnit)) Kept{image.size(), image.channels};
+    copy_pixels(image, view_of(kept->pixels(), kept->size, kept->channels));
     // Of threads that keep the same one, the last wins; they are alike.
     place.store(kept, std::memory_order_release);
   }
@@ -85,7 +85,7 @@ class MemoryCache final : public PictureCache {
 
 }  // namespace
 
-std::unique_ptr<PictureCache> make_memory_cache(int64_t count, int64_t bytes) {
+std::unique_ptr<ImageCache> make_memory_cache(int64_t count, int64_t bytes) {
   return std::make_unique<MemoryCache>(count, bytes);
 }
 

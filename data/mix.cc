@@ -66,14 +66,14 @@ struct Cut {
   int64_t top, left, height, width;
 };
 
-// A box of this part of the picture's area and of the picture's shape around any of its pixels; as
+// A box of this part of the image's area and of the image's shape around any of its pixels; as
 // much of it as lies within.
 Cut draw_cut(double part, int64_t height, int64_t width, Draws& draws) {
   const double side = std::sqrt(part);
   const auto along = [&](int64_t extent) {
     const auto half = static_cast<int64_t>(static_cast<double>(extent) * side) / 2;
-    const int64_t centre = draws.below(static_cast<int>(extent));
-    return std::pair(std::max<int64_t>(centre - half, 0), std::min(centre + half, extent));
+    const int64_t center = draws.below(static_cast<int>(extent));
+    return std::pair(std::max<int64_t>(center - half, 0), std::min(center + half, extent));
   };
   const auto [top, bottom] = along(height);
   const auto [left, right] = along(width);
@@ -103,7 +103,7 @@ void check(const MixConfig& config, const SampleSpec& spec) {
   }
   if (config.cutmix_alpha() > 0 && spec.input.shape.rank() != 3) {
     throw ConfigError("data.mix.cutmix_alpha",
-                      "needs pictures [C, H, W]; samples are " + spec.input.shape.to_string());
+                      "needs images [C, H, W]; samples are " + spec.input.shape.to_string());
   }
 }
 

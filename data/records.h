@@ -18,7 +18,7 @@ class Records {
   virtual int64_t size() const = 0;  // at least 1
   virtual int classes() const = 0;   // labels are in [0, classes)
   virtual int32_t label(int64_t index) const = 0;
-  // The bytes of the record's picture or array; `bytes` keeps its memory. Throws DataError naming
+  // The bytes of the record's image or array; `bytes` keeps its memory. Throws DataError naming
   // file and record. For any thread, as all of this is.
   virtual void read(int64_t index, std::vector<uint8_t>& bytes) const = 0;
   // "train/cat/17.jpg", "train-000017.tar: 00004711.jpg"

@@ -17,7 +17,7 @@ namespace {
 // and never a domain of very few numbers: Feistel networks over a handful of bits reach some
 // permutations more often than others.
 constexpr uint64_t kRounds = 8;
-constexpr int kLeastBits = 6;
+constexpr int kMinBits = 6;
 
 uint64_t mask(int bits) { return (uint64_t{1} << bits) - 1; }
 
@@ -25,7 +25,7 @@ uint64_t mask(int bits) { return (uint64_t{1} << bits) - 1; }
 
 Permutation::Permutation(uint64_t seed, uint64_t epoch, int64_t size, uint64_t number)
     : size_(size) {
-  const int bits = std::max<int>(kLeastBits, std::bit_width(static_cast<uint64_t>(size - 1)));
+  const int bits = std::max<int>(kMinBits, std::bit_width(static_cast<uint64_t>(size - 1)));
   low_bits_ = bits / 2;
   high_bits_ = bits - low_bits_;
   const Random4 r = Random(seed, RandomPurpose::kShuffle, epoch).four(number);

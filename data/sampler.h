@@ -34,7 +34,7 @@ class Permutation {
 // How the samples of an epoch follow one another.
 struct OrderOptions {
   bool shuffle = true;  // otherwise they come as they are numbered
-  // 0: over the whole set. Otherwise runs of `block` neighbours come in random order, and of what
+  // 0: over the whole set. Otherwise runs of `block` neighbors come in random order, and of what
   // comes so each `window` positions are shuffled (data.shuffle_window).
   int64_t block = 0;
   int64_t window = 0;

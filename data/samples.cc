@@ -59,13 +59,13 @@ void settle(const BadRecordPolicy& policy, Samples& samples) {
   samples.bad = policy.found();
 }
 
-void interleave(std::vector<uint8_t>& pictures, size_t channels, size_t pixels) {
+void interleave(std::vector<uint8_t>& images, size_t channels, size_t pixels) {
   if (channels == 1) return;
   std::vector<uint8_t> planes(channels * pixels);
-  for (auto picture = pictures.begin(); picture != pictures.end();) {
-    std::copy_n(picture, planes.size(), planes.begin());
+  for (auto image = images.begin(); image != images.end();) {
+    std::copy_n(image, planes.size(), planes.begin());
     for (size_t i = 0; i < pixels; ++i) {
-      for (size_t c = 0; c < channels; ++c) *picture++ = planes[c * pixels + i];
+      for (size_t c = 0; c < channels; ++c) *image++ = planes[c * pixels + i];
     }
   }
 }

@@ -26,8 +26,8 @@ struct Samples {
 // What the policy left out of the samples, which are still some. Throws DataError when they are too
 // few, or the bad ones too many.
 void settle(const BadRecordPolicy& policy, Samples& samples);
-// Pictures whose channels are planes, each of [C, H, W], become channels-last.
-void interleave(std::vector<uint8_t>& pictures, size_t channels, size_t pixels);
+// Images whose channels are planes, each of [C, H, W], become channels-last.
+void interleave(std::vector<uint8_t>& images, size_t channels, size_t pixels);
 // Leaves out the rows, each of `bytes`, that are not to stay.
 void keep_rows(std::vector<uint8_t>& rows, size_t bytes, const std::vector<bool>& stays);
 

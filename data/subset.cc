@@ -28,7 +28,7 @@ class Subset final : public WrappedDataset {
     return fmt::format("{}, of which {} ({:g})", inner().description(), size(), fraction_);
   }
   std::string where(int64_t index) const override { return inner().where(of(index)); }
-  std::optional<PictureInfo> stored(int64_t index) const override {
+  std::optional<ImageInfo> stored(int64_t index) const override {
     return inner().stored(of(index));
   }
   std::vector<int32_t> labels() const override {

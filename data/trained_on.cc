@@ -9,8 +9,8 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/formats/picture_name.h"
-#include "data/unlabelled.h"
+#include "data/formats/image_name.h"
+#include "data/unlabeled.h"
 
 namespace trireme::data {
 namespace {
@@ -70,11 +70,11 @@ bool holds(const fs::path& folder, const Wanted& wanted) {
 }
 
 bool has_class_folders(const fs::path& folder) {
-  const auto is_picture = [](const fs::directory_entry& entry) {
-    return has_picture_name(entry.path().filename().string());
+  const auto is_image = [](const fs::directory_entry& entry) {
+    return has_image_name(entry.path().filename().string());
   };
   return holds(folder, [&](const fs::directory_entry& entry) {
-    return entry.is_directory() && holds(entry.path(), is_picture);
+    return entry.is_directory() && holds(entry.path(), is_image);
   });
 }
 
@@ -83,7 +83,7 @@ void use_class_folders(DataConfig& config, const SampleSpec& spec, const std::st
   config.clear_root();
   config.mutable_image_folder()->set_train(path);
   config.mutable_image_folder()->set_eval(path);
-  if (spec.input.shape.rank() == 3) config = for_any_picture(std::move(config), spec);
+  if (spec.input.shape.rank() == 3) config = for_any_image(std::move(config), spec);
 }
 
 void use_shards(DataConfig& config, const SampleSpec& spec, const fs::path& pattern) {
@@ -97,7 +97,7 @@ void use_shards(DataConfig& config, const SampleSpec& spec, const fs::path& patt
   tar.add_eval(pattern.filename().string());
   tar.set_classes(spec.classes);
   if (!as_before && spec.input.shape.rank() == 3) {
-    config = for_any_picture(std::move(config), spec);
+    config = for_any_image(std::move(config), spec);
   }
 }
 

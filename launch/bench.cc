@@ -249,7 +249,7 @@ int bench(const BenchOptions& options, comm::Communicator& communicator) {
   model::Graph graph;
   comm::together(communicator, [&] { graph = train::build_network(config, target.samples); });
   train::Step step(config, graph, *backend, communicator);
-  step.initialise();
+  step.initialize();
   const SyntheticBatch data(target.samples, step.plan(), communicator.placement(), *device);
 
   const auto learning_rate = static_cast<float>(config.run.schedule().learning_rate());

@@ -25,7 +25,7 @@ struct DataPackOptions : DataOptions {
 
 const char* name_of(data::Part part) { return part == data::Part::kTraining ? "train" : "eval"; }
 
-// Of a folder of pictures: FOLDER/train/CLASS and FOLDER/val/CLASS, or else FOLDER/CLASS.
+// Of a folder of images: FOLDER/train/CLASS and FOLDER/val/CLASS, or else FOLDER/CLASS.
 DataConfig config_of_folder(const std::string& folder) {
   DataConfig config;
   config.set_root(folder);
@@ -103,7 +103,7 @@ int run(DataPackOptions options) {
   };
   data::OpenOptions opening;
   opening.progress = pack_options.note;
-  const auto source = data::open_pack_source(config, options.part, pack_options.pictures, opening);
+  const auto source = data::open_pack_source(config, options.part, pack_options.images, opening);
   const auto began = std::chrono::steady_clock::now();
   const data::PackState state = pack(*source, pack_options);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
@@ -126,10 +126,10 @@ void add_data_pack(ArgumentParser data, Command& chosen) {
       data.add_command("pack",
                        "Write samples into WebDataset shards\nWhat is done is kept: run it "
                        "again to go on. CONFIG may "
-                       "be a folder that holds one of pictures for each class.");
+                       "be a folder that holds one of images for each class.");
   command.epilog(R"(Examples:
   trireme data pack digits.txtpb shards
-  trireme data pack pictures shards --resize 256
+  trireme data pack images shards --resize 256
 
 Exit codes: 0 done, 75 stopped by a signal (run it again to go on).
 )");
@@ -141,11 +141,11 @@ Exit codes: 0 done, 75 stopped by a signal (run it again to go on).
       .metavar("SIZE");
   command.add_option("--samples", pack.samples, "So many, the first; unset: all").positive();
   command
-      .add_option("--resize", pack.pictures.resize,
-                  "Pictures whose shorter side is longer become JPEG with this one; unset: files "
+      .add_option("--resize", pack.images.resize,
+                  "Images whose shorter side is longer become JPEG with this one; unset: files "
                   "are copied as they are")
       .between(1, 65500);
-  command.add_option("--quality", pack.pictures.quality, "Of JPEG; unset: 95").between(1, 100);
+  command.add_option("--quality", pack.images.quality, "Of JPEG; unset: 95").between(1, 100);
   command.add_option("--shuffle", pack.shuffle, "In an order drawn by this seed").metavar("SEED");
   command.add_option("--threads", pack.threads, "Unset: one a core").positive();
   pack.threads = 0;

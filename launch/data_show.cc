@@ -12,7 +12,7 @@
 #include "core/text.h"
 #include "data/images/codec.h"
 #include "data/loader.h"
-#include "data/sample_pictures.h"
+#include "data/sample_images.h"
 #include "launch/cli.h"
 #include "launch/data.h"
 #include "launch/progress_bar.h"
@@ -180,7 +180,7 @@ std::string caption_of(const Shown& shown, int64_t row, const data::Dataset& dat
 
 std::string sample_page(const DataShowOptions& options, const Shown& shown,
                         const data::Dataset& dataset) {
-  const std::vector<data::Image> images = data::pictures_of(shown.spec.input, shown.inputs);
+  const std::vector<data::Image> images = data::images_of(shown.spec.input, shown.inputs);
   const double zoom = zoom_of(images, options.zoom);
   const std::vector<std::string> names = dataset.class_names();
   const std::string title = html_text(dataset.description());
@@ -266,13 +266,13 @@ int show(const DataShowOptions& options) {
 void add_data_show(ArgumentParser data, Command& chosen) {
   auto options = std::make_shared<DataShowOptions>();
   ArgumentParser command = data.add_command(
-      "show", "Draw samples as the network will get them\nWhat is no picture is printed.");
+      "show", "Draw samples as the network will get them\nWhat is no image is printed.");
   options->add_to(command);
   command.add_option("-o,--out", options->out,
                      "The HTML file to write, which loads nothing; unset: samples.html");
   command.add_option("--samples", options->samples, "How many; unset: 64").between(1, 10000);
   command.add_option("--epoch", options->epoch, "Of which epoch, from 1; unset: 1").positive();
-  command.add_option("--columns", options->columns, "Pictures in a row; unset: as many as fit")
+  command.add_option("--columns", options->columns, "Images in a row; unset: as many as fit")
       .between(1, 100);
   command.add_option("--zoom", options->zoom, "Enlarge by this; unset: as suits their size")
       .between(1, 64);

@@ -67,7 +67,7 @@ struct Statistics {
   std::vector<int64_t> classes;  // how often each is a label
   Moments targets;               // of regression
   std::map<std::string, int64_t> formats;
-  std::vector<int> heights, widths;    // of pictures as stored
+  std::vector<int> heights, widths;    // of images as stored
   std::map<int64_t, std::string> bad;  // by sample, what is wrong with it
 };
 
@@ -109,16 +109,16 @@ class Measured final : public data::WrappedDataset {
   }
 
   void add(const std::byte* input, const std::byte* target,
-           const std::optional<data::PictureInfo>& picture) const {
+           const std::optional<data::ImageInfo>& image) const {
     const std::vector<Moments> inputs = moments_of_input(input);
     const std::lock_guard lock(mutex_);
     ++statistics_.read;
     for (size_t i = 0; i < inputs.size(); ++i) statistics_.inputs[i].add(inputs[i]);
     add_target(target);
-    if (!picture) return;
-    ++statistics_.formats[picture->format];
-    statistics_.heights.push_back(picture->size.height);
-    statistics_.widths.push_back(picture->size.width);
+    if (!image) return;
+    ++statistics_.formats[image->format];
+    statistics_.heights.push_back(image->size.height);
+    statistics_.widths.push_back(image->size.width);
   }
 
   std::vector<Moments> moments_of_input(const std::byte* input) const {
@@ -263,7 +263,7 @@ void print_classes(const Result& result) {
   }
 }
 
-void print_pictures(const Statistics& statistics) {
+void print_images(const Statistics& statistics) {
   if (statistics.heights.empty()) return;
   std::vector<std::string> formats;
   for (const auto& [format, count] : statistics.formats) {
@@ -289,7 +289,7 @@ void print_text(const Result& result) {
              format_count(static_cast<double>(statistics.read) / std::max(1e-9, result.seconds)));
   if (statistics.read > 0) {
     print_classes(result);
-    print_pictures(statistics);
+    print_images(statistics);
     print_inputs(result);
   }
   fmt::print("bad      {}\n", result.bad > 0 ? fmt::format("{} records", result.bad) : "none");

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 struct ExportOptions : CheckpointOptions {
   std::string out;
-  bool no_normalise = false;
+  bool no_normalize = false;
   InputRange range = InputRange::kStored;
   bool softmax = false;
   model::NameStyle names = model::NameStyle::kTrireme;
@@ -68,7 +68,7 @@ InputDescription describe(const Saved& saved, InputRange range) {
 std::string to_onnx(const Saved& saved, const ExportOptions& options,
                     const InputDescription& input) {
   const data::SampleSpec& spec = saved.facts.spec;
-  model::OnnxExportOptions wanted{.normalise = !options.no_normalise,
+  model::OnnxExportOptions wanted{.normalize = !options.no_normalize,
                                   .image = are_pixels(spec) && spec.input.shape.rank() == 3,
                                   .softmax = options.softmax,
                                   .metadata = input.metadata};
@@ -111,11 +111,11 @@ void check(const ExportOptions& options) {
     throw ConfigError("--names", "is for safetensors; ONNX keeps the names of layers");
   }
   const bool unit = options.range == InputRange::kUnit;
-  if (!onnx && (options.softmax || options.no_normalise || unit)) {
-    throw ConfigError(options.out, "--softmax, --no-normalise and --input-range are for ONNX");
+  if (!onnx && (options.softmax || options.no_normalize || unit)) {
+    throw ConfigError(options.out, "--softmax, --no-normalize and --input-range are for ONNX");
   }
-  if (unit && options.no_normalise) {
-    throw ConfigError("--input-range", "is of what the model normalises; leave out --no-normalise");
+  if (unit && options.no_normalize) {
+    throw ConfigError("--input-range", "is of what the model normalizes; leave out --no-normalize");
   }
 }
 
@@ -123,7 +123,7 @@ void check(const ExportOptions& options) {
 void print_input(const Saved& saved, const InputDescription& input) {
   fmt::print("input: f32 [N, {}: {}\n", saved.facts.spec.input.shape.to_string().substr(1),
              input.text);
-  if (!input.transforms.empty()) fmt::print("       of pictures after {}\n", input.transforms);
+  if (!input.transforms.empty()) fmt::print("       of images after {}\n", input.transforms);
 }
 
 int run(const ExportOptions& options) {
@@ -137,7 +137,7 @@ int run(const ExportOptions& options) {
   if (options.softmax && saved.facts.spec.classes == 0) {
     throw ConfigError("--softmax", "is for classes; this network predicts numbers");
   }
-  const bool normalized = !onnx || options.no_normalise;
+  const bool normalized = !onnx || options.no_normalize;
   const InputDescription input =
       describe(saved, normalized ? InputRange::kNormalized : options.range);
   const std::string text =
@@ -161,8 +161,8 @@ void add_export(ArgumentParser app, Command& chosen) {
   command.add_choice("--input-range", options->range,
                      {{"0..255", InputRange::kStored}, {"0..1", InputRange::kUnit}},
                      "Pixels that the ONNX model expects; unset: 0..255");
-  command.add_flag("--no-normalise", options->no_normalise,
-                   "ONNX without the normalisation of the data: the user of the model does it");
+  command.add_flag("--no-normalize", options->no_normalize,
+                   "ONNX without the normalization of the data: the user of the model does it");
   command.add_flag("--softmax", options->softmax, "ONNX that gives probabilities, not logits");
   command.add_choice("--names", options->names,
                      {{"trireme", model::NameStyle::kTrireme},

@@ -45,7 +45,7 @@ std::string paragraphs(const std::string& text) {
 }
 
 std::string heading(const std::string& text) {
-  return train::stdout_in_colour() ? "\n\x1b[1m" + text + ":\x1b[0m\n" : "\n" + text + ":\n";
+  return train::stdout_in_color() ? "\n\x1b[1m" + text + ":\x1b[0m\n" : "\n" + text + ":\n";
 }
 
 // "  name   text", which may take several lines.

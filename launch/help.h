@@ -25,7 +25,7 @@ struct HelpPage {
 };
 HelpPage help_page(const CLI::App& app);
 
-// A help page as wide as the terminal, headings bold where colour is wanted.
+// A help page as wide as the terminal, headings bold where color is wanted.
 class HelpFormatter : public CLI::FormatterBase {
  public:
   std::string make_help(const CLI::App* app, std::string name,

@@ -23,7 +23,7 @@ const char* layout_of(const data::SampleSpec& spec) {
   return spec.input.dtype == DType::kI32 ? "NT" : "NF";
 }
 
-// Of a picture; empty where its channels are no colors.
+// Of a image; empty where its channels are no colors.
 std::string channels_of(const data::SampleSpec& spec) {
   if (!are_pixels(spec) || spec.input.shape.rank() != 3) return "";
   if (spec.input.shape[0] == 3) return "RGB";

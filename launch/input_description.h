@@ -21,7 +21,7 @@ struct InputDescription {
   // Key and value; docs/files.md lists the keys.
   std::vector<std::pair<std::string, std::string>> metadata;
   std::string text;  // "pixels from 0 to 255, RGB, channels first (NCHW)"
-  // "resize { size: 256 } center_crop { size: 224 }": what comes before, on pictures in files;
+  // "resize { size: 256 } center_crop { size: 224 }": what comes before, on images in files;
   // empty: nothing.
   std::string transforms;
 };

@@ -1,4 +1,4 @@
-// `trireme predict`: what a trained network says of pictures, or of rows of numbers.
+// `trireme predict`: what a trained network says of images, or of rows of numbers.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -14,7 +14,7 @@
 
 #include "core/error.h"
 #include "data/loader.h"
-#include "data/unlabelled.h"
+#include "data/unlabeled.h"
 #include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/data.h"
@@ -199,7 +199,7 @@ int predict(const PredictOptions& options) {
   const train::Config config = load(options, run);
   const train::SampleFacts facts = train::read_sample_facts(run.path, config);
   const auto dataset =
-      data::open_unlabelled(options.inputs, config.run.data(), facts.spec, facts.columns);
+      data::open_unlabeled(options.inputs, config.run.data(), facts.spec, facts.columns);
   const auto alone = comm::create_local_communicator();
   const auto device = train::create_device(config, *alone);
   const auto backend = train::create_backend(config, *device);
@@ -239,11 +239,11 @@ int predict(const PredictOptions& options) {
 
 void add_predict(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<PredictOptions>();
-  ArgumentParser command = app.add_command("predict", "Ask a trained network about pictures");
+  ArgumentParser command = app.add_command("predict", "Ask a trained network about images");
   options->add_path(command);
   command
       .add_option("INPUT", options->inputs,
-                  "Pictures (JPEG, PNG), folders of them, tar files of them; or rows of numbers in "
+                  "Images (JPEG, PNG), folders of them, tar files of them; or rows of numbers in "
                   ".csv or .npy")
       .required();
   command.add_option("--top", options->top, "Classes told of each, the most probable first")
@@ -261,7 +261,7 @@ void add_predict(ArgumentParser app, Command& chosen) {
   options->add_best(command);
   command.add_flag("--logits", options->logits, "All of the network's numbers, not probabilities");
   command.add_flag("--skip-bad", options->skip_bad,
-                   "End with 0 although some pictures could not be read");
+                   "End with 0 although some images could not be read");
   options->add_to(command);
   command.epilog(R"(Examples:
   trireme predict runs/imagenet cat.jpg dog.png

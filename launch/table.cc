@@ -22,7 +22,7 @@ std::string cell(const std::string& text, size_t width, bool right) {
 
 }  // namespace
 
-std::string Table::text(int columns, bool colour) const {
+std::string Table::text(int columns, bool color) const {
   std::vector<size_t> widths;
   for (size_t c = 0; c < columns_.size(); ++c) {
     size_t width = width_of(columns_[c].title);
@@ -50,16 +50,16 @@ std::string Table::text(int columns, bool colour) const {
     return cells;
   };
   const std::string title = line([&](size_t c) { return columns_[c].title; });
-  std::string lines = (colour ? "\x1b[1m" + title + "\x1b[0m" : title) + "\n";
+  std::string lines = (color ? "\x1b[1m" + title + "\x1b[0m" : title) + "\n";
   for (const auto& row : rows_) lines += line([&](size_t c) { return row[c]; }) + "\n";
   return lines;
 }
 
 std::string Table::fitting() const {
   return text(train::stdout_is_terminal() ? train::terminal_columns() : 0,
-              train::stdout_in_colour());
+              train::stdout_in_color());
 }
 
-std::string Table::whole() const { return text(0, train::stdout_in_colour()); }
+std::string Table::whole() const { return text(0, train::stdout_in_color()); }
 
 }  // namespace trireme::cli

@@ -18,8 +18,8 @@ class Table {
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
   bool empty() const { return rows_.empty(); }
   // Lines of at most `columns` characters (0: of any length), as far as the columns that are worth
-  // most fit; the title bold with `colour`. Cells are UTF-8 or plain text.
-  std::string text(int columns, bool colour) const;
+  // most fit; the title bold with `color`. Cells are UTF-8 or plain text.
+  std::string text(int columns, bool color) const;
   // For stdout: as wide as its terminal, of any length elsewhere.
   std::string fitting() const;
   // For stdout, of any length.

@@ -144,7 +144,7 @@ std::string Context::describe(size_t instruction, const Value& value) const {
       break;
   }
   const int node = network_->instructions[instruction].node;
-  if (node < 0) return "the normalised input";
+  if (node < 0) return "the normalized input";
   const bool forward = instruction < network_->forward_instructions;
   return fmt::format("{} layer '{}'", forward ? "output of" : "gradient in",
                      network_->nodes[static_cast<size_t>(node)].name);

@@ -115,7 +115,7 @@ ValueId Emitter::add_value(Value value) {
   return static_cast<ValueId>(values_.size()) - 1;
 }
 
-// What the network computes with: normalised and in the compute dtype.
+// What the network computes with: normalized and in the compute dtype.
 void Emitter::emit_input() {
   const ModelInput& in = graph_.input;
   const bool plain =

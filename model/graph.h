@@ -17,7 +17,7 @@ class NetworkConfig;
 
 namespace trireme::model {
 
-// What the network reads: one sample's input and target as stored, and how to normalise the input.
+// What the network reads: one sample's input and target as stored, and how to normalize the input.
 struct ModelInput {
   TensorSpec input;     // without the batch: [C, H, W] or [F], u8 or f32
   TensorSpec target;    // i32 [] (a label), f32 [classes] (their probabilities) or f32 [F]

@@ -25,7 +25,7 @@ struct Signature {
   struct Parameter {
     std::string name;  // "weight"
     Shape shape;
-    Initialiser init;
+    Initializer init;
     bool decays = true;
     bool full_precision = false;  // read from the masters even where the network computes in less
     bool frozen = false;          // set by ModelConfig::freeze

@@ -9,16 +9,16 @@ namespace trireme::model {
 namespace {
 
 // Values in canonical order, from the seed and the parameter's name alone.
-void fill(const Initialiser& init, const Random& random, std::vector<float>& values) {
+void fill(const Initializer& init, const Random& random, std::vector<float>& values) {
   for (size_t i = 0; i < values.size(); ++i) {
     switch (init.kind) {
-      case Initialiser::Kind::kConstant:
+      case Initializer::Kind::kConstant:
         values[i] = init.mean;
         break;
-      case Initialiser::Kind::kUniform:
+      case Initializer::Kind::kUniform:
         values[i] = init.mean + init.width * (2 * random.uniform_at(i) - 1);
         break;
-      case Initialiser::Kind::kNormal:
+      case Initializer::Kind::kNormal:
         values[i] = init.mean + init.width * random.normal_at(i);
         break;
     }
@@ -84,14 +84,14 @@ void LowPrecisionCopy::refresh(const void* values, Stream& stream) const {
   plan_->encode(stream, args, scratch_.data());
 }
 
-void initialise(const Parameters& parameters, ops::Backend& backend, uint64_t seed, void* values,
+void initialize(const Parameters& parameters, ops::Backend& backend, uint64_t seed, void* values,
                 void* running) {
   const auto stream = backend.device().create_stream(StreamKind::kCompute);
   backend.device().fill_zero(values, parameters.array_bytes(), *stream);
   stream->synchronize();
   for (const Parameter& parameter : parameters.all) {
     std::vector<float> initial(parameter.spec.shape.elements());
-    fill(parameter.init, Random(seed, RandomPurpose::kInitialise, name_hash(parameter.name)),
+    fill(parameter.init, Random(seed, RandomPurpose::kInitialize, name_hash(parameter.name)),
          initial);
     from_canonical(backend, initial.data(), parameter.spec, parameter.at(values));
   }

@@ -14,7 +14,7 @@
 
 namespace trireme::model {
 
-struct Initialiser {
+struct Initializer {
   enum class Kind { kUniform, kNormal, kConstant } kind = Kind::kConstant;
   float mean = 0;   // or the constant
   float width = 0;  // deviation (normal) or half of the interval (uniform)
@@ -25,7 +25,7 @@ struct Parameter {
   // In the arrays. Shape as in PyTorch; the layout that the fastest plan wants.
   TensorSpec spec;
   DType dtype = DType::kF32;  // in which the network reads it: Parameters::dtype, or the arrays'
-  Initialiser init;
+  Initializer init;
   bool decays = true;  // whether weight decay applies: not for biases and norms
   // Not trained (ModelConfig::freeze): the network reads it, and no array but that of values has
   // it.
@@ -92,7 +92,7 @@ class LowPrecisionCopy {
 };
 
 // Writes initial values, zeros between them: a pure function of the seed and the names.
-void initialise(const Parameters& parameters, ops::Backend& backend, uint64_t seed, void* values,
+void initialize(const Parameters& parameters, ops::Backend& backend, uint64_t seed, void* values,
                 void* running);
 
 // Copies one tensor between device memory, where it is laid out as `spec` says, and canonical form:

@@ -1,11 +1,11 @@
-// Batch normalisation per channel of x [N, C, ...] (Ioffe and Szegedy, arXiv:1502.03167), with the
+// Batch normalization per channel of x [N, C, ...] (Ioffe and Szegedy, arXiv:1502.03167), with the
 // residual addition and the ReLU that usually follow folded in:
 //
 //   y = relu?( gamma * (x - mean) * inv_std + beta + residual? ),  inv_std = 1 / sqrt(var +
 //   epsilon)
 //
 // In training mean and var (biased) are those of the valid rows (StepState::valid_rows) of x; rows
-// beyond are normalised alike but count nowhere, and get a zero gradient.
+// beyond are normalized alike but count nowhere, and get a zero gradient.
 //
 // Statistics over several ranks: BatchNormStatistics, an all-reduce of its kSums, BatchNormForward
 // with kSums; BatchNormBackwardSums, an all-reduce of its kSums, BatchNormBackward with kSums.

@@ -1,4 +1,4 @@
-// Layer normalisation (Ba, Kiros, Hinton, arXiv:1607.06450) of each row of x [rows, features]:
+// Layer normalization (Ba, Kiros, Hinton, arXiv:1607.06450) of each row of x [rows, features]:
 //   y = gamma * (x - mean) / sqrt(var + epsilon) + beta
 // gamma, beta [features]; kSaved [rows, 2]: mean and 1 / sqrt(var + epsilon).
 #pragma once

@@ -37,15 +37,14 @@ struct AdjustLossScale {
 };
 
 constexpr LossScale adjusted(const LossScale& before, bool finite, int32_t growth_steps) {
-  constexpr float kLeast = 1, kMost = 1 << 24;
+  constexpr float kMin = 1, kMax = 1 << 24;
   if (!finite) {
-    return {.scale = std::max(before.scale / 2, kLeast),
-            .good_steps = 0,
-            .skipped = before.skipped + 1};
+    return {
+        .scale = std::max(before.scale / 2, kMin), .good_steps = 0, .skipped = before.skipped + 1};
   }
   LossScale after = before;
   if (++after.good_steps >= growth_steps) {
-    after.scale = std::min(before.scale * 2, kMost);
+    after.scale = std::min(before.scale * 2, kMax);
     after.good_steps = 0;
   }
   return after;

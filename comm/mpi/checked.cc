@@ -58,9 +58,9 @@ int Comm::size() const {
   return size;
 }
 
-Comm Comm::split(int colour, int key) const {
+Comm Comm::split(int color, int key) const {
   MPI_Comm part = MPI_COMM_NULL;
-  check(MPI_Comm_split(handle_, colour, key, &part), {"MPI_Comm_split"});
+  check(MPI_Comm_split(handle_, color, key, &part), {"MPI_Comm_split"});
   return Comm(part);
 }
 

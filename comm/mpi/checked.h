@@ -22,9 +22,9 @@ MPI_Datatype type_of(DType dtype);
 // MPI counts are ints. Calls body(first element, count) on parts that fit.
 template <class Body>
 void in_parts(int64_t count, Body&& body) {
-  constexpr int64_t kMost = int64_t{1} << 30;
-  for (int64_t first = 0; first < count; first += kMost) {
-    body(first, static_cast<int>(std::min(count - first, kMost)));
+  constexpr int64_t kMax = int64_t{1} << 30;
+  for (int64_t first = 0; first < count; first += kMax) {
+    body(first, static_cast<int>(std::min(count - first, kMax)));
   }
 }
 
@@ -49,8 +49,8 @@ class Comm {
   explicit operator bool() const { return handle_ != MPI_COMM_NULL; }
   int rank() const;
   int size() const;
-  // Ranks of one colour together, in the order of their keys; colour MPI_UNDEFINED gets none.
-  Comm split(int colour, int key) const;
+  // Ranks of one color together, in the order of their keys; color MPI_UNDEFINED gets none.
+  Comm split(int color, int key) const;
   // The ranks that can share memory with this one, in the order of rank.
   Comm split_by_host() const;
 

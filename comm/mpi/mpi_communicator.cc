@@ -169,17 +169,17 @@ class MpiCommunicator final : public Communicator {
     run(stream, {"barrier"}, {}, [this](int64_t, DType) { sum_->barrier(); });
   }
 
-  std::unique_ptr<Communicator> split(int colour, int key) override {
-    if (colour < 0) throw CommError(fmt::format("split: colour {} is negative", colour));
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    if (color < 0) throw CommError(fmt::format("split: color {} is negative", color));
     const int own = placement_.group.world_rank(rank());
     // Whose ledger is full all ranks learn, so that none waits for one that has failed.
     int full = ledger_->has_room() ? -1 : own;
     check(MPI_Allreduce(MPI_IN_PLACE, &full, 1, MPI_INT, MPI_MAX, all_.get()), {"MPI_Allreduce"});
     if (full >= 0) {
       throw CommError(fmt::format("split: rank {} is in {} process groups, the most there may be",
-                                  full, LedgerPage::kMostGroups));
+                                  full, LedgerPage::kMaxGroups));
     }
-    Comm all = all_.split(colour, key);
+    Comm all = all_.split(color, key);
     std::vector<int> members(all.size());
     check(MPI_Allgather(&own, 1, MPI_INT, members.data(), 1, MPI_INT, all.get()),
           {"MPI_Allgather"});
@@ -266,12 +266,12 @@ class MpiCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> create_communicator(std::optional<int> host_colour) {
+std::unique_ptr<Communicator> create_communicator(std::optional<int> host_color) {
   MPI_Comm duplicate = MPI_COMM_NULL;
   check(MPI_Comm_dup(MPI_COMM_WORLD, &duplicate), {"MPI_Comm_dup"});
   Comm all(duplicate);
   Comm host = all.split_by_host();
-  if (host_colour) host = host.split(*host_colour, host.rank());
+  if (host_color) host = host.split(*host_color, host.rank());
   Group world = world_group(all.size());
   return std::make_unique<MpiCommunicator>(std::move(all), std::move(host),
                                            std::make_shared<Ledger>(), std::move(world));

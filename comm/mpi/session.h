@@ -9,7 +9,7 @@
 
 namespace trireme::comm::mpi {
 
-// Initialises MPI for calls from any thread. The process that destroys it without having called
+// Initializes MPI for calls from any thread. The process that destroys it without having called
 // finalize() leaves without the goodbye that peers would have to join in; the launcher then ends
 // them.
 class Session {
@@ -27,9 +27,9 @@ class Session {
   int ranks_ = 1;
 };
 
-// Of all ranks that were started together. All call it. A host colour groups those of the real host
-// further, as though each colour were a host of its own: for tests of several hosts on one.
-std::unique_ptr<Communicator> create_communicator(std::optional<int> host_colour = {});
+// Of all ranks that were started together. All call it. A host color groups those of the real host
+// further, as though each color were a host of its own: for tests of several hosts on one.
+std::unique_ptr<Communicator> create_communicator(std::optional<int> host_color = {});
 
 // What the linked library says it is. Needs no session.
 std::string library_version();

@@ -50,7 +50,7 @@ void sum(DType dtype, std::span<const std::byte* const> inputs, std::span<std::b
       return sum_all<double>(inputs, outputs, count);
     case DType::kI64:
       return sum_all<uint64_t>(inputs, outputs,
-                               count);  // unsigned: wraps without undefined behaviour
+                               count);  // unsigned: wraps without undefined behavior
     case DType::kF16:
       return sum_all<F16>(inputs, outputs, count);
     case DType::kBF16:

@@ -138,12 +138,12 @@ class NcclCommunicator final : public Communicator {
     all_reduce_sum(pulse_.data(), 1, DType::kF32, stream, {});
   }
 
-  std::unique_ptr<Communicator> split(int colour, int key) override {
-    auto host = host_->split(colour, key);
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    auto host = host_->split(color, key);
     ncclConfig_t config = non_blocking();
     ncclComm_t part = nullptr;
     connection_.run({"split"}, [&](ncclComm_t comm) {
-      return library_->comm_split(comm, colour, key, &part, &config);
+      return library_->comm_split(comm, color, key, &part, &config);
     });
     return std::make_unique<NcclCommunicator>(library_, std::move(host), device_, loss_,
                                               [&](ncclComm_t* comm) {

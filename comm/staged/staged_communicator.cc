@@ -133,8 +133,8 @@ class StagedCommunicator final : public Communicator {
 
   void barrier(Stream& stream) override { host_->barrier(stream); }
 
-  std::unique_ptr<Communicator> split(int colour, int key) override {
-    return std::make_unique<StagedCommunicator>(host_->split(colour, key), device_);
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    return std::make_unique<StagedCommunicator>(host_->split(color, key), device_);
   }
 
   [[noreturn]] void abort(int exit_code) noexcept override {

@@ -12,7 +12,7 @@ namespace trireme::comm {
 // ever. Throws ConfigError when that is no such number.
 double init_timeout();
 
-// From before MPI is initialised until the watchdog runs. When `seconds` have passed, or a rank of
+// From before MPI is initialized until the watchdog runs. When `seconds` have passed, or a rank of
 // this host has died, it prints which ranks have come and which are missing, and ends the process
 // with exit code 1. Ranks leave a note in shared memory as they come, so this is known of the ranks
 // of this host; of others only the number is. A note goes with its guard; those that a killed run

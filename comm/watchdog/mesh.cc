@@ -20,7 +20,7 @@ constexpr size_t kHalf = std::tuple_size_v<Secret> / 2;
 constexpr auto kPatience = std::chrono::milliseconds(500);
 // Those who have called and not yet shown the secret. A peer shows it at once, so the oldest are
 // strangers.
-constexpr size_t kMostGuests = 128;
+constexpr size_t kMaxGuests = 128;
 
 // The first words of a connection.
 struct Hello {
@@ -147,7 +147,7 @@ class Mesh {
   void admit(const Listener& listener) {
     while (Socket socket = accept_from(listener.socket)) {
       guests_.push_back({std::move(socket), {}});
-      if (guests_.size() > kMostGuests) guests_.pop_front();
+      if (guests_.size() > kMaxGuests) guests_.pop_front();
     }
   }
 

@@ -10,10 +10,10 @@ namespace {
 
 constexpr uint32_t kMessageMagic = 0x4d475254;  // "TRGM"
 constexpr uint32_t kVersion = 2;
-constexpr int64_t kMostRanks = 1 << 16;  // of a host
-constexpr int64_t kMostRank = 1 << 24;
+constexpr int64_t kMaxRanks = 1 << 16;  // of a host
+constexpr int64_t kMaxRank = 1 << 24;
 // Times and counts: far above all that is real, far below what could overflow.
-constexpr int64_t kMost = int64_t{1} << 60;
+constexpr int64_t kMax = int64_t{1} << 60;
 
 constexpr size_t kOperationBytes = 32;
 constexpr size_t kGroupNameBytes = 64;
@@ -33,13 +33,13 @@ class Writer {
   }
   void text(const std::string& value, size_t longest) {
     const auto length = static_cast<uint32_t>(std::min(value.size(), longest));
-    number(length, 0, kMost);
+    number(length, 0, kMax);
     const auto* begin = reinterpret_cast<const std::byte*>(value.data());
     bytes_.insert(bytes_.end(), begin, begin + length);
   }
   template <class Element, class Each>
   void list(const std::vector<Element>& values, int64_t /*most*/, Each each) {
-    number(static_cast<uint32_t>(values.size()), 0, kMost);
+    number(static_cast<uint32_t>(values.size()), 0, kMax);
     for (const Element& value : values) each(value);
   }
   std::vector<std::byte> take() { return std::move(bytes_); }
@@ -92,31 +92,30 @@ class Reader {
 
 template <class Archive, class Call>
 void call_fields(Archive& archive, Call& call) {
-  archive.number(call.group, 1, kMost);
+  archive.number(call.group, 1, kMax);
   archive.text(call.group_name, kGroupNameBytes);
-  archive.number(call.sequence, 0, kMost);
-  archive.number(call.transfers, 0, kMost);
-  archive.number(call.began, 0, kMost);
-  archive.number(call.step, 0, kMost);
-  archive.number(call.bytes, 0, kMost);
+  archive.number(call.sequence, 0, kMax);
+  archive.number(call.transfers, 0, kMax);
+  archive.number(call.began, 0, kMax);
+  archive.number(call.step, 0, kMax);
+  archive.number(call.bytes, 0, kMax);
   archive.number(call.dtype, 0, static_cast<int64_t>(DType::kU8));
-  archive.number(call.bucket, -1, kMostRank);
+  archive.number(call.bucket, -1, kMaxRank);
   archive.text(call.operation, kOperationBytes);
 }
 
 template <class Archive, class View>
 void rank_fields(Archive& archive, View& view) {
-  archive.number(view.rank, 0, kMostRank);
+  archive.number(view.rank, 0, kMaxRank);
   for (auto* time : {&view.seen, &view.heartbeat, &view.since, &view.failed, &view.ended}) {
-    archive.number(*time, 0, kMost);
+    archive.number(*time, 0, kMax);
   }
   archive.number(view.phase, 0, static_cast<int64_t>(Phase::kEnd));
   for (auto* count : {&view.step, &view.steps_here, &view.step_ns, &view.waiting_ns}) {
-    archive.number(*count, 0, kMost);
+    archive.number(*count, 0, kMax);
   }
   archive.text(view.detail, kDetailBytes);
-  archive.list(view.calls, LedgerPage::kMostGroups,
-               [&](auto& call) { call_fields(archive, call); });
+  archive.list(view.calls, LedgerPage::kMaxGroups, [&](auto& call) { call_fields(archive, call); });
   archive.number(view.exit_code, 0, 255);
   archive.number(view.from_a_peer, 0, 1);
   archive.text(view.failure, kFailureBytes);
@@ -125,10 +124,10 @@ void rank_fields(Archive& archive, View& view) {
 
 template <class Archive, class Its>
 void decision_fields(Archive& archive, Its& decision) {
-  archive.number(decision.when, 0, kMost);
-  archive.number(decision.rank, 0, kMostRank);
+  archive.number(decision.when, 0, kMax);
+  archive.number(decision.rank, 0, kMaxRank);
   archive.number(decision.diagnosis.fault, 0, static_cast<int64_t>(Fault::kUnreachable));
-  archive.number(decision.diagnosis.rank_at_fault, -1, kMostRank);
+  archive.number(decision.diagnosis.rank_at_fault, -1, kMaxRank);
   archive.number(decision.diagnosis.exit_code, 0, 255);
   archive.text(decision.diagnosis.text, kDiagnosisBytes);
 }
@@ -137,10 +136,10 @@ void decision_fields(Archive& archive, Its& decision) {
 
 std::vector<std::byte> encode(const Message& message) {
   Writer writer;
-  writer.number(kMessageMagic, 0, kMost);
-  writer.number(kVersion, 0, kMost);
-  writer.number(message.now, 0, kMost);
-  writer.list(message.ranks, kMostRanks, [&](const RankView& view) { rank_fields(writer, view); });
+  writer.number(kMessageMagic, 0, kMax);
+  writer.number(kVersion, 0, kMax);
+  writer.number(message.now, 0, kMax);
+  writer.list(message.ranks, kMaxRanks, [&](const RankView& view) { rank_fields(writer, view); });
   writer.number(static_cast<uint8_t>(message.decision.has_value()), 0, 1);
   if (message.decision) decision_fields(writer, *message.decision);
   return writer.take();
@@ -153,8 +152,8 @@ std::optional<Message> decode(std::span<const std::byte> bytes) {
   reader.number(magic, kMessageMagic, kMessageMagic);
   reader.number(version, kVersion, kVersion);
   Message message;
-  reader.number(message.now, 0, kMost);
-  reader.list(message.ranks, kMostRanks, [&](RankView& view) { rank_fields(reader, view); });
+  reader.number(message.now, 0, kMax);
+  reader.list(message.ranks, kMaxRanks, [&](RankView& view) { rank_fields(reader, view); });
   uint8_t decided = 0;
   reader.number(decided, 0, 1);
   if (decided != 0) decision_fields(reader, message.decision.emplace());

@@ -24,7 +24,7 @@ namespace {
 
 // A peer that floods is read on at the next call.
 constexpr int kReadsAtOnce = 64;
-constexpr size_t kMostFailuresTold = 4;
+constexpr size_t kMaxFailuresTold = 4;
 
 // What the ranks tell one another before they are connected.
 struct Card {
@@ -144,11 +144,11 @@ void agree_on_failures(Communicator& world, const std::string& own) {
     return failure.find(" has not called ") == std::string::npos;
   });
   std::string message = "the hosts cannot talk by TCP: ";
-  for (size_t i = 0; i < std::min(failures.size(), kMostFailuresTold); ++i) {
+  for (size_t i = 0; i < std::min(failures.size(), kMaxFailuresTold); ++i) {
     message += (i == 0 ? "" : "; ") + failures[i];
   }
-  if (failures.size() > kMostFailuresTold) {
-    message += fmt::format("; and {} more", failures.size() - kMostFailuresTold);
+  if (failures.size() > kMaxFailuresTold) {
+    message += fmt::format("; and {} more", failures.size() - kMaxFailuresTold);
   }
   message +=
       "; name the network between them with `mpirun --mca btl_tcp_if_include NETWORK`, or let a "

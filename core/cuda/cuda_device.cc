@@ -114,7 +114,7 @@ Buffer CudaDevice::allocate(size_t bytes) {
                       fmt::format("no memory for {} bytes: {} of {} are free", bytes, free, total));
   }
   check(result, "cudaMalloc");
-  // Freeing waits for the device; whatever failed there is told by those who synchronise.
+  // Freeing waits for the device; whatever failed there is told by those who synchronize.
   return Buffer(data, bytes, [index = properties_.index](void* memory) {
     if (try_device(index)) cudaFree(memory);
   });

@@ -7,7 +7,7 @@ namespace {
 constexpr int kSuccess = 0;
 constexpr int kClockOfMultiprocessors = 1;
 constexpr int kSensorOfGpu = 0;
-struct Utilisation {
+struct Utilization {
   unsigned gpu, memory;  // percent of the time
 };
 struct Memory {
@@ -16,7 +16,7 @@ struct Memory {
 using Init = int();
 using Shutdown = int();
 using GetHandleByPciBusId = int(const char*, void** device);
-using GetUtilisation = int(void* device, Utilisation*);
+using GetUtilization = int(void* device, Utilization*);
 using GetMemory = int(void* device, Memory*);
 using GetPower = int(void* device, unsigned* milliwatts);
 using GetClock = int(void* device, int kind, unsigned* megahertz);
@@ -39,10 +39,10 @@ Nvml::~Nvml() {
 std::optional<DeviceLoad> Nvml::load() const {
   if (!device_) return std::nullopt;
   DeviceLoad load;
-  Utilisation utilisation;
-  if (library_.function<GetUtilisation>("nvmlDeviceGetUtilizationRates")(device_, &utilisation) ==
+  Utilization utilization;
+  if (library_.function<GetUtilization>("nvmlDeviceGetUtilizationRates")(device_, &utilization) ==
       kSuccess) {
-    load.utilisation_percent = utilisation.gpu;
+    load.utilization_percent = utilization.gpu;
   }
   Memory memory;
   if (library_.function<GetMemory>("nvmlDeviceGetMemoryInfo")(device_, &memory) == kSuccess) {

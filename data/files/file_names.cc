@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostNames = 1 << 20;
+constexpr size_t kMaxNames = 1 << 20;
 
 // One pattern's braces; messages show all of it.
 class Braces {
@@ -87,7 +87,7 @@ class Braces {
                          inside));
     }
     if (first > last) refuse(fmt::format("has {{{}}}, which counts down", inside));
-    if (last - first >= static_cast<int64_t>(kMostNames)) check_count(kMostNames, 2);
+    if (last - first >= static_cast<int64_t>(kMaxNames)) check_count(kMaxNames, 2);
     size_t width = 0;
     for (const std::string_view end : ends) {
       if (end.size() > 1 && end[0] == '0') width = std::max(ends[0].size(), ends[1].size());
@@ -105,7 +105,7 @@ class Braces {
   }
 
   void check_count(size_t a, size_t b) const {
-    if (a > kMostNames / b) refuse(fmt::format("stands for more than {} files", kMostNames));
+    if (a > kMaxNames / b) refuse(fmt::format("stands for more than {} files", kMaxNames));
   }
   [[noreturn]] void refuse(const std::string& why) const {
     throw ConfigError(field_, fmt::format("'{}' {}", pattern_, why));

@@ -25,16 +25,16 @@ Shape checked_shape(const google::protobuf::RepeatedField<int64_t>& extents,
 }
 
 int checked_classes(int64_t classes, const std::string& path) {
-  if (classes < 2 || classes > kMostClasses) {
-    throw ConfigError(path, fmt::format("{} is not in [2, {}]", classes, kMostClasses));
+  if (classes < 2 || classes > kMaxClasses) {
+    throw ConfigError(path, fmt::format("{} is not in [2, {}]", classes, kMaxClasses));
   }
   return static_cast<int>(classes);
 }
 
 int64_t checked_length(int64_t length, const std::string& path) {
-  constexpr int64_t kMost = 1 << 24;
-  if (length >= 1 && length <= kMost) return length;
-  throw ConfigError(path, fmt::format("{} is not in [1, {}]", length, kMost));
+  constexpr int64_t kMax = 1 << 24;
+  if (length >= 1 && length <= kMax) return length;
+  throw ConfigError(path, fmt::format("{} is not in [1, {}]", length, kMax));
 }
 
 SampleSpec token_spec(int64_t length, int64_t vocabulary) {

@@ -54,7 +54,7 @@ std::unique_ptr<Dataset> make_synthetic(const SyntheticConfig& config, Part part
 // What several formats share. `path` is the configuration's field, for the ConfigError.
 Shape checked_shape(const google::protobuf::RepeatedField<int64_t>& extents,
                     const std::string& path);
-inline constexpr int kMostClasses = 1 << 24;  // f32 counts exactly to here
+inline constexpr int kMaxClasses = 1 << 24;  // f32 counts exactly to here
 int checked_classes(int64_t classes, const std::string& path);
 int64_t checked_length(int64_t length, const std::string& path);
 // Samples of `length` tokens, whose targets are one further.

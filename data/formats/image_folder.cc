@@ -16,7 +16,7 @@
 #include "data/files/descriptor.h"
 #include "data/files/file.h"
 #include "data/formats/formats.h"
-#include "data/formats/picture_name.h"
+#include "data/formats/image_name.h"
 
 namespace trireme::data {
 namespace {
@@ -98,12 +98,12 @@ std::vector<std::string> class_folders(const std::string& path) {
   return names;
 }
 
-// The pictures of a class, however deep.
+// The images of a class, however deep.
 struct ClassFiles {
-  std::vector<std::string> pictures;  // paths in the class's folder, sorted by bytes
-  std::vector<std::string> lost;      // links to nothing
-  int64_t others = 0;                 // files that are no pictures
-  std::vector<int64_t> changed;       // when each folder was
+  std::vector<std::string> images;  // paths in the class's folder, sorted by bytes
+  std::vector<std::string> lost;    // links to nothing
+  int64_t others = 0;               // files that are no images
+  std::vector<int64_t> changed;     // when each folder was
 
   void walk(const std::string& root, const std::string& folder, int depth) {
     const std::string path = root + folder;
@@ -115,14 +115,14 @@ struct ClassFiles {
     Listing listing = list(path);
     changed.push_back(listing.changed);
     for (const std::string& name : listing.lost) {
-      if (has_picture_name(name)) lost.push_back(folder + name);
+      if (has_image_name(name)) lost.push_back(folder + name);
     }
     std::ranges::sort(listing.entries, {}, &Entry::name);
     for (const Entry& entry : listing.entries) {
       if (entry.is_folder) {
         walk(root, folder + entry.name + "/", depth + 1);
-      } else if (has_picture_name(entry.name)) {
-        pictures.push_back(folder + entry.name);
+      } else if (has_image_name(entry.name)) {
+        images.push_back(folder + entry.name);
       } else {
         ++others;
       }
@@ -137,7 +137,7 @@ class FolderRecords final : public Records {
 
   // Adds the files of the next class.
   void add(const ClassFiles& files) {
-    for (const std::string& picture : files.pictures) paths_.add(picture);
+    for (const std::string& image : files.images) paths_.add(image);
     ends_.push_back(paths_.size());
     identity_ = XXH3_64bits_withSeed(files.changed.data(), files.changed.size() * sizeof(int64_t),
                                      identity_);
@@ -202,15 +202,15 @@ ClassFiles list_class(const std::string& folder, const std::string& name, BadRec
   ClassFiles files;
   const std::string path = folder + "/" + name;
   files.walk(path + "/", "", 0);
-  std::ranges::sort(files.pictures);
+  std::ranges::sort(files.images);
   for (const std::string& link : files.lost) {
     policy.add(DataError(path + "/" + link, "is a link to a file that is not there"));
   }
-  if (files.pictures.empty()) {
+  if (files.images.empty()) {
     const std::string others =
         files.others == 0 ? "" : fmt::format("; it has {} other file(s)", files.others);
     policy.add(DataError(
-        path, fmt::format("class '{}' has no picture ({}){}", name, kPictureExtensions, others)));
+        path, fmt::format("class '{}' has no image ({}){}", name, kImageExtensions, others)));
   }
   return files;
 }

@@ -86,7 +86,7 @@ int64_t pair_up(const ArrayFile& inputs, const ArrayFile& targets, BadRecordPoli
 // be counted.
 std::string wrong_npy_label(int64_t label, int classes, int64_t count) {
   if (label < 0) return fmt::format("label {} is less than 0", label);
-  if (classes == 0 && label >= std::clamp<int64_t>(count, 2, kMostClasses)) {
+  if (classes == 0 && label >= std::clamp<int64_t>(count, 2, kMaxClasses)) {
     return fmt::format(
         "label {} means more classes than there are samples, {}; set data.npy.classes if so", label,
         count);

@@ -19,7 +19,7 @@ using namespace std::string_view_literals;
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY"sv;
 constexpr size_t kAlignment = 64;  // of the first element
-constexpr int64_t kMostChannels = 4;
+constexpr int64_t kMaxChannels = 4;
 
 std::string_view text_of(std::span<const uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -264,9 +264,9 @@ TensorSpec sample_spec(const NpyArray& array, size_t first, const std::string& w
     if (s.size() == 1) return {DType::kU8, Shape{s[0]}, Layout::row_major()};
     if (s.size() == 2) return {DType::kU8, Shape{1, s[0], s[1]}, Layout::channels_last()};
     if (s.size() != 3) refuse("samples of bytes are [H, W], [H, W, C] or [F]");
-    if (s[2] > kMostChannels) {
+    if (s[2] > kMaxChannels) {
       refuse(
-          "pictures have 1 to 4 channels, the last extent; where they come first, save "
+          "images have 1 to 4 channels, the last extent; where they come first, save "
           "numpy.moveaxis(x, -3, -1)");
     }
     return {DType::kU8, Shape{s[2], s[0], s[1]}, Layout::channels_last()};

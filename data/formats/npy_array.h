@@ -33,7 +33,7 @@ NpyArray parse_npy(std::span<const uint8_t> bytes, const std::string& where);
 // Why an array that is not whole is not, for DataError.
 std::string what_is_missing(const NpyArray& array);
 
-// Samples whose extents are those of the array from `first` on: pictures (u8 [H, W], [H, W, C]),
+// Samples whose extents are those of the array from `first` on: images (u8 [H, W], [H, W, C]),
 // channels-last, or u8 [F]; f32 [C, H, W] or [F], of f64 too. Throws DataError when they are none.
 TensorSpec sample_spec(const NpyArray& array, size_t first, const std::string& where);
 // The position of the first value that is NaN or infinite, -1 where all are finite.

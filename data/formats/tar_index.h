@@ -17,8 +17,8 @@
 namespace trireme::data {
 
 struct TarSample {
-  uint64_t offset = 0;  // of the picture's first byte in the shard
-  uint32_t size = 0;    // of the picture
+  uint64_t offset = 0;  // of the image's first byte in the shard
+  uint32_t size = 0;    // of the image
   int32_t label = 0;    // at least 0
 };
 
@@ -50,7 +50,7 @@ class TarIndex {
   const TarStamp& stamp() const { return stamp_; }
   std::span<const uint8_t> bytes() const;  // as kept in a file
   std::span<const TarSample> samples() const { return samples_; }
-  // The path of a sample's picture within the shard.
+  // The path of a sample's image within the shard.
   std::string_view name(size_t index) const;
   int32_t largest_label() const { return largest_label_; }  // -1: there is no sample
   int64_t problem_count() const { return problem_count_; }

@@ -15,7 +15,7 @@
 namespace trireme::data {
 namespace {
 
-// Small, since after each picture that is skipped one block is read in vain.
+// Small, since after each image that is skipped one block is read in vain.
 constexpr size_t kReadBytes = 16384;
 
 // What a file that is no plain tar begins with.

@@ -18,17 +18,17 @@
 
 #include "core/text.h"
 #include "data/files/descriptor.h"
-#include "data/formats/picture_name.h"
+#include "data/formats/image_name.h"
 #include "data/formats/tar_members.h"
 
 namespace trireme::data {
 namespace {
 
-constexpr int32_t kMostLabel = (1 << 24) - 1;  // see checked_classes
-constexpr size_t kMostLabelBytes = 1 << 20;    // of a .cls or .json
+constexpr int32_t kMaxLabel = (1 << 24) - 1;  // see checked_classes
+constexpr size_t kMaxLabelBytes = 1 << 20;    // of a .cls or .json
 constexpr std::string_view kArray = ".npy";
 
-enum class Role { kNone, kPicture, kLabel };
+enum class Role { kNone, kImage, kLabel };
 
 struct Name {
   std::string_view key;        // "train/000017"
@@ -50,8 +50,8 @@ struct Label {
 };
 
 Label label_of(int64_t value) {
-  if (value < 0 || value > kMostLabel) {
-    return {0, fmt::format("label {} is not in [0, {}]", value, kMostLabel)};
+  if (value < 0 || value > kMaxLabel) {
+    return {0, fmt::format("label {} is not in [0, {}]", value, kMaxLabel)};
   }
   return {static_cast<int32_t>(value), {}};
 }
@@ -111,11 +111,11 @@ class Walk {
   // Members that are named alike.
   struct Record {
     std::string key;
-    std::optional<Member> picture;
+    std::optional<Member> image;
     std::optional<int32_t> label;
     std::optional<TarProblem> problem;  // the first one
 
-    bool whole() const { return picture && label && !problem; }
+    bool whole() const { return image && label && !problem; }
     void spoil(std::string where, std::string what) {
       if (!problem) problem = {std::move(where), std::move(what)};
     }
@@ -144,10 +144,10 @@ class Walk {
 
   void take(const Name& name, const Member& member, bool plain) {
     const Role role = role_of(name.extension);
-    if (role == Role::kPicture && plain && name.key == record_.key && record_.picture &&
-        record_.picture->is_array() != member.is_array()) {  // beside a picture arrays are extras
+    if (role == Role::kImage && plain && name.key == record_.key && record_.image &&
+        record_.image->is_array() != member.is_array()) {  // beside a image arrays are extras
       if (member.is_array()) return;
-      record_.picture.reset();
+      record_.image.reset();
     }
     const bool again = role != Role::kNone && record_.whole();  // then it is another sample's
     if (name.key != record_.key || again) {
@@ -158,29 +158,29 @@ class Walk {
     if (role == Role::kNone) return;
     if (!plain) return record_.spoil(member.path, "is a link, a folder or a sparse file");
     if (member.offset > stamp_.bytes || member.size > stamp_.bytes - member.offset) return;
-    role == Role::kPicture ? take_picture(member) : take_label(member);
+    role == Role::kImage ? take_image(member) : take_label(member);
   }
 
   Role role_of(std::string_view extension) const {
-    if (is_picture_extension(extension) || extension == kArray.substr(1)) return Role::kPicture;
+    if (is_image_extension(extension) || extension == kArray.substr(1)) return Role::kImage;
     return extension == (labels_.json_field.empty() ? "cls" : "json") ? Role::kLabel : Role::kNone;
   }
 
-  void take_picture(const Member& member) {
-    if (record_.picture) {
-      return record_.spoil(record_.key, fmt::format("has two pictures, {} and {}",
-                                                    record_.picture->path, member.path));
+  void take_image(const Member& member) {
+    if (record_.image) {
+      return record_.spoil(
+          record_.key, fmt::format("has two images, {} and {}", record_.image->path, member.path));
     }
     if (member.size == 0) return record_.spoil(member.path, "is empty");
     if (member.size > std::numeric_limits<uint32_t>::max()) {
       return record_.spoil(member.path, fmt::format("has {} bytes", member.size));
     }
-    record_.picture = member;
+    record_.image = member;
   }
 
   void take_label(const Member& member) {
     if (record_.label) return record_.spoil(record_.key, "has two labels");
-    if (member.size > kMostLabelBytes) {
+    if (member.size > kMaxLabelBytes) {
       return record_.spoil(member.path, fmt::format("has {} bytes", member.size));
     }
     buffer_.resize(member.size);
@@ -198,8 +198,8 @@ class Walk {
   void finish_record() {
     if (!std::exchange(in_record_, false)) return;
     const std::string& key = record_.key;
-    if (!record_.picture) {
-      record_.spoil(key, fmt::format("has no picture ({})", kPictureExtensions));
+    if (!record_.image) {
+      record_.spoil(key, fmt::format("has no image ({})", kImageExtensions));
     }
     if (!record_.label) {
       record_.spoil(key, labels_.json_field.empty() ? "has no label (.cls)" : "has no .json");
@@ -208,9 +208,9 @@ class Walk {
       record_.spoil(key, "two samples of the shard have this key");
     }
     if (!record_.problem) {
-      const Member& picture = *record_.picture;
-      const TarSample sample{picture.offset, static_cast<uint32_t>(picture.size), *record_.label};
-      if (index_.add(sample, picture.path)) return;
+      const Member& image = *record_.image;
+      const TarSample sample{image.offset, static_cast<uint32_t>(image.size), *record_.label};
+      if (index_.add(sample, image.path)) return;
       record_.spoil(key, "is beyond 4 GiB of names");
     }
     index_.add(std::move(*record_.problem));

@@ -160,10 +160,10 @@ int64_t count_vocabulary(const std::vector<TokenFile>& files) {
   int64_t vocabulary = 2;
   for (const TokenFile& file : files) {
     const int64_t most = file.largest(0, file.count());
-    if (most >= kMostClasses) {
+    if (most >= kMaxClasses) {
       throw DataError(file.path(), fmt::format("holds token {}; is it of another kind "
                                                "(data.tokens.kind)? A vocabulary has at most {}",
-                                               most, kMostClasses));
+                                               most, kMaxClasses));
     }
     vocabulary = std::max(vocabulary, most + 1);
   }

@@ -86,10 +86,10 @@ class TarRecords final : public Records {
 void TarRecords::read(int64_t index, std::vector<uint8_t>& bytes) const {
   const auto [number, sample] = find(index);
   const Shard& shard = shards_[number];
-  const TarSample& picture = shard.index.samples()[sample];
+  const TarSample& image = shard.index.samples()[sample];
   const auto file = files_.open(number, shard.path, shard.index.stamp());
-  bytes.resize(picture.size);
-  read_at(*file, where(index), picture.offset, bytes);
+  bytes.resize(image.size);
+  read_at(*file, where(index), image.offset, bytes);
 }
 
 uint64_t TarRecords::identity() const {

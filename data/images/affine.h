@@ -1,4 +1,4 @@
-// Pictures sheared, moved and turned.
+// Images sheared, moved and turned.
 #pragma once
 
 #include <array>
@@ -16,12 +16,12 @@ using AffineMap = std::array<double, 6>;
 AffineMap shear_map(double x, double y);
 // To the right and downwards.
 AffineMap translation_map(double x, double y);
-// Counterclockwise about the centre.
+// Counterclockwise about the center.
 AffineMap rotation_map(double degrees, ImageSize size);
 
 // Makes `to` of the nearest pixels of `from`, and of `fill` where there are none. Both have the
 // same channels, 1 or 3, and do not overlap. Results are those of Pillow's Image.transform(size,
-// AFFINE, map, NEAREST), to the bit, for pictures that it computes in fixed point (of a few
+// AFFINE, map, NEAREST), to the bit, for images that it computes in fixed point (of a few
 // thousand pixels a side).
 void warp(const ImageView& from, const AffineMap& map, uint8_t fill, const ImageView& to);
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <string_view>
 
-#include "data/images/picture_reader.h"
+#include "data/images/image_reader.h"
 
 namespace trireme::data {
 namespace {
@@ -71,16 +71,16 @@ void check(const DecodeRequest& request, ImageSize whole) {
 
 void check_size(int64_t height, int64_t width) {
   if (height < 1 || width < 1) {
-    throw PictureError(fmt::format("the picture is empty: {}x{} pixels", height, width));
+    throw ImageError(fmt::format("the image is empty: {}x{} pixels", height, width));
   }
   if (height > kMaxPixels / width) {
-    throw PictureError(fmt::format("{}x{} pixels are too many, 2^28 may be", height, width));
+    throw ImageError(fmt::format("{}x{} pixels are too many, 2^28 may be", height, width));
   }
 }
 
-void rgb_to_grey(const uint8_t* rgb, uint8_t* grey, std::ptrdiff_t pixels) {
+void rgb_to_gray(const uint8_t* rgb, uint8_t* gray, std::ptrdiff_t pixels) {
   for (std::ptrdiff_t i = 0; i < pixels; ++i) {
-    grey[i] = static_cast<uint8_t>(
+    gray[i] = static_cast<uint8_t>(
         (rgb[3 * i] * 19595 + rgb[3 * i + 1] * 38470 + rgb[3 * i + 2] * 7471 + 0x8000) >> 16);
   }
 }
@@ -101,13 +101,13 @@ struct Decoder::State {
 
   // The next call must be this one.
   void expect(Step step) const {
-    if (next != step) throw Error("a picture is opened, planned and decoded, in this order");
+    if (next != step) throw Error("a image is opened, planned and decoded, in this order");
   }
 
-  std::unique_ptr<PictureReader> jpeg = create_jpeg_reader();
-  std::unique_ptr<PictureReader> png = create_png_reader();
-  PictureReader* reader = nullptr;
-  PictureInfo info;
+  std::unique_ptr<ImageReader> jpeg = create_jpeg_reader();
+  std::unique_ptr<ImageReader> png = create_png_reader();
+  ImageReader* reader = nullptr;
+  ImageInfo info;
   ImageSize size;  // of the result
   int channels = 0;
   Step next = Step::kOpen;
@@ -116,12 +116,12 @@ struct Decoder::State {
 Decoder::Decoder() : state_(std::make_unique<State>()) {}
 Decoder::~Decoder() = default;
 
-const PictureInfo& Decoder::open(std::span<const uint8_t> bytes) {
+const ImageInfo& Decoder::open(std::span<const uint8_t> bytes) {
   State& state = *state_;
   state.next = State::Step::kOpen;
-  if (bytes.empty()) throw PictureError("the file is empty");
+  if (bytes.empty()) throw ImageError("the file is empty");
   if (!is_jpeg(bytes) && !is_png(bytes)) {
-    throw PictureError("neither JPEG nor PNG, but " + what_else(bytes));
+    throw ImageError("neither JPEG nor PNG, but " + what_else(bytes));
   }
   state.reader = is_jpeg(bytes) ? state.jpeg.get() : state.png.get();
   state.info = state.reader->open(bytes);
@@ -144,7 +144,7 @@ void Decoder::decode(const ImageView& to) {
   State& state = *state_;
   state.expect(State::Step::kDecode);
   if (to.size() != state.size || to.channels != state.channels) {
-    throw Error("a picture is decoded to what was planned");
+    throw Error("a image is decoded to what was planned");
   }
   state.next = State::Step::kOpen;
   state.reader->decode(to);

@@ -86,7 +86,7 @@ TRIREME_VECTORIZED void saturate_row(uint8_t* row, int width, float factor) {
   }
 }
 
-// Bytes [begin, end) of a row, of which, and of its neighbours, the originals are given.
+// Bytes [begin, end) of a row, of which, and of its neighbors, the originals are given.
 TRIREME_VECTORIZED void sharpen_row(const uint8_t* above, const uint8_t* here, const uint8_t* below,
                                     uint8_t* __restrict to, int channels, std::ptrdiff_t begin,
                                     std::ptrdiff_t end, float factor) {

@@ -1,6 +1,6 @@
-// Colours of pictures of 1 or 3 channels, changed in place. Results are those of Pillow
-// (ImageEnhance, ImageOps, ImageFilter) as torchvision calls it, to the bit; what is about colour
-// leaves grey pictures as they are.
+// Colors of images of 1 or 3 channels, changed in place. Results are those of Pillow
+// (ImageEnhance, ImageOps, ImageFilter) as torchvision calls it, to the bit; what is about color
+// leaves gray images as they are.
 #pragma once
 
 #include "data/images/image.h"
@@ -9,9 +9,9 @@ namespace trireme::data {
 
 // Towards black (0), as it is (1), and beyond. `factor` is not negative here and below.
 void adjust_brightness(const ImageView& image, float factor);
-// Towards the mean grey.
+// Towards the mean gray.
 void adjust_contrast(const ImageView& image, float factor);
-// Towards its grey picture.
+// Towards its gray image.
 void adjust_saturation(const ImageView& image, float factor);
 // Towards what it is when smoothed (3 x 3, without the edge).
 void adjust_sharpness(const ImageView& image, float factor);

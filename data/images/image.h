@@ -1,4 +1,4 @@
-// Pictures of bytes in memory: rows from the top, pixels from the left, channels together (red
+// Images of bytes in memory: rows from the top, pixels from the left, channels together (red
 // first).
 #pragma once
 
@@ -29,7 +29,7 @@ struct ImageView {
   uint8_t* pixels = nullptr;
   int height = 0;
   int width = 0;
-  int channels = 0;           // 1: grey, 3: red, green, blue
+  int channels = 0;           // 1: gray, 3: red, green, blue
   std::ptrdiff_t stride = 0;  // bytes from row to row
 
   uint8_t* row(int y) const { return pixels + y * stride; }
@@ -48,7 +48,7 @@ inline ImageView view_of(uint8_t* pixels, ImageSize size, int channels) {
   return {pixels, size.height, size.width, channels, std::ptrdiff_t{size.width} * channels};
 }
 
-// Between pictures of the same size and channels that do not overlap.
+// Between images of the same size and channels that do not overlap.
 inline void copy_pixels(const ImageView& from, const ImageView& to) {
   const size_t bytes = from.row_bytes();
   if (from.contiguous() && to.contiguous()) {
@@ -58,7 +58,7 @@ inline void copy_pixels(const ImageView& from, const ImageView& to) {
   for (int y = 0; y < from.height; ++y) std::memcpy(to.row(y), from.row(y), bytes);
 }
 
-// Memory for a picture, kept from one to the next.
+// Memory for a image, kept from one to the next.
 class Image {
  public:
   // Without gaps; what was there is lost.

@@ -7,8 +7,8 @@
 #include <csetjmp>
 #include <utility>
 
+#include "data/images/image_reader.h"
 #include "data/images/libjpeg.h"
-#include "data/images/picture_reader.h"
 
 namespace trireme::data {
 namespace {
@@ -95,7 +95,7 @@ std::string format_of(const jpeg_decompress_struct& decoder) {
   const std::string_view colors = [&] {
     switch (decoder.jpeg_color_space) {
       case JCS_GRAYSCALE:
-        return "grey ";
+        return "gray ";
       case JCS_RGB:
         return "RGB ";
       case JCS_CMYK:
@@ -109,7 +109,7 @@ std::string format_of(const jpeg_decompress_struct& decoder) {
   return fmt::format("{}{}JPEG", decoder.progressive_mode ? "progressive " : "", colors);
 }
 
-class JpegReader final : public PictureReader {
+class JpegReader final : public ImageReader {
  public:
   JpegReader() {
     install(errors_);
@@ -118,15 +118,15 @@ class JpegReader final : public PictureReader {
   }
   ~JpegReader() override { jpeg_destroy_decompress(&decoder_); }
 
-  PictureInfo open(std::span<const uint8_t> bytes) override;
+  ImageInfo open(std::span<const uint8_t> bytes) override;
   DecodePlan plan(const DecodeRequest& request) override;
   void decode(const ImageView& to) override;
 
  private:
-  // Runs calls of libjpeg; throws PictureError when one of them fails.
+  // Runs calls of libjpeg; throws ImageError when one of them fails.
   template <class Calls>
   void guarded(const Calls& calls) {
-    if (!runs(errors_.jump, calls)) throw PictureError(failure());
+    if (!runs(errors_.jump, calls)) throw ImageError(failure());
   }
   std::string failure() const;
   void create();
@@ -149,7 +149,7 @@ class JpegReader final : public PictureReader {
 
   // Rows on their way: of CMYK, and those that libjpeg-turbo would else write past the caches,
   // which it does where a row begins at a multiple of kStreamed bytes. That takes a quarter more
-  // time for a small picture, and the pixels are wanted next.
+  // time for a small image, and the pixels are wanted next.
   static constexpr int kAtOnce = 16;  // as many as a row of blocks has, mostly
   static constexpr size_t kStreamed = 32;
   std::vector<uint8_t> memory_;
@@ -178,19 +178,19 @@ void JpegReader::check_header(size_t bytes) const {
   const jpeg_decompress_struct& header = decoder_;
   check_size(header.image_height, header.image_width);
   if (header.jpeg_color_space == JCS_UNKNOWN) {
-    throw PictureError(
+    throw ImageError(
         fmt::format("JPEG cannot be decoded: it has {} components", header.num_components));
   }
   // A block of 8x8 pixels takes a bit, at least where blocks are Huffman-coded one by one. What a
   // header announces is not to be believed before that: memory is taken for it.
   const auto pixels = static_cast<uint64_t>(header.image_height) * header.image_width;
   if (!header.arith_code && pixels / 512 > bytes) {
-    throw PictureError(fmt::format("JPEG data ends early: {} bytes for {}x{} pixels", bytes,
-                                   header.image_height, header.image_width));
+    throw ImageError(fmt::format("JPEG data ends early: {} bytes for {}x{} pixels", bytes,
+                                 header.image_height, header.image_width));
   }
 }
 
-// Anew for each picture: otherwise one that lacks a table would be decoded by that of the one
+// Anew for each image: otherwise one that lacks a table would be decoded by that of the one
 // before it.
 void JpegReader::create() {
   jpeg_destroy_decompress(&decoder_);
@@ -200,7 +200,7 @@ void JpegReader::create() {
   decoder_.progress = &progress_;
 }
 
-PictureInfo JpegReader::open(std::span<const uint8_t> bytes) {
+ImageInfo JpegReader::open(std::span<const uint8_t> bytes) {
   source_.next_input_byte = bytes.data();
   source_.bytes_in_buffer = bytes.size();
   guarded([&] {
@@ -237,8 +237,8 @@ void JpegReader::widen(JDIMENSION wanted_left, JDIMENSION wanted_right) {
   const auto align =
       static_cast<JDIMENSION>(decoder_.min_DCT_scaled_size *
                               (decoder_.num_components > 1 ? decoder_.max_h_samp_factor : 1));
-  // Colours of lower resolution are interpolated between neighbours: the cut must not take the
-  // neighbours of what is wanted.
+  // Colors of lower resolution are interpolated between neighbors: the cut must not take the
+  // neighbors of what is wanted.
   const auto margin = static_cast<JDIMENSION>(decoder_.max_h_samp_factor - 1);
   left_ = (wanted_left - std::min(wanted_left, margin)) / align * align;
   const JDIMENSION right = (wanted_right + margin + align - 1) / align * align;
@@ -310,7 +310,7 @@ void JpegReader::read_cmyk_rows(const ImageView& to) {
       cmyk_to_rgb(cmyk, to.row(y), to.width);
     } else {
       cmyk_to_rgb(cmyk, cmyk, to.width);
-      rgb_to_grey(cmyk, to.row(y), to.width);
+      rgb_to_gray(cmyk, to.row(y), to.width);
     }
   }
 }
@@ -373,7 +373,7 @@ void install(jpeg_destination_mgr& destination, std::span<uint8_t> memory) {
 
 }  // namespace
 
-std::unique_ptr<PictureReader> create_jpeg_reader() { return std::make_unique<JpegReader>(); }
+std::unique_ptr<ImageReader> create_jpeg_reader() { return std::make_unique<JpegReader>(); }
 
 std::vector<uint8_t> encode_jpeg(const ImageView& image, int quality) {
   check_size(image.height, image.width);
@@ -381,7 +381,7 @@ std::vector<uint8_t> encode_jpeg(const ImageView& image, int quality) {
   Encoder encoder;
   install(encoder.destination, bytes);
   if (!runs(encoder.errors.jump, [&] { encode(encoder, image, quality); })) {
-    throw PictureError(fmt::format("cannot be encoded as JPEG: {}", encoder.errors.message.data()));
+    throw ImageError(fmt::format("cannot be encoded as JPEG: {}", encoder.errors.message.data()));
   }
   bytes.resize(bytes.size() - encoder.destination.free_in_buffer);
   return bytes;

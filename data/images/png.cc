@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "data/images/picture_reader.h"
+#include "data/images/image_reader.h"
 
 namespace trireme::data {
 namespace {
@@ -15,11 +15,11 @@ namespace {
 // Of deflate; a header that announces more is not to be believed.
 constexpr uint64_t kMaxCompression = 1032;
 
-class PngReader final : public PictureReader {
+class PngReader final : public ImageReader {
  public:
   ~PngReader() override { close(); }
 
-  PictureInfo open(std::span<const uint8_t> bytes) override;
+  ImageInfo open(std::span<const uint8_t> bytes) override;
   DecodePlan plan(const DecodeRequest& request) override;
   void decode(const ImageView& to) override;
 
@@ -59,8 +59,8 @@ void PngReader::guarded(const Calls& calls) {
   const std::string where = rows_done_ > 0 ? fmt::format(", after row {} of {}", rows_done_,
                                                          png_get_image_height(png_, info_))
                                            : "";
-  if (ended_) throw PictureError("PNG data ends early" + where);
-  throw PictureError(fmt::format("PNG cannot be decoded{}: {}", where, message_.data()));
+  if (ended_) throw ImageError("PNG data ends early" + where);
+  throw ImageError(fmt::format("PNG cannot be decoded{}: {}", where, message_.data()));
 }
 
 void PngReader::fail(png_structp png, png_const_charp message) {
@@ -100,8 +100,8 @@ void PngReader::check_header() const {
   check_size(height, width);
   const uint64_t size = static_cast<uint64_t>(height) * (png_get_rowbytes(png_, info_) + 1);
   if (size / kMaxCompression > bytes_.size()) {
-    throw PictureError(fmt::format("PNG data ends early: {} bytes for {}x{} pixels", bytes_.size(),
-                                   height, width));
+    throw ImageError(fmt::format("PNG data ends early: {} bytes for {}x{} pixels", bytes_.size(),
+                                 height, width));
   }
 }
 
@@ -111,11 +111,11 @@ std::string PngReader::format() const {
                      png_get_interlace_type(png_, info_) == PNG_INTERLACE_NONE ? "" : "interlaced ",
                      png_get_bit_depth(png_, info_) == 16 ? "16-bit " : "",
                      type == PNG_COLOR_TYPE_PALETTE       ? "palette "
-                     : (type & PNG_COLOR_MASK_COLOR) == 0 ? "grey "
+                     : (type & PNG_COLOR_MASK_COLOR) == 0 ? "gray "
                                                           : "");
 }
 
-PictureInfo PngReader::open(std::span<const uint8_t> bytes) {
+ImageInfo PngReader::open(std::span<const uint8_t> bytes) {
   close();
   bytes_ = bytes;
   position_ = 0;
@@ -134,7 +134,7 @@ DecodePlan PngReader::plan(const DecodeRequest& request) {
   return {region_, region_.size()};
 }
 
-// Makes rows 8-bit grey or RGB. Colour becomes grey afterwards, see take().
+// Makes rows 8-bit gray or RGB. Color becomes gray afterwards, see take().
 void PngReader::transform(int channels) {
   png_set_scale_16(png_);
   png_set_expand(png_);
@@ -148,7 +148,7 @@ void PngReader::transform(int channels) {
 // The region's part of a row.
 void PngReader::take(const uint8_t* row, uint8_t* to, int channels) const {
   if (channels == 1 && colored()) {
-    rgb_to_grey(row + std::ptrdiff_t{3} * region_.left, to, region_.width);
+    rgb_to_gray(row + std::ptrdiff_t{3} * region_.left, to, region_.width);
   } else {
     std::memcpy(to, row + std::ptrdiff_t{channels} * region_.left,
                 static_cast<size_t>(region_.width) * channels);
@@ -183,7 +183,7 @@ void PngReader::decode(const ImageView& to) {
 
 }  // namespace
 
-std::unique_ptr<PictureReader> create_png_reader() { return std::make_unique<PngReader>(); }
+std::unique_ptr<ImageReader> create_png_reader() { return std::make_unique<PngReader>(); }
 
 std::vector<uint8_t> encode_png(const ImageView& image) {
   check_size(image.height, image.width);
@@ -196,7 +196,7 @@ std::vector<uint8_t> encode_png(const ImageView& image) {
   std::vector<uint8_t> bytes(size);
   if (png_image_write_to_memory(&header, bytes.data(), &size, 0, image.pixels,
                                 static_cast<png_int_32>(image.stride), nullptr) == 0) {
-    throw PictureError(fmt::format("cannot be encoded as PNG: {}", header.message));
+    throw ImageError(fmt::format("cannot be encoded as PNG: {}", header.message));
   }
   bytes.resize(size);
   return bytes;

@@ -98,12 +98,12 @@ TRIREME_VECTORIZED void sum_rows(const uint8_t* from, std::ptrdiff_t from_stride
   }
 }
 
-constexpr int kColumn = 64;  // bytes: 21 pixels of colour or 64 of grey
+constexpr int kColumn = 64;  // bytes: 21 pixels of color or 64 of gray
 
 using Bytes16 = uint8_t __attribute__((vector_size(16)));
 using Words4 = uint32_t __attribute__((vector_size(16)));
 
-// Four rows of four pixels of colour become columns. Reads and writes 16 bytes of each row and
+// Four rows of four pixels of color become columns. Reads and writes 16 bytes of each row and
 // column, four more than they have.
 TRIREME_INLINE inline void transpose_4x4(const uint8_t* from, std::ptrdiff_t from_stride,
                                          uint8_t* to, std::ptrdiff_t to_stride) {
@@ -234,7 +234,7 @@ void nearest(const ImageView& from, const Box& box, const ImageView& to) {
 
 }  // namespace
 
-// Sums over neighbours in a row are sums over rows of the transposed picture, so a few rows at a
+// Sums over neighbors in a row are sums over rows of the transposed image, so a few rows at a
 // time are transposed there and back.
 void Resizer::across(const ImageView& from, const ImageView& to) {
   const int channels = from.channels;

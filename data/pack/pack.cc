@@ -31,8 +31,8 @@ std::string plan_of(const PackSource& source, const PackOptions& options) {
                                  {"records", records_of(source, options)},
                                  {"shard size", options.shard_bytes},
                                  {"shuffle", nullptr},
-                                 {"resize", options.pictures.resize},
-                                 {"quality", options.pictures.quality}};
+                                 {"resize", options.images.resize},
+                                 {"quality", options.images.quality}};
   if (options.shuffle) plan["shuffle"] = *options.shuffle;
   return plan.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

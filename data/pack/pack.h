@@ -18,7 +18,7 @@ struct PackOptions {
   int64_t shard_bytes = int64_t{256} << 20;
   std::optional<int64_t> samples = {};    // of so many records, the first; empty: of all
   std::optional<uint64_t> shuffle = {};   // seed of their order; empty: as they are numbered
-  PackPictures pictures = {};             // as the source was opened
+  PackImages images = {};                 // as the source was opened
   std::optional<int64_t> bad_limit = {};  // see bad_record_limit
   int threads = 1;
   // Told of records that are done, of how many; and of what else takes its time.

@@ -16,9 +16,9 @@
 namespace trireme::data {
 namespace {
 
-std::string_view extension_of(std::span<const uint8_t> picture) {
+std::string_view extension_of(std::span<const uint8_t> image) {
   const auto begins = [&](std::initializer_list<uint8_t> with) {
-    return picture.size() >= with.size() && std::equal(with.begin(), with.end(), picture.begin());
+    return image.size() >= with.size() && std::equal(with.begin(), with.end(), image.begin());
   };
   if (begins({0xff, 0xd8, 0xff})) return "jpg";
   if (begins({0x89, 'P', 'N', 'G'})) return "png";
@@ -36,8 +36,8 @@ ImageSize shrunk(ImageSize size, int side) {
 
 class FileSource final : public PackSource {
  public:
-  FileSource(std::unique_ptr<Records> records, const PackPictures& pictures)
-      : records_(std::move(records)), pictures_(pictures) {}
+  FileSource(std::unique_ptr<Records> records, const PackImages& images)
+      : records_(std::move(records)), images_(images) {}
 
   int64_t size() const override { return records_->size(); }
   int classes() const override { return records_->classes(); }
@@ -54,10 +54,10 @@ class FileSource final : public PackSource {
     if (sample.extension.empty()) {
       throw DataError(records_->where(index), "is neither JPEG nor PNG nor .npy");
     }
-    if (pictures_.resize == 0 || sample.extension == "npy") return sample;
+    if (images_.resize == 0 || sample.extension == "npy") return sample;
     try {
       resize(sample, tools);
-    } catch (const PictureError& error) {
+    } catch (const ImageError& error) {
       throw DataError(records_->where(index), error.what());
     }
     return sample;
@@ -66,25 +66,25 @@ class FileSource final : public PackSource {
  private:
   void resize(PackedSample& sample, PackTools& tools) const {
     const ImageSize from = tools.decoder.open(sample.bytes).size;
-    if (std::min(from.height, from.width) <= pictures_.resize) return;
+    if (std::min(from.height, from.width) <= images_.resize) return;
     DecodeRequest request;
     request.region = {0, 0, from.height, from.width};
     const DecodePlan plan = tools.decoder.plan(request);
     const ImageView whole = tools.whole.reshape(plan.size, request.channels);
     tools.decoder.decode(whole);
-    const ImageView to = tools.resized.reshape(shrunk(from, pictures_.resize), request.channels);
+    const ImageView to = tools.resized.reshape(shrunk(from, images_.resize), request.channels);
     tools.resizer.resize(whole,
                          {0, 0, static_cast<double>(from.height), static_cast<double>(from.width)},
                          to, Filter::kBilinear);
-    sample.bytes = encode_jpeg(to, pictures_.quality);
+    sample.bytes = encode_jpeg(to, images_.quality);
     sample.extension = "jpg";
   }
 
   const std::unique_ptr<Records> records_;
-  const PackPictures pictures_;
+  const PackImages images_;
 };
 
-bool is_picture(const SampleSpec& spec) {
+bool is_image(const SampleSpec& spec) {
   const Shape& shape = spec.input.shape;
   return spec.input.dtype == DType::kU8 && shape.rank() == 3 && (shape[0] == 1 || shape[0] == 3) &&
          (spec.input.layout == Layout::channels_last() || shape[0] == 1);
@@ -108,7 +108,7 @@ class ArraySource final : public PackSource {
     samples_->read({index}, input.data(), reinterpret_cast<std::byte*>(&sample.label));
     auto* bytes = reinterpret_cast<uint8_t*>(input.data());
     const Shape& shape = spec.input.shape;
-    if (is_picture(spec)) {
+    if (is_image(spec)) {
       const ImageSize size{static_cast<int>(shape[1]), static_cast<int>(shape[2])};
       sample.bytes = encode_png(view_of(bytes, size, static_cast<int>(shape[0])));
       sample.extension = "png";
@@ -157,18 +157,17 @@ class ArraySource final : public PackSource {
 }  // namespace
 
 std::unique_ptr<PackSource> open_pack_source(const DataConfig& config, Part part,
-                                             const PackPictures& pictures,
-                                             const OpenOptions& options) {
+                                             const PackImages& images, const OpenOptions& options) {
   if (config.has_holdout() && part == Part::kEvaluation) {
     throw ConfigError("data.holdout",
                       "sets evaluation samples aside when data is opened, packed or not; pack the "
                       "training part");
   }
   if (config.has_image_folder()) {
-    return std::make_unique<FileSource>(open_image_folder(config, part, options), pictures);
+    return std::make_unique<FileSource>(open_image_folder(config, part, options), images);
   }
   if (config.has_webdataset()) {
-    return std::make_unique<FileSource>(open_webdataset(config, part, options), pictures);
+    return std::make_unique<FileSource>(open_webdataset(config, part, options), images);
   }
   DataConfig files = config;
   files.clear_holdout();
@@ -182,8 +181,8 @@ std::unique_ptr<PackSource> open_pack_source(const DataConfig& config, Part part
     throw ConfigError("data", fmt::format("{}: only samples with class labels can be packed",
                                           samples->description()));
   }
-  if (pictures.resize > 0) {
-    throw ConfigError("--resize", "is for pictures in files: image_folder and webdataset");
+  if (images.resize > 0) {
+    throw ConfigError("--resize", "is for images in files: image_folder and webdataset");
   }
   const std::string text = fmt::format("{} {}", files.ShortDebugString(), samples->size());
   return std::make_unique<ArraySource>(std::move(samples), XXH3_64bits(text.data(), text.size()));

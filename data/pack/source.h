@@ -47,16 +47,15 @@ class PackSource {
   virtual uint64_t identity() const = 0;
 };
 
-struct PackPictures {
+struct PackImages {
   int resize = 0;  // the shorter side of those that are larger; 0: files are copied as they are
   int quality = 95;
 };
 
 // The files of a part: data.holdout, normalize, transform, mix and cache are for when shards are
-// read. Pictures of bytes become PNG where they are not in files, other inputs .npy, multiplied by
+// read. Images of bytes become PNG where they are not in files, other inputs .npy, multiplied by
 // SampleSpec::scale. Throws as open_dataset does, and ConfigError for samples without labels.
 std::unique_ptr<PackSource> open_pack_source(const DataConfig& config, Part part,
-                                             const PackPictures& pictures,
-                                             const OpenOptions& options);
+                                             const PackImages& images, const OpenOptions& options);
 
 }  // namespace trireme::data

@@ -1,4 +1,4 @@
-// What lies around a picture.
+// What lies around a image.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@ namespace trireme::data {
 
 struct Border {
   uint8_t fill = 0;  // of all channels
-  // Mirrors the picture instead, the edge itself not repeated.
+  // Mirrors the image instead, the edge itself not repeated.
   bool reflect = false;
 };
 
-// Copies a region that may reach beyond the picture `from`, or lie outside.
+// Copies a region that may reach beyond the image `from`, or lie outside.
 void copy_with_border(const ImageView& from, const Region& region, const Border& border,
                       const ImageView& to);
 

@@ -11,7 +11,7 @@ namespace {
 
 int divide_up(int a, int b) { return (a + b - 1) / b; }
 
-// How many times smaller a picture is than what it covers.
+// How many times smaller a image is than what it covers.
 int shrink_of(ImageSize covers, ImageSize size) {
   int shrink = 1;
   while (shrink < 8 && (divide_up(covers.height, shrink) > size.height ||
@@ -21,7 +21,7 @@ int shrink_of(ImageSize covers, ImageSize size) {
   return shrink;
 }
 
-// The smallest region of whole pixels around a box that lies in a picture of this size.
+// The smallest region of whole pixels around a box that lies in a image of this size.
 Region around(const Box& box, ImageSize size) {
   const int top = static_cast<int>(std::floor(box.top));
   const int left = static_cast<int>(std::floor(box.left));
@@ -106,7 +106,7 @@ void Canvas::resize(const Region& region, ImageSize size, Filter filter) {
 
 void Canvas::finish() {
   if (size() != output_.size()) {
-    throw PictureError(fmt::format(
+    throw ImageError(fmt::format(
         "is {} x {} (height x width) after its transforms, others are {} x {}; a resize or crop to "
         "one size is missing",
         size().height, size().width, output_.height, output_.width));

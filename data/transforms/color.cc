@@ -15,9 +15,9 @@ namespace {
 class ColorJitter final : public Transform {
  public:
   ColorJitter(const ColorJitterConfig& config, const std::string& path)
-      : strengths_{checked_number(config.brightness(), 0, kMost, path + ".brightness"),
-                   checked_number(config.contrast(), 0, kMost, path + ".contrast"),
-                   checked_number(config.saturation(), 0, kMost, path + ".saturation"),
+      : strengths_{checked_number(config.brightness(), 0, kMax, path + ".brightness"),
+                   checked_number(config.contrast(), 0, kMax, path + ".contrast"),
+                   checked_number(config.saturation(), 0, kMax, path + ".saturation"),
                    checked_number(config.hue(), 0, 0.5F, path + ".hue")} {}
 
   bool random() const override {
@@ -42,7 +42,7 @@ class ColorJitter final : public Transform {
   }
 
  private:
-  static constexpr float kMost = 255;
+  static constexpr float kMax = 255;
   enum : size_t { kBrightness, kContrast, kSaturation, kHue };
 
   static void adjust(const ImageView& image, size_t kind, float amount) {

@@ -14,7 +14,7 @@ namespace {
 // To the nearest whole number, halves to the even one.
 int rounded(double x) { return static_cast<int>(std::nearbyint(x)); }
 
-// Goes on with a region, which may reach beyond the picture.
+// Goes on with a region, which may reach beyond the image.
 void crop_with_border(Canvas& canvas, const Region& region, const Border& border) {
   const ImageSize whole = canvas.whole();
   if (region.top >= 0 && region.left >= 0 && region.top + region.height <= whole.height &&
@@ -33,7 +33,7 @@ class CenterCrop final : public Transform {
       : size_(checked_size(config.size(), path + ".size")) {}
 
   bool random() const override { return false; }
-  bool in_place() const override { return true; }  // but for a picture that is too small
+  bool in_place() const override { return true; }  // but for a image that is too small
   std::optional<ImageSize> output_size(std::optional<ImageSize>) const override { return size_; }
   std::optional<Need> needs(ImageSize whole, Draws) const override {
     if (whole.height < size_.height || whole.width < size_.width) return {};
@@ -44,7 +44,7 @@ class CenterCrop final : public Transform {
   }
 
  private:
-  // Where a picture is too small, as much as can be is black on both sides, the odd pixel after it.
+  // Where a image is too small, as much as can be is black on both sides, the odd pixel after it.
   static int begin(int extent, int size) {
     return extent < size ? -((size - extent) / 2) : rounded((extent - size) / 2.0);
   }
@@ -73,7 +73,7 @@ class RandomCrop final : public Transform {
   void apply(Canvas& canvas, Draws& draws) const override {
     const ImageSize whole = canvas.whole();
     if (!fits(whole)) {
-      throw PictureError(
+      throw ImageError(
           fmt::format("is {} x {} (height x width), padded by {}: less than the {} "
                       "x {} that random_crop wants",
                       whole.height, whole.width, padding_, size_.height, size_.width));
@@ -108,7 +108,7 @@ class RandomResizedCrop final : public Transform {
   std::optional<ImageSize> output_size(std::optional<ImageSize>) const override { return size_; }
   std::optional<Need> needs(ImageSize whole, Draws draws) const override {
     const Region region = draw(whole, draws);
-    // Single pixels that are picked are not those of a smaller picture.
+    // Single pixels that are picked are not those of a smaller image.
     return Need{region, filter_ == Filter::kNearest ? region.size() : size_};
   }
   void apply(Canvas& canvas, Draws& draws) const override {

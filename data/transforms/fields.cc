@@ -7,7 +7,7 @@
 namespace trireme::data {
 namespace {
 
-constexpr int kMostExtent = 65535;
+constexpr int kMaxExtent = 65535;
 
 void check_within(double value, double low, double high, const std::string& path) {
   if (value >= low && value <= high) return;  // not when it is NaN
@@ -21,7 +21,7 @@ ImageSize checked_size(const Extents& size, const std::string& path) {
     throw ConfigError(
         path, fmt::format("has {} values; one, or height and width, are needed", size.size()));
   }
-  for (const int32_t extent : size) check_within(extent, 1, kMostExtent, path);
+  for (const int32_t extent : size) check_within(extent, 1, kMaxExtent, path);
   return {size[0], size[size.size() - 1]};
 }
 
@@ -46,7 +46,7 @@ uint8_t checked_fill(int32_t fill, const std::string& path) {
 }
 
 int checked_padding(int32_t padding, const std::string& path) {
-  check_within(padding, 0, kMostExtent, path);
+  check_within(padding, 0, kMaxExtent, path);
   return padding;
 }
 

@@ -7,7 +7,7 @@
 namespace trireme::data {
 namespace {
 
-constexpr int kMost = 255;  // Draws tell 256 apart, and Mix is the last
+constexpr int kMax = 255;  // Draws tell 256 apart, and Mix is the last
 
 }  // namespace
 
@@ -15,15 +15,15 @@ Pipeline::Pipeline(const DataConfig& config, Part part, uint64_t seed) : seed_(s
   const bool training = part == Part::kTraining;
   const auto& configs = training ? config.transform() : config.eval_transform();
   const std::string field = training ? "data.transform" : "data.eval_transform";
-  if (configs.size() > kMost) {
-    throw ConfigError(field, fmt::format("has {} transforms, more than {}", configs.size(), kMost));
+  if (configs.size() > kMax) {
+    throw ConfigError(field, fmt::format("has {} transforms, more than {}", configs.size(), kMax));
   }
   for (const TransformConfig& each : configs) {
     const std::string path = fmt::format("{}[{}]", field, size());
     transforms_.push_back(make_transform(each, path));
     const Transform& transform = *transforms_.back();
     if (!training && transform.random()) {
-      throw ConfigError(path, "is random; evaluation must see the same pictures each time");
+      throw ConfigError(path, "is random; evaluation must see the same images each time");
     }
     if (!transform.in_place()) last_maker_ = size() - 1;
   }

@@ -32,7 +32,7 @@ constexpr int kSteps = 31;  // of strength, of which the first does nothing
 // What the strongest step does.
 struct Strengths {
   float shear;          // pixels a pixel
-  double translate;     // of the picture's extent
+  double translate;     // of the image's extent
   double translate_by;  // pixels, on top of it
   float rotate;         // degrees
   float enhance;        // added to a factor of 1, or taken from it

@@ -9,7 +9,7 @@ namespace trireme::data {
 namespace {
 
 constexpr int kTries = 10;
-constexpr float kMostRatio = 1000;
+constexpr float kMaxRatio = 1000;
 
 void fill_with_noise(const ImageView& image, const Random& random) {
   uint64_t word = 0;
@@ -28,7 +28,7 @@ class RandomErasing final : public Transform {
   RandomErasing(const RandomErasingConfig& config, const std::string& path)
       : probability_(checked_probability(config.probability(), path + ".probability")),
         scale_(checked_range(config.min_scale(), config.max_scale(), 1, path, "scale")),
-        ratio_(checked_range(config.min_ratio(), config.max_ratio(), kMostRatio, path, "ratio")),
+        ratio_(checked_range(config.min_ratio(), config.max_ratio(), kMaxRatio, path, "ratio")),
         noise_(config.noise()),
         fill_(checked_fill(config.fill(), path + ".fill")) {}
 
@@ -51,7 +51,7 @@ class RandomErasing final : public Transform {
   }
 
  private:
-  // Empty when no try fits into the picture.
+  // Empty when no try fits into the image.
   std::optional<Region> choose(ImageSize size, Draws& draws) const {
     const float whole = static_cast<float>(size.height) * static_cast<float>(size.width);
     for (int i = 0; i < kTries; ++i) {

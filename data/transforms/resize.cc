@@ -19,7 +19,7 @@ class Resize final : public Transform {
   }
   std::optional<Need> needs(ImageSize whole, Draws) const override {
     const Region all{0, 0, whole.height, whole.width};
-    // Single pixels that are picked are not those of a smaller picture.
+    // Single pixels that are picked are not those of a smaller image.
     if (filter_ == Filter::kNearest) return Need{all, whole};
     return Need{all, *output_size(whole)};
   }

@@ -1,4 +1,4 @@
-// What the network takes for what: the confusion matrix and the pictures it was surest and wrong of.
+// What the network takes for what: the confusion matrix and the images it was surest and wrong of.
 
 const kLevels = 16;
 
@@ -109,13 +109,13 @@ class ConfusionMatrix {
   }
 }
 
-function mistakePictures(mistakes, nameOf) {
-  return html("div", { class: "pictures" }, ...mistakes.map((mistake) => {
+function mistakeImages(mistakes, nameOf) {
+  return html("div", { class: "images" }, ...mistakes.map((mistake) => {
     const [label, predicted] = [nameOf(mistake.label), nameOf(mistake.predicted)];
-    const picture = mistake.png
+    const image = mistake.png
       ? html("img", { src: `data:image/png;base64,${mistake.png}`, alt: `A sample of ${label}, taken for ${predicted}`, title: mistake.where || null })
       : html("div", { class: "blank", title: mistake.where || null });
-    return html("figure", {}, picture,
+    return html("figure", {}, image,
       html("figcaption", {}, html("b", {}, label), " taken for ", html("s", {}, predicted), html("span", { class: "muted" }, ` ${percent(mistake.probability, 1)}`)));
   }));
 }
@@ -139,7 +139,7 @@ function confusionOf(run) {
   }
   if (mistakes.length) {
     parts.push(html("article", { class: "card" }, html("header", {}, html("h3", {}, "Most confident mistakes"),
-      html("p", {}, "With the probability that the network gave to the wrong class.")), mistakePictures(mistakes, nameOf)));
+      html("p", {}, "With the probability that the network gave to the wrong class.")), mistakeImages(mistakes, nameOf)));
   }
   const rest = !scores.length ? null
     : html("article", { class: "card classes" }, html("header", {}, html("h3", {}, "Classes"),

@@ -215,7 +215,7 @@ function drawLag() {
       html("header", { class: "who" }, html("h3", {}, chip(index), " ", run.name)),
       html("div", { class: "ranks", tabindex: 0, role: "region", "aria-label": `Lag of the ranks of ${run.name}` }, ...rows));
   });
-  section("lag", "Who kept the others waiting", "Milliseconds of a step by which the other ranks waited for each; on the right over the course of the run, the stronger the colour the longer.",
+  section("lag", "Who kept the others waiting", "Milliseconds of a step by which the other ranks waited for each; on the right over the course of the run, the stronger the color the longer.",
     html("div", { class: "grid" }, ...cards));
   window.triremeReport.charts.lag = several.map(({ run }) => ({ run: run.name, steps: run.lag.steps, values: run.lag.mean }));
 }

@@ -1,4 +1,4 @@
-// Batch normalisation per channel, any shape [C, ...]; absorbs a residual sum and a ReLU. Frozen,
+// Batch normalization per channel, any shape [C, ...]; absorbs a residual sum and a ReLU. Frozen,
 // it uses its running statistics and leaves them as they are.
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
@@ -18,9 +18,9 @@ class BatchNorm final : public Layer {
       throw Error("batch_norm.momentum: must be between 0 and 1");
     }
     const Shape channels{inputs[0][0]};
-    Initialiser scale{Initialiser::Kind::kConstant, 1, 0};
+    Initializer scale{Initializer::Kind::kConstant, 1, 0};
     if (config_.has_weight_init()) {
-      scale = initialiser(config_.weight_init(), channels[0], channels[0]);
+      scale = initializer(config_.weight_init(), channels[0], channels[0]);
     }
     Signature signature{.output = inputs[0],
                         .parameters = {},

@@ -44,8 +44,8 @@ std::array<int64_t, 2> height_width(const google::protobuf::RepeatedField<int64_
   return pair;
 }
 
-Initialiser initialiser(const InitialiserConfig& config, int64_t fan_in, int64_t fan_out) {
-  using Kind = Initialiser::Kind;
+Initializer initializer(const InitializerConfig& config, int64_t fan_in, int64_t fan_out) {
+  using Kind = Initializer::Kind;
   const auto in = static_cast<float>(fan_in);
   const auto out = static_cast<float>(fan_out);
   const auto kaiming = [&](const ScaledInit& init) {
@@ -57,25 +57,25 @@ Initialiser initialiser(const InitialiserConfig& config, int64_t fan_in, int64_t
   };
   const float kUniformOverDeviation = std::sqrt(3.0f);
   switch (config.kind_case()) {
-    case InitialiserConfig::kKaimingNormal:
+    case InitializerConfig::kKaimingNormal:
       return {Kind::kNormal, 0, kaiming(config.kaiming_normal())};
-    case InitialiserConfig::kKaimingUniform:
+    case InitializerConfig::kKaimingUniform:
       return {Kind::kUniform, 0, kaiming(config.kaiming_uniform()) * kUniformOverDeviation};
-    case InitialiserConfig::kXavierNormal:
+    case InitializerConfig::kXavierNormal:
       return {Kind::kNormal, 0, xavier(config.xavier_normal())};
-    case InitialiserConfig::kXavierUniform:
+    case InitializerConfig::kXavierUniform:
       return {Kind::kUniform, 0, xavier(config.xavier_uniform()) * kUniformOverDeviation};
-    case InitialiserConfig::kNormal:
+    case InitializerConfig::kNormal:
       return {Kind::kNormal, config.normal().mean(), config.normal().deviation()};
-    case InitialiserConfig::kConstant:
+    case InitializerConfig::kConstant:
       return {Kind::kConstant, config.constant().value(), 0};
-    case InitialiserConfig::KIND_NOT_SET:
+    case InitializerConfig::KIND_NOT_SET:
       break;
   }
   return {Kind::kUniform, 0, 1.0f / std::sqrt(in)};
 }
 
-void declare_scale_and_shift(Signature& signature, const Shape& shape, const Initialiser& scale) {
+void declare_scale_and_shift(Signature& signature, const Shape& shape, const Initializer& scale) {
   signature.parameters.push_back(
       {.name = "weight", .shape = shape, .init = scale, .decays = false, .full_precision = true});
   signature.parameters.push_back(

@@ -1,4 +1,4 @@
-// What several layers share: arity and shape checks, windows, initialisers.
+// What several layers share: arity and shape checks, windows, initializers.
 #pragma once
 
 #include <array>
@@ -24,24 +24,24 @@ std::array<int64_t, 2> height_width(const google::protobuf::RepeatedField<int64_
 
 // `config` unset: what PyTorch does for dense and convolutional weights, uniform in
 // +-1/sqrt(fan_in).
-Initialiser initialiser(const InitialiserConfig& config, int64_t fan_in, int64_t fan_out);
+Initializer initializer(const InitializerConfig& config, int64_t fan_in, int64_t fan_out);
 
-// The parameters of a layer that multiplies, whose message has `bias` and the initialisers.
+// The parameters of a layer that multiplies, whose message has `bias` and the initializers.
 template <class Config>
 void declare_weights(Signature& signature, const Config& config, const Shape& weight,
                      int64_t fan_in, int64_t fan_out) {
   signature.parameters.push_back({.name = "weight",
                                   .shape = weight,
-                                  .init = initialiser(config.weight_init(), fan_in, fan_out)});
+                                  .init = initializer(config.weight_init(), fan_in, fan_out)});
   if (!config.bias()) return;
   signature.parameters.push_back({.name = "bias",
                                   .shape = {weight[0]},
-                                  .init = initialiser(config.bias_init(), fan_in, fan_out),
+                                  .init = initializer(config.bias_init(), fan_in, fan_out),
                                   .decays = false});
 }
 
 // The parameters of a norm, which are few and read in full precision.
-void declare_scale_and_shift(Signature& signature, const Shape& shape, const Initialiser& scale);
+void declare_scale_and_shift(Signature& signature, const Shape& shape, const Initializer& scale);
 
 // Takes over the activation that follows, if it can be applied in the same pass and undone from the
 // output alone, and there is none yet.

@@ -26,7 +26,7 @@ class GroupNorm final : public Layer {
     }
     Signature signature{.output = inputs[0], .parameters = {}, .running = {}};
     if (config_.affine()) {
-      declare_scale_and_shift(signature, channels, {Initialiser::Kind::kConstant, 1, 0});
+      declare_scale_and_shift(signature, channels, {Initializer::Kind::kConstant, 1, 0});
     }
     return signature;
   }

@@ -1,4 +1,4 @@
-// Layer normalisation over all features of a sample: [F] -> [F].
+// Layer normalization over all features of a sample: [F] -> [F].
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
 
@@ -15,7 +15,7 @@ class LayerNorm final : public Layer {
     require_rank(inputs[0], 1, "[F]");
     if (!(config_.epsilon() > 0)) throw Error("layer_norm.epsilon: must be positive");
     Signature signature{.output = inputs[0], .parameters = {}, .running = {}};
-    declare_scale_and_shift(signature, inputs[0], {Initialiser::Kind::kConstant, 1, 0});
+    declare_scale_and_shift(signature, inputs[0], {Initializer::Kind::kConstant, 1, 0});
     return signature;
   }
 

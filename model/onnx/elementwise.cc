@@ -1,8 +1,8 @@
-// Operators on each value by itself: normalisation of the input, biases, activations, sums.
+// Operators on each value by itself: normalization of the input, biases, activations, sums.
 #include <algorithm>
 
 #include "model/onnx/importer.h"
-#include "model/onnx/normalisation.h"
+#include "model/onnx/normalization.h"
 
 namespace trireme::model::onnx {
 namespace {
@@ -17,7 +17,7 @@ void Importer::elementwise(const NodeView& node) {
   for (int i = 0; i < operands; ++i) {
     if (std::holds_alternative<OfNothing>(value(node.input(i)))) throw Unknown();
   }
-  if (operands == 2 && (normalisation(node) || bias(node) || scale(node))) return;
+  if (operands == 2 && (normalization(node) || bias(node) || scale(node))) return;
   if (function(node)) return;
   if (node.op() != "Add") throw Unsupported{node.place, "of two different values"};
   LayerConfig config;
@@ -47,12 +47,12 @@ std::optional<float> Importer::scalar(const std::string& name) const {
 }
 
 // Centring and scaling, while nothing else has been done to the input.
-bool Importer::normalisation(const NodeView& node) {
+bool Importer::normalization(const NodeView& node) {
   const bool reversed = is_tensor(node.input(0));
   const auto* input = std::get_if<OfInput>(&value(node.input(reversed ? 1 : 0)));
   const auto* constant = std::get_if<OfTensor>(&value(node.input(reversed ? 0 : 1)));
   if (!input || !constant) return false;
-  InputNormalisation changed = input->normalisation;
+  InputNormalization changed = input->normalization;
   const std::vector<float> values = one_a_channel(*constant->tensor, made_.input.rank());
   if (!then(changed, node.op(), values, reversed)) return false;
   set_output(node, OfInput{changed});

@@ -8,7 +8,7 @@
 #include "core/version.h"
 #include "model/layers/common.h"
 #include "model/onnx/activations.h"
-#include "model/onnx/normalisation.h"
+#include "model/onnx/normalization.h"
 #include "model/onnx/onnx.h"
 #include "model/onnx/onnx.pb.h"
 #include "model/onnx/tensors.h"
@@ -86,7 +86,7 @@ class Exporter {
     onnx_.set_name(graph_.name.empty() ? "network" : graph_.name);
     describe(*onnx_.add_input(), kInput, graph_.input.input.shape);
     if (options_.image) onnx_.mutable_input(0)->mutable_type()->set_denotation("IMAGE");
-    if (options_.normalise) normalise();
+    if (options_.normalize) normalize();
     for (size_t n = 0; n + 1 < graph_.nodes.size(); ++n) {
       if (live_.contains(static_cast<int>(n))) layer(n);
     }
@@ -160,13 +160,13 @@ class Exporter {
     return initializer(full, weight.shape, weight.values);
   }
 
-  void normalise() {
+  void normalize() {
     const auto scale = static_cast<float>(double{graph_.input.scale} * options_.input_unit);
-    const InputNormalisation n{scale, graph_.input.mean, graph_.input.deviation};
-    if (!onnx::normalises(n)) return;
-    if (n.scale != 1) affine("Mul", "normalise.scale", {n.scale});
-    affine("Sub", "normalise.mean", n.mean);
-    affine("Div", "normalise.deviation", n.deviation);
+    const InputNormalization n{scale, graph_.input.mean, graph_.input.deviation};
+    if (!onnx::normalizes(n)) return;
+    if (n.scale != 1) affine("Mul", "normalize.scale", {n.scale});
+    affine("Sub", "normalize.mean", n.mean);
+    affine("Div", "normalize.deviation", n.deviation);
   }
   void affine(const char* op, const std::string& name, const std::vector<float>& values) {
     Shape shape{1};

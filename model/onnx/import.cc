@@ -13,7 +13,7 @@
 
 #include "core/error.h"
 #include "model/onnx/importer.h"
-#include "model/onnx/normalisation.h"
+#include "model/onnx/normalization.h"
 
 namespace trireme::model::onnx {
 namespace {
@@ -222,7 +222,7 @@ OnnxModel Importer::finish() {
   const bool says_nothing = name.empty() || name == "main_graph" || name.starts_with("torch");
   made_.network.set_name(says_nothing ? path_.stem().string() : name);
   write_layers(made_.network);
-  made_.normalisation = normalisation_.value_or(InputNormalisation());
+  made_.normalization = normalization_.value_or(InputNormalization());
   return std::move(made_);
 }
 
@@ -254,7 +254,7 @@ namespace trireme::model {
 OnnxModel read_onnx(const std::filesystem::path& path) {
   const onnx::ModelProto model = onnx::read_model(path);
   OnnxModel found = onnx::make_importer(model, path)->run();
-  if (onnx::takes_unit_pixels(model)) found.normalisation.scale /= 255;
+  if (onnx::takes_unit_pixels(model)) found.normalization.scale /= 255;
   return found;
 }
 

@@ -25,8 +25,8 @@
 namespace trireme::model::onnx {
 
 // What a name stands for.
-struct OfInput {  // the model's input, perhaps normalised
-  InputNormalisation normalisation;
+struct OfInput {  // the model's input, perhaps normalized
+  InputNormalization normalization;
 };
 struct OfLayer {  // what a layer computes; kInput: the input as the network sees it
   static constexpr int kInput = -1;
@@ -124,7 +124,7 @@ class Importer {
 
   // --- Elementwise operators (elementwise.cc).
   void elementwise(const NodeView& node);
-  bool normalisation(const NodeView& node);
+  bool normalization(const NodeView& node);
   bool bias(const NodeView& node);
   bool scale(const NodeView& node);
   bool function(const NodeView& node);
@@ -146,7 +146,7 @@ class Importer {
   std::set<std::string> names_;
   std::vector<std::string> unsupported_;
   std::set<size_t> noted_;  // nodes that are among them
-  std::optional<InputNormalisation> normalisation_;
+  std::optional<InputNormalization> normalization_;
   int64_t batch_ = OfIntegers::kBatch;  // or what the file fixes it to
   OnnxModel made_;
 };

@@ -14,23 +14,23 @@
 
 namespace trireme::model {
 
-// How a model that begins with normalisation sees a sample: (x * scale - mean[c]) / deviation[c],
+// How a model that begins with normalization sees a sample: (x * scale - mean[c]) / deviation[c],
 // as in SampleSpec.
-struct InputNormalisation {
+struct InputNormalization {
   float scale = 1;
   std::vector<float> mean{0};
   std::vector<float> deviation{1};
-  bool operator==(const InputNormalisation&) const = default;
+  bool operator==(const InputNormalization&) const = default;
 };
 
 struct OnnxExportOptions {
   // The model takes samples as they are stored (pixels from 0 to 255, as f32 [N, C, H, W]) and
-  // normalises them itself; else it takes what the network computes with.
-  bool normalise = true;
-  // With `normalise`: the input times this is a sample as it is stored. 255: the model takes pixels
+  // normalizes them itself; else it takes what the network computes with.
+  bool normalize = true;
+  // With `normalize`: the input times this is a sample as it is stored. 255: the model takes pixels
   // from 0 to 1.
   float input_unit = 1;
-  // The input is a picture, which its type then says.
+  // The input is a image, which its type then says.
   bool image = false;
   // The model ends with probabilities instead of logits.
   bool softmax = false;
@@ -38,7 +38,7 @@ struct OnnxExportOptions {
   std::vector<std::pair<std::string, std::string>> metadata = {};
 };
 
-// The serialised model of a network without its loss and dropout: input "input", output "logits"
+// The serialized model of a network without its loss and dropout: input "input", output "logits"
 // ("output" in regression, "probabilities" with softmax), the batch open ("N"); nodes have the
 // names of layers, initializers those of parameters. Throws ConfigError naming values that are
 // missing or of another shape, and where there are more than the 2 GiB that an ONNX file can hold.
@@ -52,7 +52,7 @@ struct OnnxModel {
   int64_t outputs = 0;    // logits; 0 where the file leaves them open
   // That the model begins with; not part of the network. Of samples as they are stored: where the
   // metadata says that the model takes pixels from 0 to 1, their division by 255 comes first.
-  InputNormalisation normalisation;
+  InputNormalization normalization;
 };
 
 // Throws DataError naming the file when it is damaged, ConfigError when it is not there or with

@@ -33,7 +33,7 @@ bool one_of(int64_t value, std::initializer_list<int64_t> choices) {
 Pair sides(const NodeView& node, const char* attribute, const Pair& unset, int64_t least) {
   const std::vector<int64_t> numbers = node.integers(attribute);
   if (numbers.empty()) return unset;
-  if (numbers.size() != 2) throw Unsupported{node.place, "is not for pictures of two extents"};
+  if (numbers.size() != 2) throw Unsupported{node.place, "is not for images of two extents"};
   for (const int64_t number : numbers) {
     if (number < least || number > kMaxOnnxWindow) {
       throw Unsupported{node.place, fmt::format("{} is {}", attribute, number)};
@@ -146,7 +146,7 @@ Operators::Window Operators::window(const NodeView& node, int input, Pair kernel
   const std::string padding = node.text("auto_pad");
   const std::vector<int64_t> pads = node.integers("pads");
   if (!pads.empty() && pads.size() != 4) {
-    throw Unsupported{node.place, "is not for pictures of two extents"};
+    throw Unsupported{node.place, "is not for images of two extents"};
   }
   for (size_t i = 0; i < 2; ++i) {
     const int64_t reach = window.dilation[i] * (window.kernel[i] - 1) + 1;
@@ -215,7 +215,7 @@ void Operators::average_pool(const NodeView& node) {
 void Operators::conv(const NodeView& node) {
   const int input = layer_of(node, node.input(0));
   const std::vector<int64_t> dims = extents(node, node.input(1));
-  if (dims.size() != 4) throw Unsupported{node.place, "is not for pictures of two extents"};
+  if (dims.size() != 4) throw Unsupported{node.place, "is not for images of two extents"};
   const Window geometry = window(node, input, {dims[2], dims[3]});
   if (geometry.kernel != Pair{dims[2], dims[3]}) {
     damaged(fmt::format("the kernel of '{}' is not as large as its values", node.name()));
@@ -259,7 +259,7 @@ void Operators::dense(const NodeView& node, bool transposed, float alpha, float 
   const int64_t units = dims[transposed ? 0 : 1];
   const int64_t inputs = dims[transposed ? 1 : 0];
   const std::optional<Shape> shape = shape_of(input);
-  if (shape && shape->rank() != 1) throw Unsupported{node.place, "of pictures"};
+  if (shape && shape->rank() != 1) throw Unsupported{node.place, "of images"};
   if (shape && (*shape)[0] != inputs) {
     damaged(fmt::format("the values of '{}' are not for its input {}", node.name(),
                         shape->to_string()));

@@ -45,10 +45,10 @@ int Importer::layer_of(const NodeView& node, const std::string& name) {
   if (std::holds_alternative<OfGroups>(of)) throw Unsupported{node.place, "of channels in groups"};
   const auto* input = std::get_if<OfInput>(&of);
   if (!input) throw Unsupported{node.place, fmt::format("of constants, '{}'", name)};
-  if (normalisation_ && !(*normalisation_ == input->normalisation)) {
-    throw Unsupported{node.place, "reads the input with another normalisation than others do"};
+  if (normalization_ && !(*normalization_ == input->normalization)) {
+    throw Unsupported{node.place, "reads the input with another normalization than others do"};
   }
-  normalisation_ = input->normalisation;
+  normalization_ = input->normalization;
   return OfLayer::kInput;
 }
 

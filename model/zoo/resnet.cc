@@ -1,4 +1,4 @@
-// Residual networks (He et al., arXiv:1512.03385), named and initialised as in torchvision.
+// Residual networks (He et al., arXiv:1512.03385), named and initialized as in torchvision.
 #include <fmt/format.h>
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Plain deep networks (Simonyan and Zisserman, arXiv:1409.1556), named and initialised as in
+// Plain deep networks (Simonyan and Zisserman, arXiv:1409.1556), named and initialized as in
 // torchvision.
 #include <fmt/format.h>
 
@@ -11,21 +11,21 @@
 namespace trireme::model {
 namespace {
 
-constexpr int64_t kReduction = 32;  // of the picture's height and width by five poolings
+constexpr int64_t kReduction = 32;  // of the image's height and width by five poolings
 constexpr int64_t kPooled = 7;      // places that the classifier reads, each way
 
-// The picture's size once the convolutions are through; each pooling rounds down.
+// The image's size once the convolutions are through; each pooling rounds down.
 int64_t reduced(const ModelInput& input, int side) {
   const Shape& shape = input.input.shape;
   if (shape.rank() != 3) {
     throw ConfigError("model.zoo.name",
-                      fmt::format("VGG reads pictures [C, H, W], not {}", shape.to_string()));
+                      fmt::format("VGG reads images [C, H, W], not {}", shape.to_string()));
   }
   const int64_t size = shape[side] / kReduction;
   if (size > 0 && size % kPooled == 0) return size;
   throw ConfigError(
       "model.zoo.name",
-      fmt::format("VGG averages what {} x {} pictures become to 7 x 7, so height and width must be "
+      fmt::format("VGG averages what {} x {} images become to 7 x 7, so height and width must be "
                   "224, 448, ... (up to 31 more); resize or crop them (data.transform)",
                   shape[1], shape[2]));
 }

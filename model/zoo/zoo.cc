@@ -24,8 +24,8 @@ const ZooDefaults kResNet{
     {3, 224, 224}, 1000, 16, "residual network, basic blocks (He et al., arXiv:1512.03385)"};
 const ZooDefaults kBottlenecks{
     {3, 224, 224}, 1000, 16, "residual network, bottlenecks (He et al., arXiv:1512.03385)"};
-const ZooDefaults kSmallPictures{
-    {3, 32, 32}, 10, 64, "ResNet-18 for small pictures: 3x3 stem, no pooling (arXiv:1512.03385)"};
+const ZooDefaults kSmallImages{
+    {3, 32, 32}, 10, 64, "ResNet-18 for small images: 3x3 stem, no pooling (arXiv:1512.03385)"};
 const ZooDefaults kThreeStages{
     {3, 32, 32}, 10, 64, "three-stage ResNet for CIFAR (arXiv:1512.03385, section 4.2)"};
 const Entry kZoo[] = {
@@ -47,7 +47,7 @@ const Entry kZoo[] = {
     {"resnet18", ResNet{{2, 2, 2, 2}}, kResNet},
     {"resnet34", ResNet{{3, 4, 6, 3}}, kResNet},
     {"resnet50", ResNet{{3, 4, 6, 3}, true}, kBottlenecks},
-    {"resnet18-cifar", ResNet{.blocks = {2, 2, 2, 2}, .cifar_stem = true}, kSmallPictures},
+    {"resnet18-cifar", ResNet{.blocks = {2, 2, 2, 2}, .cifar_stem = true}, kSmallImages},
     // The three-stage form of section 4.2 of the paper, with projections as shortcuts.
     {"resnet20", ResNet{.blocks = {3, 3, 3}, .cifar_stem = true, .width = 16}, kThreeStages},
     {"resnet56", ResNet{.blocks = {9, 9, 9}, .cifar_stem = true, .width = 16}, kThreeStages},

@@ -1,4 +1,4 @@
-// Batch normalisation, one group of channels after another: the second pass over a group finds it
+// Batch normalization, one group of channels after another: the second pass over a group finds it
 // in cache.
 #include "ops/batch_norm.h"
 
@@ -54,7 +54,7 @@ void forward(const BatchNormForward& op, const ChannelView& view, int64_t valid,
       LanePairSums own{};
       if (!a.sums) sum_moments(x, run, valid, own);
       finish_statistics(op, view, group, own, valid, a);
-      Normalisation c{.floor = op.relu ? 0 : kNoFloor};
+      Normalization c{.floor = op.relu ? 0 : kNoFloor};
       view.spread(a.saved, group, c.mean.values);
       view.spread(a.saved + view.channels, group, c.scale.values);
       view.spread(a.beta, group, c.shift.values);
@@ -63,9 +63,9 @@ void forward(const BatchNormForward& op, const ChannelView& view, int64_t valid,
       for (int l = 0; l < kLanes; ++l) c.scale.values[l] *= gamma.values[l];
       T* y = static_cast<T*>(a.y);
       if (a.residual) {
-        normalise<T, true>(x, static_cast<const T*>(a.residual), y, run, c);
+        normalize<T, true>(x, static_cast<const T*>(a.residual), y, run, c);
       } else {
-        normalise<T, false>(x, nullptr, y, run, c);
+        normalize<T, false>(x, nullptr, y, run, c);
       }
     }
   });
@@ -179,7 +179,7 @@ template <class T>
 void inference(const BatchNormInference& op, const ChannelView& view, const ForwardArgs& a) {
   parallel_for(view.groups, [&](int64_t begin, int64_t end) {
     for (int64_t group = begin; group < end; ++group) {
-      Normalisation c{.floor = op.relu ? 0 : kNoFloor};
+      Normalization c{.floor = op.relu ? 0 : kNoFloor};
       Lanes gamma;
       if (a.running_mean) view.spread(a.running_mean, group, c.mean.values);
       view.spread(a.running_var, group, c.scale.values);
@@ -192,9 +192,9 @@ void inference(const BatchNormInference& op, const ChannelView& view, const Forw
       const T* x = static_cast<const T*>(a.x);
       T* y = static_cast<T*>(a.y);
       if (a.residual) {
-        normalise<T, true>(x, static_cast<const T*>(a.residual), y, run, c);
+        normalize<T, true>(x, static_cast<const T*>(a.residual), y, run, c);
       } else {
-        normalise<T, false>(x, nullptr, y, run, c);
+        normalize<T, false>(x, nullptr, y, run, c);
       }
     }
   });

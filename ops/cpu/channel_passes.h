@@ -27,7 +27,7 @@ struct LanePairSums {
 constexpr float kNoFloor = -std::numeric_limits<float>::infinity();
 
 // y = max((x - mean) * scale + shift, floor)
-struct Normalisation {
+struct Normalization {
   Lanes mean{}, scale{}, shift{};
   float floor = kNoFloor;  // 0 with a ReLU
 };
@@ -59,8 +59,8 @@ TRIREME_VECTORIZED static void sum_moments(const T* x, const Run& run, int64_t r
 }
 
 template <class T, bool kResidual>
-TRIREME_VECTORIZED static void normalise(const T* x, const T* residual, T* y, const Run& run,
-                                         const Normalisation& c) {
+TRIREME_VECTORIZED static void normalize(const T* x, const T* residual, T* y, const Run& run,
+                                         const Normalization& c) {
   const F16 mean = c.mean.vector(), scale = c.scale.vector(), shift = c.shift.vector();
   const F16 floor = F16{} + c.floor;
   for (int64_t n = 0; n < run.rows; ++n) {
@@ -106,8 +106,8 @@ TRIREME_VECTORIZED static void propagate(const T* x, const T* g, T* dx, const Ru
   for (int64_t n = 0; n < rows; ++n) {
     const int64_t row = run.offset + n * run.row_stride;
     each_vector(run, [&](int64_t at, auto lanes) TRIREME_INLINE {
-      const F16 centred = load(x + row + at, lanes) - mean;
-      const F16 spread = factor * load(g + row + at, lanes) - shift - centred * slope;
+      const F16 centered = load(x + row + at, lanes) - mean;
+      const F16 spread = factor * load(g + row + at, lanes) - shift - centered * slope;
       store(dx + row + at, scale * spread, lanes);
     });
   }

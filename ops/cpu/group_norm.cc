@@ -147,14 +147,14 @@ void normalize_vectors(const Groups& groups, int64_t row, int64_t span, const T*
     a.saved[2 * (row * groups.count + g) + 1] = inv_stds[i];
   }
   for (int64_t v = groups.first_vector(span); v < groups.end_vector(span); ++v) {
-    Normalisation c;
+    Normalization c;
     each_channel(groups, v, [&](int64_t i, int64_t channel, int64_t group) {
       c.mean.values[i] = means[static_cast<size_t>(group - first)];
       c.scale.values[i] = a.gamma[channel] * inv_stds[static_cast<size_t>(group - first)];
       c.shift.values[i] = a.beta[channel];
     });
     repeat_lanes(view, c.mean, c.scale, c.shift);
-    normalise<T, false>(x, nullptr, y, row_of(view.run(v), row), c);
+    normalize<T, false>(x, nullptr, y, row_of(view.run(v), row), c);
   }
 }
 

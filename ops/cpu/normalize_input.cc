@@ -48,7 +48,7 @@ struct Scaling {
   std::vector<float> factor, offset;  // a channel, or one for all
 };
 
-// As the first convolution wants pictures of bytes, which are stored channels-last.
+// As the first convolution wants images of bytes, which are stored channels-last.
 bool pixels_to_planes(const Scaling& s) {
   return s.channels == 3 && s.x.channel == 1 && s.y.position == 1;
 }

@@ -20,8 +20,8 @@ TRIREME_INLINE inline RowStatistics row_statistics(const T* x, int64_t length, f
   const double mean = sum / static_cast<double>(length);
 #pragma omp simd reduction(+ : squares)
   for (int64_t i = 0; i < length; ++i) {
-    const double centred = to_float(x[i]) - mean;
-    squares += centred * centred;
+    const double centered = to_float(x[i]) - mean;
+    squares += centered * centered;
   }
   return {static_cast<float>(mean),
           static_cast<float>(1 / std::sqrt(squares / static_cast<double>(length) + epsilon))};

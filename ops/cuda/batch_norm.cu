@@ -1,4 +1,4 @@
-// Batch normalisation of activations in channels-last order: a matrix of channels with a row for
+// Batch normalization of activations in channels-last order: a matrix of channels with a row for
 // each place of each sample. Forward reads x twice and writes y; backward reads x, dy and y, from
 // which it knows what the ReLU let through, twice and writes dx. With a residual the first pass
 // writes its gradient, and the second reads that in place of dy and y. Each second pass runs
@@ -17,7 +17,7 @@ namespace {
 
 // Rows that a thread reads at once, as kMomentRows.
 constexpr int gradient_rows(bool relu, bool write) { return relu || write ? 1 : 2; }
-constexpr int normalise_rows(bool residual) { return residual ? 2 : 4; }
+constexpr int normalize_rows(bool residual) { return residual ? 2 : 4; }
 // The last pass of all has so much to remember of its columns that one block must do.
 constexpr int kPropagateBlocks = 1;
 constexpr int propagate_rows(bool mask) { return mask ? 2 : 4; }
@@ -169,7 +169,7 @@ struct FinishBackward {
 };
 
 // One of inv_std and var is given; beta and mean are zero where they are not.
-struct Normalisation {
+struct Normalization {
   const float *gamma, *beta, *mean, *inv_std, *var;
   float epsilon;
   float floor;  // 0 with a ReLU, else below everything
@@ -183,8 +183,8 @@ struct Normalisation {
 // y may be x or the residual.
 template <class T, int N, bool kResidual>
 __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
-    normalise_kernel(const T* x, const T* residual, Normalisation norm, Places places, T* y) {
-  constexpr int kRows = normalise_rows(kResidual);
+    normalize_kernel(const T* x, const T* residual, Normalization norm, Places places, T* y) {
+  constexpr int kRows = normalize_rows(kResidual);
   const int64_t channel = first_column<N>();
   if (channel >= places.channels) return;
   float mean[N], scale[N], shift[N];
@@ -258,8 +258,8 @@ __global__ void __launch_bounds__(kColumnThreads, kPropagateBlocks)
         const Pack<float, N> values = to_float(xs[k]);
 #pragma unroll
         for (int i = 0; i < N; ++i) {
-          const float centred = values.values[i] - mean[i];
-          out.values[i] = scale[i] * (g.values[i] - g_mean[i] - centred * projection[i]);
+          const float centered = values.values[i] - mean[i];
+          out.values[i] = scale[i] * (g.values[i] - g_mean[i] - centered * projection[i]);
         }
       } else if (dresidual) {
         store(dresidual + at, from_float<T>(out));
@@ -278,9 +278,9 @@ ColumnGrid column_grid(const Context& context, const Places& places, int rows_pe
 }
 
 template <class T, int N>
-void normalise(const char* name, Stream& stream, const ColumnGrid& grid, const Places& places,
-               const Normalisation& norm, const T* x, const T* residual, T* y) {
-  const auto kernel = residual ? normalise_kernel<T, N, true> : normalise_kernel<T, N, false>;
+void normalize(const char* name, Stream& stream, const ColumnGrid& grid, const Places& places,
+               const Normalization& norm, const T* x, const T* residual, T* y) {
+  const auto kernel = residual ? normalize_kernel<T, N, true> : normalize_kernel<T, N, false>;
   trireme::cuda::launch(name, kernel, grid.grid, stream, x, residual, norm, places, y);
 }
 
@@ -322,7 +322,7 @@ Plan plan(const BatchNormForward& op, const ContextPtr& context, Specs given) {
   return with_pack(specs[Op::kX].dtype, places.channels, [&]<class T, int N>(T, Size<N>) -> Plan {
     const ColumnGrid moments = column_grid<N>(*context, places, kMomentRows);
     const ColumnGrid apply =
-        column_grid<N>(*context, places, normalise_rows(!is_absent(specs[Op::kResidual])));
+        column_grid<N>(*context, places, normalize_rows(!is_absent(specs[Op::kResidual])));
     const auto work = [op, places, moments, apply](Stream& stream, Args args, void* scratch) {
       const auto* x = pointer<T>(args, Op::kX);
       const auto* state = pointer<StepState>(args, Op::kState);
@@ -335,7 +335,7 @@ Plan plan(const BatchNormForward& op, const ContextPtr& context, Specs given) {
       merge("batch_norm_forward", stream, scratch, sums ? 0 : moments.slabs, places.channels,
             FinishForward{op, places, sums, state, pointer<float>(args, Op::kRunningMean),
                           pointer<float>(args, Op::kRunningVar), saved});
-      normalise<T, N>("batch_norm_forward", stream, apply, places,
+      normalize<T, N>("batch_norm_forward", stream, apply, places,
                       {.gamma = pointer<float>(args, Op::kGamma),
                        .beta = pointer<float>(args, Op::kBeta),
                        .mean = saved,
@@ -356,9 +356,9 @@ Plan plan(const BatchNormInference& op, const ContextPtr& context, Specs given) 
   const Places places(specs[Op::kX].shape);
   return with_pack(specs[Op::kX].dtype, places.channels, [&]<class T, int N>(T, Size<N>) -> Plan {
     const ColumnGrid grid =
-        column_grid<N>(*context, places, normalise_rows(!is_absent(specs[Op::kResidual])));
+        column_grid<N>(*context, places, normalize_rows(!is_absent(specs[Op::kResidual])));
     const auto work = [op, places, grid](Stream& stream, Args args, void*) {
-      normalise<T, N>("batch_norm_inference", stream, grid, places,
+      normalize<T, N>("batch_norm_inference", stream, grid, places,
                       {.gamma = pointer<float>(args, Op::kGamma),
                        .beta = pointer<float>(args, Op::kBeta),
                        .mean = pointer<float>(args, Op::kRunningMean),

@@ -1,5 +1,5 @@
 // Two sums for each column of a matrix [rows, columns], columns fastest, at the speed of memory:
-// normalisation needs little else. Activations in channels-last order are such a matrix, with a
+// normalization needs little else. Activations in channels-last order are such a matrix, with a
 // row for each place.
 //
 // A block has a tile of columns and every slabs-th chunk of rows. Its threads keep their columns,
@@ -25,7 +25,7 @@ inline constexpr int kColumnThreads = 512;
 inline constexpr int kColumnBlocks = 2;   // that a multiprocessor holds at a time, if no others
 inline constexpr int kPacksPerTile = 32;  // at most
 inline constexpr int kMergedColumns = 16;
-inline constexpr int64_t kMostSamples = 65535;  // of a grid
+inline constexpr int64_t kMaxSamples = 65535;  // of a grid
 
 // Such a matrix, whose rows come by samples.
 struct Places {
@@ -73,7 +73,7 @@ struct ColumnGrid {
     const int64_t blocks = int64_t{resident} * trireme::cuda::properties(device).multiprocessors;
     slabs = std::max<int64_t>(1, std::min(chunks, blocks / tiles / samples));
     grid = {.blocks = dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(slabs),
-                           static_cast<unsigned>(std::min(samples, kMostSamples))),
+                           static_cast<unsigned>(std::min(samples, kMaxSamples))),
             .threads = dim3(static_cast<unsigned>(width), static_cast<unsigned>(height))};
   }
   // Two sums for each sample, slab and column.

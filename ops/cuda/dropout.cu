@@ -43,7 +43,7 @@ __device__ Random4 shifted(const Random4& group, const Random4& next, unsigned s
   return result;
 }
 
-// Where elements lie in the order in which the header counts them, so that neighbours share groups
+// Where elements lie in the order in which the header counts them, so that neighbors share groups
 // of random numbers. The first element of a pack may be any of its group, the same for all packs.
 struct DropInOrder {
   Dropping dropping;

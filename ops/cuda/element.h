@@ -35,7 +35,7 @@ __host__ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
-// N neighbours that are read and written at once; 16 bytes are the widest access there is.
+// N neighbors that are read and written at once; 16 bytes are the widest access there is.
 template <class T, int N>
 struct alignas(N * sizeof(T)) Pack {
   T values[N];

@@ -123,7 +123,7 @@ __device__ Pack<double, 2> sum_of_group(const double* partials, int64_t slabs,
 }
 
 // A warp has a group.
-__global__ void __launch_bounds__(kMostRowThreads)
+__global__ void __launch_bounds__(kMaxRowThreads)
     group_statistics_kernel(const double* partials, int64_t slabs, GroupPlaces all, float epsilon,
                             float* saved) {
   const int64_t group = row_of_thread();
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
 
 // dx = inv_std * (gamma * dy - shift - (x - mean) * slope); shift and slope by group. A warp has a
 // group.
-__global__ void __launch_bounds__(kMostRowThreads)
+__global__ void __launch_bounds__(kMaxRowThreads)
     group_coefficients_kernel(const double* partials, int64_t slabs, GroupPlaces all,
                               const float* gamma, const float* saved, float* coefficients) {
   const int64_t group = row_of_thread();

@@ -14,7 +14,7 @@ namespace {
 // A warp or a block has a row, which stays in its cache from the first reading to the last. The
 // mean is that of differences to the first value, so that nothing is lost where it is large.
 template <class T, int N>
-__global__ void __launch_bounds__(kMostRowThreads)
+__global__ void __launch_bounds__(kMaxRowThreads)
     forward_kernel(const T* x, const float* gamma, const float* beta, int64_t rows,
                    int64_t features, float epsilon, T* y, float* saved) {
   const int64_t row = row_of_thread();
@@ -34,8 +34,8 @@ __global__ void __launch_bounds__(kMostRowThreads)
     const Pack<float, N> values = to_float(load<N>(x + at));
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float centred = values.values[i] - mean;
-      squares += centred * centred;
+      const float centered = values.values[i] - mean;
+      squares += centered * centered;
     }
   });
   const float inv_std = 1 / sqrtf(row_reduce(squares, Plus()) / n + epsilon);
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
 
 // dx may be dy.
 template <class T, int N>
-__global__ void __launch_bounds__(kMostRowThreads)
+__global__ void __launch_bounds__(kMaxRowThreads)
     backward_kernel(const T* x, const T* dy, const float* gamma, const float* saved, int64_t rows,
                     int64_t features, T* dx) {
   const int64_t row = row_of_thread();

@@ -114,7 +114,7 @@ struct ClassWeights {
 // are one a row, or a float for each class. A label that is no class makes everything of its row
 // NaN. dlogits may be the logits.
 template <class T, int N, class Label>
-__global__ void __launch_bounds__(kMostRowThreads)
+__global__ void __launch_bounds__(kMaxRowThreads)
     cross_entropy_kernel(const T* logits, const Label* labels, const StepState* state, int64_t rows,
                          int64_t classes, float smoothing, ClassWeights weights, T* dlogits,
                          RowResult* results) {
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
 
 // dprediction may be the prediction.
 template <class T, int N>
-__global__ void __launch_bounds__(kMostRowThreads)
+__global__ void __launch_bounds__(kMaxRowThreads)
     squared_error_kernel(const T* prediction, const float* target, const StepState* state,
                          int64_t rows, int64_t features, T* dprediction, RowResult* results) {
   const int64_t row = row_of_thread();

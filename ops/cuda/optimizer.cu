@@ -68,7 +68,7 @@ class Pieces {
   size_t count_ = 0;
 };
 
-// Four neighbours from a place divisible by four on, of which [first, last) are in the piece.
+// Four neighbors from a place divisible by four on, of which [first, last) are in the piece.
 struct Quad {
   int64_t at;
   int first, last;

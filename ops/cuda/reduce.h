@@ -33,7 +33,7 @@ __device__ T warp_reduce(T value, F combine) {
   return value;
 }
 
-inline constexpr int64_t kMostRowThreads = 1024;  // of a block
+inline constexpr int64_t kMaxRowThreads = 1024;  // of a block
 
 // Threads that work on a matrix row by row: threads.y rows a block, a warp each, where rows are
 // short, else all of a block on one row.
@@ -42,7 +42,7 @@ inline trireme::cuda::Grid row_grid(int64_t rows, int64_t packs_per_row) {
   constexpr unsigned kRowsPerBlock = 8;
   const int64_t wanted = (packs_per_row + kPacksPerThread - 1) / kPacksPerThread;
   const auto warps = static_cast<unsigned>(
-      std::min((wanted + kWarpSize - 1) / kWarpSize, kMostRowThreads / kWarpSize));
+      std::min((wanted + kWarpSize - 1) / kWarpSize, kMaxRowThreads / kWarpSize));
   const dim3 threads = warps <= 1 ? dim3(kWarpSize, kRowsPerBlock) : dim3(kWarpSize * warps);
   return {.blocks = dim3(static_cast<unsigned>((rows + threads.y - 1) / threads.y)),
           .threads = threads};

@@ -25,8 +25,8 @@ __device__ To convert(From x) {
     return x;
   } else if constexpr (std::is_integral_v<To>) {
     constexpr bool kByte = std::is_same_v<To, uint8_t>;
-    constexpr double kLeast = kByte ? 0 : -2147483648.0, kMost = kByte ? 255 : 2147483647.0;
-    return static_cast<To>(fmin(fmax(rint(number(x)), kLeast), kMost));
+    constexpr double kMin = kByte ? 0 : -2147483648.0, kMax = kByte ? 255 : 2147483647.0;
+    return static_cast<To>(fmin(fmax(rint(number(x)), kMin), kMax));
   } else {
     return from_float<To>(static_cast<float>(number(x)));
   }

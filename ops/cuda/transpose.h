@@ -14,7 +14,7 @@ inline constexpr int kTransposeThreads = 256;
 inline constexpr int kTransposeBatch = 8;  // reads of a thread under way at once
 
 // Matrices [rows, columns], one after the other. They go through shared memory in tiles, so that
-// neighbouring threads read and write neighbours. A tile is square where there is room, and long
+// neighboring threads read and write neighbors. A tile is square where there is room, and long
 // where rows or columns are few.
 struct Matrices {
   int64_t count = 0;
@@ -53,7 +53,7 @@ inline Matrices matrices_of(const Shape& shape, const Layout& layout) {
                                            : Matrices(shape[0], shape[1], positions);
 }
 
-// The elements of a tile that a thread visits: neighbouring threads are at neighbouring columns.
+// The elements of a tile that a thread visits: neighboring threads are at neighboring columns.
 struct TileWalk {
   int row, column;
   int64_t offset;  // where rows are so many elements apart

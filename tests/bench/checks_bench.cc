@@ -69,7 +69,7 @@ int run(const std::string& network, int64_t batch, int steps) {
     const auto dataset = train::open_data(config, data::Part::kTraining);
     const model::Graph graph = train::build_network(config, dataset->spec());
     train::Step step(config, graph, *backend, communicator);
-    step.initialise();
+    step.initialize();
     data::LoaderOptions options;
     options.global_batch = step.plan().global;
     options.capacity = step.plan().capacity;

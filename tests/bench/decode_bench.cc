@@ -1,7 +1,7 @@
 // What decoding costs on the way from a photograph to 224x224 pixels, beside libjpeg-turbo's own
 // full decode of the same files: one thread, processor time, in turn.
 //   decode_bench [FOLDER OF TAR FILES] [ROUNDS]
-// Prints one JSON object: pictures/s of libjpeg, and the rate of each way over it, each the median
+// Prints one JSON object: images/s of libjpeg, and the rate of each way over it, each the median
 // over the rounds.
 #include <archive.h>
 #include <archive_entry.h>
@@ -87,7 +87,7 @@ class PlainLibjpeg {
   data::Image image_;
 };
 
-// As in training: 8% to 100% of the picture, its sides as 3:4 to 4:3.
+// As in training: 8% to 100% of the image, its sides as 3:4 to 4:3.
 data::Region random_crop(data::ImageSize whole, data::Draws draws) {
   for (int attempt = 0; attempt < 10; ++attempt) {
     const double area = whole.height * whole.width * double{draws.uniform(0.08f, 1)};
@@ -101,7 +101,7 @@ data::Region random_crop(data::ImageSize whole, data::Draws draws) {
   return {0, 0, whole.height, whole.width};
 }
 
-// What is done with a picture: decoded by libjpeg alone, by Decoder, and then resized a crop of
+// What is done with a image: decoded by libjpeg alone, by Decoder, and then resized a crop of
 // it, of which more and more is left out when it is decoded.
 enum class Way { kLibjpeg, kDecode, kResize, kCrop, kCropShrunk };
 constexpr size_t kWays = 5;
@@ -123,7 +123,7 @@ class Cropper {
     const data::Box box{double(crop.top - covers.top) / shrink,
                         double(crop.left - covers.left) / shrink, double(crop.height) / shrink,
                         double(crop.width) / shrink};
-    resizer_.resize(picture_.view(), box, output_.reshape(kOutput, 3), data::Filter::kBilinear);
+    resizer_.resize(image_.view(), box, output_.reshape(kOutput, 3), data::Filter::kBilinear);
   }
 
  private:
@@ -140,13 +140,13 @@ class Cropper {
   // What has come.
   data::Region read(const data::DecodeRequest& request) {
     const data::DecodePlan plan = decoder_.plan(request);
-    decoder_.decode(picture_.reshape(plan.size, 3));
+    decoder_.decode(image_.reshape(plan.size, 3));
     return plan.covers;
   }
 
   data::Decoder decoder_;
   data::Resizer resizer_;
-  data::Image picture_;
+  data::Image image_;
   data::Image output_;
 };
 
@@ -200,7 +200,7 @@ void run(const std::string& folder, int rounds) {
     for (size_t way = 0; way < kWays; ++way) ratios[way].push_back(round[0] / round[way]);
   }
   fmt::print(
-      R"({{"bench": "decode", "pictures": {}, "rounds": {}, "libjpeg_pictures_per_second": {:.1f}, )"
+      R"({{"bench": "decode", "images": {}, "rounds": {}, "libjpeg_images_per_second": {:.1f}, )"
       R"("decode_over_libjpeg": {:.3f}, "decode_resize_over_libjpeg": {:.3f}, )"
       R"("crop_resize_over_libjpeg": {:.3f}, "shrunk_crop_resize_over_libjpeg": {:.3f}}})"
       "\n",

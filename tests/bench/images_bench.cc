@@ -1,5 +1,5 @@
-// Time of one picture on one core: random resized crops of photographs of 500 x 375 to 224 x 224,
-// and changes of colour of what comes out.
+// Time of one image on one core: random resized crops of photographs of 500 x 375 to 224 x 224,
+// and changes of color of what comes out.
 #include <benchmark/benchmark.h>
 
 #include <cmath>

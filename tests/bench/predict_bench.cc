@@ -1,4 +1,4 @@
-// Times the network of a run as `trireme predict` runs it, without reading pictures.
+// Times the network of a run as `trireme predict` runs it, without reading images.
 //   predict_bench RUN BATCH THREADS [SECONDS] [kept]     kept: batch norms are not folded
 // One line of JSON: milliseconds of a batch (median), of all processors (mean), samples a second.
 #include <fmt/format.h>

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kSamples = 1300000;  // of a picture and a label each
+constexpr int kSamples = 1300000;  // of a image and a label each
 constexpr int kFiles = 100000;
 constexpr int kClasses = 1000;
 
@@ -45,8 +45,7 @@ class Folder {
 void write_shard(const fs::path& path) {
   std::ofstream file(path, std::ios::binary);
   for (int i = 0; i < kSamples; ++i) {
-    file << testing::sample_members(fmt::format("{:08}", i), "picture",
-                                    std::to_string(i % kClasses));
+    file << testing::sample_members(fmt::format("{:08}", i), "image", std::to_string(i % kClasses));
   }
   file << testing::tar_end();
 }
@@ -56,7 +55,7 @@ void write_folders(const fs::path& path) {
     const fs::path folder = path / "train" / fmt::format("n{:08}", i);
     fs::create_directories(folder);
     for (int k = 0; k < kFiles / kClasses; ++k) {
-      std::ofstream(folder / fmt::format("n{:08}_{}.JPEG", i, k)) << "picture";
+      std::ofstream(folder / fmt::format("n{:08}_{}.JPEG", i, k)) << "image";
     }
   }
 }

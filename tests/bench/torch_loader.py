@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch's DataLoader alone: pictures of a folder to uint8 batches [N, H, W, 3], as `loader` beside it asks for.
+"""PyTorch's DataLoader alone: images of a folder to uint8 batches [N, H, W, 3], as `loader` beside it asks for.
 
 FOLDER/CLASS/NAME.jpg; --decoder pil, torchvision (decode_jpeg and transforms.v2) or turbojpeg (PyTurboJPEG, then as
 pil). Prints one JSON object. The first epoch is not counted; epochs follow one another without a break.
@@ -31,7 +31,7 @@ import torchvision
 from torchvision.transforms import v2
 
 
-class Pictures(torch.utils.data.Dataset):
+class Images(torch.utils.data.Dataset):
     def __init__(self, folder, decoder, transform):
         classes = sorted(p.name for p in folder.iterdir())
         self.files = [(str(p), label) for label, name in enumerate(classes) for p in sorted((folder / name).iterdir())]
@@ -42,8 +42,8 @@ class Pictures(torch.utils.data.Dataset):
 
     def decode(self, file):
         if self.decoder == "pil":
-            with PIL.Image.open(file) as picture:
-                return picture.convert("RGB")
+            with PIL.Image.open(file) as image:
+                return image.convert("RGB")
         if self.decoder == "torchvision":
             mode = torchvision.io.ImageReadMode.RGB
             return torchvision.io.decode_jpeg(torchvision.io.read_file(file), mode=mode)
@@ -54,10 +54,10 @@ class Pictures(torch.utils.data.Dataset):
 
     def __getitem__(self, index):
         file, label = self.files[index]
-        picture = self.transform(self.decode(file))
-        if isinstance(picture, torch.Tensor):
-            return picture.permute(1, 2, 0).contiguous(), label
-        return torch.from_numpy(numpy.array(picture)), label
+        image = self.transform(self.decode(file))
+        if isinstance(image, torch.Tensor):
+            return image.permute(1, 2, 0).contiguous(), label
+        return torch.from_numpy(numpy.array(image)), label
 
 
 class Epochs(torch.utils.data.Sampler):
@@ -79,9 +79,9 @@ def main(a):
         crop, shape = v2.RandomResizedCrop(224, antialias=True), (224, 224, 3)
     else:
         crop, shape = v2.RandomCrop(32, padding=4), (32, 32, 3)
-    pictures = Pictures(a.folder, a.decoder, v2.Compose([crop, v2.RandomHorizontalFlip()]))
+    images = Images(a.folder, a.decoder, v2.Compose([crop, v2.RandomHorizontalFlip()]))
     loader = torch.utils.data.DataLoader(
-        pictures, batch_size=a.batch, sampler=Epochs(len(pictures), a.epochs + 1), num_workers=a.workers,
+        images, batch_size=a.batch, sampler=Epochs(len(images), a.epochs + 1), num_workers=a.workers,
         persistent_workers=a.workers > 0, prefetch_factor=2 if a.workers else None)
     seen, counted, began = 0, 0, None
     for batch, _ in loader:
@@ -89,11 +89,11 @@ def main(a):
         if began is not None:
             counted += len(batch)
         seen += len(batch)
-        if began is None and seen >= len(pictures):
+        if began is None and seen >= len(images):
             began = time.perf_counter()
     seconds = time.perf_counter() - began
     print(json.dumps({"peer": f"pytorch {torch.__version__}, torchvision {torchvision.__version__}", "decoder": a.decoder,
-                      "samples": len(pictures), "workers": a.workers, "samples_per_second": counted / seconds}))
+                      "samples": len(images), "workers": a.workers, "samples_per_second": counted / seconds}))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class Stepper {
         step_(config, graph_, *backend_, communicator),
         inputs_(device_->allocate_host(capacity() * samples_.input.bytes())),
         targets_(device_->allocate_host(capacity() * samples_.target.bytes())) {
-    step_.initialise();
+    step_.initialize();
     batch_ = {.inputs = inputs_.data(),
               .targets = targets_.data(),
               .rows = step_.plan().capacity,

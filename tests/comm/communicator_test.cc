@@ -160,8 +160,8 @@ TEST_P(CommunicatorTest, AllocatesZeroedAlignedMemory) {
 template <class T>
 void sum_everywhere(test::Rank& self) {
   constexpr T kGuard = 77;
-  constexpr int64_t kMost = 70'000;
-  constexpr size_t kBytes = (kMost + 64) * sizeof(T);
+  constexpr int64_t kMax = 70'000;
+  constexpr size_t kBytes = (kMax + 64) * sizeof(T);
   Communicator& communicator = *self.communicator;
   const bool ordered =
       communicator.placement().hosts == 1 && communicator.transport().starts_with("MPI");
@@ -359,23 +359,23 @@ TEST_P(CommunicatorTest, Splits) {
   expect_sum(self_, communicator_, allocated.as<float>(), 1000, Order::kAny);
 }
 
-TEST_P(CommunicatorTest, RefusesANegativeColour) {
+TEST_P(CommunicatorTest, RefusesANegativeColor) {
   EXPECT_THROW(communicator_.split(-1, 0), CommError);
 }
 
 // Ranks that arrive at any time, small and large sums and barriers mixed.
 void many_sums(test::Rank& self, Communicator& communicator, Stream& stream, uint64_t salt,
                int rounds) {
-  constexpr int64_t kMost = 40'000;
-  const Buffer allocated = communicator.allocate(kMost * sizeof(float));
-  const Buffer plain = self.device->allocate(kMost * sizeof(float));
-  const Buffer host = self.device->allocate_host(kMost * sizeof(float));
+  constexpr int64_t kMax = 40'000;
+  const Buffer allocated = communicator.allocate(kMax * sizeof(float));
+  const Buffer plain = self.device->allocate(kMax * sizeof(float));
+  const Buffer host = self.device->allocate_host(kMax * sizeof(float));
   std::mt19937 common(static_cast<uint32_t>(salt));
   std::mt19937 own(static_cast<uint32_t>(salt * 31) + static_cast<uint32_t>(communicator.rank()));
   for (int round = 0; round < rounds; ++round) {
-    const int64_t count = common() % 3 ? common() % 300 + 1 : common() % kMost + 1;
+    const int64_t count = common() % 3 ? common() % 300 + 1 : common() % kMax + 1;
     float* data = common() % 2 ? allocated.as<float>() : plain.as<float>();
-    data += common() % static_cast<uint32_t>(kMost - count + 1);
+    data += common() % static_cast<uint32_t>(kMax - count + 1);
     if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 500));
     float* values = host.as<float>();
     for (int64_t i = 0; i < count; ++i) {

@@ -154,7 +154,7 @@ TEST(LedgerTest, TransfersAreCountedApart) {
 TEST(LedgerTest, AGroupTooManyIsRefused) {
   Ledger ledger;
   std::vector<std::unique_ptr<LedgerGroup>> groups;
-  for (int i = 0; i < LedgerPage::kMostGroups; ++i) {
+  for (int i = 0; i < LedgerPage::kMaxGroups; ++i) {
     EXPECT_TRUE(ledger.has_room());
     groups.push_back(std::make_unique<LedgerGroup>(ledger, some_group(static_cast<uint64_t>(i))));
   }

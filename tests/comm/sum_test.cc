@@ -77,7 +77,7 @@ void expect_is_half(int exponents, int mantissas) {
     ASSERT_EQ(static_cast<double>(wide), value(bits)) << bits;
     ASSERT_EQ(narrow<Half>(wide).bits, bits);
     if ((bits & 0x7fff) + 1 > infinity - 1) continue;
-    // Between two neighbours, the nearer; in the middle, the even one.
+    // Between two neighbors, the nearer; in the middle, the even one.
     const auto middle = static_cast<float>((value(bits) + value(bits + 1)) / 2);
     ASSERT_EQ(narrow<Half>(middle).bits, bits % 2 ? bits + 1 : bits) << bits;
     ASSERT_EQ(narrow<Half>(std::nextafter(middle, static_cast<float>(value(bits)))).bits, bits);

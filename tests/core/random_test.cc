@@ -44,7 +44,7 @@ TEST(Random, DoesNotChangeBetweenBuilds) {
 }
 
 TEST(Random, SplitsGroupsIntoNumbers) {
-  const Random random(1, RandomPurpose::kInitialise, 9);
+  const Random random(1, RandomPurpose::kInitialize, 9);
   for (uint64_t i = 0; i < 100; ++i) {
     EXPECT_EQ(random.bits(i), random.four(i / 4)[i % 4]);
     EXPECT_EQ(random.uniform_at(i), uniform(random.bits(i)));
@@ -55,7 +55,7 @@ TEST(Random, SeedPurposeAndStreamAllMatter) {
   std::set<uint32_t> firsts;
   int made = 0;
   for (uint64_t seed : {0, 1, 2}) {
-    for (auto purpose : {RandomPurpose::kInitialise, RandomPurpose::kShuffle,
+    for (auto purpose : {RandomPurpose::kInitialize, RandomPurpose::kShuffle,
                          RandomPurpose::kDropout, RandomPurpose::kAugment}) {
       for (uint64_t stream : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 40}) {
         firsts.insert(Random(seed, purpose, stream).bits(0));

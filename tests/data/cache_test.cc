@@ -11,7 +11,7 @@
 #include <functional>
 #include <thread>
 
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace trireme::data {
 namespace {
@@ -19,11 +19,11 @@ namespace {
 using testing::FakeRecords;
 using testing::fakes;
 using testing::Folder;
+using testing::image_of;
 using testing::images;
 using testing::message;
 using testing::noisy;
-using testing::Picture;
-using testing::picture_of;
+using testing::TestImage;
 
 constexpr int kCount = 20;
 constexpr ImageSize kSize{9, 11};
@@ -32,9 +32,9 @@ constexpr const char* kAugmented =
     "horizontal_flip {} } ";
 
 std::unique_ptr<FakeRecords> records() {
-  std::vector<Picture> pictures;
-  for (uint32_t i = 0; i < kCount; ++i) pictures.push_back(noisy(kSize, 3, i));
-  return fakes(pictures);
+  std::vector<TestImage> images;
+  for (uint32_t i = 0; i < kCount; ++i) images.push_back(noisy(kSize, 3, i));
+  return fakes(images);
 }
 
 std::string in_memory(int64_t bytes) {
@@ -48,7 +48,7 @@ void expect_all(const Dataset& dataset, const std::string& transforms, int64_t f
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     for (int64_t k = 0; k < kCount; ++k) {
       const SampleId id{(first + k * 7) % kCount, epoch};
-      ASSERT_EQ(picture_of(dataset, id), picture_of(*plain, id)) << id.index << " of " << epoch;
+      ASSERT_EQ(image_of(dataset, id), image_of(*plain, id)) << id.index << " of " << epoch;
     }
   }
 }
@@ -73,16 +73,16 @@ TEST(MemoryCacheTest, KeepsAsManyAsFit) {
   EXPECT_EQ(counted.reads - 1, 5 + 3 * (kCount - 5)) << "the first is opened for its size";
 }
 
-TEST(MemoryCacheTest, PicturesOfAllSizes) {
+TEST(MemoryCacheTest, ImagesOfAllSizes) {
   const auto cache = make_memory_cache(3, 1 << 20);
   EXPECT_FALSE(cache->find(1).has_value());
-  Picture a = noisy({3, 4}, 3);
-  Picture b = noisy({5, 1}, 1);
+  TestImage a = noisy({3, 4}, 3);
+  TestImage b = noisy({5, 1}, 1);
   cache->keep(1, a.view());
   cache->keep(2, b.view());
   cache->keep(1, a.view());
-  EXPECT_EQ(Picture(cache->find(1).value()), a);
-  EXPECT_EQ(Picture(cache->find(2).value()), b);
+  EXPECT_EQ(TestImage(cache->find(1).value()), a);
+  EXPECT_EQ(TestImage(cache->find(2).value()), b);
   EXPECT_FALSE(cache->find(0).has_value());
 }
 
@@ -118,8 +118,8 @@ TEST(CacheFileTest, IsFilledOnceAndServesLaterRuns) {
 TEST(CacheFileTest, LiesUnderTheRootAndForEachPart) {
   const Folder folder;
   const std::string text = in_file("cache") + "root: '" + folder.path() + "' ";
-  picture_of(*images(records(), text), {0});
-  picture_of(*images(records(), text, Part::kEvaluation), {0});
+  image_of(*images(records(), text), {0});
+  image_of(*images(records(), text, Part::kEvaluation), {0});
   EXPECT_TRUE(std::filesystem::exists(folder.path("cache")));
   EXPECT_TRUE(std::filesystem::exists(folder.path("cache.eval")));
 }
@@ -128,12 +128,12 @@ TEST(CacheFileTest, WantsOneSize) {
   const Folder folder;
   const auto dataset = images(fakes({noisy({8, 8}, 3), noisy({8, 9}, 3)}),
                               "transform { random_crop { size: 4 } } " + in_file(folder.path("x")));
-  EXPECT_SAYS(message<DataError>([&] { picture_of(*dataset, {1}); }),
+  EXPECT_SAYS(message<DataError>([&] { image_of(*dataset, {1}); }),
               "fake: 1: is 8 x 9 (height x width) before the first random transform, others are 8 "
               "x 8; data.cache.file wants a resize or crop there");
 }
 
-// The file with its pictures after `fill`.
+// The file with its images after `fill`.
 std::string filled(const Folder& folder, const std::string& name = "cache") {
   expect_all(*images(records(), in_file(folder.path(name))), "");
   return folder.path(name);
@@ -148,14 +148,14 @@ void change(const std::string& path, int64_t at, const std::function<void(char&)
   ASSERT_TRUE(file.good());
 }
 
-constexpr int64_t kPictures = 2 * 4096;  // where they begin: after the header and the checksums
-constexpr int64_t kStride = 320;         // 9 * 11 * 3 rounded up to 64
+constexpr int64_t kSomeImages = 2 * 4096;  // where they begin: after the header and the checksums
+constexpr int64_t kStride = 320;           // 9 * 11 * 3 rounded up to 64
 
-TEST(CacheFileTest, DamagedPicturesAreDecodedAnew) {
+TEST(CacheFileTest, DamagedImagesAreDecodedAnew) {
   const Folder folder;
   const std::string path = filled(folder);
-  change(path, kPictures + 3 * kStride + 17, [](char& byte) { byte ^= 1; });
-  change(path, kPictures + 5 * kStride, [](char& byte) { byte ^= 64; });
+  change(path, kSomeImages + 3 * kStride + 17, [](char& byte) { byte ^= 1; });
+  change(path, kSomeImages + 5 * kStride, [](char& byte) { byte ^= 64; });
   change(path, 4096 + 8 * 8, [](char& byte) { byte ^= 64; });  // the checksum of the eighth
   for (const int64_t expected : {3, 0}) {
     auto made = records();
@@ -186,15 +186,15 @@ TEST(CacheFileTest, WhatDoesNotBelongIsRefused) {
   EXPECT_SAYS(open_error(path, "transform { horizontal_flip { probability: 1 } } "),
               "other transforms");
   EXPECT_SAYS(open_error(path, "", 1, kCount - 1),
-              "holds 20 pictures of 9 x 11 x 3, not 19 of 9 x 11 x 3 (height x width x channels)");
+              "holds 20 images of 9 x 11 x 3, not 19 of 9 x 11 x 3 (height x width x channels)");
   EXPECT_SAYS(open_error(path, "transform { center_crop { size: 4 } } "), "not 20 of 4 x 4 x 3");
   EXPECT_SAYS(open_error(path, "decode { channels: 1 } "), "not 20 of 9 x 11 x 1");
-  std::filesystem::resize_file(path, kPictures + 100);
+  std::filesystem::resize_file(path, kSomeImages + 100);
   EXPECT_SAYS(open_error(path), "is 8292 bytes long, not ");
   folder.write("other", "what somebody wrote");
-  EXPECT_SAYS(open_error(folder.path("other")), "is no cache of pictures");
+  EXPECT_SAYS(open_error(folder.path("other")), "is no cache of images");
   folder.write("zeros", std::string(5000, '\0'));
-  EXPECT_SAYS(open_error(folder.path("zeros")), "is no cache of pictures");
+  EXPECT_SAYS(open_error(folder.path("zeros")), "is no cache of images");
   EXPECT_SAYS(open_error(folder.path("no/such/folder")),
               "cannot be opened: No such file or directory");
   EXPECT_SAYS(open_error(folder.path()), "cannot be read: Is a directory");
@@ -204,7 +204,7 @@ TEST(CacheFileTest, AnInterruptedBeginningIsBegunAgain) {
   const Folder folder;
   const std::string path = filled(folder);
   change(path, 12, [](char& byte) { byte = 0; });  // Header::ready
-  std::filesystem::resize_file(path, kPictures + 100);
+  std::filesystem::resize_file(path, kSomeImages + 100);
   auto made = records();
   const FakeRecords& counted = *made;
   const auto dataset = images(std::move(made), in_file(path));
@@ -271,7 +271,7 @@ TEST(CacheFileTest, GoesOnAfterAKill) {
     const pid_t child = start([&] {
       const auto dataset = images(records(), in_file(path));
       for (int64_t i = 0;; ++i) {
-        picture_of(*dataset, {(round * 3 + i) % kCount});
+        image_of(*dataset, {(round * 3 + i) % kCount});
         if (i == 2 && write(ready[1], "", 1) != 1) throw Error("nobody listens");
       }
     });
@@ -284,7 +284,7 @@ TEST(CacheFileTest, GoesOnAfterAKill) {
     auto made = records();
     const FakeRecords& counted = *made;
     const auto dataset = images(std::move(made), in_file(path));
-    for (int64_t k = 0; k < 3; ++k) picture_of(*dataset, {round * 3 + k});
+    for (int64_t k = 0; k < 3; ++k) image_of(*dataset, {round * 3 + k});
     EXPECT_EQ(counted.reads - 1, 0) << "what was read is there";
   }
   expect_all(*images(records(), in_file(path)), "");
@@ -299,7 +299,7 @@ TEST(CacheFileTest, AFullDiskIsFoundWhenItIsOpened) {
               ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
               EXPECT_SAYS(open_error(path),
                           path +
-                              ": there is no room for the 0.0 MiB of 20 pictures: File too "
+                              ": there is no room for the 0.0 MiB of 20 images: File too "
                               "large");
             })),
             0);
@@ -311,7 +311,7 @@ TEST(CacheFileTest, OneThatMayNotBeWrittenServesWhenItIsWhole) {
   const Folder folder;
   const std::string whole = filled(folder, "whole");
   const std::string part = folder.path("part");
-  picture_of(*images(records(), in_file(part)), {4});
+  image_of(*images(records(), in_file(part)), {4});
   std::filesystem::permissions(folder.path(), std::filesystem::perms{0555});
   for (const std::string& path : {whole, part}) {
     std::filesystem::permissions(path, std::filesystem::perms{0444});
@@ -324,7 +324,7 @@ TEST(CacheFileTest, OneThatMayNotBeWrittenServesWhenItIsWhole) {
               expect_all(*dataset, "");
               EXPECT_EQ(counted.reads - 1, 0);
               EXPECT_SAYS(open_error(part),
-                          part + ": may not be written, and 19 of its 20 pictures are missing");
+                          part + ": may not be written, and 19 of its 20 images are missing");
               EXPECT_SAYS(open_error(folder.path("new")), "cannot be opened: Permission denied");
             })),
             0);

@@ -18,7 +18,7 @@ std::string record(std::initializer_list<char> labels, size_t from) {
   return std::string(labels) + pixels(kPixels, from);
 }
 
-// Of a picture of three planes.
+// Of a image of three planes.
 std::vector<char> channels_last(const std::string& planes) {
   std::vector<char> out;
   for (size_t i = 0; i < kPixels / 3; ++i) {

@@ -9,7 +9,7 @@
 #include "core/device.h"
 #include "data/loader.h"
 #include "tests/data/files.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/data/tars.h"
 
 namespace trireme::data {
@@ -46,13 +46,13 @@ TEST(ClassesTest, LabelsAreThoseOfTheSamples) {
   const Folder folder;
   folder.write("t.csv", kTable);
   const std::vector<uint8_t> file = encode_png(testing::noisy({8, 8}, 3).view());
-  const std::string picture(file.begin(), file.end());
+  const std::string image(file.begin(), file.end());
   std::string tar;
   for (int i = 0; i < 7; ++i) {
-    tar += testing::member(fmt::format("{}.png", i), picture);
+    tar += testing::member(fmt::format("{}.png", i), image);
     tar += testing::member(fmt::format("{}.cls", i), std::to_string(i * i % 3));
-    folder.write(fmt::format("train/{}/{}.png", i % 4 == 0 ? "b" : "a", i), picture);
-    folder.write("val/a/0.png", picture);
+    folder.write(fmt::format("train/{}/{}.png", i % 4 == 0 ? "b" : "a", i), image);
+    folder.write("val/a/0.png", image);
   }
   folder.write("t.tar", tar + testing::tar_end());
   for (const char* text : {
@@ -165,7 +165,7 @@ TEST(BalancedDrawsTest, RepeatedSamplesAreAugmentedDifferently) {
   }
   ASSERT_GT(of_sample_0.size(), 9u);  // 18 are to be expected
   std::map<std::string, int> different;
-  for (const std::string& picture : of_sample_0) ++different[picture];
+  for (const std::string& image : of_sample_0) ++different[image];
   EXPECT_GT(different.size() * 4, of_sample_0.size() * 3);
 }
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/data/encoded_pictures.h"
+#include "tests/data/encoded_images.h"
 
 namespace trireme::data {
 namespace {
@@ -14,7 +14,7 @@ using namespace testing;  // NOLINT(google-build-using-namespace)
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-TEST(DecoderTest, NamesWhatIsNoPicture) {
+TEST(DecoderTest, NamesWhatIsNoImage) {
   EXPECT_EQ(testing::error_of({}), "the file is empty");
   EXPECT_EQ(testing::error_of(text("GIF89a...")), "neither JPEG nor PNG, but GIF");
   EXPECT_EQ(testing::error_of(text("RIFF1234WEBPVP8 ")), "neither JPEG nor PNG, but WebP");
@@ -26,26 +26,26 @@ TEST(DecoderTest, NamesWhatIsNoPicture) {
 }
 
 TEST(DecoderTest, KeepsToItsOrder) {
-  testing::Picture picture = testing::waves({20, 30}, 3);
-  const testing::Bytes bytes = encode_png(picture.view());
+  testing::TestImage image = testing::waves({20, 30}, 3);
+  const testing::Bytes bytes = encode_png(image.view());
   Decoder decoder;
   EXPECT_THROW(decoder.plan({3, {0, 0, 1, 1}, 1}), Error);
   decoder.open(bytes);
-  EXPECT_THROW(decoder.decode(picture.view()), Error);
+  EXPECT_THROW(decoder.decode(image.view()), Error);
   const std::array wrong{DecodeRequest{2, {0, 0, 1, 1}, 1},  DecodeRequest{3, {0, 0, 1, 1}, 3},
                          DecodeRequest{3, {0, 0, 21, 1}, 1}, DecodeRequest{3, {0, 25, 1, 6}, 1},
                          DecodeRequest{3, {-1, 0, 1, 1}, 1}, DecodeRequest{3, {0, 0, 0, 1}, 1}};
   for (const DecodeRequest& request : wrong) EXPECT_THROW(decoder.plan(request), Error);
   decoder.plan({3, {0, 0, 20, 30}, 1});
-  EXPECT_THROW(decoder.decode(picture.view().part({0, 0, 20, 29})), Error);
-  testing::Picture again(picture.size, 3);
+  EXPECT_THROW(decoder.decode(image.view().part({0, 0, 20, 29})), Error);
+  testing::TestImage again(image.size, 3);
   decoder.decode(again.view());
-  EXPECT_EQ(again, picture);
+  EXPECT_EQ(again, image);
   EXPECT_THROW(decoder.decode(again.view()), Error);
 }
 
 // A file without tables is not decoded by those of the file before it.
-TEST(DecoderTest, KeepsNothingOfThePictureBefore) {
+TEST(DecoderTest, KeepsNothingOfTheImageBefore) {
   const testing::Bytes good =
       testing::encode_with(testing::waves({16, 16}, 3), {.progressive = true});
   for (const uint8_t table : {uint8_t{0xDB}, uint8_t{0xC4}}) {
@@ -55,7 +55,7 @@ TEST(DecoderTest, KeepsNothingOfThePictureBefore) {
     found[1] = 0xFE;  // a comment
     Decoder decoder;
     decode(decoder, good, {});
-    const auto error = testing::message<PictureError>([&] { decode(decoder, bytes, {}); });
+    const auto error = testing::message<ImageError>([&] { decode(decoder, bytes, {}); });
     EXPECT_THAT(error, HasSubstr("was not defined"));
     EXPECT_EQ(error, testing::error_of(bytes));
   }
@@ -63,15 +63,15 @@ TEST(DecoderTest, KeepsNothingOfThePictureBefore) {
 
 // Rows apart: what lies between them is not touched.
 TEST(DecoderTest, KeepsToItsStride) {
-  testing::Picture picture = testing::waves({40, 37}, 3);
+  testing::TestImage image = testing::waves({40, 37}, 3);
   for (const testing::Bytes& bytes :
-       {encode_png(picture.view()), encode_jpeg(picture.view(), 90),
+       {encode_png(image.view()), encode_jpeg(image.view(), 90),
         testing::encode_with(testing::waves({40, 37}, 4), {.stored = JCS_CMYK})}) {
     for (const int channels : {1, 3}) {
-      const testing::Picture expected = decode(bytes, channels);
-      testing::Picture canvas({50, 60}, channels);
+      const testing::TestImage expected = decode(bytes, channels);
+      testing::TestImage canvas({50, 60}, channels);
       std::ranges::fill(canvas.pixels, uint8_t{77});
-      testing::Picture around = canvas;
+      testing::TestImage around = canvas;
       const Region place{4, 9, 40, 37};
       Decoder decoder;
       decoder.open(bytes);
@@ -88,7 +88,7 @@ TEST(DecoderTest, KeepsToItsStride) {
 // Files of every kind, small.
 std::vector<testing::Bytes> victims() {
   const ImageSize size{33, 41};
-  testing::Picture rgb = testing::waves(size, 3);
+  testing::TestImage rgb = testing::waves(size, 3);
   return {
       encode_jpeg(rgb.view(), 70),
       testing::encode_with(rgb, {.sampling = {2, 2}, .progressive = true, .restart_rows = 1}),
@@ -99,12 +99,12 @@ std::vector<testing::Bytes> victims() {
   };
 }
 
-// Neither crashes nor throws anything else; whether there was a picture.
+// Neither crashes nor throws anything else; whether there was a image.
 bool survives(Decoder& decoder, const testing::Bytes& bytes, const DecodeRequest& request) {
   try {
     decode(decoder, bytes, request);
     return true;
-  } catch (const PictureError& error) {
+  } catch (const ImageError& error) {
     EXPECT_THAT(error.what(), AnyOf(HasSubstr("JPEG"), HasSubstr("PNG"), HasSubstr("pixels"),
                                     HasSubstr("empty")));
     return false;
@@ -114,16 +114,16 @@ bool survives(Decoder& decoder, const testing::Bytes& bytes, const DecodeRequest
 TEST(DecoderTest, SurvivesEveryEnd) {
   Decoder decoder;
   for (const testing::Bytes& whole : victims()) {
-    const testing::Picture expected = decode(whole);
+    const testing::TestImage expected = decode(whole);
     for (size_t size = 0; size + 16 < whole.size(); ++size) {
       const testing::Bytes bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
       EXPECT_FALSE(survives(decoder, bytes, {})) << size << " of " << whole.size();
       try {
         decoder.open(bytes);
-        testing::Picture top(decoder.plan({3, {0, 0, 8, 41}, 1}).size, 3);
+        testing::TestImage top(decoder.plan({3, {0, 0, 8, 41}, 1}).size, 3);
         decoder.decode(top.view());
         EXPECT_TRUE(std::ranges::equal(top.pixels, std::span(expected.pixels).first(8 * 41 * 3)));
-      } catch (const PictureError&) {
+      } catch (const ImageError&) {
         // As it should be.
       }
     }
@@ -146,7 +146,7 @@ TEST(DecoderTest, SurvivesFlippedBytes) {
       try {
         const ImageSize size = decoder.open(bytes).size;
         if (size.height < 16 || size.width < 16 || size.height > 999 || size.width > 999) continue;
-      } catch (const PictureError&) {
+      } catch (const ImageError&) {
         ++refused;
         continue;
       }
@@ -172,7 +172,7 @@ TEST(DecoderTest, GivesWhatPillowGives) {
     const std::string name = file.path().filename();
     const testing::Bytes bytes = read(file.path());
     EXPECT_EQ(decode(bytes, 3), decode(read(folder / "rgb" / (name + ".png")), 3)) << name;
-    EXPECT_EQ(decode(bytes, 1), decode(read(folder / "grey" / (name + ".png")), 1)) << name;
+    EXPECT_EQ(decode(bytes, 1), decode(read(folder / "gray" / (name + ".png")), 1)) << name;
     ++compared;
   }
   EXPECT_EQ(compared, 15);

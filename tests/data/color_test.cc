@@ -14,13 +14,13 @@ namespace {
 
 using testing::golden;
 using testing::noisy;
-using testing::Picture;
+using testing::TestImage;
 
 using Change = std::function<void(const ImageView&)>;
 
-Picture changed(Picture picture, const Change& change) {
-  change(picture.view());
-  return picture;
+TestImage changed(TestImage image, const Change& change) {
+  change(image.view());
+  return image;
 }
 
 template <class F>
@@ -56,10 +56,10 @@ const std::map<std::string, Change>& changes() {
 }
 
 TEST(ColorTest, MatchesPillowToTheBit) {
-  for (const std::string picture : {"color", "gray"}) {
+  for (const std::string image : {"color", "gray"}) {
     for (const auto& [name, change] : changes()) {
-      EXPECT_TRUE(changed(golden(picture), change) == golden(picture + "_" + name))
-          << picture << " " << name;
+      EXPECT_TRUE(changed(golden(image), change) == golden(image + "_" + name))
+          << image << " " << name;
     }
   }
   EXPECT_TRUE(changed(golden("dull"), autocontrast) == golden("dull_autocontrast"));
@@ -68,31 +68,31 @@ TEST(ColorTest, MatchesPillowToTheBit) {
 
 TEST(ColorTest, ChangesTheViewAlone) {
   for (const auto& [name, change] : changes()) {
-    const Picture before = noisy({20, 30}, 3);
-    Picture whole = before;
+    const TestImage before = noisy({20, 30}, 3);
+    TestImage whole = before;
     const ImageView part = whole.view().part({3, 4, 10, 20});
-    const Picture alone = changed(Picture(part), change);
+    const TestImage alone = changed(TestImage(part), change);
     change(part);
-    EXPECT_EQ(Picture(part), alone) << name;
-    copy_pixels(Picture(before).view().part({3, 4, 10, 20}), part);
+    EXPECT_EQ(TestImage(part), alone) << name;
+    copy_pixels(TestImage(before).view().part({3, 4, 10, 20}), part);
     EXPECT_EQ(whole, before) << name;
   }
 }
 
 TEST(ColorTest, WhatDoesNothingDoesNothing) {
-  const Picture picture = noisy({20, 30}, 3);
-  EXPECT_EQ(changed(picture, by(adjust_brightness, 1)), picture);
-  EXPECT_EQ(changed(picture, by(adjust_contrast, 1)), picture);
-  EXPECT_EQ(changed(picture, by(adjust_saturation, 1)), picture);
-  EXPECT_EQ(changed(picture, by(adjust_sharpness, 1)), picture);
-  EXPECT_EQ(changed(picture, by(posterize, 8)), picture);
-  EXPECT_EQ(changed(picture, by(solarize, 256)), picture);
-  EXPECT_EQ(changed(changed(picture, by(solarize, 0)), by(solarize, 0)), picture);
+  const TestImage image = noisy({20, 30}, 3);
+  EXPECT_EQ(changed(image, by(adjust_brightness, 1)), image);
+  EXPECT_EQ(changed(image, by(adjust_contrast, 1)), image);
+  EXPECT_EQ(changed(image, by(adjust_saturation, 1)), image);
+  EXPECT_EQ(changed(image, by(adjust_sharpness, 1)), image);
+  EXPECT_EQ(changed(image, by(posterize, 8)), image);
+  EXPECT_EQ(changed(image, by(solarize, 256)), image);
+  EXPECT_EQ(changed(changed(image, by(solarize, 0)), by(solarize, 0)), image);
 }
 
 TEST(ColorTest, WhatHasNoDetailIsLeftAsItIs) {
   for (const ImageSize size : {ImageSize{1, 1}, ImageSize{2, 9}, ImageSize{9, 2}}) {
-    Picture flat(size, 3);
+    TestImage flat(size, 3);
     std::ranges::fill(flat.pixels, uint8_t{70});
     for (const Change& change :
          {Change(autocontrast), Change(equalize), by(adjust_contrast, 1.9F),
@@ -102,16 +102,16 @@ TEST(ColorTest, WhatHasNoDetailIsLeftAsItIs) {
   }
 }
 
-Picture warped(Picture from, const AffineMap& map, uint8_t fill) {
-  Picture to(from.size, from.channels);
+TestImage warped(TestImage from, const AffineMap& map, uint8_t fill) {
+  TestImage to(from.size, from.channels);
   warp(from.view(), map, fill, to.view());
   return to;
 }
 
 TEST(AffineTest, Moves) {
   for (const int channels : {1, 3}) {
-    Picture from = noisy({13, 17}, channels);
-    Picture moved = warped(from, translation_map(3, -2), 5);
+    TestImage from = noisy({13, 17}, channels);
+    TestImage moved = warped(from, translation_map(3, -2), 5);
     for (int y = 0; y < 13; ++y) {
       for (int x = 0; x < 17; ++x) {
         const bool inside = x >= 3 && y + 2 < 13;
@@ -124,16 +124,16 @@ TEST(AffineTest, Moves) {
 }
 
 TEST(AffineTest, FourQuartersAreAWholeTurn) {
-  Picture from = noisy({16, 16}, 3);
-  Picture quarter = warped(from, rotation_map(90, from.size), 0);
+  TestImage from = noisy({16, 16}, 3);
+  TestImage quarter = warped(from, rotation_map(90, from.size), 0);
   EXPECT_EQ(quarter.at(15, 0, 1), from.at(0, 0, 1));  // counterclockwise
-  Picture turned = from;
+  TestImage turned = from;
   for (int i = 0; i < 4; ++i) turned = warped(turned, rotation_map(90, turned.size), 0);
   EXPECT_EQ(turned, from);
 }
 
 TEST(AffineTest, OutsideThereIsOnlyFill) {
-  const Picture away = warped(noisy({10, 10}, 3), translation_map(1e6, 0), 7);
+  const TestImage away = warped(noisy({10, 10}, 3), translation_map(1e6, 0), 7);
   EXPECT_TRUE(std::ranges::all_of(away.pixels, [](uint8_t p) { return p == 7; }));
 }
 

@@ -8,7 +8,7 @@
 
 #include "data/formats/npy_array.h"
 #include "tests/data/files.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/data/tars.h"
 
 namespace trireme::testing {
@@ -271,13 +271,13 @@ TEST_F(FolderFingerprint, DoesNotDependOnPlaceTransformsOrTime) {
   const Folder other;
   fs::copy(folder.path(), other.path(), fs::copy_options::recursive);
   EXPECT_EQ(of(other, "image_folder {}"), before);
-  folder.write("train/dog/README", "no picture");
+  folder.write("train/dog/README", "no image");
   EXPECT_EQ(now("transform { random_resized_crop { size: 3 } } transform { color_jitter { hue: 0.1 "
                 "} } decode { channels: 1 } mix { cutmix_alpha: 1 }"),
             before);
 }
 
-TEST_F(FolderFingerprint, APictureThatCannotBeReadIsNoError) {
+TEST_F(FolderFingerprint, AImageThatCannotBeReadIsNoError) {
   const auto dataset = data::open_dataset(folder.config("image_folder {}"), data::Part::kTraining);
   EXPECT_EQ(data::fingerprint_of(*dataset), before);
   fs::remove(folder.path("train/dog/5.png"));

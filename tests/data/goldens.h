@@ -1,4 +1,4 @@
-// Pictures that Pillow and torchvision made: tests/golden/make_images.py.
+// Images that Pillow and torchvision made: tests/golden/make_images.py.
 #pragma once
 
 #include <algorithm>
@@ -8,14 +8,14 @@
 
 #include "core/error.h"
 #include "data/files/file.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace trireme::testing {
 
 // By name.
-inline std::map<std::string, Picture> read_goldens() {
+inline std::map<std::string, TestImage> read_goldens() {
   const data::File file = data::read_file(TRIREME_SOURCE "/tests/golden/images.gz");
-  std::map<std::string, Picture> goldens;
+  std::map<std::string, TestImage> goldens;
   for (auto at = file.bytes.begin(); at != file.bytes.end();) {
     const auto line_end = std::find(at, file.bytes.end(), '\n');
     std::istringstream line(std::string(at, line_end));
@@ -23,22 +23,22 @@ inline std::map<std::string, Picture> read_goldens() {
     int channels = 0;
     data::ImageSize size;
     line >> name >> channels >> size.height >> size.width;
-    Picture picture(size, channels);
-    if (!line || file.bytes.end() - line_end <= std::ssize(picture.pixels)) {
+    TestImage image(size, channels);
+    if (!line || file.bytes.end() - line_end <= std::ssize(image.pixels)) {
       throw Error("goldens are cut off at " + name);
     }
     at = line_end + 1;
-    std::copy_n(at, picture.pixels.size(), picture.pixels.begin());
-    at += std::ssize(picture.pixels);
-    goldens.emplace(name, std::move(picture));
+    std::copy_n(at, image.pixels.size(), image.pixels.begin());
+    at += std::ssize(image.pixels);
+    goldens.emplace(name, std::move(image));
   }
   return goldens;
 }
 
-inline const Picture& golden(const std::string& name) {
-  static const std::map<std::string, Picture> goldens = read_goldens();
+inline const TestImage& golden(const std::string& name) {
+  static const std::map<std::string, TestImage> goldens = read_goldens();
   const auto found = goldens.find(name);
-  if (found == goldens.end()) throw Error("no golden picture is called " + name);
+  if (found == goldens.end()) throw Error("no golden image is called " + name);
   return found->second;
 }
 

@@ -66,9 +66,9 @@ TEST_F(IdxTest, GzipIsTheSame) {
 }
 
 TEST_F(IdxTest, FourDimensionsAreChannels) {
-  folder.write("colour", idx({5, 3, 2, 1}, pixels(30)));
+  folder.write("color", idx({5, 3, 2, 1}, pixels(30)));
   const auto dataset =
-      open_dataset(folder.config("idx { train_images: 'colour' classes: 12 }"), Part::kTraining);
+      open_dataset(folder.config("idx { train_images: 'color' classes: 12 }"), Part::kTraining);
   EXPECT_EQ(dataset->spec().input,
             (TensorSpec{DType::kU8, Shape{3, 2, 1}, Layout::channels_last()}));
   const std::string planes = pixels(30);

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace trireme::data {
 namespace {
@@ -16,18 +16,18 @@ using testing::config_of;
 using ::testing::ElementsAre;
 using testing::fakes;
 using testing::Folder;
+using testing::image_of;
 using testing::images;
 using testing::message;
 using testing::noisy;
-using testing::Picture;
-using testing::picture_of;
 using testing::sample_of;
 using testing::smooth;
+using testing::TestImage;
 
-std::vector<Picture> many(int count, ImageSize size) {
-  std::vector<Picture> pictures;
-  for (int i = 0; i < count; ++i) pictures.push_back(noisy(size, 3, static_cast<uint32_t>(i)));
-  return pictures;
+std::vector<TestImage> many(int count, ImageSize size) {
+  std::vector<TestImage> images;
+  for (int i = 0; i < count; ++i) images.push_back(noisy(size, 3, static_cast<uint32_t>(i)));
+  return images;
 }
 
 std::unique_ptr<testing::FakeRecords> photographs(int count, ImageSize size) {
@@ -38,9 +38,9 @@ std::unique_ptr<testing::FakeRecords> photographs(int count, ImageSize size) {
   return records;
 }
 
-TEST(ImageDatasetTest, ServesPicturesAsTheyAre) {
-  const std::vector<Picture> pictures = many(9, {5, 6});
-  const auto dataset = images(fakes(pictures), "");
+TEST(ImageDatasetTest, ServesImagesAsTheyAre) {
+  const std::vector<TestImage> images = many(9, {5, 6});
+  const auto dataset = images(fakes(images), "");
   ASSERT_EQ(dataset->size(), 9);
   EXPECT_EQ(dataset->spec().input,
             (TensorSpec{DType::kU8, Shape{3, 5, 6}, Layout::channels_last()}));
@@ -52,31 +52,31 @@ TEST(ImageDatasetTest, ServesPicturesAsTheyAre) {
   EXPECT_THAT(dataset->class_names(), ElementsAre("a", "b"));
   EXPECT_FALSE(dataset->in_memory());
   for (int64_t i = 0; i < 9; ++i) {
-    EXPECT_EQ(picture_of(*dataset, {i, 3}), pictures[static_cast<size_t>(i)]);
+    EXPECT_EQ(image_of(*dataset, {i, 3}), images[static_cast<size_t>(i)]);
     EXPECT_EQ(sample_of(*dataset, {i}).label(), i % 7);
   }
   EXPECT_SAYS(message<DataError>([&] { sample_of(*dataset, {9}); }),
               "fakes: sample 9 was asked for, the last is 8");
 }
 
-TEST(ImageDatasetTest, GreyIsOneChannel) {
-  const Picture grey = noisy({4, 4}, 1);
-  const auto dataset = images(fakes({grey}), "decode { channels: 1 }");
+TEST(ImageDatasetTest, GrayIsOneChannel) {
+  const TestImage gray = noisy({4, 4}, 1);
+  const auto dataset = images(fakes({gray}), "decode { channels: 1 }");
   EXPECT_EQ(dataset->spec().input.shape, (Shape{1, 4, 4}));
-  EXPECT_EQ(picture_of(*dataset, {0}), grey);
+  EXPECT_EQ(image_of(*dataset, {0}), gray);
   EXPECT_SAYS(message<ConfigError>([] { images(fakes({}), "decode { channels: 2 }"); }),
               "data.decode.channels: 2 is neither 1 nor 3");
 }
 
 TEST(ImageDatasetTest, AnotherSizeIsABadRecord) {
-  std::vector<Picture> pictures = many(2, {5, 6});
-  pictures.push_back(noisy({7, 6}, 3));
+  std::vector<TestImage> images = many(2, {5, 6});
+  images.push_back(noisy({7, 6}, 3));
   const std::string error = message<DataError>(
-      [&] { sample_of(*images(fakes(pictures), "transform { pad { padding: 1 } }"), {2}); });
+      [&] { sample_of(*images(fakes(images), "transform { pad { padding: 1 } }"), {2}); });
   EXPECT_SAYS(error, "fake: 2: is 9 x 8 (height x width) after its transforms, others are 7 x 8");
   EXPECT_SAYS(error, "a resize or crop to one size is missing");
-  const auto cropped = images(fakes(pictures), "transform { center_crop { size: 4 } }");
-  EXPECT_EQ(picture_of(*cropped, {2}).at(0, 0, 1), pictures[2].at(2, 1, 1));
+  const auto cropped = images(fakes(images), "transform { center_crop { size: 4 } }");
+  EXPECT_EQ(image_of(*cropped, {2}).at(0, 0, 1), images[2].at(2, 1, 1));
 }
 
 TEST(ImageDatasetTest, DamageIsABadRecord) {
@@ -86,10 +86,10 @@ TEST(ImageDatasetTest, DamageIsABadRecord) {
   const auto dataset = images(std::move(records), "");
   EXPECT_SAYS(message<DataError>([&] { sample_of(*dataset, {1}); }), "fake: 1: ");
   EXPECT_SAYS(message<DataError>([&] { sample_of(*dataset, {2}); }), "fake: 2: ");
-  EXPECT_EQ(picture_of(*dataset, {0}), many(1, {5, 6})[0]) << "and the next one is fine";
+  EXPECT_EQ(image_of(*dataset, {0}), many(1, {5, 6})[0]) << "and the next one is fine";
 }
 
-TEST(ImageDatasetTest, TheFirstPictureTellsTheSize) {
+TEST(ImageDatasetTest, TheFirstImageTellsTheSize) {
   auto records = fakes(many(3, {5, 6}));
   records->files[0] = {1, 2, 3};
   const auto copy = [&] {
@@ -117,8 +117,8 @@ constexpr const char* kAugmented =
 
 TEST(ImageDatasetTest, SamplesAreAFunctionOfSeedEpochAndNumber) {
   const auto dataset = images(photographs(12, {60, 80}), kAugmented);
-  std::vector<Picture> expected;
-  for (int64_t i = 0; i < 24; ++i) expected.push_back(picture_of(*dataset, {i % 12, i / 12}));
+  std::vector<TestImage> expected;
+  for (int64_t i = 0; i < 24; ++i) expected.push_back(image_of(*dataset, {i % 12, i / 12}));
   for (int64_t i = 0; i < 12; ++i) {
     const auto at = static_cast<size_t>(i);
     EXPECT_NE(expected[at], expected[at + 12]) << "another epoch";
@@ -129,25 +129,25 @@ TEST(ImageDatasetTest, SamplesAreAFunctionOfSeedEpochAndNumber) {
     threads.emplace_back([&, thread] {
       for (int64_t k = 0; k < 96; ++k) {
         const int64_t i = (k * 7 + thread * 5) % 24;
-        EXPECT_EQ(picture_of(*again, {i % 12, i / 12}), expected[static_cast<size_t>(i)]);
+        EXPECT_EQ(image_of(*again, {i % 12, i / 12}), expected[static_cast<size_t>(i)]);
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   const auto other = images(photographs(12, {60, 80}), kAugmented, Part::kTraining, 2);
-  EXPECT_NE(picture_of(*other, {3}), expected[3]) << "another seed";
+  EXPECT_NE(image_of(*other, {3}), expected[3]) << "another seed";
 }
 
 TEST(ImageDatasetTest, TransformsComeInTheirOrder) {
-  const Picture whole = noisy({8, 8}, 3);
+  const TestImage whole = noisy({8, 8}, 3);
   const auto dataset = images(fakes({whole}),
                               "transform { center_crop { size: 4 } } transform { pad { padding: 1 "
                               "fill: 9 } } transform { horizontal_flip { probability: 1 } }");
-  Picture result = picture_of(*dataset, {0});
+  TestImage result = image_of(*dataset, {0});
   for (int y = 0; y < 6; ++y) {
     for (int x = 0; x < 6; ++x) {
       const bool inside = y > 0 && y < 5 && x > 0 && x < 5;
-      EXPECT_EQ(result.at(y, x, 2), inside ? Picture(whole).at(y + 1, 6 - x, 2) : 9);
+      EXPECT_EQ(result.at(y, x, 2), inside ? TestImage(whole).at(y + 1, 6 - x, 2) : 9);
     }
   }
 }
@@ -165,8 +165,8 @@ Difference difference(const std::string& decode, const std::string& transforms) 
   Difference all;
   double count = 0;
   for (int64_t i = 0; i < 30; ++i) {
-    const Picture a = picture_of(*whole, {i % 6, i / 6});
-    const Picture b = picture_of(*part, {i % 6, i / 6});
+    const TestImage a = image_of(*whole, {i % 6, i / 6});
+    const TestImage b = image_of(*part, {i % 6, i / 6});
     for (size_t k = 0; k < a.pixels.size(); ++k) {
       const int d = std::abs(a.pixels[k] - b.pixels[k]);
       all.mean += d;
@@ -202,7 +202,7 @@ TEST(ImageDatasetTest, DecodingSmallerChangesLittle) {
   EXPECT_EQ(difference("", nearest).most, 0);
 }
 
-TEST(WithTransformsTest, DecodedPicturesGoThroughTheSame) {
+TEST(WithTransformsTest, DecodedImagesGoThroughTheSame) {
   Folder folder;
   const std::string planes = testing::pixels(2 * 3 * 4 * 5);
   folder.write("x", testing::idx({2, 3, 4, 5}, planes));
@@ -219,33 +219,33 @@ TEST(WithTransformsTest, DecodedPicturesGoThroughTheSame) {
             (TensorSpec{DType::kU8, Shape{3, 4, 3}, Layout::channels_last()}));
   EXPECT_SAYS(flipped->description(), "in 10 classes, made [3, 4, 3]");
   for (int64_t i = 0; i < 2; ++i) {
-    Picture picture = picture_of(*flipped, {i});
+    TestImage image = image_of(*flipped, {i});
     EXPECT_EQ(sample_of(*flipped, {i}).label(), i + 1);
     for (int y = 0; y < 4; ++y) {
       for (int x = 0; x < 3; ++x) {
         for (int c = 0; c < 3; ++c) {
           const auto at = static_cast<size_t>(((i * 3 + c) * 4 + y) * 5 + 3 - x);
-          EXPECT_EQ(picture.at(y, x, c), static_cast<uint8_t>(planes[at]));
+          EXPECT_EQ(image.at(y, x, c), static_cast<uint8_t>(planes[at]));
         }
       }
     }
   }
 }
 
-TEST(WithTransformsTest, AreForPictures) {
+TEST(WithTransformsTest, AreForImages) {
   Folder folder;
   folder.write("x.csv", "1,2,0\n3,4,1\n");
   EXPECT_SAYS(testing::config_error(folder.config("csv { train_file: 'x.csv' } transform { "
                                                   "horizontal_flip {} }")),
-              "data.transform: is for pictures, u8 [3, H, W] or [1, H, W]; these samples are f32 "
+              "data.transform: is for images, u8 [3, H, W] or [1, H, W]; these samples are f32 "
               "[2]");
   EXPECT_SAYS(testing::config_error(folder.config("synthetic { shape: [2, 4, 4] } transform { "
                                                   "horizontal_flip {} }")),
               "these samples are u8 [2, 4, 4]");
   EXPECT_SAYS(testing::config_error(folder.config("synthetic {} decode { channels: 1 }")),
-              "data.decode: is for pictures in files");
+              "data.decode: is for images in files");
   EXPECT_SAYS(testing::config_error(folder.config("synthetic {} cache { memory_bytes: 9 }")),
-              "data.cache: is for pictures in files");
+              "data.cache: is for images in files");
 }
 
 TEST(WithTransformsTest, AFailureNamesTheSample) {
@@ -265,7 +265,7 @@ TEST(WithTransformsTest, PartsOfTwoSizesAreRefusedWithARemedy) {
               "data.eval_transform can resize or crop to their size");
 }
 
-TEST(WithTransformsTest, NormalisedStatisticsAreThoseOfTheSet) {
+TEST(WithTransformsTest, NormalizedStatisticsAreThoseOfTheSet) {
   // Of the synthetic set, first measured and then configured.
   const std::string format =
       "synthetic { shape: [3, 8, 8] count: 500 classes: 5 } transform { "
@@ -275,13 +275,13 @@ TEST(WithTransformsTest, NormalisedStatisticsAreThoseOfTheSet) {
     std::array<double, 3> sum{};
     std::array<double, 3> squares{};
     for (int64_t i = 0; i < 500; ++i) {
-      Picture picture = picture_of(dataset, {i});
-      for (size_t k = 0; k < picture.pixels.size(); ++k) {
+      TestImage image = image_of(dataset, {i});
+      for (size_t k = 0; k < image.pixels.size(); ++k) {
         const size_t c = k % 3;
         const auto of = [&](const std::vector<float>& values) {
           return static_cast<double>(values.size() == 1 ? values[0] : values[c]);
         };
-        const double x = (picture.pixels[k] * static_cast<double>(spec.scale) - of(spec.mean)) /
+        const double x = (image.pixels[k] * static_cast<double>(spec.scale) - of(spec.mean)) /
                          of(spec.deviation);
         sum[c] += x / (500 * 64);
         squares[c] += x * x / (500 * 64);

@@ -97,10 +97,10 @@ TEST_F(ImageFolderTest, ALinkToNothing) {
   EXPECT_THAT(records->bad_records().first, ElementsAre(wrong));
 }
 
-TEST_F(ImageFolderTest, AClassWithoutPictures) {
+TEST_F(ImageFolderTest, AClassWithoutImages) {
   folder.write("train/cow/notes.txt", "x");
   const std::string wrong = folder.path("train/cow") +
-                            ": class 'cow' has no picture (.jpg, .jpeg or .png); it has 1 other "
+                            ": class 'cow' has no image (.jpg, .jpeg or .png); it has 1 other "
                             "file(s)";
   EXPECT_EQ(data_error(), wrong);
   config.set_on_bad_record(DataConfig::SKIP);

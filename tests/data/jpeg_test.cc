@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "data/images/codec.h"
-#include "tests/data/encoded_pictures.h"
+#include "tests/data/encoded_images.h"
 
 namespace trireme::data {
 namespace {
@@ -46,14 +46,14 @@ TEST(JpegTest, RegionsOfOtherKinds) {
 }
 
 TEST(JpegTest, ShrinkingAverages) {
-  const testing::Picture picture = testing::waves({95, 130}, 3);
-  const testing::Bytes bytes = testing::encode_with(picture, {});
-  const testing::Picture whole = decode(bytes);
+  const testing::TestImage image = testing::waves({95, 130}, 3);
+  const testing::Bytes bytes = testing::encode_with(image, {});
+  const testing::TestImage whole = decode(bytes);
   for (const int shrink : {2, 4, 8}) {
-    const testing::Picture small = decode(bytes, 3, shrink);
+    const testing::TestImage small = decode(bytes, 3, shrink);
     ASSERT_EQ(small.size, (ImageSize{(95 + shrink - 1) / shrink, (130 + shrink - 1) / shrink}));
-    testing::Picture average({95 / shrink, 130 / shrink}, 3);
-    testing::Picture inner(average.size, 3);
+    testing::TestImage average({95 / shrink, 130 / shrink}, 3);
+    testing::TestImage inner(average.size, 3);
     for (int i = 0; i < static_cast<int>(average.pixels.size()); ++i) {
       const int c = i % 3, x = i / 3 % average.size.width, y = i / 3 / average.size.width;
       int sum = 0;
@@ -74,30 +74,30 @@ TEST(JpegTest, NamesItsKind) {
   EXPECT_EQ(format(3, {}), "JPEG");
   EXPECT_EQ(format(3, {.progressive = true}), "progressive JPEG");
   EXPECT_EQ(format(3, {.stored = JCS_RGB}), "RGB JPEG");
-  EXPECT_EQ(format(1, {}), "grey JPEG");
+  EXPECT_EQ(format(1, {}), "gray JPEG");
   EXPECT_EQ(format(4, {.stored = JCS_CMYK}), "CMYK JPEG");
   EXPECT_EQ(format(4, {.progressive = true, .stored = JCS_YCCK}), "progressive YCCK JPEG");
 }
 
 TEST(JpegTest, EncodesWhatItDecodes) {
   for (const int channels : {1, 3}) {
-    testing::Picture picture({61, 47}, channels);
-    for (size_t i = 0; i < picture.pixels.size(); ++i) {
-      picture.pixels[i] = static_cast<uint8_t>(i / 61);
+    testing::TestImage image({61, 47}, channels);
+    for (size_t i = 0; i < image.pixels.size(); ++i) {
+      image.pixels[i] = static_cast<uint8_t>(i / 61);
     }
-    const testing::Bytes fine = encode_jpeg(picture.view(), 95);
-    const testing::Bytes coarse = encode_jpeg(picture.view(), 10);
+    const testing::Bytes fine = encode_jpeg(image.view(), 95);
+    const testing::Bytes coarse = encode_jpeg(image.view(), 10);
     EXPECT_LT(coarse.size(), fine.size());
-    EXPECT_LT(testing::mean_difference(decode(fine, channels), picture), 2);
-    EXPECT_GT(testing::mean_difference(decode(coarse, channels), picture),
-              testing::mean_difference(decode(fine, channels), picture));
+    EXPECT_LT(testing::mean_difference(decode(fine, channels), image), 2);
+    EXPECT_GT(testing::mean_difference(decode(coarse, channels), image),
+              testing::mean_difference(decode(fine, channels), image));
   }
-  testing::Picture noise({33, 35}, 3);
+  testing::TestImage noise({33, 35}, 3);
   std::mt19937 random(5);
   for (uint8_t& pixel : noise.pixels) pixel = random() % 2 == 0 ? 0 : 255;
   EXPECT_EQ(decode(encode_jpeg(noise.view(), 100)).size, noise.size);
-  EXPECT_THAT(testing::message<PictureError>([&] {
-                testing::Picture wide({1, 65501}, 1);
+  EXPECT_THAT(testing::message<ImageError>([&] {
+                testing::TestImage wide({1, 65501}, 1);
                 encode_jpeg(wide.view(), 90);
               }),
               HasSubstr("Maximum supported image dimension is 65500 pixels"));
@@ -107,7 +107,7 @@ TEST(JpegTest, EncodesWhatItDecodes) {
 TEST(JpegTest, ReadsNoFurtherThanItMust) {
   const ImageSize size{160, 96};
   testing::Bytes bytes = testing::encode_with(testing::waves(size, 3), {.sampling = {2, 2}});
-  const testing::Picture whole = decode(bytes);
+  const testing::TestImage whole = decode(bytes);
   bytes.resize(bytes.size() * 3 / 4);
   EXPECT_THAT(testing::error_of(bytes),
               ::testing::MatchesRegex("JPEG data ends early, after row (9|10|11|12)[0-9]? of 160"));
@@ -147,7 +147,7 @@ TEST(JpegTest, NamesDamage) {
 // What is beside the point, and Pillow reads too.
 TEST(JpegTest, BearsJunkBeforeMarkers) {
   testing::Bytes bytes = testing::encode_with(testing::waves({40, 40}, 3), {});
-  const testing::Picture whole = decode(bytes);
+  const testing::TestImage whole = decode(bytes);
   bytes.insert(bytes.end() - 2, {1, 2, 3});
   bytes.insert(bytes.begin() + 20, {0, 0, 0});
   bytes.push_back(9);

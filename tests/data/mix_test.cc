@@ -22,7 +22,7 @@ MixConfig parse(const std::string& text) {
   return config;
 }
 
-SampleSpec pictures(DType dtype = DType::kU8, Layout layout = Layout::row_major()) {
+SampleSpec images(DType dtype = DType::kU8, Layout layout = Layout::row_major()) {
   SampleSpec spec;
   spec.input = {dtype, Shape{3, 8, 6}, layout};
   spec.classes = 4;
@@ -72,7 +72,7 @@ TEST(Beta, HasItsMoments) {
 }
 
 TEST(Mix, MixupOfBytesIsRoundedToTheNearest) {
-  const Mix mix(parse("mixup_alpha: 1"), 3, pictures());
+  const Mix mix(parse("mixup_alpha: 1"), 3, images());
   for (int64_t position = 0; position < 200; position += 2) {
     const Pair<uint8_t> before;
     Pair<uint8_t> after;
@@ -91,7 +91,7 @@ TEST(Mix, MixupOfBytesIsRoundedToTheNearest) {
 }
 
 TEST(Mix, MixupOfFloats) {
-  const Mix mix(parse("mixup_alpha: 0.4"), 3, pictures(DType::kF32));
+  const Mix mix(parse("mixup_alpha: 0.4"), 3, images(DType::kF32));
   const Pair<float> before;
   Pair<float> after;
   after.mix(mix, 0, 4);
@@ -118,8 +118,8 @@ std::vector<bool> exchanged(const Pair<T>& before, const Pair<T>& after) {
 
 TEST(Mix, CutMixExchangesABoxOfAllChannelsAndItsShareOfTheLabels) {
   for (const DType dtype : {DType::kU8, DType::kF32}) {
-    const Mix planes(parse("cutmix_alpha: 1"), 9, pictures(dtype));
-    const Mix pixels(parse("cutmix_alpha: 1"), 9, pictures(dtype, Layout::channels_last()));
+    const Mix planes(parse("cutmix_alpha: 1"), 9, images(dtype));
+    const Mix pixels(parse("cutmix_alpha: 1"), 9, images(dtype, Layout::channels_last()));
     bool cut = false;
     for (int64_t position = 0; position < 100; position += 2) {
       const auto check = [&](auto before) {
@@ -158,7 +158,7 @@ TEST(Mix, CutMixExchangesABoxOfAllChannelsAndItsShareOfTheLabels) {
 }
 
 TEST(Mix, IsAPureFunctionOfEpochAndPosition) {
-  const Mix mix(parse("mixup_alpha: 1 cutmix_alpha: 1"), 3, pictures());
+  const Mix mix(parse("mixup_alpha: 1 cutmix_alpha: 1"), 3, images());
   const auto mixed = [&](int64_t epoch, int64_t position) {
     Pair<uint8_t> pair;
     pair.mix(mix, epoch, position);
@@ -170,7 +170,7 @@ TEST(Mix, IsAPureFunctionOfEpochAndPosition) {
 }
 
 TEST(Mix, PairsAreMixedWithTheProbabilityGivenAndByEitherKind) {
-  SampleSpec spec = pictures();
+  SampleSpec spec = images();
   spec.input.shape = Shape{1, 48, 48};
   const Mix mix(parse("mixup_alpha: 1 cutmix_alpha: 1 probability: 0.3"), 3, spec);
   const Pair<uint8_t> before(48 * 48);
@@ -180,7 +180,7 @@ TEST(Mix, PairsAreMixedWithTheProbabilityGivenAndByEitherKind) {
     Pair<uint8_t> after = before;
     after.mix(mix, 0, position);
     if (after == before) continue;
-    int whole = 0;  // pixels that are one picture's or the other's
+    int whole = 0;  // pixels that are one image's or the other's
     for (size_t i = 0; i < before.a.size(); ++i) {
       whole += after.a[i] == before.a[i] || after.a[i] == before.b[i];
     }
@@ -194,17 +194,17 @@ TEST(Mix, RefusesWhatCannotBe) {
   const auto refused = [](const std::string& text, const SampleSpec& spec) {
     return message<ConfigError>([&] { Mix(parse(text), 0, spec); });
   };
-  EXPECT_SAYS(refused("mixup_alpha: -1", pictures()), "data.mix.mixup_alpha: -1 is not a number");
-  EXPECT_SAYS(refused("cutmix_alpha: nan", pictures()), "data.mix.cutmix_alpha: nan is not a");
-  EXPECT_SAYS(refused("", pictures()), "data.mix: mixes nothing");
-  EXPECT_SAYS(refused("mixup_alpha: 1 probability: 1.5", pictures()),
+  EXPECT_SAYS(refused("mixup_alpha: -1", images()), "data.mix.mixup_alpha: -1 is not a number");
+  EXPECT_SAYS(refused("cutmix_alpha: nan", images()), "data.mix.cutmix_alpha: nan is not a");
+  EXPECT_SAYS(refused("", images()), "data.mix: mixes nothing");
+  EXPECT_SAYS(refused("mixup_alpha: 1 probability: 1.5", images()),
               "data.mix.probability: 1.5 is not in [0, 1]");
-  SampleSpec spec = pictures();
+  SampleSpec spec = images();
   spec.classes = 0;
   EXPECT_SAYS(refused("mixup_alpha: 1", spec), "data.mix: needs samples in classes");
-  spec = pictures();
+  spec = images();
   spec.input.shape = Shape{7};
-  EXPECT_SAYS(refused("cutmix_alpha: 1", spec), "data.mix.cutmix_alpha: needs pictures");
+  EXPECT_SAYS(refused("cutmix_alpha: 1", spec), "data.mix.cutmix_alpha: needs images");
   spec.input.dtype = DType::kI32;
   EXPECT_SAYS(refused("mixup_alpha: 1", spec), "data.mix: needs inputs of u8 or f32");
 }

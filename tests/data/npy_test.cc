@@ -110,7 +110,7 @@ TEST(NpyArrayTest, DamagedHeaders) {
   EXPECT_SAYS(parse_error(npy("'<f4'", "2", "")), "has '(' at byte ");
   EXPECT_SAYS(parse_error(npy("'<f4", "(2,)", "")), "damaged header");
   EXPECT_SAYS(parse_error(npy("'<f4'", "(2,)", "", "Perhaps")), "has True or False at byte ");
-  EXPECT_SAYS(parse_error(npy("'<f4', 'colour': 3", "(2,)", "")), "knows no 'colour'");
+  EXPECT_SAYS(parse_error(npy("'<f4', 'color': 3", "(2,)", "")), "knows no 'color'");
   const std::string empty = "\x93NUMPY\1\0\2\0{}"s;
   EXPECT_SAYS(parse_error(empty), "needs descr, fortran_order and shape");
   EXPECT_SAYS(parse_error(npy("'<f4'", "(2,)", "123456789")),
@@ -142,7 +142,7 @@ class NpyTest : public ::testing::Test {
   Folder folder;
 };
 
-TEST_F(NpyTest, ServesPicturesAndLabels) {
+TEST_F(NpyTest, ServesImagesAndLabels) {
   const auto dataset = open();
   ASSERT_EQ(dataset->size(), 4);
   EXPECT_EQ(dataset->spec().input,
@@ -161,13 +161,13 @@ TEST_F(NpyTest, ServesPicturesAndLabels) {
   EXPECT_SAYS(dataset->description(), "4 samples of u8 [1, 2, 3] in 3 classes");
 }
 
-TEST_F(NpyTest, ColourComesLast) {
+TEST_F(NpyTest, ColorComesLast) {
   folder.write("x.npy", npy("'|u1'", "(4, 5, 2, 3)", pixels(120)));
   EXPECT_EQ(open()->spec().input,
             (TensorSpec{DType::kU8, Shape{3, 5, 2}, Layout::channels_last()}));
   folder.write("x.npy", npy("'|u1'", "(4, 3, 5, 8)", pixels(480)));
   EXPECT_SAYS(data_error(config()), folder.path("x.npy") +
-                                        ": is u8 [4, 3, 5, 8]; pictures have 1 to 4 channels, the "
+                                        ": is u8 [4, 3, 5, 8]; images have 1 to 4 channels, the "
                                         "last extent; where they come first, save "
                                         "numpy.moveaxis(x, -3, -1)");
 }
@@ -178,9 +178,9 @@ TEST_F(NpyTest, NumbersAreFeaturesOrChannelsFirst) {
   EXPECT_EQ(rows->spec().input, (TensorSpec{DType::kF32, Shape{2}, {}}));
   EXPECT_THAT(values<float>(sample(*rows, 2).input), ElementsAre(5, 6));
   folder.write("x.npy", npy("'<f8'", "(4, 1, 1, 2)", bytes_of<double>({1, 2, 3, 4, 5, 6, 7, 8.5})));
-  const auto pictures = open();
-  EXPECT_EQ(pictures->spec().input, (TensorSpec{DType::kF32, Shape{1, 1, 2}, {}}));
-  EXPECT_THAT(values<float>(sample(*pictures, 3).input), ElementsAre(7, 8.5F));
+  const auto images = open();
+  EXPECT_EQ(images->spec().input, (TensorSpec{DType::kF32, Shape{1, 1, 2}, {}}));
+  EXPECT_THAT(values<float>(sample(*images, 3).input), ElementsAre(7, 8.5F));
   const auto scaled =
       open_dataset(folder.config("npy { train_inputs: 'x.npy' train_targets: 'y.npy' scale: 0.5 }"),
                    Part::kTraining);

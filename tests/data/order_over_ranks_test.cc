@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kSize = 53;
 constexpr int64_t kClasses = 5;
 
-// Pictures that differ from epoch to epoch, as augmented ones do. Some cannot be read.
+// Images that differ from epoch to epoch, as augmented ones do. Some cannot be read.
 class Augmented final : public Dataset {
  public:
   explicit Augmented(std::vector<int64_t> bad) : bad_(std::move(bad)) {
@@ -232,13 +232,13 @@ INSTANTIATE_TEST_SUITE_P(Mixes, OrderOverRanks,
                                             ::testing::Values(7, 16, 64), ::testing::Bool(),
                                             ::testing::Bool()));
 
-// Pictures of several sizes in shards of unequal length, some of them damaged.
+// Images of several sizes in shards of unequal length, some of them damaged.
 class ShardsOverRanks : public ::testing::Test {
  protected:
-  static constexpr int64_t kPictures = 45;
-  static constexpr int64_t kGood = kPictures - 3;
+  static constexpr int64_t kSomeImages = 45;
+  static constexpr int64_t kGood = kSomeImages - 3;
 
-  static std::string picture(int number) {
+  static std::string image(int number) {
     std::vector<uint8_t> pixels(static_cast<size_t>((20 + number % 7) * (18 + number % 5) * 3));
     Draws draws(2, 0, number, 0);
     for (uint8_t& value : pixels) value = static_cast<uint8_t>(draws.below(256));
@@ -252,9 +252,9 @@ class ShardsOverRanks : public ::testing::Test {
     for (int shard = 0; shard < 3; ++shard) {
       std::string tar;
       for (int i = 0; i < shards[shard]; ++i, ++number) {
-        std::string bytes = picture(number);
+        std::string bytes = image(number);
         if (number % 16 == 5) bytes.resize(bytes.size() / 2);
-        const std::string key = "picture-" + std::to_string(number);
+        const std::string key = "image-" + std::to_string(number);
         tar += testing::member(key + (number % 2 ? ".jpg" : ".png"), bytes);
         tar += testing::member(key + ".cls", std::to_string(number % 4));
       }
@@ -296,7 +296,7 @@ TEST_F(ShardsOverRanks, EveryGlobalBatchIsTheSameAndGoesOnAnywhere) {
     samples += expected.back().samples;
   }
   EXPECT_EQ(samples, 2 * kGood);
-  EXPECT_EQ(alone.left_out(), kPictures - kGood);
+  EXPECT_EQ(alone.left_out(), kSomeImages - kGood);
   for (const int count : {1, 2, 3, 4}) {
     for (const int threads : {0, 1, 2, 5}) {
       Ranks these = ranks({count, threads});

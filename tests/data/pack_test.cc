@@ -12,7 +12,7 @@
 #include "data/formats/npy_array.h"
 #include "data/pack/ordered_work.h"
 #include "data/pack/tar_writer.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace trireme::data {
 namespace {
@@ -21,10 +21,10 @@ namespace fs = std::filesystem;
 using testing::config_of;
 using ::testing::ElementsAre;
 using testing::Folder;
+using testing::image_of;
 using testing::message;
-using testing::Picture;
-using testing::picture_of;
 using testing::sample;
+using testing::TestImage;
 using testing::values;
 
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
@@ -34,28 +34,28 @@ std::string contents(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Twelve pictures in three classes, and where they are packed to.
+// Twelve images in three classes, and where they are packed to.
 class PackTest : public ::testing::Test {
  protected:
   PackTest() {
     for (int i = 0; i < 12; ++i) {
       const char* name = i % 3 == 0 ? "ant" : i % 3 == 1 ? "bee" : "cow";
-      Picture picture = testing::smooth({24 + i, 40}, 3, i);
+      TestImage image = testing::smooth({24 + i, 40}, 3, i);
       folder.write(fmt::format("in/train/{}/{:02}.{}", name, i, i % 2 ? "png" : "jpg"),
-                   text_of(i % 2 ? encode_png(picture.view()) : encode_jpeg(picture.view(), 90)));
+                   text_of(i % 2 ? encode_png(image.view()) : encode_jpeg(image.view(), 90)));
     }
   }
 
-  std::unique_ptr<PackSource> source(const PackPictures& pictures = {}) const {
-    return open_pack_source(config, Part::kTraining, pictures, {});
+  std::unique_ptr<PackSource> source(const PackImages& images = {}) const {
+    return open_pack_source(config, Part::kTraining, images, {});
   }
   PackOptions options(const std::string& to = "out") const {
     return {.folder = folder.path(to), .name = "train", .shard_bytes = 8 << 10};
   }
-  PackState pack_to(const std::string& to, const PackPictures& pictures = {}) const {
+  PackState pack_to(const std::string& to, const PackImages& images = {}) const {
     PackOptions packing = options(to);
-    packing.pictures = pictures;
-    return pack(*source(pictures), packing);
+    packing.images = images;
+    return pack(*source(images), packing);
   }
   DataConfig packed(const std::string& to = "out", const std::string& more = "") const {
     DataConfig shards = config_of("webdataset { train: 'train-*.tar' } " + more);
@@ -180,7 +180,7 @@ TEST_F(PackTest, ShardsOfOthersAreNotWrittenOver) {
   EXPECT_EQ(contents(folder.path("out/train-000000.tar")), "precious");
 }
 
-TEST_F(PackTest, LargePicturesAreResized) {
+TEST_F(PackTest, LargeImagesAreResized) {
   pack_to("out", {.resize = 26, .quality = 95});
   const auto dataset =
       open_dataset(packed("out", "transform { center_crop { size: [24, 38] } }"), Part::kTraining);
@@ -202,7 +202,7 @@ TEST_F(PackTest, LargePicturesAreResized) {
   EXPECT_SAYS(message<ConfigError>([&] {
                 open_pack_source(config_of("synthetic {}"), Part::kTraining, {.resize = 3}, {});
               }),
-              "--resize: is for pictures in files");
+              "--resize: is for images in files");
 }
 
 TEST_F(PackTest, AnOrderIsDrawnBySeed) {
@@ -221,7 +221,7 @@ TEST_F(PackTest, AnOrderIsDrawnBySeed) {
 }
 
 TEST_F(PackTest, BadRecordsEndItOrAreLeftOut) {
-  folder.write("in/train/bee/13.jpg", "no picture");
+  folder.write("in/train/bee/13.jpg", "no image");
   const std::string path = folder.path("in/train/bee/13.jpg");
   EXPECT_SAYS(message<DataError>([&] { pack_to("out"); }),
               path + ": is neither JPEG nor PNG nor .npy");
@@ -294,7 +294,7 @@ TEST_F(PackTest, RowsOfNumbersBecomeArrays) {
               "holds arrays, which transform, decode and cache are not for");
 }
 
-TEST_F(PackTest, PicturesOfBytesBecomePng) {
+TEST_F(PackTest, ImagesOfBytesBecomePng) {
   for (const char* shape : {"[1, 5, 4]", "[3, 5, 4]"}) {
     config = config_of(fmt::format("synthetic {{ shape: {} count: 20 }}", shape));
     const std::string to = std::string("out") + shape[1];
@@ -359,9 +359,9 @@ TEST_F(PackTest, ArraysOfAShardAreAlike) {
   EXPECT_SAYS(message<DataError>([&] { sample(*dataset, 2); }), "c.npy: is cut short");
 }
 
-TEST_F(PackTest, BesidePicturesArraysAreExtras) {
-  Picture picture = testing::noisy({5, 4}, 3);
-  const std::string png = text_of(encode_png(picture.view()));
+TEST_F(PackTest, BesideImagesArraysAreExtras) {
+  TestImage image = testing::noisy({5, 4}, 3);
+  const std::string png = text_of(encode_png(image.view()));
   const std::string array = array_of({1, 2});
   write_shard(folder.path("out/train-0.tar"), {{"a.cls", "0"},
                                                {"a.npy", array},
@@ -375,7 +375,7 @@ TEST_F(PackTest, BesidePicturesArraysAreExtras) {
   const auto dataset = open_dataset(packed(), Part::kTraining);
   ASSERT_EQ(dataset->size(), 3);
   for (int64_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(picture_of(*dataset, {i, 0}), picture);
+    EXPECT_EQ(image_of(*dataset, {i, 0}), image);
     EXPECT_SAYS(dataset->where(i), ".png");
   }
 }

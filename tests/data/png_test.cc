@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "data/images/codec.h"
-#include "tests/data/encoded_pictures.h"
+#include "tests/data/encoded_images.h"
 
 namespace trireme::data {
 namespace {
@@ -11,11 +11,11 @@ using ::testing::HasSubstr;
 
 TEST(PngTest, EncodesWhatItDecodes) {
   for (const int channels : {1, 3}) {
-    testing::Picture picture = testing::waves({31, 45}, channels);
-    EXPECT_EQ(decode(encode_png(picture.view()), channels), picture);
+    testing::TestImage image = testing::waves({31, 45}, channels);
+    EXPECT_EQ(decode(encode_png(image.view()), channels), image);
     const Region region{3, 7, 11, 20};
-    const ImageView part = picture.view().part(region);
-    testing::Picture copy(region.size(), channels);
+    const ImageView part = image.view().part(region);
+    testing::TestImage copy(region.size(), channels);
     for (int y = 0; y < part.height; ++y) {
       std::copy_n(part.row(y), part.row_bytes(), copy.view().row(y));
     }
@@ -49,7 +49,7 @@ TEST(PngTest, NamesItsKind) {
         .format;
   };
   EXPECT_EQ(format(PNG_COLOR_TYPE_RGB, 8, PNG_INTERLACE_NONE), "PNG");
-  EXPECT_EQ(format(PNG_COLOR_TYPE_GRAY_ALPHA, 16, PNG_INTERLACE_NONE), "16-bit grey PNG");
+  EXPECT_EQ(format(PNG_COLOR_TYPE_GRAY_ALPHA, 16, PNG_INTERLACE_NONE), "16-bit gray PNG");
   EXPECT_EQ(format(PNG_COLOR_TYPE_PALETTE, 4, PNG_INTERLACE_ADAM7), "interlaced palette PNG");
 }
 
@@ -57,16 +57,16 @@ TEST(PngTest, SixteenBitsBecomeEight) {
   // Pairs of bytes: v of 65535 is v / 257 of 255.
   const testing::Bytes row{0x00, 0x00, 0x00, 0x80, 0x00, 0x81, 0x7F,
                            0xFF, 0x80, 0x00, 0xFF, 0x7E, 0xFF, 0xFF};
-  const testing::Bytes grey =
+  const testing::Bytes gray =
       testing::encode_png_with({1, 7}, PNG_COLOR_TYPE_GRAY, 16, PNG_INTERLACE_NONE, {row});
-  EXPECT_EQ(decode(grey, 1).pixels, (testing::Bytes{0, 0, 1, 127, 128, 254, 255}));
+  EXPECT_EQ(decode(gray, 1).pixels, (testing::Bytes{0, 0, 1, 127, 128, 254, 255}));
   testing::Bytes colors;
   for (size_t x = 0; x < 7; ++x) {
     for (int c = 0; c < 3; ++c) colors.insert(colors.end(), {row[2 * x], row[2 * x + 1]});
   }
   const testing::Bytes rgb =
       testing::encode_png_with({1, 7}, PNG_COLOR_TYPE_RGB, 16, PNG_INTERLACE_ADAM7, {colors});
-  EXPECT_EQ(decode(rgb).pixels, decode(grey).pixels);
+  EXPECT_EQ(decode(rgb).pixels, decode(gray).pixels);
 }
 
 TEST(PngTest, FewBitsSpanTheWholeRange) {

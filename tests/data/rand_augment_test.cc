@@ -1,4 +1,4 @@
-// Transforms that draw colours, operations and boxes. What the operations do is in color_test.cc.
+// Transforms that draw colors, operations and boxes. What the operations do is in color_test.cc.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -20,17 +20,17 @@ using testing::golden;
 using ::testing::HasSubstr;
 using testing::message;
 using testing::noisy;
-using testing::Picture;
+using testing::TestImage;
 
 std::unique_ptr<Transform> transform(const std::string& text) {
   return make_transform(config_of("transform { " + text + " }").transform(0), "data.transform[2]");
 }
 
-Picture applied(const Transform& to_do, Picture picture, int64_t sample = 0) {
-  Canvas canvas(picture.channels);
-  Picture output(picture.size, picture.channels);
+TestImage applied(const Transform& to_do, TestImage image, int64_t sample = 0) {
+  Canvas canvas(image.channels);
+  TestImage output(image.size, image.channels);
   canvas.begin(output.view());
-  canvas.show(picture.view());
+  canvas.show(image.view());
   Draws draws(1, 0, sample, 0);
   to_do.apply(canvas, draws);
   canvas.finish();
@@ -38,9 +38,7 @@ Picture applied(const Transform& to_do, Picture picture, int64_t sample = 0) {
 }
 
 // As a key.
-std::string bytes_of(const Picture& picture) {
-  return {picture.pixels.begin(), picture.pixels.end()};
-}
+std::string bytes_of(const TestImage& image) { return {image.pixels.begin(), image.pixels.end()}; }
 
 const std::vector<std::string> kOneWay = {"Identity", "Posterize", "Solarize", "AutoContrast",
                                           "Equalize"};
@@ -48,7 +46,7 @@ const std::vector<std::string> kTwoWays = {"ShearX",     "ShearY",   "TranslateX
                                            "TranslateY", "Rotate",   "Brightness",
                                            "Color",      "Contrast", "Sharpness"};
 
-// Which pictures torchvision makes of "small", and the operations (with their signs) that do.
+// Which images torchvision makes of "small", and the operations (with their signs) that do.
 std::map<std::string, std::set<std::string>> results_of_torchvision(const std::string& name) {
   std::map<std::string, std::set<std::string>> results;
   const auto add = [&](const std::string& operation) {
@@ -84,7 +82,7 @@ TEST(RandAugmentTest, OperationsFollowOneAnother) {
   const auto none = transform("rand_augment { operations: 0 }");
   EXPECT_FALSE(none->random());
   EXPECT_EQ(applied(*none, golden("small")), golden("small"));
-  // Two operations make far more different pictures than one.
+  // Two operations make far more different images than one.
   std::set<std::string> made;
   const auto two = transform("rand_augment { operations: 2 }");
   EXPECT_TRUE(two->random());
@@ -105,12 +103,12 @@ TEST(TrivialAugmentTest, MakesWhatTorchvisionMakes) {
 
 TEST(ColorJitterTest, FactorsFillTheirRange) {
   const auto jitter = transform("color_jitter { brightness: 0.4 }");
-  Picture flat({4, 4}, 3);
+  TestImage flat({4, 4}, 3);
   std::ranges::fill(flat.pixels, uint8_t{100});
   int least = 255;
   int most = 0;
   for (int i = 0; i < 1000; ++i) {
-    const Picture made = applied(*jitter, flat, i);
+    const TestImage made = applied(*jitter, flat, i);
     least = std::min<int>(least, made.pixels[0]);
     most = std::max<int>(most, made.pixels[0]);
   }
@@ -121,15 +119,15 @@ TEST(ColorJitterTest, FactorsFillTheirRange) {
 }
 
 TEST(ColorJitterTest, EachPartDoesWhatItIsFor) {
-  const Picture picture = noisy({8, 8}, 3);
+  const TestImage image = noisy({8, 8}, 3);
   for (const std::string part : {"brightness", "contrast", "saturation", "hue"}) {
     const auto jitter = transform("color_jitter { " + part + ": 0.5 }");
     EXPECT_TRUE(jitter->random());
-    EXPECT_NE(applied(*jitter, picture), picture) << part;
+    EXPECT_NE(applied(*jitter, image), image) << part;
   }
   const auto nothing = transform("color_jitter {}");
   EXPECT_FALSE(nothing->random());
-  EXPECT_EQ(applied(*nothing, picture), picture);
+  EXPECT_EQ(applied(*nothing, image), image);
 }
 
 TEST(ColorJitterTest, OrderIsRandom) {
@@ -138,21 +136,21 @@ TEST(ColorJitterTest, OrderIsRandom) {
   // 155 - 100 c) b; b < 1 and a sum below 270, of which this is the sign, come in 3/16 of the
   // draws.
   const auto jitter = transform("color_jitter { brightness: 0.1 contrast: 1 }");
-  Picture picture({1, 2}, 1);
-  picture.pixels = {255, 55};
+  TestImage image({1, 2}, 1);
+  image.pixels = {255, 55};
   constexpr int kSamples = 4000;
   int brightness_last = 0;
   for (int i = 0; i < kSamples; ++i) {
-    const Picture made = applied(*jitter, picture, i);
+    const TestImage made = applied(*jitter, image, i);
     brightness_last += made.pixels[0] < 255 && made.pixels[0] + made.pixels[1] < 270 ? 1 : 0;
   }
   EXPECT_NEAR(brightness_last, kSamples * 3 / 16 / 2, 90);
 }
 
 TEST(GrayscaleTest, ByChance) {
-  const Picture picture = noisy({8, 8}, 3);
-  EXPECT_EQ(applied(*transform("grayscale { probability: 0 }"), picture), picture);
-  const Picture gray = applied(*transform("grayscale { probability: 1 }"), picture);
+  const TestImage image = noisy({8, 8}, 3);
+  EXPECT_EQ(applied(*transform("grayscale { probability: 0 }"), image), image);
+  const TestImage gray = applied(*transform("grayscale { probability: 1 }"), image);
   for (size_t i = 0; i < gray.pixels.size(); i += 3) {
     ASSERT_EQ(gray.pixels[i], gray.pixels[i + 1]);
     ASSERT_EQ(gray.pixels[i], gray.pixels[i + 2]);
@@ -160,12 +158,12 @@ TEST(GrayscaleTest, ByChance) {
   EXPECT_FALSE(transform("grayscale { probability: 1 }")->random());
   const auto sometimes = transform("grayscale { probability: 0.3 }");
   int count = 0;
-  for (int i = 0; i < 2000; ++i) count += applied(*sometimes, picture, i) == gray;
+  for (int i = 0; i < 2000; ++i) count += applied(*sometimes, image, i) == gray;
   EXPECT_NEAR(count, 600, 90);
 }
 
 // Where the pixels are that have another value.
-Region differing(Picture a, Picture b) {
+Region differing(TestImage a, TestImage b) {
   int top = a.size.height, left = a.size.width, bottom = 0, right = 0;
   for (int y = 0; y < a.size.height; ++y) {
     for (int x = 0; x < a.size.width; ++x) {
@@ -178,8 +176,8 @@ Region differing(Picture a, Picture b) {
 }
 
 TEST(RandomErasingTest, ErasesBoxesWithinBounds) {
-  Picture picture({60, 80}, 3);
-  std::ranges::fill(picture.pixels, uint8_t{200});
+  TestImage image({60, 80}, 3);
+  std::ranges::fill(image.pixels, uint8_t{200});
   const auto erasing = transform(
       "random_erasing { probability: 0.7 min_scale: 0.1 max_scale: 0.3 min_ratio: 0.5 max_ratio: 2 "
       "fill: 9 }");
@@ -188,8 +186,8 @@ TEST(RandomErasingTest, ErasesBoxesWithinBounds) {
   double most = 0;
   std::set<int> tops;
   for (int i = 0; i < 2000; ++i) {
-    const Picture made = applied(*erasing, picture, i);
-    const Region box = differing(made, picture);
+    const TestImage made = applied(*erasing, image, i);
+    const Region box = differing(made, image);
     const double area = box.height * box.width / 4800.0;
     const auto nines = std::ranges::count(made.pixels, 9);
     ASSERT_EQ(nines, 3 * box.height * box.width);  // the box is all erased
@@ -209,46 +207,46 @@ TEST(RandomErasingTest, ErasesBoxesWithinBounds) {
 }
 
 TEST(RandomErasingTest, WithNoise) {
-  Picture picture({60, 80}, 3);
-  std::ranges::fill(picture.pixels, uint8_t{0});
+  TestImage image({60, 80}, 3);
+  std::ranges::fill(image.pixels, uint8_t{0});
   const auto erasing = transform(
       "random_erasing { probability: 1 min_scale: 0.3 max_scale: 0.33 min_ratio: 1 max_ratio: 1 "
       "noise: true }");
-  const Picture made = applied(*erasing, picture);
+  const TestImage made = applied(*erasing, image);
   double sum = 0;
   int count = 0;
   for (const uint8_t pixel : made.pixels) sum += pixel, count += pixel != 0;
   EXPECT_NEAR(count, 0.315 * 4800 * 3, 350);
   EXPECT_NEAR(sum / count, 128, 6);
-  EXPECT_NE(applied(*erasing, picture, 1), made);
+  EXPECT_NE(applied(*erasing, image, 1), made);
 }
 
 TEST(RandomErasingTest, WhatDoesNotFitIsLeft) {
-  const Picture pixel = noisy({1, 1}, 3);
+  const TestImage pixel = noisy({1, 1}, 3);
   EXPECT_EQ(applied(*transform("random_erasing { probability: 1 }"), pixel), pixel);
 }
 
 TEST(DrawnTransformsTest, ArePureFunctionsOfTheSample) {
-  const Picture picture = noisy({32, 32}, 3);
+  const TestImage image = noisy({32, 32}, 3);
   for (const std::string text :
        {"color_jitter { brightness: 0.4 contrast: 0.4 saturation: 0.4 hue: 0.1 }",
         "rand_augment {}", "trivial_augment {}", "random_erasing { probability: 1 noise: true }"}) {
     std::set<std::string> made;
     for (int i = 0; i < 20; ++i) {
-      const Picture first = applied(*transform(text), picture, i);
-      EXPECT_EQ(first, applied(*transform(text), picture, i)) << text;
+      const TestImage first = applied(*transform(text), image, i);
+      EXPECT_EQ(first, applied(*transform(text), image, i)) << text;
       made.insert(bytes_of(first));
     }
     EXPECT_GT(made.size(), 10U) << text;
   }
 }
 
-TEST(DrawnTransformsTest, GreyPicturesGoToo) {
-  const Picture picture = noisy({32, 32}, 1);
+TEST(DrawnTransformsTest, GrayImagesGoToo) {
+  const TestImage image = noisy({32, 32}, 1);
   for (const std::string text :
        {"color_jitter { brightness: 0.4 saturation: 0.4 hue: 0.1 }", "rand_augment {}",
         "trivial_augment {}", "grayscale {}", "random_erasing { probability: 1 noise: true }"}) {
-    for (int i = 0; i < 50; ++i) EXPECT_EQ(applied(*transform(text), picture, i).channels, 1);
+    for (int i = 0; i < 50; ++i) EXPECT_EQ(applied(*transform(text), image, i).channels, 1);
   }
 }
 

@@ -16,16 +16,16 @@ namespace {
 
 using testing::golden;
 using testing::noisy;
-using testing::Picture;
+using testing::TestImage;
 
-Picture resized(Picture from, const Box& box, ImageSize size, Filter filter) {
-  Picture to(size, from.channels);
+TestImage resized(TestImage from, const Box& box, ImageSize size, Filter filter) {
+  TestImage to(size, from.channels);
   Resizer().resize(from.view(), box, to.view(), filter);
   return to;
 }
 
-Box all_of(const Picture& picture) {
-  return {0, 0, static_cast<double>(picture.size.height), static_cast<double>(picture.size.width)};
+Box all_of(const TestImage& image) {
+  return {0, 0, static_cast<double>(image.size.height), static_cast<double>(image.size.width)};
 }
 
 double curve(Filter filter, double x) {
@@ -53,7 +53,7 @@ std::vector<double> weights(Filter filter, int size, double begin, double extent
 }
 
 // The definition, in double precision; overshoot is cut off after each pass.
-std::vector<double> reference(Picture from, const Box& box, ImageSize size, Filter filter) {
+std::vector<double> reference(TestImage from, const Box& box, ImageSize size, Filter filter) {
   const int channels = from.channels;
   std::vector<double> rows;  // [from.height, size.width, channels]
   for (int y = 0; y < from.size.height; ++y) {
@@ -99,31 +99,31 @@ TEST(ResizeTest, MatchesPillowToTheBit) {
   const std::map<std::string, Filter> filters = {{"nearest", Filter::kNearest},
                                                  {"bilinear", Filter::kBilinear},
                                                  {"bicubic", Filter::kBicubic}};
-  for (const std::string picture : {"large", "large_gray"}) {
+  for (const std::string image : {"large", "large_gray"}) {
     for (const auto& [name, filter] : filters) {
       for (size_t i = 0; i < cases.size(); ++i) {
-        const std::string result = picture + "_" + name + "_" + std::to_string(i);
-        EXPECT_TRUE(resized(golden(picture), cases[i].box, cases[i].size, filter) == golden(result))
+        const std::string result = image + "_" + name + "_" + std::to_string(i);
+        EXPECT_TRUE(resized(golden(image), cases[i].box, cases[i].size, filter) == golden(result))
             << result;
       }
     }
   }
 }
 
-TEST(ResizeTest, IsTheDefinitionWithinAGreyLevel) {
+TEST(ResizeTest, IsTheDefinitionWithinAGrayLevel) {
   std::mt19937 random(1);
   const auto below = [&](int count) {
     return static_cast<int>(random() % static_cast<unsigned>(count));
   };
   for (int i = 0; i < 150; ++i) {
-    const Picture from = noisy({1 + below(50), 1 + below(50)}, i % 2 ? 1 : 3, random());
+    const TestImage from = noisy({1 + below(50), 1 + below(50)}, i % 2 ? 1 : 3, random());
     const double top = below(from.size.height * 4) / 4.0;
     const double left = below(from.size.width * 4) / 4.0;
     const Box box = {top, left, (1 + below(static_cast<int>((from.size.height - top) * 4))) / 4.0,
                      (1 + below(static_cast<int>((from.size.width - left) * 4))) / 4.0};
     const ImageSize size = {1 + below(60), 1 + below(60)};
     for (const Filter filter : {Filter::kBilinear, Filter::kBicubic}) {
-      const Picture to = resized(from, box, size, filter);
+      const TestImage to = resized(from, box, size, filter);
       const std::vector<double> exact = reference(from, box, size, filter);
       // Half a level of each pass; the cubic's weights add up to 1.25 without their signs.
       const double most = filter == Filter::kBilinear ? 1.001 : 1.126;
@@ -132,26 +132,26 @@ TEST(ResizeTest, IsTheDefinitionWithinAGreyLevel) {
   }
 }
 
-TEST(ResizeTest, FlatPicturesStayFlat) {
+TEST(ResizeTest, FlatImagesStayFlat) {
   for (const uint8_t level : {0, 1, 127, 254, 255}) {
-    Picture from({40, 33}, 3);
+    TestImage from({40, 33}, 3);
     std::ranges::fill(from.pixels, level);
     for (const Filter filter : {Filter::kNearest, Filter::kBilinear, Filter::kBicubic}) {
-      const Picture to = resized(from, {1.5, 2.25, 30, 20}, {55, 7}, filter);
+      const TestImage to = resized(from, {1.5, 2.25, 30, 20}, {55, 7}, filter);
       EXPECT_TRUE(std::ranges::all_of(to.pixels, [&](uint8_t p) { return p == level; })) << +level;
     }
   }
 }
 
 TEST(ResizeTest, OfTheSameSizeItIsACopy) {
-  const Picture from = noisy({30, 70}, 3);
+  const TestImage from = noisy({30, 70}, 3);
   EXPECT_EQ(resized(from, all_of(from), from.size, Filter::kBicubic), from);
 }
 
 TEST(ResizeTest, LooksAtTheBoxAlone) {
   // What a decoder leaves out must not matter.
-  Picture whole = noisy({60, 60}, 3);
-  Picture part(whole.view().part({10, 20, 31, 25}));
+  TestImage whole = noisy({60, 60}, 3);
+  TestImage part(whole.view().part({10, 20, 31, 25}));
   for (const Filter filter : {Filter::kNearest, Filter::kBilinear, Filter::kBicubic}) {
     EXPECT_EQ(resized(whole, {10.5, 20, 30, 24.75}, {40, 20}, filter),
               resized(part, {0.5, 0, 30, 24.75}, {40, 20}, filter));
@@ -161,13 +161,13 @@ TEST(ResizeTest, LooksAtTheBoxAlone) {
 TEST(ResizeTest, LeavesAloneWhatLiesAroundTheTarget) {
   for (const int channels : {1, 3}) {
     for (const int width : {1, 15, 21, 22, 70}) {
-      Picture from = noisy({50, 50}, channels);
+      TestImage from = noisy({50, 50}, channels);
       for (const ImageSize size : {ImageSize{33, width}, ImageSize{50, width}}) {
-        Picture around({size.height + 2, size.width + 2}, channels);
+        TestImage around({size.height + 2, size.width + 2}, channels);
         std::ranges::fill(around.pixels, uint8_t{99});
         const ImageView target = around.view().part({1, 1, size.height, size.width});
         Resizer().resize(from.view(), all_of(from), target, Filter::kBilinear);
-        EXPECT_EQ(Picture(target), resized(from, all_of(from), size, Filter::kBilinear));
+        EXPECT_EQ(TestImage(target), resized(from, all_of(from), size, Filter::kBilinear));
         for (int y = 0; y < size.height; ++y) std::fill_n(target.row(y), target.row_bytes(), 99);
         EXPECT_TRUE(std::ranges::all_of(around.pixels, [](uint8_t p) { return p == 99; }));
       }
@@ -175,11 +175,11 @@ TEST(ResizeTest, LeavesAloneWhatLiesAroundTheTarget) {
   }
 }
 
-TEST(ResizeTest, KeepsNothingFromThePictureBefore) {
+TEST(ResizeTest, KeepsNothingFromTheImageBefore) {
   Resizer resizer;
   for (const int extent : {9, 90, 31, 64, 7}) {
-    Picture from = noisy({extent, 100 - extent}, extent % 2 ? 3 : 1);
-    Picture to({25, 2 * extent}, from.channels);
+    TestImage from = noisy({extent, 100 - extent}, extent % 2 ? 3 : 1);
+    TestImage to({25, 2 * extent}, from.channels);
     resizer.resize(from.view(), all_of(from), to.view(), Filter::kBicubic);
     EXPECT_EQ(to, resized(from, all_of(from), to.size, Filter::kBicubic));
   }

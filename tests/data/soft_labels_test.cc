@@ -19,14 +19,14 @@ using testing::sample;
 using testing::values;
 
 // Rows "value, label".
-DataConfig labelled(const Folder& folder, const std::string& rows, const std::string& rest = "") {
+DataConfig labeled(const Folder& folder, const std::string& rows, const std::string& rest = "") {
   folder.write("x.csv", rows);
   return folder.config("csv { train_file: 'x.csv' eval_file: 'x.csv' } " + rest);
 }
 
 TEST(SoftLabelsTest, AreOneForTheLabelAndZeroElsewhere) {
   Folder folder;
-  const DataConfig config = labelled(folder, "5,2\n6,0\n7,3\n8,0\n", "mix { mixup_alpha: 0.2 }");
+  const DataConfig config = labeled(folder, "5,2\n6,0\n7,3\n8,0\n", "mix { mixup_alpha: 0.2 }");
   for (const Part part : {Part::kTraining, Part::kEvaluation}) {
     const auto dataset = open_dataset(config, part);
     EXPECT_EQ(dataset->spec().target, (TensorSpec{DType::kF32, Shape{4}, Layout::row_major()}));
@@ -41,7 +41,7 @@ TEST(SoftLabelsTest, AreOneForTheLabelAndZeroElsewhere) {
 
 TEST(SoftLabelsTest, LeaveTheRestAsItIs) {
   Folder folder;
-  DataConfig config = labelled(folder, "5,2\n6,0\n7,0\n", "normalize { mean: 6 deviation: 0.5 }");
+  DataConfig config = labeled(folder, "5,2\n6,0\n7,0\n", "normalize { mean: 6 deviation: 0.5 }");
   const auto hard = open_dataset(config, Part::kTraining);
   config.mutable_mix()->set_cutmix_alpha(1);
   const auto soft = open_dataset(config, Part::kTraining);

@@ -1,4 +1,4 @@
-// The same pictures in tar shards and in class folders are the same samples, and in the same order
+// The same images in tar shards and in class folders are the same samples, and in the same order
 // the same batches, to the bit.
 #include <gmock/gmock.h>
 
@@ -9,7 +9,7 @@
 #include "core/device.h"
 #include "data/formats/formats.h"
 #include "data/loader.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/data/tars.h"
 
 namespace trireme::data {
@@ -109,8 +109,8 @@ TEST(TarAndFolderTest, OfOwnMake) {
   const Folder folder;
   std::string bytes[2];
   for (int i = 0; i < kCount; ++i) {
-    auto picture = testing::smooth({32, 32}, 3, i);
-    const auto jpeg = encode_jpeg(picture.view(), 90);
+    auto image = testing::smooth({32, 32}, 3, i);
+    const auto jpeg = encode_jpeg(image.view(), 90);
     bytes[i % 3 == 0] +=
         sample_members(fmt::format("{:05}", i * 7919 % 1000), std::string(jpeg.begin(), jpeg.end()),
                        std::to_string(i * 5 % 7));

@@ -60,9 +60,9 @@ inline std::string gnu_member(std::string_view name, std::string_view bytes) {
 inline std::string tar_end() { return std::string(1024, '\0'); }
 
 // A sample in two members.
-inline std::string sample_members(std::string_view key, std::string_view picture,
+inline std::string sample_members(std::string_view key, std::string_view image,
                                   std::string_view label) {
-  return member(fmt::format("{}.jpg", key), picture) + member(fmt::format("{}.cls", key), label);
+  return member(fmt::format("{}.jpg", key), image) + member(fmt::format("{}.cls", key), label);
 }
 
 }  // namespace trireme::testing

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "data/transforms/pipeline.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace trireme::data {
 namespace {
@@ -16,7 +16,7 @@ namespace {
 using testing::config_of;
 using testing::message;
 using testing::noisy;
-using testing::Picture;
+using testing::TestImage;
 
 std::unique_ptr<Transform> transform(const std::string& text) {
   return make_transform(config_of("transform { " + text + " }").transform(0), "data.transform[0]");
@@ -24,25 +24,25 @@ std::unique_ptr<Transform> transform(const std::string& text) {
 
 Draws draws(int64_t sample = 0) { return Draws(1, 0, sample, 0); }
 
-// `shown`: the picture lies elsewhere and must stay as it is; else in the canvas.
-Picture apply(const Transform& to_do, Picture picture, int64_t sample = 0, bool shown = false) {
-  const Picture before = picture;
-  Canvas canvas(picture.channels);
-  Picture output(to_do.output_size(picture.size).value(), picture.channels);
+// `shown`: the image lies elsewhere and must stay as it is; else in the canvas.
+TestImage apply(const Transform& to_do, TestImage image, int64_t sample = 0, bool shown = false) {
+  const TestImage before = image;
+  Canvas canvas(image.channels);
+  TestImage output(to_do.output_size(image.size).value(), image.channels);
   canvas.begin(output.view());
   canvas.expect_more(!to_do.in_place());
   if (shown) {
-    canvas.show(picture.view());
+    canvas.show(image.view());
   } else {
-    const Canvas::Next next = canvas.make(picture.size);
-    copy_pixels(picture.view(), next.image);
+    const Canvas::Next next = canvas.make(image.size);
+    copy_pixels(image.view(), next.image);
     canvas.take(next);
   }
   canvas.expect_more(false);
   Draws drawn = draws(sample);
   to_do.apply(canvas, drawn);
   canvas.finish();
-  EXPECT_EQ(picture, before);
+  EXPECT_EQ(image, before);
   return output;
 }
 
@@ -51,9 +51,9 @@ int mirrored(int at, int extent) {
   return at;
 }
 
-// A part that may reach beyond the picture.
-Picture part_of(Picture from, const Region& region, int fill, bool reflect) {
-  Picture to(region.size(), from.channels);
+// A part that may reach beyond the image.
+TestImage part_of(TestImage from, const Region& region, int fill, bool reflect) {
+  TestImage to(region.size(), from.channels);
   for (int y = 0; y < region.height; ++y) {
     for (int x = 0; x < region.width; ++x) {
       for (int c = 0; c < from.channels; ++c) {
@@ -89,8 +89,8 @@ TEST(ResizeTest, IsTheResizersOfTheWhole) {
                                                     {"BICUBIC", Filter::kBicubic},
                                                     {"NEAREST", Filter::kNearest}};
   for (const auto& [name, filter] : filters) {
-    Picture from = noisy({40, 31}, 3);
-    Picture expected({16, 13}, 3);
+    TestImage from = noisy({40, 31}, 3);
+    TestImage expected({16, 13}, 3);
     Resizer resizer;
     resizer.resize(from.view(), {0, 0, 40, 31}, expected.view(), filter);
     const auto resize = transform(std::string("resize { size: 13 interpolation: ") + name + " }");
@@ -110,8 +110,8 @@ TEST(CenterCropTest, RoundsHalvesToEven) {
                {{1, 9}, 0, 2}, {{9, 1}, 4, -1}, {{1, 1}, 0, -1}, {{2, 2}, 0, -1}, {{1, 3}, 0, 0}};
   for (const auto& each : cases) {
     for (const int channels : {1, 3}) {
-      const Picture from = noisy(each.size, channels);
-      const Picture expected = part_of(from, {each.top, each.left, 2, 4}, 0, false);
+      const TestImage from = noisy(each.size, channels);
+      const TestImage expected = part_of(from, {each.top, each.left, 2, 4}, 0, false);
       const auto crop = transform("center_crop { size: [2, 4] }");
       EXPECT_EQ(apply(*crop, from), expected) << each.size.height << " " << each.size.width;
       EXPECT_EQ(apply(*crop, from, 0, true), expected);
@@ -123,7 +123,7 @@ TEST(CenterCropTest, RoundsHalvesToEven) {
 TEST(PadTest, AllSides) {
   for (const ImageSize size : {ImageSize{3, 5}, ImageSize{1, 1}, ImageSize{2, 7}}) {
     for (const int channels : {1, 3}) {
-      const Picture from = noisy(size, channels);
+      const TestImage from = noisy(size, channels);
       const int h = size.height;
       const int w = size.width;
       EXPECT_EQ(apply(*transform("pad { padding: 2 fill: 9 }"), from),
@@ -145,10 +145,12 @@ TEST(RandomCropTest, EveryPlaceIsAsLikely) {
   for (const char* border : {"", "padding: 2 fill: 7", "padding: 2 reflect: true"}) {
     const auto crop = transform(std::string("random_crop { size: [3, 5] ") + border + " }");
     const int padding = *border ? 2 : 0;
-    const Picture from = noisy({5, 6}, 3);
+    const TestImage from = noisy({5, 6}, 3);
     // The place of each possible result.
     std::map<std::string, int> seen;
-    const auto key = [](const Picture& p) { return std::string(p.pixels.begin(), p.pixels.end()); };
+    const auto key = [](const TestImage& p) {
+      return std::string(p.pixels.begin(), p.pixels.end());
+    };
     for (int top = -padding; top + 3 <= 5 + padding; ++top) {
       for (int left = -padding; left + 5 <= 6 + padding; ++left) {
         const bool reflect = std::string(border).ends_with("true");
@@ -167,7 +169,7 @@ TEST(RandomCropTest, EveryPlaceIsAsLikely) {
 }
 
 TEST(RandomCropTest, RefusesWhatIsTooSmall) {
-  EXPECT_SAYS(message<PictureError>([] {
+  EXPECT_SAYS(message<ImageError>([] {
                 apply(*transform("random_crop { size: 8 padding: 1 }"), noisy({6, 5}, 1));
               }),
               "is 6 x 5 (height x width), padded by 1: less than the 8 x 8");
@@ -215,11 +217,11 @@ TEST(RandomResizedCropTest, TakesTheMiddleOfWhatNoShapeFits) {
 
 TEST(RandomResizedCropTest, ResizesItsRegionAlone) {
   const auto crop = transform("random_resized_crop { size: [9, 11] interpolation: BICUBIC }");
-  Picture from = noisy({60, 50}, 3);
+  TestImage from = noisy({60, 50}, 3);
   for (int64_t i = 0; i < 20; ++i) {
     const Region r = crop->needs(from.size, draws(i))->region;
-    Picture part = part_of(from, r, 0, false);
-    Picture expected({9, 11}, 3);
+    TestImage part = part_of(from, r, 0, false);
+    TestImage expected({9, 11}, 3);
     Resizer().resize(part.view(),
                      {0, 0, static_cast<double>(r.height), static_cast<double>(r.width)},
                      expected.view(), Filter::kBicubic);
@@ -230,14 +232,14 @@ TEST(RandomResizedCropTest, ResizesItsRegionAlone) {
 TEST(FlipTest, AllWidths) {
   for (const int channels : {1, 3}) {
     for (const int width : {1, 2, 3, 5, 6, 7, 10, 11, 12, 31, 32, 80, 511, 512, 513, 1100}) {
-      const Picture from = noisy({3, width}, channels);
-      Picture across(from.size, channels);
-      Picture down(from.size, channels);
+      const TestImage from = noisy({3, width}, channels);
+      TestImage across(from.size, channels);
+      TestImage down(from.size, channels);
       for (int y = 0; y < 3; ++y) {
         for (int x = 0; x < width; ++x) {
           for (int c = 0; c < channels; ++c) {
-            across.at(y, width - 1 - x, c) = Picture(from).at(y, x, c);
-            down.at(2 - y, x, c) = Picture(from).at(y, x, c);
+            across.at(y, width - 1 - x, c) = TestImage(from).at(y, x, c);
+            down.at(2 - y, x, c) = TestImage(from).at(y, x, c);
           }
         }
       }
@@ -252,7 +254,7 @@ TEST(FlipTest, AllWidths) {
 }
 
 TEST(FlipTest, AsOftenAsItShould) {
-  const Picture from = noisy({1, 8}, 3);
+  const TestImage from = noisy({1, 8}, 3);
   for (const double probability : {0.1, 0.5}) {
     const auto flip =
         transform("horizontal_flip { probability: " + std::to_string(probability) + " }");
@@ -264,12 +266,11 @@ TEST(FlipTest, AsOftenAsItShould) {
   EXPECT_FALSE(transform("horizontal_flip { probability: 1 }")->random());
 }
 
-TEST(CanvasTest, TheLastPictureIsMadeInTheOutput) {
-  Picture output({4, 4}, 3);
+TEST(CanvasTest, TheLastImageIsMadeInTheOutput) {
+  TestImage output({4, 4}, 3);
   Canvas canvas(3);
   canvas.begin(output.view());
-  EXPECT_EQ(canvas.make({4, 4}).image.pixels, output.pixels.data())
-      << "a picture that needs nothing";
+  EXPECT_EQ(canvas.make({4, 4}).image.pixels, output.pixels.data()) << "a image that needs nothing";
   canvas.expect_more(true);
   Canvas::Next next = canvas.make({4, 4});
   EXPECT_NE(next.image.pixels, output.pixels.data());
@@ -282,7 +283,7 @@ TEST(CanvasTest, TheLastPictureIsMadeInTheOutput) {
   canvas.take(next);
   EXPECT_TRUE(canvas.settled());
   next = canvas.make({4, 4});
-  EXPECT_NE(next.image.pixels, output.pixels.data()) << "where the picture is that it is made from";
+  EXPECT_NE(next.image.pixels, output.pixels.data()) << "where the image is that it is made from";
   std::fill_n(next.image.pixels, 48, uint8_t{5});
   canvas.take(next);
   canvas.finish();
@@ -293,9 +294,9 @@ TEST(CanvasTest, TheLastPictureIsMadeInTheOutput) {
 }
 
 TEST(CanvasTest, WhatIsShownIsNotChanged) {
-  Picture output({2, 2}, 1);
-  Picture shown = noisy({4, 4}, 1);
-  const Picture before = shown;
+  TestImage output({2, 2}, 1);
+  TestImage shown = noisy({4, 4}, 1);
+  const TestImage before = shown;
   Canvas canvas(1);
   canvas.begin(output.view());
   canvas.show(shown.view());
@@ -309,11 +310,11 @@ TEST(CanvasTest, WhatIsShownIsNotChanged) {
 }
 
 TEST(CanvasTest, RefusesAnotherSize) {
-  Picture output({2, 2}, 1);
+  TestImage output({2, 2}, 1);
   Canvas canvas(1);
   canvas.begin(output.view());
   canvas.take(canvas.make({3, 2}));
-  EXPECT_SAYS(message<PictureError>([&] { canvas.finish(); }),
+  EXPECT_SAYS(message<ImageError>([&] { canvas.finish(); }),
               "is 3 x 2 (height x width) after its transforms, others are 2 x 2");
 }
 
@@ -361,7 +362,7 @@ TEST(PipelineTest, EvaluationIsNeverRandom) {
   EXPECT_EQ(training.output_size(ImageSize{9, 18}, 0, 3), (ImageSize{11, 20}));
   EXPECT_EQ(training.output_size(std::nullopt, 0, 3), std::nullopt);
   EXPECT_SAYS(message<ConfigError>([&] { Pipeline(config, Part::kEvaluation, 1); }),
-              "data.eval_transform[1]: is random; evaluation must see the same pictures each time");
+              "data.eval_transform[1]: is random; evaluation must see the same images each time");
 }
 
 }  // namespace

@@ -29,14 +29,14 @@ using testing::tar_end;
 
 namespace fs = std::filesystem;
 
-// A picture as the records see it: bytes.
-std::string picture(int number) { return pixels(static_cast<size_t>(100 + number * 37), number); }
+// A image as the records see it: bytes.
+std::string image(int number) { return pixels(static_cast<size_t>(100 + number * 37), number); }
 
 // Samples first, first + 1, ...; labels are the numbers modulo 10.
 std::string shard(int first, int count) {
   std::string bytes;
   for (int i = first; i < first + count; ++i) {
-    bytes += sample_members(fmt::format("{:06}", i), picture(i), std::to_string(i % 10));
+    bytes += sample_members(fmt::format("{:06}", i), image(i), std::to_string(i % 10));
   }
   return bytes + tar_end();
 }
@@ -99,7 +99,7 @@ TEST_F(WebDatasetTest, ServesSamplesOfAllShardsInOrder) {
   EXPECT_EQ(records->classes(), 10);
   for (int i = 0; i < 13; ++i) {
     EXPECT_EQ(records->label(i), i % 10);
-    EXPECT_EQ(read(*records, i), picture(i)) << i;
+    EXPECT_EQ(read(*records, i), image(i)) << i;
   }
   EXPECT_EQ(records->where(0), folder.path("t-0.tar") + ": 000000.jpg");
   EXPECT_EQ(records->where(5), folder.path("t-1.tar") + ": 000005.jpg");
@@ -110,15 +110,14 @@ TEST_F(WebDatasetTest, ServesSamplesOfAllShardsInOrder) {
 
 TEST_F(WebDatasetTest, LongNamesAndFoldersAreFound) {
   const std::string key = "train/" + std::string(120, 'k') + "/0001";
-  const std::string bytes = pax_member(key + ".jpg", picture(1)) + pax_member(key + ".cls", "3") +
-                            gnu_member(key + "2.png", picture(2)) +
-                            gnu_member(key + "2.cls", "4\n") +
+  const std::string bytes = pax_member(key + ".jpg", image(1)) + pax_member(key + ".cls", "3") +
+                            gnu_member(key + "2.png", image(2)) + gnu_member(key + "2.cls", "4\n") +
                             member("train", "", '5') +  // a folder
-                            sample_members("b/0001", picture(3), " 5 ") + tar_end();
+                            sample_members("b/0001", image(3), " 5 ") + tar_end();
   const auto records = open(bytes);
   ASSERT_EQ(records->size(), 3);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(read(*records, i), picture(i + 1));
+    EXPECT_EQ(read(*records, i), image(i + 1));
     EXPECT_EQ(records->label(i), i + 3);
   }
   EXPECT_EQ(records->where(0), at(key + ".jpg"));
@@ -126,29 +125,29 @@ TEST_F(WebDatasetTest, LongNamesAndFoldersAreFound) {
 
 TEST_F(WebDatasetTest, NamesOfOtherCharactersAreFoundInAnyLocale) {
   const std::string key = "\xc3\xbc-\xe6\x97\xa5";
-  const auto records = open(pax_member(key + ".jpg", picture(1)) + pax_member(key + ".cls", "3") +
-                            sample_members(key + "2", picture(2), "1") + tar_end());
+  const auto records = open(pax_member(key + ".jpg", image(1)) + pax_member(key + ".cls", "3") +
+                            sample_members(key + "2", image(2), "1") + tar_end());
   ASSERT_EQ(records->size(), 2);
   EXPECT_EQ(records->where(0), at(key + ".jpg"));
-  EXPECT_EQ(read(*records, 1), picture(2));
+  EXPECT_EQ(read(*records, 1), image(2));
 }
 
 TEST_F(WebDatasetTest, WhatIsNoneOfASampleIsPassedOver) {
   const auto records =
       open(member("README", "text") + member("._0001.jpg", "of a Mac") + member("0001.txt", "?") +
-           member("0001.JPG", picture(1)) + member("0001.seg.png", "mask") +
+           member("0001.JPG", image(1)) + member("0001.seg.png", "mask") +
            member("0001.json", "{") + member("0001.cls", "1") + member("0002.cls", "0") +
-           member("0002.jpeg", picture(2)) + tar_end());
+           member("0002.jpeg", image(2)) + tar_end());
   ASSERT_EQ(records->size(), 2);
-  EXPECT_EQ(read(*records, 0), picture(1));
-  EXPECT_EQ(read(*records, 1), picture(2));
+  EXPECT_EQ(read(*records, 0), image(1));
+  EXPECT_EQ(read(*records, 1), image(2));
   EXPECT_EQ(records->label(1), 0);
 }
 
 TEST_F(WebDatasetTest, LabelsOfJson) {
   config.mutable_webdataset()->set_json_label("meta.label");
   const auto json = [&](const std::string& key, const std::string& value) {
-    return member(key + ".jpg", picture(1)) + member(key + ".cls", "9") +
+    return member(key + ".jpg", image(1)) + member(key + ".cls", "9") +
            member(key + ".json", value);
   };
   const auto records = open(json("a", R"({"meta": {"label": 3, "x": []}})") +
@@ -195,7 +194,7 @@ TEST_F(WebDatasetTest, LabelOutOfRange) {
   config.set_on_bad_record(DataConfig::SKIP);
   const auto records = open(Part::kEvaluation);
   ASSERT_EQ(records->size(), 2);
-  EXPECT_EQ(read(*records, 1), picture(6));
+  EXPECT_EQ(read(*records, 1), image(6));
   EXPECT_EQ(records->bad_records().count, 2);
   EXPECT_EQ(records->bad_records().first.front(), wrong);
   config.set_max_bad_records(1);
@@ -208,11 +207,11 @@ TEST_F(WebDatasetTest, LabelOutOfRange) {
 }
 
 TEST_F(WebDatasetTest, LabelsThatAreNone) {
-  const std::string good = sample_members("z", picture(0), "1");
-  EXPECT_THAT(bad(sample_members("a", picture(1), "cat") + sample_members("b", picture(1), "-1") +
-                      sample_members("c", picture(1), "") +
-                      sample_members("d", picture(1), "99999999999999999999") +
-                      sample_members("e", picture(1), "1 2") + good + tar_end(),
+  const std::string good = sample_members("z", image(0), "1");
+  EXPECT_THAT(bad(sample_members("a", image(1), "cat") + sample_members("b", image(1), "-1") +
+                      sample_members("c", image(1), "") +
+                      sample_members("d", image(1), "99999999999999999999") +
+                      sample_members("e", image(1), "1 2") + good + tar_end(),
                   1),
               ElementsAre(at("a.cls: label 'cat' is not a whole number"),
                           at("b.cls: label -1 is not in [0, 16777215]"),
@@ -222,19 +221,18 @@ TEST_F(WebDatasetTest, LabelsThatAreNone) {
 }
 
 TEST_F(WebDatasetTest, SamplesThatAreNotWhole) {
-  EXPECT_THAT(
-      bad(member("a.jpg", picture(1)) + member("b.cls", "1") + member("c.txt", "?") +
-              sample_members("d", "", "1") + member("e.jpg", "", '2') + member("e.cls", "1") +
-              sample_members("z", picture(0), "1") + tar_end(),
-          1),
-      ElementsAre(at("a: has no label (.cls)"), at("b: has no picture (.jpg, .jpeg or .png)"),
-                  at("c: has no picture (.jpg, .jpeg or .png)"), at("d.jpg: is empty"),
-                  at("e.jpg: is a link, a folder or a sparse file")));
+  EXPECT_THAT(bad(member("a.jpg", image(1)) + member("b.cls", "1") + member("c.txt", "?") +
+                      sample_members("d", "", "1") + member("e.jpg", "", '2') +
+                      member("e.cls", "1") + sample_members("z", image(0), "1") + tar_end(),
+                  1),
+              ElementsAre(at("a: has no label (.cls)"), at("b: has no image (.jpg, .jpeg or .png)"),
+                          at("c: has no image (.jpg, .jpeg or .png)"), at("d.jpg: is empty"),
+                          at("e.jpg: is a link, a folder or a sparse file")));
 }
 
 TEST_F(WebDatasetTest, TwoSamplesWithOneKey) {
-  const std::string one = sample_members("a", picture(1), "1");
-  const std::string other = sample_members("b", picture(2), "2");
+  const std::string one = sample_members("a", image(1), "1");
+  const std::string other = sample_members("b", image(2), "2");
   EXPECT_THAT(bad(one + one + other + tar_end(), 2),
               ElementsAre(at("a: two samples of the shard have this key")));
   EXPECT_THAT(bad(one + other + one + tar_end(), 2),
@@ -242,7 +240,7 @@ TEST_F(WebDatasetTest, TwoSamplesWithOneKey) {
   EXPECT_THAT(
       bad(member("a.jpg", "x") + member("a.png", "y") + member("a.cls", "1") + other + tar_end(),
           1),
-      ElementsAre(at("a: has two pictures, a.jpg and a.png")));
+      ElementsAre(at("a: has two images, a.jpg and a.png")));
   EXPECT_THAT(
       bad(member("a.cls", "1") + member("a.cls", "1") + member("a.jpg", "x") + other + tar_end(),
           1),
@@ -266,14 +264,14 @@ TEST_F(WebDatasetTest, CutAnywhere) {
     ASSERT_LE(records->size(), good) << length;
     ASSERT_GE(records->size(), static_cast<int64_t>(length / one)) << length;
     ASSERT_EQ(records->bad_records().count, 1) << length;
-    for (int i = 0; i < records->size(); ++i) ASSERT_EQ(read(*records, i), picture(i)) << length;
+    for (int i = 0; i < records->size(); ++i) ASSERT_EQ(read(*records, i), image(i)) << length;
   }
 }
 
 TEST_F(WebDatasetTest, CutIsNamed) {
   const std::string whole = shard(0, 3);
   const size_t one = (whole.size() - 1024) / 3;
-  // In the second one's picture, between the third one's picture and label, before the end.
+  // In the second one's image, between the third one's image and label, before the end.
   EXPECT_THAT(bad(whole.substr(0, one + 512 + 100), 1),
               ElementsAre(at(fmt::format("000001: is cut off within 000001.jpg: 137 bytes begin at "
                                          "{}, the shard ends at {}",
@@ -365,7 +363,7 @@ TEST_F(WebDatasetTest, AnIndexOfAnotherShardIsMadeAgain) {
   const auto last = open();
   EXPECT_THAT(told, ElementsAre("indexing shard 1 of 1"));
   EXPECT_EQ(last->label(0), 5);
-  EXPECT_EQ(read(*last, 0), picture(5));
+  EXPECT_EQ(read(*last, 0), image(5));
   EXPECT_NE(last->identity(), identity);
 }
 
@@ -438,7 +436,7 @@ TEST_F(WebDatasetTest, IndexesInMemoryWhereNoneCanBeWritten) {
   config.mutable_webdataset()->set_index_folder("/proc/none");
   const auto records = open(shard(0, 3));
   EXPECT_EQ(records->size(), 3);
-  EXPECT_EQ(read(*records, 2), picture(2));
+  EXPECT_EQ(read(*records, 2), image(2));
   EXPECT_EQ(open()->size(), 3);
   EXPECT_EQ(told.size(), 2u);
 }
@@ -474,7 +472,7 @@ TEST_F(WebDatasetTest, ManyAtOnceSeeWholeIndexes) {
         const auto records = open();
         const std::lock_guard lock(mutex);
         EXPECT_EQ(records->size(), 2000);
-        EXPECT_EQ(read(*records, 1999), picture(1999));
+        EXPECT_EQ(read(*records, 1999), image(1999));
       });
     }
   }
@@ -487,10 +485,10 @@ TEST_F(WebDatasetTest, AShardThatVanishesIsNamedWhenItIsOpened) {
   folder.write("t-0.tar", shard(0, 3));
   folder.write("t-1.tar", shard(3, 3));
   const auto records = open();
-  EXPECT_EQ(read(*records, 0), picture(0));
+  EXPECT_EQ(read(*records, 0), image(0));
   fs::remove(folder.path("t-0.tar"));
   fs::remove(folder.path("t-1.tar"));
-  EXPECT_EQ(read(*records, 1), picture(1));  // it is open
+  EXPECT_EQ(read(*records, 1), image(1));  // it is open
   EXPECT_EQ(message<DataError>([&] { read(*records, 4); }),
             folder.path("t-1.tar") + ": cannot be opened: No such file or directory");
 }
@@ -499,7 +497,7 @@ TEST_F(WebDatasetTest, AShardThatChangesIsNamed) {
   folder.write("t-0.tar", shard(0, 3));
   folder.write("t-1.tar", shard(3, 3));
   const auto records = open();
-  EXPECT_EQ(read(*records, 0), picture(0));
+  EXPECT_EQ(read(*records, 0), image(0));
   fs::resize_file(folder.path("t-0.tar"), 600);
   EXPECT_SAYS(message<DataError>([&] { read(*records, 2); }),
               at("000002.jpg: the file ends within it, at byte "));
@@ -521,7 +519,7 @@ TEST_F(WebDatasetTest, MoreShardsThanFilesMayBeOpen) {
     for (int thread = 0; thread < 4; ++thread) {
       threads.emplace_back([&] {
         for (int i = 0; i < 3 * kShards; ++i) {
-          EXPECT_EQ(read(*records, i * 7 % kShards), picture(i * 7 % kShards));
+          EXPECT_EQ(read(*records, i * 7 % kShards), image(i * 7 % kShards));
         }
       });
     }

@@ -248,7 +248,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   return ncclInProgress;
 }
 
-ncclResult_t ncclCommSplit(ncclComm_t handle, int colour, int key, ncclComm_t* part,
+ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* part,
                            ncclConfig_t* config) {
   require_blocking_is_off(config);
   std::lock_guard lock(mutex);
@@ -260,7 +260,7 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int colour, int key, ncclComm_t* p
     made = communicators.emplace(alone.get(), alone).first->first;
   } else {
     MPI_Comm ranks = MPI_COMM_NULL;
-    MPI_Comm_split(comm->ranks, colour, key, &ranks);
+    MPI_Comm_split(comm->ranks, color, key, &ranks);
     made = add(ranks);
   }
   comm->when_ready = [=] { *part = made; };

@@ -192,7 +192,7 @@ schedule { learning_rate: 0.01 }
 watchdog { timeout_seconds: 3 first_timeout_seconds: 20 }
 )";
 
-class Pictures : public Data {
+class Images : public Data {
  protected:
   static std::string jpeg(int number) {
     std::vector<uint8_t> pixels(size_t{8 * 8 * 3});
@@ -251,28 +251,28 @@ class Pictures : public Data {
   }
 };
 
-TEST_F(Pictures, ATarThatIsCutInTheMiddle) {
+TEST_F(Images, ATarThatIsCutInTheMiddle) {
   const std::string whole = samples(0, 16);
   write_shards(20, whole.substr(0, whole.size() / 2 + 700));
   expect_policy("t-20.tar: 0008: is cut off within 0008.jpg: ", 1);
 }
 
-TEST_F(Pictures, TwoSamplesWithOneKey) {
+TEST_F(Images, TwoSamplesWithOneKey) {
   write_shards(20, samples(0, 8) + samples(4, 8) + tar_end());
   expect_policy("t-20.tar: 0004: two samples of the shard have this key", 4);
 }
 
-TEST_F(Pictures, ALabelOutOfRange) {
+TEST_F(Images, ALabelOutOfRange) {
   write_shards(20, samples(0, 7) + sample_members("x", jpeg(1), "3") + tar_end());
   expect_policy("t-20.tar: x.jpg: label 3 is not in [0, 3)", 1);
 }
 
-TEST_F(Pictures, ATruncatedJpegInAShard) {
+TEST_F(Images, ATruncatedJpegInAShard) {
   write_shards(20, samples(0, 7) + sample_members("x", jpeg(1).substr(0, 300), "2") + tar_end());
   expect_policy("t-20.tar: x.jpg: ", 1);
 }
 
-TEST_F(Pictures, AShardThatCannotBeRead) {
+TEST_F(Images, AShardThatCannotBeRead) {
   write_shards(-1, "");
   fs::remove(shard(20));
   fs::create_directory(shard(20));
@@ -281,7 +281,7 @@ TEST_F(Pictures, AShardThatCannotBeRead) {
 }
 
 // The second run finds the first one's index, which is older than the shard and not of its size.
-TEST_F(Pictures, AnIndexOlderThanItsShard) {
+TEST_F(Images, AnIndexOlderThanItsShard) {
   write_shards(-1, "");
   EXPECT_EQ(run(train_set(), 2).code, 0);
   fs::remove_all(run_dir());
@@ -295,7 +295,7 @@ TEST_F(Pictures, AnIndexOlderThanItsShard) {
 
 // Samples of shard 20 are not among those that the ranks compare before the first step, so it is
 // not open yet when it goes.
-class Vanishing : public Pictures {
+class Vanishing : public Images {
  protected:
   Outcome vanish(const std::vector<std::string>& more) {
     write_shards(-1, "");
@@ -320,7 +320,7 @@ TEST_F(Vanishing, AShardIsLeftOut) {
 }
 
 // As on storage that does not answer.
-TEST_F(Pictures, AStalledShardIsNamed) {
+TEST_F(Images, AStalledShardIsNamed) {
   write_shards(-1, "");
   for (const int threads : {0, 2}) {
     fs::remove_all(run_dir());
@@ -334,19 +334,19 @@ TEST_F(Pictures, AStalledShardIsNamed) {
   }
 }
 
-TEST_F(Pictures, AClassWithoutPictures) {
+TEST_F(Images, AClassWithoutImages) {
   write_folders();
   fs::create_directory(scratch_ / "set/train/cow");
-  expect_policy("set/train/cow: class 'cow' has no picture", 1);
+  expect_policy("set/train/cow: class 'cow' has no image", 1);
 }
 
-TEST_F(Pictures, AFileThatCannotBeRead) {
+TEST_F(Images, AFileThatCannotBeRead) {
   write_folders();
   fs::create_symlink("nowhere", scratch_ / "set/train/1/x.jpg");
   expect_policy("set/train/1/x.jpg: is a link to a file that is not there", 1);
 }
 
-TEST_F(Pictures, ATruncatedJpegInAFolder) {
+TEST_F(Images, ATruncatedJpegInAFolder) {
   write_folders();
   scratch_.write("set/train/1/x.jpg", jpeg(1).substr(0, 300));
   expect_policy("set/train/1/x.jpg: ", 1);

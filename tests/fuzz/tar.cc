@@ -26,7 +26,7 @@ void read_all(const trireme::data::Records& records) {
   trireme::fuzz::require(records.size() >= 1, "there is a record");
   std::vector<uint8_t> bytes;
   for (int64_t i = 0; i < records.size(); ++i) {
-    records.read(i, bytes);  // nothing but whole pictures is indexed
+    records.read(i, bytes);  // nothing but whole images is indexed
     trireme::fuzz::require(!bytes.empty() && !records.where(i).empty(), "records are something");
     trireme::fuzz::require(records.label(i) >= 0 && records.label(i) < records.classes(),
                            "labels are classes");

@@ -24,7 +24,7 @@ void read_all(std::vector<uint8_t> bytes, const trireme::data::TarStamp& stamp) 
   for (size_t i = 0; i < index->samples().size(); ++i) {
     const trireme::data::TarSample& sample = index->samples()[i];
     trireme::fuzz::require(sample.offset + sample.size <= stamp.bytes,
-                           "pictures lie within the shard");
+                           "images lie within the shard");
     trireme::fuzz::require(sample.label >= 0 && sample.label <= index->largest_label(),
                            "labels are labels");
     for (const char c : index->name(i)) sum += static_cast<unsigned char>(c);

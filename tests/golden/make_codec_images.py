@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/codec: small pictures in many formats, and what Pillow decodes them to.
+"""Makes tests/golden/codec: small images in many formats, and what Pillow decodes them to.
 
-NAME is to be decoded, rgb/NAME.png and grey/NAME.png hold the results. Needs Pillow and NumPy; tests do not
+NAME is to be decoded, rgb/NAME.png and gray/NAME.png hold the results. Needs Pillow and NumPy; tests do not
 need this script.
 """
 import argparse
@@ -17,7 +17,7 @@ FOLDER = pathlib.Path(__file__).parent / "codec"
 HEIGHT, WIDTH = 19, 27
 
 
-def picture():
+def image():
     y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
     red = 255 * x / WIDTH
     green = 127 + 127 * np.sin(y / 3 + x / 5)
@@ -30,7 +30,7 @@ def save_jpegs(rgb):
         rgb.save(FOLDER / f"{name}.jpg", quality=90, subsampling=subsampling)
     rgb.save(FOLDER / "progressive.jpg", quality=90, progressive=True)
     rgb.save(FOLDER / "rgb.jpg", quality=90, keep_rgb=True)
-    rgb.convert("L").save(FOLDER / "grey.jpg", quality=90)
+    rgb.convert("L").save(FOLDER / "gray.jpg", quality=90)
     y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
     inks = [255 * x / WIDTH, 255 * y / HEIGHT, (x * y) % 256, (5 * x + 3 * y) % 128]
     cmyk = Image.fromarray(np.stack(inks, axis=-1).astype(np.uint8), "CMYK")
@@ -47,8 +47,8 @@ def save_pngs(rgb):
     rgba = rgb.copy()
     rgba.putalpha(alpha)
     rgba.save(FOLDER / "rgba.png")
-    rgba.convert("LA").save(FOLDER / "grey-alpha.png")
-    rgb.convert("L").save(FOLDER / "grey.png")
+    rgba.convert("LA").save(FOLDER / "gray-alpha.png")
+    rgb.convert("L").save(FOLDER / "gray.png")
     rgb.convert("1").save(FOLDER / "1-bit.png")
     rgb.quantize(200).save(FOLDER / "palette.png", transparency=3)
     rgb.quantize(4).save(FOLDER / "2-bit-palette.png", bits=2)
@@ -56,18 +56,18 @@ def save_pngs(rgb):
 
 def save_expected(path):
     Image.open(path).convert("RGB").save(FOLDER / "rgb" / f"{path.name}.png")
-    grey = Image.open(path)
-    grey.draft("L", None)  # a JPEG's own luma
-    if grey.mode in ("CMYK", "P"):
-        grey = grey.convert("RGB")
-    grey.convert("L").save(FOLDER / "grey" / f"{path.name}.png")
+    gray = Image.open(path)
+    gray.draft("L", None)  # a JPEG's own luma
+    if gray.mode in ("CMYK", "P"):
+        gray = gray.convert("RGB")
+    gray.convert("L").save(FOLDER / "gray" / f"{path.name}.png")
 
 
 def main():
     shutil.rmtree(FOLDER, ignore_errors=True)
-    for folder in (FOLDER, FOLDER / "rgb", FOLDER / "grey"):
+    for folder in (FOLDER, FOLDER / "rgb", FOLDER / "gray"):
         folder.mkdir()
-    rgb = picture()
+    rgb = image()
     save_jpegs(rgb)
     save_pngs(rgb)
     for path in sorted(FOLDER.glob("*.*")):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes images.gz: what Pillow and torchvision make of small pictures, for the tests of data/images and data/transforms.
+"""Writes images.gz: what Pillow and torchvision make of small images, for the tests of data/images and data/transforms.
 
-Made with Pillow 12.0.0, torchvision 0.29.2 and NumPy 2.4. Pillow 13 resizes some pictures down first and then across, which
+Made with Pillow 12.0.0, torchvision 0.29.2 and NumPy 2.4. Pillow 13 resizes some images down first and then across, which
 rounds in another order: not for these files. Each entry is a line "NAME CHANNELS HEIGHT WIDTH" and then its bytes, rows from the top.
 """
 import argparse
@@ -29,7 +29,7 @@ def write(name, image):
     out.write(pixels.tobytes())
 
 
-def picture(width, height, seed):
+def image(width, height, seed):
     """Slopes, a bright disc and a dark bar, noise on one half."""
     y, x = numpy.mgrid[0:height, 0:width]
     noise = numpy.random.default_rng(seed).integers(-40, 41, (height, width, 3))
@@ -88,17 +88,17 @@ def augmentations(name, image, space, step):
             write(f"{name}_{operation}_{'+' if sign > 0 else '-'}", made)
 
 
-resizes("large", picture(61, 47, 1))
-resizes("large_gray", picture(61, 47, 2).convert("L"))
-colors("color", picture(37, 29, 3))
-colors("gray", picture(37, 29, 4).convert("L"))
+resizes("large", image(61, 47, 1))
+resizes("large_gray", image(61, 47, 2).convert("L"))
+colors("color", image(37, 29, 3))
+colors("gray", image(37, 29, 4).convert("L"))
 # A narrow range, so that autocontrast has something to do.
-dull = Image.fromarray(60 + numpy.asarray(picture(37, 29, 5)) // 3)
+dull = Image.fromarray(60 + numpy.asarray(image(37, 29, 5)) // 3)
 write("dull", dull)
 write("dull_autocontrast", F.autocontrast(dull))
 write("dull_equalize", F.equalize(dull))
 
-small = picture(25, 18, 6)
+small = image(25, 18, 6)
 write("small", small)
 augmentations("rand", small, autoaugment.RandAugment()._augmentation_space(31, (18, 25)), 9)
 augmentations("trivial", small, autoaugment.TrivialAugmentWide()._augmentation_space(31), 15)

@@ -37,7 +37,7 @@ def value(name, shape):
 
 model = torchvision.models.resnet18(num_classes=10).eval()
 model.load_state_dict({name: value(name, t.shape) if t.is_floating_point() else t for name, t in model.state_dict().items()})
-pictures = torch.tensor(4 * uniform("input", 2 * 3 * 64 * 64) - 2, dtype=torch.float32).reshape(2, 3, 64, 64)
+images = torch.tensor(4 * uniform("input", 2 * 3 * 64 * 64) - 2, dtype=torch.float32).reshape(2, 3, 64, 64)
 with torch.no_grad():
-    for row in model.double()(pictures.double()):
+    for row in model.double()(images.double()):
         print(", ".join(f"{logit:.7g}f" for logit in row.tolist()))

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/launch/program.h"
 
 namespace trireme::testing {
@@ -183,10 +183,10 @@ TEST(ConfigCheck, ReadsSomeSamplesOfEachPart) {
   for (const char* part : {"train", "val"}) {
     for (int i = 0; i < 40; ++i) {
       const bool odd = i == 39 && std::string(part) == "val";
-      Picture picture = noisy({odd ? 9 : 8, 8}, 3, static_cast<uint32_t>(i));
-      const std::vector<uint8_t> bytes = data::encode_png(picture.view());
+      TestImage image = noisy({odd ? 9 : 8, 8}, 3, static_cast<uint32_t>(i));
+      const std::vector<uint8_t> bytes = data::encode_png(image.view());
       const fs::path file = scratch / "data" / part / (i % 2 == 0 ? "a" : "b") /
-                            ("picture" + std::to_string(100 + i) + ".png");
+                            ("image" + std::to_string(100 + i) + ".png");
       fs::create_directories(file.parent_path());
       std::ofstream(file, std::ios::binary)
           .write(reinterpret_cast<const char*>(bytes.data()),
@@ -203,7 +203,7 @@ schedule { learning_rate: 0.1 }
 )");
   const Outcome check = run({"config", "check", config});
   EXPECT_EQ(check.code, 3) << check.out;
-  EXPECT_NE(check.error.find("picture139.png"), std::string::npos) << check.error;
+  EXPECT_NE(check.error.find("image139.png"), std::string::npos) << check.error;
   EXPECT_EQ(run({"train", config, "--run-dir", (scratch / "run").string()}).code, 3);
   const Outcome skipping = run({"config", "check", config, "--set", "data.on_bad_record=SKIP"});
   EXPECT_EQ(skipping.code, 0) << skipping.error;

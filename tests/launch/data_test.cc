@@ -36,7 +36,7 @@ std::string config(const Scratch& scratch, const std::string& data) {
                                                 scratch.path().string(), data));
 }
 
-// Each of one colour, plus 1 in the column x = 1.
+// Each of one color, plus 1 in the column x = 1.
 std::string png(int height, int width, std::array<int, 3> color) {
   data::Image image;
   const data::ImageView view = image.reshape({height, width}, 3);
@@ -66,7 +66,7 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-TEST(DataStats, MeasuresPicturesInFolders) {
+TEST(DataStats, MeasuresImagesInFolders) {
   const Scratch scratch;
   write_folder(scratch);
   const std::string path = config(scratch, "image_folder {}");
@@ -240,7 +240,7 @@ TEST(DataShow, DrawsWhatTrainingGets) {
   }
 }
 
-TEST(DataShow, SuitsTheSizeOfPictures) {
+TEST(DataShow, SuitsTheSizeOfImages) {
   const Scratch scratch;
   const auto shown = [&](int height, int width, const std::vector<std::string>& options = {}) {
     for (const char* part : {"train", "val"}) {
@@ -277,7 +277,7 @@ TEST(DataShow, NamesAreText) {
   EXPECT_EQ(count(text, "<b>"), 0u);
 }
 
-TEST(DataShow, PrintsWhatIsNoPicture) {
+TEST(DataShow, PrintsWhatIsNoImage) {
   const Scratch scratch;
   scratch.write("x.csv", "1,10,0\n2,20,1\n3.5,30,1\n");
   const std::string path =

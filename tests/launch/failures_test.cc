@@ -154,7 +154,7 @@ TEST_P(Failures, IdxWithTooFewLabels) {
   expect_failure(train(), 3, {"12", "11"});
 }
 
-TEST_P(Failures, MislabelledIdx) {
+TEST_P(Failures, MislabeledIdx) {
   write_idx(12, 12, 1);
   scratch_.write("i", "this is no IDX file at all, whatever its name says");
   expect_failure(train(), 3, {"/i"});

@@ -183,7 +183,7 @@ std::string help_on_terminal(const Words& environment) {
   return text;
 }
 
-TEST(Help, HasColourOnlyOnATerminalThatWantsIt) {
+TEST(Help, HasColorOnlyOnATerminalThatWantsIt) {
   EXPECT_NE(help_on_terminal({}).find("\x1b["), std::string::npos);
   for (const char* setting : {"NO_COLOR=1", "TERM=dumb"}) {
     const std::string text = help_on_terminal({setting});

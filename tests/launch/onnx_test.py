@@ -12,7 +12,7 @@ import safetensors
 from safetensors import numpy as safetensors_numpy
 
 SAMPLES = 4
-# Pictures as small as the network takes them. VGG takes none below 224 x 224: half a gigabyte of values, so that its
+# Images as small as the network takes them. VGG takes none below 224 x 224: half a gigabyte of values, so that its
 # layers are held against ONNX Runtime here within others, and its graph in tests/model/onnx_test.cc.
 ZOO = {
     "mlp": ([3, 6, 6], "hidden: [40, 30]"),
@@ -69,10 +69,10 @@ def outputs(path, inputs):
 
 class OnnxTest(ProgramTest):
     def train(self, name, model, samples, labels, more=""):
-        """One step on samples of u8, so that nothing is as it was initialised."""
+        """One step on samples of u8, so that nothing is as it was initialized."""
         folder = self.scratch / name
         folder.mkdir()
-        numpy.save(folder / "inputs.npy", numpy.moveaxis(samples, 1, -1))  # as pictures are stored
+        numpy.save(folder / "inputs.npy", numpy.moveaxis(samples, 1, -1))  # as images are stored
         numpy.save(folder / "labels.npy", labels)
         (folder / "run.txtpb").write_text(f"""
             model {{ {model} }}
@@ -125,7 +125,7 @@ class OnnxTest(ProgramTest):
         numpy.testing.assert_allclose(
             outputs(folder / "probabilities.onnx", samples), exponentials / exponentials.sum(1, keepdims=True), atol=1e-5
         )
-        run("export", folder / "run", folder / "plain.onnx", "--no-normalise")
+        run("export", folder / "run", folder / "plain.onnx", "--no-normalize")
         numpy.testing.assert_allclose(
             outputs(folder / "plain.onnx", (samples / 255 - 0.45) / 0.25), logits, rtol=1e-3, atol=1e-4
         )
@@ -158,7 +158,7 @@ class OnnxTest(ProgramTest):
             told = run("train", folder / "again.txtpb", "--run-dir", folder / f"again-{name}")
             self.assertNotIn("data.normalize is not", told)
 
-        told = run("export", folder / "run", folder / "plain.onnx", "--no-normalise")
+        told = run("export", folder / "run", folder / "plain.onnx", "--no-normalize")
         self.assertIn("input: f32 [N, 3, 16, 16]: (x * 0.00392157 - mean) / std of pixels x from 0 to 255, with mean 0.45 and std 0.25", told)
         found = metadata(folder / "plain.onnx")
         self.assertEqual(found["input.range"], "normalized")
@@ -168,7 +168,7 @@ class OnnxTest(ProgramTest):
         run("export", folder / "run", folder / "model.safetensors")
         with safetensors.safe_open(folder / "model.safetensors", framework="numpy") as file:
             self.assertEqual(file.metadata(), {**found, "format": "pt"})
-        run("export", folder / "run", folder / "x.onnx", "--input-range", "0..1", "--no-normalise", code=2)
+        run("export", folder / "run", folder / "x.onnx", "--input-range", "0..1", "--no-normalize", code=2)
         run("export", folder / "run", folder / "x.safetensors", "--input-range", "0..1", code=2)
 
     def assert_normalization(self, found, wanted):

@@ -33,7 +33,7 @@ optimizer {{ adam {{}} }} schedule {{ learning_rate: 0.01 }}
 """
 
 
-def picture(kind, random):
+def image(kind, random):
     """A photograph of stripes: their direction and width tell the class."""
     y, x = numpy.mgrid[0:24, 0:24]
     wave = numpy.sin((x if kind % 2 else y) * (0.5 if kind < 2 else 1.2) + random.uniform(0, 6))
@@ -49,14 +49,14 @@ class PredictTest(program.ProgramTest):
                 folder = self.scratch / "data" / part / f"kind{kind}"
                 folder.mkdir(parents=True)
                 for i in range(count):
-                    picture(kind, random).save(folder / f"{i}.png")
+                    image(kind, random).save(folder / f"{i}.png")
         config = self.scratch / "run.txtpb"
         config.write_text(CONFIG.format(root=self.scratch / "data"))
         run = self.scratch / "run"
         program.run("train", config, "--run-dir", run)
         program.run("export", run, self.scratch / "model.onnx")
         told = program.run("export", run, self.scratch / "unit.onnx", "--input-range", "0..1")
-        self.assertIn("of pictures after resize { size: 22 interpolation: BILINEAR } then center_crop { size: 20 }", told)
+        self.assertIn("of images after resize { size: 22 interpolation: BILINEAR } then center_crop { size: 20 }", told)
         session = onnxruntime.InferenceSession(self.scratch / "model.onnx", providers=["CPUExecutionProvider"])
 
         # The same pixels: as Pillow resizes and crops them, without loss in PNG.

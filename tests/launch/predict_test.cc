@@ -1,4 +1,4 @@
-// `trireme predict` and `trireme eval --data` on a network that tells colours, from outside.
+// `trireme predict` and `trireme eval --data` on a network that tells colors, from outside.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/data/tars.h"
 #include "tests/launch/program.h"
 
@@ -19,15 +19,15 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-constexpr std::array<const char*, 3> kColours{"red", "green", "blue"};  // channel by channel
+constexpr std::array<const char*, 3> kColors{"red", "green", "blue"};  // channel by channel
 
 std::string png(data::ImageSize size, int channel, uint32_t seed, int channels = 3) {
-  Picture picture = noisy(size, channels, seed);
-  for (size_t i = 0; i < picture.pixels.size(); ++i) {
+  TestImage image = noisy(size, channels, seed);
+  for (size_t i = 0; i < image.pixels.size(); ++i) {
     const bool own = channels == 1 || static_cast<int>(i % 3) == channel;
-    picture.pixels[i] = static_cast<uint8_t>(picture.pixels[i] / 3 + (own ? 160 : 0));
+    image.pixels[i] = static_cast<uint8_t>(image.pixels[i] / 3 + (own ? 160 : 0));
   }
-  const std::vector<uint8_t> bytes = data::encode_png(picture.view());
+  const std::vector<uint8_t> bytes = data::encode_png(image.view());
   return {bytes.begin(), bytes.end()};
 }
 
@@ -36,11 +36,11 @@ void write(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// ROOT/FOLDER/COLOUR/N.png
+// ROOT/FOLDER/COLOR/N.png
 void write_classes(const fs::path& folder, int each, uint32_t seed) {
   for (int channel = 0; channel < 3; ++channel) {
     for (int i = 0; i < each; ++i) {
-      write(folder / kColours[static_cast<size_t>(channel)] / fmt::format("{}.png", i),
+      write(folder / kColors[static_cast<size_t>(channel)] / fmt::format("{}.png", i),
             png({12, 12}, channel, seed + static_cast<uint32_t>(10 * i + channel)));
     }
   }
@@ -53,7 +53,7 @@ std::vector<Json> lines(const std::string& text) {
   return parsed;
 }
 
-// Trained once for all tests; its pictures are elsewhere by then.
+// Trained once for all tests; its images are elsewhere by then.
 class PredictTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -62,7 +62,7 @@ class PredictTest : public ::testing::Test {
     write_classes(*scratch_ / "data/val", 5, 1000);
     scratch_->write("run.txtpb", fmt::format(R"(
       model {{ network {{
-        name: "colours"
+        name: "colors"
         layer {{ conv2d {{ channels: 8 kernel: 3 bias: false }} }} layer {{ batch_norm {{}} }}
         layer {{ relu {{}} }}
         layer {{ global_pool {{}} }} layer {{ flatten {{}} }} layer {{ dense {{ units: 3 }} }}
@@ -95,7 +95,7 @@ class PredictTest : public ::testing::Test {
     return lines(outcome.out);
   }
   static std::string run_folder() { return (*scratch_ / "run").string(); }
-  static std::string pictures() { return (*scratch_ / "moved/val").string(); }
+  static std::string images() { return (*scratch_ / "moved/val").string(); }
   static fs::path file(const std::string& name) { return *scratch_ / name; }
 
   static Scratch* scratch_;
@@ -105,7 +105,7 @@ Scratch* PredictTest::scratch_ = nullptr;
 Outcome PredictTest::trained_;
 
 TEST_F(PredictTest, TellsTheClassesOfAFolderInTheOrderOfItsNames) {
-  const std::vector<Json> all = told({pictures()});
+  const std::vector<Json> all = told({images()});
   ASSERT_EQ(all.size(), 15U);
   std::string before;
   for (const Json& one : all) {
@@ -118,13 +118,13 @@ TEST_F(PredictTest, TellsTheClassesOfAFolderInTheOrderOfItsNames) {
 }
 
 TEST_F(PredictTest, FilesFoldersAndTarsSayTheSame) {
-  const std::vector<Json> of_folder = told({pictures()});
+  const std::vector<Json> of_folder = told({images()});
   std::vector<std::string> files;
   std::string tar;
   for (const Json& one : of_folder) {
     files.push_back(one["name"]);
-    const std::string name = fs::relative(files.back(), pictures()).string();
-    tar += member(name, read_file(files.back())) + member(name + ".txt", "no picture");
+    const std::string name = fs::relative(files.back(), images()).string();
+    tar += member(name, read_file(files.back())) + member(name + ".txt", "no image");
   }
   write(file("all.tar"), tar + tar_end());
   const std::vector<Json> of_tar = told({file("all.tar").string()});
@@ -135,12 +135,12 @@ TEST_F(PredictTest, FilesFoldersAndTarsSayTheSame) {
     EXPECT_EQ(of_files[i], of_folder[i]);
     EXPECT_EQ(of_tar[i]["top"], of_folder[i]["top"]);
     EXPECT_EQ(of_tar[i]["name"],
-              file("all.tar").string() + ": " + fs::relative(files[i], pictures()).string());
+              file("all.tar").string() + ": " + fs::relative(files[i], images()).string());
   }
 }
 
 TEST_F(PredictTest, MoreClassesThanThereAreAreAllAndSumToOne) {
-  for (const Json& one : told({pictures(), "--top", "99"})) {
+  for (const Json& one : told({images(), "--top", "99"})) {
     ASSERT_EQ(one["top"].size(), 3U);
     double sum = 0, before = 1;
     for (const Json& of_class : one["top"]) {
@@ -152,8 +152,8 @@ TEST_F(PredictTest, MoreClassesThanThereAreAreAllAndSumToOne) {
 }
 
 TEST_F(PredictTest, HowManyAreComputedAtOnceChangesNothing) {
-  const std::vector<Json> one = told({pictures(), "--logits", "--batch", "1"});
-  const std::vector<Json> four = told({pictures(), "--logits", "--batch", "4", "--threads", "1"});
+  const std::vector<Json> one = told({images(), "--logits", "--batch", "1"});
+  const std::vector<Json> four = told({images(), "--logits", "--batch", "4", "--threads", "1"});
   ASSERT_EQ(one.size(), four.size());
   for (size_t i = 0; i < one.size(); ++i) {
     EXPECT_EQ(one[i]["name"], four[i]["name"]);
@@ -164,7 +164,7 @@ TEST_F(PredictTest, HowManyAreComputedAtOnceChangesNothing) {
 }
 
 TEST_F(PredictTest, SpeaksToPeopleAndToTables) {
-  const std::string red = pictures() + "/red/0.png";
+  const std::string red = images() + "/red/0.png";
   EXPECT_THAT(predict({red, "--top", "1"}).out,
               ::testing::MatchesRegex(".*red/0.png\n *[0-9.]+%  red\n"));
   const Outcome csv = predict({red, "--top", "2", "--format", "csv", "-o", file("a.csv").string()});
@@ -177,11 +177,11 @@ TEST_F(PredictTest, SpeaksToPeopleAndToTables) {
               ::testing::StartsWith("name,blue,green,red\n" + red + ","));
 }
 
-TEST_F(PredictTest, BadPicturesAreNamedAndTheOthersTold) {
+TEST_F(PredictTest, BadImagesAreNamedAndTheOthersTold) {
   fs::create_directories(file("mixed"));
   write(file("mixed/a.png"), png({12, 12}, 0, 5));
   write(file("mixed/b.png"), png({12, 12}, 1, 6).substr(0, 60));
-  write(file("mixed/c.jpg"), "no picture");
+  write(file("mixed/c.jpg"), "no image");
   write(file("mixed/d.png"), png({12, 12}, 2, 7));
   const Outcome outcome = predict({file("mixed").string(), "--format", "jsonl"});
   EXPECT_EQ(outcome.code, 3);
@@ -206,10 +206,10 @@ TEST_F(PredictTest, ADamagedTarIsToldAsFarAsItGoes) {
   EXPECT_THAT(outcome.error, HasSubstr("cut.tar"));
 }
 
-TEST_F(PredictTest, PicturesOfAnySizeAndColourBecomeWhatTheNetworkReads) {
+TEST_F(PredictTest, ImagesOfAnySizeAndColorBecomeWhatTheNetworkReads) {
   write(file("large.png"), png({40, 70}, 1, 8));
-  write(file("grey.png"), png({9, 31}, 0, 9, 1));
-  const std::vector<Json> all = told({file("large.png").string(), file("grey.png").string()});
+  write(file("gray.png"), png({9, 31}, 0, 9, 1));
+  const std::vector<Json> all = told({file("large.png").string(), file("gray.png").string()});
   ASSERT_EQ(all.size(), 2U);
   EXPECT_EQ(all[0]["top"][0]["name"], "green");
 }
@@ -222,13 +222,13 @@ TEST_F(PredictTest, RefusesWhatItCannotTell) {
   EXPECT_THAT(refusal({"/nowhere.png"}),
               ::testing::MatchesRegex("3 trireme: /nowhere.png: is not there\n"));
   fs::create_directories(file("empty"));
-  EXPECT_THAT(refusal({file("empty").string()}), HasSubstr("has no picture"));
+  EXPECT_THAT(refusal({file("empty").string()}), HasSubstr("has no image"));
   scratch_->write("rows.csv", "1,2,3\n");
   EXPECT_THAT(refusal({file("rows.csv").string()}),
               HasSubstr("has 3 columns; the network reads u8"));
-  EXPECT_THAT(refusal({file("rows.csv").string(), pictures()}), HasSubstr("cannot be mixed"));
-  EXPECT_THAT(refusal({pictures(), "-o", "/nowhere/x"}), HasSubstr("cannot be written"));
-  EXPECT_EQ(run({"predict", run_folder(), pictures()}, 2).code, 2);
+  EXPECT_THAT(refusal({file("rows.csv").string(), images()}), HasSubstr("cannot be mixed"));
+  EXPECT_THAT(refusal({images(), "-o", "/nowhere/x"}), HasSubstr("cannot be written"));
+  EXPECT_EQ(run({"predict", run_folder(), images()}, 2).code, 2);
 }
 
 TEST_F(PredictTest, EvaluatesOtherFoldersAndShards) {
@@ -240,7 +240,7 @@ TEST_F(PredictTest, EvaluatesOtherFoldersAndShards) {
   // The run's own format elsewhere, and a folder of classes; one of the classes alone is found by
   // its name, which is the network's last.
   EXPECT_EQ(accuracy(file("moved").string())["samples"], 15);
-  EXPECT_EQ(accuracy(pictures())["eval_accuracy"], 1);
+  EXPECT_EQ(accuracy(images())["eval_accuracy"], 1);
   write(file("one/red/x.png"), png({20, 30}, 0, 77));
   EXPECT_EQ(accuracy(file("one").string())["eval_accuracy"], 1);
   write(file("other/purple/x.png"), png({12, 12}, 0, 77));
@@ -271,7 +271,7 @@ TEST_F(PredictTest, EvaluationOfAnyNumberOfRanksIsThatOfTheTraining) {
   const Json trained = Json::parse(read_file(file("run/evaluation.json")));
   EXPECT_THAT(trained["classes"], ElementsAre("blue", "green", "red"));
   EXPECT_EQ(trained["samples"], 15);
-  // Labels that are wrong give mistakes: red pictures in the folder of blue ones.
+  // Labels that are wrong give mistakes: red images in the folder of blue ones.
   for (int i = 0; i < 30; ++i) {
     write(file(fmt::format("wrong/blue/{}.png", i)), png({12, 12}, 0, 300 + uint32_t(i)));
     write(file(fmt::format("wrong/green/{}.png", i)), png({12, 12}, 1, 400 + uint32_t(i)));

@@ -192,7 +192,7 @@ TEST(ReportPage, LoadsNothing) {
   const train::RunRecords run = run_of(1);
   const std::string page = report_page({&run, 1});
   EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
-  // The one address names the language of pictures; nothing is asked of it.
+  // The one address names the language of images; nothing is asked of it.
   EXPECT_EQ(count_of(page, "://"), count_of(page, "http://www.w3.org/2000/svg"));
   EXPECT_EQ(page.find("{{"), std::string::npos);
 }

@@ -158,9 +158,9 @@ class Report(unittest.TestCase):
         program.run("report", run)
         self.open(run / "report.html")
         self.assertEqual(self.charts()["confusion"][0]["values"], sum(matrix, []))
-        pictures = "[...document.querySelectorAll('.pictures img')].map((image) => image.naturalWidth)"
-        self.assertEqual(self.browser.evaluate(pictures), [1])
-        self.assertIn("class 3", self.browser.evaluate("document.querySelector('.pictures').innerText"))
+        images = "[...document.querySelectorAll('.images img')].map((image) => image.naturalWidth)"
+        self.assertEqual(self.browser.evaluate(images), [1])
+        self.assertIn("class 3", self.browser.evaluate("document.querySelector('.images').innerText"))
 
     def test_scores_of_each_class(self):
         self.open()

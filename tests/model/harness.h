@@ -156,7 +156,7 @@ class TestNetwork {
     activations_ = device_->allocate(program->activation_bytes());
     if (options.output) output_ = device_->allocate(sizeof(float) * outputs(options.batch));
     state_ = device_->allocate(sizeof state);
-    initialise(parameters, *backend_, /*seed=*/7, values_.data(), running_.data());
+    initialize(parameters, *backend_, /*seed=*/7, values_.data(), running_.data());
     low_precision_.refresh(values_.data(), *stream_);
     state.valid_rows = static_cast<int32_t>(options.batch);
     state.loss_gradient_scale = 1.0f / static_cast<float>(options.batch);

@@ -73,9 +73,9 @@ void expect_round_trip(const ModelConfig& model, const ModelInput& input) {
     EXPECT_EQ(found->second.values, weight.values) << name;
   }
   ModelInput again = input;
-  again.scale = back.normalisation.scale;
-  again.mean = back.normalisation.mean;
-  again.deviation = back.normalisation.deviation;
+  again.scale = back.normalization.scale;
+  again.mean = back.normalization.mean;
+  again.deviation = back.normalization.deviation;
   EXPECT_TRUE(to_onnx(config_of(back.network), again, back.weights) == bytes)
       << "the file written anew is another";
 }
@@ -135,7 +135,7 @@ TEST(Onnx, EveryNetworkOfTheZooComesBack) {
   }
 }
 
-TEST(Onnx, NormalisationComesBack) {
+TEST(Onnx, NormalizationComesBack) {
   const ModelConfig model = network(
       "layer { name: 'conv' conv2d { channels: 5 kernel: 3 } } layer { name: 'pool' global_pool {} "
       "}"
@@ -146,10 +146,10 @@ TEST(Onnx, NormalisationComesBack) {
   input.mean = {0.4F, 0.5F, 0.6F};
   input.deviation = {0.2F, 0.3F, 0.25F};
   const Weights weights = some_weights(model, input);
-  const InputNormalisation wanted{input.scale, input.mean, input.deviation};
-  EXPECT_EQ(read_onnx(file_of(to_onnx(model, input, weights))).normalisation, wanted);
-  EXPECT_EQ(read_onnx(file_of(to_onnx(model, input, weights, {.normalise = false}))).normalisation,
-            InputNormalisation());
+  const InputNormalization wanted{input.scale, input.mean, input.deviation};
+  EXPECT_EQ(read_onnx(file_of(to_onnx(model, input, weights))).normalization, wanted);
+  EXPECT_EQ(read_onnx(file_of(to_onnx(model, input, weights, {.normalize = false}))).normalization,
+            InputNormalization());
   expect_round_trip(model, input);
 
   // One for all, of rows.
@@ -174,8 +174,8 @@ TEST(Onnx, PixelsFromZeroToOneComeBackAsStored) {
                                .metadata = {{"image.nominalpixelrange", "normalized_0_1"}}};
   const std::string text = to_onnx(model, input, some_weights(model, input), unit);
   const OnnxModel back = read_onnx(file_of(text));
-  EXPECT_FLOAT_EQ(back.normalisation.scale, input.scale);
-  EXPECT_EQ(back.normalisation.mean, input.mean);
+  EXPECT_FLOAT_EQ(back.normalization.scale, input.scale);
+  EXPECT_EQ(back.normalization.mean, input.mean);
   onnx::ModelProto written;
   ASSERT_TRUE(written.ParseFromString(text));
   EXPECT_EQ(written.graph().node(0).op_type(), "Sub") << "nothing is multiplied by 1";

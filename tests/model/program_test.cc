@@ -193,7 +193,7 @@ TEST_P(ProgramsOnTargets, AgreeWithTheReference) {
     TestNetwork exact(config_of(tested()), input, reference(), {.batch = rows});
     TestNetwork fast(config_of(tested()), input, target(), {.batch = rows});
     const TestBatch batch(input, rows, 4);
-    // One row of padding, where there is one to spare; one row alone has no variance to normalise
+    // One row of padding, where there is one to spare; one row alone has no variance to normalize
     // by.
     exact.state.valid_rows = fast.state.valid_rows =
         static_cast<int32_t>(std::max<int64_t>(1, rows - 1));
@@ -370,7 +370,7 @@ TEST(Program, GradientsAreNotReordered) {
   }
 }
 
-TEST(Program, NormalisesStoredImages) {
+TEST(Program, NormalizesStoredImages) {
   // u8 images in channels-last order give what the same numbers give as f32 in row-major order.
   ModelInput stored = classified({3, 4, 4}, 3);
   stored.input = {DType::kU8, {3, 4, 4}, Layout::channels_last()};

@@ -1,4 +1,4 @@
-// Batch normalisation against the reference.
+// Batch normalization against the reference.
 #include "ops/batch_norm.h"
 
 #include <cmath>

@@ -26,9 +26,9 @@ class Float16 {
       return;
     }
     const double magnitude = std::min(std::abs(value), 0x1p300);
-    const int exponent = magnitude > 0 ? std::max(std::ilogb(magnitude), kLeast) : kLeast;
+    const int exponent = magnitude > 0 ? std::max(std::ilogb(magnitude), kMin) : kMin;
     const double steps = std::nearbyint(std::ldexp(magnitude, kMantissaBits - exponent));
-    const double bits = std::ldexp(exponent - kLeast, kMantissaBits) + steps;
+    const double bits = std::ldexp(exponent - kMin, kMantissaBits) + steps;
     bits_ = static_cast<uint16_t>(std::min<double>(bits, kInfinity));
     if (std::signbit(value)) bits_ |= 0x8000;
   }
@@ -36,14 +36,14 @@ class Float16 {
     const int magnitude = bits_ & 0x7FFF;
     const int exponent = std::max(1, magnitude >> kMantissaBits);
     const int steps = magnitude - ((exponent - 1) << kMantissaBits);
-    double value = std::ldexp(steps, exponent - 1 + kLeast - kMantissaBits);
+    double value = std::ldexp(steps, exponent - 1 + kMin - kMantissaBits);
     if (magnitude >= kInfinity) value = std::numeric_limits<double>::infinity();
     if (magnitude > kInfinity) value = std::numeric_limits<double>::quiet_NaN();
     return bits_ & 0x8000 ? -value : value;
   }
 
  private:
-  static constexpr int kLeast = 2 - (1 << (kExponentBits - 1));  // exponent of a normal number
+  static constexpr int kMin = 2 - (1 << (kExponentBits - 1));  // exponent of a normal number
   static constexpr int kInfinity = ((1 << kExponentBits) - 1) << kMantissaBits;  // its bits
 
   uint16_t bits_ = 0;

@@ -1,4 +1,4 @@
-// Layer normalisation against the reference.
+// Layer normalization against the reference.
 #include "ops/layer_norm.h"
 
 #include "tests/ops/harness.h"

@@ -299,7 +299,7 @@ TEST_P(LossTest, SoftmaxCrossEntropyOfNan) {
 }
 
 // A case whose row 3 has this label.
-Case labelled(const Problem& p, double label) {
+Case labeled(const Problem& p, double label) {
   TestTensor wrong = labels(p);
   wrong.values[3] = label;
   return {.name = "wrong label",
@@ -314,7 +314,7 @@ TEST_P(LossTest, RefusesLabelsOutOfRange) {
     GTEST_SKIP() << "kernels do not throw";
   const Problem p{5, 10, 4};
   for (double label : {-1.0, 10.0}) {
-    const Case c = labelled(p, label);
+    const Case c = labeled(p, label);
     const std::vector<Layout> row(c.tensors.size(), Layout::row_major());
     try {
       target_memory(c, row);
@@ -332,7 +332,7 @@ TEST_P(LossTest, LabelsOutOfRangeSpoilTheLossOnAGpu) {
   using O = SoftmaxCrossEntropy;
   const Problem p{5, 10, 4};
   for (double label : {-1.0, 10.0}) {
-    const Case c = labelled(p, label);
+    const Case c = labeled(p, label);
     const std::vector<Layout> row(c.tensors.size(), Layout::row_major());
     const auto [specs, memory] = target_memory(c, row);
     const auto sums = target_.unpack(specs[O::kMetrics], memory[O::kMetrics]);

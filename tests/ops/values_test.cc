@@ -94,7 +94,7 @@ class BatchNorm : public testing::Test {
   Tensor y = unwritten({3, 2}), saved = unwritten({4});
 };
 
-TEST_F(BatchNorm, NormalisesByTheRowsThatCount) {
+TEST_F(BatchNorm, NormalizesByTheRowsThatCount) {
   evaluate(BatchNormForward{.epsilon = 0, .momentum = 0.25f},
            {&x, &none, &gamma, &beta, &none, &state, &mean, &var, &y, &saved});
   expect_numbers(y, {-1.5, -2, 2.5, 0, 196.5, -13});
@@ -190,7 +190,7 @@ TEST(BatchNormAcrossRanks, EqualsOneRank) {
   }
 }
 
-TEST(LayerNorm, NormalisesEachRow) {
+TEST(LayerNorm, NormalizesEachRow) {
   Tensor x = numbers({2, 2}, {1, 3, -5, 5}), gamma = numbers({2}, {1, 2});
   Tensor beta = numbers({2}, {0, 10}), y = unwritten({2, 2}), saved = unwritten({2, 2}), none;
   evaluate(LayerNormForward{.epsilon = 0}, {&x, &gamma, &beta, &y, &saved});

@@ -17,7 +17,7 @@
 namespace trireme::train {
 namespace {
 
-// RFC 3720, B.4, and the check value of the catalogues.
+// RFC 3720, B.4, and the check value of the catalogs.
 TEST(Crc32c, KnownVectors) {
   EXPECT_EQ(crc32c(""), 0U);
   EXPECT_EQ(crc32c("123456789"), 0xE3069283U);

@@ -49,17 +49,17 @@ class FineTuneTest(ProgramTest):
         super().setUp()
         with gzip.open(ROOT / "data/digits/digits.csv.gz", "rt") as file:
             rows = numpy.loadtxt(file, delimiter=",", dtype=numpy.float32)
-        pictures, digits = rows[:, :-1].reshape(-1, 1, 8, 8), rows[:, -1].astype(numpy.int32)
-        # One half for what the weights know, 70 pictures a digit; of the other eight a digit, two of which are one class.
+        images, digits = rows[:, :-1].reshape(-1, 1, 8, 8), rows[:, -1].astype(numpy.int32)
+        # One half for what the weights know, 70 images a digit; of the other eight a digit, two of which are one class.
         half = len(digits) // 2
-        self.write("old", pictures[:half], digits[:half], digits[:half], each=70)
-        self.write("new", pictures[half:], digits[half:], digits[half:] % 5, each=8)
+        self.write("old", images[:half], digits[:half], digits[:half], each=70)
+        self.write("new", images[half:], digits[half:], digits[half:] % 5, each=8)
 
-    def write(self, name, pictures, digits, labels, each):
+    def write(self, name, images, digits, labels, each):
         train = numpy.concatenate([numpy.flatnonzero(digits == digit)[:each] for digit in range(10)])
         test = numpy.setdiff1d(numpy.arange(len(digits)), train)
         for part, chosen in (("train", train), ("eval", test)):
-            numpy.save(self.scratch / f"{name}-{part}-x.npy", pictures[chosen])
+            numpy.save(self.scratch / f"{name}-{part}-x.npy", images[chosen])
             numpy.save(self.scratch / f"{name}-{part}-y.npy", labels[chosen])
 
     def train(self, name, data, *options, **numbers):

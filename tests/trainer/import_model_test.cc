@@ -10,7 +10,7 @@
 namespace trireme::train {
 namespace {
 
-// A model of pictures [3, 4, 4] in 5 classes that begins with ImageNet's normalisation.
+// A model of images [3, 4, 4] in 5 classes that begins with ImageNet's normalization.
 class ImportModel : public testing::Test {
  protected:
   void SetUp() override {
@@ -71,7 +71,7 @@ TEST_F(ImportModel, GivesTheLastLayerAsManyUnitsAsTheDataHasClasses) {
   EXPECT_EQ(model::network_of(model, input).layer(1).dense().units(), 7);
 }
 
-TEST_F(ImportModel, NormalisesTheDataAsTheFileDoes) {
+TEST_F(ImportModel, NormalizesTheDataAsTheFileDoes) {
   const Config config = load("synthetic {}");
   const NormalizeConfig& normalize = config.run.data().normalize();
   ASSERT_EQ(normalize.mean_size(), 3);
@@ -83,7 +83,7 @@ TEST_F(ImportModel, NormalisesTheDataAsTheFileDoes) {
   EXPECT_NEAR(rows.run.data().normalize().mean(1), 0.25 * 255, 1e-3);
 }
 
-TEST_F(ImportModel, WarnsWhereTheDataIsNormalisedOtherwise) {
+TEST_F(ImportModel, WarnsWhereTheDataIsNormalizedOtherwise) {
   EXPECT_TRUE(load("synthetic {} normalize { mean: [0.5, 0.25, 0.75] deviation: [0.2, 0.2, 0.2] }")
                   .warnings.empty());
   const Config other = load("synthetic {} normalize { mean: [0.5, 0.3, 0.75] deviation: 0.2 }");

@@ -47,7 +47,7 @@ TEST_P(PrecisionTest, RanksTogetherEqualOneRankAndComeNearFp32) {
       const std::string together = name + t.precision;
       run_alone(network, together + "-alone", in(t.precision, {"train.max_steps=50"}));
       run(network, together, in(t.precision, {"train.max_steps=50"}));
-      // Sums in another order round to other neighbours now and then, and ReLUs flip.
+      // Sums in another order round to other neighbors now and then, and ReLUs flip.
       expect_same_losses(together + "-alone", together, 50, 4 * t.roundoff);
       expect_same_losses(name + "-FP32", together, 50, 4 * t.roundoff);
     }

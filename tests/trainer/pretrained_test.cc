@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kRows = 2;
 constexpr std::array<float, 20> kLogits = {
-    49.87324f,  -78.74206f, 61.39257f, 165.292f,   53.41193f,   // the first picture
+    49.87324f,  -78.74206f, 61.39257f, 165.292f,   53.41193f,   // the first image
     -9.524533f, -105.6278f, 100.0644f, 3.159205f,  -6.938575f,  //
     46.18596f,  -86.85888f, 72.46216f, 165.9611f,  38.31197f,   // the second
     -30.877f,   -99.40085f, 96.61258f, -2.189353f, -4.491848f};

@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 TEST(StepWindowTest, IsTwoNumbers) {
   EXPECT_EQ(parse_step_window("steps=10..20"), (StepWindow{10, 20}));
   EXPECT_EQ(parse_step_window("steps=7..7"), (StepWindow{7, 7}));
-  EXPECT_EQ(parse_step_window("steps=1..1000").steps(), kMostProfiledSteps);
+  EXPECT_EQ(parse_step_window("steps=1..1000").steps(), kMaxProfiledSteps);
   EXPECT_EQ(to_string(StepWindow{10, 20}), "steps 10 to 20");
   EXPECT_EQ(to_string(StepWindow{7, 7}), "step 7");
 }

@@ -103,7 +103,7 @@ TEST(Progress, QuietSaysNothing) {
 
 TEST(Progress, NoColorIsHonoured) {
   setenv("NO_COLOR", "1", 1);
-  EXPECT_FALSE(progress_options(false, {}).colour);
+  EXPECT_FALSE(progress_options(false, {}).color);
   unsetenv("NO_COLOR");
 }
 

@@ -22,7 +22,7 @@ void expect_same(const SampleFacts& got, const SampleFacts& wanted) {
   EXPECT_EQ(got.columns, wanted.columns);
 }
 
-SampleFacts pictures() {
+SampleFacts images() {
   SampleFacts facts;
   facts.spec.input = {DType::kU8, Shape{3, 777, 24}, Layout::channels_last()};
   facts.spec.target = {DType::kI32, Shape{}, Layout::row_major()};
@@ -43,7 +43,7 @@ TEST(SampleFacts, ComeBackToTheBit) {
   table.columns = {{"a", "b", "", "d", "e", "NaN", "g", "h", "i"}, 9, {8, 1}};
   SampleFacts no_header = numbers;
   no_header.columns = {{}, 8, {0}};
-  for (const SampleFacts& facts : {pictures(), numbers, table, no_header}) {
+  for (const SampleFacts& facts : {images(), numbers, table, no_header}) {
     write_sample_facts(folder.path(), facts);
     expect_same(read_sample_facts(folder.path(), {}), facts);
   }
@@ -51,7 +51,7 @@ TEST(SampleFacts, ComeBackToTheBit) {
 
 TEST(SampleFacts, NamesThatAreNotUtf8AreShownAsFarAsTheyGo) {
   const TemporaryFolder folder;
-  SampleFacts facts = pictures();
+  SampleFacts facts = images();
   facts.class_names[0] = "\xFFx";
   write_sample_facts(folder.path(), facts);
   EXPECT_EQ(read_sample_facts(folder.path(), {}).class_names[0], "\xEF\xBF\xBDx");
@@ -88,7 +88,7 @@ TEST(SampleFacts, AreThoseOfTheDataWhereTheRunHasNotWrittenThem) {
 
 TEST(SampleFacts, DamagedFilesAreNamed) {
   const TemporaryFolder folder;
-  write_sample_facts(folder.path(), pictures());
+  write_sample_facts(folder.path(), images());
   const std::string good = slurp(folder.path() / "samples.json");
   const auto damaged = [&](const std::string& what, const std::string& by) {
     std::string text = good;

@@ -45,7 +45,7 @@ class StepFixture {
     options.ranks = communicator.size();
     loader_ = std::make_unique<data::Loader>(*dataset_, *device_, options);
     loader_->start(0, 0);
-    step_.initialise();
+    step_.initialize();
   }
 
   Step& step() { return step_; }

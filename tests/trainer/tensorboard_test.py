@@ -11,7 +11,7 @@ from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
 from program import ProgramTest, run, unittest
 
-# Pictures of three channels and of one size, with a convolution whose weights are padded to blocks where the CPU has
+# Images of three channels and of one size, with a convolution whose weights are padded to blocks where the CPU has
 # such layouts; three epochs of 5 steps.
 CONFIG = """
 model {{ network {{
@@ -132,7 +132,7 @@ class TensorBoardTest(ProgramTest):
         parameters = self.records("start")[0]["parameters"]
         self.assertEqual(sum(count.values()), parameters)
 
-    def test_samples_are_the_pictures_that_the_network_gets(self):
+    def test_samples_are_the_images_that_the_network_gets(self):
         self.train(ranks=0)
         accumulator = self.accumulator()
         tags = accumulator.Tags()["images"]
@@ -143,10 +143,10 @@ class TensorBoardTest(ProgramTest):
             all_pixels[bytes(planes[c * 1024 + p] for p in range(1024) for c in range(3))] = sample
         for tag in tags:
             (event,) = accumulator.Images(tag)
-            picture = PIL.Image.open(io.BytesIO(event.encoded_image_string))
-            self.assertEqual((picture.size, picture.mode), ((32, 32), "RGB"))
+            image = PIL.Image.open(io.BytesIO(event.encoded_image_string))
+            self.assertEqual((image.size, image.mode), ((32, 32), "RGB"))
             self.assertEqual((event.width, event.height), (32, 32))
-            sample = all_pixels[picture.tobytes()]
+            sample = all_pixels[image.tobytes()]
             self.assertIn(accumulator.SummaryMetadata(tag).display_name, (f"class {sample % 10}", NAMES[sample % 10]))
 
     def test_hyper_parameters_and_configuration(self):

@@ -58,7 +58,7 @@ bool stdout_is_terminal() {
   return launcher.string().starts_with("/dev/pts/") || launcher.string().starts_with("/dev/tty");
 }
 
-bool stdout_in_colour() {
+bool stdout_in_color() {
   const char* refused = std::getenv("NO_COLOR");
   return stdout_is_terminal() && (!refused || !*refused);
 }

@@ -15,7 +15,7 @@ int64_t resident_bytes();
 // launcher's.
 bool stdout_is_terminal();
 // On a terminal, and nobody has set NO_COLOR (https://no-color.org).
-bool stdout_in_colour();
+bool stdout_in_color();
 int terminal_columns();
 
 }  // namespace trireme::train

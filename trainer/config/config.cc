@@ -101,7 +101,7 @@ void leave_out_what_changes_no_sample(DataConfig& data) {
     data.mutable_webdataset()->clear_index_folder();
   }
   // How much is kept, and where, changes nothing; that something is kept decides how the first
-  // transform has its pictures decoded.
+  // transform has its images decoded.
   if (data.has_cache()) data.mutable_cache()->Clear();
 }
 

@@ -13,7 +13,7 @@
 namespace trireme::train {
 namespace {
 
-// What the data's numbers are multiplied by before normalisation; nothing where only its files
+// What the data's numbers are multiplied by before normalization; nothing where only its files
 // tell.
 std::optional<float> scale_of(const DataConfig& data) {
   if (data.has_csv()) return data.csv().scale();
@@ -42,14 +42,14 @@ std::string text_of(const NormalizeConfig& normalize) {
                      fmt::join(normalize.deviation(), ", "));
 }
 
-// The file's normalisation is of numbers as they are stored, the data's of scaled ones.
-void take_normalisation(const model::InputNormalisation& found, const std::string& file,
+// The file's normalization is of numbers as they are stored, the data's of scaled ones.
+void take_normalization(const model::InputNormalization& found, const std::string& file,
                         Config& config) {
-  if (found == model::InputNormalisation()) return;
+  if (found == model::InputNormalization()) return;
   const std::optional<float> scale = scale_of(config.run.data());
   if (!scale) {
     config.warnings.push_back(
-        fmt::format("{} normalises its input; make sure that data.normalize does the same", file));
+        fmt::format("{} normalizes its input; make sure that data.normalize does the same", file));
     return;
   }
   const float factor = *scale / found.scale;
@@ -96,7 +96,7 @@ void import_model(Config& config) {
   ModelConfig& model = *config.run.mutable_model();
   *model.mutable_network() = std::move(network);
   if (!model.has_init_from()) model.set_init_from(file);
-  take_normalisation(found.normalisation, file, config);
+  take_normalization(found.normalization, file, config);
 }
 
 }  // namespace trireme::train

@@ -15,7 +15,7 @@
 namespace trireme::train {
 
 // Ranges of the arrays that are updated in the same way, without the gaps between tensors. To a
-// layer-wise rule each tensor is one; otherwise neighbours that do not differ are.
+// layer-wise rule each tensor is one; otherwise neighbors that do not differ are.
 std::vector<ops::UpdateRange> update_ranges(const model::Parameters& parameters,
                                             const OptimizerConfig& config);
 

@@ -36,8 +36,8 @@ StepWindow parse_step_window(std::string_view text) {
   const StepWindow window{*first, *last};
   if (window.first < 1) refuse("begins before the first step, which is step 1");
   if (window.last < window.first) refuse("ends before it begins");
-  if (window.last - window.first >= kMostProfiledSteps) {
-    refuse(fmt::format("is too long; at most {} steps are profiled", kMostProfiledSteps));
+  if (window.last - window.first >= kMaxProfiledSteps) {
+    refuse(fmt::format("is too long; at most {} steps are profiled", kMaxProfiledSteps));
   }
   return window;
 }

@@ -16,7 +16,7 @@ struct StepWindow {
 };
 
 // Every step of a window is kept in memory until its end.
-inline constexpr int64_t kMostProfiledSteps = 1000;
+inline constexpr int64_t kMaxProfiledSteps = 1000;
 
 // "steps=10..20". Throws ConfigError that says what is wrong with it.
 StepWindow parse_step_window(std::string_view text);

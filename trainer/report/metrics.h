@@ -118,7 +118,7 @@ struct HistogramsRecord {
   double stall_seconds = 0;  // that training stood still for the copy
 };
 
-// Training samples that are pictures, as the network gets them.
+// Training samples that are images, as the network gets them.
 struct SamplesRecord {
   int64_t step = 0;
   TensorSpec spec;                // of one

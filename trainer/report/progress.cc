@@ -30,7 +30,7 @@ ProgressOptions progress_options(bool quiet, std::function<void(std::string)> pu
   options.quiet = quiet;
   if (quiet) return options;
   options.live = stdout_is_terminal();
-  options.colour = stdout_in_colour();
+  options.color = stdout_in_color();
   if (options.live) options.columns = terminal_columns();
   return options;
 }
@@ -83,9 +83,9 @@ std::string Progress::bar(double part) const {
   const int full = std::clamp(static_cast<int>(part * kBarCells + 0.5), 0, kBarCells);
   std::string cells;
   for (int i = 0; i < full; ++i) cells += "━";
-  if (options_.colour) cells += kDim;
-  for (int i = full; i < kBarCells; ++i) cells += options_.colour ? "━" : "·";
-  return options_.colour ? cells + kPlain : cells;
+  if (options_.color) cells += kDim;
+  for (int i = full; i < kBarCells; ++i) cells += options_.color ? "━" : "·";
+  return options_.color ? cells + kPlain : cells;
 }
 
 std::string Progress::speed() const {
@@ -95,7 +95,7 @@ std::string Progress::speed() const {
                                  format_count(rate), percent(window_.data_wait, window_.seconds),
                                  percent(window_.exposed_comm, window_.seconds));
   if (load_) {
-    text += fmt::format("  gpu {:.0f}% {:.0f} W", load_->utilisation_percent, load_->power_watts);
+    text += fmt::format("  gpu {:.0f}% {:.0f} W", load_->utilization_percent, load_->power_watts);
   }
   return text;
 }
@@ -105,7 +105,7 @@ std::string Progress::results(const Evaluation& evaluation) const {
   for (const MetricInfo& metric : kEvaluationMetrics) {
     const std::optional<double>& value = evaluation.metrics.*metric.value;
     if (!value || !metric.is_brief) continue;
-    const bool bold = options_.colour && metric.value == &EvaluationMetrics::accuracy;
+    const bool bold = options_.color && metric.value == &EvaluationMetrics::accuracy;
     const std::string shown = metric_text(metric, *value);
     text += fmt::format("{}{} {}", text == "eval" ? " " : "  ", metric.title,
                         bold ? kBold + shown + kPlain : shown);

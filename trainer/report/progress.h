@@ -15,9 +15,9 @@ namespace trireme::train {
 struct ProgressOptions {
   // Where text goes, as it is.
   std::function<void(std::string)> put;
-  bool live = false;    // a terminal, whose last line is written over
-  bool colour = false;  // never with NO_COLOR
-  bool quiet = false;   // shows nothing: the other ranks
+  bool live = false;   // a terminal, whose last line is written over
+  bool color = false;  // never with NO_COLOR
+  bool quiet = false;  // shows nothing: the other ranks
   int columns = 80;
 };
 // For stdout, as the environment asks; `put` is what takes it there.

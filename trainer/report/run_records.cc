@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// Longest file read besides metrics.jsonl: evaluation.json with its pictures is far below.
+// Longest file read besides metrics.jsonl: evaluation.json with its images is far below.
 constexpr uintmax_t kLargest = 64 << 20;
 constexpr int kDeepest = 16;
 constexpr auto kSignOfLife = std::chrono::minutes(2);

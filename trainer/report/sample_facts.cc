@@ -39,10 +39,10 @@ DType type_named(const std::string& name) {
 
 TensorSpec spec_from(const Json& json) {
   const auto extents = whole_numbers<int64_t>(json.at("shape"));
-  constexpr int64_t kMostElements = int64_t{1} << 31;
+  constexpr int64_t kMaxElements = int64_t{1} << 31;
   int64_t elements = 1;
   for (const int64_t extent : extents) {
-    if (extents.size() > 3 || extent < 1 || extent > kMostElements / elements) {
+    if (extents.size() > 3 || extent < 1 || extent > kMaxElements / elements) {
       throw Error(fmt::format("{} is no shape of samples", json_text(json.at("shape"))));
     }
     elements *= extent;

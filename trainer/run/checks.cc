@@ -16,7 +16,7 @@ namespace trireme::train {
 namespace {
 
 // Wiggles of less than this part of the mean never stand out, however steady the losses before.
-constexpr double kLeastDeviation = 0.01;
+constexpr double kMinDeviation = 0.01;
 constexpr size_t kNamed = 4;  // ranks or parameters that one message lists
 
 // "rank 1", "ranks 0, 2"
@@ -121,7 +121,7 @@ std::optional<LossSpikes::Spike> LossSpikes::add(double loss) {
   const double mean = std::accumulate(losses_.begin(), losses_.end(), 0.0) / count;
   double squares = 0;
   for (double each : losses_) squares += (each - mean) * (each - mean);
-  const double deviation = std::max(std::sqrt(squares / count), kLeastDeviation * std::abs(mean));
+  const double deviation = std::max(std::sqrt(squares / count), kMinDeviation * std::abs(mean));
   losses_[next_] = loss;
   next_ = (next_ + 1) % kWindow;
   if (!(loss - mean > deviations_ * deviation)) return std::nullopt;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/clock.h"
-#include "data/sample_pictures.h"
+#include "data/sample_images.h"
 
 namespace trireme::train {
 Illustrations::Illustrations(const MetricsConfig& config, const data::Dataset& training, Step& step,
@@ -14,7 +14,7 @@ Illustrations::Illustrations(const MetricsConfig& config, const data::Dataset& t
       step_(step),
       reporter_(reporter),
       every_epochs_(config.histograms_every_epochs()),
-      samples_(data::are_pictures(training.spec().input) ? config.images() : 0) {}
+      samples_(data::are_images(training.spec().input) ? config.images() : 0) {}
 
 void Illustrations::batch(const data::Batch& batch, int64_t steps) {
   const auto rows = static_cast<size_t>(std::min(std::exchange(samples_, 0), batch.rows));
@@ -31,7 +31,7 @@ void Illustrations::batch(const data::Batch& batch, int64_t steps) {
 void Illustrations::epoch_done(int64_t epoch, int64_t steps, float gradient_scale) {
   if (every_epochs_ == 0 || epoch % every_epochs_ != 0 || !reporter_.takes_histograms()) return;
   const auto start = Clock::now();
-  if (took_ > kMostOfTheTime * to_seconds(start - copied_at_)) return;
+  if (took_ > kMaxOfTheTime * to_seconds(start - copied_at_)) return;
   HistogramsRecord record = copy(gradient_scale);
   record.step = steps;
   record.epoch = epoch;

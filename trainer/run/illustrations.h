@@ -16,13 +16,13 @@ namespace trireme::train {
 class Illustrations {
  public:
   // Training is not to stand still for longer than this part of the time.
-  static constexpr double kMostOfTheTime = 0.003;
+  static constexpr double kMaxOfTheTime = 0.003;
 
   // Everything outlives it.
   Illustrations(const MetricsConfig& config, const data::Dataset& training, Step& step,
                 Reporter& reporter);
 
-  // Of the first batch, which comes after `steps` updates, the samples that are pictures.
+  // Of the first batch, which comes after `steps` updates, the samples that are images.
   void batch(const data::Batch& batch, int64_t steps);
   // After `epoch` epochs and `steps` updates, of which none is under way: histograms, when they are
   // due, would not cost too much, and those before have been written. `gradient_scale`: see

@@ -33,7 +33,7 @@ bool RunStart::has_saved() const {
 }
 
 void RunStart::load() {
-  parts_.step->initialise();
+  parts_.step->initialize();
   std::string found;
   comm::together(communicator_, [&] {
     if (communicator_.rank() == 0) found = load_by_rank_0();

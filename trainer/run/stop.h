@@ -12,7 +12,7 @@
 
 namespace trireme::train {
 
-// One at a time in a process, made before MPI is initialised so that no signal is lost.
+// One at a time in a process, made before MPI is initialized so that no signal is lost.
 class StopSignals {
  public:
   // Handles the signals from now on. `grace`: seconds from the first of them to the end of the

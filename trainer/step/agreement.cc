@@ -74,7 +74,7 @@ void add_samples(const std::string& part, const data::Dataset& samples, Facts& f
   facts.emplace_back("input of " + part + " samples", spec.input.to_string());
   facts.emplace_back("target of " + part + " samples", spec.target.to_string());
   facts.emplace_back("classes of " + part + " samples", std::to_string(spec.classes));
-  facts.emplace_back("normalisation of " + part + " samples",
+  facts.emplace_back("normalization of " + part + " samples",
                      fmt::format("{} [{}] [{}]", spec.scale, fmt::join(spec.mean, ", "),
                                  fmt::join(spec.deviation, ", ")));
   facts.emplace_back("checksum of " + part + " samples", fmt::format("{:016x}", checksum(samples)));

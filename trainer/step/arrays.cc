@@ -18,10 +18,10 @@ StepArrays::StepArrays(const model::Parameters& parameters, ops::Backend& backen
   low_precision_averages_ = model::LowPrecisionCopy(parameters, backend);
 }
 
-void StepArrays::initialise(uint64_t seed, Stream& stream) {
+void StepArrays::initialize(uint64_t seed, Stream& stream) {
   device_.fill_zero(running_.data(), parameters_.running_bytes(), stream);
   stream.synchronize();
-  model::initialise(parameters_, backend_, seed, values_.data(), running_.data());
+  model::initialize(parameters_, backend_, seed, values_.data(), running_.data());
   values_changed(stream);
   restart_averages(stream);
 }

@@ -20,7 +20,7 @@ class StepArrays {
 
   // Initial parameters and running values, a pure function of the seed, and averages to match.
   // Blocks until all that is queued on the stream is done.
-  void initialise(uint64_t seed, Stream& stream);
+  void initialize(uint64_t seed, Stream& stream);
   // Writes the copy in low precision, and the frozen part of the averages. Comes after whoever else
   // than the update has written values, and blocks until both are there.
   void values_changed(Stream& stream);

@@ -7,7 +7,7 @@
 #include "comm/control.h"
 #include "core/text.h"
 #include "data/images/codec.h"
-#include "data/sample_pictures.h"
+#include "data/sample_images.h"
 #include "trainer/base/json.h"
 #include "trainer/step/probabilities.h"
 
@@ -38,7 +38,7 @@ bool DetailsCollector::applies_to(const data::SampleSpec& spec, int64_t outputs)
 }
 
 DetailsCollector::DetailsCollector(const data::SampleSpec& spec) : spec_(spec) {
-  if (spec.classes > kMostConfused) return;
+  if (spec.classes > kMaxConfused) return;
   confusion_.resize(static_cast<size_t>(spec.classes) * static_cast<size_t>(spec.classes));
 }
 
@@ -65,13 +65,13 @@ void DetailsCollector::add(const data::Batch& batch, std::span<const float> logi
 }
 
 void DetailsCollector::keep(Found found, const std::byte* input) {
-  if (found_.size() == kMostMistakes && !(found < found_.back())) return;
+  if (found_.size() == kMaxMistakes && !(found < found_.back())) return;
   found.input.assign(input, input + spec_.input.bytes());
   found_.insert(std::ranges::upper_bound(found_, found, std::less<>{}), std::move(found));
-  if (found_.size() > kMostMistakes) found_.pop_back();
+  if (found_.size() > kMaxMistakes) found_.pop_back();
 }
 
-// Of all ranks, so that only their pictures travel.
+// Of all ranks, so that only their images travel.
 void DetailsCollector::forget_all_but_the_surest(comm::Communicator& communicator) {
   Json own = Json::array();
   for (const Found& found : found_) own.push_back({found.probability, found.index});
@@ -82,8 +82,8 @@ void DetailsCollector::forget_all_but_the_surest(comm::Communicator& communicato
     }
   }
   std::ranges::sort(all, std::less<>{});
-  if (all.size() <= kMostMistakes) return;
-  std::erase_if(found_, [&](const Found& found) { return !(found < all[kMostMistakes]); });
+  if (all.size() <= kMaxMistakes) return;
+  std::erase_if(found_, [&](const Found& found) { return !(found < all[kMaxMistakes]); });
 }
 
 std::vector<Mistake> DetailsCollector::describe(const data::Dataset& dataset) const {
@@ -91,8 +91,8 @@ std::vector<Mistake> DetailsCollector::describe(const data::Dataset& dataset) co
   for (const Found& found : found_) {
     Mistake mistake{found.index,     dataset.where(found.index), found.label,
                     found.predicted, found.probability,          {}};
-    if (data::are_pictures(spec_.input)) {
-      mistake.png = base64(data::encode_png(data::pictures_of(spec_.input, found.input)[0].view()));
+    if (data::are_images(spec_.input)) {
+      mistake.png = base64(data::encode_png(data::images_of(spec_.input, found.input)[0].view()));
     }
     mistakes.push_back(std::move(mistake));
   }

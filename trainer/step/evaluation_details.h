@@ -21,17 +21,17 @@ struct Mistake {
   int label = 0;
   int predicted = 0;       // kNothing: the logits are not finite
   double probability = 0;  // of the predicted class; NaN with kNothing
-  std::string png;         // base64, as the network sees it before normalisation; empty: no picture
+  std::string png;         // base64, as the network sees it before normalization; empty: no image
 };
 
 struct EvaluationDetails {
   // Samples by true class (rows) and predicted class, but for those with kNothing; empty above
-  // kMostConfused classes.
+  // kMaxConfused classes.
   std::vector<std::vector<int64_t>> confusion;
-  std::vector<Mistake> mistakes;  // in the order of comes_before, at most kMostMistakes
+  std::vector<Mistake> mistakes;  // in the order of comes_before, at most kMaxMistakes
 };
-inline constexpr int kMostConfused = 200;
-inline constexpr size_t kMostMistakes = 24;
+inline constexpr int kMaxConfused = 200;
+inline constexpr size_t kMaxMistakes = 24;
 
 // Whether a mistake is listed before another one: first those without a probability (NaN), then the
 // surest.

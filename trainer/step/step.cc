@@ -289,10 +289,10 @@ Step::Step(const Config& config, const model::Graph& graph, ops::Backend& backen
     : state_(std::make_unique<State>(config, graph, backend, world)) {}
 Step::~Step() = default;
 
-void Step::initialise() {
+void Step::initialize() {
   State& s = *state_;
   s.optimizer->reset_state(*s.stream);
-  s.arrays->initialise(s.seed, *s.stream);
+  s.arrays->initialize(s.seed, *s.stream);
 }
 
 void Step::parameters_changed() { state_->arrays->values_changed(*state_->stream); }

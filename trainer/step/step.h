@@ -25,13 +25,13 @@ class StepProbe;
 class Step {
  public:
   // All ranks call it together; `world` is over host memory. Everything handed in outlives the
-  // step. Values are undefined until initialise or a checkpoint has set them.
+  // step. Values are undefined until initialize or a checkpoint has set them.
   Step(const Config& config, const model::Graph& graph, ops::Backend& backend,
        comm::Communicator& world);
   ~Step();
 
   // Initial parameters and running values, zero optimizer state: a pure function of the seed.
-  void initialise();
+  void initialize();
   // Comes after whoever else has written parameters: through state(), or to arrays().
   void parameters_changed();
   // Where parameters are averaged: lets that begin anew, with the parameters as they are.

@@ -52,11 +52,11 @@ StepProbe::StepProbe(Device& device, Stream& compute, const model::Program& prog
   }
   for (int i = 0; i < slots + 1; ++i) firsts_.push_back(timed());
   before_ = origin_.get();
-  synchronise_clocks(compute);
+  synchronize_clocks(compute);
 }
 
 // The quickest of a few looks: the device's moment lies between two of the host's.
-void StepProbe::synchronise_clocks(Stream& compute) {
+void StepProbe::synchronize_clocks(Stream& compute) {
   constexpr int kLooks = 10;
   compute.synchronize();
   Clock::time_point latest;

@@ -66,7 +66,7 @@ class StepProbe final : public model::InstructionObserver {
   std::unique_ptr<Event> timed() { return device_.create_event(EventKind::kTimed); }
   size_t place(size_t instruction) const;
   Slot& slot(int index) { return slots_.at(static_cast<size_t>(index)); }
-  void synchronise_clocks(Stream& compute);
+  void synchronize_clocks(Stream& compute);
 
   Device& device_;
   std::vector<LayerStretch> stretches_;

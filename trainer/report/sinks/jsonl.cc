@@ -51,7 +51,7 @@ void append(const StepRecord& r, std::string& text) {
         out,
         R"(,"gpu_load_percent":{:.0f},"gpu_memory_bytes":{:.0f},"gpu_power_watts":{:.0f},)"
         R"("gpu_clock_mhz":{:.0f},"gpu_temperature_celsius":{:.0f})",
-        JsonNumber{r.load->utilisation_percent}, JsonNumber{r.load->memory_used_bytes},
+        JsonNumber{r.load->utilization_percent}, JsonNumber{r.load->memory_used_bytes},
         JsonNumber{r.load->power_watts}, JsonNumber{r.load->clock_mhz},
         JsonNumber{r.load->temperature_celsius});
   }

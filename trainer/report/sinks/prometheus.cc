@@ -92,7 +92,7 @@ struct PrometheusSink::State {
     gauge("trireme_gpu_memory_bytes", "Memory in use on the GPU of rank 0.",
           load.memory_used_bytes);
     gauge("trireme_gpu_utilization_ratio", "Part of the time that the GPU of rank 0 computes.",
-          load.utilisation_percent / 100);
+          load.utilization_percent / 100);
     gauge("trireme_gpu_power_watts", "Power that the GPU of rank 0 takes.", load.power_watts);
   }
 

@@ -8,7 +8,7 @@
 
 #include "core/clock.h"
 #include "data/images/codec.h"
-#include "data/sample_pictures.h"
+#include "data/sample_images.h"
 #include "trainer/report/sinks/histogram.h"
 
 namespace trireme::train {
@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 namespace tb = tensorboard;
 
-constexpr size_t kMostRanks = 64;  // that get a curve each
+constexpr size_t kMaxRanks = 64;  // that get a curve each
 // The rest of what is written has a tag of its own.
 constexpr const char* kLoss = "train/loss";
 constexpr const char* kSpeed = "speed/samples_per_second";
@@ -79,7 +79,7 @@ class TensorBoardSink::Summaries {
     const Histogram histogram = histogram_of(values);
     if (histogram.count > 0) fill(histogram, *add(tag).mutable_histo());
   }
-  void picture(const std::string& tag, const std::string& label, const data::ImageView& view) {
+  void image(const std::string& tag, const std::string& label, const data::ImageView& view) {
     tb::Summary::Value& value = add(tag);
     const std::vector<uint8_t> png = data::encode_png(view);
     tb::Summary::Image& image = *value.mutable_image();
@@ -217,7 +217,7 @@ void TensorBoardSink::write(Time when, const StepRecord& record) {
     summaries.scalar("train/skipped_steps", static_cast<double>(record.skipped_steps));
   }
   if (record.load) {
-    summaries.scalar("gpu/load_percent", record.load->utilisation_percent);
+    summaries.scalar("gpu/load_percent", record.load->utilization_percent);
     summaries.scalar("gpu/memory_bytes", record.load->memory_used_bytes);
     summaries.scalar("gpu/power_watts", record.load->power_watts);
   }
@@ -234,7 +234,7 @@ void TensorBoardSink::write(Time when, const EvaluationRecord& record) {
 
 void TensorBoardSink::write(Time when, const RanksRecord& record) {
   Summaries summaries(when, record.step);
-  if (record.lag_ms.size() > kMostRanks) {
+  if (record.lag_ms.size() > kMaxRanks) {
     summaries.scalar("rank_lag_ms/largest", *std::ranges::max_element(record.lag_ms));
   } else {
     for (size_t rank = 0; rank < record.lag_ms.size(); ++rank) {
@@ -256,10 +256,10 @@ void TensorBoardSink::write(Time when, const HistogramsRecord& record) {
 
 void TensorBoardSink::write(Time when, const SamplesRecord& record) {
   Summaries summaries(when, record.step);
-  const std::vector<data::Image> pictures = data::pictures_of(record.spec, record.inputs);
-  for (size_t i = 0; i < pictures.size(); ++i) {
-    summaries.picture(fmt::format("samples/{:02}", i),
-                      i < record.labels.size() ? record.labels[i] : "", pictures[i].view());
+  const std::vector<data::Image> images = data::images_of(record.spec, record.inputs);
+  for (size_t i = 0; i < images.size(); ++i) {
+    summaries.image(fmt::format("samples/{:02}", i),
+                    i < record.labels.size() ? record.labels[i] : "", images[i].view());
   }
   add(summaries);
 }

@@ -1,4 +1,4 @@
-// For the tests of codecs: pictures, files of them of every kind, and what decoding one must keep
+// For the tests of codecs: images, files of them of every kind, and what decoding one must keep
 // to.
 #pragma once
 
@@ -23,13 +23,13 @@ namespace trireme::testing {
 
 using Bytes = std::vector<uint8_t>;
 
-// A picture of its own memory that can be compared.
-struct Picture {
+// A image of its own memory that can be compared.
+struct TestImage {
   data::ImageSize size;
   int channels = 0;
   Bytes pixels;
 
-  Picture(data::ImageSize size_, int channels_)
+  TestImage(data::ImageSize size_, int channels_)
       : size(size_),
         channels(channels_),
         pixels(static_cast<size_t>(size.height * size.width * channels)) {}
@@ -37,21 +37,21 @@ struct Picture {
   const uint8_t* at(int y, int x) const {
     return pixels.data() + (std::ptrdiff_t{y} * size.width + x) * channels;
   }
-  bool operator==(const Picture&) const = default;
+  bool operator==(const TestImage&) const = default;
 };
 
 // Waves, and some noise so that there are coefficients of every frequency.
-inline Picture waves(data::ImageSize size, int channels) {
-  Picture picture(size, channels);
+inline TestImage waves(data::ImageSize size, int channels) {
+  TestImage image(size, channels);
   std::mt19937 random(1);
-  for (size_t i = 0; i < picture.pixels.size(); ++i) {
+  for (size_t i = 0; i < image.pixels.size(); ++i) {
     const auto c = static_cast<double>(i % static_cast<size_t>(channels));
     const auto pixel = static_cast<int>(i) / channels;
     const double wave =
         std::sin(pixel % size.width / (7 + c)) + std::cos(pixel / size.width / (5 + 2 * c));
-    picture.pixels[i] = static_cast<uint8_t>(120 + 50 * wave + static_cast<double>(random() % 20));
+    image.pixels[i] = static_cast<uint8_t>(120 + 50 * wave + static_cast<double>(random() % 20));
   }
-  return picture;
+  return image;
 }
 
 struct JpegKind {
@@ -68,7 +68,7 @@ inline J_COLOR_SPACE colors_of(int channels) {
 }
 
 // Of 1, 3 or 4 channels.
-inline Bytes encode_with(Picture picture, const JpegKind& kind) {
+inline Bytes encode_with(TestImage image, const JpegKind& kind) {
   jpeg_compress_struct encoder{};
   jpeg_error_mgr errors{};
   encoder.err = jpeg_std_error(&errors);
@@ -76,12 +76,12 @@ inline Bytes encode_with(Picture picture, const JpegKind& kind) {
   uint8_t* memory = nullptr;
   unsigned long size = 0;
   jpeg_mem_dest(&encoder, &memory, &size);
-  encoder.image_height = static_cast<JDIMENSION>(picture.size.height);
-  encoder.image_width = static_cast<JDIMENSION>(picture.size.width);
-  encoder.input_components = picture.channels;
-  encoder.in_color_space = colors_of(picture.channels);
+  encoder.image_height = static_cast<JDIMENSION>(image.size.height);
+  encoder.image_width = static_cast<JDIMENSION>(image.size.width);
+  encoder.input_components = image.channels;
+  encoder.in_color_space = colors_of(image.channels);
   jpeg_set_defaults(&encoder);
-  jpeg_set_colorspace(&encoder, picture.channels == 1 ? JCS_GRAYSCALE : kind.stored);
+  jpeg_set_colorspace(&encoder, image.channels == 1 ? JCS_GRAYSCALE : kind.stored);
   jpeg_set_quality(&encoder, 85, TRUE);
   encoder.comp_info[0].h_samp_factor = kind.sampling[0];
   encoder.comp_info[0].v_samp_factor = kind.sampling[1];
@@ -95,8 +95,8 @@ inline Bytes encode_with(Picture picture, const JpegKind& kind) {
     encoder.num_scans = 3;
   }
   jpeg_start_compress(&encoder, TRUE);
-  for (int y = 0; y < picture.size.height; ++y) {
-    JSAMPROW row = picture.view().row(y);
+  for (int y = 0; y < image.size.height; ++y) {
+    JSAMPROW row = image.view().row(y);
     jpeg_write_scanlines(&encoder, &row, 1);
   }
   jpeg_finish_compress(&encoder);
@@ -132,34 +132,34 @@ inline Bytes encode_png_with(data::ImageSize size, int color_type, int bit_depth
   return out;
 }
 
-inline std::vector<Bytes> rows_of(const Picture& picture) {
+inline std::vector<Bytes> rows_of(const TestImage& image) {
   std::vector<Bytes> rows;
-  for (int y = 0; y < picture.size.height; ++y) {
-    rows.emplace_back(picture.at(y, 0), picture.at(y, 0) + picture.size.width * picture.channels);
+  for (int y = 0; y < image.size.height; ++y) {
+    rows.emplace_back(image.at(y, 0), image.at(y, 0) + image.size.width * image.channels);
   }
   return rows;
 }
 
-inline Picture decode(data::Decoder& decoder, const Bytes& bytes, data::DecodeRequest request) {
+inline TestImage decode(data::Decoder& decoder, const Bytes& bytes, data::DecodeRequest request) {
   const data::ImageSize whole = decoder.open(bytes).size;
   if (request.region == data::Region()) request.region = {0, 0, whole.height, whole.width};
-  Picture picture(decoder.plan(request).size, request.channels);
-  decoder.decode(picture.view());
-  return picture;
+  TestImage image(decoder.plan(request).size, request.channels);
+  decoder.decode(image.view());
+  return image;
 }
-inline Picture decode(const Bytes& bytes, int channels = 3, int shrink = 1) {
+inline TestImage decode(const Bytes& bytes, int channels = 3, int shrink = 1) {
   data::Decoder decoder;
   return decode(decoder, bytes, {channels, {}, shrink});
 }
 
 inline std::string error_of(const Bytes& bytes, const data::DecodeRequest& request = {}) {
   data::Decoder decoder;
-  return message<data::PictureError>([&] { decode(decoder, bytes, request); });
+  return message<data::ImageError>([&] { decode(decoder, bytes, request); });
 }
 
 inline Bytes text(std::string_view bytes) { return {bytes.begin(), bytes.end()}; }
 
-inline double mean_difference(const Picture& a, const Picture& b) {
+inline double mean_difference(const TestImage& a, const TestImage& b) {
   const double sum =
       std::inner_product(a.pixels.begin(), a.pixels.end(), b.pixels.begin(), 0.0, std::plus<>(),
                          [](int x, int y) { return std::abs(x - y); });
@@ -167,11 +167,11 @@ inline double mean_difference(const Picture& a, const Picture& b) {
 }
 
 // That a region of it is what the whole has there, and how much around it comes along.
-inline void expect_region(data::Decoder& decoder, const Bytes& bytes, const Picture& whole,
+inline void expect_region(data::Decoder& decoder, const Bytes& bytes, const TestImage& whole,
                           const data::DecodeRequest& request) {
   decoder.open(bytes);
   const data::DecodePlan plan = decoder.plan(request);
-  Picture part(plan.size, request.channels);
+  TestImage part(plan.size, request.channels);
   decoder.decode(part.view());
 
   const data::Region& region = request.region;
@@ -201,7 +201,7 @@ inline void expect_region(data::Decoder& decoder, const Bytes& bytes, const Pict
   }
 }
 
-// Regions of all sizes, some of them at the picture's borders.
+// Regions of all sizes, some of them at the image's borders.
 inline data::Region random_region(data::ImageSize size, std::mt19937& random) {
   const auto range = [&](int extent) {
     const int limit = random() % 2 == 0 ? extent : std::min(extent, 24);
@@ -222,7 +222,7 @@ inline void expect_regions(const Bytes& bytes, int count) {
   const data::ImageSize size = decoder.open(bytes).size;
   for (const int channels : {1, 3}) {
     for (const int shrink : {1, 2, 4, 8}) {
-      const Picture whole = decode(bytes, channels, shrink);
+      const TestImage whole = decode(bytes, channels, shrink);
       for (int i = 0; i < count; ++i) {
         ASSERT_NO_FATAL_FAILURE(
             expect_region(decoder, bytes, whole, {channels, random_region(size, random), shrink}));

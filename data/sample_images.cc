@@ -1,4 +1,4 @@
-#include "data/sample_pictures.h"
+#include "data/sample_images.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@ namespace trireme::data {
 namespace {
 
 template <class T, class Byte>
-Image picture_of(const T* values, const TensorSpec& spec, Byte to_byte) {
+Image image_of(const T* values, const TensorSpec& spec, Byte to_byte) {
   const Shape& shape = spec.shape;
   const int64_t pixels = shape[1] * shape[2];
   const int channels = shape[0] == 3 ? 3 : 1;
@@ -27,25 +27,25 @@ Image picture_of(const T* values, const TensorSpec& spec, Byte to_byte) {
 }
 
 template <class T, class Byte>
-std::vector<Image> pictures_of(std::span<const T> values, const TensorSpec& spec, Byte to_byte) {
+std::vector<Image> images_of(std::span<const T> values, const TensorSpec& spec, Byte to_byte) {
   std::vector<Image> images;
   const size_t elements = spec.shape.elements();
   for (size_t at = 0; at + elements <= values.size(); at += elements) {
-    images.push_back(picture_of(values.data() + at, spec, to_byte));
+    images.push_back(image_of(values.data() + at, spec, to_byte));
   }
   return images;
 }
 
 }  // namespace
 
-bool are_pictures(const TensorSpec& spec) {
+bool are_images(const TensorSpec& spec) {
   return spec.shape.rank() == 3 && (spec.dtype == DType::kU8 || spec.dtype == DType::kF32);
 }
 
-std::vector<Image> pictures_of(const TensorSpec& spec, std::span<const std::byte> inputs) {
+std::vector<Image> images_of(const TensorSpec& spec, std::span<const std::byte> inputs) {
   if (spec.dtype == DType::kU8) {
-    return pictures_of(std::span(reinterpret_cast<const uint8_t*>(inputs.data()), inputs.size()),
-                       spec, [](uint8_t x) { return x; });
+    return images_of(std::span(reinterpret_cast<const uint8_t*>(inputs.data()), inputs.size()),
+                     spec, [](uint8_t x) { return x; });
   }
   const std::span numbers(reinterpret_cast<const float*>(inputs.data()),
                           inputs.size() / sizeof(float));
@@ -56,7 +56,7 @@ std::vector<Image> pictures_of(const TensorSpec& spec, std::span<const std::byte
     high = std::max(high, x);
   }
   const float scale = high > low ? 255 / (high - low) : 0;
-  return pictures_of(numbers, spec, [&](float x) {
+  return images_of(numbers, spec, [&](float x) {
     return static_cast<uint8_t>(std::isfinite(x) ? (x - low) * scale + 0.5F : 0);
   });
 }

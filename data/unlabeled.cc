@@ -1,4 +1,4 @@
-#include "data/unlabelled.h"
+#include "data/unlabeled.h"
 
 #include <fmt/format.h>
 
@@ -11,8 +11,8 @@
 #include "data/files/descriptor.h"
 #include "data/files/mapped_file.h"
 #include "data/formats/formats.h"
+#include "data/formats/image_name.h"
 #include "data/formats/npy_array.h"
-#include "data/formats/picture_name.h"
 #include "data/formats/tar_members.h"
 #include "data/image_dataset.h"
 #include "data/records.h"
@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class SourceKind { kPicture, kFolder, kTar, kCsv, kNpy };
+enum class SourceKind { kImage, kFolder, kTar, kCsv, kNpy };
 
 SourceKind kind_of(const std::string& path) {
   if (!fs::exists(path)) throw DataError(path, "is not there");
@@ -32,7 +32,7 @@ SourceKind kind_of(const std::string& path) {
   if (ends(".tar")) return SourceKind::kTar;
   if (ends(".csv") || ends(".csv.gz") || ends(".tsv")) return SourceKind::kCsv;
   if (ends(".npy")) return SourceKind::kNpy;
-  return SourceKind::kPicture;  // which its decoder will tell
+  return SourceKind::kImage;  // which its decoder will tell
 }
 
 bool is_table(const std::string& path) {
@@ -40,29 +40,29 @@ bool is_table(const std::string& path) {
   return kind == SourceKind::kCsv || kind == SourceKind::kNpy;
 }
 
-// Pictures in files of their own and in tar files.
-class LoosePictures final : public Records {
+// Images in files of their own and in tar files.
+class LooseImages final : public Records {
  public:
-  explicit LoosePictures(std::span<const std::string> paths)
+  explicit LooseImages(std::span<const std::string> paths)
       : source_(paths.size() == 1 ? paths[0] : fmt::format("{} files or folders", paths.size())) {
     for (const std::string& path : paths) add(path);
   }
 
-  int64_t size() const override { return std::ssize(pictures_); }
+  int64_t size() const override { return std::ssize(images_); }
   int classes() const override { return 1; }
   int32_t label(int64_t) const override { return 0; }
   void read(int64_t index, std::vector<uint8_t>& bytes) const override {
-    const Picture& picture = at(index);
-    const Descriptor file = open_file(picture.file);
-    bytes.resize(picture.member.name.empty()
-                     ? static_cast<size_t>(status_of(file.number(), picture.file).st_size)
-                     : picture.member.size);
-    read_at(file, where(index), picture.member.offset, bytes);
+    const Entry& entry = at(index);
+    const Descriptor file = open_file(image.file);
+    bytes.resize(image.member.name.empty()
+                     ? static_cast<size_t>(status_of(file.number(), image.file).st_size)
+                     : image.member.size);
+    read_at(file, where(index), image.member.offset, bytes);
   }
   std::string where(int64_t index) const override {
-    const Picture& picture = at(index);
-    if (picture.member.name.empty()) return picture.file;
-    return fmt::format("{}: {}", picture.file, picture.member.name);
+    const Entry& entry = at(index);
+    if (image.member.name.empty()) return image.file;
+    return fmt::format("{}: {}", image.file, image.member.name);
   }
   std::string source() const override { return source_; }
   BadRecords bad_records() const override { return bad_.found(); }
@@ -70,24 +70,24 @@ class LoosePictures final : public Records {
   Checksums checksums() const override { return {}; }
 
  private:
-  struct Picture {
+  struct Entry {
     std::string file;
     TarMember member;  // without a name: the file itself
   };
-  const Picture& at(int64_t index) const { return pictures_[index]; }
+  const Entry& at(int64_t index) const { return images_[index]; }
 
   void add(const std::string& path) {
-    const size_t before = pictures_.size();
+    const size_t before = images_.size();
     const SourceKind kind = kind_of(path);
     if (kind == SourceKind::kFolder) {
       add_folder(path);
     } else if (kind == SourceKind::kTar) {
       add_tar(path);
     } else {
-      pictures_.push_back({path, {}});
+      images_.push_back({path, {}});
     }
-    if (pictures_.size() == before) {
-      throw DataError(path, fmt::format("has no picture ({})", kPictureExtensions));
+    if (images_.size() == before) {
+      throw DataError(path, fmt::format("has no image ({})", kImageExtensions));
     }
   }
 
@@ -96,7 +96,7 @@ class LoosePictures final : public Records {
     try {
       for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
         const std::string name = entry.path().filename().string();
-        if (name[0] == '.' || !has_picture_name(name) || entry.is_directory()) continue;
+        if (name[0] == '.' || !has_image_name(name) || entry.is_directory()) continue;
         files.push_back(entry.path().string());
       }
     } catch (const fs::filesystem_error& error) {
@@ -104,19 +104,19 @@ class LoosePictures final : public Records {
                       fmt::format("cannot be listed: {}", error.code().message()));
     }
     std::ranges::sort(files);
-    for (std::string& file : files) pictures_.push_back({std::move(file), {}});
+    for (std::string& file : files) images_.push_back({std::move(file), {}});
   }
 
   void add_tar(const std::string& path) {
     TarMembers tar = list_tar(path);
     for (TarMember& member : tar.members) {
-      if (has_picture_name(member.name)) pictures_.push_back({path, std::move(member)});
+      if (has_image_name(member.name)) images_.push_back({path, std::move(member)});
     }
     if (!tar.damage.empty()) bad_.add(DataError(path, tar.damage));
   }
 
   std::string source_;
-  std::vector<Picture> pictures_;
+  std::vector<Entry> images_;
   BadRecordPolicy bad_{kAnyNumber};
 };
 
@@ -190,7 +190,7 @@ std::unique_ptr<Dataset> open_tables(std::span<const std::string> paths, const D
 
 }  // namespace
 
-DataConfig for_any_picture(DataConfig config, const SampleSpec& spec) {
+DataConfig for_any_image(DataConfig config, const SampleSpec& spec) {
   const Shape& shape = spec.input.shape;
   config.clear_cache();
   config.mutable_decode()->set_channels(static_cast<int32_t>(shape[0]));
@@ -203,19 +203,19 @@ DataConfig for_any_picture(DataConfig config, const SampleSpec& spec) {
   return config;
 }
 
-std::unique_ptr<Dataset> open_unlabelled(std::span<const std::string> paths,
-                                         const DataConfig& config, const SampleSpec& spec,
-                                         const TableColumns& columns) {
+std::unique_ptr<Dataset> open_unlabeled(std::span<const std::string> paths,
+                                        const DataConfig& config, const SampleSpec& spec,
+                                        const TableColumns& columns) {
   const auto tables = std::ranges::count_if(paths, is_table);
   if (tables == std::ssize(paths)) return open_tables(paths, config, spec, columns);
-  if (tables > 0) throw DataError(paths[0], "pictures and tables cannot be mixed");
+  if (tables > 0) throw DataError(paths[0], "images and tables cannot be mixed");
   const Shape& shape = spec.input.shape;
   if (spec.input.dtype != DType::kU8 || shape.rank() != 3 || (shape[0] != 1 && shape[0] != 3)) {
-    throw DataError(paths[0], fmt::format("the network reads {}, which no picture is; give rows of "
+    throw DataError(paths[0], fmt::format("the network reads {}, which no image is; give rows of "
                                           "numbers in .csv or .npy",
                                           spec.input.to_string()));
   }
-  return make_image_dataset(std::make_unique<LoosePictures>(paths), for_any_picture(config, spec),
+  return make_image_dataset(std::make_unique<LooseImages>(paths), for_any_image(config, spec),
                             Part::kEvaluation, {});
 }
 

@@ -1,4 +1,4 @@
-// The first bytes choose what is wanted of it, the rest is a picture's file: whatever can be
+// The first bytes choose what is wanted of it, the rest is a image's file: whatever can be
 // decoded has the same pixels in every region.
 #include <zlib.h>
 
@@ -12,8 +12,8 @@ using trireme::data::DecodePlan;
 using trireme::data::Decoder;
 using trireme::data::DecodeRequest;
 using trireme::data::Image;
+using trireme::data::ImageError;
 using trireme::data::ImageSize;
-using trireme::data::PictureError;
 using trireme::data::Region;
 using trireme::fuzz::require;
 
@@ -106,19 +106,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span file(data + kChoices, size - kChoices);
   static trireme::data::Decoder decoder;
   static trireme::data::Image whole, part;
-  trireme::fuzz::refuse_with<trireme::data::PictureError>([&] {
-    const trireme::data::ImageSize picture = decoder.open(file).size;
-    trireme::fuzz::require(int64_t{picture.height} * picture.width <= trireme::data::kMaxPixels,
-                           "pictures are small");
-    if (int64_t{picture.height} * picture.width > 1 << 20) return;  // so that it takes no time
-    const trireme::data::DecodeRequest wanted = request(data, picture);
+  trireme::fuzz::refuse_with<trireme::data::ImageError>([&] {
+    const trireme::data::ImageSize image = decoder.open(file).size;
+    trireme::fuzz::require(int64_t{image.height} * image.width <= trireme::data::kMaxPixels,
+                           "images are small");
+    if (int64_t{image.height} * image.width > 1 << 20) return;  // so that it takes no time
+    const trireme::data::DecodeRequest wanted = request(data, image);
     const trireme::data::DecodePlan plan = decoder.plan(wanted);
     decode(decoder, plan, wanted.channels, part);
     decoder.open(file);
-    const trireme::data::Region everything{0, 0, picture.height, picture.width};
+    const trireme::data::Region everything{0, 0, image.height, image.width};
     decode(decoder, decoder.plan({wanted.channels, everything, wanted.shrink}), wanted.channels,
            whole);
-    compare(whole, part, plan, wanted, picture);
+    compare(whole, part, plan, wanted, image);
   });
   return 0;
 }

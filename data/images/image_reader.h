@@ -14,16 +14,16 @@
 
 namespace trireme::data {
 
-class PictureReader {
+class ImageReader {
  public:
-  virtual ~PictureReader() = default;
-  virtual PictureInfo open(std::span<const uint8_t> bytes) = 0;
+  virtual ~ImageReader() = default;
+  virtual ImageInfo open(std::span<const uint8_t> bytes) = 0;
   virtual DecodePlan plan(const DecodeRequest& request) = 0;
   virtual void decode(const ImageView& to) = 0;
 };
 
-std::unique_ptr<PictureReader> create_jpeg_reader();
-std::unique_ptr<PictureReader> create_png_reader();
+std::unique_ptr<ImageReader> create_jpeg_reader();
+std::unique_ptr<ImageReader> create_png_reader();
 
 // Runs calls of a library that leaves a failed one by longjmp to `failed`; whether none failed.
 // They keep no object with a destructor, and throw nothing. Nor is this function to become part of
@@ -36,11 +36,11 @@ template <class Calls>
   return true;
 }
 
-// Throws PictureError unless a picture can be so large.
+// Throws ImageError unless a image can be so large.
 void check_size(int64_t height, int64_t width);
 
 // Rows of so many pixels as Pillow's convert makes them; the first two may work in place.
-void rgb_to_grey(const uint8_t* rgb, uint8_t* grey, std::ptrdiff_t pixels);
+void rgb_to_gray(const uint8_t* rgb, uint8_t* gray, std::ptrdiff_t pixels);
 // CMYK as Adobe stores it, inverted: 255 is no ink.
 void cmyk_to_rgb(const uint8_t* cmyk, uint8_t* rgb, std::ptrdiff_t pixels);
 

@@ -1,4 +1,4 @@
-#include "model/onnx/normalisation.h"
+#include "model/onnx/normalization.h"
 
 #include <algorithm>
 #include <functional>
@@ -22,7 +22,7 @@ std::vector<float> each(const std::vector<float>& a, const std::vector<float>& b
 }
 
 // x -> x * factor (or / factor).
-bool multiply(InputNormalisation& n, const std::vector<float>& values, bool divide) {
+bool multiply(InputNormalization& n, const std::vector<float>& values, bool divide) {
   const auto combine = [divide](float own, float by) { return divide ? own / by : own * by; };
   if (values.size() == 1 && all(n.mean, 0) && all(n.deviation, 1)) {
     n.scale = combine(n.scale, values[0]);
@@ -34,7 +34,7 @@ bool multiply(InputNormalisation& n, const std::vector<float>& values, bool divi
 }
 
 // x -> x - values.
-bool subtract(InputNormalisation& n, const std::vector<float>& values) {
+bool subtract(InputNormalization& n, const std::vector<float>& values) {
   const std::vector<float> shift = each(values, n.deviation, std::multiplies<float>());
   n.mean = each(n.mean, shift, std::plus<float>());
   return !n.mean.empty();
@@ -42,21 +42,21 @@ bool subtract(InputNormalisation& n, const std::vector<float>& values) {
 
 }  // namespace
 
-bool normalises(const InputNormalisation& n) {
+bool normalizes(const InputNormalization& n) {
   return n.scale != 1 || !all(n.mean, 0) || !all(n.deviation, 1);
 }
 
-bool then(InputNormalisation& normalisation, std::string_view op, const std::vector<float>& values,
+bool then(InputNormalization& normalization, std::string_view op, const std::vector<float>& values,
           bool reversed) {
   if (values.empty()) return false;
-  if (op == "Mul") return multiply(normalisation, values, /*divide=*/false);
+  if (op == "Mul") return multiply(normalization, values, /*divide=*/false);
   if (op == "Div" && !reversed && !std::count(values.begin(), values.end(), 0.0F)) {
-    return multiply(normalisation, values, /*divide=*/true);
+    return multiply(normalization, values, /*divide=*/true);
   }
   std::vector<float> negative = values;
   for (float& value : negative) value = -value;
-  if (op == "Add") return subtract(normalisation, negative);
-  if (op == "Sub" && !reversed) return subtract(normalisation, values);
+  if (op == "Add") return subtract(normalization, negative);
+  if (op == "Sub" && !reversed) return subtract(normalization, values);
   return false;
 }
 

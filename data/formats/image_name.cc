@@ -1,11 +1,11 @@
-#include "data/formats/picture_name.h"
+#include "data/formats/image_name.h"
 
 #include <algorithm>
 #include <array>
 
 namespace trireme::data {
 
-bool is_picture_extension(std::string_view extension) {
+bool is_image_extension(std::string_view extension) {
   constexpr std::array<std::string_view, 3> kAll{"jpg", "jpeg", "png"};
   const auto small = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
   return std::ranges::any_of(kAll, [&](std::string_view known) {
@@ -13,9 +13,9 @@ bool is_picture_extension(std::string_view extension) {
   });
 }
 
-bool has_picture_name(std::string_view file) {
+bool has_image_name(std::string_view file) {
   const size_t dot = file.rfind('.');
-  return dot != file.npos && is_picture_extension(file.substr(dot + 1));
+  return dot != file.npos && is_image_extension(file.substr(dot + 1));
 }
 
 }  // namespace trireme::data

@@ -1,4 +1,4 @@
-// Pictures for tests, and records of them that are in no file.
+// Images for tests, and records of them that are in no file.
 #pragma once
 
 #include <atomic>
@@ -16,48 +16,48 @@
 
 namespace trireme::testing {
 
-// A picture with memory of its own that can be compared.
-struct Picture {
+// A image with memory of its own that can be compared.
+struct TestImage {
   data::ImageSize size;
   int channels = 3;
   std::vector<uint8_t> pixels;
 
-  Picture(data::ImageSize of, int with_channels)
+  TestImage(data::ImageSize of, int with_channels)
       : size(of),
         channels(with_channels),
         pixels(static_cast<size_t>(of.height * of.width * with_channels)) {}
-  explicit Picture(const data::ImageView& view) : Picture(view.size(), view.channels) {
+  explicit TestImage(const data::ImageView& view) : TestImage(view.size(), view.channels) {
     data::copy_pixels(view, this->view());
   }
   data::ImageView view() { return data::view_of(pixels.data(), size, channels); }
   uint8_t& at(int y, int x, int c) {
     return pixels[static_cast<size_t>((y * size.width + x) * channels + c)];
   }
-  bool operator==(const Picture&) const = default;
+  bool operator==(const TestImage&) const = default;
 };
 
-// Every pixel differs from its neighbours.
-inline Picture noisy(data::ImageSize size, int channels, uint32_t seed = 1) {
-  Picture picture(size, channels);
-  for (uint8_t& pixel : picture.pixels) {
+// Every pixel differs from its neighbors.
+inline TestImage noisy(data::ImageSize size, int channels, uint32_t seed = 1) {
+  TestImage image(size, channels);
+  for (uint8_t& pixel : image.pixels) {
     seed = seed * 1664525 + 1013904223;
     pixel = static_cast<uint8_t>(seed >> 24);
   }
-  return picture;
+  return image;
 }
 
 // As photographs are: no sharp edges.
-inline Picture smooth(data::ImageSize size, int channels, double phase = 0) {
-  Picture picture(size, channels);
+inline TestImage smooth(data::ImageSize size, int channels, double phase = 0) {
+  TestImage image(size, channels);
   for (int y = 0; y < size.height; ++y) {
     for (int x = 0; x < size.width; ++x) {
       for (int c = 0; c < channels; ++c) {
         const double wave = std::sin(0.05 * x + phase + c) * std::cos(0.07 * y - phase);
-        picture.at(y, x, c) = static_cast<uint8_t>(128 + 100 * wave);
+        image.at(y, x, c) = static_cast<uint8_t>(128 + 100 * wave);
       }
     }
   }
-  return picture;
+  return image;
 }
 
 // What is read of them is counted.
@@ -80,9 +80,9 @@ struct FakeRecords final : public data::Records {
   data::Checksums checksums() const override { return {.inputs = made_of, .targets = 0}; }
 };
 
-inline std::unique_ptr<FakeRecords> fakes(std::vector<Picture> pictures) {
+inline std::unique_ptr<FakeRecords> fakes(std::vector<TestImage> images) {
   auto records = std::make_unique<FakeRecords>();
-  for (Picture& picture : pictures) records->files.push_back(data::encode_png(picture.view()));
+  for (TestImage& image : images) records->files.push_back(data::encode_png(image.view()));
   return records;
 }
 
@@ -107,12 +107,12 @@ inline Sample sample_of(const data::Dataset& dataset, data::SampleId id) {
   return out;
 }
 
-inline Picture picture_of(const data::Dataset& dataset, data::SampleId id) {
+inline TestImage image_of(const data::Dataset& dataset, data::SampleId id) {
   Sample s = sample_of(dataset, id);
   const Shape& shape = dataset.spec().input.shape;
-  return Picture(data::view_of(reinterpret_cast<uint8_t*>(s.input.data()),
-                               {static_cast<int>(shape[1]), static_cast<int>(shape[2])},
-                               static_cast<int>(shape[0])));
+  return TestImage(data::view_of(reinterpret_cast<uint8_t*>(s.input.data()),
+                                 {static_cast<int>(shape[1]), static_cast<int>(shape[2])},
+                                 static_cast<int>(shape[0])));
 }
 
 }  // namespace trireme::testing
