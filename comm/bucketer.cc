@@ -5,17 +5,17 @@
 namespace trireme::comm {
 namespace {
 
-// Cuts the fewest gradients that are at least so many elements off the end of the last bucket, if
-// as many stay.
+// Splits the last bucket so that the second part is the smallest with at least `elements` elements,
+// unless the first part would have fewer.
 void split_last(std::vector<Bucket>& buckets, std::span<const int64_t> ends, int64_t elements) {
-  const Bucket whole = buckets.back();
-  int64_t cut = whole.begin;
+  const Bucket last = buckets.back();
+  int64_t cut = last.begin;
   for (int64_t end : ends) {
-    if (end > cut && whole.end - end >= elements) cut = end;
+    if (end > cut && last.end - end >= elements) cut = end;
   }
-  if (cut - whole.begin < std::max<int64_t>(1, elements)) return;
+  if (cut - last.begin < std::max<int64_t>(1, elements)) return;
   buckets.back().end = cut;
-  buckets.push_back({cut, whole.end});
+  buckets.push_back({cut, last.end});
 }
 
 }  // namespace
@@ -24,21 +24,21 @@ std::vector<Bucket> cut_buckets(std::span<const int64_t> ends, DType dtype,
                                 const BucketOptions& options) {
   std::vector<Bucket> buckets;
   int64_t begin = 0;
-  int64_t wanted = options.first_bytes;
+  int64_t min_bytes = options.first_bytes;
   const auto size = static_cast<int64_t>(size_of(dtype));
   for (size_t i = 0; i < ends.size(); ++i) {
     const bool last = i + 1 == ends.size();
-    if (ends[i] == begin || (!last && (ends[i] - begin) * size < wanted)) continue;
+    if (ends[i] == begin || (!last && (ends[i] - begin) * size < min_bytes)) continue;
     buckets.push_back({begin, ends[i]});
     begin = ends[i];
-    wanted = options.bytes;
+    min_bytes = options.bytes;
   }
   if (!buckets.empty()) split_last(buckets, ends, options.last_bytes / size);
   return buckets;
 }
 
 struct Bucketer::State {
-  // When what happened in a step.
+  // The events of one step.
   struct Times {
     Times(Device& device, size_t buckets) {
       const auto event = [&] { return device.create_event(EventKind::kTimed); };
@@ -49,14 +49,14 @@ struct Bucketer::State {
       }
     }
 
-    std::unique_ptr<Event> computed;            // all gradients
-    std::vector<std::unique_ptr<Event>> begin;  // of each bucket's sum
+    std::unique_ptr<Event> computed;            // all gradients are computed
+    std::vector<std::unique_ptr<Event>> begin;  // of the sum, by bucket
     std::vector<std::unique_ptr<Event>> end;
     bool finished = false;
   };
 
   State(Communicator& its_communicator, Device& its_device, Stream& its_compute,
-        void* its_gradients, DType its_dtype, std::span<const Bucket> its_buckets, Wire its_wire,
+        void* its_gradients, DType its_dtype, std::span<const Bucket> its_buckets, WireFormat its_wire,
         int slots)
       : communicator(its_communicator),
         device(its_device),
@@ -69,11 +69,11 @@ struct Bucketer::State {
     for (size_t i = 0; i < buckets.size(); ++i) ready.push_back(device.create_event());
     for (int i = 0; i < slots; ++i) times.emplace_back(device, buckets.size());
     now = &times_of(0);
-    if (wire.dtype != dtype) make_staging();
+    if (wire.dtype != dtype) allocate_staging();
     if (communicator.concurrent()) background = device.create_stream(StreamKind::kBackground);
   }
 
-  void make_staging() {
+  void allocate_staging() {
     check_summable("a bucket", wire.dtype);
     int64_t longest = 0;
     for (const Bucket& bucket : buckets.subspan(std::min<size_t>(1, buckets.size()))) {
@@ -93,17 +93,17 @@ struct Bucketer::State {
       background->wait(*ready[i]);
     }
     stream().record(*now->begin[i]);
-    sum(buckets[i], /*narrowed=*/i > 0 && wire.dtype != dtype, {static_cast<int32_t>(i)});
+    sum(buckets[i], /*cast=*/i > 0 && wire.dtype != dtype, {static_cast<int32_t>(i)});
     stream().record(*now->end[i]);
   }
 
-  void sum(const Bucket& bucket, bool narrowed, CallTag tag) {
+  void sum(const Bucket& bucket, bool cast, CallTag tag) {
     std::byte* data = gradients + static_cast<size_t>(bucket.begin) * size_of(dtype);
     const int64_t elements = bucket.end - bucket.begin;
-    if (!narrowed) return communicator.all_reduce_sum(data, elements, dtype, stream(), tag);
-    wire.narrow(data, staging.data(), elements, stream());
+    if (!cast) return communicator.all_reduce_sum(data, elements, dtype, stream(), tag);
+    wire.to_wire(data, staging.data(), elements, stream());
     communicator.all_reduce_sum(staging.data(), elements, wire.dtype, stream(), tag);
-    wire.widen(staging.data(), data, elements, stream());
+    wire.from_wire(staging.data(), data, elements, stream());
   }
 
   void join() {
@@ -126,19 +126,20 @@ struct Bucketer::State {
   std::byte* gradients;
   DType dtype;
   std::span<const Bucket> buckets;
-  Wire wire;
-  Buffer staging;   // a bucket, narrowed
-  size_t next = 0;  // bucket to launch
+  WireFormat wire;
+  Buffer staging;   // a bucket in the wire dtype
+  size_t next = 0;  // the next bucket to launch
   std::vector<std::unique_ptr<Event>> ready;
   std::unique_ptr<Event> done;
   std::vector<Times> times;
   Times* now = nullptr;  // of the step that is being queued
-  // Where sums run; null: in the midst of computation. First to go: it uses the rest.
+  // The stream of the sums; null if they run on the compute stream. It uses the members above, so
+  // it must be destroyed first.
   std::unique_ptr<Stream> background;
 };
 
 Bucketer::Bucketer(Communicator& communicator, Device& device, Stream& compute, void* gradients,
-                   DType dtype, std::vector<Bucket> buckets, Wire wire, int slots, bool on_one_rank)
+                   DType dtype, std::vector<Bucket> buckets, WireFormat wire, int slots, bool on_one_rank)
     : buckets_(std::move(buckets)) {
   if ((communicator.size() == 1 && !on_one_rank) || buckets_.empty()) return;
   state_ = std::make_unique<State>(communicator, device, compute, gradients, dtype, buckets_,

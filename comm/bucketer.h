@@ -1,6 +1,7 @@
-// Sums gradients over ranks while the backward pass still runs. Gradients lie in one array in the
-// order in which they become final; a bucket is a range of it, summed in place as soon as all of it
-// is final. Buckets are launched strictly in order on a stream of their own.
+// Sums gradients over ranks while the backward pass is still running. The gradients are in one
+// array, in the order in which the backward pass completes them. A bucket is a range of that array;
+// it is summed in place as soon as all its gradients are final. Buckets are launched strictly in
+// order, on a background stream.
 #pragma once
 
 #include <cstdint>
@@ -23,65 +24,69 @@ struct Bucket {
 struct BucketOptions {
   int64_t first_bytes = 1 << 20;  // small, so that communication starts early
   int64_t bytes = 25 << 20;
-  int64_t last_bytes = 1 << 20;  // small, since no computation is left to hide it behind
+  int64_t last_bytes = 1 << 20;  // small, since no computation is left to overlap with
 };
 
-// Cuts [0, ends.back()) into buckets. `ends` are the ends of the parameters' gradients in order; a
-// bucket ends at one of them, as soon as it holds at least the asked bytes; the last holds the
-// rest. The shortest end of it that holds last_bytes becomes a bucket of its own where the other
-// part holds as much.
+// Returns buckets that cover [0, ends.back()). `ends` holds the end of each parameter's gradient,
+// in increasing order. A bucket ends at the first of these positions at which it holds at least the
+// requested bytes; the last bucket holds the rest. The last bucket is then split in two, the second
+// part being the smallest that holds last_bytes, provided that the first part holds as much too.
 std::vector<Bucket> cut_buckets(std::span<const int64_t> ends, DType dtype,
                                 const BucketOptions& options);
 
-// Queues the conversion of `elements` elements.
+// Queues the conversion of `elements` elements on the stream.
 using Convert = std::function<void(const void* from, void* to, int64_t elements, Stream& stream)>;
 
-// What gradients are summed as. All buckets but the first, which also carries what must be exact,
-// are narrowed into a buffer, summed there and widened back.
-struct Wire {
+// The dtype in which gradients are communicated. If it differs from the dtype of the gradients,
+// every bucket is cast to it in a staging buffer, summed there, and cast back, except the first
+// bucket, which is always summed in the dtype of the gradients: it also carries values that must be
+// exact.
+struct WireFormat {
   DType dtype = DType::kF32;
-  Convert narrow;  // neither is needed where `dtype` is that of the gradients
-  Convert widen;
+  Convert to_wire;    // may be empty if `dtype` is the dtype of the gradients
+  Convert from_wire;  // likewise
 };
 
-// In a world of one it does nothing, unless asked to. What it queues can be recorded: nothing but
-// conversions, sums and events.
+// Launches the sums of one gradient array's buckets. Does nothing in a world of one rank, unless
+// `on_one_rank` is set. Steps that use it can be recorded: it queues only conversions, sums and
+// events.
 class Bucketer {
  public:
-  // `gradients` should come from communicator.allocate. Everything outlives the bucketer, and all
-  // ranks make it and let go of it together. Between the first advance and the end of finish
-  // nothing else may use the communicator: give the bucketer one of its own (split) where layers
-  // communicate too. The times of as many steps as there are slots can be kept apart.
-  // `on_one_rank`: sums are queued in a world of one, too, for tests of what they are queued with.
+  // `gradients` should come from communicator.allocate(). All arguments must outlive the bucketer,
+  // and all ranks must construct and destroy it together. Nothing else may use the communicator
+  // between the first advance() and the end of finish(); if layers communicate too, pass a
+  // communicator that only the bucketer uses (see Communicator::split). `slots` is the number of
+  // steps whose times are stored separately. `on_one_rank` queues the sums in a world of one rank,
+  // too, for tests.
   Bucketer(Communicator& communicator, Device& device, Stream& compute, void* gradients,
-           DType dtype, std::vector<Bucket> buckets, Wire wire = {}, int slots = 1,
+           DType dtype, std::vector<Bucket> buckets, WireFormat wire = {}, int slots = 1,
            bool on_one_rank = false);
   ~Bucketer();
 
-  // In which slot the times of what is queued from now on are kept; 0 at first.
+  // Selects the slot that stores the times of the work queued from now on; initially 0.
   void use_events(int slot);
-  // All gradients below element `final_end` are written by what is queued on the compute stream
-  // now.
+  // Declares that the work queued on the compute stream so far completes all gradients below
+  // element `final_end`, and launches the buckets that end there or before.
   void advance(int64_t final_end);
-  // Launches what is left and makes the compute stream wait for all of it: the step is summed.
-  // Throws what a sum threw, on the CPU at once.
+  // Launches the remaining buckets and makes the compute stream wait for all sums of the step. On
+  // the CPU, where sums run at once, rethrows the exception of a sum that failed.
   void finish();
 
   std::span<const Bucket> buckets() const { return buckets_; }
 
-  // Of the last step of this slot, once the compute stream has passed its finish(): the time that
-  // was spent on sums (waiting for slower ranks included), and how much of it came after all
-  // gradients were there.
+  // Return times of the latest step that used `slot`. Call them once the compute stream has
+  // passed that step's finish(). The first is the time spent in sums, including the time spent
+  // waiting for slower ranks; the second is the part of it after all gradients were computed.
   double communication_seconds(int slot = 0) const;
   double exposed_seconds(int slot = 0) const;
 
-  // When each bucket's sum began and ended, in seconds after an event of the same device. Of the
-  // same step; none where nothing is summed.
+  // Returns when the sum of each bucket began and ended in that step, in seconds since `since`, an
+  // event of the same device. Empty if nothing is summed.
   std::vector<TimeSpan> sums(Event& since, int slot = 0) const;
 
  private:
   struct State;
-  std::unique_ptr<State> state_;  // null where nothing is summed
+  std::unique_ptr<State> state_;  // null if nothing is summed
   std::vector<Bucket> buckets_;
 };
 

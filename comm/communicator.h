@@ -1,6 +1,6 @@
-// The ranks of a run and what they do together. One implementation a folder: `local` (one rank),
-// `mpi` (host memory; ranks of one host add up in shared memory), `nccl` (memory of GPUs), `staged`
-// (memory of a device, by way of the host).
+// Collectives and transfers between the ranks of a run. Each folder has one implementation: `local`
+// (one rank), `mpi` (host memory; ranks of the same host sum in shared memory), `nccl` (GPU memory)
+// and `staged` (device memory, copied through host memory).
 #pragma once
 
 #include <cstddef>
@@ -16,65 +16,73 @@
 
 namespace trireme::comm {
 
-// Where a rank sits.
+// The position of a rank in its process group and on its host.
 struct Placement {
   int rank = 0;
   int ranks = 1;
   int local_rank = 0;  // among the ranks of this host
   int local_ranks = 1;
-  int host = 0;  // hosts are numbered by their lowest rank
+  int host = 0;  // hosts are numbered in the order of their lowest rank
   int hosts = 1;
   std::string host_name;
-  Group group;  // of the world: that of which the numbers above are
+  Group group;  // the group that the numbers above refer to
 };
 
-// Memory of each rank of a host that all of these can read and write. Zeroed.
+// Zero-initialized memory, one part per rank of a host, that all these ranks can read and write.
 class HostMemory {
  public:
   virtual ~HostMemory() = default;
-  // Where each rank's part lies in this process, by local rank.
+  // Returns the address of each rank's part in this process, by local rank.
   virtual std::span<std::byte* const> parts() const = 0;
 };
 
-// All ranks call the same operations in the same order with the same counts; counts are in
-// elements. Work is queued on the stream. Operations on one communicator must stay in order: use
-// one stream for it, or a communicator of its own (split) for each stream. A peer that is lost, or
-// one that calls something else, shows as CommError, thrown where the stream's failures show. A
-// recording that holds operations goes before their communicator. Errors name ranks of the world.
+// A process group's connection to its peers.
+//
+// All ranks must call the same operations in the same order with the same counts. Counts are in
+// elements. Operations are queued on the given stream; operations on one communicator must stay in
+// order, so use a single stream for it, or a communicator per stream (see split).
+//
+// If a peer is lost, or calls a different operation, CommError is thrown where failures of the
+// stream are reported. Error messages name ranks of the world. Recordings that contain operations
+// must be destroyed before their communicator.
 class Communicator : public Collective {
  public:
   virtual const Placement& placement() const = 0;
   int rank() const { return placement().rank; }
   int size() const override { return placement().ranks; }
-  // What moves the data, for people: "MPI", "NCCL 2.28.9".
+  // Returns the name of the library that moves the data, for messages: "MPI", "NCCL 2.28.9".
   virtual std::string transport() const = 0;
-  // Whether operations may be in flight here on one stream and in another communicator on another
-  // stream, all ranks having called them in the same order. If not, ranks that come to the two in
-  // different orders could wait for each other forever: use one stream for both.
+  // Returns true if operations of this communicator on one stream may be in flight at the same time
+  // as operations of another communicator on another stream, provided that all ranks call them in
+  // the same order. If false, ranks that start the two in different orders can deadlock: use one
+  // stream for both communicators.
   virtual bool concurrent() const { return true; }
-  // Why operations can no longer succeed, where this rank can tell without taking part in one: a
-  // rank of this host has ended or failed. Else empty. From any thread.
+  // Returns why operations can no longer succeed, e.g. because a rank of this host has ended or
+  // failed; empty if no such reason is known. Does not communicate. Callable from any thread.
   virtual std::string failure() const { return {}; }
-  // Where this rank notes what it does: one for all communicators that stem from one another.
+  // Returns the ledger in which this rank records its activity. A communicator shares it with all
+  // communicators split from it.
   virtual Ledger& ledger() = 0;
 
-  // Memory in which all_reduce_sum is fastest, zeroed, aligned to 64 bytes or more. All ranks call
-  // it together with the same size, let go of it together, before the communicator goes, and use it
-  // alike: an all_reduce_sum in it is at the same place of the same buffer on every rank. While an
-  // exception unwinds it is left to the end of the process, since the others may not come along.
+  // Returns zero-initialized memory, aligned to at least 64 bytes, in which all_reduce_sum is
+  // fastest. All ranks must call it together with the same size, destroy the buffer together, and
+  // do so before the communicator is destroyed. Within such a buffer, all ranks must call
+  // all_reduce_sum at the same offset. If the buffer is destroyed while an exception unwinds, its
+  // memory is not released until the process ends, since the other ranks may not take part.
   virtual Buffer allocate(size_t bytes) = 0;
 
-  // So many bytes of each rank. All ranks call it together with the same size, and let go of it
-  // together before the communicator goes, as above.
+  // Returns shared memory with `bytes` bytes for each rank of this host. The rules of allocate()
+  // for calling it and for destroying the result apply.
   virtual std::unique_ptr<HostMemory> share(size_t bytes) = 0;
 
-  // all_reduce_sum (Collective): f32, f64, i64, f16 and bf16; anything of any alignment that suits
-  // the type.
+  // all_reduce_sum (see Collective) supports f32, f64, i64, f16 and bf16, at any address that is
+  // aligned for the type.
 
-  // in holds size() parts of `count` each; out gets the sum of part rank(). Types as above.
+  // `in` holds size() parts of `count` elements each; `out` receives the sum of part rank() over
+  // all ranks. Supports the dtypes of all_reduce_sum.
   virtual void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
                                   Stream& stream, CallTag tag = {}) = 0;
-  // out holds size() parts of `count` each; in may be part rank() of it.
+  // `out` receives size() parts of `count` elements each; `in` may be part rank() of it.
   virtual void all_gather(const void* in, void* out, int64_t count, DType dtype, Stream& stream,
                           CallTag tag = {}) = 0;
   virtual void broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream,
@@ -85,18 +93,19 @@ class Communicator : public Collective {
                     CallTag tag = {}) = 0;
   virtual void barrier(Stream& stream) = 0;
 
-  // A communicator of the ranks that gave the same color (0 or more), in the order of their keys,
-  // with a group of its own. All ranks call, with nothing of this communicator in flight. Throws
-  // CommError on all of them where one is in as many groups as its ledger has room for.
+  // Returns a communicator for the ranks that passed the same color (at least 0), ordered by key.
+  // They form a process group of their own. All ranks must call it, with no operation of this
+  // communicator in flight. Throws CommError on all ranks if any rank is already in the maximum
+  // number of groups.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  // Ends all ranks now, from any thread, without their help.
+  // Ends all ranks immediately, without their cooperation. Callable from any thread.
   [[noreturn]] virtual void abort(int exit_code) noexcept = 0;
 };
 
 std::unique_ptr<Communicator> create_local_communicator();
 
-// Throws CommError unless sums of this type exist.
+// Throws CommError unless `dtype` can be summed.
 void check_summable(const char* operation, DType dtype);
 
 }  // namespace trireme::comm

@@ -7,7 +7,7 @@
 namespace trireme::comm {
 namespace {
 
-// Runs the work in the caller.
+// Runs each task immediately, on the calling thread.
 class CallerStream final : public Stream {
  public:
   DeviceKind device() const override { return DeviceKind::kCpu; }
@@ -77,7 +77,7 @@ void agree(Communicator& communicator, std::exception_ptr failure) {
   communicator.all_reduce_sum(&failures, 1, DType::kI64, stream);
   if (failures == 0) return;
   const Failure own = failure ? describe(failure) : Failure{};
-  // First the exit code, as one character, then the message; nothing from a rank without failure.
+  // The exit code as one character, followed by the message; empty from ranks that did not fail.
   std::string report;
   if (failure) report = static_cast<char>(own.code) + own.message;
   const auto reports = all_gather(communicator, report);
@@ -86,7 +86,7 @@ void agree(Communicator& communicator, std::exception_ptr failure) {
       communicator.placement().group.world_rank(static_cast<int>(first - reports.begin()));
   const auto code = static_cast<ExitCode>(static_cast<unsigned char>(first->front()));
   std::string message = first->substr(1);
-  // What failed everywhere, such as a bad config, has no rank to blame.
+  // An error on all ranks, such as an invalid configuration, is not the fault of a single rank.
   if (failures < communicator.size()) message = fmt::format("rank {}: {}", rank, message);
   throw AgreedError(message, code, rank);
 }

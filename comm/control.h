@@ -1,5 +1,6 @@
-// Small talk between ranks about strings and errors: for start-up, shut-down and checks, never for
-// the step. Host memory; blocking; with nothing else of the communicator in flight.
+// Blocking exchange of strings, numbers and errors between ranks, for startup, shutdown and checks,
+// never for training steps. The communicator must be one for host memory, with no other operation
+// in flight. All ranks must call each function.
 #pragma once
 
 #include <exception>
@@ -12,29 +13,31 @@
 
 namespace trireme::comm {
 
-// By rank.
+// Returns the text of each rank, by rank.
 std::vector<std::string> all_gather(Communicator& communicator, const std::string& text);
+// Returns the text that `root` passed.
 std::string broadcast(Communicator& communicator, std::string text, int root);
-// In place.
+// Replaces each value by its sum over all ranks.
 void sum(Communicator& communicator, std::span<double> values);
 
-// A failure that every rank knows of and throws: none waits for another, so all can leave in order.
+// An error that all ranks throw together: no rank is waiting for another, so all can shut down in
+// order.
 class AgreedError : public Error {
  public:
   AgreedError(const std::string& message, ExitCode code, int rank)
       : Error(message, code), rank_(rank) {}
-  int rank() const { return rank_; }  // the lowest on which it happened
+  int rank() const { return rank_; }  // the lowest rank that failed
 
  private:
   int rank_;
 };
 
-// All ranks call it after a stage that may have failed on some (null: it did not). If it failed
-// anywhere, every rank throws AgreedError with the message and exit code of the lowest rank that
-// failed; the message names that rank unless all failed.
+// Exchanges the outcome of a stage that may have failed on some ranks; `failure` is null on ranks
+// where it succeeded. If it failed on any rank, throws AgreedError on every rank, with the message
+// and exit code of the lowest rank that failed. The message names that rank unless all ranks failed.
 void agree(Communicator& communicator, std::exception_ptr failure);
 
-// Runs the stage, then agrees on its outcome.
+// Runs `stage` and then calls agree() with its outcome.
 template <class F>
 void together(Communicator& communicator, F&& stage) {
   std::exception_ptr failure;

@@ -1,4 +1,4 @@
-// For programs built without CUDA.
+// Definitions for programs built without CUDA.
 #include "comm/nccl/nccl.h"
 #include "comm/staged/pin.h"
 
@@ -6,11 +6,11 @@ namespace trireme::comm {
 
 Buffer pin(const Buffer&, Device&) { return {}; }
 
-nccl::Offer nccl::inspect(Device&) { return {query_cuda().problem}; }
+nccl::Availability nccl::check_availability(Device&) { return {query_cuda().problem}; }
 
-std::unique_ptr<Communicator> nccl::create_communicator(const nccl::Offer& offer,
+std::unique_ptr<Communicator> nccl::create_communicator(const nccl::Availability& availability,
                                                         std::unique_ptr<Communicator>, Device&) {
-  throw CommError(offer.problem);
+  throw CommError(availability.problem);
 }
 
 }  // namespace trireme::comm

@@ -13,8 +13,8 @@
 namespace trireme::comm {
 namespace {
 
-// Why the ranks cannot use NCCL, the same text on all of them; empty when they can.
-std::string find_obstacle(Communicator& world, const nccl::Offer& own) {
+// Returns why the ranks cannot use NCCL, or an empty string if they can. Equal on all ranks.
+std::string find_nccl_problem(Communicator& world, const nccl::Availability& own) {
   const std::vector<std::string> problems = all_gather(world, own.problem);
   for (size_t rank = 0; rank < problems.size(); ++rank) {
     if (!problems[rank].empty()) return fmt::format("rank {}: {}", rank, problems[rank]);
@@ -35,12 +35,12 @@ std::unique_ptr<Communicator> create_device_communicator(Communicator& world, De
                                                          Transport transport) {
   auto host = world.split(0, world.rank());
   const bool on_gpu = device.kind() == DeviceKind::kCuda;
-  const bool useful = on_gpu && world.size() > 1;
-  if (transport == Transport::kNccl || (transport == Transport::kAuto && useful)) {
-    const nccl::Offer offer = nccl::inspect(device);
-    const std::string obstacle = find_obstacle(world, offer);
-    if (obstacle.empty()) return nccl::create_communicator(offer, std::move(host), device);
-    if (transport == Transport::kNccl) throw CommError("NCCL cannot be used: " + obstacle);
+  const bool prefer_nccl = on_gpu && world.size() > 1;
+  if (transport == Transport::kNccl || (transport == Transport::kAuto && prefer_nccl)) {
+    const nccl::Availability availability = nccl::check_availability(device);
+    const std::string problem = find_nccl_problem(world, availability);
+    if (problem.empty()) return nccl::create_communicator(availability, std::move(host), device);
+    if (transport == Transport::kNccl) throw CommError("NCCL cannot be used: " + problem);
   }
   if (!on_gpu) return host;
   return create_staged_communicator(std::move(host), device);

@@ -1,4 +1,4 @@
-// The ranks of a run, talking about the memory of their devices.
+// Creates the communicator for device memory.
 #pragma once
 
 #include <memory>
@@ -8,14 +8,15 @@
 namespace trireme::comm {
 
 enum class Transport {
-  kAuto,  // NCCL where every rank has a GPU of its own and the library is there, else MPI
+  kAuto,  // NCCL if every rank has a GPU of its own and the library is installed, otherwise MPI
   kNccl,
-  kMpi,  // host memory; device memory goes through copies there
+  kMpi,  // through host memory, with copies from and to the device
 };
 
-// A communicator for memory of `device`, whose work is queued on its streams. On the CPU that is
-// world.split. All ranks call it together, with devices of the same kind; `world`, which stays the
-// one for host memory, outlives it. Throws CommError when NCCL is asked for and cannot be had.
+// Returns a communicator for memory of `device`, which queues its operations on streams of that
+// device. On the CPU it is split from `world`. All ranks must call it together, with devices of the
+// same kind. `world` must outlive it and remains the communicator for host memory. Throws CommError
+// if `transport` is kNccl and NCCL cannot be used.
 std::unique_ptr<Communicator> create_device_communicator(Communicator& world, Device& device,
                                                          Transport transport);
 

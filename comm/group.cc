@@ -34,7 +34,7 @@ Group subgroup(const Group& parent, uint64_t number, std::vector<int> ranks) {
   uint64_t hash = combine(parent.id, number);
   for (const int rank : ranks) hash = combine(hash, static_cast<uint64_t>(rank));
   Group group;
-  // Side-channel messages hold numbers below 2^60.
+  // Messages of the side channel can only hold numbers below 2^60.
   group.id = std::max(hash >> 4, Group::kWorld + 1);
   if (!parent.name.empty() || ranks.size() != parent.ranks.size()) group.name = name_ranks(ranks);
   group.ranks = std::move(ranks);

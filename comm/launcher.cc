@@ -22,12 +22,12 @@ std::optional<int> number(const char* variable) {
 
 Launcher detect_launcher() {
   const bool pmix = std::getenv("PMIX_RANK") != nullptr;
-  // Before Slurm: mpirun inside a Slurm job leaves Slurm's variables in place.
+  // Check mpirun before Slurm: inside a Slurm job it leaves Slurm's variables in place.
   if (const auto ranks = number("OMPI_COMM_WORLD_SIZE")) {
     return {"mpirun", *ranks, true, number("OMPI_COMM_WORLD_LOCAL_SIZE") == ranks};
   }
-  // Slurm sets SLURM_NTASKS for a whole allocation and SLURM_PROCID in a batch script; only a
-  // step, started by srun, has a number of tasks of its own.
+  // Slurm sets SLURM_NTASKS for the entire allocation and SLURM_PROCID also in a batch script. Only
+  // a step started by srun has SLURM_STEP_NUM_TASKS.
   if (number("SLURM_PROCID") && number("SLURM_STEP_ID")) {
     if (const auto ranks = number("SLURM_STEP_NUM_TASKS")) {
       return {"srun", *ranks, pmix, number("SLURM_STEP_NUM_NODES") == 1};

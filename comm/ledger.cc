@@ -22,7 +22,7 @@ void copy(const SharedText<kBytes>& from, SharedText<kBytes>& to) {
   to.set(from.get());
 }
 
-void copy(const LedgerPage::GroupCalls& from, LedgerPage::GroupCalls& to) {
+void copy(const LedgerRecord::GroupCalls& from, LedgerRecord::GroupCalls& to) {
   copy(from.began, to.began);
   copy(from.step, to.step);
   copy(from.bytes, to.bytes);
@@ -35,25 +35,25 @@ void copy(const LedgerPage::GroupCalls& from, LedgerPage::GroupCalls& to) {
   copy(from.group, to.group);
 }
 
-void copy(const LedgerPage& from, LedgerPage& to) {
+void copy(const LedgerRecord& from, LedgerRecord& to) {
   copy(from.heartbeat, to.heartbeat);
   copy(from.rank, to.rank);
   copy(from.pid, to.pid);
   copy(from.phase, to.phase);
   copy(from.since, to.since);
   copy(from.step, to.step);
-  copy(from.steps_here, to.steps_here);
+  copy(from.process_steps, to.process_steps);
   copy(from.step_ns, to.step_ns);
   copy(from.waiting_ns, to.waiting_ns);
   copy(from.detail, to.detail);
   for (size_t i = 0; i < to.groups.size(); ++i) copy(from.groups[i], to.groups[i]);
   copy(from.failure, to.failure);
   copy(from.exit_code, to.exit_code);
-  copy(from.from_a_peer, to.from_a_peer);
+  copy(from.caused_by_peer, to.caused_by_peer);
   copy(from.failed, to.failed);
 }
 
-bool is_free(const LedgerPage::GroupCalls& calls) { return calls.group == 0; }
+bool is_free(const LedgerRecord::GroupCalls& calls) { return calls.group == 0; }
 
 }  // namespace
 
@@ -91,32 +91,32 @@ int64_t monotonic_ns() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-Ledger::Ledger() : own_(std::make_unique<LedgerPage>()), page_(own_.get()) {
-  page_->since = monotonic_ns();
+Ledger::Ledger() : own_(std::make_unique<LedgerRecord>()), record_(own_.get()) {
+  record_->since = monotonic_ns();
 }
 
 void Ledger::enter(Phase phase) {
-  page_->phase.store(phase, std::memory_order_relaxed);
-  page_->since.store(monotonic_ns(), std::memory_order_relaxed);
-  page_->detail.set({});
+  record_->phase.store(phase, std::memory_order_relaxed);
+  record_->since.store(monotonic_ns(), std::memory_order_relaxed);
+  record_->detail.set({});
 }
 
 void Ledger::enter(Phase phase, int64_t step) {
-  page_->step.store(step, std::memory_order_relaxed);
+  record_->step.store(step, std::memory_order_relaxed);
   enter(phase);
 }
 
-void Ledger::detail(std::string_view text) { page_->detail.set(text); }
+void Ledger::set_detail(std::string_view text) { record_->detail.set(text); }
 
 void Ledger::step_done(double seconds, double waiting) {
-  page_->step_ns.fetch_add(static_cast<int64_t>(1e9 * seconds), std::memory_order_relaxed);
-  page_->waiting_ns.fetch_add(static_cast<int64_t>(1e9 * waiting), std::memory_order_relaxed);
-  page_->steps_here.fetch_add(1, std::memory_order_relaxed);
+  record_->step_ns.fetch_add(static_cast<int64_t>(1e9 * seconds), std::memory_order_relaxed);
+  record_->waiting_ns.fetch_add(static_cast<int64_t>(1e9 * waiting), std::memory_order_relaxed);
+  record_->process_steps.fetch_add(1, std::memory_order_relaxed);
 }
 
-bool Ledger::has_room() const { return std::ranges::any_of(page_->groups, is_free); }
+bool Ledger::has_room() const { return std::ranges::any_of(record_->groups, is_free); }
 
-void Ledger::name_buckets(std::vector<std::string> names) {
+void Ledger::set_bucket_names(std::vector<std::string> names) {
   std::lock_guard lock(mutex_);
   bucket_names_ = std::move(names);
 }
@@ -126,14 +126,14 @@ std::vector<std::string> Ledger::bucket_names() const {
   return bucket_names_;
 }
 
-void Ledger::fail(std::string_view message, int exit_code, bool from_a_peer) noexcept {
+void Ledger::fail(std::string_view message, int exit_code, bool caused_by_peer) noexcept {
   int64_t none = 0;
-  // Claimed first; published, by the time, once all of it is there.
-  if (!page_->failed.compare_exchange_strong(none, -1)) return;
-  page_->failure.set(message);
-  page_->exit_code.store(exit_code);
-  page_->from_a_peer.store(from_a_peer);
-  page_->failed.store(monotonic_ns());
+  // -1 claims the fields; storing the time publishes them once all are written.
+  if (!record_->failed.compare_exchange_strong(none, -1)) return;
+  record_->failure.set(message);
+  record_->exit_code.store(exit_code);
+  record_->caused_by_peer.store(caused_by_peer);
+  record_->failed.store(monotonic_ns());
 }
 
 void Ledger::configure(const WatchOptions& options) {
@@ -166,20 +166,20 @@ std::vector<RankPace> Ledger::paces() const {
   return paces_;
 }
 
-void Ledger::move_to(LedgerPage* page) {
-  LedgerPage* next = page ? page : own_.get();
-  if (next == page_) return;
-  copy(*page_, *next);
-  page_ = next;
+void Ledger::move_to(LedgerRecord* shared) {
+  LedgerRecord* next = shared ? shared : own_.get();
+  if (next == record_) return;
+  copy(*record_, *next);
+  record_ = next;
 }
 
 LedgerGroup::LedgerGroup(Ledger& ledger, const Group& group) : ledger_(ledger), index_(0) {
   const std::lock_guard lock(ledger_.mutex_);
-  auto& all = ledger_.page().groups;
+  auto& all = ledger_.record().groups;
   const auto free = std::ranges::find_if(all, is_free);
   if (free == all.end()) {
     throw CommError(fmt::format("a rank can be in at most {} process groups at a time",
-                                LedgerPage::kMaxGroups));
+                                LedgerRecord::kMaxGroups));
   }
   index_ = static_cast<size_t>(free - all.begin());
   free->name.set(group.name);
@@ -194,17 +194,18 @@ LedgerGroup::~LedgerGroup() {
   if (std::uncaught_exceptions() == 0) calls().group.store(0);
 }
 
-LedgerPage::GroupCalls& LedgerGroup::calls() { return ledger_.page().groups[index_]; }
+LedgerRecord::GroupCalls& LedgerGroup::calls() { return ledger_.record().groups[index_]; }
 
 uint64_t LedgerGroup::begin(const CallRecord& call) {
-  LedgerPage::GroupCalls& now = calls();
-  // While the rest changes; whoever finds the same before and after has read what belongs together.
+  LedgerRecord::GroupCalls& now = calls();
+  // -1 marks the entry as being written. A reader that finds the same counters before and after has
+  // read consistent fields.
   now.began.store(-1);
   now.operation.set(call.operation);
   now.bytes.store(call.bytes, std::memory_order_relaxed);
   now.dtype.store(call.dtype, std::memory_order_relaxed);
   now.bucket.store(call.tag.bucket, std::memory_order_relaxed);
-  now.step.store(call.step < 0 ? ledger_.page().step.load(std::memory_order_relaxed) : call.step,
+  now.step.store(call.step < 0 ? ledger_.record().step.load(std::memory_order_relaxed) : call.step,
                  std::memory_order_relaxed);
   auto& count = is_transfer(call.operation) ? now.transfers : now.sequence;
   const uint64_t number = count.fetch_add(1) + 1;

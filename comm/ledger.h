@@ -1,6 +1,6 @@
-// What a rank is doing, written down as it does it, for the watchdogs of all ranks to compare when
-// one is late. Writing costs a few stores and no lock, so that every step and every collective can
-// afford it.
+// The ledger: a rank's record of what it is currently doing. The watchdogs of all ranks compare the
+// records to find the rank at fault when one is late. Recording an event takes a few atomic stores
+// and no lock, so that it is cheap enough for every step and every collective.
 #pragma once
 
 #include <algorithm>
@@ -22,29 +22,29 @@
 namespace trireme::comm {
 
 enum class Phase : uint8_t {
-  kStart,  // until the first step
+  kStart,  // before the first step
   kData,
   kForward,
   kBackward,
-  kCommunication,  // the rest of the sums, after backward has ended
+  kCommunication,  // waiting for the remaining sums after the backward pass
   kUpdate,
   kCheckpoint,
   kEvaluation,
-  kEnd,  // the rank has said goodbye, or is about to
+  kEnd,  // the rank has left the run in order, or is about to
 };
 const char* name_of(Phase phase);
 
-// How long is too long, and where the diagnosis goes. Seconds; 0: never.
+// Limits of the watchdog. Times are in seconds; 0 disables a limit.
 struct WatchOptions {
-  double timeout = 300;         // without progress while others wait
-  double first_timeout = 1800;  // the same until the first step is done
-  double checkpoint = 600;      // on top of these while a rank saves, which has a limit of its own
-  double straggler = 0.5;       // part of a step that one rank makes the others wait for it
-  std::filesystem::path log;    // this rank's log, to which the diagnosis is appended; empty: none
+  double timeout = 300;         // how long a rank may make no progress while others wait for it
+  double first_timeout = 1800;  // the same, before the first step has completed
+  double checkpoint = 600;      // added to these while the rank saves a checkpoint
+  double straggler = 0.5;       // warn if a rank delays the others by this fraction of a step
+  std::filesystem::path log;    // file to which the diagnosis is appended; empty if there is none
 };
 
-// Text that other processes can read while it is being replaced: they see the old, the new, or
-// nothing.
+// Text that other processes can read while it is being replaced. A reader gets the old text, the
+// new one, or an empty string.
 template <size_t kBytes>
 class SharedText {
  public:
@@ -77,41 +77,40 @@ class SharedText {
   std::array<std::atomic<char>, kBytes> bytes_{};
 };
 
-// One rank's page of the ledger. It lies in memory that the ranks of a host share; all zero is its
-// initial state. Times are CLOCK_MONOTONIC, in nanoseconds, which all processes of a host agree on.
-struct LedgerPage {
-  // The calls of one process group that this rank is a member of: collectives, in the order that
-  // all members have in common, and transfers to or from one other member, which the rest do not
-  // see.
+// The state of one rank, in memory shared by the ranks of its host. All zero is the initial state.
+// Times are in nanoseconds of CLOCK_MONOTONIC, which is the same for all processes of a host.
+struct LedgerRecord {
+  // The calls on one process group of this rank. Collectives are numbered in the order in which all
+  // members call them. Transfers involve only one other member, so they are counted separately.
   struct GroupCalls {
-    std::atomic<uint64_t> group{0};      // Group::id; 0: free
-    std::atomic<uint64_t> sequence{0};   // of the latest collective, counted from 1
-    std::atomic<uint64_t> transfers{0};  // begun so far
-    std::atomic<int64_t> began{0};       // when the call in flight did; 0: none is; -1: see begin
-    std::atomic<int64_t> step{0};        // during which it was begun
+    std::atomic<uint64_t> group{0};      // Group::id; 0 if this entry is free
+    std::atomic<uint64_t> sequence{0};   // number of the latest collective, counted from 1
+    std::atomic<uint64_t> transfers{0};  // number of transfers begun so far
+    std::atomic<int64_t> began{0};       // start of the call in flight; 0 if none; -1: see begin()
+    std::atomic<int64_t> step{0};        // training step of the call
     std::atomic<int64_t> bytes{0};
     std::atomic<DType> dtype{DType::kU8};
-    std::atomic<int32_t> bucket{-1};  // of gradients; -1: something else
+    std::atomic<int32_t> bucket{-1};  // gradient bucket; -1 if the call sums something else
     SharedText<32> operation;         // "MPI_Allgather"
     SharedText<64> name;              // Group::name
   };
-  static constexpr int kMaxGroups = 16;  // that a rank is a member of at a time
+  static constexpr int kMaxGroups = 16;  // groups that a rank can be a member of at a time
 
-  std::atomic<int64_t> heartbeat{0};  // the watchdog's own latest sign of life
+  std::atomic<int64_t> heartbeat{0};  // when this rank's watchdog last ran
   std::atomic<int32_t> rank{0};
   std::atomic<int32_t> pid{0};
   std::atomic<Phase> phase{Phase::kStart};
   std::atomic<int64_t> since{0};       // when the phase began
-  std::atomic<int64_t> step{0};        // updates done
-  std::atomic<int64_t> steps_here{0};  // of this process
-  std::atomic<int64_t> step_ns{0};     // they took
-  std::atomic<int64_t> waiting_ns{0};  // of which this rank waited for others
-  SharedText<192> detail;              // of the phase
+  std::atomic<int64_t> step{0};        // completed updates
+  std::atomic<int64_t> process_steps{0};  // of this process
+  std::atomic<int64_t> step_ns{0};     // total duration of these steps
+  std::atomic<int64_t> waiting_ns{0};  // the part of it spent waiting for other ranks
+  SharedText<192> detail;              // describes the phase further
   std::array<GroupCalls, kMaxGroups> groups;
-  // Why this rank ends, once it knows.
-  std::atomic<int64_t> failed{0};  // when; 0: it has not
+  // The failure that ends this rank.
+  std::atomic<int64_t> failed{0};  // time of the failure; 0 if there is none
   std::atomic<int32_t> exit_code{0};
-  std::atomic<bool> from_a_peer{false};  // what another rank's end looks like from here
+  std::atomic<bool> caused_by_peer{false};  // what another rank's end looks like from here
   SharedText<768> failure;
 };
 static_assert(std::atomic<int64_t>::is_always_lock_free);
@@ -121,98 +120,106 @@ struct CallRecord {
   const char* operation = "";
   int64_t bytes = 0;
   CallTag tag = {};
-  int64_t step = -1;  // during which it was called; -1: the present one
+  int64_t step = -1;  // the training step; -1 for the current one
   DType dtype = DType::kU8;
 };
 
-// Whether it concerns two ranks of the group, and not all of them.
+// Returns true for sends and receives, which involve two ranks of the group rather than all.
 bool is_transfer(std::string_view operation);
 
-// How a rank has fared so far.
+// How fast a rank has been so far.
 struct RankPace {
   int64_t steps = 0;
-  int64_t step_ns = 0;     // that they took
-  int64_t waiting_ns = 0;  // of which it waited for others
+  int64_t step_ns = 0;     // total duration of the steps
+  int64_t waiting_ns = 0;  // the part of it spent waiting for other ranks
 };
 
+// Writes the record of this rank, and stores what its watchdog exchanges with the trainer.
 class Ledger {
  public:
-  // In memory of its own until move_to.
+  // The record is private to this process until move_to() is called.
   Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  // What this rank turns to now. Also forgets the detail.
+  // Records that this rank has entered `phase`, and clears the detail.
   void enter(Phase phase);
   void enter(Phase phase, int64_t step);
-  // More about the phase, for people: "sample 4711 of epoch 2, for which worker 1 waits".
-  void detail(std::string_view text);
-  // A step is done that took so long, waiting for others included.
+  // Describes the phase further, for messages: "sample 4711 of epoch 2, for which worker 1 waits".
+  void set_detail(std::string_view text);
+  // Records that a step is done. `seconds` is its duration, including the `waiting` seconds in which
+  // this rank waited for others.
   void step_done(double seconds, double waiting);
 
-  // Whether this rank may become a member of one more group.
+  // Returns true if this rank can become a member of one more group.
   bool has_room() const;
-  // For people, by bucket: "layer3.0.conv1 ... layer3.2.bn3". Before the first step.
-  void name_buckets(std::vector<std::string> names);
+  // Sets the names of the gradient buckets for messages: "layer3.0.conv1 ... layer3.2.bn3". Call
+  // it before the first step.
+  void set_bucket_names(std::vector<std::string> names);
   std::vector<std::string> bucket_names() const;
 
-  // Why this rank is about to end. Only the first failure stays. Safe in a signal handler.
-  void fail(std::string_view message, int exit_code, bool from_a_peer) noexcept;
+  // Records the failure that is about to end this rank; later failures are ignored.
+  // `caused_by_peer` says that it may be the consequence of another rank's failure. Safe to call in
+  // a signal handler.
+  void fail(std::string_view message, int exit_code, bool caused_by_peer) noexcept;
 
   void configure(const WatchOptions& options);
   WatchOptions options() const;
 
-  // Why the run is about to end, once the ranks have agreed on that; else empty.
+  // The reason for which all ranks are about to end the run; empty until they have agreed on one.
   void set_diagnosis(std::string text);
   std::string diagnosis() const;
 
-  // Of all ranks by rank, on rank 0, as its watchdog has last seen them; empty where none watches.
+  // The pace of each rank, by rank, as last seen by the watchdog of rank 0. Empty on other ranks
+  // and without a watchdog.
   void set_paces(std::vector<RankPace> paces);
   std::vector<RankPace> paces() const;
 
-  const LedgerPage& page() const { return *page_; }
-  LedgerPage& page() { return *page_; }
-  // Moves to a page that others can read, or, null, back to its own. Nothing else uses the
-  // ledger meanwhile.
-  void move_to(LedgerPage* page);
+  const LedgerRecord& record() const { return *record_; }
+  LedgerRecord& record() { return *record_; }
+  // Moves the record to `shared`, which other processes can read, or back to private memory if
+  // `shared` is null. Nothing else may use the ledger during the call.
+  void move_to(LedgerRecord* shared);
 
  private:
   friend class LedgerGroup;
 
-  std::unique_ptr<LedgerPage> own_;
-  LedgerPage* page_;
-  mutable std::mutex mutex_;  // over the rest, and over which places of groups are free
+  std::unique_ptr<LedgerRecord> own_;
+  LedgerRecord* record_;
+  mutable std::mutex mutex_;  // guards the members below and the allocation of record_->groups
   std::vector<std::string> bucket_names_;
   std::string diagnosis_;
   std::vector<RankPace> paces_;
   WatchOptions options_;
 };
 
-// A group's place in the ledger of one of its members.
+// The entry of one process group in a rank's ledger, in which the calls on the group's communicator
+// are recorded.
 class LedgerGroup {
  public:
-  // Each member makes one before the last call by which its communicator is made: whoever waits in
-  // the group then finds all members. Throws CommError where the ledger is full. The ledger
-  // outlives it.
+  // Allocates the entry. Each member must construct it before the last collective call that creates
+  // the group's communicator, so that all members are visible to every rank that waits in the group.
+  // `ledger` must outlive it. Throws CommError if the rank is already in LedgerRecord::kMaxGroups
+  // groups.
   LedgerGroup(Ledger& ledger, const Group& group);
-  // Removes it, except while an exception unwinds: others may still wait for this rank.
+  // Frees the entry, unless an exception unwinds: other ranks may still be waiting for this one.
   ~LedgerGroup();
   LedgerGroup(const LedgerGroup&) = delete;
   LedgerGroup& operator=(const LedgerGroup&) = delete;
 
-  // Around each call on the communicator, on the thread that runs it. Returns the number of the
-  // collective, or of the transfer, counted from 1.
+  // Record the start and the end of a call. Call them on the thread that runs it. begin() returns
+  // the number of the collective, or of the transfer, counted from 1.
   uint64_t begin(const CallRecord& call);
   void end();
 
  private:
-  LedgerPage::GroupCalls& calls();
+  LedgerRecord::GroupCalls& calls();
 
   Ledger& ledger_;
   size_t index_;
 };
 
-// CLOCK_MONOTONIC, in nanoseconds.
+// Returns the time of CLOCK_MONOTONIC in nanoseconds.
 int64_t monotonic_ns();
 
 }  // namespace trireme::comm

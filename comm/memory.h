@@ -1,4 +1,4 @@
-// Where elements lie.
+// Addresses and sizes of arrays whose dtype is known at run time.
 #pragma once
 
 #include <cstddef>

@@ -24,7 +24,7 @@
 #include "comm/watchdog/crash.h"
 #include "comm/watchdog/diagnose.h"
 #include "comm/watchdog/end_launcher.h"
-#include "comm/watchdog/last_resort.h"
+#include "comm/watchdog/kill_timer.h"
 #include "comm/watchdog/message.h"
 #include "comm/watchdog/process.h"
 #include "comm/watchdog/shared_state.h"
@@ -37,15 +37,15 @@ namespace trireme::comm {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-constexpr int64_t kShortestTick = 10 * kMillisecond;
-constexpr int64_t kLongestTick = 250 * kMillisecond;
-constexpr int64_t kTickInTrouble = 20 * kMillisecond;  // while a diagnosis takes shape
-// From a diagnosis to the end: a tick for each rank to take it over, and a message's way.
-constexpr int64_t kWay = 100 * kMillisecond;
-constexpr double kLastResort = 5;  // seconds
-// A heartbeat later than so many ticks is looked into; as many without a look of our own are a
-// sleep.
+constexpr int64_t kMinTick = 10 * kMillisecond;
+constexpr int64_t kMaxTick = 250 * kMillisecond;
+constexpr int64_t kFailureTick = 20 * kMillisecond;  // after a failure, until there is a diagnosis
+// Time for a diagnosis to reach the other hosts, on top of a tick in which each rank adopts it.
+constexpr int64_t kPropagationTime = 100 * kMillisecond;
+constexpr double kKillDelay = 5;  // seconds after which an abort that hangs is killed
+// If a heartbeat is late by more ticks than this, the state of the process is read from /proc.
 constexpr int64_t kLateTicks = 2;
+// If this thread has not run for more ticks than this, the process was suspended.
 constexpr int64_t kAsleepTicks = 4;
 
 // "HOST PID NAMESPACE NAME"
@@ -61,27 +61,28 @@ Member member_from(const std::string& text) {
   return member;
 }
 
-// One write, past stdio: whoever holds its locks may be what is stuck.
-void write_whole(int file, std::string_view text) {
+// Bypasses stdio, whose locks may be held by a stuck thread.
+void write_fully(int file, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written =
         retry_interrupted([&] { return write(file, text.data(), text.size()); });
-    if (written <= 0) return;  // nobody is left to tell
+    if (written <= 0) return;  // there is nowhere to report this
     text.remove_prefix(static_cast<size_t>(written));
   }
 }
 
-void say(const std::string& text, const std::filesystem::path& log) {
+// Prints the text to stderr and appends it to the log.
+void report(const std::string& text, const std::filesystem::path& log) {
   const std::string line = text + "\n";
-  write_whole(STDERR_FILENO, "trireme: " + line);
+  write_fully(STDERR_FILENO, "trireme: " + line);
   if (log.empty()) return;
   const int file = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (file < 0) return;  // it has been said
-  write_whole(file, line);
+  if (file < 0) return;  // it was printed at least
+  write_fully(file, line);
   close(file);
 }
 
-// What was printed before belongs before the diagnosis, unless it is printing that is stuck.
+// Prints buffered output before the diagnosis, unless a stuck thread holds the lock of stdout.
 void flush_stdout() {
   if (ftrylockfile(stdout) != 0) return;
   std::fflush(stdout);
@@ -96,9 +97,9 @@ struct Watchdog::State {
     for (const std::string& text : all_gather(world, to_text(place))) {
       snapshot.members.push_back(member_from(text));
     }
-    ledger.move_to(&shared_state.own_page());
-    ledger.page().rank = place.rank;
-    ledger.page().pid = getpid();
+    ledger.move_to(&shared_state.own_record());
+    ledger.record().rank = place.rank;
+    ledger.record().pid = getpid();
     snapshot.own_rank = place.rank;
     snapshot.awake_since = monotonic_ns();
     snapshot.hosts.resize(place.hosts);
@@ -116,7 +117,7 @@ struct Watchdog::State {
   ~State() {
     stop_thread();
     if (wake >= 0) close(wake);
-    forget_ledger();
+    clear_crash_ledger();
   }
 
   void watch_processes() {
@@ -127,7 +128,7 @@ struct Watchdog::State {
     processes = std::make_unique<mpi::PeerWatch>(peers);
   }
 
-  // Signals are for threads that can do something about them.
+  // Blocks all signals but crashes in the thread, so that other threads handle them.
   void start_thread() {
     sigset_t all;
     sigset_t before;
@@ -157,38 +158,38 @@ struct Watchdog::State {
 
   void watch(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-      look();
-      take_messages();
+      observe();
+      receive_messages();
       decide();
-      if (decision && snapshot.now >= decision->when + snapshot.tick + kWay) end(*decision);
-      tell();
+      if (decision && snapshot.now >= decision->when + snapshot.tick + kPropagationTime) end(*decision);
+      send_state();
       if (!decision) warn();
       publish_paces();
       wait();
     }
-    look();
-    tell();  // that this host has come to the end
+    observe();
+    send_state();  // the other hosts must learn that the ranks of this one have left
   }
 
-  void look() {
+  void observe() {
     const int64_t now = monotonic_ns();
     snapshot.options = ledger.options();
     snapshot.bucket_names = ledger.bucket_names();
     const double tick = snapshot.options.timeout > 0 ? snapshot.options.timeout / 10 : 1;
     snapshot.tick =
-        static_cast<int64_t>(std::clamp(1e9 * tick, double{kShortestTick}, double{kLongestTick}));
+        static_cast<int64_t>(std::clamp(1e9 * tick, double{kMinTick}, double{kMaxTick}));
     if (snapshot.now != 0 && now - snapshot.now > kAsleepTicks * snapshot.tick) {
       snapshot.awake_since = now;
     }
     snapshot.now = now;
-    ledger.page().heartbeat = now;
-    for (size_t i = 0; i < local.size(); ++i) look_at(local[i], static_cast<int>(i));
+    ledger.record().heartbeat = now;
+    for (size_t i = 0; i < local.size(); ++i) observe_rank(local[i], static_cast<int>(i));
   }
 
-  void look_at(int rank, int local_rank) {
+  void observe_rank(int rank, int local_rank) {
     const int64_t ended = view(rank).ended;
     RankView& its = view(rank);
-    its = trireme::comm::look(shared_state.page(local_rank), snapshot.now);
+    its = read_record(shared_state.record(local_rank), snapshot.now);
     its.rank = rank;
     its.ended = ended;
     const bool late =
@@ -197,17 +198,18 @@ struct Watchdog::State {
     if (const auto stat = read_stat(member(rank).pid)) its.state = stat->state;
   }
 
-  void take_messages() {
+  void receive_messages() {
     if (!channel) return;
     channel->receive([this](int sender, std::span<const std::byte> bytes) {
-      if (auto message = decode(bytes)) take(sender, std::move(*message));
+      if (auto message = decode(bytes)) handle(sender, std::move(*message));
     });
     for (const SideChannel::Peer& peer : channel->peers()) {
-      // Of what only the network has given up, silence tells.
+      // A connection that the network dropped counts as neither open nor closed: if no other one is
+      // open, the lack of messages makes the host unreachable.
       const auto link = peer.end == SideChannel::End::kNone     ? SharedState::Link::kOpen
                         : peer.end == SideChannel::End::kClosed ? SharedState::Link::kClosed
                                                                 : SharedState::Link::kNone;
-      shared_state.note(peer.host, link, heard[peer.host]);
+      shared_state.set_link(peer.host, link, heard[peer.host]);
     }
     for (int host = 0; host < place.hosts; ++host) {
       HostView known = shared_state.host(host);
@@ -217,37 +219,37 @@ struct Watchdog::State {
     }
   }
 
-  void take(int sender, Message message) {
-    translate(message, snapshot.now);
+  void handle(int sender, Message message) {
+    convert_times(message, snapshot.now);
     const int host = member(sender).host;
     heard[host] = snapshot.now;
     for (RankView& its : message.ranks) {
       if (its.rank >= place.ranks || member(its.rank).host != host) continue;
-      // Until its watchdog runs, the host itself is the sign of life.
+      // Until the rank's own watchdog runs, a message from its host counts as the heartbeat.
       if (its.heartbeat == 0) its.heartbeat = its.seen;
       view(its.rank) = std::move(its);
     }
     if (message.decision && message.decision->diagnosis.rank_at_fault < place.ranks) {
-      take_over(*message.decision);
+      adopt(*message.decision);
     }
   }
 
   void decide() {
-    if (const auto proposed = shared_state.proposed()) take_over(*proposed);
+    if (const auto proposed = shared_state.proposed()) adopt(*proposed);
     if (decision) return;
     const auto diagnosis = diagnose(snapshot);
-    if (diagnosis) take_over({snapshot.now, place.rank, *diagnosis});
+    if (diagnosis) adopt({snapshot.now, place.rank, *diagnosis});
   }
 
-  // Of several diagnoses that of the lowest rank stays, so that all say the same.
-  void take_over(const Decision& other) {
+  // Keeps the diagnosis of the lowest rank if there are several, so that all ranks report the same.
+  void adopt(const Decision& other) {
     if (decision && decision->rank <= other.rank) return;
     decision = other;
     shared_state.propose(other);
     ledger.set_diagnosis(other.diagnosis.text);
   }
 
-  void tell() {
+  void send_state() {
     if (!channel) return;
     Message message;
     message.now = snapshot.now;
@@ -257,8 +259,8 @@ struct Watchdog::State {
   }
 
   void warn() {
-    for (const std::string& warning : warnings.look(snapshot)) {
-      say("warning: " + warning, snapshot.options.log);
+    for (const std::string& warning : warnings.update(snapshot)) {
+      report("warning: " + warning, snapshot.options.log);
     }
   }
 
@@ -266,18 +268,18 @@ struct Watchdog::State {
     if (place.rank != 0 || place.ranks == 1) return;
     std::vector<RankPace> paces;
     for (const RankView& its : snapshot.ranks) {
-      paces.push_back({its.steps_here, its.step_ns, its.waiting_ns});
+      paces.push_back({its.process_steps, its.step_ns, its.waiting_ns});
     }
     ledger.set_paces(std::move(paces));
   }
 
-  bool in_trouble() {
+  bool failure_pending() {
     return decision || std::ranges::any_of(snapshot.ranks, [](const RankView& each) {
              return each.phase != Phase::kEnd && (each.ended != 0 || each.failed != 0);
            });
   }
 
-  // Until the next tick, a call of wake_up(), or the end of a process.
+  // Waits until the next tick, a call of wake_up(), or the end of a process of this host.
   void wait() {
     std::vector<pollfd> polled = {{wake, POLLIN, 0}};
     std::vector<int> ranks;
@@ -287,7 +289,7 @@ struct Watchdog::State {
       polled.push_back({descriptor, POLLIN, 0});
       ranks.push_back(rank);
     }
-    const int64_t tick = in_trouble() ? std::min(kTickInTrouble, snapshot.tick) : snapshot.tick;
+    const int64_t tick = failure_pending() ? std::min(kFailureTick, snapshot.tick) : snapshot.tick;
     poll(polled.data(), polled.size(), static_cast<int>(tick / kMillisecond));
     uint64_t calls = 0;
     if (polled[0].revents & POLLIN) static_cast<void>(!read(wake, &calls, sizeof calls));
@@ -299,12 +301,12 @@ struct Watchdog::State {
   // --- The end.
 
   [[noreturn]] void end(const Decision& final) {
-    arm_last_resort(kLastResort);
+    arm_kill_timer(kKillDelay);
     flush_stdout();
-    say(final.diagnosis.text, snapshot.options.log);
-    // The others say it now as well.
-    std::this_thread::sleep_for(std::chrono::nanoseconds(kWay));
-    end_rank_at_fault(final.diagnosis);
+    report(final.diagnosis.text, snapshot.options.log);
+    // Meanwhile the other ranks report it too.
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kPropagationTime));
+    kill_rank_at_fault(final.diagnosis);
     const Fault fault = final.diagnosis.fault;
     if (fault == Fault::kHostLost || fault == Fault::kUnreachable) end_launcher_soon();
     fault_point("abort");
@@ -312,20 +314,20 @@ struct Watchdog::State {
     std::_Exit(final.diagnosis.exit_code);
   }
 
-  // What is stopped cannot end itself, and what is stuck may not.
-  void end_rank_at_fault(const Diagnosis& diagnosis) const {
+  // Kills the rank at fault if it is suspended or stuck and so may be unable to exit.
+  void kill_rank_at_fault(const Diagnosis& diagnosis) const {
     if (diagnosis.fault != Fault::kStopped && diagnosis.fault != Fault::kStuck) return;
     if (diagnosis.rank_at_fault == place.rank) return;
     const int descriptor = processes->descriptor(diagnosis.rank_at_fault);
     if (descriptor >= 0) syscall(SYS_pidfd_send_signal, descriptor, SIGKILL, nullptr, 0);
   }
 
-  // Where no thread of the watchdog's does it.
-  [[noreturn]] void end_alone(const std::string& message, int exit_code) {
-    arm_last_resort(kLastResort);
+  // Ends this process and aborts the run without the watchdog thread.
+  [[noreturn]] void exit_alone(const std::string& message, int exit_code) {
+    arm_kill_timer(kKillDelay);
     flush_stdout();
-    say(place.ranks == 1 ? message : describe_rank(snapshot, place.rank) + ": " + message,
-        ledger.options().log);
+    report(place.ranks == 1 ? message : describe_rank(snapshot, place.rank) + ": " + message,
+           ledger.options().log);
     world.abort(exit_code);
     std::_Exit(exit_code);
   }
@@ -338,12 +340,12 @@ struct Watchdog::State {
   std::unique_ptr<mpi::PeerWatch> processes;
   std::unique_ptr<SideChannel> channel;  // null with one host
   int wake = -1;                         // an eventfd
-  // What the thread works on.
+  // Used by the thread only.
   RunSnapshot snapshot;
   std::vector<int64_t> heard = std::vector<int64_t>(static_cast<size_t>(place.hosts));
   Warnings warnings;
   std::optional<Decision> decision;
-  std::jthread thread;  // the last: it uses all the rest
+  std::jthread thread;  // declared last: it uses the members above
 };
 
 Watchdog::Watchdog(Communicator& world) : state_(std::make_unique<State>(world)) {}
@@ -352,19 +354,19 @@ Watchdog::~Watchdog() {
   if (!state_) return;
   state_->stop_thread();
   state_->ledger.move_to(nullptr);
-  // The shared memory takes all ranks to let go of, and they may not come: it stays.
+  // Releasing the shared memory is collective, and the other ranks may not take part: leak it.
   if (state_->place.ranks > 1) static_cast<void>(state_.release());
 }
 
-void Watchdog::fail(const std::string& message, int exit_code, bool from_a_peer) noexcept {
+void Watchdog::fail(const std::string& message, int exit_code, bool caused_by_peer) noexcept {
   State& s = *state_;
-  s.ledger.fail(message, exit_code, from_a_peer);
+  s.ledger.fail(message, exit_code, caused_by_peer);
   if (s.place.ranks > 1 && s.thread.joinable() && s.thread.get_id() != std::this_thread::get_id()) {
     s.wake_up();
-    // By then the thread has ended the process.
+    // The thread should end the process before this returns.
     std::this_thread::sleep_for(std::chrono::seconds(10));
   }
-  s.end_alone(message, exit_code);
+  s.exit_alone(message, exit_code);
 }
 
 void Watchdog::leave() noexcept { state_->ledger.enter(Phase::kEnd); }

@@ -1,7 +1,7 @@
-// Ends a run in which a rank is lost, in seconds and with one paragraph that names it. A thread of
-// its own compares the ledgers of all ranks: through shared memory on a host, over TCP between
-// hosts, never through MPI or NCCL, which may be what is stuck. What it makes of them is in
-// watchdog/diagnose.h.
+// Ends a run within seconds once a rank is lost, with a message that names the rank at fault. A
+// background thread on each rank compares the ledgers of all ranks: through shared memory on a host
+// and over TCP between hosts, but never through MPI or NCCL, which may themselves be stuck. The
+// rules by which it finds the rank at fault are in watchdog/diagnose.h.
 #pragma once
 
 #include <memory>
@@ -13,23 +13,25 @@ namespace trireme::comm {
 
 class Watchdog {
  public:
-  // All ranks call it together. Watches the communicator's ledger, as that is configured, from now
-  // on, and handles crashes (SIGSEGV and the like). The communicator outlives it. Throws
-  // AgreedError where hosts cannot reach one another.
+  // Starts watching, with the options of world.ledger(), and installs handlers for SIGSEGV and
+  // other crashes. All ranks must call it together; `world` must outlive it. Throws AgreedError if
+  // the hosts cannot connect to each other.
   explicit Watchdog(Communicator& world);
-  // Just stops looking. To the others this process is still one of them.
+  // Stops watching. The other ranks still consider this process part of the run.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // This rank cannot go on: the failure is told to all, every rank prints the diagnosis on which
-  // was the first, and ends. `from_a_peer`: it is what another rank's end looks like from here, and
-  // that one is waited for. From any thread. Never returns.
-  [[noreturn]] void fail(const std::string& message, int exit_code, bool from_a_peer) noexcept;
+  // Ends the run because this rank cannot continue. All ranks are notified, print the same
+  // diagnosis, which names the rank that failed first, and exit. `caused_by_peer` says that this
+  // failure may be the consequence of another rank's; the watchdog then waits a while for the
+  // original failure to show. Callable from any thread.
+  [[noreturn]] void fail(const std::string& message, int exit_code, bool caused_by_peer) noexcept;
 
-  // Says goodbye: that this process ends from now on is no failure.
+  // Announces that this rank leaves the run: from now on its end is not a failure.
   void leave() noexcept;
-  // All ranks call it together: says goodbye, waits, still watched, until all have, and stops.
+  // Calls leave(), waits until all ranks have done so, while still watching them, and then stops.
+  // All ranks must call it together.
   void finish();
 
  private:

@@ -9,8 +9,8 @@
 namespace trireme::comm {
 namespace {
 
-// All ranks have to be in one world.
-[[noreturn]] void refuse(const Launcher& launcher, int found) {
+// Throws because this process sees only `found` of the ranks that the launcher started.
+[[noreturn]] void throw_ranks_missing(const Launcher& launcher, int found) {
   std::string change;
   if (launcher.name == "srun") {
     change = "start them with `srun --mpi=pmix` (`srun --mpi=list` shows what this Slurm offers)";
@@ -20,8 +20,8 @@ namespace {
   } else {
     change = "this program needs the mpirun of the linked MPI library";
   }
-  const std::string world = found == 1 ? "each of them would be a world of one"
-                                       : fmt::format("this one is in a world of {}", found);
+  const std::string world = found == 1 ? "MPI gives each of them a world size of 1"
+                                       : fmt::format("MPI gives this one a world size of {}", found);
   throw ConfigError(fmt::format("{} started {} ranks, but {}: {}; linked: {}", launcher.name,
                                 launcher.ranks, world, change, mpi_version()));
 }
@@ -39,19 +39,19 @@ World::World(double init_timeout) : launcher_(detect_launcher()) {
     return;
   }
   // Without PMIx, MPI_Init under a launcher ends the process with a message about MPI's own build.
-  if (!launcher_.pmix) refuse(launcher_, 1);
+  if (!launcher_.pmix) throw_ranks_missing(launcher_, 1);
   const InitGuard guard(launcher_, init_timeout);
   fault_point("mpi");
   session_ = std::make_unique<Session>(launcher_.one_host);
-  // More of them: each part of a Slurm job of several parts counts its own.
-  if (session_->ranks() < launcher_.ranks) refuse(launcher_, session_->ranks());
+  // More ranks are fine: each component of a heterogeneous Slurm job counts only its own.
+  if (session_->ranks() < launcher_.ranks) throw_ranks_missing(launcher_, session_->ranks());
   communicator_ = mpi::create_communicator();
   fault_point("after_mpi");
   watchdog_ = std::make_unique<Watchdog>(*communicator_);
 }
 
 World::~World() {
-  // Letting go of an MPI communicator takes all ranks, and they may not come.
+  // Destroying an MPI communicator is collective, and the other ranks may not take part.
   if (session_) static_cast<void>(communicator_.release());
 }
 

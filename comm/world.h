@@ -1,4 +1,4 @@
-// Joins this process to the other ranks of its launcher.
+// Connects this process with the other ranks that its launcher started.
 #pragma once
 
 #include <memory>
@@ -9,29 +9,30 @@
 
 namespace trireme::comm {
 
-// What started this process, as far as its environment tells.
+// The program that started this process, according to the environment variables that it sets.
 struct Launcher {
   std::string name;       // "mpirun", "srun", "mpiexec" (of another MPI) or "none"
-  int ranks = 1;          // that it says it started
-  bool pmix = false;      // it gives its ranks what MPI needs to find each other
-  bool one_host = false;  // it says that they are all on one
+  int ranks = 1;          // number of ranks started
+  bool pmix = false;      // PMIx, which MPI needs to connect the ranks, is available
+  bool one_host = false;  // all ranks are on one host
 };
 Launcher detect_launcher();
 
-// With several ranks started by a launcher: initializes MPI (thread-multiple). Otherwise MPI is not
-// touched and the world is one local rank. Throws ConfigError when the launcher started several
-// ranks that cannot see each other, saying what to change.
+// The communicator and the watchdog of a run. If a launcher started several ranks, the constructor
+// initializes MPI (MPI_THREAD_MULTIPLE); otherwise MPI is not used and the world is one local rank.
 //
-// From then on the ranks are watched. The end is spelled out, as peers may wait for a rank that
-// failed:
+// A program must state how it ends, since other ranks may be waiting for one that failed:
 //   try { World world; ...; world.finalize(); }
-// - success: every rank calls finalize();
-// - AgreedError (comm/control.h): every rank has it; rank 0 says so, every rank calls finalize();
-// - any other failure: watchdog().fail(), which ends all ranks.
-// A World destroyed without finalize() waits for no one; its end is a failure to the other ranks.
+// - on success, every rank calls finalize();
+// - on AgreedError (comm/control.h), which all ranks throw, rank 0 prints the message and every
+//   rank calls finalize();
+// - on any other failure, the rank calls watchdog().fail(), which ends all ranks.
+// Destroying a World without finalize() does not wait for other ranks, which treat it as a failure.
 class World {
  public:
-  // `init_timeout`: how long the ranks may take to find one another, in seconds; 0: for ever.
+  // `init_timeout` limits how long the ranks may take to find each other, in seconds; 0 disables
+  // it. Throws ConfigError if the launcher started several ranks that cannot see each other; the
+  // message says how to start them.
   explicit World(double init_timeout = 300);
   ~World();
   World(const World&) = delete;
@@ -41,8 +42,8 @@ class World {
   Watchdog& watchdog() { return *watchdog_; }
   const Launcher& launcher() const { return launcher_; }
 
-  // All ranks call it, after everything made from the communicator is gone. Blocks until they do;
-  // they are watched until then.
+  // Leaves the run in order. All ranks must call it, after destroying all objects created from the
+  // communicator. Blocks until they have; they are watched until then.
   void finalize();
 
  private:
@@ -53,7 +54,7 @@ class World {
   std::unique_ptr<Watchdog> watchdog_;
 };
 
-// The linked MPI library, for people: "Open MPI v4.1.4, ...".
+// Returns the version of the linked MPI library, for messages: "Open MPI v4.1.4, ...".
 std::string mpi_version();
 
 }  // namespace trireme::comm

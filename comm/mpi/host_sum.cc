@@ -86,8 +86,8 @@ void HostSum::refuse(size_t turn) {
     if (alike(i) > alike(right)) right = i;
   }
   const std::string message =
-      fmt::format("{}: {}, but {}", kDisagreement, describe(stray, turn), describe(right, turn));
-  ledger_.fail(message, static_cast<int>(ExitCode::kFailure), /*from_a_peer=*/false);
+      fmt::format("{}: {}, but {}", kMismatch, describe(stray, turn), describe(right, turn));
+  ledger_.fail(message, static_cast<int>(ExitCode::kFailure), /*caused_by_peer=*/false);
   throw CommError(message);
 }
 

@@ -177,7 +177,7 @@ class MpiCommunicator final : public Communicator {
     check(MPI_Allreduce(MPI_IN_PLACE, &full, 1, MPI_INT, MPI_MAX, all_.get()), {"MPI_Allreduce"});
     if (full >= 0) {
       throw CommError(fmt::format("split: rank {} is in {} process groups, the most there may be",
-                                  full, LedgerPage::kMaxGroups));
+                                  full, LedgerRecord::kMaxGroups));
     }
     Comm all = all_.split(color, key);
     std::vector<int> members(all.size());
@@ -227,7 +227,7 @@ class MpiCommunicator final : public Communicator {
   template <class Work>
   void run(Stream& stream, const Call& call, CallTag tag, Work work) {
     // As it was called: what is recorded runs when the host is somewhere else. A task is small.
-    const auto step = static_cast<uint32_t>(ledger_->page().step);
+    const auto step = static_cast<uint32_t>(ledger_->record().step);
     if (fault_point("call", tag.bucket)) return;
     stream.run(
         Task([this, name = call.name, count = call.count, tag, step, dtype = call.dtype, work] {

@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
+constexpr auto kPollPeriod = std::chrono::milliseconds(100);
 constexpr auto kSoon = std::chrono::milliseconds(1);  // what is queued mostly is by then
 constexpr auto kBetweenPolls = std::chrono::microseconds(100);
 // What NCCL does on the host, connecting above all, has ended by then or never will.
@@ -22,7 +22,7 @@ constexpr auto kPatience = std::chrono::minutes(5);
 }  // namespace
 
 Connection::Connection(const Library& library, const Communicator& host, Device& device,
-                       std::shared_ptr<SharedLoss> loss,
+                       std::shared_ptr<SharedFailure> loss,
                        const std::function<ncclResult_t(ncclComm_t*)>& start)
     : library_(library), host_(host), device_(device), loss_(std::move(loss)) {
   watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
@@ -85,7 +85,7 @@ void Connection::watch(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     look();
-    stopped_.wait_for(lock, stop, kBetweenLooks, [] { return false; });
+    stopped_.wait_for(lock, stop, kPollPeriod, [] { return false; });
   }
 }
 

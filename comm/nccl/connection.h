@@ -17,7 +17,7 @@
 namespace trireme::comm::nccl {
 
 // Why communicators that were split from one another are aborted: all are as soon as one is.
-class SharedLoss {
+class SharedFailure {
  public:
   std::string reason() const {
     const std::lock_guard lock(mutex_);
@@ -41,7 +41,7 @@ class Connection {
   // `start` begins to make a non-blocking communicator. Returns when it is made: with all its
   // ranks. `host` tells of lost peers. All references outlive the connection.
   Connection(const Library& library, const Communicator& host, Device& device,
-             std::shared_ptr<SharedLoss> loss,
+             std::shared_ptr<SharedFailure> loss,
              const std::function<ncclResult_t(ncclComm_t*)>& start);
   // With all ranks, except while an exception unwinds.
   ~Connection();
@@ -78,7 +78,7 @@ class Connection {
   const Library& library_;
   const Communicator& host_;
   Device& device_;
-  const std::shared_ptr<SharedLoss> loss_;
+  const std::shared_ptr<SharedFailure> loss_;
   // Over the rest. Calls do not block, so it is never held for long.
   mutable std::mutex mutex_;
   ncclComm_t handle_ = nullptr;  // also null once it is lost

@@ -11,16 +11,16 @@ namespace trireme::comm::nccl {
 struct Library;
 
 // What a rank brings along.
-struct Offer {
+struct Availability {
   std::string problem;   // why it cannot take part; empty when it can
   std::string gpu = {};  // "0000:3b:00.0", the same in every process of the host
   std::shared_ptr<const Library> library = nullptr;
 };
-Offer inspect(Device& device);
+Availability check_availability(Device& device);
 
 // All ranks of `host`, a communicator for host memory, call it, each with a GPU of its own. They
 // meet by `host`, which also tells when one of them is lost.
-std::unique_ptr<Communicator> create_communicator(const Offer& offer,
+std::unique_ptr<Communicator> create_communicator(const Availability& availability,
                                                   std::unique_ptr<Communicator> host,
                                                   Device& device);
 

@@ -42,7 +42,7 @@ ncclConfig_t non_blocking() {
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<const Library> library, std::unique_ptr<Communicator> host,
-                   Device& device, std::shared_ptr<SharedLoss> loss,
+                   Device& device, std::shared_ptr<SharedFailure> loss,
                    const std::function<ncclResult_t(ncclComm_t*)>& start)
       : library_(std::move(library)),
         host_(std::move(host)),
@@ -50,7 +50,7 @@ class NcclCommunicator final : public Communicator {
         stream_(device.create_stream(StreamKind::kBackground)),
         loss_(std::move(loss)),
         connection_(*library_, *host_, device, loss_, start),
-        pulse_(allocate(sizeof(float))) {}
+        barrier_buffer_(allocate(sizeof(float))) {}
 
   const Placement& placement() const override { return host_->placement(); }
   std::string transport() const override { return "NCCL " + library_->version(); }
@@ -135,7 +135,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   void barrier(Stream& stream) override {
-    all_reduce_sum(pulse_.data(), 1, DType::kF32, stream, {});
+    all_reduce_sum(barrier_buffer_.data(), 1, DType::kF32, stream, {});
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
@@ -193,28 +193,28 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<Communicator> host_;
   Device& device_;
   std::unique_ptr<Stream> stream_;  // for what is not part of a step
-  std::shared_ptr<SharedLoss> loss_;
+  std::shared_ptr<SharedFailure> loss_;
   Connection connection_;
-  Buffer pulse_;  // what a barrier sums
+  Buffer barrier_buffer_;  // what a barrier sums
 };
 
 }  // namespace
 
-Offer inspect(Device& device) {
+Availability check_availability(Device& device) {
   if (device.kind() != DeviceKind::kCuda) return {"it is for GPUs, not for the CPU"};
   try {
-    Offer offer = {"", query_cuda().ids.at(static_cast<size_t>(cuda::properties(device).index))};
-    offer.library = std::make_shared<Library>();
-    return offer;
+    Availability availability = {"", query_cuda().ids.at(static_cast<size_t>(cuda::properties(device).index))};
+    availability.library = std::make_shared<Library>();
+    return availability;
   } catch (const DeviceError& error) {
     return {error.what()};
   }
 }
 
-std::unique_ptr<Communicator> create_communicator(const Offer& offer,
+std::unique_ptr<Communicator> create_communicator(const Availability& availability,
                                                   std::unique_ptr<Communicator> host,
                                                   Device& device) {
-  const Library& library = *offer.library;
+  const Library& library = *availability.library;
   TRIREME_CUDA(cudaSetDevice(cuda::properties(device).index));
   ncclUniqueId id = {};
   together(*host, [&] {
@@ -226,8 +226,8 @@ std::unique_ptr<Communicator> create_communicator(const Offer& offer,
   std::memcpy(id.internal, shared.data(), sizeof id.internal);
   const Placement placement = host->placement();
   ncclConfig_t config = non_blocking();
-  return std::make_unique<NcclCommunicator>(offer.library, std::move(host), device,
-                                            std::make_shared<SharedLoss>(), [&](ncclComm_t* comm) {
+  return std::make_unique<NcclCommunicator>(availability.library, std::move(host), device,
+                                            std::make_shared<SharedFailure>(), [&](ncclComm_t* comm) {
                                               return library.comm_init(comm, placement.ranks, id,
                                                                        placement.rank, &config);
                                             });

@@ -65,7 +65,7 @@ class StagedCommunicator final : public Communicator {
                       CallTag tag) override {
     check_summable("all_reduce_sum", dtype);
     if (alone() || count == 0) return;
-    if (std::byte* twin = find_twin(data, bytes_of(count, dtype))) {
+    if (std::byte* twin = find_staging_buffer(data, bytes_of(count, dtype))) {
       return sum(data, twin, count, dtype, stream, tag);
     }
     in_pieces(count, dtype, 1, [&](int64_t first, int64_t n) {
@@ -172,7 +172,7 @@ class StagedCommunicator final : public Communicator {
   }
 
   // The host memory of device memory that allocate() handed out; else null.
-  std::byte* find_twin(const void* data, size_t bytes) {
+  std::byte* find_staging_buffer(const void* data, size_t bytes) {
     const auto begin = reinterpret_cast<uintptr_t>(data);
     std::lock_guard lock(mutex_);
     for (const Allocation& each : allocations_) {

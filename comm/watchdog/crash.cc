@@ -26,10 +26,10 @@ constexpr Signal kSignals[] = {{SIGSEGV, "crashed with SIGSEGV"},
                                {SIGILL, "crashed with SIGILL"},
                                {SIGABRT, "crashed with SIGABRT"}};
 
-// A handler can reach nothing else, and may call little.
+// Signal handlers can only reach globals, and may call async-signal-safe functions only.
 std::atomic<Ledger*> g_ledger{nullptr};
-std::array<char, 256> g_who{};
-timespec g_linger = {};
+std::array<char, 256> g_description{};
+timespec g_exit_delay = {};
 
 class Line {
  public:
@@ -63,11 +63,11 @@ const char* text_of(int number) {
 
 void print(int number, const Ledger* ledger) {
   Line line;
-  line << "trireme: " << g_who.data() << " " << text_of(number);
+  line << "trireme: " << g_description.data() << " " << text_of(number);
   if (ledger) {
-    line << " in " << name_of(ledger->page().phase) << " of step " << ledger->page().step + 1;
+    line << " in " << name_of(ledger->record().phase) << " of step " << ledger->record().step + 1;
   }
-  line << ", at:\n";
+  line << "; backtrace:\n";
   line.write();
   void* frames[64];
   backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
@@ -76,13 +76,13 @@ void print(int number, const Ledger* ledger) {
 void on_crash(int number) {
   static std::atomic<bool> first{true};
   if (!first.exchange(false)) {
-    // Another thread is telling already; or this one has crashed while it told.
-    nanosleep(&g_linger, nullptr);
+    // Another thread is already reporting a crash, or this one has crashed while it did.
+    nanosleep(&g_exit_delay, nullptr);
   } else {
     Ledger* ledger = g_ledger;
-    if (ledger) ledger->fail(text_of(number), 128 + number, /*from_a_peer=*/false);
+    if (ledger) ledger->fail(text_of(number), 128 + number, /*caused_by_peer=*/false);
     print(number, ledger);
-    nanosleep(&g_linger, nullptr);
+    nanosleep(&g_exit_delay, nullptr);
   }
   signal(number, SIG_DFL);
   raise(number);
@@ -90,13 +90,14 @@ void on_crash(int number) {
 
 }  // namespace
 
-void handle_crashes(Ledger& ledger, const std::string& who, double linger) {
-  who.copy(g_who.data(), g_who.size() - 1);
-  g_linger.tv_sec = static_cast<time_t>(linger);
-  g_linger.tv_nsec = static_cast<long>((linger - static_cast<double>(g_linger.tv_sec)) * 1e9);
+void handle_crashes(Ledger& ledger, const std::string& description, double exit_delay) {
+  description.copy(g_description.data(), g_description.size() - 1);
+  g_exit_delay.tv_sec = static_cast<time_t>(exit_delay);
+  g_exit_delay.tv_nsec =
+      static_cast<long>((exit_delay - static_cast<double>(g_exit_delay.tv_sec)) * 1e9);
   g_ledger = &ledger;
   void* frame = nullptr;
-  backtrace(&frame, 1);  // the first call loads a library, which no handler may
+  backtrace(&frame, 1);  // the first call loads a library, which is not allowed in a handler
   use_signal_stack();
   struct sigaction action {};
   action.sa_handler = on_crash;
@@ -105,6 +106,6 @@ void handle_crashes(Ledger& ledger, const std::string& who, double linger) {
   for (const Signal& each : kSignals) sigaction(each.number, &action, nullptr);
 }
 
-void forget_ledger() { g_ledger = nullptr; }
+void clear_crash_ledger() { g_ledger = nullptr; }
 
 }  // namespace trireme::comm

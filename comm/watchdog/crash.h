@@ -1,4 +1,4 @@
-// A crash leaves a word: in the ledger, where the other ranks find it, and on stderr.
+// Reports crashes of this process in the ledger, where the other ranks see it, and on stderr.
 #pragma once
 
 #include <string>
@@ -7,11 +7,12 @@
 
 namespace trireme::comm {
 
-// Handles SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT from now on: notes the crash in the ledger,
-// prints a line that begins with `who` and a backtrace, stays for `linger` seconds so that other
-// hosts hear of it, and ends by the same signal. The page is that of the ledger at each time.
-void handle_crashes(Ledger& ledger, const std::string& who, double linger);
-// From now on a crash touches no ledger.
-void forget_ledger();
+// Installs handlers for SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT. A handler records the crash in
+// the ledger, prints a line that begins with `description`, and a backtrace, keeps the process alive
+// for `exit_delay` seconds so that other hosts are notified, and raises the signal again to end it.
+// The ledger must outlive the handlers, or clear_crash_ledger() must be called before it is gone.
+void handle_crashes(Ledger& ledger, const std::string& description, double exit_delay);
+// Makes the handlers ignore the ledger from now on.
+void clear_crash_ledger();
 
 }  // namespace trireme::comm

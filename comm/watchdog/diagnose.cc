@@ -13,7 +13,7 @@ namespace trireme::comm {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-// Without a message, or a heartbeat, for so many ticks a view is too old to call anyone late by it.
+// A view older than this, or without a heartbeat for as long, is not used to call a rank late.
 constexpr int64_t kFreshTicks = 8;
 
 int64_t to_ns(double seconds) { return seconds > 0 ? static_cast<int64_t>(seconds * 1e9) : kNever; }
@@ -23,7 +23,7 @@ std::string seconds(int64_t ns) {
   return value < 10 ? fmt::format("{:.1f} s", value) : fmt::format("{:.0f} s", value);
 }
 
-// What a rank has called in a group; null where it is no member.
+// Returns the rank's latest call on the group; null if it is not a member.
 const CallView* call_in(const RankView& view, uint64_t group) {
   const auto found = std::ranges::find(view.calls, group, &CallView::group);
   return found == view.calls.end() ? nullptr : &*found;
@@ -37,32 +37,33 @@ class Diagnoser {
   }
 
   std::optional<Diagnosis> diagnosis() const {
-    const Cause cause = earliest_cause();
-    if (cause.rank >= 0 && age(cause.when) < (cause.primary ? kSettle : kPatience)) {
-      if (cause.primary) return {};
-    } else if (cause.rank >= 0) {
-      return failed(rank(cause.rank));
+    const Failure failure = first_failure();
+    const int64_t delay = failure.primary ? kFailureDelay : kPeerFailureDelay;
+    if (failure.rank >= 0 && age(failure.when) < delay) {
+      if (failure.primary) return {};
+    } else if (failure.rank >= 0) {
+      return failed(rank(failure.rank));
     }
     using Rule = std::optional<Diagnosis> (Diagnoser::*)() const;
     for (const Rule rule :
-         {&Diagnoser::host_lost, &Diagnoser::disagreement, &Diagnoser::stopped, &Diagnoser::missing,
-          &Diagnoser::starved, &Diagnoser::deadlock, &Diagnoser::unreachable}) {
+         {&Diagnoser::host_lost, &Diagnoser::mismatch, &Diagnoser::stopped, &Diagnoser::stuck,
+          &Diagnoser::stuck_alone, &Diagnoser::deadlock, &Diagnoser::unreachable}) {
       if (auto found = (this->*rule)()) return found;
     }
     return {};
   }
 
  private:
-  struct Cause {
+  struct Failure {
     int64_t when = kNever;
     int rank = -1;
-    bool primary = false;
+    bool primary = false;  // not caused_by_peer
   };
   struct Caller {
     const RankView* rank;
     const CallView* call;
   };
-  // A rank that is in a call, and who has not come there.
+  // A rank that is waiting in a call, and the members of the group that have not called it yet.
   struct Wait : Caller {
     std::vector<int> missing;
   };
@@ -70,19 +71,20 @@ class Diagnoser {
   const RankView& rank(int number) const { return s_.ranks[number]; }
   const Member& member(int number) const { return s_.members[number]; }
   int64_t age(int64_t when) const { return s_.now - std::max(when, s_.awake_since); }
-  // Seen lately: of other hosts only what came by message is known.
+  // Returns true if the view is recent. Views of ranks on other hosts arrive in messages.
   bool fresh(const RankView& view) const { return age(view.seen) <= kFreshTicks * s_.tick; }
   bool has_heartbeat(const RankView& view) const {
     return age(view.heartbeat) <= kFreshTicks * s_.tick;
   }
-  static bool lives(const RankView& view) { return view.ended == 0; }
-  // It has said goodbye, and nobody waits for it any more.
-  bool gone(const RankView& view) const { return view.phase == Phase::kEnd && !missed(view.rank); }
+  static bool running(const RankView& view) { return view.ended == 0; }
+  // Returns true if the rank has left the run and no other rank waits for it.
+  bool left(const RankView& view) const { return view.phase == Phase::kEnd && !awaited(view.rank); }
 
   int64_t timeout_of(const RankView& view) const {
-    return to_ns(view.steps_here > 0 ? s_.options.timeout : s_.options.first_timeout);
+    return to_ns(view.process_steps > 0 ? s_.options.timeout : s_.options.first_timeout);
   }
-  int64_t patience_with(const RankView& view) const {
+  // timeout_of(), extended while the rank saves a checkpoint.
+  int64_t phase_timeout_of(const RankView& view) const {
     if (view.phase != Phase::kCheckpoint) return timeout_of(view);
     const int64_t saving = to_ns(s_.options.checkpoint);
     return timeout_of(view) > kNever - saving ? kNever : timeout_of(view) + saving;
@@ -98,7 +100,7 @@ class Diagnoser {
 
   void find_waits() {
     for (const RankView& view : s_.ranks) {
-      if (!lives(view) || !fresh(view)) continue;
+      if (!running(view) || !fresh(view)) continue;
       for (const CallView& call : view.calls) {
         if (call.began == 0) continue;
         waits_.push_back({{&view, &call}, {}});
@@ -107,19 +109,20 @@ class Diagnoser {
     }
   }
 
-  // The members of the call's group that have not come to it.
+  // Returns the members of the call's group that have not called it yet.
   std::vector<int> behind(const CallView& call) const {
     std::vector<int> ranks;
     for (const RankView& other : s_.ranks) {
       const CallView* its = call_in(other, call.group);
-      // Every rank is a member of the world, also before its ledger says so.
+      // Every rank is a member of the world, even before its ledger has an entry for it.
       const bool is_member = its || call.group == Group::kWorld;
       if (is_member && (its ? its->sequence : 0) < call.sequence) ranks.push_back(other.rank);
     }
     return ranks;
   }
 
-  bool missed(int number) const {
+  // Returns true if another rank waits for this one.
+  bool awaited(int number) const {
     return std::ranges::any_of(waits_, [&](const Wait& each) {
       return std::ranges::find(each.missing, number) != each.missing.end();
     });
@@ -129,12 +132,12 @@ class Diagnoser {
     return std::ranges::any_of(waits_, [&](const Wait& each) { return each.rank->rank == number; });
   }
 
-  // --- What is said.
+  // --- Parts of messages.
 
-  std::string who(int number) const { return describe_rank(s_, number); }
+  std::string describe_rank(int number) const { return trireme::comm::describe_rank(s_, number); }
 
-  // Where a rank is.
-  std::string place(const RankView& view) const {
+  // Describes the call that the rank has been in for longest, if any, and its phase.
+  std::string describe_position(const RankView& view) const {
     const CallView* call = nullptr;
     for (const CallView& each : view.calls) {
       if (each.began != 0 && (!call || each.began < call->began)) call = &each;
@@ -144,8 +147,8 @@ class Diagnoser {
                        describe_phase(view));
   }
 
-  // "; rank 0 waits for it in ...", or nothing.
-  std::string who_waits_for(int number) const {
+  // Returns "; rank 0 is waiting for it in ...", or an empty string if no rank is.
+  std::string waiting_ranks(int number) const {
     std::map<std::string, std::vector<int>> ranks_by_call;
     for (const Wait& wait : waits_) {
       if (std::ranges::find(wait.missing, number) == wait.missing.end()) continue;
@@ -153,13 +156,13 @@ class Diagnoser {
     }
     std::string text;
     for (const auto& [call, ranks] : ranks_by_call) {
-      text += fmt::format("; {} {} for it in {}", name_ranks(ranks),
-                          ranks.size() == 1 ? "waits" : "wait", call);
+      text += fmt::format("; {} {} waiting for it in {}", name_ranks(ranks),
+                          ranks.size() == 1 ? "is" : "are", call);
     }
     return text;
   }
 
-  std::string name_host(int host) const {
+  std::string describe_host(int host) const {
     std::vector<int> ranks;
     for (int i = 0; i < std::ssize(s_.members); ++i) {
       if (member(i).host == host) ranks.push_back(i);
@@ -169,19 +172,19 @@ class Diagnoser {
 
   // --- The rules, in the order of precedence.
 
-  Cause earliest_cause() const {
-    Cause first;
+  Failure first_failure() const {
+    Failure first;
     for (const RankView& view : s_.ranks) {
-      Cause cause;
+      Failure failure;
       if (view.failed != 0) {
-        cause = {view.failed, view.rank, !view.from_a_peer};
-      } else if (!lives(view) && !gone(view)) {
-        cause = {view.ended, view.rank, true};
+        failure = {view.failed, view.rank, !view.caused_by_peer};
+      } else if (!running(view) && !left(view)) {
+        failure = {view.ended, view.rank, true};
       } else {
         continue;
       }
-      const auto order = [](const Cause& each) { return std::tuple(!each.primary, each.when); };
-      if (first.rank < 0 || order(cause) < order(first)) first = cause;
+      const auto order = [](const Failure& each) { return std::tuple(!each.primary, each.when); };
+      if (first.rank < 0 || order(failure) < order(first)) first = failure;
     }
     return first;
   }
@@ -189,27 +192,28 @@ class Diagnoser {
   Diagnosis failed(const RankView& view) const {
     if (view.failed == 0) {
       return {Fault::kDead, view.rank, 1,
-              fmt::format("{} died in {}: its process ended without a word (killed, perhaps for "
-                          "lack of memory, or it exited)",
-                          who(view.rank), place(view))};
+              fmt::format("{} died in {}: its process was killed, possibly for lack of memory, or "
+                          "exited without reporting an error",
+                          describe_rank(view.rank), describe_position(view))};
     }
     const int code = view.exit_code != 0 ? view.exit_code : 1;
-    if (view.failure.starts_with(kDisagreement)) {
+    if (view.failure.starts_with(kMismatch)) {
       return {Fault::kDesync, view.rank, code, view.failure};
     }
     return {Fault::kFailed, view.rank, code,
-            fmt::format("{} failed in {}: {}", who(view.rank), place(view), view.failure)};
+            fmt::format("{} failed in {}: {}", describe_rank(view.rank), describe_position(view),
+                        view.failure)};
   }
 
-  // Another host that a rank of it has not taken leave of.
-  bool concerns(int host) const {
+  // Returns true for another host of which at least one rank has not left the run.
+  bool has_remote_ranks(int host) const {
     return host != member(s_.own_rank).host &&
            std::ranges::any_of(s_.ranks, [&](const RankView& each) {
-             return member(each.rank).host == host && !gone(each);
+             return member(each.rank).host == host && !left(each);
            });
   }
 
-  const RankView& first_of(int host) const {
+  const RankView& first_rank_of(int host) const {
     return *std::ranges::find_if(
         s_.ranks, [&](const RankView& each) { return member(each.rank).host == host; });
   }
@@ -217,64 +221,65 @@ class Diagnoser {
   std::optional<Diagnosis> host_lost() const {
     for (int host = 0; host < std::ssize(s_.hosts); ++host) {
       const HostView& view = s_.hosts[host];
-      if (view.closed == 0 || age(view.closed) < kSure || !concerns(host)) continue;
-      const RankView& first = first_of(host);
-      return Diagnosis{
-          Fault::kHostLost, first.rank, 1,
-          fmt::format("{} is lost: all connections to it were closed {} ago; {} was "
-                      "last in {}",
-                      name_host(host), seconds(age(view.closed)), who(first.rank), place(first))};
+      if (view.closed == 0 || age(view.closed) < kConfirmDelay || !has_remote_ranks(host)) continue;
+      const RankView& first = first_rank_of(host);
+      return Diagnosis{Fault::kHostLost, first.rank, 1,
+                       fmt::format("{} is lost: all connections to it closed {} ago; {} was last "
+                                   "seen in {}",
+                                   describe_host(host), seconds(age(view.closed)),
+                                   describe_rank(first.rank), describe_position(first))};
     }
     return {};
   }
 
-  // Different collectives under the same number.
-  std::optional<Diagnosis> disagreement() const {
+  // Finds different collectives with the same number.
+  std::optional<Diagnosis> mismatch() const {
     for (const uint64_t group : groups_) {
       std::map<uint64_t, std::vector<Caller>> by_number;
       for (const RankView& view : s_.ranks) {
         const CallView* call = call_in(view, group);
         if (!call) continue;
-        // What has just begun the ranks may still find out themselves.
-        const bool sure = call->began == 0 || age(call->began) >= kSure;
+        // Ranks that have just begun a call may still find the mismatch themselves.
+        const bool sure = call->began == 0 || age(call->began) >= kConfirmDelay;
         const bool known = !call->operation.empty() && !is_transfer(call->operation);
         if (known && sure) by_number[call->sequence].push_back({&view, call});
       }
-      for (const auto& [number, same] : by_number) {
-        if (auto found = disagreement(same)) return found;
+      for (const auto& [number, callers] : by_number) {
+        if (auto found = mismatch(callers)) return found;
       }
     }
     return {};
   }
 
-  std::optional<Diagnosis> disagreement(const std::vector<Caller>& same) const {
-    const auto what = [](const CallView& call) {
+  std::optional<Diagnosis> mismatch(const std::vector<Caller>& all) const {
+    const auto operation = [](const CallView& call) {
       return std::tuple(call.operation, call.bytes, call.bucket, call.step);
     };
-    const auto key = [&](const CallView& call) { return std::pair(what(call), call.dtype); };
-    std::map<decltype(key({})), std::vector<Caller>> alike;
-    for (const Caller& each : same) alike[key(*each.call)].push_back(each);
-    if (alike.size() < 2) return {};
-    // The fewest are told as those that went astray; of as many, those with the later ranks.
+    const auto key = [&](const CallView& call) { return std::pair(operation(call), call.dtype); };
+    std::map<decltype(key({})), std::vector<Caller>> by_call;
+    for (const Caller& each : all) by_call[key(*each.call)].push_back(each);
+    if (by_call.size() < 2) return {};
+    // The smallest set of ranks with equal calls is at fault; of equally small sets, the one with
+    // the highest first rank.
     std::vector<std::vector<Caller>> sorted;
-    for (const auto& [call, callers] : alike) sorted.push_back(callers);
+    for (const auto& [call, callers] : by_call) sorted.push_back(callers);
     std::ranges::sort(sorted, {}, [](const auto& callers) {
       return std::tuple(callers.size(), -callers.front().rank->rank);
     });
-    const Caller& stray = sorted.front().front();
-    const Caller& right = sorted.back().front();
+    const Caller& minority = sorted.front().front();
+    const Caller& majority = sorted.back().front();
     const bool odd_one_out = sorted.front().size() < sorted.back().size();
-    const bool only_dtypes = what(*stray.call) == what(*right.call);
+    const bool only_dtypes = operation(*minority.call) == operation(*majority.call);
     return Diagnosis{
-        Fault::kDesync, odd_one_out ? stray.rank->rank : -1, 1,
-        fmt::format("{}: {}, but {}", kDisagreement, describe_caller(stray, only_dtypes),
-                    describe_caller(right, only_dtypes))};
+        Fault::kDesync, odd_one_out ? minority.rank->rank : -1, 1,
+        fmt::format("{}: {}, but {}", kMismatch, describe_caller(minority, only_dtypes),
+                    describe_caller(majority, only_dtypes))};
   }
 
   std::string describe_caller(const Caller& caller, bool with_dtype = false) const {
     const CallView& call = *caller.call;
     return fmt::format("{} {} in {}, {} bytes{}, in step {}, last phase: {}",
-                       who(caller.rank->rank), call.began != 0 ? "is" : "was",
+                       describe_rank(caller.rank->rank), call.began != 0 ? "is" : "was",
                        describe(call, s_.bucket_names), call.bytes,
                        with_dtype ? fmt::format(" of {}", name_of(call.dtype)) : "", call.step + 1,
                        describe_phase(*caller.rank));
@@ -283,21 +288,21 @@ class Diagnoser {
   std::optional<Diagnosis> stopped() const {
     for (const RankView& view : s_.ranks) {
       const int64_t silence = age(view.heartbeat);
-      if (!lives(view) || gone(view) || !fresh(view) || silence < timeout_of(view)) continue;
+      if (!running(view) || left(view) || !fresh(view) || silence < timeout_of(view)) continue;
       const bool by_signal = view.state == 'T' || view.state == 't';
-      const std::string what =
-          by_signal ? fmt::format("stopped {} ago", seconds(silence))
-                    : fmt::format("has given no sign of life for {}", seconds(silence));
+      const std::string problem =
+          by_signal ? fmt::format("was suspended {} ago (SIGSTOP or a debugger)", seconds(silence))
+                    : fmt::format("has sent no heartbeat for {}", seconds(silence));
       return Diagnosis{Fault::kStopped, view.rank, 1,
-                       fmt::format("{} {} in {}{}", who(view.rank), what, place(view),
-                                   who_waits_for(view.rank))};
+                       fmt::format("{} {} in {}{}", describe_rank(view.rank), problem,
+                                   describe_position(view), waiting_ranks(view.rank))};
     }
     return {};
   }
 
-  // Ranks that others wait for, and that wait for nobody.
-  std::optional<Diagnosis> missing() const {
-    std::map<int, const Wait*> first_wait;  // by the rank that is waited for
+  // Finds the rank that others have waited for longest, if it is not waiting itself.
+  std::optional<Diagnosis> stuck() const {
+    std::map<int, const Wait*> first_wait;  // by awaited rank
     for (const Wait& wait : waits_) {
       for (const int number : wait.missing) {
         if (waits(number)) continue;
@@ -309,40 +314,40 @@ class Diagnoser {
     int64_t longest = 0;
     for (const auto& [number, wait] : first_wait) {
       const RankView& view = rank(number);
-      if (!fresh(view) || !has_heartbeat(view)) continue;  // then that is what is wrong
-      if (age(wait->call->began) >= kSure && view.step > wait->rank->step + 1) {
-        return gone_ahead(view, *wait);
+      if (!fresh(view) || !has_heartbeat(view)) continue;  // other rules handle this
+      if (age(wait->call->began) >= kConfirmDelay && view.step > wait->rank->step + 1) {
+        return ran_ahead(view, *wait);
       }
       const int64_t late = age(std::max(wait->call->began, view.since));
-      if (late < patience_with(view) || late <= longest) continue;
+      if (late < phase_timeout_of(view) || late <= longest) continue;
       latest = &view;
       longest = late;
     }
     if (!latest) return {};
     return Diagnosis{Fault::kStuck, latest->rank, 1,
-                     fmt::format("{} is stuck in {}, which it entered {} ago{}", who(latest->rank),
+                     fmt::format("{} has been stuck in {} for {}{}", describe_rank(latest->rank),
                                  describe_phase(*latest), seconds(age(latest->since)),
-                                 who_waits_for(latest->rank))};
+                                 waiting_ranks(latest->rank))};
   }
 
-  Diagnosis gone_ahead(const RankView& view, const Wait& wait) const {
+  Diagnosis ran_ahead(const RankView& view, const Wait& wait) const {
     return {Fault::kDesync, view.rank, 1,
-            fmt::format("{}: {} is in {} without having come to {}, in which {} waits",
-                        kDisagreement, who(view.rank), describe_phase(view),
+            fmt::format("{}: {} is in {} but never called {}, in which others are waiting: {}",
+                        kMismatch, describe_rank(view.rank), describe_phase(view),
                         describe(*wait.call, s_.bucket_names), describe_caller(wait))};
   }
 
-  // Nobody waits for a rank that is alone, but its samples may not come either.
-  std::optional<Diagnosis> starved() const {
+  // A single rank has no other that could wait for it, but it can be stuck waiting for samples.
+  std::optional<Diagnosis> stuck_alone() const {
     const RankView& view = rank(s_.own_rank);
     if (s_.ranks.size() > 1 || view.phase != Phase::kData) return {};
     if (age(view.since) < timeout_of(view)) return {};
     return Diagnosis{Fault::kStuck, view.rank, 1,
-                     fmt::format("{} is stuck in {}, which it entered {} ago", who(view.rank),
+                     fmt::format("{} has been stuck in {} for {}", describe_rank(view.rank),
                                  describe_phase(view), seconds(age(view.since)))};
   }
 
-  // Whether someone has waited for longer than anyone may.
+  // Returns a wait that has exceeded the timeout, or null.
   const Wait* overdue() const {
     for (const Wait& wait : waits_) {
       if (age(wait.call->began) >= timeout_of(*wait.rank)) return &wait;
@@ -350,73 +355,74 @@ class Diagnoser {
     return nullptr;
   }
 
-  // Whether some rank is where nobody waits for others, and may still come.
-  bool someone_may_come() const {
+  // Returns true if an awaited rank is not waiting itself, and so may still make the call.
+  bool rank_may_still_arrive() const {
     return std::ranges::any_of(waits_, [&](const Wait& wait) {
       return std::ranges::any_of(wait.missing, [&](int each) { return !waits(each); });
     });
   }
 
-  // Nobody is missing, or all who are wait themselves.
+  // Finds an overdue call that no rank is missing in, or in which all missing ranks are waiting in
+  // other calls.
   std::optional<Diagnosis> deadlock() const {
     const bool all_seen = std::ranges::all_of(s_.ranks, [&](const RankView& each) {
-      return !lives(each) || (fresh(each) && has_heartbeat(each));
+      return !running(each) || (fresh(each) && has_heartbeat(each));
     });
-    if (!overdue() || !all_seen || someone_may_come()) return {};
+    if (!overdue() || !all_seen || rank_may_still_arrive()) return {};
     std::map<std::pair<ptrdiff_t, uint64_t>, std::vector<const Wait*>> by_call;
     for (const Wait& wait : waits_) {
       if (age(wait.call->began) < timeout_of(*wait.rank)) continue;
-      if (wait.missing.empty()) return nothing_moves(wait);
+      if (wait.missing.empty()) return no_progress(wait);
       const auto group = std::ranges::find(groups_, wait.call->group) - groups_.begin();
       by_call[{group, wait.call->sequence}].push_back(&wait);
     }
-    std::string text = fmt::format("{}: each waits for another", kDisagreement);
+    std::string text = fmt::format("{}: the ranks wait for each other", kMismatch);
     for (const auto& [call, same] : by_call) {
       text += fmt::format("; {}", describe_caller(*same.front()));
       if (same.size() == 1) continue;
       std::vector<int> others;
       for (const Wait* wait : std::span(same).subspan(1)) others.push_back(wait->rank->rank);
-      text += fmt::format(", and so {} {}", others.size() == 1 ? "is" : "are", name_ranks(others));
+      text += fmt::format(", as {} {}", others.size() == 1 ? "is" : "are", name_ranks(others));
     }
     return Diagnosis{Fault::kDesync, -1, 1, text};
   }
 
-  Diagnosis nothing_moves(const Wait& stuck) const {
+  Diagnosis no_progress(const Wait& late) const {
     std::vector<int> ranks;
     for (const Wait& wait : waits_) {
-      if (wait.call->group == stuck.call->group && wait.call->sequence == stuck.call->sequence) {
+      if (wait.call->group == late.call->group && wait.call->sequence == late.call->sequence) {
         ranks.push_back(wait.rank->rank);
       }
     }
     const bool all = ranks.size() == s_.ranks.size();
-    return {
-        Fault::kTransport, -1, 1,
-        fmt::format("{} {} in {}, and have been for {}, without anything moving: MPI, NCCL or "
-                    "the network is stuck; last phase: {}",
-                    all ? fmt::format("all {} ranks", ranks.size()) : name_ranks(ranks),
-                    all || ranks.size() > 1 ? "are" : "is", describe(*stuck.call, s_.bucket_names),
-                    seconds(age(stuck.call->began)), describe_phase(*stuck.rank))};
+    return {Fault::kTransport, -1, 1,
+            fmt::format("{} {} been in {} for {} without progress: MPI, NCCL or the network is "
+                        "stuck; last phase: {}",
+                        all ? fmt::format("all {} ranks", ranks.size()) : name_ranks(ranks),
+                        all || ranks.size() > 1 ? "have" : "has",
+                        describe(*late.call, s_.bucket_names), seconds(age(late.call->began)),
+                        describe_phase(*late.rank))};
   }
 
   std::optional<Diagnosis> unreachable() const {
     for (int host = 0; host < std::ssize(s_.hosts); ++host) {
-      if (!concerns(host)) continue;
-      const RankView& first = first_of(host);
+      if (!has_remote_ranks(host)) continue;
+      const RankView& first = first_rank_of(host);
       const int64_t silence = age(s_.hosts[host].heard);
-      // Once someone waits for too long, half of it is enough to tell whom for.
-      const int64_t enough = overdue() ? timeout_of(first) / 2 : timeout_of(first);
-      if (silence < enough) continue;
-      return Diagnosis{
-          Fault::kUnreachable, first.rank, 1,
-          fmt::format("{} is unreachable: nothing has come from it for {}; {} was last "
-                      "in {}",
-                      name_host(host), seconds(silence), who(first.rank), place(first))};
+      // If a wait is overdue, a host that has been silent for half the timeout is the reason.
+      const int64_t limit = overdue() ? timeout_of(first) / 2 : timeout_of(first);
+      if (silence < limit) continue;
+      return Diagnosis{Fault::kUnreachable, first.rank, 1,
+                       fmt::format("{} is unreachable: no message from it for {}; {} was last seen "
+                                   "in {}",
+                                   describe_host(host), seconds(silence), describe_rank(first.rank),
+                                   describe_position(first))};
     }
     return {};
   }
 
   const RunSnapshot& s_;
-  std::vector<uint64_t> groups_;  // in the order in which the lowest members joined them
+  std::vector<uint64_t> groups_;  // in the order of the ledger entries of their lowest members
   std::vector<Wait> waits_;
 };
 

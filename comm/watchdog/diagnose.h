@@ -1,5 +1,5 @@
-// From what all ranks were doing at a moment to what is wrong, if anything is. Nothing here looks
-// at the world or the clock: all that counts is handed in, so every snapshot can be tested.
+// Finds out what is wrong with a run, if anything is, from a snapshot of what all ranks are doing.
+// Uses no other input, not even the clock, so that tests can construct any situation.
 #pragma once
 
 #include <cstdint>
@@ -11,52 +11,57 @@
 
 namespace trireme::comm {
 
-// Another host, as all ranks of this one together know it.
+// The state of another host, as known to all ranks of this one together.
 struct HostView {
-  int64_t heard = 0;   // when the latest message from it came
-  int64_t closed = 0;  // since when all connections to it are closed; 0: one is open
+  int64_t heard = 0;   // when its latest message arrived
+  int64_t closed = 0;  // since when all connections to it are closed; 0 if one is open
 };
 
+// The state of all ranks as this rank knows it. Times are CLOCK_MONOTONIC of this host, in
+// nanoseconds.
 struct RunSnapshot {
   int64_t now = 0;
-  int64_t tick = 0;         // between two looks
-  int64_t awake_since = 0;  // since when this process looks without a gap: none waits longer
+  int64_t tick = 0;         // interval at which the watchdog takes snapshots
+  int64_t awake_since = 0;  // this process has not been suspended since; no wait counts as longer
   int own_rank = 0;
   WatchOptions options;
   std::vector<std::string> bucket_names;
   std::vector<Member> members;  // by rank
   std::vector<RankView> ranks;  // by rank
-  std::vector<HostView> hosts;  // by host; that of this rank's own is not looked at
+  std::vector<HostView> hosts;  // by host; the entry of this rank's own host is ignored
 };
 
 enum class Fault : uint8_t {
-  kFailed,       // a rank has said so, or has crashed
-  kDead,         // its process has ended without a word
-  kStopped,      // its process is there but does not run
-  kStuck,        // it does not come where others wait for it
-  kDesync,       // ranks wait for each other in different places
-  kTransport,    // all are where they should be, but nothing moves
-  kHostLost,     // all that ran there has ended
-  kUnreachable,  // nothing comes from there
+  kFailed,       // a rank reported an error or crashed
+  kDead,         // the process of a rank ended without reporting an error
+  kStopped,      // the process of a rank exists but does not run
+  kStuck,        // a rank makes no progress while others wait for it
+  kDesync,       // ranks call different collectives, or wait for each other in different ones
+  kTransport,    // all ranks are in the same collective, which does not complete
+  kHostLost,     // all connections to a host were closed
+  kUnreachable,  // no messages arrive from a host
 };
 
 struct Diagnosis {
   Fault fault = Fault::kFailed;
-  int rank_at_fault = -1;  // a rank, where one is to blame
+  int rank_at_fault = -1;  // -1 if no single rank is
   int exit_code = 1;
-  std::string text;  // one paragraph
+  std::string text;  // the message, on one line
 };
 
-// From a failure to the diagnosis: causes that show a little later but were earlier are found.
-inline constexpr int64_t kSettle = 200'000'000;
-// For what only looks like another rank's end: how long the cause may take to show.
-inline constexpr int64_t kPatience = 1'500'000'000;
-// For what cannot be meant, such as different collectives under the same number: to be so twice.
-inline constexpr int64_t kSure = 500'000'000;
+// Delay from a failure to its diagnosis, so that an earlier failure of another rank, which may
+// become visible later, is found.
+inline constexpr int64_t kFailureDelay = 200'000'000;
+// The same for a failure with caused_by_peer: how long to wait for the original failure.
+inline constexpr int64_t kPeerFailureDelay = 1'500'000'000;
+// How long a contradiction, such as different collectives with the same number, must last before it
+// counts.
+inline constexpr int64_t kConfirmDelay = 500'000'000;
 
+// Returns what is wrong, or nothing if all ranks make progress or may still do so in time.
 std::optional<Diagnosis> diagnose(const RunSnapshot& snapshot);
 
-// "rank 3 (host b, pid 812)"
+// Returns e.g. "rank 3 (host b, pid 812)".
 std::string describe_rank(const RunSnapshot& snapshot, int rank);
 
 }  // namespace trireme::comm

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kLaunchers = {"mpirun", "orterun", "orted", "prterun",
                                                         "prted"};
-constexpr int kGenerations = 5;  // scripts between the launcher and its rank
+constexpr int kGenerations = 5;  // max distance to the launcher, with scripts in between
 
 pid_t find_launcher() {
   pid_t pid = getppid();
@@ -34,10 +34,10 @@ bool ends_within(int process, int milliseconds) {
   return poll(&waited, 1, milliseconds) != 0;
 }
 
-// In the process that is left behind, with a copy of locks that nobody will release.
-[[noreturn]] void see_to_it(int launcher) {
+// Runs in the forked process, where locks held by other threads are never released.
+[[noreturn]] void terminate_launcher(int launcher) {
   setsid();  // the launcher ends the sessions of its ranks
-  // Whoever reads what the ranks print is not to wait for this.
+  // Close stdout and stderr, so that readers of the ranks' output do not wait for this process.
   if (launcher > 0) syscall(SYS_close_range, 0, launcher - 1, 0);
   syscall(SYS_close_range, launcher + 1, ~0U, 0);
   if (ends_within(launcher, 2000)) _exit(0);
@@ -55,8 +55,8 @@ void end_launcher_soon() noexcept {
   if (pid == 0) return;
   const auto launcher = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   if (launcher < 0) return;
-  // Not fork(), which would wait for locks of libraries.
-  if (_Fork() == 0) see_to_it(launcher);
+  // fork() would wait for locks of libraries.
+  if (_Fork() == 0) terminate_launcher(launcher);
   close(launcher);
 }
 

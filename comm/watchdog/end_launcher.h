@@ -1,13 +1,14 @@
-// Open MPI's launcher does not end while it cannot reach its daemons on other hosts, whatever
-// becomes of the ranks: a job whose network is cut would stay until TCP gives up, in a quarter of
-// an hour.
+// Works around Open MPI's mpirun not exiting, although all ranks of its host have, while it cannot
+// reach its daemons on other hosts: without this, a job whose network fails would only end after a
+// TCP timeout of a quarter of an hour.
 #pragma once
 
 namespace trireme::comm {
 
-// Leaves a process behind that sees to it, if this process descends from mpirun or one of its
-// daemons: two seconds later it is asked to end, a second later again (which mpirun wants), and
-// then it is killed. For when another host is lost. Safe with other threads stuck.
+// Forks a process that ends the mpirun, or the daemon of it, from which this process descends; does
+// nothing if there is none. It waits two seconds, sends SIGTERM twice, one second apart (mpirun
+// needs both), and finally SIGKILL. Call it when another host is lost. Safe to call while other
+// threads are stuck.
 void end_launcher_soon() noexcept;
 
 }  // namespace trireme::comm

@@ -23,24 +23,24 @@ size_t length_of(std::span<const std::byte> head) {
 }  // namespace
 
 std::vector<std::byte> make_frame(std::span<const std::byte> message) {
-  if (message.size() > kLongestMessage) throw std::length_error("message too long for a frame");
+  if (message.size() > kMaxMessageBytes) throw std::length_error("message too long for a frame");
   std::vector<std::byte> frame(kFrameMagic.begin(), kFrameMagic.end());
   for (size_t i = 0; i < 4; ++i) frame.push_back(static_cast<std::byte>(message.size() >> (8 * i)));
   frame.insert(frame.end(), message.begin(), message.end());
   return frame;
 }
 
-bool FrameReader::read(std::span<const std::byte> bytes, const Take& take) {
+bool FrameReader::read(std::span<const std::byte> bytes, const Handler& handler) {
   while (!broken_) {
     const bool has_head = pending_.size() >= kHead;
-    const size_t wanted = has_head ? kHead + length_of(pending_) : kHead;
-    const size_t count = std::min(wanted - pending_.size(), bytes.size());
+    const size_t needed = has_head ? kHead + length_of(pending_) : kHead;
+    const size_t count = std::min(needed - pending_.size(), bytes.size());
     pending_.insert(pending_.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(count));
     bytes = bytes.subspan(count);
     broken_ = !plausible();
-    if (broken_ || pending_.size() < wanted) break;
+    if (broken_ || pending_.size() < needed) break;
     if (pending_.size() < kHead + length_of(pending_)) continue;  // only the head is complete
-    take(std::span(pending_).subspan(kHead));
+    handler(std::span(pending_).subspan(kHead));
     pending_.clear();
   }
   return !broken_;
@@ -52,7 +52,7 @@ bool FrameReader::plausible() const {
                   pending_.begin())) {
     return false;
   }
-  return pending_.size() < kHead || length_of(pending_) <= kLongestMessage;
+  return pending_.size() < kHead || length_of(pending_) <= kMaxMessageBytes;
 }
 
 }  // namespace trireme::comm

@@ -1,4 +1,5 @@
-// Cuts a stream of bytes into messages: "TRF1", the length as 4 bytes (little-endian), the message.
+// Divides a byte stream into messages. A frame is "TRF1", the length of the message as 4 bytes
+// (little-endian), and the message.
 #pragma once
 
 #include <cstddef>
@@ -8,23 +9,24 @@
 
 namespace trireme::comm {
 
-// Longer ones are not sent, and taken for garbage where they are announced.
-constexpr size_t kLongestMessage = size_t{4} << 20;
+// Longer messages are not sent, and are treated as garbage when a frame announces them.
+constexpr size_t kMaxMessageBytes = size_t{4} << 20;
 
-// Throws std::length_error when the message is too long.
+// Returns the message as a frame. Throws std::length_error if it is longer than kMaxMessageBytes.
 std::vector<std::byte> make_frame(std::span<const std::byte> message);
 
-// Puts together what a stream brings in pieces of any size. Holds no more memory than has come.
+// Assembles messages from a stream that arrives in pieces of any size. Allocates memory only for
+// bytes that have arrived.
 class FrameReader {
  public:
-  using Take = std::function<void(std::span<const std::byte> message)>;
+  using Handler = std::function<void(std::span<const std::byte> message)>;
 
-  // Hands over each message that the bytes complete. False: this is no stream of frames, and
-  // nothing more is read from it.
-  bool read(std::span<const std::byte> bytes, const Take& take);
+  // Calls `handler` for each message that `bytes` completes. Returns false if the stream does not
+  // consist of frames; later calls then ignore their bytes.
+  bool read(std::span<const std::byte> bytes, const Handler& handler);
 
  private:
-  // Whether `pending_` is the beginning of a frame.
+  // Returns false if `pending_` cannot be the beginning of a frame.
   bool plausible() const;
 
   std::vector<std::byte> pending_;  // the beginning of a frame

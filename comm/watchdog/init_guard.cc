@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
-#include "comm/watchdog/last_resort.h"
-#include "comm/watchdog/notes.h"
+#include "comm/watchdog/kill_timer.h"
+#include "comm/watchdog/startup_markers.h"
 #include "core/error.h"
 #include "core/host_name.h"
 
@@ -30,10 +30,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kVariable = "TRIREME_INIT_TIMEOUT";
 constexpr double kDefaultTimeout = 300;
-constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
-// One rank of a host speaks, the others leave after this.
-constexpr auto kTimeToSpeak = std::chrono::seconds(1);
-// By when the thread has ended the process, if it can.
+constexpr auto kPollPeriod = std::chrono::milliseconds(100);
+// One rank of a host prints the message; the others exit after this time.
+constexpr auto kReportDelay = std::chrono::seconds(1);
+// Seconds after the timeout at which the kernel kills the process if the thread has not ended it.
 constexpr double kGrace = 4;
 
 std::string variable(const char* name) {
@@ -48,7 +48,7 @@ int number(const char* name, int otherwise) {
   return error == std::errc() && end == text.data() + text.size() ? value : otherwise;
 }
 
-// What the launcher calls this run; unique among those of this host that live.
+// Returns the launcher's name of this run, which is unique among the runs active on this host.
 std::string name_of_run(const Launcher& launcher) {
   if (launcher.name == "srun") {
     return fmt::format("slurm_{}_{}_{}", variable("SLURM_JOB_ID"), variable("SLURM_STEP_ID"),
@@ -58,12 +58,12 @@ std::string name_of_run(const Launcher& launcher) {
   return pmix.empty() ? fmt::format("child_of_{}", getppid()) : "pmix_" + pmix;
 }
 
-// The ranks that are to start on this host.
+// The ranks that the launcher starts.
 struct Expected {
-  int own = 0;
-  int ranks = 1;           // on all hosts
-  int here = 0;            // on this one; 0: the launcher does not say
-  std::vector<int> names;  // which, where the launcher says so
+  int own = 0;                   // this rank
+  int ranks = 1;                 // number of ranks on all hosts
+  int local_ranks = 0;           // number of ranks on this host; 0 if unknown
+  std::vector<int> local_names;  // the ranks of this host; empty if unknown
 };
 
 std::vector<int> parse_list(const std::string& text) {
@@ -78,68 +78,69 @@ Expected expected_ranks(const Launcher& launcher) {
   expected.ranks = launcher.ranks;
   if (launcher.name == "srun") {
     expected.own = number("SLURM_PROCID", 0);
-    expected.names = parse_list(variable("SLURM_GTIDS"));
-    expected.here = static_cast<int>(expected.names.size());
+    expected.local_names = parse_list(variable("SLURM_GTIDS"));
+    expected.local_ranks = static_cast<int>(expected.local_names.size());
     return expected;
   }
   expected.own = number("OMPI_COMM_WORLD_RANK", number("PMIX_RANK", 0));
-  expected.here = number("OMPI_COMM_WORLD_LOCAL_SIZE", 0);
-  if (expected.here == expected.ranks) {
-    expected.names.resize(expected.ranks);
-    std::iota(expected.names.begin(), expected.names.end(), 0);
+  expected.local_ranks = number("OMPI_COMM_WORLD_LOCAL_SIZE", 0);
+  if (expected.local_ranks == expected.ranks) {
+    expected.local_names.resize(expected.ranks);
+    std::iota(expected.local_names.begin(), expected.local_names.end(), 0);
   }
   return expected;
 }
 
-// "rank 2 of 4 has", "ranks 1, 2 of 4 have".
+// Returns e.g. "rank 2 of 4 has" or "ranks 1, 2 of 4 have".
 std::string ranks_have(const std::vector<int>& names, int of) {
   const bool one = names.size() == 1;
   return fmt::format("{} {} of {} {}", one ? "rank" : "ranks", fmt::join(names, ", "), of,
                      one ? "has" : "have");
 }
 
-std::string missing_ranks(const Expected& expected, const std::vector<Note>& notes) {
+std::string missing_ranks(const Expected& expected, const std::vector<StartupMarker>& markers) {
   std::vector<int> names;
-  for (const int name : expected.names) {
-    if (std::ranges::find(notes, name, &Note::rank) == notes.end()) names.push_back(name);
+  for (const int name : expected.local_names) {
+    if (std::ranges::find(markers, name, &StartupMarker::rank) == markers.end()) names.push_back(name);
   }
   if (!names.empty()) return ranks_have(names, expected.ranks) + " not started";
-  const int missing = expected.here - static_cast<int>(notes.size());
-  if (!expected.names.empty() || missing <= 0) return {};
-  return fmt::format("{} of the {} ranks of this host {} not started", missing, expected.here,
+  const int missing = expected.local_ranks - static_cast<int>(markers.size());
+  if (!expected.local_names.empty() || missing <= 0) return {};
+  return fmt::format("{} of the {} ranks of this host {} not started", missing, expected.local_ranks,
                      missing == 1 ? "has" : "have");
 }
 
-// The ranks of this host as far as their notes tell.
-std::string describe(const Expected& expected, const std::vector<Note>& notes) {
+// Describes the ranks of this host according to their markers.
+std::string describe(const Expected& expected, const std::vector<StartupMarker>& markers) {
   std::vector<std::string> parts;
   std::vector<int> waiting;
-  if (const std::string missing = missing_ranks(expected, notes); !missing.empty()) {
+  if (const std::string missing = missing_ranks(expected, markers); !missing.empty()) {
     parts.push_back(missing);
   }
-  for (const Note& note : notes) {
-    const bool dead = note.state == ProcessState::kDead;
-    if (dead || note.state == ProcessState::kStopped) {
-      parts.push_back(fmt::format("rank {} of {} (pid {}) {}", note.rank, expected.ranks,
-                                  note.process.pid, dead ? "has died" : "is stopped"));
+  for (const StartupMarker& marker : markers) {
+    const bool dead = marker.state == ProcessState::kDead;
+    if (dead || marker.state == ProcessState::kStopped) {
+      parts.push_back(fmt::format("rank {} of {} (pid {}) {}", marker.rank, expected.ranks,
+                                  marker.process.pid, dead ? "has died" : "is stopped"));
     } else {
-      waiting.push_back(note.rank);
+      waiting.push_back(marker.rank);
     }
   }
-  const std::string all = parts.empty() && expected.here > 0 ? "all" : "";
-  parts.push_back(fmt::format("{}arrived on host {}: {} {}", all.empty() ? "" : "all have ",
+  const bool all = parts.empty() && expected.local_ranks > 0;
+  parts.push_back(fmt::format("{} on host {}: {} {}", all ? "all ranks have started" : "waiting",
                               host_name(), waiting.size() == 1 ? "rank" : "ranks",
                               fmt::join(waiting, ", ")));
-  if (expected.here > 0 && expected.here < expected.ranks) {
-    parts.push_back(fmt::format("of the {} ranks on other hosts nothing is known here",
-                                expected.ranks - expected.here));
+  if (expected.local_ranks > 0 && expected.local_ranks < expected.ranks) {
+    parts.push_back(fmt::format("the state of the {} ranks on other hosts is not known here",
+                                expected.ranks - expected.local_ranks));
   }
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-bool speaks(const Expected& expected, const std::vector<Note>& notes) {
-  const auto first = std::ranges::find(notes, ProcessState::kRunning, &Note::state);
-  return first == notes.end() || first->rank >= expected.own;
+// Returns true if this rank is the one of its host that prints the message.
+bool reports(const Expected& expected, const std::vector<StartupMarker>& markers) {
+  const auto first = std::ranges::find(markers, ProcessState::kRunning, &StartupMarker::state);
+  return first == markers.end() || first->rank >= expected.own;
 }
 
 }  // namespace
@@ -151,18 +152,18 @@ double init_timeout() {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   if (error != std::errc() || end != text.data() + text.size() || !(seconds >= 0) ||
       seconds > 1e6) {
-    throw ConfigError(kVariable, fmt::format("'{}' is no number of seconds", text));
+    throw ConfigError(kVariable, fmt::format("'{}' is not a number of seconds between 0 and 1e6", text));
   }
   return seconds;
 }
 
 struct InitGuard::State {
   State(const Launcher& launcher, double bound)
-      : notes(name_of_run(launcher)),
+      : markers(name_of_run(launcher)),
         expected(expected_ranks(launcher)),
         seconds(bound),
-        last_resort(kill_after(bound + kGrace)) {
-    notes.leave(expected.own);
+        kill_timer(kill_after(bound + kGrace)) {
+    markers.add(expected.own);
     thread = std::thread([this] { watch(); });
   }
   ~State() {
@@ -172,54 +173,55 @@ struct InitGuard::State {
     }
     changed.notify_all();
     thread.join();
-    notes.remove(expected.own);
-    if (last_resort) timer_delete(*last_resort);
+    markers.remove(expected.own);
+    if (kill_timer) timer_delete(*kill_timer);
   }
 
   void watch() {
     const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
     std::unique_lock lock(mutex);
-    while (!changed.wait_for(lock, kBetweenLooks, [this] { return over; })) {
-      const std::vector<Note> found = notes.read();
-      if (std::ranges::any_of(found, &Note::gave_up)) leave();
-      if (std::ranges::find(found, ProcessState::kDead, &Note::state) != found.end()) {
-        give_up("before all ranks had joined: " + describe(expected, found), found);
+    while (!changed.wait_for(lock, kPollPeriod, [this] { return over; })) {
+      const std::vector<StartupMarker> found = markers.read();
+      if (std::ranges::any_of(found, &StartupMarker::abandoned)) exit_process();
+      if (std::ranges::find(found, ProcessState::kDead, &StartupMarker::state) != found.end()) {
+        abandon("startup failed before all ranks had joined: " + describe(expected, found), found);
       }
       if (Clock::now() >= deadline) {
-        give_up(fmt::format("after {} s not all ranks have joined: {} ({} sets how long to wait)",
-                            seconds, describe(expected, found), kVariable),
+        abandon(fmt::format("not all ranks joined within {} s ({} sets this limit): {}", seconds,
+                            kVariable, describe(expected, found)),
                 found);
       }
     }
   }
 
-  // One rank of a host speaks. The others follow it, or leave by themselves if it cannot.
-  [[noreturn]] void give_up(const std::string& message, const std::vector<Note>& found) {
-    if (speaks(expected, found)) {
+  // One rank of the host prints the message. The others exit when its marker says that it has, or
+  // after kReportDelay.
+  [[noreturn]] void abandon(const std::string& message, const std::vector<StartupMarker>& found) {
+    if (reports(expected, found)) {
       std::fprintf(stderr, "trireme: %s\n", message.c_str());
       std::fflush(stderr);
     } else {
-      std::this_thread::sleep_for(kTimeToSpeak);
+      std::this_thread::sleep_for(kReportDelay);
     }
-    leave();
+    exit_process();
   }
 
-  [[noreturn]] void leave() {
-    notes.give_up(expected.own);
-    const std::vector<Note> found = notes.read();
-    // The last one clears up.
-    if (std::ranges::all_of(found, [](const Note& note) {
-          return note.gave_up || note.state == ProcessState::kDead;
+  [[noreturn]] void exit_process() {
+    markers.abandon(expected.own);
+    const std::vector<StartupMarker> found = markers.read();
+    // The last rank removes all markers.
+    if (std::ranges::all_of(found, [](const StartupMarker& marker) {
+          return marker.abandoned || marker.state == ProcessState::kDead;
         })) {
-      for (const Note& note : found) notes.remove(note.rank);
+      for (const StartupMarker& marker : found) markers.remove(marker.rank);
     }
     std::_Exit(static_cast<int>(ExitCode::kFailure));
   }
 
-  const Notes notes;
+  const StartupMarkers markers;
   const Expected expected;
   const double seconds;
-  const std::optional<timer_t> last_resort;
+  const std::optional<timer_t> kill_timer;
   std::mutex mutex;
   std::condition_variable changed;
   bool over = false;

@@ -1,5 +1,5 @@
-// Ends a start that does not come to an end: a rank that dies or hangs before MPI has joined the
-// ranks leaves the others waiting where nothing of theirs can watch.
+// A timeout for startup. If a rank dies or hangs before MPI has connected the ranks, the others wait
+// inside MPI_Init, and the watchdog does not run yet.
 #pragma once
 
 #include <memory>
@@ -8,15 +8,15 @@
 
 namespace trireme::comm {
 
-// How long ranks may take to find one another, in seconds: TRIREME_INIT_TIMEOUT, or 300. 0: for
-// ever. Throws ConfigError when that is no such number.
+// Returns how long ranks may take to find each other, in seconds: the value of TRIREME_INIT_TIMEOUT,
+// or 300 if it is not set. 0 disables the timeout. Throws ConfigError if the value is not valid.
 double init_timeout();
 
-// From before MPI is initialized until the watchdog runs. When `seconds` have passed, or a rank of
-// this host has died, it prints which ranks have come and which are missing, and ends the process
-// with exit code 1. Ranks leave a note in shared memory as they come, so this is known of the ranks
-// of this host; of others only the number is. A note goes with its guard; those that a killed run
-// left are removed by the next that starts.
+// Guards the time from before MPI_Init until the watchdog runs. When `seconds` have passed, or a rank
+// of this host has died, prints which ranks have started and which are missing, and ends the process
+// with exit code 1. The state of ranks is known on their own host only (see startup_markers.h). The
+// destructor removes this rank's marker; markers of runs that were killed are removed by the next
+// run.
 class InitGuard {
  public:
   InitGuard(const Launcher& launcher, double seconds);

@@ -16,13 +16,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kHalf = std::tuple_size_v<Secret> / 2;
-// An address that has not answered after this is given company.
-constexpr auto kPatience = std::chrono::milliseconds(500);
-// Those who have called and not yet shown the secret. A peer shows it at once, so the oldest are
-// strangers.
-constexpr size_t kMaxGuests = 128;
+// If an address has not answered after this time, the next one is tried too.
+constexpr auto kNextAddressDelay = std::chrono::milliseconds(500);
+// Max number of accepted connections that have not yet sent the secret. Beyond it, the oldest are
+// closed: a peer sends the secret at once.
+constexpr size_t kMaxPending = 128;
 
-// The first words of a connection.
+// What the connecting side sends first.
 struct Hello {
   std::array<std::byte, kHalf> secret;
   int32_t from;
@@ -31,7 +31,7 @@ struct Hello {
 static_assert(sizeof(Hello) == kHalf + 8);
 using Answer = std::array<std::byte, kHalf>;
 
-// In a time that does not tell where they differ.
+// Compares in constant time.
 bool same_secret(std::span<const std::byte> a, std::span<const std::byte> b) {
   volatile unsigned difference = 0;
   for (size_t i = 0; i < kHalf; ++i) {
@@ -40,152 +40,153 @@ bool same_secret(std::span<const std::byte> a, std::span<const std::byte> b) {
   return difference == 0;
 }
 
-// What a peer sends first, of a known size, as it comes.
-template <class Words>
-struct Greeting {
-  std::array<std::byte, sizeof(Words)> bytes;
+// Receives a message of fixed size in pieces.
+template <class Content>
+struct Incoming {
+  std::array<std::byte, sizeof(Content)> bytes;
   size_t count = 0;
 
-  // Takes what is there; an error where the peer has gone.
+  // Reads the available bytes. Returns an errno value if the connection has failed or is closed.
   int read(const Socket& socket) {
-    const Moved moved = receive_some(socket, std::span(bytes).subspan(count));
-    count += moved.bytes;
-    return moved.ended ? ECONNRESET : moved.error;
+    const Transfer transfer = receive_some(socket, std::span(bytes).subspan(count));
+    count += transfer.bytes;
+    return transfer.ended ? ECONNRESET : transfer.error;
   }
-  bool complete() const { return count == sizeof(Words); }
-  Words words() const {
-    Words words;
-    std::memcpy(&words, bytes.data(), sizeof words);
-    return words;
+  bool complete() const { return count == sizeof(Content); }
+  Content content() const {
+    Content result;
+    std::memcpy(&result, bytes.data(), sizeof result);
+    return result;
   }
 };
 
 class Mesh {
  public:
   Mesh(int own_rank, const std::vector<Listener>& listeners, const Secret& secret,
-       std::vector<Acquaintance>& peers)
+       std::vector<MeshPeer>& peers)
       : own_rank_(own_rank), listeners_(listeners), secret_(secret), peers_(peers) {
-    for (Acquaintance& peer : peers_) {
-      if (!peer.addresses.empty()) searches_.push_back({.peer = &peer});
+    for (MeshPeer& peer : peers_) {
+      if (!peer.addresses.empty()) targets_.push_back({.peer = &peer});
     }
   }
 
   void run(Clock::time_point deadline) {
     while (!complete() && Clock::now() < deadline) {
-      for (Search& search : searches_) advance(search);
+      for (Target& target : targets_) advance(target);
       if (complete()) break;
       wait();
-      for (const Listener& listener : listeners_) admit(listener);
-      std::erase_if(guests_, [&](Guest& guest) { return greet(guest); });
+      for (const Listener& listener : listeners_) accept_pending(listener);
+      std::erase_if(pending_, [&](Pending& pending) { return identify(pending); });
     }
-    for (const Search& search : searches_) explain(search);
+    for (const Target& target : targets_) explain(target);
   }
 
  private:
-  // Someone who has called.
-  struct Guest {
+  // An accepted connection from which no complete Hello has arrived.
+  struct Pending {
     Socket socket;
-    Greeting<Hello> hello;
+    Incoming<Hello> hello;
   };
-  // A peer that is called, at one address or several.
-  struct Call {
+  // An attempt to connect to one address.
+  struct Attempt {
     Socket socket;
-    bool said_hello = false;
-    Greeting<Answer> answer = {};
+    bool hello_sent = false;
+    Incoming<Answer> answer = {};
     int error = 0;
   };
-  struct Search {
-    Acquaintance* peer;
-    std::vector<Call> calls = {};  // by address
-    Clock::time_point patience = {};
+  // A peer to connect to.
+  struct Target {
+    MeshPeer* peer;
+    std::vector<Attempt> attempts = {};  // by address
+    Clock::time_point next_attempt = {};
   };
 
   bool complete() const {
     return std::ranges::all_of(peers_, [](const auto& peer) { return bool(peer.socket); });
   }
 
-  void advance(Search& search) {
-    if (search.peer->socket) return;
-    for (Call& call : search.calls) {
-      if (call.error == 0 && advance(call, search.peer->rank)) {
-        search.peer->socket = std::move(call.socket);
-        search.calls.clear();
+  void advance(Target& target) {
+    if (target.peer->socket) return;
+    for (Attempt& attempt : target.attempts) {
+      if (attempt.error == 0 && advance(attempt, target.peer->rank)) {
+        target.peer->socket = std::move(attempt.socket);
+        target.attempts.clear();
         return;
       }
     }
-    const bool waiting =
-        std::ranges::any_of(search.calls, [](const Call& call) { return call.error == 0; });
+    const bool waiting = std::ranges::any_of(
+        target.attempts, [](const Attempt& attempt) { return attempt.error == 0; });
     const auto now = Clock::now();
-    if (search.calls.size() == search.peer->addresses.size() ||
-        (waiting && now < search.patience)) {
+    if (target.attempts.size() == target.peer->addresses.size() ||
+        (waiting && now < target.next_attempt)) {
       return;
     }
-    Call call{connect_to(search.peer->addresses[search.calls.size()])};
-    if (!call.socket) call.error = errno;
-    search.calls.push_back(std::move(call));
-    search.patience = now + kPatience;
+    Attempt next{connect_to(target.peer->addresses[target.attempts.size()])};
+    if (!next.socket) next.error = errno;
+    target.attempts.push_back(std::move(next));
+    target.next_attempt = now + kNextAddressDelay;
   }
 
-  // Whether the peer has answered.
-  bool advance(Call& call, int rank) {
-    if (!call.said_hello) {
+  // Returns true if the peer has answered.
+  bool advance(Attempt& attempt, int rank) {
+    if (!attempt.hello_sent) {
       Hello hello = {.secret = {}, .from = own_rank_, .to = rank};
       std::copy_n(secret_.begin(), kHalf, hello.secret.begin());
-      const Moved moved = send_some(call.socket, std::as_bytes(std::span(&hello, 1)));
-      call.said_hello = moved.bytes > 0;  // so little goes whole or not at all
-      call.error = moved.error;
+      const Transfer sent = send_some(attempt.socket, std::as_bytes(std::span(&hello, 1)));
+      attempt.hello_sent = sent.bytes > 0;  // a message this small is sent completely or not at all
+      attempt.error = sent.error;
     }
-    if (!call.said_hello || call.error != 0) return false;
-    call.error = call.answer.read(call.socket);
-    if (!call.answer.complete()) return false;
-    const Answer answer = call.answer.words();
+    if (!attempt.hello_sent || attempt.error != 0) return false;
+    attempt.error = attempt.answer.read(attempt.socket);
+    if (!attempt.answer.complete()) return false;
+    const Answer answer = attempt.answer.content();
     if (same_secret(answer, std::span(secret_).subspan(kHalf))) return true;
-    call.error = EPROTO;
+    attempt.error = EPROTO;
     return false;
   }
 
-  void admit(const Listener& listener) {
+  void accept_pending(const Listener& listener) {
     while (Socket socket = accept_from(listener.socket)) {
-      guests_.push_back({std::move(socket), {}});
-      if (guests_.size() > kMaxGuests) guests_.pop_front();
+      pending_.push_back({std::move(socket), {}});
+      if (pending_.size() > kMaxPending) pending_.pop_front();
     }
   }
 
-  // Whether it is a guest no longer.
-  bool greet(Guest& guest) {
-    const int error = guest.hello.read(guest.socket);
-    if (!guest.hello.complete()) return error != 0;
-    const Hello hello = guest.hello.words();
+  // Answers a peer that has sent the secret. Returns true if the connection is no longer pending.
+  bool identify(Pending& pending) {
+    const int error = pending.hello.read(pending.socket);
+    if (!pending.hello.complete()) return error != 0;
+    const Hello hello = pending.hello.content();
     if (!same_secret(hello.secret, secret_) || hello.to != own_rank_) return true;
-    const auto peer = std::ranges::find(peers_, hello.from, &Acquaintance::rank);
+    const auto peer = std::ranges::find(peers_, hello.from, &MeshPeer::rank);
     if (peer == peers_.end() || !peer->addresses.empty() || peer->socket) return true;
-    if (send_some(guest.socket, std::span(secret_).subspan(kHalf)).bytes == kHalf) {
-      peer->socket = std::move(guest.socket);
+    if (send_some(pending.socket, std::span(secret_).subspan(kHalf)).bytes == kHalf) {
+      peer->socket = std::move(pending.socket);
     }
     return true;
   }
 
-  // Until something has come or it is time for another call.
+  // Waits until a socket is ready, but not longer than 50 ms.
   void wait() const {
-    std::vector<pollfd> awaited;
-    for (const Listener& listener : listeners_)
-      awaited.push_back({listener.socket.fd(), POLLIN, 0});
-    for (const Guest& guest : guests_) awaited.push_back({guest.socket.fd(), POLLIN, 0});
-    for (const Search& search : searches_) {
-      for (const Call& call : search.calls) {
-        const auto event = static_cast<short>(call.said_hello ? POLLIN : POLLOUT);
-        if (call.error == 0) awaited.push_back({call.socket.fd(), event, 0});
+    std::vector<pollfd> polled;
+    for (const Listener& listener : listeners_) polled.push_back({listener.socket.fd(), POLLIN, 0});
+    for (const Pending& pending : pending_) polled.push_back({pending.socket.fd(), POLLIN, 0});
+    for (const Target& target : targets_) {
+      for (const Attempt& attempt : target.attempts) {
+        const auto event = static_cast<short>(attempt.hello_sent ? POLLIN : POLLOUT);
+        if (attempt.error == 0) polled.push_back({attempt.socket.fd(), event, 0});
       }
     }
-    poll(awaited.data(), awaited.size(), /*milliseconds=*/50);
+    poll(polled.data(), polled.size(), /*milliseconds=*/50);
   }
 
-  static void explain(const Search& search) {
-    if (search.peer->socket) return;
-    for (size_t i = 0; i < search.peer->addresses.size(); ++i) {
-      const int error = i < search.calls.size() ? search.calls[i].error : 0;
-      search.peer->failure +=
-          fmt::format("{}{} ({})", i == 0 ? "" : ", ", search.peer->addresses[i].text(),
+  // Describes why the peer could not be connected.
+  static void explain(const Target& target) {
+    if (target.peer->socket) return;
+    for (size_t i = 0; i < target.peer->addresses.size(); ++i) {
+      const int error = i < target.attempts.size() ? target.attempts[i].error : 0;
+      target.peer->failure +=
+          fmt::format("{}{} ({})", i == 0 ? "" : ", ", target.peer->addresses[i].text(),
                       error == 0 ? "no answer" : std::strerror(error));
     }
   }
@@ -193,15 +194,15 @@ class Mesh {
   const int own_rank_;
   const std::vector<Listener>& listeners_;
   const Secret& secret_;
-  std::vector<Acquaintance>& peers_;
-  std::vector<Search> searches_;
-  std::deque<Guest> guests_;
+  std::vector<MeshPeer>& peers_;
+  std::vector<Target> targets_;
+  std::deque<Pending> pending_;
 };
 
 }  // namespace
 
 void connect_all(int own_rank, const std::vector<Listener>& listeners, const Secret& secret,
-                 double seconds, std::vector<Acquaintance>& peers) {
+                 double seconds, std::vector<MeshPeer>& peers) {
   const auto bound =
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   Mesh(own_rank, listeners, secret, peers).run(Clock::now() + bound);

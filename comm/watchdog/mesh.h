@@ -1,4 +1,4 @@
-// Connects ranks by TCP, each to those that it names, and keeps strangers out.
+// Establishes authenticated TCP connections between ranks.
 #pragma once
 
 #include <array>
@@ -10,21 +10,22 @@
 
 namespace trireme::comm {
 
-// What the ranks of a run know and nobody else: who calls shows the first half, who is called
-// answers with the second, so that calling a stranger does not let it in.
+// A secret that only the ranks of a run know. The connecting side sends the first half, the
+// accepting side answers with the second half. A stranger that is called by mistake thus learns only
+// the first half, which does not allow it to answer.
 using Secret = std::array<std::byte, 64>;
 
-struct Acquaintance {
+struct MeshPeer {
   int rank = 0;
-  std::vector<Address> addresses;  // to be called at; empty: it calls
-  // What becomes of it:
-  Socket socket = {};        // null: it could not be connected
-  std::string failure = {};  // why
+  std::vector<Address> addresses;  // where to connect to; empty if the peer connects to this rank
+  // Results:
+  Socket socket = {};        // null if the connection failed
+  std::string failure = {};  // the reason
 };
 
-// For at most `seconds`: calls those that have addresses, one address after the other, and waits at
-// the listeners for the others.
+// Connects to all peers that have addresses, trying them in order, and accepts connections from the
+// other peers at the listeners. Returns when all are connected, or after `seconds`.
 void connect_all(int own_rank, const std::vector<Listener>& listeners, const Secret& secret,
-                 double seconds, std::vector<Acquaintance>& peers);
+                 double seconds, std::vector<MeshPeer>& peers);
 
 }  // namespace trireme::comm

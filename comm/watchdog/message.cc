@@ -10,9 +10,9 @@ namespace {
 
 constexpr uint32_t kMessageMagic = 0x4d475254;  // "TRGM"
 constexpr uint32_t kVersion = 2;
-constexpr int64_t kMaxRanks = 1 << 16;  // of a host
+constexpr int64_t kMaxRanks = 1 << 16;  // on one host
 constexpr int64_t kMaxRank = 1 << 24;
-// Times and counts: far above all that is real, far below what could overflow.
+// Limit of times and counts: far above all real values, far below any overflow.
 constexpr int64_t kMax = int64_t{1} << 60;
 
 constexpr size_t kOperationBytes = 32;
@@ -21,24 +21,24 @@ constexpr size_t kDetailBytes = 192;
 constexpr size_t kFailureBytes = 768;
 constexpr size_t kDiagnosisBytes = 2000;
 
-// One list of fields serves both directions: `Archive` is a Writer or a Reader.
+// The functions that list the fields serve both directions: `Archive` is a Writer or a Reader.
 class Writer {
  public:
   template <class T>
-  void number(const T& value, int64_t /*least*/, int64_t /*most*/) {
+  void number(const T& value, int64_t /*min*/, int64_t /*max*/) {
     auto bits = static_cast<uint64_t>(value);
     for (size_t i = 0; i < sizeof(T); ++i, bits >>= 8) {
       bytes_.push_back(static_cast<std::byte>(bits & 0xff));
     }
   }
-  void text(const std::string& value, size_t longest) {
-    const auto length = static_cast<uint32_t>(std::min(value.size(), longest));
+  void text(const std::string& value, size_t max_length) {
+    const auto length = static_cast<uint32_t>(std::min(value.size(), max_length));
     number(length, 0, kMax);
     const auto* begin = reinterpret_cast<const std::byte*>(value.data());
     bytes_.insert(bytes_.end(), begin, begin + length);
   }
   template <class Element, class Each>
-  void list(const std::vector<Element>& values, int64_t /*most*/, Each each) {
+  void list(const std::vector<Element>& values, int64_t /*max_size*/, Each each) {
     number(static_cast<uint32_t>(values.size()), 0, kMax);
     for (const Element& value : values) each(value);
   }
@@ -52,29 +52,30 @@ class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
 
-  // Out of bounds, or beyond the end: nothing that follows is read.
+  // A number out of bounds or beyond the end of the bytes makes the reader fail: complete() returns
+  // false, and nothing that follows is read.
   template <class T>
-  void number(T& value, int64_t least, int64_t most) {
+  void number(T& value, int64_t min, int64_t max) {
     if (sizeof(T) > rest_.size()) return fail();
     uint64_t bits = 0;
     for (size_t i = 0; i < sizeof(T); ++i) bits |= static_cast<uint64_t>(rest_[i]) << (8 * i);
     rest_ = rest_.subspan(sizeof(T));
     int64_t read = static_cast<int64_t>(bits);
     if constexpr (std::is_signed_v<T>) read = static_cast<std::make_signed_t<T>>(bits);
-    if (read < least || read > most) return fail();
+    if (read < min || read > max) return fail();
     value = static_cast<T>(read);
   }
-  void text(std::string& value, size_t longest) {
+  void text(std::string& value, size_t max_length) {
     uint32_t length = 0;
-    number(length, 0, static_cast<int64_t>(longest));
+    number(length, 0, static_cast<int64_t>(max_length));
     if (length > rest_.size()) return fail();
     value.assign(reinterpret_cast<const char*>(rest_.data()), length);
     rest_ = rest_.subspan(length);
   }
   template <class Element, class Each>
-  void list(std::vector<Element>& values, int64_t most, Each each) {
+  void list(std::vector<Element>& values, int64_t max_size, Each each) {
     uint32_t size = 0;
-    number(size, 0, most);
+    number(size, 0, max_size);
     for (uint32_t i = 0; i < size && good_; ++i) each(values.emplace_back());
   }
   bool complete() const { return good_ && rest_.empty(); }
@@ -111,13 +112,13 @@ void rank_fields(Archive& archive, View& view) {
     archive.number(*time, 0, kMax);
   }
   archive.number(view.phase, 0, static_cast<int64_t>(Phase::kEnd));
-  for (auto* count : {&view.step, &view.steps_here, &view.step_ns, &view.waiting_ns}) {
+  for (auto* count : {&view.step, &view.process_steps, &view.step_ns, &view.waiting_ns}) {
     archive.number(*count, 0, kMax);
   }
   archive.text(view.detail, kDetailBytes);
-  archive.list(view.calls, LedgerPage::kMaxGroups, [&](auto& call) { call_fields(archive, call); });
+  archive.list(view.calls, LedgerRecord::kMaxGroups, [&](auto& call) { call_fields(archive, call); });
   archive.number(view.exit_code, 0, 255);
-  archive.number(view.from_a_peer, 0, 1);
+  archive.number(view.caused_by_peer, 0, 1);
   archive.text(view.failure, kFailureBytes);
   archive.number(view.state, 0, 127);
 }
@@ -161,10 +162,10 @@ std::optional<Message> decode(std::span<const std::byte> bytes) {
   return message;
 }
 
-void translate(Message& message, int64_t now) {
+void convert_times(Message& message, int64_t now) {
   const int64_t ahead = now - message.now;
   const auto shift = [&](int64_t& time) {
-    if (time != 0) time = std::max<int64_t>(1, time + ahead);  // 0 has a meaning of its own
+    if (time != 0) time = std::max<int64_t>(1, time + ahead);  // 0 means that there is no time
   };
   for (RankView& view : message.ranks) {
     for (int64_t* time : {&view.seen, &view.heartbeat, &view.since, &view.failed, &view.ended}) {

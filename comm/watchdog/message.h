@@ -1,5 +1,5 @@
-// What hosts tell each other, as bytes. Little-endian, versioned; whatever does not follow the
-// format to the last byte is refused, as it comes from outside.
+// Encodes and decodes the messages that hosts exchange. The format is little-endian and versioned.
+// Messages come from the network, so any that deviates from the format is rejected.
 #pragma once
 
 #include <cstddef>
@@ -13,26 +13,26 @@
 
 namespace trireme::comm {
 
-// A diagnosis that is to be everybody's. Where several were found at once, that of the lowest rank
-// is.
+// A diagnosis that all ranks should adopt. If several ranks propose one at the same time, the
+// lowest rank's is adopted.
 struct Decision {
   int64_t when = 0;
-  int32_t rank = 0;  // that found it
+  int32_t rank = 0;  // the rank that proposed it
   Diagnosis diagnosis;
 };
 
 struct Message {
-  int64_t now = 0;              // by the sender's clock, as all times in it
-  std::vector<RankView> ranks;  // of the sender's host
+  int64_t now = 0;              // all times are of the sender's clock
+  std::vector<RankView> ranks;  // the ranks of the sender's host
   std::optional<Decision> decision;
 };
 
-// Texts are cut to what their places in the ledger hold.
+// Returns the message as bytes. Texts are truncated to the sizes of LedgerRecord.
 std::vector<std::byte> encode(const Message& message);
-// Nothing unless it is a whole message of this version.
+// Returns the message, or nothing if `bytes` is not a complete message of this version.
 std::optional<Message> decode(std::span<const std::byte> bytes);
 
-// The same by the clock of the receiver, to whom it is `now`.
-void translate(Message& message, int64_t now);
+// Converts all times in the message to the clock of the receiver, which reads `now`.
+void convert_times(Message& message, int64_t now);
 
 }  // namespace trireme::comm

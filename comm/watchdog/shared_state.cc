@@ -13,14 +13,14 @@ SharedState::SharedState(Communicator& world)
     : local_rank_(world.placement().local_rank),
       local_ranks_(world.placement().local_ranks),
       memory_(world.share(sizeof(Part) +
-                          static_cast<size_t>(world.placement().hosts) * sizeof(Known))) {}
+                          static_cast<size_t>(world.placement().hosts) * sizeof(HostLink))) {}
 
 SharedState::Part& SharedState::part(int local_rank) const {
   return *reinterpret_cast<Part*>(memory_->parts()[local_rank]);
 }
 
-SharedState::Known& SharedState::known(int local_rank, int host) const {
-  return reinterpret_cast<Known*>(&part(local_rank) + 1)[host];
+SharedState::HostLink& SharedState::host_link(int local_rank, int host) const {
+  return reinterpret_cast<HostLink*>(&part(local_rank) + 1)[host];
 }
 
 void SharedState::propose(const Decision& decision) const {
@@ -44,14 +44,14 @@ std::optional<Decision> SharedState::proposed() const {
         when,
         proposal.rank,
         {proposal.fault, proposal.rank_at_fault, proposal.exit_code, proposal.text.get()}};
-    if (proposal.when != when) continue;  // it is being replaced by a better one
+    if (proposal.when != when) continue;  // it is being replaced
     if (!lowest || decision.rank < lowest->rank) lowest = std::move(decision);
   }
   return lowest;
 }
 
-void SharedState::note(int host, Link link, int64_t heard) const {
-  Known& mine = known(local_rank_, host);
+void SharedState::set_link(int host, Link link, int64_t heard) const {
+  HostLink& mine = host_link(local_rank_, host);
   mine.heard = heard;
   mine.link = link;
 }
@@ -60,7 +60,7 @@ HostView SharedState::host(int host) const {
   HostView view;
   bool open = false;
   for (int i = 0; i < local_ranks_; ++i) {
-    const Known& its = known(i, host);
+    const HostLink& its = host_link(i, host);
     view.heard = std::max(view.heard, its.heard.load());
     open = open || its.link == Link::kOpen;
     if (its.link == Link::kClosed) view.closed = 1;

@@ -1,5 +1,5 @@
-// Where the ranks of a host see each other's ledgers: memory that they share, each writing its own
-// part only, so that nobody can block another.
+// Shared memory in which the ranks of a host see each other's ledgers. Each rank writes only its own
+// part, so that none can block another.
 #pragma once
 
 #include <cstdint>
@@ -14,45 +14,46 @@ namespace trireme::comm {
 
 class SharedState {
  public:
-  // All ranks make it and let go of it together.
+  // All ranks must construct and destroy it together.
   explicit SharedState(Communicator& world);
 
-  LedgerPage& own_page() const { return own().page; }
-  const LedgerPage& page(int local_rank) const { return part(local_rank).page; }
+  LedgerRecord& own_record() const { return own().record; }
+  const LedgerRecord& record(int local_rank) const { return part(local_rank).record; }
 
-  // What this rank would have as the diagnosis of all.
+  // Proposes a diagnosis for all ranks to adopt.
   void propose(const Decision& decision) const;
-  // That of the lowest rank, of all that are proposed on this host.
+  // Returns the proposal of the lowest rank of this host, if there is one.
   std::optional<Decision> proposed() const;
 
-  // What this rank knows of another host.
+  // Publishes the state of this rank's connection to another host.
   enum class Link : int32_t { kNone, kOpen, kClosed };
-  void note(int host, Link link, int64_t heard) const;
-  // What all ranks of this host know of it: `closed` is 1 where all connections are.
+  void set_link(int host, Link link, int64_t heard) const;
+  // Returns the state of the connections of all ranks of this host to another one. `closed` is 1 if
+  // all are closed.
   HostView host(int host) const;
 
  private:
   struct Proposal {
-    std::atomic<int64_t> when{0};  // 0: none
+    std::atomic<int64_t> when{0};  // 0 if there is none
     std::atomic<int32_t> rank{0};
     std::atomic<Fault> fault{Fault::kFailed};
     std::atomic<int32_t> rank_at_fault{0};
     std::atomic<int32_t> exit_code{0};
     SharedText<2000> text;
   };
-  struct Known {
+  struct HostLink {
     std::atomic<Link> link{Link::kNone};
     std::atomic<int64_t> heard{0};
   };
-  // Followed by a Known for each host. All zero is its initial state.
+  // Followed by a HostLink for each host. All zero is the initial state.
   struct Part {
-    LedgerPage page;
+    LedgerRecord record;
     Proposal proposal;
   };
 
   Part& part(int local_rank) const;
   Part& own() const { return part(local_rank_); }
-  Known& known(int local_rank, int host) const;
+  HostLink& host_link(int local_rank, int host) const;
 
   int local_rank_;
   int local_ranks_;

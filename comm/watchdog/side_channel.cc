@@ -22,20 +22,21 @@
 namespace trireme::comm {
 namespace {
 
-// A peer that floods is read on at the next call.
+// Max number of reads from one peer per call; the rest is read in the next call.
 constexpr int kReadsAtOnce = 64;
-constexpr size_t kMaxFailuresTold = 4;
+constexpr size_t kMaxFailuresReported = 4;
 
-// What the ranks tell one another before they are connected.
-struct Card {
+// How to reach a rank. The ranks exchange it before they are connected.
+struct Contact {
   int host = 0;
   int local_rank = 0;
-  std::string machine;  // where loopback leads; empty: unknown
+  std::string machine;  // see this_machine(); empty if unknown
   std::string host_name;
   std::vector<Address> addresses;
 };
 
-// Processes with the same one can talk by loopback, whatever their hosts are called.
+// Returns an id that is equal for processes that can connect by loopback, even if their host names
+// differ.
 std::string this_machine() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
@@ -44,51 +45,51 @@ std::string this_machine() {
   return fmt::format("{}/{}", boot, network.st_ino);
 }
 
-std::string write(const Card& card) {
-  std::string text =
-      fmt::format("{}\n{}\n{}\n{}\n", card.host, card.local_rank, card.machine, card.host_name);
-  for (const Address& address : card.addresses) text += address.text() + '\n';
+std::string to_text(const Contact& contact) {
+  std::string text = fmt::format("{}\n{}\n{}\n{}\n", contact.host, contact.local_rank,
+                                 contact.machine, contact.host_name);
+  for (const Address& address : contact.addresses) text += address.text() + '\n';
   return text;
 }
 
-Card read_card(const std::string& text) {
+Contact parse_contact(const std::string& text) {
   std::istringstream lines(text);
   const auto line = [&] {
     std::string words;
     std::getline(lines, words);
     return words;
   };
-  Card card;
-  card.host = std::stoi(line());
-  card.local_rank = std::stoi(line());
-  card.machine = line();
-  card.host_name = line();
+  Contact contact;
+  contact.host = std::stoi(line());
+  contact.local_rank = std::stoi(line());
+  contact.machine = line();
+  contact.host_name = line();
   for (std::string words = line(); !words.empty(); words = line()) {
-    if (const auto address = Address::parse(words)) card.addresses.push_back(*address);
+    if (const auto address = Address::parse(words)) contact.addresses.push_back(*address);
   }
-  return card;
+  return contact;
 }
 
-// Where a process of this machine, or of another one, finds the owner of the card.
-std::vector<Address> ways_to(const Card& card, const std::string& from_machine) {
-  std::vector<Address> ways = card.addresses;
-  if (!card.machine.empty() && card.machine == from_machine) {
-    std::stable_partition(ways.begin(), ways.end(), std::mem_fn(&Address::loopback));
+// Returns the addresses at which processes of `from_machine` can reach the rank, best first.
+std::vector<Address> addresses_for(const Contact& contact, const std::string& from_machine) {
+  std::vector<Address> addresses = contact.addresses;
+  if (!contact.machine.empty() && contact.machine == from_machine) {
+    std::stable_partition(addresses.begin(), addresses.end(), std::mem_fn(&Address::loopback));
   } else {
-    std::erase_if(ways, std::mem_fn(&Address::loopback));
+    std::erase_if(addresses, std::mem_fn(&Address::loopback));
   }
-  return ways;
+  return addresses;
 }
 
 std::vector<Listener> listen_everywhere() {
   std::vector<Listener> listeners;
-  for (const Address& address : own_addresses()) {
+  for (const Address& address : local_addresses()) {
     if (auto listener = listen_on(address)) listeners.push_back(std::move(*listener));
   }
   return listeners;
 }
 
-Secret draw_secret() {
+Secret generate_secret() {
   Secret secret;
   if (getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size())) {
     throw CommError(fmt::format("getrandom failed: {}", std::strerror(errno)));
@@ -99,7 +100,7 @@ Secret draw_secret() {
 Secret share_secret(Communicator& world) {
   Secret secret = {};
   together(world, [&] {
-    if (world.rank() == 0) secret = draw_secret();
+    if (world.rank() == 0) secret = generate_secret();
   });
   const std::string text =
       broadcast(world, std::string(reinterpret_cast<const char*>(secret.data()), secret.size()), 0);
@@ -107,30 +108,34 @@ Secret share_secret(Communicator& world) {
   return secret;
 }
 
-std::string who(const std::vector<Card>& cards, int rank) {
-  return fmt::format("rank {} (host {})", rank, cards[rank].host_name);
+std::string describe_rank(const std::vector<Contact>& contacts, int rank) {
+  return fmt::format("rank {} (host {})", rank, contacts[rank].host_name);
 }
 
-// What this rank has to say about the peers that it is not connected to.
-std::string describe_failures(const std::vector<Card>& cards, int own,
-                              const std::vector<Acquaintance>& peers) {
+constexpr const char* kNeverConnected = " never connected to ";
+
+// Describes the peers that this rank is not connected to, one per line.
+std::string describe_failures(const std::vector<Contact>& contacts, int own,
+                              const std::vector<MeshPeer>& peers) {
   std::string text;
-  for (const Acquaintance& peer : peers) {
+  for (const MeshPeer& peer : peers) {
     if (peer.socket) continue;
     text += text.empty() ? "" : "\n";
+    const std::string self = describe_rank(contacts, own);
+    const std::string other = describe_rank(contacts, peer.rank);
     if (peer.rank > own) {
-      text += fmt::format("{} has not called {}", who(cards, peer.rank), who(cards, own));
+      text += other + kNeverConnected + self;
     } else if (peer.addresses.empty()) {
-      text += fmt::format("{} knows no address of {}", who(cards, own), who(cards, peer.rank));
+      text += fmt::format("{} has no address for {}", self, other);
     } else {
-      text += fmt::format("{} cannot reach {} at {}", who(cards, own), who(cards, peer.rank),
-                          peer.failure);
+      text += fmt::format("{} cannot reach {} at {}", self, other, peer.failure);
     }
   }
   return text;
 }
 
-// All ranks throw it, with the same words: first of those who called, as they know why.
+// Throws the same AgreedError on all ranks if there are failures. It lists those of connecting ranks
+// first, since they know the reason.
 void agree_on_failures(Communicator& world, const std::string& own) {
   const auto texts = all_gather(world, own);
   const auto first = std::ranges::find_if(texts, [](const auto& text) { return !text.empty(); });
@@ -141,27 +146,27 @@ void agree_on_failures(Communicator& world, const std::string& own) {
     for (std::string line; std::getline(lines, line);) failures.push_back(line);
   }
   std::stable_partition(failures.begin(), failures.end(), [](const std::string& failure) {
-    return failure.find(" has not called ") == std::string::npos;
+    return failure.find(kNeverConnected) == std::string::npos;
   });
-  std::string message = "the hosts cannot talk by TCP: ";
-  for (size_t i = 0; i < std::min(failures.size(), kMaxFailuresTold); ++i) {
+  std::string message = "the hosts cannot connect to each other by TCP: ";
+  for (size_t i = 0; i < std::min(failures.size(), kMaxFailuresReported); ++i) {
     message += (i == 0 ? "" : "; ") + failures[i];
   }
-  if (failures.size() > kMaxFailuresTold) {
-    message += fmt::format("; and {} more", failures.size() - kMaxFailuresTold);
+  if (failures.size() > kMaxFailuresReported) {
+    message += fmt::format("; and {} more", failures.size() - kMaxFailuresReported);
   }
   message +=
-      "; name the network between them with `mpirun --mca btl_tcp_if_include NETWORK`, or let a "
-      "firewall pass it";
+      "; select the network between them with `mpirun --mca btl_tcp_if_include NETWORK`, or open "
+      "the firewall between them";
   throw AgreedError(message, ExitCode::kFailure, static_cast<int>(first - texts.begin()));
 }
 
-// To one peer, and from it.
+// The connection to one peer.
 class Link {
  public:
   explicit Link(Socket socket) : socket_(std::move(socket)) {}
-  // Says that no more will come, and takes what has: closing a connection with something unread
-  // would take back what was sent last.
+  // Announces the end and reads what has arrived: closing a connection with unread bytes would reset
+  // it and discard the last message sent.
   ~Link() {
     flush();
     shutdown(socket_.fd(), SHUT_WR);
@@ -172,20 +177,20 @@ class Link {
   Link(Link&&) = default;
   Link& operator=(Link&&) = default;
 
-  // One frame is on its way and has to be finished; of those behind it only the newest counts.
+  // Completes the frame that is partly sent, if any, then sends the newest one.
   void send(const std::vector<std::byte>& frame) {
     next_ = frame;
     flush();
   }
 
-  SideChannel::End receive(const FrameReader::Take& take) {
+  SideChannel::End receive(const FrameReader::Handler& handler) {
     flush();
     std::array<std::byte, 16384> bytes;
     for (int i = 0; i < kReadsAtOnce; ++i) {
-      const Moved moved = receive_some(socket_, bytes);
-      if (moved.ended || moved.error != 0) return end_of(error_ != 0 ? error_ : moved.error);
-      if (moved.bytes == 0) break;
-      if (!reader_.read(std::span(bytes).first(moved.bytes), take)) {
+      const Transfer transfer = receive_some(socket_, bytes);
+      if (transfer.ended || transfer.error != 0) return end_of(error_ != 0 ? error_ : transfer.error);
+      if (transfer.bytes == 0) break;
+      if (!reader_.read(std::span(bytes).first(transfer.bytes), handler)) {
         return SideChannel::End::kGarbage;
       }
     }
@@ -198,7 +203,8 @@ class Link {
                                                                : SideChannel::End::kLost;
   }
 
-  // The system tells an error once, and to whom it likes: receiving then shows an end alone.
+  // Stores the error of sending, since the system reports an error only once: receiving would then
+  // only find that the connection has ended.
   void flush() {
     while (true) {
       if (sent_ == current_.size()) {
@@ -206,17 +212,17 @@ class Link {
         sent_ = 0;
       }
       if (current_.empty()) return;
-      const Moved moved = send_some(socket_, std::span(current_).subspan(sent_));
-      if (moved.error != 0) error_ = moved.error;
-      if (moved.bytes == 0) return;
-      sent_ += moved.bytes;
+      const Transfer transfer = send_some(socket_, std::span(current_).subspan(sent_));
+      if (transfer.error != 0) error_ = transfer.error;
+      if (transfer.bytes == 0) return;
+      sent_ += transfer.bytes;
     }
   }
 
   Socket socket_;
   FrameReader reader_;
   std::vector<std::byte> current_;
-  size_t sent_ = 0;  // of the current frame
+  size_t sent_ = 0;  // bytes of the current frame
   std::vector<std::byte> next_;
   int error_ = 0;  // of sending
 };
@@ -233,22 +239,24 @@ SideChannel::SideChannel(Communicator& world, double seconds) : state_(std::make
   if (place.hosts == 1) return;
   const std::vector<Listener> listeners = listen_everywhere();
   const Secret secret = share_secret(world);
-  Card own = {place.host, place.local_rank, this_machine(), place.host_name, {}};
+  Contact own = {place.host, place.local_rank, this_machine(), place.host_name, {}};
   for (const Listener& listener : listeners) own.addresses.push_back(listener.address);
-  std::vector<Card> cards;
-  for (const std::string& text : all_gather(world, write(own))) cards.push_back(read_card(text));
-
-  std::vector<Acquaintance> acquaintances;
-  for (int rank = 0; rank < place.ranks; ++rank) {
-    const Card& card = cards[rank];
-    if (card.host == place.host || card.local_rank != place.local_rank) continue;
-    acquaintances.push_back({.rank = rank, .addresses = {}});
-    if (rank < place.rank) acquaintances.back().addresses = ways_to(card, own.machine);
-    state_->peers.push_back({.rank = rank, .host = card.host});
+  std::vector<Contact> contacts;
+  for (const std::string& text : all_gather(world, to_text(own))) {
+    contacts.push_back(parse_contact(text));
   }
-  connect_all(place.rank, listeners, secret, seconds, acquaintances);
-  agree_on_failures(world, describe_failures(cards, place.rank, acquaintances));
-  for (Acquaintance& each : acquaintances) state_->links.emplace_back(std::move(each.socket));
+
+  std::vector<MeshPeer> mesh_peers;
+  for (int rank = 0; rank < place.ranks; ++rank) {
+    const Contact& contact = contacts[rank];
+    if (contact.host == place.host || contact.local_rank != place.local_rank) continue;
+    mesh_peers.push_back({.rank = rank, .addresses = {}});
+    if (rank < place.rank) mesh_peers.back().addresses = addresses_for(contact, own.machine);
+    state_->peers.push_back({.rank = rank, .host = contact.host});
+  }
+  connect_all(place.rank, listeners, secret, seconds, mesh_peers);
+  agree_on_failures(world, describe_failures(contacts, place.rank, mesh_peers));
+  for (MeshPeer& each : mesh_peers) state_->links.emplace_back(std::move(each.socket));
 }
 
 SideChannel::~SideChannel() = default;
@@ -263,12 +271,12 @@ void SideChannel::send(std::span<const std::byte> message) {
 }
 
 void SideChannel::receive(
-    const std::function<void(int rank, std::span<const std::byte> message)>& take) {
+    const std::function<void(int rank, std::span<const std::byte> message)>& handler) {
   for (size_t i = 0; i < state_->links.size(); ++i) {
     Peer& peer = state_->peers[i];
     if (peer.end != End::kNone) continue;
     peer.end = state_->links[i].receive(
-        [&](std::span<const std::byte> message) { take(peer.rank, message); });
+        [&](std::span<const std::byte> message) { handler(peer.rank, message); });
   }
 }
 

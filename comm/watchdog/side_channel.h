@@ -1,5 +1,5 @@
-// Messages between hosts that pass even while MPI and NCCL are stuck: TCP connections of their own,
-// made at the start over the addresses that MPI uses too.
+// Messages between hosts, over separate TCP connections so that they arrive even while MPI and NCCL
+// are stuck. The connections are established at startup, on the network interfaces that MPI uses.
 #pragma once
 
 #include <cstddef>
@@ -12,29 +12,29 @@
 
 namespace trireme::comm {
 
-// Rank i of each host is connected to rank i of every other host that has one, so any one surviving
-// pair of ranks keeps two hosts in touch, and a rank holds at most one connection for each host.
-// For one thread to use, after the constructor.
+// Local rank i of each host is connected to local rank i of every other host that has one. Two hosts
+// thus stay connected as long as one such pair of ranks is alive, and a rank holds at most one
+// connection per host. After construction, only one thread may use a side channel.
 class SideChannel {
  public:
-  // All ranks call it together; returns when all connections are made. With one host there are
-  // none. The addresses are those of the interfaces that are up, narrowed by Open MPI's
-  // btl_tcp_if_include and btl_tcp_if_exclude. Connections are accepted only from processes that
-  // know the run's secret, which rank 0 draws and MPI hands out: it keeps strangers and other runs
-  // away, not those who can read the network. Throws AgreedError when that takes more than
-  // `seconds`, naming the hosts that cannot reach one another and the addresses that were tried.
+  // Returns when all connections are established; there are none with a single host. All ranks must
+  // call it together. Uses the addresses of local_addresses() (see socket.h). Accepts connections
+  // only from processes that know the run's secret, which rank 0 generates and MPI distributes. This
+  // keeps out other programs and other runs, but not attackers who can read the network. Throws
+  // AgreedError if connecting takes longer than `seconds`; the message names the hosts that cannot
+  // reach each other and the addresses that were tried.
   explicit SideChannel(Communicator& world, double seconds = 30);
-  // What has been sent before still arrives.
+  // Messages sent before are still delivered.
   ~SideChannel();
   SideChannel(const SideChannel&) = delete;
   SideChannel& operator=(const SideChannel&) = delete;
 
-  // The end of a connection.
+  // How a connection ended.
   enum class End {
-    kNone,
-    kClosed,   // its process has ended, or has closed it
-    kLost,     // the network has given up on it; the process may live
-    kGarbage,  // what came is no message
+    kNone,     // it is open
+    kClosed,   // the peer's process has ended or has closed it
+    kLost,     // the network dropped it; the peer's process may be running
+    kGarbage,  // the peer sent something that is not a message
   };
   struct Peer {
     int rank = 0;
@@ -43,12 +43,13 @@ class SideChannel {
   };
   const std::vector<Peer>& peers() const;
 
-  // To all peers. Never blocks: what a peer does not take in time is left out, as the next message
-  // says all again. At most kLongestMessage bytes (frames.h).
+  // Sends a message of at most kMaxMessageBytes (frames.h) to all peers. Never blocks: messages that
+  // a peer does not receive in time are dropped in favor of the newest, since each message contains
+  // the complete state.
   void send(std::span<const std::byte> message);
-  // Hands over whole messages that have come since, by rank of the sender, and notices connections
-  // that have ended. Never blocks.
-  void receive(const std::function<void(int rank, std::span<const std::byte> message)>& take);
+  // Calls `handler` with each message that has arrived completely and the rank of its sender, and
+  // updates peers() for connections that have ended. Never blocks.
+  void receive(const std::function<void(int rank, std::span<const std::byte> message)>& handler);
 
  private:
   struct State;

@@ -26,7 +26,7 @@ const sockaddr_in6& ipv6(const Address& address) {
 }
 bool is_ipv4(const Address& address) { return address.storage.ss_family == AF_INET; }
 
-// The address alone, in network order.
+// Returns the bytes of the address without the port, in network order.
 std::span<const unsigned char> bits_of(const Address& address) {
   if (is_ipv4(address)) {
     return {reinterpret_cast<const unsigned char*>(&ipv4(address).sin_addr), sizeof(in_addr)};
@@ -45,7 +45,7 @@ bool parse_number(std::string_view text, T& value) {
   return error == std::errc() && end == text.data() + text.size() && !text.empty();
 }
 
-// Of an address without a port.
+// Parses an address without a port.
 std::optional<Address> parse_host(const std::string& text) {
   Address address;
   auto& v4 = reinterpret_cast<sockaddr_in&>(address.storage);
@@ -68,8 +68,8 @@ bool same_bits(std::span<const unsigned char> a, std::span<const unsigned char> 
   return true;
 }
 
-// Whether one entry of Open MPI's lists, "eth0" or "10.1.0.0/16", means this address.
-bool means(const std::string& entry, const std::string& interface, const Address& address) {
+// Returns true if an entry of Open MPI's lists, "eth0" or "10.1.0.0/16", matches this address.
+bool matches(const std::string& entry, const std::string& interface, const Address& address) {
   const size_t slash = entry.find('/');
   const auto network = parse_host(entry.substr(0, slash));
   if (!network) return entry == interface;
@@ -87,7 +87,7 @@ bool listed(const char* list, const std::string& interface, const Address& addre
   std::string_view rest = list;
   while (!rest.empty()) {
     const size_t comma = std::min(rest.find(','), rest.size());
-    if (means(std::string(rest.substr(0, comma)), interface, address)) return true;
+    if (matches(std::string(rest.substr(0, comma)), interface, address)) return true;
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
   return false;
@@ -101,8 +101,8 @@ bool used_by_mpi(const std::string& interface, const Address& address) {
   if (const char* include = setting("OMPI_MCA_btl_tcp_if_include")) {
     return listed(include, interface, address);
   }
-  // Who excludes something has to exclude loopback as well, for Open MPI's sake; here it is offered
-  // to ranks of this machine alone.
+  // Loopback is kept: Open MPI requires users who set the exclude list to include loopback in it, and
+  // the side channel only offers loopback to ranks of this machine.
   const char* exclude = setting("OMPI_MCA_btl_tcp_if_exclude");
   return address.loopback || !exclude || !listed(exclude, interface, address);
 }
@@ -126,14 +126,14 @@ Socket open_socket(int family) {
   return Socket(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-// Refusals cost speed or a probe, not the connection.
+// Sets options without which the connection still works, so errors are ignored.
 void tune(const Socket& socket) {
   const int on = 1;
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(socket.fd(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
-Moved moved(ssize_t result) {
+Transfer transfer_result(ssize_t result) {
   if (result >= 0) return {.bytes = static_cast<size_t>(result)};
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {};
   return {.error = errno};
@@ -162,7 +162,7 @@ std::optional<Address> Address::parse(const std::string& text) {
       !parse_number(std::string_view(text).substr(colon + 1), port)) {
     return {};
   }
-  // Both kinds have it in the same place.
+  // The port is at the same offset in sockaddr_in6.
   reinterpret_cast<sockaddr_in&>(address->storage).sin_port = htons(port);
   return address;
 }
@@ -171,7 +171,7 @@ socklen_t Address::length() const {
   return is_ipv4(*this) ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
 }
 
-std::vector<Address> own_addresses() {
+std::vector<Address> local_addresses() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(first, freeifaddrs);
@@ -209,13 +209,13 @@ Socket connect_to(const Address& address) {
   return result == 0 || errno == EINPROGRESS ? std::move(socket) : Socket();
 }
 
-Moved send_some(const Socket& socket, std::span<const std::byte> bytes) {
-  return moved(send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
+Transfer send_some(const Socket& socket, std::span<const std::byte> bytes) {
+  return transfer_result(send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
 }
 
-Moved receive_some(const Socket& socket, std::span<std::byte> room) {
-  const ssize_t result = recv(socket.fd(), room.data(), room.size(), 0);
-  return result == 0 ? Moved{.ended = true} : moved(result);
+Transfer receive_some(const Socket& socket, std::span<std::byte> buffer) {
+  const ssize_t result = recv(socket.fd(), buffer.data(), buffer.size(), 0);
+  return result == 0 ? Transfer{.ended = true} : transfer_result(result);
 }
 
 }  // namespace trireme::comm

@@ -1,4 +1,4 @@
-// The few things that the side channel needs of TCP.
+// Non-blocking TCP sockets, as the side channel needs them.
 #pragma once
 
 #include <sys/socket.h>
@@ -12,7 +12,7 @@
 
 namespace trireme::comm {
 
-// Owns a descriptor.
+// Owns a file descriptor.
 class Socket {
  public:
   Socket() = default;
@@ -36,39 +36,40 @@ struct Address {
   sockaddr_storage storage = {};
   bool loopback = false;
 
-  // "10.0.0.1:4242", "[fd00::1]:4242", and back; a text that is neither makes nothing of it.
+  // Convert to and from "10.0.0.1:4242" or "[fd00::1]:4242". parse() returns nothing if the text is
+  // neither.
   std::string text() const;
   static std::optional<Address> parse(const std::string& text);
   const sockaddr* pointer() const { return reinterpret_cast<const sockaddr*>(&storage); }
   socklen_t length() const;
 };
 
-// Those of this host that MPI uses, with port 0: of the interfaces that are up, those that
-// OMPI_MCA_btl_tcp_if_include names, or those that OMPI_MCA_btl_tcp_if_exclude does not (by
-// interface, "eth0", or network, "10.1.0.0/16"). Loopback is among them, unless one of the two says
-// otherwise, for ranks of the same machine. Addresses that mean something on one link alone are
-// not.
-std::vector<Address> own_addresses();
+// Returns the addresses of this host that MPI uses, with port 0. These are the addresses of the
+// interfaces that are up and, if OMPI_MCA_btl_tcp_if_include is set, listed in it, or otherwise not
+// listed in OMPI_MCA_btl_tcp_if_exclude. Entries of these lists are interfaces ("eth0") or networks
+// ("10.1.0.0/16"). Loopback addresses are included, for ranks on the same machine, unless
+// btl_tcp_if_include is set without them. Link-local IPv6 addresses are not included.
+std::vector<Address> local_addresses();
 
-// All sockets are non-blocking, closed on exec, without delay, and probed when idle. They are null
-// where the system refuses, and errno tells why.
+// All sockets are non-blocking and close-on-exec, with TCP_NODELAY and SO_KEEPALIVE. If the system
+// returns an error, the socket is null and errno is set.
 struct Listener {
   Socket socket;
-  Address address;  // with the port that was found
+  Address address;  // with the port that the system assigned
 };
 std::optional<Listener> listen_on(const Address& address);
 Socket accept_from(const Socket& listener);
-// Under way or made; it can be written to once it is made.
+// Starts connecting. The socket becomes writable once the connection is established.
 Socket connect_to(const Address& address);
 
-// What a non-blocking transfer came to.
-struct Moved {
+// The result of a non-blocking transfer.
+struct Transfer {
   size_t bytes = 0;
-  int error = 0;       // of errno; 0: none; waiting for the peer, or for the connection, is none
-  bool ended = false;  // the peer sends no more
+  int error = 0;       // an errno value, but 0 if the operation would have blocked
+  bool ended = false;  // the peer has closed its side of the connection
 };
-// Without SIGPIPE.
-Moved send_some(const Socket& socket, std::span<const std::byte> bytes);
-Moved receive_some(const Socket& socket, std::span<std::byte> room);
+// Does not raise SIGPIPE.
+Transfer send_some(const Socket& socket, std::span<const std::byte> bytes);
+Transfer receive_some(const Socket& socket, std::span<std::byte> buffer);
 
 }  // namespace trireme::comm

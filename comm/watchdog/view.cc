@@ -8,8 +8,8 @@
 namespace trireme::comm {
 namespace {
 
-// Nothing where the place is free, or becomes so meanwhile.
-std::optional<CallView> look(const LedgerPage::GroupCalls& calls) {
+// Returns a consistent copy of the entry, or nothing if it is free or is freed meanwhile.
+std::optional<CallView> read_calls(const LedgerRecord::GroupCalls& calls) {
   CallView call;
   for (int tries = 0; tries < 3; ++tries) {
     call.group = calls.group.load();
@@ -28,7 +28,7 @@ std::optional<CallView> look(const LedgerPage::GroupCalls& calls) {
                       calls.transfers.load() == call.transfers && calls.began.load() == call.began;
     if (same && call.began >= 0) return call;
   }
-  // It changes all the time, so nothing waits, and what it is need not be known.
+  // The entry keeps changing, so no call is waiting and only the counter matters.
   CallView busy;
   busy.group = call.group;
   busy.group_name = call.group_name;
@@ -36,7 +36,7 @@ std::optional<CallView> look(const LedgerPage::GroupCalls& calls) {
   return busy;
 }
 
-// What the field calls it.
+// Returns the usual name of the collective, e.g. "all-reduce".
 std::string name_of_operation(const std::string& operation) {
   static constexpr std::pair<std::string_view, std::string_view> kNames[] = {
       {"all_reduce_sum", "all-reduce"},
@@ -45,8 +45,8 @@ std::string name_of_operation(const std::string& operation) {
       {"MPI_Reduce_scatter_block", "reduce-scatter"},
       {"MPI_Send", "send"},
       {"MPI_Recv", "receive"}};
-  for (const auto& [name, of_the_field] : kNames) {
-    if (operation == name) return std::string(of_the_field);
+  for (const auto& [name, usual_name] : kNames) {
+    if (operation == name) return std::string(usual_name);
   }
   return operation.empty() ? "a collective" : operation;
 }
@@ -58,27 +58,27 @@ bool within_step(Phase phase) {
 
 }  // namespace
 
-RankView look(const LedgerPage& page, int64_t now) {
+RankView read_record(const LedgerRecord& record, int64_t now) {
   RankView view;
   view.seen = now;
-  view.rank = page.rank;
-  view.heartbeat = page.heartbeat;
-  view.phase = page.phase;
-  view.since = page.since;
-  view.step = page.step;
-  view.steps_here = page.steps_here;
-  view.step_ns = page.step_ns;
-  view.waiting_ns = page.waiting_ns;
-  view.detail = page.detail.get();
-  for (const LedgerPage::GroupCalls& calls : page.groups) {
-    if (auto call = look(calls)) view.calls.push_back(std::move(*call));
+  view.rank = record.rank;
+  view.heartbeat = record.heartbeat;
+  view.phase = record.phase;
+  view.since = record.since;
+  view.step = record.step;
+  view.process_steps = record.process_steps;
+  view.step_ns = record.step_ns;
+  view.waiting_ns = record.waiting_ns;
+  view.detail = record.detail.get();
+  for (const LedgerRecord::GroupCalls& calls : record.groups) {
+    if (auto call = read_calls(calls)) view.calls.push_back(std::move(*call));
   }
-  view.failed = page.failed;
+  view.failed = record.failed;
   if (view.failed <= 0) view.failed = 0;  // being written
   if (view.failed == 0) return view;
-  view.exit_code = page.exit_code;
-  view.from_a_peer = page.from_a_peer;
-  view.failure = page.failure.get();
+  view.exit_code = record.exit_code;
+  view.caused_by_peer = record.caused_by_peer;
+  view.failure = record.failure.get();
   return view;
 }
 
@@ -95,7 +95,7 @@ std::string describe(const CallView& call, const std::vector<std::string>& bucke
 
 std::string describe_phase(const RankView& rank) {
   std::string text = name_of(rank.phase);
-  // People count steps from 1.
+  // Messages count steps from 1.
   if (within_step(rank.phase)) {
     text += fmt::format(" of step {}", rank.step + 1);
   } else if (rank.step > 0) {

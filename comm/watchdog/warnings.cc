@@ -14,29 +14,29 @@ constexpr int64_t kWindowSteps = 20;
 constexpr int64_t kFirstSteps = 10;  // caches, pages and clocks warm up
 constexpr int64_t kFirstPause = 60 * kSecond;
 
-// Of one rank over a window: per step.
+// Mean times of one rank per step.
 struct Pace {
   double step_ns = 0;
   double waiting_ns = 0;
 };
 
 Pace pace(const RankView& begin, const RankView& end) {
-  const auto steps = static_cast<double>(end.steps_here - begin.steps_here);
+  const auto steps = static_cast<double>(end.process_steps - begin.process_steps);
   return {static_cast<double>(end.step_ns - begin.step_ns) / steps,
           static_cast<double>(end.waiting_ns - begin.waiting_ns) / steps};
 }
 
-int64_t fewest_steps(const std::vector<RankView>& ranks) {
+int64_t min_steps(const std::vector<RankView>& ranks) {
   int64_t steps = std::numeric_limits<int64_t>::max();
-  for (const RankView& rank : ranks) steps = std::min(steps, rank.steps_here);
+  for (const RankView& rank : ranks) steps = std::min(steps, rank.process_steps);
   return steps;
 }
 
-// The rank that waits least, how long the others wait on top of that, and the time of their step.
+// The rank that waits least for others.
 struct Straggler {
   int rank = 0;
-  double lag_ns = 0;
-  double step_ns = 0;
+  double lag_ns = 0;   // how much longer all other ranks wait in each step
+  double step_ns = 0;  // duration of a step
 };
 
 Straggler find_slowest(const std::vector<RankView>& begin, const std::vector<RankView>& end) {
@@ -55,57 +55,58 @@ Straggler find_slowest(const std::vector<RankView>& begin, const std::vector<Ran
 
 }  // namespace
 
-std::vector<std::string> Warnings::look(const RunSnapshot& snapshot) {
+std::vector<std::string> Warnings::update(const RunSnapshot& snapshot) {
   std::vector<std::string> warnings;
   if (snapshot.ranks.size() < 2) return warnings;
-  look_for_stopped(snapshot, warnings);
-  look_for_straggler(snapshot, warnings);
+  find_resumed(snapshot, warnings);
+  find_straggler(snapshot, warnings);
   return warnings;
 }
 
-void Warnings::look_for_stopped(const RunSnapshot& snapshot, std::vector<std::string>& warnings) {
+void Warnings::find_resumed(const RunSnapshot& snapshot, std::vector<std::string>& warnings) {
   for (const RankView& rank : snapshot.ranks) {
-    const auto before = stopped_.find(rank.rank);
+    const auto before = suspended_.find(rank.rank);
     if (rank.state == 'T' || rank.state == 't') {
-      if (before == stopped_.end()) stopped_[rank.rank] = rank.heartbeat;
+      if (before == suspended_.end()) suspended_[rank.rank] = rank.heartbeat;
       continue;
     }
-    if (before == stopped_.end() || rank.heartbeat == before->second) continue;
+    if (before == suspended_.end() || rank.heartbeat == before->second) continue;
     const double gap = static_cast<double>(rank.heartbeat - before->second) / 1e9;
-    stopped_.erase(before);
-    const int teller = rank.rank == 0 ? 1 : 0;
-    if (snapshot.own_rank != teller) continue;
-    warnings.push_back(fmt::format("{} was stopped for {:.1f} s and goes on, in {}",
+    suspended_.erase(before);
+    const int reporter = rank.rank == 0 ? 1 : 0;
+    if (snapshot.own_rank != reporter) continue;
+    warnings.push_back(fmt::format("{} was suspended for {:.1f} s and has resumed, in {}",
                                    describe_rank(snapshot, rank.rank), gap, describe_phase(rank)));
   }
 }
 
-void Warnings::look_for_straggler(const RunSnapshot& snapshot, std::vector<std::string>& warnings) {
+void Warnings::find_straggler(const RunSnapshot& snapshot, std::vector<std::string>& warnings) {
   const double limit = snapshot.options.straggler;
-  if (limit <= 0 || snapshot.own_rank != 0 || fewest_steps(snapshot.ranks) < kFirstSteps) return;
+  if (limit <= 0 || snapshot.own_rank != 0 || min_steps(snapshot.ranks) < kFirstSteps) return;
   if (window_.empty()) {
     window_ = snapshot.ranks;
     window_began_ = snapshot.now;
     return;
   }
-  const auto fewest = [&] {
+  const auto window_steps = [&] {
     int64_t steps = std::numeric_limits<int64_t>::max();
     for (size_t i = 0; i < window_.size(); ++i) {
-      steps = std::min(steps, snapshot.ranks[i].steps_here - window_[i].steps_here);
+      steps = std::min(steps, snapshot.ranks[i].process_steps - window_[i].process_steps);
     }
     return steps;
   };
-  const int64_t steps = fewest();
+  const int64_t steps = window_steps();
   if (snapshot.now - window_began_ < kWindow || steps < kWindowSteps) return;
   const Straggler slowest = find_slowest(window_, snapshot.ranks);
   window_ = snapshot.ranks;
   window_began_ = snapshot.now;
   if (slowest.lag_ns < limit * slowest.step_ns) return;
-  if (told_at_ != 0 && snapshot.now - told_at_ < pause_) return;
-  pause_ = told_at_ == 0 ? kFirstPause : 2 * pause_;
-  told_at_ = snapshot.now;
+  if (warned_at_ != 0 && snapshot.now - warned_at_ < pause_) return;
+  pause_ = warned_at_ == 0 ? kFirstPause : 2 * pause_;
+  warned_at_ = snapshot.now;
   warnings.push_back(fmt::format(
-      "{} is slow: the other ranks wait {:.1f} ms of each step for it ({:.0f}%), over {} steps",
+      "{} is slow: the other ranks wait for it {:.1f} ms per step ({:.0f}% of the time), measured "
+      "over {} steps",
       describe_rank(snapshot, slowest.rank), slowest.lag_ns / 1e6,
       100 * slowest.lag_ns / slowest.step_ns, steps));
 }

@@ -1,5 +1,5 @@
-// What is worth a word and does not end the run: a rank that is slower than the others, one that
-// was stopped for a while.
+// Problems that are reported without ending the run: a rank that is slower than the others, or that
+// was suspended for a while.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,20 @@ namespace trireme::comm {
 
 class Warnings {
  public:
-  // At every tick. What this rank is to tell: of several that see the same, the lowest does that is
-  // not concerned itself.
-  std::vector<std::string> look(const RunSnapshot& snapshot);
+  // Returns the warnings that this rank should print. Call it at every tick. Each warning is
+  // printed by one rank only: rank 0, or rank 1 if the warning is about rank 0 being suspended.
+  std::vector<std::string> update(const RunSnapshot& snapshot);
 
  private:
-  void look_for_stopped(const RunSnapshot& snapshot, std::vector<std::string>& warnings);
-  void look_for_straggler(const RunSnapshot& snapshot, std::vector<std::string>& warnings);
+  void find_resumed(const RunSnapshot& snapshot, std::vector<std::string>& warnings);
+  void find_straggler(const RunSnapshot& snapshot, std::vector<std::string>& warnings);
 
-  // Those that are stopped, with their heartbeat before.
-  std::map<int, int64_t> stopped_;
-  // A window of steps: how it began.
+  std::map<int, int64_t> suspended_;  // the last heartbeat of each suspended rank
+  // The window of steps over which ranks are compared.
   int64_t window_began_ = 0;
-  std::vector<RankView> window_;
-  int64_t told_at_ = 0;
-  int64_t pause_ = 0;  // until it may be told again
+  std::vector<RankView> window_;  // the ranks at its beginning
+  int64_t warned_at_ = 0;         // time of the latest straggler warning
+  int64_t pause_ = 0;             // min time until the next one
 };
 
 }  // namespace trireme::comm

@@ -203,7 +203,7 @@ Convert conversion(std::vector<int64_t>& counts) {
 
 TEST_F(BucketerTest, AllButTheFirstBucketTravelAsAnotherType) {
   std::vector<int64_t> narrowed, widened;
-  const Wire wire = {DType::kF64, conversion<float, double>(narrowed),
+  const WireFormat wire = {DType::kF64, conversion<float, double>(narrowed),
                      conversion<double, float>(widened)};
   std::vector<float> gradients(60);
   Bucketer bucketer(communicator_, *device_, *compute_, gradients.data(), DType::kF32,

@@ -32,7 +32,7 @@ class DiagnoseTest : public testing::Test {
       view.rank = i;
       view.seen = view.heartbeat = kNow;
       view.step = 12;
-      view.steps_here = 12;
+      view.process_steps = 12;
       enter(i, Phase::kForward, 0.1);
       // Two groups of all ranks.
       for (uint64_t group = Group::kWorld; group < 3; ++group) {
@@ -63,11 +63,11 @@ class DiagnoseTest : public testing::Test {
   }
   void die(int number, double seconds_ago) { rank(number).ended = ago(seconds_ago); }
   void fail(int number, double seconds_ago, const std::string& message, int code = 1,
-            bool from_a_peer = false) {
+            bool caused_by_peer = false) {
     rank(number).failed = ago(seconds_ago);
     rank(number).failure = message;
     rank(number).exit_code = code;
-    rank(number).from_a_peer = from_a_peer;
+    rank(number).caused_by_peer = caused_by_peer;
   }
   void stop(int number, double seconds_ago) {
     rank(number).heartbeat = ago(seconds_ago);

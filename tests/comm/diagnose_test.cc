@@ -54,7 +54,7 @@ TEST_F(DiagnoseTest, TheEarliestCauseWins) {
 }
 
 TEST_F(DiagnoseTest, WhatTheEndOfARankLooksLikeElsewhereIsNoCause) {
-  fail(0, 0.35, "all_reduce_sum: rank 1 of this host has ended", 1, /*from_a_peer=*/true);
+  fail(0, 0.35, "all_reduce_sum: rank 1 of this host has ended", 1, /*caused_by_peer=*/true);
   die(1, 0.3);
   expect_diagnosis(Fault::kDead, 1);
 }
@@ -70,9 +70,9 @@ TEST_F(DiagnoseTest, ACrashIsWhatItSays) {
 }
 
 TEST_F(DiagnoseTest, WithoutACauseTheConsequenceIsToldLater) {
-  fail(0, 1.2, "NCCL: unhandled system error", 1, /*from_a_peer=*/true);
+  fail(0, 1.2, "NCCL: unhandled system error", 1, /*caused_by_peer=*/true);
   expect_none();
-  fail(0, 1.6, "NCCL: unhandled system error", 1, /*from_a_peer=*/true);
+  fail(0, 1.6, "NCCL: unhandled system error", 1, /*caused_by_peer=*/true);
   expect_diagnosis(Fault::kFailed, 0);
 }
 
@@ -124,7 +124,7 @@ TEST_F(DiagnoseTest, SilenceIsNotCalledAStopUnlessItIsOne) {
 
 TEST_F(DiagnoseTest, TheFirstStepMayTakeLonger) {
   stop(3, 59);
-  rank(3).steps_here = 0;
+  rank(3).process_steps = 0;
   for (int i = 0; i < 3; ++i) wait(i, 59);
   expect_none();
   stop(3, 61);
@@ -206,7 +206,7 @@ TEST_F(DiagnoseTest, SavingHasALimitOfItsOwn) {
 TEST_F(DiagnoseTest, BeforeItsFirstStepARankHasTime) {
   for (int i = 0; i < 3; ++i) wait(i, 30);
   enter(3, Phase::kStart, 40);
-  rank(3).steps_here = 0;
+  rank(3).process_steps = 0;
   expect_none();
   for (int i = 0; i < 3; ++i) rank(i).calls[1].began = ago(61);
   enter(3, Phase::kStart, 62);

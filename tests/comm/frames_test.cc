@@ -93,7 +93,7 @@ TEST(FramesTest, AnAnnouncedLengthBeyondTheLimitIsGarbage) {
 }
 
 TEST(FramesTest, TheLongestMessagePasses) {
-  const std::string longest(kLongestMessage, 'x');
+  const std::string longest(kMaxMessageBytes, 'x');
   EXPECT_EQ(read_at_once(framed(longest)).messages, std::vector<std::string>{longest});
   EXPECT_THROW(framed(longest + 'x'), std::length_error);
 }

@@ -159,7 +159,7 @@ TEST_P(GroupsTest, ADesyncInOneOfThemNamesRanksOfTheWorld) {
 
 TEST_P(GroupsTest, AGroupTooManyIsRefusedOnAllRanks) {
   std::vector<std::unique_ptr<Communicator>> parts;
-  while (std::ssize(parts) < LedgerPage::kMaxGroups - 1) parts.push_back(world_->split(0, rank_));
+  while (std::ssize(parts) < LedgerRecord::kMaxGroups - 1) parts.push_back(world_->split(0, rank_));
   try {
     world_->split(rank_, rank_);
     FAIL() << "there was room";

@@ -1,4 +1,4 @@
-// What a rank that waits for others says of them, where notes tell and where they mislead.
+// What a rank that waits for others says of them, where markers tell and where they mislead.
 #include "comm/watchdog/init_guard.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 #include <fstream>
 #include <thread>
 
-#include "comm/watchdog/notes.h"
+#include "comm/watchdog/startup_markers.h"
 #include "core/error.h"
 
 namespace trireme::comm {
@@ -192,12 +192,12 @@ TEST_F(InitGuardDeathTest, LeavesSpeakingToTheFirst) {
 // Slurm names a run that is started again as it did before.
 TEST_F(InitGuardTest, WhoDiedBeforeTheLaunchIsOfAnotherRun) {
   note("pmix_" + run_, 3, fmt::format("999999999:1:{}", pid_namespace()));
-  const Notes notes("pmix_" + run_);
-  EXPECT_TRUE(notes.read().empty());
-  notes.leave(3);
-  ASSERT_EQ(notes.read().size(), 1u);
-  EXPECT_EQ(notes.read()[0].process.pid, getpid());
-  notes.remove(3);
+  const StartupMarkers markers("pmix_" + run_);
+  EXPECT_TRUE(markers.read().empty());
+  markers.add(3);
+  ASSERT_EQ(markers.read().size(), 1u);
+  EXPECT_EQ(markers.read()[0].process.pid, getpid());
+  markers.remove(3);
 }
 
 TEST_F(InitGuardTest, NotesOfDeadRunsAreRemoved) {
@@ -210,7 +210,7 @@ TEST_F(InitGuardTest, NotesOfDeadRunsAreRemoved) {
   const auto of_the_past =
       note("past" + run_, 0, fmt::format("{}:1:{}", alive.pid(), pid_namespace()));
   dead.end();
-  const Notes notes("pmix_" + run_);
+  const StartupMarkers markers("pmix_" + run_);
   EXPECT_FALSE(fs::is_symlink(dead_alone));
   EXPECT_TRUE(fs::is_symlink(dead_of_two)) << "a run that lives still needs it";
   EXPECT_TRUE(fs::is_symlink(alive_of_two));

@@ -91,14 +91,14 @@ TEST(LedgerTest, NotesWhereItsRankIs) {
   Ledger ledger;
   const int64_t before = monotonic_ns();
   ledger.enter(Phase::kData, 12);
-  ledger.detail("sample 4711");
-  RankView view = look(ledger.page(), before);
+  ledger.set_detail("sample 4711");
+  RankView view = read_record(ledger.record(), before);
   EXPECT_EQ(view.phase, Phase::kData);
   EXPECT_EQ(view.step, 12);
   EXPECT_GE(view.since, before);
   EXPECT_EQ(view.detail, "sample 4711");
   ledger.enter(Phase::kForward);
-  view = look(ledger.page(), before);
+  view = read_record(ledger.record(), before);
   EXPECT_EQ(view.phase, Phase::kForward);
   EXPECT_EQ(view.step, 12);
   EXPECT_EQ(view.detail, "");
@@ -114,7 +114,7 @@ TEST(LedgerTest, CountsTheCollectivesOfEachGroup) {
   EXPECT_EQ(first.begin({"all_reduce_sum", 400, {.bucket = 3}}), 1u);
   first.end();
   EXPECT_EQ(first.begin({"MPI_Allgather", 8, {}, 5, DType::kI64}), 2u);
-  const RankView view = look(ledger.page(), 0);
+  const RankView view = read_record(ledger.record(), 0);
   ASSERT_EQ(view.calls.size(), 2u);
   const CallView& call = view.calls[0];
   EXPECT_EQ(call.group, Group::kWorld);
@@ -130,9 +130,9 @@ TEST(LedgerTest, CountsTheCollectivesOfEachGroup) {
   EXPECT_EQ(view.calls[1].group_name, "ranks 0 and 2");
   EXPECT_EQ(view.calls[1].sequence, 0u);
   first.end();
-  EXPECT_EQ(look(ledger.page(), 0).calls[0].began, 0);
+  EXPECT_EQ(read_record(ledger.record(), 0).calls[0].began, 0);
   EXPECT_EQ(second.begin({"barrier"}), 1u);
-  EXPECT_EQ(look(ledger.page(), 0).calls[1].step, 7);
+  EXPECT_EQ(read_record(ledger.record(), 0).calls[1].step, 7);
 }
 
 // Members that take no part in a transfer do not count it.
@@ -144,7 +144,7 @@ TEST(LedgerTest, TransfersAreCountedApart) {
   EXPECT_EQ(group.begin({"MPI_Send", 8}), 1u);
   group.end();
   EXPECT_EQ(group.begin({"MPI_Recv", 8}), 2u);
-  const CallView call = look(ledger.page(), 0).calls.at(0);
+  const CallView call = read_record(ledger.record(), 0).calls.at(0);
   EXPECT_EQ(call.sequence, 1u);
   EXPECT_EQ(describe(call, {}), "receive #2");
   group.end();
@@ -154,7 +154,7 @@ TEST(LedgerTest, TransfersAreCountedApart) {
 TEST(LedgerTest, AGroupTooManyIsRefused) {
   Ledger ledger;
   std::vector<std::unique_ptr<LedgerGroup>> groups;
-  for (int i = 0; i < LedgerPage::kMaxGroups; ++i) {
+  for (int i = 0; i < LedgerRecord::kMaxGroups; ++i) {
     EXPECT_TRUE(ledger.has_room());
     groups.push_back(std::make_unique<LedgerGroup>(ledger, some_group(static_cast<uint64_t>(i))));
   }
@@ -167,9 +167,9 @@ TEST(LedgerTest, AGroupTooManyIsRefused) {
   }
   groups[3]->begin({"barrier"});
   groups[3].reset();
-  EXPECT_EQ(look(ledger.page(), 0).calls.size(), groups.size() - 1);
+  EXPECT_EQ(read_record(ledger.record(), 0).calls.size(), groups.size() - 1);
   LedgerGroup next(ledger, some_group(99));
-  const RankView view = look(ledger.page(), 0);
+  const RankView view = read_record(ledger.record(), 0);
   EXPECT_EQ(view.calls[3].group, some_group(99).id);
   EXPECT_EQ(view.calls[3].sequence, 0u);
   EXPECT_EQ(view.calls[3].began, 0);
@@ -177,13 +177,13 @@ TEST(LedgerTest, AGroupTooManyIsRefused) {
 
 TEST(LedgerTest, OnlyTheFirstFailureStays) {
   Ledger ledger;
-  EXPECT_EQ(look(ledger.page(), 0).failed, 0);
+  EXPECT_EQ(read_record(ledger.record(), 0).failed, 0);
   ledger.fail("shard-1.tar is cut short", 3, false);
   ledger.fail("a peer is gone", 1, true);
-  const RankView view = look(ledger.page(), 0);
+  const RankView view = read_record(ledger.record(), 0);
   EXPECT_GT(view.failed, 0);
   EXPECT_EQ(view.exit_code, 3);
-  EXPECT_FALSE(view.from_a_peer);
+  EXPECT_FALSE(view.caused_by_peer);
   EXPECT_EQ(view.failure, "shard-1.tar is cut short");
 }
 
@@ -192,31 +192,31 @@ TEST(LedgerTest, MovesToAPageOfOthersAndBack) {
   Ledger ledger;
   LedgerGroup group(ledger, some_group(1));
   ledger.enter(Phase::kUpdate, 3);
-  ledger.detail("of layer 2");
+  ledger.set_detail("of layer 2");
   ledger.step_done(0.5, 0.25);
   group.begin({"barrier"});
-  const RankView before = look(ledger.page(), 1);
-  LedgerPage page;
+  const RankView before = read_record(ledger.record(), 1);
+  LedgerRecord page;
   ledger.move_to(&page);
-  EXPECT_EQ(&ledger.page(), &page);
-  EXPECT_EQ(look(page, 1), before);
+  EXPECT_EQ(&ledger.record(), &page);
+  EXPECT_EQ(read_record(page, 1), before);
   group.end();
   ledger.enter(Phase::kEnd);
-  const RankView after = look(page, 1);
-  EXPECT_EQ(after.steps_here, 1);
+  const RankView after = read_record(page, 1);
+  EXPECT_EQ(after.process_steps, 1);
   EXPECT_EQ(after.step_ns, 500'000'000);
   EXPECT_EQ(after.waiting_ns, 250'000'000);
   ledger.move_to(nullptr);
-  EXPECT_NE(&ledger.page(), &page);
-  EXPECT_EQ(look(ledger.page(), 1), after);
+  EXPECT_NE(&ledger.record(), &page);
+  EXPECT_EQ(read_record(ledger.record(), 1), after);
 }
 
 // A reader in another process may come at any moment, and the writer may die at any.
 TEST(LedgerTest, IsReadByAnotherProcessWhileItIsWritten) {
   void* memory =
-      mmap(nullptr, sizeof(LedgerPage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+      mmap(nullptr, sizeof(LedgerRecord), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
-  auto* page = new (memory) LedgerPage;
+  auto* page = new (memory) LedgerRecord;
   const pid_t writer = fork();
   if (writer == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -232,7 +232,7 @@ TEST(LedgerTest, IsReadByAnotherProcessWhileItIsWritten) {
   }
   // Until enough was seen, however late the writer starts and however seldom it runs.
   for (int under_way = 0; under_way < 100'000;) {
-    const RankView view = look(*page, 0);
+    const RankView view = read_record(*page, 0);
     if (view.calls.empty() || view.calls[0].began == 0) continue;
     const CallView& call = view.calls[0];
     ++under_way;
@@ -245,7 +245,7 @@ TEST(LedgerTest, IsReadByAnotherProcessWhileItIsWritten) {
   }
   kill(writer, SIGKILL);
   waitpid(writer, nullptr, 0);
-  munmap(memory, sizeof(LedgerPage));
+  munmap(memory, sizeof(LedgerRecord));
 }
 
 TEST(ViewTest, SaysWhereARankIs) {

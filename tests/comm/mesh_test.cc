@@ -43,19 +43,19 @@ class Silent {
 Address closed_address() { return listen_here().address; }
 
 struct Result {
-  Acquaintance caller{.rank = 0, .addresses = {}};
-  Acquaintance called{.rank = 1, .addresses = {}};
+  MeshPeer caller{.rank = 0, .addresses = {}};
+  MeshPeer called{.rank = 1, .addresses = {}};
 };
 
 // Rank 1 calls rank 0 at the addresses, of which an empty one stands for where rank 0 listens.
 Result meet(const std::vector<std::optional<Address>>& addresses, double seconds = kSeconds,
             const Secret& callers_secret = secret_of(1), int calls_itself = 1) {
   const Listener listener = listen_here();
-  std::vector<Acquaintance> calls(1);
+  std::vector<MeshPeer> calls(1);
   for (const auto& address : addresses) {
     calls[0].addresses.push_back(address.value_or(listener.address));
   }
-  std::vector<Acquaintance> waits(1);
+  std::vector<MeshPeer> waits(1);
   waits[0].rank = 1;
   std::thread caller([&] { connect_all(calls_itself, {}, callers_secret, seconds, calls); });
   std::vector<Listener> listeners;
@@ -106,12 +106,12 @@ TEST(MeshTest, TheSameAddressTwiceMakesOneConnection) { expect_connected(meet({{
 TEST(MeshTest, ConnectsManyAtOnce) {
   constexpr int kRanks = 24;
   std::vector<Listener> listeners;
-  std::vector<std::vector<Acquaintance>> peers(kRanks);
+  std::vector<std::vector<MeshPeer>> peers(kRanks);
   for (int rank = 0; rank < kRanks; ++rank) listeners.push_back(listen_here());
   for (int rank = 0; rank < kRanks; ++rank) {
     for (int other = 0; other < kRanks; ++other) {
       if (other == rank) continue;
-      Acquaintance& peer = peers[static_cast<size_t>(rank)].emplace_back();
+      MeshPeer& peer = peers[static_cast<size_t>(rank)].emplace_back();
       peer.rank = other;
       if (other < rank) peer.addresses = {listeners[static_cast<size_t>(other)].address};
     }
@@ -127,7 +127,7 @@ TEST(MeshTest, ConnectsManyAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const auto& each : peers) {
-    for (const Acquaintance& peer : each) EXPECT_TRUE(peer.socket) << peer.failure;
+    for (const MeshPeer& peer : each) EXPECT_TRUE(peer.socket) << peer.failure;
   }
 }
 

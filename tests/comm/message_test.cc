@@ -18,7 +18,7 @@ RankView some_rank(int number) {
   view.phase = Phase::kBackward;
   view.since = 500;
   view.step = 41;
-  view.steps_here = 40;
+  view.process_steps = 40;
   view.step_ns = 123'456'789'012;
   view.waiting_ns = 12;
   view.detail = "sample 7";
@@ -27,7 +27,7 @@ RankView some_rank(int number) {
                  DType::kU8, 6, 1'000'000'000'000, "ranks 0 and 2"}};
   view.failed = 998;
   view.exit_code = 3;
-  view.from_a_peer = true;
+  view.caused_by_peer = true;
   view.failure = "shard-1.tar is cut short";
   view.ended = 999;
   view.state = 'T';
@@ -113,7 +113,7 @@ TEST(MessageTest, NoSpoiledByteDoesHarm) {
     const auto again = decode(encode(*decoded));
     ASSERT_TRUE(again);
     expect_equal(*again, *decoded);
-    translate(*decoded, 1'000'000);
+    convert_times(*decoded, 1'000'000);
   }
   EXPECT_GT(accepted, 0);
 }
@@ -150,7 +150,7 @@ TEST(MessageTest, AnInventedCountIsRefused) {
 TEST(MessageTest, TimesAreTranslatedToTheReceiversClock) {
   Message message = some_message();
   message.ranks[0].ended = 0;
-  translate(message, 2005);
+  convert_times(message, 2005);
   EXPECT_EQ(message.ranks[0].heartbeat, 1999);
   EXPECT_EQ(message.ranks[0].calls[0].began, 1990);
   EXPECT_EQ(message.ranks[0].calls[1].began, 0);  // none is under way, by any clock
@@ -158,7 +158,7 @@ TEST(MessageTest, TimesAreTranslatedToTheReceiversClock) {
   EXPECT_EQ(message.decision->when, 2004);
   EXPECT_EQ(message.ranks[0].step_ns, some_rank(2).step_ns);
   // A clock that has just begun: what is long ago there is before its beginning.
-  translate(message, 10);
+  convert_times(message, 10);
   EXPECT_GE(message.ranks[0].since, 1);
 }
 

@@ -112,7 +112,7 @@ TEST_P(SideChannelTest, ConnectsRanksOfTheSameNumberOnDifferentHosts) {
 TEST_P(SideChannelTest, MessagesPass) {
   SideChannel channel(*world_);
   Mailbox mailbox(channel);
-  for (const size_t size : {size_t{1}, size_t{1000}, kLongestMessage}) {
+  for (const size_t size : {size_t{1}, size_t{1000}, kMaxMessageBytes}) {
     const std::string text(size, 'm');
     channel.send(bytes_of(text));
     EXPECT_TRUE(mailbox.wait_for(text)) << size;
@@ -178,7 +178,7 @@ TEST_P(SideChannelTest, RanksThatKnowNoWayAgreeOnThat) {
 TEST_P(SideChannelTest, OpenMpisSettingsChooseTheAddresses) {
   for (const char* network : {"127.0.0.0/8", "::1/128"}) {
     const Setting loopback("OMPI_MCA_btl_tcp_if_include", network);
-    if (own_addresses().empty()) continue;  // a machine without IPv6
+    if (local_addresses().empty()) continue;  // a machine without IPv6
     SideChannel channel(*world_);
     channel.send(bytes_of(network));
     EXPECT_TRUE(Mailbox(channel).wait_for(network));
@@ -226,7 +226,7 @@ std::vector<Socket> call_as_strangers(const std::set<uint16_t>& known) {
       for (int i = 0; i < 100; ++i) {
         strangers.push_back(connect_to(*Address::parse(fmt::format("127.0.0.1:{}", port))));
         soon([&] {
-          const Moved moved = send_some(strangers.back(), bytes_of(std::string(length, 'x')));
+          const Transfer moved = send_some(strangers.back(), bytes_of(std::string(length, 'x')));
           return length == 0 || moved.bytes > 0 || moved.error != 0;
         });
         if (i % 2 == 0) strangers.pop_back();

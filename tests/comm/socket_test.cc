@@ -21,7 +21,7 @@ class AddressesTest : public testing::Test {
   static void exclude(const char* list) { setenv("OMPI_MCA_btl_tcp_if_exclude", list, 1); }
   static std::vector<std::string> texts() {
     std::vector<std::string> texts;
-    for (const Address& address : own_addresses()) texts.push_back(address.text());
+    for (const Address& address : local_addresses()) texts.push_back(address.text());
     return texts;
   }
   static bool has(const std::string& text) {
@@ -32,7 +32,7 @@ class AddressesTest : public testing::Test {
 
 TEST_F(AddressesTest, AllThatAreUp) {
   EXPECT_TRUE(has("127.0.0.1:0"));
-  for (const Address& address : own_addresses()) {
+  for (const Address& address : local_addresses()) {
     EXPECT_EQ(address.loopback, address.text() == "127.0.0.1:0" || address.text() == "[::1]:0")
         << address.text();
     EXPECT_FALSE(address.text().starts_with("[fe80")) << "is only of one link";
@@ -44,7 +44,7 @@ TEST_F(AddressesTest, IncludeByNameOrNetwork) {
                            "127.0.0.1", "127.0.0.0/31"}) {
     include(list);
     EXPECT_TRUE(has("127.0.0.1:0")) << list;
-    for (const Address& address : own_addresses()) EXPECT_TRUE(address.loopback) << list;
+    for (const Address& address : local_addresses()) EXPECT_TRUE(address.loopback) << list;
   }
 }
 
@@ -59,7 +59,7 @@ TEST_F(AddressesTest, IncludeOfNothingThatIsThere) {
 TEST_F(AddressesTest, ExcludeLeavesLoopbackToThisMachine) {
   const auto all = texts();
   exclude("0.0.0.0/0,::/0");
-  for (const Address& address : own_addresses()) EXPECT_TRUE(address.loopback);
+  for (const Address& address : local_addresses()) EXPECT_TRUE(address.loopback);
   EXPECT_TRUE(has("127.0.0.1:0"));
   exclude("none0");
   EXPECT_EQ(texts(), all);

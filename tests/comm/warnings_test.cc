@@ -18,11 +18,11 @@ class WarningsTest : public DiagnoseTest {
       for (int number = 0; number < std::ssize(s.ranks); ++number) {
         RankView& view = rank(number);
         view.heartbeat = view.seen = s.now;
-        ++view.steps_here;
+        ++view.process_steps;
         view.step_ns += kSecond / 10;
         view.waiting_ns += static_cast<int64_t>(number == slow ? 1e6 : 1e6 + waiting * 1e8);
       }
-      for (std::string& each : warnings.look(s)) all.push_back(std::move(each));
+      for (std::string& each : warnings.update(s)) all.push_back(std::move(each));
     }
     return all;
   }
@@ -47,7 +47,7 @@ TEST_F(WarningsTest, ItIsToldAgainRarely) {
 }
 
 TEST_F(WarningsTest, TheFirstStepsDoNotCount) {
-  for (RankView& view : s.ranks) view.steps_here = 0;
+  for (RankView& view : s.ranks) view.process_steps = 0;
   // Slow for 10 steps, then as the others.
   EXPECT_TRUE(run(1, 2, 0.99).empty());
   EXPECT_TRUE(run(20, 2, 0).empty());
@@ -60,25 +60,25 @@ TEST_F(WarningsTest, OnlyOneRankTells) {
 
 TEST_F(WarningsTest, AStopThatEndsIsTold) {
   stop(1, 1.0);
-  EXPECT_TRUE(warnings.look(s).empty());
+  EXPECT_TRUE(warnings.update(s).empty());
   s.now += kSecond / 4;
-  EXPECT_TRUE(warnings.look(s).empty());
+  EXPECT_TRUE(warnings.update(s).empty());
   rank(1).heartbeat = ago(-0.3);
   rank(1).state = 0;
-  const auto told = warnings.look(s);
+  const auto told = warnings.update(s);
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0],
             "rank 1 (host a, pid 801) was stopped for 1.3 s and goes on, in forward of step 13");
-  EXPECT_TRUE(warnings.look(s).empty());
+  EXPECT_TRUE(warnings.update(s).empty());
 }
 
 TEST_F(WarningsTest, OfAStoppedRank0TheNextTells) {
   s.own_rank = 1;
   stop(0, 1.0);
-  warnings.look(s);
+  warnings.update(s);
   rank(0).heartbeat = s.now;
   rank(0).state = 0;
-  EXPECT_EQ(warnings.look(s).size(), 1u);
+  EXPECT_EQ(warnings.update(s).size(), 1u);
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ int run(int hosts, const Fault& fault, bool grouped) {
     const char* log = std::getenv("WATCHDOG_TEST_LOG");
     ledger.configure(
         {.timeout = 1, .first_timeout = 5, .checkpoint = 5, .straggler = 0, .log = log ? log : ""});
-    ledger.name_buckets({"fc2 ... fc1"});
+    ledger.set_bucket_names({"fc2 ... fc1"});
     const auto device = create_cpu_device(1);
     const auto stream = device->create_stream(StreamKind::kCompute);
     float value = 1;

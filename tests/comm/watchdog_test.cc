@@ -53,7 +53,7 @@ Outcome run(int hosts, const std::string& fault, int rank, const Options& option
   outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::istringstream lines(outcome.output);
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("trireme: ") && !line.ends_with(", at:")) {
+    if (line.starts_with("trireme: ") && !line.ends_with("; backtrace:")) {
       outcome.diagnoses.push_back(line.substr(9));
     }
   }

@@ -48,8 +48,8 @@ int run(const std::string& ending) {
     world.finalize();
     return static_cast<int>(error.code());
   } catch (const Error& error) {
-    const bool from_a_peer = dynamic_cast<const CommError*>(&error) != nullptr;
-    world.watchdog().fail(error.what(), static_cast<int>(error.code()), from_a_peer);
+    const bool caused_by_peer = dynamic_cast<const CommError*>(&error) != nullptr;
+    world.watchdog().fail(error.what(), static_cast<int>(error.code()), caused_by_peer);
   }
 }
 

@@ -16,6 +16,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     trireme::fuzz::require(again && again->text() == address->text(), "what is told reads back");
   }
   setenv("OMPI_MCA_btl_tcp_if_include", text.substr(std::min(end + 1, text.size())).c_str(), 1);
-  trireme::comm::own_addresses();
+  trireme::comm::local_addresses();
   return 0;
 }

@@ -11,6 +11,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!message) return 0;
   trireme::fuzz::require(std::ranges::equal(trireme::comm::encode(*message), bytes),
                          "a message has one form");
-  trireme::comm::translate(*message, int64_t{1} << 40);
+  trireme::comm::convert_times(*message, int64_t{1} << 40);
   return 0;
 }

@@ -63,7 +63,7 @@ TEST(CommandLine, AccidentalWorldOfOneIsRefused) {
   const std::vector<std::string> launcher = {"OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK=0"};
   const Outcome outcome = run({"bench", "mlp"}, 0, launcher);
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_NE(outcome.error.find("world of one"), std::string::npos) << outcome.error;
+  EXPECT_NE(outcome.error.find("world size of 1"), std::string::npos) << outcome.error;
   const Outcome doctor = run({"doctor"}, 0, launcher);
   EXPECT_EQ(doctor.code, 1);
   EXPECT_NE(doctor.out.find("PROBLEM"), std::string::npos) << doctor.out;

@@ -1,4 +1,4 @@
-#include "comm/watchdog/notes.h"
+#include "comm/watchdog/startup_markers.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -21,12 +21,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whose process cannot be seen from here is taken for dead after this.
-constexpr auto kForgotten = std::chrono::hours(24);
-constexpr const char* kGaveUp = ":gave-up";
+// Age at which a marker whose process is in another PID namespace is considered dead.
+constexpr auto kExpiry = std::chrono::hours(24);
+constexpr const char* kAbandoned = ":gave-up";
 
-// Folders may be shared with hosts, and containers, that number their processes for themselves.
-std::string notes_folder() {
+// Returns a folder for the markers. It may be shared with other hosts and containers, which have
+// PID namespaces of their own.
+std::string marker_folder() {
   const char* temporary = std::getenv("TMPDIR");
   for (const char* folder : {"/dev/shm", temporary}) {
     if (folder && access(folder, W_OK | X_OK) == 0) return folder;
@@ -45,22 +46,22 @@ std::string text_of(const Process& process) {
   return fmt::format("{}:{}:{}", process.pid, process.started, process.pid_namespace);
 }
 
-std::optional<Note> read_note(const fs::path& path) {
+std::optional<StartupMarker> read_marker(const fs::path& path) {
   std::error_code error;
   std::istringstream words(fs::read_symlink(path, error).string());
-  Note note;
-  Process& process = note.process;
+  StartupMarker marker;
+  Process& process = marker.process;
   char colon = 0;
   char other = 0;
   words >> process.pid >> colon >> process.started >> other >> process.pid_namespace;
   if (error || !words || colon != ':' || other != ':') return {};
   std::string suffix;
-  note.gave_up = words >> suffix && suffix == kGaveUp;
-  note.state = state_of(process);
-  return note;
+  marker.abandoned = words >> suffix && suffix == kAbandoned;
+  marker.state = state_of(process);
+  return marker;
 }
 
-std::vector<fs::path> files_that_begin(const std::string& folder, const std::string& prefix) {
+std::vector<fs::path> files_with_prefix(const std::string& folder, const std::string& prefix) {
   std::vector<fs::path> paths;
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
@@ -69,19 +70,19 @@ std::vector<fs::path> files_that_begin(const std::string& folder, const std::str
   return paths;
 }
 
-bool is_forgotten(const fs::path& path) {
+bool is_expired(const fs::path& path) {
   struct stat status = {};
   if (lstat(path.c_str(), &status) != 0) return false;
   return std::chrono::system_clock::now() -
              std::chrono::system_clock::from_time_t(status.st_mtime) >
-         kForgotten;
+         kExpiry;
 }
 
-// What is no note says nothing of a living run.
+// Returns true also for files that are not valid markers.
 bool is_dead(const fs::path& path) {
-  const auto note = read_note(path);
-  return !note || note->state == ProcessState::kDead ||
-         (note->state == ProcessState::kUnseen && is_forgotten(path));
+  const auto marker = read_marker(path);
+  return !marker || marker->state == ProcessState::kDead ||
+         (marker->state == ProcessState::kUnseen && is_expired(path));
 }
 
 }  // namespace
@@ -100,51 +101,52 @@ ProcessState state_of(const Process& process) {
   return stopped ? ProcessState::kStopped : ProcessState::kRunning;
 }
 
-Notes::Notes(const std::string& run)
-    : folder_(notes_folder()),
-      mine_(fmt::format("trireme-start.{}.{}.", geteuid(), as_name(host_name()))),
-      ours_(mine_ + as_name(run) + '.') {
+StartupMarkers::StartupMarkers(const std::string& run)
+    : folder_(marker_folder()),
+      user_prefix_(fmt::format("trireme-start.{}.{}.", geteuid(), as_name(host_name()))),
+      run_prefix_(user_prefix_ + as_name(run) + '.') {
   const auto launcher = read_stat(getppid());
   launched_ = launcher ? launcher->started : 0;
   remove_dead_runs();
 }
 
-std::string Notes::path(int rank) const { return fmt::format("{}/{}{}", folder_, ours_, rank); }
+std::string StartupMarkers::path(int rank) const { return fmt::format("{}/{}{}", folder_, run_prefix_, rank); }
 
-void Notes::leave(int rank) const { write(rank, ""); }
+void StartupMarkers::add(int rank) const { write(rank, ""); }
 
-void Notes::give_up(int rank) const { write(rank, kGaveUp); }
+void StartupMarkers::abandon(int rank) const { write(rank, kAbandoned); }
 
-void Notes::write(int rank, const std::string& suffix) const {
+void StartupMarkers::write(int rank, const std::string& suffix) const {
   remove(rank);
-  // If it cannot be written the others will say that they have not seen this rank.
+  // If this fails, the other ranks report that this one has not started.
   const std::string words = text_of(this_process()) + suffix;
   static_cast<void>(symlink(words.c_str(), path(rank).c_str()) == 0);
 }
 
-void Notes::remove(int rank) const { unlink(path(rank).c_str()); }
+void StartupMarkers::remove(int rank) const { unlink(path(rank).c_str()); }
 
-std::vector<Note> Notes::read() const {
-  std::vector<Note> notes;
-  for (const fs::path& path : files_that_begin(folder_, ours_)) {
-    auto note = read_note(path);
-    std::istringstream suffix(path.filename().string().substr(ours_.size()));
-    if (!note || !(suffix >> note->rank)) continue;
-    // Launchers use their names for runs again; who died before this one was launched was of
-    // another.
-    if (note->state == ProcessState::kDead && note->process.started < launched_) continue;
-    notes.push_back(*note);
+std::vector<StartupMarker> StartupMarkers::read() const {
+  std::vector<StartupMarker> markers;
+  for (const fs::path& path : files_with_prefix(folder_, run_prefix_)) {
+    auto marker = read_marker(path);
+    std::istringstream suffix(path.filename().string().substr(run_prefix_.size()));
+    if (!marker || !(suffix >> marker->rank)) continue;
+    // Launchers reuse names of runs: a process that died before this launcher started belongs to an
+    // earlier run.
+    if (marker->state == ProcessState::kDead && marker->process.started < launched_) continue;
+    markers.push_back(*marker);
   }
-  std::ranges::sort(notes, {}, &Note::rank);
-  return notes;
+  std::ranges::sort(markers, {}, &StartupMarker::rank);
+  return markers;
 }
 
-// A run that has lost a rank still needs that one's note, so they are removed together.
-void Notes::remove_dead_runs() const {
+// Removes the markers of a run only when all its ranks are dead: the remaining ranks of a run need
+// the marker of a rank that has died.
+void StartupMarkers::remove_dead_runs() const {
   std::map<std::string, std::vector<fs::path>> runs;
-  for (const fs::path& path : files_that_begin(folder_, mine_)) {
+  for (const fs::path& path : files_with_prefix(folder_, user_prefix_)) {
     const std::string name = path.filename();
-    if (!name.starts_with(ours_)) runs[name.substr(0, name.rfind('.'))].push_back(path);
+    if (!name.starts_with(run_prefix_)) runs[name.substr(0, name.rfind('.'))].push_back(path);
   }
   for (const auto& [run, paths] : runs) {
     if (!std::ranges::all_of(paths, is_dead)) continue;

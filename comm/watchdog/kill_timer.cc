@@ -1,4 +1,4 @@
-#include "comm/watchdog/last_resort.h"
+#include "comm/watchdog/kill_timer.h"
 
 #include <signal.h>
 #include <time.h>
@@ -22,10 +22,10 @@ std::optional<timer_t> kill_after(double seconds) noexcept {
   return timer;
 }
 
-void arm_last_resort(double seconds) noexcept {
+void arm_kill_timer(double seconds) noexcept {
   static std::atomic<bool> armed{false};
   if (armed.exchange(true) || kill_after(seconds)) return;
-  // Without a timer SIGALRM does: its default ends the process too.
+  // Fall back to SIGALRM, whose default action ends the process too.
   signal(SIGALRM, SIG_DFL);
   alarm(static_cast<unsigned>(seconds) + 1);
 }
