@@ -11,41 +11,40 @@ namespace {
 
 using Home = Value::Home;
 
-// Instructions whose results nobody needs are taken out; returns how many of the first `forward`
-// stay.
+// Removes instructions whose results are not used. Returns how many of the first `forward` remain.
 size_t remove_dead(std::vector<Instruction>& instructions, const std::vector<Value>& values,
                    size_t forward) {
-  std::vector<bool> read(values.size());  // by storage: read by an instruction that stays
-  std::vector<bool> stays(instructions.size());
+  std::vector<bool> read(values.size());  // by storage: read by an instruction that is needed
+  std::vector<bool> needed(instructions.size());
   for (size_t i = instructions.size(); i-- > 0;) {
     const Instruction& instruction = instructions[i];
     for (size_t a = 0; a < instruction.args.size(); ++a) {
       if (instruction.args[a] == kNoValue || !instruction.writes(static_cast<int>(a))) continue;
       const Value& value = values[static_cast<size_t>(instruction.args[a])];
       if (value.home != Home::kActivations || read[static_cast<size_t>(value.storage)]) {
-        stays[i] = true;
+        needed[i] = true;
       }
     }
-    if (!stays[i]) continue;
+    if (!needed[i]) continue;
     for (ValueId arg : instruction.args) {
       if (arg == kNoValue) continue;
       read[static_cast<size_t>(values[static_cast<size_t>(arg)].storage)] = true;
     }
   }
-  std::vector<Instruction> kept;
-  size_t kept_forward = 0;
+  std::vector<Instruction> remaining;
+  size_t remaining_forward = 0;
   for (size_t i = 0; i < instructions.size(); ++i) {
-    if (!stays[i]) continue;
-    kept.push_back(std::move(instructions[i]));
-    if (i < forward) ++kept_forward;
+    if (!needed[i]) continue;
+    remaining.push_back(std::move(instructions[i]));
+    if (i < forward) ++remaining_forward;
   }
-  instructions = std::move(kept);
-  return kept_forward;
+  instructions = std::move(remaining);
+  return remaining_forward;
 }
 
-// When each storage is used, and for how many bytes.
-std::vector<MemoryRequest> lives(const std::vector<Instruction>& instructions,
-                                 const std::vector<Value>& values) {
+// Returns the lifetime and size of each storage. `first` is -1 if no instruction uses it.
+std::vector<MemoryRequest> lifetimes(const std::vector<Instruction>& instructions,
+                                     const std::vector<Value>& values) {
   std::vector<MemoryRequest> requests(values.size(), {.bytes = 0, .first = -1, .last = -1});
   for (size_t i = 0; i < instructions.size(); ++i) {
     for (ValueId arg : instructions[i].args) {
@@ -61,9 +60,9 @@ std::vector<MemoryRequest> lives(const std::vector<Instruction>& instructions,
   return requests;
 }
 
-// Gives the output of an operation the memory of an input that is read there for the last time.
+// Makes operations work in place: gives an output the memory of an input that is not read later.
 void share_in_place(const std::vector<Instruction>& instructions, std::vector<Value>& values) {
-  std::vector<MemoryRequest> requests = lives(instructions, values);
+  std::vector<MemoryRequest> requests = lifetimes(instructions, values);
   for (size_t i = 0; i < instructions.size(); ++i) {
     const Instruction& instruction = instructions[i];
     if (instruction.collective) continue;
@@ -75,18 +74,18 @@ void share_in_place(const std::vector<Instruction>& instructions, std::vector<Va
       const Value& to = values[static_cast<size_t>(out_id)];
       const Value& from = values[static_cast<size_t>(in_id)];
       if (to.home != Home::kActivations || from.home != Home::kActivations) continue;
-      const int gone = to.storage;
-      const int stays = from.storage;
-      MemoryRequest& output = requests[static_cast<size_t>(gone)];
-      MemoryRequest& input = requests[static_cast<size_t>(stays)];
-      const bool fits = gone != stays && output.first == static_cast<int>(i) &&
+      const int replaced = to.storage;
+      const int shared = from.storage;
+      MemoryRequest& output = requests[static_cast<size_t>(replaced)];
+      MemoryRequest& input = requests[static_cast<size_t>(shared)];
+      const bool fits = replaced != shared && output.first == static_cast<int>(i) &&
                         input.last == static_cast<int>(i) && output.bytes == input.bytes &&
-                        std::find(taken.begin(), taken.end(), stays) == taken.end();
+                        std::find(taken.begin(), taken.end(), shared) == taken.end();
       if (!fits) continue;
-      taken.push_back(stays);
+      taken.push_back(shared);
       input.last = output.last;
       for (Value& value : values) {
-        if (value.storage == gone) value.storage = stays;
+        if (value.storage == replaced) value.storage = shared;
       }
     }
   }
@@ -97,7 +96,7 @@ std::unique_ptr<Emitter> emit_network(const Graph& graph, ops::Backend& backend,
   auto emitter = std::make_unique<Emitter>(graph, backend, options.batch, options.training,
                                            options.accumulate, options.collective, parameters);
   emitter->forward();
-  if (options.output) emitter->output_of_network();
+  if (options.output) emitter->emit_output();
   if (options.training) emitter->backward();
   return emitter;
 }
@@ -108,17 +107,18 @@ int64_t aligned(int64_t elements) {
   return (elements + kElementAlignment - 1) / kElementAlignment * kElementAlignment;
 }
 
-// Behind those that have been placed.
-void place_running(Parameters& parameters, bool frozen) {
-  int64_t& end = parameters.running_elements;
-  for (RunningValue& value : parameters.running) {
+// Places the running statistics that are (not) frozen after those placed before.
+void place_running_stats(Parameters& parameters, bool frozen) {
+  int64_t& end = parameters.running_stat_elements;
+  for (RunningStatistic& value : parameters.running_stats) {
     if (value.frozen != frozen) continue;
     value.begin = end;
     end = aligned(end + value.spec.shape.elements());
   }
 }
 
-// The instruction after which each parameter's gradient is final; -1 where none writes it.
+// Returns, by parameter, the instruction after which the gradient is final, or -1 if no instruction
+// writes the gradient.
 std::vector<int> last_writes(const CompiledNetwork& network, const Parameters& parameters) {
   std::vector<int> last(parameters.all.size(), -1);
   for (size_t i = 0; i < network.instructions.size(); ++i) {
@@ -134,8 +134,8 @@ std::vector<int> last_writes(const CompiledNetwork& network, const Parameters& p
   return last;
 }
 
-// In the order in which gradients become final, so that a bucket is a range; what is frozen comes
-// last.
+// Places parameters in the order in which their gradients become final, so that a gradient bucket
+// is a contiguous range. Frozen parameters come last.
 void place_parameters(const CompiledNetwork& network, Parameters& parameters) {
   for (const Value& value : network.values) {
     if (value.home != Home::kParameter) continue;
@@ -162,19 +162,19 @@ void place_parameters(const CompiledNetwork& network, Parameters& parameters) {
     if (!parameter.frozen) parameters.trained_elements = end;
   }
   parameters.elements = end;
-  place_running(parameters, /*frozen=*/false);
-  parameters.moving_elements = parameters.running_elements;
-  place_running(parameters, /*frozen=*/true);
+  place_running_stats(parameters, /*frozen=*/false);
+  parameters.updated_stat_elements = parameters.running_stat_elements;
+  place_running_stats(parameters, /*frozen=*/true);
 }
 
-// Places storages and scratch, and begins the operations.
+// Places storages and scratch memory, and creates the operations.
 void place_activations(CompiledNetwork& network) {
   const std::vector<Instruction>& instructions = network.instructions;
   share_in_place(instructions, network.values);
-  std::vector<MemoryRequest> requests = lives(instructions, network.values);
+  std::vector<MemoryRequest> requests = lifetimes(instructions, network.values);
   const size_t storages = requests.size();
   for (MemoryRequest& request : requests) {
-    if (request.first < 0) request = {};  // in no instruction: no bytes
+    if (request.first < 0) request = {};  // unused
   }
   for (size_t i = 0; i < instructions.size(); ++i) {
     const size_t bytes = instructions[i].plan ? instructions[i].plan->scratch_bytes() : 0;
@@ -196,7 +196,7 @@ void place_activations(CompiledNetwork& network) {
   }
 }
 
-// Gives each operation its part of the table of addresses.
+// Assigns each operation its range in the table of addresses.
 void place_arguments(CompiledNetwork& network) {
   for (size_t i = 0; i < network.instructions.size(); ++i) {
     const std::vector<ValueId>& args = network.instructions[i].args;
@@ -207,7 +207,7 @@ void place_arguments(CompiledNetwork& network) {
       if (args[a] == kNoValue) continue;
       const Value& value = network.values[static_cast<size_t>(args[a])];
       if (value.home != Home::kPort) continue;
-      network.port_places[static_cast<size_t>(value.index)].push_back(network.table_size + a);
+      network.port_args[static_cast<size_t>(value.index)].push_back(network.table_size + a);
     }
     network.table_size += args.size();
     if (!operation.collective) continue;
@@ -217,7 +217,7 @@ void place_arguments(CompiledNetwork& network) {
   }
 }
 
-// After which operations gradients are final, and up to where.
+// Sets Operation::final_end.
 void find_final_gradients(CompiledNetwork& network, const Parameters& parameters) {
   const std::vector<int> last = last_writes(network, parameters);
   for (const int writer : last) {
@@ -230,8 +230,8 @@ void find_final_gradients(CompiledNetwork& network, const Parameters& parameters
   }
 }
 
-// What descriptions and addresses need of graph and parameters, which need not outlive compiling.
-void copy_facts(CompiledNetwork& network, const Graph& graph, const Parameters& parameters) {
+// Copies names, sizes and offsets, since graph and parameters need not outlive the program.
+void copy_metadata(CompiledNetwork& network, const Graph& graph, const Parameters& parameters) {
   for (const Node& node : graph.nodes) {
     CompiledNode& compiled = network.nodes.emplace_back();
     compiled.name = node.name;
@@ -246,9 +246,9 @@ void copy_facts(CompiledNetwork& network, const Graph& graph, const Parameters& 
     network.parameter_begins.push_back(parameter.begin);
     network.parameter_names.push_back(parameter.name);
   }
-  for (const RunningValue& value : parameters.running) {
-    network.running_begins.push_back(value.begin);
-    network.running_names.push_back(value.name);
+  for (const RunningStatistic& value : parameters.running_stats) {
+    network.running_stat_begins.push_back(value.begin);
+    network.running_stat_names.push_back(value.name);
   }
   network.array_dtype = parameters.array_dtype();
 }
@@ -259,8 +259,9 @@ CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
                                 const CompileOptions& options, Parameters& parameters) {
   if (parameters.elements == 0) parameters.dtype = options.dtype;
   std::unique_ptr<Emitter> emitter = emit_network(graph, backend, options, parameters);
-  // Forward has chosen the layouts of values in low precision, but twice as many bytes of gradients
-  // lie like them, and reordering those may be slow (on the CPU pairs of channels are interleaved).
+  // In low precision, the forward pass has chosen layouts for the 16-bit parameters, but the f32
+  // gradients share these layouts, and reordering gradients to them may be slow (on the CPU, pairs
+  // of channels are interleaved). So use the layouts that the gradients' plans prefer.
   if (parameters.elements == 0 && parameters.low_precision() && emitter->adopt_gradient_layouts()) {
     emitter = emit_network(graph, backend, options, parameters);
   }
@@ -274,7 +275,7 @@ CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
   place_activations(network);
   place_arguments(network);
   find_final_gradients(network, parameters);
-  copy_facts(network, graph, parameters);
+  copy_metadata(network, graph, parameters);
   return network;
 }
 

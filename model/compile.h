@@ -1,5 +1,5 @@
-// From a graph to planned operations whose every value has a place in memory: what a Program holds
-// and a Context runs.
+// The result of compiling a Graph: planned operations and the memory location of each value. A
+// Program holds it, and a Context runs it.
 #pragma once
 
 #include <array>
@@ -13,16 +13,17 @@
 
 namespace trireme::model {
 
-// An instruction as it is run. Its arguments are a range of a table of addresses.
+// An instruction in the form in which it is run. Its arguments are a range of a table of addresses.
 struct Operation {
   const ops::OpPlan* plan;  // null for a collective
-  Collective* collective;   // sums its first argument
-  size_t first_arg;
+  Collective* collective;   // sums its first argument over the ranks; null for an op
+  size_t first_arg;         // index into the table
   size_t args;
-  size_t scratch_offset;  // in the activations
-  int64_t count;          // of a collective
-  DType dtype;
-  int64_t final_end;  // gradients below it are final after this operation; -1: no news
+  size_t scratch_offset;  // in the activation memory
+  int64_t count;          // elements that a collective sums
+  DType dtype;            // of these elements
+  // Gradients of elements below it are final after this operation; -1 if it completes none.
+  int64_t final_end;
 };
 
 struct CompiledNode {
@@ -37,20 +38,20 @@ struct CompiledNetwork {
   std::vector<Value> values;
   std::vector<Instruction> instructions;
   size_t forward_instructions = 0;
-  std::vector<Operation> operations;                    // one an instruction
-  size_t table_size = 0;                                // arguments of all operations
-  std::array<std::vector<size_t>, kPorts> port_places;  // in the table
-  std::vector<size_t> offsets;                          // of storages, in the activations
+  std::vector<Operation> operations;                  // one for each instruction
+  size_t table_size = 0;                              // arguments of all operations
+  std::array<std::vector<size_t>, kPorts> port_args;  // table entries bound to each port
+  std::vector<size_t> offsets;                        // of storages, in the activation memory
   size_t activation_bytes = 0;
   std::vector<CompiledNode> nodes;
   std::vector<int64_t> parameter_begins;
-  std::vector<int64_t> running_begins;
+  std::vector<int64_t> running_stat_begins;
   std::vector<std::string> parameter_names;
-  std::vector<std::string> running_names;
+  std::vector<std::string> running_stat_names;
   DType array_dtype = DType::kF32;
 };
 
-// See Program::compile.
+// Implements Program::compile.
 CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
                                 const CompileOptions& options, Parameters& parameters);
 

@@ -12,7 +12,8 @@ namespace {
 
 using Home = Value::Home;
 
-// What the first number is that is not finite, told by the bits of its type; empty where all are.
+// Returns "nan", "inf" or "-inf" for the first number that is not finite, judged by its bits, or ""
+// if all are finite.
 template <class Bits>
 std::string bad_number(const std::vector<std::byte>& memory, Bits sign, Bits exponent) {
   for (size_t at = 0; at < memory.size(); at += sizeof(Bits)) {
@@ -57,7 +58,7 @@ Context::Context(const Program& program, const ModelArrays& arrays, void* activa
 }
 
 void Context::bind(Port port, const void* memory) {
-  for (size_t place : network_->port_places[static_cast<size_t>(port)]) {
+  for (size_t place : network_->port_args[static_cast<size_t>(port)]) {
     table_[place] = const_cast<void*>(memory);
   }
 }
@@ -69,7 +70,7 @@ void Context::bind_batch(const void* inputs, const void* targets, ops::StepState
 }
 
 void Context::forward(Stream& stream) const {
-  for (const std::vector<size_t>& places : network_->port_places) {
+  for (const std::vector<size_t>& places : network_->port_args) {
     if (!places.empty() && !table_[places.front()])
       throw Error("a port of the network is not bound");
   }
@@ -96,8 +97,8 @@ void* Context::address(const Value& value, const ModelArrays& arrays) const {
           network_->parameter_begins);
     case Home::kGradient:
       return element(arrays.gradients, network_->parameter_begins);
-    case Home::kRunning:
-      return element(arrays.running, network_->running_begins);
+    case Home::kRunningStat:
+      return element(arrays.running_stats, network_->running_stat_begins);
     case Home::kMetrics:
       return arrays.gradients;
     case Home::kPort:
@@ -123,7 +124,7 @@ void Context::run(Stream& stream, size_t begin, size_t end,
   }
 }
 
-// A value as this instruction knows it, for people.
+// Returns a description of a value that the instruction reads or writes, for messages.
 std::string Context::describe(size_t instruction, const Value& value) const {
   const auto index = static_cast<size_t>(value.index);
   switch (value.home) {
@@ -131,8 +132,8 @@ std::string Context::describe(size_t instruction, const Value& value) const {
       return fmt::format("parameter '{}'", network_->parameter_names[index]);
     case Home::kGradient:
       return fmt::format("gradient of '{}'", network_->parameter_names[index]);
-    case Home::kRunning:
-      return fmt::format("'{}'", network_->running_names[index]);
+    case Home::kRunningStat:
+      return fmt::format("'{}'", network_->running_stat_names[index]);
     case Home::kMetrics:
       return "the loss";
     case Home::kPort:
@@ -150,7 +151,9 @@ std::string Context::describe(size_t instruction, const Value& value) const {
                      network_->nodes[static_cast<size_t>(node)].name);
 }
 
-// What is not finite among what the instruction reads (and no other has written) or writes.
+// Describes the first value that is not finite among those that the instruction writes (`written`)
+// or reads; activations that it reads are skipped, since they were checked when they were written.
+// Returns "" if there is none.
 std::string Context::not_finite(size_t instruction, bool written, Device& device,
                                 Stream& stream) const {
   const std::vector<ValueId>& args = network_->instructions[instruction].args;

@@ -1,4 +1,5 @@
-// One micro-batch in flight: a program bound to memory. Running it only encodes.
+// A Context is a Program bound to memory, for one micro-batch in flight. Its passes are queued on a
+// stream.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +17,17 @@ namespace trireme::model {
 
 struct Value;
 
-// The arrays that all contexts of a model share; owned by the caller.
+// Device arrays that all contexts of a model share. The caller owns them.
 struct ModelArrays {
   void* parameters = nullptr;     // Parameters::elements
-  void* low_precision = nullptr;  // LowPrecisionCopy of them, if the network reads one
-  // Parameters::trained_elements; the first kMetricCount are the metrics, all that inference uses.
+  void* low_precision = nullptr;  // LowPrecisionCopy of the parameters, if the network reads one
+  // Parameters::trained_elements. The first kMetricCount are the metrics; inference needs only
+  // these.
   void* gradients = nullptr;
-  void* running = nullptr;  // Parameters::running_elements
+  void* running_stats = nullptr;  // Parameters::running_stat_elements
 };
 
-// Notified of the operations of a program while they are queued.
+// Is called before and after each operation of a program is queued.
 class InstructionObserver {
  public:
   virtual ~InstructionObserver() = default;
@@ -35,30 +37,32 @@ class InstructionObserver {
 
 class Context {
  public:
-  // `activations`, of Program::activation_bytes(), is in use from a forward pass to the end of its
-  // backward pass; contexts that take turns may share it. Program and memory outlive the context.
+  // `activations` has Program::activation_bytes() bytes and is in use from the start of a forward
+  // pass to the end of its backward pass; contexts whose passes do not overlap may share it. The
+  // program and all memory must outlive the context.
   Context(const Program& program, const ModelArrays& arrays, void* activations);
 
-  // What passes through a port from now on; ports that the program lacks are ignored. Memory is
-  // only written through kOutput and kState.
+  // Sets the memory that a port reads or writes from now on. Ignores ports that the program does
+  // not have. Memory is written only through kOutput and kState.
   void bind(Port port, const void* memory);
   void bind_batch(const void* inputs, const void* targets, ops::StepState* state);
 
-  // Throws Error when a port of the program is not bound.
+  // Queues the forward pass. Throws Error if a port of the program is not bound.
   void forward(Stream& stream) const;
-  // `final_end(n)`: gradients below element n are final once what is queued on the stream is done.
+  // Queues the backward pass. Calls `final_end(n)` when the gradients of all elements below n will
+  // be final once the work queued so far is done.
   void backward(Stream& stream, const std::function<void(int64_t)>& final_end) const;
 
-  // Who is notified of each operation from now on; null: nobody, as at first.
+  // Sets the observer of all operations queued from now on; null (the default) removes it.
   void observe(InstructionObserver* observer) { observer_ = observer; }
 
   struct NotFinite {
     int instruction = 0;
     std::string what;  // "output of layer 'conv2' is not finite (nan)"
   };
-  // Forward and backward with a look at all that each instruction reads and writes: the first NaN
-  // or infinity. To find what went wrong, slowly; it always comes to the end, since layers may wait
-  // for other ranks.
+  // Runs forward and backward, checks the inputs and outputs of each instruction on the host, and
+  // returns the first NaN or infinity. A slow diagnostic. It always runs all instructions, since
+  // layers of other ranks may wait for them.
   std::optional<NotFinite> first_not_finite(Device& device, Stream& stream,
                                             const std::function<void(int64_t)>& final_end) const;
 

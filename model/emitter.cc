@@ -72,18 +72,18 @@ void Emitter::declare_parameters() {
       }
       nodes_[n].parameters.push_back(index);
     }
-    for (const Signature::Running& declared : node.signature.running) {
+    for (const Signature::RunningStat& declared : node.signature.running_stats) {
       const std::string name = node.name + "." + declared.name;
-      int index = index_of(parameters_.running, name);
+      int index = index_of(parameters_.running_stats, name);
       if (index < 0) {
-        index = static_cast<int>(parameters_.running.size());
-        parameters_.running.push_back(
+        index = static_cast<int>(parameters_.running_stats.size());
+        parameters_.running_stats.push_back(
             {.name = name,
              .spec = {gradient_dtype(), declared.shape, Layout::row_major()},
              .initial = declared.initial,
              .frozen = !node.signature.trained()});
       }
-      nodes_[n].running.push_back(index);
+      nodes_[n].running_stats.push_back(index);
     }
   }
   for (size_t i = 0; i < parameters_.all.size(); ++i) {
@@ -102,10 +102,10 @@ void Emitter::declare_parameters() {
           return input >= 0 && nodes_[static_cast<size_t>(input)].needs_gradient;
         });
   }
-  for (size_t i = 0; i < parameters_.running.size(); ++i) {
-    running_values_.push_back(add_value({.spec = parameters_.running[i].spec,
-                                         .home = Value::Home::kRunning,
-                                         .index = static_cast<int>(i)}));
+  for (size_t i = 0; i < parameters_.running_stats.size(); ++i) {
+    running_stat_values_.push_back(add_value({.spec = parameters_.running_stats[i].spec,
+                                              .home = Value::Home::kRunningStat,
+                                              .index = static_cast<int>(i)}));
   }
 }
 
@@ -115,15 +115,14 @@ ValueId Emitter::add_value(Value value) {
   return static_cast<ValueId>(values_.size()) - 1;
 }
 
-// What the network computes with: normalized and in the compute dtype.
+// Emits the normalization of the input and its cast to the compute dtype, if needed.
 void Emitter::emit_input() {
   const ModelInput& in = graph_.input;
   const bool plain =
-      in.scale == 1 && in.mean == std::vector<float>{0} && in.deviation == std::vector<float>{1};
+      in.scale == 1 && in.mean == std::vector<float>{0} && in.stddev == std::vector<float>{1};
   if (plain && in.input.dtype == parameters_.dtype) return;
-  const ValueId x = fresh(spec(input_).shape);
-  emit(ops::NormalizeInput{.scale = in.scale, .mean = in.mean, .deviation = in.deviation},
-       {input_, x});
+  const ValueId x = new_value(spec(input_).shape);
+  emit(ops::NormalizeInput{.scale = in.scale, .mean = in.mean, .stddev = in.stddev}, {input_, x});
   input_ = x;
 }
 
@@ -136,8 +135,8 @@ void Emitter::forward() {
   forward_instructions_ = static_cast<int>(instructions_.size());
 }
 
-void Emitter::output_of_network() {
-  const ValueId read = input();  // of the layer at hand, the last
+void Emitter::emit_output() {
+  const ValueId read = input();  // the current layer is the last one, the loss
   const ValueId output = add_value({.spec = {DType::kF32, spec(read).shape, Layout::row_major()},
                                     .home = Value::Home::kPort,
                                     .index = static_cast<int>(Port::kOutput)});
@@ -150,9 +149,9 @@ void Emitter::backward() {
     if (!nodes_[n].needs_gradient) continue;
     current_ = static_cast<int>(n);
     graph_.nodes[n].layer->backward(*this, nodes_[n].gradient);
-    for (auto [parameter, aside] : pending_) {
+    for (auto [parameter, temporary] : pending_) {
       const ValueId sum = gradient_values_[static_cast<size_t>(parameter)];
-      emit(ops::Add{}, {sum, aside, sum});
+      emit(ops::Add{}, {sum, temporary, sum});
     }
     pending_.clear();
   }
@@ -185,36 +184,38 @@ ValueId Emitter::parameter(int i) const {
 ValueId Emitter::parameter_gradient(int i) {
   const int index = nodes_[static_cast<size_t>(current_)].parameters[static_cast<size_t>(i)];
   const ValueId gradient = gradient_values_[static_cast<size_t>(index)];
-  if (parameters_.all[static_cast<size_t>(index)].frozen) return fresh_like(gradient);
-  // The layout of a parameter is known by now: its forward has been planned.
+  if (parameters_.all[static_cast<size_t>(index)].frozen) return new_value_like(gradient);
+  // The layout of the parameter is known, since its forward pass has been planned.
   values_[static_cast<size_t>(gradient)].spec.layout =
       spec(parameter_values_[static_cast<size_t>(index)]).layout;
   if (!accumulate_) return gradient;
-  const ValueId aside = fresh_like(gradient);
-  pending_.emplace_back(index, aside);
-  return aside;
+  const ValueId temporary = new_value_like(gradient);
+  pending_.emplace_back(index, temporary);
+  return temporary;
 }
 
-ValueId Emitter::running(int i) const {
-  const int index = nodes_[static_cast<size_t>(current_)].running[static_cast<size_t>(i)];
-  return running_values_[static_cast<size_t>(index)];
+ValueId Emitter::running_stat(int i) const {
+  const int index = nodes_[static_cast<size_t>(current_)].running_stats[static_cast<size_t>(i)];
+  return running_stat_values_[static_cast<size_t>(index)];
 }
 
-void Emitter::keep(ValueId value) { nodes_[static_cast<size_t>(current_)].kept.push_back(value); }
-
-ValueId Emitter::kept(int i) const {
-  return nodes_[static_cast<size_t>(current_)].kept[static_cast<size_t>(i)];
+void Emitter::save_for_backward(ValueId value) {
+  nodes_[static_cast<size_t>(current_)].saved.push_back(value);
 }
 
-ValueId Emitter::fresh(const Shape& shape, Layout layout) {
-  return fresh(parameters_.dtype, shape, std::move(layout));
+ValueId Emitter::saved(int i) const {
+  return nodes_[static_cast<size_t>(current_)].saved[static_cast<size_t>(i)];
 }
 
-ValueId Emitter::fresh(DType dtype, const Shape& shape, Layout layout) {
+ValueId Emitter::new_value(const Shape& shape, Layout layout) {
+  return new_value(parameters_.dtype, shape, std::move(layout));
+}
+
+ValueId Emitter::new_value(DType dtype, const Shape& shape, Layout layout) {
   return add_value({.spec = {dtype, shape, std::move(layout)}});
 }
 
-ValueId Emitter::fresh_like(ValueId value) { return add_value({.spec = spec(value)}); }
+ValueId Emitter::new_value_like(ValueId value) { return add_value({.spec = spec(value)}); }
 
 ValueId Emitter::workspace() { return add_value({.spec = ops::unsized_workspace()}); }
 
@@ -247,7 +248,7 @@ void Emitter::emit(const ops::Op& op, std::vector<ValueId> args) {
     const TensorSpec& wanted = plan->specs()[i];
     const bool written = ops::is_output(op, static_cast<int>(i));
     if (value.spec.layout.is_any()) {
-      // What an operation reads first it may choose the dtype of; what it writes is as declared.
+      // The plan may choose the dtype of an input of undecided layout; outputs are as declared.
       const DType dtype = written ? value.spec.dtype : wanted.dtype;
       value.spec = wanted;
       value.spec.dtype = dtype;
@@ -255,9 +256,9 @@ void Emitter::emit(const ops::Op& op, std::vector<ValueId> args) {
     if (value.spec == wanted) continue;
     if (written) {
       note_gradient_layout(args[i], wanted.layout);
-      const ValueId aside = add_value({.spec = wanted});
-      reorders_after.emplace_back(aside, args[i]);
-      args[i] = aside;
+      const ValueId temporary = add_value({.spec = wanted});
+      reorders_after.emplace_back(temporary, args[i]);
+      args[i] = temporary;
     } else {
       args[i] = converted(args[i], wanted);
     }
@@ -276,8 +277,8 @@ void Emitter::note_gradient_layout(ValueId value, const Layout& wanted) {
   for (size_t i = 0; i < gradient_values_.size(); ++i) {
     if (gradient_values_[i] == value) gradient_layouts_[i] = wanted;
   }
-  for (auto [parameter, aside] : pending_) {
-    if (aside == value) gradient_layouts_[static_cast<size_t>(parameter)] = wanted;
+  for (auto [parameter, temporary] : pending_) {
+    if (temporary == value) gradient_layouts_[static_cast<size_t>(parameter)] = wanted;
   }
 }
 
@@ -305,7 +306,7 @@ bool Emitter::needs_gradient(int i) const {
   return from >= 0 && nodes_[static_cast<size_t>(from)].needs_gradient;
 }
 
-void Emitter::give_gradient(int i, ValueId gradient) {
+void Emitter::accumulate_gradient(int i, ValueId gradient) {
   if (!needs_gradient(i)) return;
   const int from = graph_.nodes[static_cast<size_t>(current_)].inputs[static_cast<size_t>(i)];
   ValueId& total = nodes_[static_cast<size_t>(from)].gradient;
@@ -313,7 +314,7 @@ void Emitter::give_gradient(int i, ValueId gradient) {
     total = gradient;
     return;
   }
-  const ValueId sum = fresh_like(total);
+  const ValueId sum = new_value_like(total);
   emit(ops::Add{}, {total, gradient, sum});
   total = sum;
 }

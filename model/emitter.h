@@ -1,6 +1,6 @@
-// Where layers put their operations. Each operation is planned at once, so that the layouts which
-// plans choose are known to whatever comes after; where a plan wants another layout than a value
-// has, a reorder is put between.
+// Collects the operations that layers emit. Each operation is planned immediately, so that the
+// layouts chosen by its plan are known to later operations. If a plan needs another layout than a
+// value has, a reorder is inserted.
 #pragma once
 
 #include <initializer_list>
@@ -20,63 +20,66 @@ struct Graph;
 using ValueId = int;
 inline constexpr ValueId kNoValue = -1;
 
-// A tensor that operations read and write: in memory that the planner places, or in one of the
-// arrays that outlive a step.
+// A tensor that operations read and write, either in memory that the planner places
+// (kActivations) or in one of the arrays that persist between steps.
 struct Value {
-  enum class Home { kActivations, kPort, kParameter, kGradient, kRunning, kMetrics };
+  enum class Home { kActivations, kPort, kParameter, kGradient, kRunningStat, kMetrics };
   TensorSpec spec;
   Home home = Home::kActivations;
-  int index = 0;    // of the parameter or running value, or which Port
-  int storage = 0;  // values of one storage are the same memory
+  int index = 0;    // index of the parameter or running statistic, or the Port
+  int storage = 0;  // values with the same storage share memory
 };
 
 struct Instruction {
-  ops::Op op;  // meaningless with a collective
+  ops::Op op;  // unused if `collective` is set
   std::unique_ptr<ops::OpPlan> plan;
   std::vector<ValueId> args;
-  Collective* collective = nullptr;  // sums args[0] over ranks
-  int node = -1;                     // whose layer emitted it
+  Collective* collective = nullptr;  // if set, the instruction sums args[0] over the ranks
+  int node = -1;                     // the node that emitted it; -1 for the input
   bool writes(int arg) const { return collective != nullptr || ops::is_output(op, arg); }
 };
 
 class Emitter {
  public:
-  // Signatures' parameters are looked up in `parameters` by name and added where missing.
+  // Looks up the parameters of all layers in `parameters` by name, and adds those that are missing.
   Emitter(const Graph& graph, ops::Backend& backend, int64_t batch, bool training, bool accumulate,
           Collective* collective, Parameters& parameters);
 
-  // Emits the whole network.
+  // Emits the forward or backward pass of the whole network.
   void forward();
   void backward();
-  // After forward: hands out what the loss read, in f32 and row-major.
-  void output_of_network();
+  // Copies the input of the loss to Port::kOutput, as row-major f32. Call after forward().
+  void emit_output();
 
-  // --- For layers, about the layer at hand.
+  // --- For layers: properties and values of the layer being emitted.
   bool training() const { return training_; }
-  uint64_t layer_id() const;  // a stable number for its name
+  uint64_t layer_id() const;  // a hash of the layer's name
   Collective* collective() const { return collective_; }
   int inputs() const;
   ValueId input(int i = 0) const;
-  ValueId output() const;      // what its forward returned
-  Shape output_shape() const;  // as inferred, with the batch in front
+  ValueId output() const;      // the value returned by the layer's forward()
+  Shape output_shape() const;  // as inferred, with the batch as first dimension
   ValueId parameter(int i) const;
-  // Whether any of its parameters is; else their gradients need not be computed.
+  // Returns whether any of the layer's parameters is trained. If not, their gradients need not be
+  // computed.
   bool trained() const;
-  // Where it goes; of a frozen parameter nowhere.
+  // Returns the value to which the gradient of parameter i must be written. For a frozen parameter
+  // it is a temporary that is not read.
   ValueId parameter_gradient(int i);
-  ValueId running(int i) const;
-  // Keeps a value from forward for backward.
-  void keep(ValueId value);
-  ValueId kept(int i) const;
+  ValueId running_stat(int i) const;
+  // Saves a value of the forward pass for the backward pass; saved(i) returns the i-th one.
+  void save_for_backward(ValueId value);
+  ValueId saved(int i) const;
 
-  // A new value of this shape, batch included; its layout is chosen by the first plan that sees it.
-  ValueId fresh(const Shape& shape, Layout layout = Layout::any());
-  ValueId fresh(DType dtype, const Shape& shape, Layout layout);
-  ValueId fresh_like(ValueId value);
+  // Returns a new value of this shape, which includes the batch. The first plan that uses it
+  // chooses its layout.
+  ValueId new_value(const Shape& shape, Layout layout = Layout::any());
+  ValueId new_value(DType dtype, const Shape& shape, Layout layout);
+  ValueId new_value_like(ValueId value);
   ValueId workspace();
-  // The same memory under another shape; row-major values only.
+  // Returns a value with the same memory and another shape. Requires a row-major value.
   ValueId view(ValueId value, const Shape& shape);
-  // The value itself where it is like that already, else a reordered copy.
+  // Returns the value itself if it has the wanted spec, otherwise a reordered copy.
   ValueId converted(ValueId value, const TensorSpec& wanted);
   ValueId row_major(ValueId value);
 
@@ -85,33 +88,34 @@ class Emitter {
   ValueId metrics() const { return metrics_; }
   const TensorSpec& spec(ValueId value) const { return values_[static_cast<size_t>(value)].spec; }
   int64_t batch() const { return batch_; }
-  // What gradients and statistics are kept in, whatever the network computes in: f32, or f64 in the
-  // reference.
+  // Returns the dtype of gradients and statistics, which does not depend on the compute dtype: f32,
+  // or f64 in the reference backend.
   DType gradient_dtype() const { return parameters_.array_dtype(); }
 
   void emit(const ops::Op& op, std::vector<ValueId> args);
   void all_reduce(ValueId value);
 
-  // Whether anything is trained in what computes that input.
+  // Returns whether input i depends on a trained parameter.
   bool needs_gradient(int i = 0) const;
-  void give_gradient(int i, ValueId gradient);
+  // Adds to the gradient of input i, unless the input needs no gradient.
+  void accumulate_gradient(int i, ValueId gradient);
 
   // --- For the compiler.
   std::vector<Value>& values() { return values_; }
   std::vector<Instruction>& instructions() { return instructions_; }
   int forward_instructions() const { return forward_instructions_; }
-  // Gives parameters the layouts that the plans of their gradients asked for in vain; whether there
-  // were any.
+  // Sets the layout of each parameter whose gradient had to be reordered to the layout in which the
+  // plan writes the gradient. Returns whether there was any.
   bool adopt_gradient_layouts();
 
  private:
   struct NodeState {
     ValueId output = kNoValue;
     ValueId gradient = kNoValue;  // of the output, summed over its readers
-    bool needs_gradient = false;  // something is trained here or in what is read
-    std::vector<ValueId> kept;
+    bool needs_gradient = false;  // whether the output depends on a trained parameter
+    std::vector<ValueId> saved;
     std::vector<int> parameters;  // indices into Parameters
-    std::vector<int> running;
+    std::vector<int> running_stats;
   };
 
   ValueId add_value(Value value);
@@ -133,10 +137,10 @@ class Emitter {
   std::vector<NodeState> nodes_;
   std::vector<ValueId> parameter_values_;
   std::vector<ValueId> gradient_values_;
-  std::vector<ValueId> running_values_;
-  // Gradients that the layer at hand has written aside, to be added to their place.
+  std::vector<ValueId> running_stat_values_;
+  // Parameter index and temporary gradient of the current layer, to be added to the gradient array.
   std::vector<std::pair<int, ValueId>> pending_;
-  // Of gradients, by parameter: where a plan asked for another than the parameter's.
+  // By parameter: the gradient layout that a plan asked for, if it is not the parameter's layout.
   std::vector<std::optional<Layout>> gradient_layouts_;
   ValueId input_ = kNoValue;
   ValueId target_ = kNoValue;

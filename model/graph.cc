@@ -20,12 +20,12 @@ constexpr const char* kInputName = "input";
                                           : fmt::format("layer '{}' ({}): {}", layer, kind, why));
 }
 
-// Layers by name, in the order of the configuration.
+// Finds layers by name.
 class Names {
  public:
   void add(const std::string& name, int node) {
     if (name == kInputName || !nodes_.emplace(name, node).second) {
-      refuse(name, "", "the name is taken; every layer needs one of its own");
+      refuse(name, "", "the name is used already; each layer needs a unique name");
     }
   }
   int find(const std::string& reader, const std::string& name) const {
@@ -34,9 +34,8 @@ class Names {
     if (found != nodes_.end()) return found->second;
     std::vector<std::string> known{kInputName};
     for (const auto& [other, node] : nodes_) known.push_back(other);
-    refuse(
-        reader, "",
-        fmt::format("input: no layer before it is named '{}'{}", name, did_you_mean(name, known)));
+    refuse(reader, "",
+           fmt::format("input: no earlier layer is named '{}'{}", name, did_you_mean(name, known)));
   }
 
  private:
@@ -64,7 +63,7 @@ Node make_node(const LayerConfig& config, int place, const Names& names, const G
     for (const auto& parameter : node.signature.parameters) {
       require_size(parameter.name, parameter.shape);
     }
-    require_size("its output", node.signature.output);
+    require_size("the output", node.signature.output);
   } catch (const ConfigError&) {
     throw;
   } catch (const Error& error) {
@@ -82,12 +81,12 @@ void check_input(const TensorSpec& input) {
   }
   if (input.dtype != DType::kI32) return;
   throw ConfigError("model",
-                    fmt::format("the data's samples are tokens, {}, which need an embedding layer; "
+                    fmt::format("the samples are tokens, {}, which need an embedding layer; "
                                 "there is none yet",
                                 input.to_string()));
 }
 
-// The loss is what says what the data must be.
+// Throws ConfigError unless the last layer is a loss that fits the targets of the data.
 void check_loss(const Graph& graph, const LayerConfig& config) {
   const Node& loss = graph.nodes.back();
   if (loss.signature.output.rank() != 0) {
@@ -101,21 +100,21 @@ void check_loss(const Graph& graph, const LayerConfig& config) {
   if (config.has_softmax_cross_entropy()) {
     if (!labels)
       refuse(loss.name, loss.layer->kind(),
-             "wants class labels, but the data has numbers as targets");
+             "requires class labels, but the data has numbers as targets");
     if (read[0] < graph.input.classes || (soft && read[0] != graph.input.classes)) {
-      refuse(
-          loss.name, loss.layer->kind(),
-          fmt::format("got {} logits, but the data has {} classes", read[0], graph.input.classes));
+      refuse(loss.name, loss.layer->kind(),
+             fmt::format("reads {} logits, but the data has {} classes", read[0],
+                         graph.input.classes));
     }
   } else if (labels || !(read == graph.input.target.shape)) {
     refuse(loss.name, loss.layer->kind(),
-           labels ? std::string("wants numbers as targets, but the data has class labels")
-                  : fmt::format("got {}, but a target is {}", read.to_string(),
+           labels ? std::string("requires numbers as targets, but the data has class labels")
+                  : fmt::format("reads {}, but a target is {}", read.to_string(),
                                 graph.input.target.shape.to_string()));
   }
 }
 
-// A dense layer whose output is the logits needs no units: it has one for each class of the data.
+// Sets the units of the dense layer that computes the logits, if unset, to the number of classes.
 void complete_head(NetworkConfig& network, const ModelInput& input) {
   if (input.classes < 1 || network.layer_size() < 2) return;
   const LayerConfig& loss = network.layer(network.layer_size() - 1);
@@ -144,7 +143,7 @@ NetworkConfig network_of(const ModelConfig& config, const ModelInput& input) {
 Graph declare_graph(const NetworkConfig& network, const ModelInput& input) {
   check_input(input.input);
   if (network.layer().empty()) {
-    throw ConfigError("model.network.layer", "a network needs layers; the last one is its loss");
+    throw ConfigError("model.network.layer", "is empty; list the layers, the last one a loss");
   }
   Graph graph{.name = network.name(), .input = input, .nodes = {}};
   Names names;
@@ -160,7 +159,7 @@ Graph declare_graph(const NetworkConfig& network, const ModelInput& input) {
 Graph build_graph(const ModelConfig& config, const ModelInput& input) {
   Graph graph = declare_graph(network_of(config, input), input);
   elide_identities(graph);
-  remove_unread(graph);
+  remove_unused(graph);
   fuse(graph);
   freeze(graph, std::vector<std::string>(config.freeze().begin(), config.freeze().end()));
   return graph;

@@ -1,5 +1,5 @@
-// A network as layers and the values between them, with shapes known: what passes rewrite and the
-// compiler lowers.
+// A network as a graph of layers with known shapes. Passes rewrite it, and the compiler turns it
+// into a Program.
 #pragma once
 
 #include <cstdint>
@@ -17,48 +17,49 @@ class NetworkConfig;
 
 namespace trireme::model {
 
-// What the network reads: one sample's input and target as stored, and how to normalize the input.
+// The format of a sample's input and target as stored, and how the network normalizes the input:
+// (x * scale - mean[c]) / stddev[c].
 struct ModelInput {
   TensorSpec input;     // without the batch: [C, H, W] or [F], u8 or f32
-  TensorSpec target;    // i32 [] (a label), f32 [classes] (their probabilities) or f32 [F]
-  int64_t classes = 0;  // 0: numbers are to be predicted
+  TensorSpec target;    // i32 [] (a label), f32 [classes] (probabilities) or f32 [F] (regression)
+  int64_t classes = 0;  // 0 for regression
   float scale = 1;
   std::vector<float> mean{0};
-  std::vector<float> deviation{1};
+  std::vector<float> stddev{1};
 };
 
 struct Node {
   std::string name;
   std::unique_ptr<Layer> layer;
-  std::vector<int> inputs;  // nodes read; -1 is the network's input
-  Signature signature;      // shape of the output and parameters
+  std::vector<int> inputs;  // indices of the nodes read; -1 is the network's input
+  Signature signature;      // output shape, parameters and running statistics
 };
 
 struct Graph {
   std::string name;
   ModelInput input;
-  std::vector<Node> nodes;  // in an order that they can run in; the last one is the loss
+  std::vector<Node> nodes;  // in topological order; the last one is the loss
 };
 
-// Checks the configuration, infers shapes and applies the passes. Throws ConfigError naming the
-// layer, the shape it got and the shape that would fit.
+// Returns the graph of the configured network, with shapes inferred and passes applied. Throws
+// ConfigError that names the layer, the shape it reads and the shape it requires.
 Graph build_graph(const ModelConfig& config, const ModelInput& input);
 
-// The layers that are meant, the zoo's or the configuration's own.
+// Returns the layers of the configured network: those of the configuration, or of the zoo.
 NetworkConfig network_of(const ModelConfig& config, const ModelInput& input);
-// The first half of build_graph: one node for each layer, as declared, before passes.
+// Returns a graph with one node for each layer, without passes: the first half of build_graph.
 Graph declare_graph(const NetworkConfig& network, const ModelInput& input);
 
-// The network of that name as layers; throws ConfigError with the nearest known name.
+// Returns the layers of the zoo network that `config` names. Throws ConfigError that suggests the
+// nearest known name if there is no such network.
 NetworkConfig zoo_network(const ModelConfig& config, const ModelInput& input);
 std::vector<std::string> zoo_names();
-// The input a zoo network is meant for, for benchmarks on synthetic data, its usual batch on one
-// rank, and what it is, with its paper, in one line.
+// Defaults of a zoo network for benchmarks on synthetic data.
 struct ZooDefaults {
   Shape input;
   int64_t classes = 10;
-  int64_t batch = 64;
-  std::string about = {};
+  int64_t batch = 64;            // on one rank
+  std::string description = {};  // one line, with the paper
 };
 ZooDefaults zoo_defaults(const std::string& name);
 

@@ -1,5 +1,5 @@
-// What every layer says of itself: its shapes, its parameters, its forward and backward operations.
-// It never mentions a device. One file in layers/ and one message in model.proto each.
+// The interface of a layer: its shapes, its parameters, its forward and backward operations. It is
+// independent of the device. Each kind of layer has a file in layers/ and a message in model.proto.
 #pragma once
 
 #include <algorithm>
@@ -20,25 +20,26 @@ class LayerConfig;
 
 namespace trireme::model {
 
-// What follows from the shapes of a layer's inputs (without the batch).
+// The output shape and the state of a layer, as inferred from the shapes of its inputs (without the
+// batch).
 struct Signature {
   struct Parameter {
     std::string name;  // "weight"
     Shape shape;
     Initializer init;
-    bool decays = true;
-    bool full_precision = false;  // read from the masters even where the network computes in less
+    bool decays = true;           // whether weight decay applies
+    bool full_precision = false;  // read in f32 even if the network computes in BF16 or FP16
     bool frozen = false;          // set by ModelConfig::freeze
   };
-  struct Running {
+  struct RunningStat {
     std::string name;  // "running_mean"
     Shape shape;
     float initial = 0;
   };
   Shape output;
   std::vector<Parameter> parameters;
-  std::vector<Running> running;
-  // Whether any of the parameters is.
+  std::vector<RunningStat> running_stats;
+  // Returns whether any of the parameters is trained.
   bool trained() const {
     return std::ranges::any_of(parameters, [](const Parameter& p) { return !p.frozen; });
   }
@@ -47,37 +48,40 @@ struct Signature {
 class Layer {
  public:
   virtual ~Layer() = default;
-  virtual std::string_view kind() const = 0;  // its field in LayerConfig
+  virtual std::string_view kind() const = 0;  // the name of its field in LayerConfig
 
-  // Throws Error saying what it got and what would fit; the caller adds the layer's name.
+  // Returns the layer's signature. Throws Error that states the actual and the required shape; the
+  // caller adds the layer's name.
   virtual Signature infer(std::span<const Shape> inputs) const = 0;
 
   // Emits the operations that compute the output, and returns it.
   virtual ValueId forward(Emitter& emit) const = 0;
-  // Given the gradient of the output: writes the parameters' gradients and gives each input its
-  // own.
+  // Emits the operations that compute the gradients of parameters and inputs from that of the
+  // output, `dy`.
   virtual void backward(Emitter& emit, ValueId dy) const = 0;
 
-  // Takes over the work of the only layer that reads this one, where one pass over memory can do
-  // both. `next`'s other inputs become inputs of this layer, after its own.
-  virtual bool absorb(const Layer& /*next*/) { return false; }
-  // What another layer may absorb: a bare activation, or a sum of two inputs.
+  // Fuses `next`, the only layer that reads this one, into this layer if a single operation can do
+  // the work of both. Other inputs of `next` then become inputs of this layer, after its own.
+  // Returns whether it did so.
+  virtual bool fuse(const Layer& /*next*/) { return false; }
+  // Describe layers that can be fused into others: an activation, or a sum of two inputs.
   virtual ops::Activation as_activation() const { return ops::Activation::kNone; }
   virtual bool is_sum() const { return false; }
-  // What is left of a norm in inference: a scale and a shift of each channel, which follow from its
-  // parameters "weight" and "bias" and its "running_mean" and "running_var", then an activation.
+  // A norm in inference: a scale and a shift of each channel, computed from its parameters "weight"
+  // and "bias" and its statistics "running_mean" and "running_var", followed by an activation.
   struct ChannelScale {
     float epsilon = 0;  // added to the variance
     ops::Activation activation = ops::Activation::kNone;
   };
+  // Returns the layer as a ChannelScale if it is one in inference.
   virtual std::optional<ChannelScale> as_channel_scale() const { return std::nullopt; }
-  // For inference: does the activation of such a layer, whose scale and shift go into this one's
-  // weights and its bias, which it has from then on. False: it cannot.
+  // For inference: prepares this layer to have `next`'s scale and shift in its weights and bias, by
+  // adding a bias if it has none and applying `next`'s activation. Returns false if it cannot.
   virtual bool fold(const ChannelScale& /*next*/) { return false; }
-  // Whether training it uses statistics over the rank's share of the batch, so that results depend
-  // on the number of ranks.
+  // Returns whether training uses statistics of the rank's share of the batch, so that results
+  // depend on the number of ranks.
   virtual bool uses_rank_statistics() const { return false; }
-  // Whether it only hands its input on, in training and inference alike, and can be left out.
+  // Returns whether the output is the input, in training and in inference.
   virtual bool is_identity() const { return false; }
 };
 

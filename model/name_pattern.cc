@@ -12,7 +12,7 @@
 namespace trireme::model {
 namespace {
 
-constexpr size_t kMaxLength = 1000;  // libstdc++ compiles patterns by recursion
+constexpr size_t kMaxLength = 1000;  // libstdc++ compiles patterns recursively
 
 std::regex compiled(const std::string& pattern, const std::string& field) {
   if (pattern.size() > kMaxLength) {
@@ -21,18 +21,18 @@ std::regex compiled(const std::string& pattern, const std::string& field) {
   }
   try {
 #ifdef __GLIBCXX__
-    // Without it "((.*)*)*x" takes a time that is exponential in the length of a name.
+    // Without __polynomial, "((.*)*)*x" takes time exponential in the length of a name.
     return std::regex(pattern, std::regex::ECMAScript | std::regex_constants::__polynomial);
 #else
     return std::regex(pattern);
 #endif
   } catch (const std::regex_error& error) {
     throw ConfigError(field,
-                      fmt::format("'{}' is no regular expression: {}", pattern, error.what()));
+                      fmt::format("'{}' is not a regular expression: {}", pattern, error.what()));
   }
 }
 
-// What one would write for a parameter, or for all of a layer or a group of layers.
+// Returns patterns to suggest: the names of parameters, layers and groups of layers.
 std::vector<std::string> likely_patterns(const Graph& graph) {
   std::vector<std::string> likely;
   for (const Node& node : graph.nodes) {
@@ -52,7 +52,7 @@ std::vector<std::string> likely_patterns(const Graph& graph) {
 NamePattern::NamePattern(std::string pattern, std::string field)
     : pattern_(std::move(pattern)), field_(std::move(field)), regex_(compiled(pattern_, field_)) {}
 
-void NamePattern::refuse(const Graph& graph) const {
+void NamePattern::throw_no_match(const Graph& graph) const {
   throw ConfigError(field_, fmt::format("'{}' matches the whole name of no parameter{}", pattern_,
                                         did_you_mean(pattern_, likely_patterns(graph))));
 }

@@ -1,4 +1,4 @@
-// Parameters as configurations name them: by regular expressions.
+// A regular expression by which a configuration selects parameters.
 #pragma once
 
 #include <regex>
@@ -11,14 +11,14 @@ struct Graph;
 
 class NamePattern {
  public:
-  // `field` of the configuration has it. Throws ConfigError where it is no regular expression, has
-  // more than 1000 characters, or refers back to a group (\1).
+  // `field` is the configuration field that contains the pattern. Throws ConfigError if the pattern
+  // is not a regular expression, has more than 1000 characters, or contains a back-reference (\1).
   NamePattern(std::string pattern, std::string field);
 
-  // Whether it matches the whole name: "layer1.0.conv1.weight".
+  // Returns whether it matches the whole name, such as "layer1.0.conv1.weight".
   bool matches(const std::string& name) const { return std::regex_match(name, regex_); }
-  // Throws ConfigError, which says that it matches no parameter and what is like it.
-  [[noreturn]] void refuse(const Graph& graph) const;
+  // Throws ConfigError stating that the pattern matches no parameter, and suggests a similar name.
+  [[noreturn]] void throw_no_match(const Graph& graph) const;
 
  private:
   std::string pattern_, field_;

@@ -9,15 +9,15 @@
 namespace trireme::model {
 namespace {
 
-// Of DistributedDataParallel, Lightning, torch.compile and models that hold another.
+// Prefixes added by DistributedDataParallel, Lightning, torch.compile and wrapper modules.
 constexpr std::array<std::string_view, 6> kPrefixes = {"module.", "model.",    "_orig_mod.",
                                                        "net.",    "backbone.", "timm_model."};
 
-// What others call the last layer.
+// Names of the last layer in other frameworks.
 constexpr std::array<std::string_view, 7> kHeads = {
     "fc", "head", "head.fc", "classifier", "classifier.1", "linear", "last_linear"};
 
-// The name itself, then with one prefix after the other taken off.
+// Returns the name itself, then the name with one prefix after the other removed.
 std::vector<std::string> without_prefixes(std::string name) {
   std::vector<std::string> names{name};
   for (bool found = true; found;) {
@@ -79,7 +79,7 @@ std::optional<std::string> to_hugging_face(const std::string& name) {
   return std::nullopt;
 }
 
-// timm's VGG, and ResNets for CIFAR as they have been copied around.
+// Translates names of timm's VGG and of widely copied ResNets for CIFAR.
 std::optional<std::string> from_elsewhere(const std::string& name) {
   static const std::regex hidden(R"(pre_logits\.fc([12])\.(\w+))");
   static const std::regex shortcut(R"((layer\d{1,3}\.\d{1,3})\.shortcut\.([01])\.(\w+))");
@@ -93,6 +93,7 @@ std::optional<std::string> from_elsewhere(const std::string& name) {
   return std::nullopt;
 }
 
+// Translates a usual name of the last layer to `head`.
 std::optional<std::string> as_head(const std::string& name, const std::string& head) {
   const size_t dot = name.rfind('.');
   if (dot == std::string::npos) return std::nullopt;
@@ -103,26 +104,28 @@ std::optional<std::string> as_head(const std::string& name, const std::string& h
 
 }  // namespace
 
-std::optional<std::string> name_in(NameStyle style, const std::string& ours) {
-  return style == NameStyle::kHuggingFace ? to_hugging_face(ours) : ours;
+std::optional<std::string> name_in(NameStyle style, const std::string& name) {
+  return style == NameStyle::kHuggingFace ? to_hugging_face(name) : name;
 }
 
 bool has_torchvision_names(std::string_view network) {
   return network.starts_with("resnet") || network.starts_with("vgg") || network == "alexnet";
 }
 
-std::vector<NameGuess> name_guesses(const std::string& theirs, const std::string& head) {
-  const std::vector<std::string> names = without_prefixes(theirs);
+std::vector<NameGuess> name_guesses(const std::string& file_name, const std::string& head) {
+  const std::vector<std::string> names = without_prefixes(file_name);
   std::vector<NameGuess> guesses;
   for (const std::string& name : names) guesses.push_back({name, NameStyle::kTorchvision});
   for (const std::string& name : names) {
-    if (auto ours = from_hugging_face(name)) guesses.push_back({*ours, NameStyle::kHuggingFace});
-    if (auto ours = from_elsewhere(name)) guesses.push_back({*ours, NameStyle::kTorchvision});
-    if (auto ours = as_head(name, head)) guesses.push_back({*ours, NameStyle::kTorchvision});
+    if (auto guess = from_hugging_face(name)) guesses.push_back({*guess, NameStyle::kHuggingFace});
+    if (auto guess = from_elsewhere(name)) guesses.push_back({*guess, NameStyle::kTorchvision});
+    if (auto guess = as_head(name, head)) guesses.push_back({*guess, NameStyle::kTorchvision});
   }
   return guesses;
 }
 
-bool is_bookkeeping(std::string_view theirs) { return theirs.ends_with("num_batches_tracked"); }
+bool is_bookkeeping(std::string_view file_name) {
+  return file_name.ends_with("num_batches_tracked");
+}
 
 }  // namespace trireme::model

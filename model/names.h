@@ -1,5 +1,6 @@
-// What files of weights call the tensors of the networks of the zoo. Ours are torchvision's
-// (https://pytorch.org/vision) for ResNet, AlexNet and VGG: "layer1.0.conv1.weight".
+// Translates tensor names between Trireme and other frameworks' weight files. Trireme's names for
+// ResNet, AlexNet and VGG are those of torchvision (https://pytorch.org/vision), such as
+// "layer1.0.conv1.weight".
 #pragma once
 
 #include <optional>
@@ -10,28 +11,30 @@
 namespace trireme::model {
 
 enum class NameStyle {
-  kTrireme,      // as the layers are called
-  kTorchvision,  // the same, of networks that torchvision has
-  kHuggingFace,  // transformers' ResNetForImageClassification
+  kTrireme,      // names of Trireme's layers
+  kTorchvision,  // the same names, for networks that torchvision has
+  kHuggingFace,  // names in transformers' ResNetForImageClassification
 };
 
-// What a tensor is called in files of that style; nothing where that style has no network with a
-// tensor of this name.
-std::optional<std::string> name_in(NameStyle style, const std::string& ours);
+// Returns the name that files of this style use for the tensor `name`, or nullopt if the style has
+// no network with such a tensor.
+std::optional<std::string> name_in(NameStyle style, const std::string& name);
 
-// Whether the network's layers are called as in torchvision.
+// Returns whether the network's layers have the names that torchvision uses.
 bool has_torchvision_names(std::string_view network);
 
 struct NameGuess {
-  std::string ours;
+  std::string name;
   NameStyle style = NameStyle::kTrireme;
 };
-// What the tensor that a file calls `theirs` may be in a network whose last layer with parameters
-// is `head`, likeliest first: the name as it is; without prefixes that frameworks put in front
-// ("module."); as Hugging Face, timm and well-known networks for CIFAR would have it.
-std::vector<NameGuess> name_guesses(const std::string& theirs, const std::string& head);
+// Returns candidates for the Trireme name of the tensor `file_name` of a file, most likely first:
+// the same name; the name without the prefixes of frameworks ("module."); the translations of names
+// of Hugging Face, timm and well-known networks for CIFAR. `head` is the network's last layer with
+// parameters.
+std::vector<NameGuess> name_guesses(const std::string& file_name, const std::string& head);
 
-// Whether it is something that PyTorch keeps with the weights and no network here has.
-bool is_bookkeeping(std::string_view theirs);
+// Returns whether a tensor is one that PyTorch stores with the weights and Trireme does not need
+// ("num_batches_tracked").
+bool is_bookkeeping(std::string_view file_name);
 
 }  // namespace trireme::model

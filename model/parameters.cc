@@ -8,7 +8,7 @@
 namespace trireme::model {
 namespace {
 
-// Values in canonical order, from the seed and the parameter's name alone.
+// Fills in initial values in canonical order.
 void fill(const Initializer& init, const Random& random, std::vector<float>& values) {
   for (size_t i = 0; i < values.size(); ++i) {
     switch (init.kind) {
@@ -29,7 +29,7 @@ TensorSpec canonical(const TensorSpec& spec) {
   return {DType::kF32, spec.shape, Layout::row_major()};
 }
 
-// Between a tensor in device memory and canonical form in host memory, by way of the device.
+// Reorders a tensor from host to device memory (`from_host`) or back, computing on the device.
 void reorder(ops::Backend& backend, const TensorSpec& from_spec, const void* from,
              const TensorSpec& to_spec, void* to, bool from_host) {
   Device& device = backend.device();
@@ -37,19 +37,19 @@ void reorder(ops::Backend& backend, const TensorSpec& from_spec, const void* fro
   const auto plan = backend.plan(ops::Reorder{}, specs);
   const auto stream = device.create_stream(StreamKind::kCompute);
   const Buffer scratch = device.allocate(plan->scratch_bytes());
-  if (device.kind() == DeviceKind::kCpu) {  // whose memory is the host's
+  if (device.kind() == DeviceKind::kCpu) {  // device memory is host memory
     plan->encode(*stream, std::array<void*, ops::Reorder::kArgs>{const_cast<void*>(from), to},
                  scratch.data());
     stream->synchronize();
     return;
   }
   const size_t bytes = (from_host ? from_spec : to_spec).bytes();
-  const Buffer beside = device.allocate(bytes);
-  if (from_host) device.copy(beside.data(), from, bytes, *stream);
-  void* const args[] = {from_host ? beside.data() : const_cast<void*>(from),
-                        from_host ? to : beside.data()};
+  const Buffer canonical_copy = device.allocate(bytes);
+  if (from_host) device.copy(canonical_copy.data(), from, bytes, *stream);
+  void* const args[] = {from_host ? canonical_copy.data() : const_cast<void*>(from),
+                        from_host ? to : canonical_copy.data()};
   plan->encode(*stream, args, scratch.data());
-  if (!from_host) device.copy(to, beside.data(), bytes, *stream);
+  if (!from_host) device.copy(to, canonical_copy.data(), bytes, *stream);
   stream->synchronize();
 }
 
@@ -85,7 +85,7 @@ void LowPrecisionCopy::refresh(const void* values, Stream& stream) const {
 }
 
 void initialize(const Parameters& parameters, ops::Backend& backend, uint64_t seed, void* values,
-                void* running) {
+                void* running_stats) {
   const auto stream = backend.device().create_stream(StreamKind::kCompute);
   backend.device().fill_zero(values, parameters.array_bytes(), *stream);
   stream->synchronize();
@@ -95,9 +95,9 @@ void initialize(const Parameters& parameters, ops::Backend& backend, uint64_t se
          initial);
     from_canonical(backend, initial.data(), parameter.spec, parameter.at(values));
   }
-  for (const RunningValue& value : parameters.running) {
+  for (const RunningStatistic& value : parameters.running_stats) {
     const std::vector<float> initial(value.spec.shape.elements(), value.initial);
-    from_canonical(backend, initial.data(), value.spec, value.at(running));
+    from_canonical(backend, initial.data(), value.spec, value.at(running_stats));
   }
 }
 

@@ -1,5 +1,6 @@
-// The values of a network and where each lies in the flat arrays. Those of gradients and optimizer
-// state lie like the values that are trained; frozen values come behind these and have neither.
+// The parameters and running statistics of a network, and their places in flat arrays. Arrays of
+// gradients and optimizer state have the same layout as the trained parameters. Frozen parameters
+// follow the trained ones and have neither.
 #pragma once
 
 #include <cstddef>
@@ -17,35 +18,35 @@ namespace trireme::model {
 struct Initializer {
   enum class Kind { kUniform, kNormal, kConstant } kind = Kind::kConstant;
   float mean = 0;   // or the constant
-  float width = 0;  // deviation (normal) or half of the interval (uniform)
+  float width = 0;  // standard deviation (normal) or half the length of the interval (uniform)
 };
 
 struct Parameter {
   std::string name;  // "layer1.0.conv1.weight"
-  // In the arrays. Shape as in PyTorch; the layout that the fastest plan wants.
+  // Its spec in the arrays: the shape is that of PyTorch, the layout that of the fastest plan.
   TensorSpec spec;
-  DType dtype = DType::kF32;  // in which the network reads it: Parameters::dtype, or the arrays'
+  // The dtype in which the network reads it: Parameters::dtype or Parameters::array_dtype().
+  DType dtype = DType::kF32;
   Initializer init;
-  bool decays = true;  // whether weight decay applies: not for biases and norms
-  // Not trained (ModelConfig::freeze): the network reads it, and no array but that of values has
-  // it.
-  bool frozen = false;
-  int64_t begin = 0;  // first element in the arrays
-  int64_t end = 0;    // one past the last, padding of blocked layouts included
+  bool decays = true;   // whether weight decay applies; false for biases and norms
+  bool frozen = false;  // not trained (ModelConfig::freeze), so only in the array of parameters
+  int64_t begin = 0;    // first element in the arrays
+  int64_t end = 0;      // one past the last element, including the padding of blocked layouts
 
-  // Where it lies in an array of Parameters::array_dtype().
+  // Returns its address in an array of Parameters::array_dtype().
   void* at(void* array) const {
     return static_cast<std::byte*>(array) + begin * static_cast<int64_t>(size_of(spec.dtype));
   }
 };
 
-// A value that training keeps but does not train: running mean and variance. Row-major.
-struct RunningValue {
+// State that is updated in training but not by the optimizer, like a buffer of a PyTorch module:
+// the running mean or variance of a batch norm. Row-major.
+struct RunningStatistic {
   std::string name;  // "bn1.running_mean"
   TensorSpec spec;
   float initial = 0;
-  bool frozen = false;  // of a layer that is: read, never changed
-  int64_t begin = 0;    // first element in the array of running values
+  bool frozen = false;  // belongs to a frozen layer, so it is read and never updated
+  int64_t begin = 0;    // first element in the array of running statistics
 
   void* at(void* array) const {
     return static_cast<std::byte*>(array) + begin * static_cast<int64_t>(size_of(spec.dtype));
@@ -53,29 +54,29 @@ struct RunningValue {
 };
 
 struct Parameters {
-  DType dtype = DType::kF32;  // that the network computes in
-  // Of the arrays of values, gradients, optimizer state and running values: f32, or f64 in the
-  // reference, whatever the network computes in.
+  DType dtype = DType::kF32;  // the compute dtype of the network
+  // Returns the dtype of the arrays of parameters, gradients, optimizer state and running
+  // statistics: f32 whatever the compute dtype, or f64 in the reference backend.
   DType array_dtype() const { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
   bool low_precision() const { return dtype != array_dtype(); }
-  // The gradient array starts with kMetricCount slots for metrics; parameter elements begin after
-  // them, in the order in which their gradients become final, frozen ones last.
+  // The gradient array starts with kMetricCount slots for metrics. Parameters follow in the order
+  // in which their gradients become final, frozen ones last.
   std::vector<Parameter> all;
-  int64_t trained_elements = 0;  // of gradients and optimizer state, the metrics' slots included
-  int64_t elements = 0;          // of the values: frozen ones too
-  std::vector<RunningValue> running;
-  int64_t moving_elements = 0;   // that training changes; frozen ones come behind
-  int64_t running_elements = 0;  // all of them
-  int64_t count() const;         // numbers in all parameters, without padding
-  int64_t trained_count() const;
+  int64_t trained_elements = 0;  // of gradients and optimizer state, including the metrics' slots
+  int64_t elements = 0;          // of the array of parameters, including frozen ones
+  std::vector<RunningStatistic> running_stats;
+  int64_t updated_stat_elements = 0;  // elements that training updates; frozen ones follow
+  int64_t running_stat_elements = 0;  // of the array of running statistics
+  int64_t count() const;              // values in all parameters, without padding
+  int64_t trained_count() const;      // values in trained parameters, without padding
   size_t array_bytes() const { return elements * size_of(array_dtype()); }
   size_t trained_bytes() const { return trained_elements * size_of(array_dtype()); }
-  size_t running_bytes() const { return running_elements * size_of(array_dtype()); }
+  size_t running_stat_bytes() const { return running_stat_elements * size_of(array_dtype()); }
 };
 
-// The copy of all values that a network in low precision reads: the same elements as in the array,
-// in Parameters::dtype. The optimizer's update writes both; whoever else sets values refreshes it.
-// Without low precision it is empty.
+// The copy of the parameters that a network in BF16 or FP16 reads: the same elements as in the
+// array of parameters, in Parameters::dtype. The optimizer updates both; other code that changes
+// parameters must call refresh(). Empty if the network computes in the dtype of the array.
 class LowPrecisionCopy {
  public:
   LowPrecisionCopy() = default;
@@ -83,6 +84,7 @@ class LowPrecisionCopy {
 
   void* data() const { return copy_.data(); }
   size_t bytes() const { return copy_.bytes(); }
+  // Queues casting the array of parameters into the copy.
   void refresh(const void* values, Stream& stream) const;
 
  private:
@@ -91,12 +93,13 @@ class LowPrecisionCopy {
   Buffer scratch_;
 };
 
-// Writes initial values, zeros between them: a pure function of the seed and the names.
+// Writes initial values into both arrays, and zeros into the padding between parameters. The values
+// depend only on the seed and the names.
 void initialize(const Parameters& parameters, ops::Backend& backend, uint64_t seed, void* values,
-                void* running);
+                void* running_stats);
 
-// Copies one tensor between device memory, where it is laid out as `spec` says, and canonical form:
-// row-major f32 in host memory. Blocks.
+// Copy one tensor between device memory, in the format `spec`, and host memory, in canonical form:
+// row-major f32. Block until the copy is done.
 void to_canonical(ops::Backend& backend, const TensorSpec& spec, const void* tensor, float* out);
 void from_canonical(ops::Backend& backend, const float* in, const TensorSpec& spec, void* tensor);
 

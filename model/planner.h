@@ -1,4 +1,4 @@
-// Places values that live for a while in one stretch of memory.
+// Assigns places in one block of memory to values of known lifetimes.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,18 @@ namespace trireme::model {
 
 struct MemoryRequest {
   size_t bytes = 0;
-  int first = 0;  // the instruction that writes it first
-  int last = 0;   // the last one that touches it, inclusive
+  int first = 0;  // index of the first instruction that uses it
+  int last = 0;   // index of the last instruction that uses it, inclusive
 };
 
 struct MemoryPlan {
-  std::vector<size_t> offsets;  // one a request, multiples of kDeviceAlignment
-  size_t bytes = 0;             // of the whole
+  std::vector<size_t> offsets;  // one for each request, multiples of kDeviceAlignment
+  size_t bytes = 0;             // size of the block
 };
 
-// No two requests whose lives overlap share a byte. Largest first, each into the lowest gap that
-// fits (Pisarchyk and Lee, arXiv:2001.03288, "greedy by size"). A pure function.
+// Returns a plan in which requests with overlapping lifetimes do not overlap in memory. Places the
+// largest first, each into the lowest gap that fits ("greedy by size", Pisarchyk and Lee,
+// arXiv:2001.03288). Deterministic.
 MemoryPlan plan_memory(std::span<const MemoryRequest> requests);
 
 }  // namespace trireme::model

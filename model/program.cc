@@ -7,7 +7,7 @@
 namespace trireme::model {
 namespace {
 
-// If each tensor passes once between memory and processor.
+// Returns the bytes of all tensors of the instruction.
 double traffic(const Instruction& instruction) {
   double bytes = 0;
   if (!instruction.plan) return bytes;
@@ -21,7 +21,7 @@ std::string_view operation_of(const Instruction& instruction) {
   return instruction.collective ? "all_reduce" : name_of(instruction.op);
 }
 
-// Of instructions [begin, end), and of one node unless it is negative.
+// Sums over instructions [begin, end); over those of one node, unless `node` is negative.
 double sum_flops(const CompiledNetwork& network, size_t begin, size_t end, int node) {
   double total = 0;
   for (size_t i = begin; i < end; ++i) {

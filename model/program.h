@@ -1,6 +1,5 @@
-// A network compiled for one device and one micro-batch size: a flat list of planned operations
-// over memory whose every byte was placed beforehand. It is immutable; a Context (context.h) runs
-// it.
+// A Program is a network compiled for one device and one micro-batch size: a flat list of planned
+// operations and a memory plan. It is immutable. A Context (context.h) runs it.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +17,22 @@ namespace trireme::model {
 
 struct CompileOptions {
   int64_t batch = 1;          // rows of a micro-batch
-  bool training = true;       // false: forward with running statistics, metrics only
-  DType dtype = DType::kF32;  // to compute in; parameters that are there already decide themselves
-  // Gradients are added to what is in their array instead of overwriting it.
+  bool training = true;       // false: only forward, with running statistics
+  DType dtype = DType::kF32;  // compute dtype; ignored if `parameters` are filled in already
+  // Adds gradients to the contents of the gradient array instead of overwriting it.
   bool accumulate = false;
-  // Inference only: what the loss reads (logits, or the numbers predicted) goes to Port::kOutput.
+  // Inference only: writes the input of the loss (logits, or predicted numbers) to Port::kOutput.
   bool output = false;
-  // For layers that communicate; null: alone.
+  // Used by layers that communicate (sync batch norm); null if there is only one rank.
   Collective* collective = nullptr;
 };
 
-// Where data of one micro-batch enters and leaves a program.
+// The places where data of one micro-batch enters and leaves a program.
 enum class Port : uint8_t {
   kInput,   // `batch` samples in the format of Graph::input
-  kTarget,  // theirs
-  kState,   // a StepState: where the micro-batch is within the run
-  kOutput,  // f32 [batch, F] of CompileOptions::output, row-major
+  kTarget,  // their targets
+  kState,   // a StepState: position of the micro-batch in the run, learning rate
+  kOutput,  // f32 [batch, F], row-major; see CompileOptions::output
 };
 inline constexpr size_t kPorts = 4;
 
@@ -42,14 +41,14 @@ struct LayerReport {
   std::string kind;
   Shape output;  // of one sample
   int64_t parameters = 0;
-  int64_t frozen = 0;  // of these
+  int64_t frozen = 0;  // number of these parameters that are frozen
   double forward_flops = 0;
   double backward_flops = 0;
 };
 
-// An operation of a program.
+// Describes one operation of a program.
 struct InstructionReport {
-  int layer = -1;  // of Program::layers(); -1: it prepares the input
+  int layer = -1;  // index into Program::layers(); -1 if it prepares the input
   bool forward = true;
   std::string_view operation;  // "conv2d_backward_data"
   double flops = 0;            // see Program::forward_flops
@@ -60,24 +59,26 @@ struct CompiledNetwork;
 
 class Program {
  public:
-  // Training decides the parameters' layouts and order, and fills `parameters`; inference takes
-  // them as they are when they are there already.
+  // Compiles a graph. If `parameters` is empty, fills it in, with layouts and order chosen for this
+  // program; otherwise uses it unchanged. Programs that share arrays are compiled with the same
+  // `parameters`, the training program first, since its layouts are the ones to optimize for.
   static std::unique_ptr<const Program> compile(const Graph& graph, ops::Backend& backend,
                                                 const CompileOptions& options,
                                                 Parameters& parameters);
   ~Program();
 
   size_t activation_bytes() const;
-  // Floating-point operations of convolutions and dense layers, for `batch` rows.
+  // Return the floating-point operations of convolutions and dense layers, for `batch` rows.
   double forward_flops() const;
   double backward_flops() const;
-  // Bytes that all operations together read and write, forward and backward, if each tensor of each
-  // operation passes once between memory and processor.
+  // Returns the bytes that all operations read and write, forward and backward, if each operation
+  // transfers each of its tensors once between memory and processor.
   double traffic_bytes() const;
   std::vector<LayerReport> layers() const;
-  // Forward, then backward, in the order in which they are queued.
+  // Returns the operations in the order in which they are queued: forward, then backward.
   std::vector<InstructionReport> instructions() const;
-  // One line an operation with its tensors' specs and places, for `inspect` and debugging.
+  // Returns one line for each operation with the specs and places of its tensors, for `inspect` and
+  // debugging.
   std::string listing() const;
 
  private:

@@ -1,5 +1,5 @@
-// How large a network is, by its shapes alone: before operations are planned, whose planning takes
-// sizes that memory could hold.
+// Computes the size of a network from its shapes alone. Used to reject networks that cannot fit
+// into memory before their operations are planned.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,24 @@ namespace trireme::model {
 
 struct Graph;
 
-// Of one parameter or of one sample's output, in numbers; a network has at most as many parameters.
+// Maximum number of elements of one parameter, of a layer's output for one sample, and of all
+// parameters of a network.
 inline constexpr int64_t kMaxElements = int64_t{1} << 48;
 
-// Throws Error, which begins with `what`, when the shape has more than kMaxElements.
-void require_size(const std::string& what, const Shape& shape);
+// Throws Error that begins with `name` if the shape has more than kMaxElements.
+void require_size(const std::string& name, const Shape& shape);
 
-// In numbers, so that none of its products with a few bytes overflows.
+// Sizes in elements, small enough that their sizes in bytes do not overflow.
 struct NetworkSize {
   int64_t parameters = 0;
-  int64_t trained = 0;               // of these
-  std::string most_parameters;       // the layer that has them
-  int64_t largest_output = 0;        // of a layer, for a whole micro-batch
-  std::string largest_output_layer;  // "input" where no layer's is larger than the samples
+  int64_t trained = 0;               // number of these parameters that are trained
+  std::string largest_layer;         // the layer with the largest number of parameters
+  int64_t largest_output = 0;        // largest output of a layer for a micro-batch, or the input
+  std::string largest_output_layer;  // the layer that has it, or "input"
 };
 
-// For `batch` rows. Throws ConfigError naming the layer when sizes add up to more than any memory
-// has.
+// Returns the size of the network with `batch` rows. Throws ConfigError that names the layer at
+// which the sizes exceed any possible memory.
 NetworkSize size_of(const Graph& graph, int64_t batch);
 
 }  // namespace trireme::model

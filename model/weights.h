@@ -1,4 +1,4 @@
-// Values of a network by name, in canonical order: what model files hold.
+// The values of a network by name, in canonical order, as in model files.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ struct Weight {
   Shape shape;
   std::vector<float> values;  // row-major
 };
-// Parameters and running values: "layer1.0.conv1.weight", "bn1.running_mean".
+// Parameters and running statistics by name: "layer1.0.conv1.weight", "bn1.running_mean".
 using Weights = std::map<std::string, Weight, std::less<>>;
 
 }  // namespace trireme::model

@@ -1,4 +1,4 @@
-// Elementwise nonlinearities, any shape.
+// Elementwise activations of any shape.
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
 
@@ -13,21 +13,21 @@ class ActivationLayer final : public Layer {
 
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);
-    return {.output = inputs[0], .parameters = {}, .running = {}};
+    return {.output = inputs[0], .parameters = {}, .running_stats = {}};
   }
 
   ValueId forward(Emitter& emit) const override {
-    const ValueId y = emit.fresh_like(emit.input());
+    const ValueId y = emit.new_value_like(emit.input());
     emit.emit(ops::ActivationForward{activation_}, {emit.input(), y});
     return y;
   }
 
   void backward(Emitter& emit, ValueId dy) const override {
     if (!emit.needs_gradient()) return;
-    const ValueId dx = emit.fresh_like(emit.input());
+    const ValueId dx = emit.new_value_like(emit.input());
     const ValueId saved = ops::derivative_uses_output(activation_) ? emit.output() : emit.input();
     emit.emit(ops::ActivationBackward{activation_}, {saved, dy, dx});
-    emit.give_gradient(0, dx);
+    emit.accumulate_gradient(0, dx);
   }
 
  private:

@@ -1,5 +1,5 @@
-// Batch normalization per channel, any shape [C, ...]; absorbs a residual sum and a ReLU. Frozen,
-// it uses its running statistics and leaves them as they are.
+// Batch normalization per channel of any shape [C, ...], fused with a residual sum and a ReLU. If
+// it is frozen, it uses its running statistics and does not update them.
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
 
@@ -22,15 +22,16 @@ class BatchNorm final : public Layer {
     if (config_.has_weight_init()) {
       scale = initializer(config_.weight_init(), channels[0], channels[0]);
     }
-    Signature signature{.output = inputs[0],
-                        .parameters = {},
-                        .running = {{.name = "running_mean", .shape = channels, .initial = 0},
-                                    {.name = "running_var", .shape = channels, .initial = 1}}};
+    Signature signature{
+        .output = inputs[0],
+        .parameters = {},
+        .running_stats = {{.name = "running_mean", .shape = channels, .initial = 0},
+                          {.name = "running_var", .shape = channels, .initial = 1}}};
     declare_scale_and_shift(signature, channels, scale);
     return signature;
   }
 
-  bool absorb(const Layer& next) override {
+  bool fuse(const Layer& next) override {
     if (relu_) return false;
     if (next.is_sum() && !residual_) return residual_ = true;
     if (next.as_activation() == ops::Activation::kRelu) return relu_ = true;
@@ -47,27 +48,28 @@ class BatchNorm final : public Layer {
   ValueId forward(Emitter& emit) const override {
     const ValueId x = emit.input();
     const ValueId residual = residual_ ? emit.input(1) : kNoValue;
-    const ValueId y = emit.fresh_like(x);
+    const ValueId y = emit.new_value_like(x);
     if (!emit.training() || !emit.trained()) {
-      emit.emit(
-          ops::BatchNormInference{.epsilon = config_.epsilon(), .relu = relu_},
-          {x, residual, emit.parameter(0), emit.parameter(1), emit.running(0), emit.running(1), y});
+      emit.emit(ops::BatchNormInference{.epsilon = config_.epsilon(), .relu = relu_},
+                {x, residual, emit.parameter(0), emit.parameter(1), emit.running_stat(0),
+                 emit.running_stat(1), y});
       return y;
     }
     const int64_t channels = emit.spec(x).shape[1];
-    const ValueId saved = emit.fresh(emit.gradient_dtype(), {2 * channels}, Layout::row_major());
+    const ValueId saved =
+        emit.new_value(emit.gradient_dtype(), {2 * channels}, Layout::row_major());
     ValueId sums = kNoValue;
     if (across_ranks(emit)) {
-      sums = emit.fresh(DType::kF64, {2 * channels + 1}, Layout::row_major());
+      sums = emit.new_value(DType::kF64, {2 * channels + 1}, Layout::row_major());
       emit.emit(ops::BatchNormStatistics{}, {x, emit.state(), sums});
       emit.all_reduce(sums);
     }
     emit.emit(
         ops::BatchNormForward{
             .epsilon = config_.epsilon(), .momentum = config_.momentum(), .relu = relu_},
-        {x, residual, emit.parameter(0), emit.parameter(1), sums, emit.state(), emit.running(0),
-         emit.running(1), y, saved});
-    emit.keep(saved);
+        {x, residual, emit.parameter(0), emit.parameter(1), sums, emit.state(),
+         emit.running_stat(0), emit.running_stat(1), y, saved});
+    emit.save_for_backward(saved);
     return y;
   }
 
@@ -75,23 +77,23 @@ class BatchNorm final : public Layer {
     if (!emit.trained()) return backward_frozen(emit, dy);
     const ValueId x = emit.input();
     const ValueId y = relu_ ? emit.output() : kNoValue;
-    const ValueId saved = emit.kept(0);
+    const ValueId saved = emit.saved(0);
     ValueId sums = kNoValue;
     if (across_ranks(emit)) {
       const int64_t channels = emit.spec(x).shape[1];
-      sums = emit.fresh(DType::kF64, {2 * channels + 1}, Layout::row_major());
+      sums = emit.new_value(DType::kF64, {2 * channels + 1}, Layout::row_major());
       emit.emit(ops::BatchNormBackwardSums{relu_}, {x, y, dy, saved, emit.state(), sums});
       emit.all_reduce(sums);
     }
-    const ValueId dx = emit.fresh_like(x);
-    // Without a ReLU the residual's gradient is dy itself.
-    const ValueId dresidual = !residual_ ? kNoValue : relu_ ? emit.fresh_like(dy) : dy;
+    const ValueId dx = emit.new_value_like(x);
+    // Without a ReLU the gradient of the residual is dy.
+    const ValueId dresidual = !residual_ ? kNoValue : relu_ ? emit.new_value_like(dy) : dy;
     emit.emit(
         ops::BatchNormBackward{relu_},
         {x, y, dy, emit.parameter(0), saved, sums, emit.state(), dx, relu_ ? dresidual : kNoValue,
          emit.parameter_gradient(0), emit.parameter_gradient(1)});
-    emit.give_gradient(0, dx);
-    if (residual_) emit.give_gradient(1, dresidual);
+    emit.accumulate_gradient(0, dx);
+    if (residual_) emit.accumulate_gradient(1, dresidual);
   }
 
  private:
@@ -99,16 +101,16 @@ class BatchNorm final : public Layer {
     return config_.sync() && emit.collective() && emit.collective()->size() > 1;
   }
 
-  // The channels' scales are all that is between dx and dy.
+  // dx is dy times the scale of each channel.
   void backward_frozen(Emitter& emit, ValueId dy) const {
-    const ValueId g = through_activation(
+    const ValueId g = backward_through_activation(
         emit, relu_ ? ops::Activation::kRelu : ops::Activation::kNone, emit.output(), dy);
-    if (residual_) emit.give_gradient(1, g);
+    if (residual_) emit.accumulate_gradient(1, g);
     if (!emit.needs_gradient()) return;
-    const ValueId dx = emit.fresh_like(emit.input());
+    const ValueId dx = emit.new_value_like(emit.input());
     emit.emit(ops::BatchNormInference{.epsilon = config_.epsilon()},
-              {g, kNoValue, emit.parameter(0), kNoValue, kNoValue, emit.running(1), dx});
-    emit.give_gradient(0, dx);
+              {g, kNoValue, emit.parameter(0), kNoValue, kNoValue, emit.running_stat(1), dx});
+    emit.accumulate_gradient(0, dx);
   }
 
   BatchNormConfig config_;

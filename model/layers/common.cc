@@ -20,7 +20,7 @@ void require_inputs(std::span<const Shape> inputs, size_t count) {
 
 void require_rank(const Shape& shape, int rank, const char* meaning) {
   if (shape.rank() != rank) {
-    throw Error(fmt::format("wants an input of shape {}, got {}", meaning, shape.to_string()));
+    throw Error(fmt::format("requires an input of shape {}, got {}", meaning, shape.to_string()));
   }
 }
 
@@ -29,7 +29,7 @@ std::array<int64_t, 2> height_width(const google::protobuf::RepeatedField<int64_
                                     int64_t lowest) {
   if (numbers.size() > 2) {
     throw Error(
-        fmt::format("{}: got {} numbers; give one, or height and width", field, numbers.size()));
+        fmt::format("{}: has {} numbers; give one, or height and width", field, numbers.size()));
   }
   std::array<int64_t, 2> pair = fallback;
   if (!numbers.empty()) pair = {numbers[0], numbers[numbers.size() - 1]};
@@ -55,16 +55,16 @@ Initializer initializer(const InitializerConfig& config, int64_t fan_in, int64_t
   const auto xavier = [&](const ScaledInit& init) {
     return (init.has_gain() ? init.gain() : 1.0f) * std::sqrt(2.0f / (in + out));
   };
-  const float kUniformOverDeviation = std::sqrt(3.0f);
+  const float kUniformOverStddev = std::sqrt(3.0f);
   switch (config.kind_case()) {
     case InitializerConfig::kKaimingNormal:
       return {Kind::kNormal, 0, kaiming(config.kaiming_normal())};
     case InitializerConfig::kKaimingUniform:
-      return {Kind::kUniform, 0, kaiming(config.kaiming_uniform()) * kUniformOverDeviation};
+      return {Kind::kUniform, 0, kaiming(config.kaiming_uniform()) * kUniformOverStddev};
     case InitializerConfig::kXavierNormal:
       return {Kind::kNormal, 0, xavier(config.xavier_normal())};
     case InitializerConfig::kXavierUniform:
-      return {Kind::kUniform, 0, xavier(config.xavier_uniform()) * kUniformOverDeviation};
+      return {Kind::kUniform, 0, xavier(config.xavier_uniform()) * kUniformOverStddev};
     case InitializerConfig::kNormal:
       return {Kind::kNormal, config.normal().mean(), config.normal().deviation()};
     case InitializerConfig::kConstant:
@@ -82,7 +82,7 @@ void declare_scale_and_shift(Signature& signature, const Shape& shape, const Ini
       {.name = "bias", .shape = shape, .init = {}, .decays = false, .full_precision = true});
 }
 
-bool absorb_activation(ops::Activation& own, const Layer& next) {
+bool fuse_activation(ops::Activation& own, const Layer& next) {
   const ops::Activation activation = next.as_activation();
   if (own != ops::Activation::kNone || activation == ops::Activation::kNone ||
       !ops::derivative_uses_output(activation)) {
@@ -92,9 +92,10 @@ bool absorb_activation(ops::Activation& own, const Layer& next) {
   return true;
 }
 
-ValueId through_activation(Emitter& emit, ops::Activation activation, ValueId output, ValueId dy) {
+ValueId backward_through_activation(Emitter& emit, ops::Activation activation, ValueId output,
+                                    ValueId dy) {
   if (activation == ops::Activation::kNone) return dy;
-  const ValueId before = emit.fresh_like(dy);
+  const ValueId before = emit.new_value_like(dy);
   emit.emit(ops::ActivationBackward{activation}, {output, dy, before});
   return before;
 }

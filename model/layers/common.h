@@ -1,4 +1,4 @@
-// What several layers share: arity and shape checks, windows, initializers.
+// Functions shared by layers: checks of inputs, windows, initializers, fused activations.
 #pragma once
 
 #include <array>
@@ -12,21 +12,23 @@
 
 namespace trireme::model {
 
-// Throws Error unless there are so many inputs, or the first has that rank.
+// Throws Error unless there are `count` inputs.
 void require_inputs(std::span<const Shape> inputs, size_t count);
+// Throws Error unless the shape has `rank` dimensions. `meaning` describes them: "[C, H, W]".
 void require_rank(const Shape& shape, int rank, const char* meaning);
 
-// One number or height and width; `fallback` when unset. Throws Error naming the field when there
-// are more than two or one is below `lowest` or absurdly large.
+// Returns height and width, given as one or two numbers, or `fallback` if unset. Throws Error that
+// names the field if there are more than two, or one is below `lowest` or above 2^30.
 std::array<int64_t, 2> height_width(const google::protobuf::RepeatedField<int64_t>& numbers,
                                     std::array<int64_t, 2> fallback, const char* field,
                                     int64_t lowest);
 
-// `config` unset: what PyTorch does for dense and convolutional weights, uniform in
-// +-1/sqrt(fan_in).
+// Returns the configured initializer. If `config` is unset, returns PyTorch's default for dense and
+// convolutional weights, uniform in +-1/sqrt(fan_in).
 Initializer initializer(const InitializerConfig& config, int64_t fan_in, int64_t fan_out);
 
-// The parameters of a layer that multiplies, whose message has `bias` and the initializers.
+// Declares the weight and bias of a dense or convolutional layer. `Config` is its message, with the
+// fields `bias`, `weight_init` and `bias_init`.
 template <class Config>
 void declare_weights(Signature& signature, const Config& config, const Shape& weight,
                      int64_t fan_in, int64_t fan_out) {
@@ -40,14 +42,16 @@ void declare_weights(Signature& signature, const Config& config, const Shape& we
                                   .decays = false});
 }
 
-// The parameters of a norm, which are few and read in full precision.
+// Declares the weight and bias of a norm. They are few, so they are read in full precision.
 void declare_scale_and_shift(Signature& signature, const Shape& shape, const Initializer& scale);
 
-// Takes over the activation that follows, if it can be applied in the same pass and undone from the
-// output alone, and there is none yet.
-bool absorb_activation(ops::Activation& own, const Layer& next);
+// Sets `own` to the activation `next` and returns true, if `own` is none and the derivative of the
+// activation can be computed from its output alone. Otherwise returns false.
+bool fuse_activation(ops::Activation& own, const Layer& next);
 
-// Activation's part of a backward pass: dy before the activation that was fused into the layer.
-ValueId through_activation(Emitter& emit, ops::Activation activation, ValueId output, ValueId dy);
+// Returns the gradient with respect to the input of the fused activation, given the gradient `dy`
+// of its output.
+ValueId backward_through_activation(Emitter& emit, ops::Activation activation, ValueId output,
+                                    ValueId dy);
 
 }  // namespace trireme::model

@@ -1,4 +1,4 @@
-// Convolution: [C, H, W] -> [channels, OH, OW].
+// 2D convolution: [C, H, W] -> [channels, OH, OW].
 #include <fmt/format.h>
 
 #include "model/layers/common.h"
@@ -17,17 +17,17 @@ class Conv2d final : public Layer {
     require_inputs(inputs, 1);
     require_rank(inputs[0], 3, "[C, H, W]");
     if (config_.channels() < 1) throw Error("conv2d.channels: must be at least 1");
-    if (config_.kernel().empty()) throw Error("conv2d.kernel: must be given");
+    if (config_.kernel().empty()) throw Error("conv2d.kernel: is missing");
     const ops::Conv2dGeometry g = geometry();
     const auto kernel = height_width(config_.kernel(), {1, 1}, "conv2d.kernel", 1);
     const int64_t in = inputs[0][0];
     const int64_t out = config_.channels();
     if (g.groups < 1 || in % g.groups != 0 || out % g.groups != 0) {
       throw Error(
-          fmt::format("conv2d.groups: {} must divide the {} channels read and the {} written",
+          fmt::format("conv2d.groups: {} must divide the {} input and the {} output channels",
                       g.groups, in, out));
     }
-    Signature signature{.output = {out, 0, 0}, .parameters = {}, .running = {}};
+    Signature signature{.output = {out, 0, 0}, .parameters = {}, .running_stats = {}};
     for (int i = 0; i < 2; ++i) {
       const size_t side = i;
       const int64_t reach = g.dilation[side] * (kernel[side] - 1) + 1;
@@ -39,13 +39,13 @@ class Conv2d final : public Layer {
       signature.output[i + 1] = (padded - reach) / g.stride[side] + 1;
     }
     const Shape weight = {out, in / g.groups, kernel[0], kernel[1]};
-    require_size("weight", weight);  // before its extents are multiplied
+    require_size("weight", weight);  // so that fan-in and fan-out do not overflow
     const int64_t area = kernel[0] * kernel[1];
     declare_weights(signature, config_, weight, in / g.groups * area, out / g.groups * area);
     return signature;
   }
 
-  bool absorb(const Layer& next) override { return absorb_activation(activation_, next); }
+  bool fuse(const Layer& next) override { return fuse_activation(activation_, next); }
 
   bool fold(const ChannelScale& next) override {
     if (activation_ != ops::Activation::kNone) return false;
@@ -55,23 +55,23 @@ class Conv2d final : public Layer {
   }
 
   ValueId forward(Emitter& emit) const override {
-    const ValueId y = emit.fresh(emit.output_shape());
+    const ValueId y = emit.new_value(emit.output_shape());
     emit.emit(ops::Conv2dForward{geometry(), activation_},
               {emit.input(), emit.parameter(0), config_.bias() ? emit.parameter(1) : kNoValue, y});
     return y;
   }
 
   void backward(Emitter& emit, ValueId dy) const override {
-    dy = through_activation(emit, activation_, emit.output(), dy);
+    dy = backward_through_activation(emit, activation_, emit.output(), dy);
     if (emit.trained()) {
       emit.emit(ops::Conv2dBackwardWeights{geometry()},
                 {emit.input(), dy, emit.parameter_gradient(0),
                  config_.bias() ? emit.parameter_gradient(1) : kNoValue});
     }
     if (!emit.needs_gradient()) return;
-    const ValueId dx = emit.fresh_like(emit.input());
+    const ValueId dx = emit.new_value_like(emit.input());
     emit.emit(ops::Conv2dBackwardData{geometry()}, {dy, emit.parameter(0), dx});
-    emit.give_gradient(0, dx);
+    emit.accumulate_gradient(0, dx);
   }
 
  private:

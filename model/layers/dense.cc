@@ -1,4 +1,4 @@
-// Fully connected: [F] -> [units].
+// Fully connected layer: [F] -> [units].
 #include <fmt/format.h>
 
 #include "model/layers/common.h"
@@ -16,35 +16,36 @@ class Dense final : public Layer {
     require_inputs(inputs, 1);
     if (config_.units() < 1) throw Error("dense.units: must be at least 1");
     if (inputs[0].rank() != 1) {
-      throw Error(fmt::format("wants rows [F], got {}; put a flatten layer before it",
-                              inputs[0].to_string()));
+      throw Error(
+          fmt::format("requires an input of shape [F], got {}; put a flatten layer before it",
+                      inputs[0].to_string()));
     }
     const int64_t in = inputs[0][0];
     const int64_t out = config_.units();
-    Signature signature{.output = {out}, .parameters = {}, .running = {}};
+    Signature signature{.output = {out}, .parameters = {}, .running_stats = {}};
     declare_weights(signature, config_, {out, in}, in, out);
     return signature;
   }
 
-  bool absorb(const Layer& next) override { return absorb_activation(activation_, next); }
+  bool fuse(const Layer& next) override { return fuse_activation(activation_, next); }
 
   ValueId forward(Emitter& emit) const override {
-    const ValueId y = emit.fresh(emit.output_shape());
+    const ValueId y = emit.new_value(emit.output_shape());
     emit.emit(ops::DenseForward{activation_}, {emit.input(), emit.parameter(0), bias(emit), y});
     return y;
   }
 
   void backward(Emitter& emit, ValueId dy) const override {
-    dy = through_activation(emit, activation_, emit.output(), dy);
+    dy = backward_through_activation(emit, activation_, emit.output(), dy);
     if (emit.trained()) {
       emit.emit(ops::DenseBackwardWeights{},
                 {emit.input(), dy, emit.parameter_gradient(0),
                  config_.bias() ? emit.parameter_gradient(1) : kNoValue});
     }
     if (!emit.needs_gradient()) return;
-    const ValueId dx = emit.fresh_like(emit.input());
+    const ValueId dx = emit.new_value_like(emit.input());
     emit.emit(ops::DenseBackwardData{}, {dy, emit.parameter(0), dx});
-    emit.give_gradient(0, dx);
+    emit.accumulate_gradient(0, dx);
   }
 
  private:

@@ -1,4 +1,4 @@
-// Rows from whatever comes in: [C, H, W] -> [C * H * W], in that order.
+// Flattens any shape in row-major order: [C, H, W] -> [C * H * W].
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
 
@@ -11,7 +11,7 @@ class Flatten final : public Layer {
 
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);
-    return {.output = {inputs[0].elements()}, .parameters = {}, .running = {}};
+    return {.output = {inputs[0].elements()}, .parameters = {}, .running_stats = {}};
   }
 
   ValueId forward(Emitter& emit) const override {
@@ -22,7 +22,7 @@ class Flatten final : public Layer {
     if (!emit.needs_gradient()) return;
     const ValueId x = emit.input();
     const ValueId shaped = emit.view(emit.row_major(dy), emit.spec(x).shape);
-    emit.give_gradient(0, emit.converted(shaped, emit.spec(x)));
+    emit.accumulate_gradient(0, emit.converted(shaped, emit.spec(x)));
   }
 };
 

@@ -24,7 +24,7 @@ class GroupNorm final : public Layer {
       throw Error(fmt::format("group_norm.num_groups: {} does not divide the {} channels of {}",
                               config_.num_groups(), channels[0], inputs[0].to_string()));
     }
-    Signature signature{.output = inputs[0], .parameters = {}, .running = {}};
+    Signature signature{.output = inputs[0], .parameters = {}, .running_stats = {}};
     if (config_.affine()) {
       declare_scale_and_shift(signature, channels, {Initializer::Kind::kConstant, 1, 0});
     }
@@ -33,12 +33,12 @@ class GroupNorm final : public Layer {
 
   ValueId forward(Emitter& emit) const override {
     const ValueId x = emit.input();
-    const ValueId y = emit.fresh_like(x);
+    const ValueId y = emit.new_value_like(x);
     ValueId saved = kNoValue;
     if (emit.training()) {
-      saved = emit.fresh(emit.gradient_dtype(), {emit.batch(), config_.num_groups(), 2},
-                         Layout::row_major());
-      emit.keep(saved);
+      saved = emit.new_value(emit.gradient_dtype(), {emit.batch(), config_.num_groups(), 2},
+                             Layout::row_major());
+      emit.save_for_backward(saved);
     }
     emit.emit(ops::GroupNormForward{config_.num_groups(), config_.epsilon()},
               {x, scale(emit), config_.affine() ? emit.parameter(1) : kNoValue, y, saved});
@@ -47,13 +47,13 @@ class GroupNorm final : public Layer {
 
   void backward(Emitter& emit, ValueId dy) const override {
     if (!emit.trained() && !emit.needs_gradient()) return;
-    const ValueId dx = emit.fresh_like(emit.input());
+    const ValueId dx = emit.new_value_like(emit.input());
     const bool trained = emit.trained();
     emit.emit(ops::GroupNormBackward{config_.num_groups()},
-              {emit.input(), dy, scale(emit), emit.kept(0), emit.state(), dx,
+              {emit.input(), dy, scale(emit), emit.saved(0), emit.state(), dx,
                trained ? emit.parameter_gradient(0) : kNoValue,
                trained ? emit.parameter_gradient(1) : kNoValue});
-    emit.give_gradient(0, dx);
+    emit.accumulate_gradient(0, dx);
   }
 
  private:

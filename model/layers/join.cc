@@ -1,4 +1,4 @@
-// Where branches meet: the sum of two, or several side by side along the channels.
+// Layers that join branches: the sum of two inputs, and concatenation along the channels.
 #include <fmt/format.h>
 
 #include "model/layers/common.h"
@@ -15,21 +15,21 @@ class Sum final : public Layer {
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 2);
     if (!(inputs[0] == inputs[1])) {
-      throw Error(fmt::format("adds inputs of one shape, got {} and {}", inputs[0].to_string(),
-                              inputs[1].to_string()));
+      throw Error(fmt::format("requires inputs of the same shape, got {} and {}",
+                              inputs[0].to_string(), inputs[1].to_string()));
     }
-    return {.output = inputs[0], .parameters = {}, .running = {}};
+    return {.output = inputs[0], .parameters = {}, .running_stats = {}};
   }
 
   ValueId forward(Emitter& emit) const override {
-    const ValueId y = emit.fresh_like(emit.input(0));
+    const ValueId y = emit.new_value_like(emit.input(0));
     emit.emit(ops::Add{}, {emit.input(0), emit.input(1), y});
     return y;
   }
 
   void backward(Emitter& emit, ValueId dy) const override {
-    emit.give_gradient(0, dy);
-    emit.give_gradient(1, dy);
+    emit.accumulate_gradient(0, dy);
+    emit.accumulate_gradient(1, dy);
   }
 };
 
@@ -38,23 +38,23 @@ class ConcatLayer final : public Layer {
   std::string_view kind() const override { return "concat"; }
 
   Signature infer(std::span<const Shape> inputs) const override {
-    if (inputs.empty()) throw Error("joins at least one input, but has none");
+    if (inputs.empty()) throw Error("requires at least one input, but has none");
     Shape output = inputs[0];
     for (size_t i = 1; i < inputs.size(); ++i) {
       Shape rest = inputs[i];
       rest[0] = inputs[0][0];
       if (!(rest == inputs[0])) {
         throw Error(
-            fmt::format("joins along the first extent, so the others must be equal; got {} and {}",
+            fmt::format("requires inputs that differ only in the first dimension, got {} and {}",
                         inputs[0].to_string(), inputs[i].to_string()));
       }
       output[0] += inputs[i][0];
     }
-    return {.output = output, .parameters = {}, .running = {}};
+    return {.output = output, .parameters = {}, .running_stats = {}};
   }
 
   ValueId forward(Emitter& emit) const override {
-    std::vector<ValueId> args{emit.fresh(emit.output_shape())};
+    std::vector<ValueId> args{emit.new_value(emit.output_shape())};
     for (int i = 0; i < emit.inputs(); ++i) args.push_back(emit.input(i));
     emit.emit(ops::Concat{emit.inputs()}, args);
     return args[0];
@@ -62,10 +62,10 @@ class ConcatLayer final : public Layer {
 
   void backward(Emitter& emit, ValueId dy) const override {
     std::vector<ValueId> args{dy};
-    for (int i = 0; i < emit.inputs(); ++i) args.push_back(emit.fresh_like(emit.input(i)));
+    for (int i = 0; i < emit.inputs(); ++i) args.push_back(emit.new_value_like(emit.input(i)));
     emit.emit(ops::Split{emit.inputs()}, args);
     for (int i = 0; i < emit.inputs(); ++i) {
-      emit.give_gradient(i, args[i + 1]);
+      emit.accumulate_gradient(i, args[i + 1]);
     }
   }
 };

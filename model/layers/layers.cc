@@ -16,7 +16,7 @@ std::unique_ptr<Layer> make_layer(const LayerConfig& config) {
     case LayerConfig::KIND_NOT_SET:
       break;
   }
-  throw Error("has no kind; say what it is, e.g. dense { units: 10 }");
+  throw Error("has no kind; give it one, such as dense { units: 10 }");
 }
 
 }  // namespace trireme::model

@@ -1,4 +1,4 @@
-// How each kind of layer is made of its message; layers.def lists them.
+// Functions that create each kind of layer from its message. layers.def lists them.
 #pragma once
 
 #include <memory>

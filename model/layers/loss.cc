@@ -1,4 +1,4 @@
-// What training makes small. A loss is the last layer and has no output.
+// Losses. A loss is the last layer of a network and has no output.
 
 #include <fmt/format.h>
 
@@ -14,20 +14,20 @@
 namespace trireme::model {
 namespace {
 
-// Both losses: one op writes the metrics and, in training, the gradient of its input.
+// Base of all losses: one op writes the metrics and, in training, the gradient of its input.
 template <class LossOp>
 class Loss : public Layer {
  public:
   ValueId forward(Emitter& emit) const override {
     const ValueId x = emit.row_major(emit.input());
-    const ValueId dx = emit.training() ? emit.fresh_like(x) : kNoValue;
+    const ValueId dx = emit.training() ? emit.new_value_like(x) : kNoValue;
     emit.emit(op(), {x, emit.target(), emit.state(), dx, emit.metrics()});
-    emit.keep(dx);
+    emit.save_for_backward(dx);
     return kNoValue;
   }
 
   void backward(Emitter& emit, ValueId) const override {
-    emit.give_gradient(0, emit.converted(emit.kept(0), emit.spec(emit.input())));
+    emit.accumulate_gradient(0, emit.converted(emit.saved(0), emit.spec(emit.input())));
   }
 
  protected:
@@ -63,16 +63,16 @@ class SoftmaxCrossEntropyLayer final : public Loss<ops::SoftmaxCrossEntropy> {
     }
     for (size_t c = 0; c < weights_.size(); ++c) {
       if (weights_[c] >= 0 && std::isfinite(weights_[c])) continue;
-      throw Error(
-          fmt::format("{}: {}, of class {}, is not a number from 0", field, weights_[c], c));
+      throw Error(fmt::format("{}: the weight {} of class {} is negative or not finite", field,
+                              weights_[c], c));
     }
     if (std::ranges::all_of(weights_, [](float weight) { return weight == 0; })) {
-      throw Error(field + ": all are 0, so that nothing would be learned");
+      throw Error(field + ": all are 0, so nothing would be learned");
     }
   }
 
   float smoothing_;
-  std::vector<float> weights_;  // of the classes; empty: all are 1
+  std::vector<float> weights_;  // by class; empty if all are 1
 };
 
 class MeanSquaredErrorLayer final : public Loss<ops::MeanSquaredError> {

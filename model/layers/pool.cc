@@ -1,4 +1,5 @@
-// Max and average pooling over windows, and the mean over everything: [C, H, W] -> [C, OH, OW].
+// Max and average pooling over windows: [C, H, W] -> [C, OH, OW], and global average pooling:
+// [C, H, W] -> [C, 1, 1].
 #include <fmt/format.h>
 
 #include "model/layers/common.h"
@@ -41,29 +42,30 @@ class MaxPool final : public Layer {
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);
     require_rank(inputs[0], 3, "[C, H, W]");
-    return {.output = pooled(inputs[0], geometry_of(config_)), .parameters = {}, .running = {}};
+    return {
+        .output = pooled(inputs[0], geometry_of(config_)), .parameters = {}, .running_stats = {}};
   }
 
   ValueId forward(Emitter& emit) const override {
-    const ValueId y = emit.fresh(emit.output_shape());
-    const ValueId winners = emit.training() ? emit.workspace() : kNoValue;
-    emit.emit(ops::MaxPoolForward{geometry_of(config_)}, {emit.input(), y, winners});
-    if (emit.training()) emit.keep(winners);
+    const ValueId y = emit.new_value(emit.output_shape());
+    const ValueId indices = emit.training() ? emit.workspace() : kNoValue;
+    emit.emit(ops::MaxPoolForward{geometry_of(config_)}, {emit.input(), y, indices});
+    if (emit.training()) emit.save_for_backward(indices);
     return y;
   }
 
   void backward(Emitter& emit, ValueId dy) const override {
     if (!emit.needs_gradient()) return;
-    const ValueId dx = emit.fresh_like(emit.input());
-    emit.emit(ops::MaxPoolBackward{geometry_of(config_)}, {dy, emit.kept(0), dx});
-    emit.give_gradient(0, dx);
+    const ValueId dx = emit.new_value_like(emit.input());
+    emit.emit(ops::MaxPoolBackward{geometry_of(config_)}, {dy, emit.saved(0), dx});
+    emit.accumulate_gradient(0, dx);
   }
 
  private:
   PoolConfig config_;
 };
 
-// Over windows, or over each channel as a whole.
+// Average pooling over windows, or over each channel (`global`).
 class AveragePool final : public Layer {
  public:
   AveragePool(const PoolConfig& config, bool global) : config_(config), global_(global) {}
@@ -72,12 +74,13 @@ class AveragePool final : public Layer {
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);
     require_rank(inputs[0], 3, "[C, H, W]");
-    if (global_) return {.output = {inputs[0][0], 1, 1}, .parameters = {}, .running = {}};
-    return {.output = pooled(inputs[0], geometry_of(config_)), .parameters = {}, .running = {}};
+    if (global_) return {.output = {inputs[0][0], 1, 1}, .parameters = {}, .running_stats = {}};
+    return {
+        .output = pooled(inputs[0], geometry_of(config_)), .parameters = {}, .running_stats = {}};
   }
 
   ValueId forward(Emitter& emit) const override {
-    const ValueId y = emit.fresh(emit.output_shape());
+    const ValueId y = emit.new_value(emit.output_shape());
     emit.emit(ops::AveragePoolForward{geometry(emit), config_.include_padding()},
               {emit.input(), y});
     return y;
@@ -85,9 +88,9 @@ class AveragePool final : public Layer {
 
   void backward(Emitter& emit, ValueId dy) const override {
     if (!emit.needs_gradient()) return;
-    const ValueId dx = emit.fresh_like(emit.input());
+    const ValueId dx = emit.new_value_like(emit.input());
     emit.emit(ops::AveragePoolBackward{geometry(emit), config_.include_padding()}, {dy, dx});
-    emit.give_gradient(0, dx);
+    emit.accumulate_gradient(0, dx);
   }
 
  private:

@@ -86,7 +86,7 @@ Probe probe_of(const ActivationFormula& formula) {
       return results[which];
     };
     std::vector<Probe> inputs{operand(term.a)};
-    if (takes_two(term.op)) inputs.push_back(operand(term.b));
+    if (is_binary(term.op)) inputs.push_back(operand(term.b));
     results.push_back(compute(term.op, inputs).value());
   }
   return results.back();
@@ -94,7 +94,7 @@ Probe probe_of(const ActivationFormula& formula) {
 
 }  // namespace
 
-bool takes_two(std::string_view op) {
+bool is_binary(std::string_view op) {
   return std::any_of(std::begin(kBinary), std::end(kBinary),
                      [&](const Binary& binary) { return binary.op == op; });
 }

@@ -24,7 +24,7 @@ struct Term {
   float number = 0;
 };
 
-bool takes_two(std::string_view op);
+bool is_binary(std::string_view op);
 
 struct ActivationFormula {
   void (*set)(LayerConfig& layer);

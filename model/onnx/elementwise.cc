@@ -13,9 +13,9 @@ constexpr int kMaxDepth = 24;
 }  // namespace
 
 void Importer::elementwise(const NodeView& node) {
-  const int operands = takes_two(node.op()) ? 2 : 1;
+  const int operands = is_binary(node.op()) ? 2 : 1;
   for (int i = 0; i < operands; ++i) {
-    if (std::holds_alternative<OfNothing>(value(node.input(i)))) throw Unknown();
+    if (std::holds_alternative<UnsupportedValue>(value(node.input(i)))) throw Unknown();
   }
   if (operands == 2 && (normalization(node) || bias(node) || scale(node))) return;
   if (function(node)) return;
@@ -24,12 +24,12 @@ void Importer::elementwise(const NodeView& node) {
   config.mutable_add();
   const int first = layer_of(node, node.input(0));
   const int second = layer_of(node, node.input(1));
-  set_output(node, OfLayer{add_layer(node, std::move(config), {first, second})});
+  set_output(node, LayerValue{add_layer(node, std::move(config), {first, second})});
 }
 
 // The values of a constant that goes with samples of this rank and varies along the channels only;
 // empty where it varies otherwise.
-std::vector<float> Importer::one_a_channel(const TensorProto& tensor, int rank) const {
+std::vector<float> Importer::per_channel_values(const TensorProto& tensor, int rank) const {
   std::vector<int64_t> dims(tensor.dims().begin(), tensor.dims().end());
   if (reader_.elements(tensor) == 1) return reader_.floats(tensor);
   dims.insert(dims.begin(), std::max(0, rank + 1 - static_cast<int>(dims.size())), 1);
@@ -41,7 +41,7 @@ std::vector<float> Importer::one_a_channel(const TensorProto& tensor, int rank) 
 }
 
 std::optional<float> Importer::scalar(const std::string& name) const {
-  const auto* of = std::get_if<OfTensor>(&value(name));
+  const auto* of = std::get_if<TensorValue>(&value(name));
   if (!of || reader_.elements(*of->tensor) != 1) return std::nullopt;
   return reader_.floats(*of->tensor)[0];
 }
@@ -49,13 +49,13 @@ std::optional<float> Importer::scalar(const std::string& name) const {
 // Centring and scaling, while nothing else has been done to the input.
 bool Importer::normalization(const NodeView& node) {
   const bool reversed = is_tensor(node.input(0));
-  const auto* input = std::get_if<OfInput>(&value(node.input(reversed ? 1 : 0)));
-  const auto* constant = std::get_if<OfTensor>(&value(node.input(reversed ? 0 : 1)));
+  const auto* input = std::get_if<InputValue>(&value(node.input(reversed ? 1 : 0)));
+  const auto* constant = std::get_if<TensorValue>(&value(node.input(reversed ? 0 : 1)));
   if (!input || !constant) return false;
   InputNormalization changed = input->normalization;
-  const std::vector<float> values = one_a_channel(*constant->tensor, made_.input.rank());
+  const std::vector<float> values = per_channel_values(*constant->tensor, made_.input.rank());
   if (!then(changed, node.op(), values, reversed)) return false;
-  set_output(node, OfInput{changed});
+  set_output(node, InputValue{changed});
   return true;
 }
 
@@ -65,23 +65,23 @@ bool Importer::scale(const NodeView& node) {
   const bool reversed = is_tensor(node.input(0));
   const std::string& of = node.input(reversed ? 1 : 0);
   const std::string& by = node.input(reversed ? 0 : 1);
-  const auto* read = std::get_if<OfLayer>(&value(of));
-  const auto* constant = std::get_if<OfTensor>(&value(by));
-  if (!read || !constant || read->layer == OfLayer::kInput || readers_[of] != 1) return false;
+  const auto* read = std::get_if<LayerValue>(&value(of));
+  const auto* constant = std::get_if<TensorValue>(&value(by));
+  if (!read || !constant || read->layer == LayerValue::kInput || readers_[of] != 1) return false;
   const int index = read->layer;
   Layer& layer = layers_[index];
   if (!layer.config.has_group_norm() || layer.config.group_norm().affine() || !layer.shape) {
     return false;
   }
   const int64_t channels = (*layer.shape)[0];
-  std::vector<float> values = one_a_channel(*constant->tensor, layer.shape->rank());
+  std::vector<float> values = per_channel_values(*constant->tensor, layer.shape->rank());
   if (static_cast<int64_t>(values.size()) != channels) return false;
   layer.config.mutable_group_norm()->clear_affine();
   layer.node = node.place;
   layer.bias_may_follow = true;
   add_weight(index, "weight", {channels}, std::move(values));
   add_weight(index, "bias", {channels}, std::vector<float>(static_cast<size_t>(channels), 0.0F));
-  set_output(node, OfLayer{index});
+  set_output(node, LayerValue{index});
   return true;
 }
 
@@ -90,9 +90,9 @@ bool Importer::bias(const NodeView& node) {
   if (node.op() != "Add") return false;
   const bool reversed = is_tensor(node.input(0));
   const std::string& of = node.input(reversed ? 1 : 0);
-  const auto* read = std::get_if<OfLayer>(&value(of));
-  const auto* constant = std::get_if<OfTensor>(&value(node.input(reversed ? 0 : 1)));
-  if (!read || !constant || read->layer == OfLayer::kInput || readers_[of] != 1) return false;
+  const auto* read = std::get_if<LayerValue>(&value(of));
+  const auto* constant = std::get_if<TensorValue>(&value(node.input(reversed ? 0 : 1)));
+  if (!read || !constant || read->layer == LayerValue::kInput || readers_[of] != 1) return false;
   const int index = read->layer;
   Layer& layer = layers_[index];
   if (graph_.node(static_cast<int>(layer.node)).output(0) != of) return false;  // has other names
@@ -103,20 +103,20 @@ bool Importer::bias(const NodeView& node) {
   if (layer.bias_may_follow) channels = (*layer.shape)[0];
   if (channels == 0) return false;
   const int rank = layer.shape ? layer.shape->rank() : config.has_dense() ? 1 : 3;
-  std::vector<float> values = one_a_channel(*constant->tensor, rank);
+  std::vector<float> values = per_channel_values(*constant->tensor, rank);
   if (static_cast<int64_t>(values.size()) != channels) return false;
   if (config.has_dense()) config.mutable_dense()->clear_bias();
   if (config.has_conv2d()) config.mutable_conv2d()->clear_bias();
   layer.bias_may_follow = false;
   layer.node = node.place;
   add_weight(index, "bias", {channels}, std::move(values));
-  set_output(node, OfLayer{index});
+  set_output(node, LayerValue{index});
   return true;
 }
 
 std::optional<Importer::Function> Importer::as_function(const NodeView& node,
                                                         const std::string& name) {
-  if (const auto* function = std::get_if<OfFunction>(&value(name))) {
+  if (const auto* function = std::get_if<FunctionValue>(&value(name))) {
     const Function& known = functions_[function->function];
     if (known.depth < kMaxDepth) return known;
   }
@@ -132,7 +132,7 @@ bool Importer::function(const NodeView& node) {
   std::vector<Probe> probes;
   Function result{.node = node.place, .source = 0, .probe = {}, .depth = 0, .inputs = {}};
   std::optional<int> source;
-  for (int i = 0; i < (takes_two(node.op()) ? 2 : 1); ++i) {
+  for (int i = 0; i < (is_binary(node.op()) ? 2 : 1); ++i) {
     const std::string& name = node.input(i);
     result.inputs.push_back(name);
     if (is_tensor(name)) {
@@ -151,7 +151,7 @@ bool Importer::function(const NodeView& node) {
   result.source = *source;
   result.probe = compute(node.op(), probes).value();
   functions_.push_back(result);
-  set_output(node, OfFunction{functions_.size() - 1});
+  set_output(node, FunctionValue{functions_.size() - 1});
   return true;
 }
 

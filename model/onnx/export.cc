@@ -115,7 +115,7 @@ class Exporter {
       for (const auto& parameter : node.signature.parameters) {
         bytes += check(node.name + "." + parameter.name, parameter.shape);
       }
-      for (const auto& running : node.signature.running) {
+      for (const auto& running : node.signature.running_stats) {
         bytes += check(node.name + "." + running.name, running.shape);
       }
     }
@@ -162,11 +162,11 @@ class Exporter {
 
   void normalize() {
     const auto scale = static_cast<float>(double{graph_.input.scale} * options_.input_unit);
-    const InputNormalization n{scale, graph_.input.mean, graph_.input.deviation};
+    const InputNormalization n{scale, graph_.input.mean, graph_.input.stddev};
     if (!onnx::normalizes(n)) return;
     if (n.scale != 1) affine("Mul", "normalize.scale", {n.scale});
     affine("Sub", "normalize.mean", n.mean);
-    affine("Div", "normalize.deviation", n.deviation);
+    affine("Div", "normalize.stddev", n.stddev);
   }
   void affine(const char* op, const std::string& name, const std::vector<float>& values) {
     Shape shape{1};
@@ -315,7 +315,7 @@ class Exporter {
         return results[which];
       };
       std::vector<std::string> inputs{operand(term.a)};
-      if (onnx::takes_two(term.op)) inputs.push_back(operand(term.b));
+      if (onnx::is_binary(term.op)) inputs.push_back(operand(term.b));
       results.push_back(add(term.op, name, inputs).output(0));
     }
   }

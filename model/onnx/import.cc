@@ -123,7 +123,7 @@ void Importer::find_needed() {
 }
 
 void Importer::read_inputs() {
-  for (const TensorProto& tensor : graph_.initializer()) values_[tensor.name()] = OfTensor{&tensor};
+  for (const TensorProto& tensor : graph_.initializer()) values_[tensor.name()] = TensorValue{&tensor};
   std::vector<std::string> inputs;
   for (const ValueInfoProto& input : graph_.input()) {
     if (values_.contains(input.name()) || !readers_.contains(input.name())) continue;
@@ -149,7 +149,7 @@ void Importer::read_input(const ValueInfoProto& input) {
   if (sample[0] > 0) batch_ = sample[0];
   sample.erase(sample.begin());
   made_.input = Shape(sample);
-  values_[input.name()] = OfInput{};
+  values_[input.name()] = InputValue{};
 }
 
 void Importer::visit(size_t n) {
@@ -173,7 +173,7 @@ void Importer::visit(size_t n) {
   } catch (const Unknown&) {
     // Has been noted where it began.
   }
-  for (const std::string& output : proto.output()) values_.insert_or_assign(output, OfNothing());
+  for (const std::string& output : proto.output()) values_.insert_or_assign(output, UnsupportedValue());
 }
 
 void Importer::note(const Unsupported& unsupported) {
@@ -199,7 +199,7 @@ int Importer::result() {
 }
 
 OnnxModel Importer::finish() {
-  int logits = OfLayer::kInput;
+  int logits = LayerValue::kInput;
   try {
     logits = result();
   } catch (const Unsupported& unsupported) {
@@ -232,7 +232,7 @@ void Importer::write_layers(NetworkConfig& network) const {
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return layers_[a].node < layers_[b].node; });
-  int before = OfLayer::kInput;
+  int before = LayerValue::kInput;
   for (const size_t place : order) {
     const Layer& layer = layers_[place];
     LayerConfig& config = *network.add_layer();
@@ -240,7 +240,7 @@ void Importer::write_layers(NetworkConfig& network) const {
     // What a layer reads is only said where it is not the one before it.
     if (layer.inputs != std::vector<int>{before}) {
       for (const int input : layer.inputs) {
-        config.add_input(input == OfLayer::kInput ? "input" : layers_[input].config.name());
+        config.add_input(input == LayerValue::kInput ? "input" : layers_[input].config.name());
       }
     }
     before = static_cast<int>(place);

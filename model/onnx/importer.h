@@ -25,31 +25,31 @@
 namespace trireme::model::onnx {
 
 // What a name stands for.
-struct OfInput {  // the model's input, perhaps normalized
+struct InputValue {  // the model's input, perhaps normalized
   InputNormalization normalization;
 };
-struct OfLayer {  // what a layer computes; kInput: the input as the network sees it
+struct LayerValue {  // what a layer computes; kInput: the input as the network sees it
   static constexpr int kInput = -1;
   int layer;
 };
-struct OfFunction {  // elementwise operators on one layer's output
+struct FunctionValue {  // elementwise operators on one layer's output
   size_t function;
 };
-struct OfTensor {
+struct TensorValue {
   const TensorProto* tensor;
 };
-struct OfIntegers {  // a shape, or part of one
+struct IntegersValue {  // a shape, or part of one
   // Extents that are not known before there are samples.
   static constexpr int64_t kBatch = -1000001;
   static constexpr int64_t kOpen = -1000002;
   std::vector<int64_t> values;
 };
-struct OfGroups {  // what a layer computes, as [N, groups, the rest]
+struct GroupedValue {  // what a layer computes, as [N, groups, the rest]
   int layer;
   int64_t groups;
 };
-struct OfNothing {};  // comes from an operator that is not supported
-using Value = std::variant<OfNothing, OfInput, OfLayer, OfFunction, OfTensor, OfIntegers, OfGroups>;
+struct UnsupportedValue {};  // comes from an operator that is not supported
+using Value = std::variant<UnsupportedValue, InputValue, LayerValue, FunctionValue, TensorValue, IntegersValue, GroupedValue>;
 
 // Thrown and caught within the import: the operator has no layer here.
 struct Unsupported {
@@ -128,7 +128,7 @@ class Importer {
   bool bias(const NodeView& node);
   bool scale(const NodeView& node);
   bool function(const NodeView& node);
-  std::vector<float> one_a_channel(const TensorProto& tensor, int rank) const;
+  std::vector<float> per_channel_values(const TensorProto& tensor, int rank) const;
   std::optional<float> scalar(const std::string& name) const;
   std::optional<Function> as_function(const NodeView& node, const std::string& name);
 
@@ -147,7 +147,7 @@ class Importer {
   std::vector<std::string> unsupported_;
   std::set<size_t> noted_;  // nodes that are among them
   std::optional<InputNormalization> normalization_;
-  int64_t batch_ = OfIntegers::kBatch;  // or what the file fixes it to
+  int64_t batch_ = IntegersValue::kBatch;  // or what the file fixes it to
   OnnxModel made_;
 };
 

@@ -24,18 +24,18 @@ std::vector<float> each(const std::vector<float>& a, const std::vector<float>& b
 // x -> x * factor (or / factor).
 bool multiply(InputNormalization& n, const std::vector<float>& values, bool divide) {
   const auto combine = [divide](float own, float by) { return divide ? own / by : own * by; };
-  if (values.size() == 1 && all(n.mean, 0) && all(n.deviation, 1)) {
+  if (values.size() == 1 && all(n.mean, 0) && all(n.stddev, 1)) {
     n.scale = combine(n.scale, values[0]);
     return true;
   }
-  n.deviation = each(n.deviation, values,
+  n.stddev = each(n.stddev, values,
                      [divide](float own, float by) { return divide ? own * by : own / by; });
-  return !n.deviation.empty();
+  return !n.stddev.empty();
 }
 
 // x -> x - values.
 bool subtract(InputNormalization& n, const std::vector<float>& values) {
-  const std::vector<float> shift = each(values, n.deviation, std::multiplies<float>());
+  const std::vector<float> shift = each(values, n.stddev, std::multiplies<float>());
   n.mean = each(n.mean, shift, std::plus<float>());
   return !n.mean.empty();
 }
@@ -43,7 +43,7 @@ bool subtract(InputNormalization& n, const std::vector<float>& values) {
 }  // namespace
 
 bool normalizes(const InputNormalization& n) {
-  return n.scale != 1 || !all(n.mean, 0) || !all(n.deviation, 1);
+  return n.scale != 1 || !all(n.mean, 0) || !all(n.stddev, 1);
 }
 
 bool then(InputNormalization& normalization, std::string_view op, const std::vector<float>& values,

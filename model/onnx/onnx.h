@@ -14,12 +14,12 @@
 
 namespace trireme::model {
 
-// How a model that begins with normalization sees a sample: (x * scale - mean[c]) / deviation[c],
+// How a model that begins with normalization sees a sample: (x * scale - mean[c]) / stddev[c],
 // as in SampleSpec.
 struct InputNormalization {
   float scale = 1;
   std::vector<float> mean{0};
-  std::vector<float> deviation{1};
+  std::vector<float> stddev{1};
   bool operator==(const InputNormalization&) const = default;
 };
 

@@ -190,7 +190,7 @@ void Operators::max_pool(const NodeView& node) {
   const int input = layer_of(node, node.input(0));
   LayerConfig config;
   *config.mutable_max_pool() = pool(node, input);
-  set_output(node, OfLayer{add_layer(node, std::move(config), {input})});
+  set_output(node, LayerValue{add_layer(node, std::move(config), {input})});
 }
 
 void Operators::average_pool(const NodeView& node) {
@@ -204,12 +204,12 @@ void Operators::average_pool(const NodeView& node) {
   // What PyTorch makes of adaptive pooling where there is nothing to adapt.
   if (is(pool_config.kernel(), 1) && pool_config.stride().empty() &&
       pool_config.padding().empty()) {
-    return set_output(node, OfLayer{input});
+    return set_output(node, LayerValue{input});
   }
   if (!pool_config.padding().empty() && node.integer("count_include_pad", 0) == 0) {
     pool_config.set_include_padding(false);
   }
-  set_output(node, OfLayer{add_layer(node, std::move(config), {input})});
+  set_output(node, LayerValue{add_layer(node, std::move(config), {input})});
 }
 
 void Operators::conv(const NodeView& node) {
@@ -239,7 +239,7 @@ void Operators::conv(const NodeView& node) {
   const int layer = add_layer(node, std::move(config), {input}, node.input(1));
   add_weight(layer, "weight", Shape(dims), floats(node, node.input(1)));
   if (node.has_input(2)) add_weight(layer, "bias", {dims[0]}, floats(node, node.input(2)));
-  set_output(node, OfLayer{layer});
+  set_output(node, LayerValue{layer});
 }
 
 // --- Matrix products.
@@ -283,7 +283,7 @@ void Operators::dense(const NodeView& node, bool transposed, float alpha, float 
     for (float& value : bias) value *= beta;
     add_weight(layer, "bias", {units}, std::move(bias));
   }
-  set_output(node, OfLayer{layer});
+  set_output(node, LayerValue{layer});
 }
 
 // --- Norms, activations with an operator of their own, dropout.
@@ -308,7 +308,7 @@ void Operators::batch_norm(const NodeView& node) {
     const int64_t channels = shape ? (*shape)[0] : static_cast<int64_t>(values.size());
     add_weight(layer, names[i], {channels}, std::move(values));
   }
-  set_output(node, OfLayer{layer});
+  set_output(node, LayerValue{layer});
 }
 
 int Operators::add_group_norm(const NodeView& node, int input, int64_t groups) {
@@ -337,7 +337,7 @@ void Operators::group_norm(const NodeView& node) {
     const Shape channels{shape ? (*shape)[0] : given};
     add_weight(layer, i == 1 ? "weight" : "bias", channels, std::move(values));
   }
-  set_output(node, OfLayer{layer});
+  set_output(node, LayerValue{layer});
 }
 
 // Of channels, or of groups of them, which is how group norm is said before opset 21: scale and
@@ -345,20 +345,20 @@ void Operators::group_norm(const NodeView& node) {
 void Operators::instance_norm(const NodeView& node) {
   std::vector<float> weight = floats(node, node.input(1)), bias = floats(node, node.input(2));
   const auto channels = static_cast<int64_t>(weight.size());
-  if (const auto* of = std::get_if<OfGroups>(&value(node.input(0)))) {
-    const OfGroups groups = *of;
+  if (const auto* of = std::get_if<GroupedValue>(&value(node.input(0)))) {
+    const GroupedValue groups = *of;
     if (std::ranges::any_of(weight, [](float w) { return w != 1; }) ||
         std::ranges::any_of(bias, [](float b) { return b != 0; })) {
       throw Unsupported{node.place, "with a scale or a shift for each group of channels"};
     }
     const int layer = add_group_norm(node, groups.layer, groups.groups);
     layers_[layer].config.mutable_group_norm()->set_affine(false);
-    return set_output(node, OfGroups{layer, groups.groups});
+    return set_output(node, GroupedValue{layer, groups.groups});
   }
   const int layer = add_group_norm(node, layer_of(node, node.input(0)), channels);
   add_weight(layer, "weight", {channels}, std::move(weight));
   add_weight(layer, "bias", {channels}, std::move(bias));
-  set_output(node, OfLayer{layer});
+  set_output(node, LayerValue{layer});
 }
 
 void Operators::layer_norm(const NodeView& node) {
@@ -377,7 +377,7 @@ void Operators::layer_norm(const NodeView& node) {
   if (node.has_input(2)) bias = floats(node, node.input(2));
   add_weight(layer, "weight", features, std::move(scale));
   add_weight(layer, "bias", features, std::move(bias));
-  set_output(node, OfLayer{layer});
+  set_output(node, LayerValue{layer});
 }
 
 void Operators::activation(const NodeView& node) {
@@ -391,7 +391,7 @@ void Operators::activation(const NodeView& node) {
   } else {
     config.mutable_gelu();
   }
-  set_output(node, OfLayer{add_layer(node, std::move(config), {input})});
+  set_output(node, LayerValue{add_layer(node, std::move(config), {input})});
 }
 
 void Operators::dropout(const NodeView& node) {
@@ -402,7 +402,7 @@ void Operators::dropout(const NodeView& node) {
   const int input = layer_of(node, node.input(0));
   LayerConfig config;
   config.mutable_dropout()->set_rate(rate);
-  set_output(node, OfLayer{add_layer(node, std::move(config), {input})});
+  set_output(node, LayerValue{add_layer(node, std::move(config), {input})});
 }
 
 // At the end only, where the loss has its own.
@@ -415,7 +415,7 @@ void Operators::softmax(const NodeView& node) {
   if (!one_of(node.integer("axis", -1), {-1, 1}) || (shape && shape->rank() != 1)) {
     throw Unsupported{node.place, "along another axis"};
   }
-  set_output(node, OfLayer{input});
+  set_output(node, LayerValue{input});
 }
 
 // --- Shapes.
@@ -424,13 +424,13 @@ void Operators::global_average_pool(const NodeView& node) {
   const int input = layer_of(node, node.input(0));
   LayerConfig config;
   config.mutable_global_pool();
-  set_output(node, OfLayer{add_layer(node, std::move(config), {input})});
+  set_output(node, LayerValue{add_layer(node, std::move(config), {input})});
 }
 
 void Operators::add_flatten(const NodeView& node, int input) {
   LayerConfig config;
   config.mutable_flatten();
-  set_output(node, OfLayer{add_layer(node, std::move(config), {input})});
+  set_output(node, LayerValue{add_layer(node, std::move(config), {input})});
 }
 
 // The mean over height and width.
@@ -447,7 +447,7 @@ void Operators::reduce_mean(const NodeView& node) {
   LayerConfig config;
   config.mutable_global_pool();
   const int layer = add_layer(node, std::move(config), {input});
-  if (node.integer("keepdims", 1) != 0) return set_output(node, OfLayer{layer});
+  if (node.integer("keepdims", 1) != 0) return set_output(node, LayerValue{layer});
   add_flatten(node, layer);
 }
 
@@ -471,7 +471,7 @@ void Operators::reshape(const NodeView& node) {
   if (to.size() < 2) refuse_it();
   const bool copies = node.integer("allowzero", 0) == 0;
   const auto is_batch = [&](int64_t extent) {
-    return extent == OfIntegers::kBatch || extent == batch_ || (copies && extent == 0);
+    return extent == IntegersValue::kBatch || extent == batch_ || (copies && extent == 0);
   };
   const bool open = to[0] == -1;
   if (!open && !is_batch(to[0])) refuse_it();
@@ -483,13 +483,13 @@ void Operators::reshape(const NodeView& node) {
   }
   to.erase(to.begin());
   if (const auto groups = groups_of(input, to); groups && !open) {
-    return set_output(node, OfGroups{input, *groups});
+    return set_output(node, GroupedValue{input, *groups});
   }
   if (!from || from->rank() != static_cast<int>(to.size())) refuse_it();
   for (size_t i = 0; i < to.size(); ++i) {
     if (to[i] != (*from)[static_cast<int>(i)] && !(to[i] == -1 && !open)) refuse_it();
   }
-  set_output(node, OfLayer{input});
+  set_output(node, LayerValue{input});
 }
 
 // The groups that [groups, the rest] divides the channels into, where it is no shape of a sample.
@@ -503,7 +503,7 @@ std::optional<int64_t> Operators::groups_of(int input, std::span<const int64_t> 
 
 // Back to what a layer gives that has seen its input in groups.
 bool Operators::from_groups(const NodeView& node, std::span<const int64_t> to) {
-  const auto* of = std::get_if<OfGroups>(&value(node.input(0)));
+  const auto* of = std::get_if<GroupedValue>(&value(node.input(0)));
   if (!of) return false;
   const std::optional<Shape> shape = shape_of(of->layer);
   bool same = shape && static_cast<int>(to.size()) == shape->rank() + 1;
@@ -512,13 +512,13 @@ bool Operators::from_groups(const NodeView& node, std::span<const int64_t> to) {
     same = extent == (*shape)[i] || extent == -1;
   }
   if (!same) throw Unsupported{node.place, "of channels in groups, to another shape than before"};
-  if (of->layer != OfLayer::kInput) layers_[of->layer].node = node.place;
-  set_output(node, OfLayer{of->layer});
+  if (of->layer != LayerValue::kInput) layers_[of->layer].node = node.place;
+  set_output(node, LayerValue{of->layer});
   return true;
 }
 
 void Operators::squeeze(const NodeView& node) {
-  if (std::holds_alternative<OfIntegers>(value(node.input(0)))) return identity(node);
+  if (std::holds_alternative<IntegersValue>(value(node.input(0)))) return identity(node);
   const int input = layer_of(node, node.input(0));
   std::vector<int64_t> axes = node.integers("axes");
   if (node.has_input(1)) axes = integers(node, node.input(1));
@@ -534,7 +534,7 @@ void Operators::concat(const NodeView& node) {
   std::vector<int> inputs;
   for (int i = 0; i < node.inputs(); ++i) {
     const Value& of = value(node.input(i));
-    if (std::holds_alternative<OfIntegers>(of) || std::holds_alternative<OfTensor>(of)) {
+    if (std::holds_alternative<IntegersValue>(of) || std::holds_alternative<TensorValue>(of)) {
       const std::vector<int64_t> more = integers(node, node.input(i));
       numbers.insert(numbers.end(), more.begin(), more.end());
     } else {
@@ -542,7 +542,7 @@ void Operators::concat(const NodeView& node) {
     }
   }
   if (inputs.empty() && !numbers.empty() && numbers.size() <= Shape::kMaxRank) {
-    return set_output(node, OfIntegers{numbers});
+    return set_output(node, IntegersValue{numbers});
   }
   if (!numbers.empty() || inputs.empty()) throw Unsupported{node.place, "with constants"};
   const std::optional<Shape> shape = shape_of(inputs[0]);
@@ -552,7 +552,7 @@ void Operators::concat(const NodeView& node) {
   }
   LayerConfig config;
   config.mutable_concat();
-  set_output(node, OfLayer{add_layer(node, std::move(config), std::move(inputs))});
+  set_output(node, LayerValue{add_layer(node, std::move(config), std::move(inputs))});
 }
 
 // --- Numbers.
@@ -586,21 +586,21 @@ void Operators::constant(const NodeView& node) {
   } else {
     throw Unsupported{node.place, "holds no numbers"};
   }
-  set_output(node, OfTensor{&keep(std::move(tensor))});
+  set_output(node, TensorValue{&keep(std::move(tensor))});
 }
 
 void Operators::shape(const NodeView& node) {
   const int input = layer_of(node, node.input(0));
   const std::optional<Shape> known = shape_of(input);
   if (!known) throw Unsupported{node.place, "of what has no known shape"};
-  OfIntegers extents{{batch_}};
+  IntegersValue extents{{batch_}};
   extents.values.insert(extents.values.end(), known->begin(), known->end());
   set_output(node, extents);
 }
 
 void Operators::gather(const NodeView& node) {
   const std::vector<int64_t> from = integers(node, node.input(0));
-  OfIntegers picked;
+  IntegersValue picked;
   for (const int64_t at : integers(node, node.input(1))) {
     const int64_t index = at < 0 ? at + static_cast<int64_t>(from.size()) : at;
     if (index < 0 || index >= static_cast<int64_t>(from.size())) {
@@ -613,7 +613,7 @@ void Operators::gather(const NodeView& node) {
 
 // Of one number of a shape; there is no difference here.
 void Operators::unsqueeze(const NodeView& node) {
-  set_output(node, OfIntegers{integers(node, node.input(0))});
+  set_output(node, IntegersValue{integers(node, node.input(0))});
 }
 
 }  // namespace

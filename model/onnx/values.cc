@@ -34,22 +34,22 @@ void Importer::set_output(const NodeView& node, Value value) {
 }
 
 bool Importer::is_tensor(const std::string& name) const {
-  return std::holds_alternative<OfTensor>(value(name));
+  return std::holds_alternative<TensorValue>(value(name));
 }
 
 int Importer::layer_of(const NodeView& node, const std::string& name) {
   const Value& of = value(name);
-  if (std::holds_alternative<OfNothing>(of)) throw Unknown();
-  if (const auto* layer = std::get_if<OfLayer>(&of)) return layer->layer;
-  if (const auto* function = std::get_if<OfFunction>(&of)) return layer_of(function->function);
-  if (std::holds_alternative<OfGroups>(of)) throw Unsupported{node.place, "of channels in groups"};
-  const auto* input = std::get_if<OfInput>(&of);
+  if (std::holds_alternative<UnsupportedValue>(of)) throw Unknown();
+  if (const auto* layer = std::get_if<LayerValue>(&of)) return layer->layer;
+  if (const auto* function = std::get_if<FunctionValue>(&of)) return layer_of(function->function);
+  if (std::holds_alternative<GroupedValue>(of)) throw Unsupported{node.place, "of channels in groups"};
+  const auto* input = std::get_if<InputValue>(&of);
   if (!input) throw Unsupported{node.place, fmt::format("of constants, '{}'", name)};
   if (normalization_ && !(*normalization_ == input->normalization)) {
     throw Unsupported{node.place, "reads the input with another normalization than others do"};
   }
   normalization_ = input->normalization;
-  return OfLayer::kInput;
+  return LayerValue::kInput;
 }
 
 int Importer::layer_of(size_t index) {
@@ -84,7 +84,7 @@ int Importer::layer_of(size_t index) {
 }
 
 std::optional<Shape> Importer::shape_of(int layer) const {
-  if (layer != OfLayer::kInput) return layers_[layer].shape;
+  if (layer != LayerValue::kInput) return layers_[layer].shape;
   if (!plausible(made_.input)) return std::nullopt;  // some extents are open
   return made_.input;
 }
@@ -95,8 +95,8 @@ const TensorProto& Importer::keep(TensorProto tensor) {
 
 const TensorProto& Importer::tensor(const NodeView& node, const std::string& name) const {
   const Value& of = value(name);
-  if (std::holds_alternative<OfNothing>(of)) throw Unknown();
-  const auto* found = std::get_if<OfTensor>(&of);
+  if (std::holds_alternative<UnsupportedValue>(of)) throw Unknown();
+  const auto* found = std::get_if<TensorValue>(&of);
   if (!found) {
     throw Unsupported{node.place, fmt::format("'{}' is computed where constants go", name)};
   }
@@ -119,7 +119,7 @@ std::vector<float> Importer::floats(const NodeView& node, const std::string& nam
 
 std::vector<int64_t> Importer::integers(const NodeView& node, const std::string& name) const {
   const Value& of = value(name);
-  if (const auto* known = std::get_if<OfIntegers>(&of)) return known->values;
+  if (const auto* known = std::get_if<IntegersValue>(&of)) return known->values;
   const TensorProto& found = tensor(node, name);
   if (reader_.elements(found) > Shape::kMaxRank) damaged(fmt::format("'{}' is no shape", name));
   return reader_.integers(found);

@@ -1,5 +1,6 @@
-// Batch norm in inference is a scale and a shift of each channel, which the convolution before it
-// can do with its weights and bias (Jacob et al., arXiv:1712.05877, section 3.2).
+// Folds batch norms into convolutions. In inference, batch norm is a scale and a shift of each
+// channel, which can be applied to the weights and bias of the preceding convolution (Jacob et al.,
+// arXiv:1712.05877, section 3.2).
 #include <cmath>
 
 #include "model/graph.h"
@@ -8,7 +9,7 @@
 namespace trireme::model {
 namespace {
 
-// What the norm does to each channel: x * scale + shift.
+// A batch norm in inference: x * scale + shift for each channel.
 struct ChannelMap {
   std::vector<double> scale, shift;
 };
@@ -31,7 +32,7 @@ ChannelMap map_of(const Node& norm, float epsilon, const Weights& weights) {
 void fold_values(const Node& conv, const Node& norm, float epsilon, Weights& weights) {
   const ChannelMap map = map_of(norm, epsilon, weights);
   Weight& weight = weights.at(conv.name + ".weight");
-  Weight& bias = weights[conv.name + ".bias"];  // zeros where the convolution has had none
+  Weight& bias = weights[conv.name + ".bias"];  // added, as zeros, if the convolution has none
   const size_t channels = map.scale.size();
   bias.shape = Shape{static_cast<int64_t>(channels)};
   bias.values.resize(channels);

@@ -20,7 +20,7 @@ void freeze(Graph& graph, std::span<const std::string> patterns) {
         parameter.frozen = matched = true;
       }
     }
-    if (!matched) pattern.refuse(graph);
+    if (!matched) pattern.throw_no_match(graph);
   }
   if (std::ranges::none_of(graph.nodes, [](const Node& n) { return n.signature.trained(); })) {
     throw ConfigError("model.freeze", "all parameters are frozen, so there is nothing to train");

@@ -6,12 +6,12 @@
 
 namespace trireme::model {
 
-void remove_node(Graph& graph, int gone, int instead) {
-  graph.nodes.erase(graph.nodes.begin() + gone);
+void remove_node(Graph& graph, int removed, int replacement) {
+  graph.nodes.erase(graph.nodes.begin() + removed);
   for (Node& node : graph.nodes) {
     for (int& input : node.inputs) {
-      if (input == gone) input = instead;
-      if (input > gone) --input;
+      if (input == removed) input = replacement;
+      if (input > removed) --input;
     }
   }
 }
@@ -38,7 +38,7 @@ void elide_identities(Graph& graph) {
   }
 }
 
-void remove_unread(Graph& graph) {
+void remove_unused(Graph& graph) {
   for (int n = static_cast<int>(graph.nodes.size()) - 2; n >= 0; --n) {
     if (readers(graph, n).empty()) remove_node(graph, n, -1);
   }
@@ -46,14 +46,14 @@ void remove_unread(Graph& graph) {
 
 void fuse(Graph& graph) {
   for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
-    // A layer may absorb one after the other; each time it moves to the place of the absorbed, so
-    // that all that this one read comes before it.
+    // A layer may be fused with several others in turn. Each time it moves to the place of the
+    // other layer, so that it still comes after all of its inputs.
     const std::vector<int> read_by = readers(graph, n);
     if (read_by.size() != 1) continue;
     const int next = read_by[0];
     Node& reader = graph.nodes[next];
     Node& node = graph.nodes[n];
-    if (!node.layer->absorb(*reader.layer)) continue;
+    if (!node.layer->fuse(*reader.layer)) continue;
     node.signature.output = reader.signature.output;
     for (int input : reader.inputs) {
       if (input != n) node.inputs.push_back(input);

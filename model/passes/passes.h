@@ -1,4 +1,4 @@
-// Rewrites of a graph that change its cost and not its result, and what of it is trained.
+// Passes that rewrite a graph: optimizations that do not change its result, and freezing.
 #pragma once
 
 #include <span>
@@ -11,25 +11,26 @@ namespace trireme::model {
 
 struct Graph;
 
-// Takes out layers that only hand their input on.
+// Removes layers whose output is their input.
 void elide_identities(Graph& graph);
-// Takes out layers that nothing on the way to the loss reads.
-void remove_unread(Graph& graph);
-// Lets each layer absorb the one that alone reads it: batch norm + add + ReLU, convolution or dense
+// Removes layers that the loss does not depend on.
+void remove_unused(Graph& graph);
+// Fuses layers with their only reader where possible: batch norm + add + ReLU, convolution or dense
 // + activation.
 void fuse(Graph& graph);
-// Freezes the parameters whose whole names these regular expressions match. Throws ConfigError when
-// one is none, or matches nothing, or when nothing is left to be trained.
+// Freezes the parameters whose whole names match one of these regular expressions. Throws
+// ConfigError if an expression is invalid or matches no parameter, or if no trained parameter
+// remains.
 void freeze(Graph& graph, std::span<const std::string> patterns);
-// For inference: lets each convolution do the work of the batch norm that alone reads it, with
-// weights and a bias that do both. Norms that have absorbed a residual sum stay: they are that
-// sum's one pass over memory anyway.
+// For inference: folds each batch norm that is the only reader of a convolution into the
+// convolution's weights and bias. Norms with a fused residual sum remain, since the sum needs the
+// same pass over memory.
 void fold_batch_norms(Graph& graph, Weights& weights);
 
 // --- For passes.
-// Nodes that read this one, once for each time that they do.
+// Returns the nodes that read `node`, once for each input that does.
 std::vector<int> readers(const Graph& graph, int node);
-// Takes node `gone` out; whoever read it reads `instead`, which comes before it in the list.
-void remove_node(Graph& graph, int gone, int instead);
+// Removes a node; its readers read `replacement` instead, which must precede it in the list.
+void remove_node(Graph& graph, int removed, int replacement);
 
 }  // namespace trireme::model

@@ -1,4 +1,4 @@
-// Short hand for putting layers into a NetworkConfig.
+// A helper for adding layers to a NetworkConfig.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,7 +16,8 @@ class NetworkBuilder {
     network_.set_name(name);
   }
 
-  // A layer that reads the last one, or those named; fill in its kind.
+  // Adds a layer that reads the layers `inputs`, or the previous layer if empty. The caller sets
+  // its kind.
   LayerConfig& layer(const std::string& name, std::initializer_list<std::string> inputs = {}) {
     LayerConfig& added = *network_.add_layer();
     added.set_name(name);
@@ -46,7 +47,7 @@ class NetworkBuilder {
   void dropout(const std::string& name, float rate) {
     layer(name).mutable_dropout()->set_rate(rate);
   }
-  // Batch norm, or the group norm that model.zoo.norm_groups asks for.
+  // Adds a batch norm, or a group norm if model.zoo.norm_groups is set.
   void norm(const std::string& name) {
     LayerConfig& config = layer(name);
     has_norms_ = true;
@@ -56,14 +57,16 @@ class NetworkBuilder {
       config.mutable_batch_norm()->set_sync(options_.sync_batch_norm());
     }
   }
-  // The last layer of every classifier.
+  // Adds the loss of a classifier and returns the network. Throws ConfigError if options of norms
+  // contradict the network or each other.
   NetworkConfig finish() {
     if (options_.has_norm_groups() && !has_norms_) {
       throw ConfigError("model.zoo.norm_groups",
-                        fmt::format("'{}' has no norms to replace", options_.name()));
+                        fmt::format("'{}' has no batch norms to replace", options_.name()));
     }
     if (options_.has_norm_groups() && options_.sync_batch_norm()) {
-      throw ConfigError("model.zoo.sync_batch_norm", "is of no use with model.zoo.norm_groups");
+      throw ConfigError("model.zoo.sync_batch_norm",
+                        "cannot be combined with model.zoo.norm_groups");
     }
     SoftmaxCrossEntropyConfig& loss = *layer("loss").mutable_softmax_cross_entropy();
     loss.set_label_smoothing(options_.label_smoothing());

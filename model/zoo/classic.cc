@@ -1,4 +1,4 @@
-// Networks without branches.
+// MLP, LeNet-5 and AlexNet.
 #include <fmt/format.h>
 
 #include "model/zoo/builder.h"

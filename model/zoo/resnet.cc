@@ -1,4 +1,5 @@
-// Residual networks (He et al., arXiv:1512.03385), named and initialized as in torchvision.
+// Residual networks (He et al., arXiv:1512.03385), with the layer names and initialization of
+// torchvision.
 #include <fmt/format.h>
 
 #include <vector>
@@ -27,8 +28,8 @@ class ResNetBuilder {
     net_.relu("relu");
     channels_ = width;
   }
-  // `counts` blocks a stage; each stage is twice as wide as the one before and, after the first,
-  // half as large.
+  // Adds `counts[i]` blocks for stage i. Each stage has twice as many channels as the one before
+  // and, except for the first, half the height and width.
   NetworkConfig stages(const std::vector<int>& counts, int64_t width, bool bottleneck) {
     for (size_t stage = 0; stage < counts.size(); ++stage) {
       for (int i = 0; i < counts[stage]; ++i) {
@@ -50,7 +51,7 @@ class ResNetBuilder {
     config.mutable_weight_init()->mutable_kaiming_normal()->set_fan_out(true);
   }
 
-  // Basic block, or bottleneck with the stride in its 3x3 convolution.
+  // Adds a basic block, or a bottleneck with the stride in its 3x3 convolution.
   void block(const std::string& name, int64_t width, int64_t stride, bool bottleneck) {
     const std::string in = net_.last();
     const int64_t out = bottleneck ? width * 4 : width;

@@ -1,4 +1,4 @@
-// Plain deep networks (Simonyan and Zisserman, arXiv:1409.1556), named and initialized as in
+// VGG (Simonyan and Zisserman, arXiv:1409.1556), with the layer names and initialization of
 // torchvision.
 #include <fmt/format.h>
 
@@ -11,21 +11,22 @@
 namespace trireme::model {
 namespace {
 
-constexpr int64_t kReduction = 32;  // of the image's height and width by five poolings
-constexpr int64_t kPooled = 7;      // places that the classifier reads, each way
+constexpr int64_t kReduction = 32;  // of height and width by the five poolings
+constexpr int64_t kPooled = 7;      // height and width that the classifier reads
 
-// The image's size once the convolutions are through; each pooling rounds down.
+// Returns the height or width after the convolutions; each pooling rounds down. Throws ConfigError
+// unless it is a multiple of kPooled.
 int64_t reduced(const ModelInput& input, int side) {
   const Shape& shape = input.input.shape;
   if (shape.rank() != 3) {
     throw ConfigError("model.zoo.name",
-                      fmt::format("VGG reads images [C, H, W], not {}", shape.to_string()));
+                      fmt::format("VGG needs images [C, H, W], got {}", shape.to_string()));
   }
   const int64_t size = shape[side] / kReduction;
   if (size > 0 && size % kPooled == 0) return size;
   throw ConfigError(
       "model.zoo.name",
-      fmt::format("VGG averages what {} x {} images become to 7 x 7, so height and width must be "
+      fmt::format("VGG cannot pool images of {} x {} to 7 x 7: height and width must be "
                   "224, 448, ... (up to 31 more); resize or crop them (data.transform)",
                   shape[1], shape[2]));
 }
@@ -35,7 +36,8 @@ class VggBuilder {
   VggBuilder(const std::string& name, const ZooConfig& options, bool norm)
       : options_(options), net_(name, options), norm_(norm) {}
 
-  // Convolutions of 3x3 in five groups, each twice as wide as the one before, up to 512.
+  // Builds five groups of 3x3 convolutions, each with twice as many channels as the one before, up
+  // to 512, and the classifier.
   NetworkConfig build(const std::vector<int>& counts, const ModelInput& input) {
     int64_t channels = 64;
     for (int count : counts) {

@@ -16,7 +16,7 @@ struct Entry {
   ZooDefaults defaults;
 };
 
-// The defaults are those of the benchmarks.
+// Defaults for benchmarks.
 const ZooDefaults kVgg{{3, 224, 224}, 1000, 8, "plain 3x3 convolutions (arXiv:1409.1556)"};
 const ZooDefaults kVggNorm{
     {3, 224, 224}, 1000, 8, "plain 3x3 convolutions, batch norm (arXiv:1409.1556)"};
@@ -74,13 +74,13 @@ ZooDefaults zoo_defaults(const std::string& name) { return find(name).defaults; 
 
 NetworkConfig zoo_network(const ModelConfig& config, const ModelInput& input) {
   if (!config.has_zoo()) {
-    throw ConfigError("model",
-                      "choose a network: zoo { name: \"lenet\" } or network { layer ... }");
+    throw ConfigError(
+        "model", "is empty; choose a network: zoo { name: \"lenet\" } or network { layer ... }");
   }
   ZooConfig options = config.zoo();
   if (!options.has_classes()) options.set_classes(input.classes);
   if (options.classes() < 1) {
-    throw ConfigError("model.zoo.classes", "must be given: the data does not tell the classes");
+    throw ConfigError("model.zoo.classes", "must be set, since the data has no classes");
   }
   const Entry& entry = find(options.name());
   return entry.build(entry.name, options, input);

@@ -1,4 +1,4 @@
-// The named networks, as layers.
+// Functions that build the named networks.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ NetworkConfig lenet(const std::string& name, const ZooConfig& options, const Mod
 NetworkConfig alexnet(const std::string& name, const ZooConfig& options, const ModelInput& input);
 
 struct Vgg {
-  std::vector<int> convolutions;  // in each of five groups
+  std::vector<int> convolutions;  // number in each of the five groups
   bool norm = false;
   NetworkConfig operator()(const std::string& name, const ZooConfig& options,
                            const ModelInput& input) const;
 };
 
 struct ResNet {
-  std::vector<int> blocks;  // in each stage
+  std::vector<int> blocks;  // number in each stage
   bool bottleneck = false;
   bool cifar_stem = false;
-  int64_t width = 64;  // of the first stage
+  int64_t width = 64;  // channels of the first stage, in its 3x3 convolutions
   NetworkConfig operator()(const std::string& name, const ZooConfig& options,
                            const ModelInput& input) const;
 };

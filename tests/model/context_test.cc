@@ -30,7 +30,7 @@ Outcome outcome_of(TestNetwork& net) {
   for (const Parameter& parameter : net.parameters.all) {
     outcome.gradients.push_back(net.gradient(parameter));
   }
-  for (const RunningValue& value : net.parameters.running) {
+  for (const RunningStatistic& value : net.parameters.running_stats) {
     outcome.running.push_back(net.running(value));
   }
   outcome.loss = net.metric(ops::kMetricLoss);

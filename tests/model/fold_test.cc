@@ -28,7 +28,7 @@ Weights random_weights(const Graph& graph) {
       add(node.name + "." + parameter.name, parameter.shape, scales ? 1.0F : 0.0F,
           norm ? 0.2F : 1 / std::sqrt(fan_in));
     }
-    for (const auto& running : node.signature.running) {
+    for (const auto& running : node.signature.running_stats) {
       const bool variance = running.name == "running_var";
       add(node.name + "." + running.name, running.shape, variance ? 1.0F : 0.1F, 0.2F);
       if (!variance) continue;
@@ -48,16 +48,16 @@ std::vector<float> outputs(const Graph& graph, const Weights& weights, const Tes
       graph, *backend, {.batch = rows, .training = false, .dtype = target.dtype, .output = true},
       parameters);
   const Buffer values = device->allocate(parameters.array_bytes());
-  const Buffer running = device->allocate(parameters.running_bytes());
+  const Buffer running = device->allocate(parameters.running_stat_bytes());
   for (const Parameter& parameter : parameters.all) {
     from_canonical(*backend, weights.at(parameter.name).values.data(), parameter.spec,
                    parameter.at(values.data()));
   }
-  for (const RunningValue& value : parameters.running) {
+  for (const RunningStatistic& value : parameters.running_stats) {
     from_canonical(*backend, weights.at(value.name).values.data(), value.spec,
                    value.at(running.data()));
   }
-  EXPECT_EQ(weights.size(), parameters.all.size() + parameters.running.size());
+  EXPECT_EQ(weights.size(), parameters.all.size() + parameters.running_stats.size());
   const LowPrecisionCopy low(parameters, *backend);
   low.refresh(values.data(), *stream);
   const size_t numbers = static_cast<size_t>(rows * graph.input.classes);
@@ -78,7 +78,7 @@ std::vector<float> outputs(const Graph& graph, const Weights& weights, const Tes
                   {.parameters = values.data(),
                    .low_precision = low.data(),
                    .gradients = metrics.data(),
-                   .running = running.data()},
+                   .running_stats = running.data()},
                   activations.data());
   context.bind(Port::kOutput, output.data());
   context.bind_batch(inputs.data(), targets.data(), state.as<ops::StepState>());

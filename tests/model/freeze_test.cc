@@ -64,11 +64,11 @@ TEST(Freeze, TakesNoPlaceBehindThatOfTheTrained) {
   TestNetwork all(frozen({}), kInput, cpu(), {.batch = kRows});
   TestNetwork head(frozen({"(?!fc2).*"}), kInput, cpu(), {.batch = kRows});
   EXPECT_EQ(all.parameters.trained_elements, all.parameters.elements);
-  EXPECT_EQ(all.parameters.moving_elements, all.parameters.running_elements);
+  EXPECT_EQ(all.parameters.updated_stat_elements, all.parameters.running_stat_elements);
   EXPECT_EQ(head.parameters.elements, all.parameters.elements);
   EXPECT_EQ(head.parameters.count(), all.parameters.count());
   EXPECT_EQ(head.parameters.trained_count(), 12 * 5 + 5);
-  EXPECT_EQ(head.parameters.moving_elements, 0);
+  EXPECT_EQ(head.parameters.updated_stat_elements, 0);
   for (const Parameter& parameter : head.parameters.all) {
     EXPECT_EQ(parameter.frozen, !parameter.name.starts_with("fc2.")) << parameter.name;
     EXPECT_EQ(parameter.begin >= head.parameters.trained_elements, parameter.frozen);
@@ -169,7 +169,7 @@ TEST_P(FreezeOnTargets, FrozenNormsAgreeWithTheReferenceAndStayAsTheyAre) {
     EXPECT_LT(relative_error(fast.gradient(*same), exact.gradient(parameter)), GetParam().gradients)
         << parameter.name;
   }
-  for (const RunningValue& value : fast.parameters.running) {
+  for (const RunningStatistic& value : fast.parameters.running_stats) {
     EXPECT_TRUE(value.frozen);
     EXPECT_EQ(fast.running(value), std::vector<float>(8, value.initial)) << value.name;
   }

@@ -90,7 +90,7 @@ TEST(Graph, IsMeasuredBeforeItIsPlanned) {
   const NetworkSize size = size_of(graph, 10);
   EXPECT_EQ(size.parameters, 12 * 100 + 100 + 100 * 4 + 4);
   EXPECT_EQ(size.trained, size.parameters);
-  EXPECT_EQ(size.most_parameters, "a");
+  EXPECT_EQ(size.largest_layer, "a");
   EXPECT_EQ(size.largest_output, 1000);
   EXPECT_EQ(size.largest_output_layer, "a");
   try {
@@ -106,7 +106,7 @@ TEST(Graph, RefusesWhatIsNoNetwork) {
   expect_mentions(refusal("layer { dense { units: 4 } }", kRows), {"last layer", "loss"});
   expect_mentions(refusal("layer { name: 'x' }" + kLoss, kRows), {"'x'", "no kind"});
   expect_mentions(refusal("layer { name: 'a' relu {} } layer { name: 'a' relu {} }" + kLoss, kRows),
-                  {"'a'", "taken"});
+                  {"'a'", "used already"});
   expect_mentions(refusal("layer { dense { units: 3 } }" + kLoss, kRows),
                   {"3 logits", "4 classes"});
   expect_mentions(refusal("layer { dropout { rate: 1 } }" + kLoss, kRows), {"dropout.rate"});

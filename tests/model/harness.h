@@ -152,7 +152,7 @@ class TestNetwork {
     values_ = device_->allocate(parameters.array_bytes());
     low_precision_ = LowPrecisionCopy(parameters, *backend_);
     gradients_ = device_->allocate(parameters.trained_bytes());
-    running_ = device_->allocate(parameters.running_bytes());
+    running_ = device_->allocate(parameters.running_stat_bytes());
     activations_ = device_->allocate(program->activation_bytes());
     if (options.output) output_ = device_->allocate(sizeof(float) * outputs(options.batch));
     state_ = device_->allocate(sizeof state);
@@ -225,10 +225,10 @@ class TestNetwork {
     from_canonical(*backend_, numbers.data(), parameter.spec, parameter.at(values_.data()));
     low_precision_.refresh(values_.data(), *stream_);
   }
-  void set_running(const RunningValue& value, const std::vector<float>& numbers) {
+  void set_running(const RunningStatistic& value, const std::vector<float>& numbers) {
     from_canonical(*backend_, numbers.data(), value.spec, value.at(running_.data()));
   }
-  std::vector<float> running(const RunningValue& value) {
+  std::vector<float> running(const RunningStatistic& value) {
     std::vector<float> numbers(static_cast<size_t>(value.spec.shape.elements()));
     to_canonical(*backend_, value.spec, value.at(running_.data()), numbers.data());
     return numbers;
@@ -257,7 +257,7 @@ class TestNetwork {
     return {.parameters = values_.data(),
             .low_precision = low_precision_.data(),
             .gradients = gradients_.data(),
-            .running = running_.data()};
+            .running_stats = running_.data()};
   }
   void spoil(bool clear_gradients) {
     // 0xFF bytes are NaN in every float format.

@@ -13,7 +13,7 @@ namespace {
 std::string found(const std::string& theirs, const std::vector<std::string>& names,
                   const std::string& head = "fc") {
   for (const NameGuess& guess : name_guesses(theirs, head)) {
-    if (std::ranges::find(names, guess.ours) != names.end()) return guess.ours;
+    if (std::ranges::find(names, guess.name) != names.end()) return guess.name;
   }
   return "";
 }
@@ -24,7 +24,7 @@ std::vector<std::string> names_of(const std::string& zoo_name) {
   std::vector<std::string> names;
   for (const Node& node : graph.nodes) {
     for (const auto& p : node.signature.parameters) names.push_back(node.name + "." + p.name);
-    for (const auto& v : node.signature.running) names.push_back(node.name + "." + v.name);
+    for (const auto& v : node.signature.running_stats) names.push_back(node.name + "." + v.name);
   }
   return names;
 }

@@ -442,7 +442,7 @@ TEST_P(GoldenOnnx, GivesThePyTorchLogits) {
   for (const Parameter& parameter : net.parameters.all) {
     net.set_value(parameter, model.weights.at(parameter.name).values);
   }
-  for (const RunningValue& value : net.parameters.running) {
+  for (const RunningStatistic& value : net.parameters.running_stats) {
     net.set_running(value, model.weights.at(value.name).values);
   }
   net.run(batch);

@@ -30,7 +30,7 @@ Weights some_weights(const ModelConfig& model, const ModelInput& input) {
     for (const auto& parameter : node.signature.parameters) {
       add(node.name + "." + parameter.name, parameter.shape, 0);
     }
-    for (const auto& running : node.signature.running) {
+    for (const auto& running : node.signature.running_stats) {
       add(node.name + "." + running.name, running.shape, running.initial * 3);
     }
   }
@@ -75,7 +75,7 @@ void expect_round_trip(const ModelConfig& model, const ModelInput& input) {
   ModelInput again = input;
   again.scale = back.normalization.scale;
   again.mean = back.normalization.mean;
-  again.deviation = back.normalization.deviation;
+  again.stddev = back.normalization.stddev;
   EXPECT_TRUE(to_onnx(config_of(back.network), again, back.weights) == bytes)
       << "the file written anew is another";
 }
@@ -144,9 +144,9 @@ TEST(Onnx, NormalizationComesBack) {
   ModelInput input = kImages;
   input.scale = 1.0F / 255;
   input.mean = {0.4F, 0.5F, 0.6F};
-  input.deviation = {0.2F, 0.3F, 0.25F};
+  input.stddev = {0.2F, 0.3F, 0.25F};
   const Weights weights = some_weights(model, input);
-  const InputNormalization wanted{input.scale, input.mean, input.deviation};
+  const InputNormalization wanted{input.scale, input.mean, input.stddev};
   EXPECT_EQ(read_onnx(file_of(to_onnx(model, input, weights))).normalization, wanted);
   EXPECT_EQ(read_onnx(file_of(to_onnx(model, input, weights, {.normalize = false}))).normalization,
             InputNormalization());
@@ -155,7 +155,7 @@ TEST(Onnx, NormalizationComesBack) {
   // One for all, of rows.
   ModelInput rows = classified({7}, 3);
   rows.mean = {3};
-  rows.deviation = {0.5F};
+  rows.stddev = {0.5F};
   expect_round_trip(network("layer { name: 'fc' dense { units: 3 } }" + kLoss), rows);
   rows.mean = {1, 2, 3, 4, 5, 6, 7};
   expect_round_trip(network("layer { name: 'fc' dense { units: 3 } }" + kLoss), rows);
@@ -166,7 +166,7 @@ TEST(Onnx, PixelsFromZeroToOneComeBackAsStored) {
   ModelInput input = classified({3, 8, 8}, 3);
   input.scale = 1.0F / 255;
   input.mean = {0.25F, 0.5F, 0.75F};
-  input.deviation = {0.5F};
+  input.stddev = {0.5F};
   const ModelConfig model =
       network("layer { name: 'flat' flatten {} } layer { name: 'fc' dense { units: 3 } }" + kLoss);
   const OnnxExportOptions unit{.input_unit = 255,

@@ -215,11 +215,11 @@ TEST_P(ProgramsOnTargets, AgreeWithTheReference) {
       EXPECT_LT(relative_error(fast.gradient(got), gradient), target().gradients) << got.name;
     }
     EXPECT_LT(relative_error(whole_gradient(fast), whole_gradient(exact)), target().gradient);
-    for (size_t r = 0; r < exact.parameters.running.size(); ++r) {
-      EXPECT_LT(relative_error(fast.running(fast.parameters.running[r]),
-                               exact.running(exact.parameters.running[r])),
+    for (size_t r = 0; r < exact.parameters.running_stats.size(); ++r) {
+      EXPECT_LT(relative_error(fast.running(fast.parameters.running_stats[r]),
+                               exact.running(exact.parameters.running_stats[r])),
                 target().running)
-          << exact.parameters.running[r].name;
+          << exact.parameters.running_stats[r].name;
     }
   }
 }
@@ -376,7 +376,7 @@ TEST(Program, NormalizesStoredImages) {
   stored.input = {DType::kU8, {3, 4, 4}, Layout::channels_last()};
   stored.scale = 1.0f / 255;
   stored.mean = {0.4f, 0.5f, 0.6f};
-  stored.deviation = {0.2f, 0.3f, 0.4f};
+  stored.stddev = {0.2f, 0.3f, 0.4f};
   const ModelConfig config = network(
       "layer { conv2d { channels: 4 kernel: 3 } } layer { flatten {} } layer { dense { units: 3 } }"
       "layer { softmax_cross_entropy {} }");
@@ -392,7 +392,7 @@ TEST(Program, NormalizesStoredImages) {
         const auto pixel = static_cast<uint8_t>(37 * n + 11 * s + 5 * c);
         pixels[(n * 16 + s) * 3 + c] = pixel;
         floats.inputs[(n * 3 + c) * 16 + s] =
-            (static_cast<float>(pixel) / 255 - stored.mean[c]) / stored.deviation[c];
+            (static_cast<float>(pixel) / 255 - stored.mean[c]) / stored.stddev[c];
       }
     }
   }

@@ -2,7 +2,7 @@
 
 #include "comm/control.h"
 #include "data/fingerprint.h"
-#include "data/trained_on.h"
+#include "data/external_data.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/device.h"
 #include "trainer/config/inputs.h"
@@ -26,7 +26,7 @@ CheckpointEvaluation evaluate_checkpoint(const Config& config, comm::Communicato
     const int64_t rows = plan_batch(config, communicator.size()).micro;
     dataset = open_data(config, data::Part::kEvaluation, tell_opening(communicator), columns);
     if (trained_on) {
-      dataset = data::as_trained_on(std::move(dataset), trained_on->spec, trained_on->class_names);
+      dataset = data::with_training_classes(std::move(dataset), trained_on->spec, trained_on->class_names);
     }
     const Warn silent = [](const std::string&) {};
     model = std::make_unique<TrainedModel>(config, *backend, dataset->spec(), path, rows,

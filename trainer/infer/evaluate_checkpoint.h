@@ -23,7 +23,7 @@ struct CheckpointEvaluation {
 };
 
 // Evaluates a saved model. `path` is a checkpoint, or a run's folder for its newest good one.
-// `trained_on`: where the data of `config` is not that of the run, see as_trained_on. `columns`: of
+// `trained_on`: where the data of `config` is not that of the run, see with_training_classes. `columns`: of
 // the table that the run was trained on, see OpenOptions. All ranks call it together. Throws
 // ConfigError when the checkpoint is of another network.
 CheckpointEvaluation evaluate_checkpoint(const Config& config, comm::Communicator& communicator,

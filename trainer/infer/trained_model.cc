@@ -24,11 +24,11 @@ TrainedModel::TrainedModel(const Config& config, ops::Backend& backend,
 void TrainedModel::place(const model::Weights& weights, ops::Backend& backend) {
   Device& device = backend.device();
   values_ = device.allocate(parameters_.array_bytes());
-  running_ = device.allocate(parameters_.running_bytes());
+  running_ = device.allocate(parameters_.running_stat_bytes());
   low_precision_ = model::LowPrecisionCopy(parameters_, backend);
   arrays_.parameters = values_.data();
   arrays_.low_precision = low_precision_.data();
-  arrays_.running = running_.data();
+  arrays_.running_stats = running_.data();
   const StateArrays state(parameters_, backend, arrays_);
   for (const auto& array : state.model()) {
     for (const auto& tensor : array.tensors) state.put(tensor, weights.at(tensor.name).values);

@@ -92,7 +92,7 @@ std::vector<ops::UpdateRange> update_ranges(const model::Parameters& parameters,
   return ranges;
 }
 
-std::vector<std::string> optimizer_arrays(const OptimizerConfig& config) {
+std::vector<std::string> optimizer_state_names(const OptimizerConfig& config) {
   const auto slots = ops::slots_of(rule_of(config));
   return {slots.begin(), slots.end()};
 }
@@ -159,7 +159,7 @@ void Optimizer::plan_update(const RunConfig& config, const model::Parameters& pa
                                        averages(optimizer) ? array : ops::absent()}));
 }
 
-void Optimizer::encode_before(Stream& stream, ops::StepState* state) const {
+void Optimizer::encode_loss_scaling(Stream& stream, ops::StepState* state) const {
   if (!scale_plan_) return;
   const std::array<void*, ops::ScaleLoss::kArgs> args{loss_scale_.data(), state};
   scale_plan_->encode(stream, args, scratch_.data());

@@ -20,7 +20,7 @@ std::vector<ops::UpdateRange> update_ranges(const model::Parameters& parameters,
                                             const OptimizerConfig& config);
 
 // The names of what the optimizer remembers of each parameter element: "velocity".
-std::vector<std::string> optimizer_arrays(const OptimizerConfig& config);
+std::vector<std::string> optimizer_state_names(const OptimizerConfig& config);
 
 // Whether the parameters are averaged.
 inline bool averages(const OptimizerConfig& config) { return config.ema().decay() > 0; }
@@ -31,7 +31,7 @@ class Optimizer {
 
   // Queues, before the forward pass of each micro-batch, what FP16 does to the gradient of its
   // loss.
-  void encode_before(Stream& stream, ops::StepState* state) const;
+  void encode_loss_scaling(Stream& stream, ops::StepState* state) const;
   // Queues clipping (if configured) and the update of the values and, where there are such, of
   // their copy in low precision and their averages. Where the loss, which is in front of the
   // gradients, or a gradient is not finite, nothing is updated.
@@ -40,7 +40,7 @@ class Optimizer {
 
   // What the optimizer remembers per parameter element, laid out as the gradients are.
   struct StateArray {
-    std::string name;  // of optimizer_arrays
+    std::string name;  // of optimizer_state_names
     Buffer values;
   };
   std::vector<StateArray>& state() { return state_; }

@@ -20,12 +20,12 @@ StateArrays::StateArrays(const model::Parameters& parameters, ops::Backend& back
                          const model::ModelArrays& model)
     : backend_(&backend),
       model_{{{model.parameters, parameters.elements, {}},
-              {model.running, parameters.running_elements, {}}}} {
+              {model.running_stats, parameters.running_stat_elements, {}}}} {
   for (const model::Parameter& p : parameters.all) {
     model_[0].tensors.push_back({p.name, p.spec, p.at(model.parameters)});
   }
-  for (const model::RunningValue& v : parameters.running) {
-    model_[1].tensors.push_back({v.name, v.spec, v.at(model.running)});
+  for (const model::RunningStatistic& v : parameters.running_stats) {
+    model_[1].tensors.push_back({v.name, v.spec, v.at(model.running_stats)});
   }
   if (model.gradients) gradients_ = trained(parameters, "", model.gradients);
 }

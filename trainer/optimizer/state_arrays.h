@@ -44,7 +44,7 @@ class StateArrays {
                            void* data);
 
   const Array& parameters() const { return model_[0]; }  // frozen ones included
-  const Array& running() const { return model_[1]; }
+  const Array& running_stats() const { return model_[1]; }
   const Array& gradients() const { return gradients_; }  // named as their parameters are
   // What the two files of a checkpoint hold.
   std::span<const Array> model() const { return model_; }  // parameters, then running values

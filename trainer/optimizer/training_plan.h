@@ -11,11 +11,11 @@
 
 namespace trireme::train {
 
-class Course {
+class TrainingPlan {
  public:
   // Of a run that has done `step` updates, has come to `from`, and goes on with the batch that it
   // is configured with. `samples`: of an epoch.
-  Course(const RunConfig& run, int64_t samples, int64_t step, SamplePosition from);
+  TrainingPlan(const RunConfig& run, int64_t samples, int64_t step, SamplePosition from);
 
   int64_t steps_per_epoch() const { return epochs_.steps(); }
   // Updates done when the run ends, those before `step` included.

@@ -1,4 +1,4 @@
-#include "trainer/optimizer/course.h"
+#include "trainer/optimizer/training_plan.h"
 
 #include <algorithm>
 
@@ -21,7 +21,7 @@ SamplePosition schedule_end(const TrainConfig& train, const Epochs& epochs, int6
 
 }  // namespace
 
-Course::Course(const RunConfig& run, int64_t samples, int64_t step, SamplePosition from)
+TrainingPlan::TrainingPlan(const RunConfig& run, int64_t samples, int64_t step, SamplePosition from)
     : epochs_(samples, run.batch().global()),
       total_steps_(steps_of(run.train(), epochs_, step, from)),
       schedule_(run.schedule(), epochs_.steps(),
