@@ -1,4 +1,4 @@
-// Samples that are arrays in files (.npy).
+// A dataset whose records are NumPy arrays (.npy).
 #pragma once
 
 #include <memory>
@@ -8,11 +8,12 @@
 
 namespace trireme::data {
 
-// Whether the first record is one.
+// Returns true if the first record is a NumPy array.
 bool holds_arrays(const Records& records);
 
-// Arrays of one type and shape, which the first one has: another is a bad record. Throws DataError
-// when that is none that a sample can have, see sample_spec. Bytes are scaled by 1/255.
+// Returns a dataset of arrays that all have the type and shape of the first one; an array that
+// differs is a bad record. u8 inputs are scaled by 1/255. Throws DataError if the first array
+// cannot be a sample, see sample_spec.
 std::unique_ptr<Dataset> make_array_dataset(std::unique_ptr<Records> records);
 
 }  // namespace trireme::data

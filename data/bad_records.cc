@@ -9,8 +9,8 @@
 namespace trireme::data {
 namespace {
 
-constexpr size_t kRemembered = 5;
-constexpr size_t kRememberedOfAll = 10000;
+constexpr size_t kMaxMessages = 5;
+constexpr size_t kMaxMessagesUnlimited = 10000;
 
 }  // namespace
 
@@ -22,8 +22,8 @@ std::optional<int64_t> bad_record_limit(const DataConfig& config) {
 void BadRecordPolicy::add(const DataError& error, int64_t count) {
   if (!skips()) throw error;
   if (__builtin_add_overflow(found_.count, count, &found_.count)) found_.count = INT64_MAX;
-  const size_t remembered = limit_ == kAnyNumber ? kRememberedOfAll : kRemembered;
-  if (found_.first.size() < remembered) found_.first.emplace_back(error.what());
+  const size_t max_messages = limit_ == kUnlimitedBadRecords ? kMaxMessagesUnlimited : kMaxMessages;
+  if (found_.first.size() < max_messages) found_.first.emplace_back(error.what());
 }
 
 void BadRecordPolicy::check(const std::string& source, int64_t others) const {
@@ -33,10 +33,10 @@ void BadRecordPolicy::check(const std::string& source, int64_t others) const {
                                       found_.count + others, *limit_, found_.first.front()));
 }
 
-void BadRecordPolicy::check_some(const std::string& source, int64_t good) const {
+void BadRecordPolicy::check_not_empty(const std::string& source, int64_t good) const {
   if (good > 0) return;
-  if (found_.count == 0) throw DataError(source, "holds no record");
-  throw DataError(source, fmt::format("holds no good record, but {} bad ones; the first: {}",
+  if (found_.count == 0) throw DataError(source, "has no records");
+  throw DataError(source, fmt::format("has no good records, only {} bad ones; the first: {}",
                                       found_.count, found_.first.front()));
 }
 

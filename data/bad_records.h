@@ -1,4 +1,4 @@
-// What is done about records that are damaged, cut off or mislabeled; see data.on_bad_record.
+// Handling of records that are damaged, truncated or mislabeled; see data.on_bad_record.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +14,32 @@ class DataConfig;
 
 namespace trireme::data {
 
-// Records that were left out.
+// The records that were skipped.
 struct BadRecords {
   int64_t count = 0;
   std::vector<std::string> first;  // the first few: "FILE: record 17: label 12 is not in [0, 10)"
 };
 
-// As a limit: any number may be, and many more are remembered, for who wants to know all of them.
-inline constexpr int64_t kAnyNumber = INT64_MAX;
+// A limit that allows any number of bad records. BadRecords::first then holds up to 10000 messages
+// instead of 5.
+inline constexpr int64_t kUnlimitedBadRecords = INT64_MAX;
 
-// How many may be left out before that is an error of its own; empty: not one (FAIL).
+// Returns how many bad records may be skipped. Empty if the first one is an error (FAIL).
 std::optional<int64_t> bad_record_limit(const DataConfig& config);
 
-// Decides about bad records as they are found. For one thread at a time.
+// Throws or counts bad records as a format or a loader finds them. Not thread-safe.
 class BadRecordPolicy {
  public:
   explicit BadRecordPolicy(std::optional<int64_t> limit) : limit_(limit) {}
 
   bool skips() const { return limit_.has_value(); }
-  // `count` records are left out because of what `error` says about the first of them. Throws it
-  // when none may be.
+  // Counts `count` records as skipped because of `error`, which describes the first of them. Throws
+  // `error` if bad records may not be skipped.
   void add(const DataError& error, int64_t count = 1);
-  // Throws DataError when more were left out than may be, these and `others`.
+  // Throws DataError if the records counted here plus `others` exceed the limit.
   void check(const std::string& source, int64_t others = 0) const;
-  // Throws DataError when no good record is left.
-  void check_some(const std::string& source, int64_t good) const;
+  // Throws DataError if `good`, the number of remaining records, is 0.
+  void check_not_empty(const std::string& source, int64_t good) const;
   const BadRecords& found() const { return found_; }
 
  private:

@@ -1,4 +1,4 @@
-// Images that are kept decoded, by number: in memory, or in a file that ranks and runs share.
+// A cache of decoded images by sample index, in memory or in a file that ranks and runs share.
 #pragma once
 
 #include <cstdint>
@@ -10,35 +10,36 @@
 
 namespace trireme::data {
 
-// For any thread.
+// Thread-safe.
 class ImageCache {
  public:
   virtual ~ImageCache() = default;
-  // The image, contiguous, to be read only; it stays as long as the cache. Empty: it is not kept
-  // (yet).
+  // Returns the image, contiguous and read-only, which stays valid as long as the cache. Empty if
+  // the image is not cached.
   virtual std::optional<ImageView> find(int64_t index) const = 0;
-  // Keeps a copy, if there is room and nothing is kept there. A image that is kept twice must be
-  // the same.
-  virtual void keep(int64_t index, const ImageView& image) = 0;
+  // Stores a copy of the image if there is room and the index is not cached yet. Images stored at
+  // the same index must be equal.
+  virtual void put(int64_t index, const ImageView& image) = 0;
 };
 
-// Of `count` images of any size, as many as fit into so many bytes, in the order in which they
-// come. Throws ConfigError when there is no address space for so many.
+// Returns a cache in memory for up to `count` images of any size. It stores images in the order in
+// which they come until `bytes` are used. Throws ConfigError if the address space cannot be
+// reserved.
 std::unique_ptr<ImageCache> make_memory_cache(int64_t count, int64_t bytes);
 
-// What a cache file holds.
+// Describes the images in a cache file.
 struct CacheContents {
   int64_t count = 0;
   ImageSize size;
   int channels = 0;
-  uint64_t identity = 0;  // of what the images are made of, and how
+  uint64_t identity = 0;  // hash of the source files and transforms
 };
 
-// Of images that all have one size. The file is made when it is not there or empty, all of it at
-// once, so that a full disk shows when it is opened; processes that do so at once wait for each
-// other. Images are checked when they are first read; a damaged one counts as not kept. Throws
-// DataError when there is no room, when the file holds something else, or when it may not be
-// written and images are missing.
+// Returns a cache in a file, of images that all have the same size. Creates the file if it does not
+// exist or is empty, and allocates all of its space at once, so that a full disk is detected here;
+// processes that open it concurrently wait for each other. An image's checksum is verified when it
+// is first read; a damaged image counts as not cached. Throws DataError if the disk is full, if the
+// file has other contents, or if it is read-only and images are missing.
 std::unique_ptr<ImageCache> open_cache_file(const std::string& path, const CacheContents& contents);
 
 }  // namespace trireme::data

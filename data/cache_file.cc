@@ -19,12 +19,13 @@
 namespace trireme::data {
 namespace {
 
-// The file: a page with this, a checksum for each image (0: it is not there), and from the next
-// page on the images, each at a multiple of kPixelAlignment. Numbers are as the host has them.
+// The file starts with a page that holds this header. A checksum for each image follows (0 if the
+// image is missing), and from the next page on the images, each aligned to kPixelAlignment. Numbers
+// are in host byte order.
 struct CacheHeader {
   std::array<char, 8> magic{'T', 'R', 'I', 'R', 'E', 'M', 'E', 'C'};
   uint32_t version = 1;
-  uint32_t ready = 0;  // otherwise it is being made, or that was interrupted
+  uint32_t ready = 0;  // 0 while the file is being created, or if that was interrupted
   int32_t height = 0;
   int32_t width = 0;
   int32_t channels = 0;
@@ -34,18 +35,18 @@ struct CacheHeader {
 
   bool operator==(const CacheHeader&) const = default;
 };
-static_assert(sizeof(CacheHeader) == 48);  // without gaps
+static_assert(sizeof(CacheHeader) == 48);  // no padding
 
 constexpr size_t kPage = 4096;
 constexpr size_t kPixelAlignment = 64;
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// Where things are in the file.
+// The layout of the file, in bytes.
 struct CachePlan {
-  size_t image;   // bytes of one
-  size_t stride;  // from one to the next
-  size_t images;
+  size_t image;   // size of an image
+  size_t stride;  // distance between images
+  size_t images;  // offset of the first image
   size_t total;
 };
 
@@ -67,36 +68,36 @@ uint64_t checksum_of(const uint8_t* pixels, size_t bytes) {
   return hash == 0 ? 1 : hash;
 }
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what, int error) {
+[[noreturn]] void throw_errno(const std::string& path, const std::string& what, int error) {
   throw DataError(path, fmt::format("{}: {}", what, std::strerror(error)));
 }
 
-// The file, locked until it has been looked at.
-struct Opened {
+// An open file, locked until its header has been checked.
+struct LockedFile {
   Descriptor file;
   bool writable;
 };
 
-Opened open_locked(const std::string& path) {
+LockedFile open_locked(const std::string& path) {
   int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   const int reason = errno;
   const bool writable = file >= 0;
   if (!writable) file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) refuse(path, "cannot be opened", reason);
-  Opened opened{Descriptor(file), writable};
+  if (file < 0) throw_errno(path, "cannot be opened", reason);
+  LockedFile opened{Descriptor(file), writable};
   if (retry_interrupted([&] { return flock(opened.file.number(), LOCK_EX); }) != 0) {
-    refuse(path, "cannot be locked", errno);
+    throw_errno(path, "cannot be locked", errno);
   }
   return opened;
 }
 
 void write_header(int file, const std::string& path, const CacheHeader& header) {
   if (pwrite(file, &header, sizeof header, 0) == ssize_t{sizeof header}) return;
-  refuse(path, "cannot be written", errno);
+  throw_errno(path, "cannot be written", errno);
 }
 
-// Gives the file all its space: a page of a mapped file that finds none would end the process.
-void make(int file, const std::string& path, CacheHeader header, const CachePlan& plan) {
+// Allocates the whole file now: writing to a mapped page without disk space would raise SIGBUS.
+void create(int file, const std::string& path, CacheHeader header, const CachePlan& plan) {
   header.ready = 0;
   int error = ftruncate(file, 0) == 0 ? 0 : errno;
   if (error == 0) write_header(file, path, header);
@@ -107,22 +108,22 @@ void make(int file, const std::string& path, CacheHeader header, const CachePlan
   }
   if (error != 0) {
     if (ftruncate(file, 0) != 0) error = errno;
-    refuse(path,
-           fmt::format("there is no room for the {:.1f} MiB of {} images",
-                       static_cast<double>(plan.total) / (1 << 20), header.count),
-           error);
+    throw_errno(path,
+                fmt::format("there is no room for the {:.1f} MiB of {} images",
+                            static_cast<double>(plan.total) / (1 << 20), header.count),
+                error);
   }
   header.ready = 1;
   write_header(file, path, header);
 }
 
-// Throws when the file is not what it should be.
+// Throws DataError if the file does not match `wanted`.
 void check(const std::string& path, const CacheHeader& found, const CacheHeader& wanted,
            size_t size, const CachePlan& plan) {
-  constexpr const char* kRemedy = "; remove it, or set data.cache.file to another";
+  constexpr const char* kRemedy = "; remove it, or set data.cache.file to another path";
   if (found.magic != wanted.magic || found.version != wanted.version) {
     throw DataError(path,
-                    fmt::format("is no cache of images, or one of another version{}", kRemedy));
+                    fmt::format("is not an image cache, or is one of another version{}", kRemedy));
   }
   if (found.count != wanted.count || found.height != wanted.height || found.width != wanted.width ||
       found.channels != wanted.channels) {
@@ -133,8 +134,8 @@ void check(const std::string& path, const CacheHeader& found, const CacheHeader&
                           wanted.height, wanted.width, wanted.channels, kRemedy));
   }
   if (found.identity != wanted.identity) {
-    throw DataError(path, fmt::format("was made of other files, or with other transforms or other "
-                                      "data.decode{}",
+    throw DataError(path, fmt::format("was created from other files, or with other transforms or "
+                                      "other data.decode settings{}",
                                       kRemedy));
   }
   if (size != plan.total) {
@@ -148,7 +149,7 @@ class Mapping {
   Mapping(const std::string& path, int file, size_t bytes, bool writable) : bytes_(bytes) {
     void* memory =
         mmap(nullptr, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, file, 0);
-    if (memory == MAP_FAILED) refuse(path, "cannot be mapped", errno);
+    if (memory == MAP_FAILED) throw_errno(path, "cannot be mapped", errno);
     memory_ = static_cast<uint8_t*>(memory);
   }
   ~Mapping() { munmap(memory_, bytes_); }
@@ -164,7 +165,7 @@ class Mapping {
 
 class CacheFile final : public ImageCache {
  public:
-  CacheFile(const std::string& path, const Opened& opened, const CacheContents& contents,
+  CacheFile(const std::string& path, const LockedFile& opened, const CacheContents& contents,
             const CachePlan& plan)
       : contents_(contents),
         plan_(plan),
@@ -189,13 +190,13 @@ class CacheFile final : public ImageCache {
     return view(index);
   }
 
-  void keep(int64_t index, const ImageView& image) override {
+  void put(int64_t index, const ImageView& image) override {
     State unknown = State::kUnknown;
     if (!writable_ ||
         !states_[index].compare_exchange_strong(unknown, State::kBusy, std::memory_order_acquire)) {
       return;
     }
-    // Whoever stops here leaves a image that is not there, never one that is wrong.
+    // A process that is killed here leaves a missing image, never a wrong one.
     checksum(index).store(0, std::memory_order_release);
     copy_pixels(image, view(index));
     checksum(index).store(checksum_of(pixels(index), plan_.image), std::memory_order_release);
@@ -203,7 +204,7 @@ class CacheFile final : public ImageCache {
   }
 
  private:
-  enum class State : uint8_t { kUnknown, kBusy, kGood };  // busy: a thread checks or writes it
+  enum class State : uint8_t { kUnknown, kBusy, kGood };  // kBusy: a thread verifies or writes it
 
   std::atomic_ref<uint64_t> checksum(int64_t index) const {
     return std::atomic_ref(reinterpret_cast<uint64_t*>(memory_.at(kPage))[index]);
@@ -218,8 +219,8 @@ class CacheFile final : public ImageCache {
       if (checksum(i).load(std::memory_order_relaxed) == 0) ++missing;
     }
     if (missing == 0) return;
-    throw DataError(path, fmt::format("may not be written, and {} of its {} images are missing",
-                                      missing, contents_.count));
+    throw DataError(path, fmt::format("is read-only, and {} of its {} images are missing", missing,
+                                      contents_.count));
   }
 
   CacheContents contents_;
@@ -241,19 +242,19 @@ std::unique_ptr<ImageCache> open_cache_file(const std::string& path,
   wanted.count = contents.count;
   wanted.identity = contents.identity;
   const CachePlan plan = plan_of(path, contents);
-  const Opened opened = open_locked(path);
+  const LockedFile opened = open_locked(path);
   const size_t size = status_of(opened.file.number(), path).st_size;
   CacheHeader found{.magic = {}};
   const ssize_t read = pread(opened.file.number(), &found, sizeof found, 0);
-  if (read < 0) refuse(path, "cannot be read", errno);
+  if (read < 0) throw_errno(path, "cannot be read", errno);
   const bool interrupted =
       read == ssize_t{sizeof found} && found.magic == wanted.magic && found.ready == 0;
   if (opened.writable && (size == 0 || interrupted)) {
-    make(opened.file.number(), path, wanted, plan);
+    create(opened.file.number(), path, wanted, plan);
   } else {
     check(path, found, wanted, size, plan);
   }
-  flock(opened.file.number(), LOCK_UN);  // which closing it would not do while it is mapped
+  flock(opened.file.number(), LOCK_UN);  // closing a mapped file does not unlock it
   return std::make_unique<CacheFile>(path, opened, contents, plan);
 }
 

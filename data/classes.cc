@@ -19,7 +19,7 @@ std::vector<int64_t> counts_of(const std::vector<int32_t>& labels, int classes) 
   return counts;
 }
 
-// In [0, count), each alike but for a part in 2^64 / count.
+// Maps random bits to [0, count), uniformly except for a bias of at most count / 2^64.
 int64_t below(uint64_t bits, int64_t count) {
   __extension__ using Wide = unsigned __int128;
   return static_cast<int64_t>(
@@ -36,18 +36,18 @@ std::string name_of_class(const Dataset& dataset, size_t label) {
 
 std::vector<int32_t> labels_for(const Dataset& dataset, const std::string& field) {
   if (dataset.spec().classes < 1) {
-    throw ConfigError(field, "needs samples in classes: " + dataset.description());
+    throw ConfigError(field, "needs samples with class labels, not " + dataset.description());
   }
   if (dataset.size() > kMaxListed) {
-    throw ConfigError(field, fmt::format("takes a list of all labels, which is for up to {} "
+    throw ConfigError(field, fmt::format("needs a list of all labels, which is limited to {} "
                                          "samples: {}",
                                          kMaxListed, dataset.description()));
   }
   std::vector<int32_t> labels = dataset.labels();
   if (labels.empty()) {
     throw ConfigError(field,
-                      "needs samples of one class each, which is known without reading "
-                      "them: " +
+                      "needs samples with one label each that is known without reading "
+                      "them, not " +
                           dataset.description());
   }
   const auto wrong = std::ranges::find_if_not(
@@ -66,8 +66,8 @@ std::vector<float> balanced_weights(const Dataset& dataset, const std::string& f
   for (const int64_t count : counts_of(labels, classes)) {
     if (count == 0) {
       throw ConfigError(field,
-                        fmt::format("class {} has no training samples, and so no balanced weight; "
-                                    "give class_weights as numbers, or fewer classes",
+                        fmt::format("class {} has no training samples and so no balanced weight; "
+                                    "set class_weights to numbers, or use fewer classes",
                                     name_of_class(dataset, weights.size())));
     }
     weights.push_back(

@@ -1,5 +1,4 @@
-// Samples by their class, which is known without decoding them: for class weights and balanced
-// sampling.
+// Class weights and balanced sampling, from labels that are known without decoding the samples.
 #pragma once
 
 #include <cstdint>
@@ -10,27 +9,28 @@
 
 namespace trireme::data {
 
-// The label of each sample. Throws ConfigError, naming the field that asks for them, where samples
-// have no class of their own or are too many to be listed, and DataError where one is no class.
+// Returns the label of each sample. `field` is the configuration field that needs them. Throws
+// ConfigError naming it if samples do not have exactly one class each or are too many to list, and
+// DataError if a label is not a valid class.
 std::vector<int32_t> labels_for(const Dataset& dataset, const std::string& field);
 
-// Of each class samples / (classes * samples of the class), as scikit-learn's "balanced". Throws
-// as labels_for does, and ConfigError where a class has no samples.
+// Returns a weight for each class, samples / (classes * samples of the class), as scikit-learn's
+// class_weight="balanced". Throws as labels_for does, and ConfigError if a class has no samples.
 std::vector<float> balanced_weights(const Dataset& dataset, const std::string& field);
 
-// Draws samples with replacement: each class that has samples is as likely as another, and each
-// sample of a class as another of it (as PyTorch's WeightedRandomSampler with the inverse of the
-// classes' counts as weights). Takes 8 bytes a sample.
+// Draws samples with replacement. All classes that have samples are equally likely, and so are all
+// samples of a class, as with PyTorch's WeightedRandomSampler and the inverse class counts as
+// weights. Takes 8 bytes per sample.
 class BalancedDraws {
  public:
-  // `labels` are those of all samples, in [0, classes).
+  // `labels` has the label of each sample, in [0, classes).
   BalancedDraws(const std::vector<int32_t>& labels, int classes);
-  // The sample at a position of an epoch, a pure function of these three.
+  // Returns the sample at a position of an epoch, a pure function of the arguments.
   int64_t operator()(uint64_t seed, uint64_t epoch, int64_t position) const;
 
  private:
-  std::vector<int64_t> samples_;  // by class
-  std::vector<int64_t> begins_;   // in samples_: of each class that has some, and the end
+  std::vector<int64_t> samples_;  // sorted by class
+  std::vector<int64_t> begins_;   // offset in samples_ of each nonempty class, and the end
 };
 
 }  // namespace trireme::data

@@ -22,9 +22,10 @@ bool decodes(const DataConfig& config) {
 
 void check(const DataConfig& config) {
   if (config.format_case() == DataConfig::FORMAT_NOT_SET) {
-    throw ConfigError("data",
-                      "names no format; give data.idx, cifar, csv, image_folder, webdataset, npy, "
-                      "tokens, text or synthetic");
+    throw ConfigError(
+        "data",
+        "has no format; set one of data.idx, cifar, csv, image_folder, webdataset, npy, "
+        "tokens, text or synthetic");
   }
   if (config.has_holdout()) {
     if (!(config.holdout() > 0 && config.holdout() < 1)) {
@@ -48,7 +49,7 @@ void check(const DataConfig& config) {
   }
   if ((config.has_decode() || config.has_cache()) && !decodes(config)) {
     throw ConfigError(config.has_decode() ? "data.decode" : "data.cache",
-                      "is for images in files, image_folder and webdataset");
+                      "is only for images in files (image_folder and webdataset)");
   }
 }
 
@@ -57,31 +58,33 @@ std::vector<float> per_channel(const google::protobuf::RepeatedField<float>& val
   if (values.empty()) return {unset};
   const int64_t channels = spec.input.shape[0];
   if (values.size() != 1 && values.size() != channels) {
-    throw ConfigError(path, fmt::format("has {} values; 1 or {} are needed, as samples are {}",
+    throw ConfigError(path, fmt::format("has {} values; give 1 or {}, as samples are {}",
                                         values.size(), channels, spec.input.shape.to_string()));
   }
   for (const float value : values) {
-    if (!std::isfinite(value)) throw ConfigError(path, fmt::format("{} is not a number", value));
+    if (!std::isfinite(value)) throw ConfigError(path, fmt::format("{} is not finite", value));
   }
   return {values.begin(), values.end()};
 }
 
 void normalize(const NormalizeConfig& config, SampleSpec& spec) {
-  if (spec.input.dtype == DType::kI32) throw ConfigError("data.normalize", "is not for tokens");
+  if (spec.input.dtype == DType::kI32)
+    throw ConfigError("data.normalize", "cannot be used with tokens");
   spec.mean = per_channel(config.mean(), 0, spec, "data.normalize.mean");
-  spec.deviation = per_channel(config.deviation(), 1, spec, "data.normalize.deviation");
-  for (const float value : spec.deviation) {
+  spec.stddev = per_channel(config.std(), 1, spec, "data.normalize.std");
+  for (const float value : spec.stddev) {
     if (!(value > 0))
-      throw ConfigError("data.normalize.deviation", fmt::format("{} is not above 0", value));
+      throw ConfigError("data.normalize.std", fmt::format("{} is not above 0", value));
   }
 }
 
-// Both kinds of transforms are for images, which formats that decode apply themselves.
+// Formats that decode images apply transforms themselves.
 bool transforms(const DataConfig& config) {
   return config.transform_size() > 0 || config.eval_transform_size() > 0;
 }
 
-// `part`: of the run; `files`: of the format, which differs where evaluation samples are set aside.
+// `part` is the part to open, and `files` selects the format's files. They differ if evaluation
+// samples are held out from the training files.
 std::unique_ptr<Dataset> open_format(const DataConfig& config, Part part, Part files,
                                      const OpenOptions& options) {
   switch (config.format_case()) {
@@ -106,8 +109,9 @@ std::unique_ptr<Dataset> open_format(const DataConfig& config, Part part, Part f
       if (holds_arrays(*records)) {
         if (transforms(config) || config.has_decode() || config.has_cache()) {
           throw ConfigError(
-              "data", fmt::format("{} holds arrays, which transform, decode and cache are not for",
-                                  records->source()));
+              "data",
+              fmt::format("{} holds arrays; transform, decode and cache are only for images",
+                          records->source()));
         }
         return make_array_dataset(std::move(records));
       }
@@ -116,10 +120,10 @@ std::unique_ptr<Dataset> open_format(const DataConfig& config, Part part, Part f
     case DataConfig::FORMAT_NOT_SET:
       break;
   }
-  throw ConfigError("data", "names no format");  // which check() has seen
+  throw ConfigError("data", "has no format");  // unreachable: check() has verified it
 }
 
-// How the network should see the inputs.
+// Sets the normalization of another dataset's inputs.
 class Normalized final : public WrappedDataset {
  public:
   Normalized(std::unique_ptr<Dataset> dataset, const NormalizeConfig& config)
@@ -175,13 +179,13 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Part part,
   return std::make_unique<Normalized>(std::move(dataset), config.normalize());
 }
 
-void check_alike(const Dataset& training, const Dataset& evaluation) {
+void check_compatible(const Dataset& training, const Dataset& evaluation) {
   const SampleSpec& a = training.spec();
   const SampleSpec& b = evaluation.spec();
   if (a.input == b.input && a.target == b.target && a.classes == b.classes) return;
   const bool images = a.input.dtype == DType::kU8 && b.input.dtype == DType::kU8;
   throw DataError(evaluation.description(),
-                  fmt::format("does not go with the training samples, {}{}", training.description(),
+                  fmt::format("does not match the training samples, {}{}", training.description(),
                               images && a.input.shape != b.input.shape
                                   ? "; data.eval_transform can resize or crop to their size"
                                   : ""));

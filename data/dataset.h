@@ -1,5 +1,5 @@
-// Samples by number. A dataset opens its files, checks them, and then reads any sample at any time
-// from any thread.
+// A map-style dataset: samples by index. It validates its files when it is opened, and then any
+// thread can read any sample at any time.
 #pragma once
 
 #include <cstddef>
@@ -24,26 +24,26 @@ class DataConfig;  // data/data.proto
 
 namespace trireme::data {
 
-// What one sample is, as stored: the input (u8 or f32 [C, H, W] or [F]; images of u8 are
-// channels-last; i32 [T] for tokens) and the target (i32 [] for a class label, f32 [classes] for
-// probabilities of classes, f32 [F] for regression, i32 [T] for the tokens that follow).
+// The type and shape of a sample as stored. The input is u8 or f32 [C, H, W] or [F] (u8 images are
+// channels-last), or i32 [T] for tokens. The target is i32 [] for a class label, f32 [classes] for
+// class probabilities, f32 [F] for regression, or i32 [T] for the next tokens.
 struct SampleSpec {
   TensorSpec input;
   TensorSpec target;
-  int classes = 0;  // labels are in [0, classes); 0: regression
-  // How the network should see the input: (x * scale - mean[c]) / deviation[c], one value for all
-  // or one for each channel (feature of [F]); see NormalizeInput.
+  int classes = 0;  // labels are in [0, classes); 0 for regression
+  // The network sees (x * scale - mean[c]) / stddev[c]. `mean` and `stddev` have one value for all
+  // channels (features of [F]), or one for each; see ops::NormalizeInput.
   float scale = 1;
   std::vector<float> mean{0};
-  std::vector<float> deviation{1};
+  std::vector<float> stddev{1};
 };
 
-// Which sample, and when it comes, on which depends how it is transformed.
+// Identifies a sample and its occurrence, which determines its random transforms.
 struct SampleId {
   int64_t index = 0;
   int64_t epoch = 0;
-  // The position in the epoch, where a sample may come more than once in it (data.sampling); -1:
-  // each comes once.
+  // The position in the epoch if a sample can occur several times in it (data.sampling), otherwise
+  // -1.
   int64_t draw = -1;
 };
 
@@ -52,33 +52,37 @@ class Dataset {
   virtual ~Dataset() = default;
   virtual const SampleSpec& spec() const = 0;
   virtual int64_t size() const = 0;  // at least 1
-  // Writes the sample, `index` in [0, size), and its target. Throws DataError naming file and
-  // record.
+  // Writes the input and the target of a sample; id.index must be in [0, size). Throws DataError
+  // naming the file and the record if the sample cannot be read.
   virtual void read(SampleId id, std::byte* input, std::byte* target) const = 0;
-  // For people: "IDX, 60000 samples of u8 [1, 28, 28] in 10 classes, from
+  // Returns a description for messages: "IDX, 60000 samples of u8 [1, 28, 28] in 10 classes, from
   // data/mnist/train-images-idx3-ubyte.gz".
   virtual std::string description() const = 0;
-  // For people: where a sample comes from, "train-00017.tar: img_0042.jpg" as far as that is known.
+  // Returns where a sample is stored, for messages: "train-00017.tar: img_0042.jpg". Empty if it is
+  // not known.
   virtual std::string where(int64_t /*index*/) const { return {}; }
-  // For people: a sample that is a image in a file, as it is there. Throws as read() does.
-  virtual std::optional<ImageInfo> stored(int64_t /*index*/) const { return {}; }
-  // Whether read() but copies or computes, and so neither waits nor fails.
+  // Returns the properties of the encoded image if the sample is stored as one. Throws as read()
+  // does.
+  virtual std::optional<ImageInfo> stored_image(int64_t /*index*/) const { return {}; }
+  // Returns true if read() only copies or computes, so that it neither blocks nor fails.
   virtual bool in_memory() const { return false; }
-  // What was left out when it was opened, see data.on_bad_record.
+  // Returns the records that were skipped when the dataset was opened, see data.on_bad_record.
   virtual BadRecords bad_records() const { return {}; }
-  // For people: the name of each class; empty where they have none.
+  // Returns the name of each class, for messages. Empty if classes have no names.
   virtual std::vector<std::string> class_names() const { return {}; }
-  // Of each sample, as far as that is known without decoding; empty where it is not, and where
-  // samples have no class of their own.
+  // Returns the label of each sample if labels are known without decoding. Empty if they are not,
+  // or if samples do not have exactly one class each.
   virtual std::vector<int32_t> labels() const { return {}; }
-  // Of the samples as they are stored, before anything random, see fingerprint.h. Reads those that
-  // CheckedSamples says; one that cannot be read has a checksum of its own.
+  // Returns checksums of the samples as stored, before random transforms, see fingerprint.h. The
+  // default reads the samples that CheckedSamples selects; one that cannot be read contributes a
+  // checksum of its own.
   virtual Checksums checksums() const;
-  // Of the training table that the samples belong to; count 0 where they come from no table.
+  // Returns the columns of the training table. `count` is 0 if the samples do not come from a
+  // table.
   virtual TableColumns columns() const { return {}; }
 };
 
-// A dataset made of another one: what it does not say otherwise is as it was.
+// Base class of datasets that modify another one. Forwards all functions by default.
 class WrappedDataset : public Dataset {
  public:
   const SampleSpec& spec() const override { return inner_->spec(); }
@@ -88,7 +92,9 @@ class WrappedDataset : public Dataset {
   }
   std::string description() const override { return inner_->description(); }
   std::string where(int64_t index) const override { return inner_->where(index); }
-  std::optional<ImageInfo> stored(int64_t index) const override { return inner_->stored(index); }
+  std::optional<ImageInfo> stored_image(int64_t index) const override {
+    return inner_->stored_image(index);
+  }
   bool in_memory() const override { return inner_->in_memory(); }
   BadRecords bad_records() const override { return inner_->bad_records(); }
   std::vector<std::string> class_names() const override { return inner_->class_names(); }
@@ -104,29 +110,29 @@ class WrappedDataset : public Dataset {
   std::unique_ptr<Dataset> inner_;
 };
 
-// For people: the name of each output of a network for such samples, which is that of a class or,
-// in regression, of a column; empty where they have none.
+// Returns the name of each output of a network that is trained on these samples: the names of the
+// classes or, for regression, of the target columns. Empty if they have no names.
 std::vector<std::string> output_names(const Dataset& dataset);
 
 enum class Part { kTraining, kEvaluation };
 
 struct OpenOptions {
-  uint64_t seed = 0;  // of what is random in data.transform
-  // Told while opening takes its time: "indexing shard 12 of 1282".
+  uint64_t seed = 0;  // for random transforms
+  // Called with progress messages while opening takes long: "indexing shard 12 of 1282".
   std::function<void(std::string_view)> progress = {};
-  // Of the table that the network was trained on, which the files must have too. Where the count is
-  // 0 they are those of the training part's file.
+  // The columns of the table that the network was trained on, which the files must have too. If
+  // `count` is 0, the columns of the training file are used.
   TableColumns columns = {};
 };
 
-// Throws ConfigError ("data.FIELD: ...") when the configuration cannot be followed, DataError when
-// a file is missing, damaged or holds what it should not; data.on_bad_record: SKIP leaves single
-// records out instead.
+// Opens the training or evaluation samples. Throws ConfigError ("data.FIELD: ...") if the
+// configuration is invalid, and DataError if a file is missing, damaged or has invalid contents.
+// With data.on_bad_record: SKIP, bad records are skipped instead.
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Part part,
                                       const OpenOptions& options = {});
 
-// Throws DataError unless a network for the training samples takes the evaluation samples too:
-// files of their own may hold something else.
-void check_alike(const Dataset& training, const Dataset& evaluation);
+// Throws DataError unless the evaluation samples have the same shapes, types and classes as the
+// training samples. They can differ if they come from separate files.
+void check_compatible(const Dataset& training, const Dataset& evaluation);
 
 }  // namespace trireme::data

@@ -1,5 +1,5 @@
-// Whether samples are still those that a run was trained on, in a few bytes. docs/data.md lists
-// what the checksums of each format see.
+// A short fingerprint of a dataset, by which a resumed run detects that its data has changed.
+// docs/data.md lists what the checksums of each format cover.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@ namespace trireme::data {
 
 class Dataset;
 
-// Of inputs and targets as they are stored: their order and contents. Neither depends on where
-// files lie, when they were written or whether they are compressed, nor on transforms,
-// data.normalize and data.mix.
+// Checksums of the order and contents of the stored inputs and targets. They do not depend on the
+// paths of files, their modification times or compression, nor on transforms, data.normalize or
+// data.mix.
 struct Checksums {
   uint64_t inputs = 0;
   uint64_t targets = 0;
@@ -22,31 +22,33 @@ struct Checksums {
 };
 
 struct Fingerprint {
-  // Raised whenever the same samples get other checksums, which then cannot be compared.
+  // Incremented when the checksums of the same samples change. Fingerprints of different versions
+  // cannot be compared.
   static constexpr int kVersion = 1;
 
   int64_t samples = 0;
-  int classes = 0;  // 0: regression
+  int classes = 0;  // 0 for regression
   Checksums checksums;
-  std::vector<std::string> columns = {};  // of a table with a header
+  std::vector<std::string> columns = {};  // names, if the data is a table with a header
   bool operator==(const Fingerprint&) const = default;
 };
 
-// Reads what Dataset::checksums does; never throws because of a bad record.
+// Returns the fingerprint of a dataset. Reads the same samples as Dataset::checksums. Never throws
+// because of a bad record.
 Fingerprint fingerprint_of(const Dataset& dataset);
 
-// XXH3 (64 bits). `seed` chains calls: the checksum of what came before.
+// Returns the XXH3 hash (64 bits). To chain calls, pass the previous checksum as `seed`.
 uint64_t checksum(std::span<const std::byte> bytes, uint64_t seed = 0);
 template <class Range>
 uint64_t checksum_of(const Range& values, uint64_t seed = 0) {
   return checksum(std::as_bytes(std::span(values)), seed);
 }
 
-// Which samples a checksum reads of a set that is not in memory: all where they are at most 64 MiB,
-// else 64 that lie evenly among all, the first and the last among them.
+// Selects the samples that a checksum reads from a dataset that is not in memory: all if they take
+// up to 64 MiB, otherwise 64 evenly spaced ones, including the first and the last.
 class CheckedSamples {
  public:
-  // `bytes` of one sample, 0 where that is not known.
+  // `bytes` is the size of a sample, or 0 if it is not known.
   CheckedSamples(int64_t size, size_t bytes);
 
   int64_t count() const { return count_; }

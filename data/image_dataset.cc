@@ -23,22 +23,22 @@
 namespace trireme::data {
 namespace {
 
-// Things that threads borrow; as many are made as are in use at once.
+// A pool of objects that threads borrow. Creates as many as are in use at once.
 template <class T>
 class Pool {
  public:
   class Lease {
    public:
-    Lease(Pool& pool, std::unique_ptr<T> thing) : pool_(pool), thing_(std::move(thing)) {}
-    ~Lease() { pool_.take_back(std::move(thing_)); }
+    Lease(Pool& pool, std::unique_ptr<T> object) : pool_(pool), object_(std::move(object)) {}
+    ~Lease() { pool_.release(std::move(object_)); }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
-    T* operator->() const { return thing_.get(); }
-    T& operator*() const { return *thing_; }
+    T* operator->() const { return object_.get(); }
+    T& operator*() const { return *object_; }
 
    private:
     Pool& pool_;
-    std::unique_ptr<T> thing_;
+    std::unique_ptr<T> object_;
   };
 
   template <class... Args>
@@ -46,24 +46,24 @@ class Pool {
     {
       const std::lock_guard lock(mutex_);
       if (!free_.empty()) {
-        std::unique_ptr<T> thing = std::move(free_.back());
+        std::unique_ptr<T> object = std::move(free_.back());
         free_.pop_back();
-        return Lease(*this, std::move(thing));
+        return Lease(*this, std::move(object));
       }
-      free_.reserve(++made_);  // so that giving back needs no memory
+      free_.reserve(++created_);  // so that release() does not allocate
     }
     return Lease(*this, std::make_unique<T>(std::forward<Args>(args)...));
   }
 
  private:
-  void take_back(std::unique_ptr<T> thing) {
+  void release(std::unique_ptr<T> object) {
     const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(thing));
+    free_.push_back(std::move(object));
   }
 
   std::mutex mutex_;
   std::vector<std::unique_ptr<T>> free_;
-  size_t made_ = 0;
+  size_t created_ = 0;
 };
 
 SampleSpec spec_of(ImageSize size, int channels, int classes) {
@@ -85,24 +85,25 @@ ImageView output_view(std::byte* memory, const SampleSpec& spec) {
                  static_cast<int>(spec.input.shape[0]));
 }
 
-// The most that a image may shrink so that its region is not smaller than what is made of it.
+// Returns the largest factor by which the decoder may reduce an image without its region becoming
+// smaller than the size it is scaled to.
 int shrink_for(const Transform::Need& need) {
   int shrink = 8;
-  while (shrink > 1 && (need.region.height / shrink < need.becomes.height ||
-                        need.region.width / shrink < need.becomes.width)) {
+  while (shrink > 1 && (need.region.height / shrink < need.scaled_to.height ||
+                        need.region.width / shrink < need.scaled_to.width)) {
     shrink /= 2;
   }
   return shrink;
 }
 
-// Of all that the images in a cache depend on.
+// Returns a hash of everything that the cached images depend on.
 uint64_t identity_of(const Records& records, const DataConfig& config, Part part, int fixed) {
-  DataConfig kept;
-  if (fixed > 0) *kept.mutable_decode() = config.decode();  // else it decodes the whole
+  DataConfig relevant;
+  if (fixed > 0) *relevant.mutable_decode() = config.decode();  // otherwise decodes in full
   const auto& transforms = part == Part::kTraining ? config.transform() : config.eval_transform();
-  for (int i = 0; i < fixed; ++i) *kept.add_transform() = transforms[i];
+  for (int i = 0; i < fixed; ++i) *relevant.add_transform() = transforms[i];
   std::string text;
-  google::protobuf::TextFormat::PrintToString(kept, &text);
+  google::protobuf::TextFormat::PrintToString(relevant, &text);
   return XXH3_64bits_withSeed(text.data(), text.size(), records.identity());
 }
 
@@ -130,7 +131,7 @@ class ImageDataset final : public RecordsDataset {
     open_cache(config, part, size_after);
   }
 
-  std::optional<ImageInfo> stored(int64_t index) const override {
+  std::optional<ImageInfo> stored_image(int64_t index) const override {
     const auto workspace = workspaces_.borrow(channels_);
     records_->read(index, workspace->bytes);
     try {
@@ -142,8 +143,9 @@ class ImageDataset final : public RecordsDataset {
 
   void read(SampleId id, std::byte* input, std::byte* target) const override {
     if (id.index < 0 || id.index >= size()) {
-      throw DataError(records_->source(),
-                      fmt::format("sample {} was asked for, the last is {}", id.index, size() - 1));
+      throw DataError(
+          records_->source(),
+          fmt::format("sample {} is out of range; the last one is {}", id.index, size() - 1));
     }
     const int32_t label = records_->label(id.index);
     std::memcpy(target, &label, sizeof label);
@@ -162,7 +164,7 @@ class ImageDataset final : public RecordsDataset {
     Canvas canvas;
   };
 
-  // Of the first image that can be read, which with SKIP is among the first `limit` + 1.
+  // Returns the size of the first image that can be read. It must be among the first `limit` + 1.
   ImageSize first_size(std::optional<int64_t> limit) const {
     const auto workspace = workspaces_.borrow(channels_);
     for (int64_t index = 0;; ++index) {
@@ -188,44 +190,44 @@ class ImageDataset final : public RecordsDataset {
     }
     if (cache.has_file() && cache.memory_bytes() > 0) {
       throw ConfigError("data.cache",
-                        "is in memory or in a file, not both: the file is kept in "
-                        "memory by the system as far as there is room");
+                        "is either in memory or in a file, not both; the system keeps the "
+                        "file in memory as far as there is room");
     }
-    kept_transforms_ = pipeline_.fixed();
+    cached_transforms_ = pipeline_.fixed();
     if (cache.has_file()) {
-      kept_size_ = size_after(kept_transforms_);
-      // The parts differ in their files and transforms.
+      cached_size_ = size_after(cached_transforms_);
+      // Training and evaluation have different files and transforms.
       const std::string name = cache.file() + (part == Part::kTraining ? "" : ".eval");
       cache_ =
           open_cache_file(std::filesystem::path(config.root()) / name,
                           {.count = size(),
-                           .size = *kept_size_,
+                           .size = *cached_size_,
                            .channels = channels_,
-                           .identity = identity_of(*records_, config, part, kept_transforms_)});
+                           .identity = identity_of(*records_, config, part, cached_transforms_)});
     } else if (cache.memory_bytes() > 0) {
       cache_ = make_memory_cache(size(), cache.memory_bytes());
     }
   }
 
   void read_image(SampleId id, const ImageView& output) const {
-    const std::optional<ImageView> kept = cache_ ? cache_->find(id.index) : std::nullopt;
-    if (kept && kept_transforms_ == pipeline_.size() && kept->size() == output.size()) {
-      copy_pixels(*kept, output);
+    const std::optional<ImageView> cached = cache_ ? cache_->find(id.index) : std::nullopt;
+    if (cached && cached_transforms_ == pipeline_.size() && cached->size() == output.size()) {
+      copy_pixels(*cached, output);
       return;
     }
     const auto workspace = workspaces_.borrow(channels_);
     Canvas& canvas = workspace->canvas;
     canvas.begin(output);
     int done = 0;
-    if (kept) {
-      canvas.show(*kept);
-      done = kept_transforms_;
+    if (cached) {
+      canvas.borrow(*cached);
+      done = cached_transforms_;
     } else {
       decode(id, *workspace);
       if (cache_) {
-        pipeline_.apply(0, kept_transforms_, id, canvas);
-        done = kept_transforms_;
-        keep(id.index, canvas.source());
+        pipeline_.apply(0, cached_transforms_, id, canvas);
+        done = cached_transforms_;
+        store(id.index, canvas.source());
       }
     }
     pipeline_.apply(done, pipeline_.size(), id, canvas);
@@ -234,43 +236,43 @@ class ImageDataset final : public RecordsDataset {
 
   void decode(SampleId id, Workspace& workspace) const {
     records_->read(id.index, workspace.bytes);
-    const ImageSize whole = workspace.decoder.open(workspace.bytes).size;
+    const ImageSize full = workspace.decoder.open(workspace.bytes).size;
     DecodeRequest request{
-        .channels = channels_, .region = {0, 0, whole.height, whole.width}, .shrink = 1};
-    // What is kept must not depend on what a random transform looks at.
-    if ((cache_ ? kept_transforms_ : pipeline_.size()) > 0) {
-      if (const auto need = pipeline_.needs(whole, id)) {
+        .channels = channels_, .region = {0, 0, full.height, full.width}, .shrink = 1};
+    // Cached pixels must not depend on the region that a random transform needs.
+    if ((cache_ ? cached_transforms_ : pipeline_.size()) > 0) {
+      if (const auto need = pipeline_.needs(full, id)) {
         if (decode_.crop()) request.region = need->region;
         if (decode_.shrink()) request.shrink = shrink_for(*need);
       }
     }
     const DecodePlan plan = workspace.decoder.plan(request);
-    workspace.canvas.expect_more(pipeline_.makes_from(0));
-    const Canvas::Next next = workspace.canvas.make(plan.size);
-    workspace.decoder.decode(next.image);
-    workspace.canvas.take_part(next, plan.covers, whole);
+    workspace.canvas.expect_more_images(pipeline_.allocates_from(0));
+    const Canvas::Target target = workspace.canvas.allocate(plan.size);
+    workspace.decoder.decode(target.image);
+    workspace.canvas.commit_part(target, plan.covers, full);
   }
 
-  void keep(int64_t index, const ImageView& image) const {
-    if (kept_size_ && image.size() != *kept_size_) {
+  void store(int64_t index, const ImageView& image) const {
+    if (cached_size_ && image.size() != *cached_size_) {
       throw ImageError(
           fmt::format("is {} x {} (height x width) before the first random transform, others are "
-                      "{} x {}; data.cache.file wants a resize or crop there",
-                      image.height, image.width, kept_size_->height, kept_size_->width));
+                      "{} x {}; data.cache.file needs a resize or crop there",
+                      image.height, image.width, cached_size_->height, cached_size_->width));
     }
-    cache_->keep(index, image);
+    cache_->put(index, image);
   }
 
   const DecodeConfig decode_;
   const int channels_;
   const Pipeline pipeline_;
   mutable Pool<Workspace> workspaces_;
-  int kept_transforms_ = 0;             // that a image in the cache has gone through
-  std::optional<ImageSize> kept_size_;  // that it must have
+  int cached_transforms_ = 0;             // number of transforms applied to cached images
+  std::optional<ImageSize> cached_size_;  // required size of cached images, if any
   std::unique_ptr<ImageCache> cache_;
 };
 
-// Transforms of images that another dataset has.
+// Applies transforms to the decoded images of another dataset.
 class Transformed final : public WrappedDataset {
  public:
   Transformed(std::unique_ptr<Dataset> dataset, Pipeline pipeline)
@@ -288,17 +290,18 @@ class Transformed final : public WrappedDataset {
 
   std::string description() const override {
     if (spec_.input == inner().spec().input) return inner().description();
-    return fmt::format("{}, made {}", inner().description(), spec_.input.shape.to_string());
+    return fmt::format("{}, transformed to {}", inner().description(),
+                       spec_.input.shape.to_string());
   }
 
   void read(SampleId id, std::byte* input, std::byte* target) const override {
     const auto borrowed = canvases_.borrow(channels_);
     Canvas& canvas = *borrowed;
     canvas.begin(output_view(input, spec_));
-    canvas.expect_more(pipeline_.makes_from(0));
-    const Canvas::Next next = canvas.make(from_);
-    inner().read(id, reinterpret_cast<std::byte*>(next.image.pixels), target);
-    canvas.take(next);
+    canvas.expect_more_images(pipeline_.allocates_from(0));
+    const Canvas::Target target = canvas.allocate(from_);
+    inner().read(id, reinterpret_cast<std::byte*>(target.image.pixels), target);
+    canvas.commit(target);
     try {
       pipeline_.apply(0, pipeline_.size(), id, canvas);
       canvas.finish();
@@ -330,7 +333,7 @@ std::unique_ptr<Dataset> with_transforms(std::unique_ptr<Dataset> dataset, const
   if (spec.input.dtype != DType::kU8 || spec.input.layout != Layout::channels_last() ||
       (shape[0] != 1 && shape[0] != 3)) {
     throw ConfigError("data.transform",
-                      fmt::format("is for images, u8 [3, H, W] or [1, H, W]; these samples are "
+                      fmt::format("is only for images, u8 [3, H, W] or [1, H, W]; the samples are "
                                   "{} {}",
                                   name_of(spec.input.dtype), shape.to_string()));
   }

@@ -1,4 +1,4 @@
-// Samples that are images: decoded, transformed, perhaps kept.
+// Datasets of images: decoding, transforms and caching.
 #pragma once
 
 #include <memory>
@@ -12,15 +12,16 @@ class DataConfig;
 
 namespace trireme::data {
 
-// Of images in files. Their size must follow from the transforms or be what these make of the
-// first one: another size is then a bad record. Throws ConfigError when transforms or cache cannot
-// be followed, DataError when the first image that is needed to know their size cannot be read.
+// Returns a dataset of encoded images. The size of the samples follows from the transforms or, if
+// they do not determine it, from the first image; an image that ends up with another size is a bad
+// record. Throws ConfigError if the transforms or the cache are invalid, and DataError if the first
+// image is needed and cannot be read.
 std::unique_ptr<Dataset> make_image_dataset(std::unique_ptr<Records> records,
                                             const DataConfig& config, Part part,
                                             const OpenOptions& options);
 
-// Of images that are decoded already (u8 [C, H, W], channels-last). Throws ConfigError when the
-// dataset holds something else.
+// Returns `dataset`, whose samples are decoded images (u8 [C, H, W], channels-last), with the
+// transforms of `config` applied. Throws ConfigError if its samples are not such images.
 std::unique_ptr<Dataset> with_transforms(std::unique_ptr<Dataset> dataset, const DataConfig& config,
                                          Part part, const OpenOptions& options);
 

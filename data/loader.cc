@@ -25,15 +25,15 @@ namespace trireme::data {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kTellEvery = std::chrono::milliseconds(250);
+constexpr auto kReportInterval = std::chrono::milliseconds(250);
 
 void check(const Dataset& dataset, const LoaderOptions& options) {
   if (dataset.size() < 1) throw Error("loader: no samples in " + dataset.description());
   if (options.global_batch < 1 || options.ranks < 1 || options.rank < 0 ||
       options.rank >= options.ranks || options.threads < 0 || options.depth < 1) {
     throw Error(fmt::format(
-        "loader: rank {} of {} cannot load batches of {} with {} threads, {} ahead", options.rank,
-        options.ranks, options.global_batch, options.threads, options.depth));
+        "loader: invalid options: rank {} of {}, global batch {}, {} threads, depth {}",
+        options.rank, options.ranks, options.global_batch, options.threads, options.depth));
   }
   const int64_t full = std::min(options.global_batch, dataset.size());
   const int64_t rows = share_of(full, options.rank, options.ranks).rows;
@@ -49,44 +49,44 @@ void check(const Dataset& dataset, const LoaderOptions& options) {
 
 }  // namespace
 
-// Batches are numbered from where start() began. Batch n lives in slot n % depth from when a worker
-// takes its first unit until next() has moved past it.
+// Batches are numbered from start(). Batch n occupies slot n % depth from the time when a worker
+// takes its first unit of work until next() has moved past it.
 struct Loader::State {
   const Dataset& dataset;
   const LoaderOptions options;
   Placement placement;
-  // Workers that found the ring full sleep until so many batches are free. Where reading but
-  // copies, waking one costs more than loading a small batch, so they wait for half the ring.
-  const int64_t worth_waking;
+  // Workers that found the ring full sleep until this many batches are free: half the ring if
+  // reading is only copying, since waking a thread then costs more than loading a small batch.
+  const int64_t wake_threshold;
   std::vector<Slot> ring;
-  std::vector<Post> posts;  // of each worker, or of next()
+  std::vector<Post> posts;  // one per worker, or one for next()
   Journal journal;
   double waited = 0;
 
   std::mutex mutex;
-  std::condition_variable room;    // for workers: there is something to load
-  std::condition_variable loaded;  // for next() and halt(): a worker has finished something
+  std::condition_variable room;    // wakes workers: there is something to load
+  std::condition_variable loaded;  // wakes next() and halt(): a worker has finished a unit
   bool running = false;            // between start() and halt(); workers take units
   bool ending = false;
-  std::atomic<bool> drop = false;  // nobody wants what is being loaded
-  int64_t batch_taken = 0;         // units before this one are of batches before this one
-  int unit_taken = 0;
-  int64_t current = -1;  // the batch that next() gave or is about to give
-  int busy = 0;
-  int sleeping = 0;
-  int alive;
+  std::atomic<bool> drop = false;  // abandon the units that are being loaded
+  int64_t batch_taken = 0;         // batch of the next unit to load
+  int unit_taken = 0;              // index of that unit in its batch
+  int64_t current = -1;            // the batch that next() returned or waits for
+  int busy = 0;                    // workers that are loading a unit
+  int sleeping = 0;                // workers that wait for room
+  int alive;                       // workers that have not ended
   std::vector<std::thread> workers;
-  std::vector<UnitReader> readers;  // as posts
+  std::vector<UnitReader> readers;  // one per post
 
   BadRecordPolicy bad;
   const int64_t bad_when_opened;
-  std::unordered_set<int64_t> left_out;
+  std::unordered_set<int64_t> skipped;
 
   State(const Dataset& from, Device& device, const LoaderOptions& given)
       : dataset(from),
         options(given),
         placement(given, from.size(), rows_of_unit(given, from.in_memory())),
-        worth_waking(from.in_memory() ? std::max(1, given.depth / 2) : 1),
+        wake_threshold(from.in_memory() ? std::max(1, given.depth / 2) : 1),
         ring(given.threads == 0 ? 1 : given.depth),
         posts(std::max(1, given.threads)),
         alive(given.threads),
@@ -111,7 +111,7 @@ struct Loader::State {
 
   Slot& slot_of(int64_t number) { return ring[number % ring.size()]; }
 
-  // Whether there is a unit to take, of a batch that is begun or of one for which there is room.
+  // Returns true if there is a unit to load, of a started batch or of one for which there is room.
   bool has_work(int64_t free_batches = 1) const {
     const int64_t limit = std::max<int64_t>(current, 0) + static_cast<int64_t>(ring.size());
     return running && (unit_taken > 0 || batch_taken + free_batches <= limit);
@@ -122,10 +122,11 @@ struct Loader::State {
     slot.begin(number, placement.units(slot.batch));
   }
 
-  // A unit that a worker has taken on. However the worker leaves it, next() hears of it.
-  class Duty {
+  // A unit of work that a worker has claimed. Its destructor notifies next() in every case, even if
+  // the thread ends while reading.
+  class ClaimedUnit {
    public:
-    Duty(State& state, std::unique_lock<std::mutex>& lock, int worker)
+    ClaimedUnit(State& state, std::unique_lock<std::mutex>& lock, int worker)
         : state_(state),
           lock_(lock),
           worker_(worker),
@@ -137,7 +138,7 @@ struct Loader::State {
       ++state.busy;
       lock_.unlock();
     }
-    ~Duty() {
+    ~ClaimedUnit() {
       if (!done_) reader_.ended(slot_);
       lock_.lock();
       --slot_.units_left;
@@ -146,17 +147,17 @@ struct Loader::State {
       const bool wanted = slot_.units_left == 0 && slot_.number == state_.current;
       if (!done_ || wanted || !state_.running) state_.loaded.notify_one();
     }
-    Duty(const Duty&) = delete;
-    Duty& operator=(const Duty&) = delete;
+    ClaimedUnit(const ClaimedUnit&) = delete;
+    ClaimedUnit& operator=(const ClaimedUnit&) = delete;
 
-    void perform() {
+    void load() {
       const Rows rows = state_.placement.unit(slot_.batch, unit_);
-      const bool noted = state_.journal.kept();
-      const Clock::time_point began = noted ? Clock::now() : Clock::time_point();
+      const bool recording = state_.journal.kept();
+      const Clock::time_point began = recording ? Clock::now() : Clock::time_point();
       reader_.read(slot_, rows);
       if (unit_ == 0) reader_.weigh(slot_);
       done_ = true;
-      if (noted) {
+      if (recording) {
         state_.journal.add({worker_, slot_.batch.epoch, slot_.batch.position + rows.begin,
                             rows.end - rows.begin, began, Clock::now()});
       }
@@ -178,11 +179,11 @@ struct Loader::State {
     while (true) {
       if (!has_work()) {
         ++sleeping;
-        room.wait(lock, [&] { return ending || has_work(worth_waking); });
+        room.wait(lock, [&] { return ending || has_work(wake_threshold); });
         --sleeping;
         if (ending) return;
       }
-      Duty(*this, lock, index).perform();
+      ClaimedUnit(*this, lock, index).load();
     }
   }
 
@@ -195,8 +196,8 @@ struct Loader::State {
     return out;
   }
 
-  // Tells what next() waits for: of what is read for its batch, what takes longest.
-  void tell(int64_t number) const {
+  // Reports the sample of batch `number` that has been read for the longest time.
+  void report_wait(int64_t number) const {
     if (!options.progress) return;
     const std::vector<Reading> now = readings();
     const Reading* longest = nullptr;
@@ -207,7 +208,7 @@ struct Loader::State {
     options.progress(longest ? to_string(*longest) : "a batch that no thread is reading");
   }
 
-  // Afterwards no worker touches the ring.
+  // Stops loading. Afterwards no worker accesses the ring.
   void halt() {
     std::unique_lock lock(mutex);
     running = false;
@@ -219,19 +220,19 @@ struct Loader::State {
   Slot& wait_for(int64_t number) {
     std::unique_lock lock(mutex);
     current = number;
-    if (sleeping > 0 && has_work(worth_waking)) room.notify_all();
+    if (sleeping > 0 && has_work(wake_threshold)) room.notify_all();
     Slot& slot = slot_of(number);
     const auto ready = [&] { return slot.number == number && slot.units_left == 0; };
     if (ready()) return slot;
     const Clock::time_point began = Clock::now();
-    while (!loaded.wait_for(lock, kTellEvery, [&] { return ready() || alive == 0; })) {
+    while (!loaded.wait_for(lock, kReportInterval, [&] { return ready() || alive == 0; })) {
       lock.unlock();
-      tell(number);
+      report_wait(number);
       lock.lock();
     }
-    // The last thread may have left a fault that tells why it ended.
-    const bool told = slot.number == number && !slot.faults().empty();
-    if (!ready() && !told) throw Error("loader: all its threads have ended");
+    // The last thread may have recorded a fault that explains why it ended.
+    const bool has_fault = slot.number == number && !slot.faults().empty();
+    if (!ready() && !has_fault) throw Error("loader: all worker threads have ended");
     waited = std::chrono::duration<double>(Clock::now() - began).count();
     return slot;
   }
@@ -249,13 +250,13 @@ struct Loader::State {
     return slot;
   }
 
-  // Decides about what could not be read, in the order of the rows, so that what is left out and
-  // what ends the run does not depend on which thread was faster.
-  void settle(Slot& slot) {
+  // Handles the faults of a batch in the order of its rows, so that the result does not depend on
+  // which thread was faster: skips bad records within the limit, and otherwise sets slot.failure.
+  void handle_faults(Slot& slot) {
     try {
       for (const RowFault& fault : slot.faults()) {
         if (!fault.is_bad_record) std::rethrow_exception(fault.error);
-        leave_out(fault);
+        skip(fault);
       }
     } catch (...) {
       slot.failure = std::current_exception();
@@ -264,8 +265,8 @@ struct Loader::State {
     slot.close_ranks();
   }
 
-  void leave_out(const RowFault& fault) {
-    if (left_out.insert(fault.sample).second) {
+  void skip(const RowFault& fault) {
+    if (skipped.insert(fault.sample).second) {
       try {
         std::rethrow_exception(fault.error);
       } catch (const DataError& error) {
@@ -289,8 +290,9 @@ Loader::~Loader() = default;
 void Loader::start(int64_t epoch, int64_t position) {
   State& s = *state_;
   if (epoch < 0 || position < 0 || position > s.dataset.size()) {
-    throw Error(fmt::format("loader: cannot begin at sample {} of epoch {}; an epoch has {}",
-                            position, epoch, s.dataset.size()));
+    throw Error(
+        fmt::format("loader: cannot start at sample {} of epoch {}; an epoch has {} samples",
+                    position, epoch, s.dataset.size()));
   }
   s.halt();
   {
@@ -309,11 +311,11 @@ const Batch& Loader::next() {
   State& s = *state_;
   if (!s.running) throw Error("loader: next() before start()");
   s.waited = 0;
-  if (s.current >= 0) {  // a batch that failed is not passed over
+  if (s.current >= 0) {  // next() does not move past a failed batch
     if (const auto failure = s.slot_of(s.current).failure) std::rethrow_exception(failure);
   }
   Slot& slot = s.workers.empty() ? s.load(s.current + 1) : s.wait_for(s.current + 1);
-  s.settle(slot);
+  s.handle_faults(slot);
   if (slot.failure) std::rethrow_exception(slot.failure);
   return slot.batch;
 }
@@ -322,7 +324,7 @@ double Loader::wait_seconds() const { return state_->waited; }
 
 std::vector<Reading> Loader::readings() const { return state_->readings(); }
 
-void Loader::keep_journal(bool on) { state_->journal.keep(on); }
+void Loader::enable_journal(bool on) { state_->journal.keep(on); }
 
 std::vector<ReadRows> Loader::take_journal() { return state_->journal.take(); }
 

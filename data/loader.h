@@ -1,4 +1,5 @@
-// Keeps a ring of batches filled ahead of the step by worker threads, which share the rows of each.
+// The data loader: worker threads that fill a ring of batches ahead of the training step. Several
+// workers load the rows of a batch together.
 #pragma once
 
 #include <chrono>
@@ -20,20 +21,20 @@ namespace trireme::data {
 
 class Mix;
 
-// This rank's share of one global batch. Samples that cannot be read may be left out of it (see
-// LoaderOptions::max_bad_records): then there are fewer rows than its share, and those of all ranks
-// are fewer than global_rows. What divides by the weight, as the gradient of the mean loss does,
-// sees such a sample as one whose loss is constant: it contributes nothing.
+// This rank's share of a global batch. Samples that cannot be read may be skipped (see
+// LoaderOptions::max_bad_records). Then `rows` is less than this rank's share, and the rows of all
+// ranks add up to less than `global_rows`. A mean loss that is divided by `weight` treats a skipped
+// sample as one with a constant loss: it contributes nothing to the gradient.
 struct Batch {
   std::byte* inputs = nullptr;       // capacity x input bytes; rows beyond `rows` are zero
   std::byte* targets = nullptr;      // capacity x target bytes, likewise
-  const int64_t* samples = nullptr;  // which sample of the dataset each of `rows` is
-  int64_t rows = 0;                  // samples here, may be 0
+  const int64_t* samples = nullptr;  // dataset index of each row
+  int64_t rows = 0;                  // samples of this rank, may be 0
   int64_t first_row = 0;             // this share's position within the global batch
   int64_t global_rows = 0;           // samples in the global batch
-  double weight = 0;                 // of these together: what their mean loss divides by
+  double weight = 0;  // total weight of the global batch, the divisor of the mean loss
   int64_t epoch = 0;
-  int64_t position = 0;  // samples of the epoch before this global batch
+  int64_t position = 0;  // number of samples of the epoch before this global batch
   bool last_of_epoch = false;
 };
 
@@ -41,76 +42,82 @@ struct LoaderOptions {
   uint64_t seed = 0;
   OrderOptions order;
   int64_t global_batch = 1;
-  int64_t capacity = 1;  // rows that a Batch has room for, at least this rank's largest share
+  int64_t capacity = 1;  // rows allocated per Batch; at least this rank's largest share
   int rank = 0;
   int ranks = 1;
-  int threads = 0;  // 0: next() itself loads
-  int depth = 4;    // batches in the ring, the one in use included; 1 without threads
-  // Rows 2k and 2k + 1 of each global batch are mixed with each other, also where another rank has
-  // one of them. Outlives the loader.
+  int threads = 0;  // worker threads; 0 loads in next()
+  int depth = 4;    // batches in the ring, including the one in use; 1 without threads
+  // If set, mixes rows 2k and 2k + 1 of each global batch with each other, even if they belong to
+  // different ranks. Must outlive the loader.
   const Mix* mix = nullptr;
-  // Of each sample of the dataset, in the mean loss; null: all are 1.
+  // The weight of each sample of the dataset in the mean loss. All are 1 if null.
   std::shared_ptr<const std::vector<float>> weights = nullptr;
-  // A sample that cannot be read (DataError) is left out, so many different ones together with
-  // those that the dataset left out when it was opened. Empty: it is an error.
+  // The number of different samples that may be skipped because they cannot be read (DataError),
+  // including those that the dataset skipped when it was opened. If empty, the first one is an
+  // error.
   std::optional<int64_t> max_bad_records;
-  // Told, on the thread of next(), what that is about to read itself, and every quarter of a second
-  // what it waits for: "sample 4711 of epoch 2 (FILE: record 12), which worker 1 has been reading
-  // for 3.2 s". Where samples are in memory it hears of each batch, else of each sample.
+  // Called on the thread of next(). Without workers, it receives each sample before it is read
+  // (only each batch if samples are in memory). With workers, it receives every quarter of a second
+  // what next() waits for: "sample 4711 of epoch 2 (FILE: record 12), which worker 1 has been
+  // reading for 3.2 s".
   std::function<void(std::string_view)> progress;
 };
 
 // A sample that is being read.
 struct Reading {
-  int worker = -1;     // -1: next() itself
+  int worker = -1;     // -1 for the thread of next()
   int64_t batch = -1;  // counted from start()
   int64_t epoch = 0;
-  int64_t sample = 0;  // of the dataset
-  double seconds = 0;  // so far; with its batch where samples are in memory
+  int64_t sample = 0;  // dataset index
+  double seconds = 0;  // elapsed for the sample, or for its batch if samples are in memory
   std::string where;   // Dataset::where
 };
-// What a worker has read at once, and when.
+
+// Rows that a worker has read in one go, and when.
 struct ReadRows {
   int worker = 0;
   int64_t epoch = 0;
-  int64_t position = 0;  // in the epoch: of the first row
+  int64_t position = 0;  // of the first row in the epoch
   int64_t rows = 0;
   std::chrono::steady_clock::time_point begin;
   std::chrono::steady_clock::time_point end;
 };
-// "sample 4711 of epoch 2 (FILE: record 12), which worker 1 has been reading for 3.2 s"
+
+// Returns "sample 4711 of epoch 2 (FILE: record 12), which worker 1 has been reading for 3.2 s".
 std::string to_string(const Reading& reading);
 
-// What comes is a pure function of (options but for threads and depth, where it started, how many
-// came before). For one thread to use.
+// Loads batches in the order of the epochs. The batches are a pure function of the options (except
+// threads and depth), the start position and the number of preceding batches. Not thread-safe
+// except for readings().
 class Loader {
  public:
-  // Batch memory comes from `device`-visible host memory. Both outlive the loader. Throws Error
-  // when the options contradict one another or the dataset is empty.
+  // Allocates batches in host memory that `device` can access. `dataset` and `device` must outlive
+  // the loader. Throws Error if the options are inconsistent or the dataset is empty.
   Loader(const Dataset& dataset, Device& device, const LoaderOptions& options);
-  // Whatever is being loaded is dropped.
+  // Discards batches that are being loaded.
   ~Loader();
 
-  // Begins at sample `position` of `epoch`, in [0, size], and goes on through the epochs without
-  // end: global batches of `global_batch` samples, the last of an epoch shorter. Drops what was
-  // loaded ahead.
+  // Starts at sample `position`, in [0, size], of `epoch` and continues through the following
+  // epochs without end. Global batches have `global_batch` samples; the last one of an epoch may be
+  // smaller. Discards batches that were loaded ahead.
   void start(int64_t epoch, int64_t position);
-  // The next batch in order. Valid until the next call of next or start. Throws what reading one of
-  // its samples (the first of those that failed) threw, as DataError with the sample's number when
-  // it is not an Error already, and again until the next start; also when a worker has ended before
-  // its rows were there. Does not allocate unless it has to wait, to tell or to leave out.
+  // Returns the next batch, which is valid until the next call of next() or start(). Blocks until
+  // it is loaded. If a sample could not be read, throws the exception of the first such row,
+  // converted to a DataError with the sample's index unless it is an Error, and throws it again
+  // until the next start(). Also throws if a worker ended before it had read its rows. Allocates
+  // memory only if it has to wait, report progress or skip samples.
   const Batch& next();
-  // What workers read now, for any thread to ask.
+  // Returns what the workers are reading now. Any thread may call this.
   std::vector<Reading> readings() const;
-  // Begins to note what workers read, or ends it.
-  void keep_journal(bool on);
-  // What was noted and not taken yet, in the order in which it ended.
+  // Starts or stops recording what the workers read.
+  void enable_journal(bool on);
+  // Returns and removes the recorded reads, in the order in which they ended.
   std::vector<ReadRows> take_journal();
-  // Samples that were left out of the batches that came since this was made, each counted once.
+  // Returns the samples skipped by this loader so far, each counted once.
   BadRecords bad_records() const;
-  // Seconds that the last next() waited for data.
+  // Returns the seconds that the last call of next() waited for data.
   double wait_seconds() const;
-  // Batches of a whole epoch.
+  // Returns the number of batches in a full epoch.
   int64_t batches_per_epoch() const;
 
  private:

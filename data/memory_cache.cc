@@ -13,16 +13,16 @@
 namespace trireme::data {
 namespace {
 
-// A image, whose pixels follow in memory.
-struct alignas(64) Kept {
+// An image. Its pixels follow in memory.
+struct alignas(64) CachedImage {
   ImageSize size;
   int channels;
 
   uint8_t* pixels() { return reinterpret_cast<uint8_t*>(this + 1); }
 };
 
-// Address space that becomes memory where it is first written; in large pages, as what is read of
-// it lies in random places.
+// Reserved address space, which takes memory only when it is written. Uses huge pages, since reads
+// are at random offsets.
 class Reservation {
  public:
   explicit Reservation(int64_t bytes) : bytes_(bytes) {
@@ -30,10 +30,10 @@ class Reservation {
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
       throw ConfigError("data.cache.memory_bytes",
-                        fmt::format("{} cannot be had: {}", bytes, std::strerror(errno)));
+                        fmt::format("cannot reserve {} bytes: {}", bytes, std::strerror(errno)));
     }
     memory_ = static_cast<std::byte*>(memory);
-    madvise(memory, bytes_, MADV_HUGEPAGE);  // where there are any
+    madvise(memory, bytes_, MADV_HUGEPAGE);  // best effort
   }
   ~Reservation() { munmap(memory_, bytes_); }
   Reservation(const Reservation&) = delete;
@@ -51,36 +51,38 @@ class MemoryCache final : public ImageCache {
   MemoryCache(int64_t count, int64_t bytes)
       : bytes_(bytes),
         memory_(bytes),
-        kept_(count),
-        used_(count * static_cast<int64_t>(sizeof kept_[0])) {}
+        entries_(count),
+        used_(count * static_cast<int64_t>(sizeof entries_[0])) {}
 
   std::optional<ImageView> find(int64_t index) const override {
-    Kept* kept = kept_[index].load(std::memory_order_acquire);
-    if (!kept) return {};
-    return view_of(kept->pixels(), kept->size, kept->channels);
+    CachedImage* cached = entries_[index].load(std::memory_order_acquire);
+    if (!cached) return {};
+    return view_of(cached->pixels(), cached->size, cached->channels);
   }
 
-  void keep(int64_t index, const ImageView& image) override {
-    std::atomic<Kept*>& place = kept_[index];
+  void put(int64_t index, const ImageView& image) override {
+    std::atomic<CachedImage*>& place = entries_[index];
     if (place.load(std::memory_order_relaxed)) return;
-    constexpr auto kUnit = static_cast<int64_t>(alignof(Kept));
+    constexpr auto kUnit = static_cast<int64_t>(alignof(CachedImage));
     const int64_t pixels = image.height * image.row_bytes();
-    const int64_t bytes = static_cast<int64_t>(sizeof(Kept)) + (pixels + kUnit - 1) / kUnit * kUnit;
+    const int64_t bytes =
+        static_cast<int64_t>(sizeof(CachedImage)) + (pixels + kUnit - 1) / kUnit * kUnit;
     int64_t used = used_.load(std::memory_order_relaxed);
     do {
       if (bytes > bytes_ - used) return;
     } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
-    Kept* kept = new (memory_.at(used / kUnit * kUnit)) Kept{image.size(), image.channels};
-    copy_pixels(image, view_of(kept->pixels(), kept->size, kept->channels));
-    // Of threads that keep the same one, the last wins; they are alike.
-    place.store(kept, std::memory_order_release);
+    CachedImage* cached =
+        new (memory_.at(used / kUnit * kUnit)) CachedImage{image.size(), image.channels};
+    copy_pixels(image, view_of(cached->pixels(), cached->size, cached->channels));
+    // If several threads store the same image, the last one wins; the copies are equal.
+    place.store(cached, std::memory_order_release);
   }
 
  private:
   int64_t bytes_;
   Reservation memory_;
-  std::vector<std::atomic<Kept*>> kept_;
-  std::atomic<int64_t> used_;  // bytes, those of kept_ first
+  std::vector<std::atomic<CachedImage*>> entries_;
+  std::atomic<int64_t> used_;  // bytes, including entries_
 };
 
 }  // namespace

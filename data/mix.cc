@@ -13,8 +13,9 @@
 namespace trireme::data {
 namespace {
 
-// The last place among the transforms, at which no sample has one: pairs draw there, by position.
-constexpr int kPlace = 255;
+// The transform index for the draws of pairs. No sample has a transform with this index, see
+// kMaxTransforms in pipeline.cc.
+constexpr int kMixTransform = 255;
 constexpr uint32_t kWhole = 1 << 16;  // shares are multiples of 1 / kWhole
 
 double open_uniform(Draws& draws) { return (draws.bits() + 0.5) * 0x1p-32; }  // in (0, 1)
@@ -24,7 +25,7 @@ double draw_normal(Draws& draws) {
   return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * open_uniform(draws));
 }
 
-// The logarithm, since variates of a small alpha are too small for a double.
+// Returns the logarithm, since variates for a small alpha underflow a double.
 double draw_log_gamma(double alpha, Draws& draws) {
   if (alpha < 1) {
     const double log_u = std::log(open_uniform(draws));
@@ -66,8 +67,8 @@ struct Cut {
   int64_t top, left, height, width;
 };
 
-// A box of this part of the image's area and of the image's shape around any of its pixels; as
-// much of it as lies within.
+// Draws a box with the image's aspect ratio and the fraction `part` of its area, centered on a
+// random pixel and clipped to the image.
 Cut draw_cut(double part, int64_t height, int64_t width, Draws& draws) {
   const double side = std::sqrt(part);
   const auto along = [&](int64_t extent) {
@@ -82,21 +83,23 @@ Cut draw_cut(double part, int64_t height, int64_t width, Draws& draws) {
 
 void check_alpha(float alpha, const std::string& field) {
   if (std::isfinite(alpha) && alpha >= 0) return;
-  throw ConfigError("data.mix." + field, fmt::format("{} is not a number from 0", alpha));
+  throw ConfigError("data.mix." + field, fmt::format("{} is not a number >= 0", alpha));
 }
 
 void check(const MixConfig& config, const SampleSpec& spec) {
   check_alpha(config.mixup_alpha(), "mixup_alpha");
   check_alpha(config.cutmix_alpha(), "cutmix_alpha");
   if (config.mixup_alpha() == 0 && config.cutmix_alpha() == 0) {
-    throw ConfigError("data.mix", "mixes nothing: give mixup_alpha or cutmix_alpha, above 0");
+    throw ConfigError("data.mix",
+                      "has no effect: set mixup_alpha or cutmix_alpha to a number above 0");
   }
   if (!(config.probability() >= 0 && config.probability() <= 1)) {
     throw ConfigError("data.mix.probability",
                       fmt::format("{} is not in [0, 1]", config.probability()));
   }
   if (spec.classes < 1) {
-    throw ConfigError("data.mix", "needs samples in classes, whose probabilities can be mixed");
+    throw ConfigError("data.mix",
+                      "needs samples with class labels, whose probabilities can be mixed");
   }
   if (spec.input.dtype != DType::kU8 && spec.input.dtype != DType::kF32) {
     throw ConfigError("data.mix", "needs inputs of u8 or f32; they are " + spec.input.to_string());
@@ -129,7 +132,7 @@ Mix::Mix(const MixConfig& config, uint64_t seed, const SampleSpec& spec)
 }
 
 void Mix::operator()(int64_t epoch, int64_t position, const Row& first, const Row& second) const {
-  Draws draws(seed_, epoch, position, kPlace);
+  Draws draws(seed_, epoch, position, kMixTransform);
   if (!draws.chance(probability_)) return;
   const float share =
       chooses_cutmix(draws) ? cutmix(draws, first, second) : mixup(draws, first, second);
@@ -142,7 +145,7 @@ bool Mix::chooses_cutmix(Draws& draws) const {
   return cutmix_alpha_ > 0 && draws.chance(0.5F);
 }
 
-// These return the share that each row has of itself.
+// mixup() and cutmix() return the share of itself that each row retains.
 float Mix::mixup(Draws& draws, const Row& first, const Row& second) const {
   const auto share = static_cast<uint32_t>(std::lround(draw_beta(mixup_alpha_, draws) * kWhole));
   const float exact = static_cast<float>(share) / kWhole;
@@ -162,10 +165,11 @@ float Mix::cutmix(Draws& draws, const Row& first, const Row& second) const {
   const int64_t height = shape[1];
   const int64_t width = shape[2];
   const Cut cut = draw_cut(1 - draw_beta(cutmix_alpha_, draws), height, width, draws);
-  // Channels-last is one plane of pixels that have all channels.
-  const bool together = spec_.input.layout.kind() == Layout::Kind::kChannelsLast;
-  const int64_t planes = together ? 1 : shape[0];
-  const auto pixel = static_cast<int64_t>(size_of(spec_.input.dtype)) * (together ? shape[0] : 1);
+  // A channels-last image is one plane of pixels with all channels.
+  const bool interleaved = spec_.input.layout.kind() == Layout::Kind::kChannelsLast;
+  const int64_t planes = interleaved ? 1 : shape[0];
+  const auto pixel =
+      static_cast<int64_t>(size_of(spec_.input.dtype)) * (interleaved ? shape[0] : 1);
   for (int64_t plane = 0; plane < planes; ++plane) {
     for (int64_t y = cut.top; y < cut.top + cut.height; ++y) {
       const int64_t at = ((plane * height + y) * width + cut.left) * pixel;

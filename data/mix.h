@@ -1,4 +1,4 @@
-// Mixup and CutMix: rows 2k and 2k + 1 of a global batch are mixed with each other.
+// Mixup and CutMix of rows 2k and 2k + 1 of a global batch.
 #pragma once
 
 #include <cstddef>
@@ -13,23 +13,23 @@ class MixConfig;
 
 namespace trireme::data {
 
-// From Beta(alpha, alpha), alpha > 0, as the ratio of two gamma variates (Marsaglia and Tsang, "A
-// simple method for generating gamma variables", TOMS 26, 2000).
+// Draws from Beta(alpha, alpha), alpha > 0, as the ratio of two gamma variates (Marsaglia and
+// Tsang, "A simple method for generating gamma variables", TOMS 26, 2000).
 double draw_beta(double alpha, Draws& draws);
 
 class Mix {
  public:
-  // `spec`: of samples whose targets are probabilities of classes (f32 [classes]) and whose inputs
-  // are u8 or f32. Throws ConfigError ("data.mix...") when the configuration cannot be followed.
+  // `spec` describes the samples. Their targets must be class probabilities (f32 [classes]) and
+  // their inputs u8 or f32. Throws ConfigError ("data.mix...") if the configuration is invalid.
   Mix(const MixConfig& config, uint64_t seed, const SampleSpec& spec);
 
   struct Row {
     std::byte* input = nullptr;
     std::byte* target = nullptr;
   };
-  // Mixes two rows with each other, each becoming its share of itself and the rest of the other;
-  // u8 to the nearest. `position`: of the first, counted from the beginning of the epoch. What
-  // comes is a pure function of (config, seed, epoch, position, the two).
+  // Mixes two rows in place: each becomes share * itself + (1 - share) * the other, with u8 rounded
+  // to nearest. `position` is the position of the first row in the epoch. The result is a pure
+  // function of (config, seed, epoch, position, rows).
   void operator()(int64_t epoch, int64_t position, const Row& first, const Row& second) const;
 
  private:

@@ -1,4 +1,4 @@
-// What all datasets made of records have in common.
+// The base class of datasets that decode Records.
 #pragma once
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ class RecordsDataset : public Dataset {
   }
   std::string description() const override {
     return fmt::format("{}: {}{}", records_->source(), describe(spec_, size()),
-                       left_out(bad_records()));
+                       skipped_note(bad_records()));
   }
   Checksums checksums() const override {
     Checksums sums = records_->checksums();
@@ -52,7 +52,7 @@ class RecordsDataset : public Dataset {
   explicit RecordsDataset(std::unique_ptr<Records> records) : records_(std::move(records)) {}
 
   const std::unique_ptr<Records> records_;
-  SampleSpec spec_;  // for the constructor to fill
+  SampleSpec spec_;  // set by the derived class's constructor
 };
 
 }  // namespace trireme::data

@@ -1,4 +1,4 @@
-// Samples that are images, to be looked at.
+// Conversion of samples to images and labels for display.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,16 @@
 
 namespace trireme::data {
 
-// Whether samples [C, H, W] of such a kind can be shown.
+// Returns true if inputs of this type and shape, u8 or f32 [C, H, W], can be shown as images.
 bool are_images(const TensorSpec& spec);
 
-// Of samples that lie one after the other, as the network gets them: of 3 channels in color, else
-// the first alone. Numbers that are no bytes go from black, the least of all of them, to white.
+// Converts consecutive inputs to images: in color if they have 3 channels, otherwise in gray from
+// the first channel. f32 values are scaled so that the minimum over all inputs is black and the
+// maximum white.
 std::vector<Image> images_of(const TensorSpec& spec, std::span<const std::byte> inputs);
 
-// The class of each, from targets that lie one after the other: its name, or "class 3"; empty where
-// samples have no class, or several.
+// Returns the class of each of the consecutive targets, by name or as "class 3". Empty if samples
+// do not have exactly one class each.
 std::vector<std::string> labels_of(const Dataset& dataset, std::span<const std::byte> targets);
 
 }  // namespace trireme::data

@@ -13,9 +13,9 @@
 namespace trireme::data {
 namespace {
 
-// Even, so that both halves end where they began. More than the four that suffice for wide halves,
-// and never a domain of very few numbers: Feistel networks over a handful of bits reach some
-// permutations more often than others.
+// Even, so that both halves end up in their original positions. Four rounds suffice for wide
+// halves; narrow ones need more. The domain has a minimum size, since a Feistel network over very
+// few bits produces some permutations more often than others.
 constexpr uint64_t kRounds = 8;
 constexpr int kMinBits = 6;
 
@@ -103,39 +103,40 @@ Order::Order(const OrderOptions& options, uint64_t seed, int64_t epoch, int64_t 
       seed_(seed),
       epoch_(static_cast<uint64_t>(epoch)),
       size_(size),
-      whole_(seed, epoch_, options.block == 0 ? size : (size - 1) / options.block + 1) {
+      permutation_(seed, epoch_, options.block == 0 ? size : (size - 1) / options.block + 1) {
   if (options_.block == 0) return;
   const int64_t last = (size - 1) / options_.block;
-  last_begin_ = whole_.position_of(last) * options_.block;
+  last_begin_ = permutation_.position_of(last) * options_.block;
   last_end_ = last_begin_ + (size - last * options_.block);
 }
 
 int64_t Order::operator()(int64_t position) const {
   if (options_.balanced) return (*options_.balanced)(seed_, epoch_, position);
   if (!options_.shuffle) return position;
-  if (options_.block == 0) return whole_(position);
+  if (options_.block == 0) return permutation_(position);
   const int64_t window = position / options_.window;
   const int64_t begin = window * options_.window;
   const Permutation within(seed_, epoch_, std::min(options_.window, size_ - begin),
-                           static_cast<uint64_t>(window) + 1);  // 0 is that of the blocks
+                           static_cast<uint64_t>(window) + 1);  // 0 permutes the blocks
   return in_blocks(begin + within(position - begin));
 }
 
 int64_t Order::in_blocks(int64_t position) const {
   int64_t place = position / options_.block;
   int64_t offset = position % options_.block;
-  if (position >= last_end_) {  // as if the last block were as long as the others
+  if (position >= last_end_) {  // compute as if the last block had full length
     const int64_t missing = options_.block - (last_end_ - last_begin_);
     place = (position + missing) / options_.block;
     offset = (position + missing) % options_.block;
   }
-  return whole_(place) * options_.block + offset;
+  return permutation_(place) * options_.block + offset;
 }
 
 Share share_of(int64_t total, int rank, int ranks) {
   const int64_t rows = total / ranks;
-  const int64_t longer = total % ranks;
-  return {rows * rank + std::min<int64_t>(rank, longer), rows + (rank < longer ? 1 : 0)};
+  const int64_t larger_shares = total % ranks;
+  return {rows * rank + std::min<int64_t>(rank, larger_shares),
+          rows + (rank < larger_shares ? 1 : 0)};
 }
 
 }  // namespace trireme::data

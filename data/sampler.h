@@ -1,5 +1,5 @@
-// Which sample comes when: pure functions of (seed, epoch, position), the same for any number of
-// ranks.
+// The order of samples in an epoch: pure functions of (seed, epoch, position), which do not depend
+// on the number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace trireme::data {
 
-// A permutation of [0, size), without a table: a Feistel network over the next power of two, walked
-// until it falls inside (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002).
+// A random permutation of [0, size) that needs no table: a Feistel network over the next power of
+// two with cycle walking (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002).
 class Permutation {
  public:
-  // `number` tells permutations of the same epoch apart.
+  // `number` distinguishes several permutations of the same epoch.
   Permutation(uint64_t seed, uint64_t epoch, int64_t size, uint64_t number = 0);
-  // Of a position in [0, size).
+  // Returns the value at a position in [0, size).
   int64_t operator()(int64_t position) const;
-  // Where a value in [0, size) comes.
+  // Returns the position of a value in [0, size).
   int64_t position_of(int64_t value) const;
 
  private:
@@ -26,27 +26,29 @@ class Permutation {
   uint64_t backward(uint64_t value) const;
 
   int64_t size_;
-  int low_bits_;  // of a number's two halves, which differ by at most a bit
+  int low_bits_;  // bits of the two halves of a number, which differ by at most one
   int high_bits_;
   uint64_t key_;
 };
 
-// How the samples of an epoch follow one another.
+// The order of the samples in an epoch.
 struct OrderOptions {
-  bool shuffle = true;  // otherwise they come as they are numbered
-  // 0: over the whole set. Otherwise runs of `block` neighbors come in random order, and of what
-  // comes so each `window` positions are shuffled (data.shuffle_window).
+  bool shuffle = true;  // false for the order of their indices
+  // If `block` is 0, shuffles the entire dataset. Otherwise shuffles the order of blocks of `block`
+  // consecutive samples, and then the positions within each window of `window` samples
+  // (data.shuffle_window).
   int64_t block = 0;
   int64_t window = 0;
-  // Not null: instead of each coming once, samples are drawn (data.sampling).
+  // If not null, samples are drawn with replacement (data.sampling).
   std::shared_ptr<const BalancedDraws> balanced = nullptr;
 };
 
-// Of the training samples. Throws ConfigError ("data.sampling...", "data.shuffle_window...").
+// Returns the order of the training samples that `config` describes. Throws ConfigError
+// ("data.sampling...", "data.shuffle_window...") if it is invalid.
 OrderOptions order_options(const DataConfig& config, const Dataset& training);
 
-// Which sample of [0, size) comes at a position of [0, size) of an epoch. Each comes once, unless
-// they are drawn. Takes no memory that grows with the size.
+// Maps each position of an epoch, in [0, size), to a sample in [0, size). Each sample occurs once
+// unless samples are drawn with replacement. Takes constant memory.
 class Order {
  public:
   Order(const OrderOptions& options, uint64_t seed, int64_t epoch, int64_t size);
@@ -56,21 +58,21 @@ class Order {
   }
 
  private:
-  // The sample at a position of the blocks in their random order.
+  // Returns the sample at a position in the shuffled sequence of blocks.
   int64_t in_blocks(int64_t position) const;
 
   OrderOptions options_;
   uint64_t seed_;
   uint64_t epoch_;
   int64_t size_;
-  Permutation whole_;  // of samples, or of blocks
-  // With blocks: where the last one begins and ends, which may be shorter than the others.
+  Permutation permutation_;  // of samples, or of blocks
+  // The positions of the last block, which may be shorter than the others.
   int64_t last_begin_ = 0;
   int64_t last_end_ = 0;
 };
 
-// The part of a batch of `total` rows that a rank computes: a contiguous run; the first total %
-// ranks ranks have one row more.
+// The contiguous rows of a global batch that a rank computes. Of a batch of `total` rows, the first
+// total % ranks ranks have one row more than the others.
 struct Share {
   int64_t begin = 0;
   int64_t rows = 0;

@@ -23,8 +23,8 @@ class MemoryDataset final : public Dataset {
   void read(SampleId id, std::byte* input, std::byte* target) const override {
     const int64_t index = id.index;
     if (index < 0 || index >= samples_.count) {
-      throw DataError(samples_.source, fmt::format("sample {} was asked for, the last is {}", index,
-                                                   samples_.count - 1));
+      throw DataError(samples_.source, fmt::format("sample {} is out of range; the last one is {}",
+                                                   index, samples_.count - 1));
     }
     const size_t i = index;
     std::memcpy(input, samples_.inputs.data() + i * input_bytes_, input_bytes_);
@@ -32,12 +32,12 @@ class MemoryDataset final : public Dataset {
   }
   std::string description() const override {
     return fmt::format("{}: {}{}", samples_.source, describe(samples_.spec, samples_.count),
-                       left_out(samples_.bad));
+                       skipped_note(samples_.bad));
   }
   std::string where(int64_t) const override { return samples_.source; }
   bool in_memory() const override { return true; }
   BadRecords bad_records() const override { return samples_.bad; }
-  Checksums checksums() const override {  // all of them, which takes little beside reading them
+  Checksums checksums() const override {  // of all samples: cheap compared to reading them
     return {checksum_of(samples_.inputs), checksum_of(samples_.targets)};
   }
   std::vector<int32_t> labels() const override {
@@ -53,9 +53,9 @@ class MemoryDataset final : public Dataset {
 
 }  // namespace
 
-void settle(const BadRecordPolicy& policy, Samples& samples) {
+void finalize(const BadRecordPolicy& policy, Samples& samples) {
   policy.check(samples.source);
-  policy.check_some(samples.source, samples.count);
+  policy.check_not_empty(samples.source, samples.count);
   samples.bad = policy.found();
 }
 
@@ -70,10 +70,10 @@ void interleave(std::vector<uint8_t>& images, size_t channels, size_t pixels) {
   }
 }
 
-void keep_rows(std::vector<uint8_t>& rows, size_t bytes, const std::vector<bool>& stays) {
+void keep_rows(std::vector<uint8_t>& rows, size_t bytes, const std::vector<bool>& keep) {
   uint8_t* to = rows.data();
-  for (size_t row = 0; row < stays.size(); ++row) {
-    if (!stays[row]) continue;
+  for (size_t row = 0; row < keep.size(); ++row) {
+    if (!keep[row]) continue;
     const uint8_t* from = rows.data() + row * bytes;
     if (to != from) std::memcpy(to, from, bytes);
     to += bytes;
@@ -90,15 +90,15 @@ std::string describe(const SampleSpec& spec, int64_t count) {
     return fmt::format("{} samples of {} tokens out of {}", count, spec.input.shape[0],
                        spec.classes);
   }
-  const std::string goal = spec.classes > 0
-                               ? fmt::format("in {} classes", spec.classes)
-                               : fmt::format("with {} target(s)", spec.target.shape.elements());
+  const std::string target = spec.classes > 0
+                                 ? fmt::format("in {} classes", spec.classes)
+                                 : fmt::format("with {} target(s)", spec.target.shape.elements());
   return fmt::format("{} samples of {} {} {}", count, name_of(spec.input.dtype),
-                     spec.input.shape.to_string(), goal);
+                     spec.input.shape.to_string(), target);
 }
 
-std::string left_out(const BadRecords& bad) {
-  return bad.count == 0 ? "" : fmt::format(", {} bad record(s) left out", bad.count);
+std::string skipped_note(const BadRecords& bad) {
+  return bad.count == 0 ? "" : fmt::format(", {} bad record(s) skipped", bad.count);
 }
 
 std::vector<uint8_t> label_bytes(std::span<const int32_t> labels) {

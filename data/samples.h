@@ -1,4 +1,4 @@
-// All samples of a part in memory: what every format makes of its files.
+// All samples of a dataset in memory, as small formats read them.
 #pragma once
 
 #include <cstddef>
@@ -18,30 +18,31 @@ struct Samples {
   int64_t count = 0;
   std::vector<uint8_t> inputs;   // count x spec.input.bytes()
   std::vector<uint8_t> targets;  // count x spec.target.bytes()
-  std::string source;            // for people: format and files
-  BadRecords bad;                // that were left out
+  std::string source;            // format and files, for messages
+  BadRecords bad;                // skipped records
   TableColumns columns;          // see Dataset::columns
 };
 
-// What the policy left out of the samples, which are still some. Throws DataError when they are too
-// few, or the bad ones too many.
-void settle(const BadRecordPolicy& policy, Samples& samples);
-// Images whose channels are planes, each of [C, H, W], become channels-last.
+// Sets samples.bad to the records that the policy skipped. Throws DataError if there are too many
+// of them, or no samples.
+void finalize(const BadRecordPolicy& policy, Samples& samples);
+// Converts images from planes [C, H, W] to channels-last, in place.
 void interleave(std::vector<uint8_t>& images, size_t channels, size_t pixels);
-// Leaves out the rows, each of `bytes`, that are not to stay.
-void keep_rows(std::vector<uint8_t>& rows, size_t bytes, const std::vector<bool>& stays);
+// Removes the rows, of `bytes` each, for which `keep` is false.
+void keep_rows(std::vector<uint8_t>& rows, size_t bytes, const std::vector<bool>& keep);
 
+// Returns a dataset that holds `samples`.
 std::unique_ptr<Dataset> make_dataset(Samples samples);
 
-// "60000 samples of u8 [1, 28, 28] in 10 classes"
+// Returns "60000 samples of u8 [1, 28, 28] in 10 classes".
 std::string describe(const SampleSpec& spec, int64_t count);
-// ", 3 bad record(s) left out" or nothing
-std::string left_out(const BadRecords& bad);
+// Returns ", 3 bad record(s) skipped", or "" if there are none.
+std::string skipped_note(const BadRecords& bad);
 
-// Labels of classes, as stored.
+// The target of samples with a class label, and the labels as bytes of targets.
 inline TensorSpec label_spec() { return {DType::kI32, Shape{}, Layout::row_major()}; }
 std::vector<uint8_t> label_bytes(std::span<const int32_t> labels);
-// Back from the targets' bytes; empty where the targets are no labels.
+// Returns the labels in the bytes of targets. Empty if the targets are not class labels.
 std::vector<int32_t> labels_in(const SampleSpec& spec, std::span<const uint8_t> targets);
 
 }  // namespace trireme::data

@@ -41,8 +41,8 @@ std::unique_ptr<Dataset> with_soft_labels(std::unique_ptr<Dataset> dataset) {
   const SampleSpec& spec = dataset->spec();
   if (spec.classes < 1 || spec.target != label_spec()) {
     throw ConfigError("data.mix",
-                      fmt::format("only samples of classes can be mixed, and these have {} as "
-                                  "targets: {}",
+                      fmt::format("only samples with class labels can be mixed, and the targets "
+                                  "are {}: {}",
                                   spec.target.to_string(), dataset->description()));
   }
   return std::make_unique<SoftLabels>(std::move(dataset));

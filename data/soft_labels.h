@@ -1,4 +1,4 @@
-// Labels as probabilities of classes, which can be mixed.
+// Class probabilities as targets, which can be mixed.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace trireme::data {
 
-// The targets of the dataset's samples, i32 [], become f32 [classes]: 1 for the label, else 0.
-// Throws ConfigError ("data.mix: ...") when they are no labels.
+// Returns the dataset with its class labels (i32 []) converted to one-hot probabilities
+// (f32 [classes]). Throws ConfigError ("data.mix: ...") if its targets are not class labels.
 std::unique_ptr<Dataset> with_soft_labels(std::unique_ptr<Dataset> dataset);
 
 }  // namespace trireme::data

@@ -28,8 +28,8 @@ class Subset final : public WrappedDataset {
     return fmt::format("{}, of which {} ({:g})", inner().description(), size(), fraction_);
   }
   std::string where(int64_t index) const override { return inner().where(of(index)); }
-  std::optional<ImageInfo> stored(int64_t index) const override {
-    return inner().stored(of(index));
+  std::optional<ImageInfo> stored_image(int64_t index) const override {
+    return inner().stored_image(of(index));
   }
   std::vector<int32_t> labels() const override {
     const std::vector<int32_t> all = inner().labels();
@@ -51,18 +51,18 @@ class Subset final : public WrappedDataset {
   const double fraction_;
 };
 
-// The first steps of a Fisher-Yates shuffle draw `held` of `count`.
-std::vector<bool> draw(size_t held, size_t count, uint64_t seed) {
+// Draws `held_out` of `count` samples by the first steps of a Fisher-Yates shuffle.
+std::vector<bool> draw(size_t held_out, size_t count, uint64_t seed) {
   const Random random(seed, RandomPurpose::kSplit);
   std::vector<size_t> order(count);
   std::iota(order.begin(), order.end(), size_t{0});
-  std::vector<bool> is_held(count, false);
-  for (size_t i = 0; i < held; ++i) {
+  std::vector<bool> is_held_out(count, false);
+  for (size_t i = 0; i < held_out; ++i) {
     const Random4 r = random.four(i);
     std::swap(order[i], order[i + (uint64_t{r[1]} << 32 | r[0]) % (count - i)]);
-    is_held[order[i]] = true;
+    is_held_out[order[i]] = true;
   }
-  return is_held;
+  return is_held_out;
 }
 
 }  // namespace
@@ -70,18 +70,18 @@ std::vector<bool> draw(size_t held, size_t count, uint64_t seed) {
 std::unique_ptr<Dataset> make_subset(std::unique_ptr<Dataset> dataset, double fraction,
                                      uint64_t seed, Part part) {
   const size_t count = dataset->size();
-  const size_t held = std::llround(fraction * static_cast<double>(count));
-  if (held == 0 || held == count) {
+  const size_t held_out = std::llround(fraction * static_cast<double>(count));
+  if (held_out == 0 || held_out == count) {
     throw DataError(dataset->description(),
                     fmt::format("data.holdout {} of {} samples leaves {} to train on", fraction,
-                                count, count - held));
+                                count, count - held_out));
   }
   const bool wanted = part == Part::kEvaluation;
-  const std::vector<bool> is_held = draw(held, count, seed);
+  const std::vector<bool> is_held_out = draw(held_out, count, seed);
   std::vector<int64_t> members;
-  members.reserve(wanted ? held : count - held);
+  members.reserve(wanted ? held_out : count - held_out);
   for (size_t i = 0; i < count; ++i) {
-    if (is_held[i] == wanted) members.push_back(static_cast<int64_t>(i));
+    if (is_held_out[i] == wanted) members.push_back(static_cast<int64_t>(i));
   }
   return std::make_unique<Subset>(std::move(dataset), std::move(members),
                                   wanted ? fraction : 1 - fraction);

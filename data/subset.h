@@ -1,4 +1,4 @@
-// Part of a dataset.
+// The split of a dataset into training and held-out samples (data.holdout).
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace trireme::data {
 
-// Divides a dataset into what is trained on and what is evaluated on: round(fraction * size)
-// samples, drawn by the seed, in the order that they had. Throws DataError when either would be
-// empty.
+// Returns the training or the evaluation part of a dataset. The evaluation part has round(fraction
+// * size) samples, drawn with `seed`; the training part has the others. Both preserve the order of
+// the samples. Throws DataError if either part would be empty.
 std::unique_ptr<Dataset> make_subset(std::unique_ptr<Dataset> dataset, double fraction,
                                      uint64_t seed, Part part);
 

@@ -13,17 +13,17 @@
 namespace trireme::data {
 namespace {
 
-constexpr size_t kListed = 8;  // of what may be many
+constexpr size_t kMaxNamesShown = 8;  // in messages
 
 std::string listed(const std::vector<std::string>& all, std::string_view separator) {
-  const size_t shown = std::min(all.size(), kListed);
+  const size_t shown = std::min(all.size(), kMaxNamesShown);
   std::string text =
       fmt::format("{}", fmt::join(all.begin(), all.begin() + ptrdiff_t(shown), separator));
   if (shown < all.size()) text += fmt::format("{}and {} more", separator, all.size() - shown);
   return text;
 }
 
-// Column by name.
+// Returns the index of each column by name. Throws DataError if names are duplicate.
 std::map<std::string, int64_t> index_of(std::span<const std::string> names,
                                         const std::string& path) {
   std::map<std::string, int64_t> index;

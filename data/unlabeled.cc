@@ -26,13 +26,13 @@ namespace fs = std::filesystem;
 enum class SourceKind { kImage, kFolder, kTar, kCsv, kNpy };
 
 SourceKind kind_of(const std::string& path) {
-  if (!fs::exists(path)) throw DataError(path, "is not there");
+  if (!fs::exists(path)) throw DataError(path, "does not exist");
   if (fs::is_directory(path)) return SourceKind::kFolder;
   const auto ends = [&](std::string_view end) { return path.ends_with(end); };
   if (ends(".tar")) return SourceKind::kTar;
   if (ends(".csv") || ends(".csv.gz") || ends(".tsv")) return SourceKind::kCsv;
   if (ends(".npy")) return SourceKind::kNpy;
-  return SourceKind::kImage;  // which its decoder will tell
+  return SourceKind::kImage;  // the decoder reports it if it is not one
 }
 
 bool is_table(const std::string& path) {
@@ -40,10 +40,10 @@ bool is_table(const std::string& path) {
   return kind == SourceKind::kCsv || kind == SourceKind::kNpy;
 }
 
-// Images in files of their own and in tar files.
-class LooseImages final : public Records {
+// Images in separate files and in tar files.
+class UnlabeledImages final : public Records {
  public:
-  explicit LooseImages(std::span<const std::string> paths)
+  explicit UnlabeledImages(std::span<const std::string> paths)
       : source_(paths.size() == 1 ? paths[0] : fmt::format("{} files or folders", paths.size())) {
     for (const std::string& path : paths) add(path);
   }
@@ -53,26 +53,26 @@ class LooseImages final : public Records {
   int32_t label(int64_t) const override { return 0; }
   void read(int64_t index, std::vector<uint8_t>& bytes) const override {
     const Entry& entry = at(index);
-    const Descriptor file = open_file(image.file);
-    bytes.resize(image.member.name.empty()
-                     ? static_cast<size_t>(status_of(file.number(), image.file).st_size)
-                     : image.member.size);
-    read_at(file, where(index), image.member.offset, bytes);
+    const Descriptor file = open_file(entry.file);
+    bytes.resize(entry.member.name.empty()
+                     ? static_cast<size_t>(status_of(file.number(), entry.file).st_size)
+                     : entry.member.size);
+    read_at(file, where(index), entry.member.offset, bytes);
   }
   std::string where(int64_t index) const override {
     const Entry& entry = at(index);
-    if (image.member.name.empty()) return image.file;
-    return fmt::format("{}: {}", image.file, image.member.name);
+    if (entry.member.name.empty()) return entry.file;
+    return fmt::format("{}: {}", entry.file, entry.member.name);
   }
   std::string source() const override { return source_; }
   BadRecords bad_records() const override { return bad_.found(); }
-  uint64_t identity() const override { return 0; }  // nothing of it is kept
+  uint64_t identity() const override { return 0; }  // never cached
   Checksums checksums() const override { return {}; }
 
  private:
   struct Entry {
     std::string file;
-    TarMember member;  // without a name: the file itself
+    TarMember member;  // has no name if the image is the file itself
   };
   const Entry& at(int64_t index) const { return images_[index]; }
 
@@ -87,7 +87,7 @@ class LooseImages final : public Records {
       images_.push_back({path, {}});
     }
     if (images_.size() == before) {
-      throw DataError(path, fmt::format("has no image ({})", kImageExtensions));
+      throw DataError(path, fmt::format("has no images ({})", kImageExtensions));
     }
   }
 
@@ -117,10 +117,10 @@ class LooseImages final : public Records {
 
   std::string source_;
   std::vector<Entry> images_;
-  BadRecordPolicy bad_{kAnyNumber};
+  BadRecordPolicy bad_{kUnlimitedBadRecords};
 };
 
-// Rows of tables, each with a name.
+// Rows of tables, with the file and record number of each row.
 class Rows final : public WrappedDataset {
  public:
   Rows(Samples samples, std::vector<std::string> names, BadRecords bad)
@@ -172,7 +172,7 @@ std::unique_ptr<Dataset> open_tables(std::span<const std::string> paths, const D
   samples.spec = spec;
   samples.source = paths.size() == 1 ? paths[0] : fmt::format("{} tables", paths.size());
   std::vector<std::string> names;
-  BadRecordPolicy policy(kAnyNumber);
+  BadRecordPolicy policy(kUnlimitedBadRecords);
   for (const std::string& path : paths) {
     const Features features = kind_of(path) == SourceKind::kNpy
                                   ? read_npy_features(path, spec.input, policy)
@@ -183,14 +183,14 @@ std::unique_ptr<Dataset> open_tables(std::span<const std::string> paths, const D
     }
   }
   samples.count = std::ssize(names);
-  policy.check_some(samples.source, samples.count);
+  policy.check_not_empty(samples.source, samples.count);
   samples.targets.resize(samples.count * spec.target.bytes());
   return std::make_unique<Rows>(std::move(samples), std::move(names), policy.found());
 }
 
 }  // namespace
 
-DataConfig for_any_image(DataConfig config, const SampleSpec& spec) {
+DataConfig config_for_any_image(DataConfig config, const SampleSpec& spec) {
   const Shape& shape = spec.input.shape;
   config.clear_cache();
   config.mutable_decode()->set_channels(static_cast<int32_t>(shape[0]));
@@ -208,15 +208,16 @@ std::unique_ptr<Dataset> open_unlabeled(std::span<const std::string> paths,
                                         const TableColumns& columns) {
   const auto tables = std::ranges::count_if(paths, is_table);
   if (tables == std::ssize(paths)) return open_tables(paths, config, spec, columns);
-  if (tables > 0) throw DataError(paths[0], "images and tables cannot be mixed");
+  if (tables > 0) throw DataError(paths[0], "images and tables cannot be mixed in one call");
   const Shape& shape = spec.input.shape;
   if (spec.input.dtype != DType::kU8 || shape.rank() != 3 || (shape[0] != 1 && shape[0] != 3)) {
-    throw DataError(paths[0], fmt::format("the network reads {}, which no image is; give rows of "
-                                          "numbers in .csv or .npy",
-                                          spec.input.to_string()));
+    throw DataError(paths[0],
+                    fmt::format("the network reads {}, which is not an image; give rows of "
+                                "numbers in .csv or .npy files",
+                                spec.input.to_string()));
   }
-  return make_image_dataset(std::make_unique<LooseImages>(paths), for_any_image(config, spec),
-                            Part::kEvaluation, {});
+  return make_image_dataset(std::make_unique<UnlabeledImages>(paths),
+                            config_for_any_image(config, spec), Part::kEvaluation, {});
 }
 
 }  // namespace trireme::data

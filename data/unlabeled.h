@@ -1,4 +1,4 @@
-// Samples without targets, from whatever a user points at, for a trained network to tell.
+// Samples without targets, from files that a user passes to `trireme predict`.
 #pragma once
 
 #include <memory>
@@ -10,16 +10,16 @@
 
 namespace trireme::data {
 
-// The run's transforms of evaluation for images that need not be as large, or as colorful, as
-// those that it was trained on: they become what `spec` reads.
-DataConfig for_any_image(DataConfig config, const SampleSpec& spec);
+// Returns a run's `config` changed so that its evaluation transforms accept images of any size, in
+// color or gray, and turn them into inputs of `spec`.
+DataConfig config_for_any_image(DataConfig config, const SampleSpec& spec);
 
-// As the network that was trained on samples of `spec` with `config` reads them; all targets are 0.
-// `paths` are images, folders (all images below, in the order of their names) and tar files
-// (all images, in their order), or else tables: CSV, whose label columns are passed over, and
-// .npy [N, ...]. `columns` are those of the table that the network was trained on. Throws DataError
-// when a file is not there, has no samples, none of that kind, or other columns. A tar that is
-// damaged is a bad record.
+// Opens samples for a network that was trained on samples of `spec` with `config`. All targets are
+// 0. `paths` are either images, folders (all images below them, in the order of their names) and
+// tar files (all images, in their order); or tables: CSV, whose label columns are ignored, and .npy
+// [N, ...]. `columns` are the columns of the training table. Throws DataError if a file does not
+// exist, has no samples, or has samples of another shape or other columns. A damaged tar file
+// counts as a bad record.
 std::unique_ptr<Dataset> open_unlabeled(std::span<const std::string> paths,
                                         const DataConfig& config, const SampleSpec& spec,
                                         const TableColumns& columns = {});

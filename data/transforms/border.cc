@@ -6,7 +6,7 @@
 namespace trireme::data {
 namespace {
 
-// The position within [0, extent) that one outside mirrors.
+// Returns the position in [0, extent) that a position outside of it mirrors.
 int reflected(int position, int extent) {
   const int period = std::max(2 * (extent - 1), 1);
   int at = position % period;
@@ -14,7 +14,7 @@ int reflected(int position, int extent) {
   return at < extent ? at : period - at;
 }
 
-// Writes positions [begin, end) of a row, which lie outside `from`.
+// Writes the padding at positions [begin, end) of a row; `from` holds the row's `width` pixels.
 void border_pixels(const uint8_t* from, int width, int channels, int begin, int end,
                    const Border& border, uint8_t* to) {
   if (begin >= end) return;

@@ -1,4 +1,4 @@
-// What lies around a image.
+// Padding for the area around an image.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,13 @@
 namespace trireme::data {
 
 struct Border {
-  uint8_t fill = 0;  // of all channels
-  // Mirrors the image instead, the edge itself not repeated.
+  uint8_t fill = 0;  // value of all channels
+  // Mirrors the image instead of filling, without repeating the edge pixels.
   bool reflect = false;
 };
 
-// Copies a region that may reach beyond the image `from`, or lie outside.
+// Copies a region of `from` to `to`, padding where the region extends beyond the image. The region
+// may lie entirely outside the image.
 void copy_with_border(const ImageView& from, const Region& region, const Border& border,
                       const ImageView& to);
 

@@ -11,7 +11,7 @@ namespace {
 
 int divide_up(int a, int b) { return (a + b - 1) / b; }
 
-// How many times smaller a image is than what it covers.
+// Returns the factor (1, 2, 4 or 8) by which a region of size `covers` was reduced to `size`.
 int shrink_of(ImageSize covers, ImageSize size) {
   int shrink = 1;
   while (shrink < 8 && (divide_up(covers.height, shrink) > size.height ||
@@ -21,7 +21,7 @@ int shrink_of(ImageSize covers, ImageSize size) {
   return shrink;
 }
 
-// The smallest region of whole pixels around a box that lies in a image of this size.
+// Returns the smallest region of whole pixels around a box in an image of this size.
 Region around(const Box& box, ImageSize size) {
   const int top = static_cast<int>(std::floor(box.top));
   const int left = static_cast<int>(std::floor(box.left));
@@ -34,56 +34,57 @@ Region around(const Box& box, ImageSize size) {
 
 void Canvas::begin(const ImageView& output) {
   output_ = output;
-  more_to_come_ = false;
-  go_on({}, Place::kOutside);
+  more_images_follow_ = false;
+  set_current({}, Place::kBorrowed);
 }
 
 Canvas::Place Canvas::place_for(ImageSize size) const {
-  if (!more_to_come_ && place_ != Place::kOutput && size == output_.size()) return Place::kOutput;
+  if (!more_images_follow_ && place_ != Place::kOutput && size == output_.size())
+    return Place::kOutput;
   return place_ == Place::kMemory0 ? Place::kMemory1 : Place::kMemory0;
 }
 
-Canvas::Next Canvas::make(ImageSize size) {
+Canvas::Target Canvas::allocate(ImageSize size) {
   const Place place = place_for(size);
   if (place == Place::kOutput) return {output_, place};
   return {memory_[place == Place::kMemory0 ? 0 : 1].reshape(size, channels_), place};
 }
 
-void Canvas::go_on(const ImageView& image, Place place) {
+void Canvas::set_current(const ImageView& image, Place place) {
   image_ = image;
   place_ = place;
-  whole_ = image.size();
-  covers_ = {0, 0, whole_.height, whole_.width};
+  full_size_ = image.size();
+  covers_ = {0, 0, full_size_.height, full_size_.width};
   shrink_ = 1;
 }
 
-void Canvas::take_part(const Next& next, const Region& covers, ImageSize whole) {
-  take(next);
+void Canvas::commit_part(const Target& target, const Region& covers, ImageSize full) {
+  commit(target);
   covers_ = covers;
-  whole_ = whole;
+  full_size_ = full;
   shrink_ = shrink_of(covers.size(), image_.size());
 }
 
-void Canvas::show(const ImageView& image) { go_on(image, Place::kOutside); }
+void Canvas::borrow(const ImageView& image) { set_current(image, Place::kBorrowed); }
 
 const ImageView& Canvas::image() {
-  if (place_ == Place::kOutside) {
-    const Next next = make(size());
-    copy_pixels(image_, next.image);
-    take(next);
+  if (place_ == Place::kBorrowed) {
+    const Target target = allocate(size());
+    copy_pixels(image_, target.image);
+    commit(target);
   }
   return image_;
 }
 
-bool Canvas::settled() const {
-  return place_ != Place::kOutside && place_for(size()) != Place::kOutput;
+bool Canvas::prefers_in_place() const {
+  return place_ != Place::kBorrowed && place_for(size()) != Place::kOutput;
 }
 
 void Canvas::crop(const Region& region) {
   Region part = region;
   part.top -= covers_.top;
   part.left -= covers_.left;
-  go_on(image_.part(part), place_);
+  set_current(image_.part(part), place_);
 }
 
 void Canvas::resize(const Region& region, ImageSize size, Filter filter) {
@@ -99,21 +100,22 @@ void Canvas::resize(const Region& region, ImageSize size, Filter filter) {
   const Region part = around(box, image_.size());
   box.top -= part.top;
   box.left -= part.left;
-  const Next next = make(size);
-  resizer_.resize(image_.part(part), box, next.image, filter);
-  take(next);
+  const Target target = allocate(size);
+  resizer_.resize(image_.part(part), box, target.image, filter);
+  commit(target);
 }
 
 void Canvas::finish() {
   if (size() != output_.size()) {
-    throw ImageError(fmt::format(
-        "is {} x {} (height x width) after its transforms, others are {} x {}; a resize or crop to "
-        "one size is missing",
-        size().height, size().width, output_.height, output_.width));
+    throw ImageError(
+        fmt::format("is {} x {} (height x width) after its transforms, others are {} x {}; add a "
+                    "resize or crop "
+                    "to one size",
+                    size().height, size().width, output_.height, output_.width));
   }
   if (place_ == Place::kOutput) return;
   copy_pixels(image_, output_);
-  go_on(output_, Place::kOutput);
+  set_current(output_, Place::kOutput);
 }
 
 }  // namespace trireme::data

@@ -10,14 +10,13 @@
 namespace trireme::data {
 namespace {
 
-// What it does for a strength of 0 is nothing, as in torchvision: hues, too, stay as they are to
-// the bit.
+// As in torchvision, an adjustment with strength 0 is skipped, so that pixels stay bit-identical.
 class ColorJitter final : public Transform {
  public:
   ColorJitter(const ColorJitterConfig& config, const std::string& path)
-      : strengths_{checked_number(config.brightness(), 0, kMax, path + ".brightness"),
-                   checked_number(config.contrast(), 0, kMax, path + ".contrast"),
-                   checked_number(config.saturation(), 0, kMax, path + ".saturation"),
+      : strengths_{checked_number(config.brightness(), 0, kMaxStrength, path + ".brightness"),
+                   checked_number(config.contrast(), 0, kMaxStrength, path + ".contrast"),
+                   checked_number(config.saturation(), 0, kMaxStrength, path + ".saturation"),
                    checked_number(config.hue(), 0, 0.5F, path + ".hue")} {}
 
   bool random() const override {
@@ -32,9 +31,9 @@ class ColorJitter final : public Transform {
     }
     std::array<float, 4> amounts{};
     for (size_t i = 0; i < 4; ++i) {
-      const float least = i == kHue ? -strengths_[i] : std::max(0.0F, 1 - strengths_[i]);
-      const float most = i == kHue ? strengths_[i] : 1 + strengths_[i];
-      amounts[i] = draws.uniform(least, most);
+      const float low = i == kHue ? -strengths_[i] : std::max(0.0F, 1 - strengths_[i]);
+      const float high = i == kHue ? strengths_[i] : 1 + strengths_[i];
+      amounts[i] = draws.uniform(low, high);
     }
     for (const size_t kind : order) {
       if (strengths_[kind] > 0) adjust(canvas.image(), kind, amounts[kind]);
@@ -42,7 +41,7 @@ class ColorJitter final : public Transform {
   }
 
  private:
-  static constexpr float kMax = 255;
+  static constexpr float kMaxStrength = 255;
   enum : size_t { kBrightness, kContrast, kSaturation, kHue };
 
   static void adjust(const ImageView& image, size_t kind, float amount) {

@@ -11,20 +11,20 @@
 namespace trireme::data {
 namespace {
 
-// To the nearest whole number, halves to the even one.
+// Rounds to the nearest integer, halves to even.
 int rounded(double x) { return static_cast<int>(std::nearbyint(x)); }
 
-// Goes on with a region, which may reach beyond the image.
+// Crops to a region that may extend beyond the image.
 void crop_with_border(Canvas& canvas, const Region& region, const Border& border) {
-  const ImageSize whole = canvas.whole();
-  if (region.top >= 0 && region.left >= 0 && region.top + region.height <= whole.height &&
-      region.left + region.width <= whole.width) {
+  const ImageSize full = canvas.full_size();
+  if (region.top >= 0 && region.left >= 0 && region.top + region.height <= full.height &&
+      region.left + region.width <= full.width) {
     canvas.crop(region);
     return;
   }
-  const Canvas::Next next = canvas.make(region.size());
-  copy_with_border(canvas.source(), region, border, next.image);
-  canvas.take(next);
+  const Canvas::Target target = canvas.allocate(region.size());
+  copy_with_border(canvas.source(), region, border, target.image);
+  canvas.commit(target);
 }
 
 class CenterCrop final : public Transform {
@@ -33,23 +33,23 @@ class CenterCrop final : public Transform {
       : size_(checked_size(config.size(), path + ".size")) {}
 
   bool random() const override { return false; }
-  bool in_place() const override { return true; }  // but for a image that is too small
+  bool in_place() const override { return true; }  // unless the image is too small
   std::optional<ImageSize> output_size(std::optional<ImageSize>) const override { return size_; }
-  std::optional<Need> needs(ImageSize whole, Draws) const override {
-    if (whole.height < size_.height || whole.width < size_.width) return {};
-    return Need{region(whole), size_};
+  std::optional<Need> needs(ImageSize full, Draws) const override {
+    if (full.height < size_.height || full.width < size_.width) return {};
+    return Need{region(full), size_};
   }
   void apply(Canvas& canvas, Draws&) const override {
-    crop_with_border(canvas, region(canvas.whole()), Border{});
+    crop_with_border(canvas, region(canvas.full_size()), Border{});
   }
 
  private:
-  // Where a image is too small, as much as can be is black on both sides, the odd pixel after it.
+  // An image that is too small is centered on black; an odd pixel goes to the right or the bottom.
   static int begin(int extent, int size) {
     return extent < size ? -((size - extent) / 2) : rounded((extent - size) / 2.0);
   }
-  Region region(ImageSize whole) const {
-    return {begin(whole.height, size_.height), begin(whole.width, size_.width), size_.height,
+  Region region(ImageSize full) const {
+    return {begin(full.height, size_.height), begin(full.width, size_.width), size_.height,
             size_.width};
   }
 
@@ -66,28 +66,28 @@ class RandomCrop final : public Transform {
   bool random() const override { return true; }
   bool in_place() const override { return padding_ == 0; }
   std::optional<ImageSize> output_size(std::optional<ImageSize>) const override { return size_; }
-  std::optional<Need> needs(ImageSize whole, Draws draws) const override {
-    if (padding_ != 0 || !fits(whole)) return {};
-    return Need{draw(whole, draws), size_};
+  std::optional<Need> needs(ImageSize full, Draws draws) const override {
+    if (padding_ != 0 || !fits(full)) return {};
+    return Need{draw(full, draws), size_};
   }
   void apply(Canvas& canvas, Draws& draws) const override {
-    const ImageSize whole = canvas.whole();
-    if (!fits(whole)) {
+    const ImageSize full = canvas.full_size();
+    if (!fits(full)) {
       throw ImageError(
-          fmt::format("is {} x {} (height x width), padded by {}: less than the {} "
-                      "x {} that random_crop wants",
-                      whole.height, whole.width, padding_, size_.height, size_.width));
+          fmt::format("is {} x {} (height x width), padded by {}, which is smaller than the {} "
+                      "x {} of random_crop",
+                      full.height, full.width, padding_, size_.height, size_.width));
     }
-    crop_with_border(canvas, draw(whole, draws), border_);
+    crop_with_border(canvas, draw(full, draws), border_);
   }
 
  private:
-  bool fits(ImageSize whole) const {
-    return whole.height + 2 * padding_ >= size_.height && whole.width + 2 * padding_ >= size_.width;
+  bool fits(ImageSize full) const {
+    return full.height + 2 * padding_ >= size_.height && full.width + 2 * padding_ >= size_.width;
   }
-  Region draw(ImageSize whole, Draws& draws) const {
-    const int top = draws.below(whole.height + 2 * padding_ - size_.height + 1);
-    const int left = draws.below(whole.width + 2 * padding_ - size_.width + 1);
+  Region draw(ImageSize full, Draws& draws) const {
+    const int top = draws.below(full.height + 2 * padding_ - size_.height + 1);
+    const int left = draws.below(full.width + 2 * padding_ - size_.width + 1);
     return {top - padding_, left - padding_, size_.height, size_.width};
   }
 
@@ -106,48 +106,48 @@ class RandomResizedCrop final : public Transform {
 
   bool random() const override { return true; }
   std::optional<ImageSize> output_size(std::optional<ImageSize>) const override { return size_; }
-  std::optional<Need> needs(ImageSize whole, Draws draws) const override {
-    const Region region = draw(whole, draws);
-    // Single pixels that are picked are not those of a smaller image.
+  std::optional<Need> needs(ImageSize full, Draws draws) const override {
+    const Region region = draw(full, draws);
+    // Nearest-neighbor picks other pixels if the decoder has already reduced the image.
     return Need{region, filter_ == Filter::kNearest ? region.size() : size_};
   }
   void apply(Canvas& canvas, Draws& draws) const override {
-    canvas.resize(draw(canvas.whole(), draws), size_, filter_);
+    canvas.resize(draw(canvas.full_size(), draws), size_, filter_);
   }
 
  private:
-  Region draw(ImageSize whole, Draws& draws) const {
+  Region draw(ImageSize full, Draws& draws) const {
     constexpr int kTries = 10;
-    const double area = static_cast<double>(whole.height) * whole.width;
+    const double area = static_cast<double>(full.height) * full.width;
     for (int i = 0; i < kTries; ++i) {
       const double target = area * static_cast<double>(draws.uniform(scale_.min, scale_.max));
       const double ratio =
           std::exp(static_cast<double>(draws.uniform(std::log(ratio_.min), std::log(ratio_.max))));
       const int width = rounded(std::sqrt(target * ratio));
       const int height = rounded(std::sqrt(target / ratio));
-      if (width < 1 || width > whole.width || height < 1 || height > whole.height) continue;
-      const int top = draws.below(whole.height - height + 1);
-      const int left = draws.below(whole.width - width + 1);
+      if (width < 1 || width > full.width || height < 1 || height > full.height) continue;
+      const int top = draws.below(full.height - height + 1);
+      const int left = draws.below(full.width - width + 1);
       return {top, left, height, width};
     }
-    return in_the_middle(whole);
+    return central_region(full);
   }
-  // As much of it as has a permitted ratio.
-  Region in_the_middle(ImageSize whole) const {
-    const double ratio = static_cast<double>(whole.width) / whole.height;
-    ImageSize size = whole;
+  // Returns the largest centered region with an allowed aspect ratio.
+  Region central_region(ImageSize full) const {
+    const double ratio = static_cast<double>(full.width) / full.height;
+    ImageSize size = full;
     if (ratio < static_cast<double>(ratio_.min)) {
-      size.height = std::max(1, rounded(whole.width / static_cast<double>(ratio_.min)));
+      size.height = std::max(1, rounded(full.width / static_cast<double>(ratio_.min)));
     } else if (ratio > static_cast<double>(ratio_.max)) {
-      size.width = std::max(1, rounded(whole.height * static_cast<double>(ratio_.max)));
+      size.width = std::max(1, rounded(full.height * static_cast<double>(ratio_.max)));
     }
-    return {(whole.height - size.height) / 2, (whole.width - size.width) / 2, size.height,
+    return {(full.height - size.height) / 2, (full.width - size.width) / 2, size.height,
             size.width};
   }
 
   ImageSize size_;
-  Range scale_;  // of the area
-  Range ratio_;  // width to height
+  Range scale_;  // fraction of the area
+  Range ratio_;  // width / height
   Filter filter_;
 };
 

@@ -10,7 +10,7 @@ namespace {
 constexpr int kMaxExtent = 65535;
 
 void check_within(double value, double low, double high, const std::string& path) {
-  if (value >= low && value <= high) return;  // not when it is NaN
+  if (value >= low && value <= high) return;  // false for NaN
   throw ConfigError(path, fmt::format("{} is not in [{}, {}]", value, low, high));
 }
 
@@ -18,20 +18,20 @@ void check_within(double value, double low, double high, const std::string& path
 
 ImageSize checked_size(const Extents& size, const std::string& path) {
   if (size.empty() || size.size() > 2) {
-    throw ConfigError(
-        path, fmt::format("has {} values; one, or height and width, are needed", size.size()));
+    throw ConfigError(path,
+                      fmt::format("has {} values; give one, or height and width", size.size()));
   }
   for (const int32_t extent : size) check_within(extent, 1, kMaxExtent, path);
   return {size[0], size[size.size() - 1]};
 }
 
-float checked_number(float value, float least, float most, const std::string& path) {
-  if (value >= least && value <= most) return value;  // not when it is NaN
-  throw ConfigError(path, fmt::format("{} is not in [{}, {}]", value, least, most));
+float checked_number(float value, float min, float max, const std::string& path) {
+  if (value >= min && value <= max) return value;  // false for NaN
+  throw ConfigError(path, fmt::format("{} is not in [{}, {}]", value, min, max));
 }
 
-int checked_integer(int32_t value, int least, int most, const std::string& path) {
-  check_within(value, least, most, path);
+int checked_integer(int32_t value, int min, int max, const std::string& path) {
+  check_within(value, min, max, path);
   return value;
 }
 
@@ -50,15 +50,15 @@ int checked_padding(int32_t padding, const std::string& path) {
   return padding;
 }
 
-Range checked_range(float min, float max, float most, const std::string& path,
+Range checked_range(float min, float max, float limit, const std::string& path,
                     const std::string& name) {
   if (!(min > 0)) {
     throw ConfigError(fmt::format("{}.min_{}", path, name), fmt::format("{} is not above 0", min));
   }
-  if (!(max >= min && max <= most)) {
+  if (!(max >= min && max <= limit)) {
     throw ConfigError(
         fmt::format("{}.max_{}", path, name),
-        fmt::format("{} is not in [min_{}, {}] = [{}, {}]", max, name, most, min, most));
+        fmt::format("{} is not in [min_{}, {}] = [{}, {}]", max, name, limit, min, limit));
   }
   return {min, max};
 }
@@ -72,7 +72,7 @@ Filter filter_of(Interpolation interpolation) {
     case NEAREST:
       return Filter::kNearest;
   }
-  throw Error("an interpolation that protobuf does not know");
+  throw Error("unknown interpolation");
 }
 
 }  // namespace trireme::data

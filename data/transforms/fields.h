@@ -1,5 +1,5 @@
-// Fields that several transforms have, checked: ConfigError("PATH: ..."), where `path` ends in the
-// field's name.
+// Validation of configuration fields that several transforms share. Each function returns the value
+// if it is valid and otherwise throws ConfigError naming `path`, the full name of the field.
 #pragma once
 
 #include <google/protobuf/repeated_field.h>
@@ -15,23 +15,23 @@ namespace trireme::data {
 
 using Extents = google::protobuf::RepeatedField<int32_t>;
 
-// One number, which must be given, or height and width: each in [1, 65535].
+// One number for both sides, or height and width, each in [1, 65535]. Required.
 ImageSize checked_size(const Extents& size, const std::string& path);
-// In [least, most].
-float checked_number(float value, float least, float most, const std::string& path);
-int checked_integer(int32_t value, int least, int most, const std::string& path);
+// In [min, max].
+float checked_number(float value, float min, float max, const std::string& path);
+int checked_integer(int32_t value, int min, int max, const std::string& path);
 // In [0, 1].
 float checked_probability(float probability, const std::string& path);
-// A byte.
+// In [0, 255].
 uint8_t checked_fill(int32_t fill, const std::string& path);
 // In [0, 65535].
 int checked_padding(int32_t padding, const std::string& path);
-// 0 < min <= max; `path` ends where "min_" or "max_" would follow. `most`: of max.
 struct Range {
   float min = 0;
   float max = 0;
 };
-Range checked_range(float min, float max, float most, const std::string& path,
+// Checks that 0 < min <= max <= limit. The fields are PATH.min_NAME and PATH.max_NAME.
+Range checked_range(float min, float max, float limit, const std::string& path,
                     const std::string& name);
 Filter filter_of(Interpolation interpolation);
 

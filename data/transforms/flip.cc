@@ -11,12 +11,12 @@ namespace {
 
 using Bytes16 = uint8_t __attribute__((vector_size(16)));
 
-// Writes pixels in the opposite order; `from` and `to` do not overlap.
+// Reverses the order of pixels. `from` and `to` must not overlap.
 TRIREME_VECTORIZED void reverse_rgb(const uint8_t* __restrict from, int pixels,
                                     uint8_t* __restrict to) {
   int i = 0;
-  // Five at once: of the 16 bytes that end with them the first is another one's, which is written
-  // behind them, where the next five follow.
+  // Five pixels (15 bytes) at once. The 16th byte belongs to a neighboring pixel; it is written
+  // after the five and then overwritten by the next five.
   for (; i + 6 <= pixels; i += 5) {
     Bytes16 five;
     std::memcpy(&five, from + 3 * (pixels - i) - 16, sizeof five);
@@ -35,7 +35,7 @@ void reverse(const uint8_t* from, int pixels, int channels, uint8_t* to) {
   }
 }
 
-// The same in place, a piece from the left and one from the right at a time.
+// Reverses a row in place by swapping pieces from the left and the right.
 void reverse(uint8_t* row, int pixels, int channels) {
   constexpr int kPiece = 256;
   std::array<uint8_t, size_t{3} * kPiece> copy;
@@ -60,13 +60,13 @@ class Flip : public Transform {
   bool in_place() const override { return true; }
   void apply(Canvas& canvas, Draws& draws) const override {
     if (!draws.chance(probability_)) return;
-    if (canvas.settled()) {
+    if (canvas.prefers_in_place()) {
       flip(canvas.image());
       return;
     }
-    const Canvas::Next next = canvas.make(canvas.size());
-    flip(canvas.source(), next.image);
-    canvas.take(next);
+    const Canvas::Target target = canvas.allocate(canvas.size());
+    flip(canvas.source(), target.image);
+    canvas.commit(target);
   }
 
  private:

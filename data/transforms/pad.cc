@@ -46,10 +46,10 @@ class Pad final : public Transform {
   }
   void apply(Canvas& canvas, Draws&) const override {
     const ImageSize size = *output_size(canvas.size());
-    const Canvas::Next next = canvas.make(size);
+    const Canvas::Target target = canvas.allocate(size);
     copy_with_border(canvas.source(), {-padding_.top, -padding_.left, size.height, size.width},
-                     border_, next.image);
-    canvas.take(next);
+                     border_, target.image);
+    canvas.commit(target);
   }
 
  private:

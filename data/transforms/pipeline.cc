@@ -7,7 +7,7 @@
 namespace trireme::data {
 namespace {
 
-constexpr int kMax = 255;  // Draws tell 256 apart, and Mix is the last
+constexpr int kMaxTransforms = 255;  // Draws have room for 256 indices; Mix uses the last
 
 }  // namespace
 
@@ -15,8 +15,9 @@ Pipeline::Pipeline(const DataConfig& config, Part part, uint64_t seed) : seed_(s
   const bool training = part == Part::kTraining;
   const auto& configs = training ? config.transform() : config.eval_transform();
   const std::string field = training ? "data.transform" : "data.eval_transform";
-  if (configs.size() > kMax) {
-    throw ConfigError(field, fmt::format("has {} transforms, more than {}", configs.size(), kMax));
+  if (configs.size() > kMaxTransforms) {
+    throw ConfigError(
+        field, fmt::format("has {} transforms, more than {}", configs.size(), kMaxTransforms));
   }
   for (const TransformConfig& each : configs) {
     const std::string path = fmt::format("{}[{}]", field, size());
@@ -25,7 +26,7 @@ Pipeline::Pipeline(const DataConfig& config, Part part, uint64_t seed) : seed_(s
     if (!training && transform.random()) {
       throw ConfigError(path, "is random; evaluation must see the same images each time");
     }
-    if (!transform.in_place()) last_maker_ = size() - 1;
+    if (!transform.in_place()) last_allocating_ = size() - 1;
   }
   while (fixed_ < size() && !transforms_[fixed_]->random()) ++fixed_;
 }
@@ -36,17 +37,17 @@ std::optional<ImageSize> Pipeline::output_size(std::optional<ImageSize> size, in
   return size;
 }
 
-std::optional<Transform::Need> Pipeline::needs(ImageSize whole, SampleId id) const {
-  return transforms_.front()->needs(whole, draws(id, 0));
+std::optional<Transform::Need> Pipeline::needs(ImageSize full, SampleId id) const {
+  return transforms_.front()->needs(full, draws(id, 0));
 }
 
 void Pipeline::apply(int begin, int end, SampleId id, Canvas& canvas) const {
   for (int i = begin; i < end; ++i) {
-    canvas.expect_more(makes_from(i + 1));
+    canvas.expect_more_images(allocates_from(i + 1));
     Draws drawn = draws(id, i);
     transforms_[i]->apply(canvas, drawn);
   }
-  canvas.expect_more(makes_from(end));
+  canvas.expect_more_images(allocates_from(end));
 }
 
 }  // namespace trireme::data

@@ -1,4 +1,4 @@
-// The transforms of a part of the data, in order.
+// The sequence of transforms of the training or the evaluation samples.
 #pragma once
 
 #include <google/protobuf/repeated_field.h>
@@ -17,20 +17,23 @@ namespace trireme::data {
 
 class Pipeline {
  public:
-  // Of data.transform, or of data.eval_transform, in which nothing may be random. Throws
-  // ConfigError.
+  // Builds the transforms of data.transform (training) or data.eval_transform (evaluation). Throws
+  // ConfigError if one is invalid, or random in evaluation.
   Pipeline(const DataConfig& config, Part part, uint64_t seed);
 
   int size() const { return static_cast<int>(transforms_.size()); }
-  // Before the first that is random; all when none is.
+  // Returns the number of transforms before the first random one; all if none is random.
   int fixed() const { return fixed_; }
-  // What the transforms [begin, end) make of a image of `size`, see Transform::output_size.
+  // Returns the size of an image of `size` after the transforms [begin, end), see
+  // Transform::output_size.
   std::optional<ImageSize> output_size(std::optional<ImageSize> size, int begin, int end) const;
-  // What the first one looks at, see Transform::needs. There is a first one.
-  std::optional<Transform::Need> needs(ImageSize whole, SampleId id) const;
-  // To be told to the canvas before it gets a image for the transforms from `begin` on.
-  bool makes_from(int begin) const { return begin <= last_maker_; }
-  // Does the transforms [begin, end).
+  // Returns which part of an image of size `full` the first transform reads, see Transform::needs.
+  // Requires size() > 0.
+  std::optional<Transform::Need> needs(ImageSize full, SampleId id) const;
+  // Returns true if a transform from `begin` on allocates an image; see
+  // Canvas::expect_more_images, to be called with it before an image for them is allocated.
+  bool allocates_from(int begin) const { return begin <= last_allocating_; }
+  // Applies the transforms [begin, end).
   void apply(int begin, int end, SampleId id, Canvas& canvas) const;
 
  private:
@@ -41,7 +44,7 @@ class Pipeline {
   std::vector<std::unique_ptr<Transform>> transforms_;
   uint64_t seed_;
   int fixed_ = 0;
-  int last_maker_ = -1;  // of another image
+  int last_allocating_ = -1;  // index of the last transform that is not in place
 };
 
 }  // namespace trireme::data

@@ -1,5 +1,5 @@
-// RandAugment and TrivialAugment choose from the same operations with other strengths. Both are
-// torchvision's in everything but the random numbers.
+// RandAugment and TrivialAugment choose from the same operations with different strengths. Both
+// match torchvision except for the random numbers.
 #include <cmath>
 
 #include "data/images/affine.h"
@@ -27,15 +27,15 @@ enum class Operation {
   kEqualize,
 };
 constexpr int kOperations = 14;
-constexpr int kSteps = 31;  // of strength, of which the first does nothing
+constexpr int kSteps = 31;  // magnitudes; the first has no effect
 
-// What the strongest step does.
+// Strengths at the highest magnitude.
 struct Strengths {
-  float shear;          // pixels a pixel
-  double translate;     // of the image's extent
-  double translate_by;  // pixels, on top of it
+  float shear;          // pixels per pixel
+  double translate;     // fraction of the image's extent
+  double translate_by;  // additional pixels
   float rotate;         // degrees
-  float enhance;        // added to a factor of 1, or taken from it
+  float enhance;        // added to or subtracted from a factor of 1
   float posterize;      // bits
 };
 constexpr Strengths kRandAugment = {.shear = 0.3F,
@@ -51,47 +51,45 @@ constexpr Strengths kTrivialAugment = {.shear = 0.99F,
                                        .enhance = 0.99F,
                                        .posterize = 6};
 
-// The step-th of kSteps numbers from 0 to `most`, as torch.linspace rounds them.
-float linear_step(float most, int step) {
-  const float between = most / (kSteps - 1);
+// Returns the step-th of kSteps numbers from 0 to `max`, rounded as by torch.linspace.
+float linear_step(float max, int step) {
+  const float between = max / (kSteps - 1);
   return step < kSteps / 2 ? between * static_cast<float>(step)
-                           : std::fma(-between, static_cast<float>(kSteps - 1 - step), most);
+                           : std::fma(-between, static_cast<float>(kSteps - 1 - step), max);
 }
 
 class Augmenter {
  public:
-  Augmenter(const Strengths& strengths, uint8_t fill) : most_(strengths), fill_(fill) {}
+  Augmenter(const Strengths& strengths, uint8_t fill) : max_(strengths), fill_(fill) {}
 
-  // `step` in [0, kSteps); `sign`, 1 or -1, for operations that go both ways.
+  // `step` is in [0, kSteps). `sign` is 1 or -1, used by operations that have a direction.
   void apply(Operation operation, int step, int sign, Canvas& canvas) const {
-    const auto amount = [&](float most) { return linear_step(most, step); };
-    const auto strength = [&](float most) { return static_cast<float>(sign) * amount(most); };
+    const auto amount = [&](float max) { return linear_step(max, step); };
+    const auto strength = [&](float max) { return static_cast<float>(sign) * amount(max); };
     const ImageSize size = canvas.size();
     switch (operation) {
       case Operation::kIdentity:
         return;
       case Operation::kShearX:
-        return move(shear_map(strength(most_.shear), 0), canvas);
+        return move(shear_map(strength(max_.shear), 0), canvas);
       case Operation::kShearY:
-        return move(shear_map(0, strength(most_.shear)), canvas);
+        return move(shear_map(0, strength(max_.shear)), canvas);
       case Operation::kTranslateX:
-        return move(translation_map(std::trunc(strength(most_translation(size.width))), 0), canvas);
+        return move(translation_map(std::trunc(strength(max_translation(size.width))), 0), canvas);
       case Operation::kTranslateY:
-        return move(translation_map(0, std::trunc(strength(most_translation(size.height)))),
-                    canvas);
+        return move(translation_map(0, std::trunc(strength(max_translation(size.height)))), canvas);
       case Operation::kRotate:
-        return move(rotation_map(strength(most_.rotate), size), canvas);
+        return move(rotation_map(strength(max_.rotate), size), canvas);
       case Operation::kBrightness:
-        return adjust_brightness(canvas.image(), 1 + strength(most_.enhance));
+        return adjust_brightness(canvas.image(), 1 + strength(max_.enhance));
       case Operation::kColor:
-        return adjust_saturation(canvas.image(), 1 + strength(most_.enhance));
+        return adjust_saturation(canvas.image(), 1 + strength(max_.enhance));
       case Operation::kContrast:
-        return adjust_contrast(canvas.image(), 1 + strength(most_.enhance));
+        return adjust_contrast(canvas.image(), 1 + strength(max_.enhance));
       case Operation::kSharpness:
-        return adjust_sharpness(canvas.image(), 1 + strength(most_.enhance));
+        return adjust_sharpness(canvas.image(), 1 + strength(max_.enhance));
       case Operation::kPosterize:
-        return posterize(canvas.image(),
-                         8 - static_cast<int>(std::lround(amount(most_.posterize))));
+        return posterize(canvas.image(), 8 - static_cast<int>(std::lround(amount(max_.posterize))));
       case Operation::kSolarize:
         return solarize(canvas.image(), 255 - amount(255));
       case Operation::kAutoContrast:
@@ -102,17 +100,17 @@ class Augmenter {
   }
 
  private:
-  float most_translation(int extent) const {
-    return static_cast<float>(most_.translate * extent + most_.translate_by);
+  float max_translation(int extent) const {
+    return static_cast<float>(max_.translate * extent + max_.translate_by);
   }
 
   void move(const AffineMap& map, Canvas& canvas) const {
-    const Canvas::Next next = canvas.make(canvas.size());
-    warp(canvas.source(), map, fill_, next.image);
-    canvas.take(next);
+    const Canvas::Target target = canvas.allocate(canvas.size());
+    warp(canvas.source(), map, fill_, target.image);
+    canvas.commit(target);
   }
 
-  Strengths most_;
+  Strengths max_;
   uint8_t fill_;
 };
 

@@ -51,11 +51,11 @@ class RandomErasing final : public Transform {
   }
 
  private:
-  // Empty when no try fits into the image.
+  // Returns empty if no attempt fits in the image.
   std::optional<Region> choose(ImageSize size, Draws& draws) const {
-    const float whole = static_cast<float>(size.height) * static_cast<float>(size.width);
+    const float image_area = static_cast<float>(size.height) * static_cast<float>(size.width);
     for (int i = 0; i < kTries; ++i) {
-      const float area = whole * draws.uniform(scale_.min, scale_.max);
+      const float area = image_area * draws.uniform(scale_.min, scale_.max);
       const float ratio = std::exp(draws.uniform(std::log(ratio_.min), std::log(ratio_.max)));
       const int height = static_cast<int>(std::lround(std::sqrt(area * ratio)));
       const int width = static_cast<int>(std::lround(std::sqrt(area / ratio)));

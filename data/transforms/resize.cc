@@ -8,28 +8,28 @@ class Resize final : public Transform {
  public:
   Resize(const ResizeConfig& config, const std::string& path)
       : size_(checked_size(config.size(), path + ".size")),
-        only_shorter_(config.size_size() == 1),
+        shorter_side_only_(config.size_size() == 1),
         filter_(filter_of(config.interpolation())) {}
 
   bool random() const override { return false; }
   std::optional<ImageSize> output_size(std::optional<ImageSize> size) const override {
-    if (!only_shorter_) return size_;
+    if (!shorter_side_only_) return size_;
     if (!size) return size;
-    return in_proportion(*size);
+    return scaled_size(*size);
   }
-  std::optional<Need> needs(ImageSize whole, Draws) const override {
-    const Region all{0, 0, whole.height, whole.width};
-    // Single pixels that are picked are not those of a smaller image.
-    if (filter_ == Filter::kNearest) return Need{all, whole};
-    return Need{all, *output_size(whole)};
+  std::optional<Need> needs(ImageSize full, Draws) const override {
+    const Region all{0, 0, full.height, full.width};
+    // Nearest-neighbor picks other pixels if the decoder has already reduced the image.
+    if (filter_ == Filter::kNearest) return Need{all, full};
+    return Need{all, *output_size(full)};
   }
   void apply(Canvas& canvas, Draws&) const override {
-    const ImageSize whole = canvas.whole();
-    canvas.resize({0, 0, whole.height, whole.width}, *output_size(whole), filter_);
+    const ImageSize full = canvas.full_size();
+    canvas.resize({0, 0, full.height, full.width}, *output_size(full), filter_);
   }
 
  private:
-  ImageSize in_proportion(ImageSize from) const {
+  ImageSize scaled_size(ImageSize from) const {
     const int shorter = size_.height;
     const auto scaled = [shorter](int longer_side, int shorter_side) {
       return static_cast<int>(int64_t{shorter} * longer_side / shorter_side);
@@ -39,7 +39,7 @@ class Resize final : public Transform {
   }
 
   ImageSize size_;
-  bool only_shorter_;
+  bool shorter_side_only_;
   Filter filter_;
 };
 

@@ -34,7 +34,7 @@ std::unique_ptr<Transform> make_transform(const TransformConfig& config, const s
     case TransformConfig::KIND_NOT_SET:
       break;
   }
-  throw ConfigError(path, "names no transform");
+  throw ConfigError(path, "has no transform; set one, such as resize {}");
 }
 
 }  // namespace trireme::data

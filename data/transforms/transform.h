@@ -1,4 +1,4 @@
-// What happens to a image between its file and the network, one step of it.
+// Image transforms: the steps between decoding an image and feeding it to the network.
 #pragma once
 
 #include <memory>
@@ -16,65 +16,72 @@ class TransformConfig;
 
 namespace trireme::data {
 
-// The image on its way. It may be a part of the whole, and smaller: the first transform can have
-// asked for that (Transform::needs).
+// The image that a pipeline of transforms works on, together with the buffers it is stored in.
+// Before the first transform it may hold only a region of the full image at reduced resolution, as
+// that transform requested (Transform::needs).
 class Canvas {
-  enum class Place { kMemory0, kMemory1, kOutput, kOutside };
+  enum class Place { kMemory0, kMemory1, kOutput, kBorrowed };
 
  public:
   explicit Canvas(int channels) : channels_(channels) {}
 
   int channels() const { return channels_; }
   ImageSize size() const { return image_.size(); }
-  // The image as it is now; its pixels may be changed in place.
+  // Returns the current image for modification in place. Copies a borrowed image first.
   const ImageView& image();
-  // The same to look at only: nothing is copied where the pixels belong to somebody else.
+  // Returns the current image for reading. Never copies.
   const ImageView& source() const { return image_; }
-  // Whether to change it in place is best: otherwise it would have to be copied anyway, so that
-  // making another one costs nothing.
-  bool settled() const;
-  // How large the whole image would be. It is all there but for the first transform, which sees
-  // what it needs.
-  ImageSize whole() const { return whole_; }
+  // Returns true if modifying the image in place is cheaper than writing a new one. It is not if
+  // the image would have to be copied anyway, because it is borrowed or not yet in the output.
+  bool prefers_in_place() const;
+  // Returns the size of the full image. Differs from what is stored only for the first transform,
+  // see Transform::needs.
+  ImageSize full_size() const { return full_size_; }
 
-  // A image to be made from this one: memory for its pixels.
-  struct Next {
+  // Memory for a new image.
+  struct Target {
     ImageView image;
     Place place;
   };
-  Next make(ImageSize size);
-  // Goes on with it, now that its pixels are written.
-  void take(const Next& next) { go_on(next.image, next.place); }
-  // Goes on with a part of the whole alone.
+  // Returns memory to write a new image of this size to, distinct from that of the current image.
+  Target allocate(ImageSize size);
+  // Makes `target` the current image, after its pixels have been written.
+  void commit(const Target& target) { set_current(target.image, target.place); }
+  // Crops to a region of the full image.
   void crop(const Region& region);
-  // Goes on with a part of the whole in another size.
+  // Resizes a region of the full image to `size`.
   void resize(const Region& region, ImageSize size, Filter filter);
 
-  // For who drives the transforms. Where the image is wanted in the end: when the last one that
-  // is made is of this size, it is made there, and nothing has to be copied.
+  // The functions below are for the code that runs the transforms.
+
+  // Starts a new image, to be written to `output`. If the last image allocated has the size of the
+  // output, it is allocated there, which saves a copy.
   void begin(const ImageView& output);
-  // Whether another image may be made after the next one, which then leaves the output free.
-  void expect_more(bool more) { more_to_come_ = more; }
-  // Goes on with one that `covers` a part of the whole and is smaller than that 1, 2, 4 or 8 times
-  // (rounded up).
-  void take_part(const Next& next, const Region& covers, ImageSize whole);
-  // Goes on with one that lies elsewhere and stays as it is until finish().
-  void show(const ImageView& image);
-  // Sees to it that the image is in the output. Throws ImageError when it has another size.
+  // Announces whether a transform may allocate another image after the next one. If so, the next
+  // one is not placed in the output.
+  void expect_more_images(bool more) { more_images_follow_ = more; }
+  // Makes `target` the current image. It shows the region `covers` of an image of size `full`,
+  // reduced by a factor of 1, 2, 4 or 8 (rounded up).
+  void commit_part(const Target& target, const Region& covers, ImageSize full);
+  // Makes `image` the current image without copying it. It must stay valid until finish() and is
+  // not modified.
+  void borrow(const ImageView& image);
+  // Copies the image to the output unless it is there already. Throws ImageError if its size is
+  // not that of the output.
   void finish();
 
  private:
   Place place_for(ImageSize size) const;
-  void go_on(const ImageView& image, Place place);
+  void set_current(const ImageView& image, Place place);
 
   int channels_;
   ImageView image_;
-  Place place_ = Place::kOutside;
+  Place place_ = Place::kBorrowed;
   Region covers_;
   int shrink_ = 1;
-  ImageSize whole_;
+  ImageSize full_size_;
   ImageView output_;
-  bool more_to_come_ = false;
+  bool more_images_follow_ = false;
   Image memory_[2];
   Resizer resizer_;
 };
@@ -82,25 +89,29 @@ class Canvas {
 class Transform {
  public:
   virtual ~Transform() = default;
-  // Whether it draws; what comes before the first that does may be kept (data.cache).
+  // Returns true if the result depends on random numbers. The results of the transforms before the
+  // first random one can be cached (data.cache).
   virtual bool random() const = 0;
-  // Whether it never makes another image (Canvas::make) but crops or changes the one there is.
+  // Returns true if apply() only crops or modifies the image and never calls Canvas::allocate.
   virtual bool in_place() const { return false; }
-  // The size of what it makes of a image of `size`; empty: not known before the image is.
+  // Returns the size of the result for an image of `size`. Either is empty if it is not known
+  // before the image is read.
   virtual std::optional<ImageSize> output_size(std::optional<ImageSize> size) const { return size; }
-  // What it will look at of a image of size `whole`, and how large that will be afterwards;
-  // empty: at all of it, as it is. Draws what apply() will draw.
+  // The region of the image that apply() reads, and the size to which it scales that region.
   struct Need {
     Region region;
-    ImageSize becomes;
+    ImageSize scaled_to;
   };
-  virtual std::optional<Need> needs(ImageSize /*whole*/, Draws /*draws*/) const { return {}; }
-  // Throws ImageError when it cannot be done to this image, e.g. cropping to more than there
-  // is.
+  // Returns which part of an image of size `full` apply() will read if it is given the same draws,
+  // so that the decoder can skip the rest. Empty if it reads the image as it is.
+  virtual std::optional<Need> needs(ImageSize /*full*/, Draws /*draws*/) const { return {}; }
+  // Transforms the image on the canvas. Throws ImageError if that is impossible, for example if
+  // the image is smaller than the crop.
   virtual void apply(Canvas& canvas, Draws& draws) const = 0;
 };
 
-// `path` is the configuration's field, for ConfigError: "data.transform[2]".
+// Returns the transform that `config` describes. `path` is the name of that field in error
+// messages, such as "data.transform[2]". Throws ConfigError if the configuration is invalid.
 std::unique_ptr<Transform> make_transform(const TransformConfig& config, const std::string& path);
 
 }  // namespace trireme::data

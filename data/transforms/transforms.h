@@ -1,5 +1,6 @@
-// One function a transform, for make_transform. `path` is the configuration's field
-// ("data.transform[2].color_jitter"); what it holds is checked: ConfigError.
+// Factory functions of the individual transforms, called by make_transform. `path` is the name of
+// the configuration field in error messages ("data.transform[2].color_jitter"). They throw
+// ConfigError if a field is invalid.
 #pragma once
 
 #include <memory>

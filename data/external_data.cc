@@ -1,4 +1,4 @@
-#include "data/trained_on.h"
+#include "data/external_data.h"
 
 #include <fmt/format.h>
 
@@ -17,10 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class AsTrainedOn final : public WrappedDataset {
+class RelabeledDataset final : public WrappedDataset {
  public:
-  AsTrainedOn(std::unique_ptr<Dataset> dataset, SampleSpec spec, std::vector<int32_t> classes,
-              std::vector<std::string> names)
+  RelabeledDataset(std::unique_ptr<Dataset> dataset, SampleSpec spec, std::vector<int32_t> classes,
+                   std::vector<std::string> names)
       : WrappedDataset(std::move(dataset)),
         spec_(std::move(spec)),
         classes_(std::move(classes)),
@@ -44,7 +44,8 @@ class AsTrainedOn final : public WrappedDataset {
 
  private:
   SampleSpec spec_;
-  std::vector<int32_t> classes_;  // the network's, for each here; empty: the same
+  std::vector<int32_t>
+      classes_;  // the network's class for each class here; empty if they are equal
   std::vector<std::string> names_;
 };
 
@@ -54,7 +55,7 @@ std::vector<int32_t> match(const Dataset& dataset, const std::vector<std::string
     const auto found = std::ranges::find(known, name);
     if (found == known.end()) {
       throw DataError(dataset.description(),
-                      fmt::format("class '{}' is none that the network was trained on{}", name,
+                      fmt::format("class '{}' is not one the network was trained on{}", name,
                                   did_you_mean(name, known)));
     }
     classes.push_back(static_cast<int32_t>(found - known.begin()));
@@ -78,16 +79,16 @@ bool has_class_folders(const fs::path& folder) {
   });
 }
 
-// Both parts are there: the training part tells classes apart where evaluation does not.
+// Sets both parts, since class names are taken from the training part.
 void use_class_folders(DataConfig& config, const SampleSpec& spec, const std::string& path) {
   config.clear_root();
   config.mutable_image_folder()->set_train(path);
   config.mutable_image_folder()->set_eval(path);
-  if (spec.input.shape.rank() == 3) config = for_any_image(std::move(config), spec);
+  if (spec.input.shape.rank() == 3) config = config_for_any_image(std::move(config), spec);
 }
 
 void use_shards(DataConfig& config, const SampleSpec& spec, const fs::path& pattern) {
-  const bool as_before = config.has_webdataset();
+  const bool same_format = config.has_webdataset();
   WebDatasetConfig& tar = *config.mutable_webdataset();
   config.set_root(pattern.parent_path().string());
   tar.clear_class_names();
@@ -96,8 +97,8 @@ void use_shards(DataConfig& config, const SampleSpec& spec, const fs::path& patt
   tar.add_train(pattern.filename().string());
   tar.add_eval(pattern.filename().string());
   tar.set_classes(spec.classes);
-  if (!as_before && spec.input.shape.rank() == 3) {
-    config = for_any_image(std::move(config), spec);
+  if (!same_format && spec.input.shape.rank() == 3) {
+    config = config_for_any_image(std::move(config), spec);
   }
 }
 
@@ -111,24 +112,24 @@ void use_table(DataConfig& config, const SampleSpec& spec, const fs::path& file)
 
 }  // namespace
 
-DataConfig other_data(const DataConfig& run, const SampleSpec& spec, const std::string& path) {
+DataConfig config_for_path(const DataConfig& run, const SampleSpec& spec, const std::string& path) {
   DataConfig config = run;
   config.clear_mix();
-  config.clear_normalize();  // which the network does as it was trained
+  config.clear_normalize();  // the network normalizes as in training
   config.clear_cache();
   const bool is_pattern = path.find_first_of("*{?[") != path.npos && !fs::exists(path);
   const auto is_shard = [](const fs::directory_entry& entry) { return is_tar(entry.path()); };
-  if (!is_pattern && !fs::exists(path)) throw ConfigError("--data", path + " is not there");
+  if (!is_pattern && !fs::exists(path)) throw ConfigError("--data", path + " does not exist");
   const bool is_folder = fs::is_directory(path);
-  const bool as_run = is_folder && run.has_image_folder() &&
-                      fs::is_directory(fs::path(path) / run.image_folder().eval());
+  const bool has_run_layout = is_folder && run.has_image_folder() &&
+                              fs::is_directory(fs::path(path) / run.image_folder().eval());
   if (is_pattern || (!is_folder && is_tar(path))) {
     config.clear_holdout();
     use_shards(config, spec, path);
   } else if (!is_folder) {
     config.clear_holdout();
     use_table(config, spec, path);
-  } else if (!as_run && has_class_folders(path)) {
+  } else if (!has_run_layout && has_class_folders(path)) {
     config.clear_holdout();
     use_class_folders(config, spec, path);
   } else if (!run.has_webdataset() && holds(path, is_shard)) {
@@ -140,8 +141,9 @@ DataConfig other_data(const DataConfig& run, const SampleSpec& spec, const std::
   return config;
 }
 
-std::unique_ptr<Dataset> as_trained_on(std::unique_ptr<Dataset> dataset, const SampleSpec& spec,
-                                       const std::vector<std::string>& class_names) {
+std::unique_ptr<Dataset> with_training_classes(std::unique_ptr<Dataset> dataset,
+                                               const SampleSpec& spec,
+                                               const std::vector<std::string>& class_names) {
   const SampleSpec& own = dataset->spec();
   const bool named = spec.classes > 0 && !class_names.empty() && !dataset->class_names().empty() &&
                      own.target.dtype == DType::kI32 && own.target.shape.rank() == 0;
@@ -154,8 +156,8 @@ std::unique_ptr<Dataset> as_trained_on(std::unique_ptr<Dataset> dataset, const S
   as.target = own.target;
   std::vector<int32_t> classes;
   if (named) classes = match(*dataset, class_names);
-  return std::make_unique<AsTrainedOn>(std::move(dataset), std::move(as), std::move(classes),
-                                       class_names);
+  return std::make_unique<RelabeledDataset>(std::move(dataset), std::move(as), std::move(classes),
+                                            class_names);
 }
 
 }  // namespace trireme::data
