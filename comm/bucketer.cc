@@ -56,8 +56,8 @@ struct Bucketer::State {
   };
 
   State(Communicator& its_communicator, Device& its_device, Stream& its_compute,
-        void* its_gradients, DType its_dtype, std::span<const Bucket> its_buckets, WireFormat its_wire,
-        int slots)
+        void* its_gradients, DType its_dtype, std::span<const Bucket> its_buckets,
+        WireFormat its_wire, int slots)
       : communicator(its_communicator),
         device(its_device),
         compute(its_compute),
@@ -139,7 +139,8 @@ struct Bucketer::State {
 };
 
 Bucketer::Bucketer(Communicator& communicator, Device& device, Stream& compute, void* gradients,
-                   DType dtype, std::vector<Bucket> buckets, WireFormat wire, int slots, bool on_one_rank)
+                   DType dtype, std::vector<Bucket> buckets, WireFormat wire, int slots,
+                   bool on_one_rank)
     : buckets_(std::move(buckets)) {
   if ((communicator.size() == 1 && !on_one_rank) || buckets_.empty()) return;
   state_ = std::make_unique<State>(communicator, device, compute, gradients, dtype, buckets_,

@@ -34,7 +34,8 @@ class AgreedError : public Error {
 
 // Exchanges the outcome of a stage that may have failed on some ranks; `failure` is null on ranks
 // where it succeeded. If it failed on any rank, throws AgreedError on every rank, with the message
-// and exit code of the lowest rank that failed. The message names that rank unless all ranks failed.
+// and exit code of the lowest rank that failed. The message names that rank unless all ranks
+// failed.
 void agree(Communicator& communicator, std::exception_ptr failure);
 
 // Runs `stage` and then calls agree() with its outcome.

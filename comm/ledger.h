@@ -100,12 +100,12 @@ struct LedgerRecord {
   std::atomic<int32_t> rank{0};
   std::atomic<int32_t> pid{0};
   std::atomic<Phase> phase{Phase::kStart};
-  std::atomic<int64_t> since{0};       // when the phase began
-  std::atomic<int64_t> step{0};        // completed updates
+  std::atomic<int64_t> since{0};          // when the phase began
+  std::atomic<int64_t> step{0};           // completed updates
   std::atomic<int64_t> process_steps{0};  // of this process
-  std::atomic<int64_t> step_ns{0};     // total duration of these steps
-  std::atomic<int64_t> waiting_ns{0};  // the part of it spent waiting for other ranks
-  SharedText<192> detail;              // describes the phase further
+  std::atomic<int64_t> step_ns{0};        // total duration of these steps
+  std::atomic<int64_t> waiting_ns{0};     // the part of it spent waiting for other ranks
+  SharedText<192> detail;                 // describes the phase further
   std::array<GroupCalls, kMaxGroups> groups;
   // The failure that ends this rank.
   std::atomic<int64_t> failed{0};  // time of the failure; 0 if there is none
@@ -147,8 +147,8 @@ class Ledger {
   void enter(Phase phase, int64_t step);
   // Describes the phase further, for messages: "sample 4711 of epoch 2, for which worker 1 waits".
   void set_detail(std::string_view text);
-  // Records that a step is done. `seconds` is its duration, including the `waiting` seconds in which
-  // this rank waited for others.
+  // Records that a step is done. `seconds` is its duration, including the `waiting` seconds in
+  // which this rank waited for others.
   void step_done(double seconds, double waiting);
 
   // Returns true if this rank can become a member of one more group.
@@ -198,9 +198,9 @@ class Ledger {
 class LedgerGroup {
  public:
   // Allocates the entry. Each member must construct it before the last collective call that creates
-  // the group's communicator, so that all members are visible to every rank that waits in the group.
-  // `ledger` must outlive it. Throws CommError if the rank is already in LedgerRecord::kMaxGroups
-  // groups.
+  // the group's communicator, so that all members are visible to every rank that waits in the
+  // group. `ledger` must outlive it. Throws CommError if the rank is already in
+  // LedgerRecord::kMaxGroups groups.
   LedgerGroup(Ledger& ledger, const Group& group);
   // Frees the entry, unless an exception unwinds: other ranks may still be waiting for this one.
   ~LedgerGroup();

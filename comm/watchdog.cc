@@ -161,7 +161,8 @@ struct Watchdog::State {
       observe();
       receive_messages();
       decide();
-      if (decision && snapshot.now >= decision->when + snapshot.tick + kPropagationTime) end(*decision);
+      if (decision && snapshot.now >= decision->when + snapshot.tick + kPropagationTime)
+        end(*decision);
       send_state();
       if (!decision) warn();
       publish_paces();

@@ -20,8 +20,9 @@ namespace {
   } else {
     change = "this program needs the mpirun of the linked MPI library";
   }
-  const std::string world = found == 1 ? "MPI gives each of them a world size of 1"
-                                       : fmt::format("MPI gives this one a world size of {}", found);
+  const std::string world = found == 1
+                                ? "MPI gives each of them a world size of 1"
+                                : fmt::format("MPI gives this one a world size of {}", found);
   throw ConfigError(fmt::format("{} started {} ranks, but {}: {}; linked: {}", launcher.name,
                                 launcher.ranks, world, change, mpi_version()));
 }

@@ -21,7 +21,7 @@ class OwnMemory final : public HostMemory {
   std::byte* part_ = reinterpret_cast<std::byte*>(words_.data());
 };
 
-// A world of one: sums are done before they start.
+// The communicator of a world of one rank, in which sums need no work.
 class LocalCommunicator final : public Communicator {
  public:
   LocalCommunicator(std::shared_ptr<Ledger> ledger, Group group) : ledger_(std::move(ledger)) {

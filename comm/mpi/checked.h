@@ -1,4 +1,4 @@
-// MPI calls whose failure is a CommError, and handles that are given back.
+// Error checking of MPI calls, and ownership of MPI communicators.
 #pragma once
 
 #include <mpi.h>
@@ -16,10 +16,10 @@ namespace trireme::comm::mpi {
 // Throws CommError unless `status` is MPI_SUCCESS.
 void check(int status, const Call& call);
 
-// The type that moves such elements. Half precision moves as bits.
+// Returns the MPI type for elements of `dtype`. Half precision is transferred as bits.
 MPI_Datatype type_of(DType dtype);
 
-// MPI counts are ints. Calls body(first element, count) on parts that fit.
+// Calls body(first element, count) for parts whose count fits into an int, as MPI requires.
 template <class Body>
 void in_parts(int64_t count, Body&& body) {
   constexpr int64_t kMax = int64_t{1} << 30;
@@ -28,12 +28,12 @@ void in_parts(int64_t count, Body&& body) {
   }
 }
 
-// True while an exception unwinds: collective calls must not be made then, as the others may not
-// come.
+// Returns true while an exception unwinds. Collective calls must not be made then, since the other
+// ranks may not take part.
 bool unwinding() noexcept;
 
-// Owns a communicator whose errors are returned, not fatal. Let go of collectively, except when
-// unwinding.
+// Owns an MPI communicator, which returns errors rather than aborting. Destroying it is collective,
+// unless an exception unwinds: then the communicator is leaked.
 class Comm {
  public:
   Comm() = default;
@@ -49,9 +49,10 @@ class Comm {
   explicit operator bool() const { return handle_ != MPI_COMM_NULL; }
   int rank() const;
   int size() const;
-  // Ranks of one color together, in the order of their keys; color MPI_UNDEFINED gets none.
+  // Returns a communicator for the ranks with the same color, ordered by key; null if the color is
+  // MPI_UNDEFINED.
   Comm split(int color, int key) const;
-  // The ranks that can share memory with this one, in the order of rank.
+  // Returns a communicator for the ranks that can share memory with this one, ordered by rank.
   Comm split_by_host() const;
 
  private:

@@ -12,8 +12,8 @@
 namespace trireme::comm::mpi {
 namespace {
 
-constexpr size_t kLine = 64;
-constexpr size_t kStripeBytes = 256 << 10;  // of one rank
+constexpr size_t kLine = 64;                // bytes of a cache line
+constexpr size_t kStripeBytes = 256 << 10;  // per rank
 constexpr const char* kAllReduce = "all_reduce_sum";
 constexpr const char* kBarrier = "barrier";
 
@@ -22,8 +22,8 @@ struct Range {
   size_t end;
 };
 
-// Bytes of [begin, end) that part `part` of `parts` works on: whole cache lines, so that no two
-// write one, and in one piece: the hardware prefetches long streams best.
+// Returns the bytes of `range` that part `part` of `parts` sums: complete cache lines, so that no
+// two ranks write to the same line, and contiguous, since hardware prefetches long streams best.
 Range slice(Range range, int part, int parts) {
   const size_t first = range.begin / kLine;
   const size_t lines = (range.end + kLine - 1) / kLine - first;
@@ -46,7 +46,7 @@ HostSum::HostSum(const Comm& host, const Comm& leaders, const Placement& placeme
       reduction_(reduction),
       ledger_(ledger),
       controls_(host, sizeof(Control)) {
-  // All zero is the initial state; no rank waits on the barrier before all have got here.
+  // The control window is initially zero. No rank uses its barrier before all have passed this one.
   control(local_rank_).self = this_peer(placement.group.world_rank(placement.rank));
   check(MPI_Barrier(host.get()), {"MPI_Barrier"});
   std::vector<Peer> peers;
@@ -57,36 +57,37 @@ HostSum::HostSum(const Comm& host, const Comm& leaders, const Placement& placeme
   outputs_.resize(local_ranks_);
 }
 
-void HostSum::meet(const char* operation, uint64_t window, size_t offset, int64_t count,
-                   DType dtype) {
+void HostSum::synchronize(const char* operation, uint64_t window, size_t offset, int64_t count,
+                          DType dtype) {
   const uint64_t sequence = ++sequence_;
   const size_t turn = sequence % 2;
-  const Intent own = {sequence, window, offset, count, dtype, about_};
+  const Intent own = {sequence, window, offset, count, dtype, call_info_};
   control(local_rank_).intents[turn] = own;
   barrier_->wait(operation);
   for (int i = 0; i < local_ranks_; ++i) {
-    if (control(i).intents[turn] != own) refuse(turn);
+    if (control(i).intents[turn] != own) throw_mismatch(turn);
   }
 }
 
-// Every rank comes here and says the same.
-void HostSum::refuse(size_t turn) {
-  const auto alike = [&](int rank) {
+// All ranks of the host call this and throw the same message.
+void HostSum::throw_mismatch(size_t turn) {
+  const auto same_intents = [&](int rank) {
     int count = 0;
     for (int other = 0; other < local_ranks_; ++other) {
       count += control(rank).intents[turn] == control(other).intents[turn];
     }
     return count;
   };
-  // The one that has the fewest with it went astray; of as many, the last.
-  int stray = 0;
-  int right = 0;
+  // Name the rank whose intent the fewest ranks share, the last one if there are several, and one
+  // of the majority.
+  int minority = 0;
+  int majority = 0;
   for (int i = 1; i < local_ranks_; ++i) {
-    if (alike(i) <= alike(stray)) stray = i;
-    if (alike(i) > alike(right)) right = i;
+    if (same_intents(i) <= same_intents(minority)) minority = i;
+    if (same_intents(i) > same_intents(majority)) majority = i;
   }
   const std::string message =
-      fmt::format("{}: {}, but {}", kMismatch, describe(stray, turn), describe(right, turn));
+      fmt::format("{}: {}, but {}", kMismatch, describe(minority, turn), describe(majority, turn));
   ledger_.fail(message, static_cast<int>(ExitCode::kFailure), /*caused_by_peer=*/false);
   throw CommError(message);
 }
@@ -96,12 +97,12 @@ std::string HostSum::describe(int local_rank, size_t turn) const {
   const Intent& intent = its.intents[turn];
   CallView call;
   call.operation = intent.count == 0 ? kBarrier : kAllReduce;
-  call.sequence = intent.about.number;
-  call.bucket = intent.about.tag.bucket;
+  call.sequence = intent.call_info.number;
+  call.bucket = intent.call_info.tag.bucket;
   call.group_name = group_name_;
   std::string text =
       fmt::format("rank {} (pid {}) is in {} in step {}", its.self.rank, its.self.pid,
-                  trireme::comm::describe(call, ledger_.bucket_names()), intent.about.step + 1);
+                  trireme::comm::describe(call, ledger_.bucket_names()), intent.call_info.step + 1);
   if (intent.count == 0) return text;
   text += fmt::format(", {} {}", intent.count, name_of(intent.dtype));
   if (intent.window == 0) return text;
@@ -114,19 +115,19 @@ void HostSum::sum_window(const SharedWindow& window, uint64_t number, size_t off
   const Range range = {offset, offset + static_cast<size_t>(count) * size};
   const auto parts = window.parts();
   if (local_ranks_ > 1) {
-    meet(kAllReduce, number, offset, count, dtype);
-    // With more hosts only the leader's copy is read before it changes again.
+    synchronize(kAllReduce, number, offset, count, dtype);
+    // With several hosts, write only to the leader's window: the sum over hosts is still to come.
     const size_t outputs = hosts_ > 1 ? 1 : outputs_.size();
-    // From the end, where the backward pass has written last: that is still in cache, and in
-    // stripes each rank gets its share of it.
+    // Start at the end, which the backward pass has written last, so that it is still in cache. The
+    // stripes give each rank a share of it.
     const size_t stripe = kStripeBytes * parts.size();
-    for (Range rest = range; rest.end > rest.begin;) {
-      const size_t begin = rest.end - std::min(rest.end - rest.begin, stripe);
-      const Range mine = slice({begin, rest.end}, local_rank_, local_ranks_);
+    for (Range remaining = range; remaining.end > remaining.begin;) {
+      const size_t begin = remaining.end - std::min(remaining.end - remaining.begin, stripe);
+      const Range mine = slice({begin, remaining.end}, local_rank_, local_ranks_);
       for (size_t i = 0; i < parts.size(); ++i) inputs_[i] = outputs_[i] = parts[i] + mine.begin;
       sum(dtype, inputs_, std::span(outputs_).first(outputs),
           static_cast<int64_t>((mine.end - mine.begin) / size));
-      rest.end = begin;
+      remaining.end = begin;
     }
     barrier_->wait(kAllReduce);
   }
@@ -142,12 +143,12 @@ void HostSum::sum_window(const SharedWindow& window, uint64_t number, size_t off
 
 void HostSum::sum_small(void* data, int64_t count, DType dtype) {
   if (local_ranks_ == 1) return reduction_.sum_in_place(leaders_, data, count, dtype);
-  const size_t turn = (sequence_ + 1) % 2;  // that of the coming meet
+  const size_t turn = (sequence_ + 1) % 2;  // as in the synchronize() below
   const size_t bytes = static_cast<size_t>(count) * size_of(dtype);
   std::memcpy(control(local_rank_).slots[turn], data, bytes);
-  meet(kAllReduce, 0, 0, count, dtype);
+  synchronize(kAllReduce, 0, 0, count, dtype);
   for (int i = 0; i < local_ranks_; ++i) inputs_[i] = control(i).slots[turn];
-  // Every rank adds up for itself: in the same order, so with the same bits.
+  // Every rank computes the sum itself, in the same order and so with the same bits.
   if (hosts_ == 1) {
     auto* output = static_cast<std::byte*>(data);
     return sum(dtype, inputs_, std::span(&output, 1), count);
@@ -162,7 +163,7 @@ void HostSum::sum_small(void* data, int64_t count, DType dtype) {
 }
 
 void HostSum::barrier() {
-  meet(kBarrier, 0, 0, 0, DType::kU8);
+  synchronize(kBarrier, 0, 0, 0, DType::kU8);
   if (hosts_ == 1) return;
   if (local_rank_ == 0) check(MPI_Barrier(leaders_), {"MPI_Barrier between hosts"});
   barrier_->wait(kBarrier);

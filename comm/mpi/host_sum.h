@@ -1,5 +1,5 @@
-// All-reduce over the ranks of a communicator: inside each host through shared memory, between
-// hosts by MPI among their leaders.
+// All-reduce over the ranks of a communicator: through shared memory within a host, and by MPI
+// between the leaders of the hosts.
 #pragma once
 
 #include <memory>
@@ -18,61 +18,66 @@ namespace trireme::comm::mpi {
 
 class HostSum {
  public:
-  // `host`: the ranks of this host. `leaders`: the first rank of each host; null on other ranks.
-  // All ranks of the communicator call it together; `placement` is that of this one.
+  // `host` connects the ranks of this host, `leaders` the first ranks of all hosts; it is null on
+  // other ranks. `placement` is the placement of this rank. All ranks must call it together.
   HostSum(const Comm& host, const Comm& leaders, const Placement& placement,
           const Reduction& reduction, Ledger& ledger);
 
-  // What the ledger knows of the operation that comes next.
-  struct About {
+  // The ledger's data about an operation, for messages.
+  struct CallInfo {
     uint64_t number = 0;
     uint32_t step = 0;
     CallTag tag;
   };
-  void about(const About& next) { about_ = next; }
+  // Describes the next operation. Call it before each.
+  void set_call_info(const CallInfo& info) { call_info_ = info; }
 
-  // In place in a window made on `host`, whose number is the same on all ranks.
+  // Sums `count` elements in place, at `offset` in a window created on `host`. `number` identifies
+  // the window and must be equal on all ranks.
   void sum_window(const SharedWindow& window, uint64_t number, size_t offset, int64_t count,
                   DType dtype);
-  // Anywhere, through slots: up to this size.
+  // Sums at most kSlotBytes of any memory, by copying them to shared slots.
   void sum_small(void* data, int64_t count, DType dtype);
   static constexpr size_t kSlotBytes = 64 << 10;
 
   void barrier();
-  // Makes the ranks of this host, if they wait or ever come to, fail too.
+  // Makes all present and future operations of the ranks of this host throw CommError.
   void fail() noexcept { barrier_->fail(); }
-  // Why these ranks will not meet again, as far as can be seen from here; else empty. From any
-  // thread.
+  // Returns why the ranks of this host can no longer synchronize; empty if no reason is known.
+  // Callable from any thread.
   std::string failure() const;
 
  private:
-  // What a rank is about to do; the ranks of a host compare theirs.
+  // The operation that a rank is about to run. The ranks of a host compare theirs.
   struct Intent {
     uint64_t sequence;
-    uint64_t window;  // 0: slots
+    uint64_t window;  // 0 if it uses the slots
     uint64_t offset;
-    int64_t count;  // 0: a barrier
+    int64_t count;  // 0 for a barrier
     DType dtype;
-    About about;
-    // Their numbers count calls in which ranks need not meet.
+    CallInfo call_info;
+    // Ignores call_info.number, which also counts calls in which the ranks do not synchronize.
     bool operator==(const Intent& other) const {
       return sequence == other.sequence && window == other.window && offset == other.offset &&
-             count == other.count && dtype == other.dtype && about.step == other.about.step &&
-             about.tag.bucket == other.about.tag.bucket;
+             count == other.count && dtype == other.dtype &&
+             call_info.step == other.call_info.step &&
+             call_info.tag.bucket == other.call_info.tag.bucket;
     }
   };
-  // A rank's part of the control window. Two of each, used in turn: a rank that writes one knows
-  // that all have passed the barrier after which the previous content was read.
+  // A rank's part of the control window. Intents and slots are double-buffered: when a rank writes
+  // one, all ranks have passed the barrier after which its previous content was last read.
   struct Control {
-    SharedBarrierState barrier;  // the first rank's counts
+    SharedBarrierState barrier;  // only the first rank's is used
     Peer self;
     alignas(64) Intent intents[2];
     alignas(64) std::byte slots[2][kSlotBytes];
   };
 
-  // Comes back when all ranks of the host are here. `window`, `offset`: 0 for slots.
-  void meet(const char* operation, uint64_t window, size_t offset, int64_t count, DType dtype);
-  [[noreturn]] void refuse(size_t turn);
+  // Waits for all ranks of the host and checks that they run the same operation; throws CommError
+  // if not. `window` and `offset` are 0 for slots.
+  void synchronize(const char* operation, uint64_t window, size_t offset, int64_t count,
+                   DType dtype);
+  [[noreturn]] void throw_mismatch(size_t turn);
   std::string describe(int local_rank, size_t turn) const;
   Control& control(int local_rank) const {
     return *reinterpret_cast<Control*>(controls_.parts()[local_rank]);
@@ -85,12 +90,12 @@ class HostSum {
   MPI_Comm leaders_;
   const Reduction& reduction_;
   Ledger& ledger_;
-  About about_;
+  CallInfo call_info_;
   SharedWindow controls_;
   std::unique_ptr<PeerWatch> peers_;
   std::unique_ptr<SharedBarrier> barrier_;
   uint64_t sequence_ = 0;
-  std::vector<const std::byte*> inputs_;  // kept, so that a sum allocates nothing
+  std::vector<const std::byte*> inputs_;  // members, so that a sum does not allocate
   std::vector<std::byte*> outputs_;
 };
 

@@ -22,16 +22,17 @@
 namespace trireme::comm::mpi {
 namespace {
 
-// Calls that hold a part for each rank cannot be cut into smaller ones.
-int whole(const char* operation, int64_t count) {
+// Returns `count` for operations that cannot be split into smaller ones, because their arrays hold
+// a part for each rank. Throws CommError if MPI does not support it.
+int checked_count(const char* operation, int64_t count) {
   if (count > std::numeric_limits<int>::max()) {
-    throw CommError(fmt::format("{} of {} elements for each rank: MPI takes at most {}", operation,
+    throw CommError(fmt::format("{} of {} elements per rank: MPI supports at most {}", operation,
                                 count, std::numeric_limits<int>::max()));
   }
   return static_cast<int>(count);
 }
 
-Placement place(const Comm& all, const Comm& host, const Comm& leaders, Group group) {
+Placement make_placement(const Comm& all, const Comm& host, const Comm& leaders, Group group) {
   Placement placement = {.rank = all.rank(),
                          .ranks = all.size(),
                          .local_rank = host.rank(),
@@ -50,22 +51,23 @@ Placement place(const Comm& all, const Comm& host, const Comm& leaders, Group gr
 
 class MpiCommunicator final : public Communicator {
  public:
-  // `all`: the ranks, which are the group's; `host`: those of this host. All ranks call it.
+  // `all` connects the ranks of the group, `host` those of this host. All ranks must call it
+  // together.
   MpiCommunicator(Comm all, Comm host, std::shared_ptr<Ledger> ledger, Group group)
       : ledger_(std::move(ledger)),
-        recorded_(*ledger_, group),
+        ledger_group_(*ledger_, group),
         all_(std::move(all)),
         host_(std::move(host)) {
     leaders_ = all_.split(host_.rank() == 0 ? 0 : MPI_UNDEFINED, all_.rank());
-    placement_ = place(all_, host_, leaders_, std::move(group));
+    placement_ = make_placement(all_, host_, leaders_, std::move(group));
     sum_ = std::make_unique<HostSum>(host_, leaders_, placement_, reduction_, *ledger_);
   }
 
   const Placement& placement() const override { return placement_; }
   std::string transport() const override { return "MPI"; }
   std::string failure() const override {
-    const std::string lost = sum_->failure();
-    return lost.empty() ? ledger_->diagnosis() : lost;
+    const std::string reason = sum_->failure();
+    return reason.empty() ? ledger_->diagnosis() : reason;
   }
   Ledger& ledger() override { return *ledger_; }
 
@@ -108,7 +110,8 @@ class MpiCommunicator final : public Communicator {
   void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype, Stream& stream,
                           CallTag tag) override {
     check_summable("reduce_scatter_sum", dtype);
-    const Call call = {"MPI_Reduce_scatter_block", whole("reduce_scatter_sum", count), dtype};
+    const Call call = {"MPI_Reduce_scatter_block", checked_count("reduce_scatter_sum", count),
+                       dtype};
     run(stream, call, tag, [this, in, out](int64_t n, DType type) {
       check(MPI_Reduce_scatter_block(in, out, static_cast<int>(n), type_of(type),
                                      reduction_.sum_of(type), all_.get()),
@@ -118,7 +121,7 @@ class MpiCommunicator final : public Communicator {
 
   void all_gather(const void* in, void* out, int64_t count, DType dtype, Stream& stream,
                   CallTag tag) override {
-    const Call call = {"MPI_Allgather", whole("all_gather", count), dtype};
+    const Call call = {"MPI_Allgather", checked_count("all_gather", count), dtype};
     if (in == at(out, count * rank(), dtype)) in = MPI_IN_PLACE;
     run(stream, call, tag, [this, in, out](int64_t each, DType type) {
       const int n = static_cast<int>(each);
@@ -172,11 +175,11 @@ class MpiCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key) override {
     if (color < 0) throw CommError(fmt::format("split: color {} is negative", color));
     const int own = placement_.group.world_rank(rank());
-    // Whose ledger is full all ranks learn, so that none waits for one that has failed.
+    // All ranks learn whether a ledger is full, so that all throw and none waits for another.
     int full = ledger_->has_room() ? -1 : own;
     check(MPI_Allreduce(MPI_IN_PLACE, &full, 1, MPI_INT, MPI_MAX, all_.get()), {"MPI_Allreduce"});
     if (full >= 0) {
-      throw CommError(fmt::format("split: rank {} is in {} process groups, the most there may be",
+      throw CommError(fmt::format("split: rank {} is already in {} process groups, the maximum",
                                   full, LedgerRecord::kMaxGroups));
     }
     Comm all = all_.split(color, key);
@@ -195,10 +198,10 @@ class MpiCommunicator final : public Communicator {
   }
 
  private:
-  // What allocate() handed out.
+  // A buffer returned by allocate().
   struct Allocation {
     std::unique_ptr<SharedWindow> window;
-    uint64_t number;  // the same on all ranks
+    uint64_t number;  // equal on all ranks
   };
 
   const Allocation* find(const void* data, size_t bytes) {
@@ -214,7 +217,8 @@ class MpiCommunicator final : public Communicator {
   }
 
   void release(const void* data) {
-    std::unique_ptr<Allocation> allocation;  // goes when the lock is free: that takes all ranks
+    // Declared before the lock: destroying it is collective and must happen without the lock.
+    std::unique_ptr<Allocation> allocation;
     std::lock_guard lock(mutex_);
     const auto found = std::ranges::find_if(
         allocations_, [&](const auto& each) { return each->window->own() == data; });
@@ -222,18 +226,19 @@ class MpiCommunicator final : public Communicator {
     allocations_.erase(found);
   }
 
-  // Runs work(count, dtype) on the stream, recorded in the ledger; a failure of it fails the other
-  // ranks of this host too.
+  // Queues work(count, dtype) on the stream, recorded in the ledger. If it throws, the operations
+  // of the other ranks of this host fail, too.
   template <class Work>
   void run(Stream& stream, const Call& call, CallTag tag, Work work) {
-    // As it was called: what is recorded runs when the host is somewhere else. A task is small.
+    // The step at the time of the call: the task may run when the host is already in another step.
+    // 32 bits, since a Task has a small fixed size.
     const auto step = static_cast<uint32_t>(ledger_->record().step);
     if (fault_point("call", tag.bucket)) return;
     stream.run(
         Task([this, name = call.name, count = call.count, tag, step, dtype = call.dtype, work] {
           const int64_t bytes = std::max<int64_t>(count, 0) * static_cast<int64_t>(size_of(dtype));
-          const uint64_t number = recorded_.begin({name, bytes, tag, step, dtype});
-          sum_->about({number, step, tag});
+          const uint64_t number = ledger_group_.begin({name, bytes, tag, step, dtype});
+          sum_->set_call_info({number, step, tag});
           try {
             fault_point("collective", tag.bucket);
             work(count, dtype);
@@ -241,24 +246,24 @@ class MpiCommunicator final : public Communicator {
             sum_->fail();
             throw;
           }
-          recorded_.end();
+          ledger_group_.end();
         }));
   }
 
-  // A call as messages are to name it: the peer is a rank of the world.
+  // Returns the call for messages, in which the peer is a rank of the world.
   Call with_peer(const char* name, int64_t count, DType dtype, const char* role, int peer) const {
     return {name, count, dtype, role, placement_.group.world_rank(peer)};
   }
 
   const std::shared_ptr<Ledger> ledger_;
-  LedgerGroup recorded_;  // goes after all that takes the other ranks to let go of
+  LedgerGroup ledger_group_;  // outlives the members whose destruction is collective
   Comm all_;
   Comm host_;
   Comm leaders_;
   Placement placement_;
   Reduction reduction_;
   std::unique_ptr<HostSum> sum_;
-  std::mutex mutex_;  // over allocations
+  std::mutex mutex_;  // guards allocations_
   std::vector<std::unique_ptr<Allocation>> allocations_;
   uint64_t allocated_ = 0;
   uint64_t splits_ = 0;

@@ -1,4 +1,4 @@
-// Tells whether processes of this host still live, so that waiting for a dead one ends.
+// Detects the end of processes on this host, so that no rank waits forever for a dead one.
 #pragma once
 
 #include <sys/types.h>
@@ -8,27 +8,27 @@
 
 namespace trireme::comm::mpi {
 
-// A process as its peers on the same host can find it.
+// Identifies the process of a rank for its peers on the same host.
 struct Peer {
   int rank = 0;
   pid_t pid = 0;
-  uint64_t pid_namespace = 0;  // a pid means nothing in another one
+  uint64_t pid_namespace = 0;  // in which the pid is valid
 };
 Peer this_peer(int rank);
 
 class PeerWatch {
  public:
-  // Watches those peers that can be seen from here; where none can (containers of their own, old
-  // kernels) a dead peer is left to the launcher, which ends the job.
+  // Watches those peers whose processes are visible to this one. Others (in another container, or
+  // on old kernels) are not watched; if they die, the launcher has to end the job.
   explicit PeerWatch(const std::vector<Peer>& peers);
   ~PeerWatch();
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 
-  // One of the peers that has ended, or null.
+  // Returns a peer that has ended, or null.
   const Peer* find_ended() const;
-  // By which to wait for the rank's end (it is readable then) and to signal it; -1 where it cannot
-  // be seen from here.
+  // Returns a pidfd of the rank's process, which becomes readable when the process ends and can be
+  // used to signal it; -1 if the rank is not watched.
   int descriptor(int rank) const;
 
  private:

@@ -1,4 +1,4 @@
-// MPI's own sums, also of types that MPI cannot add.
+// Sums by MPI's reductions, with operators of our own for f16 and bf16, which MPI does not support.
 #pragma once
 
 #include <mpi.h>

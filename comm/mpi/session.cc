@@ -10,9 +10,9 @@
 namespace trireme::comm::mpi {
 
 Session::Session(bool one_host) {
-  // What the user has set, also by mpirun --mca, stays.
+  // Does not override settings of the user, including those made with mpirun --mca.
   const auto prefer = [](const char* name, const char* value) { setenv(name, value, 0); };
-  // A leader that waits for another host shares its core with the threads that compute.
+  // A leader that waits for another host must not keep its core from the threads that compute.
   prefer("OMPI_MCA_mpi_yield_when_idle", "1");
   if (one_host) {
     prefer("OMPI_MCA_pml", "ob1");

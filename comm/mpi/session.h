@@ -1,4 +1,5 @@
-// MPI from start to end, and communicators on it. Headers outside this folder name no MPI type.
+// Initialization and finalization of MPI, and creation of communicators. This header names no MPI
+// type, so that only this folder depends on MPI's headers.
 #pragma once
 
 #include <memory>
@@ -9,29 +10,30 @@
 
 namespace trireme::comm::mpi {
 
-// Initializes MPI for calls from any thread. The process that destroys it without having called
-// finalize() leaves without the goodbye that peers would have to join in; the launcher then ends
-// them.
+// Initializes MPI for calls from any thread. Destroying it without finalize() leaves MPI
+// initialized: when the process ends, the launcher ends its peers.
 class Session {
  public:
-  // With all ranks on one host, MPI need not look for networks, which takes most of its start.
+  // `one_host` declares that all ranks are on one host: MPI then skips the search for networks,
+  // which takes most of its startup time. Throws ConfigError if the MPI library does not support
+  // MPI_THREAD_MULTIPLE.
   explicit Session(bool one_host = false);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   int ranks() const { return ranks_; }
-  // All ranks call it, after all communicators are gone; blocks until they do.
+  // Blocks until all ranks have called it. All communicators must have been destroyed.
   void finalize();
 
  private:
   int ranks_ = 1;
 };
 
-// Of all ranks that were started together. All call it. A host color groups those of the real host
-// further, as though each color were a host of its own: for tests of several hosts on one.
+// Returns a communicator for all ranks of the launcher, which must call it together. `host_color`
+// is for tests: ranks of this host with different colors are treated as being on different hosts.
 std::unique_ptr<Communicator> create_communicator(std::optional<int> host_color = {});
 
-// What the linked library says it is. Needs no session.
+// Returns the version of the linked MPI library. Does not need a session.
 std::string library_version();
 
 }  // namespace trireme::comm::mpi

@@ -14,9 +14,9 @@
 namespace trireme::comm::mpi {
 namespace {
 
-constexpr long kSliceNanoseconds = 100'000'000;  // between two looks at the peers
-// About what going to sleep and waking costs (10 us): the most that is lost when the awaited rank
-// is not even running.
+constexpr long kSliceNanoseconds = 100'000'000;  // interval at which the peers are checked
+// Takes about as long as going to sleep and waking up (10 us), which bounds what spinning can waste
+// if the awaited rank is not even running.
 constexpr int kSpins = 400;
 
 void pause() {
@@ -44,7 +44,8 @@ SharedBarrier::SharedBarrier(SharedBarrierState& state, int ranks, const PeerWat
     : state_(state),
       ranks_(static_cast<uint32_t>(ranks)),
       peers_(peers),
-      // With more ranks than cores a spinning rank holds the core that the awaited one needs.
+      // With more ranks than cores, a spinning rank could occupy the core that the awaited one
+      // needs.
       spins_(std::thread::hardware_concurrency() >= ranks_ ? kSpins : 0) {}
 
 void SharedBarrier::wait(const char* operation) {
@@ -53,7 +54,7 @@ void SharedBarrier::wait(const char* operation) {
   if (state_.arrived.fetch_add(1) + 1 == ranks_) {
     state_.arrived.store(0);
     state_.epoch.store(epoch + 1);
-    // A rank that counts itself among the sleepers after this look finds the new epoch.
+    // A rank that increments `sleepers` after this check sees the new epoch and does not sleep.
     if (state_.sleepers.load() != 0) futex_wake_all(state_.epoch);
     return;
   }
@@ -76,9 +77,9 @@ void SharedBarrier::sleep(uint32_t epoch, const char* operation) {
     throw_if_failed(operation);
     futex_wait(state_.epoch, epoch);
     const Peer* ended = state_.epoch.load() == epoch ? peers_.find_ended() : nullptr;
-    // A peer may have come, and then ended, since the epoch was read.
+    // The peer may have arrived and then ended since the epoch was read.
     if (ended && state_.epoch.load() == epoch) {
-      throw_if_failed(operation);  // then that is why it has ended
+      throw_if_failed(operation);  // the reason why the peer has ended
       throw CommError(fmt::format("{}: rank {} (pid {}) of this host has ended", operation,
                                   ended->rank, ended->pid));
     }

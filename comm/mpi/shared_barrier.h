@@ -1,5 +1,5 @@
-// A barrier for processes that share memory: a short spin, then sleep, so that waiting for a slow
-// rank leaves the core to those that compute.
+// A barrier for processes that share memory. It spins briefly and then sleeps, so that waiting for
+// a slow rank leaves the core to threads that compute.
 #pragma once
 
 #include <atomic>
@@ -9,26 +9,26 @@
 
 namespace trireme::comm::mpi {
 
-// What lies in the shared memory; all zero at first. (std::atomic::wait cannot be used on it: it
-// sleeps on a futex private to the process.)
+// The state in shared memory; all zero is the initial state. (std::atomic::wait cannot be used: it
+// sleeps on a futex that is private to the process.)
 struct SharedBarrierState {
   alignas(64) std::atomic<uint32_t> arrived{0};
-  alignas(64) std::atomic<uint32_t> epoch{0};  // what sleepers watch
+  alignas(64) std::atomic<uint32_t> epoch{0};  // the futex on which ranks sleep
   std::atomic<uint32_t> sleepers{0};
   std::atomic<uint32_t> failed{0};
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
-// One rank's handle.
+// One rank's handle to the barrier.
 class SharedBarrier {
  public:
   SharedBarrier(SharedBarrierState& state, int ranks, const PeerWatch& peers);
 
-  // Returns when all ranks have called it; what they wrote before is seen after. Throws CommError,
-  // with the operation in its message, when a peer has ended or has called fail().
+  // Blocks until all ranks have called it. Memory that they wrote before is then visible. Throws
+  // CommError if a peer has ended or has called fail(); the message begins with `operation`.
   void wait(const char* operation);
 
-  // Makes every present and later wait throw, on all ranks.
+  // Makes all present and future calls of wait() throw, on all ranks.
   void fail() noexcept;
   bool failed() const { return state_.failed.load() != 0; }
 

@@ -19,33 +19,35 @@ std::byte* align(std::byte* part) {
   return part + ((kPage - address % kPage) % kPage);
 }
 
-// Without this Open MPI's first rank would return an error and the others wait for it.
-void check_room(const Comm& host, size_t bytes) {
-  uint64_t room = UINT64_MAX;
+// Throws on all ranks if there is too little shared memory. Without this check, Open MPI's first
+// rank would return an error while the others wait for it.
+void check_available(const Comm& host, size_t bytes) {
+  uint64_t available = UINT64_MAX;
   struct statvfs status = {};
   if (host.rank() == 0 && statvfs(kSharedMemory, &status) == 0) {
-    room = uint64_t{status.f_bavail} * status.f_frsize;
+    available = uint64_t{status.f_bavail} * status.f_frsize;
   }
-  check(MPI_Bcast(&room, 1, MPI_UINT64_T, 0, host.get()), {"MPI_Bcast"});
+  check(MPI_Bcast(&available, 1, MPI_UINT64_T, 0, host.get()), {"MPI_Bcast"});
   const uint64_t needed = uint64_t{bytes} * static_cast<uint64_t>(host.size());
-  if (needed <= room) return;
+  if (needed <= available) return;
   throw CommError(fmt::format(
-      "{} has room for {}, but the {} ranks of this host need {} of shared memory; make it larger "
+      "{} has {} free, but the {} ranks of this host need {} of shared memory; make it larger "
       "(containers: --shm-size)",
-      kSharedMemory, format_bytes(static_cast<double>(room)), host.size(),
+      kSharedMemory, format_bytes(static_cast<double>(available)), host.size(),
       format_bytes(static_cast<double>(needed))));
 }
 
 }  // namespace
 
 SharedWindow::SharedWindow(const Comm& host, size_t bytes) : bytes_(bytes) {
-  // MPI aligns a part to 8 bytes or so. Mappings start at pages, so all ranks align it alike.
+  // MPI aligns a part to 8 bytes only. Mappings start at page boundaries, so all ranks compute the
+  // same aligned address within a part.
   const size_t used = (bytes / kPage + 1) * kPage;
   const size_t rounded = used + kPage;
-  check_room(host, rounded);
+  check_available(host, rounded);
   MPI_Info info = MPI_INFO_NULL;
   check(MPI_Info_create(&info), {"MPI_Info_create"});
-  // Each rank's part on pages of its own, near its core.
+  // Puts each rank's part on pages of its own, in memory near its core.
   check(MPI_Info_set(info, "alloc_shared_noncontig", "true"), {"MPI_Info_set"});
   const int status =
       MPI_Win_allocate_shared(static_cast<MPI_Aint>(rounded), 1, info, host.get(), &own_, &window_);

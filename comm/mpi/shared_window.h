@@ -1,4 +1,4 @@
-// Memory of every rank of a host that all of them can read and write.
+// Shared memory of the ranks of a host, allocated by MPI.
 #pragma once
 
 #include <mpi.h>
@@ -14,9 +14,10 @@ namespace trireme::comm::mpi {
 
 class SharedWindow final : public HostMemory {
  public:
-  // Zeroed, `bytes` (at least one page) for each rank of the communicator, which all share a host.
-  // All of them call it, with the same size; and destroy it together, except when unwinding: then
-  // it stays mapped. Throws CommError on all ranks when the host lacks the memory.
+  // Allocates zeroed memory with `bytes`, rounded up to pages, for each rank of `host`; these must
+  // share a host. All of them must construct it with the same size and destroy it together. If an
+  // exception unwinds, the memory stays mapped. Throws CommError on all ranks if the host has too
+  // little shared memory.
   SharedWindow(const Comm& host, size_t bytes);
   ~SharedWindow() override;
   SharedWindow(const SharedWindow&) = delete;

@@ -8,7 +8,7 @@
 namespace trireme::comm::mpi {
 namespace {
 
-// One block of each input at a time, so that the sum stays in registers whatever the number of
+// One block of each input is summed at a time, so that the sum stays in registers for any number of
 // inputs.
 constexpr size_t kBlockBytes = 128;
 
@@ -16,15 +16,15 @@ template <class T, size_t kCount>
 void sum_some(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
               size_t offset) {
   T values[kCount];
-  decltype(widen(T())) total[kCount];
+  decltype(to_accumulator(T())) total[kCount];
   std::memcpy(values, inputs[0] + offset, sizeof values);
-  for (size_t i = 0; i < kCount; ++i) total[i] = widen(values[i]);
+  for (size_t i = 0; i < kCount; ++i) total[i] = to_accumulator(values[i]);
   for (const std::byte* input : inputs.subspan(1)) {
     T term[kCount];
     std::memcpy(term, input + offset, sizeof term);
-    for (size_t i = 0; i < kCount; ++i) total[i] += widen(term[i]);
+    for (size_t i = 0; i < kCount; ++i) total[i] += to_accumulator(term[i]);
   }
-  for (size_t i = 0; i < kCount; ++i) values[i] = narrow<T>(total[i]);
+  for (size_t i = 0; i < kCount; ++i) values[i] = from_accumulator<T>(total[i]);
   for (std::byte* output : outputs) std::memcpy(output + offset, values, sizeof values);
 }
 

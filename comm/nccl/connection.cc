@@ -14,17 +14,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPollPeriod = std::chrono::milliseconds(100);
-constexpr auto kSoon = std::chrono::milliseconds(1);  // what is queued mostly is by then
+constexpr auto kSpinTime = std::chrono::milliseconds(1);  // most calls are queued within it
 constexpr auto kBetweenPolls = std::chrono::microseconds(100);
-// What NCCL does on the host, connecting above all, has ended by then or never will.
-constexpr auto kPatience = std::chrono::minutes(5);
+// Limit for NCCL's work on the host, mainly connecting; a call that takes longer is stuck.
+constexpr auto kTimeout = std::chrono::minutes(5);
 
 }  // namespace
 
 Connection::Connection(const Library& library, const Communicator& host, Device& device,
-                       std::shared_ptr<SharedFailure> loss,
+                       std::shared_ptr<SharedFailure> shared_failure,
                        const std::function<ncclResult_t(ncclComm_t*)>& start)
-    : library_(library), host_(host), device_(device), loss_(std::move(loss)) {
+    : library_(library), host_(host), device_(device), shared_failure_(std::move(shared_failure)) {
   watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
   run(latest_, [&](ncclComm_t) { return start(&handle_); });
 }
@@ -34,7 +34,7 @@ Connection::~Connection() {
     try {
       run({"disconnect"}, [this](ncclComm_t handle) { return library_.comm_finalize(handle); });
     } catch (const CommError&) {
-      // It is aborted then, and the streams of the device tell.
+      // The communicator has been aborted, and the streams of the device report it.
     }
   }
   std::lock_guard lock(mutex_);
@@ -47,13 +47,13 @@ Connection::~Connection() {
   handle_ = nullptr;
 }
 
-std::string Connection::lost() const {
+std::string Connection::failure() const {
   std::lock_guard lock(mutex_);
-  return lost_;
+  return failure_;
 }
 
-void Connection::throw_if_lost() const {
-  if (!lost_.empty()) throw CommError(lost_);
+void Connection::throw_if_failed() const {
+  if (!failure_.empty()) throw CommError(failure_);
 }
 
 ncclResult_t Connection::poll() const {
@@ -62,46 +62,46 @@ ncclResult_t Connection::poll() const {
   return result == ncclSuccess ? state : result;
 }
 
-void Connection::settle(std::unique_lock<std::mutex>& lock, ncclResult_t result) {
+void Connection::wait_until_queued(std::unique_lock<std::mutex>& lock, ncclResult_t result) {
   const auto begin = Clock::now();
-  while (result == ncclInProgress && Clock::now() < begin + kPatience) {
+  while (result == ncclInProgress && Clock::now() < begin + kTimeout) {
     lock.unlock();
-    if (Clock::now() < begin + kSoon) {
+    if (Clock::now() < begin + kSpinTime) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(kBetweenPolls);
     }
     lock.lock();
-    throw_if_lost();
+    throw_if_failed();
     result = poll();
   }
   if (result == ncclSuccess) return;
-  lose(result == ncclInProgress ? fmt::format("not done after {} minutes", kPatience.count())
-                                : library_.explain(result));
-  throw_if_lost();
+  abort(result == ncclInProgress ? fmt::format("no completion within {} minutes", kTimeout.count())
+                                 : library_.explain(result));
+  throw_if_failed();
 }
 
 void Connection::watch(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
-    look();
+    check();
     stopped_.wait_for(lock, stop, kPollPeriod, [] { return false; });
   }
 }
 
-void Connection::look() {
+void Connection::check() {
   if (!handle_) return;
-  if (const std::string reason = host_.failure(); !reason.empty()) return lose(reason);
-  if (const std::string reason = loss_->reason(); !reason.empty()) return lose(reason);
+  if (const std::string reason = host_.failure(); !reason.empty()) return abort(reason);
+  if (const std::string reason = shared_failure_->reason(); !reason.empty()) return abort(reason);
   const ncclResult_t state = poll();
-  if (state != ncclSuccess && state != ncclInProgress) lose(library_.explain(state));
+  if (state != ncclSuccess && state != ncclInProgress) abort(library_.explain(state));
 }
 
-void Connection::lose(const std::string& reason) {
-  loss_->set(reason);
-  lost_ = fmt::format("NCCL: {}; the last queued was {}", reason, describe(latest_));
-  // First, since whoever waits for the device is free as soon as NCCL is aborted.
-  cuda::fail(device_, std::make_exception_ptr(CommError(lost_)));
+void Connection::abort(const std::string& reason) {
+  shared_failure_->set(reason);
+  failure_ = fmt::format("NCCL: {}; the last call queued was {}", reason, describe(latest_));
+  // Before aborting NCCL: after that, threads that wait for the device continue immediately.
+  cuda::fail(device_, std::make_exception_ptr(CommError(failure_)));
   if (handle_) library_.comm_abort(std::exchange(handle_, nullptr));
 }
 

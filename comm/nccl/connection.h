@@ -16,7 +16,8 @@
 
 namespace trireme::comm::nccl {
 
-// Why communicators that were split from one another are aborted: all are as soon as one is.
+// The reason for aborting a communicator and all others split from it: if one fails, all are
+// aborted.
 class SharedFailure {
  public:
   std::string reason() const {
@@ -33,57 +34,60 @@ class SharedFailure {
   std::string reason_;
 };
 
-// A communicator of NCCL, watched from a thread of its own: when a peer is lost or NCCL reports an
-// error, it is aborted, so that what waits for the peer on the GPU ends, and the streams of the
-// device and every later call here throw CommError.
+// Owns an NCCL communicator and watches it from a thread. If a peer is lost or NCCL reports an
+// error, the communicator is aborted: operations on the GPU that wait for the peer end, and the
+// streams of the device and every later call here throw CommError.
 class Connection {
  public:
-  // `start` begins to make a non-blocking communicator. Returns when it is made: with all its
-  // ranks. `host` tells of lost peers. All references outlive the connection.
+  // `start` begins to create a non-blocking NCCL communicator. Returns when all its ranks are
+  // connected; throws CommError if that fails. `host` detects lost peers. All references must
+  // outlive the connection.
   Connection(const Library& library, const Communicator& host, Device& device,
-             std::shared_ptr<SharedFailure> loss,
+             std::shared_ptr<SharedFailure> shared_failure,
              const std::function<ncclResult_t(ncclComm_t*)>& start);
-  // With all ranks, except while an exception unwinds.
+  // All ranks must destroy it together, unless an exception unwinds.
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   // Makes a call, start(ncclComm_t) -> ncclResult_t, and waits until NCCL has queued its work.
+  // Throws CommError if it fails.
   template <class Start>
   void run(const Call& call, Start start) {
     std::unique_lock lock(mutex_);
-    throw_if_lost();
+    throw_if_failed();
     latest_ = call;
-    settle(lock, start(handle_));
+    wait_until_queued(lock, start(handle_));
   }
 
-  // Gives something back, start(ncclComm_t), unless all of it went when the communicator did.
-  template <class Start>
-  void give_back(Start start) {
+  // Calls function(ncclComm_t) to free a resource, unless the communicator has been aborted, which
+  // frees all its resources.
+  template <class Function>
+  void release(Function function) {
     std::lock_guard lock(mutex_);
-    if (handle_) start(handle_);
+    if (handle_) function(handle_);
   }
 
-  // Why it was aborted, or empty.
-  std::string lost() const;
+  // Returns why it was aborted; empty if it was not.
+  std::string failure() const;
 
  private:
-  void throw_if_lost() const;
+  void throw_if_failed() const;
   ncclResult_t poll() const;
-  void settle(std::unique_lock<std::mutex>& lock, ncclResult_t result);
+  void wait_until_queued(std::unique_lock<std::mutex>& lock, ncclResult_t result);
   void watch(const std::stop_token& stop);
-  void look();
-  void lose(const std::string& reason);
+  void check();
+  void abort(const std::string& reason);
 
   const Library& library_;
   const Communicator& host_;
   Device& device_;
-  const std::shared_ptr<SharedFailure> loss_;
-  // Over the rest. Calls do not block, so it is never held for long.
+  const std::shared_ptr<SharedFailure> shared_failure_;
+  // Guards the members below. Calls do not block, so it is never held for long.
   mutable std::mutex mutex_;
-  ncclComm_t handle_ = nullptr;  // also null once it is lost
+  ncclComm_t handle_ = nullptr;  // null once it has been aborted
   Call latest_ = {"connect"};
-  std::string lost_;
+  std::string failure_;
   std::condition_variable_any stopped_;
   std::jthread watch_;
 };

@@ -1,4 +1,5 @@
-// Communicators for the memory of GPUs. Headers outside this folder name no NCCL type.
+// Communicators for GPU memory. This header names no NCCL type, so that only this folder depends on
+// NCCL's headers.
 #pragma once
 
 #include <memory>
@@ -10,16 +11,17 @@ namespace trireme::comm::nccl {
 
 struct Library;
 
-// What a rank brings along.
+// Whether a rank can use NCCL.
 struct Availability {
-  std::string problem;   // why it cannot take part; empty when it can
-  std::string gpu = {};  // "0000:3b:00.0", the same in every process of the host
+  std::string problem;   // why it cannot; empty if it can
+  std::string gpu = {};  // PCI address such as "0000:3b:00.0", equal in all processes of the host
   std::shared_ptr<const Library> library = nullptr;
 };
 Availability check_availability(Device& device);
 
-// All ranks of `host`, a communicator for host memory, call it, each with a GPU of its own. They
-// meet by `host`, which also tells when one of them is lost.
+// Returns a communicator for memory of `device` that connects the ranks of `host`, a communicator
+// for host memory. All ranks of `host` must call it together, each with a GPU of its own. `host` is
+// used to exchange the NCCL id and to detect lost peers.
 std::unique_ptr<Communicator> create_communicator(const Availability& availability,
                                                   std::unique_ptr<Communicator> host,
                                                   Device& device);

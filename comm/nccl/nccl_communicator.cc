@@ -32,7 +32,8 @@ ncclDataType_t type_of(DType dtype) {
   return ncclNumTypes;
 }
 
-// Calls return at once and go on in a thread of NCCL: none can keep a lost peer from being noticed.
+// Makes calls return at once and continue in a thread of NCCL, so that none can block the detection
+// of a lost peer.
 ncclConfig_t non_blocking() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
@@ -42,21 +43,21 @@ ncclConfig_t non_blocking() {
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<const Library> library, std::unique_ptr<Communicator> host,
-                   Device& device, std::shared_ptr<SharedFailure> loss,
+                   Device& device, std::shared_ptr<SharedFailure> shared_failure,
                    const std::function<ncclResult_t(ncclComm_t*)>& start)
       : library_(std::move(library)),
         host_(std::move(host)),
         device_(device),
         stream_(device.create_stream(StreamKind::kBackground)),
-        loss_(std::move(loss)),
-        connection_(*library_, *host_, device, loss_, start),
+        shared_failure_(std::move(shared_failure)),
+        connection_(*library_, *host_, device, shared_failure_, start),
         barrier_buffer_(allocate(sizeof(float))) {}
 
   const Placement& placement() const override { return host_->placement(); }
   std::string transport() const override { return "NCCL " + library_->version(); }
   std::string failure() const override {
-    const std::string lost = connection_.lost();
-    return lost.empty() ? host_->failure() : lost;
+    const std::string reason = connection_.failure();
+    return reason.empty() ? host_->failure() : reason;
   }
 
   Ledger& ledger() override { return host_->ledger(); }
@@ -65,7 +66,7 @@ class NcclCommunicator final : public Communicator {
     TRIREME_CUDA(cudaSetDevice(cuda::properties(device_).index));  // where NCCL allocates
     const size_t size = std::max<size_t>(bytes, 1);
     void* data = nullptr;
-    if (library_->mem_alloc(&data, size) != ncclSuccess) return plain(bytes);
+    if (library_->mem_alloc(&data, size) != ncclSuccess) return allocate_unregistered(bytes);
     Buffer memory(data, bytes, [this](void* its_data) { library_->mem_free(its_data); });
     clear(memory);
     void* registration = nullptr;
@@ -145,7 +146,7 @@ class NcclCommunicator final : public Communicator {
     connection_.run({"split"}, [&](ncclComm_t comm) {
       return library_->comm_split(comm, color, key, &part, &config);
     });
-    return std::make_unique<NcclCommunicator>(library_, std::move(host), device_, loss_,
+    return std::make_unique<NcclCommunicator>(library_, std::move(host), device_, shared_failure_,
                                               [&](ncclComm_t* comm) {
                                                 *comm = part;
                                                 return ncclInProgress;
@@ -163,47 +164,48 @@ class NcclCommunicator final : public Communicator {
     stream_->synchronize();
   }
 
-  // Without what NCCL's allocator gives; if it lacked memory, this tells.
-  Buffer plain(size_t bytes) {
+  // Allocates without NCCL's allocator. Throws if that failed because the device is out of memory.
+  Buffer allocate_unregistered(size_t bytes) {
     Buffer memory = device_.allocate(bytes);
     clear(memory);
     return memory;
   }
 
   Buffer registered(Buffer memory, void* registration) {
-    auto kept = std::make_shared<Buffer>(std::move(memory));
-    return Buffer(kept->data(), kept->bytes(), [this, kept, registration](void*) {
-      connection_.give_back(
+    auto holder = std::make_shared<Buffer>(std::move(memory));
+    return Buffer(holder->data(), holder->bytes(), [this, holder, registration](void*) {
+      connection_.release(
           [&](ncclComm_t comm) { return library_->comm_deregister(comm, registration); });
     });
   }
 
-  // A call as messages are to name it: the peer is a rank of the world. `other`: it is not this
-  // rank. Throws CommError where there is no such peer.
+  // Returns the call for messages, in which the peer is a rank of the world. Throws CommError if
+  // there is no such peer, or if it is this rank although `other` is true.
   Call with_peer(const char* name, int64_t count, DType dtype, const char* role, int peer,
                  bool other) const {
     const Call call = {name, count, dtype, role, placement().group.world_rank(peer)};
     const bool exists = peer >= 0 && peer < size();
     if (exists && !(other && peer == rank())) return call;
     throw CommError(
-        fmt::format("{}: rank {} of {} has no such peer", describe(call), rank(), size()));
+        fmt::format("{}: not a valid peer of rank {} of {}", describe(call), rank(), size()));
   }
 
   std::shared_ptr<const Library> library_;
   std::unique_ptr<Communicator> host_;
   Device& device_;
-  std::unique_ptr<Stream> stream_;  // for what is not part of a step
-  std::shared_ptr<SharedFailure> loss_;
+  std::unique_ptr<Stream> stream_;  // for work outside of steps
+  std::shared_ptr<SharedFailure> shared_failure_;
   Connection connection_;
-  Buffer barrier_buffer_;  // what a barrier sums
+  Buffer barrier_buffer_;  // one element that a barrier sums
 };
 
 }  // namespace
 
 Availability check_availability(Device& device) {
-  if (device.kind() != DeviceKind::kCuda) return {"it is for GPUs, not for the CPU"};
+  if (device.kind() != DeviceKind::kCuda) return {"NCCL needs a GPU, but the device is the CPU"};
   try {
-    Availability availability = {"", query_cuda().ids.at(static_cast<size_t>(cuda::properties(device).index))};
+    Availability availability = {
+        "", query_cuda().ids.at(static_cast<size_t>(cuda::properties(device).index))};
     availability.library = std::make_shared<Library>();
     return availability;
   } catch (const DeviceError& error) {
@@ -226,11 +228,11 @@ std::unique_ptr<Communicator> create_communicator(const Availability& availabili
   std::memcpy(id.internal, shared.data(), sizeof id.internal);
   const Placement placement = host->placement();
   ncclConfig_t config = non_blocking();
-  return std::make_unique<NcclCommunicator>(availability.library, std::move(host), device,
-                                            std::make_shared<SharedFailure>(), [&](ncclComm_t* comm) {
-                                              return library.comm_init(comm, placement.ranks, id,
-                                                                       placement.rank, &config);
-                                            });
+  return std::make_unique<NcclCommunicator>(
+      availability.library, std::move(host), device, std::make_shared<SharedFailure>(),
+      [&](ncclComm_t* comm) {
+        return library.comm_init(comm, placement.ranks, id, placement.rank, &config);
+      });
 }
 
 }  // namespace trireme::comm::nccl

@@ -16,8 +16,8 @@ void find(const cuda::Library& file, const char* name, Function*& function) {
 }  // namespace
 
 Library::Library() : file("NCCL", {"libnccl.so.2"}) {
-  // Two communicators may be at work on two streams. Without this the GPUs could begin with
-  // different ones and wait for each other.
+  // Two communicators may have work on two streams at once. Without this setting, GPUs could start
+  // with different ones and deadlock.
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   find(file, "ncclGetVersion", get_version);
   find(file, "ncclGetUniqueId", get_unique_id);
@@ -39,7 +39,7 @@ Library::Library() : file("NCCL", {"libnccl.so.2"}) {
   find(file, "ncclRecv", recv);
   find(file, "ncclGetErrorString", get_error_string);
   find(file, "ncclGetLastError", get_last_error);
-  // Threads of NCCL may outlive the last call of it: it stays loaded.
+  // Threads of NCCL may outlive the last call to it, so it must stay loaded.
   dlopen(file.path().c_str(), RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
 }
 

@@ -1,4 +1,4 @@
-// The functions of NCCL that are used, looked up when the program runs.
+// The functions of NCCL that Trireme uses, loaded at run time.
 #pragma once
 
 #include <nccl.h>
@@ -10,11 +10,11 @@
 namespace trireme::comm::nccl {
 
 struct Library {
-  // Throws DeviceError when NCCL is not there or lacks a function.
+  // Throws DeviceError if NCCL is not installed or lacks a function.
   Library();
 
   std::string version() const;  // "2.28.9"
-  // For people: what a result means and the last that NCCL had to say.
+  // Returns a description of the result, with NCCL's last error message.
   std::string explain(ncclResult_t result) const;
 
   cuda::Library file;

@@ -4,8 +4,9 @@
 
 namespace trireme::comm {
 
-// Makes host memory as good for copies to and from the device as what its allocate_host gives,
-// until the returned guard goes, which is before the memory does.
+// Page-locks host memory, so that copies to and from the device are as fast as for memory from
+// Device::allocate_host. Destroying the returned guard unlocks it, which must happen before the
+// memory is released.
 Buffer pin(const Buffer& memory, Device& device);
 
 }  // namespace trireme::comm

@@ -11,17 +11,17 @@
 namespace trireme::comm {
 namespace {
 
-constexpr size_t kStageBytes = 4 << 20;
+constexpr size_t kStagingBytes = 4 << 20;
 
-// Host memory of the communicator below, which copies need not stage once more.
-struct Stage {
-  Stage(Communicator& host, Device& device, size_t bytes)
+// Pinned host memory in which the host communicator is fastest.
+struct StagingBuffer {
+  StagingBuffer(Communicator& host, Device& device, size_t bytes)
       : memory(host.allocate(bytes)), pinned(pin(memory, device)) {}
 
   std::byte* data() const { return memory.data(); }
 
   Buffer memory;
-  Buffer pinned;  // goes before the memory
+  Buffer pinned;  // must be destroyed before the memory
 };
 
 class StagedCommunicator final : public Communicator {
@@ -29,16 +29,15 @@ class StagedCommunicator final : public Communicator {
   StagedCommunicator(std::unique_ptr<Communicator> host, Device& device)
       : host_(std::move(host)), device_(device) {
     if (alone()) return;
-    // Room for a part of every rank and one more.
-    stage_ = std::make_unique<Stage>(*host_, device, kStageBytes);
+    staging_ = std::make_unique<StagingBuffer>(*host_, device, kStagingBytes);
   }
 
   const Placement& placement() const override { return host_->placement(); }
   std::string transport() const override {
     return alone() ? host_->transport() : host_->transport() + " through host memory";
   }
-  // A GPU's host work may all run on one thread, whatever its stream: there an operation that waits
-  // for other ranks keeps every other from beginning.
+  // False on GPUs: the host tasks of all streams may run on one thread, so that an operation
+  // waiting for other ranks would block all others.
   bool concurrent() const override {
     return host_->concurrent() && (alone() || device_.kind() == DeviceKind::kCpu);
   }
@@ -51,9 +50,9 @@ class StagedCommunicator final : public Communicator {
     device_.fill_zero(memory->data(), bytes, *stream);
     stream->synchronize();
     if (!alone()) {
-      auto twin = std::make_unique<Stage>(*host_, device_, bytes);
+      auto staging = std::make_unique<StagingBuffer>(*host_, device_, bytes);
       std::lock_guard lock(mutex_);
-      allocations_.push_back({memory->data(), std::move(twin)});
+      allocations_.push_back({memory->data(), std::move(staging)});
     }
     std::byte* data = memory->data();
     return Buffer(data, bytes, [this, memory](void*) { release(memory->data()); });
@@ -65,11 +64,11 @@ class StagedCommunicator final : public Communicator {
                       CallTag tag) override {
     check_summable("all_reduce_sum", dtype);
     if (alone() || count == 0) return;
-    if (std::byte* twin = find_staging_buffer(data, bytes_of(count, dtype))) {
-      return sum(data, twin, count, dtype, stream, tag);
+    if (std::byte* staging = find_staging_buffer(data, bytes_of(count, dtype))) {
+      return sum(data, staging, count, dtype, stream, tag);
     }
     in_pieces(count, dtype, 1, [&](int64_t first, int64_t n) {
-      sum(at(data, first, dtype), stage_->data(), n, dtype, stream, tag);
+      sum(at(data, first, dtype), staging_->data(), n, dtype, stream, tag);
     });
   }
 
@@ -79,11 +78,11 @@ class StagedCommunicator final : public Communicator {
     if (alone()) return copy(out, in, count, dtype, stream);
     in_pieces(count, dtype, size() + 1, [&](int64_t first, int64_t n) {
       for (int rank = 0; rank < size(); ++rank) {
-        copy(at(stage_->data(), rank * n, dtype), at(in, rank * count + first, dtype), n, dtype,
+        copy(at(staging_->data(), rank * n, dtype), at(in, rank * count + first, dtype), n, dtype,
              stream);
       }
-      std::byte* result = at(stage_->data(), size() * n, dtype);
-      host_->reduce_scatter_sum(stage_->data(), result, n, dtype, stream, tag);
+      std::byte* result = at(staging_->data(), size() * n, dtype);
+      host_->reduce_scatter_sum(staging_->data(), result, n, dtype, stream, tag);
       copy(at(out, first, dtype), result, n, dtype, stream);
     });
   }
@@ -92,11 +91,11 @@ class StagedCommunicator final : public Communicator {
                   CallTag tag) override {
     if (alone()) return copy(out, in, count, dtype, stream);
     in_pieces(count, dtype, size(), [&](int64_t first, int64_t n) {
-      std::byte* own = at(stage_->data(), rank() * n, dtype);
+      std::byte* own = at(staging_->data(), rank() * n, dtype);
       copy(own, at(in, first, dtype), n, dtype, stream);
-      host_->all_gather(own, stage_->data(), n, dtype, stream, tag);
+      host_->all_gather(own, staging_->data(), n, dtype, stream, tag);
       for (int rank = 0; rank < size(); ++rank) {
-        copy(at(out, rank * count + first, dtype), at(stage_->data(), rank * n, dtype), n, dtype,
+        copy(at(out, rank * count + first, dtype), at(staging_->data(), rank * n, dtype), n, dtype,
              stream);
       }
     });
@@ -107,9 +106,9 @@ class StagedCommunicator final : public Communicator {
     if (alone()) return host_->broadcast(data, count, dtype, root, stream, tag);
     in_pieces(count, dtype, 1, [&](int64_t first, int64_t n) {
       std::byte* piece = at(data, first, dtype);
-      if (rank() == root) copy(stage_->data(), piece, n, dtype, stream);
-      host_->broadcast(stage_->data(), n, dtype, root, stream, tag);
-      if (rank() != root) copy(piece, stage_->data(), n, dtype, stream);
+      if (rank() == root) copy(staging_->data(), piece, n, dtype, stream);
+      host_->broadcast(staging_->data(), n, dtype, root, stream, tag);
+      if (rank() != root) copy(piece, staging_->data(), n, dtype, stream);
     });
   }
 
@@ -117,8 +116,8 @@ class StagedCommunicator final : public Communicator {
             CallTag tag) override {
     if (alone()) return host_->send(data, count, dtype, to, stream, tag);
     in_pieces(count, dtype, 1, [&](int64_t first, int64_t n) {
-      copy(stage_->data(), at(data, first, dtype), n, dtype, stream);
-      host_->send(stage_->data(), n, dtype, to, stream, tag);
+      copy(staging_->data(), at(data, first, dtype), n, dtype, stream);
+      host_->send(staging_->data(), n, dtype, to, stream, tag);
     });
   }
 
@@ -126,8 +125,8 @@ class StagedCommunicator final : public Communicator {
             CallTag tag) override {
     if (alone()) return host_->recv(data, count, dtype, from, stream, tag);
     in_pieces(count, dtype, 1, [&](int64_t first, int64_t n) {
-      host_->recv(stage_->data(), n, dtype, from, stream, tag);
-      copy(at(data, first, dtype), stage_->data(), n, dtype, stream);
+      host_->recv(staging_->data(), n, dtype, from, stream, tag);
+      copy(at(data, first, dtype), staging_->data(), n, dtype, stream);
     });
   }
 
@@ -143,21 +142,21 @@ class StagedCommunicator final : public Communicator {
   }
 
  private:
-  // What allocate() handed out.
+  // A buffer returned by allocate().
   struct Allocation {
     std::byte* data;
-    std::unique_ptr<Stage> twin;  // of the same size
+    std::unique_ptr<StagingBuffer> staging;  // of the same size
   };
 
   bool alone() const { return size() == 1; }
 
-  // Calls body(first element, count) on parts of which `copies` fit into the stage.
+  // Calls body(first element, count) for pieces of which `copies` fit into the staging buffer.
   template <class Body>
   void in_pieces(int64_t count, DType dtype, int copies, Body&& body) {
-    const auto most =
-        static_cast<int64_t>(kStageBytes / size_of(dtype) / static_cast<size_t>(copies));
-    for (int64_t first = 0; first < count; first += most) {
-      body(first, std::min(count - first, most));
+    const auto max_count =
+        static_cast<int64_t>(kStagingBytes / size_of(dtype) / static_cast<size_t>(copies));
+    for (int64_t first = 0; first < count; first += max_count) {
+      body(first, std::min(count - first, max_count));
     }
   }
 
@@ -165,39 +164,42 @@ class StagedCommunicator final : public Communicator {
     if (to != from) device_.copy(to, from, bytes_of(count, dtype), stream);
   }
 
-  void sum(void* data, std::byte* twin, int64_t count, DType dtype, Stream& stream, CallTag tag) {
-    copy(twin, data, count, dtype, stream);
-    host_->all_reduce_sum(twin, count, dtype, stream, tag);
-    copy(data, twin, count, dtype, stream);
+  void sum(void* data, std::byte* staging, int64_t count, DType dtype, Stream& stream,
+           CallTag tag) {
+    copy(staging, data, count, dtype, stream);
+    host_->all_reduce_sum(staging, count, dtype, stream, tag);
+    copy(data, staging, count, dtype, stream);
   }
 
-  // The host memory of device memory that allocate() handed out; else null.
+  // Returns the host memory that corresponds to device memory from allocate(), or null for other
+  // memory.
   std::byte* find_staging_buffer(const void* data, size_t bytes) {
     const auto begin = reinterpret_cast<uintptr_t>(data);
     std::lock_guard lock(mutex_);
     for (const Allocation& each : allocations_) {
       const auto own = reinterpret_cast<uintptr_t>(each.data);
-      if (begin >= own && begin + bytes <= own + each.twin->memory.bytes()) {
-        return each.twin->data() + (begin - own);
+      if (begin >= own && begin + bytes <= own + each.staging->memory.bytes()) {
+        return each.staging->data() + (begin - own);
       }
     }
     return nullptr;
   }
 
   void release(const std::byte* data) {
-    std::unique_ptr<Stage> twin;  // goes when the lock is free: that takes all ranks
+    // Declared before the lock: destroying it is collective and must happen without the lock.
+    std::unique_ptr<StagingBuffer> staging;
     std::lock_guard lock(mutex_);
     const auto found =
         std::ranges::find_if(allocations_, [&](const auto& each) { return each.data == data; });
     if (found == allocations_.end()) return;
-    twin = std::move(found->twin);
+    staging = std::move(found->staging);
     allocations_.erase(found);
   }
 
   std::unique_ptr<Communicator> host_;
   Device& device_;
-  std::unique_ptr<Stage> stage_;  // null in a world of one
-  std::mutex mutex_;              // over allocations
+  std::unique_ptr<StagingBuffer> staging_;  // null in a world of one
+  std::mutex mutex_;                        // guards allocations_
   std::vector<Allocation> allocations_;
 };
 

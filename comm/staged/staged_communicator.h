@@ -1,4 +1,4 @@
-// The ranks of a run talking about the memory of their devices by way of the host.
+// Communication of device memory through host memory.
 #pragma once
 
 #include <memory>
@@ -7,10 +7,11 @@
 
 namespace trireme::comm {
 
-// What is to be sent is copied to host memory, `host` does its work there, the result is copied
-// back, all in order on the caller's stream, so that it can be recorded too. Needs nothing of the
-// device but copies: several ranks may share one. Sums are fastest in memory from allocate(); other
-// memory goes through a staging buffer in pieces. All ranks call it; `device` outlives it.
+// Returns a communicator that copies data to host memory, lets `host` communicate it, and copies
+// the result back, all in order on the caller's stream, so that operations can be recorded. It uses
+// the device only for copies, so several ranks may share one. Memory from allocate() has a staging
+// buffer of its own size, so that sums are fastest there; other memory is copied in pieces through
+// a small one. All ranks must call it together; `device` must outlive the result.
 std::unique_ptr<Communicator> create_staged_communicator(std::unique_ptr<Communicator> host,
                                                          Device& device);
 

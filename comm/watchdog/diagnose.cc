@@ -395,13 +395,13 @@ class Diagnoser {
       }
     }
     const bool all = ranks.size() == s_.ranks.size();
-    return {Fault::kTransport, -1, 1,
-            fmt::format("{} {} been in {} for {} without progress: MPI, NCCL or the network is "
-                        "stuck; last phase: {}",
-                        all ? fmt::format("all {} ranks", ranks.size()) : name_ranks(ranks),
-                        all || ranks.size() > 1 ? "have" : "has",
-                        describe(*late.call, s_.bucket_names), seconds(age(late.call->began)),
-                        describe_phase(*late.rank))};
+    return {
+        Fault::kTransport, -1, 1,
+        fmt::format("{} {} been in {} for {} without progress: MPI, NCCL or the network is "
+                    "stuck; last phase: {}",
+                    all ? fmt::format("all {} ranks", ranks.size()) : name_ranks(ranks),
+                    all || ranks.size() > 1 ? "have" : "has", describe(*late.call, s_.bucket_names),
+                    seconds(age(late.call->began)), describe_phase(*late.rank))};
   }
 
   std::optional<Diagnosis> unreachable() const {

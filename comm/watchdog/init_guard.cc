@@ -101,13 +101,14 @@ std::string ranks_have(const std::vector<int>& names, int of) {
 std::string missing_ranks(const Expected& expected, const std::vector<StartupMarker>& markers) {
   std::vector<int> names;
   for (const int name : expected.local_names) {
-    if (std::ranges::find(markers, name, &StartupMarker::rank) == markers.end()) names.push_back(name);
+    if (std::ranges::find(markers, name, &StartupMarker::rank) == markers.end())
+      names.push_back(name);
   }
   if (!names.empty()) return ranks_have(names, expected.ranks) + " not started";
   const int missing = expected.local_ranks - static_cast<int>(markers.size());
   if (!expected.local_names.empty() || missing <= 0) return {};
-  return fmt::format("{} of the {} ranks of this host {} not started", missing, expected.local_ranks,
-                     missing == 1 ? "has" : "have");
+  return fmt::format("{} of the {} ranks of this host {} not started", missing,
+                     expected.local_ranks, missing == 1 ? "has" : "have");
 }
 
 // Describes the ranks of this host according to their markers.
@@ -152,7 +153,8 @@ double init_timeout() {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   if (error != std::errc() || end != text.data() + text.size() || !(seconds >= 0) ||
       seconds > 1e6) {
-    throw ConfigError(kVariable, fmt::format("'{}' is not a number of seconds between 0 and 1e6", text));
+    throw ConfigError(kVariable,
+                      fmt::format("'{}' is not a number of seconds between 0 and 1e6", text));
   }
   return seconds;
 }

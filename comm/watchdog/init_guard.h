@@ -1,5 +1,5 @@
-// A timeout for startup. If a rank dies or hangs before MPI has connected the ranks, the others wait
-// inside MPI_Init, and the watchdog does not run yet.
+// A timeout for startup. If a rank dies or hangs before MPI has connected the ranks, the others
+// wait inside MPI_Init, and the watchdog does not run yet.
 #pragma once
 
 #include <memory>
@@ -8,15 +8,16 @@
 
 namespace trireme::comm {
 
-// Returns how long ranks may take to find each other, in seconds: the value of TRIREME_INIT_TIMEOUT,
-// or 300 if it is not set. 0 disables the timeout. Throws ConfigError if the value is not valid.
+// Returns how long ranks may take to find each other, in seconds: the value of
+// TRIREME_INIT_TIMEOUT, or 300 if it is not set. 0 disables the timeout. Throws ConfigError if the
+// value is not valid.
 double init_timeout();
 
-// Guards the time from before MPI_Init until the watchdog runs. When `seconds` have passed, or a rank
-// of this host has died, prints which ranks have started and which are missing, and ends the process
-// with exit code 1. The state of ranks is known on their own host only (see startup_markers.h). The
-// destructor removes this rank's marker; markers of runs that were killed are removed by the next
-// run.
+// Guards the time from before MPI_Init until the watchdog runs. When `seconds` have passed, or a
+// rank of this host has died, prints which ranks have started and which are missing, and ends the
+// process with exit code 1. The state of ranks is known on their own host only (see
+// startup_markers.h). The destructor removes this rank's marker; markers of runs that were killed
+// are removed by the next run.
 class InitGuard {
  public:
   InitGuard(const Launcher& launcher, double seconds);

@@ -116,7 +116,8 @@ void rank_fields(Archive& archive, View& view) {
     archive.number(*count, 0, kMax);
   }
   archive.text(view.detail, kDetailBytes);
-  archive.list(view.calls, LedgerRecord::kMaxGroups, [&](auto& call) { call_fields(archive, call); });
+  archive.list(view.calls, LedgerRecord::kMaxGroups,
+               [&](auto& call) { call_fields(archive, call); });
   archive.number(view.exit_code, 0, 255);
   archive.number(view.caused_by_peer, 0, 1);
   archive.text(view.failure, kFailureBytes);

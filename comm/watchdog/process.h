@@ -16,8 +16,8 @@ struct ProcessStat {
   uint64_t started = 0;  // clock ticks since the machine started
 };
 
-// Reads /proc/PID/stat; pid 0 is this process. Returns nothing if there is no such process. Does not
-// allocate and takes no lock.
+// Reads /proc/PID/stat; pid 0 is this process. Returns nothing if there is no such process. Does
+// not allocate and takes no lock.
 std::optional<ProcessStat> read_stat(pid_t pid) noexcept;
 
 // Returns the id of this process's PID namespace, in which its process ids are valid; 0 if unknown.

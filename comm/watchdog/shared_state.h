@@ -1,5 +1,5 @@
-// Shared memory in which the ranks of a host see each other's ledgers. Each rank writes only its own
-// part, so that none can block another.
+// Shared memory in which the ranks of a host see each other's ledgers. Each rank writes only its
+// own part, so that none can block another.
 #pragma once
 
 #include <cstdint>

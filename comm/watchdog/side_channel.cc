@@ -134,8 +134,8 @@ std::string describe_failures(const std::vector<Contact>& contacts, int own,
   return text;
 }
 
-// Throws the same AgreedError on all ranks if there are failures. It lists those of connecting ranks
-// first, since they know the reason.
+// Throws the same AgreedError on all ranks if there are failures. It lists those of connecting
+// ranks first, since they know the reason.
 void agree_on_failures(Communicator& world, const std::string& own) {
   const auto texts = all_gather(world, own);
   const auto first = std::ranges::find_if(texts, [](const auto& text) { return !text.empty(); });
@@ -165,8 +165,8 @@ void agree_on_failures(Communicator& world, const std::string& own) {
 class Link {
  public:
   explicit Link(Socket socket) : socket_(std::move(socket)) {}
-  // Announces the end and reads what has arrived: closing a connection with unread bytes would reset
-  // it and discard the last message sent.
+  // Announces the end and reads what has arrived: closing a connection with unread bytes would
+  // reset it and discard the last message sent.
   ~Link() {
     flush();
     shutdown(socket_.fd(), SHUT_WR);
@@ -188,7 +188,8 @@ class Link {
     std::array<std::byte, 16384> bytes;
     for (int i = 0; i < kReadsAtOnce; ++i) {
       const Transfer transfer = receive_some(socket_, bytes);
-      if (transfer.ended || transfer.error != 0) return end_of(error_ != 0 ? error_ : transfer.error);
+      if (transfer.ended || transfer.error != 0)
+        return end_of(error_ != 0 ? error_ : transfer.error);
       if (transfer.bytes == 0) break;
       if (!reader_.read(std::span(bytes).first(transfer.bytes), handler)) {
         return SideChannel::End::kGarbage;

@@ -12,17 +12,17 @@
 
 namespace trireme::comm {
 
-// Local rank i of each host is connected to local rank i of every other host that has one. Two hosts
-// thus stay connected as long as one such pair of ranks is alive, and a rank holds at most one
-// connection per host. After construction, only one thread may use a side channel.
+// Local rank i of each host is connected to local rank i of every other host that has one. Two
+// hosts thus stay connected as long as one such pair of ranks is alive, and a rank holds at most
+// one connection per host. After construction, only one thread may use a side channel.
 class SideChannel {
  public:
   // Returns when all connections are established; there are none with a single host. All ranks must
   // call it together. Uses the addresses of local_addresses() (see socket.h). Accepts connections
-  // only from processes that know the run's secret, which rank 0 generates and MPI distributes. This
-  // keeps out other programs and other runs, but not attackers who can read the network. Throws
-  // AgreedError if connecting takes longer than `seconds`; the message names the hosts that cannot
-  // reach each other and the addresses that were tried.
+  // only from processes that know the run's secret, which rank 0 generates and MPI distributes.
+  // This keeps out other programs and other runs, but not attackers who can read the network.
+  // Throws AgreedError if connecting takes longer than `seconds`; the message names the hosts that
+  // cannot reach each other and the addresses that were tried.
   explicit SideChannel(Communicator& world, double seconds = 30);
   // Messages sent before are still delivered.
   ~SideChannel();
@@ -43,9 +43,9 @@ class SideChannel {
   };
   const std::vector<Peer>& peers() const;
 
-  // Sends a message of at most kMaxMessageBytes (frames.h) to all peers. Never blocks: messages that
-  // a peer does not receive in time are dropped in favor of the newest, since each message contains
-  // the complete state.
+  // Sends a message of at most kMaxMessageBytes (frames.h) to all peers. Never blocks: messages
+  // that a peer does not receive in time are dropped in favor of the newest, since each message
+  // contains the complete state.
   void send(std::span<const std::byte> message);
   // Calls `handler` with each message that has arrived completely and the rank of its sender, and
   // updates peers() for connections that have ended. Never blocks.

@@ -101,8 +101,8 @@ bool used_by_mpi(const std::string& interface, const Address& address) {
   if (const char* include = setting("OMPI_MCA_btl_tcp_if_include")) {
     return listed(include, interface, address);
   }
-  // Loopback is kept: Open MPI requires users who set the exclude list to include loopback in it, and
-  // the side channel only offers loopback to ranks of this machine.
+  // Loopback is kept: Open MPI requires users who set the exclude list to include loopback in it,
+  // and the side channel only offers loopback to ranks of this machine.
   const char* exclude = setting("OMPI_MCA_btl_tcp_if_exclude");
   return address.loopback || !exclude || !listed(exclude, interface, address);
 }

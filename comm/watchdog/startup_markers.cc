@@ -110,7 +110,9 @@ StartupMarkers::StartupMarkers(const std::string& run)
   remove_dead_runs();
 }
 
-std::string StartupMarkers::path(int rank) const { return fmt::format("{}/{}{}", folder_, run_prefix_, rank); }
+std::string StartupMarkers::path(int rank) const {
+  return fmt::format("{}/{}{}", folder_, run_prefix_, rank);
+}
 
 void StartupMarkers::add(int rank) const { write(rank, ""); }
 

@@ -92,14 +92,15 @@ TEST_P(BucketerRanksTest, SumsInHalfPrecision) {
   const auto narrow = [](const void* from, void* to, int64_t elements, Stream& stream) {
     stream.run(Task([=] {
       for (int64_t i = 0; i < elements; ++i) {
-        static_cast<mpi::BF16*>(to)[i] = mpi::narrow<mpi::BF16>(static_cast<const float*>(from)[i]);
+        static_cast<mpi::BF16*>(to)[i] =
+            mpi::from_accumulator<mpi::BF16>(static_cast<const float*>(from)[i]);
       }
     }));
   };
   const auto widen = [](const void* from, void* to, int64_t elements, Stream& stream) {
     stream.run(Task([=] {
       for (int64_t i = 0; i < elements; ++i) {
-        static_cast<float*>(to)[i] = mpi::widen(static_cast<const mpi::BF16*>(from)[i]);
+        static_cast<float*>(to)[i] = mpi::to_accumulator(static_cast<const mpi::BF16*>(from)[i]);
       }
     }));
   };

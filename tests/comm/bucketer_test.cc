@@ -204,7 +204,7 @@ Convert conversion(std::vector<int64_t>& counts) {
 TEST_F(BucketerTest, AllButTheFirstBucketTravelAsAnotherType) {
   std::vector<int64_t> narrowed, widened;
   const WireFormat wire = {DType::kF64, conversion<float, double>(narrowed),
-                     conversion<double, float>(widened)};
+                           conversion<double, float>(widened)};
   std::vector<float> gradients(60);
   Bucketer bucketer(communicator_, *device_, *compute_, gradients.data(), DType::kF32,
                     {{0, 10}, {10, 40}, {40, 60}}, wire);

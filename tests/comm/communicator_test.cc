@@ -203,14 +203,14 @@ void sum_half(test::Rank& self, DType dtype) {
     std::vector<uint16_t> values;
     for (int64_t i = 0; i < count; ++i) {
       const auto x = static_cast<float>((i % 16 - 8) * (self.communicator->rank() + 1));
-      values.push_back(mpi::narrow<Half>(x).bits);
+      values.push_back(mpi::from_accumulator<Half>(x).bits);
     }
     self.write(memory.data(), values);
     self.communicator->all_reduce_sum(memory.data(), count, dtype, *self.stream);
     values = self.read<uint16_t>(memory.data(), count);
     for (int64_t i = 0; i < count; ++i) {
       const auto expected = static_cast<float>((i % 16 - 8) * ranks * (ranks + 1) / 2);
-      ASSERT_EQ(mpi::widen(Half{values[static_cast<size_t>(i)]}), expected)
+      ASSERT_EQ(mpi::to_accumulator(Half{values[static_cast<size_t>(i)]}), expected)
           << "element " << i << " of " << count;
     }
   }

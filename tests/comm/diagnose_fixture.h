@@ -1,4 +1,4 @@
-// A run as the watchdog sees it, made by hand.
+// A fixture that constructs snapshots of a run by hand.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace trireme::comm {
 inline constexpr int64_t kSecond = 1'000'000'000;
 inline constexpr int64_t kNow = 1000 * kSecond;
 
-// Four ranks, in step 13, of which each was seen just now; timeouts of 10 s, 60 s at first.
+// Four ranks in step 13, all seen just now. The timeout is 10 s, and 60 s before the first step.
 class DiagnoseTest : public testing::Test {
  protected:
   explicit DiagnoseTest(int ranks = 4, int hosts = 1) {
@@ -50,7 +50,7 @@ class DiagnoseTest : public testing::Test {
     rank(number).phase = phase;
     rank(number).since = ago(seconds_ago);
   }
-  // The rank is in the next collective of one of its groups.
+  // Puts the rank into the next collective of one of its groups.
   CallView& wait(int number, double seconds_ago, size_t index = 1) {
     CallView& call = rank(number).calls[index];
     ++call.sequence;
@@ -74,7 +74,7 @@ class DiagnoseTest : public testing::Test {
     rank(number).state = 'T';
   }
 
-  // What is found, which all ranks must find alike.
+  // Returns the diagnosis, which must be the same on all ranks of the host.
   Diagnosis expect_diagnosis(Fault fault, int rank_at_fault) {
     const auto diagnosis = diagnose(s);
     EXPECT_TRUE(diagnosis);

@@ -1,10 +1,10 @@
-// What the watchdog makes of ranks with groups of their own.
+// Diagnoses of ranks that are in several process groups.
 #include "tests/comm/diagnose_fixture.h"
 
 namespace trireme::comm {
 namespace {
 
-// Ranks 0 and 1, 1 and 2, 2 and 3 have a group each, besides the two of all.
+// Ranks 0 and 1, 1 and 2, and 2 and 3 form a group each, besides the two groups of all ranks.
 class GroupsTest : public DiagnoseTest {
  protected:
   GroupsTest() {
@@ -17,15 +17,15 @@ class GroupsTest : public DiagnoseTest {
       }
     }
   }
-  // The next collective of the group of a rank and the one behind it.
+  // Puts the rank into the next collective of the group of ranks `pair` and `pair` + 1.
   CallView& wait_in_pair(int number, int pair, double seconds_ago) {
     return wait(number, seconds_ago, pair == number && number > 0 ? 3 : 2);
   }
 };
 
-TEST_F(GroupsTest, OfDifferentGroupsNothingIsCompared) {
-  // All are in the eighth collective of some pair: different ones, in different steps, at one place
-  // of their ledgers.
+TEST_F(GroupsTest, DoesNotCompareDifferentGroups) {
+  // All are in the eighth collective of their pair, with different sizes and steps, in the same
+  // entry of their ledgers.
   wait_in_pair(0, 0, 5).bytes = 8;
   wait_in_pair(1, 0, 5).bytes = 8;
   wait_in_pair(2, 2, 5).bytes = 800;
@@ -37,21 +37,21 @@ TEST_F(GroupsTest, OfDifferentGroupsNothingIsCompared) {
 TEST_F(GroupsTest, AGroupMayBeFarAheadOfAnother) {
   for (const int i : {0, 1}) rank(i).calls[2].sequence = 5000;
   for (int i = 0; i < 4; ++i) wait(i, 5);
-  wait_in_pair(2, 1, 5);  // rank 1 comes later
+  wait_in_pair(2, 1, 5);  // rank 1 has not called it yet
   expect_none();
 }
 
-TEST_F(GroupsTest, WhoIsNoMemberIsNotWaitedFor) {
+TEST_F(GroupsTest, ReportsOnlyMembersAsMissing) {
   wait_in_pair(0, 0, 10.5);
   enter(1, Phase::kData, 11);
   enter(3, Phase::kData, 500);
   const Diagnosis diagnosis = expect_diagnosis(Fault::kStuck, 1);
   EXPECT_EQ(diagnosis.text,
-            "rank 1 (host a, pid 801) is stuck in data of step 13, which it entered 11 s ago; rank "
-            "0 waits for it in all-reduce #8 of ranks 0 and 1");
+            "rank 1 (host a, pid 801) has been stuck in data of step 13 for 11 s; rank 0 is "
+            "waiting for it in all-reduce #8 of ranks 0 and 1");
 }
 
-TEST_F(GroupsTest, TheOneAtTheEndOfAChainOfGroupsIsNamed) {
+TEST_F(GroupsTest, ReportsTheRankAtTheEndOfAChainOfGroups) {
   wait_in_pair(0, 0, 20);
   wait_in_pair(1, 1, 20);
   wait_in_pair(2, 2, 20);
@@ -59,26 +59,26 @@ TEST_F(GroupsTest, TheOneAtTheEndOfAChainOfGroupsIsNamed) {
   expect_diagnosis(Fault::kStuck, 3);
 }
 
-TEST_F(GroupsTest, ADisagreementInOneOfThemIsFound) {
+TEST_F(GroupsTest, ReportsAMismatchInAGroup) {
   for (int i = 0; i < 4; ++i) wait(i, 0.6);
   wait_in_pair(1, 1, 0.7).bucket = 0;
   wait_in_pair(2, 1, 0.7).bucket = 1;
   const Diagnosis diagnosis = expect_diagnosis(Fault::kDesync, -1);
   EXPECT_EQ(diagnosis.text,
-            "the ranks disagree: rank 2 (host a, pid 802) is in all-reduce #8 of ranks 1 and 2, "
-            "bucket 1 (fc2.weight ... fc1.bias), 400 bytes, in step 13, last phase: forward of "
+            "mismatched collectives: rank 2 (host a, pid 802) is in all-reduce #8 of ranks 1 and "
+            "2, bucket 1 (fc2.weight ... fc1.bias), 400 bytes, in step 13, last phase: forward of "
             "step 13, but rank 1 (host a, pid 801) is in all-reduce #8 of ranks 1 and 2, bucket 0 "
             "(fc3), 400 bytes, in step 13, last phase: forward of step 13");
 }
 
-TEST_F(GroupsTest, OrdersThatDoNotFitAreFound) {
-  // 0 waits for 1 for 2 for 3, who waits for all.
+TEST_F(GroupsTest, ReportsIncompatibleOrdersOfCollectives) {
+  // Rank 0 waits for 1, 1 for 2, 2 for 3, and 3 for all.
   wait_in_pair(0, 0, 11);
   wait_in_pair(1, 1, 11);
   wait_in_pair(2, 2, 11);
   wait(3, 11);
   const Diagnosis diagnosis = expect_diagnosis(Fault::kDesync, -1);
-  EXPECT_TRUE(diagnosis.text.starts_with("the ranks disagree: each waits for another; "))
+  EXPECT_TRUE(diagnosis.text.starts_with("mismatched collectives: the ranks wait for each other; "))
       << diagnosis.text;
   EXPECT_NE(diagnosis.text.find("rank 1 (host a, pid 801) is in all-reduce #8 of ranks 1 and 2"),
             std::string::npos)
@@ -88,24 +88,24 @@ TEST_F(GroupsTest, OrdersThatDoNotFitAreFound) {
       << diagnosis.text;
 }
 
-TEST_F(GroupsTest, ThoseOfAGroupInWhichNothingMovesAreNamed) {
+TEST_F(GroupsTest, NamesTheRanksOfAGroupWithoutProgress) {
   wait_in_pair(1, 1, 12);
   wait_in_pair(2, 1, 12);
   EXPECT_TRUE(expect_diagnosis(Fault::kTransport, -1)
-                  .text.starts_with("ranks 1 and 2 are in all-reduce #8 of ranks 1 and 2"));
+                  .text.starts_with("ranks 1 and 2 have been in all-reduce #8 of ranks 1 and 2"));
 }
 
-TEST_F(GroupsTest, AMemberThatHasGoneAheadIsNamed) {
+TEST_F(GroupsTest, ReportsAMemberThatSkippedACollective) {
   wait_in_pair(0, 0, 0.6);
   rank(1).step = 400;
   const Diagnosis diagnosis = expect_diagnosis(Fault::kDesync, 1);
-  EXPECT_NE(diagnosis.text.find("without having come to all-reduce #8 of ranks 0 and 1"),
+  EXPECT_NE(diagnosis.text.find("but never called all-reduce #8 of ranks 0 and 1"),
             std::string::npos)
       << diagnosis.text;
 }
 
-// Who takes no part in a transfer does not see it.
-TEST_F(GroupsTest, TransfersBetweenTwoOfAGroupDoNotCount) {
+// Ranks that take no part in a transfer do not count it.
+TEST_F(GroupsTest, IgnoresTransfersBetweenTwoMembers) {
   for (const int i : {0, 1}) {
     rank(i).calls[1].transfers = 5;
     rank(i).calls[1].operation = i == 0 ? "MPI_Send" : "MPI_Recv";
@@ -116,13 +116,13 @@ TEST_F(GroupsTest, TransfersBetweenTwoOfAGroupDoNotCount) {
   expect_none();
 }
 
-TEST_F(GroupsTest, ARankWhoseLedgerIsNotThereYetIsInTheWorldAlone) {
+TEST_F(GroupsTest, TreatsARankWithoutLedgerEntriesAsAMemberOfTheWorldOnly) {
   rank(1).calls.clear();
-  wait_in_pair(0, 0, 10.5);  // no member but itself is known
+  wait_in_pair(0, 0, 10.5);  // it is the only known member
   wait(2, 10.5, 0);
   enter(1, Phase::kStart, 11);
   const Diagnosis diagnosis = expect_diagnosis(Fault::kStuck, 1);
-  EXPECT_TRUE(diagnosis.text.ends_with("; rank 2 waits for it in all-reduce #41"))
+  EXPECT_TRUE(diagnosis.text.ends_with("; rank 2 is waiting for it in all-reduce #41"))
       << diagnosis.text;
 }
 

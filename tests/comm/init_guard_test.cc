@@ -1,4 +1,4 @@
-// What a rank that waits for others says of them, where markers tell and where they mislead.
+// What a rank that waits for others during startup reports about them.
 #include "comm/watchdog/init_guard.h"
 
 #include <fmt/format.h>
@@ -38,7 +38,7 @@ class Sleeper {
     int status = 0;
     waitpid(pid_, &status, WUNTRACED);
   }
-  // Leaves a zombie, which is dead as well.
+  // Leaves a zombie, which counts as dead.
   void die() const {
     kill(pid_, SIGKILL);
     siginfo_t info = {};
@@ -59,8 +59,8 @@ uint64_t pid_namespace() {
   return status.st_ino;
 }
 
-// The process as a note tells of it.
-std::string words_of(pid_t pid) {
+// Returns the content of a marker for the process.
+std::string identity_of(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string started;
   for (int field = 1; field <= 22; ++field) file >> started;
@@ -92,16 +92,16 @@ class InitGuardTest : public testing::Test {
   fs::path path(const std::string& run, int rank) const {
     return prefix_ + run + "." + std::to_string(rank);
   }
-  fs::path note(const std::string& run, int rank, const std::string& words) {
+  fs::path write_marker(const std::string& run, int rank, const std::string& words) {
     fs::remove(path(run, rank));
     fs::create_symlink(words, path(run, rank));
     return path(run, rank);
   }
-  void arrived(int rank, const Sleeper& process) {
-    note("pmix_" + run_, rank, words_of(process.pid()));
+  void add_marker(int rank, const Sleeper& process) {
+    write_marker("pmix_" + run_, rank, identity_of(process.pid()));
   }
 
-  // Waits for ranks that do not come.
+  // Waits for ranks that never join.
   void wait_in_vain(double seconds = 0.3) const {
     const InitGuard guard(launcher_, seconds);
     std::this_thread::sleep_for(20s);
@@ -114,84 +114,86 @@ class InitGuardTest : public testing::Test {
 };
 using InitGuardDeathTest = InitGuardTest;
 
-TEST_F(InitGuardTest, LeavesANoteAndTakesItAlong) {
+TEST_F(InitGuardTest, CreatesAndRemovesItsMarker) {
   {
     const InitGuard guard(launcher_, 60);
-    EXPECT_EQ(fs::read_symlink(path("pmix_" + run_, 0)), words_of(getpid()));
+    EXPECT_EQ(fs::read_symlink(path("pmix_" + run_, 0)), identity_of(getpid()));
   }
   EXPECT_FALSE(fs::is_symlink(path("pmix_" + run_, 0)));
 }
 
-TEST_F(InitGuardDeathTest, NamesWhoHasNotCome) {
+TEST_F(InitGuardDeathTest, NamesRanksThatHaveNotStarted) {
   const Sleeper other;
-  arrived(2, other);
-  EXPECT_EXIT(wait_in_vain(), testing::ExitedWithCode(1),
-              "after 0.3 s not all ranks have joined: ranks 1, 3 of 4 have not started; arrived on "
-              "host .*: ranks 0, 2 .TRIREME_INIT_TIMEOUT sets how long to wait.\n$");
+  add_marker(2, other);
+  EXPECT_EXIT(
+      wait_in_vain(), testing::ExitedWithCode(1),
+      "not all ranks joined within 0.3 s .TRIREME_INIT_TIMEOUT sets this limit.: ranks 1, 3 "
+      "of 4 have not started; waiting on host .*: ranks 0, 2\n$");
 }
 
-TEST_F(InitGuardDeathTest, NamesWhoIsStopped) {
+TEST_F(InitGuardDeathTest, NamesSuspendedRanks) {
   const Sleeper stopped;
   stopped.stop();
-  arrived(1, stopped);
+  add_marker(1, stopped);
   EXPECT_EXIT(wait_in_vain(), testing::ExitedWithCode(1),
               fmt::format("ranks 2, 3 of 4 have not started; rank 1 of 4 .pid {}. is stopped; "
-                          "arrived on host .*: rank 0 ",
+                          "waiting on host .*: rank 0\n",
                           stopped.pid()));
 }
 
-TEST_F(InitGuardDeathTest, DoesNotWaitForTheDead) {
+TEST_F(InitGuardDeathTest, FailsAtOnceIfARankHasDied) {
   const Sleeper dead;
-  arrived(3, dead);
+  add_marker(3, dead);
   dead.die();
   EXPECT_EXIT(wait_in_vain(10), testing::ExitedWithCode(1),
-              fmt::format("trireme: before all ranks had joined: ranks 1, 2 of 4 have not started; "
-                          "rank 3 of 4 .pid {}. has died",
+              fmt::format("trireme: startup failed before all ranks had joined: ranks 1, 2 of 4 "
+                          "have not started; rank 3 of 4 .pid {}. has died",
                           dead.pid()));
 }
 
-TEST_F(InitGuardDeathTest, SaysWhenAllHaveCome) {
+TEST_F(InitGuardDeathTest, ReportsThatAllRanksHaveStarted) {
   local_size(2);
   launcher_.ranks = 2;
   const Sleeper other;
-  arrived(1, other);
+  add_marker(1, other);
   EXPECT_EXIT(wait_in_vain(), testing::ExitedWithCode(1),
-              "joined: all have arrived on host .*: ranks 0, 1 ");
+              "limit.: all ranks have started on host .*: ranks 0, 1\n");
 }
 
-TEST_F(InitGuardDeathTest, OfSeveralHostsItTellsWhatItSees) {
+TEST_F(InitGuardDeathTest, ReportsRanksOnOtherHostsAsUnknown) {
   local_size(2);
-  EXPECT_EXIT(wait_in_vain(), testing::ExitedWithCode(1),
-              "1 of the 2 ranks of this host has not started; arrived on host .*: rank 0; of the 2 "
-              "ranks on other hosts nothing is known here");
+  EXPECT_EXIT(
+      wait_in_vain(), testing::ExitedWithCode(1),
+      "1 of the 2 ranks of this host has not started; waiting on host .*: rank 0; the state "
+      "of the 2 ranks on other hosts is not known here");
 }
 
-TEST_F(InitGuardDeathTest, SlurmTellsWhichRanksAreHere) {
+TEST_F(InitGuardDeathTest, UsesTheRanksOfThisHostFromSlurm) {
   launcher_.name = "srun";
   setenv("SLURM_JOB_ID", run_.c_str(), 1);
   setenv("SLURM_STEP_ID", "0", 1);
   setenv("SLURM_PROCID", "2", 1);
   setenv("SLURM_GTIDS", "2,3", 1);
   EXPECT_EXIT(wait_in_vain(), testing::ExitedWithCode(1),
-              "joined: rank 3 of 4 has not started; arrived on host .*: rank 2; of the 2 ranks on "
-              "other hosts nothing is known here");
+              "limit.: rank 3 of 4 has not started; waiting on host .*: rank 2; the state of the 2 "
+              "ranks on other hosts is not known here");
 }
 
-TEST_F(InitGuardDeathTest, LeavesSpeakingToTheFirst) {
+TEST_F(InitGuardDeathTest, OnlyTheLowestRunningRankReports) {
   const Sleeper first;
   setenv("OMPI_COMM_WORLD_RANK", "2", 1);
-  arrived(0, first);
+  add_marker(0, first);
   EXPECT_EXIT(wait_in_vain(), testing::ExitedWithCode(1), "^$");
-  // One that is stopped does not speak; one that has spoken is followed at once.
+  // A suspended rank does not report; once a rank has reported, the others exit at once.
   first.stop();
   EXPECT_EXIT(wait_in_vain(), testing::ExitedWithCode(1), "rank 0 of 4 .pid .* is stopped");
-  note("pmix_" + run_, 0, words_of(first.pid()) + ":gave-up");
+  write_marker("pmix_" + run_, 0, identity_of(first.pid()) + ":gave-up");
   EXPECT_EXIT(wait_in_vain(15), testing::ExitedWithCode(1), "^$");
 }
 
-// Slurm names a run that is started again as it did before.
-TEST_F(InitGuardTest, WhoDiedBeforeTheLaunchIsOfAnotherRun) {
-  note("pmix_" + run_, 3, fmt::format("999999999:1:{}", pid_namespace()));
+// Slurm uses the same name for a run that is restarted.
+TEST_F(InitGuardTest, IgnoresProcessesThatDiedBeforeTheLaunch) {
+  write_marker("pmix_" + run_, 3, fmt::format("999999999:1:{}", pid_namespace()));
   const StartupMarkers markers("pmix_" + run_);
   EXPECT_TRUE(markers.read().empty());
   markers.add(3);
@@ -200,40 +202,40 @@ TEST_F(InitGuardTest, WhoDiedBeforeTheLaunchIsOfAnotherRun) {
   markers.remove(3);
 }
 
-TEST_F(InitGuardTest, NotesOfDeadRunsAreRemoved) {
+TEST_F(InitGuardTest, RemovesMarkersOfDeadRuns) {
   Sleeper dead;
   const Sleeper alive;
-  const auto dead_alone = note("dead" + run_, 0, words_of(dead.pid()));
-  const auto dead_of_two = note("half" + run_, 0, words_of(dead.pid()));
-  const auto alive_of_two = note("half" + run_, 1, words_of(alive.pid()));
-  const auto of_another_namespace = note("far" + run_, 0, "1:1:1");
+  const auto dead_alone = write_marker("dead" + run_, 0, identity_of(dead.pid()));
+  const auto dead_of_two = write_marker("half" + run_, 0, identity_of(dead.pid()));
+  const auto alive_of_two = write_marker("half" + run_, 1, identity_of(alive.pid()));
+  const auto of_another_namespace = write_marker("far" + run_, 0, "1:1:1");
   const auto of_the_past =
-      note("past" + run_, 0, fmt::format("{}:1:{}", alive.pid(), pid_namespace()));
+      write_marker("past" + run_, 0, fmt::format("{}:1:{}", alive.pid(), pid_namespace()));
   dead.end();
   const StartupMarkers markers("pmix_" + run_);
   EXPECT_FALSE(fs::is_symlink(dead_alone));
-  EXPECT_TRUE(fs::is_symlink(dead_of_two)) << "a run that lives still needs it";
+  EXPECT_TRUE(fs::is_symlink(dead_of_two)) << "its run is still active and needs it";
   EXPECT_TRUE(fs::is_symlink(alive_of_two));
-  EXPECT_TRUE(fs::is_symlink(of_another_namespace)) << "it cannot be seen whether it lives";
-  EXPECT_FALSE(fs::is_symlink(of_the_past)) << "its number belongs to a later process";
+  EXPECT_TRUE(fs::is_symlink(of_another_namespace)) << "the state of its process is unknown";
+  EXPECT_FALSE(fs::is_symlink(of_the_past)) << "its pid belongs to a later process";
 }
 
-TEST_F(InitGuardTest, DamagedNotesStopNobody) {
-  const auto damaged = note("damaged" + run_, 0, "12:");
-  const auto nameless = note("damaged" + run_, 1, "no note");
+TEST_F(InitGuardTest, ToleratesDamagedMarkers) {
+  const auto damaged = write_marker("damaged" + run_, 0, "12:");
+  const auto nameless = write_marker("damaged" + run_, 1, "no marker");
   std::ofstream(path("file" + run_, 0)) << "a file";
   fs::create_directory(path("folder" + run_, 0));
-  // In the place of this rank's own note, and of another's.
-  note("pmix_" + run_, 0, "garbage");
+  // In place of this rank's own marker, and of another's.
+  write_marker("pmix_" + run_, 0, "garbage");
   fs::create_directory(path("pmix_" + run_, 1));
   const InitGuard guard(launcher_, 60);
   EXPECT_FALSE(fs::is_symlink(damaged));
   EXPECT_FALSE(fs::is_symlink(nameless));
   EXPECT_FALSE(fs::exists(path("file" + run_, 0)));
-  EXPECT_EQ(fs::read_symlink(path("pmix_" + run_, 0)), words_of(getpid()));
+  EXPECT_EQ(fs::read_symlink(path("pmix_" + run_, 0)), identity_of(getpid()));
 }
 
-TEST_F(InitGuardTest, ItsBoundIsANumberOfSeconds) {
+TEST_F(InitGuardTest, ReadsTheTimeoutFromTheEnvironment) {
   unsetenv("TRIREME_INIT_TIMEOUT");
   EXPECT_EQ(init_timeout(), 300);
   setenv("TRIREME_INIT_TIMEOUT", "2.5", 1);

@@ -65,7 +65,7 @@ TEST(SharedTextTest, IsCutToItsPlace) {
   EXPECT_EQ(text.get(), "");
 }
 
-TEST(SharedTextTest, IsNeverReadInHalves) {
+TEST(SharedTextTest, ReadersNeverSeePartOfAText) {
   SharedText<64> text;
   std::atomic<bool> done{false};
   const std::string one(64, 'a');
@@ -87,7 +87,7 @@ TEST(SharedTextTest, IsNeverReadInHalves) {
   EXPECT_EQ(mixed, "");
 }
 
-TEST(LedgerTest, NotesWhereItsRankIs) {
+TEST(LedgerTest, RecordsPhaseStepAndDetail) {
   Ledger ledger;
   const int64_t before = monotonic_ns();
   ledger.enter(Phase::kData, 12);
@@ -136,7 +136,7 @@ TEST(LedgerTest, CountsTheCollectivesOfEachGroup) {
 }
 
 // Members that take no part in a transfer do not count it.
-TEST(LedgerTest, TransfersAreCountedApart) {
+TEST(LedgerTest, CountsTransfersSeparately) {
   Ledger ledger;
   LedgerGroup group(ledger, world_group(4));
   EXPECT_EQ(group.begin({"barrier"}), 1u);
@@ -151,7 +151,7 @@ TEST(LedgerTest, TransfersAreCountedApart) {
   EXPECT_EQ(group.begin({"barrier"}), 2u);
 }
 
-TEST(LedgerTest, AGroupTooManyIsRefused) {
+TEST(LedgerTest, LimitsTheNumberOfGroups) {
   Ledger ledger;
   std::vector<std::unique_ptr<LedgerGroup>> groups;
   for (int i = 0; i < LedgerRecord::kMaxGroups; ++i) {
@@ -161,7 +161,7 @@ TEST(LedgerTest, AGroupTooManyIsRefused) {
   EXPECT_FALSE(ledger.has_room());
   try {
     LedgerGroup(ledger, some_group(99));
-    FAIL() << "there was room";
+    FAIL() << "no exception";
   } catch (const CommError& error) {
     EXPECT_STREQ(error.what(), "a rank can be in at most 16 process groups at a time");
   }
@@ -175,7 +175,7 @@ TEST(LedgerTest, AGroupTooManyIsRefused) {
   EXPECT_EQ(view.calls[3].began, 0);
 }
 
-TEST(LedgerTest, OnlyTheFirstFailureStays) {
+TEST(LedgerTest, RecordsOnlyTheFirstFailure) {
   Ledger ledger;
   EXPECT_EQ(read_record(ledger.record(), 0).failed, 0);
   ledger.fail("shard-1.tar is cut short", 3, false);
@@ -187,8 +187,7 @@ TEST(LedgerTest, OnlyTheFirstFailureStays) {
   EXPECT_EQ(view.failure, "shard-1.tar is cut short");
 }
 
-// All that it knows goes along, there and back.
-TEST(LedgerTest, MovesToAPageOfOthersAndBack) {
+TEST(LedgerTest, MovesAllFieldsToASharedRecordAndBack) {
   Ledger ledger;
   LedgerGroup group(ledger, some_group(1));
   ledger.enter(Phase::kUpdate, 3);
@@ -196,46 +195,46 @@ TEST(LedgerTest, MovesToAPageOfOthersAndBack) {
   ledger.step_done(0.5, 0.25);
   group.begin({"barrier"});
   const RankView before = read_record(ledger.record(), 1);
-  LedgerRecord page;
-  ledger.move_to(&page);
-  EXPECT_EQ(&ledger.record(), &page);
-  EXPECT_EQ(read_record(page, 1), before);
+  LedgerRecord shared;
+  ledger.move_to(&shared);
+  EXPECT_EQ(&ledger.record(), &shared);
+  EXPECT_EQ(read_record(shared, 1), before);
   group.end();
   ledger.enter(Phase::kEnd);
-  const RankView after = read_record(page, 1);
+  const RankView after = read_record(shared, 1);
   EXPECT_EQ(after.process_steps, 1);
   EXPECT_EQ(after.step_ns, 500'000'000);
   EXPECT_EQ(after.waiting_ns, 250'000'000);
   ledger.move_to(nullptr);
-  EXPECT_NE(&ledger.record(), &page);
+  EXPECT_NE(&ledger.record(), &shared);
   EXPECT_EQ(read_record(ledger.record(), 1), after);
 }
 
-// A reader in another process may come at any moment, and the writer may die at any.
-TEST(LedgerTest, IsReadByAnotherProcessWhileItIsWritten) {
-  void* memory =
-      mmap(nullptr, sizeof(LedgerRecord), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+// Another process may read at any time, and the writer may die at any time.
+TEST(LedgerTest, CanBeReadByAnotherProcessWhileItIsWritten) {
+  void* memory = mmap(nullptr, sizeof(LedgerRecord), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
-  auto* page = new (memory) LedgerRecord;
+  auto* shared = new (memory) LedgerRecord;
   const pid_t writer = fork();
   if (writer == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     Ledger ledger;
     LedgerGroup group(ledger, world_group(1));
-    ledger.move_to(page);
+    ledger.move_to(shared);
     for (int64_t step = 0;; ++step) {
       ledger.enter(Phase::kData, step);
-      // Fields that belong together, so that a mixture shows.
+      // The fields depend on each other, so that an inconsistent read is noticed.
       group.begin({step % 2 == 0 ? "even" : "odd", step, {static_cast<int32_t>(step % 2)}, step});
       group.end();
     }
   }
-  // Until enough was seen, however late the writer starts and however seldom it runs.
-  for (int under_way = 0; under_way < 100'000;) {
-    const RankView view = read_record(*page, 0);
+  // Reads until enough calls were seen, however late the writer starts and however rarely it runs.
+  for (int in_flight = 0; in_flight < 100'000;) {
+    const RankView view = read_record(*shared, 0);
     if (view.calls.empty() || view.calls[0].began == 0) continue;
     const CallView& call = view.calls[0];
-    ++under_way;
+    ++in_flight;
     ASSERT_EQ(call.bytes, call.step);
     ASSERT_EQ(call.bucket, call.step % 2);
     ASSERT_EQ(call.sequence, static_cast<uint64_t>(call.step) + 1);
@@ -248,7 +247,7 @@ TEST(LedgerTest, IsReadByAnotherProcessWhileItIsWritten) {
   munmap(memory, sizeof(LedgerRecord));
 }
 
-TEST(ViewTest, SaysWhereARankIs) {
+TEST(ViewTest, DescribesThePhaseOfARank) {
   RankView view;
   EXPECT_EQ(describe_phase(view), "start");
   view.phase = Phase::kData;
@@ -260,7 +259,7 @@ TEST(ViewTest, SaysWhereARankIs) {
   EXPECT_EQ(describe_phase(view), "evaluation after step 12");
 }
 
-TEST(ViewTest, SaysWhatACollectiveIs) {
+TEST(ViewTest, DescribesACollective) {
   CallView call;
   call.sequence = 4182;
   call.operation = "all_reduce_sum";

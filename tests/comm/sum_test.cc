@@ -68,27 +68,29 @@ void expect_is_half(int exponents, int mantissas) {
   };
   const int infinity = ((1 << exponents) - 1) << mantissas;
   for (int bits = 0; bits <= 0xffff; ++bits) {
-    const float wide = widen(Half{static_cast<uint16_t>(bits)});
+    const float wide = to_accumulator(Half{static_cast<uint16_t>(bits)});
     if (std::isnan(value(bits))) {
       ASSERT_TRUE(std::isnan(wide)) << bits;
-      ASSERT_TRUE(std::isnan(value(narrow<Half>(wide).bits))) << bits;
+      ASSERT_TRUE(std::isnan(value(from_accumulator<Half>(wide).bits))) << bits;
       continue;
     }
     ASSERT_EQ(static_cast<double>(wide), value(bits)) << bits;
-    ASSERT_EQ(narrow<Half>(wide).bits, bits);
+    ASSERT_EQ(from_accumulator<Half>(wide).bits, bits);
     if ((bits & 0x7fff) + 1 > infinity - 1) continue;
     // Between two neighbors, the nearer; in the middle, the even one.
     const auto middle = static_cast<float>((value(bits) + value(bits + 1)) / 2);
-    ASSERT_EQ(narrow<Half>(middle).bits, bits % 2 ? bits + 1 : bits) << bits;
-    ASSERT_EQ(narrow<Half>(std::nextafter(middle, static_cast<float>(value(bits)))).bits, bits);
-    ASSERT_EQ(narrow<Half>(std::nextafter(middle, static_cast<float>(value(bits + 1)))).bits,
-              bits + 1);
+    ASSERT_EQ(from_accumulator<Half>(middle).bits, bits % 2 ? bits + 1 : bits) << bits;
+    ASSERT_EQ(from_accumulator<Half>(std::nextafter(middle, static_cast<float>(value(bits)))).bits,
+              bits);
+    ASSERT_EQ(
+        from_accumulator<Half>(std::nextafter(middle, static_cast<float>(value(bits + 1)))).bits,
+        bits + 1);
   }
   // Half a step beyond the largest is infinite, less is not.
   const auto edge =
       static_cast<float>(value(infinity - 1) + (value(infinity - 1) - value(infinity - 2)) / 2);
-  EXPECT_EQ(narrow<Half>(edge).bits, infinity);
-  EXPECT_EQ(narrow<Half>(std::nextafter(edge, 0.0f)).bits, infinity - 1);
+  EXPECT_EQ(from_accumulator<Half>(edge).bits, infinity);
+  EXPECT_EQ(from_accumulator<Half>(std::nextafter(edge, 0.0f)).bits, infinity - 1);
 }
 
 TEST(HalfTest, F16) { expect_is_half<F16>(5, 10); }
@@ -100,19 +102,19 @@ void expect_rounds_once(DType dtype) {
   std::vector<std::vector<Half>> data;
   std::vector<const std::byte*> in;
   for (size_t i = 0; i < 9; ++i) {
-    data.push_back(std::vector<Half>(100, narrow<Half>(i == 0 ? 1.0f : 0x1p-12f)));
+    data.push_back(std::vector<Half>(100, from_accumulator<Half>(i == 0 ? 1.0f : 0x1p-12f)));
   }
   for (const auto& each : data) in.push_back(reinterpret_cast<const std::byte*>(each.data()));
   std::vector<Half> sums(100);
   auto* out = reinterpret_cast<std::byte*>(sums.data());
   sum(dtype, in, std::span(&out, 1), 100);
-  const Half expected = narrow<Half>(1 + 8 * 0x1p-12f);
+  const Half expected = from_accumulator<Half>(1 + 8 * 0x1p-12f);
   for (const Half& each : sums) ASSERT_EQ(each.bits, expected.bits);
 }
 
 TEST(SumTest, F16) {
   expect_rounds_once<F16>(DType::kF16);
-  EXPECT_NE(narrow<F16>(1 + 8 * 0x1p-12f).bits, narrow<F16>(1).bits);
+  EXPECT_NE(from_accumulator<F16>(1 + 8 * 0x1p-12f).bits, from_accumulator<F16>(1).bits);
 }
 TEST(SumTest, BF16) { expect_rounds_once<BF16>(DType::kBF16); }
 

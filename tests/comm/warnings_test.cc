@@ -10,7 +10,8 @@ namespace {
 
 class WarningsTest : public DiagnoseTest {
  protected:
-  // So many seconds in steps of 100 ms, of which the ranks other than `slow` wait for it.
+  // Runs steps of 100 ms. Ranks other than `slow` wait for it in a fraction `waiting` of each step.
+  // Returns the warnings.
   std::vector<std::string> run(double seconds, int slow, double waiting) {
     std::vector<std::string> all;
     for (int i = 0; i < static_cast<int>(seconds * 10); ++i) {
@@ -29,50 +30,52 @@ class WarningsTest : public DiagnoseTest {
   Warnings warnings;
 };
 
-TEST_F(WarningsTest, ASlowRankIsNamedOnceWithItsLag) {
-  const auto told = run(11, 2, 0.6);
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(told[0],
-            "rank 2 (host a, pid 802) is slow: the other ranks wait 60.0 ms of each step for it "
-            "(60%), over 50 steps");
+TEST_F(WarningsTest, ReportsASlowRankOnceWithItsLag) {
+  const auto reported = run(11, 2, 0.6);
+  ASSERT_EQ(reported.size(), 1u);
+  EXPECT_EQ(
+      reported[0],
+      "rank 2 (host a, pid 802) is slow: the other ranks wait for it 60.0 ms per step (60% of "
+      "the time), measured over 50 steps");
 }
 
-TEST_F(WarningsTest, ALittleSlowerIsNotWorthAWord) { EXPECT_TRUE(run(20, 2, 0.4).empty()); }
+TEST_F(WarningsTest, DoesNotReportASlightlySlowerRank) { EXPECT_TRUE(run(20, 2, 0.4).empty()); }
 
-TEST_F(WarningsTest, ItIsToldAgainRarely) {
+TEST_F(WarningsTest, RepeatsTheWarningAtIncreasingIntervals) {
   EXPECT_EQ(run(59, 2, 0.6).size(), 1u);
   EXPECT_EQ(run(10, 2, 0.6).size(), 1u);
   EXPECT_EQ(run(100, 2, 0.6).size(), 0u);
   EXPECT_EQ(run(30, 2, 0.6).size(), 1u);
 }
 
-TEST_F(WarningsTest, TheFirstStepsDoNotCount) {
+TEST_F(WarningsTest, IgnoresTheFirstSteps) {
   for (RankView& view : s.ranks) view.process_steps = 0;
-  // Slow for 10 steps, then as the others.
+  // Slow for 10 steps, then as fast as the others.
   EXPECT_TRUE(run(1, 2, 0.99).empty());
   EXPECT_TRUE(run(20, 2, 0).empty());
 }
 
-TEST_F(WarningsTest, OnlyOneRankTells) {
+TEST_F(WarningsTest, OnlyRank0Reports) {
   s.own_rank = 1;
   EXPECT_TRUE(run(20, 2, 0.6).empty());
 }
 
-TEST_F(WarningsTest, AStopThatEndsIsTold) {
+TEST_F(WarningsTest, ReportsASuspensionThatHasEnded) {
   stop(1, 1.0);
   EXPECT_TRUE(warnings.update(s).empty());
   s.now += kSecond / 4;
   EXPECT_TRUE(warnings.update(s).empty());
   rank(1).heartbeat = ago(-0.3);
   rank(1).state = 0;
-  const auto told = warnings.update(s);
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(told[0],
-            "rank 1 (host a, pid 801) was stopped for 1.3 s and goes on, in forward of step 13");
+  const auto reported = warnings.update(s);
+  ASSERT_EQ(reported.size(), 1u);
+  EXPECT_EQ(reported[0],
+            "rank 1 (host a, pid 801) was suspended for 1.3 s and has resumed, in forward of step "
+            "13");
   EXPECT_TRUE(warnings.update(s).empty());
 }
 
-TEST_F(WarningsTest, OfAStoppedRank0TheNextTells) {
+TEST_F(WarningsTest, Rank1ReportsASuspensionOfRank0) {
   s.own_rank = 1;
   stop(0, 1.0);
   warnings.update(s);

@@ -1,7 +1,7 @@
-// Ranks that sum until one of them breaks as the arguments say; watchdog_test starts it under
-// mpirun. Hosts are pretended: HOSTS of them, of as many ranks each. With GROUPS each rank sums
-// with the one in front of it, then with the one behind it; the sum that it is to skip, or to
-// precede by a broadcast ("other"), is the former.
+// Started by watchdog_test under mpirun: ranks that run all-reduces until the given fault strikes
+// one of them. The ranks are divided among HOSTS simulated hosts. With GROUPS, each rank sums with
+// one neighbor and then with the other one; the faults "skip" (omit the sum) and "other" (broadcast
+// before it) concern the first of the two sums.
 //   watchdog_program HOSTS FAULT RANK [GROUPS]
 #include <signal.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ struct Fault {
   int rank = 0;
 };
 
-// Whether the sum that would come now is left out.
+// Causes the fault. Returns true if the next sum is to be skipped.
 bool strike(const Fault& fault, Communicator& communicator, Watchdog& watchdog) {
   const bool chosen = communicator.rank() == fault.rank;
   const bool host_of_last = communicator.placement().host == communicator.placement().hosts - 1;

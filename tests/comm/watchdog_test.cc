@@ -1,5 +1,6 @@
-// Real ranks on one host and on two pretended ones: whatever becomes of a rank, all end in time,
-// and all that can still speak say the same. A hang shows as the test's timeout.
+// Runs ranks under mpirun, on one host and on several simulated hosts, and breaks one of them. All
+// must end in time, and those that report must print the same diagnosis. A hang shows as the test's
+// timeout.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,7 +25,7 @@ struct Outcome {
   int code;
   double seconds;
   std::string output;
-  std::vector<std::string> diagnoses;  // of the ranks that spoke
+  std::vector<std::string> diagnoses;  // by the ranks that reported
 };
 
 struct Options {
@@ -60,14 +61,15 @@ Outcome run(int hosts, const std::string& fault, int rank, const Options& option
   return outcome;
 }
 
-class WatchdogTest : public testing::TestWithParam<int> {  // of hosts
+class WatchdogTest : public testing::TestWithParam<int> {  // number of hosts
  protected:
-  // At least `speakers` ranks have said the same, which begins so and holds the fragments.
-  static void expect_diagnosis(const Outcome& outcome, size_t speakers, const std::string& begin,
+  // Expects at least `reports` ranks to have printed the same diagnosis, which begins with `begin`
+  // and contains the fragments.
+  static void expect_diagnosis(const Outcome& outcome, size_t reports, const std::string& begin,
                                const std::vector<std::string>& fragments = {}) {
     EXPECT_NE(outcome.code, 0);
     EXPECT_LT(outcome.seconds, 9) << outcome.output;
-    EXPECT_GE(outcome.diagnoses.size(), speakers) << outcome.output;
+    EXPECT_GE(outcome.diagnoses.size(), reports) << outcome.output;
     const std::set<std::string> different(outcome.diagnoses.begin(), outcome.diagnoses.end());
     ASSERT_EQ(different.size(), 1u) << outcome.output;
     EXPECT_TRUE(different.begin()->starts_with(begin)) << outcome.output;
@@ -81,58 +83,63 @@ class WatchdogTest : public testing::TestWithParam<int> {  // of hosts
 INSTANTIATE_TEST_SUITE_P(Hosts, WatchdogTest, testing::Values(1, 2, 4),
                          [](const auto& test) { return "on" + std::to_string(test.param); });
 
-TEST_P(WatchdogTest, AllIsWell) {
+TEST_P(WatchdogTest, HealthyRunEndsWithoutDiagnosis) {
   const Outcome outcome = run(GetParam(), "none", 0);
   EXPECT_EQ(outcome.code, 0) << outcome.output;
   EXPECT_EQ(outcome.output, "done\n");
 }
 
-TEST_P(WatchdogTest, Killed) {
+TEST_P(WatchdogTest, ReportsAKilledRank) {
   const Outcome outcome = run(GetParam(), "kill", 3);
-  // Alone on its host, it is its host that is lost; and mpirun may be faster than those who tell.
+  // If the rank is alone on its host, the host is reported as lost. mpirun may end ranks before
+  // they report.
   expect_diagnosis(outcome, 1, GetParam() == 4 ? "host " : "rank 3 (host ");
 }
 
-TEST_P(WatchdogTest, Stopped) {
+TEST_P(WatchdogTest, ReportsASuspendedRank) {
   const Outcome outcome = run(GetParam(), "stop", 1);
   if (GetParam() == 4) return expect_diagnosis(outcome, 2, "host ", {"(rank 1) is unreachable"});
-  expect_diagnosis(outcome, 2, "rank 1 (host ",
-                   {"stopped 1.", "in forward of step 31", "ranks 0, 2 and 3 wait for it in",
-                    "all-reduce #", "bucket 0 (fc2 ... fc1)"});
+  expect_diagnosis(
+      outcome, 2, "rank 1 (host ",
+      {"was suspended 1.", "in forward of step 31", "ranks 0, 2 and 3 are waiting for it in",
+       "all-reduce #", "bucket 0 (fc2 ... fc1)"});
 }
 
-TEST_P(WatchdogTest, Stuck) {
-  expect_diagnosis(run(GetParam(), "stuck", 2), 2, "rank 2 (host ",
-                   {"is stuck in forward of step 31", "ranks 0, 1 and 3 wait for it in"});
+TEST_P(WatchdogTest, ReportsAStuckRank) {
+  expect_diagnosis(
+      run(GetParam(), "stuck", 2), 2, "rank 2 (host ",
+      {"has been stuck in forward of step 31", "ranks 0, 1 and 3 are waiting for it in"});
 }
 
-TEST_P(WatchdogTest, Failed) {
+TEST_P(WatchdogTest, ReportsAFailedRank) {
   const Outcome outcome = run(GetParam(), "fail", 2);
   EXPECT_EQ(outcome.code, 3) << outcome.output;
   expect_diagnosis(outcome, 2, "rank 2 (host ",
                    {"failed in forward of step 31: shard-1.tar: record 5 is cut short"});
 }
 
-TEST_P(WatchdogTest, Crashed) {
+TEST_P(WatchdogTest, ReportsACrashedRank) {
   expect_diagnosis(run(GetParam(), "segv", 0), 1, "rank 0 (host ",
                    {"failed in forward of step 31: crashed with SIGSEGV"});
 }
 
-TEST_P(WatchdogTest, LeftWithoutTheOthers) {
+TEST_P(WatchdogTest, ReportsARankThatLeftWhileOthersWait) {
   expect_diagnosis(run(GetParam(), "leave", 2), 1, GetParam() == 4 ? "host " : "rank 2 (host ");
 }
 
-TEST_P(WatchdogTest, SkippedOneCollective) {
+TEST_P(WatchdogTest, ReportsASkippedCollective) {
   const Outcome outcome = run(GetParam(), "skip", 3);
-  expect_diagnosis(outcome, 2, "the ranks disagree: rank 3 (", {"all-reduce #", "(fc2 ... fc1)"});
+  expect_diagnosis(outcome, 2, "mismatched collectives: rank 3 (",
+                   {"all-reduce #", "(fc2 ... fc1)"});
   if (GetParam() == 4) return;
-  // Ranks of a host notice at once.
+  // Ranks of the same host notice in the same call.
   EXPECT_NE(outcome.diagnoses[0].find("in step 32"), std::string::npos) << outcome.output;
   EXPECT_NE(outcome.diagnoses[0].find("in step 31"), std::string::npos) << outcome.output;
 }
 
-// Groups that share ranks: on one host, whose ranks compare what they do, and on a host for each.
-class WatchdogGroupsTest : public WatchdogTest {  // of ranks
+// Process groups that share ranks, on one host, whose ranks compare their calls, and with one rank
+// per host.
+class WatchdogGroupsTest : public WatchdogTest {  // number of ranks
  protected:
   static Outcome run_groups(int hosts, const std::string& fault) {
     return run(hosts, fault, 1, {.ranks = GetParam(), .grouped = true});
@@ -142,7 +149,7 @@ class WatchdogGroupsTest : public WatchdogTest {  // of ranks
 INSTANTIATE_TEST_SUITE_P(Ranks, WatchdogGroupsTest, testing::Values(2, 3, 4),
                          [](const auto& test) { return "of" + std::to_string(test.param); });
 
-TEST_P(WatchdogGroupsTest, AllIsWell) {
+TEST_P(WatchdogGroupsTest, HealthyRunEndsWithoutDiagnosis) {
   for (const int hosts : {1, GetParam()}) {
     const Outcome outcome = run_groups(hosts, "none");
     EXPECT_EQ(outcome.code, 0) << outcome.output;
@@ -150,37 +157,37 @@ TEST_P(WatchdogGroupsTest, AllIsWell) {
   }
 }
 
-TEST_P(WatchdogGroupsTest, SkippedOneCollectiveOfOneGroup) {
+TEST_P(WatchdogGroupsTest, ReportsASkippedCollectiveOfAGroup) {
   std::vector<std::string> fragments = {"all-reduce #", "(fc2 ... fc1)"};
   if (GetParam() > 2) fragments.push_back(" of ranks 0 and 1, bucket 0");
-  expect_diagnosis(run_groups(1, "skip"), 1, "the ranks disagree: rank 1 (", fragments);
+  expect_diagnosis(run_groups(1, "skip"), 1, "mismatched collectives: rank 1 (", fragments);
 }
 
-TEST_P(WatchdogGroupsTest, CalledAnotherCollectiveOfOneGroup) {
+TEST_P(WatchdogGroupsTest, ReportsADifferentCollectiveOfAGroup) {
   const std::string group = GetParam() > 2 ? " of ranks 0 and 1" : "";
   for (const int hosts : {1, GetParam()}) {
-    expect_diagnosis(run_groups(hosts, "other"), 1, "the ranks disagree: rank 1 (",
+    expect_diagnosis(run_groups(hosts, "other"), 1, "mismatched collectives: rank 1 (",
                      {"is in broadcast #31" + group + ", 4 bytes", "but rank 0 (",
                       "is in all-reduce #31" + group + ", bucket 0 (fc2 ... fc1)"});
   }
 }
 
-TEST_P(WatchdogGroupsTest, StuckBetweenTwoGroups) {
-  std::vector<std::string> fragments = {"is stuck in forward of step 31",
-                                        "; rank 0 waits for it in all-reduce #"};
-  if (GetParam() > 2) fragments.push_back("; rank 2 waits for it in all-reduce #");
+TEST_P(WatchdogGroupsTest, ReportsARankThatTwoGroupsWaitFor) {
+  std::vector<std::string> fragments = {"has been stuck in forward of step 31",
+                                        "; rank 0 is waiting for it in all-reduce #"};
+  if (GetParam() > 2) fragments.push_back("; rank 2 is waiting for it in all-reduce #");
   expect_diagnosis(run_groups(1, "stuck"), 1, "rank 1 (host ", fragments);
 }
 
-TEST(WatchdogHostsTest, AHostThatEnds) {
-  // Or mpirun, which sees these ranks end as well, might be faster.
+TEST(WatchdogHostsTest, ReportsALostHost) {
+  // Without this option, mpirun might end the ranks before they report.
   const Outcome outcome = run(2, "host", 0, {.launcher = "--enable-recovery"});
   ASSERT_FALSE(outcome.diagnoses.empty()) << outcome.output;
   EXPECT_NE(outcome.diagnoses[0].find("(ranks 2 and 3) is lost"), std::string::npos)
       << outcome.output;
 }
 
-TEST(WatchdogHostsTest, AHostThatFreezes) {
+TEST(WatchdogHostsTest, ReportsAFrozenHostAsUnreachable) {
   const Outcome outcome = run(2, "freeze", 0);
   EXPECT_NE(outcome.code, 0);
   ASSERT_EQ(outcome.diagnoses.size(), 2u) << outcome.output;
@@ -189,7 +196,7 @@ TEST(WatchdogHostsTest, AHostThatFreezes) {
   EXPECT_EQ(outcome.diagnoses[0], outcome.diagnoses[1]);
 }
 
-TEST(WatchdogLogTest, TheDiagnosisIsAppendedToTheLog) {
+TEST(WatchdogLogTest, AppendsTheDiagnosisToTheLog) {
   const auto log = std::filesystem::temp_directory_path() /
                    ("watchdog-test-" + std::to_string(getpid()) + ".log");
   std::ofstream(log) << "before\n";

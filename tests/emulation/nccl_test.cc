@@ -80,7 +80,7 @@ TEST_F(NcclTest, ALostPeerEndsASumThatIsStuck) {
   communicator->all_reduce_sum(data.data(), 100, DType::kF32, *stream_);
   const std::string message = failure_of([&] { stream_->synchronize(); }, [&] { *lost_ = true; });
   EXPECT_EQ(message,
-            "NCCL: rank 1 (pid 7) has ended; the last queued was all_reduce_sum of 100 f32");
+            "NCCL: rank 1 (pid 7) has ended; the last call queued was all_reduce_sum of 100 f32");
   EXPECT_EQ(communicator->failure(), message);
   EXPECT_THROW(communicator->barrier(*stream_), CommError);
   EXPECT_THROW(stream_->synchronize(), CommError);
@@ -136,14 +136,14 @@ TEST_F(NcclTest, BucketsAreSummedOnOneRankWhereThatIsAskedFor) {
 TEST_F(NcclTest, ALostPeerEndsTheWaitForIt) {
   nccl_faults().never_ready = true;
   EXPECT_EQ(failure_of([&] { create(); }, [&] { *lost_ = true; }),
-            "NCCL: rank 1 (pid 7) has ended; the last queued was connect");
+            "NCCL: rank 1 (pid 7) has ended; the last call queued was connect");
 }
 
 TEST_F(NcclTest, ALostPeerEndsASplit) {
   const auto communicator = create();
   nccl_faults().never_ready = true;
   EXPECT_EQ(failure_of([&] { communicator->split(0, 0); }, [&] { *lost_ = true; }),
-            "NCCL: rank 1 (pid 7) has ended; the last queued was split");
+            "NCCL: rank 1 (pid 7) has ended; the last call queued was split");
 }
 
 TEST_F(NcclTest, WhatWasSplitIsLostTogether) {

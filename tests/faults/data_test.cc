@@ -81,10 +81,10 @@ std::vector<std::string> in_order(int threads) {
 TEST_F(Data, CorruptRecordsAreLeftOutByAllRanks) {
   const Outcome outcome = train_on(rows({7, 50, 51}), rows({7, 50, 51}), kSkip);
   EXPECT_EQ(outcome.code, 0) << outcome.error;
-  EXPECT_EQ(lines_with(outcome.out, "warning: left out: ").size(), 3u) << outcome.out;
+  EXPECT_EQ(lines_with(outcome.out, "warning: skipped: ").size(), 3u) << outcome.out;
   EXPECT_EQ(lines_with(outcome.out, "mine/train.csv: line 7, column 2: 'x' is not a number").size(),
             1u);
-  EXPECT_EQ(lines_with(outcome.out, "data: 3 bad records left out").size(), 1u) << outcome.out;
+  EXPECT_EQ(lines_with(outcome.out, "data: 3 bad records skipped").size(), 1u) << outcome.out;
   EXPECT_EQ(records("start").at(0)["bad_records"], 3);
   EXPECT_EQ(records("eval").back()["samples"], 49);  // a quarter of 197
 }
@@ -104,7 +104,7 @@ TEST_F(Data, TheCapEndsTheRun) {
 TEST_F(Data, RanksThatSeeDifferentDataAreRefused) {
   expect_bad_data(train_on(rows({}), rows({7}), kSkip),
                   "the ranks do not see the same data: rank 0 has 150 training samples (0 bad "
-                  "records left out) and 50 to evaluate (0); rank 1 has 149 ");
+                  "records skipped) and 50 evaluation samples (0 skipped); rank 1 has 149 ");
 }
 
 TEST_F(Data, ATruncatedFileIsNamed) {
@@ -130,9 +130,9 @@ TEST_F(Data, SamplesThatCannotBeReadAreLeftOutAndCounted) {
   const Outcome outcome = broken("data skip rank=1 times=3", 2, more);
   EXPECT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_FALSE(
-      lines_with(outcome.out, "warning: left out: rank 1: synthetic: cannot be read").empty())
+      lines_with(outcome.out, "warning: skipped: rank 1: synthetic: cannot be read").empty())
       << outcome.out;
-  EXPECT_EQ(lines_with(outcome.out, "data: 3 bad records left out").size(), 1u) << outcome.out;
+  EXPECT_EQ(lines_with(outcome.out, "data: 3 bad records skipped").size(), 1u) << outcome.out;
   int64_t last = 0;
   for (const auto& step : records("step")) last = step.value("bad_records", last);
   EXPECT_EQ(last, 3);
@@ -150,26 +150,26 @@ TEST_F(Data, ADataThreadThatFailsIsNamed) {
 }
 
 TEST_F(Data, ADataThreadThatStallsIsNamed) {
-  expect_verdict(
+  expect_same_diagnosis(
       broken("data sleep rank=1 index=1300", 2, in_order(2)), kTimeout + 5,
       {"rank 1 (", "data", "waiting for sample 1300 of epoch 1 (synthetic), which worker "},
       {0, 1});
 }
 
 TEST_F(Data, AStallWithoutDataThreadsIsNamed) {
-  expect_verdict(broken("data sleep rank=1 index=1300", 2, in_order(0)), kTimeout + 5,
-                 {"rank 1 (", "data", "waiting for sample "}, {0, 1});
+  expect_same_diagnosis(broken("data sleep rank=1 index=1300", 2, in_order(0)), kTimeout + 5,
+                        {"rank 1 (", "data", "waiting for sample "}, {0, 1});
 }
 
 TEST_F(Data, AStallOfARankThatIsAloneIsNamed) {
-  expect_verdict(broken("data sleep index=1300", 0, in_order(1)), kTimeout + 5,
-                 {"rank 0 (", "stuck in data", "waiting for sample "}, {0});
+  expect_same_diagnosis(broken("data sleep index=1300", 0, in_order(1)), kTimeout + 5,
+                        {"rank 0 (", "stuck in data", "waiting for sample "}, {0});
 }
 
 TEST_F(Data, AStallInEvaluationIsNamed) {
-  expect_verdict(broken("data sleep rank=1 index=3000", 2,
-                        {"--set", "data.shuffle=false", "--set", "train.max_steps=1"}),
-                 kTimeout + 5, {"rank 1 (", "waiting for sample "}, {0, 1});
+  expect_same_diagnosis(broken("data sleep rank=1 index=3000", 2,
+                               {"--set", "data.shuffle=false", "--set", "train.max_steps=1"}),
+                        kTimeout + 5, {"rank 1 (", "waiting for sample "}, {0, 1});
 }
 
 namespace fs = std::filesystem;
@@ -327,10 +327,10 @@ TEST_F(Images, AStalledShardIsNamed) {
     const std::vector<std::string> more = {"--set", "data.threads=" + std::to_string(threads),
                                            "--set", "data.root=" + (scratch_ / "set").string()};
     const std::string source = "t-20.tar: 0328.jpg)";
-    expect_verdict(broken("data sleep rank=1 index=328", 2, more), kTimeout + 5,
-                   {"rank 1 (", "data", "waiting for sample 328 of epoch 1 (",
-                    threads > 0 ? source + ", which worker " : source},
-                   {0, 1});
+    expect_same_diagnosis(broken("data sleep rank=1 index=328", 2, more), kTimeout + 5,
+                          {"rank 1 (", "data", "waiting for sample 328 of epoch 1 (",
+                           threads > 0 ? source + ", which worker " : source},
+                          {0, 1});
   }
 }
 

@@ -13,7 +13,7 @@ std::vector<pid_t> processes_of(const fs::path& run_dir) {
   for (const auto& entry : fs::directory_iterator("/proc")) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    // A zombie has no command line any more.
+    // The command line of a zombie is empty.
     if (read_file(entry.path() / "cmdline").find(run_dir.string()) == std::string::npos) continue;
     found.push_back(std::stoi(name));
   }
@@ -41,32 +41,32 @@ Outcome FaultTest::broken(const std::string& faults, int ranks,
 }
 
 void FaultTest::expect_none_left() const {
-  // The launcher has ended; what it has killed may take a moment.
+  // The launcher has ended; processes that it killed may take a moment to disappear.
   for (int i = 0; i < 200 && !processes_of(run_dir()).empty(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   EXPECT_TRUE(processes_of(run_dir()).empty());
 }
 
-void FaultTest::expect_verdict(const Outcome& outcome, double seconds,
-                               const std::vector<std::string>& fragments,
-                               const std::vector<int>& logs) const {
+void FaultTest::expect_same_diagnosis(const Outcome& outcome, double seconds,
+                                      const std::vector<std::string>& fragments,
+                                      const std::vector<int>& logs) const {
   EXPECT_NE(outcome.code, 0) << outcome.out;
   EXPECT_LT(outcome.seconds, seconds) << outcome.error;
   expect_none_left();
-  std::vector<std::string> verdicts = lines_with(outcome.error, "trireme: ");
-  // A crash speaks for itself first.
-  std::erase_if(verdicts, [](const std::string& line) { return line.ends_with(", at:"); });
-  ASSERT_FALSE(verdicts.empty()) << outcome.error << outcome.out;
-  for (const std::string& verdict : verdicts) EXPECT_EQ(verdict, verdicts[0]);
+  std::vector<std::string> diagnoses = lines_with(outcome.error, "trireme: ");
+  // A crashing process prints a line of its own before the diagnosis.
+  std::erase_if(diagnoses, [](const std::string& line) { return line.ends_with("; backtrace:"); });
+  ASSERT_FALSE(diagnoses.empty()) << outcome.error << outcome.out;
+  for (const std::string& diagnosis : diagnoses) EXPECT_EQ(diagnosis, diagnoses[0]);
   for (const std::string& fragment : fragments) {
-    EXPECT_NE(verdicts[0].find(fragment), std::string::npos) << fragment << " in\n"
-                                                             << outcome.error;
+    EXPECT_NE(diagnoses[0].find(fragment), std::string::npos) << fragment << " in\n"
+                                                              << outcome.error;
   }
   for (const int rank : logs) {
     const std::string log =
         read_file(run_dir() / "log" / ("rank-" + std::to_string(rank) + ".log"));
-    EXPECT_NE(log.find(verdicts[0].substr(std::string("trireme: ").size())), std::string::npos)
+    EXPECT_NE(log.find(diagnoses[0].substr(std::string("trireme: ").size())), std::string::npos)
         << "rank " << rank << ":\n"
         << log;
   }

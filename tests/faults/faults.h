@@ -1,4 +1,4 @@
-// Runs of the program that are broken on purpose, and what must be true of their end.
+// A fixture for runs of the program that are broken on purpose, and checks of how they end.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace trireme::testing {
 
-// A run that would go on for minutes if nothing happened to it. A step takes about a millisecond.
+// A run that would take minutes without a fault. A step takes about a millisecond.
 inline constexpr const char* kEndlessRun = R"(
 model { zoo { name: "mlp" hidden: [64, 64] } }
 data { synthetic { shape: [1, 8, 8] count: 4096 eval_count: 4096 } }
@@ -24,7 +24,7 @@ buckets { first_bytes: 4096 bytes: 8192 last_bytes: 1024 }
 watchdog { timeout_seconds: 3 first_timeout_seconds: 20 }
 )";
 
-// Processes (zombies left out) whose command line names this folder.
+// Returns the processes, except zombies, whose command line contains this folder.
 std::vector<pid_t> processes_of(const std::filesystem::path& run_dir);
 
 class FaultTest : public ::testing::Test {
@@ -33,21 +33,22 @@ class FaultTest : public ::testing::Test {
 
   std::filesystem::path run_dir() const { return scratch_ / "run"; }
   std::vector<std::string> train(const std::vector<std::string>& more = {}) const;
-  // Runs until the fault has ended it. `faults` as in inject.cc.
+  // Runs until the faults have ended the run. See inject.cc for the syntax of `faults`.
   Outcome broken(const std::string& faults, int ranks, const std::vector<std::string>& more = {});
 
-  // The job has ended in time, none of its processes is left, and every survivor has said the same
-  // thing, which has all the fragments; likewise the log of each rank in `logs`.
-  void expect_verdict(const Outcome& outcome, double seconds,
-                      const std::vector<std::string>& fragments,
-                      const std::vector<int>& logs) const;
+  // Expects the job to have ended in time without leaving processes, and all survivors to have
+  // printed the same diagnosis, which contains the fragments. The logs of the ranks in `logs` must
+  // contain it too.
+  void expect_same_diagnosis(const Outcome& outcome, double seconds,
+                             const std::vector<std::string>& fragments,
+                             const std::vector<int>& logs) const;
   void expect_none_left() const;
 
   Scratch scratch_;
   std::string config_;
 };
 
-// Lines that hold the fragment.
+// Returns the lines that contain the fragment.
 std::vector<std::string> lines_with(const std::string& text, const std::string& fragment);
 
 }  // namespace trireme::testing

@@ -19,29 +19,30 @@ constexpr double kBound = kTimeout + 5;
 class Ranks : public FaultTest {};
 
 TEST_F(Ranks, KilledInForward) {
-  expect_verdict(broken("forward kill rank=1 step=40", 2), kBound, {"rank 1 (", "forward"}, {0});
+  expect_same_diagnosis(broken("forward kill rank=1 step=40", 2), kBound, {"rank 1 (", "forward"},
+                        {0});
 }
 
 TEST_F(Ranks, KilledInAllReduce) {
-  expect_verdict(broken("collective kill rank=2 step=40 index=1", 3), kBound,
-                 {"rank 2 (", "all-reduce #", "bucket 1 (fc2.bias ... fc1.weight)"}, {0, 1});
+  expect_same_diagnosis(broken("collective kill rank=2 step=40 index=1", 3), kBound,
+                        {"rank 2 (", "all-reduce #", "bucket 1 (fc2.bias ... fc1.weight)"}, {0, 1});
 }
 
 TEST_F(Ranks, KilledInCheckpoint) {
-  expect_verdict(broken("checkpoint kill rank=0 index=240", 2), kBound, {"rank 0 (", "checkpoint"},
-                 {1});
+  expect_same_diagnosis(broken("checkpoint kill rank=0 index=240", 2), kBound,
+                        {"rank 0 (", "checkpoint"}, {1});
   const Outcome next = run(train({"--set", "train.max_steps=250"}), 2);
   EXPECT_EQ(next.code, 0) << next.error;
 }
 
 TEST_F(Ranks, KilledInEvaluation) {
-  expect_verdict(broken("evaluation kill rank=3 step=24 index=20", 4), kBound,
-                 {"rank 3 (", "evaluation"}, {0, 1, 2});
+  expect_same_diagnosis(broken("evaluation kill rank=3 step=24 index=20", 4), kBound,
+                        {"rank 3 (", "evaluation"}, {0, 1, 2});
 }
 
 TEST_F(Ranks, Stopped) {
-  expect_verdict(broken("forward stop rank=1 step=40", 3), kBound + 1,
-                 {"rank 1 (", "stopped", "ranks 0 and 2 wait"}, {0, 2});
+  expect_same_diagnosis(broken("forward stop rank=1 step=40", 3), kBound + 1,
+                        {"rank 1 (", "stopped", "ranks 0 and 2 wait"}, {0, 2});
 }
 
 // The state of a process as /proc tells: 'T' when it is stopped.
@@ -79,32 +80,33 @@ TEST_F(Ranks, StoppedAndContinuedInTime) {
 }
 
 TEST_F(Ranks, HangsInAPhase) {
-  expect_verdict(broken("forward sleep rank=1 step=40", 2), kBound + 1, {"rank 1 (", "forward"},
-                 {0, 1});
+  expect_same_diagnosis(broken("forward sleep rank=1 step=40", 2), kBound + 1,
+                        {"rank 1 (", "forward"}, {0, 1});
 }
 
 // The cause is what rank 1 met, not what its end looks like to the others.
 TEST_F(Ranks, SegmentationFault) {
   const Outcome outcome = broken("forward segv rank=1 step=40", 3);
-  expect_verdict(outcome, kBound, {"rank 1 (", "SIGSEGV", "forward"}, {0, 2});
+  expect_same_diagnosis(outcome, kBound, {"rank 1 (", "SIGSEGV", "forward"}, {0, 2});
 }
 
 TEST_F(Ranks, Abort) {
-  expect_verdict(broken("update abort rank=1 step=40", 3), kBound, {"rank 1 (", "SIGABRT"}, {0, 2});
+  expect_same_diagnosis(broken("update abort rank=1 step=40", 3), kBound, {"rank 1 (", "SIGABRT"},
+                        {0, 2});
 }
 
 TEST_F(Ranks, UncaughtException) {
-  expect_verdict(broken("update throw rank=2 step=40", 3), kBound,
-                 {"rank 2 (", "injected at update"}, {0, 1});
+  expect_same_diagnosis(broken("update throw rank=2 step=40", 3), kBound,
+                        {"rank 2 (", "injected at update"}, {0, 1});
 }
 
 TEST_F(Ranks, ExceptionInACollective) {
-  expect_verdict(broken("collective throw rank=1 step=40 index=0", 2), kBound,
-                 {"rank 1 (", "injected at collective"}, {0, 1});
+  expect_same_diagnosis(broken("collective throw rank=1 step=40 index=0", 2), kBound,
+                        {"rank 1 (", "injected at collective"}, {0, 1});
 }
 
 TEST_F(Ranks, LeavesWithoutAWord) {
-  expect_verdict(broken("forward exit rank=1 step=40", 2), kBound, {"rank 1 ("}, {0});
+  expect_same_diagnosis(broken("forward exit rank=1 step=40", 2), kBound, {"rank 1 ("}, {0});
 }
 
 // No rank is late here, but each is an order slower than usual at first.
@@ -129,7 +131,7 @@ TEST_F(Ranks, StragglerIsReported) {
 // What ends the ranks hangs itself, on all of them: a timer of the kernel ends them.
 TEST_F(Ranks, TheAbortHangs) {
   const Outcome outcome = broken("update throw rank=1 step=40; abort sleep times=0", 2);
-  expect_verdict(outcome, kBound + 5, {"rank 1 ("}, {0, 1});
+  expect_same_diagnosis(outcome, kBound + 5, {"rank 1 ("}, {0, 1});
   EXPECT_EQ(outcome.code, 128 + SIGKILL) << outcome.error;
 }
 

@@ -1,4 +1,4 @@
-// Ranks that do not find one another, and what killed runs leave behind for the next start.
+// Faults during startup, and files that killed runs leave behind.
 #include <signal.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 constexpr double kTimeout = 3;
 constexpr double kBound = kTimeout + 5;
 
-// What trireme has in shared memory.
+// Returns the names of Trireme's files in shared memory.
 std::set<std::string> shared_files() {
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator("/dev/shm")) {
@@ -34,8 +34,9 @@ class Start : public FaultTest {
     return run(train(), ranks,
                {"TRIREME_INJECT=" + faults, "TRIREME_INIT_TIMEOUT=" + std::to_string(kTimeout)});
   }
-  // Every rank has left in time; one has said this, and no other anything else.
-  void expect_given_up(const Outcome& outcome, const std::string& message) {
+  // Expects all ranks to have ended in time, and exactly one to have printed a message, which
+  // contains `message`.
+  void expect_startup_failure(const Outcome& outcome, const std::string& message) {
     EXPECT_NE(outcome.code, 0) << outcome.out;
     EXPECT_LT(outcome.seconds, kBound);
     expect_none_left();
@@ -43,7 +44,7 @@ class Start : public FaultTest {
     ASSERT_EQ(lines.size(), 1u) << outcome.error;
     EXPECT_NE(lines[0].find(message), std::string::npos) << lines[0];
   }
-  // The ranks of a program that is about to be killed, once they are there.
+  // Waits for the processes of `count` ranks and returns them.
   static std::vector<pid_t> ranks_of(const Program& program, size_t count) {
     std::vector<pid_t> ranks;
     for (int i = 0; i < 500 && ranks.size() < count; ++i) {
@@ -52,12 +53,12 @@ class Start : public FaultTest {
     }
     return ranks;
   }
-  // As a power cut would, but for the machine; takes along what Open MPI leaves, which nobody else
-  // ever does.
+  // Kills all processes as a power failure would. Removes Open MPI's files, which nothing else
+  // does.
   static void kill_all(Program& program, const std::vector<pid_t>& ranks) {
     const std::string environment =
         read_file("/proc/" + std::to_string(ranks.front()) + "/environ");
-    kill(program.pid(), SIGSTOP);  // it would clear up after its ranks
+    kill(program.pid(), SIGSTOP);  // otherwise it would clean up after its ranks
     for (const pid_t rank : ranks) kill(rank, SIGKILL);
     kill(program.pid(), SIGKILL);
     program.wait();
@@ -72,11 +73,12 @@ class Start : public FaultTest {
       }
     }
   }
-  // That have been recorded; while it runs the last record may be half written.
+  // Returns the number of recorded steps. While the run is active, the last record may be
+  // incomplete.
   size_t steps() const {
     return lines_with(read_file(run_dir() / "metrics.jsonl"), "\"event\":\"step\"").size();
   }
-  // Starts, makes progress, and ends when it is told to.
+  // Expects a new run to start, make progress, and end on SIGUSR1.
   void expect_clean_start() {
     const size_t before = steps();
     Program program(train(), 2);
@@ -92,29 +94,32 @@ class Start : public FaultTest {
   }
 };
 
-TEST_F(Start, ARankNeverArrives) {
-  expect_given_up(start("before_mpi sleep rank=2", 4), "rank 2 of 4 has not started; arrived on ");
+TEST_F(Start, ReportsARankThatHasNotStarted) {
+  expect_startup_failure(start("before_mpi sleep rank=2", 4),
+                         "rank 2 of 4 has not started; waiting on ");
 }
 
-TEST_F(Start, ARankIsStuckWhereAllMeet) {
-  expect_given_up(start("mpi sleep rank=1", 2), "after 3 s not all ranks have joined: all have ");
+TEST_F(Start, ReportsThatAllRanksHaveStartedIfOneIsStuck) {
+  expect_startup_failure(start("mpi sleep rank=1", 2),
+                         "not all ranks joined within 3 s (TRIREME_INIT_TIMEOUT sets this limit): "
+                         "all ranks have started on ");
 }
 
-TEST_F(Start, ARankIsStopped) {
+TEST_F(Start, ReportsASuspendedRank) {
   const Outcome outcome = start("mpi stop rank=0", 2);
-  expect_given_up(outcome, "rank 0 of 2 (pid ");
-  expect_given_up(outcome, ") is stopped");
+  expect_startup_failure(outcome, "rank 0 of 2 (pid ");
+  expect_startup_failure(outcome, ") is stopped");
 }
 
-// It has left no note, so this is between the launcher, which ends the job, and its user.
-TEST_F(Start, ARankDiesBeforeItArrives) {
+// The rank has no startup marker yet, so only the launcher notices, which ends the job.
+TEST_F(Start, EndsIfARankDiesBeforeItsMarkerExists) {
   const Outcome outcome = start("before_mpi kill rank=1", 2);
   EXPECT_EQ(outcome.code, 128 + SIGKILL) << outcome.error;
   EXPECT_LT(outcome.seconds, kBound);
   expect_none_left();
 }
 
-// The launcher may be faster than the ranks that would tell, or slower.
+// The launcher may end the ranks before they report.
 void expect_death_of_rank_1(const Outcome& outcome) {
   EXPECT_NE(outcome.code, 0) << outcome.error;
   EXPECT_LT(outcome.seconds, kBound);
@@ -124,24 +129,24 @@ void expect_death_of_rank_1(const Outcome& outcome) {
   }
 }
 
-TEST_F(Start, ARankDiesWhenItHasArrived) {
+TEST_F(Start, ReportsARankThatDiesBeforeMpiIsInitialized) {
   expect_death_of_rank_1(start("mpi kill rank=1", 3));
   expect_none_left();
 }
 
-TEST_F(Start, ARankDiesBeforeItIsWatched) {
+TEST_F(Start, ReportsARankThatDiesBeforeTheWatchdogRuns) {
   expect_death_of_rank_1(start("after_mpi kill rank=1", 3));
   expect_none_left();
 }
 
-TEST_F(Start, NothingOfARunThatWasKilledStaysInTheWay) {
+TEST_F(Start, RestartsAfterAllProcessesWereKilled) {
   Program killed(train(), 2);
   const std::vector<pid_t> ranks = ranks_of(killed, 2);
   ASSERT_EQ(ranks.size(), 2u);
   ASSERT_TRUE(wait_for(run_dir() / "checkpoints" / "latest", 20));
   kill_all(killed, ranks);
   expect_none_left();
-  // As a process leaves them that dies while it writes.
+  // Files of a process that died while writing.
   scratch_.write("run/checkpoints/step-00000021.tmp/model.safetensors", "half a file");
   scratch_.write("run/summary.json.tmp", "half a file");
   expect_clean_start();
@@ -154,7 +159,7 @@ TEST_F(Start, NothingOfARunThatWasKilledStaysInTheWay) {
   EXPECT_TRUE(temporary.empty()) << temporary[0];
 }
 
-TEST_F(Start, NotesOfAStartThatWasKilledAreRemoved) {
+TEST_F(Start, RemovesMarkersOfAKilledStart) {
   Program killed(train(), 2, {"TRIREME_INJECT=mpi sleep", "TRIREME_INIT_TIMEOUT=60"});
   const std::vector<pid_t> ranks = ranks_of(killed, 2);
   ASSERT_EQ(ranks.size(), 2u);

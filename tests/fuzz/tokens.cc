@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tokens.add_train(file.name());
   tokens.set_length(3);
   tokens.set_kind(static_cast<TokensConfig::Kind>(data[0] % 3));
-  if (data[0] / 3 % 2 == 1) tokens.set_vocabulary(300);
+  if (data[0] / 3 % 2 == 1) tokens.set_vocab_size(300);
   trireme::fuzz::open_both_ways(config, trireme::data::Part::kTraining);
   return 0;
 }
