@@ -6,12 +6,12 @@ namespace trireme::train {
 
 StepArrays::StepArrays(const model::Parameters& parameters, ops::Backend& backend,
                        size_t activation_bytes, bool averages)
-    : parameters_(parameters),
+    : layout_(parameters),
       backend_(backend),
       device_(backend.device()),
-      values_(device_.allocate(parameters.array_bytes())),
+      parameters_(device_.allocate(parameters.array_bytes())),
       low_precision_(parameters, backend),
-      running_(device_.allocate(parameters.running_bytes())),
+      running_stats_(device_.allocate(parameters.running_stat_bytes())),
       activations_(device_.allocate(activation_bytes)) {
   if (!averages) return;
   averages_ = device_.allocate(parameters.array_bytes());
@@ -19,18 +19,18 @@ StepArrays::StepArrays(const model::Parameters& parameters, ops::Backend& backen
 }
 
 void StepArrays::initialize(uint64_t seed, Stream& stream) {
-  device_.fill_zero(running_.data(), parameters_.running_bytes(), stream);
+  device_.fill_zero(running_stats_.data(), layout_.running_stat_bytes(), stream);
   stream.synchronize();
-  model::initialize(parameters_, backend_, seed, values_.data(), running_.data());
-  values_changed(stream);
+  model::initialize(layout_, backend_, seed, parameters_.data(), running_stats_.data());
+  parameters_changed(stream);
   restart_averages(stream);
 }
 
-void StepArrays::values_changed(Stream& stream) {
-  low_precision_.refresh(values_.data(), stream);
-  if (const size_t begin = parameters_.trained_bytes();
-      averages_.bytes() > begin) {  // what is frozen comes last
-    device_.copy(averages_.data() + begin, values_.data() + begin, averages_.bytes() - begin,
+void StepArrays::parameters_changed(Stream& stream) {
+  low_precision_.refresh(parameters_.data(), stream);
+  if (const size_t begin = layout_.trained_bytes();
+      averages_.bytes() > begin) {  // frozen parameters come last
+    device_.copy(averages_.data() + begin, parameters_.data() + begin, averages_.bytes() - begin,
                  stream);
   }
   stream.synchronize();
@@ -38,7 +38,7 @@ void StepArrays::values_changed(Stream& stream) {
 
 void StepArrays::restart_averages(Stream& stream) {
   if (averages_.bytes() == 0) return;
-  copy_array(device_, averages_, values_, stream);
+  copy_array(device_, averages_, parameters_, stream);
   stream.synchronize();
 }
 
@@ -48,26 +48,27 @@ void StepArrays::averages_changed(Stream& stream) {
   stream.synchronize();
 }
 
-void StepArrays::average_running(comm::Communicator& communicator, Stream& stream) {
-  if (communicator.size() == 1 || parameters_.moving_elements == 0) return;
-  communicator.all_reduce_sum(running_.data(), parameters_.moving_elements, DType::kF32, stream);
-  std::vector<float> host(static_cast<size_t>(parameters_.moving_elements));
+void StepArrays::average_running_stats(comm::Communicator& communicator, Stream& stream) {
+  if (communicator.size() == 1 || layout_.updated_stat_elements == 0) return;
+  communicator.all_reduce_sum(running_stats_.data(), layout_.updated_stat_elements, DType::kF32,
+                              stream);
+  std::vector<float> host(static_cast<size_t>(layout_.updated_stat_elements));
   const size_t bytes = host.size() * sizeof(float);
-  device_.copy(host.data(), running_.data(), bytes, stream);
+  device_.copy(host.data(), running_stats_.data(), bytes, stream);
   stream.synchronize();
   for (float& value : host) value /= static_cast<float>(communicator.size());
-  device_.copy(running_.data(), host.data(), bytes, stream);
+  device_.copy(running_stats_.data(), host.data(), bytes, stream);
   stream.synchronize();
 }
 
 model::ModelArrays StepArrays::model(void* gradients) const {
-  return {.parameters = values_.data(),
+  return {.parameters = parameters_.data(),
           .low_precision = low_precision_.data(),
           .gradients = gradients,
-          .running = running_.data()};
+          .running_stats = running_stats_.data()};
 }
 
-model::ModelArrays StepArrays::evaluated() const {
+model::ModelArrays StepArrays::evaluation_model() const {
   model::ModelArrays arrays = model(nullptr);
   if (averages_.bytes() == 0) return arrays;
   arrays.parameters = averages_.data();
@@ -76,8 +77,8 @@ model::ModelArrays StepArrays::evaluated() const {
 }
 
 size_t StepArrays::parameter_bytes() const {
-  return values_.bytes() + low_precision_.bytes() + averages_.bytes() +
-         low_precision_averages_.bytes() + running_.bytes();
+  return parameters_.bytes() + low_precision_.bytes() + averages_.bytes() +
+         low_precision_averages_.bytes() + running_stats_.bytes();
 }
 
 void copy_array(Device& device, const Buffer& to, const Buffer& from, Stream& stream) {

@@ -1,4 +1,5 @@
-// The model's arrays on this rank's device, but for gradients.
+// The flat device arrays of the model on this rank, except gradients: parameters, their averages,
+// low-precision copies, running statistics and activations.
 #pragma once
 
 #include <cstddef>
@@ -13,49 +14,54 @@ namespace trireme::train {
 
 class StepArrays {
  public:
-  // Allocates them, with averages of the parameters (optimizer.ema) or without; values are
-  // undefined. Both outlive it.
+  // Allocates the arrays, including averages of the parameters if `averages` (optimizer.ema).
+  // Values are undefined until initialize() or a checkpoint sets them. Both references must outlive
+  // this.
   StepArrays(const model::Parameters& parameters, ops::Backend& backend, size_t activation_bytes,
              bool averages);
 
-  // Initial parameters and running values, a pure function of the seed, and averages to match.
-  // Blocks until all that is queued on the stream is done.
+  // Sets the initial parameters, running statistics and averages, a pure function of the seed.
+  // Blocks until the stream is idle.
   void initialize(uint64_t seed, Stream& stream);
-  // Writes the copy in low precision, and the frozen part of the averages. Comes after whoever else
-  // than the update has written values, and blocks until both are there.
-  void values_changed(Stream& stream);
-  // Lets the averages begin anew, with the parameters; blocks.
+  // Refreshes what is derived from the parameters: the low-precision copy and the frozen part of
+  // the averages. Must be called after anything but the optimizer update has written parameters.
+  // Blocks.
+  void parameters_changed(Stream& stream);
+  // Resets the averages to the current parameters. Blocks.
   void restart_averages(Stream& stream);
-  // Writes the averages' copy in low precision, which an evaluation reads; blocks.
+  // Refreshes the low-precision copy of the averages, which evaluations read. Blocks.
   void averages_changed(Stream& stream);
-  // Makes running values (of batch norm) the mean over ranks. All ranks call it together.
-  void average_running(comm::Communicator& communicator, Stream& stream);
+  // Replaces the running statistics (of batch norm) with their means over all ranks. Collective.
+  void average_running_stats(comm::Communicator& communicator, Stream& stream);
 
   model::ModelArrays model(void* gradients) const;
-  // With the averages, if there are any, in place of the parameters; without gradients.
-  model::ModelArrays evaluated() const;
+  // Returns the arrays to evaluate with: averages in place of parameters, if there are averages,
+  // and no gradients.
+  model::ModelArrays evaluation_model() const;
   const Buffer& activations() const { return activations_; }
-  const Buffer& values() const { return values_; }
-  const Buffer& averages() const { return averages_; }  // empty: none; frozen values included
-  const Buffer& running() const { return running_; }
-  size_t parameter_bytes() const;  // averages, copies in low precision and running values included
+  const Buffer& parameters() const { return parameters_; }
+  // Includes the frozen parameters. Empty if parameters are not averaged.
+  const Buffer& averages() const { return averages_; }
+  const Buffer& running_stats() const { return running_stats_; }
+  // Bytes of parameters, averages, their low-precision copies and running statistics.
+  size_t parameter_bytes() const;
 
  private:
-  const model::Parameters& parameters_;
+  const model::Parameters& layout_;
   ops::Backend& backend_;
   Device& device_;
-  Buffer values_;
+  Buffer parameters_;
   model::LowPrecisionCopy low_precision_;
   Buffer averages_;
   model::LowPrecisionCopy low_precision_averages_;
-  Buffer running_;
+  Buffer running_stats_;
   Buffer activations_;
 };
 
-// Queues the copy of a whole array, which may be empty, to one of its size.
+// Queues a copy between two arrays of the same size, which may be 0.
 void copy_array(Device& device, const Buffer& to, const Buffer& from, Stream& stream);
 
-// Elements [begin, end) of an array of f32 where the host can reach them; none on a GPU.
+// Returns elements [begin, end) of an f32 array if it is in host memory; empty on a GPU.
 std::span<std::byte> host_elements(const Device& device, const Buffer& array, int64_t begin,
                                    int64_t end);
 

@@ -18,10 +18,10 @@ int64_t BatchPlan::passes_of(int64_t global_rows, int ranks) const {
 BatchPlan plan_batch(const Config& config, int ranks) {
   const BatchConfig& batch = config.run.batch();
   if (batch.global() < ranks) {
-    throw ConfigError(
-        config.where("batch.global"),
-        fmt::format("{} samples cannot be shared by {} ranks; use at least {} or fewer ranks",
-                    batch.global(), ranks, ranks));
+    throw ConfigError(config.where("batch.global"),
+                      fmt::format("{} is less than the {} ranks, which need a sample each; use at "
+                                  "least {} or fewer ranks",
+                                  batch.global(), ranks, ranks));
   }
   const int64_t share = ceil_div(batch.global(), ranks);
   BatchPlan plan;

@@ -1,4 +1,4 @@
-// How a global batch is cut, and how many steps work on batches at once.
+// How a global batch is split over ranks and micro-batches.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,23 @@
 
 namespace trireme::train {
 
-// Over ranks, and each share into micro-batches. The same on all ranks.
+// The same on all ranks.
 struct BatchPlan {
-  int64_t global = 0;
-  int64_t micro = 0;     // rows of one forward and backward pass
-  int64_t passes = 0;    // of a full batch
-  int64_t capacity = 0;  // rows that a Batch must have room for: micro * passes
+  int64_t global = 0;    // samples of a full batch on all ranks together
+  int64_t micro = 0;     // rows of one forward and backward pass on a rank
+  int64_t passes = 0;    // forward and backward passes of a full batch on a rank
+  int64_t capacity = 0;  // rows that a rank's data::Batch must have room for: micro * passes
 
-  // Passes of a batch of so many rows on all ranks together. A rank with fewer rows makes as many
-  // as the others: layers may wait for each other.
+  // Returns the passes for a batch with `global_rows` rows on all ranks together. All ranks run the
+  // same number, even those with fewer rows, since layers may communicate (synchronized batch
+  // norm).
   int64_t passes_of(int64_t global_rows, int ranks) const;
 };
-// Throws ConfigError when the batch has fewer samples than there are ranks.
+// Throws ConfigError if the batch has fewer samples than there are ranks.
 BatchPlan plan_batch(const Config& config, int ranks);
 
-// Steps that may be under way at once. A GPU computes one while the next is being prepared, and
-// holds a batch for each.
-inline int steps_under_way(DeviceKind kind) { return kind == DeviceKind::kCpu ? 1 : 2; }
+// Returns how many steps may be in flight at once. A GPU computes one while the host queues the
+// next, and has memory for the batches of both.
+inline int steps_in_flight(DeviceKind kind) { return kind == DeviceKind::kCpu ? 1 : 2; }
 
 }  // namespace trireme::train

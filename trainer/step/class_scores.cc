@@ -10,8 +10,8 @@
 namespace trireme::train {
 namespace {
 
-// Of equal numbers the first, as the loss ranks them; kNothing where one is not finite. Looks at
-// each logit once, since there may be thousands in a row.
+// Returns the index of the largest logit, the first of equal ones (as the loss counts accuracy), or
+// kNoClass if a logit is not finite. A single pass, since a row may have thousands.
 int predicted_class(std::span<const float> logits) {
   constexpr uint32_t kExponent = 0x7f800000;  // all ones: infinite or NaN
   bool finite = true;
@@ -24,7 +24,7 @@ int predicted_class(std::span<const float> logits) {
       largest = i;
     }
   }
-  return finite ? static_cast<int>(largest) : kNothing;
+  return finite ? static_cast<int>(largest) : kNoClass;
 }
 
 int label_of(const data::SampleSpec& spec, const std::byte* target) {
@@ -40,7 +40,7 @@ int label_of(const data::SampleSpec& spec, const std::byte* target) {
 
 }  // namespace
 
-bool has_one_class(const data::SampleSpec& spec, int64_t outputs) {
+bool is_single_label(const data::SampleSpec& spec, int64_t outputs) {
   if (spec.classes < 2 || outputs < spec.classes) return false;
   const Shape& target = spec.target.shape;
   return target.rank() == 0 ||
@@ -62,12 +62,12 @@ std::vector<Classified> classify(const data::SampleSpec& spec, const data::Batch
 
 void set_averages(std::span<const ClassScores> scores, EvaluationMetrics& metrics) {
   double classes = 0, precision = 0, recall = 0, f1 = 0;
-  for (const ClassScores& of_class : scores) {
-    if (of_class.support == 0 && of_class.predicted == 0) continue;
+  for (const ClassScores& one : scores) {
+    if (one.support == 0 && one.predicted == 0) continue;
     ++classes;
-    precision += of_class.precision();
-    recall += of_class.recall();
-    f1 += of_class.f1();
+    precision += one.precision();
+    recall += one.recall();
+    f1 += one.f1();
   }
   if (classes == 0) return;
   metrics.macro_precision = precision / classes;
@@ -76,13 +76,13 @@ void set_averages(std::span<const ClassScores> scores, EvaluationMetrics& metric
 }
 
 bool ClassCounts::applies_to(const data::SampleSpec& spec, int64_t outputs) {
-  return has_one_class(spec, outputs) && outputs <= kMaxScoredClasses;
+  return is_single_label(spec, outputs) && outputs <= kMaxScoredClasses;
 }
 
 void ClassCounts::add(std::span<const Classified> samples) {
   for (const auto& [label, predicted] : samples) {
     ++count(label, kSupport);
-    if (predicted == kNothing) continue;
+    if (predicted == kNoClass) continue;
     ++count(predicted, kPredicted);
     if (predicted == label) ++count(label, kTruePositives);
   }
@@ -91,12 +91,12 @@ void ClassCounts::add(std::span<const Classified> samples) {
 std::vector<ClassScores> ClassCounts::gather(comm::Communicator& communicator) const {
   std::vector<double> counts = counts_;
   comm::sum(communicator, counts);
-  const auto whole = [](double count) { return static_cast<int64_t>(count); };
+  const auto integer = [](double count) { return static_cast<int64_t>(count); };
   std::vector<ClassScores> scores;
   for (size_t at = 0; at < counts.size(); at += kKinds) {
-    scores.push_back({.support = whole(counts[at + kSupport]),
-                      .predicted = whole(counts[at + kPredicted]),
-                      .true_positives = whole(counts[at + kTruePositives])});
+    scores.push_back({.support = integer(counts[at + kSupport]),
+                      .predicted = integer(counts[at + kPredicted]),
+                      .true_positives = integer(counts[at + kTruePositives])});
   }
   return scores;
 }

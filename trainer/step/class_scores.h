@@ -1,4 +1,4 @@
-// Precision, recall and F1 of each class, from counts that ranks add up.
+// Precision, recall and F1 score of each class, from counts that are summed over ranks.
 #pragma once
 
 #include <cstddef>
@@ -14,36 +14,37 @@
 
 namespace trireme::train {
 
-// What a network predicts whose logits are not finite.
-inline constexpr int kNothing = -1;
+// The predicted class of a sample whose logits are not all finite.
+inline constexpr int kNoClass = -1;
 
-// Which class a sample is of, and which is predicted.
+// The true and the predicted class of a sample.
 struct Classified {
   int label = 0;
-  int predicted = 0;  // or kNothing
+  int predicted = 0;  // or kNoClass
 };
 
-// Whether each sample is of one class, of which `outputs` numbers a sample are the logits.
-bool has_one_class(const data::SampleSpec& spec, int64_t outputs);
-// Of each row, on the threads of the CPU. `logits` are [batch.rows, outputs]. Where targets are
-// probabilities of classes the label is the most probable one.
+// Returns whether each sample has exactly one class and the network's `outputs` values per sample
+// are its logits.
+bool is_single_label(const data::SampleSpec& spec, int64_t outputs);
+// Classifies each row of a batch, in parallel on the CPU's threads. `logits` has shape
+// [batch.rows, outputs]. If targets are class probabilities, the label is the most probable class.
 std::vector<Classified> classify(const data::SampleSpec& spec, const data::Batch& batch,
                                  std::span<const float> logits, int64_t outputs);
 
 // Sets the macro averages: unweighted means over the classes that have samples or are predicted, as
-// scikit-learn does by default; nothing where there is no such class.
+// scikit-learn's default. Leaves them unset if there is no such class.
 void set_averages(std::span<const ClassScores> scores, EvaluationMetrics& metrics);
 
-// Counts of this rank's samples. Memory grows with the classes, not with their square.
+// Counts over this rank's samples. Memory is linear in the number of classes.
 class ClassCounts {
  public:
-  // Whether there are such scores, of at most kMaxScoredClasses.
+  // Returns whether such samples have class scores: one class each, at most kMaxScoredClasses.
   static bool applies_to(const data::SampleSpec& spec, int64_t outputs);
   explicit ClassCounts(int64_t outputs) : counts_(static_cast<size_t>(outputs) * kKinds) {}
 
   void add(std::span<const Classified> samples);
-  // Of each output, over the samples of all ranks, which call it together. Counts are whole
-  // numbers, so that any number of ranks gives the same.
+  // Returns the scores of each class over the samples of all ranks. Counts are integers, so the
+  // result does not depend on the number of ranks. Collective.
   std::vector<ClassScores> gather(comm::Communicator& communicator) const;
 
  private:
@@ -52,7 +53,7 @@ class ClassCounts {
     return counts_[static_cast<size_t>(label) * kKinds + kind];
   }
 
-  std::vector<double> counts_;  // whole numbers, exact up to 2^53
+  std::vector<double> counts_;  // integers, exact up to 2^53
 };
 
 }  // namespace trireme::train

@@ -1,5 +1,5 @@
-// Conversions between two element types, planned when first asked for: of gradients on their way
-// between ranks, for example.
+// Casts flat arrays from one element type to another, for example gradients to and from the type in
+// which they are sent between ranks.
 #pragma once
 
 #include <array>
@@ -14,11 +14,12 @@ namespace trireme::train {
 
 class Conversion {
  public:
-  // Between flat arrays. The backend outlives it; it outlives what it has queued.
+  // The backend must outlive it, and it must outlive the work that it has queued.
   Conversion(ops::Backend& backend, DType from, DType to)
       : backend_(backend), from_(from), to_(to) {}
 
-  // The first call with these arguments plans and allocates, later ones only encode.
+  // Queues a cast of `elements` elements. The first call with given arguments plans and allocates;
+  // later calls only encode.
   void encode(const void* from, void* to, int64_t elements, Stream& stream);
 
  private:

@@ -27,18 +27,18 @@ Mistake mistake_from(const Json& json) {
 
 }  // namespace
 
-bool comes_before(double probability, int64_t index, double other, int64_t other_index) {
+bool listed_before(double probability, int64_t index, double other, int64_t other_index) {
   const double own = std::isnan(probability) ? 2 : probability;
   other = std::isnan(other) ? 2 : other;
   return own != other ? own > other : index < other_index;
 }
 
 bool DetailsCollector::applies_to(const data::SampleSpec& spec, int64_t outputs) {
-  return has_one_class(spec, outputs) && outputs == spec.classes;
+  return is_single_label(spec, outputs) && outputs == spec.classes;
 }
 
 DetailsCollector::DetailsCollector(const data::SampleSpec& spec) : spec_(spec) {
-  if (spec.classes > kMaxConfused) return;
+  if (spec.classes > kMaxConfusionClasses) return;
   confusion_.resize(static_cast<size_t>(spec.classes) * static_cast<size_t>(spec.classes));
 }
 
@@ -47,38 +47,39 @@ void DetailsCollector::add(const data::Batch& batch, std::span<const float> logi
   const auto classes = static_cast<size_t>(spec_.classes);
   for (int64_t row = 0; row < batch.rows; ++row) {
     const auto i = static_cast<size_t>(row);
-    const std::span<const float> own = logits.subspan(i * classes, classes);
+    const std::span<const float> row_logits = logits.subspan(i * classes, classes);
     const auto [label, predicted] = samples[i];
     const std::byte* input = batch.inputs + i * spec_.input.bytes();
-    if (predicted == kNothing) {
+    if (predicted == kNoClass) {
       constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-      keep({kNan, batch.samples[row], label, kNothing, {}}, input);
+      add_mistake({kNan, batch.samples[row], label, kNoClass, {}}, input);
       continue;
     }
     if (!confusion_.empty()) {
       confusion_[static_cast<size_t>(label) * classes + static_cast<size_t>(predicted)] += 1;
     }
     if (label == predicted) continue;
-    const double probability = softmax(own)[static_cast<size_t>(predicted)];
-    keep({probability, batch.samples[row], label, predicted, {}}, input);
+    const double probability = softmax(row_logits)[static_cast<size_t>(predicted)];
+    add_mistake({probability, batch.samples[row], label, predicted, {}}, input);
   }
 }
 
-void DetailsCollector::keep(Found found, const std::byte* input) {
+void DetailsCollector::add_mistake(Found found, const std::byte* input) {
   if (found_.size() == kMaxMistakes && !(found < found_.back())) return;
   found.input.assign(input, input + spec_.input.bytes());
   found_.insert(std::ranges::upper_bound(found_, found, std::less<>{}), std::move(found));
   if (found_.size() > kMaxMistakes) found_.pop_back();
 }
 
-// Of all ranks, so that only their images travel.
-void DetailsCollector::forget_all_but_the_surest(comm::Communicator& communicator) {
+// Removes mistakes that are not among the first kMaxMistakes of all ranks, so that ranks exchange
+// the images of those only.
+void DetailsCollector::drop_all_but_most_confident(comm::Communicator& communicator) {
   Json own = Json::array();
   for (const Found& found : found_) own.push_back({found.probability, found.index});
   std::vector<Found> all;
   for (const std::string& text : all_gather(communicator, json_text(std::move(own)))) {
-    for (const Json& of_rank : Json::parse(text)) {
-      all.push_back({to_number(of_rank[0]), of_rank[1], 0, 0, {}});
+    for (const Json& row : Json::parse(text)) {
+      all.push_back({to_number(row[0]), row[1], 0, 0, {}});
     }
   }
   std::ranges::sort(all, std::less<>{});
@@ -102,14 +103,14 @@ std::vector<Mistake> DetailsCollector::describe(const data::Dataset& dataset) co
 EvaluationDetails DetailsCollector::gather(comm::Communicator& communicator,
                                            const data::Dataset& dataset) {
   EvaluationDetails details;
-  forget_all_but_the_surest(communicator);
+  drop_all_but_most_confident(communicator);
   Json own = Json::array();
   for (const Mistake& mistake : describe(dataset)) own.push_back(row_of(mistake));
   for (const std::string& text : all_gather(communicator, json_text(std::move(own)))) {
-    for (const Json& of_rank : Json::parse(text)) details.mistakes.push_back(mistake_from(of_rank));
+    for (const Json& row : Json::parse(text)) details.mistakes.push_back(mistake_from(row));
   }
   std::ranges::stable_sort(details.mistakes, [](const Mistake& a, const Mistake& b) {
-    return comes_before(a.probability, a.index, b.probability, b.index);
+    return listed_before(a.probability, a.index, b.probability, b.index);
   });
   if (confusion_.empty()) return details;
   comm::sum(communicator, confusion_);

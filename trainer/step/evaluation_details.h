@@ -1,5 +1,5 @@
-// What an evaluation finds beside its means: which classes are taken for which, and of what the
-// network is sure and wrong.
+// Details of an evaluation of a classifier: the confusion matrix and the wrong predictions that the
+// network was most confident of.
 #pragma once
 
 #include <cstdint>
@@ -15,39 +15,40 @@
 
 namespace trireme::train {
 
+// A misclassified sample.
 struct Mistake {
-  int64_t index = 0;  // of the sample
+  int64_t index = 0;  // of the sample in the dataset
   std::string where;  // Dataset::where
   int label = 0;
-  int predicted = 0;       // kNothing: the logits are not finite
-  double probability = 0;  // of the predicted class; NaN with kNothing
-  std::string png;         // base64, as the network sees it before normalization; empty: no image
+  int predicted = 0;       // kNoClass if the logits are not finite
+  double probability = 0;  // of the predicted class; NaN with kNoClass
+  std::string png;         // the input before normalization, in base64; empty if it is not an image
 };
 
 struct EvaluationDetails {
-  // Samples by true class (rows) and predicted class, but for those with kNothing; empty above
-  // kMaxConfused classes.
+  // Number of samples by true class (rows) and predicted class (columns), without those predicted
+  // as kNoClass. Empty above kMaxConfusionClasses classes.
   std::vector<std::vector<int64_t>> confusion;
-  std::vector<Mistake> mistakes;  // in the order of comes_before, at most kMaxMistakes
+  std::vector<Mistake> mistakes;  // in the order of listed_before(), at most kMaxMistakes
 };
-inline constexpr int kMaxConfused = 200;
+inline constexpr int kMaxConfusionClasses = 200;
 inline constexpr size_t kMaxMistakes = 24;
 
-// Whether a mistake is listed before another one: first those without a probability (NaN), then the
-// surest.
-bool comes_before(double probability, int64_t index, double other, int64_t other_index);
+// Returns whether a mistake is listed before another one. Mistakes without a probability (NaN) come
+// first, then those with the highest probability; ties are ordered by index.
+bool listed_before(double probability, int64_t index, double other, int64_t other_index);
 
-// Collects them from this rank's batches.
+// Collects the details over this rank's batches.
 class DetailsCollector {
  public:
-  // Of classes, each sample of one; `outputs` numbers a sample are what the network says.
+  // Returns whether each sample has one class and the network has exactly one output per class.
   static bool applies_to(const data::SampleSpec& spec, int64_t outputs);
   explicit DetailsCollector(const data::SampleSpec& spec);
 
-  // `logits` are [batch.rows, classes], `samples` what they say of each row.
+  // `logits` has shape [batch.rows, classes]; `samples` is the result of classify() for them.
   void add(const data::Batch& batch, std::span<const float> logits,
            std::span<const Classified> samples);
-  // Of all ranks, which call it together.
+  // Returns the details over all ranks. Collective.
   EvaluationDetails gather(comm::Communicator& communicator, const data::Dataset& dataset);
 
  private:
@@ -58,18 +59,18 @@ class DetailsCollector {
     int predicted = 0;
     std::vector<std::byte> input;
 
-    // On all ranks the same.
+    // Orders by listed_before(), the same on all ranks.
     bool operator<(const Found& other) const {
-      return comes_before(probability, index, other.probability, other.index);
+      return listed_before(probability, index, other.probability, other.index);
     }
   };
-  void keep(Found found, const std::byte* input);
-  void forget_all_but_the_surest(comm::Communicator& communicator);
+  void add_mistake(Found found, const std::byte* input);
+  void drop_all_but_most_confident(comm::Communicator& communicator);
   std::vector<Mistake> describe(const data::Dataset& dataset) const;
 
   data::SampleSpec spec_;
-  std::vector<double> confusion_;
-  std::vector<Found> found_;  // sorted
+  std::vector<double> confusion_;  // [classes, classes], row-major
+  std::vector<Found> found_;       // sorted, at most kMaxMistakes
 };
 
 }  // namespace trireme::train

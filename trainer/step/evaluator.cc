@@ -13,16 +13,16 @@
 #include "core/file.h"
 #include "data/loader.h"
 #include "ops/step_state.h"
-#include "trainer/step/bad_data.h"
+#include "trainer/step/skipped_samples.h"
 
 namespace trireme::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-// Between two looks at whether another rank was told to stop.
-constexpr double kSecondsBetweenAsking = 0.25;
+// How often ranks check whether any of them was asked to stop.
+constexpr double kSecondsBetweenStopChecks = 0.25;
 
-// What is computed of each sample's outputs beside the loss's own sums.
+// Metrics that are computed from each sample's outputs, in addition to the loss's own sums.
 class Scores {
  public:
   Scores(const data::SampleSpec& spec, int64_t outputs, bool with_details)
@@ -69,7 +69,7 @@ class Scores {
 struct Evaluator::State {
   State(const model::Graph& graph, ops::Backend& its_backend, comm::Communicator& its_communicator,
         const data::Dataset& its_dataset, model::Parameters its_parameters,
-        model::ModelArrays arrays, std::span<std::byte> lent_activations, int64_t its_rows,
+        model::ModelArrays arrays, std::span<std::byte> shared_activations, int64_t its_rows,
         const data::LoaderOptions& its_loading)
       : backend(its_backend),
         device(its_backend.device()),
@@ -84,9 +84,9 @@ struct Evaluator::State {
     options.training = false;
     options.output = true;
     program = model::Program::compile(graph, backend, options, parameters);
-    if (program->activation_bytes() > lent_activations.size()) {
+    if (program->activation_bytes() > shared_activations.size()) {
       activations = device.allocate(program->activation_bytes());
-      lent_activations = {activations.data(), activations.bytes()};
+      shared_activations = {activations.data(), activations.bytes()};
     }
     const model::Node& last = graph.nodes[static_cast<size_t>(graph.nodes.back().inputs[0])];
     outputs = last.signature.output.elements();
@@ -94,7 +94,7 @@ struct Evaluator::State {
     metrics = device.allocate(sizeof host_metrics);
     step_state = device.allocate(sizeof(ops::StepState));
     arrays.gradients = metrics.data();
-    context.emplace(*program, arrays, lent_activations.data());
+    context.emplace(*program, arrays, shared_activations.data());
     context->bind(model::Port::kOutput, output.data());
     loading.order.shuffle = false;
     loading.global_batch = rows * communicator.size();
@@ -110,7 +110,7 @@ struct Evaluator::State {
     state.valid_rows = static_cast<int32_t>(batch.rows);
     device.copy(step_state.data(), &state, sizeof state, *stream);
     device.fill_zero(metrics.data(), sizeof host_metrics, *stream);
-    // The CPU reads the batch where it is.
+    // The CPU reads the batch in place.
     if (inputs.data()) {
       device.copy(inputs.data(), batch.inputs, inputs.bytes(), *stream);
       device.copy(targets.data(), batch.targets, targets.bytes(), *stream);
@@ -124,10 +124,9 @@ struct Evaluator::State {
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(host_metrics[i]);
   }
 
-  // [batch.rows, outputs] of the batch that was added last.
+  // Returns the outputs, [batch.rows, outputs], of the batch that was added last.
   std::span<const float> predictions(const data::Batch& batch) {
     const auto count = static_cast<size_t>(batch.rows * outputs);
-    // Memory of the CPU is read where it is.
     if (device.kind() == DeviceKind::kCpu) return {output.as<float>(), count};
     host_output.resize(count);
     device.copy(host_output.data(), output.data(), count * sizeof(float), *stream);
@@ -135,17 +134,18 @@ struct Evaluator::State {
     return host_output;
   }
 
-  // Asks all ranks whether one was told to stop. They have to ask after the same batches, so how
-  // soon to ask again comes out of the same sum.
-  struct Asked {
-    bool any = false;
-    int64_t again_after = 1;  // batches
+  // Checks whether any rank was asked to stop. All ranks must check after the same batches, so the
+  // number of batches until the next check is computed from the same sum.
+  struct StopCheck {
+    bool stop = false;
+    int64_t next_check_after = 1;  // batches
   };
-  Asked ask(bool stop_requested, double seconds_a_batch) {
-    std::array<double, 2> told = {stop_requested ? 1.0 : 0.0, seconds_a_batch};
-    comm::sum(communicator, told);
-    const double batches = kSecondsBetweenAsking * communicator.size() / std::max(1e-9, told[1]);
-    return {told[0] > 0, static_cast<int64_t>(std::clamp(batches, 1.0, 1e6))};
+  StopCheck check_stop(bool stop_requested, double seconds_per_batch) {
+    std::array<double, 2> sums = {stop_requested ? 1.0 : 0.0, seconds_per_batch};
+    comm::sum(communicator, sums);
+    const double batches =
+        kSecondsBetweenStopChecks * communicator.size() / std::max(1e-9, sums[1]);
+    return {sums[0] > 0, static_cast<int64_t>(std::clamp(batches, 1.0, 1e6))};
   }
 
   Evaluation run(const std::function<bool()>& stop_requested, bool with_details) {
@@ -157,17 +157,18 @@ struct Evaluator::State {
     Scores scores(dataset.spec(), outputs, with_details);
     Evaluation result;
     const int64_t batches = loader.batches_per_epoch();
-    int64_t ask_at = 1;
+    int64_t next_check = 1;
     for (int64_t i = 0; i < batches; ++i) {
-      if (i == ask_at) {
-        const Asked asked = ask(stop_requested(), seconds_since(start) / static_cast<double>(i));
-        result.stopped = asked.any;
-        if (asked.any) break;
-        ask_at += asked.again_after;
+      if (i == next_check) {
+        const StopCheck check =
+            check_stop(stop_requested(), seconds_since(start) / static_cast<double>(i));
+        result.stopped = check.stop;
+        if (check.stop) break;
+        next_check += check.next_check_after;
       }
       fault_point("evaluation", i);
       const data::Batch& batch = loader.next();
-      communicator.ledger().detail(fmt::format("batch {} of {}", i + 1, batches));
+      communicator.ledger().set_detail(fmt::format("batch {} of {}", i + 1, batches));
       add(batch, sums);
       if (scores.any()) scores.add(batch, predictions(batch));
     }
@@ -177,7 +178,7 @@ struct Evaluator::State {
     const double samples = std::max(1.0, sums[ops::kMetricSamples]);
     if (!result.stopped && result.samples < dataset.size()) {
       result.bad.count = dataset.size() - result.samples;
-      result.bad.first = gather_reasons(communicator, loader.bad_records().first);
+      result.bad.first = gather_skip_reasons(communicator, loader.bad_records().first);
     }
     const double weight = sums[ops::kMetricWeight];
     result.metrics.loss = weight > 0 ? sums[ops::kMetricLoss] / weight : 0;
@@ -201,7 +202,7 @@ struct Evaluator::State {
   std::unique_ptr<const model::Program> program;
   Buffer activations;
   std::optional<model::Context> context;
-  int64_t outputs = 0;  // of a sample
+  int64_t outputs = 0;  // per sample
   Buffer output;
   std::vector<float> host_output;
   Buffer metrics;

@@ -1,4 +1,4 @@
-// How well the network does on samples it was not trained on.
+// Evaluates the network on a dataset: loss, metrics and optional details.
 #pragma once
 
 #include <cstdint>
@@ -20,33 +20,33 @@
 
 namespace trireme::train {
 
-// Over all samples of all ranks.
+// The result of an evaluation, over the samples of all ranks.
 struct Evaluation {
   int64_t samples = 0;
   EvaluationMetrics metrics = {};
   double seconds = 0;
-  bool stopped = false;       // cut short: some rank was told to stop
-  data::BadRecords bad = {};  // samples that could not be read; see data.on_bad_record
-  // Where samples have one class each, of at most kMaxScoredClasses: of each output of the network.
-  std::vector<ClassScores> classes = {};
-  std::vector<OutputScores> outputs = {};  // of a regression
-  // Where they were asked for, and samples have one class each.
+  bool stopped = false;                    // interrupted, because some rank was asked to stop
+  data::BadRecords bad = {};               // samples that could not be read; see data.on_bad_record
+  std::vector<ClassScores> classes = {};   // by network output; empty unless ClassCounts applies
+  std::vector<OutputScores> outputs = {};  // of a regression; otherwise empty
+  // Set if details were requested and samples have one class each.
   std::optional<EvaluationDetails> details = {};
 };
 
 class Evaluator {
  public:
-  // Compiles for inference with `rows` rows at a time. `arrays` holds parameters and running
-  // values; `activations` is memory that is used if it suffices. Everything outlives the evaluator.
-  // `loading` is completed with the order and the size of batches.
+  // Compiles the network for inference on `rows` rows at a time. `arrays` holds the parameters and
+  // running statistics. `activations` is used as workspace if it is large enough; otherwise the
+  // evaluator allocates its own. Sets the order and batch size in `loading` itself. All arguments
+  // passed by reference must outlive the evaluator.
   Evaluator(const model::Graph& graph, ops::Backend& backend, comm::Communicator& communicator,
             const data::Dataset& dataset, model::Parameters parameters,
             const model::ModelArrays& arrays, std::span<std::byte> activations, int64_t rows,
             const data::LoaderOptions& loading);
   ~Evaluator();
 
-  // Every sample exactly once, each rank its share. All ranks call it together. `stop_requested` is
-  // asked between batches.
+  // Evaluates every sample exactly once, split over the ranks. Checks `stop_requested` between
+  // batches; if it returns true on any rank, all ranks return early with `stopped` set. Collective.
   Evaluation run(const std::function<bool()>& stop_requested, bool with_details = false);
 
  private:

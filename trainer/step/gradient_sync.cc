@@ -11,8 +11,8 @@
 namespace trireme::train {
 namespace {
 
-// Where buckets may end: the gradients' beginnings, padding in front of them belongs to the one
-// before.
+// Returns the positions at which buckets may end: where a gradient begins. Padding belongs to the
+// gradient before it.
 std::vector<int64_t> bucket_ends(const model::Parameters& parameters) {
   std::vector<int64_t> ends;
   for (const model::Parameter& parameter : parameters.all) {
@@ -25,7 +25,8 @@ std::vector<int64_t> bucket_ends(const model::Parameters& parameters) {
   return ends;
 }
 
-// "layer3.0.conv1.weight ... layer3.2.bn3.bias": from the first to the last gradient in each.
+// Returns the first and last parameter of each bucket: "layer3.0.conv1.weight ...
+// layer3.2.bn3.bias".
 std::vector<std::string> bucket_names(const model::Parameters& parameters,
                                       std::span<const comm::Bucket> buckets) {
   std::vector<std::string> names;
@@ -59,35 +60,34 @@ GradientSync::GradientSync(const BucketConfig& config, comm::Communicator& commu
       *communicator_, device_, compute, gradients_.data(), DType::kF32,
       comm::cut_buckets(bucket_ends(parameters), DType::kF32,
                         {config.first_bytes(), config.bytes(), config.last_bytes()}),
-      wire(config, backend), slots, config.sum_on_one_rank());
-  communicator.ledger().name_buckets(bucket_names(parameters, buckets()));
+      wire_format(config, backend), slots, config.sum_on_one_rank());
+  communicator.ledger().set_bucket_names(bucket_names(parameters, buckets()));
   advance_ = [this](int64_t end) {
     note_final(end);
     bucketer_->advance(end);
   };
-  advance_alone_ = [this](int64_t end) { note_final(end); };
+  advance_without_sums_ = [this](int64_t end) { note_final(end); };
 }
 
-// Gradients as they travel.
-comm::Wire GradientSync::wire(const BucketConfig& config, ops::Backend& backend) {
+comm::WireFormat GradientSync::wire_format(const BucketConfig& config, ops::Backend& backend) {
   if (config.precision() == FP32) return {};
   const DType dtype = config.precision() == BF16 ? DType::kBF16 : DType::kF16;
-  narrow_ = std::make_unique<Conversion>(backend, DType::kF32, dtype);
-  widen_ = std::make_unique<Conversion>(backend, dtype, DType::kF32);
-  const auto through = [](Conversion& conversion) {
+  to_wire_ = std::make_unique<Conversion>(backend, DType::kF32, dtype);
+  from_wire_ = std::make_unique<Conversion>(backend, dtype, DType::kF32);
+  const auto convert_with = [](Conversion& conversion) {
     return [&](const void* from, void* to, int64_t elements, Stream& on) {
       conversion.encode(from, to, elements, on);
     };
   };
-  return {dtype, through(*narrow_), through(*widen_)};
+  return {dtype, convert_with(*to_wire_), convert_with(*from_wire_)};
 }
 
 void GradientSync::begin(int slot) {
   bucketer_->use_events(slot);
-  begin_alone();
+  begin_without_sums();
 }
 
-// From where the last call ended.
+// Gradients from the end of the last call to `end` are final.
 void GradientSync::note_final(int64_t end) {
   fault_point("gradients", final_, host_elements(device_, gradients_, final_, end));
   final_ = end;

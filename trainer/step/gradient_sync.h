@@ -1,4 +1,5 @@
-// The gradients of a step and their sum over ranks: bucket after bucket, beside the backward pass.
+// The gradients of a step and their all-reduce: bucket by bucket, concurrently with the backward
+// pass.
 #pragma once
 
 #include <cstddef>
@@ -21,41 +22,43 @@ namespace trireme::train {
 
 class GradientSync {
  public:
-  // `communicator` is over the device's memory, `compute` the stream of the backward pass. Times of
-  // as many steps as there are slots are kept apart. Everything outlives it, and all ranks make it
-  // and let go of it together.
+  // `communicator` sums the device's memory; `compute` is the stream of the backward pass. `slots`
+  // is the number of steps whose times are stored separately. All arguments must outlive this, and
+  // all ranks must construct and destroy it together.
   GradientSync(const BucketConfig& config, comm::Communicator& communicator, ops::Backend& backend,
                const model::Parameters& parameters, Stream& compute, int slots);
 
-  // Parameters::trained_elements.
+  // Holds Parameters::trained_elements elements.
   const Buffer& gradients() const { return gradients_; }
   std::span<const comm::Bucket> buckets() const { return bucketer_->buckets(); }
 
-  // While a step is queued: begin(); then the last backward pass calls advance(), with how many
-  // elements are final; then finish(), after which the compute stream has the sums.
+  // Queue the sums of a step. Call begin() first; pass advance() to the last backward pass, which
+  // calls it with the number of final elements; then call finish(), which makes the compute stream
+  // wait for the sums.
   void begin(int slot);
   const std::function<void(int64_t)>& advance() const { return advance_; }
   void finish() { bucketer_->finish(); }
-  // As begin() and advance(), where the step is computed again and nothing is summed.
-  void begin_alone() { final_ = ops::kMetricCount; }
-  const std::function<void(int64_t)>& advance_alone() const { return advance_alone_; }
+  // Replace begin() and advance() when a step is recomputed without sums.
+  void begin_without_sums() { final_ = ops::kMetricCount; }
+  const std::function<void(int64_t)>& advance_without_sums() const { return advance_without_sums_; }
 
-  // Of the slot's step, once it is done; see Bucketer.
+  // Return the times of the latest step that used the slot, once it is done; see Bucketer.
   double seconds(int slot) const { return bucketer_->communication_seconds(slot); }
   std::vector<TimeSpan> sums(Event& since, int slot) const { return bucketer_->sums(since, slot); }
 
  private:
-  comm::Wire wire(const BucketConfig& config, ops::Backend& backend);
+  comm::WireFormat wire_format(const BucketConfig& config, ops::Backend& backend);
   void note_final(int64_t end);
 
   Device& device_;
-  // Its own, since sums of buckets run beside what layers say to each other.
+  // A separate communicator, since buckets are summed concurrently with the layers' own
+  // collectives.
   std::unique_ptr<comm::Communicator> communicator_;
   Buffer gradients_;
-  std::unique_ptr<Conversion> narrow_, widen_;  // null: gradients travel in f32
+  std::unique_ptr<Conversion> to_wire_, from_wire_;  // null if gradients are sent in f32
   std::unique_ptr<comm::Bucketer> bucketer_;
-  std::function<void(int64_t)> advance_, advance_alone_;
-  int64_t final_ = ops::kMetricCount;  // gradients in front are final in the step at hand
+  std::function<void(int64_t)> advance_, advance_without_sums_;
+  int64_t final_ = ops::kMetricCount;  // gradients before it are final in the current step
 };
 
 }  // namespace trireme::train

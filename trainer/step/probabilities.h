@@ -1,4 +1,4 @@
-// What logits say.
+// Class probabilities and rankings from logits.
 #pragma once
 
 #include <span>
@@ -6,10 +6,10 @@
 
 namespace trireme::train {
 
-// The classes' probabilities.
+// Returns the probabilities of the classes.
 std::vector<double> softmax(std::span<const float> logits);
-// Which `count` numbers are the largest (all, where there are fewer), the largest first, of equal
-// ones the lower: as the loss ranks them.
-std::vector<int> largest(std::span<const float> numbers, int count);
+// Returns the indices of the `count` largest values (or of all, if there are fewer), in descending
+// order. Of equal values the lower index comes first, as the loss ranks them; NaNs come last.
+std::vector<int> top_k(std::span<const float> values, int count);
 
 }  // namespace trireme::train

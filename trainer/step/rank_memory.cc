@@ -15,7 +15,7 @@ namespace {
 
 using Cause = RankMemory::Cause;
 
-constexpr size_t kMaxBytes = size_t{1} << 60;  // of a part, so that sums do not overflow
+constexpr size_t kMaxBytes = size_t{1} << 60;  // upper limit of a part: sums must not overflow
 
 RankMemory without_empty(RankMemory memory) {
   std::erase_if(memory.parts, [](const RankMemory::Part& part) { return part.bytes == 0; });
@@ -45,16 +45,17 @@ std::string low_precision_name(const Config& config) {
   return "parameters in " + Precision_Name(config.run.train().precision());
 }
 
-// The field of the configuration that is the cause, and what to do about it.
+// Returns the configuration field to blame and what to change.
 std::pair<std::string, std::string> advice(const Config& config, const RankMemory& memory) {
   const size_t parameters = memory.of(Cause::kParameters);
   const size_t activations = memory.of(Cause::kActivations);
   const size_t batches = memory.of(Cause::kBatches);
   if (parameters >= activations + batches) {
-    return {"model", fmt::format("{} a rank go with the network's {} parameters, of which layer "
-                                 "'{}' has most; make that layer smaller",
-                                 format_bytes(static_cast<double>(parameters)),
-                                 memory.network.parameters, memory.network.most_parameters)};
+    return {"model",
+            fmt::format("the network's {} parameters take {} per rank; layer '{}' has the "
+                        "most of them; make that layer smaller",
+                        memory.network.parameters, format_bytes(static_cast<double>(parameters)),
+                        memory.network.largest_layer)};
   }
   if (activations < batches) return {"batch.global", "lower batch.global, or use more ranks"};
   const bool micro = config.run.batch().has_micro();
@@ -82,13 +83,14 @@ size_t RankMemory::of(Cause cause) const {
   return bytes;
 }
 
-RankMemory least_memory(const Config& config, const model::Graph& graph, const BatchPlan& batch,
-                        DeviceKind kind) {
-  RankMemory memory{.parts = {}, .network = network_size(config, graph, batch), .least = true};
+RankMemory min_memory(const Config& config, const model::Graph& graph, const BatchPlan& batch,
+                      DeviceKind kind) {
+  RankMemory memory{
+      .parts = {}, .network = network_size(config, graph, batch), .is_lower_bound = true};
   const DType dtype = compute_dtype(config);
   const auto parameters = static_cast<size_t>(memory.network.parameters);
   const size_t trained = static_cast<size_t>(memory.network.trained) * sizeof(float);
-  const size_t arrays = optimizer_arrays(config.run.optimizer()).size();
+  const size_t arrays = optimizer_state_names(config.run.optimizer()).size();
   memory.parts = {
       {"parameters", parameters * sizeof(float)},
       {low_precision_name(config), dtype == DType::kF32 ? 0 : parameters * size_of(dtype)},
@@ -98,7 +100,7 @@ RankMemory least_memory(const Config& config, const model::Graph& graph, const B
       {"optimizer state", arrays * trained},
       {"activations", static_cast<size_t>(memory.network.largest_output) * size_of(dtype),
        Cause::kActivations},
-      batches_part(graph, batch, steps_under_way(kind))};
+      batches_part(graph, batch, steps_in_flight(kind))};
   return without_empty(std::move(memory));
 }
 
@@ -106,44 +108,46 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
                           DeviceKind kind, const model::Parameters& parameters,
                           const model::Program& program, int batches) {
   RankMemory memory{.parts = {}, .network = network_size(config, graph, batch)};
-  // Running values are kept as they were before each step under way.
-  const auto copies = static_cast<size_t>(1 + steps_under_way(kind));
+  // Each step in flight has a copy of the running statistics from before it.
+  const auto copies = static_cast<size_t>(1 + steps_in_flight(kind));
   const size_t low = parameters.low_precision() ? size_of(parameters.dtype) : 0;
-  const size_t arrays = optimizer_arrays(config.run.optimizer()).size();
-  memory.parts = {{"parameters", parameters.array_bytes() + copies * parameters.running_bytes()},
-                  {low_precision_name(config), static_cast<size_t>(parameters.elements) * low},
-                  {"averages of the parameters",
-                   averages(config.run.optimizer())
-                       ? parameters.array_bytes() + static_cast<size_t>(parameters.elements) * low
-                       : 0},
-                  {"gradients", parameters.trained_bytes()},
-                  {"optimizer state", sizeof(ops::LossScale) + arrays * parameters.trained_bytes()},
-                  {"activations and workspaces", program.activation_bytes(), Cause::kActivations},
-                  batches_part(graph, batch, batches)};
+  const size_t arrays = optimizer_state_names(config.run.optimizer()).size();
+  memory.parts = {
+      {"parameters", parameters.array_bytes() + copies * parameters.running_stat_bytes()},
+      {low_precision_name(config), static_cast<size_t>(parameters.elements) * low},
+      {"averages of the parameters",
+       averages(config.run.optimizer())
+           ? parameters.array_bytes() + static_cast<size_t>(parameters.elements) * low
+           : 0},
+      {"gradients", parameters.trained_bytes()},
+      {"optimizer state", sizeof(ops::LossScale) + arrays * parameters.trained_bytes()},
+      {"activations and workspaces", program.activation_bytes(), Cause::kActivations},
+      batches_part(graph, batch, batches)};
   return without_empty(std::move(memory));
 }
 
-Room room_of(Device& device) {
+MemoryBudget memory_budget_of(Device& device) {
   if (device.kind() == DeviceKind::kCpu) {
     const Machine machine = inspect_machine();
     const bool limited = machine.memory_limit < machine.memory;
     return {static_cast<size_t>(machine.memory_limit),
-            limited ? "this process may use (control group or ulimit)" : "this host has"};
+            limited ? "the limit of this process (control group or ulimit) is" : "this host has"};
   }
   const auto load = device.load();
   return {load ? static_cast<size_t>(load->memory_total_bytes) : 0, "the GPU has"};
 }
 
-void require_room(const Config& config, const RankMemory& memory, const Room& room, int ranks) {
-  if (room.bytes == 0 || memory.total() <= room.bytes / static_cast<size_t>(ranks)) return;
+void require_fits(const Config& config, const RankMemory& memory, const MemoryBudget& budget,
+                  int ranks) {
+  if (budget.bytes == 0 || memory.total() <= budget.bytes / static_cast<size_t>(ranks)) return;
   const auto [field, what] = advice(config, memory);
   const std::string who =
       ranks == 1 ? "a rank needs" : fmt::format("the {} ranks of this host need", ranks);
   throw ConfigError(
       config.where(field),
-      fmt::format("{} {}{}, {} {}; {}", who, memory.least ? "at least " : "",
+      fmt::format("{} {}{}, but {} {}; {}", who, memory.is_lower_bound ? "at least " : "",
                   format_bytes(static_cast<double>(memory.total()) * static_cast<double>(ranks)),
-                  room.name, format_bytes(static_cast<double>(room.bytes)), what));
+                  budget.name, format_bytes(static_cast<double>(budget.bytes)), what));
 }
 
 }  // namespace trireme::train

@@ -1,4 +1,4 @@
-// What a rank needs in memory, and whether there is room for it, before any of it is allocated.
+// Estimates the memory that a rank needs and checks that it is available, before allocating any.
 #pragma once
 
 #include <cstddef>
@@ -14,36 +14,38 @@
 namespace trireme::train {
 
 struct RankMemory {
-  enum class Cause { kParameters, kActivations, kBatches };  // what it grows with
+  enum class Cause { kParameters, kActivations, kBatches };  // what the size depends on
   struct Part {
-    std::string name;  // for people
+    std::string name;  // for messages: "optimizer state"
     size_t bytes = 0;
     Cause cause = Cause::kParameters;
   };
-  std::vector<Part> parts;  // none has 0 bytes
+  std::vector<Part> parts;  // only those with bytes > 0
   model::NetworkSize network;
-  bool least = false;  // a lower bound, since nothing is planned yet
+  bool is_lower_bound = false;  // estimated from shapes, before compilation
 
   size_t total() const;
-  size_t of(Cause cause) const;
+  size_t of(Cause cause) const;  // bytes of the parts with this cause
 };
 
-// From shapes alone. Throws ConfigError, placed in the configuration file, where they are absurd.
-RankMemory least_memory(const Config& config, const model::Graph& graph, const BatchPlan& batch,
-                        DeviceKind kind);
-// Of a compiled network, with memory for `batches` whole batches.
+// Returns a lower bound computed from shapes alone. Throws ConfigError, with the place in the
+// configuration file, if shapes are too large to compute with.
+RankMemory min_memory(const Config& config, const model::Graph& graph, const BatchPlan& batch,
+                      DeviceKind kind);
+// Returns the memory of a compiled network, with room for `batches` full batches.
 RankMemory planned_memory(const Config& config, const model::Graph& graph, const BatchPlan& batch,
                           DeviceKind kind, const model::Parameters& parameters,
                           const model::Program& program, int batches);
 
-// Where the ranks of this host put what they compute with.
-struct Room {
-  size_t bytes = 0;  // 0: not known
-  std::string name;  // "this host has"
+// The memory available to the ranks that compute on a device.
+struct MemoryBudget {
+  size_t bytes = 0;  // 0 if unknown
+  std::string name;  // for messages, followed by the size: "this host has"
 };
-Room room_of(Device& device);
+MemoryBudget memory_budget_of(Device& device);
 
-// Throws ConfigError, which says what to change, when so many ranks that share the room need more.
-void require_room(const Config& config, const RankMemory& memory, const Room& room, int ranks);
+// Throws ConfigError, which says what to change, if `ranks` ranks that share the budget need more.
+void require_fits(const Config& config, const RankMemory& memory, const MemoryBudget& budget,
+                  int ranks);
 
 }  // namespace trireme::train

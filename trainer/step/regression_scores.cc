@@ -9,7 +9,7 @@
 namespace trireme::train {
 namespace {
 
-constexpr size_t kOutputBlock = 256;  // outputs whose sums stay in the fastest cache
+constexpr size_t kOutputBlock = 256;  // outputs whose sums fit into the L1 cache
 
 }  // namespace
 
@@ -33,7 +33,7 @@ bool RegressionSums::applies_to(const data::SampleSpec& spec, int64_t outputs) {
          spec.target.shape.elements() == outputs;
 }
 
-// `count` samples, this one included.
+// Adds a sample; `count` is the number of samples including this one.
 void RegressionSums::add(Output& output, float prediction, float target, int64_t count) {
   const double error = double{prediction} - double{target};
   output.absolute += std::abs(error);
@@ -63,7 +63,7 @@ void RegressionSums::add(std::span<const float> predictions, std::span<const flo
   count_ += static_cast<int64_t>(rows);
 }
 
-// Of all ranks, and the lowest of them that has samples.
+// Returns the number of samples on all ranks and sets the lowest rank that has any.
 double RegressionSums::sum_of_counts(comm::Communicator& communicator,
                                      int& first_with_samples) const {
   std::vector<double> counts(static_cast<size_t>(communicator.size()));
@@ -81,7 +81,7 @@ std::vector<OutputScores> RegressionSums::gather(comm::Communicator& communicato
   const double samples = sum_of_counts(communicator, owner);
   if (samples == 0) return {};
   const size_t outputs = outputs_.size();
-  // All ranks shift by the same target, so that targets which are all the same have no spread.
+  // All ranks subtract the same target, so that the spread of equal targets is exactly 0.
   std::vector<double> reference(outputs);
   if (communicator.rank() == owner) {
     std::ranges::transform(outputs_, reference.begin(), &Output::first);
@@ -90,17 +90,17 @@ std::vector<OutputScores> RegressionSums::gather(comm::Communicator& communicato
   const auto count = static_cast<double>(count_);
   const auto mean = [&](size_t i) { return outputs_[i].mean + (outputs_[i].first - reference[i]); };
 
-  std::vector<double> sums;  // of each output: |error|, error^2, target
+  std::vector<double> sums;  // for each output: |error|, error^2, target
   for (size_t i = 0; i < outputs; ++i) {
-    const double of_targets = count_ == 0 ? 0 : count * mean(i);
-    sums.insert(sums.end(), {outputs_[i].absolute, outputs_[i].squared, of_targets});
+    const double target_sum = count_ == 0 ? 0 : count * mean(i);
+    sums.insert(sums.end(), {outputs_[i].absolute, outputs_[i].squared, target_sum});
   }
   comm::sum(communicator, sums);
 
   std::vector<double> spread(outputs);
   for (size_t i = 0; i < outputs && count_ > 0; ++i) {
-    const double away = mean(i) - sums[3 * i + 2] / samples;
-    spread[i] = outputs_[i].spread + count * away * away;
+    const double difference = mean(i) - sums[3 * i + 2] / samples;
+    spread[i] = outputs_[i].spread + count * difference * difference;
   }
   comm::sum(communicator, spread);
 

@@ -7,27 +7,27 @@
 namespace trireme::train {
 namespace {
 
-ops::StepState* states(const Buffer& head) {
-  return reinterpret_cast<ops::StepState*>(head.data() + sizeof(StepSlot::Head));
+ops::StepState* states(const Buffer& header) {
+  return reinterpret_cast<ops::StepState*>(header.data() + sizeof(StepSlot::Header));
 }
 
 }  // namespace
 
 StepSlot::StepSlot(int its_index, Device& device, const BatchPlan& plan, SampleBytes sample,
-                   size_t running_bytes)
+                   size_t running_stat_bytes)
     : index(its_index),
-      running_before(device.allocate(running_bytes)),
+      running_stats_before(device.allocate(running_stat_bytes)),
       loaded(device.create_event()),
       done(device.create_event()),
-      marks(device, plan.passes),
+      timer(device, plan.passes),
       device_(device),
       plan_(plan),
       sample_(sample),
-      tail_(device.allocate_host(sizeof(Tail))) {
+      results_(device.allocate_host(sizeof(Results))) {
   const auto passes_planned = static_cast<size_t>(plan.passes);
-  const size_t bytes = sizeof(Head) + passes_planned * sizeof(ops::StepState);
-  host_head_ = device.allocate_host(bytes);
-  head_ = device.allocate(bytes);
+  const size_t bytes = sizeof(Header) + passes_planned * sizeof(ops::StepState);
+  host_header_ = device.allocate_host(bytes);
+  header_ = device.allocate(bytes);
   if (device.kind() == DeviceKind::kCpu) return;
   inputs_ = device.allocate(passes_planned *
                             device_aligned(static_cast<size_t>(plan.micro) * sample.input));
@@ -35,9 +35,9 @@ StepSlot::StepSlot(int its_index, Device& device, const BatchPlan& plan, SampleB
                              device_aligned(static_cast<size_t>(plan.micro) * sample.target));
 }
 
-void StepSlot::describe(const data::Batch& batch, uint64_t seed, float learning_rate,
-                        bool stop_requested) {
-  auto& metrics = host_head_.as<Head>()->metrics;
+void StepSlot::fill_header(const data::Batch& batch, uint64_t seed, float learning_rate,
+                           bool stop_requested) {
+  auto& metrics = host_header_.as<Header>()->metrics;
   metrics.fill(0);
   metrics[ops::kMetricStopRequests] = stop_requested ? 1 : 0;
   for (int64_t i = 0; i < plan_.passes; ++i) {
@@ -49,14 +49,14 @@ void StepSlot::describe(const data::Batch& batch, uint64_t seed, float learning_
     state.valid_rows =
         static_cast<int32_t>(std::clamp<int64_t>(batch.rows - before, 0, plan_.micro));
     state.learning_rate = learning_rate;
-    // Of samples that all weigh nothing the gradients are 0.
+    // If all samples of the batch have weight 0, the gradients are 0.
     state.loss_gradient_scale = batch.weight > 0 ? 1.0f / static_cast<float>(batch.weight) : 0.0f;
-    states(host_head_)[i] = state;
+    states(host_header_)[i] = state;
   }
 }
 
 void StepSlot::load(const data::Batch& batch, Stream& copies) {
-  load_head(copies);
+  load_header(copies);
   if (staged()) {
     copy_passes(inputs_, batch.inputs, sample_.input, copies);
     copy_passes(targets_, batch.targets, sample_.target, copies);
@@ -65,8 +65,8 @@ void StepSlot::load(const data::Batch& batch, Stream& copies) {
   read_targets_ = staged() ? targets_.data() : batch.targets;
 }
 
-void StepSlot::load_head(Stream& stream) const {
-  device_.copy(head_.data(), host_head_.data(), head_.bytes(), stream);
+void StepSlot::load_header(Stream& stream) const {
+  device_.copy(header_.data(), host_header_.data(), header_.bytes(), stream);
 }
 
 void StepSlot::copy_passes(const Buffer& to, const std::byte* from, size_t sample_bytes,
@@ -95,6 +95,6 @@ model::Context& StepSlot::pass(int64_t i) {
   return context;
 }
 
-ops::StepState* StepSlot::state(int64_t i) const { return states(head_) + i; }
+ops::StepState* StepSlot::state(int64_t i) const { return states(header_) + i; }
 
 }  // namespace trireme::train

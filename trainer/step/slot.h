@@ -1,4 +1,4 @@
-// What one step in flight reads and writes beside the model.
+// Memory, events and contexts of one step in flight.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 #include "ops/loss_scale.h"
 #include "ops/step_state.h"
 #include "trainer/step/batch_plan.h"
-#include "trainer/step/marks.h"
+#include "trainer/step/step_timer.h"
 
 namespace trireme::train {
 
@@ -23,69 +23,73 @@ struct SampleBytes {
   size_t target = 0;
 };
 
-// Addresses are fixed, so that a recording of the step can be replayed.
+// One of the slots that steps alternate between. Addresses never change, so that a recording of the
+// step can be replayed.
 struct StepSlot {
-  // What the host tells the step, in front of a StepState for each pass...
-  struct Head {
-    std::array<float, ops::kMetricCount> metrics;  // that the sums begin with
+  // Copied from the host to the device before the step, followed by a StepState for each pass.
+  struct Header {
+    std::array<float, ops::kMetricCount> metrics;  // initial values of the sums
   };
-  // ...and the step tells the host.
-  struct Tail {
+  // Copied from the device to the host at the end of the step.
+  struct Results {
     std::array<float, ops::kMetricCount> metrics;
     ops::LossScale scale_before, scale_after;
   };
 
-  // `running_bytes`: of all running values. The device outlives the slot.
+  // `running_stat_bytes` is the size of all running statistics. The device must outlive the slot.
   StepSlot(int index, Device& device, const BatchPlan& plan, SampleBytes sample,
-           size_t running_bytes);
-  ~StepSlot() { recording.reset(); }  // which uses all the rest
+           size_t running_stat_bytes);
+  ~StepSlot() { recording.reset(); }  // the recording uses all other members
 
-  // Writes what the step in flight, `step` and `passes`, is about to the host's memory.
-  void describe(const data::Batch& batch, uint64_t seed, float learning_rate, bool stop_requested);
-  // Queues the copy of that, and of a batch that is staged, to the device.
+  // Fills the header and step states of the step in flight (see `step` and `passes`) in host
+  // memory.
+  void fill_header(const data::Batch& batch, uint64_t seed, float learning_rate,
+                   bool stop_requested);
+  // Queues the copy of the header to the device and, if staged(), that of the batch.
   void load(const data::Batch& batch, Stream& copies);
-  // Queues the copy of what describe() wrote.
-  void load_head(Stream& stream) const;
-  // A context for each pass; they share the activations. All of it outlives the slot.
+  // Queues the copy of the header alone.
+  void load_header(Stream& stream) const;
+  // Creates a context for each pass; they share the activations. All arguments must outlive the
+  // slot.
   void make_contexts(const model::Program& program, const model::ModelArrays& arrays,
                      void* activations);
-  // That of a pass, bound to its rows of the batch that was loaded.
+  // Returns the context of a pass, bound to its rows of the loaded batch.
   model::Context& pass(int64_t i);
   ops::StepState* state(int64_t i) const;
 
-  // Whether batches are copied to the device. The CPU reads them where they are.
+  // Returns whether batches are copied to the device. The CPU reads them in place.
   bool staged() const { return inputs_.data() != nullptr; }
   size_t batch_bytes() const { return inputs_.bytes() + targets_.bytes(); }
-  const void* head() const { return head_.data(); }
-  // In host memory; the step writes it.
-  Tail& tail() const { return *tail_.as<Tail>(); }
+  const void* header() const { return header_.data(); }  // in device memory
+  // In host memory; valid once the step is done.
+  Results& results() const { return *results_.as<Results>(); }
 
   const int index;
-  const Buffer running_before;          // the step: its running values
-  const std::unique_ptr<Event> loaded;  // the head and a batch that is staged
+  const Buffer running_stats_before;    // copy of the running statistics before the step
+  const std::unique_ptr<Event> loaded;  // the header and a staged batch are on the device
   const std::unique_ptr<Event> done;
-  StepMarks marks;
-  std::unique_ptr<Recording> recording;  // null: none yet
+  StepTimer timer;
+  std::unique_ptr<Recording> recording;  // null until the step has been recorded
   int64_t runs = 0;                      // steps launched
-  // Of the step in flight:
+  // The step in flight:
   int64_t step = 0;
   int64_t passes = 0;
-  bool probed = false;
+  bool profiled = false;
 
  private:
   void copy_passes(const Buffer& to, const std::byte* from, size_t sample_bytes,
                    Stream& copies) const;
-  // Between two passes.
+  // Returns the distance between the data of two passes, in bytes.
   size_t stride(size_t sample_bytes) const;
 
   Device& device_;
   const BatchPlan plan_;
   const SampleBytes sample_;
-  Buffer host_head_, head_;
-  Buffer tail_;
-  Buffer inputs_, targets_;  // of each pass, aligned
+  Buffer host_header_, header_;  // Header, followed by a StepState for each pass
+  Buffer results_;
+  Buffer inputs_, targets_;  // if staged(); the data of each pass is aligned
   std::vector<model::Context> contexts_;
-  const std::byte* read_inputs_ = nullptr;
+  const std::byte* read_inputs_ = nullptr;  // where the passes read the loaded batch
   const std::byte* read_targets_ = nullptr;
 };
 

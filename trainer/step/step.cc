@@ -10,9 +10,9 @@
 #include "core/profile_range.h"
 #include "core/random.h"
 #include "trainer/config/device.h"
-#include "trainer/step/agreement.h"
 #include "trainer/step/arrays.h"
 #include "trainer/step/gradient_sync.h"
+#include "trainer/step/rank_consistency.h"
 #include "trainer/step/rank_memory.h"
 #include "trainer/step/slot.h"
 #include "trainer/step/step_probe.h"
@@ -31,7 +31,7 @@ struct Step::State {
       plan = plan_batch(config, world.size());
       compile(config, graph);
     });
-    require_alike(world, layout_facts(parameters));
+    require_same_properties(world, layout_properties(parameters));
     sync = std::make_unique<GradientSync>(config.run.buckets(), *communicator, backend, parameters,
                                           *stream, static_cast<int>(slots.size()));
     model = arrays->model(sync->gradients().data());
@@ -58,15 +58,15 @@ struct Step::State {
     options.accumulate = plan.passes > 1;
     options.dtype = compute_dtype(config);
     options.collective = communicator->size() > 1 ? communicator.get() : nullptr;
-    const int in_flight = steps_under_way(device.kind());
-    const Room room = room_of(device);
+    const int in_flight = steps_in_flight(device.kind());
+    const MemoryBudget budget = memory_budget_of(device);
     const bool cpu = device.kind() == DeviceKind::kCpu;
     const int sharing = cpu ? communicator->placement().local_ranks : 1;
-    require_room(config, least_memory(config, graph, plan, device.kind()), room, sharing);
+    require_fits(config, min_memory(config, graph, plan, device.kind()), budget, sharing);
     program = model::Program::compile(graph, backend, options, parameters);
-    require_room(
+    require_fits(
         config, planned_memory(config, graph, plan, device.kind(), parameters, *program, in_flight),
-        room, sharing);
+        budget, sharing);
     optimizer = std::make_unique<Optimizer>(config.run, parameters, backend);
     arrays = std::make_unique<StepArrays>(parameters, backend, program->activation_bytes(),
                                           averages(config.run.optimizer()));
@@ -74,7 +74,7 @@ struct Step::State {
     input_bytes = static_cast<size_t>(plan.capacity) * sample.input;
     for (int i = 0; i < in_flight; ++i) {
       slots.push_back(
-          std::make_unique<StepSlot>(i, device, plan, sample, parameters.running_bytes()));
+          std::make_unique<StepSlot>(i, device, plan, sample, parameters.running_stat_bytes()));
     }
   }
 
@@ -84,14 +84,15 @@ struct Step::State {
     StepSlot& slot = slot_of(launched);
     slot.step = step;
     slot.passes = plan.passes_of(batch.global_rows, communicator->size());
-    slot.describe(batch, seed, learning_rate, stop_requested);
+    slot.fill_header(batch, seed, learning_rate, stop_requested);
     fault_point("inputs", step, {batch.inputs, input_bytes});
     load(slot, batch);
     launch(slot);
-    fault_point("parameters", step,
-                host_elements(device, arrays->values(), ops::kMetricCount, parameters.elements));
+    fault_point(
+        "parameters", step,
+        host_elements(device, arrays->parameters(), ops::kMetricCount, parameters.elements));
     ++launched;
-    if (slot.staged()) slot.loaded->synchronize();  // the batch may go
+    if (slot.staged()) slot.loaded->synchronize();  // the caller may reuse the batch
     if (launched - collected < std::ssize(slots)) return std::nullopt;
     return collect();
   }
@@ -100,7 +101,7 @@ struct Step::State {
     return *slots[static_cast<size_t>(launch % std::ssize(slots))];
   }
 
-  // What the step is about goes to the device, beside the step before.
+  // Copies the step's header and batch to the device, concurrently with the step before.
   void load(StepSlot& slot, const data::Batch& batch) const {
     const ProfileRange range("batch to the device");
     if (probe) probe->copy_begins(slot.index, *copies);
@@ -110,77 +111,77 @@ struct Step::State {
     stream->wait(*slot.loaded);
   }
 
-  // The first time everything is loaded and chosen that is left to the first use; then a whole step
-  // is recorded. All ranks come here alike.
+  // Queues the step. A slot's first step is queued eagerly, so that libraries load and choose their
+  // kernels; the second is recorded and replayed from then on. All ranks make the same choice.
   void launch(StepSlot& slot) {
-    slot.probed = probe != nullptr;
-    const bool records =
-        slot.staged() && !eager && !slot.probed && slot.passes == plan.passes && slot.runs > 0;
-    if (records && !slot.recording) {
+    slot.profiled = probe != nullptr;
+    const bool use_recording =
+        slot.staged() && !eager && !slot.profiled && slot.passes == plan.passes && slot.runs > 0;
+    if (use_recording && !slot.recording) {
       slot.recording = device.record(*stream, [&] { encode(slot); });
     }
-    if (records && slot.recording) {
+    if (use_recording && slot.recording) {
       slot.recording->replay(*stream);
     } else {
-      if (slot.probed) probe->step_begins(slot.index, *stream);
+      if (slot.profiled) probe->step_begins(slot.index, *stream);
       encode(slot);
     }
     stream->record(*slot.done);
     ++slot.runs;
   }
 
-  // The same calls, whether they are run or recorded.
+  // Queues or records the step: the calls are the same.
   void encode(StepSlot& slot) {
     sync->begin(slot.index);
-    slot.marks.restart();
+    slot.timer.restart();
     clear_gradients(slot);
-    copy_array(device, slot.running_before, arrays->running(), *stream);
+    copy_array(device, slot.running_stats_before, arrays->running_stats(), *stream);
     for (int64_t pass = 0; pass < slot.passes; ++pass) encode_pass(slot, pass);
-    slot.marks.mark(*stream);
+    slot.timer.record(*stream);
     enter(comm::Phase::kCommunication, slot);
     sync->finish();
-    slot.marks.mark(*stream);
+    slot.timer.record(*stream);
     encode_update(slot);
-    slot.marks.mark(*stream);
+    slot.timer.record(*stream);
   }
 
   void clear_gradients(const StepSlot& slot) const {
     std::byte* const gradients = sync->gradients().data();
     if (plan.passes > 1) device.fill_zero(gradients, parameters.trained_bytes(), *stream);
     // A pass that overwrites gradients still adds to the metrics in front of them.
-    device.copy(gradients, slot.head(), sizeof(StepSlot::Head), *stream);
+    device.copy(gradients, slot.header(), sizeof(StepSlot::Header), *stream);
   }
 
   void encode_pass(StepSlot& slot, int64_t pass) {
     model::Context& context = slot.pass(pass);
-    context.observe(slot.probed ? probe.get() : nullptr);
-    if (slot.probed) probe->pass_begins(pass);
-    slot.marks.mark(*stream);
+    context.observe(slot.profiled ? probe.get() : nullptr);
+    if (slot.profiled) probe->pass_begins(pass);
+    slot.timer.record(*stream);
     {
       const ProfileRange range("forward");
       enter(comm::Phase::kForward, slot);
       fault_point("forward", slot.step);
-      optimizer->encode_before(*stream, slot.state(pass));
+      optimizer->encode_loss_scaling(*stream, slot.state(pass));
       context.forward(*stream);
     }
-    slot.marks.mark(*stream);
+    slot.timer.record(*stream);
     const ProfileRange range("backward");
     enter(comm::Phase::kBackward, slot);
-    context.backward(*stream, pass + 1 == slot.passes ? sync->advance() : nothing);
+    context.backward(*stream, pass + 1 == slot.passes ? sync->advance() : no_callback);
   }
 
   void encode_update(const StepSlot& slot) const {
     const ProfileRange range("update");
     enter(comm::Phase::kUpdate, slot);
     fault_point("update", slot.step);
-    StepSlot::Tail& tail = slot.tail();
-    device.copy(&tail.scale_before, optimizer->loss_scale(), sizeof(ops::LossScale), *stream);
+    StepSlot::Results& results = slot.results();
+    device.copy(&results.scale_before, optimizer->loss_scale(), sizeof(ops::LossScale), *stream);
     optimizer->encode(*stream, model, arrays->averages().data(), slot.state(0));
-    device.copy(&tail.metrics, model.gradients, sizeof tail.metrics, *stream);
-    device.copy(&tail.scale_after, optimizer->loss_scale(), sizeof(ops::LossScale), *stream);
+    device.copy(&results.metrics, model.gradients, sizeof results.metrics, *stream);
+    device.copy(&results.scale_after, optimizer->loss_scale(), sizeof(ops::LossScale), *stream);
   }
 
-  // The CPU is where the host is. What a GPU is at, only its queue knows.
+  // Records the phase on the CPU. On a GPU the host only queues work, so the phase is unknown.
   void enter(comm::Phase phase, const StepSlot& slot) const {
     if (!slot.staged()) communicator->ledger().enter(phase, slot.step);
   }
@@ -189,20 +190,20 @@ struct Step::State {
     StepSlot& slot = slot_of(collected);
     wait_for(slot);
     ++collected;
-    const StepSlot::Tail& tail = slot.tail();
+    const StepSlot::Results& results = slot.results();
     StepResult result;
     result.step = slot.step;
-    result.metrics = tail.metrics;
-    result.timings = slot.marks.timings(slot.passes);
+    result.metrics = results.metrics;
+    result.timings = slot.timer.timings(slot.passes);
     result.timings.communication = sync->seconds(slot.index);
-    if (optimizer->scales_loss()) result.loss_scale = tail.scale_after;
-    result.gradient_scale = tail.scale_before.scale;
-    result.skipped_steps = tail.scale_after.skipped;
-    const bool skipped = tail.scale_after.skipped > tail.scale_before.skipped;
-    result.not_finite =
-        skipped && (tail.scale_before.scale <= 1 || !std::isfinite(tail.metrics[ops::kMetricLoss]));
-    if (skipped) put_back_running_values(slot);
-    if (slot.probed) result.timeline = timeline_of(slot);
+    if (optimizer->scales_loss()) result.loss_scale = results.scale_after;
+    result.gradient_scale = results.scale_before.scale;
+    result.skipped_steps = results.scale_after.skipped;
+    const bool skipped = results.scale_after.skipped > results.scale_before.skipped;
+    result.not_finite = skipped && (results.scale_before.scale <= 1 ||
+                                    !std::isfinite(results.metrics[ops::kMetricLoss]));
+    if (skipped) restore_running_stats(slot);
+    if (slot.profiled) result.timeline = timeline_of(slot);
     return result;
   }
 
@@ -210,44 +211,45 @@ struct Step::State {
     if (!slot.staged()) return slot.done->synchronize();
     comm::Ledger& ledger = communicator->ledger();
     ledger.enter(comm::Phase::kForward, slot.step);
-    ledger.detail("forward, backward, sums and update are queued on the GPU");
+    ledger.set_detail("forward, backward, sums and update are queued on the GPU");
     gpu_steps->begin({"step on the GPU"});
     slot.done->synchronize();
     gpu_steps->end();
   }
 
-  // A step under way has begun with values that were spoiled already.
-  void put_back_running_values(const StepSlot& skipped) const {
+  // Restores the running statistics before a skipped step, also in the copies of the other slots:
+  // their steps started from the statistics that the skipped step had written.
+  void restore_running_stats(const StepSlot& skipped) const {
     for (const auto& slot : slots) {
       if (slot.get() == &skipped) continue;
-      copy_array(device, slot->running_before, skipped.running_before, *stream);
+      copy_array(device, slot->running_stats_before, skipped.running_stats_before, *stream);
     }
-    copy_array(device, arrays->running(), skipped.running_before, *stream);
+    copy_array(device, arrays->running_stats(), skipped.running_stats_before, *stream);
   }
 
   std::shared_ptr<const StepTimeline> timeline_of(const StepSlot& slot) const {
     auto timeline = std::make_shared<StepTimeline>(probe->timeline(slot.index));
-    Event& first = probe->first_moment(slot.index);
-    slot.marks.add_to(*timeline, first, slot.passes);
+    Event& first = probe->start_event(slot.index);
+    slot.timer.add_to(*timeline, first, slot.passes);
     timeline->sums = sync->sums(first, slot.index);
     return timeline;
   }
 
   std::optional<NotFinite> find_not_finite() {
     StepSlot& slot = slot_of(collected - 1);
-    slot.load_head(*stream);  // the device's copy was changed where the loss is scaled
+    slot.load_header(*stream);  // loss scaling has changed the device's copy
     clear_gradients(slot);
-    sync->begin_alone();
+    sync->begin_without_sums();
     std::optional<NotFinite> found;
     for (int64_t pass = 0; pass < slot.passes; ++pass) {
       model::Context& context = slot.pass(pass);
       context.observe(nullptr);
-      optimizer->encode_before(*stream, slot.state(pass));
+      optimizer->encode_loss_scaling(*stream, slot.state(pass));
       auto first = context.first_not_finite(
-          device, *stream, pass + 1 == slot.passes ? sync->advance_alone() : nothing);
+          device, *stream, pass + 1 == slot.passes ? sync->advance_without_sums() : no_callback);
       if (first && !found) found = {(pass << 32) + first->instruction, std::move(first->what)};
     }
-    copy_array(device, arrays->running(), slot.running_before, *stream);
+    copy_array(device, arrays->running_stats(), slot.running_stats_before, *stream);
     stream->synchronize();
     return found;
   }
@@ -255,7 +257,7 @@ struct Step::State {
   std::optional<StepResult> finish() {
     std::optional<StepResult> last;
     while (collected < launched) last = collect();
-    stream->synchronize();  // running values that were put back are read from other streams, too
+    stream->synchronize();  // other streams may read the restored running statistics
     return last;
   }
 
@@ -275,13 +277,13 @@ struct Step::State {
   std::unique_ptr<GradientSync> sync;
   model::ModelArrays model;
   std::unique_ptr<StateArrays> state;
-  // Where the ledger records that the host waits for a GPU, and so for all.
+  // Tells the ledger, for the watchdog, that the host waits for a step on the GPU.
   std::unique_ptr<comm::LedgerGroup> gpu_steps;
-  const std::function<void(int64_t)> nothing;
+  const std::function<void(int64_t)> no_callback;
   int64_t launched = 0;
   int64_t collected = 0;
-  std::unique_ptr<StepProbe> probe;              // null: steps are not profiled
-  std::vector<std::unique_ptr<StepSlot>> slots;  // the first to go: recordings use all the rest
+  std::unique_ptr<StepProbe> probe;              // null if steps are not profiled
+  std::vector<std::unique_ptr<StepSlot>> slots;  // destroyed first: recordings use the rest
 };
 
 Step::Step(const Config& config, const model::Graph& graph, ops::Backend& backend,
@@ -295,7 +297,7 @@ void Step::initialize() {
   s.arrays->initialize(s.seed, *s.stream);
 }
 
-void Step::parameters_changed() { state_->arrays->values_changed(*state_->stream); }
+void Step::parameters_changed() { state_->arrays->parameters_changed(*state_->stream); }
 void Step::restart_averages() { state_->arrays->restart_averages(*state_->stream); }
 void Step::averages_changed() { state_->arrays->averages_changed(*state_->stream); }
 
@@ -318,8 +320,8 @@ const StepProbe* Step::probe() const { return state_->probe.get(); }
 
 std::optional<Step::NotFinite> Step::find_not_finite() { return state_->find_not_finite(); }
 
-void Step::average_running_values() {
-  state_->arrays->average_running(*state_->communicator, *state_->stream);
+void Step::average_running_stats() {
+  state_->arrays->average_running_stats(*state_->communicator, *state_->stream);
 }
 
 const BatchPlan& Step::plan() const { return state_->plan; }
@@ -332,7 +334,7 @@ StepMemory Step::memory_bytes() const {
   memory.optimizer = s.optimizer->state_bytes();
   memory.activations = s.program->activation_bytes();
   for (const auto& slot : s.slots) {
-    memory.parameters += slot->running_before.bytes();
+    memory.parameters += slot->running_stats_before.bytes();
     memory.batches += slot->batch_bytes();
   }
   return memory;
@@ -341,7 +343,7 @@ StepMemory Step::memory_bytes() const {
 const model::Parameters& Step::parameters() const { return state_->parameters; }
 const StateArrays& Step::state() const { return *state_->state; }
 const model::ModelArrays& Step::arrays() const { return state_->model; }
-model::ModelArrays Step::evaluated_arrays() const { return state_->arrays->evaluated(); }
+model::ModelArrays Step::evaluation_arrays() const { return state_->arrays->evaluation_model(); }
 std::span<std::byte> Step::activations() const {
   const Buffer& all = state_->arrays->activations();
   return {all.data(), all.bytes()};

@@ -1,5 +1,5 @@
-// One training step on this rank: the compiled network, its memory, the sum of gradients over ranks
-// and the update. What `train` repeats and `bench` times.
+// Runs training steps on this rank. Owns the compiled network, its memory, the all-reduce of the
+// gradients and the optimizer. Used by `trireme train` and `trireme bench`.
 #pragma once
 
 #include <cstdint>
@@ -22,67 +22,73 @@ namespace trireme::train {
 
 class StepProbe;
 
+// Functions marked "Collective" must be called by all ranks, in the same order.
 class Step {
  public:
-  // All ranks call it together; `world` is over host memory. Everything handed in outlives the
-  // step. Values are undefined until initialize or a checkpoint has set them.
+  // Plans the batch, compiles the network and allocates all memory. `world` works on host memory.
+  // All arguments must outlive the step. Parameters are undefined until initialize() or a
+  // checkpoint sets them. Throws AgreedError if the network does not fit into memory. Collective.
   Step(const Config& config, const model::Graph& graph, ops::Backend& backend,
        comm::Communicator& world);
   ~Step();
 
-  // Initial parameters and running values, zero optimizer state: a pure function of the seed.
+  // Sets the initial parameters and running statistics, a pure function of the seed, and clears the
+  // optimizer state.
   void initialize();
-  // Comes after whoever else has written parameters: through state(), or to arrays().
+  // Must be called after anything but run() has written parameters, through state() or arrays().
   void parameters_changed();
-  // Where parameters are averaged: lets that begin anew, with the parameters as they are.
+  // Resets the averages of the parameters (optimizer.ema), if any, to the current parameters.
   void restart_averages();
-  // Comes before evaluated_arrays() are read.
+  // Must be called before evaluation_arrays() are read.
   void averages_changed();
 
-  // Forward, backward, sum over ranks, clip, update. `batch` has room for plan().capacity rows and
-  // may be used again on return. With `stop_requested` this rank asks all others to stop
-  // (kMetricStopRequests). On the CPU the step is done on return, and its result is returned; a GPU
-  // is kept one step ahead of the host, and the result is that of the step before, if any.
+  // Queues one step: forward, backward, sum over ranks, clip, update. `batch` must have room for
+  // plan().capacity rows and may be reused on return. `stop_requested` asks all ranks to stop, in
+  // kMetricStopRequests of the result. On the CPU the step is done on return, and its result is
+  // returned. On a GPU one step stays in flight, and the result of the step before is returned, if
+  // there is one. Collective.
   std::optional<StepResult> run(const data::Batch& batch, int64_t step, float learning_rate,
                                 bool stop_requested = false);
-  // Blocks until all steps are done; the result that run() has not returned yet, if any. Comes
-  // before parameters are looked at.
+  // Blocks until all steps are done. Returns the result that run() has not returned yet, if any.
+  // Must be called before parameters are read.
   std::optional<StepResult> finish();
 
-  // From now on results have timelines, or no longer; that comes after finish(). On a GPU such
-  // steps are queued anew instead of replayed.
+  // Starts or ends profiling: the results of profiled steps have timelines. Must be called after
+  // finish(). On a GPU profiled steps are queued eagerly instead of replayed from a recording.
   void profile(bool on);
-  // What marks their times; null where none are marked.
+  // Returns what measures profiled steps, or null if steps are not profiled.
   const StepProbe* probe() const;
 
-  // Computes the batch of the latest result again, with a look at each instruction, and tells what
-  // of this rank was not finite first. All ranks call it together, before the next run(). Nothing
-  // that lasts is changed; running values were put back to what they were before that step (on a
-  // GPU the step under way meanwhile leaves no trace in them either).
+  // Recomputes the batch of the latest result, checks every instruction, and returns the first
+  // non-finite value on this rank, if any. Changes no lasting state: the running statistics are
+  // restored to those before that step, even if a GPU has another step in flight. Must be called
+  // before the next run(). Collective.
   struct NotFinite {
-    int64_t when = 0;  // orders what ranks have found
+    int64_t when = 0;  // order of execution, comparable between ranks
     std::string what;
   };
   std::optional<NotFinite> find_not_finite();
 
-  // Makes running values (of batch norm) the mean over ranks. All ranks call it together.
-  void average_running_values();
+  // Replaces the running statistics (of batch norm) with their means over all ranks. Collective.
+  void average_running_stats();
 
   const BatchPlan& plan() const;
   StepMemory memory_bytes() const;
   const model::Parameters& parameters() const;
-  // What is saved and compared. Comes after finish().
+  // Returns the tensors that are saved and compared. Call finish() first.
   const StateArrays& state() const;
   const model::ModelArrays& arrays() const;
-  // For contexts of inference programs to share: with the averages, where there are any, in place
-  // of the parameters. Activations only between steps.
-  model::ModelArrays evaluated_arrays() const;
+  // Returns arrays for contexts of inference programs, with the averages in place of the parameters
+  // if there are averages.
+  model::ModelArrays evaluation_arrays() const;
+  // Returns the memory of the activations, which others may use between steps.
   std::span<std::byte> activations() const;
   Optimizer& optimizer();
   const model::Program& program() const;
   std::span<const comm::Bucket> buckets() const;
   Stream& stream();
-  // Of all ranks, over the device's memory; what is queued on it goes to stream().
+  // Returns the communicator of all ranks over device memory. Its operations must be queued on
+  // stream().
   comm::Communicator& communicator();
   ops::Backend& backend();
 

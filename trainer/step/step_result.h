@@ -1,4 +1,4 @@
-// What came of one training step, and the memory that steps take.
+// The result of a training step, and the memory that steps use.
 #pragma once
 
 #include <array>
@@ -13,37 +13,38 @@
 
 namespace trireme::train {
 
-// Seconds that parts of a step took on the device.
+// Seconds that the phases of a step took on the device.
 struct StepTimings {
   double forward = 0;
-  double backward = 0;       // beside which gradients are summed
-  double exposed = 0;        // spent waiting for sums after backward had ended
-  double update = 0;         // clipping included
+  double backward = 0;       // overlaps with gradient sums
+  double exposed = 0;        // waiting for gradient sums after the backward pass
+  double update = 0;         // including clipping
   double communication = 0;  // of all sums, hidden or exposed
   double total() const { return forward + backward + exposed + update; }
 };
 
-// What came of a step.
 struct StepResult {
-  int64_t step = 0;                                   // as it was given to run()
-  std::array<float, ops::kMetricCount> metrics = {};  // summed over ranks and samples: see Metric
+  int64_t step = 0;  // as passed to Step::run
+  std::array<float, ops::kMetricCount> metrics =
+      {};  // summed over ranks and samples; see ops::Metric
   StepTimings timings;
-  std::optional<ops::LossScale> loss_scale;  // in FP16, after the step
-  int64_t skipped_steps = 0;                 // updates left out since the run began
-  // The loss or a sum of gradients was not finite, so that the update was left out on all ranks. In
-  // FP16 gradients count only at the least loss scale: above it the scale was too large.
+  std::optional<ops::LossScale> loss_scale;  // after the step; set in FP16
+  int64_t skipped_steps = 0;                 // updates skipped since the run began
+  // The loss or a sum of gradients was not finite, so all ranks skipped the update. In FP16,
+  // non-finite gradients count only at the minimum loss scale: at a larger one, the scale is
+  // lowered.
   bool not_finite = false;
-  float gradient_scale = 1;  // by which the gradients in memory are too large, in FP16
-  std::shared_ptr<const StepTimeline> timeline;  // of a step that was profiled
+  float gradient_scale = 1;  // factor by which loss scaling has enlarged the gradients in memory
+  std::shared_ptr<const StepTimeline> timeline;  // null unless the step was profiled
 };
 
-// Bytes of this rank's memory by use.
+// Bytes of this rank's memory, by use.
 struct StepMemory {
-  size_t parameters = 0;  // the copy in low precision included
+  size_t parameters = 0;  // including the low-precision copy
   size_t gradients = 0;
   size_t optimizer = 0;
   size_t activations = 0;
-  size_t batches = 0;  // that a GPU holds; the CPU reads them where they are loaded
+  size_t batches = 0;  // in GPU memory; the CPU reads batches in place
   size_t total() const { return parameters + gradients + optimizer + activations + batches; }
 };
 

@@ -1,4 +1,4 @@
-// When the parts of one step happened on its device.
+// The times of the parts of one profiled step on its device.
 #pragma once
 
 #include <vector>
@@ -7,17 +7,17 @@
 
 namespace trireme::train {
 
-// Times are counted from the step's first moment on the device, when the step before was done there
-// and its batch had come.
+// Times are in seconds since the step's start on the device: when the previous step is done there
+// and the batch has arrived.
 struct StepTimeline {
-  double began = 0;                // that moment, in seconds after the probe was made
-  TimeSpan copy;                   // of the batch to the device; may lie before it
+  double start = 0;                // of the step, in seconds since StepProbe::origin_time
+  TimeSpan copy;                   // of the batch to the device; may begin before the step
   std::vector<TimeSpan> forward;   // of each pass
-  std::vector<TimeSpan> backward;  // likewise
-  TimeSpan exposed;                // waiting for sums after backward had ended
+  std::vector<TimeSpan> backward;  // of each pass
+  TimeSpan exposed;                // waiting for gradient sums after the backward pass
   TimeSpan update;
-  std::vector<TimeSpan> stretches;  // of each pass: those of LayerStretches, in their order
-  std::vector<TimeSpan> sums;       // of each bucket
+  std::vector<TimeSpan> layers;  // for each pass, those of StepProbe::ranges() in order
+  std::vector<TimeSpan> sums;    // of each bucket
 };
 
 }  // namespace trireme::train

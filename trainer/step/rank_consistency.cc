@@ -1,4 +1,4 @@
-#include "trainer/step/agreement.h"
+#include "trainer/step/rank_consistency.h"
 
 #include <elf.h>
 #include <fmt/format.h>
@@ -20,15 +20,15 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-constexpr int64_t kSamplesRead = 8;
+constexpr int64_t kSamplesRead = 8;  // by the checksum of a dataset
 constexpr size_t kDifferencesShown = 10;
 
-// Every field that is set, by its path.
-void add_fields(const Message& message, const std::string& path, Facts& facts) {
+// Appends every field that is set, named by its path.
+void add_fields(const Message& message, const std::string& path, RankProperties& properties) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
   std::vector<const FieldDescriptor*> fields;
   reflection.ListFields(message, &fields);
-  if (fields.empty()) facts.emplace_back(path, "{}");
+  if (fields.empty()) properties.emplace_back(path, "{}");
   for (const FieldDescriptor* field : fields) {
     const bool repeated = field->is_repeated();
     const int count = repeated ? reflection.FieldSize(message, field) : 1;
@@ -38,19 +38,19 @@ void add_fields(const Message& message, const std::string& path, Facts& facts) {
       if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
         add_fields(repeated ? reflection.GetRepeatedMessage(message, field, i)
                             : reflection.GetMessage(message, field),
-                   name, facts);
+                   name, properties);
         continue;
       }
       std::string value;
       google::protobuf::TextFormat::PrintFieldValueToString(message, field, repeated ? i : -1,
                                                             &value);
-      facts.emplace_back(name, value);
+      properties.emplace_back(name, value);
     }
   }
 }
 
-// Of samples that lie evenly among all of them. One that cannot be read says nothing here: what is
-// done about it is the loader's to decide.
+// Returns a checksum of kSamplesRead evenly spaced samples. Skips unreadable samples: the loader
+// handles those as data.on_bad_record says.
 uint64_t checksum(const data::Dataset& samples) {
   std::vector<std::byte> input(samples.spec().input.bytes());
   std::vector<std::byte> target(samples.spec().target.bytes());
@@ -68,45 +68,48 @@ uint64_t checksum(const data::Dataset& samples) {
   return sum;
 }
 
-void add_samples(const std::string& part, const data::Dataset& samples, Facts& facts) {
+void add_samples(const std::string& part, const data::Dataset& samples,
+                 RankProperties& properties) {
   const data::SampleSpec& spec = samples.spec();
-  facts.emplace_back("number of " + part + " samples", std::to_string(samples.size()));
-  facts.emplace_back("input of " + part + " samples", spec.input.to_string());
-  facts.emplace_back("target of " + part + " samples", spec.target.to_string());
-  facts.emplace_back("classes of " + part + " samples", std::to_string(spec.classes));
-  facts.emplace_back("normalization of " + part + " samples",
-                     fmt::format("{} [{}] [{}]", spec.scale, fmt::join(spec.mean, ", "),
-                                 fmt::join(spec.deviation, ", ")));
-  facts.emplace_back("checksum of " + part + " samples", fmt::format("{:016x}", checksum(samples)));
+  properties.emplace_back("number of " + part + " samples", std::to_string(samples.size()));
+  properties.emplace_back("input of " + part + " samples", spec.input.to_string());
+  properties.emplace_back("target of " + part + " samples", spec.target.to_string());
+  properties.emplace_back("classes of " + part + " samples", std::to_string(spec.classes));
+  properties.emplace_back("normalization of " + part + " samples",
+                          fmt::format("{} [{}] [{}]", spec.scale, fmt::join(spec.mean, ", "),
+                                      fmt::join(spec.stddev, ", ")));
+  properties.emplace_back("checksum of " + part + " samples",
+                          fmt::format("{:016x}", checksum(samples)));
 }
 
-std::string to_text(const Facts& facts) {
+std::string to_text(const RankProperties& properties) {
   std::string text;
-  for (const auto& [name, value] : facts) text += name + '\t' + value + '\n';
+  for (const auto& [name, value] : properties) text += name + '\t' + value + '\n';
   return text;
 }
 
-Facts from_text(const std::string& text) {
-  Facts facts;
+RankProperties from_text(const std::string& text) {
+  RankProperties properties;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     const size_t tab = line.find('\t');
-    facts.emplace_back(line.substr(0, tab), line.substr(tab + 1));
+    properties.emplace_back(line.substr(0, tab), line.substr(tab + 1));
   }
-  return facts;
+  return properties;
 }
 
-std::vector<std::string> differences(const Facts& here, const Facts& there) {
+// Returns a line for each property that differs from rank 0's.
+std::vector<std::string> differences(const RankProperties& rank_0, const RankProperties& other) {
   std::vector<std::string> lines;
-  std::map<std::string, std::string> others(there.begin(), there.end());
-  for (const auto& [name, value] : here) {
-    const auto other = others.extract(name);
-    if (other && other.mapped() == value) continue;
+  std::map<std::string, std::string> values(other.begin(), other.end());
+  for (const auto& [name, value] : rank_0) {
+    const auto found = values.extract(name);
+    if (found && found.mapped() == value) continue;
     lines.push_back(
-        fmt::format("{} is {} there, {} here", name, other ? other.mapped() : "not set", value));
+        fmt::format("{} is {}, but {} on rank 0", name, found ? found.mapped() : "not set", value));
   }
-  for (const auto& [name, value] : others) {
-    lines.push_back(fmt::format("{} is {} there, not set here", name, value));
+  for (const auto& [name, value] : values) {
+    lines.push_back(fmt::format("{} is {}, but not set on rank 0", name, value));
   }
   if (lines.size() > kDifferencesShown) {
     const size_t more = lines.size() - kDifferencesShown;
@@ -116,8 +119,8 @@ std::vector<std::string> differences(const Facts& here, const Facts& there) {
   return lines;
 }
 
-// The build id among the notes of a segment: for each its header, then name and description, each
-// at a multiple of the alignment.
+// Returns the build id in an ELF note segment, or "". A note is a header, a name and a description,
+// each aligned to `alignment`.
 std::string build_id_in(const char* notes, size_t bytes, size_t alignment) {
   const auto aligned = [&](size_t at) { return (at + alignment - 1) / alignment * alignment; };
   for (size_t at = 0; at + sizeof(ElfW(Nhdr)) <= bytes;) {
@@ -155,44 +158,44 @@ std::string build_id() {
   return id;
 }
 
-Facts program_facts(const RunConfig& config) {
+RankProperties program_properties(const RunConfig& config) {
   RunConfig common = config;
   common.clear_run_dir();
   common.mutable_data()->clear_root();
   common.mutable_data()->clear_threads();
   common.mutable_data()->clear_prefetch();
   common.mutable_train()->clear_threads();
-  Facts facts{{"trireme", version()}, {"the program's build id", build_id()}};
-  add_fields(common, "", facts);
-  return facts;
+  RankProperties properties{{"trireme", version()}, {"the program's build id", build_id()}};
+  add_fields(common, "", properties);
+  return properties;
 }
 
-Facts input_facts(const Device& device, const data::Dataset& training,
-                  const data::Dataset& evaluation, const model::Graph& graph) {
-  Facts facts{{"device", device.kind() == DeviceKind::kCpu ? "a CPU" : "a GPU"}};
+RankProperties input_properties(const Device& device, const data::Dataset& training,
+                                const data::Dataset& evaluation, const model::Graph& graph) {
+  RankProperties properties{{"device", device.kind() == DeviceKind::kCpu ? "a CPU" : "a GPU"}};
   int64_t count = 0;
   for (const model::Node& node : graph.nodes) {
     for (const auto& parameter : node.signature.parameters) {
-      facts.emplace_back(node.name + "." + parameter.name, parameter.shape.to_string());
+      properties.emplace_back(node.name + "." + parameter.name, parameter.shape.to_string());
       count += parameter.shape.elements();
     }
   }
-  facts.emplace_back("number of parameters", std::to_string(count));
-  add_samples("training", training, facts);
-  add_samples("evaluation", evaluation, facts);
-  return facts;
+  properties.emplace_back("number of parameters", std::to_string(count));
+  add_samples("training", training, properties);
+  add_samples("evaluation", evaluation, properties);
+  return properties;
 }
 
-Facts layout_facts(const model::Parameters& parameters) {
-  Facts facts;
+RankProperties layout_properties(const model::Parameters& parameters) {
+  RankProperties properties;
   for (const model::Parameter& parameter : parameters.all) {
-    facts.emplace_back("layout of " + parameter.name,
-                       fmt::format("{} at {}", parameter.spec.to_string(), parameter.begin));
+    properties.emplace_back("layout of " + parameter.name,
+                            fmt::format("{} at {}", parameter.spec.to_string(), parameter.begin));
   }
-  return facts;
+  return properties;
 }
 
-void require_alike(comm::Communicator& communicator, const Facts& own) {
+void require_same_properties(comm::Communicator& communicator, const RankProperties& own) {
   const std::string text = to_text(own);
   const std::string hash = fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
   const auto hashes = all_gather(communicator, hash);

@@ -1,14 +1,14 @@
-#include "trainer/step/marks.h"
+#include "trainer/step/step_timer.h"
 
 namespace trireme::train {
 
-StepMarks::StepMarks(Device& device, int64_t passes) : device_(device) {
-  for (int64_t i = 0; i < 2 * passes + 3; ++i) {
+StepTimer::StepTimer(Device& device, int64_t max_passes) : device_(device) {
+  for (int64_t i = 0; i < 2 * max_passes + 3; ++i) {
     events_.push_back(device.create_event(EventKind::kTimed));
   }
 }
 
-StepTimings StepMarks::timings(int64_t passes) const {
+StepTimings StepTimer::timings(int64_t passes) const {
   const auto between = [&](int64_t from, int64_t to) {
     return device_.seconds_between(event(from), event(to));
   };
@@ -23,10 +23,10 @@ StepTimings StepMarks::timings(int64_t passes) const {
   return timings;
 }
 
-void StepMarks::add_to(StepTimeline& timeline, Event& first, int64_t passes) const {
+void StepTimer::add_to(StepTimeline& timeline, Event& start, int64_t passes) const {
   const auto between = [&](int64_t from, int64_t to) {
-    return TimeSpan{device_.seconds_between(first, event(from)),
-                    device_.seconds_between(first, event(to))};
+    return TimeSpan{device_.seconds_between(start, event(from)),
+                    device_.seconds_between(start, event(to))};
   };
   for (int64_t pass = 0; pass < passes; ++pass) {
     timeline.forward.push_back(between(2 * pass, 2 * pass + 1));

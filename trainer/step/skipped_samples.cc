@@ -1,4 +1,4 @@
-#include "trainer/step/bad_data.h"
+#include "trainer/step/skipped_samples.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,26 +11,27 @@
 namespace trireme::train {
 namespace {
 
-std::string count_of(const data::Dataset& training, const data::Dataset& evaluation) {
-  const data::BadRecords bad = training.bad_records();
-  const data::BadRecords also = evaluation.bad_records();
-  std::string text =
-      fmt::format("{} training samples ({} bad records left out) and {} to evaluate ({})",
-                  training.size(), bad.count, evaluation.size(), also.count);
-  const data::BadRecords& told = bad.first.empty() ? also : bad;
-  if (!told.first.empty()) text += "; the first: " + told.first.front();
+// Describes the datasets: their counts and, after a semicolon, the first bad record.
+std::string describe_samples(const data::Dataset& training, const data::Dataset& evaluation) {
+  const data::BadRecords training_bad = training.bad_records();
+  const data::BadRecords evaluation_bad = evaluation.bad_records();
+  std::string text = fmt::format(
+      "{} training samples ({} bad records skipped) and {} evaluation samples ({} skipped)",
+      training.size(), training_bad.count, evaluation.size(), evaluation_bad.count);
+  const data::BadRecords& shown = training_bad.first.empty() ? evaluation_bad : training_bad;
+  if (!shown.first.empty()) text += "; the first: " + shown.first.front();
   return text;
 }
 
-std::string counts_alone(const std::string& text) { return text.substr(0, text.find(';')); }
+std::string counts_of(const std::string& text) { return text.substr(0, text.find(';')); }
 
 }  // namespace
 
 void require_same_samples(comm::Communicator& communicator, const data::Dataset& training,
                           const data::Dataset& evaluation) {
-  const auto texts = all_gather(communicator, count_of(training, evaluation));
+  const auto texts = all_gather(communicator, describe_samples(training, evaluation));
   for (size_t rank = 1; rank < texts.size(); ++rank) {
-    if (counts_alone(texts[rank]) == counts_alone(texts[0])) continue;
+    if (counts_of(texts[rank]) == counts_of(texts[0])) continue;
     throw comm::AgreedError(
         fmt::format("the ranks do not see the same data: rank 0 has {}; rank {} has {}", texts[0],
                     rank, texts[rank]),
@@ -38,8 +39,8 @@ void require_same_samples(comm::Communicator& communicator, const data::Dataset&
   }
 }
 
-data::BadRecords bad_when_opened(const data::Dataset& training, const data::Dataset& evaluation,
-                                 bool holdout) {
+data::BadRecords bad_records_at_open(const data::Dataset& training, const data::Dataset& evaluation,
+                                     bool holdout) {
   data::BadRecords bad = training.bad_records();
   if (holdout) return bad;
   const data::BadRecords more = evaluation.bad_records();
@@ -48,13 +49,13 @@ data::BadRecords bad_when_opened(const data::Dataset& training, const data::Data
   return bad;
 }
 
-int64_t left_out(int64_t expected, float counted) {
+int64_t skipped_samples(int64_t expected, float counted) {
   return counted >= 0 && counted < static_cast<float>(expected) ? expected - std::llround(counted)
                                                                 : 0;
 }
 
-std::vector<std::string> gather_reasons(comm::Communicator& communicator,
-                                        const std::vector<std::string>& own) {
+std::vector<std::string> gather_skip_reasons(comm::Communicator& communicator,
+                                             const std::vector<std::string>& own) {
   const auto texts = all_gather(communicator, fmt::format("{}", fmt::join(own, "\n")));
   std::vector<std::string> reasons;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
