@@ -108,7 +108,7 @@ Samples read_cifar(const DataConfig& config, Part part) {
   samples.inputs = std::move(pixels);
   samples.targets = label_bytes(labels);
   samples.source = fmt::format("{} {}", variant.name, fmt::join(paths, ", "));
-  settle(policy, samples);
+  finalize(policy, samples);
   return samples;
 }
 

@@ -196,7 +196,7 @@ Samples read_csv(const DataConfig& config, Part part, const TableColumns& traine
                     : training        ? columns_of(table, csv)
                                       : training_columns(config);
   const auto [features, labels] =
-      match_columns(samples.columns, table.names, table.columns, table.path, Labels::kNeeded);
+      match_columns(samples.columns, table.names, table.columns, table.path, Labels::kRequired);
   if (features.empty()) throw ConfigError("data.csv.label", "leaves no column for the features");
   if (!csv.regression()) {
     if (classes == 0 && !training) classes = count_classes(config);
@@ -216,7 +216,7 @@ Samples read_csv(const DataConfig& config, Part part, const TableColumns& traine
   samples.inputs = gather(table, features);
   samples.targets = csv.regression() ? gather(table, labels) : read_labels(table, labels[0]);
   samples.source = "CSV " + table.path;
-  settle(policy, samples);
+  finalize(policy, samples);
   return samples;
 }
 

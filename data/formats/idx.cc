@@ -175,7 +175,7 @@ Samples read_idx(const DataConfig& config, Part part) {
   samples.inputs = std::move(images.elements);
   samples.targets = label_bytes(targets);
   samples.source = fmt::format("IDX {}, {}", images.path, labels.path);
-  settle(policy, samples);  // so there is a image, of a size that memory holds
+  finalize(policy, samples);  // so there is a image, of a size that memory holds
   interleave(samples.inputs, shape[0], shape[1] * shape[2]);
   return samples;
 }

@@ -238,7 +238,7 @@ std::unique_ptr<Records> open_image_folder(const DataConfig& config, Part part,
     records->add(is_here ? list_class(folder, classes[i], policy) : ClassFiles());
   }
   policy.check(records->source());
-  policy.check_some(records->source(), records->size());
+  policy.check_not_empty(records->source(), records->size());
   records->finish(policy.found());
   return records;
 }

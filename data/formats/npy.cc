@@ -198,7 +198,7 @@ class NpyDataset final : public Dataset {
     std::memcpy(target, targets_.bytes.data() + index * bytes, bytes);
   }
   std::string description() const override {
-    return fmt::format("{}: {}{}", source_, describe(spec_, size()), left_out(bad_));
+    return fmt::format("{}: {}{}", source_, describe(spec_, size()), skipped_note(bad_));
   }
   std::string where(int64_t index) const override {
     return fmt::format("{}: record {}", inputs_.path(), targets_.rows.at(index));
@@ -251,7 +251,7 @@ std::unique_ptr<Dataset> open_npy(const DataConfig& config, Part part) {
   spec.scale = spec.input.dtype == DType::kU8 ? 1.0F / 255 : npy.scale();
   std::string source = fmt::format("NumPy {}, {}", inputs.path(), file.path());
   policy.check(source);
-  policy.check_some(source, std::ssize(targets.rows));
+  policy.check_not_empty(source, std::ssize(targets.rows));
   return std::make_unique<NpyDataset>(std::move(inputs), std::move(targets), std::move(spec),
                                       std::move(source), policy.found());
 }

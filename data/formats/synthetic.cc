@@ -53,7 +53,7 @@ class Synthetic final : public Dataset {
     const int64_t index = id.index;
     if (index < 0 || index >= size_) {
       throw DataError("synthetic data",
-                      fmt::format("sample {} was asked for, the last is {}", index, size_ - 1));
+                      fmt::format("sample {} is out of range; the last one is {}", index, size_ - 1));
     }
     const int32_t label = label_of(index);
     std::memcpy(target, &label, sizeof label);

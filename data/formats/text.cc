@@ -216,7 +216,7 @@ class TextDataset final : public Dataset {
     const std::string unused =
         unused_ > 0 ? fmt::format(", {} characters at the end left out", unused_) : "";
     return fmt::format("text {}: {}{}{}", encoded_.text.path, describe(spec_, size()), unused,
-                       left_out(bad_));
+                       skipped_note(bad_));
   }
   std::string where(int64_t index) const override {
     return fmt::format("{}: character {}", encoded_.text.path, begins_.at(index));
@@ -282,7 +282,7 @@ std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part) {
                                 "(data.text.length), and its target is one further",
                                 count, length));
   }
-  policy.check_some(encoded.text.path, std::ssize(begins));
+  policy.check_not_empty(encoded.text.path, std::ssize(begins));
   return std::make_unique<TextDataset>(std::move(encoded), std::move(begins), length,
                                        (count - 1) % length, policy.found());
 }

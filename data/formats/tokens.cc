@@ -172,8 +172,8 @@ int64_t count_vocabulary(const std::vector<TokenFile>& files) {
 
 int64_t find_vocabulary(const DataConfig& config, Part part, const std::vector<TokenFile>& files) {
   const TokensConfig& tokens = config.tokens();
-  if (tokens.has_vocabulary()) {
-    return checked_classes(tokens.vocabulary(), "data.tokens.vocabulary");
+  if (tokens.has_vocab_size()) {
+    return checked_classes(tokens.vocab_size(), "data.tokens.vocab_size");
   }
   if (part == Part::kTraining) return count_vocabulary(files);
   BadRecordPolicy policy(bad_record_limit(config));  // the training part tells of what is bad there
@@ -208,7 +208,7 @@ class Tokens final : public Dataset {
     const std::string unused =
         unused_ > 0 ? fmt::format(", {} tokens at ends of files left out", unused_) : "";
     return fmt::format("tokens {}{}: {}{}{}", files_[0].path(), more, describe(spec_, size_),
-                       unused, left_out(bad_));
+                       unused, skipped_note(bad_));
   }
   std::string where(int64_t index) const override {
     const auto [file, begin] = find(index);
@@ -258,7 +258,7 @@ std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part) {
                                         "and its target is one further",
                                         files[0].count(), length));
   }
-  policy.check_some(source, samples);
+  policy.check_not_empty(source, samples);
   SampleSpec spec = token_spec(length, find_vocabulary(config, part, files));
   return std::make_unique<Tokens>(std::move(files), std::move(spec), policy.found());
 }

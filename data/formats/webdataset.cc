@@ -227,7 +227,7 @@ std::unique_ptr<Records> open_webdataset(const DataConfig& config, Part part,
   for (Shard& shard : shards) check_labels(shard, classes, policy);
   std::erase_if(shards, [](const Shard& shard) { return shard.size() == 0; });
   policy.check(source);
-  policy.check_some(source, std::ssize(shards));
+  policy.check_not_empty(source, std::ssize(shards));
   return std::make_unique<TarRecords>(source, std::move(shards), classes,
                                       read_class_names(config, classes), policy.found());
 }

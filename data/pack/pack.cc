@@ -106,7 +106,7 @@ class Packer {
       state_.shards.back().bad = bad();
     }
     finish_shard(records_);
-    policy_.check_some(source_.description(), state_.samples());
+    policy_.check_not_empty(source_.description(), state_.samples());
     return true;
   }
 

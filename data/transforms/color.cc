@@ -56,7 +56,7 @@ class ColorJitter final : public Transform {
 
 class Grayscale final : public Transform {
  public:
-  Grayscale(const ChanceConfig& config, const std::string& path)
+  Grayscale(const ProbabilityConfig& config, const std::string& path)
       : probability_(checked_probability(config.probability(), path + ".probability")) {}
 
   bool random() const override { return probability_ > 0 && probability_ < 1; }
@@ -76,7 +76,7 @@ std::unique_ptr<Transform> make_color_jitter(const ColorJitterConfig& config,
   return std::make_unique<ColorJitter>(config, path);
 }
 
-std::unique_ptr<Transform> make_grayscale(const ChanceConfig& config, const std::string& path) {
+std::unique_ptr<Transform> make_grayscale(const ProbabilityConfig& config, const std::string& path) {
   return std::make_unique<Grayscale>(config, path);
 }
 

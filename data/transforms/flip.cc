@@ -53,7 +53,7 @@ void reverse(uint8_t* row, int pixels, int channels) {
 
 class Flip : public Transform {
  public:
-  Flip(const ChanceConfig& config, const std::string& path)
+  Flip(const ProbabilityConfig& config, const std::string& path)
       : probability_(checked_probability(config.probability(), path + ".probability")) {}
 
   bool random() const override { return probability_ > 0 && probability_ < 1; }
@@ -111,12 +111,12 @@ class VerticalFlip final : public Flip {
 
 }  // namespace
 
-std::unique_ptr<Transform> make_horizontal_flip(const ChanceConfig& config,
+std::unique_ptr<Transform> make_horizontal_flip(const ProbabilityConfig& config,
                                                 const std::string& path) {
   return std::make_unique<HorizontalFlip>(config, path);
 }
 
-std::unique_ptr<Transform> make_vertical_flip(const ChanceConfig& config, const std::string& path) {
+std::unique_ptr<Transform> make_vertical_flip(const ProbabilityConfig& config, const std::string& path) {
   return std::make_unique<VerticalFlip>(config, path);
 }
 

@@ -18,12 +18,12 @@ std::unique_ptr<Transform> make_random_crop(const RandomCropConfig& config,
 std::unique_ptr<Transform> make_random_resized_crop(const RandomResizedCropConfig& config,
                                                     const std::string& path);
 std::unique_ptr<Transform> make_pad(const PadConfig& config, const std::string& path);
-std::unique_ptr<Transform> make_horizontal_flip(const ChanceConfig& config,
+std::unique_ptr<Transform> make_horizontal_flip(const ProbabilityConfig& config,
                                                 const std::string& path);
-std::unique_ptr<Transform> make_vertical_flip(const ChanceConfig& config, const std::string& path);
+std::unique_ptr<Transform> make_vertical_flip(const ProbabilityConfig& config, const std::string& path);
 std::unique_ptr<Transform> make_color_jitter(const ColorJitterConfig& config,
                                              const std::string& path);
-std::unique_ptr<Transform> make_grayscale(const ChanceConfig& config, const std::string& path);
+std::unique_ptr<Transform> make_grayscale(const ProbabilityConfig& config, const std::string& path);
 std::unique_ptr<Transform> make_rand_augment(const RandAugmentConfig& config,
                                              const std::string& path);
 std::unique_ptr<Transform> make_trivial_augment(const TrivialAugmentConfig& config,

@@ -1,4 +1,4 @@
-// data.on_bad_record: SKIP, for every format: what is left out, what stays, what is told.
+// data.on_bad_record: SKIP for each format: which records are skipped, retained and reported.
 #include "data/bad_records.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ std::vector<int32_t> labels_of(const Dataset& dataset) {
   return labels;
 }
 
-// Bytes that deflate cannot make shorter, so that half of the stream is half of them.
+// Incompressible bytes, so that half of the gzip stream holds half of them.
 std::string noise(size_t count) {
   std::string bytes(count, '\0');
   uint32_t state = 1;
@@ -55,14 +55,14 @@ class BadIdxTest : public ::testing::Test {
   DataConfig config = folder.config("idx {} on_bad_record: SKIP");
 };
 
-TEST_F(BadIdxTest, NothingBadIsNothingLeftOut) {
+TEST_F(BadIdxTest, SkipsNothingIfAllRecordsAreGood) {
   const auto dataset = open();
   EXPECT_EQ(dataset->size(), 5);
   EXPECT_EQ(dataset->bad_records().count, 0);
   EXPECT_TRUE(dataset->bad_records().first.empty());
 }
 
-TEST_F(BadIdxTest, LabelsOutOfRange) {
+TEST_F(BadIdxTest, SkipsLabelsOutOfRange) {
   folder.write(kLabels, idx({5}, std::string{3, 10, 9, 1, 99}));
   const auto dataset = open();
   EXPECT_THAT(labels_of(*dataset), ElementsAre(3, 9, 1));
@@ -76,7 +76,7 @@ TEST_F(BadIdxTest, LabelsOutOfRange) {
   EXPECT_SAYS(dataset->description(), "3 samples of u8 [1, 2, 3] in 10 classes, 2 bad record(s)");
 }
 
-TEST_F(BadIdxTest, CutShort) {
+TEST_F(BadIdxTest, TruncatedImages) {
   folder.write(kImages, idx({5, 2, 3}, pixels(20)));
   const auto dataset = open();
   EXPECT_THAT(labels_of(*dataset), ElementsAre(3, 0, 9));
@@ -100,7 +100,7 @@ TEST_F(BadIdxTest, FewerImagesThanLabels) {
   EXPECT_EQ(dataset->bad_records().count, 1);
 }
 
-TEST_F(BadIdxTest, BothCutAtDifferentRecords) {
+TEST_F(BadIdxTest, BothTruncatedAtDifferentRecords) {
   folder.write(kImages, idx({5, 2, 3}, pixels(25)));
   folder.write(kLabels, idx({5}, std::string{3, 0}));
   const auto dataset = open();
@@ -109,17 +109,17 @@ TEST_F(BadIdxTest, BothCutAtDifferentRecords) {
   EXPECT_SAYS(dataset->bad_records().first[0], folder.path(kLabels) + ": record 2: is cut short");
 }
 
-TEST_F(BadIdxTest, AnAnnouncementBeyondAllMemoryIsOnlyCounted) {
+TEST_F(BadIdxTest, AHeaderThatExceedsMemoryOnlyCountsAsBadRecords) {
   folder.write(kImages, idx({0xffffffff, 2, 3}, pixels(30)));
   config.set_max_bad_records(int64_t{1} << 40);
   EXPECT_EQ(open()->size(), 5);
   EXPECT_EQ(open()->bad_records().count, 0xffffffffLL - 5);
   folder.write(kImages, idx({0xffffffff, 0xffffffff, 0xffffffff}, pixels(30)));
-  EXPECT_SAYS(data_error(config), "holds no good record, but 4294967295 bad ones; the first: " +
+  EXPECT_SAYS(data_error(config), "has no good records, only 4294967295 bad ones; the first: " +
                                       folder.path(kImages) + ": record 0: is cut short");
 }
 
-TEST_F(BadIdxTest, MoreThanTheCap) {
+TEST_F(BadIdxTest, FailsAboveTheLimit) {
   folder.write(kLabels, idx({5}, std::string{3, 10, 9, 11, 99}));
   config.set_max_bad_records(2);
   EXPECT_SAYS(data_error(config), "3 bad records, more than data.max_bad_records, 2; the first: " +
@@ -129,7 +129,7 @@ TEST_F(BadIdxTest, MoreThanTheCap) {
   EXPECT_EQ(open()->size(), 2);
 }
 
-TEST_F(BadIdxTest, DamagedGzipGivesWhatCameBefore) {
+TEST_F(BadIdxTest, DamagedGzipYieldsTheDataBeforeTheDamage) {
   std::filesystem::remove(folder.path(kImages));
   const std::string path = folder.path(kImages) + ".gz";
   const std::string zipped = gzip(idx({5, 40, 50}, noise(10000)));
@@ -144,13 +144,13 @@ TEST_F(BadIdxTest, DamagedGzipGivesWhatCameBefore) {
   std::string wrong_sum = zipped;
   wrong_sum[wrong_sum.size() - 8] ^= 1;
   folder.write(std::string(kImages) + ".gz", wrong_sum);
-  const auto whole = open();
-  EXPECT_EQ(whole->size(), 5);
-  EXPECT_EQ(whole->bad_records().count, 1) << "that something is wrong must not go unnoticed";
-  EXPECT_SAYS(whole->bad_records().first[0], path + ": gzip data is damaged");
+  const auto complete = open();
+  EXPECT_EQ(complete->size(), 5);
+  EXPECT_EQ(complete->bad_records().count, 1) << "the damage is reported";
+  EXPECT_SAYS(complete->bad_records().first[0], path + ": gzip data is damaged");
 }
 
-TEST_F(BadIdxTest, WhatIsNoSuchFileIsAnErrorAllTheSame) {
+TEST_F(BadIdxTest, FilesOfAnotherFormatAreStillErrors) {
   folder.write(kImages, "\x89PNG and so on");
   EXPECT_SAYS(data_error(config), "begins with 89 50 4e 47");
   folder.write(kImages, idx({5, 2, 3}, pixels(31)));
@@ -159,7 +159,7 @@ TEST_F(BadIdxTest, WhatIsNoSuchFileIsAnErrorAllTheSame) {
   EXPECT_SAYS(data_error(config), "holds no file");
 }
 
-TEST_F(BadIdxTest, HoldoutDividesWhatIsGood) {
+TEST_F(BadIdxTest, HoldoutSplitsTheGoodRecords) {
   folder.write(kLabels, idx({5}, std::string{3, 10, 9, 1, 7}));
   config.set_holdout(0.5);
   const auto training = open_dataset(config, Part::kTraining);
@@ -179,7 +179,7 @@ class BadCifarTest : public ::testing::Test {
       "cifar { train_file: 'a.bin' train_file: 'b.bin' } on_bad_record: SKIP max_bad_records: 3");
 };
 
-TEST_F(BadCifarTest, LabelsAndTheCutLastRecord) {
+TEST_F(BadCifarTest, SkipsBadLabelsAndATruncatedLastRecord) {
   folder.write("a.bin", record(1, 0) + record(10, 1) + record(2, 2) + record(3, 3).substr(0, 99));
   folder.write("b.bin", record(4, 4));
   const auto dataset = open_dataset(config, Part::kTraining);
@@ -191,14 +191,14 @@ TEST_F(BadCifarTest, LabelsAndTheCutLastRecord) {
               folder.path("a.bin") + ": record 1: label 10 is not in [0, 10)");
 }
 
-TEST_F(BadCifarTest, TheCapIsOverAllFiles) {
+TEST_F(BadCifarTest, LimitCoversAllFiles) {
   folder.write("a.bin", record(1, 0) + record(10, 1) + record(11, 2));
   folder.write("b.bin", record(12, 4) + record(13, 4));
   EXPECT_SAYS(data_error(config), "4 bad records, more than data.max_bad_records, 3; the first: " +
                                       folder.path("a.bin") + ": record 1: label 10");
 }
 
-TEST_F(BadCifarTest, MissingAndEmptyFilesAreErrorsAllTheSame) {
+TEST_F(BadCifarTest, MissingAndEmptyFilesAreStillErrors) {
   folder.write("a.bin", record(1, 0));
   EXPECT_SAYS(data_error(config), "holds no file b.bin");
   folder.write("b.bin", "");
@@ -232,7 +232,7 @@ class BadCsvTest : public ::testing::Test {
   Folder folder;
 };
 
-TEST_F(BadCsvTest, LinesThatDoNotParse) {
+TEST_F(BadCsvTest, SkipsLinesThatDoNotParse) {
   const auto dataset =
       open("a,b,c\n1,2,0\n3,x,1\n4,5,1\n6,7\n8,,0\n\"9,1,0\n1e99,1,0\n10,11,1\n12,\"13\"z,0\n",
            "classes: 2 ");
@@ -240,27 +240,27 @@ TEST_F(BadCsvTest, LinesThatDoNotParse) {
   EXPECT_THAT(values<float>(sample(*dataset, 2).input), ElementsAre(10, 11));
   const BadRecords bad = dataset->bad_records();
   EXPECT_EQ(bad.count, 6);
-  ASSERT_EQ(bad.first.size(), 5u) << "only the first few are kept";
+  ASSERT_EQ(bad.first.size(), 5u) << "only the first few are recorded";
   EXPECT_SAYS(bad.first[0], folder.path("x.csv") + ": line 3, column 2 ('b'): 'x' is not a number");
   EXPECT_SAYS(bad.first[1], "line 5: has 2 column(s); the lines before have 3");
   EXPECT_SAYS(bad.first[3], "line 7, column 1: has an opening quote but no closing one");
 }
 
-TEST_F(BadCsvTest, LabelsThatAreNone) {
+TEST_F(BadCsvTest, SkipsInvalidLabels) {
   const auto dataset = open("1,2,0\n3,4,1\n5,6,2\n7,8,-1\n9,10,0.5\n", "classes: 2 ");
   EXPECT_THAT(labels_of(*dataset), ElementsAre(0, 1));
   EXPECT_EQ(dataset->bad_records().count, 3);
   EXPECT_SAYS(dataset->bad_records().first[0], "line 3, column 3: label 2 is not in [0, 2)");
 }
 
-TEST_F(BadCsvTest, AWildLabelMakesNoClasses) {
+TEST_F(BadCsvTest, AnOutlierLabelDoesNotAddClasses) {
   const auto dataset = open("1,2,0\n3,4,1\n5,6,2\n7,8,1000000\n");
   EXPECT_EQ(dataset->spec().classes, 3);
   EXPECT_EQ(dataset->size(), 3);
   EXPECT_EQ(dataset->bad_records().count, 1);
 }
 
-TEST_F(BadCsvTest, TheEvaluationFileHasItsOwnCount) {
+TEST_F(BadCsvTest, CountsBadRecordsOfTheEvaluationFileSeparately) {
   folder.write("x.csv", "1,2,0\n3,x,1\n4,4,1\n");
   folder.write("y.csv", "1,2,0\n3,4\n5,6,7\n");
   const auto dataset = open_dataset(config("eval_file: 'y.csv' "), Part::kEvaluation);
@@ -270,16 +270,16 @@ TEST_F(BadCsvTest, TheEvaluationFileHasItsOwnCount) {
   EXPECT_SAYS(dataset->bad_records().first[0], folder.path("y.csv") + ": line 2");
 }
 
-TEST_F(BadCsvTest, MoreThanTheCapAndNothingGood) {
+TEST_F(BadCsvTest, FailsAboveTheLimitOrWithoutGoodRows) {
   std::string text = "1,2,0\n";
   for (int i = 0; i < 10; ++i) text += "x,1,0\n";
   EXPECT_SAYS(error(text), "10 bad records, more than data.max_bad_records, 9; the first: " +
                                folder.path("x.csv") + ": line 2, column 1: 'x' is not a number");
   EXPECT_SAYS(error("a,b,c\nx,1,0\n"), "holds no good row; the first: ");
-  EXPECT_SAYS(error("1,2,7\n3,4,8\n", "classes: 2 "), "holds no good record, but 2 bad ones");
+  EXPECT_SAYS(error("1,2,7\n3,4,8\n", "classes: 2 "), "has no good records, only 2 bad ones");
 }
 
-TEST_F(BadCsvTest, DamagedGzipLosesTheLineThatItCuts) {
+TEST_F(BadCsvTest, DamagedGzipLosesTheTruncatedLine) {
   std::string text;
   for (int i = 0; i < 4000; ++i) {
     text += std::to_string(i * 7919 % 10007) + "," + std::to_string(i) + ",1\n";
@@ -291,7 +291,7 @@ TEST_F(BadCsvTest, DamagedGzipLosesTheLineThatItCuts) {
   EXPECT_LT(dataset->size(), 3900);
   for (int64_t i = 0; i < dataset->size(); ++i) {
     const auto input = values<float>(sample(*dataset, i).input);
-    ASSERT_EQ(input[0], static_cast<float>(i * 7919 % 10007)) << "a number cut in two, at " << i;
+    ASSERT_EQ(input[0], static_cast<float>(i * 7919 % 10007)) << "a truncated number at " << i;
   }
   EXPECT_EQ(dataset->bad_records().count, 1);
   EXPECT_SAYS(dataset->bad_records().first[0], folder.path("x.csv") + ": line " +
@@ -299,7 +299,7 @@ TEST_F(BadCsvTest, DamagedGzipLosesTheLineThatItCuts) {
                                                    ": is lost: ends within its gzip stream");
 }
 
-TEST(BadRecordsTest, TheCapIsANumber) {
+TEST(BadRecordsTest, LimitMustNotBeNegative) {
   const Folder folder;
   EXPECT_SAYS(config_error(folder.config("synthetic {} max_bad_records: -1")),
               "data.max_bad_records: -1 is less than 0");

@@ -1,4 +1,4 @@
-// Class weights and balanced sampling: what is known of the classes, and what is drawn.
+// Class weights and balanced sampling.
 #include "data/classes.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ std::unique_ptr<Dataset> table(const Folder& folder, const std::string& more = "
   return open(folder.config(kTableConfig + more));
 }
 
-TEST(ClassesTest, LabelsAreThoseOfTheSamples) {
+TEST(ClassesTest, LabelsMatchTheSamples) {
   const Folder folder;
   folder.write("t.csv", kTable);
   const std::vector<uint8_t> file = encode_png(testing::noisy({8, 8}, 3).view());
@@ -66,18 +66,18 @@ TEST(ClassesTest, LabelsAreThoseOfTheSamples) {
     const auto dataset = open(folder.config(text));
     EXPECT_EQ(labels_for(*dataset, "field"), labels_read(*dataset)) << text;
   }
-  // Probabilities have been labels.
+  // Soft labels still have classes.
   const auto soft = table(folder, "mix { mixup_alpha: 1 }");
   EXPECT_EQ(soft->labels(), table(folder)->labels());
 }
 
-TEST(ClassesTest, BalancedWeightsAreThoseOfScikitLearn) {
+TEST(ClassesTest, BalancedWeightsMatchScikitLearn) {
   const Folder folder;
   // compute_class_weight("balanced", classes=[0, 1, 2], y)
   EXPECT_THAT(balanced_weights(*table(folder), "field"), ElementsAre(4, 12.F / 9, 0.5F));
 }
 
-TEST(ClassesTest, WhatCannotBeBalancedIsRefused) {
+TEST(ClassesTest, RejectsDataThatCannotBeBalanced) {
   const Folder folder;
   folder.write("t.csv", kTable);
   folder.write("corpus.txt", "to be or not to be");
@@ -86,17 +86,18 @@ TEST(ClassesTest, WhatCannotBeBalancedIsRefused) {
         [&] { balanced_weights(*open(folder.config(text)), "a.field"); });
   };
   EXPECT_SAYS(refused(R"(csv { train_file: "t.csv" eval_file: "t.csv" classes: 5 })"),
-              "a.field: class 3 has no training samples, and so no balanced weight");
+              "a.field: class 3 has no training samples and so no balanced weight");
   EXPECT_SAYS(refused(R"(csv { train_file: "t.csv" eval_file: "t.csv" regression: true })"),
-              "a.field: needs samples in classes: ");
-  EXPECT_SAYS(refused(R"(text { train_file: "corpus.txt" length: 3 } holdout: 0.5)"),
-              "a.field: needs samples of one class each, which is known without reading them: ");
+              "a.field: needs samples with class labels, not ");
+  EXPECT_SAYS(
+      refused(R"(text { train_file: "corpus.txt" length: 3 } holdout: 0.5)"),
+      "a.field: needs samples with one label each that is known without reading them, not ");
   EXPECT_SAYS(refused("synthetic { shape: 4 count: 1000000000000 }"),
-              "a.field: takes a list of all labels, which is for up to 268435456 samples: ");
+              "a.field: needs a list of all labels, which is limited to 268435456 samples: ");
 }
 
-// Classes without samples are left out.
-TEST(BalancedDrawsTest, ClassesAreEquallyLikelyAndSoAreTheirSamples) {
+// Classes without samples are never drawn.
+TEST(BalancedDrawsTest, DrawsClassesAndTheirSamplesUniformly) {
   const std::vector<int32_t> labels = {2, 0, 2, 2, 4, 2, 2, 4, 2, 2};  // none of 1 and 3
   const BalancedDraws draws(labels, 5);
   constexpr int kDraws = 60000;
@@ -109,7 +110,7 @@ TEST(BalancedDrawsTest, ClassesAreEquallyLikelyAndSoAreTheirSamples) {
   }
 }
 
-// What comes at one position says nothing of the next, another epoch or another seed.
+// Draws at different positions, epochs and seeds are independent.
 TEST(BalancedDrawsTest, DrawsAreIndependent) {
   std::vector<int32_t> labels(64);
   for (size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<int32_t>(i % 4);
@@ -127,7 +128,7 @@ TEST(BalancedDrawsTest, DrawsAreIndependent) {
   }
 }
 
-TEST(BalancedDrawsTest, TheyAreTheSameForEver) {
+TEST(BalancedDrawsTest, DrawsAreStableAcrossVersions) {
   // Checkpoints rely on it.
   std::vector<int32_t> labels;
   for (int i = 0; i < 1000; ++i) labels.push_back(i % 10 == 0 ? 0 : 1);
@@ -137,7 +138,7 @@ TEST(BalancedDrawsTest, TheyAreTheSameForEver) {
   EXPECT_THAT(first, ElementsAre(80, 738, 938, 514, 175, 258));
 }
 
-// A sample that comes twice in an epoch is transformed anew.
+// A sample that occurs twice in an epoch gets different random transforms.
 TEST(BalancedDrawsTest, RepeatedSamplesAreAugmentedDifferently) {
   const Folder folder;
   const std::vector<uint8_t> file = encode_png(testing::noisy({8, 8}, 3).view());
@@ -163,7 +164,7 @@ TEST(BalancedDrawsTest, RepeatedSamplesAreAugmentedDifferently) {
           reinterpret_cast<const char*>(batch.inputs) + static_cast<size_t>(row) * bytes, bytes);
     }
   }
-  ASSERT_GT(of_sample_0.size(), 9u);  // 18 are to be expected
+  ASSERT_GT(of_sample_0.size(), 9u);  // 18 are expected
   std::map<std::string, int> different;
   for (const std::string& image : of_sample_0) ++different[image];
   EXPECT_GT(different.size() * 4, of_sample_0.size() * 3);

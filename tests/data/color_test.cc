@@ -55,7 +55,7 @@ const std::map<std::string, Change>& changes() {
   return changes;
 }
 
-TEST(ColorTest, MatchesPillowToTheBit) {
+TEST(ColorTest, MatchesPillowExactly) {
   for (const std::string image : {"color", "gray"}) {
     for (const auto& [name, change] : changes()) {
       EXPECT_TRUE(changed(golden(image), change) == golden(image + "_" + name))
@@ -66,20 +66,20 @@ TEST(ColorTest, MatchesPillowToTheBit) {
   EXPECT_TRUE(changed(golden("dull"), equalize) == golden("dull_equalize"));
 }
 
-TEST(ColorTest, ChangesTheViewAlone) {
+TEST(ColorTest, ChangesOnlyTheView) {
   for (const auto& [name, change] : changes()) {
     const TestImage before = noisy({20, 30}, 3);
-    TestImage whole = before;
-    const ImageView part = whole.view().part({3, 4, 10, 20});
+    TestImage full = before;
+    const ImageView part = full.view().part({3, 4, 10, 20});
     const TestImage alone = changed(TestImage(part), change);
     change(part);
     EXPECT_EQ(TestImage(part), alone) << name;
     copy_pixels(TestImage(before).view().part({3, 4, 10, 20}), part);
-    EXPECT_EQ(whole, before) << name;
+    EXPECT_EQ(full, before) << name;
   }
 }
 
-TEST(ColorTest, WhatDoesNothingDoesNothing) {
+TEST(ColorTest, NeutralAmountsChangeNothing) {
   const TestImage image = noisy({20, 30}, 3);
   EXPECT_EQ(changed(image, by(adjust_brightness, 1)), image);
   EXPECT_EQ(changed(image, by(adjust_contrast, 1)), image);
@@ -90,7 +90,7 @@ TEST(ColorTest, WhatDoesNothingDoesNothing) {
   EXPECT_EQ(changed(changed(image, by(solarize, 0)), by(solarize, 0)), image);
 }
 
-TEST(ColorTest, WhatHasNoDetailIsLeftAsItIs) {
+TEST(ColorTest, UniformImagesDoNotChange) {
   for (const ImageSize size : {ImageSize{1, 1}, ImageSize{2, 9}, ImageSize{9, 2}}) {
     TestImage flat(size, 3);
     std::ranges::fill(flat.pixels, uint8_t{70});
@@ -123,7 +123,7 @@ TEST(AffineTest, Moves) {
   }
 }
 
-TEST(AffineTest, FourQuartersAreAWholeTurn) {
+TEST(AffineTest, FourQuarterTurnsAreAFullTurn) {
   TestImage from = noisy({16, 16}, 3);
   TestImage quarter = warped(from, rotation_map(90, from.size), 0);
   EXPECT_EQ(quarter.at(15, 0, 1), from.at(0, 0, 1));  // counterclockwise
@@ -132,7 +132,7 @@ TEST(AffineTest, FourQuartersAreAWholeTurn) {
   EXPECT_EQ(turned, from);
 }
 
-TEST(AffineTest, OutsideThereIsOnlyFill) {
+TEST(AffineTest, FillsOutsideTheImage) {
   const TestImage away = warped(noisy({10, 10}, 3), translation_map(1e6, 0), 7);
   EXPECT_TRUE(std::ranges::all_of(away.pixels, [](uint8_t p) { return p == 7; }));
 }

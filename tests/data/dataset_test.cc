@@ -37,7 +37,7 @@ std::vector<float> all(const DataConfig& config, Part part) {
   return out;
 }
 
-TEST(HoldoutTest, PartsAreDisjointCompleteAndFixed) {
+TEST(HoldoutTest, PartsAreDisjointCompleteAndStable) {
   Folder folder;
   DataConfig config = counting(folder, 101).config("csv { train_file: 'x.csv' } holdout: 0.2");
   const std::vector<float> training = all(config, Part::kTraining);
@@ -50,7 +50,7 @@ TEST(HoldoutTest, PartsAreDisjointCompleteAndFixed) {
   together.insert(evaluation.begin(), evaluation.end());
   EXPECT_EQ(together.size(), 101);
   EXPECT_EQ(all(config, Part::kEvaluation), evaluation);
-  // Neither the first nor the last, but spread.
+  // The held-out samples are spread over the data set.
   EXPECT_LT(evaluation.front(), 30);
   EXPECT_GT(evaluation.back(), 70);
   config.set_holdout_seed(2);
@@ -58,7 +58,7 @@ TEST(HoldoutTest, PartsAreDisjointCompleteAndFixed) {
   EXPECT_EQ(all(config, Part::kEvaluation).size(), 20);
 }
 
-TEST(HoldoutTest, EverySampleIsAsLikelyAsAnother) {
+TEST(HoldoutTest, SamplesAreEquallyLikely) {
   Folder folder;
   DataConfig config = counting(folder, 10).config("csv { train_file: 'x.csv' } holdout: 0.3");
   std::map<float, int> drawn;
@@ -78,7 +78,7 @@ TEST(HoldoutTest, ReplacesEvaluationFiles) {
   EXPECT_EQ(open_dataset(config, Part::kEvaluation)->size(), 5);
 }
 
-TEST(HoldoutTest, LeavesSomethingOnBothSides) {
+TEST(HoldoutTest, RejectsAnEmptyPart) {
   Folder folder;
   counting(folder, 3);
   EXPECT_SAYS(data_error(folder.config("csv { train_file: 'x.csv' } holdout: 0.1")),
@@ -87,9 +87,9 @@ TEST(HoldoutTest, LeavesSomethingOnBothSides) {
               "leaves 0 to train on");
 }
 
-TEST(ConfigTest, MistakesAreNamed) {
+TEST(ConfigTest, ErrorsNameTheField) {
   const Folder folder;
-  EXPECT_SAYS(config_error(folder.config("")), "data: names no format");
+  EXPECT_SAYS(config_error(folder.config("")), "data: has no format");
   EXPECT_SAYS(config_error(folder.config("idx {} holdout: 1")), "data.holdout: 1 is not in (0, 1)");
   EXPECT_SAYS(config_error(folder.config("idx {} holdout: nan")),
               "data.holdout: nan is not in (0, 1)");
@@ -100,11 +100,11 @@ TEST(ConfigTest, MistakesAreNamed) {
   EXPECT_SAYS(config_error(folder.config("synthetic {} prefetch: 0")),
               "data.prefetch: 0 is less than 1");
   EXPECT_SAYS(config_error(folder.config("synthetic {} normalize { mean: [1, 2] }")),
-              "data.normalize.mean: has 2 values; 1 or 3 are needed, as samples are [3, 32, 32]");
+              "data.normalize.mean: has 2 values; give 1 or 3, as samples are [3, 32, 32]");
   EXPECT_SAYS(config_error(folder.config("synthetic {} normalize { mean: nan }")),
-              "data.normalize.mean: nan is not a number");
-  EXPECT_SAYS(config_error(folder.config("synthetic {} normalize { deviation: 0 }")),
-              "data.normalize.deviation: 0 is not above 0");
+              "data.normalize.mean: nan is not finite");
+  EXPECT_SAYS(config_error(folder.config("synthetic {} normalize { std: 0 }")),
+              "data.normalize.std: 0 is not above 0");
   EXPECT_SAYS(config_error(folder.config("synthetic { shape: [3, 0, 4] }")),
               "data.synthetic.shape: 0 is less than 1");
   EXPECT_SAYS(config_error(folder.config("synthetic { shape: [4000000000, 4000000000, 4] }")),
@@ -117,18 +117,18 @@ TEST(ConfigTest, MistakesAreNamed) {
               "data.synthetic.classes: 0 is not in");
 }
 
-TEST(ConfigTest, NormalizationIsHandedOn) {
+TEST(ConfigTest, NormalizationIsInTheSpec) {
   const Folder folder;
   const auto unset = open_dataset(folder.config("synthetic {}"), Part::kTraining);
   EXPECT_THAT(unset->spec().mean, ElementsAre(0));
-  EXPECT_THAT(unset->spec().deviation, ElementsAre(1));
+  EXPECT_THAT(unset->spec().stddev, ElementsAre(1));
   const auto set = open_dataset(
-      folder.config("synthetic {} normalize { mean: [1, 2, 3] deviation: 0.5 }"), Part::kTraining);
+      folder.config("synthetic {} normalize { mean: [1, 2, 3] std: 0.5 }"), Part::kTraining);
   EXPECT_THAT(set->spec().mean, ElementsAre(1, 2, 3));
-  EXPECT_THAT(set->spec().deviation, ElementsAre(0.5F));
+  EXPECT_THAT(set->spec().stddev, ElementsAre(0.5F));
 }
 
-TEST(SyntheticTest, IsAFunctionOfTheNumber) {
+TEST(SyntheticTest, SamplesAreAFunctionOfTheIndex) {
   const Folder folder;
   const DataConfig config =
       folder.config("synthetic { shape: [3, 9, 10] classes: 4 count: 50 eval_count: 20 }");
@@ -137,7 +137,7 @@ TEST(SyntheticTest, IsAFunctionOfTheNumber) {
   const auto evaluation = open_dataset(config, Part::kEvaluation);
   ASSERT_EQ(a->size(), 50);
   ASSERT_EQ(evaluation->size(), 20);
-  EXPECT_NO_THROW(check_alike(*a, *evaluation));
+  EXPECT_NO_THROW(check_compatible(*a, *evaluation));
   std::set<std::vector<int8_t>> seen;
   for (int64_t i = 0; i < 50; ++i) {
     EXPECT_EQ(sample(*a, i), sample(*b, i));
@@ -148,7 +148,7 @@ TEST(SyntheticTest, IsAFunctionOfTheNumber) {
   EXPECT_SAYS(a->description(), "synthetic: 50 samples of u8 [3, 9, 10] in 4 classes");
 }
 
-// Nearest class mean, learned from the training samples.
+// A nearest-class-mean classifier, fitted to the training samples, classifies the others.
 TEST(SyntheticTest, CanBeLearned) {
   for (const char* shape : {"[1, 12, 12]", "[64]"}) {
     const Folder folder;
@@ -181,20 +181,20 @@ TEST(SyntheticTest, CanBeLearned) {
   }
 }
 
-TEST(DatasetTest, RefusesSamplesThatItDoesNotHave) {
+TEST(DatasetTest, RejectsIndicesOutOfRange) {
   Folder folder;
   const auto csv =
       open_dataset(counting(folder, 3).config("csv { train_file: 'x.csv' }"), Part::kTraining);
   const auto synthetic = open_dataset(folder.config("synthetic { count: 3 }"), Part::kTraining);
   for (const Dataset* dataset : {csv.get(), synthetic.get()}) {
     EXPECT_SAYS(testing::message<DataError>([&] { sample(*dataset, 3); }),
-                "sample 3 was asked for, the last is 2");
+                "sample 3 is out of range; the last one is 2");
     EXPECT_SAYS(testing::message<DataError>([&] { sample(*dataset, -1); }),
-                "sample -1 was asked for");
+                "sample -1 is out of range");
   }
 }
 
-TEST(DatasetTest, FileThatCannotBeRead) {
+TEST(DatasetTest, RejectsAFolderInPlaceOfAFile) {
   Folder folder;
   folder.write("x.csv/inside", "");
   EXPECT_SAYS(data_error(folder.config("csv { train_file: 'x.csv' }")),

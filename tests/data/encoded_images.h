@@ -1,5 +1,4 @@
-// For the tests of codecs: images, files of them of every kind, and what decoding one must keep
-// to.
+// For tests of codecs: images, their encodings in all variants, and checks of decoding.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +22,7 @@ namespace trireme::testing {
 
 using Bytes = std::vector<uint8_t>;
 
-// A image of its own memory that can be compared.
+// An image that owns its memory and can be compared.
 struct TestImage {
   data::ImageSize size;
   int channels = 0;
@@ -40,7 +39,7 @@ struct TestImage {
   bool operator==(const TestImage&) const = default;
 };
 
-// Waves, and some noise so that there are coefficients of every frequency.
+// Waves with some noise, so that coefficients of all frequencies are nonzero.
 inline TestImage waves(data::ImageSize size, int channels) {
   TestImage image(size, channels);
   std::mt19937 random(1);
@@ -55,11 +54,11 @@ inline TestImage waves(data::ImageSize size, int channels) {
 }
 
 struct JpegKind {
-  std::array<int, 2> sampling{1, 1};  // of the first component, across and down
+  std::array<int, 2> sampling{1, 1};  // of the first component, horizontal and vertical
   bool progressive = false;
   int restart_rows = 0;
   J_COLOR_SPACE stored = JCS_YCbCr;
-  bool one_scan_each = false;  // of the components
+  bool one_scan_each = false;  // one scan per component
   bool arithmetic = false;
 };
 
@@ -67,7 +66,7 @@ inline J_COLOR_SPACE colors_of(int channels) {
   return channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
 }
 
-// Of 1, 3 or 4 channels.
+// Encodes an image of 1, 3 or 4 channels.
 inline Bytes encode_with(TestImage image, const JpegKind& kind) {
   jpeg_compress_struct encoder{};
   jpeg_error_mgr errors{};
@@ -106,7 +105,7 @@ inline Bytes encode_with(TestImage image, const JpegKind& kind) {
   return bytes;
 }
 
-// Rows as libpng takes them: samples of 16 bits have the high byte first.
+// `rows` are in libpng's format, 16-bit samples in big-endian order.
 inline Bytes encode_png_with(data::ImageSize size, int color_type, int bit_depth, int interlace,
                              const std::vector<Bytes>& rows, std::vector<png_color> palette = {}) {
   Bytes out;
@@ -166,7 +165,7 @@ inline double mean_difference(const TestImage& a, const TestImage& b) {
   return sum / static_cast<double>(a.pixels.size());
 }
 
-// That a region of it is what the whole has there, and how much around it comes along.
+// Expects a decoded region to equal that of the full image, and limits how much more is decoded.
 inline void expect_region(data::Decoder& decoder, const Bytes& bytes, const TestImage& whole,
                           const data::DecodeRequest& request) {
   decoder.open(bytes);
@@ -185,7 +184,7 @@ inline void expect_region(data::Decoder& decoder, const Bytes& bytes, const Test
   ASSERT_EQ(plan.covers.left % shrink, 0);
   ASSERT_GE(plan.covers.left + plan.covers.width, region.left + region.width);
   ASSERT_LT(plan.covers.height - region.height, 2 * shrink);
-  // Left and right up to a block of four times the width, and a margin of three pixels.
+  // On the left and the right, up to a block of four times the width and a margin of three pixels.
   ASSERT_TRUE(plan.covers.width - region.width <= (jpeg ? 2 * (32 + 3 * shrink) : 0) ||
               plan.size.width == whole.size.width);
   const int bottom = (region.top + region.height + shrink - 1) / shrink;

@@ -1,4 +1,4 @@
-// Files for tests to read and to damage.
+// Temporary data files for tests.
 #pragma once
 
 #include <google/protobuf/text_format.h>
@@ -20,12 +20,12 @@
 
 namespace trireme::testing {
 
-// A folder that goes with the test.
+// A temporary folder, removed with its contents by the destructor.
 class Folder {
  public:
   Folder() {
     std::string name = ::testing::TempDir() + "/trireme-data-XXXXXX";
-    if (!mkdtemp(name.data())) throw Error("no temporary folder " + name);
+    if (!mkdtemp(name.data())) throw Error("cannot create a temporary folder " + name);
     path_ = name;
   }
   ~Folder() {
@@ -40,7 +40,7 @@ class Folder {
     std::filesystem::create_directories(std::filesystem::path(path(name)).parent_path());
     std::ofstream(path(name), std::ios::binary) << bytes;
   }
-  // `text` of a DataConfig, with this folder as its root.
+  // Parses a DataConfig and sets its root to this folder.
   DataConfig config(const std::string& text) const {
     DataConfig config;
     if (!google::protobuf::TextFormat::ParseFromString(text, &config)) throw Error("bad: " + text);
@@ -66,7 +66,7 @@ inline std::string gzip(std::string_view bytes) {
   return out;
 }
 
-// Bytes that differ from place to place.
+// Returns bytes that vary with their position.
 inline std::string pixels(size_t count, size_t from = 0) {
   std::string bytes(count, '\0');
   for (size_t i = 0; i < count; ++i) bytes[i] = static_cast<char>((from + i) * 37 % 251);
@@ -102,7 +102,7 @@ inline Sample sample(const data::Dataset& dataset, int64_t index) {
   return out;
 }
 
-// The message of the E that this throws.
+// Returns the message of the exception of type E that `work` throws.
 template <class E, class Work>
 std::string message(Work work) {
   try {

@@ -52,7 +52,7 @@ class CsvFingerprint : public ::testing::Test {
   data::Fingerprint before;
 };
 
-TEST_F(CsvFingerprint, SeesEverySample) {
+TEST_F(CsvFingerprint, CoversEverySample) {
   EXPECT_EQ(before.samples, 300);
   EXPECT_EQ(before.classes, 3);
   std::vector<std::string> lines = rows(300);
@@ -79,7 +79,7 @@ TEST_F(CsvFingerprint, SeesEverySample) {
   EXPECT_EQ(of(folder, kCsv).samples, 299);
 }
 
-TEST_F(CsvFingerprint, DoesNotDependOnPlaceTimeOrCompression) {
+TEST_F(CsvFingerprint, IsIndependentOfPathTimeAndCompression) {
   const Folder other;
   other.write("x.csv.gz", gzip(joined(rows(300))));
   other.write("y.csv", "0,0,0\n");
@@ -88,14 +88,14 @@ TEST_F(CsvFingerprint, DoesNotDependOnPlaceTimeOrCompression) {
   EXPECT_EQ(of(folder, kCsv), before);
 }
 
-TEST_F(CsvFingerprint, DoesNotDependOnWhatIsMadeOfSamples) {
-  for (const char* more : {"normalize { mean: 1 deviation: 2 }", "mix { mixup_alpha: 1 }",
+TEST_F(CsvFingerprint, IsIndependentOfProcessing) {
+  for (const char* more : {"normalize { mean: 1 std: 2 }", "mix { mixup_alpha: 1 }",
                            "shuffle: false threads: 3 prefetch: 9", "on_bad_record: SKIP"}) {
     EXPECT_EQ(of(folder, std::string(kCsv) + more), before) << more;
   }
 }
 
-TEST_F(CsvFingerprint, EvaluationSamplesHaveTheirOwn) {
+TEST_F(CsvFingerprint, CoversEvaluationSamplesSeparately) {
   const data::Fingerprint evaluation = of(folder, kCsv, data::Part::kEvaluation);
   EXPECT_EQ(evaluation.samples, 30);
   write("y.csv", rows(31));
@@ -103,7 +103,7 @@ TEST_F(CsvFingerprint, EvaluationSamplesHaveTheirOwn) {
   EXPECT_EQ(of(folder, kCsv), before);
 }
 
-TEST_F(CsvFingerprint, SeesWhichSamplesAreSetAside) {
+TEST_F(CsvFingerprint, CoversTheChoiceOfHeldOutSamples) {
   const std::string csv = "csv { train_file: 'x.csv' classes: 3 } holdout: 0.2 ";
   for (const data::Part part : {data::Part::kTraining, data::Part::kEvaluation}) {
     const data::Fingerprint first = of(folder, csv, part);
@@ -114,7 +114,7 @@ TEST_F(CsvFingerprint, SeesWhichSamplesAreSetAside) {
   }
 }
 
-TEST(Fingerprints, SeeEveryByteOfImages) {
+TEST(Fingerprints, CoverEveryByteOfImages) {
   const Folder folder;
   const std::string config = "idx {} transform { horizontal_flip {} }";
   const auto write = [&](const std::string& images, const std::string& labels) {
@@ -150,7 +150,7 @@ class NpyFingerprint : public ::testing::Test {
   void write(int64_t count) {
     const std::string header = npy_header(count, kColumns);
     header_bytes = std::ssize(header);
-    folder.write("x.npy", header);  // what is not written after it is 0
+    folder.write("x.npy", header);  // followed by zeros
     fs::resize_file(folder.path("x.npy"), header.size() + offset(count));
     folder.write("y.npy", npy_labels(std::vector<uint8_t>(static_cast<size_t>(count), 1)));
   }
@@ -168,7 +168,7 @@ class NpyFingerprint : public ::testing::Test {
   int64_t header_bytes = 0;
 };
 
-TEST_F(NpyFingerprint, SeesEveryRowOfASmallFile) {
+TEST_F(NpyFingerprint, CoversEveryRowOfASmallFile) {
   write(200);
   data::Fingerprint last = now();
   for (const int64_t row : {0, 77, 199}) {
@@ -178,8 +178,8 @@ TEST_F(NpyFingerprint, SeesEveryRowOfASmallFile) {
   }
 }
 
-// Above 64 MiB: what docs/data.md says that it sees, and what it does not.
-TEST_F(NpyFingerprint, SeesAllTargetsAndSomeRowsOfALargeFile) {
+// Above 64 MiB only some rows are read, as docs/data.md says.
+TEST_F(NpyFingerprint, CoversAllTargetsAndSomeRowsOfALargeFile) {
   constexpr int64_t kRows = 63 * 100 + 1;
   write(kRows);
   const data::Fingerprint before = now();
@@ -196,12 +196,12 @@ TEST_F(NpyFingerprint, SeesAllTargetsAndSomeRowsOfALargeFile) {
   EXPECT_NE(now().checksums.targets, before.checksums.targets);
 }
 
-TEST(Fingerprints, SeeSomeTokensOfLargeFiles) {
+TEST(Fingerprints, CoverSomeTokensOfLargeFiles) {
   const Folder folder;
   folder.write("a.bin", "");
   constexpr int64_t kTokens = 40'000'000;
   fs::resize_file(folder.path("a.bin"), 2 * kTokens);
-  const std::string config = "tokens { train: 'a.bin' length: 1000 vocabulary: 9 }";
+  const std::string config = "tokens { train: 'a.bin' length: 1000 vocab_size: 9 }";
   const auto change = [&](int64_t token) {
     std::fstream file(folder.path("a.bin"), std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(2 * token);
@@ -217,14 +217,14 @@ TEST(Fingerprints, SeeSomeTokensOfLargeFiles) {
   EXPECT_NE(of(folder, config), first);
 }
 
-TEST(Fingerprints, SeeEveryCharacterOfATextAndItsVocabulary) {
+TEST(Fingerprints, CoverEveryCharacterOfATextAndItsVocabulary) {
   const Folder folder;
   const std::string config = "text { train_file: 'a.txt' length: 4 } holdout: 0.2";
   folder.write("a.txt", "to be or not to be, that is");
   const data::Fingerprint before = of(folder, config);
   folder.write("a.txt", "to be or not to bo, that is");
   EXPECT_NE(of(folder, config), before);
-  // As many characters in the same places.
+  // The same structure with other characters.
   folder.write("a.txt", "tp be pr npt tp be, that is");
   EXPECT_NE(of(folder, config), before);
 }
@@ -252,7 +252,7 @@ class FolderFingerprint : public ::testing::Test {
   data::Fingerprint before;
 };
 
-TEST_F(FolderFingerprint, SeesNamesClassesAndContents) {
+TEST_F(FolderFingerprint, CoversNamesClassesAndContents) {
   const std::vector<std::pair<std::string, std::string>> moves = {
       {"cat/2.png", "cat/9.png"}, {"cat/0.png", "dog/0.png"}, {"cat", "eel"}};
   for (const auto& [from, to] : moves) {
@@ -267,7 +267,7 @@ TEST_F(FolderFingerprint, SeesNamesClassesAndContents) {
   EXPECT_EQ(after.checksums.targets, before.checksums.targets);
 }
 
-TEST_F(FolderFingerprint, DoesNotDependOnPlaceTransformsOrTime) {
+TEST_F(FolderFingerprint, IsIndependentOfPathTransformsAndTime) {
   const Folder other;
   fs::copy(folder.path(), other.path(), fs::copy_options::recursive);
   EXPECT_EQ(of(other, "image_folder {}"), before);
@@ -277,7 +277,7 @@ TEST_F(FolderFingerprint, DoesNotDependOnPlaceTransformsOrTime) {
             before);
 }
 
-TEST_F(FolderFingerprint, AImageThatCannotBeReadIsNoError) {
+TEST_F(FolderFingerprint, AnUnreadableImageIsNotAnError) {
   const auto dataset = data::open_dataset(folder.config("image_folder {}"), data::Part::kTraining);
   EXPECT_EQ(data::fingerprint_of(*dataset), before);
   fs::remove(folder.path("train/dog/5.png"));
@@ -290,7 +290,7 @@ class ShardFingerprint : public ::testing::Test {
     uint32_t seed;
     int label;
   };
-  // In shards of so many records.
+  // Writes shards of `shard` records each.
   data::Fingerprint write(const std::vector<Record>& all, size_t shard) const {
     fs::remove_all(folder.path("tar"));
     for (size_t first = 0; first < all.size(); first += shard) {
@@ -308,7 +308,7 @@ class ShardFingerprint : public ::testing::Test {
   Folder folder;
 };
 
-TEST_F(ShardFingerprint, SeesOrderLabelsNamesAndContentsButNotShards) {
+TEST_F(ShardFingerprint, CoversOrderLabelsNamesAndContentsButNotShards) {
   const data::Fingerprint before = write(records, 2);
   EXPECT_EQ(before.samples, 6);
   EXPECT_EQ(write(records, 3), before);
@@ -318,14 +318,14 @@ TEST_F(ShardFingerprint, SeesOrderLabelsNamesAndContentsButNotShards) {
   EXPECT_EQ(label.checksums.inputs, before.checksums.inputs);
   EXPECT_NE(label.checksums.targets, before.checksums.targets);
   changed = records;
-  changed[4].seed = 105;  // of the same name
+  changed[4].seed = 105;  // has the same name
   EXPECT_NE(write(changed, 2).checksums.inputs, before.checksums.inputs);
   changed = records;
   std::ranges::reverse(changed);
   EXPECT_NE(write(changed, 2), before);
 }
 
-TEST(Fingerprints, SeeTheParametersOfSyntheticSamples) {
+TEST(Fingerprints, CoverTheParametersOfSyntheticSamples) {
   const Folder folder;
   const auto with = [&](const std::string& more) {
     return of(folder, "synthetic { shape: [1, 8, 8] count: 100000000 " + more + "}");
@@ -335,7 +335,7 @@ TEST(Fingerprints, SeeTheParametersOfSyntheticSamples) {
   for (const char* more : {"seed: 2", "noise: 0.6", "classes: 9"}) EXPECT_NE(with(more), before);
 }
 
-TEST(CheckedSamples, AreAllOrSpreadEvenly) {
+TEST(CheckedSamples, AreAllOrEvenlySpaced) {
   EXPECT_EQ(data::CheckedSamples(1, 0)[0], 0);
   EXPECT_EQ(data::CheckedSamples(64 << 10, 1 << 10).count(), 64 << 10);
   EXPECT_EQ(data::CheckedSamples((64 << 10) + 1, 1 << 10).count(), 64);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# launch/get-data against a mirror in a folder. The published files are not here, so md5sum is replaced by one that
-# believes what the first line of a file says, and an archive is taken for CIFAR-10's.
+# Tests launch/get-data with a mirror in a folder. The published files are not available, so md5sum is replaced by one
+# that prints the sum in the first line of a file, and CIFAR-10's sum for any archive.
 #   tests/data/get_data_test.sh launch/get-data
 set -euo pipefail
 # shellcheck source=launch/common.sh
@@ -37,7 +37,7 @@ check() { # check WHAT COMMAND...
     failures=$((failures + 1))
   fi
 }
-run() { # run NAME: status in $status, what it said in $work/output
+run() { # run NAME: sets $status, writes the output to $work/output
   status=0
   "$get_data" "$1" "$work/$1" >"$work/output" 2>&1 || status=$?
 }
@@ -59,7 +59,7 @@ train-labels-idx1-ubyte.gz d53e105ee54ea40749a09fcbcd1e9432
 t10k-images-idx3-ubyte.gz 9fb629c4189551a2d022fa330f9573f3
 t10k-labels-idx1-ubyte.gz 00000000000000000000000000000000
 SUMS
-# Cut off in an earlier attempt, in the middle of the sum, so that it does not pass yet.
+# Truncated by an earlier attempt in the middle of the sum, so that the check does not pass yet.
 head -c 20 "$work/mirror/train-images-idx3-ubyte.gz" >"$work/mnist/train-images-idx3-ubyte.gz.part"
 run mnist
 check "a damaged file fails" is "$status" 1
@@ -75,12 +75,12 @@ check "... into the folder" is "$(find "$work/mnist" -type f | wc -l)" 4
 check "only what is missing is fetched" is "$(grep -c "^$TRIREME_MIRROR" "$work/output")" 1
 run mnist
 check "a second time is quick" says "mnist is already in $work/mnist"
-check "... and well" is "$status" 0
+check "... and succeeds" is "$status" 0
 
 echo "my own" >"$work/mnist/train-labels-idx1-ubyte.gz"
 run mnist
-check "a file of one's own is refused" says "train-labels-idx1-ubyte.gz is there, but is not the published file"
-check "... and kept" is "$(cat "$work/mnist/train-labels-idx1-ubyte.gz")" "my own"
+check "a foreign file is refused" says "train-labels-idx1-ubyte.gz is there, but is not the published file"
+check "... and not modified" is "$(cat "$work/mnist/train-labels-idx1-ubyte.gz")" "my own"
 
 mkdir "$work/cifar-10-batches-bin"
 for name in data_batch_{1..5} test_batch; do
@@ -95,5 +95,5 @@ check "cifar10 a second time is quick" says "cifar10 is already in $work/cifar10
 
 run imagenet
 check "an unknown set is bad usage" is "$status" 2
-check "... and says which there are" says "mnist|fashion-mnist|cifar10"
+check "... and lists the known sets" says "mnist|fashion-mnist|cifar10"
 exit $((failures > 0))

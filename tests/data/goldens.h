@@ -1,4 +1,4 @@
-// Images that Pillow and torchvision made: tests/golden/make_images.py.
+// Expected images, produced by Pillow and torchvision with tests/golden/make_images.py.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace trireme::testing {
 
-// By name.
+// Reads all images, by name.
 inline std::map<std::string, TestImage> read_goldens() {
   const data::File file = data::read_file(TRIREME_SOURCE "/tests/golden/images.gz");
   std::map<std::string, TestImage> goldens;
@@ -25,7 +25,7 @@ inline std::map<std::string, TestImage> read_goldens() {
     line >> name >> channels >> size.height >> size.width;
     TestImage image(size, channels);
     if (!line || file.bytes.end() - line_end <= std::ssize(image.pixels)) {
-      throw Error("goldens are cut off at " + name);
+      throw Error("images.gz is truncated at " + name);
     }
     at = line_end + 1;
     std::copy_n(at, image.pixels.size(), image.pixels.begin());
@@ -38,7 +38,7 @@ inline std::map<std::string, TestImage> read_goldens() {
 inline const TestImage& golden(const std::string& name) {
   static const std::map<std::string, TestImage> goldens = read_goldens();
   const auto found = goldens.find(name);
-  if (found == goldens.end()) throw Error("no golden image is called " + name);
+  if (found == goldens.end()) throw Error("no golden image has the name " + name);
   return found->second;
 }
 

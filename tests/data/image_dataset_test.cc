@@ -25,9 +25,9 @@ using testing::smooth;
 using testing::TestImage;
 
 std::vector<TestImage> many(int count, ImageSize size) {
-  std::vector<TestImage> images;
-  for (int i = 0; i < count; ++i) images.push_back(noisy(size, 3, static_cast<uint32_t>(i)));
-  return images;
+  std::vector<TestImage> result;
+  for (int i = 0; i < count; ++i) result.push_back(noisy(size, 3, static_cast<uint32_t>(i)));
+  return result;
 }
 
 std::unique_ptr<testing::FakeRecords> photographs(int count, ImageSize size) {
@@ -38,9 +38,9 @@ std::unique_ptr<testing::FakeRecords> photographs(int count, ImageSize size) {
   return records;
 }
 
-TEST(ImageDatasetTest, ServesImagesAsTheyAre) {
-  const std::vector<TestImage> images = many(9, {5, 6});
-  const auto dataset = images(fakes(images), "");
+TEST(ImageDatasetTest, ReturnsImagesUnchangedWithoutTransforms) {
+  const std::vector<TestImage> originals = many(9, {5, 6});
+  const auto dataset = images(fakes(originals), "");
   ASSERT_EQ(dataset->size(), 9);
   EXPECT_EQ(dataset->spec().input,
             (TensorSpec{DType::kU8, Shape{3, 5, 6}, Layout::channels_last()}));
@@ -52,14 +52,14 @@ TEST(ImageDatasetTest, ServesImagesAsTheyAre) {
   EXPECT_THAT(dataset->class_names(), ElementsAre("a", "b"));
   EXPECT_FALSE(dataset->in_memory());
   for (int64_t i = 0; i < 9; ++i) {
-    EXPECT_EQ(image_of(*dataset, {i, 3}), images[static_cast<size_t>(i)]);
+    EXPECT_EQ(image_of(*dataset, {i, 3}), originals[static_cast<size_t>(i)]);
     EXPECT_EQ(sample_of(*dataset, {i}).label(), i % 7);
   }
   EXPECT_SAYS(message<DataError>([&] { sample_of(*dataset, {9}); }),
-              "fakes: sample 9 was asked for, the last is 8");
+              "fakes: sample 9 is out of range; the last one is 8");
 }
 
-TEST(ImageDatasetTest, GrayIsOneChannel) {
+TEST(ImageDatasetTest, DecodesGrayImagesToOneChannel) {
   const TestImage gray = noisy({4, 4}, 1);
   const auto dataset = images(fakes({gray}), "decode { channels: 1 }");
   EXPECT_EQ(dataset->spec().input.shape, (Shape{1, 4, 4}));
@@ -68,28 +68,28 @@ TEST(ImageDatasetTest, GrayIsOneChannel) {
               "data.decode.channels: 2 is neither 1 nor 3");
 }
 
-TEST(ImageDatasetTest, AnotherSizeIsABadRecord) {
-  std::vector<TestImage> images = many(2, {5, 6});
-  images.push_back(noisy({7, 6}, 3));
+TEST(ImageDatasetTest, AnImageOfAnotherSizeIsABadRecord) {
+  std::vector<TestImage> originals = many(2, {5, 6});
+  originals.push_back(noisy({7, 6}, 3));
   const std::string error = message<DataError>(
-      [&] { sample_of(*images(fakes(images), "transform { pad { padding: 1 } }"), {2}); });
+      [&] { sample_of(*images(fakes(originals), "transform { pad { padding: 1 } }"), {2}); });
   EXPECT_SAYS(error, "fake: 2: is 9 x 8 (height x width) after its transforms, others are 7 x 8");
-  EXPECT_SAYS(error, "a resize or crop to one size is missing");
-  const auto cropped = images(fakes(images), "transform { center_crop { size: 4 } }");
-  EXPECT_EQ(image_of(*cropped, {2}).at(0, 0, 1), images[2].at(2, 1, 1));
+  EXPECT_SAYS(error, "add a resize or crop to one size");
+  const auto cropped = images(fakes(originals), "transform { center_crop { size: 4 } }");
+  EXPECT_EQ(image_of(*cropped, {2}).at(0, 0, 1), originals[2].at(2, 1, 1));
 }
 
-TEST(ImageDatasetTest, DamageIsABadRecord) {
+TEST(ImageDatasetTest, ADamagedImageIsABadRecord) {
   auto records = fakes(many(3, {5, 6}));
   records->files[1].resize(records->files[1].size() / 2);
   records->files[2] = {1, 2, 3};
   const auto dataset = images(std::move(records), "");
   EXPECT_SAYS(message<DataError>([&] { sample_of(*dataset, {1}); }), "fake: 1: ");
   EXPECT_SAYS(message<DataError>([&] { sample_of(*dataset, {2}); }), "fake: 2: ");
-  EXPECT_EQ(image_of(*dataset, {0}), many(1, {5, 6})[0]) << "and the next one is fine";
+  EXPECT_EQ(image_of(*dataset, {0}), many(1, {5, 6})[0]) << "other images can still be read";
 }
 
-TEST(ImageDatasetTest, TheFirstImageTellsTheSize) {
+TEST(ImageDatasetTest, TakesTheSizeFromTheFirstImage) {
   auto records = fakes(many(3, {5, 6}));
   records->files[0] = {1, 2, 3};
   const auto copy = [&] {
@@ -107,7 +107,7 @@ TEST(ImageDatasetTest, TheFirstImageTellsTheSize) {
   const auto known =
       images(std::move(unread), "transform { random_resized_crop { size: [8, 9] } }");
   EXPECT_EQ(known->spec().input.shape, (Shape{3, 8, 9}));
-  EXPECT_EQ(counted.reads, 0) << "its transforms tell the size";
+  EXPECT_EQ(counted.reads, 0) << "the size follows from the transforms";
 }
 
 constexpr const char* kAugmented =
@@ -115,7 +115,7 @@ constexpr const char* kAugmented =
     "transform { random_crop { size: 16 padding: 2 } } transform { vertical_flip {} } "
     "decode { shrink: false crop: false } ";
 
-TEST(ImageDatasetTest, SamplesAreAFunctionOfSeedEpochAndNumber) {
+TEST(ImageDatasetTest, SamplesAreAFunctionOfSeedEpochAndIndex) {
   const auto dataset = images(photographs(12, {60, 80}), kAugmented);
   std::vector<TestImage> expected;
   for (int64_t i = 0; i < 24; ++i) expected.push_back(image_of(*dataset, {i % 12, i / 12}));
@@ -138,39 +138,39 @@ TEST(ImageDatasetTest, SamplesAreAFunctionOfSeedEpochAndNumber) {
   EXPECT_NE(image_of(*other, {3}), expected[3]) << "another seed";
 }
 
-TEST(ImageDatasetTest, TransformsComeInTheirOrder) {
-  const TestImage whole = noisy({8, 8}, 3);
-  const auto dataset = images(fakes({whole}),
+TEST(ImageDatasetTest, AppliesTransformsInOrder) {
+  const TestImage original = noisy({8, 8}, 3);
+  const auto dataset = images(fakes({original}),
                               "transform { center_crop { size: 4 } } transform { pad { padding: 1 "
                               "fill: 9 } } transform { horizontal_flip { probability: 1 } }");
   TestImage result = image_of(*dataset, {0});
   for (int y = 0; y < 6; ++y) {
     for (int x = 0; x < 6; ++x) {
       const bool inside = y > 0 && y < 5 && x > 0 && x < 5;
-      EXPECT_EQ(result.at(y, x, 2), inside ? TestImage(whole).at(y + 1, 6 - x, 2) : 9);
+      EXPECT_EQ(result.at(y, x, 2), inside ? TestImage(original).at(y + 1, 6 - x, 2) : 9);
     }
   }
 }
 
-// What is decoded in part or smaller, against the whole.
+// The difference between partial or reduced decoding and decoding in full.
 struct Difference {
   double mean = 0;
-  int most = 0;
+  int max = 0;
 };
 Difference difference(const std::string& decode, const std::string& transforms) {
-  const auto whole = images(photographs(6, {333, 501}), transforms +
-                                                            "decode { shrink: false crop: "
-                                                            "false }");
+  const auto full = images(photographs(6, {333, 501}), transforms +
+                                                           "decode { shrink: false crop: "
+                                                           "false }");
   const auto part = images(photographs(6, {333, 501}), transforms + decode);
   Difference all;
   double count = 0;
   for (int64_t i = 0; i < 30; ++i) {
-    const TestImage a = image_of(*whole, {i % 6, i / 6});
+    const TestImage a = image_of(*full, {i % 6, i / 6});
     const TestImage b = image_of(*part, {i % 6, i / 6});
     for (size_t k = 0; k < a.pixels.size(); ++k) {
       const int d = std::abs(a.pixels[k] - b.pixels[k]);
       all.mean += d;
-      all.most = std::max(all.most, d);
+      all.max = std::max(all.max, d);
       ++count;
     }
   }
@@ -178,31 +178,31 @@ Difference difference(const std::string& decode, const std::string& transforms) 
   return all;
 }
 
-TEST(ImageDatasetTest, DecodingTheCropAloneChangesNothing) {
+TEST(ImageDatasetTest, DecodingOnlyTheCropChangesNothing) {
   for (const char* transform : {"random_resized_crop { size: 64 }", "random_crop { size: 100 }",
                                 "center_crop { size: 99 }", "center_crop { size: 400 }"}) {
     const std::string text = std::string("transform { ") + transform + " } ";
-    EXPECT_EQ(difference("decode { shrink: false crop: true }", text).most, 0) << transform;
+    EXPECT_EQ(difference("decode { shrink: false crop: true }", text).max, 0) << transform;
   }
 }
 
-TEST(ImageDatasetTest, DecodingSmallerChangesLittle) {
+TEST(ImageDatasetTest, DecodingAtReducedSizeChangesLittle) {
   for (const char* transform :
        {"random_resized_crop { size: 32 }", "resize { size: 40 }", "resize { size: [41, 160] }",
         "random_resized_crop { size: 20 interpolation: BICUBIC }"}) {
     for (const char* decode : {"decode { crop: false }", ""}) {
       const Difference d = difference(
           decode, std::string("transform { ") + transform + " } transform { horizontal_flip {} } ");
-      EXPECT_GT(d.mean, 0) << "is not decoded smaller: " << transform;
+      EXPECT_GT(d.mean, 0) << "not decoded at reduced size: " << transform;
       EXPECT_LT(d.mean, 1.3) << transform << decode;
-      EXPECT_LE(d.most, 12) << transform << decode;
+      EXPECT_LE(d.max, 12) << transform << decode;
     }
   }
   const std::string nearest = "transform { resize { size: 40 interpolation: NEAREST } } ";
-  EXPECT_EQ(difference("", nearest).most, 0);
+  EXPECT_EQ(difference("", nearest).max, 0);
 }
 
-TEST(WithTransformsTest, DecodedImagesGoThroughTheSame) {
+TEST(WithTransformsTest, TransformsDecodedImages) {
   Folder folder;
   const std::string planes = testing::pixels(2 * 3 * 4 * 5);
   folder.write("x", testing::idx({2, 3, 4, 5}, planes));
@@ -217,7 +217,7 @@ TEST(WithTransformsTest, DecodedImagesGoThroughTheSame) {
       Part::kTraining);
   EXPECT_EQ(flipped->spec().input,
             (TensorSpec{DType::kU8, Shape{3, 4, 3}, Layout::channels_last()}));
-  EXPECT_SAYS(flipped->description(), "in 10 classes, made [3, 4, 3]");
+  EXPECT_SAYS(flipped->description(), "in 10 classes, transformed to [3, 4, 3]");
   for (int64_t i = 0; i < 2; ++i) {
     TestImage image = image_of(*flipped, {i});
     EXPECT_EQ(sample_of(*flipped, {i}).label(), i + 1);
@@ -232,41 +232,42 @@ TEST(WithTransformsTest, DecodedImagesGoThroughTheSame) {
   }
 }
 
-TEST(WithTransformsTest, AreForImages) {
+TEST(WithTransformsTest, AcceptsOnlyImages) {
   Folder folder;
   folder.write("x.csv", "1,2,0\n3,4,1\n");
   EXPECT_SAYS(testing::config_error(folder.config("csv { train_file: 'x.csv' } transform { "
                                                   "horizontal_flip {} }")),
-              "data.transform: is for images, u8 [3, H, W] or [1, H, W]; these samples are f32 "
+              "data.transform: is only for images, u8 [3, H, W] or [1, H, W]; the samples are f32 "
               "[2]");
   EXPECT_SAYS(testing::config_error(folder.config("synthetic { shape: [2, 4, 4] } transform { "
                                                   "horizontal_flip {} }")),
-              "these samples are u8 [2, 4, 4]");
+              "the samples are u8 [2, 4, 4]");
   EXPECT_SAYS(testing::config_error(folder.config("synthetic {} decode { channels: 1 }")),
-              "data.decode: is for images in files");
+              "data.decode: is only for images in files");
   EXPECT_SAYS(testing::config_error(folder.config("synthetic {} cache { memory_bytes: 9 }")),
-              "data.cache: is for images in files");
+              "data.cache: is only for images in files");
 }
 
-TEST(WithTransformsTest, AFailureNamesTheSample) {
+TEST(WithTransformsTest, ErrorsNameTheSample) {
   const auto dataset = open_dataset(
       config_of("synthetic { shape: [1, 8, 8] } transform { random_crop { size: 9 } }"),
       Part::kTraining);
   EXPECT_SAYS(message<DataError>([&] { sample_of(*dataset, {17}); }),
-              "synthetic: sample 17: is 8 x 8 (height x width), padded by 0: less than the 9 x 9");
+              "synthetic: sample 17: is 8 x 8 (height x width), padded by 0, which is smaller than "
+              "the 9 x 9");
 }
 
-TEST(WithTransformsTest, PartsOfTwoSizesAreRefusedWithARemedy) {
+TEST(WithTransformsTest, RejectsPartsOfDifferentSizesWithARemedy) {
   const DataConfig config =
       config_of("synthetic { shape: [3, 8, 8] } transform { random_crop { size: 6 } }");
   const auto training = open_dataset(config, Part::kTraining);
   const auto evaluation = open_dataset(config, Part::kEvaluation);
-  EXPECT_SAYS(message<DataError>([&] { check_alike(*training, *evaluation); }),
+  EXPECT_SAYS(message<DataError>([&] { check_compatible(*training, *evaluation); }),
               "data.eval_transform can resize or crop to their size");
 }
 
-TEST(WithTransformsTest, NormalizedStatisticsAreThoseOfTheSet) {
-  // Of the synthetic set, first measured and then configured.
+TEST(WithTransformsTest, NormalizedSamplesHaveMeanZeroAndUnitVariance) {
+  // Measures the synthetic data set, then normalizes with the measured values.
   const std::string format =
       "synthetic { shape: [3, 8, 8] count: 500 classes: 5 } transform { "
       "horizontal_flip {} } ";
@@ -281,8 +282,8 @@ TEST(WithTransformsTest, NormalizedStatisticsAreThoseOfTheSet) {
         const auto of = [&](const std::vector<float>& values) {
           return static_cast<double>(values.size() == 1 ? values[0] : values[c]);
         };
-        const double x = (image.pixels[k] * static_cast<double>(spec.scale) - of(spec.mean)) /
-                         of(spec.deviation);
+        const double x =
+            (image.pixels[k] * static_cast<double>(spec.scale) - of(spec.mean)) / of(spec.stddev);
         sum[c] += x / (500 * 64);
         squares[c] += x * x / (500 * 64);
       }
@@ -290,11 +291,11 @@ TEST(WithTransformsTest, NormalizedStatisticsAreThoseOfTheSet) {
     for (size_t c = 0; c < 3; ++c) squares[c] = std::sqrt(squares[c] - sum[c] * sum[c]);
     return std::pair(sum, squares);
   };
-  const auto [mean, deviation] = moments(*open_dataset(config_of(format), Part::kTraining));
+  const auto [mean, stddev] = moments(*open_dataset(config_of(format), Part::kTraining));
   std::string normalize = "normalize { ";
   for (size_t c = 0; c < 3; ++c) {
     EXPECT_GT(mean[c], 0.3);
-    normalize += "mean: " + std::to_string(mean[c]) + " deviation: " + std::to_string(deviation[c]);
+    normalize += "mean: " + std::to_string(mean[c]) + " std: " + std::to_string(stddev[c]);
     normalize += ' ';
   }
   const auto [zero, one] =

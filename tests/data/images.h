@@ -1,4 +1,4 @@
-// Images for tests, and records of them that are in no file.
+// Images for tests, and records of images in memory.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace trireme::testing {
 
-// A image with memory of its own that can be compared.
+// An image that owns its memory and can be compared.
 struct TestImage {
   data::ImageSize size;
   int channels = 3;
@@ -36,7 +36,7 @@ struct TestImage {
   bool operator==(const TestImage&) const = default;
 };
 
-// Every pixel differs from its neighbors.
+// Returns an image of noise.
 inline TestImage noisy(data::ImageSize size, int channels, uint32_t seed = 1) {
   TestImage image(size, channels);
   for (uint8_t& pixel : image.pixels) {
@@ -46,7 +46,7 @@ inline TestImage noisy(data::ImageSize size, int channels, uint32_t seed = 1) {
   return image;
 }
 
-// As photographs are: no sharp edges.
+// Returns an image without sharp edges, like a photograph.
 inline TestImage smooth(data::ImageSize size, int channels, double phase = 0) {
   TestImage image(size, channels);
   for (int y = 0; y < size.height; ++y) {
@@ -60,10 +60,10 @@ inline TestImage smooth(data::ImageSize size, int channels, double phase = 0) {
   return image;
 }
 
-// What is read of them is counted.
+// Images in memory. Counts how often they are read.
 struct FakeRecords final : public data::Records {
   std::vector<std::vector<uint8_t>> files;
-  uint64_t made_of = 1;
+  uint64_t id = 1;
   mutable std::atomic<int64_t> reads = 0;
 
   int64_t size() const override { return std::ssize(files); }
@@ -76,8 +76,8 @@ struct FakeRecords final : public data::Records {
   std::string where(int64_t index) const override { return "fake: " + std::to_string(index); }
   std::string source() const override { return "fakes"; }
   std::vector<std::string> class_names() const override { return {"a", "b"}; }
-  uint64_t identity() const override { return made_of; }
-  data::Checksums checksums() const override { return {.inputs = made_of, .targets = 0}; }
+  uint64_t identity() const override { return id; }
+  data::Checksums checksums() const override { return {.inputs = id, .targets = 0}; }
 };
 
 inline std::unique_ptr<FakeRecords> fakes(std::vector<TestImage> images) {

@@ -30,7 +30,7 @@ SampleSpec images(DType dtype = DType::kU8, Layout layout = Layout::row_major())
   return spec;
 }
 
-// Two samples, of classes 0 and 1, with pixels of their own.
+// Two different samples, of classes 0 and 1.
 template <class T>
 struct Pair {
   std::vector<T> a, b;
@@ -49,7 +49,7 @@ struct Pair {
   bool operator==(const Pair&) const = default;
 };
 
-TEST(Beta, HasItsMoments) {
+TEST(Beta, HasTheMomentsOfTheDistribution) {
   constexpr int kDraws = 200000;
   for (const double alpha : {0.05, 0.2, 0.5, 1.0, 1.7, 8.0, 300.0}) {
     double mean = 0;
@@ -71,7 +71,7 @@ TEST(Beta, HasItsMoments) {
   }
 }
 
-TEST(Mix, MixupOfBytesIsRoundedToTheNearest) {
+TEST(Mix, MixupRoundsBytesToNearest) {
   const Mix mix(parse("mixup_alpha: 1"), 3, images());
   for (int64_t position = 0; position < 200; position += 2) {
     const Pair<uint8_t> before;
@@ -104,14 +104,14 @@ TEST(Mix, MixupOfFloats) {
   }
 }
 
-// Which elements of the first row came from the second.
+// Returns which elements of the first row come from the second.
 template <class T>
 std::vector<bool> exchanged(const Pair<T>& before, const Pair<T>& after) {
   std::vector<bool> out;
   for (size_t i = 0; i < before.a.size(); ++i) {
-    const bool stays = after.a[i] == before.a[i] && after.b[i] == before.b[i];
-    EXPECT_TRUE(stays || (after.a[i] == before.b[i] && after.b[i] == before.a[i]));
-    out.push_back(!stays);
+    const bool unchanged = after.a[i] == before.a[i] && after.b[i] == before.b[i];
+    EXPECT_TRUE(unchanged || (after.a[i] == before.b[i] && after.b[i] == before.a[i]));
+    out.push_back(!unchanged);
   }
   return out;
 }
@@ -169,7 +169,7 @@ TEST(Mix, IsAPureFunctionOfEpochAndPosition) {
   EXPECT_NE(mixed(1, 6), mixed(1, 8));
 }
 
-TEST(Mix, PairsAreMixedWithTheProbabilityGivenAndByEitherKind) {
+TEST(Mix, MixesPairsWithTheGivenProbabilityByBothMethods) {
   SampleSpec spec = images();
   spec.input.shape = Shape{1, 48, 48};
   const Mix mix(parse("mixup_alpha: 1 cutmix_alpha: 1 probability: 0.3"), 3, spec);
@@ -180,28 +180,28 @@ TEST(Mix, PairsAreMixedWithTheProbabilityGivenAndByEitherKind) {
     Pair<uint8_t> after = before;
     after.mix(mix, 0, position);
     if (after == before) continue;
-    int whole = 0;  // pixels that are one image's or the other's
+    int unmixed = 0;  // pixels equal to one of the two images
     for (size_t i = 0; i < before.a.size(); ++i) {
-      whole += after.a[i] == before.a[i] || after.a[i] == before.b[i];
+      unmixed += after.a[i] == before.a[i] || after.a[i] == before.b[i];
     }
-    ++(whole == 48 * 48 ? cutmixes : mixups);
+    ++(unmixed == 48 * 48 ? cutmixes : mixups);
   }
   EXPECT_NEAR(mixups, 600, 75);
   EXPECT_NEAR(cutmixes, 600, 75);
 }
 
-TEST(Mix, RefusesWhatCannotBe) {
+TEST(Mix, RejectsInvalidConfigurations) {
   const auto refused = [](const std::string& text, const SampleSpec& spec) {
     return message<ConfigError>([&] { Mix(parse(text), 0, spec); });
   };
   EXPECT_SAYS(refused("mixup_alpha: -1", images()), "data.mix.mixup_alpha: -1 is not a number");
   EXPECT_SAYS(refused("cutmix_alpha: nan", images()), "data.mix.cutmix_alpha: nan is not a");
-  EXPECT_SAYS(refused("", images()), "data.mix: mixes nothing");
+  EXPECT_SAYS(refused("", images()), "data.mix: has no effect");
   EXPECT_SAYS(refused("mixup_alpha: 1 probability: 1.5", images()),
               "data.mix.probability: 1.5 is not in [0, 1]");
   SampleSpec spec = images();
   spec.classes = 0;
-  EXPECT_SAYS(refused("mixup_alpha: 1", spec), "data.mix: needs samples in classes");
+  EXPECT_SAYS(refused("mixup_alpha: 1", spec), "data.mix: needs samples with class labels");
   spec = images();
   spec.input.shape = Shape{7};
   EXPECT_SAYS(refused("cutmix_alpha: 1", spec), "data.mix.cutmix_alpha: needs images");

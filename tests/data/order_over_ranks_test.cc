@@ -1,5 +1,5 @@
-// However many ranks and threads load, and wherever they begin, every global batch is the same to
-// the bit: transforms, mixing and samples left out included.
+// Global batches are bit-identical for any number of ranks and threads and any start position,
+// including transforms, mixing and skipped samples.
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kSize = 53;
 constexpr int64_t kClasses = 5;
 
-// Images that differ from epoch to epoch, as augmented ones do. Some cannot be read.
+// Images that differ from epoch to epoch, like augmented ones. Some cannot be read.
 class Augmented final : public Dataset {
  public:
   explicit Augmented(std::vector<int64_t> bad) : bad_(std::move(bad)) {
@@ -37,7 +37,7 @@ class Augmented final : public Dataset {
   int64_t size() const override { return kSize; }
   void read(SampleId id, std::byte* input, std::byte* target) const override {
     if (std::ranges::count(bad_, id.index) > 0) {
-      input[0] = std::byte{1};  // half a sample is there already
+      input[0] = std::byte{1};  // partially written
       throw DataError("augmented: record " + std::to_string(id.index), "is bad");
     }
     Draws draws(1, id.epoch, id.draw < 0 ? id.index : id.draw, 0);
@@ -47,7 +47,7 @@ class Augmented final : public Dataset {
     std::memcpy(target, probabilities, sizeof probabilities);
   }
   std::string description() const override { return "augmented"; }
-  // Class 0 has one sample in ten.
+  // One sample in ten has class 0.
   std::vector<int32_t> labels() const override {
     std::vector<int32_t> labels;
     for (int64_t i = 0; i < kSize; ++i) {
@@ -61,55 +61,55 @@ class Augmented final : public Dataset {
   std::vector<int64_t> bad_;
 };
 
-// The rows of a global batch, of all ranks, one after the other.
-struct Whole {
+// The rows of a global batch, concatenated over all ranks.
+struct GlobalBatch {
   int64_t epoch = 0;
   int64_t position = 0;
   int64_t samples = 0;
   double weight = 0;
   std::string inputs;
   std::string targets;
-  bool operator==(const Whole&) const = default;
+  bool operator==(const GlobalBatch&) const = default;
 };
 
-struct Way {
+struct Counts {
   int ranks = 1;
   int threads = 0;
 };
 
 class Ranks {
  public:
-  Ranks(const Dataset& dataset, Device& device, LoaderOptions options, Way way)
+  Ranks(const Dataset& dataset, Device& device, LoaderOptions options, Counts counts)
       : input_bytes_(dataset.spec().input.bytes()), target_bytes_(dataset.spec().target.bytes()) {
-    options.ranks = way.ranks;
-    options.threads = way.threads;
+    options.ranks = counts.ranks;
+    options.threads = counts.threads;
     options.capacity = options.global_batch;
-    for (options.rank = 0; options.rank < way.ranks; ++options.rank) {
+    for (options.rank = 0; options.rank < counts.ranks; ++options.rank) {
       loaders_.push_back(std::make_unique<Loader>(dataset, device, options));
     }
   }
   void start(int64_t epoch, int64_t position) {
     for (auto& loader : loaders_) loader->start(epoch, position);
   }
-  Whole next() {
-    Whole whole;
+  GlobalBatch next() {
+    GlobalBatch global;
     for (auto& loader : loaders_) {
       const Batch& batch = loader->next();
-      whole.epoch = batch.epoch;
-      whole.position = batch.position;
-      whole.samples += batch.rows;
+      global.epoch = batch.epoch;
+      global.position = batch.position;
+      global.samples += batch.rows;
       if (&loader != &loaders_.front()) {
-        EXPECT_EQ(batch.weight, whole.weight);
+        EXPECT_EQ(batch.weight, global.weight);
       }
-      whole.weight = batch.weight;
+      global.weight = batch.weight;
       const auto rows = static_cast<size_t>(batch.rows);
-      whole.inputs.append(reinterpret_cast<const char*>(batch.inputs), rows * input_bytes_);
-      whole.targets.append(reinterpret_cast<const char*>(batch.targets), rows * target_bytes_);
+      global.inputs.append(reinterpret_cast<const char*>(batch.inputs), rows * input_bytes_);
+      global.targets.append(reinterpret_cast<const char*>(batch.targets), rows * target_bytes_);
     }
-    return whole;
+    return global;
   }
   int64_t batches_per_epoch() const { return loaders_[0]->batches_per_epoch(); }
-  int64_t left_out() const {
+  int64_t skipped() const {
     int64_t count = 0;
     for (const auto& loader : loaders_) count += loader->bad_records().count;
     return count;
@@ -129,7 +129,7 @@ Mix make_mix(const std::string& text, const SampleSpec& spec) {
 
 const std::vector<std::string> kMixes = {"", "mixup_alpha: 1", "mixup_alpha: 1 cutmix_alpha: 1"};
 
-// A mix (of kMixes), the global batch, whether there are bad records, and balanced sampling.
+// Parameters: index in kMixes, global batch, bad records, balanced sampling.
 class OrderOverRanks : public ::testing::TestWithParam<std::tuple<int, int, bool, bool>> {
  protected:
   void SetUp() override {
@@ -150,7 +150,7 @@ class OrderOverRanks : public ::testing::TestWithParam<std::tuple<int, int, bool
     options_.mix = mix_.get();
     if (bad) options_.max_bad_records = 100;
   }
-  Ranks ranks(Way way) { return {*dataset_, *device_, options_, way}; }
+  Ranks ranks(Counts counts) { return {*dataset_, *device_, options_, counts}; }
 
   std::vector<int64_t> bad_;
   std::unique_ptr<Device> device_ = create_cpu_device(1);
@@ -159,11 +159,11 @@ class OrderOverRanks : public ::testing::TestWithParam<std::tuple<int, int, bool
   LoaderOptions options_;
 };
 
-TEST_P(OrderOverRanks, EveryGlobalBatchIsTheSame) {
+TEST_P(OrderOverRanks, GlobalBatchesAreTheSame) {
   Ranks alone = ranks({});
   const int64_t batches = 2 * alone.batches_per_epoch() + 2;
   alone.start(0, 0);
-  std::vector<Whole> expected;
+  std::vector<GlobalBatch> expected;
   for (int64_t i = 0; i < batches; ++i) expected.push_back(alone.next());
   EXPECT_NE(expected[0].inputs, expected[static_cast<size_t>(alone.batches_per_epoch())].inputs);
   for (const int count : {1, 2, 3, 4, 5}) {
@@ -174,21 +174,21 @@ TEST_P(OrderOverRanks, EveryGlobalBatchIsTheSame) {
         ASSERT_EQ(these.next(), expected[i])
             << count << " ranks, " << threads << " threads, batch " << i;
         const bool epoch_done = static_cast<int64_t>(i) + 1 == alone.batches_per_epoch();
-        // Of samples that are drawn, one may come to several ranks, or to none.
+        // With balanced sampling, a sample may occur on several ranks or on none.
         if (epoch_done && !options_.order.balanced) {
-          EXPECT_EQ(these.left_out(), std::ssize(bad_)) << "each by one rank";
+          EXPECT_EQ(these.skipped(), std::ssize(bad_)) << "each on one rank";
         }
       }
     }
   }
 }
 
-TEST_P(OrderOverRanks, GoesOnAnywhereAtAnyRankCount) {
+TEST_P(OrderOverRanks, CanStartAnywhereWithAnyNumberOfRanks) {
   Ranks alone = ranks({});
   const int64_t per_epoch = alone.batches_per_epoch();
   Ranks others[] = {ranks({1, 2}), ranks({2, 1}), ranks({3, 2}), ranks({4, 0})};
   alone.start(0, 0);
-  std::vector<Whole> expected;
+  std::vector<GlobalBatch> expected;
   for (int64_t i = 0; i < 2 * per_epoch; ++i) expected.push_back(alone.next());
   for (int64_t from = 0; from < 2 * per_epoch; ++from) {
     Ranks& these = others[from % 4];
@@ -200,18 +200,18 @@ TEST_P(OrderOverRanks, GoesOnAnywhereAtAnyRankCount) {
   }
 }
 
-TEST_P(OrderOverRanks, EverySampleComesOnceAndItsLabelsSumToOne) {
-  if (options_.order.balanced) GTEST_SKIP() << "samples are drawn";
+TEST_P(OrderOverRanks, EverySampleOccursOnceAndLabelsSumToOne) {
+  if (options_.order.balanced) GTEST_SKIP() << "sampling with replacement";
   Ranks these = ranks({3, 2});
   these.start(0, 0);
   std::vector<double> of_class(kClasses);
   int64_t samples = 0;
   for (int64_t i = 0; i < these.batches_per_epoch(); ++i) {
-    const Whole whole = these.next();
-    samples += whole.samples;
-    for (int64_t row = 0; row < whole.samples; ++row) {
+    const GlobalBatch global = these.next();
+    samples += global.samples;
+    for (int64_t row = 0; row < global.samples; ++row) {
       float target[kClasses];
-      std::memcpy(target, whole.targets.data() + static_cast<size_t>(row) * sizeof target,
+      std::memcpy(target, global.targets.data() + static_cast<size_t>(row) * sizeof target,
                   sizeof target);
       double sum = 0;
       for (size_t c = 0; c < kClasses; ++c) sum += target[c], of_class[c] += target[c];
@@ -219,7 +219,7 @@ TEST_P(OrderOverRanks, EverySampleComesOnceAndItsLabelsSumToOne) {
     }
   }
   EXPECT_EQ(samples, kSize - std::ssize(bad_));
-  // What a row gives away its partner gets.
+  // The share that a row loses goes to its partner.
   std::vector<double> expected(kClasses);
   for (int64_t i = 0; i < kSize; ++i) {
     if (std::ranges::count(bad_, i) == 0) ++expected[static_cast<size_t>(i % kClasses)];
@@ -232,11 +232,11 @@ INSTANTIATE_TEST_SUITE_P(Mixes, OrderOverRanks,
                                             ::testing::Values(7, 16, 64), ::testing::Bool(),
                                             ::testing::Bool()));
 
-// Images of several sizes in shards of unequal length, some of them damaged.
+// Images of several sizes, some of them damaged, in shards of unequal length.
 class ShardsOverRanks : public ::testing::Test {
  protected:
-  static constexpr int64_t kSomeImages = 45;
-  static constexpr int64_t kGood = kSomeImages - 3;
+  static constexpr int64_t kImageCount = 45;
+  static constexpr int64_t kGood = kImageCount - 3;
 
   static std::string image(int number) {
     std::vector<uint8_t> pixels(static_cast<size_t>((20 + number % 7) * (18 + number % 5) * 3));
@@ -275,7 +275,7 @@ class ShardsOverRanks : public ::testing::Test {
     options_.mix = mix_.get();
     options_.max_bad_records = 3;
   }
-  Ranks ranks(Way way) { return {*dataset_, *device_, options_, way}; }
+  Ranks ranks(Counts counts) { return {*dataset_, *device_, options_, counts}; }
 
   testing::Folder folder_;
   std::unique_ptr<Device> device_ = create_cpu_device(1);
@@ -284,19 +284,19 @@ class ShardsOverRanks : public ::testing::Test {
   LoaderOptions options_;
 };
 
-TEST_F(ShardsOverRanks, EveryGlobalBatchIsTheSameAndGoesOnAnywhere) {
+TEST_F(ShardsOverRanks, GlobalBatchesAreTheSameFromAnyStart) {
   Ranks alone = ranks({});
   const int64_t per_epoch = alone.batches_per_epoch();
   ASSERT_EQ(per_epoch, 6);
   alone.start(0, 0);
-  std::vector<Whole> expected;
+  std::vector<GlobalBatch> expected;
   int64_t samples = 0;
   for (int64_t i = 0; i < 2 * per_epoch; ++i) {
     expected.push_back(alone.next());
     samples += expected.back().samples;
   }
   EXPECT_EQ(samples, 2 * kGood);
-  EXPECT_EQ(alone.left_out(), kSomeImages - kGood);
+  EXPECT_EQ(alone.skipped(), kImageCount - kGood);
   for (const int count : {1, 2, 3, 4}) {
     for (const int threads : {0, 1, 2, 5}) {
       Ranks these = ranks({count, threads});

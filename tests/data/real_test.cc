@@ -1,4 +1,4 @@
-// Real sets: the digits that come with the project, and MNIST where it is there.
+// Real data sets: the digits included in the project, and others if they are available.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -61,7 +61,7 @@ TEST(RealTest, Mnist) {
   EXPECT_EQ(evaluation->size(), 10000);
   EXPECT_EQ(count_labels(*evaluation),
             (std::array<int, 10>{980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009}));
-  EXPECT_NO_THROW(check_alike(*training, *evaluation));
+  EXPECT_NO_THROW(check_compatible(*training, *evaluation));
 }
 
 TEST(RealTest, Shakespeare) {
@@ -78,7 +78,7 @@ TEST(RealTest, Shakespeare) {
   EXPECT_EQ(training->spec().classes, 65);
   EXPECT_EQ(training->size(), 3921);
   EXPECT_EQ(evaluation->size(), 435);
-  EXPECT_NO_THROW(check_alike(*training, *evaluation));
+  EXPECT_NO_THROW(check_compatible(*training, *evaluation));
   std::string beginning;
   for (const int32_t token : testing::values<int32_t>(sample(*training, 0).input)) {
     beginning += training->class_names().at(static_cast<size_t>(token));

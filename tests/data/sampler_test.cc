@@ -29,7 +29,7 @@ void expect_bijection(int64_t size) {
   }
 }
 
-TEST(PermutationTest, IsABijectionOfEverySize) {
+TEST(PermutationTest, IsABijectionForEverySize) {
   for (int64_t size = 1; size <= 600; ++size) expect_bijection(size);
   for (const int64_t size :
        {1023, 1024, 1025, 1797, 4095, 4097, 50000, 60000, 65536, 65537, 1281167}) {
@@ -44,18 +44,18 @@ TEST(PermutationTest, DiffersByEpochAndBySeed) {
                               order(1, uint64_t{1} << 40, size)}) {
       int64_t same = 0;
       for (size_t i = 0; i < base.size(); ++i) same += base[i] == other[i] ? 1 : 0;
-      EXPECT_LT(same, 10) << size;  // one is to be expected
+      EXPECT_LT(same, 10) << size;  // one is expected
     }
   }
 }
 
-TEST(PermutationTest, IsTheSameForEver) {
+TEST(PermutationTest, IsStableAcrossVersions) {
   // Checkpoints of earlier versions rely on it.
   EXPECT_EQ(order(1, 0, 8), (std::vector<int64_t>{7, 2, 4, 1, 3, 6, 0, 5}));
   EXPECT_EQ(Permutation(42, 5, 60000)(12345), 46831);
 }
 
-TEST(PermutationTest, HugeSetsWork) {
+TEST(PermutationTest, SupportsHugeSizes) {
   const int64_t size = int64_t{1} << 40;
   for (const int64_t n : {size, size + 1, 3 * size}) {
     const Permutation permutation(1, 1, n);
@@ -72,7 +72,7 @@ TEST(PermutationTest, HugeSetsWork) {
   }
 }
 
-// Chi-squared over its degrees of freedom, in standard deviations from what chance would give.
+// Returns how far chi-squared exceeds its expectation, in standard deviations.
 double excess(const std::vector<double>& counts, double expected) {
   double sum = 0;
   for (const double count : counts) sum += (count - expected) * (count - expected) / expected;
@@ -80,7 +80,7 @@ double excess(const std::vector<double>& counts, double expected) {
   return (sum - freedom) / std::sqrt(2 * freedom);
 }
 
-TEST(PermutationTest, SmallSetsReachEveryOrderAlike) {
+TEST(PermutationTest, OrdersOfSmallSetsAreEquallyLikely) {
   for (const int64_t size : {2, 3, 4, 5}) {
     std::map<std::vector<int64_t>, double> seen;
     constexpr int kDraws = 24000;
@@ -94,11 +94,11 @@ TEST(PermutationTest, SmallSetsReachEveryOrderAlike) {
   }
 }
 
-TEST(PermutationTest, EverySampleComesAnywhere) {
+TEST(PermutationTest, SamplesAreUniformlyDistributed) {
   constexpr int64_t kSize = 100;
   constexpr uint64_t kDraws = 20000;
   std::vector<double> places(kSize * kSize);
-  std::vector<double> steps(kSize - 1);  // from one sample to the next
+  std::vector<double> steps(kSize - 1);  // differences between consecutive samples
   for (uint64_t epoch = 0; epoch < kDraws; ++epoch) {
     const std::vector<int64_t> drawn = order(9, epoch, kSize);
     for (size_t i = 0; i < kSize; ++i) ++places[i * kSize + static_cast<size_t>(drawn[i])];
@@ -110,19 +110,19 @@ TEST(PermutationTest, EverySampleComesAnywhere) {
   EXPECT_LT(excess(steps, static_cast<double>(kDraws)), 5);
 }
 
-TEST(PermutationTest, KnowsWhereAValueComes) {
+TEST(PermutationTest, PositionOfIsTheInverse) {
   for (const int64_t size : {1, 2, 7, 64, 65, 1000, 4097, 60000}) {
     const Permutation permutation(5, 2, size);
     for (int64_t i = 0; i < size; ++i) ASSERT_EQ(permutation.position_of(permutation(i)), i);
   }
 }
 
-TEST(PermutationTest, NumbersTellPermutationsOfAnEpochApart) {
+TEST(PermutationTest, NumbersDistinguishPermutationsOfAnEpoch) {
   const Permutation first(1, 0, 60000);
   const Permutation second(1, 0, 60000, 1);
   int64_t same = 0;
   for (int64_t i = 0; i < 60000; ++i) same += first(i) == second(i) ? 1 : 0;
-  EXPECT_LT(same, 10);  // one is to be expected
+  EXPECT_LT(same, 10);  // one is expected
 }
 
 std::vector<int64_t> order_of(const OrderOptions& options, uint64_t seed, int64_t epoch,
@@ -140,18 +140,18 @@ std::vector<int64_t> sorted(std::vector<int64_t> values) {
 
 std::vector<int64_t> numbers(int64_t size) { return order_of({.shuffle = false}, 0, 0, size); }
 
-TEST(OrderTest, WithoutShufflingSamplesComeAsTheyAreNumbered) {
+TEST(OrderTest, WithoutShufflingIsTheOrderOfIndices) {
   for (int64_t i = 0; i < 100; ++i) {
     EXPECT_EQ(numbers(100)[static_cast<size_t>(i)], i);
     EXPECT_EQ(Order({.shuffle = false, .block = 4, .window = 8}, 1, 1, 100)(i), i);
   }
 }
 
-TEST(OrderTest, WithoutWindowsItIsThePermutationOfTheWholeSet) {
+TEST(OrderTest, WithoutWindowsIsAPermutationOfTheEntireSet) {
   EXPECT_EQ(order_of({}, 7, 3, 1797), order(7, 3, 1797));
 }
 
-TEST(OrderTest, EverySampleComesOnceAnEpoch) {
+TEST(OrderTest, EverySampleOccursOncePerEpoch) {
   for (const int64_t size : {1, 2, 3, 7, 8, 9, 31, 32, 33, 100, 127, 128, 129, 1000, 1025}) {
     for (const int64_t block : {1, 2, 3, 8, 13, 64, 1000, 5000}) {
       for (const int64_t times : {1, 2, 3, 10}) {
@@ -167,10 +167,10 @@ TEST(OrderTest, EverySampleComesOnceAnEpoch) {
   EXPECT_EQ(sorted(order_of(options, 1, 0, 1281167)), numbers(1281167));
 }
 
-TEST(OrderTest, WindowsOfHugeSetsWork) {
+TEST(OrderTest, WindowsSupportHugeSizes) {
   const int64_t size = (int64_t{1} << 40) + 17;
-  for (const int64_t most : {int64_t{16384}, INT64_MAX}) {
-    const Order order({.block = 256, .window = most}, 1, 1, size);
+  for (const int64_t window : {int64_t{16384}, INT64_MAX}) {
+    const Order order({.block = 256, .window = window}, 1, 1, size);
     std::set<int64_t> seen;
     for (int64_t i = 0; i < 10000; ++i) {
       const int64_t sample = order(size - 1 - i * (size / 10000));
@@ -181,7 +181,7 @@ TEST(OrderTest, WindowsOfHugeSetsWork) {
   }
 }
 
-TEST(OrderTest, AWindowTouchesFewBlocks) {
+TEST(OrderTest, AWindowSpansFewBlocks) {
   constexpr int64_t kSize = 10007;  // the last block is short
   for (const OrderOptions& options :
        {OrderOptions{.block = 16, .window = 256}, OrderOptions{.block = 10, .window = 77}}) {
@@ -197,7 +197,7 @@ TEST(OrderTest, AWindowTouchesFewBlocks) {
   }
 }
 
-TEST(OrderTest, WindowsDifferByEpochSeedAndPlace) {
+TEST(OrderTest, WindowsDifferByEpochSeedAndPosition) {
   const OrderOptions options{.block = 100, .window = 1000};
   const std::vector<int64_t> base = order_of(options, 1, 0, 20000);
   for (const auto& other : {order_of(options, 1, 1, 20000), order_of(options, 2, 0, 20000)}) {
@@ -205,20 +205,20 @@ TEST(OrderTest, WindowsDifferByEpochSeedAndPlace) {
     for (size_t i = 0; i < base.size(); ++i) same += base[i] == other[i] ? 1 : 0;
     EXPECT_LT(same, 10);
   }
-  // Were each window shuffled alike, then so many offsets within blocks would repeat.
+  // If all windows were shuffled in the same way, many offsets within blocks would repeat.
   int64_t same = 0;
   for (size_t i = 0; i < 1000; ++i) same += base[i] % 100 == base[i + 1000] % 100 ? 1 : 0;
-  EXPECT_LT(same, 40);  // ten are to be expected
+  EXPECT_LT(same, 40);  // ten are expected
 }
 
-TEST(OrderTest, WindowsAreTheSameForEver) {
+TEST(OrderTest, WindowsAreStableAcrossVersions) {
   // Checkpoints of earlier versions rely on it.
   EXPECT_EQ(order_of({.block = 3, .window = 6}, 1, 0, 10),
             (std::vector<int64_t>{7, 0, 1, 2, 6, 8, 5, 3, 9, 4}));
   EXPECT_EQ(Order({.block = 256, .window = 16384}, 42, 5, 1281167)(123456), 1044761);
 }
 
-TEST(OrderTest, AnySampleComesFirst) {
+TEST(OrderTest, FirstSampleIsUniformlyDistributed) {
   constexpr int64_t kSize = 96;
   constexpr int64_t kDraws = 40000;
   for (const OrderOptions& options : {OrderOptions{}, OrderOptions{.block = 8, .window = 24}}) {
@@ -230,7 +230,7 @@ TEST(OrderTest, AnySampleComesFirst) {
   }
 }
 
-// What comes in one window says nothing of another, but that its blocks are others.
+// Windows are independent except that they have different blocks.
 TEST(OrderTest, WindowsAreIndependent) {
   constexpr int64_t kSize = 96;
   constexpr uint64_t kDraws = 40000;
@@ -265,7 +265,7 @@ TEST(OrderOptionsTest, ComeFromTheConfiguration) {
   EXPECT_NE(options_of("sampling: BALANCED").balanced, nullptr);
 }
 
-TEST(OrderOptionsTest, BadOnesAreRefused) {
+TEST(OrderOptionsTest, RejectsInvalidOptions) {
   const auto error = [](const std::string& text) {
     return testing::message<ConfigError>([&] { options_of(text); });
   };

@@ -39,21 +39,21 @@ TEST(SoftLabelsTest, AreOneForTheLabelAndZeroElsewhere) {
   }
 }
 
-TEST(SoftLabelsTest, LeaveTheRestAsItIs) {
+TEST(SoftLabelsTest, ChangeOnlyTheTargets) {
   Folder folder;
-  DataConfig config = labeled(folder, "5,2\n6,0\n7,0\n", "normalize { mean: 6 deviation: 0.5 }");
+  DataConfig config = labeled(folder, "5,2\n6,0\n7,0\n", "normalize { mean: 6 std: 0.5 }");
   const auto hard = open_dataset(config, Part::kTraining);
   config.mutable_mix()->set_cutmix_alpha(1);
   const auto soft = open_dataset(config, Part::kTraining);
   EXPECT_EQ(soft->spec().input, hard->spec().input);
   EXPECT_EQ(soft->spec().mean, hard->spec().mean);
-  EXPECT_EQ(soft->spec().deviation, hard->spec().deviation);
+  EXPECT_EQ(soft->spec().stddev, hard->spec().stddev);
   EXPECT_EQ(soft->description(), hard->description());
   EXPECT_EQ(soft->where(1), hard->where(1));
   EXPECT_EQ(soft->in_memory(), hard->in_memory());
 }
 
-TEST(SoftLabelsTest, NeedClasses) {
+TEST(SoftLabelsTest, RequireClassLabels) {
   Folder folder;
   folder.write("x.csv", "1,2\n3,4\n");
   const std::string refusal = config_error(
@@ -62,8 +62,8 @@ TEST(SoftLabelsTest, NeedClasses) {
   EXPECT_SAYS(refusal, "classes");
 }
 
-// A format should have left it out, or the probability would lie in another sample.
-TEST(SoftLabelsTest, RefuseALabelThatIsNoClass) {
+// A format should have skipped it: its probability would be written into another sample.
+TEST(SoftLabelsTest, RejectALabelOutOfRange) {
   for (const int32_t label : {-1, 3}) {
     Samples samples;
     samples.spec.input = {DType::kU8, Shape{1}, Layout::row_major()};

@@ -24,23 +24,24 @@ std::unique_ptr<Transform> transform(const std::string& text) {
 
 Draws draws(int64_t sample = 0) { return Draws(1, 0, sample, 0); }
 
-// `shown`: the image lies elsewhere and must stay as it is; else in the canvas.
-TestImage apply(const Transform& to_do, TestImage image, int64_t sample = 0, bool shown = false) {
+// Applies a transform to an image that the canvas borrows, and must not modify, or owns.
+TestImage apply(const Transform& tested, TestImage image, int64_t sample = 0,
+                bool borrowed = false) {
   const TestImage before = image;
   Canvas canvas(image.channels);
-  TestImage output(to_do.output_size(image.size).value(), image.channels);
+  TestImage output(tested.output_size(image.size).value(), image.channels);
   canvas.begin(output.view());
-  canvas.expect_more(!to_do.in_place());
-  if (shown) {
-    canvas.show(image.view());
+  canvas.expect_more_images(!tested.in_place());
+  if (borrowed) {
+    canvas.borrow(image.view());
   } else {
-    const Canvas::Next next = canvas.make(image.size);
-    copy_pixels(image.view(), next.image);
-    canvas.take(next);
+    const Canvas::Target target = canvas.allocate(image.size);
+    copy_pixels(image.view(), target.image);
+    canvas.commit(target);
   }
-  canvas.expect_more(false);
+  canvas.expect_more_images(false);
   Draws drawn = draws(sample);
-  to_do.apply(canvas, drawn);
+  tested.apply(canvas, drawn);
   canvas.finish();
   EXPECT_EQ(image, before);
   return output;
@@ -51,7 +52,7 @@ int mirrored(int at, int extent) {
   return at;
 }
 
-// A part that may reach beyond the image.
+// Returns a region of an image that may extend beyond it.
 TestImage part_of(TestImage from, const Region& region, int fill, bool reflect) {
   TestImage to(region.size(), from.channels);
   for (int y = 0; y < region.height; ++y) {
@@ -72,7 +73,7 @@ TestImage part_of(TestImage from, const Region& region, int fill, bool reflect) 
   return to;
 }
 
-TEST(ResizeTest, KeepsTheProportion) {
+TEST(ResizeTest, PreservesTheAspectRatio) {
   const auto shorter = transform("resize { size: 256 }");
   EXPECT_EQ(shorter->output_size(ImageSize{375, 500}), (ImageSize{256, 341}));
   EXPECT_EQ(shorter->output_size(ImageSize{500, 375}), (ImageSize{341, 256}));
@@ -84,7 +85,7 @@ TEST(ResizeTest, KeepsTheProportion) {
   EXPECT_EQ(both->output_size({}), (ImageSize{20, 30}));
 }
 
-TEST(ResizeTest, IsTheResizersOfTheWhole) {
+TEST(ResizeTest, MatchesTheResizer) {
   const std::pair<const char*, Filter> filters[] = {{"BILINEAR", Filter::kBilinear},
                                                     {"BICUBIC", Filter::kBicubic},
                                                     {"NEAREST", Filter::kNearest}};
@@ -94,15 +95,15 @@ TEST(ResizeTest, IsTheResizersOfTheWhole) {
     Resizer resizer;
     resizer.resize(from.view(), {0, 0, 40, 31}, expected.view(), filter);
     const auto resize = transform(std::string("resize { size: 13 interpolation: ") + name + " }");
-    for (const bool shown : {false, true}) {
-      EXPECT_EQ(apply(*resize, from, 0, shown), expected) << name;
+    for (const bool borrowed : {false, true}) {
+      EXPECT_EQ(apply(*resize, from, 0, borrowed), expected) << name;
     }
-    EXPECT_EQ(apply(*transform("resize { size: 31 }"), from), from) << "nothing to do";
+    EXPECT_EQ(apply(*transform("resize { size: 31 }"), from), from) << "the size is the same";
   }
 }
 
 TEST(CenterCropTest, RoundsHalvesToEven) {
-  // Extents and where the crop of 2 x 4 begins.
+  // Image sizes and the offset of the crop of 2 x 4.
   const struct {
     ImageSize size;
     int top, left;
@@ -120,7 +121,7 @@ TEST(CenterCropTest, RoundsHalvesToEven) {
   EXPECT_FALSE(transform("center_crop { size: 2 }")->random());
 }
 
-TEST(PadTest, AllSides) {
+TEST(PadTest, PadsAllSides) {
   for (const ImageSize size : {ImageSize{3, 5}, ImageSize{1, 1}, ImageSize{2, 7}}) {
     for (const int channels : {1, 3}) {
       const TestImage from = noisy(size, channels);
@@ -132,7 +133,7 @@ TEST(PadTest, AllSides) {
                 part_of(from, {-3, -1, h + 6, w + 2}, 0, false));
       EXPECT_EQ(apply(*transform("pad { padding: [1, 0, 4, 2] }"), from, 0, true),
                 part_of(from, {0, -1, h + 2, w + 5}, 0, false));
-      if (h == 1) continue;  // the loop of part_of has nothing to mirror
+      if (h == 1) continue;  // mirrored() does not terminate
       EXPECT_EQ(apply(*transform("pad { padding: [1, 2, 3, 11] reflect: true }"), from),
                 part_of(from, {-2, -1, h + 13, w + 4}, 0, true));
     }
@@ -141,12 +142,12 @@ TEST(PadTest, AllSides) {
             std::vector<uint8_t>(9, noisy({1, 1}, 1).pixels[0]));
 }
 
-TEST(RandomCropTest, EveryPlaceIsAsLikely) {
+TEST(RandomCropTest, PositionsAreEquallyLikely) {
   for (const char* border : {"", "padding: 2 fill: 7", "padding: 2 reflect: true"}) {
     const auto crop = transform(std::string("random_crop { size: [3, 5] ") + border + " }");
     const int padding = *border ? 2 : 0;
     const TestImage from = noisy({5, 6}, 3);
-    // The place of each possible result.
+    // How often each possible result occurs.
     std::map<std::string, int> seen;
     const auto key = [](const TestImage& p) {
       return std::string(p.pixels.begin(), p.pixels.end());
@@ -168,15 +169,15 @@ TEST(RandomCropTest, EveryPlaceIsAsLikely) {
   }
 }
 
-TEST(RandomCropTest, RefusesWhatIsTooSmall) {
+TEST(RandomCropTest, RejectsImagesThatAreTooSmall) {
   EXPECT_SAYS(message<ImageError>([] {
                 apply(*transform("random_crop { size: 8 padding: 1 }"), noisy({6, 5}, 1));
               }),
-              "is 6 x 5 (height x width), padded by 1: less than the 8 x 8");
+              "is 6 x 5 (height x width), padded by 1, which is smaller than the 8 x 8");
   EXPECT_FALSE(transform("random_crop { size: 8 }")->needs({6, 9}, draws()).has_value());
 }
 
-TEST(RandomResizedCropTest, AreasAndShapesAreSpread) {
+TEST(RandomResizedCropTest, AreasAndShapesMatchTorchvision) {
   const auto crop = transform("random_resized_crop { size: 32 }");
   constexpr int kMany = 20000;
   double area = 0;
@@ -200,7 +201,7 @@ TEST(RandomResizedCropTest, AreasAndShapesAreSpread) {
     middle += (r.left + r.width / 2.0) / 500 / kMany;
     if (share < 0.31) ++small;
   }
-  // What torchvision's gives; large areas of some shapes do not fit and are drawn anew.
+  // Values from torchvision. Large areas of some shapes do not fit and are drawn again.
   EXPECT_NEAR(area, 0.4536, 0.006);
   EXPECT_NEAR(small, 0.317 * kMany, 0.01 * kMany);
   EXPECT_NEAR(log_ratio, 0.0283, 0.004);
@@ -208,14 +209,14 @@ TEST(RandomResizedCropTest, AreasAndShapesAreSpread) {
   EXPECT_NEAR(middle, 0.5, 0.004);
 }
 
-TEST(RandomResizedCropTest, TakesTheMiddleOfWhatNoShapeFits) {
+TEST(RandomResizedCropTest, CropsTheCenterIfNoShapeFits) {
   const auto crop = transform("random_resized_crop { size: 32 min_scale: 0.9 }");
   EXPECT_EQ(crop->needs({10, 1000}, draws())->region, (Region{0, 493, 10, 13}));
   EXPECT_EQ(crop->needs({1000, 12}, draws())->region, (Region{492, 0, 16, 12}));
   EXPECT_EQ(crop->needs({1, 1}, draws())->region, (Region{0, 0, 1, 1}));
 }
 
-TEST(RandomResizedCropTest, ResizesItsRegionAlone) {
+TEST(RandomResizedCropTest, ResizesOnlyItsRegion) {
   const auto crop = transform("random_resized_crop { size: [9, 11] interpolation: BICUBIC }");
   TestImage from = noisy({60, 50}, 3);
   for (int64_t i = 0; i < 20; ++i) {
@@ -229,7 +230,7 @@ TEST(RandomResizedCropTest, ResizesItsRegionAlone) {
   }
 }
 
-TEST(FlipTest, AllWidths) {
+TEST(FlipTest, FlipsImagesOfAllWidths) {
   for (const int channels : {1, 3}) {
     for (const int width : {1, 2, 3, 5, 6, 7, 10, 11, 12, 31, 32, 80, 511, 512, 513, 1100}) {
       const TestImage from = noisy({3, width}, channels);
@@ -243,17 +244,18 @@ TEST(FlipTest, AllWidths) {
           }
         }
       }
-      for (const bool shown : {false, true}) {
-        EXPECT_EQ(apply(*transform("horizontal_flip { probability: 1 }"), from, 0, shown), across)
+      for (const bool borrowed : {false, true}) {
+        EXPECT_EQ(apply(*transform("horizontal_flip { probability: 1 }"), from, 0, borrowed),
+                  across)
             << width;
-        EXPECT_EQ(apply(*transform("vertical_flip { probability: 1 }"), from, 0, shown), down);
-        EXPECT_EQ(apply(*transform("vertical_flip { probability: 0 }"), from, 0, shown), from);
+        EXPECT_EQ(apply(*transform("vertical_flip { probability: 1 }"), from, 0, borrowed), down);
+        EXPECT_EQ(apply(*transform("vertical_flip { probability: 0 }"), from, 0, borrowed), from);
       }
     }
   }
 }
 
-TEST(FlipTest, AsOftenAsItShould) {
+TEST(FlipTest, IsAppliedWithTheGivenProbability) {
   const TestImage from = noisy({1, 8}, 3);
   for (const double probability : {0.1, 0.5}) {
     const auto flip =
@@ -266,54 +268,54 @@ TEST(FlipTest, AsOftenAsItShould) {
   EXPECT_FALSE(transform("horizontal_flip { probability: 1 }")->random());
 }
 
-TEST(CanvasTest, TheLastImageIsMadeInTheOutput) {
+TEST(CanvasTest, AllocatesTheLastImageInTheOutput) {
   TestImage output({4, 4}, 3);
   Canvas canvas(3);
   canvas.begin(output.view());
-  EXPECT_EQ(canvas.make({4, 4}).image.pixels, output.pixels.data()) << "a image that needs nothing";
-  canvas.expect_more(true);
-  Canvas::Next next = canvas.make({4, 4});
-  EXPECT_NE(next.image.pixels, output.pixels.data());
-  canvas.take(next);
+  EXPECT_EQ(canvas.allocate({4, 4}).image.pixels, output.pixels.data()) << "no copy is needed";
+  canvas.expect_more_images(true);
+  Canvas::Target target = canvas.allocate({4, 4});
+  EXPECT_NE(target.image.pixels, output.pixels.data());
+  canvas.commit(target);
   const uint8_t* first = canvas.source().pixels;
-  canvas.expect_more(false);
-  EXPECT_FALSE(canvas.settled());
-  next = canvas.make({4, 4});
-  EXPECT_EQ(next.image.pixels, output.pixels.data());
-  canvas.take(next);
-  EXPECT_TRUE(canvas.settled());
-  next = canvas.make({4, 4});
-  EXPECT_NE(next.image.pixels, output.pixels.data()) << "where the image is that it is made from";
-  std::fill_n(next.image.pixels, 48, uint8_t{5});
-  canvas.take(next);
+  canvas.expect_more_images(false);
+  EXPECT_FALSE(canvas.prefers_in_place());
+  target = canvas.allocate({4, 4});
+  EXPECT_EQ(target.image.pixels, output.pixels.data());
+  canvas.commit(target);
+  EXPECT_TRUE(canvas.prefers_in_place());
+  target = canvas.allocate({4, 4});
+  EXPECT_NE(target.image.pixels, output.pixels.data()) << "the output holds the current image";
+  std::fill_n(target.image.pixels, 48, uint8_t{5});
+  canvas.commit(target);
   canvas.finish();
   EXPECT_EQ(output.pixels, std::vector<uint8_t>(48, 5));
   canvas.begin(output.view());
-  canvas.expect_more(true);
-  EXPECT_EQ(canvas.make({4, 4}).image.pixels, first) << "memory is kept";
+  canvas.expect_more_images(true);
+  EXPECT_EQ(canvas.allocate({4, 4}).image.pixels, first) << "memory is reused";
 }
 
-TEST(CanvasTest, WhatIsShownIsNotChanged) {
+TEST(CanvasTest, DoesNotModifyABorrowedImage) {
   TestImage output({2, 2}, 1);
-  TestImage shown = noisy({4, 4}, 1);
-  const TestImage before = shown;
+  TestImage image = noisy({4, 4}, 1);
+  const TestImage before = image;
   Canvas canvas(1);
   canvas.begin(output.view());
-  canvas.show(shown.view());
-  EXPECT_EQ(canvas.source().pixels, shown.pixels.data());
+  canvas.borrow(image.view());
+  EXPECT_EQ(canvas.source().pixels, image.pixels.data());
   canvas.crop({1, 1, 2, 2});
   canvas.image().pixels[0] ^= 255;
   canvas.finish();
-  EXPECT_EQ(shown, before);
-  EXPECT_EQ(output.at(0, 0, 0), shown.at(1, 1, 0) ^ 255);
-  EXPECT_EQ(output.at(1, 1, 0), shown.at(2, 2, 0));
+  EXPECT_EQ(image, before);
+  EXPECT_EQ(output.at(0, 0, 0), image.at(1, 1, 0) ^ 255);
+  EXPECT_EQ(output.at(1, 1, 0), image.at(2, 2, 0));
 }
 
-TEST(CanvasTest, RefusesAnotherSize) {
+TEST(CanvasTest, RejectsAnotherSize) {
   TestImage output({2, 2}, 1);
   Canvas canvas(1);
   canvas.begin(output.view());
-  canvas.take(canvas.make({3, 2}));
+  canvas.commit(canvas.allocate({3, 2}));
   EXPECT_SAYS(message<ImageError>([&] { canvas.finish(); }),
               "is 3 x 2 (height x width) after its transforms, others are 2 x 2");
 }
@@ -322,8 +324,8 @@ std::string config_error(const std::string& text) {
   return message<ConfigError>([&] { transform(text); });
 }
 
-TEST(TransformConfigTest, MistakesAreNamed) {
-  EXPECT_SAYS(config_error(""), "data.transform[0]: names no transform");
+TEST(TransformConfigTest, ErrorsNameTheField) {
+  EXPECT_SAYS(config_error(""), "data.transform[0]: has no transform");
   EXPECT_SAYS(config_error("resize {}"), "data.transform[0].resize.size: has 0 values");
   EXPECT_SAYS(config_error("resize { size: [1, 2, 3] }"), "resize.size: has 3 values");
   EXPECT_SAYS(config_error("center_crop { size: [8, 0] }"),
