@@ -1,5 +1,5 @@
-// Ranks that do not fit together are told so: before the first step, or in the first sum that they
-// do not agree about.
+// Differences between ranks must be reported, before the first step or in the first mismatched
+// all-reduce.
 #include "tests/faults/faults.h"
 
 namespace trireme::testing {
@@ -11,14 +11,14 @@ constexpr double kBound = 10;  // seconds
 
 class Agreement : public FaultTest {
  protected:
-  // Two ranks alike and a third that is not.
+  // Starts two equal ranks and a third that differs.
   Outcome start(const std::vector<std::string>& common, const std::vector<std::string>& other,
                 bool faulty = false) {
     return Program({Program::Group{train(common), 2}, Program::Group{train(other), 1, faulty}})
         .wait();
   }
 
-  // All end with the one message, and nothing was begun.
+  // Expects all ranks to end with one message, before anything is written.
   void expect_refused(const Outcome& outcome, const std::vector<std::string>& fragments) {
     EXPECT_EQ(outcome.code, 2) << outcome.out << outcome.error;
     EXPECT_LT(outcome.seconds, kBound);
@@ -33,7 +33,7 @@ class Agreement : public FaultTest {
   }
 };
 
-TEST_F(Agreement, AnotherConfiguration) {
+TEST_F(Agreement, RefusesADifferentConfiguration) {
   const std::string other = scratch_.write("other.txtpb", std::string(kEndlessRun) + "seed: 3");
   Program program(
       {Program::Group{train(), 2}, Program::Group{{"train", other, "--run-dir", run_dir().string(),
@@ -42,7 +42,7 @@ TEST_F(Agreement, AnotherConfiguration) {
                  {"seed is 3, but 1 on rank 0", "batch.global is 64, but 32 on rank 0"});
 }
 
-TEST_F(Agreement, AnotherTensorSize) {
+TEST_F(Agreement, RefusesADifferentTensorSize) {
   for (const std::string columns : {"1,2,", "1,2,3,"}) {
     std::string rows;
     for (int i = 0; i < 64; ++i) rows += columns + std::to_string(i % 3) + "\n";
@@ -61,17 +61,18 @@ schedule { learning_rate: 0.01 }
   expect_refused(start(from("two"), from("three")), {"fc1.weight is [8, 3], but [8, 2] on rank 0"});
 }
 
-TEST_F(Agreement, AnotherProgram) {
+TEST_F(Agreement, RefusesADifferentProgram) {
   expect_refused(start({}, {}, /*faulty=*/true), {"the program's build id is "});
 }
 
-// Rank 1 leaves out the sum of the first bucket of step 6: the second meets the others' first.
-TEST_F(Agreement, ASumThatOneRankLeavesOut) {
+// Rank 1 skips the sum of the first bucket of step 6, so that its second one meets the first one of
+// the others.
+TEST_F(Agreement, ReportsASkippedAllReduce) {
   for (int ranks : {2, 3}) {
     std::filesystem::remove_all(run_dir());
     const Outcome outcome = broken("call skip rank=1 step=5 index=0", ranks);
     expect_same_diagnosis(outcome, kBound,
-                          {"the ranks disagree: rank 1 (", "all-reduce #", "bucket 1 (fc",
+                          {"mismatched collectives: rank 1 (", "all-reduce #", "bucket 1 (fc",
                            "but rank 0", "bucket 0 (fc", "in step 6"},
                           {0, 1});
   }

@@ -1,5 +1,5 @@
-// Checkpoints on disks that fill up, fail, hang or are pulled out, and of processes that are
-// killed: the newest complete one always loads, and nobody waits for ever.
+// Checkpoints on disks that fill up, fail or hang, and in processes that are killed. The newest
+// complete checkpoint must always load, and no rank may wait forever.
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
@@ -57,7 +57,7 @@ class CheckpointFaults : public FaultTest {
     all.insert(all.end(), assignments.begin(), assignments.end());
     return run(train(setting(all)), ranks, environment);
   }
-  // As in disk.cc, on the folder of checkpoints.
+  // Returns the environment for a fault (see disk.cc) on the disk of the checkpoints.
   std::vector<std::string> disk(const std::string& fault, const std::string& only = "") const {
     std::vector<std::string> environment = {
         "LD_PRELOAD=" + (tree() / "tests" / "libdisk.so").string(),
@@ -66,7 +66,7 @@ class CheckpointFaults : public FaultTest {
     return environment;
   }
 
-  // state.json with other text, as if it had been saved with it.
+  // Replaces text in state.json and updates the checksum in the manifest.
   static void rewrite_state(const fs::path& checkpoint, const std::string& from,
                             const std::string& to) {
     std::string text = read_file(checkpoint / "state.json");
@@ -80,19 +80,19 @@ class CheckpointFaults : public FaultTest {
     std::ofstream(checkpoint / "manifest.json") << manifest.dump();
   }
 
-  // Instead of the run that is there.
-  void put_back(const fs::path& kept) const {
+  // Replaces the run folder by a copy.
+  void restore_run(const fs::path& copy) const {
     fs::remove_all(run_dir());
-    fs::copy(kept, run_dir(), fs::copy_options::recursive);
+    fs::copy(copy, run_dir(), fs::copy_options::recursive);
   }
-  void keep_as(const std::string& name) const {
+  void copy_run(const std::string& name) const {
     fs::copy(run_dir(), scratch_ / name, fs::copy_options::recursive);
   }
 
   std::optional<train::FoundCheckpoint> newest() const {
     return train::newest_checkpoint(checkpoints(), [](const std::string&) {});
   }
-  // All that training goes on from.
+  // Returns the files that training resumes from.
   static std::string contents(const fs::path& path) {
     std::string all;
     for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
@@ -121,21 +121,22 @@ class CheckpointFaults : public FaultTest {
       EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
     }
   }
-  // Ended by itself and in time with an error of these parts; no rank was taken for stuck.
+  // Expects the run to have ended by itself and in time, with an error that contains these parts,
+  // and no rank to have been reported as stuck.
   void expect_failure(const Outcome& outcome, double seconds,
                       const std::vector<std::string>& parts) const {
     EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.error;
     EXPECT_LT(outcome.seconds, seconds);
-    EXPECT_EQ(outcome.error.find("verdict"), std::string::npos) << outcome.error;
+    EXPECT_EQ(outcome.error.find("stuck"), std::string::npos) << outcome.error;
     expect_parts(outcome.error, parts);
     expect_none_left();
   }
 };
 
-// #9. The call at which the process is killed moves through all of a save until there is none left.
-TEST_F(CheckpointFaults, EveryCrashPointOfASaveLeavesTheOldOrTheNew) {
+// #9: kills the process at each call of a save in turn.
+TEST_F(CheckpointFaults, KillAtAnyCallOfASaveLeavesTheOldOrTheNewCheckpoint) {
   ASSERT_EQ(train_to(4).code, 0);
-  keep_as("old");
+  copy_run("old");
   ASSERT_EQ(train_to(8).code, 0);
   const std::string at_4 = contents(scratch_ / "old/checkpoints/step-00000004");
   const std::string at_8 = contents(checkpoint(8));
@@ -146,7 +147,7 @@ TEST_F(CheckpointFaults, EveryCrashPointOfASaveLeavesTheOldOrTheNew) {
   int crashes = 0;
   for (int call = 1;; ++call) {
     SCOPED_TRACE(call);
-    put_back(scratch_ / "old");
+    restore_run(scratch_ / "old");
     const Outcome killed = train_to(8, {}, 0, disk("kill " + std::to_string(call)));
     if (killed.code == 0) break;
     ASSERT_EQ(killed.code, 128 + SIGKILL) << killed.error;
@@ -155,31 +156,31 @@ TEST_F(CheckpointFaults, EveryCrashPointOfASaveLeavesTheOldOrTheNew) {
     ASSERT_TRUE(found);
     const int64_t step = found->state.step;
     EXPECT_EQ(contents(found->path), step == 4 ? at_4 : at_8);
-    EXPECT_GE(step, reached);  // what was safe at an earlier call is at a later
+    EXPECT_GE(step, reached);  // once a call has completed the new checkpoint, it stays complete
     reached = step;
 
     const Outcome again = train_to(8);
     ASSERT_EQ(again.code, 0) << again.error;
     EXPECT_EQ(contents(checkpoint(8)), at_8);
     EXPECT_EQ(read_file(checkpoints() / "latest"), "step-00000008\n");
-    // A start that finds nothing to do saves nothing, and leaves one too many where it is.
+    // A run with nothing left to do neither saves nor deletes checkpoints.
     if (step == 4) {
       EXPECT_EQ(names(), complete);
     }
   }
   EXPECT_EQ(reached, 8);
-  EXPECT_GT(crashes, 25);  // four files, two folders, a rename, two pointers, the old one
+  EXPECT_GT(crashes, 25);  // four files, two folders, a rename, two pointers, deleting the old one
 }
 
-// #9 for a power cut, of which a kill is no test: what is not on the disk by then is lost.
-TEST_F(CheckpointFaults, EverythingIsOnTheDiskBeforeItIsPublished) {
+// #9 for power failures, which lose everything that is not synced; a kill does not test this.
+TEST_F(CheckpointFaults, SyncsEverythingBeforeRenaming) {
   const std::string log = (scratch_ / "calls").string();
   std::vector<std::string> environment = disk("");
   environment.insert(environment.end(), {"TRIREME_DISK_FOLDER=" + scratch_.path().string(),
                                          "TRIREME_DISK_LOG=" + log});
   ASSERT_EQ(train_to(8, {}, 0, environment).code, 0);
   const std::string saving = (checkpoints() / ".saving-step-00000008").string();
-  std::set<std::string> unsynced;  // what would be lost: contents of files, names in folders
+  std::set<std::string> unsynced;  // files with contents, and folders with names, not yet synced
   std::vector<std::string> renamed;
   std::istringstream calls(read_file(log));
   for (std::string kind, path; calls >> kind >> path;) {
@@ -192,7 +193,7 @@ TEST_F(CheckpointFaults, EverythingIsOnTheDiskBeforeItIsPublished) {
     if (kind == "fsync") unsynced.erase(path);
     if (kind != "rename") continue;
     renamed.push_back(fs::path(path).filename());
-    // The names in the folder of checkpoints are the next to be synced.
+    // The folder itself is synced after the rename.
     unsynced.erase(folder);
     EXPECT_TRUE(unsynced.empty()) << path
                                   << " is renamed before this is synced: " << *unsynced.begin();
@@ -204,11 +205,11 @@ TEST_F(CheckpointFaults, EverythingIsOnTheDiskBeforeItIsPublished) {
 }
 
 // #10
-TEST_F(CheckpointFaults, DamageIsNamedAndPassedOver) {
+TEST_F(CheckpointFaults, NamesAndSkipsDamagedCheckpoints) {
   const std::vector<std::string> two = {"checkpoint.keep=2"};
   ASSERT_EQ(train_to(4, two).code, 0);
   ASSERT_EQ(train_to(8, two).code, 0);
-  keep_as("good");
+  copy_run("good");
   const std::string at_8 = contents(checkpoint(8));
   const auto truncate = [](const fs::path& file) {
     fs::resize_file(file, fs::file_size(file) / 2);
@@ -225,9 +226,9 @@ TEST_F(CheckpointFaults, DamageIsNamedAndPassedOver) {
        {"model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"}) {
     for (const auto& [kind, damage] : damages) {
       SCOPED_TRACE(kind + " " + name);
-      put_back(scratch_ / "good");
+      restore_run(scratch_ / "good");
       damage(checkpoint(8) / name);
-      // A checksum in the manifest is as damaged as the file that it is of.
+      // A flipped bit in a checksum of the manifest looks like damage of the file it belongs to.
       const bool vague = name == std::string("manifest.json") && kind == "flipped";
       const std::string file = (checkpoint(8) / (vague ? "" : name)).string();
 
@@ -246,11 +247,11 @@ TEST_F(CheckpointFaults, DamageIsNamedAndPassedOver) {
   }
 }
 
-TEST_F(CheckpointFaults, AStateThatCannotBeIsPassedOver) {
+TEST_F(CheckpointFaults, SkipsImpossibleStates) {
   const std::vector<std::string> two = {"checkpoint.keep=2"};
   ASSERT_EQ(train_to(4, two).code, 0);
   ASSERT_EQ(train_to(8, two).code, 0);
-  keep_as("good");
+  copy_run("good");
   const std::string at_8 = contents(checkpoint(8));
   for (const auto& [from, to, message] :
        {std::tuple("\n  \"step\": 8", "\n  \"step\": 9",
@@ -262,7 +263,7 @@ TEST_F(CheckpointFaults, AStateThatCannotBeIsPassedOver) {
                    "-5}, \"ranks\": 1",
                    "loss_scale.skipped is -5, which is not a whole number in [0, 8]")}) {
     SCOPED_TRACE(message);
-    put_back(scratch_ / "good");
+    restore_run(scratch_ / "good");
     rewrite_state(checkpoint(8), from, to);
     const Outcome outcome = train_to(8, two);
     EXPECT_EQ(outcome.code, 0) << outcome.error;
@@ -274,8 +275,8 @@ TEST_F(CheckpointFaults, AStateThatCannotBeIsPassedOver) {
   }
 }
 
-// Of versions that did not save what the data was.
-TEST_F(CheckpointFaults, AnOldCheckpointLoadsAndSaysWhatCannotBeCompared) {
+// Early versions did not save the properties of the data.
+TEST_F(CheckpointFaults, WarnsIfAnOldCheckpointDoesNotDescribeItsData) {
   ASSERT_EQ(train_to(4).code, 0);
   Json state = Json::parse(read_file(checkpoint(4) / "state.json"));
   const std::string before = state.dump(2);
@@ -290,8 +291,8 @@ TEST_F(CheckpointFaults, AnOldCheckpointLoadsAndSaysWhatCannotBeCompared) {
   EXPECT_EQ(next.out.find("which data"), std::string::npos) << next.out;
 }
 
-// Retention would delete either what was there or what is saved.
-TEST_F(CheckpointFaults, AFolderWithCheckpointsTakesNoneOfAnotherRun) {
+// Otherwise the limit on the number of checkpoints would delete those of one of the two runs.
+TEST_F(CheckpointFaults, RefusesToResumeFromAnotherRunIntoAFolderWithCheckpoints) {
   ASSERT_EQ(train_to(4).code, 0);
   fs::rename(run_dir(), scratch_ / "other");
   ASSERT_EQ(train_to(8).code, 0);
@@ -307,13 +308,13 @@ TEST_F(CheckpointFaults, AFolderWithCheckpointsTakesNoneOfAnotherRun) {
   EXPECT_EQ(contents(checkpoint(8)), at_8);
   EXPECT_EQ(read_file(run_dir() / "metrics.jsonl"), metrics);
 
-  fs::remove_all(run_dir());  // into a new one it goes
+  fs::remove_all(run_dir());  // a new folder is accepted
   const Outcome accepted = run(mixed, 2);
   EXPECT_EQ(accepted.code, 0) << accepted.error;
   EXPECT_TRUE(fs::exists(checkpoints() / "step-00000012"));
 }
 
-TEST_F(CheckpointFaults, APointerThatCannotBeWrittenStopsNeitherSavingNorPruning) {
+TEST_F(CheckpointFaults, SavesAndDeletesEvenIfLatestCannotBeWritten) {
   ASSERT_EQ(train_to(4).code, 0);
   fs::remove(checkpoints() / "latest");
   fs::create_directories(checkpoints() / "latest");
@@ -327,16 +328,16 @@ TEST_F(CheckpointFaults, APointerThatCannotBeWrittenStopsNeitherSavingNorPruning
   EXPECT_LE(names().size(), 4u);  // best, its checkpoint, latest, the newest
 }
 
-// #11: the run goes on without checkpoints, and says so at its end.
-TEST_F(CheckpointFaults, ADiskThatIsFullOrFailsIsWarnedOf) {
+// #11: the run continues without checkpoints and fails at its end.
+TEST_F(CheckpointFaults, WarnsOfAFullOrFailingDisk) {
   ASSERT_EQ(train_to(4).code, 0);
-  keep_as("old");
+  copy_run("old");
   const std::string at_4 = contents(checkpoint(4));
   for (const auto& [fault, cause] :
        {std::pair("enospc 1", "No space left on device"), std::pair("eio 1", "Input/output error"),
         std::pair("eio 9", "Input/output error")}) {
     SCOPED_TRACE(fault);
-    put_back(scratch_ / "old");
+    restore_run(scratch_ / "old");
     const Outcome outcome = train_to(200, {"checkpoint.every_steps=20"}, 2, disk(fault));
     expect_parts(outcome.out, {"warning: no checkpoint at step 20: ", cause,
                                "the newest is " + checkpoint(4).string(), "training goes on"});
@@ -348,7 +349,7 @@ TEST_F(CheckpointFaults, ADiskThatIsFullOrFailsIsWarnedOf) {
   }
 }
 
-TEST_F(CheckpointFaults, ADiskThatRecoversIsUsedAgain) {
+TEST_F(CheckpointFaults, SavesAgainOnceTheDiskHasRecovered) {
   ASSERT_EQ(train_to(4).code, 0);
   const Outcome outcome =
       train_to(200, {"checkpoint.every_steps=20"}, 2, disk("enospc 1 1", "write"));
@@ -357,25 +358,25 @@ TEST_F(CheckpointFaults, ADiskThatRecoversIsUsedAgain) {
   EXPECT_EQ(newest()->state.step, 200);
 }
 
-// A write that takes less than it was given is no error.
+// A write may accept fewer bytes than it was given.
 TEST_F(CheckpointFaults, ShortWritesAreContinued) {
   ASSERT_EQ(train_to(8).code, 0);
-  const std::string whole = contents(checkpoint(8));
+  const std::string complete = contents(checkpoint(8));
   fs::remove_all(run_dir());
   ASSERT_EQ(train_to(8, {}, 0, disk("short 1")).code, 0);
   ASSERT_TRUE(newest());
-  EXPECT_EQ(contents(checkpoint(8)), whole);
+  EXPECT_EQ(contents(checkpoint(8)), complete);
 }
 
-TEST_F(CheckpointFaults, StopsWhereASaveMustNotFail) {
+TEST_F(CheckpointFaults, EndsTheRunIfOnErrorIsStop) {
   ASSERT_EQ(train_to(4).code, 0);
-  keep_as("old");
+  copy_run("old");
   const std::vector<std::string> stop = {"checkpoint.every_steps=20", "checkpoint.on_error=STOP",
                                          "checkpoint.timeout_seconds=1"};
   for (const auto& [fault, cause] :
        {std::pair("enospc 1", "No space left on device"), std::pair("hang 9", "after 1 s")}) {
     SCOPED_TRACE(fault);
-    put_back(scratch_ / "old");
+    restore_run(scratch_ / "old");
     const Outcome outcome = train_to(10000000, stop, 2, disk(fault));
     expect_failure(outcome, 15,
                    {"no checkpoint at step ", cause, "the newest is " + checkpoint(4).string()});
@@ -383,8 +384,8 @@ TEST_F(CheckpointFaults, StopsWhereASaveMustNotFail) {
   }
 }
 
-// The peers wait for rank 0 longer than the watchdog would let them.
-TEST_F(CheckpointFaults, ADiskThatHangsAtTheEndIsGivenUp) {
+// The peers wait for rank 0 longer than the timeout of the watchdog.
+TEST_F(CheckpointFaults, EndsTheRunIfTheDiskHangsAtItsEnd) {
   ASSERT_EQ(train_to(4).code, 0);
   const std::string at_4 = contents(checkpoint(4));
   const Outcome outcome = train_to(40, {}, 2, disk("hang 5"));
@@ -395,8 +396,8 @@ TEST_F(CheckpointFaults, ADiskThatHangsAtTheEndIsGivenUp) {
   EXPECT_EQ(contents(checkpoint(4)), at_4);
 }
 
-// Training goes on beside it; those that come due meanwhile are left out.
-TEST_F(CheckpointFaults, ADiskThatHangsIsWarnedOf) {
+// Training continues while the save hangs; saves that come due meanwhile are skipped.
+TEST_F(CheckpointFaults, WarnsOfADiskThatHangs) {
   ASSERT_EQ(train_to(4).code, 0);
   std::vector<std::string> environment = disk("hang 5");
   environment.push_back("TRIREME_INJECT=step sleep seconds=0.01 times=0");
@@ -410,8 +411,8 @@ TEST_F(CheckpointFaults, ADiskThatHangsIsWarnedOf) {
   EXPECT_EQ(losses_of(run_dir()).size(), 204u);
 }
 
-// #12: of saves at every step on two ranks, killed at any call of any of them.
-TEST_F(CheckpointFaults, AKillDuringASaveBesideTrainingLeavesTheOldOrTheNew) {
+// #12: two ranks save in every step and are killed during some save.
+TEST_F(CheckpointFaults, KillDuringABackgroundSaveLeavesTheOldOrTheNewCheckpoint) {
   const std::vector<std::string> often = {"checkpoint.every_steps=1"};
   const std::string slowly = "TRIREME_INJECT=step sleep seconds=0.02 times=0";
   ASSERT_EQ(train_to(40, often, 2).code, 0);
@@ -434,8 +435,8 @@ TEST_F(CheckpointFaults, AKillDuringASaveBesideTrainingLeavesTheOldOrTheNew) {
   }
 }
 
-// #12: due faster than the disk takes them.
-TEST_F(CheckpointFaults, SavesOfASlowDiskAreLeftOutAndMemoryIsBounded) {
+// #12: saves come due faster than the disk can write them.
+TEST_F(CheckpointFaults, SkipsSavesOnASlowDiskWithBoundedMemory) {
   std::string large = kSmallRun;
   config_ = scratch_.write("large.txtpb", large.replace(large.find("[16]"), 4, "[1024, 1024]"));
   ASSERT_EQ(train_to(60).code, 0);
@@ -443,18 +444,18 @@ TEST_F(CheckpointFaults, SavesOfASlowDiskAreLeftOutAndMemoryIsBounded) {
   fs::remove_all(run_dir());
   const Outcome outcome = train_to(60, {"checkpoint.every_steps=1"}, 0, disk("slow 1 5"));
   ASSERT_EQ(outcome.code, 0) << outcome.error;
-  const auto left_out = summary()["saves_left_out"].get<int64_t>();
-  EXPECT_GT(left_out, 0);
+  const auto skipped = summary()["saves_left_out"].get<int64_t>();
+  EXPECT_GT(skipped, 0);
   expect_parts(outcome.out, {std::to_string(left_out) + " checkpoints left out: due while"});
-  EXPECT_EQ(events("checkpoint") + left_out, 60);
-  // Both hold one snapshot of parameters and velocity; a second would be seen.
+  EXPECT_EQ(events("checkpoint") + skipped, 60);
+  // Both runs hold one snapshot of parameters and momentum; a second would exceed this limit.
   const auto bytes =
       static_cast<int64_t>(fs::file_size(checkpoints() / "step-00000060" / "model.safetensors"));
   EXPECT_GT(bytes, 4 << 20);
   EXPECT_LT(summary()["peak_memory_bytes"].get<int64_t>(), once + bytes);
 }
 
-TEST_F(CheckpointFaults, TwoRunsOnOneFolderAreRefused) {
+TEST_F(CheckpointFaults, RefusesASecondRunInTheSameFolder) {
   Program first(train(setting({"train.max_steps=10000000", "checkpoint.every_steps=20"})), 2);
   ASSERT_TRUE(wait_for(checkpoints() / "latest", 20));
   const Outcome second = train_to(8);
@@ -464,12 +465,12 @@ TEST_F(CheckpointFaults, TwoRunsOnOneFolderAreRefused) {
   for (const pid_t rank : first.children()) kill(rank, SIGKILL);
   first.wait();
   const int64_t reached = newest()->state.step;
-  EXPECT_EQ(train_to(reached + 8, {}, 2).code, 0);  // the lock has died with its holder
+  EXPECT_EQ(train_to(reached + 8, {}, 2).code, 0);  // the lock ended with its process
 }
 
-// What has been counted is in the checkpoint: the run ends at the step, and with the checkpoint,
-// that it would have ended with.
-TEST_F(CheckpointFaults, EarlyStoppingGoesOnAfterAKill) {
+// The state of early stopping is in the checkpoint: a run that was killed and resumed ends at the
+// same step and with the same checkpoint.
+TEST_F(CheckpointFaults, EarlyStoppingResumesAfterAKill) {
   const std::vector<std::string> noise = {
       "data.synthetic.noise=1",     "train.eval_every_steps=5", "checkpoint.every_steps=4",
       "schedule.learning_rate=0.3", "checkpoint.keep=1000",     "train.early_stopping.patience=4"};
@@ -492,7 +493,7 @@ TEST_F(CheckpointFaults, EarlyStoppingGoesOnAfterAKill) {
       EXPECT_EQ(summary()[field], straight[field]) << field << ", killed in step " << step;
     }
   }
-  // Who wants what was learned gets the best, whatever came after.
+  // eval and export use the best checkpoint, not the last.
   const Outcome tested = run({"eval", run_dir().string(), "--json"});
   ASSERT_EQ(tested.code, 0) << tested.error;
   EXPECT_EQ(Json::parse(tested.out)["step"], straight["eval_step"]);
@@ -504,7 +505,7 @@ TEST_F(CheckpointFaults, EarlyStoppingGoesOnAfterAKill) {
   EXPECT_NE(read_file(file).find(step), std::string::npos) << "metadata of the model";
 }
 
-TEST_F(CheckpointFaults, TheBestIsKeptAndTested) {
+TEST_F(CheckpointFaults, RetainsAndEvaluatesTheBestCheckpoint) {
   const Outcome outcome = train_to(80, {"train.eval_every_steps=8", "schedule.learning_rate=0.2"});
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   const auto found = train::find_checkpoint(checkpoints() / "best", [](const std::string&) {});
@@ -519,8 +520,8 @@ TEST_F(CheckpointFaults, TheBestIsKeptAndTested) {
     best = std::max(best, event["eval_accuracy"].get<double>());
   }
   EXPECT_EQ(found.state.best->value, best);
-  EXPECT_EQ(found.state.step, first["step"]);  // the first of several as good
-  EXPECT_LE(names().size(), 4u);               // best, latest, and one or two that they name
+  EXPECT_EQ(found.state.step, first["step"]);  // the first of several equally good ones
+  EXPECT_LE(names().size(), 4u);               // best, latest, and the one or two they refer to
   const Outcome tested = run({"eval", run_dir().string(), "--best", "--json"});
   ASSERT_EQ(tested.code, 0) << tested.error;
   EXPECT_NEAR(Json::parse(tested.out)["eval_accuracy"].get<double>(), best, 1e-6);

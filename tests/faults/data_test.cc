@@ -1,5 +1,5 @@
-// Data that is damaged, missing or late: the policy is followed and counted by all ranks alike, and
-// where a run ends the cause is the data, with file and record.
+// Data that is damaged, missing or late. All ranks must follow the configured policy and count the
+// same bad records; if the run ends, the message must name the file and the record.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace trireme::testing {
 namespace {
 
 constexpr double kTimeout = 3;  // of kEndlessRun
-constexpr double kBound = 10;   // seconds, of what ends by itself
+constexpr double kBound = 10;   // seconds, for runs that end by themselves
 
 constexpr const char* kTable = R"(
 model { zoo { name: "mlp" hidden: 8 } }
@@ -29,7 +29,7 @@ watchdog { timeout_seconds: 3 first_timeout_seconds: 20 }
 
 class Data : public FaultTest {
  protected:
-  // 200 lines, of which some do not parse.
+  // Returns 200 lines, of which those in `bad` do not parse.
   static std::string rows(const std::vector<int>& bad) {
     std::string text;
     for (int line = 1; line <= 200; ++line) {
@@ -38,7 +38,7 @@ class Data : public FaultTest {
     }
     return text;
   }
-  // Two ranks, each with a file of its own.
+  // Trains on two ranks, each with a file of its own.
   Outcome train_on(const std::string& mine, const std::string& theirs,
                    const std::vector<std::string>& more) {
     config_ = scratch_.write("table.txtpb", kTable);
@@ -71,14 +71,14 @@ class Data : public FaultTest {
 
 const std::vector<std::string> kSkip = {"--set", "data.on_bad_record=SKIP"};
 
-// Sample 1300 of kEndlessRun is then read once an epoch, by rank 1 in step 40.
+// With these options, sample 1300 of kEndlessRun is read once per epoch, by rank 1 in step 40.
 std::vector<std::string> in_order(int threads) {
   return {"--set", "data.shuffle=false",
           "--set", "train.eval_every_steps=0",
           "--set", "data.threads=" + std::to_string(threads)};
 }
 
-TEST_F(Data, CorruptRecordsAreLeftOutByAllRanks) {
+TEST_F(Data, AllRanksSkipCorruptRecords) {
   const Outcome outcome = train_on(rows({7, 50, 51}), rows({7, 50, 51}), kSkip);
   EXPECT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_EQ(lines_with(outcome.out, "warning: skipped: ").size(), 3u) << outcome.out;
@@ -89,25 +89,25 @@ TEST_F(Data, CorruptRecordsAreLeftOutByAllRanks) {
   EXPECT_EQ(records("eval").back()["samples"], 49);  // a quarter of 197
 }
 
-TEST_F(Data, CorruptRecordsEndTheRunUnlessToldOtherwise) {
+TEST_F(Data, CorruptRecordsEndTheRunByDefault) {
   expect_bad_data(train_on(rows({7}), rows({7}), {}),
                   "train.csv: line 7, column 2: 'x' is not a number");
 }
 
-TEST_F(Data, TheCapEndsTheRun) {
+TEST_F(Data, MaxBadRecordsEndsTheRun) {
   std::vector<std::string> more = kSkip;
   more.insert(more.end(), {"--set", "data.max_bad_records=2"});
   expect_bad_data(train_on(rows({7, 50, 51}), rows({7, 50, 51}), more),
                   "3 bad records, more than data.max_bad_records, 2; the first: ");
 }
 
-TEST_F(Data, RanksThatSeeDifferentDataAreRefused) {
+TEST_F(Data, ReportsRanksThatSeeDifferentData) {
   expect_bad_data(train_on(rows({}), rows({7}), kSkip),
                   "the ranks do not see the same data: rank 0 has 150 training samples (0 bad "
                   "records skipped) and 50 evaluation samples (0 skipped); rank 1 has 149 ");
 }
 
-TEST_F(Data, ATruncatedFileIsNamed) {
+TEST_F(Data, NamesATruncatedFile) {
   scratch_.write("cifar/data_batch_1.bin", std::string(3073 * 40 + 17, '\1'));
   const std::vector<std::string> cifar = {"--set", "data.cifar.train_file=data_batch_1.bin",
                                           "--set", "data.holdout=0.5",
@@ -116,7 +116,7 @@ TEST_F(Data, ATruncatedFileIsNamed) {
                   "cifar/data_batch_1.bin: record 40: is cut short: the file's 122937 bytes");
 }
 
-TEST_F(Data, AMissingFileIsNamed) {
+TEST_F(Data, NamesAMissingFile) {
   std::filesystem::create_directories(scratch_ / "cifar");
   expect_bad_data(run(train({"--set", "data.cifar.variant=CIFAR100", "--set",
                              "data.root=" + (scratch_ / "cifar").string()}),
@@ -124,7 +124,7 @@ TEST_F(Data, AMissingFileIsNamed) {
                   "cifar: holds no file train.bin or ");
 }
 
-TEST_F(Data, SamplesThatCannotBeReadAreLeftOutAndCounted) {
+TEST_F(Data, SkipsAndCountsUnreadableSamples) {
   std::vector<std::string> more = kSkip;
   more.insert(more.end(), {"--set", "train.max_steps=120", "--set", "data.threads=1"});
   const Outcome outcome = broken("data skip rank=1 times=3", 2, more);
@@ -138,35 +138,35 @@ TEST_F(Data, SamplesThatCannotBeReadAreLeftOutAndCounted) {
   EXPECT_EQ(last, 3);
 }
 
-TEST_F(Data, SamplesThatCannotBeReadEndTheRunUnlessToldOtherwise) {
+TEST_F(Data, UnreadableSamplesEndTheRunByDefault) {
   expect_bad_data(broken("data skip rank=1 index=1300", 2, in_order(0)),
                   "synthetic: cannot be read");
 }
 
-TEST_F(Data, ADataThreadThatFailsIsNamed) {
+TEST_F(Data, ReportsTheSampleOfAFailedDataThread) {
   const Outcome outcome = broken("data throw rank=1 index=1300", 2, in_order(2));
   expect_bad_data(outcome,
                   "sample 1300 of epoch 1 (synthetic): could not be read: injected at data");
 }
 
-TEST_F(Data, ADataThreadThatStallsIsNamed) {
+TEST_F(Data, ReportsTheSampleOfAStalledDataThread) {
   expect_same_diagnosis(
       broken("data sleep rank=1 index=1300", 2, in_order(2)), kTimeout + 5,
       {"rank 1 (", "data", "waiting for sample 1300 of epoch 1 (synthetic), which worker "},
       {0, 1});
 }
 
-TEST_F(Data, AStallWithoutDataThreadsIsNamed) {
+TEST_F(Data, ReportsAStallWithoutDataThreads) {
   expect_same_diagnosis(broken("data sleep rank=1 index=1300", 2, in_order(0)), kTimeout + 5,
                         {"rank 1 (", "data", "waiting for sample "}, {0, 1});
 }
 
-TEST_F(Data, AStallOfARankThatIsAloneIsNamed) {
+TEST_F(Data, ReportsAStallOfASingleRank) {
   expect_same_diagnosis(broken("data sleep index=1300", 0, in_order(1)), kTimeout + 5,
                         {"rank 0 (", "stuck in data", "waiting for sample "}, {0});
 }
 
-TEST_F(Data, AStallInEvaluationIsNamed) {
+TEST_F(Data, ReportsAStallInEvaluation) {
   expect_same_diagnosis(broken("data sleep rank=1 index=3000", 2,
                                {"--set", "data.shuffle=false", "--set", "train.max_steps=1"}),
                         kTimeout + 5, {"rank 1 (", "waiting for sample "}, {0, 1});
@@ -174,7 +174,7 @@ TEST_F(Data, AStallInEvaluationIsNamed) {
 
 namespace fs = std::filesystem;
 
-// Shard k holds what batch k reads when nothing is shuffled.
+// Without shuffling, batch k consists of the samples of shard k.
 constexpr const char* kShards = R"(
 model { zoo { name: "mlp" hidden: 8 } }
 data { webdataset { train: "t-*.tar" eval: "e.tar" classes: 3 } shuffle: false threads: 1 }
@@ -213,7 +213,7 @@ class Images : public Data {
   std::string shard(int number) const {
     return (scratch_ / fmt::format("set/t-{:02}.tar", number)).string();
   }
-  // 40 shards of 16 samples, of which one is something else.
+  // Writes 40 shards of 16 samples; shard `other` gets `bytes` instead.
   void write_shards(int other, const std::string& bytes) {
     config_ = scratch_.write("shards.txtpb", kShards);
     for (int i = 0; i < 40; ++i) {
@@ -234,15 +234,15 @@ class Images : public Data {
     arguments.insert(arguments.end(), {"--set", "data.root=" + (scratch_ / "set").string()});
     return train(arguments);
   }
-  // That such a set ends the run on two ranks, with this message, or is trained on without what is
-  // bad when told so.
+  // Expects the set to end a run on two ranks with this message, and to be trained on with
+  // on_bad_record=SKIP, which skips `bad` records.
   void expect_policy(const std::string& message, int64_t bad) {
     expect_bad_data(run(train_set(), 2), message);
     const Outcome outcome = run(train_set(kSkip), 2);
     EXPECT_EQ(outcome.code, 0) << outcome.error;
-    expect_left_out(outcome, message, bad);
+    expect_skipped(outcome, message, bad);
   }
-  void expect_left_out(const Outcome& outcome, const std::string& message, int64_t bad) {
+  void expect_skipped(const Outcome& outcome, const std::string& message, int64_t bad) {
     EXPECT_LT(outcome.seconds, kBound);
     EXPECT_FALSE(lines_with(outcome.out, message).empty()) << message << " in\n" << outcome.out;
     EXPECT_EQ(lines_with(outcome.out, fmt::format("data: {} bad record", bad)).size(), 1u)
@@ -251,28 +251,28 @@ class Images : public Data {
   }
 };
 
-TEST_F(Images, ATarThatIsCutInTheMiddle) {
-  const std::string whole = samples(0, 16);
-  write_shards(20, whole.substr(0, whole.size() / 2 + 700));
+TEST_F(Images, ReportsATruncatedTar) {
+  const std::string complete = samples(0, 16);
+  write_shards(20, complete.substr(0, complete.size() / 2 + 700));
   expect_policy("t-20.tar: 0008: is cut off within 0008.jpg: ", 1);
 }
 
-TEST_F(Images, TwoSamplesWithOneKey) {
+TEST_F(Images, ReportsSamplesWithTheSameKey) {
   write_shards(20, samples(0, 8) + samples(4, 8) + tar_end());
   expect_policy("t-20.tar: 0004: two samples of the shard have this key", 4);
 }
 
-TEST_F(Images, ALabelOutOfRange) {
+TEST_F(Images, ReportsALabelOutOfRange) {
   write_shards(20, samples(0, 7) + sample_members("x", jpeg(1), "3") + tar_end());
   expect_policy("t-20.tar: x.jpg: label 3 is not in [0, 3)", 1);
 }
 
-TEST_F(Images, ATruncatedJpegInAShard) {
+TEST_F(Images, ReportsATruncatedJpegInAShard) {
   write_shards(20, samples(0, 7) + sample_members("x", jpeg(1).substr(0, 300), "2") + tar_end());
   expect_policy("t-20.tar: x.jpg: ", 1);
 }
 
-TEST_F(Images, AShardThatCannotBeRead) {
+TEST_F(Images, UnreadableShardEndsTheRun) {
   write_shards(-1, "");
   fs::remove(shard(20));
   fs::create_directory(shard(20));
@@ -280,21 +280,22 @@ TEST_F(Images, AShardThatCannotBeRead) {
   expect_bad_data(run(train_set(kSkip), 2), "t-20.tar: is a folder");  // not a record
 }
 
-// The second run finds the first one's index, which is older than the shard and not of its size.
-TEST_F(Images, AnIndexOlderThanItsShard) {
+// The second run finds the index of the first one, which is older than the shard and does not match
+// its size.
+TEST_F(Images, IgnoresAnIndexOlderThanItsShard) {
   write_shards(-1, "");
   EXPECT_EQ(run(train_set(), 2).code, 0);
   fs::remove_all(run_dir());
-  const auto made = fs::last_write_time(shard(20) + ".index");
+  const auto indexed = fs::last_write_time(shard(20) + ".index");
   scratch_.write("set/t-20.tar", samples(0, 24) + tar_end());
-  fs::last_write_time(shard(20), made + std::chrono::hours(1));
+  fs::last_write_time(shard(20), indexed + std::chrono::hours(1));
   const Outcome outcome = run(train_set(), 2);
   EXPECT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_FALSE(lines_with(outcome.out, "648 samples").empty()) << outcome.out;
 }
 
-// Samples of shard 20 are not among those that the ranks compare before the first step, so it is
-// not open yet when it goes.
+// The ranks do not compare samples of shard 20 before the first step, so it is not open yet when it
+// is removed.
 class Vanishing : public Images {
  protected:
   Outcome vanish(const std::vector<std::string>& more) {
@@ -308,19 +309,19 @@ class Vanishing : public Images {
   }
 };
 
-TEST_F(Vanishing, AShardIsNamed) {
+TEST_F(Vanishing, RemovedShardEndsTheRunByDefault) {
   expect_bad_data(vanish({}), "t-20.tar: cannot be opened: No such file or directory");
 }
 
-TEST_F(Vanishing, AShardIsLeftOut) {
+TEST_F(Vanishing, RemovedShardIsSkipped) {
   const Outcome outcome = vanish(kSkip);
   EXPECT_EQ(outcome.code, 0) << outcome.error;
-  // Rank 0 has it open still, since it has computed the checksums of the data.
-  expect_left_out(outcome, "t-20.tar: cannot be opened: No such file or directory", 8);
+  // Only rank 1 skips its half: rank 0 opened the shard to compute the checksum of the data.
+  expect_skipped(outcome, "t-20.tar: cannot be opened: No such file or directory", 8);
 }
 
-// As on storage that does not answer.
-TEST_F(Images, AStalledShardIsNamed) {
+// Like storage that does not respond.
+TEST_F(Images, NamesAStalledShard) {
   write_shards(-1, "");
   for (const int threads : {0, 2}) {
     fs::remove_all(run_dir());
@@ -334,19 +335,19 @@ TEST_F(Images, AStalledShardIsNamed) {
   }
 }
 
-TEST_F(Images, AClassWithoutImages) {
+TEST_F(Images, ReportsAClassWithoutImages) {
   write_folders();
   fs::create_directory(scratch_ / "set/train/cow");
   expect_policy("set/train/cow: class 'cow' has no image", 1);
 }
 
-TEST_F(Images, AFileThatCannotBeRead) {
+TEST_F(Images, ReportsAnUnreadableFile) {
   write_folders();
   fs::create_symlink("nowhere", scratch_ / "set/train/1/x.jpg");
   expect_policy("set/train/1/x.jpg: is a link to a file that is not there", 1);
 }
 
-TEST_F(Images, ATruncatedJpegInAFolder) {
+TEST_F(Images, ReportsATruncatedJpegInAFolder) {
   write_folders();
   scratch_.write("set/train/1/x.jpg", jpeg(1).substr(0, 300));
   expect_policy("set/train/1/x.jpg: ", 1);

@@ -1,17 +1,17 @@
-// A disk that breaks: a library for LD_PRELOAD that gets between a program and the C library. It
-// counts the calls that change something below a folder (open for writing, write, fsync, rename,
-// mkdir, unlink and their relatives), from 1, and does to them what the environment says:
-//   TRIREME_DISK_FOLDER=FOLDER   absolute
+// Simulates a disk that fails: a library for LD_PRELOAD that intercepts calls to the C library. It
+// counts, from 1, the calls that change something below a folder (open for writing, write, fsync,
+// rename, mkdir, unlink and similar ones). The environment says what happens to them:
+//   TRIREME_DISK_FOLDER=FOLDER   an absolute path
 //   TRIREME_DISK_FAULT="ACTION N [MORE]"
-//     kill N     the process ends by SIGKILL at the N-th call, which is not carried out
-//     enospc N [COUNT]   from the N-th call on all that would take room fail, or COUNT of them
-//     eio N [COUNT]      from the N-th call on all fail, or COUNT of them
-//     hang N     the N-th call and all after it never return
-//     short N    from the N-th call on a write takes at most 1000 bytes
-//     slow N MS  from the N-th call on each takes so much longer
-//   TRIREME_DISK_LOG=FILE        gets a line "KIND PATH" for each call
-//   TRIREME_DISK_ONLY=NAME       only calls of this kind are counted and broken: "write", "fsync",
-//                                "rename", "mkdir", "open", "remove"
+//     kill N             kills the process at the N-th call, before the call is carried out
+//     enospc N [COUNT]   from the N-th call on, all calls that need space fail, or COUNT of them
+//     eio N [COUNT]      from the N-th call on, all calls fail, or COUNT of them
+//     hang N             from the N-th call on, no call returns
+//     short N            from the N-th call on, a write accepts at most 1000 bytes
+//     slow N MS          from the N-th call on, each call takes MS milliseconds longer
+//   TRIREME_DISK_LOG=FILE        receives a line "KIND PATH" for each call
+//   TRIREME_DISK_ONLY=KIND       only calls of this kind are counted and fail: "write", "fsync",
+//                                "rename", "mkdir", "open" or "remove"
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -56,7 +56,7 @@ const Fault& fault() {
   return once;
 }
 
-// The function that this one stands in front of.
+// Returns the function of the C library that has this name.
 template <class F>
 F* next(const char* name) {
   return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
@@ -83,8 +83,8 @@ std::string path_at(int folder, const char* path) {
 }
 
 void sleep_for(long milliseconds) {
-  timespec rest{milliseconds / 1000, milliseconds % 1000 * 1000000};
-  while (nanosleep(&rest, &rest) != 0) {
+  timespec remaining{milliseconds / 1000, milliseconds % 1000 * 1000000};
+  while (nanosleep(&remaining, &remaining) != 0) {
   }
 }
 
@@ -96,39 +96,40 @@ void log(const char* kind, const std::string& path) {
   close(to);
 }
 
-enum class Verdict { kGoOn, kFail, kShorten };
+enum class Effect { kNone, kFail, kShorten };
 
-// To be called before anything that changes what is at `path`. With kFail errno is set.
-Verdict judge(const char* kind, const std::string& path) {
+// Counts a call that changes `path` and applies the fault. Must be called before each. Returns what
+// the call is to do; sets errno for kFail.
+Effect intercept(const char* kind, const std::string& path) {
   static std::atomic<long> calls{0};
   const Fault& f = fault();
-  if (!below(path)) return Verdict::kGoOn;
+  if (!below(path)) return Effect::kNone;
   log(kind, path);
-  if (f.action.empty() || (!f.only.empty() && f.only != kind)) return Verdict::kGoOn;
+  if (f.action.empty() || (!f.only.empty() && f.only != kind)) return Effect::kNone;
   const long call = ++calls;
-  if (call < f.number) return Verdict::kGoOn;
+  if (call < f.number) return Effect::kNone;
   if (f.action == "kill") raise(SIGKILL);
   if (f.action == "hang") {
     for (;;) sleep_for(1000000);
   }
   if (f.action == "slow") sleep_for(f.more);
-  if (f.action == "short") return Verdict::kShorten;
-  const bool takes_room = strcmp(kind, "write") == 0 || strcmp(kind, "open") == 0 ||
-                          strcmp(kind, "mkdir") == 0 || strcmp(kind, "fsync") == 0;
+  if (f.action == "short") return Effect::kShorten;
+  const bool needs_space = strcmp(kind, "write") == 0 || strcmp(kind, "open") == 0 ||
+                           strcmp(kind, "mkdir") == 0 || strcmp(kind, "fsync") == 0;
   const bool over = f.more > 0 && call >= f.number + f.more;
-  if (over) return Verdict::kGoOn;
-  if (f.action == "eio" || (f.action == "enospc" && takes_room)) {
+  if (over) return Effect::kNone;
+  if (f.action == "eio" || (f.action == "enospc" && needs_space)) {
     errno = f.action == "eio" ? EIO : ENOSPC;
-    return Verdict::kFail;
+    return Effect::kFail;
   }
-  return Verdict::kGoOn;
+  return Effect::kNone;
 }
 
 bool fails(const char* kind, const std::string& path) {
-  return judge(kind, path) == Verdict::kFail;
+  return intercept(kind, path) == Effect::kFail;
 }
 
-int judged_open(const char* path, int flags, mode_t mode) {
+int intercepted_open(const char* path, int flags, mode_t mode) {
   const bool changes = (flags & (O_WRONLY | O_RDWR | O_CREAT | O_TRUNC)) != 0;
   if (changes && fails("open", path_at(AT_FDCWD, path))) return -1;
   return openat(AT_FDCWD, path, flags, mode);
@@ -147,7 +148,7 @@ int open(const char* path, int flags, ...) {
   va_start(rest, flags);
   const mode_t mode = mode_of(flags, rest);
   va_end(rest);
-  return judged_open(path, flags, mode);
+  return intercepted_open(path, flags, mode);
 }
 
 int open64(const char* path, int flags, ...) {
@@ -155,13 +156,13 @@ int open64(const char* path, int flags, ...) {
   va_start(rest, flags);
   const mode_t mode = mode_of(flags, rest);
   va_end(rest);
-  return judged_open(path, flags, mode);
+  return intercepted_open(path, flags, mode);
 }
 
 ssize_t write(int file, const void* data, size_t bytes) {
-  const Verdict verdict = judge("write", path_of(file));
-  if (verdict == Verdict::kFail) return -1;
-  if (verdict == Verdict::kShorten && bytes > 1000) bytes = 1000;
+  const Effect effect = intercept("write", path_of(file));
+  if (effect == Effect::kFail) return -1;
+  if (effect == Effect::kShorten && bytes > 1000) bytes = 1000;
   return next<ssize_t(int, const void*, size_t)>("write")(file, data, bytes);
 }
 

@@ -1,5 +1,5 @@
-// #13: a run that goes on with other numbers of ranks, each time in mid-epoch, is the run that was
-// never interrupted.
+// #13: a run that is resumed several times in the middle of an epoch, each time with another number
+// of ranks, must equal an uninterrupted run.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -12,7 +12,7 @@ using Json = nlohmann::json;
 
 class Elastic : public FaultTest {
  protected:
-  // 4 ranks, then 1, 3 and 2, each to the step given.
+  // Trains on 4 ranks, then 1, 3 and 2, up to each of the given steps.
   void train_in_parts(const std::string& config, const std::vector<int>& ends) {
     config_ = scratch_.write("run.txtpb", config);
     const std::vector<int> ranks = {4, 1, 3, 2};
@@ -28,9 +28,9 @@ class Elastic : public FaultTest {
   }
 };
 
-// The loss of sample i is 2^i at every step, since nothing is learned: that of a step, times its
-// samples, has a bit for each of them.
-TEST_F(Elastic, EverySampleIsSeenOnceAnEpoch) {
+// The loss of sample i is 2^i in every step, since nothing is learned. The loss of a step times its
+// number of samples thus has one bit per sample.
+TEST_F(Elastic, UsesEverySampleOncePerEpoch) {
   constexpr int kSamples = 18;
   constexpr int kStepsPerEpoch = 5;  // of 4 samples, the last of 2
   std::string rows;
@@ -70,7 +70,7 @@ checkpoint { every_epochs: 0 }
   EXPECT_NE(first_steps[0], first_steps[1]);  // each epoch has an order of its own
 }
 
-TEST_F(Elastic, LossesAreThoseOfTheStraightRun) {
+TEST_F(Elastic, LossesEqualThoseOfAnUninterruptedRun) {
   const std::string config = R"(
 model { zoo { name: "mlp" hidden: [64] dropout: 0.1 } }
 data { synthetic { shape: [1, 12, 12] count: 400 eval_count: 50 noise: 0.3 } }

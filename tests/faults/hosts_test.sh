@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs on two hosts, which are two network namespaces of this machine with a cable between them: they train; the cable
-# is throttled, cut, and a rank at its other end killed.
+# Runs on two hosts, simulated by two network namespaces of this machine with a virtual cable between them: trains, throttles
+# the cable, cuts it, and kills a rank on the other host.
 #   tests/faults/hosts_test.sh PROGRAM
-# Without the right to make namespaces it says so and ends with 77, which CTest shows as skipped.
+# Without permission to create namespaces it says so and exits with 77, which CTest shows as skipped.
 set -euo pipefail
 # shellcheck source=launch/common.sh
 . "$(dirname "$0")/../../launch/common.sh"
@@ -16,9 +16,9 @@ if [[ -z ${IN_NAMESPACE:-} ]]; then
   for tool in ip tc nsenter unshare mpirun; do
     command -v "$tool" >/dev/null || skip "there is no '$tool' here"
   done
-  # All that is made here, processes included, goes with the first process of these namespaces.
+  # Everything created here, including processes, disappears with the first process of these namespaces.
   namespaces=(unshare --mount --net --pid --fork --kill-child --mount-proc --propagation private)
-  "${namespaces[@]}" ip link add cable type veth peer name end 2>/dev/null || skip "no right to make networks here; run it as root"
+  "${namespaces[@]}" ip link add cable type veth peer name end 2>/dev/null || skip "no permission to create network namespaces; run it as root"
   IN_NAMESPACE=1 exec "${namespaces[@]}" "$0" "$@"
 fi
 
@@ -31,7 +31,7 @@ printf '%s\n' "127.0.0.1 localhost" "10.99.0.1 host-a" "10.99.0.2 host-b" >"$wor
 mount --bind "$work/hosts" /etc/hosts
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1 TMPDIR=$work
 
-declare -A host # the process that keeps its namespaces
+declare -A host # the process that keeps the host's namespaces alive
 for name in host-a host-b; do
   unshare --net --uts bash -c "hostname $name; echo up >$work/$name; exec sleep infinity" &
   host[$name]=$!
@@ -51,7 +51,7 @@ on host-a ip address add 10.99.0.1/24 dev cable
 on host-b ip address add 10.99.0.2/24 dev cable
 on_both ip link set lo up
 on_both ip link set cable up
-# What mpirun takes for ssh.
+# Replaces ssh for mpirun.
 cat >"$work/remote_shell" <<EOF
 #!/bin/sh
 shift
@@ -95,7 +95,7 @@ wait_for() { # wait_for SECONDS COMMAND...: until it succeeds
     sleep 0.05
   done
 }
-# "PID NAME" of ranks, launchers, daemons. What has ended and waits to be reaped is gone.
+# Prints "PID NAME" of ranks, launchers and daemons that are running, without zombies.
 left() {
   local status name state
   for status in /proc/[0-9]*/status; do
@@ -125,7 +125,7 @@ expect() { # expect WHAT COMMAND...: the command succeeds
     failures=$((failures + 1))
   fi
 }
-expect_end() { # expect_end NAME SECONDS: all that runs has failed and is gone by then
+expect_end() { # expect_end NAME SECONDS: within them, the run has failed and all its processes have ended
   local begin=$SECONDS
   expect "$1: all processes have ended within $2 s" wait_for "$2" none_left
   echo "    after $((SECONDS - begin)) s; left: $(left | tr '\n' ' ')"
@@ -147,7 +147,7 @@ done
 
 start plain 1 --set train.max_steps=8
 finish
-expect "the cable as it is: trains" test "$status" -eq 0
+expect "unthrottled: trains" test "$status" -eq 0
 on_both tc qdisc add dev cable root tbf rate 20mbit burst 32k latency 200ms
 begin=$SECONDS
 start throttled 1 --set train.max_steps=8
@@ -156,22 +156,22 @@ expect "throttled: trains" test "$status" -eq 0
 # 8 steps of 1.2 MB each way.
 expect "throttled: slower, in $((SECONDS - begin)) s" test $((SECONDS - begin)) -ge 3
 expect "throttled: the same losses" test "$(losses throttled)" = "$(losses plain)"
-expect "throttled: no verdict" test -z "$(grep '^trireme: ' "$work/throttled.out")"
+expect "throttled: no diagnosis" test -z "$(grep '^trireme: ' "$work/throttled.out")"
 on_both tc qdisc del dev cable root
 
 start killed 2
 expect "killed: it runs" wait_for 20 has_steps killed 20
 pid=$(pid_of_rank 3)
 kill -KILL "$pid"
-# By its end, not by its silence.
-expect "killed: the verdict names it at once" wait_for $timeout grep -q "trireme: rank 3 (host host-b, pid $pid) died" "$work/killed.out"
+# By the end of its process, not by a timeout.
+expect "killed: the diagnosis names it at once" wait_for $timeout grep -q "trireme: rank 3 (host host-b, pid $pid) died" "$work/killed.out"
 expect_end killed $((timeout + 5))
 
 start cut 2
 expect "cut: it runs" wait_for 20 has_steps cut 20
 on_both ip link set cable down
 expect_end cut $((timeout + 10))
-expect_text cut '^trireme: host host-b .*is unreachable: nothing has come from it' "$work/cut.out"
+expect_text cut '^trireme: host host-b .*is unreachable: no message from it' "$work/cut.out"
 expect_text cut '^host host-a .*is unreachable' "$work/cut/log/rank-2.log"
 
 if ((failures > 0)); then

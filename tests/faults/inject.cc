@@ -1,14 +1,16 @@
-// What fault_point() does in trireme-faulty, as the environment says:
+// Implements fault_point() for trireme-faulty. The environment describes the faults:
 //   TRIREME_INJECT="PLACE ACTION [rank=R] [step=S] [index=I] [times=N] [seconds=X] [once=FILE];
 //   ..."
-// A fault strikes where all that is given fits: on rank R (default: every rank), in step S (of the
-// latest place "step"), at index I of the place; N times (default 1; 0: always). Where FILE is
-// given it strikes only when that does not exist yet, and creates it: once over several starts.
-//   kill | stop | segv | abort | throw | exit     this process
-//   sleep seconds=X                               this thread; X < 0: for ever
-//   skip                                          what follows is left out
-//   nan | flip                                    spoils the memory that the place offers: a NaN, a
-//   flipped bit
+// A fault strikes at the fault point PLACE if all given conditions hold: on rank R (default: every
+// rank), in step S (the index of the latest fault point "step"), at index I of the fault point. It
+// strikes N times (default 1; 0 for no limit). With FILE it strikes only if the file does not
+// exist, and creates it, so that it strikes once over several starts. The actions are
+//   kill | stop | segv | abort | throw | exit   of this process
+//   sleep seconds=X                             of this thread; X < 0 for no limit
+//   skip                                        the operation after the fault point
+//   nan | flip                                  writes a NaN, or flips a bit, in the memory that
+//   the
+//                                               fault point passes
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -43,8 +45,8 @@ struct Fault {
   mutable std::atomic<int64_t> struck{0};
 };
 
-[[noreturn]] void misused(const std::string& what) {
-  std::fprintf(stderr, "TRIREME_INJECT: %s\n", what.c_str());
+[[noreturn]] void exit_with_usage_error(const std::string& problem) {
+  std::fprintf(stderr, "TRIREME_INJECT: %s\n", problem.c_str());
   std::_Exit(99);
 }
 
@@ -62,7 +64,7 @@ void set(Fault& fault, const std::string& key, const std::string& value) {
   } else if (key == "once") {
     fault.once = value;
   } else {
-    misused("unknown " + key);
+    exit_with_usage_error("unknown key '" + key + "'");
   }
 }
 
@@ -72,7 +74,7 @@ std::unique_ptr<Fault> parse(const std::string& text) {
   words >> fault->place >> fault->action;
   for (std::string word; words >> word;) {
     const size_t equals = word.find('=');
-    if (equals == std::string::npos) misused("'" + word + "' is no KEY=VALUE");
+    if (equals == std::string::npos) exit_with_usage_error("'" + word + "' is not KEY=VALUE");
     set(*fault, word.substr(0, equals), word.substr(equals + 1));
   }
   return fault;
@@ -105,8 +107,8 @@ bool strikes(const Fault& fault, const char* name, int64_t index, int64_t step) 
   return file >= 0;
 }
 
-void spoil(const Fault& fault, std::span<std::byte> memory) {
-  if (memory.size() < sizeof(float)) misused(fault.place + " has no memory to spoil");
+void corrupt(const Fault& fault, std::span<std::byte> memory) {
+  if (memory.size() < sizeof(float)) exit_with_usage_error(fault.place + " passes no memory");
   if (fault.action == "nan") {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     std::memcpy(memory.data(), &nan, sizeof nan);
@@ -115,7 +117,7 @@ void spoil(const Fault& fault, std::span<std::byte> memory) {
   }
 }
 
-// Whether what follows is left out.
+// Carries out the action. Returns true if the operation after the fault point is to be skipped.
 bool strike(const Fault& fault, std::span<std::byte> memory) {
   if (fault.action == "kill") raise(SIGKILL);
   if (fault.action == "stop") return raise(SIGSTOP), false;
@@ -124,8 +126,8 @@ bool strike(const Fault& fault, std::span<std::byte> memory) {
   if (fault.action == "throw") throw std::runtime_error("injected at " + fault.place);
   if (fault.action == "exit") std::_Exit(7);
   if (fault.action == "skip") return true;
-  if (fault.action == "nan" || fault.action == "flip") return spoil(fault, memory), false;
-  if (fault.action != "sleep") misused("unknown action '" + fault.action + "'");
+  if (fault.action == "nan" || fault.action == "flip") return corrupt(fault, memory), false;
+  if (fault.action != "sleep") exit_with_usage_error("unknown action '" + fault.action + "'");
   const double seconds = fault.seconds < 0 ? 1e6 : fault.seconds;
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   return false;
@@ -137,11 +139,11 @@ bool fault_point(const char* name, int64_t index, std::span<std::byte> memory) {
   static const std::vector<std::unique_ptr<Fault>> faults = parse_all();
   static std::atomic<int64_t> step{-1};
   if (std::strcmp(name, "step") == 0) step = index;
-  bool left_out = false;
+  bool skip = false;
   for (const auto& fault : faults) {
-    if (strikes(*fault, name, index, step)) left_out |= strike(*fault, memory);
+    if (strikes(*fault, name, index, step)) skip |= strike(*fault, memory);
   }
-  return left_out;
+  return skip;
 }
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// Numbers that go wrong on one rank: what is not finite, and parameters that are no longer those of
-// the others.
+// Wrong numbers on one rank: values that are not finite, and parameters that differ from those of
+// the other ranks.
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -10,11 +10,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kBound = 15;  // seconds; kEndlessRun would go on for minutes
+constexpr double kBound = 15;  // seconds; kEndlessRun would take minutes
 
 class Numbers : public FaultTest {
  protected:
-  // Saves that come due every ten steps.
+  // Saves a checkpoint every ten steps.
   std::vector<std::string> train(std::vector<std::string> more = {}) const {
     more.insert(more.end(), {"--set", "checkpoint.every_steps=10"});
     return FaultTest::train(more);
@@ -41,14 +41,14 @@ class Numbers : public FaultTest {
     return run_dir() / "checkpoints" / ("step-000000" + step);
   }
 
-  // Ten steps without a fault, to go on from.
+  // Trains ten steps without a fault, to resume from.
   void begin(int ranks) {
     const Outcome outcome = run(train({"--set", "train.max_steps=10"}), ranks);
     ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.error;
     ASSERT_TRUE(fs::exists(checkpoint("10")));
   }
 
-  // One message, told by rank 0, and nothing saved from `never` on.
+  // Expects one error message, printed by rank 0, and no checkpoint of step `never`.
   void expect_end(const Outcome& outcome, const std::string& fragment, const std::string& never) {
     EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.error;
     EXPECT_LT(outcome.seconds, kBound);
@@ -64,8 +64,8 @@ const std::vector<std::string> kSkipping = {"--set", "checks.non_finite=SKIP",
 
 TEST_F(Numbers, NanOnOneRankIsSkippedByAll) {
   std::vector<std::vector<std::string>> losses;
-  // Whichever rank it comes from, the run is the same; that ranks stay together is checked each
-  // step.
+  // The run must not depend on the rank at which the NaN appears. The ranks' parameters are
+  // compared in each step.
   for (const std::string rank : {"1", "2"}) {
     fs::remove_all(run_dir());
     const Outcome outcome =
@@ -76,8 +76,8 @@ TEST_F(Numbers, NanOnOneRankIsSkippedByAll) {
     EXPECT_EQ(found[0]["step"], 21);
     EXPECT_EQ(found[0]["what"],
               "step 21: rank " + rank + ": gradient of 'fc3.weight' is not finite (nan)");
-    for (int teller : {0, 1, 2}) {
-      EXPECT_EQ(lines_with(log(teller), found[0]["what"]).size(), 1u) << log(teller);
+    for (int other : {0, 1, 2}) {
+      EXPECT_EQ(lines_with(log(other), found[0]["what"]).size(), 1u) << log(other);
     }
     const auto steps = events("step");
     ASSERT_EQ(steps.size(), 40u);
@@ -100,20 +100,20 @@ TEST_F(Numbers, NanOnOneRankEndsTheRun) {
   EXPECT_NE(next.out.find("(step 10,"), std::string::npos) << next.out;
 }
 
-TEST_F(Numbers, NanThatComesAgainEndsTheRunAfterAll) {
+TEST_F(Numbers, RepeatedNanEndsTheRunAfterMaxSkipped) {
   const Outcome outcome =
       broken("gradients nan rank=1 index=16 times=0", 2, {"--set", "checks.non_finite=SKIP"});
   expect_end(outcome, "10 steps in a row were left out, which checks.max_skipped ends", "10");
   EXPECT_EQ(events("not_finite").size(), 10u);
 }
 
-// Computing it again does not find a NaN that came from nowhere: the message says so.
-TEST_F(Numbers, NanThatDoesNotComeAgain) {
+// The NaN does not appear when the step is computed again; the message must say so.
+TEST_F(Numbers, ReportsANanThatCannotBeReproduced) {
   const Outcome outcome = broken("gradients nan rank=1 step=24 index=16", 2);
   expect_end(outcome, "computed again all numbers of all ranks are", "30");
 }
 
-TEST_F(Numbers, NanAmongTheSamples) {
+TEST_F(Numbers, ReportsANanInTheSamples) {
   std::string rows;
   for (int i = 0; i < 64; ++i) {
     rows += std::to_string(i) + ".5," + std::to_string(i % 5) + "," + std::to_string(i % 3) + "\n";
@@ -145,7 +145,7 @@ TEST_F(Numbers, FlippedBitIsNeverSaved) {
   EXPECT_TRUE(fs::exists(checkpoint("10")));
 }
 
-TEST_F(Numbers, OfTwoRanksBothAreNamed) {
+TEST_F(Numbers, NamesBothRanksIfOnlyTwoDiffer) {
   const Outcome outcome = broken("parameters flip rank=1 step=17", 2);
   expect_end(outcome, "after step 20 ranks 0, 1 differ, and which is right cannot be told, in '",
              "20");

@@ -1,4 +1,4 @@
-// Where what a run tells cannot be written, it trains on.
+// Training continues if its output cannot be written.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 class Output : public FaultTest {
  protected:
-  // A run of 200 steps by a shell: `redirection` is where its stdout goes. The shell's exit code.
+  // Trains 200 steps in a shell that redirects stdout, and returns the exit code of the shell.
   int shell(const std::string& redirection) const {
     std::string command = (tree() / "bin" / "trireme").string();
     for (const std::string& word : train({"--set", "train.max_steps=200"})) command += " " + word;
@@ -23,7 +23,7 @@ class Output : public FaultTest {
     const int status = std::system(("bash -c '" + all + "'").c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
-  void expect_whole() const {
+  void expect_complete() const {
     EXPECT_EQ(losses_of(run_dir()).size(), 200u);
     EXPECT_TRUE(fs::exists(run_dir() / "checkpoints" / "step-00000200"));
   }
@@ -31,17 +31,17 @@ class Output : public FaultTest {
 
 TEST_F(Output, StdoutIsClosed) {
   EXPECT_EQ(shell(">&-"), 0);
-  expect_whole();
+  expect_complete();
 }
 
 TEST_F(Output, StdoutIsAFullDisk) {
   EXPECT_EQ(shell("> /dev/full"), 0);
-  expect_whole();
+  expect_complete();
 }
 
-TEST_F(Output, WhoeverReadsStdoutHasGone) {
+TEST_F(Output, ReaderOfStdoutHasExited) {
   EXPECT_EQ(shell("| head -n 1 > /dev/null"), 0);
-  expect_whole();
+  expect_complete();
 }
 
 TEST_F(Output, TheLogIsOnAFullDisk) {
@@ -49,7 +49,7 @@ TEST_F(Output, TheLogIsOnAFullDisk) {
   fs::create_symlink("/dev/full", run_dir() / "log" / "rank-0.log");
   const Outcome outcome = run(train({"--set", "train.max_steps=200"}), 2);
   EXPECT_EQ(outcome.code, 0) << outcome.error << outcome.out;
-  expect_whole();
+  expect_complete();
 }
 
 TEST_F(Output, FoldersVanish) {
@@ -65,7 +65,7 @@ TEST_F(Output, FoldersVanish) {
 TEST_F(Output, TheRunFolderVanishes) {
   Program program(train({"--set", "train.max_steps=3000"}), 2);
   ASSERT_TRUE(wait_for(run_dir() / "checkpoints" / "latest", 20));
-  fs::rename(run_dir(), scratch_ / "removed");  // at once, as nothing else can be removed
+  fs::rename(run_dir(), scratch_ / "removed");  // removes it atomically
   fs::remove_all(scratch_ / "removed");
   const Outcome outcome = program.wait();
   EXPECT_EQ(outcome.code, 1) << outcome.error << outcome.out;
@@ -74,7 +74,7 @@ TEST_F(Output, TheRunFolderVanishes) {
   EXPECT_NE(outcome.error.find(lost), std::string::npos) << outcome.error;
   EXPECT_NE(outcome.error.find("metrics.jsonl"), std::string::npos) << outcome.error;
   EXPECT_EQ(outcome.out.find("done: "), std::string::npos) << outcome.out;
-  // The training was not for nothing.
+  // The result of the training is saved nevertheless.
   EXPECT_TRUE(fs::exists(run_dir() / "checkpoints" / "step-00003000" / "manifest.json"));
   const Outcome again = run(train({"--set", "train.max_steps=3000"}), 2);
   EXPECT_EQ(again.code, 0) << again.error;

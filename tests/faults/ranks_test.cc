@@ -1,5 +1,5 @@
-// A rank that dies, stops, crashes or lags: the others end in seconds, with a verdict that names
-// it.
+// A rank that dies, is suspended, crashes, fails or is slow. The others must end within seconds,
+// with a diagnosis that names it.
 #include <signal.h>
 
 #include <chrono>
@@ -40,12 +40,12 @@ TEST_F(Ranks, KilledInEvaluation) {
                         {"rank 3 (", "evaluation"}, {0, 1, 2});
 }
 
-TEST_F(Ranks, Stopped) {
+TEST_F(Ranks, Suspended) {
   expect_same_diagnosis(broken("forward stop rank=1 step=40", 3), kBound + 1,
-                        {"rank 1 (", "stopped", "ranks 0 and 2 wait"}, {0, 2});
+                        {"rank 1 (", "was suspended", "ranks 0 and 2 are waiting"}, {0, 2});
 }
 
-// The state of a process as /proc tells: 'T' when it is stopped.
+// Returns the state of a process from /proc: 'T' if it is stopped.
 char state_of(pid_t pid) {
   const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
   const size_t name_end = stat.rfind(')');
@@ -62,7 +62,7 @@ pid_t wait_for_stopped(const Program& program) {
   return 0;
 }
 
-TEST_F(Ranks, StoppedAndContinuedInTime) {
+TEST_F(Ranks, SuspendedAndResumedInTime) {
   Program program(train(), 2, {"TRIREME_INJECT=forward stop rank=1 step=40"});
   const pid_t stopped = wait_for_stopped(program);
   ASSERT_NE(stopped, 0);
@@ -84,7 +84,7 @@ TEST_F(Ranks, HangsInAPhase) {
                         {"rank 1 (", "forward"}, {0, 1});
 }
 
-// The cause is what rank 1 met, not what its end looks like to the others.
+// The diagnosis must name the crash of rank 1, not the errors that it causes on the others.
 TEST_F(Ranks, SegmentationFault) {
   const Outcome outcome = broken("forward segv rank=1 step=40", 3);
   expect_same_diagnosis(outcome, kBound, {"rank 1 (", "SIGSEGV", "forward"}, {0, 2});
@@ -105,12 +105,12 @@ TEST_F(Ranks, ExceptionInACollective) {
                         {"rank 1 (", "injected at collective"}, {0, 1});
 }
 
-TEST_F(Ranks, LeavesWithoutAWord) {
+TEST_F(Ranks, ExitsWithoutReportingAnError) {
   expect_same_diagnosis(broken("forward exit rank=1 step=40", 2), kBound, {"rank 1 ("}, {0});
 }
 
-// No rank is late here, but each is an order slower than usual at first.
-TEST_F(Ranks, SlowFirstStepsAreNoAlarm) {
+// No rank is late here, but all are ten times slower than usual at first.
+TEST_F(Ranks, SlowFirstStepsCauseNoWarning) {
   const Outcome outcome =
       broken("forward sleep rank=1 times=8 seconds=0.4", 2, {"--set", "train.max_steps=400"});
   EXPECT_EQ(outcome.code, 0) << outcome.error;
@@ -128,8 +128,8 @@ TEST_F(Ranks, StragglerIsReported) {
   EXPECT_TRUE(lines_with(outcome.error + outcome.out, "warning: rank 2 (").empty());
 }
 
-// What ends the ranks hangs itself, on all of them: a timer of the kernel ends them.
-TEST_F(Ranks, TheAbortHangs) {
+// The abort hangs on all ranks; a kernel timer must end them.
+TEST_F(Ranks, EndsEvenIfTheAbortHangs) {
   const Outcome outcome = broken("update throw rank=1 step=40; abort sleep times=0", 2);
   expect_same_diagnosis(outcome, kBound + 5, {"rank 1 ("}, {0, 1});
   EXPECT_EQ(outcome.code, 128 + SIGKILL) << outcome.error;

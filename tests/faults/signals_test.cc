@@ -1,5 +1,5 @@
-// Runs that are told to stop, whatever they are at: saved at the same step on all ranks, left with
-// 75, and gone on with as if nothing had been.
+// Runs that receive a signal to stop, in any phase. All ranks must save at the same step and exit
+// with 75, and the resumed run must equal an uninterrupted one.
 #include <signal.h>
 
 #include <fstream>
@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// 12 epochs of 13 steps, the last batch of an epoch being a short one, in two micro-batches each.
+// 12 epochs of 13 steps in micro-batches; the last batch of an epoch is smaller.
 constexpr const char* kRun = R"(
 model { zoo { name: "mlp" hidden: [64, 64] dropout: 0.1 } }
 data { synthetic { shape: [1, 8, 8] count: 400 eval_count: 400 } }
@@ -30,7 +30,8 @@ constexpr int kResumable = 75;
 
 enum class Target { kOneRank, kAllRanks, kLauncher };
 
-// A place that the ranks stay at until the signals have come. `step`: -1 where there are none yet.
+// A fault point at which the ranks are held up until the signals are sent. `step` is -1 before the
+// first step.
 struct Place {
   std::string name;
   int64_t step = -1;
@@ -42,7 +43,8 @@ class Signals : public FaultTest {
  protected:
   void SetUp() override { config_ = scratch_.write("run.txtpb", kRun); }
 
-  // The run once these ranks have come to a place, at which the fault holds them up.
+  // Starts a run and returns it once the ranks `held` have reached `place`, where `fault` delays
+  // them.
   std::unique_ptr<Program> held_up(const std::string& place, const std::string& fault,
                                    const std::vector<int>& held, int ranks,
                                    const std::vector<std::string>& more = {}) {
@@ -71,7 +73,7 @@ class Signals : public FaultTest {
     }
   }
 
-  // The step at which a rank's log says that it stopped last.
+  // Returns the last step at which the rank stopped, according to its log.
   int64_t stopped_at(int rank) const {
     const std::string log =
         read_file(run_dir() / "log" / ("rank-" + std::to_string(rank) + ".log"));
@@ -89,8 +91,8 @@ class Signals : public FaultTest {
     return digits == std::string::npos ? 0 : std::stoll(latest.substr(digits));
   }
 
-  // What decides whether two runs are the same: the losses of all steps, the checksum of the
-  // parameters after each, and the evaluations.
+  // The values that must be equal for two runs to be equal: the losses of all steps, the checksum
+  // of the parameters after each step, and the evaluations.
   struct Records {
     std::vector<std::string> losses;
     std::vector<std::string> checksums;
@@ -113,8 +115,8 @@ class Signals : public FaultTest {
   int held_up_ = 0;
 };
 
-// One run is stopped once in each phase.
-TEST_F(Signals, StopEveryPhaseAndChangeNothing) {
+// Stops one run once in each phase.
+TEST_F(Signals, StopInAnyPhaseWithoutChangingTheResult) {
   const std::vector<Place> places = {
       {"before_mpi"},
       {"before_mpi", -1, Target::kLauncher, {SIGUSR1, SIGUSR1}},
@@ -160,8 +162,8 @@ TEST_F(Signals, StopEveryPhaseAndChangeNothing) {
   EXPECT_EQ(stopped.evaluations.size(), 12u);
 }
 
-// What comes while all is being put away changes no exit code.
-TEST_F(Signals, DoNoHarmAtTheEnd) {
+// Signals during shutdown do not change the exit code.
+TEST_F(Signals, AreIgnoredDuringShutdown) {
   const auto program = held_up("leave", "seconds=0.5", {0, 1}, 2, {"--set", "train.max_steps=20"});
   send(*program, Target::kAllRanks, {SIGTERM, SIGINT, SIGUSR1});
   const Outcome outcome = program->wait();
@@ -171,11 +173,12 @@ TEST_F(Signals, DoNoHarmAtTheEnd) {
 
 class Grace : public Signals {
  protected:
-  // Ends with 75 after the grace of a second, saying which checkpoint is the newest.
+  // Expects the run to end with 75 after the grace period of one second, and to print which
+  // checkpoint is the newest.
   void expect_ended_by_grace(Program& program, const std::string& newest) {
-    const auto signalled = std::chrono::steady_clock::now();
+    const auto signaled = std::chrono::steady_clock::now();
     const Outcome outcome = program.wait();
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - signalled;
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - signaled;
     EXPECT_EQ(outcome.code, kResumable) << outcome.out << outcome.error;
     EXPECT_GT(took.count(), 0.9);
     EXPECT_LT(took.count(), 1 + 6);
@@ -196,8 +199,8 @@ TEST_F(Grace, EndsAStepThatHangs) {
   EXPECT_EQ(losses_of(run_dir()).size(), static_cast<size_t>(kSteps));
 }
 
-// The others were not told, and wait for the one that hangs.
-TEST_F(Grace, IsThatOfTheRankThatWasTold) {
+// The other ranks receive no signal and wait for the one that hangs.
+TEST_F(Grace, EndsARunIfOnlyTheHangingRankIsSignaled) {
   const auto program = held_up("step", "step=32", {1}, 2, grace_);
   send(*program, Target::kOneRank, {SIGTERM});
   expect_ended_by_grace(*program, "checkpoints/step-00000030");

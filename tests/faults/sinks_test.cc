@@ -1,5 +1,5 @@
-// What a run tells goes to disks that are full, fail or hang, and training is none the wiser: it
-// ends with the same parameters and the code of success.
+// Metrics and logs on disks that are full, fail or hang. Training must not be affected: it succeeds
+// with the same parameters.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -27,7 +27,7 @@ class SinkFaults : public FaultTest {
  protected:
   void SetUp() override { config_ = scratch_.write("run.txtpb", kRun); }
 
-  // A run whose file or folder of that name, in its own, is on a disk with the fault: see disk.cc.
+  // Runs with the fault (see disk.cc) on the disk of the file or folder `name` in the run folder.
   Outcome broken_disk(const std::string& name, const std::string& fault,
                       const std::string& only = "") {
     std::vector<std::string> environment = {
@@ -41,7 +41,8 @@ class SinkFaults : public FaultTest {
     return read_file(folder / "checkpoints" / "step-00000020" / "model.safetensors");
   }
 
-  // As a run that tells nothing but what it must, on a good disk; that is done once.
+  // Compares the model with that of a run without optional outputs on a good disk, which is run
+  // once.
   void expect_same_model() {
     static const std::string model = [&] {
       const Scratch scratch;
@@ -55,20 +56,20 @@ class SinkFaults : public FaultTest {
     EXPECT_EQ(model_of(run_dir()), model);
   }
 
-  // The warnings and the count at the end that have the fragment.
+  // Returns the number of lines of the output that contain the fragment.
   static int64_t mentions(const Outcome& outcome, const std::string& fragment) {
     return std::ssize(lines_with(outcome.out, fragment));
   }
 
-  void expect_unharmed(const Outcome& outcome, const std::vector<std::string>& told) {
+  void expect_unharmed(const Outcome& outcome, const std::vector<std::string>& warnings) {
     EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.error;
     expect_same_model();
-    for (const std::string& each : told) EXPECT_EQ(mentions(outcome, each), 1) << outcome.out;
+    for (const std::string& each : warnings) EXPECT_EQ(mentions(outcome, each), 1) << outcome.out;
     expect_none_left();
   }
 };
 
-TEST_F(SinkFaults, AGoodDiskHasEverything) {
+TEST_F(SinkFaults, WritesEverythingToAGoodDisk) {
   expect_unharmed(broken_disk("tensorboard", "eio 1000000"), {});
   EXPECT_EQ(losses_of(run_dir()).size(), 20u);
   EXPECT_FALSE(fs::is_empty(run_dir() / "tensorboard"));
@@ -106,7 +107,7 @@ TEST_F(SinkFaults, MetricsOnADiskThatIsFull) {
       {"metrics.jsonl: cannot be written any more", "left out, which were not written"});
 }
 
-// Saves wait for records, and not for ever.
+// Checkpoints wait for metrics to be written, but not forever.
 TEST_F(SinkFaults, MetricsOnADiskThatHangs) {
   const Outcome outcome = broken_disk("metrics.jsonl", "hang 1", "write");
   expect_unharmed(outcome, {"metrics.jsonl hangs: "});
@@ -120,16 +121,16 @@ TEST_F(SinkFaults, TheLogOnADiskThatHangs) {
   EXPECT_LT(outcome.seconds, 60);
 }
 
-// Who is late is known from the ledgers that the watchdog compares, and told at the end at the
-// latest.
-TEST_F(SinkFaults, ForWhomTheOthersWait) {
+// The lag of each rank is computed from the ledgers that the watchdog compares, and is written at
+// the end of the run at the latest.
+TEST_F(SinkFaults, RecordsTheLagOfEachRank) {
   const Outcome outcome =
       broken("forward sleep seconds=0.005 rank=1 times=0", 2,
              {"--set", "train.epochs=50", "--set", "train.eval_every_epochs=0"});
   ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.error;
-  const auto told = lines_with(read_file(run_dir() / "metrics.jsonl"), "\"event\":\"ranks\"");
-  ASSERT_FALSE(told.empty());
-  for (const std::string& line : told) {
+  const auto records = lines_with(read_file(run_dir() / "metrics.jsonl"), "\"event\":\"ranks\"");
+  ASSERT_FALSE(records.empty());
+  for (const std::string& line : records) {
     const auto lags = nlohmann::json::parse(line)["lag_ms"];
     ASSERT_EQ(lags.size(), 2u) << line;
     EXPECT_EQ(lags[0], 0) << line;

@@ -1,16 +1,16 @@
-# Sourced by tests: a Slurm of several hosts on this machine, in a world of its own that goes with the last process.
+# Sourced by tests: starts a Slurm cluster of several simulated hosts on this machine, in namespaces of its own.
 # shellcheck shell=bash
 
-# own_world SCRIPT ARGUMENTS...: runs the script again as the first process of new namespaces, with $IN_OWN_WORLD set: no
-# process, network, mount or name that it makes is seen outside, and nothing of it is left when it ends.
-own_world() {
+# enter_namespaces SCRIPT ARGUMENTS...: runs the script again as the first process of new namespaces, with $IN_NAMESPACES
+# set. Its processes, networks and mounts are not visible outside, and disappear when it ends.
+enter_namespaces() {
   local tool
   ((EUID == 0)) || skip "network namespaces need root"
   for tool in slurmctld slurmd munged ip unshare; do
     command -v "$tool" >/dev/null || skip "$tool is not installed"
   done
-  unshare --mount --pid --fork --net true 2>/dev/null || skip "no right to make namespaces here"
-  IN_OWN_WORLD=1 exec unshare --mount --propagation private --pid --fork --mount-proc --kill-child --net "$@"
+  unshare --mount --pid --fork --net true 2>/dev/null || skip "no permission to create namespaces"
+  IN_NAMESPACES=1 exec unshare --mount --propagation private --pid --fork --mount-proc --kill-child --net "$@"
 }
 
 skip() {
@@ -18,7 +18,8 @@ skip() {
   exit 77 # CTest shows it as skipped
 }
 
-# hosts_up N FOLDER: hosts n0, n1, ... on a network of their own; programs of one have its hostname and its shared memory.
+# hosts_up N FOLDER: creates hosts n0, n1, ... on a network of their own. Programs run by `on HOST` see its hostname, and shared
+# memory of their own.
 hosts_up() {
   local i
   mount -t tmpfs tmpfs /run
@@ -45,7 +46,7 @@ on() { # on n0 COMMAND...
   ip netns exec "$host" unshare --uts --mount sh -c 'hostname "$0" && mount -t tmpfs tmpfs /dev/shm && exec "$@"' "$host" "$@"
 }
 
-# slurm_up N FOLDER: its controller on n0, a node with two cores on each host.
+# slurm_up N FOLDER: starts Slurm with its controller on n0 and a node with two cores on each host.
 slurm_up() {
   local i folder=$2
   mkdir -p "$folder"/{state,munge}
@@ -82,7 +83,6 @@ SlurmdParameters=config_overrides
 NodeName=n[0-$(($1 - 1))] CPUs=2 RealMemory=2000 State=UNKNOWN
 PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 CONF
-  # Nodes of their own addresses, found by their names.
   export SLURM_CONF=$folder/slurm.conf
   on n0 slurmctld -c
   for ((i = 0; i < $1; ++i)); do

@@ -1,4 +1,4 @@
-"""Whoever reads a run's output may stop reading: training goes on, and ends."""
+"""Training must continue and end if the reader of its output stops reading."""
 
 import fcntl
 import json
@@ -7,7 +7,7 @@ import subprocess
 
 from program import ROOT, TRIREME, ProgramTest, unittest
 
-# A line an epoch, ten times what the pipe below holds.
+# Prints a line per epoch, ten times as much as the pipe below holds.
 CONFIG = """
 model { zoo { name: "mlp" hidden: [16] } }
 data { synthetic { shape: [1, 4, 4] count: 64 eval_count: 16 } }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# launch/supervise on runs that break: it goes on while there is progress, stops with 76 when there is none, and hands
-# signals on.
+# Tests launch/supervise on runs that fail: it restarts them while they make progress, exits with 76 when they do not, and
+# forwards signals.
 #   tests/faults/supervise_test.sh BUILD_TREE
 set -euo pipefail
 # shellcheck source=launch/common.sh
@@ -28,7 +28,7 @@ expect() { # expect WHAT COMMAND...
   fi
 }
 
-# job RUN: the command of a job that does what TRIREME_INJECT says.
+# job RUN: sets `command` to that of a job with the faults of TRIREME_INJECT.
 job() {
   command=(mpirun --quiet -np 2 --oversubscribe --bind-to none "$tree/tests/trireme-faulty" train "$work/run.txtpb"
     --run-dir "$work/$1")
@@ -48,12 +48,12 @@ wait_for() { # wait_for FILE
   return 1
 }
 attempts() { find "$work/$1/log" -name 'attempt-*.log' | wc -l; }
-# What decides whether two runs are the same: the loss and the checksum of every step.
+# Prints the loss and the checksum of every step, by which runs are compared.
 records() { sed -nE 's/.*"event":"step","step":([0-9]+),.*("train_loss":[^,]*).*("parameter_checksum":"[^"]*").*/\1 \2 \3/p' "$1/metrics.jsonl" | sort -n; }
 same_records() { [[ -n $(records "$1") ]] && diff <(records "$1") <(records "$2"); }
 
-# Files of a run's folder are data: nothing in them, or in their names, is run, and no number in them stops supervise.
-# shellcheck disable=SC2016  # nobody is to expand it
+# supervise must treat files in a run's folder as data: execute nothing in them or in their names, and accept any number.
+# shellcheck disable=SC2016  # must not be expanded
 bad_states=('0 command[$(touch ran)0]' 'command[$(touch ran)0] 0' '0 -1 starts' '08 -1' '99999999999999999999 1' ''
   $'0 -1\n1 1')
 cd "$work"
@@ -67,11 +67,11 @@ for state in "${bad_states[@]}"; do
   code=0
   "$supervise" -- true --run-dir outside >"$work/output" 2>&1 || code=$?
   expect "a state of '$state' is refused and the run begins" [ "$code:$(find . -name ran)" = 0: ]
-  expect "... and it is said" grep -q "supervise.state does not hold two numbers" "$work/output"
+  expect "... with a message" grep -q "supervise.state does not hold two numbers" "$work/output"
 done
 echo '2 -1' >outside/log/supervise.state
 "$supervise" -- true --run-dir outside >"$work/output" 2>&1
-expect "a state of supervise's own is taken" [ ! -s "$work/output" ]
+expect "a state written by supervise is accepted" [ ! -s "$work/output" ]
 rm outside/checkpoints/latest
 mkfifo outside/checkpoints/latest
 code=0
@@ -94,9 +94,9 @@ job straight
 export TRIREME_INJECT="step exit step=2 rank=1"
 supervised loop --restarts 2
 expect "a crash loop ends with 76" [ "$code" = 76 ]
-expect "after as many starts as it may make without progress" [ "$(attempts loop)" = 2 ]
-expect "it says where it gave up" grep -q "gave up: 2 starts in a row at step 0" "$work/output"
-expect "the output of each attempt is kept" grep -q "^# .*, exit code 7, at step 0" "$work/loop/log/attempt-002.log"
+expect "after the maximum number of starts without progress" [ "$(attempts loop)" = 2 ]
+expect "it prints the step at which it gave up" grep -q "gave up: 2 starts in a row at step 0" "$work/output"
+expect "the output of each attempt is saved" grep -q "^# .*, exit code 7, at step 0" "$work/loop/log/attempt-002.log"
 
 # Slow enough for the disk to take every checkpoint.
 export TRIREME_INJECT="step sleep times=0 seconds=0.03; step exit step=32 rank=1 once=$work/one;
@@ -104,19 +104,19 @@ export TRIREME_INJECT="step sleep times=0 seconds=0.03; step exit step=32 rank=1
 job progress
 "$supervise" --wait 0 --restarts 1 -- "${command[@]}" >"$work/output" 2>&1 &
 pid=$!
-expect "with progress it goes on" wait_for "$work/three"
-expect "a second one keeps away" grep -q "in use" <("$supervise" -- "${command[@]}" 2>&1)
+expect "with progress it continues" wait_for "$work/three"
+expect "a second instance is refused" grep -q "in use" <("$supervise" -- "${command[@]}" 2>&1)
 kill -TERM "$pid"
 code=0
 wait "$pid" || code=$?
-expect "SIGTERM leaves with 75" [ "$code" = 75 ]
+expect "SIGTERM ends it with 75" [ "$code" = 75 ]
 expect "and saves" grep -q "stopped by SIGTERM at step 9[12];" "$work/output"
 supervised progress
-expect "started again it ends with 0" [ "$code" = 0 ]
+expect "after a restart it ends with 0" [ "$code" = 0 ]
 expect "after four attempts" [ "$(attempts progress)" = 4 ]
-expect "as the straight run did" same_records "$work/progress" "$work/straight"
+expect "with the records of an uninterrupted run" same_records "$work/progress" "$work/straight"
 
-# As when a batch job is queued again: what was counted before still counts.
+# Like a batch job that is requeued: starts without progress are counted across its starts.
 export TRIREME_INJECT="step exit step=2 rank=1"
 job requeued
 "$supervise" --wait 30 --restarts 2 -- "${command[@]}" >"$work/output" 2>&1 &
@@ -139,7 +139,7 @@ supervised bad
 expect "a bad configuration ends it at once with 2" [ "$code:$(attempts bad)" = 2:1 ]
 code=0
 "$supervise" -- true >"$work/output" 2>&1 || code=$?
-expect "without --run-dir it says so" grep -q "no --run-dir" "$work/output"
+expect "a missing --run-dir is reported" grep -q "no --run-dir" "$work/output"
 expect "... and ends with 2" [ "$code" = 2 ]
 
 ((failures == 0))
