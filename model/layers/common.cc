@@ -66,7 +66,7 @@ Initializer initializer(const InitializerConfig& config, int64_t fan_in, int64_t
     case InitializerConfig::kXavierUniform:
       return {Kind::kUniform, 0, xavier(config.xavier_uniform()) * kUniformOverStddev};
     case InitializerConfig::kNormal:
-      return {Kind::kNormal, config.normal().mean(), config.normal().deviation()};
+      return {Kind::kNormal, config.normal().mean(), config.normal().std()};
     case InitializerConfig::kConstant:
       return {Kind::kConstant, config.constant().value(), 0};
     case InitializerConfig::KIND_NOT_SET:

@@ -69,7 +69,7 @@ constexpr Binary kBinary[] = {
     {"Pow", [](double a, double b) { return std::pow(a, b); }},
 };
 
-// As far as f32 constants of a formula, written by others, are exact.
+// Compares with a tolerance for f32 constants that exporters round differently.
 bool same(const Probe& a, const Probe& b) {
   for (size_t i = 0; i < a.size(); ++i) {
     if (!(std::abs(a[i] - b[i]) <= 1e-5 * (1 + std::abs(b[i])))) return false;
@@ -146,6 +146,6 @@ const ActivationFormula* formula_that_computes(const Probe& probe) {
   return nullptr;
 }
 
-bool computes_nothing(const Probe& probe) { return same(probe, probe_points()); }
+bool is_identity(const Probe& probe) { return same(probe, probe_points()); }
 
 }  // namespace trireme::model::onnx

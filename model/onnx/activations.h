@@ -1,6 +1,6 @@
-// Which operators stand for which activation, in both directions. Where ONNX has no operator for
-// one there is a formula of several; since everybody writes it differently, a formula is known
-// again by what it computes.
+// Maps activations to ONNX operators and back. An activation without an operator of its own is a
+// formula of several operators. Since exporters write formulas differently, the importer recognizes
+// a formula by the values that it computes.
 #pragma once
 
 #include <array>
@@ -13,17 +13,18 @@
 
 namespace trireme::model::onnx {
 
-// One operator of a formula, on the values before it: kX is what the formula is of, 0, 1, ... are
-// the results of its terms; anything else is a number.
+// One operator of a formula. An operand is the input of the formula (kX), the constant `number`
+// (kNumber), or the result of the term with this index.
 struct Term {
   static constexpr int kX = -1;
   static constexpr int kNumber = -2;
   const char* op;
   int a = kX;
-  int b = kNumber;  // of operators of two
+  int b = kNumber;  // used by binary operators only
   float number = 0;
 };
 
+// Returns whether the operator is elementwise with two operands.
 bool is_binary(std::string_view op);
 
 struct ActivationFormula {
@@ -31,18 +32,20 @@ struct ActivationFormula {
   LayerConfig::KindCase kind;
   std::vector<Term> terms;  // the last one is the result
 };
-// Null where the layer is no activation.
+// Returns the formula of the layer, or null if it is not an activation.
 const ActivationFormula* formula_of(const LayerConfig& layer);
 
-// What a function of one number gives at some points: enough to tell it from any other.
+// The values of a function of one number at a few points, enough to distinguish the functions that
+// occur.
 using Probe = std::array<double, 12>;
+// Returns the points, which is also the probe of the identity.
 const Probe& probe_points();
 Probe constant_probe(double value);
-// Nothing where the operator is not one of those that formulas are made of.
+// Applies an operator to probes. Returns nullopt if formulas do not contain such an operator.
 std::optional<Probe> compute(std::string_view op, std::span<const Probe> inputs);
-// Null where no activation computes this.
+// Returns the activation with this probe, or null if there is none.
 const ActivationFormula* formula_that_computes(const Probe& probe);
-// Whether it is x itself.
-bool computes_nothing(const Probe& probe);
+// Returns whether the probe is that of the identity.
+bool is_identity(const Probe& probe);
 
 }  // namespace trireme::model::onnx

@@ -1,4 +1,4 @@
-// Operators on each value by itself: normalization of the input, biases, activations, sums.
+// Elementwise operators: normalization of the input, biases, scales, activations, sums.
 #include <algorithm>
 
 #include "model/onnx/importer.h"
@@ -7,7 +7,7 @@
 namespace trireme::model::onnx {
 namespace {
 
-// No activation's formula is as deep.
+// More than the depth of any activation's formula.
 constexpr int kMaxDepth = 24;
 
 }  // namespace
@@ -15,11 +15,12 @@ constexpr int kMaxDepth = 24;
 void Importer::elementwise(const NodeView& node) {
   const int operands = is_binary(node.op()) ? 2 : 1;
   for (int i = 0; i < operands; ++i) {
-    if (std::holds_alternative<UnsupportedValue>(value(node.input(i)))) throw Unknown();
+    if (std::holds_alternative<UnsupportedValue>(value(node.input(i))))
+      throw DependsOnUnsupported();
   }
-  if (operands == 2 && (normalization(node) || bias(node) || scale(node))) return;
-  if (function(node)) return;
-  if (node.op() != "Add") throw Unsupported{node.place, "of two different values"};
+  if (operands == 2 && (try_normalization(node) || try_bias(node) || try_scale(node))) return;
+  if (try_function(node)) return;
+  if (node.op() != "Add") throw Unsupported{node.place, "only Add can combine two layers"};
   LayerConfig config;
   config.mutable_add();
   const int first = layer_of(node, node.input(0));
@@ -27,8 +28,8 @@ void Importer::elementwise(const NodeView& node) {
   set_output(node, LayerValue{add_layer(node, std::move(config), {first, second})});
 }
 
-// The values of a constant that goes with samples of this rank and varies along the channels only;
-// empty where it varies otherwise.
+// Returns the values of a constant that is broadcast to samples of this rank and has one value, or
+// one for each channel. Returns an empty list for other constants.
 std::vector<float> Importer::per_channel_values(const TensorProto& tensor, int rank) const {
   std::vector<int64_t> dims(tensor.dims().begin(), tensor.dims().end());
   if (reader_.elements(tensor) == 1) return reader_.floats(tensor);
@@ -46,21 +47,21 @@ std::optional<float> Importer::scalar(const std::string& name) const {
   return reader_.floats(*of->tensor)[0];
 }
 
-// Centring and scaling, while nothing else has been done to the input.
-bool Importer::normalization(const NodeView& node) {
+// Centering and scaling of the input, before any layer.
+bool Importer::try_normalization(const NodeView& node) {
   const bool reversed = is_tensor(node.input(0));
   const auto* input = std::get_if<InputValue>(&value(node.input(reversed ? 1 : 0)));
   const auto* constant = std::get_if<TensorValue>(&value(node.input(reversed ? 0 : 1)));
   if (!input || !constant) return false;
   InputNormalization changed = input->normalization;
-  const std::vector<float> values = per_channel_values(*constant->tensor, made_.input.rank());
-  if (!then(changed, node.op(), values, reversed)) return false;
+  const std::vector<float> values = per_channel_values(*constant->tensor, imported_.input.rank());
+  if (!append_operator(changed, node.op(), values, reversed)) return false;
   set_output(node, InputValue{changed});
   return true;
 }
 
-// What multiplies the channels of a group norm without a scale.
-bool Importer::scale(const NodeView& node) {
+// Multiplication of channels after a group norm that has no scale yet.
+bool Importer::try_scale(const NodeView& node) {
   if (node.op() != "Mul") return false;
   const bool reversed = is_tensor(node.input(0));
   const std::string& of = node.input(reversed ? 1 : 0);
@@ -85,8 +86,8 @@ bool Importer::scale(const NodeView& node) {
   return true;
 }
 
-// What is added to a layer that multiplies, as PyTorch's MatMul and Add.
-bool Importer::bias(const NodeView& node) {
+// Addition to channels after a layer that has no bias yet, such as the Add after PyTorch's MatMul.
+bool Importer::try_bias(const NodeView& node) {
   if (node.op() != "Add") return false;
   const bool reversed = is_tensor(node.input(0));
   const std::string& of = node.input(reversed ? 1 : 0);
@@ -127,8 +128,8 @@ std::optional<Importer::Function> Importer::as_function(const NodeView& node,
                   .inputs = {}};
 }
 
-// Functions of one layer's output: of one value, of it and a number, of two functions of it.
-bool Importer::function(const NodeView& node) {
+// A function of the output of one layer: operands are functions of this output, or numbers.
+bool Importer::try_function(const NodeView& node) {
   std::vector<Probe> probes;
   Function result{.node = node.place, .source = 0, .probe = {}, .depth = 0, .inputs = {}};
   std::optional<int> source;
@@ -137,7 +138,7 @@ bool Importer::function(const NodeView& node) {
     result.inputs.push_back(name);
     if (is_tensor(name)) {
       const std::optional<float> number = scalar(name);
-      if (!number) throw Unsupported{node.place, "with constants that are not one number"};
+      if (!number) throw Unsupported{node.place, "the constants must be scalars"};
       probes.push_back(constant_probe(*number));
       continue;
     }
@@ -147,7 +148,7 @@ bool Importer::function(const NodeView& node) {
     probes.push_back(operand->probe);
     result.depth = std::max(result.depth, operand->depth + 1);
   }
-  if (!source) throw Unsupported{node.place, "of constants"};
+  if (!source) throw Unsupported{node.place, "all inputs are constants"};
   result.source = *source;
   result.probe = compute(node.op(), probes).value();
   functions_.push_back(result);

@@ -1,4 +1,5 @@
-// A network as an ONNX model: one operator a layer, except where an activation takes a formula.
+// Exports a network as an ONNX model: one operator for each layer, except for activations and norms
+// that need several.
 #include <fmt/format.h>
 
 #include <limits>
@@ -18,12 +19,13 @@ namespace {
 
 using namespace onnx;
 
-// The lowest that has all operators (LayerNormalization came last), so that many can read it.
+// The lowest opset with all operators that are used (the newest is LayerNormalization), so that
+// most programs can read the file.
 constexpr int64_t kOpset = 17;
 constexpr int64_t kIrVersion = 8;
 constexpr const char* kInput = "input";
-// Beside the values themselves: names, nodes and the like.
-constexpr uint64_t kRoomForTheRest = 1 << 24;
+// An upper bound for the size of names and nodes.
+constexpr uint64_t kMetadataBytes = 1 << 24;
 
 using Pair = std::array<int64_t, 2>;
 
@@ -45,7 +47,6 @@ void set_attribute(NodeProto& node, const char* name, std::initializer_list<int6
   attribute.set_type(AttributeProto::INTS);
   for (const int64_t value : values) attribute.add_ints(value);
 }
-// As a layer gives it: one number, or height and width.
 void set_attribute(NodeProto& node, const char* name, const Pair& sides) {
   set_attribute(node, name, {sides[0], sides[1]});
 }
@@ -100,7 +101,8 @@ class Exporter {
     return node < 0 ? graph_.input.input.shape : graph_.nodes[node].signature.output;
   }
 
-  // Only layers that the result depends on are written; of these all values must be there.
+  // Finds the layers that the result depends on, which are those that are written. Throws
+  // ConfigError unless all their values are present and fit into an ONNX file.
   void check_weights() {
     live_.insert(loss().inputs[0]);
     for (auto n = static_cast<int>(graph_.nodes.size()) - 2; n >= 0; --n) {
@@ -108,7 +110,7 @@ class Exporter {
       const std::vector<int>& inputs = graph_.nodes[n].inputs;
       live_.insert(inputs.begin(), inputs.end());
     }
-    uint64_t bytes = kRoomForTheRest;
+    uint64_t bytes = kMetadataBytes;
     for (const int n : live_) {
       if (n < 0) continue;
       const Node& node = graph_.nodes[n];
@@ -121,8 +123,8 @@ class Exporter {
     }
     if (bytes > std::numeric_limits<int32_t>::max()) {
       throw ConfigError("model",
-                        "the values are more than the 2 GiB that an ONNX file can hold; "
-                        "safetensors can");
+                        "the weights exceed the 2 GiB limit of ONNX files; use the checkpoint's "
+                        "model.safetensors instead");
     }
   }
 
@@ -131,13 +133,13 @@ class Exporter {
     if (found == weights_.end()) throw ConfigError("model", "no values for '" + name + "'");
     if (!(found->second.shape == shape)) {
       throw ConfigError("model",
-                        fmt::format("the values of '{}' are {}, the network wants {}", name,
+                        fmt::format("the values of '{}' are {}, but the network requires {}", name,
                                     found->second.shape.to_string(), shape.to_string()));
     }
     return static_cast<uint64_t>(shape.elements()) * sizeof(float);
   }
 
-  // What a node reads; "" is the operator's way to leave out an input.
+  // Returns the name of the output of a node, or of the network's input.
   std::string value_of(int node) const { return node < 0 ? input_ : values_[node]; }
 
   NodeProto& add(const char* op, const std::string& name, const std::vector<std::string>& inputs) {
@@ -170,7 +172,7 @@ class Exporter {
   }
   void affine(const char* op, const std::string& name, const std::vector<float>& values) {
     Shape shape{1};
-    if (values.size() > 1) {  // over the extents behind the channels alike
+    if (values.size() > 1) {  // one for each channel, broadcast over the other dimensions
       shape = Shape({1, 1, 1});
       if (graph_.input.input.shape.rank() == 1) shape = Shape{0};
       shape[0] = static_cast<int64_t>(values.size());
@@ -232,13 +234,13 @@ class Exporter {
       case LayerConfig::kFlatten:
         return set_attribute(add("Flatten", node.name, {x}), "axis", int64_t{1});
       default:
-        throw ConfigError("model", fmt::format("layer '{}' ({}) cannot be said in ONNX", node.name,
-                                               node.layer->kind()));
+        throw ConfigError("model", fmt::format("layer '{}' ({}) cannot be exported to ONNX",
+                                               node.name, node.layer->kind()));
     }
   }
 
-  // GroupNormalization came with opset 18 and was fixed with 21. Before, groups are normalized
-  // like the channels of an InstanceNormalization, which is also what PyTorch writes.
+  // GroupNormalization was added in opset 18 and fixed in 21. Before, groups are normalized as the
+  // channels of an InstanceNormalization, which PyTorch writes, too.
   std::string group_norm(const GroupNormConfig& config, const Node& node, const std::string& x) {
     const Shape& shape = node.signature.output;
     const auto norm = [&](const std::string& of, const std::string& scale,
@@ -256,7 +258,7 @@ class Exporter {
                          std::vector<float>(static_cast<size_t>(groups), number));
     };
     const auto reshape = [&](const char* name, const std::string& of, std::vector<int64_t> to) {
-      to.insert(to.begin(), 0);  // as many samples as there are
+      to.insert(to.begin(), 0);  // copies the batch dimension
       return add("Reshape", node.name + name, {of, integers(node.name + name + ".shape", to)})
           .output(0);
     };
@@ -264,11 +266,12 @@ class Exporter {
     const std::string normalized = norm(rows, number_each("/ones", 1), number_each("/zeros", 0));
     std::string y = reshape("/channels", normalized, {shape.begin(), shape.end()});
     if (!config.affine()) return y;
-    y = add("Mul", node.name + "/scale", {y, of_channels(node, "weight")}).output(0);
-    return add("Add", node.name + "/shift", {y, of_channels(node, "bias")}).output(0);
+    y = add("Mul", node.name + "/scale", {y, per_channel(node, "weight")}).output(0);
+    return add("Add", node.name + "/shift", {y, per_channel(node, "bias")}).output(0);
   }
-  // A parameter of channels, to be multiplied with or added to what the node gives.
-  std::string of_channels(const Node& node, const char* name) {
+  // Adds a parameter with one value for each channel, in a shape that broadcasts to the output of
+  // the node.
+  std::string per_channel(const Node& node, const char* name) {
     const std::string full = node.name + "." + name;
     Shape shape = node.signature.output;
     for (int i = 1; i < shape.rank(); ++i) shape[i] = 1;
@@ -303,7 +306,8 @@ class Exporter {
     return node;
   }
 
-  // The last operator has the layer's name, those before it a number behind it.
+  // Writes the operators of a formula. The last one has the layer's name; the others have a number
+  // appended.
   void write(const onnx::ActivationFormula& formula, const Node& node, const std::string& x) {
     std::vector<std::string> results;
     for (const onnx::Term& term : formula.terms) {
@@ -348,9 +352,9 @@ class Exporter {
   const OnnxExportOptions& options_;
   ModelProto model_;
   GraphProto& onnx_;
-  std::set<int> live_;  // nodes that the result depends on; -1 is the input
-  std::string input_ = kInput;
-  std::vector<std::string> values_;  // by node: its output
+  std::set<int> live_;               // nodes that the result depends on; -1 is the input
+  std::string input_ = kInput;       // name of the normalized input
+  std::vector<std::string> values_;  // by node: the name of its output
 };
 
 }  // namespace

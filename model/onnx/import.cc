@@ -21,12 +21,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kLoss = "loss";
-// Since when operators broadcast and batch norm is as it is now.
-constexpr int64_t kLowestOpset = 7;
-// Values that a small file may ask for, by naming one tensor several times.
-constexpr uint64_t kBytesForAll = 64 << 20;
+// The first opset in which operators broadcast and batch norm has its current form.
+constexpr int64_t kMinOpset = 7;
+// Memory that any file may use, however small, since several nodes may read the same tensor.
+constexpr uint64_t kMinBytes = 64 << 20;
 
-// As the model's metadata says it, whose keys and values are case-insensitive.
+// Returns whether the metadata declares pixels from 0 to 1. Keys and values are case-insensitive.
 bool takes_unit_pixels(const ModelProto& model) {
   return std::ranges::any_of(model.metadata_props(), [](const StringStringEntryProto& entry) {
     return strcasecmp(entry.key().c_str(), "Image.NominalPixelRange") == 0 &&
@@ -37,10 +37,10 @@ bool takes_unit_pixels(const ModelProto& model) {
 ModelProto read_model(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) {
-    throw ConfigError(path.string(), "there is no such file");
+    throw ConfigError(path.string(), "no such file");
   }
   if (fs::file_size(path) > std::numeric_limits<int32_t>::max()) {
-    throw DataError(path.string(), "is larger than the 2 GiB that an ONNX file can be");
+    throw DataError(path.string(), "exceeds the 2 GiB limit of ONNX files");
   }
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) {
@@ -50,27 +50,27 @@ ModelProto read_model(const fs::path& path) {
   google::protobuf::io::FileInputStream stream(file);
   stream.SetCloseOnDelete(true);
   if (!model.ParseFromZeroCopyStream(&stream)) {
-    throw DataError(path.string(), "is no ONNX model, or a damaged one");
+    throw DataError(path.string(), "is not an ONNX model, or is damaged");
   }
   return model;
 }
 
-// All that the values of the model may take: what is in its files, twice as much for f16, and some
-// used more than once.
+// Returns the memory limit for the values of the model: a multiple of the size of its files, since
+// f16 is converted to f32 and some tensors are read more than once.
 uint64_t bytes_for_values(const ModelProto& model, const fs::path& path) {
-  std::set<std::string> beside;
+  std::set<std::string> external;
   for (const TensorProto& tensor : model.graph().initializer()) {
     for (const StringStringEntryProto& entry : tensor.external_data()) {
-      if (entry.key() == "location") beside.insert(entry.value());
+      if (entry.key() == "location") external.insert(entry.value());
     }
   }
   uint64_t bytes = fs::file_size(path);
-  for (const std::string& name : beside) {
+  for (const std::string& name : external) {
     std::error_code error;
     const uint64_t size = fs::file_size(path.parent_path() / name, error);
     if (!error) bytes += size;
   }
-  return 4 * bytes + kBytesForAll;
+  return 4 * bytes + kMinBytes;
 }
 
 bool is_own_domain(const std::string& domain) { return domain.empty() || domain == "ai.onnx"; }
@@ -84,13 +84,16 @@ Importer::Importer(const ModelProto& model, const fs::path& path)
       reader_(path),
       bytes_left_(bytes_for_values(model, path)) {}
 
-void Importer::damaged(const std::string& why) const { throw DataError(path_.string(), why); }
-void Importer::refuse(const std::string& why) const { throw ConfigError(path_.string(), why); }
+void Importer::throw_damaged(const std::string& why) const { throw DataError(path_.string(), why); }
+void Importer::throw_config_error(const std::string& why) const {
+  throw ConfigError(path_.string(), why);
+}
 
 OnnxModel Importer::run() {
-  if (graph_.node().empty()) damaged("is no ONNX model: it has no operators");
+  if (graph_.node().empty()) throw_damaged("is not an ONNX model: it has no operators");
   if (graph_.output_size() != 1) {
-    refuse(fmt::format("has {} outputs; one is wanted, the logits", graph_.output_size()));
+    throw_config_error(
+        fmt::format("has {} outputs, but must have one, the logits", graph_.output_size()));
   }
   read_opset();
   find_needed();
@@ -102,12 +105,14 @@ OnnxModel Importer::run() {
 
 void Importer::read_opset() {
   for (const OperatorSetIdProto& set : model_.opset_import()) {
-    if (!is_own_domain(set.domain()) || set.version() >= kLowestOpset) continue;
-    refuse(fmt::format("is of opset {}; export it with {} or newer", set.version(), kLowestOpset));
+    if (!is_own_domain(set.domain()) || set.version() >= kMinOpset) continue;
+    throw_config_error(
+        fmt::format("is of opset {}; export it with {} or newer", set.version(), kMinOpset));
   }
 }
 
-// How often each name is read by what the output depends on. Nodes come after those they read.
+// Counts the readers of each name among the nodes that the output depends on. Nodes are in
+// topological order.
 void Importer::find_needed() {
   readers_[graph_.output(0).name()] = 1;
   for (int n = graph_.node_size() - 1; n >= 0; --n) {
@@ -123,7 +128,8 @@ void Importer::find_needed() {
 }
 
 void Importer::read_inputs() {
-  for (const TensorProto& tensor : graph_.initializer()) values_[tensor.name()] = TensorValue{&tensor};
+  for (const TensorProto& tensor : graph_.initializer())
+    values_[tensor.name()] = TensorValue{&tensor};
   std::vector<std::string> inputs;
   for (const ValueInfoProto& input : graph_.input()) {
     if (values_.contains(input.name()) || !readers_.contains(input.name())) continue;
@@ -131,16 +137,18 @@ void Importer::read_inputs() {
     if (inputs.size() == 1) read_input(input);
   }
   if (inputs.size() != 1) {
-    refuse(fmt::format("has {} inputs{}{}; one is wanted, the samples", inputs.size(),
-                       inputs.empty() ? "" : ": ", fmt::join(inputs, ", ")));
+    throw_config_error(fmt::format("has {} inputs{}{}, but must have one, the samples",
+                                   inputs.size(), inputs.empty() ? "" : ": ",
+                                   fmt::join(inputs, ", ")));
   }
 }
 
 void Importer::read_input(const ValueInfoProto& input) {
   const TensorShapeProto& shape = input.type().tensor_type().shape();
   if (shape.dim_size() != 2 && shape.dim_size() != 4) {
-    refuse(fmt::format("its input '{}' has {} dimensions; [N, C, H, W] or [N, F] are wanted",
-                       input.name(), shape.dim_size()));
+    throw_config_error(
+        fmt::format("the input '{}' has {} dimensions, but must be [N, C, H, W] or [N, F]",
+                    input.name(), shape.dim_size()));
   }
   std::vector<int64_t> sample;
   for (const TensorShapeProto::Dimension& dimension : shape.dim()) {
@@ -148,7 +156,7 @@ void Importer::read_input(const ValueInfoProto& input) {
   }
   if (sample[0] > 0) batch_ = sample[0];
   sample.erase(sample.begin());
-  made_.input = Shape(sample);
+  imported_.input = Shape(sample);
   values_[input.name()] = InputValue{};
 }
 
@@ -163,27 +171,28 @@ void Importer::visit(size_t n) {
     if (!read || !is_own_domain(proto.domain())) throw Unsupported{n, ""};
     for (int i = 1; i < proto.output_size(); ++i) {
       if (readers_.contains(proto.output(i))) {
-        throw Unsupported{n, fmt::format("its output '{}' is read", proto.output(i))};
+        throw Unsupported{n, fmt::format("the output '{}' is not supported", proto.output(i))};
       }
     }
     (this->*read)(node);
     return;
   } catch (const Unsupported& unsupported) {
-    note(unsupported);
-  } catch (const Unknown&) {
-    // Has been noted where it began.
+    report_unsupported(unsupported);
+  } catch (const DependsOnUnsupported&) {
+    // The unsupported operator has been reported.
   }
-  for (const std::string& output : proto.output()) values_.insert_or_assign(output, UnsupportedValue());
+  for (const std::string& output : proto.output())
+    values_.insert_or_assign(output, UnsupportedValue());
 }
 
-void Importer::note(const Unsupported& unsupported) {
-  if (!noted_.insert(unsupported.node).second) return;
+void Importer::report_unsupported(const Unsupported& unsupported) {
+  if (!reported_.insert(unsupported.node).second) return;
   std::string text = describe(graph_.node(static_cast<int>(unsupported.node)));
   if (!unsupported.why.empty()) text += ": " + unsupported.why;
   unsupported_.push_back(std::move(text));
 }
 
-// The layer whose output is the model's, rows.
+// Returns the layer that computes the logits, [N, classes].
 int Importer::result() {
   const NodeView last(graph_.node(graph_.node_size() - 1),
                       static_cast<size_t>(graph_.node_size()) - 1);
@@ -191,7 +200,10 @@ int Importer::result() {
   const std::optional<Shape> shape = shape_of(layer);
   if (!shape || shape->rank() == 1) return layer;
   if (shape->elements() != (*shape)[0]) {
-    refuse(fmt::format("gives {} for a sample, not one number for each class", shape->to_string()));
+    throw_config_error(
+        fmt::format("has an output of shape {} for each sample, but must have one "
+                    "number for each class",
+                    shape->to_string()));
   }
   LayerConfig config;
   config.mutable_flatten();
@@ -203,14 +215,15 @@ OnnxModel Importer::finish() {
   try {
     logits = result();
   } catch (const Unsupported& unsupported) {
-    note(unsupported);
-  } catch (const Unknown&) {
-    // Has been noted where it began.
+    report_unsupported(unsupported);
+  } catch (const DependsOnUnsupported&) {
+    // The unsupported operator has been reported.
   }
   if (!unsupported_.empty()) {
-    refuse(fmt::format("has no layers here for {}", fmt::join(unsupported_, "; ")));
+    throw_config_error(
+        fmt::format("has operators that cannot be imported: {}", fmt::join(unsupported_, "; ")));
   }
-  if (const std::optional<Shape> shape = shape_of(logits)) made_.outputs = (*shape)[0];
+  if (const std::optional<Shape> shape = shape_of(logits)) imported_.outputs = (*shape)[0];
   LayerConfig loss;
   loss.set_name(kLoss);
   loss.mutable_softmax_cross_entropy();
@@ -219,14 +232,14 @@ OnnxModel Importer::finish() {
                      .inputs = {logits},
                      .shape = {}});
   const std::string& name = graph_.name();
-  const bool says_nothing = name.empty() || name == "main_graph" || name.starts_with("torch");
-  made_.network.set_name(says_nothing ? path_.stem().string() : name);
-  write_layers(made_.network);
-  made_.normalization = normalization_.value_or(InputNormalization());
-  return std::move(made_);
+  const bool generic = name.empty() || name == "main_graph" || name.starts_with("torch");
+  imported_.network.set_name(generic ? path_.stem().string() : name);
+  write_layers(imported_.network);
+  imported_.normalization = normalization_.value_or(InputNormalization());
+  return std::move(imported_);
 }
 
-// In the order of the file, which activations have left by waiting for their readers.
+// Writes layers in the order of the file. Activations have been added later, by their readers.
 void Importer::write_layers(NetworkConfig& network) const {
   std::vector<size_t> order(layers_.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -237,7 +250,7 @@ void Importer::write_layers(NetworkConfig& network) const {
     const Layer& layer = layers_[place];
     LayerConfig& config = *network.add_layer();
     config = layer.config;
-    // What a layer reads is only said where it is not the one before it.
+    // Inputs are omitted if the layer reads the previous one.
     if (layer.inputs != std::vector<int>{before}) {
       for (const int input : layer.inputs) {
         config.add_input(input == LayerValue::kInput ? "input" : layers_[input].config.name());

@@ -1,6 +1,7 @@
-// How a graph of operators becomes layers: node after node, each saying what the names of its
-// outputs stand for. Numbers are worked out, elementwise operators wait until it shows which
-// activation they add up to, all else becomes a layer at once.
+// Converts a graph of ONNX operators to layers. The importer visits the nodes in order and records
+// the Value of each output. Computations on constants and shapes are evaluated, elementwise
+// operators are collected until their activation is known, and other operators become layers
+// immediately.
 #pragma once
 
 #include <deque>
@@ -24,41 +25,43 @@
 
 namespace trireme::model::onnx {
 
-// What a name stands for.
-struct InputValue {  // the model's input, perhaps normalized
+// The values that names in the graph may refer to.
+struct InputValue {  // the model's input after a normalization
   InputNormalization normalization;
 };
-struct LayerValue {  // what a layer computes; kInput: the input as the network sees it
+struct LayerValue {  // the output of a layer, or the normalized input (kInput)
   static constexpr int kInput = -1;
   int layer;
 };
-struct FunctionValue {  // elementwise operators on one layer's output
-  size_t function;
+struct FunctionValue {  // elementwise operators applied to the output of one layer
+  size_t function;      // index into Importer::functions_
 };
-struct TensorValue {
+struct TensorValue {  // a constant
   const TensorProto* tensor;
 };
 struct IntegersValue {  // a shape, or part of one
-  // Extents that are not known before there are samples.
+  // Stand for dimensions that the file does not fix.
   static constexpr int64_t kBatch = -1000001;
   static constexpr int64_t kOpen = -1000002;
   std::vector<int64_t> values;
 };
-struct GroupedValue {  // what a layer computes, as [N, groups, the rest]
+struct GroupedValue {  // the output of a layer, reshaped to [N, groups, rest]
   int layer;
   int64_t groups;
 };
-struct UnsupportedValue {};  // comes from an operator that is not supported
-using Value = std::variant<UnsupportedValue, InputValue, LayerValue, FunctionValue, TensorValue, IntegersValue, GroupedValue>;
+struct UnsupportedValue {};  // the output of an operator that is not supported
+using Value = std::variant<UnsupportedValue, InputValue, LayerValue, FunctionValue, TensorValue,
+                           IntegersValue, GroupedValue>;
 
-// Thrown and caught within the import: the operator has no layer here.
+// Thrown if an operator cannot be imported; caught within the importer.
 struct Unsupported {
   size_t node;
-  std::string why;  // empty: it is unknown altogether
+  std::string why;  // empty if the operator is not known
 };
-// The operator reads what comes from an unsupported one, which has been noted already.
-struct Unknown {};
+// Thrown if an operator reads the output of an unsupported one, which has been reported already.
+struct DependsOnUnsupported {};
 
+// The base of the importer, without the operators that become layers (see make_importer).
 class Importer {
  public:
   Importer(const ModelProto& model, const std::filesystem::path& path);
@@ -68,41 +71,42 @@ class Importer {
  protected:
   struct Layer {
     LayerConfig config;
-    size_t node;                   // that gives its output
-    std::vector<int> inputs;       // other layers
-    std::optional<Shape> shape;    // of the output, where the file tells
-    bool bias_may_follow = false;  // in an operator of its own; it is zero until then
+    size_t node;                   // the node that computes the output
+    std::vector<int> inputs;       // indices of layers, or LayerValue::kInput
+    std::optional<Shape> shape;    // of the output, if the file determines it
+    bool bias_may_follow = false;  // a later operator may add the bias, which is zero until then
   };
   struct Function {
-    size_t node;
-    int source;  // the layer
+    size_t node;  // the last of its operators
+    int source;   // the layer that it is a function of
     Probe probe;
-    int depth;
+    int depth;  // number of operators in sequence
     std::vector<std::string> inputs;
-    std::optional<int> layer = {};  // once it is needed
+    std::optional<int> layer = {};  // set once it has been added as a layer
   };
   using Handler = void (Importer::*)(const NodeView&);
-  // What reads an operator; null where nothing does.
+  // Returns the function that imports an operator, or null if it is not supported.
   virtual Handler handler(std::string_view op) const = 0;
 
-  // --- The whole (import.cc).
-  [[noreturn]] void damaged(const std::string& why) const;
-  [[noreturn]] void refuse(const std::string& why) const;
+  // --- The import as a whole (import.cc).
+  [[noreturn]] void throw_damaged(const std::string& why) const;
+  [[noreturn]] void throw_config_error(const std::string& why) const;
   void read_opset();
   void find_needed();
   void read_inputs();
   void read_input(const ValueInfoProto& input);
   void visit(size_t n);
-  void note(const Unsupported& unsupported);
+  void report_unsupported(const Unsupported& unsupported);
   OnnxModel finish();
   int result();
   void write_layers(NetworkConfig& network) const;
 
-  // --- What names stand for (values.cc).
+  // --- Values of names (values.cc).
   const Value& value(const std::string& name) const;
   void set_output(const NodeView& node, Value value);
   bool is_tensor(const std::string& name) const;
-  // The layer whose output it is, added now where it is an activation.
+  // Returns the layer that computes an input of the node. Adds the layer if it is an activation
+  // that has not been added yet. Throws Unsupported if the input is not the output of a layer.
   int layer_of(const NodeView& node, const std::string& name);
   int layer_of(size_t function);
   std::optional<Shape> shape_of(int layer) const;
@@ -110,10 +114,10 @@ class Importer {
   std::vector<int64_t> integers(const NodeView& node, const std::string& name) const;
   std::vector<int64_t> extents(const NodeView& node, const std::string& name) const;
   const TensorProto& tensor(const NodeView& node, const std::string& name) const;
-  // Bytes that its values take; refused where the file cannot have so many.
-  uint64_t check_room(const TensorProto& tensor) const;
-  // Constants from attributes, and other numbers made on the way.
-  const TensorProto& keep(TensorProto tensor);
+  // Returns the size of the values in bytes. Throws DataError if it exceeds bytes_left_.
+  uint64_t check_size(const TensorProto& tensor) const;
+  // Stores a constant that is not an initializer of the file, and returns it.
+  const TensorProto& store_constant(TensorProto tensor);
 
   // --- Layers (values.cc).
   int add_layer(const NodeView& node, LayerConfig config, std::vector<int> inputs,
@@ -122,12 +126,13 @@ class Importer {
   std::string name_for(const NodeView& node, std::string_view kind, const std::string& weight);
   void add_weight(int layer, const char* name, const Shape& shape, std::vector<float> values);
 
-  // --- Elementwise operators (elementwise.cc).
+  // --- Elementwise operators (elementwise.cc). The try_ functions return whether the operator is
+  // what they look for, and have imported it if so.
   void elementwise(const NodeView& node);
-  bool normalization(const NodeView& node);
-  bool bias(const NodeView& node);
-  bool scale(const NodeView& node);
-  bool function(const NodeView& node);
+  bool try_normalization(const NodeView& node);
+  bool try_bias(const NodeView& node);
+  bool try_scale(const NodeView& node);
+  bool try_function(const NodeView& node);
   std::vector<float> per_channel_values(const TensorProto& tensor, int rank) const;
   std::optional<float> scalar(const std::string& name) const;
   std::optional<Function> as_function(const NodeView& node, const std::string& name);
@@ -136,22 +141,22 @@ class Importer {
   const GraphProto& graph_;
   std::filesystem::path path_;
   TensorReader reader_;
-  uint64_t bytes_left_;  // for values, so that a small file cannot ask for much
+  uint64_t bytes_left_;  // memory limit for values, so that a small file cannot allocate much
 
   std::unordered_map<std::string, Value> values_;
-  std::unordered_map<std::string, int> readers_;  // of names that the output depends on
-  std::deque<TensorProto> kept_;
+  std::unordered_map<std::string, int> readers_;  // by name: number of readers that are needed
+  std::deque<TensorProto> constants_;
   std::vector<Function> functions_;
   std::vector<Layer> layers_;
   std::set<std::string> names_;
   std::vector<std::string> unsupported_;
-  std::set<size_t> noted_;  // nodes that are among them
+  std::set<size_t> reported_;  // nodes in unsupported_
   std::optional<InputNormalization> normalization_;
-  int64_t batch_ = IntegersValue::kBatch;  // or what the file fixes it to
-  OnnxModel made_;
+  int64_t batch_ = IntegersValue::kBatch;  // or the batch size, if the file fixes it
+  OnnxModel imported_;
 };
 
-// That reads all operators there are layers for (operators.cc).
+// Returns an importer of all operators that correspond to layers (operators.cc).
 std::unique_ptr<Importer> make_importer(const ModelProto& model, const std::filesystem::path& path);
 
 }  // namespace trireme::model::onnx

@@ -9,7 +9,7 @@ namespace {
 
 const std::string kNone;
 
-// "Relu", "Relu_1".
+// Returns whether a part of a name is the operator, possibly numbered: "Relu", "Relu_1".
 bool is_operator(std::string_view part, std::string_view op) {
   if (!part.starts_with(op)) return false;
   part.remove_prefix(op.size());
@@ -65,8 +65,8 @@ std::string name_of_node(const NodeView& node) {
   std::string_view rest = node.name();
   if (rest.starts_with("node_")) return std::string(rest.substr(5));
   if (!rest.starts_with('/')) return std::string(rest);
-  std::string name;      // of the modules so far
-  std::string_view own;  // of the innermost alone
+  std::string name;      // the path of modules so far
+  std::string_view own;  // the innermost module
   while (!rest.empty()) {
     rest.remove_prefix(1);
     const std::string_view part = rest.substr(0, rest.find('/'));

@@ -10,7 +10,8 @@ bool all(const std::vector<float>& values, float value) {
   return std::all_of(values.begin(), values.end(), [value](float v) { return v == value; });
 }
 
-// Of two lists, one value standing for all channels; empty where they do not fit.
+// Combines two lists elementwise; a list of one value applies to all channels. Returns an empty
+// list if the sizes differ.
 template <class Combine>
 std::vector<float> each(const std::vector<float>& a, const std::vector<float>& b, Combine combine) {
   if (a.size() != b.size() && a.size() != 1 && b.size() != 1) return {};
@@ -21,7 +22,7 @@ std::vector<float> each(const std::vector<float>& a, const std::vector<float>& b
   return result;
 }
 
-// x -> x * factor (or / factor).
+// Appends x -> x * values, or x -> x / values.
 bool multiply(InputNormalization& n, const std::vector<float>& values, bool divide) {
   const auto combine = [divide](float own, float by) { return divide ? own / by : own * by; };
   if (values.size() == 1 && all(n.mean, 0) && all(n.stddev, 1)) {
@@ -29,11 +30,11 @@ bool multiply(InputNormalization& n, const std::vector<float>& values, bool divi
     return true;
   }
   n.stddev = each(n.stddev, values,
-                     [divide](float own, float by) { return divide ? own * by : own / by; });
+                  [divide](float own, float by) { return divide ? own * by : own / by; });
   return !n.stddev.empty();
 }
 
-// x -> x - values.
+// Appends x -> x - values.
 bool subtract(InputNormalization& n, const std::vector<float>& values) {
   const std::vector<float> shift = each(values, n.stddev, std::multiplies<float>());
   n.mean = each(n.mean, shift, std::plus<float>());
@@ -46,8 +47,8 @@ bool normalizes(const InputNormalization& n) {
   return n.scale != 1 || !all(n.mean, 0) || !all(n.stddev, 1);
 }
 
-bool then(InputNormalization& normalization, std::string_view op, const std::vector<float>& values,
-          bool reversed) {
+bool append_operator(InputNormalization& normalization, std::string_view op,
+                     const std::vector<float>& values, bool reversed) {
   if (values.empty()) return false;
   if (op == "Mul") return multiply(normalization, values, /*divide=*/false);
   if (op == "Div" && !reversed && !std::count(values.begin(), values.end(), 0.0F)) {

@@ -1,4 +1,4 @@
-// The operators that a model begins with to center and scale its input.
+// Recognizes the operators with which a model normalizes its input.
 #pragma once
 
 #include <string_view>
@@ -8,11 +8,13 @@
 
 namespace trireme::model::onnx {
 
+// Returns whether the normalization is not the identity.
 bool normalizes(const InputNormalization& normalization);
 
-// Adds the operator "value OP constant" (`reversed`: "constant OP value") to the normalization, the
-// constant being one value or one a channel; false where that does not give a normalization.
-bool then(InputNormalization& normalization, std::string_view op, const std::vector<float>& values,
-          bool reversed);
+// Appends the operator "value OP constant" (or "constant OP value" if `reversed`) to the
+// normalization. The constant has one value, or one for each channel. Returns false if the result
+// is not a normalization.
+bool append_operator(InputNormalization& normalization, std::string_view op,
+                     const std::vector<float>& values, bool reversed);
 
 }  // namespace trireme::model::onnx

@@ -1,5 +1,4 @@
-// Networks as ONNX models (https://onnx.ai/onnx/), for other programs to run and from other
-// programs to go on training.
+// Exports networks as ONNX models (https://onnx.ai/onnx/) and imports ONNX models for training.
 #pragma once
 
 #include <filesystem>
@@ -14,8 +13,8 @@
 
 namespace trireme::model {
 
-// How a model that begins with normalization sees a sample: (x * scale - mean[c]) / stddev[c],
-// as in SampleSpec.
+// A normalization of the input at the beginning of a model: (x * scale - mean[c]) / stddev[c], with
+// one value or one for each channel, as in ModelInput.
 struct InputNormalization {
   float scale = 1;
   std::vector<float> mean{0};
@@ -24,39 +23,40 @@ struct InputNormalization {
 };
 
 struct OnnxExportOptions {
-  // The model takes samples as they are stored (pixels from 0 to 255, as f32 [N, C, H, W]) and
-  // normalizes them itself; else it takes what the network computes with.
+  // The model normalizes its input, which is a sample as stored (for images, f32 [N, C, H, W] with
+  // pixels from 0 to 255). If false, the caller of the model must normalize.
   bool normalize = true;
-  // With `normalize`: the input times this is a sample as it is stored. 255: the model takes pixels
+  // With `normalize`: the factor from the input to a sample as stored. 255 if the input has pixels
   // from 0 to 1.
   float input_unit = 1;
-  // The input is a image, which its type then says.
+  // Marks the input as an image in its type.
   bool image = false;
   // The model ends with probabilities instead of logits.
   bool softmax = false;
-  // What a user of the model has to know, as metadata: key and value.
+  // Metadata for users of the model, as keys and values.
   std::vector<std::pair<std::string, std::string>> metadata = {};
 };
 
-// The serialized model of a network without its loss and dropout: input "input", output "logits"
-// ("output" in regression, "probabilities" with softmax), the batch open ("N"); nodes have the
-// names of layers, initializers those of parameters. Throws ConfigError naming values that are
-// missing or of another shape, and where there are more than the 2 GiB that an ONNX file can hold.
+// Returns the serialized ONNX model of a network without its loss and dropout. Its input is
+// "input", its output "logits" ("output" in regression, "probabilities" with softmax), with the
+// open batch dimension "N". Nodes have the names of layers, initializers those of parameters.
+// Throws ConfigError if values are missing or have another shape, or if they exceed the 2 GiB that
+// an ONNX file can contain.
 std::string to_onnx(const ModelConfig& model, const ModelInput& input, const Weights& weights,
                     const OnnxExportOptions& options = {});
 
 struct OnnxModel {
-  NetworkConfig network;  // with softmax_cross_entropy at its end
+  NetworkConfig network;  // with softmax_cross_entropy as its last layer
   Weights weights;        // by the names of the network's layers
-  Shape input;            // of one sample; extents that the file leaves open are 0
-  int64_t outputs = 0;    // logits; 0 where the file leaves them open
-  // That the model begins with; not part of the network. Of samples as they are stored: where the
-  // metadata says that the model takes pixels from 0 to 1, their division by 255 comes first.
+  Shape input;            // of one sample; dimensions that the file leaves open are 0
+  int64_t outputs = 0;    // number of logits; 0 if the file leaves it open
+  // The normalization of samples as stored at the beginning of the model, which is not part of
+  // `network`. Includes a division by 255 if the metadata declares an input from 0 to 1.
   InputNormalization normalization;
 };
 
-// Throws DataError naming the file when it is damaged, ConfigError when it is not there or with
-// every operator that has no layer here, by name and node.
+// Reads an ONNX model. Throws DataError that names the file if it is damaged. Throws ConfigError if
+// there is no such file, or one that lists all operators (name and node) that cannot be imported.
 OnnxModel read_onnx(const std::filesystem::path& path);
 
 }  // namespace trireme::model

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where the values of a tensor are that its file does not hold.
+// The place of a tensor's values in an external file.
 struct External {
   std::string location;
   uint64_t offset = 0;
@@ -31,8 +31,9 @@ bool parse(const std::string& text, uint64_t& number) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// Files beside the model only: what comes from elsewhere must not choose among all files.
-bool beside(const fs::path& location) {
+// Returns whether the path stays in the folder of the model. A model from an untrusted source must
+// not be able to read other files.
+bool is_in_folder(const fs::path& location) {
   if (location.empty() || location.is_absolute()) return false;
   for (const fs::path& part : location) {
     if (part == "..") return false;
@@ -47,15 +48,15 @@ To cast(From value) {
 
 }  // namespace
 
-void TensorReader::damaged(const TensorProto& tensor, const std::string& why) const {
+void TensorReader::throw_damaged(const TensorProto& tensor, const std::string& why) const {
   throw DataError(file_.string(), fmt::format("tensor '{}' {}", tensor.name(), why));
 }
 
 int64_t TensorReader::elements(const TensorProto& tensor) const {
   int64_t count = 1;
   for (const int64_t extent : tensor.dims()) {
-    if (extent < 0) damaged(tensor, fmt::format("has a negative extent, {}", extent));
-    if (__builtin_mul_overflow(count, extent, &count)) damaged(tensor, "is too large");
+    if (extent < 0) throw_damaged(tensor, fmt::format("has a negative dimension, {}", extent));
+    if (__builtin_mul_overflow(count, extent, &count)) throw_damaged(tensor, "is too large");
   }
   return count;
 }
@@ -63,8 +64,8 @@ int64_t TensorReader::elements(const TensorProto& tensor) const {
 std::string TensorReader::raw_bytes(const TensorProto& tensor, uint64_t wanted) const {
   if (tensor.data_location() != TensorProto::EXTERNAL) {
     if (tensor.raw_data().size() != wanted) {
-      damaged(tensor,
-              fmt::format("should have {} bytes and has {}", wanted, tensor.raw_data().size()));
+      throw_damaged(tensor, fmt::format("should have {} bytes, but has {}", wanted,
+                                        tensor.raw_data().size()));
     }
     return tensor.raw_data();
   }
@@ -72,18 +73,19 @@ std::string TensorReader::raw_bytes(const TensorProto& tensor, uint64_t wanted) 
   for (const StringStringEntryProto& entry : tensor.external_data()) {
     if (entry.key() == "location") external.location = entry.value();
     if (entry.key() == "offset" && !parse(entry.value(), external.offset)) {
-      damaged(tensor, fmt::format("begins at '{}' of its file", entry.value()));
+      throw_damaged(tensor, fmt::format("has the invalid offset '{}'", entry.value()));
     }
   }
-  if (!beside(external.location)) {
-    damaged(tensor, fmt::format("is in '{}', not in a file beside the model", external.location));
+  if (!is_in_folder(external.location)) {
+    throw_damaged(tensor,
+                  fmt::format("is in '{}', outside the folder of the model", external.location));
   }
   const fs::path path = file_.parent_path() / external.location;
   std::error_code error;
   const uint64_t size = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
   if (error || size < wanted || external.offset > size - wanted) {
-    damaged(tensor, fmt::format("is not in {}: it would take {} bytes from {} of {}", path.string(),
-                                wanted, external.offset, size));
+    throw_damaged(tensor, fmt::format("is not in {}: it needs {} bytes from offset {} of {} bytes",
+                                      path.string(), wanted, external.offset, size));
   }
   std::string bytes(wanted, '\0');
   std::ifstream file(path, std::ios::binary);
@@ -98,7 +100,7 @@ template <class To, class Stored>
 std::vector<To> TensorReader::from_bytes(const TensorProto& tensor, int64_t count,
                                          To (*convert)(Stored)) const {
   if (count > std::numeric_limits<int64_t>::max() / static_cast<int64_t>(sizeof(Stored))) {
-    damaged(tensor, "is too large");
+    throw_damaged(tensor, "is too large");
   }
   const std::string bytes = raw_bytes(tensor, static_cast<uint64_t>(count) * sizeof(Stored));
   std::vector<To> values(count);
@@ -118,7 +120,7 @@ template <class To, class Field, class Convert>
 std::vector<To> TensorReader::from_field(const TensorProto& tensor, int64_t count,
                                          const Field& field, Convert convert) const {
   if (field.size() != count) {
-    damaged(tensor, fmt::format("should have {} values and has {}", count, field.size()));
+    throw_damaged(tensor, fmt::format("should have {} values, but has {}", count, field.size()));
   }
   std::vector<To> values;
   values.reserve(count);
@@ -145,12 +147,12 @@ std::vector<To> TensorReader::values(const TensorProto& tensor) const {
                  : from_field<To>(tensor, count, tensor.int32_data(), cast<To, int32_t>);
     case TensorProto::FLOAT16:
     case TensorProto::BFLOAT16: {
-      float (*const widen)(uint16_t) =
+      float (*const to_float)(uint16_t) =
           tensor.data_type() == TensorProto::FLOAT16 ? from_f16 : from_bf16;
       if constexpr (std::is_same_v<To, float>) {
-        return raw ? from_bytes(tensor, count, widen)
-                   : from_field<To>(tensor, count, tensor.int32_data(), [widen](int32_t bits) {
-                       return widen(static_cast<uint16_t>(bits));
+        return raw ? from_bytes(tensor, count, to_float)
+                   : from_field<To>(tensor, count, tensor.int32_data(), [to_float](int32_t bits) {
+                       return to_float(static_cast<uint16_t>(bits));
                      });
       }
       break;
@@ -158,8 +160,7 @@ std::vector<To> TensorReader::values(const TensorProto& tensor) const {
     default:
       break;
   }
-  damaged(tensor, fmt::format("has values of a type that is not read here (data_type {})",
-                              tensor.data_type()));
+  throw_damaged(tensor, fmt::format("has an unsupported type (data_type {})", tensor.data_type()));
 }
 
 std::vector<float> TensorReader::floats(const TensorProto& tensor) const {
@@ -168,7 +169,7 @@ std::vector<float> TensorReader::floats(const TensorProto& tensor) const {
 
 std::vector<int64_t> TensorReader::integers(const TensorProto& tensor) const {
   if (tensor.data_type() != TensorProto::INT64 && tensor.data_type() != TensorProto::INT32) {
-    damaged(tensor, "should hold whole numbers");
+    throw_damaged(tensor, "should contain integers");
   }
   return values<int64_t>(tensor);
 }

@@ -1,4 +1,5 @@
-// Values as ONNX files hold them: typed or as raw bytes, in the file or in one beside it.
+// Reads and writes the tensors of ONNX files: typed or as raw bytes, in the file or in an external
+// file next to it.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +12,20 @@
 
 namespace trireme::model::onnx {
 
-// Reads tensors of one file. Nothing is allocated before it is known that the values are there.
+// Reads the tensors of one file. Checks that the file contains the values before it allocates
+// memory.
 class TensorReader {
  public:
   explicit TensorReader(std::filesystem::path file) : file_(std::move(file)) {}
 
-  // Of f32, f16, bf16, f64 or i32 and i64. Throw DataError naming file and tensor.
+  // Return the values of a tensor: floats() of f32, f16, bf16, f64, i32 or i64, integers() of i32
+  // or i64. Throw DataError that names the file and the tensor.
   std::vector<float> floats(const TensorProto& tensor) const;
   std::vector<int64_t> integers(const TensorProto& tensor) const;
   int64_t elements(const TensorProto& tensor) const;
 
  private:
-  [[noreturn]] void damaged(const TensorProto& tensor, const std::string& why) const;
+  [[noreturn]] void throw_damaged(const TensorProto& tensor, const std::string& why) const;
   std::string raw_bytes(const TensorProto& tensor, uint64_t wanted) const;
   template <class To>
   std::vector<To> values(const TensorProto& tensor) const;
@@ -35,7 +38,7 @@ class TensorReader {
   std::filesystem::path file_;
 };
 
-// f32 as raw bytes.
+// Sets `tensor` to these values, as f32 in raw bytes.
 void write_tensor(const std::string& name, const Shape& shape, const std::vector<float>& values,
                   TensorProto& tensor);
 

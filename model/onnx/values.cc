@@ -1,4 +1,4 @@
-// What the names of a graph stand for, and the layers that come out of it.
+// The values of names in the graph, and the layers that compute them.
 #include <fmt/format.h>
 
 #include "core/error.h"
@@ -7,7 +7,7 @@
 namespace trireme::model::onnx {
 namespace {
 
-// Beyond what any network has; below it no arithmetic on shapes overflows.
+// Limits larger than any network needs, and small enough that arithmetic on shapes cannot overflow.
 constexpr int64_t kMaxExtent = 1 << 20;
 constexpr int64_t kMaxElements = int64_t{1} << 40;
 
@@ -23,13 +23,14 @@ bool plausible(const Shape& shape) {
 
 const Value& Importer::value(const std::string& name) const {
   const auto found = values_.find(name);
-  if (found == values_.end()) damaged(fmt::format("nothing before it gives '{}'", name));
+  if (found == values_.end())
+    throw_damaged(fmt::format("'{}' is read before it is computed", name));
   return found->second;
 }
 
 void Importer::set_output(const NodeView& node, Value value) {
   if (!values_.emplace(node.output(), std::move(value)).second) {
-    damaged(fmt::format("'{}' is given twice", node.output()));
+    throw_damaged(fmt::format("'{}' is computed twice", node.output()));
   }
 }
 
@@ -39,14 +40,16 @@ bool Importer::is_tensor(const std::string& name) const {
 
 int Importer::layer_of(const NodeView& node, const std::string& name) {
   const Value& of = value(name);
-  if (std::holds_alternative<UnsupportedValue>(of)) throw Unknown();
+  if (std::holds_alternative<UnsupportedValue>(of)) throw DependsOnUnsupported();
   if (const auto* layer = std::get_if<LayerValue>(&of)) return layer->layer;
   if (const auto* function = std::get_if<FunctionValue>(&of)) return layer_of(function->function);
-  if (std::holds_alternative<GroupedValue>(of)) throw Unsupported{node.place, "of channels in groups"};
+  if (std::holds_alternative<GroupedValue>(of)) {
+    throw Unsupported{node.place, "cannot read channels in groups"};
+  }
   const auto* input = std::get_if<InputValue>(&of);
-  if (!input) throw Unsupported{node.place, fmt::format("of constants, '{}'", name)};
+  if (!input) throw Unsupported{node.place, fmt::format("the input '{}' is a constant", name)};
   if (normalization_ && !(*normalization_ == input->normalization)) {
-    throw Unsupported{node.place, "reads the input with another normalization than others do"};
+    throw Unsupported{node.place, "the input is normalized differently for other operators"};
   }
   normalization_ = input->normalization;
   return LayerValue::kInput;
@@ -57,11 +60,11 @@ int Importer::layer_of(size_t index) {
   if (function.layer) return *function.layer;
   const NodeView node(graph_.node(static_cast<int>(function.node)), function.node);
   int layer = function.source;
-  if (computes_nothing(function.probe)) {
+  if (is_identity(function.probe)) {
     // Nothing to add.
-  } else if (const ActivationFormula* whole = formula_that_computes(function.probe)) {
+  } else if (const ActivationFormula* formula = formula_that_computes(function.probe)) {
     LayerConfig config;
-    whole->set(config);
+    formula->set(config);
     layer = add_layer(node, std::move(config), {function.source});
   } else if (node.op() == "Add" && !is_tensor(function.inputs[0]) &&
              !is_tensor(function.inputs[1])) {
@@ -72,12 +75,12 @@ int Importer::layer_of(size_t index) {
   } else if (function.inputs.size() == 1) {
     const auto alone = compute(node.op(), std::span(&probe_points(), 1));
     const ActivationFormula* last = formula_that_computes(*alone);
-    if (!last) throw Unsupported{function.node, "is part of no activation that there is"};
+    if (!last) throw Unsupported{function.node, "is not part of a supported activation"};
     LayerConfig config;
     last->set(config);
     layer = add_layer(node, std::move(config), {layer_of(node, function.inputs[0])});
   } else {
-    throw Unsupported{function.node, "is part of no activation that there is"};
+    throw Unsupported{function.node, "is not part of a supported activation"};
   }
   functions_[index].layer = layer;
   return layer;
@@ -85,35 +88,35 @@ int Importer::layer_of(size_t index) {
 
 std::optional<Shape> Importer::shape_of(int layer) const {
   if (layer != LayerValue::kInput) return layers_[layer].shape;
-  if (!plausible(made_.input)) return std::nullopt;  // some extents are open
-  return made_.input;
+  if (!plausible(imported_.input)) return std::nullopt;  // the file leaves dimensions open
+  return imported_.input;
 }
 
-const TensorProto& Importer::keep(TensorProto tensor) {
-  return kept_.emplace_back(std::move(tensor));
+const TensorProto& Importer::store_constant(TensorProto tensor) {
+  return constants_.emplace_back(std::move(tensor));
 }
 
 const TensorProto& Importer::tensor(const NodeView& node, const std::string& name) const {
   const Value& of = value(name);
-  if (std::holds_alternative<UnsupportedValue>(of)) throw Unknown();
+  if (std::holds_alternative<UnsupportedValue>(of)) throw DependsOnUnsupported();
   const auto* found = std::get_if<TensorValue>(&of);
   if (!found) {
-    throw Unsupported{node.place, fmt::format("'{}' is computed where constants go", name)};
+    throw Unsupported{node.place, fmt::format("the input '{}' must be a constant", name)};
   }
   return *found->tensor;
 }
 
-uint64_t Importer::check_room(const TensorProto& tensor) const {
+uint64_t Importer::check_size(const TensorProto& tensor) const {
   const auto count = static_cast<uint64_t>(reader_.elements(tensor));
   if (count > bytes_left_ / sizeof(float)) {
-    damaged("more values are asked for than there are in the file");
+    throw_damaged("the tensors need more values than the file contains");
   }
   return count * sizeof(float);
 }
 
 std::vector<float> Importer::floats(const NodeView& node, const std::string& name) {
   const TensorProto& found = tensor(node, name);
-  bytes_left_ -= check_room(found);
+  bytes_left_ -= check_size(found);
   return reader_.floats(found);
 }
 
@@ -121,16 +124,18 @@ std::vector<int64_t> Importer::integers(const NodeView& node, const std::string&
   const Value& of = value(name);
   if (const auto* known = std::get_if<IntegersValue>(&of)) return known->values;
   const TensorProto& found = tensor(node, name);
-  if (reader_.elements(found) > Shape::kMaxRank) damaged(fmt::format("'{}' is no shape", name));
+  if (reader_.elements(found) > Shape::kMaxRank) {
+    throw_damaged(fmt::format("'{}' is not a shape", name));
+  }
   return reader_.integers(found);
 }
 
 std::vector<int64_t> Importer::extents(const NodeView& node, const std::string& name) const {
   const TensorProto& found = tensor(node, name);
   for (const int64_t extent : found.dims()) {
-    if (extent < 1) damaged(fmt::format("tensor '{}' has an extent of {}", name, extent));
+    if (extent < 1) throw_damaged(fmt::format("tensor '{}' has a dimension of {}", name, extent));
   }
-  check_room(found);
+  check_size(found);
   return {found.dims().begin(), found.dims().end()};
 }
 
@@ -157,12 +162,13 @@ void Importer::infer(const NodeView& node, Layer& layer) {
     throw Unsupported{node.place, error.what()};
   }
   if (!plausible(*layer.shape)) {
-    throw Unsupported{node.place, fmt::format("its output would be {}", layer.shape->to_string())};
+    throw Unsupported{node.place,
+                      fmt::format("its output {} is not supported", layer.shape->to_string())};
   }
 }
 
-// Exporters keep the names of parameters, "layer1.0.conv1.weight", where they can; what has none is
-// named as its node.
+// Layers with parameters are named after these, "layer1.0.conv1.weight", if the exporter has
+// preserved their names. Other layers are named after their nodes.
 std::string Importer::name_for(const NodeView& node, std::string_view kind,
                                const std::string& weight) {
   constexpr std::string_view kSuffix = ".weight";
@@ -171,7 +177,7 @@ std::string Importer::name_for(const NodeView& node, std::string_view kind,
     name = weight.substr(0, weight.size() - kSuffix.size());
   } else {
     name = name_of_node(node);
-    // What torch calls without a module of its own has but the name of what it is in.
+    // PyTorch's functional calls have only the name of the enclosing module.
     if (node.name().starts_with('/') && (kind == "add" || kind == "concat" || kind == "flatten")) {
       name += (name.empty() ? "" : ".") + std::string(kind);
     }
@@ -186,10 +192,10 @@ void Importer::add_weight(int layer, const char* name, const Shape& shape,
                           std::vector<float> values) {
   const std::string full = layers_[layer].config.name() + "." + name;
   if (shape.elements() != static_cast<int64_t>(values.size())) {
-    damaged(
-        fmt::format("'{}' should be {} and has {} values", full, shape.to_string(), values.size()));
+    throw_damaged(fmt::format("'{}' should be {}, but has {} values", full, shape.to_string(),
+                              values.size()));
   }
-  made_.weights[full] = {shape, std::move(values)};
+  imported_.weights[full] = {shape, std::move(values)};
 }
 
 }  // namespace trireme::model::onnx

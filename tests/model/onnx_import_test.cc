@@ -178,11 +178,11 @@ TEST(OnnxImport, SaysWhyChannelsInGroupsAreNotRead) {
     model.node("Flatten", {"whole"}, "y");
     return refusal<ConfigError>([&] { model.read(); });
   };
-  expect_words(message("Relu", {1, 1}, {0, 4, 2, 3}), {"Relu", "of channels in groups"});
+  expect_words(message("Relu", {1, 1}, {0, 4, 2, 3}), {"Relu", "channels in groups"});
   expect_words(message("InstanceNormalization", {1, 2}, {0, 4, 2, 3}),
                {"InstanceNormalization", "a scale or a shift for each group"});
   expect_words(message("InstanceNormalization", {1, 1}, {0, 4, 3, 2}),
-               {"Reshape", "to another shape than before"});
+               {"Reshape", "only be reshaped to their original shape"});
 }
 
 // What a formula of elementwise operators computes, not how it is written.
@@ -388,7 +388,7 @@ TEST(OnnxImport, RefusesDamagedValuesBeforeItMakesRoom) {
                  entry.set_key("location");
                  entry.set_value("../elsewhere");
                }),
-               {"../elsewhere", "beside"});
+               {"../elsewhere", "outside the folder"});
   expect_words(damage([](TensorProto& t) {
                  t.set_data_location(TensorProto::EXTERNAL);
                  onnx::StringStringEntryProto& entry = *t.add_external_data();

@@ -168,9 +168,11 @@ TEST_P(ControlTest, BadClassWeightsAreAgreedErrors) {
   expect_agreed_error(attempt("class_weights: [1, 2]"), ExitCode::kBadConfig,
                       place + "has 2 numbers, but there are 10 classes");
   expect_agreed_error(attempt("class_weights: [1, 1, 1, 1, -0.5, 1, 1, 1, 1, 1]"),
-                      ExitCode::kBadConfig, place + "-0.5, of class 4, is not a number from 0");
+                      ExitCode::kBadConfig,
+                      place + "the weight -0.5 of class 4 is negative or not finite");
   expect_agreed_error(attempt("class_weights: [1, 1, nan, 1, 1, 1, 1, 1, 1, 1]"),
-                      ExitCode::kBadConfig, place + "nan, of class 2, is not a number from 0");
+                      ExitCode::kBadConfig,
+                      place + "the weight nan of class 2 is negative or not finite");
   expect_agreed_error(attempt("class_weights: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0]"),
                       ExitCode::kBadConfig, place + "all are 0");
   expect_agreed_error(
@@ -230,7 +232,7 @@ TEST_P(ControlTest, BadSamplingIsAnAgreedError) {
       [&] {
         run(kTableNetwork, "bad", table({"data.sampling=BALANCED", "data.csv.regression=true"}));
       },
-      ExitCode::kBadConfig, "data.sampling: needs samples in classes");
+      ExitCode::kBadConfig, "data.sampling: needs samples with class labels");
   EXPECT_FALSE(fs::exists(folder("bad")));
 }
 
