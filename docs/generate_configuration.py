@@ -32,7 +32,8 @@ All fields of a run's configuration, a [RunConfig](#runconfig) in protobuf text 
 Every field can also be set on the command line: `--set optimizer.sgd.momentum=0.95`, and in a list
 by index: `--set model.network.layer[0].conv2d.channels=16`. `trireme config show run.txtpb --all`
 prints a run's configuration with every field, its value and its comment; `trireme config check
-run.txtpb` says what is wrong with one.
+run.txtpb` reports the problems of one. A field that was renamed is still accepted under its old
+name, with a warning that gives the new one.
 
 **On resume** is what a changed value does to a run that resumes from a checkpoint: the change is
 *refused*, *warned* about, or *free*, which means that no result depends on the field, apart from
@@ -114,6 +115,10 @@ class Reference:
         for index, one in enumerate(file.enum_type):
             add_enum(one, (ENUM, index), "")
 
+    def fields(self, message):
+        """Those of the message that are not deprecated."""
+        return [field for field in self.messages[message].field if not field.options.deprecated]
+
     def own_rule(self, field):
         for unknown in UnknownFieldSet(field.options):
             if unknown.field_number == self.rule_number:
@@ -125,7 +130,7 @@ class Reference:
         if message in outside:
             return
         self.used[message].append((path, rule))
-        for field in self.messages[message].field:
+        for field in self.fields(message):
             if field.type == Field.TYPE_MESSAGE:
                 repeated = "[]" if field.label == Field.LABEL_REPEATED else ""
                 inside = f"{path}.{field.name}{repeated}".lstrip(".")
@@ -136,7 +141,7 @@ class Reference:
         return field.type_name.removeprefix(".trireme.")
 
     def has_section(self, name):
-        return name in self.enums or len(self.messages[name].field) > 0 or self.comments[name]
+        return name in self.enums or self.fields(name) or self.comments[name]
 
     @staticmethod
     def link(name):
@@ -181,7 +186,7 @@ class Reference:
         paths = [path for path, _ in self.used[name]]
         if len(paths) <= 6:
             return "Set as " + ", ".join(f"`{path}`" for path in paths) + "."
-        users = [user for user, message in self.messages.items() if name in map(self.name_of, message.field)]
+        users = [user for user in self.messages if name in map(self.name_of, self.fields(user))]
         return "A field of " + ", ".join(map(self.link, users)) + "."
 
     def section(self, name):
@@ -203,14 +208,14 @@ class Reference:
                 yield f"| `{value}` | {self.comments[name, value]} |"
             return
         message = self.messages[name]
-        plain = [field for field in message.field if not field.HasField("oneof_index")]
+        plain = [field for field in self.fields(name) if not field.HasField("oneof_index")]
         if plain:
             yield ""
             yield from self.table(name, plain)
         for index, choice in enumerate(message.oneof_decl):
             yield from wrapped(f"At most one of these. {self.comments[name, choice.name]}")
             yield ""
-            yield from self.table(name, [f for f in message.field if f.HasField("oneof_index") and f.oneof_index == index])
+            yield from self.table(name, [f for f in self.fields(name) if f.HasField("oneof_index") and f.oneof_index == index])
 
     def page(self):
         lines = INTRODUCTION.splitlines()

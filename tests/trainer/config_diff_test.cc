@@ -52,7 +52,7 @@ TEST(ConfigDiff, ValuesAreThoseOfTextFormat) {
 TEST(ConfigDiff, AChoiceIsNamedByWhatWasChosen) {
   EXPECT_EQ(between({}, {"schedule.one_cycle.rising_fraction=0.2"}),
             "schedule: cosine | one_cycle\n"
-            "schedule.cosine.minimum: 0 | \n"
+            "schedule.cosine.min_learning_rate: 0 | \n"
             "schedule.one_cycle.rising_fraction:  | 0.2\n"
             "schedule.one_cycle.start_divisor:  | 25\n"
             "schedule.one_cycle.final_divisor:  | 10000\n");

@@ -71,7 +71,7 @@ TEST(Config, ReadsAndFillsInDefaults) {
   EXPECT_EQ(config.run.checkpoint().keep(), 3);
   EXPECT_EQ(config.run.buckets().bytes(), 25 << 20);
   EXPECT_TRUE(config.run.optimizer().sgd().has_nesterov());
-  EXPECT_EQ(config.run.schedule().cosine().minimum(), 0);
+  EXPECT_EQ(config.run.schedule().cosine().min_learning_rate(), 0);
 }
 
 TEST(Config, ResolvedTextReadsBackTheSame) {
@@ -136,8 +136,8 @@ TEST(Config, ErrorsNameLineFieldReasonAndNearestName) {
        "run.txtpb:1: checks.parameter_checksum_every_steps: -1 is less than 0"},
       {replaced("seed: 7", "checks { non_finite: SKIP max_skipped: 0 }"),
        "run.txtpb:1: checks.max_skipped: 0 is less than 1"},
-      {replaced("seed: 7", "checks { loss_spike_deviations: -3 }"),
-       "run.txtpb:1: checks.loss_spike_deviations: -3 is not a number from 0"},
+      {replaced("seed: 7", "checks { loss_spike_stds: -3 }"),
+       "run.txtpb:1: checks.loss_spike_stds: -3 is not a number from 0"},
       {replaced("seed: 7", "checkpoint { timeout_seconds: 0 }"),
        "run.txtpb:1: checkpoint.timeout_seconds: 0 is not a number above 0"},
       {replaced("seed: 7", "watchdog { timeout_seconds: -1 }"),
@@ -250,7 +250,7 @@ TEST(Config, HashIsOfWhatDecidesTheResult) {
   for (const char* same :
        {"run_dir=elsewhere", "data.root=elsewhere", "train.threads=3", "checkpoint.keep=9",
         "checkpoint.on_error=STOP", "train.epochs=5", "watchdog.timeout_seconds=3",
-        "checks.loss_spike_deviations=3", "data.threads=3", "data.max_bad_records=3"}) {
+        "checks.loss_spike_stds=3", "data.threads=3", "data.max_bad_records=3"}) {
     EXPECT_EQ(config_hash(parse(kGood, {same}).run), hash) << same;
   }
   for (const char* other : {"seed=8", "batch.global=32", "schedule.learning_rate=0.2",

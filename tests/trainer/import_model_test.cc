@@ -28,7 +28,7 @@ class ImportModel : public testing::Test {
     input.classes = 5;
     input.scale = 1.0F / 255;
     input.mean = {0.5F, 0.25F, 0.75F};
-    input.deviation = {0.2F};
+    input.stddev = {0.2F};
     const model::Weights weights = {{"fc.weight", {{5, 48}, std::vector<float>(240, 0.5F)}},
                                     {"fc.bias", {{5}, std::vector<float>(5)}}};
     file_ = (folder_.path() / "others.onnx").string();
@@ -76,7 +76,7 @@ TEST_F(ImportModel, NormalizesTheDataAsTheFileDoes) {
   const NormalizeConfig& normalize = config.run.data().normalize();
   ASSERT_EQ(normalize.mean_size(), 3);
   EXPECT_NEAR(normalize.mean(1), 0.25, 1e-6);
-  EXPECT_NEAR(normalize.deviation(0), 0.2, 1e-6);
+  EXPECT_NEAR(normalize.std(0), 0.2, 1e-6);
   EXPECT_TRUE(config.warnings.empty());
   // Numbers as they are in the file: 255 times as large.
   const Config rows = load("csv { train_file: 'x.csv' shape: [3, 4, 4] }");
@@ -84,9 +84,9 @@ TEST_F(ImportModel, NormalizesTheDataAsTheFileDoes) {
 }
 
 TEST_F(ImportModel, WarnsWhereTheDataIsNormalizedOtherwise) {
-  EXPECT_TRUE(load("synthetic {} normalize { mean: [0.5, 0.25, 0.75] deviation: [0.2, 0.2, 0.2] }")
+  EXPECT_TRUE(load("synthetic {} normalize { mean: [0.5, 0.25, 0.75] std: [0.2, 0.2, 0.2] }")
                   .warnings.empty());
-  const Config other = load("synthetic {} normalize { mean: [0.5, 0.3, 0.75] deviation: 0.2 }");
+  const Config other = load("synthetic {} normalize { mean: [0.5, 0.3, 0.75] std: 0.2 }");
   ASSERT_EQ(other.warnings.size(), 1U);
   EXPECT_NE(other.warnings[0].find("data.normalize"), std::string::npos);
   EXPECT_NEAR(other.run.data().normalize().mean(1), 0.3, 1e-6);

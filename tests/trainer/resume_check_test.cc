@@ -142,7 +142,7 @@ void change(Message& message, const FieldDescriptor* field) {
       return reflection.SetEnumValue(&message, field,
                                      reflection.GetEnumValue(message, field) == 0 ? 1 : 0);
     default:
-      return assign(message, field->name() + "=77");
+      assign(message, field->name() + "=77");
   }
 }
 
@@ -431,6 +431,38 @@ TEST_F(OldCheckpoint, ResumesWhereNothingIsKnown) {
   const Words lines = changes_since(checkpoint_, {"seed=2"});
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_NE(lines[0].find("there is no "), std::string::npos) << lines[0];
+}
+
+std::string replace_all(std::string text, const std::string& from, const std::string& to) {
+  EXPECT_NE(text.find(from), std::string::npos) << from << "\nin\n" << text;
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+std::string with_old_names(std::string config) {
+  config = replace_all(std::move(config), "std: [", "deviation: [");
+  config = replace_all(std::move(config), "loss_spike_stds:", "loss_spike_deviations:");
+  return replace_all(std::move(config), "min_learning_rate:", "minimum:");
+}
+
+const Words kRenamed = {"data.normalize.std=2", "schedule.cosine.min_learning_rate=0.01"};
+
+TEST(ResumeCheck, OldFieldNamesInASavedConfigurationAreNoDifference) {
+  FoundCheckpoint checkpoint = checkpoint_of(kRenamed);
+  checkpoint.state.config = with_old_names(checkpoint.state.config);
+  EXPECT_EQ(changes_since(checkpoint, kRenamed), Words{});
+  EXPECT_EQ(changes_since(checkpoint, {"data.normalize.std=3", kRenamed[1]}),
+            Words{"data.normalize.std: [2] -> [3]"});
+}
+
+TEST_F(OldCheckpoint, IsComparedWithAConfigurationOfItsRunThatHasOldFieldNames) {
+  checkpoint_.state.config_hash = checkpoint_of(kRenamed).state.config_hash;
+  spill(folder_.path() / "config.txtpb", with_old_names(checkpoint_of(kRenamed).state.config));
+  EXPECT_EQ(changes_since(checkpoint_, kRenamed), Words{});
+  EXPECT_EQ(changes_since(checkpoint_, {"data.normalize.std=3", kRenamed[1]}),
+            Words{"data.normalize.std: [2] -> [3]"});
 }
 
 TEST(ResumeCheck, AConfigurationWithUnknownFieldsCanStillBeResumed) {

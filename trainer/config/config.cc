@@ -4,15 +4,18 @@
 #include <google/protobuf/text_format.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "core/text.h"
 #include "trainer/config/config_text.h"
 #include "trainer/config/config_validate.h"
+#include "trainer/config/deprecated_fields.h"
 #include "trainer/config/find_config.h"
 #include "trainer/config/import_model.h"
 
@@ -129,14 +132,15 @@ ConfigError Config::located(const ConfigError& error) const {
 Config parse_config(const std::string& text, const std::string& file,
                     std::span<const std::string> assignments) {
   Config config;
-  parse_text(text, file, config.run);
+  const auto* root = RunConfig::descriptor();
+  config.warnings = parse_text(text, file, config.run);
   config.places[""] = file;
-  for (const FieldPlace& place : field_places(text, RunConfig::descriptor())) {
-    config.places.emplace(place.path, fmt::format("{}:{}", file, place.line));
+  for (const FieldPlace& place : field_places(text, root)) {
+    config.places.emplace(current_path(root, place.path), fmt::format("{}:{}", file, place.line));
   }
   for (const std::string& assignment : assignments) {
-    assign(config.run, assignment);
-    config.places[assignment.substr(0, assignment.find('='))] = "--set";
+    std::ranges::move(assign(config.run, assignment), std::back_inserter(config.warnings));
+    config.places[current_path(root, assignment.substr(0, assignment.find('=')))] = "--set";
   }
   import_model(config);
   complete(config.run);
@@ -184,6 +188,7 @@ std::string config_hash(const RunConfig& config) {
   essence.mutable_train()->set_clip_norm(config.train().clip_norm());
   *essence.mutable_optimizer() = config.optimizer();
   *essence.mutable_schedule() = config.schedule();
+  restore_deprecated_fields(essence);  // checkpoints of earlier versions have the same hash
   const std::string text = to_text(essence);
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }

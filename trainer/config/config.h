@@ -37,7 +37,7 @@ Config parse_config(const std::string& text, const std::string& file,
 // Applies one "a.b.c=value" to any message. Values need no quotes; repeated fields take a
 // comma-separated list, elements of repeated messages an index (layer[2].dense.units=10), messages
 // the name of one of their fields (schedule=cosine) or {text}.
-void assign(google::protobuf::Message& message, const std::string& assignment);
+std::vector<std::string> assign(google::protobuf::Message& message, const std::string& assignment);
 
 // The configuration as text that load_config reads back.
 std::string to_text(const RunConfig& config);

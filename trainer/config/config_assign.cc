@@ -1,7 +1,9 @@
 // --set: one field of a message by its path.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -9,6 +11,7 @@
 #include "trainer/config/config.h"
 #include "trainer/config/config_fields.h"
 #include "trainer/config/config_text.h"
+#include "trainer/config/deprecated_fields.h"
 
 namespace trireme::train {
 namespace {
@@ -41,8 +44,14 @@ class Assignment {
     value_ = text.substr(equals + 1);
   }
 
-  void apply(Message& root) const {
-    const std::vector<std::string> parts = split(path_, '.');
+  // Returns a warning for each deprecated field.
+  std::vector<std::string> apply(Message& root) const {
+    const std::string path = current_path(root.GetDescriptor(), path_);
+    std::vector<std::string> warnings;
+    if (path != path_) {
+      warnings.push_back(fmt::format("--set: {} is deprecated; use {}", path_, path));
+    }
+    const std::vector<std::string> parts = split(path, '.');
     Message* message = &root;
     std::string above;
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -54,10 +63,14 @@ class Assignment {
             suggest_field(root.GetDescriptor(), above, message->GetDescriptor(), name)));
       }
       if (index && !field->is_repeated()) fail(fmt::format("'{}' takes no index", name));
-      if (i + 1 == parts.size()) return set(*message, field, index);
+      if (i + 1 == parts.size()) {
+        std::ranges::move(set(*message, field, index), std::back_inserter(warnings));
+        break;
+      }
       message = &enter(*message, field, index);
       above += (i == 0 ? "" : ".") + parts[i];
     }
+    return warnings;
   }
 
  private:
@@ -95,7 +108,8 @@ class Assignment {
     return element(message, field, *index);
   }
 
-  void set(Message& message, const FieldDescriptor* field, std::optional<int> index) const {
+  std::vector<std::string> set(Message& message, const FieldDescriptor* field,
+                               std::optional<int> index) const {
     if (field->message_type()) {
       if (field->is_repeated() && !index) {
         fail(fmt::format("'{}' is repeated: write {}[0] and so on", field->name(), field->name()));
@@ -105,12 +119,15 @@ class Assignment {
     if (index) fail("set the whole list: value,value,...");
     const Reflection* reflection = message.GetReflection();
     reflection->ClearField(&message, field);
-    if (!field->is_repeated()) return set_value(message, field, value_);
-    if (value_.empty()) return;
-    for (const std::string& part : split(value_, ',')) set_value(message, field, part);
+    if (!field->is_repeated()) {
+      set_value(message, field, value_);
+    } else if (!value_.empty()) {
+      for (const std::string& part : split(value_, ',')) set_value(message, field, part);
+    }
+    return {};
   }
 
-  void set_message(Message& message) const {
+  std::vector<std::string> set_message(Message& message) const {
     if (value_.starts_with('{') && value_.ends_with('}')) {
       return parse_text(value_.substr(1, value_.size() - 2), "--set " + path_, message);
     }
@@ -128,6 +145,7 @@ class Assignment {
                        did_you_mean(value_, choices)));
     }
     message.GetReflection()->MutableMessage(&message, chosen);
+    return {};
   }
 
   template <class T>
@@ -201,8 +219,8 @@ class Assignment {
 
 }  // namespace
 
-void assign(Message& message, const std::string& assignment) {
-  Assignment(assignment).apply(message);
+std::vector<std::string> assign(Message& message, const std::string& assignment) {
+  return Assignment(assignment).apply(message);
 }
 
 }  // namespace trireme::train

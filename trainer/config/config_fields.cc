@@ -6,6 +6,7 @@
 
 #include "core/text.h"
 #include "trainer/config/config_text.h"
+#include "trainer/config/deprecated_fields.h"
 
 namespace trireme::train {
 namespace {
@@ -20,6 +21,7 @@ void collect(const Descriptor* message, const std::string& prefix, int depth,
              std::vector<FieldPath>& found) {
   for (int i = 0; i < message->field_count(); ++i) {
     const FieldDescriptor* field = message->field(i);
+    if (is_deprecated(field)) continue;
     const std::string path = prefix + field->name();
     found.push_back({path, depth, field});
     if (!field->message_type()) continue;
@@ -135,7 +137,8 @@ std::vector<std::string> complete_assignment(const Descriptor* root, const std::
     for (const std::string& value : complete_value(field)) all.push_back(path + "=" + value);
   } else {
     for (int i = 0; i < message->field_count(); ++i) {
-      all.push_back(parent + message->field(i)->name() + ending_of(message->field(i)));
+      const FieldDescriptor* field = message->field(i);
+      if (!is_deprecated(field)) all.push_back(parent + field->name() + ending_of(field));
     }
   }
   std::erase_if(all, [&](const std::string& one) { return !one.starts_with(typed); });

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "trainer/config/config_text.h"
+#include "trainer/config/deprecated_fields.h"
 
 namespace trireme::train {
 
@@ -78,6 +79,7 @@ class Annotator {
     told_.insert(type);
     for (int i = 0; i < type->field_count(); ++i) {
       const FieldDescriptor* field = type->field(i);
+      if (is_deprecated(field)) continue;
       if (indent.empty() && !text.empty()) text += "\n";
       comment(field, indent);
       if (field->is_repeated()) {

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "trainer/config/config_fields.h"
+#include "trainer/config/deprecated_fields.h"
 
 namespace trireme::train {
 namespace {
@@ -153,7 +154,9 @@ std::string values_text(const google::protobuf::Message& message, const FieldDes
 
 std::vector<std::string> field_names(const Descriptor* message) {
   std::vector<std::string> names;
-  for (int i = 0; i < message->field_count(); ++i) names.push_back(message->field(i)->name());
+  for (int i = 0; i < message->field_count(); ++i) {
+    if (!is_deprecated(message->field(i))) names.push_back(message->field(i)->name());
+  }
   return names;
 }
 
@@ -163,14 +166,18 @@ std::vector<std::string> value_names(const google::protobuf::EnumDescriptor* typ
   return names;
 }
 
-void parse_text(const std::string& text, const std::string& file,
-                google::protobuf::Message& message) {
+std::vector<std::string> parse_text(const std::string& text, const std::string& file,
+                                    google::protobuf::Message& message) {
   google::protobuf::TextFormat::Parser parser;
   FirstError error;
   parser.RecordErrorsTo(&error);
   // Not merged at once: that would let a field of the text be given twice.
   const std::unique_ptr<google::protobuf::Message> parsed(message.New());
-  if (parser.ParseFromString(text, parsed.get())) return message.MergeFrom(*parsed);
+  if (parser.ParseFromString(text, parsed.get())) {
+    std::vector<std::string> warnings = replace_deprecated_fields(*parsed, text, file);
+    message.MergeFrom(*parsed);
+    return warnings;
+  }
   const std::string what = error.message_.value_or("cannot be read");
 
   // The parser may already stand on the token after the one it means: the field that it names wins.

@@ -26,12 +26,14 @@ std::vector<FieldPlace> field_places(const std::string& text,
 std::string values_text(const google::protobuf::Message& message,
                         const google::protobuf::FieldDescriptor* field);
 
+// Without deprecated fields.
 std::vector<std::string> field_names(const google::protobuf::Descriptor* message);
 std::vector<std::string> value_names(const google::protobuf::EnumDescriptor* type);
 
-// Parses text format into the message, on top of what is there. Throws ConfigError
+// Parses text format and merges it into the message. Values of deprecated fields end up in the
+// fields that replace them. Returns a warning for each deprecated field. Throws ConfigError
 // "FILE:LINE: field.path: message".
-void parse_text(const std::string& text, const std::string& file,
-                google::protobuf::Message& message);
+std::vector<std::string> parse_text(const std::string& text, const std::string& file,
+                                    google::protobuf::Message& message);
 
 }  // namespace trireme::train

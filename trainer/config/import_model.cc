@@ -38,8 +38,8 @@ bool alike(const google::protobuf::RepeatedField<float>& a,
 }
 
 std::string text_of(const NormalizeConfig& normalize) {
-  return fmt::format("mean: [{}] deviation: [{}]", fmt::join(normalize.mean(), ", "),
-                     fmt::join(normalize.deviation(), ", "));
+  return fmt::format("mean: [{}] std: [{}]", fmt::join(normalize.mean(), ", "),
+                     fmt::join(normalize.std(), ", "));
 }
 
 // The file's normalization is of numbers as they are stored, the data's of scaled ones.
@@ -55,12 +55,12 @@ void take_normalization(const model::InputNormalization& found, const std::strin
   const float factor = *scale / found.scale;
   NormalizeConfig normalize;
   for (const float mean : found.mean) normalize.add_mean(mean * factor);
-  for (const float deviation : found.deviation) normalize.add_deviation(deviation * factor);
+  for (const float stddev : found.stddev) normalize.add_std(stddev * factor);
   DataConfig& data = *config.run.mutable_data();
   if (!data.has_normalize()) {
     *data.mutable_normalize() = normalize;
   } else if (!alike(data.normalize().mean(), normalize.mean(), 0) ||
-             !alike(data.normalize().deviation(), normalize.deviation(), 1)) {
+             !alike(data.normalize().std(), normalize.std(), 1)) {
     config.warnings.push_back(
         fmt::format("data.normalize is not what {} was made with: {}", file, text_of(normalize)));
   }

@@ -17,7 +17,7 @@ std::unique_ptr<data::Dataset> open_data(const Config& config, data::Part part,
 }
 
 model::ModelInput model_input(const data::SampleSpec& spec) {
-  return {spec.input, spec.target, spec.classes, spec.scale, spec.mean, spec.deviation};
+  return {spec.input, spec.target, spec.classes, spec.scale, spec.mean, spec.stddev};
 }
 
 model::Graph build_network(const Config& config, const data::SampleSpec& spec) {

@@ -15,7 +15,8 @@ constexpr auto kTellEvery = std::chrono::seconds(2);
 
 // For LoaderOptions::progress: the ledger's detail, so that a data thread that stalls is named.
 std::function<void(std::string_view)> tell_ledger(comm::Ledger& ledger) {
-  return [&ledger](std::string_view text) { ledger.detail(fmt::format("waiting for {}", text)); };
+  return
+      [&ledger](std::string_view text) { ledger.set_detail(fmt::format("waiting for {}", text)); };
 }
 
 }  // namespace
@@ -63,7 +64,7 @@ std::unique_ptr<data::Mix> make_mix(const Config& config, const data::SampleSpec
 std::function<void(std::string_view)> tell_opening(comm::Communicator& communicator) {
   return [&ledger = communicator.ledger(), prints = communicator.rank() == 0,
           next = Clock::now() + kTellEvery](std::string_view text) mutable {
-    ledger.detail(text);
+    ledger.set_detail(text);
     if (!prints || Clock::now() < next) return;
     next = Clock::now() + kTellEvery;
     std::fprintf(stderr, "data: %.*s\n", static_cast<int>(text.size()), text.data());

@@ -44,7 +44,7 @@ void ParameterGroups::check(const model::Graph& graph) const {
       }
     }
     if (used) continue;
-    if (!matched) patterns_[i].refuse(graph);
+    if (!matched) patterns_[i].throw_no_match(graph);
     const std::string& pattern = config_.group(static_cast<int>(i)).parameters();
     if (taken == kNone) {
       throw ConfigError(field_of(i), fmt::format("'{}' matches only parameters that model.freeze "

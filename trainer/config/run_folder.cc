@@ -57,7 +57,7 @@ void RunFolder::prepare() const {
     create_folders(path / "log");
     create_folders(checkpoints());
     for (const fs::path& file : {config(), samples(), environment(), evaluation(), summary()}) {
-      fs::remove(file.string() + kTemporaryText);
+      fs::remove(file.string() + kTemporarySuffix);
     }
     const fs::path probe = path / ".writable";
     write_durably(probe, "");
