@@ -1,15 +1,16 @@
-// How memory of a device is aligned.
+// Alignment of device memory.
 #pragma once
 
 #include <cstddef>
 
 namespace trireme {
 
-// In bytes, of what Device::allocate returns and of the scratch memory of plans: cudaMalloc's.
-// Algorithms of CUDA's libraries are measured with workspaces that are so aligned.
+// Alignment in bytes of the memory that Device::allocate returns and of the scratch memory of
+// plans; the same as that of cudaMalloc. The autotuner measures the algorithms of CUDA libraries
+// with workspaces of this alignment.
 inline constexpr size_t kDeviceAlignment = 256;
 
-// The least multiple of it that holds so many bytes.
+// Returns `bytes`, rounded up to a multiple of kDeviceAlignment.
 constexpr size_t device_aligned(size_t bytes) {
   return (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
 }

@@ -1,4 +1,4 @@
-// Times in seconds.
+// Conversions of std::chrono times to seconds.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) {
   return to_seconds(std::chrono::steady_clock::now() - start);
 }
 
-// Since 1970, UTC.
+// Returns the Unix time: seconds since 1970-01-01 00:00 UTC.
 inline double unix_seconds(std::chrono::system_clock::time_point time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }

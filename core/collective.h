@@ -1,5 +1,5 @@
-// What an operation inside the model may ask of the other ranks; the communicator that does it is
-// handed in from above.
+// The interface through which layers use collective operations. The trainer passes in a
+// communicator that implements it, so that the model does not depend on comm/.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace trireme {
 
-// What a call concerns, for messages about it.
+// Identifies the purpose of a call in error messages.
 struct CallTag {
-  int32_t bucket = -1;  // of gradients; -1: something else
+  int32_t bucket = -1;  // index of the gradient bucket; -1 if the call is not for gradients
 };
 
 class Collective {
  public:
   virtual ~Collective() = default;
   virtual int size() const = 0;
-  // In place: every rank ends with the sum over ranks, bitwise the same on each. All ranks call in
-  // the same order with the same count.
+  // Replaces `data` by the sum over all ranks, bitwise identical on each. All ranks must make the
+  // same calls in the same order, with the same count and dtype.
   virtual void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream,
                               CallTag tag = {}) = 0;
 };

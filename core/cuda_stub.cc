@@ -1,4 +1,4 @@
-// For programs built without CUDA.
+// Stubs for programs built without CUDA.
 #include "core/device.h"
 #include "core/profile_range.h"
 

@@ -1,4 +1,4 @@
-// An open file.
+// A file descriptor that is closed on destruction.
 #pragma once
 
 #include <unistd.h>
@@ -18,7 +18,7 @@ class Descriptor {
 
   bool is_open() const { return number_ >= 0; }
   int number() const { return number_; }
-  // The caller closes it.
+  // Returns the descriptor without closing it; the caller takes ownership.
   int release() { return std::exchange(number_, -1); }
 
  private:

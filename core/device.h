@@ -1,5 +1,6 @@
-// Where memory lives and work is queued. The same code drives every device: on the CPU a stream
-// runs its work inline or on one background thread, on a GPU it is a hardware queue.
+// Devices, their memory, and the streams that work is queued on. The same code drives every device:
+// on the CPU a stream runs its work inline or on one background thread, on a GPU it is a hardware
+// queue.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,8 @@ namespace trireme {
 
 enum class DeviceKind { kCpu, kCuda };
 
-// Memory that is given back when this goes. Aligned to at least 64 bytes; not initialized.
+// Owns a block of memory and releases it on destruction. The memory is aligned to at least 64 bytes
+// and not initialized.
 class Buffer {
  public:
   Buffer() = default;
@@ -49,7 +51,7 @@ class Buffer {
   std::function<void(void*)> release_;
 };
 
-// A piece of host work for a stream, kept in place: queueing it allocates nothing.
+// Host work for a stream. The callable is stored inline, so queueing a task allocates nothing.
 class Task {
  public:
   static constexpr size_t kCapacity = 64;
@@ -69,50 +71,53 @@ class Task {
   void (*call_)(std::byte*) = nullptr;
 };
 
-// A point in a stream's work that others can wait for. Reusable: recording again moves the point.
+// A point in the work of a stream that the host and other streams can wait for. Recording the event
+// again moves it. An event that was never recorded counts as reached.
 class Event {
  public:
   virtual ~Event() = default;
-  // Blocks the caller until the latest record is reached.
+  // Blocks until the most recently recorded point is reached. Throws the exception of failed work
+  // before that point.
   virtual void synchronize() = 0;
 };
 
 enum class EventKind {
-  kOrder,  // for other streams and the host to wait for
-  kTimed,  // marks a time; within a Recording the host waits for the stream, not for the event
+  kOrder,  // other streams and the host can wait for it
+  kTimed,  // measures time; after a replay of a Recording, synchronize the stream, not the event
 };
 
-// Work in order. Work that failed is reported, as the exception it threw, by the next wait or
-// synchronize that depends on it.
+// A queue whose work runs in order. If work fails, every later wait or synchronize that depends on
+// it rethrows its exception.
 class Stream {
  public:
   virtual ~Stream() = default;
   virtual DeviceKind device() const = 0;
-  // The event is reached when everything queued so far is done.
+  // Records the event: it is reached when everything queued so far is done.
   virtual void record(Event& event) = 0;
-  // What is queued from now on starts after the event's latest record. Blocks the caller only where
-  // this stream runs inline.
+  // Makes work queued from now on start only after the most recently recorded point of the event.
+  // Blocks the caller only if this stream runs inline.
   virtual void wait(Event& event) = 0;
-  // Queues work for the host. It must not queue on a stream itself.
+  // Queues a task that runs on the host. The task must not queue work on a stream.
   virtual void run(Task task) = 0;
-  // Blocks until everything queued is done.
+  // Blocks until everything queued is done. Throws the exception of failed work.
   virtual void synchronize() = 0;
 };
 
 enum class StreamKind {
   kCompute,     // CPU: runs inline, in the caller
-  kBackground,  // CPU: a thread of its own; a GPU runs it first
-  kCopy,        // CPU: runs inline; beside computation on a GPU
+  kBackground,  // CPU: runs in a thread of its own; GPU: has priority over other streams
+  kCopy,        // CPU: runs inline; GPU: runs concurrently with computation
 };
 
-// Work that was recorded instead of run and can be queued again as a whole at almost no cost.
+// Work that was recorded instead of executed (a CUDA graph). Replaying it queues all of it at
+// almost no cost.
 class Recording {
  public:
   virtual ~Recording() = default;
   virtual void replay(Stream& stream) = 0;
 };
 
-// How busy a device is, where its driver tells.
+// Utilization of a device, as reported by its driver. Values that the driver does not report are 0.
 struct DeviceLoad {
   double utilization_percent = 0;
   double memory_used_bytes = 0;
@@ -126,53 +131,60 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
-  virtual std::string description() const = 0;  // for people: model, cores, memory
+  virtual std::string description() const = 0;  // human-readable: model, cores, memory
   virtual Buffer allocate(size_t bytes) = 0;
   virtual std::unique_ptr<Stream> create_stream(StreamKind kind) = 0;
   virtual std::unique_ptr<Event> create_event(EventKind kind = EventKind::kOrder) = 0;
-  // Between two timed events that have both been reached.
+  // Returns the seconds between two events of kind kTimed. Requires that both have been reached.
   virtual double seconds_between(Event& from, Event& to) = 0;
-  // Host memory that copies to and from this device need not stage.
+  // Returns host memory that the device can access directly (pinned), so that copies need no
+  // staging.
   virtual Buffer allocate_host(size_t bytes) = 0;
-  // In any direction between host and device. With host memory that allocate_host did not make, the
-  // caller may be blocked until it is done, and it cannot be recorded.
+  // Queues a copy in any direction between host and device. If host memory is involved that did not
+  // come from allocate_host, the call may block until the copy is done and must not be made while
+  // recording.
   virtual void copy(void* to, const void* from, size_t bytes, Stream& stream) = 0;
   virtual void fill_zero(void* to, size_t bytes, Stream& stream) = 0;
-  // Records what `encode` queues on the stream, and on streams that wait for it and that it waits
-  // for in the end; nothing runs. Null where a device has nothing to gain from that (the CPU).
-  // Whatever was queued must outlive the recording, and should have run once before. `encode` must
-  // not allocate or synchronize; events of kOrder lead neither into the recording nor out of it.
+  // Records the work that `encode` queues on the stream, without running it. Work on other streams
+  // is recorded too if those streams wait for an event of this stream first, and this stream waits
+  // for them in the end. Returns null if recording has no advantage on this device (CPU).
+  //
+  // Everything that the recorded work uses must outlive the recording, and the same work should
+  // have run once before. `encode` must not allocate or synchronize. Events of kind kOrder must not
+  // be recorded inside and waited for outside, or the reverse.
   virtual std::unique_ptr<Recording> record(Stream& stream,
                                             const std::function<void()>& encode) = 0;
   virtual std::optional<DeviceLoad> load() { return std::nullopt; }
 };
 
-// The CPU, computing with this many threads.
+// Returns the CPU as a device that computes with `threads` threads.
 std::unique_ptr<Device> create_cpu_device(int threads);
 
-// What CUDA offers this process. Asking opens no device.
+// The CUDA support of this program and machine.
 struct CudaSupport {
-  bool built = false;  // into this program
-  int devices = 0;     // that it may use
-  // An identity of each ("0000:3b:00.0"), the same in every process of the host.
+  bool built = false;  // whether this program was built with CUDA
+  int devices = 0;     // number of devices visible to this process
+  // PCI bus ID of each device ("0000:3b:00.0"), the same in every process of the host.
   std::vector<std::string> ids = {};
-  std::string problem = {};   // why there is none, for people
-  std::string versions = {};  // "runtime 13.0, driver 13.0", as far as known
+  std::string problem = {};   // why there are no devices; empty if there are
+  std::string versions = {};  // "runtime 13.0, driver 13.0", or the part that is known
 };
+// Returns the CUDA support without initializing any device.
 CudaSupport query_cuda();
 
-// A library that the program loads when it needs it: cuDNN, cuBLASLt, NCCL, NVML.
+// A library that is loaded at run time: cuDNN, cuBLASLt, NCCL or NVML.
 struct LibraryStatus {
   std::string name;
-  std::string version = {};  // of NVML that of the driver
+  std::string version = {};  // for NVML, the version of the driver
   std::string path = {};
-  std::string problem = {};  // why it cannot be used, for people; empty when it can
+  std::string problem = {};  // why it cannot be used; empty if it can
 };
-// Tries them all; none where the program is built without CUDA.
+// Tries to load each library and returns the results. Returns an empty vector if the program was
+// built without CUDA.
 std::vector<LibraryStatus> cuda_libraries();
 
-// The index-th of the devices that this process may use (CUDA_VISIBLE_DEVICES). Opens no other.
-// Throws DeviceError when there is none.
+// Returns the device with this index among those visible to the process (CUDA_VISIBLE_DEVICES) and
+// initializes no other device. Throws DeviceError if there is no such device.
 std::unique_ptr<Device> create_cuda_device(int index);
 
 }  // namespace trireme

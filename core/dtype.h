@@ -1,4 +1,4 @@
-// Element types. Sizes are in bytes.
+// Element types of tensors.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,10 @@ enum class DType : uint8_t {
   kBF16,
   kI32,  // labels
   kI64,
-  kU8,  // images as stored, and opaque workspaces
+  kU8,  // stored images, and opaque workspaces
 };
 
+// Returns the size of an element in bytes.
 constexpr size_t size_of(DType dtype) {
   switch (dtype) {
     case DType::kF32:

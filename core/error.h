@@ -1,5 +1,6 @@
-// Every failure that reaches a user is one of these. `main` turns them into one message and the
-// exit code; nothing else prints a failure or ends the process.
+// The exceptions of the program. Every failure that is reported to the user is one of these: `main`
+// prints its message once and returns its exit code. No other code prints failures or ends the
+// process.
 #pragma once
 
 #include <stdexcept>
@@ -7,13 +8,13 @@
 
 namespace trireme {
 
-// Exit codes of the program. 128+n: killed by signal n.
+// Exit codes of the program. A process killed by signal n exits with 128+n.
 enum class ExitCode : int {
   kDone = 0,
   kFailure = 1,
   kBadConfig = 2,
   kBadData = 3,
-  kResumable = 75,     // stopped by a signal after saving; run again to go on
+  kResumable = 75,     // stopped by a signal after saving a checkpoint; rerun to continue
   kDoNotRequeue = 76,  // no progress over several restarts
 };
 
@@ -27,8 +28,8 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-// The configuration or the command line asks for something that cannot be. `where` is
-// "FILE:LINE: field.path", as much of it as is known.
+// An invalid configuration or command line. `where` is "FILE:LINE: field.path", or the part of it
+// that is known.
 class ConfigError : public Error {
  public:
   explicit ConfigError(const std::string& message) : Error(message, ExitCode::kBadConfig) {}
@@ -36,22 +37,21 @@ class ConfigError : public Error {
       : Error(where + ": " + message, ExitCode::kBadConfig) {}
 };
 
-// A data file is missing, cut short or not what it claims to be. `where` is "FILE" or "FILE: record
-// N".
+// A data file is missing, truncated or invalid. `where` is "FILE" or "FILE: record N".
 class DataError : public Error {
  public:
   DataError(const std::string& where, const std::string& message)
       : Error(where + ": " + message, ExitCode::kBadData) {}
 };
 
-// A device or a library on it refused; `call` is the call that failed.
+// A call to a device or one of its libraries failed. `call` is the failed call.
 class DeviceError : public Error {
  public:
   DeviceError(const std::string& call, const std::string& message)
       : Error(call + " failed: " + message) {}
 };
 
-// Talking to the other ranks failed.
+// Communication with another rank failed.
 class CommError : public Error {
  public:
   using Error::Error;

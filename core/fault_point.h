@@ -1,6 +1,6 @@
-// Places at which tests break a run on purpose (tests/faults). In the program that users run
-// nothing happens there: fault_point.cc is empty, and only tests/faults/inject.cc, linked in its
-// place, does anything.
+// Points at which the tests in tests/faults inject failures. In the released program they do
+// nothing: fault_point.cc is a stub, which those tests replace by tests/faults/inject.cc at link
+// time.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,9 @@
 
 namespace trireme {
 
-// `name` of the place, `index` which time it is passed (a step, a batch), `memory` what could be
-// spoiled there. True: leave out what follows.
+// Marks a point where a test can inject a failure. `name` identifies the point, `index` the
+// iteration (a step or a batch), and `memory` is data that a test may corrupt. Returns true if the
+// caller should skip the operation that follows.
 bool fault_point(const char* name, int64_t index = 0, std::span<std::byte> memory = {});
 
 }  // namespace trireme

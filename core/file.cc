@@ -18,10 +18,10 @@
 namespace trireme {
 namespace {
 
-// Written at once: enough to keep a disk busy.
+// Size of a write; enough to keep a disk busy.
 constexpr size_t kBlock = 8 << 20;
 
-// Whether it can go to this place of a file straight from memory.
+// Returns true if the block can be written at this offset with O_DIRECT.
 bool aligned(std::span<const std::byte> block, uint64_t at) {
   const auto address = reinterpret_cast<uintptr_t>(block.data());
   return (address | at | block.size()) % kDirectAlignment == 0;
@@ -35,10 +35,10 @@ bool aligned(std::span<const std::byte> block, uint64_t at) {
   throw DataError(path.string(), std::string("cannot be read: ") + std::strerror(errno));
 }
 
-// Calls take(bytes) with all that the file holds, piece by piece.
+// Calls take(piece) for each piece of the file's content in order.
 template <class Take>
 void read_pieces(const std::filesystem::path& path, Take take) {
-  // Not a pipe either, on which opening or reading might wait for ever.
+  // O_NONBLOCK: opening a pipe must not block forever.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!file.is_open()) fail_to_read(path);
   struct stat status {};
@@ -71,7 +71,7 @@ DurableFile::~DurableFile() { XXH3_freeState(state(hash_)); }
 
 void DurableFile::write(std::span<const std::byte> data) {
   while (!data.empty()) {
-    if (stop_.stop_requested()) throw Error(path_.string() + ": given up half written");
+    if (stop_.stop_requested()) throw Error(path_.string() + ": writing was canceled");
     const auto block = data.first(std::min(kBlock, data.size()));
     XXH3_64bits_update(state(hash_), block.data(), block.size());
     write_block(block);
@@ -83,20 +83,22 @@ void DurableFile::write_block(std::span<const std::byte> block) {
   const int file = file_.number();
   const auto begin = static_cast<off_t>(bytes_);
   const auto bytes = static_cast<off_t>(block.size());
-  // Past the page cache, where the file system can: no copy, and no memory that training misses.
+  // Bypass the page cache if the file system supports it: this avoids a copy and leaves memory to
+  // training.
   bool direct = aligned(block, bytes_) && ::fcntl(file, F_SETFL, O_DIRECT) == 0;
   bytes_ += block.size();
   while (!block.empty()) {
     const ssize_t written =
         retry_interrupted([&] { return ::write(file, block.data(), block.size()); });
-    if (written < 0 && errno == EINVAL && direct) {  // it cannot, or not the rest of a short write
+    // not supported, or not aligned after a short write
+    if (written < 0 && errno == EINVAL && direct) {
       direct = ::fcntl(file, F_SETFL, 0) != 0;
       if (!direct) continue;
     }
     if (written <= 0) fail(path_, "be written");
     block = block.subspan(written);
   }
-  // What went into the cache may begin to leave it. Only wishes: finish() tells what became of it.
+  // Start writeback of cached data. Errors are ignored here; finish() reports them.
   if (direct) ::fcntl(file, F_SETFL, 0);
   ::sync_file_range(file, begin, bytes, SYNC_FILE_RANGE_WRITE);
 }
@@ -109,7 +111,7 @@ void DurableFile::finish() {
 }
 
 NewFile::NewFile(const std::filesystem::path& path)
-    : path_(path), temporary_(path.string() + kTemporaryText), file_(temporary_) {}
+    : path_(path), temporary_(path.string() + kTemporarySuffix), file_(temporary_) {}
 
 NewFile::~NewFile() {
   if (!finished_) ::unlink(temporary_.c_str());
@@ -144,7 +146,7 @@ void create_folders(const std::filesystem::path& path) {
   std::error_code none;
   if (path.empty() || std::filesystem::is_directory(path, none)) return;
   create_folders(path.parent_path());
-  // Another rank or run may have been faster.
+  // EEXIST: another rank or run may have created it in the meantime.
   if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) fail(path, "be created");
   sync_folder(path.parent_path());
 }
@@ -153,7 +155,7 @@ void sync_folder(const std::filesystem::path& path) {
   const Descriptor folder(
       ::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.is_open()) fail(path, "be opened");
-  // EINVAL: a file system that has no such thing.
+  // EINVAL: the file system does not support fsync on folders.
   if (::fsync(folder.number()) != 0 && errno != EINVAL) fail(path, "be synchronized to disk");
 }
 

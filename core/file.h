@@ -1,4 +1,4 @@
-// Files that must be whole on disk, or not be there.
+// Durable files: after a crash a file is either complete on disk or absent.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,18 @@
 
 namespace trireme {
 
-// Memory that begins at a multiple of it can be written past the page cache.
+// Alignment in bytes of memory that can be written with O_DIRECT, bypassing the page cache.
 inline constexpr size_t kDirectAlignment = 4096;
 
-// What a file should be: its size and XXH3 (64 bits).
+// The size of a file and its XXH3 hash (64 bits).
 struct FileDigest {
   uint64_t bytes = 0;
   uint64_t hash = 0;
   bool operator==(const FileDigest&) const = default;
 };
 
-// A new file, written in order. Every failure throws Error naming the file and the cause; so does
-// being told to stop.
+// A new file that is written sequentially. Every method throws Error with the file and the cause if
+// it fails, or if `stop` is requested.
 class DurableFile {
  public:
   explicit DurableFile(const std::filesystem::path& path, std::stop_token stop = {});
@@ -34,8 +34,8 @@ class DurableFile {
 
   void write(std::span<const std::byte> data);
   void write(const std::string& text) { write(std::as_bytes(std::span(text))); }
-  FileDigest digest() const;  // of what was written so far
-  // On disk when this returns.
+  FileDigest digest() const;  // of the data written so far
+  // Blocks until the file is on disk, and closes it.
   void finish();
 
  private:
@@ -48,21 +48,21 @@ class DurableFile {
   void* hash_;
 };
 
-// The ending of temporary files.
-inline constexpr const char* kTemporaryText = ".tmp";
+// The suffix of temporary files.
+inline constexpr const char* kTemporarySuffix = ".tmp";
 
-// A new file that is written in order as PATH.tmp and takes the place of PATH when it is whole, so
-// that readers see the old file or the new. Every failure throws Error naming the file and the
-// cause.
+// Replaces a file atomically: the content is written sequentially to PATH.tmp, which finish()
+// renames to PATH, so that readers see either the old or the new file. Every method throws Error
+// with the file and the cause if it fails.
 class NewFile {
  public:
   explicit NewFile(const std::filesystem::path& path);
-  // Removes what is not finished.
+  // Removes the temporary file if finish() was not called.
   ~NewFile();
 
   void write(std::span<const std::byte> data) { file_.write(data); }
   void write(const std::string& text) { file_.write(text); }
-  // On disk, under its name, when this returns.
+  // Blocks until the file is on disk under its final name.
   void finish();
 
  private:
@@ -72,21 +72,24 @@ class NewFile {
   bool finished_ = false;
 };
 
+// Writes the file and blocks until it is on disk. Throws Error if that fails.
 void write_durably(const std::filesystem::path& path, const std::string& text);
-// As a NewFile.
+// Replaces the file atomically, as NewFile does. Throws Error if that fails.
 void replace_durably(const std::filesystem::path& path, const std::string& text);
-// Atomic, but not on disk before sync_folder.
+// Renames a file atomically. The rename is durable only after sync_folder. Throws Error if it
+// fails.
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
-// The folder and those above it, as far as they are missing. Throws Error.
+// Creates a folder and its missing parents. Throws Error if that fails.
 void create_folders(const std::filesystem::path& path);
-// Makes names created or renamed in the folder last.
+// Makes files created or renamed in this folder durable (fsync). Throws Error if that fails.
 void sync_folder(const std::filesystem::path& path);
 
-// Writes all of it to an open file. False when not all can be written; errno tells why.
+// Writes all of `text` to an open file descriptor. Returns false and sets errno if that fails.
 bool write_all(int file, std::string_view text);
 
-// Throws DataError when it cannot be read.
+// Returns the digest of a file. Throws DataError if it cannot be read.
 FileDigest digest_of(const std::filesystem::path& path);
+// Returns the content of a file. Throws DataError if it cannot be read.
 std::string read_text(const std::filesystem::path& path);
 
 }  // namespace trireme

@@ -1,4 +1,5 @@
-// Numbers of 16 bits as they are stored. What is returned in f32 is exact.
+// Conversions between f32 and the bits of 16-bit floating-point numbers. Conversions to f32 are
+// exact.
 #pragma once
 
 #include <bit>
@@ -14,7 +15,7 @@ TRIREME_INLINE inline float from_bf16(uint16_t bits) {
   return std::bit_cast<float>(uint32_t{bits} << 16);
 }
 
-// Rounds to nearest, ties to even; a NaN stays one.
+// Rounds to nearest, ties to even. NaN remains NaN.
 TRIREME_INLINE inline uint16_t to_bf16(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   if (x != x) return static_cast<uint16_t>(bits >> 16 | 0x40);

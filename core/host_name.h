@@ -1,4 +1,4 @@
-// The machine's name, as others know it.
+// Host name of this machine.
 #pragma once
 
 #include <unistd.h>

@@ -8,7 +8,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of the running program; empty where the system does not tell.
+// Returns the folder of the running program, or an empty path if it cannot be determined.
 fs::path program_folder() {
   std::error_code unknown;
   return fs::read_symlink("/proc/self/exe", unknown).parent_path();
@@ -20,12 +20,12 @@ fs::path share_folder() {
   const fs::path program = program_folder();
   if (program.empty()) return {};
   const fs::path folder = program.parent_path() / "share" / "trireme";
-  std::error_code ignored;  // what cannot be looked at is not there
+  std::error_code ignored;  // an inaccessible path counts as missing
   return fs::is_directory(folder, ignored) ? folder : fs::path();
 }
 
 std::string find_shared(const std::string& path, const std::string& folder) {
-  std::error_code ignored;  // what cannot be looked at is not there
+  std::error_code ignored;  // an inaccessible path counts as missing
   if (path.empty() || fs::path(path).is_absolute() || fs::exists(path, ignored)) return path;
   const fs::path share = share_folder();
   const fs::path shared = share / folder / path;
@@ -43,7 +43,7 @@ std::string cache_folder() {
 
 std::string script_command(const std::string& name) {
   const std::string installed = "trireme-" + name;
-  std::error_code ignored;  // what cannot be looked at is not there
+  std::error_code ignored;  // an inaccessible path counts as missing
   const fs::path program = program_folder();
   return !program.empty() && fs::exists(program / installed, ignored) ? installed
                                                                       : "launch/" + name;

@@ -1,5 +1,5 @@
-// The folders of the program and of its user. What is installed with it: PREFIX/bin holds it,
-// PREFIX/share/trireme its files. A build tree has the same layout.
+// Locations of the program's own files and of the user's cache. An installation has the program in
+// PREFIX/bin and its files in PREFIX/share/trireme. A build tree has the same layout.
 #pragma once
 
 #include <filesystem>
@@ -7,19 +7,19 @@
 
 namespace trireme {
 
-// PREFIX/share/trireme; empty where there is no such folder.
+// Returns PREFIX/share/trireme, or an empty path if that folder does not exist.
 std::filesystem::path share_folder();
 
-// `path` if it exists or is absolute, else share_folder()/FOLDER/`path` if that exists, else
-// `path`.
+// Returns `path` if it exists or is absolute, otherwise share_folder()/`folder`/`path` if that
+// exists, otherwise `path`.
 std::string find_shared(const std::string& path, const std::string& folder = "");
 
-// Where this user keeps what can be computed again: $XDG_CACHE_HOME/trireme or ~/.cache/trireme;
-// empty when neither is known.
+// Returns the user's cache folder: $XDG_CACHE_HOME/trireme or ~/.cache/trireme. Returns an empty
+// string if neither variable is set.
 std::string cache_folder();
 
-// The command that runs a script of launch/: "trireme-get-data" where it is installed beside the
-// program, else "launch/get-data".
+// Returns the command that runs a script of launch/: "trireme-get-data" if the script is installed
+// next to the program, otherwise "launch/get-data".
 std::string script_command(const std::string& name);
 
 }  // namespace trireme

@@ -1,11 +1,11 @@
-// Calls that a signal interrupted.
+// Retries system calls that were interrupted by a signal.
 #pragma once
 
 #include <cerrno>
 
 namespace trireme {
 
-// Repeats call() while it returns -1 with EINTR; returns what it returned last.
+// Calls call() until it does not fail with EINTR, and returns its last result.
 template <class F>
 auto retry_interrupted(F call) {
   auto result = call();

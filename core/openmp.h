@@ -1,16 +1,18 @@
-// How long OpenMP's threads spin for each other before they sleep.
+// Limits how long OpenMP threads spin before they sleep.
 #pragma once
 
 namespace trireme {
 
-// Makes OpenMP's threads spin for at most a millisecond. By default libgomp's spin for 300,000
-// pauses, some 10 ms, and LLVM's for 200 ms: longer than a time slice of the scheduler, so that on
-// a busy machine a thread uses up the time in which the thread that it waits for could run.
+// Makes waiting OpenMP threads spin for at most a millisecond before they sleep. By default libgomp
+// spins for 300,000 pauses, about 10 ms, and LLVM's runtime for 200 ms. That exceeds a time slice
+// of the scheduler, so on a busy machine a spinning thread uses up the time in which the thread
+// that it waits for could run.
 //
-// The runtimes read GOMP_SPINCOUNT and KMP_BLOCKTIME when they are loaded, so this executes the
-// program again with both set. Returns when they are set, or the user has set GOMP_SPINCOUNT or
-// OMP_WAIT_POLICY, or there is one core only, where libgomp hardly spins; also when the program
-// cannot be executed again, and then the default stays. Requires that there are no other threads.
+// The runtimes read GOMP_SPINCOUNT and KMP_BLOCKTIME when they are loaded, so this function sets
+// both and executes the program again. It returns without doing so if they are already set, if the
+// user has set GOMP_SPINCOUNT or OMP_WAIT_POLICY, if the process has a single core (libgomp hardly
+// spins then), or if the program cannot be executed again. Requires that no other threads are
+// running.
 void limit_openmp_spinning(char** argv);
 
 }  // namespace trireme

@@ -1,6 +1,6 @@
-// Loops over the threads of a CPU rank (see create_cpu_device). Which thread runs what depends on
-// the number of threads; so that results do not, a body must not carry sums from one part into
-// another.
+// Parallel loops over the threads of the CPU device (see create_cpu_device). The partition depends
+// on the number of threads. To keep results independent of it, a body must not accumulate across
+// the indices of its part.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace internal {
 void run_parallel(int64_t count, void (*body)(void*, int64_t, int64_t), void* context);
 }  // namespace internal
 
-// Calls body(begin, end) on parts of [0, count), at once.
+// Calls body(begin, end) concurrently on disjoint ranges that cover [0, count). Returns when all
+// calls have returned. Nested calls run sequentially in the calling thread.
 template <class Body>
 void parallel_for(int64_t count, Body&& body) {
   using Plain = std::remove_reference_t<Body>;

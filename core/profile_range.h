@@ -1,5 +1,5 @@
-// A stretch of a thread's work, by name, on the timeline of a GPU's profiler (Nsight Systems). Next
-// to nothing where none looks on.
+// A named range on the timeline of a GPU profiler (NVTX, for Nsight Systems), from construction to
+// destruction. Costs almost nothing if no profiler is attached.
 #pragma once
 
 namespace trireme {

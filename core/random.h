@@ -1,6 +1,6 @@
-// Random numbers without state: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random
-// numbers: as easy as 1, 2, 3", SC 2011). A number is a pure function of (seed, purpose, stream,
-// index), the same on every device, so that training can resume anywhere on any number of ranks and
+// Stateless random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as
+// easy as 1, 2, 3", SC 2011). A number is a pure function of (seed, purpose, stream, index), the
+// same on every device, so that training can resume on any machine with any number of ranks and
 // threads.
 #pragma once
 
@@ -33,7 +33,7 @@ constexpr void philox_round(Random4& counter, std::array<uint32_t, 2>& key) {
   key[1] += 0xBB67AE85;
 }
 
-// Written out, so that compilers can vectorise a loop over it.
+// Unrolled so that compilers can vectorize a loop over it.
 constexpr Random4 philox(Random4 counter, std::array<uint32_t, 2> key) {
   philox_round(counter, key);
   philox_round(counter, key);
@@ -48,25 +48,25 @@ constexpr Random4 philox(Random4 counter, std::array<uint32_t, 2> key) {
   return counter;
 }
 
-// Mixes 64 bits to 64 bits, a bijection (the finalizer of MurmurHash3, constants by D. Stafford).
+// Mixes 64 bits; a bijection (the finalizer of MurmurHash3 with constants by D. Stafford).
 constexpr uint64_t mix64(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
   return x ^ (x >> 31);
 }
 
-// A stable number for a name, e.g. of a parameter (FNV-1a).
+// Returns a stable hash of a name, e.g. of a parameter (FNV-1a).
 constexpr uint64_t name_hash(std::string_view name) {
   uint64_t hash = 0xCBF29CE484222325;
   for (char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3;
   return hash;
 }
 
-// Uniform in [0, 1) with 24 bits.
+// Maps random bits to a uniform number in [0, 1) with 24 bits of precision.
 constexpr float uniform(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
-// Random numbers for one purpose. `stream` tells uses of the same purpose apart: an epoch, a step,
-// a parameter's name_hash.
+// Random numbers for one purpose. `stream` selects an independent sequence for the same purpose,
+// e.g. an epoch, a step, or the name_hash of a parameter.
 class Random {
  public:
   constexpr Random(uint64_t seed, RandomPurpose purpose, uint64_t stream = 0) : stream_(stream) {
@@ -74,7 +74,7 @@ class Random {
     key_ = {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
   }
 
-  // The index-th group of four.
+  // Returns the index-th group of four numbers.
   constexpr Random4 four(uint64_t index) const {
     return philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
                    static_cast<uint32_t>(stream_), static_cast<uint32_t>(stream_ >> 32)},
@@ -83,7 +83,7 @@ class Random {
   constexpr uint32_t bits(uint64_t index) const { return four(index / 4)[index % 4]; }
   constexpr float uniform_at(uint64_t index) const { return uniform(bits(index)); }
 
-  // Standard normal (Box-Muller over the index-th group; only its first two numbers are used).
+  // Returns a standard normal number (Box-Muller on the first two numbers of the index-th group).
   float normal_at(uint64_t index) const {
     const Random4 r = four(index);
     const double u = (static_cast<double>(r[0]) + 1.0) * 0x1p-32;  // in (0, 1]

@@ -1,5 +1,5 @@
-// The extents of a tensor, outermost first: [N, C, H, W] for images, [N, F] for rows. Always the
-// logical order; how elements lie in memory is Layout's business.
+// Shape: the extents of a tensor, outermost first, e.g. [N, C, H, W] for images and [N, F] for
+// rows. The order is always the logical one; Layout describes the order of elements in memory.
 #pragma once
 
 #include <algorithm>

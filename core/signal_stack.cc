@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-constexpr size_t kBytes = 256 << 10;  // for a handler that prints a backtrace
+constexpr size_t kBytes = 256 << 10;  // enough for a handler that prints a backtrace
 
 class SignalStack {
  public:

@@ -1,12 +1,13 @@
-// Where signal handlers run. Kernels that oneDNN generates use the stack pointer as a register like
-// any other: it may point into the heap, and a signal that comes then would be handled there, over
-// whatever it holds. So threads that compute have another stack for handlers, and handlers ask for
-// it (SA_ONSTACK).
+// Alternate stacks for signal handlers. Kernels that oneDNN generates use the stack pointer as a
+// general-purpose register, so it may point into the heap; a signal handler that ran there would
+// overwrite heap memory. Threads that compute therefore have an alternate stack (sigaltstack), and
+// handlers are installed with SA_ONSTACK.
 #pragma once
 
 namespace trireme {
 
-// Gives the calling thread such a stack, once; it goes with the thread.
+// Installs an alternate signal stack for the calling thread and frees it when the thread exits.
+// Further calls have no effect.
 void use_signal_stack();
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// What a tensor is (TensorSpec) and the order of its elements in memory (Layout). Memory itself is
-// passed as plain pointers beside a spec that was fixed when the operation was planned.
+// TensorSpec describes a tensor, Layout the order of its elements in memory. The data itself is
+// passed as a plain pointer whose spec was fixed when the operation was planned.
 #pragma once
 
 #include <cstddef>
@@ -11,20 +11,21 @@
 
 namespace trireme {
 
-// A memory order that only the backend which made it understands; of elements, whatever their type.
+// A memory layout that only the backend that created it understands. It orders elements,
+// independent of their type.
 class OpaqueLayout {
  public:
   virtual ~OpaqueLayout() = default;
-  virtual int64_t elements() const = 0;  // in memory, padding included
+  virtual int64_t elements() const = 0;  // number in memory, including padding
   virtual bool equals(const OpaqueLayout& other) const = 0;
-  virtual std::string name() const = 0;  // for people, e.g. "nChw16c"
+  virtual std::string name() const = 0;  // human-readable, e.g. "nChw16c"
 };
 
 class Layout {
  public:
   enum class Kind {
-    kAny,           // not chosen yet: the plan chooses
-    kRowMajor,      // last extent contiguous
+    kAny,           // not chosen yet; the plan chooses it
+    kRowMajor,      // last dimension contiguous
     kChannelsLast,  // [N, C, H, W] stored as N, H, W, C
     kBlocked,       // opaque
   };
@@ -57,7 +58,8 @@ struct TensorSpec {
   Shape shape;
   Layout layout;
 
-  // Bytes in memory, padding of blocked layouts included. The layout must have been chosen.
+  // Returns the size in memory in bytes, including the padding of blocked layouts. Requires that
+  // the layout has been chosen.
   size_t bytes() const {
     const int64_t elements = layout.opaque() ? layout.opaque()->elements() : shape.elements();
     return elements * size_of(dtype);

@@ -1,4 +1,4 @@
-// Words for people.
+// Formatting and comparison of human-readable text.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,17 @@
 
 namespace trireme {
 
-// Characters to put in, take out or replace to make one of the other.
+// Returns the Levenshtein distance: the number of insertions, deletions and substitutions of
+// characters that turn one string into the other.
 size_t edit_distance(std::string_view a, std::string_view b);
-// The candidate with the fewest edits from `word`; empty when none is close enough to be meant.
+// Returns the candidate with the smallest edit distance to `word`, or an empty string if none is
+// close enough to be a likely misspelling.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
-// "; did you mean 'momentum'?" or nothing.
+// Returns "; did you mean 'momentum'?", or an empty string if no candidate is close enough.
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
 
-std::string upper(std::string text);  // of ASCII letters
-// Without those of `blanks` at both ends.
+std::string upper(std::string text);  // ASCII letters only
+// Returns `text` without leading and trailing characters of `blanks`.
 std::string_view trimmed(std::string_view text, std::string_view blanks = " \t");
 
 inline double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }

@@ -1,4 +1,4 @@
-// A stretch of time, in seconds after a moment that is agreed on elsewhere.
+// A time interval, in seconds since a reference point that its users agree on.
 #pragma once
 
 namespace trireme {

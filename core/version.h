@@ -2,9 +2,9 @@
 
 namespace trireme {
 
-// "0.1.0+git20261123142233.1a2b3c4d": the release and, where the program was built in a clone, the
-// time and the id of the commit (version.cmake). Tests, which would be linked anew at each commit,
-// have the release alone.
+// Returns the version, e.g. "0.1.0+git20261123142233.1a2b3c4d": the release and, if the program was
+// built in a git clone, the time and the ID of the commit (version.cmake). Tests contain the
+// release only, so that they need not be linked again for each commit.
 const char* version();
 
 }  // namespace trireme

@@ -41,7 +41,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Reached when its latest record is; carries the failure of the work before it.
+// An event that also carries the failure of the work before it.
 class CpuEvent final : public Event {
  public:
   void arm() {
@@ -49,7 +49,7 @@ class CpuEvent final : public Event {
     ++armed_;
   }
   void reach(std::exception_ptr failure) {
-    // Under the lock: whoever waits may destroy the event as soon as it is free.
+    // Notify under the lock: a waiter may destroy the event as soon as the lock is released.
     std::lock_guard lock(mutex_);
     ++reached_;
     failure_ = std::move(failure);
@@ -90,8 +90,8 @@ class InlineStream final : public Stream {
   void synchronize() override {}
 };
 
-// A thread that works through a ring of tasks. After a task has thrown, the rest is skipped, and
-// the failure is what every later event and synchronize report.
+// A thread that runs tasks from a ring buffer. After a task has thrown, later tasks are skipped,
+// and later events and synchronize calls report the exception.
 class BackgroundStream final : public Stream {
  public:
   BackgroundStream() : thread_([this] { work(); }) {}
@@ -124,12 +124,12 @@ class BackgroundStream final : public Stream {
     Task task;
     bool always = false;  // runs even after a failure
   };
-  static constexpr int64_t kRing = 1024;
+  static constexpr int64_t kRingSize = 1024;
 
   void run(Task task, bool always) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return queued_ - done_ < kRing; });
-    ring_[queued_ % kRing] = {task, always};
+    changed_.wait(lock, [&] { return queued_ - done_ < kRingSize; });
+    ring_[queued_ % kRingSize] = {task, always};
     ++queued_;
     lock.unlock();
     changed_.notify_all();
@@ -141,7 +141,7 @@ class BackgroundStream final : public Stream {
       {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return done_ < queued_; });
-        entry = ring_[done_ % kRing];
+        entry = ring_[done_ % kRingSize];
       }
       std::exception_ptr failure;
       if (entry.always || !failure_) {
@@ -162,11 +162,11 @@ class BackgroundStream final : public Stream {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  Entry ring_[kRing];
+  Entry ring_[kRingSize];
   int64_t queued_ = 0;
   int64_t done_ = 0;
   std::exception_ptr failure_;  // written by the thread, under the mutex
-  bool stopping_ = false;       // only touched by the thread
+  bool stopping_ = false;       // accessed by the thread only
   std::thread thread_;
 };
 
@@ -192,7 +192,7 @@ class CpuDevice final : public Device {
   }
 
   Buffer allocate(size_t bytes) override {
-    // Arenas of many megabytes would spend much of their time in misses of the TLB.
+    // Huge pages: otherwise large arenas would cause many TLB misses.
     constexpr size_t kPage = 4096, kHugePage = 2 << 20;
     const bool huge = bytes >= 2 * kHugePage;
     const size_t alignment = huge ? kHugePage : kPage;
@@ -201,7 +201,7 @@ class CpuDevice final : public Device {
     if (!data) {
       throw DeviceError("aligned_alloc", fmt::format("no memory for {} bytes", bytes));
     }
-    if (huge) madvise(data, rounded, MADV_HUGEPAGE);  // a wish: works without it, too
+    if (huge) madvise(data, rounded, MADV_HUGEPAGE);  // only a hint; failure is harmless
     return Buffer(data, bytes, [](void* memory) { std::free(memory); });
   }
   std::unique_ptr<Stream> create_stream(StreamKind kind) override {

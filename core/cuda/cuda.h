@@ -1,5 +1,4 @@
-// What the CUDA parts of other rooms need of a CUDA device. For folders named cuda/ and nccl/
-// alone.
+// Access to the CUDA objects behind a Device. Only for folders named cuda/ and nccl/.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,28 +11,30 @@
 
 namespace trireme::cuda {
 
-// Throws DeviceError, with the call and CUDA's name and text for its result, unless it succeeded.
+// Throws DeviceError with the call and CUDA's name and description of the error if `result` is not
+// cudaSuccess.
 void check(cudaError_t result, const char* call);
 
-// A stream of a CUDA device as CUDA knows it.
+// Returns the CUDA stream of a Stream. Throws Error if the stream does not belong to a CUDA device.
 cudaStream_t handle(Stream& stream);
 
 struct Properties {
-  int index = 0;  // among the devices that this process may use
+  int index = 0;  // among the devices visible to this process
   std::string name;
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
-  size_t shared_bytes_per_block = 0;  // that a kernel may opt in to
+  size_t shared_bytes_per_block = 0;  // maximum after opt-in
   size_t l2_bytes = 0;
   size_t memory_bytes = 0;
 };
+// Throws Error if the device is not a CUDA device.
 const Properties& properties(Device& device);
 
-// Makes every wait for streams and events of this device throw it from now on: for what fails
-// beside them. From any thread.
+// Makes every later wait for a stream or event of this device throw `failure`. Used for failures
+// that are detected outside of streams, e.g. by a watchdog. May be called from any thread.
 void fail(Device& device, std::exception_ptr failure);
 
 }  // namespace trireme::cuda
 
-// Runs a call of the CUDA runtime and checks it.
+// Evaluates a call of the CUDA runtime and throws DeviceError if it fails.
 #define TRIREME_CUDA(call) ::trireme::cuda::check(call, #call)

@@ -26,19 +26,20 @@ std::string pci_bus_id(int index) {
   return id;
 }
 
-// Why CUDA finds no device; `driver` is the CUDA that the driver can do, 0 where there is none.
+// Returns why CUDA finds no device. `driver` is the CUDA version that the driver supports, 0 if
+// there is no driver.
 std::string no_device_text(cudaError_t result, int driver, int runtime) {
-  if (driver == 0) return "no NVIDIA driver is installed (libcuda.so.1 is not there)";
+  if (driver == 0) return "no NVIDIA driver is installed (libcuda.so.1 was not found)";
   if (result == cudaErrorInsufficientDriver) {
     return fmt::format(
-        "the NVIDIA driver is too old: it is made for CUDA {}, this program needs CUDA {}",
+        "the NVIDIA driver is too old: it supports CUDA {}, but this program needs CUDA {}",
         version_text(driver), version_text(runtime));
   }
   if (result != cudaSuccess && result != cudaErrorNoDevice) {
     return fmt::format("{}: {}", cudaGetErrorName(result), cudaGetErrorString(result));
   }
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (visible) return fmt::format("CUDA_VISIBLE_DEVICES=\"{}\" leaves none", visible);
+  if (visible) return fmt::format("CUDA_VISIBLE_DEVICES=\"{}\" hides all GPUs", visible);
   return "the NVIDIA driver finds no GPU";
 }
 
@@ -114,7 +115,8 @@ Buffer CudaDevice::allocate(size_t bytes) {
                       fmt::format("no memory for {} bytes: {} of {} are free", bytes, free, total));
   }
   check(result, "cudaMalloc");
-  // Freeing waits for the device; whatever failed there is told by those who synchronize.
+  // cudaFree waits for the device. Its errors are ignored: failed work is reported when a stream is
+  // synchronized.
   return Buffer(data, bytes, [index = properties_.index](void* memory) {
     if (try_device(index)) cudaFree(memory);
   });
@@ -147,13 +149,14 @@ CudaDevice& cuda_device(Device& device) {
 
 void check(cudaError_t result, const char* call) {
   if (result == cudaSuccess) return;
-  cudaGetLastError();  // it is told here, not by a later call
+  cudaGetLastError();  // clears the error, so that no later call reports it again
   throw DeviceError(call,
                     fmt::format("{}: {}", cudaGetErrorName(result), cudaGetErrorString(result)));
 }
 
 cudaStream_t handle(Stream& stream) {
-  if (stream.device() != DeviceKind::kCuda) throw Error("the stream is not one of a CUDA device");
+  if (stream.device() != DeviceKind::kCuda)
+    throw Error("the stream does not belong to a CUDA device");
   return static_cast<CudaStream&>(stream).handle();
 }
 
@@ -190,7 +193,8 @@ std::unique_ptr<Device> create_cuda_device(int index) {
   if (support.devices == 0) throw DeviceError("create_cuda_device", support.problem);
   if (index < 0 || index >= support.devices) {
     throw DeviceError("create_cuda_device",
-                      fmt::format("there is no device {} among {}", index, support.devices));
+                      fmt::format("device index {} is out of range; this process may use {} GPU(s)",
+                                  index, support.devices));
   }
   return std::make_unique<cuda::CudaDevice>(index);
 }

@@ -8,11 +8,11 @@
 namespace trireme::cuda {
 
 void HostTasks::queue(cudaStream_t stream, const Task& task) {
-  Slot& slot = take();
+  Slot& slot = acquire();
   slot.task = task;
   slot.ticket = draw_ticket();
   const cudaError_t result = cudaLaunchHostFunc(stream, execute, &slot);
-  if (result != cudaSuccess) give_back(slot);
+  if (result != cudaSuccess) release(slot);
   check(result, "cudaLaunchHostFunc");
 }
 
@@ -32,7 +32,7 @@ void HostTasks::execute(void* data) noexcept {
     lock.unlock();
     std::exception_ptr failure;
     try {
-      Task task = slot.task;  // a replay begins with what was recorded
+      Task task = slot.task;  // copy: each replay starts from the recorded state
       task();
     } catch (...) {
       failure = std::current_exception();
@@ -42,7 +42,7 @@ void HostTasks::execute(void* data) noexcept {
   }
   if (self.failure_) self.failed_from_ = std::min(self.failed_from_, slot.ticket);
   lock.unlock();
-  if (!slot.recorded) self.give_back(slot);
+  if (!slot.recorded) self.release(slot);
 }
 
 void HostTasks::fail(std::exception_ptr failure) {
@@ -56,7 +56,7 @@ void HostTasks::rethrow(uint64_t until) {
   if (failure_ && failed_from_ <= until) std::rethrow_exception(failure_);
 }
 
-HostTasks::Slot& HostTasks::take() {
+HostTasks::Slot& HostTasks::acquire() {
   std::lock_guard lock(mutex_);
   if (free_) return *std::exchange(free_, free_->next);
   Slot& slot = slots_.emplace_back();
@@ -64,7 +64,7 @@ HostTasks::Slot& HostTasks::take() {
   return slot;
 }
 
-void HostTasks::give_back(Slot& slot) {
+void HostTasks::release(Slot& slot) {
   std::lock_guard lock(mutex_);
   slot.next = free_;
   free_ = &slot;

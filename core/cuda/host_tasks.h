@@ -1,8 +1,8 @@
-// Work of the host within the streams of one CUDA device, and what it threw.
+// Host tasks in the streams of a CUDA device, and the exceptions they throw.
 //
-// Whatever a stream is given gets a ticket, in the order of the calls. Once a task has thrown,
-// tasks that come to run later are skipped, which counts as their failure too; so everything up to
-// the lowest ticket that failed is known to have run.
+// Tasks and replays are numbered with tickets in the order in which they are queued. After a task
+// has thrown, later tasks are skipped, which counts as a failure too. Therefore every task with a
+// ticket below the lowest failed one is known to have run.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,13 +23,14 @@ class HostTasks {
  public:
   static constexpr uint64_t kAll = std::numeric_limits<uint64_t>::max();
 
-  // Where a task is from when it is queued until it has run, or as long as it can be replayed.
+  // Storage of a task from the time it is queued until it has run, or as long as it can be
+  // replayed.
   struct Slot {
     HostTasks* owner = nullptr;
     Task task;
     uint64_t ticket = 0;
     bool recorded = false;
-    Slot* next = nullptr;  // that is free
+    Slot* next = nullptr;  // next free slot
   };
 
   HostTasks() = default;
@@ -39,20 +40,21 @@ class HostTasks {
   uint64_t draw_ticket() { return ++tickets_; }
   uint64_t latest_ticket() const { return tickets_; }
 
-  // To be run once.
+  // Queues a task that runs once.
   void queue(cudaStream_t stream, const Task& task);
-  // To be run by every replay of what the stream records, until the slot goes.
+  // Adds a task to the stream capture in progress. Each replay runs it; `slots` owns it.
   void record(cudaStream_t stream, const Task& task, std::deque<Slot>& slots);
 
-  // As though a task before all others had thrown it; of several failures the first stays.
+  // Reports `failure` as though a task before all others had thrown it. Ignored if there already is
+  // a failure.
   void fail(std::exception_ptr failure);
-  // Throws what a task threw, if that concerns anything up to this ticket.
+  // Throws the exception of a failed task if the failure affects any ticket up to `until`.
   void rethrow(uint64_t until);
 
  private:
   static void execute(void* slot) noexcept;
-  Slot& take();
-  void give_back(Slot& slot);
+  Slot& acquire();
+  void release(Slot& slot);
 
   std::atomic<uint64_t> tickets_ = 0;
   std::mutex mutex_;

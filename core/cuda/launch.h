@@ -1,5 +1,5 @@
-// Kernels on a stream. Everything that a kernel file needs beyond CUDA C++ itself is here, so that
-// tests/emulation, which has its own version of this header, can run the same files on a CPU.
+// Launches kernels on a stream. This header contains everything that a kernel file needs beyond
+// CUDA C++ itself; tests/emulation has its own version of it to run the same files on a CPU.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@ namespace trireme::cuda {
 struct Grid {
   dim3 blocks;
   dim3 threads;
-  size_t shared_bytes = 0;  // of dynamic shared memory; above 48 KiB the kernel is opted in
+  size_t shared_bytes = 0;  // dynamic shared memory; above 48 KiB the launch opts the kernel in
 };
 
-// Queues kernel<<<grid>>>(args...). `name` is for messages.
+// Queues kernel<<<grid>>>(args...). Throws DeviceError with `name` if that fails.
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), const Grid& grid, Stream& stream,
             Arguments... arguments) {
   constexpr size_t kAlwaysAllowed = 48 << 10;
   const auto* function = reinterpret_cast<const void*>(kernel);
   cudaLaunchConfig_t config{};
-  config.stream = handle(stream);  // first: it says which device all of this is about
+  config.stream = handle(stream);  // first, because handle() selects the device for the calls below
   if (grid.shared_bytes > kAlwaysAllowed) {
     check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(grid.shared_bytes)),
@@ -38,7 +38,7 @@ void launch(const char* name, void (*kernel)(Parameters...), const Grid& grid, S
 }
 
 #ifdef __CUDACC__
-// The block's dynamic shared memory.
+// Returns the dynamic shared memory of the block.
 template <class T>
 __device__ T* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char memory[];

@@ -39,17 +39,19 @@ std::vector<std::string> split_path(const char* variable) {
   return folders;
 }
 
-// The folder of the `python3` that a shell would start; empty: there is none. In a virtual
-// environment that is a link to another Python, whose packages are elsewhere.
-std::string folder_of_python() {
+// Returns the folder of the `python3` that a shell would start, or an empty string if there is
+// none. The link is not resolved: in a virtual environment it points to another Python, whose
+// packages are elsewhere.
+std::string python_folder() {
   for (const std::string& folder : split_path("PATH")) {
     if (access((folder + "/python3").c_str(), X_OK) == 0) return folder;
   }
   return "";
 }
 
-// Where a toolkit or a Python with NVIDIA's wheels keeps libraries, in the order to look.
-std::vector<std::string> usual_places() {
+// Returns the folders in which a CUDA toolkit or NVIDIA's Python wheels install libraries, in
+// search order.
+std::vector<std::string> default_folders() {
   std::vector<std::string> folders;
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
     if (const char* root = std::getenv(variable))
@@ -63,7 +65,7 @@ std::vector<std::string> usual_places() {
       packages.push_back(std::string(root) + "/lib/python3*/site-packages");
     }
   }
-  if (const std::string python = folder_of_python(); !python.empty()) {
+  if (const std::string python = python_folder(); !python.empty()) {
     packages.push_back(python + "/../lib/python3*/site-packages");
   }
   if (const char* home = std::getenv("HOME")) {
@@ -85,10 +87,10 @@ std::string path_of(void* handle) {
 
 Library::Library(std::string product, const std::vector<std::string>& names)
     : product_(std::move(product)) {
-  std::string refusal;
+  std::string load_error;
   const auto open = [&](const std::string& file) {
     handle_ = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!handle_) refusal = dlerror();
+    if (!handle_) load_error = dlerror();
     return handle_ != nullptr;
   };
   const auto open_first = [&](const std::vector<std::string>& folders) {
@@ -103,14 +105,14 @@ Library::Library(std::string product, const std::vector<std::string>& names)
     }
     return false;
   };
-  const std::vector<std::string> folders = usual_places();
+  const std::vector<std::string> folders = default_folders();
   if (open_first(folders)) {
     path_ = path_of(handle_);
     return;
   }
   problem_ = fmt::format("{} ({}) cannot be loaded from LD_LIBRARY_PATH, the system{}{}: {}",
                          product_, fmt::join(names, " or "), folders.empty() ? "" : ", ",
-                         fmt::join(folders, ", "), refusal);
+                         fmt::join(folders, ", "), load_error);
 }
 
 Library::~Library() {

@@ -1,5 +1,5 @@
-// Libraries that are looked for when the program runs, so that one binary starts on machines
-// without them.
+// Libraries that are loaded at run time with dlopen, so that one binary also starts on machines
+// that lack them.
 #pragma once
 
 #include <string>
@@ -9,22 +9,22 @@ namespace trireme::cuda {
 
 class Library {
  public:
-  // The first of `names` ("libcudnn.so.9") that loads, looked for where the dynamic linker looks
-  // (LD_LIBRARY_PATH), then in the usual places of CUDA's toolkit and of Python's wheels: those of
-  // PYTHONPATH, VIRTUAL_ENV, CONDA_PREFIX, the first `python3` of PATH, the user and the system.
-  // `product` is for messages: "cuDNN".
+  // Loads the first of `names` ("libcudnn.so.9") that can be loaded. Searches the path of the
+  // dynamic linker (LD_LIBRARY_PATH), then the default folders of the CUDA toolkit and of Python
+  // wheels: those of PYTHONPATH, VIRTUAL_ENV, CONDA_PREFIX, the first `python3` in PATH, the user
+  // and the system. `product` is the name for messages ("cuDNN").
   Library(std::string product, const std::vector<std::string>& names);
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
   ~Library();
 
-  // Why it is not there; empty when it is.
+  // Why the library could not be loaded; empty if it was.
   const std::string& problem() const { return problem_; }
-  void* handle() const { return handle_; }           // of dlopen; null when it is not there
-  const std::string& path() const { return path_; }  // of the file that was loaded
+  void* handle() const { return handle_; }           // from dlopen; null if it was not loaded
+  const std::string& path() const { return path_; }  // of the loaded file
 
-  // Its function of that name and type. Throws DeviceError when the library or the function is
-  // missing.
+  // Returns the function with this name and type. Throws DeviceError if the library or the function
+  // is missing.
   template <class Function>
   Function* function(const char* name) const {
     return reinterpret_cast<Function*>(symbol(name));

@@ -1,4 +1,4 @@
-// What `trireme doctor` tells of the libraries that are loaded when they are needed.
+// Status of the libraries that are loaded at run time, for `trireme doctor`.
 #include <fmt/format.h>
 
 #include <functional>
@@ -20,7 +20,7 @@ struct Product {
   std::function<std::string(const cuda::Library&)> version;
 };
 
-// 91900 -> "9.19.0": the parts' weights differ between products.
+// 91900 -> "9.19.0". The factors of the parts differ between products.
 std::string version_text(size_t code, size_t major, size_t minor) {
   return fmt::format("{}.{}.{}", code / major, code % major / minor, code % minor);
 }

@@ -3,7 +3,7 @@
 namespace trireme::cuda {
 namespace {
 
-// Of NVML's API reference; its header is not part of CUDA's runtime.
+// Constants and types from NVML's API reference; its header is not part of the CUDA runtime.
 constexpr int kSuccess = 0;
 constexpr int kClockOfMultiprocessors = 1;
 constexpr int kSensorOfGpu = 0;

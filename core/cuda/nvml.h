@@ -1,4 +1,4 @@
-// How busy a GPU is, from the driver's management library, where that is installed.
+// Reads the load of a GPU with NVML, the management library of the driver, if it is installed.
 #pragma once
 
 #include <optional>
@@ -11,13 +11,13 @@ namespace trireme::cuda {
 
 class Nvml {
  public:
-  // The GPU with this address on the PCI bus, "0000:3b:00.0".
+  // `pci_bus_id` is the address of the GPU, e.g. "0000:3b:00.0".
   explicit Nvml(const std::string& pci_bus_id);
   ~Nvml();
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  // Nothing without the library. What a GPU does not tell stays 0.
+  // Returns nullopt if NVML is not available. Values that the GPU does not report are 0.
   std::optional<DeviceLoad> load() const;
 
  private:

@@ -16,7 +16,7 @@ CudaRecording::CudaRecording(CudaStream& stream, const std::function<void()>& en
     : tasks_(std::move(tasks)), replayed_(device, EventKind::kOrder, tasks_) {
   const GraphHandle graph = capture(stream.handle(), encode);
   cudaGraphExec_t executable = nullptr;
-  // Streams keep their priorities: communication goes first within a graph, too.
+  // Preserve the priorities of streams, so that communication has priority within a graph, too.
   TRIREME_CUDA(
       cudaGraphInstantiate(&executable, graph.get(), cudaGraphInstantiateFlagUseNodePriority));
   executable_.reset(executable);
@@ -25,8 +25,8 @@ CudaRecording::CudaRecording(CudaStream& stream, const std::function<void()>& en
 
 CudaRecording::GraphHandle CudaRecording::capture(cudaStream_t stream,
                                                   const std::function<void()>& encode) {
-  if (recording_now) throw Error("a recording cannot be made within another");
-  // Other threads may go on to allocate and to wait.
+  if (recording_now) throw Error("recordings cannot be nested");
+  // Thread-local mode: other threads may still allocate and synchronize.
   TRIREME_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   cudaGraph_t graph = nullptr;
   recording_now = this;
@@ -34,7 +34,7 @@ CudaRecording::GraphHandle CudaRecording::capture(cudaStream_t stream,
     encode();
   } catch (...) {
     recording_now = nullptr;
-    cudaStreamEndCapture(stream, &graph);  // what it says follows from the exception
+    cudaStreamEndCapture(stream, &graph);  // its error is a consequence of the exception
     cudaGetLastError();
     const GraphHandle unfinished(graph);
     throw;
@@ -50,7 +50,8 @@ CudaRecording::~CudaRecording() {
 
 void CudaRecording::replay(Stream& stream) {
   const cudaStream_t target = handle(stream);
-  // Tasks keep the ticket of the first replay: after a failure, events from then on report it.
+  // Tasks keep the ticket of the first replay: after a failure, all events from that replay on
+  // report it.
   if (!slots_.empty() && !replayed_.recorded()) {
     const uint64_t ticket = tasks_->draw_ticket();
     for (HostTasks::Slot& slot : slots_) slot.ticket = ticket;

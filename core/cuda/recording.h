@@ -1,4 +1,4 @@
-// A CUDA graph, captured from streams.
+// A CUDA graph that was captured from streams.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,7 +23,7 @@ class CudaRecording final : public Recording {
   void replay(Stream& stream) override;
   void add(cudaStream_t stream, const Task& task) { tasks_->record(stream, task, slots_); }
 
-  // The one that this thread is making; null when it makes none.
+  // Returns the recording that this thread is capturing, or null if there is none.
   static CudaRecording* current();
 
  private:

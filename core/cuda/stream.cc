@@ -48,11 +48,11 @@ void CudaEvent::synchronize() {
 }
 
 void CudaEvent::record(cudaStream_t stream, bool captured) {
-  // Within a recording an event of order is only an edge of its graph; a timed one is reached anew
-  // by every replay, whose tickets are yet to be drawn.
-  const bool marks = captured && kind_ == EventKind::kTimed;
-  TRIREME_CUDA(cudaEventRecordWithFlags(handle_.get(), stream,
-                                        marks ? cudaEventRecordExternal : cudaEventRecordDefault));
+  // In a recording, an event of kind kOrder is only an edge of the graph. A timed event is recorded
+  // by every replay, whose tickets are not known yet.
+  const bool external = captured && kind_ == EventKind::kTimed;
+  TRIREME_CUDA(cudaEventRecordWithFlags(
+      handle_.get(), stream, external ? cudaEventRecordExternal : cudaEventRecordDefault));
   ticket_ = captured ? HostTasks::kAll : tasks_->latest_ticket();
   recorded_ = true;
 }
@@ -61,7 +61,8 @@ CudaStream::CudaStream(int device, StreamKind kind, std::shared_ptr<HostTasks> t
     : device_(device), tasks_(std::move(tasks)), handle_(make_stream(device, kind)) {}
 
 CudaStream::~CudaStream() {
-  // Tasks that are still queued use what is about to go. A failure has been told, or nobody asked.
+  // Queued tasks use objects that are about to be destroyed. Failures have been reported already,
+  // or nobody waited for them.
   if (try_device(device_)) cudaStreamSynchronize(handle_.get());
 }
 

@@ -12,11 +12,12 @@
 
 namespace trireme::cuda {
 
-// Makes the device the one that CUDA's calls of this thread are about.
+// Makes the device current for CUDA calls of this thread. use_device throws DeviceError if that
+// fails; try_device returns false, for use in destructors.
 void use_device(int index);
-bool try_device(int index) noexcept;  // the same for destructors; false where it cannot be
+bool try_device(int index) noexcept;
 
-// Owns what a CUDA handle stands for.
+// Deleter for CUDA handles.
 template <auto destroy>
 struct Destroy {
   template <class T>
@@ -34,7 +35,7 @@ class CudaEvent final : public Event {
   ~CudaEvent() override { try_device(device_); }
 
   void synchronize() override;
-  // `captured`: the stream records instead of running.
+  // `captured`: the stream is being captured into a graph.
   void record(cudaStream_t stream, bool captured);
   bool recorded() const { return recorded_; }
   cudaEvent_t handle() const { return handle_.get(); }
@@ -45,7 +46,7 @@ class CudaEvent final : public Event {
   std::shared_ptr<HostTasks> tasks_;
   EventHandle handle_;
   bool recorded_ = false;
-  uint64_t ticket_ = 0;  // of the latest work that it follows
+  uint64_t ticket_ = 0;  // of the most recent work before the event
 };
 
 class CudaStream final : public Stream {
@@ -59,7 +60,7 @@ class CudaStream final : public Stream {
   void run(Task task) override;
   void synchronize() override;
 
-  // For calls of this thread about it.
+  // Returns the CUDA stream and makes its device current for this thread.
   cudaStream_t handle() const;
 
  private:

@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
     With, NoGpu,
     ::testing::Values(Machine{"NoDriver", "", "no NVIDIA driver is installed"},
                       Machine{"AnOldDriver", "11040",
-                              "the NVIDIA driver is too old: it is made for CUDA 11.4"},
+                              "the NVIDIA driver is too old: it supports CUDA 11.4"},
                       Machine{"ADriverAlone", "13000", "the NVIDIA driver finds no GPU"}),
     [](const auto& machine) { return machine.param.name; });
 
