@@ -1,8 +1,8 @@
 #include "trainer/infer/evaluate_checkpoint.h"
 
 #include "comm/control.h"
-#include "data/fingerprint.h"
 #include "data/external_data.h"
+#include "data/fingerprint.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/device.h"
 #include "trainer/config/inputs.h"
@@ -26,11 +26,12 @@ CheckpointEvaluation evaluate_checkpoint(const Config& config, comm::Communicato
     const int64_t rows = plan_batch(config, communicator.size()).micro;
     dataset = open_data(config, data::Part::kEvaluation, tell_opening(communicator), columns);
     if (trained_on) {
-      dataset = data::with_training_classes(std::move(dataset), trained_on->spec, trained_on->class_names);
+      dataset = data::with_training_classes(std::move(dataset), trained_on->spec,
+                                            trained_on->class_names);
     }
     const Warn silent = [](const std::string&) {};
     model = std::make_unique<TrainedModel>(config, *backend, dataset->spec(), path, rows,
-                                           BatchNorms::kKept,
+                                           BatchNormMode::kUnfolded,
                                            communicator.rank() == 0 ? warn_on_stderr : silent);
     evaluator = std::make_unique<Evaluator>(
         model->graph(), *backend, communicator, *dataset, model->parameters(), model->arrays(),

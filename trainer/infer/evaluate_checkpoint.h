@@ -1,4 +1,4 @@
-// How well a saved model does.
+// Evaluates a saved model on the evaluation samples.
 #pragma once
 
 #include <optional>
@@ -17,15 +17,17 @@ struct CheckpointEvaluation {
   Evaluation evaluation;
   CheckpointState state;
   std::vector<std::string> output_names;  // see data::output_names
-  // How the samples of `config` differ from those that the checkpoint's run evaluated on, as far as
-  // that is known: see changes(). On rank 0.
+  // Differences between the samples of `config` and those on which the checkpoint's run was
+  // evaluated, as far as known (see changes()). Only on rank 0.
   std::vector<std::string> data_changes = {};
 };
 
-// Evaluates a saved model. `path` is a checkpoint, or a run's folder for its newest good one.
-// `trained_on`: where the data of `config` is not that of the run, see with_training_classes. `columns`: of
-// the table that the run was trained on, see OpenOptions. All ranks call it together. Throws
-// ConfigError when the checkpoint is of another network.
+// Evaluates a saved model and returns its metrics. All ranks must call it together.
+// `path` is a checkpoint, or the folder of a run for its newest valid checkpoint.
+// `trained_on` must be set if the data of `config` is not that of the run; see
+// data::with_training_classes. `with_details` adds scores of classes or outputs. `columns` are
+// those of the table that the run was trained on; see data::OpenOptions. Throws ConfigError if the
+// checkpoint belongs to another network.
 CheckpointEvaluation evaluate_checkpoint(const Config& config, comm::Communicator& communicator,
                                          const std::string& path,
                                          const std::optional<SampleFacts>& trained_on = {},

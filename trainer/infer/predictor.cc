@@ -25,7 +25,7 @@ struct Predictor::State {
     output = device.allocate(host_output.size() * sizeof(float));
     metrics = device.allocate(ops::kMetricCount * sizeof(float));
     step_state = device.allocate(sizeof(ops::StepState));
-    // The loss is computed all the same; of labels that are not there it takes the first class.
+    // The program computes the loss, too, so it needs targets; all are class 0.
     targets = device.allocate(static_cast<size_t>(rows) * graph.input.target.bytes());
     device.fill_zero(targets.data(), targets.bytes(), *stream);
     input_bytes = static_cast<size_t>(rows) * graph.input.input.bytes();
@@ -42,7 +42,7 @@ struct Predictor::State {
   std::span<const float> run(const std::byte* batch, int64_t valid) {
     const ops::StepState state{.valid_rows = static_cast<int32_t>(valid)};
     device.copy(step_state.data(), &state, sizeof state, *stream);
-    // The CPU reads the batch where it is.
+    // The CPU reads the batch in place.
     if (inputs.data()) device.copy(inputs.data(), batch, input_bytes, *stream);
     context->bind(model::Port::kInput, inputs.data() ? inputs.data() : batch);
     context->forward(*stream);

@@ -1,4 +1,4 @@
-// What a trained network says of samples, batch after batch.
+// Computes the outputs of a trained network for batches of samples.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,15 @@ namespace trireme::train {
 
 class Predictor {
  public:
-  // Compiles for `rows` rows at a time. Both outlive the predictor.
+  // Compiles the network for batches of `rows` rows. `model` and `backend` must outlive the
+  // predictor.
   Predictor(const TrainedModel& model, ops::Backend& backend, int64_t rows);
   ~Predictor();
 
-  int64_t outputs() const;  // numbers of a sample
-  // Logits, in regression the numbers predicted, [rows, outputs()]. `inputs` has room for the rows
-  // of the constructor, of which the first `rows` are samples. Valid until the next call.
+  // Returns the number of outputs of a sample.
+  int64_t outputs() const;
+  // Returns logits, or predicted numbers in regression, as [rows, outputs()], valid until the next
+  // call. `inputs` has as many rows as given to the constructor; only the first `rows` are samples.
   std::span<const float> run(const std::byte* inputs, int64_t rows);
 
  private:

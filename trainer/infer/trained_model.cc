@@ -9,19 +9,19 @@ namespace trireme::train {
 
 TrainedModel::TrainedModel(const Config& config, ops::Backend& backend,
                            const data::SampleSpec& samples, const std::string& path, int64_t rows,
-                           BatchNorms norms, const Warn& warn)
+                           BatchNormMode norms, const Warn& warn)
     : graph_(build_network(config, samples)) {
   const FoundCheckpoint found = find_trained(path, warn);
   state_ = found.state;
   model::Weights weights = read_model(found, graph_);
-  if (norms == BatchNorms::kFolded) model::fold_batch_norms(graph_, weights);
+  if (norms == BatchNormMode::kFolded) model::fold_batch_norms(graph_, weights);
   model::Program::compile(graph_, backend,
                           {.batch = rows, .training = false, .dtype = compute_dtype(config)},
                           parameters_);
-  place(weights, backend);
+  load_weights(weights, backend);
 }
 
-void TrainedModel::place(const model::Weights& weights, ops::Backend& backend) {
+void TrainedModel::load_weights(const model::Weights& weights, ops::Backend& backend) {
   Device& device = backend.device();
   values_ = device.allocate(parameters_.array_bytes());
   running_ = device.allocate(parameters_.running_stat_bytes());

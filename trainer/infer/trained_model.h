@@ -1,4 +1,4 @@
-// The network of a run with the values that it has saved, in the memory of a device, for inference.
+// The network of a run with its saved parameters in device memory, for inference.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,28 @@
 
 namespace trireme::train {
 
-enum class BatchNorms {
-  kKept,    // the network to the bit as training evaluates it
-  kFolded,  // into the convolutions before them, where that is possible: equal but for rounding
+enum class BatchNormMode {
+  kUnfolded,  // batch norms remain; outputs are bitwise those of evaluations in training
+  kFolded,    // batch norms are folded into convolutions if possible; outputs differ by rounding
 };
 
 class TrainedModel {
  public:
-  // For samples such as these, `rows` at a time. `path` and `warn` as for find_trained. Throws
-  // as that does, and ConfigError when the checkpoint is of another network.
+  // Loads a model for batches of `rows` samples of the format `samples`. `path` and `warn` are
+  // passed to find_trained. Throws what find_trained throws, and ConfigError if the checkpoint
+  // belongs to another network.
   TrainedModel(const Config& config, ops::Backend& backend, const data::SampleSpec& samples,
-               const std::string& path, int64_t rows, BatchNorms norms, const Warn& warn);
+               const std::string& path, int64_t rows, BatchNormMode norms, const Warn& warn);
 
   const model::Graph& graph() const { return graph_; }
   const model::Parameters& parameters() const { return parameters_; }
-  // Parameters and running values, for programs compiled for inference with parameters().
+  // Returns parameters and running statistics, for programs compiled for inference with
+  // parameters().
   const model::ModelArrays& arrays() const { return arrays_; }
   const CheckpointState& state() const { return state_; }
 
  private:
-  void place(const model::Weights& weights, ops::Backend& backend);
+  void load_weights(const model::Weights& weights, ops::Backend& backend);
 
   model::Graph graph_;
   CheckpointState state_;

@@ -1,36 +1,38 @@
-// How the steps of a run lie in its epochs. An epoch is a pass over the training samples, whatever
-// the batch, so that a run may be resumed with another one.
+// Converts between steps, epochs and positions in the training samples. An epoch is a pass over the
+// training samples and does not depend on the batch, so a run may be resumed with another batch.
 #pragma once
 
 #include <cstdint>
 
 namespace trireme::train {
 
-// Samples that a run has seen.
+// The position of a run in its training samples.
 struct SamplePosition {
-  int64_t epoch = 0;   // epochs completed
-  int64_t sample = 0;  // samples of the current epoch that were used
+  int64_t epoch = 0;   // completed epochs
+  int64_t sample = 0;  // samples of the current epoch that have been used
 };
 
 class Epochs {
  public:
-  // Of `samples` each, in batches of `batch`, the last of an epoch shorter; both positive.
+  // Describes epochs of `samples` samples in batches of `batch`; the last batch of an epoch may be
+  // smaller. Requires positive numbers.
   Epochs(int64_t samples, int64_t batch) : samples_(samples), batch_(batch) {}
 
-  // Of a whole epoch.
+  // Returns the number of steps of an epoch.
   int64_t steps() const { return (samples_ + batch_ - 1) / batch_; }
-  // Where a run that is at `from` is after that many steps more.
+  // Returns the position of a run after `steps` more steps.
   SamplePosition after(SamplePosition from, int64_t steps) const;
-  // Steps from there until so many epochs are completed; 0 where they are.
+  // Returns the number of steps from `from` until `epochs` epochs are completed, or 0 if they
+  // already are.
   int64_t steps_until(SamplePosition from, int64_t epochs) const;
-  // Steps of this batch that lead there from the beginning of a run: the number of its steps where
-  // all had this batch, and not always a whole number where some had another.
+  // Returns the number of steps with this batch from the beginning of a run to the position. May be
+  // fractional if earlier steps had another batch.
   double in_steps(SamplePosition position) const;
-  // Epochs completed, and the part of the current one.
+  // Returns the number of completed epochs, plus the fraction of the current one.
   double in_epochs(SamplePosition position) const;
 
  private:
-  int64_t steps_left(SamplePosition from) const;  // of the epoch
+  int64_t steps_left(SamplePosition from) const;  // in the current epoch
 
   int64_t samples_;
   int64_t batch_;

@@ -17,7 +17,7 @@ TensorSpec array_spec(DType dtype, int64_t elements) {
 TensorSpec state_spec() { return array_spec(DType::kU8, int64_t{sizeof(ops::StepState)}); }
 TensorSpec loss_scale_spec() { return array_spec(DType::kU8, int64_t{sizeof(ops::LossScale)}); }
 
-// A scale of 1 that never grows: AdjustLossScale then only counts what is skipped.
+// Growth interval of a loss scale that remains 1: AdjustLossScale then only counts skipped updates.
 constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
 
 ops::UpdateRule adam_rule(const AdamConfig& config, bool decoupled) {
@@ -64,8 +64,8 @@ ops::UpdateRange range_of(const model::Parameter& parameter, const OptimizerConf
           .adapts = is_weight || config.lars().always_adapt() || config.lamb().always_adapt()};
 }
 
-// Whether an elementwise rule updates both in the same way.
-bool are_alike(const ops::UpdateRange& a, const ops::UpdateRange& b) {
+// Returns whether an elementwise rule updates both ranges with the same settings.
+bool have_same_settings(const ops::UpdateRange& a, const ops::UpdateRange& b) {
   return a.weight_decay == b.weight_decay && a.learning_rate_scale == b.learning_rate_scale;
 }
 
@@ -83,7 +83,8 @@ std::vector<ops::UpdateRange> update_ranges(const model::Parameters& parameters,
   if (ops::is_layer_wise(rule_of(config))) return all;
   std::vector<ops::UpdateRange> ranges;
   for (const ops::UpdateRange& range : all) {
-    if (!ranges.empty() && ranges.back().end == range.begin && are_alike(ranges.back(), range)) {
+    if (!ranges.empty() && ranges.back().end == range.begin &&
+        have_same_settings(ranges.back(), range)) {
       ranges.back().end = range.end;
     } else {
       ranges.push_back(range);
@@ -156,7 +157,7 @@ void Optimizer::plan_update(const RunConfig& config, const model::Parameters& pa
   }
   update_plan_ =
       backend.plan(update, with_slots({array, array, squares, scale, state_spec(), low, ratios,
-                                       averages(optimizer) ? array : ops::absent()}));
+                                       uses_ema(optimizer) ? array : ops::absent()}));
 }
 
 void Optimizer::encode_loss_scaling(Stream& stream, ops::StepState* state) const {

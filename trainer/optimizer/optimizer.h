@@ -1,4 +1,4 @@
-// The update of the parameters as configured, planned once over the flat arrays.
+// The optimizer: the operations that update the parameters, planned once for the flat arrays.
 #pragma once
 
 #include <initializer_list>
@@ -14,50 +14,54 @@
 
 namespace trireme::train {
 
-// Ranges of the arrays that are updated in the same way, without the gaps between tensors. To a
-// layer-wise rule each tensor is one; otherwise neighbors that do not differ are.
+// Returns the ranges of the arrays that are updated with the same settings, without frozen
+// parameters and the padding between tensors. For a layer-wise rule (LARS, LAMB) each tensor is a
+// range; for others, adjacent tensors with equal settings are merged.
 std::vector<ops::UpdateRange> update_ranges(const model::Parameters& parameters,
                                             const OptimizerConfig& config);
 
-// The names of what the optimizer remembers of each parameter element: "velocity".
+// Returns the names of the optimizer's state arrays, such as "velocity".
 std::vector<std::string> optimizer_state_names(const OptimizerConfig& config);
 
-// Whether the parameters are averaged.
-inline bool averages(const OptimizerConfig& config) { return config.ema().decay() > 0; }
+// Returns whether a moving average of the parameters is computed (optimizer.ema).
+inline bool uses_ema(const OptimizerConfig& config) { return config.ema().decay() > 0; }
 
 class Optimizer {
  public:
   Optimizer(const RunConfig& config, const model::Parameters& parameters, ops::Backend& backend);
 
-  // Queues, before the forward pass of each micro-batch, what FP16 does to the gradient of its
-  // loss.
+  // Queues multiplying the gradient of the loss by the loss scale, in FP16; otherwise does nothing.
+  // Call before the forward pass of each micro-batch.
   void encode_loss_scaling(Stream& stream, ops::StepState* state) const;
-  // Queues clipping (if configured) and the update of the values and, where there are such, of
-  // their copy in low precision and their averages. Where the loss, which is in front of the
-  // gradients, or a gradient is not finite, nothing is updated.
+  // Queues gradient clipping (if configured) and the update of the parameters, of their copy in low
+  // precision and of their averages (null if there are none). Nothing is updated if the loss or a
+  // gradient is not finite.
   void encode(Stream& stream, const model::ModelArrays& model, void* averages,
               ops::StepState* state) const;
 
-  // What the optimizer remembers per parameter element, laid out as the gradients are.
+  // An array with one element for each parameter element, laid out like the gradients.
   struct StateArray {
-    std::string name;  // of optimizer_state_names
+    std::string name;  // see optimizer_state_names
     Buffer values;
   };
   std::vector<StateArray>& state() { return state_; }
   size_t state_bytes() const;
-  // Zeros, nothing skipped, and the loss scale that FP16 begins with.
+  // Sets all state to zero, the loss scale to its initial value, and the count of skipped updates
+  // to 0.
   void reset_state(Stream& stream);
 
-  // Whether the loss is scaled: in FP16.
+  // Returns whether the loss is scaled, which is the case in FP16.
   bool scales_loss() const { return scale_plan_ != nullptr; }
-  // Where the device counts skipped updates, in all precisions; without scaling the scale stays 1.
+  // Returns the ops::LossScale in device memory. It counts skipped updates in all precisions;
+  // without loss scaling its scale is always 1.
   void* loss_scale() const { return loss_scale_.data(); }
+  // Sets the loss scale and the count of skipped updates. Blocks until they are copied.
   void set_loss_scale(ops::LossScale value, Stream& stream);
 
  private:
   void plan_update(const RunConfig& config, const model::Parameters& parameters,
                    ops::Backend& backend);
-  // With the slots behind the other args.
+  // Queues a plan whose arguments are `args`, followed by the state arrays.
   void encode_with_slots(const ops::OpPlan& plan, Stream& stream,
                          std::initializer_list<void*> args) const;
 
@@ -65,7 +69,7 @@ class Optimizer {
   std::vector<StateArray> state_;
   std::unique_ptr<ops::OpPlan> scale_plan_;  // only in FP16
   std::unique_ptr<ops::OpPlan> squares_plan_;
-  std::unique_ptr<ops::OpPlan> ratios_plan_;  // only of a layer-wise rule
+  std::unique_ptr<ops::OpPlan> ratios_plan_;  // only for a layer-wise rule
   std::unique_ptr<ops::OpPlan> update_plan_;
   std::unique_ptr<ops::OpPlan> adjust_plan_;
   Buffer loss_scale_;

@@ -16,20 +16,20 @@ int64_t length_of(const Message& message, int64_t steps_per_epoch) {
   return message.has_steps() ? message.steps() : steps_of(message.epochs(), steps_per_epoch);
 }
 
-// Half a cosine from `from` at part 0 to `to` at part 1.
-double cosine_between(double from, double to, double part) {
-  return to + (from - to) * 0.5 * (1 + std::cos(std::numbers::pi * part));
+// Half a period of a cosine, from `from` at fraction 0 to `to` at fraction 1.
+double cosine_between(double from, double to, double fraction) {
+  return to + (from - to) * 0.5 * (1 + std::cos(std::numbers::pi * fraction));
 }
 
-// As PyTorch's OneCycleLR over `length` steps: the last one has the smallest rate.
-double one_cycle(const OneCycleSchedule& cycle, double highest, double step, double length) {
-  const double start = highest / cycle.start_divisor();
+// PyTorch's OneCycleLR over `length` steps. The last step has the smallest rate.
+double one_cycle(const OneCycleSchedule& cycle, double max, double step, double length) {
+  const double start = max / cycle.start_divisor();
   const double end = start / cycle.final_divisor();
   const double peak = cycle.rising_fraction() * length - 1;
-  if (step <= peak && peak > 0) return cosine_between(start, highest, step / peak);
+  if (step <= peak && peak > 0) return cosine_between(start, max, step / peak);
   const double fall_begin = std::max(peak, 0.0);
   const double fall = length - 1 - fall_begin;
-  return cosine_between(highest, end, fall > 0 ? std::min(1.0, (step - fall_begin) / fall) : 1.0);
+  return cosine_between(max, end, fall > 0 ? std::min(1.0, (step - fall_begin) / fall) : 1.0);
 }
 
 }  // namespace
@@ -47,8 +47,8 @@ double Schedule::at(double step) const {
   const auto warmup = static_cast<double>(warmup_steps_);
   if (step >= warmup) return shape(step);
   const double start = config_.warmup().start_factor();
-  const double part = step / warmup;
-  return shape(step) * (start + (1 - start) * part);
+  const double fraction = step / warmup;
+  return shape(step) * (start + (1 - start) * fraction);
 }
 
 double Schedule::shape(double step) const {
@@ -66,11 +66,11 @@ double Schedule::shape(double step) const {
       return base * std::pow(config_.multi_step().gamma(), static_cast<double>(passed_by));
     }
     case ScheduleConfig::kCosine:
-      return cosine_between(base, config_.cosine().minimum(), passed / length);
+      return cosine_between(base, config_.cosine().min_learning_rate(), passed / length);
     case ScheduleConfig::kPolynomial: {
-      const double minimum = config_.polynomial().minimum();
-      return minimum +
-             (base - minimum) * std::pow(1 - passed / length, config_.polynomial().power());
+      const double min_rate = config_.polynomial().min_learning_rate();
+      return min_rate +
+             (base - min_rate) * std::pow(1 - passed / length, config_.polynomial().power());
     }
     case ScheduleConfig::kOneCycle:
       return one_cycle(config_.one_cycle(), base, passed, length);

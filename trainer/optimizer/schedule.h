@@ -1,4 +1,4 @@
-// The learning rate as a function of the position in a run.
+// The learning rate as a function of the step.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,16 @@ namespace trireme::train {
 
 class Schedule {
  public:
-  // total_steps: length of the run, at which cosine, polynomial and one_cycle end.
+  // `total_steps` is the step at which cosine, polynomial and one_cycle end.
   Schedule(const ScheduleConfig& config, int64_t steps_per_epoch, double total_steps);
 
-  // For the update that follows `step` others of the present batch (Epochs::in_steps).
+  // Returns the learning rate of the update after `step` updates with the current batch (see
+  // Epochs::in_steps).
   double at(double step) const;
   int64_t warmup_steps() const { return warmup_steps_; }
 
  private:
-  double shape(double step) const;
+  double shape(double step) const;  // the learning rate without the factor of the warmup
 
   ScheduleConfig config_;
   double total_steps_;

@@ -1,6 +1,6 @@
-// What training carries from step to step, as named tensors: parameters, running values (of batch
-// norm), what the optimizer remembers, and the gradients. Whatever saves, loads, compares or shows
-// tensors goes through here, and does not know where they lie in device memory.
+// The arrays of a training step as named tensors: parameters, running statistics, optimizer state
+// and gradients. Code that saves, loads, compares or shows tensors uses StateArrays, so that it
+// does not depend on their layout in device memory.
 #pragma once
 
 #include <array>
@@ -16,42 +16,43 @@
 
 namespace trireme::train {
 
-// Averages of the parameters (optimizer.ema) are saved like what the optimizer remembers:
+// Averages of the parameters (optimizer.ema) are saved as optimizer state with this prefix:
 // "average.fc.weight".
-inline constexpr const char* kAverage = "average";
+inline constexpr const char* kAveragePrefix = "average";
 
 class StateArrays {
  public:
   struct Tensor {
     std::string name;      // as in checkpoints: "fc.weight", "velocity.fc.weight"
-    TensorSpec spec;       // as in device memory: f32, in the layout that the network wants
+    TensorSpec spec;       // in device memory: f32, in the layout that the network uses
     void* data = nullptr;  // device memory
   };
-  // A flat array of f32 in device memory: its tensors in checkpoint order, with padding between
-  // them.
+  // A flat f32 array in device memory, and its tensors in the order of checkpoints. There may be
+  // padding between them.
   struct Array {
     void* data = nullptr;
     int64_t elements = 0;
     std::vector<Tensor> tensors;
   };
 
-  // The arrays of `model` outlive it; gradients may be absent. `backend` too.
+  // The arrays of `model` and `backend` must outlive this object. model.gradients may be null.
   StateArrays(const model::Parameters& parameters, ops::Backend& backend,
               const model::ModelArrays& model);
-  // Adds what the optimizer remembers of each trained parameter: `name` is "velocity", `data` has
-  // Parameters::trained_elements.
+  // Adds an array of optimizer state, such as "velocity". `data` has Parameters::trained_elements
+  // elements.
   void add_optimizer_array(const model::Parameters& parameters, const std::string& name,
                            void* data);
 
-  const Array& parameters() const { return model_[0]; }  // frozen ones included
+  const Array& parameters() const { return model_[0]; }  // including frozen parameters
   const Array& running_stats() const { return model_[1]; }
-  const Array& gradients() const { return gradients_; }  // named as their parameters are
-  // What the two files of a checkpoint hold.
-  std::span<const Array> model() const { return model_; }  // parameters, then running values
+  const Array& gradients() const { return gradients_; }  // with the names of their parameters
+  // Return the contents of the two files of a checkpoint.
+  std::span<const Array> model() const { return model_; }  // parameters, then running statistics
   std::span<const Array> optimizer() const { return optimizer_; }
 
-  // Copies one tensor between device memory and `values`, row-major in host memory, which has as
-  // many elements. Blocks. Whoever puts parameters calls Step::parameters_changed() at the end.
+  // Copy one tensor between device memory and `values` in host memory, row-major, with the same
+  // number of elements. Block until the copy is done. After put() of parameters, call
+  // Step::parameters_changed().
   void get(const Tensor& tensor, std::span<float> values) const;
   void put(const Tensor& tensor, std::span<const float> values) const;
 

@@ -8,11 +8,12 @@ namespace {
 int64_t steps_of(const TrainConfig& train, const Epochs& epochs, int64_t step,
                  SamplePosition from) {
   if (!train.has_epochs()) return train.max_steps();
-  const int64_t whole = step + epochs.steps_until(from, train.epochs());
-  return train.has_max_steps() ? std::min(whole, train.max_steps()) : whole;
+  const int64_t all_epochs = step + epochs.steps_until(from, train.epochs());
+  return train.has_max_steps() ? std::min(all_epochs, train.max_steps()) : all_epochs;
 }
 
-// Where the schedule ends: with the epochs, which max_steps only cuts off, or else with max_steps.
+// Returns the position at which the schedule ends: the end of the epochs if their number is set,
+// even if max_steps ends the run earlier, otherwise max_steps.
 SamplePosition schedule_end(const TrainConfig& train, const Epochs& epochs, int64_t step,
                             SamplePosition from) {
   if (train.has_epochs()) return {train.epochs(), 0};

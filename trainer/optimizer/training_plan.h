@@ -1,6 +1,5 @@
-// The course of a run from where it starts or resumes to its end: how many steps are left, and the
-// learning rate of each. A pure function of the configuration and of the samples seen, so that a
-// resumed run needs no state for it.
+// The number of steps of a run and the learning rate of each. Both depend only on the configuration
+// and the position in the training samples, so a resumed run needs no saved state for them.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +12,16 @@ namespace trireme::train {
 
 class TrainingPlan {
  public:
-  // Of a run that has done `step` updates, has come to `from`, and goes on with the batch that it
-  // is configured with. `samples`: of an epoch.
+  // Plans a run with epochs of `samples` samples that has done `step` updates and is at the
+  // position `from`. It continues with the configured batch, which may differ from that of earlier
+  // steps.
   TrainingPlan(const RunConfig& run, int64_t samples, int64_t step, SamplePosition from);
 
   int64_t steps_per_epoch() const { return epochs_.steps(); }
-  // Updates done when the run ends, those before `step` included.
+  // Returns the number of updates at the end of the run, including those before `step`.
   int64_t total_steps() const { return total_steps_; }
-  // Of the update that begins there: that of a run which has had this configuration, and this
-  // batch, from its first sample on.
+  // Returns the learning rate of the update that begins at this position. It is that of a run with
+  // the same configuration and batch from the first sample on.
   double learning_rate(SamplePosition at) const { return schedule_.at(epochs_.in_steps(at)); }
 
  private:
