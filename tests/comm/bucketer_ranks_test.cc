@@ -21,7 +21,7 @@ class BucketerRanksTest : public testing::TestWithParam<test::Setup> {
   int rank_ = communicator_.rank();
   int ranks_ = communicator_.size();
   Buffer gradients_ = communicator_.allocate(bytes_of(ends_.back(), DType::kF32));
-  Buffer computed_ = device_.allocate_host(gradients_.bytes());  // what a step will compute
+  Buffer computed_ = device_.allocate_host(gradients_.bytes());  // the result of the backward pass
 
   std::vector<Bucket> buckets() const { return cut_buckets(ends_, DType::kF32, {4000, 150'000}); }
 
@@ -30,7 +30,7 @@ class BucketerRanksTest : public testing::TestWithParam<test::Setup> {
       computed_.as<float>()[i] = static_cast<float>((rank_ + 1) * (i % 1000 + step));
     }
   }
-  // The backward pass: gradients are written one after the other.
+  // Simulates the backward pass: writes the gradients one after the other.
   template <class Pause>
   void compute(Bucketer& bucketer, Pause pause) {
     int64_t begin = 0;
@@ -51,7 +51,7 @@ class BucketerRanksTest : public testing::TestWithParam<test::Setup> {
   }
 };
 
-// Each rank has a pace of its own.
+// Each rank pauses at different times.
 TEST_P(BucketerRanksTest, SumsWhileGradientsAreWritten) {
   Bucketer bucketer(communicator_, device_, *self_.stream, gradients_.data(), DType::kF32,
                     buckets());
@@ -89,7 +89,7 @@ TEST_P(BucketerRanksTest, AStepCanBeRecorded) {
 
 TEST_P(BucketerRanksTest, SumsInHalfPrecision) {
   if (device_.kind() != DeviceKind::kCpu) GTEST_SKIP() << "conversions are only here for the CPU";
-  const auto narrow = [](const void* from, void* to, int64_t elements, Stream& stream) {
+  const auto to_wire = [](const void* from, void* to, int64_t elements, Stream& stream) {
     stream.run(Task([=] {
       for (int64_t i = 0; i < elements; ++i) {
         static_cast<mpi::BF16*>(to)[i] =
@@ -97,7 +97,7 @@ TEST_P(BucketerRanksTest, SumsInHalfPrecision) {
       }
     }));
   };
-  const auto widen = [](const void* from, void* to, int64_t elements, Stream& stream) {
+  const auto from_wire = [](const void* from, void* to, int64_t elements, Stream& stream) {
     stream.run(Task([=] {
       for (int64_t i = 0; i < elements; ++i) {
         static_cast<float*>(to)[i] = mpi::to_accumulator(static_cast<const mpi::BF16*>(from)[i]);
@@ -105,7 +105,7 @@ TEST_P(BucketerRanksTest, SumsInHalfPrecision) {
     }));
   };
   Bucketer bucketer(communicator_, device_, *self_.stream, gradients_.data(), DType::kF32,
-                    buckets(), {DType::kBF16, narrow, widen});
+                    buckets(), {DType::kBF16, to_wire, from_wire});
   const int64_t exact = bucketer.buckets().front().end;
   for (int step = 0; step < 5; ++step) {
     for (int64_t i = 0; i < ends_.back(); ++i) {

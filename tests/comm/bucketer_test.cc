@@ -1,5 +1,5 @@
-// The order and the extent of the sums that a Bucketer asks for; under ranks see
-// bucketer_ranks_test.
+// The order and the ranges of the sums that a Bucketer launches. See bucketer_ranks_test for tests
+// with several ranks.
 #include "comm/bucketer.h"
 
 #include <gtest/gtest.h>
@@ -15,16 +15,16 @@
 namespace trireme::comm {
 namespace {
 
-// A world of two in which the other rank has the same numbers.
-class Twin final : public test::ForwardingCommunicator {
+// A world of two ranks in which the other rank has the same values.
+class MirrorCommunicator final : public test::ForwardingCommunicator {
  public:
-  Twin() { placement_.ranks = 2; }
+  MirrorCommunicator() { placement_.ranks = 2; }
   const Placement& placement() const override { return placement_; }
-  bool concurrent() const override { return alongside; }
+  bool concurrent() const override { return is_concurrent; }
   void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream,
                       CallTag tag) override {
     stream.run(Task([this, data, count, dtype, tag] {
-      if (failing) throw CommError("the twin is gone");
+      if (failing) throw CommError("the other rank is lost");
       for (int64_t i = 0; i < count; ++i) {
         if (dtype == DType::kF32) static_cast<float*>(data)[i] *= 2;
         if (dtype == DType::kF64) static_cast<double*>(data)[i] *= 2;
@@ -32,7 +32,9 @@ class Twin final : public test::ForwardingCommunicator {
       sums.push_back({data, count, dtype, tag});
     }));
   }
-  std::unique_ptr<Communicator> split(int, int) override { return std::make_unique<Twin>(); }
+  std::unique_ptr<Communicator> split(int, int) override {
+    return std::make_unique<MirrorCommunicator>();
+  }
 
   struct Sum {
     void* data;
@@ -42,7 +44,7 @@ class Twin final : public test::ForwardingCommunicator {
   };
   std::vector<Sum> sums;
   bool failing = false;
-  bool alongside = true;
+  bool is_concurrent = true;
 
  private:
   Placement placement_;
@@ -56,14 +58,14 @@ std::vector<int64_t> random_ends(std::mt19937& random) {
   return ends;
 }
 
-TEST(CutBucketsTest, EveryElementIsInExactlyOneBucketAndBucketsAreFull) {
+TEST(CutBucketsTest, CoversEachElementOnceWithFullBuckets) {
   std::mt19937 random(5);
   for (int i = 0; i < 500; ++i) {
     const std::vector<int64_t> ends = random_ends(random);
     BucketOptions options = {static_cast<int64_t>(random() % 3000),
                              static_cast<int64_t>(random() % 20000),
                              static_cast<int64_t>(random() % 9000)};
-    if (i % 2) options.last_bytes = INT64_MAX;  // never cut
+    if (i % 2) options.last_bytes = INT64_MAX;  // never splits the last bucket
     const auto buckets = cut_buckets(ends, DType::kF32, options);
     int64_t at = 0;
     for (size_t b = 0; b < buckets.size(); ++b) {
@@ -72,26 +74,26 @@ TEST(CutBucketsTest, EveryElementIsInExactlyOneBucketAndBucketsAreFull) {
       at = buckets[b].end;
       ASSERT_NE(std::ranges::find(ends, at), ends.end());
       if (i % 2 == 0 && b + 2 >= buckets.size()) continue;
-      const int64_t wanted = b == 0 ? options.first_bytes : options.bytes;
+      const int64_t min_bytes = b == 0 ? options.first_bytes : options.bytes;
       const bool last = b + 1 == buckets.size();
-      ASSERT_TRUE(last || (at - buckets[b].begin) * 4 >= wanted);
-      // It ends as soon as it is full: without its last parameter it was not.
+      ASSERT_TRUE(last || (at - buckets[b].begin) * 4 >= min_bytes);
+      // It ends as soon as it is full: without its last parameter, it would not be.
       for (int64_t end : ends) {
         const bool inside = end > buckets[b].begin && end < at;
-        ASSERT_TRUE(!inside || (end - buckets[b].begin) * 4 < wanted);
+        ASSERT_TRUE(!inside || (end - buckets[b].begin) * 4 < min_bytes);
       }
     }
     ASSERT_EQ(at, ends.empty() ? 0 : ends.back());
   }
 }
 
-TEST(CutBucketsTest, TheFirstIsSmall) {
+TEST(CutBucketsTest, FirstBucketIsSmall) {
   const std::vector<int64_t> ends = {10, 20, 30, 40, 50, 60};
   const auto buckets = cut_buckets(ends, DType::kF32, {40, 100, 1000});
   EXPECT_EQ(buckets, (std::vector<Bucket>{{0, 10}, {10, 40}, {40, 60}}));
 }
 
-TEST(CutBucketsTest, TheLastIsSmall) {
+TEST(CutBucketsTest, LastBucketIsSmall) {
   const std::vector<int64_t> ends = {10, 20, 30, 40, 50, 60};
   const auto buckets = cut_buckets(ends, DType::kF32, {40, 1000, 70});
   EXPECT_EQ(buckets, (std::vector<Bucket>{{0, 10}, {10, 40}, {40, 60}}));
@@ -101,10 +103,10 @@ class BucketerTest : public testing::Test {
  protected:
   std::unique_ptr<Device> device_ = create_cpu_device(1);
   std::unique_ptr<Stream> compute_ = device_->create_stream(StreamKind::kCompute);
-  Twin communicator_;
+  MirrorCommunicator communicator_;
 };
 
-TEST_F(BucketerTest, SumsEachBucketOnceInOrderHoweverItIsAdvanced) {
+TEST_F(BucketerTest, SumsEachBucketOnceInOrder) {
   std::mt19937 random(9);
   for (int i = 0; i < 100; ++i) {
     const auto ends = random_ends(random);
@@ -114,7 +116,7 @@ TEST_F(BucketerTest, SumsEachBucketOnceInOrderHoweverItIsAdvanced) {
     Bucketer bucketer(communicator_, *device_, *compute_, gradients.data(), DType::kF32, buckets);
     for (int step = 0; step < 3; ++step) {
       communicator_.sums.clear();
-      // An element gets its value at the last moment before it is declared final.
+      // An element is written just before it is declared final.
       for (int64_t final_end = 0; final_end < elements && random() % 10 != 0;) {
         const int64_t next = std::min<int64_t>(elements, final_end + random() % 700);
         for (; final_end < next; ++final_end) {
@@ -135,7 +137,7 @@ TEST_F(BucketerTest, SumsEachBucketOnceInOrderHoweverItIsAdvanced) {
   }
 }
 
-TEST_F(BucketerTest, DoesNotTouchWhatIsNotFinal) {
+TEST_F(BucketerTest, DoesNotTouchGradientsThatAreNotFinal) {
   std::vector<float> gradients(30, 1.0f);
   Bucketer bucketer(communicator_, *device_, *compute_, gradients.data(), DType::kF32,
                     {{0, 10}, {10, 20}, {20, 30}});
@@ -156,7 +158,7 @@ TEST_F(BucketerTest, MeasuresTheStep) {
   EXPECT_GT(bucketer.exposed_seconds(), 0);
 }
 
-TEST_F(BucketerTest, KeepsTheTimesOfStepsApart) {
+TEST_F(BucketerTest, StoresTheTimesOfEachSlotSeparately) {
   std::vector<float> gradients(1 << 20, 1.0f);
   Bucketer bucketer(communicator_, *device_, *compute_, gradients.data(), DType::kF32,
                     {{0, 1 << 20}}, /*wire=*/{}, /*slots=*/2);
@@ -173,13 +175,13 @@ TEST_F(BucketerTest, KeepsTheTimesOfStepsApart) {
   EXPECT_THROW(bucketer.use_events(2), std::out_of_range);
 }
 
-TEST_F(BucketerTest, SumsInTheMidstOfComputationWhereItMust) {
-  communicator_.alongside = false;
+TEST_F(BucketerTest, SumsOnTheComputeStreamIfTheCommunicatorIsNotConcurrent) {
+  communicator_.is_concurrent = false;
   std::vector<float> gradients(30, 1.0f);
   Bucketer bucketer(communicator_, *device_, *compute_, gradients.data(), DType::kF32,
                     {{0, 10}, {10, 30}});
   bucketer.advance(10);
-  // No other stream has to be waited for.
+  // The sum is done without waiting for another stream.
   EXPECT_EQ(gradients[0], 2.0f);
   EXPECT_EQ(gradients[10], 1.0f);
   bucketer.finish();
@@ -188,7 +190,7 @@ TEST_F(BucketerTest, SumsInTheMidstOfComputationWhereItMust) {
   EXPECT_EQ(bucketer.exposed_seconds(), bucketer.communication_seconds());
 }
 
-// From float to double, as a stand-in for half precision.
+// Converts between float and double, in place of half precision.
 template <class From, class To>
 Convert conversion(std::vector<int64_t>& counts) {
   return [&counts](const void* from, void* to, int64_t elements, Stream& stream) {
@@ -201,10 +203,10 @@ Convert conversion(std::vector<int64_t>& counts) {
   };
 }
 
-TEST_F(BucketerTest, AllButTheFirstBucketTravelAsAnotherType) {
-  std::vector<int64_t> narrowed, widened;
-  const WireFormat wire = {DType::kF64, conversion<float, double>(narrowed),
-                           conversion<double, float>(widened)};
+TEST_F(BucketerTest, CastsAllButTheFirstBucketToTheWireDtype) {
+  std::vector<int64_t> to_wire, from_wire;
+  const WireFormat wire = {DType::kF64, conversion<float, double>(to_wire),
+                           conversion<double, float>(from_wire)};
   std::vector<float> gradients(60);
   Bucketer bucketer(communicator_, *device_, *compute_, gradients.data(), DType::kF32,
                     {{0, 10}, {10, 40}, {40, 60}}, wire);
@@ -223,14 +225,14 @@ TEST_F(BucketerTest, AllButTheFirstBucketTravelAsAnotherType) {
     EXPECT_EQ(communicator_.sums[1].count, 30);
     EXPECT_EQ(communicator_.sums[1].dtype, DType::kF64);
     EXPECT_EQ(communicator_.sums[2].dtype, DType::kF64);
-    // Never outside what was allocated for it.
+    // Both use the start of the staging buffer.
     EXPECT_EQ(communicator_.sums[1].data, communicator_.sums[2].data);
   }
-  EXPECT_EQ(narrowed, (std::vector<int64_t>{30, 20, 30, 20, 30, 20}));
-  EXPECT_EQ(widened, narrowed);
+  EXPECT_EQ(to_wire, (std::vector<int64_t>{30, 20, 30, 20, 30, 20}));
+  EXPECT_EQ(from_wire, to_wire);
 }
 
-TEST_F(BucketerTest, RefusesATypeThatHasNoSum) {
+TEST_F(BucketerTest, RefusesAWireDtypeThatCannotBeSummed) {
   std::vector<int64_t> counts;
   const Convert copy = conversion<float, float>(counts);
   std::vector<float> gradients(10);
@@ -239,7 +241,7 @@ TEST_F(BucketerTest, RefusesATypeThatHasNoSum) {
                CommError);
 }
 
-TEST_F(BucketerTest, AFailedSumShowsInFinish) {
+TEST_F(BucketerTest, FinishThrowsIfASumFailed) {
   std::vector<float> gradients(10);
   Bucketer bucketer(communicator_, *device_, *compute_, gradients.data(), DType::kF32, {{0, 10}});
   communicator_.failing = true;
@@ -257,7 +259,7 @@ TEST_F(BucketerTest, DoesNothingInAWorldOfOne) {
   EXPECT_EQ(bucketer.communication_seconds(), 0);
   EXPECT_EQ(bucketer.exposed_seconds(), 0);
   EXPECT_EQ(bucketer.buckets().size(), 2u);
-  bucketer.use_events(1);  // has nothing to keep
+  bucketer.use_events(1);  // has no effect
 }
 
 }  // namespace

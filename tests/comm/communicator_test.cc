@@ -56,8 +56,8 @@ std::vector<T> values_of(int rank, int64_t count) {
 
 enum class Order { kByRank, kAny };
 
-// Holds a sum against one in rank order. On one host, sums by way of the host in allocated memory
-// have just that order; MPI, NCCL and several hosts choose their own.
+// Compares a sum with one in the order of the ranks. On one host, sums of allocated memory through
+// host memory have exactly this order; MPI, NCCL and several hosts choose their own.
 template <class T>
 void expect_is_sum(const std::vector<T>& sum, int ranks, Order order) {
   for (size_t i = 0; i < sum.size(); ++i) {
@@ -89,11 +89,11 @@ void expect_same_bits_on_all_ranks(test::Rank& self, const std::vector<T>& own) 
   const auto all = self.read<std::byte>(out.data(), static_cast<int64_t>(out.bytes()));
   for (int rank = 0; rank < self.communicator->size(); ++rank) {
     ASSERT_EQ(0, std::memcmp(all.data() + static_cast<size_t>(rank) * bytes, own.data(), bytes))
-        << "rank " << rank << " has other bits";
+        << "rank " << rank << " has different bits";
   }
 }
 
-// Sums `count` elements at `data`, of the communicator's device, in the communicator.
+// Sums `count` elements at `data`, memory of the communicator's device, and checks the result.
 template <class T>
 void expect_sum(test::Rank& self, Communicator& communicator, T* data, int64_t count, Order order) {
   self.write(data, values_of<T>(communicator.rank(), count));
@@ -101,7 +101,7 @@ void expect_sum(test::Rank& self, Communicator& communicator, T* data, int64_t c
   expect_is_sum(self.read<T>(data, count), communicator.size(), order);
 }
 
-TEST_P(CommunicatorTest, KnowsWhereItsRanksAre) {
+TEST_P(CommunicatorTest, ReportsThePlacementOfItsRanks) {
   const Placement& placement = communicator_.placement();
   EXPECT_EQ(placement.rank, test::own_rank());
   EXPECT_EQ(placement.ranks, test::started_ranks());
@@ -128,7 +128,7 @@ TEST_P(CommunicatorTest, KnowsWhereItsRanksAre) {
   EXPECT_FALSE(placement.host_name.empty());
 }
 
-TEST_P(CommunicatorTest, SaysWhatItIs) {
+TEST_P(CommunicatorTest, NamesItsTransport) {
   const std::string transport = communicator_.transport();
   const bool staged =
       GetParam().way == test::Way::kStagedOnCpu || GetParam().way == test::Way::kStagedOnGpu;
@@ -194,7 +194,7 @@ TEST_P(CommunicatorTest, SumsF32) { sum_everywhere<float>(self_); }
 TEST_P(CommunicatorTest, SumsF64) { sum_everywhere<double>(self_); }
 TEST_P(CommunicatorTest, SumsI64) { sum_everywhere<int64_t>(self_); }
 
-// Numbers whose sums are exact.
+// Sums numbers that are small enough for the sums to be exact.
 template <class Half>
 void sum_half(test::Rank& self, DType dtype) {
   const int ranks = self.communicator->size();
@@ -231,7 +231,7 @@ TEST_P(CommunicatorTest, SumsNothing) {
   communicator_.all_reduce_sum(nullptr, 0, DType::kF32, stream_);
 }
 
-TEST_P(CommunicatorTest, RefusesTypesThatHaveNoSum) {
+TEST_P(CommunicatorTest, RefusesDtypesThatCannotBeSummed) {
   for (DType dtype : {DType::kI32, DType::kU8}) {
     EXPECT_THROW(communicator_.all_reduce_sum(nullptr, 1, dtype, stream_), CommError);
     EXPECT_THROW(communicator_.reduce_scatter_sum(nullptr, nullptr, 1, dtype, stream_), CommError);
@@ -338,7 +338,7 @@ TEST_P(CommunicatorTest, ReceivingAnotherCountFails) {
 }
 
 TEST_P(CommunicatorTest, Splits) {
-  // Odd and even ranks apart, each in descending order.
+  // Separates odd and even ranks, each in descending order.
   const auto part = communicator_.split(rank_ % 2, ranks_ - rank_);
   std::vector<int> members;
   for (int rank = ranks_ - 1; rank >= 0; --rank) {
@@ -355,7 +355,7 @@ TEST_P(CommunicatorTest, Splits) {
   part->all_reduce_sum(rank.data(), 1, DType::kI64, stream_);
   EXPECT_EQ(self_.read<int64_t>(rank.data(), 1)[0],
             std::accumulate(members.begin(), members.end(), 0));
-  // The whole still works.
+  // The parent still works.
   expect_sum(self_, communicator_, allocated.as<float>(), 1000, Order::kAny);
 }
 
@@ -363,7 +363,7 @@ TEST_P(CommunicatorTest, RefusesANegativeColor) {
   EXPECT_THROW(communicator_.split(-1, 0), CommError);
 }
 
-// Ranks that arrive at any time, small and large sums and barriers mixed.
+// Runs a mixture of small and large sums and barriers, to which ranks arrive at random times.
 void many_sums(test::Rank& self, Communicator& communicator, Stream& stream, uint64_t salt,
                int rounds) {
   constexpr int64_t kMax = 40'000;
@@ -422,7 +422,8 @@ TEST_P(CommunicatorTest, TwoAtOnceOnTwoThreads) {
   if (!communicator_.concurrent())
     GTEST_SKIP() << "concurrent() is false: operations of two streams would wait for each other";
   if (GetParam().way == test::Way::kNccl)
-    GTEST_SKIP() << "NCCL wants its calls in one order on all ranks, which two threads do not keep";
+    GTEST_SKIP()
+        << "NCCL needs the same order of calls on all ranks, which two threads do not keep";
   const auto other = communicator_.split(0, rank_);
   const auto background = device_.create_stream(StreamKind::kBackground);
   std::thread thread([&] { many_sums(self_, *other, *background, 2, 200); });
@@ -430,7 +431,7 @@ TEST_P(CommunicatorTest, TwoAtOnceOnTwoThreads) {
   thread.join();
 }
 
-// What has been recorded allocates nothing and is summed anew by each replay.
+// Each replay of the recording must sum the current values.
 TEST_P(CommunicatorTest, CanBeRecorded) {
   constexpr int64_t kCount = 30'000;
   const Buffer allocated = communicator_.allocate(bytes_of(kCount, DType::kI64));
@@ -453,24 +454,25 @@ TEST_P(CommunicatorTest, CanBeRecorded) {
   }
 }
 
-TEST_P(CommunicatorTest, ReportsRanksThatDisagree) {
+TEST_P(CommunicatorTest, ReportsMismatchedCollectives) {
   if (GetParam().way == test::Way::kNccl)
     GTEST_SKIP() << "NCCL does not compare what its ranks call";
   if (communicator_.placement().local_ranks != ranks_ || ranks_ == 1) {
     GTEST_SKIP() << "only ranks of one host compare what they do";
   }
   const Buffer allocated = communicator_.allocate(200'000 * sizeof(float));
-  // One rank is at another place of the same buffer.
+  // Rank 0 uses a different offset in the same buffer.
   try {
     communicator_.all_reduce_sum(allocated.as<float>() + (rank_ == 0 ? 1 : 0), 100'000, DType::kF32,
                                  stream_);
     stream_.synchronize();
-    FAIL() << "different places were summed";
+    FAIL() << "different offsets were summed";
   } catch (const CommError& error) {
-    EXPECT_NE(std::string(error.what()).find("disagree"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("mismatched collectives"), std::string::npos)
+        << error.what();
   }
   EXPECT_NE(communicator_.failure(), "");
-  // Nothing that follows can be trusted.
+  // All later operations must fail, too.
   const auto again = [&] {
     communicator_.all_reduce_sum(allocated.data(), 1, DType::kF32, stream_);
     stream_.synchronize();

@@ -11,7 +11,7 @@ class ControlTest : public testing::Test {
   int rank_ = communicator_->rank();
   int ranks_ = communicator_->size();
 
-  // What `together` throws when these ranks fail.
+  // Returns the error that together() throws.
   template <class F>
   AgreedError failure_of(F&& stage) {
     try {
@@ -45,7 +45,7 @@ TEST_F(ControlTest, BroadcastsText) {
   }
 }
 
-TEST_F(ControlTest, AgreesThatAllIsWell) {
+TEST_F(ControlTest, DoesNotThrowIfNoRankFails) {
   for (int i = 0; i < 10; ++i) together(*communicator_, [] {});
 }
 
@@ -62,7 +62,7 @@ TEST_F(ControlTest, EveryRankThrowsTheFailureOfOne) {
   }
 }
 
-TEST_F(ControlTest, TheLowestFailingRankIsHeard) {
+TEST_F(ControlTest, ReportsTheLowestRankThatFailed) {
   if (ranks_ < 3) GTEST_SKIP() << "takes three ranks";
   const AgreedError error = failure_of([&] {
     if (rank_ > 0) {
@@ -74,13 +74,13 @@ TEST_F(ControlTest, TheLowestFailingRankIsHeard) {
   EXPECT_EQ(error.code(), ExitCode::kDoNotRequeue);
 }
 
-TEST_F(ControlTest, AFailureOfAllNamesNoRank) {
+TEST_F(ControlTest, NamesNoRankIfAllFail) {
   const AgreedError error = failure_of([] { throw ConfigError("run.txtpb:3", "no such field"); });
   EXPECT_EQ(std::string(error.what()), "run.txtpb:3: no such field");
   EXPECT_EQ(error.code(), ExitCode::kBadConfig);
 }
 
-TEST_F(ControlTest, ForeignExceptionsAreFailures) {
+TEST_F(ControlTest, AcceptsExceptionsOfAnyType) {
   const AgreedError standard = failure_of([] { throw std::out_of_range("index 7"); });
   EXPECT_EQ(std::string(standard.what()), "index 7");
   EXPECT_EQ(standard.code(), ExitCode::kFailure);

@@ -5,6 +5,7 @@
 namespace trireme::comm {
 namespace {
 
+// Returns the message with which NCCL is refused.
 std::string refusal_of_nccl(Communicator& world, Device& device) {
   try {
     create_device_communicator(world, device, Transport::kNccl);
@@ -14,7 +15,7 @@ std::string refusal_of_nccl(Communicator& world, Device& device) {
   return "none";
 }
 
-TEST(DeviceCommunicatorTest, TheCpusIsThatOfTheWorld) {
+TEST(DeviceCommunicatorTest, UsesTheTransportOfTheWorldOnTheCpu) {
   const auto world = test::join();
   const auto device = test::cpu();
   for (const Transport transport : {Transport::kAuto, Transport::kMpi}) {
@@ -27,7 +28,7 @@ TEST(DeviceCommunicatorTest, TheCpusIsThatOfTheWorld) {
       << refusal_of_nccl(*world, *device);
 }
 
-TEST(DeviceCommunicatorTest, RanksThatShareAGpuTalkThroughTheHost) {
+TEST(DeviceCommunicatorTest, RanksThatShareAGpuUseHostMemory) {
   if (query_cuda().devices == 0) GTEST_SKIP() << query_cuda().problem;
   const auto world = test::join();
   if (world->size() == 1) GTEST_SKIP() << "takes two ranks";
@@ -44,14 +45,14 @@ TEST(DeviceCommunicatorTest, RanksWithGpusOfTheirOwnUseNccl) {
   if (gpus < test::started_ranks()) GTEST_SKIP() << "not enough GPUs";
   const auto world = test::join();
   const auto device = create_cuda_device(world->rank());
-  // Alone there is nothing to say.
+  // A single rank does not need NCCL.
   const std::string expected = world->size() == 1 ? "MPI" : "NCCL ";
   const std::string chosen =
       create_device_communicator(*world, *device, Transport::kAuto)->transport();
   EXPECT_TRUE(chosen.starts_with(expected)) << chosen;
-  const std::string asked =
+  const std::string requested =
       create_device_communicator(*world, *device, Transport::kNccl)->transport();
-  EXPECT_TRUE(asked.starts_with("NCCL ")) << asked;
+  EXPECT_TRUE(requested.starts_with("NCCL ")) << requested;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What communicators made for tests have in common.
+// A base class for communicators of tests.
 #pragma once
 
 #include <cstdlib>
@@ -9,7 +9,7 @@
 
 namespace trireme::test {
 
-// Does what a world of one does.
+// Behaves like the communicator of a world of one rank.
 class ForwardingCommunicator : public comm::Communicator {
  public:
   const comm::Placement& placement() const override { return local_->placement(); }

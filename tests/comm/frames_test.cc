@@ -19,7 +19,7 @@ std::string text_of(std::span<const std::byte> bytes) {
 
 std::string framed(const std::string& message) { return text_of(make_frame(bytes_of(message))); }
 
-// A stream that was read, in the pieces that it came in.
+// The result of reading a stream.
 struct Read {
   std::vector<std::string> messages;
   bool good = true;
@@ -42,7 +42,7 @@ Read read_at_once(const std::string& stream) {
   return read_in_pieces(stream, [&] { return stream.size(); });
 }
 
-TEST(FramesTest, MessagesComeOutAsTheyWentInHoweverTheyAreCut) {
+TEST(FramesTest, AssemblesMessagesFromAnyPieces) {
   std::mt19937 random(7);
   for (int round = 0; round < 300; ++round) {
     std::vector<std::string> messages;
@@ -58,7 +58,7 @@ TEST(FramesTest, MessagesComeOutAsTheyWentInHoweverTheyAreCut) {
   }
 }
 
-TEST(FramesTest, AMessageIsHandedOverWithItsLastByte) {
+TEST(FramesTest, DeliversAMessageWithItsLastByte) {
   const std::string stream = framed("late");
   for (size_t cut = 0; cut < stream.size(); ++cut) {
     const Read read = read_at_once(stream.substr(0, cut));
@@ -68,7 +68,7 @@ TEST(FramesTest, AMessageIsHandedOverWithItsLastByte) {
   EXPECT_EQ(read_at_once(stream).messages, std::vector<std::string>{"late"});
 }
 
-TEST(FramesTest, GarbageIsNoticedAtItsFirstByte) {
+TEST(FramesTest, DetectsGarbageAtItsFirstByte) {
   const Read read = read_at_once("GET / HTTP/1.1\r\n\r\n" + framed("behind it"));
   EXPECT_FALSE(read.good);
   EXPECT_TRUE(read.messages.empty());
@@ -79,20 +79,20 @@ TEST(FramesTest, GarbageIsNoticedAtItsFirstByte) {
   }
 }
 
-TEST(FramesTest, WhatCameBeforeGarbageCounts) {
+TEST(FramesTest, DeliversMessagesBeforeGarbage) {
   const Read read = read_at_once(framed("first") + "garbage" + framed("second"));
   EXPECT_FALSE(read.good);
   EXPECT_EQ(read.messages, std::vector<std::string>{"first"});
 }
 
-TEST(FramesTest, AnAnnouncedLengthBeyondTheLimitIsGarbage) {
+TEST(FramesTest, RejectsLengthsAboveTheLimit) {
   const std::string head = framed("").substr(0, 4);
   EXPECT_FALSE(read_at_once(head + "\xff\xff\xff\xff").good);
   EXPECT_FALSE(read_at_once(head + std::string("\x01\x00\x40\x00", 4)).good);
   EXPECT_TRUE(read_at_once(head + std::string("\x00\x00\x40\x00", 4)).good);
 }
 
-TEST(FramesTest, TheLongestMessagePasses) {
+TEST(FramesTest, AcceptsTheLongestMessage) {
   const std::string longest(kMaxMessageBytes, 'x');
   EXPECT_EQ(read_at_once(framed(longest)).messages, std::vector<std::string>{longest});
   EXPECT_THROW(framed(longest + 'x'), std::length_error);

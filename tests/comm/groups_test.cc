@@ -1,5 +1,5 @@
-// Communicators that share ranks, under a watchdog that would end the ranks if it took their calls
-// for a desync.
+// Communicators that share ranks, with a watchdog that must not mistake their calls for mismatched
+// collectives.
 #include <algorithm>
 #include <chrono>
 #include <random>
@@ -17,7 +17,8 @@ using test::Hosts;
 
 class GroupsTest : public testing::TestWithParam<test::Hosts> {
  protected:
-  // Of ranks 0 and 1, 2 and 3, ...; or, shifted by one, of ranks 1 and 2, 3 and 4, ...
+  // Returns the group of ranks 0 and 1, 2 and 3, ... or, with a shift of one, of ranks 1 and 2, 3
+  // and 4, ...
   std::unique_ptr<Communicator> split_pairs(int shift) {
     return world_->split((rank_ + shift) / 2, rank_);
   }
@@ -33,13 +34,13 @@ std::string identity(const Communicator& communicator) {
   return std::to_string(communicator.placement().group.id);
 }
 
-TEST_P(GroupsTest, MembersAgreeOnAnIdentityOfTheirOwn) {
+TEST_P(GroupsTest, MembersComputeTheSameUniqueId) {
   const auto pairs = split_pairs(0);
   const auto again = split_pairs(0);
   const auto shifted = split_pairs(1);
-  const auto whole = world_->split(0, -rank_);
+  const auto reversed = world_->split(0, -rank_);
   std::set<std::string> all = {identity(*world_)};
-  for (Communicator* each : {pairs.get(), again.get(), shifted.get(), whole.get()}) {
+  for (Communicator* each : {pairs.get(), again.get(), shifted.get(), reversed.get()}) {
     for (const std::string& its : all_gather(*each, identity(*each))) {
       EXPECT_EQ(its, identity(*each));
     }
@@ -49,31 +50,31 @@ TEST_P(GroupsTest, MembersAgreeOnAnIdentityOfTheirOwn) {
     EXPECT_EQ(group.world_rank(each->rank()), rank_);
   }
   EXPECT_EQ(world_->placement().group.name, "");
-  EXPECT_EQ(whole->placement().group.name, "");
-  EXPECT_EQ(whole->placement().group.ranks.front(), ranks_ - 1);
+  EXPECT_EQ(reversed->placement().group.name, "");
+  EXPECT_EQ(reversed->placement().group.ranks.front(), ranks_ - 1);
   if (ranks_ == 2) {
     EXPECT_EQ(pairs->placement().group.name, "");
     EXPECT_EQ(shifted->placement().group.name, rank_ == 0 ? "rank 0" : "rank 1");
   } else if (rank_ < 2) {
     EXPECT_EQ(pairs->placement().group.name, "ranks 0 and 1");
   }
-  // Groups that are not each other's parents differ too.
+  // Groups with different parents differ, too.
   const auto part = pairs->split(0, 0);
   for (const std::string& each : all_gather(*world_, identity(*part))) {
     EXPECT_EQ(all.count(each), 0u);
   }
 }
 
-// Each group on a stream of its own, onto which each rank puts its calls in an order of its own.
-// The timeout is long gone when it ends.
-TEST_P(GroupsTest, CallsInAnyLegalOrderAreNoDesync) {
+// Each group has a stream of its own, and each rank queues its calls on them in a random order. The
+// test takes longer than the timeout of the watchdog.
+TEST_P(GroupsTest, AcceptsAnyOrderOfCallsOnDifferentGroups) {
   constexpr int kRounds = 60;
   world_->ledger().configure(
       {.timeout = 2, .first_timeout = 2, .checkpoint = 2, .straggler = 0, .log = {}});
   Watchdog watchdog(*world_);
   struct Member {
     std::unique_ptr<Communicator> communicator;
-    int every;  // so many rounds
+    int every;  // called every so many rounds
     std::unique_ptr<Stream> stream;
     int64_t value = 0;
   };
@@ -97,13 +98,13 @@ TEST_P(GroupsTest, CallsInAnyLegalOrderAreNoDesync) {
                                          {static_cast<int32_t>(i)});
         std::this_thread::sleep_for(std::chrono::milliseconds(random() % 20));
       }
-      // Which only two of a group take part in.
-      Member& whole = groups.back();
+      // A transfer between two members of a group.
+      Member& last = groups.back();
       int64_t passed = round;
       const int from = round % ranks_;
       const int to = (from + 1) % ranks_;
-      if (rank_ == from) whole.communicator->send(&passed, 1, DType::kI64, to, *whole.stream);
-      if (rank_ == to) whole.communicator->recv(&passed, 1, DType::kI64, from, *whole.stream);
+      if (rank_ == from) last.communicator->send(&passed, 1, DType::kI64, to, *last.stream);
+      if (rank_ == to) last.communicator->recv(&passed, 1, DType::kI64, from, *last.stream);
       if (round % 20 == 7 && rank_ == round / 20) {
         std::this_thread::sleep_for(std::chrono::milliseconds(700));
       }
@@ -122,8 +123,9 @@ TEST_P(GroupsTest, CallsInAnyLegalOrderAreNoDesync) {
   watchdog.finish();
 }
 
-// Found by the ranks of a host themselves; what the watchdog finds, see watchdog_test.
-TEST_P(GroupsTest, ADesyncInOneOfThemNamesRanksOfTheWorld) {
+// Mismatches that the ranks of a host find themselves. See watchdog_test for those that the
+// watchdog finds.
+TEST_P(GroupsTest, NamesRanksOfTheWorldInAMismatch) {
   if (GetParam() != test::Hosts::kReal)
     GTEST_SKIP() << "only ranks of one host compare what they do";
   const auto pairs = split_pairs(0);
@@ -138,8 +140,9 @@ TEST_P(GroupsTest, ADesyncInOneOfThemNamesRanksOfTheWorld) {
       FAIL() << "different counts were summed";
     } catch (const CommError& error) {
       const std::string message = error.what();
-      const std::string stray = "the ranks disagree: rank " + std::to_string(odd_one) + " (pid ";
-      EXPECT_TRUE(message.starts_with(stray)) << message;
+      const std::string begin =
+          "mismatched collectives: rank " + std::to_string(odd_one) + " (pid ";
+      EXPECT_TRUE(message.starts_with(begin)) << message;
       EXPECT_NE(message.find("but rank " + std::to_string(odd_one - 1) + " (pid "),
                 std::string::npos)
           << message;
@@ -148,7 +151,7 @@ TEST_P(GroupsTest, ADesyncInOneOfThemNamesRanksOfTheWorld) {
     }
     EXPECT_NE(wrong.failure(), "");
   }
-  // The others go on.
+  // The other groups are not affected.
   Communicator& right = ranks_ == 2 ? *shifted : *pairs;
   EXPECT_EQ(right.failure(), "");
   int64_t sum = 1;
@@ -157,15 +160,15 @@ TEST_P(GroupsTest, ADesyncInOneOfThemNamesRanksOfTheWorld) {
   EXPECT_EQ(sum, right.size());
 }
 
-TEST_P(GroupsTest, AGroupTooManyIsRefusedOnAllRanks) {
+TEST_P(GroupsTest, RefusesTooManyGroupsOnAllRanks) {
   std::vector<std::unique_ptr<Communicator>> parts;
   while (std::ssize(parts) < LedgerRecord::kMaxGroups - 1) parts.push_back(world_->split(0, rank_));
   try {
     world_->split(rank_, rank_);
-    FAIL() << "there was room";
+    FAIL() << "no exception";
   } catch (const CommError& error) {
     EXPECT_EQ(std::string(error.what()), "split: rank " + std::to_string(ranks_ - 1) +
-                                             " is in 16 process groups, the most there may be");
+                                             " is already in 16 process groups, the maximum");
   }
   parts.pop_back();
   EXPECT_EQ(world_->split(rank_, rank_)->size(), 1);

@@ -12,7 +12,7 @@ namespace {
 
 using Variables = std::vector<std::pair<const char*, const char*>>;
 
-// In an environment with these variables and none other that a launcher sets.
+// Detects the launcher with these variables and no others that a launcher sets.
 Launcher detect_with(const Variables& variables) {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_SIZE",
                            "PMI_RANK", "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS",
@@ -23,7 +23,7 @@ Launcher detect_with(const Variables& variables) {
   return detect_launcher();
 }
 
-TEST(LauncherTest, Nothing) {
+TEST(LauncherTest, None) {
   const Launcher launcher = detect_with({});
   EXPECT_EQ(launcher.name, "none");
   EXPECT_EQ(launcher.ranks, 1);
@@ -70,7 +70,7 @@ TEST(LauncherTest, SrunWithoutPmix) {
   EXPECT_FALSE(launcher.pmix);
 }
 
-TEST(LauncherTest, AloneInABatchScriptOrAnAllocation) {
+TEST(LauncherTest, IgnoresSlurmOutsideOfAStep) {
   EXPECT_EQ(detect_with({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}}).ranks, 1);
   EXPECT_EQ(detect_with({{"SLURM_NTASKS", "8"}}).ranks, 1);
 }
@@ -91,14 +91,14 @@ TEST(LauncherTest, AnotherMpi) {
   EXPECT_EQ(launcher.ranks, 2);
 }
 
-TEST(WorldTest, AloneIsALocalRank) {
+TEST(WorldTest, IsALocalRankWithoutLauncher) {
   detect_with({});
   World world;
   EXPECT_EQ(world.communicator().size(), 1);
   world.finalize();
 }
 
-TEST(WorldTest, RanksThatCannotMeetAreRefused) {
+TEST(WorldTest, RefusesRanksThatMpiCannotConnect) {
   for (const Variables& variables :
        {Variables{{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}},
         Variables{{"SLURM_PROCID", "1"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "3"}}}) {

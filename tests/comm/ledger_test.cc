@@ -21,7 +21,7 @@
 namespace trireme::comm {
 namespace {
 
-TEST(GroupTest, AnIdFollowsFromParentNumberAndMembers) {
+TEST(GroupTest, IdDependsOnParentNumberAndMembers) {
   const Group world = world_group(4);
   EXPECT_EQ(world.id, Group::kWorld);
   EXPECT_EQ(subgroup(world, 1, {0, 2}).id, subgroup(world, 1, {0, 2}).id);
@@ -46,7 +46,7 @@ TEST(GroupTest, IsNamedByItsRanksUnlessTheyAreAll) {
   EXPECT_EQ(subgroup(pair, 1, {2, 4}).name, "ranks 2 and 4");
 }
 
-TEST(GroupTest, TellsRanksOfTheWorld) {
+TEST(GroupTest, ConvertsToRanksOfTheWorld) {
   const Group group = subgroup(world_group(4), 1, {3, 1});
   EXPECT_EQ(group.world_rank(0), 3);
   EXPECT_EQ(group.world_rank(1), 1);
@@ -54,7 +54,7 @@ TEST(GroupTest, TellsRanksOfTheWorld) {
   EXPECT_EQ(group.world_rank(-1), -1);
 }
 
-TEST(SharedTextTest, IsCutToItsPlace) {
+TEST(SharedTextTest, IsTruncatedToItsSize) {
   SharedText<4> text;
   EXPECT_EQ(text.get(), "");
   text.set("abc");

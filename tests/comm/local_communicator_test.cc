@@ -27,7 +27,7 @@ TEST_F(LocalCommunicatorTest, IsAWorldOfOne) {
   EXPECT_NE(part->placement().group.id, communicator_->split(3, 0)->placement().group.id);
 }
 
-TEST_F(LocalCommunicatorTest, ItsSumsAreCopies) {
+TEST_F(LocalCommunicatorTest, SumsAreCopies) {
   std::vector<float> data = in_;
   communicator_->all_reduce_sum(data.data(), 3, DType::kF32, *stream_);
   EXPECT_EQ(data, in_);

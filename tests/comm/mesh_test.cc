@@ -1,4 +1,4 @@
-// Ranks, here threads, that call one another at addresses of which not all are any good.
+// Connects ranks, simulated by threads, at addresses of which some do not work.
 #include "comm/watchdog/mesh.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ Secret secret_of(int seed) {
   return secret;
 }
 
-// One that listens, and to whom nobody gets through: its queue is full.
+// A listener that does not answer, because its queue is full.
 class Silent {
  public:
   Silent() : listener_(listen_here()) {
@@ -39,37 +39,39 @@ class Silent {
   std::vector<Socket> callers_;
 };
 
-// Nobody listens there any more.
+// Returns an address at which nobody listens.
 Address closed_address() { return listen_here().address; }
 
 struct Result {
-  MeshPeer caller{.rank = 0, .addresses = {}};
-  MeshPeer called{.rank = 1, .addresses = {}};
+  MeshPeer client{.rank = 0, .addresses = {}};
+  MeshPeer server{.rank = 1, .addresses = {}};
 };
 
-// Rank 1 calls rank 0 at the addresses, of which an empty one stands for where rank 0 listens.
-Result meet(const std::vector<std::optional<Address>>& addresses, double seconds = kSeconds,
-            const Secret& callers_secret = secret_of(1), int calls_itself = 1) {
+// Connects rank 1, which claims to be `client_rank`, to rank 0 at the addresses. An empty one
+// stands for the address at which rank 0 listens.
+Result connect_ranks(const std::vector<std::optional<Address>>& addresses,
+                     double seconds = kSeconds, const Secret& client_secret = secret_of(1),
+                     int client_rank = 1) {
   const Listener listener = listen_here();
-  std::vector<MeshPeer> calls(1);
+  std::vector<MeshPeer> clients(1);
   for (const auto& address : addresses) {
-    calls[0].addresses.push_back(address.value_or(listener.address));
+    clients[0].addresses.push_back(address.value_or(listener.address));
   }
-  std::vector<MeshPeer> waits(1);
-  waits[0].rank = 1;
-  std::thread caller([&] { connect_all(calls_itself, {}, callers_secret, seconds, calls); });
+  std::vector<MeshPeer> servers(1);
+  servers[0].rank = 1;
+  std::thread client([&] { connect_all(client_rank, {}, client_secret, seconds, clients); });
   std::vector<Listener> listeners;
   listeners.push_back({Socket(dup(listener.socket.fd())), listener.address});
-  connect_all(0, listeners, secret_of(1), seconds, waits);
-  caller.join();
-  return {std::move(calls[0]), std::move(waits[0])};
+  connect_all(0, listeners, secret_of(1), seconds, servers);
+  client.join();
+  return {std::move(clients[0]), std::move(servers[0])};
 }
 
 void expect_connected(const Result& result) {
-  ASSERT_TRUE(result.caller.socket) << result.caller.failure;
-  ASSERT_TRUE(result.called.socket);
-  for (const auto& [from, to] : {std::pair(&result.caller.socket, &result.called.socket),
-                                 std::pair(&result.called.socket, &result.caller.socket)}) {
+  ASSERT_TRUE(result.client.socket) << result.client.failure;
+  ASSERT_TRUE(result.server.socket);
+  for (const auto& [from, to] : {std::pair(&result.client.socket, &result.server.socket),
+                                 std::pair(&result.server.socket, &result.client.socket)}) {
     const std::array<std::byte, 3> sent = {std::byte{1}, std::byte{2}, std::byte{3}};
     EXPECT_EQ(send_some(*from, sent).bytes, sent.size());
     std::array<std::byte, 8> received = {};
@@ -78,32 +80,32 @@ void expect_connected(const Result& result) {
       std::this_thread::sleep_for(1ms);
       bytes = receive_some(*to, received).bytes;
     }
-    EXPECT_EQ(bytes, sent.size()) << "more than the message, or less, is on the way";
+    EXPECT_EQ(bytes, sent.size()) << "more or fewer bytes than the message were sent";
     EXPECT_EQ(std::memcmp(received.data(), sent.data(), sent.size()), 0);
   }
 }
 
-void expect_strangers(const Result& result, const std::string& why) {
-  EXPECT_FALSE(result.caller.socket);
-  EXPECT_FALSE(result.called.socket);
-  EXPECT_NE(result.caller.failure.find(why), std::string::npos) << result.caller.failure;
+void expect_rejected(const Result& result, const std::string& reason) {
+  EXPECT_FALSE(result.client.socket);
+  EXPECT_FALSE(result.server.socket);
+  EXPECT_NE(result.client.failure.find(reason), std::string::npos) << result.client.failure;
 }
 
-TEST(MeshTest, ConnectsByOneAddress) { expect_connected(meet({{}})); }
+TEST(MeshTest, ConnectsByOneAddress) { expect_connected(connect_ranks({{}})); }
 
-TEST(MeshTest, GoesOnWhereNobodyListens) {
-  expect_connected(meet({closed_address(), closed_address(), {}, closed_address()}));
+TEST(MeshTest, TriesTheNextAddressIfNobodyListens) {
+  expect_connected(connect_ranks({closed_address(), closed_address(), {}, closed_address()}));
 }
 
-TEST(MeshTest, GoesOnWhereNobodyAnswers) {
+TEST(MeshTest, TriesTheNextAddressIfThereIsNoAnswer) {
   const Silent silent;
-  const Silent silent_too;
-  expect_connected(meet({silent.address(), silent_too.address(), {}}));
+  const Silent other;
+  expect_connected(connect_ranks({silent.address(), other.address(), {}}));
 }
 
-TEST(MeshTest, TheSameAddressTwiceMakesOneConnection) { expect_connected(meet({{}, {}, {}})); }
+TEST(MeshTest, ConnectsOnceIfAnAddressIsRepeated) { expect_connected(connect_ranks({{}, {}, {}})); }
 
-TEST(MeshTest, ConnectsManyAtOnce) {
+TEST(MeshTest, ConnectsManyRanks) {
   constexpr int kRanks = 24;
   std::vector<Listener> listeners;
   std::vector<std::vector<MeshPeer>> peers(kRanks);
@@ -131,33 +133,34 @@ TEST(MeshTest, ConnectsManyAtOnce) {
   }
 }
 
-TEST(MeshTest, WhoDoesNotKnowTheSecretIsAStranger) {
+TEST(MeshTest, RejectsAClientWithAnotherSecret) {
   for (const size_t wrong : {size_t{0}, size_t{31}}) {
     Secret other = secret_of(1);
     other[wrong] ^= std::byte{1};
-    expect_strangers(meet({{}}, 0.3, other), "Connection reset by peer");
+    expect_rejected(connect_ranks({{}}, 0.3, other), "Connection reset by peer");
   }
 }
 
-TEST(MeshTest, WhoAnswersWithAnotherSecretIsAStranger) {
+TEST(MeshTest, RejectsAServerWithAnotherSecret) {
   Secret other = secret_of(1);
   other[63] ^= std::byte{1};
-  const Result result = meet({{}}, 0.3, other);
-  EXPECT_FALSE(result.caller.socket);
-  EXPECT_NE(result.caller.failure.find("Protocol error"), std::string::npos)
-      << result.caller.failure;
+  const Result result = connect_ranks({{}}, 0.3, other);
+  EXPECT_FALSE(result.client.socket);
+  EXPECT_NE(result.client.failure.find("Protocol error"), std::string::npos)
+      << result.client.failure;
 }
 
-TEST(MeshTest, WhoIsNotExpectedIsAStranger) {
-  expect_strangers(meet({{}}, 0.3, secret_of(1), /*calls_itself=*/2), "Connection reset by peer");
+TEST(MeshTest, RejectsAnUnexpectedRank) {
+  expect_rejected(connect_ranks({{}}, 0.3, secret_of(1), /*client_rank=*/2),
+                  "Connection reset by peer");
 }
 
-TEST(MeshTest, TellsWhatBecameOfEachAddress) {
+TEST(MeshTest, ReportsTheFailureOfEachAddress) {
   const Silent silent;
   const Address closed = closed_address();
-  const Result result = meet({closed, silent.address()}, 0.3);
-  EXPECT_FALSE(result.caller.socket);
-  EXPECT_EQ(result.caller.failure,
+  const Result result = connect_ranks({closed, silent.address()}, 0.3);
+  EXPECT_FALSE(result.client.socket);
+  EXPECT_EQ(result.client.failure,
             closed.text() + " (Connection refused), " + silent.address().text() + " (no answer)");
 }
 

@@ -55,7 +55,7 @@ void expect_equal(const Message& a, const Message& b) {
   EXPECT_EQ(a.decision->diagnosis.text, b.decision->diagnosis.text);
 }
 
-TEST(MessageTest, ArrivesAsItWasSent) {
+TEST(MessageTest, DecodesToTheSameMessage) {
   const Message message = some_message();
   const auto decoded = decode(encode(message));
   ASSERT_TRUE(decoded);
@@ -78,7 +78,7 @@ TEST(MessageTest, IsLittleEndian) {
   EXPECT_EQ(std::memcmp(bytes.data(), expected, sizeof expected), 0);
 }
 
-TEST(MessageTest, TextsAreCutToTheirPlaces) {
+TEST(MessageTest, TruncatesTexts) {
   Message message;
   message.ranks = {some_rank(0)};
   message.ranks[0].failure = std::string(5000, 'x');
@@ -89,7 +89,7 @@ TEST(MessageTest, TextsAreCutToTheirPlaces) {
   EXPECT_EQ(decoded->decision->diagnosis.text, std::string(2000, 'y'));
 }
 
-TEST(MessageTest, IsRefusedWhenCutAnywhereOrLonger) {
+TEST(MessageTest, RejectsTruncatedAndLongerMessages) {
   auto bytes = encode(some_message());
   for (size_t length = 0; length < bytes.size(); ++length) {
     ASSERT_FALSE(decode(std::span(bytes).first(length))) << length;
@@ -98,8 +98,8 @@ TEST(MessageTest, IsRefusedWhenCutAnywhereOrLonger) {
   EXPECT_FALSE(decode(bytes));
 }
 
-// Whatever is not refused can be sent on as it is.
-TEST(MessageTest, NoSpoiledByteDoesHarm) {
+// A message that is accepted despite corrupted bytes can be encoded again without change.
+TEST(MessageTest, ToleratesCorruptedBytes) {
   const auto good = encode(some_message());
   std::mt19937 random(1);
   int accepted = 0;
@@ -118,7 +118,7 @@ TEST(MessageTest, NoSpoiledByteDoesHarm) {
   EXPECT_GT(accepted, 0);
 }
 
-TEST(MessageTest, NumbersOutOfRangeAreRefused) {
+TEST(MessageTest, RejectsNumbersOutOfRange) {
   const auto refused = [](auto change) {
     Message message = some_message();
     change(message);
@@ -139,25 +139,25 @@ TEST(MessageTest, NumbersOutOfRangeAreRefused) {
   EXPECT_TRUE(refused([](Message& m) { m.decision->diagnosis.rank_at_fault = -2; }));
 }
 
-// A count that the message does not hold must not make room for it.
-TEST(MessageTest, AnInventedCountIsRefused) {
+// A count that exceeds the message must not allocate memory.
+TEST(MessageTest, RejectsACountThatExceedsTheMessage) {
   auto bytes = encode({});
   bytes[16] = std::byte{0xff};
   bytes[17] = std::byte{0xff};
   EXPECT_FALSE(decode(bytes));
 }
 
-TEST(MessageTest, TimesAreTranslatedToTheReceiversClock) {
+TEST(MessageTest, ConvertsTimesToTheReceiversClock) {
   Message message = some_message();
   message.ranks[0].ended = 0;
   convert_times(message, 2005);
   EXPECT_EQ(message.ranks[0].heartbeat, 1999);
   EXPECT_EQ(message.ranks[0].calls[0].began, 1990);
-  EXPECT_EQ(message.ranks[0].calls[1].began, 0);  // none is under way, by any clock
+  EXPECT_EQ(message.ranks[0].calls[1].began, 0);  // no call in flight
   EXPECT_EQ(message.ranks[0].ended, 0);
   EXPECT_EQ(message.decision->when, 2004);
   EXPECT_EQ(message.ranks[0].step_ns, some_rank(2).step_ns);
-  // A clock that has just begun: what is long ago there is before its beginning.
+  // With a clock that has just started, earlier times would be negative.
   convert_times(message, 10);
   EXPECT_GE(message.ranks[0].since, 1);
 }

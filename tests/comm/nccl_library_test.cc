@@ -1,4 +1,4 @@
-// The real library, where it is installed, without a GPU.
+// Tests the real library, if it is installed, without a GPU.
 #include "comm/nccl/nccl_library.h"
 
 #include <gtest/gtest.h>
@@ -6,14 +6,14 @@
 namespace trireme::comm::nccl {
 namespace {
 
-TEST(NcclLibraryTest, HasWhatIsCalled) {
+TEST(NcclLibraryTest, HasTheFunctionsThatAreUsed) {
   const cuda::Library file("NCCL", {"libnccl.so.2"});
   if (!file.handle()) GTEST_SKIP() << file.problem();
   const Library library;
   EXPECT_TRUE(library.version().starts_with("2.")) << library.version();
   ncclUniqueId id = {};
   EXPECT_EQ(library.get_unique_id(&id), ncclSuccess);
-  // Refused at once, whatever the machine.
+  // Rank 7 of 1 is refused at once on any machine.
   ncclComm_t comm = nullptr;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;

@@ -1,4 +1,4 @@
-// The main of tests whose every case runs on every rank.
+// Fixtures and main() for tests in which every case runs on all ranks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 
 namespace trireme::test {
 
-// How ranks are spread over hosts; tests use one machine, so more hosts are pretended.
+// How ranks are distributed over hosts. Tests run on one machine, so several hosts are simulated.
 enum class Hosts { kReal, kHalves, kInterleaved, kOneEach };
 
 inline std::string name_of(Hosts hosts) {
@@ -63,10 +63,10 @@ inline std::unique_ptr<comm::Communicator> join(Hosts hosts = Hosts::kReal) {
   return comm::mpi::create_communicator(host_of(hosts, own_rank(), started_ranks()));
 }
 
-// Runs work in the caller.
+// Returns a device that runs work on the calling thread.
 inline std::unique_ptr<Device> cpu() { return create_cpu_device(1); }
 
-// What memory ranks talk about, and by what.
+// The kind of memory that is communicated, and the transport.
 enum class Way { kHost, kStagedOnCpu, kStagedOnGpu, kNccl };
 
 struct Setup {
@@ -88,7 +88,7 @@ inline std::string name_of(const Setup& setup) {
   return "?";
 }
 
-// All that this machine has: GPUs may be shared, but not with NCCL.
+// Returns the setups that are possible on this machine. Ranks may share GPUs, but not with NCCL.
 inline std::vector<Setup> setups() {
   std::vector<Setup> all = {{Way::kHost},
                             {Way::kHost, Hosts::kHalves},
@@ -102,7 +102,7 @@ inline std::vector<Setup> setups() {
   return all;
 }
 
-// A rank with its device.
+// This rank, with its device and communicator.
 class Rank {
  public:
   explicit Rank(const Setup& setup) : host_(join(setup.hosts)) {
@@ -146,8 +146,8 @@ class Rank {
   std::unique_ptr<comm::Communicator> communicator;
 };
 
-// Rank 0 reports as usual, the others only what fails. After a failure the ranks may be apart:
-// leaving without a goodbye ends them all.
+// Reports failures of ranks other than 0, which prints the usual output. After a failure, the ranks
+// may be at different places, so the process exits without finalizing MPI, which ends all ranks.
 class RankPrinter final : public testing::EmptyTestEventListener {
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed() || own_rank() == 0) return;
@@ -165,7 +165,7 @@ class RankPrinter final : public testing::EmptyTestEventListener {
 };
 
 inline int run_on_all_ranks(int argc, char** argv) {
-  // Where the GPU is emulated, each rank has one of its own.
+  // With an emulated GPU, each rank has one of its own.
   setenv("TRIREME_EMULATION_DEVICES", std::to_string(started_ranks()).c_str(), /*overwrite=*/0);
   testing::InitGoogleTest(&argc, argv);
   comm::mpi::Session session;

@@ -27,7 +27,7 @@ struct Shared {
   std::atomic<uint64_t> counts[kRanks]{};
 };
 
-// Runs the body in processes that share memory; returns how each ended.
+// Runs ranks in processes that share memory.
 class SharedBarrierTest : public testing::Test {
  protected:
   SharedBarrierTest()
@@ -35,6 +35,7 @@ class SharedBarrierTest : public testing::Test {
                           MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared) {}
   ~SharedBarrierTest() override { munmap(shared_, sizeof(Shared)); }
 
+  // Returns the exit code of each process, or 128 plus the signal that ended it.
   std::vector<int> run(const std::function<int(int, SharedBarrier&)>& body) {
     std::vector<pid_t> children;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -69,7 +70,7 @@ class SharedBarrierTest : public testing::Test {
   }
 };
 
-TEST_F(SharedBarrierTest, NoRankPassesBeforeAllHaveCome) {
+TEST_F(SharedBarrierTest, NoRankPassesBeforeAllHaveArrived) {
   const auto results = run([this](int rank, SharedBarrier& barrier) {
     std::mt19937 random(static_cast<uint32_t>(rank));
     for (uint64_t round = 1; round <= 2000; ++round) {
@@ -99,32 +100,32 @@ int expect_failure(SharedBarrier& barrier, const std::string& reason) {
   }
 }
 
-TEST_F(SharedBarrierTest, APeerThatIsKilledIsNamed) {
+TEST_F(SharedBarrierTest, NamesAPeerThatIsKilled) {
   const auto results = run([](int rank, SharedBarrier& barrier) {
     barrier.wait("start");
     if (rank == 1) kill(getpid(), SIGKILL);
     const int result = expect_failure(barrier, "rank 1");
-    usleep(500'000);  // not to be taken for the one that ended
+    usleep(500'000);  // so that the other rank does not find this one ended
     return result;
   });
   EXPECT_EQ(results, (std::vector<int>{0, 128 + SIGKILL, 0}));
 }
 
-TEST_F(SharedBarrierTest, AFailureReachesThoseWhoWaitAndThoseWhoCome) {
+TEST_F(SharedBarrierTest, FailureEndsPresentAndLaterWaits) {
   const auto results = run([](int rank, SharedBarrier& barrier) {
     barrier.wait("start");
     if (rank == 2) {
       usleep(20'000);
       barrier.fail();
-      usleep(300'000);  // it lives on
+      usleep(300'000);  // stays alive
     }
     return expect_failure(barrier, "has failed");
   });
   EXPECT_EQ(results, std::vector<int>(kRanks, 0));
 }
 
-// A rank that waits must leave its core to others, e.g. to the rank that it waits for.
-TEST_F(SharedBarrierTest, ARankThatWaitsSleeps) {
+// A waiting rank must leave its core to others, such as the rank that it waits for.
+TEST_F(SharedBarrierTest, SleepsWhileWaiting) {
   constexpr int kRounds = 20;
   const auto results = run([](int rank, SharedBarrier& barrier) {
     barrier.wait("start");
@@ -143,8 +144,8 @@ TEST_F(SharedBarrierTest, ARankThatWaitsSleeps) {
   EXPECT_EQ(results, std::vector<int>(kRanks, 0));
 }
 
-// The last barrier of a run: who leaves it early may end before the others have woken.
-TEST_F(SharedBarrierTest, APeerThatEndsAfterTheBarrierIsNoFailure) {
+// After the last barrier of a run, a rank may end before the others have woken up.
+TEST_F(SharedBarrierTest, AcceptsThatAPeerEndsAfterTheBarrier) {
   for (int i = 0; i < 20; ++i) {
     const auto results = run([](int rank, SharedBarrier& barrier) {
       if (rank == 0) usleep(20'000);

@@ -31,7 +31,7 @@ std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Asks until it is so, at most ten seconds.
+// Waits until the condition holds, for at most ten seconds.
 template <class Condition>
 bool soon(Condition condition) {
   for (const auto end = std::chrono::steady_clock::now() + 10s;
@@ -41,20 +41,20 @@ bool soon(Condition condition) {
   return false;
 }
 
-// The latest message of each peer.
+// Stores the latest message of each peer.
 class Mailbox {
  public:
   explicit Mailbox(SideChannel& channel) : channel_(channel) {}
-  void look() {
+  void receive() {
     channel_.receive([&](int rank, std::span<const std::byte> message) {
       latest_[rank] = text_of(message);
       ++count_;
     });
   }
-  // Until every peer's latest message is this.
+  // Waits until every peer's latest message is `text`.
   bool wait_for(const std::string& text) {
     return soon([&] {
-      look();
+      receive();
       const auto& peers = channel_.peers();
       return std::ranges::all_of(peers,
                                  [&](const auto& peer) { return latest_[peer.rank] == text; });
@@ -68,7 +68,7 @@ class Mailbox {
   int count_ = 0;
 };
 
-// A setting of this process, for as long as it lives.
+// Sets an environment variable during its lifetime.
 class Setting {
  public:
   Setting(const char* name, const std::string& value) : name_(name) {
@@ -95,21 +95,21 @@ INSTANTIATE_TEST_SUITE_P(Hosts, SideChannelTest,
 
 TEST_P(SideChannelTest, ConnectsRanksOfTheSameNumberOnDifferentHosts) {
   const SideChannel channel(*world_);
-  const auto cards = all_gather(*world_, fmt::format("{} {}", place_.host, place_.local_rank));
-  std::map<int, int> wanted;  // hosts by rank
+  const auto places = all_gather(*world_, fmt::format("{} {}", place_.host, place_.local_rank));
+  std::map<int, int> expected;  // host by rank
   for (int rank = 0; rank < place_.ranks; ++rank) {
-    std::istringstream card(cards[static_cast<size_t>(rank)]);
+    std::istringstream place(places[static_cast<size_t>(rank)]);
     int host = 0;
     int local_rank = 0;
-    card >> host >> local_rank;
-    if (host != place_.host && local_rank == place_.local_rank) wanted[rank] = host;
+    place >> host >> local_rank;
+    if (host != place_.host && local_rank == place_.local_rank) expected[rank] = host;
   }
   std::map<int, int> found;
   for (const auto& peer : channel.peers()) found[peer.rank] = peer.host;
-  EXPECT_EQ(found, wanted);
+  EXPECT_EQ(found, expected);
 }
 
-TEST_P(SideChannelTest, MessagesPass) {
+TEST_P(SideChannelTest, DeliversMessages) {
   SideChannel channel(*world_);
   Mailbox mailbox(channel);
   for (const size_t size : {size_t{1}, size_t{1000}, kMaxMessageBytes}) {
@@ -120,7 +120,7 @@ TEST_P(SideChannelTest, MessagesPass) {
   }
 }
 
-TEST_P(SideChannelTest, OfWhatAPeerDoesNotTakeTheNewestArrives) {
+TEST_P(SideChannelTest, DeliversTheNewestMessageToASlowPeer) {
   SideChannel channel(*world_);
   Mailbox mailbox(channel);
   const std::string filler(size_t{1} << 20, 'f');
@@ -133,34 +133,34 @@ TEST_P(SideChannelTest, OfWhatAPeerDoesNotTakeTheNewestArrives) {
   EXPECT_LE(mailbox.count(), 100 * std::ssize(channel.peers()));
 }
 
-TEST_P(SideChannelTest, TheLastMessageOfAPeerThatLeavesArrives) {
+TEST_P(SideChannelTest, DeliversTheLastMessageOfAPeerThatLeaves) {
   auto channel = std::make_unique<SideChannel>(*world_);
   const bool leaves = place_.host == 0;
-  channel->send(bytes_of("unread, so that closing could cut the goodbye short"));
+  channel->send(bytes_of("unread, so that closing could discard the last message"));
   together(*world_, [] {});
   if (leaves) {
-    channel->send(bytes_of("goodbye"));
+    channel->send(bytes_of("last message"));
     channel.reset();
   } else {
     Mailbox mailbox(*channel);
     const auto& peers = channel->peers();
     const auto left = std::ranges::find(peers, 0, &SideChannel::Peer::host);
     if (left != peers.end()) {
-      bool goodbye = false;
+      bool received = false;
       EXPECT_TRUE(soon([&] {
         channel->receive([&](int rank, std::span<const std::byte> message) {
-          goodbye |= rank == left->rank && text_of(message) == "goodbye";
+          received |= rank == left->rank && text_of(message) == "last message";
         });
         return left->end == SideChannel::End::kClosed;
       }));
-      EXPECT_TRUE(goodbye);
-      channel->send(bytes_of("to those that are left"));
+      EXPECT_TRUE(received);
+      channel->send(bytes_of("to the remaining peers"));
     }
   }
   together(*world_, [] {});
 }
 
-TEST_P(SideChannelTest, RanksThatKnowNoWayAgreeOnThat) {
+TEST_P(SideChannelTest, AllRanksThrowIfThereAreNoAddresses) {
   if (place_.hosts == 1) GTEST_SKIP() << "takes two hosts";
   const Setting nothing("OMPI_MCA_btl_tcp_if_include", place_.rank == 0 ? "none0" : "lo");
   try {
@@ -169,13 +169,13 @@ TEST_P(SideChannelTest, RanksThatKnowNoWayAgreeOnThat) {
   } catch (const AgreedError& error) {
     const auto texts = all_gather(*world_, error.what());
     EXPECT_EQ(texts, std::vector<std::string>(texts.size(), texts[0]));
-    EXPECT_NE(texts[0].find("knows no address of rank 0 (host " + place_.host_name + ")"),
+    EXPECT_NE(texts[0].find("has no address for rank 0 (host " + place_.host_name + ")"),
               std::string::npos)
         << texts[0];
   }
 }
 
-TEST_P(SideChannelTest, OpenMpisSettingsChooseTheAddresses) {
+TEST_P(SideChannelTest, UsesTheAddressesOfOpenMpisSettings) {
   for (const char* network : {"127.0.0.0/8", "::1/128"}) {
     const Setting loopback("OMPI_MCA_btl_tcp_if_include", network);
     if (local_addresses().empty()) continue;  // a machine without IPv6
@@ -186,7 +186,7 @@ TEST_P(SideChannelTest, OpenMpisSettingsChooseTheAddresses) {
   }
 }
 
-// The IPv4 ports of loopback at which this process listens.
+// Returns the IPv4 ports of loopback at which this process listens.
 std::set<uint16_t> own_listeners() {
   std::set<std::string> inodes;
   DIR* folder = opendir("/proc/self/fd");
@@ -211,10 +211,10 @@ std::set<uint16_t> own_listeners() {
   return ports;
 }
 
-// Calls this process while it connects: one says nothing, one garbage, one half of what is right in
-// length, one leaves.
-std::vector<Socket> call_as_strangers(const std::set<uint16_t>& known) {
-  std::vector<Socket> strangers;
+// Connects to this process while it waits for its peers, and sends nothing, too few bytes, as many
+// as expected, or too many; half of the connections are closed at once.
+std::vector<Socket> connect_unknown_clients(const std::set<uint16_t>& known) {
+  std::vector<Socket> unknown_clients;
   std::set<uint16_t> ports;
   soon([&] {
     ports = own_listeners();
@@ -224,37 +224,38 @@ std::vector<Socket> call_as_strangers(const std::set<uint16_t>& known) {
   for (const uint16_t port : ports) {
     for (const size_t length : {0, 7, 72, 5000}) {
       for (int i = 0; i < 100; ++i) {
-        strangers.push_back(connect_to(*Address::parse(fmt::format("127.0.0.1:{}", port))));
+        unknown_clients.push_back(connect_to(*Address::parse(fmt::format("127.0.0.1:{}", port))));
         soon([&] {
-          const Transfer moved = send_some(strangers.back(), bytes_of(std::string(length, 'x')));
-          return length == 0 || moved.bytes > 0 || moved.error != 0;
+          const Transfer sent =
+              send_some(unknown_clients.back(), bytes_of(std::string(length, 'x')));
+          return length == 0 || sent.bytes > 0 || sent.error != 0;
         });
-        if (i % 2 == 0) strangers.pop_back();
+        if (i % 2 == 0) unknown_clients.pop_back();
       }
     }
   }
-  return strangers;
+  return unknown_clients;
 }
 
-TEST_P(SideChannelTest, StrangersAreKeptOutAndDisturbNothing) {
+TEST_P(SideChannelTest, RejectsUnknownClients) {
   if (place_.hosts == 1) GTEST_SKIP() << "takes two hosts";
   const auto known = own_listeners();
   together(*world_, [] {});
-  std::vector<Socket> strangers;
-  std::thread stranger([&] {
-    if (place_.rank == 0) strangers = call_as_strangers(known);
+  std::vector<Socket> unknown_clients;
+  std::thread connecting([&] {
+    if (place_.rank == 0) unknown_clients = connect_unknown_clients(known);
   });
-  // All who would call wait for the last.
+  // The last rank starts late, so that the others wait for it.
   if (place_.rank == place_.ranks - 1) std::this_thread::sleep_for(500ms);
   SideChannel channel(*world_);
-  stranger.join();
-  EXPECT_EQ(strangers.empty(), place_.rank != 0);
-  EXPECT_EQ(own_listeners(), known) << "it still listens";
-  channel.send(bytes_of("among us"));
-  EXPECT_TRUE(Mailbox(channel).wait_for("among us"));
-  for (const Socket& each : strangers) {
+  connecting.join();
+  EXPECT_EQ(unknown_clients.empty(), place_.rank != 0);
+  EXPECT_EQ(own_listeners(), known) << "a listener is still open";
+  channel.send(bytes_of("message"));
+  EXPECT_TRUE(Mailbox(channel).wait_for("message"));
+  for (const Socket& each : unknown_clients) {
     std::array<std::byte, 100> answer;
-    EXPECT_EQ(receive_some(each, answer).bytes, 0u) << "a stranger was answered";
+    EXPECT_EQ(receive_some(each, answer).bytes, 0u) << "an unknown client was answered";
   }
   together(*world_, [] {});
 }

@@ -1,4 +1,4 @@
-// Which addresses are used, as Open MPI's settings say.
+// Selection of addresses by Open MPI's settings, and parsing of addresses.
 #include "comm/watchdog/socket.h"
 
 #include <gtest/gtest.h>
@@ -30,12 +30,12 @@ class AddressesTest : public testing::Test {
   }
 };
 
-TEST_F(AddressesTest, AllThatAreUp) {
+TEST_F(AddressesTest, UsesAllInterfacesThatAreUp) {
   EXPECT_TRUE(has("127.0.0.1:0"));
   for (const Address& address : local_addresses()) {
     EXPECT_EQ(address.loopback, address.text() == "127.0.0.1:0" || address.text() == "[::1]:0")
         << address.text();
-    EXPECT_FALSE(address.text().starts_with("[fe80")) << "is only of one link";
+    EXPECT_FALSE(address.text().starts_with("[fe80")) << "is link-local";
   }
 }
 
@@ -48,7 +48,7 @@ TEST_F(AddressesTest, IncludeByNameOrNetwork) {
   }
 }
 
-TEST_F(AddressesTest, IncludeOfNothingThatIsThere) {
+TEST_F(AddressesTest, IncludeOfMissingNetworks) {
   for (const char* list :
        {"none0", "127.0.0.2/32", "127.0.0.1/33", "127.0.0.1/x", "::1/128", ",,"}) {
     include(list);
@@ -65,7 +65,7 @@ TEST_F(AddressesTest, ExcludeLeavesLoopbackToThisMachine) {
   EXPECT_EQ(texts(), all);
 }
 
-TEST(AddressTest, TextsAreReadBack) {
+TEST(AddressTest, ParsesItsOwnText) {
   for (const char* text : {"10.1.2.3:4242", "127.0.0.1:1", "[fd00::1]:65535", "[::1]:0"}) {
     const auto address = Address::parse(text);
     ASSERT_TRUE(address) << text;
@@ -73,7 +73,7 @@ TEST(AddressTest, TextsAreReadBack) {
   }
 }
 
-TEST(AddressTest, WhatIsNoAddressIsNone) {
+TEST(AddressTest, RejectsInvalidTexts) {
   for (const char* text :
        {"", ":", "10.1.2.3", "10.1.2:1", "10.1.2.3:65536", "10.1.2.3:-1", "10.1.2.3:", "fd00::1",
         "[fd00::1]", "[10.1.2.3]:1", "[fd00::1:1", "host:1", "10.1.2.3:1 "}) {

@@ -19,7 +19,7 @@ void expect_sums(DType dtype) {
   const Random random(3, RandomPurpose::kSynthetic);
   for (size_t inputs = 1; inputs <= 9; ++inputs) {
     for (size_t count = 0; count < 150; count += count < 70 ? 1 : 13) {
-      // Each input starts at another distance from a cache line.
+      // Each input has a different offset from a cache line.
       std::vector<std::vector<T>> data(inputs);
       std::vector<const std::byte*> in;
       std::vector<std::byte*> out;
@@ -47,7 +47,7 @@ TEST(SumTest, F64) { expect_sums<double>(DType::kF64); }
 TEST(SumTest, I64) { expect_sums<int64_t>(DType::kI64); }
 TEST(SumTest, RefusesOtherTypes) { EXPECT_THROW(sum(DType::kI32, {}, {}, 0), CommError); }
 
-// The value of bits of `exponents` and `mantissas` bits, by the definition of such formats.
+// Returns the value of a number in a format with `exponents` and `mantissas` bits.
 double value_of(uint16_t bits, int exponents, int mantissas) {
   const int exponent = bits >> mantissas & ((1 << exponents) - 1);
   const int mantissa = bits & ((1 << mantissas) - 1);
@@ -77,7 +77,7 @@ void expect_is_half(int exponents, int mantissas) {
     ASSERT_EQ(static_cast<double>(wide), value(bits)) << bits;
     ASSERT_EQ(from_accumulator<Half>(wide).bits, bits);
     if ((bits & 0x7fff) + 1 > infinity - 1) continue;
-    // Between two neighbors, the nearer; in the middle, the even one.
+    // Values between two neighbors round to the nearer one, and in the middle to the even one.
     const auto middle = static_cast<float>((value(bits) + value(bits + 1)) / 2);
     ASSERT_EQ(from_accumulator<Half>(middle).bits, bits % 2 ? bits + 1 : bits) << bits;
     ASSERT_EQ(from_accumulator<Half>(std::nextafter(middle, static_cast<float>(value(bits)))).bits,
@@ -86,7 +86,7 @@ void expect_is_half(int exponents, int mantissas) {
         from_accumulator<Half>(std::nextafter(middle, static_cast<float>(value(bits + 1)))).bits,
         bits + 1);
   }
-  // Half a step beyond the largest is infinite, less is not.
+  // Half a step above the largest number rounds to infinity, anything less does not.
   const auto edge =
       static_cast<float>(value(infinity - 1) + (value(infinity - 1) - value(infinity - 2)) / 2);
   EXPECT_EQ(from_accumulator<Half>(edge).bits, infinity);
@@ -96,7 +96,7 @@ void expect_is_half(int exponents, int mantissas) {
 TEST(HalfTest, F16) { expect_is_half<F16>(5, 10); }
 TEST(HalfTest, BF16) { expect_is_half<BF16>(8, 7); }
 
-// Adding up in half precision would lose the small ones.
+// Sums in half precision would lose the small values.
 template <class Half>
 void expect_rounds_once(DType dtype) {
   std::vector<std::vector<Half>> data;

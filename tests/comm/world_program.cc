@@ -1,4 +1,4 @@
-// A program that ends in the way its argument says; world_test starts it under mpirun.
+// Started by world_test under mpirun: ends in the way that its argument says.
 #include <signal.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// However a rank ends, all end, and the exit code and the message tell why. A hang shows as the
+// If a rank ends, all must end, with an exit code and a message that say why. A hang shows as the
 // test's timeout.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -43,13 +43,13 @@ TEST(WorldTest, EndsWell) {
   }
 }
 
-TEST(WorldTest, AnAgreedFailureKeepsItsExitCode) {
+TEST(WorldTest, AgreedErrorDeterminesTheExitCode) {
   const Outcome outcome = run(3, "agreed");
   EXPECT_EQ(outcome.code, 3) << outcome.output;
   EXPECT_TRUE(contains(outcome, "rank 1: shard-1.tar: record 5 is cut short")) << outcome.output;
 }
 
-TEST(WorldTest, AFailureOfOneRankEndsAll) {
+TEST(WorldTest, FailureOfOneRankEndsAllRanks) {
   const Outcome outcome = run(3, "throw");
   EXPECT_EQ(outcome.code, 3) << outcome.output;
   EXPECT_TRUE(contains(outcome, "shard-1.tar: record 5 is cut short")) << outcome.output;
@@ -57,27 +57,27 @@ TEST(WorldTest, AFailureOfOneRankEndsAll) {
   EXPECT_FALSE(contains(outcome, "rank 0 (")) << outcome.output;
 }
 
-TEST(WorldTest, ARankThatIsKilledEndsAll) {
+TEST(WorldTest, KilledRankEndsAllRanks) {
   const Outcome outcome = run(3, "kill");
   EXPECT_NE(outcome.code, 0) << outcome.output;
   EXPECT_FALSE(contains(outcome, "summed")) << outcome.output;
   EXPECT_TRUE(contains(outcome, "died in ")) << outcome.output;
 }
 
-TEST(WorldTest, ARankThatLeavesEndsAll) {
+TEST(WorldTest, ExitOfOneRankEndsAllRanks) {
   const Outcome outcome = run(3, "exit");
   EXPECT_NE(outcome.code, 0) << outcome.output;
   EXPECT_FALSE(contains(outcome, "summed")) << outcome.output;
   EXPECT_TRUE(contains(outcome, "died in ")) << outcome.output;
 }
 
-TEST(WorldTest, RanksThatDisagreeEnd) {
+TEST(WorldTest, MismatchedCollectivesEndAllRanks) {
   const Outcome outcome = run(3, "disagree");
   EXPECT_EQ(outcome.code, 1) << outcome.output;
-  EXPECT_TRUE(contains(outcome, "disagree")) << outcome.output;
+  EXPECT_TRUE(contains(outcome, "mismatched collectives")) << outcome.output;
 }
 
-TEST(WorldTest, AForgottenFinalizeIsLoud) {
+TEST(WorldTest, MissingFinalizeFails) {
   const Outcome outcome = run(2, "forget");
   EXPECT_NE(outcome.code, 0) << outcome.output;
 }

@@ -182,7 +182,7 @@ class Grace : public Signals {
     EXPECT_EQ(outcome.code, kResumable) << outcome.out << outcome.error;
     EXPECT_GT(took.count(), 0.9);
     EXPECT_LT(took.count(), 1 + 6);
-    EXPECT_NE(outcome.error.find("1 s after it was told to stop"), std::string::npos)
+    EXPECT_NE(outcome.error.find("1 s after the request to stop"), std::string::npos)
         << outcome.error;
     EXPECT_NE(outcome.error.find(newest), std::string::npos) << newest << " in\n" << outcome.error;
     expect_none_left();
@@ -216,7 +216,7 @@ TEST_F(Grace, EndsADiskThatHangs) {
 TEST_F(Grace, EndsAStartThatHangs) {
   const auto program = held_up("open_data", "", {0}, 2, grace_);
   send(*program, Target::kAllRanks, {SIGTERM});
-  expect_ended_by_grace(*program, "there is none yet");
+  expect_ended_by_grace(*program, "no checkpoint has been saved yet");
 }
 
 TEST_F(Grace, EndsARunOfOneRank) {
