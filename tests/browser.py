@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over the pipe of its DevTools protocol, for tests of pages."""
+"""A headless Chromium, controlled by the DevTools protocol over a pipe, for tests of HTML pages."""
 
 import base64
 import json
@@ -23,13 +23,13 @@ FLAGS = [
 
 
 def find():
-    """The path of a Chromium or Chrome; None where there is none."""
+    """Returns the path of Chromium or Chrome, or None if neither is installed."""
     names = ["chromium", "chromium-browser", "google-chrome"]
     return next((path for path in map(shutil.which, names) if path), None)
 
 
 class Browser:
-    """One page. `complaints` holds what it said on the console and every exception, `requests` the addresses it asked for."""
+    """A browser with one page. `complaints` has console messages and exceptions, `requests` the requested URLs."""
 
     def __init__(self, program):
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -38,7 +38,7 @@ class Browser:
         self._in, answers = os.pipe()
 
         def place():
-            # Both are moved out of the way first: either may be what the other becomes.
+            # Move both out of the way first, since either may have the number that the other gets.
             moved = [os.dup(commands), os.dup(answers)]
             while any(descriptor < 5 for descriptor in moved):
                 moved = [os.dup(descriptor) if descriptor < 5 else descriptor for descriptor in moved]
@@ -73,7 +73,7 @@ class Browser:
         self._profile.cleanup()
 
     def open(self, path, width=1280, height=900, theme="light", touch=False):
-        """Loads a file and waits until it has loaded."""
+        """Loads a file and blocks until it is loaded."""
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=touch)
         self._call("Emulation.setTouchEmulationEnabled", enabled=touch)
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
@@ -83,11 +83,11 @@ class Browser:
         self._call("Page.navigate", url=f"file://{path}")
         while "Page.loadEventFired" not in self._events:
             self._receive()
-        # Once what is drawn is on the screen.
+        # Wait until the page has been drawn.
         self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
     def evaluate(self, expression):
-        """The value of a JavaScript expression, awaited."""
+        """Returns the value of a JavaScript expression, awaiting it if it is a promise."""
         result = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in result:
             raise AssertionError(f"{expression}: {result['exceptionDetails']}")
@@ -127,7 +127,7 @@ class Browser:
         while b"\0" not in self._buffer:
             data = os.read(self._in, 1 << 16)
             if not data:
-                raise AssertionError("the browser has ended")
+                raise AssertionError("the browser has exited")
             self._buffer += data
         text, self._buffer = self._buffer.split(b"\0", 1)
         message = json.loads(text)

@@ -1,4 +1,4 @@
-"""The parts of tests/gpu. `a` are its arguments, with a.tree and a.trireme; `run` is the slice that runs a part."""
+"""The parts of tests/gpu. `a` holds its arguments, with a.tree and a.trireme; `run` is the slice that runs a part."""
 
 import concurrent.futures
 import importlib.machinery
@@ -19,7 +19,7 @@ ROOT = HERE.parent
 
 
 def load(path):
-    """A script as a module."""
+    """Returns a script as a module."""
     loader = importlib.machinery.SourceFileLoader(path.name, str(path))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(path.name, loader))
     loader.exec_module(module)
@@ -29,7 +29,7 @@ def load(path):
 peers = load(HERE / "bench/peers")
 
 CASES = "*cuda*:*Cuda*:*Nccl*"
-# Those whose ranks share a GPU or have one each.
+# Test programs that run with several ranks, which share a GPU or have one each.
 ON_RANKS = (
     "comm_communicator_test",
     "comm_control_test",
@@ -49,7 +49,7 @@ SHARDS = "cifar10-{}-*.tar"
 
 
 def cases_of(program, pattern):
-    """The names of a test program's cases that match; None if it does not run."""
+    """Returns the names of the matching cases of a test program, or None if the program does not start."""
     try:
         done = subprocess.run(
             [program, "--gtest_list_tests", f"--gtest_filter={pattern}"], capture_output=True, text=True, timeout=60
@@ -67,14 +67,14 @@ def cases_of(program, pattern):
 
 
 def with_cases(programs, pattern):
-    """Those that have cases that match, and those that do not run, which are to fail."""
+    """Returns the programs that have matching cases, and those that do not start, which will fail."""
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         found = zip(programs, pool.map(lambda program: cases_of(program, pattern), programs))
     return [program for program, cases in found if cases != []]
 
 
 def outcomes(text):
-    """The cases that passed, failed and were skipped, by what gtest printed."""
+    """Returns the cases that passed, failed and were skipped according to the output of gtest."""
 
     def named(mark):
         return set(re.findall(rf"^\[ *{mark} *\] ([\w/]+\.[\w/]+)", text, re.M))
@@ -84,13 +84,13 @@ def outcomes(text):
 
 
 def filtered(command, pattern):
-    """Runs these cases. mpirun gives ranks a terminal, on which gtest would color the marks that outcomes() reads."""
+    """Returns a command that runs the matching cases. Colors would break outcomes(); mpirun gives ranks a terminal."""
     return [*command, "--gtest_color=no", f"--gtest_filter={pattern}"]
 
 
 def gtest(run, command, pattern):
-    """Runs a test program. An error of the device may outlive the case that made it, and a crash ends them all, so the
-    cases that did not pass are run again, each alone."""
+    """Runs a test program. Since a device error may affect later cases, and a crash ends all of them, the cases that
+    did not pass are run again one by one."""
     begin = len(run.log_text())
     try:
         run.command(filtered(command, pattern))
@@ -221,7 +221,7 @@ checkpoint {{ every_epochs: 0 }}
 
 
 def train(run, a, file, name, options, ranks=1):
-    """Returns the folder of the run."""
+    """Trains and returns the run folder."""
     folder = run.folder / "runs" / name
     shutil.rmtree(folder, ignore_errors=True)
     run.command(
@@ -236,7 +236,7 @@ def losses(folder):
 
 
 def agree(run, tolerance, count, one, two):
-    """Throws Failed unless both are `count` finite losses that differ by no more than `tolerance` relatively; 0: bitwise."""
+    """Raises Failed unless both have `count` finite losses that differ by at most `tolerance` (relative; 0: equal)."""
     apart = [
         abs(x - y) if isinstance(x, (int, float)) and isinstance(y, (int, float)) else math.nan
         for x, y in zip(one, two)
@@ -252,7 +252,7 @@ def agree(run, tolerance, count, one, two):
 
 
 def same(run, a, name, tolerance, steps, network, ones, twos, ranks=(1, 1), options=()):
-    """Two runs of a network with the same losses."""
+    """Checks that two runs of a network have the same losses."""
     steps, batch = (2, 4) if a.rehearse else (steps, {"lenet": 64, "resnet18-cifar": 32}[network])
     file = run.folder / "runs" / f"{name}.txtpb"
     file.parent.mkdir(exist_ok=True)
@@ -314,24 +314,24 @@ def runs_agree(a):
 # ---- Training to an accuracy -----------------------------------------------------------------------------------------
 
 
-def learns(run, a, name, file, least, options):
+def learns(run, a, name, file, min_accuracy, options):
     folder = train(run, a, file, name, options)
     accuracy = json.loads((folder / "summary.json").read_text()).get("eval_accuracy")
-    if not isinstance(accuracy, (int, float)) or not accuracy >= least:
-        raise Failed(f"accuracy {accuracy}, expected at least {least}")
+    if not isinstance(accuracy, (int, float)) or not accuracy >= min_accuracy:
+        raise Failed(f"accuracy {accuracy}, expected at least {min_accuracy}")
     return f"accuracy {100 * accuracy:.2f}%"
 
 
 def digits(a):
     few = ("--set", "train.max_steps=2") if a.rehearse else ()
-    least = 0 if a.rehearse else DIGITS_ACCURACY
+    min_accuracy = 0 if a.rehearse else DIGITS_ACCURACY
 
     def part(precision):
         options = (*GPU, "--set", f"train.precision={precision}", *few)
         file = "launch/configs/digits.txtpb"
         return Part(
             f"learns-digits.{precision}",
-            lambda run: learns(run, a, f"digits-{precision}", file, least, options),
+            lambda run: learns(run, a, f"digits-{precision}", file, min_accuracy, options),
             a.limit(60),
         )
 
@@ -339,15 +339,15 @@ def digits(a):
 
 
 def find_data(a, *patterns):
-    """The folder in --data, or that itself, that has files of these patterns."""
+    """Returns --data, or the folder in it, that has files of these patterns."""
     for folder in [a.data, *sorted(path for path in a.data.iterdir() if path.is_dir())]:
         if all(any(folder.glob(pattern)) for pattern in patterns):
             return folder
-    raise Failed(f"{a.data} and the folders in it hold no {' and '.join(patterns)}")
+    raise Failed(f"neither {a.data} nor a folder in it has {' and '.join(patterns)}")
 
 
 def in_bf16(a):
-    """Options of training. Not every CPU that a rehearsal runs on has BF16."""
+    """Returns options for training in BF16, or FP32 in a rehearsal, since not every CPU supports BF16."""
     return (*CPU, "--set", "train.precision=FP32") if a.rehearse else (*GPU, "--set", "train.precision=BF16")
 
 
@@ -364,7 +364,7 @@ def mnist(run, a):
 
 
 def unpacked_shards(run, folder):
-    """The folder of the tar files; those that are compressed are unpacked into the slice's own."""
+    """Returns the folder of the tar files. Compressed ones are unpacked into the folder of the slice."""
     if all(any(folder.glob(SHARDS.format(kind))) for kind in ("train", "test")):
         return folder
     target = run.folder / "data"
@@ -385,7 +385,7 @@ def unpacked_shards(run, folder):
 
 
 def cifar10(run, a):
-    """On the files that launch/get-data leaves, or on shards as `trireme data pack` writes them."""
+    """Trains on the files of launch/get-data, or on shards written by `trireme data pack`."""
     try:
         options = ["--set", f"data.root={find_data(a, 'data_batch_1.bin', 'test_batch.bin')}"]
     except Failed:
@@ -444,12 +444,12 @@ def bench(run, a, name, options):
     if problem:
         raise Failed(f"{problem}; {found}")
     if not found:
-        raise OutOfTime("nothing was measured in time")
+        raise OutOfTime("no measurement finished in time")
     return found
 
 
 def speeds(measured):
-    """For the table: what was measured so far."""
+    """Returns the measurements so far, for the table."""
     found = [] if "peer" in measured else ["no PyTorch"]
     for case in measured["cases"]:
         speed = case.get("captured_samples_per_second")
@@ -486,7 +486,7 @@ def parts_of(number, a):
     doctor = Part("doctor", lambda run: run.command([a.trireme, "doctor"]), 60)
     if number in (1, 2) and not any(a.tree.glob("tests/*_test")):
         sys.exit(
-            f"tests/gpu: {a.tree} has no test programs: slices 1 and 2 need a bundle that was packed without --no-tests"
+            f"tests/gpu: {a.tree} has no test programs: slices 1 and 2 need a bundle created without --no-tests"
         )
     if number == 1:
         programs = program_parts(a, lambda name: not name.startswith(IN_SLICE_2))

@@ -1,4 +1,4 @@
-"""Runs the program as a user would, for the tests in Python."""
+"""Runs trireme as a user would. For tests in Python."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ TRIREME = os.environ.get("TRIREME", str(ROOT / "build/release/bin/trireme"))
 
 
 def run(*arguments, ranks=0, code=0, environment=None, timeout=300):
-    """Returns stdout; fails the test when the program does not end with `code`. ranks=0: without mpirun."""
+    """Returns stdout. Fails the test unless the exit code is `code`. Runs without mpirun if `ranks` is 0."""
     command = [TRIREME, *map(str, arguments)]
     if ranks:
         command = ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none", *command]
@@ -36,7 +36,7 @@ def run(*arguments, ranks=0, code=0, environment=None, timeout=300):
 
 
 class ProgramTest(unittest.TestCase):
-    """With a folder of its own, self.scratch, that is gone afterwards."""
+    """A test case with a temporary folder, self.scratch."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

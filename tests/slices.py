@@ -1,5 +1,5 @@
-"""Runs named parts within a time limit and keeps what they leave in one archive, which is complete at any instant: a
-job that is killed loses nothing but the part that was running. tests/gpu says what the parts are."""
+"""Runs named parts within a time limit and packs their results into an archive, which is valid at any time: a job that
+is killed loses only the part that was running. tests/gpu defines the parts."""
 
 import contextlib
 import fnmatch
@@ -15,17 +15,17 @@ import textwrap
 import time
 from typing import Callable, NamedTuple
 
-# What of a folder is packed, and what alone is unpacked from an archive.
-KEPT = ("results.json", "logs/*.log", "cache/**/*", "bench/*.json", "runs/*/metrics.jsonl", "runs/*/summary.json")
-TOPS = {pattern.split("/")[0] for pattern in KEPT}
-MAX_LOG_BYTES = 1 << 20  # of each log in the archive: the first and the last half of it
+# The files of a folder that are packed. No others are unpacked from an archive.
+PACKED = ("results.json", "logs/*.log", "cache/**/*", "bench/*.json", "runs/*/metrics.jsonl", "runs/*/summary.json")
+TOPS = {pattern.split("/")[0] for pattern in PACKED}
+MAX_LOG_BYTES = 1 << 20  # per log in the archive, which has the first and the last half of it
 MAX_UNPACKED_BYTES = 256 << 20
-REPACK_SECONDS = 10  # while a part runs, if it has written something
+REPACK_SECONDS = 10  # interval of packing while a part runs, if it has written files
 TABLE_LINES = 60
 COLUMNS = 120
 
 
-# What the program reads of a slice in results.json, and of its parts.
+# The fields of a slice and of its parts that are read from results.json.
 SLICE_FIELDS = {
     "slice": int,
     "rehearsal": bool,
@@ -37,45 +37,45 @@ PART_FIELDS = {"name": str, "result": str, "seconds": (int, float), "detail": st
 
 
 class BadArchive(Exception):
-    """An archive that cannot be started from."""
+    """The archive is invalid."""
 
 
 class Failed(Exception):
-    """A part failed, for this reason."""
+    """A part failed. The message is the reason."""
 
 
 class TookTooLong(Failed):
-    """A command took longer than it may."""
+    """A command exceeded its time limit."""
 
 
 class Skipped(Exception):
-    """A part cannot run here, for this reason."""
+    """A part cannot run here. The message is the reason."""
 
 
 class OutOfTime(Exception):
-    """The slice is over before the part is."""
+    """The slice's time ended before the part did."""
 
 
 class Stopped(Exception):
-    """A signal ends the slice."""
+    """A signal ended the slice."""
 
 
 class Part(NamedTuple):
-    """`action` is called with the slice; it returns a detail for the table or throws Failed, Skipped or OutOfTime."""
+    """`action` is called with the slice. It returns a detail for the table or raises Failed, Skipped or OutOfTime."""
 
     name: str
     action: Callable
-    seconds: float = 120  # it has failed if it takes longer
-    needs: float = 15  # with less time left it is not started
+    seconds: float = 120  # time limit
+    needs: float = 15  # is not started if less time is left
 
 
-def kept(folder):
-    files = {file for pattern in KEPT for file in folder.glob(pattern) if file.is_file()}
+def packed_files(folder):
+    files = {file for pattern in PACKED for file in folder.glob(pattern) if file.is_file()}
     return sorted(file for file in files if file.suffix != ".part")
 
 
 def changed_since(folder, moment):
-    for file in kept(folder):
+    for file in packed_files(folder):
         with contextlib.suppress(FileNotFoundError):  # a temporary file of the program
             if file.stat().st_mtime > moment:
                 return True
@@ -90,11 +90,11 @@ def shortened(data):
 
 
 def pack(folder, archive):
-    """Replaces the archive as a whole."""
+    """Replaces the archive atomically."""
     part = archive.with_name(archive.name + ".part")
     with open(part, "wb") as file:
         with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
-            for path in kept(folder):
+            for path in packed_files(folder):
                 member = tarfile.TarInfo(str(path.relative_to(folder)))
                 try:
                     data, member.mtime = path.read_bytes(), int(path.stat().st_mtime)
@@ -109,25 +109,25 @@ def pack(folder, archive):
 
 
 def write_json(file, value):
-    """Replaces the file as a whole, so that a reader never finds half of it."""
+    """Replaces the file atomically, so that no reader sees a part of it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(file.name + ".part")
     part.write_text(json.dumps(value, indent=1) + "\n")
     part.replace(file)
 
 
-def is_kept(name):
-    """Whether pack() can have given a member this name."""
+def is_packed_name(name):
+    """Returns whether pack() uses this name for a member."""
     words = name.split("/")
     return not {"", ".", ".."} & set(words) and any(
         fnmatch.fnmatchcase(name, pattern.replace("**/*", "*"))
         and ("**" in pattern or len(words) == pattern.count("/") + 1)
-        for pattern in KEPT
+        for pattern in PACKED
     )
 
 
 def unpack(archive, folder):
-    """Throws BadArchive if it is not one that pack() wrote; the folder may hold some of it then."""
+    """Raises BadArchive if pack() did not write the archive. Some of its files may have been unpacked then."""
     name = None
     try:
         with gzip.open(archive) as file:
@@ -137,7 +137,7 @@ def unpack(archive, folder):
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
             for member in tar:
                 name = member.name
-                if not member.isreg() or member.issparse() or member.size < 0 or not is_kept(name):
+                if not member.isreg() or member.issparse() or member.size < 0 or not is_packed_name(name):
                     raise BadArchive(f"{archive}: {name!r} is not part of an archive of tests/gpu")
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +146,7 @@ def unpack(archive, folder):
         read_records(folder)
     except BadArchive:
         raise
-    except Exception as error:  # of a damaged archive also those of zlib and of tarfile's own parsing
+    except Exception as error:  # including those of zlib and tarfile for a damaged archive
         where = f"{archive}: {name!r}" if name else archive
         what = str(error) or repr(error)
         raise BadArchive(f"{where}: {what}; --from takes an archive that tests/gpu wrote") from None
@@ -155,7 +155,7 @@ def unpack(archive, folder):
 def checked(value, fields, where):
     """The object, if it has these fields of these types; else throws ValueError."""
     if not isinstance(value, dict):
-        raise ValueError(f"{where} is no object")
+        raise ValueError(f"{where} is not an object")
     for name, kind in fields.items():
         if not isinstance(value.get(name), kind):
             raise ValueError(f"{where}: {name!r} is {'of another type' if name in value else 'missing'}")
@@ -163,7 +163,7 @@ def checked(value, fields, where):
 
 
 def read_json(file):
-    """Throws ValueError."""
+    """Raises ValueError if the file is not JSON."""
     try:
         return json.loads(file.read_text())
     except RecursionError:
@@ -171,24 +171,24 @@ def read_json(file):
 
 
 def read_records(folder):
-    """The slices of results.json, oldest first; a part that was running when its slice was killed is KILLED. Throws
-    ValueError if that is not what the file holds."""
+    """Returns the slices in results.json, oldest first. A part that was running when its slice was killed is KILLED.
+    Raises ValueError if the file has other contents."""
     file = folder / "results.json"
     if not file.exists():
         return []
-    records = checked(read_json(file), {"slices": list}, "the whole")["slices"]
+    records = checked(read_json(file), {"slices": list}, "top level")["slices"]
     for number, record in enumerate(records, 1):
         for part in checked(record, SLICE_FIELDS, f"slice {number}")["parts"]:
             checked(part, PART_FIELDS, f"a part of slice {number}")
             if part["result"] == "RUNNING":
-                part.update(result="KILLED", detail="the slice was killed while it ran")
+                part.update(result="KILLED", detail="the slice was killed while this part ran")
     return records
 
 
 class Slice:
-    """Parts that run one after another. `facts` identifies what is tested; `build` among them is that of the program:
-    parts that passed with the same one, according to the folder's results, are not run again. Its time began
-    at `began`, of the monotonic clock."""
+    """Runs parts one after another. `facts` identifies the program under test. Parts that passed with the same
+    facts["build"], according to the results in the folder, are not run again. `began` is the start time on the
+    monotonic clock."""
 
     def __init__(self, folder, archive, seconds, facts, began=None):
         self.folder, self.archive = folder, archive
@@ -198,16 +198,15 @@ class Slice:
         self.log = None
         self.earlier = read_records(folder)
         self.record = {**facts, "seconds": 0, "parts": []}
-        self.packed = 0  # when, by the files' clock
+        self.packed = 0  # time of the last save(), by the clock of the files
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         archive.parent.mkdir(parents=True, exist_ok=True)
         self.save()
 
     def run(self, parts):
-        """Runs what the time allows and prints the table last. What ran before and did not pass comes after the rest,
-        so that parts that hang do not keep a slice that is repeated from its end. Returns 0 when all passed or were
-        skipped, 1 when one failed, 75 when none failed but some were not run to the end, 128 + n when signal n ended
-        the slice."""
+        """Runs the parts that fit into the time and then prints the table. Parts that ran before without passing come
+        last, so that parts that hang do not block a repeated slice. Returns 0 if all parts passed or were skipped, 1 if
+        a part failed, 75 if none failed but some did not run to completion, and 128 + n if signal n ended the slice."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.stop)
         passed = self.passed_earlier()
@@ -232,7 +231,7 @@ class Slice:
         return 128 + stopped if stopped else 1 if "FAIL" in results else 75 if results - {"PASS", "SKIP"} else 0
 
     def earlier_parts(self):
-        """Of slices with the same program."""
+        """Returns the parts of earlier slices with the same program."""
         same = [record for record in self.earlier if record["build"] == self.record["build"]]
         return [part for record in same for part in record["parts"]]
 
@@ -265,7 +264,7 @@ class Slice:
             except Stopped as error:
                 result.update(result="CUT", detail=f"signal {error}")
                 raise
-            except Exception as error:  # also one of the harness itself: the parts after it are to run
+            except Exception as error:  # including errors of the harness: the next parts still run
                 text = str(error) if isinstance(error, Failed) else repr(error)
                 result.update(result="FAIL", detail=text, log=self.last_lines())
             finally:
@@ -284,8 +283,8 @@ class Slice:
         pack(self.folder, self.archive)
 
     def command(self, command, seconds=None, env=None, cwd=None):
-        """Runs it, with its output in the part's log. Throws Failed if it fails or takes longer than `seconds` or the
-        part may, OutOfTime if the slice ends first; it is ended then."""
+        """Runs a command with its output in the part's log. Raises Failed if it fails or exceeds `seconds` or the limit
+        of the part, and OutOfTime if the time of the slice ends first. Terminates the command in both cases."""
         began = time.monotonic()
         deadline = min(self.part_deadline, began + seconds) if seconds else self.part_deadline
         command = [str(word) for word in command]
@@ -307,13 +306,13 @@ class Slice:
         if status is None:
             end(program)
             if deadline == self.deadline:
-                raise OutOfTime("the slice's time was over")
-            raise TookTooLong(f"it was ended after {deadline - began:.0f} s")
+                raise OutOfTime("the time of the slice is over")
+            raise TookTooLong(f"terminated after {deadline - began:.0f} s")
         if status:
-            raise Failed(f"ended with {status}" if status > 0 else f"ended by signal {-status}")
+            raise Failed(f"exit code {status}" if status > 0 else f"killed by signal {-status}")
 
     def wait(self, program, deadline):
-        """Its exit status; None if it still runs at the deadline."""
+        """Returns the exit status, or None if the program still runs at the deadline."""
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return program.wait(timeout=max(0, min(REPACK_SECONDS, deadline - time.monotonic())))
@@ -326,7 +325,7 @@ class Slice:
         self.log.write((text + "\n").encode())
 
     def log_text(self, begin=0):
-        """What the part's log holds from that position."""
+        """Returns the part's log from a position on."""
         self.log.seek(begin)
         text = self.log.read().decode(errors="replace")
         self.log.seek(0, io.SEEK_END)
@@ -338,8 +337,8 @@ class Slice:
 
 
 def end(program):
-    """Ends the process group that the program leads: SIGTERM, by which mpirun ends its ranks, and after five seconds
-    SIGKILL."""
+    """Terminates the process group that the program leads: sends SIGTERM, on which mpirun ends its ranks, and SIGKILL
+    after five seconds."""
     for number, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, None)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(program.pid, number)
@@ -348,7 +347,7 @@ def end(program):
 
 
 def table(record, archive):
-    """Lines, at most TABLE_LINES, what went wrong first."""
+    """Returns at most TABLE_LINES lines, failures first."""
     parts = record["parts"]
     by_result = {}
     for part in parts:

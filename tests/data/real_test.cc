@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "tests/beside.h"
+#include "tests/build_tree.h"
 #include "tests/data/files.h"
 
 namespace trireme::data {
@@ -22,7 +22,7 @@ std::array<int, 10> count_labels(const Dataset& dataset) {
 
 TEST(RealTest, Digits) {
   DataConfig config;
-  const std::filesystem::path unpacked = testing::tree() / "data" / "digits";
+  const std::filesystem::path unpacked = testing::build_tree() / "data" / "digits";
   const bool bundled = std::filesystem::exists(unpacked / "digits.csv.gz");
   config.set_root(bundled ? unpacked.string() : TRIREME_SOURCE "/data/digits");
   google::protobuf::TextFormat::MergeFromString(

@@ -237,7 +237,7 @@ class Slices(Bundle):
         details = {part["name"]: part["detail"] for part in record["parts"]}
         self.assertIn("alone Suite.two/cuda FAILED", details["ops_b_test"])
         self.assertIn("alone Suite.one/cuda FAILED", details["ops_c_test"])
-        self.assertEqual(details["ops_d_test"], "ended with 127: 0 cases did not pass")
+        self.assertEqual(details["ops_d_test"], "exit code 127: 0 cases did not pass")
         self.assertIn("libcudnn.so.9 is missing", output)
         table = output[output.index("\nslice 1: ") :].splitlines()[1:]
         self.assertLess(
@@ -431,9 +431,9 @@ class Slices(Bundle):
                 refused(name, "is not part of an archive", *start)
         for text, reason in (
             ("[" * 100000, "deeply nested"),
-            ("[]", "no object"),
+            ("[]", "not an object"),
             ("{}", "'slices' is missing"),
-            ('{"slices": [7]}', "slice 1 is no object"),
+            ('{"slices": [7]}', "slice 1 is not an object"),
             (json.dumps({"slices": [{**slice_1, "seconds": "a"}]}), "slice 1: 'seconds' is of another type"),
             (json.dumps({"slices": [{**slice_1, "parts": [{"name": "a"}]}]}), "part of slice 1: 'result' is missing"),
             ("{", "Expecting property name"),
@@ -444,9 +444,9 @@ class Slices(Bundle):
                 refused("results.json", reason, "--collect", self.archive)
         for text, reason in (
             ("[" * 100000, "deeply nested"),
-            ("[]", "no object"),
+            ("[]", "not an object"),
             (json.dumps({**run, "date": 7}), "'date' is of another type"),
-            (json.dumps({**run, "cases": [7]}), "a case is no object"),
+            (json.dumps({**run, "cases": [7]}), "a case is not an object"),
         ):
             pack(**{"results.json": json.dumps({"slices": [slice_1]}), "bench/a.json": text})
             with self.subTest(text=text[:40]):
@@ -461,7 +461,7 @@ class Slices(Bundle):
         other.parent.mkdir(parents=True)
         other.write_text("{}")
         self.run_gpu("--slice", 1, "-o", "out", "core")
-        self.assertIn("its runs is of", self.run_gpu("--slice", 1, "-o", ".", "--from", self.archive, "core", code=2))
+        self.assertIn("runs, which tests/gpu did not write", self.run_gpu("--slice", 1, "-o", ".", "--from", self.archive, "core", code=2))
         self.assertTrue(other.exists())
 
 
