@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/beside.h"
+#include "tests/build_tree.h"
 
 namespace {
 
@@ -37,7 +37,7 @@ struct Options {
 
 Outcome run(int hosts, const std::string& fault, int rank, const Options& options = {}) {
   const auto begin = std::chrono::steady_clock::now();
-  const std::string program = trireme::testing::tree() / "tests" / "comm_watchdog_program";
+  const std::string program = trireme::testing::build_tree() / "tests" / "comm_watchdog_program";
   const std::string command = "WATCHDOG_TEST_LOG=" + options.log + " mpirun --quiet " +
                               options.launcher + " -np " + std::to_string(options.ranks) +
                               " --oversubscribe --bind-to none " + program + " " +

@@ -28,9 +28,9 @@ void work(const std::string& ending, Communicator& communicator) {
       if (chosen && ending == "throw") throw DataError("shard-1.tar", "record 5 is cut short");
       if (chosen && ending == "exit") std::_Exit(0);
       if (chosen && ending == "kill") kill(getpid(), SIGKILL);
-      if (chosen && ending == "disagree") buffer.as<float>()[0] = 0;
+      if (chosen && ending == "mismatch") buffer.as<float>()[0] = 0;
     }
-    const bool off = step == 5 && chosen && ending == "disagree";
+    const bool off = step == 5 && chosen && ending == "mismatch";
     communicator.all_reduce_sum(buffer.data(), off ? 50'000 : 100'000, DType::kF32, *stream);
   }
   if (communicator.rank() == 0) std::printf("summed on %d ranks\n", communicator.size());

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "tests/beside.h"
+#include "tests/build_tree.h"
 
 namespace {
 
@@ -18,7 +18,7 @@ struct Outcome {
 };
 
 Outcome run(int ranks, const std::string& ending) {
-  const std::string program = trireme::testing::tree() / "tests" / "comm_world_program";
+  const std::string program = trireme::testing::build_tree() / "tests" / "comm_world_program";
   const std::string command = "mpirun -np " + std::to_string(ranks) +
                               " --oversubscribe --bind-to none " + program + " " + ending + " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
@@ -72,7 +72,7 @@ TEST(WorldTest, ExitOfOneRankEndsAllRanks) {
 }
 
 TEST(WorldTest, MismatchedCollectivesEndAllRanks) {
-  const Outcome outcome = run(3, "disagree");
+  const Outcome outcome = run(3, "mismatch");
   EXPECT_EQ(outcome.code, 1) << outcome.output;
   EXPECT_TRUE(contains(outcome, "mismatched collectives")) << outcome.output;
 }
