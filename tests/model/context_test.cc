@@ -17,10 +17,10 @@ ModelConfig network_with_state() {
       "layer { dense { units: 5 } } layer { softmax_cross_entropy {} }");
 }
 
-// Everything that two micro-batches leave behind.
+// The results of two micro-batches.
 struct Outcome {
   std::vector<std::vector<float>> gradients;
-  std::vector<std::vector<float>> running;
+  std::vector<std::vector<float>> running_stats;
   double loss = 0;
   bool operator==(const Outcome&) const = default;
 };
@@ -31,7 +31,7 @@ Outcome outcome_of(TestNetwork& net) {
     outcome.gradients.push_back(net.gradient(parameter));
   }
   for (const RunningStatistic& value : net.parameters.running_stats) {
-    outcome.running.push_back(net.running(value));
+    outcome.running_stats.push_back(net.running_stat(value));
   }
   outcome.loss = net.metric(ops::kMetricLoss);
   return outcome;
@@ -39,7 +39,7 @@ Outcome outcome_of(TestNetwork& net) {
 
 class ContextTest : public testing::TestWithParam<TestTarget> {};
 
-TEST_P(ContextTest, TwoMicroBatchesInFlightEqualOneAfterTheOther) {
+TEST_P(ContextTest, OverlappingMicroBatchesEqualConsecutiveOnes) {
   const ModelInput input = classified({3, 6, 6}, 5);
   const TestBatch first(input, kRows, 1), second(input, kRows, 2);
   const auto run = [&](bool overlapping) {
@@ -60,7 +60,7 @@ TEST_P(ContextTest, TwoMicroBatchesInFlightEqualOneAfterTheOther) {
   EXPECT_EQ(run(true), separate);
 }
 
-TEST_P(ContextTest, APortThatIsNotBoundIsRefused) {
+TEST_P(ContextTest, RejectsUnboundPorts) {
   const ModelInput input = classified({3, 6, 6}, 5);
   TestNetwork net(network_with_state(), input, GetParam(), {.batch = kRows});
   TestNetwork::InFlight in_flight = net.in_flight(TestBatch(input, kRows, 1));

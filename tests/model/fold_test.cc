@@ -1,4 +1,4 @@
-// Batch norms folded into convolutions.
+// Tests folding batch norms into convolutions.
 #include <algorithm>
 #include <cmath>
 
@@ -8,16 +8,16 @@
 namespace trireme::model {
 namespace {
 
-// As far from their initial values as training takes them.
+// Random values like those of a trained network.
 Weights random_weights(const Graph& graph) {
   Weights weights;
   const Random random(5, RandomPurpose::kSynthetic);
-  uint64_t drawn = 0;
-  const auto add = [&](const std::string& name, const Shape& shape, float mean, float deviation) {
+  uint64_t index = 0;
+  const auto add = [&](const std::string& name, const Shape& shape, float mean, float stddev) {
     Weight& weight = weights[name];
     weight.shape = shape;
     for (int64_t i = 0; i < shape.elements(); ++i) {
-      weight.values.push_back(mean + deviation * random.normal_at(drawn++));
+      weight.values.push_back(mean + stddev * random.normal_at(index++));
     }
   };
   for (const Node& node : graph.nodes) {
@@ -94,54 +94,56 @@ int64_t norms(const Graph& graph) {
                                [](const Node& node) { return node.layer->kind() == "batch_norm"; });
 }
 
-// `left`: norms that cannot be folded.
-void expect_the_same(const ModelConfig& config, const ModelInput& input, int64_t left) {
+// `remaining`: norms that cannot be folded.
+void expect_same_outputs(const ModelConfig& config, const ModelInput& input, int64_t remaining) {
   constexpr int64_t kRows = 3;
   const TestBatch batch(input, kRows, 8);
-  Graph whole = build_graph(config, input);
+  Graph original = build_graph(config, input);
   Graph folded = build_graph(config, input);
-  const Weights weights = random_weights(whole);
+  const Weights weights = random_weights(original);
   Weights folded_weights = weights;
   fold_batch_norms(folded, folded_weights);
-  EXPECT_EQ(norms(folded), left);
-  EXPECT_GT(norms(whole), left);
+  EXPECT_EQ(norms(folded), remaining);
+  EXPECT_GT(norms(original), remaining);
   for (const TestTarget& target : targets()) {
     SCOPED_TRACE(target.name);
-    const std::vector<float> wanted = outputs(whole, weights, target, batch, kRows);
+    const std::vector<float> wanted = outputs(original, weights, target, batch, kRows);
     const double error =
         relative_error(outputs(folded, folded_weights, target, batch, kRows), wanted);
     EXPECT_LT(error, target.dtype == DType::kF32 ? 1e-5 : target.gradient);
   }
 }
 
-TEST(Fold, NormsAfterConvolutionsGoWhateverTheseAre) {
-  expect_the_same(
+TEST(Fold, FoldsNormsAfterConvolutions) {
+  expect_same_outputs(
       network("layer { conv2d { channels: 8 kernel: 3 padding: 1 } } layer { batch_norm {} }"
               "layer { relu {} }"
               "layer { conv2d { channels: 8 kernel: 3 groups: 4 bias: false } }"
               "layer { batch_norm { epsilon: 0.1 } }"
               "layer { conv2d { channels: 6 kernel: 1 stride: 2 } } layer { relu {} }"
-              "layer { batch_norm {} }"  // after an activation: stays
+              "layer { batch_norm {} }"  // not folded: follows an activation
               "layer { flatten {} } layer { dense { units: 5 } } layer { batch_norm {} }"
               "layer { dense { units: 4 } } layer { softmax_cross_entropy {} }"),
       classified({4, 9, 9}, 4), 2);
 }
 
-TEST(Fold, NormsThatOthersReadToo) {
-  expect_the_same(
+TEST(Fold, FoldsOnlyNormsThatAreTheOnlyReader) {
+  expect_same_outputs(
       network(
           "layer { name: 'c' conv2d { channels: 6 kernel: 3 padding: 1 } }"
           "layer { name: 'n' batch_norm {} input: 'c' }"
           "layer { name: 'd' conv2d { channels: 6 kernel: 1 } input: 'n' }"
           "layer { name: 'e' batch_norm {} input: 'd' }"
-          "layer { name: 'f' add {} input: 'e' input: 'd' }"  // reads what 'e' reads: 'e' stays
+          "layer { name: 'f' add {} input: 'e' input: 'd' }"  // reads 'd', so 'e' is not folded
           "layer { name: 'g' add {} input: 'f' input: 'n' }"
           "layer { flatten {} } layer { dense { units: 3 } } layer { softmax_cross_entropy {} }"),
       classified({2, 6, 6}, 3), 1);
 }
 
-// Nine residual sums of the zoo's smallest residual network keep theirs.
-TEST(Fold, ResidualNetworks) { expect_the_same(zoo("resnet20"), classified({3, 32, 32}, 10), 9); }
+// The norms that are fused with the nine residual sums are not folded.
+TEST(Fold, FoldsResidualNetworks) {
+  expect_same_outputs(zoo("resnet20"), classified({3, 32, 32}, 10), 9);
+}
 
 }  // namespace
 }  // namespace trireme::model

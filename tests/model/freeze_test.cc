@@ -1,4 +1,4 @@
-// What is frozen is read and never changed, and costs neither memory nor work.
+// Frozen parameters are read and never changed, and cost neither gradient memory nor work.
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kRows = 6;
 
-// Norms with a residual sum and ReLU, a projection beside them, and layers below and above.
+// Norms with a residual sum and ReLU, a projection shortcut, and layers before and after.
 const std::string kNetwork =
     "layer { name: 'conv1' conv2d { channels: 8 kernel: 3 padding: 1 } }"
     "layer { name: 'bn1' batch_norm {} } layer { name: 'r1' relu {} }"
@@ -39,7 +39,7 @@ std::string error_of(const std::vector<std::string>& patterns) {
   return "no error";
 }
 
-TEST(Freeze, WrongPatternsAreNamed) {
+TEST(Freeze, NamesInvalidPatterns) {
   EXPECT_EQ(error_of({"conv2.*"}), "no error");
   EXPECT_EQ(error_of({"conv2.*", "cnov1.*"}),
             "model.freeze[1]: 'cnov1.*' matches the whole name of no parameter; did you mean "
@@ -47,12 +47,12 @@ TEST(Freeze, WrongPatternsAreNamed) {
   EXPECT_EQ(error_of({"fc1"}),
             "model.freeze[0]: 'fc1' matches the whole name of no parameter; did you mean "
             "'fc1.*'?");
-  EXPECT_NE(error_of({"fc1("}).find("model.freeze[0]: 'fc1(' is no regular expression"),
+  EXPECT_NE(error_of({"fc1("}).find("model.freeze[0]: 'fc1(' is not a regular expression"),
             std::string::npos);
   EXPECT_EQ(error_of({std::string(1001, '(')}),
             "model.freeze[0]: '" + std::string(40, '(') +
                 "...' has 1001 characters; at most 1000 are allowed");
-  // With backtracking it would try for minutes.
+  // With backtracking, matching would take minutes.
   EXPECT_NE(error_of({"((.*)*)*x"}).find("matches the whole name of no parameter"),
             std::string::npos);
   EXPECT_EQ(error_of({".*"}),
@@ -60,7 +60,7 @@ TEST(Freeze, WrongPatternsAreNamed) {
             "train");
 }
 
-TEST(Freeze, TakesNoPlaceBehindThatOfTheTrained) {
+TEST(Freeze, FrozenParametersNeedNoGradientsOrWork) {
   TestNetwork all(frozen({}), kInput, cpu(), {.batch = kRows});
   TestNetwork head(frozen({"(?!fc2).*"}), kInput, cpu(), {.batch = kRows});
   EXPECT_EQ(all.parameters.trained_elements, all.parameters.elements);
@@ -76,7 +76,7 @@ TEST(Freeze, TakesNoPlaceBehindThatOfTheTrained) {
   EXPECT_LT(head.parameters.trained_bytes(), all.parameters.trained_bytes() / 4);
   EXPECT_LT(head.program->activation_bytes(), all.program->activation_bytes());
   EXPECT_EQ(head.program->forward_flops(), all.program->forward_flops());
-  // One matrix product: nothing goes on below the last layer.
+  // One matrix product: the backward pass stops at the last layer.
   EXPECT_EQ(head.program->backward_flops(), 2.0 * kRows * 12 * 5);
   for (const LayerReport& layer : head.program->layers()) {
     EXPECT_EQ(layer.frozen, layer.name == "fc2" ? 0 : layer.parameters) << layer.name;
@@ -84,8 +84,8 @@ TEST(Freeze, TakesNoPlaceBehindThatOfTheTrained) {
   }
 }
 
-// Through layers that are frozen gradients go on to those that are not.
-TEST(Freeze, WhatIsFrozenAboveCostsOnlyItsOwnGradient) {
+// Gradients are propagated through frozen layers to trained ones before them.
+TEST(Freeze, FreezingAboveTrainedLayersSavesOnlyWeightGradients) {
   TestNetwork all(frozen({}), kInput, cpu(), {.batch = kRows});
   TestNetwork some(frozen({"conv2.weight", "fc1.weight", "fc2.bias"}), kInput, cpu(),
                    {.batch = kRows});
@@ -93,7 +93,7 @@ TEST(Freeze, WhatIsFrozenAboveCostsOnlyItsOwnGradient) {
   EXPECT_EQ(all.program->backward_flops() - some.program->backward_flops(), conv2);
 }
 
-// Group norm has no statistics that could stay, so frozen it is the same function.
+// Group norm has no running statistics, so a frozen one computes the same function.
 const std::string kGroupNorms =
     "layer { name: 'conv' conv2d { channels: 8 kernel: 3 } }"
     "layer { name: 'gn1' group_norm { num_groups: 2 } } layer { relu {} }"
@@ -103,26 +103,26 @@ const std::string kGroupNorms =
 
 class FreezeOnTargets : public ::testing::TestWithParam<TestTarget> {};
 
-// A frozen norm computes with statistics that stay; so the two networks are the same function.
-TEST_P(FreezeOnTargets, GradientsOfTheOthersAreThoseOfTheWholeNetwork) {
+// Frozen norms use running statistics in both networks, so these compute the same function.
+TEST_P(FreezeOnTargets, DoesNotChangeGradientsOfOtherParameters) {
   const TestBatch batch(kInput, kRows, 4);
   const std::vector<std::vector<std::string>> kFrozen = {
       {kNorms, "conv1.*"}, {kNorms, "conv2.*"}, {kNorms, "down.weight", "fc1.bias"},
       {"(?!fc2).*"},       {"(?!down).*"},
   };
-  TestNetwork whole(frozen({kNorms}), kInput, GetParam(), {.batch = kRows});
-  whole.run(batch);
+  TestNetwork full(frozen({kNorms}), kInput, GetParam(), {.batch = kRows});
+  full.run(batch);
   for (const auto& patterns : kFrozen) {
     SCOPED_TRACE(patterns.back());
     TestNetwork part(frozen(patterns), kInput, GetParam(), {.batch = kRows});
     part.run(batch);
-    EXPECT_EQ(part.metric(ops::kMetricLoss), whole.metric(ops::kMetricLoss));
+    EXPECT_EQ(part.metric(ops::kMetricLoss), full.metric(ops::kMetricLoss));
     EXPECT_EQ(part.watermarks.back(), part.parameters.trained_elements);
     int compared = 0;
     for (const Parameter& parameter : part.parameters.all) {
       if (parameter.frozen) continue;
-      const auto same = std::ranges::find(whole.parameters.all, parameter.name, &Parameter::name);
-      EXPECT_LT(relative_error(part.gradient(parameter), whole.gradient(*same)), 1e-6)
+      const auto same = std::ranges::find(full.parameters.all, parameter.name, &Parameter::name);
+      EXPECT_LT(relative_error(part.gradient(parameter), full.gradient(*same)), 1e-6)
           << parameter.name;
       ++compared;
     }
@@ -130,10 +130,10 @@ TEST_P(FreezeOnTargets, GradientsOfTheOthersAreThoseOfTheWholeNetwork) {
   }
 }
 
-TEST_P(FreezeOnTargets, FrozenGroupNormsPassOnTheSameGradients) {
+TEST_P(FreezeOnTargets, FrozenGroupNormsPropagateTheSameGradients) {
   const TestBatch batch(kInput, kRows, 4);
-  TestNetwork whole(network(kGroupNorms), kInput, GetParam(), {.batch = kRows});
-  whole.run(batch);
+  TestNetwork full(network(kGroupNorms), kInput, GetParam(), {.batch = kRows});
+  full.run(batch);
   for (const char* pattern : {"gn[12]\\..*", "(conv|gn1)\\..*", "gn1.weight"}) {
     SCOPED_TRACE(pattern);
     ModelConfig config = network(kGroupNorms);
@@ -142,14 +142,14 @@ TEST_P(FreezeOnTargets, FrozenGroupNormsPassOnTheSameGradients) {
     part.run(batch);
     for (const Parameter& parameter : part.parameters.all) {
       if (parameter.frozen) continue;
-      const auto same = std::ranges::find(whole.parameters.all, parameter.name, &Parameter::name);
-      EXPECT_LT(relative_error(part.gradient(parameter), whole.gradient(*same)), 1e-6)
+      const auto same = std::ranges::find(full.parameters.all, parameter.name, &Parameter::name);
+      EXPECT_LT(relative_error(part.gradient(parameter), full.gradient(*same)), 1e-6)
           << parameter.name;
     }
   }
 }
 
-TEST_P(FreezeOnTargets, FrozenNormsAgreeWithTheReferenceAndStayAsTheyAre) {
+TEST_P(FreezeOnTargets, FrozenNormsAgreeWithTheReferenceAndAreNotUpdated) {
   const TestBatch batch(kInput, kRows, 4);
   TestNetwork exact(frozen({kNorms}), kInput, reference(), {.batch = kRows});
   TestNetwork fast(frozen({kNorms}), kInput, GetParam(), {.batch = kRows});
@@ -171,7 +171,7 @@ TEST_P(FreezeOnTargets, FrozenNormsAgreeWithTheReferenceAndStayAsTheyAre) {
   }
   for (const RunningStatistic& value : fast.parameters.running_stats) {
     EXPECT_TRUE(value.frozen);
-    EXPECT_EQ(fast.running(value), std::vector<float>(8, value.initial)) << value.name;
+    EXPECT_EQ(fast.running_stat(value), std::vector<float>(8, value.initial)) << value.name;
   }
 }
 
@@ -182,7 +182,7 @@ TEST_P(FreezeOnTargets, GradientsOfSeveralPassesAddUp) {
   TestNetwork twice(frozen({kNorms, "conv2.*"}), kInput, GetParam(), options);
   once.run(batch, /*clear_gradients=*/true);
   twice.run(batch, /*clear_gradients=*/true);
-  twice.go_on(batch);
+  twice.run_again(batch);
   for (const Parameter& parameter : once.parameters.all) {
     if (parameter.frozen) continue;
     std::vector<float> doubled = once.gradient(parameter);
@@ -194,7 +194,7 @@ TEST_P(FreezeOnTargets, GradientsOfSeveralPassesAddUp) {
 INSTANTIATE_TEST_SUITE_P(All, FreezeOnTargets, testing::ValuesIn(targets()),
                          [](const auto& tested) { return tested.param.name; });
 
-// The backward pass through frozen norms, in double precision against differences of the loss.
+// Compares the backward pass through frozen norms with finite differences, in double precision.
 TEST(Freeze, GradientsThroughFrozenNormsAreDerivatives) {
   const TestBatch batch(kInput, kRows, 4);
   TestNetwork net(frozen({kNorms, "conv2.weight"}), kInput, reference(), {.batch = kRows});
@@ -204,15 +204,15 @@ TEST(Freeze, GradientsThroughFrozenNormsAreDerivatives) {
     const size_t i = static_cast<size_t>(parameter.spec.shape.elements()) / 2;
     const double gradient = net.exact_gradient(parameter, i);
     double& value = net.exact_value(parameter, i);
-    const double kept = value;
+    const double original = value;
     constexpr double kStep = 1e-6;
     const auto loss_at = [&](double at) {
       value = at;
-      net.go_on(batch);
+      net.run_again(batch);
       return net.metric(ops::kMetricLoss) / kRows;
     };
-    const double difference = (loss_at(kept + kStep) - loss_at(kept - kStep)) / (2 * kStep);
-    value = kept;
+    const double difference = (loss_at(original + kStep) - loss_at(original - kStep)) / (2 * kStep);
+    value = original;
     EXPECT_NEAR(gradient, difference, 1e-6) << parameter.name;
   }
 }

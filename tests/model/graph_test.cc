@@ -9,7 +9,7 @@
 namespace trireme::model {
 namespace {
 
-std::string refusal(const std::string& layers, const ModelInput& input) {
+std::string build_error(const std::string& layers, const ModelInput& input) {
   try {
     build_graph(network(layers), input);
   } catch (const ConfigError& error) {
@@ -27,29 +27,32 @@ void expect_mentions(const std::string& message, std::initializer_list<const cha
 }
 
 TEST(Graph, NamesTheLayerAndBothShapes) {
-  expect_mentions(refusal("layer { name: 'fc' dense { units: 4 } }" + kLoss, kImages),
+  expect_mentions(build_error("layer { name: 'fc' dense { units: 4 } }" + kLoss, kImages),
                   {"'fc'", "dense", "[3, 8, 8]", "flatten"});
   expect_mentions(
-      refusal("layer { name: 'c' conv2d { channels: 4 kernel: 9 } } layer { flatten {} }" + kLoss,
-              kImages),
+      build_error(
+          "layer { name: 'c' conv2d { channels: 4 kernel: 9 } } layer { flatten {} }" + kLoss,
+          kImages),
       {"'c'", "9", "[3, 8, 8]"});
   expect_mentions(
-      refusal("layer { name: 'a' dense { units: 4 } } layer { name: 'b' dense { units: 5 } }"
-              "layer { name: 'sum' add {} input: 'a' input: 'b' }" +
-                  kLoss,
-              kRows),
+      build_error("layer { name: 'a' dense { units: 4 } } layer { name: 'b' dense { units: 5 } }"
+                  "layer { name: 'sum' add {} input: 'a' input: 'b' }" +
+                      kLoss,
+                  kRows),
       {"'sum'", "[4]", "[5]"});
   expect_mentions(
-      refusal("layer { name: 'c' conv2d { channels: 4 kernel: 3 groups: 2 } }" + kLoss, kImages),
+      build_error("layer { name: 'c' conv2d { channels: 4 kernel: 3 groups: 2 } }" + kLoss,
+                  kImages),
       {"groups", "2", "3"});
 }
 
 TEST(Graph, SuggestsTheNearestName) {
   expect_mentions(
-      refusal("layer { name: 'hidden' dense { units: 4 } } layer { name: 'out' dense { units: 4 } "
-              "input: 'hiden' }" +
-                  kLoss,
-              kRows),
+      build_error(
+          "layer { name: 'hidden' dense { units: 4 } } layer { name: 'out' dense { units: 4 } "
+          "input: 'hiden' }" +
+              kLoss,
+          kRows),
       {"'out'", "'hiden'", "did you mean 'hidden'"});
   ModelConfig config = zoo("resnet81");
   try {
@@ -60,18 +63,18 @@ TEST(Graph, SuggestsTheNearestName) {
   }
 }
 
-// Products of its sizes would overflow.
-TEST(Graph, NamesTheLayerThatNoMemoryHolds) {
+// The products of the sizes would overflow.
+TEST(Graph, NamesTheLayerThatExceedsTheSizeLimit) {
   for (const char* units : {"4611686018427387904", "150000000000000000", "30000000000000"}) {
-    expect_mentions(refusal(std::string("layer { name: 'huge' dense { units: ") + units + " } }" +
-                                "layer { dense {} }" + kLoss,
-                            kRows),
+    expect_mentions(build_error(std::string("layer { name: 'huge' dense { units: ") + units +
+                                    " } }" + "layer { dense {} }" + kLoss,
+                                kRows),
                     {"'huge'", "dense", units, "281474976710656"});
   }
   const auto convolution = [](const std::string& fields) {
-    return refusal("layer { name: 'c' conv2d { " + fields + " } } layer { flatten {} }" +
-                       "layer { dense {} }" + kLoss,
-                   kImages);
+    return build_error("layer { name: 'c' conv2d { " + fields + " } } layer { flatten {} }" +
+                           "layer { dense {} }" + kLoss,
+                       kImages);
   };
   expect_mentions(convolution("channels: 4611686018427387903 kernel: 3"), {"'c'", "weight"});
   expect_mentions(convolution("channels: 4 kernel: 1000000000 padding: 500000000"),
@@ -82,7 +85,7 @@ TEST(Graph, NamesTheLayerThatNoMemoryHolds) {
                   {"'c'", "conv2d.padding: must be at most"});
 }
 
-TEST(Graph, IsMeasuredBeforeItIsPlanned) {
+TEST(Graph, ComputesSizesFromShapes) {
   const Graph graph = build_graph(network("layer { name: 'a' dense { units: 100 } }"
                                           "layer { name: 'b' dense { units: 4 } }" +
                                           kLoss),
@@ -101,39 +104,43 @@ TEST(Graph, IsMeasuredBeforeItIsPlanned) {
   }
 }
 
-TEST(Graph, RefusesWhatIsNoNetwork) {
-  expect_mentions(refusal("", kRows), {"model.network.layer"});
-  expect_mentions(refusal("layer { dense { units: 4 } }", kRows), {"last layer", "loss"});
-  expect_mentions(refusal("layer { name: 'x' }" + kLoss, kRows), {"'x'", "no kind"});
-  expect_mentions(refusal("layer { name: 'a' relu {} } layer { name: 'a' relu {} }" + kLoss, kRows),
-                  {"'a'", "used already"});
-  expect_mentions(refusal("layer { dense { units: 3 } }" + kLoss, kRows),
+TEST(Graph, RejectsInvalidNetworks) {
+  expect_mentions(build_error("", kRows), {"model.network.layer"});
+  expect_mentions(build_error("layer { dense { units: 4 } }", kRows), {"last layer", "loss"});
+  expect_mentions(build_error("layer { name: 'x' }" + kLoss, kRows), {"'x'", "no kind"});
+  expect_mentions(
+      build_error("layer { name: 'a' relu {} } layer { name: 'a' relu {} }" + kLoss, kRows),
+      {"'a'", "used already"});
+  expect_mentions(build_error("layer { dense { units: 3 } }" + kLoss, kRows),
                   {"3 logits", "4 classes"});
-  expect_mentions(refusal("layer { dropout { rate: 1 } }" + kLoss, kRows), {"dropout.rate"});
-  expect_mentions(refusal("layer { dense { units: 4 } } layer { mean_squared_error {} }", kRows),
-                  {"class labels"});
-  expect_mentions(refusal(kLoss + "layer { relu {} }" + kLoss, kRows), {"loss must come last"});
+  expect_mentions(build_error("layer { dropout { rate: 1 } }" + kLoss, kRows), {"dropout.rate"});
+  expect_mentions(
+      build_error("layer { dense { units: 4 } } layer { mean_squared_error {} }", kRows),
+      {"class labels"});
+  expect_mentions(build_error(kLoss + "layer { relu {} }" + kLoss, kRows), {"loss must come last"});
 }
 
-TEST(Graph, TakesProbabilitiesOfClassesForLabels) {
+TEST(Graph, AcceptsProbabilitiesAsLabels) {
   ModelInput soft = kRows;
   soft.target = {DType::kF32, {4}, Layout::row_major()};
   EXPECT_NO_THROW(build_graph(network("layer { dense { units: 4 } }" + kLoss), soft));
-  expect_mentions(refusal("layer { dense { units: 5 } }" + kLoss, soft), {"5 logits", "4 classes"});
-  expect_mentions(refusal("layer { dense { units: 4 } } layer { mean_squared_error {} }", soft),
+  expect_mentions(build_error("layer { dense { units: 5 } }" + kLoss, soft),
+                  {"5 logits", "4 classes"});
+  expect_mentions(build_error("layer { dense { units: 4 } } layer { mean_squared_error {} }", soft),
                   {"class labels"});
   soft.classes = 0;
-  expect_mentions(refusal("layer { dense { units: 4 } }" + kLoss, soft), {"numbers as targets"});
+  expect_mentions(build_error("layer { dense { units: 4 } }" + kLoss, soft),
+                  {"numbers as targets"});
 }
 
-TEST(Graph, RefusesTokens) {
+TEST(Graph, RejectsTokens) {
   ModelInput tokens = kRows;
   tokens.input = tokens.target = {DType::kI32, {256}, Layout::row_major()};
-  expect_mentions(refusal("layer { dense { units: 4 } }" + kLoss, tokens),
+  expect_mentions(build_error("layer { dense { units: 4 } }" + kLoss, tokens),
                   {"tokens, i32 [256]", "embedding"});
 }
 
-TEST(Graph, FusesWhatOnePassCanDo) {
+TEST(Graph, FusesLayers) {
   const Graph graph = build_graph(
       network(
           "layer { name: 'c1' conv2d { channels: 3 kernel: 1 } } layer { name: 'r0' relu {} }"
@@ -147,15 +154,15 @@ TEST(Graph, FusesWhatOnePassCanDo) {
       kImages);
   std::vector<std::string> names;
   for (const Node& node : graph.nodes) names.push_back(node.name);
-  // 'unread' reads c1 until it is taken out; a SiLU needs its input for the backward pass and
-  // stays.
+  // 'unread' is a second reader of c1 until it is removed. A SiLU cannot be fused, since its
+  // derivative needs its input.
   EXPECT_EQ(names, (std::vector<std::string>{"c1", "c2", "n", "f", "fc", "s",
                                              "softmax_cross_entropy_11"}));
   EXPECT_EQ(graph.nodes[2].inputs, (std::vector<int>{1, 0}));
 }
 
 TEST(Zoo, HasThePublishedParameterCounts) {
-  // As torchvision 0.20 counts them, and the papers for the CIFAR forms.
+  // The counts of torchvision 0.20, and of the papers for CIFAR networks.
   const std::map<std::string, int64_t> kCounts = {
       {"lenet", 61706},        {"alexnet", 61100840},   {"resnet18", 11689512},
       {"resnet34", 21797672},  {"resnet50", 25557032},  {"resnet18-cifar", 11173962},
@@ -176,11 +183,11 @@ TEST(Zoo, HasThePublishedParameterCounts) {
   }
 }
 
-TEST(Graph, GroupNormWantsGroupsThatDivideTheChannels) {
+TEST(Graph, GroupNormRequiresGroupsThatDivideTheChannels) {
   const auto error = [](const std::string& options) {
-    return refusal("layer { name: 'gn' group_norm { " + options +
-                       " } } layer { flatten {} } layer { dense {} }" + kLoss,
-                   classified({6, 2, 2}, 5));
+    return build_error("layer { name: 'gn' group_norm { " + options +
+                           " } } layer { flatten {} } layer { dense {} }" + kLoss,
+                       classified({6, 2, 2}, 5));
   };
   expect_mentions(error(""), {"'gn'", "group_norm.num_groups", "is missing", "6 channels"});
   expect_mentions(error("num_groups: 4"),
@@ -189,7 +196,7 @@ TEST(Graph, GroupNormWantsGroupsThatDivideTheChannels) {
   expect_mentions(error("num_groups: 3 epsilon: 0"), {"group_norm.epsilon", "positive"});
 }
 
-TEST(Zoo, NormGroupsTakeThePlaceOfBatchNorm) {
+TEST(Zoo, NormGroupsReplaceBatchNorm) {
   const auto kinds = [](const ModelConfig& config) {
     std::map<std::string_view, int> counts;
     const Graph graph = build_graph(config, classified({3, 32, 32}, 10));

@@ -1,4 +1,4 @@
-// A compiled network with memory of its own, for tests.
+// A compiled network with its own memory, for tests.
 #pragma once
 
 #include <google/protobuf/text_format.h>
@@ -43,7 +43,7 @@ inline ModelInput classified(const Shape& shape, int64_t classes) {
   return input;
 }
 
-// Random rows in the format of the input, with labels, their probabilities or numbers as targets.
+// Random rows in the format of the input, with labels, class probabilities or numbers as targets.
 struct TestBatch {
   TestBatch(const ModelInput& format, int64_t rows, uint64_t seed)
       : inputs(static_cast<size_t>(rows * format.input.shape.elements())) {
@@ -56,18 +56,18 @@ struct TestBatch {
     }
     const auto numbers = static_cast<size_t>(rows * format.target.shape.elements());
     for (size_t i = 0; i < numbers; ++i) numbers_.push_back(random.normal_at(2000000 + i));
-    if (format.classes > 0) make_probabilities(static_cast<size_t>(format.classes));
-    gives_numbers_ = format.target.dtype == DType::kF32;
+    if (format.classes > 0) normalize_rows(static_cast<size_t>(format.classes));
+    float_targets_ = format.target.dtype == DType::kF32;
   }
   std::span<const std::byte> targets() const {
-    return gives_numbers_ ? std::as_bytes(std::span(numbers_)) : std::as_bytes(std::span(labels));
+    return float_targets_ ? std::as_bytes(std::span(numbers_)) : std::as_bytes(std::span(labels));
   }
 
   std::vector<float> inputs;
   std::vector<int32_t> labels;
 
  private:
-  void make_probabilities(size_t classes) {
+  void normalize_rows(size_t classes) {
     for (size_t row = 0; row < numbers_.size() / classes; ++row) {
       const std::span<float> of_row = std::span(numbers_).subspan(row * classes, classes);
       float sum = 0;
@@ -77,18 +77,18 @@ struct TestBatch {
   }
 
   std::vector<float> numbers_;
-  bool gives_numbers_ = false;
+  bool float_targets_ = false;
 };
 
-// What networks are compiled for, and how near to the reference they must come.
+// A device and backend to test, and its tolerances compared to the reference.
 struct TestTarget {
   std::string name;
   std::function<std::unique_ptr<Device>()> device;
   std::function<std::unique_ptr<ops::Backend>(Device&)> backend;
   DType dtype = DType::kF32;
-  // Relative errors of the loss, of the gradient of all parameters together and of each, of running
-  // values.
-  double loss = 1e-4, gradient = 1e-4, gradients = 1e-3, running = 1e-4;
+  // Relative errors of the loss, of the gradient of all parameters together, of the gradient of
+  // each parameter, and of running statistics.
+  double loss = 1e-4, gradient = 1e-4, gradients = 1e-3, running_stats = 1e-4;
 };
 
 inline void PrintTo(const TestTarget& target, std::ostream* out) { *out << target.name; }
@@ -115,7 +115,7 @@ inline TestTarget cuda() {
               }};
 }
 
-// With a unit roundoff of 2^-bits in what is stored between operations.
+// Changes the dtype of a target to one with a unit roundoff of 2^-bits.
 inline TestTarget in_low_precision(TestTarget target, DType dtype, int bits) {
   target.name.replace(target.name.find("f32"), 3, name_of(dtype));
   target.dtype = dtype;
@@ -123,11 +123,11 @@ inline TestTarget in_low_precision(TestTarget target, DType dtype, int bits) {
   target.loss = 2 * roundoff;
   target.gradient = 24 * roundoff;
   target.gradients = 64 * roundoff;
-  target.running = 4 * roundoff;
+  target.running_stats = 4 * roundoff;
   return target;
 }
 
-// All that this machine has.
+// All targets available on this machine.
 inline std::vector<TestTarget> targets() {
   std::vector<TestTarget> all{cpu()};
   if (ops::cpu_computes_in(DType::kBF16)) all.push_back(in_low_precision(cpu(), DType::kBF16, 8));
@@ -152,11 +152,11 @@ class TestNetwork {
     values_ = device_->allocate(parameters.array_bytes());
     low_precision_ = LowPrecisionCopy(parameters, *backend_);
     gradients_ = device_->allocate(parameters.trained_bytes());
-    running_ = device_->allocate(parameters.running_stat_bytes());
+    running_stats_ = device_->allocate(parameters.running_stat_bytes());
     activations_ = device_->allocate(program->activation_bytes());
     if (options.output) output_ = device_->allocate(sizeof(float) * outputs(options.batch));
     state_ = device_->allocate(sizeof state);
-    initialize(parameters, *backend_, /*seed=*/7, values_.data(), running_.data());
+    initialize(parameters, *backend_, /*seed=*/7, values_.data(), running_stats_.data());
     low_precision_.refresh(values_.data(), *stream_);
     state.valid_rows = static_cast<int32_t>(options.batch);
     state.loss_gradient_scale = 1.0f / static_cast<float>(options.batch);
@@ -164,27 +164,27 @@ class TestNetwork {
     context_->bind(Port::kOutput, output_.data());
   }
 
-  // One pass over the batch; everything that is to be written starts as NaN.
+  // Runs forward and backward on the batch. All memory to be written is NaN before.
   void run(const TestBatch& batch, bool clear_gradients = false) {
-    spoil(clear_gradients);
-    go_on(batch);
+    fill_with_nan(clear_gradients);
+    run_again(batch);
   }
-  // Without clearing anything but the metrics.
-  void go_on(const TestBatch& batch) {
+  // Runs forward and backward, and clears only the metrics before.
+  void run_again(const TestBatch& batch) {
     bind(batch);
     context_->forward(*stream_);
     context_->backward(*stream_, [this](int64_t end) { watermarks.push_back(end); });
     stream_->synchronize();
   }
-  // As run() does, one instruction at a time.
+  // Like run(), but checks the values of each instruction.
   std::optional<Context::NotFinite> first_not_finite(const TestBatch& batch) {
-    spoil(/*clear_gradients=*/false);
+    fill_with_nan(/*clear_gradients=*/false);
     bind(batch);
     return context_->first_not_finite(*device_, *stream_,
                                       [this](int64_t end) { watermarks.push_back(end); });
   }
 
-  // A further micro-batch in flight, bound to rows and activations of its own.
+  // Another micro-batch in flight, bound to its own inputs, targets and activations.
   struct InFlight {
     Buffer activations, inputs, targets;
     Context context;
@@ -197,7 +197,7 @@ class TestNetwork {
     context.bind_batch(inputs.data(), targets.data(), state_.as<ops::StepState>());
     return {std::move(activations), std::move(inputs), std::move(targets), std::move(context)};
   }
-  // Gradients and metrics become zero, and contexts of in_flight() can run.
+  // Sets gradients and metrics to zero. Call before contexts of in_flight() run.
   void begin_accumulation() {
     fill(gradients_, 0, gradients_.bytes());
     device_->copy(state_.data(), &state, sizeof state, *stream_);
@@ -212,7 +212,7 @@ class TestNetwork {
     stream_->synchronize();
     return double{metrics[which]};
   }
-  // Of CompileOptions::output.
+  // Returns the contents of Port::kOutput.
   std::vector<float> output() const {
     std::vector<float> numbers(output_.bytes() / sizeof(float));
     device_->copy(numbers.data(), output_.data(), output_.bytes(), *stream_);
@@ -225,16 +225,16 @@ class TestNetwork {
     from_canonical(*backend_, numbers.data(), parameter.spec, parameter.at(values_.data()));
     low_precision_.refresh(values_.data(), *stream_);
   }
-  void set_running(const RunningStatistic& value, const std::vector<float>& numbers) {
-    from_canonical(*backend_, numbers.data(), value.spec, value.at(running_.data()));
+  void set_running_stat(const RunningStatistic& value, const std::vector<float>& numbers) {
+    from_canonical(*backend_, numbers.data(), value.spec, value.at(running_stats_.data()));
   }
-  std::vector<float> running(const RunningStatistic& value) {
+  std::vector<float> running_stat(const RunningStatistic& value) {
     std::vector<float> numbers(static_cast<size_t>(value.spec.shape.elements()));
-    to_canonical(*backend_, value.spec, value.at(running_.data()), numbers.data());
+    to_canonical(*backend_, value.spec, value.at(running_stats_.data()), numbers.data());
     return numbers;
   }
-  // Element i of the parameter in the double-precision arrays of the reference, whose layouts are
-  // canonical.
+  // Returns element i of the parameter in the double-precision arrays of the reference, which are
+  // row-major.
   double& exact_value(const Parameter& parameter, size_t i) {
     return values_.as<double>()[static_cast<size_t>(parameter.begin) + i];
   }
@@ -257,9 +257,9 @@ class TestNetwork {
     return {.parameters = values_.data(),
             .low_precision = low_precision_.data(),
             .gradients = gradients_.data(),
-            .running_stats = running_.data()};
+            .running_stats = running_stats_.data()};
   }
-  void spoil(bool clear_gradients) {
+  void fill_with_nan(bool clear_gradients) {
     // 0xFF bytes are NaN in every float format.
     fill(activations_, 0xFF, activations_.bytes());
     fill(gradients_, clear_gradients ? 0 : 0xFF, gradients_.bytes());
@@ -273,7 +273,7 @@ class TestNetwork {
     context_->bind_batch(inputs_.data(), targets_.data(), state_.as<ops::StepState>());
     watermarks.clear();
   }
-  // Gradients lie as the parameters do.
+  // Parameters and gradients have the same layout.
   std::vector<float> read(const Parameter& parameter, const Buffer& array) {
     std::vector<float> numbers(static_cast<size_t>(parameter.spec.shape.elements()));
     to_canonical(*backend_, parameter.spec, parameter.at(array.data()), numbers.data());
@@ -297,7 +297,7 @@ class TestNetwork {
   Graph graph_;
   std::optional<Context> context_;
   LowPrecisionCopy low_precision_;
-  Buffer values_, gradients_, running_, activations_, output_, state_, inputs_, targets_;
+  Buffer values_, gradients_, running_stats_, activations_, output_, state_, inputs_, targets_;
 };
 
 inline double relative_error(const std::vector<float>& got, const std::vector<float>& wanted) {

@@ -9,10 +9,10 @@
 namespace trireme::model {
 namespace {
 
-// What a file's tensor is taken for in a network that has these.
-std::string found(const std::string& theirs, const std::vector<std::string>& names,
+// Returns the tensor of a network with these `names` that the file's tensor is matched to.
+std::string found(const std::string& file_name, const std::vector<std::string>& names,
                   const std::string& head = "fc") {
-  for (const NameGuess& guess : name_guesses(theirs, head)) {
+  for (const NameGuess& guess : name_guesses(file_name, head)) {
     if (std::ranges::find(names, guess.name) != names.end()) return guess.name;
   }
   return "";
@@ -29,8 +29,8 @@ std::vector<std::string> names_of(const std::string& zoo_name) {
   return names;
 }
 
-// Of transformers 5.23, ResNetForImageClassification with basic and with bottleneck layers.
-TEST(Names, OfHuggingFaceResNets) {
+// Names in ResNetForImageClassification of transformers 5.23, with basic and bottleneck layers.
+TEST(Names, TranslatesHuggingFaceResNets) {
   const std::pair<const char*, const char*> kNames[] = {
       {"conv1.weight", "resnet.embedder.embedder.convolution.weight"},
       {"bn1.running_var", "resnet.embedder.embedder.normalization.running_var"},
@@ -42,51 +42,51 @@ TEST(Names, OfHuggingFaceResNets) {
        "resnet.encoder.stages.1.layers.0.shortcut.normalization.running_mean"},
       {"fc.bias", "classifier.1.bias"},
   };
-  for (const auto& [ours, theirs] : kNames) {
-    EXPECT_EQ(name_in(NameStyle::kHuggingFace, ours), theirs);
-    EXPECT_EQ(found(theirs, {ours}), ours);
+  for (const auto& [name, file_name] : kNames) {
+    EXPECT_EQ(name_in(NameStyle::kHuggingFace, name), file_name);
+    EXPECT_EQ(found(file_name, {name}), name);
   }
   EXPECT_EQ(found("embedder.embedder.convolution.weight", {"conv1.weight"}), "conv1.weight");
 }
 
-TEST(Names, OfEveryResNetThereAndBack) {
+TEST(Names, TranslatesEveryResNetInBothDirections) {
   for (const char* network : {"resnet18", "resnet34", "resnet50", "resnet20"}) {
     const std::vector<std::string> names = names_of(network);
-    for (const std::string& ours : names) {
-      const auto theirs = name_in(NameStyle::kHuggingFace, ours);
-      ASSERT_TRUE(theirs) << ours;
-      EXPECT_EQ(found(*theirs, names), ours);
-      EXPECT_EQ(name_in(NameStyle::kTorchvision, ours), ours);
+    for (const std::string& name : names) {
+      const auto file_name = name_in(NameStyle::kHuggingFace, name);
+      ASSERT_TRUE(file_name) << name;
+      EXPECT_EQ(found(*file_name, names), name);
+      EXPECT_EQ(name_in(NameStyle::kTorchvision, name), name);
     }
   }
 }
 
-TEST(Names, OfNetworksThatHuggingFaceHasNot) {
+TEST(Names, HuggingFaceNamesExistOnlyForResNets) {
   EXPECT_FALSE(name_in(NameStyle::kHuggingFace, "features.0.weight"));
   EXPECT_FALSE(name_in(NameStyle::kHuggingFace, "conv2.weight"));
   EXPECT_TRUE(has_torchvision_names("vgg16-bn"));
   EXPECT_FALSE(has_torchvision_names("lenet"));
 }
 
-TEST(Names, PrefixesOfFrameworksComeOff) {
+TEST(Names, RemovesPrefixesOfFrameworks) {
   for (const char* prefix : {"module.", "model.", "_orig_mod.", "backbone.", "module._orig_mod.",
                              "model.backbone.", "timm_model."}) {
     EXPECT_EQ(found(std::string(prefix) + "bn1.weight", {"bn1.weight"}), "bn1.weight") << prefix;
   }
-  // The network's own names come first.
+  // An exact match comes first.
   EXPECT_EQ(found("model.weight", {"weight", "model.weight"}), "model.weight");
 }
 
-TEST(Names, OfTheLastLayer) {
-  for (const char* theirs : {"fc", "head", "head.fc", "classifier", "classifier.1", "linear"}) {
-    EXPECT_EQ(found(theirs + std::string(".bias"), {"classifier.6.bias"}, "classifier.6"),
+TEST(Names, RecognizesTheLastLayer) {
+  for (const char* file_name : {"fc", "head", "head.fc", "classifier", "classifier.1", "linear"}) {
+    EXPECT_EQ(found(file_name + std::string(".bias"), {"classifier.6.bias"}, "classifier.6"),
               "classifier.6.bias");
   }
   EXPECT_EQ(found("classifier.1.weight", names_of("alexnet"), "classifier.6"),
             "classifier.1.weight");
 }
 
-TEST(Names, OfTimmAndOfResNetsForCifar) {
+TEST(Names, TranslatesTimmAndResNetsForCifar) {
   const std::vector<std::string> vgg = names_of("vgg11");
   EXPECT_EQ(found("pre_logits.fc1.weight", vgg, "classifier.6"), "classifier.0.weight");
   EXPECT_EQ(found("pre_logits.fc2.bias", vgg, "classifier.6"), "classifier.3.bias");

@@ -1,4 +1,4 @@
-// What the tests of ONNX share.
+// Helpers for the tests of ONNX.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 
 namespace trireme::model {
 
-// A file in the test's folder.
+// Writes a file in the test's folder and returns its path.
 inline std::filesystem::path file_of(const std::string& bytes,
                                      const std::string& name = "model.onnx") {
   const std::filesystem::path folder =
@@ -30,9 +30,9 @@ inline ModelConfig config_of(const NetworkConfig& network) {
   return config;
 }
 
-// What an error of that kind says.
+// Returns the message of the error of type E that `work` throws.
 template <class E>
-std::string refusal(const std::function<void()>& work) {
+std::string error_message(const std::function<void()>& work) {
   try {
     work();
   } catch (const E& error) {

@@ -1,4 +1,4 @@
-// Models that others have written.
+// Imports models as written by other programs.
 #include <bit>
 #include <cstring>
 #include <iterator>
@@ -76,33 +76,33 @@ std::vector<std::string> kinds(const OnnxModel& model) {
 }
 using Kinds = std::vector<std::string>;
 
-TEST(OnnxImport, ListsWhatItCannotRead) {
+TEST(OnnxImport, ListsUnsupportedOperators) {
   Model model({3, 8, 8});
   model.node("HardSigmoid", {"x"}, "a");
   model.node("Clip", {"a"}, "b");
   model.node("Conv", {"b", "w"}, "c");
   set_attribute(model.node("Flatten", {"c"}, "y"), "axis", {2});
   model.node("Loop", {"c"}, "that nobody reads");
-  const std::string message = refusal<ConfigError>([&] { model.read(); });
+  const std::string message = error_message<ConfigError>([&] { model.read(); });
   expect_words(message, {"model.onnx", "HardSigmoid (node '/scope/scope.1/HardSigmoid')"});
   expect_words(message, {"Clip (node '/scope/scope.1/Clip')"});
   EXPECT_EQ(message.find("Loop"), std::string::npos) << message;
-  // What reads from an unknown operator is not to blame.
+  // Operators that depend on an unsupported one are not reported.
   EXPECT_EQ(message.find("Conv"), std::string::npos) << message;
 
   Model branches({3, 8, 8});
   branches.node("HardSigmoid", {"x"}, "a");
   branches.node("Clip", {"x"}, "b");
   branches.node("Add", {"a", "b"}, "y");
-  expect_words(refusal<ConfigError>([&] { branches.read(); }), {"HardSigmoid", "Clip"});
+  expect_words(error_message<ConfigError>([&] { branches.read(); }), {"HardSigmoid", "Clip"});
 }
 
-TEST(OnnxImport, SaysWhyAnOperatorIsNotRead) {
+TEST(OnnxImport, ExplainsWhyAnOperatorIsUnsupported) {
   const auto conv = [](const char* attribute, std::vector<int64_t> values) {
     Model model({1, 6, 6});
     set_attribute(model.node("Conv", {"x", "w"}, "y"), attribute, std::move(values));
     model.floats("w", {2, 1, 3, 3}, std::vector<float>(18));
-    return refusal<ConfigError>([&] { model.read(); });
+    return error_message<ConfigError>([&] { model.read(); });
   };
   expect_words(conv("pads", {0, 0, 1, 1}), {"Conv", "padding"});
   expect_words(conv("strides", {0, 1}), {"strides", "0"});
@@ -112,11 +112,11 @@ TEST(OnnxImport, SaysWhyAnOperatorIsNotRead) {
   set_attribute(pool, "kernel_shape", {3, 3});
   set_attribute(pool, "strides", {2, 2});
   set_attribute(pool, "ceil_mode", {1});
-  expect_words(refusal<ConfigError>([&] { max.read(); }), {"MaxPool", "ceil_mode"});
+  expect_words(error_message<ConfigError>([&] { max.read(); }), {"MaxPool", "ceil_mode"});
 }
 
-// As PyTorch writes it before opset 21: groups as channels of an InstanceNormalization, the shape
-// put together again, then scale and shift.
+// Group norm as PyTorch writes it before opset 21: groups as channels of an InstanceNormalization,
+// a reshape to the original shape, then scale and shift.
 TEST(OnnxImport, ReadsGroupNorm) {
   Model model({4, 2, 3});
   model.integers("groups", {0, 2, -1});
@@ -162,10 +162,13 @@ TEST(OnnxImport, ReadsGroupNormalization) {
   EXPECT_EQ(now.weights.at("gn.weight").values, (std::vector<float>{1, 2, 3, 4}));
   EXPECT_EQ(opset_18.weights.at("gn.weight").values, (std::vector<float>{1, 1, 2, 2}));
   EXPECT_EQ(opset_18.weights.at("gn.bias").values, std::vector<float>(4, 0.5F));
-  expect_words(refusal<DataError>([&] { read({1, 2, 3}); }), {"gn.weight", "[4]", "3 values"});
+  expect_words(error_message<DataError>([&] {
+                 read({1, 2, 3});
+               }),
+               {"gn.weight", "[4]", "3 values"});
 }
 
-TEST(OnnxImport, SaysWhyChannelsInGroupsAreNotRead) {
+TEST(OnnxImport, ExplainsWhyChannelsInGroupsAreUnsupported) {
   const auto message = [](const char* op, std::vector<float> scale, std::vector<int64_t> back) {
     Model model({4, 2, 3});
     model.integers("groups", {0, 2, -1});
@@ -176,7 +179,7 @@ TEST(OnnxImport, SaysWhyChannelsInGroupsAreNotRead) {
     model.node(op, {"rows", "scale", "zeros"}, "normed");
     model.node("Reshape", {"normed", "back"}, "whole");
     model.node("Flatten", {"whole"}, "y");
-    return refusal<ConfigError>([&] { model.read(); });
+    return error_message<ConfigError>([&] { model.read(); });
   };
   expect_words(message("Relu", {1, 1}, {0, 4, 2, 3}), {"Relu", "channels in groups"});
   expect_words(message("InstanceNormalization", {1, 2}, {0, 4, 2, 3}),
@@ -185,8 +188,8 @@ TEST(OnnxImport, SaysWhyChannelsInGroupsAreNotRead) {
                {"Reshape", "only be reshaped to their original shape"});
 }
 
-// What a formula of elementwise operators computes, not how it is written.
-TEST(OnnxImport, KnowsActivationsByWhatTheyCompute) {
+// A formula is recognized by the values that it computes, not by its form.
+TEST(OnnxImport, RecognizesActivationsByTheirValues) {
   using Build = std::function<void(Model&)>;
   const std::pair<const char*, Build> formulas[] = {
       {"gelu",
@@ -252,11 +255,11 @@ TEST(OnnxImport, KnowsActivationsByWhatTheyCompute) {
   steeper.node("Mul", {"h", "k"}, "1");
   steeper.node("Sigmoid", {"1"}, "2");
   steeper.node("Mul", {"h", "2"}, "y");
-  expect_words(refusal<ConfigError>([&] { steeper.read(); }), {"Mul", "activation"});
+  expect_words(error_message<ConfigError>([&] { steeper.read(); }), {"Mul", "activation"});
 }
 
-// A sum that exporters write as sums of what a formula could be made of.
-TEST(OnnxImport, TellsSumsFromActivations) {
+// The residual sum could be part of an activation's formula.
+TEST(OnnxImport, DistinguishesSumsFromActivations) {
   Model model({4});
   model.node("MatMul", {"x", "w"}, "product");
   model.floats("w", {4, 4}, std::vector<float>(16));
@@ -272,7 +275,7 @@ TEST(OnnxImport, TellsSumsFromActivations) {
   EXPECT_EQ(read.network.layer(3).input(1), "scope.1");
 }
 
-TEST(OnnxImport, FlattensHoweverItIsSaid) {
+TEST(OnnxImport, RecognizesEveryFormOfFlatten) {
   const std::pair<const char*, std::function<void(Model&)>> ways[] = {
       {"view(x.size(0), -1)",
        [](Model& m) {
@@ -324,7 +327,7 @@ TEST(OnnxImport, ReadsValuesOfEveryType) {
     fill(tensor);
     return model.read().weights.at("fc.weight").values;
   };
-  // Gemm's own order is [inputs, units].
+  // Without transB, the weight of Gemm is [inputs, units].
   const std::vector<float> transposed{wanted[0], wanted[2], wanted[1], wanted[3]};
   const auto raw = [&](TensorProto& tensor, auto convert) {
     for (const float value : wanted) {
@@ -370,14 +373,14 @@ TEST(OnnxImport, ReadsValuesOfEveryType) {
       transposed);
 }
 
-std::string damage(const std::function<void(TensorProto&)>& spoil) {
+std::string damage(const std::function<void(TensorProto&)>& modify) {
   Model model({2});
   model.node("Gemm", {"x", "fc.weight"}, "y");
-  spoil(model.floats("fc.weight", {2, 2}, {1, 2, 3, 4}));
-  return refusal<DataError>([&] { model.read(); });
+  modify(model.floats("fc.weight", {2, 2}, {1, 2, 3, 4}));
+  return error_message<DataError>([&] { model.read(); });
 }
 
-TEST(OnnxImport, RefusesDamagedValuesBeforeItMakesRoom) {
+TEST(OnnxImport, RejectsDamagedValuesBeforeAllocating) {
   expect_words(damage([](TensorProto& t) { t.add_float_data(5); }), {"fc.weight", "4", "5"});
   expect_words(damage([](TensorProto& t) { t.set_dims(1, int64_t{1} << 36); }), {"more values"});
   expect_words(damage([](TensorProto& t) { t.set_dims(0, -2); }), {"fc.weight", "-2"});
@@ -401,8 +404,8 @@ TEST(OnnxImport, RefusesDamagedValuesBeforeItMakesRoom) {
                {"fc.weight", "18446744073709551610"});
 }
 
-// One tensor named by many nodes must not become more memory than the file lets expect.
-TEST(OnnxImport, RefusesToRepeatValuesWithoutEnd) {
+// Reading one tensor for many nodes must not need much more memory than the size of the file.
+TEST(OnnxImport, LimitsRepeatedUseOfATensor) {
   constexpr int64_t kWidth = 1024;
   Model model({kWidth}, "h200");
   model.floats("w", {kWidth, kWidth}, std::vector<float>(kWidth * kWidth));
@@ -412,10 +415,10 @@ TEST(OnnxImport, RefusesToRepeatValuesWithoutEnd) {
     model.node("Gemm", {before.c_str(), "w"}, next.c_str());
     before = next;
   }
-  expect_words(refusal<DataError>([&] { model.read(); }), {"more values"});
+  expect_words(error_message<DataError>([&] { model.read(); }), {"more values"});
 }
 
-// --- What PyTorch gave: tests/golden/make_onnx.py.
+// --- Models exported by PyTorch (tests/golden/make_onnx.py).
 
 std::vector<float> floats_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -427,7 +430,7 @@ std::vector<float> floats_of(const fs::path& path) {
 
 class GoldenOnnx : public testing::TestWithParam<const char*> {};
 
-TEST_P(GoldenOnnx, GivesThePyTorchLogits) {
+TEST_P(GoldenOnnx, ComputesTheLogitsOfPyTorch) {
   const fs::path folder = fs::path(TRIREME_SOURCE) / "tests/golden/onnx";
   const OnnxModel model = read_onnx(folder / GetParam());
   const ModelInput input = classified(model.input, model.outputs);
@@ -443,7 +446,7 @@ TEST_P(GoldenOnnx, GivesThePyTorchLogits) {
     net.set_value(parameter, model.weights.at(parameter.name).values);
   }
   for (const RunningStatistic& value : net.parameters.running_stats) {
-    net.set_running(value, model.weights.at(value.name).values);
+    net.set_running_stat(value, model.weights.at(value.name).values);
   }
   net.run(batch);
   EXPECT_LT(relative_error(net.output(), wanted), 1e-5);

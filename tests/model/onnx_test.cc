@@ -14,7 +14,7 @@ namespace {
 const std::string kLoss = "layer { name: 'loss' softmax_cross_entropy {} }";
 const ModelInput kImages = classified({3, 16, 12}, 5);
 
-// Values that differ everywhere, and are what a trained network could have.
+// Distinct values like those of a trained network.
 Weights some_weights(const ModelConfig& model, const ModelInput& input) {
   const Random random(11, RandomPurpose::kSynthetic);
   uint64_t index = 0;
@@ -37,7 +37,8 @@ Weights some_weights(const ModelConfig& model, const ModelInput& input) {
   return weights;
 }
 
-// One line a layer: its name, kind, what it reads and gives. Dropout is nothing in inference.
+// One line for each layer: its name, kind, output shape and inputs. Dropout is omitted, since it is
+// not exported.
 std::vector<std::string> outline(const NetworkConfig& network, const ModelInput& input) {
   const Graph graph = declare_graph(network, input);
   std::vector<std::string> names{"input"};  // by node + 1
@@ -56,8 +57,8 @@ std::vector<std::string> outline(const NetworkConfig& network, const ModelInput&
   return lines;
 }
 
-// Writes the network, reads it back, and finds the same network with the same values, which writes
-// the same file.
+// Exports the network and imports it again; network and values must be the same, and export to the
+// same file.
 void expect_round_trip(const ModelConfig& model, const ModelInput& input) {
   const Weights weights = some_weights(model, input);
   const std::string bytes = to_onnx(model, input, weights);
@@ -77,10 +78,10 @@ void expect_round_trip(const ModelConfig& model, const ModelInput& input) {
   again.mean = back.normalization.mean;
   again.stddev = back.normalization.stddev;
   EXPECT_TRUE(to_onnx(config_of(back.network), again, back.weights) == bytes)
-      << "the file written anew is another";
+      << "the second file differs from the first";
 }
 
-TEST(Onnx, EveryKindOfLayerComesBack) {
+TEST(Onnx, RoundTripsEveryKindOfLayer) {
   expect_round_trip(
       network("layer { name: 'stem' conv2d { channels: 8 kernel: 3 kernel: 2 stride: 2 stride: 1 "
               "padding: 1 padding: 0 dilation: 1 dilation: 2 bias: false } }"
@@ -113,7 +114,7 @@ TEST(Onnx, EveryKindOfLayerComesBack) {
       kImages);
 }
 
-// Convolutions an eighth as wide and short dense layers, since it is the layers that count.
+// Makes layers small, to be fast: convolutions with an eighth of the channels, small dense layers.
 NetworkConfig narrow(NetworkConfig network) {
   int dense = 0;
   for (const LayerConfig& layer : network.layer()) dense += layer.has_dense();
@@ -126,7 +127,7 @@ NetworkConfig narrow(NetworkConfig network) {
   return network;
 }
 
-TEST(Onnx, EveryNetworkOfTheZooComesBack) {
+TEST(Onnx, RoundTripsEveryZooNetwork) {
   for (const std::string& name : zoo_names()) {
     SCOPED_TRACE(name);
     const ZooDefaults defaults = zoo_defaults(name);
@@ -135,7 +136,7 @@ TEST(Onnx, EveryNetworkOfTheZooComesBack) {
   }
 }
 
-TEST(Onnx, NormalizationComesBack) {
+TEST(Onnx, RoundTripsNormalization) {
   const ModelConfig model = network(
       "layer { name: 'conv' conv2d { channels: 5 kernel: 3 } } layer { name: 'pool' global_pool {} "
       "}"
@@ -152,7 +153,7 @@ TEST(Onnx, NormalizationComesBack) {
             InputNormalization());
   expect_round_trip(model, input);
 
-  // One for all, of rows.
+  // One value for all features.
   ModelInput rows = classified({7}, 3);
   rows.mean = {3};
   rows.stddev = {0.5F};
@@ -161,8 +162,8 @@ TEST(Onnx, NormalizationComesBack) {
   expect_round_trip(network("layer { name: 'fc' dense { units: 3 } }" + kLoss), rows);
 }
 
-// Of pixels from 0 to 1, what is read back is of pixels from 0 to 255.
-TEST(Onnx, PixelsFromZeroToOneComeBackAsStored) {
+// The imported normalization applies to pixels from 0 to 255 even if the model takes 0 to 1.
+TEST(Onnx, RoundTripsPixelsFromZeroToOne) {
   ModelInput input = classified({3, 8, 8}, 3);
   input.scale = 1.0F / 255;
   input.mean = {0.25F, 0.5F, 0.75F};
@@ -188,7 +189,7 @@ onnx::ModelProto parsed(const std::string& bytes) {
   return model;
 }
 
-TEST(Onnx, TellsWhatTheModelIs) {
+TEST(Onnx, DescribesTheModel) {
   const ModelConfig model =
       network("layer { name: 'fc' dense { units: 3 } } layer { name: 'drop' dropout {} }" + kLoss);
   const ModelInput rows = classified({7}, 3);
@@ -203,7 +204,7 @@ TEST(Onnx, TellsWhatTheModelIs) {
   EXPECT_EQ(written.graph().node(1).op_type(), "Softmax");
   EXPECT_EQ(written.graph().node_size(), 2);
   EXPECT_EQ(written.graph().initializer(0).name(), "fc.weight");
-  // Which is none of the network's layers.
+  // The softmax is not imported as a layer.
   const OnnxModel back = read_onnx(file_of(written.SerializeAsString()));
   EXPECT_EQ(back.network.layer_size(), 2);
   EXPECT_TRUE(back.network.layer(1).has_softmax_cross_entropy());
@@ -216,7 +217,7 @@ TEST(Onnx, TellsWhatTheModelIs) {
   EXPECT_EQ(parsed(to_onnx(regression, numbers, weights)).graph().output(0).name(), "output");
 }
 
-TEST(Onnx, LeavesOutLayersThatNobodyReads) {
+TEST(Onnx, OmitsUnusedLayers) {
   const ModelConfig model = network(
       "layer { name: 'fc' dense { units: 3 } } layer { name: 'aside' dense { units: 9 } }"
       "layer { name: 'loss' softmax_cross_entropy {} input: 'fc' }");
@@ -226,26 +227,26 @@ TEST(Onnx, LeavesOutLayersThatNobodyReads) {
   EXPECT_EQ(parsed(to_onnx(model, rows, weights)).graph().node_size(), 1);
 }
 
-TEST(Onnx, RefusesToWriteWhatIsNotThereOrTooMuch) {
+TEST(Onnx, RejectsMissingAndTooLargeWeights) {
   const ModelConfig model = network("layer { name: 'fc' dense { units: 3 } }" + kLoss);
   const ModelInput rows = classified({7}, 3);
   Weights weights = some_weights(model, rows);
   weights["fc.bias"].shape = {4};
-  expect_words(refusal<ConfigError>([&] { to_onnx(model, rows, weights); }),
+  expect_words(error_message<ConfigError>([&] { to_onnx(model, rows, weights); }),
                {"fc.bias", "[4]", "[3]"});
   weights.erase("fc.bias");
-  expect_words(refusal<ConfigError>([&] { to_onnx(model, rows, weights); }), {"fc.bias"});
+  expect_words(error_message<ConfigError>([&] { to_onnx(model, rows, weights); }), {"fc.bias"});
 
   const ModelConfig wide = network("layer { name: 'fc' dense { units: 600000 } }" + kLoss);
   const ModelInput many = classified({1000}, 3);
   Weights without_values;
   without_values["fc.weight"].shape = {600000, 1000};
   without_values["fc.bias"].shape = {600000};
-  expect_words(refusal<ConfigError>([&] { to_onnx(wide, many, without_values); }),
+  expect_words(error_message<ConfigError>([&] { to_onnx(wide, many, without_values); }),
                {"2 GiB", "safetensors"});
 }
 
-TEST(Onnx, RefusesDamagedFiles) {
+TEST(Onnx, RejectsDamagedFiles) {
   const ModelConfig model = network(
       "layer { name: 'conv' conv2d { channels: 5 kernel: 3 } } layer { name: 'pool' global_pool {} "
       "}"
@@ -256,10 +257,12 @@ TEST(Onnx, RefusesDamagedFiles) {
     const std::filesystem::path path = file_of(bytes.substr(0, length));
     EXPECT_THROW(read_onnx(path), Error) << length;
   }
-  EXPECT_NE(refusal<DataError>([] { read_onnx(file_of("no model at all")); }).find("model.onnx"),
-            std::string::npos);
-  EXPECT_NE(refusal<ConfigError>([] { read_onnx("/nowhere/model.onnx"); }).find("no such file"),
-            std::string::npos);
+  EXPECT_NE(
+      error_message<DataError>([] { read_onnx(file_of("no model at all")); }).find("model.onnx"),
+      std::string::npos);
+  EXPECT_NE(
+      error_message<ConfigError>([] { read_onnx("/nowhere/model.onnx"); }).find("no such file"),
+      std::string::npos);
 }
 
 }  // namespace

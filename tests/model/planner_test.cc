@@ -22,7 +22,7 @@ std::vector<MemoryRequest> random_requests(std::mt19937& random) {
   return requests;
 }
 
-// The most bytes that are alive at one instruction: no plan can need less.
+// The maximum number of bytes alive at one instruction, a lower bound for any plan.
 size_t live_bytes_peak(std::span<const MemoryRequest> requests) {
   int end = 0;
   for (const MemoryRequest& request : requests) end = std::max(end, request.last);
@@ -60,20 +60,20 @@ TEST(Planner, NoTwoLiveValuesShareAByte) {
   }
 }
 
-TEST(Planner, ReusesWhatIsFree) {
+TEST(Planner, ReusesFreeMemory) {
   // A chain: at most two values live at once.
   std::vector<MemoryRequest> chain;
   for (int i = 0; i < 50; ++i) chain.push_back({1024, i, i + 1});
   EXPECT_EQ(plan_memory(chain).bytes, 2048u);
 }
 
-TEST(Planner, IsAPureFunction) {
+TEST(Planner, IsDeterministic) {
   std::mt19937 random(2);
   const auto requests = random_requests(random);
   EXPECT_EQ(plan_memory(requests).offsets, plan_memory(requests).offsets);
 }
 
-TEST(Planner, PeakCountsWhatIsAliveAtOnce) {
+TEST(Planner, PeakCountsValuesAliveAtTheSameTime) {
   const MemoryRequest requests[] = {{256, 0, 2}, {512, 1, 1}, {256, 2, 5}, {2560, 6, 6}};
   EXPECT_EQ(live_bytes_peak(requests), 2560u);
   EXPECT_EQ(live_bytes_peak(std::span(requests).first(3)), 768u);

@@ -1,4 +1,5 @@
-// Whole networks: the reference against finite differences, the CPU against the reference.
+// Complete networks: the reference against finite differences, other backends against the
+// reference.
 #include "model/program.h"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ struct Case {
   bool soft = false;    // labels are probabilities of classes
 };
 
-// Every layer, alone and in the company that makes passes and in-place sharing work.
+// Every layer, alone and in combinations that exercise passes and in-place operations.
 const Case kCases[] = {
     {"dense", "layer { flatten {} } layer { dense { units: 3 } }", {7}},
     {"dense_relu",
@@ -147,12 +148,12 @@ class ProgramsOnTargets : public testing::TestWithParam<std::tuple<Case, TestTar
   const TestTarget& target() const { return std::get<1>(GetParam()); }
 };
 
-// Biases in front of a batch norm have a gradient of zero but for rounding.
+// Biases before a batch norm have a gradient of zero, except for rounding.
 bool vanishes(const std::vector<float>& gradient) {
   return std::all_of(gradient.begin(), gradient.end(), [](float g) { return std::abs(g) < 1e-6f; });
 }
 
-TEST_P(Programs, ReferenceGradientsAreFiniteDifferences) {
+TEST_P(Programs, ReferenceGradientsEqualFiniteDifferences) {
   const ModelInput input = input_of(GetParam());
   TestNetwork net(config_of(GetParam()), input, reference(), {.batch = kRows});
   const TestBatch batch(input, kRows, 3);
@@ -177,13 +178,13 @@ TEST_P(Programs, ReferenceGradientsAreFiniteDifferences) {
   }
 }
 
-std::vector<float> whole_gradient(TestNetwork& net) {
-  std::vector<float> whole;
+std::vector<float> full_gradient(TestNetwork& net) {
+  std::vector<float> full;
   for (const Parameter& parameter : net.parameters.all) {
     const std::vector<float> own = net.gradient(parameter);
-    whole.insert(whole.end(), own.begin(), own.end());
+    full.insert(full.end(), own.begin(), own.end());
   }
-  return whole;
+  return full;
 }
 
 TEST_P(ProgramsOnTargets, AgreeWithTheReference) {
@@ -193,8 +194,7 @@ TEST_P(ProgramsOnTargets, AgreeWithTheReference) {
     TestNetwork exact(config_of(tested()), input, reference(), {.batch = rows});
     TestNetwork fast(config_of(tested()), input, target(), {.batch = rows});
     const TestBatch batch(input, rows, 4);
-    // One row of padding, where there is one to spare; one row alone has no variance to normalize
-    // by.
+    // One row is padding, except if there is only one, since batch norm needs a row.
     exact.state.valid_rows = fast.state.valid_rows =
         static_cast<int32_t>(std::max<int64_t>(1, rows - 1));
     exact.run(batch);
@@ -214,18 +214,18 @@ TEST_P(ProgramsOnTargets, AgreeWithTheReference) {
       if (vanishes(gradient)) continue;
       EXPECT_LT(relative_error(fast.gradient(got), gradient), target().gradients) << got.name;
     }
-    EXPECT_LT(relative_error(whole_gradient(fast), whole_gradient(exact)), target().gradient);
+    EXPECT_LT(relative_error(full_gradient(fast), full_gradient(exact)), target().gradient);
     for (size_t r = 0; r < exact.parameters.running_stats.size(); ++r) {
-      EXPECT_LT(relative_error(fast.running(fast.parameters.running_stats[r]),
-                               exact.running(exact.parameters.running_stats[r])),
-                target().running)
+      EXPECT_LT(relative_error(fast.running_stat(fast.parameters.running_stats[r]),
+                               exact.running_stat(exact.parameters.running_stats[r])),
+                target().running_stats)
           << exact.parameters.running_stats[r].name;
     }
   }
 }
 
-// Whatever layout and precision the network ends in, what the loss reads comes out as f32 rows.
-TEST_P(ProgramsOnTargets, OutputIsThatOfTheReference) {
+// The output is row-major f32, whatever the layout and precision of the last layer.
+TEST_P(ProgramsOnTargets, OutputEqualsTheReference) {
   const ModelInput input = input_of(tested());
   const CompileOptions options{.batch = kRows, .training = false, .output = true};
   TestNetwork exact(config_of(tested()), input, reference(), options);
@@ -245,7 +245,7 @@ TEST_P(ProgramsOnTargets, AccumulatedGradientsAddUp) {
   const TestBatch batch(input, kRows, 5);
   once.run(batch);
   twice.run(batch, /*clear_gradients=*/true);
-  twice.go_on(batch);
+  twice.run_again(batch);
   for (size_t p = 0; p < once.parameters.all.size(); ++p) {
     std::vector<float> doubled = once.gradient(once.parameters.all[p]);
     for (float& g : doubled) g *= 2;
@@ -255,14 +255,14 @@ TEST_P(ProgramsOnTargets, AccumulatedGradientsAddUp) {
   }
 }
 
-TEST_P(ProgramsOnTargets, GradientsBecomeFinalInTheOrderTheyLie) {
+TEST_P(ProgramsOnTargets, GradientsBecomeFinalInTheOrderOfTheArray) {
   const ModelInput input = input_of(tested());
   TestNetwork net(config_of(tested()), input, target(), {.batch = kRows});
   net.run(TestBatch(input, kRows, 6));
   EXPECT_TRUE(std::is_sorted(net.watermarks.begin(), net.watermarks.end()));
   ASSERT_FALSE(net.watermarks.empty());
   EXPECT_EQ(net.watermarks.back(), net.parameters.elements);
-  // Every parameter has a range of its own, after the metrics.
+  // The ranges of parameters are disjoint and follow the metrics.
   std::vector<std::pair<int64_t, int64_t>> ranges;
   for (const Parameter& parameter : net.parameters.all) {
     EXPECT_GE(parameter.end - parameter.begin, parameter.spec.shape.elements());
@@ -277,8 +277,8 @@ TEST_P(ProgramsOnTargets, GradientsBecomeFinalInTheOrderTheyLie) {
   EXPECT_LE(end, net.parameters.elements);
 }
 
-// All that instructions write is looked at, and nothing of it is left over from before.
-TEST_P(ProgramsOnTargets, NothingIsFoundWhereAllIsFinite) {
+// first_not_finite() checks all values that instructions write, and none from before.
+TEST_P(ProgramsOnTargets, FirstNotFiniteFindsNothingInFiniteValues) {
   const ModelInput input = input_of(tested());
   TestNetwork net(config_of(tested()), input, target(), {.batch = kRows});
   net.state.valid_rows = kRows - 1;
@@ -286,13 +286,13 @@ TEST_P(ProgramsOnTargets, NothingIsFoundWhereAllIsFinite) {
   const auto found = net.first_not_finite(batch);
   EXPECT_FALSE(found) << found->what;
   const auto watermarks = net.watermarks;
-  const auto gradient = whole_gradient(net);
+  const auto gradient = full_gradient(net);
   net.run(batch);
   EXPECT_EQ(net.watermarks, watermarks);
-  EXPECT_EQ(whole_gradient(net), gradient);
+  EXPECT_EQ(full_gradient(net), gradient);
 }
 
-TEST_P(ProgramsOnTargets, TheFirstThatIsNotFiniteIsNamed) {
+TEST_P(ProgramsOnTargets, FirstNotFiniteNamesTheParameter) {
   const ModelInput input = input_of(tested());
   const TestBatch batch(input, kRows, 4);
   const auto network = [&] {
@@ -321,16 +321,16 @@ INSTANTIATE_TEST_SUITE_P(All, ProgramsOnTargets,
                                   std::get<1>(tested.param).name;
                          });
 
-// To the eight significant bits of BF16.
+// Rounds to the eight significant bits of BF16.
 float rounded_to_bf16(float value) {
   int exponent = 0;
   const float mantissa = std::frexp(value, &exponent);
   return std::ldexp(std::nearbyint(std::ldexp(mantissa, 8)), exponent - 8);
 }
 
-// Deep networks magnify any rounding, so the yardstick is what rounding the weights alone does to
-// the gradient in f32.
-TEST(Program, TheZooInBf16IsAsNearToF32AsItsWeightsAre) {
+// Deep networks magnify any rounding. So the error is compared to that of f32 gradients with
+// rounded weights.
+TEST(Program, Bf16GradientsAreAsAccurateAsWithRoundedWeights) {
   if (!ops::cpu_computes_in(DType::kBF16)) GTEST_SKIP() << "this CPU cannot compute in BF16";
   for (const char* name : {"mlp", "lenet", "alexnet", "resnet20", "resnet18-cifar"}) {
     SCOPED_TRACE(name);
@@ -347,17 +347,17 @@ TEST(Program, TheZooInBf16IsAsNearToF32AsItsWeightsAre) {
     }
     const TestBatch batch(input, options.batch, 12);
     for (TestNetwork* net : {&full, &rounded, &low}) net->run(batch);
-    const std::vector<float> wanted = whole_gradient(full);
-    const double yardstick = relative_error(whole_gradient(rounded), wanted);
+    const std::vector<float> wanted = full_gradient(full);
+    const double yardstick = relative_error(full_gradient(rounded), wanted);
     EXPECT_GT(yardstick, 1e-4);
-    EXPECT_LT(relative_error(whole_gradient(low), wanted), 3 * yardstick);
+    EXPECT_LT(relative_error(full_gradient(low), wanted), 3 * yardstick);
     EXPECT_NEAR(low.metric(ops::kMetricLoss), full.metric(ops::kMetricLoss),
                 0.01 * full.metric(ops::kMetricLoss));
   }
 }
 
-// Values in low precision are reordered where forward and backward disagree; gradients, twice as
-// wide, are written where they stay.
+// If forward and backward need different layouts, low-precision parameters are reordered, not the
+// gradients, which are twice as large.
 TEST(Program, GradientsAreNotReordered) {
   for (const TestTarget& target : targets()) {
     SCOPED_TRACE(target.name);
@@ -371,7 +371,7 @@ TEST(Program, GradientsAreNotReordered) {
 }
 
 TEST(Program, NormalizesStoredImages) {
-  // u8 images in channels-last order give what the same numbers give as f32 in row-major order.
+  // Channels-last u8 images give the same loss as row-major f32 images with the same values.
   ModelInput stored = classified({3, 4, 4}, 3);
   stored.input = {DType::kU8, {3, 4, 4}, Layout::channels_last()};
   stored.scale = 1.0f / 255;
@@ -437,7 +437,7 @@ TEST(Program, InferenceUsesRunningStatisticsAndNoDropout) {
 }
 
 TEST(Program, TrainingAndInferenceShareParameters) {
-  // Compiled for inference with the parameters that training has laid out.
+  // Compiling for inference does not change the parameters of the training program.
   const auto device = create_cpu_device(1);
   const auto backend = ops::create_cpu_backend(*device);
   const ModelInput input = classified({3, 16, 16}, 10);

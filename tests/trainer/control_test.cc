@@ -1,4 +1,4 @@
-// Training control in whole runs: early stopping, class weights, balanced sampling.
+// Training control in complete runs: early stopping, class weights, balanced sampling.
 #include <algorithm>
 
 #include "runs.h"
@@ -10,10 +10,10 @@ namespace {
 
 const std::string kLossField = "model.network.layer[6].softmax_cross_entropy";
 const std::string kWeights = "class_weights: [0.5, 1, 2, 0, 4, 1, 1, 0.25, 3, 1.5]";
-const std::string kTwiceTheWeights = "class_weights: [1, 2, 4, 0, 8, 2, 2, 0.5, 6, 3]";
+const std::string kDoubledWeights = "class_weights: [1, 2, 4, 0, 8, 2, 2, 0.5, 6, 3]";
 
-// Pixels that say next to nothing of their class: what is learned of 60 samples holds for no
-// others.
+// Overfits, since the samples (kNoise) are almost independent of their classes: what is learned
+// from 60 samples does not generalize.
 const char* const kOverfits = R"(
 model { network {
   layer { dense { units: 48 } }
@@ -59,7 +59,6 @@ schedule { learning_rate: 0.02 }
 
 class ControlTest : public RunTest {
  protected:
-  // An assignment for each, and others.
   static std::vector<std::string> with(std::vector<std::string> all,
                                        const std::vector<std::string>& more) {
     all.insert(all.end(), more.begin(), more.end());
@@ -86,7 +85,7 @@ class ControlTest : public RunTest {
   }
 };
 
-TEST_P(ControlTest, ClassWeightsGiveTheSameOnAnyNumberOfRanks) {
+TEST_P(ControlTest, ClassWeightsDoNotDependOnTheNumberOfRanks) {
   const std::vector<std::vector<std::string>> ways = {
       {weights(kWeights)},
       {weights("label_smoothing: 0.1 " + kWeights), "batch.micro=4"},
@@ -103,10 +102,10 @@ TEST_P(ControlTest, ClassWeightsGiveTheSameOnAnyNumberOfRanks) {
   EXPECT_NE(losses("0"), losses("2"));
 }
 
-// The mean divides by the sum of the weights: twice all weights is the same.
+// The mean is divided by the sum of the weights, so doubling all weights has no effect.
 TEST_P(ControlTest, OnlyTheRatioOfClassWeightsMatters) {
   run(kPlain, "once", {weights(kWeights), "train.max_steps=12"});
-  run(kPlain, "twice", {weights(kTwiceTheWeights), "train.max_steps=12"});
+  run(kPlain, "twice", {weights(kDoubledWeights), "train.max_steps=12"});
   run(kPlain, "none", {"train.max_steps=12"});
   EXPECT_EQ(trace("once"), trace("twice"));
   EXPECT_NE(trace("once"), trace("none"));
@@ -114,7 +113,7 @@ TEST_P(ControlTest, OnlyTheRatioOfClassWeightsMatters) {
             events("twice", "eval").back()["eval_loss"]);
 }
 
-// The 190 samples are 19 of each class.
+// There are 190 samples, 19 of each class.
 TEST_P(ControlTest, BalancedClassWeightsAreSavedAsNumbers) {
   const std::vector<std::string> balanced = {kLossField + ".balanced_class_weights=true",
                                              "checkpoint.every_steps=7"};
@@ -128,10 +127,10 @@ TEST_P(ControlTest, BalancedClassWeightsAreSavedAsNumbers) {
   EXPECT_FALSE(loss.balanced_class_weights());
   EXPECT_EQ(loss.class_weights_size(), 10);
   EXPECT_TRUE(std::ranges::all_of(loss.class_weights(), [](float w) { return w == 1; }));
-  // Of the same samples the weights are the same: nothing has changed.
+  // The weights of the same samples are equal, so no change is reported on resume.
   EXPECT_EQ(file(folder("balanced") / "log" / "rank-0.log").find("class_weights:"),
             std::string::npos);
-  // Of another: 57 / (3 * 40), 57 / (3 * 12), 57 / (3 * 5).
+  // Weights of the table: 57 / (3 * 40), 57 / (3 * 12), 57 / (3 * 5).
   run(kTableNetwork, "table",
       table({"model.network.layer[3].softmax_cross_entropy.balanced_class_weights=true",
              "train.max_steps=2"}));
@@ -141,15 +140,15 @@ TEST_P(ControlTest, BalancedClassWeightsAreSavedAsNumbers) {
   EXPECT_FLOAT_EQ(numbers.class_weights(0), 0.475F);
   EXPECT_FLOAT_EQ(numbers.class_weights(1), 57 / 36.0F);
   EXPECT_FLOAT_EQ(numbers.class_weights(2), 3.8F);
-  // An evaluation of what was saved weights its loss as training did.
+  // Evaluating the checkpoint weights the loss in the same way.
   const auto last = events("table", "eval").back();
   const Evaluation result =
       evaluate_checkpoint(other, *world_, folder("table").string()).evaluation;
   EXPECT_NEAR(*result.metrics.loss, last["eval_loss"].get<double>(), 1e-6);
 }
 
-TEST_P(ControlTest, ABatchOfSamplesThatWeighNothingHasNoGradient) {
-  // Batches of one sample, most of them of a class without weight.
+TEST_P(ControlTest, ABatchOfWeightZeroHasZeroGradients) {
+  // Batches of one sample for each rank, most of a class with weight 0.
   const std::vector<std::string> sparse =
       table({"model.network.layer[3].softmax_cross_entropy={class_weights: [0, 0, 1]}",
              "batch.global=" + std::to_string(world_->size()), "train.max_steps=12"});
@@ -160,7 +159,7 @@ TEST_P(ControlTest, ABatchOfSamplesThatWeighNothingHasNoGradient) {
       std::ranges::all_of(losses("sparse"), [](double loss) { return std::isfinite(loss); }));
 }
 
-TEST_P(ControlTest, BadClassWeightsAreAgreedErrors) {
+TEST_P(ControlTest, RejectsBadClassWeightsOnAllRanks) {
   const auto attempt = [&](const std::string& fields) {
     return [this, fields] { run(kPlain, "bad", {weights(fields)}); };
   };
@@ -193,7 +192,7 @@ TEST_P(ControlTest, BadClassWeightsAreAgreedErrors) {
   EXPECT_FALSE(fs::exists(folder("bad")));
 }
 
-TEST_P(ControlTest, BalancedSamplingGivesTheSameOnAnyNumberOfRanks) {
+TEST_P(ControlTest, BalancedSamplingDoesNotDependOnTheNumberOfRanks) {
   const std::vector<std::string> balanced =
       table({"data.sampling=BALANCED", "data.threads=2", "train.max_steps=50"});
   run_alone(kTableNetwork, "alone", balanced);
@@ -201,14 +200,14 @@ TEST_P(ControlTest, BalancedSamplingGivesTheSameOnAnyNumberOfRanks) {
   expect_same_losses("alone", "together", 50);
   run(kTableNetwork, "plain", table({"train.max_steps=50"}));
   EXPECT_NE(losses("plain"), losses("together"));
-  // As many samples an epoch, the last batch shorter.
+  // An epoch has as many samples as without balancing; its last batch is smaller.
   EXPECT_EQ(events("together", "start").back()["steps_per_epoch"], 6);
   EXPECT_EQ(events("together", "step")[6]["epoch"], 1);
   // Evaluation has each sample once.
   EXPECT_EQ(events("together", "eval").back()["samples"], 57);
 }
 
-TEST_P(ControlTest, ResumingWithinAnEpochOfDrawnSamplesIsBitwiseTheStraightRun) {
+TEST_P(ControlTest, ResumingWithBalancedSamplingIsBitwiseEqual) {
   const std::vector<std::string> balanced =
       table({"data.sampling=BALANCED", "checkpoint.every_steps=7", "train.epochs=5",
              "model.network.layer[3].softmax_cross_entropy={balanced_class_weights: true}"});
@@ -222,7 +221,7 @@ TEST_P(ControlTest, ResumingWithinAnEpochOfDrawnSamplesIsBitwiseTheStraightRun) 
   EXPECT_EQ(model("resumed", 30), model("straight", 30));
 }
 
-TEST_P(ControlTest, BadSamplingIsAnAgreedError) {
+TEST_P(ControlTest, RejectsBadSamplingOnAllRanks) {
   expect_agreed_error(
       [&] {
         run(kPlain, "bad", {"data.sampling=BALANCED", "data.shuffle=false"});
@@ -236,7 +235,7 @@ TEST_P(ControlTest, BadSamplingIsAnAgreedError) {
   EXPECT_FALSE(fs::exists(folder("bad")));
 }
 
-TEST_P(ControlTest, EarlyStoppingEndsWithTheBest) {
+TEST_P(ControlTest, EarlyStoppingReportsTheBestEvaluation) {
   const TrainResult result = run(kOverfits, "early", kNoise);
   EXPECT_EQ(result.code, ExitCode::kDone);
   EXPECT_EQ(result.summary.status, "done");
@@ -246,10 +245,10 @@ TEST_P(ControlTest, EarlyStoppingEndsWithTheBest) {
   ASSERT_LT(evals.size(), 40u);
   const auto best = std::ranges::min_element(
       evals, {}, [](const nlohmann::json& each) { return each["eval_loss"].get<double>(); });
-  EXPECT_EQ(evals.end() - best, 4);  // three more that were no better
+  EXPECT_EQ(evals.end() - best, 4);  // three more without improvement
   EXPECT_GT(evals.back()["eval_loss"].get<double>(), (*best)["eval_loss"].get<double>());
 
-  // All that is told of the end is about the best.
+  // All results reported at the end are those of the best evaluation.
   const int64_t best_step = (*best)["step"];
   EXPECT_EQ(result.summary.eval_step, best_step);
   ASSERT_TRUE(result.summary.eval.loss);
@@ -265,14 +264,14 @@ TEST_P(ControlTest, EarlyStoppingEndsWithTheBest) {
   EXPECT_EQ(details["loss"], (*best)["eval_loss"]);
   EXPECT_TRUE(details.contains("confusion"));
 
-  // The newest checkpoint is where training has ended; who wants the result gets the best.
+  // The newest checkpoint is that of the last step; evaluations of the run use the best one.
   EXPECT_EQ(newest_step("early"), evals.back()["step"].get<int64_t>());
   const auto tested =
       evaluate_checkpoint(config(kOverfits, "early", kNoise), *world_, folder("early").string());
   EXPECT_EQ(tested.state.step, best_step);
   EXPECT_NEAR(*tested.evaluation.metrics.loss, (*best)["eval_loss"].get<double>(), 1e-6);
 
-  // It is complete as it is, and goes on with more patience.
+  // Resuming does nothing, unless with more patience.
   const std::string text = file(folder("early") / "summary.json");
   run(kOverfits, "early", kNoise);
   EXPECT_EQ(file(folder("early") / "summary.json"), text);
@@ -284,27 +283,27 @@ TEST_P(ControlTest, EarlyStoppingEndsWithTheBest) {
   EXPECT_EQ(events("early", "start").back()["step"], result.summary.steps);
 }
 
-TEST_P(ControlTest, EarlyStoppingIsTheSameOnAnyNumberOfRanks) {
+TEST_P(ControlTest, EarlyStoppingDoesNotDependOnTheNumberOfRanks) {
   run_alone(kOverfits, "alone", kNoise);
   const TrainResult together = run(kOverfits, "together", kNoise);
   EXPECT_EQ(json_of(folder("alone") / "summary.json")["steps"], together.summary.steps);
   EXPECT_EQ(json_of(folder("alone") / "summary.json")["eval_step"], together.summary.eval_step);
 }
 
-// Whatever a kill has lost, the run ends where the straight one does.
+// A run that is killed and resumed ends at the same step as an uninterrupted run.
 TEST_P(ControlTest, EarlyStoppingSurvivesAResume) {
-  const std::vector<std::string> often =
+  const std::vector<std::string> assignments =
       with(kNoise,
            {"train.eval_every_epochs=0", "train.eval_every_steps=4", "checkpoint.every_steps=3"});
-  const TrainResult straight = run(kOverfits, "straight", often);
+  const TrainResult straight = run(kOverfits, "straight", assignments);
   ASSERT_EQ(straight.summary.ended_by, "early_stopping");
   const int64_t last = straight.summary.steps;
   ASSERT_GT(last, 14);
   for (const int64_t at : {last - 11, last - 6, last - 3, last - 1}) {
     const std::string name = "killed-" + std::to_string(at);
-    run(kOverfits, name, with(often, {"train.max_steps=" + std::to_string(at)}));
+    run(kOverfits, name, with(assignments, {"train.max_steps=" + std::to_string(at)}));
     if (world_->rank() == 0) fs::remove_all(checkpoint(name, at));
-    const TrainResult resumed = run(kOverfits, name, often);
+    const TrainResult resumed = run(kOverfits, name, assignments);
     EXPECT_EQ(resumed.summary.steps, last) << at;
     EXPECT_EQ(resumed.summary.eval_step, straight.summary.eval_step);
     EXPECT_EQ(resumed.summary.eval.loss, straight.summary.eval.loss);
@@ -314,7 +313,7 @@ TEST_P(ControlTest, EarlyStoppingSurvivesAResume) {
   }
 }
 
-TEST_P(ControlTest, ARunThatIsNotStoppedEarlyEndsWithTheBestToo) {
+TEST_P(ControlTest, RunsThatAreNotStoppedEarlyReportTheBestEvaluation) {
   const TrainResult result =
       run(kOverfits, "through",
           with(kNoise,
@@ -329,14 +328,14 @@ TEST_P(ControlTest, ARunThatIsNotStoppedEarlyEndsWithTheBestToo) {
   EXPECT_EQ(result.summary.eval.accuracy, (*best)["eval_accuracy"].get<double>());
 }
 
-TEST_P(ControlTest, AnImprovementBelowTheLeastIsNone) {
+TEST_P(ControlTest, IgnoresImprovementsBelowMinDelta) {
   const TrainResult result =
       run(kOverfits, "delta", with(kNoise, {"train.early_stopping={patience: 2 min_delta: 100}"}));
   EXPECT_EQ(result.summary.ended_by, "early_stopping");
-  EXPECT_EQ(result.summary.epochs, 3);  // the first is the best, whatever it is
+  EXPECT_EQ(result.summary.epochs, 3);  // the first evaluation is always the best so far
 }
 
-TEST_P(ControlTest, AMetricThatIsNotMeasuredIsAnAgreedError) {
+TEST_P(ControlTest, RejectsMetricsThatAreNotMeasuredOnAllRanks) {
   expect_agreed_error(
       [&] {
         std::string regression = kTableNetwork;

@@ -1,4 +1,4 @@
-// Training with part of the parameters frozen, on every rank and kind of device.
+// Training with some of the parameters frozen, on every rank and kind of device.
 #include <map>
 
 #include "runs.h"
@@ -8,7 +8,8 @@
 namespace trireme::train {
 namespace {
 
-// Momentum, decay of everything, norms of each rank's share: all that could reach what is frozen.
+// With momentum, weight decay of all parameters and batch norms without sync, which could all
+// change frozen parameters by mistake.
 const std::string kFrozen = R"(
 model {
   network {
@@ -43,7 +44,7 @@ Tensors tensors_in(const fs::path& file) {
 
 class FreezeTest : public RunTest {
  protected:
-  // What the seed alone gives.
+  // The initial values, which depend only on the seed.
   Tensors initial() const {
     StepFixture fixture(*world_, kFrozen + kCommon, {"train.device=" + GetParam()});
     Tensors tensors;
@@ -59,10 +60,10 @@ class FreezeTest : public RunTest {
   }
 };
 
-TEST_P(FreezeTest, FrozenValuesStayBitwiseAndAllOthersMove) {
+TEST_P(FreezeTest, OnlyTrainedValuesChange) {
   const Tensors before = initial();
   run(kFrozen, "run", {"train.max_steps=8", "batch.micro=10"});
-  run(kFrozen, "run", {"train.max_steps=14", "batch.micro=10"});  // goes on
+  run(kFrozen, "run", {"train.max_steps=14", "batch.micro=10"});  // resumes
   if (world_->rank() != 0) return;
   const Tensors after = tensors_in(checkpoint("run", 14) / "model.safetensors");
   ASSERT_EQ(after.size(), before.size());
@@ -76,8 +77,8 @@ TEST_P(FreezeTest, FrozenValuesStayBitwiseAndAllOthersMove) {
   }
 }
 
-TEST_P(FreezeTest, GoingOnIsBitwiseTheStraightRun) {
-  // Where running values are averaged over ranks for a save, both are.
+TEST_P(FreezeTest, ResumedRunsAreBitwiseEqual) {
+  // Both runs average running statistics over ranks at the same checkpoints.
   run(kFrozen, "straight", {"train.max_steps=14", "checkpoint.every_steps=6"});
   run(kFrozen, "halves", {"train.max_steps=6"});
   run(kFrozen, "halves", {"train.max_steps=14"});
@@ -86,7 +87,7 @@ TEST_P(FreezeTest, GoingOnIsBitwiseTheStraightRun) {
   EXPECT_EQ(model("straight", 14), model("halves", 14));
 }
 
-// With all norms frozen no statistic depends on the split.
+// With all norms frozen, no statistics depend on how the batch is divided among ranks.
 TEST_P(FreezeTest, RanksTogetherEqualOneRank) {
   const std::vector<std::string> norms = {"model.freeze=conv1.weight,bn[12]\\..*",
                                           "train.max_steps=30"};
@@ -95,7 +96,7 @@ TEST_P(FreezeTest, RanksTogetherEqualOneRank) {
   expect_same_losses("alone", "together", 30);
 }
 
-TEST_P(FreezeTest, TakesNeitherGradientsNorState) {
+TEST_P(FreezeTest, FrozenParametersNeedNoGradientsOrOptimizerState) {
   const auto memory = [&](const std::vector<std::string>& assignments) {
     std::vector<std::string> all = assignments;
     all.push_back("train.device=" + GetParam());
@@ -103,17 +104,17 @@ TEST_P(FreezeTest, TakesNeitherGradientsNorState) {
     EXPECT_EQ(fixture.step().buckets().back().end, fixture.step().parameters().trained_elements);
     return fixture.step().memory_bytes();
   };
-  const StepMemory part = memory({"model.freeze=(?!fc).*"});
-  const StepMemory whole = memory({"model.freeze=fc.bias"});
+  const StepMemory partly_frozen = memory({"model.freeze=(?!fc).*"});
+  const StepMemory mostly_trained = memory({"model.freeze=fc.bias"});
   // Two convolutions of 8x3x3x3 and 8x8x3x3, which blocked layouts may pad.
-  constexpr size_t kFewest = (8 * 3 * 9 + 8 * 8 * 9) * sizeof(float);
-  EXPECT_GE(whole.gradients - part.gradients, kFewest);
-  EXPECT_GE(whole.optimizer - part.optimizer, kFewest);
-  EXPECT_EQ(whole.parameters, part.parameters);
-  EXPECT_LT(part.activations, whole.activations);
+  constexpr size_t kMinBytes = (8 * 3 * 9 + 8 * 8 * 9) * sizeof(float);
+  EXPECT_GE(mostly_trained.gradients - partly_frozen.gradients, kMinBytes);
+  EXPECT_GE(mostly_trained.optimizer - partly_frozen.optimizer, kMinBytes);
+  EXPECT_EQ(mostly_trained.parameters, partly_frozen.parameters);
+  EXPECT_LT(partly_frozen.activations, mostly_trained.activations);
 }
 
-TEST_P(FreezeTest, ACheckpointOfOtherFrozenParametersIsRefused) {
+TEST_P(FreezeTest, RejectsCheckpointsWithOtherFrozenParameters) {
   run(kFrozen, "run", {"train.max_steps=4"});
   expect_agreed_error(
       [&] {

@@ -46,7 +46,7 @@ class ImportModel : public testing::Test {
   std::string file_;
 };
 
-TEST_F(ImportModel, BecomesANetworkThatStartsFromTheFile) {
+TEST_F(ImportModel, SetsTheNetworkAndInitFrom) {
   const Config config = load("synthetic {}");
   const ModelConfig& model = config.run.model();
   ASSERT_TRUE(model.has_network());
@@ -56,12 +56,12 @@ TEST_F(ImportModel, BecomesANetworkThatStartsFromTheFile) {
   EXPECT_EQ(model.init_from(), file_);
   EXPECT_EQ(load("synthetic {}", "init_from: 'other.safetensors'").run.model().init_from(),
             "other.safetensors");
-  // What a run saves needs the file no more.
+  // The saved configuration does not need the file.
   std::filesystem::remove(file_);
   EXPECT_NO_THROW(parse_config(to_text(config.run), "again.txtpb", {}));
 }
 
-TEST_F(ImportModel, GivesTheLastLayerAsManyUnitsAsTheDataHasClasses) {
+TEST_F(ImportModel, LastLayerHasOneUnitPerClassOfTheData) {
   const ModelConfig model = load("synthetic {}").run.model();
   EXPECT_FALSE(model.network().layer(1).dense().has_units());
   model::ModelInput input;
@@ -71,19 +71,19 @@ TEST_F(ImportModel, GivesTheLastLayerAsManyUnitsAsTheDataHasClasses) {
   EXPECT_EQ(model::network_of(model, input).layer(1).dense().units(), 7);
 }
 
-TEST_F(ImportModel, NormalizesTheDataAsTheFileDoes) {
+TEST_F(ImportModel, UsesTheNormalizationOfTheFile) {
   const Config config = load("synthetic {}");
   const NormalizeConfig& normalize = config.run.data().normalize();
   ASSERT_EQ(normalize.mean_size(), 3);
   EXPECT_NEAR(normalize.mean(1), 0.25, 1e-6);
   EXPECT_NEAR(normalize.std(0), 0.2, 1e-6);
   EXPECT_TRUE(config.warnings.empty());
-  // Numbers as they are in the file: 255 times as large.
+  // Values of CSV files are not divided by 255.
   const Config rows = load("csv { train_file: 'x.csv' shape: [3, 4, 4] }");
   EXPECT_NEAR(rows.run.data().normalize().mean(1), 0.25 * 255, 1e-3);
 }
 
-TEST_F(ImportModel, WarnsWhereTheDataIsNormalizedOtherwise) {
+TEST_F(ImportModel, WarnsIfTheDataIsNormalizedDifferently) {
   EXPECT_TRUE(load("synthetic {} normalize { mean: [0.5, 0.25, 0.75] std: [0.2, 0.2, 0.2] }")
                   .warnings.empty());
   const Config other = load("synthetic {} normalize { mean: [0.5, 0.3, 0.75] std: 0.2 }");
@@ -92,14 +92,14 @@ TEST_F(ImportModel, WarnsWhereTheDataIsNormalizedOtherwise) {
   EXPECT_NEAR(other.run.data().normalize().mean(1), 0.3, 1e-6);
 }
 
-TEST_F(ImportModel, PredictsNumbersWhereTheDataIsOfNumbers) {
+TEST_F(ImportModel, UsesMeanSquaredErrorForRegression) {
   const ModelConfig model =
       load("csv { train_file: 'x.csv' shape: [3, 4, 4] regression: true }").run.model();
   EXPECT_TRUE(model.network().layer(2).has_mean_squared_error());
   EXPECT_EQ(model.network().layer(1).dense().units(), 5);
 }
 
-TEST_F(ImportModel, SaysWhereTheFileIsNamed) {
+TEST_F(ImportModel, ErrorsNameTheConfigurationField) {
   std::filesystem::remove(file_);
   try {
     load("synthetic {}");

@@ -1,4 +1,4 @@
-// Whole runs with each optimizer: the guarantees that hold for all of them.
+// Complete runs with each optimizer, to test the guarantees that hold for all of them.
 #include <map>
 
 #include "runs.h"
@@ -11,12 +11,12 @@
 namespace trireme::train {
 namespace {
 
-struct Tried {
+struct OptimizerCase {
   std::string name;
   std::vector<std::string> assignments;
 };
 
-std::vector<Tried> tried() {
+std::vector<OptimizerCase> cases() {
   return {
       {"lion", {"optimizer={lion {} weight_decay: 0.1}", "schedule.learning_rate=0.001"}},
       {"lars",
@@ -39,8 +39,8 @@ std::vector<std::string> with(std::vector<std::string> all, const std::vector<st
   return all;
 }
 
-// Parameters, what the optimizer remembers, and averages.
-std::vector<float> everything(const StateArrays& state) {
+// Parameters, optimizer state and averages.
+std::vector<float> all_values(const StateArrays& state) {
   std::vector<const StateArrays::Array*> arrays{&state.parameters()};
   for (const StateArrays::Array& array : state.optimizer()) arrays.push_back(&array);
   std::vector<float> all;
@@ -56,7 +56,7 @@ std::vector<float> everything(const StateArrays& state) {
 
 using Tensors = std::map<std::string, std::vector<float>>;
 
-// Those whose names begin with `prefix`, without it.
+// Tensors whose names begin with `prefix`, by their names without it.
 Tensors tensors_in(const fs::path& file, const std::string& prefix = "") {
   const SafetensorsReader reader(file);
   Tensors tensors;
@@ -68,7 +68,7 @@ Tensors tensors_in(const fs::path& file, const std::string& prefix = "") {
 
 class OptimizerTest : public RunTest {
  protected:
-  // Precisions with masters that the device computes in.
+  // The precisions below FP32 in which the device can compute.
   std::vector<std::string> low_precisions() const {
     std::vector<std::string> all;
     if (GetParam() == "cuda" || ops::cpu_computes_in(DType::kBF16)) all.push_back("BF16");
@@ -76,7 +76,8 @@ class OptimizerTest : public RunTest {
     return all;
   }
 
-  // Stopped as if killed after step 10: what came after the save at step 7 is lost.
+  // The resumed run is stopped as if killed after step 10: the steps after the checkpoint of step 7
+  // are lost.
   void expect_same_when_resumed(const char* network, const std::string& name,
                                 const std::vector<std::string>& assignments) {
     const auto saved = with(assignments, {"checkpoint.every_steps=7", "train.epochs=5"});
@@ -95,7 +96,7 @@ class OptimizerTest : public RunTest {
 };
 
 TEST_P(OptimizerTest, RanksTogetherEqualOneRank) {
-  for (const Tried& t : tried()) {
+  for (const OptimizerCase& t : cases()) {
     SCOPED_TRACE(t.name);
     const auto assignments = with(t.assignments, {"train.max_steps=30"});
     run_alone(kSyncNorm, t.name + "-alone", assignments);
@@ -106,15 +107,15 @@ TEST_P(OptimizerTest, RanksTogetherEqualOneRank) {
   }
 }
 
-TEST_P(OptimizerTest, ResumingWithinAnEpochIsBitwiseTheStraightRun) {
-  for (const Tried& t : tried()) {
+TEST_P(OptimizerTest, ResumedRunsAreBitwiseEqual) {
+  for (const OptimizerCase& t : cases()) {
     SCOPED_TRACE(t.name);
     expect_same_when_resumed(kOwnNorm, t.name, t.assignments);
   }
 }
 
-TEST_P(OptimizerTest, LowPrecisionHasMastersAndResumes) {
-  for (const Tried& t : tried()) {
+TEST_P(OptimizerTest, LowPrecisionRunsResumeAndMatchF32) {
+  for (const OptimizerCase& t : cases()) {
     run(kOwnNorm, t.name + "-FP32", with(t.assignments, {"train.epochs=5"}));
     for (const std::string& precision : low_precisions()) {
       SCOPED_TRACE(t.name + " in " + precision);
@@ -125,9 +126,9 @@ TEST_P(OptimizerTest, LowPrecisionHasMastersAndResumes) {
   }
 }
 
-// Frozen parameters lie behind the arrays that the update goes over.
-TEST_P(OptimizerTest, FrozenParametersHaveNoPart) {
-  for (const Tried& t : tried()) {
+// Frozen parameters are outside of the arrays that the optimizer updates.
+TEST_P(OptimizerTest, RanksTogetherEqualOneRankWithFrozenParameters) {
+  for (const OptimizerCase& t : cases()) {
     if (t.name == "groups") continue;
     SCOPED_TRACE(t.name);
     const auto frozen = with(t.assignments, {"model.freeze='conv2d_0[.].*'", "train.max_steps=20"});
@@ -137,10 +138,10 @@ TEST_P(OptimizerTest, FrozenParametersHaveNoPart) {
   }
 }
 
-// In the step that is skipped nothing changes, and after it the run is as if it had not been.
-TEST_P(OptimizerTest, SkippedStepsLeaveNoTrace) {
+// A skipped step changes nothing, and the run continues as if it had not happened.
+TEST_P(OptimizerTest, SkippedStepsChangeNothing) {
   if (GetParam() == "cpu") GTEST_SKIP() << "FP16 needs a GPU";
-  for (const Tried& t : tried()) {
+  for (const OptimizerCase& t : cases()) {
     SCOPED_TRACE(t.name);
     const auto assignments = with(
         t.assignments, {"train.device=" + GetParam(), "train.precision=FP16", "train.epochs=9"});
@@ -150,22 +151,22 @@ TEST_P(OptimizerTest, SkippedStepsLeaveNoTrace) {
       f.step().optimizer().set_loss_scale({.scale = 1024}, f.step().stream());
       f.run(0, 0.01f);
       if (overflows) {
-        const std::vector<float> before = everything(f.step().state());
+        const std::vector<float> before = all_values(f.step().state());
         f.step().optimizer().set_loss_scale({.scale = 1 << 24}, f.step().stream());
         EXPECT_EQ(f.run(1, 0.01f).loss_scale->skipped, 1);
-        EXPECT_EQ(everything(f.step().state()), before);
+        EXPECT_EQ(all_values(f.step().state()), before);
         f.step().optimizer().set_loss_scale({.scale = 1024, .skipped = 1}, f.step().stream());
       } else {
         f.next();
       }
       f.run(overflows ? 2 : 1, 0.01f);
-      values.push_back(everything(f.step().state()));
+      values.push_back(all_values(f.step().state()));
     }
     EXPECT_EQ(values[0], values[1]);
   }
 }
 
-// A group of everything is the configuration itself.
+// A group with all parameters is equivalent to settings without a group.
 TEST_P(OptimizerTest, AGroupScalesTheRateAndReplacesTheDecay) {
   run(kPlain, "plain",
       {"optimizer={sgd {momentum: 0.9} weight_decay: 0.01}", "schedule.learning_rate=0.02",
@@ -177,22 +178,24 @@ TEST_P(OptimizerTest, AGroupScalesTheRateAndReplacesTheDecay) {
   EXPECT_TRUE(model("group", 20) == model("plain", 20));
 }
 
-TEST_P(OptimizerTest, AGroupThatNothingIsInIsRefused) {
-  const auto refused = [&](const std::vector<std::string>& assignments, const std::string& part) {
-    expect_agreed_error([&] { run(kPlain, "refused", assignments); }, ExitCode::kBadConfig, part);
+TEST_P(OptimizerTest, RejectsGroupsWithoutParameters) {
+  const auto expect_rejected = [&](const std::vector<std::string>& assignments,
+                                   const std::string& part) {
+    expect_agreed_error([&] { run(kPlain, "rejected", assignments); }, ExitCode::kBadConfig, part);
   };
-  refused(
+  expect_rejected(
       {"optimizer={group {parameters: 'conv2d_1.*'}}"},
       "optimizer.group[0].parameters: 'conv2d_1.*' matches the whole name of no parameter; did you "
       "mean 'conv2d_0.*'?");
-  refused({"optimizer={group {parameters: '('}}"},
-          "optimizer.group[0].parameters: '(' is no regular expression");
-  refused({"optimizer={group {parameters: '.*'} group {parameters: 'conv.*'}}"},
-          "optimizer.group[1].parameters: 'conv.*' matches only parameters that are in "
-          "optimizer.group[0], which comes before");
-  refused({"optimizer={group {parameters: 'conv.*'}}", "model.freeze='conv.*'"},
-          "optimizer.group[0].parameters: 'conv.*' matches only parameters that model.freeze "
-          "freezes");
+  expect_rejected({"optimizer={group {parameters: '('}}"},
+                  "optimizer.group[0].parameters: '(' is not a regular expression");
+  expect_rejected({"optimizer={group {parameters: '.*'} group {parameters: 'conv.*'}}"},
+                  "optimizer.group[1].parameters: 'conv.*' matches only parameters that are in "
+                  "optimizer.group[0], which comes before");
+  expect_rejected(
+      {"optimizer={group {parameters: 'conv.*'}}", "model.freeze='conv.*'"},
+      "optimizer.group[0].parameters: 'conv.*' matches only parameters that model.freeze "
+      "freezes");
 }
 
 class EmaTest : public OptimizerTest {
@@ -205,7 +208,7 @@ class EmaTest : public OptimizerTest {
   Tensors averages(const std::string& name, int64_t step) const {
     return tensors_in(checkpoint(name, step) / kOptimizerFile, "average.");
   }
-  // What predict, export and eval read.
+  // The weights that predict, export and eval read.
   model::Weights read(const std::string& name, int64_t step) const {
     const Config run = config(kOwnNorm, name);
     const auto data = open_data(run, data::Part::kTraining);
@@ -213,7 +216,7 @@ class EmaTest : public OptimizerTest {
   }
 };
 
-TEST_P(EmaTest, FollowsTheParametersAndChangesNoTraining) {
+TEST_P(EmaTest, AveragesParametersAndDoesNotAffectTraining) {
   const std::vector<std::string> saved{"train.max_steps=6", "checkpoint.every_steps=1"};
   run(kOwnNorm, "plain", saved);
   run(kOwnNorm, "ema", with(saved, {kEma}));
@@ -237,7 +240,7 @@ TEST_P(EmaTest, FollowsTheParametersAndChangesNoTraining) {
   }
 }
 
-TEST_P(EmaTest, IsWhatIsEvaluatedAndRead) {
+TEST_P(EmaTest, IsUsedByEvaluationAndInference) {
   run(kOwnNorm, "plain", {"train.max_steps=6"});
   run(kOwnNorm, "ema", {kEma, "train.max_steps=6"});
   const double loss = events("ema", "eval").back()["eval_loss"];
@@ -247,19 +250,19 @@ TEST_P(EmaTest, IsWhatIsEvaluatedAndRead) {
   EXPECT_NEAR(again.evaluation.metrics.loss.value(), loss, 1e-6 * loss);
   if (world_->rank() != 0) return;
   const Tensors saved = averages("ema", 6);
-  const model::Weights weights = read("ema", 6), given = read_weights(checkpoint("ema", 6));
+  const model::Weights weights = read("ema", 6), raw = read_weights(checkpoint("ema", 6));
   ASSERT_GT(saved.size(), 2u);
   for (const auto& [name, average] : saved) {
     EXPECT_EQ(weights.at(name).values, average) << name;
-    EXPECT_EQ(given.at(name).values, average) << name;
+    EXPECT_EQ(raw.at(name).values, average) << name;
     EXPECT_NE(parameters("ema", 6).at(name), average) << name;
   }
-  // Running statistics are those of the training.
+  // Running statistics are not averaged.
   EXPECT_EQ(weights.at("batch_norm_1.running_mean").values,
             parameters("ema", 6).at("batch_norm_1.running_mean"));
 }
 
-TEST_P(EmaTest, BeginsAndEndsWhereARunIsResumed) {
+TEST_P(EmaTest, CanBeEnabledAndDisabledOnResume) {
   run(kPlain, "straight", {"train.max_steps=12"});
   run(kPlain, "later", {"train.max_steps=6"});
   run(kPlain, "later", {kEma, "train.max_steps=7"});
@@ -279,7 +282,7 @@ TEST_P(EmaTest, BeginsAndEndsWhereARunIsResumed) {
   }
 }
 
-TEST_P(EmaTest, TakesItsMemory) {
+TEST_P(EmaTest, IsIncludedInTheMemory) {
   const auto memory = [&](const std::vector<std::string>& assignments) {
     return StepFixture(*world_, kStepConfig, with({"train.device=" + GetParam()}, assignments))
         .step()

@@ -1,5 +1,5 @@
-// ResNet-18 with another program's values computes that program's logits: PyTorch's, of values that
-// are a formula of name and place (tests/golden/make_logits.py).
+// ResNet-18 with weights of another framework computes the logits of PyTorch. The weights are a
+// function of name and index (tests/golden/make_logits.py).
 #include <gtest/gtest.h>
 
 #include <array>
@@ -21,7 +21,7 @@ constexpr std::array<float, 20> kLogits = {
     46.18596f,  -86.85888f, 72.46216f, 165.9611f,  38.31197f,   // the second
     -30.877f,   -99.40085f, 96.61258f, -2.189353f, -4.491848f};
 
-// In [0, 1).
+// Numbers in [0, 1).
 std::vector<double> uniform(const std::string& name, int64_t count) {
   uint32_t state = 2166136261;
   for (const char byte : name) state = (state ^ static_cast<unsigned char>(byte)) * 16777619;
@@ -48,7 +48,7 @@ std::vector<float> values_of(const std::string& name, const Shape& shape) {
   return values;
 }
 
-// All tensors of the network, called as that style has it.
+// Writes all tensors of the network, with names of this style.
 void write_weights(const std::filesystem::path& path, const model::Graph& graph,
                    model::NameStyle style) {
   std::vector<SafetensorsEntry> entries;
@@ -60,14 +60,14 @@ void write_weights(const std::filesystem::path& path, const model::Graph& graph,
   };
   for (const model::Node& node : graph.nodes) {
     for (const auto& p : node.signature.parameters) add(node.name + "." + p.name, p.shape);
-    for (const auto& v : node.signature.running) add(node.name + "." + v.name, v.shape);
+    for (const auto& v : node.signature.running_stats) add(node.name + "." + v.name, v.shape);
   }
   spill(path, safetensors_header(entries) + bytes);
 }
 
 class Pretrained : public ::testing::TestWithParam<model::NameStyle> {};
 
-TEST_P(Pretrained, ResNet18GivesTheLogitsOfPyTorch) {
+TEST_P(Pretrained, ResNet18ComputesTheLogitsOfPyTorch) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "resnet18.safetensors";
   const model::ModelInput format = model::classified({3, 64, 64}, 10);
@@ -82,8 +82,8 @@ TEST_P(Pretrained, ResNet18GivesTheLogitsOfPyTorch) {
   for (const model::Parameter& parameter : net.parameters.all) {
     net.set_value(parameter, initial.weights.at(parameter.name).values);
   }
-  for (const model::RunningValue& value : net.parameters.running) {
-    net.set_running(value, initial.weights.at(value.name).values);
+  for (const model::RunningStatistic& value : net.parameters.running_stats) {
+    net.set_running_stat(value, initial.weights.at(value.name).values);
   }
   model::TestBatch batch(format, kRows, 1);
   const std::vector<double> pixels = uniform("input", std::ssize(batch.inputs));

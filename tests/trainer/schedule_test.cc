@@ -34,7 +34,7 @@ TEST(Schedule, StepInStepsAndEpochs) {
   }
 }
 
-TEST(Schedule, MultiStepPassesAMilestoneAtItsStep) {
+TEST(Schedule, MultiStepDecaysAtItsMilestones) {
   for (const char* text : {"learning_rate: 1 multi_step { steps: [15, 30] }",
                            "learning_rate: 1 multi_step { epochs: [1.5, 3] }"}) {
     const Schedule s(schedule(text), 10, 100);
@@ -47,7 +47,7 @@ TEST(Schedule, MultiStepPassesAMilestoneAtItsStep) {
 
 // PyTorch's CosineAnnealingLR in closed form, T_max = 100.
 TEST(Schedule, CosineEndsAtItsMinimum) {
-  const Schedule s(schedule("learning_rate: 0.5 cosine { minimum: 0.1 }"), 10, 100);
+  const Schedule s(schedule("learning_rate: 0.5 cosine { min_learning_rate: 0.1 }"), 10, 100);
   EXPECT_DOUBLE_EQ(s.at(0), 0.5);
   EXPECT_NEAR(s.at(50), 0.3, 1e-15);
   EXPECT_NEAR(s.at(100), 0.1, 1e-15);
@@ -58,21 +58,22 @@ TEST(Schedule, CosineEndsAtItsMinimum) {
 }
 
 TEST(Schedule, Polynomial) {
-  const Schedule s(schedule("learning_rate: 1 polynomial { power: 2 minimum: 0.2 }"), 10, 100);
+  const Schedule s(schedule("learning_rate: 1 polynomial { power: 2 min_learning_rate: 0.2 }"), 10,
+                   100);
   EXPECT_DOUBLE_EQ(s.at(0), 1);
   EXPECT_DOUBLE_EQ(s.at(50), 0.2 + 0.8 * 0.25);
   EXPECT_DOUBLE_EQ(s.at(100), 0.2);
 }
 
-// Values of torch.optim.lr_scheduler.OneCycleLR(max_lr=1, total_steps=20): rising to step 5,
-// falling to step 19.
+// The values of torch.optim.lr_scheduler.OneCycleLR(max_lr=1, total_steps=20), which rises until
+// step 5 and falls until step 19.
 TEST(Schedule, OneCycleAsPyTorch) {
   const Schedule s(schedule("learning_rate: 1 one_cycle {}"), 10, 20);
   EXPECT_NEAR(s.at(0), 0.04, 1e-12);
   EXPECT_NEAR(s.at(5), 1, 1e-12);
   EXPECT_NEAR(s.at(19), 0.04 / 1e4, 1e-12);
-  const auto between = [](double from, double to, double part) {
-    return to + (from - to) / 2 * (1 + std::cos(std::numbers::pi * part));
+  const auto between = [](double from, double to, double fraction) {
+    return to + (from - to) / 2 * (1 + std::cos(std::numbers::pi * fraction));
   };
   EXPECT_NEAR(s.at(2), between(0.04, 1, 2.0 / 5), 1e-12);
   EXPECT_NEAR(s.at(12), between(1, 4e-6, 7.0 / 14), 1e-12);
@@ -91,7 +92,7 @@ TEST(Schedule, WarmupIsLinear) {
   }
 }
 
-TEST(Schedule, CosineBeginsAfterWarmupAndMilestonesDoNot) {
+TEST(Schedule, CosineStartsAfterWarmupAndMilestonesAtTheFirstStep) {
   const std::string warmup = " warmup { steps: 10 start_factor: 0 }";
   const Schedule cosine(schedule("learning_rate: 1 cosine {}" + warmup), 10, 110);
   EXPECT_DOUBLE_EQ(cosine.at(5), 0.5);
@@ -102,7 +103,7 @@ TEST(Schedule, CosineBeginsAfterWarmupAndMilestonesDoNot) {
   EXPECT_DOUBLE_EQ(steps.at(20), 0.1);
 }
 
-TEST(Schedule, RunsShorterThanTheirWarmupAreFine) {
+TEST(Schedule, RunsMayBeShorterThanTheirWarmup) {
   const Schedule s(schedule("learning_rate: 1 cosine {} warmup { steps: 100 }"), 10, 10);
   for (int t = 0; t < 10; ++t) EXPECT_TRUE(s.at(t) > 0 && s.at(t) < 1) << t;
 }

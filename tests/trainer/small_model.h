@@ -30,16 +30,16 @@ struct SmallModel {
                               .begin = 32,
                               .end = 34});
     parameters.trained_elements = parameters.elements = 48;
-    parameters.running.push_back({.name = "bn.running_mean",
+    parameters.running_stats.push_back({.name = "bn.running_mean",
                                   .spec = {DType::kF32, Shape{3}, Layout::row_major()},
                                   .initial = 0,
                                   .begin = 0});
-    parameters.moving_elements = parameters.running_elements = 16;
+    parameters.updated_stat_elements = parameters.running_stat_elements = 16;
   }
 
   StateArrays arrays(const std::string& optimizer_array = "velocity") {
     StateArrays state(parameters, *backend,
-                      {.parameters = values.data(), .running = running.data()});
+                      {.parameters = values.data(), .running_stats = running.data()});
     state.add_optimizer_array(parameters, optimizer_array, velocity.data());
     return state;
   }

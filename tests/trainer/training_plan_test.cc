@@ -20,7 +20,7 @@ schedule { learning_rate: 1 }
       .run;
 }
 
-constexpr int64_t kSamples = 190;  // 4 steps of 50, the last one short
+constexpr int64_t kSamples = 190;  // 4 steps of 50, the last one smaller
 
 const std::vector<std::string> kSchedules = {
     "schedule=constant",
@@ -28,14 +28,14 @@ const std::vector<std::string> kSchedules = {
     "schedule.step={epochs: 1.3 gamma: 0.7}",
     "schedule.multi_step={steps: [5, 21]}",
     "schedule.multi_step={epochs: [1.5, 3]}",
-    "schedule.cosine={minimum: 0.1}",
-    "schedule.polynomial={power: 2 minimum: 0.01}",
+    "schedule.cosine={min_learning_rate: 0.1}",
+    "schedule.polynomial={power: 2 min_learning_rate: 0.01}",
     "schedule.one_cycle={}",
 };
 
-// Whatever the schedule: with one batch the rate is that of the number of the step, bitwise,
-// however often the run was resumed.
-TEST(TrainingPlan, WithOneBatchRatesAreThoseOfTheSteps) {
+// With a constant batch, the rate depends only on the step, bitwise, however often the run was
+// resumed.
+TEST(TrainingPlan, WithAConstantBatchRatesDependOnlyOnTheStep) {
   for (const std::string& schedule : kSchedules) {
     for (const std::string length : {"train.epochs=10", "train.max_steps=33"}) {
       SCOPED_TRACE(schedule + " " + length);
@@ -46,11 +46,11 @@ TEST(TrainingPlan, WithOneBatchRatesAreThoseOfTheSteps) {
       const Schedule expected(run.schedule(), 4, static_cast<double>(total));
       const Epochs epochs(kSamples, 50);
       for (int64_t resumed : {0, 5, 8, 30}) {
-        const TrainingPlan course(run, kSamples, resumed, epochs.after({}, resumed));
-        EXPECT_EQ(course.total_steps(), total);
-        EXPECT_EQ(course.steps_per_epoch(), 4);
+        const TrainingPlan plan(run, kSamples, resumed, epochs.after({}, resumed));
+        EXPECT_EQ(plan.total_steps(), total);
+        EXPECT_EQ(plan.steps_per_epoch(), 4);
         for (int64_t step = resumed; step < total; ++step) {
-          ASSERT_EQ(course.learning_rate(epochs.after({}, step)),
+          ASSERT_EQ(plan.learning_rate(epochs.after({}, step)),
                     expected.at(static_cast<double>(step)))
               << step;
         }
@@ -60,29 +60,29 @@ TEST(TrainingPlan, WithOneBatchRatesAreThoseOfTheSteps) {
 }
 
 // 3 of 10 epochs at batch 50, then batch 200, one step an epoch.
-TEST(TrainingPlan, AnotherBatchGoesOnAfterTheSameSamples) {
+TEST(TrainingPlan, ContinuesFromTheSameSamplesWithAnotherBatch) {
   const RunConfig now = config({"schedule=cosine", "batch.global=200"});
   const RunConfig before = config({"schedule=cosine"});
   const SamplePosition at{3, 0};
-  const TrainingPlan course(now, kSamples, 12, at);
-  EXPECT_EQ(course.total_steps(), 12 + 7);
-  EXPECT_DOUBLE_EQ(course.learning_rate(at), TrainingPlan(before, kSamples, 12, at).learning_rate(at));
-  // It does not come to its end before the run does.
-  EXPECT_GT(course.learning_rate({9, 0}), 0.02);
-  EXPECT_NEAR(course.learning_rate({10, 0}), 0, 1e-12);
+  const TrainingPlan plan(now, kSamples, 12, at);
+  EXPECT_EQ(plan.total_steps(), 12 + 7);
+  EXPECT_DOUBLE_EQ(plan.learning_rate(at),
+                   TrainingPlan(before, kSamples, 12, at).learning_rate(at));
+  // The schedule does not end before the run.
+  EXPECT_GT(plan.learning_rate({9, 0}), 0.02);
+  EXPECT_NEAR(plan.learning_rate({10, 0}), 0, 1e-12);
 }
 
-TEST(TrainingPlan, ASmallerBatchInMidEpochGoesOnThere) {
+TEST(TrainingPlan, ContinuesMidEpochWithASmallerBatch) {
   const RunConfig now = config({"schedule=polynomial", "batch.global=20"});  // 10 steps an epoch
   const SamplePosition at{2, 150};
-  const TrainingPlan course(now, kSamples, 11, at);
-  EXPECT_EQ(course.total_steps(), 11 + 2 + 70);
-  EXPECT_DOUBLE_EQ(course.learning_rate(at), 1 - 27.5 / 100);
-  EXPECT_DOUBLE_EQ(course.learning_rate({3, 0}), 1 - 30.0 / 100);
+  const TrainingPlan plan(now, kSamples, 11, at);
+  EXPECT_EQ(plan.total_steps(), 11 + 2 + 70);
+  EXPECT_DOUBLE_EQ(plan.learning_rate(at), 1 - 27.5 / 100);
+  EXPECT_DOUBLE_EQ(plan.learning_rate({3, 0}), 1 - 30.0 / 100);
 }
 
-// Lengths in steps are in steps of the present batch.
-TEST(TrainingPlan, LengthsInStepsAreStepsOfThePresentBatch) {
+TEST(TrainingPlan, LengthsInStepsCountStepsOfTheCurrentBatch) {
   const std::string milestones = "schedule.multi_step={steps: [8, 100]}";
   const SamplePosition at{3, 0};
   EXPECT_DOUBLE_EQ(TrainingPlan(config({milestones}), kSamples, 12, at).learning_rate(at), 0.1);
@@ -97,30 +97,30 @@ TEST(TrainingPlan, LengthsInStepsAreStepsOfThePresentBatch) {
   EXPECT_DOUBLE_EQ(TrainingPlan(in_epochs, kSamples, 12, at).learning_rate(at), 1);
 }
 
-// max_steps counts steps, whatever their batch was, and the schedule ends with the last of them.
+// max_steps counts steps of any batch, and the schedule ends with the last of them.
 TEST(TrainingPlan, WithoutEpochsTheScheduleEndsWithTheLastStep) {
   RunConfig run = config({"schedule=polynomial", "train.max_steps=30", "batch.global=100"});
   run.mutable_train()->clear_epochs();
   const SamplePosition at{2, 150};  // after 11 steps of 50
-  const TrainingPlan course(run, kSamples, 11, at);
-  EXPECT_EQ(course.total_steps(), 30);
+  const TrainingPlan plan(run, kSamples, 11, at);
+  EXPECT_EQ(plan.total_steps(), 30);
   // 19 steps are left: one in this epoch, then 9 epochs of 2.
-  EXPECT_DOUBLE_EQ(course.learning_rate(at), 1 - 5.5 / 24);
-  EXPECT_NEAR(course.learning_rate({12, 0}), 0, 1e-12);
-  // The same however often it is resumed from there.
+  EXPECT_DOUBLE_EQ(plan.learning_rate(at), 1 - 5.5 / 24);
+  EXPECT_NEAR(plan.learning_rate({12, 0}), 0, 1e-12);
+  // Resuming again does not change it.
   const TrainingPlan again(run, kSamples, 13, {3, 100});
-  EXPECT_EQ(again.learning_rate({7, 0}), course.learning_rate({7, 0}));
+  EXPECT_EQ(again.learning_rate({7, 0}), plan.learning_rate({7, 0}));
 }
 
-TEST(TrainingPlan, MaxStepsOnlyCutsOffEpochs) {
+TEST(TrainingPlan, MaxStepsDoesNotChangeTheScheduleOfEpochs) {
   const RunConfig run = config({"schedule=cosine", "train.max_steps=7"});
-  const TrainingPlan course(run, kSamples, 0, {});
-  EXPECT_EQ(course.total_steps(), 7);
-  EXPECT_EQ(course.learning_rate({1, 100}),
+  const TrainingPlan plan(run, kSamples, 0, {});
+  EXPECT_EQ(plan.total_steps(), 7);
+  EXPECT_EQ(plan.learning_rate({1, 100}),
             TrainingPlan(config({"schedule=cosine"}), kSamples, 0, {}).learning_rate({1, 100}));
 }
 
-TEST(TrainingPlan, ARunThatIsOverHasNoMoreSteps) {
+TEST(TrainingPlan, AFinishedRunHasNoMoreSteps) {
   EXPECT_EQ(TrainingPlan(config({}), kSamples, 40, {10, 0}).total_steps(), 40);
   EXPECT_EQ(TrainingPlan(config({"train.epochs=5"}), kSamples, 40, {10, 0}).total_steps(), 40);
 }
