@@ -86,7 +86,7 @@ struct LedgerRecord {
     std::atomic<uint64_t> group{0};      // Group::id; 0 if this entry is free
     std::atomic<uint64_t> sequence{0};   // number of the latest collective, counted from 1
     std::atomic<uint64_t> transfers{0};  // number of transfers begun so far
-    std::atomic<int64_t> began{0};       // start of the call in flight; 0 if none; -1: see begin()
+    std::atomic<int64_t> began{0};       // start of the call in flight; 0 if none, -1 while written
     std::atomic<int64_t> step{0};        // training step of the call
     std::atomic<int64_t> bytes{0};
     std::atomic<DType> dtype{DType::kU8};
@@ -102,7 +102,7 @@ struct LedgerRecord {
   std::atomic<Phase> phase{Phase::kStart};
   std::atomic<int64_t> since{0};          // when the phase began
   std::atomic<int64_t> step{0};           // completed updates
-  std::atomic<int64_t> process_steps{0};  // of this process
+  std::atomic<int64_t> process_steps{0};  // steps completed by this process
   std::atomic<int64_t> step_ns{0};        // total duration of these steps
   std::atomic<int64_t> waiting_ns{0};     // the part of it spent waiting for other ranks
   SharedText<192> detail;                 // describes the phase further
@@ -110,7 +110,7 @@ struct LedgerRecord {
   // The failure that ends this rank.
   std::atomic<int64_t> failed{0};  // time of the failure; 0 if there is none
   std::atomic<int32_t> exit_code{0};
-  std::atomic<bool> caused_by_peer{false};  // what another rank's end looks like from here
+  std::atomic<bool> caused_by_peer{false};  // may be the consequence of another rank's failure
   SharedText<768> failure;
 };
 static_assert(std::atomic<int64_t>::is_always_lock_free);
@@ -207,8 +207,8 @@ class LedgerGroup {
   LedgerGroup(const LedgerGroup&) = delete;
   LedgerGroup& operator=(const LedgerGroup&) = delete;
 
-  // Record the start and the end of a call. Call them on the thread that runs it. begin() returns
-  // the number of the collective, or of the transfer, counted from 1.
+  // Record the start and the end of a call, on the thread that runs it. begin() returns the number
+  // of the collective, or of the transfer, counted from 1.
   uint64_t begin(const CallRecord& call);
   void end();
 

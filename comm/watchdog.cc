@@ -161,8 +161,9 @@ struct Watchdog::State {
       observe();
       receive_messages();
       decide();
-      if (decision && snapshot.now >= decision->when + snapshot.tick + kPropagationTime)
+      if (decision && snapshot.now >= decision->when + snapshot.tick + kPropagationTime) {
         end(*decision);
+      }
       send_state();
       if (!decision) warn();
       publish_paces();

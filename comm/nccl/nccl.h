@@ -11,7 +11,7 @@ namespace trireme::comm::nccl {
 
 struct Library;
 
-// Whether a rank can use NCCL.
+// Says whether a rank can use NCCL.
 struct Availability {
   std::string problem;   // why it cannot; empty if it can
   std::string gpu = {};  // PCI address such as "0000:3b:00.0", equal in all processes of the host

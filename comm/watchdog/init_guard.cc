@@ -101,8 +101,8 @@ std::string ranks_have(const std::vector<int>& names, int of) {
 std::string missing_ranks(const Expected& expected, const std::vector<StartupMarker>& markers) {
   std::vector<int> names;
   for (const int name : expected.local_names) {
-    if (std::ranges::find(markers, name, &StartupMarker::rank) == markers.end())
-      names.push_back(name);
+    const auto found = std::ranges::find(markers, name, &StartupMarker::rank);
+    if (found == markers.end()) names.push_back(name);
   }
   if (!names.empty()) return ranks_have(names, expected.ranks) + " not started";
   const int missing = expected.local_ranks - static_cast<int>(markers.size());

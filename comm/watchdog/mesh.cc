@@ -22,7 +22,7 @@ constexpr auto kNextAddressDelay = std::chrono::milliseconds(500);
 // closed: a peer sends the secret at once.
 constexpr size_t kMaxPending = 128;
 
-// What the connecting side sends first.
+// The first message on a connection, sent by the connecting side.
 struct Hello {
   std::array<std::byte, kHalf> secret;
   int32_t from;

@@ -188,8 +188,9 @@ class Link {
     std::array<std::byte, 16384> bytes;
     for (int i = 0; i < kReadsAtOnce; ++i) {
       const Transfer transfer = receive_some(socket_, bytes);
-      if (transfer.ended || transfer.error != 0)
+      if (transfer.ended || transfer.error != 0) {
         return end_of(error_ != 0 ? error_ : transfer.error);
+      }
       if (transfer.bytes == 0) break;
       if (!reader_.read(std::span(bytes).first(transfer.bytes), handler)) {
         return SideChannel::End::kGarbage;

@@ -1,4 +1,4 @@
-// What a rank that waits for others during startup reports about them.
+// Messages of a rank that waits for others during startup.
 #include "comm/watchdog/init_guard.h"
 
 #include <fmt/format.h>

@@ -14,7 +14,7 @@
 #include <tuple>
 
 #include "core/file.h"
-#include "tests/beside.h"
+#include "tests/build_tree.h"
 #include "tests/faults/faults.h"
 
 namespace trireme::testing {
@@ -60,7 +60,7 @@ class CheckpointFaults : public FaultTest {
   // Returns the environment for a fault (see disk.cc) on the disk of the checkpoints.
   std::vector<std::string> disk(const std::string& fault, const std::string& only = "") const {
     std::vector<std::string> environment = {
-        "LD_PRELOAD=" + (tree() / "tests" / "libdisk.so").string(),
+        "LD_PRELOAD=" + (build_tree() / "tests" / "libdisk.so").string(),
         "TRIREME_DISK_FOLDER=" + checkpoints().string(), "TRIREME_DISK_FAULT=" + fault};
     if (!only.empty()) environment.push_back("TRIREME_DISK_ONLY=" + only);
     return environment;
@@ -285,7 +285,7 @@ TEST_F(CheckpointFaults, WarnsIfAnOldCheckpointDoesNotDescribeItsData) {
   const Outcome outcome = train_to(8);
   EXPECT_EQ(outcome.code, 0) << outcome.error;
   expect_parts(outcome.out, {"warning: " + checkpoint(4).string() +
-                             " does not say which data it was saved from"});
+                             " does not record its data, so changes of the data cannot be detected"});
   const Outcome next = train_to(12);
   EXPECT_EQ(next.code, 0) << next.error;
   EXPECT_EQ(next.out.find("which data"), std::string::npos) << next.out;
@@ -302,7 +302,7 @@ TEST_F(CheckpointFaults, RefusesToResumeFromAnotherRunIntoAFolderWithCheckpoints
   mixed.insert(mixed.end(), {"--resume", (scratch_ / "other").string()});
   const Outcome refused = run(mixed, 2);
   EXPECT_EQ(refused.code, 2) << refused.out << refused.error;
-  expect_parts(refused.error, {run_dir().string() + " already holds checkpoints of its own",
+  expect_parts(refused.error, {run_dir().string() + " already holds checkpoints, which would be mixed with",
                                (scratch_ / "other").string(), "choose another --run-dir"});
   EXPECT_EQ(names(), (std::vector<std::string>{"best", "latest", "step-00000008"}));
   EXPECT_EQ(contents(checkpoint(8)), at_8);
@@ -404,7 +404,7 @@ TEST_F(CheckpointFaults, WarnsOfADiskThatHangs) {
   const Outcome outcome =
       train_to(204, {"checkpoint.every_steps=10", "checkpoint.timeout_seconds=1"}, 2, environment);
   expect_parts(outcome.out,
-               {": that of step 10 is still being written after ",
+               {": the one of step 10 is still being written after ",
                 "warning: no checkpoint at step 10: it is still being written after 1 s"});
   EXPECT_EQ(lines_with(outcome.out, "still being written").size(), 3u) << outcome.out;
   expect_failure(outcome, 20, {"the newest is " + checkpoint(4).string()});
@@ -446,7 +446,7 @@ TEST_F(CheckpointFaults, SkipsSavesOnASlowDiskWithBoundedMemory) {
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   const auto skipped = summary()["saves_left_out"].get<int64_t>();
   EXPECT_GT(skipped, 0);
-  expect_parts(outcome.out, {std::to_string(left_out) + " checkpoints left out: due while"});
+  expect_parts(outcome.out, {std::to_string(left_out) + " checkpoints skipped: due while"});
   EXPECT_EQ(events("checkpoint") + skipped, 60);
   // Both runs hold one snapshot of parameters and momentum; a second would exceed this limit.
   const auto bytes =

@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "tests/beside.h"
+#include "tests/build_tree.h"
 #include "tests/faults/faults.h"
 
 namespace trireme::testing {
@@ -17,7 +17,7 @@ class Output : public FaultTest {
  protected:
   // Trains 200 steps in a shell that redirects stdout, and returns the exit code of the shell.
   int shell(const std::string& redirection) const {
-    std::string command = (tree() / "bin" / "trireme").string();
+    std::string command = (build_tree() / "bin" / "trireme").string();
     for (const std::string& word : train({"--set", "train.max_steps=200"})) command += " " + word;
     const std::string all = "set -o pipefail; " + command + " 2>/dev/null " + redirection;
     const int status = std::system(("bash -c '" + all + "'").c_str());

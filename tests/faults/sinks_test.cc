@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "tests/beside.h"
+#include "tests/build_tree.h"
 #include "tests/faults/faults.h"
 
 namespace trireme::testing {
@@ -31,7 +31,7 @@ class SinkFaults : public FaultTest {
   Outcome broken_disk(const std::string& name, const std::string& fault,
                       const std::string& only = "") {
     std::vector<std::string> environment = {
-        "LD_PRELOAD=" + (tree() / "tests" / "libdisk.so").string(),
+        "LD_PRELOAD=" + (build_tree() / "tests" / "libdisk.so").string(),
         "TRIREME_DISK_FOLDER=" + (run_dir() / name).string(), "TRIREME_DISK_FAULT=" + fault};
     if (!only.empty()) environment.push_back("TRIREME_DISK_ONLY=" + only);
     return run(train(), 0, environment);
@@ -80,7 +80,7 @@ TEST_F(SinkFaults, WritesEverythingToAGoodDisk) {
 
 TEST_F(SinkFaults, TensorBoardOnADiskThatFillsUp) {
   expect_unharmed(broken_disk("tensorboard", "enospc 3"),
-                  {"tensorboard/events.out.tfevents", "left out, which were not written"});
+                  {"tensorboard/events.out.tfevents", "dropped, not written"});
   EXPECT_EQ(losses_of(run_dir()).size(), 20u);
 }
 
@@ -104,7 +104,7 @@ TEST_F(SinkFaults, TablesOnADiskThatFails) {
 TEST_F(SinkFaults, MetricsOnADiskThatIsFull) {
   expect_unharmed(
       broken_disk("metrics.jsonl", "enospc 1", "write"),
-      {"metrics.jsonl: cannot be written any more", "left out, which were not written"});
+      {"metrics.jsonl: cannot be written any more", "dropped, not written"});
 }
 
 // Checkpoints wait for metrics to be written, but not forever.
