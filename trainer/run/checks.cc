@@ -15,33 +15,33 @@
 namespace trireme::train {
 namespace {
 
-// Wiggles of less than this part of the mean never stand out, however steady the losses before.
-constexpr double kMinDeviation = 0.01;
-constexpr size_t kNamed = 4;  // ranks or parameters that one message lists
+// Lower limit of the standard deviation as a fraction of the mean, so that small fluctuations after
+// very steady losses are not reported.
+constexpr double kMinRelativeStddev = 0.01;
+constexpr size_t kMaxListed = 4;  // parameters that one message lists
 
-// "rank 1", "ranks 0, 2"
-std::string named(const std::vector<int>& ranks) {
+// Returns "rank 1" or "ranks 0, 2".
+std::string rank_list(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
 std::string first_few(const std::vector<std::string>& all, const char* separator) {
-  const size_t shown = std::min(all.size(), kNamed);
+  const size_t shown = std::min(all.size(), kMaxListed);
   std::string text = fmt::format("{}", fmt::join(all.begin(), all.begin() + shown, separator));
   if (all.size() > shown) text += fmt::format("{}{} more", separator, all.size() - shown);
   return text;
 }
 
-// --- What must be the same on all ranks.
-
-// Running values match only once they have been averaged.
+// Returns the arrays that must be identical on all ranks. Running statistics are only identical
+// after they have been averaged.
 std::vector<const StateArrays::Array*> shared_arrays(const StateArrays& state, bool averaged) {
   std::vector<const StateArrays::Array*> arrays{&state.parameters()};
   for (const StateArrays::Array& array : state.optimizer()) arrays.push_back(&array);
-  if (averaged && state.running().elements > 0) arrays.push_back(&state.running());
+  if (averaged && state.running_stats().elements > 0) arrays.push_back(&state.running_stats());
   return arrays;
 }
 
-// One for each array, padding included; read in place on the CPU, from a copy otherwise.
+// Returns a checksum of each array, including padding.
 std::vector<uint64_t> checksums(Step& step, bool averaged) {
   Device& device = step.backend().device();
   std::vector<uint64_t> all;
@@ -59,7 +59,7 @@ std::vector<uint64_t> checksums(Step& step, bool averaged) {
   return all;
 }
 
-// A line for each tensor: its checksum and its name.
+// Returns a line for each tensor: its checksum and its name.
 std::string checksums_by_name(const StateArrays& state, bool averaged) {
   std::string lines;
   std::vector<float> values;
@@ -74,7 +74,7 @@ std::string checksums_by_name(const StateArrays& state, bool averaged) {
   return lines;
 }
 
-// Names in lines that differ between two ranks.
+// Adds the names of the lines that differ between two results of checksums_by_name().
 void add_differences(const std::string& a, const std::string& b, std::vector<std::string>& names) {
   std::istringstream left(a);
   std::istringstream right(b);
@@ -84,10 +84,10 @@ void add_differences(const std::string& a, const std::string& b, std::vector<std
   }
 }
 
-// The ranks that disagree with most of them; all where there is no majority.
+// How the ranks' texts differ.
 struct Disagreement {
-  std::vector<int> strays;
-  int reference = 0;  // one of the others, if there are any
+  std::vector<int> outliers;  // ranks that differ from the majority, or all if there is no majority
+  int reference = 0;          // a rank of the majority, or 0
   bool majority = false;
 };
 
@@ -103,7 +103,7 @@ Disagreement disagreement(const std::vector<std::string>& texts) {
   result.reference = result.majority ? largest->second.front() : 0;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     if (!result.majority || texts[rank] != largest->first) {
-      result.strays.push_back(static_cast<int>(rank));
+      result.outliers.push_back(static_cast<int>(rank));
     }
   }
   return result;
@@ -112,7 +112,7 @@ Disagreement disagreement(const std::vector<std::string>& texts) {
 }  // namespace
 
 std::optional<LossSpikes::Spike> LossSpikes::add(double loss) {
-  if (deviations_ <= 0 || !std::isfinite(loss)) return std::nullopt;
+  if (stddevs_ <= 0 || !std::isfinite(loss)) return std::nullopt;
   if (losses_.size() < kWindow) {
     losses_.push_back(loss);
     return std::nullopt;
@@ -121,30 +121,31 @@ std::optional<LossSpikes::Spike> LossSpikes::add(double loss) {
   const double mean = std::accumulate(losses_.begin(), losses_.end(), 0.0) / count;
   double squares = 0;
   for (double each : losses_) squares += (each - mean) * (each - mean);
-  const double deviation = std::max(std::sqrt(squares / count), kMinDeviation * std::abs(mean));
+  const double stddev = std::max(std::sqrt(squares / count), kMinRelativeStddev * std::abs(mean));
   losses_[next_] = loss;
   next_ = (next_ + 1) % kWindow;
-  if (!(loss - mean > deviations_ * deviation)) return std::nullopt;
-  return Spike{mean, (loss - mean) / deviation};
+  if (!(loss - mean > stddevs_ * stddev)) return std::nullopt;
+  return Spike{mean, (loss - mean) / stddev};
 }
 
-std::optional<Checks::NotFinite> Checks::look_at(const StepResult& result) {
+std::optional<Checks::NotFinite> Checks::check_result(const StepResult& result) {
   if (!result.not_finite) {
-    skipped_in_a_row_ = 0;
+    consecutive_skips_ = 0;
     return std::nullopt;
   }
-  ++skipped_in_a_row_;
+  ++consecutive_skips_;
   NotFinite found{fmt::format("step {}: {}", result.step + 1, find_not_finite())};
   const bool skips = config_.non_finite() == CheckConfig::SKIP;
-  found.ends = !skips || skipped_in_a_row_ >= config_.max_skipped();
-  if (skips && found.ends) {
-    found.what += fmt::format("; {} steps in a row were left out, which checks.max_skipped ends",
-                              skipped_in_a_row_);
+  found.ends_run = !skips || consecutive_skips_ >= config_.max_skipped();
+  if (skips && found.ends_run) {
+    found.what += fmt::format("; {} steps in a row were skipped, the limit of checks.max_skipped",
+                              consecutive_skips_);
   }
   return found;
 }
 
-// By all ranks together, the earliest place in the step first: from there it spreads.
+// Returns the first non-finite values of all ranks, the earliest in the step first, since later
+// ones follow from it. Collective.
 std::string Checks::find_not_finite() const {
   const std::optional<Step::NotFinite> own = step_.find_not_finite();
   const auto texts =
@@ -157,12 +158,13 @@ std::string Checks::find_not_finite() const {
         static_cast<int>(rank));
   }
   if (found.empty()) {
-    return "the loss or a sum of gradients was not finite, yet computed again all numbers of all "
-           "ranks are: the sum over ranks overflowed, or memory, a device or a race is at fault";
+    return "the loss or a sum of gradients was not finite, but recomputing the step gave finite "
+           "values on all ranks: the sum over ranks overflowed, or there is a hardware fault or a "
+           "race";
   }
   std::vector<std::string> lines;
   for (const auto& [what, ranks] : found) {
-    lines.push_back(fmt::format("{}: {}", named(ranks), what.second));
+    lines.push_back(fmt::format("{}: {}", rank_list(ranks), what.second));
   }
   return first_few(lines, "; ");
 }
@@ -171,24 +173,24 @@ uint64_t Checks::compare_ranks(int64_t steps, bool averaged) const {
   const std::vector<uint64_t> own = checksums(step_, averaged);
   const Disagreement ranks =
       disagreement(all_gather(communicator_, fmt::format("{:016x}", fmt::join(own, " "))));
-  if (ranks.strays.empty()) return own.front();
+  if (ranks.outliers.empty()) return own.front();
   const auto lines = all_gather(communicator_, checksums_by_name(step_.state(), averaged));
   std::vector<std::string> names;
-  for (int rank : ranks.strays) {
+  for (int rank : ranks.outliers) {
     add_differences(lines[static_cast<size_t>(ranks.reference)], lines[static_cast<size_t>(rank)],
                     names);
   }
-  const bool one = ranks.strays.size() == 1;
+  const bool one = ranks.outliers.size() == 1;
   const std::string who =
       ranks.majority
-          ? fmt::format("{} differ{} from the others", named(ranks.strays), one ? "s" : "")
-          : fmt::format("{} differ, and which is right cannot be told,", named(ranks.strays));
+          ? fmt::format("{} differ{} from the others", rank_list(ranks.outliers), one ? "s" : "")
+          : fmt::format("{} differ, without a majority that agrees,", rank_list(ranks.outliers));
   throw comm::AgreedError(
-      fmt::format("after step {} {} in {}; none of it is saved. Memory or a device is at fault, or "
-                  "something computes differently there",
+      fmt::format("after step {} {} in {}; nothing of it was saved. The cause is faulty memory, a "
+                  "faulty device or an operation that computes differently there",
                   steps, who,
                   names.empty() ? "the padding between parameters" : first_few(names, ", ")),
-      ExitCode::kFailure, ranks.strays.front());
+      ExitCode::kFailure, ranks.outliers.front());
 }
 
 }  // namespace trireme::train

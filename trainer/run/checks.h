@@ -1,5 +1,5 @@
-// What a run checks of its own numbers, all ranks together: that loss and gradients are finite,
-// that every rank holds the same model, that the loss does not leap.
+// Numerical checks of a run (CheckConfig): that loss and gradients are finite, that all ranks hold
+// the same model, and that the loss does not spike.
 #pragma once
 
 #include <cstdint>
@@ -13,49 +13,50 @@
 
 namespace trireme::train {
 
-// Losses that stand out from those of the steps before.
+// Detects losses that are far above those of the steps before.
 class LossSpikes {
  public:
-  static constexpr size_t kWindow =
-      100;  // steps that a loss is held against; none before stands out
+  static constexpr size_t kWindow = 100;  // steps a loss is compared with; reports none before
 
-  // `deviations` of the losses' standard deviation above their mean; 0: never.
-  explicit LossSpikes(double deviations) : deviations_(deviations) {}
+  // A spike is a loss more than `stddevs` standard deviations above the mean of the window. 0
+  // disables detection.
+  explicit LossSpikes(double stddevs) : stddevs_(stddevs) {}
 
   struct Spike {
-    double mean = 0;
-    double deviations = 0;  // above the mean
+    double mean = 0;     // of the window
+    double stddevs = 0;  // standard deviations above the mean
   };
+  // Adds the loss of a step. Returns a Spike if it is one. Ignores non-finite losses.
   std::optional<Spike> add(double loss);
 
  private:
-  double deviations_;
-  std::vector<double> losses_;  // a ring once it is full
+  double stddevs_;
+  std::vector<double> losses_;  // a ring buffer once it is full
   size_t next_ = 0;
 };
 
 class Checks {
  public:
-  // Everything outlives it.
+  // All arguments must outlive it.
   Checks(const CheckConfig& config, comm::Communicator& communicator, Step& step)
       : config_(config), communicator_(communicator), step_(step) {}
 
   struct NotFinite {
-    std::string what;   // "step 17: rank 1: output of layer 'conv2' is not finite (nan)"
-    bool ends = false;  // the run, rather than only leaving out the step
+    std::string what;       // "step 17: rank 1: output of layer 'conv2' is not finite (nan)"
+    bool ends_run = false;  // otherwise the step is skipped
   };
-  // To be told every result, in order: what was wrong with the step, if its loss or gradients were
-  // not finite. All ranks call it together.
-  std::optional<NotFinite> look_at(const StepResult& result);
+  // Must be called with every result, in order. If the loss or gradients of the step were not
+  // finite, finds and returns the cause. Collective.
+  std::optional<NotFinite> check_result(const StepResult& result);
 
+  // Returns whether ranks are compared at all, and whether they are compared after `steps` updates.
   bool compares() const { return config_.parameter_checksum_every_steps() > 0; }
-  // After so many updates.
   bool compares_after(int64_t steps) const {
     return compares() && steps % config_.parameter_checksum_every_steps() == 0;
   }
-  // Throws AgreedError, naming ranks and parameters, unless all ranks hold the same parameters and
-  // optimizer state and, while they are `averaged`, running values. Returns the checksum of the
-  // parameters. All ranks call it together, with no step under way.
+  // Returns the checksum of the parameters. Throws AgreedError, naming ranks and parameters, unless
+  // all ranks hold the same parameters and optimizer state and, if the running statistics have just
+  // been `averaged`, the same running statistics. No step may be in flight. Collective.
   uint64_t compare_ranks(int64_t steps, bool averaged) const;
 
  private:
@@ -64,7 +65,7 @@ class Checks {
   const CheckConfig& config_;
   comm::Communicator& communicator_;
   Step& step_;
-  int64_t skipped_in_a_row_ = 0;
+  int64_t consecutive_skips_ = 0;
 };
 
 }  // namespace trireme::train

@@ -22,22 +22,22 @@ void EarlyStopping::count(const Evaluation& evaluation) {
   if (!configured() || state_.stopping->counted_at == state_.step) return;
   Stopping& stopping = *state_.stopping;
   stopping.counted_at = state_.step;
-  // Decided by rank 0: sums may differ between ranks in their last digit.
+  // Rank 0 decides, since sums may differ between ranks in the last digit.
   const auto score = score_of(stopping.metric, evaluation.metrics);
   const bool improves =
       score && (!stopping.best ||
                 *score - config_.min_delta() > signed_score(stopping.metric, *stopping.best));
   const std::string value =
       improves ? fmt::format("{}", *value_of(stopping.metric, evaluation.metrics)) : "";
-  const std::string decided = broadcast(communicator_, value, 0);
+  const std::string best = broadcast(communicator_, value, 0);
   ++stopping.waited;
-  if (decided.empty()) return;
+  if (best.empty()) return;
   stopping.waited = 0;
-  stopping.best = std::stod(decided);
+  stopping.best = std::stod(best);
   stopping.best_step = state_.step;
 }
 
-bool EarlyStopping::stops() const {
+bool EarlyStopping::should_stop() const {
   return configured() && state_.stopping->waited >= config_.patience();
 }
 
@@ -48,9 +48,9 @@ std::string EarlyStopping::reason() const {
                        stopping.waited);
   }
   const bool lowest = signed_score(stopping.metric, 1) < 0;
-  const double bar = *stopping.best + (lowest ? -1 : 1) * config_.min_delta();
+  const double threshold = *stopping.best + (lowest ? -1 : 1) * config_.min_delta();
   return fmt::format("{} has not been {} {:.6g} in {} evaluations since step {}", stopping.metric,
-                     lowest ? "below" : "above", bar, stopping.waited, stopping.best_step);
+                     lowest ? "below" : "above", threshold, stopping.waited, stopping.best_step);
 }
 
 }  // namespace trireme::train

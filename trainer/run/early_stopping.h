@@ -1,4 +1,4 @@
-// Whether evaluations still improve (train.early_stopping).
+// Stops training when evaluations no longer improve (train.early_stopping).
 #pragma once
 
 #include <string>
@@ -12,19 +12,18 @@ namespace trireme::train {
 
 class EarlyStopping {
  public:
-  // What it has counted is part of the state, which is the same on all ranks. Everything outlives
-  // it.
+  // Keeps its counts in `state`, which is the same on all ranks and saved in checkpoints. All
+  // arguments must outlive it.
   EarlyStopping(const TrainConfig& config, comm::Communicator& communicator,
                 CheckpointState& state);
 
-  // Whether it is configured.
+  // Returns whether early stopping is configured.
   bool configured() const { return state_.stopping.has_value(); }
-  // An evaluation at the state's step that train.eval_every_* asked for. All ranks call it
-  // together.
+  // Counts an evaluation at the state's step that was due by train.eval_every_*. Collective.
   void count(const Evaluation& evaluation);
-  // Whether training is to end.
-  bool stops() const;
-  // Why, for people: "loss has not been below 0.0312 (step 460) in 5 evaluations".
+  // Returns whether training should end.
+  bool should_stop() const;
+  // Returns why, for messages: "loss has not been below 0.0312 in 5 evaluations since step 460".
   std::string reason() const;
 
  private:

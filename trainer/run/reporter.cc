@@ -24,14 +24,13 @@
 namespace trireme::train {
 namespace {
 
-// So many skipped steps are warned of, then those whose count is a power of two.
-constexpr int64_t kNotFiniteTold = 5;
-constexpr double kSlowSave = 1;  // seconds; what takes longer is worth a warning
-// For records before a checkpoint, and at the end of a run.
-constexpr MetricsHub::Seconds kPatience{5};
-constexpr MetricsHub::Seconds kPatienceAtTheEnd{3};
+// Number of skipped steps with a warning each; after that only those whose count is a power of two.
+constexpr int64_t kNotFiniteWarnings = 5;
+constexpr double kSlowSave = 1;  // seconds; slower saves cause a warning
+// How long to wait until records are written, before a checkpoint and at the end of a run.
+constexpr MetricsHub::Seconds kCheckpointTimeout{5};
+constexpr MetricsHub::Seconds kEndTimeout{3};
 
-// Of each part, since an earlier moment.
 StepTimings operator-(const StepTimings& a, const StepTimings& b) {
   return {a.forward - b.forward, a.backward - b.backward, a.exposed - b.exposed,
           a.update - b.update, a.communication - b.communication};
@@ -46,7 +45,7 @@ float mean_loss(const StepResult& result) {
   return weight > 0 ? result.metrics[ops::kMetricLoss] / weight : 0;
 }
 
-// Of the epoch; NaN where each of its steps has been skipped.
+// Returns the mean loss of the epoch, NaN if all its steps were skipped.
 double mean_loss(const CheckpointState& state) { return state.epoch_loss_sum / state.epoch_weight; }
 
 }  // namespace
@@ -75,7 +74,7 @@ void Reporter::note(const std::string& text) {
   hub_.write(LogLine{text}, When::kNow);
 }
 
-void Reporter::tell_problems() {
+void Reporter::warn_of_sink_problems() {
   for (const std::string& problem : hub_.problems()) warn(problem);
 }
 
@@ -86,13 +85,14 @@ void Reporter::alert(const std::string& text) {
   if (!quiet_) fmt::print(stderr, "warning: {}\n", text);
 }
 
-void Reporter::changed(const FoundCheckpoint& resumed, const std::vector<std::string>& changes) {
+void Reporter::resume_changes(const FoundCheckpoint& resumed,
+                              const std::vector<std::string>& changes) {
   if (changes.empty()) return;
   alert(fmt::format("from here on the run differs from the one that wrote {}:\n  {}",
                     resumed.path.string(), fmt::join(changes, "\n  ")));
 }
 
-void Reporter::profiled(const std::string& table) { note("\n" + table); }
+void Reporter::profile_table(const std::string& table) { note("\n" + table); }
 
 void Reporter::open_metrics(int64_t keep_through_step) {
   const MetricsConfig& metrics = config_.metrics();
@@ -106,56 +106,56 @@ void Reporter::open_metrics(int64_t keep_through_step) {
   }
 }
 
-void Reporter::start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed) {
-  device_ = facts.device;
-  progress_ = make_progress(config_.train().epochs(), facts.total_steps);
+void Reporter::start(const RunInfo& info, const std::optional<FoundCheckpoint>& resumed) {
+  device_ = info.device;
+  progress_ = make_progress(config_.train().epochs(), info.total_steps);
   for (const std::string& line :
-       opening_lines(config_, communicator_.size(), folder_, facts, resumed)) {
+       opening_lines(config_, communicator_.size(), folder_, info, resumed)) {
     note(line);
   }
-  left_out(facts.bad_records.count, facts.bad_records.first);
+  samples_skipped(info.bad_records.count, info.bad_records.first);
   logged_bad_records_ = bad_records_;
-  if (tells()) write_start(facts, resumed);
+  if (is_rank_0()) write_start(info, resumed);
 }
 
-void Reporter::write_start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed) {
+void Reporter::write_start(const RunInfo& info, const std::optional<FoundCheckpoint>& resumed) {
   StartRecord record;
   record.step = resumed ? resumed->state.step : 0;
   record.epoch = resumed ? resumed->state.epoch : 0;
   record.position = resumed ? resumed->state.position : 0;
   record.version = version();
   record.model = model_name(config_);
-  record.parameters = facts.parameters;
+  record.parameters = info.parameters;
   record.ranks = communicator_.size();
   record.precision = Precision_Name(config_.train().precision());
   record.global_batch = config_.batch().global();
-  record.samples_per_epoch = facts.samples_per_epoch;
-  record.steps_per_epoch = facts.steps_per_epoch;
-  record.total_steps = facts.total_steps;
+  record.samples_per_epoch = info.samples_per_epoch;
+  record.steps_per_epoch = info.steps_per_epoch;
+  record.total_steps = info.total_steps;
   record.bad_records = bad_records_;
   if (resumed) record.resumed_from = resumed->path.string();
   record.run_dir = folder_.path.string();
   record.config = to_text(config_);
   record.hyper_parameters = hyper_parameters(config_);
-  record.classes = facts.classes;
+  record.classes = info.classes;
   hub_.write(std::move(record), When::kNow);
 }
 
-void Reporter::begin_steps() { mark_ = Clock::now(); }
+void Reporter::restart_step_time() { last_step_at_ = Clock::now(); }
 
 void Reporter::step(int64_t step, const LaunchedStep& launched, const StepResult& result,
                     std::optional<uint64_t> checksum) {
   const auto now = Clock::now();
-  const double took = to_seconds(now - mark_);
-  mark_ = now;
+  const double took = to_seconds(now - last_step_at_);
+  last_step_at_ = now;
   if (totals_.steps == 0) seconds_to_first_step_ = seconds_since_start();
   ++totals_.steps;
   totals_.samples += launched.batch.global_rows;
   totals_.seconds += took;
   totals_.data_wait += launched.data_wait;
   totals_.timings = totals_.timings + result.timings;
-  tell_problems();
-  if (!tells()) return;
+  warn_of_sink_problems();
+  if (!is_rank_0()) return;
   progress_->step({.step = step,
                    .epoch = launched.batch.epoch,
                    .samples = launched.batch.global_rows,
@@ -168,17 +168,17 @@ void Reporter::step(int64_t step, const LaunchedStep& launched, const StepResult
   if (checksum || step % config_.train().log_every_steps() == 0) {
     record(step, launched, result, checksum);
   }
-  look_at_ranks(step, now, /*end=*/false);
+  report_rank_lags(step, now, /*end=*/false);
 }
 
-void Reporter::look_at_ranks(int64_t step, Clock::time_point now, bool end) {
+void Reporter::report_rank_lags(int64_t step, Clock::time_point now, bool end) {
   if (!end && !lags_.due(now)) return;
   if (auto lags = lags_.look(communicator_.ledger().paces(), now, end)) {
     hub_.write(RanksRecord{step, std::move(*lags)});
   }
 }
 
-// Times are means over the steps since the last record.
+// Writes a step record. Times are means over the steps since the last record.
 void Reporter::record(int64_t step, const LaunchedStep& launched, const StepResult& result,
                       std::optional<uint64_t> checksum) {
   const auto steps = static_cast<double>(totals_.steps - logged_.steps);
@@ -210,8 +210,8 @@ void Reporter::record(int64_t step, const LaunchedStep& launched, const StepResu
 }
 
 std::optional<DeviceLoad> Reporter::device_load(Clock::time_point now) {
-  if (now - load_asked_ < std::chrono::seconds(1)) return std::nullopt;
-  load_asked_ = now;
+  if (now - load_read_at_ < std::chrono::seconds(1)) return std::nullopt;
+  load_read_at_ = now;
   load_ = device_->load();
   return load_;
 }
@@ -219,42 +219,43 @@ std::optional<DeviceLoad> Reporter::device_load(Clock::time_point now) {
 void Reporter::not_finite(int64_t step, int64_t epoch, const std::string& what) {
   ++not_finite_steps_;
   const auto count = static_cast<uint64_t>(not_finite_steps_);
-  if (not_finite_steps_ <= kNotFiniteTold || std::has_single_bit(count)) {
-    std::string text = what + "; all ranks left the step out";
-    if (not_finite_steps_ > kNotFiniteTold) text += fmt::format("; so far {} steps", count);
-    if (not_finite_steps_ == kNotFiniteTold) text += "; from here on only some of these are told";
+  if (not_finite_steps_ <= kNotFiniteWarnings || std::has_single_bit(count)) {
+    std::string text = what + "; all ranks skipped the step";
+    if (not_finite_steps_ > kNotFiniteWarnings) text += fmt::format("; so far {} steps", count);
+    if (not_finite_steps_ == kNotFiniteWarnings) text += "; not every further one is reported";
     warn(text);
   }
-  if (tells()) hub_.write(NotFiniteRecord{step, epoch, what}, When::kNow);
+  if (is_rank_0()) hub_.write(NotFiniteRecord{step, epoch, what}, When::kNow);
 }
 
-void Reporter::left_out(int64_t samples, const std::vector<std::string>& reasons) {
+void Reporter::samples_skipped(int64_t samples, const std::vector<std::string>& reasons) {
   bad_records_ += samples;
-  for (const std::string& reason : reasons) warn("left out: " + reason);
+  for (const std::string& reason : reasons) warn("skipped: " + reason);
 }
 
 void Reporter::loss_spike(int64_t step, int64_t epoch, double loss,
                           const LossSpikes::Spike& spike) {
   warn(
-      fmt::format("step {}: the loss is {:.4g}, {:.1f} deviations above the {:.4g} of the {} "
-                  "steps before",
-                  step, loss, spike.deviations, spike.mean, LossSpikes::kWindow));
-  if (tells()) hub_.write(LossSpikeRecord{step, epoch, loss, spike.mean, spike.deviations});
+      fmt::format("step {}: the loss is {:.4g}, {:.1f} standard deviations above the mean of the "
+                  "last {} steps, {:.4g}",
+                  step, loss, spike.stddevs, LossSpikes::kWindow, spike.mean));
+  if (is_rank_0()) hub_.write(LossSpikeRecord{step, epoch, loss, spike.mean, spike.stddevs});
 }
 
 void Reporter::evaluated(const CheckpointState& state, const Evaluation& evaluation) {
-  if (!evaluation_) left_out(evaluation.bad.count, evaluation.bad.first);  // each time the same
+  // Every evaluation skips the same samples: report them once.
+  if (!evaluation_) samples_skipped(evaluation.bad.count, evaluation.bad.first);
   evaluation_ = evaluation;
   evaluated_step_ = state.step;
   const double loss = *evaluation.metrics.loss;
-  if (!std::isfinite(loss) && !std::exchange(not_finite_evaluation_, true)) {
+  if (!std::isfinite(loss) && !std::exchange(warned_of_evaluation_, true)) {
     warn(fmt::format(
         "the loss of the evaluation after step {} is {}: some of the network's outputs are not "
         "finite numbers{}",
         state.step, non_finite_name(loss),
         evaluation.metrics.accuracy ? "; trireme eval RUN --details names the samples" : ""));
   }
-  if (!tells()) return;
+  if (!is_rank_0()) return;
   EvaluationRecord record;
   record.step = state.step;
   record.epoch = state.epoch;
@@ -286,14 +287,14 @@ void Reporter::samples(SamplesRecord record) { hub_.write(std::move(record), Whe
 
 void Reporter::histograms(HistogramsRecord record) { histograms_ = hub_.write(std::move(record)); }
 
-std::function<void()> Reporter::saving() {
-  return [mark = hub_.mark(JsonlSink::kName), hang = records_hang_] {
-    if (!mark.wait(*hang ? MetricsHub::Seconds(0) : kPatience)) *hang = true;
+std::function<void()> Reporter::before_checkpoint() {
+  return [mark = hub_.mark(JsonlSink::kName), timed_out = records_timed_out_] {
+    if (!mark.wait(*timed_out ? MetricsHub::Seconds(0) : kCheckpointTimeout)) *timed_out = true;
   };
 }
 
 void Reporter::saved(const SaveOutcome& outcome) {
-  hub_.write(LogLine{fmt::format("saved {} in {}, of which training stood still for {}",
+  hub_.write(LogLine{fmt::format("saved {} in {}, for which training paused for {}",
                                  outcome.path.string(), format_duration(outcome.seconds),
                                  format_duration(outcome.stall_seconds))});
   CheckpointRecord record;
@@ -306,15 +307,15 @@ void Reporter::saved(const SaveOutcome& outcome) {
   hub_.write(std::move(record), When::kNow);
 }
 
-void Reporter::save_left_out(int64_t step, int64_t writing, double so_far) {
-  ++saves_left_out_;
-  // That saves come due faster than a disk can sync is told at the end.
-  if (so_far < kSlowSave || std::exchange(blocking_save_, writing) == writing) return;
-  warn(fmt::format("no checkpoint at step {}: that of step {} is still being written after {}",
-                   step, writing, format_duration(so_far)));
+void Reporter::checkpoint_skipped(int64_t step, int64_t writing, double seconds) {
+  ++skipped_checkpoints_;
+  // Fast saves that are merely due too often are only counted in the closing lines.
+  if (seconds < kSlowSave || std::exchange(blocking_save_, writing) == writing) return;
+  warn(fmt::format("no checkpoint at step {}: the one of step {} is still being written after {}",
+                   step, writing, format_duration(seconds)));
 }
 
-void Reporter::nothing_left(const CheckpointState& state, const std::string& why_early) {
+void Reporter::already_complete(const CheckpointState& state, const std::string& why_early) {
   note(complete_line(folder_, state, why_early));
 }
 
@@ -342,7 +343,7 @@ Summary Reporter::summary_of(const CheckpointState& state, const Ending& ending)
   summary.exposed_comm_fraction = fraction(totals_.timings.exposed);
   summary.seconds_to_first_step = seconds_to_first_step_;
   summary.bad_records = bad_records_;
-  summary.saves_left_out = saves_left_out_;
+  summary.saves_left_out = skipped_checkpoints_;
   for (const std::string& peak : all_gather(communicator_, std::to_string(peak_resident_bytes()))) {
     summary.peak_memory_bytes = std::max<int64_t>(summary.peak_memory_bytes, std::stoll(peak));
   }
@@ -352,8 +353,8 @@ Summary Reporter::summary_of(const CheckpointState& state, const Ending& ending)
 Summary Reporter::end(const CheckpointState& state, const Ending& ending) {
   const Summary summary = summary_of(state, ending);
   progress_->finish();
-  if (tells()) {
-    look_at_ranks(state.step, Clock::now(), /*end=*/true);
+  if (is_rank_0()) {
+    report_rank_lags(state.step, Clock::now(), /*end=*/true);
     hub_.write(EndRecord{state.step, state.epoch, ending.status, ending.ended_by, ending.reason},
                When::kNow);
     try {
@@ -362,8 +363,8 @@ Summary Reporter::end(const CheckpointState& state, const Ending& ending) {
       warn(error.what());
     }
   }
-  hub_.settle(kPatienceAtTheEnd);
-  tell_problems();
+  hub_.settle(kEndTimeout);
+  warn_of_sink_problems();
   std::optional<int64_t> best_epoch;
   if (best_epoch_ >= 0) best_epoch = best_epoch_;
   for (const std::string& line : closing_lines(summary, best_epoch)) note(line);

@@ -1,6 +1,6 @@
-// Everything a run tells: what it knows after each step, evaluation and save becomes records and
-// text, which the hub takes to the sinks (trainer/report/sinks). Rank 0 tells; the others only keep
-// their logs.
+// Reports the progress of a run: turns the results of steps, evaluations and saves into records and
+// text and passes them to the sinks (trainer/report/sinks). Rank 0 reports everything; the other
+// ranks only write their logs.
 #pragma once
 
 #include <atomic>
@@ -18,20 +18,20 @@
 #include "trainer/report/rank_lags.h"
 #include "trainer/report/sinks/hub.h"
 #include "trainer/run/checks.h"
-#include "trainer/run/run_text.h"
+#include "trainer/run/run_messages.h"
 #include "trainer/step/evaluator.h"
 #include "trainer/step/step.h"
 
 namespace trireme::train {
 
-// See Summary.
+// How a run ended; see Summary.
 struct Ending {
   std::string status, ended_by, reason = {};
 };
 
-// A step whose result may be still to come.
+// A step that has been launched and may not have a result yet.
 struct LaunchedStep {
-  data::Batch batch;  // but for its memory, which is in use again
+  data::Batch batch;  // its memory is invalid: it has been reused
   double learning_rate = 0;
   double data_wait = 0;  // seconds
 };
@@ -43,45 +43,48 @@ class Reporter {
   Reporter(const RunConfig& config, comm::Communicator& communicator, const RunFolder& folder,
            bool quiet);
 
-  // On rank 0: metrics.jsonl and what else is configured. Keeps what is there up to that step.
-  // Throws Error when metrics.jsonl cannot be written.
+  // Opens metrics.jsonl and the other configured sinks. Keeps existing records up to that step and
+  // removes later ones. Throws Error if metrics.jsonl cannot be written. Only on rank 0.
   void open_metrics(int64_t keep_through_step);
-  void start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed);
+  void start(const RunInfo& info, const std::optional<FoundCheckpoint>& resumed);
   void warn(const std::string& text);
-  // A warning for stderr: of what is done to what a user has.
+  // Prints a warning to stderr. For warnings about the user's files and settings.
   void alert(const std::string& text);
-  // What differs from the run that wrote the checkpoint, for the log and stderr.
-  void changed(const FoundCheckpoint& resumed, const std::vector<std::string>& changes);
-  // The table of a profile.
-  void profiled(const std::string& table);
-  // Measures time from now: what happened since the last step was none.
-  void begin_steps();
-  // `step` updates are done.
+  // Reports, in the log and on stderr, how the run differs from the one that wrote the checkpoint.
+  void resume_changes(const FoundCheckpoint& resumed, const std::vector<std::string>& changes);
+  // Reports the table of a profile.
+  void profile_table(const std::string& table);
+  // Starts measuring the next step from now on, without the time since the last step.
+  void restart_step_time();
+  // Reports a step, after which `step` updates are done.
   void step(int64_t step, const LaunchedStep& launched, const StepResult& result,
             std::optional<uint64_t> checksum);
-  // The update of this step was left out.
+  // Reports that the update of this step was skipped because a value was not finite.
   void not_finite(int64_t step, int64_t epoch, const std::string& what);
-  // Samples of the latest steps were left out, for reasons of which there may be more.
-  void left_out(int64_t samples, const std::vector<std::string>& reasons);
+  // Reports that bad samples were skipped, for these reasons and possibly more.
+  void samples_skipped(int64_t samples, const std::vector<std::string>& reasons);
   void loss_spike(int64_t step, int64_t epoch, double loss, const LossSpikes::Spike& spike);
   void evaluated(const CheckpointState& state, const Evaluation& evaluation);
-  // The best once more, at the end: what the summary is about. It is in the records already.
+  // Sets the evaluation of the best checkpoint, at the end of the run, for the summary. Writes no
+  // record, since there is one already.
   void evaluated_best(int64_t step, int64_t epoch, const Evaluation& evaluation);
   void epoch_done(const CheckpointState& state);
   void samples(SamplesRecord record);
   void histograms(HistogramsRecord record);
-  // Whether those before are written: copies of all parameters do not pile up.
-  bool takes_histograms() const { return histograms_.expired(); }
-  // Before a checkpoint is written. What is returned is to be called, on any thread, before the
-  // checkpoint becomes visible: it waits, some seconds at most, until metrics.jsonl has all records
-  // up to now, so that a run that goes on from there misses none.
-  std::function<void()> saving();
+  // Returns whether the previous histograms have been written, so that at most one copy of all
+  // parameters is in memory.
+  bool ready_for_histograms() const { return histograms_.expired(); }
+  // Returns a function that the caller must call, on any thread, before a checkpoint becomes
+  // visible. It waits, for a few seconds at most, until metrics.jsonl has all records up to now, so
+  // that a run that resumes from the checkpoint misses none.
+  std::function<void()> before_checkpoint();
   void saved(const SaveOutcome& outcome);
-  // A save came due while that of `writing` has been under way for so long.
-  void save_left_out(int64_t step, int64_t writing, double so_far);
-  // Of a run that had nothing left to do. `why_early`: why it was stopped early, or empty.
-  void nothing_left(const CheckpointState& state, const std::string& why_early);
-  // Writes the end of all records; all ranks call it together.
+  // Reports that a checkpoint at `step` was due while that of step `writing` was still being
+  // written, for `seconds` so far.
+  void checkpoint_skipped(int64_t step, int64_t writing, double seconds);
+  // Reports that the run is already complete. `why_early` is why it was stopped early, or empty.
+  void already_complete(const CheckpointState& state, const std::string& why_early);
+  // Writes the last records and the summary. Collective.
   Summary end(const CheckpointState& state, const Ending& ending);
 
  private:
@@ -95,15 +98,15 @@ class Reporter {
     StepTimings timings = {};
   };
   std::unique_ptr<Progress> make_progress(int64_t epochs, int64_t total_steps);
-  bool tells() const { return communicator_.rank() == 0; }
-  // Of this rank's device, at most once a second.
+  bool is_rank_0() const { return communicator_.rank() == 0; }
+  // Returns the load of this rank's device, at most once per second.
   std::optional<DeviceLoad> device_load(Clock::time_point now);
   void record(int64_t step, const LaunchedStep& launched, const StepResult& result,
               std::optional<uint64_t> checksum);
-  void look_at_ranks(int64_t step, Clock::time_point now, bool end);
+  void report_rank_lags(int64_t step, Clock::time_point now, bool end);
   void note(const std::string& text);
-  void write_start(const RunFacts& facts, const std::optional<FoundCheckpoint>& resumed);
-  void tell_problems();
+  void write_start(const RunInfo& info, const std::optional<FoundCheckpoint>& resumed);
+  void warn_of_sink_problems();
   Summary summary_of(const CheckpointState& state, const Ending& ending);
 
   const RunConfig& config_;
@@ -111,29 +114,30 @@ class Reporter {
   RunFolder folder_;
   bool quiet_;
   MetricsHub hub_;
-  std::unique_ptr<Progress> progress_;  // puts its text into the hub
+  std::unique_ptr<Progress> progress_;  // writes its text to the hub
   Device* device_ = nullptr;
-  Clock::time_point load_asked_;
-  std::optional<DeviceLoad> load_;  // not yet in a record
+  Clock::time_point load_read_at_;
+  std::optional<DeviceLoad> load_;  // not in a record yet
   RankLags lags_;
   Clock::time_point started_;
-  Clock::time_point mark_;
+  Clock::time_point last_step_at_;
   Totals totals_;
   Totals logged_;  // as of the last step record
   double seconds_to_first_step_ = 0;
   int64_t bad_records_ = 0;
   int64_t logged_bad_records_ = 0;
   int64_t not_finite_steps_ = 0;
-  bool not_finite_evaluation_ = false;  // was warned of
-  int64_t saves_left_out_ = 0;
-  int64_t blocking_save_ = -1;  // the step of that which was last in the way of others
-  std::weak_ptr<const MetricsEvent> histograms_;  // the latest, while they are under way
+  bool warned_of_evaluation_ = false;  // that its loss is not finite
+  int64_t skipped_checkpoints_ = 0;
+  int64_t blocking_save_ = -1;  // the step of the last save that made others be skipped
+  std::weak_ptr<const MetricsEvent> histograms_;  // the last, while sinks still need it
   std::optional<Evaluation> evaluation_;          // the latest or, at the end, the best
-  int64_t evaluated_step_ = 0;                    // of it
-  int64_t best_epoch_ = -1;                       // -1: the summary is not about the best
-  std::optional<Evaluation> unshown_;             // not yet on a progress line
-  // Whether a save has waited for metrics.jsonl in vain, which no other needs to do.
-  std::shared_ptr<std::atomic<bool>> records_hang_ = std::make_shared<std::atomic<bool>>(false);
+  int64_t evaluated_step_ = 0;                    // of evaluation_
+  int64_t best_epoch_ = -1;                       // of evaluation_ if it is the best, otherwise -1
+  std::optional<Evaluation> unshown_;             // not on a progress line yet
+  // Set once a save has waited for metrics.jsonl in vain. Later saves do not wait.
+  std::shared_ptr<std::atomic<bool>> records_timed_out_ =
+      std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace trireme::train

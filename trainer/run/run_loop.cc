@@ -25,18 +25,19 @@ RunLoop::RunLoop(const LoopSettings& settings, comm::Communicator& communicator,
       step_(*parts.step),
       reporter_(*parts.reporter),
       saver_(*parts.saver),
-      results_(settings.spike_deviations, communicator, stop, parts),
+      results_(settings.spike_stddevs, communicator, stop, parts),
       early_stopping_(settings.train, communicator, parts.state),
       averaged_at_(parts.resumed ? parts.state.step : -1) {}
 
 bool RunLoop::finished() const {
   const TrainConfig& train = settings_.train;
   return (train.has_epochs() && state_.epoch >= train.epochs()) ||
-         (train.has_max_steps() && state_.step >= train.max_steps()) || early_stopping_.stops();
+         (train.has_max_steps() && state_.step >= train.max_steps()) ||
+         early_stopping_.should_stop();
 }
 
 std::string RunLoop::why_early() const {
-  return early_stopping_.stops() ? early_stopping_.reason() : "";
+  return early_stopping_.should_stop() ? early_stopping_.reason() : "";
 }
 
 bool RunLoop::evaluation_is_due() const {
@@ -46,14 +47,14 @@ bool RunLoop::evaluation_is_due() const {
          (epoch_done && due(train.eval_every_epochs(), state_.epoch));
 }
 
-// By a signal, or by a save that failed.
-bool RunLoop::told_to_stop() const { return saver_.failed() || stop_.requested(); }
+// Returns whether this rank should stop: a signal asked it to, or a save failed.
+bool RunLoop::stop_requested() const { return saver_.failed() || stop_.requested(); }
 
 void RunLoop::run() {
   parts_.loader->start(state_.epoch, state_.position);
   if (state_.evaluation_due) evaluate();
   if (saver_.is_best() && !finished()) save();
-  reporter_.begin_steps();
+  reporter_.restart_step_time();
   while (!stop_.stopped() && !finished()) step();
   finish_steps();
   end_profile();
@@ -63,12 +64,12 @@ void RunLoop::run() {
 void RunLoop::step() {
   communicator_.ledger().enter(comm::Phase::kData, state_.step);
   fault_point("step", state_.step);
-  saver_.look_after();
+  saver_.poll();
   const data::Batch& batch = next_batch();
-  if (parts_.illustrations) parts_.illustrations->batch(batch, state_.step);
-  const double rate = parts_.course->learning_rate({batch.epoch, batch.position});
+  if (parts_.tensorboard_media) parts_.tensorboard_media->log_samples(batch, state_.step);
+  const double rate = parts_.plan->learning_rate({batch.epoch, batch.position});
   results_.launched({batch, rate, parts_.loader->wait_seconds()});
-  const auto result = step_.run(batch, state_.step, static_cast<float>(rate), told_to_stop());
+  const auto result = step_.run(batch, state_.step, static_cast<float>(rate), stop_requested());
   const bool epoch_done = batch.last_of_epoch;
   ++state_.step;
   state_.epoch = batch.epoch + (epoch_done ? 1 : 0);
@@ -82,7 +83,7 @@ const data::Batch& RunLoop::next_batch() {
   if (!profiler) return parts_.loader->next();
   if (profiler->opens_before(state_.step + 1)) {
     profiler->open();
-    reporter_.begin_steps();
+    reporter_.restart_step_time();
   }
   const auto asked = Profiler::Clock::now();
   const data::Batch& batch = parts_.loader->next();
@@ -97,62 +98,63 @@ void RunLoop::finish_steps() {
 void RunLoop::after_step(bool epoch_done) {
   if (parts_.profiler && parts_.profiler->closes_after(state_.step)) {
     close_profile();
-    reporter_.begin_steps();
+    reporter_.restart_step_time();
   }
   const CheckpointConfig& checkpoint = settings_.checkpoint;
   const bool evaluates = evaluation_is_due();
   const bool saves = due(checkpoint.every_steps(), state_.step) ||
                      (epoch_done && due(checkpoint.every_epochs(), state_.epoch));
-  // What looks at parameters or at the epoch's loss comes after all that was launched.
+  // These read parameters or the loss of the epoch, which requires that all launched steps are
+  // done.
   const bool compares = parts_.checks->compares_after(state_.step);
   if (evaluates || saves || compares || epoch_done || finished()) finish_steps();
   if (evaluates || finished()) evaluate();
   if (epoch_done) reporter_.epoch_done(state_);
-  if (epoch_done && parts_.illustrations) {
-    parts_.illustrations->epoch_done(state_.epoch, state_.step, results_.gradient_scale());
+  if (epoch_done && parts_.tensorboard_media) {
+    parts_.tensorboard_media->log_histograms(state_.epoch, state_.step, results_.gradient_scale());
   }
-  // The last one is saved by end(), which does not go on when that fails.
+  // The final state is saved by save_final(), which throws if that fails.
   if ((saves || saver_.is_best()) && !stop_.stopped() && !finished()) save();
-  if (evaluates || saves || epoch_done) reporter_.begin_steps();
+  if (evaluates || saves || epoch_done) reporter_.restart_step_time();
 }
 
 void RunLoop::close_profile() {
   finish_steps();
   const Profiler::Outcome outcome = parts_.profiler->close();
-  if (!outcome.problem.empty()) reporter_.warn("the profile: " + outcome.problem);
-  if (!outcome.table.empty()) reporter_.profiled(outcome.table);
+  if (!outcome.problem.empty()) reporter_.warn("profile: " + outcome.problem);
+  if (!outcome.table.empty()) reporter_.profile_table(outcome.table);
 }
 
-// The run may end within the window, or before it.
+// Ends the profile if the run has ended within the window or before it.
 void RunLoop::end_profile() {
   if (!parts_.profiler) return;
   if (parts_.profiler->is_open()) close_profile();
   if (const std::string why = parts_.profiler->why_nothing(); !why.empty()) reporter_.warn(why);
 }
 
-void RunLoop::average_running_values() {
+void RunLoop::average_running_stats() {
   if (averaged_at_ == state_.step) return;
-  step_.average_running_values();
+  step_.average_running_stats();
   averaged_at_ = state_.step;
 }
 
 void RunLoop::evaluate() {
   state_.evaluation_due = true;
-  if (stop_.stopped()) return;  // it is made up for when the run goes on
-  average_running_values();
+  if (stop_.stopped()) return;  // the evaluation runs after the run has resumed
+  average_running_stats();
   step_.averages_changed();
   const bool last = finished() && !ends_with_best();
-  const Evaluation result = parts_.evaluator->run([this] { return told_to_stop(); }, last);
+  const Evaluation result = parts_.evaluator->run([this] { return stop_requested(); }, last);
   if (result.stopped) return stop_.stop();
   state_.evaluation_due = false;
   evaluated_at_ = state_.step;
-  saver_.judge(result);
+  saver_.update_best(result);
   if (evaluation_is_due()) early_stopping_.count(result);
   reporter_.evaluated(state_, result);
   if (last) write_details(result, state_.step, state_.epoch);
 }
 
-// For people and reports; a disk that is full does not end the run.
+// Writes evaluation.json, for users and reports. A failure is only a warning.
 void RunLoop::write_details(const Evaluation& evaluation, int64_t step, int64_t epoch) {
   if (communicator_.rank() != 0) return;
   try {
@@ -167,7 +169,7 @@ void RunLoop::save() {
   prepare_to_save();
   const bool lost = parts_.lock && !parts_.lock->holds();
   if (lost && !std::exchange(folder_lost_, true)) {
-    reporter_.warn(lost_folder() + "; training goes on");
+    reporter_.warn(lost_folder() + "; training continues");
   }
   saver_.save(settings_.wait_for_saves);
 }
@@ -175,14 +177,14 @@ void RunLoop::save() {
 void RunLoop::prepare_to_save() {
   communicator_.ledger().enter(comm::Phase::kCheckpoint);
   fault_point("checkpoint", state_.step);
-  average_running_values();
+  average_running_stats();
   if (parts_.checks->compares()) parts_.checks->compare_ranks(state_.step, /*averaged=*/true);
 }
 
-void RunLoop::save_the_end() {
+void RunLoop::save_final() {
   prepare_to_save();
   comm::together(communicator_, [&] {
-    saver_.save_the_end();
+    saver_.save_final();
     if (folder_lost_ || (parts_.lock && !parts_.lock->holds())) {
       throw Error(fmt::format("{}. Step {} is saved in a new folder, {}", lost_folder(),
                               state_.step, parts_.folder.checkpoints().string()));
@@ -202,7 +204,7 @@ void RunLoop::evaluate_best(int64_t step, int64_t epoch) {
 Summary RunLoop::end() {
   const TrainConfig& train = settings_.train;
   if (stop_.stopped()) return reporter_.end(state_, {.status = "stopped", .ended_by = "signal"});
-  if (early_stopping_.stops()) {
+  if (early_stopping_.should_stop()) {
     return reporter_.end(
         state_,
         {.status = "done", .ended_by = "early_stopping", .reason = early_stopping_.reason()});
@@ -214,7 +216,7 @@ Summary RunLoop::end() {
 std::string RunLoop::lost_folder() const {
   return fmt::format(
       "run folder {} has been removed, emptied, moved or replaced while this run wrote to it: "
-      "what it held, as config.txtpb, metrics.jsonl and earlier checkpoints, may be lost",
+      "its files, such as config.txtpb, metrics.jsonl and earlier checkpoints, may be lost",
       parts_.folder.path.string());
 }
 

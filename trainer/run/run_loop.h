@@ -1,4 +1,4 @@
-// The loop of a run: steps, evaluation, saves, to its end.
+// The training loop: steps, evaluations and saves until the end of the run.
 #pragma once
 
 #include <cstdint>
@@ -16,35 +16,35 @@ namespace trireme::train {
 struct LoopSettings {
   const TrainConfig& train;
   const CheckpointConfig& checkpoint;
-  double spike_deviations = 0;  // see LossSpikes
+  double spike_stddevs = 0;     // see LossSpikes
   bool wait_for_saves = false;  // see TrainOptions
 };
 
 class RunLoop {
  public:
-  // `parts` are as RunSetup::prepare() leaves them. Everything outlives it.
+  // `parts` must have been set up by RunSetup::prepare(). All arguments must outlive the loop.
   RunLoop(const LoopSettings& settings, comm::Communicator& communicator, RunStop& stop,
           RunParts& parts);
 
-  // Whether training has come to the run's last step or epoch, or is stopped early.
+  // Returns whether training has reached its last step or epoch, or was stopped early.
   bool finished() const;
-  // Why, for people, where it is stopped early; else empty.
+  // Returns why training was stopped early, for messages; empty if it was not.
   std::string why_early() const;
 
-  // Trains until then or until some rank is told to stop. Comes after RunSetup::start_records().
-  // All ranks call it together, here and below.
+  // Trains until finished() or until some rank is asked to stop. Requires that
+  // RunSetup::start_records() was called. This and the functions below are collective.
   void run();
-  // Saves where training has ended. Throws Error where that fails.
-  void save_the_end();
-  // Whether the run's result is its best checkpoint rather than where training has ended.
+  // Saves the final state. Throws Error if that fails.
+  void save_final();
+  // Returns whether the result of the run is its best checkpoint rather than the final state.
   bool ends_with_best() const;
-  // Once that is loaded, which is of this step and epoch.
+  // Evaluates the best checkpoint, which must have been loaded and is of this step and epoch.
   void evaluate_best(int64_t step, int64_t epoch);
-  // Ends the records.
+  // Ends the records. Returns the summary.
   Summary end();
 
  private:
-  bool told_to_stop() const;
+  bool stop_requested() const;
   bool evaluation_is_due() const;
   void step();
   const data::Batch& next_batch();
@@ -52,7 +52,7 @@ class RunLoop {
   void after_step(bool epoch_done);
   void close_profile();
   void end_profile();
-  void average_running_values();
+  void average_running_stats();
   void evaluate();
   void write_details(const Evaluation& evaluation, int64_t step, int64_t epoch);
   void save();
@@ -63,14 +63,16 @@ class RunLoop {
   comm::Communicator& communicator_;
   RunStop& stop_;
   RunParts& parts_;
-  CheckpointState& state_;  // of the parts, as all below
+  // Members of parts_.
+  CheckpointState& state_;
   Step& step_;
   Reporter& reporter_;
-  Saver& saver_;
+  CheckpointSaver& saver_;
+
   StepResults results_;
   EarlyStopping early_stopping_;
-  bool folder_lost_ = false;  // on rank 0, which has warned of it
-  int64_t averaged_at_;       // the step at which running values were last averaged
+  bool folder_lost_ = false;  // on rank 0, once it has warned that the run folder is gone
+  int64_t averaged_at_;       // the step at which running statistics were last averaged
   int64_t evaluated_at_ = -1;
 };
 

@@ -1,4 +1,4 @@
-// What a run consists of: RunSetup makes it, RunLoop trains with it.
+// The components of a run. RunSetup creates them, RunLoop trains with them.
 #pragma once
 
 #include <memory>
@@ -13,18 +13,18 @@
 #include "ops/backend.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/run_folder.h"
-#include "trainer/optimizer/course.h"
+#include "trainer/optimizer/training_plan.h"
 #include "trainer/profile/profiler.h"
+#include "trainer/run/checkpoint_saver.h"
 #include "trainer/run/checks.h"
-#include "trainer/run/illustrations.h"
 #include "trainer/run/reporter.h"
-#include "trainer/run/saver.h"
+#include "trainer/run/tensorboard_media.h"
 #include "trainer/step/evaluator.h"
 #include "trainer/step/step.h"
 
 namespace trireme::train {
 
-// Each part may use those before it. Stays where it is.
+// Each part may refer to those before it. Not copyable or movable.
 struct RunParts {
   RunParts() = default;
   RunParts(const RunParts&) = delete;
@@ -36,21 +36,21 @@ struct RunParts {
   std::unique_ptr<data::Dataset> evaluation;
   model::Graph graph;
   RunFolder folder;
-  std::unique_ptr<RunLock> lock;  // on rank 0
+  std::unique_ptr<RunLock> lock;  // only on rank 0
   std::unique_ptr<Reporter> reporter;
   std::unique_ptr<Step> step;
   std::unique_ptr<Checks> checks;
   data::OrderOptions order;                                  // of the training samples
-  std::unique_ptr<data::Mix> mix;                            // null: none
+  std::unique_ptr<data::Mix> mix;                            // null if not configured
   std::shared_ptr<const std::vector<float>> sample_weights;  // see LoaderOptions
   std::unique_ptr<data::Loader> loader;
-  std::unique_ptr<Profiler> profiler;  // null: not asked for
+  std::unique_ptr<Profiler> profiler;  // null unless --profile was given
   std::unique_ptr<Evaluator> evaluator;
-  std::unique_ptr<Course> course;
-  std::unique_ptr<Illustrations> illustrations;  // null: nobody would see them
-  std::optional<FoundCheckpoint> resumed;        // from which the run goes on
-  CheckpointState state;                         // where training is
-  std::unique_ptr<Saver> saver;
+  std::unique_ptr<TrainingPlan> plan;
+  std::unique_ptr<TensorBoardMedia> tensorboard_media;  // null unless metrics.tensorboard is set
+  std::optional<FoundCheckpoint> resumed;               // the checkpoint that the run resumes from
+  CheckpointState state;                                // the current state of training
+  std::unique_ptr<CheckpointSaver> saver;
 };
 
 }  // namespace trireme::train

@@ -12,16 +12,16 @@
 #include "trainer/config/monitor.h"
 #include "trainer/report/environment.h"
 #include "trainer/report/sample_facts.h"
-#include "trainer/step/agreement.h"
-#include "trainer/step/bad_data.h"
+#include "trainer/step/rank_consistency.h"
 #include "trainer/step/rank_memory.h"
+#include "trainer/step/skipped_samples.h"
 
 namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-// The run that a path given to --resume belongs to; empty when it belongs to none.
+// Returns the run folder that a path given to --resume belongs to, or an empty path.
 fs::path run_of(const fs::path& resume) {
   const fs::path path = fs::weakly_canonical(resume);
   if (fs::is_directory(path / "checkpoints")) return path;
@@ -34,8 +34,8 @@ fs::path run_of(const fs::path& resume) {
 
 bool RunSetup::prepare() {
   return stage(&RunSetup::open_machine) && stage(&RunSetup::open_folder) &&
-         stage(&RunSetup::compile) && stage(&RunSetup::make_loader) && stage(&RunSetup::resume) &&
-         stage(&RunSetup::make_saver) && !stop_.agree();
+         stage(&RunSetup::compile) && stage(&RunSetup::create_loader) && stage(&RunSetup::resume) &&
+         stage(&RunSetup::create_saver) && !stop_.agree();
 }
 
 bool RunSetup::stage(void (RunSetup::*work)()) {
@@ -44,15 +44,15 @@ bool RunSetup::stage(void (RunSetup::*work)()) {
   return true;
 }
 
-// Before anything is written.
+// Opens device and data. Writes nothing yet.
 void RunSetup::open_machine() {
   comm::together(communicator_, [&] { plan_batch(config_, communicator_.size()); });
   parts_.device = create_device(config_, communicator_);
   parts_.backend = create_backend(config_, *parts_.device);
   comm::together(communicator_, [&] { open_inputs(); });
   require_same_samples(communicator_, *parts_.training, *parts_.evaluation);
-  require_alike(communicator_,
-                input_facts(*parts_.device, *parts_.training, *parts_.evaluation, parts_.graph));
+  require_same_properties(communicator_, input_properties(*parts_.device, *parts_.training,
+                                                          *parts_.evaluation, parts_.graph));
 }
 
 void RunSetup::open_inputs() {
@@ -61,24 +61,25 @@ void RunSetup::open_inputs() {
   parts_.training = open_data(config_, data::Part::kTraining, progress);
   parts_.evaluation =
       open_data(config_, data::Part::kEvaluation, progress, parts_.training->columns());
-  data::check_alike(*parts_.training, *parts_.evaluation);
+  data::check_compatible(*parts_.training, *parts_.evaluation);
   check_best_metric(config_, parts_.training->spec().classes);
   parts_.order = training_order(config_, *parts_.training);
   parts_.mix = make_mix(config_, parts_.training->spec());
   balance_class_weights(config_, *parts_.training);
   parts_.graph = build_network(config_, parts_.training->spec());
   parts_.sample_weights = sample_weights(config_, *parts_.training);
-  require_least_room();
+  require_min_memory();
   start_.read_initial();
 }
 
-// Before the run's folder is made; the step compares what it plans.
-void RunSetup::require_least_room() const {
+// Checks a lower bound of the memory before the run folder is created. Step checks the planned
+// memory.
+void RunSetup::require_min_memory() const {
   Device& device = *parts_.device;
   const bool cpu = device.kind() == DeviceKind::kCpu;
   const BatchPlan batch = plan_batch(config_, communicator_.size());
-  require_room(config_, least_memory(config_, parts_.graph, batch, device.kind()), room_of(device),
-               cpu ? communicator_.placement().local_ranks : 1);
+  require_fits(config_, min_memory(config_, parts_.graph, batch, device.kind()),
+               memory_budget_of(device), cpu ? communicator_.placement().local_ranks : 1);
 }
 
 void RunSetup::open_folder() {
@@ -88,7 +89,7 @@ void RunSetup::open_folder() {
   });
   RunFolder& folder = parts_.folder;
   folder.path = broadcast(communicator_, path, 0);
-  stop_.prepare_last_words(folder.checkpoints());
+  stop_.set_checkpoint_folder(folder.checkpoints());
   const WatchdogConfig& watch = config_.run.watchdog();
   communicator_.ledger().configure({.timeout = watch.timeout_seconds(),
                                     .first_timeout = watch.first_timeout_seconds(),
@@ -101,7 +102,7 @@ void RunSetup::open_folder() {
   for (const std::string& warning : config_.warnings) parts_.reporter->warn(warning);
 }
 
-// By rank 0, which locks it and removes what interrupted saves left there. Returns its path.
+// Creates and locks the run folder on rank 0 and removes incomplete checkpoints. Returns its path.
 std::string RunSetup::choose_folder() {
   RunFolder& folder = parts_.folder;
   folder.path = config_.run.run_dir();
@@ -119,23 +120,23 @@ void RunSetup::compile() {
   parts_.checks = std::make_unique<Checks>(config_.run.checks(), communicator_, *parts_.step);
 }
 
-void RunSetup::make_loader() {
+void RunSetup::create_loader() {
   const int spare = spare_cores(config_, communicator_, *parts_.device);
   comm::together(communicator_, [&] {
     const auto options_for = [&](const data::Dataset& dataset) {
       return loader_options(config_, communicator_, dataset, spare);
     };
-    parts_.loader = std::make_unique<data::Loader>(*parts_.training, *parts_.device,
-                                                   in_order(options_for(*parts_.training)));
+    parts_.loader = std::make_unique<data::Loader>(
+        *parts_.training, *parts_.device, training_loader_options(options_for(*parts_.training)));
     const Step& step = *parts_.step;
     parts_.evaluator = std::make_unique<Evaluator>(
         parts_.graph, *parts_.backend, communicator_, *parts_.evaluation, step.parameters(),
-        step.evaluated_arrays(), step.activations(), step.plan().micro,
+        step.evaluation_arrays(), step.activations(), step.plan().micro,
         options_for(*parts_.evaluation));
   });
 }
 
-data::LoaderOptions RunSetup::in_order(data::LoaderOptions options) const {
+data::LoaderOptions RunSetup::training_loader_options(data::LoaderOptions options) const {
   options.order = parts_.order;
   options.global_batch = parts_.step->plan().global;
   options.capacity = parts_.step->plan().capacity;
@@ -147,17 +148,18 @@ data::LoaderOptions RunSetup::in_order(data::LoaderOptions options) const {
 void RunSetup::resume() {
   start_.load();
   const CheckpointState& state = parts_.state;
-  parts_.course = std::make_unique<Course>(config_.run, parts_.training->size(), state.step,
-                                           SamplePosition{state.epoch, state.position});
+  parts_.plan = std::make_unique<TrainingPlan>(config_.run, parts_.training->size(), state.step,
+                                               SamplePosition{state.epoch, state.position});
 }
 
-void RunSetup::make_saver() {
-  parts_.saver = std::make_unique<Saver>(config_.run, communicator_, *parts_.reporter, parts_.state,
-                                         parts_.training->spec().classes > 0);
+void RunSetup::create_saver() {
+  parts_.saver =
+      std::make_unique<CheckpointSaver>(config_.run, communicator_, *parts_.reporter, parts_.state,
+                                        parts_.training->spec().classes > 0);
   comm::together(communicator_, [&] {
     if (communicator_.rank() != 0) return;
     std::optional<fs::path> newest;
-    if (start_.resumes_here()) newest = parts_.resumed->path;
+    if (start_.resumes_own_checkpoint()) newest = parts_.resumed->path;
     parts_.saver->open(Checkpoints(parts_.folder.checkpoints(), config_.run.checkpoint().keep()),
                        parts_.step->state(), newest);
   });
@@ -170,10 +172,10 @@ void RunSetup::start_records() {
     write_descriptions(environment);
     parts_.reporter->open_metrics(parts_.resumed ? parts_.state.step : 0);
   });
-  parts_.reporter->start(facts(), parts_.resumed);
+  parts_.reporter->start(info(), parts_.resumed);
   if (communicator_.rank() == 0 && config_.run.metrics().tensorboard()) {
-    parts_.illustrations = std::make_unique<Illustrations>(config_.run.metrics(), *parts_.training,
-                                                           *parts_.step, *parts_.reporter);
+    parts_.tensorboard_media = std::make_unique<TensorBoardMedia>(
+        config_.run.metrics(), *parts_.training, *parts_.step, *parts_.reporter);
   }
   if (options_.profile) {
     parts_.profiler =
@@ -189,25 +191,25 @@ void RunSetup::write_descriptions(const std::string& environment) {
   replace_durably(folder.config(), to_text(resolved));
   replace_durably(folder.environment(), environment);
   write_sample_facts(folder.path, facts_of(*parts_.training));
-  fs::remove(folder.summary());  // of what this run goes beyond
+  fs::remove(folder.summary());  // outdated once this run trains further
 }
 
-RunFacts RunSetup::facts() const {
+RunInfo RunSetup::info() const {
   const data::Dataset& training = *parts_.training;
   const data::Dataset& evaluation = *parts_.evaluation;
-  RunFacts facts;
-  facts.device = parts_.device.get();
-  facts.parameters = parts_.step->parameters().count();
-  facts.trained_parameters = parts_.step->parameters().trained_count();
-  facts.initial = start_.initial();
-  facts.training_data = training.description();
-  facts.evaluation_data = evaluation.description();
-  facts.bad_records = bad_when_opened(training, evaluation, config_.run.data().has_holdout());
-  facts.samples_per_epoch = training.size();
-  facts.steps_per_epoch = parts_.course->steps_per_epoch();
-  facts.total_steps = parts_.course->total_steps();
-  facts.classes = training.spec().classes;
-  return facts;
+  RunInfo info;
+  info.device = parts_.device.get();
+  info.parameters = parts_.step->parameters().count();
+  info.trained_parameters = parts_.step->parameters().trained_count();
+  info.initial = start_.initial();
+  info.training_data = training.description();
+  info.evaluation_data = evaluation.description();
+  info.bad_records = bad_records_at_open(training, evaluation, config_.run.data().has_holdout());
+  info.samples_per_epoch = training.size();
+  info.steps_per_epoch = parts_.plan->steps_per_epoch();
+  info.total_steps = parts_.plan->total_steps();
+  info.classes = training.spec().classes;
+  return info;
 }
 
 }  // namespace trireme::train

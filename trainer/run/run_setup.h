@@ -1,5 +1,5 @@
-// Makes what a run consists of. Whatever can be wrong with the configuration, the data and the
-// network shows here, before the first step.
+// Creates the components of a run. All errors in the configuration, the data and the network are
+// reported here, before the first step.
 #pragma once
 
 #include "comm/communicator.h"
@@ -13,7 +13,7 @@ namespace trireme::train {
 
 class RunSetup {
  public:
-  // Everything outlives it. The configuration is completed with what takes the data to know.
+  // Adds settings that depend on the data to `config`. All arguments must outlive this.
   RunSetup(Config& config, comm::Communicator& communicator, const TrainOptions& options,
            RunStop& stop, RunParts& parts)
       : config_(config),
@@ -23,32 +23,33 @@ class RunSetup {
         parts_(parts),
         start_(config, communicator, options, parts) {}
 
-  // Makes all parts but those of start_records(). All ranks call it together, and throw together.
-  // False: some rank was told to stop on the way, which all look at between the stages.
+  // Creates all parts except those of start_records(). Returns false if some rank was asked to stop
+  // meanwhile, which ranks check between the stages. Throws on all ranks if it fails on any.
+  // Collective.
   bool prepare();
 
-  // Writes what the run is to its folder, begins its records and makes what they ask for. All ranks
-  // call it together.
+  // Writes the description of the run to its folder, opens its records and creates the parts that
+  // log to them. Collective.
   void start_records();
 
-  // Once all is saved: fills the step's arrays with those of the best checkpoint, where there is
-  // one. Returns what they are of. All ranks call it together.
+  // Loads the best checkpoint, if there is one, into the step's arrays. Must be called once all
+  // saves are done. Returns the position that the arrays are of. Collective.
   SavedPosition load_best() { return start_.load_best(); }
 
  private:
   bool stage(void (RunSetup::*work)());
   void open_machine();
   void open_inputs();
-  void require_least_room() const;
+  void require_min_memory() const;
   void open_folder();
   std::string choose_folder();
   void compile();
-  void make_loader();
-  data::LoaderOptions in_order(data::LoaderOptions options) const;
+  void create_loader();
+  data::LoaderOptions training_loader_options(data::LoaderOptions options) const;
   void resume();
-  void make_saver();
+  void create_saver();
   void write_descriptions(const std::string& environment);
-  RunFacts facts() const;
+  RunInfo info() const;
 
   Config& config_;
   comm::Communicator& communicator_;

@@ -26,7 +26,7 @@ void RunStart::read_initial() {
   }
 }
 
-// Before the run's folder is known.
+// Returns whether run_dir has checkpoints. Used before the run folder has been chosen.
 bool RunStart::has_saved() const {
   const RunFolder own{config_.run.run_dir()};
   return !own.path.empty() && !Checkpoints(own.checkpoints(), 1).list().empty();
@@ -36,7 +36,7 @@ void RunStart::load() {
   parts_.step->initialize();
   std::string found;
   comm::together(communicator_, [&] {
-    if (communicator_.rank() == 0) found = load_by_rank_0();
+    if (communicator_.rank() == 0) found = load_on_rank_0();
   });
   found = broadcast(communicator_, found, 0);
   parts_.state.seed = config_.run.seed();
@@ -47,11 +47,12 @@ void RunStart::load() {
   }
   if (found.empty()) return;
   const size_t cut = found.find('\0');
-  go_on(found.substr(0, cut), found.substr(cut + 1));
+  resume_from(found.substr(0, cut), found.substr(cut + 1));
 }
 
-// Returns the path and the state of the checkpoint that the run goes on from; empty: none.
-std::string RunStart::load_by_rank_0() {
+// Returns the path and the state of the checkpoint that the run resumes from, separated by a NUL,
+// or "" if it starts from scratch.
+std::string RunStart::load_on_rank_0() {
   data_ = RunData{data::fingerprint_of(*parts_.training), data::fingerprint_of(*parts_.evaluation)};
   std::optional<FoundCheckpoint>& resumed = parts_.resumed;
   resumed = choose_checkpoint();
@@ -60,20 +61,20 @@ std::string RunStart::load_by_rank_0() {
     parts_.step->restart_averages();
     return {};
   }
-  // The configuration comes first: it may be why the data is another.
+  // Compare the configuration first: a change of it may be why the data differs.
   const auto changes = check_changes(
       *resumed, {config_, parts_.graph, communicator_.size(), parts_.training->size()});
   compare_data();
-  parts_.reporter->changed(*resumed, changes);
+  parts_.reporter->resume_changes(*resumed, changes);
   load_model(*resumed, parts_.step->state());
   parts_.step->restart_averages();
   load_optimizer(*resumed, parts_.step->state());
-  if (resumes_here()) {
+  if (resumes_own_checkpoint()) {
     resumed->path = Checkpoints(parts_.folder.checkpoints(), 1)
                         .go_on_from(resumed->path, resumed->state.step,
                                     [&](const std::string& text) { parts_.reporter->alert(text); });
   }
-  forget_lost_best(resumed->state);
+  drop_invalid_best(resumed->state);
   return resumed->path.string() + '\0' + to_json(resumed->state);
 }
 
@@ -105,37 +106,37 @@ FoundCheckpoint RunStart::checkpoint_of_path(bool has_own) const {
   if (!has_own || is_own(found)) return found;
   throw ConfigError(
       config_.where("run_dir"),
-      fmt::format("{} already holds checkpoints of its own, which a run from {} would mix with "
-                  "its; choose another --run-dir, or go on from its own with --resume auto",
-                  parts_.folder.path.string(), found.path.string()));
+      fmt::format(
+          "{} already holds checkpoints, which would be mixed with those of a run resumed from "
+          "{}; choose another --run-dir, or resume its own run with --resume auto",
+          parts_.folder.path.string(), found.path.string()));
 }
 
-// Whether the checkpoint is one of this run's own.
+// Returns whether the checkpoint is in this run's folder.
 bool RunStart::is_own(const FoundCheckpoint& checkpoint) const {
   return fs::equivalent(fs::absolute(checkpoint.path / ".."), parts_.folder.checkpoints());
 }
 
-bool RunStart::resumes_here() const { return parts_.resumed && is_own(*parts_.resumed); }
+bool RunStart::resumes_own_checkpoint() const { return parts_.resumed && is_own(*parts_.resumed); }
 
-// Throws DataError when the data is known not to be that of the checkpoint, unless the user accepts
-// that.
+// Throws DataError if the data is known to differ from that of the checkpoint, unless the user
+// accepts that.
 void RunStart::compare_data() const {
   const FoundCheckpoint& resumed = *parts_.resumed;
   const std::string path = resumed.path.string();
   const std::optional<RunData>& saved = resumed.state.data;
   const std::string change = data_change(resumed.state, *data_);
   if (change.empty() && !saved) {
-    warn(path +
-         " does not say which data it was saved from, so that nothing could tell whether that has "
-         "changed");
+    warn(path + " does not record its data, so changes of the data cannot be detected");
   }
   if (change.empty()) return;
   if (!options_.accept_data_change) throw data_refusal(resumed, change);
   warn(path + ": " + change + "; accepted");
   if (config_.run.data().has_holdout() && saved && saved->evaluation != data_->evaluation) {
     warn(
-        "other samples than before are held out for evaluation: the network may have been "
-        "trained on some of them, so that evaluations look better than they are");
+        "the samples held out for evaluation have changed: the network may have been trained on "
+        "some "
+        "of them, so evaluations may look better than they are");
   }
 }
 
@@ -150,13 +151,13 @@ void RunStart::broadcast_arrays() const {
   stream.synchronize();
 }
 
-// On all ranks.
-void RunStart::go_on(const std::string& path, const std::string& state_text) {
+// Sets the state of training. Called on all ranks.
+void RunStart::resume_from(const std::string& path, const std::string& state_text) {
   parts_.resumed = {path, state_from_json(state_text, path)};
   CheckpointState& state = parts_.state;
   state = parts_.resumed->state;
   state.data = data_;
-  if (state.position >= parts_.training->size()) {  // of data that had more samples
+  if (state.position >= parts_.training->size()) {  // the data has fewer samples than before
     ++state.epoch;
     state.position = 0;
   }
@@ -164,16 +165,17 @@ void RunStart::go_on(const std::string& path, const std::string& state_text) {
   if (state.loss_scale) step.optimizer().set_loss_scale(*state.loss_scale, step.stream());
 }
 
-// The best may be of a future that was given up, have stayed in another run's folder, or have been
-// measured on other samples or by another metric.
-void RunStart::forget_lost_best(CheckpointState& state) const {
+// Removes the best evaluation from the state if it is no longer valid: its checkpoint may be of an
+// abandoned later part of the run or in another run's folder, or it may have been measured on other
+// samples or by another metric.
+void RunStart::drop_invalid_best(CheckpointState& state) const {
   const bool same_samples = !state.data || state.data->evaluation == data_->evaluation;
   const std::string metric = best_metric(config_.run, parts_.training->spec().classes > 0);
   const bool same_metric = state.best && state.best->metric == metric;
   const bool is_there = Checkpoints(parts_.folder.checkpoints(), 1).best().has_value();
   if (same_samples && same_metric && is_there) return;
   state.best.reset();
-  // What comes next is then the best, and is to be waited for.
+  // The next evaluation is then the best so far, and early stopping counts from it.
   state.stopping.reset();
 }
 
@@ -183,7 +185,7 @@ SavedPosition RunStart::load_best() {
   comm::together(communicator_, [&] {
     if (communicator_.rank() != 0) return;
     const auto path = Checkpoints(parts_.folder.checkpoints(), 1).best();
-    if (!path) return warn("no evaluation was a finite number, so that no checkpoint is the best");
+    if (!path) return warn("no evaluation gave a finite value, so there is no best checkpoint");
     const FoundCheckpoint best = open_checkpoint(*path);
     load_model(best, parts_.step->state());
     parts_.step->restart_averages();

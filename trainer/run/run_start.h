@@ -1,5 +1,6 @@
-// What a run begins from: a checkpoint, values of another model, or random numbers. Rank 0 reads,
-// since others may see no disk of its; then all hold the same.
+// Sets the initial state of a run: from a checkpoint, from the parameters of another model
+// (model.init_from) or from random numbers. Rank 0 reads the files, since the other ranks may not
+// see its disk, and broadcasts the state.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +17,7 @@
 
 namespace trireme::train {
 
-// Where training was when it was saved.
+// The position in the training at which a checkpoint was saved.
 struct SavedPosition {
   int64_t step = 0;
   int64_t epoch = 0;
@@ -24,43 +25,43 @@ struct SavedPosition {
 
 class RunStart {
  public:
-  // Everything outlives it.
+  // All arguments must outlive it.
   RunStart(const Config& config, comm::Communicator& communicator, const TrainOptions& options,
            RunParts& parts)
       : config_(config), communicator_(communicator), options_(options), parts_(parts) {}
 
-  // Reads model.init_from, by rank 0, once there is a network. A run that goes on needs no values
-  // to begin with. Throws ConfigError, placed in the configuration file.
+  // Reads model.init_from on rank 0, unless the run resumes. The network must have been built.
+  // Throws ConfigError with the place in the configuration file.
   void read_initial();
-  // What read_initial() has read, for people; empty: nothing.
+  // Returns a description of what read_initial() has read, for messages, or "".
   std::string initial() const { return initial_ ? initial_->summary : ""; }
 
-  // Fills the step's arrays and sets where training is, once there are a step and a reporter. All
-  // ranks call it together. Throws where the checkpoint cannot be gone on from.
+  // Fills the step's arrays and sets the state of training. Requires a step and a reporter. Throws
+  // if the run cannot resume from the checkpoint. Collective.
   void load();
-  // The same with the run's best checkpoint, at its end. Where there is none, which is when no
-  // evaluation had a value that can be compared, all stays as it is.
+  // Loads the best checkpoint of the run, at its end. Changes nothing if there is none, because no
+  // evaluation gave a finite value. Returns the position that the arrays are of. Collective.
   SavedPosition load_best();
-  // Whether the run goes on from a checkpoint of its own folder. On rank 0.
-  bool resumes_here() const;
+  // Returns whether the run resumes from a checkpoint of its own folder. Only on rank 0.
+  bool resumes_own_checkpoint() const;
 
  private:
   bool has_saved() const;
-  std::string load_by_rank_0();
+  std::string load_on_rank_0();
   std::optional<FoundCheckpoint> choose_checkpoint() const;
   FoundCheckpoint checkpoint_of_path(bool has_own) const;
   bool is_own(const FoundCheckpoint& checkpoint) const;
   void compare_data() const;
   void broadcast_arrays() const;
-  void go_on(const std::string& path, const std::string& state);
-  void forget_lost_best(CheckpointState& state) const;
+  void resume_from(const std::string& path, const std::string& state);
+  void drop_invalid_best(CheckpointState& state) const;
   void warn(const std::string& text) const { parts_.reporter->warn(text); }
 
   const Config& config_;
   comm::Communicator& communicator_;
   const TrainOptions& options_;
   RunParts& parts_;
-  // On rank 0:
+  // Only on rank 0:
   std::optional<InitialValues> initial_;
   std::optional<RunData> data_;
 };

@@ -1,36 +1,36 @@
 #include "trainer/run/run_stop.h"
 
 #include "comm/control.h"
-#include "trainer/run/last_words.h"
+#include "trainer/run/missed_deadline.h"
 
 namespace trireme::train {
 
 RunStop::RunStop(comm::Communicator& communicator, StopSignals* signals)
     : communicator_(communicator), signals_(signals) {
-  prepare_last_words({});
+  set_checkpoint_folder({});
 }
 
 RunStop::~RunStop() {
-  if (signals_) signals_->at_deadline({});
+  if (signals_) signals_->on_deadline({});
 }
 
-void RunStop::prepare_last_words(const std::filesystem::path& checkpoints) {
+void RunStop::set_checkpoint_folder(const std::filesystem::path& checkpoints) {
   if (!signals_) return;
-  signals_->at_deadline([&communicator = communicator_, checkpoints](double grace) {
-    say_last_words(communicator, checkpoints, grace);
+  signals_->on_deadline([&communicator = communicator_, checkpoints](double grace) {
+    report_missed_deadline(communicator, checkpoints, grace);
   });
 }
 
 bool RunStop::agree() {
-  double told = requested() ? 1 : 0;
-  comm::sum(communicator_, {&told, 1});
-  if (told > 0) stop();
+  double requests = requested() ? 1 : 0;
+  comm::sum(communicator_, {&requests, 1});
+  if (requests > 0) stop();
   return stopped_;
 }
 
 void RunStop::stop() {
   stopped_ = true;
-  if (signals_) signals_->follow();
+  if (signals_) signals_->request_by_peer();
 }
 
 }  // namespace trireme::train

@@ -1,29 +1,29 @@
-// Whether a run is to stop before its end, which all ranks agree on.
+// Lets all ranks of a run agree to stop early, after a signal to any of them.
 #pragma once
 
 #include <filesystem>
 
 #include "comm/communicator.h"
-#include "trainer/run/stop.h"
+#include "trainer/run/stop_signals.h"
 
 namespace trireme::train {
 
 class RunStop {
  public:
-  // `signals`: who is told to stop by signals; null: nobody. Both outlive it.
+  // `signals` may be null: this rank then never asks to stop. Both arguments must outlive it.
   RunStop(comm::Communicator& communicator, StopSignals* signals);
   ~RunStop();
   RunStop(const RunStop&) = delete;
   RunStop& operator=(const RunStop&) = delete;
 
-  // Where the checkpoints are that a rank names which does not stop in time; see say_last_words.
-  void prepare_last_words(const std::filesystem::path& checkpoints);
+  // Sets the folder whose newest checkpoint is named if this rank does not stop in time.
+  void set_checkpoint_folder(const std::filesystem::path& checkpoints);
 
-  // Whether a signal has told this rank to stop.
+  // Returns whether a signal has asked this rank to stop.
   bool requested() const { return signals_ && signals_->requested(); }
-  // Stops where a signal has told any rank to. All ranks call it together. Returns stopped().
+  // Stops if a signal has asked any rank to. Returns stopped(). Collective.
   bool agree();
-  // All ranks come here at the same place, whichever of them were told.
+  // Stops. All ranks must call it at the same point of the run.
   void stop();
   bool stopped() const { return stopped_; }
 

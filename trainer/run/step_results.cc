@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "comm/control.h"
-#include "trainer/step/bad_data.h"
+#include "trainer/step/skipped_samples.h"
 
 namespace trireme::train {
 
@@ -22,8 +22,8 @@ void StepResults::done(const StepResult& result) {
   if (!result.loss_scale && result.skipped_steps > 0) {
     state.loss_scale = ops::LossScale{.skipped = result.skipped_steps};
   }
-  count_left_out(launched, result);
-  if (const auto found = parts_.checks->look_at(result)) {
+  count_skipped_samples(launched, result);
+  if (const auto found = parts_.checks->check_result(result)) {
     not_finite(step, launched, *found);
   } else {
     count_loss(step, launched, result);
@@ -36,23 +36,27 @@ void StepResults::done(const StepResult& result) {
   if (result.metrics[ops::kMetricStopRequests] > 0) stop_.stop();
 }
 
-// The count comes out of the step's sums, so that all ranks know it and ask for reasons together.
-void StepResults::count_left_out(const LaunchedStep& launched, const StepResult& result) {
-  const int64_t samples = left_out(launched.batch.global_rows, result.metrics[ops::kMetricSamples]);
+// The count follows from the step's sums, so all ranks know it and gather the reasons together.
+void StepResults::count_skipped_samples(const LaunchedStep& launched, const StepResult& result) {
+  const int64_t samples =
+      skipped_samples(launched.batch.global_rows, result.metrics[ops::kMetricSamples]);
   if (samples == 0) return;
   std::vector<std::string> reasons;
-  if (reasons_asked_for_++ < kReasonsAskedFor) {
+  if (reason_queries_++ < kMaxReasonQueries) {
     const std::vector<std::string> own = parts_.loader->bad_records().first;
-    const size_t told = std::exchange(reasons_told_, own.size());
-    reasons = gather_reasons(communicator_, {own.begin() + std::ptrdiff_t(told), own.end()});
+    const size_t reported = std::exchange(reasons_reported_, own.size());
+    reasons =
+        gather_skip_reasons(communicator_, {own.begin() + std::ptrdiff_t(reported), own.end()});
   }
-  parts_.reporter->left_out(samples, reasons);
+  parts_.reporter->samples_skipped(samples, reasons);
 }
 
 void StepResults::count_loss(int64_t step, const LaunchedStep& launched, const StepResult& result) {
   const double sum = double{result.metrics[ops::kMetricLoss]};
-  const bool whole = left_out(launched.batch.global_rows, result.metrics[ops::kMetricSamples]) == 0;
-  const double weight = whole ? launched.batch.weight : double{result.metrics[ops::kMetricWeight]};
+  const bool complete =
+      skipped_samples(launched.batch.global_rows, result.metrics[ops::kMetricSamples]) == 0;
+  const double weight =
+      complete ? launched.batch.weight : double{result.metrics[ops::kMetricWeight]};
   if (!(weight > 0)) return;
   parts_.state.epoch_loss_sum += sum;
   parts_.state.epoch_weight += weight;
@@ -62,14 +66,14 @@ void StepResults::count_loss(int64_t step, const LaunchedStep& launched, const S
   }
 }
 
-// The update was left out on all ranks, and all come here.
+// Reports a step that all ranks skipped, and ends the run if the checks say so.
 void StepResults::not_finite(int64_t step, const LaunchedStep& launched,
                              const Checks::NotFinite& found) {
   parts_.reporter->not_finite(step, launched.batch.epoch, found.what);
-  if (!found.ends) return;
+  if (!found.ends_run) return;
   throw comm::AgreedError(found.what +
-                              "; the step was left out on all ranks, and the run ends. If the same "
-                              "comes again from the newest checkpoint, try a lower "
+                              "; all ranks skipped the step, and the run ends. If it happens again "
+                              "after resuming from the newest checkpoint, try a lower "
                               "schedule.learning_rate, schedule.warmup or train.clip_norm",
                           ExitCode::kFailure, 0);
 }

@@ -1,4 +1,4 @@
-// What becomes of the results of a run's steps: where training is, checks and records.
+// Processes the results of steps: updates the state of training, runs the checks, writes records.
 #pragma once
 
 #include <cstddef>
@@ -16,26 +16,27 @@ namespace trireme::train {
 
 class StepResults {
  public:
-  // `spike_deviations`: see LossSpikes. Everything outlives it.
-  StepResults(double spike_deviations, comm::Communicator& communicator, RunStop& stop,
+  // See LossSpikes for `spike_stddevs`. All arguments must outlive it.
+  StepResults(double spike_stddevs, comm::Communicator& communicator, RunStop& stop,
               RunParts& parts)
-      : communicator_(communicator), stop_(stop), parts_(parts), loss_spikes_(spike_deviations) {}
+      : communicator_(communicator), stop_(stop), parts_(parts), loss_spikes_(spike_stddevs) {}
 
-  // Before the step is run.
+  // Must be called before the step is run.
   void launched(const LaunchedStep& launched) { launched_.push_back(launched); }
-  // Steps are done in the order in which they were launched, a GPU's one step later. All ranks call
-  // it together. Throws AgreedError where the run ends for loss or gradients that are not finite.
+  // Must be called with the result of each step, in the order in which they were launched. Throws
+  // AgreedError if the run ends because the loss or a gradient is not finite. Collective.
   void done(const StepResult& result);
 
-  // Of the latest result; see StepResult.
+  // Returns StepResult::gradient_scale of the latest result.
   float gradient_scale() const { return gradient_scale_; }
 
  private:
-  void count_left_out(const LaunchedStep& launched, const StepResult& result);
+  void count_skipped_samples(const LaunchedStep& launched, const StepResult& result);
   void count_loss(int64_t step, const LaunchedStep& launched, const StepResult& result);
   void not_finite(int64_t step, const LaunchedStep& launched, const Checks::NotFinite& found);
 
-  static constexpr int kReasonsAskedFor = 10;  // which takes time
+  // Number of steps for which reasons are gathered from all ranks, which takes time.
+  static constexpr int kMaxReasonQueries = 10;
 
   comm::Communicator& communicator_;
   RunStop& stop_;
@@ -43,8 +44,8 @@ class StepResults {
   LossSpikes loss_spikes_;
   std::deque<LaunchedStep> launched_;
   float gradient_scale_ = 1;
-  int reasons_asked_for_ = 0;
-  size_t reasons_told_ = 0;
+  int reason_queries_ = 0;
+  size_t reasons_reported_ = 0;
 };
 
 }  // namespace trireme::train

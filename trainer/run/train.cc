@@ -13,15 +13,15 @@
 namespace trireme::train {
 namespace {
 
-TrainResult stopped_before_the_first_step(bool tells, const RunParts& parts) {
-  if (tells) std::puts("stopped by a signal before the first step; nothing was there to save");
+TrainResult stopped_before_the_first_step(bool prints, const RunParts& parts) {
+  if (prints) std::puts("stopped by a signal before the first step; nothing to save");
   Summary summary;
   summary.status = "stopped";
   summary.steps = parts.state.step;
   return {ExitCode::kResumable, parts.folder.path.string(), summary};
 }
 
-// Whether an earlier process has written the end of this run. All ranks call it together.
+// Returns whether an earlier process has completed this run. Collective.
 bool is_complete(comm::Communicator& communicator, const RunParts& parts) {
   const std::filesystem::path file = parts.folder.summary();
   bool done = false;
@@ -33,8 +33,8 @@ bool is_complete(comm::Communicator& communicator, const RunParts& parts) {
   return broadcast(communicator, done ? "yes" : "", 0) == "yes";
 }
 
-TrainResult nothing_left(const RunParts& parts, const std::string& why_early) {
-  parts.reporter->nothing_left(parts.state, why_early);
+TrainResult already_complete(const RunParts& parts, const std::string& why_early) {
+  parts.reporter->already_complete(parts.state, why_early);
   Summary summary;
   summary.status = "done";
   summary.epochs = parts.state.epoch;
@@ -55,15 +55,15 @@ TrainResult train(const Config& given, comm::Communicator& communicator,
   }
   RunLoop loop({.train = config.run.train(),
                 .checkpoint = config.run.checkpoint(),
-                .spike_deviations = config.run.checks().loss_spike_deviations(),
+                .spike_stddevs = config.run.checks().loss_spike_stds(),
                 .wait_for_saves = options.wait_for_saves},
                communicator, stop, parts);
   if (loop.finished() && is_complete(communicator, parts)) {
-    return nothing_left(parts, loop.why_early());
+    return already_complete(parts, loop.why_early());
   }
   setup.start_records();
   loop.run();
-  loop.save_the_end();
+  loop.save_final();
   if (loop.ends_with_best()) {
     const SavedPosition best = setup.load_best();
     loop.evaluate_best(best.step, best.epoch);

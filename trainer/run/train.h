@@ -1,4 +1,4 @@
-// A run from its configuration to its end: steps, evaluation, checkpoints, records.
+// Runs a training from its configuration to its end, with evaluations, checkpoints and records.
 #pragma once
 
 #include <optional>
@@ -9,36 +9,37 @@
 #include "trainer/config/config.h"
 #include "trainer/profile/options.h"
 #include "trainer/report/metrics.h"
-#include "trainer/run/stop.h"
+#include "trainer/run/stop_signals.h"
 
 namespace trireme::train {
 
 struct TrainOptions {
-  // "auto": go on from the newest good checkpoint of the run's folder if there is one; "never":
-  // start afresh, refused when there is one; else the path of a checkpoint, of a folder of them or
-  // of a run. One of another run is refused when the run's folder holds checkpoints already.
+  // "auto" resumes from the newest valid checkpoint of the run's folder if there is one. "never"
+  // starts from scratch, which is an error if there is one. Otherwise the path of a checkpoint, a
+  // folder of checkpoints or a run; a path into another run is an error if the run's folder has
+  // checkpoints.
   std::string resume = "auto";
-  // Go on from a checkpoint although the data is not what it was saved from.
+  // Resume even if the data differs from that of the checkpoint.
   bool accept_data_change = false;
-  // Who is told to stop by signals; null: nobody. Outlives the run.
+  // Requests to stop; null if there are none. Must outlive the run.
   StopSignals* stop = nullptr;
-  // Rank 0 reports nothing on stdout and stderr. For tests.
+  // Rank 0 prints nothing to stdout and stderr. For tests.
   bool quiet = false;
-  // Training stands still until each save has ended, so that none is left out. For tests.
+  // Training waits for each save to end, so that none is skipped. For tests.
   bool wait_for_saves = false;
-  // Steps to profile; none where it is not set.
+  // Steps to profile, if any.
   std::optional<ProfileOptions> profile = {};
 };
 
 struct TrainResult {
-  ExitCode code = ExitCode::kDone;  // or kResumable: stopped by a signal, saved
+  ExitCode code = ExitCode::kDone;  // or kResumable if it was stopped by a signal and saved
   std::string run_dir;
   Summary summary;
 };
 
-// Trains. All ranks call it together. Failures that one rank meets before the first step are thrown
-// on all of them alike, with the exit code in the error; later ones only where they happen, and the
-// caller then aborts the rest.
+// Trains. Errors of any rank before the first step are thrown on all ranks, as AgreedError with the
+// exit code. Later errors are thrown only on the rank where they occur; the caller must then abort
+// the other ranks. Collective.
 TrainResult train(const Config& config, comm::Communicator& communicator,
                   const TrainOptions& options = {});
 

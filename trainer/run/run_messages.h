@@ -1,4 +1,4 @@
-// A run in lines for people: at its beginning and at its end.
+// The lines that a run prints at its beginning and at its end.
 #pragma once
 
 #include <cstdint>
@@ -17,35 +17,38 @@
 
 namespace trireme::train {
 
-// What a run is, for its first lines.
-struct RunFacts {
-  Device* device = nullptr;  // outlives the reporter
+// The properties of a run that its first lines and its start record show.
+struct RunInfo {
+  Device* device = nullptr;  // must outlive the reporter
   int64_t parameters = 0;
-  int64_t trained_parameters = 0;  // of these
-  std::string initial;             // what they begin with, where not with random numbers
+  int64_t trained_parameters = 0;  // out of `parameters`
+  std::string initial;             // source of the initial parameters; empty if they are random
   std::string training_data;
   std::string evaluation_data;
-  data::BadRecords bad_records;  // left out when the files were opened
+  data::BadRecords bad_records;  // skipped when the files were opened
   int64_t samples_per_epoch = 0;
-  int64_t steps_per_epoch = 0;  // with the present batch
+  int64_t steps_per_epoch = 0;  // with the current batch size
   int64_t total_steps = 0;      // of the whole run
-  int64_t classes = 0;          // of a sample; 0: regression
+  int64_t classes = 0;          // 0 for a regression
 };
 
-// What the run is, and from where it goes on.
+// Returns the first lines: network, device, data, batch, and the checkpoint it resumes from, if
+// any.
 std::vector<std::string> opening_lines(const RunConfig& run, int ranks, const RunFolder& folder,
-                                       const RunFacts& facts,
+                                       const RunInfo& info,
                                        const std::optional<FoundCheckpoint>& resumed);
 
-// Of a run that had nothing left to do. `why_early`: why it was stopped early, or empty.
+// Returns the line of a run that is already complete. `why_early` is why it was stopped early, or
+// empty.
 std::string complete_line(const RunFolder& folder, const CheckpointState& state,
                           const std::string& why_early);
 
-// What it came to, but for records that its sinks have dropped: those in lines of their own.
-// `best_epoch`: of the best checkpoint, where the evaluation is of that.
+// Returns the last lines. `best_epoch` is the epoch of the best checkpoint, if the evaluation is of
+// that.
 std::vector<std::string> closing_lines(const Summary& summary, std::optional<int64_t> best_epoch);
+// Returns a line for each sink that has dropped records.
 std::vector<std::string> dropped_lines(std::span<const DropCounts::Count> counts);
-// How a run that was stopped goes on.
+// Returns how to resume a run that was stopped.
 std::string stopped_line(const RunFolder& folder);
 
 }  // namespace trireme::train

@@ -1,4 +1,4 @@
-#include "trainer/run/illustrations.h"
+#include "trainer/run/tensorboard_media.h"
 
 #include <algorithm>
 #include <span>
@@ -8,16 +8,17 @@
 #include "data/sample_images.h"
 
 namespace trireme::train {
-Illustrations::Illustrations(const MetricsConfig& config, const data::Dataset& training, Step& step,
-                             Reporter& reporter)
+
+TensorBoardMedia::TensorBoardMedia(const MetricsConfig& config, const data::Dataset& training,
+                                   Step& step, Reporter& reporter)
     : training_(training),
       step_(step),
       reporter_(reporter),
       every_epochs_(config.histograms_every_epochs()),
-      samples_(data::are_images(training.spec().input) ? config.images() : 0) {}
+      remaining_samples_(data::are_images(training.spec().input) ? config.images() : 0) {}
 
-void Illustrations::batch(const data::Batch& batch, int64_t steps) {
-  const auto rows = static_cast<size_t>(std::min(std::exchange(samples_, 0), batch.rows));
+void TensorBoardMedia::log_samples(const data::Batch& batch, int64_t steps) {
+  const auto rows = static_cast<size_t>(std::min(std::exchange(remaining_samples_, 0), batch.rows));
   if (rows == 0) return;
   SamplesRecord record;
   record.step = steps;
@@ -28,22 +29,23 @@ void Illustrations::batch(const data::Batch& batch, int64_t steps) {
   reporter_.samples(std::move(record));
 }
 
-void Illustrations::epoch_done(int64_t epoch, int64_t steps, float gradient_scale) {
-  if (every_epochs_ == 0 || epoch % every_epochs_ != 0 || !reporter_.takes_histograms()) return;
+void TensorBoardMedia::log_histograms(int64_t epoch, int64_t steps, float gradient_scale) {
+  if (every_epochs_ == 0 || epoch % every_epochs_ != 0 || !reporter_.ready_for_histograms()) return;
   const auto start = Clock::now();
-  if (took_ > kMaxOfTheTime * to_seconds(start - copied_at_)) return;
+  if (copy_seconds_ > kMaxTimeFraction * to_seconds(start - copied_at_)) return;
   HistogramsRecord record = copy(gradient_scale);
   record.step = steps;
   record.epoch = epoch;
   copied_at_ = Clock::now();
-  took_ = record.stall_seconds = to_seconds(copied_at_ - start);
+  copy_seconds_ = record.stall_seconds = to_seconds(copied_at_ - start);
   reporter_.histograms(std::move(record));
 }
 
-HistogramsRecord Illustrations::copy(float gradient_scale) const {
+HistogramsRecord TensorBoardMedia::copy(float gradient_scale) const {
   HistogramsRecord record;
   const StateArrays& state = step_.state();
-  std::span gradients(state.gradients().tensors);  // of all but frozen parameters, in their order
+  std::span gradients(
+      state.gradients().tensors);  // of all parameters that are not frozen, in the same order
   for (const StateArrays::Tensor& parameter : state.parameters().tensors) {
     const auto elements = static_cast<size_t>(parameter.spec.shape.elements());
     HistogramsRecord::Tensor& tensor = record.tensors.emplace_back();

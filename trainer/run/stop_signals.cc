@@ -1,4 +1,4 @@
-#include "trainer/run/stop.h"
+#include "trainer/run/stop_signals.h"
 
 #include <semaphore.h>
 #include <unistd.h>
@@ -14,20 +14,20 @@ namespace trireme::train {
 namespace {
 
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1};
-// In place of a signal's number: another rank was told.
-constexpr int kAnother = -1;
+// Stands for a signal to another rank.
+constexpr int kPeer = -1;
 
-// A handler can reach nothing else.
+// Global, since a signal handler can access nothing else.
 std::atomic<int> g_signal{0};
-sem_t g_told;
+sem_t g_stop_requested;
 static_assert(std::atomic<int>::is_always_lock_free);
 
-void note(int signal) {
+void request_stop(int signal) {
   int none = 0;
-  if (g_signal.compare_exchange_strong(none, signal)) sem_post(&g_told);
+  if (g_signal.compare_exchange_strong(none, signal)) sem_post(&g_stop_requested);
 }
 
-void handle(void (*handler)(int)) {
+void set_handler(void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART | SA_ONSTACK;  // see core/signal_stack.h
@@ -39,42 +39,44 @@ void handle(void (*handler)(int)) {
 
 StopSignals::StopSignals(double grace) {
   g_signal = 0;
-  sem_init(&g_told, 0, 0);
-  if (grace > 0) timer_ = std::thread([this, grace] { keep_deadline(grace); });
+  sem_init(&g_stop_requested, 0, 0);
+  if (grace > 0) timer_ = std::thread([this, grace] { enforce_deadline(grace); });
   use_signal_stack();
-  handle(note);
+  set_handler(request_stop);
 }
 
 StopSignals::~StopSignals() {
-  handle(SIG_IGN);
+  set_handler(SIG_IGN);
   {
     std::lock_guard lock(mutex_);
     ending_ = true;
   }
   ended_.notify_all();
-  sem_post(&g_told);
+  sem_post(&g_stop_requested);
   if (timer_.joinable()) timer_.join();
 }
 
 int StopSignals::signal() const { return g_signal; }
 
-void StopSignals::follow() { note(kAnother); }
+void StopSignals::request_by_peer() { request_stop(kPeer); }
 
-void StopSignals::at_deadline(std::function<void(double)> last_words) {
+void StopSignals::on_deadline(std::function<void(double)> callback) {
   std::lock_guard lock(mutex_);
-  last_words_ = std::move(last_words);
+  deadline_callback_ = std::move(callback);
 }
 
-void StopSignals::keep_deadline(double grace) {
-  while (sem_wait(&g_told) != 0) {
+void StopSignals::enforce_deadline(double grace) {
+  while (sem_wait(&g_stop_requested) != 0) {
   }
   std::unique_lock lock(mutex_);
   const auto rest = std::chrono::duration<double>(grace);
   if (ended_.wait_for(lock, rest, [this] { return ending_; })) return;
-  if (last_words_) {
-    last_words_(grace);
+  if (deadline_callback_) {
+    deadline_callback_(grace);
   } else {
-    std::fprintf(stderr, "trireme: told to stop %g s ago; nothing is left to save\n", grace);
+    std::fprintf(stderr,
+                 "trireme: still running %g s after the request to stop; nothing is left to save\n",
+                 grace);
   }
   _exit(static_cast<int>(ExitCode::kResumable));
 }

@@ -1,4 +1,4 @@
-#include "trainer/run/saver.h"
+#include "trainer/run/checkpoint_saver.h"
 
 #include <fmt/format.h>
 
@@ -12,16 +12,16 @@
 
 namespace trireme::train {
 
-Saver::Saver(const RunConfig& config, comm::Communicator& communicator, Reporter& reporter,
-             CheckpointState& state, bool classifies)
+CheckpointSaver::CheckpointSaver(const RunConfig& config, comm::Communicator& communicator,
+                                 Reporter& reporter, CheckpointState& state, bool classifies)
     : config_(config),
       communicator_(communicator),
       reporter_(reporter),
       state_(state),
       metric_(best_metric(config, classifies)) {}
 
-void Saver::open(Checkpoints checkpoints, const StateArrays& arrays,
-                 const std::optional<std::filesystem::path>& newest) {
+void CheckpointSaver::open(Checkpoints checkpoints, const StateArrays& arrays,
+                           const std::optional<std::filesystem::path>& newest) {
   writer_ = std::make_unique<CheckpointWriter>(std::move(checkpoints), arrays,
                                                config_.checkpoint().timeout_seconds());
   if (!newest) return;
@@ -29,65 +29,65 @@ void Saver::open(Checkpoints checkpoints, const StateArrays& arrays,
   newest_ = *newest;
 }
 
-bool Saver::is_better(const Evaluation& result) const {
+bool CheckpointSaver::is_better(const Evaluation& result) const {
   std::optional<double> best;
   if (state_.best) best = signed_score(metric_, state_.best->value);
   return score_of(metric_, result.metrics) > best;
 }
 
-void Saver::judge(const Evaluation& result) {
+void CheckpointSaver::update_best(const Evaluation& result) {
   if (!config_.checkpoint().keep_best()) return;
   if (broadcast(communicator_, is_better(result) ? "yes" : "", 0) != "yes") return;
   best_at_ = state_.step;
   best_ = result;
 }
 
-void Saver::save(bool waits) {
+void CheckpointSaver::save(bool wait) {
   if (!writer_) return;
-  // The best does not come again. Who has waited for its evaluation can wait as long once more, and
-  // for what the run is to end with as long as it takes.
+  // A best state is lost if its save is skipped, so wait for the save in progress: as long as the
+  // evaluation took or, if the run will end with its best state, up to the timeout of saves.
   if (is_best()) {
     const bool ends_with_it = config_.train().has_early_stopping();
-    writer_->give_time(ends_with_it ? config_.checkpoint().timeout_seconds()
-                                    : std::max(1.0, best_.seconds));
+    writer_->wait_up_to(ends_with_it ? config_.checkpoint().timeout_seconds()
+                                     : std::max(1.0, best_.seconds));
   }
-  look_after();
+  poll();
   if (const auto writing = writer_->writing()) {
-    reporter_.save_left_out(state_.step, *writing, writer_->seconds());
+    reporter_.checkpoint_skipped(state_.step, *writing, writer_->seconds());
   } else {
     start();
-    if (waits) settle(writer_->wait());
+    if (wait) handle_outcome(writer_->wait());
   }
 }
 
-void Saver::start() {
+void CheckpointSaver::start() {
   CheckpointState state = state_;
   state.config = to_text(config_);
   state.config_hash = config_hash(config_);
   state.seed = config_.seed();
   state.ranks = communicator_.size();
-  // Unless the save that has ended since the evaluation was of a better one.
+  // A save that has ended since the evaluation may have been of a better state.
   if (is_best() && is_better(best_)) {
     state.best = {metric_, *value_of(metric_, best_.metrics), state.step};
   }
-  writer_->start(state, reporter_.saving());
+  writer_->start(state, reporter_.before_checkpoint());
 }
 
-void Saver::look_after() {
+void CheckpointSaver::poll() {
   if (!writer_) return;
-  if (const auto outcome = writer_->poll()) settle(*outcome);
+  if (const auto outcome = writer_->poll()) handle_outcome(*outcome);
 }
 
-// While training goes on.
-void Saver::settle(const SaveOutcome& outcome) {
-  if (note(outcome)) return;
+// Handles the outcome of a save during training.
+void CheckpointSaver::handle_outcome(const SaveOutcome& outcome) {
+  if (record_success(outcome)) return;
   const bool stops = config_.checkpoint().on_error() == CheckpointConfig::STOP;
   if (stops) failure_ = describe_failure(outcome);
-  reporter_.warn(describe_failure(outcome) + (stops ? "" : "; training goes on"));
+  reporter_.warn(describe_failure(outcome) + (stops ? "" : "; training continues"));
 }
 
-// Whether it has succeeded.
-bool Saver::note(const SaveOutcome& outcome) {
+// Returns whether the save succeeded, and reports it if it did.
+bool CheckpointSaver::record_success(const SaveOutcome& outcome) {
   if (!outcome.error.empty()) return false;
   saved_at_ = outcome.state.step;
   newest_ = outcome.path;
@@ -99,20 +99,21 @@ bool Saver::note(const SaveOutcome& outcome) {
   return true;
 }
 
-std::string Saver::describe_failure(const SaveOutcome& outcome) const {
-  return fmt::format("no checkpoint at step {}: {}; {}", outcome.state.step, outcome.error,
-                     newest_.empty() ? "there is none yet" : "the newest is " + newest_.string());
+std::string CheckpointSaver::describe_failure(const SaveOutcome& outcome) const {
+  return fmt::format(
+      "no checkpoint at step {}: {}; {}", outcome.state.step, outcome.error,
+      newest_.empty() ? "none has been saved yet" : "the newest is " + newest_.string());
 }
 
-void Saver::save_the_end() {
+void CheckpointSaver::save_final() {
   if (writer_) finish();
   if (failure_) throw Error(*failure_);
 }
 
-void Saver::finish() {
+void CheckpointSaver::finish() {
   if (writer_->writing()) {
     const SaveOutcome outcome = writer_->wait();
-    if (!note(outcome)) reporter_.warn(describe_failure(outcome));
+    if (!record_success(outcome)) reporter_.warn(describe_failure(outcome));
     if (writer_->writing()) throw Error(describe_failure(outcome));
   }
   std::error_code none;
@@ -120,7 +121,7 @@ void Saver::finish() {
   communicator_.ledger().enter(comm::Phase::kCheckpoint);
   start();
   const SaveOutcome outcome = writer_->wait();
-  if (!note(outcome)) throw Error(describe_failure(outcome));
+  if (!record_success(outcome)) throw Error(describe_failure(outcome));
 }
 
 }  // namespace trireme::train

@@ -1,4 +1,4 @@
-#include "trainer/run/run_text.h"
+#include "trainer/run/run_messages.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,11 +17,11 @@ std::string plural(int64_t count, const char* word) {
 }
 
 // "11.2M parameters (5.1k trained, the others frozen)"
-std::string parameters_text(const RunFacts& facts) {
-  std::string text = format_count(static_cast<double>(facts.parameters)) + " parameters";
-  if (facts.trained_parameters < facts.parameters) {
+std::string parameters_text(const RunInfo& info) {
+  std::string text = format_count(static_cast<double>(info.parameters)) + " parameters";
+  if (info.trained_parameters < info.parameters) {
     text += fmt::format(" ({} trained, the others frozen)",
-                        format_count(static_cast<double>(facts.trained_parameters)));
+                        format_count(static_cast<double>(info.trained_parameters)));
   }
   return text;
 }
@@ -36,22 +36,22 @@ std::string weights_text(const std::vector<float>& weights) {
 }  // namespace
 
 std::vector<std::string> opening_lines(const RunConfig& run, int ranks, const RunFolder& folder,
-                                       const RunFacts& facts,
+                                       const RunInfo& info,
                                        const std::optional<FoundCheckpoint>& resumed) {
   std::vector<std::string> lines;
-  lines.push_back(fmt::format("{}: {}, {}, {}", model_name(run), parameters_text(facts),
+  lines.push_back(fmt::format("{}: {}, {}, {}", model_name(run), parameters_text(info),
                               Precision_Name(run.train().precision()), plural(ranks, "rank")));
-  if (!facts.initial.empty()) lines.push_back("init: " + facts.initial);
-  lines.push_back("device: " + facts.device->description());
-  lines.push_back("train:  " + facts.training_data);
-  lines.push_back("eval:   " + facts.evaluation_data);
+  if (!info.initial.empty()) lines.push_back("init: " + info.initial);
+  lines.push_back("device: " + info.device->description());
+  lines.push_back("train:  " + info.training_data);
+  lines.push_back("eval:   " + info.evaluation_data);
   const std::vector<float> weights = class_weights(run);
   if (!weights.empty()) lines.push_back("class weights: " + weights_text(weights));
   if (run.data().sampling() == DataConfig::BALANCED) {
-    lines.emplace_back("sampling: drawn with replacement, each class as often as another");
+    lines.emplace_back("sampling: drawn with replacement, all classes equally often");
   }
-  lines.push_back(fmt::format("batch {} over all ranks, {} an epoch, results in {}",
-                              run.batch().global(), plural(facts.steps_per_epoch, "step"),
+  lines.push_back(fmt::format("batch {} over all ranks, {} per epoch, results in {}",
+                              run.batch().global(), plural(info.steps_per_epoch, "step"),
                               folder.path.string()));
   if (resumed) {
     lines.push_back(fmt::format("resumed from {} (step {}, {} samples into epoch {})",
@@ -66,17 +66,18 @@ std::string complete_line(const RunFolder& folder, const CheckpointState& state,
   const std::string done = fmt::format("{} is complete: {}, {}", folder.path.string(),
                                        plural(state.epoch, "epoch"), plural(state.step, "step"));
   if (why_early.empty()) {
-    return done + "; raise train.epochs or train.max_steps to go on, or choose another --run-dir";
+    return done +
+           "; raise train.epochs or train.max_steps to continue, or choose another --run-dir";
   }
   return done + ", stopped early: " + why_early +
-         "; raise train.early_stopping.patience to go on, or choose another --run-dir";
+         "; raise train.early_stopping.patience to continue, or choose another --run-dir";
 }
 
 std::vector<std::string> closing_lines(const Summary& summary, std::optional<int64_t> best_epoch) {
   std::vector<std::string> lines;
   lines.push_back(fmt::format(
       "{}: {}, {}{} in {}, {} samples/s, data wait {:.1f}%, exposed comm {:.1f}%, peak "
-      "memory {} a rank",
+      "memory {} per rank",
       summary.status, plural(summary.epochs, "epoch"), plural(summary.steps, "step"),
       summary.skipped_steps > 0 ? fmt::format(" ({} skipped)", summary.skipped_steps) : "",
       format_duration(summary.wall_seconds), format_count(summary.samples_per_second),
@@ -84,16 +85,16 @@ std::vector<std::string> closing_lines(const Summary& summary, std::optional<int
       format_bytes(static_cast<double>(summary.peak_memory_bytes))));
   if (!summary.reason.empty()) lines.push_back("stopped early: " + summary.reason);
   if (best_epoch) {
-    lines.push_back(fmt::format("best: step {} (epoch {}), which export, eval and predict take",
+    lines.push_back(fmt::format("best: step {} (epoch {}), used by export, eval and predict",
                                 summary.eval_step, *best_epoch));
   }
   if (summary.bad_records > 0) {
-    lines.push_back(fmt::format("data: {} left out (data.on_bad_record: SKIP)",
+    lines.push_back(fmt::format("data: {} skipped (data.on_bad_record: SKIP)",
                                 plural(summary.bad_records, "bad record")));
   }
   if (summary.eval.loss) lines.push_back("eval: " + metrics_text(summary.eval));
   if (summary.saves_left_out > 0) {
-    lines.push_back(fmt::format("{} left out: due while the one before was still being written",
+    lines.push_back(fmt::format("{} skipped: due while the previous one was still being written",
                                 plural(summary.saves_left_out, "checkpoint")));
   }
   return lines;
@@ -103,14 +104,14 @@ std::vector<std::string> dropped_lines(std::span<const DropCounts::Count> counts
   std::vector<std::string> lines;
   for (const DropCounts::Count& count : counts) {
     if (count.records == 0) continue;
-    lines.push_back(fmt::format("{}: {} left out, which were not written in time or not at all",
-                                count.sink, plural(count.records, "record")));
+    lines.push_back(fmt::format("{}: {} dropped, not written in time or not at all", count.sink,
+                                plural(count.records, "record")));
   }
   return lines;
 }
 
 std::string stopped_line(const RunFolder& folder) {
-  return "stopped by a signal and saved; the same command goes on from here with --run-dir " +
+  return "stopped by a signal and saved; to resume, run the same command with --run-dir " +
          folder.path.string();
 }
 

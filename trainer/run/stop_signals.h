@@ -1,0 +1,47 @@
+// Handles requests to stop: SIGTERM, SIGINT and SIGUSR1. The handler only sets a flag, which the
+// run checks between steps. A deadline ends the process even if the run no longer checks.
+#pragma once
+
+#include <signal.h>
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace trireme::train {
+
+// At most one may exist in a process. Create it before MPI is initialized, so that no signal is
+// lost.
+class StopSignals {
+ public:
+  // Starts handling the signals. `grace` is the number of seconds after the first of them at which
+  // the process exits with code 75, no matter what it is doing. 0 disables the deadline.
+  explicit StopSignals(double grace = 0);
+  // Ignores the signals from then on: the process is about to exit, with its exit code decided.
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  bool requested() const { return signal() != 0; }
+  int signal() const;  // the first signal that was received, or 0
+  // Requests a stop because another rank was asked to. Starts the grace period of this rank, too.
+  void request_by_peer();
+
+  // Sets the function that is called, on a separate thread, at the deadline, just before the
+  // process exits. If it is empty, a message says that nothing is left to save. Once this returns,
+  // the previous function is no longer called.
+  void on_deadline(std::function<void(double grace)> callback);
+
+ private:
+  void enforce_deadline(double grace);
+
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool ending_ = false;
+  std::function<void(double)> deadline_callback_;
+  std::thread timer_;
+};
+
+}  // namespace trireme::train
