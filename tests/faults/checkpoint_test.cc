@@ -284,8 +284,9 @@ TEST_F(CheckpointFaults, WarnsIfAnOldCheckpointDoesNotDescribeItsData) {
   rewrite_state(checkpoint(4), before, state.dump(2));
   const Outcome outcome = train_to(8);
   EXPECT_EQ(outcome.code, 0) << outcome.error;
-  expect_parts(outcome.out, {"warning: " + checkpoint(4).string() +
-                             " does not record its data, so changes of the data cannot be detected"});
+  expect_parts(outcome.out,
+               {"warning: " + checkpoint(4).string() +
+                " does not record its data, so changes of the data cannot be detected"});
   const Outcome next = train_to(12);
   EXPECT_EQ(next.code, 0) << next.error;
   EXPECT_EQ(next.out.find("which data"), std::string::npos) << next.out;
@@ -302,8 +303,9 @@ TEST_F(CheckpointFaults, RefusesToResumeFromAnotherRunIntoAFolderWithCheckpoints
   mixed.insert(mixed.end(), {"--resume", (scratch_ / "other").string()});
   const Outcome refused = run(mixed, 2);
   EXPECT_EQ(refused.code, 2) << refused.out << refused.error;
-  expect_parts(refused.error, {run_dir().string() + " already holds checkpoints, which would be mixed with",
-                               (scratch_ / "other").string(), "choose another --run-dir"});
+  expect_parts(refused.error,
+               {run_dir().string() + " already holds checkpoints, which would be mixed with",
+                (scratch_ / "other").string(), "choose another --run-dir"});
   EXPECT_EQ(names(), (std::vector<std::string>{"best", "latest", "step-00000008"}));
   EXPECT_EQ(contents(checkpoint(8)), at_8);
   EXPECT_EQ(read_file(run_dir() / "metrics.jsonl"), metrics);
@@ -340,7 +342,7 @@ TEST_F(CheckpointFaults, WarnsOfAFullOrFailingDisk) {
     restore_run(scratch_ / "old");
     const Outcome outcome = train_to(200, {"checkpoint.every_steps=20"}, 2, disk(fault));
     expect_parts(outcome.out, {"warning: no checkpoint at step 20: ", cause,
-                               "the newest is " + checkpoint(4).string(), "training goes on"});
+                               "the newest is " + checkpoint(4).string(), "training continues"});
     expect_failure(outcome, 20,
                    {"no checkpoint at step 200: " + checkpoints().string(), cause,
                     "the newest is " + checkpoint(4).string()});
