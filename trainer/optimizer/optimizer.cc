@@ -55,13 +55,14 @@ ops::UpdateRange range_of(const model::Parameter& parameter, const OptimizerConf
                           const ParameterGroupConfig* group) {
   const bool is_weight = parameter.decays || config.decay_bias_and_norm();
   const bool group_decays = group && group->has_weight_decay();
-  return {.begin = parameter.begin,
-          .end = parameter.end,
-          .weight_decay = !is_weight     ? 0
-                          : group_decays ? group->weight_decay()
-                                         : config.weight_decay(),
-          .learning_rate_scale = group ? group->learning_rate_scale() : 1,
-          .adapts = is_weight || config.lars().always_adapt() || config.lamb().always_adapt()};
+  return {
+      .begin = parameter.begin,
+      .end = parameter.end,
+      .weight_decay = !is_weight     ? 0
+                      : group_decays ? group->weight_decay()
+                                     : config.weight_decay(),
+      .learning_rate_scale = group ? group->learning_rate_scale() : 1,
+      .use_trust_ratio = is_weight || config.lars().always_adapt() || config.lamb().always_adapt()};
 }
 
 // Returns whether an elementwise rule updates both ranges with the same settings.
@@ -114,7 +115,7 @@ Optimizer::Optimizer(const RunConfig& config, const model::Parameters& parameter
   loss_scale_ = device_.allocate(scale.bytes());
   const ops::SumOfSquares squares{
       .ranges = update_ranges(parameters, config.optimizer()),
-      .watched = {{.begin = ops::kMetricLoss, .end = ops::kMetricLoss + 1}}};
+      .checked_ranges = {{.begin = ops::kMetricLoss, .end = ops::kMetricLoss + 1}}};
   squares_plan_ = backend.plan(squares, std::array{array, sum});
   squares_ = device_.allocate(sum.bytes());
   plan_update(config, parameters, backend);
