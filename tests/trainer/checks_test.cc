@@ -14,27 +14,27 @@
 namespace trireme::train {
 namespace {
 
-// Losses that wander by `deviation`, up and down in turn.
-double wandering(int step, double deviation) { return 2 + (step % 2 ? deviation : -deviation); }
+// Losses around 2 with the given standard deviation.
+double noisy_loss(int step, double stddev) { return 2 + (step % 2 ? stddev : -stddev); }
 
-TEST(LossSpikes, StandOutFromAHundredSteps) {
+TEST(LossSpikes, AreComparedWithTheLastHundredSteps) {
   LossSpikes spikes(10);
   for (int step = 0; step < 100; ++step) {
-    // A run's first losses fall steeply, and nothing is known to hold them against.
-    EXPECT_FALSE(spikes.add(step == 50 ? 1000 : wandering(step, 0.1))) << step;
+    // The first losses of a run fall steeply and have nothing to be compared with.
+    EXPECT_FALSE(spikes.add(step == 50 ? 1000 : noisy_loss(step, 0.1))) << step;
   }
-  for (int step = 100; step < 200; ++step) EXPECT_FALSE(spikes.add(wandering(step, 0.1))) << step;
+  for (int step = 100; step < 200; ++step) EXPECT_FALSE(spikes.add(noisy_loss(step, 0.1))) << step;
   EXPECT_FALSE(spikes.add(2.9));
   LossSpikes fresh(10);
-  for (int step = 0; step < 100; ++step) fresh.add(wandering(step, 0.1));
+  for (int step = 0; step < 100; ++step) fresh.add(noisy_loss(step, 0.1));
   const auto spike = fresh.add(3.5);
   ASSERT_TRUE(spike);
   EXPECT_NEAR(spike->mean, 2, 1e-12);
-  EXPECT_NEAR(spike->deviations, 15, 1e-9);
-  EXPECT_FALSE(fresh.add(-100)) << "only upwards";
+  EXPECT_NEAR(spike->stddevs, 15, 1e-9);
+  EXPECT_FALSE(fresh.add(-100)) << "only increases count";
 }
 
-TEST(LossSpikes, ASteadyLossHasNoDeviationToGoBy) {
+TEST(LossSpikes, TheStandardDeviationHasALowerLimit) {
   LossSpikes spikes(10);
   for (int step = 0; step < 100; ++step) spikes.add(0.5);
   EXPECT_FALSE(spikes.add(0.5 + 1e-7));
@@ -42,11 +42,11 @@ TEST(LossSpikes, ASteadyLossHasNoDeviationToGoBy) {
   EXPECT_TRUE(spikes.add(5));
 }
 
-TEST(LossSpikes, LeaveOutWhatIsNoNumberAndCanBeTurnedOff) {
+TEST(LossSpikes, IgnoreNonFiniteLossesAndCanBeDisabled) {
   LossSpikes spikes(10);
   LossSpikes off(0);
   for (int step = 0; step < 100; ++step) {
-    spikes.add(wandering(step, 0.1));
+    spikes.add(noisy_loss(step, 0.1));
     spikes.add(std::nan(""));
     EXPECT_FALSE(off.add(1));
   }
@@ -79,7 +79,7 @@ class ChecksTest : public ::testing::TestWithParam<std::string> {
     checks_ = std::make_unique<Checks>(fixture_->config().run.checks(), *world_, fixture_->step());
   }
 
-  // Sets the first element of a parameter on one rank; returns what was there.
+  // Sets the first element of a parameter on one rank. Returns the previous value.
   float set(const std::string& name, int rank, float value) {
     float before = 0;
     if (world_->rank() != rank) return before;
@@ -97,11 +97,11 @@ class ChecksTest : public ::testing::TestWithParam<std::string> {
     return before;
   }
 
-  std::vector<float> running() {
+  std::vector<float> running_stats() {
     Step& step = fixture_->step();
-    std::vector<float> values(static_cast<size_t>(step.parameters().running_elements));
-    step.backend().device().copy(values.data(), step.arrays().running,
-                                 step.parameters().running_bytes(), step.stream());
+    std::vector<float> values(static_cast<size_t>(step.parameters().running_stat_elements));
+    step.backend().device().copy(values.data(), step.arrays().running_stats,
+                                 step.parameters().running_stat_bytes(), step.stream());
     step.stream().synchronize();
     return values;
   }
@@ -116,23 +116,23 @@ class ChecksTest : public ::testing::TestWithParam<std::string> {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-TEST_P(ChecksTest, ANanOnOneRankSkipsTheStepOnAll) {
+TEST_P(ChecksTest, NanOnOneRankSkipsTheStepOnAll) {
   make({"checks.non_finite=SKIP"});
   fixture_->run(0, 0.01f);
-  const std::vector<float> running_before = running();
-  const float healthy = set("last.weight", last(), kNaN);
+  const std::vector<float> running_stats_before = running_stats();
+  const float original = set("last.weight", last(), kNaN);
   const std::vector<double> before = fixture_->values();
   const StepResult result = fixture_->run(1, 0.01f);
   EXPECT_TRUE(result.not_finite);
   EXPECT_EQ(result.skipped_steps, 1);
-  EXPECT_EQ(running(), running_before);
-  const auto found = checks_->look_at(result);
+  EXPECT_EQ(running_stats(), running_stats_before);
+  const auto found = checks_->check_result(result);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->what,
             "step 2: " + last_rank() + ": parameter 'last.weight' is not finite (nan)");
-  EXPECT_FALSE(found->ends);
-  EXPECT_EQ(running(), running_before);
-  set("last.weight", last(), healthy);
+  EXPECT_FALSE(found->ends_run);
+  EXPECT_EQ(running_stats(), running_stats_before);
+  set("last.weight", last(), original);
   if (world_->rank() != last()) {
     EXPECT_EQ(fixture_->values(), before);
   }
@@ -140,75 +140,75 @@ TEST_P(ChecksTest, ANanOnOneRankSkipsTheStepOnAll) {
   const StepResult next = fixture_->run(2, 0.01f);
   EXPECT_FALSE(next.not_finite);
   EXPECT_EQ(next.skipped_steps, 1);
-  EXPECT_FALSE(checks_->look_at(next));
-  EXPECT_NE(running(), running_before);
+  EXPECT_FALSE(checks_->check_result(next));
+  EXPECT_NE(running_stats(), running_stats_before);
   EXPECT_NE(fixture_->values(), before);
   checks_->compare_ranks(3, /*averaged=*/false);
 }
 
-// A GPU computes the next step already when the result comes.
-TEST_P(ChecksTest, SkippedStepsInARowLeaveNoTrace) {
+// A GPU already computes the next step when the result arrives.
+TEST_P(ChecksTest, SkippedStepsInARowChangeNoState) {
   make({"checks.non_finite=SKIP"});
   fixture_->run(0, 0.01f);
-  const std::vector<float> running_before = running();
+  const std::vector<float> running_stats_before = running_stats();
   const std::vector<double> before = fixture_->values();
-  const float healthy = set("first.weight", last(), kNaN);
-  int64_t told = 0;
-  const auto look_at = [&](const std::optional<StepResult>& result) {
+  const float original = set("first.weight", last(), kNaN);
+  int64_t checked = 0;
+  const auto check_result = [&](const std::optional<StepResult>& result) {
     if (!result) return;
-    ++told;
-    const auto found = checks_->look_at(*result);
+    ++checked;
+    const auto found = checks_->check_result(*result);
     ASSERT_TRUE(found);
-    EXPECT_EQ(found->what, "step " + std::to_string(told + 1) + ": " + last_rank() +
+    EXPECT_EQ(found->what, "step " + std::to_string(checked + 1) + ": " + last_rank() +
                                ": parameter 'first.weight' is not finite (nan)");
   };
   for (int64_t step = 1; step <= 4; ++step) {
-    look_at(fixture_->step().run(fixture_->next(), step, 0.01f));
+    check_result(fixture_->step().run(fixture_->next(), step, 0.01f));
   }
-  look_at(fixture_->step().finish());
-  EXPECT_EQ(told, 4);
-  EXPECT_EQ(running(), running_before);
-  set("first.weight", last(), healthy);
+  check_result(fixture_->step().finish());
+  EXPECT_EQ(checked, 4);
+  EXPECT_EQ(running_stats(), running_stats_before);
+  set("first.weight", last(), original);
   EXPECT_EQ(fixture_->values(), before);
 }
 
-TEST_P(ChecksTest, ANormOverAllRanksSpreadsItButTheFirstIsNamed) {
+TEST_P(ChecksTest, ReportsTheFirstRankWhenBatchNormSpreadsANan) {
   make({"model.network.layer[1].batch_norm.sync=true"});
   set("first.weight", last(), kNaN);
   const StepResult result = fixture_->run(0, 0.01f);
-  const auto found = checks_->look_at(result);
+  const auto found = checks_->check_result(result);
   ASSERT_TRUE(found);
-  EXPECT_TRUE(found->ends);
+  EXPECT_TRUE(found->ends_run);
   EXPECT_TRUE(found->what.starts_with("step 1: " + last_rank() +
                                       ": parameter 'first.weight' is not finite (nan)"))
       << found->what;
 }
 
-TEST_P(ChecksTest, ManySkippedStepsInARowEnd) {
+TEST_P(ChecksTest, ManySkippedStepsInARowEndTheRun) {
   make({"checks.non_finite=SKIP", "checks.max_skipped=3", "batch.micro=3"});
   set("first.weight", last(), std::numeric_limits<float>::infinity());
   for (int64_t step = 0; step < 3; ++step) {
-    const auto found = checks_->look_at(fixture_->run(step, 0.01f));
+    const auto found = checks_->check_result(fixture_->run(step, 0.01f));
     ASSERT_TRUE(found);
-    EXPECT_EQ(found->ends, step == 2) << found->what;
+    EXPECT_EQ(found->ends_run, step == 2) << found->what;
   }
 }
 
-TEST_P(ChecksTest, InFp16WhatASmallerLossScaleMendsIsNoFault) {
+TEST_P(ChecksTest, InFp16AnOverflowThatASmallerLossScaleFixesIsNoError) {
   if (GetParam() == "cpu") GTEST_SKIP() << "FP16 needs a GPU";
   make({"train.precision=FP16"});
   fixture_->step().optimizer().set_loss_scale({.scale = 1 << 24}, fixture_->step().stream());
   const StepResult overflow = fixture_->run(0, 0.01f);
   EXPECT_EQ(overflow.skipped_steps, 1);
-  EXPECT_FALSE(checks_->look_at(overflow));
+  EXPECT_FALSE(checks_->check_result(overflow));
   set("last.weight", last(), kNaN);
-  const auto found = checks_->look_at(fixture_->run(1, 0.01f));
+  const auto found = checks_->check_result(fixture_->run(1, 0.01f));
   ASSERT_TRUE(found);
   EXPECT_NE(found->what.find(last_rank() + ": parameter 'last.weight'"), std::string::npos)
       << found->what;
 }
 
-TEST_P(ChecksTest, TheRankWithOtherParametersIsNamed) {
+TEST_P(ChecksTest, ReportsTheRankWithDifferentParameters) {
   make();
   fixture_->run(0, 0.01f);
   checks_->compare_ranks(1, /*averaged=*/false);
@@ -219,7 +219,7 @@ TEST_P(ChecksTest, TheRankWithOtherParametersIsNamed) {
     FAIL();
   } catch (const comm::AgreedError& error) {
     const std::string who = world_->size() == 2
-                                ? "ranks 0, 1 differ, and which is right cannot be told, in"
+                                ? "ranks 0, 1 differ, without a majority that agrees, in"
                                 : last_rank() + " differs from the others in";
     EXPECT_TRUE(std::string(error.what()).starts_with("after step 1 " + who + " 'last.bias';"))
         << error.what();
@@ -227,14 +227,14 @@ TEST_P(ChecksTest, TheRankWithOtherParametersIsNamed) {
   }
 }
 
-TEST_P(ChecksTest, RunningValuesAreComparedOnceTheyAreAveraged) {
+TEST_P(ChecksTest, RunningStatisticsAreComparedOnceAveraged) {
   make();
   fixture_->run(0, 0.01f);
   checks_->compare_ranks(1, /*averaged=*/false);
   if (world_->size() > 1) {
     EXPECT_THROW(checks_->compare_ranks(1, /*averaged=*/true), comm::AgreedError);
   }
-  fixture_->step().average_running_values();
+  fixture_->step().average_running_stats();
   checks_->compare_ranks(1, /*averaged=*/true);
 }
 

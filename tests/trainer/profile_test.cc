@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-TEST(StepWindowTest, IsTwoNumbers) {
+TEST(StepWindowTest, ParsesTwoNumbers) {
   EXPECT_EQ(parse_step_window("steps=10..20"), (StepWindow{10, 20}));
   EXPECT_EQ(parse_step_window("steps=7..7"), (StepWindow{7, 7}));
   EXPECT_EQ(parse_step_window("steps=1..1000").steps(), kMaxProfiledSteps);
@@ -25,7 +25,7 @@ TEST(StepWindowTest, IsTwoNumbers) {
   EXPECT_EQ(to_string(StepWindow{7, 7}), "step 7");
 }
 
-TEST(StepWindowTest, AnythingElseIsRefusedWithTheReason) {
+TEST(StepWindowTest, RejectsAnythingElseWithTheReason) {
   const auto reason = [](const std::string& text) -> std::string {
     try {
       parse_step_window(text);
@@ -46,11 +46,11 @@ TEST(StepWindowTest, AnythingElseIsRefusedWithTheReason) {
   for (const char* text :
        {"steps=..", "steps=1..", "steps=..2", "steps=1..2x", "steps=1...2", "steps= 1..2",
         "steps=1..2 ", "steps=+1..2", "steps=1.5..2", "steps=1..99999999999999999999"}) {
-    EXPECT_THAT(reason(text), HasSubstr("does not name two whole numbers")) << text;
+    EXPECT_THAT(reason(text), HasSubstr("does not contain two integers")) << text;
   }
 }
 
-// Rank r is ahead by `ahead`; what is told takes `delay` to be heard.
+// All-gathers that take the given delays, on a rank whose clock is ahead by `ahead`.
 std::vector<ClockExchange> exchanges(int64_t ahead, std::initializer_list<int64_t> delays) {
   std::vector<ClockExchange> rounds;
   int64_t now = 1000;
@@ -61,7 +61,7 @@ std::vector<ClockExchange> exchanges(int64_t ahead, std::initializer_list<int64_
   return rounds;
 }
 
-TEST(ClockOffsetTest, LiesBetweenTheBoundsOfTheQuickestRound) {
+TEST(ClockOffsetTest, IsBoundedByTheFastestRound) {
   const ClockOffset offset =
       clock_offset(exchanges(0, {90, 20, 50}), exchanges(5000, {90, 20, 50}));
   EXPECT_NEAR(static_cast<double>(offset.ahead), 5000, 20);
@@ -70,7 +70,7 @@ TEST(ClockOffsetTest, LiesBetweenTheBoundsOfTheQuickestRound) {
   EXPECT_LT(clock_offset(exchanges(0, {40}), exchanges(-5000, {40})).ahead, -4900);
 }
 
-TEST(ClockOffsetTest, IsNothingWhereItMayBeNothing) {
+TEST(ClockOffsetTest, IsZeroIfTheClocksMayBeTheSame) {
   const ClockOffset offset = clock_offset(exchanges(0, {90, 20}), exchanges(3, {90, 20}));
   EXPECT_EQ(offset.ahead, 0);
   EXPECT_GE(offset.uncertainty, 3);
@@ -79,13 +79,13 @@ TEST(ClockOffsetTest, IsNothingWhereItMayBeNothing) {
 // Two steps of 10 and 12 us with a gap of 2 us; layer "a" runs twice in each, as with two passes.
 RankTrace two_steps() {
   RankTrace trace{
-      .rank = 1, .process = "rank 1 (host \"b\")", .tracks = {}, .subjects = {}, .events = {}};
+      .rank = 1, .process = "rank 1 (host \"b\")", .tracks = {}, .descriptors = {}, .events = {}};
   trace.tracks = {{kStepTrack, "step"}, {kComputeTrack, "compute"}};
   const Json conv{{"kind", "conv2d"}, {"FLOP", 4000.0}, {"bytes", 100.0}};
   const Json relu{{"kind", "relu"}, {"FLOP", 0.0}, {"bytes", 3000.0}};
-  trace.subjects = {{"step", kStepCategory},       {"forward", kPhaseCategory},
-                    {"update", kPhaseCategory},    {"a", kForwardCategory, conv},
-                    {"b", kForwardCategory, relu}, {"a", kBackwardCategory, conv}};
+  trace.descriptors = {{"step", kStepCategory},       {"forward", kPhaseCategory},
+                       {"update", kPhaseCategory},    {"a", kForwardCategory, conv},
+                       {"b", kForwardCategory, relu}, {"a", kBackwardCategory, conv}};
   enum { kStep, kForward, kUpdate, kA, kB, kABackward };
   trace.events = {
       {kStepTrack, kStep, 5, 1000, 10000},   {kStepTrack, kForward, 5, 1000, 8000},
@@ -110,14 +110,14 @@ TEST(TraceTest, IsJsonWithNamesAndTimesInMicroseconds) {
   const Json thread{{"ph", "M"}, {"name", "thread_name"},     {"pid", 1}, {"tid", 1},
                     {"ts", 0},   {"args", {{"name", "step"}}}};
   EXPECT_EQ(events[2], thread);
-  Json args = two_steps().subjects[5].args;
+  Json args = two_steps().descriptors[5].args;
   args["step"] = 5;
   const Json layer{{"ph", "X"}, {"name", "a"}, {"cat", "backward"}, {"pid", 1},
                    {"tid", 2},  {"ts", 7.0},   {"dur", 1.001},      {"args", args}};
   EXPECT_EQ(events[6 + 5], layer);
 }
 
-TEST(TraceTest, ComesOverTheWireAsItWas) {
+TEST(TraceTest, SurvivesSerialization) {
   const RankTrace before = two_steps();
   const RankTrace after = rank_trace_from(to_text(before));
   EXPECT_EQ(trace_events(after, true), trace_events(before, true));
@@ -125,7 +125,7 @@ TEST(TraceTest, ComesOverTheWireAsItWas) {
             trace_events(RankTrace{}, true));
 }
 
-TEST(CostTest, AreMeansOverStepsAndRanks) {
+TEST(CostTest, AveragesOverStepsAndRanks) {
   CostSum sum;
   sum.add(two_steps());
   RankTrace slower = two_steps();
@@ -160,7 +160,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-TEST(CostTest, TableShowsSharesOfTheStepAndOfTheFloors) {
+TEST(CostTest, TableShowsPercentagesOfTheStepAndOfThePeaks) {
   CostSum sum;
   sum.add(two_steps());
   // a: 8 kFLOP at 8 GFLOP/s are 1 us of its 2 us; b: 3000 bytes at 1 GB/s are 3 us of its 6 us.
@@ -176,13 +176,13 @@ TEST(CostTest, TableShowsSharesOfTheStepAndOfTheFloors) {
   EXPECT_THAT(table, ::testing::ContainsRegex("\nall layers  +0.007 +0.001 +66.7% "));
 }
 
-TEST(CostTest, TableShowsTheTenDearestAndTheRestAsOne) {
+TEST(CostTest, TableShowsTheTenSlowestLayersAndTheSumOfTheRest) {
   RankTrace trace = two_steps();
   for (int i = 0; i < 15; ++i) {
     std::string name("c");
     name += std::to_string(i);
     const Json args{{"kind", "tanh"}, {"FLOP", 0}, {"bytes", 0}};
-    trace.subjects.push_back({name, kForwardCategory, args});
+    trace.descriptors.push_back({name, kForwardCategory, args});
     trace.events.push_back({kComputeTrack, 6 + i, 5, 0, 100 + i});
   }
   CostSum sum;
@@ -190,7 +190,7 @@ TEST(CostTest, TableShowsTheTenDearestAndTheRestAsOne) {
   const std::string table = cost_table(sum.mean(), {}, "net");
   const std::vector<std::string> lines = lines_of(table);
   const auto head = std::ranges::find_if(
-      lines, [](const std::string& line) { return line.starts_with("dearest layers"); });
+      lines, [](const std::string& line) { return line.starts_with("slowest layers"); });
   ASSERT_LT(head + 12, lines.end());
   EXPECT_THAT(head[1], ::testing::StartsWith("b "));
   EXPECT_THAT(head[2], ::testing::StartsWith("a "));

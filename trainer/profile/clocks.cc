@@ -10,27 +10,27 @@ namespace trireme::train {
 
 ClockOffset clock_offset(std::span<const ClockExchange> reference,
                          std::span<const ClockExchange> other) {
-  int64_t least = std::numeric_limits<int64_t>::min();
-  int64_t most = std::numeric_limits<int64_t>::max();
+  int64_t min_offset = std::numeric_limits<int64_t>::min();
+  int64_t max_offset = std::numeric_limits<int64_t>::max();
   for (size_t i = 0; i < reference.size(); ++i) {
-    least = std::max(least, other[i].told - reference[i].heard);
-    most = std::min(most, other[i].heard - reference[i].told);
+    min_offset = std::max(min_offset, other[i].begin - reference[i].end);
+    max_offset = std::min(max_offset, other[i].end - reference[i].begin);
   }
-  if (least <= 0 && most >= 0) return {0, std::max(-least, most)};
-  const int64_t middle = least + (most - least) / 2;
-  return {middle, std::max(most - middle, middle - least)};
+  if (min_offset <= 0 && max_offset >= 0) return {0, std::max(-min_offset, max_offset)};
+  const int64_t middle = min_offset + (max_offset - min_offset) / 2;
+  return {middle, std::max(max_offset - middle, middle - min_offset)};
 }
 
 std::vector<ClockOffset> measure_clocks(comm::Communicator& communicator) {
   constexpr int kRounds = 20;
   std::vector<ClockExchange> own;
   for (int round = 0; round < kRounds; ++round) {
-    const int64_t told = comm::monotonic_ns();
+    const int64_t begin = comm::monotonic_ns();
     all_gather(communicator, "");
-    own.push_back({told, comm::monotonic_ns()});
+    own.push_back({begin, comm::monotonic_ns()});
   }
   nlohmann::json text = nlohmann::json::array();
-  for (const ClockExchange& each : own) text.push_back({each.told, each.heard});
+  for (const ClockExchange& each : own) text.push_back({each.begin, each.end});
   std::vector<std::vector<ClockExchange>> all;
   for (const std::string& rank : all_gather(communicator, text.dump())) {
     std::vector<ClockExchange>& exchanges = all.emplace_back();

@@ -1,4 +1,4 @@
-// How far the clocks of ranks are apart.
+// Measures the offsets between the clocks of the ranks.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,25 @@
 
 namespace trireme::train {
 
-// Nanoseconds of the steady clock.
+// The offset of a rank's steady clock from rank 0's, in nanoseconds.
 struct ClockOffset {
-  int64_t ahead = 0;  // of rank 0's; 0 where the two may be the same clock
-  int64_t uncertainty = 0;
+  int64_t ahead = 0;        // 0 if the two may be the same clock
+  int64_t uncertainty = 0;  // maximum error of `ahead`
 };
 
-// One round on one rank: when it began to tell its time, and when it had heard those of all others.
+// The times at which an all-gather began and ended on one rank.
 struct ClockExchange {
-  int64_t told = 0;
-  int64_t heard = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
 };
 
-// Nobody hears of what has not been told yet, so each round bounds the offset on both sides.
+// Returns the offset of `other` from `reference`, given the times of the same all-gathers on both.
+// No rank finishes an all-gather before another has begun it, so each bounds the offset on both
+// sides.
 ClockOffset clock_offset(std::span<const ClockExchange> reference,
                          std::span<const ClockExchange> other);
 
-// Of each rank. All ranks call it together.
+// Returns the offset of each rank. Collective.
 std::vector<ClockOffset> measure_clocks(comm::Communicator& communicator);
 
 }  // namespace trireme::train

@@ -1,4 +1,4 @@
-// What is asked of a profile.
+// Options of a profile.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace trireme::train {
 
-// What a rank reaches at most, in operations and in bytes copied (read and written together) a
-// second; 0 where it is not known.
+// The peak rates of a rank: floating-point operations per second, and bytes read plus written per
+// second. 0 if unknown.
 struct Peaks {
   double flops = 0;
   double bytes = 0;
@@ -19,7 +19,8 @@ struct Peaks {
 
 struct ProfileOptions {
   StepWindow window;
-  // Measures this rank while all others measure themselves; all call it together. Null: unknown.
+  // Measures the peaks of this rank while all other ranks measure theirs. Null if peaks are
+  // unknown. Collective.
   std::function<Peaks(const Config&, comm::Communicator&, ops::Backend&)> measure_peaks;
 };
 

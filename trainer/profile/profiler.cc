@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A trace, written rank by rank: those of many ranks together may be large. What goes wrong is kept
-// for the end, since the ranks go on together.
+// Writes a trace rank by rank, since the traces of all ranks may not fit into memory. Reports
+// errors only at the end, so that all ranks stay in the same collectives.
 class TraceFile {
  public:
   explicit TraceFile(const fs::path& path) {
@@ -30,9 +30,9 @@ class TraceFile {
     write(trace_events(trace, first_));
     first_ = false;
   }
-  // Returns what went wrong.
-  std::string finish(const nlohmann::json& about) {
-    write(trace_tail(about));
+  // Returns the first error, or "".
+  std::string finish(const nlohmann::json& metadata) {
+    write(trace_tail(metadata));
     attempt([&] { file_->finish(); });
     return problem_;
   }
@@ -76,10 +76,10 @@ void Profiler::open() {
   step_.profile(true);
   device_uncertainty_ = step_.probe()->uncertainty();
   clocks_ = measure_clocks(communicator_);
-  // The first moment of any rank is where the time of the trace begins, by each rank's own clock.
+  // The time of the trace begins when the first rank has opened the window.
   const int64_t own_ahead = clocks_[static_cast<size_t>(communicator_.rank())].ahead;
   const int64_t opened =
-      std::chrono::nanoseconds(step_.probe()->made().time_since_epoch()).count() - own_ahead;
+      std::chrono::nanoseconds(step_.probe()->origin_time().time_since_epoch()).count() - own_ahead;
   int64_t zero = opened;
   for (const std::string& text : all_gather(communicator_, std::to_string(opened))) {
     zero = std::min<int64_t>(zero, std::stoll(text));
@@ -88,7 +88,7 @@ void Profiler::open() {
   collector_ = std::make_unique<TraceCollector>(
       step_, communicator_.placement(), step_.backend().device(), buckets,
       Clock::time_point(std::chrono::nanoseconds(zero + own_ahead)));
-  if (loader_) loader_->keep_journal(true);
+  if (loader_) loader_->enable_journal(true);
 }
 
 void Profiler::fetched(int64_t step, Clock::time_point asked) {
@@ -103,7 +103,7 @@ void Profiler::done(int64_t step, const StepTimeline& timeline) {
 
 Profiler::Outcome Profiler::close() {
   if (loader_) {
-    loader_->keep_journal(false);
+    loader_->enable_journal(false);
     collector_->read(loader_->take_journal());
   }
   step_.profile(false);
@@ -123,7 +123,7 @@ Profiler::Outcome Profiler::close() {
   }
   const Peaks peaks = mean_peaks();
   if (!file) return {};
-  Outcome outcome{cost_table(costs.mean(), peaks, title()), file->finish(about(peaks))};
+  Outcome outcome{cost_table(costs.mean(), peaks, title()), file->finish(metadata(peaks))};
   try {
     replace_durably(folder_ / "profile.txt", outcome.table);
   } catch (const Error& error) {
@@ -153,8 +153,8 @@ std::string Profiler::title() const {
                      step_.backend().device().description());
 }
 
-// Viewers show it beside the trace.
-nlohmann::json Profiler::about(const Peaks& peaks) const {
+// Returns the metadata that viewers show with the trace.
+nlohmann::json Profiler::metadata(const Peaks& peaks) const {
   nlohmann::json clocks = nlohmann::json::array();
   for (size_t rank = 0; rank < clocks_.size(); ++rank) {
     clocks.push_back({{"rank", rank},

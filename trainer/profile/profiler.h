@@ -1,4 +1,4 @@
-// Profiles some steps of a run: RUN/trace.json and RUN/profile.txt.
+// Profiles a range of steps of a run and writes RUN/trace.json and RUN/profile.txt.
 #pragma once
 
 #include <chrono>
@@ -19,42 +19,43 @@
 
 namespace trireme::train {
 
-// Within the window it notes what steps and loader do; outside it does nothing. All ranks call
-// open() and close() together.
+// Records what the steps and the loader do within the window of options.window. open() and close()
+// are collective.
 class Profiler {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Writes to `folder` on rank 0. Everything outlives the profiler; a batch need not come from a
-  // loader (null).
+  // Writes the files to `folder` on rank 0. `loader` may be null if batches do not come from one.
+  // All arguments passed by reference must outlive the profiler.
   Profiler(ProfileOptions options, const Config& config, comm::Communicator& communicator,
            Step& step, data::Loader* loader, std::filesystem::path folder);
 
-  // Whether the window begins here, or goes on here after a restart. Steps as in StepWindow.
+  // Returns whether the window must be opened before this step, counted as in StepWindow: it starts
+  // here, or the run has resumed within it.
   bool opens_before(int64_t step) const;
   void open();
   bool is_open() const { return collector_ != nullptr; }
   bool closes_after(int64_t step) const { return is_open() && step >= options_.window.last; }
 
-  // Of each step of the window, in this order: its batch was asked for and is there now; it is
-  // done.
+  // Must be called for each step of the window: when its batch, requested at `asked`, has arrived,
+  // and when the step is done.
   void fetched(int64_t step, Clock::time_point asked);
   void done(int64_t step, const StepTimeline& timeline);
 
-  // Gathers what all ranks have, measures floors and writes the files. Comes after the results of
-  // all steps.
+  // Gathers the events of all ranks, measures the peaks and writes the files. Must be called after
+  // the results of all steps.
   struct Outcome {
     std::string table;    // on rank 0
-    std::string problem;  // why a file could not be written; empty: all are there
+    std::string problem;  // why a file could not be written; empty if all were
   };
   Outcome close();
 
-  // Why there is nothing, for people, if there is nothing at the end of a run.
+  // Returns, at the end of a run, why nothing was profiled, for messages; empty if something was.
   std::string why_nothing() const;
 
  private:
   std::string title() const;
-  nlohmann::json about(const Peaks& peaks) const;
+  nlohmann::json metadata(const Peaks& peaks) const;
   Peaks mean_peaks();
 
   ProfileOptions options_;
@@ -64,9 +65,9 @@ class Profiler {
   data::Loader* loader_;
   std::filesystem::path folder_;
   std::vector<ClockOffset> clocks_;            // by rank
-  double device_uncertainty_ = 0;              // seconds, of the device's clock beside the host's
-  std::unique_ptr<TraceCollector> collector_;  // within the window
-  StepWindow seen_{.first = 0, .last = 0};     // steps that were done within it
+  double device_uncertainty_ = 0;              // seconds, between the clocks of device and host
+  std::unique_ptr<TraceCollector> collector_;  // null outside the window
+  StepWindow seen_{.first = 0, .last = 0};     // the steps that were profiled
 };
 
 }  // namespace trireme::train

@@ -11,10 +11,10 @@
 namespace trireme::train {
 namespace {
 
-constexpr size_t kDearest = 10;
+constexpr size_t kSlowestLayers = 10;
 
-// How much of the time the floor is; nothing where there is none.
-std::string share_of_floor(double amount, double peak, double seconds) {
+// Returns the time that `amount` takes at the peak rate, in percent of `seconds`; "-" if unknown.
+std::string percent_of_peak(double amount, double peak, double seconds) {
   if (amount <= 0 || peak <= 0 || seconds <= 0) return "-";
   return fmt::format("{:.1f}%", percent(amount / peak, seconds));
 }
@@ -23,7 +23,7 @@ std::string phase_line(const std::string& name, double seconds, double step) {
   return fmt::format("{:<24} {:>11.3f} {:>6.1f}%\n", name, 1e3 * seconds, percent(seconds, step));
 }
 
-// Widths of the columns with text.
+// Widths of the text columns.
 struct Columns {
   size_t name = 0;
   size_t kind = 0;
@@ -35,8 +35,8 @@ std::string layer_line(const LayerCost& layer, double step, const Peaks& peaks,
                      layer.name, columns.name, layer.kind, columns.kind, 1e3 * layer.forward,
                      1e3 * layer.backward, percent(layer.seconds(), step),
                      format_count(layer.flops), format_bytes(layer.bytes),
-                     share_of_floor(layer.flops, peaks.flops, layer.seconds()),
-                     share_of_floor(layer.bytes, peaks.bytes, layer.seconds()));
+                     percent_of_peak(layer.flops, peaks.flops, layer.seconds()),
+                     percent_of_peak(layer.bytes, peaks.bytes, layer.seconds()));
 }
 
 LayerCost sum_of(const std::vector<LayerCost>& layers, size_t first) {
@@ -51,7 +51,7 @@ LayerCost sum_of(const std::vector<LayerCost>& layers, size_t first) {
 }
 
 std::string layer_table(const StepCosts& costs, const Peaks& peaks) {
-  const size_t shown = std::min(kDearest, costs.layers.size());
+  const size_t shown = std::min(kSlowestLayers, costs.layers.size());
   std::vector<LayerCost> rows(costs.layers.begin(),
                               costs.layers.begin() + static_cast<std::ptrdiff_t>(shown));
   if (shown < costs.layers.size()) {
@@ -60,7 +60,7 @@ std::string layer_table(const StepCosts& costs, const Peaks& peaks) {
   }
   rows.push_back(sum_of(costs.layers, 0));
   rows.back().name = "all layers";
-  constexpr std::string_view kHead = "dearest layers";
+  constexpr std::string_view kHead = "slowest layers";
   Columns columns{.name = kHead.size()};
   for (const LayerCost& row : rows) {
     columns.name = std::max(columns.name, row.name.size());
@@ -81,9 +81,9 @@ double StepCosts::unaccounted() const {
   return rest;
 }
 
-LayerCost& CostSum::layer(const TraceSubject& subject) {
-  const auto [found, added] = by_name_.try_emplace(subject.name, layers_.size());
-  if (added) layers_.push_back({.name = subject.name, .kind = subject.args.at("kind")});
+LayerCost& CostSum::layer(const EventDescriptor& descriptor) {
+  const auto [found, added] = by_name_.try_emplace(descriptor.name, layers_.size());
+  if (added) layers_.push_back({.name = descriptor.name, .kind = descriptor.args.at("kind")});
   return layers_[found->second];
 }
 
@@ -96,19 +96,20 @@ void CostSum::add(const RankTrace& trace) {
   int64_t begin = std::numeric_limits<int64_t>::max();
   int64_t end = std::numeric_limits<int64_t>::min();
   for (const TraceEvent& event : trace.events) {
-    const TraceSubject& subject = trace.subjects.at(static_cast<size_t>(event.subject));
+    const EventDescriptor& descriptor = trace.descriptors.at(static_cast<size_t>(event.descriptor));
     const double seconds = 1e-9 * static_cast<double>(event.duration);
-    if (subject.category == kStepCategory) {
+    if (descriptor.category == kStepCategory) {
       ++steps_;
       begin = std::min(begin, event.begin);
       end = std::max(end, event.begin + event.duration);
-    } else if (subject.category == kPhaseCategory) {
-      phase(subject.name).seconds += seconds;
-    } else if (subject.category == kForwardCategory || subject.category == kBackwardCategory) {
-      LayerCost& cost = layer(subject);
-      (subject.category == kForwardCategory ? cost.forward : cost.backward) += seconds;
-      cost.flops += subject.args.at("FLOP").get<double>();
-      cost.bytes += subject.args.at("bytes").get<double>();
+    } else if (descriptor.category == kPhaseCategory) {
+      phase(descriptor.name).seconds += seconds;
+    } else if (descriptor.category == kForwardCategory ||
+               descriptor.category == kBackwardCategory) {
+      LayerCost& cost = layer(descriptor);
+      (descriptor.category == kForwardCategory ? cost.forward : cost.backward) += seconds;
+      cost.flops += descriptor.args.at("FLOP").get<double>();
+      cost.bytes += descriptor.args.at("bytes").get<double>();
     }
   }
   ++ranks_;
@@ -140,9 +141,11 @@ std::string cost_table(const StepCosts& costs, const Peaks& peaks, const std::st
   text += phase_line("step", costs.step, costs.step) + "\n";
   text += layer_table(costs, peaks);
   text += fmt::format(
-      "\narithmetic, memory: the part of a layer's time that its FLOP would take at {}FLOP/s, and "
-      "its bytes at {}/s,\nwhich each rank reached here while all were measured at once. The bytes "
-      "are those of every tensor of every operation,\nso that what stays in caches may take less "
+      "\narithmetic, memory: the part of a layer's time that its FLOP would take at {}FLOP/s and "
+      "its bytes at {}/s,\nthe peaks measured on each rank with all ranks running at once. The "
+      "bytes "
+      "count every tensor of every operation,\nso layers whose tensors stay in caches may take "
+      "less "
       "time than memory would.\nnot accounted for: between steps, where records, evaluations and "
       "checkpoints are.\n",
       format_count(peaks.flops), format_bytes(peaks.bytes));

@@ -1,4 +1,4 @@
-// Where the time of profiled steps went, as a table for people.
+// Summarizes the time of profiled steps as a text table.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace trireme::train {
 
-// Means over steps and ranks, for one step of one rank. Times in seconds.
+// Means over steps and ranks, per step and rank. Times are in seconds.
 struct LayerCost {
   std::string name;
   std::string kind;
@@ -28,20 +28,20 @@ struct PhaseCost {
 struct StepCosts {
   int ranks = 0;
   int64_t steps = 0;
-  double step = 0;                // from its beginning to that of the next
-  std::vector<PhaseCost> phases;  // in the order in which a step goes through them
-  std::vector<LayerCost> layers;  // dearest first
-  double unaccounted() const;     // in none of the phases: between steps
+  double step = 0;                // from its beginning to that of the next step
+  std::vector<PhaseCost> phases;  // in the order of the step
+  std::vector<LayerCost> layers;  // slowest first
+  double unaccounted() const;     // time outside of all phases, between steps
 };
 
-// Adds up traces of the same steps.
+// Sums the traces of several ranks over the same steps.
 class CostSum {
  public:
   void add(const RankTrace& trace);
   StepCosts mean() const;
 
  private:
-  LayerCost& layer(const TraceSubject& subject);
+  LayerCost& layer(const EventDescriptor& descriptor);
   PhaseCost& phase(const std::string& name);
 
   int ranks_ = 0;
@@ -49,11 +49,11 @@ class CostSum {
   double seconds_ = 0;
   std::vector<PhaseCost> phases_;
   std::vector<LayerCost> layers_;
-  std::map<std::string, size_t> by_name_;  // in layers_
+  std::map<std::string, size_t> by_name_;  // index into layers_
 };
 
-// The ten dearest layers beside what they could take at least, and what a step is made of. `title`
-// says what was profiled.
+// Returns a table of the phases of a step and of its ten slowest layers, with their times relative
+// to the peaks. `title` describes the profiled run.
 std::string cost_table(const StepCosts& costs, const Peaks& peaks, const std::string& title);
 
 }  // namespace trireme::train

@@ -10,8 +10,8 @@
 namespace trireme::train {
 namespace {
 
-// Subjects that every trace has, in their order.
-enum Subject : int {
+// Descriptors that every trace has, in this order.
+enum Descriptor : int {
   kStep,
   kDataWait,
   kPrepare,
@@ -23,10 +23,10 @@ enum Subject : int {
   kCopy,
   kNextBatch,
   kRead,
-  kFirstStretch
+  kFirstLayerRange
 };
 
-std::vector<TraceSubject> common_subjects(const Step& step) {
+std::vector<EventDescriptor> common_descriptors(const Step& step) {
   return {{"step", kStepCategory},
           {"data wait", kPhaseCategory},
           {"prepare", kPhaseCategory},
@@ -48,11 +48,11 @@ TraceCollector::TraceCollector(const Step& step, const comm::Placement& placemen
                                const Device& device, std::span<const std::string> bucket_names,
                                Clock::time_point zero)
     : zero_(zero), copies_(step.memory_bytes().batches > 0) {
-  device_zero_ = time(step.probe()->made());
+  device_zero_ = time(step.probe()->origin_time());
   trace_.rank = placement.rank;
   trace_.process =
       fmt::format("rank {} ({}, {})", placement.rank, placement.host_name, device.description());
-  trace_.subjects = common_subjects(step);
+  trace_.descriptors = common_descriptors(step);
   trace_.tracks = {{kStepTrack, "step"},
                    {kComputeTrack, "compute"},
                    {kUpdateTrack, "update"},
@@ -60,33 +60,33 @@ TraceCollector::TraceCollector(const Step& step, const comm::Placement& placemen
   if (copies_) trace_.tracks.push_back({kCopyTrack, "data: to the device"});
   if (placement.ranks > 1) trace_.tracks.push_back({kCommunicationTrack, "communication"});
   name_layers(step);
-  name_buckets(step, bucket_names);
+  set_bucket_names(step, bucket_names);
 }
 
 void TraceCollector::name_layers(const Step& step) {
-  for (const LayerStretch& stretch : step.probe()->stretches()) {
-    trace_.subjects.push_back({stretch.name,
-                               stretch.forward ? kForwardCategory : kBackwardCategory,
-                               {{"kind", stretch.kind},
-                                {"operations", stretch.operations},
-                                {"FLOP", stretch.flops},
-                                {"bytes", stretch.bytes}}});
-    ++stretches_;
+  for (const LayerRange& range : step.probe()->ranges()) {
+    trace_.descriptors.push_back({range.name,
+                                  range.forward ? kForwardCategory : kBackwardCategory,
+                                  {{"kind", range.kind},
+                                   {"operations", range.operations},
+                                   {"FLOP", range.flops},
+                                   {"bytes", range.bytes}}});
+    ++layer_ranges_;
   }
 }
 
-void TraceCollector::name_buckets(const Step& step, std::span<const std::string> names) {
-  first_bucket_ = static_cast<int>(trace_.subjects.size());
+void TraceCollector::set_bucket_names(const Step& step, std::span<const std::string> names) {
+  first_bucket_ = static_cast<int>(trace_.descriptors.size());
   for (size_t i = 0; i < step.buckets().size(); ++i) {
     const comm::Bucket& bucket = step.buckets()[i];
     const int64_t elements = bucket.end - bucket.begin;
-    trace_.subjects.push_back({fmt::format("all-reduce, bucket {}", i),
-                               "communication",
-                               {{"bucket", i},
-                                {"parameters", i < names.size() ? names[i] : ""},
-                                {"first_element", bucket.begin},
-                                {"elements", elements},
-                                {"bytes", elements * int64_t{sizeof(float)}}}});
+    trace_.descriptors.push_back({fmt::format("all-reduce, bucket {}", i),
+                                  "communication",
+                                  {{"bucket", i},
+                                   {"parameters", i < names.size() ? names[i] : ""},
+                                   {"first_element", bucket.begin},
+                                   {"elements", elements},
+                                   {"bytes", elements * int64_t{sizeof(float)}}}});
   }
 }
 
@@ -94,27 +94,27 @@ int64_t TraceCollector::time(Clock::time_point at) const {
   return std::chrono::nanoseconds(at - zero_).count();
 }
 
-void TraceCollector::add(TrackId track, int subject, int64_t step, int64_t begin, int64_t end) {
-  trace_.events.push_back({track, subject, step, begin, end - begin});
+void TraceCollector::add(TrackId track, int descriptor, int64_t step, int64_t begin, int64_t end) {
+  trace_.events.push_back({track, descriptor, step, begin, end - begin});
 }
 
-void TraceCollector::fetched(int64_t step, Clock::time_point asked, Clock::time_point came) {
-  fetches_.push_back({step, time(asked), time(came)});
+void TraceCollector::fetched(int64_t step, Clock::time_point asked, Clock::time_point arrived) {
+  fetches_.push_back({step, time(asked), time(arrived)});
 }
 
 void TraceCollector::done(int64_t step, const StepTimeline& timeline) {
   const Fetch fetch = fetches_.front();
   fetches_.pop_front();
-  add(kNextBatchTrack, kNextBatch, step, fetch.asked, fetch.came);
+  add(kNextBatchTrack, kNextBatch, step, fetch.asked, fetch.arrived);
   add_phases(step, timeline, fetch);
-  const auto add_span = [&](TrackId track, int subject, const TimeSpan& span) {
-    add(track, subject, step, device_zero_ + nanoseconds(timeline.began + span.begin),
-        device_zero_ + nanoseconds(timeline.began + span.end));
+  const auto add_span = [&](TrackId track, int descriptor, const TimeSpan& span) {
+    add(track, descriptor, step, device_zero_ + nanoseconds(timeline.start + span.begin),
+        device_zero_ + nanoseconds(timeline.start + span.end));
   };
   if (copies_) add_span(kCopyTrack, kCopy, timeline.copy);
-  for (size_t i = 0; i < timeline.stretches.size(); ++i) {
-    add_span(kComputeTrack, kFirstStretch + static_cast<int>(i) % stretches_,
-             timeline.stretches[i]);
+  for (size_t i = 0; i < timeline.layers.size(); ++i) {
+    add_span(kComputeTrack, kFirstLayerRange + static_cast<int>(i) % layer_ranges_,
+             timeline.layers[i]);
   }
   for (size_t i = 0; i < timeline.sums.size(); ++i) {
     add_span(kCommunicationTrack, first_bucket_ + static_cast<int>(i), timeline.sums[i]);
@@ -122,19 +122,20 @@ void TraceCollector::done(int64_t step, const StepTimeline& timeline) {
   add_span(kUpdateTrack, kUpdate, timeline.update);
 }
 
-// They follow one another without a gap. Where the host asks for a batch while the device is still
-// busy with the step before, only what comes after that counts as waiting.
+// Adds the phases of a step, which follow each other without gaps. If the host requests a batch
+// while the device is still busy with the step before, waiting only counts from the end of that
+// step.
 void TraceCollector::add_phases(int64_t step, const StepTimeline& timeline, const Fetch& fetch) {
   const auto at = [&](double seconds) {
-    return device_zero_ + nanoseconds(timeline.began + seconds);
+    return device_zero_ + nanoseconds(timeline.start + seconds);
   };
   const int64_t first = at(0);
   const int64_t begin = std::min(std::max(previous_end_, fetch.asked), first);
-  const int64_t came = std::clamp(fetch.came, begin, first);
+  const int64_t arrived = std::clamp(fetch.arrived, begin, first);
   previous_end_ = at(timeline.update.end);
   add(kStepTrack, kStep, step, begin, previous_end_);
-  add(kStepTrack, kDataWait, step, begin, came);
-  add(kStepTrack, kPrepare, step, came, at(timeline.forward.front().begin));
+  add(kStepTrack, kDataWait, step, begin, arrived);
+  add(kStepTrack, kPrepare, step, arrived, at(timeline.forward.front().begin));
   for (size_t pass = 0; pass < timeline.forward.size(); ++pass) {
     const TimeSpan& forward = timeline.forward[pass];
     const TimeSpan& backward = timeline.backward[pass];

@@ -7,7 +7,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Microseconds, which the format counts in, without rounding.
+// Formats microseconds, the unit of the format, without rounding.
 std::string microseconds(int64_t nanoseconds) {
   return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
 }
@@ -18,14 +18,15 @@ std::string metadata(const RankTrace& trace, int thread, const char* name, const
       .dump();
 }
 
-// Text that its events have in common, up to what is different.
-std::string beginning(const RankTrace& trace, const TraceSubject& subject) {
+// Returns the beginning of an event, up to the first value that differs between events of a
+// descriptor.
+std::string beginning(const RankTrace& trace, const EventDescriptor& descriptor) {
   std::string text = fmt::format(R"({{"ph":"X","pid":{},"name":{},"cat":{},"args":{{)", trace.rank,
-                                 Json(subject.name).dump(), Json(subject.category).dump());
-  for (const auto& [key, value] : subject.args.items()) {
+                                 Json(descriptor.name).dump(), Json(descriptor.category).dump());
+  for (const auto& [key, value] : descriptor.args.items()) {
     text += fmt::format("{}:{},", Json(key).dump(), value.dump());
   }
-  return text + Json(subject.number).dump();
+  return text + Json(descriptor.number).dump();
 }
 
 }  // namespace
@@ -33,11 +34,11 @@ std::string beginning(const RankTrace& trace, const TraceSubject& subject) {
 std::string to_text(const RankTrace& trace) {
   Json json{{"rank", trace.rank}, {"process", trace.process}};
   for (const auto& each : trace.tracks) json["tracks"].push_back({each.id, each.name});
-  for (const TraceSubject& each : trace.subjects) {
-    json["subjects"].push_back({each.name, each.category, each.args, each.number});
+  for (const EventDescriptor& each : trace.descriptors) {
+    json["descriptors"].push_back({each.name, each.category, each.args, each.number});
   }
   for (const TraceEvent& each : trace.events) {
-    json["events"].push_back({each.track, each.subject, each.number, each.begin, each.duration});
+    json["events"].push_back({each.track, each.descriptor, each.number, each.begin, each.duration});
   }
   return json.dump();
 }
@@ -50,8 +51,8 @@ RankTrace rank_trace_from(const std::string& text) {
   for (const Json& each : json.value("tracks", Json::array())) {
     trace.tracks.push_back({each.at(0), each.at(1)});
   }
-  for (const Json& each : json.value("subjects", Json::array())) {
-    trace.subjects.push_back({each.at(0), each.at(1), each.at(2), each.at(3)});
+  for (const Json& each : json.value("descriptors", Json::array())) {
+    trace.descriptors.push_back({each.at(0), each.at(1), each.at(2), each.at(3)});
   }
   for (const Json& each : json.value("events", Json::array())) {
     trace.events.push_back({each.at(0), each.at(1), each.at(2), each.at(3), each.at(4)});
@@ -70,19 +71,19 @@ std::string trace_events(const RankTrace& trace, bool first) {
     text += ",\n" + metadata(trace, each.id, "thread_sort_index", {{"sort_index", each.id}});
   }
   std::vector<std::string> beginnings;
-  for (const TraceSubject& subject : trace.subjects) {
-    beginnings.push_back(beginning(trace, subject));
+  for (const EventDescriptor& descriptor : trace.descriptors) {
+    beginnings.push_back(beginning(trace, descriptor));
   }
   for (const TraceEvent& event : trace.events) {
     text += fmt::format(",\n{}:{}}},\"tid\":{},\"ts\":{},\"dur\":{}}}",
-                        beginnings[static_cast<size_t>(event.subject)], event.number, event.track,
-                        microseconds(event.begin), microseconds(event.duration));
+                        beginnings[static_cast<size_t>(event.descriptor)], event.number,
+                        event.track, microseconds(event.begin), microseconds(event.duration));
   }
   return text;
 }
 
-std::string trace_tail(const Json& about) {
-  return fmt::format("\n],\"otherData\":{}}}\n", about.dump());
+std::string trace_tail(const Json& metadata) {
+  return fmt::format("\n],\"otherData\":{}}}\n", metadata.dump());
 }
 
 }  // namespace trireme::train

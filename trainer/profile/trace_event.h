@@ -1,5 +1,5 @@
-// What one rank did and when, and all ranks together as a file in the Trace Event Format, which
-// chrome://tracing and ui.perfetto.dev open.
+// The events of a rank, and a file with those of all ranks in the Trace Event Format, which
+// chrome://tracing and ui.perfetto.dev can open.
 #pragma once
 
 #include <cstdint>
@@ -9,35 +9,35 @@
 
 namespace trireme::train {
 
-// Rows of a rank on the timeline. Events of one row do not overlap, or lie one within the other.
+// The tracks of a rank on the timeline. Events of a track are disjoint or nested.
 enum TrackId : int {
   kStepTrack = 1,
   kComputeTrack,
   kCommunicationTrack,
   kUpdateTrack,
   kCopyTrack,       // of batches to the device
-  kNextBatchTrack,  // what the host waits for
-  kLoaderTracks,    // and on: one for each of the loader's threads
+  kNextBatchTrack,  // while the host waits for the next batch
+  kLoaderTracks,    // the first of the loader's threads, which have a track each
 };
 
-// Categories of events: steps, their phases, and what layers do.
+// Categories of events: steps, their phases, and the layers' forward and backward passes.
 inline constexpr const char* kStepCategory = "step";
 inline constexpr const char* kPhaseCategory = "phase";
 inline constexpr const char* kForwardCategory = "forward";
 inline constexpr const char* kBackwardCategory = "backward";
 
-// What events are of, of which many have the same.
-struct TraceSubject {
+// The properties that many events have in common.
+struct EventDescriptor {
   std::string name;
   std::string category;
   nlohmann::json args = nlohmann::json::object();
-  std::string number = "step";  // what TraceEvent::number is
+  std::string number = "step";  // the meaning of TraceEvent::number
 };
 
-// Times in nanoseconds; the beginning of the window on all ranks is 0.
+// Times are in nanoseconds since the beginning of the window on the first rank to open it.
 struct TraceEvent {
-  int track = 0;
-  int subject = 0;  // of RankTrace::subjects
+  int track = 0;       // TrackId
+  int descriptor = 0;  // index into RankTrace::descriptors
   int64_t number = 0;
   int64_t begin = 0;
   int64_t duration = 0;
@@ -45,25 +45,24 @@ struct TraceEvent {
 
 struct RankTrace {
   int rank = 0;
-  std::string process;  // for people: "rank 0 (host a, CPU)"
+  std::string process;  // for display: "rank 0 (host a, CPU)"
   struct Track {
     int id = 0;
     std::string name;
   };
   std::vector<Track> tracks;
-  std::vector<TraceSubject> subjects;
+  std::vector<EventDescriptor> descriptors;
   std::vector<TraceEvent> events;
 };
 
-// For sending it to another rank.
+// Serialize a trace to send it to another rank.
 std::string to_text(const RankTrace& trace);
 RankTrace rank_trace_from(const std::string& text);
 
-// The file, piece by piece: the head, each rank, the tail. `about` is what viewers show of the
-// trace as a whole.
+// Return the parts of the file: the head, the events of each rank, the tail. A rank is a process, a
+// track a thread. `first` is true for the first rank. Viewers show `metadata` with the trace.
 std::string trace_head();
-// Events of a rank: process rank, thread track.
 std::string trace_events(const RankTrace& trace, bool first);
-std::string trace_tail(const nlohmann::json& about);
+std::string trace_tail(const nlohmann::json& metadata);
 
 }  // namespace trireme::train

@@ -10,7 +10,7 @@
 namespace trireme::train {
 namespace {
 
-std::optional<int64_t> whole_number(std::string_view text) {
+std::optional<int64_t> parse_integer(std::string_view text) {
   int64_t number = 0;
   const char* const end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, number);
@@ -30,9 +30,9 @@ StepWindow parse_step_window(std::string_view text) {
   if (!text.starts_with(kKey) || to == std::string_view::npos) {
     refuse("is not of the form steps=FIRST..LAST, as in steps=10..20");
   }
-  const auto first = whole_number(text.substr(kKey.size(), to - kKey.size()));
-  const auto last = whole_number(text.substr(to + kTo.size()));
-  if (!first || !last) refuse("does not name two whole numbers, as steps=10..20 does");
+  const auto first = parse_integer(text.substr(kKey.size(), to - kKey.size()));
+  const auto last = parse_integer(text.substr(to + kTo.size()));
+  if (!first || !last) refuse("does not contain two integers, as in steps=10..20");
   const StepWindow window{*first, *last};
   if (window.first < 1) refuse("begins before the first step, which is step 1");
   if (window.last < window.first) refuse("ends before it begins");

@@ -1,4 +1,4 @@
-// Which steps of a run are to be profiled.
+// The range of steps of a run that is profiled.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace trireme::train {
 
-// Steps as metrics.jsonl counts them, from 1; both ends included.
+// Steps are counted from 1, as in metrics.jsonl; both ends are inclusive.
 struct StepWindow {
   int64_t first = 1;
   int64_t last = 1;
@@ -15,12 +15,12 @@ struct StepWindow {
   bool operator==(const StepWindow&) const = default;
 };
 
-// Every step of a window is kept in memory until its end.
+// The events of all steps of a window are in memory until it ends.
 inline constexpr int64_t kMaxProfiledSteps = 1000;
 
-// "steps=10..20". Throws ConfigError that says what is wrong with it.
+// Parses "steps=10..20". Throws ConfigError if it is invalid.
 StepWindow parse_step_window(std::string_view text);
-// "steps 10 to 20", "step 7"
+// Returns "steps 10 to 20" or "step 7".
 std::string to_string(const StepWindow& window);
 
 }  // namespace trireme::train

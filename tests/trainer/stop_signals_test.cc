@@ -1,4 +1,4 @@
-#include "trainer/run/stop.h"
+#include "trainer/run/stop_signals.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace trireme::train {
 namespace {
 
-TEST(StopSignals, OnlySetAFlag) {
+TEST(StopSignals, SetAFlag) {
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
     const StopSignals stop;
     EXPECT_FALSE(stop.requested());
@@ -21,19 +21,19 @@ TEST(StopSignals, OnlySetAFlag) {
   }
 }
 
-TEST(StopSignals, DoNoHarmOnceTheEndIsDecided) {
+TEST(StopSignals, AreIgnoredAfterDestruction) {
   { const StopSignals stop; }
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) raise(signal);
 }
 
-TEST(StopSignals, AreFollowedByRanksThatGotNone) {
+TEST(StopSignals, CanBeRequestedByAPeer) {
   StopSignals stop;
-  stop.follow();
+  stop.request_by_peer();
   EXPECT_TRUE(stop.requested());
 }
 
-// Without a signal there is no deadline.
-TEST(StopSignals, EndInTimeWhenAllGoesWell) {
+// The deadline only counts from a signal, and does not delay destruction.
+TEST(StopSignals, DestructionDoesNotWaitForTheDeadline) {
   const auto start = std::chrono::steady_clock::now();
   { const StopSignals stop(3600); }
   {
@@ -43,11 +43,11 @@ TEST(StopSignals, EndInTimeWhenAllGoesWell) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
 }
 
-TEST(StopSignalsDeathTest, DeadlineEndsWhatHangs) {
-  const auto hang = [](bool told_by_another) {
+TEST(StopSignalsDeathTest, DeadlineEndsAHangingProcess) {
+  const auto hang = [](bool by_peer) {
     StopSignals stop(0.05);
-    stop.at_deadline([](double grace) { std::fprintf(stderr, "late after %g s", grace); });
-    told_by_another ? stop.follow() : static_cast<void>(raise(SIGUSR1));
+    stop.on_deadline([](double grace) { std::fprintf(stderr, "late after %g s", grace); });
+    by_peer ? stop.request_by_peer() : static_cast<void>(raise(SIGUSR1));
     for (;;) pause();
   };
   constexpr int kResumable = static_cast<int>(ExitCode::kResumable);
