@@ -76,6 +76,7 @@ class Emitter {
   ValueId new_value(const Shape& shape, Layout layout = Layout::any());
   ValueId new_value(DType dtype, const Shape& shape, Layout layout);
   ValueId new_value_like(ValueId value);
+  // Returns a new value whose size is chosen by the plan that writes it.
   ValueId workspace();
   // Returns a value with the same memory and another shape. Requires a row-major value.
   ValueId view(ValueId value, const Shape& shape);
@@ -92,7 +93,9 @@ class Emitter {
   // or f64 in the reference backend.
   DType gradient_dtype() const { return parameters_.array_dtype(); }
 
+  // Plans an operation and appends it. kNoValue stands for an optional argument that is absent.
   void emit(const ops::Op& op, std::vector<ValueId> args);
+  // Appends a sum of the value over all ranks, in place.
   void all_reduce(ValueId value);
 
   // Returns whether input i depends on a trained parameter.

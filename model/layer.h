@@ -75,8 +75,9 @@ class Layer {
   };
   // Returns the layer as a ChannelScale if it is one in inference.
   virtual std::optional<ChannelScale> as_channel_scale() const { return std::nullopt; }
-  // For inference: prepares this layer to have `next`'s scale and shift in its weights and bias, by
-  // adding a bias if it has none and applying `next`'s activation. Returns false if it cannot.
+  // Used for inference. Prepares this layer to have `next`'s scale and shift in its weights and
+  // bias, by adding a bias if it has none and applying `next`'s activation. Returns false if it
+  // cannot.
   virtual bool fold(const ChannelScale& /*next*/) { return false; }
   // Returns whether training uses statistics of the rank's share of the batch, so that results
   // depend on the number of ranks.

@@ -22,7 +22,7 @@ void fuse(Graph& graph);
 // ConfigError if an expression is invalid or matches no parameter, or if no trained parameter
 // remains.
 void freeze(Graph& graph, std::span<const std::string> patterns);
-// For inference: folds each batch norm that is the only reader of a convolution into the
+// Used for inference. Folds each batch norm that is the only reader of a convolution into the
 // convolution's weights and bias. Norms with a fused residual sum remain, since the sum needs the
 // same pass over memory.
 void fold_batch_norms(Graph& graph, Weights& weights);
