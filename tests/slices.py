@@ -153,7 +153,7 @@ def unpack(archive, folder):
 
 
 def checked(value, fields, where):
-    """The object, if it has these fields of these types; else throws ValueError."""
+    """Returns `value` if it is an object with these fields of these types. Otherwise raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError(f"{where} is not an object")
     for name, kind in fields.items():

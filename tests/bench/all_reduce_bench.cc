@@ -1,8 +1,9 @@
-// An all-reduce over the ranks of one host: ours beside MPI's, turn by turn in one run. MPI's runs
-// twice: over memory as malloc gives it, and over a device's, which has huge pages where it may.
+// Compares Trireme's all-reduce over the ranks of one host with MPI's, alternating in one run. MPI
+// runs twice: with memory from malloc, and with memory of the device, which uses huge pages if
+// possible.
 //   mpirun -np 2 all_reduce_bench [BYTES] [ROUNDS]
-// Prints medians over the rounds, of each round the slowest rank, and the best round of each, as
-// one line of JSON.
+// Prints one line of JSON: the medians over the rounds, and the best rounds. The time of a round is
+// that of its slowest rank.
 #include <mpi.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@
 namespace trireme {
 namespace {
 
-// Of every round, the milliseconds of the slowest rank.
+// Measures rounds. The result for each round is the time of the slowest rank in milliseconds.
 class Series {
  public:
   void time(comm::Communicator& communicator, Stream& stream, const std::function<void()>& work) {

@@ -1,6 +1,7 @@
-// How fast a checkpoint gets to the disk beside what `dd` does with as many zeros, in turn:
+// Compares the speed of writing a checkpoint with that of `dd` for the same number of zeros,
+// alternating:
 //   checkpoint_bench FOLDER [MIB] [ROUNDS]
-// Prints one JSON object. The folder should lie on the disk in question.
+// Prints one JSON object. FOLDER should be on the disk to measure.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -23,7 +24,7 @@ using bench::Clock;
 using bench::processor_seconds;
 using bench::seconds_since;
 
-// Convolutions of 2.25 MiB, as a ResNet has them, that make up so many bytes of values.
+// Returns convolutions of 2.25 MiB each, as in a ResNet, with at least `bytes` of values in total.
 model::Parameters parameters_of(int64_t bytes) {
   constexpr int64_t kElements = 256 * 256 * 9;
   model::Parameters parameters;
@@ -72,10 +73,10 @@ int run(const fs::path& folder, int64_t mib, int rounds) {
     if (!outcome.error.empty()) throw Error(outcome.error);
     bytes = fs::file_size(outcome.path / "model.safetensors") +
             fs::file_size(outcome.path / "optimizer.safetensors");
-    // A new file, as the checkpoint's are; the one before goes afterwards.
+    // A new file, like those of the checkpoint. The previous one is removed afterwards.
     const double dd = seconds_of_dd(folder / fmt::format("zeros-{}", round), bytes);
     fs::remove(folder / fmt::format("zeros-{}", round - 1));
-    if (round == 0) continue;  // nothing was there to be replaced
+    if (round == 0) continue;  // did not replace an earlier checkpoint
     saves.push_back(outcome.seconds - outcome.stall_seconds);
     stalls.push_back(outcome.stall_seconds);
     processor.push_back(used - outcome.stall_seconds);

@@ -1,7 +1,7 @@
-// What a step's own checks cost beside the step: that all numbers are finite, that all ranks hold
-// the same parameters.
+// Measures the cost of the checks of a training step: that all numbers are finite, and that all
+// ranks have the same parameters.
 //   [mpirun -np N] checks_bench NETWORK [BATCH OF A RANK] [STEPS]
-// Prints one JSON object. Each part is timed right after a step, in turn, and held against it.
+// Prints one JSON object. Each check is timed right after a step and compared with its time.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ double seconds_of(F f) {
   return bench::seconds_since(start);
 }
 
-// What the update does to find out whether all gradients are finite.
+// The part of the update that checks whether all gradients are finite.
 class FiniteCheck {
  public:
   explicit FiniteCheck(train::Step& step, const train::Config& config)
@@ -42,11 +42,11 @@ class FiniteCheck {
                        TensorSpec{DType::kF64, {1}, Layout::row_major()}})),
         scratch_(step.backend().device().allocate(plan_->scratch_bytes())),
         sum_(step.backend().device().allocate(sizeof(double))),
-        running_(step.backend().device().allocate(step.parameters().running_bytes())) {}
+        running_(step.backend().device().allocate(step.parameters().running_stat_bytes())) {}
 
   void run() {
     Stream& stream = step_.stream();
-    step_.backend().device().copy(running_.data(), step_.arrays().running, running_.bytes(),
+    step_.backend().device().copy(running_.data(), step_.arrays().running_stats, running_.bytes(),
                                   stream);
     plan_->encode(stream, std::array<void*, 2>{step_.arrays().gradients, sum_.data()},
                   scratch_.data());
@@ -79,18 +79,18 @@ int run(const std::string& network, int64_t batch, int steps) {
     loader.start(0, 0);
     const train::Checks checks(config.run.checks(), communicator, step);
     FiniteCheck finite(step, config);
-    std::vector<double> whole, finite_part, compare_part;
+    std::vector<double> step_times, finite_part, compare_part;
     for (int i = 0; i < steps + 3; ++i) {
       const double took = seconds_of([&] {
         step.run(loader.next(), i, 0.001f);
         step.finish();
       });
-      const double looking = seconds_of([&] { finite.run(); });
-      all_gather(communicator, "");  // so that comparing does not wait for a late rank
+      const double checking = seconds_of([&] { finite.run(); });
+      all_gather(communicator, "");  // so that the comparison does not wait for a late rank
       const double comparing = seconds_of([&] { checks.compare_ranks(i, /*averaged=*/false); });
-      if (i < 3) continue;  // warming up
-      whole.push_back(took);
-      finite_part.push_back(looking / took);
+      if (i < 3) continue;  // warmup
+      step_times.push_back(took);
+      finite_part.push_back(checking / took);
       compare_part.push_back(comparing / took);
     }
     const auto every = static_cast<double>(config.run.checks().parameter_checksum_every_steps());
@@ -98,7 +98,7 @@ int run(const std::string& network, int64_t batch, int steps) {
       fmt::print(
           R"({{"network":"{}","ranks":{},"batch":{},"step_ms":{:.3f},"finite_percent":{:.3f},"compare_percent":{:.4f}}})"
           "\n",
-          network, communicator.size(), batch, 1e3 * bench::median(whole),
+          network, communicator.size(), batch, 1e3 * bench::median(step_times),
           100 * bench::median(finite_part), 100 * bench::median(compare_part) / every);
     }
   }

@@ -1,8 +1,8 @@
-// What decoding costs on the way from a photograph to 224x224 pixels, beside libjpeg-turbo's own
-// full decode of the same files: one thread, processor time, in turn.
+// Measures the cost of turning photographs into 224 x 224 pixels, compared with a full decode of
+// the same files by libjpeg-turbo: processor time of one thread, alternating.
 //   decode_bench [FOLDER OF TAR FILES] [ROUNDS]
-// Prints one JSON object: images/s of libjpeg, and the rate of each way over it, each the median
-// over the rounds.
+// Prints one JSON object: images/s of libjpeg, and the speed of each method relative to it, as
+// medians over the rounds.
 #include <archive.h>
 #include <archive_entry.h>
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ using Bytes = std::vector<uint8_t>;
 
 constexpr data::ImageSize kOutput{224, 224};
 
-// All JPEG members.
+// Reads all JPEG members.
 void read_tar(const std::filesystem::path& path, std::vector<Bytes>& files) {
   archive* tar = archive_read_new();
   archive_read_support_format_tar(tar);
@@ -56,7 +56,7 @@ std::vector<Bytes> read_folder(const std::string& folder) {
   return files;
 }
 
-// Row after row, as everybody does it. What it cannot decode ends the program.
+// The usual method to decode with libjpeg, row by row. Errors end the program.
 class PlainLibjpeg {
  public:
   PlainLibjpeg() {
@@ -87,38 +87,43 @@ class PlainLibjpeg {
   data::Image image_;
 };
 
-// As in training: 8% to 100% of the image, its sides as 3:4 to 4:3.
-data::Region random_crop(data::ImageSize whole, data::Draws draws) {
+// Draws a crop as in training: 8% to 100% of the area, with an aspect ratio from 3:4 to 4:3.
+data::Region random_crop(data::ImageSize full, data::Draws draws) {
   for (int attempt = 0; attempt < 10; ++attempt) {
-    const double area = whole.height * whole.width * double{draws.uniform(0.08f, 1)};
+    const double area = full.height * full.width * double{draws.uniform(0.08f, 1)};
     const double ratio = std::exp(double{draws.uniform(std::log(0.75f), std::log(4 / 3.0f))});
     const int height = static_cast<int>(std::lround(std::sqrt(area / ratio)));
     const int width = static_cast<int>(std::lround(std::sqrt(area * ratio)));
-    if (height < 1 || width < 1 || height > whole.height || width > whole.width) continue;
-    return {draws.below(whole.height - height + 1), draws.below(whole.width - width + 1), height,
+    if (height < 1 || width < 1 || height > full.height || width > full.width) continue;
+    return {draws.below(full.height - height + 1), draws.below(full.width - width + 1), height,
             width};
   }
-  return {0, 0, whole.height, whole.width};
+  return {0, 0, full.height, full.width};
 }
 
-// What is done with a image: decoded by libjpeg alone, by Decoder, and then resized a crop of
-// it, of which more and more is left out when it is decoded.
-enum class Way { kLibjpeg, kDecode, kResize, kCrop, kCropShrunk };
-constexpr size_t kWays = 5;
+// What is done with an image.
+enum class Method {
+  kLibjpeg,     // decoded by libjpeg
+  kDecode,      // decoded by Decoder
+  kResize,      // decoded in full by Decoder, then a crop is resized
+  kCrop,        // only the crop is decoded and resized
+  kCropShrunk,  // only the crop is decoded, at reduced size, and resized
+};
+constexpr size_t kMethods = 5;
 
 class Cropper {
  public:
   void decode(const Bytes& bytes) {
-    const data::ImageSize whole = decoder_.open(bytes).size;
-    read({3, {0, 0, whole.height, whole.width}, 1});
+    const data::ImageSize full = decoder_.open(bytes).size;
+    read({3, {0, 0, full.height, full.width}, 1});
   }
 
-  void decode_and_resize(const Bytes& bytes, Way way, data::Draws draws) {
-    const data::ImageSize whole = decoder_.open(bytes).size;
-    const data::Region crop = random_crop(whole, draws);
+  void decode_and_resize(const Bytes& bytes, Method method, data::Draws draws) {
+    const data::ImageSize full = decoder_.open(bytes).size;
+    const data::Region crop = random_crop(full, draws);
     const data::Region wanted =
-        way == Way::kResize ? data::Region{0, 0, whole.height, whole.width} : crop;
-    const int shrink = way == Way::kCropShrunk ? shrink_for(crop) : 1;
+        method == Method::kResize ? data::Region{0, 0, full.height, full.width} : crop;
+    const int shrink = method == Method::kCropShrunk ? shrink_for(crop) : 1;
     const data::Region covers = read({3, wanted, shrink});
     const data::Box box{double(crop.top - covers.top) / shrink,
                         double(crop.left - covers.left) / shrink, double(crop.height) / shrink,
@@ -127,7 +132,7 @@ class Cropper {
   }
 
  private:
-  // As far as the output's resolution allows.
+  // Returns the largest factor for which the crop is at least as large as the output.
   static int shrink_for(const data::Region& crop) {
     int shrink = 1;
     while (shrink < 8 && crop.height >= 2 * shrink * kOutput.height &&
@@ -137,7 +142,7 @@ class Cropper {
     return shrink;
   }
 
-  // What has come.
+  // Decodes and returns the region that was decoded.
   data::Region read(const data::DecodeRequest& request) {
     const data::DecodePlan plan = decoder_.plan(request);
     decoder_.decode(image_.reshape(plan.size, 3));
@@ -163,27 +168,28 @@ double seconds_of(Work work) {
   return thread_seconds() - start;
 }
 
-// For each round, the seconds that all files took each way. They take turns at a few files each:
-// at every single one they would fill the caches and train the processor for each other.
-std::vector<std::array<double, kWays>> measure(const std::vector<Bytes>& files, int rounds) {
-  constexpr size_t kTogether = 25;
+// Returns the seconds that each method takes for all files, for each round. The methods alternate
+// every few files: alternating at every file, they would warm caches and branch predictors for each
+// other.
+std::vector<std::array<double, kMethods>> measure(const std::vector<Bytes>& files, int rounds) {
+  constexpr size_t kGroup = 25;
   PlainLibjpeg libjpeg;
   Cropper cropper;
-  std::vector<std::array<double, kWays>> taken(static_cast<size_t>(rounds));
-  for (int round = -1; round < rounds; ++round) {  // one to warm up
-    for (size_t begin = 0; begin < files.size(); begin += kTogether) {
-      const size_t end = std::min(begin + kTogether, files.size());
-      for (size_t turn = 0; turn < kWays; ++turn) {
-        const auto way = static_cast<Way>((begin / kTogether + turn) % kWays);
+  std::vector<std::array<double, kMethods>> taken(static_cast<size_t>(rounds));
+  for (int round = -1; round < rounds; ++round) {  // with one warmup round
+    for (size_t begin = 0; begin < files.size(); begin += kGroup) {
+      const size_t end = std::min(begin + kGroup, files.size());
+      for (size_t turn = 0; turn < kMethods; ++turn) {
+        const auto method = static_cast<Method>((begin / kGroup + turn) % kMethods);
         const double seconds = seconds_of([&] {
           for (size_t i = begin; i < end; ++i) {
             const data::Draws draws(1, round, static_cast<int64_t>(i), 0);
-            way == Way::kLibjpeg  ? libjpeg.decode(files[i])
-            : way == Way::kDecode ? cropper.decode(files[i])
-                                  : cropper.decode_and_resize(files[i], way, draws);
+            method == Method::kLibjpeg  ? libjpeg.decode(files[i])
+            : method == Method::kDecode ? cropper.decode(files[i])
+                                        : cropper.decode_and_resize(files[i], method, draws);
           }
         });
-        if (round >= 0) taken[static_cast<size_t>(round)][static_cast<size_t>(way)] += seconds;
+        if (round >= 0) taken[static_cast<size_t>(round)][static_cast<size_t>(method)] += seconds;
       }
     }
   }
@@ -194,10 +200,11 @@ void run(const std::string& folder, int rounds) {
   const std::vector<Bytes> files = read_folder(folder);
   const auto taken = measure(files, rounds);
   std::vector<double> rates;
-  std::array<std::vector<double>, kWays> ratios;
+  std::array<std::vector<double>, kMethods> ratios;
   for (const auto& round : taken) {
     rates.push_back(static_cast<double>(files.size()) / round[0]);
-    for (size_t way = 0; way < kWays; ++way) ratios[way].push_back(round[0] / round[way]);
+    for (size_t method = 0; method < kMethods; ++method)
+      ratios[method].push_back(round[0] / round[method]);
   }
   fmt::print(
       R"({{"bench": "decode", "images": {}, "rounds": {}, "libjpeg_images_per_second": {:.1f}, )"

@@ -1,5 +1,5 @@
-// Time of one image on one core: random resized crops of photographs of 500 x 375 to 224 x 224,
-// and changes of color of what comes out.
+// Measures the time per image on one core: random resized crops of 500 x 375 photographs to 224 x
+// 224, and color operations on the result.
 #include <benchmark/benchmark.h>
 
 #include <cmath>

@@ -1,10 +1,10 @@
-// How fast the loader is alone, without training: samples/s, and beside copying the same bytes.
+// Measures the speed of the loader without training, optionally compared with memcpy.
 //
 //   loader_bench DATA [--threads N] [--batch N] [--epochs N] [--copy]
 //
-// DATA is what stands in the `data { }` of a configuration. The first epoch is not counted. With
-// --copy loading 2 GB and copying as much by as many threads, from memory of the samples' size into
-// a ring of batches, take turns. Prints one JSON object.
+// DATA is the contents of `data { }` in a configuration. The first epoch is not counted. With
+// --copy, loading 2 GB alternates with copying the same amount by the same number of threads, from
+// memory of the size of the samples into a ring of batches. Prints one JSON object.
 #include <fmt/format.h>
 #include <google/protobuf/text_format.h>
 
@@ -48,7 +48,7 @@ Options parse(int count, char** arguments) {
       options.copy = true;
       continue;
     }
-    if (i + 1 == count) throw Error("what is " + name + "?");
+    if (i + 1 == count) throw Error("unknown option or missing value: " + name);
     const int value = std::stoi(arguments[++i]);
     if (name == "--threads") {
       options.threads = value;
@@ -57,13 +57,13 @@ Options parse(int count, char** arguments) {
     } else if (name == "--epochs") {
       options.epochs = value;
     } else {
-      throw Error("what is " + name + "?");
+      throw Error("unknown option: " + name);
     }
   }
   return options;
 }
 
-// Copies of samples in random order into a ring of batches, shared among threads.
+// Copies samples in random order into a ring of batches, divided among threads.
 class Copies {
  public:
   Copies(Device& device, int64_t samples, size_t bytes, const Options& options)
@@ -78,7 +78,7 @@ class Copies {
       std::memset(rings_.back().data(), 5, rings_.back().bytes());
     }
   }
-  // Seconds for all samples so many times.
+  // Returns the seconds for copying all samples `epochs` times.
   double seconds(int64_t epochs) {
     const auto began = Clock::now();
     std::vector<std::thread> threads;
@@ -148,7 +148,7 @@ void run(const Options& options) {
   double processor = 0;
   double copying = 0;
   for (int i = 0; i < options.epochs; ++i) {
-    // What was loaded ahead comes for nothing otherwise.
+    // Discard batches that were loaded ahead, whose time was not measured.
     if (copies) loader.start(i + 1, 0);
     const double before = processor_seconds();
     const double loaded = load(epochs_a_turn);

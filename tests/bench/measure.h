@@ -1,4 +1,4 @@
-// How benchmarks measure, and sum up what they measured.
+// Timing and statistics for benchmarks.
 #pragma once
 
 #include <time.h>
@@ -15,7 +15,7 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// That all threads of this process have had.
+// Returns the processor time of all threads of this process.
 inline double processor_seconds() {
   timespec used{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);

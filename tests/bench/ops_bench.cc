@@ -1,8 +1,7 @@
-// Speed of the operations of lenet, mlp and resnet18-cifar at their usual batch on one rank, one
-// thread. Convolutions and dense layers report FLOP/s, the rest bytes/s: those of each tensor,
-// twice where it is read and written. An update (mlp/update) has beside it what its bytes alone
-// cost (mlp/stream): a pass that reads as many arrays and writes as many of them. Run both in
-// turns:
+// Measures the operations of lenet, mlp and resnet18-cifar with their default batch on one rank and
+// one thread. Convolutions and dense layers report FLOP/s, the others bytes/s (tensors that are
+// read and written count twice). Each update (mlp/update) comes with the cost of its memory traffic
+// (mlp/stream): a pass that reads and writes the same number of arrays. To run both interleaved:
 //   ops_bench --benchmark_filter='mlp/(update|stream)' --benchmark_repetitions=21
 //             --benchmark_enable_random_interleaving=true --benchmark_report_aggregates_only=true
 #include <benchmark/benchmark.h>
@@ -21,7 +20,7 @@
 namespace trireme {
 namespace {
 
-// One planned operation with memory of its own.
+// A planned operation with its own memory.
 class Runner {
  public:
   Runner(ops::Backend& backend, ops::Op op, const std::vector<TensorSpec>& specs)
@@ -138,7 +137,7 @@ void add_dense(const std::string& name, int64_t batch, int64_t in, int64_t out) 
   });
 }
 
-// In the layout that a convolution between such activations likes.
+// Returns the layout that a convolution between such activations prefers.
 TensorSpec activation(int64_t batch, int64_t channels, int64_t size) {
   return forward({"", batch, channels, size, channels, 3, 1, 1}).spec(ops::Conv2dForward::kY);
 }
@@ -238,26 +237,26 @@ constexpr int64_t kParameters = 20'037'642;  // of mlp
 const TensorSpec kArray = plain({kParameters});
 const std::vector<ops::UpdateRange> kAll{{0, kParameters, 1e-4f, 1}};
 
-using Lanes = float __attribute__((vector_size(64)));
+using Vector = float __attribute__((vector_size(64)));
 
-// Adds to several totals in turn, so that no addition waits for the one before.
+// Adds to several totals in turn, so that additions do not depend on each other.
 constexpr int kTotals = 8;
 template <int kRead>
-TRIREME_VECTORIZED void stream(const Lanes* const* read, std::span<Lanes* const> written,
-                               int64_t begin, int64_t end, Lanes* totals) {
-  Lanes sums[kTotals] = {};
+TRIREME_VECTORIZED void stream(const Vector* const* read, std::span<Vector* const> written,
+                               int64_t begin, int64_t end, Vector* totals) {
+  Vector sums[kTotals] = {};
   for (int64_t i = begin; i < end; i += kTotals) {
     for (int j = 0; j < kTotals; ++j) {
-      Lanes sum{};
+      Vector sum{};
       for (int k = 0; k < kRead; ++k) sum += read[k][i + j];
-      for (Lanes* x : written) x[i + j] += sum;
+      for (Vector* x : written) x[i + j] += sum;
       sums[j] += sum;
     }
   }
   for (int j = 0; j < kTotals; ++j) totals[j] += sums[j];
 }
 
-// One pass that reads some arrays and adds to others, a block of pages at a time.
+// A pass that reads some arrays and adds to others, one block at a time.
 template <int kRead>
 void add_stream(const std::string& name, size_t written) {
   constexpr size_t read = kRead;
@@ -267,11 +266,11 @@ void add_stream(const std::string& name, size_t written) {
       buffers.push_back(backend().device().allocate(kParameters * sizeof(float)));
       std::memset(buffers.back().data(), 0, buffers.back().bytes());
     }
-    std::vector<const Lanes*> in;
-    std::vector<Lanes*> out;
-    for (size_t i = 0; i < read; ++i) in.push_back(buffers[i].as<Lanes>());
-    for (size_t i = read; i < read + written; ++i) out.push_back(buffers[i].as<Lanes>());
-    Lanes totals[kTotals] = {};
+    std::vector<const Vector*> in;
+    std::vector<Vector*> out;
+    for (size_t i = 0; i < read; ++i) in.push_back(buffers[i].as<Vector>());
+    for (size_t i = read; i < read + written; ++i) out.push_back(buffers[i].as<Vector>());
+    Vector totals[kTotals] = {};
     constexpr int64_t kVectors = kParameters / 16, kBlock = 1024;
     for (auto _ : state) {
       for (int64_t at = 0; at + kBlock <= kVectors; at += kBlock) {
@@ -286,7 +285,7 @@ void add_stream(const std::string& name, size_t written) {
   benchmark::RegisterBenchmark(name.c_str(), run)->Unit(benchmark::kMillisecond);
 }
 
-// kNormsRead: arrays that the trust ratios of a layer-wise rule are made of.
+// kNormsRead: number of arrays that the trust ratios of a layer-wise rule read.
 template <size_t kNormsRead = 0>
 void add_update(const std::string& name, const ops::UpdateRule& rule, bool averages = false) {
   const size_t slots = ops::slots_of(rule).size();
@@ -330,7 +329,7 @@ void add_resnet18_cifar() {
   add("resnet18-cifar/normalize_input", [] {
     return Runner(
         backend(),
-        ops::NormalizeInput{.scale = 1 / 255.f, .mean = {.5, .5, .5}, .deviation = {1, 1, 1}},
+        ops::NormalizeInput{.scale = 1 / 255.f, .mean = {.5, .5, .5}, .stddev = {1, 1, 1}},
         {{DType::kU8, {64, 3, 32, 32}, Layout::channels_last()}, any({64, 3, 32, 32})});
   });
   add_convolution({net + "conv1", 64, 3, 32, 64, 3, 1, 1, true});

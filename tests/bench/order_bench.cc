@@ -1,4 +1,4 @@
-// Positions of an epoch's order a second, on one core, one after the other as a loader asks.
+// Measures how many positions per second Order computes on one core, in sequence as in a loader.
 #include <benchmark/benchmark.h>
 
 #include "data/sampler.h"
@@ -17,12 +17,12 @@ void measure(benchmark::State& state, const data::OrderOptions& options) {
   state.SetItemsProcessed(state.iterations());
 }
 
-void whole(benchmark::State& state) { measure(state, {}); }
+void full_shuffle(benchmark::State& state) { measure(state, {}); }
 void windows(benchmark::State& state) { measure(state, {.block = 256, .window = 16384}); }
 
-// Of ImageNet; of 10^9; just above a power of two, where half of what a permutation walks through
-// lies outside.
-BENCHMARK(whole)->Arg(1281167)->Arg(1'000'000'000)->Arg((int64_t{1} << 30) + 1);
+// ImageNet, 10^9 samples, and just above a power of two, where cycle walking skips half of the
+// values.
+BENCHMARK(full_shuffle)->Arg(1281167)->Arg(1'000'000'000)->Arg((int64_t{1} << 30) + 1);
 BENCHMARK(windows)->Arg(1281167)->Arg(1'000'000'000)->Arg((int64_t{1} << 30) + 1);
 
 }  // namespace

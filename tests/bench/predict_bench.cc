@@ -1,6 +1,7 @@
 // Times the network of a run as `trireme predict` runs it, without reading images.
-//   predict_bench RUN BATCH THREADS [SECONDS] [kept]     kept: batch norms are not folded
-// One line of JSON: milliseconds of a batch (median), of all processors (mean), samples a second.
+//   predict_bench RUN BATCH THREADS [SECONDS] [unfolded]     unfolded: batch norms are not folded
+// Prints one line of JSON: milliseconds per batch (median), processor milliseconds per batch
+// (mean), samples/s.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +40,7 @@ std::vector<std::byte> random_batch(const TensorSpec& input, int64_t rows) {
 }
 
 int run(const std::string& path, int64_t rows, int threads, double seconds,
-        train::BatchNorms norms) {
+        train::BatchNormMode norms) {
   const train::RunFolder folder = train::find_run(path);
   const train::Config config = train::load_config(
       folder.config().string(), std::vector<std::string>{fmt::format("train.threads={}", threads)});
@@ -80,14 +81,15 @@ int run(const std::string& path, int64_t rows, int threads, double seconds,
 int main(int argc, char** argv) {
   trireme::limit_openmp_spinning(argv);
   if (argc < 4) {
-    std::fputs("usage: predict_bench RUN BATCH THREADS [SECONDS] [kept]\n", stderr);
+    std::fputs("usage: predict_bench RUN BATCH THREADS [SECONDS] [unfolded]\n", stderr);
     return 2;
   }
   try {
-    const bool kept = argc > 5 && std::strcmp(argv[5], "kept") == 0;
-    return trireme::run(
-        argv[1], std::atoll(argv[2]), std::atoi(argv[3]), argc > 4 ? std::atof(argv[4]) : 2,
-        kept ? trireme::train::BatchNorms::kKept : trireme::train::BatchNorms::kFolded);
+    const bool unfolded = argc > 5 && std::strcmp(argv[5], "unfolded") == 0;
+    return trireme::run(argv[1], std::atoll(argv[2]), std::atoi(argv[3]),
+                        argc > 4 ? std::atof(argv[4]) : 2,
+                        unfolded ? trireme::train::BatchNormMode::kUnfolded
+                                 : trireme::train::BatchNormMode::kFolded);
   } catch (const std::exception& error) {
     fmt::print(stderr, "predict_bench: {}\n", error.what());
     return 1;

@@ -1,8 +1,8 @@
-// What opening many samples costs: a shard of 1.3 million samples that are next to nothing, made in
-// the folder for temporary files (2.7 GB, gone afterwards), and 100,000 files in folders.
+// Measures the cost of opening many samples: a shard of 1.3 million tiny samples, created in the
+// temporary folder (2.7 GB, removed afterwards), and 100,000 files in folders.
 //   records_bench [FLAGS OF GOOGLE BENCHMARK]
-// Counters: records, and what the process's memory grows by, MB: "own" without what the kernel can
-// drop, as files that are mapped.
+// Counters: records; memory, by which the process grows in MB; and own, the same without pages that
+// the kernel can drop, such as those of mapped files.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -22,11 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kSamples = 1300000;  // of a image and a label each
+constexpr int kSamples = 1300000;  // an image and a label each
 constexpr int kFiles = 100000;
 constexpr int kClasses = 1000;
 
-// A folder that goes with the program.
+// A temporary folder, removed by the destructor.
 class Folder {
  public:
   Folder() : path_(fs::temp_directory_path() / fmt::format("records-bench-{}", getpid())) {
@@ -60,7 +60,7 @@ void write_folders(const fs::path& path) {
   }
 }
 
-// MB of the process: all, and what is its own.
+// Memory of the process in MB: resident, and without pages shared with files.
 struct Memory {
   double all = 0;
   double own = 0;

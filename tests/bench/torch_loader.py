@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""PyTorch's DataLoader alone: images of a folder to uint8 batches [N, H, W, 3], as `loader` beside it asks for.
+"""Measures PyTorch's DataLoader: reads images FOLDER/CLASS/NAME.jpg into uint8 batches [N, H, W, 3]. Used by `loader`.
 
-FOLDER/CLASS/NAME.jpg; --decoder pil, torchvision (decode_jpeg and transforms.v2) or turbojpeg (PyTurboJPEG, then as
-pil). Prints one JSON object. The first epoch is not counted; epochs follow one another without a break.
+--decoder is pil, torchvision (decode_jpeg and transforms.v2) or turbojpeg (PyTurboJPEG, then as pil). Prints one JSON
+object. The first epoch is not counted; epochs follow without a break.
 """
 import argparse
 import json
@@ -17,12 +17,12 @@ def parse_arguments():
     p.add_argument("--transform", choices=["resized_crop", "padded_crop"], default="resized_crop")
     p.add_argument("--workers", type=int, default=2)
     p.add_argument("--batch", type=int, default=64)
-    p.add_argument("--epochs", type=int, default=4, help="that are counted")
+    p.add_argument("--epochs", type=int, default=4, help="number of measured epochs")
     return p.parse_args()
 
 
 if __name__ == "__main__":
-    a = parse_arguments()  # before what need not be installed
+    a = parse_arguments()  # before importing optional packages
 
 import numpy
 import PIL.Image
@@ -47,7 +47,7 @@ class Images(torch.utils.data.Dataset):
         if self.decoder == "torchvision":
             mode = torchvision.io.ImageReadMode.RGB
             return torchvision.io.decode_jpeg(torchvision.io.read_file(file), mode=mode)
-        if self.turbo is None:  # in the worker
+        if self.turbo is None:  # created in the worker
             import turbojpeg
             self.turbo = turbojpeg.TurboJPEG()
         return PIL.Image.fromarray(self.turbo.decode(pathlib.Path(file).read_bytes(), pixel_format=0))
@@ -61,7 +61,7 @@ class Images(torch.utils.data.Dataset):
 
 
 class Epochs(torch.utils.data.Sampler):
-    """Permutations, one after the other, so that workers do not wait for each other between epochs."""
+    """Random permutations in sequence, so that workers do not wait for each other between epochs."""
 
     def __init__(self, size, epochs):
         self.size, self.epochs = size, epochs

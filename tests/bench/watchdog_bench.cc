@@ -1,8 +1,8 @@
-// What being watched costs a step: blocks of steps with the watchdog and without it, in turn.
+// Measures the cost of the watchdog: blocks of steps with and without it, alternating.
 //   mpirun -np N watchdog_bench [NETWORK] [BATCH OF A RANK] [PAIRS] [SECONDS OF A BLOCK]
-// Prints one JSON object: the median over pairs of watched over unwatched, of rank 0's time; the
-// processor time of the watchdog's thread as a part of a core; and the nanoseconds that a note in
-// the ledger takes.
+// Prints one JSON object: the ratio of the times with and without the watchdog on rank 0, as the
+// median over pairs; the processor time of the watchdog's thread as a fraction of a core; and the
+// nanoseconds for recording a collective operation in the ledger.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -32,7 +32,7 @@ using bench::Clock;
 using bench::processor_seconds;
 using bench::seconds_since;
 
-// Steps over one batch of zeros.
+// Runs steps on a batch of zeros.
 class Stepper {
  public:
   Stepper(const train::Config& config, comm::Communicator& communicator)
@@ -89,8 +89,8 @@ double watched(Stepper& stepper, comm::Communicator& communicator, int64_t steps
   return seconds;
 }
 
-// Of all threads but the sleeping caller, with nothing else going on.
-double part_of_a_core(comm::Communicator& communicator) {
+// Returns the processor time of the watchdog's thread, as a fraction of a core, in an idle process.
+double fraction_of_a_core(comm::Communicator& communicator) {
   comm::Watchdog watchdog(communicator);
   all_gather(communicator, "");
   const double before = bench::processor_seconds();
@@ -101,16 +101,16 @@ double part_of_a_core(comm::Communicator& communicator) {
   return part;
 }
 
-double nanoseconds_of_a_note() {
-  constexpr int kNotes = 1'000'000;
+double nanoseconds_per_record() {
+  constexpr int kRecords = 1'000'000;
   comm::Ledger ledger;
   comm::LedgerGroup group(ledger, comm::world_group(1));
   const auto start = bench::Clock::now();
-  for (int i = 0; i < kNotes; ++i) {
+  for (int i = 0; i < kRecords; ++i) {
     group.begin({"all_reduce_sum", i, {.bucket = 0}});
     group.end();
   }
-  return 1e9 * bench::seconds_since(start) / kNotes;
+  return 1e9 * bench::seconds_since(start) / kRecords;
 }
 
 int run(const std::string& network, int64_t batch, int pairs, double seconds) {
@@ -124,7 +124,7 @@ int run(const std::string& network, int64_t batch, int pairs, double seconds) {
     const auto steps =
         std::stoll(broadcast(*communicator, std::to_string(std::max(1.0, seconds / once)), 0));
     for (int pair = 0; pair < pairs; ++pair) {
-      // The order changes, so that what drifts falls on both.
+      // The order alternates, so that drift affects both.
       double with = 0;
       if (pair % 2 == 0) with = watched(stepper, *communicator, steps);
       const double without = stepper.run(steps);
@@ -133,14 +133,14 @@ int run(const std::string& network, int64_t batch, int pairs, double seconds) {
       step_ms = 1e3 * without / static_cast<double>(steps);
     }
   }
-  const double part = part_of_a_core(*communicator);
+  const double part = fraction_of_a_core(*communicator);
   if (communicator->rank() == 0) {
     fmt::print(R"({{"bench":"watchdog","network":"{}","ranks":{},"step_ms":{:.3f},"pairs":{},)"
                R"("watched_over_unwatched":{:.4f},"thread_part_of_a_core":{:.5f},)"
                R"("note_ns":{:.0f}}})"
                "\n",
                network, communicator->size(), step_ms, pairs, bench::median(ratios), part,
-               nanoseconds_of_a_note());
+               nanoseconds_per_record());
   }
   communicator.reset();
   session.finalize();

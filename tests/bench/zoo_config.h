@@ -1,4 +1,4 @@
-// What benchmarks of the step run.
+// The configuration for benchmarks of the training step.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 
 namespace trireme::bench {
 
-// A network of the zoo on computed samples, by momentum SGD.
+// Returns a configuration that trains a network of the zoo on synthetic data with momentum SGD.
 inline train::Config config_of(const std::string& network, int64_t global_batch) {
   const Shape shape = model::zoo_defaults(network).input;
   std::string extents;

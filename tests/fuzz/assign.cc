@@ -1,4 +1,4 @@
-// Assignments of the command line (--set a.b.c=value), one a line.
+// Assignments on the command line (--set a.b.c=value), one per line.
 #include <sstream>
 #include <vector>
 
@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<std::string> assignments;
   std::istringstream lines{std::string(trireme::fuzz::text_of(data, size))};
   for (std::string line; std::getline(lines, line);) assignments.push_back(line);
-  trireme::fuzz::refuse_with<trireme::ConfigError>(
+  trireme::fuzz::accept_or_throw<trireme::ConfigError>(
       [&] { trireme::train::parse_config(kConfig, "run.txtpb", assignments); });
   return 0;
 }

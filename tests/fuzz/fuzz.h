@@ -1,5 +1,5 @@
-// What the targets of libFuzzer share: bytes as a file, bytes that say how to read the rest, and
-// what a parser may do with them: take them, or refuse them with the one error that it names.
+// Helpers of the libFuzzer targets. A parser must either accept its input or reject it with the
+// documented exception.
 #pragma once
 
 #include <sys/mman.h>
@@ -22,20 +22,20 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// A property that must hold, whatever the input.
+// Aborts unless `holds`, a property that must hold for every input. `what` describes it.
 inline void require(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "violated: %s\n", what);
   std::abort();
 }
 
-// A file in memory, with the bytes in it.
+// A file in memory.
 class MemoryFile {
  public:
   explicit MemoryFile(std::string_view bytes) : file_(memfd_create("fuzz", MFD_CLOEXEC)) {
     require(file_ >= 0 &&
                 write(file_, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()),
-            "a file in memory");
+            "creating a file in memory succeeds");
   }
   ~MemoryFile() { close(file_); }
   MemoryFile(const MemoryFile&) = delete;
@@ -49,13 +49,13 @@ class MemoryFile {
   int file_;
 };
 
-// Reads; what is refused is refused by an E.
+// Runs `parse` and ignores exceptions of type E. Other exceptions end the target.
 template <class E, class Parse>
-void refuse_with(Parse parse) {
+void accept_or_throw(Parse parse) {
   try {
     parse();
   } catch (const E&) {
-    // As it should be.
+    // The input was rejected as documented.
   }
 }
 

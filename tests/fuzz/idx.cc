@@ -1,4 +1,4 @@
-// The first byte says which of the two files the rest is; the other one is good.
+// The first byte selects which of the two files the rest is. The other one is valid.
 #include "tests/fuzz/samples.h"
 
 using trireme::DataConfig;
@@ -11,13 +11,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string images{0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, 10, 20, 30, 40};
   const std::string labels{0, 0, 8, 1, 0, 0, 0, 2, 7, 9};
   const bool is_images = data[0] % 2 == 0;
-  const trireme::fuzz::MemoryFile image_file(is_images ? bytes : images);
-  const trireme::fuzz::MemoryFile label_file(is_images ? labels : bytes);
-  trireme::DataConfig config;
-  config.set_root(trireme::fuzz::MemoryFile::kFolder);
+  const MemoryFile image_file(is_images ? bytes : images);
+  const MemoryFile label_file(is_images ? labels : bytes);
+  DataConfig config;
+  config.set_root(MemoryFile::kFolder);
   config.set_max_bad_records(int64_t{1} << 40);
   config.mutable_idx()->set_train_images(image_file.name());
   config.mutable_idx()->set_train_labels(label_file.name());
-  trireme::fuzz::open_both_ways(config, trireme::data::Part::kTraining);
+  trireme::fuzz::open_with_both_policies(config, Part::kTraining);
   return 0;
 }

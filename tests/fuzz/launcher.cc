@@ -1,4 +1,4 @@
-// The environment that a launcher leaves: NAME=VALUE, one a line. Other names mean nothing.
+// The environment variables of a launcher: NAME=VALUE, one per line. Other names are ignored.
 #include <cstdlib>
 #include <sstream>
 

@@ -1,4 +1,4 @@
-// The manifest of a checkpoint whose files are good.
+// The manifest of a checkpoint whose other files are valid.
 #include <filesystem>
 #include <fstream>
 
@@ -13,7 +13,7 @@ class Folder {
  public:
   Folder() {
     std::string name = (fs::temp_directory_path() / "trireme-fuzz-XXXXXX").string();
-    trireme::fuzz::require(mkdtemp(name.data()) != nullptr, "a temporary folder");
+    trireme::fuzz::require(mkdtemp(name.data()) != nullptr, "creating a temporary folder succeeds");
     path_ = name;
     write("model.safetensors", "weights");
     write("optimizer.safetensors", "");
@@ -37,7 +37,7 @@ class Folder {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const Folder folder;
   folder.write("manifest.json", trireme::fuzz::text_of(data, size));
-  trireme::fuzz::refuse_with<trireme::DataError>(
+  trireme::fuzz::accept_or_throw<trireme::DataError>(
       [&] { trireme::train::open_checkpoint(folder.path()); });
   return 0;
 }

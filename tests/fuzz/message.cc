@@ -1,4 +1,4 @@
-// What hosts tell each other.
+// A message of the watchdog between hosts.
 #include "comm/watchdog/message.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto message = trireme::comm::decode(bytes);
   if (!message) return 0;
   trireme::fuzz::require(std::ranges::equal(trireme::comm::encode(*message), bytes),
-                         "a message has one form");
+                         "a message has only one encoding");
   trireme::comm::convert_times(*message, int64_t{1} << 40);
   return 0;
 }

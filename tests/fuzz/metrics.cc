@@ -1,4 +1,4 @@
-// metrics.jsonl of a run that goes on: its lines up to a step stay.
+// metrics.jsonl of a resumed run: the lines up to a step are retained.
 #include "core/file.h"
 #include "tests/fuzz/fuzz.h"
 #include "trainer/report/sinks/jsonl.h"
@@ -7,8 +7,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text = trireme::fuzz::text_of(data, size);
   const trireme::fuzz::MemoryFile file(text);
   { const trireme::train::JsonlSink metrics(file.path(), 5); }
-  const std::string kept = trireme::read_text(file.path());
-  trireme::fuzz::require(text.starts_with(kept), "only the end is cut off");
-  trireme::fuzz::require(kept.empty() || kept.ends_with('\n'), "whole lines stay");
+  const std::string retained = trireme::read_text(file.path());
+  trireme::fuzz::require(text.starts_with(retained), "only the end is removed");
+  trireme::fuzz::require(retained.empty() || retained.ends_with('\n'),
+                         "only complete lines are retained");
   return 0;
 }

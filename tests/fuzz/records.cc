@@ -1,4 +1,4 @@
-// metrics.jsonl as `trireme report` and `trireme runs` read it: any text gives records in order.
+// metrics.jsonl as read by `trireme report` and `trireme runs`: any text gives records in order.
 #include <algorithm>
 
 #include "tests/fuzz/fuzz.h"
@@ -19,10 +19,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using trireme::fuzz::require;
   trireme::train::RunRecords records;
   trireme::train::read_metrics(trireme::fuzz::text_of(data, size), records);
-  trireme::fuzz::require(ascending(records.steps), "steps ascend");
-  trireme::fuzz::require(ascending(records.evaluations), "so do evaluations");
-  trireme::fuzz::require(ascending(records.lags), "and lags");
-  trireme::fuzz::require(records.problems.size() <= 6, "damage is told in few words");
+  require(ascending(records.steps), "steps ascend");
+  require(ascending(records.evaluations), "evaluations ascend");
+  require(ascending(records.lags), "lags ascend");
+  require(records.problems.size() <= 6, "the list of problems is short");
   trireme::train::parse_summary(std::string(trireme::fuzz::text_of(data, size)));
   return 0;
 }

@@ -1,4 +1,4 @@
-// A file of weights, which may come from elsewhere.
+// A safetensors file from an untrusted source.
 #include "trainer/checkpoint/safetensors.h"
 
 #include <vector>
@@ -10,14 +10,13 @@ using trireme::Shape;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const trireme::fuzz::MemoryFile file(trireme::fuzz::text_of(data, size));
-  trireme::fuzz::refuse_with<trireme::DataError>([&] {
+  trireme::fuzz::accept_or_throw<DataError>([&] {
     const trireme::train::SafetensorsReader reader(file.path());
     for (const std::string& name : reader.names()) {
-      trireme::fuzz::refuse_with<trireme::DataError>([&] { reader.read(name); });
-      for (const trireme::Shape& shape :
-           {trireme::Shape{}, trireme::Shape{2}, trireme::Shape{2, 3}, trireme::Shape{0}}) {
+      trireme::fuzz::accept_or_throw<DataError>([&] { reader.read(name); });
+      for (const Shape& shape : {Shape{}, Shape{2}, Shape{2, 3}, Shape{0}}) {
         std::vector<float> values(static_cast<size_t>(shape.elements()));
-        trireme::fuzz::refuse_with<trireme::DataError>([&] { reader.read(name, shape, values); });
+        trireme::fuzz::accept_or_throw<DataError>([&] { reader.read(name, shape, values); });
       }
     }
   });

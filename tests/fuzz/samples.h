@@ -1,4 +1,4 @@
-// For the formats of samples: opens both policies, and reads what there is.
+// Helpers for data formats: opens a dataset with both values of on_bad_record and reads samples.
 #pragma once
 
 #include <cstddef>
@@ -12,41 +12,42 @@
 
 namespace trireme::fuzz {
 
-// First and last sample; the sanitizer sees what is read beyond the end.
+// Reads the first and the last sample; the sanitizers detect accesses out of bounds.
 inline void read_ends(const data::Dataset& dataset) {
   std::vector<std::byte> input(dataset.spec().input.bytes());
   std::vector<std::byte> target(dataset.spec().target.bytes());
-  require(dataset.size() >= 1, "a dataset holds a sample");
+  require(dataset.size() >= 1, "a dataset has a sample");
   dataset.read({0}, input.data(), target.data());
   dataset.read({dataset.size() - 1}, input.data(), target.data());
   if (dataset.spec().classes == 0) return;
-  std::vector<int32_t> labels(target.size() / sizeof(int32_t));  // a sample of tokens has several
+  std::vector<int32_t> labels(target.size() / sizeof(int32_t));  // samples of tokens have several
   std::memcpy(labels.data(), target.data(), target.size());
   for (const int32_t label : labels) {
-    require(label >= 0 && label < dataset.spec().classes, "labels are classes");
+    require(label >= 0 && label < dataset.spec().classes, "labels are valid classes");
   }
 }
 
-// What FAIL takes SKIP takes too, without anything left out.
-inline void open_both_ways(DataConfig config, data::Part part) {
-  int64_t whole = -1;
+// Expects a dataset that opens with FAIL to open with SKIP too, without skipped records.
+inline void open_with_both_policies(DataConfig config, data::Part part) {
+  int64_t size_with_fail = -1;
   refuse_with<DataError>([&] {
     config.set_on_bad_record(DataConfig::FAIL);
     const auto dataset = data::open_dataset(config, part);
     read_ends(*dataset);
-    require(dataset->bad_records().count == 0, "FAIL leaves nothing out");
-    whole = dataset->size();
+    require(dataset->bad_records().count == 0, "FAIL skips no records");
+    size_with_fail = dataset->size();
   });
-  int64_t kept = -1;
+  int64_t size_with_skip = -1;
   refuse_with<DataError>([&] {
     config.set_on_bad_record(DataConfig::SKIP);
     const auto dataset = data::open_dataset(config, part);
     read_ends(*dataset);
-    kept = dataset->size();
-    require(whole < 0 || dataset->bad_records().count == 0, "what is good stays");
-    require(whole >= 0 || dataset->bad_records().count > 0, "what is left out is counted");
+    size_with_skip = dataset->size();
+    require(size_with_fail < 0 || dataset->bad_records().count == 0,
+            "good records are not skipped");
+    require(size_with_fail >= 0 || dataset->bad_records().count > 0, "skipped records are counted");
   });
-  require(whole < 0 || kept == whole, "SKIP takes what FAIL takes");
+  require(size_with_fail < 0 || size_with_skip == size_with_fail, "SKIP accepts what FAIL accepts");
 }
 
 }  // namespace trireme::fuzz

@@ -1,5 +1,5 @@
-// A shard, indexed, and all read. Bits of the first byte say whether labels are in .json, and
-// whether headers get the sums that they would need to be believed.
+// A tar shard: indexes it and reads all records. Bits of the first byte select whether labels are
+// in .json, and whether to fix the checksums of the headers.
 #include <cstring>
 
 #include "data/formats/formats.h"
@@ -23,13 +23,13 @@ void correct_sums(std::string& bytes) {
 }
 
 void read_all(const trireme::data::Records& records) {
-  trireme::fuzz::require(records.size() >= 1, "there is a record");
+  trireme::fuzz::require(records.size() >= 1, "a shard has a record");
   std::vector<uint8_t> bytes;
   for (int64_t i = 0; i < records.size(); ++i) {
-    records.read(i, bytes);  // nothing but whole images is indexed
-    trireme::fuzz::require(!bytes.empty() && !records.where(i).empty(), "records are something");
+    records.read(i, bytes);  // only complete images are indexed
+    trireme::fuzz::require(!bytes.empty() && !records.where(i).empty(), "records are not empty");
     trireme::fuzz::require(records.label(i) >= 0 && records.label(i) < records.classes(),
-                           "labels are classes");
+                           "labels are valid classes");
   }
 }
 
@@ -47,22 +47,23 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   config.mutable_webdataset()->set_classes(10);
   config.mutable_webdataset()->set_index_folder("/proc/none");  // in memory
   if (data[0] & 1) config.mutable_webdataset()->set_json_label("a.b");
-  int64_t whole = -1;
-  trireme::fuzz::refuse_with<trireme::DataError>([&] {
+  int64_t size_with_fail = -1;
+  trireme::fuzz::accept_or_throw<trireme::DataError>([&] {
     const auto records = trireme::data::open_webdataset(config, trireme::data::Part::kTraining, {});
     read_all(*records);
-    trireme::fuzz::require(records->bad_records().count == 0, "FAIL leaves nothing out");
-    whole = records->size();
+    trireme::fuzz::require(records->bad_records().count == 0, "FAIL skips no records");
+    size_with_fail = records->size();
   });
   config.set_on_bad_record(trireme::DataConfig::SKIP);
-  int64_t kept = -1;
-  trireme::fuzz::refuse_with<trireme::DataError>([&] {
+  int64_t size_with_skip = -1;
+  trireme::fuzz::accept_or_throw<trireme::DataError>([&] {
     const auto records = trireme::data::open_webdataset(config, trireme::data::Part::kTraining, {});
     read_all(*records);
-    trireme::fuzz::require((whole >= 0) == (records->bad_records().count == 0),
-                           "what is bad is counted");
-    kept = records->size();
+    trireme::fuzz::require((size_with_fail >= 0) == (records->bad_records().count == 0),
+                           "bad records are counted");
+    size_with_skip = records->size();
   });
-  trireme::fuzz::require(whole < 0 || kept == whole, "SKIP takes what FAIL takes");
+  trireme::fuzz::require(size_with_fail < 0 || size_with_skip == size_with_fail,
+                         "SKIP accepts what FAIL accepts");
   return 0;
 }

@@ -1,5 +1,4 @@
-// An index, taken for that of a shard of 4096 bytes: as it is, and with the checksum that it would
-// need to be believed.
+// The index of a shard of 4096 bytes, read as it is and with a fixed checksum.
 #define XXH_INLINE_ALL
 #include "data/formats/tar_index.h"
 
@@ -24,13 +23,13 @@ void read_all(std::vector<uint8_t> bytes, const trireme::data::TarStamp& stamp) 
   for (size_t i = 0; i < index->samples().size(); ++i) {
     const trireme::data::TarSample& sample = index->samples()[i];
     trireme::fuzz::require(sample.offset + sample.size <= stamp.bytes,
-                           "images lie within the shard");
+                           "images are within the shard");
     trireme::fuzz::require(sample.label >= 0 && sample.label <= index->largest_label(),
-                           "labels are labels");
+                           "labels are in range");
     for (const char c : index->name(i)) sum += static_cast<unsigned char>(c);
   }
   for (const trireme::data::TarProblem& problem : index->problems()) sum += problem.what.size();
-  trireme::fuzz::require(sum < size_t{1} << 40, "names are there");
+  trireme::fuzz::require(sum < size_t{1} << 40, "names can be read");
   trireme::fuzz::require(index->problem_count() >= std::ssize(index->problems()),
                          "problems are counted");
 }

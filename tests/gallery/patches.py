@@ -1,7 +1,7 @@
-"""The changes that docs/extending.md shows, to be made to a tree or taken out of it again.
+"""Applies the patches in docs/extending.md to a tree, or reverts them.
 
-A block of ```diff holds hunks without line numbers: @@, then lines that begin with a blank (stays), - or +. What is there
-before stands in the file exactly once. A new file whose change has no hunk is in the tree and not shown.
+A ```diff block has hunks without line numbers: @@, then lines that begin with a blank (context), - or +. The old text
+of a hunk must occur exactly once in the file. A new file without a hunk is already in the tree and not shown.
 """
 
 import pathlib
@@ -16,7 +16,7 @@ class DoesNotFit(Exception):
 
 
 class Change:
-    """What is done to one file."""
+    """The change of one file."""
 
     def __init__(self, text):
         before, after = re.match(r"--- (\S+)\n\+\+\+ (\S+)\n", text).groups()
@@ -25,50 +25,50 @@ class Change:
         self.hunks = []
         for hunk in re.split(r"^@@.*\n", text, flags=re.MULTILINE)[1:]:
             lines = hunk.splitlines()
-            strange = [line for line in lines if line[:1] not in ("", " ", "-", "+")]
-            if strange:
-                raise DoesNotFit(f"{self.path}: '{strange[0]}' begins with none of blank, - and +")
+            invalid = [line for line in lines if line[:1] not in ("", " ", "-", "+")]
+            if invalid:
+                raise DoesNotFit(f"{self.path}: '{invalid[0]}' does not begin with a blank, - or +")
             old = [line[1:] for line in lines if line[:1] != "+"]
             new = [line[1:] for line in lines if line[:1] != "-"]
             self.hunks.append(("\n".join(old) + "\n", "\n".join(new) + "\n"))
 
-    def made(self, text, reverse):
-        """The file's text (None: there is no such file) afterwards."""
+    def apply(self, text, reverse):
+        """Returns the new text of the file. `text` and the result are None if the file does not exist."""
         if (text is None) != (self.new and not reverse):
-            raise DoesNotFit(f"{self.path}: {'is not there' if text is None else 'is there already'}")
+            raise DoesNotFit(f"{self.path}: {'does not exist' if text is None else 'exists already'}")
         if self.new:
             if reverse:
                 return None
             if len(self.hunks) != 1:
-                raise DoesNotFit(f"{self.path}: a new file is shown as a whole")
+                raise DoesNotFit(f"{self.path}: a new file must have one hunk")
             return self.hunks[0][1]
         text = "\n" + text
         for old, new in self.hunks:
             old, new = ("\n" + new, "\n" + old) if reverse else ("\n" + old, "\n" + new)
             if text.count(old) != 1:
-                raise DoesNotFit(f"{self.path}: is there {text.count(old)} times:{old}")
+                raise DoesNotFit(f"{self.path}: expected once, found {text.count(old)} times:{old}")
             text = text.replace(old, new)
         return text[1:]
 
 
 def blocks(page=PAGE):
-    """The changes of each block."""
+    """Returns the changes of each block."""
     found = re.findall(r"^```diff\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
     return [[Change(part) for part in re.split(r"^(?=--- )", block, flags=re.MULTILINE)[1:]] for block in found]
 
 
-def make(changes, tree, reverse=False):
-    """Makes them in a tree, or takes them out of it: {path: text, None for no such file}."""
-    made = {}
+def apply(changes, tree, reverse=False):
+    """Returns {path: new text, or None if the file does not exist} of applying changes to a tree or reverting them."""
+    result = {}
     for change in changes:
         file = pathlib.Path(tree) / change.path
-        text = made.get(change.path, file.read_text() if file.exists() else None)
-        made[change.path] = change.made(text, reverse)
-    return made
+        text = result.get(change.path, file.read_text() if file.exists() else None)
+        result[change.path] = change.apply(text, reverse)
+    return result
 
 
-def write(made, tree):
-    for path, text in made.items():
+def write(files, tree):
+    for path, text in files.items():
         file = pathlib.Path(tree) / path
         if text is None:
             file.unlink()
@@ -78,13 +78,13 @@ def write(made, tree):
 
 
 def is_in_tree(changes, tree=ROOT):
-    """Whether the tree has these changes already. Throws DoesNotFit where they can neither be made nor taken out."""
+    """Returns whether the tree has these changes. Raises DoesNotFit if they can be neither applied nor reverted."""
     try:
-        make(changes, tree)
+        apply(changes, tree)
         return False
     except DoesNotFit as forward:
         try:
-            make(changes, tree, reverse=True)
+            apply(changes, tree, reverse=True)
             return True
         except DoesNotFit as backward:
-            raise DoesNotFit(f"cannot be made:\n{forward}\nnor taken out:\n{backward}") from None
+            raise DoesNotFit(f"cannot be applied:\n{forward}\nor reverted:\n{backward}") from None

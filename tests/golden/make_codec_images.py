@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/codec: small images in many formats, and what Pillow decodes them to.
+"""Creates tests/golden/codec: small images in many formats, and the pixels that Pillow decodes from them.
 
-NAME is to be decoded, rgb/NAME.png and gray/NAME.png hold the results. Needs Pillow and NumPy; tests do not
-need this script.
+rgb/NAME.png and gray/NAME.png are the expected results for NAME. Needs Pillow and NumPy; the tests do not need this
+script.
 """
 import argparse
 import pathlib
 import shutil
 
-argparse.ArgumentParser(description=__doc__).parse_args()  # before what need not be installed
+argparse.ArgumentParser(description=__doc__).parse_args()  # before importing optional packages
 
 import numpy as np
 from PIL import Image
@@ -35,7 +35,7 @@ def save_jpegs(rgb):
     inks = [255 * x / WIDTH, 255 * y / HEIGHT, (x * y) % 256, (5 * x + 3 * y) % 128]
     cmyk = Image.fromarray(np.stack(inks, axis=-1).astype(np.uint8), "CMYK")
     cmyk.save(FOLDER / "cmyk.jpg", quality=90)
-    # The same with Adobe's marker saying that the first three are YCbCr of what they are.
+    # The same data with an Adobe marker that declares it as YCCK.
     data = bytearray((FOLDER / "cmyk.jpg").read_bytes())
     data[data.index(b"Adobe") + 11] = 2
     (FOLDER / "ycck.jpg").write_bytes(data)

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Writes images.gz: what Pillow and torchvision make of small images, for the tests of data/images and data/transforms.
+"""Writes images.gz: small images processed by Pillow and torchvision, for tests of data/images and data/transforms.
 
-Made with Pillow 12.0.0, torchvision 0.29.2 and NumPy 2.4. Pillow 13 resizes some images down first and then across, which
-rounds in another order: not for these files. Each entry is a line "NAME CHANNELS HEIGHT WIDTH" and then its bytes, rows from the top.
+Created with Pillow 12.0.0, torchvision 0.29.2 and NumPy 2.4. Pillow 13 cannot be used: it resizes some images
+vertically first, which changes the rounding. Each entry is a line "NAME CHANNELS HEIGHT WIDTH", followed by the pixels,
+rows from the top.
 """
 import argparse
 import gzip
 import math
 import pathlib
 
-argparse.ArgumentParser(description=__doc__).parse_args()  # before what need not be installed
+argparse.ArgumentParser(description=__doc__).parse_args()  # before importing optional packages
 
 import numpy
 import PIL
@@ -30,7 +31,7 @@ def write(name, image):
 
 
 def image(width, height, seed):
-    """Slopes, a bright disc and a dark bar, noise on one half."""
+    """Returns an image with gradients, a bright disc and a dark bar, and noise on one half."""
     y, x = numpy.mgrid[0:height, 0:width]
     noise = numpy.random.default_rng(seed).integers(-40, 41, (height, width, 3))
     pixels = numpy.stack([x * 255 / width, y * 255 / height, (x + y) * 200 / (width + height)], -1)
@@ -44,7 +45,7 @@ def resizes(name, image):
     width, height = image.size
     write(name, image)
     filters = {"nearest": Image.NEAREST, "bilinear": Image.BILINEAR, "bicubic": Image.BICUBIC}
-    # Box (left, top, right, bottom), width and height: smaller, larger, one axis alone, fractions.
+    # Box (left, top, right, bottom), width and height: smaller, larger, one axis only, fractions.
     cases = [
         ((0, 0, width, height), (24, 24)),
         ((5, 3, 41, 44), (50, 57)),
@@ -54,7 +55,7 @@ def resizes(name, image):
         ((20, 10, 23, 12), (9, 7)),
     ]
     for i, (box, size) in enumerate(cases):
-        # Only what the box touches is looked at.
+        # Only the pixels that the box touches are used.
         left, top = math.floor(box[0]), math.floor(box[1])
         part = image.crop((left, top, math.ceil(box[2]), math.ceil(box[3])))
         within = (box[0] - left, box[1] - top, box[2] - left, box[3] - top)
@@ -80,19 +81,19 @@ def colors(name, image):
 
 
 def augmentations(name, image, space, step):
-    """What each operation makes at this step of strength, both ways where it has two."""
+    """Writes the result of each operation at this magnitude, with both signs if it has a direction."""
     for operation, (magnitudes, signed) in space.items():
         magnitude = float(magnitudes[step]) if magnitudes.ndim > 0 else 0.0
         for sign in (1, -1) if signed else (1,):
-            made = autoaugment._apply_op(image, operation, sign * magnitude, InterpolationMode.NEAREST, [77.0] * 3)
-            write(f"{name}_{operation}_{'+' if sign > 0 else '-'}", made)
+            result = autoaugment._apply_op(image, operation, sign * magnitude, InterpolationMode.NEAREST, [77.0] * 3)
+            write(f"{name}_{operation}_{'+' if sign > 0 else '-'}", result)
 
 
 resizes("large", image(61, 47, 1))
 resizes("large_gray", image(61, 47, 2).convert("L"))
 colors("color", image(37, 29, 3))
 colors("gray", image(37, 29, 4).convert("L"))
-# A narrow range, so that autocontrast has something to do.
+# A narrow range of values, so that autocontrast has an effect.
 dull = Image.fromarray(60 + numpy.asarray(image(37, 29, 5)) // 3)
 write("dull", dull)
 write("dull_autocontrast", F.autocontrast(dull))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Prints what PyTorch computes with torchvision's ResNet-18 whose every value is a formula of its name and
-place: the numbers in tests/trainer/pretrained_test.cc. Needs torch and torchvision; made with torch 2.15."""
+"""Prints the logits of torchvision's ResNet-18 in PyTorch, with weights that are a function of name and index. The
+numbers are in tests/trainer/pretrained_test.cc. Needs torch and torchvision; created with torch 2.15."""
 
 import argparse
 
-argparse.ArgumentParser(description=__doc__).parse_args()  # before what need not be installed
+argparse.ArgumentParser(description=__doc__).parse_args()  # before importing optional packages
 
 import numpy
 import torch
@@ -12,7 +12,7 @@ import torchvision
 
 
 def uniform(name, count):
-    """Numbers in [0, 1), the same as `uniform` of the test."""
+    """Returns numbers in [0, 1), equal to those of uniform() in the test."""
     state = 2166136261
     for byte in name.encode():
         state = (state ^ byte) * 16777619 % 2**32

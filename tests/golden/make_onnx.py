@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Writes onnx/: a small network of torchvision's kind as both exporters of PyTorch write it, and its logits.
+"""Writes onnx/: a small torchvision ResNet, exported by both ONNX exporters of PyTorch, and its logits.
 
-script.onnx is the TorchScript exporter's, with batch norms kept; dynamo.onnx is that of torch.onnx.export(dynamo=True), which
-folds them into the convolutions. inputs.f32 and logits.f32 are two samples, little-endian.
-Made with PyTorch 2.15, torchvision 0.29.2, onnx 1.23.2 and onnxscript 0.7.2.
+script.onnx is from the TorchScript exporter and has separate batch norms; dynamo.onnx is from
+torch.onnx.export(dynamo=True), which folds them into the convolutions. inputs.f32 and logits.f32 are two samples, little-endian.
+Created with PyTorch 2.15, torchvision 0.29.2, onnx 1.23.2 and onnxscript 0.7.2.
 """
 import argparse
 import pathlib
 
-argparse.ArgumentParser(description=__doc__).parse_args()  # before what need not be installed
+argparse.ArgumentParser(description=__doc__).parse_args()  # before importing optional packages
 
 import torch
 from torchvision.models.resnet import BasicBlock, ResNet
@@ -19,7 +19,7 @@ folder.mkdir(exist_ok=True)
 
 
 class Small(ResNet):
-    """Two stages, the second with a projection; ends with an activation that takes a formula."""
+    """Two stages, the second with a projection, and a GELU before the last layer, which ONNX exports as a formula."""
 
     def __init__(self):
         torch.nn.Module.__init__(self)
