@@ -26,10 +26,11 @@ TEST(ConfigShow, TellsWhatFieldsMeanAndWhatTheyAreWhenUnset) {
   const Config config = load_config(TRIREME_SOURCE "/launch/configs/mnist.txtpb", {});
   const std::string text = to_annotated_text(config.run);
   for (const char* words :
-       {"# Decides every random number of the run", "\nseed: 1\n",
-        "  # Samples per update over all ranks together, whatever their number.\n  global: 128\n",
+       {"# Seeds all random numbers of the run", "\nseed: 1\n",
+        "  # Samples per update over all ranks together, independent of the number of ranks.\n"
+        "  global: 128\n",
         "  # micro: (integer)\n", "  precision: FP32  # FP32, TF32, BF16, FP16\n",
-        "  # sgd {\n  #   momentum: 0\n", "# A rank that makes no progress", "#   port: 0\n"}) {
+        "  # sgd {\n  #   momentum: 0\n", "# The run ends, with a message", "#   port: 0\n"}) {
     EXPECT_NE(text.find(words), std::string::npos) << words << "\nin\n" << text;
   }
 }
@@ -52,7 +53,7 @@ TEST(ConfigShow, NamesEveryField) {
 TEST(ConfigShow, CommentsAreThoseOfTheSource) {
   const auto* batch = BatchConfig::descriptor();
   EXPECT_EQ(comment_of(batch->FindFieldByName("global")),
-            " Samples per update over all ranks together, whatever their number.");
+            " Samples per update over all ranks together, independent of the number of ranks.");
   // Of the message, where the field has none.
   EXPECT_NE(comment_of(ScheduleConfig::descriptor()->FindFieldByName("cosine")).find("cos(pi"),
             std::string::npos);

@@ -109,9 +109,9 @@ schedule { learning_rate: 0.1 }
 
 TEST(DeprecatedFields, ErrorsPointToTheLineOfTheOldName) {
   EXPECT_EQ(error_with("}\nchecks {\n loss_spike_deviations: -3"),
-            "run.txtpb:6: checks.loss_spike_stds: -3 is not a number from 0");
+            "run.txtpb:6: checks.loss_spike_stds: must be a finite number >= 0, got -3");
   EXPECT_EQ(error_with("", {"checks.loss_spike_deviations=-3"}),
-            "--set: checks.loss_spike_stds: -3 is not a number from 0");
+            "--set: checks.loss_spike_stds: must be a finite number >= 0, got -3");
   EXPECT_EQ(error_with("normalize { deviation: red }"),
             "run.txtpb:4: data.normalize.deviation[0]: expected double, got: red");
 }

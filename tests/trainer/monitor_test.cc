@@ -74,18 +74,18 @@ TEST(MonitorTest, BadFieldsOfEarlyStoppingAreRefused) {
   };
   expect_part(
       error("monitor: 'acuracy'"),
-      "run.txtpb:3: train.early_stopping.monitor: 'acuracy' is none of loss, accuracy, top5, "
+      "run.txtpb:3: train.early_stopping.monitor: 'acuracy' is not one of loss, accuracy, top5, "
       "macro_precision, macro_recall, macro_f1, mae, rmse, r2; "
       "did you mean 'accuracy'?");
-  expect_part(error("patience: 0"), "train.early_stopping.patience: 0 is less than 1");
+  expect_part(error("patience: 0"), "train.early_stopping.patience: must be at least 1, got 0");
   expect_part(error("min_delta: -0.1"),
-              "train.early_stopping.min_delta: -0.1 is not a number from 0");
+              "train.early_stopping.min_delta: must be a finite number >= 0, got -0.1");
   expect_part(error("min_delta: nan"),
-              "train.early_stopping.min_delta: nan is not a number from 0");
+              "train.early_stopping.min_delta: must be a finite number >= 0, got nan");
   expect_part(error("", "eval_every_epochs: 0"),
-              "train.early_stopping: needs evaluations: set train.eval_every_epochs");
+              "train.early_stopping: requires evaluations: set train.eval_every_epochs");
   expect_part(error("", "} checkpoint { keep_best: false"),
-              "train.early_stopping: ends with the best weights");
+              "train.early_stopping: uses the best checkpoint of the run");
 }
 
 }  // namespace

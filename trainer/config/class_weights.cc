@@ -10,7 +10,7 @@
 namespace trireme::train {
 namespace {
 
-// Of the message that has the fields; empty: this network has none.
+// Returns the path of the message that has the fields; empty if the network has none.
 std::string path_of(const ModelConfig& model) {
   if (model.has_zoo()) return "model.zoo";
   const int layers = model.network().layer_size();
@@ -18,7 +18,7 @@ std::string path_of(const ModelConfig& model) {
   return fmt::format("model.network.layer[{}].softmax_cross_entropy", layers - 1);
 }
 
-// f(message with class_weights and balanced_class_weights), if there is one.
+// Calls f with the message that has class_weights and balanced_class_weights, if there is one.
 template <class F>
 void with_loss(ModelConfig& model, const F& f) {
   if (model.has_zoo()) {
@@ -59,7 +59,7 @@ void balance_class_weights(Config& config, const data::Dataset& training) {
 std::shared_ptr<const std::vector<float>> sample_weights(const Config& config,
                                                          const data::Dataset& training) {
   const std::vector<float> of_class = class_weights(config.run);
-  // Of probabilities the mean divides by the number of samples.
+  // With mixed labels the mean loss divides by the number of samples.
   if (of_class.empty() || config.run.data().has_mix()) return nullptr;
   try {
     std::vector<float> weights;

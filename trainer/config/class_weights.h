@@ -1,4 +1,4 @@
-// The weights of the classes in the loss: model.zoo.class_weights, or those of the last layer.
+// Class weights of the loss: model.zoo.class_weights, or class_weights of the network's last layer.
 #pragma once
 
 #include <memory>
@@ -9,15 +9,16 @@
 
 namespace trireme::train {
 
-// Of each class; empty: all are 1.
+// Returns the weight of each class; empty if all are 1.
 std::vector<float> class_weights(const RunConfig& run);
 
-// Puts numbers in the place of balanced_class_weights: those of the training samples. Throws
-// ConfigError, placed in the configuration file, where they do not exist.
+// Replaces balanced_class_weights by class_weights computed from the training samples. Throws
+// ConfigError, with the place in the configuration file, if the samples have no such weights.
 void balance_class_weights(Config& config, const data::Dataset& training);
 
-// For LoaderOptions::weights, once numbers are in place and a network has been built with them: of
-// each training sample; null where the mean loss divides by the number of samples. Throws as above.
+// Returns the weight of each training sample, for LoaderOptions::weights; null if the mean loss
+// divides by the number of samples. Requires balance_class_weights to have been called, and that a
+// network has been built with the weights. Throws like balance_class_weights.
 std::shared_ptr<const std::vector<float>> sample_weights(const Config& config,
                                                          const data::Dataset& training);
 

@@ -26,8 +26,8 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Writes out the defaults of scalar fields, so that the saved configuration says all that was in
-// force.
+// Sets unset scalar fields to their defaults, so that the saved configuration shows every value
+// that was used.
 void fill_defaults(Message& message) {
   const Reflection& reflection = *message.GetReflection();
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
@@ -65,7 +65,9 @@ void fill_defaults(Message& message) {
         reflection.SetString(&message, field, field->default_value_string());
         break;
       default:
-        throw Error(fmt::format("no default can be written for {}", field->full_name()));
+        throw Error(fmt::format(
+            "internal error: the default of {} cannot be set: its type is not supported",
+            field->full_name()));
     }
   }
 }
@@ -87,24 +89,25 @@ void complete(RunConfig& run) {
   fill_defaults(*run.mutable_checks());
 }
 
-// Cuts the last step off a path: "a.b[2].c" -> "a.b[2]" -> "a.b" -> "a" -> "".
+// Removes the last component of a path: "a.b[2].c" -> "a.b[2]" -> "a.b" -> "a" -> "".
 std::string parent(const std::string& path) {
   const size_t cut = path.find_last_of(".[");
   return cut == std::string::npos ? "" : path.substr(0, cut);
 }
 
-void leave_out_what_changes_no_sample(DataConfig& data) {
-  data.clear_root();  // the same files may lie elsewhere
+// Clears the fields that do not affect samples.
+void clear_irrelevant_fields(DataConfig& data) {
+  data.clear_root();  // the files may have been moved
   data.clear_threads();
   data.clear_prefetch();
-  data.clear_on_bad_record();  // without bad records all is the same
+  data.clear_on_bad_record();  // has no effect without bad records
   data.clear_max_bad_records();
   if (data.has_webdataset()) {
     data.mutable_webdataset()->clear_class_names();
     data.mutable_webdataset()->clear_index_folder();
   }
-  // How much is kept, and where, changes nothing; that something is kept decides how the first
-  // transform has its images decoded.
+  // The size and place of the cache do not matter; its presence affects how images are decoded for
+  // the first transform.
   if (data.has_cache()) data.mutable_cache()->Clear();
 }
 
@@ -177,12 +180,12 @@ std::string config_hash(const RunConfig& config) {
   RunConfig essence;
   essence.set_seed(config.seed());
   *essence.mutable_model() = config.model();
-  if (config.model().has_init_from()) {  // the same file may lie elsewhere
+  if (config.model().has_init_from()) {  // the file may have been moved
     essence.mutable_model()->set_init_from(
         std::filesystem::path(config.model().init_from()).filename().string());
   }
   *essence.mutable_data() = config.data();
-  leave_out_what_changes_no_sample(*essence.mutable_data());
+  clear_irrelevant_fields(*essence.mutable_data());
   essence.mutable_batch()->set_global(config.batch().global());
   essence.mutable_train()->set_precision(config.train().precision());
   essence.mutable_train()->set_clip_norm(config.train().clip_norm());

@@ -1,5 +1,4 @@
-// The configuration of a run: read from a file and the command line, completed and checked before
-// anything else happens.
+// Reads the configuration of a run from a file and the command line.
 #pragma once
 
 #include <map>
@@ -12,38 +11,41 @@
 
 namespace trireme::train {
 
+// A complete and valid configuration, and where its values were set.
 struct Config {
   RunConfig run;
-  // Where fields came from: field path ("optimizer.sgd.momentum") to "FILE:LINE" or "--set".
+  // The source of each field: its path ("optimizer.sgd.momentum") to "FILE:LINE" or "--set".
   std::map<std::string, std::string> places;
-  // What is not wrong, but perhaps not meant either.
+  // One line for each deprecated field and each setting that is valid but probably not intended.
   std::vector<std::string> warnings;
 
-  // "FILE:LINE: field.path", as much as is known of the field or of what encloses it.
+  // Returns "FILE:LINE: field.path" for messages. If the field is not set, the place is that of the
+  // nearest message around it, or only FILE.
   std::string where(const std::string& path) const;
-  // An error of another room that begins with a field path ("data.root: no such folder"), with the
-  // place put in front.
+  // Returns the error with the place of its field in front if its message begins with a field path,
+  // such as "data.root: no such folder"; otherwise the error itself.
   ConfigError located(const ConfigError& error) const;
 };
 
-// Reads the file (find_config), applies assignments ("a.b.c=value"), fills in defaults and checks
-// everything that needs neither data nor devices. Throws ConfigError: "FILE:LINE: field.path: what
-// is wrong; did you mean 'x'?".
+// Reads a file or an installed configuration (see find_config), applies assignments
+// ("a.b.c=value"), fills in defaults and checks everything that requires neither data nor devices.
+// Throws ConfigError: "FILE:LINE: field.path: problem; did you mean 'x'?".
 Config load_config(const std::string& path, std::span<const std::string> assignments);
-// The same for text that is in memory; `file` is the name in messages.
+// Does the same for text in memory; `file` is its name in messages.
 Config parse_config(const std::string& text, const std::string& file,
                     std::span<const std::string> assignments);
 
-// Applies one "a.b.c=value" to any message. Values need no quotes; repeated fields take a
-// comma-separated list, elements of repeated messages an index (layer[2].dense.units=10), messages
-// the name of one of their fields (schedule=cosine) or {text}.
+// Applies one assignment "a.b.c=value" to any message. A string value needs no quotes; a repeated
+// field takes a comma-separated list; an element of repeated messages has an index
+// (layer[2].dense.units=10); a message takes the name of one of its fields (schedule=cosine) or
+// {text}. Returns a warning for each deprecated field. Throws ConfigError.
 std::vector<std::string> assign(google::protobuf::Message& message, const std::string& assignment);
 
-// The configuration as text that load_config reads back.
+// Returns the configuration as text that load_config accepts.
 std::string to_text(const RunConfig& config);
-// A name for the trained network, for people and file names.
+// Returns a name of the trained network, for people and file names.
 std::string model_name(const RunConfig& config);
-// A hash of all that the result of training depends on, as hex.
+// Returns a hexadecimal hash of all fields that affect the result of training.
 std::string config_hash(const RunConfig& config);
 
 }  // namespace trireme::train

@@ -1,4 +1,4 @@
-// --set: one field of a message by its path.
+// Implements --set: sets one field of a message by its path.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,13 +38,13 @@ class Assignment {
   explicit Assignment(const std::string& text) {
     const size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0) {
-      throw ConfigError("--set " + text, "needs the form field.path=value");
+      throw ConfigError("--set " + text, "is not of the form field.path=value");
     }
     path_ = text.substr(0, equals);
     value_ = text.substr(equals + 1);
   }
 
-  // Returns a warning for each deprecated field.
+  // Sets the field and returns a warning for each deprecated name.
   std::vector<std::string> apply(Message& root) const {
     const std::string path = current_path(root.GetDescriptor(), path_);
     std::vector<std::string> warnings;
@@ -104,7 +104,7 @@ class Assignment {
       fail(fmt::format("'{}' is a value and has no fields", field->name()));
     if (!field->is_repeated()) return *message.GetReflection()->MutableMessage(&message, field);
     if (!index)
-      fail(fmt::format("'{}' is repeated: write {}[0] and so on", field->name(), field->name()));
+      fail(fmt::format("'{}' is repeated: use {}[0] and so on", field->name(), field->name()));
     return element(message, field, *index);
   }
 
@@ -112,11 +112,11 @@ class Assignment {
                                std::optional<int> index) const {
     if (field->message_type()) {
       if (field->is_repeated() && !index) {
-        fail(fmt::format("'{}' is repeated: write {}[0] and so on", field->name(), field->name()));
+        fail(fmt::format("'{}' is repeated: use {}[0] and so on", field->name(), field->name()));
       }
       return set_message(enter(message, field, index));
     }
-    if (index) fail("set the whole list: value,value,...");
+    if (index) fail("elements of a list cannot be set; set the complete list: value,value,...");
     const Reflection* reflection = message.GetReflection();
     reflection->ClearField(&message, field);
     if (!field->is_repeated()) {
@@ -141,7 +141,7 @@ class Assignment {
     }
     const FieldDescriptor* chosen = message.GetDescriptor()->FindFieldByName(value_);
     if (!chosen || !is_choice(chosen)) {
-      fail(fmt::format("'{}' is none of {}{}", value_, fmt::join(choices, ", "),
+      fail(fmt::format("'{}' is not one of {}{}", value_, fmt::join(choices, ", "),
                        did_you_mean(value_, choices)));
     }
     message.GetReflection()->MutableMessage(&message, chosen);
@@ -165,7 +165,7 @@ class Assignment {
     if (const auto* value = field->enum_type()->FindValueByName(text)) return value;
     text = upper(std::move(text));
     if (const auto* value = field->enum_type()->FindValueByName(text)) return value;
-    fail(fmt::format("'{}' is none of {}{}", text, fmt::join(names, ", "),
+    fail(fmt::format("'{}' is not one of {}{}", text, fmt::join(names, ", "),
                      did_you_mean(text, names)));
   }
 
@@ -194,9 +194,9 @@ class Assignment {
       case FieldDescriptor::CPPTYPE_INT64:
         TRIREME_SET(Int64, number<int64_t>(text, "an integer"));
       case FieldDescriptor::CPPTYPE_UINT32:
-        TRIREME_SET(UInt32, number<uint32_t>(text, "an integer from 0"));
+        TRIREME_SET(UInt32, number<uint32_t>(text, "an integer >= 0"));
       case FieldDescriptor::CPPTYPE_UINT64:
-        TRIREME_SET(UInt64, number<uint64_t>(text, "an integer from 0"));
+        TRIREME_SET(UInt64, number<uint64_t>(text, "an integer >= 0"));
       case FieldDescriptor::CPPTYPE_FLOAT:
         TRIREME_SET(Float, number<float>(text, "a number"));
       case FieldDescriptor::CPPTYPE_DOUBLE:

@@ -15,7 +15,7 @@ using google::protobuf::OneofDescriptor;
 using google::protobuf::Reflection;
 using google::protobuf::TextFormat;
 
-// Of a field that is no message.
+// Returns the value of a field that is not a message.
 std::string value_text(const Message* message, const FieldDescriptor* field) {
   if (!message) return "";
   if (field->is_repeated()) {
@@ -33,7 +33,6 @@ std::string value_text(const Message* message, const FieldDescriptor* field) {
 
 using Rule = OnResume::Rule;
 
-// Of the field, where it has one.
 Rule rule_of(const FieldDescriptor* field, Rule enclosing) {
   const auto& options = field->options();
   return options.HasExtension(on_resume) ? options.GetExtension(on_resume) : enclosing;
@@ -50,12 +49,12 @@ bool has_messages(const OneofDescriptor* choice) {
   return false;
 }
 
-// Two messages of one type, side by side; null where there is none.
+// Compares two messages of the same type; either may be null.
 class Comparison {
  public:
   std::vector<ConfigDifference> differences;
 
-  // `enclosing` is the rule of what they are in.
+  // `enclosing` is the rule of the field that contains the messages.
   void compare(const std::string& path, const Message* a, const Message* b, Rule enclosing) {
     const auto* type = (a ? a : b)->GetDescriptor();
     for (int i = 0; i < type->oneof_decl_count(); ++i) {
@@ -86,7 +85,7 @@ class Comparison {
     if (a != b) differences.push_back({path, std::move(a), std::move(b), rule});
   }
 
-  // The stricter of both rules holds.
+  // The stricter of the two rules applies.
   void add_choice(const std::string& path, const FieldDescriptor* a, const FieldDescriptor* b,
                   Rule enclosing) {
     const Rule rule = std::min(a ? rule_of(a, enclosing) : OnResume::FREE,
@@ -94,7 +93,7 @@ class Comparison {
     add(path, a ? a->name() : "", b ? b->name() : "", rule);
   }
 
-  // What a message in no choice holds when it is left out are its defaults.
+  // An unset message that is not in a oneof is compared as if it had its defaults.
   static const Message* submessage(const Message* message, const FieldDescriptor* field) {
     if (!message) return nullptr;
     const Reflection* reflection = message->GetReflection();

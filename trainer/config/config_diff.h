@@ -1,4 +1,4 @@
-// What two configurations have that is not the same.
+// Differences between two configurations.
 #pragma once
 
 #include <string>
@@ -11,18 +11,18 @@ namespace trireme::train {
 
 struct ConfigDifference {
   std::string path;  // "optimizer.sgd.momentum", "model.network.layer[2].dense.units"
-  // Values in text format ("0.9", "\"lenet\"", "[1, 8, 8]"); empty where the field is unset and has
-  // no default. Of a choice of messages the path is that of the choice and the values are the names
-  // of what was chosen: {"schedule", "cosine", "one_cycle"}.
+  // Values in text format ("0.9", "\"lenet\"", "[1, 8, 8]"); empty if the field is unset and has no
+  // default. If the field set in a oneof of messages differs, the path is that of the enclosing
+  // message and the values are the names of the fields: {"schedule", "cosine", "one_cycle"}.
   std::string a;
   std::string b;
-  // What the change does to a run that is resumed: the option of the field, or else of the nearest
-  // field that it is in.
+  // The effect of the change on a run that resumes: the option of the field, or of the nearest
+  // enclosing field that has it.
   OnResume::Rule on_resume = OnResume::REFUSED;
 };
 
-// In the order of the fields, with defaults resolved: a field that is left out is the same as one
-// that is set to its default. Without run_dir, which says where results lie and not what is run.
+// Returns the differences in the order of the fields. An unset field equals one that is set to its
+// default. run_dir is ignored, since it does not affect the run.
 std::vector<ConfigDifference> config_differences(const RunConfig& a, const RunConfig& b);
 
 }  // namespace trireme::train

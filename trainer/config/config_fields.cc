@@ -29,12 +29,12 @@ void collect(const Descriptor* message, const std::string& prefix, int depth,
   }
 }
 
-// A mistyped letter or two, not another word.
+// Returns true if the words differ by only a few letters.
 bool is_typo(const std::string& typed, const std::string& name) {
   return edit_distance(typed, name) <= std::max<size_t>(1, typed.size() / 4);
 }
 
-// The paths, those that lie least deep, as one suggestion.
+// Returns a suggestion of the paths with the fewest names.
 std::string offer(const std::vector<FieldPath>& places) {
   const auto least = std::ranges::min_element(places, {}, &FieldPath::depth);
   std::vector<std::string> paths;
@@ -70,7 +70,7 @@ std::string offer_value(const std::string& name, const std::vector<FieldPath>& f
 // "layer[2]" -> "layer"
 std::string without_index(const std::string& name) { return name.substr(0, name.find('[')); }
 
-// The message that the path, which ends in "." or is empty, leads to; null where there is none.
+// Returns the message at the path, which ends in "." or is empty; null if there is none.
 const Descriptor* message_at(const Descriptor* root, const std::string& path) {
   const Descriptor* message = root;
   for (size_t begin = 0; message && begin < path.size();) {

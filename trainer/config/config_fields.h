@@ -1,4 +1,5 @@
-// The fields that a configuration can have, by name: for completion, and for who has mistaken one.
+// Finds configuration fields by name, for completion and for suggestions in error messages.
+// Deprecated fields are not included.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
@@ -14,19 +15,20 @@ struct FieldPath {
   const google::protobuf::FieldDescriptor* field = nullptr;
 };
 
-// All fields of the message and of the messages in it, depth first; of repeated messages the
-// element 0.
+// Returns all fields of the message and of the messages nested in it, depth first. Elements of
+// repeated messages have index 0.
 std::vector<FieldPath> all_fields(const google::protobuf::Descriptor* message);
 
-// For a field `name` that `message`, which is at `path` of `root`, does not have: "; did you mean
-// 'momentum'?", or the path of the field or value of that name elsewhere ("optimizer.sgd.momentum",
-// "train.precision=BF16"), or what there is where that is little, or nothing.
+// Returns a suggestion for a field `name` that `message`, at `path` of `root`, does not have: ";
+// did you mean 'momentum'?". If no field of the message has a similar name, suggests the path of a
+// field or value elsewhere ("optimizer.sgd.momentum", "train.precision=BF16"), or lists the fields
+// if the message has only a few. Returns "" if there is nothing to suggest.
 std::string suggest_field(const google::protobuf::Descriptor* root, const std::string& path,
                           const google::protobuf::Descriptor* message, const std::string& name);
 
-// What can stand where `typed` is being typed, "FIELD", "FIELD=" or "FIELD=VALUE" of --set: paths
-// one name deeper, ending in "." where more must follow, in "=" where a value must, or in the
-// values of a field that has a few. Indices of repeated messages are as they were typed.
+// Returns the completions of `typed`, the beginning of FIELD=VALUE of --set: field paths, extended
+// by one name, that end in "." if another name must follow and in "=" if a value must; or, after
+// "=", the values of an enum or bool field. Indices of repeated messages are returned as typed.
 std::vector<std::string> complete_assignment(const google::protobuf::Descriptor* root,
                                              const std::string& typed);
 

@@ -28,7 +28,7 @@ using google::protobuf::Reflection;
 using google::protobuf::SourceLocation;
 using google::protobuf::TextFormat;
 
-// The messages once more, from their sources: the compiled ones have lost their comments.
+// Returns descriptors with comments, which the compiled-in descriptors do not have.
 const DescriptorPool& commented_pool() {
   static const auto pool = [] {
     google::protobuf::FileDescriptorSet files;
@@ -53,7 +53,7 @@ std::string own_comment(const D* descriptor) {
   return text;
 }
 
-// What a field without a default takes.
+// Returns the value shown for a field without a default.
 std::string placeholder(const FieldDescriptor* field) {
   switch (field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_STRING:
@@ -74,7 +74,7 @@ class Annotator {
  public:
   std::string text;
 
-  // `message` is null within what is unset.
+  // `message` is null inside an unset message.
   void fields(const Descriptor* type, const Message* message, const std::string& indent) {
     told_.insert(type);
     for (int i = 0; i < type->field_count(); ++i) {
@@ -117,7 +117,7 @@ class Annotator {
     return fmt::format("  # {}", fmt::join(value_names(field->enum_type()), ", "));
   }
 
-  // `mark` is empty within comments.
+  // `mark` is "# ", or empty if the field is already in a comment.
   void unset(const FieldDescriptor* field, const std::string& mark, const std::string& indent) {
     const std::string begin = indent + mark;
     if (field->message_type()) return unset_message(field, begin);
@@ -161,7 +161,7 @@ class Annotator {
     unset(field, message ? "# " : "", indent);
   }
 
-  // Only what is set: a network has many layers, and a layer may be of many kinds.
+  // Shows only set fields: a network has many layers, and there are many kinds of layers.
   void element(const Message& message, const FieldDescriptor* field, const std::string& indent) {
     TextFormat::Printer printer;
     printer.SetUseShortRepeatedPrimitives(true);

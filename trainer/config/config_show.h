@@ -1,4 +1,4 @@
-// A configuration for people: with what its fields mean and with those that it leaves out.
+// Annotates a configuration with comments and unset fields, for `trireme config show --all`.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
@@ -9,12 +9,13 @@
 
 namespace trireme::train {
 
-// Text that load_config reads back to the same configuration: every field with its comment from
-// the .proto, those that are unset as comments with their default or, where there is none, what
-// they take. What can be in a message that is unset is told once.
+// Returns text that load_config reads back to the same configuration. Every field has its comment
+// from the .proto file. Unset fields are commented out, with their default or a placeholder. The
+// fields of an unset message are shown only where the message type first occurs.
 std::string to_annotated_text(const RunConfig& config);
 
-// The comment of a field in its .proto, else of its message; lines without "//". Empty: none.
+// Returns the comment of a field in its .proto file or, if it has none, of its message type,
+// without "//". Returns "" if neither has one.
 std::string comment_of(const google::protobuf::FieldDescriptor* field);
 
 }  // namespace trireme::train

@@ -22,7 +22,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::io::ArrayInputStream;
 using google::protobuf::io::Tokenizer;
 
-class Silent final : public google::protobuf::io::ErrorCollector {
+class IgnoreErrors final : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int, int, const std::string&) override {}
 };
@@ -39,7 +39,7 @@ class FirstError final : public google::protobuf::io::ErrorCollector {
   std::optional<std::string> message_;
 };
 
-// Follows the nesting of braces through the tokens.
+// Finds the path and line of each field by following the nesting of braces.
 class PlaceScanner {
  public:
   explicit PlaceScanner(const Descriptor* root) { frames_.push_back({"", root, {}}); }
@@ -91,6 +91,7 @@ class PlaceScanner {
   FieldPlace current_;
 };
 
+// Returns the quoted text that follows `lead` in the message; empty if there is none.
 std::string quoted_after(const std::string& message, const std::string& lead) {
   const size_t at = message.find(lead + "\"");
   if (at == std::string::npos) return "";
@@ -98,13 +99,13 @@ std::string quoted_after(const std::string& message, const std::string& lead) {
   return message.substr(begin, message.find('"', begin) - begin);
 }
 
-// The field that the parser's message names; empty when it names none.
+// Returns the field that the parser's message names; empty if it names none.
 std::string named_field(const std::string& message) {
   const std::string missing = quoted_after(message, "has no field named ");
   return missing.empty() ? quoted_after(message, "ield ") : missing;
 }
 
-// The parser's message in words that fit behind a field path.
+// Rewords the parser's message so that it fits after a field path.
 std::string explain(const std::string& message, const FieldPlace& place, const Descriptor* root) {
   if (message.find("has no field named") != std::string::npos && place.message) {
     const size_t parent = place.path.size() - std::min(place.path.size(), place.name.size() + 1);
@@ -116,7 +117,7 @@ std::string explain(const std::string& message, const FieldPlace& place, const D
   if (message.starts_with("Unknown enumeration value") && field && field->enum_type()) {
     const std::string value = quoted_after(message, "value of ");
     const auto names = value_names(field->enum_type());
-    return fmt::format("'{}' is none of {}{}", value, fmt::join(names, ", "),
+    return fmt::format("'{}' is not one of {}{}", value, fmt::join(names, ", "),
                        did_you_mean(value, names));
   }
   std::string text = message;
@@ -130,8 +131,8 @@ std::string explain(const std::string& message, const FieldPlace& place, const D
 std::vector<FieldPlace> field_places(const std::string& text, const Descriptor* root,
                                      int last_line) {
   ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
-  Silent silent;
-  Tokenizer tokenizer(&stream, &silent);
+  IgnoreErrors ignore;
+  Tokenizer tokenizer(&stream, &ignore);
   tokenizer.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
   tokenizer.set_allow_f_after_float(true);
   PlaceScanner scanner(root);
@@ -171,7 +172,7 @@ std::vector<std::string> parse_text(const std::string& text, const std::string& 
   google::protobuf::TextFormat::Parser parser;
   FirstError error;
   parser.RecordErrorsTo(&error);
-  // Not merged at once: that would let a field of the text be given twice.
+  // Parsing directly into the message would allow a field to be set twice in the text.
   const std::unique_ptr<google::protobuf::Message> parsed(message.New());
   if (parser.ParseFromString(text, parsed.get())) {
     std::vector<std::string> warnings = replace_deprecated_fields(*parsed, text, file);
@@ -180,7 +181,8 @@ std::vector<std::string> parse_text(const std::string& text, const std::string& 
   }
   const std::string what = error.message_.value_or("cannot be read");
 
-  // The parser may already stand on the token after the one it means: the field that it names wins.
+  // The parser may already be at the next token, so the place of the field that its message names
+  // is preferred.
   FieldPlace place;
   bool found = false;
   const std::string named = named_field(what);

@@ -1,4 +1,4 @@
-// Where each field stands in a text-format file, for messages that point there.
+// Parses protobuf text format with errors that name the line and the path of a field.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
@@ -13,24 +13,24 @@ struct FieldPlace {
   std::string path;  // "model.network.layer[2].dense.units"
   std::string name;  // "units"
   int line = 0;      // from 1
-  const google::protobuf::Descriptor* message =
-      nullptr;  // that the field is in; null where unknown
+  // The message that the field is in; null if unknown.
+  const google::protobuf::Descriptor* message = nullptr;
 };
 
-// Every field of the text in order, also where the text is wrong; stops after `last_line` when
-// positive.
+// Returns the place of every field of the text, in order, up to `last_line` if it is positive. The
+// text may be invalid.
 std::vector<FieldPlace> field_places(const std::string& text,
                                      const google::protobuf::Descriptor* root, int last_line = 0);
 
-// The values of a repeated field: "1, 2, 3".
+// Returns the values of a repeated field as text: "1, 2, 3".
 std::string values_text(const google::protobuf::Message& message,
                         const google::protobuf::FieldDescriptor* field);
 
-// Without deprecated fields.
+// Returns the names of all fields that are not deprecated.
 std::vector<std::string> field_names(const google::protobuf::Descriptor* message);
 std::vector<std::string> value_names(const google::protobuf::EnumDescriptor* type);
 
-// Parses text format and merges it into the message. Values of deprecated fields end up in the
+// Parses text format and merges it into the message. Values of deprecated fields are moved to the
 // fields that replace them. Returns a warning for each deprecated field. Throws ConfigError
 // "FILE:LINE: field.path: message".
 std::vector<std::string> parse_text(const std::string& text, const std::string& file,

@@ -17,12 +17,12 @@ namespace {
 
 constexpr int64_t kMaxBatch = int64_t{1} << 48;  // so that sums with it do not overflow
 constexpr int kMaxThreads = 4096;
-constexpr double kMaxSeconds = 1e9;  // which clocks count in nanoseconds
+constexpr double kMaxSeconds = 1e9;  // fits into 64 bits in nanoseconds
 
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// Of a field that has (limits): a float or a double, which is not repeated.
+// Returns the value of a float or double field that is not repeated.
 double number_in(const Message& message, const FieldDescriptor* field) {
   const auto* reflection = message.GetReflection();
   return field->cpp_type() == FieldDescriptor::CPPTYPE_FLOAT
@@ -53,14 +53,14 @@ class Validator {
     throw ConfigError(config_.where(path), message);
   }
   template <class T>
-  void at_least(const std::string& path, T value, T least) const {
-    if (!(value >= least)) fail(path, fmt::format("{} is less than {}", value, least));
+  void at_least(const std::string& path, T value, T min) const {
+    if (!(value >= min)) fail(path, fmt::format("must be at least {}, got {}", min, value));
   }
   template <class T>
   void at_most(const std::string& path, T value, T max) const {
-    if (value > max) fail(path, fmt::format("{} is more than {}", value, max));
+    if (value > max) fail(path, fmt::format("must be at most {}, got {}", max, value));
   }
-  // What is unset has a default that is within its limits.
+  // Checks (limits) of all set fields; defaults are within their limits.
   void limits(const std::string& path, const Message& message) const {
     std::vector<const FieldDescriptor*> fields;
     message.GetReflection()->ListFields(message, &fields);
@@ -86,27 +86,27 @@ class Validator {
     switch (rule) {
       case Limits::NOT_NEGATIVE:
         if (finite && value >= 0) return;
-        return fail(path, fmt::format("{} is not a number from 0", value));
+        return fail(path, fmt::format("must be a finite number >= 0, got {}", value));
       case Limits::POSITIVE:
         if (finite && value > 0) return;
-        return fail(path, fmt::format("{} is not a number above 0", value));
+        return fail(path, fmt::format("must be a finite number > 0, got {}", value));
       case Limits::FROM_0_TO_1:
         if (value >= 0 && value < 1) return;
-        return fail(path, fmt::format("{} is not in [0, 1)", value));
+        return fail(path, fmt::format("must be in [0, 1), got {}", value));
     }
   }
 
   void one_of(const std::string& path, const std::string& value,
               const std::vector<std::string>& choices) const {
     if (std::find(choices.begin(), choices.end(), value) != choices.end()) return;
-    fail(path, fmt::format("'{}' is none of {}{}", value, fmt::join(choices, ", "),
+    fail(path, fmt::format("'{}' is not one of {}{}", value, fmt::join(choices, ", "),
                            did_you_mean(value, choices)));
   }
 
   void buckets() const {
     const BucketConfig& buckets = run_.buckets();
     if (buckets.precision() == TF32) {
-      fail("buckets.precision", "TF32 is no way to store numbers; use FP32, BF16 or FP16");
+      fail("buckets.precision", "TF32 is not a storage format; use FP32, BF16 or FP16");
     }
   }
 
@@ -128,16 +128,18 @@ class Validator {
     if (metrics.port() < 0 || metrics.port() > 65535) {
       fail("metrics.port", fmt::format("{} is not in [0, 65535]", metrics.port()));
     }
-    if (metrics.address().empty()) fail("metrics.address", "is empty; 0.0.0.0 is every network");
+    if (metrics.address().empty()) {
+      fail("metrics.address", "is empty; use 0.0.0.0 to listen on every network interface");
+    }
     at_least<int64_t>("metrics.histograms_every_epochs", metrics.histograms_every_epochs(), 0);
     at_least("metrics.images", metrics.images(), 0);
   }
 
   void model_and_data() const {
     if (run_.model().kind_case() == ModelConfig::KIND_NOT_SET) {
-      fail("model", "names no network; give model.zoo.name or model.network");
+      fail("model", "has no network; set model.zoo.name, model.network or model.onnx");
     }
-    if (!run_.has_data()) fail("data", "is missing: it says what to train on");
+    if (!run_.has_data()) fail("data", "is missing: set the samples to train on");
     const ModelConfig& model = run_.model();
     if (model.has_zoo()) class_weights("model.zoo", model.zoo());
     for (int i = 0; i < model.network().layer_size(); ++i) {
@@ -148,7 +150,7 @@ class Validator {
 
   void batch() const {
     if (!run_.batch().has_global())
-      fail("batch.global", "is missing: samples per update over all ranks");
+      fail("batch.global", "is missing: set the number of samples per update over all ranks");
     at_least<int64_t>("batch.global", run_.batch().global(), 1);
     at_most<int64_t>("batch.global", run_.batch().global(), kMaxBatch);
     if (run_.batch().has_micro()) at_least<int64_t>("batch.micro", run_.batch().micro(), 1);
@@ -157,7 +159,7 @@ class Validator {
   void train() const {
     const TrainConfig& train = run_.train();
     if (!train.has_epochs() && !train.has_max_steps()) {
-      fail("train.epochs", "is missing: give train.epochs or train.max_steps");
+      fail("train.epochs", "is missing: set train.epochs or train.max_steps");
     }
     if (train.has_epochs()) at_least<int64_t>("train.epochs", train.epochs(), 1);
     if (train.has_max_steps()) at_least<int64_t>("train.max_steps", train.max_steps(), 1);
@@ -177,10 +179,10 @@ class Validator {
     at_least<int64_t>(path + ".patience", stopping.patience(), 1);
     const TrainConfig& train = run_.train();
     if (train.eval_every_epochs() == 0 && train.eval_every_steps() == 0) {
-      fail(path, "needs evaluations: set train.eval_every_epochs or train.eval_every_steps");
+      fail(path, "requires evaluations: set train.eval_every_epochs or train.eval_every_steps");
     }
     if (!run_.checkpoint().keep_best()) {
-      fail(path, "ends with the best weights, which checkpoint.keep_best: false does not keep");
+      fail(path, "uses the best checkpoint of the run; remove checkpoint.keep_best: false");
     }
   }
 
@@ -188,25 +190,26 @@ class Validator {
   void class_weights(const std::string& path, const Loss& loss) const {
     if (loss.balanced_class_weights() && !loss.class_weights().empty()) {
       fail(path + ".balanced_class_weights",
-           "computes what class_weights gives; remove one of them");
+           "computes class_weights, which is set too; remove one of them");
     }
   }
 
   void optimizer() const {
     const OptimizerConfig& optimizer = run_.optimizer();
     if (optimizer.sgd().nesterov() && optimizer.sgd().momentum() == 0) {
-      fail("optimizer.sgd.nesterov", "needs optimizer.sgd.momentum above 0");
+      fail("optimizer.sgd.nesterov", "requires optimizer.sgd.momentum > 0");
     }
     if (optimizer.lars().nesterov() && optimizer.lars().momentum() == 0) {
-      fail("optimizer.lars.nesterov", "needs optimizer.lars.momentum above 0");
+      fail("optimizer.lars.nesterov", "requires optimizer.lars.momentum > 0");
     }
     if (optimizer.has_ema() && !optimizer.ema().has_decay()) {
-      fail("optimizer.ema.decay", "is missing, for example 0.999; 0 is no average");
+      fail("optimizer.ema.decay",
+           "is missing: set it to 0.999, for example; 0 disables the average");
     }
     for (int i = 0; i < optimizer.group_size(); ++i) {
       if (optimizer.group(i).parameters().empty()) {
         fail(fmt::format("optimizer.group[{}].parameters", i),
-             "is missing: a regular expression that matches names of parameters");
+             "is missing: set a regular expression that matches names of parameters");
       }
     }
   }
@@ -222,20 +225,20 @@ class Validator {
   template <class Schedule>
   void length(const std::string& path, const Schedule& schedule) const {
     if (schedule.length_case() == Schedule::LENGTH_NOT_SET)
-      fail(path, "needs a length in steps or epochs");
+      fail(path, "has no length: set steps or epochs");
     if (schedule.has_steps()) at_least<int64_t>(path + ".steps", schedule.steps(), 1);
   }
 
   void multi_step(const MultiStepSchedule& schedule) const {
     const std::string path = "schedule.multi_step";
     if ((schedule.steps_size() == 0) == (schedule.epochs_size() == 0)) {
-      fail(path, "needs milestones either in steps or in epochs");
+      fail(path, "requires milestones either in steps or in epochs");
     }
     if (!std::is_sorted(schedule.steps().begin(), schedule.steps().end())) {
-      fail(path + ".steps", "milestones must ascend");
+      fail(path + ".steps", "milestones must be in ascending order");
     }
     if (!std::is_sorted(schedule.epochs().begin(), schedule.epochs().end())) {
-      fail(path + ".epochs", "milestones must ascend");
+      fail(path + ".epochs", "milestones must be in ascending order");
     }
   }
 

@@ -4,8 +4,8 @@
 
 namespace trireme::train {
 
-// Throws ConfigError for the first field whose value cannot be, as far as the configuration alone
-// tells.
+// Throws ConfigError for the first invalid value. Checks everything that depends on the
+// configuration alone.
 void validate(const Config& config);
 
 }  // namespace trireme::train

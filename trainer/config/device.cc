@@ -20,9 +20,9 @@
 namespace trireme::train {
 namespace {
 
-// '1' for each core that this process may run on.
+// Returns a string with '1' for each core that this process may run on, otherwise '0'.
 std::string allowed_cores() {
-  std::vector<cpu_set_t> sets(16);  // room for 16384 cores
+  std::vector<cpu_set_t> sets(16);  // 16384 cores
   const size_t bytes = sets.size() * sizeof(cpu_set_t);
   if (sched_getaffinity(0, bytes, sets.data()) != 0) {
     return std::string(std::max(1u, std::thread::hardware_concurrency()), '1');
@@ -41,7 +41,8 @@ int threads_from_environment() {
   return threads;
 }
 
-// The position of this rank's GPU among those that it may use; -1: the CPU, on all ranks alike.
+// Returns the index of this rank's GPU among those that it may use, or, on all ranks, -1 for the
+// CPU.
 int choose_gpu(const Config& config, comm::Communicator& communicator) {
   const CudaSupport cuda = query_cuda();
   const comm::Placement& placement = communicator.placement();
@@ -53,13 +54,13 @@ int choose_gpu(const Config& config, comm::Communicator& communicator) {
   std::string without;  // the first rank that sees no GPU, and why
   int own = 0;
   for (int rank = 0; rank < std::ssize(all); ++rank) {
-    const auto told = nlohmann::json::parse(all[static_cast<size_t>(rank)]);
-    auto& visible = hosts[told["host"]];
+    const auto gpus = nlohmann::json::parse(all[static_cast<size_t>(rank)]);
+    auto& visible = hosts[gpus["host"]];
     if (rank == placement.rank) own = static_cast<int>(visible.size());
-    visible.push_back(told["ids"]);
+    visible.push_back(gpus["ids"]);
     if (visible.back().empty() && without.empty()) {
-      without = fmt::format("rank {} (host {}): {}", rank, told["host"].get<std::string>(),
-                            told["problem"].get<std::string>());
+      without = fmt::format("rank {} (host {}): {}", rank, gpus["host"].get<std::string>(),
+                            gpus["problem"].get<std::string>());
     }
   }
   const bool required = config.run.train().device() == "cuda";
@@ -79,17 +80,18 @@ int choose_gpu(const Config& config, comm::Communicator& communicator) {
   return assign_devices(hosts[host])[static_cast<size_t>(own)];
 }
 
-void refuse_what_the_cpu_cannot(const Config& config) {
+// Throws ConfigError if the CPU does not support the configured precision.
+void check_cpu_precision(const Config& config) {
   if (ops::cpu_computes_in(compute_dtype(config))) return;
   const Precision precision = config.run.train().precision();
-  const char* const why = precision == FP16 ? "cannot be computed in on a CPU; use BF16 or FP32"
-                                            : "needs a CPU with AVX-512; use FP32";
+  const char* const why = precision == FP16 ? "is not supported on a CPU; use BF16 or FP32"
+                                            : "requires a CPU with AVX-512; use FP32";
   throw ConfigError(config.where("train.precision"),
                     fmt::format("{} {}", Precision_Name(precision), why));
 }
 
-// This rank's part of the cores that it may run on: one bound to cores of its own has them all;
-// cores that several may use are divided. All ranks call it together.
+// Returns this rank's share of the cores that it may run on. A core counts as 1 divided by the
+// ranks of the host that may use it. All ranks must call it.
 double share_of_cores(comm::Communicator& communicator) {
   const comm::Placement& placement = communicator.placement();
   const std::string own = allowed_cores();
@@ -105,7 +107,7 @@ double share_of_cores(comm::Communicator& communicator) {
     }
     share += 1.0 / std::max(1, users);
   }
-  return share + 1e-6;  // thirds add up to a little less than a whole
+  return share + 1e-6;  // three thirds are slightly less than 1 because of rounding
 }
 
 int threads_of(double cores) {
@@ -152,7 +154,7 @@ std::unique_ptr<Device> create_device(const Config& config, comm::Communicator& 
       device = create_cuda_device(index);
       return;
     }
-    refuse_what_the_cpu_cannot(config);
+    check_cpu_precision(config);
     device = create_cpu_device(threads);
   });
   return device;

@@ -1,4 +1,4 @@
-// The device of this rank, as configured.
+// Creates the device of this rank and its operations backend.
 #pragma once
 
 #include <memory>
@@ -12,30 +12,30 @@
 
 namespace trireme::train {
 
-// OMP_NUM_THREADS if set, else this rank's part of the cores that it may run on (affinity), each
-// divided by the ranks of this host that may run there too. All ranks call it together.
+// Returns OMP_NUM_THREADS if set, otherwise this rank's share of the cores in its affinity mask: a
+// core is divided equally among the ranks of the host that may run on it. All ranks must call it.
 int default_threads(comm::Communicator& communicator);
 
-// Cores of this rank that its computation leaves to other threads, at least 1 and at most 64: on a
-// CPU those that its threads do not take, beside a GPU all but the two that launch and communicate.
-// All ranks call it together.
+// Returns the number of cores that this rank's computation leaves to other threads, from 1 to 64. A
+// CPU rank computes on its configured threads; a GPU rank needs two cores to launch and
+// communicate. All ranks must call it.
 int spare_cores(const Config& config, comm::Communicator& communicator, const Device& device);
 
-// A GPU for each rank where there are enough and train.device lets it, else the CPU; ranks share
-// GPUs only where train.device is cuda. Throws ConfigError when the device or the precision asked
-// for is not to be had. All ranks call it together.
+// Returns a GPU on every rank if train.device allows it and there is one for each, otherwise the
+// CPU. Ranks share GPUs only if train.device is cuda. Throws ConfigError if the configured device
+// or precision is not available. All ranks must call it.
 std::unique_ptr<Device> create_device(const Config& config, comm::Communicator& communicator);
 std::unique_ptr<ops::Backend> create_backend(const Config& config, Device& device);
 
-// What the network computes in: f32 in FP32 and TF32.
+// Returns the type that the network computes in. FP32 and TF32 are f32.
 DType compute_dtype(const Config& config);
 
-// What gradients are summed through.
+// Returns the transport that sums gradients.
 comm::Transport transport_of(const Config& config);
 
-// A GPU for each rank of a host, or for as many as share them: `visible` has, in order of the
-// ranks, the identities of the devices that each may use. Returns positions in those lists; -1
-// where a rank sees none. The least used device comes first.
+// Assigns a GPU to each rank of a host. `visible` has, for each rank in order, the identities of
+// the devices that it may use. Returns an index into the list of each rank, -1 if the list is
+// empty. Each rank gets its visible device with the fewest ranks so far.
 std::vector<int> assign_devices(const std::vector<std::vector<std::string>>& visible);
 
 }  // namespace trireme::train

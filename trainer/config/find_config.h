@@ -1,4 +1,4 @@
-// Configurations by name: files, and those that are installed with the program.
+// Finds configurations: files, and those installed with the program.
 #pragma once
 
 #include <string>
@@ -6,12 +6,11 @@
 
 namespace trireme::train {
 
-// The configurations that are installed with the program, by name: "digits.txtpb", ... in the order
-// of their names.
+// Returns the sorted names of the installed configurations: "digits.txtpb", ...
 std::vector<std::string> installed_configs();
 
-// The file that `name` stands for: itself or, where there is no such file and `name` has no folder,
-// the installed configuration of that name.
+// Returns the path of a configuration: `name` itself or, if there is no such file and `name` has no
+// folder, the installed configuration of that name.
 std::string find_config(const std::string& name);
 
 }  // namespace trireme::train

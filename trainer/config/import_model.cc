@@ -13,8 +13,8 @@
 namespace trireme::train {
 namespace {
 
-// What the data's numbers are multiplied by before normalization; nothing where only its files
-// tell.
+// Returns the factor by which the data's values are scaled before normalization; nothing if it
+// depends on the data's files.
 std::optional<float> scale_of(const DataConfig& data) {
   if (data.has_csv()) return data.csv().scale();
   if (!data.has_npy()) return 1.0F / 255;
@@ -22,15 +22,17 @@ std::optional<float> scale_of(const DataConfig& data) {
   return std::nullopt;
 }
 
-bool alike(const google::protobuf::RepeatedField<float>& a,
-           const google::protobuf::RepeatedField<float>& b, float unset) {
+// Returns true if the values of each channel are equal, except for rounding. One value applies to
+// all channels; `unset` is the value if there is none.
+bool nearly_equal(const google::protobuf::RepeatedField<float>& a,
+                  const google::protobuf::RepeatedField<float>& b, float unset) {
   const auto at = [unset](const google::protobuf::RepeatedField<float>& values, int i) {
     return values.empty() ? unset : values[values.size() == 1 ? 0 : i];
   };
   const int count = std::max({1, a.size(), b.size()});
   for (int i = 0; i < count; ++i) {
-    const bool there = (a.size() <= 1 || i < a.size()) && (b.size() <= 1 || i < b.size());
-    if (!there || std::abs(at(a, i) - at(b, i)) > 1e-3F * std::max(1.0F, std::abs(at(a, i)))) {
+    const bool in_both = (a.size() <= 1 || i < a.size()) && (b.size() <= 1 || i < b.size());
+    if (!in_both || std::abs(at(a, i) - at(b, i)) > 1e-3F * std::max(1.0F, std::abs(at(a, i)))) {
       return false;
     }
   }
@@ -42,14 +44,15 @@ std::string text_of(const NormalizeConfig& normalize) {
                      fmt::join(normalize.std(), ", "));
 }
 
-// The file's normalization is of numbers as they are stored, the data's of scaled ones.
-void take_normalization(const model::InputNormalization& found, const std::string& file,
-                        Config& config) {
+// Sets data.normalize, which applies to scaled values, from the normalization of the file, which
+// applies to stored values. Warns if it is set already and differs.
+void import_normalization(const model::InputNormalization& found, const std::string& file,
+                          Config& config) {
   if (found == model::InputNormalization()) return;
   const std::optional<float> scale = scale_of(config.run.data());
   if (!scale) {
     config.warnings.push_back(
-        fmt::format("{} normalizes its input; make sure that data.normalize does the same", file));
+        fmt::format("{} normalizes its input; make sure that data.normalize is the same", file));
     return;
   }
   const float factor = *scale / found.scale;
@@ -59,14 +62,15 @@ void take_normalization(const model::InputNormalization& found, const std::strin
   DataConfig& data = *config.run.mutable_data();
   if (!data.has_normalize()) {
     *data.mutable_normalize() = normalize;
-  } else if (!alike(data.normalize().mean(), normalize.mean(), 0) ||
-             !alike(data.normalize().std(), normalize.std(), 1)) {
-    config.warnings.push_back(
-        fmt::format("data.normalize is not what {} was made with: {}", file, text_of(normalize)));
+  } else if (!nearly_equal(data.normalize().mean(), normalize.mean(), 0) ||
+             !nearly_equal(data.normalize().std(), normalize.std(), 1)) {
+    config.warnings.push_back(fmt::format(
+        "data.normalize is not the normalization of {}, which is {}", file, text_of(normalize)));
   }
 }
 
-void free_head(NetworkConfig& network) {
+// Unsets the units of a dense layer before the loss, so that the data determines them.
+void unset_head_units(NetworkConfig& network) {
   if (network.layer_size() < 2) return;
   const LayerConfig& loss = network.layer(network.layer_size() - 1);
   for (LayerConfig& layer : *network.mutable_layer()) {
@@ -91,12 +95,12 @@ void import_model(Config& config) {
   if (config.run.data().csv().regression()) {
     network.mutable_layer(network.layer_size() - 1)->mutable_mean_squared_error();
   } else {
-    free_head(network);
+    unset_head_units(network);
   }
   ModelConfig& model = *config.run.mutable_model();
   *model.mutable_network() = std::move(network);
   if (!model.has_init_from()) model.set_init_from(file);
-  take_normalization(found.normalization, file, config);
+  import_normalization(found.normalization, file, config);
 }
 
 }  // namespace trireme::train

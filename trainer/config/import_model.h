@@ -1,14 +1,14 @@
-// Models of others as networks of ours.
+// Imports ONNX models into configurations.
 #pragma once
 
 #include "trainer/config/config.h"
 
 namespace trireme::train {
 
-// Where the configuration names an ONNX file, puts the network that is in there in its place; its
-// values are what training starts from (model.init_from) and its normalization that of the data,
-// unless they are given. A dense layer at the end gets as many units as the data has classes.
-// Throws as read_onnx does.
+// Replaces model.onnx by the network in that file. Sets model.init_from to the file, so that
+// training starts from its parameters, and data.normalize to its normalization, unless they are
+// set. A dense layer at the end gets as many units as the data has classes. Does nothing if
+// model.onnx is unset. Throws like read_onnx, with the place of model.onnx.
 void import_model(Config& config);
 
 }  // namespace trireme::train

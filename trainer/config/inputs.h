@@ -1,4 +1,4 @@
-// What a configuration names, opened and built: its samples and its network.
+// Opens the samples and builds the network of a configuration.
 #pragma once
 
 #include <functional>
@@ -11,14 +11,15 @@
 
 namespace trireme::train {
 
-// The samples as configured, with errors placed in the configuration file. `progress` and `columns`
-// as in OpenOptions.
+// Opens the samples. ConfigErrors name the place in the configuration file. `progress` and
+// `columns` are those of data::OpenOptions.
 std::unique_ptr<data::Dataset> open_data(const Config& config, data::Part part,
                                          const std::function<void(std::string_view)>& progress = {},
                                          const data::TableColumns& columns = {});
-// What the network reads when it reads these samples.
+// Returns the description of these samples as the network's input.
 model::ModelInput model_input(const data::SampleSpec& spec);
-// The network as configured, with errors placed in the configuration file.
+// Builds the network and checks that optimizer.group matches it. ConfigErrors name the place in the
+// configuration file.
 model::Graph build_network(const Config& config, const data::SampleSpec& spec);
 
 }  // namespace trireme::train

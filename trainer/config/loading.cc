@@ -11,10 +11,11 @@ namespace trireme::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kTellEvery = std::chrono::seconds(2);
+constexpr auto kReportPeriod = std::chrono::seconds(2);
 
-// For LoaderOptions::progress: the ledger's detail, so that a data thread that stalls is named.
-std::function<void(std::string_view)> tell_ledger(comm::Ledger& ledger) {
+// Returns a callback for data::LoaderOptions::progress that sets the ledger's detail, so that the
+// diagnosis of a stalled run names the file that a data thread waits for.
+std::function<void(std::string_view)> waiting_progress(comm::Ledger& ledger) {
   return
       [&ledger](std::string_view text) { ledger.set_detail(fmt::format("waiting for {}", text)); };
 }
@@ -40,7 +41,7 @@ data::LoaderOptions loader_options(const Config& config, comm::Communicator& com
   options.threads = loader_threads(config, dataset.in_memory(), spare_cores);
   options.depth = batches_in_memory(config, options.threads);
   options.max_bad_records = data::bad_record_limit(config.run.data());
-  options.progress = tell_ledger(communicator.ledger());
+  options.progress = waiting_progress(communicator.ledger());
   return options;
 }
 
@@ -61,12 +62,12 @@ std::unique_ptr<data::Mix> make_mix(const Config& config, const data::SampleSpec
   }
 }
 
-std::function<void(std::string_view)> tell_opening(comm::Communicator& communicator) {
+std::function<void(std::string_view)> opening_progress(comm::Communicator& communicator) {
   return [&ledger = communicator.ledger(), prints = communicator.rank() == 0,
-          next = Clock::now() + kTellEvery](std::string_view text) mutable {
+          next = Clock::now() + kReportPeriod](std::string_view text) mutable {
     ledger.set_detail(text);
     if (!prints || Clock::now() < next) return;
-    next = Clock::now() + kTellEvery;
+    next = Clock::now() + kReportPeriod;
     std::fprintf(stderr, "data: %.*s\n", static_cast<int>(text.size()), text.data());
   };
 }

@@ -1,4 +1,4 @@
-// How the samples of a run are loaded, for training and for evaluation.
+// Options for loading the samples of a run, for training and for evaluation.
 #pragma once
 
 #include <functional>
@@ -13,23 +13,24 @@
 
 namespace trireme::train {
 
-// data.threads or, where that is unset, 0 for samples that are in memory and not mixed, and
+// Returns data.threads or, if that is unset, 0 for samples that are in memory and not mixed, and
 // otherwise `spare_cores` (see device.h).
 int loader_threads(const Config& config, bool in_memory, int spare_cores);
-// Batches that the loader has memory for.
+// Returns the number of batches that the loader buffers with so many threads.
 int batches_in_memory(const Config& config, int threads);
 
-// All but the order of the samples and the size of batches.
+// Returns the loader's options, except the order of samples and the batch size.
 data::LoaderOptions loader_options(const Config& config, comm::Communicator& communicator,
                                    const data::Dataset& dataset, int spare_cores);
 
-// The order of the training samples, with errors placed in the configuration file.
+// Returns the order of the training samples. ConfigErrors name the place in the configuration file.
 data::OrderOptions training_order(const Config& config, const data::Dataset& training);
-// How the samples of a batch are mixed, with errors placed in the configuration file; null: not.
+// Returns the mixing of samples, null if data.mix is unset. ConfigErrors name the place in the
+// configuration file.
 std::unique_ptr<data::Mix> make_mix(const Config& config, const data::SampleSpec& spec);
 
-// For OpenOptions::progress: the ledger's detail and, on rank 0 where opening takes longer than a
-// moment, lines on stderr.
-std::function<void(std::string_view)> tell_opening(comm::Communicator& communicator);
+// Returns a callback for data::OpenOptions::progress. It sets the ledger's detail and, on rank 0,
+// prints a line to stderr every two seconds.
+std::function<void(std::string_view)> opening_progress(comm::Communicator& communicator);
 
 }  // namespace trireme::train

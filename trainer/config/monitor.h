@@ -1,4 +1,4 @@
-// Which of two evaluations is the better one.
+// Compares evaluations by the metric that selects the best checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@
 
 namespace trireme::train {
 
-// What train.early_stopping.monitor may be: the names of kEvaluationMetrics.
+// Returns the values that train.early_stopping.monitor may have: the names of kEvaluationMetrics.
 std::vector<std::string> metric_names();
 
-// The metric by which evaluations of a run are compared: train.early_stopping.monitor or, where
-// that is unset, the accuracy, in regression the loss.
+// Returns the metric that compares evaluations of a run: train.early_stopping.monitor or, if that
+// is unset, "accuracy" for classification and "loss" for regression.
 std::string best_metric(const RunConfig& config, bool classifies);
-// Throws ConfigError, placed in the configuration file, where samples of so many classes (0:
-// numbers) have no such metric.
+// Throws ConfigError, with the place in the configuration file, if this metric is not measured for
+// samples with this number of classes (0 for regression).
 void check_best_metric(const Config& config, int64_t classes);
 
 std::optional<double> value_of(const std::string& metric, const EvaluationMetrics& metrics);
-// Of a metric's value: the higher, the better.
+// Returns the value or its negative, so that higher is better.
 double signed_score(const std::string& metric, double value);
-// Of an evaluation. Nothing, which is below all others, where the metric was not measured or is not
-// finite; a loss that is not finite with nothing right has no score either.
+// Returns the score of an evaluation, higher is better. Returns nothing, which compares below every
+// score, if the metric was not measured or is not finite, or if it is 0 and the loss is not finite.
 std::optional<double> score_of(const std::string& metric, const EvaluationMetrics& metrics);
 
 }  // namespace trireme::train

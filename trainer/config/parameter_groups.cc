@@ -32,29 +32,29 @@ const ParameterGroupConfig* ParameterGroups::of(const std::string& parameter) co
 void ParameterGroups::check(const model::Graph& graph) const {
   for (size_t i = 0; i < patterns_.size(); ++i) {
     bool used = false, matched = false;
-    size_t taken = kNone;  // by this group
+    size_t earlier = kNone;  // a group that contains matching parameters
     for (const model::Node& node : graph.nodes) {
       for (const auto& parameter : node.signature.parameters) {
         const std::string name = node.name + "." + parameter.name;
         if (!patterns_[i].matches(name)) continue;
         matched = true;
         const size_t group = index_of(name);
-        if (group < i) taken = group;
+        if (group < i) earlier = group;
         used = used || (group == i && !parameter.frozen);
       }
     }
     if (used) continue;
     if (!matched) patterns_[i].throw_no_match(graph);
     const std::string& pattern = config_.group(static_cast<int>(i)).parameters();
-    if (taken == kNone) {
-      throw ConfigError(field_of(i), fmt::format("'{}' matches only parameters that model.freeze "
-                                                 "freezes",
+    if (earlier == kNone) {
+      throw ConfigError(field_of(i), fmt::format("'{}' matches only parameters that are frozen by "
+                                                 "model.freeze",
                                                  pattern));
     }
-    throw ConfigError(field_of(i),
-                      fmt::format("'{}' matches only parameters that are in optimizer.group[{}], "
-                                  "which comes before; put the narrower pattern first",
-                                  pattern, taken));
+    throw ConfigError(
+        field_of(i), fmt::format("'{}' matches only parameters of the earlier optimizer.group[{}]; "
+                                 "put the more specific pattern first",
+                                 pattern, earlier));
   }
 }
 

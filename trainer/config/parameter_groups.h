@@ -1,4 +1,4 @@
-// Which parameters learn in a way of their own: optimizer.group.
+// Parameter groups of the optimizer: optimizer.group.
 #pragma once
 
 #include <string>
@@ -10,14 +10,15 @@
 
 namespace trireme::train {
 
+// Finds the group of a parameter by its name. `config` must outlive it.
 class ParameterGroups {
  public:
-  // Throws ConfigError where a pattern is no regular expression. `config` outlives it.
+  // Throws ConfigError if a pattern is not a valid regular expression.
   explicit ParameterGroups(const OptimizerConfig& config);
 
-  // That of the parameter with this name, which is the first that matches; null: none does.
+  // Returns the first group whose pattern matches the name; null if there is none.
   const ParameterGroupConfig* of(const std::string& parameter) const;
-  // Throws ConfigError for a group that no parameter to be trained is in.
+  // Throws ConfigError if a group has no trainable parameters.
   void check(const model::Graph& graph) const;
 
  private:

@@ -37,7 +37,7 @@ RunFolder find_run(const fs::path& path) {
   if (!fs::exists(path)) {
     throw ConfigError(
         path.string(),
-        "no such run or checkpoint; give a run's folder (runs/...) or a checkpoint in it");
+        "no such run or checkpoint; name a run's folder (runs/...) or a checkpoint in it");
   }
   constexpr int kLevels = 4;
   RunFolder run{fs::weakly_canonical(path)};
@@ -73,11 +73,11 @@ void RunFolder::prepare() const {
 
 namespace {
 
-constexpr auto kLockPatience = std::chrono::seconds(3);
+constexpr auto kLockTimeout = std::chrono::seconds(3);
 
-// Whether it has been got; errno tells why not.
-bool lock_patiently(int file) {
-  const auto end = std::chrono::steady_clock::now() + kLockPatience;
+// Returns false, with errno set, if the file cannot be locked.
+bool lock_with_timeout(int file) {
+  const auto end = std::chrono::steady_clock::now() + kLockTimeout;
   while (::flock(file, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return false;
     if (std::chrono::steady_clock::now() > end) return errno = EWOULDBLOCK, false;
@@ -94,34 +94,34 @@ RunLock::RunLock(const fs::path& run_folder)
   if (file_ < 0) {
     throw Error(fmt::format("{}: cannot be opened: {}", path_.string(), std::strerror(errno)));
   }
-  if (!lock_patiently(file_)) {
+  if (!lock_with_timeout(file_)) {
     if (errno != EWOULDBLOCK) {
       problem_ = fmt::format(
-          "{}: this file system has no locks ({}), so nothing keeps a second run out of the folder",
+          "{}: this file system does not support locks ({}), so a second run could use the folder",
           path_.string(), std::strerror(errno));
       return;
     }
     ::close(file_);
     const std::string holder = read_text(path_);
     throw Error(fmt::format(
-        "run folder {} is in use by {}; wait for its end, or choose another with --run-dir",
+        "run folder {} is in use by {}; wait until it ends, or choose another with --run-dir",
         run_folder.string(), holder.empty() ? "another process" : holder));
   }
   const std::string holder = fmt::format("process {} on {}", ::getpid(), host_name());
-  // Only for the message of another process, which does without it when the disk is full.
-  const bool told =
+  // The holder is only for the message of another process; writing may fail if the disk is full.
+  const bool written =
       ::ftruncate(file_, 0) == 0 && ::pwrite(file_, holder.data(), holder.size(), 0) > 0;
-  static_cast<void>(told);
+  static_cast<void>(written);
 }
 
 RunLock::~RunLock() { ::close(file_); }
 
 bool RunLock::holds() const {
   struct stat locked {};
-  if (::fstat(file_, &locked) != 0) return true;  // nobody can tell
-  struct stat there {};
-  if (::stat(path_.c_str(), &there) != 0) return errno != ENOENT && errno != ENOTDIR;
-  return there.st_dev == locked.st_dev && there.st_ino == locked.st_ino;
+  if (::fstat(file_, &locked) != 0) return true;  // unknown
+  struct stat current {};
+  if (::stat(path_.c_str(), &current) != 0) return errno != ENOENT && errno != ENOTDIR;
+  return current.st_dev == locked.st_dev && current.st_ino == locked.st_ino;
 }
 
 }  // namespace trireme::train

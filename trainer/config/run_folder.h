@@ -10,9 +10,10 @@
 
 namespace trireme::train {
 
-// runs/<model>-<date>-<time>, not there yet.
+// Returns the path of a new folder, runs/<model>-<date>-<time>.
 std::filesystem::path default_run_folder(const RunConfig& config);
 
+// The paths of a run's files.
 struct RunFolder {
   std::filesystem::path path;
 
@@ -26,32 +27,34 @@ struct RunFolder {
   std::filesystem::path checkpoints() const { return path / "checkpoints"; }
   std::filesystem::path log(int rank) const;
 
-  // Creates what is missing and makes sure that files can be written. Throws Error.
+  // Creates missing folders, removes temporary files of an interrupted run and checks that files
+  // can be written. Throws Error.
   void prepare() const;
 };
 
-// The run that the path is of: its folder, a checkpoint in it, or `best` or `latest`. Throws
-// ConfigError when there is no such path, or no run around it.
+// Returns the run of a path, which may be its folder, a checkpoint in it, `best` or `latest`.
+// Throws ConfigError if the path does not exist or does not belong to a run.
 RunFolder find_run(const std::filesystem::path& path);
 
-// The right to write to a run's folder. The kernel takes it back when the process ends, however it
-// ends.
+// An exclusive lock on a run's folder (flock), so that only one run writes to it. The kernel
+// releases it when the process ends.
 class RunLock {
  public:
-  // Waits a few seconds for a process that is just ending. Throws Error that names the holder.
+  // Waits up to three seconds for another process to release the lock. Throws Error naming the
+  // holder.
   explicit RunLock(const std::filesystem::path& run_folder);
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  // Why the folder is used without a lock; empty: it is not.
+  // Returns why the folder could not be locked; empty if it is locked.
   const std::string& problem() const { return problem_; }
-  // Whether the folder still holds the file that was locked. It does not when somebody has removed,
-  // emptied, moved or replaced the folder, and then nothing keeps a second run out of it.
+  // Returns false if the folder no longer contains the locked file. This is the case if the folder
+  // has been removed, emptied, moved or replaced; a second run could then use the path.
   bool holds() const;
 
  private:
-  std::filesystem::path path_;  // of the file
+  std::filesystem::path path_;  // of the lock file
   int file_ = -1;
   std::string problem_;
 };
