@@ -205,7 +205,7 @@ struct Loader::State {
       if (reading.batch != number) continue;
       if (!longest || reading.seconds > longest->seconds) longest = &reading;
     }
-    options.progress(longest ? to_string(*longest) : "a batch that no thread is reading");
+    options.progress(longest ? to_string(*longest) : "a batch that no worker is reading");
   }
 
   // Stops loading. Afterwards no worker accesses the ring.

@@ -77,7 +77,7 @@ OrderOptions order_options(const DataConfig& config, const Dataset& training) {
     const std::string field = "data.sampling";
     if (!options.shuffle || config.has_shuffle_window()) {
       throw ConfigError(
-          field, fmt::format("BALANCED draws from the whole set at random; remove {}",
+          field, fmt::format("BALANCED draws from all samples at random; remove {}",
                              options.shuffle ? "data.shuffle_window" : "data.shuffle: false"));
     }
     options.balanced =

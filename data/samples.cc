@@ -87,7 +87,7 @@ std::unique_ptr<Dataset> make_dataset(Samples samples) {
 
 std::string describe(const SampleSpec& spec, int64_t count) {
   if (spec.input.dtype == DType::kI32) {
-    return fmt::format("{} samples of {} tokens out of {}", count, spec.input.shape[0],
+    return fmt::format("{} samples of {} tokens with vocab_size {}", count, spec.input.shape[0],
                        spec.classes);
   }
   const std::string target = spec.classes > 0

@@ -30,7 +30,7 @@ std::map<std::string, int64_t> index_of(std::span<const std::string> names,
   for (size_t i = 0; i < names.size(); ++i) {
     const auto [found, is_new] = index.emplace(names[i], i);
     if (is_new) continue;
-    throw DataError(path, fmt::format("has two columns named '{}', {} and {}; name or remove one",
+    throw DataError(path, fmt::format("has two columns named '{}', {} and {}; rename or remove one",
                                       names[i], found->second + 1, i + 1));
   }
   return index;
@@ -68,9 +68,10 @@ MatchedColumns match_names(const TableColumns& trained, std::span<const std::str
         fmt::format("an unknown column '{}'{}", name,
                     meant.empty() ? "" : fmt::format(" (did you mean '{}'?)", meant)));
   }
-  throw DataError(path,
-                  fmt::format("does not have the columns of the training table: {}. Those are: {}",
-                              listed(problems, "; "), listed(trained.names, ", ")));
+  throw DataError(
+      path,
+      fmt::format("does not have the columns of the training table: {}. The training table has: {}",
+                  listed(problems, "; "), listed(trained.names, ", ")));
 }
 
 MatchedColumns match_positions(const TableColumns& trained, int64_t count, const std::string& path,

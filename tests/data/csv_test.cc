@@ -163,10 +163,12 @@ TEST_F(CsvColumnsTest, ThatAreMissingOrUnknownAreNamed) {
     return data_error(config(kHouses, evaluation), Part::kEvaluation);
   };
   const std::string wrong = refusal("area,roms,age,price\n1,2,3,4\n");
-  EXPECT_SAYS(wrong, folder.path("eval.csv") +
-                         ": does not have the columns of the training table: no column 'rooms'; an "
-                         "unknown column 'roms' (did you mean 'rooms'?). Those are: area, rooms, "
-                         "age, price");
+  EXPECT_SAYS(
+      wrong,
+      folder.path("eval.csv") +
+          ": does not have the columns of the training table: no column 'rooms'; an "
+          "unknown column 'roms' (did you mean 'rooms'?). The training table has: area, rooms, "
+          "age, price");
   EXPECT_SAYS(refusal("foo,bar,baz,price\n1,2,3,4\n"), "no column 'area'; no column 'rooms'; no");
   EXPECT_SAYS(refusal("area,rooms,age\n1,2,3\n"), "no column 'price'");
   EXPECT_SAYS(refusal("area,rooms,age,price,id\n1,2,3,4,5\n"), "an unknown column 'id'. Those");

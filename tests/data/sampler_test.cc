@@ -274,9 +274,9 @@ TEST(OrderOptionsTest, RejectsInvalidOptions) {
               "data.shuffle_window.window: 255 is less than data.shuffle_window.block, 256");
   EXPECT_SAYS(
       error("sampling: BALANCED shuffle: false"),
-      "data.sampling: BALANCED draws from the whole set at random; remove data.shuffle: false");
+      "data.sampling: BALANCED draws from all samples at random; remove data.shuffle: false");
   EXPECT_SAYS(error("sampling: BALANCED shuffle_window {}"),
-              "data.sampling: BALANCED draws from the whole set at random; remove "
+              "data.sampling: BALANCED draws from all samples at random; remove "
               "data.shuffle_window");
 }
 

@@ -52,7 +52,7 @@ TEST_F(TextTest, CharactersAreNumberedByCodePoint) {
   EXPECT_EQ(input(*dataset, 2), ", ah");
   EXPECT_EQ(target(*dataset, 2), " aha");
   EXPECT_TRUE(dataset->in_memory());
-  EXPECT_SAYS(dataset->description(), "a.txt: 3 samples of 4 tokens out of 9");
+  EXPECT_SAYS(dataset->description(), "a.txt: 3 samples of 4 tokens with vocab_size 9");
 }
 
 TEST_F(TextTest, Bytes) {
@@ -74,7 +74,7 @@ TEST_F(TextTest, TheEndIsHeldOut) {
   EXPECT_EQ(target(*training, 4), "rstu");
   EXPECT_EQ(input(*evaluation, 0), "vwxy");
   EXPECT_EQ(target(*evaluation, 0), "wxyz");
-  EXPECT_NO_THROW(check_alike(*training, *evaluation));
+  EXPECT_NO_THROW(check_compatible(*training, *evaluation));
   EXPECT_SAYS(data_error(config("length: 4", "holdout: 0.1"), Part::kEvaluation),
               "has 3 characters for this part; a sample has 4");
 }

@@ -56,7 +56,7 @@ TEST_F(TokensTest, WindowsAndWhatFollows) {
   for (int32_t i = 0; i < 4; ++i) expect_sample(*dataset, i, 5 * i);
   EXPECT_EQ(dataset->where(2), folder.path("a.bin") + ": token 10");
   EXPECT_SAYS(dataset->description(),
-              "a.bin: 4 samples of 5 tokens out of 23, 2 tokens at ends of files left out");
+              "a.bin: 4 samples of 5 tokens with vocab_size 23, 2 tokens at ends of files left out");
 }
 
 TEST_F(TokensTest, NeverAcrossFiles) {
@@ -103,14 +103,14 @@ TEST_F(TokensTest, EvaluationFilesAndHoldout) {
 
 TEST_F(TokensTest, TokensBeyondTheVocabulary) {
   folder.write("a.bin", numbers<uint16_t>(21));
-  const auto dataset = open("length: 5 vocabulary: 18");
+  const auto dataset = open("length: 5 vocab_size: 18");
   EXPECT_EQ(dataset->spec().classes, 18);
   expect_sample(*dataset, 2, 10);
   EXPECT_SAYS(testing::message<DataError>([&] { sample(*dataset, 3); }),
               folder.path("a.bin") + ": token 18: 18 is not in [0, 18), the vocabulary");
   // The last target is checked as well.
   folder.write("a.bin", numbers<uint16_t>(6));
-  EXPECT_SAYS(testing::message<DataError>([&] { sample(*open("length: 5 vocabulary: 5"), 0); }),
+  EXPECT_SAYS(testing::message<DataError>([&] { sample(*open("length: 5 vocab_size: 5"), 0); }),
               "token 5: 5 is not in");
   folder.write("val", numbers<uint16_t>(6, 1));
   const auto evaluation = open_dataset(config("length: 5 eval: 'val'"), Part::kEvaluation);
@@ -125,10 +125,10 @@ TEST_F(TokensTest, CutShort) {
   const auto dataset = open("length: 5", "on_bad_record: SKIP");
   EXPECT_EQ(dataset->size(), 2);
   EXPECT_EQ(dataset->bad_records().count, 2);
-  EXPECT_SAYS(dataset->description(), ", 2 bad record(s) left out");
+  EXPECT_SAYS(dataset->description(), ", 2 bad record(s) skipped");
   folder.write("a.bin", header(20240520, 1, 21));
   EXPECT_SAYS(data_error(config("length: 5", "on_bad_record: SKIP")),
-              "holds no good record, but 4 bad ones");
+              "has no good records, only 4 bad ones");
   folder.write("a.bin", numbers<uint16_t>(12) + "x");
   EXPECT_SAYS(data_error(config("length: 5")), "ends within a token of 2 bytes");
   EXPECT_EQ(open("length: 5", "on_bad_record: SKIP")->bad_records().count, 1);
@@ -157,10 +157,10 @@ TEST_F(TokensTest, TooFewOrTooLarge) {
 TEST_F(TokensTest, BadConfiguration) {
   folder.write("a.bin", numbers<uint16_t>(50));
   EXPECT_SAYS(config_error(config("length: 0")), "data.tokens.length: 0 is not in [1, ");
-  EXPECT_SAYS(config_error(config("length: 5 vocabulary: 1")),
-              "data.tokens.vocabulary: 1 is not in [2, ");
+  EXPECT_SAYS(config_error(config("length: 5 vocab_size: 1")),
+              "data.tokens.vocab_size: 1 is not in [2, ");
   EXPECT_SAYS(config_error(config("length: 5", "normalize { mean: 1 }")),
-              "data.normalize: is not for tokens");
+              "data.normalize: cannot be used with tokens");
   EXPECT_SAYS(config_error(folder.config("tokens {}")), "data.tokens.train");
 }
 
