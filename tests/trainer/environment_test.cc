@@ -10,7 +10,7 @@
 namespace trireme::train {
 namespace {
 
-TEST(Environment, TellsOfEveryRankAndWhatItRunsOn) {
+TEST(Environment, DescribesEveryRankAndItsHost) {
   const auto world = test::join();
   const auto cpu = create_cpu_device(1);
   const std::string text = describe_environment(*world, *cpu);

@@ -1,4 +1,4 @@
-// Runs in low precision: masters in FP32, the same guarantees.
+// Runs in low precision, with FP32 master weights, have the same guarantees.
 #include <gtest/gtest.h>
 
 #include "runs.h"
@@ -8,16 +8,16 @@
 namespace trireme::train {
 namespace {
 
-struct Tried {
+struct LowPrecision {
   std::string precision;
   double roundoff;
 };
 
 class PrecisionTest : public RunTest {
  protected:
-  // Low precisions that the device computes in.
-  std::vector<Tried> tried() const {
-    std::vector<Tried> all;
+  // Returns the low precisions that the device supports.
+  std::vector<LowPrecision> low_precisions() const {
+    std::vector<LowPrecision> all;
     if (GetParam() == "cuda" || ops::cpu_computes_in(DType::kBF16))
       all.push_back({"BF16", 1.0 / 256});
     if (GetParam() == "cuda") all.push_back({"FP16", 1.0 / 2048});
@@ -30,7 +30,7 @@ class PrecisionTest : public RunTest {
     return assignments;
   }
 
-  // The configuration names the run's folder and where it was told to stop.
+  // The configuration differs in run_dir and max_steps.
   std::string state_without_config(const fs::path& checkpoint) const {
     CheckpointState state = state_from_json(file(checkpoint / "state.json"), "state.json");
     state.config.clear();
@@ -38,66 +38,66 @@ class PrecisionTest : public RunTest {
   }
 };
 
-TEST_P(PrecisionTest, RanksTogetherEqualOneRankAndComeNearFp32) {
+TEST_P(PrecisionTest, SeveralRanksMatchOneRankAndAreCloseToFp32) {
   for (const char* network : {kSyncNorm, kPlain}) {
     const std::string name = network == kPlain ? "plain" : "sync";
     run(network, name + "-FP32", {"train.max_steps=50"});
-    for (const Tried& t : tried()) {
+    for (const LowPrecision& t : low_precisions()) {
       SCOPED_TRACE(name + " in " + t.precision);
       const std::string together = name + t.precision;
       run_alone(network, together + "-alone", in(t.precision, {"train.max_steps=50"}));
       run(network, together, in(t.precision, {"train.max_steps=50"}));
-      // Sums in another order round to other neighbors now and then, and ReLUs flip.
+      // Sums in another order occasionally round differently, which may flip ReLUs.
       expect_same_losses(together + "-alone", together, 50, 4 * t.roundoff);
       expect_same_losses(name + "-FP32", together, 50, 4 * t.roundoff);
     }
   }
 }
 
-TEST_P(PrecisionTest, ResumingIsBitwiseTheStraightRun) {
-  for (const Tried& t : tried()) {
+TEST_P(PrecisionTest, ResumingIsBitwiseEqualToAnUninterruptedRun) {
+  for (const LowPrecision& t : low_precisions()) {
     SCOPED_TRACE(t.precision);
-    const std::string straight = t.precision + "-straight";
-    run(kOwnNorm, straight, in(t.precision, {"checkpoint.every_steps=7"}));
-    // Stopped as if killed after step 17: what came after the save at step 14 is lost.
+    const std::string uninterrupted = t.precision + "-uninterrupted";
+    run(kOwnNorm, uninterrupted, in(t.precision, {"checkpoint.every_steps=7"}));
+    // As if killed after step 17: the steps after the save at step 14 are lost.
     run(kOwnNorm, t.precision, in(t.precision, {"checkpoint.every_steps=7", "train.max_steps=17"}));
     if (world_->rank() == 0) fs::remove_all(checkpoint(t.precision, 17));
     run(kOwnNorm, t.precision, in(t.precision, {"checkpoint.every_steps=7"}));
-    EXPECT_EQ(trace(straight).size(), 52u);
-    EXPECT_EQ(trace(t.precision), trace(straight));
-    EXPECT_EQ(model(t.precision, 52), model(straight, 52));
+    EXPECT_EQ(trace(uninterrupted).size(), 52u);
+    EXPECT_EQ(trace(t.precision), trace(uninterrupted));
+    EXPECT_EQ(model(t.precision, 52), model(uninterrupted, 52));
     for (int64_t step : {14, 52}) {
       EXPECT_EQ(state_without_config(checkpoint(t.precision, step)),
-                state_without_config(checkpoint(straight, step)));
+                state_without_config(checkpoint(uninterrupted, step)));
     }
   }
 }
 
 TEST_P(PrecisionTest, MicroBatchesAddUpToTheBatch) {
-  for (const Tried& t : tried()) {
+  for (const LowPrecision& t : low_precisions()) {
     SCOPED_TRACE(t.precision);
-    run(kPlain, t.precision + "-whole", in(t.precision));
+    run(kPlain, t.precision + "-full", in(t.precision));
     run(kPlain, t.precision + "-micro", in(t.precision, {"batch.micro=4"}));
-    expect_same_losses(t.precision + "-whole", t.precision + "-micro", 52, t.roundoff);
+    expect_same_losses(t.precision + "-full", t.precision + "-micro", 52, t.roundoff);
   }
 }
 
-// What is saved is the masters, so that nothing is lost on the way through a low precision.
+// Checkpoints have the master weights, so nothing is lost by running in a low precision in between.
 TEST_P(PrecisionTest, CheckpointsMoveBetweenPrecisions) {
-  for (const Tried& t : tried()) {
+  for (const LowPrecision& t : low_precisions()) {
     SCOPED_TRACE(t.precision);
     const std::string name = t.precision + "-moved";
-    const std::string still = "schedule.learning_rate=0";
+    const std::string zero_rate = "schedule.learning_rate=0";
     run(kPlain, name, {"train.max_steps=10"});
-    run(kPlain, name, in(t.precision, {"train.max_steps=12", still}));
+    run(kPlain, name, in(t.precision, {"train.max_steps=12", zero_rate}));
     EXPECT_EQ(model(name, 12), model(name, 10));
-    run(kPlain, name, {"train.max_steps=14", still});
+    run(kPlain, name, {"train.max_steps=14", zero_rate});
     EXPECT_EQ(model(name, 14), model(name, 10));
-    // What the network computed with was this model, rounded.
+    // The network computed with the same model, rounded.
     const std::vector<double> found = losses(name);
     ASSERT_EQ(found.size(), 14u);
     run(kPlain, t.precision + "-FP32", {"train.max_steps=10"});
-    run(kPlain, t.precision + "-FP32", {"train.max_steps=12", still});
+    run(kPlain, t.precision + "-FP32", {"train.max_steps=12", zero_rate});
     const std::vector<double> wanted = losses(t.precision + "-FP32");
     for (size_t step : {10, 11}) {
       EXPECT_NE(found[step], wanted[step]);
@@ -106,8 +106,8 @@ TEST_P(PrecisionTest, CheckpointsMoveBetweenPrecisions) {
   }
 }
 
-TEST_P(PrecisionTest, EvaluatesASavedModel) {
-  for (const Tried& t : tried()) {
+TEST_P(PrecisionTest, EvaluatesACheckpoint) {
+  for (const LowPrecision& t : low_precisions()) {
     SCOPED_TRACE(t.precision);
     const auto settings = in(t.precision, {"train.max_steps=6"});
     run(kOwnNorm, t.precision, settings);
@@ -120,7 +120,7 @@ TEST_P(PrecisionTest, EvaluatesASavedModel) {
   }
 }
 
-TEST_P(PrecisionTest, Tf32IsNearFp32) {
+TEST_P(PrecisionTest, Tf32IsCloseToFp32) {
   run(kPlain, "FP32", {"train.max_steps=20"});
   run(kPlain, "TF32", in("TF32", {"train.max_steps=20"}));
   expect_same_losses("FP32", "TF32", 20, 1e-3);

@@ -1,4 +1,4 @@
-// Profiled steps of whole runs in this process, on every kind of device.
+// Profiles steps of complete runs in this process, on every kind of device.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -12,7 +12,7 @@ using Json = nlohmann::json;
 
 class ProfileRunTest : public RunTest {
  protected:
-  // Steps 9 to 16 of 20, four of which are an epoch.
+  // Profiles steps 9 to 16 of 20; an epoch has four.
   Json profile(const std::string& network, const std::string& name,
                std::vector<std::string> assignments = {}) {
     assignments.push_back("train.max_steps=20");
@@ -26,7 +26,7 @@ int64_t nanoseconds(const Json& microseconds) {
   return std::llround(1000 * microseconds.get<double>());
 }
 
-// Events of a rank by category, in the order of the file.
+// Returns the events of a rank by category, in file order.
 std::map<std::string, std::vector<Json>> by_category(const Json& trace, int rank) {
   std::map<std::string, std::vector<Json>> events;
   for (const Json& event : trace["traceEvents"]) {
@@ -52,14 +52,14 @@ void expect_contiguous_phases(const std::vector<Json>& steps, const std::vector<
   EXPECT_EQ(next, phases.size());
 }
 
-TEST_P(ProfileRunTest, ChangesNoBit) {
+TEST_P(ProfileRunTest, DoesNotChangeResults) {
   run(kSyncNorm, "plain", {"train.max_steps=20"});
   profile(kSyncNorm, "profiled");
   EXPECT_EQ(trace("profiled"), trace("plain"));
   EXPECT_EQ(model("profiled", 20), model("plain", 20));
 }
 
-TEST_P(ProfileRunTest, PhasesMakeUpTheStep) {
+TEST_P(ProfileRunTest, PhasesCoverTheStep) {
   const Json trace = profile(kSyncNorm, "profiled");
   for (int rank = 0; rank < world_->size(); ++rank) {
     auto events = by_category(trace, rank);
@@ -70,7 +70,7 @@ TEST_P(ProfileRunTest, PhasesMakeUpTheStep) {
   }
 }
 
-TEST_P(ProfileRunTest, EveryLayerOfEveryPassLiesInItsPhase) {
+TEST_P(ProfileRunTest, EveryLayerIsWithinItsPhase) {
   const Json trace = profile(kSyncNorm, "profiled", {"batch.micro=10"});
   const int64_t passes = (50 / world_->size() + 9) / 10;
   for (int rank = 0; rank < world_->size(); ++rank) {
@@ -101,7 +101,7 @@ TEST_P(ProfileRunTest, EveryLayerOfEveryPassLiesInItsPhase) {
   }
 }
 
-TEST_P(ProfileRunTest, EveryBucketIsThere) {
+TEST_P(ProfileRunTest, RecordsEveryBucket) {
   const Json trace =
       profile(kPlain, "profiled",
               {"buckets.first_bytes=100", "buckets.bytes=100", "buckets.last_bytes=100"});

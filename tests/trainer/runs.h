@@ -1,4 +1,4 @@
-// Whole runs in this process, on every rank and every kind of device, and what they leave behind.
+// Complete runs in this process, on every rank and every kind of device, and access to their files.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,8 +20,8 @@ namespace trireme::train {
 
 namespace fs = std::filesystem;
 
-// Everything whose result could depend on the split: statistics over the batch, random numbers by
-// row.
+// Has every operation whose result could depend on how the batch is split: statistics over the
+// batch and random numbers by row.
 inline const char* const kSyncNorm = R"(
 model { network {
   layer { conv2d { channels: 8 kernel: 3 padding: 1 bias: false } }
@@ -53,7 +53,7 @@ optimizer { adamw {} weight_decay: 0.01 }
 schedule { learning_rate: 0.003 multi_step { epochs: [5] } }
 )";
 
-// Batch statistics of each rank's own share.
+// Batch norm over each rank's own samples.
 inline const char* const kOwnNorm = R"(
 model { network {
   layer { conv2d { channels: 8 kernel: 3 padding: 1 bias: false } }
@@ -67,7 +67,7 @@ optimizer { adam {} }
 schedule { learning_rate: 0.003 one_cycle {} }
 )";
 
-// A batch that neither 3 nor 4 divides, and a shorter one at the end of each epoch of 4 steps.
+// The batch is divisible by neither 3 nor 4; an epoch has 4 steps, the last with a smaller batch.
 inline const char* const kCommon = R"(
 data { synthetic { shape: [3, 8, 8] count: 190 eval_count: 55 noise: 0.3 } }
 batch { global: 50 }
@@ -76,7 +76,7 @@ checkpoint { every_epochs: 0 keep: 100 keep_best: false }
 checks { parameter_checksum_every_steps: 1 }
 )";
 
-// On every kind of device there is.
+// Parameterized by the available kinds of devices.
 class RunTest : public ::testing::TestWithParam<std::string> {
  protected:
   RunTest() : world_(test::join()), local_(comm::create_local_communicator()) {
@@ -98,7 +98,7 @@ class RunTest : public ::testing::TestWithParam<std::string> {
                  {.resume = resume, .quiet = true, .wait_for_saves = true});
   }
 
-  // The same on rank 0 alone.
+  // Runs on rank 0 alone.
   void run_alone(const std::string& network, const std::string& name,
                  const std::vector<std::string>& assignments = {}) {
     if (world_->rank() == 0) train(config(network, name, assignments), *local_, {.quiet = true});
@@ -112,7 +112,7 @@ class RunTest : public ::testing::TestWithParam<std::string> {
     return folder(name) / "checkpoints" / ("step-" + digits);
   }
 
-  // What rank 0 finds; ranks need not share a disk.
+  // Returns the contents of a file as rank 0 sees it; ranks may not share a disk.
   std::string file(const fs::path& path) const {
     return broadcast(*world_, world_->rank() == 0 ? slurp(path) : "", 0);
   }
@@ -127,7 +127,7 @@ class RunTest : public ::testing::TestWithParam<std::string> {
     return found;
   }
 
-  // Losses and checksums: equal when two runs are bitwise the same.
+  // Returns the losses and checksums of all steps. Equal if two runs are bitwise identical.
   std::vector<std::string> trace(const std::string& name) const {
     std::vector<std::string> lines;
     for (const auto& step : events(name, "step")) {
@@ -162,7 +162,7 @@ class RunTest : public ::testing::TestWithParam<std::string> {
     return bytes;
   }
 
-  // On every rank alike.
+  // Expects the same AgreedError on every rank.
   template <class F>
   void expect_agreed_error(F&& f, ExitCode code, const std::string& part) {
     try {

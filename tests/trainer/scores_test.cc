@@ -1,5 +1,4 @@
-// What an evaluation computes of classes and of numbers, against scikit-learn 1.9.1, over any
-// number of ranks.
+// Classification and regression scores over any number of ranks, compared with scikit-learn 1.9.1.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,8 +18,8 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 class ScoresTest : public ::testing::Test {
  protected:
-  // Whether a sample is this rank's, where each rank in turn has `length` of them. Of few samples
-  // the last ranks have none.
+  // Returns whether a sample belongs to this rank, if ranks take turns with `length` samples each.
+  // If there are few samples, the last ranks have none.
   bool is_own(size_t sample, size_t length) const {
     return sample / length % static_cast<size_t>(world_->size()) ==
            static_cast<size_t>(world_->rank());
@@ -55,8 +54,8 @@ EvaluationMetrics averages(const auto& scores) {
 }
 
 // precision_recall_fscore_support(y, p, zero_division=0), with labels=range(6) and average="macro".
-// Class 3 is neither there nor predicted, class 4 is never predicted, class 5 has no samples.
-TEST_F(ScoresTest, OfClassesAreScikitLearns) {
+// Class 3 is neither present nor predicted, class 4 is never predicted, class 5 has no samples.
+TEST_F(ScoresTest, ClassScoresMatchScikitLearn) {
   const std::vector<Classified> samples = {{0, 0}, {0, 1}, {0, 0}, {1, 1}, {1, 1}, {2, 2},
                                            {2, 0}, {2, 2}, {2, 5}, {4, 0}, {4, 2}, {0, 0}};
   const double precision[] = {0.6, 2.0 / 3, 2.0 / 3, 0, 0, 0};
@@ -79,9 +78,9 @@ TEST_F(ScoresTest, OfClassesAreScikitLearns) {
   }
 }
 
-// A sample whose outputs are not finite counts for its class, as one that is not found.
-TEST_F(ScoresTest, NothingIsPredictedOfOutputsThatAreNotFinite) {
-  const std::vector<ClassScores> scores = scores_of(2, {{0, 0}, {0, kNothing}, {1, 1}});
+// A sample with non-finite outputs counts as a false negative of its class.
+TEST_F(ScoresTest, NonFiniteOutputsPredictNoClass) {
+  const std::vector<ClassScores> scores = scores_of(2, {{0, 0}, {0, kNoClass}, {1, 1}});
   EXPECT_EQ(scores[0].support, 2);
   EXPECT_EQ(scores[0].precision(), 1);
   EXPECT_EQ(scores[0].recall(), 0.5);
@@ -89,12 +88,12 @@ TEST_F(ScoresTest, NothingIsPredictedOfOutputsThatAreNotFinite) {
   EXPECT_DOUBLE_EQ(averages(scores).macro_recall.value(), 0.75);
 }
 
-TEST_F(ScoresTest, OfNoSamplesThereAreNoAverages) {
+TEST_F(ScoresTest, NoSamplesGiveNoAverages) {
   const EvaluationMetrics metrics = averages(scores_of(3, std::vector<Classified>{}));
   EXPECT_FALSE(metrics.macro_precision || metrics.macro_recall || metrics.macro_f1);
 }
 
-TEST_F(ScoresTest, RowsAreClassifiedAsTheLossRanksThem) {
+TEST_F(ScoresTest, ClassifiesRowsAsTheLossRanksLogits) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<float> logits = {1, 3,         3, 0,    //
                                      2, kInfinity, 0, 0,    //
@@ -112,20 +111,20 @@ TEST_F(ScoresTest, RowsAreClassifiedAsTheLossRanksThem) {
   ASSERT_EQ(samples.size(), 3u);
   EXPECT_EQ(samples[0].label, 2);
   EXPECT_EQ(samples[0].predicted, 1);
-  EXPECT_EQ(samples[1].predicted, kNothing);
-  EXPECT_EQ(samples[2].predicted, kNothing);
+  EXPECT_EQ(samples[1].predicted, kNoClass);
+  EXPECT_EQ(samples[2].predicted, kNoClass);
 
-  // Probabilities of classes: the label is the most probable.
-  std::vector<float> shares = {0.2F, 0.2F, 0.5F, 0.1F};
+  // If targets are class probabilities, the label is the most probable class.
+  std::vector<float> probabilities = {0.2F, 0.2F, 0.5F, 0.1F};
   spec.classes = 4;
   spec.target = {DType::kF32, Shape{4}, Layout::row_major()};
-  batch.targets = reinterpret_cast<std::byte*>(shares.data());
+  batch.targets = reinterpret_cast<std::byte*>(probabilities.data());
   batch.rows = 1;
   ASSERT_TRUE(ClassCounts::applies_to(spec, 4));
   EXPECT_EQ(classify(spec, batch, logits, 4).at(0).label, 2);
 }
 
-TEST_F(ScoresTest, EndWhereClassesAreWords) {
+TEST_F(ScoresTest, ApplyToLimitedNumbersOfClasses) {
   data::SampleSpec spec;
   spec.target = {DType::kI32, Shape{}, Layout::row_major()};
   spec.classes = kMaxScoredClasses;
@@ -133,13 +132,13 @@ TEST_F(ScoresTest, EndWhereClassesAreWords) {
   spec.classes = kMaxScoredClasses + 1;
   EXPECT_FALSE(ClassCounts::applies_to(spec, spec.classes));
   spec.classes = 10;
-  spec.target = {DType::kI32, Shape{16}, Layout::row_major()};  // the tokens that follow
+  spec.target = {DType::kI32, Shape{16}, Layout::row_major()};  // next tokens
   EXPECT_FALSE(ClassCounts::applies_to(spec, 10));
 }
 
 // mean_absolute_error, root_mean_squared_error and r2_score of float64, with
 // multioutput="raw_values" and without. The targets of the first output are far from 0.
-TEST_F(ScoresTest, OfNumbersAreScikitLearns) {
+TEST_F(ScoresTest, RegressionScoresMatchScikitLearn) {
   const std::vector<std::vector<float>> targets = {{1000000.5F, 0.25F},
                                                    {1000001.5F, -0.5F},
                                                    {1000002, 0.75F},
@@ -166,21 +165,21 @@ TEST_F(ScoresTest, OfNumbersAreScikitLearns) {
 }
 
 // A sum of squares minus the square of a sum would have lost all digits: 1e9 * (2^24)^2.
-TEST_F(ScoresTest, TargetsFarFromZeroCostNoDigits) {
+TEST_F(ScoresTest, TargetsFarFromZeroKeepPrecision) {
   std::vector<std::vector<float>> targets, predictions;
   for (int i = 0; i < 4000; ++i) {
     targets.push_back({16777216.0F - static_cast<float>(i % 2)});
     predictions.push_back({16777216.0F - static_cast<float>(i % 4 == 1)});
   }
-  // A spread of 1/4 each, and one of four is off by 1.
+  // Each target adds 1/4 to the spread, and one of four predictions is off by 1.
   const std::vector<OutputScores> scores = scores_of(predictions, targets, 3);
   EXPECT_NEAR(scores[0].r2.value(), 0, 1e-12);
   EXPECT_NEAR(scores[0].mae, 0.25, 1e-15);
 }
 
-TEST_F(ScoresTest, TargetsThatAreAllTheSameHaveNoR2) {
+TEST_F(ScoresTest, EqualTargetsHaveNoR2) {
   for (const size_t length : {1, 2}) {
-    // 0.1 is no sum of powers of two: means of it by rank need not be the same.
+    // 0.1 is not exact in binary, so its mean may differ between ranks.
     const std::vector<std::vector<float>> targets(7, {0.1F, 1e9F});
     const std::vector<std::vector<float>> predictions(7, {0.1F, 1e9F + 64});
     std::vector<OutputScores> scores = scores_of(predictions, targets, length);
@@ -190,14 +189,14 @@ TEST_F(ScoresTest, TargetsThatAreAllTheSameHaveNoR2) {
     EXPECT_EQ(scores[1].rmse, 64);
     EXPECT_FALSE(averages(scores).r2);
     EXPECT_EQ(averages(scores).mae, 32);
-    // One output without R2 leaves none to the mean.
+    // The mean R2 is unset if one output has none.
     scores[0].r2 = 0.5;
     EXPECT_FALSE(averages(scores).r2);
   }
   EXPECT_FALSE(scores_of({{1}}, {{2}})[0].r2) << "a single sample";
 }
 
-TEST_F(ScoresTest, EachOfManyOutputsHasItsOwn) {
+TEST_F(ScoresTest, ScoresEachOfManyOutputsSeparately) {
   constexpr size_t kOutputs = 700;
   std::vector<float> targets, predictions;  // of 5 samples
   for (size_t i = 0; i < 5 * kOutputs; ++i) {
@@ -221,7 +220,7 @@ TEST_F(ScoresTest, EachOfManyOutputsHasItsOwn) {
   }
 }
 
-TEST_F(ScoresTest, NumbersThatAreNotFiniteAreToldAsSuch) {
+TEST_F(ScoresTest, NonFinitePredictionsGiveNonFiniteScores) {
   const std::vector<std::vector<float>> targets = {{0}, {1}, {2}};
   const std::vector<OutputScores> nan = scores_of({{0}, {NAN}, {2}}, targets);
   EXPECT_TRUE(std::isnan(nan[0].mae));
@@ -231,13 +230,13 @@ TEST_F(ScoresTest, NumbersThatAreNotFiniteAreToldAsSuch) {
   EXPECT_EQ(infinite[0].r2.value(), -INFINITY);
 }
 
-TEST_F(ScoresTest, OfNoSamplesThereAreNone) {
+TEST_F(ScoresTest, NoSamplesGiveNoRegressionScores) {
   const RegressionSums sums(2);
   EXPECT_TRUE(sums.gather(*world_).empty());
   EXPECT_EQ(averages(std::vector<OutputScores>{}), EvaluationMetrics());
 }
 
-TEST(EvaluationMetrics, EachHasANameAndItsDirection) {
+TEST(EvaluationMetrics, HaveNamesAndDirections) {
   for (const MetricInfo& metric : kEvaluationMetrics) {
     EXPECT_EQ(find_metric(metric.name), &metric);
     EvaluationMetrics metrics;
@@ -259,7 +258,7 @@ TEST(EvaluationMetrics, EachHasANameAndItsDirection) {
   EXPECT_FALSE(find_metric("r2")->is_for(2));
 }
 
-TEST(EvaluationMetrics, AsPeopleReadThem) {
+TEST(EvaluationMetrics, AreFormattedForDisplay) {
   EvaluationMetrics metrics;
   EXPECT_EQ(metrics_text(metrics), "");
   metrics.loss = 0.5;

@@ -1,4 +1,4 @@
-// A step of a training, with all that it needs.
+// A Step with everything it needs, for tests.
 #pragma once
 
 #include <cmath>
@@ -27,7 +27,7 @@ train { epochs: 1 }
 schedule { learning_rate: 1 }
 )";
 
-// A step of a configuration on all ranks, with its first batch.
+// Creates a Step from a configuration, on all ranks, and a loader of its training samples.
 class StepFixture {
  public:
   StepFixture(comm::Communicator& communicator, const std::string& config,
@@ -52,13 +52,14 @@ class StepFixture {
   const Config& config() const { return config_; }
   const data::Batch& next() { return loader_->next(); }
 
+  // Runs one step to its end.
   StepResult run(int64_t step, float learning_rate, bool stop_requested = false) {
-    const auto at_once = step_.run(next(), step, learning_rate, stop_requested);
-    const auto later = step_.finish();
-    return at_once ? *at_once : *later;
+    const auto result = step_.run(next(), step, learning_rate, stop_requested);
+    const auto last = step_.finish();
+    return result ? *result : *last;
   }
 
-  // All parameters in canonical form.
+  // Returns all parameters in canonical layout.
   std::vector<double> values() {
     std::vector<double> all;
     for (const StateArrays::Tensor& parameter : step_.state().parameters().tensors) {
@@ -69,7 +70,8 @@ class StepFixture {
     return all;
   }
 
-  // How far one step of plain gradient descent with rate 1 goes: the gradient's norm.
+  // Returns the length of one step of plain gradient descent with learning rate 1: the gradient's
+  // norm.
   double step_length() {
     const std::vector<double> before = values();
     run(0, 1);

@@ -26,7 +26,7 @@ class StepTest : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<comm::Communicator> world_ = test::join();
 };
 
-TEST_P(StepTest, ClippingBoundsTheNormOfTheWholeGradient) {
+TEST_P(StepTest, ClippingLimitsTheGlobalGradientNorm) {
   const double free = fixture()->step_length();
   ASSERT_GT(free, 0.1);
   const auto clip = [&](double norm) { return "train.clip_norm=" + std::to_string(norm); };
@@ -34,7 +34,7 @@ TEST_P(StepTest, ClippingBoundsTheNormOfTheWholeGradient) {
   EXPECT_NEAR(fixture({clip(free * 2)})->step_length(), free, 1e-5 * free);
 }
 
-TEST_P(StepTest, WeightDecaySparesBiasesUnlessTold) {
+TEST_P(StepTest, WeightDecaySkipsBiasesByDefault) {
   const auto lengths = [&](const std::vector<std::string>& assignments) {
     const auto f = fixture(assignments);
     std::vector<int64_t> decayed;
@@ -80,7 +80,7 @@ class LossScaleTest : public StepTest {
   }
 };
 
-TEST_P(LossScaleTest, ChangesNoUpdateAndNoLoss) {
+TEST_P(LossScaleTest, DoesNotChangeUpdatesOrLosses) {
   std::vector<std::vector<double>> values;
   std::vector<float> losses;
   for (float scale : {1024.0f, 65536.0f}) {
@@ -101,7 +101,7 @@ TEST_P(LossScaleTest, DoublesAfterManyGoodSteps) {
   EXPECT_EQ(grown.skipped, 0);
 }
 
-TEST_P(LossScaleTest, AnOverflowOnOneRankSkipsTheUpdateOnAll) {
+TEST_P(LossScaleTest, OverflowOnOneRankSkipsTheUpdateOnAll) {
   const float far = 1 << 24;
   const auto f = scaled_by({.scale = world_->rank() == 0 ? far : 1024});
   const std::vector<double> before = f->values();
@@ -110,14 +110,14 @@ TEST_P(LossScaleTest, AnOverflowOnOneRankSkipsTheUpdateOnAll) {
   EXPECT_EQ(result.loss_scale->scale, world_->rank() == 0 ? far / 2 : 512);
   EXPECT_EQ(result.loss_scale->skipped, 1);
   EXPECT_TRUE(std::isfinite(result.metrics[ops::kMetricLoss]));
-  // The network has read no update either, and goes on from where it was.
+  // The low-precision copy was not updated either; the next step continues from the same values.
   f->step().optimizer().set_loss_scale({.scale = 1024}, f->step().stream());
   f->run(1, 1);
   EXPECT_NE(f->values(), before);
 }
 
-// An evaluation that follows reads them from a stream of its own.
-TEST_P(LossScaleTest, RunningValuesArePutBackWhenTheLastStepIsFinished) {
+// An evaluation reads them from another stream.
+TEST_P(LossScaleTest, RunningStatisticsAreRestoredWhenFinishReturns) {
   const char* const config = R"(
 model { network {
   layer { conv2d { channels: 8 kernel: 3 padding: 1 } }
@@ -133,26 +133,26 @@ schedule { learning_rate: 1 }
 )";
   StepFixture f(*world_, config, {"train.device=" + GetParam(), "train.precision=FP16"});
   Device& device = f.step().backend().device();
-  const auto elsewhere = device.create_stream(StreamKind::kCompute);
-  const auto running = [&] {
-    std::vector<float> values(static_cast<size_t>(f.step().parameters().running_elements));
+  const auto other_stream = device.create_stream(StreamKind::kCompute);
+  const auto running_stats = [&] {
+    std::vector<float> values(static_cast<size_t>(f.step().parameters().running_stat_elements));
     const Buffer host = device.allocate_host(values.size() * sizeof(float));
-    device.copy(host.data(), f.step().arrays().running, host.bytes(), *elsewhere);
-    elsewhere->synchronize();
+    device.copy(host.data(), f.step().arrays().running_stats, host.bytes(), *other_stream);
+    other_stream->synchronize();
     std::copy_n(host.as<float>(), values.size(), values.begin());
     return values;
   };
   f.run(0, 0.1f);
-  const std::vector<float> before = running();
+  const std::vector<float> before = running_stats();
   ASSERT_GT(before.size(), 0u);
   for (int64_t step = 1; step < 9; ++step) {
     f.step().optimizer().set_loss_scale({.scale = 1 << 24}, f.step().stream());
     ASSERT_EQ(f.run(step, 0.1f).loss_scale->skipped, 1);
-    EXPECT_EQ(running(), before) << "after step " << step;
+    EXPECT_EQ(running_stats(), before) << "after step " << step;
   }
 }
 
-// Libraries are told that tensors are aligned, and a pass may begin at any sample.
+// Libraries assume that tensors are aligned, but a pass may begin at any sample.
 TEST_P(StepTest, InputsOfEachPassAreAligned) {
   const TemporaryFolder folder;
   std::string rows;
@@ -174,12 +174,12 @@ schedule { learning_rate: 0.01 }
     for (int64_t step = 0; step < 3; ++step) f.run(step, 0.01f);
     return f.values();
   };
-  const std::vector<double> whole = values("24"), parts = values("3");
-  for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(parts[i], whole[i], 1e-5);
+  const std::vector<double> full = values("24"), micro_batches = values("3");
+  for (size_t i = 0; i < full.size(); ++i) EXPECT_NEAR(micro_batches[i], full[i], 1e-5);
 }
 
-// For tests of a transport on a single GPU.
-TEST_P(StepTest, SumsOnOneRankChangeNothing) {
+// buckets.sum_on_one_rank is for tests of a transport on a single GPU.
+TEST_P(StepTest, SumsOnOneRankDoNotChangeResults) {
   std::vector<std::vector<double>> values;
   for (const char* asked : {"false", "true"}) {
     const auto f = fixture({std::string("buckets.sum_on_one_rank=") + asked, "train.epochs=9"});
@@ -203,7 +203,7 @@ TEST_P(StepTest, BucketsCoverTheGradients) {
   EXPECT_EQ(end, f->step().parameters().elements);
 }
 
-TEST_P(StepTest, PlansOfBatches) {
+TEST_P(StepTest, PlansBatches) {
   const auto plan = [](const char* micro, int ranks) {
     std::vector<std::string> assignments{"batch.global=100"};
     if (*micro) assignments.push_back(std::string("batch.micro=") + micro);
@@ -218,11 +218,11 @@ TEST_P(StepTest, PlansOfBatches) {
   EXPECT_THROW(plan("", 101), ConfigError);
 }
 
-TEST(AssignDevices, SharesThemOutEvenly) {
+TEST(AssignDevices, DistributesDevicesEvenly) {
   using Ids = std::vector<std::string>;
   const Ids all{"a", "b", "c", "d"};
   EXPECT_EQ(assign_devices({all, all, all, all}), (std::vector{0, 1, 2, 3}));
-  // As a scheduler shows each rank its own alone.
+  // A scheduler may show each rank only its own device.
   EXPECT_EQ(assign_devices({{"a"}, {"b"}}), (std::vector{0, 0}));
   // More ranks than devices.
   EXPECT_EQ(assign_devices({{"a", "b"}, {"a", "b"}, {"a", "b"}}), (std::vector{0, 1, 0}));

@@ -142,12 +142,10 @@ std::string cost_table(const StepCosts& costs, const Peaks& peaks, const std::st
   text += layer_table(costs, peaks);
   text += fmt::format(
       "\narithmetic, memory: the part of a layer's time that its FLOP would take at {}FLOP/s and "
-      "its bytes at {}/s,\nthe peaks measured on each rank with all ranks running at once. The "
-      "bytes "
-      "count every tensor of every operation,\nso layers whose tensors stay in caches may take "
-      "less "
-      "time than memory would.\nnot accounted for: between steps, where records, evaluations and "
-      "checkpoints are.\n",
+      "its bytes at {}/s,\nthe peaks measured on each rank with all ranks running at once. "
+      "The bytes count every tensor of every operation,\nso layers whose tensors stay in caches "
+      "may take less time than memory would.\nnot accounted for: between steps, where records, "
+      "evaluations and checkpoints are.\n",
       format_count(peaks.flops), format_bytes(peaks.bytes));
   return text;
 }

@@ -12,7 +12,7 @@ std::string microseconds(int64_t nanoseconds) {
   return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
 }
 
-std::string metadata(const RankTrace& trace, int thread, const char* name, const Json& args) {
+std::string metadata_event(const RankTrace& trace, int thread, const char* name, const Json& args) {
   return Json{{"ph", "M"},     {"name", name}, {"pid", trace.rank},
               {"tid", thread}, {"ts", 0},      {"args", args}}
       .dump();
@@ -64,11 +64,11 @@ std::string trace_head() { return "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[
 
 std::string trace_events(const RankTrace& trace, bool first) {
   std::string text = first ? "" : ",\n";
-  text += metadata(trace, 0, "process_name", {{"name", trace.process}});
-  text += ",\n" + metadata(trace, 0, "process_sort_index", {{"sort_index", trace.rank}});
+  text += metadata_event(trace, 0, "process_name", {{"name", trace.process}});
+  text += ",\n" + metadata_event(trace, 0, "process_sort_index", {{"sort_index", trace.rank}});
   for (const auto& each : trace.tracks) {
-    text += ",\n" + metadata(trace, each.id, "thread_name", {{"name", each.name}});
-    text += ",\n" + metadata(trace, each.id, "thread_sort_index", {{"sort_index", each.id}});
+    text += ",\n" + metadata_event(trace, each.id, "thread_name", {{"name", each.name}});
+    text += ",\n" + metadata_event(trace, each.id, "thread_sort_index", {{"sort_index", each.id}});
   }
   std::vector<std::string> beginnings;
   for (const EventDescriptor& descriptor : trace.descriptors) {
