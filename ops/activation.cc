@@ -6,7 +6,8 @@ namespace trireme::ops {
 
 void check_fused(const Checker& c, Activation activation) {
   if (activation == Activation::kNone || derivative_uses_output(activation)) return;
-  c.refuse(fmt::format("cannot end in {}, whose derivative needs its input", name_of(activation)));
+  c.refuse(
+      fmt::format("cannot fuse {}, because its derivative needs its input", name_of(activation)));
 }
 
 const OpInfo ActivationForward::kInfo{.name = "activation_forward",

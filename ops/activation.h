@@ -1,4 +1,4 @@
-// Elementwise nonlinearities.
+// Elementwise activation functions.
 #pragma once
 
 #include <string_view>
@@ -23,13 +23,14 @@ constexpr std::string_view name_of(Activation activation) {
   return kNames[static_cast<int>(activation)];
 }
 
-// Whether the derivative is computed from the output (true) or from the input.
+// Returns true if the derivative is computed from the output, false if from the input.
 constexpr bool derivative_uses_output(Activation activation) {
   return activation == Activation::kRelu || activation == Activation::kSigmoid ||
          activation == Activation::kTanh;
 }
 
-// Refuses an activation at the end of another op unless its derivative_uses_output.
+// Throws Error if the activation cannot be fused into another op, that is, unless its
+// derivative_uses_output.
 void check_fused(const Checker& c, Activation activation);
 
 // y = f(x), any shape. y may be x.
@@ -41,7 +42,7 @@ struct ActivationForward {
   Activation activation = Activation::kRelu;
 };
 
-// dx = dy * f'. kSaved is y where derivative_uses_output, else x. dx may be dy.
+// dx = dy * f'. kSaved is y if derivative_uses_output, otherwise x. dx may be dy.
 struct ActivationBackward {
   enum Arg { kSaved, kDy, kDx, kArgs };
   static const OpInfo kInfo;

@@ -1,4 +1,4 @@
-// Every operation there is, and who can plan them.
+// Op, the variant of all ops, and the backends that plan them.
 #pragma once
 
 #include <memory>
@@ -35,40 +35,44 @@ using Op = internal::VariantAfter<void
 #include "ops/ops.def"
                                   >;
 
+// Plans ops for a device.
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual Device& device() = 0;
-  // Specs in the order of the op's Arg. Throws Error when no implementation takes them.
+  // Returns a plan for the op. `specs` are in the order of the op's Arg. Throws Error if no
+  // implementation supports them.
   virtual std::unique_ptr<OpPlan> plan(const Op& op, Specs specs) = 0;
 };
 
-// oneDNN, and our own loops where it has none.
+// Returns the CPU backend: oneDNN, and Trireme's own loops for ops that oneDNN lacks.
 std::unique_ptr<Backend> create_cpu_backend(Device& device);
-// Whether networks can compute in it on this CPU: f32 always, bf16 from AVX-512 on.
+// Returns true if networks can compute in this dtype on this CPU: always for f32, and for bf16 if
+// the CPU has AVX-512.
 bool cpu_computes_in(DType dtype);
 struct CudaOptions {
-  // Convolutions and matrix products of f32 may round their inputs to TF32.
+  // Allows f32 convolutions and matrix products to round their inputs to TF32.
   bool tf32 = false;
-  // Folder that remembers which implementations were measured to be fastest; empty: none.
+  // Folder in which the fastest implementations found by measurement are cached; empty disables the
+  // cache.
   std::string tuning_cache;
-  // Off: the first implementation that can be built is taken, unless the folder remembers another.
-  // For tests, where planning would take longer than what is tested.
+  // If false, uses the cached implementation, or the first one that can be built. For tests, in
+  // which measuring would take longer than the test itself.
   bool measure = true;
 };
-// cuDNN, cuBLASLt and our own kernels, on a CUDA device. Throws DeviceError when a library that it
-// needs cannot be loaded.
+// Returns the backend for a CUDA device: cuDNN, cuBLASLt and Trireme's own kernels. Throws
+// DeviceError if a required library cannot be loaded.
 std::unique_ptr<Backend> create_cuda_backend(Device& device, const CudaOptions& options);
 
-std::string_view name_of(const Op& op);  // "conv2d_backward_data"
-// Floating-point operations (a multiply-add is two) of convolutions and dense layers; 0 for the
-// rest, whose time is that of their bytes.
+std::string_view name_of(const Op& op);  // e.g. "conv2d_backward_data"
+// Returns the floating-point operations of convolutions and dense layers (a multiply-add counts as
+// two), and 0 for other ops, whose time depends on the bytes they access.
 double flops(const Op& op, Specs specs);
-// Pairs of argument positions {output, input} that may be the same memory.
+// Returns the pairs of arguments {output, input} that may share memory.
 std::span<const std::pair<int, int>> aliases(const Op& op);
-// Whether the argument is written (true) or only read.
+// Returns true if the op writes the argument, false if it only reads it.
 bool is_output(const Op& op, int arg);
-// Throws Error naming the op, the tensor, the shape it got and the one that would fit.
+// Throws Error with the op, the tensor, its shape and the required shape if a shape does not fit.
 void check_shapes(const Op& op, Specs specs);
 
 }  // namespace trireme::ops

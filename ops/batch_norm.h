@@ -1,32 +1,35 @@
-// Batch normalization per channel of x [N, C, ...] (Ioffe and Szegedy, arXiv:1502.03167), with the
-// residual addition and the ReLU that usually follow folded in:
+// Batch normalization per channel of x [N, C, ...] (Ioffe and Szegedy, arXiv:1502.03167), fused
+// with the residual addition and the ReLU that usually follow:
 //
-//   y = relu?( gamma * (x - mean) * inv_std + beta + residual? ),  inv_std = 1 / sqrt(var +
-//   epsilon)
+//   y = relu?(gamma * (x - mean) * inv_std + beta + residual?)
+//   inv_std = 1 / sqrt(var + epsilon)
 //
-// In training mean and var (biased) are those of the valid rows (StepState::valid_rows) of x; rows
-// beyond are normalized alike but count nowhere, and get a zero gradient.
+// In training, mean and (biased) var are computed over the valid rows (StepState::valid_rows) of x.
+// The remaining rows are padding: they are normalized in the same way, but do not contribute to
+// statistics or gradients of parameters, and their own gradient is zero.
 //
-// Statistics over several ranks: BatchNormStatistics, an all-reduce of its kSums, BatchNormForward
-// with kSums; BatchNormBackwardSums, an all-reduce of its kSums, BatchNormBackward with kSums.
-// Without kSums the forward and backward ops compute their own in the same pass over memory.
+// For statistics over all ranks (synchronized batch norm), run BatchNormStatistics, all-reduce its
+// kSums, then run BatchNormForward with kSums. In the backward pass, run BatchNormBackwardSums,
+// all-reduce its kSums, then run BatchNormBackward with kSums. Without kSums, the forward and
+// backward ops compute local sums in the same pass over memory.
 #pragma once
 
 #include "ops/op_info.h"
 
 namespace trireme::ops {
 
-// kSums is f64 [2 * C + 1]: sum of x, sum of x^2 per channel, then the number of values per
-// channel.
+// Computes kSums, f64 [2 * C + 1]: the sum of x and the sum of x^2 per channel, then the number of
+// values per channel.
 struct BatchNormStatistics {
   enum Arg { kX, kState, kSums, kArgs };
   static const OpInfo kInfo;
   void check(const Checker& c) const;
 };
 
-// gamma, beta, running mean and var: f32 [C] (f64 in the reference). kSaved, same dtype, [2 * C]:
+// Normalizes with the statistics of the batch and updates the running statistics. gamma, beta,
+// running mean and var are f32 [C] (f64 in the reference). kSaved, of the same dtype, is [2 * C]:
 // mean, then inv_std. kResidual and kSums are optional. running = (1 - momentum) * running +
-// momentum * batch (unbiased variance), unless valid_rows is 0 or kRunningMean is absent.
+// momentum * batch (with the unbiased variance), unless valid_rows is 0 or kRunningMean is absent.
 struct BatchNormForward {
   enum Arg {
     kX,
@@ -49,9 +52,9 @@ struct BatchNormForward {
   bool relu = false;
 };
 
-// With the running statistics in place of the batch's. y may be x or the residual. kBeta and
-// kRunningMean are optional, zero where absent: without both it is also its own derivative, with dy
-// as x.
+// Normalizes with the running statistics instead of those of the batch. y may be x or the residual.
+// kBeta and kRunningMean are optional and default to zero. Without both, the op is linear and also
+// computes its own derivative, with dy as x.
 struct BatchNormInference {
   enum Arg { kX, kResidual, kGamma, kBeta, kRunningMean, kRunningVar, kY, kArgs };
   static const OpInfo kInfo;
@@ -61,8 +64,9 @@ struct BatchNormInference {
   bool relu = false;
 };
 
-// g = dy where y > 0 else 0 (relu), else dy. kSums is f64 [2 * C + 1]: sum of g, sum of g * xhat,
-// count.
+// Computes kSums, f64 [2 * C + 1]: the sum of g and the sum of g * xhat per channel, then the
+// count. xhat is (x - mean) * inv_std. Without relu, g is dy; with relu, it is dy where y > 0 and 0
+// elsewhere.
 struct BatchNormBackwardSums {
   enum Arg { kX, kY, kDy, kSaved, kState, kSums, kArgs };
   static const OpInfo kInfo;
@@ -71,9 +75,10 @@ struct BatchNormBackwardSums {
   bool relu = false;
 };
 
-// dgamma = sum(g * xhat), dbeta = sum(g) over this rank's rows, always; dx from kSums where given
-// (over all ranks), else from the same sums. kY only with relu; kDresidual = g, optional; kDx and
-// kDresidual may each be dy, not both. kGamma as forward.
+// dgamma = sum(g * xhat) and dbeta = sum(g) are always sums over this rank's rows. dx is computed
+// from kSums (over all ranks) if present, otherwise from local sums. kY is required with relu.
+// kDresidual = g is optional. Either kDx or kDresidual may be dy, but not both. kGamma as in
+// BatchNormForward.
 struct BatchNormBackward {
   enum Arg { kX, kY, kDy, kGamma, kSaved, kSums, kState, kDx, kDresidual, kDgamma, kDbeta, kArgs };
   static const OpInfo kInfo;

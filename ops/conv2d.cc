@@ -7,7 +7,7 @@
 namespace trireme::ops {
 namespace {
 
-// x, weight and y, or their gradients.
+// Checks x, weight and y, or their gradients.
 void check_convolution(const Checker& c, const Conv2dGeometry& g, int x, int weight, int y) {
   c.rank(x, 4);
   c.rank(weight, 4);
@@ -23,7 +23,7 @@ void check_convolution(const Checker& c, const Conv2dGeometry& g, int x, int wei
   check_windows(c, x, y, w[0], {w[2], w[3]}, g.stride, g.padding, g.dilation);
 }
 
-// Two operations for each weight and each place (and image) it is used at.
+// Two operations for each weight and each output position (and image) that uses it.
 double convolution_flops(const TensorSpec& weight, const TensorSpec& y) {
   const Shape& w = weight.shape;
   return 2 * static_cast<double>(y.shape.elements()) * static_cast<double>(w[1] * w[2] * w[3]);

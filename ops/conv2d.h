@@ -1,7 +1,7 @@
-// Two-dimensional convolution (cross-correlation, as in every framework).
+// Two-dimensional convolution (cross-correlation, as in other frameworks).
 //
 //   x [N, C, H, W], weight [O, C / groups, KH, KW], bias [O], y [N, O, OH, OW]
-//   OH = (H + 2 * padding - dilation * (KH - 1) - 1) / stride + 1, rounded down; OW alike.
+//   OH = floor((H + 2 * padding - dilation * (KH - 1) - 1) / stride) + 1; OW likewise.
 #pragma once
 
 #include <array>
@@ -27,9 +27,10 @@ struct Conv2dForward {
   double flops(Specs specs) const;
 
   Conv2dGeometry geometry;
-  Activation activation = Activation::kNone;  // only one whose derivative_uses_output
+  Activation activation = Activation::kNone;  // must be kNone or have derivative_uses_output
 };
 
+// Gradient of x.
 struct Conv2dBackwardData {
   enum Arg { kDy, kWeight, kDx, kArgs };
   static const OpInfo kInfo;
@@ -39,7 +40,7 @@ struct Conv2dBackwardData {
   Conv2dGeometry geometry;
 };
 
-// kDbias is optional.
+// Gradients of weight and bias. kDbias is optional.
 struct Conv2dBackwardWeights {
   enum Arg { kX, kDy, kDweight, kDbias, kArgs };
   static const OpInfo kInfo;

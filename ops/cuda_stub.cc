@@ -1,4 +1,4 @@
-// For programs built without CUDA.
+// Stub for programs built without CUDA.
 #include "ops/backend.h"
 
 namespace trireme::ops {

@@ -5,7 +5,7 @@
 namespace trireme::ops {
 namespace {
 
-// x, weight and y, or their gradients.
+// Checks x, weight and y, or their gradients.
 void check_dense(const Checker& c, int x, int weight, int y) {
   c.rank(x, 2);
   c.rank(weight, 2);

@@ -1,4 +1,4 @@
-// The fully connected layer: x [N, I], weight [O, I], bias [O], y [N, O].
+// Fully connected layer: x [N, I], weight [O, I], bias [O], y [N, O].
 #pragma once
 
 #include "ops/activation.h"
@@ -13,7 +13,7 @@ struct DenseForward {
   void check(const Checker& c) const;
   double flops(Specs specs) const;
 
-  Activation activation = Activation::kNone;  // only one whose derivative_uses_output
+  Activation activation = Activation::kNone;  // must be kNone or have derivative_uses_output
 };
 
 // dx = dy * weight.

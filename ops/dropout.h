@@ -1,11 +1,11 @@
-// Dropout (Srivastava et al., JMLR 15, 2014), inverted: y = keep ? x / (1 - rate) : 0.
+// Inverted dropout (Srivastava et al., JMLR 15, 2014): y = keep ? x / (1 - rate) : 0.
 //
-// x [N, ...]. The mask is not stored but computed again, from Random(seed, kDropout, stream) with
+// x is [N, ...]. The mask is not stored but recomputed from Random(seed, kDropout, stream) with
 //   stream = mix64(layer) + step, index = sample * elements_per_sample + i,
-// where sample = StepState::first_sample + row and i counts the sample's elements in channels-last
-// order
-// ([C, H, W]: (h * W + w) * C + c). An element is kept where uniform_at(index) >= rate. So the mask
-// depends neither on the layout nor on how the batch is split over ranks.
+// where sample = StepState::first_sample + row, and i is the position of the element within its
+// sample in channels-last order (for [C, H, W]: (h * W + w) * C + c). An element is retained if
+// uniform_at(index) >= rate. Therefore the mask does not depend on the layout or on how the batch
+// is split over ranks.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct DropoutForward {
   void check(const Checker& c) const;
 
   float rate = 0.5f;
-  uint64_t layer = 0;  // tells the network's dropout layers apart
+  uint64_t layer = 0;  // distinguishes the dropout layers of a network
 };
 
 // dx may be dy.

@@ -5,7 +5,7 @@
 namespace trireme::ops {
 namespace {
 
-// Parts, which are the args from `first` on, joined along axis 1.
+// Checks that `whole` is the concatenation of the `parts` args from `first` on along axis 1.
 void check_joined(const Checker& c, int whole, int first, int parts) {
   c.count(static_cast<size_t>(parts) + 1);
   if (parts < 1) c.refuse("needs at least one part");
@@ -45,10 +45,11 @@ const OpInfo NormalizeInput::kInfo{.name = "normalize_input",
 void NormalizeInput::check(const Checker& c) const {
   c.is(kY, c.shape(kX));
   const auto n = static_cast<size_t>(c.channels(kX));
-  for (size_t size : {mean.size(), deviation.size()}) {
+  for (size_t size : {mean.size(), stddev.size()}) {
     if (size != 1 && size != n) {
-      c.refuse(
-          fmt::format("got {} means or deviations for {} channels; give one or as many", size, n));
+      c.refuse(fmt::format(
+          "got {} means or standard deviations for {} channels; need 1 or one per channel", size,
+          n));
     }
   }
 }

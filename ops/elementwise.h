@@ -1,4 +1,4 @@
-// Sums, joins and conversions.
+// Addition, concatenation, splitting and conversion of tensors.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ struct Add {
   void check(const Checker& c) const;
 };
 
-// Joins `inputs` tensors along axis 1. Args: kY, then the inputs in order.
+// Concatenates `inputs` tensors along axis 1. Args: kY, then the inputs in order.
 struct Concat {
   enum Arg { kY, kFirstInput };
   static const OpInfo kInfo;
@@ -23,7 +23,7 @@ struct Concat {
   int inputs = 2;
 };
 
-// The reverse. Args: kX, then the outputs in order.
+// Splits x into `outputs` tensors along axis 1. Args: kX, then the outputs in order.
 struct Split {
   enum Arg { kX, kFirstOutput };
   static const OpInfo kInfo;
@@ -32,15 +32,16 @@ struct Split {
   int outputs = 2;
 };
 
-// The same values in another layout or dtype, same shape.
+// Converts a tensor to another layout or dtype. Both have the same shape.
 struct Reorder {
   enum Arg { kFrom, kTo, kArgs };
   static const OpInfo kInfo;
   void check(const Checker& c) const;
 };
 
-// Inputs as stored (u8 or f32, row-major or channels-last) to what the network computes with:
-// y = (x * scale - mean[c]) / deviation[c]. One mean and deviation a channel, or one for all.
+// Converts stored inputs (u8 or f32, row-major or channels-last) to the network's dtype and layout:
+// y = (x * scale - mean[c]) / stddev[c]. mean and stddev have one value per channel, or one for
+// all.
 struct NormalizeInput {
   enum Arg { kX, kY, kArgs };
   static const OpInfo kInfo;
@@ -48,7 +49,7 @@ struct NormalizeInput {
 
   float scale = 1;
   std::vector<float> mean{0};
-  std::vector<float> deviation{1};
+  std::vector<float> stddev{1};
 };
 
 }  // namespace trireme::ops

@@ -1,4 +1,4 @@
-// Plans whose work is a plain function.
+// Helpers that create plans from functions.
 #pragma once
 
 #include <memory>
@@ -25,14 +25,15 @@ class FunctionOp final : public OpPlan {
   size_t scratch_bytes_;
 };
 
-// `work(stream, args, scratch)` queues it all, and reads `args` before it returns.
+// Returns a plan whose encode calls work(stream, args, scratch). `work` queues all work and must
+// read `args` before it returns.
 template <class Work>
 std::unique_ptr<OpPlan> function_op(std::vector<TensorSpec> specs, Work work,
                                     size_t scratch_bytes = 0) {
   return std::make_unique<FunctionOp<Work>>(std::move(specs), std::move(work), scratch_bytes);
 }
 
-// `work(args, scratch)` does it all, on the host.
+// Returns a plan that runs work(args, scratch) on the host, as a task of the stream.
 template <class Work>
 std::unique_ptr<OpPlan> host_op(std::vector<TensorSpec> specs, Work work,
                                 size_t scratch_bytes = 0) {

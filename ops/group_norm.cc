@@ -5,14 +5,14 @@
 namespace trireme::ops {
 namespace {
 
-// The channels of x, which must divide into that many groups.
+// Returns the number of channels of x. Throws Error if it is not divisible by `groups`.
 int64_t grouped_channels(const Checker& c, int x, int64_t groups) {
   const int64_t channels = c.channels(x);
   const Shape& shape = c.shape(x);
-  c.at_least(1, {shape.begin(), shape.end()}, "the extents of x");
+  c.at_least(1, {shape.begin(), shape.end()}, "the dimensions of x");
   c.at_least(1, {&groups, 1}, "groups");
   if (channels % groups != 0) {
-    c.refuse(fmt::format("the {} channels of x {} do not divide into {} groups", channels,
+    c.refuse(fmt::format("the {} channels of x {} are not divisible into {} groups", channels,
                          shape.to_string(), groups));
   }
   return channels;
@@ -20,7 +20,7 @@ int64_t grouped_channels(const Checker& c, int x, int64_t groups) {
 
 void both_or_none(const Checker& c, int a, int b) {
   if (c.present(a) != c.present(b)) {
-    c.refuse(fmt::format("{} is given without {}", c.name(c.present(a) ? a : b),
+    c.refuse(fmt::format("{} is present without {}", c.name(c.present(a) ? a : b),
                          c.name(c.present(a) ? b : a)));
   }
 }

@@ -1,12 +1,12 @@
 // Group normalization (Wu and He, arXiv:1803.08494) of x [N, C, ...]. The channels of each sample
-// are divided into `groups` ranges of C / groups neighbors, and each range is normalized over its
-// channels and all that follows them:
+// are divided into `groups` groups of C / groups adjacent channels. Each group is normalized over
+// its channels and all trailing dimensions:
 //
 //   y = gamma * (x - mean) / sqrt(var + epsilon) + beta
 //
-// with the biased variance. gamma, beta [C], both absent: 1 and 0; kSaved [N, groups, 2]: mean and
-// 1 / sqrt(var + epsilon). One group is layer normalization over [C, ...], C groups are instance
-// normalization.
+// with the biased variance. gamma and beta are [C]; if both are absent they are 1 and 0. kSaved is
+// [N, groups, 2]: mean and 1 / sqrt(var + epsilon). One group is layer normalization over [C, ...];
+// C groups are instance normalization.
 #pragma once
 
 #include "ops/op_info.h"
@@ -23,8 +23,8 @@ struct GroupNormForward {
   float epsilon = 1e-5f;
 };
 
-// Rows beyond StepState::valid_rows add nothing to dgamma and dbeta and get a dx of zero. dgamma
-// and dbeta are both absent where they are not wanted. dx may be dy.
+// Rows beyond StepState::valid_rows do not contribute to dgamma and dbeta, and their dx is zero.
+// dgamma and dbeta are both present or both absent. dx may be dy.
 struct GroupNormBackward {
   enum Arg { kX, kDy, kGamma, kSaved, kState, kDx, kDgamma, kDbeta, kArgs };
   static const OpInfo kInfo;

@@ -1,6 +1,8 @@
 // Layer normalization (Ba, Kiros, Hinton, arXiv:1607.06450) of each row of x [rows, features]:
+//
 //   y = gamma * (x - mean) / sqrt(var + epsilon) + beta
-// gamma, beta [features]; kSaved [rows, 2]: mean and 1 / sqrt(var + epsilon).
+//
+// gamma and beta are [features]. kSaved is [rows, 2]: mean and 1 / sqrt(var + epsilon).
 #pragma once
 
 #include "ops/op_info.h"

@@ -1,7 +1,7 @@
-// Losses. Each adds to kMetrics ([kMetricCount], see step_state.h; f32, in the reference also f64)
-// what its valid rows are worth and writes the gradient of the scaled loss,
-// StepState::loss_gradient_scale * sum over rows, in one pass. Rows beyond valid_rows count nowhere
-// and get a zero gradient.
+// Losses. Each op adds the metrics of its valid rows to kMetrics ([kMetricCount], see step_state.h;
+// f32, in the reference also f64) and, in the same pass, writes the gradient of the scaled loss,
+// StepState::loss_gradient_scale * sum over rows. Rows beyond valid_rows contribute nothing, and
+// their gradient is zero.
 #pragma once
 
 #include <vector>
@@ -10,27 +10,31 @@
 
 namespace trireme::ops {
 
-// logits [rows, classes]; labels i32 [rows], or their probabilities f32 [rows, classes]: p is 1 for
-// the label, or as given. With label smoothing e (Szegedy et al., arXiv:1512.00567) the target is
-// t = (1 - e) p + e / classes, the loss of a row -sum over classes of w t log(softmax(logits)),
-// where w is the weight of the class. As in PyTorch the mean loss divides by the sum of the labels'
-// weights or, of probabilities, by the number of rows: that is what is added to kMetricWeight.
-// kDlogits is absent in inference and may be the logits. What counts as right is the most probable
-// class, of equal ones the lower; of equal logits, too, the lower class ranks first.
-// A label that is no class is an Error on the CPU; on a GPU, whose kernels cannot throw, it makes
-// the loss and the gradient of its row NaN. Probabilities are taken to sum to 1, unchecked; one
-// that is not finite makes the loss of its row and its own gradient so.
+// Softmax cross-entropy of logits [rows, classes]. labels are either class indices, i32 [rows], or
+// class probabilities, f32 [rows, classes]. With p the (one-hot) probabilities, w the class weights
+// and e the label smoothing (Szegedy et al., arXiv:1512.00567), the target is t = (1 - e) p + e /
+// classes, and the loss of a row is -sum over classes of w t log(softmax(logits)). As in PyTorch,
+// the mean loss divides by the sum of the labels' weights or, with probabilities, by the number of
+// rows; this divisor is added to kMetricWeight. kDlogits is absent in inference and may be the
+// logits.
+//
+// For the accuracy metrics, the correct class is the most probable one, of equally probable classes
+// the one with the lower index. Classes with equal logits are ranked by index, too.
+//
+// A label that is not a class index throws Error on the CPU. On a GPU, whose kernels cannot throw,
+// it makes the loss and the gradient of its row NaN. Probabilities are assumed, but not checked, to
+// sum to 1; a non-finite one makes the loss of its row and its own gradient non-finite.
 struct SoftmaxCrossEntropy {
   enum Arg { kLogits, kLabels, kState, kDlogits, kMetrics, kArgs };
   static const OpInfo kInfo;
   void check(const Checker& c) const;
 
   float label_smoothing = 0;
-  std::vector<float> class_weights = {};  // [classes], finite, from 0; empty: all are 1
+  std::vector<float> class_weights = {};  // [classes], finite, not negative; empty means 1 for all
 };
 
-// prediction, target [rows, F]; the loss of a row is the mean over F of (prediction - target)^2.
-// kDprediction is absent in inference and may be the prediction.
+// Mean squared error of prediction and target, both [rows, F]. The loss of a row is the mean over F
+// of (prediction - target)^2. kDprediction is absent in inference and may be the prediction.
 struct MeanSquaredError {
   enum Arg { kPrediction, kTarget, kState, kDprediction, kMetrics, kArgs };
   static const OpInfo kInfo;

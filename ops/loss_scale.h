@@ -1,7 +1,7 @@
-// Dynamic loss scaling for half precision (Micikevicius et al., arXiv:1710.03740): gradients are
-// computed of loss * scale, so that small ones do not vanish, and divided by the scale in the
-// update. A sum of gradients that is not finite skips the update and halves the scale. All of it is
-// decided on the device.
+// Dynamic loss scaling for half precision (Micikevicius et al., arXiv:1710.03740): the gradients of
+// loss * scale are computed, so that small ones do not underflow, and are divided by the scale in
+// the update. If the gradients are not all finite, the update is skipped and the scale is halved.
+// All decisions are made on the device.
 #pragma once
 
 #include <algorithm>
@@ -11,23 +11,24 @@
 
 namespace trireme::ops {
 
-// Lives in device memory, 16 bytes; part of the optimizer's state.
+// Stored in device memory (16 bytes); part of the optimizer state.
 struct LossScale {
   float scale = 65536;
-  int32_t good_steps = 0;  // since the scale last changed
-  int64_t skipped = 0;     // updates since the run began
+  int32_t good_steps = 0;  // since the last change of the scale
+  int64_t skipped = 0;     // updates skipped since the start of the run
 };
 
-// Before forward: state.loss_gradient_scale *= scale. kState is both read and written.
+// Runs before the forward pass: state.loss_gradient_scale *= scale. kState is read and written.
 struct ScaleLoss {
   enum Arg { kScale, kState, kArgs };
   static const OpInfo kInfo;
   void check(const Checker& c) const;
 };
 
-// After the update. kSquares (f64 [1], see SumOfSquares) finite: one more good step, and at
-// growth_steps of them in a row the scale doubles, up to 2^24; not finite: the scale halves, down
-// to 1, and skipped grows. kScale is both read and written.
+// Runs after the update, and adjusts the scale. If kSquares (f64 [1], see SumOfSquares) is finite,
+// good_steps increases; after growth_steps such steps in a row the scale is doubled, up to 2^24. If
+// it is not finite, the scale is halved, down to 1, and `skipped` increases. kScale is read and
+// written.
 struct AdjustLossScale {
   enum Arg { kSquares, kScale, kArgs };
   static const OpInfo kInfo;
@@ -36,6 +37,7 @@ struct AdjustLossScale {
   int32_t growth_steps = 2000;
 };
 
+// Returns the loss scale after a step. `finite`: whether the gradients of the step were finite.
 constexpr LossScale adjusted(const LossScale& before, bool finite, int32_t growth_steps) {
   constexpr float kMin = 1, kMax = 1 << 24;
   if (!finite) {

@@ -1,10 +1,10 @@
-// An operation is planned once and then only encoded.
+// Ops and their plans. An op is planned once and then encoded any number of times.
 //
-// A descriptor (one small struct a header in this folder) says what is computed; its `Arg` names
-// the tensors it takes, in order. `Backend::plan` gets the descriptor and the specs of those
-// tensors, does all choosing and all checking, and returns a plan. `OpPlan::encode` queues the
-// work: it allocates nothing, looks nothing up, never waits, and is therefore safe inside a graph
-// capture.
+// A descriptor (a small struct; each header in this folder declares some) states what is computed;
+// its `Arg` enumerates the tensors that the op takes, in order. `Backend::plan` takes the
+// descriptor and the specs of those tensors, chooses implementations and layouts, checks the specs,
+// and returns a plan. `OpPlan::encode` queues the work. It does not allocate, look anything up or
+// block, and can therefore be captured into a graph.
 #pragma once
 
 #include <cstddef>
@@ -17,35 +17,37 @@
 
 namespace trireme::ops {
 
-// Where the tensors lie, in the order of the descriptor's Arg. Null where an optional one is
-// absent.
+// The data of the tensors in the order of the descriptor's Arg. Null for an absent optional tensor.
 using Args = std::span<void* const>;
+// Returns args[arg] as a pointer to T.
 template <class T>
 T* pointer(Args args, int arg) {
   return static_cast<T*>(args[static_cast<size_t>(arg)]);
 }
 
-// The spec of an optional tensor that is absent, and of a workspace whose size the plan is to
-// choose.
+// The spec of an absent optional tensor, and of a workspace whose size the plan chooses.
 inline TensorSpec absent() { return {DType::kU8, Shape{0}, Layout::row_major()}; }
 inline TensorSpec unsized_workspace() { return {DType::kU8, Shape{0}, Layout::any()}; }
 inline bool is_absent(const TensorSpec& spec) {
   return spec.shape.elements() == 0 && !spec.layout.is_any();
 }
 
+// An op with fixed specs. Created by Backend::plan.
 class OpPlan {
  public:
   explicit OpPlan(std::vector<TensorSpec> specs) : specs_(std::move(specs)) {}
   virtual ~OpPlan() = default;
 
-  // The specs as the plan wants them. Every Layout::any() has been chosen. A layout that was given
-  // may come back changed when the plan would be slow or impossible with it, and so may a dtype of
-  // low precision, to f32: the caller then reorders.
+  // Returns the specs that the plan requires. Every Layout::any() has been replaced. A requested
+  // layout may be replaced if the plan would be slow or impossible with it, and a low-precision
+  // dtype may be replaced by f32; the caller then inserts a Reorder.
   std::span<const TensorSpec> specs() const { return specs_; }
 
-  // Bytes of scratch (see core/alignment.h) that encode needs, free again when the work is done.
+  // Returns the bytes of scratch memory that encode needs (aligned as in core/alignment.h). The
+  // memory can be reused when the work is done.
   virtual size_t scratch_bytes() const { return 0; }
-  // Plan, table of arguments and scratch must stay as they are until the work is done.
+  // Queues the work on the stream. The plan, the array `args` and the scratch memory must remain
+  // valid and unchanged until the work is done.
   virtual void encode(Stream& stream, Args args, void* scratch) const = 0;
 
  private:

@@ -32,8 +32,8 @@ void Checker::none_missing() const {
 
 void Checker::rank(int arg, int wanted) const {
   if (shape(arg).rank() != wanted) {
-    refuse(
-        fmt::format("{} must have {} extents, got {}", name(arg), wanted, shape(arg).to_string()));
+    refuse(fmt::format("{} must have {} dimensions, got {}", name(arg), wanted,
+                       shape(arg).to_string()));
   }
 }
 
@@ -55,9 +55,9 @@ void Checker::needs(int arg, const Shape& wanted) const {
   }
 }
 
-void Checker::at_least(int64_t least, std::span<const int64_t> values, const char* what) const {
+void Checker::at_least(int64_t min, std::span<const int64_t> values, const char* what) const {
   for (int64_t value : values) {
-    if (value < least) refuse(fmt::format("{} must be at least {}, got {}", what, least, value));
+    if (value < min) refuse(fmt::format("{} must be at least {}, got {}", what, min, value));
   }
 }
 

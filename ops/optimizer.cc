@@ -18,7 +18,7 @@ void check_ranges(const Checker& c, const std::vector<UpdateRange>& all, const S
   }
 }
 
-// The last args, from `first` on.
+// Checks the slots, which are the args from `first` on.
 void check_slots(const Checker& c, const UpdateRule& rule, int first) {
   const int end = first + static_cast<int>(slots_of(rule).size());
   c.count(static_cast<size_t>(end));
@@ -38,7 +38,7 @@ const OpInfo SumOfSquares::kInfo{.name = "sum_of_squares",
 void SumOfSquares::check(const Checker& c) const {
   c.is(kSum, {1});
   check_ranges(c, ranges, c.shape(kX));
-  check_ranges(c, watched, c.shape(kX));
+  check_ranges(c, checked_ranges, c.shape(kX));
 }
 
 const OpInfo TrustRatios::kInfo{.name = "trust_ratios",

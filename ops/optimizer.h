@@ -1,6 +1,5 @@
-// The update of all parameters, which lie in one flat array like their gradients and the
-// optimizer's state: the same element everywhere at the same index, whatever the layouts of the
-// tensors inside.
+// Optimizer ops. All parameters are in one flat array, and so are their gradients and the optimizer
+// state. An element has the same index in all arrays, independent of the layouts of the tensors.
 #pragma once
 
 #include <cstdint>
@@ -11,31 +10,33 @@
 
 namespace trireme::ops {
 
-// Elements [begin, end) of the arrays. What no range covers (padding) is left alone.
+// Elements [begin, end) of the arrays, with their settings. Elements outside all ranges (padding)
+// are not accessed.
 struct UpdateRange {
   int64_t begin = 0;
   int64_t end = 0;
   float weight_decay = 0;
   float learning_rate_scale = 1;
-  // To a layer-wise rule a range is a tensor: whether it has a trust ratio, or that is 1.
-  bool adapts = true;
+  // Layer-wise rules only, for which a range is a tensor: if false, its trust ratio is 1.
+  bool use_trust_ratio = true;
 };
 
-// sum = sum of x^2 over the ranges, f64 [1], in an order that depends on nothing but the ranges.
-// It is finite only where all that it covers is; what is merely watched adds nothing else to it.
+// kSum, f64 [1], is the sum of x^2 over `ranges`. The order of summation depends only on the
+// ranges. The sum is NaN or infinite if any element of `ranges` or `checked_ranges` is; apart from
+// that, `checked_ranges` do not contribute to it.
 struct SumOfSquares {
   enum Arg { kX, kSum, kArgs };
   static const OpInfo kInfo;
   void check(const Checker& c) const;
 
   std::vector<UpdateRange> ranges;
-  std::vector<UpdateRange> watched = {};
+  std::vector<UpdateRange> checked_ranges = {};
 };
 
-// The trust ratio of each range, [ranges], for an Update by the same layer-wise rule with the same
-// ranges and max_norm, which comes next: TrustRatios reads what that reads and changes none of it.
-// Where that will write nothing, ratios are 1. Norms are added up in double precision, in an
-// order that depends on nothing but the ranges.
+// kRatios, [ranges], are the trust ratios of the ranges for the Update that follows, which must
+// have the same layer-wise rule, ranges and max_norm. The op reads the inputs of that Update and
+// changes none of them. If the Update will be skipped, all ratios are 1. Norms are accumulated in
+// double precision, in an order that depends only on the ranges.
 struct TrustRatios {
   enum Arg { kParameters, kGradients, kSquares, kLossScale, kState, kRatios, kSlots };
   static const OpInfo kInfo;
@@ -46,16 +47,16 @@ struct TrustRatios {
   float max_norm = 0;
 };
 
-// One update of all parameters by a rule (update_rule.h). kParameters and kGradients are f32 (f64
-// in the reference), as are kTrustRatios, which a layer-wise rule needs, and the rule's slots, the
-// last args; kLowPrecision, optional, gets a copy of the updated parameters in its own dtype, and
-// kAverage, optional, f32 too, follows them. Ranges are disjoint and ascending.
+// Updates all parameters by a rule (update_rule.h). kParameters and kGradients are f32 (f64 in the
+// reference), as are kTrustRatios, which layer-wise rules require, and the slots of the rule, which
+// are the last args. kLowPrecision, optional, receives a copy of the updated parameters in its
+// dtype. kAverage, optional, f32, is their moving average. Ranges are disjoint and ascending.
 //
-// With max_norm > 0 gradients are first scaled by min(1, max_norm / sqrt(kSquares)). With
-// kLossScale (see loss_scale.h), optional, gradients and kSquares are those of the scaled loss:
-// gradients are divided by the scale before all else, clipping goes by the norm after that, and
-// where kSquares is not finite nothing is written at all. kSquares is needed for either. The number
-// of a step is StepState::step + 1 - LossScale::skipped.
+// With max_norm > 0, gradients are first scaled by min(1, max_norm / sqrt(kSquares)). With the
+// optional kLossScale (see loss_scale.h), gradients and kSquares are those of the scaled loss:
+// gradients are divided by the scale first, clipping uses the norm after that division, and the
+// update is skipped if kSquares is not finite. kSquares is required in both cases. The number of
+// the step is StepState::step + 1 - LossScale::skipped.
 struct Update {
   enum Arg {
     kParameters,
@@ -74,7 +75,7 @@ struct Update {
   UpdateRule rule = {};
   std::vector<UpdateRange> ranges = {};
   float max_norm = 0;
-  MovingAverage average = {};  // of kAverage
+  MovingAverage average = {};  // for kAverage
 };
 
 }  // namespace trireme::ops

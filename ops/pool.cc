@@ -14,7 +14,7 @@ void check_pool(const Checker& c, const PoolGeometry& g, int x, int y) {
   c.at_least(1, g.stride, "stride");
   c.at_least(0, g.padding, "padding");
   for (size_t i = 0; i < 2; ++i) {
-    // Otherwise a window could lie in the padding alone and have no value.
+    // Otherwise a window could contain only padding.
     if (g.padding[i] >= g.kernel[i]) {
       c.refuse(
           fmt::format("padding {} must be less than the kernel {}", g.padding[i], g.kernel[i]));

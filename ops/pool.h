@@ -14,9 +14,9 @@ struct PoolGeometry {
   std::array<int64_t, 2> padding{0, 0};
 };
 
-// Padding never wins. kWorkspace remembers the winners for the backward pass: its spec is u8 with
-// one extent that the plan chooses (ask with `unsized_workspace()`); absent in inference. Of equal
-// values the first in row-major order wins.
+// Padding is never the maximum; of equal values the first in row-major order is. kWorkspace stores
+// the positions of the maxima for the backward pass. It is u8 with one dimension whose size the
+// plan chooses (request it with `unsized_workspace()`); it is absent in inference.
 struct MaxPoolForward {
   enum Arg { kX, kY, kWorkspace, kArgs };
   static const OpInfo kInfo;
@@ -25,7 +25,8 @@ struct MaxPoolForward {
   PoolGeometry geometry;
 };
 
-// dx is zero where nothing won. kWorkspace has the spec that the forward plan chose.
+// dx is zero for elements that are not the maximum of any window. kWorkspace has the spec that the
+// forward plan chose.
 struct MaxPoolBackward {
   enum Arg { kDy, kWorkspace, kDx, kArgs };
   static const OpInfo kInfo;
@@ -34,7 +35,8 @@ struct MaxPoolBackward {
   PoolGeometry geometry;
 };
 
-// The mean over the window: over its whole area with include_padding, else over what lies inside x.
+// The mean over each window. It divides by the area of the window with include_padding, otherwise
+// by the part of the area that is inside x.
 struct AveragePoolForward {
   enum Arg { kX, kY, kArgs };
   static const OpInfo kInfo;

@@ -1,5 +1,5 @@
-// The numbers that change from step to step. They live in device memory and are read by kernels, so
-// that a captured step can be replayed without being encoded again.
+// StepState: the values that change from step to step. They are in device memory and read by
+// kernels, so that a captured step can be replayed without being encoded again.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 namespace trireme::ops {
 
 struct StepState {
-  int64_t step = 0;          // updates done before this one
-  uint64_t seed = 0;         // of the run
-  int64_t first_sample = 0;  // position of row 0 of this micro-batch within the global batch
+  int64_t step = 0;          // number of updates before this one
+  uint64_t seed = 0;         // seed of the run
+  int64_t first_sample = 0;  // index of row 0 of this micro-batch in the global batch
   int32_t valid_rows = 0;    // rows of this micro-batch that are samples; the rest is padding
   float learning_rate = 0;
   // d(loss)/d(sample loss): 1 / weight of the global batch (see kMetricWeight), times the loss
@@ -17,15 +17,15 @@ struct StepState {
   float loss_gradient_scale = 0;
 };
 
-// What the loss adds up over samples, and what the ranks add up over each other: the slots of a
-// float32 vector that lies in front of the gradients, so that one sum serves both.
+// Metrics that the loss sums over samples and that are then summed over ranks. They are slots of an
+// f32 vector that precedes the gradients in memory, so that one all-reduce sums both.
 enum Metric : int {
-  kMetricLoss,          // sum of the samples' losses
+  kMetricLoss,          // sum of the losses of samples
   kMetricTop1,          // samples whose label has the largest logit
   kMetricTop5,          // samples whose label is among the five largest
   kMetricSamples,       // valid samples seen
-  kMetricStopRequests,  // ranks that were told to stop
-  kMetricWeight,        // what the mean loss divides by: valid samples, or the sum of their weights
+  kMetricStopRequests,  // ranks that received a stop request
+  kMetricWeight,        // divisor of the mean loss: valid samples, or the sum of their weights
   kMetricCount = 16,    // one cache line
 };
 

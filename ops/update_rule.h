@@ -1,18 +1,20 @@
-// How optimizers change one element of the parameters. A rule is a struct of its settings with
+// The update rules of optimizers, for one element of the parameters. A rule is a struct of its
+// hyperparameters with
 //
-//   kSlots     the names of what it remembers of each element, which starts as zeros;
-//   Step       what depends on the number of the step alone, counted from 1;
-//   Numbers    what is the same for all elements of a range in a step;
-//   apply      the update of an element p, whose gradient is g, and of its slots.
+//   kSlots     the names of its state per element (slots), initialized with zeros;
+//   Step       values that depend only on the number of the step, which starts at 1;
+//   Numbers    values that are the same for all elements of a range in a step;
+//   apply      updates an element p with gradient g, and its slots.
 //
-// A layer-wise rule (LARS, LAMB) also scales the step of each tensor by a trust ratio, which comes
-// from two norms of it and which the op TrustRatios computes before. It has
+// A layer-wise rule (LARS, LAMB) also scales the step of each tensor by a trust ratio. The op
+// TrustRatios computes it beforehand from two norms of the tensor. Such a rule has
 //
-//   direction    what of an element, its gradient and its slots the second norm is taken of; it may
-//                change the slots that it is given as apply does;
-//   trust_ratio  of a tensor, from the norms of its parameters and of their direction, neither 0.
+//   direction    returns the value whose norm over the tensor is the second norm; may update the
+//                slots passed to it in the same way as apply;
+//   trust_ratio  returns the ratio, given the norms of the parameters and of their direction, both
+//                nonzero.
 //
-// Every backend compiles these functions: with T = float, in the reference with T = double.
+// Every backend compiles these functions with T = float, the reference with T = double.
 #pragma once
 
 #include <array>
@@ -25,11 +27,11 @@
 
 namespace trireme::ops {
 
-// What the configuration says of a range, in a step.
+// The settings of a range in a step.
 template <class T>
 struct RangeNumbers {
   T learning_rate, weight_decay;
-  T trust_ratio;  // 1 where the rule is not layer-wise
+  T trust_ratio;  // 1 if the rule is not layer-wise
 };
 
 // Stochastic gradient descent:
@@ -53,7 +55,7 @@ struct Sgd {
   }
 };
 
-// The same with momentum, as PyTorch writes it:
+// SGD with momentum, as in PyTorch:
 //   v = momentum * v + g;  p -= learning_rate * (nesterov ? g + momentum * v : v)
 struct SgdMomentum {
   static constexpr std::array kSlots{"velocity"};
@@ -66,7 +68,7 @@ struct SgdMomentum {
   template <class T>
   struct Numbers {
     T learning_rate, weight_decay, momentum;
-    T from_gradient, from_velocity;  // one expression for both kinds
+    T from_gradient, from_velocity;  // one expression computes both variants
   };
   template <class T>
   constexpr Numbers<T> numbers(const Step&, const RangeNumbers<T>& range) const {
@@ -92,7 +94,7 @@ struct Adam {
   float epsilon = 1e-8f;
   bool decoupled = false;
 
-  // Of the moments' bias.
+  // Bias corrections of the moments.
   struct Step {
     double correction1, inv_sqrt_correction2;
   };
@@ -103,14 +105,15 @@ struct Adam {
 
   template <class T>
   struct Numbers {
-    T weight_decay, kept;  // coupled: added to the gradient; decoupled: what is left of p
+    // coupled: decay is added to the gradient; decoupled: p is multiplied by `decay_factor`
+    T weight_decay, decay_factor;
     T beta1, beta2, epsilon;
     T step_size, inv_sqrt_correction2;
   };
   template <class T>
   constexpr Numbers<T> numbers(const Step& step, const RangeNumbers<T>& range) const {
     return {.weight_decay = decoupled ? T{0} : range.weight_decay,
-            .kept = decoupled ? 1 - range.learning_rate * range.weight_decay : T{1},
+            .decay_factor = decoupled ? 1 - range.learning_rate * range.weight_decay : T{1},
             .beta1 = T{beta1},
             .beta2 = T{beta2},
             .epsilon = T{epsilon},
@@ -123,7 +126,8 @@ struct Adam {
     const T gradient = g + n.weight_decay * p;
     m1 = n.beta1 * m1 + (1 - n.beta1) * gradient;
     m2 = n.beta2 * m2 + (1 - n.beta2) * gradient * gradient;
-    p = p * n.kept - n.step_size * m1 / (std::sqrt(m2) * n.inv_sqrt_correction2 + n.epsilon);
+    p = p * n.decay_factor -
+        n.step_size * m1 / (std::sqrt(m2) * n.inv_sqrt_correction2 + n.epsilon);
   }
 };
 
@@ -156,12 +160,12 @@ struct Lion {
   }
 };
 
-// LARS (You et al., arXiv:1708.03888), with the learning rate outside of the momentum, as in
+// LARS (You et al., arXiv:1708.03888), with the learning rate applied after the momentum, as in
 // SgdMomentum:
 //   ratio = trust_coefficient * |p| / (|g| + weight_decay * |p| + epsilon)
 //   g = ratio * (g + weight_decay * p);  then SgdMomentum
-// With trust_clip the ratio is min(ratio / learning_rate, 1), as in LARC: it is a learning rate of
-// the tensor's own then, which the configured one limits.
+// With trust_clip the ratio is min(ratio / learning_rate, 1), as in LARC: the tensor then has its
+// own learning rate, with the configured one as upper limit.
 struct Lars {
   static constexpr auto kSlots = SgdMomentum::kSlots;
   SgdMomentum sgd = {};
@@ -200,10 +204,10 @@ struct Lars {
   }
 };
 
-// LAMB (You et al., arXiv:1904.00962), where m and v are Adam's moments without their bias:
+// LAMB (You et al., arXiv:1904.00962), where m and v are the bias-corrected moments of Adam:
 //   r = m / (sqrt(v) + epsilon) + weight_decay * p
 //   p -= learning_rate * |p| / |r| * r
-// With trust_clip |p| / |r| is at most 1.
+// With trust_clip, |p| / |r| is limited to 1.
 struct Lamb {
   static constexpr auto kSlots = Adam::kSlots;
   float beta1 = 0.9f;
@@ -264,7 +268,8 @@ constexpr bool is_layer_wise(const UpdateRule& rule) {
   return std::visit([]<class Rule>(const Rule&) { return kLayerWise<Rule>; }, rule);
 }
 
-// From sums of squares; 1 where either is 0, as in a tensor that begins with zeros.
+// Returns the trust ratio, given sums of squares. Returns 1 if either is 0, e.g. for a tensor that
+// is initialized with zeros.
 template <class Rule>
 constexpr double trust_ratio(const Rule& rule, const RangeNumbers<double>& range, double parameters,
                              double direction) {
@@ -277,20 +282,20 @@ constexpr std::span<const char* const> slots_of(const UpdateRule& rule) {
                     rule);
 }
 
-// 0, 1, ...: one for each slot.
+// The indices of the slots: 0, 1, ...
 template <class Rule>
 using SlotNumbers = std::make_integer_sequence<int, int{Rule::kSlots.size()}>;
 
-// An exponential moving average of each parameter, in step t, counted from 1:
+// An exponential moving average of each parameter. In step t, counted from 1:
 //   average += weight(t) * (p - average)
 struct MovingAverage {
   double decay = 0;
-  // Decay is at most (1 + t) / (10 + t), so that the average soon forgets what it began with.
+  // Limits the decay to (1 + t) / (10 + t), so that the initial value is forgotten quickly.
   bool warmup = false;
 
   constexpr double weight(double t) const {
-    const double least = warmup ? 9 / (10 + t) : 0;
-    return 1 - decay > least ? 1 - decay : least;
+    const double min_weight = warmup ? 9 / (10 + t) : 0;
+    return 1 - decay > min_weight ? 1 - decay : min_weight;
   }
 };
 

@@ -1,15 +1,15 @@
 #include "ops/activation.h"
 
+#include "ops/choose_layouts.h"
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
-#include "ops/settle.h"
 
 namespace trireme::ops::cpu {
 namespace {
 
 using dnnl::memory;
 
-// oneDNN's beta and alpha of the function.
+// Returns oneDNN's parameter alpha of the function.
 float alpha_of(Activation activation) { return activation == Activation::kSilu ? 1.f : 0.f; }
 
 dnnl::eltwise_forward::primitive_desc forward_desc(const EnginePtr& engine, Activation activation,

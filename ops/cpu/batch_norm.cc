@@ -1,5 +1,5 @@
-// Batch normalization, one group of channels after another: the second pass over a group finds it
-// in cache.
+// Batch normalization, one group of channels at a time, so that the second pass over a group finds
+// it in cache.
 #include "ops/batch_norm.h"
 
 #include <array>
@@ -24,7 +24,7 @@ struct ForwardArgs {
   float* saved;
 };
 
-// What a group's statistics are, to `saved` and the running ones.
+// Writes the statistics of a group to `saved` and updates its running statistics.
 void finish_statistics(const BatchNormForward& op, const ChannelView& view, int64_t group,
                        const LanePairSums& own, int64_t valid, const ForwardArgs& a) {
   const int64_t channels = view.channels;
@@ -72,14 +72,15 @@ void forward(const BatchNormForward& op, const ChannelView& view, int64_t valid,
 }
 
 struct BackwardArgs {
-  const void *x, *y, *dy;  // y: null without a ReLU
+  const void *x, *y, *dy;  // y is null without a ReLU
   const float *gamma, *saved;
   const double* sums;
   void *dx, *dresidual;
   float *dgamma, *dbeta;
 };
 
-// Returns where g is from now on.
+// Computes the sums of g and of g * (x - mean) of a group. Returns the array that holds g from now
+// on.
 template <class T>
 const T* sum_group(const BackwardArgs& a, const Run& run, int64_t valid, T* g_out,
                    const Lanes& mean, LanePairSums& own) {

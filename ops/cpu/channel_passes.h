@@ -1,5 +1,5 @@
-// The passes over activations that normalization is made of: sums for each channel, then a function
-// of each element with numbers of its channel. Each takes one group of a ChannelView.
+// Passes over activations that normalization ops consist of: sums per channel, and functions of
+// each element with coefficients of its channel. Each pass processes one group of a ChannelView.
 #pragma once
 
 #include <algorithm>
@@ -37,10 +37,10 @@ struct Gradient {
   Lanes mean, factor, shift, slope, scale;
 };
 
-// Elements fetched ahead of their use by the passes that read from memory, not from cache.
+// Prefetch distance in elements of the passes that read from memory, not from cache.
 constexpr int64_t kAhead = 512;
 
-// Sums of x and of x^2.
+// Computes the sums of x and of x^2.
 template <class T>
 TRIREME_VECTORIZED static void sum_moments(const T* x, const Run& run, int64_t rows,
                                            LanePairSums& out) {
@@ -68,13 +68,13 @@ TRIREME_VECTORIZED static void normalize(const T* x, const T* residual, T* y, co
     each_vector(run, [&](int64_t at, auto lanes) TRIREME_INLINE {
       F16 v = (load(x + row + at, lanes) - mean) * scale + shift;
       if constexpr (kResidual) v += load(residual + row + at, lanes);
-      store(y + row + at, where(v < floor, floor, v), lanes);  // keeps a NaN
+      store(y + row + at, where(v < floor, floor, v), lanes);  // preserves NaN
     });
   }
 }
 
-// Sums of g and of g * (x - mean). With `g_out`, g is written there for the second pass, which then
-// reads less.
+// Computes the sums of g and of g * (x - mean). If kWrite, also writes g to `g_out`, so that the
+// second pass reads less.
 template <class T, bool kRelu, bool kWrite>
 TRIREME_VECTORIZED static void sum_gradients(const T* x, const T* y, const T* dy, T* g_out,
                                              const Run& run, int64_t rows, const Lanes& mean_lanes,
@@ -121,8 +121,8 @@ TRIREME_VECTORIZED static void clear_rows(T* to, const Run& run, int64_t first_r
   }
 }
 
-// The activations among an op's tensors, all in one layout that has a view: that of the first, if
-// it can be.
+// Returns the specs with all `activations` in the same layout, one that has a ChannelView: that of
+// the first activation, if possible.
 inline std::vector<TensorSpec> in_channel_view(std::span<const TensorSpec> specs,
                                                std::initializer_list<int> activations) {
   std::vector<TensorSpec> chosen(specs.begin(), specs.end());

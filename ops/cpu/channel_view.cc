@@ -5,7 +5,7 @@
 namespace trireme::ops::cpu {
 namespace {
 
-// X where the layout is nCdhwXc without gaps, else 0.
+// Returns X if the layout is nCdhwXc without gaps, otherwise 0.
 int64_t channel_block(const TensorSpec& spec) {
   const auto* layout = dynamic_cast<const DnnlLayout*>(spec.layout.opaque());
   if (!layout) return 0;
@@ -34,7 +34,7 @@ std::optional<ChannelView> ChannelView::of(const TensorSpec& spec) {
     case Layout::Kind::kAny:
       return std::nullopt;
     case Layout::Kind::kRowMajor:
-      // With one position a channel, vectors run over channels.
+      // With one position per channel, vectors run over channels.
       view.contiguous = view.spatial > 1;
       view.per_group = view.contiguous ? 1 : kLanes;
       break;

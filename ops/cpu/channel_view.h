@@ -1,10 +1,10 @@
-// One view of row-major, channels-last and blocked activations for loops that work channel by
-// channel.
+// ChannelView: a uniform view of row-major, channels-last and blocked activations, for loops that
+// work channel by channel.
 //
-// Channels come in groups of 1, 8 or 16. A group of one row (n) is a run of vectors of 16 elements:
-// `full` of them, `stride` elements apart, then `partial` of `width` elements each. Lane l of every
-// vector belongs to channel first_channel + l % per_group, so that per-channel numbers are spread
-// over lanes once and used for all.
+// Channels are divided into groups of 1, 8 or 16. A group of one row (n) is a Run, a sequence of
+// vectors of 16 elements: `full` vectors, `stride` elements apart, then `partial` vectors with
+// `width` valid elements each. Lane l of every vector belongs to channel first_channel + l %
+// per_group, so per-channel values are spread over lanes once and used for all vectors.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace trireme::ops::cpu {
 struct Run {
   int64_t rows = 0;
   int64_t row_stride = 0;
-  int64_t offset = 0;  // of the group within a row
+  int64_t offset = 0;  // offset of the group within a row
   int64_t full = 0;
   int64_t stride = 0;
   int64_t partial = 0;
@@ -33,18 +33,19 @@ struct ChannelView {
   int64_t spatial = 0;
   int64_t per_group = 1;  // 1, 8 or 16
   int64_t groups = 0;
-  int64_t stored = 0;      // channels in memory, padding included
-  bool contiguous = true;  // a group of a row lies in one piece
+  int64_t stored = 0;      // channels in memory, including padding
+  bool contiguous = true;  // a group of a row is contiguous in memory
 
-  // None where the layout is another one, or not chosen.
+  // Returns the view, or nullopt if the layout is not supported or not chosen yet.
   static std::optional<ChannelView> of(const TensorSpec& spec);
-  // The layout for `of` that comes nearest.
+  // Returns the layout closest to that of `spec` that has a view.
   static Layout nearest(const TensorSpec& spec);
 
   int64_t row_stride() const { return stored * spatial; }
   Run run(int64_t group) const;
 
-  // values[first_channel + l % per_group] for each lane, `padding` beyond the channels.
+  // Sets lanes[l] to values[first_channel + l % per_group], or to `padding` beyond the last
+  // channel.
   template <class T>
   void spread(const T* values, int64_t group, float* lanes, float padding = 0) const {
     for (int64_t l = 0; l < kLanes; ++l) {
@@ -52,7 +53,7 @@ struct ChannelView {
       lanes[l] = c < channels ? static_cast<float>(values[c]) : padding;
     }
   }
-  // The sum over lanes of channel first_channel + i.
+  // Returns the sum of the lanes that belong to channel first_channel + i.
   double gather(const double* lanes, int64_t i) const {
     double sum = 0;
     for (int64_t l = i; l < kLanes; l += per_group) sum += lanes[l];
@@ -66,7 +67,7 @@ struct ChannelView {
 // Calls f(offset, lanes) for every vector of one row of a run.
 template <class F>
 TRIREME_INLINE inline void each_vector(const Run& shared, F f) {
-  const Run run = shared;  // a copy that no store can change
+  const Run run = shared;  // a copy that cannot alias stores
   for (int64_t i = 0; i < run.full; ++i) f(i * run.stride, AllLanes());
   for (int64_t i = 0; i < run.partial; ++i) {
     f(run.partial_offset + i * run.stride, SomeLanes{run.width});

@@ -1,6 +1,6 @@
-// Convolutions on oneDNN. A list of attempts, best first, says which algorithm is tried with which
-// layouts; the first that oneDNN has a fast implementation for is used. Where it has none in BF16,
-// the plan asks for f32 instead: reordering costs less than plain loops.
+// Convolutions with oneDNN. A list of attempts, best first, combines algorithms with layouts; the
+// first for which oneDNN has a fast implementation is used. If it has none in BF16, the plan
+// requires f32 instead: reordering costs less than reference loops.
 #include "ops/conv2d.h"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ struct Problem {
   int64_t groups() const { return geometry.groups; }
   memory::dims strides() const { return {geometry.stride[0], geometry.stride[1]}; }
   memory::dims padding() const { return {geometry.padding[0], geometry.padding[1]}; }
-  // oneDNN counts the elements skipped.
+  // oneDNN's dilation is the number of skipped elements.
   memory::dims dilation() const { return {geometry.dilation[0] - 1, geometry.dilation[1] - 1}; }
   memory::dims weight_dims() const {
     memory::dims dims = to_dims(weight.shape);
@@ -44,19 +44,19 @@ struct Problem {
 
 struct Attempt {
   algorithm how = algorithm::convolution_direct;
-  // In place of the layouts that were given.
+  // Replace the requested layouts.
   std::optional<Layout> x = {}, weight = {}, y = {};
-  bool slow = false;  // better than nothing
+  bool slow = false;  // accepts slow implementations
 };
 
 struct Descs {
   memory::desc x, weight, bias, y;
 };
 
-// Winograd's F(4x4, 3x3) (Lavin and Gray, arXiv:1509.09308) does a quarter of the multiplications,
-// but transforms the weights each time: it pays when many tiles share them. FP32 only, for its
-// rounding.
-bool winograd_pays(const Problem& p) {
+// Winograd's F(4x4, 3x3) (Lavin and Gray, arXiv:1509.09308) needs a quarter of the multiplications,
+// but transforms the weights in each call, so it is faster only if many tiles share them. FP32
+// only, because of its rounding errors.
+bool winograd_is_faster(const Problem& p) {
   const Conv2dGeometry& g = p.geometry;
   const Shape& w = p.weight.shape;
   const bool fits = w[2] == 3 && w[3] == 3 && g.groups == 1 &&
@@ -69,8 +69,8 @@ bool winograd_pays(const Problem& p) {
   return p.y.shape[0] * tiles >= 48 && 2 * height * width > 16 * tiles;
 }
 
-// More channels than an image and fewer than a vector: blocked layouts would be mostly padding.
-bool is_narrow(const Problem& p) {
+// More channels than an image but fewer than a vector: blocked layouts would be mostly padding.
+bool has_few_channels(const Problem& p) {
   const int64_t channels = p.x.shape[1];
   return p.groups() == 1 && channels > 3 && channels < 16 &&
          dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core;
@@ -81,8 +81,8 @@ std::vector<Attempt> attempts(const Problem& p) {
   const Layout last = Layout::channels_last();
   const Layout plain = Layout::row_major();
   std::vector<Attempt> list;
-  if (winograd_pays(p)) list.push_back({.how = algorithm::convolution_winograd});
-  if (is_narrow(p)) list.push_back({.x = last, .weight = any, .y = last});
+  if (winograd_is_faster(p)) list.push_back({.how = algorithm::convolution_winograd});
+  if (has_few_channels(p)) list.push_back({.x = last, .weight = any, .y = last});
   list.push_back({});
   list.push_back({.weight = any});
   list.push_back({.weight = any, .y = any});
@@ -98,7 +98,8 @@ Descs describe(const Problem& p, const Attempt& a) {
     return layout ? spec.with(*layout) : spec;
   };
   TensorSpec weight = chosen(p.weight, a.weight);
-  // With groups oneDNN sees five extents, for which channels-last would mean something else.
+  // With groups, oneDNN's weights have five dimensions, for which channels-last has another
+  // meaning.
   if (p.groups() > 1 && weight.layout == Layout::channels_last()) weight.layout = Layout::any();
   return {.x = to_desc(chosen(p.x, a.x)),
           .weight = to_desc(weight, p.weight_dims()),
@@ -119,16 +120,19 @@ dnnl::convolution_forward::primitive_desc forward_desc(const Problem& p, const A
           attr, p.engine->engine};
 }
 
-// What backward descriptors are made from; only its shapes matter.
+// Returns the forward descriptor that backward descriptors require as a hint; only its shapes
+// matter.
 dnnl::convolution_forward::primitive_desc forward_hint(Problem p) {
   const Layout any = Layout::any();
-  p.weight.dtype = p.x.dtype;  // its gradient may be wider
+  p.weight.dtype = p.x.dtype;  // the gradient may have a wider dtype
   return forward_desc(p, {.x = any, .weight = any, .y = any}, {});
 }
 
-// The first attempt that oneDNN takes, made into a plan by `make(problem, descriptor)`.
+// Returns make(problem, descriptor) for the first attempt that oneDNN supports. Throws Error if
+// there is none.
 template <class Describe, class Make>
-Plan first_of(const Problem& given, std::string_view what, Describe describe_attempt, Make make) {
+Plan plan_first_supported(const Problem& given, std::string_view what, Describe describe_attempt,
+                          Make make) {
   const bool full = given.x.dtype == DType::kF32;
   for (const Problem& p : full ? std::vector{given} : std::vector{given, given.in_f32()}) {
     for (const Attempt& attempt : attempts(p)) {
@@ -152,7 +156,7 @@ Plan plan(const Conv2dForward& op, const EnginePtr& engine, Specs specs) {
                       .y = specs[Op::kY],
                       .engine = engine};
   const dnnl::primitive_attr attr = with_activation(op.activation);
-  return first_of(
+  return plan_first_supported(
       given, "convolution",
       [&](const Problem& p, const Attempt& a) { return forward_desc(p, a, attr); },
       [&](const Problem& p, const auto& desc) {
@@ -178,7 +182,7 @@ Plan plan(const Conv2dBackwardData& op, const EnginePtr& engine, Specs specs) {
                       .bias = absent(),
                       .y = specs[Op::kDy],
                       .engine = engine};
-  return first_of(
+  return plan_first_supported(
       given, "convolution (backward data)",
       [&](const Problem& p, const Attempt& a) {
         const Descs d = describe(p, a);
@@ -209,7 +213,7 @@ Plan plan(const Conv2dBackwardWeights& op, const EnginePtr& engine, Specs specs)
                       .bias = specs[Op::kDbias],
                       .y = specs[Op::kDy],
                       .engine = engine};
-  return first_of(
+  return plan_first_supported(
       given, "convolution (backward weights)",
       [&](const Problem& p, const Attempt& a) {
         const Descs d = describe(p, a);

@@ -1,10 +1,11 @@
-// Fully connected layers on oneDNN. The weight stays row-major in all three passes: blocked weights
-// gain nothing measurable, and the optimizer, checkpoints and the other passes would pay for them.
+// Fully connected layers with oneDNN. The weight is row-major in all three passes: blocked weights
+// bring no measurable gain, and the optimizer, checkpoints and the other passes would have to
+// convert them.
 #include "ops/dense.h"
 
+#include "ops/choose_layouts.h"
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
-#include "ops/settle.h"
 
 namespace trireme::ops::cpu {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 using dnnl::memory;
 using Bindings = std::vector<PrimitivePlan::Binding>;
 
-// The bias as oneDNN wants it: one extent, or none at all.
+// Returns the descriptor of the bias; an empty one if it is absent.
 memory::desc bias_desc(const TensorSpec& bias) {
   return is_absent(bias) ? memory::desc() : to_desc(bias);
 }
@@ -24,7 +25,8 @@ dnnl::inner_product_forward::primitive_desc inner_product(
           attr, engine->engine};
 }
 
-// With a few rows or more, oneDNN's matrix product beats its inner product on row-major weights.
+// From this number of rows on, oneDNN's matrix product is faster than its inner product with
+// row-major weights.
 constexpr int64_t kRowsForMatmul = 8;
 
 Plan plan_matmul(const EnginePtr& engine, std::vector<TensorSpec> specs,
@@ -90,7 +92,8 @@ Plan plan(const DenseBackwardWeights&, const EnginePtr& engine, Specs given) {
   const memory::desc dweight = to_desc(specs[Op::kDweight]);
   const memory::desc dbias = bias_desc(specs[Op::kDbias]);
   const memory::desc dy = to_desc(specs[Op::kDy]);
-  TensorSpec weight = specs[Op::kDweight];  // in forward as wide as the activations
+  // in the forward pass it has the dtype of the activations
+  TensorSpec weight = specs[Op::kDweight];
   weight.dtype = specs[Op::kX].dtype;
   const dnnl::inner_product_backward_weights::primitive_desc desc(
       {x, dweight, dbias, dy}, scratch_by_caller(), engine->engine,

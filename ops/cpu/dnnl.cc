@@ -38,8 +38,8 @@ bool DnnlLayout::equals(const OpaqueLayout& other) const {
   return same_kind && same_kind->desc_ == desc_;
 }
 
-// As oneDNN writes its tags: a letter an extent, outermost first, upper case where it is split into
-// the blocks that follow.
+// Names the layout like a oneDNN tag: one letter per dimension, outermost first, in upper case if
+// the dimension is split into the inner blocks that follow.
 std::string DnnlLayout::name() const {
   const dnnl_memory_desc_t& data = desc_.data;
   if (data.format_kind != dnnl_blocked) return "opaque";
@@ -152,7 +152,8 @@ dnnl::algorithm to_dnnl(Activation activation) {
 dnnl::primitive_attr with_activation(Activation activation) {
   dnnl::primitive_attr attr = scratch_by_caller();
   if (activation == Activation::kNone) return attr;
-  // Post-ops know no variants for the backward pass; the values are the same.
+  // Post-ops do not support the algorithms for a backward pass from the output; the results are the
+  // same.
   dnnl::algorithm how = to_dnnl(activation);
   if (activation == Activation::kRelu) how = dnnl::algorithm::eltwise_relu;
   if (activation == Activation::kSigmoid) how = dnnl::algorithm::eltwise_logistic;

@@ -1,5 +1,4 @@
-// What the oneDNN parts of this folder share: layouts, the engine, and a plan that runs one
-// primitive.
+// Shared oneDNN helpers: layouts, the engine, and a plan that runs one primitive.
 #pragma once
 
 #include <memory>
@@ -13,13 +12,13 @@
 
 namespace trireme::ops::cpu {
 
-// One per backend, kept alive by its plans.
+// The oneDNN engine and stream. One per backend, shared with its plans.
 struct Engine {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
 };
 
-// A memory order of oneDNN's that is neither row-major nor channels-last, for elements of any type.
+// A oneDNN layout that is neither row-major nor channels-last. Applies to elements of any type.
 class DnnlLayout final : public OpaqueLayout {
  public:
   explicit DnnlLayout(dnnl::memory::desc desc) : desc_(std::move(desc)) {
@@ -29,29 +28,30 @@ class DnnlLayout final : public OpaqueLayout {
   bool equals(const OpaqueLayout& other) const override;
   std::string name() const override;
 
-  // Its type is f32.
+  // The data type of the descriptor is f32.
   const dnnl::memory::desc& desc() const { return desc_; }
 
  private:
   dnnl::memory::desc desc_;
 };
 
-// Throws Error where oneDNN has no such type.
+// Throws Error if oneDNN lacks the type.
 dnnl::memory::data_type to_dnnl(DType dtype);
 dnnl::memory::dims to_dims(const Shape& shape);
 
-// Memory of that spec, seen with `dims` (by default the spec's own: convolutions with groups see
-// their weights with one dimension more). Layout::any() leaves the choice to oneDNN.
+// Returns the descriptor of a tensor, viewed with dimensions `dims` (by default its own; weights of
+// grouped convolutions have one more dimension in oneDNN). Layout::any() leaves the choice to
+// oneDNN.
 dnnl::memory::desc to_desc(const TensorSpec& spec);
 dnnl::memory::desc to_desc(const TensorSpec& spec, const dnnl::memory::dims& dims);
-// `spec` with the layout that `desc` has.
+// Returns `spec` with the layout of `desc`.
 TensorSpec with_layout(const TensorSpec& spec, const dnnl::memory::desc& desc);
 
-// Whether oneDNN falls back on plain loops or on a general matrix product where it has something
-// better.
+// Returns true if an implementation is one of oneDNN's slow fallbacks: reference loops or a general
+// matrix product.
 bool is_slow(const char* implementation);
 
-// The absence of an implementation is an answer, not a failure; anything else is thrown on.
+// Returns make(), or nullopt if oneDNN has no implementation. Rethrows other errors.
 template <class Make>
 auto try_plan(Make make) -> std::optional<decltype(make())> {
   try {
@@ -62,15 +62,16 @@ auto try_plan(Make make) -> std::optional<decltype(make())> {
   }
 }
 
-// The attribute that every primitive here has: scratch memory is the caller's.
+// Returns the attribute that all primitives here have: the caller provides scratch memory.
 dnnl::primitive_attr scratch_by_caller();
-// That, and y = activation(...) where the result is written.
+// Returns the same attribute with a fused activation of the result.
 dnnl::primitive_attr with_activation(Activation activation);
-// Forward: the derivative is taken from the output where derivative_uses_output.
+// Returns oneDNN's forward algorithm, the variant whose derivative uses the output if
+// derivative_uses_output.
 dnnl::algorithm to_dnnl(Activation activation);
 
-// One oneDNN primitive. Its memory objects are made once; encoding only points them at the
-// arguments, so one plan must not run twice at the same time.
+// A plan that runs one oneDNN primitive. Its memory objects are created once, and encoding only
+// sets their pointers, so a plan must not run twice concurrently.
 class PrimitivePlan final : public OpPlan {
  public:
   struct Binding {

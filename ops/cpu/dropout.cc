@@ -1,5 +1,5 @@
-// Dropout. Masks are made in pieces, in the order in which the header counts elements
-// (channels-last), and applied wherever the layout puts those elements.
+// Dropout. Masks are computed in pieces, in the element order defined in ops/dropout.h
+// (channels-last), and applied to the elements wherever the layout places them.
 #include "ops/dropout.h"
 
 #include <algorithm>
@@ -14,10 +14,10 @@
 namespace trireme::ops::cpu {
 namespace {
 
-constexpr int64_t kPiece = 1024;  // elements whose masks are made at once
+constexpr int64_t kPiece = 1024;  // number of elements whose mask is computed at once
 
-// What elements first_index, first_index + 1, ... are multiplied by: `scale`, or 0 where they are
-// dropped.
+// Computes the factors of elements first_index, first_index + 1, ...: `scale`, or 0 if the element
+// is dropped.
 __attribute__((flatten)) TRIREME_VECTORIZED void make_factors(const Random& random,
                                                               uint64_t first_index, int64_t count,
                                                               float rate, float scale,
@@ -41,18 +41,19 @@ __attribute__((flatten)) TRIREME_VECTORIZED void make_factors(const Random& rand
 
 template <class T>
 TRIREME_INLINE inline T keep_or_drop(T x, float factor) {
-  return from_float<T>(factor != 0 ? to_float(x) * factor : 0);  // drops a NaN, too
+  return from_float<T>(factor != 0 ? to_float(x) * factor : 0);  // also drops NaN
 }
 
 template <class T>
-TRIREME_VECTORIZED void apply_together(const T* x, T* y, const float* factors, int64_t count) {
+TRIREME_VECTORIZED void apply_contiguous(const T* x, T* y, const float* factors, int64_t count) {
   for (int64_t i = 0; i < count; ++i) y[i] = keep_or_drop(x[i], factors[i]);
 }
 
-// Elements first, first + 1, ... of a row, counted channels-last, in a row-major or blocked layout.
+// Processes elements first, first + 1, ... of a row, counted channels-last, in a row-major or
+// blocked layout.
 template <class T>
-TRIREME_VECTORIZED void apply_apart(const ChannelView& view, const T* x, T* y, int64_t first,
-                                    const float* factors, int64_t count) {
+TRIREME_VECTORIZED void apply_scattered(const ChannelView& view, const T* x, T* y, int64_t first,
+                                        const float* factors, int64_t count) {
   int64_t position = first / view.channels;
   int64_t channel = first % view.channels;
   for (int64_t i = 0; i < count; ++i) {
@@ -64,14 +65,14 @@ TRIREME_VECTORIZED void apply_apart(const ChannelView& view, const T* x, T* y, i
   }
 }
 
-struct Dropping {
+struct DropoutParams {
   ChannelView view;
   float rate;
   uint64_t layer;
 };
 
 template <class T>
-void drop(const Dropping& d, const StepState& state, const T* x, T* y) {
+void drop(const DropoutParams& d, const StepState& state, const T* x, T* y) {
   const ChannelView& view = d.view;
   const auto sample_elements = static_cast<uint64_t>(view.channels * view.spatial);
   const Random random(state.seed, RandomPurpose::kDropout,
@@ -88,8 +89,8 @@ void drop(const Dropping& d, const StepState& state, const T* x, T* y) {
         const auto count = static_cast<int64_t>(std::min<uint64_t>(kPiece, sample_elements - i));
         const auto at = static_cast<int64_t>(i);
         make_factors(random, sample + i, count, d.rate, scale, factors);
-        view.contiguous ? apply_apart(view, from, to, at, factors, count)
-                        : apply_together(from + at, to + at, factors, count);
+        view.contiguous ? apply_scattered(view, from, to, at, factors, count)
+                        : apply_contiguous(from + at, to + at, factors, count);
       }
     }
   });
@@ -101,10 +102,10 @@ Plan plan_dropout(Specs given, int x, int state, int y, float rate, uint64_t lay
   from.layout = ChannelView::nearest(from);
   specs[static_cast<size_t>(y)].layout = from.layout;
   specs[static_cast<size_t>(state)].layout = Layout::row_major();
-  const Dropping dropping{*ChannelView::of(from), rate, layer};
+  const DropoutParams params{*ChannelView::of(from), rate, layer};
   return with_element(from.dtype, [&]<class T>(T) -> Plan {
     return host_op(std::move(specs), [=](Args args, void*) {
-      drop(dropping, *pointer<const StepState>(args, state), pointer<const T>(args, x),
+      drop(params, *pointer<const StepState>(args, state), pointer<const T>(args, x),
            pointer<T>(args, y));
     });
   });

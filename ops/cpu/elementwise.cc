@@ -7,11 +7,11 @@
 #include <numeric>
 
 #include "core/parallel.h"
+#include "ops/choose_layouts.h"
 #include "ops/cpu/channel_view.h"
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
 #include "ops/function_op.h"
-#include "ops/settle.h"
 
 namespace trireme::ops::cpu {
 namespace {
@@ -27,32 +27,30 @@ TRIREME_VECTORIZED void add(const T* a, const T* b, T* y, int64_t count) {
   for (; i < count; ++i) y[i] = from_float<T>(to_float(a[i]) + to_float(b[i]));
 }
 
-// A part of a joined tensor: `pieces` pieces of `bytes` each, every one at its place in a row of
-// the whole.
+// A part of a concatenated tensor: each row of the whole contains `bytes` bytes of it.
 struct Part {
   size_t bytes;
-  size_t offset;  // in the row of the whole
+  size_t offset;  // within a row of the whole
 };
 
-// How tensors of these layouts are joined along axis 1: rows of the whole, each with a piece of
-// every part.
-struct Joint {
+// Concatenation along axis 1 in bytes: rows of the whole, each with a piece of every part.
+struct JoinGeometry {
   int64_t rows = 0;
   size_t row_bytes = 0;
   std::vector<Part> parts;
 };
 
-// Elements of a tensor that lie together for one value of the extents before axis 1, or in
-// channels-last order for one position.
+// Returns the number of rows: values of the dimensions before axis 1, or positions in channels-last
+// order.
 int64_t joined_rows(const TensorSpec& whole) {
   const Shape& shape = whole.shape;
   if (whole.layout == Layout::channels_last()) return shape.elements() / shape[1];
   return shape[0];
 }
 
-// A layout in which parts can be joined without taking vectors apart: that of the first tensor that
-// has one, if possible.
-Layout joinable(Specs whole_and_parts) {
+// Returns a layout in which parts can be concatenated without splitting vectors: the first one that
+// is known, if possible.
+Layout join_layout(Specs whole_and_parts) {
   const Specs parts = whole_and_parts.subspan(1);
   const auto known = std::find_if(whole_and_parts.begin(), whole_and_parts.end(),
                                   [](const TensorSpec& spec) { return !spec.layout.is_any(); });
@@ -65,7 +63,7 @@ Layout joinable(Specs whole_and_parts) {
   return whole_blocks ? known->layout : Layout::channels_last();
 }
 
-// `layout`, known from a tensor `like`, for another number of channels.
+// Returns `layout`, with channel blocks of size `block` if it is blocked, for the shape of `spec`.
 Layout for_shape(const Layout& layout, const TensorSpec& spec, int64_t block) {
   if (layout.kind() != Layout::Kind::kBlocked) return layout;
   const auto tag = block == 16 ? memory::format_tag::nChw16c : memory::format_tag::nChw8c;
@@ -75,12 +73,12 @@ Layout for_shape(const Layout& layout, const TensorSpec& spec, int64_t block) {
 
 struct JoinPlan {
   std::vector<TensorSpec> specs;
-  Joint joint;
+  JoinGeometry join;
 };
 
-// specs: the whole, then the parts.
-JoinPlan plan_joint(Specs given) {
-  const Layout layout = joinable(given);
+// `given`: the whole, then the parts.
+JoinPlan plan_join(Specs given) {
+  const Layout layout = join_layout(given);
   int64_t block = 1;
   for (const TensorSpec& spec : given) {
     if (layout.kind() == Layout::Kind::kBlocked && spec.layout == layout) {
@@ -91,24 +89,24 @@ JoinPlan plan_joint(Specs given) {
   for (const TensorSpec& spec : given) {
     plan.specs.push_back(spec.with(for_shape(layout, spec, block)));
   }
-  plan.joint.rows = joined_rows(plan.specs[0]);
-  plan.joint.row_bytes = plan.specs[0].bytes() / static_cast<size_t>(plan.joint.rows);
+  plan.join.rows = joined_rows(plan.specs[0]);
+  plan.join.row_bytes = plan.specs[0].bytes() / static_cast<size_t>(plan.join.rows);
   size_t offset = 0;
   for (size_t i = 1; i < plan.specs.size(); ++i) {
-    const size_t bytes = plan.specs[i].bytes() / static_cast<size_t>(plan.joint.rows);
-    plan.joint.parts.push_back({bytes, offset});
+    const size_t bytes = plan.specs[i].bytes() / static_cast<size_t>(plan.join.rows);
+    plan.join.parts.push_back({bytes, offset});
     offset += bytes;
   }
   return plan;
 }
 
 template <bool kJoin>
-void move_parts(const Joint& joint, Args args) {
-  parallel_for(joint.rows, [&](int64_t begin, int64_t end) {
+void move_parts(const JoinGeometry& join, Args args) {
+  parallel_for(join.rows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      std::byte* whole = pointer<std::byte>(args, 0) + static_cast<size_t>(row) * joint.row_bytes;
-      for (size_t i = 0; i < joint.parts.size(); ++i) {
-        const Part& part = joint.parts[i];
+      std::byte* whole = pointer<std::byte>(args, 0) + static_cast<size_t>(row) * join.row_bytes;
+      for (size_t i = 0; i < join.parts.size(); ++i) {
+        const Part& part = join.parts[i];
         std::byte* piece =
             static_cast<std::byte*>(args[i + 1]) + static_cast<size_t>(row) * part.bytes;
         if constexpr (kJoin) {
@@ -121,8 +119,8 @@ void move_parts(const Joint& joint, Args args) {
   });
 }
 
-// The dims both sides of a reorder are seen with: convolution weights with groups have one more in
-// oneDNN.
+// Returns the dimensions for both sides of a reorder: weights of grouped convolutions have one more
+// in oneDNN.
 memory::dims reorder_dims(const TensorSpec& from, const TensorSpec& to) {
   for (const TensorSpec* spec : {&from, &to}) {
     if (const auto* layout = dynamic_cast<const DnnlLayout*>(spec->layout.opaque())) {
@@ -165,16 +163,15 @@ Plan plan(const Add&, const EnginePtr&, Specs given) {
 }
 
 Plan plan(const Concat&, const EnginePtr&, Specs given) {
-  JoinPlan plan = plan_joint(given);
-  return host_op(std::move(plan.specs), [joint = std::move(plan.joint)](Args args, void*) {
-    move_parts<true>(joint, args);
-  });
+  JoinPlan plan = plan_join(given);
+  return host_op(std::move(plan.specs),
+                 [join = std::move(plan.join)](Args args, void*) { move_parts<true>(join, args); });
 }
 
 Plan plan(const Split&, const EnginePtr&, Specs given) {
-  JoinPlan plan = plan_joint(given);
-  return host_op(std::move(plan.specs), [joint = std::move(plan.joint)](Args args, void*) {
-    move_parts<false>(joint, args);
+  JoinPlan plan = plan_join(given);
+  return host_op(std::move(plan.specs), [join = std::move(plan.join)](Args args, void*) {
+    move_parts<false>(join, args);
   });
 }
 

@@ -1,7 +1,7 @@
-// Group normalization. Work is divided into samples and spans of channels, so that the second pass
-// over a span of a sample finds it in cache. A span has whole groups of the op and, where channels
-// lie side by side, whole groups of the ChannelView, which are called vectors here. Where the
-// values of a group are neighbors it is a span, and a row in memory.
+// Group normalization. The work is divided into samples and spans of channels, so that the second
+// pass over a span of a sample finds it in cache. A span contains whole groups of the op and, if
+// adjacent elements belong to different channels, also whole groups of the ChannelView, which are
+// called vectors here. If the values of a group are contiguous, a span is one group.
 #include "ops/group_norm.h"
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 namespace trireme::ops::cpu {
 namespace {
 
-// Parts that the backward pass is divided into, or few more: the same for any number of threads, as
-// the gradients of scale and shift are summed up part by part.
+// Minimum number of parts of the backward pass. Independent of the number of threads, because the
+// gradients of gamma and beta are summed part by part.
 constexpr int64_t kParts = 64;
 
 struct Groups {
@@ -31,9 +31,9 @@ struct Groups {
         spans((view.channels + span - 1) / span),
         blocks(std::min(view.rows, (kParts + spans - 1) / spans)) {}
 
-  // Whether each channel of a sample is one value.
+  // Returns true if each channel of a sample has one value (rows in memory).
   bool rows() const { return view.spatial == 1 && view.stored == view.channels; }
-  // Whether it is several that are neighbors.
+  // Returns true if the values of a channel are contiguous.
   bool planes() const { return view.per_group == 1; }
   double values() const { return static_cast<double>(channels * view.spatial); }
   int64_t first_vector(int64_t at) const { return at * span / view.per_group; }
@@ -44,18 +44,18 @@ struct Groups {
   int64_t end_group(int64_t at) const { return std::min(first_group(at + 1), count); }
 
   ChannelView view;
-  int64_t count;     // of a sample
-  int64_t channels;  // of a group
+  int64_t count;     // groups of a sample
+  int64_t channels;  // channels of a group
   int64_t span;      // channels of a span
-  int64_t spans;     // of a sample
-  int64_t blocks;    // of samples
+  int64_t spans;     // spans of a sample
+  int64_t blocks;    // blocks of samples
 };
 
-// What a span has of groups at most.
+// Values of the groups of a span.
 template <class T>
-using OfGroups = std::array<T, kLanes>;
+using GroupedValue = std::array<T, kLanes>;
 
-// Calls f(lane, channel, group) for the channels of a vector.
+// Calls f(lane, channel, group) for each channel of a vector.
 template <class F>
 void each_channel(const Groups& groups, int64_t vector, F f) {
   const int64_t first = vector * groups.view.per_group;
@@ -66,7 +66,7 @@ void each_channel(const Groups& groups, int64_t vector, F f) {
   }
 }
 
-// With channels by eights a vector of sixteen lanes has two places.
+// With blocks of 8 channels, a vector of 16 lanes covers two positions.
 template <class... L>
 void repeat_lanes(const ChannelView& view, L&... lanes) {
   if (view.per_group == kLanes) return;
@@ -80,7 +80,7 @@ Run row_of(const Run& run, int64_t row) {
   return one;
 }
 
-// Scale and shift of all channels, 1 and 0 where the op has none.
+// gamma and beta of all channels; 1 and 0 if the op has none.
 struct Affine {
   Affine(const TensorSpec& given, int64_t channels) {
     if (!is_absent(given)) return;
@@ -99,19 +99,19 @@ struct GroupForward {
   float* saved;  // null in inference
 };
 
-// A group whose values are neighbors, `places` of each channel.
+// Normalizes a group whose values are contiguous, `positions` per channel.
 template <class T>
-TRIREME_VECTORIZED static void normalize_planes(const T* x, T* y, int64_t channels, int64_t places,
-                                                const float* gamma, const float* beta,
-                                                float epsilon, float* saved) {
-  const RowStatistics row = row_statistics(x, channels * places, epsilon);
+TRIREME_VECTORIZED static void normalize_planes(const T* x, T* y, int64_t channels,
+                                                int64_t positions, const float* gamma,
+                                                const float* beta, float epsilon, float* saved) {
+  const RowStatistics row = row_statistics(x, channels * positions, epsilon);
   const float mean = row.mean, inv_std = row.inv_std;
   for (int64_t c = 0; c < channels; ++c) {
     const float scale = gamma[c] * inv_std, shift = beta[c];
-    const T* const from = x + c * places;
-    T* const to = y + c * places;
+    const T* const from = x + c * positions;
+    T* const to = y + c * positions;
 #pragma omp simd
-    for (int64_t i = 0; i < places; ++i) {
+    for (int64_t i = 0; i < positions; ++i) {
       to[i] = from_float<T>((to_float(from[i]) - mean) * scale + shift);
     }
   }
@@ -126,7 +126,7 @@ void normalize_vectors(const Groups& groups, int64_t row, int64_t span, const T*
                        const GroupForward& a) {
   const ChannelView& view = groups.view;
   const int64_t first = groups.first_group(span);
-  OfGroups<double> sums{}, squares{};
+  GroupedValue<double> sums{}, squares{};
   for (int64_t v = groups.first_vector(span); v < groups.end_vector(span); ++v) {
     LanePairSums own;
     sum_moments(x, row_of(view.run(v), row), 1, own);
@@ -135,7 +135,7 @@ void normalize_vectors(const Groups& groups, int64_t row, int64_t span, const T*
       squares[static_cast<size_t>(group - first)] += view.gather(own.second, i);
     });
   }
-  OfGroups<float> means{}, inv_stds{};
+  GroupedValue<float> means{}, inv_stds{};
   for (int64_t g = first; g < groups.end_group(span); ++g) {
     const auto i = static_cast<size_t>(g - first);
     const double mean = sums[i] / groups.values();
@@ -177,23 +177,23 @@ void normalize_groups(const Groups& groups, const T* x, T* y, const GroupForward
 
 struct GroupBackward {
   const float *gamma, *saved;
-  double* sums;  // of dy and of dy * xhat: [blocks, 2, channels]
+  double* sums;  // sums of dy and of dy * xhat: [blocks, 2, channels]
   int64_t valid;
 };
 
-// A group whose values are neighbors. Adds to dgamma and dbeta.
+// Computes dx of a group whose values are contiguous. Adds to dgamma and dbeta.
 template <class T>
 TRIREME_VECTORIZED static void propagate_planes(const T* x, const T* dy, T* dx, int64_t channels,
-                                                int64_t places, const float* gamma,
+                                                int64_t positions, const float* gamma,
                                                 const float* saved, double* dgamma, double* dbeta) {
   const float mean = saved[0], inv_std = saved[1];
   double sums = 0, products = 0;
   for (int64_t c = 0; c < channels; ++c) {
-    const T* const xs = x + c * places;
-    const T* const dys = dy + c * places;
+    const T* const xs = x + c * positions;
+    const T* const dys = dy + c * positions;
     double sum = 0, product = 0;
 #pragma omp simd reduction(+ : sum, product)
-    for (int64_t i = 0; i < places; ++i) {
+    for (int64_t i = 0; i < positions; ++i) {
       const double g = to_float(dys[i]);
       sum += g;
       product += g * (to_float(xs[i]) - mean);
@@ -204,16 +204,16 @@ TRIREME_VECTORIZED static void propagate_planes(const T* x, const T* dy, T* dx, 
     sums += gamma[c] * sum;
     products += gamma[c] * product;
   }
-  const auto values = static_cast<double>(channels * places);
+  const auto values = static_cast<double>(channels * positions);
   const auto shift = static_cast<float>(sums / values);
   const auto slope = static_cast<float>(inv_std * products / values);
   for (int64_t c = 0; c < channels; ++c) {
-    const T* const xs = x + c * places;
-    const T* const dys = dy + c * places;
-    T* const to = dx + c * places;
+    const T* const xs = x + c * positions;
+    const T* const dys = dy + c * positions;
+    T* const to = dx + c * positions;
     const float factor = gamma[c];
 #pragma omp simd
-    for (int64_t i = 0; i < places; ++i) {
+    for (int64_t i = 0; i < positions; ++i) {
       const float spread = factor * to_float(dys[i]) - shift - (to_float(xs[i]) - mean) * slope;
       to[i] = from_float<T>(inv_std * spread);
     }
@@ -225,8 +225,8 @@ void propagate_vectors(const Groups& groups, int64_t row, int64_t span, const T*
                        T* dx, const GroupBackward& a, double* dgamma, double* dbeta) {
   const ChannelView& view = groups.view;
   const int64_t first = groups.first_group(span);
-  const float* const saved = a.saved + 2 * row * groups.count;  // of this sample
-  OfGroups<double> sums{}, products{};
+  const float* const saved = a.saved + 2 * row * groups.count;  // statistics of this sample
+  GroupedValue<double> sums{}, products{};
   for (int64_t v = groups.first_vector(span); v < groups.end_vector(span); ++v) {
     Lanes means{};
     LanePairSums own;
@@ -244,7 +244,7 @@ void propagate_vectors(const Groups& groups, int64_t row, int64_t span, const T*
       products[static_cast<size_t>(group - first)] += a.gamma[channel] * product;
     });
   }
-  OfGroups<float> shifts{}, slopes{};
+  GroupedValue<float> shifts{}, slopes{};
   for (int64_t g = first; g < groups.end_group(span); ++g) {
     const auto i = static_cast<size_t>(g - first);
     shifts[i] = static_cast<float>(sums[i] / groups.values());
@@ -264,7 +264,7 @@ void propagate_vectors(const Groups& groups, int64_t row, int64_t span, const T*
   }
 }
 
-// The same, whichever it is; zeros beyond the valid rows.
+// Computes dx of any span; zero beyond the valid rows.
 template <class T>
 void propagate_span(const Groups& groups, int64_t row, int64_t span, const T* x, const T* dy, T* dx,
                     const GroupBackward& a, double* dgamma, double* dbeta) {
@@ -303,7 +303,7 @@ void propagate_groups(const Groups& groups, const T* x, const T* dy, T* dx,
   });
 }
 
-void add_up_blocks(const Groups& groups, const double* sums, float* dgamma, float* dbeta) {
+void sum_blocks(const Groups& groups, const double* sums, float* dgamma, float* dbeta) {
   const int64_t channels = groups.view.channels;
   for (int64_t c = 0; c < channels; ++c) {
     double shift = 0, scale = 0;
@@ -316,7 +316,7 @@ void add_up_blocks(const Groups& groups, const double* sums, float* dgamma, floa
   }
 }
 
-// The same where each channel is one value.
+// Normalizes if each channel has one value.
 template <class T>
 void normalize_rows(const Groups& groups, const T* x, T* y, const GroupForward& a) {
   parallel_for(groups.view.rows * groups.count, [&](int64_t begin, int64_t end) {
@@ -333,7 +333,7 @@ void propagate_rows(const Groups& groups, const T* x, const T* dy, T* dx, const 
                     float* dgamma, float* dbeta) {
   const int64_t channels = groups.view.channels;
   if (dgamma) {
-    const int64_t pieces = (groups.channels + kColumns - 1) / kColumns;  // of a group
+    const int64_t pieces = (groups.channels + kColumns - 1) / kColumns;  // pieces of a group
     parallel_for(groups.count * pieces, [&](int64_t begin, int64_t end) {
       for (int64_t piece = begin; piece < end; ++piece) {
         const int64_t group = piece / pieces, from = piece % pieces * kColumns;
@@ -397,7 +397,7 @@ Plan plan(const GroupNormBackward& op, const EnginePtr&, Specs given) {
                             .valid = valid_rows(args[Op::kState], groups.view.rows)};
       if (groups.rows()) return propagate_rows(groups, x, dy, dx, a, dgamma, dbeta);
       propagate_groups(groups, x, dy, dx, a);
-      if (dgamma) add_up_blocks(groups, a.sums, dgamma, dbeta);
+      if (dgamma) sum_blocks(groups, a.sums, dgamma, dbeta);
     };
     return host_op(std::move(specs), work, sums * sizeof(double));
   });

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "core/parallel.h"
+#include "ops/choose_layouts.h"
 #include "ops/cpu/plans.h"
 #include "ops/cpu/row_passes.h"
 #include "ops/function_op.h"
-#include "ops/settle.h"
 
 namespace trireme::ops::cpu {
 namespace {
@@ -15,7 +15,7 @@ template <class T>
 void backward(int64_t rows, int64_t features, const T* x, const T* dy, const float* gamma,
               const float* saved, T* dx, float* dgamma, float* dbeta) {
   const int64_t pieces = (features + kColumns - 1) / kColumns;
-  // First, for dx may be dy.
+  // These come first, because dx may be dy.
   parallel_for(pieces, [&](int64_t begin, int64_t end) {
     for (int64_t piece = begin; piece < end; ++piece) {
       const int64_t first = piece * kColumns;

@@ -9,16 +9,16 @@
 #include <vector>
 
 #include "core/parallel.h"
+#include "ops/choose_layouts.h"
 #include "ops/cpu/plans.h"
 #include "ops/cpu/simd.h"
 #include "ops/function_op.h"
-#include "ops/settle.h"
 #include "ops/step_state.h"
 
 namespace trireme::ops::cpu {
 namespace {
 
-// What a row adds to the metrics.
+// The contribution of a row to the metrics.
 struct RowResult {
   double loss;
   int32_t top1, top5;
@@ -27,9 +27,9 @@ struct RowResult {
 
 struct RowStatistics {
   float largest;
-  float sum_exp;  // of e^(logit - largest)
-  double sum;     // of the logits
-  int64_t ahead;  // classes that rank before the label
+  float sum_exp;  // sum of e^(logit - largest)
+  double sum;     // sum of the logits
+  int64_t ahead;  // classes ranked before the label
 };
 
 template <class T>
@@ -56,25 +56,25 @@ TRIREME_VECTORIZED void inspect_row(const T* logits, int64_t classes, int64_t la
 
 template <class T>
 TRIREME_VECTORIZED void softmax_gradient(const T* logits, T* dlogits, int64_t classes,
-                                         float largest, float factor, float everywhere) {
+                                         float largest, float factor, float offset) {
 #pragma omp simd
   for (int64_t i = 0; i < classes; ++i) {
-    dlogits[i] = from_float<T>(fast_exp(to_float(logits[i]) - largest) * factor - everywhere);
+    dlogits[i] = from_float<T>(fast_exp(to_float(logits[i]) - largest) * factor - offset);
   }
 }
 
 template <class T>
 TRIREME_VECTORIZED void softmax_gradient(const T* logits, const float* probabilities, T* dlogits,
                                          int64_t classes, float largest, float factor, float share,
-                                         float everywhere) {
+                                         float offset) {
 #pragma omp simd
   for (int64_t i = 0; i < classes; ++i) {
     dlogits[i] = from_float<T>(fast_exp(to_float(logits[i]) - largest) * factor -
-                               share * probabilities[i] - everywhere);
+                               share * probabilities[i] - offset);
   }
 }
 
-// Sum of p * logit.
+// Returns the sum of p * logit over the classes.
 template <class T>
 TRIREME_VECTORIZED double expected_logit(const T* logits, const float* probabilities,
                                          int64_t classes) {
@@ -86,33 +86,32 @@ TRIREME_VECTORIZED double expected_logit(const T* logits, const float* probabili
   return sum;
 }
 
-// The same with a weight for each class.
+// softmax_gradient with class weights.
 template <class T>
 TRIREME_VECTORIZED void weighted_gradient(const T* logits, const float* weights, T* dlogits,
                                           int64_t classes, float largest, float factor,
-                                          float everywhere) {
+                                          float offset) {
 #pragma omp simd
   for (int64_t i = 0; i < classes; ++i) {
     dlogits[i] =
-        from_float<T>(fast_exp(to_float(logits[i]) - largest) * factor - weights[i] * everywhere);
+        from_float<T>(fast_exp(to_float(logits[i]) - largest) * factor - weights[i] * offset);
   }
 }
 
 template <class T>
 TRIREME_VECTORIZED void weighted_gradient(const T* logits, const float* weights,
                                           const float* probabilities, T* dlogits, int64_t classes,
-                                          float largest, float factor, float share,
-                                          float everywhere) {
+                                          float largest, float factor, float share, float offset) {
 #pragma omp simd
   for (int64_t i = 0; i < classes; ++i) {
     dlogits[i] = from_float<T>(fast_exp(to_float(logits[i]) - largest) * factor -
-                               weights[i] * (share * probabilities[i] + everywhere));
+                               weights[i] * (share * probabilities[i] + offset));
   }
 }
 
 struct WeightedSums {
-  double weight;  // of w * p
-  double logit;   // of w * p * logit
+  double weight;  // sum of w * p
+  double logit;   // sum of w * p * logit
 };
 
 template <class T>
@@ -132,13 +131,13 @@ TRIREME_VECTORIZED void weighted_sums(const T* logits, const float* weights,
 struct CrossEntropy {
   int64_t rows, classes;
   float smoothing;
-  std::vector<float> weights;  // of the classes; empty: all are 1
+  std::vector<float> weights;  // class weights; empty means 1 for all
   double mean_weight = 1;      // of the classes
 
   bool weighted() const { return !weights.empty(); }
 };
 
-// Of the target w * t of a row: its sum over the classes, and that of the logits by it.
+// Sums over the classes with the target w * t of a row.
 struct RowTarget {
   double sum;
   double expected;  // by w * p
@@ -151,14 +150,14 @@ RowResult row_result(const CrossEntropy& c, const RowStatistics& row, const RowT
       static_cast<double>(row.largest) + std::log(static_cast<double>(row.sum_exp));
   const double loss =
       target.sum * log_sum - (1 - c.smoothing) * target.expected - c.smoothing * target.mean;
-  const bool ranks = loss == loss;  // NaN logits rank nothing
+  const bool ranks = loss == loss;  // rows with NaN logits count as incorrect
   return {.loss = loss,
           .top1 = ranks && row.ahead == 0,
           .top5 = ranks && row.ahead < 5,
           .weight = weight};
 }
 
-// `weight`: of w * p over the classes.
+// Returns the sum of w * t over the classes, given the sum of w * p.
 double target_sum(const CrossEntropy& c, double weight) {
   return c.weighted() ? (1 - c.smoothing) * weight + c.smoothing * c.mean_weight : 1;
 }
@@ -183,14 +182,13 @@ RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, const int32_
   if (dlogits) {
     const auto sum = static_cast<float>(target.sum);
     const float factor = scale * sum / row.sum_exp;
-    const float everywhere = scale * c.smoothing / static_cast<float>(c.classes);
-    // What the label's class should get.
+    const float offset = scale * c.smoothing / static_cast<float>(c.classes);
+    // The target of the label's class.
     const float wanted = weight * (1 - c.smoothing + c.smoothing / static_cast<float>(c.classes));
     if (c.weighted()) {
-      weighted_gradient(logits, c.weights.data(), dlogits, c.classes, row.largest, factor,
-                        everywhere);
+      weighted_gradient(logits, c.weights.data(), dlogits, c.classes, row.largest, factor, offset);
     } else {
-      softmax_gradient(logits, dlogits, c.classes, row.largest, factor, everywhere);
+      softmax_gradient(logits, dlogits, c.classes, row.largest, factor, offset);
     }
     const float share = fast_exp(own - row.largest) / row.sum_exp;
     dlogits[label] = from_float<T>(scale * (sum * share - wanted));
@@ -215,13 +213,13 @@ RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, const float*
   if (dlogits) {
     const float factor = scale * static_cast<float>(target.sum) / row.sum_exp;
     const float share = scale * (1 - c.smoothing);
-    const float everywhere = scale * c.smoothing / static_cast<float>(c.classes);
+    const float offset = scale * c.smoothing / static_cast<float>(c.classes);
     if (c.weighted()) {
       weighted_gradient(logits, c.weights.data(), probabilities, dlogits, c.classes, row.largest,
-                        factor, share, everywhere);
+                        factor, share, offset);
     } else {
       softmax_gradient(logits, probabilities, dlogits, c.classes, row.largest, factor, share,
-                       everywhere);
+                       offset);
     }
   }
   return result;
@@ -253,7 +251,7 @@ void check_labels(const CrossEntropy& c, const int32_t* labels, int64_t valid) {
 }
 void check_labels(const CrossEntropy&, const float*, int64_t) {}
 
-// `labels`: one a row, or a probability for each class.
+// `labels`: one label per row, or one probability per class.
 template <class T, class Label>
 void cross_entropy(const CrossEntropy& c, const T* logits, const Label* labels,
                    const StepState& state, T* dlogits, float* metrics, RowResult* results) {

@@ -2,9 +2,9 @@
 
 #include <cmath>
 
+#include "ops/choose_layouts.h"
 #include "ops/cpu/plans.h"
 #include "ops/function_op.h"
-#include "ops/settle.h"
 #include "ops/step_state.h"
 
 namespace trireme::ops::cpu {

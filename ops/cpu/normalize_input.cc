@@ -9,7 +9,7 @@
 namespace trireme::ops::cpu {
 namespace {
 
-// y = x * factor + offset, both in steps of so many elements.
+// y = x * factor + offset, with a distance of x_step and y_step elements.
 template <class X, class Y>
 TRIREME_VECTORIZED void scale_run(const X* x, int64_t x_step, Y* y, int64_t y_step, int64_t count,
                                   float factor, float offset) {
@@ -24,7 +24,7 @@ TRIREME_VECTORIZED void scale_run(const X* x, int64_t x_step, Y* y, int64_t y_st
   }
 }
 
-// Pixels of three channels become three planes: `positions` elements apart.
+// Splits pixels of three interleaved channels into three planes.
 template <class X, class Y>
 TRIREME_VECTORIZED void scale_to_planes(const X* __restrict x, int64_t positions,
                                         const std::array<float, 3>& factor,
@@ -45,10 +45,11 @@ struct Steps {
 struct Scaling {
   int64_t rows, channels, positions;
   Steps x, y;
-  std::vector<float> factor, offset;  // a channel, or one for all
+  std::vector<float> factor, offset;  // per channel, or one for all
 };
 
-// As the first convolution wants images of bytes, which are stored channels-last.
+// Images of bytes are stored channels-last, and a first convolution with three channels prefers
+// planes.
 bool pixels_to_planes(const Scaling& s) {
   return s.channels == 3 && s.x.channel == 1 && s.y.position == 1;
 }
@@ -87,7 +88,8 @@ Steps steps_of(const TensorSpec& spec, int64_t channels, int64_t positions) {
   return spec.layout == Layout::channels_last() ? Steps{1, channels} : Steps{positions, 1};
 }
 
-// What a first convolution likes best: few channels row-major, more of them together.
+// Returns the layout that a first convolution prefers: row-major for few channels, otherwise
+// channels-last.
 Layout preferred(const TensorSpec& y) {
   return y.shape.rank() == 4 && y.shape[1] > 3 ? Layout::channels_last() : Layout::row_major();
 }
@@ -111,11 +113,11 @@ Plan plan(const NormalizeInput& op, const EnginePtr&, Specs given) {
   for (int i = 2; i < x.shape.rank(); ++i) scaling.positions *= x.shape[i];
   scaling.x = steps_of(x, scaling.channels, scaling.positions);
   scaling.y = steps_of(y, scaling.channels, scaling.positions);
-  const size_t count = std::max(op.mean.size(), op.deviation.size());
+  const size_t count = std::max(op.mean.size(), op.stddev.size());
   for (size_t c = 0; c < count; ++c) {
-    const double deviation = op.deviation[op.deviation.size() == 1 ? 0 : c];
-    scaling.factor.push_back(static_cast<float>(op.scale / deviation));
-    scaling.offset.push_back(static_cast<float>(-op.mean[op.mean.size() == 1 ? 0 : c] / deviation));
+    const double stddev = op.stddev[op.stddev.size() == 1 ? 0 : c];
+    scaling.factor.push_back(static_cast<float>(op.scale / stddev));
+    scaling.offset.push_back(static_cast<float>(-op.mean[op.mean.size() == 1 ? 0 : c] / stddev));
   }
   return with_element(y.dtype, [&]<class Y>(Y) -> Plan {
     if (x.dtype == DType::kU8) {
@@ -128,7 +130,7 @@ Plan plan(const NormalizeInput& op, const EnginePtr&, Specs given) {
         scale(scaling, pointer<const float>(args, Op::kX), pointer<Y>(args, Op::kY));
       });
     }
-    throw Error("inputs are u8 or f32, not " + std::string(name_of(x.dtype)));
+    throw Error("inputs must be u8 or f32, got " + std::string(name_of(x.dtype)));
   });
 }
 

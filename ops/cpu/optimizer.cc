@@ -1,4 +1,4 @@
-// Optimizer updates, in one pass over pieces of the flat arrays.
+// Optimizer updates in one pass over pieces of the flat arrays.
 #include "ops/optimizer.h"
 
 #include <algorithm>
@@ -6,21 +6,22 @@
 #include <optional>
 
 #include "core/parallel.h"
+#include "ops/choose_layouts.h"
 #include "ops/cpu/plans.h"
 #include "ops/cpu/simd.h"
 #include "ops/function_op.h"
 #include "ops/loss_scale.h"
-#include "ops/settle.h"
 #include "ops/step_state.h"
 
 namespace trireme::ops::cpu {
 namespace {
 
-// Pieces are small enough to share out among threads, and the same for any number of them.
+// Elements of a piece. Pieces are small enough to distribute over threads, and do not depend on the
+// number of threads.
 constexpr int64_t kPiece = 1 << 14;
 
 struct Piece : UpdateRange {
-  size_t range = 0;  // its number
+  size_t range = 0;  // index of the range
 };
 
 std::vector<Piece> cut(const std::vector<UpdateRange>& ranges) {
@@ -63,8 +64,8 @@ TRIREME_VECTORIZED double sum_of_squares(const float* x, int64_t count) {
   return sum;
 }
 
-// What gradients are multiplied by: one over the loss scale, and what takes their norm down to
-// max_norm. None where they are not finite and the update is skipped.
+// Returns the factor of gradients: the inverse loss scale times the factor that clips their norm to
+// max_norm. Returns nullopt if they are not finite and the update is skipped.
 std::optional<float> gradient_factor(float max_norm, const double* squares,
                                      const LossScale* loss_scale) {
   if (loss_scale && !std::isfinite(*squares)) return std::nullopt;
@@ -73,12 +74,12 @@ std::optional<float> gradient_factor(float max_norm, const double* squares,
   return static_cast<float>(norm > max_norm ? unscaled * max_norm / norm : unscaled);
 }
 
-// What is the same for all elements in a step.
+// Values that are the same for all elements in a step.
 template <class Rule>
 struct StepNumbers {
   float gradient_factor;
   float learning_rate;
-  double number;  // of the step, from 1
+  double number;  // number of the step, from 1
   typename Rule::Step step;
 
   RangeNumbers<float> of(const UpdateRange& range, float trust_ratio) const {
@@ -86,7 +87,7 @@ struct StepNumbers {
   }
 };
 
-// Of Update or TrustRatios. None where the update is skipped.
+// Returns the numbers of a step of Update or TrustRatios, or nullopt if the update is skipped.
 template <class Op, class Rule>
 std::optional<StepNumbers<Rule>> step_numbers(const Rule& rule, float max_norm, Args args) {
   const auto& state = *pointer<StepState>(args, Op::kState);
@@ -105,7 +106,7 @@ TRIREME_VECTORIZED void update_piece(const typename Rule::template Numbers<float
   for (int64_t i = 0; i < count; ++i) Rule::apply(n, g[i] * factor, p[i], slots[i]...);
 }
 
-// Of copies of the slots.
+// Returns the direction without changing the slots, which are passed by value.
 template <class Rule, class... Slot>
 TRIREME_INLINE inline float direction_of(const typename Rule::template Numbers<float>& n, float g,
                                          float p, Slot... slots) {
@@ -146,8 +147,8 @@ TRIREME_VECTORIZED Squares squares_of_piece(const typename Rule::template Number
   return sum;
 }
 
-TRIREME_VECTORIZED void follow(float weight, const float* __restrict p, float* __restrict average,
-                               int64_t count) {
+TRIREME_VECTORIZED void update_average(float weight, const float* __restrict p,
+                                       float* __restrict average, int64_t count) {
   for (int64_t i = 0; i < count; ++i) average[i] += weight * (p[i] - average[i]);
 }
 
@@ -156,7 +157,7 @@ TRIREME_VECTORIZED void convert(const float* from, T* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] = from_float<T>(from[i]);
 }
 
-// The copy in the compute dtype, if there is one.
+// Writes the copy in the compute dtype, if there is one.
 void copy_low_precision(const float* parameters, void* low, DType dtype, int64_t begin,
                         int64_t count) {
   if (!low) return;
@@ -164,7 +165,7 @@ void copy_low_precision(const float* parameters, void* low, DType dtype, int64_t
       dtype, [&]<class T>(T) { convert(parameters + begin, static_cast<T*>(low) + begin, count); });
 }
 
-// For each range the sums of squares of its pieces, which lie in `squares`, give its ratio.
+// Computes the ratio of each range from the sums of squares of its pieces.
 template <class Rule>
 void write_ratios(const Rule& rule, const StepNumbers<Rule>& step, const TrustRatios& op,
                   const std::vector<Piece>& pieces, const Squares* squares, float* ratios) {
@@ -172,7 +173,7 @@ void write_ratios(const Rule& rule, const StepNumbers<Rule>& step, const TrustRa
     const size_t at = pieces[i].range;
     Squares sum;
     for (; i < pieces.size() && pieces[i].range == at; ++i) sum += squares[i];
-    if (!op.ranges[at].adapts) continue;
+    if (!op.ranges[at].use_trust_ratio) continue;
     const RangeNumbers<float> n = step.of(op.ranges[at], 1);
     ratios[at] = static_cast<float>(
         trust_ratio(rule, {n.learning_rate, n.weight_decay, 1}, sum.parameters, sum.direction));
@@ -192,7 +193,7 @@ void trust_ratios(const Rule& rule, const TrustRatios& op, const std::vector<Pie
   each_piece(pieces, [&](size_t i) {
     const Piece& piece = pieces[i];
     const int64_t at = piece.begin;
-    if (!piece.adapts) return;
+    if (!piece.use_trust_ratio) return;
     squares[i] = squares_of_piece<Rule>(rule.numbers(step->step, step->of(piece, 1)),
                                         step->gradient_factor, p + at, g + at, piece.end - at,
                                         pointer<const float>(args, Op::kSlots + I) + at...);
@@ -219,7 +220,7 @@ void update(const Rule& rule, const Update& op, const std::vector<Piece>& pieces
         rule.numbers(step->step, step->of(piece, kLayerWise<Rule> ? ratios[piece.range] : 1));
     update_piece<Rule>(n, step->gradient_factor, p + at, g + at, count,
                        pointer<float>(args, Op::kSlots + I) + at...);
-    if (average) follow(weight, p + at, average + at, count);
+    if (average) update_average(weight, p + at, average + at, count);
     copy_low_precision(p, args[Op::kLowPrecision], low_dtype, at, count);
   });
 }
@@ -230,7 +231,7 @@ Plan plan(const SumOfSquares& op, const EnginePtr&, Specs given) {
   using Op = SumOfSquares;
   std::vector<Piece> pieces = cut(op.ranges);
   const size_t counted = pieces.size();
-  for (const Piece& piece : cut(op.watched)) pieces.push_back(piece);
+  for (const Piece& piece : cut(op.checked_ranges)) pieces.push_back(piece);
   const size_t scratch_bytes = pieces.size() * sizeof(double);
   return host_op(
       in_row_major(given),
@@ -262,7 +263,7 @@ Plan plan(const TrustRatios& op, const EnginePtr&, Specs given) {
               },
               scratch_bytes);
         } else {
-          return nullptr;  // check() has refused it
+          return nullptr;  // check() has rejected it
         }
       },
       op.rule);

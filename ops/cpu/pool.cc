@@ -1,4 +1,4 @@
-// Pooling on oneDNN.
+// Pooling with oneDNN.
 #include "ops/pool.h"
 
 #include "ops/cpu/dnnl.h"
@@ -22,7 +22,7 @@ struct Problem {
   memory::dims padding() const { return {geometry.padding[0], geometry.padding[1]}; }
 };
 
-// x and y in one layout, that of x where it has one.
+// Returns the layout for both x and y: that of x if it is chosen, otherwise that of y.
 Layout common_layout(const TensorSpec& first, const TensorSpec& second) {
   if (!first.layout.is_any()) return first.layout;
   return second.layout.is_any() ? Layout::row_major() : second.layout;
@@ -30,7 +30,7 @@ Layout common_layout(const TensorSpec& first, const TensorSpec& second) {
 
 memory::desc in_layout(const TensorSpec& spec, const memory::desc& like, const Layout& layout) {
   if (layout.kind() != Layout::Kind::kBlocked) return to_desc(spec.with(layout));
-  // The same blocks over another number of positions.
+  // The same channel blocks with another number of positions.
   const memory::dims dims = to_dims(spec.shape);
   for (auto tag : {memory::format_tag::nChw16c, memory::format_tag::nChw8c}) {
     if (like == memory::desc(like.dims(), like.data_type(), tag)) {
@@ -42,11 +42,11 @@ memory::desc in_layout(const TensorSpec& spec, const memory::desc& like, const L
 
 Problem problem(const EnginePtr& engine, algorithm how, const PoolGeometry& geometry,
                 const TensorSpec& x, const TensorSpec& y) {
-  // oneDNN 2.6 forgets where bf16 winners were when it takes vectors of channels and a place in the
-  // window is more than a byte.
-  const bool forgets = how == algorithm::pooling_max && x.dtype == DType::kBF16 &&
-                       geometry.kernel[0] * geometry.kernel[1] > 256;
-  Layout layout = forgets ? Layout::row_major() : common_layout(x, y);
+  // oneDNN 2.6 loses the positions of maxima in bf16 if it vectorizes over channels and a position
+  // in the window does not fit into a byte.
+  const bool loses_positions = how == algorithm::pooling_max && x.dtype == DType::kBF16 &&
+                               geometry.kernel[0] * geometry.kernel[1] > 256;
+  Layout layout = loses_positions ? Layout::row_major() : common_layout(x, y);
   const TensorSpec& known = x.layout.is_any() ? y : x;
   memory::desc like = to_desc(known.with(layout));
   memory::desc x_desc = in_layout(x, like, layout);

@@ -1,4 +1,4 @@
-// Normalization of rows of neighbors, each by its own mean and variance.
+// Normalization of contiguous rows, each with its own mean and variance.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@
 
 namespace trireme::ops::cpu {
 
-// Mean and 1 / sqrt(var + epsilon) of a row.
+// The mean and 1 / sqrt(var + epsilon) of a row.
 struct RowStatistics {
   float mean, inv_std;
 };
@@ -60,8 +60,8 @@ TRIREME_VECTORIZED static void backward_row(const T* x, const T* dy, const float
   }
 }
 
-// dgamma and dbeta of up to kColumns neighbors among the features. From row to row what is saved
-// lies `saved_stride` apart.
+// Computes dgamma and dbeta of up to kColumns adjacent features. `saved_stride` is the distance
+// between the saved statistics of consecutive rows.
 constexpr int64_t kColumns = 128;
 
 template <class T>

@@ -1,5 +1,4 @@
-// Loops over floats as vectors of 16, in GCC's vector extension, for functions that are
-// TRIREME_VECTORIZED.
+// Vectors of 16 floats in GCC's vector extension, for use in TRIREME_VECTORIZED functions.
 #pragma once
 
 #include <bit>
@@ -23,7 +22,7 @@ using I16 = int32_t __attribute__((vector_size(64)));
 using U16 = uint32_t __attribute__((vector_size(64)));
 using Halves16 = uint16_t __attribute__((vector_size(32)));
 
-// The upper half of a float.
+// bfloat16: the upper half of a float.
 struct BFloat16 {
   uint16_t bits;
 };
@@ -39,7 +38,7 @@ TRIREME_INLINE inline T from_float(float x) {
   }
 }
 
-// How many lanes of a vector are in memory: all of them, or the first `count`.
+// The lanes of a vector that are in memory: all of them, or the first `count`.
 struct AllLanes {};
 struct SomeLanes {
   int count;
@@ -63,7 +62,7 @@ TRIREME_INLINE inline F16 load(const T* from, SomeLanes lanes) {
 }
 TRIREME_INLINE inline void store(float* to, F16 v, AllLanes) { std::memcpy(to, &v, sizeof(v)); }
 TRIREME_INLINE inline void store(BFloat16* to, F16 v, AllLanes) {
-  // As to_bf16.
+  // Same rounding as to_bf16.
   const auto bits = std::bit_cast<U16>(v);
   const U16 nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
   const U16 upper = v == v ? nearest : (bits >> 16) | 0x40;
@@ -77,10 +76,10 @@ TRIREME_INLINE inline void store(T* to, F16 v, SomeLanes lanes) {
   for (int i = 0; i < lanes.count; ++i) to[i] = from_float<T>(values[i]);
 }
 
-// Lane by lane: condition ? a : b.
+// Returns condition ? a : b for each lane.
 TRIREME_INLINE inline F16 where(I16 condition, F16 a, F16 b) { return condition ? a : b; }
 
-// A sum in double precision for each lane.
+// A double-precision sum for each lane.
 struct LaneSums {
   D8 low{}, high{};
   TRIREME_INLINE void add(F16 v) { add(__builtin_convertvector(v, D16)); }
@@ -99,7 +98,8 @@ struct LaneSums {
   }
 };
 
-// e^x to two units in the last place, for loops that vectorise (after Cephes).
+// Returns e^x with an error of at most two units in the last place. Loops over it can be vectorized
+// (after Cephes).
 TRIREME_INLINE inline float fast_exp(float x) {
   x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
   const float n =
@@ -115,7 +115,8 @@ TRIREME_INLINE inline float fast_exp(float x) {
   return p * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
 }
 
-// Calls f(T()) with the C++ type of the elements that the backend's own loops take.
+// Calls f(T()) with the C++ element type. Throws Error if the backend's own loops do not support
+// it.
 template <class F>
 auto with_element(DType dtype, F&& f) {
   switch (dtype) {

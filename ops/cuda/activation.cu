@@ -1,10 +1,10 @@
 #include <type_traits>
 
 #include "ops/activation.h"
+#include "ops/choose_layouts.h"
 #include "ops/cuda/map.h"
 #include "ops/cuda/plans.h"
 #include "ops/function_op.h"
-#include "ops/settle.h"
 
 namespace trireme::ops::cuda {
 namespace {
@@ -17,7 +17,7 @@ constexpr float kGeluCubic = 0.044715f;
 __device__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 __device__ float normal_cdf(float x) { return 0.5f + 0.5f * erff(x * kSqrtHalf); }
 __device__ float normal_pdf(float x) { return kInvSqrtTwoPi * expf(-0.5f * x * x); }
-// The tanh in GELU's approximation.
+// The tanh of GELU's approximation.
 __device__ float gelu_tanh(float x) {
   return tanhf(kSqrtTwoOverPi * x * (1.0f + kGeluCubic * x * x));
 }
@@ -43,7 +43,7 @@ __device__ float activate(float x) {
   return x;
 }
 
-// f' from y = f(x) where derivative_uses_output, else from x.
+// Returns f', computed from y = f(x) if derivative_uses_output, otherwise from x.
 template <Activation kActivation>
 __device__ float derivative(float saved) {
   const float x = saved, y = saved;

@@ -1,4 +1,4 @@
-// The ways that a library has to do some work.
+// Algorithm: one of the implementations that a library offers for an operation.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,27 +9,28 @@
 
 namespace trireme::ops::cuda {
 
-// No library has a way to do it.
+// Thrown if no library supports an operation.
 class Unsupported : public Error {
  public:
   using Error::Error;
 };
 
-// One way, of whatever library. Plans share it.
+// An implementation of an operation, e.g. a cuDNN engine. Shared by plans.
 class Algorithm {
  public:
   virtual ~Algorithm() = default;
   virtual size_t workspace_bytes() const = 0;
-  // `args` as the one who offers it says. Under the rules of OpPlan::encode.
+  // Queues the work. The order of `args` is documented with the operation (Convolution,
+  // MatrixProduct). The rules of OpPlan::encode apply.
   virtual void run(Stream& stream, Args args, void* workspace) const = 0;
 };
 using AlgorithmPtr = std::shared_ptr<const Algorithm>;
 
-inline void* const kNoTensor = nullptr;  // in the place of an argument that is absent
+inline void* const kNoTensor = nullptr;  // passed for an absent argument
 
-// What find(...) returns; null where it throws Unsupported.
+// Returns find(...), or null if it throws Unsupported.
 template <class Find, class... Arguments>
-AlgorithmPtr try_to(Find find, const Arguments&... arguments) {
+AlgorithmPtr find_or_null(Find find, const Arguments&... arguments) {
   try {
     return find(arguments...);
   } catch (const Unsupported&) {
@@ -37,10 +38,11 @@ AlgorithmPtr try_to(Find find, const Arguments&... arguments) {
   }
 }
 
-// Of both, which libraries multiply only if it is the same.
+// Returns the dtype of both tensors. Throws Unsupported if they differ, because libraries only
+// multiply tensors of the same dtype.
 inline DType common_dtype(const TensorSpec& a, const TensorSpec& b) {
   if (a.dtype == b.dtype) return a.dtype;
-  throw Unsupported(fmt::format("{} is not multiplied by {}", name_of(a.dtype), name_of(b.dtype)));
+  throw Unsupported(fmt::format("cannot multiply {} by {}", name_of(a.dtype), name_of(b.dtype)));
 }
 
 }  // namespace trireme::ops::cuda

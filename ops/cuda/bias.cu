@@ -22,7 +22,7 @@ __device__ float activate(Activation activation, float x) {
 template <class B>
 struct AddAndActivate {
   Divisor channels;
-  const B* bias;  // null: none
+  const B* bias;  // null if there is no bias
   Activation activation;
 
   template <int N, class T>
@@ -42,7 +42,7 @@ struct AddAndActivate {
   }
 };
 
-constexpr int kRowsPerThread = 4;  // read at once
+constexpr int kRowsPerThread = 4;  // that are read at a time
 
 template <int N, class T>
 __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
@@ -65,11 +65,11 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
       }
     });
   }
-  double wide[N];
+  double double_sums[N];
   const double unused[N] = {};
 #pragma unroll
-  for (int i = 0; i < N; ++i) wide[i] = sums[i];
-  store_partials(wide, unused, shared, columns, partials);
+  for (int i = 0; i < N; ++i) double_sums[i] = sums[i];
+  store_partials(double_sums, unused, shared, columns, partials);
 }
 
 ColumnGrid grid_of(int64_t rows, int64_t columns, int pack, Device& device) {

@@ -12,7 +12,7 @@ namespace trireme::ops::cuda {
 // y = activation(y + bias).
 class BiasActivation {
  public:
-  // `bias` may be absent; the activation is one whose derivative_uses_output, or none.
+  // `bias` may be absent. `activation` must be kNone or have derivative_uses_output.
   BiasActivation(const TensorSpec& y, const TensorSpec& bias, Activation activation);
 
   void encode(Stream& stream, void* y, const void* bias) const;
@@ -23,7 +23,7 @@ class BiasActivation {
   Activation activation_;
 };
 
-// dbias = sums of dy, one a channel.
+// dbias = sum of dy per channel.
 class BiasGradient {
  public:
   BiasGradient(const TensorSpec& dy, const TensorSpec& dbias, Device& device);

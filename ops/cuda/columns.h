@@ -1,11 +1,11 @@
-// Two sums for each column of a matrix [rows, columns], columns fastest, at the speed of memory:
-// normalization needs little else. Activations in channels-last order are such a matrix, with a
-// row for each place.
+// Sums over the columns of a matrix [rows, columns] in row-major order, two per column, at memory
+// bandwidth. Normalization ops consist mostly of them: activations in channels-last order are such
+// a matrix, with a row for each position.
 //
-// A block has a tile of columns and every slabs-th chunk of rows. Its threads keep their columns,
-// a pack of them each, so that what belongs to columns stays in registers. Sums are kept by thread
-// in float, and added up in double precision: first over the block (add_over_block), then, in a
-// kernel of their own, over the slabs (merge).
+// A block processes a tile of columns and every slabs-th chunk of rows. Each thread always
+// processes the same pack of columns, so that values per column stay in registers. Each thread sums
+// in f32. The sums of threads are added in double precision: first over the block (add_over_block),
+// then, in another kernel, over the slabs (merge).
 #pragma once
 
 #include <algorithm>
@@ -22,14 +22,14 @@
 namespace trireme::ops::cuda {
 
 inline constexpr int kColumnThreads = 512;
-inline constexpr int kColumnBlocks = 2;   // that a multiprocessor holds at a time, if no others
-inline constexpr int kPacksPerTile = 32;  // at most
+inline constexpr int kColumnBlocks = 2;   // resident blocks per multiprocessor
+inline constexpr int kPacksPerTile = 32;  // maximum
 inline constexpr int kMergedColumns = 16;
-inline constexpr int64_t kMaxSamples = 65535;  // of a grid
+inline constexpr int64_t kMaxSamples = 65535;  // maximum of a grid's z dimension
 
-// Such a matrix, whose rows come by samples.
-struct Places {
-  explicit Places(const Shape& x)
+// Activations [N, C, ...] as such a matrix: `samples` * `per_sample` rows and `channels` columns.
+struct ChannelMatrix {
+  explicit ChannelMatrix(const Shape& x)
       : samples(x[0]), per_sample(x.elements() / (x[0] * x[1])), channels(x[1]) {}
 
   int64_t rows() const { return samples * per_sample; }
@@ -44,8 +44,8 @@ struct Places {
   int64_t samples, per_sample, channels;
 };
 
-// The activations among an op's tensors as such matrices, which is row-major order where there is
-// but one place.
+// Returns the specs with all `activations` in channels-last layout, or row-major if there is only
+// one position per sample.
 inline std::vector<TensorSpec> in_columns(Specs specs, std::initializer_list<int> activations) {
   std::vector<TensorSpec> chosen(specs.begin(), specs.end());
   for (TensorSpec& spec : chosen) {
@@ -58,8 +58,9 @@ inline std::vector<TensorSpec> in_columns(Specs specs, std::initializer_list<int
   return chosen;
 }
 
-// As many blocks as the device holds at a time, `resident` a multiprocessor, or fewer. With
-// `samples` there is a matrix for each of them, and blockIdx.z is the first that a block looks at.
+// The grid for such a matrix: as many blocks as the device can hold at a time (`resident` per
+// multiprocessor), or fewer. With `samples` there is one matrix per sample, and blockIdx.z is the
+// first one that a block processes.
 struct ColumnGrid {
   ColumnGrid(int64_t rows, int64_t all_columns, int pack, int rows_per_thread, int resident,
              Device& device, int64_t all_samples = 1)
@@ -67,7 +68,7 @@ struct ColumnGrid {
     const int64_t packs = columns / pack;
     const int64_t tiles = (packs + kPacksPerTile - 1) / kPacksPerTile;
     const int64_t width = (packs + tiles - 1) / tiles;
-    // No higher than there are rows; add_over_block wants `pack` threads a column.
+    // At most as high as there are rows; add_over_block requires `pack` threads per column.
     const int64_t height = std::max<int64_t>(pack, std::min(kColumnThreads / width, rows));
     const int64_t chunks = (rows + height * rows_per_thread - 1) / (height * rows_per_thread);
     const int64_t blocks = int64_t{resident} * trireme::cuda::properties(device).multiprocessors;
@@ -76,7 +77,7 @@ struct ColumnGrid {
                            static_cast<unsigned>(std::min(samples, kMaxSamples))),
             .threads = dim3(static_cast<unsigned>(width), static_cast<unsigned>(height))};
   }
-  // Two sums for each sample, slab and column.
+  // Bytes of two sums for each sample, slab and column.
   size_t partial_bytes() const {
     return static_cast<size_t>(2 * samples * slabs * columns) * sizeof(double);
   }
@@ -85,15 +86,15 @@ struct ColumnGrid {
   trireme::cuda::Grid grid;
 };
 
-// The first of the calling thread's columns. May lie beyond the last.
+// Returns the first column of the calling thread. It may be beyond the last column.
 template <int N>
 __device__ int64_t first_column() {
   return (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * N;
 }
 
-// Calls f(row) for the first of every kRows rows, blockDim.y apart, that the calling thread is to
-// look at; whether the others exist is for f to see. Backwards, what has been read last by an
-// earlier kernel comes first, as it may still be in cache.
+// Calls f(row) for the first of each kRows rows, blockDim.y apart, that the calling thread
+// processes. f must check whether the other rows exist. With kBackwards, the rows that an earlier
+// kernel has read last come first, as they may still be in cache.
 template <int kRows, bool kBackwards, class F>
 __device__ void each_row(int64_t rows, F f) {
   const int64_t chunk = int64_t{blockDim.y} * kRows;
@@ -103,16 +104,17 @@ __device__ void each_row(int64_t rows, F f) {
   }
 }
 
-// The sum over the block's rows. The threads' numbers come in, column by column; it calls
-// f(column, sum), by one thread for every column of the tile, also for those beyond the last.
-// `shared` has room for N numbers a thread. All threads of the block call it.
+// Sums values over the rows of the block. `values` are those of the calling thread, one per column.
+// Calls f(column, sum) in one thread for every column of the tile, including those beyond the last.
+// `shared` must have space for N values per thread. All threads of the block must call this
+// function.
 template <int N, class F>
 __device__ void add_over_block(const double (&values)[N], double* shared, F f) {
   const unsigned threads = blockDim.x * blockDim.y, columns = blockDim.x * N;
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
-  const unsigned helpers = blockDim.y / N;  // threads for each column: at least one
+  const unsigned helpers = blockDim.y / N;  // threads per column, at least one
   const unsigned column = thread % columns, helper = thread / columns;
-  __syncthreads();  // what is there has been read
+  __syncthreads();  // previous contents have been read
 #pragma unroll
   for (int i = 0; i < N; ++i) shared[i * threads + thread] = values[i];
   __syncthreads();
@@ -129,12 +131,12 @@ __device__ void add_over_block(const double (&values)[N], double* shared, F f) {
   f((int64_t{blockIdx.x} * blockDim.x + column % blockDim.x) * N + column / blockDim.x, sum);
 }
 
-// Rows that a thread of column_moments reads at once: 48 KiB a multiprocessor or more, without
-// which memory is not kept busy.
+// Rows that a thread of column_moments reads at a time. At least 48 KiB per multiprocessor must be
+// in flight to saturate memory.
 inline constexpr int kMomentRows = 4;
 
-// The calling thread's sums of x and of x^2. It sums up differences to the first value that it
-// sees, in which nothing of a variance is lost that is small beside the mean.
+// Computes the calling thread's sums of x and of x^2. It accumulates differences to the first value
+// that it reads, so that a variance that is small compared to the mean is not lost to rounding.
 template <class T, int N>
 __device__ void column_moments(const T* x, int64_t rows, int64_t columns, int64_t column,
                                double (&first)[N], double (&second)[N]) {
@@ -171,7 +173,7 @@ __device__ void column_moments(const T* x, int64_t rows, int64_t columns, int64_
   }
 }
 
-// Writes what add_over_block found to where `merge` looks for it.
+// Sums over the block and writes the results where `merge` reads them.
 template <int N>
 __device__ void store_partials(const double (&first)[N], const double (&second)[N], double* shared,
                                int64_t columns, double* partials) {
@@ -184,7 +186,7 @@ __device__ void store_partials(const double (&first)[N], const double (&second)[
   });
 }
 
-// Calls f(column, first sum, second sum) once for every column.
+// Sums over slabs and calls f(column, first sum, second sum) once for every column.
 template <class F>
 __global__ void __launch_bounds__(kColumnThreads)
     merge_kernel(const double* partials, int64_t slabs, int64_t columns, F f) {
@@ -199,7 +201,7 @@ __global__ void __launch_bounds__(kColumnThreads)
     }
   }
   add_over_block(sums, shared, [&](int64_t, double sum) {
-    // The first sums lie in the first half of a warp, the second sums in the other.
+    // The first half of a warp has the first sums, the second half the second sums.
     const double second = __shfl_down_sync(kAllLanes, sum, kMergedColumns);
     if (threadIdx.y == 0 && column < columns) f(column, sum, second);
   });
@@ -215,7 +217,7 @@ void merge(const char* name, Stream& stream, const void* partials, int64_t slabs
                         slabs, columns, f);
 }
 
-// For merge of sums of dy and of dy * xhat.
+// Function for `merge` that stores the sums of dy and of dy * xhat.
 struct StoreGradients {
   float *dgamma, *dbeta;
 

@@ -1,4 +1,4 @@
-// What plans of this folder share.
+// State shared by the plans of the CUDA backend.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ class Libraries;  // libraries.h: handles of cuDNN and cuBLASLt
 struct Context {
   Device& device;
   CudaOptions options;
-  // Made with the backend; null only where tests need neither library.
+  // Created with the backend; null only in tests that do not need the libraries.
   std::shared_ptr<Libraries> libraries;
 };
 

@@ -1,4 +1,4 @@
-// Convolutions on cuDNN: everything channels-last, weights too.
+// Convolutions with cuDNN. All tensors are channels-last, including weights.
 #include "ops/conv2d.h"
 
 #include <algorithm>
@@ -26,42 +26,46 @@ std::vector<TensorSpec> in_channels_last(Specs given) {
   return specs;
 }
 
-// A weight gradient that is computed as narrow as x and dy, in the workspace, and then cast.
+// Computes a weight gradient in the low-precision dtype of x and dy in the workspace, then casts
+// it.
 class WithCast final : public Algorithm {
  public:
-  WithCast(AlgorithmPtr narrow, std::shared_ptr<const OpPlan> cast, size_t narrow_bytes)
-      : narrow_(std::move(narrow)),
+  WithCast(AlgorithmPtr low_precision, std::shared_ptr<const OpPlan> cast,
+           size_t low_precision_bytes)
+      : low_precision_(std::move(low_precision)),
         cast_(std::move(cast)),
-        narrow_bytes_(device_aligned(narrow_bytes)) {}
+        low_precision_bytes_(device_aligned(low_precision_bytes)) {}
 
   size_t workspace_bytes() const override {
-    return narrow_bytes_ + std::max(narrow_->workspace_bytes(), cast_->scratch_bytes());
+    return low_precision_bytes_ +
+           std::max(low_precision_->workspace_bytes(), cast_->scratch_bytes());
   }
 
   void run(Stream& stream, Args args, void* workspace) const override {
     const auto [x, dweight, dy] = std::array{args[0], args[1], args[2]};
-    void* const rest = static_cast<std::byte*>(workspace) + narrow_bytes_;
-    narrow_->run(stream, std::array{x, workspace, dy, kNoTensor}, rest);
+    void* const rest = static_cast<std::byte*>(workspace) + low_precision_bytes_;
+    low_precision_->run(stream, std::array{x, workspace, dy, kNoTensor}, rest);
     cast_->encode(stream, std::array{workspace, dweight}, rest);
   }
 
  private:
-  AlgorithmPtr narrow_;
+  AlgorithmPtr low_precision_;
   std::shared_ptr<const OpPlan> cast_;
-  size_t narrow_bytes_;
+  size_t low_precision_bytes_;
 };
 
-// Few engines write f32 from 16-bit tensors, and not all of those are fast: a cast may pay.
+// Few engines write f32 from 16-bit tensors, and not all of those are fast, so computing in low
+// precision with a cast may be faster.
 AlgorithmPtr find_weight_gradient(const Convolution& wanted, const TensorSpec& dweight,
                                   const ContextPtr& context) {
   if (wanted.in == wanted.out) return find_convolution(*context, wanted);
-  const auto direct = [&] { return try_to(find_convolution, *context, wanted); };
+  const auto direct = [&] { return find_or_null(find_convolution, *context, wanted); };
   const auto with_cast = [&]() -> AlgorithmPtr {
-    Convolution narrow = wanted;
-    narrow.out = wanted.in;
-    AlgorithmPtr algorithm = try_to(find_convolution, *context, narrow);
+    Convolution low_precision = wanted;
+    low_precision.out = wanted.in;
+    AlgorithmPtr algorithm = find_or_null(find_convolution, *context, low_precision);
     if (!algorithm) return nullptr;
-    const std::array from_to{TensorSpec{narrow.out, dweight.shape, dweight.layout}, dweight};
+    const std::array from_to{TensorSpec{low_precision.out, dweight.shape, dweight.layout}, dweight};
     return std::make_shared<WithCast>(std::move(algorithm), plan(Reorder{}, context, from_to),
                                       from_to[0].bytes());
   };

@@ -1,4 +1,4 @@
-// A convolution as libraries compute it.
+// Description of a convolution for libraries.
 #pragma once
 
 #include <optional>
@@ -13,21 +13,21 @@ namespace trireme::ops::cuda {
 
 enum class ConvolutionPass { kForward, kBackwardData, kBackwardWeights };
 
-// x, weight and y lie channels-last. Arguments: x, weight, y, bias.
+// x, weight and y are channels-last. Arguments of its algorithms: x, weight, y, bias.
 struct Convolution {
   ConvolutionPass pass = ConvolutionPass::kForward;
   Conv2dGeometry geometry = {};
   Shape x, weight, y;
-  DType in = DType::kF32;          // of both that are read
-  DType out = DType::kF32;         // of the one that is written
+  DType in = DType::kF32;          // of both inputs
+  DType out = DType::kF32;         // of the output
   std::optional<DType> bias = {};  // added in a forward pass
-  bool relu = false;               // ends a forward pass
+  bool relu = false;               // applied at the end of a forward pass
   bool tf32 = false;               // f32 may be rounded to TF32
 };
 
-// The same only for the same work.
+// Returns a string that identifies the convolution.
 std::string key(const Convolution& convolution);
-// Of each argument.
+// Returns the size of each argument in bytes.
 std::vector<size_t> bytes(const Convolution& convolution);
 
 }  // namespace trireme::ops::cuda

@@ -12,7 +12,7 @@
 namespace trireme::ops::cuda {
 namespace {
 
-// A function of a library, of the type that it is assigned to.
+// A function of a library, convertible to the function pointer that it is assigned to.
 struct Symbol {
   const trireme::cuda::Library& library;
   const char* name;
@@ -25,7 +25,8 @@ struct Symbol {
 }  // namespace
 
 struct CublasLt::Calls {
-  explicit Calls(std::shared_ptr<const trireme::cuda::Library> its) : library(std::move(its)) {}
+  explicit Calls(std::shared_ptr<const trireme::cuda::Library> opened)
+      : library(std::move(opened)) {}
 
   std::shared_ptr<const trireme::cuda::Library> library;
   cublasLtHandle_t handle = nullptr;
@@ -58,10 +59,10 @@ struct CublasLt::Calls {
 
 namespace {
 
-// Of all tensors, at the least: parameters of 16 bits begin at multiples of 32 bytes, what is
-// computed and bound at larger ones. No algorithm gains from more than this.
+// Minimum alignment of all tensors in bytes. 16-bit parameters are aligned to 32 bytes, other
+// tensors to more. No algorithm benefits from an alignment above 16.
 constexpr uint32_t kAlignment = 16;
-constexpr int kListed = 8;
+constexpr int kMaxAlgorithms = 8;
 
 using Desc = std::unique_ptr<cublasLtMatmulDescOpaque_t, decltype(cublasLtMatmulDescDestroy)*>;
 using MatrixLayout =
@@ -78,7 +79,7 @@ cudaDataType to_cublas(DType dtype) {
     case DType::kBF16:
       return CUDA_R_16BF;
     default:
-      throw Unsupported(fmt::format("cuBLASLt multiplies no {}", name_of(dtype)));
+      throw Unsupported(fmt::format("cuBLASLt does not support {}", name_of(dtype)));
   }
 }
 
@@ -87,8 +88,8 @@ cublasLtEpilogue_t epilogue(const MatrixProduct& p) {
   return p.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-// cuBLASLt is column-major: it sees every matrix transposed, and computes c^T = b^T a^T. So its A
-// is our b, and its bias, one number a row, is ours.
+// cuBLASLt is column-major: it sees every matrix transposed and computes c^T = b^T a^T. Its A is
+// our b, and its bias, one value per row, is our bias.
 class Descriptors {
  public:
   Descriptors(const CublasLt& library, const MatrixProduct& p)
@@ -101,7 +102,7 @@ class Descriptors {
     set(CUBLASLT_MATMUL_DESC_TRANSA, p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, p.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(p));
-    // Its alignment is read where algorithms are listed.
+    // The heuristic reads the alignment of the bias pointer.
     if (p.bias) set_bias(reinterpret_cast<void*>(uintptr_t{kAlignment}));
   }
 
@@ -109,11 +110,11 @@ class Descriptors {
 
   std::vector<cublasLtMatmulHeuristicResult_t> list() const {
     const Preference preference = create_preference();
-    std::vector<cublasLtMatmulHeuristicResult_t> results(kListed);
+    std::vector<cublasLtMatmulHeuristicResult_t> results(kMaxAlgorithms);
     int found = 0;
     const cublasStatus_t status =
         calls_.list(calls_.handle, desc_.get(), b_.get(), a_.get(), c_.get(), c_.get(),
-                    preference.get(), kListed, results.data(), &found);
+                    preference.get(), kMaxAlgorithms, results.data(), &found);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED)
       calls_.check(status, "cublasLtMatmulAlgoGetHeuristic");
     results.resize(static_cast<size_t>(found));
@@ -141,20 +142,20 @@ class Descriptors {
   }
 
   MatrixLayout layout(DType dtype, int64_t rows, int64_t columns) const {
-    cublasLtMatrixLayout_t made = nullptr;
-    calls_.check(calls_.create_layout(&made, to_cublas(dtype), static_cast<uint64_t>(rows),
+    cublasLtMatrixLayout_t created = nullptr;
+    calls_.check(calls_.create_layout(&created, to_cublas(dtype), static_cast<uint64_t>(rows),
                                       static_cast<uint64_t>(columns), rows),
                  "cublasLtMatrixLayoutCreate");
-    return {made, calls_.destroy_layout};
+    return {created, calls_.destroy_layout};
   }
 
-  // Partial sums stay in f32.
+  // Returns preferences that keep partial sums in f32.
   Preference create_preference() const {
-    cublasLtMatmulPreference_t made = nullptr;
-    calls_.check(calls_.create_preference(&made), "cublasLtMatmulPreferenceCreate");
-    Preference preference(made, calls_.destroy_preference);
+    cublasLtMatmulPreference_t created = nullptr;
+    calls_.check(calls_.create_preference(&created), "cublasLtMatmulPreferenceCreate");
+    Preference preference(created, calls_.destroy_preference);
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, auto value) {
-      calls_.check(calls_.set_preference(made, what, &value, sizeof(value)),
+      calls_.check(calls_.set_preference(created, what, &value, sizeof(value)),
                    "cublasLtMatmulPreferenceSetAttribute");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceLimit});
@@ -207,7 +208,7 @@ class Product final : public Algorithm {
   bool bias_;
 };
 
-// The library may change what is in it, but not under one version.
+// Names the algorithm by its opaque contents, which are stable within a version of the library.
 std::string name_of(const cublasLtMatmulAlgo_t& algorithm) {
   std::string name;
   for (uint64_t word : algorithm.data) name += fmt::format("{:x}.", word);

@@ -1,4 +1,4 @@
-// Matrix products as cuBLASLt offers them.
+// Matrix products with cuBLASLt.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace trireme::ops::cuda {
 
-// The library and its handle on the current device.
+// The cuBLASLt library and a handle for the current device.
 class CublasLt {
  public:
   explicit CublasLt(std::shared_ptr<const trireme::cuda::Library> library);
@@ -20,7 +20,7 @@ class CublasLt {
   CublasLt& operator=(const CublasLt&) = delete;
   ~CublasLt();
 
-  std::string name() const;  // "cuBLASLt 13.1.0"
+  std::string name() const;  // e.g. "cuBLASLt 13.1.0"
 
   struct Calls;  // the functions of the library
   const Calls& calls() const { return *calls_; }
@@ -29,20 +29,21 @@ class CublasLt {
   std::unique_ptr<Calls> calls_;
 };
 
-// c [rows, columns] = a [rows, inner] * b [inner, columns], all row-major. Arguments: a, b, c,
-// bias.
+// c [rows, columns] = a [rows, inner] * b [inner, columns], all row-major. Arguments of its
+// algorithms: a, b, c, bias.
 struct MatrixProduct {
   int64_t rows = 0, columns = 0, inner = 0;
-  bool a_transposed = false;  // a lies as [inner, rows]
-  bool b_transposed = false;  // b lies as [columns, inner]
+  bool a_transposed = false;  // a is stored as [inner, rows]
+  bool b_transposed = false;  // b is stored as [columns, inner]
   DType in = DType::kF32;     // of a and b
   DType out = DType::kF32;    // of c and the bias
   bool bias = false;          // [columns], added to each row
-  bool relu = false;          // ends it
+  bool relu = false;          // applied to the result
   bool tf32 = false;          // f32 may be rounded to TF32
 };
 
-// Sums in f32 and deterministic. Throws Unsupported when there is none.
+// Returns an algorithm that is deterministic and accumulates in f32. Throws Unsupported if there is
+// none.
 AlgorithmPtr find_product(const Context& context, const MatrixProduct& product);
 
 }  // namespace trireme::ops::cuda

@@ -1,6 +1,6 @@
 #include "ops/cuda/cudnn.h"
 
-// The library is loaded by us, and plans outlive the recordings of their work.
+// We load the library ourselves, and plans outlive the recordings of their work.
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
 #include <cudnn_frontend.h>
@@ -14,7 +14,7 @@
 #include "ops/cuda/libraries.h"
 
 namespace cudnn_frontend {
-void* cudnn_dlhandle = nullptr;  // where its wrappers look for functions
+void* cudnn_dlhandle = nullptr;  // where the wrappers of the frontend look up functions
 }
 
 namespace trireme::ops::cuda {
@@ -34,10 +34,11 @@ void check(fe::error_t error, const char* call) {
   if (error.is_bad()) throw DeviceError(call, error.get_message());
 }
 
-// Of a graph that cuDNN may refuse; its reasons, one an engine, can be long.
+// Throws Unsupported if cuDNN does not support a graph. Its message has one reason per engine and
+// can be long.
 void require(fe::error_t error) {
-  constexpr size_t kEnough = 300;
-  if (error.is_bad()) throw Unsupported("cuDNN: " + error.get_message().substr(0, kEnough));
+  constexpr size_t kMaxMessage = 300;
+  if (error.is_bad()) throw Unsupported("cuDNN: " + error.get_message().substr(0, kMaxMessage));
 }
 
 fe::DataType_t to_cudnn(DType dtype) {
@@ -49,7 +50,7 @@ fe::DataType_t to_cudnn(DType dtype) {
     case DType::kBF16:
       return fe::DataType_t::BFLOAT16;
     default:
-      throw Unsupported(fmt::format("cuDNN convolves no {}", name_of(dtype)));
+      throw Unsupported(fmt::format("cuDNN convolutions do not support {}", name_of(dtype)));
   }
 }
 
@@ -57,7 +58,7 @@ std::vector<int64_t> to_vector(std::span<const int64_t> values) {
   return {values.begin(), values.end()};
 }
 
-// One of the four tensors, [N, C, H, W]. Their numbers are their order in Algorithm::run.
+// The unique IDs of the four tensors, each [N, C, H, W], in the order of Algorithm::run.
 enum Number { kX = 1, kWeight, kY, kBias };
 
 void describe(fe::graph::Tensor_attributes& tensor, Number number, const Shape& shape,
@@ -131,13 +132,13 @@ GraphPtr describe(const Convolution& c) {
   return graph;
 }
 
-// What engines must not do.
-std::vector<fe::NumericalNote_t> forbidden(const Convolution& c) {
+// Returns the numerical properties that engines must not have.
+std::vector<fe::NumericalNote_t> forbidden_notes(const Convolution& c) {
   using Note = fe::NumericalNote_t;
   std::vector<Note> notes{Note::NONDETERMINISTIC, Note::REDUCED_PRECISION_REDUCTION, Note::FFT,
                           Note::WINOGRAD_TILE_6x6, Note::WINOGRAD_TILE_13x13};
   if (c.in != DType::kF32) {
-    notes.push_back(Note::WINOGRAD);  // whose rounding f32 alone can bear
+    notes.push_back(Note::WINOGRAD);  // its rounding errors are acceptable in f32 only
     return notes;
   }
   notes.push_back(Note::DOWN_CONVERT_INPUTS);
@@ -145,7 +146,7 @@ std::vector<fe::NumericalNote_t> forbidden(const Convolution& c) {
   return notes;
 }
 
-// One engine with its settings, chosen from those of the graph, which it shares with the others.
+// An engine with its settings: an execution plan of the graph, which the engines share.
 class Engine final : public Algorithm {
  public:
   Engine(std::shared_ptr<Cudnn> cudnn, GraphPtr graph, int64_t index, bool bias)
@@ -176,35 +177,37 @@ class Engine final : public Algorithm {
   size_t workspace_bytes_;
 };
 
-// The frontend finds the library's functions once a process, so it must stay where it is.
-void use(const trireme::cuda::Library& library) {
+// Makes the frontend use the library. The frontend looks up functions once per process, so the
+// library must never be unloaded.
+void load_frontend(const trireme::cuda::Library& library) {
   dlopen(library.path().c_str(), RTLD_NOW | RTLD_NODELETE);
   fe::cudnn_dlhandle = library.handle();
   const size_t major = fe::detail::get_backend_version() / 10000;
   if (major != CUDNN_MAJOR) {
-    throw DeviceError("loading cuDNN", fmt::format("{} is version {}, and this program needs {}",
-                                                   library.path(), major, CUDNN_MAJOR));
+    throw DeviceError("loading cuDNN",
+                      fmt::format("{} is version {}, but this program needs version {}",
+                                  library.path(), major, CUDNN_MAJOR));
   }
 }
 
 }  // namespace
 
 Cudnn::Cudnn(std::shared_ptr<const trireme::cuda::Library> library) : library_(std::move(library)) {
-  use(*library_);
+  load_frontend(*library_);
   check(fe::detail::create_handle(&handle_), "cudnnCreate");
 }
 
 Cudnn::Cudnn(std::shared_ptr<const trireme::cuda::Library> library,
              const std::string& absent_device)
     : library_(std::move(library)), absent_device_(std::make_shared<fe::DeviceProperties>()) {
-  use(*library_);
+  load_frontend(*library_);
   check(absent_device_->deserialize({absent_device.begin(), absent_device.end()}),
         "describing a device to cuDNN");
 }
 
 Cudnn::~Cudnn() {
   if (!handle_) return;
-  fe::detail::set_stream(handle_, nullptr);  // the latest may be gone
+  fe::detail::set_stream(handle_, nullptr);  // the stream used last may have been destroyed
   fe::detail::destroy_handle(handle_);
 }
 
@@ -229,14 +232,14 @@ std::vector<Candidate> list_convolutions(const std::shared_ptr<Cudnn>& cudnn,
   graph->set_device_properties(cudnn->absent_device());
   require(graph->build_operation_graph(cudnn->handle()));
   require(graph->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}));
-  graph->deselect_numeric_notes(forbidden(convolution));
+  graph->deselect_numeric_notes(forbidden_notes(convolution));
   graph->deselect_workspace_greater_than(kWorkspaceLimit);
   std::vector<Candidate> list;
   std::set<std::string> names;
   for (int64_t i = 0; i < graph->get_execution_plan_count(); ++i) {
     std::string name;
     check(graph->get_plan_name_at_index(i, name), "naming an engine of cuDNN");
-    if (!names.insert(name).second) continue;  // A and FALLBACK have some in common
+    if (!names.insert(name).second) continue;  // the modes A and FALLBACK overlap
     list.push_back({name, [=]() -> AlgorithmPtr {
                       if (graph->build_plan_at_index(i).is_bad()) return nullptr;
                       return std::make_shared<Engine>(cudnn, graph, i,

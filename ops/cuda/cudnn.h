@@ -1,4 +1,4 @@
-// Convolutions as cuDNN offers them.
+// Convolutions with cuDNN.
 #pragma once
 
 #include <memory>
@@ -17,23 +17,23 @@ class DeviceProperties;
 
 namespace trireme::ops::cuda {
 
-// The library and its handle. Used by one thread at a time.
+// The cuDNN library and a handle. Must be used by one thread at a time.
 class Cudnn {
  public:
-  // On the current device.
+  // Creates a handle for the current device.
   explicit Cudnn(std::shared_ptr<const trireme::cuda::Library> library);
-  // For a device that is not here, in the JSON of CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION:
-  // algorithms can be listed and built, and never run.
+  // For a device that is not present, described by the JSON of
+  // CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION: algorithms can be listed and built, but not run.
   Cudnn(std::shared_ptr<const trireme::cuda::Library> library, const std::string& absent_device);
   Cudnn(const Cudnn&) = delete;
   Cudnn& operator=(const Cudnn&) = delete;
   ~Cudnn();
 
-  std::string name() const;  // "cuDNN 9.19.0"
-  // Of work that is queued next on the stream.
+  std::string name() const;  // e.g. "cuDNN 9.19.0"
+  // Returns the handle for work that is queued next on the stream.
   cudnnContext* handle(Stream& stream) const;
-  // To plan with, naming no stream: the one of the latest work may be gone. Null for an absent
-  // device.
+  // Returns the handle for planning, without a stream, because the stream used last may have been
+  // destroyed. Null for an absent device.
   cudnnContext* handle() const;
   const std::shared_ptr<cudnn_frontend::DeviceProperties>& absent_device() const {
     return absent_device_;
@@ -45,10 +45,12 @@ class Cudnn {
   cudnnContext* handle_ = nullptr;
 };
 
-// Sums in f32 and deterministic. Throws Unsupported when there is none.
+// Returns an algorithm that is deterministic and accumulates in f32. Throws Unsupported if there is
+// none.
 AlgorithmPtr find_convolution(const Context& context, const Convolution& convolution);
 
-// All there are, cuDNN's best guess first. Throws Unsupported when cuDNN refuses at once.
+// Returns all algorithms, best first according to cuDNN's heuristic. Throws Unsupported if cuDNN
+// does not support the convolution.
 std::vector<Candidate> list_convolutions(const std::shared_ptr<Cudnn>& cudnn,
                                          const Convolution& convolution);
 

@@ -1,15 +1,15 @@
-// Fully connected layers on cuBLASLt: everything row-major.
+// Fully connected layers with cuBLASLt. All tensors are row-major.
 #include "ops/dense.h"
 
 #include <algorithm>
 #include <array>
 #include <optional>
 
+#include "ops/choose_layouts.h"
 #include "ops/cuda/cublaslt.h"
 #include "ops/cuda/plans.h"
 #include "ops/cuda/product_op.h"
 #include "ops/function_op.h"
-#include "ops/settle.h"
 
 namespace trireme::ops::cuda {
 

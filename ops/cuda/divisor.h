@@ -1,5 +1,5 @@
-// Division by numbers that are known when a plan is made: a multiplication and a shift instead of
-// some fifty instructions.
+// Division by numbers that are known at planning time: a multiplication and a shift instead of
+// about fifty instructions.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,15 +14,16 @@ struct Division {
   int64_t quotient, remainder;
 };
 
-// For dividends from 0 to `largest`. With m = ceil(2^64 / d), floor(n * m / 2^64) is floor(n / d)
-// as long as n * d < 2^64 (Granlund and Montgomery, PLDI 1994).
+// Divides numbers from 0 to `largest`. With m = ceil(2^64 / d), floor(n * m / 2^64) equals floor(n
+// / d) if n * d < 2^64 (Granlund and Montgomery, PLDI 1994). Throws Error if `largest` is too
+// large.
 class Divisor {
  public:
   Divisor() = default;
   Divisor(int64_t divisor, int64_t largest)
       : divisor_(divisor), reciprocal_(~uint64_t{0} / static_cast<uint64_t>(divisor) + 1) {
     if (high(static_cast<uint64_t>(largest), static_cast<uint64_t>(divisor)) != 0) {
-      throw Error("tensors of this size are beyond 64-bit arithmetic");
+      throw Error("the tensor is too large for 64-bit arithmetic");
     }
   }
 
@@ -35,7 +36,7 @@ class Divisor {
   }
 
  private:
-  // The upper half of a product.
+  // Returns the upper half of the product.
   __host__ __device__ static uint64_t high(uint64_t a, uint64_t b) {
     return static_cast<uint64_t>((static_cast<unsigned __int128>(a) * b) >> 64);
   }

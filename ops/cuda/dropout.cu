@@ -1,5 +1,5 @@
-// Dropout. A thread makes the random numbers for the elements that it reads, so that no mask is
-// ever in memory.
+// Dropout. Each thread computes the random numbers of the elements that it reads, so the mask is
+// never in memory.
 #include "core/random.h"
 #include "ops/cuda/divisor.h"
 #include "ops/cuda/map.h"
@@ -11,27 +11,27 @@
 namespace trireme::ops::cuda {
 namespace {
 
-struct Dropping {
+struct DropoutParams {
   const StepState* state;
-  uint64_t layer;  // mixed
+  uint64_t layer;  // mix64 of the layer
   int64_t sample_elements;
   float rate, scale;
 
   __device__ Random random() const {
     return {state->seed, RandomPurpose::kDropout, layer + static_cast<uint64_t>(state->step)};
   }
-  // Of the first element of row 0.
+  // Returns the index of the first element of row 0.
   __device__ uint64_t first_index() const {
     return static_cast<uint64_t>(state->first_sample) * static_cast<uint64_t>(sample_elements);
   }
   template <class T>
   __device__ T keep_or_drop(T x, uint32_t bits) const {
-    return from_float<T>(uniform(bits) >= rate ? to_float(x) * scale : 0.0f);  // drops a NaN, too
+    return from_float<T>(uniform(bits) >= rate ? to_float(x) * scale : 0.0f);  // also drops NaN
   }
 };
 
-// Four numbers of `group` and `next` together, after those that are skipped. Written without an
-// index that is known only at run time, which would put the numbers into memory.
+// Returns four consecutive numbers of `group` and `next`, after the `skipped` first ones. Avoids
+// indices that are known only at run time, because they would move the numbers to local memory.
 __device__ Random4 shifted(const Random4& group, const Random4& next, unsigned skipped) {
   const uint32_t all[7] = {group[0], group[1], group[2], group[3], next[0], next[1], next[2]};
   uint32_t by_one[6];
@@ -43,16 +43,17 @@ __device__ Random4 shifted(const Random4& group, const Random4& next, unsigned s
   return result;
 }
 
-// Where elements lie in the order in which the header counts them, so that neighbors share groups
-// of random numbers. The first element of a pack may be any of its group, the same for all packs.
+// For layouts in the element order defined in ops/dropout.h, so that adjacent elements share groups
+// of random numbers. The first element of a pack may be at any position in its group, the same for
+// all packs.
 struct DropInOrder {
-  Dropping dropping;
+  DropoutParams params;
 
   template <int N, class T>
   __device__ Pack<T, N> operator()(int64_t at, const Pack<T, N>& x) const {
     static_assert(N % 4 == 0);
-    const Random random = dropping.random();
-    const uint64_t index = dropping.first_index() + static_cast<uint64_t>(at);
+    const Random random = params.random();
+    const uint64_t index = params.first_index() + static_cast<uint64_t>(at);
     const auto skipped = static_cast<unsigned>(index % 4);
     Pack<T, N> y;
     Random4 group = random.four(index / 4);
@@ -63,7 +64,7 @@ struct DropInOrder {
       const Random4 words = shifted(group, next, skipped);
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        y.values[i + k] = dropping.keep_or_drop(x.values[i + k], words[k]);
+        y.values[i + k] = params.keep_or_drop(x.values[i + k], words[k]);
       }
       group = next;
     }
@@ -71,25 +72,24 @@ struct DropInOrder {
   }
 };
 
-// Where they lie in row-major order, and more than one position has channels.
+// For row-major order with more than one channel and position.
 struct DropRowMajor {
-  Dropping dropping;
+  DropoutParams params;
   Divisor channels, positions;
 
   template <int N, class T>
   __device__ Pack<T, N> operator()(int64_t at, const Pack<T, N>& x) const {
-    const Random random = dropping.random();
+    const Random random = params.random();
     Pack<T, N> y;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const auto [plane, position] = positions.divide(at + i);
       const auto [row, channel] = channels.divide(plane);
-      const int64_t element =
-          row * dropping.sample_elements + position * channels.value() + channel;
-      const uint64_t index = dropping.first_index() + static_cast<uint64_t>(element);
+      const int64_t element = row * params.sample_elements + position * channels.value() + channel;
+      const uint64_t index = params.first_index() + static_cast<uint64_t>(element);
       const Random4 group = random.four(index / 4);
       const Random4 words = shifted(group, group, static_cast<unsigned>(index % 4));
-      y.values[i] = dropping.keep_or_drop(x.values[i], words[0]);
+      y.values[i] = params.keep_or_drop(x.values[i], words[0]);
     }
     return y;
   }
@@ -115,14 +115,14 @@ Plan plan_dropout(Specs given, int x, int state, int y, float rate, uint64_t lay
   const Divisor by_positions(positions, count + kMapReach);
   return with_element(from.dtype, [&]<class T>(T) -> Plan {
     return function_op(std::move(specs), [=](Stream& stream, Args args, void*) {
-      const Dropping dropping{pointer<const StepState>(args, state), mix64(layer), sample_elements,
-                              rate, 1 / (1 - rate)};
+      const DropoutParams params{pointer<const StepState>(args, state), mix64(layer),
+                                 sample_elements, rate, 1 / (1 - rate)};
       const auto* from_elements = pointer<const T>(args, x);
       auto* to_elements = pointer<T>(args, y);
       if (in_order) {
-        map_packs("dropout", stream, count, DropInOrder{dropping}, to_elements, from_elements);
+        map_packs("dropout", stream, count, DropInOrder{params}, to_elements, from_elements);
       } else {
-        map_packs("dropout", stream, count, DropRowMajor{dropping, by_channels, by_positions},
+        map_packs("dropout", stream, count, DropRowMajor{params, by_channels, by_positions},
                   to_elements, from_elements);
       }
     });

@@ -1,4 +1,5 @@
-// Elements of tensors in kernels: stored as f32, f16 or bf16, computed with as float.
+// Element types of tensors in kernels: stored as f32, f16 or bf16, converted to float for
+// computation.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -19,7 +20,7 @@ __host__ __device__ inline float to_float(float x) { return x; }
 __host__ __device__ inline float to_float(__half x) { return __half2float(x); }
 __host__ __device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 
-// Rounds to nearest even.
+// Rounds to nearest, ties to even.
 template <class T>
 __host__ __device__ inline T from_float(float x);
 template <>
@@ -35,7 +36,7 @@ __host__ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
-// N neighbors that are read and written at once; 16 bytes are the widest access there is.
+// N adjacent elements that are read and written with one access, of at most 16 bytes.
 template <class T, int N>
 struct alignas(N * sizeof(T)) Pack {
   T values[N];
@@ -43,8 +44,8 @@ struct alignas(N * sizeof(T)) Pack {
 template <class T>
 inline constexpr int kPackSize = 16 / static_cast<int>(sizeof(T));
 
-// All values of a pack. Those of two bytes are converted by twos, which takes half of the
-// instructions and, as long as they are not, half of the registers.
+// Converts all values of a pack. 2-byte values are converted in pairs, which takes half of the
+// instructions and, until they are converted, half of the registers.
 template <class T, int N>
 __device__ inline Pack<float, N> to_float(const Pack<T, N>& pack) {
   Pack<float, N> values;
@@ -79,7 +80,7 @@ __device__ inline Pack<T, N> from_float(const Pack<float, N>& values) {
   return pack;
 }
 
-// Calls f(T()) with the element type of a floating-point tensor.
+// Calls f(T()) with the element type of a floating-point tensor. Throws Error for other dtypes.
 template <class F>
 decltype(auto) with_element(DType dtype, F f) {
   switch (dtype) {

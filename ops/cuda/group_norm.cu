@@ -1,7 +1,8 @@
-// Group normalization of activations in channels-last order: for each sample a matrix of channels
-// with a row for each place. Sums go from places to channels and slabs (columns.h), and from there
-// to groups. Forward reads x twice and writes y; backward reads x and dy twice and writes dx. Each
-// second pass runs backwards, for the end of a sample is what the first has left in cache.
+// Group normalization of activations in channels-last order: each sample is a matrix with a column
+// for each channel and a row for each position. Sums are computed per slab and channel (columns.h),
+// then per group. The forward pass reads x twice and writes y. The backward pass reads x and dy
+// twice and writes dx. Each second pass runs backwards, because the cache then holds the end of a
+// sample.
 #include <vector>
 
 #include "ops/cuda/columns.h"
@@ -14,58 +15,58 @@
 namespace trireme::ops::cuda {
 namespace {
 
-struct GroupPlaces {
-  Places places;
-  int64_t groups;  // of a sample
+struct GroupedMatrix {
+  ChannelMatrix matrix;
+  int64_t groups;  // per sample
 
-  int64_t all() const { return places.samples * groups; }
-  __device__ int64_t count() const { return places.samples * groups; }
-  __device__ int64_t channels() const { return places.channels / groups; }  // of a group
-  __device__ double values() const { return static_cast<double>(channels() * places.per_sample); }
+  int64_t all() const { return matrix.samples * groups; }
+  __device__ int64_t count() const { return matrix.samples * groups; }
+  __device__ int64_t channels() const { return matrix.channels / groups; }  // per group
+  __device__ double values() const { return static_cast<double>(channels() * matrix.per_sample); }
   __device__ int64_t group(int64_t sample, int64_t channel) const {
     return sample * groups + channel / channels();
   }
   __device__ int64_t begin(int64_t sample) const {
-    return sample * places.per_sample * places.channels;
+    return sample * matrix.per_sample * matrix.channels;
   }
 };
 
-// Rows that a thread reads at once, as kMomentRows.
+// Rows that a thread reads at a time, see kMomentRows.
 constexpr int kGroupGradientRows = 2;
 constexpr int kGroupNormalizeRows = 4;
 constexpr int kGroupPropagateRows = 2;
 
-// Where the two sums of a sample lie, by slab and channel.
+// Returns the location of the two sums of a sample, by slab and channel.
 __device__ double* partials_of(double* partials, int64_t sample, int64_t channels) {
   return partials + sample * gridDim.y * 2 * channels;
 }
 
 template <class T, int N>
 __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
-    group_moments_kernel(const T* x, GroupPlaces all, double* partials) {
+    group_moments_kernel(const T* x, GroupedMatrix all, double* partials) {
   __shared__ double shared[kColumnThreads * N];
-  const Places& places = all.places;
+  const ChannelMatrix& matrix = all.matrix;
   const int64_t channel = first_column<N>();
-  for (int64_t n = blockIdx.z; n < places.samples; n += gridDim.z) {
+  for (int64_t n = blockIdx.z; n < matrix.samples; n += gridDim.z) {
     double first[N], second[N];
-    column_moments(x + all.begin(n), channel < places.channels ? places.per_sample : 0,
-                   places.channels, channel, first, second);
-    store_partials(first, second, shared, places.channels,
-                   partials_of(partials, n, places.channels));
+    column_moments(x + all.begin(n), channel < matrix.channels ? matrix.per_sample : 0,
+                   matrix.channels, channel, first, second);
+    store_partials(first, second, shared, matrix.channels,
+                   partials_of(partials, n, matrix.channels));
   }
 }
 
-// Sums of dy and of dy * xhat; zero beyond the valid rows.
+// Computes the sums of dy and of dy * xhat; zero beyond the valid rows.
 template <class T, int N>
 __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
     group_gradient_sums_kernel(const T* x, const T* dy, const float* saved, const StepState* state,
-                               GroupPlaces all, double* partials) {
+                               GroupedMatrix all, double* partials) {
   constexpr int kRows = kGroupGradientRows;
   __shared__ double shared[kColumnThreads * N];
-  const Places& places = all.places;
-  const int64_t channel = first_column<N>(), valid = places.valid_samples(state);
-  for (int64_t n = blockIdx.z; n < places.samples; n += gridDim.z) {
-    const int64_t rows = channel < places.channels && n < valid ? places.per_sample : 0;
+  const ChannelMatrix& matrix = all.matrix;
+  const int64_t channel = first_column<N>(), valid = matrix.valid_samples(state);
+  for (int64_t n = blockIdx.z; n < matrix.samples; n += gridDim.z) {
+    const int64_t rows = channel < matrix.channels && n < valid ? matrix.per_sample : 0;
     float mean[N] = {}, inv_std[N] = {}, sum[N] = {}, product[N] = {};
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -78,11 +79,11 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
 #pragma unroll
       for (int k = 0; k < kRows; ++k) {
         if (row + k * blockDim.y >= rows) break;
-        const int64_t at = all.begin(n) + (row + k * blockDim.y) * places.channels + channel;
+        const int64_t at = all.begin(n) + (row + k * blockDim.y) * matrix.channels + channel;
         xs[k] = load<N>(x + at);
         dys[k] = load<N>(dy + at);
       }
-      // Rows that do not exist are zeros, and add nothing.
+      // Rows beyond the end are zeros and add nothing.
 #pragma unroll
       for (int k = 0; k < kRows; ++k) {
         const Pack<float, N> g = to_float(dys[k]), values = to_float(xs[k]);
@@ -99,17 +100,17 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
       first[i] = sum[i];
       second[i] = double{product[i]} * inv_std[i];
     }
-    store_partials(first, second, shared, places.channels,
-                   partials_of(partials, n, places.channels));
+    store_partials(first, second, shared, matrix.channels,
+                   partials_of(partials, n, matrix.channels));
   }
 }
 
-// The sums of the group that the calling warp has, over slabs and channels, with those of a channel
-// times factor(channel). All of its threads get them.
+// Returns the sums of a group over slabs and channels, where those of a channel are multiplied by
+// factor(channel). All threads of the warp call it and receive the result.
 template <class F>
 __device__ Pack<double, 2> sum_of_group(const double* partials, int64_t slabs,
-                                        const GroupPlaces& all, int64_t group, F factor) {
-  const int64_t columns = all.places.channels, channels = all.channels();
+                                        const GroupedMatrix& all, int64_t group, F factor) {
+  const int64_t columns = all.matrix.channels, channels = all.channels();
   const int64_t first = group % all.groups * channels;
   partials += group / all.groups * slabs * 2 * columns;
   double sums[2] = {};
@@ -122,9 +123,9 @@ __device__ Pack<double, 2> sum_of_group(const double* partials, int64_t slabs,
   return {warp_reduce(sums[0], Plus()), warp_reduce(sums[1], Plus())};
 }
 
-// A warp has a group.
+// One warp per group.
 __global__ void __launch_bounds__(kMaxRowThreads)
-    group_statistics_kernel(const double* partials, int64_t slabs, GroupPlaces all, float epsilon,
+    group_statistics_kernel(const double* partials, int64_t slabs, GroupedMatrix all, float epsilon,
                             float* saved) {
   const int64_t group = row_of_thread();
   if (group >= all.count()) return;
@@ -138,10 +139,10 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   saved[2 * group + 1] = static_cast<float>(1 / sqrt(var + epsilon));
 }
 
-// dx = inv_std * (gamma * dy - shift - (x - mean) * slope); shift and slope by group. A warp has a
-// group.
+// dx = inv_std * (gamma * dy - shift - (x - mean) * slope), with shift and slope per group. One
+// warp per group.
 __global__ void __launch_bounds__(kMaxRowThreads)
-    group_coefficients_kernel(const double* partials, int64_t slabs, GroupPlaces all,
+    group_coefficients_kernel(const double* partials, int64_t slabs, GroupedMatrix all,
                               const float* gamma, const float* saved, float* coefficients) {
   const int64_t group = row_of_thread();
   if (group >= all.count()) return;
@@ -158,12 +159,12 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 template <class T, int N>
 __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
     group_normalize_kernel(const T* x, const float* gamma, const float* beta, const float* saved,
-                           GroupPlaces all, T* y) {
+                           GroupedMatrix all, T* y) {
   constexpr int kRows = kGroupNormalizeRows;
-  const Places& places = all.places;
-  const int64_t channel = first_column<N>(), rows = places.per_sample;
-  if (channel >= places.channels) return;
-  for (int64_t n = blockIdx.z; n < places.samples; n += gridDim.z) {
+  const ChannelMatrix& matrix = all.matrix;
+  const int64_t channel = first_column<N>(), rows = matrix.per_sample;
+  if (channel >= matrix.channels) return;
+  for (int64_t n = blockIdx.z; n < matrix.samples; n += gridDim.z) {
     float mean[N], scale[N], shift[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -178,7 +179,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
 #pragma unroll
       for (int k = 0; k < kRows; ++k) {
         if (row + k * blockDim.y >= rows) break;
-        xs[k] = load<N>(x + begin + (row + k * blockDim.y) * places.channels);
+        xs[k] = load<N>(x + begin + (row + k * blockDim.y) * matrix.channels);
       }
 #pragma unroll
       for (int k = 0; k < kRows; ++k) {
@@ -188,7 +189,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
         for (int i = 0; i < N; ++i) {
           values.values[i] = (values.values[i] - mean[i]) * scale[i] + shift[i];
         }
-        store(y + begin + (row + k * blockDim.y) * places.channels, from_float<T>(values));
+        store(y + begin + (row + k * blockDim.y) * matrix.channels, from_float<T>(values));
       }
     });
   }
@@ -198,14 +199,14 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
 template <class T, int N>
 __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
     group_propagate_kernel(const T* x, const T* dy, const float* gamma, const float* saved,
-                           const float* coefficients, const StepState* state, GroupPlaces all,
+                           const float* coefficients, const StepState* state, GroupedMatrix all,
                            T* dx) {
   constexpr int kRows = kGroupPropagateRows;
-  const Places& places = all.places;
-  const int64_t channel = first_column<N>(), rows = places.per_sample;
-  if (channel >= places.channels) return;
-  for (int64_t n = blockIdx.z; n < places.samples; n += gridDim.z) {
-    const bool valid = n < places.valid_samples(state);
+  const ChannelMatrix& matrix = all.matrix;
+  const int64_t channel = first_column<N>(), rows = matrix.per_sample;
+  if (channel >= matrix.channels) return;
+  for (int64_t n = blockIdx.z; n < matrix.samples; n += gridDim.z) {
+    const bool valid = n < matrix.valid_samples(state);
     float mean[N], inv_std[N], factor[N], shift[N], slope[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -222,7 +223,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
 #pragma unroll
       for (int k = 0; k < kRows; ++k) {
         if (row + k * blockDim.y >= rows) break;
-        const int64_t at = begin + (row + k * blockDim.y) * places.channels;
+        const int64_t at = begin + (row + k * blockDim.y) * matrix.channels;
         xs[k] = load<N>(x + at);
         dys[k] = load<N>(dy + at);
       }
@@ -237,16 +238,16 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
           const float centered = values.values[i] - mean[i];
           out.values[i] = inv_std[i] * (factor[i] * g.values[i] - shift[i] - centered * slope[i]);
         }
-        store(dx + begin + (row + k * blockDim.y) * places.channels, from_float<T>(out));
+        store(dx + begin + (row + k * blockDim.y) * matrix.channels, from_float<T>(out));
       }
     });
   }
 }
 
 template <int N>
-ColumnGrid group_columns(const Context& context, const GroupPlaces& all, int rows_per_thread) {
-  return {all.places.per_sample, all.places.channels, N, rows_per_thread, kColumnBlocks,
-          context.device,        all.places.samples};
+ColumnGrid group_columns(const Context& context, const GroupedMatrix& all, int rows_per_thread) {
+  return {all.matrix.per_sample, all.matrix.channels, N, rows_per_thread, kColumnBlocks,
+          context.device,        all.matrix.samples};
 }
 
 }  // namespace
@@ -254,9 +255,9 @@ ColumnGrid group_columns(const Context& context, const GroupPlaces& all, int row
 Plan plan(const GroupNormForward& op, const ContextPtr& context, Specs given) {
   using Op = GroupNormForward;
   std::vector<TensorSpec> specs = in_columns(given, {Op::kX, Op::kY});
-  const GroupPlaces all{Places(specs[Op::kX].shape), op.groups};
+  const GroupedMatrix all{ChannelMatrix(specs[Op::kX].shape), op.groups};
   return with_pack(
-      specs[Op::kX].dtype, all.places.channels, [&]<class T, int N>(T, Size<N>) -> Plan {
+      specs[Op::kX].dtype, all.matrix.channels, [&]<class T, int N>(T, Size<N>) -> Plan {
         const ColumnGrid sums = group_columns<N>(*context, all, kMomentRows);
         const ColumnGrid apply = group_columns<N>(*context, all, kGroupNormalizeRows);
         const trireme::cuda::Grid groups = row_grid(all.all(), 1);
@@ -283,9 +284,9 @@ Plan plan(const GroupNormForward& op, const ContextPtr& context, Specs given) {
 Plan plan(const GroupNormBackward& op, const ContextPtr& context, Specs given) {
   using Op = GroupNormBackward;
   std::vector<TensorSpec> specs = in_columns(given, {Op::kX, Op::kDy, Op::kDx});
-  const GroupPlaces all{Places(specs[Op::kX].shape), op.groups};
+  const GroupedMatrix all{ChannelMatrix(specs[Op::kX].shape), op.groups};
   return with_pack(
-      specs[Op::kX].dtype, all.places.channels, [&]<class T, int N>(T, Size<N>) -> Plan {
+      specs[Op::kX].dtype, all.matrix.channels, [&]<class T, int N>(T, Size<N>) -> Plan {
         const ColumnGrid sums = group_columns<N>(*context, all, kGroupGradientRows);
         const ColumnGrid apply = group_columns<N>(*context, all, kGroupPropagateRows);
         const trireme::cuda::Grid groups = row_grid(all.all(), 1);
@@ -303,7 +304,7 @@ Plan plan(const GroupNormBackward& op, const ContextPtr& context, Specs given) {
                                 stream, x, dy, saved, state, all, partials);
           if (dgamma) {
             merge("group_norm_backward", stream, partials, sums.samples * sums.slabs,
-                  all.places.channels, StoreGradients{dgamma, pointer<float>(args, Op::kDbeta)});
+                  all.matrix.channels, StoreGradients{dgamma, pointer<float>(args, Op::kDbeta)});
           }
           trireme::cuda::launch("group_norm_backward", group_coefficients_kernel, groups, stream,
                                 partials, sums.slabs, all, gamma, saved, coefficients);

@@ -1,18 +1,18 @@
 #include <vector>
 
+#include "ops/choose_layouts.h"
 #include "ops/cuda/columns.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/plans.h"
 #include "ops/cuda/reduce.h"
 #include "ops/function_op.h"
 #include "ops/layer_norm.h"
-#include "ops/settle.h"
 
 namespace trireme::ops::cuda {
 namespace {
 
-// A warp or a block has a row, which stays in its cache from the first reading to the last. The
-// mean is that of differences to the first value, so that nothing is lost where it is large.
+// One warp or block per row, so that the row stays in its cache between passes. The mean is
+// computed from differences to the first value, so that no precision is lost if it is large.
 template <class T, int N>
 __global__ void __launch_bounds__(kMaxRowThreads)
     forward_kernel(const T* x, const float* gamma, const float* beta, int64_t rows,
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 
 constexpr int kRowsPerThread = 2;
 
-// Sums of dy and of dy * xhat, one a feature.
+// Computes the sums of dy and of dy * xhat per feature.
 template <class T, int N>
 __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
     parameter_sums_kernel(const T* x, const T* dy, const float* saved, int64_t rows,
@@ -163,7 +163,7 @@ Plan plan(const LayerNormBackward&, const ContextPtr& context, Specs given) {
       const auto* x = pointer<T>(args, Op::kX);
       const auto* dy = pointer<T>(args, Op::kDy);
       const auto* saved = pointer<float>(args, Op::kSaved);
-      // First, for dx may be dy.
+      // This comes first, because dx may be dy.
       trireme::cuda::launch("layer_norm_backward", parameter_sums_kernel<T, N>, columns.grid,
                             stream, x, dy, saved, rows, features, static_cast<double*>(scratch));
       merge("layer_norm_backward", stream, scratch, columns.slabs, features,

@@ -1,4 +1,4 @@
-// cuDNN and cuBLASLt, loaded when a backend is made, and what was measured of them.
+// The libraries of a CUDA backend, cuDNN and cuBLASLt, and their tuners.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,8 @@ class Libraries {
   Tuner products;
 };
 
-// Throws DeviceError naming what cannot be loaded, and where it was looked for.
+// Loads the libraries. Throws DeviceError with the library and the searched folders if one cannot
+// be loaded.
 std::shared_ptr<Libraries> open_libraries(Device& device, const CudaOptions& options);
 
 }  // namespace trireme::ops::cuda

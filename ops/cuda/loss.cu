@@ -3,6 +3,7 @@
 #include <numeric>
 #include <type_traits>
 
+#include "ops/choose_layouts.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/pack.h"
 #include "ops/cuda/plans.h"
@@ -10,7 +11,6 @@
 #include "ops/cuda/upload.h"
 #include "ops/function_op.h"
 #include "ops/loss.h"
-#include "ops/settle.h"
 #include "ops/step_state.h"
 
 namespace trireme::ops::cuda {
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kSumThreads = 1024;
 
-// What a row adds to the metrics.
+// The contribution of a row to the metrics.
 struct RowResult {
   double loss;
   int32_t top1, top5;
@@ -34,7 +34,7 @@ __device__ void clear_row(T* row, int64_t columns) {
   each_pack<N>(columns, [&](int64_t at) { store(row + at, Pack<T, N>{}); });
 }
 
-// One block.
+// Launched with one block.
 __global__ void __launch_bounds__(kSumThreads)
     add_metrics_kernel(const RowResult* results, int64_t rows, const StepState* state,
                        float* metrics) {
@@ -59,15 +59,15 @@ __global__ void __launch_bounds__(kSumThreads)
   metrics[kMetricWeight] += static_cast<float>(weight);
 }
 
-// The class that a row has or, of those with the largest probability, the first. All threads of the
-// row ask.
+// Returns the label of a row, or the class with the largest probability (the first one of equals).
+// All threads of the row must call it.
 template <int N>
 __device__ int64_t label_of(const int32_t* label, int64_t /*classes*/) {
   return *label;
 }
 template <int N>
 __device__ int64_t label_of(const float* probabilities, int64_t classes) {
-  // Bits of floats that are not negative rise as these do.
+  // The bit patterns of nonnegative floats have the same order as the floats.
   uint64_t best = 0;
   const auto larger = [](uint64_t a, uint64_t b) { return a > b ? a : b; };
   each_pack<N>(classes, [&](int64_t at) {
@@ -82,22 +82,22 @@ __device__ int64_t label_of(const float* probabilities, int64_t classes) {
   return static_cast<uint32_t>(~row_reduce(best, larger));
 }
 
-// The probabilities of N classes.
+// Returns the probabilities of N classes.
 template <int N>
-__device__ Pack<float, N> wanted(const int32_t*, int64_t label, int64_t at) {
+__device__ Pack<float, N> target_probabilities(const int32_t*, int64_t label, int64_t at) {
   Pack<float, N> values;
 #pragma unroll
   for (int i = 0; i < N; ++i) values.values[i] = at + i == label ? 1.0f : 0.0f;
   return values;
 }
 template <int N>
-__device__ Pack<float, N> wanted(const float* probabilities, int64_t, int64_t at) {
+__device__ Pack<float, N> target_probabilities(const float* probabilities, int64_t, int64_t at) {
   return load<N>(probabilities + at);
 }
 
 // Of the classes.
 struct ClassWeights {
-  const float* values;  // null: all are 1
+  const float* values;  // null means 1 for all
   double mean;
 
   template <int N>
@@ -110,9 +110,9 @@ struct ClassWeights {
   }
 };
 
-// A warp or a block has a row, which stays in its cache from the first reading to the last. Labels
-// are one a row, or a float for each class. A label that is no class makes everything of its row
-// NaN. dlogits may be the logits.
+// One warp or block per row, so that the row stays in its cache between passes. Labels are one
+// class index per row or one probability per class. A label that is not a class index makes all
+// results of its row NaN. dlogits may be the logits.
 template <class T, int N, class Label>
 __global__ void __launch_bounds__(kMaxRowThreads)
     cross_entropy_kernel(const T* logits, const Label* labels, const StepState* state, int64_t rows,
@@ -135,10 +135,10 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   const float weight = !kSoft && weights.values && is_class ? weights.values[label] : 1.0f;
 
   float largest = -std::numeric_limits<float>::infinity();
-  double sum = 0;                                      // of the logits by w
-  double expected = kSoft ? 0 : double{weight} * own;  // of the logits by w * p
-  double wanted_sum = kSoft ? 0 : double{weight};      // of w * p
-  int32_t ahead = 0;  // classes that rank before the label; labels have 32 bits
+  double sum = 0;                                      // sum of w * logit
+  double expected = kSoft ? 0 : double{weight} * own;  // sum of w * p * logit
+  double wanted_sum = kSoft ? 0 : double{weight};      // sum of w * p
+  int32_t ahead = 0;  // classes ranked before the label; labels have 32 bits
   each_pack<N>(classes, [&](int64_t at) {
     const Pack<float, N> values = to_float(load<N>(logits + at));
     const Pack<float, N> by_class = weights.at<N>(at);
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float value = values.values[i];
-      largest = Largest()(largest, value);
+      largest = Max()(largest, value);
       of_pack += by_class.values[i] * value;
       ahead += value > own || (value == own && at + i < label);
     }
@@ -161,13 +161,13 @@ __global__ void __launch_bounds__(kMaxRowThreads)
       }
     }
   });
-  largest = row_reduce(largest, Largest());
+  largest = row_reduce(largest, Max());
   sum = row_reduce(sum, Plus());
   if constexpr (kSoft) {
     expected = row_reduce(expected, Plus());
     wanted_sum = row_reduce(wanted_sum, Plus());
   }
-  // Of the target, w * t; probabilities are taken to sum to 1.
+  // The sum of the target w * t; probabilities are assumed to sum to 1.
   const double total = weights.values ? (1 - smoothing) * wanted_sum + smoothing * weights.mean : 1;
   ahead = row_reduce(ahead, Plus());
 
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     const double log_sum = largest + log(static_cast<double>(sum_exp));
     const double mean = sum / static_cast<double>(classes);
     const double loss = total * log_sum - (1 - smoothing) * expected - smoothing * mean;
-    const bool ranks = loss == loss;  // NaN logits rank nothing
+    const bool ranks = loss == loss;  // rows with NaN logits count as incorrect
     results[row] = {
         .loss = loss, .top1 = ranks && ahead == 0, .top5 = ranks && ahead < 5, .weight = weight};
   }
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   const float everywhere = smoothing / static_cast<float>(classes);
   each_pack<N>(classes, [&](int64_t at) {
     Pack<float, N> values = to_float(load<N>(logits + at));
-    const Pack<float, N> probabilities = wanted<N>(labels, label, at);
+    const Pack<float, N> probabilities = target_probabilities<N>(labels, label, at);
     const Pack<float, N> by_class = weights.at<N>(at);
 #pragma unroll
     for (int i = 0; i < N; ++i) {

@@ -1,8 +1,8 @@
 #include "core/cuda/launch.h"
+#include "ops/choose_layouts.h"
 #include "ops/cuda/plans.h"
 #include "ops/function_op.h"
 #include "ops/loss_scale.h"
-#include "ops/settle.h"
 #include "ops/step_state.h"
 
 namespace trireme::ops::cuda {

@@ -1,4 +1,5 @@
-// Kernels for functions of arrays whose elements lie in the same order: y[i] = f(a[i], b[i], ...).
+// Kernels for elementwise functions of arrays with the same element order: y[i] = f(a[i], b[i],
+// ...).
 #pragma once
 
 #include <algorithm>
@@ -11,28 +12,28 @@
 
 namespace trireme::ops::cuda {
 
-// Whether every pointer may be read or written N elements at a time.
+// Returns true if all pointers are aligned for accesses of N elements.
 template <int N, class... T>
 bool is_aligned(const T*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % sizeof(Pack<T, N>) == 0) && ...);
 }
 
-// Whether elements of that shape lie in the same order in both layouts.
+// Returns true if the elements of a tensor of this shape have the same order in both layouts.
 inline bool same_order(const Shape& shape, const Layout& a, const Layout& b) {
   return a == b || shape.rank() < 3 || shape[1] == 1 || shape.elements() == shape[0] * shape[1];
 }
 
-// Blocks that `count` threads, or whatever else, come in.
+// Returns the number of blocks for `count` items with `per_block` items each.
 inline dim3 blocks_of(int64_t count, int64_t per_block) {
   return dim3(static_cast<unsigned>((count + per_block - 1) / per_block));
 }
 
 inline constexpr int kMapThreads = 256;
-inline constexpr int kMapPacks = 2;  // of a thread, so that enough reads are under way
+inline constexpr int kMapPacks = 2;  // per thread, so that enough reads are in flight
 inline constexpr int kMapReach = kMapThreads * kMapPacks * 16;
 
-// How long arrays are. Elements below `packed` may be accessed a pack at a time, those after it
-// only one by one: the end of an array, or all of it where it is not aligned.
+// The length of the arrays. Elements below `packed` can be accessed one pack at a time, the
+// remaining ones only one by one: the end of an array, or all of it if it is not aligned.
 struct Extent {
   int64_t count, packed;
 };
@@ -82,9 +83,9 @@ __global__ void __launch_bounds__(kMapThreads)
   }
 }
 
-// y[at...] = f(at, x[at...]...) with Pack<Y, N> f(int64_t, const Pack<Xs, N>&...), where N elements
-// of the largest type are 16 bytes and `at` is a multiple of N. f may also be asked for up to
-// kMapReach elements beyond the end; what it makes of them is not used. y may be one of the xs.
+// Computes y[at...] = f(at, x[at...]...) with Pack<Y, N> f(int64_t, const Pack<Xs, N>&...), where N
+// elements of the largest type are 16 bytes and `at` is a multiple of N. f may also be called for
+// up to kMapReach elements beyond the end; those results are discarded. y may be one of the xs.
 template <class F, class Y, class... Xs>
 void map_packs(const char* name, Stream& stream, int64_t count, const F& f, Y* y, const Xs*... xs) {
   constexpr int kSize = std::min({kPackSize<Y>, kPackSize<Xs>...});
@@ -96,9 +97,9 @@ void map_packs(const char* name, Stream& stream, int64_t count, const F& f, Y* y
   trireme::cuda::launch(name, map_kernel<kSize, F, Y, Xs...>, grid, stream, extent, f, y, xs...);
 }
 
-// A function of floats as one of packs.
+// Adapts a function of floats to packs.
 template <class Y, class F>
-struct OfFloats {
+struct FloatFunction {
   F f;
 
   template <int N, class... Xs>
@@ -116,10 +117,10 @@ struct OfFloats {
   }
 };
 
-// y[i] = f(x[i]...), computed in float. y may be one of the xs.
+// Computes y[i] = f(x[i]...) in float. y may be one of the xs.
 template <class F, class Y, class... Xs>
 void map(const char* name, Stream& stream, int64_t count, const F& f, Y* y, const Xs*... xs) {
-  map_packs(name, stream, count, OfFloats<Y, F>{f}, y, xs...);
+  map_packs(name, stream, count, FloatFunction<Y, F>{f}, y, xs...);
 }
 
 }  // namespace trireme::ops::cuda

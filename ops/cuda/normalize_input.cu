@@ -22,21 +22,21 @@ struct Scaling {
   }
 };
 
-// One for every channel.
+// Returns the scaling of every channel.
 std::vector<Scaling> scalings(const NormalizeInput& op, int64_t channels) {
   const auto of = [](const std::vector<float>& values, size_t channel) {
     return static_cast<double>(values[values.size() == 1 ? 0 : channel]);
   };
   std::vector<Scaling> all;
   for (size_t c = 0; c < static_cast<size_t>(channels); ++c) {
-    const double deviation = of(op.deviation, c);
-    all.push_back({static_cast<float>(op.scale / deviation),
-                   static_cast<float>(-of(op.mean, c) / deviation)});
+    const double stddev = of(op.stddev, c);
+    all.push_back(
+        {static_cast<float>(op.scale / stddev), static_cast<float>(-of(op.mean, c) / stddev)});
   }
   return all;
 }
 
-// Where x and y lie in the same order. The channel changes after `positions` elements.
+// For x and y with the same element order. The channel changes after `positions` elements.
 template <class Y>
 struct NormalizeInOrder {
   const Scaling* scaling;
@@ -58,7 +58,7 @@ struct NormalizeInOrder {
   }
 };
 
-// Where one of them is row-major and the other channels-last.
+// For one tensor in row-major and the other in channels-last order.
 template <class Y>
 struct NormalizeTransposed {
   const Scaling* scaling;
@@ -106,7 +106,7 @@ Plan plan(const NormalizeInput& op, const ContextPtr& context, Specs given) {
   TensorSpec& x = specs[Op::kX];
   TensorSpec& y = specs[Op::kY];
   if (x.layout.is_any()) x.layout = Layout::row_major();
-  // As convolutions want it.
+  // Convolutions require channels-last.
   if (y.layout.is_any() && y.shape.rank() == 4) y.layout = Layout::channels_last();
   if (y.layout.is_any()) y.layout = Layout::row_major();
   const DType stored = x.dtype;

@@ -1,4 +1,4 @@
-// Optimizer updates in one pass over the flat arrays, a block for each piece of a range.
+// Optimizer updates in one pass over the flat arrays, with one block for each piece of a range.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/cuda/launch.h"
+#include "ops/choose_layouts.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/element.h"
 #include "ops/cuda/plans.h"
@@ -15,7 +16,6 @@
 #include "ops/function_op.h"
 #include "ops/loss_scale.h"
 #include "ops/optimizer.h"
-#include "ops/settle.h"
 #include "ops/step_state.h"
 
 namespace trireme::ops::cuda {
@@ -24,13 +24,14 @@ namespace {
 constexpr int64_t kPiece = 1 << 13;
 constexpr int kThreads = 256;
 constexpr int kSumThreads = 1024;
-constexpr int kQuad = 4;  // elements that a thread reads at once
+constexpr int kQuad = 4;  // elements that a thread reads at a time
 
 struct Piece : UpdateRange {
-  int64_t range = 0;  // its number
+  int64_t range = 0;  // index of the range
 };
 
-// Pieces end at multiples of kPiece, so that all but the first of a range begin at a quad.
+// Splits ranges into pieces. Pieces end at multiples of kPiece, so that all but the first of a
+// range begin at a quad.
 std::vector<Piece> cut(const std::vector<UpdateRange>& ranges) {
   std::vector<Piece> pieces;
   for (size_t i = 0; i < ranges.size(); ++i) {
@@ -44,7 +45,7 @@ std::vector<Piece> cut(const std::vector<UpdateRange>& ranges) {
   return pieces;
 }
 
-// In device memory, for block i to find the i-th.
+// The pieces in device memory; block i processes the i-th.
 class Pieces {
  public:
   Pieces(const std::vector<UpdateRange>& ranges, Device& device) {
@@ -54,7 +55,7 @@ class Pieces {
   }
 
   size_t count() const { return count_; }
-  // Launches the kernel with the table as its first argument, unless there is nothing to do.
+  // Launches the kernel with the table as its first argument, unless there are no pieces.
   template <class Kernel, class... Arguments>
   void launch_each(const char* name, Kernel kernel, Stream& stream, Arguments... arguments) const {
     if (count_ == 0) return;
@@ -68,7 +69,7 @@ class Pieces {
   size_t count_ = 0;
 };
 
-// Four neighbors from a place divisible by four on, of which [first, last) are in the piece.
+// Four adjacent elements, starting at a multiple of four, of which [first, last) are in the piece.
 struct Quad {
   int64_t at;
   int first, last;
@@ -85,7 +86,7 @@ __device__ void each_quad(const UpdateRange& piece, F f) {
   }
 }
 
-// Zeros where the quad is not in the piece.
+// Loads a quad, with zeros for elements outside the piece.
 __device__ Pack<float, kQuad> load(const float* x, const Quad& quad) {
   if (quad.is_whole()) return *reinterpret_cast<const Pack<float, kQuad>*>(x + quad.at);
   Pack<float, kQuad> values{};
@@ -131,11 +132,11 @@ __global__ void __launch_bounds__(kSumThreads)
   if (threadIdx.x == 0) *total = sum;
 }
 
-// What is the same for all elements in a step.
+// Values that are the same for all elements in a step.
 template <class Rule>
 struct StepNumbers {
   bool skipped;
-  float gradient_factor;  // one over the loss scale, and what takes the norm down to max_norm
+  float gradient_factor;  // inverse loss scale times the clipping factor
   float learning_rate;
   float average_weight;
   typename Rule::Step step;
@@ -160,7 +161,7 @@ __global__ void numbers_kernel(Rule rule, float max_norm, MovingAverage average,
   numbers->step = rule.at_step(number);
 }
 
-// Of Update or TrustRatios.
+// Computes the numbers of a step of Update or TrustRatios.
 template <class Op, class Rule>
 void launch_numbers(const char* name, const Rule& rule, float max_norm,
                     const MovingAverage& average, Stream& stream, Args args,
@@ -182,7 +183,7 @@ __global__ void __launch_bounds__(kThreads)
                  std::array<const float*, kMaxSlots> slots, std::integer_sequence<int, I...>) {
   const StepNumbers<Rule> step = *numbers;
   const Piece piece = pieces[blockIdx.x];
-  if (step.skipped || !piece.adapts) return;
+  if (step.skipped || !piece.use_trust_ratio) return;
   const auto n = rule.numbers(step.step, step.of(piece, 1));
   Squares sum{0, 0};
   each_quad(piece, [&](const Quad& quad) {
@@ -190,7 +191,7 @@ __global__ void __launch_bounds__(kThreads)
     Pack<float, kQuad> s[kMaxSlots] = {load(slots[I], quad)...};
     const Pack<float, kQuad> g = load(gradients, quad);
 #pragma unroll
-    for (int i = 0; i < kQuad; ++i) {  // where the quad is not in the piece all is 0
+    for (int i = 0; i < kQuad; ++i) {  // elements outside the piece are 0
       const float d =
           Rule::direction(n, g.values[i] * step.gradient_factor, p.values[i], s[I].values[i]...);
       sum.parameters += double{p.values[i]} * p.values[i];
@@ -202,14 +203,14 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) squares[blockIdx.x] = sum;
 }
 
-// A block for each range, of which the pieces are [ends[range - 1], ends[range]).
+// One block per range, which has the pieces [ends[range - 1], ends[range]).
 template <class Rule>
 __global__ void __launch_bounds__(kThreads)
     ratios_kernel(const UpdateRange* ranges, const int64_t* ends, Rule rule,
                   const StepNumbers<Rule>* numbers, const Squares* squares, float* ratios) {
   const StepNumbers<Rule> step = *numbers;
   const UpdateRange range = ranges[blockIdx.x];
-  if (step.skipped || !range.adapts) {
+  if (step.skipped || !range.use_trust_ratio) {
     if (threadIdx.x == 0) ratios[blockIdx.x] = 1;
     return;
   }
@@ -259,7 +260,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// Calls f(T()) with the dtype of the copy in low precision, or any where there is none.
+// Calls f(T()) with the dtype of the low-precision copy, or any dtype if there is none.
 template <class F>
 Plan with_low_precision(const TensorSpec& low, F f) {
   return with_element(is_absent(low) ? DType::kF32 : low.dtype, f);
@@ -287,7 +288,7 @@ Plan plan_update(const Rule& rule, const Update& op, Pieces pieces, Specs given,
   });
 }
 
-// For each range the end of its pieces among those of all.
+// Returns the end of each range's pieces in the list of all pieces.
 std::vector<int64_t> piece_ends(const std::vector<UpdateRange>& ranges) {
   std::vector<int64_t> ends(ranges.size());
   for (const Piece& piece : cut(ranges)) ++ends[static_cast<size_t>(piece.range)];
@@ -330,7 +331,7 @@ Plan plan_ratios(const Rule& rule, const TrustRatios& op, Device& device, Specs 
 Plan plan(const SumOfSquares& op, const ContextPtr& context, Specs given) {
   using Op = SumOfSquares;
   std::vector<UpdateRange> all = op.ranges;
-  all.insert(all.end(), op.watched.begin(), op.watched.end());
+  all.insert(all.end(), op.checked_ranges.begin(), op.checked_ranges.end());
   Pieces pieces(all, context->device);
   const auto counted = static_cast<int64_t>(cut(op.ranges).size());
   const size_t scratch_bytes = pieces.count() * sizeof(double);
@@ -353,7 +354,7 @@ Plan plan(const TrustRatios& op, const ContextPtr& context, Specs given) {
         if constexpr (kLayerWise<Rule>) {
           return plan_ratios(rule, op, context->device, given, SlotNumbers<Rule>());
         } else {
-          return nullptr;  // check() has refused it
+          return nullptr;  // check() has rejected it
         }
       },
       op.rule);

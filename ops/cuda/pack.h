@@ -1,4 +1,4 @@
-// Rows of elements, read and written a pack at a time.
+// Access to rows of elements, one pack at a time.
 #pragma once
 
 #include <type_traits>
@@ -19,8 +19,8 @@ __device__ void store(T* to, const Pack<T, N>& pack) {
 template <int N>
 using Size = std::integral_constant<int, N>;
 
-// Calls f(T(), Size<N>()) with the element type and the number of elements to access at once where
-// a row has so many columns.
+// Calls f(T(), Size<N>()) with the element type and the number of elements per access for rows with
+// this number of columns.
 template <class F>
 decltype(auto) with_pack(DType dtype, int64_t columns, F f) {
   return with_element(dtype, [&]<class T>(T) {

@@ -1,4 +1,5 @@
-// Who plans what in this folder: one overload an op, in the file named after its header.
+// Declares plan() for every op. Each overload is defined in the file named after the header of the
+// op.
 #pragma once
 
 #include <memory>

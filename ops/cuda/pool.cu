@@ -1,6 +1,6 @@
-// Pooling, in channels-last order: a thread makes a pack of channels at one position. Backward, it
-// gathers from all windows that its position is in, in a fixed order, and nothing is added by two
-// threads.
+// Pooling in channels-last order: each thread computes a pack of channels at one position. In the
+// backward pass it gathers from all windows that contain its position, in a fixed order, so that no
+// atomic additions are needed.
 #include <type_traits>
 
 #include "ops/cuda/divisor.h"
@@ -19,22 +19,22 @@ struct Range {
   int begin, end;
 };
 
-// Windows in one of their two directions.
+// The windows in one of the two spatial dimensions.
 struct Axis {
   int extent;   // of x
   int windows;  // of y
   int kernel, stride, padding;
   Divisor by_stride;
 
-  // Where a window begins, maybe in the padding.
+  // Returns the start of a window, which may be in the padding.
   __device__ int start(int window) const { return window * stride - padding; }
-  // What it covers of x.
+  // Returns the part of x that a window covers.
   __device__ Range covered(int window) const {
     return {max(start(window), 0), min(start(window) + kernel, extent)};
   }
-  // The windows that cover a place of x.
-  __device__ Range covering(int place) const {
-    const int padded = place + padding;
+  // Returns the windows that cover a position of x.
+  __device__ Range covering(int position) const {
+    const int padded = position + padding;
     const int first = padded < kernel ? 0 : quotient(padded - kernel) + 1;
     return {first, min(quotient(padded) + 1, windows)};
   }
@@ -43,27 +43,27 @@ struct Axis {
   __device__ int quotient(int n) const { return static_cast<int>(by_stride.divide(n).quotient); }
 };
 
-// A pack of channels at one position of an image.
-struct Place {
+// Position of a pack of channels in a batch of images.
+struct PackPosition {
   int64_t image;
   int row, column;
-  int64_t channel;  // the first
+  int64_t channel;  // first channel of the pack
 };
 
-// The packs of all positions of all images.
-struct Places {
+// Enumerates the packs of all positions of all images.
+struct PackPositions {
   int64_t count;
   int pack;
   Divisor rows, columns, packs;
 
-  Places(const Shape& shape, int channels_of_pack)
+  PackPositions(const Shape& shape, int channels_of_pack)
       : count(shape.elements() / channels_of_pack),
         pack(channels_of_pack),
         rows(shape[2], count),
         columns(shape[3], count),
         packs(shape[1] / channels_of_pack, count) {}
 
-  __device__ Place operator[](int64_t i) const {
+  __device__ PackPosition operator[](int64_t i) const {
     const auto [position, channel_pack] = packs.divide(i);
     const auto [line, column] = columns.divide(position);
     const auto [image, row] = rows.divide(line);
@@ -82,18 +82,18 @@ struct Pooling {
         channels(x[1]),
         include_padding(padding_counts) {}
 
-  // Of element [image, row, column, channel] in x and in y.
+  // Return the offset of element [image, row, column, channel] in x and in y.
   __device__ int64_t in_x(int64_t image, int row, int column, int64_t channel) const {
     return ((image * vertical.extent + row) * horizontal.extent + column) * channels + channel;
   }
   __device__ int64_t in_y(int64_t image, int row, int column, int64_t channel) const {
     return ((image * vertical.windows + row) * horizontal.windows + column) * channels + channel;
   }
-  // What each place that a window covers counts for in its mean.
+  // Returns the weight of each covered element in the mean of a window.
   __device__ float share(const Range& rows, const Range& columns) const {
-    const int places = include_padding ? vertical.kernel * horizontal.kernel
-                                       : (rows.end - rows.begin) * (columns.end - columns.begin);
-    return __fdividef(1.0f, static_cast<float>(places));
+    const int area = include_padding ? vertical.kernel * horizontal.kernel
+                                     : (rows.end - rows.begin) * (columns.end - columns.begin);
+    return __fdividef(1.0f, static_cast<float>(area));
   }
 
  private:
@@ -105,46 +105,46 @@ struct Pooling {
   }
 };
 
-// A winner is its place in the window, in row-major order.
-template <int N, class T, class Winner>
+// The workspace holds the index of the maximum within its window, in row-major order.
+template <int N, class T, class ArgMax>
 __global__ void __launch_bounds__(kThreads)
-    max_forward(Pooling p, Places places, const T* x, T* y, Winner* winners) {
+    max_forward(Pooling p, PackPositions positions, const T* x, T* y, ArgMax* argmaxes) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= places.count) return;
-  const Place at = places[i];
+  if (i >= positions.count) return;
+  const PackPosition at = positions[i];
   const Range rows = p.vertical.covered(at.row), columns = p.horizontal.covered(at.column);
   const int top = p.vertical.start(at.row), left = p.horizontal.start(at.column);
   Pack<float, N> best{};
-  Pack<int, N> winner{};
+  Pack<int, N> argmax{};
   bool first = true;
   for (int row = rows.begin; row < rows.end; ++row) {
     const T* from = x + p.in_x(at.image, row, columns.begin, at.channel);
     for (int column = columns.begin; column < columns.end; ++column, from += p.channels) {
       const Pack<float, N> values = to_float(load<N>(from));
-      const int place = (row - top) * p.horizontal.kernel + column - left;
+      const int index = (row - top) * p.horizontal.kernel + column - left;
 #pragma unroll
       for (int k = 0; k < N; ++k) {
         if (!first && !(values.values[k] > best.values[k])) continue;
         best.values[k] = values.values[k];
-        winner.values[k] = place;
+        argmax.values[k] = index;
       }
       first = false;
     }
   }
   store(y + i * N, from_float<T>(best));
-  if (!winners) return;
-  Pack<Winner, N> remembered;
+  if (!argmaxes) return;
+  Pack<ArgMax, N> stored;
 #pragma unroll
-  for (int k = 0; k < N; ++k) remembered.values[k] = static_cast<Winner>(winner.values[k]);
-  store(winners + i * N, remembered);
+  for (int k = 0; k < N; ++k) stored.values[k] = static_cast<ArgMax>(argmax.values[k]);
+  store(argmaxes + i * N, stored);
 }
 
-template <int N, class T, class Winner>
+template <int N, class T, class ArgMax>
 __global__ void __launch_bounds__(kThreads)
-    max_backward(Pooling p, Places places, const T* dy, const Winner* winners, T* dx) {
+    max_backward(Pooling p, PackPositions positions, const T* dy, const ArgMax* argmaxes, T* dx) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= places.count) return;
-  const Place at = places[i];
+  if (i >= positions.count) return;
+  const PackPosition at = positions[i];
   const Range rows = p.vertical.covering(at.row), columns = p.horizontal.covering(at.column);
   Pack<float, N> sum{};
   for (int row = rows.begin; row < rows.end; ++row) {
@@ -152,12 +152,12 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
     for (int column = columns.begin; column < columns.end; ++column, from += p.channels) {
       const Pack<float, N> gradient = to_float(load<N>(dy + from));
-      const auto winner = load<N>(winners + from);
-      const int place = (at.row - p.vertical.start(row)) * p.horizontal.kernel + at.column -
+      const auto argmax = load<N>(argmaxes + from);
+      const int index = (at.row - p.vertical.start(row)) * p.horizontal.kernel + at.column -
                         p.horizontal.start(column);
 #pragma unroll
       for (int k = 0; k < N; ++k) {
-        if (static_cast<int>(winner.values[k]) == place) sum.values[k] += gradient.values[k];
+        if (static_cast<int>(argmax.values[k]) == index) sum.values[k] += gradient.values[k];
       }
     }
   }
@@ -166,10 +166,10 @@ __global__ void __launch_bounds__(kThreads)
 
 template <int N, class T>
 __global__ void __launch_bounds__(kThreads)
-    average_forward(Pooling p, Places places, const T* x, T* y) {
+    average_forward(Pooling p, PackPositions positions, const T* x, T* y) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= places.count) return;
-  const Place at = places[i];
+  if (i >= positions.count) return;
+  const PackPosition at = positions[i];
   const Range rows = p.vertical.covered(at.row), columns = p.horizontal.covered(at.column);
   Pack<float, N> sum{};
   for (int row = rows.begin; row < rows.end; ++row) {
@@ -189,10 +189,10 @@ __global__ void __launch_bounds__(kThreads)
 
 template <int N, class T>
 __global__ void __launch_bounds__(kThreads)
-    average_backward(Pooling p, Places places, const T* dy, T* dx) {
+    average_backward(Pooling p, PackPositions positions, const T* dy, T* dx) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= places.count) return;
-  const Place at = places[i];
+  if (i >= positions.count) return;
+  const PackPosition at = positions[i];
   const Range rows = p.vertical.covering(at.row), columns = p.horizontal.covering(at.column);
   Pack<float, N> sum{};
   for (int row = rows.begin; row < rows.end; ++row) {
@@ -214,7 +214,7 @@ std::vector<TensorSpec> in_channels_last(Specs given, std::initializer_list<int>
   return specs;
 }
 
-// Calls f(N) with the number of channels, a std::integral_constant, that a thread takes at once.
+// Calls f(N) with the number of channels per thread as a std::integral_constant.
 template <class T, class F, class... Pointers>
 void with_pack(int64_t channels, F f, const Pointers*... pointers) {
   constexpr int kSize = kPackSize<T>;
@@ -225,60 +225,61 @@ void with_pack(int64_t channels, F f, const Pointers*... pointers) {
   }
 }
 
-// Calls f(Winner()) with the type that places in a window are remembered in.
+// Calls f(ArgMax()) with the type in which indices within a window are stored.
 template <class F>
-Plan with_winner(const PoolGeometry& geometry, F f) {
+Plan with_argmax_type(const PoolGeometry& geometry, F f) {
   if (geometry.kernel[0] * geometry.kernel[1] <= 256) return f(uint8_t());
   return f(int32_t());
 }
 
 template <class... Parameters, class... Arguments>
-void launch_places(const char* name, void (*kernel)(Pooling, Places, Parameters...), Stream& stream,
-                   const Pooling& pooling, const Places& places, Arguments... arguments) {
-  const trireme::cuda::Grid grid{.blocks = blocks_of(places.count, kThreads),
+void launch_positions(const char* name, void (*kernel)(Pooling, PackPositions, Parameters...),
+                      Stream& stream, const Pooling& pooling, const PackPositions& positions,
+                      Arguments... arguments) {
+  const trireme::cuda::Grid grid{.blocks = blocks_of(positions.count, kThreads),
                                  .threads = dim3(kThreads)};
-  trireme::cuda::launch(name, kernel, grid, stream, pooling, places, arguments...);
+  trireme::cuda::launch(name, kernel, grid, stream, pooling, positions, arguments...);
 }
 
-template <class T, class Winner>
+template <class T, class ArgMax>
 Plan plan_max_forward(const PoolGeometry& geometry, std::vector<TensorSpec> specs) {
   using Op = MaxPoolForward;
   const Shape y_shape = specs[Op::kY].shape;
   const Pooling pooling(specs[Op::kX].shape, y_shape, geometry, false);
   if (!is_absent(specs[Op::kWorkspace])) {
-    constexpr auto kBytes = static_cast<int64_t>(sizeof(Winner));
+    constexpr auto kBytes = static_cast<int64_t>(sizeof(ArgMax));
     specs[Op::kWorkspace] = {DType::kU8, {y_shape.elements() * kBytes}, Layout::row_major()};
   }
   return function_op(std::move(specs), [pooling, y_shape](Stream& stream, Args args, void*) {
     const auto* x = pointer<const T>(args, Op::kX);
     auto* y = pointer<T>(args, Op::kY);
-    auto* winners = pointer<Winner>(args, Op::kWorkspace);
+    auto* argmaxes = pointer<ArgMax>(args, Op::kWorkspace);
     with_pack<T>(
         pooling.channels,
         [&](auto n) {
-          launch_places("max_pool_forward", max_forward<n(), T, Winner>, stream, pooling,
-                        Places(y_shape, n()), x, y, winners);
+          launch_positions("max_pool_forward", max_forward<n(), T, ArgMax>, stream, pooling,
+                           PackPositions(y_shape, n()), x, y, argmaxes);
         },
-        x, y, winners);
+        x, y, argmaxes);
   });
 }
 
-template <class T, class Winner>
+template <class T, class ArgMax>
 Plan plan_max_backward(const PoolGeometry& geometry, std::vector<TensorSpec> specs) {
   using Op = MaxPoolBackward;
   const Shape x_shape = specs[Op::kDx].shape;
   const Pooling pooling(x_shape, specs[Op::kDy].shape, geometry, false);
   return function_op(std::move(specs), [pooling, x_shape](Stream& stream, Args args, void*) {
     const auto* dy = pointer<const T>(args, Op::kDy);
-    const auto* winners = pointer<const Winner>(args, Op::kWorkspace);
+    const auto* argmaxes = pointer<const ArgMax>(args, Op::kWorkspace);
     auto* dx = pointer<T>(args, Op::kDx);
     with_pack<T>(
         pooling.channels,
         [&](auto n) {
-          launch_places("max_pool_backward", max_backward<n(), T, Winner>, stream, pooling,
-                        Places(x_shape, n()), dy, winners, dx);
+          launch_positions("max_pool_backward", max_backward<n(), T, ArgMax>, stream, pooling,
+                           PackPositions(x_shape, n()), dy, argmaxes, dx);
         },
-        dy, winners, dx);
+        dy, argmaxes, dx);
   });
 }
 
@@ -288,8 +289,8 @@ Plan plan(const MaxPoolForward& op, const ContextPtr&, Specs given) {
   using Op = MaxPoolForward;
   std::vector<TensorSpec> specs = in_channels_last(given, {Op::kX, Op::kY});
   return with_element(specs[Op::kY].dtype, [&]<class T>(T) {
-    return with_winner(op.geometry, [&]<class Winner>(Winner) {
-      return plan_max_forward<T, Winner>(op.geometry, std::move(specs));
+    return with_argmax_type(op.geometry, [&]<class ArgMax>(ArgMax) {
+      return plan_max_forward<T, ArgMax>(op.geometry, std::move(specs));
     });
   });
 }
@@ -298,8 +299,8 @@ Plan plan(const MaxPoolBackward& op, const ContextPtr&, Specs given) {
   using Op = MaxPoolBackward;
   std::vector<TensorSpec> specs = in_channels_last(given, {Op::kDy, Op::kDx});
   return with_element(specs[Op::kDx].dtype, [&]<class T>(T) {
-    return with_winner(op.geometry, [&]<class Winner>(Winner) {
-      return plan_max_backward<T, Winner>(op.geometry, std::move(specs));
+    return with_argmax_type(op.geometry, [&]<class ArgMax>(ArgMax) {
+      return plan_max_backward<T, ArgMax>(op.geometry, std::move(specs));
     });
   });
 }
@@ -316,8 +317,8 @@ Plan plan(const AveragePoolForward& op, const ContextPtr&, Specs given) {
       with_pack<T>(
           pooling.channels,
           [&](auto n) {
-            launch_places("average_pool_forward", average_forward<n(), T>, stream, pooling,
-                          Places(y_shape, n()), x, y);
+            launch_positions("average_pool_forward", average_forward<n(), T>, stream, pooling,
+                             PackPositions(y_shape, n()), x, y);
           },
           x, y);
     });
@@ -336,8 +337,8 @@ Plan plan(const AveragePoolBackward& op, const ContextPtr&, Specs given) {
       with_pack<T>(
           pooling.channels,
           [&](auto n) {
-            launch_places("average_pool_backward", average_backward<n(), T>, stream, pooling,
-                          Places(x_shape, n()), dy, dx);
+            launch_positions("average_pool_backward", average_backward<n(), T>, stream, pooling,
+                             PackPositions(x_shape, n()), dy, dx);
           },
           dy, dx);
     });

@@ -1,5 +1,5 @@
-// Plans of convolutions and dense layers: a library's algorithm, and after it what that leaves to
-// us.
+// Plans of convolutions and dense layers: an algorithm of a library, followed by our kernels for
+// what the algorithm does not support.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,14 @@
 
 namespace trireme::ops::cuda {
 
-// y from x, weight and bias. find(context, product) looks for the algorithm: for `fused`, which
-// ends in the bias and the activation, if that is given and found, else for `plain`, which knows
-// neither.
+// Returns the plan that computes y from x, weight and bias. find(context, product) returns the
+// algorithm. It is called for `fused`, which includes the bias and the activation, if given, and
+// then, if that is not supported, for `plain`, which includes neither.
 template <class Op, class Find, class Product>
 std::unique_ptr<OpPlan> plan_forward(const Op& op, const Context& context,
                                      std::vector<TensorSpec> specs, Find find, const Product& plain,
                                      const std::optional<Product>& fused) {
-  AlgorithmPtr algorithm = fused ? try_to(find, context, *fused) : nullptr;
+  AlgorithmPtr algorithm = fused ? find_or_null(find, context, *fused) : nullptr;
   std::optional<BiasActivation> rest;
   if (!algorithm) {
     algorithm = find(context, plain);
@@ -39,7 +39,8 @@ std::unique_ptr<OpPlan> plan_forward(const Op& op, const Context& context,
       algorithm->workspace_bytes());
 }
 
-// dweight, by the algorithm with these args of the op in its order, and dbias if it is present.
+// Returns the plan that computes dweight with the algorithm, whose arguments are the op's args in
+// this order, and dbias if it is present.
 template <class Op>
 std::unique_ptr<OpPlan> plan_weight_gradient(const Op&, const Context& context,
                                              std::vector<TensorSpec> specs,

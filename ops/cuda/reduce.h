@@ -1,5 +1,5 @@
-// Reductions by the threads of a warp or block. Always in the same order, so that results are the
-// same every time.
+// Reductions over the threads of a warp or block. Always in the same order, so that results are
+// reproducible.
 #pragma once
 
 #include <algorithm>
@@ -19,12 +19,12 @@ struct Plus {
   }
 };
 
-// A NaN stays one.
-struct Largest {
+// NaN is propagated.
+struct Max {
   __device__ float operator()(float a, float b) const { return a > b || a != a ? a : b; }
 };
 
-// Of all lanes, for all lanes.
+// Combines the values of all lanes and returns the result to all lanes.
 template <class T, class F>
 __device__ T warp_reduce(T value, F combine) {
   for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
@@ -33,10 +33,10 @@ __device__ T warp_reduce(T value, F combine) {
   return value;
 }
 
-inline constexpr int64_t kMaxRowThreads = 1024;  // of a block
+inline constexpr int64_t kMaxRowThreads = 1024;  // per block
 
-// Threads that work on a matrix row by row: threads.y rows a block, a warp each, where rows are
-// short, else all of a block on one row.
+// Returns the grid for a matrix that is processed row by row: for short rows, threads.y rows per
+// block with one warp each; otherwise one block per row.
 inline trireme::cuda::Grid row_grid(int64_t rows, int64_t packs_per_row) {
   constexpr int64_t kPacksPerThread = 4;
   constexpr unsigned kRowsPerBlock = 8;
@@ -49,26 +49,26 @@ inline trireme::cuda::Grid row_grid(int64_t rows, int64_t packs_per_row) {
 }
 __device__ inline int64_t row_of_thread() { return int64_t{blockIdx.x} * blockDim.y + threadIdx.y; }
 
-// Calls f(first) for the first of every N columns that the calling thread is to look at.
+// Calls f(first) for the first of each N columns that the calling thread processes.
 template <int N, class F>
 __device__ void each_pack(int64_t columns, F f) {
   for (int64_t at = threadIdx.x * N; at < columns; at += blockDim.x * N) f(at);
 }
 
-// Of all threads of a row, for all of them. All of them call it; what they wrote to memory before
-// is seen by all after.
+// Combines the values of all threads of a row and returns the result to all of them. All of them
+// must call it. Memory that they wrote before the call is visible to all of them afterwards.
 template <class T, class F>
 __device__ T row_reduce(T value, F combine) {
   value = warp_reduce(value, combine);
   __syncwarp();
   if (blockDim.x == kWarpSize) return value;
-  __shared__ T of_warp[32];
-  __syncthreads();  // what is there has been read
-  if (threadIdx.x % kWarpSize == 0) of_warp[threadIdx.x / kWarpSize] = value;
+  __shared__ T warp_values[32];
+  __syncthreads();  // previous contents have been read
+  if (threadIdx.x % kWarpSize == 0) warp_values[threadIdx.x / kWarpSize] = value;
   __syncthreads();
-  value = of_warp[0];
+  value = warp_values[0];
   for (unsigned warp = 1; warp < blockDim.x / kWarpSize; ++warp)
-    value = combine(value, of_warp[warp]);
+    value = combine(value, warp_values[warp]);
   return value;
 }
 

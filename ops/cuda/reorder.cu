@@ -1,4 +1,4 @@
-// Reorder: another layout, another dtype, or both at once.
+// Reorder: converts the layout, the dtype, or both at once.
 #include <type_traits>
 
 #include "ops/cuda/map.h"
@@ -10,7 +10,7 @@
 namespace trireme::ops::cuda {
 namespace {
 
-// Integers of 32 bits need a double.
+// 32-bit integers need a double.
 __device__ double number(int32_t x) { return x; }
 __device__ double number(uint8_t x) { return x; }
 template <class T>
@@ -18,7 +18,7 @@ __device__ float number(T x) {
   return to_float(x);
 }
 
-// To the nearest value that the dtype has; of two the even one.
+// Rounds to the nearest value of the dtype, ties to even.
 template <class To, class From>
 __device__ To convert(From x) {
   if constexpr (std::is_same_v<To, From>) {
@@ -34,7 +34,7 @@ __device__ To convert(From x) {
 
 template <class To>
 struct Convert {
-  // Of packs in order.
+  // Converts packs in order.
   template <int N, class From>
   __device__ Pack<To, N> operator()(int64_t, const Pack<From, N>& x) const {
     Pack<To, N> y;
@@ -42,14 +42,14 @@ struct Convert {
     for (int i = 0; i < N; ++i) y.values[i] = convert<To>(x.values[i]);
     return y;
   }
-  // Of elements in a transpose.
+  // Converts an element in a transpose.
   template <class From>
   __device__ To operator()(From x, int64_t, int64_t) const {
     return convert<To>(x);
   }
 };
 
-// Calls f(T()) with the element type of any tensor whose elements are converted.
+// Calls f(T()) with the element type of a tensor. Throws Error if the dtype is not supported.
 template <class F>
 Plan with_number(DType dtype, F f) {
   switch (dtype) {

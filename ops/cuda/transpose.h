@@ -1,5 +1,5 @@
-// Kernels that transpose many matrices: a sample in row-major order is one of [channels,
-// positions], in channels-last order one of [positions, channels].
+// Kernels that transpose batches of matrices: a sample in row-major order is a matrix [channels,
+// positions], in channels-last order a matrix [positions, channels].
 #pragma once
 
 #include <algorithm>
@@ -11,11 +11,11 @@
 namespace trireme::ops::cuda {
 
 inline constexpr int kTransposeThreads = 256;
-inline constexpr int kTransposeBatch = 8;  // reads of a thread under way at once
+inline constexpr int kTransposeBatch = 8;  // reads in flight per thread
 
-// Matrices [rows, columns], one after the other. They go through shared memory in tiles, so that
-// neighboring threads read and write neighbors. A tile is square where there is room, and long
-// where rows or columns are few.
+// A batch of contiguous matrices [rows, columns]. They are transposed through shared memory in
+// tiles, so that adjacent threads read and write adjacent elements. A tile is square if the matrix
+// is large enough, and long if there are few rows or columns.
 struct Matrices {
   int64_t count = 0;
   int64_t rows = 0, columns = 0;
@@ -30,33 +30,34 @@ struct Matrices {
 
   __host__ __device__ unsigned row_tiles() const { return tiles(rows, tile_rows); }
   __host__ __device__ unsigned column_tiles() const { return tiles(columns, tile_columns); }
-  // Between columns of a tile, which are apart so that all banks of shared memory are used.
+  // Distance between columns of a tile; odd, so that all banks of shared memory are used.
   __host__ __device__ int pitch() const { return tile_rows | 1; }
 
  private:
   __host__ __device__ static unsigned tiles(int64_t extent, int tile) {
     return static_cast<unsigned>((extent + tile - 1) / tile);
   }
-  // Of shares that are as even as whole sectors of memory allow, `most` at most.
-  static int even_share(int64_t extent, int64_t most) {
+  // Returns the size of shares that are as equal as whole memory sectors allow, at most `max`.
+  static int even_share(int64_t extent, int64_t max) {
     constexpr int64_t kSector = 16;  // elements of 2 bytes
-    const int64_t shares = (extent + most - 1) / most;
+    const int64_t shares = (extent + max - 1) / max;
     const int64_t even = (extent + shares - 1) / shares;
-    return static_cast<int>(std::min({extent, most, (even + kSector - 1) / kSector * kSector}));
+    return static_cast<int>(std::min({extent, max, (even + kSector - 1) / kSector * kSector}));
   }
 };
 
-// The matrices of a tensor [N, C, ...] in that layout.
+// Returns the matrices of a tensor [N, C, ...] in this layout.
 inline Matrices matrices_of(const Shape& shape, const Layout& layout) {
   const int64_t positions = shape.elements() / (shape[0] * shape[1]);
   return layout == Layout::channels_last() ? Matrices(shape[0], positions, shape[1])
                                            : Matrices(shape[0], shape[1], positions);
 }
 
-// The elements of a tile that a thread visits: neighboring threads are at neighboring columns.
+// Iterates over the elements of a tile that a thread processes. Adjacent threads process adjacent
+// columns.
 struct TileWalk {
   int row, column;
-  int64_t offset;  // where rows are so many elements apart
+  int64_t offset;  // offset in memory, for rows `row_stride` elements apart
 
   __device__ TileWalk(int tile_columns, int64_t row_stride)
       : row(static_cast<int>(threadIdx.x) / tile_columns),
@@ -94,17 +95,17 @@ __global__ void __launch_bounds__(kTransposeThreads)
   const int columns = static_cast<int>(std::min<int64_t>(m.tile_columns, m.columns - first_column));
   from += matrix + first_row * m.columns + first_column;
   to += matrix + first_column * m.rows + first_row;
-  for (TileWalk read(columns, m.columns), keep(columns, 0); keep.row < rows;) {
-    From held[kTransposeBatch] = {};
+  for (TileWalk read(columns, m.columns), stage(columns, 0); stage.row < rows;) {
+    From batch[kTransposeBatch] = {};
 #pragma unroll
     for (int k = 0; k < kTransposeBatch; ++k, read.next()) {
-      if (read.row < rows) held[k] = from[read.offset];
+      if (read.row < rows) batch[k] = from[read.offset];
     }
 #pragma unroll
-    for (int k = 0; k < kTransposeBatch; ++k, keep.next()) {
-      if (keep.row < rows) {
-        tile[keep.column * m.pitch() + keep.row] =
-            f(held[k], first_row + keep.row, first_column + keep.column);
+    for (int k = 0; k < kTransposeBatch; ++k, stage.next()) {
+      if (stage.row < rows) {
+        tile[stage.column * m.pitch() + stage.row] =
+            f(batch[k], first_row + stage.row, first_column + stage.column);
       }
     }
   }
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kTransposeThreads)
   }
 }
 
-// to[column, row] = f(from[row, column], row, column) for every matrix.
+// Computes to[column, row] = f(from[row, column], row, column) for every matrix.
 template <class F, class From, class To>
 void transpose(const char* name, Stream& stream, const Matrices& m, const F& f, const From* from,
                To* to) {

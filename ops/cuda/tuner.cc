@@ -18,12 +18,14 @@
 namespace trireme::ops::cuda {
 namespace {
 
-// Libraries list their best guess first; beyond these nothing better was ever far behind.
-constexpr size_t kMeasured = 8;
+// Candidates to measure. Libraries list candidates best first; later ones have never been clearly
+// better.
+constexpr size_t kMaxMeasured = 8;
 constexpr int kRuns = 4;  // between two events
 constexpr int kSamples = 5;
-constexpr int kEnough = 2;  // of a candidate that is hopeless: this many times slower than the best
-constexpr double kHopeless = 1.5;
+// A candidate this many times slower than the best is abandoned after kMinSamples samples.
+constexpr double kAbandonFactor = 1.5;
+constexpr int kMinSamples = 2;
 
 using Names = std::map<std::string, std::string>;
 
@@ -35,7 +37,8 @@ std::string file_in(const std::string& folder, std::string name) {
   return folder + "/" + name + ".json";
 }
 
-// Nothing where the file is missing, damaged, or about something else.
+// Returns the cached choices, or none if the file is missing, damaged, or from another library or
+// device.
 Names read(const std::string& file, const std::string& measured_on) {
   std::ifstream in(file);
   try {
@@ -47,7 +50,8 @@ Names read(const std::string& file, const std::string& measured_on) {
   }
 }
 
-// Held by one process at a time, where the file system has locks. Ends with the process.
+// A file lock that one process holds at a time, if the file system supports locks. Released when
+// the process ends.
 class Lock {
  public:
   explicit Lock(const std::string& file)
@@ -64,13 +68,14 @@ class Lock {
   int descriptor_;
 };
 
-// Memory to measure on. None where the device has no room left.
+// Memory for measurements.
 struct Operands {
   std::vector<Buffer> buffers;
   std::vector<void*> args;
   Buffer workspace;
 };
 
+// Returns nullopt if the device does not have enough memory.
 std::optional<Operands> allocate(Device& device, std::span<const size_t> bytes,
                                  size_t workspace_bytes, Stream& stream) {
   Operands operands;
@@ -86,8 +91,8 @@ std::optional<Operands> allocate(Device& device, std::span<const size_t> bytes,
   return operands;
 }
 
-// Measures on one stream, in a recording where the device has them: what is launched from there
-// does not wait for the host, as it will not in a step.
+// Measures algorithms on a stream, with a recording if the device supports it: recorded work does
+// not wait for the host, as in a training step.
 class Stopwatch {
  public:
   explicit Stopwatch(Device& device, Stream& stream)
@@ -96,9 +101,10 @@ class Stopwatch {
         start_(device.create_event(EventKind::kTimed)),
         end_(device.create_event(EventKind::kTimed)) {}
 
-  // Of one run, the least of what was measured: whatever disturbs makes it longer.
+  // Returns the seconds of one run, the minimum over several samples because interference only
+  // makes runs longer. Stops early if the algorithm is slower than `limit`.
   double seconds(const Algorithm& algorithm, const Operands& operands, double limit) {
-    algorithm.run(stream_, operands.args, operands.workspace.data());  // loads its code
+    algorithm.run(stream_, operands.args, operands.workspace.data());  // warm-up: loads its code
     stream_.synchronize();
     const auto work = [&] {
       stream_.record(*start_);
@@ -108,13 +114,13 @@ class Stopwatch {
       stream_.record(*end_);
     };
     const std::unique_ptr<Recording> recording = device_.record(stream_, work);
-    double least = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < kSamples && (i < kEnough || least < limit); ++i) {
+    double best_seconds = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < kSamples && (i < kMinSamples || best_seconds < limit); ++i) {
       recording ? recording->replay(stream_) : work();
       stream_.synchronize();
-      least = std::min(least, device_.seconds_between(*start_, *end_) / kRuns);
+      best_seconds = std::min(best_seconds, device_.seconds_between(*start_, *end_) / kRuns);
     }
-    return least;
+    return best_seconds;
   }
 
  private:
@@ -123,7 +129,8 @@ class Stopwatch {
   std::unique_ptr<Event> start_, end_;
 };
 
-// Whether the device still takes work: some errors of CUDA end all that a process does on it.
+// Returns true if the device is still usable: after some CUDA errors a process cannot use it any
+// more.
 bool works(Stream& stream) {
   try {
     stream.synchronize();
@@ -153,10 +160,10 @@ AlgorithmPtr Tuner::choose(const std::string& key, std::span<const size_t> bytes
 
 AlgorithmPtr Tuner::find(const std::string& key, std::span<const size_t> bytes,
                          const std::vector<Candidate>& candidates) {
-  if (AlgorithmPtr algorithm = remembered(key, candidates)) return algorithm;
+  if (AlgorithmPtr algorithm = cached_choice(key, candidates)) return algorithm;
   std::vector<Built> built;
   for (const Candidate& candidate : candidates) {
-    if (built.size() == (measure_ ? kMeasured : 1)) break;
+    if (built.size() == (measure_ ? kMaxMeasured : 1)) break;
     if (AlgorithmPtr one = candidate.build()) built.push_back({candidate.name, std::move(one)});
   }
   if (built.empty()) return nullptr;
@@ -164,8 +171,8 @@ AlgorithmPtr Tuner::find(const std::string& key, std::span<const size_t> bytes,
   return agree(key, fastest(key, built, bytes), built).algorithm;
 }
 
-AlgorithmPtr Tuner::remembered(const std::string& key,
-                               std::span<const Candidate> candidates) const {
+AlgorithmPtr Tuner::cached_choice(const std::string& key,
+                                  std::span<const Candidate> candidates) const {
   const auto name = names_.find(key);
   if (name == names_.end()) return nullptr;
   for (const Candidate& candidate : candidates) {
@@ -174,8 +181,9 @@ AlgorithmPtr Tuner::remembered(const std::string& key,
   return nullptr;
 }
 
-// One that fails is out; so are all that remain where there is no room to measure. After an error
-// that the device does not recover from, nothing else would run, and only the first tells why.
+// Candidates that fail are skipped. If there is not enough memory to measure, the first candidate
+// is chosen. After an error from which the device does not recover, no other candidate could run
+// either, so the error is reported.
 const Tuner::Built& Tuner::fastest(const std::string& key, const std::vector<Built>& candidates,
                                    std::span<const size_t> bytes) {
   if (candidates.size() == 1) return candidates.front();
@@ -188,13 +196,14 @@ const Tuner::Built& Tuner::fastest(const std::string& key, const std::vector<Bui
   if (!operands) return candidates.front();
   Stopwatch stopwatch(device_, *stream_);
   const Built* best = nullptr;
-  double least = std::numeric_limits<double>::infinity();
+  double best_seconds = std::numeric_limits<double>::infinity();
   std::string failures;
   for (const Built& candidate : candidates) {
     try {
-      const double seconds = stopwatch.seconds(*candidate.algorithm, *operands, kHopeless * least);
-      if (seconds < least) {
-        least = seconds;
+      const double seconds =
+          stopwatch.seconds(*candidate.algorithm, *operands, kAbandonFactor * best_seconds);
+      if (seconds < best_seconds) {
+        best_seconds = seconds;
         best = &candidate;
       }
     } catch (const Error& error) {
@@ -211,8 +220,8 @@ const Tuner::Built& Tuner::fastest(const std::string& key, const std::vector<Bui
   return *best;
 }
 
-// Processes that start together measure the same; noise must not let them differ, nor the next run
-// from this one.
+// Processes that start together measure the same work. Noise must not make them choose differently
+// from each other or from a later run.
 const Tuner::Built& Tuner::agree(const std::string& key, const Built& best,
                                  const std::vector<Built>& built) {
   if (file_.empty()) return best;
@@ -221,17 +230,17 @@ const Tuner::Built& Tuner::agree(const std::string& key, const Built& best,
   const Lock lock(file_ + ".lock");
   Names names = read(file_, measured_on_);
   std::string& name = names.try_emplace(key, best.name).first->second;
-  const auto theirs =
+  const auto agreed =
       std::find_if(built.begin(), built.end(), [&](const Built& one) { return one.name == name; });
-  if (theirs == built.end()) name = best.name;
+  if (agreed == built.end()) name = best.name;
   names_ = std::move(names);
   try {
     replace_durably(file_,
                     nlohmann::json{{"measured_on", measured_on_}, {"choices", names_}}.dump(1));
   } catch (const Error&) {
-    // The next process measures again: that is all there is to lose.
+    // Ignored: the next process measures again.
   }
-  return theirs == built.end() ? best : *theirs;
+  return agreed == built.end() ? best : *agreed;
 }
 
 }  // namespace trireme::ops::cuda

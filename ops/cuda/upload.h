@@ -1,4 +1,4 @@
-// Tables that a plan makes once for its kernels.
+// Upload of tables that a plan creates once for its kernels.
 #pragma once
 
 #include <vector>
@@ -7,6 +7,7 @@
 
 namespace trireme::ops::cuda {
 
+// Returns device memory with a copy of `values`. Blocks until the copy is done.
 template <class T>
 Buffer upload(Device& device, const std::vector<T>& values) {
   const size_t bytes = values.size() * sizeof(T);

@@ -130,21 +130,21 @@ TEST(GroupNorm, RefusesWhatDoesNotFit) {
   EXPECT_EQ(refusal(F{.groups = 3}, {x, c, c, x, saved}), "accepted");
   EXPECT_EQ(refusal(F{.groups = 3}, {x, none, none, x, none}), "accepted");
   EXPECT_EQ(refusal(F{.groups = 4}, {x, c, c, x, saved}),
-            "group_norm_forward: the 6 channels of x [2, 6, 3] do not divide into 4 groups");
+            "group_norm_forward: the 6 channels of x [2, 6, 3] are not divisible into 4 groups");
   EXPECT_EQ(refusal(F{.groups = 0}, {x, c, c, x, saved}),
             "group_norm_forward: groups must be at least 1, got 0");
   EXPECT_EQ(refusal(F{.groups = 3}, {of({6}), c, c, of({6}), saved}),
             "group_norm_forward: x must be [N, C, ...], got [6]");
   EXPECT_EQ(refusal(F{.groups = 3}, {of({2, 6, 0}), c, c, of({2, 6, 0}), saved}),
-            "group_norm_forward: the extents of x must be at least 1, got 0");
+            "group_norm_forward: the dimensions of x must be at least 1, got 0");
   EXPECT_EQ(refusal(F{.groups = 3}, {x, c, none, x, saved}),
-            "group_norm_forward: gamma is given without beta");
+            "group_norm_forward: gamma is present without beta");
   EXPECT_EQ(refusal(F{.groups = 3}, {x, c, of({3}), x, saved}),
             "group_norm_forward: beta must be [6], got [3]");
   EXPECT_EQ(refusal(F{.groups = 3}, {x, c, c, x, of({2, 6, 2})}),
             "group_norm_forward: saved must be [2, 3, 2], got [2, 6, 2]");
   EXPECT_EQ(refusal(B{.groups = 3}, {x, x, c, saved, of({1}), x, none, c}),
-            "group_norm_backward: dbeta is given without dgamma");
+            "group_norm_backward: dbeta is present without dgamma");
 }
 
 // --- Backends.

@@ -111,9 +111,9 @@ TEST(Lion, IsThePublished) {
                {0.545745849609375, -1.70489501953125, 0.0911712646484375, 2.36404418945312});
 }
 
-// A tensor of two weights, and a bias of two elements that neither decays nor adapts.
+// A tensor of two weights, and a bias of two elements that neither decays nor use_trust_ratio.
 Update layer_wise(const UpdateRule& rule) {
-  return {rule, {{0, 2, 0.25f, 1}, {2, 4, 0, 1, /*adapts=*/false}}};
+  return {rule, {{0, 2, 0.25f, 1}, {2, 4, 0, 1, /*use_trust_ratio=*/false}}};
 }
 
 // timm 1.0.31.
@@ -166,7 +166,7 @@ TEST(Lars, IsThePapers) {
 
 TEST(TrustRatios, AreOneWhereANormIsZeroOrNothingAdapts) {
   for (const UpdateRule& rule : {UpdateRule(Lars{}), UpdateRule(Lamb{})}) {
-    Training training({rule, {{0, 1}, {1, 2}, {2, 3}, {3, 4, 0, 1, /*adapts=*/false}}});
+    Training training({rule, {{0, 1}, {1, 2}, {2, 3}, {3, 4, 0, 1, /*use_trust_ratio=*/false}}});
     training.parameters = numbers({4}, {0, 2, 2, 2});
     training.step({1, 0, 1, 1});
     EXPECT_EQ(training.ratios[0], 1);

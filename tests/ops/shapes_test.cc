@@ -73,13 +73,13 @@ TEST_P(Refusals, OfConvolutions) {
   EXPECT_REFUSED(Conv2dForward{}, (Specs{x, of({4, 2, 3, 3}), b, y}),
                  "weight [4, 2, 3, 3] in 1 groups does not fit x [2, 3, 5, 5]");
   EXPECT_REFUSED(Conv2dForward{}, (Specs{of({2, 75}), w, b, y}),
-                 "x must have 4 extents, got [2, 75]");
+                 "x must have 4 dimensions, got [2, 75]");
   EXPECT_REFUSED(Conv2dForward{}, (Specs{of({2, 3, 2, 5}), w, b, of({2, 4, 0, 3})}),
-                 "no window fits into x [2, 3, 2, 5]");
+                 "the window does not fit into x [2, 3, 2, 5]");
   EXPECT_REFUSED((Conv2dForward{.geometry = {.stride = {1, 0}}}), (Specs{x, w, b, y}),
                  "stride must be at least 1, got 0");
   EXPECT_REFUSED((Conv2dForward{.geometry = {}, .activation = Activation::kGelu}),
-                 (Specs{x, w, b, y}), "cannot end in gelu");
+                 (Specs{x, w, b, y}), "cannot fuse gelu");
   EXPECT_REFUSED(Conv2dBackwardData{}, (Specs{y, w, of({2, 3, 6, 5})}),
                  "conv2d_backward_data: dy must be [2, 4, 4, 3], got [2, 4, 3, 3]");
   EXPECT_REFUSED(Conv2dBackwardWeights{}, (Specs{x, y, w, of({5})}), "dbias must be [4], got [5]");
@@ -99,7 +99,7 @@ TEST_P(Refusals, OfPools) {
   EXPECT_REFUSED((AveragePoolForward{{.kernel = {2, 2}, .stride = {2, 2}, .padding = {0, 2}}}),
                  specs, "padding 2 must be less than the kernel 2");
   EXPECT_REFUSED(MaxPoolForward{}, (Specs{of({1, 2, 1, 4}), of({1, 2, 0, 2}), absent()}),
-                 "no window fits into x [1, 2, 1, 4]");
+                 "the window does not fit into x [1, 2, 1, 4]");
 }
 
 TEST_P(Refusals, OfNorms) {
@@ -138,8 +138,8 @@ TEST_P(Refusals, OfLosses) {
 }
 
 TEST_P(Refusals, OfInputsAndRates) {
-  EXPECT_REFUSED((NormalizeInput{.scale = 1, .mean = {1, 2}, .deviation = {1}}),
-                 (Specs{of({1, 3, 2, 2}), of({1, 3, 2, 2})}), "got 2 means or deviations for 3");
+  EXPECT_REFUSED((NormalizeInput{.scale = 1, .mean = {1, 2}, .stddev = {1}}),
+                 (Specs{of({1, 3, 2, 2}), of({1, 3, 2, 2})}), "got 2 means or standard deviations for 3");
   EXPECT_REFUSED(DropoutForward{.rate = 1}, (Specs{of({2, 3}), state(), of({2, 3})}),
                  "rate must be at least 0 and below 1, got 1");
 }

@@ -144,7 +144,7 @@ TEST_P(UpdateTest, EveryRule) {
 TEST_P(UpdateTest, TrustRatios) {
   for (Arrays a : arrays()) {
     if (a.ranges.empty()) continue;
-    if (a.ranges.size() > 2) a.ranges[1].adapts = false;
+    if (a.ranges.size() > 2) a.ranges[1].use_trust_ratio = false;
     for (const Scaling& s : scalings()) {
       for (const UpdateRule& rule : rules()) {
         if (!is_layer_wise(rule)) continue;

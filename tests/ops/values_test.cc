@@ -331,10 +331,10 @@ TEST(NormalizeInput, ReadsImagesAsStored) {
   const std::vector<uint8_t> pixels{10, 20, 30, 40, 50, 60};  // (red, green) at three places
   Tensor x = stored(DType::kU8, {1, 2, 1, 3}, pixels, Layout::channels_last());
   Tensor y = unwritten({1, 2, 1, 3});
-  evaluate(NormalizeInput{.scale = 0.5f, .mean = {5, 10}, .deviation = {2, 4}}, {&x, &y});
+  evaluate(NormalizeInput{.scale = 0.5f, .mean = {5, 10}, .stddev = {2, 4}}, {&x, &y});
   expect_numbers(y, {0, 5, 10, 0, 2.5, 5});
   x.spec.layout = Layout::row_major();
-  evaluate(NormalizeInput{.scale = 0.5f, .mean = {5}, .deviation = {2}}, {&x, &y});
+  evaluate(NormalizeInput{.scale = 0.5f, .mean = {5}, .stddev = {2}}, {&x, &y});
   expect_numbers(y, {0, 2.5, 5, 7.5, 10, 12.5});
 }
 

@@ -122,7 +122,7 @@ Plan plan(const NormalizeInput& op, Specs specs) {
     for (int64_t i = 0; i < x.shape.elements(); ++i) {
       const auto c = static_cast<size_t>(i / places % x.shape[1]);
       const double mean = op.mean.size() == 1 ? op.mean[0] : op.mean[c];
-      const double deviation = op.deviation.size() == 1 ? op.deviation[0] : op.deviation[c];
+      const double deviation = op.stddev.size() == 1 ? op.stddev[0] : op.stddev[c];
       out(args, O::kY)[i] = (load(args[O::kX], x.dtype, place(x, i)) * op.scale - mean) / deviation;
     }
   });

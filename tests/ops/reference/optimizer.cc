@@ -70,7 +70,7 @@ void trust_ratios(const TrustRatios& op, const Rule& rule, Args args,
         parameters += p * p;
         directions += d * d;
       }
-      *ratio++ = range.adapts ? trust_ratio(rule, n, parameters, directions) : 1;
+      *ratio++ = range.use_trust_ratio ? trust_ratio(rule, n, parameters, directions) : 1;
     }
   });
 }
@@ -102,7 +102,7 @@ Plan plan(const SumOfSquares& op, Specs specs) {
     each(op.ranges, [&](const UpdateRange&, int64_t i) {
       sum += in(args, SumOfSquares::kX)[i] * in(args, SumOfSquares::kX)[i];
     });
-    each(op.watched,
+    each(op.checked_ranges,
          [&](const UpdateRange&, int64_t i) { sum += 0 * in(args, SumOfSquares::kX)[i]; });
     *out(args, SumOfSquares::kSum) = sum;
   });

@@ -1,4 +1,4 @@
-// Layouts for the tensors of an operation that asks nothing special of them.
+// Chooses layouts for ops that do not require particular ones.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace trireme::ops {
 
-// Every tensor that is present in row-major order.
+// Returns the specs with row-major layout for all present tensors.
 inline std::vector<TensorSpec> in_row_major(std::span<const TensorSpec> given) {
   std::vector<TensorSpec> specs(given.begin(), given.end());
   for (TensorSpec& spec : specs) {
@@ -17,7 +17,8 @@ inline std::vector<TensorSpec> in_row_major(std::span<const TensorSpec> given) {
   return specs;
 }
 
-// All tensors, of one shape, in the layout of the first that has one.
+// Returns the specs, which have the same shape, with the first layout that is not any(), or
+// row-major if there is none.
 inline std::vector<TensorSpec> in_one_layout(std::span<const TensorSpec> given) {
   std::vector<TensorSpec> specs(given.begin(), given.end());
   Layout layout = Layout::any();
