@@ -257,11 +257,11 @@ TEST_F(CheckpointFaults, SkipsImpossibleStates) {
        {std::tuple("\n  \"step\": 8", "\n  \"step\": 9",
                    "step is 9, but the folder is called step-00000008"),
         std::tuple("\"epoch\": 2", "\"epoch\": 9223372036854775807",
-                   "epoch is 9223372036854775807, which is not a whole number in [0, 8]"),
+                   "epoch is 9223372036854775807, which is not an integer in [0, 8]"),
         std::tuple("\"ranks\": 1",
                    "\"loss_scale\": {\"good_steps\": 0, \"scale\": 1.0, \"skipped\": "
                    "-5}, \"ranks\": 1",
-                   "loss_scale.skipped is -5, which is not a whole number in [0, 8]")}) {
+                   "loss_scale.skipped is -5, which is not an integer in [0, 8]")}) {
     SCOPED_TRACE(message);
     restore_run(scratch_ / "good");
     rewrite_state(checkpoint(8), from, to);

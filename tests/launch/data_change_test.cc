@@ -106,7 +106,7 @@ TEST_F(DataChange, IsAcceptedWhenAskedFor) {
   EXPECT_EQ(accepted.code, 0) << accepted.error;
   EXPECT_THAT(accepted.out, HasSubstr("training samples: 192 -> 144; evaluation samples: 48 -> 36; "
                                       "accepted"));
-  EXPECT_THAT(accepted.out, HasSubstr("other samples than before are held out for evaluation"));
+  EXPECT_THAT(accepted.out, HasSubstr("the samples held out for evaluation have changed"));
   // Two epochs of 9 steps after the one that was given up.
   EXPECT_EQ(losses_of(run_dir()).size(), 22u + 2 * 9);
   const Outcome again = train({"--set", "train.epochs=5"});

@@ -152,11 +152,11 @@ TEST_F(NotFinite, ARunWhoseStepsAreAllSkippedIsSaved) {
   EXPECT_THAT(outcome.out, HasSubstr("36 steps (35 skipped) in "));
   EXPECT_EQ(events(run_dir(), "not_finite").size(), 35u);
   size_t told = 0;
-  for (size_t at = 0; (at = outcome.out.find("left the step out", at)) != std::string::npos; ++at) {
+  for (size_t at = 0; (at = outcome.out.find("skipped the step", at)) != std::string::npos; ++at) {
     ++told;
   }
   EXPECT_EQ(told, 8u) << outcome.out;
-  EXPECT_THAT(outcome.out, HasSubstr("left the step out; so far 32 steps"));
+  EXPECT_THAT(outcome.out, HasSubstr("skipped the step; so far 32 steps"));
   EXPECT_FALSE(fs::exists(run_dir() / "checkpoints/best"));
   EXPECT_EQ(run({"eval", run_dir().string()}).code, 0);
   const Outcome lines = run(

@@ -257,7 +257,7 @@ class ProfileTest(ProgramTest):
         folder = self.scratch / "profiled"
         (folder / "trace.json.tmp").mkdir(parents=True)
         _, output = self.train("profiled", "--profile", "steps=3..6", ranks=0)
-        self.assertIn("warning: the profile: ", output)
+        self.assertIn("warning: profile: ", output)
         self.assertTrue((folder / "profile.txt").exists())
         self.assertEqual(len(losses(folder)), 12)
 
