@@ -299,9 +299,9 @@ class Transformed final : public WrappedDataset {
     Canvas& canvas = *borrowed;
     canvas.begin(output_view(input, spec_));
     canvas.expect_more_images(pipeline_.allocates_from(0));
-    const Canvas::Target target = canvas.allocate(from_);
-    inner().read(id, reinterpret_cast<std::byte*>(target.image.pixels), target);
-    canvas.commit(target);
+    const Canvas::Target original = canvas.allocate(from_);
+    inner().read(id, reinterpret_cast<std::byte*>(original.image.pixels), target);
+    canvas.commit(original);
     try {
       pipeline_.apply(0, pipeline_.size(), id, canvas);
       canvas.finish();

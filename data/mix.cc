@@ -16,7 +16,7 @@ namespace {
 // The transform index for the draws of pairs. No sample has a transform with this index, see
 // kMaxTransforms in pipeline.cc.
 constexpr int kMixTransform = 255;
-constexpr uint32_t kOne = 1 << 16;  // a share of 1 in fixed point
+constexpr uint32_t kFullShare = 1 << 16;  // a share of 1 in fixed point
 
 double open_uniform(Draws& draws) { return (draws.bits() + 0.5) * 0x1p-32; }  // in (0, 1)
 
@@ -44,12 +44,12 @@ double draw_log_gamma(double alpha, Draws& draws) {
 }
 
 TRIREME_VECTORIZED void mix_bytes(uint8_t* a, uint8_t* b, size_t count, uint32_t share) {
-  const uint32_t rest = kOne - share;
+  const uint32_t rest = kFullShare - share;
   for (size_t i = 0; i < count; ++i) {
     const uint32_t x = a[i];
     const uint32_t y = b[i];
-    a[i] = static_cast<uint8_t>((share * x + rest * y + kOne / 2) / kOne);
-    b[i] = static_cast<uint8_t>((share * y + rest * x + kOne / 2) / kOne);
+    a[i] = static_cast<uint8_t>((share * x + rest * y + kFullShare / 2) / kFullShare);
+    b[i] = static_cast<uint8_t>((share * y + rest * x + kFullShare / 2) / kFullShare);
   }
 }
 
@@ -147,8 +147,9 @@ bool Mix::chooses_cutmix(Draws& draws) const {
 
 // mixup() and cutmix() return the share of itself that each row retains.
 float Mix::mixup(Draws& draws, const Row& first, const Row& second) const {
-  const auto share = static_cast<uint32_t>(std::lround(draw_beta(mixup_alpha_, draws) * kOne));
-  const float exact = static_cast<float>(share) / kOne;
+  const auto share =
+      static_cast<uint32_t>(std::lround(draw_beta(mixup_alpha_, draws) * kFullShare));
+  const float exact = static_cast<float>(share) / kFullShare;
   const size_t elements = spec_.input.shape.elements();
   if (spec_.input.dtype == DType::kU8) {
     mix_bytes(reinterpret_cast<uint8_t*>(first.input), reinterpret_cast<uint8_t*>(second.input),

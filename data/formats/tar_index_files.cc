@@ -43,7 +43,7 @@ class Draft {
  public:
   enum class State { kMine, kBusy, kImpossible };
 
-  Draft(const std::string& place, bool wait) : place_(place), path_(place + kTemporaryText) {
+  Draft(const std::string& place, bool wait) : place_(place), path_(place + kTemporarySuffix) {
     std::error_code ignored;  // then it cannot be opened either
     fs::create_directories(fs::path(place).parent_path(), ignored);
     while (true) {
