@@ -68,8 +68,9 @@ std::vector<float> per_channel(const google::protobuf::RepeatedField<float>& val
 }
 
 void normalize(const NormalizeConfig& config, SampleSpec& spec) {
-  if (spec.input.dtype == DType::kI32)
+  if (spec.input.dtype == DType::kI32) {
     throw ConfigError("data.normalize", "cannot be used with tokens");
+  }
   spec.mean = per_channel(config.mean(), 0, spec, "data.normalize.mean");
   spec.stddev = per_channel(config.std(), 1, spec, "data.normalize.std");
   for (const float value : spec.stddev) {

@@ -44,8 +44,7 @@ class RelabeledDataset final : public WrappedDataset {
 
  private:
   SampleSpec spec_;
-  std::vector<int32_t>
-      classes_;  // the network's class for each class here; empty if they are equal
+  std::vector<int32_t> classes_;  // the network's class for each class; empty if all are equal
   std::vector<std::string> names_;
 };
 

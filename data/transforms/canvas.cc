@@ -39,8 +39,9 @@ void Canvas::begin(const ImageView& output) {
 }
 
 Canvas::Place Canvas::place_for(ImageSize size) const {
-  if (!more_images_follow_ && place_ != Place::kOutput && size == output_.size())
+  if (!more_images_follow_ && place_ != Place::kOutput && size == output_.size()) {
     return Place::kOutput;
+  }
   return place_ == Place::kMemory0 ? Place::kMemory1 : Place::kMemory0;
 }
 
@@ -109,8 +110,7 @@ void Canvas::finish() {
   if (size() != output_.size()) {
     throw ImageError(
         fmt::format("is {} x {} (height x width) after its transforms, others are {} x {}; add a "
-                    "resize or crop "
-                    "to one size",
+                    "resize or crop to one size",
                     size().height, size().width, output_.height, output_.width));
   }
   if (place_ == Place::kOutput) return;

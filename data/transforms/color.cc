@@ -76,7 +76,8 @@ std::unique_ptr<Transform> make_color_jitter(const ColorJitterConfig& config,
   return std::make_unique<ColorJitter>(config, path);
 }
 
-std::unique_ptr<Transform> make_grayscale(const ProbabilityConfig& config, const std::string& path) {
+std::unique_ptr<Transform> make_grayscale(const ProbabilityConfig& config,
+                                          const std::string& path) {
   return std::make_unique<Grayscale>(config, path);
 }
 

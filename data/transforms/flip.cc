@@ -116,7 +116,8 @@ std::unique_ptr<Transform> make_horizontal_flip(const ProbabilityConfig& config,
   return std::make_unique<HorizontalFlip>(config, path);
 }
 
-std::unique_ptr<Transform> make_vertical_flip(const ProbabilityConfig& config, const std::string& path) {
+std::unique_ptr<Transform> make_vertical_flip(const ProbabilityConfig& config,
+                                              const std::string& path) {
   return std::make_unique<VerticalFlip>(config, path);
 }
 

@@ -20,7 +20,8 @@ std::unique_ptr<Transform> make_random_resized_crop(const RandomResizedCropConfi
 std::unique_ptr<Transform> make_pad(const PadConfig& config, const std::string& path);
 std::unique_ptr<Transform> make_horizontal_flip(const ProbabilityConfig& config,
                                                 const std::string& path);
-std::unique_ptr<Transform> make_vertical_flip(const ProbabilityConfig& config, const std::string& path);
+std::unique_ptr<Transform> make_vertical_flip(const ProbabilityConfig& config,
+                                              const std::string& path);
 std::unique_ptr<Transform> make_color_jitter(const ColorJitterConfig& config,
                                              const std::string& path);
 std::unique_ptr<Transform> make_grayscale(const ProbabilityConfig& config, const std::string& path);

@@ -203,8 +203,9 @@ void run(const std::string& folder, int rounds) {
   std::array<std::vector<double>, kMethods> ratios;
   for (const auto& round : taken) {
     rates.push_back(static_cast<double>(files.size()) / round[0]);
-    for (size_t method = 0; method < kMethods; ++method)
+    for (size_t method = 0; method < kMethods; ++method) {
       ratios[method].push_back(round[0] / round[method]);
+    }
   }
   fmt::print(
       R"({{"bench": "decode", "images": {}, "rounds": {}, "libjpeg_images_per_second": {:.1f}, )"
