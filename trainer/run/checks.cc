@@ -18,7 +18,7 @@ namespace {
 // Lower limit of the standard deviation as a fraction of the mean, so that small fluctuations after
 // very steady losses are not reported.
 constexpr double kMinRelativeStddev = 0.01;
-constexpr size_t kMaxListed = 4;  // parameters that one message lists
+constexpr size_t kMaxListed = 4;  // ranks or parameters that one message lists
 
 // Returns "rank 1" or "ranks 0, 2".
 std::string rank_list(const std::vector<int>& ranks) {

@@ -20,7 +20,7 @@ EarlyStopping::EarlyStopping(const TrainConfig& config, comm::Communicator& comm
 
 void EarlyStopping::count(const Evaluation& evaluation) {
   if (!configured() || state_.stopping->counted_at == state_.step) return;
-  Stopping& stopping = *state_.stopping;
+  EarlyStoppingState& stopping = *state_.stopping;
   stopping.counted_at = state_.step;
   // Rank 0 decides, since sums may differ between ranks in the last digit.
   const auto score = score_of(stopping.metric, evaluation.metrics);
@@ -42,7 +42,7 @@ bool EarlyStopping::should_stop() const {
 }
 
 std::string EarlyStopping::reason() const {
-  const Stopping& stopping = *state_.stopping;
+  const EarlyStoppingState& stopping = *state_.stopping;
   if (!stopping.best) {
     return fmt::format("{} has not been a finite number in {} evaluations", stopping.metric,
                        stopping.waited);

@@ -57,7 +57,7 @@ void RunSetup::open_machine() {
 
 void RunSetup::open_inputs() {
   fault_point("open_data");
-  const auto progress = tell_opening(communicator_);
+  const auto progress = opening_progress(communicator_);
   parts_.training = open_data(config_, data::Part::kTraining, progress);
   parts_.evaluation =
       open_data(config_, data::Part::kEvaluation, progress, parts_.training->columns());

@@ -70,9 +70,10 @@ std::string RunStart::load_on_rank_0() {
   parts_.step->restart_averages();
   load_optimizer(*resumed, parts_.step->state());
   if (resumes_own_checkpoint()) {
-    resumed->path = Checkpoints(parts_.folder.checkpoints(), 1)
-                        .go_on_from(resumed->path, resumed->state.step,
-                                    [&](const std::string& text) { parts_.reporter->alert(text); });
+    resumed->path =
+        Checkpoints(parts_.folder.checkpoints(), 1)
+            .continue_from(resumed->path, resumed->state.step,
+                           [&](const std::string& text) { parts_.reporter->alert(text); });
   }
   drop_invalid_best(resumed->state);
   return resumed->path.string() + '\0' + to_json(resumed->state);
@@ -125,12 +126,12 @@ void RunStart::compare_data() const {
   const FoundCheckpoint& resumed = *parts_.resumed;
   const std::string path = resumed.path.string();
   const std::optional<RunData>& saved = resumed.state.data;
-  const std::string change = data_change(resumed.state, *data_);
+  const std::string change = describe_data_change(resumed.state, *data_);
   if (change.empty() && !saved) {
     warn(path + " does not record its data, so changes of the data cannot be detected");
   }
   if (change.empty()) return;
-  if (!options_.accept_data_change) throw data_refusal(resumed, change);
+  if (!options_.accept_data_change) throw data_change_error(resumed, change);
   warn(path + ": " + change + "; accepted");
   if (config_.run.data().has_holdout() && saved && saved->evaluation != data_->evaluation) {
     warn(

@@ -95,7 +95,7 @@ RankMemory min_memory(const Config& config, const model::Graph& graph, const Bat
       {"parameters", parameters * sizeof(float)},
       {low_precision_name(config), dtype == DType::kF32 ? 0 : parameters * size_of(dtype)},
       {"averages of the parameters",
-       averages(config.run.optimizer()) ? parameters * sizeof(float) : 0},
+       uses_ema(config.run.optimizer()) ? parameters * sizeof(float) : 0},
       {"gradients", trained},
       {"optimizer state", arrays * trained},
       {"activations", static_cast<size_t>(memory.network.largest_output) * size_of(dtype),
@@ -116,7 +116,7 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
       {"parameters", parameters.array_bytes() + copies * parameters.running_stat_bytes()},
       {low_precision_name(config), static_cast<size_t>(parameters.elements) * low},
       {"averages of the parameters",
-       averages(config.run.optimizer())
+       uses_ema(config.run.optimizer())
            ? parameters.array_bytes() + static_cast<size_t>(parameters.elements) * low
            : 0},
       {"gradients", parameters.trained_bytes()},

@@ -40,7 +40,7 @@ struct Step::State {
       state->add_optimizer_array(parameters, array.name, array.values.data());
     }
     if (void* averages = arrays->averages().data()) {
-      state->add_optimizer_array(parameters, kAverage, averages);
+      state->add_optimizer_array(parameters, kAveragePrefix, averages);
     }
     for (const auto& slot : slots) {
       slot->make_contexts(*program, model, arrays->activations().data());
@@ -69,7 +69,7 @@ struct Step::State {
         budget, sharing);
     optimizer = std::make_unique<Optimizer>(config.run, parameters, backend);
     arrays = std::make_unique<StepArrays>(parameters, backend, program->activation_bytes(),
-                                          averages(config.run.optimizer()));
+                                          uses_ema(config.run.optimizer()));
     const SampleBytes sample{graph.input.input.bytes(), graph.input.target.bytes()};
     input_bytes = static_cast<size_t>(plan.capacity) * sample.input;
     for (int i = 0; i < in_flight; ++i) {
