@@ -12,7 +12,7 @@ namespace {
 // Batches in memory: on a CPU those that the loader fills ahead.
 int batches_of(const RankPlan& plan, const Target& target, comm::Communicator& alone) {
   const DeviceKind kind = plan.device->kind();
-  if (kind != DeviceKind::kCpu) return train::steps_under_way(kind);
+  if (kind != DeviceKind::kCpu) return train::steps_in_flight(kind);
   const int threads = train::loader_threads(target.config, target.in_memory,
                                             train::spare_cores(target.config, alone, *plan.device));
   return train::batches_in_memory(target.config, threads);
@@ -31,9 +31,9 @@ std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& gr
   const auto alone = comm::create_local_communicator();
   plan->batch = train::plan_batch(config, ranks);
   plan->device = train::create_device(config, *alone);
-  plan->room = train::room_of(*plan->device);
-  train::require_room(config, train::least_memory(config, graph, plan->batch, plan->device->kind()),
-                      plan->room, 1);
+  plan->budget = train::memory_budget_of(*plan->device);
+  train::require_fits(config, train::min_memory(config, graph, plan->batch, plan->device->kind()),
+                      plan->budget, 1);
   plan->backend = train::create_backend(config, *plan->device);
   model::Parameters& parameters = plan->parameters;
   plan->program = model::Program::compile(graph, *plan->backend,
@@ -44,15 +44,15 @@ std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& gr
   plan->memory = train::planned_memory(config, graph, plan->batch, plan->device->kind(), parameters,
                                        *plan->program, batches_of(*plan, target, *alone));
   const OptimizerConfig& optimizer = config.run.optimizer();
-  const size_t arrays = train::optimizer_arrays(optimizer).size() + train::averages(optimizer);
-  plan->checkpoint_bytes =
-      parameters.array_bytes() + parameters.running_bytes() + arrays * parameters.trained_bytes();
+  const size_t arrays = train::optimizer_state_names(optimizer).size() + train::uses_ema(optimizer);
+  plan->checkpoint_bytes = parameters.array_bytes() + parameters.running_stat_bytes() +
+                           arrays * parameters.trained_bytes();
   return plan;
 }
 
-std::string room_problem(const train::Config& config, const RankPlan& plan, int ranks) {
+std::string memory_problem(const train::Config& config, const RankPlan& plan, int ranks) {
   try {
-    train::require_room(config, plan.memory, plan.room, ranks);
+    train::require_fits(config, plan.memory, plan.budget, ranks);
   } catch (const ConfigError& error) {
     return error.what();
   }

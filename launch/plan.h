@@ -18,7 +18,7 @@ struct RankPlan {
   model::Parameters parameters;
   std::unique_ptr<const model::Program> program;
   train::RankMemory memory;
-  train::Room room;             // for it, which may be less
+  train::MemoryBudget budget;   // the memory available here
   size_t checkpoint_bytes = 0;  // about what a checkpoint takes
 };
 
@@ -29,7 +29,7 @@ std::string target_text(const data::SampleSpec& samples);
 // precision is not to be had here, or where parameters alone do not fit this machine.
 std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& graph, int ranks);
 
-// Why `ranks` of them, which share the room, do not fit this machine; "" where they do.
-std::string room_problem(const train::Config& config, const RankPlan& plan, int ranks);
+// Why `ranks` of them, which share the memory, do not fit this machine; "" where they do.
+std::string memory_problem(const train::Config& config, const RankPlan& plan, int ranks);
 
 }  // namespace trireme::cli
