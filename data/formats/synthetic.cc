@@ -52,8 +52,8 @@ class Synthetic final : public Dataset {
   void read(SampleId id, std::byte* input, std::byte* target) const override {
     const int64_t index = id.index;
     if (index < 0 || index >= size_) {
-      throw DataError("synthetic data",
-                      fmt::format("sample {} is out of range; the last one is {}", index, size_ - 1));
+      throw DataError("synthetic data", fmt::format("sample {} is out of range; the last one is {}",
+                                                    index, size_ - 1));
     }
     const int32_t label = label_of(index);
     std::memcpy(target, &label, sizeof label);

@@ -55,8 +55,9 @@ TEST_F(TokensTest, WindowsAndWhatFollows) {
   EXPECT_EQ(dataset->spec().classes, 23);
   for (int32_t i = 0; i < 4; ++i) expect_sample(*dataset, i, 5 * i);
   EXPECT_EQ(dataset->where(2), folder.path("a.bin") + ": token 10");
-  EXPECT_SAYS(dataset->description(),
-              "a.bin: 4 samples of 5 tokens with vocab_size 23, 2 tokens at ends of files left out");
+  EXPECT_SAYS(
+      dataset->description(),
+      "a.bin: 4 samples of 5 tokens with vocab_size 23, 2 tokens at ends of files left out");
 }
 
 TEST_F(TokensTest, NeverAcrossFiles) {
