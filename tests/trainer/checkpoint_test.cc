@@ -25,11 +25,12 @@ class CheckpointTest : public ::testing::Test {
     return taken;
   }
 
-  fs::path go_on_from(const fs::path& checkpoint, int64_t step) {
-    return Checkpoints(checkpoints(), 3).go_on_from(checkpoint, step, [&](const std::string& text) {
-      EXPECT_NE(text.find(": renamed to set-aside-step-"), std::string::npos) << text;
-      warnings_.push_back(text);
-    });
+  fs::path continue_from(const fs::path& checkpoint, int64_t step) {
+    return Checkpoints(checkpoints(), 3)
+        .continue_from(checkpoint, step, [&](const std::string& text) {
+          EXPECT_NE(text.find(": renamed to set-aside-step-"), std::string::npos) << text;
+          warnings_.push_back(text);
+        });
   }
 
   fs::path save(int64_t step, int64_t keep = 10, bool best = false) {
@@ -182,7 +183,7 @@ TEST_F(CheckpointTest, PointersThatCannotBeWrittenAreReportedAsThat) {
   const SavedCheckpoint third = save_with_problem(3, 1, /*best=*/true);
   EXPECT_NE(third.problem.find("'best' cannot be written: "), std::string::npos) << third.problem;
   std::vector<std::string> warnings;
-  Checkpoints(checkpoints(), 1).go_on_from(third.path, 3, [&](const std::string& text) {
+  Checkpoints(checkpoints(), 1).continue_from(third.path, 3, [&](const std::string& text) {
     warnings.push_back(text);
   });
   EXPECT_EQ(warnings.size(), 1u);
@@ -216,7 +217,7 @@ TEST_F(CheckpointTest, EveryKindOfDamageIsNamedAndPassedOver) {
       {[&](const fs::path& p) { flip(p / "optimizer.safetensors"); },
        "optimizer.safetensors: is damaged: checksum"},
       {[&](const fs::path& p) { fs::resize_file(p / "model.safetensors", 40); },
-       "model.safetensors: has 40 bytes, should have"},
+       "model.safetensors: has 40 bytes instead of"},
       {[&](const fs::path& p) { fs::remove(p / "optimizer.safetensors"); },
        "optimizer.safetensors: cannot be read: No such file"},
       {[&](const fs::path& p) { fs::remove(p / "manifest.json"); },
@@ -288,36 +289,35 @@ TEST_F(CheckpointTest, EachFieldOfTheStateHasARange) {
   struct Case {
     std::string from, to, message;
   };
-  const std::string epochs = "epoch is 9223372036854775807, which is not a whole number in [0, 46]";
+  const std::string epochs = "epoch is 9223372036854775807, which is not an integer in [0, 46]";
   for (const auto& [from, to, message] : std::vector<Case>{
-           {"\"step\": 46", "\"step\": -1", "step is -1, which is not a whole number in [0, "},
+           {"\"step\": 46", "\"step\": -1", "step is -1, which is not an integer in [0, "},
            {"\"epoch\": 1", "\"epoch\": 9223372036854775807", epochs},
            {"\"epoch\": 1", "\"epoch\": -1", "epoch is -1"},
            {"\"position\": 30", "\"position\": -30", "position is -30"},
            {"\"position\": 30", "\"position\": 1797",
-            "position is 1797, which is not a whole number in [0, 1796]"},
-           {"\"ranks\": 2", "\"ranks\": 0", "ranks is 0, which is not a whole number in [1, "},
-           {"\"seed\": 5", "\"seed\": \"a\"", "seed is \"a\", which is not a whole number"},
+            "position is 1797, which is not an integer in [0, 1796]"},
+           {"\"ranks\": 2", "\"ranks\": 0", "ranks is 0, which is not an integer in [1, "},
+           {"\"seed\": 5", "\"seed\": \"a\"", "seed is \"a\", which is not an integer"},
            {"\"epoch_loss_sum\": 0.5", "\"epoch_loss_sum\": null",
             "epoch_loss_sum is null, which is not a number"},
            {"\"epoch_weight\": 29.0", "\"epoch_weight\": -1.0",
             "epoch_weight is -1.0, which is not a number in [0, "},
            {"\"accuracy\"", "\"acuracy\"",
-            "metric is 'acuracy', which is none of loss, accuracy, top5"},
+            "metric is 'acuracy', which is not one of loss, accuracy, top5"},
            {"\"value\": 0.25", "\"value\": true", "best.value is true"},
-           {"\"step\": 23", "\"step\": 47",
-            "best.step is 47, which is not a whole number in [0, 46]"},
+           {"\"step\": 23", "\"step\": 47", "best.step is 47, which is not an integer in [0, 46]"},
            {"\"best_step\": 20", "\"best_step\": -2",
-            "early_stopping.best_step is -2, which is not a whole number in [0, 46]"},
+            "early_stopping.best_step is -2, which is not an integer in [0, 46]"},
            {"\"waited\": 4", "\"waited\": 48",
-            "early_stopping.waited is 48, which is not a whole number in [0, 47]"},
+            "early_stopping.waited is 48, which is not an integer in [0, 47]"},
            {"\"counted_at\": 44", "\"counted_at\": 1e9",
-            "early_stopping.counted_at is 1000000000.0, which is not a whole number"},
+            "early_stopping.counted_at is 1000000000.0, which is not an integer"},
            {"\"scale\": 2048.0", "\"scale\": 0.0",
             "loss_scale.scale is 0.0, which is not a number in [1, 16777216]"},
            {"\"good_steps\": 17", "\"good_steps\": -1", "loss_scale.good_steps is -1"},
            {"\"skipped\": 3", "\"skipped\": -3",
-            "loss_scale.skipped is -3, which is not a whole number in [0, 46]"},
+            "loss_scale.skipped is -3, which is not an integer in [0, 46]"},
            {"\"samples\": 1797", "\"samples\": 0", "data.training.samples is 0"},
            {"\"samples\": 450", "\"samples\": 0", "data.evaluation.samples is 0"},
            {"\"0123456789abcdef\"", "\"0123456789abcdeg\"", "data.training.inputs is "},
@@ -348,7 +348,7 @@ TEST_F(CheckpointTest, AStateOfAnotherStepThanItsFolderIsPassedOver) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->state.step, 1);
   const std::string message =
-      "state.json: is damaged: step is 2, but the folder is called step-00000099";
+      "state.json: is damaged: step is 2, but the folder is named step-00000099";
   ASSERT_EQ(warnings_.size(), 1u);
   EXPECT_NE(warnings_[0].find(message), std::string::npos) << warnings_[0];
   EXPECT_NE(error_of(renamed / "").find(message), std::string::npos) << error_of(renamed / "");
@@ -471,7 +471,7 @@ TEST_F(CheckpointTest, ADamagedOneOfTheSameStepIsReplaced) {
 TEST_F(CheckpointTest, LaterOnesCanBeSetAside) {
   const fs::path first = save(1);
   for (int64_t step : {2, 3}) save(step);
-  EXPECT_EQ(go_on_from(first, 1), first);
+  EXPECT_EQ(continue_from(first, 1), first);
   ASSERT_EQ(warnings_.size(), 2u);
   EXPECT_NE(warnings_[0].find("renamed to set-aside-step-00000003"), std::string::npos);
   const auto found = newest();
@@ -485,7 +485,7 @@ TEST_F(CheckpointTest, WhatIsSetAsideStays) {
   const fs::path first = save(1);
   for (int future : {1, 2, 3}) {
     spill(save(2) / "mark", std::to_string(future));
-    go_on_from(first, 1);
+    continue_from(first, 1);
   }
   EXPECT_EQ(slurp(checkpoints() / "set-aside-step-00000002" / "mark"), "1");
   EXPECT_EQ(slurp(checkpoints() / "set-aside-step-00000002-2" / "mark"), "2");
@@ -495,9 +495,9 @@ TEST_F(CheckpointTest, WhatIsSetAsideStays) {
 TEST_F(CheckpointTest, OneThatIsSetAsideTakesItsNameBack) {
   const fs::path first = save(1);
   spill(save(2) / "mark", "wanted");
-  go_on_from(first, 1);
+  continue_from(first, 1);
   spill(save(2) / "mark", "other");
-  EXPECT_EQ(go_on_from(checkpoints() / "set-aside-step-00000002" / "", 2).filename(),
+  EXPECT_EQ(continue_from(checkpoints() / "set-aside-step-00000002" / "", 2).filename(),
             "step-00000002");
   EXPECT_EQ(slurp(checkpoints() / "latest"), "step-00000002\n");
   EXPECT_EQ(slurp(checkpoints() / "step-00000002" / "mark"), "wanted");
@@ -508,7 +508,7 @@ TEST_F(CheckpointTest, OneOfAShorterNameIsNotSetAsideByItself) {
   save(1);
   const fs::path shorter = checkpoints() / "step-2";
   fs::rename(save(2), shorter);
-  EXPECT_EQ(go_on_from(shorter, 2).filename(), "step-00000002");
+  EXPECT_EQ(continue_from(shorter, 2).filename(), "step-00000002");
   EXPECT_EQ(newest()->state.step, 2);
 }
 
@@ -522,7 +522,7 @@ TEST_F(CheckpointTest, PathsMayBeARunItsCheckpointsOrOneOfThem) {
   EXPECT_EQ(find_checkpoint(checkpoints() / "step-00000001/", none).state.step, 1);
   EXPECT_NE(error_of(folder_.path() / "nowhere").find("no such folder"), std::string::npos);
   fs::create_directory(folder_.path() / "empty");
-  EXPECT_NE(error_of(folder_.path() / "empty").find("holds no checkpoint"), std::string::npos);
+  EXPECT_NE(error_of(folder_.path() / "empty").find("has no checkpoint"), std::string::npos);
 }
 
 TEST_F(CheckpointTest, ASaveThatFailsThrowsAndHarmsNothing) {
@@ -546,7 +546,7 @@ TEST_F(CheckpointTest, AnotherModelIsAMatterOfConfiguration) {
     load_model(*found, model_.arrays());
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("'fc.weight' has shape [2, 3], wanted [3, 2]"),
+    EXPECT_NE(std::string(error.what()).find("'fc.weight' has shape [2, 3] instead of [3, 2]"),
               std::string::npos)
         << error.what();
   }

@@ -134,15 +134,15 @@ TEST_P(InitFromTest, TellsWhatWasTaken) {
   EXPECT_EQ(read(weights()).summary, "7 of 7 tensors from w.safetensors (torchvision names)");
   const InitialValues other = read(weights(1000));
   EXPECT_EQ(other.summary,
-            "5 of 7 tensors from w.safetensors (torchvision names); fc starts afresh (1000 -> 10 "
-            "classes)");
+            "5 of 7 tensors from w.safetensors (torchvision names); fc is newly initialized "
+            "(1000 -> 10 classes)");
   EXPECT_FALSE(other.weights.contains("fc.weight"));
   File headless = weights();
   headless.erase("fc.weight");
   headless.erase("fc.bias");
   EXPECT_EQ(read(headless).summary,
-            "5 of 7 tensors from w.safetensors (torchvision names); fc is not there and starts "
-            "afresh");
+            "5 of 7 tensors from w.safetensors (torchvision names); fc is not in the file and "
+            "is newly initialized");
   File hugging_face;
   for (const auto& [name, tensor] : weights()) {
     const std::string rest = name.substr(name.find('.') + 1);
@@ -162,7 +162,7 @@ TEST_P(InitFromTest, WhatDoesNotFitIsListedWithTheNearestName) {
   const std::string error = error_of(file);
   for (const char* line : {"model.init_from: ", "w.safetensors does not fit the network:\n",
                            "\n  'bn1.bias' is missing; did you mean 'bn1.bais'?",
-                           "\n  'conv1.weight' is [4, 3, 5, 5], the network's [4, 3, 3, 3]",
+                           "\n  'conv1.weight' is [4, 3, 5, 5], but the network needs [4, 3, 3, 3]",
                            "\n  'bn1.bais' is not in the network; did you mean 'bn1.bias'?",
                            "\n  'bn2.weight' is not in the network; did you mean 'bn1.weight'?"}) {
     EXPECT_NE(error.find(line), std::string::npos) << line << "\nin " << error;
@@ -170,7 +170,7 @@ TEST_P(InitFromTest, WhatDoesNotFitIsListedWithTheNearestName) {
   // The last layer may have other outputs, not other inputs.
   File narrow = weights(1000);
   narrow["fc.weight"] = floats({1000, 64}, 1);
-  EXPECT_NE(error_of(narrow).find("'fc.weight' is [1000, 64], the network's [10, 256]"),
+  EXPECT_NE(error_of(narrow).find("'fc.weight' is [1000, 64], but the network needs [10, 256]"),
             std::string::npos);
   for (int i = 0; i < 20; ++i) file["extra" + std::to_string(i) + ".weight"] = floats({1}, 1);
   EXPECT_TRUE(error_of(file).ends_with("\n  and 14 more")) << error_of(file);
@@ -204,7 +204,7 @@ TEST_P(InitFromTest, PicklesAndUnknownFilesAreRefused) {
     }
   };
   refused(write("resnet18.pth", "x"), "convert it: python -c \"import torch;");
-  refused(write("weights.txt", "x"), "is no *.safetensors");
+  refused(write("weights.txt", "x"), "is not a *.safetensors");
   refused(root_ / "none.safetensors", "none.safetensors: no such file or folder");
 }
 

@@ -13,7 +13,7 @@ TEST(Machine, MemoryLimitIsTheSmallestOfAllGroupsAbove) {
   const TemporaryFolder folder;
   const fs::path root = folder.path();
   const auto limit = [&](const std::string& membership) {
-    return memory_limit_of_groups(root, membership);
+    return cgroup_memory_limit(root, membership);
   };
   fs::create_directories(root / "job/step");
   EXPECT_EQ(limit("0::/job/step\n"), std::nullopt);
@@ -35,9 +35,9 @@ TEST(Machine, MemoryLimitOfGroupsOfVersionOne) {
   const fs::path root = folder.path();
   fs::create_directories(root / "memory/slurm");
   spill(root / "memory/slurm/memory.limit_in_bytes", "5000000\n");
-  EXPECT_EQ(memory_limit_of_groups(root, "9:cpu,cpuacct:/slurm\n5:memory:/slurm\n"), 5000000);
-  EXPECT_EQ(memory_limit_of_groups(root, "9:cpu,cpuacct:/slurm\n"), std::nullopt);
-  EXPECT_EQ(memory_limit_of_groups(root, "garbage\n:\n\n"), std::nullopt);
+  EXPECT_EQ(cgroup_memory_limit(root, "9:cpu,cpuacct:/slurm\n5:memory:/slurm\n"), 5000000);
+  EXPECT_EQ(cgroup_memory_limit(root, "9:cpu,cpuacct:/slurm\n"), std::nullopt);
+  EXPECT_EQ(cgroup_memory_limit(root, "garbage\n:\n\n"), std::nullopt);
 }
 
 TEST(Machine, AProcessMayUseSomeMemoryButNoMoreThanThereIs) {

@@ -122,7 +122,7 @@ TEST(Safetensors, AnOffsetThatIsAFraction) {
     std::string bytes(8, '\0');
     std::memcpy(bytes.data(), &length, 8);
     spill(path, bytes + header + std::string(4, '\0'));
-    EXPECT_NE(error_of(path).find("is not a whole number in its range"), std::string::npos)
+    EXPECT_NE(error_of(path).find("is not an integer in its range"), std::string::npos)
         << offset << ": " << error_of(path);
   }
 }

@@ -1,11 +1,11 @@
-// What threads beside training have in common.
+// Setup of threads that do not take part in training.
 #pragma once
 
 namespace trireme::train {
 
-// Of the calling thread: signals are left to the threads that look at them, but for those that tell
-// of a crash; computation goes first where cores are short; and `name` (at most 15 characters) is
-// what debuggers show.
-void go_to_background(const char* name);
+// Makes the calling thread a background thread: it blocks all signals except those of a crash, has
+// a lower priority than threads that compute, and appears in debuggers as `name` (at most 15
+// characters).
+void set_background_thread(const char* name);
 
 }  // namespace trireme::train

@@ -10,8 +10,8 @@
 namespace trireme::train {
 namespace {
 
-double ratio(int64_t part, int64_t whole) {
-  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+double ratio(int64_t part, int64_t total) {
+  return total == 0 ? 0 : static_cast<double>(part) / static_cast<double>(total);
 }
 
 }  // namespace
@@ -27,11 +27,11 @@ const MetricInfo* find_metric(std::string_view name) {
 
 std::string metric_text(const MetricInfo& metric, double value) {
   if (metric.is_ratio) return fmt::format("{:.2f}%", 100 * value);
-  // Errors have the unit of the targets, which may be small.
-  const bool of_any_size =
+  // Errors have the scale of the targets, which may be small.
+  const bool any_scale =
       metric.value == &EvaluationMetrics::mae || metric.value == &EvaluationMetrics::rmse;
-  return of_any_size ? fmt::format("{:.4g}", PlainNumber{value})
-                     : fmt::format("{:.4f}", PlainNumber{value});
+  return any_scale ? fmt::format("{:.4g}", PlainNumber{value})
+                   : fmt::format("{:.4f}", PlainNumber{value});
 }
 
 std::string metrics_text(const EvaluationMetrics& metrics) {

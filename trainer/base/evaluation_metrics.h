@@ -1,5 +1,5 @@
-// What an evaluation measures: the one list of its metrics. Records, files, charts and commands go
-// by it, so that a metric that is added here is in all of them.
+// The metrics of an evaluation. All records, files, charts and commands use the list in this file,
+// so a metric that is added here appears in all of them.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,21 @@
 
 namespace trireme::train {
 
-// Classes up to which precision, recall and F1 are computed: of the 50,000 words of a vocabulary
-// they would say nothing.
+// Precision, recall and F1 are computed for at most this many classes. They mean little for the
+// 50,000 tokens of a vocabulary.
 inline constexpr int64_t kMaxScoredClasses = 10'000;
 
-// Over all samples of all ranks. Nothing where a metric is not for such samples, or does not exist.
+// Metrics over all samples of all ranks. A metric has no value if it does not apply to the samples
+// or is undefined.
 struct EvaluationMetrics {
   std::optional<double> loss = {};      // mean
   std::optional<double> accuracy = {};  // fraction of samples whose label has the largest logit
   std::optional<double> top5 = {};      // fraction of samples whose label is among the five largest
-  // Unweighted means over the classes that have samples or are predicted, see ClassScores.
+  // Unweighted means over the classes that have samples or are predicted; see ClassScores.
   std::optional<double> macro_precision = {};
   std::optional<double> macro_recall = {};
   std::optional<double> macro_f1 = {};
-  // Unweighted means over the outputs, see OutputScores.
+  // Unweighted means over the outputs; see OutputScores.
   std::optional<double> mae = {};
   std::optional<double> rmse = {};
   std::optional<double> r2 = {};
@@ -31,28 +32,28 @@ struct EvaluationMetrics {
   bool operator==(const EvaluationMetrics&) const = default;
 };
 
-// How one class is found, as scikit-learn defines them, with its zero_division=0: a ratio without
-// denominator is 0.
+// Precision, recall and F1 of one class, as scikit-learn defines them with zero_division=0: a ratio
+// with denominator 0 is 0.
 struct ClassScores {
   int64_t support = 0;         // samples of the class
-  int64_t predicted = 0;       // samples that are taken for it
-  int64_t true_positives = 0;  // of these both
+  int64_t predicted = 0;       // samples predicted as the class
+  int64_t true_positives = 0;  // samples of the class predicted as the class
 
   double precision() const;  // true positives / predicted
   double recall() const;     // true positives / support
-  double f1() const;         // the harmonic mean of both: 2 true positives / (predicted + support)
+  double f1() const;         // harmonic mean: 2 * true positives / (predicted + support)
 };
 
 struct MetricInfo {
-  // In evaluation.json; elsewhere with "eval_" in front.
+  // The name in evaluation.json. Other files prepend "eval_".
   const char* name;
   const char* title;  // for people
   const char* description;
   std::optional<double> EvaluationMetrics::*value;
   bool higher_is_better;
-  bool is_ratio;  // in [0, 1], for people a percentage
-  bool is_brief;  // shown also where there is little room
-  // Classes of the samples that it is for; 0: numbers are predicted.
+  bool is_ratio;  // in [0, 1], shown as a percentage
+  bool is_brief;  // included in short summaries
+  // The metric applies to samples with this range of classes; 0 is regression.
   int64_t min_classes;
   int64_t max_classes;
 
@@ -86,7 +87,7 @@ inline constexpr MetricInfo kEvaluationMetrics[] = {
      .higher_is_better = true,
      .is_ratio = true,
      .is_brief = false,
-     .min_classes = 6,  // of five the label is always among the first five
+     .min_classes = 6,  // with five classes it is always 1
      .max_classes = kAnyNumberOfClasses},
     {.name = "macro_precision",
      .title = "macro precision",
@@ -144,11 +145,11 @@ inline constexpr MetricInfo kEvaluationMetrics[] = {
      .max_classes = 0},
 };
 
-// Null where there is none of that name.
+// Returns the metric of this name; null if there is none.
 const MetricInfo* find_metric(std::string_view name);
-// For people: "99.72%", "0.0134".
+// Returns a value as text for people: "99.72%", "0.0134".
 std::string metric_text(const MetricInfo& metric, double value);
-// For people, those that there are: "loss 0.0134, accuracy 99.72%".
+// Returns all metrics that have a value as text for people: "loss 0.0134, accuracy 99.72%".
 std::string metrics_text(const EvaluationMetrics& metrics);
 
 }  // namespace trireme::train

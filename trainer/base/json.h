@@ -1,9 +1,9 @@
-// The JSON that runs write and read: metrics.jsonl, summary.json, evaluation.json, what commands
-// print with --json.
+// Conversion of numbers for the JSON that runs and commands write: metrics.jsonl, summary.json,
+// evaluation.json, the output of --json.
 //
-// JSON has numbers for neither NaN nor the infinities. They are the strings "NaN", "Infinity" and
-// "-Infinity" here, as in the JSON mapping of Protocol Buffers, so that float() of Python reads
-// them. A value that does not exist is null or absent.
+// JSON has no numbers for NaN and infinity. They are written as the strings "NaN", "Infinity" and
+// "-Infinity", as in the JSON mapping of Protocol Buffers; Python's float() accepts them. A missing
+// value is null or absent.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,21 +21,22 @@
 
 namespace trireme::train {
 
-// "NaN", "Infinity" or "-Infinity"; empty where the number is finite.
+// Returns "NaN", "Infinity" or "-Infinity"; empty if the number is finite.
 std::string_view non_finite_name(double number);
 
-// The JSON text of a value, with the names above for what is not finite. Bytes that are not UTF-8
-// (names of files need not be) become U+FFFD. `indent` as in nlohmann::json::dump: -1 is one line.
+// Returns a value as JSON text, with the names above for numbers that are not finite. Bytes that
+// are not UTF-8, as file names may have, become U+FFFD. `indent` is that of nlohmann::json::dump:
+// -1 is a single line.
 std::string json_text(nlohmann::json value, int indent = -1);
 std::string json_text(nlohmann::ordered_json value, int indent = -1);
 
-// A number, or one of the names above; nothing where the value is anything else.
+// Returns the number, also if it is one of the names above; nothing for any other value.
 std::optional<double> as_number(const nlohmann::json& value);
-// The same. Throws Error where the value is anything else.
+// Does the same. Throws Error for any other value.
 double to_number(const nlohmann::json& value);
 
-// For fmt: formatted as a double is (`{:.9g}`), but by its name where it is not finite: in quotes
-// as JSON has it, or plain.
+// A number to be formatted by fmt. It takes the options of a double ({:.9g}); a number that is not
+// finite is formatted as its name, with or without quotes.
 template <bool kQuoted>
 struct NumberText {
   double number;
@@ -43,10 +44,10 @@ struct NumberText {
 using JsonNumber = NumberText<true>;
 using PlainNumber = NumberText<false>;
 
-// nlohmann::json by itself turns fractions into whole numbers and cuts off what does not fit.
-// Throws Error unless it is a whole number that a T holds.
+// Returns an integer. Throws Error if the value is not an integer in the range of T; get<T>() of
+// nlohmann::json would round fractions and truncate large numbers.
 template <class T>
-T whole_number(const nlohmann::json& value) {
+T integer_from(const nlohmann::json& value) {
   if (value.is_number_unsigned()) {
     if (const auto number = value.get<uint64_t>(); std::in_range<T>(number)) {
       return static_cast<T>(number);
@@ -56,15 +57,15 @@ T whole_number(const nlohmann::json& value) {
       return static_cast<T>(number);
     }
   }
-  throw Error(json_text(value) + " is not a whole number in its range");
+  throw Error(json_text(value) + " is not an integer in its range");
 }
 
-// Throws Error unless it is a list of them.
+// Returns a list of integers. Throws Error if the value is not such a list.
 template <class T>
-std::vector<T> whole_numbers(const nlohmann::json& list) {
+std::vector<T> integers_from(const nlohmann::json& list) {
   if (!list.is_array()) throw Error(json_text(list) + " is not a list");
   std::vector<T> numbers;
-  for (const nlohmann::json& value : list) numbers.push_back(whole_number<T>(value));
+  for (const nlohmann::json& value : list) numbers.push_back(integer_from<T>(value));
   return numbers;
 }
 

@@ -17,7 +17,7 @@
 namespace trireme::train {
 namespace {
 
-// What follows the colon in the first line of the file with this key; empty when there is none.
+// Returns the value of the first line "KEY: VALUE" with this key; empty if there is none.
 std::string proc_field(const char* file, const std::string& key) {
   std::ifstream stream(file);
   for (std::string line; std::getline(stream, line);) {
@@ -38,7 +38,8 @@ std::string widest_instruction_set() {
   return "SSE";
 }
 
-// "max 100000" or "QUOTA PERIOD" in microseconds, of this process's control group.
+// Returns the CPU quota of this process's control group in cores; 0 if there is none. The file has
+// "max PERIOD" or "QUOTA PERIOD", in microseconds.
 double container_quota() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
   std::string quota;
@@ -47,21 +48,21 @@ double container_quota() {
   return std::strtod(quota.c_str(), nullptr) / period;
 }
 
-// In bytes; nothing for "max" and where there is no file.
+// Returns a limit in bytes; nothing if it is "max" or there is no file.
 std::optional<int64_t> read_limit(const std::filesystem::path& path) {
   std::ifstream file(path);
   int64_t bytes = 0;
   return file >> bytes ? std::optional(bytes) : std::nullopt;
 }
 
-std::string whole(const char* file) {
+std::string content_of(const char* file) {
   std::ifstream stream(file);
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 int64_t memory_limit(int64_t memory) {
   int64_t limit = memory;
-  const auto groups = memory_limit_of_groups("/sys/fs/cgroup", whole("/proc/self/cgroup"));
+  const auto groups = cgroup_memory_limit("/sys/fs/cgroup", content_of("/proc/self/cgroup"));
   if (groups) limit = std::min(limit, *groups);
   rlimit address_space{};
   if (getrlimit(RLIMIT_AS, &address_space) == 0 &&
@@ -73,15 +74,15 @@ int64_t memory_limit(int64_t memory) {
 
 }  // namespace
 
-std::optional<int64_t> memory_limit_of_groups(const std::filesystem::path& root,
-                                              const std::string& membership) {
-  std::optional<int64_t> least;
-  const auto look = [&](const std::filesystem::path& file) {
+std::optional<int64_t> cgroup_memory_limit(const std::filesystem::path& root,
+                                           const std::string& membership) {
+  std::optional<int64_t> min_limit;
+  const auto add = [&](const std::filesystem::path& file) {
     const auto limit = read_limit(file);
-    if (limit && (!least || *limit < *least)) least = limit;
+    if (limit && (!min_limit || *limit < *min_limit)) min_limit = limit;
   };
   std::istringstream lines(membership);
-  // "0::/a/b" of version 2, "5:memory:/a/b" of version 1.
+  // "0::/a/b" in version 2, "5:memory:/a/b" in version 1.
   for (std::string line; std::getline(lines, line);) {
     const size_t first = line.find(':');
     const size_t second = first == line.npos ? line.npos : line.find(':', first + 1);
@@ -91,14 +92,14 @@ std::optional<int64_t> memory_limit_of_groups(const std::filesystem::path& root,
     if (!unified && ("," + controllers + ",").find(",memory,") == line.npos) continue;
     const auto base = unified ? root : root / "memory";
     const char* const file = unified ? "memory.max" : "memory.limit_in_bytes";
-    // Within a container the path may be that of the host, and only the root be there.
+    // In a container the path may be that of the host, of which only the root exists.
     auto group = std::filesystem::path(line.substr(second + 1)).relative_path();
     for (;; group = group.parent_path()) {
-      look(base / group / file);
+      add(base / group / file);
       if (group.empty()) break;
     }
   }
-  return least;
+  return min_limit;
 }
 
 Machine inspect_machine() {

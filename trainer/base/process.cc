@@ -13,8 +13,8 @@
 namespace trireme::train {
 namespace {
 
-// A line "KEY   1234 kB" of /proc/self/status, in bytes; 0 where there is none.
-int64_t from_status(const std::string& key) {
+// Returns the value of a line "KEY   1234 kB" of /proc/self/status in bytes; 0 if there is none.
+int64_t status_bytes(const std::string& key) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     if (line.starts_with(key)) return std::atoll(line.c_str() + key.size()) * 1024;
@@ -25,8 +25,8 @@ int64_t from_status(const std::string& key) {
 }  // namespace
 
 double seconds_since_start() {
-  // Field 22 of stat, in ticks since boot; field 2, the name, may hold spaces but ends at the last
-  // ')'.
+  // Field 22 is the start time in clock ticks since boot. Field 2, the name, may contain spaces and
+  // ends at the last ')'.
   std::ifstream file("/proc/self/stat");
   std::string stat;
   std::getline(file, stat);
@@ -43,9 +43,9 @@ double seconds_since_start() {
          ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-// Not getrusage, whose maximum includes the launcher's image before exec.
-int64_t peak_resident_bytes() { return from_status("VmHWM:"); }
-int64_t resident_bytes() { return from_status("VmRSS:"); }
+// The maximum of getrusage includes the launcher's memory before exec.
+int64_t peak_resident_bytes() { return status_bytes("VmHWM:"); }
+int64_t resident_bytes() { return status_bytes("VmRSS:"); }
 
 bool stdout_is_terminal() {
   if (!isatty(STDOUT_FILENO)) return false;
@@ -59,8 +59,8 @@ bool stdout_is_terminal() {
 }
 
 bool stdout_in_color() {
-  const char* refused = std::getenv("NO_COLOR");
-  return stdout_is_terminal() && (!refused || !*refused);
+  const char* no_color = std::getenv("NO_COLOR");
+  return stdout_is_terminal() && (!no_color || !*no_color);
 }
 
 int terminal_columns() {

@@ -1,4 +1,4 @@
-// What the operating system knows of this process.
+// Properties of this process, from the operating system.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +6,15 @@
 
 namespace trireme::train {
 
-// Since it was started by exec.
+// Returns the time since the program was started by exec.
 double seconds_since_start();
-// The largest resident set so far.
+// Returns the maximum size of the resident set so far.
 int64_t peak_resident_bytes();
 int64_t resident_bytes();
-// Whether stdout ends at a terminal: through mpirun, which gives every rank a pseudo-terminal, the
-// launcher's.
+// Returns true if stdout is a terminal. Under mpirun, which gives every rank a pseudo-terminal,
+// this is about the stdout of mpirun.
 bool stdout_is_terminal();
-// On a terminal, and nobody has set NO_COLOR (https://no-color.org).
+// Returns true if stdout is a terminal and NO_COLOR (https://no-color.org) is not set.
 bool stdout_in_color();
 int terminal_columns();
 

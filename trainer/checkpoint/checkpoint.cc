@@ -38,11 +38,11 @@ bool is_checkpoint_name(const std::string& name) {
 }
 
 void discard(const fs::path& unfinished) {
-  std::error_code ignored;  // the next save tries again
+  std::error_code ignored;  // the next save tries to remove it again
   fs::remove_all(unfinished, ignored);
 }
 
-// The checkpoint that `best` or `latest` names; nothing when the file is none of them.
+// Returns the checkpoint named in the file `best` or `latest`; nothing if it is not such a file.
 std::optional<fs::path> named_by(const fs::path& pointer) {
   std::error_code none;
   if (!fs::is_regular_file(pointer, none)) return std::nullopt;
@@ -58,13 +58,13 @@ uint64_t step_of(const std::string& checkpoint_name) {
   return std::stoull(checkpoint_name.substr(std::strlen(kStepPrefix)));
 }
 
-// Which checkpoint is the newest goes by the names of folders.
+// Checks the step in the folder's name, which determines the order of checkpoints.
 void require_step_of(const fs::path& path, const CheckpointState& state) {
   const std::string name = fs::absolute(path / ".").lexically_normal().parent_path().filename();
   if (!is_checkpoint_name(name) || step_of(name) == static_cast<uint64_t>(state.step)) return;
   throw DataError(
       (path / kState).string(),
-      fmt::format("is damaged: step is {}, but the folder is called {}", state.step, name));
+      fmt::format("is damaged: step is {}, but the folder is named {}", state.step, name));
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ void require_step_of(const fs::path& path, const CheckpointState& state) {
 Checkpoints::Checkpoints(fs::path folder, int64_t keep) : folder_(std::move(folder)), keep_(keep) {}
 
 void Checkpoints::clean() const {
-  std::error_code ignored;  // what cannot be removed now is tried again at the next start
+  std::error_code ignored;  // the next start tries again
   std::vector<fs::path> found;
   std::error_code none;
   for (fs::directory_iterator entry(folder_, none), end; !none && entry != end;
@@ -82,7 +82,7 @@ void Checkpoints::clean() const {
   for (const fs::path& path : found) {
     const std::string name = path.filename().string();
     if (name.starts_with(kReplaced)) {
-      // A kill between two renames has left this as the only one of its step.
+      // The process was killed between two renames, and this is the only checkpoint of its step.
       const fs::path target = folder_ / name.substr(std::strlen(kReplaced));
       if (!fs::exists(target, ignored)) {
         fs::rename(path, target, ignored);
@@ -90,7 +90,7 @@ void Checkpoints::clean() const {
       }
     }
     if (name.starts_with(kTemporary) || name.starts_with(kReplaced) || name.starts_with(kRemoved) ||
-        name.ends_with(kTemporaryText)) {
+        name.ends_with(kTemporarySuffix)) {
       fs::remove_all(path, ignored);
     }
   }
@@ -110,7 +110,7 @@ std::vector<fs::path> Checkpoints::list() const {
     const std::string name = entry->path().filename().string();
     if (is_checkpoint_name(name)) found.emplace_back(step_of(name), entry->path());
   }
-  // A folder that cannot be read is not an empty one.
+  // An unreadable folder must not be taken for an empty one.
   if (none && none != std::errc::no_such_file_or_directory) {
     throw DataError(folder_.string(), "cannot be read: " + none.message());
   }
@@ -120,20 +120,22 @@ std::vector<fs::path> Checkpoints::list() const {
   return paths;
 }
 
-fs::path Checkpoints::go_on_from(const fs::path& checkpoint, int64_t step, const Warn& warn) const {
+fs::path Checkpoints::continue_from(const fs::path& checkpoint, int64_t step,
+                                    const Warn& warn) const {
   const fs::path from = fs::canonical(checkpoint);
   const fs::path own = folder_ / name_of(step);
   const bool renamed = from.filename() != own.filename();
   for (const fs::path& path : list()) {
     const uint64_t other = step_of(path.filename().string());
-    const auto kept = static_cast<uint64_t>(step);
-    if (other < kept || fs::canonical(path) == from || (other == kept && !renamed)) continue;
+    const auto resumed = static_cast<uint64_t>(step);
+    if (other < resumed || fs::canonical(path) == from || (other == resumed && !renamed)) continue;
     const fs::path aside = set_aside(path);
-    warn(fmt::format("{} does not belong to the run that goes on from step {}: renamed to {}",
+    warn(fmt::format("{} does not belong to the run that resumes from step {}: renamed to {}",
                      path.string(), step, aside.filename().string()));
   }
   if (renamed) rename_file(from, own);
-  if (const std::string problem = point(kLatest, name_of(step)); !problem.empty()) warn(problem);
+  const std::string problem = update_pointer(kLatest, name_of(step));
+  if (!problem.empty()) warn(problem);
   return own;
 }
 
@@ -154,7 +156,8 @@ SavedCheckpoint Checkpoints::save(const CheckpointState& state, const Snapshot& 
     fs::remove_all(temporary);
     fs::create_directory(temporary);
     write_files(temporary, state, snapshot, stop);
-    if (stop.stop_requested()) throw Error(temporary.string() + ": given up before it was renamed");
+    if (stop.stop_requested())
+      throw Error(temporary.string() + ": abandoned before it was renamed");
     publish(temporary, name);
   } catch (const fs::filesystem_error& error) {
     discard(temporary);
@@ -164,16 +167,16 @@ SavedCheckpoint Checkpoints::save(const CheckpointState& state, const Snapshot& 
     throw;
   }
   SavedCheckpoint saved{folder_ / name};
-  std::vector<std::string> spared = {name};
+  std::vector<std::string> retained = {name};
   if (state.best) {
-    spared.push_back(name_of(state.best->step));
-    if (std::error_code none; fs::exists(folder_ / spared.back(), none)) {
-      saved.problem = point(kBest, spared.back());
+    retained.push_back(name_of(state.best->step));
+    if (std::error_code none; fs::exists(folder_ / retained.back(), none)) {
+      saved.problem = update_pointer(kBest, retained.back());
     }
   }
-  const std::string problem = point(kLatest, name);
+  const std::string problem = update_pointer(kLatest, name);
   saved.problem += (saved.problem.empty() || problem.empty() ? "" : "; ") + problem;
-  remove_old(spared);
+  remove_old(retained);
   return saved;
 }
 
@@ -190,14 +193,15 @@ void Checkpoints::write_files(const fs::path& to, const CheckpointState& state,
                       {kState, manifest_entry(position.digest())}};
   DurableFile manifest(to / kManifest);
   manifest.write(Json{{"format", kManifestFormat}, {"files", files}}.dump(2) + "\n");
-  // All at the end: what a file system has to write for one of them, it has written for the others.
+  // Synced together at the end: metadata that the file system writes for one of them need not be
+  // written again for the others.
   for (DurableFile* file : {&model, &optimizer, &position, &manifest}) file->finish();
   sync_folder(to);
 }
 
 void Checkpoints::publish(const fs::path& temporary, const std::string& name) const {
   const fs::path target = folder_ / name;
-  if (fs::exists(target)) {  // saved before its evaluation showed that it is the best
+  if (fs::exists(target)) {  // saved before the evaluation that made it the best
     fs::remove_all(folder_ / (kReplaced + name));
     rename_file(target, folder_ / (kReplaced + name));
   }
@@ -205,7 +209,7 @@ void Checkpoints::publish(const fs::path& temporary, const std::string& name) co
   sync_folder(folder_);
 }
 
-std::string Checkpoints::point(const char* pointer, const std::string& name) const {
+std::string Checkpoints::update_pointer(const char* pointer, const std::string& name) const {
   try {
     if (named_by(folder_ / pointer) != folder_ / name) {
       replace_durably(folder_ / pointer, name + "\n");
@@ -216,23 +220,24 @@ std::string Checkpoints::point(const char* pointer, const std::string& name) con
   }
 }
 
-void Checkpoints::remove_old(const std::vector<std::string>& spared) const {
+void Checkpoints::remove_old(const std::vector<std::string>& exceptions) const {
   std::vector<fs::path> all;
   std::optional<fs::path> best_path;
   try {
     all = list();
     best_path = best();
   } catch (const DataError&) {
-    return;  // while nobody can tell which is the best, all stay
+    return;  // the best checkpoint is unknown
   }
-  std::error_code ignored;  // one too many does no harm
+  std::error_code ignored;  // an extra checkpoint does no harm
   for (size_t i = static_cast<size_t>(keep_); i < all.size(); ++i) {
     const std::string name = all[i].filename().string();
-    if (all[i] == best_path || std::ranges::find(spared, name) != spared.end()) continue;
-    // Renamed first, so that a kill within the removal leaves no half checkpoint under a good name.
-    const fs::path doomed = folder_ / (kRemoved + name);
-    fs::rename(all[i], doomed, ignored);
-    fs::remove_all(doomed, ignored);
+    if (all[i] == best_path || std::ranges::find(exceptions, name) != exceptions.end()) continue;
+    // Renamed first, so that an interrupted removal leaves no incomplete checkpoint with a valid
+    // name.
+    const fs::path removed = folder_ / (kRemoved + name);
+    fs::rename(all[i], removed, ignored);
+    fs::remove_all(removed, ignored);
   }
   clean();
 }
@@ -242,15 +247,15 @@ FoundCheckpoint open_checkpoint(const fs::path& path) {
   try {
     const Json manifest = Json::parse(read_text(manifest_path));
     if (manifest.at("format") != kManifestFormat) {
-      throw DataError(manifest_path.string(), "is of another format than this program knows");
+      throw DataError(manifest_path.string(), "has a format that this version does not support");
     }
     for (const char* name : {kModelFile, kOptimizerFile, kState}) {
       const Json& entry = manifest.at("files").at(name);
       const FileDigest digest = digest_of(path / name);
-      const auto bytes = whole_number<uint64_t>(entry.at("bytes"));
+      const auto bytes = integer_from<uint64_t>(entry.at("bytes"));
       if (digest.bytes != bytes) {
         throw DataError((path / name).string(),
-                        fmt::format("has {} bytes, should have {}", digest.bytes, bytes));
+                        fmt::format("has {} bytes instead of {}", digest.bytes, bytes));
       }
       const std::string hash = fmt::format("{:016x}", digest.hash);
       const auto wanted = entry.at("xxh3_64").get<std::string>();
@@ -267,7 +272,7 @@ FoundCheckpoint open_checkpoint(const fs::path& path) {
     throw;
   } catch (const ConfigError&) {
     throw;
-  } catch (const std::exception& error) {  // of JSON, or of a number in it
+  } catch (const std::exception& error) {  // invalid JSON
     throw DataError(manifest_path.string(), fmt::format("is damaged: {}", error.what()));
   }
 }
@@ -280,7 +285,7 @@ std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& folder, const W
       return open_checkpoint(path);
     } catch (const DataError& error) {
       last = error.what();
-      warn(fmt::format("checkpoint {} passed over: {}", path.filename().string(), last));
+      warn(fmt::format("checkpoint {} skipped: {}", path.filename().string(), last));
     }
   }
   if (!all.empty()) {
@@ -295,10 +300,10 @@ void warn_on_stderr(const std::string& text) { fmt::print(stderr, "warning: {}\n
 
 namespace {
 
-// What a path names by itself; else, of a run or a folder of checkpoints, what `choose` takes from
-// that folder.
+// Opens the checkpoint that the path names. For a run or a folder of checkpoints, returns the
+// result of `choose` for the folder.
 template <class Choose>
-FoundCheckpoint named_or_chosen(const fs::path& path, const Choose& choose) {
+FoundCheckpoint open_or_choose(const fs::path& path, const Choose& choose) {
   if (const auto named = named_by(path)) return open_checkpoint(*named);
   std::error_code none;
   if (!fs::is_directory(path, none)) throw DataError(path.string(), "no such folder");
@@ -311,18 +316,18 @@ FoundCheckpoint named_or_chosen(const fs::path& path, const Choose& choose) {
   const fs::path folder =
       fs::is_directory(path / "checkpoints", none) ? path / "checkpoints" : path;
   if (std::optional<FoundCheckpoint> found = choose(folder)) return *found;
-  throw DataError(path.string(), "holds no checkpoint");
+  throw DataError(path.string(), "has no checkpoint");
 }
 
 }  // namespace
 
 FoundCheckpoint find_checkpoint(const fs::path& path, const Warn& warn) {
-  return named_or_chosen(path,
-                         [&](const fs::path& folder) { return newest_checkpoint(folder, warn); });
+  return open_or_choose(path,
+                        [&](const fs::path& folder) { return newest_checkpoint(folder, warn); });
 }
 
-FoundCheckpoint find_trained(const fs::path& path, const Warn& warn) {
-  return named_or_chosen(path, [&](const fs::path& folder) {
+FoundCheckpoint find_for_inference(const fs::path& path, const Warn& warn) {
+  return open_or_choose(path, [&](const fs::path& folder) {
     std::optional<FoundCheckpoint> newest = newest_checkpoint(folder, warn);
     if (!newest || !newest->state.stopping) return newest;
     if (const auto best = Checkpoints(folder, 1).best()) newest = open_checkpoint(*best);

@@ -1,7 +1,7 @@
-// Checkpoints of a run: folders checkpoints/step-00001200 with model.safetensors,
-// optimizer.safetensors, state.json and manifest.json (size and XXH3 of each). A folder of that
-// name is complete, because it is written under another name and renamed; `latest` names the
-// newest, `best` the best.
+// Checkpoints of a run: folders checkpoints/step-00001200 that contain model.safetensors,
+// optimizer.safetensors, state.json and manifest.json (size and XXH3 of each file). A checkpoint is
+// written to a temporary folder and then renamed, so a folder with such a name is complete. The
+// file `latest` has the name of the newest checkpoint, `best` that of the best.
 #pragma once
 
 #include <cstdint>
@@ -24,49 +24,52 @@ namespace trireme::train {
 
 using Warn = std::function<void(const std::string&)>;
 
-// Of a checkpoint's folder.
+// Files in a checkpoint's folder.
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 
 struct SavedCheckpoint {
   std::filesystem::path path;
-  std::string problem = {};  // why `latest` or `best` does not name it; empty: they do
+  std::string problem = {};  // why `latest` or `best` could not be updated; empty if they were
 };
 
+// The checkpoints of one run.
 class Checkpoints {
  public:
-  // In `folder`, which need not exist yet; keeps the newest `keep` and the best.
+  // Uses the checkpoints in `folder`, which need not exist yet. Keeps the newest `keep` checkpoints
+  // and the best.
   Checkpoints(std::filesystem::path folder, int64_t keep);
 
-  // Removes what interrupted saves left behind. Whoever calls it is the only one to save here.
+  // Removes the remains of interrupted saves. Requires that nobody else saves to the folder.
   void clean() const;
-  // Training goes on from `checkpoint`, of `step` and in this folder: it gets the name of its step
-  // where it has another, and `latest` names it. Those of later steps, damaged or of a future that
-  // is given up, and one whose name it takes are renamed to set-aside-step-N, or with -2, -3, ...
-  // after that where there is one already; they are not found any more, and each is warned of.
-  // Returns its path.
-  std::filesystem::path go_on_from(const std::filesystem::path& checkpoint, int64_t step,
-                                   const Warn& warn) const;
-  // Newest first; not looked into.
+  // Prepares the folder for training to continue from `checkpoint`, a folder in it with the state
+  // of `step`. Checkpoints of later steps, which are damaged or abandoned, are renamed to
+  // set-aside-step-N (or set-aside-step-N-2, ...), with a warning each, and are no longer found. If
+  // the checkpoint is not named after its step it is renamed, and one that has this name is set
+  // aside, too. `latest` is updated. Returns the path of the checkpoint.
+  std::filesystem::path continue_from(const std::filesystem::path& checkpoint, int64_t step,
+                                      const Warn& warn) const;
+  // Returns the paths of all checkpoints, newest first, without opening them. Throws DataError if
+  // the folder cannot be read.
   std::vector<std::filesystem::path> list() const;
-  // What `best` names, if it is there; not looked into.
+  // Returns the checkpoint that `best` names, if it exists, without opening it.
   std::optional<std::filesystem::path> best() const;
-  // Complete on disk when this returns, with `latest` naming it, and `best` the one of
-  // state.best; throws Error otherwise, leaving the others as they were. Then deletes old
-  // ones: never the one just saved nor the best, whatever their steps. Computes nothing in
-  // parallel, so that a thread can do it beside training.
+  // Saves a checkpoint. When this returns, it is complete on disk, and `latest` and `best` are
+  // updated. Then deletes old checkpoints, except this one and the best. Throws Error if the
+  // checkpoint cannot be saved; the others are unchanged then. Runs on the calling thread only.
   SavedCheckpoint save(const CheckpointState& state, const Snapshot& snapshot,
                        std::stop_token stop = {}) const;
 
  private:
-  // Returns its new path.
+  // Renames a checkpoint to set-aside-... Returns its new path.
   std::filesystem::path set_aside(const std::filesystem::path& path) const;
   void write_files(const std::filesystem::path& to, const CheckpointState& state,
                    const Snapshot& snapshot, const std::stop_token& stop) const;
   void publish(const std::filesystem::path& temporary, const std::string& name) const;
-  // Makes `pointer` name the checkpoint unless it does. Returns why it does not; empty: it does.
-  std::string point(const char* pointer, const std::string& name) const;
-  void remove_old(const std::vector<std::string>& spared) const;
+  // Writes the checkpoint's name to the file `pointer`. Returns why that failed; empty on success.
+  std::string update_pointer(const char* pointer, const std::string& name) const;
+  // Deletes old checkpoints, except those with these names.
+  void remove_old(const std::vector<std::string>& exceptions) const;
 
   std::filesystem::path folder_;
   int64_t keep_;
@@ -77,33 +80,35 @@ struct FoundCheckpoint {
   CheckpointState state;
 };
 
-// Checks every file against the manifest, and the state against its ranges and the folder's name.
-// Throws DataError naming what is damaged, and ConfigError for one of a newer version, which is not
-// passed over below.
+// Opens a checkpoint. Verifies all files against the manifest, and the state against its valid
+// ranges and the folder's name. Throws DataError naming the damaged file, and ConfigError if the
+// checkpoint was written by a newer version.
 FoundCheckpoint open_checkpoint(const std::filesystem::path& path);
-// The newest good one among a run's checkpoints; each damaged one on the way is reported. Nothing
-// when there are none; throws DataError when there are some and all are damaged.
+// Returns the newest checkpoint of a run that is not damaged, with a warning for each damaged one
+// that is newer; nothing if there are no checkpoints. Throws DataError if all are damaged, and
+// ConfigError if one was written by a newer version.
 std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& folder,
                                                  const Warn& warn);
-// What a user's path means: a checkpoint, `best` or `latest`, a folder of checkpoints, or a run.
-// Throws DataError when nothing good is there.
+// Returns the checkpoint that a user's path names: a checkpoint, `best` or `latest`, or the newest
+// of a run or a folder of checkpoints. Throws DataError if there is none that is not damaged.
 FoundCheckpoint find_checkpoint(const std::filesystem::path& path, const Warn& warn);
-// The same for who wants what was learned: of a run, or a folder of checkpoints, that was trained
-// with train.early_stopping it is the best, not the newest.
-FoundCheckpoint find_trained(const std::filesystem::path& path, const Warn& warn);
-// For commands without a log: "warning: ..." on stderr.
+// Does the same for inference: returns the best checkpoint, not the newest, of a run that was
+// trained with train.early_stopping.
+FoundCheckpoint find_for_inference(const std::filesystem::path& path, const Warn& warn);
+// Prints "warning: ..." to stderr, for commands without a log.
 void warn_on_stderr(const std::string& text);
 
-// Fill the arrays. Throws ConfigError when the checkpoint is of another network or optimizer.
+// Loads parameters and running statistics. Throws ConfigError if the checkpoint is of another
+// network.
 void load_model(const FoundCheckpoint& checkpoint, const StateArrays& state);
-// The network's parameters, or their averages, and running values by name; throws as load_model
-// does.
+// Returns the network's parameters, or their averages if the checkpoint has them, and its running
+// statistics. Throws like load_model.
 model::Weights read_model(const FoundCheckpoint& checkpoint, const model::Graph& graph);
-// Puts the averages of the parameters in their place, where the checkpoint has such
-// (optimizer.ema).
+// Replaces the parameters by their averages (optimizer.ema) if the checkpoint has them.
 void use_averages(const FoundCheckpoint& checkpoint, model::Weights& weights);
-// The optimizer's state, and averages of the parameters. What the checkpoint has none of stays as
-// it is: the velocity where SGD had no momentum, and averages that begin now.
+// Loads the optimizer's state and the averages of the parameters. Arrays that the checkpoint does
+// not have are not changed: the velocity if SGD had no momentum, and averages if they start now.
+// Throws ConfigError if the checkpoint is of another network or optimizer.
 void load_optimizer(const FoundCheckpoint& checkpoint, const StateArrays& state);
 
 }  // namespace trireme::train

@@ -21,10 +21,10 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kStateFormat = 2;
-constexpr int64_t kLastStep = 999'999'999'999'999'999;  // what names of checkpoints have digits for
+constexpr int64_t kLastStep = 999'999'999'999'999'999;  // limited by the names of checkpoints
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
-// The fields of an object, each checked. Errors name the field by its path.
+// Reads and checks the fields of a JSON object. Errors name the path of the field.
 class Fields {
  public:
   explicit Fields(const Json& object, std::string path = "")
@@ -45,21 +45,22 @@ class Fields {
   Fields object(const char* name) const { return Fields(at(name), full(name)); }
 
   template <class T>
-  T whole(const char* name, T min, T max) const {
+  T integer(const char* name, T min, T max) const {
     const Json& value = at(name);
     try {
-      if (const T number = whole_number<T>(value); number >= min && number <= max) return number;
-    } catch (const Error&) {  // which does not say of which field
+      if (const T number = integer_from<T>(value); number >= min && number <= max) return number;
+    } catch (const Error&) {  // does not name the field
     }
-    refuse(name, "a whole number", min, max);
+    throw_out_of_range(name, "an integer", min, max);
   }
 
   double number(const char* name, double min, double max) const {
     const std::optional<double> number = as_number(at(name));
-    if (!number || !(*number >= min && *number <= max)) refuse(name, "a number", min, max);
+    if (!number || !(*number >= min && *number <= max))
+      throw_out_of_range(name, "a number", min, max);
     return *number;
   }
-  // Any number, also NaN.
+  // Returns any number, including NaN.
   double number(const char* name) const {
     if (const std::optional<double> number = as_number(at(name))) return *number;
     throw Error(fmt::format("{} is {}, which is not a number", full(name), json_text(at(name))));
@@ -70,7 +71,7 @@ class Fields {
     return at(name);
   }
 
-  std::vector<std::string> texts(const char* name) const {
+  std::vector<std::string> strings(const char* name) const {
     const Json& list = at(name);
     if (!list.is_array() || !std::ranges::all_of(list, &Json::is_string)) {
       throw Error(full(name) + " is not a list of strings");
@@ -78,7 +79,7 @@ class Fields {
     return list;
   }
 
-  bool flag(const char* name) const {
+  bool boolean(const char* name) const {
     if (!at(name).is_boolean()) throw Error(full(name) + " is neither true nor false");
     return at(name);
   }
@@ -99,7 +100,7 @@ class Fields {
   std::string full(const char* name) const { return path_.empty() ? name : path_ + "." + name; }
 
   template <class T>
-  [[noreturn]] void refuse(const char* name, const char* kind, T min, T max) const {
+  [[noreturn]] void throw_out_of_range(const char* name, const char* kind, T min, T max) const {
     const std::string value = json_text(at(name));
     throw Error(
         fmt::format("{} is {}, which is not {} in [{}, {}]", full(name), value, kind, min, max));
@@ -120,16 +121,17 @@ Json fingerprint_to_json(const data::Fingerprint& fingerprint) {
 
 data::Fingerprint fingerprint_from(const Fields& in) {
   data::Fingerprint fingerprint;
-  fingerprint.samples = in.whole<int64_t>("samples", 1, kMax);
-  fingerprint.classes = in.whole<int>("classes", 0, std::numeric_limits<int>::max());
+  fingerprint.samples = in.integer<int64_t>("samples", 1, kMax);
+  fingerprint.classes = in.integer<int>("classes", 0, std::numeric_limits<int>::max());
   fingerprint.checksums = {.inputs = in.hex("inputs"), .targets = in.hex("targets")};
-  if (in.has("columns")) fingerprint.columns = in.texts("columns");
+  if (in.has("columns")) fingerprint.columns = in.strings("columns");
   return fingerprint;
 }
 
-// Nothing where it was written in a way that cannot be compared.
+// Returns nothing if the fingerprints are of another version, which cannot be compared.
 std::optional<RunData> data_from(const Fields& in) {
-  if (in.whole<int>("version", 1, std::numeric_limits<int>::max()) != data::Fingerprint::kVersion) {
+  if (in.integer<int>("version", 1, std::numeric_limits<int>::max()) !=
+      data::Fingerprint::kVersion) {
     return std::nullopt;
   }
   return RunData{fingerprint_from(in.object("training")),
@@ -139,8 +141,8 @@ std::optional<RunData> data_from(const Fields& in) {
 ops::LossScale loss_scale_from(const Fields& in, int64_t step) {
   ops::LossScale scale;
   scale.scale = static_cast<float>(in.number("scale", 1, 1 << 24));
-  scale.good_steps = in.whole<int32_t>("good_steps", 0, std::numeric_limits<int32_t>::max());
-  scale.skipped = in.whole<int64_t>("skipped", 0, step);
+  scale.good_steps = in.integer<int32_t>("good_steps", 0, std::numeric_limits<int32_t>::max());
+  scale.skipped = in.integer<int64_t>("skipped", 0, step);
   return scale;
 }
 
@@ -148,47 +150,47 @@ std::string metric_from(const Fields& in) {
   const std::string name = in.text("metric");
   const std::vector<std::string> known = metric_names();
   if (std::ranges::find(known, name) != known.end()) return name;
-  throw Error(fmt::format("metric is '{}', which is none of {}", name, fmt::join(known, ", ")));
+  throw Error(fmt::format("metric is '{}', which is not one of {}", name, fmt::join(known, ", ")));
 }
 
 BestEvaluation best_from(const Fields& in, int64_t step) {
-  return {metric_from(in), in.number("value"), in.whole<int64_t>("step", 0, step)};
+  return {metric_from(in), in.number("value"), in.integer<int64_t>("step", 0, step)};
 }
 
-Stopping stopping_from(const Fields& in, int64_t step) {
-  Stopping stopping;
+EarlyStoppingState stopping_from(const Fields& in, int64_t step) {
+  EarlyStoppingState stopping;
   stopping.metric = metric_from(in);
   if (in.has("best")) stopping.best = in.number("best");
-  stopping.best_step = in.whole<int64_t>("best_step", 0, step);
-  stopping.waited = in.whole<int64_t>("waited", 0, step + 1);
-  stopping.counted_at = in.whole<int64_t>("counted_at", -1, step);
+  stopping.best_step = in.integer<int64_t>("best_step", 0, step);
+  stopping.waited = in.integer<int64_t>("waited", 0, step + 1);
+  stopping.counted_at = in.integer<int64_t>("counted_at", -1, step);
   return stopping;
 }
 
-// Before samples had weights.
+// Format 1 is from before samples had weights.
 void read_format_1(const Fields& in, CheckpointState& state) {
   state.epoch_weight = static_cast<double>(
-      in.whole<int64_t>("epoch_samples", 0, state.position > 0 ? state.position : kMax));
+      in.integer<int64_t>("epoch_samples", 0, state.position > 0 ? state.position : kMax));
   const bool accuracy = in.has("best_accuracy");
   if (!accuracy && !in.has("best_loss")) return;
   state.best = {accuracy ? "accuracy" : "loss",
                 accuracy ? in.number("best_accuracy", 0, 1) : in.number("best_loss"),
-                in.whole<int64_t>("best_step", 0, state.step)};
+                in.integer<int64_t>("best_step", 0, state.step)};
 }
 
 CheckpointState state_from(const Fields& in) {
   CheckpointState state;
-  state.step = in.whole<int64_t>("step", 0, kLastStep);
-  // An epoch, also one that has only begun, takes a step at least.
-  state.epoch = in.whole<int64_t>("epoch", 0, state.step);
+  state.step = in.integer<int64_t>("step", 0, kLastStep);
+  // Every epoch, even an incomplete one, takes at least one step.
+  state.epoch = in.integer<int64_t>("epoch", 0, state.step);
   if (in.has("data")) state.data = data_from(in.object("data"));
   const bool within = state.epoch < state.step;
   const int64_t last = state.data ? state.data->training.samples - 1 : kMax;
-  state.position = in.whole<int64_t>("position", 0, within ? last : 0);
-  state.seed = in.whole<uint64_t>("seed", 0, std::numeric_limits<uint64_t>::max());
+  state.position = in.integer<int64_t>("position", 0, within ? last : 0);
+  state.seed = in.integer<uint64_t>("seed", 0, std::numeric_limits<uint64_t>::max());
   if (in.has("config")) state.config = in.text("config");
   state.config_hash = in.text("config_hash");
-  state.ranks = in.whole<int>("ranks", 1, std::numeric_limits<int>::max());
+  state.ranks = in.integer<int>("ranks", 1, std::numeric_limits<int>::max());
   state.epoch_loss_sum = in.number("epoch_loss_sum");
   if (in.has("epoch_samples")) {
     read_format_1(in, state);
@@ -199,7 +201,7 @@ CheckpointState state_from(const Fields& in) {
       state.stopping = stopping_from(in.object("early_stopping"), state.step);
     }
   }
-  if (in.has("evaluation_due")) state.evaluation_due = in.flag("evaluation_due");
+  if (in.has("evaluation_due")) state.evaluation_due = in.boolean("evaluation_due");
   if (in.has("loss_scale")) {
     state.loss_scale = loss_scale_from(in.object("loss_scale"), state.step);
   }
@@ -221,7 +223,7 @@ void add_changes(const std::string& part, const data::Fingerprint& before,
     add("columns", fmt::format("{}", fmt::join(before.columns, ", ")),
         now.columns.empty() ? "without a header" : fmt::format("{}", fmt::join(now.columns, ", ")));
   }
-  if (before.samples != now.samples) return;  // so do their checksums
+  if (before.samples != now.samples) return;  // then the checksums differ, too
   if (before.checksums.inputs != now.checksums.inputs) {
     add_checksum("inputs", before.checksums.inputs, now.checksums.inputs);
   }
@@ -272,9 +274,9 @@ CheckpointState state_from_json(const std::string& text, const std::string& file
   const Json parsed = Json::parse(text);
   const Fields fields(parsed);
   if (fields.has("format") &&
-      fields.whole<int>("format", 1, std::numeric_limits<int>::max()) > kStateFormat) {
+      fields.integer<int>("format", 1, std::numeric_limits<int>::max()) > kStateFormat) {
     throw ConfigError(file, fmt::format("was written by a newer Trireme, in format {}; this "
-                                        "version reads formats up to {}: use the newer one",
+                                        "version reads formats up to {}; use the newer version",
                                         json_text(parsed["format"]), kStateFormat));
   }
   return state_from(fields);

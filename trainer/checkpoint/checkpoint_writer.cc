@@ -16,13 +16,13 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-// For a save when the run ends early: long enough for most, short enough not to be in the way of
-// the error that ends it.
-constexpr Seconds kLastWait{3};
+// The wait for a save if the run ends early: enough for most saves, and short enough not to delay
+// the report of the error that ends the run.
+constexpr Seconds kShutdownWait{3};
 
 }  // namespace
 
-// What the thread uses. It outlives the writer when the disk hangs.
+// The data used by the thread. It is never freed if the disk hangs.
 struct CheckpointWriter::Job {
   Checkpoints checkpoints;
   Snapshot snapshot;
@@ -47,15 +47,15 @@ CheckpointWriter::CheckpointWriter(Checkpoints checkpoints, StateArrays arrays, 
 
 CheckpointWriter::~CheckpointWriter() {
   if (!writing()) return;
-  if (written_.wait_for(kLastWait) != std::future_status::ready) job_->stop.request_stop();
-  if (written_.wait_for(kLastWait / 3) == std::future_status::ready) {
+  if (written_.wait_for(kShutdownWait) != std::future_status::ready) job_->stop.request_stop();
+  if (written_.wait_for(kShutdownWait / 3) == std::future_status::ready) {
     static_cast<void>(collect());
     return;
   }
-  // The thread hangs in a call that nothing in this process can end. The end of the process ends
-  // it: the kernel kills a thread that waits for a network or a FUSE file system; one that waits
-  // for a disk of this machine stays, unseen, until its driver gives up. Until then it may use
-  // what it was given, which is therefore never freed.
+  // The thread hangs in a system call that this process cannot interrupt. When the process ends,
+  // the kernel kills a thread that waits for a network or FUSE file system; one that waits for a
+  // local disk remains until the driver returns an error. Until then it may use the job, which is
+  // therefore never freed.
   thread_.detach();
   static_cast<void>(job_.release());
 }
@@ -66,19 +66,19 @@ std::optional<int64_t> CheckpointWriter::writing() const {
 
 double CheckpointWriter::seconds() const { return seconds_since(started_); }
 
-void CheckpointWriter::give_time(double seconds) const {
-  if (writing() && !told_) written_.wait_for(Seconds(seconds));
+void CheckpointWriter::wait_up_to(double seconds) const {
+  if (writing() && !reported_overdue_) written_.wait_for(Seconds(seconds));
 }
 
 void CheckpointWriter::start(const CheckpointState& state, std::function<void()> before) {
   started_ = Clock::now();
-  told_ = false;
+  reported_overdue_ = false;
   save_ = {.state = state};
   job_->snapshot.take();
   save_.stall_seconds = seconds_since(started_);
   const auto write = [job = job_.get(), save = save_, started = started_,
                       before = std::move(before)] {
-    go_to_background("checkpoint");
+    set_background_thread("checkpoint");
     if (before) before();
     return job->write(save, started);
   };
@@ -86,8 +86,8 @@ void CheckpointWriter::start(const CheckpointState& state, std::function<void()>
   written_ = task.get_future();
   try {
     thread_ = std::thread(std::move(task));
-  } catch (const std::system_error& error) {  // as many threads as this process may have
-    save_.error = fmt::format("no thread can be had to write it: {}", error.what());
+  } catch (const std::system_error& error) {  // the limit of threads is reached
+    save_.error = fmt::format("the thread that writes it cannot be started: {}", error.what());
     std::promise<SaveOutcome> failed;
     failed.set_value(save_);
     written_ = failed.get_future();
@@ -97,7 +97,7 @@ void CheckpointWriter::start(const CheckpointState& state, std::function<void()>
 std::optional<SaveOutcome> CheckpointWriter::poll() {
   if (!writing()) return std::nullopt;
   if (written_.wait_for(Seconds(0)) == std::future_status::ready) return collect();
-  if (told_ || Clock::now() - started_ < timeout_) return std::nullopt;
+  if (reported_overdue_ || Clock::now() - started_ < timeout_) return std::nullopt;
   return overdue();
 }
 
@@ -112,7 +112,7 @@ SaveOutcome CheckpointWriter::collect() {
 }
 
 SaveOutcome CheckpointWriter::overdue() {
-  told_ = true;
+  reported_overdue_ = true;
   SaveOutcome so_far = save_;
   so_far.seconds = seconds_since(started_);
   so_far.error = fmt::format("it is still being written after {:g} s (checkpoint.timeout_seconds)",

@@ -1,5 +1,6 @@
-// Saves checkpoints beside training: it stands still while the arrays are copied, and goes on while
-// a thread writes the copy. There is memory for one copy, so only one save is under way at a time.
+// Saves checkpoints asynchronously: training waits while its arrays are copied, and continues while
+// a thread writes the copy. There is memory for one copy, so only one save is in progress at a
+// time.
 #pragma once
 
 #include <chrono>
@@ -16,40 +17,41 @@
 
 namespace trireme::train {
 
-// What became of a save.
+// The result of a save.
 struct SaveOutcome {
   CheckpointState state;
-  // Of the checkpoint, which is complete; empty when there is none.
+  // The complete checkpoint; empty if the save failed.
   std::filesystem::path path = {};
-  std::string error = {};    // why there is none
+  std::string error = {};    // why the save failed
   std::string problem = {};  // as in SavedCheckpoint
   double seconds = 0;        // from the first copy to the end
-  double stall_seconds = 0;  // that training stood still
+  double stall_seconds = 0;  // for which training waited
 };
 
 class CheckpointWriter {
  public:
-  // `timeout`: seconds that a save may take.
+  // `timeout` is the time in seconds after which a save is reported as failed.
   CheckpointWriter(Checkpoints checkpoints, StateArrays arrays, double timeout);
-  // Gives a save under way a few seconds to end, and then gives it up: a disk that hangs holds up
-  // nothing.
+  // Waits a few seconds for a save in progress and then abandons it, so that a hanging disk does
+  // not block the end of the run.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // The step whose save is under way.
+  // Returns the step whose save is in progress.
   std::optional<int64_t> writing() const;
-  double seconds() const;  // that it has taken so far
-  // Blocks until the save under way has ended, at most so long; not for one that takes too long
-  // already.
-  void give_time(double seconds) const;
-  // Copies the arrays and begins to write. Nothing is under way. `before` is called on the thread
-  // that writes, before anything else.
+  // Returns how long the save in progress has taken so far.
+  double seconds() const;
+  // Blocks until the save in progress has ended, for at most this long. Returns at once if the save
+  // has been reported as overdue.
+  void wait_up_to(double seconds) const;
+  // Copies the arrays and starts to write them. Requires that no save is in progress. `before` is
+  // called first on the thread that writes.
   void start(const CheckpointState& state, std::function<void()> before = {});
-  // Once for each save when it has ended. Before that, once, a failure for one that takes too long;
-  // it stays under way and may still succeed.
+  // Returns the result of each save once, after it has ended. If a save exceeds the timeout,
+  // returns a failure once; the save stays in progress and may still succeed.
   std::optional<SaveOutcome> poll();
-  // Blocks until the save under way has ended or takes too long.
+  // Blocks until the save in progress has ended or exceeds the timeout, and returns its result.
   SaveOutcome wait();
 
  private:
@@ -63,9 +65,9 @@ class CheckpointWriter {
   std::unique_ptr<Job> job_;
   std::thread thread_;
   std::future<SaveOutcome> written_;
-  SaveOutcome save_;  // under way, as far as it is known
+  SaveOutcome save_;  // in progress
   Clock::time_point started_;
-  bool told_ = false;  // that it takes too long
+  bool reported_overdue_ = false;
 };
 
 }  // namespace trireme::train

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kField = "model.init_from";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
-constexpr size_t kListed = 10;
+constexpr size_t kMaxProblemsShown = 10;
 
 void add_safetensors(const fs::path& path, model::Weights& weights) {
   const SafetensorsReader reader(path);
@@ -33,7 +33,7 @@ void add_safetensors(const fs::path& path, model::Weights& weights) {
   }
 }
 
-// Tensors in several files, of which the index says which is where.
+// Reads the tensors of all files that the index names.
 model::Weights read_shards(const fs::path& index) {
   std::set<std::string> files;
   try {
@@ -45,7 +45,8 @@ model::Weights read_shards(const fs::path& index) {
   model::Weights weights;
   for (const std::string& file : files) {
     if (fs::path(file).filename() != file) {
-      throw DataError(index.string(), fmt::format("names '{}', which is not beside it", file));
+      throw DataError(index.string(),
+                      fmt::format("names '{}', which is not a file in its folder", file));
     }
     add_safetensors(index.parent_path() / file, weights);
   }
@@ -58,15 +59,16 @@ model::Weights read_safetensors(const fs::path& path) {
   return weights;
 }
 
-[[noreturn]] void refuse_pickle(const fs::path& path) {
+[[noreturn]] void throw_pickle_error(const fs::path& path) {
   fs::path converted = path;
   converted.replace_extension(".safetensors");
   throw ConfigError(
       kField,
-      fmt::format("{} is a pickle, which is a program for Python; convert it: python -c \"import "
-                  "torch; from safetensors.torch import save_file; save_file(torch.load('{}', "
-                  "map_location='cpu', weights_only=True), '{}')\"",
-                  path.string(), path.string(), converted.string()));
+      fmt::format(
+          "{} is a pickle file, which can run code when it is loaded; convert it: python "
+          "-c \"import torch; from safetensors.torch import save_file; save_file(torch.load("
+          "'{}', map_location='cpu', weights_only=True), '{}')\"",
+          path.string(), path.string(), converted.string()));
 }
 
 bool is_pickle(const std::string& extension) {
@@ -74,16 +76,16 @@ bool is_pickle(const std::string& extension) {
   return std::ranges::find(kPickles, extension) != std::end(kPickles);
 }
 
-// --- Finding the network's tensors among those of the file.
-
+// A tensor of the network.
 struct Wanted {
   Shape shape;
-  bool head = false;  // of the last layer with parameters
+  bool head = false;  // part of the last layer with parameters
 };
 
-class Matching {
+// Matches the tensors of a file ("theirs") with those of the network ("ours").
+class TensorMatcher {
  public:
-  Matching(model::Weights theirs, const model::Graph& graph)
+  TensorMatcher(model::Weights theirs, const model::Graph& graph)
       : theirs_(std::move(theirs)), graph_(graph) {
     for (const model::Node& node : graph.nodes) {
       if (!node.signature.parameters.empty()) head_ = node.name;
@@ -92,13 +94,13 @@ class Matching {
       for (const auto& p : node.signature.parameters) {
         wanted_[node.name + "." + p.name] = {p.shape, node.name == head_};
       }
-      for (const auto& v : node.signature.running) {
+      for (const auto& v : node.signature.running_stats) {
         wanted_[node.name + "." + v.name] = {v.shape, node.name == head_};
       }
     }
   }
 
-  // Takes what fits; problems() are of what does not.
+  // Fills matched() with the tensors that fit and problems() with the others.
   void run() {
     find_names();
     check_head();
@@ -108,11 +110,11 @@ class Matching {
         if (!fresh_.empty() && wanted.head) continue;
         problems_.push_back(fmt::format("'{}' is missing{}", ours, did_you_mean(ours, unused_)));
       } else if (!fits(theirs_.at(found->second).shape, wanted.shape)) {
-        problems_.push_back(fmt::format("'{}' is {}, the network's {}", found->second,
+        problems_.push_back(fmt::format("'{}' is {}, but the network needs {}", found->second,
                                         theirs_.at(found->second).shape.to_string(),
                                         wanted.shape.to_string()));
       } else {
-        taken_[ours] = {wanted.shape, std::move(theirs_.at(found->second).values)};
+        matched_[ours] = {wanted.shape, std::move(theirs_.at(found->second).values)};
       }
     }
     std::vector<std::string> ours;
@@ -124,61 +126,62 @@ class Matching {
   }
 
   const std::vector<std::string>& problems() const { return problems_; }
-  model::Weights& taken() { return taken_; }
+  model::Weights& matched() { return matched_; }
   std::string summary(const fs::path& path) const {
     const char* style = style_ == model::NameStyle::kHuggingFace    ? " (Hugging Face names)"
                         : model::has_torchvision_names(graph_.name) ? " (torchvision names)"
                                                                     : "";
-    return fmt::format("{} of {} tensors from {}{}{}", taken_.size(), wanted_.size(),
+    return fmt::format("{} of {} tensors from {}{}{}", matched_.size(), wanted_.size(),
                        path.filename().string(), style, fresh_);
   }
 
  private:
-  // A name as it is goes before one that had to be guessed.
+  // Exact matches of names have priority over guesses.
   void find_names() {
-    std::vector<std::string> left;
+    std::vector<std::string> unmatched;
     for (const auto& [theirs, weight] : theirs_) {
       if (model::is_bookkeeping(theirs)) continue;
       if (wanted_.contains(theirs)) {
         found_[theirs] = theirs;
       } else {
-        left.push_back(theirs);
+        unmatched.push_back(theirs);
       }
     }
-    for (const std::string& theirs : left) {
+    for (const std::string& theirs : unmatched) {
       const auto guesses = model::name_guesses(theirs, head_);
       const auto guess = std::ranges::find_if(guesses, [&](const model::NameGuess& g) {
-        return wanted_.contains(g.ours) && !found_.contains(g.ours);
+        return wanted_.contains(g.name) && !found_.contains(g.name);
       });
       if (guess == guesses.end()) {
         unused_.push_back(theirs);
         continue;
       }
-      found_[guess->ours] = theirs;
+      found_[guess->name] = theirs;
       if (guess->style == model::NameStyle::kHuggingFace) style_ = guess->style;
     }
   }
 
-  // Whether the last layer starts afresh: the file's has another number of outputs, or it has none.
+  // Newly initializes the last layer if the file does not have it, or has it with another number of
+  // outputs.
   void check_head() {
     const auto ours = wanted_.find(head_ + ".weight");
     if (ours == wanted_.end()) return;
     const auto theirs = found_.find(ours->first);
     if (theirs == found_.end()) {
-      fresh_ = fmt::format("; {} is not there and starts afresh", head_);
+      fresh_ = fmt::format("; {} is not in the file and is newly initialized", head_);
     } else {
       const Shape& shape = theirs_.at(theirs->second).shape;
       if (shape.rank() == 0 || shape[0] == ours->second.shape[0]) return;
       Shape same = shape;
       same[0] = ours->second.shape[0];
       if (!fits(same, ours->second.shape)) return;
-      fresh_ = fmt::format("; {} starts afresh ({} -> {} {})", head_, shape[0], same[0],
+      fresh_ = fmt::format("; {} is newly initialized ({} -> {} {})", head_, shape[0], same[0],
                            graph_.input.classes > 0 ? "classes" : "outputs");
     }
     std::erase_if(found_, [&](const auto& found) { return wanted_.at(found.first).head; });
   }
 
-  // A dense layer may be stored as the convolution over all places that it is.
+  // A dense layer may be stored as the equivalent convolution.
   static bool fits(const Shape& theirs, const Shape& ours) {
     if (theirs == ours) return true;
     return theirs.rank() == 4 && ours.rank() == 2 && theirs[0] == ours[0] &&
@@ -189,11 +192,11 @@ class Matching {
   const model::Graph& graph_;
   std::string head_;
   std::map<std::string, Wanted> wanted_;      // by our names
-  std::map<std::string, std::string> found_;  // our name: theirs
-  std::vector<std::string> unused_;           // theirs
-  std::string fresh_;                         // of the last layer, for the summary
+  std::map<std::string, std::string> found_;  // our name to theirs
+  std::vector<std::string> unused_;           // their names
+  std::string fresh_;                         // text for the summary if the head is new
   model::NameStyle style_ = model::NameStyle::kTorchvision;
-  model::Weights taken_;
+  model::Weights matched_;
   std::vector<std::string> problems_;
 };
 
@@ -205,7 +208,7 @@ model::Weights read_weights(const fs::path& path) {
   if (!fs::exists(path, none)) {
     throw ConfigError(kField, path.string() + ": no such file or folder");
   }
-  if (is_pickle(path.extension().string())) refuse_pickle(path);
+  if (is_pickle(path.extension().string())) throw_pickle_error(path);
   if (path.extension() == ".safetensors") return read_safetensors(path);
   if (path.extension() == ".onnx") return model::read_onnx(path).weights;
   if (name.ends_with(".safetensors.index.json")) return read_shards(path);
@@ -213,30 +216,30 @@ model::Weights read_weights(const fs::path& path) {
   if (plain_folder && fs::exists(path / kIndexFile)) return read_shards(path / kIndexFile);
   if (plain_folder && fs::exists(path / kModelFile)) return read_safetensors(path / kModelFile);
   if (plain_folder || fs::exists(path / "manifest.json") || name == "best" || name == "latest") {
-    const FoundCheckpoint checkpoint = find_trained(path, warn_on_stderr);
+    const FoundCheckpoint checkpoint = find_for_inference(path, warn_on_stderr);
     model::Weights weights = read_safetensors(checkpoint.path / kModelFile);
     use_averages(checkpoint, weights);
     return weights;
   }
-  throw ConfigError(kField, fmt::format("{} is no *.safetensors, *.safetensors.index.json or "
-                                        "*.onnx, and no checkpoint or run",
+  throw ConfigError(kField, fmt::format("{} is not a *.safetensors, *.safetensors.index.json or "
+                                        "*.onnx file, a checkpoint or a run",
                                         path.string()));
 }
 
 InitialValues read_initial_values(const fs::path& path, const model::Graph& graph) {
-  Matching matching(read_weights(path), graph);
-  matching.run();
-  const std::vector<std::string>& problems = matching.problems();
+  TensorMatcher matcher(read_weights(path), graph);
+  matcher.run();
+  const std::vector<std::string>& problems = matcher.problems();
   if (!problems.empty()) {
-    const size_t shown = std::min(problems.size(), kListed);
+    const size_t shown = std::min(problems.size(), kMaxProblemsShown);
     std::string more;
     if (problems.size() > shown) more = fmt::format("\n  and {} more", problems.size() - shown);
     throw ConfigError(
         kField, fmt::format("{} does not fit the network:\n  {}{}", path.string(),
                             fmt::join(problems.begin(), problems.begin() + shown, "\n  "), more));
   }
-  InitialValues initial{{}, matching.summary(path)};
-  initial.weights = std::move(matching.taken());
+  InitialValues initial{{}, matcher.summary(path)};
+  initial.weights = std::move(matcher.matched());
   return initial;
 }
 

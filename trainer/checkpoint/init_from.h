@@ -1,5 +1,4 @@
-// What training starts from instead of random numbers (ModelConfig::init_from): another model's
-// values, found by name.
+// Initializes a network from the parameters of another model, matched by name (model.init_from).
 #pragma once
 
 #include <filesystem>
@@ -11,19 +10,19 @@
 
 namespace trireme::train {
 
-// All tensors of *.safetensors, *.safetensors.index.json with its shards, *.onnx, a checkpoint or
-// run of ours, or a folder as Hugging Face has them, by the names that are in there. Throws
-// ConfigError when it is none of these, DataError when it is damaged.
+// Returns all tensors of *.safetensors, *.safetensors.index.json with its shards, *.onnx, a
+// checkpoint or run of Trireme, or a folder in the layout of Hugging Face, by their names in the
+// file. Throws ConfigError if the path is none of these, and DataError if a file is damaged.
 model::Weights read_weights(const std::filesystem::path& path);
 
 struct InitialValues {
-  model::Weights weights;  // by the network's names; what starts afresh is not among them
+  model::Weights weights;  // by the network's names, without the tensors that are newly initialized
   std::string summary;  // "120 of 122 tensors from resnet18.safetensors (torchvision names); ..."
 };
 
-// Finds the network's parameters and running values among those of the file. Only the last layer
-// with parameters may have another number of outputs there, or be absent; it then starts afresh.
-// Throws ConfigError listing whatever else is missing, unexpected or of another shape.
+// Finds the network's parameters and running statistics in the file. The last layer with parameters
+// may be missing or have another number of outputs; it is newly initialized then. Throws
+// ConfigError listing all other tensors that are missing, unexpected or of another shape.
 InitialValues read_initial_values(const std::filesystem::path& path, const model::Graph& graph);
 
 void load_initial_values(const InitialValues& initial, const StateArrays& state);

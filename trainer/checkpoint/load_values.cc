@@ -12,7 +12,7 @@
 namespace trireme::train {
 namespace {
 
-// Reads the tensors of the arrays, one by one; returns their number.
+// Reads the tensors of the arrays and returns their number.
 size_t read_tensors(const SafetensorsReader& reader, const StateArrays& state,
                     std::span<const StateArrays::Array> arrays) {
   std::vector<float> values;
@@ -28,39 +28,44 @@ size_t read_tensors(const SafetensorsReader& reader, const StateArrays& state,
   return count;
 }
 
-void require_no_more(const SafetensorsReader& reader, const FoundCheckpoint& checkpoint,
-                     size_t wanted) {
+// Throws DataError if the file has other tensors, too.
+void check_tensor_count(const SafetensorsReader& reader, const FoundCheckpoint& checkpoint,
+                        size_t wanted) {
   if (reader.names().size() == wanted) return;
   throw DataError((checkpoint.path / kModelFile).string(),
-                  fmt::format("holds {} tensors, wanted {}", reader.names().size(), wanted));
+                  fmt::format("has {} tensors instead of {}", reader.names().size(), wanted));
 }
 
-bool is_average(const std::string& name) { return name.starts_with(kAverage + std::string(".")); }
+bool is_average(const std::string& name) {
+  return name.starts_with(kAveragePrefix + std::string("."));
+}
 
-// Why the tensor names or shapes do not fit, as a matter of configuration rather than damage.
+// Calls `load` and turns a DataError, about names or shapes of tensors, into a ConfigError: the
+// file is intact but does not match the configuration.
 template <class F>
-void fitting(const FoundCheckpoint& checkpoint, F&& load) {
+void with_config_errors(const FoundCheckpoint& checkpoint, F&& load) {
   try {
     load();
   } catch (const DataError& error) {
     throw ConfigError(
         checkpoint.path.string(),
-        fmt::format("is of another model or optimizer than configured ({})", error.what()));
+        fmt::format("was written with another model or optimizer than configured ({})",
+                    error.what()));
   }
 }
 
 }  // namespace
 
 void load_model(const FoundCheckpoint& checkpoint, const StateArrays& state) {
-  fitting(checkpoint, [&] {
+  with_config_errors(checkpoint, [&] {
     const SafetensorsReader reader(checkpoint.path / kModelFile);
-    require_no_more(reader, checkpoint, read_tensors(reader, state, state.model()));
+    check_tensor_count(reader, checkpoint, read_tensors(reader, state, state.model()));
   });
 }
 
 model::Weights read_model(const FoundCheckpoint& checkpoint, const model::Graph& graph) {
   model::Weights weights;
-  fitting(checkpoint, [&] {
+  with_config_errors(checkpoint, [&] {
     const SafetensorsReader reader(checkpoint.path / kModelFile);
     const auto read = [&](const std::string& name, const Shape& shape) {
       model::Weight& weight = weights[name];
@@ -72,11 +77,11 @@ model::Weights read_model(const FoundCheckpoint& checkpoint, const model::Graph&
       for (const auto& declared : node.signature.parameters) {
         read(node.name + "." + declared.name, declared.shape);
       }
-      for (const auto& declared : node.signature.running) {
+      for (const auto& declared : node.signature.running_stats) {
         read(node.name + "." + declared.name, declared.shape);
       }
     }
-    require_no_more(reader, checkpoint, weights.size());
+    check_tensor_count(reader, checkpoint, weights.size());
     use_averages(checkpoint, weights);
   });
   return weights;
@@ -96,7 +101,7 @@ void use_averages(const FoundCheckpoint& checkpoint, model::Weights& weights) {
 }
 
 void load_optimizer(const FoundCheckpoint& checkpoint, const StateArrays& state) {
-  fitting(checkpoint, [&] {
+  with_config_errors(checkpoint, [&] {
     const SafetensorsReader reader(checkpoint.path / kOptimizerFile);
     const std::vector<std::string> names = reader.names();
     for (const StateArrays::Array& array : state.optimizer()) {

@@ -10,7 +10,7 @@
 #include "core/file.h"
 #include "trainer/config/config_diff.h"
 #include "trainer/config/run_folder.h"
-#include "trainer/optimizer/course.h"
+#include "trainer/optimizer/training_plan.h"
 
 namespace trireme::train {
 namespace {
@@ -19,10 +19,10 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxRefusedShown = 10;
 
-// The configuration that a checkpoint was written with.
+// The configuration with which a checkpoint was written.
 struct SavedConfig {
   std::optional<RunConfig> config;
-  std::string problem;  // why it is not known
+  std::string problem;  // why the configuration is unknown
 };
 
 SavedConfig parse_saved(const std::string& text, const std::string& file) {
@@ -33,14 +33,14 @@ SavedConfig parse_saved(const std::string& text, const std::string& file) {
   }
 }
 
-// Checkpoints of version 0.1 hold only a hash. Their run's config.txtpb is that of the latest
-// start, which may have been another.
-SavedConfig saved_beside(const FoundCheckpoint& checkpoint) {
+// Returns the configuration of a checkpoint of version 0.1, which contains only its hash. The run's
+// config.txtpb is that of the latest start and may differ.
+SavedConfig config_of_run(const FoundCheckpoint& checkpoint) {
   const RunFolder run{fs::absolute(checkpoint.path).lexically_normal().parent_path().parent_path()};
   std::error_code none;
   if (!fs::is_regular_file(run.config(), none)) {
     return {std::nullopt,
-            "the checkpoint does not hold it, and there is no " + run.config().string()};
+            "the checkpoint does not contain it, and there is no " + run.config().string()};
   }
   SavedConfig saved;
   try {
@@ -49,18 +49,19 @@ SavedConfig saved_beside(const FoundCheckpoint& checkpoint) {
     return {std::nullopt, error.what()};
   }
   if (saved.config && config_hash(*saved.config) != checkpoint.state.config_hash) {
-    return {std::nullopt,
-            "the checkpoint does not hold it, and " + run.config().string() + " has changed since"};
+    return {std::nullopt, "the checkpoint does not contain it, and " + run.config().string() +
+                              " has changed since"};
   }
   return saved;
 }
 
 SavedConfig saved_config(const FoundCheckpoint& checkpoint) {
-  if (checkpoint.state.config.empty()) return saved_beside(checkpoint);
+  if (checkpoint.state.config.empty()) return config_of_run(checkpoint);
   return parse_saved(checkpoint.state.config, checkpoint.path.string());
 }
 
-// Without the fields of what was chosen instead of something else, which the choice says already.
+// Returns the differences without the fields of messages in a oneof of which another field is set;
+// that difference is listed itself.
 std::vector<ConfigDifference> changed_fields(const RunConfig& saved, const RunConfig& now) {
   std::vector<ConfigDifference> fields;
   std::vector<std::string> replaced;
@@ -92,18 +93,19 @@ void refuse(const FoundCheckpoint& checkpoint, const Config& config,
   if (count > kMaxRefusedShown) lines += fmt::format("\n  and {} more", count - kMaxRefusedShown);
   const std::string path = checkpoint.path.string();
   throw ConfigError(
-      path, fmt::format("cannot be resumed with another network, optimizer or task than it was "
-                        "written with:{}\nSet them back, or start a new run from its parameters: "
-                        "--init-from {} --run-dir NEW",
-                        lines, path));
+      path,
+      fmt::format("cannot be resumed with another network, optimizer or task than it was "
+                  "written with:{}\nUndo the changes, or start a new run from its parameters: "
+                  "--init-from {} --run-dir NEW",
+                  lines, path));
 }
 
 SamplePosition position_of(const CheckpointState& state) { return {state.epoch, state.position}; }
 
 std::optional<std::string> rate_change(const CheckpointState& state, const RunConfig& saved,
-                                       const ResumingRun& run) {
+                                       const ResumedRun& run) {
   const auto rate = [&](const RunConfig& config) {
-    return Course(config, run.samples, state.step, position_of(state))
+    return TrainingPlan(config, run.samples, state.step, position_of(state))
         .learning_rate(position_of(state));
   };
   const double before = rate(saved);
@@ -112,8 +114,8 @@ std::optional<std::string> rate_change(const CheckpointState& state, const RunCo
   return fmt::format("learning rate of the next step: {:.6g} -> {:.6g}", before, now);
 }
 
-// Results depend on the number of ranks where a layer's statistics are those of a rank's share.
-std::optional<std::string> rank_change(const CheckpointState& state, const ResumingRun& run) {
+// Describes a change of the number of ranks if a layer's statistics depend on it.
+std::optional<std::string> rank_change(const CheckpointState& state, const ResumedRun& run) {
   if (state.ranks == run.ranks) return std::nullopt;
   const auto found = std::ranges::find_if(run.graph.nodes, [](const model::Node& node) {
     return node.layer->uses_rank_statistics() && node.signature.trained();
@@ -121,14 +123,13 @@ std::optional<std::string> rank_change(const CheckpointState& state, const Resum
   if (found == run.graph.nodes.end()) return std::nullopt;
   return fmt::format(
       "ranks: {} -> {}: batch norm without sync (layer {}) normalizes over each rank's share of "
-      "the "
-      "batch, so results depend on the number of ranks",
+      "the batch, so results depend on the number of ranks",
       state.ranks, run.ranks, found->name);
 }
 
 }  // namespace
 
-std::string data_change(const CheckpointState& saved, const RunData& now) {
+std::string describe_data_change(const CheckpointState& saved, const RunData& now) {
   std::vector<std::string> lines;
   if (saved.data) {
     lines = changes(*saved.data, now);
@@ -137,17 +138,17 @@ std::string data_change(const CheckpointState& saved, const RunData& now) {
         fmt::format("training samples: more than {} -> {}", saved.position, now.training.samples)};
   }
   if (lines.empty()) return "";
-  return fmt::format("the data is not what it was saved from: {}", fmt::join(lines, "; "));
+  return fmt::format("the data has changed since it was saved: {}", fmt::join(lines, "; "));
 }
 
-DataError data_refusal(const FoundCheckpoint& checkpoint, const std::string& change) {
+DataError data_change_error(const FoundCheckpoint& checkpoint, const std::string& change) {
   return {checkpoint.path.string(),
           change +
-              ". Restore the data, go on all the same with --accept-data-change, or start another "
-              "run (--run-dir), with these values if wanted (--init-from)"};
+              ". Restore the data, resume anyway with --accept-data-change, or start another run "
+              "(--run-dir), with the parameters of this checkpoint if wanted (--init-from)"};
 }
 
-std::vector<std::string> check_changes(const FoundCheckpoint& checkpoint, const ResumingRun& run) {
+std::vector<std::string> check_changes(const FoundCheckpoint& checkpoint, const ResumedRun& run) {
   const CheckpointState& state = checkpoint.state;
   std::vector<std::string> lines;
   const SavedConfig saved = saved_config(checkpoint);
@@ -155,7 +156,7 @@ std::vector<std::string> check_changes(const FoundCheckpoint& checkpoint, const 
     const auto fields = changed_fields(*saved.config, run.config.run);
     refuse(checkpoint, run.config, fields);
     for (const ConfigDifference& field : fields) {
-      // Early stopping counts evaluations.
+      // The frequency of evaluations matters for early stopping, which counts them.
       const bool counted = run.config.run.train().has_early_stopping() &&
                            field.path.starts_with("train.eval_every_");
       if (field.on_resume == OnResume::WARNED || counted) {
@@ -166,7 +167,8 @@ std::vector<std::string> check_changes(const FoundCheckpoint& checkpoint, const 
       if (auto line = rate_change(state, *saved.config, run)) lines.push_back(std::move(*line));
     }
   } else if (state.config_hash != config_hash(run.config.run)) {
-    lines.push_back("fields that cannot be named: " + saved.problem);
+    lines.push_back("the configuration has changed, but its old fields are unknown: " +
+                    saved.problem);
   }
   if (auto line = rank_change(state, run)) lines.push_back(std::move(*line));
   return lines;

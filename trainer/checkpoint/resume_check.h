@@ -1,5 +1,5 @@
-// Compares a run that resumes with the run that wrote its checkpoint. What a changed field does is
-// an option of the field (core/on_resume.proto); docs/resuming.md lists them all.
+// Compares a run that resumes with the run that wrote its checkpoint. The effect of a changed
+// configuration field is an option of the field (core/on_resume.proto), listed in docs/resuming.md.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@
 
 namespace trireme::train {
 
-// The run that resumes. Everything outlives the comparison.
-struct ResumingRun {
+// The run that resumes.
+struct ResumedRun {
   const Config& config;
   const model::Graph& graph;
   int ranks = 1;
   int64_t samples = 0;  // of an epoch
 };
 
-// Lines for people that name each change on which the rest of the training depends, with the value
-// of the checkpoint and the present one: "batch.global: 32 -> 64". Empty: there is none. Throws
-// ConfigError that names every change that is refused.
-std::vector<std::string> check_changes(const FoundCheckpoint& checkpoint, const ResumingRun& run);
+// Returns a line for each change that affects the rest of the training, with the checkpoint's value
+// and the current one: "batch.global: 32 -> 64". Throws ConfigError naming all changes with which a
+// run cannot resume.
+std::vector<std::string> check_changes(const FoundCheckpoint& checkpoint, const ResumedRun& run);
 
-// "the data is not what it was saved from: ", and how it differs; empty: not as far as the
-// checkpoint tells, which says nothing where its state has no data.
-std::string data_change(const CheckpointState& saved, const RunData& now);
-// What becomes of such a change unless it is accepted.
-DataError data_refusal(const FoundCheckpoint& checkpoint, const std::string& change);
+// Returns "the data has changed since it was saved: " with the differences; empty if there are none
+// or the checkpoint does not record its data.
+std::string describe_data_change(const CheckpointState& saved, const RunData& now);
+// Returns the error for such a change if it has not been accepted.
+DataError data_change_error(const FoundCheckpoint& checkpoint, const std::string& change);
 
 }  // namespace trireme::train

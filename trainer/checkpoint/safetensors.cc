@@ -24,9 +24,9 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 namespace {
 
 float same(float value) { return value; }
-float narrowed(double value) { return static_cast<float>(value); }
+float from_f64(double value) { return static_cast<float>(value); }
 
-// How values are stored, for those that can be read: bytes of each, and how to make f32 of them.
+// A type that can be read: its size and conversion to f32.
 struct Storage {
   std::string_view dtype;
   size_t bytes;
@@ -44,7 +44,7 @@ constexpr Storage stored_as(std::string_view dtype) {
           }};
 }
 
-constexpr Storage kReadable[] = {stored_as<float, same>("F32"), stored_as<double, narrowed>("F64"),
+constexpr Storage kReadable[] = {stored_as<float, same>("F32"), stored_as<double, from_f64>("F64"),
                                  stored_as<uint16_t, from_f16>("F16"),
                                  stored_as<uint16_t, from_bf16>("BF16")};
 
@@ -110,15 +110,15 @@ void SafetensorsReader::read_header() {
     }
   } catch (const DataError&) {
     throw;
-  } catch (const std::exception& error) {  // of JSON, or of a number in it
+  } catch (const std::exception& error) {  // invalid JSON
     throw DataError(path_.string(), fmt::format("is not safetensors: {}", error.what()));
   }
 }
 
 void SafetensorsReader::add(const std::string& name, const nlohmann::json& entry, uint64_t values,
                             uint64_t size) {
-  const auto extents = whole_numbers<int64_t>(entry.at("shape"));
-  const auto offsets = whole_numbers<uint64_t>(entry.at("data_offsets"));
+  const auto extents = integers_from<int64_t>(entry.at("shape"));
+  const auto offsets = integers_from<uint64_t>(entry.at("data_offsets"));
   const auto dtype = entry.at("dtype").get<std::string>();
   const Storage* storage = storage_of(dtype);
   uint64_t wanted = storage ? storage->bytes : 1;
@@ -129,12 +129,13 @@ void SafetensorsReader::add(const std::string& name, const nlohmann::json& entry
                !__builtin_mul_overflow(wanted, static_cast<uint64_t>(extent), &wanted);
   }
   possible = possible && std::in_range<int64_t>(wanted);
-  // What cannot be read may lie as it likes.
+  // The size of a type that cannot be read is not checked.
   if (!possible || (storage && offsets[1] - offsets[0] != wanted)) {
-    throw DataError(path_.string(),
-                    fmt::format("tensor '{}' has more than {} extents, lies beyond the end of the "
-                                "file or is not as long as its shape",
-                                name, Shape::kMaxRank));
+    throw DataError(
+        path_.string(),
+        fmt::format("tensor '{}' has more than {} dimensions, extends beyond the end of "
+                    "the file or has a size that does not match its shape",
+                    name, Shape::kMaxRank));
   }
   tensors_.emplace(name, Tensor{Shape(extents), dtype, values + offsets[0], values + offsets[1]});
 }
@@ -142,7 +143,7 @@ void SafetensorsReader::add(const std::string& name, const nlohmann::json& entry
 const SafetensorsReader::Tensor& SafetensorsReader::find(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) {
-    throw DataError(path_.string(), fmt::format("holds no tensor '{}'", name));
+    throw DataError(path_.string(), fmt::format("has no tensor '{}'", name));
   }
   return found->second;
 }
@@ -157,7 +158,7 @@ void SafetensorsReader::read(const std::string& name, const Shape& wanted,
                              std::span<float> out) const {
   const Tensor& tensor = find(name);
   if (!(tensor.shape == wanted)) {
-    throw DataError(path_.string(), fmt::format("tensor '{}' has shape {}, wanted {}", name,
+    throw DataError(path_.string(), fmt::format("tensor '{}' has shape {} instead of {}", name,
                                                 tensor.shape.to_string(), wanted.to_string()));
   }
   read_values(name, tensor, out);
@@ -165,7 +166,7 @@ void SafetensorsReader::read(const std::string& name, const Shape& wanted,
 
 std::vector<float> SafetensorsReader::read(const std::string& name) const {
   const Tensor& tensor = find(name);
-  require_readable(name, tensor);  // only then is the shape's size bounded by that of the file
+  require_readable(name, tensor);  // otherwise the shape may be larger than the file
   std::vector<float> values(static_cast<size_t>(tensor.shape.elements()));
   read_values(name, tensor, values);
   return values;
@@ -192,7 +193,7 @@ void SafetensorsReader::read_at(uint64_t offset, void* out, size_t bytes) const 
   for (auto* to = static_cast<char*>(out); bytes > 0;) {
     const ssize_t got =
         retry_interrupted([&] { return ::pread(file_, to, bytes, static_cast<off_t>(offset)); });
-    if (got <= 0) throw DataError(path_.string(), "ends too early or cannot be read");
+    if (got <= 0) throw DataError(path_.string(), "is truncated or cannot be read");
     to += got;
     offset += static_cast<uint64_t>(got);
     bytes -= static_cast<size_t>(got);

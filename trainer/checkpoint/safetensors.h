@@ -1,7 +1,7 @@
-// Named tensors in one file, in the safetensors format
-// (https://github.com/huggingface/safetensors): eight bytes of little-endian header length, a JSON
-// header, then the values in row-major order. Written as F32; read from F64, F32, F16 and BF16,
-// with whatever else is in the file left alone.
+// Reads and writes files in the safetensors format (https://github.com/huggingface/safetensors):
+// eight bytes of little-endian header length, a JSON header, and the values of named tensors in
+// row-major order. Tensors are written as F32 and read from F64, F32, F16 and BF16. A file may
+// contain tensors of other types, which cannot be read.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,15 @@ struct SafetensorsEntry {
   Shape shape;
 };
 
-// What a file of these entries begins with; their values follow in this order, without gaps. Its
-// length is a multiple of 64 bytes. `metadata`, key and value, goes in beside the format.
+// Returns the beginning of a file with these entries, to be followed by their values in this order
+// without gaps. Its length is a multiple of 64 bytes. The header has the given metadata in addition
+// to the format.
 std::string safetensors_header(std::span<const SafetensorsEntry> entries,
                                const std::map<std::string, std::string>& metadata = {});
 
 class SafetensorsReader {
  public:
-  // Throws DataError naming the file when it is not of the format or ends too early.
+  // Throws DataError naming the file if it is not in this format or is truncated.
   explicit SafetensorsReader(const std::filesystem::path& path);
   ~SafetensorsReader();
   SafetensorsReader(const SafetensorsReader&) = delete;
@@ -36,12 +37,12 @@ class SafetensorsReader {
 
   std::vector<std::string> names() const;
   bool has(const std::string& name) const { return tensors_.contains(name); }
-  // Throws DataError when there is no such tensor.
+  // Throws DataError if there is no such tensor.
   const Shape& shape(const std::string& name) const { return find(name).shape; }
-  // Converts to f32. Throws DataError when there is no such tensor, or it has another shape or a
-  // dtype that is none of those above.
+  // Reads a tensor and converts it to f32. Throws DataError if there is no such tensor, or if it
+  // has another shape or a type that cannot be read.
   void read(const std::string& name, const Shape& shape, std::span<float> out) const;
-  // The same of whatever shape it has.
+  // Does the same for a tensor of any shape.
   std::vector<float> read(const std::string& name) const;
 
  private:

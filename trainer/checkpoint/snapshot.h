@@ -1,5 +1,4 @@
-// The state of training at one moment, in host memory, for a thread to write while training goes
-// on.
+// A copy of the training state in host memory, which a thread writes while training continues.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +9,13 @@
 
 namespace trireme::train {
 
-// The files model.safetensors and optimizer.safetensors, byte by byte. Their memory is allocated
-// once: however many snapshots are taken, there is room for one.
+// The contents of model.safetensors and optimizer.safetensors. Memory for one snapshot is allocated
+// once and reused.
 class Snapshot {
  public:
   explicit Snapshot(StateArrays arrays);
 
-  // Copies the tensors, in canonical form, over what was there.
+  // Replaces the contents by a copy of the current tensors, in canonical form.
   void take();
   std::span<const std::byte> model() const;
   std::span<const std::byte> optimizer() const;
@@ -25,8 +24,8 @@ class Snapshot {
   StateArrays arrays_;
   std::string model_header_;
   std::string optimizer_header_;
-  size_t model_bytes_ = 0;      // of the file
-  size_t optimizer_begin_ = 0;  // in the memory
+  size_t model_bytes_ = 0;      // size of model.safetensors
+  size_t optimizer_begin_ = 0;  // offset in memory_
   Buffer memory_;
 };
 
