@@ -31,7 +31,7 @@ class DeviceTest : public testing::TestWithParam<DeviceKind> {
     event = device->create_event();
   }
 
-  // Memory of the device that holds `values`.
+  // Returns device memory that holds `values`.
   Buffer upload(const std::vector<int>& values) {
     Buffer buffer = device->allocate(values.size() * sizeof(int));
     device->copy(buffer.data(), values.data(), buffer.bytes(), *compute);
@@ -58,7 +58,7 @@ std::string kind_name(const testing::TestParamInfo<DeviceKind>& info) {
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceTest, testing::Values(DeviceKind::kCpu, DeviceKind::kCuda),
                          kind_name);
 
-// What only the CPU does.
+// Behavior specific to the CPU.
 using CpuDeviceTest = DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Devices, CpuDeviceTest, testing::Values(DeviceKind::kCpu), kind_name);
 
@@ -74,7 +74,7 @@ std::string failure_of(Work work) {
   return "";
 }
 
-TEST(Buffer, GivesMemoryBackOnce) {
+TEST(Buffer, ReleasesMemoryOnce) {
   int released = 0;
   int memory = 0;
   {
@@ -131,7 +131,7 @@ TEST_P(DeviceTest, CopiesNothing) {
   compute->synchronize();
 }
 
-TEST_P(DeviceTest, TimesWhatLiesBetweenEvents) {
+TEST_P(DeviceTest, MeasuresTimeBetweenEvents) {
   const auto begin = device->create_event(EventKind::kTimed);
   const auto end = device->create_event(EventKind::kTimed);
   background->record(*begin);
@@ -142,7 +142,7 @@ TEST_P(DeviceTest, TimesWhatLiesBetweenEvents) {
   EXPECT_LT(device->seconds_between(*begin, *end), 10);
 }
 
-TEST_P(DeviceTest, SaysWhatItIs) {
+TEST_P(DeviceTest, DescribesItself) {
   EXPECT_EQ(device->kind(), GetParam());
   EXPECT_EQ(compute->device(), GetParam());
   EXPECT_FALSE(device->description().empty());
@@ -157,7 +157,7 @@ TEST_P(CpuDeviceTest, ComputeRunsInTheCaller) {
 }
 
 TEST_P(DeviceTest, BackgroundRunsElsewhereInOrder) {
-  // More than the ring holds, so that queueing has to wait, too.
+  // More than the capacity of the ring, so that queueing has to wait, too.
   constexpr int kTasks = 5000;
   std::vector<int> order;
   order.reserve(kTasks);
@@ -178,7 +178,7 @@ TEST_P(DeviceTest, BackgroundRunsElsewhereInOrder) {
 }
 
 TEST_P(DeviceTest, StreamsWaitForEvents) {
-  // Each adds to the other's number; any order but the right one gives another result.
+  // Any order other than the correct one gives a different result.
   const auto back = device->create_event();
   int number = 1;
   auto* n = &number;
@@ -214,7 +214,7 @@ TEST_P(DeviceTest, BackgroundStreamsWaitForEachOther) {
   EXPECT_EQ(seen, 2);
 }
 
-TEST_P(DeviceTest, AnEventNeverRecordedIsReached) {
+TEST_P(DeviceTest, EventThatWasNeverRecordedIsReached) {
   compute->wait(*event);
   background->wait(*event);
   event->synchronize();
@@ -222,7 +222,7 @@ TEST_P(DeviceTest, AnEventNeverRecordedIsReached) {
   background->synchronize();
 }
 
-TEST_P(DeviceTest, AFailureIsReportedByWhoeverWaits) {
+TEST_P(DeviceTest, EveryWaitReportsAFailure) {
   const auto other = device->create_stream(StreamKind::kBackground);
   int ran = 0;
   auto* count = &ran;
@@ -232,7 +232,7 @@ TEST_P(DeviceTest, AFailureIsReportedByWhoeverWaits) {
   background->record(*event);
   other->wait(*event);
   other->run(Task([count] { ++*count; }));
-  // A stream that runs inline says so at once, others when they are waited for.
+  // A stream that runs inline throws immediately, other streams when they are waited for.
   const auto wait = [&] {
     compute->wait(*event);
     compute->synchronize();
@@ -241,12 +241,12 @@ TEST_P(DeviceTest, AFailureIsReportedByWhoeverWaits) {
   EXPECT_EQ(failure_of([&] { event->synchronize(); }), "peer 3 is gone");
   EXPECT_EQ(failure_of([&] { background->synchronize(); }), "peer 3 is gone");
   EXPECT_EQ(failure_of([&] { other->synchronize(); }), "peer 3 is gone");
-  // Still, each time, and nothing behind the failure has run.
+  // Repeated waits report it again, and nothing after the failure has run.
   EXPECT_EQ(failure_of([&] { background->synchronize(); }), "peer 3 is gone");
   EXPECT_EQ(ran, 1);
 }
 
-TEST_P(DeviceTest, AnEventBeforeTheFailureCarriesNone) {
+TEST_P(DeviceTest, EventBeforeAFailureDoesNotReportIt) {
   background->record(*event);
   background->run(Task(refuse));
   EXPECT_NO_THROW(compute->wait(*event));
@@ -254,7 +254,7 @@ TEST_P(DeviceTest, AnEventBeforeTheFailureCarriesNone) {
   EXPECT_THROW(background->synchronize(), CommError);
 }
 
-TEST_P(DeviceTest, AStreamEndsWithItsWorkDone) {
+TEST_P(DeviceTest, DestroyingAStreamFinishesItsWork) {
   std::atomic<int> ran = 0;
   auto* count = &ran;
   for (int i = 0; i < 100; ++i) background->run(Task([count] { ++*count; }));
@@ -262,7 +262,7 @@ TEST_P(DeviceTest, AStreamEndsWithItsWorkDone) {
   EXPECT_EQ(ran, 100);
 }
 
-// What only CUDA does.
+// Behavior specific to CUDA.
 class CudaDeviceTest : public DeviceTest {
  protected:
   void SetUp() override {
@@ -278,7 +278,7 @@ class CudaDeviceTest : public DeviceTest {
     std::fill_n(out.as<int>(), kCount, -1);
   }
 
-  // Brings `in` to `out` over both streams.
+  // Copies `in` to `out` through both streams and clears the second half.
   void encode_detour() {
     device->copy(a.data(), in.data(), in.bytes(), *compute);
     compute->record(*event);
@@ -304,7 +304,7 @@ class CudaDeviceTest : public DeviceTest {
 
 INSTANTIATE_TEST_SUITE_P(Devices, CudaDeviceTest, testing::Values(DeviceKind::kCuda), kind_name);
 
-TEST_P(CudaDeviceTest, ARecordingDoesWhatItsWorkDoes) {
+TEST_P(CudaDeviceTest, ReplayDoesTheRecordedWork) {
   back = device->create_event();
   std::iota(in.as<int>(), in.as<int>() + kCount, 1);
   encode_detour();
@@ -314,13 +314,13 @@ TEST_P(CudaDeviceTest, ARecordingDoesWhatItsWorkDoes) {
   const auto recording = device->record(*compute, [&] { encode_detour(); });
   compute->synchronize();
   background->synchronize();
-  EXPECT_EQ(out.as<int>()[0], -1) << "it ran while it was recorded";
+  EXPECT_EQ(out.as<int>()[0], -1) << "ran while it was being recorded";
   for (int replay = 2; replay < 5; ++replay) {
     std::iota(in.as<int>(), in.as<int>() + kCount, replay);
     recording->replay(*compute);
     expect_detour();
   }
-  // On another stream than that it was recorded from; and the streams work as before.
+  // On another stream than the recorded one; afterwards the streams work as before.
   std::iota(in.as<int>(), in.as<int>() + kCount, 100);
   recording->replay(*background);
   background->synchronize();
@@ -329,7 +329,7 @@ TEST_P(CudaDeviceTest, ARecordingDoesWhatItsWorkDoes) {
   expect_detour();
 }
 
-TEST_P(CudaDeviceTest, ReplaysKeepTheOrderOfTheStream) {
+TEST_P(CudaDeviceTest, ReplaysRunInStreamOrder) {
   const auto recording = device->record(*compute, [&] {
     device->copy(a.data(), in.data(), in.bytes(), *compute);
     device->copy(out.data(), a.data(), a.bytes(), *compute);
@@ -354,7 +354,7 @@ TEST_P(CudaDeviceTest, TimedEventsWorkWithinRecordings) {
   });
   for (int replay = 0; replay < 2; ++replay) {
     recording->replay(*compute);
-    compute->synchronize();  // waiting for `end` could end before the replay has come to it
+    compute->synchronize();  // waiting for `end` could return before the replay has reached it
     EXPECT_GE(device->seconds_between(*begin, *end), 0.019);
   }
 }
@@ -370,10 +370,10 @@ TEST_P(CudaDeviceTest, RecordedTasksRunInEveryReplay) {
   for (int replay = 0; replay < 3; ++replay) recording->replay(*compute);
   compute->synchronize();
   EXPECT_EQ(runs, 3);
-  EXPECT_EQ(seen, 1) << "a task begins as it was recorded";
+  EXPECT_EQ(seen, 1) << "each replay must start from the recorded state";
 }
 
-TEST_P(CudaDeviceTest, ARecordingWaitsForItsTasksBeforeItGoes) {
+TEST_P(CudaDeviceTest, DestroyingARecordingWaitsForItsTasks) {
   int runs = 0;
   auto* count = &runs;
   auto recording = device->record(*compute, [&] { compute->run(Task([count] { ++*count; })); });
@@ -382,7 +382,7 @@ TEST_P(CudaDeviceTest, ARecordingWaitsForItsTasksBeforeItGoes) {
   EXPECT_EQ(runs, 1);
 }
 
-TEST_P(CudaDeviceTest, AFailureWithinARecordingIsReported) {
+TEST_P(CudaDeviceTest, ReportsFailuresWithinARecording) {
   bool failing = false;
   auto* fails = &failing;
   int runs = 0;
@@ -405,7 +405,7 @@ TEST_P(CudaDeviceTest, AFailureWithinARecordingIsReported) {
   EXPECT_EQ(runs, 1);
 }
 
-TEST_P(CudaDeviceTest, AnExceptionEndsTheRecording) {
+TEST_P(CudaDeviceTest, ExceptionEndsTheRecording) {
   std::iota(in.as<int>(), in.as<int>() + kCount, 1);
   back = device->create_event();
   EXPECT_THROW(device->record(*compute,
@@ -429,7 +429,7 @@ std::string device_error_of(const std::function<void()>& work) {
   return "";
 }
 
-TEST_P(CudaDeviceTest, RefusesWhatNoRecordingCanHold) {
+TEST_P(CudaDeviceTest, RejectsCallsThatCannotBeRecorded) {
   const auto synchronize = [&] { compute->synchronize(); };
   EXPECT_NE(device_error_of([&] { device->record(*compute, synchronize); }).find("Capture"),
             std::string::npos);
@@ -458,13 +458,13 @@ TEST_P(CudaDeviceTest, OtherThreadsUseTheDeviceDuringARecording) {
   compute->synchronize();
 }
 
-TEST_P(CudaDeviceTest, TellsHowMuchMemoryIsMissing) {
+TEST_P(CudaDeviceTest, OutOfMemoryErrorNamesTheSize) {
   const std::string message = device_error_of([&] { device->allocate(size_t{1} << 50); });
   EXPECT_NE(message.find("no memory for 1125899906842624 bytes"), std::string::npos) << message;
   device->allocate(1000);
 }
 
-TEST(Cuda, SaysWhatThereIs) {
+TEST(Cuda, ReportsDevicesAndVersions) {
   const CudaSupport support = query_cuda();
   EXPECT_EQ(support.devices == 0, !support.problem.empty());
   EXPECT_EQ(support.ids.size(), static_cast<size_t>(support.devices));

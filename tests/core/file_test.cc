@@ -29,7 +29,7 @@ class FileTest : public ::testing::Test {
   fs::path folder_;
 };
 
-TEST_F(FileTest, ANewFileIsSeenWhenItIsWhole) {
+TEST_F(FileTest, NewFileReplacesTheOldOneWhenFinished) {
   const fs::path path = folder_ / "x";
   replace_durably(path, "old");
   {
@@ -44,7 +44,7 @@ TEST_F(FileTest, ANewFileIsSeenWhenItIsWhole) {
   EXPECT_FALSE(fs::exists(folder_ / "x.tmp"));
 }
 
-TEST_F(FileTest, WhatIsNotFinishedIsRemoved) {
+TEST_F(FileTest, UnfinishedFileIsRemoved) {
   const fs::path path = folder_ / "x";
   replace_durably(path, "old");
   NewFile(path).write("new");
@@ -78,7 +78,7 @@ TEST_F(FileTest, ReadsAndDigestsFilesOfAnyLength) {
   }
 }
 
-TEST(WriteAll, SaysWhetherItCould) {
+TEST(WriteAll, ReturnsFalseOnFailure) {
   std::array<int, 2> ends{};
   ASSERT_EQ(pipe(ends.data()), 0);
   const Descriptor in(ends[0]), out(ends[1]);
@@ -91,7 +91,7 @@ TEST(WriteAll, SaysWhetherItCould) {
   EXPECT_TRUE(write_all(in.number(), ""));
 }
 
-TEST(RetryInterrupted, RepeatsWhatASignalInterrupted) {
+TEST(RetryInterrupted, RetriesInterruptedCallsOnly) {
   int calls = 0;
   const auto call = [&](int times, int reason) {
     calls = 0;

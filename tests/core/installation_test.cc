@@ -4,20 +4,20 @@
 
 #include <filesystem>
 
-#include "tests/beside.h"
+#include "tests/build_tree.h"
 
 namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
 
-TEST(Installation, ABuildTreeHasItsLayout) {
-  EXPECT_EQ(share_folder(), testing::tree() / "share" / "trireme");
+TEST(Installation, BuildTreeHasTheLayoutOfAnInstallation) {
+  EXPECT_EQ(share_folder(), testing::build_tree() / "share" / "trireme");
   EXPECT_TRUE(fs::exists(share_folder() / "configs" / "digits.txtpb"));
   EXPECT_TRUE(fs::exists(share_folder() / "data" / "digits" / "digits.csv.gz"));
 }
 
-TEST(Installation, WhatIsThereComesBeforeWhatIsInstalled) {
+TEST(Installation, ExistingPathsTakePrecedence) {
   const fs::path before = fs::current_path();
   const fs::path folder = fs::path(::testing::TempDir()) / "installation_test";
   fs::create_directories(folder / "data" / "here");
@@ -34,7 +34,7 @@ TEST(Installation, WhatIsThereComesBeforeWhatIsInstalled) {
   fs::remove_all(folder);
 }
 
-TEST(Installation, ScriptsAreThoseOfTheRepository) {
+TEST(Installation, ScriptCommandUsesTheRepository) {
   EXPECT_EQ(script_command("get-data"), "launch/get-data");
 }
 

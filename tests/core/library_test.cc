@@ -28,7 +28,7 @@ std::string message_of(const std::function<void()>& work) {
   return "";
 }
 
-// A folder of its own that Python would look for packages in.
+// A temporary folder in which Python would look for packages.
 class LibraryTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -45,7 +45,7 @@ class LibraryTest : public testing::Test {
   const fs::path file_ = packages_ / "nvidia/thing/lib/libtrireme_thing.so.1";
 };
 
-TEST_F(LibraryTest, FindsWhatTheLinkerFinds) {
+TEST_F(LibraryTest, FindsLibrariesOfTheDynamicLinker) {
   const Library library("math", {"libtrireme_nothing.so.1", "libm.so.6"});
   EXPECT_EQ(library.problem(), "");
   EXPECT_TRUE(contains(library.path(), "/libm.so.6")) << library.path();
@@ -60,7 +60,7 @@ TEST_F(LibraryTest, FindsWheelsOfPython) {
   EXPECT_EQ(library.function<double(double, double)>("hypot")(3, 4), 5);
 }
 
-// A virtual environment that is not activated, but whose programs come first.
+// A virtual environment that is not activated, but whose programs are first in PATH.
 TEST_F(LibraryTest, FindsWheelsOfThePythonOnThePath) {
   unsetenv("PYTHONPATH");
   const fs::path environment = packages_ / "environment";
@@ -78,7 +78,7 @@ TEST_F(LibraryTest, FindsWheelsOfThePythonOnThePath) {
   EXPECT_EQ(fs::canonical(library.path()), fs::canonical(wheel / "libtrireme_thing.so.1"));
 }
 
-TEST_F(LibraryTest, SaysWhereItLooked) {
+TEST_F(LibraryTest, ProblemListsTheSearchedFolders) {
   const Library library("thing", {"libtrireme_thing.so.1", "libtrireme_thing.so.2"});
   EXPECT_EQ(library.handle(), nullptr);
   EXPECT_TRUE(
@@ -88,13 +88,13 @@ TEST_F(LibraryTest, SaysWhereItLooked) {
             "begin failed: " + library.problem());
 }
 
-TEST_F(LibraryTest, SaysWhyAFileThatIsThereDoesNotLoad) {
+TEST_F(LibraryTest, ProblemExplainsWhyAFileDoesNotLoad) {
   std::ofstream(file_) << "no library";
   const Library library("thing", {"libtrireme_thing.so.1"});
   EXPECT_TRUE(contains(library.problem(), file_)) << library.problem();
 }
 
-TEST_F(LibraryTest, NamesTheFunctionThatIsMissing) {
+TEST_F(LibraryTest, ErrorNamesTheMissingFunction) {
   const Library library("math", {"libm.so.6"});
   EXPECT_TRUE(contains(message_of([&] { library.function<void()>("trireme_begin"); }),
                        "trireme_begin failed: " + library.path()));

@@ -13,7 +13,7 @@ FOLDERS = {
 
 
 def blocks(text):
-    """(namespace, lines) of each stretch of a file; '' outside of the project's, None in an unnamed one."""
+    """(namespace, lines) of each section of a file; '' outside of the project's namespaces, None in an unnamed one."""
     stack, lines = [], []
     for line in text.splitlines():
         opened = re.match(r"(?:inline )?namespace(?: ([\w:]+))? \{$", line)
@@ -39,7 +39,7 @@ class Namespaces(unittest.TestCase):
             for namespace, lines in blocks(file.read_text()):
                 if not namespace or not namespace.startswith("trireme"):
                     continue
-                # Types of other folders may be declared, and no more.
+                # Types of other folders may only be declared.
                 foreign = [line for line in lines if line and not re.match(r"(class|struct) \w+;|//", line)]
                 own = FOLDERS[folder]
                 inside = namespace == own or namespace.startswith(own + "::")

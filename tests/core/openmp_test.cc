@@ -19,8 +19,8 @@ double processor_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// With libgomp's own 300,000 pauses every wait takes several milliseconds of a core.
-TEST(OpenMp, AThreadThatWaitsForTheNextRegionSleeps) {
+// With libgomp's default of 300,000 pauses, every wait would use several milliseconds of a core.
+TEST(OpenMp, ThreadWaitingForTheNextRegionSleeps) {
   constexpr int kRegions = 50;
   std::atomic<int> ran = 0;
   const double before = processor_seconds();
@@ -33,7 +33,7 @@ TEST(OpenMp, AThreadThatWaitsForTheNextRegionSleeps) {
   EXPECT_LT(processor_seconds() - before, 0.003 * kRegions);
 }
 
-TEST(OpenMp, AThreadThatWaitsAtTheEndOfARegionSleeps) {
+TEST(OpenMp, ThreadWaitingAtTheEndOfARegionSleeps) {
   constexpr int kRegions = 50;
   const double before = processor_seconds();
   for (int i = 0; i < kRegions; ++i) {
@@ -43,8 +43,8 @@ TEST(OpenMp, AThreadThatWaitsAtTheEndOfARegionSleeps) {
   EXPECT_LT(processor_seconds() - before, 0.003 * kRegions);
 }
 
-// By which scripts find the ranks that run.
-TEST(OpenMp, TheProcessKeepsItsName) {
+// Scripts find the running ranks by this name.
+TEST(OpenMp, ProcessNameIsUnchanged) {
   std::string name;
   std::getline(std::ifstream("/proc/self/comm"), name);
   EXPECT_EQ(name,

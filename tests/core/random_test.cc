@@ -8,7 +8,7 @@ namespace trireme {
 namespace {
 
 // From kat_vectors of the Random123 library, philox4x32 with 10 rounds.
-TEST(Philox, GivesThePublishedNumbers) {
+TEST(Philox, MatchesPublishedVectors) {
   EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}),
             (Random4{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
@@ -23,19 +23,19 @@ TEST(NameHash, IsFnv1a) {
   EXPECT_EQ(name_hash("foobar"), 0x85944171f73967e8);
 }
 
-TEST(Mix64, KeepsDifferentNumbersDifferent) {
+TEST(Mix64, IsInjective) {
   std::set<uint64_t> seen;
   for (uint64_t i = 0; i < 10000; ++i) seen.insert(mix64(i));
   EXPECT_EQ(seen.size(), 10000u);
 }
 
-TEST(Uniform, LiesInTheHalfOpenInterval) {
+TEST(Uniform, IsInTheHalfOpenInterval) {
   EXPECT_EQ(uniform(0), 0.0f);
   EXPECT_LT(uniform(0xffffffff), 1.0f);
   EXPECT_EQ(uniform(0x80000000), 0.5f);
 }
 
-// Written down once: runs that are resumed by another build must see the same numbers.
+// Pinned values: runs that are resumed by another build must see the same numbers.
 TEST(Random, DoesNotChangeBetweenBuilds) {
   const uint64_t key = mix64(42 ^ (uint64_t{3} << 56));
   const Random4 expected =

@@ -1,4 +1,4 @@
-// Handlers on a thread that computes do not run where its stack pointer happens to be.
+// Signal handlers on computing threads must run on their alternate stacks.
 #include "core/signal_stack.h"
 
 #include <gtest/gtest.h>
@@ -15,18 +15,18 @@ namespace {
 
 std::atomic<int> on_another_stack{0};
 
-void look(int) {
+void check_stack(int) {
   stack_t stack = {};
   sigaltstack(nullptr, &stack);
   if (stack.ss_flags & SS_ONSTACK) ++on_another_stack;
 }
 
-TEST(SignalStack, EveryThreadOfTheCpuHasOne) {
+TEST(SignalStack, EveryThreadOfTheCpuDeviceHasOne) {
   constexpr int kThreads = 3;
   const auto device = create_cpu_device(kThreads);
   struct sigaction action {
   }, before;
-  action.sa_handler = look;
+  action.sa_handler = check_stack;
   action.sa_flags = SA_ONSTACK;
   sigaction(SIGUSR2, &action, &before);
 #pragma omp parallel
@@ -35,7 +35,7 @@ TEST(SignalStack, EveryThreadOfTheCpuHasOne) {
   EXPECT_EQ(on_another_stack, kThreads);
 }
 
-TEST(SignalStack, OnceIsEnough) {
+TEST(SignalStack, RepeatedCallsHaveNoEffect) {
   use_signal_stack();
   stack_t first = {}, second = {};
   sigaltstack(nullptr, &first);

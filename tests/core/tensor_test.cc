@@ -27,7 +27,7 @@ TEST(Shape, CountsAndCompares) {
   EXPECT_EQ(Shape().to_string(), "[]");
 }
 
-TEST(TensorSpec, KnowsItsBytes) {
+TEST(TensorSpec, ComputesItsSize) {
   EXPECT_EQ((TensorSpec{DType::kF32, {2, 3}, {}}).bytes(), 24u);
   EXPECT_EQ((TensorSpec{DType::kF64, {2, 3}, {}}).bytes(), 48u);
   EXPECT_EQ((TensorSpec{DType::kBF16, {2, 3}, {}}).bytes(), 12u);
@@ -36,14 +36,14 @@ TEST(TensorSpec, KnowsItsBytes) {
   EXPECT_EQ((TensorSpec{DType::kBF16, {2, 3}, Layout(std::make_shared<Padded>(32))}).bytes(), 64u);
 }
 
-TEST(TensorSpec, SpeaksForItself) {
+TEST(TensorSpec, ConvertsToString) {
   const Layout blocked(std::make_shared<Padded>(1));
   EXPECT_EQ((TensorSpec{DType::kF32, {64, 16}, blocked}).to_string(), "f32 [64, 16] nChw16c");
   EXPECT_EQ((TensorSpec{DType::kI32, {64}, {}}).to_string(), "i32 [64] row-major");
   EXPECT_EQ((TensorSpec{DType::kF16, {64}, Layout::any()}).to_string(), "f16 [64] any");
 }
 
-TEST(Layout, OpaqueOnesCompareByWhatTheyAre) {
+TEST(Layout, OpaqueLayoutsCompareByContent) {
   const Layout a(std::make_shared<Padded>(64)), b(std::make_shared<Padded>(64));
   const Layout c(std::make_shared<Padded>(128));
   EXPECT_EQ(a, b);

@@ -10,20 +10,20 @@ namespace {
 
 const std::vector<std::string> kNames{"momentum", "weight_decay", "nesterov", "learning_rate"};
 
-TEST(Nearest, FindsWhatWasMeant) {
+TEST(Nearest, FindsTheIntendedName) {
   EXPECT_EQ(nearest("momentun", kNames), "momentum");
   EXPECT_EQ(nearest("weightdecay", kNames), "weight_decay");
   EXPECT_EQ(nearest("nesterov", kNames), "nesterov");
   EXPECT_EQ(nearest("learnig_rat", kNames), "learning_rate");
 }
 
-TEST(Nearest, GivesUpWhenNothingIsClose) {
+TEST(Nearest, ReturnsNothingIfNoNameIsClose) {
   EXPECT_EQ(nearest("xyz", kNames), "");
   EXPECT_EQ(nearest("batch_size", kNames), "");
   EXPECT_EQ(nearest("anything", {}), "");
 }
 
-TEST(DidYouMean, IsReadyToBeAppended) {
+TEST(DidYouMean, FormatsASuggestion) {
   EXPECT_EQ(did_you_mean("momentun", kNames), "; did you mean 'momentum'?");
   EXPECT_EQ(did_you_mean("qqqqqqqqqqqqq", kNames), "");
 }
@@ -50,7 +50,7 @@ TEST(Format, Durations) {
   EXPECT_EQ(format_duration(std::numeric_limits<double>::quiet_NaN()), "?");
 }
 
-// Of RFC 4648, section 10.
+// Test vectors from RFC 4648, section 10.
 TEST(Text, Base64) {
   const auto encoded = [](const std::string& text) {
     return base64({reinterpret_cast<const uint8_t*>(text.data()), text.size()});

@@ -1,13 +1,13 @@
-// What tests can make the stand-in of cuDNN do.
+// Lets tests delay the fake of cuDNN.
 #pragma once
 
 #include <atomic>
 
 namespace trireme::emulation {
 
-// How much longer convolutions take.
+// Additional duration of convolutions.
 struct ConvolutionDelays {
-  std::atomic<int> mixed_ms{0};  // whose result is of another type
+  std::atomic<int> mixed_ms{0};  // if the result has another dtype than the inputs
   std::atomic<int> uniform_ms{0};
 };
 ConvolutionDelays& convolution_delays();

@@ -1,4 +1,5 @@
-// The emulated GPU as fakes of libraries and tests see it; programs see the CUDA runtime.
+// The interface of the emulated GPU for fakes of libraries and for tests; programs use the CUDA
+// runtime.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,19 +12,20 @@
 
 namespace trireme::emulation {
 
-// Queues what a library would run on the GPU, also while the stream is captured: then it is called
-// once a replay. `work` may touch device memory, may block, and must not call the CUDA runtime.
-// What it throws is the GPU's failure from then on, as cudaErrorLaunchFailure with that message.
+// Queues work that a library would run on the GPU. If the stream is captured, the work runs once in
+// each replay. `work` may access device memory and may block, but must not call the CUDA runtime.
+// If it throws, all later calls fail with cudaErrorLaunchFailure and the message of the exception.
 cudaError_t enqueue(cudaStream_t stream, std::string name, std::function<void()> work);
 
-// Queues a kernel; `thread` is what each of its threads does.
+// Queues a kernel; `thread` is the work of each thread.
 cudaError_t launch(std::string name, const Shape& shape, cudaStream_t stream,
                    std::function<void()> thread);
 
-// The order of what is queued from now on. At first that of TRIREME_EMULATION_SEED, or 1.
+// Sets the seed that determines the order of work queued from now on. Initially
+// TRIREME_EMULATION_SEED, or 1.
 void set_seed(uint64_t seed);
 
-// Waits for all that is queued and forgets a failure, as a new process would.
+// Waits for all queued work and clears a failure, as if in a new process.
 void recover();
 
 }  // namespace trireme::emulation

@@ -11,35 +11,34 @@
 namespace trireme::emulation {
 namespace {
 
-thread_local bool is_gpu = false;  // the thread on which the GPU's work is done
+thread_local bool is_gpu = false;  // true in the thread that runs the GPU's work
 
 uint64_t seed_now = 0;
 
-// --- What a bad access says ---
+// --- Reporting invalid accesses ---
 
-std::atomic<const char*> running = nullptr;  // the name of the node
+std::atomic<const char*> running = nullptr;  // name of the running node
 
-void on_bad_access(int signal, siginfo_t* info, void*) {
+void on_invalid_access(int signal, siginfo_t* info, void*) {
   char text[256];
   const char* name = running;
   const auto end =
-      is_gpu
-          ? fmt::format_to_n(text, sizeof(text) - 1,
-                             "emulation: {} touched {}, which is no memory\n", name ? name : "?",
-                             info->si_addr)
-          : fmt::format_to_n(text, sizeof(text) - 1,
-                             "emulation: the host touched {}, which may be memory of the device\n",
-                             info->si_addr);
+      is_gpu ? fmt::format_to_n(text, sizeof(text) - 1,
+                                "emulation: {} accessed {}, which is not allocated\n",
+                                name ? name : "?", info->si_addr)
+             : fmt::format_to_n(text, sizeof(text) - 1,
+                                "emulation: the host accessed {}, which may be device memory\n",
+                                info->si_addr);
   [[maybe_unused]] const auto written =
       write(STDERR_FILENO, text, static_cast<size_t>(end.out - text));
   ::signal(signal, SIG_DFL);
 }
 
-void explain_bad_accesses() {
+void report_invalid_accesses() {
   struct sigaction before, action{};
   sigaction(SIGSEGV, nullptr, &before);
-  if (before.sa_handler != SIG_DFL) return;  // of a sanitizer
-  action.sa_sigaction = on_bad_access;
+  if (before.sa_handler != SIG_DFL) return;  // a sanitizer has installed a handler
+  action.sa_sigaction = on_invalid_access;
   action.sa_flags = SA_SIGINFO | SA_NODEFER;
   sigaction(SIGSEGV, &action, nullptr);
 }
@@ -47,18 +46,18 @@ void explain_bad_accesses() {
 }  // namespace
 
 Gpu& gpu() {
-  static auto* const only = new Gpu;  // lives as long as any thread might use it
+  static auto* const only = new Gpu;  // never destroyed, because threads may use it until the end
   return *only;
 }
 
 uint64_t seed_of_node() { return seed_now; }
 
-// --- Doing the work ---
+// --- Running work ---
 
 Gpu::Gpu() {
   const char* seed = std::getenv("TRIREME_EMULATION_SEED");
-  dice_.seed(seed ? std::strtoull(seed, nullptr, 10) : 1);
-  explain_bad_accesses();
+  random_.seed(seed ? std::strtoull(seed, nullptr, 10) : 1);
+  report_invalid_accesses();
   std::thread([this] { work(); }).detach();
 }
 
@@ -107,11 +106,11 @@ void Gpu::wait_all(std::unique_lock<std::mutex>& lock) {
 
 bool Gpu::wanted() const { return !targets_.empty() || (waiting_for_all_ > 0 && pending_ > 0); }
 
-// Streams have priorities, which change at random: some starve, some run ahead.
+// Streams have priorities that change at random, so that some starve and some run ahead.
 NodePtr Gpu::choose() {
   const auto priority = [&](const NodePtr& node) {
     auto [entry, added] = priorities_.try_emplace(node->stream);
-    if (added) entry->second = dice_();
+    if (added) entry->second = random_();
     return entry->second;
   };
   size_t best = 0;
@@ -120,11 +119,12 @@ NodePtr Gpu::choose() {
   }
   NodePtr chosen = ready_[best];
   ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(best));
-  if (dice_() % 8 == 0) priorities_[chosen->stream] = dice_();
+  if (random_() % 8 == 0) priorities_[chosen->stream] = random_();
   return chosen;
 }
 
-// Works while someone waits; and after a while anyway, since a GPU needs nobody to wait for it.
+// Runs work while a call waits for it, and otherwise after a delay, since a real GPU runs work
+// without being waited for.
 void Gpu::work() {
   is_gpu = true;
   std::unique_lock lock(mutex_);
@@ -135,7 +135,7 @@ void Gpu::work() {
     memory.open(true);
     while (!ready_.empty() && (wanted() || !asked)) {
       const NodePtr node = choose();
-      seed_now = dice_();
+      seed_now = random_();
       if (failed_ == cudaSuccess) {
         lock.unlock();
         std::string problem;
@@ -155,8 +155,8 @@ void Gpu::work() {
       }
       finish(node);
     }
-    // Not every time: it takes longer than most of the work.
-    if (dice_() % 4 == 0) memory.open(false);
+    // Not every time, because it takes longer than most work.
+    if (random_() % 4 == 0) memory.open(false);
   }
 }
 
@@ -173,7 +173,7 @@ void Gpu::finish(const NodePtr& node) {
 
 void Gpu::set_seed(uint64_t seed) {
   std::lock_guard lock(mutex_);
-  dice_.seed(seed);
+  random_.seed(seed);
   priorities_.clear();
 }
 
@@ -187,7 +187,8 @@ void Gpu::recover() {
 
 // --- Capture ---
 
-// Calls that might wait, or might be reordered with what is captured.
+// Invalidates strict captures of this thread. Called by functions that may block or may be
+// reordered with captured work.
 void Gpu::forbid_in_capture() {
   bool forbidden = false;
   for (const auto& weak : captures_of_thread) {

@@ -1,5 +1,5 @@
-// The emulated GPU: what has been queued on it, and who does it. The functions of the CUDA runtime
-// (runtime.cc) are written in terms of this.
+// The emulated GPU: its queued work and the thread that runs it. The functions of the CUDA runtime
+// (runtime.cc) are based on it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,13 +23,13 @@ namespace trireme::emulation {
 
 using Clock = std::chrono::steady_clock;
 
-// Work on its way to the GPU.
+// A piece of queued work.
 struct Node {
   std::string name;
   std::function<void()> work;
   cudaStream_t stream;
-  std::vector<std::shared_ptr<Node>> after;  // wait for this one
-  int unmet = 0;                             // that this one waits for
+  std::vector<std::shared_ptr<Node>> after;  // nodes that wait for this one
+  int unmet = 0;                             // number of nodes that this one waits for
   bool done = false;
 };
 using NodePtr = std::shared_ptr<Node>;
@@ -40,14 +40,14 @@ struct GraphNode {
   std::function<void()> work;
   cudaStream_t stream;
   std::vector<size_t> before;
-  std::shared_ptr<EventState> records;  // an external event
+  std::shared_ptr<EventState> records;  // external event that the node records
 };
 using Graph = std::vector<GraphNode>;
 
 struct Capture {
   cudaStream_t origin;
   std::thread::id thread;
-  bool strict;  // forbids calls of this thread that might wait
+  bool strict;  // forbids calls of this thread that may block
   cudaError_t broken = cudaSuccess;
   bool ended = false;
   Graph graph;
@@ -58,16 +58,16 @@ struct StreamState {
   int device;
   NodePtr last;
   CapturePtr capture;
-  std::vector<size_t> front;  // of the graph: what the next node comes after
+  std::vector<size_t> front;  // graph nodes that the next node depends on
 };
 
 struct EventState {
   int device;
   bool timed;
-  NodePtr node;           // of the latest record
-  bool in_graph = false;  // which is within a graph
+  NodePtr node;           // node of the latest record
+  bool in_graph = false;  // the latest record is in a graph
   Clock::time_point time;
-  CapturePtr capture;  // in which it was recorded last
+  CapturePtr capture;  // capture in which it was recorded last
   std::vector<size_t> front;
 };
 
@@ -76,12 +76,12 @@ struct Executable {
   NodePtr last;
 };
 
-// Of the calling thread.
+// State of the calling thread.
 inline thread_local int current_device = 0;
 inline thread_local cudaError_t latest_error = cudaSuccess;
 inline thread_local std::vector<std::weak_ptr<Capture>> captures_of_thread;
 
-// A table from handles, which are never used twice, to what they stand for.
+// A table from handles, which are never reused, to their objects.
 template <class Handle, class State>
 class Table {
  public:
@@ -111,12 +111,13 @@ inline void require(bool holds, cudaError_t error) {
   if (!holds) throw Failure{error};
 }
 
-// Everything, behind one mutex. Work is done by one thread, with the mutex free.
+// The emulated GPU, protected by one mutex. A single thread runs its work without holding the
+// mutex.
 class Gpu {
  public:
   Gpu();
 
-  // Runs `call`; its Failure, or the one that has befallen the GPU, is the result.
+  // Runs `body`. Returns the error of its Failure, or that of an earlier failure of the GPU.
   template <class F>
   cudaError_t call(F body) {
     std::unique_lock lock(mutex_);
@@ -178,14 +179,14 @@ class Gpu {
   std::vector<NodePtr> ready_, targets_;
   size_t pending_ = 0;  // nodes
   int waiting_for_all_ = 0;
-  std::mt19937_64 dice_;
+  std::mt19937_64 random_;
   std::unordered_map<cudaStream_t, uint64_t> priorities_;
   cudaError_t failed_ = cudaSuccess;
   std::string failure_text_;
 };
 
 Gpu& gpu();
-// For what the GPU does now.
+// Returns a seed for the node that is running.
 uint64_t seed_of_node();
 
 }  // namespace trireme::emulation

@@ -1,5 +1,4 @@
-// What CUDA C++ has beyond C++, as far as our kernels use it. Included before everything else of a
-// .cu file.
+// The extensions of CUDA C++ that our kernels use. Included before everything else in .cu files.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -17,7 +16,7 @@
 
 #include "threads.h"
 
-// A block runs after another, so that one place is enough.
+// Blocks run sequentially, so a static variable is sufficient.
 #undef __shared__
 #define __shared__ static
 #undef __launch_bounds__
@@ -27,7 +26,7 @@ extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 inline constexpr int warpSize = 32;
 
-// --- Waiting for each other ---
+// --- Synchronization ---
 
 using Where = std::source_location;
 
@@ -131,7 +130,7 @@ void __stcg(T* to, std::type_identity_t<T> value) {
   *to = value;
 }
 
-// Threads are switched only where they wait, so that plain accesses are atomic.
+// Threads are switched only where they wait, so plain accesses are atomic.
 template <class T>
 T atomicAdd(T* to, std::type_identity_t<T> value) {
   return std::exchange(*to, static_cast<T>(*to + value));

@@ -1,4 +1,4 @@
-// Kernels by way of Trireme's device, as those of ops/cuda are run.
+// Kernels launched through Trireme's device, as in ops/cuda.
 #include "core/cuda/launch.h"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ TEST_F(LaunchTest, RecordedKernelsKeepTheirArguments) {
   }
 }
 
-TEST_F(LaunchTest, AShapeThatIsRefusedNamesTheKernel) {
+TEST_F(LaunchTest, InvalidGridErrorNamesTheKernel) {
   try {
     launch("scale", scale_kernel<float>, {dim3(1), dim3(2048)}, *stream, nullptr, 1, 0);
     FAIL();
@@ -84,7 +84,7 @@ TEST_F(LaunchTest, AShapeThatIsRefusedNamesTheKernel) {
   }
 }
 
-// A thread begins with device 0 as its own; kernels of another are refused there.
+// Device 0 is current in new threads; launching kernels of another device fails there.
 TEST_F(LaunchTest, ThreadsUseTheDeviceOfTheStream) {
   setenv("TRIREME_EMULATION_DEVICES", "2", 1);
   EXPECT_EQ(query_cuda().devices, 2);
@@ -105,7 +105,7 @@ TEST_F(LaunchTest, ThreadsUseTheDeviceOfTheStream) {
   unsetenv("TRIREME_EMULATION_DEVICES");
 }
 
-TEST_F(LaunchTest, WhatFailsBesideTheStreamsIsToldByEveryWait) {
+TEST_F(LaunchTest, EveryWaitReportsAnExternalFailure) {
   const auto event = device->create_event();
   stream->record(*event);
   EXPECT_NO_THROW(event->synchronize());
@@ -120,7 +120,7 @@ TEST_F(LaunchTest, WhatFailsBesideTheStreamsIsToldByEveryWait) {
                                                              [&] { stream->synchronize(); }}) {
     try {
       wait();
-      ADD_FAILURE() << "nothing was told";
+      ADD_FAILURE() << "no failure was reported";
     } catch (const CommError& error) {
       EXPECT_STREQ(error.what(), "peer 3 is gone");
     }
@@ -128,7 +128,7 @@ TEST_F(LaunchTest, WhatFailsBesideTheStreamsIsToldByEveryWait) {
   EXPECT_EQ(ran, 0);
 }
 
-TEST_F(LaunchTest, RefusesDevicesAndStreamsOfOthers) {
+TEST_F(LaunchTest, RejectsDevicesAndStreamsOfOtherKinds) {
   const auto cpu = create_cpu_device(1);
   const auto other = cpu->create_stream(StreamKind::kCompute);
   EXPECT_THROW(properties(*cpu), Error);

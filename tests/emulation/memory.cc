@@ -14,7 +14,7 @@ namespace trireme::emulation {
 namespace {
 
 constexpr size_t kAddresses = size_t{1} << 38;
-constexpr size_t kAlignment = 256;  // of cudaMalloc
+constexpr size_t kAlignment = 256;  // as cudaMalloc
 constexpr int kPoison = 0xFF;
 
 uintptr_t address(const void* data) { return reinterpret_cast<uintptr_t>(data); }
@@ -27,12 +27,12 @@ Memory::Memory()
     : page_(static_cast<size_t>(getpagesize())), poison_(page_, static_cast<char>(kPoison)) {
   void* all =
       mmap(nullptr, kAddresses, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (all == MAP_FAILED) throw std::runtime_error("no addresses for the emulated GPU");
+  if (all == MAP_FAILED) throw std::runtime_error("cannot reserve addresses for the emulated GPU");
   begin_ = next_ = address(all);
   end_ = begin_ + kAddresses;
 }
 
-// At the end of its pages, so that the page behind it, which belongs to no one, is near.
+// Places the allocation at the end of its pages, so that the inaccessible page after it is close.
 void* Memory::allocate(size_t bytes, Place place) {
   const size_t region_bytes = round_up(std::max<size_t>(bytes, 1), page_);
   if (bytes > kBytes || next_ + region_bytes + page_ > end_) return nullptr;
@@ -104,12 +104,10 @@ std::string Memory::damage() const {
       return std::memcmp(pointer(from), poison_.data(), to - from) == 0;
     };
     if (!intact(data + allocation.bytes, allocation.region + allocation.region_bytes)) {
-      return fmt::format("something was written behind an allocation of {} bytes",
-                         allocation.bytes);
+      return fmt::format("a write beyond the end of an allocation of {} bytes", allocation.bytes);
     }
     if (!intact(allocation.region, data)) {
-      return fmt::format("something was written before an allocation of {} bytes",
-                         allocation.bytes);
+      return fmt::format("a write before the start of an allocation of {} bytes", allocation.bytes);
     }
   }
   return {};

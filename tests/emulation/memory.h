@@ -1,5 +1,5 @@
-// The memory of the emulated GPU. Device memory may be touched only while the GPU works, and
-// nothing may be touched beyond its end or after it is freed: the process dies of that, with a
+// The memory of the emulated GPU. Device memory can only be accessed while the GPU runs work, and
+// no memory beyond its end or after it was freed: invalid accesses terminate the process with a
 // message.
 #pragma once
 
@@ -15,22 +15,23 @@ enum class Place { kDevice, kPinned, kPageable };
 
 class Memory {
  public:
-  static constexpr size_t kBytes = size_t{16} << 30;  // that the device has
+  static constexpr size_t kBytes = size_t{16} << 30;  // memory of the device
 
   Memory();
-  // Filled with 0xFF. Null when there is not so much.
+  // Returns memory filled with 0xFF, or null if there is not enough.
   void* allocate(size_t bytes, Place place);
-  bool release(void* data, Place place);  // false when it is no such allocation
-  // Makes pageable memory pinned, and pageable again; false when it is that already.
+  bool release(void* data, Place place);  // returns false if there is no such allocation
+  // Pins pageable memory, and unpins it. Return false if the memory already is in that state.
   bool pin(void* data, size_t bytes);
   bool unpin(void* data);
-  // Where `bytes` from here on are; nothing when they are not all in one allocation.
+  // Returns the kind of the memory [data, data + bytes), or nullopt if it is not within one
+  // allocation.
   std::optional<Place> place(const void* data, size_t bytes) const;
   size_t used() const { return used_; }
 
-  // Lets all threads at device memory, or none.
+  // Allows or forbids all threads to access device memory.
   void open(bool opened);
-  // What is wrong with what has been written; empty: nothing.
+  // Returns a description of invalid writes, or an empty string if there are none.
   std::string damage() const;
 
  private:
@@ -41,14 +42,14 @@ class Memory {
     Place place;
   };
 
-  uintptr_t begin_, end_;  // addresses; none is used twice
+  uintptr_t begin_, end_;  // range of addresses; no address is reused
   uintptr_t next_;
   size_t page_;
-  std::string poison_;  // a page of it
+  std::string poison_;  // a page of poison
   size_t used_ = 0;
   bool opened_ = false;
   std::map<uintptr_t, Allocation> allocations_;
-  std::map<uintptr_t, size_t> pinned_;  // from elsewhere, with their bytes
+  std::map<uintptr_t, size_t> pinned_;  // pinned memory of the host: address, bytes
 };
 
 }  // namespace trireme::emulation

@@ -1,7 +1,7 @@
-// A fake of NCCL over MPI, for the communicators that Trireme makes: non-blocking, of all ranks or
-// split from one of these. On misuse the process dies. The emulated GPU does one thing at a time,
-// so what different communicators do on different streams is kept in the order of the calls, as
-// NCCL does it where NCCL_LAUNCH_ORDER_IMPLICIT asks for that.
+// A fake of NCCL over MPI, for the kinds of communicators that Trireme creates: non-blocking, of
+// all ranks or split from such a one. Misuse terminates the process. The emulated GPU runs one
+// piece of work at a time, so operations of different communicators on different streams run in the
+// order of the calls, as NCCL guarantees with NCCL_LAUNCH_ORDER_IMPLICIT.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
@@ -26,15 +26,15 @@
 #include "nccl_faults.h"
 
 struct ncclComm {
-  MPI_Comm ranks = MPI_COMM_NULL;  // of more than one
+  MPI_Comm ranks = MPI_COMM_NULL;  // null if there is only one rank
   int rank = 0;
   int size = 1;
-  int polls = 0;  // until it is ready
+  int polls = 0;  // remaining polls until it is ready
   std::function<void()> when_ready;
   bool finalized = false;
   std::set<void*> registrations;
   std::atomic<bool> aborted{false};
-  cudaEvent_t latest = nullptr;  // what it was asked for
+  cudaEvent_t latest = nullptr;  // event of its latest operation
   bool captured = false;
 };
 
@@ -44,12 +44,12 @@ namespace {
 using Comm = std::shared_ptr<ncclComm>;
 using Bytes = std::vector<std::byte>;
 
-constexpr int kPolls = 2;  // that see a call in progress
+constexpr int kPolls = 2;  // polls for which a call is in progress
 
-std::mutex mutex;  // over what follows, and the content of communicators
+std::mutex mutex;  // protects the variables below and the communicators
 std::map<ncclComm_t, Comm> communicators;
 std::set<void*> allocations;
-Comm latest;  // that was asked for something
+Comm latest;  // communicator of the latest operation
 
 [[noreturn]] void die(const char* what) {
   std::fprintf(stderr, "emulated NCCL: %s\n", what);
@@ -61,15 +61,15 @@ void require(bool holds, const char* what) {
 
 Comm find(ncclComm_t handle) {
   const auto found = communicators.find(handle);
-  require(found != communicators.end(), "a communicator that is not there, or not any more");
+  require(found != communicators.end(), "the communicator does not exist or was destroyed");
   return found->second;
 }
 
-// One that may be called.
+// Returns a communicator that is ready for calls.
 Comm ready(ncclComm_t handle) {
   Comm comm = find(handle);
-  require(comm->polls == 0, "a call before the one before is done");
-  require(!comm->finalized, "a call of a communicator that is finalized");
+  require(comm->polls == 0, "a call while the previous one is in progress");
+  require(!comm->finalized, "a call on a finalized communicator");
   return comm;
 }
 
@@ -88,7 +88,7 @@ ncclComm_t add(MPI_Comm ranks) {
 }
 
 void require_blocking_is_off(const ncclConfig_t* config) {
-  require(config && config->blocking == 0, "only non-blocking communicators are faked");
+  require(config && config->blocking == 0, "only non-blocking communicators are emulated");
 }
 
 size_t size_of(ncclDataType_t type) {
@@ -105,7 +105,7 @@ size_t size_of(ncclDataType_t type) {
     case ncclFloat64:
       return 8;
     default:
-      die("a type that is not faked");
+      die("a type that is not emulated");
   }
 }
 
@@ -121,7 +121,7 @@ void wait(const ncclComm& comm, MPI_Request request) {
   }
 }
 
-// Every rank's bytes, by rank.
+// Returns the bytes of all ranks, in the order of ranks.
 Bytes gather(const ncclComm& comm, const void* data, size_t bytes) {
   Bytes all(bytes * static_cast<size_t>(comm.size));
   if (comm.size == 1) {
@@ -135,7 +135,7 @@ Bytes gather(const ncclComm& comm, const void* data, size_t bytes) {
   return all;
 }
 
-// The sum of `parts` arrays that lie `stride` bytes apart.
+// Computes the sum of `count_of_parts` arrays that are `stride` bytes apart.
 template <class T, class Total>
 void sum(const std::byte* parts, size_t stride, int count_of_parts, void* out, size_t count) {
   for (size_t i = 0; i < count; ++i) {
@@ -164,7 +164,7 @@ void sum(ncclDataType_t type, const std::byte* parts, size_t stride, int count_o
     case ncclBfloat16:
       return sum<__nv_bfloat16, float>(parts, stride, count_of_parts, out, count);
     default:
-      die("a type whose sum is not faked");
+      die("a type whose sum is not emulated");
   }
 }
 
@@ -177,7 +177,7 @@ bool is_captured(cudaStream_t stream) {
 void keep_order(const Comm& comm, cudaStream_t stream) {
   const char* wanted = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
   if (!wanted || *wanted != '1' || !latest || latest == comm) return;
-  // What was asked for before a capture is done before what the capture is replayed behind.
+  // An operation queued before a capture runs before the work that precedes the replay.
   if (latest->captured != is_captured(stream)) return;
   if (cudaStreamWaitEvent(stream, latest->latest, 0) != cudaSuccess) cudaGetLastError();
 }
@@ -189,7 +189,7 @@ void note_order(const Comm& comm, cudaStream_t stream) {
   latest = comm;
 }
 
-// Queues work(communicator).
+// Queues work(communicator) on the stream.
 template <class Work>
 ncclResult_t queue(ncclComm_t handle, cudaStream_t stream, const char* name, Work work) {
   std::lock_guard lock(mutex);
@@ -241,7 +241,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   MPI_Comm world = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &world);
   *comm = add(world);
-  require((*comm)->size == ranks && (*comm)->rank == rank, "only all ranks together are faked");
+  require((*comm)->size == ranks && (*comm)->rank == rank, "only all ranks together are emulated");
   ncclUniqueId first = id;
   MPI_Bcast(&first, sizeof first, MPI_BYTE, 0, world);
   require(std::memcmp(&first, &id, sizeof id) == 0, "ranks with different ids");
@@ -296,7 +296,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   require(comm->registrations.empty(), "registered memory outlives its communicator");
   if (comm->ranks != MPI_COMM_NULL) MPI_Comm_free(&comm->ranks);
   communicators.erase(handle);
-  return ncclInProgress;  // the rest is done behind the caller's back
+  return ncclInProgress;  // the rest is done asynchronously
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
@@ -341,7 +341,7 @@ ncclResult_t ncclMemFree(void* data) {
 
 ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  require(op == ncclSum, "only sums are faked");
+  require(op == ncclSum, "only sums are emulated");
   return queue(comm, stream, "ncclAllReduce", [=](const ncclComm& self) {
     const size_t bytes = count * size_of(type);
     const Bytes all = gather(self, in, bytes);
@@ -351,7 +351,7 @@ ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType
 
 ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  require(op == ncclSum, "only sums are faked");
+  require(op == ncclSum, "only sums are emulated");
   return queue(comm, stream, "ncclReduceScatter", [=](const ncclComm& self) {
     const size_t bytes = count * size_of(type);
     const size_t whole = bytes * static_cast<size_t>(self.size);
@@ -402,6 +402,6 @@ const char* ncclGetErrorString(ncclResult_t result) {
   return result == ncclRemoteError ? "a remote process has ended" : "an emulated error";
 }
 
-const char* ncclGetLastError(ncclComm_t) { return "said the emulation"; }
+const char* ncclGetLastError(ncclComm_t) { return "reported by the emulation"; }
 
 }  // extern "C"

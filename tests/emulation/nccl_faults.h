@@ -1,4 +1,4 @@
-// What tests can make the fake of NCCL do.
+// Lets tests inject failures into the fake of NCCL.
 #pragma once
 
 #include <nccl.h>
@@ -8,10 +8,10 @@
 namespace trireme::emulation {
 
 struct NcclFaults {
-  std::atomic<bool> never_ready{false};  // what is begun on the host never ends
-  std::atomic<bool> stuck{false};        // what is begun on the GPU ends only by an abort
+  std::atomic<bool> never_ready{false};  // host operations never complete
+  std::atomic<bool> stuck{false};        // GPU operations complete only by an abort
   std::atomic<bool> no_allocator{false};
-  std::atomic<ncclResult_t> error{ncclSuccess};  // that communicators report
+  std::atomic<ncclResult_t> error{ncclSuccess};  // error that communicators report
 };
 NcclFaults& nccl_faults();
 

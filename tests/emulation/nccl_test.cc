@@ -1,5 +1,5 @@
-// How a communicator of NCCL fails: never by waiting forever. With an emulated GPU, whose NCCL can
-// be made to fail.
+// Failures of NCCL communicators: calls must never block forever. Uses an emulated GPU, whose NCCL
+// can be made to fail.
 #include "comm/nccl/nccl.h"
 
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@ namespace {
 
 using emulation::nccl_faults;
 
-// A world of one that can be told that a peer is lost, as can what is split from it, but not what
-// is split from that.
+// A world of one rank that can be notified of a lost peer. Communicators split from it are
+// notified, too, but not those split from them.
 class Host final : public test::ForwardingCommunicator {
  public:
   explicit Host(std::shared_ptr<std::atomic<bool>> lost, bool of_world = true)
@@ -50,7 +50,7 @@ class NcclTest : public testing::Test {
   std::unique_ptr<comm::Communicator> create() {
     return comm::create_device_communicator(host_, *device_, comm::Transport::kNccl);
   }
-  // What `work` throws, while `trouble` comes a little later.
+  // Returns the message that `work` throws if `trouble` occurs a little later.
   template <class Work, class Trouble>
   static std::string failure_of(Work work, Trouble trouble) {
     std::thread thread([&] {
@@ -73,7 +73,7 @@ class NcclTest : public testing::Test {
   std::unique_ptr<Stream> stream_ = device_->create_stream(StreamKind::kCompute);
 };
 
-TEST_F(NcclTest, ALostPeerEndsASumThatIsStuck) {
+TEST_F(NcclTest, LostPeerEndsAStuckSum) {
   const auto communicator = create();
   const Buffer data = communicator->allocate(400);
   nccl_faults().stuck = true;
@@ -86,7 +86,7 @@ TEST_F(NcclTest, ALostPeerEndsASumThatIsStuck) {
   EXPECT_THROW(stream_->synchronize(), CommError);
 }
 
-TEST_F(NcclTest, AnErrorOfNcclEndsASumThatIsStuck) {
+TEST_F(NcclTest, NcclErrorEndsAStuckSum) {
   const auto communicator = create();
   const Buffer data = communicator->allocate(400);
   nccl_faults().stuck = true;
@@ -95,12 +95,13 @@ TEST_F(NcclTest, AnErrorOfNcclEndsASumThatIsStuck) {
   stream_->record(*done);
   const std::string message =
       failure_of([&] { done->synchronize(); }, [] { nccl_faults().error = ncclRemoteError; });
-  EXPECT_NE(message.find("a remote process has ended (said the emulation)"), std::string::npos)
+  EXPECT_NE(message.find("a remote process has ended (reported by the emulation)"),
+            std::string::npos)
       << message;
   EXPECT_NE(message.find("broadcast of 100 f32 from rank 0"), std::string::npos) << message;
 }
 
-TEST_F(NcclTest, ALostPeerEndsAReplayThatIsStuck) {
+TEST_F(NcclTest, LostPeerEndsAStuckReplay) {
   const auto communicator = create();
   const Buffer data = communicator->allocate(400);
   const auto recording = device_->record(
@@ -112,8 +113,8 @@ TEST_F(NcclTest, ALostPeerEndsAReplayThatIsStuck) {
   EXPECT_NE(failure_of([&] { stream_->synchronize(); }, [&] { *lost_ = true; }), "");
 }
 
-// Nothing would be captured, were the only rank spared its sums.
-TEST_F(NcclTest, BucketsAreSummedOnOneRankWhereThatIsAskedFor) {
+// Nothing would be captured if a single rank skipped its sums.
+TEST_F(NcclTest, OneRankSumsBucketsIfRequested) {
   const auto communicator = create();
   const Buffer gradients = communicator->allocate(400);
   for (const bool asked : {false, true}) {
@@ -133,20 +134,20 @@ TEST_F(NcclTest, BucketsAreSummedOnOneRankWhereThatIsAskedFor) {
   }
 }
 
-TEST_F(NcclTest, ALostPeerEndsTheWaitForIt) {
+TEST_F(NcclTest, LostPeerEndsTheWaitForIt) {
   nccl_faults().never_ready = true;
   EXPECT_EQ(failure_of([&] { create(); }, [&] { *lost_ = true; }),
             "NCCL: rank 1 (pid 7) has ended; the last call queued was connect");
 }
 
-TEST_F(NcclTest, ALostPeerEndsASplit) {
+TEST_F(NcclTest, LostPeerEndsASplit) {
   const auto communicator = create();
   nccl_faults().never_ready = true;
   EXPECT_EQ(failure_of([&] { communicator->split(0, 0); }, [&] { *lost_ = true; }),
             "NCCL: rank 1 (pid 7) has ended; the last call queued was split");
 }
 
-TEST_F(NcclTest, WhatWasSplitIsLostTogether) {
+TEST_F(NcclTest, SplitCommunicatorsFailTogether) {
   const auto communicator = create();
   const auto part = communicator->split(0, 0);
   EXPECT_EQ(part->failure(), "");
@@ -160,14 +161,14 @@ TEST_F(NcclTest, WhatWasSplitIsLostTogether) {
   EXPECT_NE(part->failure().find("rank 1 (pid 7) has ended"), std::string::npos);
 }
 
-TEST_F(NcclTest, LeavingDoesNotWaitForALostPeer) {
+TEST_F(NcclTest, DestructionDoesNotWaitForALostPeer) {
   auto communicator = create();
   nccl_faults().never_ready = true;
   EXPECT_EQ(failure_of([&] { communicator.reset(); }, [&] { *lost_ = true; }), "");
   EXPECT_THROW(stream_->synchronize(), CommError);
 }
 
-TEST_F(NcclTest, AnExceptionDoesNotWaitForPeers) {
+TEST_F(NcclTest, DestructionDuringAnExceptionDoesNotWaitForPeers) {
   EXPECT_THROW(
       {
         const auto communicator = create();
@@ -177,7 +178,7 @@ TEST_F(NcclTest, AnExceptionDoesNotWaitForPeers) {
       DataError);
 }
 
-TEST_F(NcclTest, DoesWithoutNcclsAllocator) {
+TEST_F(NcclTest, WorksWithoutNcclAllocator) {
   const auto communicator = create();
   nccl_faults().no_allocator = true;
   const Buffer data = communicator->allocate(400);
@@ -188,7 +189,7 @@ TEST_F(NcclTest, DoesWithoutNcclsAllocator) {
   EXPECT_EQ(values, std::vector<float>(100, 0.0f));
 }
 
-TEST_F(NcclTest, RefusesPeersThatThereAreNot) {
+TEST_F(NcclTest, RejectsPeersThatDoNotExist) {
   const auto communicator = create();
   const Buffer data = device_->allocate(400);
   EXPECT_THROW(communicator->send(data.data(), 1, DType::kF32, 0, *stream_), CommError);

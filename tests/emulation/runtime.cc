@@ -1,4 +1,4 @@
-// The functions of the CUDA runtime that Trireme calls, over the memory of the host.
+// The functions of the CUDA runtime that Trireme calls, with host memory as device memory.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ int device_count() {
   return count ? std::atoi(count) : 1;
 }
 
-// --- Pieces of calls ---
+// --- Helpers ---
 
 std::string quantity(const char* call, size_t bytes) {
   return fmt::format("{} of {} bytes", call, bytes);
@@ -60,7 +60,7 @@ void copy(std::unique_lock<std::mutex>& lock, void* to, const void* from, size_t
   if (bytes == 0) return;
   const Place source = place_of(from, bytes), target = place_of(to, bytes);
   const bool pageable = source == Place::kPageable || target == Place::kPageable;
-  // CUDA might take it; but who would know that the memory is still there when it is replayed?
+  // CUDA might allow it, but the memory could be freed before the replay.
   require(!pageable || !state.capture, cudaErrorStreamCaptureUnsupported);
   std::string name = quantity("a copy", bytes);
   if (source == Place::kPageable && target == Place::kDevice) {
@@ -82,8 +82,8 @@ void break_capture(const CapturePtr& capture) {
   capture->broken = cudaErrorStreamCaptureInvalidated;
 }
 
-// Until the graph has come so far, an event that it records is as it was before: a wait of the host
-// for it may end at once.
+// Until a graph reaches an event that it records, the event has its previous state, so a host wait
+// for it might return immediately. Therefore this is an error.
 void require_readable(const EventState& event) {
   require(!event.in_graph, cudaErrorInvalidResourceHandle);
   if (!is_recorded_in_capture(event)) return;
@@ -252,7 +252,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     NAME(cudaErrorHostMemoryNotRegistered);
 #undef NAME
     default:
-      return "an error that the emulation does not give";
+      return "an error that the emulation does not produce";
   }
 }
 
@@ -318,8 +318,8 @@ cudaError_t cudaDeviceSynchronize() {
   });
 }
 
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  *least = 0;
+cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* greatest) {
+  *lowest = 0;
   *greatest = -5;
   return cudaSuccess;
 }

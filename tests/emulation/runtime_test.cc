@@ -49,8 +49,8 @@ class RuntimeTest : public testing::Test {
   char* data = nullptr;
 };
 
-// What is done in both streams, with or without the event between them, for many seeds.
-TEST_F(RuntimeTest, AMissingWaitShowsForSomeSeed) {
+// Work in both streams, with or without the event between them, for many seeds.
+TEST_F(RuntimeTest, MissingWaitIsDetectedForSomeSeed) {
   for (bool waits : {true, false}) {
     int wrong = 0;
     for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -71,7 +71,7 @@ TEST_F(RuntimeTest, AMissingWaitShowsForSomeSeed) {
   }
 }
 
-TEST_F(RuntimeTest, AMissingWaitShowsWithinAGraphToo) {
+TEST_F(RuntimeTest, MissingWaitWithinAGraphIsDetected) {
   for (bool waits : {true, false}) {
     int wrong = 0;
     int value = 0, seen = 0;
@@ -98,7 +98,7 @@ TEST_F(RuntimeTest, AMissingWaitShowsWithinAGraphToo) {
   }
 }
 
-TEST_F(RuntimeTest, TheSeedGivesTheOrder) {
+TEST_F(RuntimeTest, SeedDeterminesTheOrder) {
   const auto order_of = [&](uint64_t seed) {
     set_seed(seed);
     std::string order;
@@ -113,7 +113,7 @@ TEST_F(RuntimeTest, TheSeedGivesTheOrder) {
   EXPECT_NE(order_of(1) + order_of(2) + order_of(3), order_of(4) + order_of(5) + order_of(6));
 }
 
-TEST_F(RuntimeTest, NothingRunsBeforeItIsWaitedForButAllRunsInTheEnd) {
+TEST_F(RuntimeTest, WorkRunsWhenWaitedForOrEventually) {
   std::atomic<bool> ran = false;
   add(a, [&] { ran = true; });
   EXPECT_FALSE(ran);
@@ -123,14 +123,14 @@ TEST_F(RuntimeTest, NothingRunsBeforeItIsWaitedForButAllRunsInTheEnd) {
   EXPECT_TRUE(ran);
 }
 
-TEST_F(RuntimeTest, AWaitIsForTheLatestRecordBeforeIt) {
+TEST_F(RuntimeTest, WaitIsForTheLatestRecordBeforeIt) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     set_seed(seed);
     int value = 0, seen = -1;
     add(a, [&] { value = 1; });
     order(a, b);
     add(a, [&] { value = 2; });
-    ASSERT_EQ(cudaEventRecord(event, a), cudaSuccess);  // b does not wait for this one
+    ASSERT_EQ(cudaEventRecord(event, a), cudaSuccess);  // b does not wait for this record
     add(b, [&] { seen = value; });
     ASSERT_EQ(cudaStreamSynchronize(b), cudaSuccess);
     EXPECT_GE(seen, 1);
@@ -141,19 +141,19 @@ TEST_F(RuntimeTest, AWaitIsForTheLatestRecordBeforeIt) {
 
 // --- Capture ---
 
-TEST_F(RuntimeTest, ACaptureThatLeavesAStreamBehindFails) {
+TEST_F(RuntimeTest, UnjoinedCaptureFails) {
   begin(a);
   order(a, b);
   add(b, [] {});
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(a, &graph), cudaErrorStreamCaptureUnjoined);
   EXPECT_EQ(graph, nullptr);
-  // Both streams are free again.
+  // Both streams are usable again.
   EXPECT_EQ(cudaStreamSynchronize(a), cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(b), cudaSuccess);
 }
 
-TEST_F(RuntimeTest, WhatMightWaitBreaksACapture) {
+TEST_F(RuntimeTest, BlockingCallsInvalidateACapture) {
   const std::vector<std::pair<std::function<cudaError_t()>, cudaError_t>> forbidden = {
       {[&] { return cudaStreamSynchronize(a); }, cudaErrorStreamCaptureUnsupported},
       {[&] { return cudaStreamQuery(a); }, cudaErrorStreamCaptureUnsupported},
@@ -178,7 +178,7 @@ TEST_F(RuntimeTest, WhatMightWaitBreaksACapture) {
   }
 }
 
-TEST_F(RuntimeTest, EventsDoNotLeadIntoOrOutOfACapture) {
+TEST_F(RuntimeTest, EventsDoNotCrossTheBoundaryOfACapture) {
   ASSERT_EQ(cudaEventRecord(event, b), cudaSuccess);
   begin(a);
   EXPECT_EQ(cudaStreamWaitEvent(a, event, 0), cudaErrorStreamCaptureIsolation);
@@ -192,7 +192,7 @@ TEST_F(RuntimeTest, EventsDoNotLeadIntoOrOutOfACapture) {
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
-TEST_F(RuntimeTest, ACaptureEndsWhereItBegan) {
+TEST_F(RuntimeTest, CaptureMustEndOnItsOriginStream) {
   begin(a);
   EXPECT_EQ(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal), cudaErrorIllegalState);
   order(a, b);
@@ -236,13 +236,13 @@ TEST_F(RuntimeTest, RegisteredMemoryIsCapturedUntilItIsPageableAgain) {
 
 // --- Memory ---
 
-TEST_F(RuntimeTest, MemoryBeginsAsNoise) {
+TEST_F(RuntimeTest, MemoryStartsUninitialized) {
   std::vector<unsigned char> host(kBytes);
   ASSERT_EQ(cudaMemcpyAsync(host.data(), data, kBytes, cudaMemcpyDefault, a), cudaSuccess);
   EXPECT_EQ(host, std::vector<unsigned char>(kBytes, 0xFF));
 }
 
-TEST_F(RuntimeTest, CopiesFromPageableMemoryHaveReadItWhenTheyReturn) {
+TEST_F(RuntimeTest, CopiesFromPageableMemoryReadItBeforeReturning) {
   std::vector<char> from(kBytes, 'x'), to(kBytes);
   ASSERT_EQ(cudaMemcpyAsync(data, from.data(), kBytes, cudaMemcpyDefault, a), cudaSuccess);
   from.assign(kBytes, 'y');
@@ -250,19 +250,19 @@ TEST_F(RuntimeTest, CopiesFromPageableMemoryHaveReadItWhenTheyReturn) {
   EXPECT_EQ(to, std::vector<char>(kBytes, 'x'));
 }
 
-TEST_F(RuntimeTest, CopiesOfPinnedMemoryTakeWhatIsThereWhenTheyRun) {
+TEST_F(RuntimeTest, CopiesOfPinnedMemoryReadItWhenTheyRun) {
   char* pinned = nullptr;
   ASSERT_EQ(cudaHostAlloc(reinterpret_cast<void**>(&pinned), kBytes, 0), cudaSuccess);
   std::memset(pinned, 'x', kBytes);
   ASSERT_EQ(cudaMemcpyAsync(data, pinned, kBytes, cudaMemcpyDefault, a), cudaSuccess);
-  std::memset(pinned, 'y', kBytes);  // too early
+  std::memset(pinned, 'y', kBytes);  // before the copy has run
   std::vector<char> to(kBytes);
   ASSERT_EQ(cudaMemcpyAsync(to.data(), data, kBytes, cudaMemcpyDefault, a), cudaSuccess);
   EXPECT_EQ(to[0], 'y');
   EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
 }
 
-TEST_F(RuntimeTest, RefusesWrongMemory) {
+TEST_F(RuntimeTest, RejectsInvalidMemory) {
   std::vector<char> host(2 * kBytes);
   const auto copy = [&](void* to, size_t bytes) {
     return cudaMemcpyAsync(to, host.data(), bytes, cudaMemcpyDefault, a);
@@ -283,12 +283,12 @@ TEST_F(RuntimeTest, RefusesWrongMemory) {
   EXPECT_EQ(cudaMalloc(&freed, size_t{1} << 40), cudaErrorMemoryAllocation);
 }
 
-TEST_F(RuntimeTest, AWriteBehindTheEndIsReported) {
+TEST_F(RuntimeTest, ReportsWritesBeyondTheEnd) {
   ASSERT_EQ(launch("writer", {1, 1}, a, [&] { data[kBytes] = 0; }), cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(a), cudaErrorLaunchFailure);
   EXPECT_STREQ(cudaGetErrorString(cudaErrorLaunchFailure),
-               "writer: something was written behind an allocation of 1000 bytes");
-  // Mended, since it would be found again.
+               "writer: a write beyond the end of an allocation of 1000 bytes");
+  // Repair the guard, because it would be reported again.
   recover();
   add(a, [&] { data[kBytes] = static_cast<char>(0xFF); });
   cudaStreamSynchronize(a);
@@ -296,13 +296,13 @@ TEST_F(RuntimeTest, AWriteBehindTheEndIsReported) {
 
 using RuntimeDeathTest = RuntimeTest;
 
-TEST_F(RuntimeDeathTest, TheHostCannotTouchDeviceMemory) {
-  EXPECT_DEATH(data[0] = 1, "the host touched .*, which may be memory of the device");
+TEST_F(RuntimeDeathTest, HostCannotAccessDeviceMemory) {
+  EXPECT_DEATH(data[0] = 1, "the host accessed .*, which may be device memory");
 }
 
 // --- Kernels and handles ---
 
-TEST_F(RuntimeTest, RefusesShapesThatNoGpuTakes) {
+TEST_F(RuntimeTest, RejectsInvalidGrids) {
   const auto nothing = [] {};
   EXPECT_EQ(launch("k", {1, 1024}, a, nothing), cudaSuccess);
   for (const Shape& shape :
@@ -313,7 +313,7 @@ TEST_F(RuntimeTest, RefusesShapesThatNoGpuTakes) {
   EXPECT_EQ(launch("k", {1, 1, 228 << 10}, a, nothing), cudaErrorInvalidValue);
 }
 
-TEST_F(RuntimeTest, AFailureOfAKernelStaysAndStopsWhatFollows) {
+TEST_F(RuntimeTest, KernelFailureIsStickyAndStopsLaterWork) {
   ASSERT_EQ(launch("halves", {1, 32}, a,
                    [] {
                      if (threadIdx.x < 16) __syncthreads();
@@ -332,7 +332,7 @@ TEST_F(RuntimeTest, AFailureOfAKernelStaysAndStopsWhatFollows) {
   EXPECT_EQ(cudaStreamSynchronize(a), cudaSuccess);
 }
 
-TEST_F(RuntimeTest, RefusesHandlesThatAreGone) {
+TEST_F(RuntimeTest, RejectsDestroyedHandles) {
   cudaStream_t stream = nullptr;
   cudaEvent_t gone = nullptr;
   ASSERT_EQ(cudaStreamCreateWithPriority(&stream, 0, 0), cudaSuccess);
@@ -346,12 +346,12 @@ TEST_F(RuntimeTest, RefusesHandlesThatAreGone) {
   EXPECT_EQ(cudaEventRecord(gone, a), cudaErrorInvalidResourceHandle);
   EXPECT_EQ(cudaStreamWaitEvent(a, gone, 0), cudaErrorInvalidResourceHandle);
   EXPECT_EQ(cudaEventDestroy(gone), cudaErrorInvalidResourceHandle);
-  // What the stream was given is done all the same.
+  // Work that was queued on the stream is still done.
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   EXPECT_TRUE(ran);
 }
 
-TEST_F(RuntimeTest, OnlyTimedEventsThatAreReachedHaveTimes) {
+TEST_F(RuntimeTest, OnlyReachedTimedEventsHaveTimes) {
   cudaEvent_t timed = nullptr;
   float milliseconds = 0;
   ASSERT_EQ(cudaEventCreateWithFlags(&timed, cudaEventDefault), cudaSuccess);
@@ -364,7 +364,7 @@ TEST_F(RuntimeTest, OnlyTimedEventsThatAreReachedHaveTimes) {
   ASSERT_EQ(cudaEventSynchronize(event), cudaSuccess);
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, timed, event), cudaErrorInvalidResourceHandle);
   EXPECT_EQ(cudaEventRecordWithFlags(timed, a, cudaEventRecordExternal), cudaErrorInvalidValue);
-  // Before a replay has come to it, an event is as it was before the replay.
+  // Until a replay reaches the event, it has its previous state.
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
   ASSERT_EQ(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal), cudaSuccess);

@@ -27,27 +27,28 @@ namespace context = boost::context;
 constexpr uint32_t kWarp = 32;
 constexpr size_t kStackBytes = 128 << 10;
 
-// Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014.
-class Dice {
+// A random number generator (Steele, Lea, Flood: "Fast splittable pseudorandom number generators",
+// OOPSLA 2014).
+class SplitMix64 {
  public:
-  explicit Dice(uint64_t seed = 0) : state_(seed) {}
-  uint64_t roll() {
+  explicit SplitMix64(uint64_t seed = 0) : state_(seed) {}
+  uint64_t next() {
     uint64_t z = (state_ += 0x9E3779B97F4A7C15);
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
     return z ^ (z >> 31);
   }
-  uint64_t below(uint64_t limit) { return roll() % limit; }
+  uint64_t below(uint64_t limit) { return next() % limit; }
 
  private:
   uint64_t state_;
 };
 
-// 0..count-1, each once, from anywhere with a stride that has no common factor with the count.
+// A permutation of 0..count-1: a random start and a random stride that is coprime to the count.
 class Order {
  public:
-  Order(uint64_t count, Dice& dice) : count_(count), next_(dice.below(count)) {
-    do stride_ = 1 + dice.below(count);
+  Order(uint64_t count, SplitMix64& random) : count_(count), next_(random.below(count)) {
+    do stride_ = 1 + random.below(count);
     while (std::gcd(stride_, count) != 1);
   }
   uint64_t next() {
@@ -83,7 +84,7 @@ class Stack {
   context::protected_fixedsize_stack pages_{kStackBytes};
 };
 
-// Where a thread of the block, or what started the block, stopped.
+// The suspended execution of a thread of the block, or of the function that started the block.
 class Fiber {
  public:
   Fiber() = default;
@@ -97,7 +98,7 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Stops here, until someone switches back.
+  // Suspends this fiber until another one switches back.
   void switch_to(Fiber& other) {
     leaving = this;
     context::fiber from = std::move(other.stopped_).resume();
@@ -118,7 +119,7 @@ bool same(const std::source_location& a, const std::source_location& b) {
          (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
 }
 
-// Runs one block after the other.
+// Runs the blocks of a kernel sequentially.
 class Multiprocessor {
  public:
   void run(const Shape& shape, const std::function<void()>& body, uint64_t seed);
@@ -127,13 +128,13 @@ class Multiprocessor {
                    const std::source_location& where);
   uint32_t lane() const { return current_ % kWarp; }
   void* shared_memory() { return shared_.data(); }
-  [[noreturn]] void work();  // what each fiber does
+  [[noreturn]] void work();  // entry of each fiber
 
  private:
   struct Thread {
     uint3 index;
-    Fiber* fiber;  // that it waits in
-    // What it waits for in its warp.
+    Fiber* fiber;  // in which it is suspended
+    // The warp-level operation that it waits for.
     uint32_t mask, source;
     uint64_t value, result;
     bool is_ballot;
@@ -152,11 +153,11 @@ class Multiprocessor {
   Fiber& other_fiber();
   Fiber& idle_fiber();
   [[noreturn]] void fail(const std::string& message);
-  [[noreturn]] void fail_waiting_for_ever();
+  [[noreturn]] void fail_with_deadlock();
 
-  Dice dice_;
+  SplitMix64 random_;
   const std::function<void()>* body_ = nullptr;
-  uint32_t count_ = 0;  // threads of a block
+  uint32_t count_ = 0;  // number of threads in a block
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   std::vector<std::max_align_t> shared_;
@@ -164,12 +165,12 @@ class Multiprocessor {
   Fiber main_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
-  std::vector<uint32_t> ready_;  // threads that need wait no more, from ready_head_ on
+  std::vector<uint32_t> ready_;  // runnable threads, from ready_head_ on
   size_t ready_head_ = 0;
-  Order order_{1, dice_};
+  Order order_{1, random_};
   uint32_t started_ = 0, returned_ = 0;
   uint32_t current_ = 0;
-  Fiber* fiber_ = nullptr;  // that runs
+  Fiber* fiber_ = nullptr;  // running fiber
 
   std::vector<uint32_t> at_barrier_;
   std::source_location barrier_where_;
@@ -179,7 +180,8 @@ class Multiprocessor {
 };
 
 Multiprocessor& multiprocessor() {
-  static auto* const only = new Multiprocessor;  // lives as long as any thread might use it
+  // never destroyed, because threads may use it until the end
+  static auto* const only = new Multiprocessor;
   return *only;
 }
 
@@ -197,12 +199,12 @@ void Multiprocessor::start(const Shape& shape) {
 }
 
 void Multiprocessor::run(const Shape& shape, const std::function<void()>& body, uint64_t seed) {
-  dice_ = Dice(seed);
+  random_ = SplitMix64(seed);
   body_ = &body;
   start(shape);
   const uint64_t x = shape.blocks.x, y = shape.blocks.y;
   const uint64_t blocks = x * y * shape.blocks.z;
-  Order order(blocks, dice_);
+  Order order(blocks, random_);
   for (uint64_t i = 0; i < blocks; ++i) {
     const uint64_t block = order.next();
     blockIdx = {static_cast<uint32_t>(block % x), static_cast<uint32_t>(block / x % y),
@@ -218,7 +220,7 @@ void Multiprocessor::run_block() {
     warps_[i] = {lanes == kWarp ? ~0u : (1u << lanes) - 1, 0, 0};
   }
   std::memset(shared_.data(), 0xFF, shared_.size() * sizeof(shared_[0]));
-  order_ = Order(count_, dice_);
+  order_ = Order(count_, random_);
   started_ = returned_ = 0;
   votes_ = 0;
   at_barrier_.clear();
@@ -240,7 +242,7 @@ void Multiprocessor::work() {
     (*body_)();
     finish_thread();
     const bool ready = ready_head_ < ready_.size();
-    if (started_ < count_ && (!ready || dice_.below(2))) continue;
+    if (started_ < count_ && (!ready || random_.below(2))) continue;
     Fiber& self = *fiber_;
     idle_.push_back(&self);
     if (ready) {
@@ -251,7 +253,7 @@ void Multiprocessor::work() {
     } else if (returned_ == count_) {
       self.switch_to(main_);
     } else {
-      fail_waiting_for_ever();
+      fail_with_deadlock();
     }
   }
 }
@@ -280,11 +282,11 @@ Fiber& Multiprocessor::idle_fiber() {
   return fiber;
 }
 
-// Where to go on while the current thread waits: to one that is ready, or to a new one.
+// Returns the fiber to run while the current thread waits: one that is ready, or a new one.
 Fiber& Multiprocessor::other_fiber() {
   const bool ready = ready_head_ < ready_.size();
-  if (started_ < count_ && (!ready || dice_.below(2))) return idle_fiber();
-  if (!ready) fail_waiting_for_ever();
+  if (started_ < count_ && (!ready || random_.below(2))) return idle_fiber();
+  if (!ready) fail_with_deadlock();
   Fiber& fiber = *threads_[ready_[ready_head_++]].fiber;
   if (ready_head_ == ready_.size()) {
     ready_.clear();
@@ -319,14 +321,14 @@ int Multiprocessor::sync_threads(bool predicate, const std::source_location& whe
 
 bool Multiprocessor::complete_barrier(uint32_t arriving) {
   if (at_barrier_.size() + returned_ < count_) return false;
-  // The barrier is one for whole warps (PTX: barrier.sync.aligned).
+  // The barrier requires converged warps (PTX: barrier.sync.aligned).
   for (const Warp& warp : warps_) {
     if (warp.returned && warp.returned != warp.present) {
       fail(fmt::format("some threads of a warp are at the barrier of {}, others have returned",
                        to_string(barrier_where_)));
     }
   }
-  Order order(at_barrier_.size(), dice_);
+  Order order(at_barrier_.size(), random_);
   for (size_t i = 0; i < at_barrier_.size(); ++i) {
     const uint32_t thread = at_barrier_[order.next()];
     if (thread != arriving) ready_.push_back(thread);
@@ -342,7 +344,7 @@ uint64_t Multiprocessor::collect(uint32_t mask, uint64_t value, uint32_t source,
   const uint32_t number = current_ / kWarp;
   const uint32_t bit = 1u << lane();
   if (!(mask & bit)) {
-    fail(fmt::format("lane {} is not in the mask {:#x} that it gives at {}", lane(), mask,
+    fail(fmt::format("lane {} is not in the mask {:#x} that it passes at {}", lane(), mask,
                      to_string(where)));
   }
   self.mask = mask;
@@ -355,8 +357,8 @@ uint64_t Multiprocessor::collect(uint32_t mask, uint64_t value, uint32_t source,
   return self.result;
 }
 
-// Once every lane of the mask is there. Lanes that have returned, or never were, are not waited
-// for.
+// Completes the operation if every lane of the mask has arrived. Lanes that have returned or do not
+// exist are not waited for. Returns false if lanes are missing.
 bool Multiprocessor::complete_collective(uint32_t number, uint32_t mask, uint32_t arriving) {
   Warp& warp = warps_[number];
   const uint32_t lanes = mask & warp.present & ~warp.returned;
@@ -373,7 +375,7 @@ bool Multiprocessor::complete_collective(uint32_t number, uint32_t mask, uint32_
     }
     if (thread.value) votes |= 1u << i;
   }
-  const uint32_t turn = static_cast<uint32_t>(dice_.below(kWarp));
+  const uint32_t turn = static_cast<uint32_t>(random_.below(kWarp));
   for (uint32_t left = std::rotr(lanes, static_cast<int>(turn)); left; left &= left - 1) {
     const uint32_t i = (static_cast<uint32_t>(std::countr_zero(left)) + turn) % kWarp;
     Thread& thread = threads[i];
@@ -389,10 +391,10 @@ void Multiprocessor::fail(const std::string& message) {
   failure_ = fmt::format("{} (block {},{},{} thread {},{},{})", message, blockIdx.x, blockIdx.y,
                          blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
   fiber_->switch_to(main_);
-  std::abort();  // nothing goes on after a failure
+  std::abort();  // nothing runs after a failure
 }
 
-void Multiprocessor::fail_waiting_for_ever() {
+void Multiprocessor::fail_with_deadlock() {
   std::string message = fmt::format("of {} threads {} have returned", count_, returned_);
   if (!at_barrier_.empty()) {
     message += fmt::format(", {} wait at the barrier of {}", at_barrier_.size(),

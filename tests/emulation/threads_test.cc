@@ -15,7 +15,7 @@
 namespace trireme::emulation {
 namespace {
 
-// What running it reports; empty: nothing.
+// Returns the error of the kernel, or an empty string.
 std::string failure_of(const Shape& shape, const std::function<void()>& thread) {
   try {
     run_kernel(shape, thread, 1);
@@ -45,7 +45,7 @@ TEST(Threads, EachRunsOnce) {
   EXPECT_EQ(runs, std::vector<int>(runs.size(), 1));
 }
 
-TEST(Threads, TakeTurnsAsTheSeedSays) {
+TEST(Threads, OrderDependsOnTheSeed) {
   const auto order_of = [](uint64_t seed) {
     std::vector<unsigned> order;
     run_kernel(
@@ -58,9 +58,8 @@ TEST(Threads, TakeTurnsAsTheSeedSays) {
   EXPECT_GT(orders.size(), 15u);
 }
 
-// Every thread sees what all others wrote before the barrier, and nothing that they write after the
-// next one.
-TEST(Barrier, SeparatesWhatIsBeforeFromWhatIsAfter) {
+// Every thread must see all writes before the barrier, and none after the next one.
+TEST(Barrier, OrdersMemoryAccesses) {
   for (unsigned threads : {1u, 31u, 32u, 33u, 256u, 1024u}) {
     int errors = 0;
     const auto kernel = [&] {
@@ -77,7 +76,7 @@ TEST(Barrier, SeparatesWhatIsBeforeFromWhatIsAfter) {
   }
 }
 
-TEST(Barrier, ItsAbsenceShows) {
+TEST(Barrier, IsDetectedIfMissing) {
   int errors = 0;
   const auto kernel = [&] {
     __shared__ unsigned values[64];
@@ -134,7 +133,7 @@ TEST(Barrier, DivergenceIsReported) {
   const std::string failure = failure_of({2, 64}, barrier_and_warp);
   EXPECT_TRUE(contains(failure, "61 wait at the barrier")) << failure;
   EXPECT_TRUE(contains(failure, "lanes 0x7 of warp 0 wait at")) << failure;
-  // And the next kernel is as good as any.
+  // The next kernel must run normally.
   int sum = 0;
   const auto add = [&] {
     __syncthreads();
@@ -180,7 +179,7 @@ TEST(Warp, Votes) {
   EXPECT_EQ(errors, 0);
 }
 
-TEST(Warp, PartsMeetByThemselves) {
+TEST(Warp, PartialMasksSynchronizeSeparately) {
   int errors = 0;
   const auto kernel = [&] {
     const unsigned lane = threadIdx.x;
@@ -195,9 +194,9 @@ TEST(Warp, PartsMeetByThemselves) {
   EXPECT_EQ(errors, 0);
 }
 
-TEST(Warp, WhatALaneWithoutValueGivesIsNoise) {
+TEST(Warp, InactiveLanesGiveUndefinedValues) {
   std::vector<int> got(32);
-  // Lane 20 has returned; of a block of 24 threads the lanes from 24 on never were.
+  // Lane 20 has returned; a block of 24 threads has no lanes from 24 on.
   const auto kernel = [&] {
     const int lane = static_cast<int>(threadIdx.x);
     if (lane == 20) return;
@@ -235,7 +234,7 @@ TEST(Memory, SharedMemoryIsNotCleared) {
   EXPECT_EQ(clear, 0);
 }
 
-TEST(Memory, AtomicsReturnWhatWasThere) {
+TEST(Memory, AtomicsReturnTheOldValue) {
   int count = 0, largest = -1, smallest = 1000, slot = 0;
   std::vector<int> seen;
   float sum = 0;

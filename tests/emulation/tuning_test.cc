@@ -1,4 +1,4 @@
-// How algorithms are measured on a GPU that may fail.
+// Measuring algorithms on a GPU that may fail.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -48,33 +48,33 @@ ops::cuda::Candidate candidate(const std::string& name, bool fails,
   return {name, [=] { return std::make_shared<const Work>(fails, streams); }};
 }
 
-// All calls fail from then on, whatever they are for.
-TEST_F(TuningTest, AnAlgorithmThatEndsTheDeviceIsNamed) {
+// After the failure all CUDA calls fail.
+TEST_F(TuningTest, ErrorNamesTheAlgorithmThatBrokeTheDevice) {
   ops::cuda::Tuner tuner(*device_, "", "a library");
   try {
     tuner.choose("a convolution", {}, [] {
-      return std::vector{candidate("sound", false), candidate("culprit", true),
-                         candidate("innocent", false)};
+      return std::vector{candidate("working", false), candidate("faulty", true),
+                         candidate("not_measured", false)};
     });
-    FAIL() << "nothing can run any more";
+    FAIL() << "nothing can run after the failure";
   } catch (const Error& error) {
     const std::string message = error.what();
     EXPECT_NE(message.find("measuring a convolution"), std::string::npos) << message;
-    EXPECT_NE(message.find("culprit: "), std::string::npos) << message;
+    EXPECT_NE(message.find("faulty: "), std::string::npos) << message;
     EXPECT_NE(message.find("an illegal memory access"), std::string::npos) << message;
-    EXPECT_EQ(message.find("innocent"), std::string::npos) << message;
+    EXPECT_EQ(message.find("not_measured"), std::string::npos) << message;
   }
 }
 
-// A library's handle goes on naming the stream of its latest work.
-TEST_F(TuningTest, TheStreamLastsAsLongAsTheTuner) {
+// The handle of a library keeps referring to the stream of its latest work.
+TEST_F(TuningTest, StreamLivesAsLongAsTheTuner) {
   ops::cuda::Tuner tuner(*device_, "", "a library");
   std::vector<cudaStream_t> streams;
   for (const char* key : {"one", "two"}) {
     tuner.choose(key, {}, [&] {
       return std::vector{candidate("a", false, &streams), candidate("b", false, &streams)};
     });
-    EXPECT_EQ(cudaStreamQuery(streams.back()), cudaSuccess) << "it is gone";
+    EXPECT_EQ(cudaStreamQuery(streams.back()), cudaSuccess) << "the stream was destroyed";
   }
   EXPECT_EQ(streams.front(), streams.back());
 }
@@ -112,12 +112,12 @@ class WeightGradientTest : public TuningTest {
   }
 };
 
-TEST_F(WeightGradientTest, IsWrittenAsF32WhereThatIsFaster) {
+TEST_F(WeightGradientTest, IsWrittenAsF32IfThatIsFaster) {
   emulation::convolution_delays().uniform_ms = 20;
   EXPECT_EQ(gradient(), 257);
 }
 
-TEST_F(WeightGradientTest, IsCastWhereThatIsFaster) {
+TEST_F(WeightGradientTest, IsCastIfThatIsFaster) {
   emulation::convolution_delays().mixed_ms = 20;
   EXPECT_EQ(gradient(), 256);
 }

@@ -30,7 +30,7 @@ std::vector<Problem> problems() {
           {"volumes", {2, 6, 3, 2, 5}, 1}};
 }
 
-// So large that a GPU's blocks share out the rows, and come back for more of them, or channels.
+// Large enough that the blocks of a GPU share the rows or channels and process several chunks each.
 std::vector<Problem> large_problems() {
   return {{"many places", {3, 24, 61, 67}, 2},
           {"many places of odd channels", {2, 5, 67, 61}, 2},
@@ -61,7 +61,7 @@ StepState valid(const Problem& p) {
   return state;
 }
 
-// Statistics of a larger batch, of which x is one rank's share.
+// Statistics of a larger batch, of which x is the share of one rank.
 std::vector<double> sums_of_all(const Problem& p) {
   const auto channels = static_cast<size_t>(p.x[1]);
   std::vector<double> sums(2 * channels + 1);
@@ -75,7 +75,7 @@ std::vector<double> sums_of_all(const Problem& p) {
   return sums;
 }
 
-// Away from zero, where a mean may be lost in x^2.
+// Away from zero, where the variance may be lost in x^2.
 TestTensor values(const Problem& p) {
   TestTensor x = random(image(p.x), 1);
   for (double& value : x.values) value = 1.5 * value + 2;
@@ -97,7 +97,7 @@ Case forward(const Problem& p, const Options& o) {
           .state = valid(p)};
 }
 
-// y, saved as the forward operation leaves them in double precision.
+// y and the saved statistics, as the forward op computes them in double precision.
 struct Forward {
   TestTensor y, saved;
 };
@@ -155,8 +155,8 @@ TEST_P(BatchNormTest, Inference) {
   }
 }
 
-// What passes dy on through statistics that stay.
-TEST_P(BatchNormTest, InferenceOfAScaleAlone) {
+// Propagates dy through statistics that are constants.
+TEST_P(BatchNormTest, InferenceWithoutMeanAndBeta) {
   for (const Problem& p : problems()) {
     const Shape channels{p.x[1]};
     check({.name = p.name,
@@ -199,12 +199,12 @@ TEST_P(BatchNormTest, LargeTensors) {
   }
 }
 
-// A mean that is large beside the deviation must not be lost in rounding.
+// A mean that is large compared to the standard deviation must not cause large rounding errors.
 TEST_P(BatchNormTest, FarFromZero) {
   const Problem p{"far from zero", {5, 16, 8, 8}, 5};
   for (double mean : {100.0, 1000.0}) {
     Case c = forward(p, {.relu = false});
-    c.slack = 10;  // the mean itself is rounded to a 20000th of the deviation
+    c.slack = 10;  // the mean itself is rounded to a 20000th of the standard deviation
     for (double& value : c.tensors[BatchNormForward::kX].values) value += mean;
     check(c);
   }

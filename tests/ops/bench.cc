@@ -14,12 +14,12 @@ namespace {
 
 constexpr size_t kGuard = kDeviceAlignment;  // bytes before and after each argument
 
-// A floating-point number of 16 bits, so that nothing depends on how a backend makes them.
+// A 16-bit floating-point number, implemented independently of the backends.
 template <int kExponentBits, int kMantissaBits>
 class Float16 {
  public:
   Float16() = default;
-  // Rounds to nearest even.
+  // Rounds to nearest, ties to even.
   explicit Float16(double value) {
     if (std::isnan(value)) {
       bits_ = kInfinity + 1;
@@ -80,7 +80,7 @@ std::vector<double> unpack_as(const TensorSpec& spec, const Bytes& bytes) {
   return values;
 }
 
-// Calls f(T()) with the type of the elements.
+// Calls f(T()) with the element type.
 template <class F>
 auto with_type(DType dtype, F f) {
   switch (dtype) {
@@ -99,10 +99,10 @@ auto with_type(DType dtype, F f) {
   }
 }
 
-// Memory on a device with a guard at either end.
+// Device memory with a guard before and after it.
 class Guarded {
  public:
-  // `shift`: bytes by which it lies away from what memory is aligned to.
+  // `shift`: offset in bytes from aligned memory.
   Guarded(Device& device, Stream& stream, const Bytes& content, size_t shift = 0)
       : device_(device),
         stream_(stream),

@@ -1,4 +1,4 @@
-// Runs single operations of one backend on plain memory, and watches what they touch.
+// Runs single ops of a backend on host memory and checks which memory they access.
 #pragma once
 
 #include <cstddef>
@@ -14,22 +14,22 @@
 namespace trireme::ops {
 
 using Bytes = std::vector<std::byte>;
-using Alias = std::pair<int, int>;  // {output, input} in the same memory
+using Alias = std::pair<int, int>;  // {output, input} that share memory
 
 constexpr std::byte kPoison{0xFF};  // NaN in every floating-point dtype
 
-// One backend with memory of its own.
+// A backend and its device.
 class Bench {
  public:
   Bench(std::unique_ptr<Device> device, const BackendMaker& maker);
 
   Backend& backend() { return *backend_; }
-  // Between row-major numbers and memory of that spec.
+  // Convert between row-major numbers and the memory of a tensor with this spec.
   Bytes pack(const TensorSpec& spec, std::span<const double> values);
   std::vector<double> unpack(const TensorSpec& spec, const Bytes& bytes);
-  // Runs a plan on copies of `memory` (empty: absent) and returns what they hold then. Fails the
-  // test when the plan writes beyond an argument or its scratch, or into one that it only reads.
-  // `shifts`: bytes by which each argument lies away from what memory is aligned to.
+  // Runs a plan on copies of `memory` (empty for absent arguments) and returns their contents
+  // afterwards. Fails the test if the plan writes beyond an argument or its scratch, or to an
+  // input. `shifts` are offsets in bytes of each argument from aligned memory.
   std::vector<Bytes> run(const Op& op, const OpPlan& plan, const std::vector<Bytes>& memory,
                          std::optional<Alias> alias = {}, std::span<const size_t> shifts = {});
 

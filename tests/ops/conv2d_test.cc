@@ -110,8 +110,8 @@ TEST_P(Conv2dTest, BackwardWeights) {
   for (const Problem& p : problems()) check(backward_weights(p));
 }
 
-// What a compiled network does: the forward plan chooses, and the gradients lie as the values do.
-TEST_P(Conv2dTest, BackwardInTheLayoutsThatForwardChose) {
+// As in a compiled network: the forward plan chooses the layouts, and gradients use the same.
+TEST_P(Conv2dTest, BackwardInTheLayoutsOfTheForwardPlan) {
   for (const Problem& p : problems()) {
     const Case c = forward(p);
     for (const std::vector<Layout>& asked : variations(c)) {
@@ -126,9 +126,9 @@ TEST_P(Conv2dTest, BackwardInTheLayoutsThatForwardChose) {
   }
 }
 
-// Gradients of a second use are added in whatever layout the weight has, and weights go to files
-// and come from them row-major.
-TEST_P(Conv2dTest, WeightsInAnyLayoutAreAddedAndReordered) {
+// Gradients of a second use are added in any layout of the weight, and checkpoints store weights in
+// row-major order.
+TEST_P(Conv2dTest, AddsAndReordersWeightsInAnyLayout) {
   for (const Problem& p : problems()) {
     const Case c = forward(p);
     const auto plan = target_.backend().plan(

@@ -1,6 +1,5 @@
-// The channels that pad blocked layouts must be zero after every operation, also where other
-// tensors were in the same memory before: a plan that meets an address for the second time gets no
-// help from oneDNN.
+// The padding channels of blocked layouts must be zero after every op, even if the memory contained
+// other tensors before: oneDNN clears them only when a plan sees an address for the first time.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -67,7 +66,7 @@ std::vector<PaddingCase> cases() {
   return all;
 }
 
-// Padding is whatever a copy to row-major and back does not keep.
+// Padding consists of the elements that a conversion to row-major and back does not preserve.
 void clear_padding(Backend& backend, Stream& stream, const TensorSpec& spec, void* data) {
   if (!spec.layout.opaque()) return;
   const TensorSpec row = spec.with(Layout::row_major());
@@ -82,7 +81,7 @@ void clear_padding(Backend& backend, Stream& stream, const TensorSpec& spec, voi
   in->encode(stream, in_args, scratch.data());
 }
 
-TEST(CpuPadding, IsZeroWhateverWasThereBefore) {
+TEST(CpuPadding, IsZeroWhenMemoryIsReused) {
   const auto device = create_cpu_device(1);
   const auto backend = create_cpu_backend(*device);
   const auto stream = device->create_stream(StreamKind::kCompute);
@@ -107,7 +106,7 @@ TEST(CpuPadding, IsZeroWhateverWasThereBefore) {
     }
     const Buffer scratch = device->allocate(plan->scratch_bytes());
     plan->encode(*stream, args, scratch.data());
-    for (size_t i = 0; i < buffers.size(); ++i) {  // as if another tensor had been there
+    for (size_t i = 0; i < buffers.size(); ++i) {  // as if another tensor had used the memory
       const TensorSpec& spec = plan->specs()[i];
       if (!spec.layout.opaque() || !is_output(c.op, static_cast<int>(i))) continue;
       for (size_t k = 0; k < spec.bytes() / 4; ++k) {

@@ -1,6 +1,6 @@
-// cuDNN can choose and build engines for a device that is only described to it. So what we ask of
-// it is held against the real library, if it is there, on machines without a GPU. Engines that it
-// compiles at run time are missing: they need a driver.
+// cuDNN can choose and build engines for a device that is only described to it. This checks our use
+// of cuDNN against the real library, if it is installed, on machines without a GPU. Engines that it
+// compiles at run time are not included, because they need a driver.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace trireme::ops::cuda {
 namespace {
 
-// What cuDNN 9.19 writes about a device, and demands of one.
+// A device as cuDNN 9.19 describes it, with the properties that it requires.
 struct Gpu {
   const char* name;
   int version, multiprocessors, shared_bytes;
@@ -94,15 +94,15 @@ class CudnnDeviceless : public testing::TestWithParam<Gpu> {
     try {
       cudnn_ = std::make_shared<Cudnn>(library, json(GetParam()));
     } catch (const DeviceError& error) {
-      GTEST_SKIP() << "this cuDNN wants devices described in another way: " << error.what();
+      GTEST_SKIP() << "this version of cuDNN requires another device description: " << error.what();
     }
   }
 
-  // How many of its algorithms can be built; `most` are enough.
-  int algorithms(const Convolution& convolution, int most) const {
+  // Returns how many algorithms can be built, at max `max`.
+  int algorithms(const Convolution& convolution, int max) const {
     int count = 0;
     for (const Candidate& candidate : list_convolutions(cudnn_, convolution)) {
-      if (count == most) break;
+      if (count == max) break;
       const AlgorithmPtr algorithm = candidate.build();
       if (!algorithm) continue;
       EXPECT_LE(algorithm->workspace_bytes(), static_cast<size_t>(kWorkspaceLimit));
@@ -127,11 +127,11 @@ class CudnnDeviceless : public testing::TestWithParam<Gpu> {
   std::shared_ptr<Cudnn> cudnn_;
 };
 
-TEST_P(CudnnDeviceless, HasAllOfResNet50) { expect_all(resnet50()); }
+TEST_P(CudnnDeviceless, SupportsAllConvolutionsOfResNet50) { expect_all(resnet50()); }
 
-TEST_P(CudnnDeviceless, HasWhatIsUnusual) { expect_all(unusual()); }
+TEST_P(CudnnDeviceless, SupportsUnusualConvolutions) { expect_all(unusual()); }
 
-TEST_P(CudnnDeviceless, AddsABiasAndEndsInReLU) {
+TEST_P(CudnnDeviceless, FusesBiasAndReLU) {
   for (const Layer& layer : resnet50()) {
     for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
       Convolution c = convolution(layer, ConvolutionPass::kForward, dtype, false);
@@ -143,7 +143,7 @@ TEST_P(CudnnDeviceless, AddsABiasAndEndsInReLU) {
   }
 }
 
-TEST_P(CudnnDeviceless, KeepsTensorCoresOutOfF32UnlessTF32IsAllowed) {
+TEST_P(CudnnDeviceless, UsesTensorCoresForF32OnlyIfTF32IsAllowed) {
   const Layer layer{64, 56, 64, 3, 1};
   for (auto pass : {ConvolutionPass::kForward, ConvolutionPass::kBackwardData,
                     ConvolutionPass::kBackwardWeights}) {

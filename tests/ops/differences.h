@@ -1,4 +1,4 @@
-// Gradients by central differences of what the reference computes.
+// Gradients by central differences of the reference backend.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace trireme::ops {
 
-// d(objective)/d(x).
+// Returns d(objective)/d(x).
 inline Tensor differences(Tensor& x, const std::function<double()>& objective) {
   constexpr double kStep = 1e-5;
   Tensor gradient = filled(x.spec.shape, 0);
@@ -24,7 +24,7 @@ inline Tensor differences(Tensor& x, const std::function<double()>& objective) {
   return gradient;
 }
 
-// d(sum(dy * y))/d(tensors[input]), where y is tensors[output] after op.
+// Returns d(sum(dy * y))/d(tensors[input]), where y is tensors[output] after the op.
 inline Tensor differences(const Op& op, std::vector<Tensor>& tensors, int input, int output,
                           const Tensor& dy) {
   return differences(tensors[static_cast<size_t>(input)], [&] {

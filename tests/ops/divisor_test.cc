@@ -1,4 +1,5 @@
-// Divisions in kernels, also of indices beyond 32 bits, which no test has the memory for.
+// Divisions in kernels, including indices beyond 32 bits, for which tests do not have enough
+// memory.
 #include "ops/cuda/divisor.h"
 
 #include <gtest/gtest.h>
@@ -6,9 +7,9 @@
 namespace trireme::ops::cuda {
 namespace {
 
-constexpr int64_t kMax = int64_t{1} << 40;  // elements of a tensor of some TB
+constexpr int64_t kMax = int64_t{1} << 40;  // elements of a tensor of several TB
 
-TEST(Divisor, DividesAsTheProcessorDoes) {
+TEST(Divisor, MatchesIntegerDivision) {
   const int64_t divisors[] = {1,      2, 3, 7, 8, 10, 49, 224, 4095, 4096, 65537, (1 << 23) - 1,
                               1 << 23};
   for (int64_t d : divisors) {
@@ -26,7 +27,7 @@ TEST(Divisor, DividesAsTheProcessorDoes) {
   }
 }
 
-TEST(Divisor, RefusesWhatItMightGetWrong) {
+TEST(Divisor, RejectsTooLargeDividends) {
   EXPECT_NO_THROW(Divisor((1 << 24) - 1, kMax));
   EXPECT_THROW(Divisor(1 << 24, kMax), Error);
 }

@@ -1,4 +1,4 @@
-// Activations, dropout, sums, joins and conversions against the reference.
+// Activations, dropout, addition, concatenation and conversions against the reference.
 #include "ops/elementwise.h"
 
 #include <numeric>
@@ -24,7 +24,7 @@ const std::vector<Activation>& activations() {
   return all;
 }
 
-// Wide enough to reach where functions flatten.
+// A range that includes the flat parts of the functions.
 TestTensor wide(const Shape& shape) { return uniform(image(shape), 1, -8, 8); }
 
 class ElementwiseTest : public OpsTest {};
@@ -70,7 +70,7 @@ TEST_P(ElementwiseTest, Dropout) {
   }
 }
 
-// More than one piece of a mask.
+// More elements than one piece of a mask.
 TEST_P(ElementwiseTest, DropoutOfLargeSamples) {
   StepState state_now;
   state_now.first_sample = 3;
@@ -108,7 +108,7 @@ TEST_P(ElementwiseTest, ConcatAndSplit) {
   }
 }
 
-// More than fit into one piece of work, with all ends left over.
+// More parts than fit into one piece of work, with remainders everywhere.
 TEST_P(ElementwiseTest, ConcatAndSplitOfManyParts) {
   constexpr int64_t kParts = 37, kEach = 3;
   for (const Shape& rest : {Shape{2, 0, 3, 5}, Shape{700, 0}}) {
@@ -149,7 +149,7 @@ TEST_P(ElementwiseTest, ReorderBetweenAllLayouts) {
 
 TEST_P(ElementwiseTest, ReorderBetweenDtypes) {
   for (const Shape& x : shapes()) {
-    // Exact in every dtype that there is.
+    // Exact in every dtype.
     TestTensor steps = image(x);
     for (int64_t i = 0; i < x.elements(); ++i) {
       steps.values.push_back(static_cast<double>(i * 37 % 256));
@@ -163,7 +163,7 @@ TEST_P(ElementwiseTest, ReorderBetweenDtypes) {
   }
 }
 
-// Integers take the nearest number that they can be.
+// Conversions to integers use the nearest representable number.
 TEST_P(ElementwiseTest, ReorderToIntegersRoundsAndSaturates) {
   const std::vector<double> values{-1e6, -7.5, -0.5, 0.5, 1.5, 254.5, 255.5, 1e6};
   const Shape x{static_cast<int64_t>(values.size())};
@@ -175,7 +175,7 @@ TEST_P(ElementwiseTest, ReorderToIntegersRoundsAndSaturates) {
   }
 }
 
-TEST_P(ElementwiseTest, OnTensorsThatAreNotAligned) {
+TEST_P(ElementwiseTest, UnalignedTensors) {
   for (const Shape& x : {Shape{2, 3, 5, 7}, Shape{2, 16, 7, 5}, Shape{5, 40}}) {
     const TestTensor a = random(image(x), 1), b = random(image(x), 2), y = image(x);
     TestTensor bytes = uniform(exact(DType::kU8, x), 1, 0, 256);

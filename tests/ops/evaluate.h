@@ -1,4 +1,4 @@
-// Runs one operation of the reference backend on tensors that are plain vectors, for tests.
+// Runs a single op of the reference backend on tensors that are plain vectors.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,7 @@
 
 namespace trireme::ops {
 
-// One argument: what it is and where it lies.
+// An argument: its spec and its data.
 struct Tensor {
   TensorSpec spec = absent();
   std::vector<std::byte> memory;
@@ -48,7 +48,7 @@ inline Tensor numbers(const Shape& shape, const std::vector<double>& values) {
 inline Tensor filled(const Shape& shape, double value) {
   return numbers(shape, std::vector<double>(static_cast<size_t>(shape.elements()), value));
 }
-// An output: NaN until it is written.
+// Returns an output tensor, initialized with NaN.
 inline Tensor unwritten(const Shape& shape) {
   return filled(shape, std::numeric_limits<double>::quiet_NaN());
 }
@@ -74,7 +74,7 @@ inline Tensor no_metrics_yet() {
 }
 inline Tensor unsized() { return {unsized_workspace(), {}}; }
 
-// Runs it; where the plan chooses the size of a workspace, the tensor becomes that.
+// Runs the op. A workspace is resized to the size that the plan chose.
 inline void evaluate(const Op& op, const std::vector<Tensor*>& tensors) {
   const auto device = create_cpu_device(1);
   const auto backend = create_reference_backend(*device);
@@ -94,7 +94,7 @@ inline void evaluate(const Op& op, const std::vector<Tensor*>& tensors) {
   stream->synchronize();
 }
 
-// The same, in the order of the op's Arg.
+// Runs the op on tensors in the order of its Arg.
 inline void evaluate(const Op& op, std::vector<Tensor>& tensors) {
   std::vector<Tensor*> pointers;
   for (Tensor& tensor : tensors) pointers.push_back(&tensor);
@@ -107,7 +107,7 @@ inline double dot(const Tensor& a, const Tensor& b) {
   return sum;
 }
 
-// ||got - wanted|| / ||wanted||; NaN is never close to anything.
+// Returns ||got - wanted|| / ||wanted||. If any value is NaN, the result is NaN.
 inline double relative_error(std::span<const double> got, std::span<const double> wanted) {
   if (got.size() != wanted.size()) return std::numeric_limits<double>::infinity();
   double difference = 0, norm = 0;

@@ -81,8 +81,8 @@ TEST_P(ActivationGradient, MatchesDifferences) {
 
 class FusedActivation : public testing::TestWithParam<Activation> {};
 
-// What conv and dense end in is the activation of what they give without.
-TEST_P(FusedActivation, IsTheSameAsApart) {
+// A fused activation of conv and dense equals the activation of their plain results.
+TEST_P(FusedActivation, EqualsASeparateActivation) {
   Tensor x = random_numbers({2, 3, 4, 4}, 1), weight = random_numbers({2, 3, 3, 3}, 2);
   Tensor bias = random_numbers({2}, 3), y = unwritten({2, 2, 2, 2}), fused = y;
   evaluate(Conv2dForward{}, {&x, &weight, &bias, &y});
@@ -109,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(All, FusedActivation,
                                          Activation::kTanh),
                          [](const auto& tested) { return std::string(name_of(tested.param)); });
 
-// An input, gamma, beta and a residual on some rows that count and some that do not.
+// An input, gamma, beta and a residual with valid and padding rows.
 class BatchNormGradient : public testing::TestWithParam<std::tuple<bool, bool, int>> {
  protected:
   using F = BatchNormForward;
@@ -132,11 +132,11 @@ class BatchNormGradient : public testing::TestWithParam<std::tuple<bool, bool, i
                Tensor(),
                unwritten(shape),
                unwritten({2 * kChannels})};
-    // Rows that do not count have no part in the objective.
+    // Padding rows are not part of the objective.
     for (int64_t i = valid() * dy.size() / kRows; i < dy.size(); ++i) dy[i] = 0;
   }
 
-  // With kSums where the statistics are those of several ranks.
+  // With kSums if the statistics are over several ranks.
   void run_forward() {
     if (across_ranks()) {
       forward[F::kSums] = unwritten({2 * kChannels + 1});
@@ -184,8 +184,8 @@ TEST_P(BatchNormGradient, MatchesDifferences) {
   check(B::kDbeta, F::kBeta);
 }
 
-// Whatever arrives for rows that do not count is ignored.
-TEST_P(BatchNormGradient, RowsBeyondCountNowhere) {
+// The gradient that arrives for padding rows is ignored.
+TEST_P(BatchNormGradient, IgnoresPaddingRows) {
   Tensor noisy = dy;
   for (int64_t i = valid() * dy.size() / kRows; i < dy.size(); ++i) noisy[i] = 100;
   const std::vector<Tensor> wanted = run_backward(dy), got = run_backward(noisy);
@@ -275,8 +275,8 @@ TEST(DropoutGradient, MatchesDifferences) {
             kTolerance);
 }
 
-// The losses as they are defined; metrics in f64 can be held against them to all digits.
-// `wanted`: probabilities of classes.
+// The losses by definition; metrics in f64 can be compared in full precision. `wanted` are
+// probabilities of classes.
 double cross_entropy(const Tensor& logits, const std::vector<float>& wanted, double smoothing,
                      int64_t rows) {
   const int64_t classes = logits.spec.shape[1];
@@ -307,7 +307,7 @@ class LossGradient : public testing::TestWithParam<int> {
   const StepState state{.valid_rows = GetParam(), .loss_gradient_scale = 0.25f};
 };
 
-// `wanted` as the loss is given it, and as probabilities.
+// `wanted` as the argument of the loss, and as probabilities.
 void check_cross_entropy(const Tensor& labels, const std::vector<float>& wanted,
                          const StepState& state) {
   using F = SoftmaxCrossEntropy;
@@ -338,7 +338,7 @@ TEST_P(LossGradient, OfCrossEntropyMatchesDifferences) {
 }
 
 TEST_P(LossGradient, OfCrossEntropyByProbabilitiesMatchesDifferences) {
-  // In each row 64ths that sum to 1.
+  // Multiples of 1/64 that sum to 1 in each row.
   std::vector<float> wanted;
   for (int row = 0; row < 5; ++row) {
     for (int c = 0; c < 6; ++c) wanted.push_back(static_cast<float>((row * 5 + c * 3) % 11) / 64);

@@ -12,7 +12,7 @@ namespace {
 using F = GroupNormForward;
 using B = GroupNormBackward;
 
-// --- What the reference computes.
+// --- Reference ---
 
 Tensor pattern(const Shape& shape, int64_t factor, int64_t period, double unit) {
   Tensor tensor = filled(shape, 0);
@@ -29,7 +29,7 @@ void expect_numbers(const Tensor& got, const std::vector<double>& wanted) {
 }
 
 // torch.nn.GroupNorm(2, 4, eps=2**-10) of PyTorch 2.15 in double precision.
-TEST(GroupNorm, IsPyTorchs) {
+TEST(GroupNorm, MatchesPyTorch) {
   const Shape shape{2, 4, 1, 3};
   std::vector<Tensor> forward{pattern(shape, 7, 11, 4), numbers({4}, {1, -0.5, 2, 0.25}),
                               numbers({4}, {0, 1, -1, 0.5}), unwritten(shape),
@@ -76,8 +76,8 @@ TEST(GroupNorm, OneGroupOfFeaturesIsLayerNorm) {
   expect_numbers(dbeta, layer_dbeta.numbers());
 }
 
-TEST(GroupNorm, AsManyGroupsAsChannelsIsInstanceNorm) {
-  // Of one sample that is batch norm.
+TEST(GroupNorm, OneGroupPerChannelIsInstanceNorm) {
+  // For one sample it equals batch norm.
   const Shape shape{1, 3, 5};
   Tensor x = random_numbers(shape, 1), gamma = random_numbers({3}, 2),
          beta = random_numbers({3}, 3);
@@ -89,7 +89,7 @@ TEST(GroupNorm, AsManyGroupsAsChannelsIsInstanceNorm) {
   expect_numbers(y, of_batch.numbers());
 }
 
-TEST(GroupNorm, GradientsAreFiniteDifferences) {
+TEST(GroupNorm, GradientsMatchFiniteDifferences) {
   for (const auto& [shape, groups] : {std::pair{Shape{2, 6}, 2},
                                       {Shape{2, 4, 3}, 2},
                                       {Shape{3, 4, 2, 3}, 4},
@@ -114,7 +114,7 @@ TEST(GroupNorm, GradientsAreFiniteDifferences) {
   }
 }
 
-TEST(GroupNorm, RefusesWhatDoesNotFit) {
+TEST(GroupNorm, RejectsInvalidShapes) {
   const auto of = [](const Shape& shape) {
     return TensorSpec{DType::kF32, shape, Layout::row_major()};
   };
@@ -147,7 +147,7 @@ TEST(GroupNorm, RefusesWhatDoesNotFit) {
             "group_norm_backward: dbeta is present without dgamma");
 }
 
-// --- Backends.
+// --- Backends ---
 
 struct Problem {
   Shape x;
@@ -155,7 +155,8 @@ struct Problem {
   int32_t valid_rows;
 };
 
-// Groups of less than a vector of 8 or 16 channels, of as many, of more, and across its border.
+// Groups smaller than, equal to and larger than a vector of 8 or 16 channels, and across its
+// boundary.
 std::vector<Problem> problems() {
   return {{{2, 1, 4, 4}, 1, 2},   {{3, 6, 7, 5}, 1, 3},  {{3, 6, 5, 5}, 3, 2},
           {{2, 6, 5, 5}, 6, 1},   {{2, 16, 8, 8}, 4, 2}, {{3, 24, 5, 7}, 3, 3},
@@ -166,7 +167,7 @@ std::vector<Problem> problems() {
           {{3, 300}, 2, 3},       {{2, 12, 9}, 4, 2},    {{2, 6, 3, 2, 5}, 2, 1}};
 }
 
-// So large that a GPU's blocks share out places, channels and samples.
+// Large enough that the blocks of a GPU share positions, channels and samples.
 std::vector<Problem> large_problems() {
   return {
       {{3, 24, 61, 67}, 3, 2}, {{2, 5, 67, 61}, 5, 2}, {{9, 2056}, 8, 8}, {{3, 264, 3, 2}, 2, 3}};
@@ -236,8 +237,8 @@ TEST_P(GroupNormTest, LargeTensors) {
   }
 }
 
-// What lies beyond the valid rows may be anything.
-TEST_P(GroupNormTest, RowsBeyondTheValidCountNowhere) {
+// Rows beyond the valid ones may contain anything.
+TEST_P(GroupNormTest, IgnoresPaddingRows) {
   for (const Shape& x : {Shape{3, 8, 3, 3}, Shape{3, 8}}) {
     const Problem p{x, 2, 2};
     Case c = backward(p, true);
@@ -251,7 +252,7 @@ TEST_P(GroupNormTest, RowsBeyondTheValidCountNowhere) {
   }
 }
 
-// A mean that is large beside the standard deviation must not be lost in rounding.
+// A mean that is large compared to the standard deviation must not cause large rounding errors.
 TEST_P(GroupNormTest, FarFromZero) {
   for (const Shape& x : {Shape{3, 16, 8, 8}, Shape{3, 320}}) {
     Case c = forward({x, 4, 3}, true, true);
@@ -261,8 +262,8 @@ TEST_P(GroupNormTest, FarFromZero) {
   }
 }
 
-// Sums over samples are in an order that does not depend on the number of threads.
-TEST_P(GroupNormTest, ThreadsChangeNothing) {
+// Sums over samples have an order that does not depend on the number of threads.
+TEST_P(GroupNormTest, IsIndependentOfThreads) {
   if (GetParam().name.starts_with("cuda")) GTEST_SKIP() << "has no such threads";
   Bench threads(GetParam().device(3), GetParam().backend);
   for (const Problem& p : problems()) {

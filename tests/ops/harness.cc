@@ -18,7 +18,7 @@ std::string describe(std::span<const TensorSpec> specs) {
   return text;
 }
 
-TestTensor made(TestTensor::Kind kind, const Shape& shape) {
+TestTensor make_tensor(TestTensor::Kind kind, const Shape& shape) {
   TestTensor tensor;
   tensor.kind = kind;
   tensor.shape = shape;
@@ -29,27 +29,28 @@ TestTensor made(TestTensor::Kind kind, const Shape& shape) {
 
 TestTensor none() { return {}; }
 TestTensor image(const Shape& shape) {
-  TestTensor tensor = made(TestTensor::Kind::kCompute, shape);
+  TestTensor tensor = make_tensor(TestTensor::Kind::kCompute, shape);
   tensor.image = true;
   return tensor;
 }
-TestTensor weight(const Shape& shape) { return made(TestTensor::Kind::kCompute, shape); }
-TestTensor full(const Shape& shape) { return made(TestTensor::Kind::kFull, shape); }
-TestTensor low(const Shape& shape) { return made(TestTensor::Kind::kLow, shape); }
+TestTensor weight(const Shape& shape) { return make_tensor(TestTensor::Kind::kCompute, shape); }
+TestTensor full(const Shape& shape) { return make_tensor(TestTensor::Kind::kFull, shape); }
+TestTensor low(const Shape& shape) { return make_tensor(TestTensor::Kind::kLow, shape); }
 TestTensor exact(DType dtype, const Shape& shape) {
-  TestTensor tensor = made(TestTensor::Kind::kExact, shape);
+  TestTensor tensor = make_tensor(TestTensor::Kind::kExact, shape);
   tensor.dtype = dtype;
   return tensor;
 }
 TestTensor state() {
-  return made(TestTensor::Kind::kState, {static_cast<int64_t>(sizeof(StepState))});
+  return make_tensor(TestTensor::Kind::kState, {static_cast<int64_t>(sizeof(StepState))});
 }
 TestTensor bytes_of(const void* data, size_t size) {
   const auto* bytes = static_cast<const uint8_t*>(data);
   return with(exact(DType::kU8, {static_cast<int64_t>(size)}), {bytes, bytes + size});
 }
 TestTensor workspace(Bytes of_target, Bytes of_reference) {
-  TestTensor tensor = made(TestTensor::Kind::kWorkspace, {static_cast<int64_t>(of_target.size())});
+  TestTensor tensor =
+      make_tensor(TestTensor::Kind::kWorkspace, {static_cast<int64_t>(of_target.size())});
   tensor.target_workspace = std::move(of_target);
   tensor.reference_workspace = std::move(of_reference);
   return tensor;
@@ -115,8 +116,8 @@ std::vector<std::vector<Layout>> OpsTest::variations(const Case& c) const {
   const Layout row = Layout::row_major(), last = Layout::channels_last(), any = Layout::any();
   std::vector<std::vector<Layout>> all;
   const auto is_4d = [](const TestTensor& t) { return t.image && t.shape.rank() == 4; };
-  // For the first image, the other images and everything else. Images that are not [N, C, H, W]
-  // only know row-major.
+  // Layouts of the first image, the other images and everything else. Images that are not [N, C, H,
+  // W] support row-major only.
   const auto add = [&](auto first, auto others, const Layout& rest) {
     std::vector<Layout> layouts;
     bool seen = false;
@@ -243,11 +244,11 @@ void OpsTest::check(const Case& c, const std::vector<Layout>& layouts, const Val
   SCOPED_TRACE("chosen:" + describe(specs));
   ASSERT_EQ(specs.size(), asked.size());
   for (size_t i = 0; i < specs.size(); ++i) {
-    ASSERT_FALSE(specs[i].layout.is_any()) << "left open: argument " << i;
-    // A plan may ask for full precision where it has nothing fast in less.
-    const bool widened =
+    ASSERT_FALSE(specs[i].layout.is_any()) << "layout not chosen: argument " << i;
+    // A plan may require f32 if it has no fast implementation in lower precision.
+    const bool raised_to_f32 =
         specs[i].dtype == DType::kF32 && c.tensors[i].kind == TestTensor::Kind::kCompute;
-    ASSERT_TRUE(specs[i].dtype == asked[i].dtype || widened) << "argument " << i;
+    ASSERT_TRUE(specs[i].dtype == asked[i].dtype || raised_to_f32) << "argument " << i;
     ASSERT_EQ(is_absent(specs[i]), is_absent(asked[i]));
     if (c.tensors[i].kind != TestTensor::Kind::kWorkspace) {
       ASSERT_EQ(specs[i].shape, asked[i].shape);
@@ -256,7 +257,7 @@ void OpsTest::check(const Case& c, const std::vector<Layout>& layouts, const Val
   const std::vector<Bytes> before = memory_before(target_, c, specs);
   const std::vector<Bytes> after = target_.run(c.op, *plan, before);
   compare(c, specs, after, expected);
-  EXPECT_TRUE(target_.run(c.op, *plan, before) == after) << "another result the second time";
+  EXPECT_TRUE(target_.run(c.op, *plan, before) == after) << "different result in the second run";
   if (c.unaligned) {
     SCOPED_TRACE("unaligned");
     std::vector<size_t> shifts;
@@ -280,13 +281,13 @@ void OpsTest::compare(const Case& c, std::span<const TensorSpec> specs,
     if (!is_output(c.op, static_cast<int>(i)) || expected[i].empty()) continue;
     const std::vector<double> result = target_.unpack(specs[i], memory[i]);
     ASSERT_EQ(result.size(), expected[i].size());
-    // What the reference leaves alone in an array must stay as it was, to the last bit.
+    // Elements that the reference does not change must be bitwise unchanged.
     const std::vector<double> start = rounded(c.tensors[i]);
-    const bool kept = !start.empty() && c.tensors[i].kind != TestTensor::Kind::kExact;
+    const bool check_unchanged = !start.empty() && c.tensors[i].kind != TestTensor::Kind::kExact;
     double error = 0, norm = 0, worst = -1;
     size_t worst_at = 0;
     for (size_t k = 0; k < result.size(); ++k) {
-      if (kept && expected[i][k] == start[k]) {
+      if (check_unchanged && expected[i][k] == start[k]) {
         EXPECT_EQ(result[k], start[k]) << "argument " << i << " changed at element " << k;
       }
       const double difference = std::abs(result[k] - expected[i][k]);
@@ -294,13 +295,14 @@ void OpsTest::compare(const Case& c, std::span<const TensorSpec> specs,
       error += difference * difference;
       norm += expected[i][k] * expected[i][k];
     }
-    // Where all is cancelled, nothing is left to be relative to.
-    const double least = 0.01 * std::sqrt(static_cast<double>(result.size()));
-    EXPECT_LE(std::sqrt(error), GetParam().tolerance * c.slack * std::max(std::sqrt(norm), least))
+    // A lower bound of the norm, for results that cancel out.
+    const double min_norm = 0.01 * std::sqrt(static_cast<double>(result.size()));
+    EXPECT_LE(std::sqrt(error),
+              GetParam().tolerance * c.slack * std::max(std::sqrt(norm), min_norm))
         << "argument " << i << ": relative error " << std::sqrt(error / norm)
         << ", worst at element " << worst_at << ": " << result[worst_at] << " instead of "
         << expected[i][worst_at];
-    // Whoever reads a blocked layout may rely on zeros in its padding.
+    // Readers of a blocked layout may rely on zeros in its padding.
     if (specs[i].layout.opaque()) {
       EXPECT_TRUE(target_.pack(specs[i], result) == memory[i]) << "padding of argument " << i;
     }

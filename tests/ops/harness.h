@@ -1,5 +1,5 @@
-// Holds a backend against the double-precision reference: one operation at a time, on the same
-// numbers, in every combination of layouts that its plan may be asked for.
+// Compares a backend with the double-precision reference: one op at a time, on the same numbers, in
+// every combination of layouts that its plan may be asked for.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,16 +20,16 @@ namespace trireme::ops {
 struct TestTensor {
   enum class Kind {
     kAbsent,
-    kCompute,    // in the dtype that the target computes in; f64 in the reference
-    kFull,       // f32 whatever the target computes in; f64 in the reference
+    kCompute,    // in the compute dtype of the target; f64 in the reference
+    kFull,       // f32 for all targets; f64 in the reference
     kLow,        // in the target's dtype; f32 in the reference
     kExact,      // in `dtype` on both sides
     kState,      // the case's StepState
-    kWorkspace,  // what a forward operation left for this one, on either side
+    kWorkspace,  // workspace that a forward op has written, on either side
   };
   Kind kind = Kind::kAbsent;
   Shape shape;
-  // Row-major, before the operation; none for what it alone writes.
+  // Values in row-major order before the op runs; empty for pure outputs.
   std::vector<double> values;
   bool image = false;  // [N, C, ...]: may be channels-last or blocked
   DType dtype = DType::kF32;
@@ -50,7 +50,7 @@ TestTensor bytes_of(const T& value) {
 }
 TestTensor workspace(Bytes of_target, Bytes of_reference);
 TestTensor with(TestTensor tensor, std::vector<double> values);
-// Standard normal; `seed` tells the tensors of a case apart.
+// Fills the tensor with standard normal numbers; `seed` distinguishes the tensors of a case.
 TestTensor random(TestTensor tensor, uint64_t seed);
 TestTensor uniform(TestTensor tensor, uint64_t seed, double low, double high);
 
@@ -59,8 +59,8 @@ struct Case {
   Op op;
   std::vector<TestTensor> tensors;  // in the order of the op's Arg
   StepState state = {};
-  double slack = 1;  // times the target's tolerance
-  // Also with tensors that are aligned to their elements only.
+  double slack = 1;  // factor of the target's tolerance
+  // Also run with tensors that are aligned to their element size only.
   bool unaligned = false;
 };
 
@@ -68,19 +68,20 @@ class OpsTest : public testing::TestWithParam<Target> {
  protected:
   OpsTest();
 
-  // Every variation of layouts and every legal alias.
+  // Checks every variation of layouts and every allowed alias.
   void check(const Case& c);
-  // With these layouts asked for, one an argument.
+  // Checks the case with these requested layouts, one per argument.
   void check(const Case& c, const std::vector<Layout>& layouts);
 
-  // A case as the target sees it: what it is asked to plan, and what lies in memory before.
+  // The specs requested from the target, and the memory before the op runs.
   std::vector<TensorSpec> specs_of(const Case& c, const std::vector<Layout>& layouts) const;
   std::vector<Bytes> memory_before(Bench& bench, const Case& c, std::span<const TensorSpec> specs);
   std::vector<std::vector<Layout>> variations(const Case& c) const;
-  // After the operation, an argument each; on inputs rounded as the target holds them.
+  // Results of the reference, one vector per argument, for inputs that are rounded to the dtypes of
+  // the target.
   std::vector<std::vector<double>> reference_values(const Case& c);
   std::vector<Bytes> reference_memory(const Case& c);
-  // The specs that the plan chose and the memory after it ran.
+  // Returns the specs that the plan chose and the memory after it ran.
   std::pair<std::vector<TensorSpec>, std::vector<Bytes>> target_memory(
       const Case& c, const std::vector<Layout>& layouts);
 
@@ -102,8 +103,7 @@ inline std::string target_name(const testing::TestParamInfo<Target>& info) {
 
 }  // namespace trireme::ops
 
-// One of these at the end of every file that has TEST_P(OpsTest, ...) or of a fixture derived from
-// it.
+// Put one of these at the end of every file that uses TEST_P(OpsTest, ...) or a derived fixture.
 #define TRIREME_ON_TARGETS(Fixture, targets) \
   INSTANTIATE_TEST_SUITE_P(Targets, Fixture, testing::ValuesIn(targets), trireme::ops::target_name)
 #define TRIREME_ON_ALL_TARGETS(Fixture) TRIREME_ON_TARGETS(Fixture, trireme::ops::targets())

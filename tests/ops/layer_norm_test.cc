@@ -46,7 +46,7 @@ TEST_P(LayerNormTest, Backward) {
   }
 }
 
-// A mean that is large beside the deviation must not be lost in rounding.
+// A mean that is large compared to the standard deviation must not cause large rounding errors.
 TEST_P(LayerNormTest, FarFromZero) {
   for (const Shape& x : {Shape{3, 300}, Shape{2, 2048}}) {
     TestTensor far = values(x);

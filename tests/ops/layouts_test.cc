@@ -1,10 +1,10 @@
-// What a backend does with the layouts that it is given, and with threads.
+// How backends handle requested layouts and numbers of threads.
 #include "tests/ops/harness.h"
 
 namespace trireme::ops {
 namespace {
 
-// One case of every operation that follows the layout of what it gets.
+// One case of every op that uses the layout of its input.
 std::vector<Case> followers(const Shape& x) {
   const int64_t n = x[1];
   const Shape halved{x[0], n, x[2] / 2, x[3] / 2};
@@ -41,7 +41,7 @@ std::vector<Case> followers(const Shape& x) {
 
 class LayoutsTest : public OpsTest {
  protected:
-  // The same layout for every image, of those that the target has nothing against.
+  // The same layout for all images, for each layout that the target supports efficiently.
   std::vector<std::vector<Layout>> uniform_layouts(const Case& c) const {
     const TensorSpec any_image{GetParam().dtype, {1, 1, 1, 1}, Layout::row_major()};
     const size_t blocks = GetParam().blocked(any_image).size();
@@ -60,8 +60,8 @@ class LayoutsTest : public OpsTest {
   }
 };
 
-// Otherwise a network would pay for a reorder before each of these.
-TEST_P(LayoutsTest, AreKeptWhereEveryLayoutIsAsGood) {
+// Otherwise a network would need a reorder before each of these ops.
+TEST_P(LayoutsTest, ArePreservedByLayoutIndependentOps) {
   for (const Case& c : followers({2, 32, 8, 6})) {
     for (const std::vector<Layout>& asked : uniform_layouts(c)) {
       const auto plan = target_.backend().plan(c.op, specs_of(c, asked));
@@ -75,8 +75,8 @@ TEST_P(LayoutsTest, AreKeptWhereEveryLayoutIsAsGood) {
   }
 }
 
-// A plan that was given its own choice has nothing left to change.
-TEST_P(LayoutsTest, AreSettledByTheFirstPlan) {
+// Planning again with the chosen layouts must not change them.
+TEST_P(LayoutsTest, DoNotChangeWhenPlannedAgain) {
   for (const Shape& x : {Shape{2, 32, 8, 6}, Shape{1, 17, 5, 4}, Shape{2, 3, 4, 4}}) {
     for (const Case& c : followers(x)) {
       for (const std::vector<Layout>& asked : variations(c)) {
@@ -90,8 +90,8 @@ TEST_P(LayoutsTest, AreSettledByTheFirstPlan) {
   }
 }
 
-// Neither random numbers nor sums hang on the number of threads.
-TEST_P(LayoutsTest, AndThreadsDoNotChangeABit) {
+// Neither random numbers nor sums may depend on the number of threads.
+TEST_P(LayoutsTest, AndThreadsDoNotAffectResults) {
   std::vector<Case> cases = followers({5, 48, 6, 8});
   StepState some_valid;
   some_valid.valid_rows = 29;

@@ -23,7 +23,7 @@ const std::vector<Problem>& problems() {
   return all;
 }
 
-// Metrics are added to.
+// The op adds to the metrics, so they start with nonzero values.
 TestTensor metrics() {
   std::vector<double> values(kMetricCount);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i) + 0.5;
@@ -40,7 +40,7 @@ StepState state_of(const Problem& p) {
 TestTensor labels(const Problem& p) {
   TestTensor tensor = exact(DType::kI32, {p.rows});
   for (int64_t r = 0; r < p.rows; ++r) {
-    // What padding holds is nobody's business.
+    // Labels of padding rows are invalid; they must not be read.
     tensor.values.push_back(r < p.valid_rows ? static_cast<double>((r * 7 + 2) % p.classes) : -5);
   }
   return tensor;
@@ -48,7 +48,7 @@ TestTensor labels(const Problem& p) {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// As probabilities, with all of it where the label is.
+// Labels as one-hot probabilities.
 TestTensor one_hot(const Problem& p) {
   TestTensor tensor = exact(DType::kF32, {p.rows, p.classes});
   const TestTensor hard = labels(p);
@@ -62,7 +62,8 @@ TestTensor one_hot(const Problem& p) {
   return tensor;
 }
 
-// In some rows two classes share alike, in others one has more, in others all have some.
+// Some rows have two equally probable classes, some have one more probable class, and in some all
+// classes have a probability.
 TestTensor mixed(const Problem& p) {
   TestTensor tensor = one_hot(p);
   const auto classes = static_cast<size_t>(p.classes);
@@ -81,7 +82,7 @@ TestTensor mixed(const Problem& p) {
   return tensor;
 }
 
-// One class counts for nothing, others for less or more than 1.
+// One class has weight zero, others have weights below or above 1.
 std::vector<float> class_weights(const Problem& p) {
   std::vector<float> weights;
   for (int64_t c = 0; c < p.classes; ++c) weights.push_back(0.375f * static_cast<float>(c % 8));
@@ -96,7 +97,7 @@ class LossTest : public OpsTest {
       for (const auto& [smoothing, weighted] :
            {std::pair{0.0f, false}, {0.1f, false}, {0.1f, true}}) {
         for (bool training : {true, false}) {
-          if (weighted && !training) continue;  // which differs in nothing but the gradient
+          if (weighted && !training) continue;  // differs only in the gradient
           check({.name = name + ", " + kind + (weighted ? ", weighted" : ""),
                  .op = SoftmaxCrossEntropy{smoothing,
                                            weighted ? class_weights(p) : std::vector<float>()},
@@ -108,7 +109,7 @@ class LossTest : public OpsTest {
     }
   }
 
-  // What the target makes of a case, in the order of Arg.
+  // Returns the target's results of a case, in the order of Arg.
   std::vector<std::vector<double>> results_of(const Case& c) {
     const auto [specs, memory] =
         target_memory(c, std::vector<Layout>(c.tensors.size(), Layout::row_major()));
@@ -127,7 +128,7 @@ TEST_P(LossTest, SoftmaxCrossEntropy) {
   }
 }
 
-// e^x of these overflows or vanishes.
+// e^x of these overflows or underflows.
 TEST_P(LossTest, SoftmaxCrossEntropyOfLargeLogits) {
   const Problem p{5, 10, 5};
   TestTensor logits = weight({p.rows, p.classes});
@@ -139,7 +140,7 @@ TEST_P(LossTest, SoftmaxCrossEntropyOfLargeLogits) {
   check_cross_entropy("larger logits", p, logits);
 }
 
-// Of equal logits the lower class ranks first.
+// Classes with equal logits are ranked by index.
 TEST_P(LossTest, SoftmaxCrossEntropyOfEqualLogits) {
   for (const Problem& p : problems()) {
     TestTensor logits = weight({p.rows, p.classes});
@@ -155,7 +156,7 @@ TEST_P(LossTest, SoftmaxCrossEntropyByHand) {
   // softmax is 1/2, 1/4, 1/8, 1/8.
   const double ln2 = std::log(2.0);
   TestTensor logits = with(weight({2, 4}), {0, -ln2, -2 * ln2, -2 * ln2, 0, 0, 0, 0});
-  // Of equal probabilities the lower class is what counts as right.
+  // Of equally probable classes, the one with the lower index is the correct one.
   const TestTensor wanted = with(exact(DType::kF32, {2, 4}), {0.25, 0.25, 0.5, 0, 0, 0, 0.5, 0.5});
   StepState two_rows;
   two_rows.valid_rows = 2;
@@ -168,7 +169,7 @@ TEST_P(LossTest, SoftmaxCrossEntropyByHand) {
                                    std::vector<double>(kMetricCount, 0.0))},
                   .state = two_rows});
   const double near = GetParam().tolerance * 8;
-  // Of row 0 (1/4) ln 2 + (1/4) 2 ln 2 + (1/2) 3 ln 2, of row 1 ln 4.
+  // Row 0: (1/4) ln 2 + (1/4) 2 ln 2 + (1/2) 3 ln 2; row 1: ln 4.
   EXPECT_NEAR(results[O::kMetrics][kMetricLoss], 2.25 * ln2 + 2 * ln2, near);
   EXPECT_EQ(results[O::kMetrics][kMetricTop1], 0);
   EXPECT_EQ(results[O::kMetrics][kMetricTop5], 2);
@@ -179,9 +180,9 @@ TEST_P(LossTest, SoftmaxCrossEntropyByHand) {
   }
 }
 
-// torch.nn.CrossEntropyLoss(weight, label_smoothing) on these numbers, with reduction="sum" for the
-// loss and "mean" for the gradient.
-TEST_P(LossTest, ClassWeightsAreThoseOfPyTorch) {
+// Results of torch.nn.CrossEntropyLoss(weight, label_smoothing), with reduction="sum" for the loss
+// and "mean" for the gradient.
+TEST_P(LossTest, ClassWeightsMatchPyTorch) {
   using O = SoftmaxCrossEntropy;
   const TestTensor logits = with(weight({3, 3}), {1, 0, -1, 0.5, 0.5, 2, -1.5, 0.25, 0});
   struct Expected {
@@ -238,8 +239,8 @@ TEST_P(LossTest, ClassWeightsAreThoseOfPyTorch) {
   }
 }
 
-// It makes no difference to say a label as a probability.
-TEST_P(LossTest, ProbabilitiesOfOneAreLabels) {
+// A one-hot probability must have the same effect as the label.
+TEST_P(LossTest, OneHotProbabilitiesEqualLabels) {
   using O = SoftmaxCrossEntropy;
   for (const Problem& p : problems()) {
     for (float smoothing : {0.0f, 0.1f}) {
@@ -260,8 +261,9 @@ TEST_P(LossTest, ProbabilitiesOfOneAreLabels) {
   }
 }
 
-// One is enough to spoil the loss, so that it is noticed, and the gradient of its own logit.
-TEST_P(LossTest, ProbabilitiesThatAreNotFiniteSpoilTheLoss) {
+// A single one must make the loss non-finite, so that it is noticed, and the gradient of its own
+// logit.
+TEST_P(LossTest, NonFiniteProbabilitiesMakeTheLossNonFinite) {
   using O = SoftmaxCrossEntropy;
   const Problem p{5, 10, 4};
   for (double bad : {kNaN, std::numeric_limits<double>::infinity()}) {
@@ -279,8 +281,8 @@ TEST_P(LossTest, ProbabilitiesThatAreNotFiniteSpoilTheLoss) {
   }
 }
 
-// Logits that are not numbers rank nothing: neither their sample nor, where they are another
-// class's, a label with a number counts as right.
+// NaN logits are not ranked: neither a sample with a NaN logit of its label nor one with a NaN
+// logit of another class counts as correct.
 TEST_P(LossTest, SoftmaxCrossEntropyOfNan) {
   using O = SoftmaxCrossEntropy;
   const Problem p{3, 4, 3};
@@ -298,7 +300,7 @@ TEST_P(LossTest, SoftmaxCrossEntropyOfNan) {
   EXPECT_EQ(results[O::kMetrics][kMetricSamples], 3);
 }
 
-// A case whose row 3 has this label.
+// Returns a case in which row 3 has this label.
 Case labeled(const Problem& p, double label) {
   TestTensor wrong = labels(p);
   wrong.values[3] = label;
@@ -309,7 +311,7 @@ Case labeled(const Problem& p, double label) {
           .state = state_of(p)};
 }
 
-TEST_P(LossTest, RefusesLabelsOutOfRange) {
+TEST_P(LossTest, RejectsLabelsOutOfRange) {
   if (target_.backend().device().kind() == DeviceKind::kCuda)
     GTEST_SKIP() << "kernels do not throw";
   const Problem p{5, 10, 4};
@@ -327,7 +329,7 @@ TEST_P(LossTest, RefusesLabelsOutOfRange) {
   }
 }
 
-TEST_P(LossTest, LabelsOutOfRangeSpoilTheLossOnAGpu) {
+TEST_P(LossTest, LabelsOutOfRangeMakeTheLossNanOnAGpu) {
   if (target_.backend().device().kind() == DeviceKind::kCpu) GTEST_SKIP() << "the CPU throws";
   using O = SoftmaxCrossEntropy;
   const Problem p{5, 10, 4};

@@ -1,4 +1,4 @@
-// What every op declares of itself, against what the reference does.
+// The properties that ops declare, against the behavior of the reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -143,7 +143,7 @@ TEST(OpInfo, ExamplesCoverEveryOperation) {
   EXPECT_EQ(names.size(), std::variant_size_v<Op>);
 }
 
-TEST(OpInfo, NamesAreThoseOfTheDescriptors) {
+TEST(OpInfo, NamesMatchTheDescriptors) {
   EXPECT_EQ(name_of(Conv2dBackwardData{}), "conv2d_backward_data");
   EXPECT_EQ(name_of(BatchNormInference{}), "batch_norm_inference");
   EXPECT_EQ(name_of(MaxPoolBackward{}), "max_pool_backward");
@@ -165,7 +165,7 @@ TEST(OpInfo, HasEveryArg) {
   }
 }
 
-TEST(OpInfo, OutputsAreWhatIsWritten) {
+TEST(OpInfo, OutputsAreTheWrittenArgs) {
   for (Example& example : examples()) {
     SCOPED_TRACE(name_of(example.op));
     const std::vector<Tensor> before = example.tensors;
@@ -177,7 +177,7 @@ TEST(OpInfo, OutputsAreWhatIsWritten) {
   }
 }
 
-TEST(OpInfo, AliasesGiveTheSame) {
+TEST(OpInfo, AliasesDoNotChangeResults) {
   int tried = 0;
   for (const Example& example : examples()) {
     std::vector<Tensor> apart = example.tensors;

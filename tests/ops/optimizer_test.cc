@@ -1,5 +1,5 @@
-// The reference's updates against numbers that PyTorch 2.15 and others gave for the same steps in
-// double precision.
+// Updates of the reference against results of PyTorch 2.15 and other libraries for the same steps
+// in double precision.
 #include <gtest/gtest.h>
 
 #include "tests/ops/evaluate.h"
@@ -12,8 +12,7 @@ const std::vector<double> kStart{1, -2, 0.5, 3};
 const std::vector<std::vector<double>> kGradients{
     {0.5, -1, 2, 0.1}, {1.5, 0.25, -0.5, 0.2}, {-0.75, 0.5, 1, -0.3}};
 
-// Parameters and the optimizer's state, step by step. Where there is a loss scale, gradients are
-// given unscaled.
+// Parameters and optimizer state, step by step. With a loss scale, gradients are passed unscaled.
 class Training {
  public:
   explicit Training(Update op) : op_(std::move(op)), slots_(slots_of(op_.rule).size()) {}
@@ -82,7 +81,7 @@ void expect_close(const std::vector<double>& got, const std::vector<double>& wan
   EXPECT_LT(relative_error(got, wanted), tolerance) << testing::PrintToString(got);
 }
 
-TEST(Sgd, IsPyTorchs) {
+TEST(Sgd, MatchesPyTorch) {
   expect_close(trained(sgd(0, 0)), {0.84375, -1.96875, 0.1875, 3});
   expect_close(trained(sgd(0.25f, 0)),
                {0.762603759765625, -1.79376220703125, 0.155502319335938, 2.72899780273438});
@@ -92,32 +91,32 @@ TEST(Sgd, IsPyTorchs) {
                {0.391324520111084, -1.46447277069092, -0.302705526351929, 2.37410821914673});
 }
 
-TEST(Adam, IsPyTorchs) {
+TEST(Adam, MatchesPyTorch) {
   expect_close(trained(adam(0, false)),
                {0.719812004211571, -1.81521874510146, 0.241940500311556, 2.77966112973756});
   expect_close(trained(adam(0.25f, false)),
                {0.695546089862999, -1.70853845084943, 0.230761518358346, 2.63679012255849});
 }
 
-TEST(Adam, IsPyTorchsAdamW) {
+TEST(Adam, MatchesPyTorchAdamW) {
   expect_close(trained(adam(0.25f, true)),
                {0.640073480846188, -1.64294082494826, 0.2059782130622, 2.51781874749155});
 }
 
 // lion-pytorch 0.2.5, and optax 0.2.8. In the third step momentum outweighs the gradient of element
 // 0, not that of element 1.
-TEST(Lion, IsThePublished) {
+TEST(Lion, MatchesPublishedImplementations) {
   expect_close(trained(everything(Lion{.beta1 = 0.75f, .beta2 = 0.5f}, 0.25f, 0)),
                {0.545745849609375, -1.70489501953125, 0.0911712646484375, 2.36404418945312});
 }
 
-// A tensor of two weights, and a bias of two elements that neither decays nor use_trust_ratio.
+// A tensor of two weights, and a bias of two elements without weight decay and trust ratio.
 Update layer_wise(const UpdateRule& rule) {
   return {rule, {{0, 2, 0.25f, 1}, {2, 4, 0, 1, /*use_trust_ratio=*/false}}};
 }
 
 // timm 1.0.31.
-TEST(Lars, IsTimms) {
+TEST(Lars, MatchesTimm) {
   expect_close(trained(layer_wise(Lars{.trust_coefficient = 0.25f})),
                {0.830789835105106, -1.81744928117666, -0.183749984800816, 2.95612500143051});
   expect_close(trained(layer_wise(Lars{.sgd = {.nesterov = true}, .trust_coefficient = 0.25f})),
@@ -127,7 +126,7 @@ TEST(Lars, IsTimms) {
 }
 
 // timm 1.0.31, and optax 0.2.8.
-TEST(Lamb, IsTimms) {
+TEST(Lamb, MatchesTimm) {
   const Lamb lamb{.beta1 = 0.875f, .beta2 = 0.9375f, .epsilon = 0.0078125f};
   expect_close(trained(layer_wise(lamb)),
                {0.465282043790938, -1.48767733986924, 0.241940500311556, 2.77966112973756});
@@ -137,8 +136,8 @@ TEST(Lamb, IsTimms) {
                {0.640073480846188, -1.64294082494826, 0.241940500311556, 2.77966112973756});
 }
 
-// With one step from zero moments, r is g / (|g| + epsilon) + weight_decay * p.
-TEST(Lamb, IsThePapers) {
+// For one step from zero moments, r is g / (|g| + epsilon) + weight_decay * p.
+TEST(Lamb, MatchesThePaper) {
   Training training({Lamb{.epsilon = 0.25f}, {{0, 4, 0.5f, 1}}});
   training.step({0.5, -1, 2, 0.25});
   const std::vector<double> r{0.5 / 0.75 + 0.5, -1 / 1.25 - 1, 2 / 2.25 + 0.25, 0.25 / 0.5 + 1.5};
@@ -153,7 +152,7 @@ TEST(Lamb, IsThePapers) {
   expect_close(training.parameters.numbers(), wanted, 1e-12);
 }
 
-TEST(Lars, IsThePapers) {
+TEST(Lars, MatchesThePaper) {
   Training training({Lars{.trust_coefficient = 0.5f, .epsilon = 0}, {{0, 4, 0.25f, 2}}});
   training.step({3, 0, 0, -4});
   const double norm = std::sqrt(1 + 4 + 0.25 + 9);
@@ -164,7 +163,7 @@ TEST(Lars, IsThePapers) {
   expect_close(training.parameters.numbers(), wanted);
 }
 
-TEST(TrustRatios, AreOneWhereANormIsZeroOrNothingAdapts) {
+TEST(TrustRatios, AreOneIfANormIsZeroOrTheRatioIsDisabled) {
   for (const UpdateRule& rule : {UpdateRule(Lars{}), UpdateRule(Lamb{})}) {
     Training training({rule, {{0, 1}, {1, 2}, {2, 3}, {3, 4, 0, 1, /*use_trust_ratio=*/false}}});
     training.parameters = numbers({4}, {0, 2, 2, 2});
@@ -176,7 +175,7 @@ TEST(TrustRatios, AreOneWhereANormIsZeroOrNothingAdapts) {
   }
 }
 
-// As torch.optim.swa_utils.get_ema_multi_avg_fn, and with TensorFlow's warm-up.
+// As torch.optim.swa_utils.get_ema_multi_avg_fn, and with TensorFlow's warmup.
 TEST(Update, AveragesTheParameters) {
   for (bool warmup : {false, true}) {
     for (const Update& plain : {sgd(0.25f, 0.75f), adam(0, true)}) {
@@ -200,28 +199,28 @@ TEST(Update, AveragesTheParameters) {
 }
 
 // PyTorch divides by the norm + 1e-6.
-TEST(Update, ClipsAsPyTorchDoes) {
+TEST(Update, ClippingMatchesPyTorch) {
   expect_close(trained(sgd(0, 0.75f, false, /*max_norm=*/1)),
                {0.801553458419796, -1.95317468009837, 0.225099633204093, 2.98746419433933}, 1e-6);
   expect_close(trained(adam(0.25f, true, /*max_norm=*/1)),
                {0.659446632594281, -1.68134882729646, 0.215839126757091, 2.54789563533124}, 1e-6);
 }
 
-TEST(Update, LeavesSmallGradientsAlone) {
+TEST(Update, DoesNotClipSmallGradients) {
   EXPECT_EQ(trained(sgd(0, 0.75f, false, /*max_norm=*/100)), trained(sgd(0, 0.75f)));
   Training still(sgd(0, 0.75f, false, /*max_norm=*/1));
   still.step({0, 0, 0, 0});
   EXPECT_EQ(still.parameters.numbers(), kStart);
 }
 
-TEST(Update, TakesTheRateOfTheStep) {
+TEST(Update, UsesTheLearningRateOfTheStep) {
   Training training(sgd(0, 0));
   training.step({1, 1, 1, 1}, 0.5f);
   training.step({1, 1, 1, 1}, 0.25f);
   EXPECT_EQ(training.parameters.numbers(), (std::vector<double>{0.25, -2.75, -0.25, 2.25}));
 }
 
-// One of each kind.
+// One rule of each kind.
 std::vector<Update> every_rule(float max_norm) {
   return {sgd(0.25f, 0.75f, false, max_norm),  adam(0.25f, false, max_norm),
           adam(0.25f, true, max_norm),         everything(Lion{}, 0.25f, max_norm),
@@ -239,8 +238,8 @@ TEST(Update, DividesByTheLossScale) {
   }
 }
 
-// As if the step had never been: its number, too, counts for nothing.
-TEST(Update, SkipsGradientsThatAreNotFinite) {
+// The step must have no effect; its number is not counted either.
+TEST(Update, SkipsNonFiniteGradients) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   for (float max_norm : {0.0f, 1.0f}) {
@@ -264,8 +263,8 @@ TEST(Update, SkipsGradientsThatAreNotFinite) {
   }
 }
 
-// Each range as if it were alone; nothing outside of them is touched.
-TEST(Update, KeepsToItsRanges) {
+// Each range is updated independently, and elements outside of them are unchanged.
+TEST(Update, UpdatesOnlyItsRanges) {
   for (const Update& whole : {sgd(0, 0.75f), adam(0, false), adam(0, true)}) {
     const auto with_ranges = [&](const std::vector<UpdateRange>& ranges) {
       Update op = whole;
@@ -282,7 +281,7 @@ TEST(Update, KeepsToItsRanges) {
   }
 }
 
-TEST(Update, WritesTheCopyInLowPrecision) {
+TEST(Update, WritesTheLowPrecisionCopy) {
   for (const Update& op : {sgd(0.25f, 0.75f), adam(0.25f, true)}) {
     Training training(op);
     training.low = stored(DType::kF32, {4}, std::vector<float>(4, -1));
@@ -293,7 +292,7 @@ TEST(Update, WritesTheCopyInLowPrecision) {
   }
 }
 
-TEST(SumOfSquares, CountsWhatTheRangesCover) {
+TEST(SumOfSquares, SumsOverItsRanges) {
   Tensor x = numbers({6}, {1, 2, 3, 4, 5, 6}), sum = unwritten({1});
   evaluate(SumOfSquares{{{0, 2, 0, 1}, {3, 4, 0, 1}, {5, 6, 0, 1}}}, {&x, &sum});
   EXPECT_EQ(sum[0], 1 + 4 + 16 + 36);

@@ -36,7 +36,8 @@ std::vector<Problem> problems() {
           {"more than 256 places", {1, 8, 19, 20}, {.kernel = {17, 18}, .stride = {2, 1}}}};
 }
 
-// Few different values: many ties. And all negative: padding would win if it took part.
+// Few distinct values, so that there are many ties, and all negative, so that padding would be the
+// maximum if it took part.
 std::vector<TestTensor> inputs(const Problem& p) {
   TestTensor ties = random(image(p.x), 1);
   TestTensor negative = uniform(image(p.x), 2, -2, -1);
@@ -73,7 +74,7 @@ TEST_P(PoolTest, MaxForwardThenBackward) {
   }
 }
 
-TEST_P(PoolTest, OnTensorsThatAreNotAligned) {
+TEST_P(PoolTest, UnalignedTensors) {
   const Problem p{"stem", {2, 16, 7, 5}, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}};
   for (Case c :
        {Case{"max",

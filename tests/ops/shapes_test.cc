@@ -1,4 +1,4 @@
-// What plans refuse, and that they say what they got and what they wanted.
+// Plans must reject invalid shapes, with messages that name the actual and the required one.
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -15,7 +15,7 @@ struct Maker {
   DType dtype;
 };
 
-class Refusals : public testing::TestWithParam<Maker> {
+class ShapeChecks : public testing::TestWithParam<Maker> {
  protected:
   TensorSpec of(const Shape& shape) const { return {GetParam().dtype, shape, Layout::row_major()}; }
   TensorSpec metrics() const { return {DType::kF32, {kMetricCount}, Layout::row_major()}; }
@@ -27,7 +27,7 @@ class Refusals : public testing::TestWithParam<Maker> {
   }
   TensorSpec labels(int64_t rows) const { return {DType::kI32, {rows}, Layout::row_major()}; }
 
-  // The message of the error, or "accepted".
+  // Returns the error message, or "accepted".
   std::string refusal(const Op& op, const std::vector<TensorSpec>& specs) {
     try {
       backend->plan(op, specs);
@@ -46,7 +46,7 @@ class Refusals : public testing::TestWithParam<Maker> {
 
 using Specs = std::vector<TensorSpec>;
 
-TEST_P(Refusals, AcceptWhatFits) {
+TEST_P(ShapeChecks, AcceptsValidShapes) {
   EXPECT_EQ(refusal(Conv2dForward{},
                     Specs{of({2, 3, 5, 5}), of({4, 3, 3, 3}), of({4}), of({2, 4, 3, 3})}),
             "accepted");
@@ -54,18 +54,18 @@ TEST_P(Refusals, AcceptWhatFits) {
             "accepted");
 }
 
-TEST_P(Refusals, OfTooFewTensors) {
+TEST_P(ShapeChecks, RejectsTooFewTensors) {
   EXPECT_REFUSED(Add{}, (Specs{of({2}), of({2})}), "add: takes 3 tensors, got 2");
   EXPECT_REFUSED(Concat{3}, (Specs{of({2, 2}), of({2, 1}), of({2, 1})}),
                  "concat: takes 4 tensors, got 3");
 }
 
-TEST_P(Refusals, OfMissingTensors) {
+TEST_P(ShapeChecks, RejectsMissingTensors) {
   const TensorSpec x = of({2, 3});
   EXPECT_REFUSED(DropoutForward{}, (Specs{x, absent(), x}), "dropout_forward: state is missing");
 }
 
-TEST_P(Refusals, OfConvolutions) {
+TEST_P(ShapeChecks, RejectsInvalidConvolutions) {
   const TensorSpec x = of({2, 3, 5, 5}), w = of({4, 3, 3, 3}), b = of({4}), y = of({2, 4, 3, 3});
   EXPECT_REFUSED(Conv2dForward{}, (Specs{x, w, b, of({2, 4, 4, 3})}),
                  "conv2d_forward: y must be [2, 4, 3, 3], got [2, 4, 4, 3]");
@@ -85,14 +85,14 @@ TEST_P(Refusals, OfConvolutions) {
   EXPECT_REFUSED(Conv2dBackwardWeights{}, (Specs{x, y, w, of({5})}), "dbias must be [4], got [5]");
 }
 
-TEST_P(Refusals, OfDenseLayers) {
+TEST_P(ShapeChecks, RejectsInvalidDenseLayers) {
   EXPECT_REFUSED(DenseForward{}, (Specs{of({2, 3}), of({4, 2}), absent(), of({2, 4})}),
                  "dense_forward: weight [4, 2] does not fit x [2, 3]");
   EXPECT_REFUSED(DenseForward{}, (Specs{of({2, 3}), of({4, 3}), absent(), of({2, 3})}),
                  "y must be [2, 4], got [2, 3]");
 }
 
-TEST_P(Refusals, OfPools) {
+TEST_P(ShapeChecks, RejectsInvalidPools) {
   const Specs specs{of({1, 2, 4, 4}), of({1, 2, 2, 2})};
   EXPECT_REFUSED(AveragePoolForward{}, (Specs{specs[0], of({1, 2, 2, 3})}),
                  "average_pool_forward: y must be [1, 2, 2, 2], got [1, 2, 2, 3]");
@@ -102,7 +102,7 @@ TEST_P(Refusals, OfPools) {
                  "the window does not fit into x [1, 2, 1, 4]");
 }
 
-TEST_P(Refusals, OfNorms) {
+TEST_P(ShapeChecks, RejectsInvalidNorms) {
   const TensorSpec x = of({4, 3, 2, 2}), c = of({3});
   EXPECT_REFUSED(BatchNormInference{}, (Specs{x, absent(), c, of({4}), c, c, x}),
                  "batch_norm_inference: beta must be [3], got [4]");
@@ -112,7 +112,7 @@ TEST_P(Refusals, OfNorms) {
                  "saved must be [4, 2], got [4]");
 }
 
-TEST_P(Refusals, OfJoints) {
+TEST_P(ShapeChecks, RejectsInvalidConcatenations) {
   EXPECT_REFUSED(Concat{2}, (Specs{of({2, 4}), of({2, 1}), of({2, 2})}),
                  "concat: y must be [2, 3], got [2, 4]");
   EXPECT_REFUSED(Split{2}, (Specs{of({2, 3, 2}), of({2, 1, 2}), of({2, 2, 3})}),
@@ -121,7 +121,7 @@ TEST_P(Refusals, OfJoints) {
                  "add: b must be [2, 3], got [3, 2]");
 }
 
-TEST_P(Refusals, OfLosses) {
+TEST_P(ShapeChecks, RejectsInvalidLosses) {
   const TensorSpec logits = of({2, 5});
   EXPECT_REFUSED(SoftmaxCrossEntropy{}, (Specs{logits, labels(3), state(), logits, metrics()}),
                  "softmax_cross_entropy: labels must be [2], got [3]");
@@ -137,14 +137,15 @@ TEST_P(Refusals, OfLosses) {
                  "target must be [2, 5], got [2, 4]");
 }
 
-TEST_P(Refusals, OfInputsAndRates) {
+TEST_P(ShapeChecks, RejectsInvalidInputsAndRates) {
   EXPECT_REFUSED((NormalizeInput{.scale = 1, .mean = {1, 2}, .stddev = {1}}),
-                 (Specs{of({1, 3, 2, 2}), of({1, 3, 2, 2})}), "got 2 means or standard deviations for 3");
+                 (Specs{of({1, 3, 2, 2}), of({1, 3, 2, 2})}),
+                 "got 2 means or standard deviations for 3");
   EXPECT_REFUSED(DropoutForward{.rate = 1}, (Specs{of({2, 3}), state(), of({2, 3})}),
                  "rate must be at least 0 and below 1, got 1");
 }
 
-TEST_P(Refusals, OfUpdates) {
+TEST_P(ShapeChecks, RejectsInvalidUpdates) {
   const TensorSpec array = of({8}), sum{DType::kF64, {1}, Layout::row_major()};
   EXPECT_REFUSED((SumOfSquares{{{0, 4, 0, 1}, {3, 8, 0, 1}}}), (Specs{array, sum}),
                  "sum_of_squares: range [3, 8) must come after 4 and end within 8");
@@ -177,7 +178,7 @@ TEST_P(Refusals, OfUpdates) {
                  "trust_ratios: the rule is not layer-wise");
 }
 
-TEST_P(Refusals, OfLossScales) {
+TEST_P(ShapeChecks, RejectsInvalidLossScales) {
   const TensorSpec sum{DType::kF64, {1}, Layout::row_major()};
   EXPECT_REFUSED(ScaleLoss{}, (Specs{state(), state()}),
                  "scale_loss: loss scale must be [16], got [40]");
@@ -188,12 +189,12 @@ TEST_P(Refusals, OfLossScales) {
                  "growth steps must be at least 1, got 0");
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Refusals,
+INSTANTIATE_TEST_SUITE_P(Backends, ShapeChecks,
                          testing::Values(Maker{"reference", create_reference_backend, DType::kF64},
                                          Maker{"cpu", create_cpu_backend, DType::kF32}),
                          [](const auto& tested) { return tested.param.name; });
 
-TEST(Reference, RefusesOtherDtypes) {
+TEST(Reference, RejectsOtherDtypes) {
   const auto device = create_cpu_device(1);
   const auto backend = create_reference_backend(*device);
   const TensorSpec exact{DType::kF64, {3}, {}}, rough{DType::kF32, {3}, {}};
@@ -224,7 +225,7 @@ TEST(Reference, ChoosesRowMajor) {
   EXPECT_EQ(reorder->specs()[1], any.with(Layout::row_major()));
 }
 
-TEST(Windows, CountsThem) {
+TEST(Windows, CountsPositions) {
   EXPECT_EQ(windows(5, 3, 1, 0), 3);
   EXPECT_EQ(windows(5, 3, 2, 1), 3);
   EXPECT_EQ(windows(6, 3, 2, 0), 2);

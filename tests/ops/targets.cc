@@ -27,8 +27,8 @@ Target on_cpu(DType dtype, double tolerance) {
           .keeps_row_major_images = true};
 }
 
-// With the first algorithms that can be built; where TRIREME_TUNING_CACHE names a folder, with the
-// fastest, which are measured once for all programs that share it.
+// Uses the first algorithms that can be built or, if TRIREME_TUNING_CACHE names a folder, the
+// fastest, which are measured once for all programs that share the folder.
 CudaOptions cuda_options(bool tf32) {
   const char* const folder = std::getenv("TRIREME_TUNING_CACHE");
   return {.tf32 = tf32, .tuning_cache = folder ? folder : "", .measure = folder != nullptr};

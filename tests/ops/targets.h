@@ -19,17 +19,17 @@ struct Target {
   BackendMaker backend;
   DType dtype = DType::kF32;
   double tolerance = 0;  // ||result - reference|| / ||reference||
-  // Layouts that only this backend understands and that its plans may meet for [N, C, H, W]; as
-  // many for every spec.
+  // Opaque layouts of this backend in which its plans may receive [N, C, H, W]; the same number for
+  // every spec.
   std::function<std::vector<Layout>(const TensorSpec&)> blocked;
-  // Whether row-major images are as good to it as any other, so that its plans leave them so.
+  // True if row-major images are as efficient as others, so that plans preserve them.
   bool keeps_row_major_images = true;
 };
 
 inline void PrintTo(const Target& target, std::ostream* out) { *out << target.name; }
 
 std::vector<Target> targets();
-// For convolutions and dense layers: these, and TF32.
+// The targets for convolutions and dense layers: these, and TF32.
 std::vector<Target> multiplying_targets();
 
 }  // namespace trireme::ops

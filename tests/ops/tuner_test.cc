@@ -1,4 +1,4 @@
-// How algorithms are measured, chosen and remembered; on the CPU, with algorithms that only wait.
+// Measuring, choosing and caching of algorithms; on the CPU, with algorithms that only sleep.
 #include "ops/cuda/tuner.h"
 
 #include <gtest/gtest.h>
@@ -94,15 +94,15 @@ TEST_F(TunerTest, ChoosesTheFastest) {
   EXPECT_EQ(name_in_file("work"), "fast");
 }
 
-TEST_F(TunerTest, AsksOnceAndSharesWhatItChose) {
+TEST_F(TunerTest, ListsCandidatesOnceAndSharesTheChoice) {
   Tuner one = tuner();
   const AlgorithmPtr first = choose(one, "work", {candidate("only", kFast)});
   EXPECT_EQ(choose(one, "work", {}), first);
   EXPECT_EQ(counts_.lists, 1);
-  EXPECT_EQ(counts_.runs, 0) << "there was nothing to compare";
+  EXPECT_EQ(counts_.runs, 0) << "measured although there was nothing to compare";
 }
 
-TEST_F(TunerTest, AnotherProcessRemembers) {
+TEST_F(TunerTest, AnotherProcessUsesTheCachedChoice) {
   Tuner one = tuner();
   choose(one, "work", {candidate("slow", kSlow), candidate("fast", kFast)});
   counts_.builds = counts_.runs = 0;
@@ -112,7 +112,7 @@ TEST_F(TunerTest, AnotherProcessRemembers) {
   EXPECT_EQ(counts_.runs, 0);
 }
 
-TEST_F(TunerTest, WithoutAFolderItRemembersAlone) {
+TEST_F(TunerTest, WithoutAFolderChoicesAreNotShared) {
   Tuner one(*device_, "", "library 1 on device");
   choose(one, "work", {candidate("slow", kSlow), candidate("fast", kFast)});
   choose(one, "work", {});
@@ -120,7 +120,7 @@ TEST_F(TunerTest, WithoutAFolderItRemembersAlone) {
   EXPECT_FALSE(std::filesystem::exists(folder_));
 }
 
-TEST_F(TunerTest, AFolderThatCannotBeMadeCostsNothingButTime) {
+TEST_F(TunerTest, MeasuresIfTheFolderCannotBeCreated) {
   std::ofstream(folder_) << "a file, not a folder";
   Tuner one = tuner();
   EXPECT_TRUE(choose(one, "work", {candidate("slow", kSlow), candidate("fast", kFast)}));
@@ -138,16 +138,16 @@ TEST_F(TunerTest, DamagedFilesAreReplaced) {
   }
 }
 
-TEST_F(TunerTest, WhatWasMeasuredElsewhereCountsForNothing) {
+TEST_F(TunerTest, IgnoresMeasurementsFromElsewhere) {
   Tuner one = tuner("library 1 on device");
   choose(one, "work", {candidate("slow", kSlow), candidate("fast", kFast)});
   counts_.runs = 0;
-  Tuner two = tuner("library 1 on:device");  // whose file has the same name
+  Tuner two = tuner("library 1 on:device");  // its file has the same name
   choose(two, "work", {candidate("slow", kSlow), candidate("fast", kFast)});
   EXPECT_GT(counts_.runs, 0);
 }
 
-TEST_F(TunerTest, AChoiceThatCannotBeBuiltAnyMoreIsMadeAgain) {
+TEST_F(TunerTest, MeasuresAgainIfTheCachedChoiceCannotBeBuilt) {
   Tuner one = tuner();
   choose(one, "work", {candidate("slow", kSlow), candidate("fast", kFast)});
   for (const Candidate& gone : {impossible("fast"), candidate("other", kSlow)}) {
@@ -160,8 +160,8 @@ TEST_F(TunerTest, AChoiceThatCannotBeBuiltAnyMoreIsMadeAgain) {
   }
 }
 
-// Or ranks would differ by noise, and a run from the one before it.
-TEST_F(TunerTest, TheFirstToWriteIsFollowed) {
+// Otherwise measurement noise would make ranks, or successive runs, differ.
+TEST_F(TunerTest, FollowsTheFirstWrittenChoice) {
   Tuner one = tuner(), two = tuner();
   choose(one, "work", {candidate("a", kSlow), candidate("b", kFast)});
   const AlgorithmPtr followed = choose(two, "work", {candidate("a", kFast), candidate("b", kSlow)});
@@ -174,7 +174,7 @@ TEST_F(TunerTest, TheFirstToWriteIsFollowed) {
   EXPECT_GE(std::chrono::steady_clock::now() - start, kSlow);
 }
 
-TEST_F(TunerTest, ManyAtOnceLoseNothing) {
+TEST_F(TunerTest, ConcurrentTunersLoseNoChoices) {
   constexpr int kThreads = 4, kKeys = 8;
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
@@ -193,20 +193,20 @@ TEST_F(TunerTest, ManyAtOnceLoseNothing) {
   }
 }
 
-TEST_F(TunerTest, WhatCannotBeHadIsSaidEveryTimeAndAskedOnce) {
+TEST_F(TunerTest, ReportsMissingAlgorithmsEveryTimeButListsOnce) {
   Tuner one = tuner();
   EXPECT_THROW(choose(one, "work", {impossible("a"), impossible("b")}), Unsupported);
   EXPECT_THROW(choose(one, "work", {candidate("fast", kFast)}), Unsupported);
   EXPECT_EQ(counts_.lists, 1);
 }
 
-TEST_F(TunerTest, WhatFailsIsOut) {
+TEST_F(TunerTest, SkipsFailingCandidates) {
   Tuner one = tuner();
   choose(one, "work", {broken("broken"), candidate("slow", kSlow), candidate("fast", kFast)});
   EXPECT_EQ(name_in_file("work"), "fast");
 }
 
-TEST_F(TunerTest, WhereAllFailEachIsNamed) {
+TEST_F(TunerTest, ErrorNamesAllFailedCandidates) {
   Tuner one = tuner();
   try {
     choose(one, "work", {broken("a"), broken("b")});
@@ -217,16 +217,16 @@ TEST_F(TunerTest, WhereAllFailEachIsNamed) {
   }
 }
 
-TEST_F(TunerTest, WithoutMeasuringItTakesTheFirstThatCanBeBuilt) {
+TEST_F(TunerTest, WithoutMeasuringTheFirstBuildableCandidateIsChosen) {
   Tuner one(*device_, folder_.string(), "library 1 on device", /*measure=*/false);
   EXPECT_TRUE(choose(one, "work",
                      {impossible("none"), candidate("slow", kSlow), candidate("fast", kFast)}));
   EXPECT_EQ(counts_.builds, 1);
   EXPECT_EQ(counts_.runs, 0);
-  EXPECT_FALSE(std::filesystem::exists(folder_)) << "others would take it for the fastest";
+  EXPECT_FALSE(std::filesystem::exists(folder_)) << "others would use it as the fastest";
 }
 
-TEST_F(TunerTest, WithoutMeasuringItFollowsWhatOthersMeasured) {
+TEST_F(TunerTest, WithoutMeasuringCachedChoicesAreUsed) {
   Tuner one = tuner();
   choose(one, "work", {candidate("slow", kSlow), candidate("fast", kFast)});
   counts_.runs = 0;

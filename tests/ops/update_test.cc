@@ -1,5 +1,5 @@
-// Updates of the parameters against the reference. Arrays have gaps that no range covers; the
-// harness demands that they stay as they were to the last bit.
+// Updates of the parameters against the reference. Arrays have gaps between ranges; the harness
+// requires that they are bitwise unchanged.
 #include <cmath>
 #include <limits>
 
@@ -25,7 +25,8 @@ std::vector<Arrays> arrays() {
        200,
        {{3, 17, 0.1f, 1}, {17, 50, 0, 0.5f}, {64, 65, 0.2f, 2}, {90, 90}, {101, 190, 0.01f, 1}}},
       {"large", 70000, {{16, 33000, 1e-2f, 1}, {33008, 69999, 0, 0.1f}}},
-      // A GPU's blocks share the array out in pieces of 8192 elements and read four at a time.
+      // A GPU processes the array in pieces of 8192 elements, one per block, and reads four
+      // elements at a time.
       {"pieces",
        25000,
        {{1, 2, 0.1f, 1}, {8190, 8195, 0.2f, 1}, {8195, 16384, 0, 1}, {16384, 24577, 0.1f, 2}}}};
@@ -38,8 +39,8 @@ StepState state_at(int64_t step) {
   return state;
 }
 
-// What gradients are scaled by: a norm that they are clipped to, the loss scale (0: none), and the
-// sum of squares that is held against them.
+// The scaling of gradients: the norm to which they are clipped, the loss scale (0 for none), and
+// the sum of squares.
 struct Scaling {
   float max_norm;
   float loss_scale;
@@ -74,7 +75,7 @@ TEST_P(UpdateTest, SumOfSquares) {
   }
 }
 
-TEST_P(UpdateTest, SumOfSquaresTellsWhatIsNotFinite) {
+TEST_P(UpdateTest, SumOfSquaresDetectsNonFiniteValues) {
   using O = SumOfSquares;
   for (double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
     for (size_t at : {2, 4, 5}) {
@@ -94,7 +95,7 @@ std::vector<UpdateRule> defaults(std::index_sequence<I...>) {
   return {std::variant_alternative_t<I, UpdateRule>{}...};
 }
 
-// All that there are with their defaults, and where a setting changes the formula both.
+// All rules with their defaults, and with both values of settings that change the formula.
 std::vector<UpdateRule> rules() {
   auto all = defaults(std::make_index_sequence<std::variant_size_v<UpdateRule>>());
   for (UpdateRule rule :
@@ -108,7 +109,7 @@ std::vector<UpdateRule> rules() {
   return all;
 }
 
-// The first may be of either sign, the second is a mean of squares.
+// The first slot may have either sign, the second is a mean of squares.
 void add_slots(Case& c, const UpdateRule& rule, int64_t elements) {
   const size_t count = slots_of(rule).size();
   if (count > 0) c.tensors.push_back(random(full({elements}), 3));
@@ -123,7 +124,7 @@ TEST_P(UpdateTest, EveryRule) {
       for (const UpdateRule& rule : rules()) {
         if (is_layer_wise(rule) && a.ranges.empty()) continue;
         for (int64_t step : {0, 1, 1000, 1000000}) {
-          if (a.elements > 1000 && (step == 0 || step == 1000000)) continue;  // to be quick
+          if (a.elements > 1000 && (step == 0 || step == 1000000)) continue;  // saves time
           const bool copied = step == 1 || step == 1000000, averaged = step >= 1000;
           Case c{.name = a.name,
                  .op = Update{rule, a.ranges, s.max_norm, {.decay = 0.75, .warmup = copied}},
@@ -160,7 +161,7 @@ TEST_P(UpdateTest, TrustRatios) {
   }
 }
 
-// The first step, from moments that are zero: everything hangs on the bias correction.
+// The first step from zero moments, whose result depends on the bias correction.
 TEST_P(UpdateTest, AdamFromZero) {
   const std::vector<double> zeros(100, 0.0);
   check({.name = "from zero",
@@ -195,8 +196,8 @@ TEST_P(UpdateTest, AdjustLossScale) {
 
 TRIREME_ON_ALL_TARGETS(UpdateTest);
 
-// However many threads there are, and wherever the tensor lies.
-TEST(TrustRatios, HaveTheSameBitsAlways) {
+// For any number of threads and any position of the tensor in the array.
+TEST(TrustRatios, AreBitwiseReproducible) {
   constexpr size_t kElements = 50000;
   std::vector<float> ratios;
   for (int threads : {1, 3}) {

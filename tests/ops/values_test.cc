@@ -1,4 +1,4 @@
-// The reference against numbers worked out by hand.
+// The reference against results computed by hand.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ TEST(Conv2d, PadsStridesAndDilates) {
   expect_numbers(dilated, {1 + 30 + 700 + 9000});
 }
 
-TEST(Conv2d, TellsHeightFromWidth) {
+TEST(Conv2d, DistinguishesHeightFromWidth) {
   Tensor x = counting({1, 1, 4, 5}), weight = numbers({1, 1, 2, 2}, {1, 10, 100, 1000}), none;
   Tensor y = unwritten({1, 1, 3, 1});
   evaluate(Conv2dForward{.geometry = {.stride = {2, 3}, .padding = {1, 0}, .dilation = {1, 2}}},
@@ -51,7 +51,7 @@ TEST(Conv2d, TellsHeightFromWidth) {
   expect_numbers(y, {100 + 3000, 6 + 80 + 1100 + 13000, 16 + 180});
 }
 
-TEST(Conv2d, GroupsSeeTheirOwnChannels) {
+TEST(Conv2d, GroupsUseTheirOwnChannels) {
   Tensor x = numbers({1, 4, 1, 1}, {1, 2, 3, 4}), none, y = unwritten({1, 2, 1, 1});
   Tensor weight = numbers({2, 2, 1, 1}, {1, 10, 100, 1000});
   evaluate(Conv2dForward{.geometry = {.groups = 2}}, {&x, &weight, &none, &y});
@@ -67,7 +67,7 @@ TEST(Dense, MultipliesByTheTranspose) {
   expect_numbers(y, {7.5, 0, 16.5, 3});
 }
 
-TEST(Activation, HasItsPublishedValues) {
+TEST(Activation, MatchesPublishedValues) {
   const std::vector<std::pair<Activation, Numbers>> wanted{
       {Activation::kNone, {-1, 0, 1}},
       {Activation::kRelu, {0, 0, 1}},
@@ -86,7 +86,7 @@ TEST(Activation, HasItsPublishedValues) {
 
 class BatchNorm : public testing::Test {
  protected:
-  // Per channel: 1, 3 and a row that does not count; mean 2, variance 1, unbiased 2.
+  // Per channel: 1, 3 and a padding row; mean 2, variance 1, unbiased 2.
   Tensor x = numbers({3, 2}, {1, 10, 3, 30, 100, -100});
   Tensor gamma = numbers({2}, {2, 1}), beta = numbers({2}, {0.5, -1});
   Tensor mean = numbers({2}, {0, 100}), var = numbers({2}, {1, 400});
@@ -94,7 +94,7 @@ class BatchNorm : public testing::Test {
   Tensor y = unwritten({3, 2}), saved = unwritten({4});
 };
 
-TEST_F(BatchNorm, NormalizesByTheRowsThatCount) {
+TEST_F(BatchNorm, NormalizesOverValidRows) {
   evaluate(BatchNormForward{.epsilon = 0, .momentum = 0.25f},
            {&x, &none, &gamma, &beta, &none, &state, &mean, &var, &y, &saved});
   expect_numbers(y, {-1.5, -2, 2.5, 0, 196.5, -13});
@@ -110,11 +110,11 @@ TEST_F(BatchNorm, AddsTheResidualBeforeTheRelu) {
   expect_numbers(y, {0.5, 0, 0, 1, 196.5, 7});
 }
 
-TEST_F(BatchNorm, SumsWithoutTheRestCount) {
+TEST_F(BatchNorm, UsesGivenSums) {
   Tensor sums = unwritten({5});
   evaluate(BatchNormStatistics{}, {&x, &state, &sums});
   expect_numbers(sums, {4, 40, 10, 1000, 2});
-  // The same again on another rank: nothing changes but the unbiased variance.
+  // Twice the sums, as with the same values on another rank: only the unbiased variance changes.
   for (int i = 0; i < 5; ++i) sums[i] *= 2;
   evaluate(BatchNormForward{.epsilon = 0, .momentum = 0.25f},
            {&x, &none, &gamma, &beta, &sums, &state, &mean, &var, &y, &saved});
@@ -122,7 +122,7 @@ TEST_F(BatchNorm, SumsWithoutTheRestCount) {
   expect_numbers(var, {0.75 + 0.25 * 4 / 3, 300 + 0.25 * 400 / 3});
 }
 
-TEST_F(BatchNorm, WithoutRowsTheRunningStatisticsStay) {
+TEST_F(BatchNorm, WithoutValidRowsRunningStatisticsAreUnchanged) {
   state = state_of({.valid_rows = 0});
   evaluate(BatchNormForward{}, {&x, &none, &gamma, &beta, &none, &state, &mean, &var, &y, &saved});
   expect_numbers(mean, {0, 100});
@@ -130,7 +130,7 @@ TEST_F(BatchNorm, WithoutRowsTheRunningStatisticsStay) {
   for (int64_t i = 0; i < y.size(); ++i) EXPECT_TRUE(std::isfinite(y[i]));
 }
 
-TEST_F(BatchNorm, InfersFromTheRunningStatistics) {
+TEST_F(BatchNorm, InferenceUsesRunningStatistics) {
   evaluate(BatchNormInference{.epsilon = 0}, {&x, &none, &gamma, &beta, &mean, &var, &y});
   expect_numbers(y, {2.5, -5.5, 6.5, -4.5, 200.5, -11});
   evaluate(BatchNormInference{.epsilon = 0, .relu = true},
@@ -138,7 +138,7 @@ TEST_F(BatchNorm, InfersFromTheRunningStatistics) {
   expect_numbers(y, {2.5, 0, 6.5, 0, 200.5, 0});
 }
 
-// Two ranks that add their sums up are one rank with all the rows.
+// Two ranks that add their sums equal one rank with all rows.
 TEST(BatchNormAcrossRanks, EqualsOneRank) {
   const Shape whole{6, 2, 3}, half{3, 2, 3};
   Tensor x = random_numbers(whole, 1), dy = random_numbers(whole, 2);
@@ -201,7 +201,7 @@ TEST(LayerNorm, NormalizesEachRow) {
   expect_numbers(inferred, {-1, 12, -1, 12});
 }
 
-TEST(MaxPool, TheFirstOfEqualsWins) {
+TEST(MaxPool, FirstOfEqualValuesIsTheMaximum) {
   Tensor x = numbers({1, 1, 2, 4}, {1, 5, 2, 2, 5, 5, 2, 2}), y = unwritten({1, 1, 1, 2});
   Tensor winners = unsized(), dy = numbers({1, 1, 1, 2}, {1, 10}), dx = unwritten({1, 1, 2, 4});
   evaluate(MaxPoolForward{}, {&x, &y, &winners});
@@ -210,7 +210,7 @@ TEST(MaxPool, TheFirstOfEqualsWins) {
   expect_numbers(dx, {0, 1, 10, 0, 0, 0, 0, 0});
 }
 
-TEST(MaxPool, PaddingNeverWinsAndWindowsOverlap) {
+TEST(MaxPool, PaddingIsIgnoredAndWindowsMayOverlap) {
   const PoolGeometry geometry{{2, 2}, {1, 1}, {1, 1}};
   Tensor x = numbers({1, 1, 2, 2}, {-1, -2, -3, -4}), y = unwritten({1, 1, 3, 3});
   Tensor winners = unsized(), dy = filled({1, 1, 3, 3}, 1), dx = unwritten({1, 1, 2, 2});
@@ -229,7 +229,7 @@ TEST(AveragePool, CountsPaddingOrNot) {
   expect_numbers(y, {4, 8, 12, 16});
 }
 
-TEST(Pools, TellHeightFromWidth) {
+TEST(Pools, DistinguishHeightFromWidth) {
   const PoolGeometry geometry{{1, 2}, {2, 1}, {0, 1}};
   Tensor x = counting({1, 1, 3, 2}), y = unwritten({1, 1, 2, 3}), none;
   evaluate(MaxPoolForward{geometry}, {&x, &y, &none});
@@ -238,8 +238,8 @@ TEST(Pools, TellHeightFromWidth) {
   expect_numbers(y, {0.5, 1.5, 1, 2.5, 5.5, 3});
 }
 
-// As ops/dropout.h says it, element by element, in another order of loops.
-TEST(Dropout, KeepsWhatTheHeaderSays) {
+// The mask as defined in ops/dropout.h, element by element, in another order of loops.
+TEST(Dropout, MaskMatchesItsDefinition) {
   const StepState step{.step = 7, .seed = 5, .first_sample = 100, .valid_rows = 2};
   Tensor x = filled({2, 3, 2, 2}, 1), state = state_of(step), y = unwritten({2, 3, 2, 2});
   evaluate(DropoutForward{.rate = 0.5f, .layer = 3}, {&x, &state, &y});
@@ -269,7 +269,7 @@ TEST(Dropout, DoesNotDependOnHowTheBatchIsSplit) {
   EXPECT_EQ(tail_y.numbers(), Numbers(wanted.begin() + 40, wanted.end()));
 }
 
-TEST(Dropout, DrawsAnewForEachStepAndLayerAndKeepsTheShare) {
+TEST(Dropout, MaskDependsOnStepAndLayerAndHasTheRate) {
   Tensor x = filled({100, 100}, 1);
   const auto dropped = [&](int64_t step, uint64_t layer) {
     Tensor state = state_of({.step = step, .seed = 8}), y = unwritten({100, 100});
@@ -284,7 +284,7 @@ TEST(Dropout, DrawsAnewForEachStepAndLayerAndKeepsTheShare) {
   EXPECT_NEAR(zeros / 10000, 0.2, 0.02);
 }
 
-TEST(Joints, RunAlongTheSecondExtent) {
+TEST(ConcatAndSplit, RunAlongAxis1) {
   Tensor a = numbers({2, 1, 2}, {1, 2, 3, 4});
   Tensor b = numbers({2, 2, 2}, {10, 20, 30, 40, 50, 60, 70, 80}), y = unwritten({2, 3, 2});
   evaluate(Concat{2}, {&y, &a, &b});
@@ -295,7 +295,7 @@ TEST(Joints, RunAlongTheSecondExtent) {
   EXPECT_EQ(second.numbers(), b.numbers());
 }
 
-TEST(Joints, TakeRowsAndManyParts) {
+TEST(ConcatAndSplit, SupportRowsAndManyParts) {
   Tensor a = numbers({2, 1}, {1, 2}), b = numbers({2, 2}, {3, 4, 5, 6}),
          c = numbers({2, 1}, {7, 8});
   Tensor y = unwritten({2, 4});
@@ -303,7 +303,7 @@ TEST(Joints, TakeRowsAndManyParts) {
   expect_numbers(y, {1, 3, 4, 7, 2, 5, 6, 8});
 }
 
-TEST(Add, MayWriteOverEither) {
+TEST(Add, MayOverwriteEitherInput) {
   Tensor a = numbers({3}, {1, 2, 3}), b = numbers({3}, {10, 20, 30});
   evaluate(Add{}, {&a, &b, &b});
   expect_numbers(b, {11, 22, 33});
@@ -328,7 +328,7 @@ TEST(Reorder, ChangesOrderAndDtype) {
 }
 
 TEST(NormalizeInput, ReadsImagesAsStored) {
-  const std::vector<uint8_t> pixels{10, 20, 30, 40, 50, 60};  // (red, green) at three places
+  const std::vector<uint8_t> pixels{10, 20, 30, 40, 50, 60};  // (red, green) at three positions
   Tensor x = stored(DType::kU8, {1, 2, 1, 3}, pixels, Layout::channels_last());
   Tensor y = unwritten({1, 2, 1, 3});
   evaluate(NormalizeInput{.scale = 0.5f, .mean = {5, 10}, .stddev = {2, 4}}, {&x, &y});
@@ -351,13 +351,13 @@ class CrossEntropy : public testing::Test {
   Tensor logits, dlogits, metrics = no_metrics_yet();
 };
 
-TEST_F(CrossEntropy, OfEqualLogitsIsTheLogarithmOfTheirNumber) {
+TEST_F(CrossEntropy, OfEqualLogitsIsTheLogarithmOfTheNumberOfClasses) {
   run(filled({1, 4}, 3), {1}, 1);
   EXPECT_NEAR(metric(kMetricLoss), std::log(4.0), 1e-6);
   expect_numbers(dlogits, {0.125, -0.375, 0.125, 0.125});
   run(filled({1, 4}, 3), {1}, 1, /*smoothing=*/0.5f);
   expect_numbers(dlogits, {0.0625, -0.1875, 0.0625, 0.0625});
-  EXPECT_NEAR(metric(kMetricLoss), 2 * std::log(4.0), 1e-6);  // added to what was there
+  EXPECT_NEAR(metric(kMetricLoss), 2 * std::log(4.0), 1e-6);  // added to the previous value
 }
 
 TEST_F(CrossEntropy, RanksTheLowerOfEqualsFirst) {
@@ -366,7 +366,7 @@ TEST_F(CrossEntropy, RanksTheLowerOfEqualsFirst) {
   EXPECT_EQ(metric(kMetricTop5), 3);
   EXPECT_EQ(metric(kMetricSamples), 3);
   run(filled({2, 8}, 3), {5, 7}, 2);
-  EXPECT_EQ(metric(kMetricTop1), 1);  // none was added
+  EXPECT_EQ(metric(kMetricTop1), 1);  // unchanged
   EXPECT_EQ(metric(kMetricTop5), 3);
   EXPECT_EQ(metric(kMetricSamples), 5);
 }
@@ -386,15 +386,15 @@ TEST_F(CrossEntropy, SurvivesLargeLogits) {
   expect_numbers(dlogits, {0.5, -0.5});
 }
 
-// Nor is their label looked at.
-TEST_F(CrossEntropy, RowsBeyondCountNowhere) {
+// The labels of padding rows are not read.
+TEST_F(CrossEntropy, IgnoresPaddingRows) {
   run(filled({3, 2}, 1), {0, -1, 77}, 1);
   EXPECT_EQ(metric(kMetricSamples), 1);
   EXPECT_NEAR(metric(kMetricLoss), std::log(2.0), 1e-6);
   expect_numbers(dlogits, {-0.25, 0.25, 0, 0, 0, 0});
 }
 
-TEST_F(CrossEntropy, RefusesALabelThatIsNoClass) {
+TEST_F(CrossEntropy, RejectsInvalidLabels) {
   EXPECT_THROW(run(filled({1, 2}, 1), {2}, 1), Error);
   EXPECT_THROW(run(filled({1, 2}, 1), {-1}, 1), Error);
 }

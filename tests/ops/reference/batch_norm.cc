@@ -6,29 +6,29 @@
 namespace trireme::ops::reference {
 namespace {
 
-// x as rows of channels of places.
+// x as rows of channels of positions.
 struct Extents {
   explicit Extents(const Shape& x)
-      : rows(x[0]), channels(x[1]), places(x.elements() / std::max<int64_t>(1, x[0] * x[1])) {}
+      : rows(x[0]), channels(x[1]), positions(x.elements() / std::max<int64_t>(1, x[0] * x[1])) {}
   int64_t at(int64_t row, int64_t channel, int64_t place) const {
-    return (row * channels + channel) * places + place;
+    return (row * channels + channel) * positions + place;
   }
-  int64_t rows, channels, places;
+  int64_t rows, channels, positions;
 };
 
 template <class Visit>
 void each(const Extents& e, int64_t rows, int64_t channel, Visit visit) {
   for (int64_t n = 0; n < rows; ++n)
-    for (int64_t s = 0; s < e.places; ++s) visit(e.at(n, channel, s));
+    for (int64_t s = 0; s < e.positions; ++s) visit(e.at(n, channel, s));
 }
 
-// Two sums over the valid values of a channel, and how many they are.
+// Two sums over the valid values of a channel, and the number of values.
 struct Sums {
   double first = 0, second = 0, count = 0;
 };
 
 Sums moments(const Extents& e, int64_t valid, int64_t channel, const double* x) {
-  Sums sums{0, 0, static_cast<double>(valid * e.places)};
+  Sums sums{0, 0, static_cast<double>(valid * e.positions)};
   each(e, valid, channel, [&](int64_t i) {
     sums.first += x[i];
     sums.second += x[i] * x[i];
@@ -46,10 +46,10 @@ void store(double* sums, int64_t channels, int64_t channel, const Sums& from) {
   sums[2 * channels] = from.count;
 }
 
-// sum of g, and of g * xhat; g = dy where the ReLU let through.
+// The sums of g and of g * xhat; g is dy where the ReLU was active, otherwise 0.
 Sums gradient_sums(const Extents& e, int64_t valid, int64_t channel, const double* x,
                    const double* y, const double* dy, const double* saved) {
-  Sums sums{0, 0, static_cast<double>(valid * e.places)};
+  Sums sums{0, 0, static_cast<double>(valid * e.positions)};
   each(e, valid, channel, [&](int64_t i) {
     const double g = !y || y[i] > 0 ? dy[i] : 0;
     sums.first += g;
@@ -151,7 +151,7 @@ Plan plan(const BatchNormBackward& op, Specs specs) {
       out(args, O::kDgamma)[c] = own.second;
       const double inv_std = saved[e.channels + c];
       for (int64_t n = 0; n < e.rows; ++n)
-        for (int64_t p = 0; p < e.places; ++p) {
+        for (int64_t p = 0; p < e.positions; ++p) {
           const int64_t i = e.at(n, c, p);
           const double g = n < valid && (!y || y[i] > 0) ? in(args, O::kDy)[i] : 0;
           const double xhat = (x[i] - saved[c]) * inv_std;

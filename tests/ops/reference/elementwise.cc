@@ -25,7 +25,7 @@ double load(const void* data, DType dtype, int64_t i) {
   }
 }
 
-// The nearest that an integer can be.
+// Rounds to the nearest representable integer.
 template <class T>
 T whole(double value) {
   return static_cast<T>(std::clamp<double>(std::nearbyint(value), std::numeric_limits<T>::min(),
@@ -51,7 +51,7 @@ void store(void* data, DType dtype, int64_t i, double value) {
   }
 }
 
-// Where row-major element i lies.
+// Returns the offset of row-major element i.
 int64_t place(const TensorSpec& spec, int64_t i) {
   if (spec.layout.kind() != Layout::Kind::kChannelsLast) return i;
   const Shape& s = spec.shape;

@@ -6,7 +6,7 @@
 namespace trireme::ops::reference {
 namespace {
 
-// A group is a row of neighbors, `per_channel` for each of its channels.
+// A group is a contiguous row with `per_channel` values for each of its channels.
 struct GroupRows {
   GroupRows(const Shape& x, int64_t groups_of_sample)
       : groups(groups_of_sample),

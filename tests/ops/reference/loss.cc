@@ -10,7 +10,7 @@
 namespace trireme::ops::reference {
 namespace {
 
-// Metrics are f32 as everywhere, or f64 for who wants every digit.
+// Metrics are f32 as in the backends, or f64 for full precision.
 struct Metrics {
   void add(Metric which, double value) const {
     if (dtype == DType::kF64) {
@@ -24,7 +24,7 @@ struct Metrics {
   DType dtype;
 };
 
-// Of each class, in a row.
+// Values per class of a row.
 std::vector<double> of_label(Args args, int64_t row, int64_t classes) {
   const int32_t label = pointer<const int32_t>(args, SoftmaxCrossEntropy::kLabels)[row];
   if (label < 0 || label >= classes) {
@@ -48,7 +48,7 @@ Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
   const DType metrics_dtype = specs[O::kMetrics].dtype;
   const bool soft = specs[O::kLabels].dtype == DType::kF32;
   std::vector<double> weights(op.class_weights.begin(), op.class_weights.end());
-  weights.resize(static_cast<size_t>(classes), 1);  // of those that are not given
+  weights.resize(static_cast<size_t>(classes), 1);  // default weight
   return host_op(std::move(specs), [=](Args args, void*) {
     const StepState& step = state(args, O::kState);
     const Metrics metrics{args[O::kMetrics], metrics_dtype};
@@ -71,11 +71,11 @@ Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
         rank += logits[c] > logits[label] || (logits[c] == logits[label] && c < label);
       }
       const double log_sum = largest + std::log(sum);
-      const bool ranks = !std::isnan(log_sum);  // NaN logits rank nothing
+      const bool ranks = !std::isnan(log_sum);  // rows with NaN logits count as incorrect
       top1 += ranks && rank < 1;
       top5 += ranks && rank < 5;
       weight += soft ? 1 : weights[static_cast<size_t>(label)];
-      std::vector<double> target(static_cast<size_t>(classes));  // times the class's weight
+      std::vector<double> target(static_cast<size_t>(classes));  // times the weight of the class
       double total = 0;
       for (size_t c = 0; c < target.size(); ++c) {
         target[c] = weights[c] * ((1 - double{op.label_smoothing}) * wanted[c] +
@@ -83,7 +83,7 @@ Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
         total += target[c];
         loss += target[c] * (log_sum - logits[c]);
       }
-      if (op.class_weights.empty()) total = 1;  // probabilities are taken to sum to it
+      if (op.class_weights.empty()) total = 1;  // probabilities are assumed to sum to 1
       for (size_t c = 0; dlogits && c < target.size(); ++c) {
         dlogits[c] =
             double{step.loss_gradient_scale} * (total * std::exp(logits[c] - log_sum) - target[c]);

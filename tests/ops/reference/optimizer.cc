@@ -6,12 +6,12 @@
 namespace trireme::ops::reference {
 namespace {
 
-// Whether the gradients' sum of squares tells that there is nothing to learn from them.
+// Returns true if the update is skipped because the sum of squares of the gradients is not finite.
 bool skips(const double* squares, const LossScale* loss_scale) {
   return loss_scale && !std::isfinite(*squares);
 }
 
-// What gradients are multiplied by.
+// Returns the factor of gradients.
 double gradient_factor(double max_norm, const double* squares, const LossScale* loss_scale) {
   const double unscaled = loss_scale ? 1 / double{loss_scale->scale} : 1;
   if (max_norm <= 0 || *squares <= 0) return unscaled;
@@ -24,7 +24,7 @@ void each(const std::vector<UpdateRange>& ranges, Visit visit) {
     for (int64_t i = range.begin; i < range.end; ++i) visit(range, i);
 }
 
-// The copy in lower precision, where there is one, is f32 here.
+// The optional low-precision copy is f32 in the reference.
 void copy_low(Args args, int low, int64_t i, double value) {
   if (args[static_cast<size_t>(low)]) {
     pointer<float>(args, low)[i] = static_cast<float>(value);
@@ -116,7 +116,7 @@ Plan plan(const TrustRatios& op, Specs specs) {
             trust_ratios(op, rule, args, SlotNumbers<Rule>());
           });
         } else {
-          return nullptr;  // check() has refused it
+          return nullptr;  // check() has rejected it
         }
       },
       op.rule);

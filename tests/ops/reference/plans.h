@@ -1,5 +1,5 @@
-// The plainest double-precision loops: one overload an op, in the file named after its
-// header. All tensors are row-major; shapes have been checked.
+// Declares plan() of the reference for every op. Each overload is defined in the file named after
+// the header of the op. All tensors are row-major; shapes have been checked.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace trireme::ops::reference {
 using Specs = std::vector<TensorSpec>;
 using Plan = std::unique_ptr<OpPlan>;
 
-// An argument as numbers.
+// Access to arguments with their types.
 inline const double* in(Args args, int arg) { return pointer<const double>(args, arg); }
 inline double* out(Args args, int arg) { return pointer<double>(args, arg); }
 inline const StepState& state(Args args, int arg) { return *pointer<const StepState>(args, arg); }
@@ -26,7 +26,7 @@ inline const LossScale* loss_scale(Args args, int arg) {
 #include "ops/ops.def"
 
 double activate(Activation activation, double x);
-// f' at x, where y = f(x).
+// Returns f'(x), given x and y = f(x).
 double derivative(Activation activation, double x, double y);
 
 }  // namespace trireme::ops::reference

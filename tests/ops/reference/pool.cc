@@ -6,7 +6,7 @@
 namespace trireme::ops::reference {
 namespace {
 
-// Calls visit(x index) for what one window finds inside of x, in row-major order.
+// Calls visit(x index) for the elements of x in one window, in row-major order.
 template <class Visit>
 void each_in_window(const Shape& x, const PoolGeometry& g, int64_t plane, int64_t oh, int64_t ow,
                     Visit visit) {
@@ -35,7 +35,7 @@ double window_size(const Shape& x, const PoolGeometry& g, bool include_padding, 
 
 }  // namespace
 
-// The workspace holds the index in x of each window's winner.
+// The workspace holds the index in x of each window's maximum.
 Plan plan(const MaxPoolForward& op, Specs specs) {
   using O = MaxPoolForward;
   const Shape x = specs[O::kX].shape, y = specs[O::kY].shape;

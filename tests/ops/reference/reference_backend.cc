@@ -10,13 +10,13 @@
 namespace trireme::ops {
 namespace {
 
-// What an argument is stored as, where it is not f64: metrics, labels, states and targets come in
-// the dtypes that every backend shares.
+// Returns the dtype of an argument if it is not f64: metrics, labels, states and targets have
+// dtypes that all backends share.
 bool is_dtype_of(const Op& op, int arg, DType dtype) {
   const auto among = [dtype](std::initializer_list<DType> dtypes) {
     return std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end();
   };
-  // Structs, as bytes.
+  // Structs are stored as bytes.
   const auto is_struct = []<class O>(const O&, int i) {
     bool found = false;
     if constexpr (requires { O::kState; }) found |= i == O::kState;
@@ -67,7 +67,7 @@ class ReferenceBackend final : public Backend {
         throw Error(fmt::format("{}: the reference does not take {} as argument {}", name_of(op),
                                 spec.to_string(), i));
       }
-      // What has no elements yet is a workspace, which the plan will size.
+      // A tensor without elements is a workspace, whose size the plan chooses.
       if (spec.shape.elements() == 0 || stays(op, i, spec.layout)) continue;
       spec.layout = Layout::row_major();
     }
@@ -76,7 +76,7 @@ class ReferenceBackend final : public Backend {
   }
 
  private:
-  // Stored inputs and the ends of a reorder are taken as they lie; everything else is row-major.
+  // Stored inputs and both sides of a reorder keep their layout; everything else is row-major.
   static bool stays(const Op& op, size_t arg, const Layout& layout) {
     return layout.kind() == Layout::Kind::kChannelsLast &&
            (std::holds_alternative<Reorder>(op) ||

@@ -1,5 +1,5 @@
-// The plainest loops, in double precision on row-major f64 (labels i32, inputs u8, f32 or f64):
-// what the backends are held against. Runs on the CPU.
+// The reference backend: the simplest loops, in double precision on row-major f64 (labels i32,
+// inputs u8, f32 or f64), with which the backends are compared. Runs on the CPU.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Kernels on a stream, run by tests/emulation; stands in for the header of the same name.
+// Launches kernels on a stream of the emulated GPU; replaces the header of the same name.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Libraries are what tests/emulation has of them: functions that are linked into the program.
+// Replaces libraries by the fakes in tests/emulation: functions that are linked into the program.
 #include "core/cuda/library.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// Plain loops in the place of cuBLASLt.
+// A fake of cuBLASLt with plain loops.
 #include "ops/cuda/cublaslt.h"
 
 #include <algorithm>

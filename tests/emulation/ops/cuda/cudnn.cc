@@ -1,4 +1,4 @@
-// Plain loops in the place of cuDNN.
+// A fake of cuDNN with plain loops.
 #include "ops/cuda/cudnn.h"
 
 #include <algorithm>
@@ -98,7 +98,7 @@ class Loops final : public Algorithm {
   Convolution c_;
 };
 
-// As cuDNN 9.19 on an H200, which has few engines for tensors of more than one type.
+// As cuDNN 9.19 on an H200, which has few engines for tensors with different dtypes.
 bool is_supported(const Convolution& c) {
   if (c.bias && *c.bias != c.in) return false;
   return c.in == c.out || (c.pass == ConvolutionPass::kBackwardWeights && c.x[1] % 8 == 0 &&
@@ -108,7 +108,7 @@ bool is_supported(const Convolution& c) {
 }  // namespace
 
 AlgorithmPtr find_convolution(const Context&, const Convolution& convolution) {
-  if (!is_supported(convolution)) throw Unsupported("cuDNN would have no such convolution");
+  if (!is_supported(convolution)) throw Unsupported("cuDNN would not support this convolution");
   return std::make_shared<Loops>(convolution);
 }
 

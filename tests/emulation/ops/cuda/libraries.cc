@@ -1,5 +1,5 @@
-// There are none to open: cudnn.cc and cublaslt.cc beside this file do without. Times on the
-// emulated GPU mean nothing, so nothing is measured, and runs are repeated exactly.
+// No libraries are loaded, because cudnn.cc and cublaslt.cc in this folder do not need any. Times
+// on the emulated GPU are meaningless, so nothing is measured, which also makes runs reproducible.
 #include "ops/cuda/libraries.h"
 
 namespace trireme::ops::cuda {

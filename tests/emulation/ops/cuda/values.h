@@ -1,4 +1,4 @@
-// Tensors of the emulated GPU as numbers, for the stand-ins of libraries.
+// Access to tensors of the emulated GPU as numbers, for fakes of libraries.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,10 +16,10 @@
 
 namespace trireme::ops::cuda {
 
-// Of every tensor, as ops/cuda tells the libraries.
+// The alignment of all tensors that ops/cuda guarantees to libraries.
 inline constexpr size_t kTensorAlignment = 16;
 
-// Real libraries end the process with a misaligned address.
+// Throws DeviceError for a misaligned address, for which real libraries fail.
 inline void require_aligned(const void* memory, size_t alignment) {
   if (reinterpret_cast<uintptr_t>(memory) % alignment == 0) return;
   throw DeviceError("emulated library",
