@@ -20,9 +20,9 @@ namespace fs = std::filesystem;
 class CheckpointTest : public ::testing::Test {
  protected:
   Snapshot snapshot() {
-    Snapshot taken(model_.arrays());
-    taken.take();
-    return taken;
+    Snapshot result(model_.arrays());
+    result.take();
+    return result;
   }
 
   fs::path continue_from(const fs::path& checkpoint, int64_t step) {
@@ -85,7 +85,7 @@ class CheckpointTest : public ::testing::Test {
   std::vector<std::string> warnings_;
 };
 
-TEST_F(CheckpointTest, ComesBackAsItWas) {
+TEST_F(CheckpointTest, RestoresParametersOptimizerAndState) {
   best_step_ = 4;
   const fs::path path = save(12);
   EXPECT_EQ(path.filename(), "step-00000012");
@@ -125,25 +125,25 @@ TEST_F(CheckpointTest, ComesBackAsItWas) {
   EXPECT_EQ(found->state.data, data());
 }
 
-TEST_F(CheckpointTest, NothingIsFoundWhereThereIsNothing) {
+TEST_F(CheckpointTest, FindsNothingInAMissingOrEmptyFolder) {
   EXPECT_FALSE(newest());
   fs::create_directories(checkpoints());
   EXPECT_FALSE(newest());
   EXPECT_TRUE(warnings_.empty());
 }
 
-TEST_F(CheckpointTest, KeepsTheNewestAndPointsAtTheLast) {
+TEST_F(CheckpointTest, KeepsTheNewestAndLatestNamesTheLastSaved) {
   for (int64_t step : {5, 100, 20, 30}) save(step, 2);
   const auto all = Checkpoints(checkpoints(), 2).list();
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].filename(), "step-00000100");
   EXPECT_EQ(all[1].filename(), "step-00000030");
   EXPECT_EQ(slurp(checkpoints() / "latest"), "step-00000030\n");
-  // Nothing else is left behind.
+  // No other files remain.
   EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints()), {}), 3);
 }
 
-TEST_F(CheckpointTest, TheBestStaysBesideTheNewest) {
+TEST_F(CheckpointTest, KeepsTheBestAndTheNewest) {
   for (int64_t step : {1, 2, 3, 4, 5}) save(step, 2, /*best=*/step == 2);
   const auto all = Checkpoints(checkpoints(), 2).list();
   ASSERT_EQ(all.size(), 3u);
@@ -152,7 +152,7 @@ TEST_F(CheckpointTest, TheBestStaysBesideTheNewest) {
   EXPECT_EQ(find_checkpoint(checkpoints() / "best", none).state.step, 2);
   EXPECT_EQ(find_checkpoint(checkpoints() / "latest", none).state.step, 5);
   EXPECT_EQ(Checkpoints(checkpoints(), 2).best(), checkpoints() / "step-00000002");
-  save(6, 2, /*best=*/true);  // the former one goes
+  save(6, 2, /*best=*/true);  // the previous best is deleted
   EXPECT_EQ(Checkpoints(checkpoints(), 2).list().size(), 2u);
 }
 
@@ -167,8 +167,8 @@ TEST_F(CheckpointTest, RetentionNeverDeletesTheOneJustSaved) {
   }
 }
 
-// Only what is told of it differs: the checkpoint is there and old ones go.
-TEST_F(CheckpointTest, PointersThatCannotBeWrittenAreReportedAsThat) {
+// The checkpoint is saved and old ones are deleted all the same.
+TEST_F(CheckpointTest, ReportsPointersThatCannotBeWritten) {
   save(1, 1);
   fs::remove(checkpoints() / "latest");
   fs::create_directories(checkpoints() / "latest");
@@ -187,7 +187,7 @@ TEST_F(CheckpointTest, PointersThatCannotBeWrittenAreReportedAsThat) {
     warnings.push_back(text);
   });
   EXPECT_EQ(warnings.size(), 1u);
-  // The best stays though nothing names it, and is named as soon as that can be written.
+  // The best is kept though `best` is missing, which is written as soon as possible.
   fs::remove(checkpoints() / "best");
   fs::remove(checkpoints() / "latest");
   EXPECT_EQ(save_with_problem(4, 1).problem, "");
@@ -195,7 +195,7 @@ TEST_F(CheckpointTest, PointersThatCannotBeWrittenAreReportedAsThat) {
   EXPECT_EQ(Checkpoints(checkpoints(), 1).list().size(), 2u);
 }
 
-TEST_F(CheckpointTest, AReplacedOneComesBackWhenNothingHasTakenItsPlace) {
+TEST_F(CheckpointTest, CleanRestoresACheckpointWhoseReplacementIsMissing) {
   save(1);
   fs::rename(checkpoints() / "step-00000001", checkpoints() / ".replaced-step-00000001");
   Checkpoints(checkpoints(), 3).clean();
@@ -205,7 +205,7 @@ TEST_F(CheckpointTest, AReplacedOneComesBackWhenNothingHasTakenItsPlace) {
   EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints()), {}), 2);
 }
 
-TEST_F(CheckpointTest, EveryKindOfDamageIsNamedAndPassedOver) {
+TEST_F(CheckpointTest, ReportsAndSkipsEveryKindOfDamage) {
   const auto flip = [](const fs::path& path) {
     std::string text = slurp(path);
     text[text.size() / 2] = static_cast<char>(text[text.size() / 2] ^ 1);
@@ -246,8 +246,8 @@ TEST_F(CheckpointTest, EveryKindOfDamageIsNamedAndPassedOver) {
   }
 }
 
-// Found by tests/fuzz: numbers of state.json were made to fit.
-TEST_F(CheckpointTest, AStateWhoseNumbersDoNotFit) {
+// Found by tests/fuzz: numbers were converted to the type of the field.
+TEST_F(CheckpointTest, RejectsNumbersThatDoNotFitTheirType) {
   CheckpointState state;
   state.step = 3;
   state.seed = 5;
@@ -270,8 +270,8 @@ TEST_F(CheckpointTest, AStateWhoseNumbersDoNotFit) {
   }
 }
 
-// With a checksum that fits, as after a bug or an edit by hand.
-TEST_F(CheckpointTest, EachFieldOfTheStateHasARange) {
+// The checksum is right, as after a bug or a manual edit.
+TEST_F(CheckpointTest, ChecksTheRangeOfEachFieldOfTheState) {
   CheckpointState state;
   state.step = 46;
   state.epoch = 1;
@@ -340,7 +340,7 @@ TEST_F(CheckpointTest, EachFieldOfTheStateHasARange) {
   }
 }
 
-TEST_F(CheckpointTest, AStateOfAnotherStepThanItsFolderIsPassedOver) {
+TEST_F(CheckpointTest, SkipsAStateWhoseStepDiffersFromTheFolder) {
   save(1);
   const fs::path renamed = checkpoints() / "step-00000099";
   fs::rename(save(2), renamed);
@@ -352,13 +352,13 @@ TEST_F(CheckpointTest, AStateOfAnotherStepThanItsFolderIsPassedOver) {
   ASSERT_EQ(warnings_.size(), 1u);
   EXPECT_NE(warnings_[0].find(message), std::string::npos) << warnings_[0];
   EXPECT_NE(error_of(renamed / "").find(message), std::string::npos) << error_of(renamed / "");
-  // Under another name it is a copy that a user keeps.
+  // Under any other name it is accepted, as a copy made by a user.
   fs::rename(renamed, folder_.path() / "kept");
   EXPECT_EQ(open_checkpoint(folder_.path() / "kept").state.step, 2);
 }
 
-// It is not passed over for an older one: that would go back without a word.
-TEST_F(CheckpointTest, AStateOfANewerVersionIsRefused) {
+// An older checkpoint is not used instead, which would silently lose progress.
+TEST_F(CheckpointTest, RejectsAStateOfANewerVersion) {
   std::string text = to_json(CheckpointState{});
   ASSERT_NE(text.find("\"format\": 2"), std::string::npos) << text;
   text.replace(text.find("\"format\": 2"), 11, "\"format\": 99");
@@ -374,7 +374,7 @@ TEST_F(CheckpointTest, AStateOfANewerVersionIsRefused) {
   }
 }
 
-TEST_F(CheckpointTest, StatesOfOtherVersionsSayNothingOfTheData) {
+TEST_F(CheckpointTest, StatesOfOtherVersionsHaveNoData) {
   CheckpointState state;
   EXPECT_FALSE(state_from_json(to_json(state), "state.json").data);
   state.data = data();
@@ -383,7 +383,7 @@ TEST_F(CheckpointTest, StatesOfOtherVersionsSayNothingOfTheData) {
   EXPECT_FALSE(state_from_json(text, "state.json").data);
 }
 
-TEST_F(CheckpointTest, ChangesOfTheDataAreNamed) {
+TEST_F(CheckpointTest, DescribesChangesOfTheData) {
   const RunData before = data();
   EXPECT_TRUE(changes(before, before).empty());
   RunData now = before;
@@ -396,7 +396,7 @@ TEST_F(CheckpointTest, ChangesOfTheDataAreNamed) {
                 "evaluation targets: checksum 0000000000000002 -> 0000000000000005"}));
   now = before;
   now.training.columns.clear();
-  EXPECT_TRUE(changes(now, before).empty());  // of a version that did not save them
+  EXPECT_TRUE(changes(now, before).empty());  // written by a version that did not save them
   EXPECT_EQ(changes(before, now),
             std::vector<std::string>{"training columns: a, b -> without a header"});
   now = before;
@@ -406,7 +406,7 @@ TEST_F(CheckpointTest, ChangesOfTheDataAreNamed) {
       std::vector<std::string>{"training inputs: checksum 0123456789abcdef -> 0000000000000007"});
 }
 
-TEST_F(CheckpointTest, AStateMayHoldWhatIsNotFinite) {
+TEST_F(CheckpointTest, AcceptsNumbersThatAreNotFinite) {
   CheckpointState state;
   state.epoch_loss_sum = NAN;
   state.best = {"loss", -INFINITY, 0};
@@ -416,8 +416,8 @@ TEST_F(CheckpointTest, AStateMayHoldWhatIsNotFinite) {
   EXPECT_EQ(back.best->value, -INFINITY);
 }
 
-// Version 0.1 wrote it.
-TEST_F(CheckpointTest, AStateOfTheFirstFormatIsRead) {
+// Version 0.1 wrote this format.
+TEST_F(CheckpointTest, ReadsFormat1) {
   const std::string common = R"({"format": 1, "step": 46, "epoch": 1, "position": 30, "seed": 5,
       "config_hash": "", "ranks": 2, "epoch_loss_sum": 0.5, )";
   const auto read = [&](const std::string& rest) {
@@ -441,15 +441,15 @@ TEST_F(CheckpointTest, AStateOfTheFirstFormatIsRead) {
   EXPECT_THROW(read(R"("epoch_samples": 29, "best_accuracy": 1.5, "best_step": 23)"), DataError);
 }
 
-TEST_F(CheckpointTest, AllDamagedIsAnError) {
+TEST_F(CheckpointTest, ThrowsIfAllAreDamaged) {
   for (int64_t step : {1, 2}) fs::resize_file(save(step) / "model.safetensors", 1);
   EXPECT_THROW(newest(), DataError);
   EXPECT_EQ(warnings_.size(), 2u);
 }
 
-TEST_F(CheckpointTest, AnInterruptedSaveIsNoCheckpointAndIsCleanedUp) {
+TEST_F(CheckpointTest, IgnoresAndCleansUpAnInterruptedSave) {
   save(1);
-  // What a kill within a save leaves: everything but the rename.
+  // A save that was killed before the rename.
   fs::copy(checkpoints() / "step-00000001", checkpoints() / ".saving-step-00000002",
            fs::copy_options::recursive);
   const auto found = newest();
@@ -460,7 +460,7 @@ TEST_F(CheckpointTest, AnInterruptedSaveIsNoCheckpointAndIsCleanedUp) {
   EXPECT_TRUE(fs::exists(checkpoints() / "step-00000001"));
 }
 
-TEST_F(CheckpointTest, ADamagedOneOfTheSameStepIsReplaced) {
+TEST_F(CheckpointTest, ReplacesADamagedCheckpointOfTheSameStep) {
   fs::resize_file(save(7) / "model.safetensors", 1);
   save(7);
   const auto found = newest();
@@ -468,7 +468,7 @@ TEST_F(CheckpointTest, ADamagedOneOfTheSameStepIsReplaced) {
   EXPECT_EQ(found->state.step, 7);
 }
 
-TEST_F(CheckpointTest, LaterOnesCanBeSetAside) {
+TEST_F(CheckpointTest, SetsLaterCheckpointsAside) {
   const fs::path first = save(1);
   for (int64_t step : {2, 3}) save(step);
   EXPECT_EQ(continue_from(first, 1), first);
@@ -481,7 +481,7 @@ TEST_F(CheckpointTest, LaterOnesCanBeSetAside) {
   EXPECT_TRUE(fs::exists(checkpoints() / "set-aside-step-00000003" / "manifest.json"));
 }
 
-TEST_F(CheckpointTest, WhatIsSetAsideStays) {
+TEST_F(CheckpointTest, KeepsAllCheckpointsThatWereSetAside) {
   const fs::path first = save(1);
   for (int future : {1, 2, 3}) {
     spill(save(2) / "mark", std::to_string(future));
@@ -492,7 +492,7 @@ TEST_F(CheckpointTest, WhatIsSetAsideStays) {
   EXPECT_EQ(slurp(checkpoints() / "set-aside-step-00000002-3" / "mark"), "3");
 }
 
-TEST_F(CheckpointTest, OneThatIsSetAsideTakesItsNameBack) {
+TEST_F(CheckpointTest, ACheckpointThatWasSetAsideGetsItsNameBack) {
   const fs::path first = save(1);
   spill(save(2) / "mark", "wanted");
   continue_from(first, 1);
@@ -504,7 +504,7 @@ TEST_F(CheckpointTest, OneThatIsSetAsideTakesItsNameBack) {
   EXPECT_EQ(slurp(checkpoints() / "set-aside-step-00000002-2" / "mark"), "other");
 }
 
-TEST_F(CheckpointTest, OneOfAShorterNameIsNotSetAsideByItself) {
+TEST_F(CheckpointTest, ACheckpointWithAShorterNameIsRenamedAndNotSetAside) {
   save(1);
   const fs::path shorter = checkpoints() / "step-2";
   fs::rename(save(2), shorter);
@@ -512,7 +512,7 @@ TEST_F(CheckpointTest, OneOfAShorterNameIsNotSetAsideByItself) {
   EXPECT_EQ(newest()->state.step, 2);
 }
 
-TEST_F(CheckpointTest, PathsMayBeARunItsCheckpointsOrOneOfThem) {
+TEST_F(CheckpointTest, FindsCheckpointsOfARunAFolderOrAPath) {
   save(1);
   const fs::path second = save(2);
   const Warn none = [](const std::string&) {};
@@ -525,19 +525,19 @@ TEST_F(CheckpointTest, PathsMayBeARunItsCheckpointsOrOneOfThem) {
   EXPECT_NE(error_of(folder_.path() / "empty").find("has no checkpoint"), std::string::npos);
 }
 
-TEST_F(CheckpointTest, ASaveThatFailsThrowsAndHarmsNothing) {
+TEST_F(CheckpointTest, AFailedSaveThrowsAndKeepsOtherCheckpoints) {
   save(1);
-  spill(checkpoints() / ".saving-step-00000002", "in the way");
+  spill(checkpoints() / ".saving-step-00000002", "remains");
   fs::permissions(checkpoints() / ".saving-step-00000002", fs::perms::none);
-  save(2);  // leftovers are no obstacle
-  // A file where the folder should be is one.
+  save(2);  // works in spite of the remains
+  // Fails if there is a file in place of the folder.
   EXPECT_THROW(Checkpoints(checkpoints() / "latest", 3).save({}, snapshot()), Error);
   const auto found = newest();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->state.step, 2);
 }
 
-TEST_F(CheckpointTest, AnotherModelIsAMatterOfConfiguration) {
+TEST_F(CheckpointTest, LoadingAnotherModelThrowsConfigError) {
   save(1);
   const auto found = newest();
   ASSERT_TRUE(found);

@@ -32,12 +32,12 @@ class WriterTest : public ::testing::Test {
   }
   fs::path checkpoints() const { return folder_.path() / "checkpoints"; }
 
-  // Opening a pipe that nobody reads takes for ever, as a disk does that hangs.
+  // Opening a pipe without a reader blocks, like a hanging disk.
   void hang_when_publishing() const {
     fs::create_directories(checkpoints());
     ASSERT_EQ(mkfifo((checkpoints() / "latest.tmp").c_str(), 0600), 0);
   }
-  // Then it is a disk that fails.
+  // Afterwards the disk fails instead.
   void end_the_hang() const {
     const int pipe = open((checkpoints() / "latest.tmp").c_str(), O_RDONLY | O_NONBLOCK);
     ASSERT_GE(pipe, 0);
@@ -55,7 +55,7 @@ class WriterTest : public ::testing::Test {
   SmallModel model_;
 };
 
-TEST_F(WriterTest, WritesWhatWasThereWhenItStarted) {
+TEST_F(WriterTest, WritesTheStateOfTheTimeOfTheCall) {
   CheckpointWriter saves = writer();
   EXPECT_FALSE(saves.writing());
   EXPECT_FALSE(saves.poll());
@@ -68,7 +68,7 @@ TEST_F(WriterTest, WritesWhatWasThereWhenItStarted) {
     }();
     saves.start(at(step, /*best_step=*/step < 2 ? 0 : 2));
     EXPECT_EQ(saves.writing(), step);
-    model_.fill(100);  // training goes on
+    model_.fill(100);  // training continues
     const SaveOutcome outcome = saves.wait();
     EXPECT_EQ(outcome.error, "");
     EXPECT_EQ(outcome.state.step, step);
@@ -88,7 +88,7 @@ TEST_F(WriterTest, WritesWhatWasThereWhenItStarted) {
   EXPECT_EQ(slurp(checkpoints() / "best"), "step-00000002\n");
 }
 
-TEST_F(WriterTest, TellsOnceWhenASaveHasEnded) {
+TEST_F(WriterTest, ReportsEachSaveOnce) {
   CheckpointWriter saves = writer();
   saves.start(at(1));
   std::optional<SaveOutcome> outcome;
@@ -97,7 +97,7 @@ TEST_F(WriterTest, TellsOnceWhenASaveHasEnded) {
   EXPECT_FALSE(saves.poll());
 }
 
-TEST_F(WriterTest, AFailureIsToldAndTheNextSaveTriesAgain) {
+TEST_F(WriterTest, ReportsAFailureAndCanSaveAgain) {
   CheckpointWriter saves = writer();
   spill(checkpoints(), "a file where the folder should be");
   saves.start(at(1));
@@ -109,7 +109,7 @@ TEST_F(WriterTest, AFailureIsToldAndTheNextSaveTriesAgain) {
   EXPECT_EQ(saves.wait().error, "");
 }
 
-TEST_F(WriterTest, ADiskThatHangsIsToldOnceAndMayComeBack) {
+TEST_F(WriterTest, ReportsAHangingDiskOnceAndRecovers) {
   hang_when_publishing();
   CheckpointWriter saves = writer(/*timeout=*/0.1);
   saves.start(at(1));
@@ -117,16 +117,16 @@ TEST_F(WriterTest, ADiskThatHangsIsToldOnceAndMayComeBack) {
   EXPECT_NE(outcome.error.find("still being written after 0.1 s"), std::string::npos)
       << outcome.error;
   EXPECT_EQ(saves.writing(), 1);
-  EXPECT_FALSE(saves.poll());  // has been told
+  EXPECT_FALSE(saves.poll());  // has been reported
   end_the_hang();
   const SaveOutcome late = end_of(saves);
-  EXPECT_EQ(late.error, "");  // only `latest` does not name it
+  EXPECT_EQ(late.error, "");  // only `latest` was not updated
   EXPECT_NE(late.problem.find("latest.tmp"), std::string::npos) << late.problem;
   saves.start(at(2));
   EXPECT_EQ(end_of(saves).error, "");
 }
 
-TEST_F(WriterTest, EndsThoughTheDiskHangs) {
+TEST_F(WriterTest, DestructorReturnsThoughTheDiskHangs) {
   hang_when_publishing();
   const auto start = Clock::now();
   {
@@ -134,15 +134,15 @@ TEST_F(WriterTest, EndsThoughTheDiskHangs) {
     saves.start(at(1));
   }
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
-  end_the_hang();  // for the thread, which this process still has
+  end_the_hang();  // for the thread, which still runs
 }
 
-TEST_F(WriterTest, EndsTheSaveUnderWayWhenItGoes) {
+TEST_F(WriterTest, DestructorCompletesTheSaveInProgress) {
   { writer().start(at(5)); }
   EXPECT_EQ(open_checkpoint(checkpoints() / "step-00000005").state.step, 5);
 }
 
-// The format as others read it: a few lines of Python know nothing of this program.
+// An independent reader in Python understands the format.
 TEST_F(WriterTest, PythonReadsTheFiles) {
   if (std::system("python3 -c pass") != 0) GTEST_SKIP() << "there is no python3";
   model_.fill(7);

@@ -26,20 +26,20 @@ std::string between(const std::vector<std::string>& in_a, const std::vector<std:
   return text;
 }
 
-TEST(ConfigDiff, TheSameIsWithoutDifference) {
+TEST(ConfigDiff, EqualConfigurationsHaveNoDifferences) {
   EXPECT_EQ(between({"train.epochs=4"}, {"train.epochs=4"}), "");
 }
 
-TEST(ConfigDiff, ADefaultIsTheSameAsAFieldLeftOut) {
+TEST(ConfigDiff, AnUnsetFieldEqualsItsDefault) {
   EXPECT_EQ(between({}, {"watchdog.timeout_seconds=300", "train.eager=false", "data.prefetch=4"}),
             "");
 }
 
-TEST(ConfigDiff, WhereARunLiesIsNoDifference) {
+TEST(ConfigDiff, RunDirIsIgnored) {
   EXPECT_EQ(between({"run_dir=runs/a"}, {"run_dir=runs/b"}), "");
 }
 
-TEST(ConfigDiff, ValuesAreThoseOfTextFormat) {
+TEST(ConfigDiff, ValuesAreInTextFormat) {
   EXPECT_EQ(between({}, {"batch.micro=8", "train.precision=BF16", "model.zoo.hidden=32",
                          "data.root=x", "watchdog.timeout_seconds=5"}),
             "model.zoo.hidden: [32, 16] | [32]\n"
@@ -49,7 +49,7 @@ TEST(ConfigDiff, ValuesAreThoseOfTextFormat) {
             "watchdog.timeout_seconds: 300 | 5\n");
 }
 
-TEST(ConfigDiff, AChoiceIsNamedByWhatWasChosen) {
+TEST(ConfigDiff, OneofsAreComparedByTheNameOfTheirField) {
   EXPECT_EQ(between({}, {"schedule.one_cycle.rising_fraction=0.2"}),
             "schedule: cosine | one_cycle\n"
             "schedule.cosine.min_learning_rate: 0 | \n"
@@ -61,7 +61,7 @@ TEST(ConfigDiff, AChoiceIsNamedByWhatWasChosen) {
             "schedule.warmup.epochs:  | 1\n");
 }
 
-TEST(ConfigDiff, ElementsThatOneHasMoreAreDifferent) {
+TEST(ConfigDiff, AdditionalElementsAreDifferences) {
   EXPECT_EQ(between({}, {"data.transform[0].horizontal_flip={}"}),
             "data.transform[0]:  | horizontal_flip\n"
             "data.transform[0].horizontal_flip.probability:  | 0.5\n");

@@ -25,7 +25,7 @@ std::string error_of(const std::string& text, const Words& assignments = {}) {
   return "no error";
 }
 
-TEST(CompleteAssignment, GoesOneNameDeeper) {
+TEST(CompleteAssignment, ExtendsPathsByOneName) {
   EXPECT_EQ(typed("opt"), Words{"optimizer."});
   EXPECT_EQ(typed("optimizer.sgd."), (Words{"optimizer.sgd.momentum=", "optimizer.sgd.nesterov="}));
   EXPECT_EQ(typed("s"), (Words{"seed=", "schedule."}));
@@ -33,23 +33,22 @@ TEST(CompleteAssignment, GoesOneNameDeeper) {
   EXPECT_EQ(typed("model.network.layer[7].dense.un"), Words{"model.network.layer[7].dense.units="});
 }
 
-TEST(CompleteAssignment, OffersValuesWhereTheyAreFew) {
+TEST(CompleteAssignment, OffersTheValuesOfEnumsAndBools) {
   EXPECT_EQ(typed("train.precision="), (Words{"train.precision=FP32", "train.precision=TF32",
                                               "train.precision=BF16", "train.precision=FP16"}));
   EXPECT_EQ(typed("train.eager=t"), Words{"train.eager=true"});
   EXPECT_EQ(typed("batch.global="), Words{});
 }
 
-TEST(CompleteAssignment, HasNothingBehindWhatIsNotThere) {
+TEST(CompleteAssignment, ReturnsNothingForUnknownFields) {
   EXPECT_EQ(typed("optimizer."), Words{});
   EXPECT_EQ(typed("batch.global.x"), Words{});
   EXPECT_EQ(typed("nothing="), Words{});
   EXPECT_EQ(typed("data.."), Words{});
 }
 
-// In a file and with --set alike.
-// No others are checked.
-TEST(Limits, AreOfNumbersThatAreNotRepeated) {
+// Only such fields are checked.
+TEST(Limits, ApplyToNumbersThatAreNotRepeated) {
   int count = 0;
   for (const FieldPath& one : all_fields(RunConfig::descriptor())) {
     if (!one.field->options().HasExtension(limits)) continue;
@@ -62,7 +61,7 @@ TEST(Limits, AreOfNumbersThatAreNotRepeated) {
   EXPECT_GT(count, 20);
 }
 
-TEST(SuggestField, FindsWhatBelongsToAnotherLevel) {
+TEST(SuggestField, FindsFieldsOfOtherMessages) {
   struct Case {
     std::string text;
     std::string assignment;
@@ -87,9 +86,9 @@ TEST(SuggestField, FindsWhatBelongsToAnotherLevel) {
        "did you mean 'data.transform[0].resize.size' or"},
       // A value, not a field.
       {"train { bf16: true }", "train.bf16=true", "did you mean 'train.precision=BF16'"},
-      // A letter or two at its own level comes first.
+      // Similar names in the same message have priority.
       {"schedule { learning_rat: 1 }", "schedule.learning_rat=1", "did you mean 'learning_rate'?"},
-      // Nothing is near: what there is, where that is little.
+      // Without a similar name, all fields are listed if they are few.
       {"batch { qqqqqqqq: 1 }", "batch.qqqqqqqq=1", "; there are global, micro"},
   };
   for (const Case& c : cases) {
@@ -99,7 +98,7 @@ TEST(SuggestField, FindsWhatBelongsToAnotherLevel) {
   }
 }
 
-TEST(SuggestField, SaysNothingWhereNothingIsNearAndMuchIsThere) {
+TEST(SuggestField, ReturnsNothingWithoutASimilarNameAmongManyFields) {
   const std::string error = error_of("data { qqqqqqqq: 1 }");
   EXPECT_TRUE(error.ends_with("no such field")) << error;
 }

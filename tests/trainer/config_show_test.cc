@@ -22,7 +22,7 @@ TEST(ConfigShow, AnnotatedTextReadsBackTheSame) {
   }
 }
 
-TEST(ConfigShow, TellsWhatFieldsMeanAndWhatTheyAreWhenUnset) {
+TEST(ConfigShow, ShowsCommentsAndDefaults) {
   const Config config = load_config(TRIREME_SOURCE "/launch/configs/mnist.txtpb", {});
   const std::string text = to_annotated_text(config.run);
   for (const char* words :
@@ -35,7 +35,7 @@ TEST(ConfigShow, TellsWhatFieldsMeanAndWhatTheyAreWhenUnset) {
   }
 }
 
-// Each one, wherever it is, is a line of its own: `name: value`, `name {`, or in a comment.
+// Each field has its own line: `name: value` or `name {`, possibly in a comment.
 TEST(ConfigShow, NamesEveryField) {
   const Config config = load_config(TRIREME_SOURCE "/launch/configs/digits.txtpb", {});
   std::set<std::string> named;
@@ -50,11 +50,11 @@ TEST(ConfigShow, NamesEveryField) {
   }
 }
 
-TEST(ConfigShow, CommentsAreThoseOfTheSource) {
+TEST(ConfigShow, CommentsAreThoseOfTheProto) {
   const auto* batch = BatchConfig::descriptor();
   EXPECT_EQ(comment_of(batch->FindFieldByName("global")),
             " Samples per update over all ranks together, independent of the number of ranks.");
-  // Of the message, where the field has none.
+  // The field has no comment, but its message has.
   EXPECT_NE(comment_of(ScheduleConfig::descriptor()->FindFieldByName("cosine")).find("cos(pi"),
             std::string::npos);
 }

@@ -12,7 +12,7 @@
 namespace trireme::train {
 namespace {
 
-// Line 1 is the seed, so that lines of errors are easy to tell.
+// Line 1 is the seed, line 2 the model, and so on.
 const char* const kGood = R"(seed: 7
 model { zoo { name: "mlp" hidden: 32 } }
 data { synthetic { shape: [8] } }
@@ -43,8 +43,8 @@ std::string replaced(const std::string& what, const std::string& with) {
   return text.replace(at, what.size(), with);
 }
 
-// What the project comes with is right as far as it can be told without the data.
-TEST(Config, ExamplesAreRight) {
+// The data is not checked.
+TEST(Config, ExamplesAreValid) {
   int found = 0;
   for (const auto& entry : std::filesystem::directory_iterator(TRIREME_SOURCE "/launch/configs")) {
     SCOPED_TRACE(entry.path().string());
@@ -171,7 +171,7 @@ TEST(Config, AssignmentsReachEveryKindOfField) {
   ASSERT_EQ(config.run.model().zoo().hidden_size(), 2);
   EXPECT_EQ(config.run.model().zoo().hidden(1), 8);
   EXPECT_EQ(config.run.data().root(), "x");
-  EXPECT_TRUE(config.run.schedule().has_one_cycle());  // takes the place of cosine
+  EXPECT_TRUE(config.run.schedule().has_one_cycle());  // replaces cosine
   EXPECT_EQ(config.run.schedule().warmup().epochs(), 0.5);
 }
 
@@ -225,7 +225,7 @@ TEST(Config, WrongAssignmentsNamePathAndNearestField) {
   }
 }
 
-TEST(Config, ErrorsOfOtherRoomsAreLocated) {
+TEST(Config, LocatedAddsThePlaceOfTheField) {
   const Config config = parse(kGood);
   EXPECT_STREQ(config.located(ConfigError("model.zoo.name", "no such network")).what(),
                "run.txtpb:2: model.zoo.name: no such network");
@@ -245,7 +245,7 @@ TEST(Config, MissingFileIsNamed) {
   }
 }
 
-TEST(Config, HashIsOfWhatDecidesTheResult) {
+TEST(Config, HashDependsOnTheFieldsThatAffectTheResult) {
   const std::string hash = config_hash(parse(kGood).run);
   for (const char* same :
        {"run_dir=elsewhere", "data.root=elsewhere", "train.threads=3", "checkpoint.keep=9",

@@ -1,4 +1,4 @@
-// The kinds of device that this machine has, for tests that hold on each of them.
+// The kinds of device of this host, for tests that run on each of them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ inline std::string device_name(const testing::TestParamInfo<std::string>& device
 
 }  // namespace trireme::train
 
-// At the end of a file that has TEST_P(Fixture, ...), whose parameter is train.device.
+// Runs each TEST_P(Fixture, ...) on all devices; the parameter is train.device.
 #define TRIREME_ON_ALL_DEVICES(Fixture)                                                    \
   INSTANTIATE_TEST_SUITE_P(Devices, Fixture, testing::ValuesIn(trireme::train::devices()), \
                            trireme::train::device_name)

@@ -1,4 +1,4 @@
-"""Each folder of trainer/ includes just what its library links, and links only what comes before it."""
+"""Tests that each folder of trainer/ includes exactly what its library links, and links only folders that precede it."""
 
 import pathlib
 import re
@@ -8,7 +8,7 @@ TRAINER = pathlib.Path(__file__).resolve().parents[2] / "trainer"
 
 
 def libraries():
-    """{folder: what its library links of the project's own code}, in the order of CMakeLists.txt."""
+    """Returns {folder: libraries of this project that it links}, in the order of CMakeLists.txt."""
     text = (TRAINER / "CMakeLists.txt").read_text()
     found = {}
     for folder, links in re.findall(r"trireme_room\(trainer_(\w+)\n.*?  LINKS(.*?)(?:\n  [A-Z]|\))", text, re.DOTALL):
@@ -27,7 +27,7 @@ class Includes(unittest.TestCase):
     def test_every_folder_has_a_library(self):
         self.assertEqual({file.name for file in TRAINER.iterdir() if file.is_dir()}, set(libraries()))
 
-    def test_they_are_what_is_linked(self):
+    def test_folders_include_what_they_link(self):
         for folder, links in libraries().items():
             with self.subTest(folder=folder):
                 self.assertEqual(included(folder), links - {"core"})

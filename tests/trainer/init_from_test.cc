@@ -1,4 +1,4 @@
-// Training that starts from the values of another model.
+// Tests training that starts from the parameters of another model.
 #include "trainer/checkpoint/init_from.h"
 
 #include <cstring>
@@ -44,7 +44,7 @@ Stored floats(const std::vector<int64_t>& shape, float value) {
   return stored("F32", shape, std::vector<float>(static_cast<size_t>(count), value));
 }
 
-// As other programs write it: metadata last, no alignment.
+// Writes the file as other programs do: metadata last, no alignment.
 std::string to_safetensors(const File& file) {
   nlohmann::ordered_json header;
   std::string values;
@@ -60,7 +60,7 @@ std::string to_safetensors(const File& file) {
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + values;
 }
 
-// With torchvision's names, for `classes` classes.
+// Returns the network's tensors by torchvision's names.
 File weights(int64_t classes = 10) {
   return {{"conv1.weight", floats({4, 3, 3, 3}, 0.5f)},
           {"bn1.weight", floats({4}, 1.5f)},
@@ -79,7 +79,7 @@ class InitFromTest : public RunTest {
     return build_network(all, open_data(all, data::Part::kTraining)->spec());
   }
   fs::path write(const std::string& name, const std::string& bytes) const {
-    wait_for_all();  // some may be reading what was there
+    wait_for_all();  // other ranks may still read the previous file
     if (world_->rank() == 0) {
       fs::create_directories((root_ / name).parent_path());
       spill(root_ / name, bytes);
@@ -87,7 +87,7 @@ class InitFromTest : public RunTest {
     wait_for_all();
     return root_ / name;
   }
-  void TearDown() override { wait_for_all(); }  // the folder goes with rank 0's test
+  void TearDown() override { wait_for_all(); }  // rank 0 removes the folder
   void wait_for_all() const { world_->barrier(*cpu_->create_stream(StreamKind::kCompute)); }
   InitialValues read(const File& file) const {
     return read_initial_values(write("w.safetensors", to_safetensors(file)), graph());
@@ -102,20 +102,20 @@ class InitFromTest : public RunTest {
   }
 };
 
-// --- Finding tensors; every rank by itself.
+// --- Matching tensors, on each rank.
 
-TEST_P(InitFromTest, AllDtypesAreWidened) {
+TEST_P(InitFromTest, ConvertsAllFloatTypes) {
   File file = weights();
   file["bn1.weight"] = stored<double>("F64", {4}, {1.5, -2, 0, 1e-3});
   file["bn1.bias"] = stored<uint16_t>("F16", {4}, {0x3C00, 0xC000, 0x0001, 0x7BFF});
   file["bn1.running_mean"] = stored<uint16_t>("BF16", {4}, {0x3F80, 0xC000, 0x4049, 0x0000});
-  const model::Weights taken = read(file).weights;
-  EXPECT_EQ(taken.at("bn1.weight").values, (std::vector<float>{1.5f, -2, 0, 1e-3f}));
-  EXPECT_EQ(taken.at("bn1.bias").values, (std::vector<float>{1, -2, std::ldexp(1.0f, -24), 65504}));
-  EXPECT_EQ(taken.at("bn1.running_mean").values, (std::vector<float>{1, -2, 3.140625f, 0}));
+  const model::Weights found = read(file).weights;
+  EXPECT_EQ(found.at("bn1.weight").values, (std::vector<float>{1.5f, -2, 0, 1e-3f}));
+  EXPECT_EQ(found.at("bn1.bias").values, (std::vector<float>{1, -2, std::ldexp(1.0f, -24), 65504}));
+  EXPECT_EQ(found.at("bn1.running_mean").values, (std::vector<float>{1, -2, 3.140625f, 0}));
 }
 
-TEST_P(InitFromTest, OtherDtypesAreRefusedOnlyWhereTheyAreRead) {
+TEST_P(InitFromTest, RejectsOtherTypesOnlyIfTheyAreRead) {
   File file = weights();
   file["bn1.bias"] = stored<int64_t>("I64", {4}, {1, 2, 3, 4});
   try {
@@ -130,7 +130,7 @@ TEST_P(InitFromTest, OtherDtypesAreRefusedOnlyWhereTheyAreRead) {
   }
 }
 
-TEST_P(InitFromTest, TellsWhatWasTaken) {
+TEST_P(InitFromTest, SummaryNamesMatchedAndNewTensors) {
   EXPECT_EQ(read(weights()).summary, "7 of 7 tensors from w.safetensors (torchvision names)");
   const InitialValues other = read(weights(1000));
   EXPECT_EQ(other.summary,
@@ -153,7 +153,7 @@ TEST_P(InitFromTest, TellsWhatWasTaken) {
   EXPECT_EQ(read(hugging_face).summary, "7 of 7 tensors from w.safetensors (Hugging Face names)");
 }
 
-TEST_P(InitFromTest, WhatDoesNotFitIsListedWithTheNearestName) {
+TEST_P(InitFromTest, ListsTensorsThatDoNotFitWithTheNearestName) {
   File file = weights();
   file["bn2.weight"] = floats({4}, 1);
   file["bn1.bais"] = file["bn1.bias"];
@@ -176,7 +176,7 @@ TEST_P(InitFromTest, WhatDoesNotFitIsListedWithTheNearestName) {
   EXPECT_TRUE(error_of(file).ends_with("\n  and 14 more")) << error_of(file);
 }
 
-TEST_P(InitFromTest, ShardsAreReadByTheirIndex) {
+TEST_P(InitFromTest, ReadsShardsByTheirIndex) {
   File first = weights();
   File second;
   second["fc.weight"] = first.extract("fc.weight").mapped();
@@ -194,7 +194,7 @@ TEST_P(InitFromTest, ShardsAreReadByTheirIndex) {
   EXPECT_THROW(read_initial_values(path, graph()), DataError);
 }
 
-TEST_P(InitFromTest, PicklesAndUnknownFilesAreRefused) {
+TEST_P(InitFromTest, RejectsPicklesAndUnknownFiles) {
   const auto refused = [&](const fs::path& path, const std::string& part) {
     try {
       read_weights(path);
@@ -208,9 +208,9 @@ TEST_P(InitFromTest, PicklesAndUnknownFilesAreRefused) {
   refused(root_ / "none.safetensors", "none.safetensors: no such file or folder");
 }
 
-// --- Whole runs.
+// --- Complete runs.
 
-TEST_P(InitFromTest, TrainingStartsFromTheFileAndItsOwnCheckpointWins) {
+TEST_P(InitFromTest, StartsFromTheFileAndResumesFromItsOwnCheckpoint) {
   const fs::path file = write("w.safetensors", to_safetensors(weights()));
   const std::vector<std::string> from = {"model.init_from=" + file.string(),
                                          "schedule.learning_rate=0", "model.freeze=bn1.*"};
@@ -231,14 +231,14 @@ TEST_P(InitFromTest, TrainingStartsFromTheFileAndItsOwnCheckpointWins) {
   run(kNetwork, "straight", with({"train.max_steps=12", "schedule.learning_rate=0.01"}));
   run(kNetwork, "halves", with({"train.max_steps=5", "schedule.learning_rate=0.01"}));
   wait_for_all();
-  if (world_->rank() == 0) fs::remove(file);  // a run that goes on needs it no more
+  if (world_->rank() == 0) fs::remove(file);  // not needed to resume
   wait_for_all();
   run(kNetwork, "halves", with({"train.max_steps=12", "schedule.learning_rate=0.01"}));
   EXPECT_EQ(trace("straight").size(), 12u);
   EXPECT_EQ(trace("halves"), trace("straight"));
 }
 
-TEST_P(InitFromTest, ARunAndACheckpointAreFilesToo) {
+TEST_P(InitFromTest, AcceptsARunAndACheckpoint) {
   run(kNetwork, "first", {"train.max_steps=4"});
   for (const fs::path& from : {folder("first"), checkpoint("first", 4)}) {
     const std::string name = "from-" + from.filename().string();
@@ -249,7 +249,7 @@ TEST_P(InitFromTest, ARunAndACheckpointAreFilesToo) {
   }
 }
 
-TEST_P(InitFromTest, AFileThatDoesNotFitIsRefusedBeforeAnythingIsWritten) {
+TEST_P(InitFromTest, RejectsAFileThatDoesNotFitBeforeWritingAnything) {
   File file = weights();
   file.erase("conv1.weight");
   const fs::path path = write("w.safetensors", to_safetensors(file));
@@ -258,7 +258,7 @@ TEST_P(InitFromTest, AFileThatDoesNotFitIsRefusedBeforeAnythingIsWritten) {
   EXPECT_FALSE(fs::exists(folder("run")));
 }
 
-TEST_P(InitFromTest, WhereTheFileLiesIsNotPartOfTheConfigurationsHash) {
+TEST_P(InitFromTest, ConfigurationHashIgnoresTheFolderOfTheFile) {
   const auto hash = [&](const std::string& path) {
     return config_hash(config(kNetwork, "run", {"model.init_from=" + path}).run);
   };

@@ -12,7 +12,7 @@ using nlohmann::json;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-TEST(Json, WhatIsNotFiniteHasANameWhereverItIs) {
+TEST(Json, NumbersThatAreNotFiniteAreWrittenAsNames) {
   EXPECT_EQ(json_text(json{{"a", kNan}, {"b", {1.5, kInfinity, {{"c", -kInfinity}}}}}),
             R"({"a":"NaN","b":[1.5,"Infinity",{"c":"-Infinity"}]})");
   EXPECT_EQ(json_text(nlohmann::ordered_json{{"b", std::vector<float>{NAN, 2}}, {"a", 1}}),
@@ -20,7 +20,7 @@ TEST(Json, WhatIsNotFiniteHasANameWhereverItIs) {
   EXPECT_EQ(json_text(json(kNan)), R"("NaN")");
 }
 
-TEST(Json, NumbersComeBack) {
+TEST(Json, NumbersRoundTrip) {
   for (const double number : {0.0, -1.5, 1e300, kInfinity, -kInfinity}) {
     EXPECT_EQ(to_number(json::parse(json_text(json(number)))), number);
   }
@@ -32,11 +32,9 @@ TEST(Json, NumbersComeBack) {
   }
 }
 
-TEST(Json, BytesThatAreNoTextAreReplaced) {
-  EXPECT_EQ(json_text(json("\xFFx")), "\"\xEF\xBF\xBDx\"");
-}
+TEST(Json, InvalidUtf8IsReplaced) { EXPECT_EQ(json_text(json("\xFFx")), "\"\xEF\xBF\xBDx\""); }
 
-TEST(Json, TextOfOneNumber) {
+TEST(Json, FormatsNumbers) {
   EXPECT_EQ(
       fmt::format("{:.3g} {:.4f} {:.4f}", JsonNumber{0.12345}, JsonNumber{2}, JsonNumber{kNan}),
       "0.123 2.0000 \"NaN\"");

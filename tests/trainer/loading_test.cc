@@ -16,20 +16,21 @@ Config config(const std::vector<std::string>& assignments) {
   return parse_config(kStepConfig, "test", assignments);
 }
 
-TEST(Loading, ThreadsAreThoseGivenOrWhatTheSamplesNeed) {
+TEST(Loading, ThreadsAreAsConfiguredOrDependOnTheSamples) {
   EXPECT_EQ(loader_threads(config({"data.threads=3"}), /*in_memory=*/true, 5), 3);
   EXPECT_EQ(loader_threads(config({"data.threads=0"}), /*in_memory=*/false, 5), 0);
-  EXPECT_EQ(loader_threads(config({}), /*in_memory=*/true, 5), 0) << "copying is no work";
+  EXPECT_EQ(loader_threads(config({}), /*in_memory=*/true, 5), 0)
+      << "copying from memory needs no threads";
   EXPECT_EQ(loader_threads(config({}), /*in_memory=*/false, 5), 5);
   EXPECT_EQ(loader_threads(config({"data.mix.mixup_alpha=1"}), /*in_memory=*/true, 5), 5);
 }
 
-TEST(Loading, WithoutThreadsOneBatchIsInMemory) {
+TEST(Loading, WithoutThreadsOneBatchIsBuffered) {
   EXPECT_EQ(batches_in_memory(config({"data.prefetch=6"}), 0), 1);
   EXPECT_EQ(batches_in_memory(config({"data.prefetch=6"}), 2), 6);
 }
 
-TEST(Loading, CoresThatComputationTakesAreNotSpare) {
+TEST(Loading, SpareCoresExcludeThoseOfTheComputation) {
   const auto world = test::join();
   const auto cpu = create_cpu_device(1);
   const int with_one = spare_cores(config({"train.threads=1"}), *world, *cpu);

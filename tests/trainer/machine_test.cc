@@ -9,7 +9,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(Machine, MemoryLimitIsTheSmallestOfAllGroupsAbove) {
+TEST(Machine, MemoryLimitIsTheSmallestOfAGroupAndItsAncestors) {
   const TemporaryFolder folder;
   const fs::path root = folder.path();
   const auto limit = [&](const std::string& membership) {
@@ -24,13 +24,13 @@ TEST(Machine, MemoryLimitIsTheSmallestOfAllGroupsAbove) {
   spill(root / "job/step/memory.max", "3000000\n");
   EXPECT_EQ(limit("0::/job/step\n"), 3000000);
   EXPECT_EQ(limit("0::/job\n"), 4000000);
-  // Within a container the path is that of the host, which is not there.
+  // In a container the path is that of the host and does not exist.
   spill(root / "memory.max", "2000000\n");
   EXPECT_EQ(limit("0::/docker/0123\n"), 2000000);
   EXPECT_EQ(limit("0::/\n"), 2000000);
 }
 
-TEST(Machine, MemoryLimitOfGroupsOfVersionOne) {
+TEST(Machine, ReadsMemoryLimitsOfCgroupsVersion1) {
   const TemporaryFolder folder;
   const fs::path root = folder.path();
   fs::create_directories(root / "memory/slurm");
@@ -40,7 +40,7 @@ TEST(Machine, MemoryLimitOfGroupsOfVersionOne) {
   EXPECT_EQ(cgroup_memory_limit(root, "garbage\n:\n\n"), std::nullopt);
 }
 
-TEST(Machine, AProcessMayUseSomeMemoryButNoMoreThanThereIs) {
+TEST(Machine, MemoryLimitIsPositiveAndAtMostTheMemoryOfTheHost) {
   const Machine machine = inspect_machine();
   EXPECT_GT(machine.memory_limit, 0);
   EXPECT_LE(machine.memory_limit, machine.memory);

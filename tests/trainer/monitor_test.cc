@@ -8,7 +8,7 @@
 namespace trireme::train {
 namespace {
 
-// What f() is refused with.
+// Returns the message of the ConfigError that f() throws.
 template <class F>
 std::string refusal(F&& f) {
   try {
@@ -52,7 +52,7 @@ Config config_with(const std::string& train) {
       "run.txtpb", {});
 }
 
-TEST(MonitorTest, WhatEvaluationsAreComparedBy) {
+TEST(MonitorTest, BestMetricIsTheMonitorOrDependsOnTheTask) {
   EXPECT_EQ(best_metric(config_with("").run, true), "accuracy");
   EXPECT_EQ(best_metric(config_with("").run, false), "loss");
   EXPECT_EQ(best_metric(config_with("early_stopping {}").run, true), "loss");
@@ -68,7 +68,7 @@ TEST(MonitorTest, WhatEvaluationsAreComparedBy) {
               "this run predicts 3 classes; choose one of loss, accuracy, macro_precision");
 }
 
-TEST(MonitorTest, BadFieldsOfEarlyStoppingAreRefused) {
+TEST(MonitorTest, RejectsInvalidFieldsOfEarlyStopping) {
   const auto error = [](const std::string& fields, const std::string& more = "") {
     return refusal([&] { config_with("early_stopping { " + fields + " } " + more); });
   };

@@ -27,7 +27,7 @@ using Words = std::vector<std::string>;
 
 // --- Every field has a rule, which docs/resuming.md lists ---
 
-// A field that states a rule of its own; see core/on_resume.proto.
+// A field that has (on_resume); see core/on_resume.proto.
 struct Stated {
   std::string path;  // without indices
   const FieldDescriptor* field;
@@ -54,7 +54,7 @@ std::string parent_of(const std::string& path) {
   return dot == std::string::npos ? "" : path.substr(0, dot);
 }
 
-// "`train.epochs`", "all of `schedule`", and of messages that are alternatives "choice of
+// Returns "`train.epochs`", "all of `schedule`", or, for a message in a oneof, "choice of
 // `optimizer.sgd`".
 std::string name_in_table(const Stated& one) {
   if (!one.field->message_type()) return "`" + one.path + "`";
@@ -64,7 +64,7 @@ std::string name_in_table(const Stated& one) {
 const std::map<OnResume::Rule, std::string> kRules = {
     {OnResume::REFUSED, "refused"}, {OnResume::WARNED, "warned"}, {OnResume::FREE, "free"}};
 
-// A row for all fields of one message that have the same rule.
+// Returns the table, with a row for all fields of a message that have the same rule.
 std::string table() {
   struct Row {
     std::string parent;
@@ -94,7 +94,7 @@ std::string guide() {
   return text.str();
 }
 
-// The rules as docs/resuming.md tells them.
+// Reads the rules from docs/resuming.md.
 std::map<std::string, OnResume::Rule> rules_of_guide() {
   std::map<std::string, OnResume::Rule> found;
   std::istringstream lines(guide());
@@ -111,13 +111,13 @@ std::map<std::string, OnResume::Rule> rules_of_guide() {
   return found;
 }
 
-TEST(ResumeRules, TheGuideHasTheTable) {
+TEST(ResumeRules, DocumentationHasTheTable) {
   EXPECT_NE(guide().find("\n" + table()), std::string::npos)
-      << "the table of docs/resuming.md has to be\n"
+      << "the table of docs/resuming.md must be\n"
       << table();
 }
 
-TEST(ResumeRules, EveryFieldHasOne) {
+TEST(ResumeRules, EveryFieldHasARule) {
   std::set<std::string> stated;
   for (const Stated& one : stated_rules()) stated.insert(one.path);
   for (const FieldPath& one : all_fields(RunConfig::descriptor())) {
@@ -128,7 +128,7 @@ TEST(ResumeRules, EveryFieldHasOne) {
   }
 }
 
-// Another value than the field has.
+// Changes the value of the field.
 void change(Message& message, const FieldDescriptor* field) {
   const auto& reflection = *message.GetReflection();
   if (field->is_repeated()) {
@@ -146,7 +146,7 @@ void change(Message& message, const FieldDescriptor* field) {
   }
 }
 
-// Two configurations that differ in that field alone.
+// Returns two configurations that differ only in that field.
 std::pair<RunConfig, RunConfig> pair_for(const std::string& path) {
   std::pair<RunConfig, RunConfig> pair;
   std::vector<Message*> messages = {&pair.first, &pair.second};
@@ -168,13 +168,13 @@ std::pair<RunConfig, RunConfig> pair_for(const std::string& path) {
   return pair;
 }
 
-// The rule of the field, or of the nearest around it.
+// Returns the rule of the field or of the nearest enclosing field.
 OnResume::Rule rule_in(const std::map<std::string, OnResume::Rule>& rules, std::string path) {
   while (!path.empty() && !rules.contains(path)) path = parent_of(path);
-  return rules.at(path);  // throws where the table has no row for it
+  return rules.at(path);  // throws if the table has no row for it
 }
 
-TEST(ResumeRules, EveryFieldDoesWhatTheGuideSays) {
+TEST(ResumeRules, EveryFieldFollowsTheDocumentation) {
   const auto rules = rules_of_guide();
   ASSERT_FALSE(rules.empty());
   for (const FieldPath& one : all_fields(RunConfig::descriptor())) {
@@ -182,13 +182,13 @@ TEST(ResumeRules, EveryFieldDoesWhatTheGuideSays) {
     SCOPED_TRACE(one.path);
     const auto [a, b] = pair_for(one.path);
     const auto differences = config_differences(a, b);
-    ASSERT_FALSE(differences.empty());  // before the field itself, the choice that it is of
+    ASSERT_FALSE(differences.empty());  // a difference of the oneof comes before the field
     EXPECT_EQ(differences.back().path, one.path);
     EXPECT_EQ(differences.back().on_resume, rule_in(rules, without_indices(one.path)));
   }
 }
 
-TEST(ResumeRules, SoDoesEveryChoice) {
+TEST(ResumeRules, EveryOneofFollowsTheDocumentation) {
   const auto rules = rules_of_guide();
   int choices = 0;
   for (const FieldPath& one : all_fields(RunConfig::descriptor())) {
@@ -206,7 +206,7 @@ TEST(ResumeRules, SoDoesEveryChoice) {
   EXPECT_GT(choices, 50);
 }
 
-// --- What a run that resumes says ---
+// --- Messages of a run that resumes ---
 
 const char* const kText = R"(
 seed: 1
@@ -227,7 +227,7 @@ schedule { learning_rate: 0.1 cosine {} }
 )";
 constexpr int64_t kSamples = 320;
 
-// The checkpoint of a run with `before` on two ranks, after 3 epochs.
+// Returns the checkpoint of a run with the assignments `before` on two ranks, after 3 epochs.
 FoundCheckpoint checkpoint_of(const Words& before) {
   FoundCheckpoint found;
   found.path = "runs/a/checkpoints/step-00000030";
@@ -262,9 +262,9 @@ std::string refusal(const Words& before, const Words& now) {
   return "no error";
 }
 
-TEST(ResumeCheck, NothingIsSaidWhereNothingChanged) { EXPECT_EQ(changes({}, {}), Words{}); }
+TEST(ResumeCheck, ReportsNothingIfNothingChanged) { EXPECT_EQ(changes({}, {}), Words{}); }
 
-TEST(ResumeCheck, WhatChangesTheRestOfTheTrainingIsNamed) {
+TEST(ResumeCheck, ReportsChangesThatAffectTheRestOfTheTraining) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"seed=2", "seed: 1 -> 2"},
       {"batch.micro=8", "batch.micro: unset -> 8"},
@@ -295,8 +295,7 @@ TEST(ResumeCheck, WhatChangesTheRestOfTheTrainingIsNamed) {
   }
 }
 
-// The learning rate is told where it leaps.
-TEST(ResumeCheck, TheRateThatFollowsIsTold) {
+TEST(ResumeCheck, ReportsAJumpOfTheLearningRate) {
   EXPECT_EQ(changes({}, {"schedule.learning_rate=0.01"}),
             (Words{"schedule.learning_rate: 0.1 -> 0.01",
                    "learning rate of the next step: 0.0793893 -> 0.00793893"}));
@@ -308,13 +307,13 @@ TEST(ResumeCheck, TheRateThatFollowsIsTold) {
       (Words{"train.epochs: 10 -> 20", "learning rate of the next step: 0.0793893 -> 0.0945503"}));
   // With twice the batch, 3 of 10 epochs are still 3 of 10 epochs.
   EXPECT_EQ(changes({}, {"batch.global=64"}), Words{"batch.global: 32 -> 64"});
-  // A milestone in steps is not: it lies twice as far.
+  // A milestone in steps is twice as far.
   EXPECT_EQ(
       changes({"schedule.step={steps: 20}"}, {"schedule.step={steps: 20}", "batch.global=64"}),
       (Words{"batch.global: 32 -> 64", "learning rate of the next step: 0.01 -> 0.1"}));
 }
 
-TEST(ResumeCheck, WhatIsTrainedCannotChange) {
+TEST(ResumeCheck, RejectsChangesOfTheNetworkOptimizerAndTask) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"optimizer=adam", "--set: optimizer: sgd -> adam"},
       {"model.network.layer[2]={gelu {}}", "--set: model.network.layer[2]: relu -> gelu"},
@@ -336,7 +335,7 @@ TEST(ResumeCheck, WhatIsTrainedCannotChange) {
   EXPECT_EQ(refusal({}, {"seed=2"}), "no error");
 }
 
-TEST(ResumeCheck, ALongListOfRefusalsIsCutOff) {
+TEST(ResumeCheck, TruncatesALongListOfChanges) {
   Words renamed;
   for (int i = 0; i < 7; ++i)
     renamed.push_back("model.network.layer[" + std::to_string(i) + "].name=x" + std::to_string(i));
@@ -349,7 +348,7 @@ TEST(ResumeCheck, ALongListOfRefusalsIsCutOff) {
   EXPECT_EQ(std::ranges::count(error, '\n'), 12);
 }
 
-TEST(ResumeCheck, WhatChangesNoResultIsNotMentioned) {
+TEST(ResumeCheck, IgnoresChangesThatDoNotAffectResults) {
   const Words free = {"run_dir=elsewhere",
                       "data.root=/elsewhere",
                       "data.threads=3",
@@ -382,7 +381,7 @@ TEST(ResumeCheck, WhatChangesNoResultIsNotMentioned) {
 
 // --- Ranks ---
 
-TEST(ResumeCheck, RanksMatterWhereBatchNormIsNotSynchronized) {
+TEST(ResumeCheck, ReportsAChangeOfRanksIfBatchNormIsNotSynchronized) {
   EXPECT_EQ(changes({}, {}, 2), Words{});
   const Words lines = changes({}, {}, 3);
   ASSERT_EQ(lines.size(), 1u);
@@ -395,7 +394,7 @@ TEST(ResumeCheck, RanksMatterWhereBatchNormIsNotSynchronized) {
   EXPECT_EQ(changes(frozen, frozen, 3), Words{});
 }
 
-// --- Checkpoints that do not hold their configuration ---
+// --- Checkpoints without their configuration ---
 
 class OldCheckpoint : public ::testing::Test {
  protected:
@@ -418,7 +417,7 @@ TEST_F(OldCheckpoint, IsComparedWithTheConfigurationOfItsRun) {
   EXPECT_EQ(changes_since(checkpoint_, {"seed=2"}), Words{"seed: 1 -> 2"});
 }
 
-TEST_F(OldCheckpoint, IsNotComparedWithALaterOne) {
+TEST_F(OldCheckpoint, IsNotComparedWithALaterConfiguration) {
   run_has({"seed=3"});
   EXPECT_EQ(changes_since(checkpoint_, {}), Words{});
   const Words lines = changes_since(checkpoint_, {"seed=2"});
@@ -426,7 +425,7 @@ TEST_F(OldCheckpoint, IsNotComparedWithALaterOne) {
   EXPECT_NE(lines[0].find("has changed since"), std::string::npos) << lines[0];
 }
 
-TEST_F(OldCheckpoint, ResumesWhereNothingIsKnown) {
+TEST_F(OldCheckpoint, ResumesWithoutAnyConfiguration) {
   EXPECT_EQ(changes_since(checkpoint_, {}), Words{});
   const Words lines = changes_since(checkpoint_, {"seed=2"});
   ASSERT_EQ(lines.size(), 1u);
@@ -449,7 +448,7 @@ std::string with_old_names(std::string config) {
 
 const Words kRenamed = {"data.normalize.std=2", "schedule.cosine.min_learning_rate=0.01"};
 
-TEST(ResumeCheck, OldFieldNamesInASavedConfigurationAreNoDifference) {
+TEST(ResumeCheck, AcceptsOldFieldNamesInASavedConfiguration) {
   FoundCheckpoint checkpoint = checkpoint_of(kRenamed);
   checkpoint.state.config = with_old_names(checkpoint.state.config);
   EXPECT_EQ(changes_since(checkpoint, kRenamed), Words{});
@@ -457,7 +456,7 @@ TEST(ResumeCheck, OldFieldNamesInASavedConfigurationAreNoDifference) {
             Words{"data.normalize.std: [2] -> [3]"});
 }
 
-TEST_F(OldCheckpoint, IsComparedWithAConfigurationOfItsRunThatHasOldFieldNames) {
+TEST_F(OldCheckpoint, IsComparedWithAConfigurationWithOldFieldNames) {
   checkpoint_.state.config_hash = checkpoint_of(kRenamed).state.config_hash;
   spill(folder_.path() / "config.txtpb", with_old_names(checkpoint_of(kRenamed).state.config));
   EXPECT_EQ(changes_since(checkpoint_, kRenamed), Words{});
@@ -465,7 +464,7 @@ TEST_F(OldCheckpoint, IsComparedWithAConfigurationOfItsRunThatHasOldFieldNames) 
             Words{"data.normalize.std: [2] -> [3]"});
 }
 
-TEST(ResumeCheck, AConfigurationWithUnknownFieldsCanStillBeResumed) {
+TEST(ResumeCheck, ResumesFromAConfigurationWithUnknownFields) {
   FoundCheckpoint checkpoint = checkpoint_of({});
   checkpoint.state.config += "hologram: 3\n";
   EXPECT_EQ(changes_since(checkpoint, {}), Words{});

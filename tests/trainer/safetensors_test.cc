@@ -49,8 +49,7 @@ TEST(Safetensors, RoundTrip) {
   EXPECT_THROW(reader.read("c", Shape{4}, out), DataError);
 }
 
-// The layout that other readers of the format rely on.
-TEST(Safetensors, BytesAreThoseOfTheFormat) {
+TEST(Safetensors, WritesTheDocumentedLayout) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "x.safetensors";
   write_two(path);
@@ -68,7 +67,7 @@ TEST(Safetensors, BytesAreThoseOfTheFormat) {
   EXPECT_EQ(file.size(), 8 + length + 40);
 }
 
-TEST(Safetensors, MetadataStandsBesideTheFormat) {
+TEST(Safetensors, MetadataIsAddedToTheFormat) {
   const std::vector<SafetensorsEntry> entries{{"b", Shape{4}}};
   const std::string bytes = safetensors_header(entries, {{"classes", "[\"cat\"]"}});
   const auto header = nlohmann::json::parse(bytes.substr(8));
@@ -76,7 +75,7 @@ TEST(Safetensors, MetadataStandsBesideTheFormat) {
             nlohmann::json::parse(R"({"classes":"[\"cat\"]","format":"pt"})"));
 }
 
-TEST(Safetensors, WrongFilesAreNamed) {
+TEST(Safetensors, ErrorsNameTheFile) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "x.safetensors";
   EXPECT_NE(error_of(path).find("No such file"), std::string::npos);
@@ -90,7 +89,7 @@ TEST(Safetensors, WrongFilesAreNamed) {
   EXPECT_TRUE(error.starts_with(path.string())) << error;
 }
 
-TEST(Safetensors, ImpossibleDescriptionsAreRefused) {
+TEST(Safetensors, RejectsInvalidTensorEntries) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "x.safetensors";
   for (const char* entry :
@@ -111,8 +110,8 @@ TEST(Safetensors, ImpossibleDescriptionsAreRefused) {
   }
 }
 
-// Found by tests/fuzz: a float that is no offset was converted to one all the same.
-TEST(Safetensors, AnOffsetThatIsAFraction) {
+// Found by tests/fuzz: a float was converted to an offset.
+TEST(Safetensors, RejectsOffsetsThatAreNotIntegers) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "x.safetensors";
   for (const char* offset : {"184467440737095509551615", "4.5", "true", "\"4\"", "-1"}) {

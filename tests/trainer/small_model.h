@@ -1,4 +1,4 @@
-// Arrays to save and load, without a network that they belong to.
+// Arrays to save and load, without a network.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace trireme::train {
 
-// Two parameters, padding between them, and a running value.
+// Two parameters with padding between them, and a running statistic.
 struct SmallModel {
   SmallModel()
       : device(create_cpu_device(1)),
@@ -31,9 +31,9 @@ struct SmallModel {
                               .end = 34});
     parameters.trained_elements = parameters.elements = 48;
     parameters.running_stats.push_back({.name = "bn.running_mean",
-                                  .spec = {DType::kF32, Shape{3}, Layout::row_major()},
-                                  .initial = 0,
-                                  .begin = 0});
+                                        .spec = {DType::kF32, Shape{3}, Layout::row_major()},
+                                        .initial = 0,
+                                        .begin = 0});
     parameters.updated_stat_elements = parameters.running_stat_elements = 16;
   }
 
@@ -44,7 +44,7 @@ struct SmallModel {
     return state;
   }
 
-  // Numbers that tell the step.
+  // Sets all values to numbers that depend on the step.
   void fill(int64_t step) {
     for (const model::Parameter& p : parameters.all) {
       for (int64_t i = p.begin; i < p.end; ++i) {
