@@ -90,7 +90,7 @@ void DurableFile::write_block(std::span<const std::byte> block) {
   while (!block.empty()) {
     const ssize_t written =
         retry_interrupted([&] { return ::write(file, block.data(), block.size()); });
-    // not supported, or not aligned after a short write
+    // O_DIRECT is not supported here, or the rest of a short write is not aligned.
     if (written < 0 && errno == EINVAL && direct) {
       direct = ::fcntl(file, F_SETFL, 0) != 0;
       if (!direct) continue;

@@ -7,7 +7,7 @@
 namespace trireme::ops {
 namespace {
 
-// x and y, or their gradients.
+// Checks x and y, or their gradients.
 void check_pool(const Checker& c, const PoolGeometry& g, int x, int y) {
   c.rank(x, 4);
   c.at_least(1, g.kernel, "kernel");

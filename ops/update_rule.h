@@ -105,7 +105,7 @@ struct Adam {
 
   template <class T>
   struct Numbers {
-    // coupled: decay is added to the gradient; decoupled: p is multiplied by `decay_factor`
+    // Coupled decay is added to the gradient; decoupled decay multiplies p by `decay_factor`.
     T weight_decay, decay_factor;
     T beta1, beta2, epsilon;
     T step_size, inv_sqrt_correction2;

@@ -155,8 +155,9 @@ void check(cudaError_t result, const char* call) {
 }
 
 cudaStream_t handle(Stream& stream) {
-  if (stream.device() != DeviceKind::kCuda)
+  if (stream.device() != DeviceKind::kCuda) {
     throw Error("the stream does not belong to a CUDA device");
+  }
   return static_cast<CudaStream&>(stream).handle();
 }
 

@@ -92,7 +92,7 @@ Plan plan(const DenseBackwardWeights&, const EnginePtr& engine, Specs given) {
   const memory::desc dweight = to_desc(specs[Op::kDweight]);
   const memory::desc dbias = bias_desc(specs[Op::kDbias]);
   const memory::desc dy = to_desc(specs[Op::kDy]);
-  // in the forward pass it has the dtype of the activations
+  // In the forward pass the weight has the dtype of the activations.
   TensorSpec weight = specs[Op::kDweight];
   weight.dtype = specs[Op::kX].dtype;
   const dnnl::inner_product_backward_weights::primitive_desc desc(

@@ -53,7 +53,7 @@ struct Groups {
 
 // Values of the groups of a span.
 template <class T>
-using GroupedValue = std::array<T, kLanes>;
+using PerGroup = std::array<T, kLanes>;
 
 // Calls f(lane, channel, group) for each channel of a vector.
 template <class F>
@@ -126,7 +126,7 @@ void normalize_vectors(const Groups& groups, int64_t row, int64_t span, const T*
                        const GroupForward& a) {
   const ChannelView& view = groups.view;
   const int64_t first = groups.first_group(span);
-  GroupedValue<double> sums{}, squares{};
+  PerGroup<double> sums{}, squares{};
   for (int64_t v = groups.first_vector(span); v < groups.end_vector(span); ++v) {
     LanePairSums own;
     sum_moments(x, row_of(view.run(v), row), 1, own);
@@ -135,7 +135,7 @@ void normalize_vectors(const Groups& groups, int64_t row, int64_t span, const T*
       squares[static_cast<size_t>(group - first)] += view.gather(own.second, i);
     });
   }
-  GroupedValue<float> means{}, inv_stds{};
+  PerGroup<float> means{}, inv_stds{};
   for (int64_t g = first; g < groups.end_group(span); ++g) {
     const auto i = static_cast<size_t>(g - first);
     const double mean = sums[i] / groups.values();
@@ -226,7 +226,7 @@ void propagate_vectors(const Groups& groups, int64_t row, int64_t span, const T*
   const ChannelView& view = groups.view;
   const int64_t first = groups.first_group(span);
   const float* const saved = a.saved + 2 * row * groups.count;  // statistics of this sample
-  GroupedValue<double> sums{}, products{};
+  PerGroup<double> sums{}, products{};
   for (int64_t v = groups.first_vector(span); v < groups.end_vector(span); ++v) {
     Lanes means{};
     LanePairSums own;
@@ -244,7 +244,7 @@ void propagate_vectors(const Groups& groups, int64_t row, int64_t span, const T*
       products[static_cast<size_t>(group - first)] += a.gamma[channel] * product;
     });
   }
-  GroupedValue<float> shifts{}, slopes{};
+  PerGroup<float> shifts{}, slopes{};
   for (int64_t g = first; g < groups.end_group(span); ++g) {
     const auto i = static_cast<size_t>(g - first);
     shifts[i] = static_cast<float>(sums[i] / groups.values());

@@ -95,7 +95,7 @@ __device__ Pack<float, N> target_probabilities(const float* probabilities, int64
   return load<N>(probabilities + at);
 }
 
-// Of the classes.
+// The weights of the classes.
 struct ClassWeights {
   const float* values;  // null means 1 for all
   double mean;

@@ -180,7 +180,7 @@ class Multiprocessor {
 };
 
 Multiprocessor& multiprocessor() {
-  // never destroyed, because threads may use it until the end
+  // Never destroyed, because threads may use it until the end.
   static auto* const only = new Multiprocessor;
   return *only;
 }

@@ -69,14 +69,14 @@ TestTensor mixed(const Problem& p) {
   const auto classes = static_cast<size_t>(p.classes);
   for (size_t r = 0; r < static_cast<size_t>(p.valid_rows); ++r) {
     const std::span<double> row = std::span(tensor.values).subspan(r * classes, classes);
-    const double kept = std::array{0.5, 0.75, 0.25, 0.125}[r % 4];
-    for (double& value : row) value *= kept;
+    const double share = std::array{0.5, 0.75, 0.25, 0.125}[r % 4];
+    for (double& value : row) value *= share;
     if (r % 5 == 4) {
       for (double& value : row) {
-        value = static_cast<double>(static_cast<float>(value + (1 - kept) / double(p.classes)));
+        value = static_cast<double>(static_cast<float>(value + (1 - share) / double(p.classes)));
       }
     } else {
-      row[(r * 11 + 5) % classes] += 1 - kept;
+      row[(r * 11 + 5) % classes] += 1 - share;
     }
   }
   return tensor;

@@ -245,17 +245,17 @@ TEST(Dropout, MaskMatchesItsDefinition) {
   evaluate(DropoutForward{.rate = 0.5f, .layer = 3}, {&x, &state, &y});
   const Random random(5, RandomPurpose::kDropout, mix64(3) + 7);
   uint64_t index = 100 * 12;
-  int kept = 0;
+  int retained = 0;
   for (int64_t n = 0; n < 2; ++n)
     for (int64_t h = 0; h < 2; ++h)
       for (int64_t w = 0; w < 2; ++w)
         for (int64_t c = 0; c < 3; ++c) {
           const bool keep = random.uniform_at(index++) >= 0.5f;
-          kept += keep;
+          retained += keep;
           EXPECT_EQ(y[((n * 3 + c) * 2 + h) * 2 + w], keep ? 2 : 0);
         }
-  EXPECT_GT(kept, 0);
-  EXPECT_LT(kept, 24);
+  EXPECT_GT(retained, 0);
+  EXPECT_LT(retained, 24);
 }
 
 TEST(Dropout, DoesNotDependOnHowTheBatchIsSplit) {
