@@ -45,7 +45,7 @@ using JsonNumber = NumberText<true>;
 using PlainNumber = NumberText<false>;
 
 // Returns an integer. Throws Error if the value is not an integer in the range of T; get<T>() of
-// nlohmann::json would round fractions and truncate large numbers.
+// nlohmann::json would truncate fractions and large numbers.
 template <class T>
 T integer_from(const nlohmann::json& value) {
   if (value.is_number_unsigned()) {

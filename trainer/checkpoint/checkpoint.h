@@ -40,7 +40,7 @@ class Checkpoints {
   // and the best.
   Checkpoints(std::filesystem::path folder, int64_t keep);
 
-  // Removes the remains of interrupted saves. Requires that nobody else saves to the folder.
+  // Removes the remains of interrupted saves. Requires that no save to the folder is in progress.
   void clean() const;
   // Prepares the folder for training to continue from `checkpoint`, a folder in it with the state
   // of `step`. Checkpoints of later steps, which are damaged or abandoned, are renamed to

@@ -34,6 +34,7 @@ struct EarlyStoppingState {
   int64_t counted_at = -1;     // the step of the last evaluation that was counted
 };
 
+// The contents of state.json.
 struct CheckpointState {
   int64_t step = 0;      // updates done
   int64_t epoch = 0;     // epochs completed

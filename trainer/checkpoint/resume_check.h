@@ -27,7 +27,7 @@ struct ResumedRun {
 std::vector<std::string> check_changes(const FoundCheckpoint& checkpoint, const ResumedRun& run);
 
 // Returns "the data has changed since it was saved: " with the differences; empty if there are none
-// or the checkpoint does not record its data.
+// that can be detected, since checkpoints of older versions do not record their data.
 std::string describe_data_change(const CheckpointState& saved, const RunData& now);
 // Returns the error for such a change if it has not been accepted.
 DataError data_change_error(const FoundCheckpoint& checkpoint, const std::string& change);

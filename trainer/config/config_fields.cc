@@ -36,10 +36,10 @@ bool is_typo(const std::string& typed, const std::string& name) {
 
 // Returns a suggestion of the paths with the fewest names.
 std::string offer(const std::vector<FieldPath>& places) {
-  const auto least = std::ranges::min_element(places, {}, &FieldPath::depth);
+  const auto shallowest = std::ranges::min_element(places, {}, &FieldPath::depth);
   std::vector<std::string> paths;
   for (const FieldPath& place : places) {
-    if (place.depth == least->depth && paths.size() < kFewPlaces) paths.push_back(place.path);
+    if (place.depth == shallowest->depth && paths.size() < kFewPlaces) paths.push_back(place.path);
   }
   return fmt::format("; did you mean '{}'?", fmt::join(paths, "' or '"));
 }

@@ -19,10 +19,10 @@ struct FieldPath {
 // repeated messages have index 0.
 std::vector<FieldPath> all_fields(const google::protobuf::Descriptor* message);
 
-// Returns a suggestion for a field `name` that `message`, at `path` of `root`, does not have: ";
-// did you mean 'momentum'?". If no field of the message has a similar name, suggests the path of a
-// field or value elsewhere ("optimizer.sgd.momentum", "train.precision=BF16"), or lists the fields
-// if the message has only a few. Returns "" if there is nothing to suggest.
+// Returns a suggestion for a field `name` that `message`, at `path` of `root`, does not have, such
+// as "; did you mean 'momentum'?". If no field of the message has a similar name, suggests the path
+// of a field or value elsewhere ("optimizer.sgd.momentum", "train.precision=BF16"), or lists the
+// fields if the message has only a few. Returns "" if there is nothing to suggest.
 std::string suggest_field(const google::protobuf::Descriptor* root, const std::string& path,
                           const google::protobuf::Descriptor* message, const std::string& name);
 

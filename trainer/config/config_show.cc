@@ -76,7 +76,7 @@ class Annotator {
 
   // `message` is null inside an unset message.
   void fields(const Descriptor* type, const Message* message, const std::string& indent) {
-    told_.insert(type);
+    shown_.insert(type);
     for (int i = 0; i < type->field_count(); ++i) {
       const FieldDescriptor* field = type->field(i);
       if (is_deprecated(field)) continue;
@@ -129,7 +129,7 @@ class Annotator {
   void unset_message(const FieldDescriptor* field, const std::string& begin) {
     const Descriptor* type = field->message_type();
     if (type->field_count() == 0) return line(begin, field->name() + " {}");
-    if (!told_.insert(type).second) return line(begin, field->name() + " { ... }");
+    if (!shown_.insert(type).second) return line(begin, field->name() + " { ... }");
     line(begin, field->name() + " {");
     fields(type, nullptr, begin + "  ");
     line(begin, "}");
@@ -157,7 +157,7 @@ class Annotator {
       values += (i == 0 ? "" : ", ") + value;
     }
     if (!values.empty()) return line(indent, field->name() + ": [" + values + "]");
-    if (size > 0 && told_.contains(field->message_type())) return;
+    if (size > 0 && shown_.contains(field->message_type())) return;
     unset(field, message ? "# " : "", indent);
   }
 
@@ -171,7 +171,7 @@ class Annotator {
     line(indent, field->name() + " { " + fields + "}");
   }
 
-  std::set<const Descriptor*> told_;
+  std::set<const Descriptor*> shown_;
 };
 
 }  // namespace

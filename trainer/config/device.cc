@@ -135,11 +135,11 @@ std::vector<int> assign_devices(const std::vector<std::vector<std::string>>& vis
   std::map<std::string, int> users;
   std::vector<int> chosen;
   for (const std::vector<std::string>& ids : visible) {
-    const auto least = std::min_element(
+    const auto best = std::min_element(
         ids.begin(), ids.end(),
         [&](const std::string& a, const std::string& b) { return users[a] < users[b]; });
-    if (least != ids.end()) ++users[*least];
-    chosen.push_back(least == ids.end() ? -1 : static_cast<int>(least - ids.begin()));
+    if (best != ids.end()) ++users[*best];
+    chosen.push_back(best == ids.end() ? -1 : static_cast<int>(best - ids.begin()));
   }
   return chosen;
 }
