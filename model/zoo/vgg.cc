@@ -73,7 +73,7 @@ class VggBuilder {
   void dense(const char* name, int64_t units) {
     DenseConfig& config = *net_.layer(name).mutable_dense();
     config.set_units(units);
-    config.mutable_weight_init()->mutable_normal()->set_deviation(0.01f);
+    config.mutable_weight_init()->mutable_normal()->set_std(0.01f);
     config.mutable_bias_init()->mutable_constant();
   }
 
