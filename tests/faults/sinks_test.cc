@@ -85,7 +85,7 @@ TEST_F(SinkFaults, TensorBoardOnADiskThatFillsUp) {
 }
 
 TEST_F(SinkFaults, TensorBoardOnADiskThatIsFull) {
-  expect_unharmed(broken_disk("tensorboard", "enospc 1"), {"training goes on without it"});
+  expect_unharmed(broken_disk("tensorboard", "enospc 1"), {"training continues without it"});
   EXPECT_EQ(losses_of(run_dir()).size(), 20u);
 }
 
@@ -97,14 +97,14 @@ TEST_F(SinkFaults, TensorBoardOnADiskThatHangs) {
 }
 
 TEST_F(SinkFaults, TablesOnADiskThatFails) {
-  expect_unharmed(broken_disk("steps.csv", "eio 2"), {"steps.csv: cannot be written any more"});
+  expect_unharmed(broken_disk("steps.csv", "eio 2"), {"steps.csv: cannot be written to"});
   EXPECT_EQ(losses_of(run_dir()).size(), 20u);
 }
 
 TEST_F(SinkFaults, MetricsOnADiskThatIsFull) {
   expect_unharmed(
       broken_disk("metrics.jsonl", "enospc 1", "write"),
-      {"metrics.jsonl: cannot be written any more", "dropped, not written"});
+      {"metrics.jsonl: cannot be written to", "dropped, not written"});
 }
 
 // Checkpoints wait for metrics to be written, but not forever.

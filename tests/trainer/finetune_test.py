@@ -32,7 +32,7 @@ data {{
     eval_inputs: "{name}-eval-x.npy" eval_targets: "{name}-eval-y.npy"
     scale: 0.0625
   }}
-  normalize {{ mean: 0.3 deviation: 0.37 }}
+  normalize {{ mean: 0.3 std: 0.37 }}
 }}
 batch {{ global: {batch} }}
 train {{ epochs: {epochs} threads: 1 }}
@@ -86,7 +86,7 @@ class FineTuneTest(ProgramTest):
         self.train("nothing", "new", epochs=15, **numbers)
         start = ("--init-from", self.scratch / "old.safetensors")
         told = self.train("finetuned", "new", *start, epochs=5, **numbers)
-        self.assertIn("init: 12 of 14 tensors from old.safetensors; fc2 starts afresh (10 -> 5 classes)", told)
+        self.assertIn("init: 12 of 14 tensors from old.safetensors; fc2 is newly initialized (10 -> 5 classes)", told)
         told = self.train("frozen", "new", *start, "--set", "model.freeze=(conv|bn).*", epochs=5, **numbers)
         self.assertIn("(16.58 k trained, the others frozen)", told)
 

@@ -1,4 +1,4 @@
-// The hub never waits for a sink, and tells what it could not give it.
+// The hub never waits for a sink, and reports the records that it drops.
 #include "trainer/report/sinks/hub.h"
 
 #include <gtest/gtest.h>
@@ -15,15 +15,15 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// What a sink was given. It outlives the hub, which may leave a sink behind.
+// The records that a sink received. Outlives the hub, which may leave a hanging sink behind.
 struct Seen {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<std::string> lines;
   int flushed = 0;
-  bool blocked = false;  // a write does not return while it is
+  bool blocked = false;  // while true, writes do not return
 
-  void let_go() {
+  void unblock() {
     const std::lock_guard lock(mutex);
     blocked = false;
     changed.notify_all();
@@ -68,7 +68,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-TEST(Hub, EverySinkGetsWhatItWantsInOrder) {
+TEST(Hub, PassesRecordsInOrderToTheSinksThatWantThem) {
   const auto a = std::make_shared<Seen>();
   const auto b = std::make_shared<Seen>();
   {
@@ -79,7 +79,7 @@ TEST(Hub, EverySinkGetsWhatItWantsInOrder) {
       hub.write(LogLine{std::to_string(i)});
       hub.write(StepRecord{});
     }
-    EXPECT_TRUE(hub.mark().wait(20s));
+    EXPECT_TRUE(hub.flush().wait(20s));
     EXPECT_GT(a->flushed, 0);
     EXPECT_TRUE(hub.problems().empty());
     hub.write(LogLine{"last"});
@@ -88,11 +88,11 @@ TEST(Hub, EverySinkGetsWhatItWantsInOrder) {
     ASSERT_EQ(seen->lines.size(), 1001u);
     for (int i = 0; i < 1000; ++i)
       EXPECT_EQ(seen->lines[static_cast<size_t>(i)], std::to_string(i));
-    EXPECT_EQ(seen->lines.back(), "last") << "what is left is written at the end";
+    EXPECT_EQ(seen->lines.back(), "last") << "the destructor writes the queue";
   }
 }
 
-TEST(Hub, ASinkThatHangsHoldsUpNobody) {
+TEST(Hub, HangingSinkBlocksNeitherCallersNorOtherSinks) {
   const auto stuck = std::make_shared<Seen>();
   const auto other = std::make_shared<Seen>();
   stuck->blocked = true;
@@ -103,56 +103,56 @@ TEST(Hub, ASinkThatHangsHoldsUpNobody) {
     counts = hub.dropped();
     hub.add(std::make_unique<TestSink>("stuck", stuck), /*capacity=*/4);
     hub.add(std::make_unique<TestSink>("other", other));
-    // One that is being written, and then as many as there is room for.
+    // One record is being written; four more fit into the queue.
     hub.write(LogLine{"0"}, MetricsHub::When::kNow);
-    EXPECT_FALSE(hub.mark("stuck").wait(100ms));
+    EXPECT_FALSE(hub.flush("stuck").wait(100ms));
     for (int i = 1; i <= 10; ++i) hub.write(LogLine{std::to_string(i)});
-    EXPECT_TRUE(hub.mark("other").wait(20s));
+    EXPECT_TRUE(hub.flush("other").wait(20s));
     EXPECT_EQ(other->lines.size(), 11u);
     EXPECT_EQ(dropped_by(hub, "stuck"), 6);
     EXPECT_EQ(dropped_by(hub, "other"), 0);
     const auto problems = hub.problems();
     ASSERT_EQ(problems.size(), 1u);
     EXPECT_NE(problems[0].find("stuck does not keep up"), std::string::npos) << problems[0];
-    hub.settle(100ms);
+    hub.drain(100ms);
     ASSERT_EQ(hub.problems().size(), 1u);
-    EXPECT_EQ(dropped_by(hub, "stuck"), 11) << "what hangs at the end is lost";
-    EXPECT_TRUE(hub.problems().empty()) << "told once";
+    EXPECT_EQ(dropped_by(hub, "stuck"), 11) << "records of a hanging sink count as dropped";
+    EXPECT_TRUE(hub.problems().empty()) << "reported once";
   }
-  EXPECT_LT(seconds_since(start), 15) << "the end waits for seconds, not for ever";
-  stuck->let_go();
+  EXPECT_LT(seconds_since(start), 15) << "the destructor waits for seconds, not forever";
+  stuck->unblock();
 }
 
-TEST(Hub, ASinkThatFailsIsToldOnceAndLeftAlone) {
+TEST(Hub, FailingSinkIsReportedOnceAndDisabled) {
   const auto seen = std::make_shared<Seen>();
   MetricsHub hub;
   hub.add(std::make_unique<TestSink>("full", seen));
   hub.add(std::make_unique<TestSink>("closed", std::make_shared<Seen>()));
   hub.write(LogLine{"good"});
-  EXPECT_TRUE(hub.mark("full").wait(20s));
+  EXPECT_TRUE(hub.flush("full").wait(20s));
   hub.write(LogLine{"fail"});
-  EXPECT_FALSE(hub.mark("full").wait(20s)) << "has failed, and so is not waited for";
+  EXPECT_FALSE(hub.flush("full").wait(20s)) << "does not wait for a failed sink";
   hub.write(LogLine{"more"});
-  hub.settle(20s);
+  hub.drain(20s);
   auto problems = hub.problems();
   ASSERT_EQ(problems.size(), 2u);
-  EXPECT_EQ(problems[0], "full: cannot be written; training goes on without it");
-  EXPECT_EQ(problems[1], "closed: cannot be opened; training goes on without it");
+  EXPECT_EQ(problems[0], "full: cannot be written; training continues without it");
+  EXPECT_EQ(problems[1], "closed: cannot be opened; training continues without it");
   EXPECT_EQ(seen->lines, std::vector<std::string>{"good"});
   EXPECT_EQ(dropped_by(hub, "full"), 2);
   EXPECT_EQ(dropped_by(hub, "closed"), 3);
   EXPECT_TRUE(hub.problems().empty());
 }
 
-TEST(Hub, AMarkIsGoodWhenTheHubHasGone) {
-  MetricsHub::Mark mark;
+TEST(Hub, PendingFlushOutlivesTheHub) {
+  MetricsHub::PendingFlush pending;
   {
     MetricsHub hub;
     hub.add(std::make_unique<TestSink>("a", std::make_shared<Seen>()));
     hub.write(LogLine{"last"});
-    mark = hub.mark();
+    pending = hub.flush();
   }
-  EXPECT_TRUE(mark.wait(0s));
+  EXPECT_TRUE(pending.wait(0s));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 
 #include "temporary_folder.h"
 #include "trainer/config/config.h"
-#include "trainer/report/hyper_parameters.h"
+#include "trainer/report/hyperparameters.h"
 #include "trainer/report/rank_lags.h"
 #include "trainer/report/sinks/csv.h"
 #include "trainer/report/sinks/jsonl.h"
@@ -288,12 +288,12 @@ TEST(RankLags, WhoWaitsForNobodyIsWaitedFor) {
   RankLags lags;
   const RankLags::Clock::time_point start{};
   EXPECT_TRUE(lags.due(start));
-  EXPECT_FALSE(lags.look(paces(100, {0, 0, 0}), start)) << "a window begins";
+  EXPECT_FALSE(lags.update(paces(100, {0, 0, 0}), start)) << "a window begins";
   EXPECT_FALSE(lags.due(start + std::chrono::seconds(1)));
-  EXPECT_FALSE(lags.look(paces(200, {1, 1, 1}), start + std::chrono::seconds(1)));
+  EXPECT_FALSE(lags.update(paces(200, {1, 1, 1}), start + std::chrono::seconds(1)));
   // Over 100 steps: ranks 0 and 1 have waited 0.6 ms each, rank 2 only 0.2.
   const auto end = start + std::chrono::seconds(6);
-  const auto found = lags.look(paces(200, {0.3, 0.3, 0.1}), end);
+  const auto found = lags.update(paces(200, {0.3, 0.3, 0.1}), end);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->size(), 3u);
   EXPECT_EQ((*found)[0], 0);
@@ -304,12 +304,12 @@ TEST(RankLags, WhoWaitsForNobodyIsWaitedFor) {
 TEST(RankLags, NothingIsSaidOfOneRankOrOfNoSteps) {
   RankLags lags;
   const RankLags::Clock::time_point start{};
-  EXPECT_FALSE(lags.look(paces(100, {0}), start));
-  EXPECT_FALSE(lags.look({}, start));
-  EXPECT_FALSE(lags.look(paces(0, {0, 0}), start));
-  EXPECT_FALSE(lags.look(paces(1, {0, 0}), start));
-  EXPECT_FALSE(lags.look(paces(1, {0, 0}), start, /*end=*/true)) << "no step since";
-  EXPECT_TRUE(lags.look(paces(2, {0, 0}), start, /*end=*/true));
+  EXPECT_FALSE(lags.update(paces(100, {0}), start));
+  EXPECT_FALSE(lags.update({}, start));
+  EXPECT_FALSE(lags.update(paces(0, {0, 0}), start));
+  EXPECT_FALSE(lags.update(paces(1, {0, 0}), start));
+  EXPECT_FALSE(lags.update(paces(1, {0, 0}), start, /*end=*/true)) << "no step since";
+  EXPECT_TRUE(lags.update(paces(2, {0, 0}), start, /*end=*/true));
 }
 
 TEST(HyperParameters, AreWhatIsSet) {
@@ -324,14 +324,14 @@ run_dir: "somewhere"
 metrics { port: 9 }
 )",
                                      "run.txtpb", {});
-  const auto all = hyper_parameters(config.run);
-  EXPECT_EQ(all.at("optimizer.sgd.momentum"), HyperParameter(0.9));
-  EXPECT_EQ(all.at("optimizer.sgd.nesterov"), HyperParameter(false));
-  EXPECT_EQ(all.at("model.zoo.name"), HyperParameter(std::string("mlp")));
-  EXPECT_EQ(all.at("model.zoo.hidden"), HyperParameter(std::string("64, 32")));
-  EXPECT_EQ(all.at("train.precision"), HyperParameter(std::string("BF16")));
-  EXPECT_EQ(all.at("batch.global"), HyperParameter(32.0));
-  EXPECT_EQ(all.at("schedule.constant"), HyperParameter(true));
+  const auto all = hyperparameters(config.run);
+  EXPECT_EQ(all.at("optimizer.sgd.momentum"), Hyperparameter(0.9));
+  EXPECT_EQ(all.at("optimizer.sgd.nesterov"), Hyperparameter(false));
+  EXPECT_EQ(all.at("model.zoo.name"), Hyperparameter(std::string("mlp")));
+  EXPECT_EQ(all.at("model.zoo.hidden"), Hyperparameter(std::string("64, 32")));
+  EXPECT_EQ(all.at("train.precision"), Hyperparameter(std::string("BF16")));
+  EXPECT_EQ(all.at("batch.global"), Hyperparameter(32.0));
+  EXPECT_EQ(all.at("schedule.constant"), Hyperparameter(true));
   EXPECT_FALSE(all.contains("run_dir"));
   EXPECT_FALSE(all.contains("metrics.port"));
 }

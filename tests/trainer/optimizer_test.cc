@@ -194,8 +194,8 @@ TEST_P(OptimizerTest, RejectsGroupsWithoutParameters) {
                   "optimizer.group[0], which comes before");
   expect_rejected(
       {"optimizer={group {parameters: 'conv.*'}}", "model.freeze='conv.*'"},
-      "optimizer.group[0].parameters: 'conv.*' matches only parameters that model.freeze "
-      "freezes");
+      "optimizer.group[0].parameters: 'conv.*' matches only parameters that are frozen by "
+      "model.freeze");
 }
 
 class EmaTest : public OptimizerTest {

@@ -1,4 +1,4 @@
-"""A scrape of a run is what Prometheus' own parser takes, and says what metrics.jsonl says."""
+"""The metrics port of a run can be parsed by Prometheus' own parser and agrees with metrics.jsonl."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from program import ROOT, TRIREME, ProgramTest, run, unittest
 
-# Goes on for minutes if nothing ends it.
+# Would run for minutes; the tests stop it.
 CONFIG = """
 model { zoo { name: "mlp" hidden: [64, 64] } }
 data { synthetic { shape: [1, 8, 8] count: 4096 eval_count: 64 } }
@@ -22,7 +22,7 @@ optimizer { sgd { momentum: 0.9 } }
 schedule { learning_rate: 0.001 }
 checkpoint { every_steps: 50 every_epochs: 0 keep_best: false }
 """
-# Names and kinds that the dashboard and the alerts in deploy/ rely on.
+# Names and types of metrics used by the dashboard and the alerts in deploy/.
 GAUGES = """run_info step epoch planned_steps train_loss learning_rate samples_per_second step_seconds data_wait_seconds
 exposed_communication_seconds forward_seconds backward_seconds update_seconds resident_memory_bytes
 last_step_timestamp_seconds eval_loss eval_accuracy eval_top5 eval_macro_precision
@@ -57,7 +57,7 @@ class PrometheusTest(ProgramTest):
         return process
 
     def scrape(self, port, process, until, patience=60):
-        """Families by name, once they are all there."""
+        """Returns the metric families by name, once all of `until` are there."""
         end = time.monotonic() + patience
         families = {}
         while time.monotonic() < end and process.poll() is None:
@@ -72,7 +72,7 @@ class PrometheusTest(ProgramTest):
             if until <= families.keys():
                 return families
             time.sleep(0.05)
-        self.fail(f"{until - families.keys()} did not come; the run has ended with {process.poll()}")
+        self.fail(f"{until - families.keys()} did not appear; exit code of the run: {process.poll()}")
 
     def test_names_kinds_and_values(self):
         port = free_port()
@@ -94,7 +94,7 @@ class PrometheusTest(ProgramTest):
         self.assertEqual(labels["run_dir"], str(self.run_dir))
         self.assertEqual(value("planned_steps"), 1000000)
         step = int(value("step"))
-        # A scrape may come while the values of a step are being set.
+        # The scrape may happen while the values of a step are being set.
         self.assertAlmostEqual(value("samples"), 32 * step, delta=32)
         self.assertAlmostEqual(value("last_step_timestamp_seconds"), time.time(), delta=60)
         self.assertGreater(value("resident_memory_bytes"), 1e6)
@@ -119,21 +119,21 @@ class PrometheusTest(ProgramTest):
         self.assertEqual(lags.keys(), {"0", "1"})
         self.assertEqual(min(lags.values()), 0, "one of two waits at least as long as the other")
         self.assertLess(max(lags.values()), 1)
-        process.send_signal(signal.SIGUSR1)  # which mpirun hands on
+        process.send_signal(signal.SIGUSR1)  # mpirun forwards it
         self.assertEqual(process.wait(60), 75)
 
-    def test_a_port_that_is_taken_is_a_warning(self):
+    def test_port_in_use_is_a_warning(self):
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))
             other.listen()
             port = other.getsockname()[1]
             out = run("train", self.config, "--run-dir", self.run_dir, "--metrics-port", port, "--set", "train.max_steps=50",
                       "--set", "metrics.address=127.0.0.1")
-        self.assertIn(f"warning: metrics.port: 127.0.0.1:{port} cannot be listened on", out)
+        self.assertIn(f"warning: metrics.port: cannot listen on 127.0.0.1:{port}", out)
         self.assertIn("done: ", out)
 
     def losses(self, run_dir):
-        """By step, as written."""
+        """Returns the recorded loss by step."""
         losses = {}
         for line in (run_dir / "metrics.jsonl").read_text().splitlines(keepends=True):
             record = json.loads(line) if line.endswith("\n") else {"event": "unfinished"}
@@ -141,7 +141,7 @@ class PrometheusTest(ProgramTest):
                 losses[record["step"]] = record["train_loss"]
         return losses
 
-    def test_scrapers_that_hang_change_nothing(self):
+    def test_hanging_scrapers_do_not_affect_training(self):
         straight = self.scratch / "straight"
         run("train", self.config, "--run-dir", straight, "--set", "train.max_steps=200", "--set", "metrics.tensorboard=false")
         port = free_port()
@@ -150,7 +150,7 @@ class PrometheusTest(ProgramTest):
         hung = [socket.create_connection(("127.0.0.1", port)) for _ in range(4)]
         for connection in hung:
             self.addCleanup(connection.close)
-            connection.sendall(b"GET /metrics HTTP/1.1\r\n")  # and never the rest
+            connection.sendall(b"GET /metrics HTTP/1.1\r\n")  # an incomplete request
         begun = len(self.losses(self.run_dir))
         while len(losses := self.losses(self.run_dir)) < begun + 200:
             self.assertIsNone(process.poll())

@@ -156,7 +156,7 @@ TEST(RunRecords, DamagedLinesAreToldByNumberAndLeftOut) {
       parse(step_line(1) + std::string("\0\0\0\n", 4) + "[1]\n{\"event\":7}\n" + step_line(2));
   EXPECT_EQ(run.steps.size(), 2u);
   ASSERT_EQ(run.problems.size(), 3u);
-  EXPECT_EQ(run.problems[0], "metrics.jsonl: line 2 is damaged and left out");
+  EXPECT_EQ(run.problems[0], "metrics.jsonl:2: the line is damaged and was skipped");
 }
 
 TEST(RunRecords, OfManyDamagedLinesAFewAreTold) {
@@ -236,7 +236,7 @@ TEST_F(ARunsFolder, ThatIsLockedRuns) {
   const auto lock = std::make_unique<RunLock>(run_.path);
   const RunRecords run = read();
   EXPECT_EQ(run.status, RunStatus::kRunning);
-  EXPECT_NE(run.ending.find("process"), std::string::npos);
+  EXPECT_NE(run.status_detail.find("process"), std::string::npos);
 }
 
 TEST_F(ARunsFolder, ThatIsEmptiedOrReplacedIsNotHeldAnyMore) {
@@ -274,7 +274,7 @@ TEST_F(ARunsFolder, FailedWithTheVerdictOfItsSurvivors) {
   spill(run_.log(0), "2026-11-21T22:47:44Z batch 64\nrank 1 (host b, pid 7) died in backward\n");
   const RunRecords run = read();
   EXPECT_EQ(run.status, RunStatus::kFailed);
-  EXPECT_EQ(run.ending, "rank 1 (host b, pid 7) died in backward");
+  EXPECT_EQ(run.status_detail, "rank 1 (host b, pid 7) died in backward");
 }
 
 TEST_F(ARunsFolder, FailedWithALossThatWasNotFinite) {
@@ -284,7 +284,7 @@ TEST_F(ARunsFolder, FailedWithALossThatWasNotFinite) {
           << "\n";
   metrics.flush();
   EXPECT_EQ(read().status, RunStatus::kFailed);
-  EXPECT_EQ(read().ending, "step 3: inf in fc3");
+  EXPECT_EQ(read().status_detail, "step 3: inf in fc3");
   metrics << step_line(4);  // it was told to skip such steps
   metrics.close();
   EXPECT_EQ(read().status, RunStatus::kDead);

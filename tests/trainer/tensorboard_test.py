@@ -149,7 +149,7 @@ class TensorBoardTest(ProgramTest):
             sample = all_pixels[image.tobytes()]
             self.assertIn(accumulator.SummaryMetadata(tag).display_name, (f"class {sample % 10}", NAMES[sample % 10]))
 
-    def test_hyper_parameters_and_configuration(self):
+    def test_hyperparameters_and_configuration(self):
         self.train(ranks=0)
         # With the reader that the HPARAMS tab has.
         accumulator = plugin_event_accumulator.EventAccumulator(str(self.run_dir / "tensorboard")).Reload()

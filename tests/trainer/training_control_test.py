@@ -16,7 +16,7 @@ model {{ zoo {{ name: "mlp" hidden: [32] }} }}
 data {{
   root: "{root}"
   csv {{ train_file: "train.csv" eval_file: "eval.csv" scale: 0.0625 }}
-  normalize {{ mean: 0.3 deviation: 0.37 }}
+  normalize {{ mean: 0.3 std: 0.37 }}
 }}
 batch {{ global: 64 }}
 train {{ epochs: {epochs} threads: 1 }}

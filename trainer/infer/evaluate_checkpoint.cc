@@ -14,7 +14,7 @@ namespace trireme::train {
 
 CheckpointEvaluation evaluate_checkpoint(const Config& config, comm::Communicator& communicator,
                                          const std::string& path,
-                                         const std::optional<SampleFacts>& trained_on,
+                                         const std::optional<SampleInfo>& trained_on,
                                          bool with_details, const data::TableColumns& columns) {
   const auto device = create_device(config, communicator);
   const auto backend = create_backend(config, *device);
@@ -24,7 +24,7 @@ CheckpointEvaluation evaluate_checkpoint(const Config& config, comm::Communicato
   std::unique_ptr<Evaluator> evaluator;
   comm::together(communicator, [&] {
     const int64_t rows = plan_batch(config, communicator.size()).micro;
-    dataset = open_data(config, data::Part::kEvaluation, tell_opening(communicator), columns);
+    dataset = open_data(config, data::Part::kEvaluation, opening_progress(communicator), columns);
     if (trained_on) {
       dataset = data::with_training_classes(std::move(dataset), trained_on->spec,
                                             trained_on->class_names);

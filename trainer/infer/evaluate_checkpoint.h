@@ -8,7 +8,7 @@
 #include "comm/communicator.h"
 #include "trainer/checkpoint/checkpoint_state.h"
 #include "trainer/config/config.h"
-#include "trainer/report/sample_facts.h"
+#include "trainer/report/sample_info.h"
 #include "trainer/step/evaluator.h"
 
 namespace trireme::train {
@@ -30,7 +30,7 @@ struct CheckpointEvaluation {
 // checkpoint belongs to another network.
 CheckpointEvaluation evaluate_checkpoint(const Config& config, comm::Communicator& communicator,
                                          const std::string& path,
-                                         const std::optional<SampleFacts>& trained_on = {},
+                                         const std::optional<SampleInfo>& trained_on = {},
                                          bool with_details = false,
                                          const data::TableColumns& columns = {});
 

@@ -11,7 +11,7 @@ TrainedModel::TrainedModel(const Config& config, ops::Backend& backend,
                            const data::SampleSpec& samples, const std::string& path, int64_t rows,
                            BatchNormMode norms, const Warn& warn)
     : graph_(build_network(config, samples)) {
-  const FoundCheckpoint found = find_trained(path, warn);
+  const FoundCheckpoint found = find_for_inference(path, warn);
   state_ = found.state;
   model::Weights weights = read_model(found, graph_);
   if (norms == BatchNormMode::kFolded) model::fold_batch_norms(graph_, weights);

@@ -28,7 +28,8 @@ std::string command_line() {
   return line;
 }
 
-nlohmann::ordered_json rank_facts(const comm::Communicator& communicator, const Device& device) {
+nlohmann::ordered_json rank_properties(const comm::Communicator& communicator,
+                                       const Device& device) {
   const Machine machine = inspect_machine();
   return {{"host", communicator.placement().host_name},
           {"cpu", machine.cpu},
@@ -37,32 +38,33 @@ nlohmann::ordered_json rank_facts(const comm::Communicator& communicator, const 
           {"device", device.description()}};
 }
 
-// Ranks of a host may be bound to cores of their own or share them, so that only the most that one
-// of them may use is certain.
+// Groups the properties of the ranks by host. Ranks of one host may share cores or be bound to
+// separate ones, so a host's `cores` is the maximum that any one of its ranks may use.
 nlohmann::ordered_json hosts_of(const std::vector<std::string>& ranks, bool gpus) {
   nlohmann::ordered_json hosts = nlohmann::ordered_json::array();
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    const nlohmann::ordered_json facts = nlohmann::ordered_json::parse(ranks[rank]);
+    const nlohmann::ordered_json properties = nlohmann::ordered_json::parse(ranks[rank]);
     auto host = std::find_if(hosts.begin(), hosts.end(), [&](const nlohmann::ordered_json& other) {
-      return other["name"] == facts["host"];
+      return other["name"] == properties["host"];
     });
     if (host == hosts.end()) {
-      hosts.push_back({{"name", facts["host"]},
+      hosts.push_back({{"name", properties["host"]},
                        {"ranks", nlohmann::ordered_json::array()},
-                       {"cpu", facts["cpu"]},
+                       {"cpu", properties["cpu"]},
                        {"cores", 0},
-                       {"memory_bytes", facts["memory_bytes"]},
+                       {"memory_bytes", properties["memory_bytes"]},
                        {"gpus", nlohmann::ordered_json::array()}});
       host = std::prev(hosts.end());
     }
     (*host)["ranks"].push_back(rank);
-    (*host)["cores"] = std::max((*host)["cores"].get<int>(), facts["cores"].get<int>());
-    if (gpus) (*host)["gpus"].push_back(facts["device"]);
+    (*host)["cores"] = std::max((*host)["cores"].get<int>(), properties["cores"].get<int>());
+    if (gpus) (*host)["gpus"].push_back(properties["device"]);
   }
   return hosts;
 }
 
-// Those of CUDA are only asked for where they are in use: finding out loads them.
+// Versions of the libraries in use. CUDA libraries are queried only on a CUDA device, because the
+// query loads them.
 nlohmann::ordered_json libraries(const Device& device) {
   const dnnl_version_t& dnnl = *dnnl_version();
   nlohmann::ordered_json versions = {
@@ -79,7 +81,7 @@ nlohmann::ordered_json libraries(const Device& device) {
 }  // namespace
 
 std::string describe_environment(comm::Communicator& communicator, const Device& device) {
-  const auto ranks = all_gather(communicator, json_text(rank_facts(communicator, device)));
+  const auto ranks = all_gather(communicator, json_text(rank_properties(communicator, device)));
   if (communicator.rank() != 0) return "";
   const std::string mpi = comm::mpi_version();
   const nlohmann::ordered_json environment = {

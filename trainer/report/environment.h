@@ -1,4 +1,4 @@
-// What a run ran on, for whoever looks at its results later: RUN/environment.json.
+// RUN/environment.json: the machines and library versions that a run used.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,9 @@
 
 namespace trireme::train {
 
-// Command, version, start, hosts with their ranks, processors, memory and GPUs, libraries. All
-// ranks call it together; rank 0 gets the JSON, the others nothing.
+// Returns as JSON the command line, the version of Trireme, the start time, the hosts with their
+// ranks, CPUs, memory and GPUs, and the library versions. A collective: all ranks must call it.
+// Returns an empty string on ranks other than 0.
 std::string describe_environment(comm::Communicator& communicator, const Device& device);
 
 }  // namespace trireme::train

@@ -1,4 +1,5 @@
-// RUN/evaluation.json: what an evaluation has found, for programs and for `trireme report`.
+// RUN/evaluation.json: the results of the latest evaluation, read by `trireme report` and by other
+// programs.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +12,12 @@
 
 namespace trireme::train {
 
-// Outputs of a regression that are listed one by one.
+// Maximum number of regression outputs that are listed individually.
 inline constexpr size_t kMaxListedOutputs = 1000;
 
-// Writes the file whole or not at all: an evaluation after `step` updates and `epoch` epochs of
-// samples whose outputs have these names (see data::output_names). Throws Error.
+// Writes an evaluation done after `step` updates and `epoch` epochs, replacing the file atomically.
+// `names` are the names of the model's outputs (see data::output_names). Throws Error if the file
+// cannot be written.
 void write_evaluation(const std::filesystem::path& file, const Evaluation& evaluation, int64_t step,
                       int64_t epoch, const std::vector<std::string>& names);
 

@@ -23,7 +23,7 @@ void write_summary(const std::filesystem::path& path, const Summary& summary) {
               {"exposed_comm_fraction", summary.exposed_comm_fraction},
               {"bad_records", summary.bad_records},
               {"peak_memory_bytes", summary.peak_memory_bytes},
-              {"saves_left_out", summary.saves_left_out},
+              {"saves_left_out", summary.skipped_checkpoints},
               {"seconds_to_first_step", summary.seconds_to_first_step}});
   if (!summary.reason.empty()) out["reason"] = summary.reason;
   replace_durably(path, json_text(out, 2) + "\n");

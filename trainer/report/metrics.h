@@ -1,5 +1,4 @@
-// What a run tells about itself: the records that all sinks (trainer/report/sinks) are fed, and
-// summary.json.
+// The records that a run reports to its sinks (trainer/report/sinks), and summary.json.
 #pragma once
 
 #include <chrono>
@@ -18,14 +17,14 @@
 
 namespace trireme::train {
 
-// A field of the configuration, as a value that runs can be compared by.
-using HyperParameter = std::variant<bool, double, std::string>;
+// The value of one configuration field.
+using Hyperparameter = std::variant<bool, double, std::string>;
 
-// The run begins, or goes on.
+// The run starts or resumes.
 struct StartRecord {
-  int64_t step = 0;      // updates done before
-  int64_t epoch = 0;     // completed before
-  int64_t position = 0;  // samples of the current epoch that were used before
+  int64_t step = 0;      // updates done before this start
+  int64_t epoch = 0;     // epochs completed before this start
+  int64_t position = 0;  // samples of the current epoch used before this start
   std::string version;
   std::string model;
   int64_t parameters = 0;
@@ -38,15 +37,15 @@ struct StartRecord {
   int64_t bad_records = 0;
   std::optional<std::string> resumed_from;
   std::string run_dir;
-  std::string config;  // as text
-  std::map<std::string, HyperParameter> hyper_parameters;
-  int64_t classes = 0;  // of a sample; 0: regression
+  std::string config;  // protobuf text format
+  std::map<std::string, Hyperparameter> hyperparameters;
+  int64_t classes = 0;  // number of classes; 0 for regression
 };
 
-// Times are means over the steps since the record before.
+// Times are means over the steps since the previous record.
 struct StepRecord {
-  int64_t step = 0;   // updates done, this one included
-  int64_t epoch = 0;  // in which the step was, from 0
+  int64_t step = 0;   // updates done, including this one
+  int64_t epoch = 0;  // the epoch of this step, from 0
   float train_loss = 0;
   double learning_rate = 0;
   double samples_per_second = 0;
@@ -56,18 +55,18 @@ struct StepRecord {
   double forward_ms = 0;
   double backward_ms = 0;
   double update_ms = 0;
-  double comm_ms = 0;         // of all sums, hidden or exposed
-  int64_t samples_total = 0;  // trained by this process
+  double comm_ms = 0;         // of all allreduces, overlapped with computation or exposed
+  int64_t samples_total = 0;  // trained on since this process started
   std::optional<uint64_t> parameter_checksum;
-  std::optional<float> loss_scale;     // of FP16, after the step
-  int64_t skipped_steps = 0;           // updates left out since the run began
-  std::optional<int64_t> bad_records;  // left out so far, when more than in the record before
-  std::optional<DeviceLoad> load;      // of this rank's GPU, since the record before
+  std::optional<float> loss_scale;     // after the step; set with FP16 only
+  int64_t skipped_steps = 0;           // updates skipped since the run began
+  std::optional<int64_t> bad_records;  // skipped so far; set if more than in the previous record
+  std::optional<DeviceLoad> load;      // of this rank's GPU, since the previous record
 };
 
 struct EvaluationRecord {
   int64_t step = 0;
-  int64_t epoch = 0;  // completed
+  int64_t epoch = 0;  // epochs completed
   int64_t samples = 0;
   EvaluationMetrics metrics = {};
   std::vector<ClassScores> classes = {};  // as in Evaluation
@@ -81,48 +80,49 @@ struct CheckpointRecord {
   std::string path = {};
   bool best = false;
   double seconds = 0;
-  double stall_seconds = 0;  // that training stood still
+  double stall_seconds = 0;  // for which training was blocked
 };
 
-// By rank: the mean time per step that the others waited in sums longer than it did, and so for it.
+// The lag of each rank: the mean time per step that the other ranks waited in allreduces beyond the
+// rank's own waiting time.
 struct RanksRecord {
   int64_t step = 0;
-  std::vector<double> lag_ms;
+  std::vector<double> lag_ms;  // by rank
 };
 
-// The update of this step was left out.
+// The update of this step was skipped because the loss or a gradient was not finite.
 struct NotFiniteRecord {
   int64_t step = 0;
   int64_t epoch = 0;
-  std::string what;
+  std::string what;  // which value was not finite
 };
 
 struct LossSpikeRecord {
   int64_t step = 0;
   int64_t epoch = 0;
   double train_loss = 0;
-  double mean_before = 0;
-  double deviations = 0;
+  double mean_before = 0;  // of the loss of the preceding steps
+  double stddevs = 0;      // by which the loss exceeds that mean
 };
 
-// All parameters and their gradients, in canonical order, for histograms.
+// All parameters and their gradients, in canonical layout, for histograms.
 struct HistogramsRecord {
   struct Tensor {
     std::string name;
     std::vector<float> values;
-    std::vector<float> gradients;  // of the latest step, over all ranks; none where it is frozen
+    std::vector<float> gradients;  // of the latest step, over all ranks; empty if it is frozen
   };
   int64_t step = 0;
-  int64_t epoch = 0;  // completed
+  int64_t epoch = 0;  // epochs completed
   std::vector<Tensor> tensors;
-  double stall_seconds = 0;  // that training stood still for the copy
+  double stall_seconds = 0;  // for which the copy blocked training
 };
 
-// Training samples that are images, as the network gets them.
+// Training images as the network receives them, after augmentation.
 struct SamplesRecord {
   int64_t step = 0;
-  TensorSpec spec;                // of one
-  std::vector<std::byte> inputs;  // one after the other
+  TensorSpec spec;                // of one sample
+  std::vector<std::byte> inputs;  // the samples, concatenated
   std::vector<std::string> labels;
 };
 
@@ -133,12 +133,12 @@ struct EndRecord {
   std::string ended_by, reason;  // as in Summary
 };
 
-// For stdout as it is, control characters and all.
+// Text to be written to stdout unchanged, including control characters.
 struct ConsoleText {
   std::string text;
 };
 
-// A line for this rank's log.
+// A line for the log of this rank.
 struct LogLine {
   std::string text;
 };
@@ -152,30 +152,30 @@ struct MetricsEvent {
   MetricsRecord record;
 };
 
-// The end of a run. Fractions are of the time spent in steps. Optional where nothing was measured.
+// The results of a run, written at its end. Fractions are relative to the time spent in steps.
 struct Summary {
   std::string status;    // "done", "stopped"
   std::string ended_by;  // "epochs", "max_steps", "early_stopping" or "signal"
-  std::string reason;    // of early stopping, for people
+  std::string reason;    // why early stopping ended the run, as text
   int ranks = 1;
   std::string precision;
-  int64_t epochs = 0;         // completed, of the whole run
+  int64_t epochs = 0;         // completed since the run began, including before a resume
   int64_t steps = 0;          // likewise
-  int64_t skipped_steps = 0;  // of these: their updates were left out
+  int64_t skipped_steps = 0;  // those of `steps` whose update was skipped
   double samples_per_second = 0;
   double wall_seconds = 0;
   double train_loss = 0;  // mean over the samples of the latest epoch
   EvaluationMetrics eval;
-  int64_t eval_step = 0;  // of `eval`: with train.early_stopping that of the best checkpoint
+  int64_t eval_step = 0;  // the step of `eval`; with train.early_stopping, the best checkpoint's
   double data_wait_fraction = 0;
   double exposed_comm_fraction = 0;
-  int64_t bad_records = 0;           // left out of the data, see data.on_bad_record
+  int64_t bad_records = 0;           // skipped in the data, see data.on_bad_record
   int64_t peak_memory_bytes = 0;     // largest resident set of any rank
-  int64_t saves_left_out = 0;        // came due while another was being written
-  double seconds_to_first_step = 0;  // from the start of the process
+  int64_t skipped_checkpoints = 0;   // due while another checkpoint was still being written
+  double seconds_to_first_step = 0;  // since the start of the process
 };
 
-// Writes the file whole or not at all.
+// Replaces the file atomically. Throws Error if it cannot be written.
 void write_summary(const std::filesystem::path& path, const Summary& summary);
 
 }  // namespace trireme::train

@@ -15,7 +15,7 @@ namespace {
 constexpr auto kLiveEvery = std::chrono::milliseconds(100);
 constexpr auto kPlainEvery = std::chrono::seconds(10);
 constexpr auto kPlainEpochEvery = std::chrono::seconds(1);
-constexpr int64_t kFewEpochs = 100;  // all of them get a line
+constexpr int64_t kFewEpochs = 100;  // up to this many, each epoch gets a line
 constexpr int kBarCells = 20;
 constexpr const char* kDim = "\x1b[2m";
 constexpr const char* kBold = "\x1b[1m";
@@ -72,7 +72,7 @@ void Progress::draw() {
   text += fmt::format("step {}/{}  loss {:.4f}  {}  ETA {}", last_.step, total_steps_,
                       PlainNumber{last_.loss}, speed(), format_duration(left));
   const int room =
-      options_.columns - 1 - (kBarCells + 2);  // a bar's cell is one column, not one byte
+      options_.columns - 1 - (kBarCells + 2);  // a cell of the bar is several bytes, but one column
   const bool with_bar = static_cast<int>(text.size()) <= room;
   text.resize(std::min(text.size(), static_cast<size_t>(std::max(10, options_.columns - 1))));
   options_.put(kClearLine + (with_bar ? bar(part) + "  " : "") + text);

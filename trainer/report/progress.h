@@ -1,4 +1,5 @@
-// How a run shows itself on stdout: a live line on a terminal, now and then a plain line elsewhere.
+// The progress display of a run on stdout: a live line on a terminal, a plain line every few
+// seconds otherwise.
 #pragma once
 
 #include <chrono>
@@ -13,46 +14,47 @@
 namespace trireme::train {
 
 struct ProgressOptions {
-  // Where text goes, as it is.
-  std::function<void(std::string)> put;
-  bool live = false;   // a terminal, whose last line is written over
-  bool color = false;  // never with NO_COLOR
-  bool quiet = false;  // shows nothing: the other ranks
+  std::function<void(std::string)> put;  // writes the text to stdout unchanged
+  bool live = false;                     // stdout is a terminal, whose last line is overwritten
+  bool color = false;                    // uses ANSI colors
+  bool quiet = false;                    // shows nothing; for ranks other than 0
   int columns = 80;
 };
-// For stdout, as the environment asks; `put` is what takes it there.
+// Returns the options that fit stdout and the environment (TERM, NO_COLOR, COLUMNS).
 ProgressOptions progress_options(bool quiet, std::function<void(std::string)> put);
 
+// Used by the Reporter of rank 0.
 class Progress {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Lengths of the run; `epochs` is 0 when only steps bound it.
+  // `epochs` and `total_steps` are the planned length of the run; `epochs` is 0 if only the number
+  // of steps is limited.
   Progress(const ProgressOptions& options, int64_t epochs, int64_t total_steps);
   ~Progress();
 
-  // After each step, with the time it ended. Costs next to nothing unless a line is due.
   struct Step {
-    int64_t step = 0;  // done, of the whole run
+    int64_t step = 0;  // steps done since the run began
     int64_t epoch = 0;
     int64_t samples = 0;
     double loss = 0;
     double seconds = 0;
-    double data_wait = 0;                 // seconds of it
-    double exposed_comm = 0;              // seconds of it
-    std::optional<DeviceLoad> load = {};  // where it was looked up since the step before
+    double data_wait = 0;                 // seconds of the step
+    double exposed_comm = 0;              // seconds of the step
+    std::optional<DeviceLoad> load = {};  // set if it was measured since the previous step
   };
+  // Call after each step with the time at which it ended. Cheap unless a line is due.
   void step(const Step& step, Clock::time_point now);
   void epoch_done(int64_t epochs_done, double train_loss,
                   const std::optional<Evaluation>& evaluation);
   void evaluated(int64_t step, const Evaluation& evaluation);
-  // A line of its own.
+  // Prints `text` as a separate line.
   void note(const std::string& text);
-  // Takes the live line away.
+  // Erases the live line.
   void finish();
 
  private:
-  struct Window {  // since the line before
+  struct Window {  // totals since the previous line
     int64_t steps = 0;
     int64_t samples = 0;
     double seconds = 0;
@@ -70,8 +72,8 @@ class Progress {
   int64_t total_steps_;
   Step last_;
   Window window_;
-  std::optional<DeviceLoad> load_;  // the latest
-  double seconds_per_step_ = 0;     // smoothed, for the time left
+  std::optional<DeviceLoad> load_;  // the latest measurement
+  double seconds_per_step_ = 0;     // smoothed, for the ETA
   Clock::time_point shown_;
   bool drawn_ = false;
 };

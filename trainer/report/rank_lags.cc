@@ -12,30 +12,30 @@ constexpr auto kWindow = std::chrono::seconds(5);
 }  // namespace
 
 bool RankLags::due(Clock::time_point now) const {
-  return begin_.empty() || now - began_ >= kWindow;
+  return window_start_.empty() || now - window_start_time_ >= kWindow;
 }
 
-std::optional<std::vector<double>> RankLags::look(std::vector<comm::RankPace> paces,
-                                                  Clock::time_point now, bool end) {
+std::optional<std::vector<double>> RankLags::update(std::vector<comm::RankPace> paces,
+                                                    Clock::time_point now, bool end) {
   if (paces.size() < 2 || (!end && !due(now))) return std::nullopt;
-  if (begin_.empty()) {
-    // The first steps, in which memory and kernels are found, say nothing.
+  if (window_start_.empty()) {
+    // The first steps are not representative: they allocate memory and choose kernels.
     if (!std::ranges::all_of(paces, [](const comm::RankPace& pace) { return pace.steps > 0; })) {
       return std::nullopt;
     }
-    begin_ = std::move(paces);
-    began_ = now;
+    window_start_ = std::move(paces);
+    window_start_time_ = now;
     return std::nullopt;
   }
   std::vector<double> waits;
   for (size_t i = 0; i < paces.size(); ++i) {
-    const int64_t steps = paces[i].steps - begin_[i].steps;
+    const int64_t steps = paces[i].steps - window_start_[i].steps;
     if (steps == 0) return std::nullopt;
-    const auto waited = static_cast<double>(paces[i].waiting_ns - begin_[i].waiting_ns);
+    const auto waited = static_cast<double>(paces[i].waiting_ns - window_start_[i].waiting_ns);
     waits.push_back(waited / static_cast<double>(steps) / 1e6);
   }
-  begin_ = std::move(paces);
-  began_ = now;
+  window_start_ = std::move(paces);
+  window_start_time_ = now;
   const double all = std::accumulate(waits.begin(), waits.end(), 0.0);
   const auto others = static_cast<double>(waits.size() - 1);
   std::vector<double> lags;

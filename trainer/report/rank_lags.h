@@ -1,5 +1,5 @@
-// For which rank the others wait, and how long: from the ranks' ledgers, which the watchdog of
-// rank 0 sees, so that no step sends anything for it.
+// Measures which ranks the others wait for, and how long. The numbers come from the ranks' ledgers,
+// which the watchdog of rank 0 collects anyway, so no step sends extra messages.
 #pragma once
 
 #include <chrono>
@@ -10,21 +10,24 @@
 
 namespace trireme::train {
 
+// Used by the Reporter of rank 0.
 class RankLags {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `paces`: of all ranks, as Ledger::paces. Returns, every few seconds or at the `end`, by rank
-  // the mean milliseconds of a step that the others waited in sums longer than it did: a rank that
-  // comes last waits for nobody. Nothing where there are no steps to tell of, or is only one rank.
-  std::optional<std::vector<double>> look(std::vector<comm::RankPace> paces, Clock::time_point now,
-                                          bool end = false);
-  // Whether a look may tell something.
+  // Returns the lag of each rank since the previous result: the mean milliseconds per step that
+  // the other ranks waited in allreduces beyond the rank's own waiting time. (The last rank to
+  // arrive waits for nobody, so its lag is the largest.) `paces` holds all ranks, as returned by
+  // Ledger::paces. Returns nullopt between measurements, which are a few seconds apart unless
+  // `end` is set, if a rank has done no steps, or if there is only one rank.
+  std::optional<std::vector<double>> update(std::vector<comm::RankPace> paces,
+                                            Clock::time_point now, bool end = false);
+  // Returns true if update() may return a result at this time.
   bool due(Clock::time_point now) const;
 
  private:
-  std::vector<comm::RankPace> begin_;  // of the window
-  Clock::time_point began_;
+  std::vector<comm::RankPace> window_start_;
+  Clock::time_point window_start_time_;
 };
 
 }  // namespace trireme::train

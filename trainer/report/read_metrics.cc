@@ -13,9 +13,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kProblemsTold = 5;
+constexpr size_t kMaxListedProblems = 5;
 
-// Fills in the records line by line.
+// Adds the lines of metrics.jsonl to the records.
 class MetricsReader {
  public:
   explicit MetricsReader(RunRecords& records) : records_(records) {}
@@ -34,23 +34,24 @@ class MetricsReader {
   }
 
   void end() {
-    if (damaged_ <= kProblemsTold) return;
+    if (damaged_ <= kMaxListedProblems) return;
     records_.problems.push_back(
-        fmt::format("metrics.jsonl: {} more damaged lines", damaged_ - kProblemsTold));
+        fmt::format("metrics.jsonl: {} more damaged lines", damaged_ - kMaxListedProblems));
   }
 
  private:
   void damaged(int64_t line_number) {
-    if (++damaged_ > kProblemsTold) return;
+    if (++damaged_ > kMaxListedProblems) return;
     records_.problems.push_back(
-        fmt::format("metrics.jsonl: line {} is damaged and left out", line_number));
+        fmt::format("metrics.jsonl:{}: the line is damaged and was skipped", line_number));
   }
 
   void wait(Recorded seconds) {
     if (seconds && std::isfinite(*seconds) && *seconds > 0) seconds_ += *seconds;
   }
 
-  // A run that went on from a checkpoint has done some steps once more.
+  // Appends a point. A run that resumed from a checkpoint repeats some steps: the later ones
+  // replace the earlier ones.
   template <class Point>
   static void add(std::vector<Point>& points, Point point) {
     while (!points.empty() && points.back().step >= point.step) points.pop_back();
@@ -129,7 +130,7 @@ void read_metrics(std::string_view content, RunRecords& records) {
   int64_t line_number = 0;
   while (!content.empty()) {
     const size_t end = content.find('\n');
-    if (end == std::string_view::npos) break;  // it is still being written, or was cut by a crash
+    if (end == std::string_view::npos) break;  // still being written, or truncated by a crash
     reader.line(content.substr(0, end), ++line_number);
     content.remove_prefix(end + 1);
   }
@@ -158,7 +159,7 @@ std::optional<Summary> parse_summary(const std::string& content) {
   summary.exposed_comm_fraction = or_zero("exposed_comm_fraction");
   summary.bad_records = count_field(fields, "bad_records");
   summary.peak_memory_bytes = count_field(fields, "peak_memory_bytes");
-  summary.saves_left_out = count_field(fields, "saves_left_out");
+  summary.skipped_checkpoints = count_field(fields, "saves_left_out");
   summary.seconds_to_first_step = or_zero("seconds_to_first_step");
   return summary;
 }

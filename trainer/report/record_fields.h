@@ -1,5 +1,5 @@
-// Fields of JSON objects. Those read here somebody else has written: they may be missing, or
-// anything.
+// Access to the fields of JSON objects in run folders. The objects may come from other programs or
+// versions, so the readers accept missing fields and fields of any type.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,21 @@
 
 namespace trireme::train {
 
-// Null where there is none.
+// Returns the field, or null if there is none.
 const nlohmann::json* find_field(const nlohmann::json& object, const char* key);
-// As as_number.
+// Returns the field as a number (see as_number), or nullopt if there is none.
 std::optional<double> number_field(const nlohmann::json& object, const char* key);
-// 0 where it is no whole number that counts something. What is larger than a run can be is cut off,
-// so that sums stay in range.
+// Returns the field clamped to 0..2^53, so that sums cannot overflow, or 0 if it is not an integer.
 int64_t count_field(const nlohmann::json& object, const char* key);
-// Empty where it is no text.
+// Returns the field, or an empty string if it is not a string.
 std::string text_field(const nlohmann::json& object, const char* key);
 
-// The metrics of an evaluation, each as `prefix` and its name.
+// Reads the metrics of an evaluation from fields named `prefix` + name of the metric.
 EvaluationMetrics metric_fields(const nlohmann::json& object, std::string_view prefix);
-enum class Missing { kLeftOut, kNull };
+enum class Missing { kOmit, kNull };
+// Writes the metrics to fields of the same names. `missing` chooses whether a metric without a
+// value is omitted or written as null.
 void put_metrics(nlohmann::ordered_json& object, std::string_view prefix,
-                 const EvaluationMetrics& metrics, Missing missing = Missing::kLeftOut);
+                 const EvaluationMetrics& metrics, Missing missing = Missing::kOmit);
 
 }  // namespace trireme::train

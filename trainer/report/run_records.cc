@@ -25,41 +25,42 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// Longest file read besides metrics.jsonl: evaluation.json with its images is far below.
-constexpr uintmax_t kLargest = 64 << 20;
-constexpr int kDeepest = 16;
-constexpr auto kSignOfLife = std::chrono::minutes(2);
+// Size limit of every file but metrics.jsonl. An evaluation.json with its images is far smaller.
+constexpr uintmax_t kMaxFileBytes = 64 << 20;
+constexpr int kMaxJsonDepth = 16;
+constexpr auto kStaleAfter = std::chrono::minutes(2);
 
-// The text of a file of the run, if it is there; damage is a problem.
-std::optional<std::string> read_if_there(const fs::path& path, RunRecords& records) {
+// Returns the text of a file of the run, or nullopt if it does not exist or cannot be used; the
+// latter is added to the problems.
+std::optional<std::string> read_if_exists(const fs::path& path, RunRecords& records) {
   std::error_code none;
   if (!fs::exists(path, none)) return std::nullopt;
   if (!fs::is_regular_file(path, none)) {
     records.problems.push_back(path.filename().string() + ": is not a regular file");
     return std::nullopt;
   }
-  if (fs::file_size(path, none) > kLargest) {
-    records.problems.push_back(path.filename().string() + ": too large to be what it is called");
+  if (fs::file_size(path, none) > kMaxFileBytes) {
+    records.problems.push_back(path.filename().string() + ": skipped: larger than 64 MiB");
     return std::nullopt;
   }
   return read_text(path);
 }
 
 Json read_json(const fs::path& path, RunRecords& records) {
-  const auto content = read_if_there(path, records);
+  const auto content = read_if_exists(path, records);
   if (!content) return {};
-  // What is written out again must not be nested without end.
-  const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth < kDeepest; };
+  // Limits the nesting, because the value is serialized again (recursively) by the report.
+  const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth < kMaxJsonDepth; };
   Json value = Json::parse(*content, shallow, /*allow_exceptions=*/false);
   if (value.is_object()) return value;
-  records.problems.push_back(path.filename().string() + ": damaged and left out");
+  records.problems.push_back(path.filename().string() + ": skipped: not a valid JSON object");
   return {};
 }
 
 void read_config(const RunFolder& folder, RunRecords& records) {
-  const auto content = read_if_there(folder.config(), records);
+  const auto content = read_if_exists(folder.config(), records);
   if (!content) {
-    records.problems.emplace_back("config.txtpb: missing");
+    records.problems.emplace_back("config.txtpb: the file is missing");
     return;
   }
   records.config_text = *content;
@@ -70,9 +71,9 @@ void read_config(const RunFolder& folder, RunRecords& records) {
   }
 }
 
-// Who holds the run's lock, if anybody does. Where there are no locks, a run lives as long as it
-// writes.
-std::optional<std::string> holder(const RunRecords& records) {
+// Returns the text of the run's lock file, which names the process that holds the lock, or nullopt
+// if nobody does. On file systems without locks, a run counts as alive while it still writes.
+std::optional<std::string> lock_holder(const RunRecords& records) {
   const fs::path path = records.folder / ".lock";
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return std::nullopt;
@@ -80,14 +81,16 @@ std::optional<std::string> holder(const RunRecords& records) {
   const int reason = errno;
   ::close(file);
   if (got) return std::nullopt;
-  if (reason != EWOULDBLOCK && fs::file_time_type::clock::now() - records.touched > kSignOfLife) {
+  if (reason != EWOULDBLOCK &&
+      fs::file_time_type::clock::now() - records.last_written > kStaleAfter) {
     return std::nullopt;
   }
   return read_text(path);
 }
 
-// What the survivors of a failure wrote last: the one kind of line without a time. Empty: none.
-std::string verdict_in(const fs::path& log) {
+// Returns the failure message at the end of a rank's log, or an empty string if there is none.
+// Failure messages are the only lines without a timestamp.
+std::string failure_in(const fs::path& log) {
   constexpr std::streamoff kTail = 64 << 10;
   std::ifstream file(log, std::ios::binary | std::ios::ate);
   if (!file) return "";
@@ -101,11 +104,11 @@ std::string verdict_in(const fs::path& log) {
   return timed ? "" : last;
 }
 
-std::string verdict(const RunFolder& folder) {
+std::string failure_message(const RunFolder& folder) {
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder.path / "log", none)) {
     if (!entry.path().filename().string().starts_with("rank-")) continue;
-    if (std::string said = verdict_in(entry.path()); !said.empty()) return said;
+    if (std::string message = failure_in(entry.path()); !message.empty()) return message;
   }
   return "";
 }
@@ -115,10 +118,10 @@ RunStatus status_by_name(const std::string& name) {
   return name == "stopped" ? RunStatus::kStopped : RunStatus::kFailed;
 }
 
-void judge(RunRecords& records) {
-  if (const auto who = holder(records)) {
+void set_status(RunRecords& records) {
+  if (const auto holder = lock_holder(records)) {
     records.status = RunStatus::kRunning;
-    records.ending = *who;
+    records.status_detail = *holder;
     return;
   }
   if (records.summary) {
@@ -130,12 +133,12 @@ void judge(RunRecords& records) {
     records.status = status_by_name(text_field(last->fields, "status"));
     return;
   }
-  records.ending = verdict({records.folder});
-  const bool goes_on = !records.steps.empty() && last && records.steps.back().step > last->step;
-  if (records.ending.empty() && last && last->kind == "not_finite" && !goes_on) {
-    records.ending = text_field(last->fields, "what");
+  records.status_detail = failure_message({records.folder});
+  const bool continued = !records.steps.empty() && last && records.steps.back().step > last->step;
+  if (records.status_detail.empty() && last && last->kind == "not_finite" && !continued) {
+    records.status_detail = text_field(last->fields, "what");
   }
-  records.status = records.ending.empty() ? RunStatus::kDead : RunStatus::kFailed;
+  records.status = records.status_detail.empty() ? RunStatus::kDead : RunStatus::kFailed;
 }
 
 }  // namespace
@@ -175,7 +178,7 @@ Recorded RunRecords::samples_per_second() const {
   double samples = 0;
   double seconds = 0;
   for (const StepPoint& point : steps) {
-    // Records stand for as many steps as one another, but the last.
+    // All records stand for the same number of steps, except the last.
     const double took = point.step_ms.value_or(NAN) / 1000;
     const double rate = point.samples_per_second.value_or(NAN);
     if (!std::isfinite(took) || !std::isfinite(rate)) continue;
@@ -208,25 +211,25 @@ RunRecords read_run(const fs::path& folder) {
   std::error_code none;
   if (!fs::is_directory(folder, none)) throw ConfigError(folder.string(), "no such run");
   if (!is_run_folder(folder)) {
-    throw ConfigError(
-        folder.string(),
-        "neither a config.txtpb nor a metrics.jsonl: this is not the folder of a run");
+    throw ConfigError(folder.string(),
+                      "not the folder of a run: it has neither a config.txtpb nor a metrics.jsonl");
   }
   RunRecords records;
   const RunFolder run{folder};
   records.folder = folder;
   read_config(run, records);
   if (fs::exists(run.metrics(), none)) {
-    records.touched = fs::last_write_time(run.metrics(), none);
+    records.last_written = fs::last_write_time(run.metrics(), none);
     read_metrics(read_text(run.metrics()), records);
   }
-  if (const auto content = read_if_there(run.summary(), records)) {
+  if (const auto content = read_if_exists(run.summary(), records)) {
     records.summary = parse_summary(*content);
-    if (!records.summary) records.problems.emplace_back("summary.json: damaged and left out");
+    if (!records.summary)
+      records.problems.emplace_back("summary.json: skipped: not a valid summary");
   }
   records.environment = read_json(run.environment(), records);
   records.evaluation = read_json(run.evaluation(), records);
-  judge(records);
+  set_status(records);
   return records;
 }
 

@@ -1,4 +1,4 @@
-// What a run has left in its folder, read back: for `trireme report` and `trireme runs`.
+// Reads back the files in a run's folder, for `trireme report` and `trireme runs`.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,22 @@
 namespace trireme::train {
 
 enum class RunStatus {
-  kRunning,  // its folder is locked
+  kRunning,  // a process holds the lock of the folder
   kDone,
-  kStopped,  // by a signal, saved
-  kFailed,   // it told why
-  kDead,     // it ended without a word: killed, or its machine lost
+  kStopped,  // by a signal, after writing a checkpoint
+  kFailed,   // ended with an error message
+  kDead,     // ended without a message: it was killed, or its machine was lost
 };
 std::string to_string(RunStatus status);  // "running", "done", ...
 
-// A number of metrics.jsonl, which need not be finite; nothing where it was not recorded.
+// A number in metrics.jsonl, which may be infinite or NaN; nullopt if it was not recorded.
 using Recorded = std::optional<double>;
 
-// One step record. Milliseconds and samples/s are means over the steps since the record before.
+// One step record. Milliseconds and samples/s are means over the steps since the previous record.
 struct StepPoint {
   int64_t step = 0;
-  int64_t epoch = 0;   // in which the step was, from 0
-  double seconds = 0;  // that the run had trained, evaluated and waited for saves by then
+  int64_t epoch = 0;   // the epoch of this step, from 0
+  double seconds = 0;  // spent training, evaluating and blocked by checkpoints until this step
   Recorded train_loss;
   Recorded learning_rate;
   Recorded samples_per_second;
@@ -46,47 +46,47 @@ struct StepPoint {
 
 struct EvalPoint {
   int64_t step = 0;
-  int64_t epoch = 0;   // completed
+  int64_t epoch = 0;   // epochs completed
   double seconds = 0;  // as in StepPoint
   int64_t samples = 0;
   EvaluationMetrics metrics = {};  // those that were recorded
   Recorded took = {};              // seconds
 };
 
-// Mean milliseconds of a step by which the others waited for each rank.
+// The lag of each rank, as in RanksRecord.
 struct LagPoint {
   int64_t step = 0;
   std::vector<Recorded> ms;  // by rank
 };
 
-// From where training went on, and with which batch.
+// A start or resume of the run.
 struct StartPoint {
   int64_t step = 0;
-  int64_t epoch = 0;              // completed
-  int64_t position = 0;           // samples of the current epoch that were used
-  int64_t samples_per_epoch = 0;  // 0: not recorded, in version 0.1
+  int64_t epoch = 0;              // epochs completed before
+  int64_t position = 0;           // samples of the current epoch used before
+  int64_t samples_per_epoch = 0;  // 0 if not recorded (version 0.1)
   int64_t global_batch = 0;
   int64_t steps_per_epoch = 0;
 };
 
-// Everything else that a run told: "start", "checkpoint", "not_finite", "loss_spike", "end", and
-// kinds that come later.
+// Any other record: "start", "checkpoint", "not_finite", "loss_spike", "end", and kinds that later
+// versions may add.
 struct RunEvent {
   std::string kind;
   int64_t step = 0;
-  nlohmann::json fields;  // the whole line
+  nlohmann::json fields;  // the complete line
 };
 
 struct RunRecords {
   std::filesystem::path folder;
   RunStatus status = RunStatus::kDead;
-  std::string ending;                       // why it failed; who runs it
-  std::filesystem::file_time_type touched;  // when metrics.jsonl was last written
+  std::string status_detail;  // why the run failed, or the process that is running it
+  std::filesystem::file_time_type last_written;  // of metrics.jsonl
 
   std::string config_text;  // as in config.txtpb
   RunConfig config;
 
-  // Of the latest start; zeros in a run that has not come so far.
+  // From the latest start record; empty and 0 if there is none yet.
   std::string model;
   std::string precision;
   int64_t parameters = 0;
@@ -95,39 +95,41 @@ struct RunRecords {
   int64_t steps_per_epoch = 0;
   int64_t planned_steps = 0;
 
-  std::vector<StartPoint> starts;  // steps ascend, here and below
+  std::vector<StartPoint> starts;  // in ascending order of steps, like the lists below
   std::vector<StepPoint> steps;
   std::vector<EvalPoint> evaluations;
   std::vector<LagPoint> lags;
   std::vector<RunEvent> events;
 
-  std::optional<Summary> summary;  // as of its end
-  nlohmann::json environment;      // environment.json; null where there is none
-  nlohmann::json evaluation;       // evaluation.json; null where there is none
-  // What could not be read, for people: damaged lines and files. A line that is still being written
-  // is none.
+  std::optional<Summary> summary;  // summary.json, written when the run ends
+  nlohmann::json environment;      // environment.json; null if there is none
+  nlohmann::json evaluation;       // evaluation.json; null if there is none
+  // Messages about damaged or missing files and damaged lines. A last line that is still being
+  // written is not a problem.
   std::vector<std::string> problems;
 
-  // The first evaluation of the highest score (see score_of); null where none has one.
+  // Returns the evaluation with the highest score (see score_of), the first of equals, or null if
+  // none has a score.
   const EvalPoint* best() const;
-  Recorded samples_per_second() const;  // of the summary, else the mean of what is recorded
-  // Epochs that a run which has done so many steps has completed, and the part of the current one;
-  // 0 in a run that has not started.
+  // Returns the throughput in the summary, or else the mean of the step records.
+  Recorded samples_per_second() const;
+  // Returns the number of epochs, with a fraction, done after `step` steps, or 0 if the run has not
+  // started.
   double epochs_at(int64_t step) const;
 };
 
-// Reads a run that has ended or goes on. Throws ConfigError where the folder is none of a run's,
-// DataError where its files cannot be opened; what is damaged or missing is left out and told in
-// `problems`.
+// Reads a run that has ended or is still running. Throws ConfigError if the folder is not a run's
+// folder and DataError if a file cannot be opened. Skips damaged or missing parts and reports them
+// in `problems`.
 RunRecords read_run(const std::filesystem::path& folder);
 
-// Whether the folder holds a run: a config.txtpb or a metrics.jsonl.
+// Returns true if the folder holds a run: a config.txtpb or a metrics.jsonl.
 bool is_run_folder(const std::filesystem::path& folder);
 
-// metrics.jsonl as text: fills in steps, evaluations, lags, events, what the latest start says, and
-// problems. Takes any text.
+// Parses the text of metrics.jsonl into the steps, evaluations, lags, events, the fields of the
+// latest start, and the problems of `records`. Accepts any text.
 void read_metrics(std::string_view text, RunRecords& records);
-// Nothing where the text is no summary.
+// Returns nullopt if the text is not a summary.
 std::optional<Summary> parse_summary(const std::string& text);
 
 }  // namespace trireme::train

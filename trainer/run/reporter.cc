@@ -14,7 +14,7 @@
 #include "core/version.h"
 #include "trainer/base/json.h"
 #include "trainer/base/process.h"
-#include "trainer/report/hyper_parameters.h"
+#include "trainer/report/hyperparameters.h"
 #include "trainer/report/sinks/csv.h"
 #include "trainer/report/sinks/jsonl.h"
 #include "trainer/report/sinks/prometheus.h"
@@ -136,7 +136,7 @@ void Reporter::write_start(const RunInfo& info, const std::optional<FoundCheckpo
   if (resumed) record.resumed_from = resumed->path.string();
   record.run_dir = folder_.path.string();
   record.config = to_text(config_);
-  record.hyper_parameters = hyper_parameters(config_);
+  record.hyperparameters = hyperparameters(config_);
   record.classes = info.classes;
   hub_.write(std::move(record), When::kNow);
 }
@@ -173,7 +173,7 @@ void Reporter::step(int64_t step, const LaunchedStep& launched, const StepResult
 
 void Reporter::report_rank_lags(int64_t step, Clock::time_point now, bool end) {
   if (!end && !lags_.due(now)) return;
-  if (auto lags = lags_.look(communicator_.ledger().paces(), now, end)) {
+  if (auto lags = lags_.update(communicator_.ledger().paces(), now, end)) {
     hub_.write(RanksRecord{step, std::move(*lags)});
   }
 }
@@ -288,8 +288,8 @@ void Reporter::samples(SamplesRecord record) { hub_.write(std::move(record), Whe
 void Reporter::histograms(HistogramsRecord record) { histograms_ = hub_.write(std::move(record)); }
 
 std::function<void()> Reporter::before_checkpoint() {
-  return [mark = hub_.mark(JsonlSink::kName), timed_out = records_timed_out_] {
-    if (!mark.wait(*timed_out ? MetricsHub::Seconds(0) : kCheckpointTimeout)) *timed_out = true;
+  return [pending = hub_.flush(JsonlSink::kName), timed_out = records_timed_out_] {
+    if (!pending.wait(*timed_out ? MetricsHub::Seconds(0) : kCheckpointTimeout)) *timed_out = true;
   };
 }
 
@@ -343,7 +343,7 @@ Summary Reporter::summary_of(const CheckpointState& state, const Ending& ending)
   summary.exposed_comm_fraction = fraction(totals_.timings.exposed);
   summary.seconds_to_first_step = seconds_to_first_step_;
   summary.bad_records = bad_records_;
-  summary.saves_left_out = skipped_checkpoints_;
+  summary.skipped_checkpoints = skipped_checkpoints_;
   for (const std::string& peak : all_gather(communicator_, std::to_string(peak_resident_bytes()))) {
     summary.peak_memory_bytes = std::max<int64_t>(summary.peak_memory_bytes, std::stoll(peak));
   }
@@ -363,7 +363,7 @@ Summary Reporter::end(const CheckpointState& state, const Ending& ending) {
       warn(error.what());
     }
   }
-  hub_.settle(kEndTimeout);
+  hub_.drain(kEndTimeout);
   warn_of_sink_problems();
   std::optional<int64_t> best_epoch;
   if (best_epoch_ >= 0) best_epoch = best_epoch_;

@@ -93,9 +93,9 @@ std::vector<std::string> closing_lines(const Summary& summary, std::optional<int
                                 plural(summary.bad_records, "bad record")));
   }
   if (summary.eval.loss) lines.push_back("eval: " + metrics_text(summary.eval));
-  if (summary.saves_left_out > 0) {
+  if (summary.skipped_checkpoints > 0) {
     lines.push_back(fmt::format("{} skipped: due while the previous one was still being written",
-                                plural(summary.saves_left_out, "checkpoint")));
+                                plural(summary.skipped_checkpoints, "checkpoint")));
   }
   return lines;
 }

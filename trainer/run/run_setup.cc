@@ -11,7 +11,7 @@
 #include "trainer/config/loading.h"
 #include "trainer/config/monitor.h"
 #include "trainer/report/environment.h"
-#include "trainer/report/sample_facts.h"
+#include "trainer/report/sample_info.h"
 #include "trainer/step/rank_consistency.h"
 #include "trainer/step/rank_memory.h"
 #include "trainer/step/skipped_samples.h"
@@ -190,7 +190,7 @@ void RunSetup::write_descriptions(const std::string& environment) {
   resolved.set_run_dir(folder.path.string());
   replace_durably(folder.config(), to_text(resolved));
   replace_durably(folder.environment(), environment);
-  write_sample_facts(folder.path, facts_of(*parts_.training));
+  write_sample_info(folder.path, sample_info_of(*parts_.training));
   fs::remove(folder.summary());  // outdated once this run trains further
 }
 

@@ -13,27 +13,27 @@
 
 namespace trireme::train {
 
-// Lines are in the order of their steps, but for late ones, so the search goes backward.
-size_t kept_bytes(const std::filesystem::path& path, int64_t keep_through_step,
-                  const ParseLine& parse) {
+// Lines are in the order of their steps, except late ones, so the search goes backward.
+size_t bytes_through_step(const std::filesystem::path& path, int64_t keep_through_step,
+                          const ParseLine& parse) {
   std::error_code none;
   if (keep_through_step <= 0 || !std::filesystem::exists(path, none)) return 0;
   const std::string text = read_text(path);
   size_t end = text.rfind('\n');
-  end = end == std::string::npos ? 0 : end + 1;  // a line without an end was cut by a crash
-  size_t kept = end;
+  end = end == std::string::npos ? 0 : end + 1;  // a line without a newline was cut by a crash
+  size_t keep = end;
   while (end > 0) {
     const size_t before = end >= 2 ? text.rfind('\n', end - 2) : std::string::npos;
     const size_t begin = before == std::string::npos ? 0 : before + 1;
     const auto line = parse(std::string_view(text).substr(begin, end - begin - 1));
     if (!line || line->step > keep_through_step) {
-      kept = begin;
+      keep = begin;
     } else if (!line->late) {
-      return kept;
+      return keep;
     }
     end = begin;
   }
-  return kept;
+  return keep;
 }
 
 AppendedFile::AppendedFile(const std::filesystem::path& path, size_t keep_bytes) : path_(path) {
@@ -52,8 +52,7 @@ AppendedFile::~AppendedFile() { ::close(file_); }
 
 void AppendedFile::flush() {
   if (!write_all(file_, buffer_)) {
-    throw Error(
-        fmt::format("{}: cannot be written any more: {}", path_.string(), std::strerror(errno)));
+    throw Error(fmt::format("{}: cannot be written to: {}", path_.string(), std::strerror(errno)));
   }
   buffer_.clear();
 }

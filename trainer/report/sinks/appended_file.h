@@ -1,4 +1,5 @@
-// A file that grows, of which a run that goes on keeps what belongs to it.
+// A file that records are appended to. A run that resumes from a checkpoint truncates it after the
+// records that belong to that checkpoint.
 #pragma once
 
 #include <cstddef>
@@ -11,33 +12,35 @@
 
 namespace trireme::train {
 
-// Where a line of text belongs.
+// The step that a line of text belongs to.
 struct LineStep {
   int64_t step = 0;
-  bool late = false;  // may stand after lines of later steps
+  bool late = false;  // may come after lines of later steps
 };
-// Of a line without its end; nothing when it is not whole.
+// Returns the step of a line (without its newline), or nullopt if the line is incomplete.
 using ParseLine = std::function<std::optional<LineStep>(std::string_view)>;
 
-// How much of a file, which need not be there, is up to that step; 0: nothing. Throws Error when it
-// cannot be read.
-size_t kept_bytes(const std::filesystem::path& path, int64_t keep_through_step,
-                  const ParseLine& parse);
+// Returns the size of the part of the file that holds lines up to `keep_through_step`, or 0 if
+// there is no such file. Throws Error if the file cannot be read.
+size_t bytes_through_step(const std::filesystem::path& path, int64_t keep_through_step,
+                          const ParseLine& parse);
 
+// Not thread-safe. Used by the sinks that write files.
 class AppendedFile {
  public:
   static constexpr size_t kAll = static_cast<size_t>(-1);
 
-  // Cuts off what a file that is there has beyond `keep_bytes`; with kAll others may append to it
-  // too. Throws Error.
+  // Opens or creates the file and truncates it to `keep_bytes`. With kAll the file is not
+  // truncated, and other processes may append to it as well. Throws Error if the file cannot be
+  // opened.
   AppendedFile(const std::filesystem::path& path, size_t keep_bytes);
   ~AppendedFile();
   AppendedFile(const AppendedFile&) = delete;
   AppendedFile& operator=(const AppendedFile&) = delete;
 
-  // What is to be appended...
+  // Returns the buffer. Its content is appended to the file by flush().
   std::string& buffer() { return buffer_; }
-  // ...by this. Throws Error naming the file; what could not be written is lost.
+  // Throws Error, which names the file, if the buffer cannot be written.
   void flush();
 
  private:

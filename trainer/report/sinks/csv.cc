@@ -14,7 +14,7 @@
 namespace trireme::train {
 namespace {
 
-constexpr const char* kSteps =
+constexpr const char* kStepColumns =
     "step,epoch,train_loss,learning_rate,samples_per_second,step_ms,data_wait_ms,exposed_comm_ms,"
     "forward_ms,backward_ms,update_ms,comm_ms,loss_scale,skipped_steps";
 
@@ -24,7 +24,7 @@ std::string evaluation_columns() {
   return columns + ",seconds";
 }
 
-// A row begins with its step; the columns' names belong to none.
+// A row begins with its step. The header row counts as step 0.
 std::optional<LineStep> parse_row(std::string_view row) {
   int64_t step = 0;
   const auto result = std::from_chars(row.data(), row.data() + row.size(), step);
@@ -33,19 +33,19 @@ std::optional<LineStep> parse_row(std::string_view row) {
   return row.starts_with("step,") ? std::optional(LineStep{}) : std::nullopt;
 }
 
-// Begun anew where it has other columns: those of another version.
+// Opens a table. A file with other columns, written by another version, is overwritten.
 std::unique_ptr<AppendedFile> open_table(const std::filesystem::path& path,
                                          int64_t keep_through_step, const std::string& columns) {
   std::string there;
   std::ifstream file(path);
   std::getline(file, there);
-  const size_t keep = there == columns ? kept_bytes(path, keep_through_step, parse_row) : 0;
+  const size_t keep = there == columns ? bytes_through_step(path, keep_through_step, parse_row) : 0;
   auto table = std::make_unique<AppendedFile>(path, keep);
   if (keep == 0) table->buffer() = fmt::format("{}\n", columns);
   return table;
 }
 
-// Not finite as in JSON, without quotes. Empty where there is nothing.
+// Returns the text of a cell: empty for no value; infinities and NaN as in JSON, but unquoted.
 std::string cell(std::optional<double> value) {
   return value ? fmt::format("{}", PlainNumber{*value}) : "";
 }
@@ -60,7 +60,7 @@ bool CsvSink::wants(const MetricsRecord& record) const {
 }
 
 void CsvSink::open() {
-  steps_ = open_table(folder_ / "steps.csv", keep_through_step_, kSteps);
+  steps_ = open_table(folder_ / "steps.csv", keep_through_step_, kStepColumns);
   evaluations_ = open_table(folder_ / "evaluations.csv", keep_through_step_, evaluation_columns());
 }
 

@@ -12,7 +12,8 @@ namespace trireme::train {
 
 class CsvSink : public Sink {
  public:
-  // Rows up to `keep_through_step` of files with the same columns stay.
+  // Truncates existing files after the rows of `keep_through_step`, or completely if their columns
+  // differ (files of another version).
   CsvSink(std::filesystem::path run_folder, int64_t keep_through_step);
 
   std::string name() const override { return "csv"; }

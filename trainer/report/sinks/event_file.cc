@@ -29,7 +29,8 @@ constexpr std::array<uint32_t, 256> crc_table() {
   return table;
 }
 
-// So that a checksum of bytes that hold checksums says something too.
+// Masks a CRC as the TFRecord format requires, since the CRC of data that contains its own CRC is
+// degenerate.
 uint32_t masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xA282EAD8U; }
 
 template <class T>
@@ -38,16 +39,16 @@ std::string_view bytes_of(const T& number) {
   return {reinterpret_cast<const char*>(&number), sizeof number};
 }
 
-// Files are read in the order of their names, which begin with a time: in seconds, so that a run
-// started again at once takes the one after.
+// TensorBoard reads files in the order of their names, which begin with a time in seconds. If a run
+// restarts within the same second, its file gets the next unused time.
 fs::path next_name(const fs::path& folder) {
   int64_t time = std::time(nullptr);
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(kFilePrefix)) continue;
-    int64_t its = 0;
-    std::from_chars(name.data() + kFilePrefix.size(), name.data() + name.size(), its);
-    time = std::max(time, its + 1);
+    int64_t other = 0;
+    std::from_chars(name.data() + kFilePrefix.size(), name.data() + name.size(), other);
+    time = std::max(time, other + 1);
   }
   return folder / fmt::format("{}{:010}.{}.{}", kFilePrefix, time, host_name(), ::getpid());
 }

@@ -1,5 +1,5 @@
-// A file of events as TensorBoard reads it: TFRecords, each a length, its checksum, the bytes and
-// theirs.
+// A TensorBoard event file: a sequence of TFRecords. Each is a length, the CRC of the length, the
+// bytes, and the CRC of the bytes.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,14 @@
 
 namespace trireme::train {
 
-// CRC-32C (Castagnoli).
+// Returns the CRC-32C (Castagnoli) checksum.
 uint32_t crc32c(std::string_view bytes);
 
-// Appends one record.
+// Appends one TFRecord.
 void append_record(std::string_view bytes, std::string& to);
 
-// A new file in the folder that TensorBoard reads after those which are there. Throws Error.
+// A new event file that TensorBoard reads after those already in the folder. The constructor and
+// flush() throw Error if the file cannot be written.
 class EventFile {
  public:
   explicit EventFile(const std::filesystem::path& folder);

@@ -8,20 +8,21 @@
 namespace trireme::train {
 namespace {
 
-// A float's exponent and the first three bits of its mantissa number the buckets of one sign.
+// The key of a bucket is the exponent and the first three bits of the mantissa. Each sign has its
+// own buckets.
 constexpr int kShift = 20;
 constexpr uint32_t kMagnitude = 0x7FFFFFFF;
-constexpr uint32_t kKeys = 0x7F800000 >> kShift;  // what lies above is not finite
-constexpr uint32_t kFirst = std::bit_cast<uint32_t>(0x1p-40F) >> kShift;  // below: next to zero
+constexpr uint32_t kKeys = 0x7F800000 >> kShift;  // the keys from here on are not finite
+constexpr uint32_t kFirst = std::bit_cast<uint32_t>(0x1p-40F) >> kShift;  // below: almost zero
 
-// The least magnitude in a bucket.
+// Returns the smallest magnitude in a bucket.
 double lower_end(uint32_t key) {
   if (key < kFirst) return 0;
   return key < kKeys ? std::bit_cast<float>(key << kShift) : 0x1p128;
 }
 double upper_end(uint32_t key) { return lower_end(std::max(key + 1, kFirst)); }
 
-// Appends buckets; a run of empty ones becomes one, and none stands at the beginning.
+// Appends buckets to a histogram. Merges consecutive empty buckets and omits them at the ends.
 class Buckets {
  public:
   explicit Buckets(Histogram& to) : to_(to) {}

@@ -1,4 +1,4 @@
-// How values are spread: buckets of an eighth of an octave, exact at powers of two.
+// Histograms with eight buckets per octave, whose limits include the powers of two.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@ namespace trireme::train {
 struct Histogram {
   double min = 0;
   double max = 0;
-  int64_t count = 0;  // of what is finite
+  int64_t count = 0;  // of the finite values
   double sum = 0;
   double sum_of_squares = 0;
-  // Upper ends, ascending, and how many values are in each; the first and the last have some.
+  // The upper ends of the buckets, ascending, and the number of values in each. The first and the
+  // last bucket are not empty.
   std::vector<double> limits;
   std::vector<int64_t> counts;
 };
 
-// Leaves out what is not finite. What is closer to zero than 2^-40 falls into one bucket on each
-// side of it.
+// Ignores values that are not finite. Magnitudes below 2^-40 share one bucket per sign.
 Histogram histogram_of(std::span<const float> values);
 
 }  // namespace trireme::train

@@ -15,9 +15,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using EventPointer = std::shared_ptr<const MetricsEvent>;
 
-// Records are gathered for so long, which spares threads that would be woken by every step.
-constexpr auto kGather = std::chrono::milliseconds(200);
-constexpr std::chrono::seconds kFarewell{3};
+// Records are batched for this long, so that not every step wakes the threads.
+constexpr auto kBatchInterval = std::chrono::milliseconds(200);
+constexpr std::chrono::seconds kCloseTimeout{3};
 
 }  // namespace
 
@@ -38,16 +38,17 @@ std::atomic<int64_t>& DropCounts::of(const std::string& sink) {
       .second;
 }
 
-// A sink, its queue and what its thread works on. The thread owns it too, and so may hang.
-struct MetricsHub::Lane {
-  Lane(std::unique_ptr<Sink> its_sink, size_t its_capacity, std::shared_ptr<DropCounts> counts)
-      : name(its_sink->name()),
-        capacity(its_capacity),
+// A sink with its queue and its thread. The thread shares the ownership, so it may outlive the hub
+// if the sink hangs.
+struct MetricsHub::Worker {
+  Worker(std::unique_ptr<Sink> a_sink, size_t a_capacity, std::shared_ptr<DropCounts> counts)
+      : name(a_sink->name()),
+        capacity(a_capacity),
         drop_counts(std::move(counts)),
         dropped(drop_counts->of(name)),
-        sink(std::move(its_sink)) {}
+        sink(std::move(a_sink)) {}
 
-  // --- Of those who feed it.
+  // --- Called by other threads.
 
   void push(const EventPointer& event, bool now) {
     if (!threaded) return write_here(event);
@@ -58,29 +59,30 @@ struct MetricsHub::Lane {
     }
     if (queue.size() >= capacity) return overflow();
     queue.push_back(event);
-    ++given;
+    ++accepted;
     if (now) urgent = true;
     if (now || queue.size() == capacity / 2) wake.notify_one();
   }
 
   void overflow() {
-    if (dropped++ == 0) tell(name + " does not keep up: records are left out");
+    if (dropped++ == 0) add_problem(name + " does not keep up: records are being dropped");
   }
 
   void write_here(const EventPointer& event) {
     {
       const std::lock_guard lock(mutex);
-      ++given;
+      ++accepted;
     }
     std::vector<EventPointer> batch = {event};
     handle(batch);
   }
 
-  uint64_t hurry() {
+  // Returns the number of records to wait for.
+  uint64_t start_flush() {
     const std::lock_guard lock(mutex);
     urgent = true;
     wake.notify_one();
-    return given;
+    return accepted;
   }
 
   bool wait(uint64_t until, Clock::time_point deadline) {
@@ -89,19 +91,19 @@ struct MetricsHub::Lane {
     return !failed && done >= until;
   }
 
-  // What it has not written by now is lost.
-  void settle(Clock::time_point deadline) {
+  // Records that are not written by the deadline are counted as dropped.
+  void drain(Clock::time_point deadline) {
     std::unique_lock lock(mutex);
-    // Also where it has failed: what it leaves out is counted by then.
-    if (written.wait_until(lock, deadline, [&] { return done >= given; })) return;
-    failed = given_up = true;
-    dropped += static_cast<int64_t>(given - done);
-    tell(fmt::format("{} hangs: {} records are not written", name, given - done));
+    // A failed sink handles its records too: it counts them as dropped.
+    if (written.wait_until(lock, deadline, [&] { return done >= accepted; })) return;
+    failed = abandoned = true;
+    dropped += static_cast<int64_t>(accepted - done);
+    add_problem(fmt::format("{} hangs: {} records were not written", name, accepted - done));
   }
 
   bool wait_for_end(Clock::time_point deadline) {
     std::unique_lock lock(mutex);
-    return written.wait_until(lock, given_up ? Clock::now() : deadline, [&] { return ended; });
+    return written.wait_until(lock, abandoned ? Clock::now() : deadline, [&] { return ended; });
   }
 
   void stop() {
@@ -116,23 +118,23 @@ struct MetricsHub::Lane {
     return std::exchange(problems, {});
   }
 
-  // --- Of the thread.
+  // --- Called by the sink's thread.
 
   void run() {
-    go_to_background("metrics");
+    set_background_thread("metrics");
     attempt([&] { sink->open(); });
     std::vector<EventPointer> batch;
     while (take(batch)) handle(batch);
-    sink.reset();  // which may hang as well as any write
+    sink.reset();  // may hang, like any write
     const std::lock_guard lock(mutex);
     ended = true;
     written.notify_all();
   }
 
-  // Waits for events; false: there will be none.
+  // Waits for events. Returns false if there will be no more.
   bool take(std::vector<EventPointer>& batch) {
     std::unique_lock lock(mutex);
-    wake.wait_for(lock, kGather,
+    wake.wait_for(lock, kBatchInterval,
                   [&] { return urgent || stopping || queue.size() >= capacity / 2; });
     urgent = false;
     batch.clear();
@@ -167,12 +169,12 @@ struct MetricsHub::Lane {
   void fail(const std::string& why) {
     const std::lock_guard lock(mutex);
     failed = true;
-    tell(why + "; training goes on without it");
+    add_problem(why + "; training continues without it");
     written.notify_all();
   }
 
-  // With the mutex held.
-  void tell(std::string text) {
+  // Requires the mutex.
+  void add_problem(std::string text) {
     problems.push_back(std::move(text));
     has_problems = true;
   }
@@ -183,80 +185,82 @@ struct MetricsHub::Lane {
   std::atomic<int64_t>& dropped;
   std::thread thread;
   bool threaded = true;
-  std::unique_ptr<Sink> sink;  // the thread's, but for Sink::wants
-  bool broken = false;         // the thread's own `failed`
+  std::unique_ptr<Sink> sink;  // used by the thread only, except for Sink::wants
+  bool broken = false;         // copy of `failed` for the thread
 
-  std::mutex mutex;  // over the rest
+  std::mutex mutex;  // guards the members below
   std::condition_variable wake, written;
   std::vector<EventPointer> queue;
-  uint64_t given = 0;  // events that came into the queue
-  uint64_t done = 0;   // and have been written
+  uint64_t accepted = 0;  // events put into the queue so far
+  uint64_t done = 0;      // events written so far
   bool urgent = false;
   bool stopping = false;
   bool failed = false;
-  bool given_up = false;  // it hangs
+  bool abandoned = false;  // because it hangs
   bool ended = false;
   std::vector<std::string> problems;
   std::atomic<bool> has_problems = false;
 };
 
 MetricsHub::~MetricsHub() {
-  const auto deadline = Clock::now() + kFarewell;
-  for (const auto& lane : lanes_) lane->stop();
-  for (const auto& lane : lanes_) {
-    if (!lane->thread.joinable()) continue;
-    // What it hangs in, nothing in this process can end.
-    lane->wait_for_end(deadline) ? lane->thread.join() : lane->thread.detach();
+  const auto deadline = Clock::now() + kCloseTimeout;
+  for (const auto& worker : workers_) worker->stop();
+  for (const auto& worker : workers_) {
+    if (!worker->thread.joinable()) continue;
+    // A thread that hangs in a system call cannot be ended.
+    worker->wait_for_end(deadline) ? worker->thread.join() : worker->thread.detach();
   }
 }
 
 void MetricsHub::add(std::unique_ptr<Sink> sink, size_t capacity) {
-  const auto& lane =
-      lanes_.emplace_back(std::make_shared<Lane>(std::move(sink), capacity, dropped_));
+  const auto& worker =
+      workers_.emplace_back(std::make_shared<Worker>(std::move(sink), capacity, dropped_));
   try {
-    lane->thread = std::thread([lane] { lane->run(); });
+    worker->thread = std::thread([worker] { worker->run(); });
   } catch (const std::system_error&) {
-    // This process has as many threads as it may. Better slow than silent.
-    lane->threaded = false;
-    lane->attempt([&] { lane->sink->open(); });
+    // The process has reached its limit of threads: write synchronously instead.
+    worker->threaded = false;
+    worker->attempt([&] { worker->sink->open(); });
   }
 }
 
 std::weak_ptr<const MetricsEvent> MetricsHub::write(MetricsRecord record, When when) {
   const auto event = std::make_shared<const MetricsEvent>(
       MetricsEvent{std::chrono::system_clock::now(), std::move(record)});
-  for (const auto& lane : lanes_) {
-    if (lane->sink->wants(event->record)) lane->push(event, when == When::kNow);
+  for (const auto& worker : workers_) {
+    if (worker->sink->wants(event->record)) worker->push(event, when == When::kNow);
   }
   return event;
 }
 
-bool MetricsHub::Mark::wait(Seconds patience) const {
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(patience);
+bool MetricsHub::PendingFlush::wait(Seconds timeout) const {
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(timeout);
   bool all = true;
-  for (const auto& [lane, given] : lanes_) all = lane->wait(given, deadline) && all;
+  for (const auto& [worker, until] : workers_) all = worker->wait(until, deadline) && all;
   return all;
 }
 
-MetricsHub::Mark MetricsHub::mark(std::string_view sink) {
-  Mark mark;
-  for (const auto& lane : lanes_) {
-    if (sink.empty() || lane->name == sink) mark.lanes_.emplace_back(lane, lane->hurry());
+MetricsHub::PendingFlush MetricsHub::flush(std::string_view sink) {
+  PendingFlush pending;
+  for (const auto& worker : workers_) {
+    if (sink.empty() || worker->name == sink) {
+      pending.workers_.emplace_back(worker, worker->start_flush());
+    }
   }
-  return mark;
+  return pending;
 }
 
-void MetricsHub::settle(Seconds patience) {
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(patience);
-  mark();
-  for (const auto& lane : lanes_) lane->settle(deadline);
+void MetricsHub::drain(Seconds timeout) {
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(timeout);
+  flush();
+  for (const auto& worker : workers_) worker->drain(deadline);
 }
 
 std::vector<std::string> MetricsHub::problems() {
   std::vector<std::string> all;
-  for (const auto& lane : lanes_) {
-    if (!lane->has_problems) continue;
-    for (std::string& problem : lane->take_problems()) all.push_back(std::move(problem));
+  for (const auto& worker : workers_) {
+    if (!worker->has_problems) continue;
+    for (std::string& problem : worker->take_problems()) all.push_back(std::move(problem));
   }
   return all;
 }

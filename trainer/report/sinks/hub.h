@@ -1,6 +1,6 @@
-// Feeds all sinks of a run. Each has a thread behind a bounded queue, so that a full disk, a hung
-// file system or whoever is slow to read can neither stop nor slow training: what finds the queue
-// full, or comes after the sink has failed, is dropped and counted.
+// Passes the records of a run to its sinks. Each sink has its own thread and bounded queue, so that
+// a full disk, a hung file system or a slow reader can neither stop nor slow training. Records that
+// find the queue full, or that arrive after the sink has failed, are dropped and counted.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@
 
 namespace trireme::train {
 
-// Records that each sink has dropped. For any thread.
+// Counts the records dropped by each sink. Thread-safe.
 class DropCounts {
  public:
   struct Count {
@@ -27,7 +27,7 @@ class DropCounts {
     int64_t records = 0;
   };
   std::vector<Count> get() const;
-  // Stays where it is.
+  // Returns the counter of a sink. The reference stays valid as long as this object.
   std::atomic<int64_t>& of(const std::string& sink);
 
  private:
@@ -35,14 +35,15 @@ class DropCounts {
   std::deque<std::pair<std::string, std::atomic<int64_t>>> counts_;
 };
 
+// Owned by the Reporter.
 class MetricsHub {
  public:
   using Seconds = std::chrono::duration<double>;
-  static constexpr size_t kCapacity = 8192;  // records in a queue
+  static constexpr size_t kCapacity = 8192;  // records per queue
 
   MetricsHub() = default;
-  // Gives the sinks, all of them together, a few seconds to write what they have; one that hangs is
-  // left behind with its thread and its memory.
+  // Waits a few seconds, for all sinks together, until they have written their queues. The thread
+  // of a sink that hangs is detached and leaked.
   ~MetricsHub();
   MetricsHub(const MetricsHub&) = delete;
   MetricsHub& operator=(const MetricsHub&) = delete;
@@ -50,40 +51,42 @@ class MetricsHub {
   void add(std::unique_ptr<Sink> sink, size_t capacity = kCapacity);
 
   enum class When {
-    kSoon,  // within a fraction of a second, together with others
-    kNow,   // whoever watches should see it at once
+    kSoon,  // within a fraction of a second, batched with other records
+    kNow,   // immediately
   };
-  // Never waits for a sink. What is returned expires when all of them are done with the record.
+  // Queues the record for all sinks that want it; never waits for one. The returned pointer expires
+  // when all of them have handled the record.
   std::weak_ptr<const MetricsEvent> write(MetricsRecord record, When when = When::kSoon);
 
  private:
-  struct Lane;
+  struct Worker;
 
  public:
-  // What a sink was given up to a moment.
-  class Mark {
+  // A flush in progress of the records queued before it. May outlive the hub.
+  class PendingFlush {
    public:
-    // Blocks until it is written, or the sink has failed, at most so long. Whether it is written.
-    // From any thread, also when the hub has gone.
-    bool wait(Seconds patience) const;
+    // Blocks until the records are written, a sink has failed, or the timeout expires. Returns true
+    // if all records are written. Thread-safe.
+    bool wait(Seconds timeout) const;
 
    private:
     friend class MetricsHub;
-    std::vector<std::pair<std::shared_ptr<Lane>, uint64_t>> lanes_;
+    std::vector<std::pair<std::shared_ptr<Worker>, uint64_t>> workers_;
   };
-  // Has it written now. Of the sink of that name, or of all.
-  Mark mark(std::string_view sink = {});
+  // Starts writing the queue of the sink of that name, or of all sinks by default.
+  PendingFlush flush(std::string_view sink = {});
 
-  // Waits, at most so long, until all is written; what hangs then has failed.
-  void settle(Seconds patience);
+  // Blocks until all queues are written or the timeout expires. Sinks that hang then count as
+  // failed, and their records as dropped.
+  void drain(Seconds timeout);
 
-  // Why sinks have failed, and that they have begun to drop records, each told once. Costs next to
-  // nothing.
+  // Returns messages about sinks that have failed or have begun to drop records since the last
+  // call. Cheap.
   std::vector<std::string> problems();
   const std::shared_ptr<DropCounts>& dropped() const { return dropped_; }
 
  private:
-  std::vector<std::shared_ptr<Lane>> lanes_;
+  std::vector<std::shared_ptr<Worker>> workers_;
   std::shared_ptr<DropCounts> dropped_ = std::make_shared<DropCounts>();
 };
 

@@ -14,7 +14,7 @@ namespace trireme::train {
 namespace {
 
 constexpr const char* kCheckpoint = "checkpoint";
-// Of more, evaluation.json has the latest.
+// With more classes, the scores of each are only in evaluation.json, which has the latest.
 constexpr size_t kMaxRecordedClasses = 200;
 
 std::optional<LineStep> parse_line(std::string_view line) {
@@ -22,12 +22,12 @@ std::optional<LineStep> parse_line(std::string_view line) {
   if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) {
     return std::nullopt;
   }
-  // Checkpoints are written beside the steps that follow.
+  // Checkpoints are written concurrently with later steps.
   return LineStep{record["step"].get<int64_t>(),
                   record.contains("event") && record["event"] == kCheckpoint};
 }
 
-// Steps are many, so they are written without a tree of values in between.
+// Formats the record directly rather than through a JSON tree, because step records are frequent.
 void append(const StepRecord& r, std::string& text) {
   auto out = std::back_inserter(text);
   fmt::format_to(out, R"({{"event":"step","step":{},"epoch":{},"train_loss":{:.9g},)", r.step,
@@ -77,7 +77,7 @@ nlohmann::ordered_json to_json(const StartRecord& r) {
   return event;
 }
 
-// A list for each score, with an element for each class.
+// Returns one list per score, with one element per class.
 nlohmann::ordered_json per_class(std::span<const ClassScores> classes) {
   nlohmann::ordered_json lists;
   for (const ClassScores& of_class : classes) {
@@ -125,10 +125,10 @@ nlohmann::ordered_json to_json(const LossSpikeRecord& r) {
           {"epoch", r.epoch},
           {"train_loss", r.train_loss},
           {"mean_before", r.mean_before},
-          {"deviations", r.deviations}};
+          {"deviations", r.stddevs}};
 }
 
-// What they cost; the histograms themselves are TensorBoard's.
+// Records only the time that they took; TensorBoardSink writes the histograms.
 nlohmann::ordered_json to_json(const HistogramsRecord& r) {
   return {{"event", "histograms"},
           {"step", r.step},
@@ -149,7 +149,7 @@ nlohmann::ordered_json to_json(const EndRecord& r) {
 }  // namespace
 
 JsonlSink::JsonlSink(const std::filesystem::path& path, int64_t keep_through_step)
-    : file_(path, kept_bytes(path, keep_through_step, parse_line)) {}
+    : file_(path, bytes_through_step(path, keep_through_step, parse_line)) {}
 
 bool JsonlSink::wants(const MetricsRecord& record) const {
   return !is_one_of<SamplesRecord, ConsoleText, LogLine>(record);

@@ -1,4 +1,4 @@
-// metrics.jsonl: every record of a run, one JSON object a line.
+// RUN/metrics.jsonl: the records of a run, one JSON object per line.
 #pragma once
 
 #include <filesystem>
@@ -13,8 +13,8 @@ class JsonlSink : public Sink {
  public:
   static constexpr const char* kName = "metrics.jsonl";
 
-  // Keeps the lines of a file that is there up to `keep_through_step`, what lies beyond is cut off.
-  // Throws Error when it cannot be written.
+  // Truncates an existing file after the lines of `keep_through_step`. Throws Error if the file
+  // cannot be written.
   JsonlSink(const std::filesystem::path& path, int64_t keep_through_step);
 
   std::string name() const override { return kName; }

@@ -22,7 +22,7 @@ using Time = std::chrono::system_clock::time_point;
 
 }  // namespace
 
-// A metric comes into being with its first value, so that nothing is 0 that is not known.
+// Metrics are registered with their first value, so that unknown values are absent rather than 0.
 struct PrometheusSink::State {
   State(std::string its_address, std::shared_ptr<const DropCounts> counts)
       : address(std::move(its_address)), dropped(std::move(counts)) {}
@@ -37,7 +37,7 @@ struct PrometheusSink::State {
     found->second->Set(value);
   }
 
-  // To a value that never falls.
+  // Raises the counter to `value`; a counter never decreases.
   void counter(const char* name, const char* help, double value,
                const prometheus::Labels& labels = {}) {
     auto [found, is_new] = counters.try_emplace({name, labels});
@@ -49,14 +49,14 @@ struct PrometheusSink::State {
   }
 
   void write(Time, const StartRecord& r) {
-    gauge("trireme_run_info", "What runs: its labels tell.", 1,
+    gauge("trireme_run_info", "Always 1; the labels describe the run.", 1,
           {{"model", r.model},
            {"precision", r.precision},
            {"ranks", fmt::format("{}", r.ranks)},
            {"version", r.version},
            {"run_dir", r.run_dir}});
     at(r.step, r.epoch);
-    gauge("trireme_planned_steps", "Updates after which the run ends.",
+    gauge("trireme_planned_steps", "Planned number of updates of the run.",
           static_cast<double>(r.total_steps));
     bad_records(r.bad_records);
   }
@@ -65,35 +65,35 @@ struct PrometheusSink::State {
     at(r.step, r.epoch);
     gauge("trireme_train_loss", "Mean loss of the latest step.", r.train_loss);
     gauge("trireme_learning_rate", "Learning rate of the latest step.", r.learning_rate);
-    counter("trireme_samples_total", "Samples trained by this process.",
+    counter("trireme_samples_total", "Samples trained on since this process started.",
             static_cast<double>(r.samples_total));
-    gauge("trireme_samples_per_second", "Samples trained a second, over all ranks.",
+    gauge("trireme_samples_per_second", "Samples trained on per second, over all ranks.",
           r.samples_per_second);
     const auto time = [&](const char* name, const char* help, double ms) {
       gauge(name, help, ms / 1e3);
     };
-    time("trireme_step_seconds", "Time of a step.", r.step_ms);
-    time("trireme_data_wait_seconds", "Time of a step that rank 0 waited for data.",
-         r.data_wait_ms);
+    time("trireme_step_seconds", "Mean time per step.", r.step_ms);
+    time("trireme_data_wait_seconds", "Time per step that rank 0 waited for data.", r.data_wait_ms);
     time("trireme_exposed_communication_seconds",
-         "Time of a step that rank 0 waited for sums after its backward pass.", r.exposed_comm_ms);
-    time("trireme_forward_seconds", "Time of a step in the forward pass.", r.forward_ms);
-    time("trireme_backward_seconds", "Time of a step in the backward pass.", r.backward_ms);
-    time("trireme_update_seconds", "Time of a step in the update.", r.update_ms);
+         "Time per step that rank 0 waited for allreduces after its backward pass.",
+         r.exposed_comm_ms);
+    time("trireme_forward_seconds", "Time per step in the forward pass.", r.forward_ms);
+    time("trireme_backward_seconds", "Time per step in the backward pass.", r.backward_ms);
+    time("trireme_update_seconds", "Time per step in the parameter update.", r.update_ms);
     gauge("trireme_last_step_timestamp_seconds", "When the latest step ended.", unix_seconds(when));
-    counter("trireme_skipped_steps_total", "Updates left out since the run began.",
+    counter("trireme_skipped_steps_total", "Updates skipped since the run began.",
             static_cast<double>(r.skipped_steps));
     if (r.bad_records) bad_records(*r.bad_records);
-    if (r.loss_scale) gauge("trireme_loss_scale", "What FP16 scales its loss by.", *r.loss_scale);
+    if (r.loss_scale) gauge("trireme_loss_scale", "Loss scale of FP16 training.", *r.loss_scale);
     if (r.load) write(*r.load);
   }
 
   void write(const DeviceLoad& load) {
     gauge("trireme_gpu_memory_bytes", "Memory in use on the GPU of rank 0.",
           load.memory_used_bytes);
-    gauge("trireme_gpu_utilization_ratio", "Part of the time that the GPU of rank 0 computes.",
+    gauge("trireme_gpu_utilization_ratio", "Fraction of the time that the GPU of rank 0 was busy.",
           load.utilization_percent / 100);
-    gauge("trireme_gpu_power_watts", "Power that the GPU of rank 0 takes.", load.power_watts);
+    gauge("trireme_gpu_power_watts", "Power draw of the GPU of rank 0.", load.power_watts);
   }
 
   void write(Time, const EvaluationRecord& r) {
@@ -115,7 +115,7 @@ struct PrometheusSink::State {
 
   void write(Time, const RanksRecord& r) {
     for (size_t rank = 0; rank < r.lag_ms.size(); ++rank) {
-      gauge("trireme_rank_lag_seconds", "Time of a step that the others waited for this rank.",
+      gauge("trireme_rank_lag_seconds", "Time per step that the other ranks waited for this rank.",
             r.lag_ms[rank] / 1e3, {{"rank", fmt::format("{}", rank)}});
     }
   }
@@ -129,7 +129,7 @@ struct PrometheusSink::State {
   }
 
   void bad_records(int64_t count) {
-    counter("trireme_bad_records_total", "Samples left out because they could not be read.",
+    counter("trireme_bad_records_total", "Samples skipped because they could not be read.",
             static_cast<double>(count));
   }
 
@@ -137,7 +137,8 @@ struct PrometheusSink::State {
     gauge("trireme_resident_memory_bytes", "Resident set of rank 0.",
           static_cast<double>(resident_bytes()));
     for (const DropCounts::Count& count : dropped->get()) {
-      counter("trireme_metrics_dropped_total", "Records that a sink was not given or did not take.",
+      counter("trireme_metrics_dropped_total",
+              "Records dropped by a sink that failed or did not keep up.",
               static_cast<double>(count.records), {{"sink", count.sink}});
     }
   }
@@ -148,7 +149,7 @@ struct PrometheusSink::State {
   std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
   std::map<Key, prometheus::Gauge*> gauges;
   std::map<Key, prometheus::Counter*> counters;
-  std::unique_ptr<prometheus::Exposer> exposer;  // the last: its threads read the registry
+  std::unique_ptr<prometheus::Exposer> exposer;  // destroyed first: its threads read the registry
 };
 
 PrometheusSink::PrometheusSink(const std::string& address, int port,
@@ -165,8 +166,8 @@ bool PrometheusSink::wants(const MetricsRecord& record) const {
 void PrometheusSink::open() {
   try {
     state_->exposer = std::make_unique<prometheus::Exposer>(state_->address);
-  } catch (const std::exception&) {  // which only says that some pointer is null
-    throw Error(fmt::format("metrics.port: {} cannot be listened on: another program may have it",
+  } catch (const std::exception&) {  // its message is not useful (a null pointer)
+    throw Error(fmt::format("metrics.port: cannot listen on {}: another program may be using it",
                             state_->address));
   }
   state_->exposer->RegisterCollectable(state_->registry);

@@ -1,4 +1,4 @@
-// Answers Prometheus over HTTP at /metrics: where training is, how fast, and what of it waits.
+// Serves Prometheus metrics over HTTP at /metrics: progress, losses, speed and waiting times.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,13 @@ namespace trireme::train {
 
 class PrometheusSink : public Sink {
  public:
-  // `address` is that of an interface of this host.
+  // `address` is the address of a network interface of this host.
   PrometheusSink(const std::string& address, int port, std::shared_ptr<const DropCounts> dropped);
   ~PrometheusSink() override;
 
   std::string name() const override { return "prometheus"; }
   bool wants(const MetricsRecord& record) const override;
-  // Throws Error when the port cannot be had.
+  // Throws Error if the server cannot listen on the port.
   void open() override;
   void write(const MetricsEvent& event) override;
   void flush() override;

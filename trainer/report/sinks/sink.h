@@ -1,5 +1,4 @@
-// Somewhere that records of a run go: a file, a port, a terminal. Each sink has a thread of its own
-// in the hub, which alone calls it but for `wants`.
+// A destination for the records of a run: a file, a port, a terminal.
 #pragma once
 
 #include <string>
@@ -8,28 +7,29 @@
 
 namespace trireme::train {
 
-// Whatever throws ends the sink, with one warning; training goes on without it.
+// The MetricsHub calls every function but wants() from one thread per sink. An exception from any
+// of them disables the sink with one warning; training continues without it.
 class Sink {
  public:
   virtual ~Sink() = default;
-  // For people, and to count by: "tensorboard".
+  // Returns a name for messages and counters, such as "tensorboard".
   virtual std::string name() const = 0;
-  // Whether write() does anything with such a record. From any thread.
+  // Returns true if write() handles records of this type. Thread-safe.
   virtual bool wants(const MetricsRecord& record) const = 0;
-  // Before the first write.
+  // Called once, before the first write().
   virtual void open() {}
   virtual void write(const MetricsEvent& event) = 0;
-  // What was written is to be where others find it: nothing more may come for a while.
+  // Makes everything written so far visible to readers. Called after each batch of records.
   virtual void flush() {}
 };
 
-// For std::visit: one function for each kind of record.
+// Combines lambdas, one for each type of record, into a visitor for std::visit.
 template <class... F>
 struct Overloaded : F... {
   using F::operator()...;
 };
 template <class... F>
-Overloaded(F...) -> Overloaded<F...>;  // which clang before 17 does not come to by itself
+Overloaded(F...) -> Overloaded<F...>;  // clang before 17 does not deduce it
 
 template <class... Kinds>
 bool is_one_of(const MetricsRecord& record) {

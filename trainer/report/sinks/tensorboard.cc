@@ -17,8 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 namespace tb = tensorboard;
 
-constexpr size_t kMaxRanks = 64;  // that get a curve each
-// The rest of what is written has a tag of its own.
+constexpr size_t kMaxRanks = 64;  // up to this number, each rank gets its own curve
+// Tags that are also metrics of the hparams plugin.
 constexpr const char* kLoss = "train/loss";
 constexpr const char* kSpeed = "speed/samples_per_second";
 
@@ -31,14 +31,14 @@ tb::Event event_at(std::chrono::system_clock::time_point when, int64_t step) {
   return event;
 }
 
-void set(google::protobuf::Value& value, const HyperParameter& parameter) {
+void set(google::protobuf::Value& value, const Hyperparameter& parameter) {
   std::visit(Overloaded{[&](bool x) { value.set_bool_value(x); },
                         [&](double x) { value.set_number_value(x); },
                         [&](const std::string& x) { value.set_string_value(x); }},
              parameter);
 }
 
-tb::Experiment::HParam::DataType type_of(const HyperParameter& parameter) {
+tb::Experiment::HParam::DataType type_of(const Hyperparameter& parameter) {
   return std::visit(
       Overloaded{[](bool) { return tb::Experiment::HParam::DATA_TYPE_BOOL; },
                  [](double) { return tb::Experiment::HParam::DATA_TYPE_FLOAT64; },
@@ -46,7 +46,7 @@ tb::Experiment::HParam::DataType type_of(const HyperParameter& parameter) {
       parameter);
 }
 
-// Four spaces in front of each line: Markdown for text as it is.
+// Indents each line by four spaces, which is a code block in Markdown.
 std::string as_code(const std::string& text) {
   std::string code = "    ";
   for (const char c : text) {
@@ -88,7 +88,7 @@ class TensorBoardSink::Summaries {
     image.set_colorspace(view.channels);
     image.set_encoded_image_string(png.data(), png.size());
     if (label.empty()) return;
-    // Says once more what an image is, since nothing guesses it any more where metadata is given.
+    // TensorBoard no longer infers the plugin from the value once there is metadata.
     value.mutable_metadata()->mutable_plugin_data()->set_plugin_name("images");
     value.mutable_metadata()->set_display_name(label);
   }
@@ -100,7 +100,7 @@ class TensorBoardSink::Summaries {
   }
   void hparams(const std::string& what, const tb::HParamsPluginData& data) {
     tb::Tensor& tensor = plugin("_hparams_/" + what, "hparams", data.SerializeAsString());
-    tensor.set_dtype(tb::Tensor::DT_FLOAT);  // of which nobody reads the value
+    tensor.set_dtype(tb::Tensor::DT_FLOAT);  // the value itself is not used
     tensor.mutable_shape();
     tensor.add_float_val(0);
   }
@@ -162,7 +162,7 @@ void TensorBoardSink::write(const MetricsEvent& event) {
 
 bool TensorBoardSink::may_write_step(Time now) {
   const double since = unix_seconds(now) - unix_seconds(std::exchange(allowed_at_, now));
-  steps_allowed_ = std::min(kStepsAtOnce, steps_allowed_ + kStepsASecond * std::max(0.0, since));
+  steps_allowed_ = std::min(kStepBurst, steps_allowed_ + kStepsPerSecond * std::max(0.0, since));
   if (steps_allowed_ < 1) return false;
   --steps_allowed_;
   return true;
@@ -176,7 +176,7 @@ void TensorBoardSink::write(Time when, const StartRecord& record) {
   Summaries summaries(when, record.step);
   summaries.text("configuration", as_code(record.config));
   tb::HParamsPluginData experiment;
-  for (const auto& [name, value] : record.hyper_parameters) {
+  for (const auto& [name, value] : record.hyperparameters) {
     tb::Experiment::HParam& hparam = *experiment.mutable_experiment()->add_hparam();
     hparam.set_name(name);
     hparam.set_type(type_of(value));
@@ -193,7 +193,7 @@ void TensorBoardSink::write(Time when, const StartRecord& record) {
   summaries.hparams("experiment", experiment);
 
   tb::HParamsPluginData session;
-  for (const auto& [name, value] : record.hyper_parameters) {
+  for (const auto& [name, value] : record.hyperparameters) {
     set((*session.mutable_session_start()->mutable_hparams())[name], value);
   }
   session.mutable_session_start()->set_start_time(unix_seconds(when));
@@ -245,7 +245,7 @@ void TensorBoardSink::write(Time when, const RanksRecord& record) {
 }
 
 void TensorBoardSink::write(Time when, const HistogramsRecord& record) {
-  // An event for each, so that none grows with the network.
+  // Writes one event per tensor, so that the size of an event does not grow with the network.
   for (const HistogramsRecord::Tensor& tensor : record.tensors) {
     Summaries summaries(when, record.step);
     summaries.histogram("weights/" + tensor.name, tensor.values);
@@ -264,7 +264,7 @@ void TensorBoardSink::write(Time when, const SamplesRecord& record) {
   add(summaries);
 }
 
-// A run that was stopped is to go on: its session stays open.
+// A stopped run is expected to be resumed, so its session stays open.
 void TensorBoardSink::write(Time when, const EndRecord& record) {
   if (record.status != "done") return;
   tb::HParamsPluginData session;

@@ -1,5 +1,5 @@
 // TensorBoard event files in RUN/tensorboard: scalars, histograms of parameters and gradients,
-// training samples, the configuration as text and as hyper-parameters.
+// training images, and the configuration as text and as hyperparameters.
 #pragma once
 
 #include <chrono>
@@ -15,12 +15,13 @@ namespace trireme::train {
 
 class TensorBoardSink : public Sink {
  public:
-  // Scalars of so many steps are written at once, and from then on of so many a second, so that a
-  // run of millions of steps stays one that TensorBoard opens; the latest is always among them.
-  static constexpr double kStepsAtOnce = 1000;
-  static constexpr double kStepsASecond = 2;
+  // Limits how many step records are written (a token bucket), so that TensorBoard can still open
+  // a run of millions of steps. The latest step is always written.
+  static constexpr double kStepBurst = 1000;
+  static constexpr double kStepsPerSecond = 2;
 
-  // With `keep_through_step` above 0 what is there stays, but for steps beyond; else it is removed.
+  // If `keep_through_step` is 0, existing files are removed; otherwise they are kept, and
+  // TensorBoard ignores their events of later steps.
   TensorBoardSink(std::filesystem::path folder, int64_t keep_through_step);
 
   std::string name() const override { return "tensorboard"; }
@@ -32,7 +33,7 @@ class TensorBoardSink : public Sink {
  private:
   using Time = std::chrono::system_clock::time_point;
 
-  // One summary, so one time and one step.
+  // Builds one event: several summaries of the same time and step.
   class Summaries;
   void add(const Summaries& summaries);
   bool may_write_step(Time now);
@@ -49,13 +50,13 @@ class TensorBoardSink : public Sink {
   std::filesystem::path folder_;
   int64_t keep_through_step_;
   std::unique_ptr<EventFile> file_;
-  double steps_allowed_ = kStepsAtOnce;
+  double steps_allowed_ = kStepBurst;
   Time allowed_at_;
   struct Pending {
     Time when;
     StepRecord record;
   };
-  std::optional<Pending> pending_;  // the latest step, where it was not written
+  std::optional<Pending> pending_;  // the latest step, if it has not been written
 };
 
 }  // namespace trireme::train

@@ -21,7 +21,7 @@ void ConsoleSink::flush() {
 }
 
 void LogSink::open() {
-  std::error_code ignored;  // the file tells
+  std::error_code ignored;  // opening the file reports the error
   std::filesystem::create_directories(path_.parent_path(), ignored);
   file_ = std::make_unique<AppendedFile>(path_, AppendedFile::kAll);
 }

@@ -1,4 +1,4 @@
-// What people read while it happens: the console of rank 0 and the log of each rank.
+// Sinks for text: the console of rank 0 and the log of each rank.
 #pragma once
 
 #include <filesystem>
@@ -10,8 +10,8 @@
 
 namespace trireme::train {
 
-// Writes ConsoleText to a file that is open, past stdio, whose lock a reader that hangs would hold
-// for ever. Output that cannot be written is done without.
+// Writes ConsoleText to an open file descriptor. Does not use stdio, because a reader that hangs
+// would block its lock forever. Ignores errors.
 class ConsoleSink : public Sink {
  public:
   explicit ConsoleSink(int file) : file_(file) {}
@@ -26,7 +26,7 @@ class ConsoleSink : public Sink {
   std::string text_;
 };
 
-// What one rank has to say for later: LogLines with the time.
+// Appends LogLines, with timestamps, to the log of one rank.
 class LogSink : public Sink {
  public:
   explicit LogSink(std::filesystem::path path) : path_(std::move(path)) {}

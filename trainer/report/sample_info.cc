@@ -1,4 +1,4 @@
-#include "trainer/report/sample_facts.h"
+#include "trainer/report/sample_info.h"
 
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Of samples as they are stored; blocked layouts and other types are no dataset's.
+// The types of stored samples. No dataset has other types or blocked layouts.
 constexpr std::array kTypes{DType::kU8, DType::kI32, DType::kF32};
 constexpr std::string_view kChannelsLast = "channels_last";
 constexpr std::string_view kRowMajor = "row_major";
@@ -34,33 +34,35 @@ DType type_named(const std::string& name) {
   for (const DType type : kTypes) {
     if (name_of(type) == name) return type;
   }
-  throw Error(fmt::format("'{}' is no type of samples", name));
+  throw Error(fmt::format("'{}' is not a data type of samples", name));
 }
 
 TensorSpec spec_from(const Json& json) {
-  const auto extents = whole_numbers<int64_t>(json.at("shape"));
+  const auto extents = integers_from<int64_t>(json.at("shape"));
   constexpr int64_t kMaxElements = int64_t{1} << 31;
   int64_t elements = 1;
   for (const int64_t extent : extents) {
     if (extents.size() > 3 || extent < 1 || extent > kMaxElements / elements) {
-      throw Error(fmt::format("{} is no shape of samples", json_text(json.at("shape"))));
+      throw Error(fmt::format("{} is not a valid shape", json_text(json.at("shape"))));
     }
     elements *= extent;
   }
   const std::string layout = json.at("layout");
   if (layout != kChannelsLast && layout != kRowMajor) {
-    throw Error(fmt::format("'{}' is no layout of samples", layout));
+    throw Error(fmt::format("'{}' is not a layout of samples", layout));
   }
   return {type_named(json.at("dtype")), Shape(extents),
           layout == kChannelsLast ? Layout::channels_last() : Layout::row_major()};
 }
 
-// One for all or one for each channel.
+// Reads one value for all channels, or one value per channel.
 std::vector<float> per_channel(const Json& json, const TensorSpec& input) {
   const auto values = json.get<std::vector<float>>();
   const bool fits =
       values.size() == 1 || (input.shape.rank() > 0 && std::ssize(values) == input.shape[0]);
-  if (!fits) throw Error(fmt::format("{} values for {}", values.size(), input.to_string()));
+  if (!fits) {
+    throw Error(fmt::format("{} values do not fit the input {}", values.size(), input.to_string()));
+  }
   return values;
 }
 
@@ -70,61 +72,64 @@ Json to_json(const data::TableColumns& columns) {
 
 data::TableColumns columns_from(const Json& json, const data::SampleSpec& spec) {
   data::TableColumns columns{json.at("names").get<std::vector<std::string>>(),
-                             whole_number<int64_t>(json.at("count")),
-                             whole_numbers<int64_t>(json.at("labels"))};
+                             integer_from<int64_t>(json.at("count")),
+                             integers_from<int64_t>(json.at("labels"))};
   const int64_t features = spec.input.shape.elements();
   const auto is_column = [&](int64_t label) { return label >= 0 && label < columns.count; };
   const bool fits = columns.count == features + std::ssize(columns.labels) &&
                     std::ranges::all_of(columns.labels, is_column) &&
                     (columns.names.empty() || std::ssize(columns.names) == columns.count) &&
                     std::ssize(columns.features()) == features;
-  if (!fits)
-    throw Error(fmt::format("{} are no columns of {} features", json_text(json), features));
+  if (!fits) {
+    throw Error(fmt::format("the columns {} do not fit an input of {} features", json_text(json),
+                            features));
+  }
   return columns;
 }
 
-SampleFacts facts_from(const Json& json) {
-  SampleFacts facts;
-  data::SampleSpec& spec = facts.spec;
+SampleInfo info_from(const Json& json) {
+  SampleInfo info;
+  data::SampleSpec& spec = info.spec;
   spec.input = spec_from(json.at("input"));
   spec.target = spec_from(json.at("target"));
-  spec.classes = whole_number<int>(json.at("classes"));
+  spec.classes = integer_from<int>(json.at("classes"));
   spec.scale = json.at("scale");
   spec.mean = per_channel(json.at("mean"), spec.input);
-  spec.deviation = per_channel(json.at("deviation"), spec.input);
-  facts.class_names = json.at("class_names").get<std::vector<std::string>>();
-  if (json.contains("columns")) facts.columns = columns_from(json["columns"], spec);
-  return facts;
+  spec.stddev = per_channel(json.at("deviation"), spec.input);
+  info.class_names = json.at("class_names").get<std::vector<std::string>>();
+  if (json.contains("columns")) info.columns = columns_from(json["columns"], spec);
+  return info;
 }
 
 }  // namespace
 
-SampleFacts facts_of(const data::Dataset& dataset) {
+SampleInfo sample_info_of(const data::Dataset& dataset) {
   return {dataset.spec(), dataset.class_names(), dataset.columns()};
 }
 
-void write_sample_facts(const std::filesystem::path& run_folder, const SampleFacts& facts) {
-  const data::SampleSpec& spec = facts.spec;
+void write_sample_info(const std::filesystem::path& run_folder, const SampleInfo& info) {
+  const data::SampleSpec& spec = info.spec;
   Json json = {{"input", to_json(spec.input)},
                {"target", to_json(spec.target)},
                {"classes", spec.classes},
                {"scale", spec.scale},
                {"mean", spec.mean},
-               {"deviation", spec.deviation},
-               {"class_names", facts.class_names}};
-  if (facts.columns.count > 0) json["columns"] = to_json(facts.columns);
+               {"deviation", spec.stddev},
+               {"class_names", info.class_names}};
+  if (info.columns.count > 0) json["columns"] = to_json(info.columns);
   replace_durably(RunFolder{run_folder}.samples(), json_text(std::move(json), 2) + "\n");
 }
 
-SampleFacts read_sample_facts(const std::filesystem::path& run_folder, const Config& config) {
+SampleInfo read_sample_info(const std::filesystem::path& run_folder, const Config& config) {
   const std::filesystem::path path = RunFolder{run_folder}.samples();
-  if (!std::filesystem::exists(path)) return facts_of(*open_data(config, data::Part::kEvaluation));
+  if (!std::filesystem::exists(path))
+    return sample_info_of(*open_data(config, data::Part::kEvaluation));
   try {
-    return facts_from(Json::parse(read_text(path)));
+    return info_from(Json::parse(read_text(path)));
   } catch (const DataError&) {
     throw;
   } catch (const std::exception& error) {
-    throw DataError(path.string(), fmt::format("does not tell what samples are: {}", error.what()));
+    throw DataError(path.string(), fmt::format("not a description of samples: {}", error.what()));
   }
 }
 

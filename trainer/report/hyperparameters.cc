@@ -1,4 +1,4 @@
-#include "trainer/report/hyper_parameters.h"
+#include "trainer/report/hyperparameters.h"
 
 #include <google/protobuf/text_format.h>
 
@@ -14,7 +14,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-HyperParameter value_of(const Message& message, const FieldDescriptor* field) {
+Hyperparameter value_of(const Message& message, const FieldDescriptor* field) {
   const Reflection& reflection = *message.GetReflection();
   switch (field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_BOOL:
@@ -24,16 +24,16 @@ HyperParameter value_of(const Message& message, const FieldDescriptor* field) {
     case FieldDescriptor::CPPTYPE_ENUM:
       return std::string(reflection.GetEnum(message, field)->name());
     default: {
-      // Through text, which has 0.1f as 0.1.
+      // Converted through text, so that the float 0.1f becomes 0.1.
       std::string text;
       google::protobuf::TextFormat::PrintFieldValueToString(message, field, -1, &text);
-      return std::strtod(text.c_str(), nullptr);  // also of what is as good as 0
+      return std::strtod(text.c_str(), nullptr);  // unlike std::stod, accepts denormals
     }
   }
 }
 
 void collect(const Message& message, const std::string& prefix,
-             std::map<std::string, HyperParameter>& to) {
+             std::map<std::string, Hyperparameter>& to) {
   std::vector<const FieldDescriptor*> fields;
   message.GetReflection()->ListFields(message, &fields);
   for (const FieldDescriptor* field : fields) {
@@ -54,12 +54,12 @@ void collect(const Message& message, const std::string& prefix,
 
 }  // namespace
 
-std::map<std::string, HyperParameter> hyper_parameters(const RunConfig& config) {
-  RunConfig kept = config;
-  kept.clear_run_dir();
-  kept.clear_metrics();
-  std::map<std::string, HyperParameter> all;
-  collect(kept, "", all);
+std::map<std::string, Hyperparameter> hyperparameters(const RunConfig& config) {
+  RunConfig relevant = config;
+  relevant.clear_run_dir();
+  relevant.clear_metrics();
+  std::map<std::string, Hyperparameter> all;
+  collect(relevant, "", all);
   return all;
 }
 

@@ -1,4 +1,4 @@
-#include "trainer/report/sample_facts.h"
+#include "trainer/report/sample_info.h"
 
 #include <gtest/gtest.h>
 
@@ -11,55 +11,55 @@
 namespace trireme::train {
 namespace {
 
-void expect_same(const SampleFacts& got, const SampleFacts& wanted) {
+void expect_same(const SampleInfo& got, const SampleInfo& wanted) {
   EXPECT_EQ(got.spec.input, wanted.spec.input);
   EXPECT_EQ(got.spec.target, wanted.spec.target);
   EXPECT_EQ(got.spec.classes, wanted.spec.classes);
   EXPECT_EQ(got.spec.scale, wanted.spec.scale);
   EXPECT_EQ(got.spec.mean, wanted.spec.mean);
-  EXPECT_EQ(got.spec.deviation, wanted.spec.deviation);
+  EXPECT_EQ(got.spec.stddev, wanted.spec.stddev);
   EXPECT_EQ(got.class_names, wanted.class_names);
   EXPECT_EQ(got.columns, wanted.columns);
 }
 
-SampleFacts images() {
-  SampleFacts facts;
+SampleInfo images() {
+  SampleInfo facts;
   facts.spec.input = {DType::kU8, Shape{3, 777, 24}, Layout::channels_last()};
   facts.spec.target = {DType::kI32, Shape{}, Layout::row_major()};
   facts.spec.classes = 3;
   facts.spec.scale = 1.0F / 255;
   facts.spec.mean = {0.4914F, 0.4822F, 0.4465F};
-  facts.spec.deviation = {0.247F, 0.2435F, 0.2616F};
+  facts.spec.stddev = {0.247F, 0.2435F, 0.2616F};
   facts.class_names = {"cat", "\"dog\"\n", "\xC3\xA4"};
   return facts;
 }
 
-TEST(SampleFacts, ComeBackToTheBit) {
+TEST(SampleInfo, ComeBackToTheBit) {
   const TemporaryFolder folder;
-  SampleFacts numbers;
+  SampleInfo numbers;
   numbers.spec.input = {DType::kF32, Shape{7}, Layout::row_major()};
   numbers.spec.target = {DType::kF32, Shape{2}, Layout::row_major()};
-  SampleFacts table = numbers;
+  SampleInfo table = numbers;
   table.columns = {{"a", "b", "", "d", "e", "NaN", "g", "h", "i"}, 9, {8, 1}};
-  SampleFacts no_header = numbers;
+  SampleInfo no_header = numbers;
   no_header.columns = {{}, 8, {0}};
-  for (const SampleFacts& facts : {images(), numbers, table, no_header}) {
-    write_sample_facts(folder.path(), facts);
-    expect_same(read_sample_facts(folder.path(), {}), facts);
+  for (const SampleInfo& facts : {images(), numbers, table, no_header}) {
+    write_sample_info(folder.path(), facts);
+    expect_same(read_sample_info(folder.path(), {}), facts);
   }
 }
 
-TEST(SampleFacts, NamesThatAreNotUtf8AreShownAsFarAsTheyGo) {
+TEST(SampleInfo, NamesThatAreNotUtf8AreShownAsFarAsTheyGo) {
   const TemporaryFolder folder;
-  SampleFacts facts = images();
+  SampleInfo facts = images();
   facts.class_names[0] = "\xFFx";
-  write_sample_facts(folder.path(), facts);
-  EXPECT_EQ(read_sample_facts(folder.path(), {}).class_names[0], "\xEF\xBF\xBDx");
+  write_sample_info(folder.path(), facts);
+  EXPECT_EQ(read_sample_info(folder.path(), {}).class_names[0], "\xEF\xBF\xBDx");
 }
 
-TEST(SampleFacts, ColumnsThatDoNotFitTheSamplesAreRefused) {
+TEST(SampleInfo, ColumnsThatDoNotFitTheSamplesAreRefused) {
   const TemporaryFolder folder;
-  SampleFacts facts;
+  SampleInfo facts;
   facts.spec.input = {DType::kF32, Shape{2}, Layout::row_major()};
   facts.spec.target = {DType::kF32, Shape{1}, Layout::row_major()};
   for (const data::TableColumns& columns :
@@ -67,28 +67,28 @@ TEST(SampleFacts, ColumnsThatDoNotFitTheSamplesAreRefused) {
         data::TableColumns{{"a", "b"}, 3, {0}}, data::TableColumns{{}, 4, {1, 1}},
         data::TableColumns{{}, int64_t{1} << 62, {1}}}) {
     facts.columns = columns;
-    write_sample_facts(folder.path(), facts);
-    EXPECT_THROW(read_sample_facts(folder.path(), {}), DataError) << columns.count;
+    write_sample_info(folder.path(), facts);
+    EXPECT_THROW(read_sample_info(folder.path(), {}), DataError) << columns.count;
   }
 }
 
 // Runs of before have no such file.
-TEST(SampleFacts, AreThoseOfTheDataWhereTheRunHasNotWrittenThem) {
+TEST(SampleInfo, AreThoseOfTheDataWhereTheRunHasNotWrittenThem) {
   const TemporaryFolder folder;
   const Config config = parse_config(
       "model { zoo { name: 'mlp' } } batch { global: 4 } train { epochs: 1 }"
       "schedule { learning_rate: 1 }"
       "data { synthetic { shape: [3, 4, 5] classes: 6 } normalize { mean: 0.5 } }",
       "test", {});
-  const SampleFacts facts = read_sample_facts(folder.path(), config);
+  const SampleInfo facts = read_sample_info(folder.path(), config);
   EXPECT_EQ(facts.spec.input.shape, (Shape{3, 4, 5}));
   EXPECT_EQ(facts.spec.classes, 6);
   EXPECT_EQ(facts.spec.mean, std::vector<float>{0.5F});
 }
 
-TEST(SampleFacts, DamagedFilesAreNamed) {
+TEST(SampleInfo, DamagedFilesAreNamed) {
   const TemporaryFolder folder;
-  write_sample_facts(folder.path(), images());
+  write_sample_info(folder.path(), images());
   const std::string good = slurp(folder.path() / "samples.json");
   const auto damaged = [&](const std::string& what, const std::string& by) {
     std::string text = good;
@@ -102,7 +102,7 @@ TEST(SampleFacts, DamagedFilesAreNamed) {
         damaged("777", "4000000000"), damaged("\"classes\"", "\"glasses\"")}) {
     spill(folder.path() / "samples.json", text);
     try {
-      read_sample_facts(folder.path(), {});
+      read_sample_info(folder.path(), {});
       ADD_FAILURE() << "no error for " << text;
     } catch (const DataError& error) {
       EXPECT_NE(std::string(error.what()).find("samples.json"), std::string::npos) << error.what();

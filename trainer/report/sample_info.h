@@ -1,0 +1,28 @@
+// RUN/samples.json: the format of the samples that a run was trained on, so that its model can be
+// used on machines that do not have the data.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace trireme::train {
+
+struct Config;
+
+struct SampleInfo {
+  data::SampleSpec spec;                 // of the training samples
+  std::vector<std::string> class_names;  // empty if the classes have no names
+  data::TableColumns columns;            // of the training table; its count is 0 for other data
+};
+
+SampleInfo sample_info_of(const data::Dataset& dataset);
+// Throws Error if the file cannot be written.
+void write_sample_info(const std::filesystem::path& run_folder, const SampleInfo& info);
+// Reads the file, or opens the run's data if the folder has no such file. Throws DataError, which
+// names the file, if it is damaged.
+SampleInfo read_sample_info(const std::filesystem::path& run_folder, const Config& config);
+
+}  // namespace trireme::train
