@@ -67,7 +67,7 @@ class DataChange : public ::testing::Test {
 TEST_F(DataChange, IsRefusedAndNamed) {
   const std::string config_before = read_file(run_dir() / "config.txtpb");
   std::vector<Row> permuted = rows(240), reversed = rows(240), zeroed = rows(240);
-  std::ranges::rotate(permuted, permuted.begin() + 1);
+  std::rotate(permuted.begin(), permuted.begin() + 1, permuted.end());
   for (size_t i = 0; i < permuted.size(); ++i) {
     const int label = permuted[i].label;
     permuted[i] = rows(240)[i];
@@ -91,7 +91,7 @@ TEST_F(DataChange, IsRefusedAndNamed) {
     const Outcome refused = train();
     EXPECT_EQ(refused.code, 3) << refused.out << refused.error;
     EXPECT_THAT(refused.error,
-                HasSubstr("step-00000022: the data is not what it was saved from: "));
+                HasSubstr("step-00000022: the data has changed since it was saved: "));
     for (const std::string& part : parts) EXPECT_THAT(refused.error, HasSubstr(part));
     EXPECT_THAT(refused.error, HasSubstr("--accept-data-change"));
     EXPECT_EQ(read_file(run_dir() / "config.txtpb"), config_before);
@@ -227,7 +227,7 @@ TEST_F(DataChange, WhatIsSetAsideIsTold) {
   const Outcome back = train({"--resume", (run_dir() / "checkpoints" / "step-00000012").string(),
                               "--set", "train.max_steps=13"});
   EXPECT_EQ(back.code, 0) << back.error;
-  EXPECT_THAT(back.error, HasSubstr("step-00000022 does not belong to the run that goes on from "
+  EXPECT_THAT(back.error, HasSubstr("step-00000022 does not belong to the run that resumes from "
                                     "step 12: renamed to set-aside-step-00000022\n"));
 }
 

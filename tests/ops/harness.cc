@@ -146,7 +146,7 @@ std::vector<std::vector<Layout>> OpsTest::variations(const Case& c) const {
   add(fixed(row), fixed(last), row);
   const size_t blocks = GetParam().blocked({GetParam().dtype, {1, 16, 1, 1}, row}).size();
   for (size_t b = 0; b < blocks; ++b) {
-    const auto blocked = [this, b](const TensorSpec& spec) { return GetParam().blocked(spec)[b]; };
+    const auto blocked = [b](const TensorSpec& spec) { return GetParam().blocked(spec)[b]; };
     add(blocked, blocked, row);
     add(blocked, fixed(any), any);
     add(fixed(last), blocked, row);
