@@ -28,8 +28,8 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
   __shared__ double shared[kColumnThreads * N];
   const int64_t channel = first_column<N>();
   double first[N], second[N];
-  column_moments(x, channel < places.channels ? places.valid(state) : 0, places.channels, channel,
-                 first, second);
+  column_moments<kMomentRows>(x, channel < places.channels ? places.valid(state) : 0,
+                              places.channels, channel, first, second);
   store_partials(first, second, shared, places.channels, partials);
 }
 

@@ -30,10 +30,11 @@ struct GroupPlaces {
   }
 };
 
-// Rows that a thread reads at once, as kMomentRows.
-constexpr int kGroupGradientRows = 2;
-constexpr int kGroupNormalizeRows = 4;
-constexpr int kGroupPropagateRows = 2;
+// A multiprocessor holds one block, whose threads have registers for the numbers of a channel and
+// for as many rows as keep memory busy (see kMomentRows).
+constexpr int kGroupBlocks = 1;
+constexpr int kGroupRows = 8;          // that a thread reads at once
+constexpr int kGroupGradientRows = 4;  // the same of two tensors
 
 // Where the two sums of a sample lie, by slab and channel.
 __device__ double* partials_of(double* partials, int64_t sample, int64_t channels) {
@@ -41,15 +42,15 @@ __device__ double* partials_of(double* partials, int64_t sample, int64_t channel
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
+__global__ void __launch_bounds__(kColumnThreads, kGroupBlocks)
     group_moments_kernel(const T* x, GroupPlaces all, double* partials) {
   __shared__ double shared[kColumnThreads * N];
   const Places& places = all.places;
   const int64_t channel = first_column<N>();
-  for (int64_t n = blockIdx.z; n < places.samples; n += gridDim.z) {
+  for (unsigned n = blockIdx.z; n < places.samples; n += gridDim.z) {
     double first[N], second[N];
-    column_moments(x + all.begin(n), channel < places.channels ? places.per_sample : 0,
-                   places.channels, channel, first, second);
+    column_moments<kGroupRows>(x + all.begin(n), channel < places.channels ? places.per_sample : 0,
+                               places.channels, channel, first, second);
     store_partials(first, second, shared, places.channels,
                    partials_of(partials, n, places.channels));
   }
@@ -57,14 +58,14 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
 
 // Sums of dy and of dy * xhat; zero beyond the valid rows.
 template <class T, int N>
-__global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
+__global__ void __launch_bounds__(kColumnThreads, kGroupBlocks)
     group_gradient_sums_kernel(const T* x, const T* dy, const float* saved, const StepState* state,
                                GroupPlaces all, double* partials) {
   constexpr int kRows = kGroupGradientRows;
   __shared__ double shared[kColumnThreads * N];
   const Places& places = all.places;
   const int64_t channel = first_column<N>(), valid = places.valid_samples(state);
-  for (int64_t n = blockIdx.z; n < places.samples; n += gridDim.z) {
+  for (unsigned n = blockIdx.z; n < places.samples; n += gridDim.z) {
     const int64_t rows = channel < places.channels && n < valid ? places.per_sample : 0;
     float mean[N] = {}, inv_std[N] = {}, sum[N] = {}, product[N] = {};
 #pragma unroll
@@ -156,14 +157,14 @@ __global__ void __launch_bounds__(kMostRowThreads)
 
 // y may be x.
 template <class T, int N>
-__global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
+__global__ void __launch_bounds__(kColumnThreads, kGroupBlocks)
     group_normalize_kernel(const T* x, const float* gamma, const float* beta, const float* saved,
                            GroupPlaces all, T* y) {
-  constexpr int kRows = kGroupNormalizeRows;
+  constexpr int kRows = kGroupRows;
   const Places& places = all.places;
   const int64_t channel = first_column<N>(), rows = places.per_sample;
   if (channel >= places.channels) return;
-  for (int64_t n = blockIdx.z; n < places.samples; n += gridDim.z) {
+  for (unsigned n = blockIdx.z; n < places.samples; n += gridDim.z) {
     float mean[N], scale[N], shift[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -196,15 +197,15 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
 
 // dx may be dy.
 template <class T, int N>
-__global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
+__global__ void __launch_bounds__(kColumnThreads, kGroupBlocks)
     group_propagate_kernel(const T* x, const T* dy, const float* gamma, const float* saved,
                            const float* coefficients, const StepState* state, GroupPlaces all,
                            T* dx) {
-  constexpr int kRows = kGroupPropagateRows;
+  constexpr int kRows = kGroupGradientRows;
   const Places& places = all.places;
   const int64_t channel = first_column<N>(), rows = places.per_sample;
   if (channel >= places.channels) return;
-  for (int64_t n = blockIdx.z; n < places.samples; n += gridDim.z) {
+  for (unsigned n = blockIdx.z; n < places.samples; n += gridDim.z) {
     const bool valid = n < places.valid_samples(state);
     float mean[N], inv_std[N], factor[N], shift[N], slope[N];
 #pragma unroll
@@ -245,7 +246,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
 
 template <int N>
 ColumnGrid group_columns(const Context& context, const GroupPlaces& all, int rows_per_thread) {
-  return {all.places.per_sample, all.places.channels, N, rows_per_thread, kColumnBlocks,
+  return {all.places.per_sample, all.places.channels, N, rows_per_thread, kGroupBlocks,
           context.device,        all.places.samples};
 }
 
@@ -257,8 +258,8 @@ Plan plan(const GroupNormForward& op, const ContextPtr& context, Specs given) {
   const GroupPlaces all{Places(specs[Op::kX].shape), op.groups};
   return with_pack(
       specs[Op::kX].dtype, all.places.channels, [&]<class T, int N>(T, Size<N>) -> Plan {
-        const ColumnGrid sums = group_columns<N>(*context, all, kMomentRows);
-        const ColumnGrid apply = group_columns<N>(*context, all, kGroupNormalizeRows);
+        const ColumnGrid sums = group_columns<N>(*context, all, kGroupRows);
+        const ColumnGrid apply = group_columns<N>(*context, all, kGroupRows);
         const trireme::cuda::Grid groups = row_grid(all.all(), 1);
         const auto work = [=, epsilon = op.epsilon](Stream& stream, Args args, void* scratch) {
           const auto* x = pointer<T>(args, Op::kX);
@@ -287,7 +288,7 @@ Plan plan(const GroupNormBackward& op, const ContextPtr& context, Specs given) {
   return with_pack(
       specs[Op::kX].dtype, all.places.channels, [&]<class T, int N>(T, Size<N>) -> Plan {
         const ColumnGrid sums = group_columns<N>(*context, all, kGroupGradientRows);
-        const ColumnGrid apply = group_columns<N>(*context, all, kGroupPropagateRows);
+        const ColumnGrid apply = group_columns<N>(*context, all, kGroupGradientRows);
         const trireme::cuda::Grid groups = row_grid(all.all(), 1);
         const auto work = [=](Stream& stream, Args args, void* scratch) {
           const auto* x = pointer<T>(args, Op::kX);

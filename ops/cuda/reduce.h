@@ -33,7 +33,7 @@ __device__ T warp_reduce(T value, F combine) {
   return value;
 }
 
-inline constexpr int64_t kMostRowThreads = 1024;  // of a block
+inline constexpr int64_t kMostRowThreads = 512;  // of a block
 
 // Threads that work on a matrix row by row: threads.y rows a block, a warp each, where rows are
 // short, else all of a block on one row.
