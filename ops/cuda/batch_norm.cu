@@ -28,8 +28,8 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
   __shared__ double shared[kColumnThreads * N];
   const int64_t channel = first_column<N>();
   double first[N], second[N];
-  column_moments(x, channel < matrix.channels ? matrix.valid(state) : 0, matrix.channels, channel,
-                 first, second);
+  column_moments<kMomentRows>(x, channel < matrix.channels ? matrix.valid(state) : 0,
+                              matrix.channels, channel, first, second);
   store_partials(first, second, shared, matrix.channels, partials);
 }
 

@@ -137,22 +137,22 @@ inline constexpr int kMomentRows = 4;
 
 // Computes the calling thread's sums of x and of x^2. It accumulates differences to the first value
 // that it reads, so that a variance that is small compared to the mean is not lost to rounding.
-template <class T, int N>
+template <int kRows, class T, int N>
 __device__ void column_moments(const T* x, int64_t rows, int64_t columns, int64_t column,
                                double (&first)[N], double (&second)[N]) {
   Pack<float, N> shift{};
   float sum[N] = {}, square[N] = {};
   int64_t count = 0;
-  each_row<kMomentRows, false>(rows, [&](int64_t row) {
-    Pack<T, N> packs[kMomentRows] = {};
+  each_row<kRows, false>(rows, [&](int64_t row) {
+    Pack<T, N> packs[kRows] = {};
 #pragma unroll
-    for (int k = 0; k < kMomentRows; ++k) {
+    for (int k = 0; k < kRows; ++k) {
       const int64_t at = row + k * blockDim.y;
       if (at < rows) packs[k] = load<N>(x + at * columns + column);
     }
     if (count == 0 && row < rows) shift = to_float(packs[0]);
 #pragma unroll
-    for (int k = 0; k < kMomentRows; ++k) {
+    for (int k = 0; k < kRows; ++k) {
       if (row + k * blockDim.y >= rows) break;
       ++count;
       const Pack<float, N> xs = to_float(packs[k]);

@@ -31,10 +31,11 @@ struct GroupedMatrix {
   }
 };
 
-// Rows that a thread reads at a time, see kMomentRows.
-constexpr int kGroupGradientRows = 2;
-constexpr int kGroupNormalizeRows = 4;
-constexpr int kGroupPropagateRows = 2;
+// A multiprocessor holds one block, whose threads have registers for the numbers of a channel and
+// for enough rows to saturate memory (see kMomentRows).
+constexpr int kGroupBlocks = 1;
+constexpr int kGroupRows = 8;          // that a thread reads at a time
+constexpr int kGroupGradientRows = 4;  // the same of two tensors
 
 // Returns the location of the two sums of a sample, by slab and channel.
 __device__ double* partials_of(double* partials, int64_t sample, int64_t channels) {
@@ -42,15 +43,15 @@ __device__ double* partials_of(double* partials, int64_t sample, int64_t channel
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
+__global__ void __launch_bounds__(kColumnThreads, kGroupBlocks)
     group_moments_kernel(const T* x, GroupedMatrix all, double* partials) {
   __shared__ double shared[kColumnThreads * N];
   const ChannelMatrix& matrix = all.matrix;
   const int64_t channel = first_column<N>();
-  for (int64_t n = blockIdx.z; n < matrix.samples; n += gridDim.z) {
+  for (unsigned n = blockIdx.z; n < matrix.samples; n += gridDim.z) {
     double first[N], second[N];
-    column_moments(x + all.begin(n), channel < matrix.channels ? matrix.per_sample : 0,
-                   matrix.channels, channel, first, second);
+    column_moments<kGroupRows>(x + all.begin(n), channel < matrix.channels ? matrix.per_sample : 0,
+                               matrix.channels, channel, first, second);
     store_partials(first, second, shared, matrix.channels,
                    partials_of(partials, n, matrix.channels));
   }
@@ -58,14 +59,14 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
 
 // Computes the sums of dy and of dy * xhat; zero beyond the valid rows.
 template <class T, int N>
-__global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
+__global__ void __launch_bounds__(kColumnThreads, kGroupBlocks)
     group_gradient_sums_kernel(const T* x, const T* dy, const float* saved, const StepState* state,
                                GroupedMatrix all, double* partials) {
   constexpr int kRows = kGroupGradientRows;
   __shared__ double shared[kColumnThreads * N];
   const ChannelMatrix& matrix = all.matrix;
   const int64_t channel = first_column<N>(), valid = matrix.valid_samples(state);
-  for (int64_t n = blockIdx.z; n < matrix.samples; n += gridDim.z) {
+  for (unsigned n = blockIdx.z; n < matrix.samples; n += gridDim.z) {
     const int64_t rows = channel < matrix.channels && n < valid ? matrix.per_sample : 0;
     float mean[N] = {}, inv_std[N] = {}, sum[N] = {}, product[N] = {};
 #pragma unroll
@@ -157,14 +158,14 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 
 // y may be x.
 template <class T, int N>
-__global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
+__global__ void __launch_bounds__(kColumnThreads, kGroupBlocks)
     group_normalize_kernel(const T* x, const float* gamma, const float* beta, const float* saved,
                            GroupedMatrix all, T* y) {
-  constexpr int kRows = kGroupNormalizeRows;
+  constexpr int kRows = kGroupRows;
   const ChannelMatrix& matrix = all.matrix;
   const int64_t channel = first_column<N>(), rows = matrix.per_sample;
   if (channel >= matrix.channels) return;
-  for (int64_t n = blockIdx.z; n < matrix.samples; n += gridDim.z) {
+  for (unsigned n = blockIdx.z; n < matrix.samples; n += gridDim.z) {
     float mean[N], scale[N], shift[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -197,15 +198,15 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
 
 // dx may be dy.
 template <class T, int N>
-__global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
+__global__ void __launch_bounds__(kColumnThreads, kGroupBlocks)
     group_propagate_kernel(const T* x, const T* dy, const float* gamma, const float* saved,
                            const float* coefficients, const StepState* state, GroupedMatrix all,
                            T* dx) {
-  constexpr int kRows = kGroupPropagateRows;
+  constexpr int kRows = kGroupGradientRows;
   const ChannelMatrix& matrix = all.matrix;
   const int64_t channel = first_column<N>(), rows = matrix.per_sample;
   if (channel >= matrix.channels) return;
-  for (int64_t n = blockIdx.z; n < matrix.samples; n += gridDim.z) {
+  for (unsigned n = blockIdx.z; n < matrix.samples; n += gridDim.z) {
     const bool valid = n < matrix.valid_samples(state);
     float mean[N], inv_std[N], factor[N], shift[N], slope[N];
 #pragma unroll
@@ -246,7 +247,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
 
 template <int N>
 ColumnGrid group_columns(const Context& context, const GroupedMatrix& all, int rows_per_thread) {
-  return {all.matrix.per_sample, all.matrix.channels, N, rows_per_thread, kColumnBlocks,
+  return {all.matrix.per_sample, all.matrix.channels, N, rows_per_thread, kGroupBlocks,
           context.device,        all.matrix.samples};
 }
 
@@ -258,8 +259,8 @@ Plan plan(const GroupNormForward& op, const ContextPtr& context, Specs given) {
   const GroupedMatrix all{ChannelMatrix(specs[Op::kX].shape), op.groups};
   return with_pack(
       specs[Op::kX].dtype, all.matrix.channels, [&]<class T, int N>(T, Size<N>) -> Plan {
-        const ColumnGrid sums = group_columns<N>(*context, all, kMomentRows);
-        const ColumnGrid apply = group_columns<N>(*context, all, kGroupNormalizeRows);
+        const ColumnGrid sums = group_columns<N>(*context, all, kGroupRows);
+        const ColumnGrid apply = group_columns<N>(*context, all, kGroupRows);
         const trireme::cuda::Grid groups = row_grid(all.all(), 1);
         const auto work = [=, epsilon = op.epsilon](Stream& stream, Args args, void* scratch) {
           const auto* x = pointer<T>(args, Op::kX);
@@ -288,7 +289,7 @@ Plan plan(const GroupNormBackward& op, const ContextPtr& context, Specs given) {
   return with_pack(
       specs[Op::kX].dtype, all.matrix.channels, [&]<class T, int N>(T, Size<N>) -> Plan {
         const ColumnGrid sums = group_columns<N>(*context, all, kGroupGradientRows);
-        const ColumnGrid apply = group_columns<N>(*context, all, kGroupPropagateRows);
+        const ColumnGrid apply = group_columns<N>(*context, all, kGroupGradientRows);
         const trireme::cuda::Grid groups = row_grid(all.all(), 1);
         const auto work = [=](Stream& stream, Args args, void* scratch) {
           const auto* x = pointer<T>(args, Op::kX);

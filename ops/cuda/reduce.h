@@ -33,7 +33,7 @@ __device__ T warp_reduce(T value, F combine) {
   return value;
 }
 
-inline constexpr int64_t kMaxRowThreads = 1024;  // per block
+inline constexpr int64_t kMaxRowThreads = 512;  // per block
 
 // Returns the grid for a matrix that is processed row by row: for short rows, threads.y rows per
 // block with one warp each; otherwise one block per row.
