@@ -1,26 +1,31 @@
-// Layer normalisation (Ba, Kiros, Hinton, arXiv:1607.06450) of each row of x [rows, features]:
+// Layer normalization (Ba, Kiros, Hinton, arXiv:1607.06450) of each row of x [rows, features]:
 //   y = gamma * (x - mean) / sqrt(var + epsilon) + beta
-// gamma, beta [features]; kSaved [rows, 2]: mean and 1 / sqrt(var + epsilon).
+// gamma, beta [features]; kSaved [rows, 2]: mean and 1 / sqrt(var + epsilon). Not centered, it is
+// RMS normalization (Zhang and Sennrich, arXiv:1910.07467), where 0 takes the place of the mean:
+//   y = gamma * x / sqrt(mean of x^2 + epsilon)
 #pragma once
 
 #include "ops/op_info.h"
 
 namespace trireme::ops {
 
-// kSaved is absent in inference.
+// kBeta is optional, kSaved is absent in inference.
 struct LayerNormForward {
   enum Arg { kX, kGamma, kBeta, kY, kSaved, kArgs };
   static const OpInfo kInfo;
   void check(const Checker& c) const;
 
   float epsilon = 1e-5f;
+  bool centered = true;
 };
 
-// dx may be dy.
+// dx may be dy. kDbeta is optional.
 struct LayerNormBackward {
   enum Arg { kX, kDy, kGamma, kSaved, kDx, kDgamma, kDbeta, kArgs };
   static const OpInfo kInfo;
   void check(const Checker& c) const;
+
+  bool centered = true;
 };
 
 }  // namespace trireme::ops
