@@ -9,11 +9,13 @@
 #include <variant>
 
 #include "ops/activation.h"
+#include "ops/attention.h"
 #include "ops/batch_norm.h"
 #include "ops/conv2d.h"
 #include "ops/dense.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
+#include "ops/embedding.h"
 #include "ops/group_norm.h"
 #include "ops/layer_norm.h"
 #include "ops/loss.h"
@@ -22,6 +24,8 @@
 #include "ops/op_info.h"
 #include "ops/optimizer.h"
 #include "ops/pool.h"
+#include "ops/rotary.h"
+#include "ops/swiglu.h"
 
 namespace trireme::ops {
 

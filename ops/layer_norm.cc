@@ -5,7 +5,7 @@ namespace trireme::ops {
 const OpInfo LayerNormForward::kInfo{.name = "layer_norm_forward",
                                      .args = {{"x", Use::kIn},
                                               {"gamma", Use::kIn},
-                                              {"beta", Use::kIn},
+                                              {"beta", Use::kIn, kOptional},
                                               {"y", Use::kOut},
                                               {"saved", Use::kOut, kOptional}}};
 void LayerNormForward::check(const Checker& c) const {
@@ -24,7 +24,7 @@ const OpInfo LayerNormBackward::kInfo{.name = "layer_norm_backward",
                                                {"saved", Use::kIn},
                                                {"dx", Use::kOut},
                                                {"dgamma", Use::kOut},
-                                               {"dbeta", Use::kOut}},
+                                               {"dbeta", Use::kOut, kOptional}},
                                       .aliases = {{kDx, kDy}}};
 void LayerNormBackward::check(const Checker& c) const {
   c.rank(kX, 2);

@@ -1,4 +1,5 @@
-// Normalization of contiguous rows, each with its own mean and variance.
+// Normalization of contiguous rows, each with its own mean and variance. If not centered, 0 is used
+// in place of the mean.
 #pragma once
 
 #include <cmath>
@@ -13,10 +14,13 @@ struct RowStatistics {
   float mean, inv_std;
 };
 template <class T>
-TRIREME_INLINE inline RowStatistics row_statistics(const T* x, int64_t length, float epsilon) {
+TRIREME_INLINE inline RowStatistics row_statistics(const T* x, int64_t length, float epsilon,
+                                                   bool centered = true) {
   double sum = 0, squares = 0;
+  if (centered) {
 #pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < length; ++i) sum += to_float(x[i]);
+    for (int64_t i = 0; i < length; ++i) sum += to_float(x[i]);
+  }
   const double mean = sum / static_cast<double>(length);
 #pragma omp simd reduction(+ : squares)
   for (int64_t i = 0; i < length; ++i) {
@@ -27,13 +31,21 @@ TRIREME_INLINE inline RowStatistics row_statistics(const T* x, int64_t length, f
           static_cast<float>(1 / std::sqrt(squares / static_cast<double>(length) + epsilon))};
 }
 
+// beta may be null, and so may saved.
 template <class T>
 TRIREME_VECTORIZED static void forward_row(const T* x, const float* gamma, const float* beta, T* y,
-                                           int64_t features, float epsilon, float* saved) {
-  const RowStatistics row = row_statistics(x, features, epsilon);
+                                           int64_t features, float epsilon, float* saved,
+                                           bool centered = true) {
+  const RowStatistics row = row_statistics(x, features, epsilon, centered);
   const float mean = row.mean, inv_std = row.inv_std;
-  for (int64_t i = 0; i < features; ++i) {
-    y[i] = from_float<T>((to_float(x[i]) - mean) * inv_std * gamma[i] + beta[i]);
+  if (beta) {
+    for (int64_t i = 0; i < features; ++i) {
+      y[i] = from_float<T>((to_float(x[i]) - mean) * inv_std * gamma[i] + beta[i]);
+    }
+  } else {
+    for (int64_t i = 0; i < features; ++i) {
+      y[i] = from_float<T>((to_float(x[i]) - mean) * inv_std * gamma[i]);
+    }
   }
   if (saved) {
     saved[0] = mean;
@@ -43,7 +55,8 @@ TRIREME_VECTORIZED static void forward_row(const T* x, const float* gamma, const
 
 template <class T>
 TRIREME_VECTORIZED static void backward_row(const T* x, const T* dy, const float* gamma,
-                                            const float* saved, T* dx, int64_t features) {
+                                            const float* saved, T* dx, int64_t features,
+                                            bool centered = true) {
   const float mean = saved[0], inv_std = saved[1];
   double sum = 0, products = 0;
 #pragma omp simd reduction(+ : sum, products)
@@ -52,7 +65,7 @@ TRIREME_VECTORIZED static void backward_row(const T* x, const T* dy, const float
     sum += g;
     products += g * ((to_float(x[i]) - mean) * inv_std);
   }
-  const auto g_mean = static_cast<float>(sum / static_cast<double>(features));
+  const auto g_mean = centered ? static_cast<float>(sum / static_cast<double>(features)) : 0.0f;
   const auto projection = static_cast<float>(products / static_cast<double>(features));
   for (int64_t i = 0; i < features; ++i) {
     const float xhat = (to_float(x[i]) - mean) * inv_std;
@@ -60,8 +73,8 @@ TRIREME_VECTORIZED static void backward_row(const T* x, const T* dy, const float
   }
 }
 
-// Computes dgamma and dbeta of up to kColumns adjacent features. `saved_stride` is the distance
-// between the saved statistics of consecutive rows.
+// Computes dgamma and, unless it is null, dbeta of up to kColumns adjacent features. `saved_stride`
+// is the distance between the saved statistics of consecutive rows.
 constexpr int64_t kColumns = 128;
 
 template <class T>
@@ -80,7 +93,7 @@ TRIREME_VECTORIZED static void parameter_gradients(const T* x, const T* dy, cons
   }
   for (int64_t i = 0; i < columns; ++i) {
     dgamma[i] = static_cast<float>(scale[i]);
-    dbeta[i] = static_cast<float>(shift[i]);
+    if (dbeta) dbeta[i] = static_cast<float>(shift[i]);
   }
 }
 

@@ -219,10 +219,10 @@ void merge(const char* name, Stream& stream, const void* partials, int64_t slabs
 
 // Function for `merge` that stores the sums of dy and of dy * xhat.
 struct StoreGradients {
-  float *dgamma, *dbeta;
+  float *dgamma, *dbeta;  // dbeta may be null
 
   __device__ void operator()(int64_t column, double sum, double product) const {
-    dbeta[column] = static_cast<float>(sum);
+    if (dbeta) dbeta[column] = static_cast<float>(sum);
     dgamma[column] = static_cast<float>(product);
   }
 };

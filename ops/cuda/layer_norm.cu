@@ -11,24 +11,28 @@
 namespace trireme::ops::cuda {
 namespace {
 
-// One warp or block per row, so that the row stays in its cache between passes. The mean is
-// computed from differences to the first value, so that no precision is lost if it is large.
+// One warp or block per row, so that the row stays in its cache between passes. The mean (0 unless
+// centered) is computed from differences to the first value, so that no precision is lost if it is
+// large.
 template <class T, int N>
 __global__ void __launch_bounds__(kMaxRowThreads)
     forward_kernel(const T* x, const float* gamma, const float* beta, int64_t rows,
-                   int64_t features, float epsilon, T* y, float* saved) {
+                   int64_t features, float epsilon, bool centered, T* y, float* saved) {
   const int64_t row = row_of_thread();
   if (row >= rows) return;
   x += row * features;
   const auto n = static_cast<float>(features);
-  const float first = to_float(x[0]);
-  float sum = 0;
-  each_pack<N>(features, [&](int64_t at) {
-    const Pack<float, N> values = to_float(load<N>(x + at));
+  float mean = 0;
+  if (centered) {
+    const float first = to_float(x[0]);
+    float sum = 0;
+    each_pack<N>(features, [&](int64_t at) {
+      const Pack<float, N> values = to_float(load<N>(x + at));
 #pragma unroll
-    for (int i = 0; i < N; ++i) sum += values.values[i] - first;
-  });
-  const float mean = first + row_reduce(sum, Plus()) / n;
+      for (int i = 0; i < N; ++i) sum += values.values[i] - first;
+    });
+    mean = first + row_reduce(sum, Plus()) / n;
+  }
   float squares = 0;
   each_pack<N>(features, [&](int64_t at) {
     const Pack<float, N> values = to_float(load<N>(x + at));
@@ -41,7 +45,9 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   const float inv_std = 1 / sqrtf(row_reduce(squares, Plus()) / n + epsilon);
   each_pack<N>(features, [&](int64_t at) {
     Pack<float, N> values = to_float(load<N>(x + at));
-    const Pack<float, N> scale = load<N>(gamma + at), shift = load<N>(beta + at);
+    const Pack<float, N> scale = load<N>(gamma + at);
+    Pack<float, N> shift{};
+    if (beta) shift = load<N>(beta + at);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       values.values[i] = (values.values[i] - mean) * inv_std * scale.values[i] + shift.values[i];
@@ -58,7 +64,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 template <class T, int N>
 __global__ void __launch_bounds__(kMaxRowThreads)
     backward_kernel(const T* x, const T* dy, const float* gamma, const float* saved, int64_t rows,
-                    int64_t features, T* dx) {
+                    int64_t features, bool centered, T* dx) {
   const int64_t row = row_of_thread();
   if (row >= rows) return;
   x += row * features;
@@ -86,7 +92,8 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     }
   });
   const auto n = static_cast<float>(features);
-  const float g_mean = row_reduce(sum, Plus()) / n, projection = row_reduce(product, Plus()) / n;
+  const float g_mean = centered ? row_reduce(sum, Plus()) / n : 0;
+  const float projection = row_reduce(product, Plus()) / n;
   each([&](int64_t at, const Pack<float, N>& xhat, Pack<float, N>& g) {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -145,15 +152,15 @@ Plan plan(const LayerNormForward& op, const ContextPtr&, Specs given) {
   return with_pack(given[Op::kX].dtype, features, [&]<class T, int N>(T, Size<N>) -> Plan {
     const trireme::cuda::Grid grid = row_grid(rows, features / N);
     return function_op(in_row_major(given), [=](Stream& stream, Args args, void*) {
-      trireme::cuda::launch("layer_norm_forward", forward_kernel<T, N>, grid, stream,
-                            pointer<T>(args, Op::kX), pointer<float>(args, Op::kGamma),
-                            pointer<float>(args, Op::kBeta), rows, features, op.epsilon,
-                            pointer<T>(args, Op::kY), pointer<float>(args, Op::kSaved));
+      trireme::cuda::launch(
+          "layer_norm_forward", forward_kernel<T, N>, grid, stream, pointer<T>(args, Op::kX),
+          pointer<float>(args, Op::kGamma), pointer<float>(args, Op::kBeta), rows, features,
+          op.epsilon, op.centered, pointer<T>(args, Op::kY), pointer<float>(args, Op::kSaved));
     });
   });
 }
 
-Plan plan(const LayerNormBackward&, const ContextPtr& context, Specs given) {
+Plan plan(const LayerNormBackward& op, const ContextPtr& context, Specs given) {
   using Op = LayerNormBackward;
   const int64_t rows = given[Op::kX].shape[0], features = given[Op::kX].shape[1];
   return with_pack(given[Op::kX].dtype, features, [&]<class T, int N>(T, Size<N>) -> Plan {
@@ -169,7 +176,7 @@ Plan plan(const LayerNormBackward&, const ContextPtr& context, Specs given) {
       merge("layer_norm_backward", stream, scratch, columns.slabs, features,
             StoreGradients{pointer<float>(args, Op::kDgamma), pointer<float>(args, Op::kDbeta)});
       trireme::cuda::launch("layer_norm_backward", backward_kernel<T, N>, grid, stream, x, dy,
-                            pointer<float>(args, Op::kGamma), saved, rows, features,
+                            pointer<float>(args, Op::kGamma), saved, rows, features, op.centered,
                             pointer<T>(args, Op::kDx));
     };
     return function_op(in_row_major(given), work, columns.partial_bytes());

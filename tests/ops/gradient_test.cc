@@ -199,18 +199,21 @@ INSTANTIATE_TEST_SUITE_P(All, BatchNormGradient,
                          testing::Combine(testing::Bool(), testing::Bool(),
                                           testing::Values(5, 3, 1)));
 
-TEST(LayerNormGradient, MatchesDifferences) {
+class LayerNormGradient : public testing::TestWithParam<bool> {};
+
+TEST_P(LayerNormGradient, MatchesDifferences) {
   using F = LayerNormForward;
   using B = LayerNormBackward;
+  const bool centered = GetParam();
   std::vector<Tensor> forward{random_numbers({4, 7}, 1), random_numbers({7}, 2),
                               random_numbers({7}, 3), unwritten({4, 7}), unwritten({4, 2})};
   const Tensor dy = random_numbers({4, 7}, 4);
-  evaluate(F{.epsilon = 1e-3f}, forward);
+  const Op op = F{.epsilon = 1e-3f, .centered = centered};
+  evaluate(op, forward);
   std::vector<Tensor> backward{
       forward[F::kX], dy, forward[F::kGamma], forward[F::kSaved], unwritten({4, 7}), unwritten({7}),
       unwritten({7})};
-  evaluate(B{}, backward);
-  const Op op = F{.epsilon = 1e-3f};
+  evaluate(B{centered}, backward);
   EXPECT_LT(relative_error(backward[B::kDx], differences(op, forward, F::kX, F::kY, dy)),
             kTolerance);
   EXPECT_LT(relative_error(backward[B::kDgamma], differences(op, forward, F::kGamma, F::kY, dy)),
@@ -218,6 +221,8 @@ TEST(LayerNormGradient, MatchesDifferences) {
   EXPECT_LT(relative_error(backward[B::kDbeta], differences(op, forward, F::kBeta, F::kY, dy)),
             kTolerance);
 }
+
+INSTANTIATE_TEST_SUITE_P(Centered, LayerNormGradient, testing::Bool());
 
 struct PoolCase {
   Shape x, y;

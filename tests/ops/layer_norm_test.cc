@@ -46,6 +46,22 @@ TEST_P(LayerNormTest, Backward) {
   }
 }
 
+// RMS normalization.
+TEST_P(LayerNormTest, NotCentered) {
+  for (const Shape& x : shapes()) {
+    const Case forward{
+        .name = x.to_string(),
+        .op = LayerNormForward{.epsilon = 1e-3f, .centered = false},
+        .tensors = {values(x), random(full({x[1]}), 2), none(), weight(x), full({x[0], 2})}};
+    check(forward);
+    const auto saved = reference_values(forward)[LayerNormForward::kSaved];
+    check({.name = x.to_string(),
+           .op = LayerNormBackward{.centered = false},
+           .tensors = {values(x), random(weight(x), 4), random(full({x[1]}), 2),
+                       with(full({x[0], 2}), saved), weight(x), full({x[1]}), none()}});
+  }
+}
+
 // A mean that is large compared to the standard deviation must not cause large rounding errors.
 TEST_P(LayerNormTest, FarFromZero) {
   for (const Shape& x : {Shape{3, 300}, Shape{2, 2048}}) {

@@ -1,0 +1,46 @@
+// Scaled dot-product attention with several heads (Vaswani et al., arXiv:1706.03762) and, where
+// kv_heads < heads, grouped queries (Ainslie et al., arXiv:2305.13245).
+//
+// qkv [B, T, (heads + 2 * kv_heads) * D] holds in each row the queries of all heads, then the keys,
+// then the values of all kv_heads; head h reads keys and values of kv head h * kv_heads / heads.
+// For each sample and head:
+//   y = softmax(scale * q k^T + mask) v
+// The mask keeps key j for query i if j < lengths[sample] and, where causal, j <= i. Queries at or
+// beyond the length of their sample give 0. y [B, T, heads * D]. The T x T scores are never stored.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/op_info.h"
+
+namespace trireme::ops {
+
+struct AttentionShape {
+  int64_t heads = 1;
+  int64_t kv_heads = 1;  // divides heads
+  bool causal = false;
+  float scale = 1;  // usually 1 / sqrt(D)
+};
+
+// kLengths i32 [B], from 0 to T, is optional: without it, all samples have T rows. kSaved
+// [B, heads, T], the log-sum-exp of the masked scores of each query, is absent in inference.
+struct AttentionForward {
+  enum Arg { kQkv, kLengths, kY, kSaved, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+  double flops(Specs specs) const;
+
+  AttentionShape shape = {};
+};
+
+// dqkv from dy; y and saved are those of the forward pass.
+struct AttentionBackward {
+  enum Arg { kQkv, kLengths, kY, kSaved, kDy, kDqkv, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+  double flops(Specs specs) const;
+
+  AttentionShape shape = {};
+};
+
+}  // namespace trireme::ops

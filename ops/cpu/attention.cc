@@ -1,0 +1,365 @@
+// Attention as matrix products of oneDNN: a block of queries by the keys that it may see at a time,
+// so that memory grows with T, not with its square. Products see whole multiples of a step of keys,
+// of which there are few sizes; what lies beyond the mask is 0.
+#include "ops/attention.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/alignment.h"
+#include "core/parallel.h"
+#include "ops/choose_layouts.h"
+#include "ops/cpu/dnnl.h"
+#include "ops/cpu/plans.h"
+#include "ops/cpu/simd.h"
+#include "ops/function_op.h"
+
+namespace trireme::ops::cpu {
+namespace {
+
+using dnnl::memory;
+
+constexpr int64_t kQueryBlock = 64;
+constexpr int64_t kKeySteps = 8;  // sizes of products along the keys, at most
+
+// A matrix in memory: its type and how far apart rows and columns lie, in elements.
+struct Matrix {
+  memory::data_type type;
+  int64_t row_stride, column_stride;
+
+  Matrix transposed() const { return {type, column_stride, row_stride}; }
+  memory::desc desc(int64_t rows, int64_t columns) const {
+    return {{rows, columns}, type, memory::dims{row_stride, column_stride}};
+  }
+};
+
+// c [m, n] = a [m, k] b [k, n], or added to c.
+class Product {
+ public:
+  Product(EnginePtr engine, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b,
+          const Matrix& c, bool accumulate)
+      : engine_(std::move(engine)), descs_{a.desc(m, k), b.desc(k, n), c.desc(m, n), {}} {
+    dnnl::primitive_attr attr = scratch_by_caller();
+    if (accumulate) {
+      dnnl::post_ops ops;
+      ops.append_sum(1);
+      attr.set_post_ops(ops);
+    }
+    const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(descs_[0], descs_[1], descs_[2]),
+                                            attr, engine_->engine);
+    primitive_ = dnnl::matmul(desc);
+    descs_[3] = desc.scratchpad_desc();
+  }
+
+  size_t scratch_bytes() const { return descs_[3].get_size(); }
+  // By any number of threads at once, each with scratch memory of its own.
+  void run(const void* a, const void* b, void* c, void* scratch) const {
+    const auto at = [&](size_t i, const void* data) {
+      return memory(descs_[i], engine_->engine, const_cast<void*>(data));
+    };
+    primitive_.execute(engine_->stream, {{DNNL_ARG_SRC, at(0, a)},
+                                         {DNNL_ARG_WEIGHTS, at(1, b)},
+                                         {DNNL_ARG_DST, at(2, c)},
+                                         {DNNL_ARG_SCRATCHPAD, at(3, scratch)}});
+  }
+
+ private:
+  EnginePtr engine_;
+  std::array<memory::desc, 4> descs_;  // of a, b, c and scratch
+  dnnl::matmul primitive_;
+};
+
+struct Geometry {
+  AttentionShape shape;
+  int64_t samples, length, dim, row, y_row;
+
+  Geometry(const AttentionShape& attention, const Shape& qkv)
+      : shape(attention),
+        samples(qkv[0]),
+        length(qkv[1]),
+        dim(qkv[2] / (attention.heads + 2 * attention.kv_heads)),
+        row(qkv[2]),
+        y_row(attention.heads * dim) {}
+
+  int64_t key_step() const {
+    const int64_t step = (length + kKeySteps - 1) / kKeySteps;
+    return (step + kQueryBlock - 1) / kQueryBlock * kQueryBlock;
+  }
+  // Keys that any of the queries first, ..., first + count - 1 may see, in whole steps.
+  int64_t keys(int64_t first, int64_t count) const {
+    if (!shape.causal) return length;
+    const int64_t step = key_step();
+    return std::min(length, (first + count + step - 1) / step * step);
+  }
+  int64_t heads_per_kv() const { return shape.heads / shape.kv_heads; }
+  int64_t q_column(int64_t head) const { return head * dim; }
+  int64_t k_column(int64_t kv) const { return (shape.heads + kv) * dim; }
+  int64_t v_column(int64_t kv) const { return (shape.heads + shape.kv_heads + kv) * dim; }
+};
+
+// The products of one size: `queries` rows by `keys` columns.
+struct ForwardProducts {
+  Product scores;  // s = q k^T
+  Product values;  // y = p v
+  size_t scratch_bytes() const { return std::max(scores.scratch_bytes(), values.scratch_bytes()); }
+};
+struct BackwardProducts {
+  Product scores;    // s = q k^T
+  Product dvalues;   // dv += p^T dy
+  Product dweights;  // dp = dy v^T
+  Product dqueries;  // dq = ds k
+  Product dkeys;     // dk += ds^T q
+  size_t scratch_bytes() const {
+    return std::max({scores.scratch_bytes(), dvalues.scratch_bytes(), dweights.scratch_bytes(),
+                     dqueries.scratch_bytes(), dkeys.scratch_bytes()});
+  }
+};
+
+template <class Products>
+using BySize = std::map<std::pair<int64_t, int64_t>, Products>;
+
+// Makes the products of every size that occurs, and finds the scratch memory of the largest.
+template <class Products, class Make>
+std::pair<BySize<Products>, size_t> make_products(const Geometry& g, Make make) {
+  BySize<Products> all;
+  size_t scratch = 0;
+  for (int64_t first = 0; first < g.length; first += kQueryBlock) {
+    const int64_t queries = std::min(kQueryBlock, g.length - first);
+    const std::pair size{queries, g.keys(first, queries)};
+    if (all.contains(size)) continue;
+    const auto made = all.emplace(size, make(size.first, size.second)).first;
+    scratch = std::max(scratch, made->second.scratch_bytes());
+  }
+  return {std::move(all), scratch};
+}
+
+// p = softmax of the first `visible` scores, 0 beyond; returns their log-sum-exp. p may be s.
+template <class T>
+TRIREME_VECTORIZED float softmax_row(const float* s, T* p, int64_t visible, int64_t keys,
+                                     float scale) {
+  float largest = -std::numeric_limits<float>::infinity();
+  for (int64_t j = 0; j < visible; ++j) largest = s[j] > largest ? s[j] : largest;
+  largest *= scale;
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t j = 0; j < visible; ++j) sum += fast_exp(s[j] * scale - largest);
+  const float factor = visible > 0 ? 1 / sum : 0;
+#pragma omp simd
+  for (int64_t j = 0; j < visible; ++j) {
+    p[j] = from_float<T>(fast_exp(s[j] * scale - largest) * factor);
+  }
+  for (int64_t j = visible; j < keys; ++j) p[j] = from_float<T>(0);
+  return visible > 0 ? largest + std::log(sum) : 0;
+}
+
+// p as in forward, from the log-sum-exp.
+template <class T>
+TRIREME_VECTORIZED void weights_row(const float* s, T* p, int64_t visible, int64_t keys,
+                                    float scale, float saved) {
+#pragma omp simd
+  for (int64_t j = 0; j < visible; ++j) p[j] = from_float<T>(fast_exp(s[j] * scale - saved));
+  for (int64_t j = visible; j < keys; ++j) p[j] = from_float<T>(0);
+}
+
+// ds = scale * p * (dp - delta), written over p.
+template <class T>
+TRIREME_VECTORIZED void score_gradient_row(const float* dp, T* p, int64_t keys, float scale,
+                                           float delta) {
+#pragma omp simd
+  for (int64_t j = 0; j < keys; ++j) {
+    p[j] = from_float<T>(scale * to_float(p[j]) * (dp[j] - delta));
+  }
+}
+
+template <class T>
+TRIREME_VECTORIZED float dot_row(const T* a, const T* b, int64_t count) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; ++i) sum += to_float(a[i]) * to_float(b[i]);
+  return sum;
+}
+
+template <class T>
+TRIREME_VECTORIZED void cast_row(const float* from, T* to, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] = from_float<T>(from[i]);
+}
+
+// Scratch memory of a thread, a part after the other.
+class Parts {
+ public:
+  // The bytes of all parts, each aligned.
+  explicit Parts(std::initializer_list<size_t> bytes) {
+    for (size_t size : bytes) {
+      offsets_.push_back(total_);
+      total_ += device_aligned(size);
+    }
+  }
+  size_t total() const { return total_; }
+  template <class T>
+  T* at(void* scratch, int64_t thread, size_t part) const {
+    return reinterpret_cast<T*>(static_cast<std::byte*>(scratch) +
+                                static_cast<size_t>(thread) * total_ + offsets_[part]);
+  }
+
+ private:
+  std::vector<size_t> offsets_;
+  size_t total_ = 0;
+};
+
+int64_t threads_for(int64_t tasks) { return std::min<int64_t>(tasks, omp_get_max_threads()); }
+
+// Calls f(thread, task) for every task.
+template <class F>
+void each_task(int64_t tasks, int64_t threads, F f) {
+  parallel_for(threads, [&](int64_t begin, int64_t end) {
+    for (int64_t thread = begin; thread < end; ++thread) {
+      for (int64_t task = thread; task < tasks; task += threads) f(thread, task);
+    }
+  });
+}
+
+template <class T>
+constexpr memory::data_type type_of() {
+  return std::is_same_v<T, float> ? memory::data_type::f32 : memory::data_type::bf16;
+}
+
+template <class T>
+Plan plan_forward(const AttentionForward& op, const EnginePtr& engine, Specs given) {
+  using Op = AttentionForward;
+  const Geometry g(op.shape, given[Op::kQkv].shape);
+  const Matrix x{type_of<T>(), g.row, 1}, y{type_of<T>(), g.y_row, 1};
+  auto [products, product_bytes] =
+      make_products<ForwardProducts>(g, [&](int64_t queries, int64_t keys) -> ForwardProducts {
+        const Matrix s{memory::data_type::f32, keys, 1}, p{type_of<T>(), keys, 1};
+        return {Product(engine, queries, keys, g.dim, x, x.transposed(), s, false),
+                Product(engine, queries, g.dim, keys, p, x, y, false)};
+      });
+  const auto scores = static_cast<size_t>(std::min(kQueryBlock, g.length) * g.length);
+  const Parts parts{scores * sizeof(float), scores * sizeof(T), product_bytes};
+  const int64_t tasks = g.samples * g.shape.heads, threads = threads_for(tasks);
+  const auto work = [=, products = std::move(products)](Args args, void* scratch) {
+    const auto* lengths = pointer<const int32_t>(args, Op::kLengths);
+    auto* saved = pointer<float>(args, Op::kSaved);
+    each_task(tasks, threads, [&](int64_t thread, int64_t task) {
+      const int64_t sample = task / g.shape.heads, head = task % g.shape.heads;
+      const int64_t kv = head / g.heads_per_kv();
+      const T* rows = pointer<const T>(args, Op::kQkv) + sample * g.length * g.row;
+      T* out = pointer<T>(args, Op::kY) + sample * g.length * g.y_row + head * g.dim;
+      const int64_t valid = lengths ? lengths[sample] : g.length;
+      auto* s = parts.at<float>(scratch, thread, 0);
+      auto* p = parts.at<T>(scratch, thread, 1);
+      auto* own = parts.at<void*>(scratch, thread, 2);
+      for (int64_t first = 0; first < g.length; first += kQueryBlock) {
+        const int64_t queries = std::min(kQueryBlock, g.length - first);
+        const int64_t keys = g.keys(first, queries);
+        const ForwardProducts& product = products.at({queries, keys});
+        product.scores.run(rows + first * g.row + g.q_column(head), rows + g.k_column(kv), s, own);
+        for (int64_t i = 0; i < queries; ++i) {
+          const int64_t query = first + i;
+          const int64_t seen = g.shape.causal ? std::min(query + 1, valid) : valid;
+          const float log_sum_exp = softmax_row(s + i * keys, p + i * keys,
+                                                query < valid ? seen : 0, keys, g.shape.scale);
+          if (saved) saved[task * g.length + query] = log_sum_exp;
+        }
+        product.values.run(p, rows + g.v_column(kv), out + first * g.y_row, own);
+      }
+    });
+  };
+  return host_op(in_row_major(given), work, parts.total() * static_cast<size_t>(threads));
+}
+
+// A thread has all heads of a kv head, whose sums run over the queries in order.
+template <class T>
+Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs given) {
+  using Op = AttentionBackward;
+  const Geometry g(op.shape, given[Op::kQkv].shape);
+  const Matrix x{type_of<T>(), g.row, 1}, y{type_of<T>(), g.y_row, 1};
+  const Matrix sum{memory::data_type::f32, g.dim, 1};
+  auto [products, product_bytes] =
+      make_products<BackwardProducts>(g, [&](int64_t queries, int64_t keys) -> BackwardProducts {
+        const Matrix s{memory::data_type::f32, keys, 1}, p{type_of<T>(), keys, 1};
+        return {Product(engine, queries, keys, g.dim, x, x.transposed(), s, false),
+                Product(engine, keys, g.dim, queries, p.transposed(), y, sum, true),
+                Product(engine, queries, keys, g.dim, y, x.transposed(), s, false),
+                Product(engine, queries, g.dim, keys, p, x, x, false),
+                Product(engine, keys, g.dim, queries, p.transposed(), x, sum, true)};
+      });
+  const auto scores = static_cast<size_t>(std::min(kQueryBlock, g.length) * g.length);
+  const size_t sums = static_cast<size_t>(g.length * g.dim) * sizeof(float);
+  const Parts parts{scores * sizeof(float), scores * sizeof(T), sums, sums, product_bytes};
+  const int64_t tasks = g.samples * g.shape.kv_heads, threads = threads_for(tasks);
+  const auto work = [=, products = std::move(products)](Args args, void* scratch) {
+    const auto* lengths = pointer<const int32_t>(args, Op::kLengths);
+    each_task(tasks, threads, [&](int64_t thread, int64_t task) {
+      const int64_t sample = task / g.shape.kv_heads, kv = task % g.shape.kv_heads;
+      const T* rows = pointer<const T>(args, Op::kQkv) + sample * g.length * g.row;
+      T* gradients = pointer<T>(args, Op::kDqkv) + sample * g.length * g.row;
+      const int64_t valid = lengths ? lengths[sample] : g.length;
+      auto* s = parts.at<float>(scratch, thread, 0);
+      auto* p = parts.at<T>(scratch, thread, 1);
+      auto* dk = parts.at<float>(scratch, thread, 2);
+      auto* dv = parts.at<float>(scratch, thread, 3);
+      auto* own = parts.at<void*>(scratch, thread, 4);
+      std::memset(dk, 0, sums);
+      std::memset(dv, 0, sums);
+      for (int64_t head = kv * g.heads_per_kv(); head < (kv + 1) * g.heads_per_kv(); ++head) {
+        const int64_t out = sample * g.length * g.y_row + head * g.dim;
+        const T* ys = pointer<const T>(args, Op::kY) + out;
+        const T* dys = pointer<const T>(args, Op::kDy) + out;
+        const float* saved =
+            pointer<const float>(args, Op::kSaved) + (sample * g.shape.heads + head) * g.length;
+        for (int64_t first = 0; first < g.length; first += kQueryBlock) {
+          const int64_t queries = std::min(kQueryBlock, g.length - first);
+          const int64_t keys = g.keys(first, queries);
+          const BackwardProducts& product = products.at({queries, keys});
+          const T* q = rows + first * g.row + g.q_column(head);
+          const T* dy = dys + first * g.y_row;
+          product.scores.run(q, rows + g.k_column(kv), s, own);
+          for (int64_t i = 0; i < queries; ++i) {
+            const int64_t query = first + i;
+            const int64_t seen = g.shape.causal ? std::min(query + 1, valid) : valid;
+            weights_row(s + i * keys, p + i * keys, query < valid ? seen : 0, keys, g.shape.scale,
+                        saved[query]);
+          }
+          product.dvalues.run(p, dy, dv, own);
+          product.dweights.run(dy, rows + g.v_column(kv), s, own);
+          for (int64_t i = 0; i < queries; ++i) {
+            const float delta = dot_row(dy + i * g.y_row, ys + (first + i) * g.y_row, g.dim);
+            score_gradient_row(s + i * keys, p + i * keys, keys, g.shape.scale, delta);
+          }
+          product.dqueries.run(p, rows + g.k_column(kv),
+                               gradients + first * g.row + g.q_column(head), own);
+          product.dkeys.run(p, q, dk, own);
+        }
+      }
+      for (int64_t t = 0; t < g.length; ++t) {
+        cast_row(dk + t * g.dim, gradients + t * g.row + g.k_column(kv), g.dim);
+        cast_row(dv + t * g.dim, gradients + t * g.row + g.v_column(kv), g.dim);
+      }
+    });
+  };
+  return host_op(in_row_major(given), work, parts.total() * static_cast<size_t>(threads));
+}
+
+}  // namespace
+
+Plan plan(const AttentionForward& op, const EnginePtr& engine, Specs given) {
+  return with_element(given[AttentionForward::kQkv].dtype,
+                      [&]<class T>(T) { return plan_forward<T>(op, engine, given); });
+}
+
+Plan plan(const AttentionBackward& op, const EnginePtr& engine, Specs given) {
+  return with_element(given[AttentionBackward::kQkv].dtype,
+                      [&]<class T>(T) { return plan_backward<T>(op, engine, given); });
+}
+
+}  // namespace trireme::ops::cpu

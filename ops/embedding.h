@@ -1,0 +1,27 @@
+// Rows of a table, looked up by token: tokens i32 [rows], table [V, C], y [rows, C]. Rows of a
+// sequence of length T follow one another, so row r is at position r % T of its sequence; learned
+// positions [T, C] are optional.
+#pragma once
+
+#include "ops/op_info.h"
+
+namespace trireme::ops {
+
+// y[r] = table[tokens[r]] + positions[r % T]. A token outside [0, V) is an Error on the CPU; on a
+// GPU, whose kernels cannot throw, it makes its row NaN.
+struct EmbeddingForward {
+  enum Arg { kTokens, kTable, kPositions, kY, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+};
+
+// dtable[v] = addend[v] + the sum of dy[r] over the rows r with token v, dpositions[t] = the sum of
+// dy[r] over the rows at position t, each in the order of the rows. kAddend is optional: another
+// gradient of a table that is also read elsewhere (tied weights). kDpositions is optional.
+struct EmbeddingBackward {
+  enum Arg { kTokens, kDy, kAddend, kDtable, kDpositions, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+};
+
+}  // namespace trireme::ops

@@ -1,0 +1,30 @@
+// Rotary position embeddings (Su et al., arXiv:2104.09864), with the pairs of GPT-NeoX and Llama:
+// in the row at position t, elements i and i + D/2 of a head of D elements are rotated by the angle
+// t * base^(-2i/D).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/op_info.h"
+
+namespace trireme::ops {
+
+// x, y [rows, columns], where row r is at position r % length. The first `heads` * `head_dim`
+// columns are heads and are rotated, the others are copied. y may be x.
+struct Rotary {
+  enum Arg { kX, kY, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
+  int64_t length = 1;
+  int64_t heads = 1;
+  int64_t head_dim = 2;  // even
+  double base = 10000;
+  bool inverse = false;  // by minus the angle: the gradient
+};
+
+// cos and sin of the angles, [length, head_dim / 2, 2]; sin has its sign changed where inverse.
+std::vector<float> rotary_table(const Rotary& op);
+
+}  // namespace trireme::ops
