@@ -24,7 +24,7 @@
 #include "trainer/config/inputs.h"
 #include "trainer/profile/profiler.h"
 #include "trainer/run/train.h"
-#include "trainer/step/agreement.h"
+#include "trainer/step/rank_consistency.h"
 #include "trainer/step/step.h"
 
 namespace trireme::cli {
@@ -33,7 +33,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
-constexpr int kWarmupSteps = 3;  // after the first: those that a GPU records
+constexpr int kWarmupSteps = 3;  // after the first; a GPU records its CUDA graphs in them
 constexpr int kEstimateSteps = 3;
 
 struct BenchOptions : TargetOptions {
@@ -49,7 +49,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// A batch of noise with labels, as much as the rank's share of a full batch.
+// A batch of random inputs and labels: the rank's share of a full batch.
 struct SyntheticBatch {
   Buffer inputs;
   Buffer targets;
@@ -72,7 +72,7 @@ struct SyntheticBatch {
   }
 
  private:
-  // Floats in [0, 1), integers in [0, limit).
+  // Fills the buffer with floats in [0, 1) or integers in [0, limit).
   static void fill(const Buffer& buffer, DType dtype, int limit, const Random& noise) {
     const size_t size = size_of(dtype);
     for (size_t i = 0; i < buffer.bytes() / size; ++i) {
@@ -93,7 +93,7 @@ struct MeasuredSteps {
   double first_step = 0;  // from the start of the process to the end of its first step
 };
 
-// As many steps as fit into the seconds; rank 0 decides for all.
+// Returns how many steps fit into `seconds`. Rank 0 decides for all ranks.
 template <class Run>
 int64_t steps_that_fit(double seconds, comm::Communicator& communicator, train::Step& step,
                        Run run) {
@@ -116,13 +116,13 @@ MeasuredSteps measure(const BenchOptions& options, comm::Communicator& communica
       options.steps > 0 ? options.steps : steps_that_fit(options.seconds, communicator, step, run);
   step.finish();
 
-  std::vector<double> whole, forward, backward, exposed, update, communication;
+  std::vector<double> total, forward, backward, exposed, update, communication;
   auto start = Clock::now();
   const auto add = [&](const std::optional<train::StepResult>& done) {
-    if (!done) return;  // a GPU's result comes with the next step
+    if (!done) return;  // a GPU returns the result of a step with the next one
     const train::StepTimings& timings = done->timings;
     const auto end = Clock::now();
-    whole.push_back(std::chrono::duration<double>(end - start).count());
+    total.push_back(std::chrono::duration<double>(end - start).count());
     forward.push_back(timings.forward);
     backward.push_back(timings.backward);
     exposed.push_back(timings.exposed);
@@ -132,9 +132,9 @@ MeasuredSteps measure(const BenchOptions& options, comm::Communicator& communica
   };
   for (int64_t i = 0; i < result.steps; ++i) add(run());
   add(step.finish());
-  result.fastest = *std::min_element(whole.begin(), whole.end());
-  result.slowest = *std::max_element(whole.begin(), whole.end());
-  result.step = median(whole);
+  result.fastest = *std::min_element(total.begin(), total.end());
+  result.slowest = *std::max_element(total.begin(), total.end());
+  result.step = median(total);
   result.forward = median(forward);
   result.backward = median(backward);
   result.exposed = median(exposed);
@@ -155,8 +155,8 @@ Json to_json(const MeasuredSteps& m) {
           {"seconds_to_first_step", m.first_step}};
 }
 
-// What the ranks found, as one: the slowest rank's step with its parts, the largest of everything
-// else.
+// Merges the results of the ranks: the step time of the slowest rank with its parts, and the
+// maximum of all other values.
 Json merge(const std::vector<std::string>& ranks) {
   Json merged;
   for (const std::string& text : ranks) {
@@ -180,7 +180,7 @@ void print_table(const Json& r) {
   const double step = r["step_ms"];
   const int ranks = r["ranks"];
   const int threads = r["threads"];
-  fmt::print("{}, {}: {} rank{} x {} thread{}, {} samples a rank, {} steps\n\n",
+  fmt::print("{}, {}: {} rank{} x {} thread{}, {} samples per rank, {} steps\n\n",
              r["model"].get<std::string>(), r["precision"].get<std::string>(), ranks,
              ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s",
              r["batch_per_rank"].get<int64_t>(), r["steps"].get<int64_t>());
@@ -195,25 +195,26 @@ void print_table(const Json& r) {
   row("arithmetic floor", r["floor_ms"]);
   row("memory floor, unfused", r["memory_floor_ms"]);
   fmt::print(
-      "\n{:.1f} samples/s; a step took {:.3f} to {:.3f} ms. The times above are medians, each by "
-      "itself: parts need not add up to the step.\n",
+      "\n{:.1f} samples/s; a step took {:.3f} to {:.3f} ms. The times above are independent "
+      "medians, so the parts need not add up to the step.\n",
       train::to_number(r["samples_per_second"]), train::to_number(r["step_ms_min"]),
       train::to_number(r["step_ms_max"]));
   if (ranks > 1) {
     fmt::print(
-        "Sums over ranks took {:.3f} ms, peers' lateness and what lay beside backward included.\n",
+        "Allreduces took {:.3f} ms per step, including waiting for other ranks and the part that "
+        "overlapped with backward.\n",
         train::to_number(r["comm_ms"]));
   }
   fmt::print(
-      "Floor: {}FLOP a rank and step at {}FLOP/s, measured here. Peak memory {} a rank; first step "
-      "after {:.2f} s.\n",
+      "Floor: {}FLOP per rank and step at {}FLOP/s, measured on this machine. Peak memory {} per "
+      "rank; first step after {:.2f} s.\n",
       format_count(train::to_number(r["flops_per_step"])),
       format_count(train::to_number(r["peak_flops"])),
       format_bytes(train::to_number(r["peak_memory_bytes"])),
       train::to_number(r["seconds_to_first_step"]));
 }
 
-// Steps like those that were timed, as `train --profile` profiles its own. Returns the table.
+// Profiles further steps as `train --profile` does. Returns the table of the slowest operations.
 std::string profile_steps(const BenchOptions& options, const train::Config& config,
                           comm::Communicator& communicator, train::Step& step,
                           const data::Batch& batch, float learning_rate) {
@@ -243,7 +244,7 @@ int bench(const BenchOptions& options, comm::Communicator& communicator) {
   Target target;
   comm::together(communicator, [&] { target = load_target(options, communicator.size()); });
   const train::Config& config = target.config;
-  train::require_alike(communicator, train::program_facts(config.run));
+  train::require_same_properties(communicator, train::program_properties(config.run));
   const auto device = train::create_device(config, communicator);
   const auto backend = train::create_backend(config, *device);
   model::Graph graph;
@@ -256,7 +257,7 @@ int bench(const BenchOptions& options, comm::Communicator& communicator) {
   const MeasuredSteps measured = measure(options, communicator, step, data.batch, learning_rate);
   const int threads = config.run.train().threads() > 0 ? config.run.train().threads()
                                                        : train::default_threads(communicator);
-  const int64_t resident = train::peak_resident_bytes();  // what measuring takes is not the step's
+  const int64_t resident = train::peak_resident_bytes();  // before measure_peaks() allocates more
   const train::Peaks peaks = measure_peaks(config, communicator, *backend);
   const bool on_gpu = device->kind() == DeviceKind::kCuda;
   const double flops = static_cast<double>(step.plan().passes) *
@@ -303,21 +304,22 @@ void add_bench(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<BenchOptions>();
   ArgumentParser command = app.add_command(
       "bench",
-      "Time the training step beside the arithmetic floor\nThe data is made up and in memory.");
+      "Time the training step and its theoretical minimum\nTrains on random data in memory.");
   options->add_to(command);
   command
-      .add_option("--steps", options->steps, "Steps to time; unset: as many as fit into --seconds")
+      .add_option("--steps", options->steps,
+                  "Number of steps to time (default: as many as fit into --seconds)")
       .positive();
-  command.add_option("--seconds", options->seconds, "How long to time steps")
+  command.add_option("--seconds", options->seconds, "How long to time steps, in seconds")
       .positive()
       .show_default();
   command
       .add_option("--profile", options->profile,
-                  "Go on, and write what these steps did to RUN/trace.json and RUN/profile.txt "
-                  "(here, without --run-dir)")
+                  "After timing, profile steps N to M: writes trace.json and profile.txt to "
+                  "--run-dir, or to the current folder")
       .metavar("steps=N..M")
-      .check(refuse_bad_window);
-  command.add_flag("--json", options->json, "One JSON object");
+      .check(step_window_problem);
+  command.add_flag("--json", options->json, "Print the results as one JSON object");
   command.epilog(R"(Examples:
   trireme bench lenet --batch 64
   mpirun -np 2 trireme bench resnet20 --json

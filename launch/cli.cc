@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <map>
 #include <optional>
 
@@ -43,7 +44,8 @@ Argument Argument::one_value_each() {
 
 namespace {
 
-// A check that the text is a number for which `holds`; what must hold is told in words.
+// Returns a check that the text is a number for which `holds` is true. `what` describes the
+// condition in the error message.
 std::function<std::string(const std::string&)> number_check(std::function<bool(double)> holds,
                                                             const std::string& what) {
   return [holds = std::move(holds), what](const std::string& text) {
@@ -97,6 +99,15 @@ ArgumentParser ArgumentParser::add_command(const std::string& name, const std::s
 
 Argument ArgumentParser::add_flag(const std::string& name, bool& value, const std::string& help) {
   return Argument(*app_->add_flag(name, value, help));
+}
+
+void ArgumentParser::add_deprecated_flag(const std::string& name, const std::string& replacement,
+                                         bool& value) {
+  const auto set = [name, replacement, &value] {
+    value = true;
+    fmt::print(stderr, "warning: {} is deprecated; use {}\n", name, replacement);
+  };
+  app_->add_flag_callback(name, set)->group("");
 }
 
 Argument ArgumentParser::add_choice(const std::string& name, const std::vector<std::string>& names,

@@ -1,5 +1,5 @@
-// The command line of a command, by the names of Python's argparse. CLI11 does the work; only few
-// files include it, since each that does takes six seconds longer to compile.
+// Declares command-line arguments, with the names of Python's argparse. A wrapper around CLI11,
+// whose header adds six seconds to the compile time of each file that includes it.
 #pragma once
 
 #include <cstddef>
@@ -15,51 +15,55 @@ class Option;
 
 namespace trireme::cli {
 
-// An option or an argument of a command. The functions return it, for chaining.
+// An option or a positional argument of a command. The functions return it, for chaining.
 class Argument {
  public:
   explicit Argument(CLI::Option& option) : option_(&option) {}
 
   Argument required();
-  // What stands for the value in help and completion: "DIR".
+  // Sets the placeholder of the value in help and completion, such as "DIR".
   Argument metavar(const std::string& name);
-  // Help lists it under this heading; "" hides it.
+  // Lists the argument under this heading in help; "" hides it.
   Argument group(const std::string& heading);
-  // Help shows the present value of its variable as its default.
+  // Shows the current value of the variable as the default in help.
   Argument show_default();
-  // Taken from the environment where it is not given.
+  // Reads the value from this environment variable if the option is not given.
   Argument environment(const std::string& variable);
-  // One value each time that it is given.
+  // Takes only one value per occurrence of the option.
   Argument one_value_each();
 
   Argument positive();
   Argument not_negative();
   Argument between(int smallest, int largest);
   Argument one_of(const std::vector<std::string>& values);
-  // Bytes, or with a unit: 256MiB.
+  // Accepts a number of bytes, optionally with a unit (256MiB).
   Argument bytes();
-  // Seconds, or with a unit: 25s, 2m, 1h.
+  // Accepts a number of seconds, optionally with a unit (25s, 2m, 1h).
   Argument seconds();
-  // `problem_of` returns what is wrong with the text, "" where nothing is.
+  // Validates the text. `problem_of` returns an error message, or "" if the text is valid.
   Argument check(std::function<std::string(const std::string& text)> problem_of);
 
  private:
   CLI::Option* option_;
 };
 
-// Takes the arguments of a command.
+// Declares the arguments and subcommands of a command.
 class ArgumentParser {
  public:
   explicit ArgumentParser(CLI::App& app) : app_(&app) {}
 
-  // The first line of `help` is what lists of commands show.
+  // Lists of commands show only the first line of `help`.
   ArgumentParser add_command(const std::string& name, const std::string& help);
-  // An option ("--steps", "-o,--out") or an argument ("CONFIG") that sets `value`, which is a
-  // string, strings, an int, int64_t or double, or an optional number: see the end of cli.cc.
+  // Adds an option ("--steps", "-o,--out") or a positional argument ("CONFIG") that sets `value`.
+  // T is std::string, a vector of strings, int, int64_t, double or an optional number; the end of
+  // cli.cc lists the instantiations.
   template <class T>
   Argument add_option(const std::string& name, T& value, const std::string& help);
   Argument add_flag(const std::string& name, bool& value, const std::string& help);
-  // An option whose values have names.
+  // The old name of a flag. It sets `value`, too, with a warning that names the new flag, and does
+  // not appear in help, completion or suggestions.
+  void add_deprecated_flag(const std::string& name, const std::string& replacement, bool& value);
+  // Adds an option that takes one of the names in `choices` and sets `value` to its value.
   template <class T>
   Argument add_choice(const std::string& name, T& value,
                       const std::vector<std::pair<std::string, T>>& choices,
@@ -70,12 +74,13 @@ class ArgumentParser {
                       [&value, choices](size_t i) { value = choices[i].second; });
   }
 
-  // Text below the options.
+  // Sets the text below the options in help.
   void epilog(const std::string& text);
-  void group(const std::string& heading);  // as that of an Argument
-  // It is not a command by itself: one of its commands has to follow.
+  // Lists the command under this heading in help; "" hides it.
+  void group(const std::string& heading);
+  // Requires a subcommand after this command.
   void require_command();
-  // Called when the command line names this command, after its arguments have been set.
+  // Calls `callback` if the command line selects this command, after its arguments have been set.
   void on_chosen(std::function<void()> callback);
 
   CLI::App& app() const { return *app_; }

@@ -33,7 +33,7 @@ constexpr const char* kExamples = R"(Examples:
 
 Fields of a configuration are set with --set: --set optimizer.sgd.momentum=0.95.
 Exit codes: 0 done, 1 failure, 2 bad config or usage, 3 bad data, 75 stopped by
-a signal and saved (run again to go on), 128+n killed by signal n.
+a signal after a checkpoint (run again to resume), 128+n killed by signal n.
 )";
 
 struct Entry {
@@ -43,22 +43,22 @@ struct Entry {
 
 void add_help(ArgumentParser app, Command& chosen);
 
-// In the order in which they are listed.
+// In the order of the help.
 constexpr Entry kCommands[] = {
-    {"Train and go on", add_train},
-    {"Train and go on", add_config},
-    {"Look", add_runs},
-    {"Look", add_inspect},
-    {"Look", add_data},
-    {"Look", add_zoo},
-    {"Look", add_report},
-    {"Use what is trained", add_predict},
-    {"Use what is trained", add_eval},
-    {"Use what is trained", add_export},
-    {"This machine", add_doctor},
-    {"This machine", add_bench},
-    {"This program", add_help},
-    {"This program", add_completion},
+    {"Training", add_train},
+    {"Training", add_config},
+    {"Inspecting runs, networks and data", add_runs},
+    {"Inspecting runs, networks and data", add_inspect},
+    {"Inspecting runs, networks and data", add_data},
+    {"Inspecting runs, networks and data", add_zoo},
+    {"Inspecting runs, networks and data", add_report},
+    {"Using trained networks", add_predict},
+    {"Using trained networks", add_eval},
+    {"Using trained networks", add_export},
+    {"Checking this machine", add_doctor},
+    {"Checking this machine", add_bench},
+    {"Other", add_help},
+    {"Other", add_completion},
 };
 
 void print_as(Command& chosen, std::string text) {
@@ -68,7 +68,7 @@ void print_as(Command& chosen, std::string text) {
   };
 }
 
-// `trireme help data show`
+// Returns the help of the command that `names` lead to, as in `trireme help data show`.
 std::string help_on(const CLI::App& app, const std::vector<std::string>& names) {
   const CLI::App* at = &app;
   for (const std::string& name : names) {
@@ -80,7 +80,7 @@ std::string help_on(const CLI::App& app, const std::vector<std::string>& names) 
     }
     at = found.front();
   }
-  // Not App::help(), which is about the command that was chosen: this one.
+  // App::help() would describe the command that was chosen, `help`.
   return at->get_formatter()->make_help(at, "", CLI::AppFormatMode::Normal);
 }
 
@@ -96,14 +96,14 @@ void write_files(const std::map<std::string, std::string>& files, const std::str
 
 void add_help(ArgumentParser app, Command& chosen) {
   auto names = std::make_shared<std::vector<std::string>>();
-  ArgumentParser command = app.add_command("help", "Explain a command");
-  command.add_option("COMMAND", *names, "Its name, as in `trireme help data show`");
+  ArgumentParser command = app.add_command("help", "Print the help of a command");
+  command.add_option("COMMAND", *names, "Name of the command, as in `trireme help data show`");
   auto folder = std::make_shared<std::string>();
   command.add_option("--man", *folder, "Write all manual pages into this folder")
       .metavar("DIR")
-      .group("");  // for the installation
+      .group("");  // hidden: for the installation only
   auto scripts = std::make_shared<std::vector<std::string>>();
-  command.add_option("--scripts", *scripts, "Scripts of launch/ that get pages, too")
+  command.add_option("--scripts", *scripts, "Scripts in launch/ that also get manual pages")
       .metavar("PATH")
       .group("");
   command.on_chosen([app, &chosen, names, folder, scripts] {
@@ -118,7 +118,7 @@ void add_help(ArgumentParser app, Command& chosen) {
   });
 }
 
-// Without a command there is nothing to do, which is a mistake.
+// Prints the help and fails, for a command line without a command.
 void set_usage(Command& chosen, const std::string& help) {
   chosen.run = [help](comm::Communicator& communicator) {
     if (communicator.rank() == 0) std::fputs(help.c_str(), stderr);
@@ -129,29 +129,29 @@ void set_usage(Command& chosen, const std::string& help) {
 }  // namespace
 
 Command parse_command_line(int argc, char** argv) {
-  CLI::App app("Trireme trains neural networks in lockstep on many devices.", "trireme");
-  app.formatter(std::make_shared<HelpFormatter>());  // before commands, which inherit it
+  CLI::App app("Trireme trains neural networks with synchronous data parallelism.", "trireme");
+  app.formatter(std::make_shared<HelpFormatter>());  // before the commands, which inherit it
   app.set_version_flag("--version", std::string("trireme ") + version(), "Print the version");
   app.require_subcommand(1);
-  app.set_help_flag("-h,--help", "Print this");
+  app.set_help_flag("-h,--help", "Print this help");
   Command chosen;
   for (const Entry& entry : kCommands) {
     entry.add(ArgumentParser(app), chosen);
     app.get_subcommands({}).back()->group(entry.group);
   }
-  app.footer(kExamples);  // after commands, which would inherit it
+  app.footer(kExamples);  // after the commands, which would inherit it
   if (argc == 1) {
     set_usage(chosen, app.help());
     return chosen;
   }
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& wanted) {  // --help, --version
+  } catch (const CLI::Success& request) {  // --help, --version
     std::ostringstream out;
-    app.exit(wanted, out, out);
+    app.exit(request, out, out);
     print_as(chosen, out.str());
   } catch (const CLI::ParseError& error) {
-    chosen.run = [message = explain_mistake(app, error)](comm::Communicator&) -> int {
+    chosen.run = [message = explain_parse_error(app, error)](comm::Communicator&) -> int {
       throw comm::AgreedError(message, ExitCode::kBadConfig, 0);
     };
   }

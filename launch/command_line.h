@@ -1,12 +1,12 @@
-// The command line: which command it names, with its options.
+// Parses the command line.
 #pragma once
 
 #include "launch/commands.h"
 
 namespace trireme::cli {
 
-// What the command line asks for. Help and mistakes are commands as well, so that one rank prints
-// them.
+// Returns the command that the command line selects. Requests for help and usage errors are
+// returned as commands too, so that only one rank prints them.
 Command parse_command_line(int argc, char** argv);
 
 }  // namespace trireme::cli

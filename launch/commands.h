@@ -1,5 +1,6 @@
-// The program's commands, one file each. A file adds its options to the command line; when the user
-// has chosen it, it sets what main then runs on every rank.
+// The program's commands, one file each. Each file has a function add_NAME, which declares the
+// command's arguments and, if the command line selects the command, sets `chosen`. main() then runs
+// it on every rank.
 #pragma once
 
 #include <functional>
@@ -11,17 +12,18 @@
 
 namespace trireme::cli {
 
-// What the user asked for. All ranks run it together; the result is the exit code. Failures that
-// all ranks meet alike are thrown as AgreedError.
+// The command to run.
 struct Command {
+  // Runs on all ranks and returns the exit code. Throws AgreedError for failures that are the same
+  // on all ranks.
   std::function<int(comm::Communicator&)> run;
-  // What to do where the ranks could not be joined, instead of printing the reason.
+  // Called instead of printing `reason` if the ranks cannot be joined; returns the exit code.
   std::function<int(const std::string& reason)> diagnose;
-  // How long the ranks may take to find one another, in seconds, where the user has said so.
+  // The time limit for joining the ranks, in seconds, if the user has set one.
   std::optional<double> init_timeout;
 };
 
-// The work of a command that one process does, with threads: more than one rank is refused.
+// Wraps the work of a single-process command. Running it on more than one rank is an error.
 std::function<int(comm::Communicator&)> on_one_rank(std::function<int()> work);
 
 void add_train(ArgumentParser app, Command& chosen);
@@ -36,6 +38,6 @@ void add_config(ArgumentParser app, Command& chosen);
 void add_runs(ArgumentParser app, Command& chosen);
 void add_zoo(ArgumentParser app, Command& chosen);
 void add_completion(ArgumentParser app, Command& chosen);
-void add_data(ArgumentParser app, Command& chosen);  // those of `trireme data`, see launch/data.h
+void add_data(ArgumentParser app, Command& chosen);  // adds the subcommands of launch/data.h
 
 }  // namespace trireme::cli

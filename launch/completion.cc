@@ -20,7 +20,7 @@
 
 namespace trireme::cli {
 
-// completion/trireme.bash, .zsh and .fish.
+// The contents of completion/trireme.bash, .zsh and .fish.
 extern const std::string_view kBashCompletion;
 extern const std::string_view kZshCompletion;
 extern const std::string_view kFishCompletion;
@@ -40,10 +40,11 @@ bool takes_value(const CLI::Option* option) {
   return option && option->get_items_expected_max() > 0;
 }
 
-// Entries of the folder that `typed` begins to name. Folders end in "/", except those that `whole`
-// takes as they are.
-template <class Taken, class Whole>
-std::vector<Completion> entries(const std::string& typed, Taken taken, Whole whole) {
+// Returns the entries of a folder that begin with `typed`: the files that `accepts_file` accepts,
+// and all folders. Folders end in "/", except those for which `is_complete` is true.
+template <class AcceptsFile, class IsComplete>
+std::vector<Completion> entries(const std::string& typed, AcceptsFile accepts_file,
+                                IsComplete is_complete) {
   const std::string folder = typed.substr(0, typed.rfind('/') + 1);
   const std::string begin = typed.substr(folder.size());
   const char* home = std::getenv("HOME");
@@ -55,18 +56,18 @@ std::vector<Completion> entries(const std::string& typed, Taken taken, Whole who
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(begin) || (name[0] == '.' && begin.empty())) continue;
     if (entry.is_directory(none)) {
-      const bool is_whole = whole(entry.path());
-      found.push_back({folder + name + (is_whole ? "" : "/"), is_whole ? "run" : ""});
-    } else if (taken(name)) {
+      const bool is_run = is_complete(entry.path());
+      found.push_back({folder + name + (is_run ? "" : "/"), is_run ? "run" : ""});
+    } else if (accepts_file(name)) {
       found.push_back({folder + name, ""});
     }
   }
   return found;
 }
 
-std::vector<Completion> files(const std::string& typed, std::string_view ending) {
+std::vector<Completion> files(const std::string& typed, std::string_view suffix) {
   return entries(
-      typed, [&](const std::string& name) { return name.ends_with(ending); },
+      typed, [&](const std::string& name) { return name.ends_with(suffix); },
       [](const fs::path&) { return false; });
 }
 
@@ -85,7 +86,7 @@ std::vector<Completion> configs(const std::string& typed) {
 std::vector<Completion> networks() {
   std::vector<Completion> found;
   for (const std::string& name : model::zoo_names())
-    found.push_back({name, model::zoo_defaults(name).about});
+    found.push_back({name, model::zoo_defaults(name).description});
   return found;
 }
 
@@ -114,7 +115,7 @@ std::vector<Completion> values_of_kind(const std::string& kind, const std::strin
   return is_file ? files(typed, "") : found;
 }
 
-// What can stand for a value is told by its name in the help, such as "CONFIG|ZOO".
+// The placeholder of the value in help, such as "CONFIG|ZOO", determines its completions.
 std::vector<Completion> values_of(const CLI::Option& option, const std::string& typed) {
   std::vector<Completion> found;
   for (const std::string& kind : CLI::detail::split(value_name(option), '|')) {
@@ -143,12 +144,12 @@ std::vector<Completion> options(const CLI::App& app) {
   return found;
 }
 
-// Where the words before the last one have led.
+// The state of the command line before the word being typed.
 struct Place {
   const CLI::App* app = nullptr;
-  const CLI::Option* waiting = nullptr;  // for its value
+  const CLI::Option* waiting = nullptr;  // an option whose value comes next
   size_t positionals = 0;
-  const CLI::App* named = nullptr;  // the command that the positionals name, as those of help do
+  const CLI::App* named = nullptr;  // the command that the positionals name, as for `help`
 };
 
 const CLI::App* find_command(const CLI::App& app, const std::string& name) {
@@ -212,7 +213,7 @@ std::vector<Completion> complete(const CLI::App& app, const std::vector<std::str
   std::ranges::sort(found, {}, &Completion::word);
   const auto same = [](const Completion& a, const Completion& b) { return a.word == b.word; };
   found.erase(std::unique(found.begin(), found.end(), same), found.end());
-  // A run is whole where a folder would do as well.
+  // Drops "folder/" if the same folder is also offered as a run.
   std::erase_if(found, [&, all = found](const Completion& one) {
     if (!one.word.ends_with('/')) return false;
     const std::string without = one.word.substr(0, one.word.size() - 1);
@@ -228,8 +229,7 @@ void add_completion(ArgumentParser app, Command& chosen) {
       return 0;
     };
   };
-  ArgumentParser command =
-      app.add_command("completion", "Print what completes commands in a shell");
+  ArgumentParser command = app.add_command("completion", "Print the completion script for a shell");
   command.require_command();
 
   for (const auto& [shell, script] :
@@ -242,17 +242,17 @@ void add_completion(ArgumentParser app, Command& chosen) {
   source <(trireme completion zsh)
   trireme completion fish | source
 
-Where trireme is installed, shells find these scripts by themselves. They also
-complete behind mpirun, mpiexec, srun and trireme-supervise.
+An installed trireme includes these scripts, and shells find them there. They
+also complete after mpirun, mpiexec, srun and trireme-supervise.
 )");
   auto words = std::make_shared<std::vector<std::string>>();
-  ArgumentParser query = command.add_command("words", "What can come next: asked by the scripts");
-  query.group("");  // not listed
-  query.add_option("WORD", *words, "Those after the program's name, the last one being typed");
+  ArgumentParser query = command.add_command("words", "Print completions; used by the scripts");
+  query.group("");  // hidden
+  query.add_option("WORD", *words, "The words after the program's name, the last one incomplete");
   query.on_chosen([app, words, print] {
     std::string text;
     for (const Completion& one : complete(app.app(), *words)) {
-      text += one.word + (one.about.empty() ? "" : "\t" + one.about) + "\n";
+      text += one.word + (one.description.empty() ? "" : "\t" + one.description) + "\n";
     }
     print(text);
   });

@@ -1,4 +1,4 @@
-// What can come next on a command line, for the shell.
+// Completes command lines for shells.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,12 +9,12 @@ namespace trireme::cli {
 
 struct Completion {
   std::string word;
-  std::string about;  // in a few words; may be empty
+  std::string description;  // short; may be empty
 };
 
-// `words` are those after the program's name, the last one the beginning of what is being typed
-// (""): commands, options, values of options, networks, fields of --set, files, runs. A word that
-// ends in "/", "." or "=" is not whole yet.
+// Returns the completions of the last of `words`, which are the words after the program's name; the
+// last one may be incomplete or empty. Completes commands, options, their values, networks, fields
+// of --set, files and runs. More has to follow a completion that ends in "/", "." or "=".
 std::vector<Completion> complete(const CLI::App& app, const std::vector<std::string>& words);
 
 }  // namespace trireme::cli

@@ -1,4 +1,4 @@
-// `trireme config`: what configurations say, before anything runs.
+// `trireme config`: checks, prints and compares configurations.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -18,9 +18,9 @@
 namespace trireme::cli {
 namespace {
 
-constexpr const char* kFileOrRun = "Configuration (*.txtpb), or the folder of a run";
+constexpr const char* kFileOrRun = "Configuration file (*.txtpb) or folder of a run";
 
-// Of a run: as it resolved it.
+// Loads a configuration file, or the resolved configuration of a run.
 train::Config load(const std::string& file_or_run,
                    const std::vector<std::string>& assignments = {}) {
   const bool run = std::filesystem::is_directory(file_or_run);
@@ -47,12 +47,12 @@ void add_show(ArgumentParser config, Command& chosen) {
   auto options = std::make_shared<ShowOptions>();
   ArgumentParser command =
       config.add_command("show",
-                         "Print it as it is resolved, with --all what fields mean\nWhat is "
-                         "printed is a configuration that can be used.");
+                         "Print a configuration as resolved\nThe output is itself a valid "
+                         "configuration file.");
   command.add_option("CONFIG|RUN", options->path, kFileOrRun).required();
   options->add_to(command);
   command.add_flag("--all", options->all,
-                   "With what every field means, also those that are unset, as comments");
+                   "Include unset fields, and explain every field in a comment");
   command.epilog(R"(Examples:
   trireme config show digits.txtpb --set batch.global=128
   trireme config show digits.txtpb --all | less
@@ -81,7 +81,7 @@ int diff(const DiffOptions& options) {
     for (const train::ConfigDifference& field : differences) {
       table.add({field.path, field.a.empty() ? "-" : field.a, field.b.empty() ? "-" : field.b});
     }
-    std::fputs(table.whole().c_str(), stdout);
+    std::fputs(table.full_width().c_str(), stdout);
   }
   return static_cast<int>(differences.empty() ? ExitCode::kDone : ExitCode::kFailure);
 }
@@ -89,17 +89,17 @@ int diff(const DiffOptions& options) {
 void add_diff(ArgumentParser config, Command& chosen) {
   auto options = std::make_shared<DiffOptions>();
   ArgumentParser command =
-      config.add_command("diff", "Print the fields in which two differ, with both values");
+      config.add_command("diff", "Print the fields in which two configurations differ");
   command.add_option("A", options->a, kFileOrRun).required().metavar("CONFIG|RUN");
   command.add_option("B", options->b, kFileOrRun).required().metavar("CONFIG|RUN");
-  command.add_flag("--json", options->json, "One JSON array");
+  command.add_flag("--json", options->json, "Print the differences as one JSON array");
   command.epilog(R"(Examples:
   trireme config diff digits.txtpb mnist.txtpb
   trireme config diff runs/a runs/b
 
-A field that is left out is the same as one that is set to its default; "-" is
-a field without a value. run_dir is not compared.
-Exit codes, as of diff: 0 the same, 1 different, 2 one of them is not right.
+An unset field equals a field that is set to its default. "-" marks a field
+without a value. run_dir is not compared.
+Exit codes, as those of diff: 0 same, 1 different, 2 one of them is invalid.
 )");
   command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return diff(*options); }); });
@@ -110,7 +110,7 @@ Exit codes, as of diff: 0 the same, 1 different, 2 one of them is not right.
 void add_config(ArgumentParser app, Command& chosen) {
   ArgumentParser config = app.add_command("config", "Check, show or compare configurations");
   config.require_command();
-  config.epilog("See `trireme help config check`, and so on.\n");
+  config.epilog("`trireme help config check` describes `config check`, and so on.\n");
   add_config_check(config, chosen);
   add_show(config, chosen);
   add_diff(config, chosen);

@@ -1,5 +1,5 @@
-// Whether a configuration can be trained here, found out without training: all that shows before
-// the first step but for what takes reading every sample.
+// `trireme config check`: finds every error that would appear before the first training step,
+// without training. The only exception are errors that require reading every sample.
 #include "launch/config_check.h"
 
 #include <fmt/format.h>
@@ -35,7 +35,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kSamplesRead = 32;  // of each part
+constexpr int64_t kSamplesRead = 32;  // per part: training and evaluation
 
 struct CheckOptions : ConfigOptions {
   std::string path;
@@ -44,14 +44,14 @@ struct CheckOptions : ConfigOptions {
   bool accept_data_change = false;
 };
 
-// What is known of the samples: from the data or, where they are not to be opened, what a network
-// of the zoo is meant for.
+// The properties of the samples: those of the data or, with --no-data, the usual ones of a zoo
+// network.
 struct Samples {
   data::SampleSpec spec;
   bool in_memory = true;
-  int64_t train = 0;  // 0: not known
+  int64_t train = 0;  // number of training samples; 0 if unknown
   std::string train_text, eval_text;
-  std::unique_ptr<data::Dataset> training = {}, evaluation = {};  // null: not opened
+  std::unique_ptr<data::Dataset> training = {}, evaluation = {};  // null if not opened
 };
 
 void print_row(const char* name, const std::string& text) {
@@ -60,8 +60,8 @@ void print_row(const char* name, const std::string& text) {
 
 // --- Samples ---
 
-// Reads samples that are spread evenly over the part, the first and the last among them. Returns
-// how many were read; where bad records are skipped, some of them may be bad.
+// Reads samples spread evenly over the dataset, including the first and the last. Returns a text
+// with the number of samples read and, if bad records are skipped, how many of them were bad.
 std::string read_some(const train::Config& config, const data::Dataset& dataset) {
   const data::SampleSpec& spec = dataset.spec();
   std::vector<std::byte> input(spec.input.bytes()), target(spec.target.bytes());
@@ -79,15 +79,16 @@ std::string read_some(const train::Config& config, const data::Dataset& dataset)
   }
   std::string text = fmt::format("{} of {} samples", count, dataset.size());
   if (bad > 0) text += fmt::format(", {} of them bad; the first: {}", bad, first);
-  if (bad == count) throw DataError(dataset.description(), "no good sample among " + text);
+  if (bad == count) throw DataError(dataset.description(), "no valid sample among " + text);
   return text;
 }
 
-// Puts numbers in the place of balanced class weights.
+// Opens the data and checks the configuration against it. Replaces balanced class weights in the
+// configuration by numbers.
 Samples open_samples(train::Config& config, std::vector<std::string>& checked) {
   auto train = train::open_data(config, data::Part::kTraining);
   auto eval = train::open_data(config, data::Part::kEvaluation, {}, train->columns());
-  data::check_alike(*train, *eval);
+  data::check_compatible(*train, *eval);
   train::check_best_metric(config, train->spec().classes);
   train::training_order(config, *train);
   train::balance_class_weights(config, *train);
@@ -105,7 +106,7 @@ std::optional<Samples> usual_samples(const train::Config& config) {
   const data::SampleSpec usual = zoo_samples(config.run.model().zoo().name());
   Samples samples;
   samples.spec = usual;
-  samples.train_text = fmt::format("not opened; taken to be {} in {}",
+  samples.train_text = fmt::format("not opened; assumed to be {} with {}",
                                    usual.input.shape.to_string(), target_text(usual));
   return samples;
 }
@@ -121,7 +122,7 @@ std::string length_text(const train::Config& config, const train::BatchPlan& bat
   const int64_t per_epoch = (samples.train + batch.global - 1) / batch.global;
   int64_t steps = train.has_epochs() ? train.epochs() * per_epoch : train.max_steps();
   if (train.has_max_steps()) steps = std::min(steps, train.max_steps());
-  return text + fmt::format(", {} steps an epoch, {} in all", per_epoch, steps);
+  return text + fmt::format(", {} steps per epoch, {} in total", per_epoch, steps);
 }
 
 std::string bytes_text(size_t bytes) { return format_bytes(static_cast<double>(bytes)); }
@@ -131,10 +132,10 @@ std::string memory_text(const RankPlan& plan) {
   for (const train::RankMemory::Part& part : plan.memory.parts) {
     parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", part.name, bytes_text(part.bytes));
   }
-  return fmt::format("{} a rank: {}", bytes_text(plan.memory.total()), parts);
+  return fmt::format("{} per rank: {}", bytes_text(plan.memory.total()), parts);
 }
 
-// What the network begins with, where that is a file.
+// Describes the file that the network is initialized from, or "" if there is none.
 std::string initial_text(const train::Config& config, const model::Graph& graph) {
   const ModelConfig& model = config.run.model();
   if (!model.has_init_from()) return "";
@@ -149,10 +150,10 @@ std::string weights_row(const train::Config& config) {
   const std::vector<float> weights = train::class_weights(config.run);
   if (weights.empty()) return "";
   const auto [min, max] = std::ranges::minmax(weights);
-  return fmt::format("of {} classes, {:.4g} to {:.4g}", weights.size(), min, max);
+  return fmt::format("{} classes, {:.4g} to {:.4g}", weights.size(), min, max);
 }
 
-// Returns the bytes of a checkpoint; 0 where there is no plan.
+// Returns the size of a checkpoint in bytes, or 0 if memory could not be planned.
 size_t print_network(const train::Config& config, const Samples& samples,
                      const CheckOptions& options, std::vector<std::string>& skipped) {
   const data::SampleSpec& spec = samples.spec;
@@ -167,7 +168,7 @@ size_t print_network(const train::Config& config, const Samples& samples,
     plan = plan_rank(target, graph, ranks);
   } catch (const Error& error) {
     if (!options.no_data) throw;
-    problem = error.what();  // of this machine, which need not be the one to train on
+    problem = error.what();  // concerns this machine, which may not be the one to train on
   }
   const std::string size =
       plan ? fmt::format("{} parameters, ",
@@ -176,19 +177,20 @@ size_t print_network(const train::Config& config, const Samples& samples,
   print_row("network", fmt::format("{}: {}input {}, {}, {}", train::model_name(config.run), size,
                                    spec.input.shape.to_string(), target_text(spec),
                                    Precision_Name(config.run.train().precision())));
-  if (!options.no_data) print_row("begins", initial_text(config, graph));
+  if (!options.no_data) print_row("init", initial_text(config, graph));
   print_row("train", samples.train_text);
   print_row("eval", samples.eval_text);
   print_row("weights", weights_row(config));
   print_row("batch", length_text(config, batch, samples, ranks));
   print_row("memory", plan ? memory_text(*plan) : "not planned: " + problem);
   if (!plan) return 0;
-  const bool shared = plan->device->kind() == DeviceKind::kCpu;  // by all ranks of this host
-  problem = room_problem(config, *plan, shared ? ranks : 1);
-  // It is only told where another machine is to train.
+  const bool shared =
+      plan->device->kind() == DeviceKind::kCpu;  // all ranks share the host's memory
+  problem = memory_problem(config, *plan, shared ? ranks : 1);
+  // With --no-data, training will happen on another machine, so this is only a warning.
   if (!problem.empty() && !options.no_data) throw ConfigError(problem);
   print_row("warning", problem);
-  if (plan->room.bytes == 0) skipped.emplace_back("the memory of the GPU");
+  if (plan->budget.bytes == 0) skipped.emplace_back("GPU memory");
   return plan->checkpoint_bytes;
 }
 
@@ -200,8 +202,8 @@ size_t print_network(const train::Config& config, const Samples& samples,
                     fmt::format("{} {}; choose another with --run-dir", path.string(), problem));
 }
 
-// Whether training would go on from the newest checkpoint, and what would come out differently.
-// Throws what training would.
+// Checks whether training could resume from the newest checkpoint, and prints what has changed
+// since. Throws the errors that training would throw.
 void check_resume(const train::Config& config, const fs::path& checkpoints, const Samples& samples,
                   int ranks, bool accept_data_change) {
   const train::Warn warn = [](const std::string& text) { print_row("warning", text); };
@@ -211,14 +213,14 @@ void check_resume(const train::Config& config, const fs::path& checkpoints, cons
   const auto changes = train::check_changes(*found, {config, graph, ranks, samples.train});
   const train::RunData data{data::fingerprint_of(*samples.training),
                             data::fingerprint_of(*samples.evaluation)};
-  const std::string change = train::data_change(found->state, data);
-  if (!change.empty() && !accept_data_change) throw train::data_refusal(*found, change);
+  const std::string change = train::describe_data_change(found->state, data);
+  if (!change.empty() && !accept_data_change) throw train::data_change_error(*found, change);
   if (!change.empty()) print_row("changed", change);
   for (const std::string& line : changes) print_row("changed", line);
 }
 
-// Whether checkpoints of `bytes` each can be written where results are to go. Writes nothing.
-// Returns the folder of those that are there; empty: there are none.
+// Checks that checkpoints of `bytes` each can be written to the run folder, without writing
+// anything. Returns the folder of the existing checkpoints, or an empty path if there are none.
 fs::path check_folder(const train::Config& config, size_t bytes) {
   const bool named = !config.run.run_dir().empty();
   const fs::path run =
@@ -233,17 +235,17 @@ fs::path check_folder(const train::Config& config, size_t bytes) {
   const fs::space_info space = fs::space(there, none);
   if (!none && space.available < bytes) {
     refuse_folder(config, there,
-                  fmt::format("has {} free; a checkpoint takes {}", bytes_text(space.available),
+                  fmt::format("has {} free, but a checkpoint takes {}", bytes_text(space.available),
                               bytes_text(bytes)));
   }
   std::string text = named ? run.string() : "a new folder in runs/";
   const fs::path checkpoints = train::RunFolder{run}.checkpoints();
   const auto saved = train::Checkpoints(checkpoints, 1).list();
   if (!saved.empty()) {
-    text += fmt::format(": holds checkpoints, the newest {}", saved.front().filename().string());
+    text += fmt::format(": has checkpoints, the newest is {}", saved.front().filename().string());
   } else if (bytes > 0) {
     text +=
-        fmt::format(": {} a checkpoint, {} free", bytes_text(bytes), bytes_text(space.available));
+        fmt::format(": {} per checkpoint, {} free", bytes_text(bytes), bytes_text(space.available));
   }
   print_row("results", text);
   return saved.empty() ? fs::path() : checkpoints;
@@ -260,18 +262,18 @@ int check(const CheckOptions& options) {
     checkpoint_bytes = print_network(config, *samples, options, skipped);
     checked.emplace_back("network");
   } else {
-    print_row("network", train::model_name(config.run) + ": not built, which takes its data");
+    print_row("network", train::model_name(config.run) + ": not built, since that needs the data");
     skipped.emplace_back("network");
   }
   if (checkpoint_bytes > 0) checked.emplace_back("memory");
   if (options.no_data) {
-    skipped.emplace_back("data and init_from (--no-data)");
+    skipped.emplace_back("data and model.init_from (--no-data)");
   } else {
     const fs::path checkpoints = check_folder(config, checkpoint_bytes);
     checked.emplace_back("run_dir");
     if (!checkpoints.empty()) {
       check_resume(config, checkpoints, *samples, options.ranks, options.accept_data_change);
-      checked.emplace_back("whether it may go on from there");
+      checked.emplace_back("resuming from its newest checkpoint");
     }
     skipped.emplace_back("all other samples");
   }
@@ -279,7 +281,7 @@ int check(const CheckOptions& options) {
   if (config.run.metrics().port() > 0) skipped.emplace_back("whether metrics.port is free");
   print_row("checked", fmt::format("{}", fmt::join(checked, "; ")));
   print_row("skipped", fmt::format("{}", fmt::join(skipped, "; ")));
-  fmt::print("{}: nothing wrong found\n", options.path);
+  fmt::print("{}: no problems found\n", options.path);
   return 0;
 }
 
@@ -287,29 +289,30 @@ int check(const CheckOptions& options) {
 
 void add_config_check(ArgumentParser config, Command& chosen) {
   auto options = std::make_shared<CheckOptions>();
-  ArgumentParser command = config.add_command(
-      "check", "Find what would keep it from running here, and tell what would run");
-  command.add_option("CONFIG", options->path, "Configuration (*.txtpb)").required();
+  ArgumentParser command =
+      config.add_command("check", "Check that a configuration can be trained here");
+  command.add_option("CONFIG", options->path, "Configuration file (*.txtpb)").required();
   options->add_to(command);
-  command.add_option("--ranks", options->ranks, "Ranks to plan for; unset: 1").positive();
+  command.add_option("--ranks", options->ranks, "Number of ranks to plan for (default: 1)")
+      .positive();
   command.add_flag("--accept-data-change", options->accept_data_change,
-                   "As for `trireme train`: the samples may differ from those of the checkpoint");
+                   "As in `trireme train`: accept data that differs from the checkpoint's");
   command.add_flag("--no-data", options->no_data,
-                   "Do not open the data nor init_from, for a configuration of another machine; a "
-                   "network of the zoo gets what it is meant for");
+                   "Open neither the data nor model.init_from, to check a configuration for "
+                   "another machine; zoo networks are checked with their usual input");
   command.epilog(R"(Examples:
   trireme config check digits.txtpb --ranks 2
   trireme config check imagenet.txtpb --ranks 8 --no-data
 
-It checks fields, opens the data and reads 32 samples of each part, builds the
-network, plans memory and compares that of all ranks with this machine's, and
-sees whether run_dir can be written to and, where it holds checkpoints, whether
-training may go on from them. What it checked and what it did not is
-printed. With --no-data, what does not fit this machine is printed only.
+It checks the fields, opens the data and reads 32 samples of each part, builds
+the network, compares the planned memory of all ranks with this machine's, and
+checks that run_dir can be written to and that training can resume from its
+checkpoints, if it has any. It prints what it has checked and what it has not.
+With --no-data, running out of memory on this machine is only a warning.
 
-Exit codes: 0 nothing wrong was found, 2 the configuration is wrong or does not
-fit this machine or its run_dir, 3 its data is damaged, or not what the run_dir
-was trained on.
+Exit codes: 0 no problems found, 2 the configuration is invalid or does not fit
+this machine or its run_dir, 3 the data is damaged, or is not the data that the
+run_dir was trained on.
 )");
   command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return check(*options); }); });

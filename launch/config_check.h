@@ -1,4 +1,4 @@
-// `trireme config check`.
+// `trireme config check`: checks whether a configuration can be trained on this machine.
 #pragma once
 
 #include "launch/commands.h"

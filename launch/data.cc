@@ -1,4 +1,4 @@
-// `trireme data`: commands about the samples of a run.
+// `trireme data`: commands for the samples of a run.
 #include "launch/data.h"
 
 #include "launch/cli.h"
@@ -7,11 +7,11 @@
 namespace trireme::cli {
 
 void DataOptions::add_to(ArgumentParser app) {
-  app.add_option("CONFIG", path, "Configuration (*.txtpb)").required();
+  app.add_option("CONFIG", path, "Configuration file (*.txtpb)").required();
   add_set_option(app, assignments);
   app.add_choice("--part", part,
                  {{"train", data::Part::kTraining}, {"eval", data::Part::kEvaluation}},
-                 "Which samples; unset: train");
+                 "Use the training or the evaluation samples (default: train)");
 }
 
 std::string class_text(const std::vector<std::string>& names, int64_t number) {
@@ -22,7 +22,7 @@ std::string class_text(const std::vector<std::string>& names, int64_t number) {
 void add_data(ArgumentParser app, Command& chosen) {
   ArgumentParser data = app.add_command("data", "Show, measure or pack the samples of a run");
   data.require_command();
-  data.epilog("See `trireme help data show`, and so on.\n");
+  data.epilog("`trireme help data show` describes `data show`, and so on.\n");
   add_data_pack(data, chosen);
   add_data_show(data, chosen);
   add_data_stats(data, chosen);

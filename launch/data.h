@@ -1,4 +1,4 @@
-// What the commands of `trireme data` have in common.
+// Declarations shared by the commands of `trireme data`.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ void add_data_pack(ArgumentParser data, Command& chosen);
 void add_data_show(ArgumentParser data, Command& chosen);
 void add_data_stats(ArgumentParser data, Command& chosen);
 
-// CONFIG, --set and --part.
+// The arguments CONFIG, --set and --part.
 struct DataOptions {
   std::string path;
   std::vector<std::string> assignments;
@@ -25,7 +25,7 @@ struct DataOptions {
   train::Config load() const { return train::load_config(path, assignments); }
 };
 
-// Of the class, where classes have names, else its number.
+// Returns the name of the class, or its number if it has no name.
 std::string class_text(const std::vector<std::string>& names, int64_t number);
 
 }  // namespace trireme::cli

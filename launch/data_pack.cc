@@ -1,4 +1,4 @@
-// `trireme data pack`: samples into WebDataset shards.
+// `trireme data pack`: writes samples into WebDataset shards.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -12,7 +12,7 @@
 #include "launch/data.h"
 #include "launch/progress_bar.h"
 #include "trainer/base/machine.h"
-#include "trainer/run/stop.h"
+#include "trainer/run/stop_signals.h"
 
 namespace trireme::cli {
 namespace {
@@ -25,7 +25,8 @@ struct DataPackOptions : DataOptions {
 
 const char* name_of(data::Part part) { return part == data::Part::kTraining ? "train" : "eval"; }
 
-// Of a folder of images: FOLDER/train/CLASS and FOLDER/val/CLASS, or else FOLDER/CLASS.
+// Returns the configuration for a folder of images: FOLDER/train/CLASS and FOLDER/val/CLASS, or
+// FOLDER/CLASS.
 DataConfig config_of_folder(const std::string& folder) {
   DataConfig config;
   config.set_root(folder);
@@ -43,10 +44,11 @@ DataConfig config_of_folder(const std::string& folder) {
 DataConfig config_of(const DataPackOptions& options) {
   if (!fs::is_directory(options.path)) return options.load().run.data();
   if (options.assignments.empty()) return config_of_folder(options.path);
-  throw ConfigError("--set", "is for a configuration, not for a folder");
+  throw ConfigError("--set", "requires a configuration file; " + options.path + " is a folder");
 }
 
-// What to write into a configuration to read the shards, of both parts where both are there.
+// Returns the `data` section of a configuration that reads the shards, of both parts if both have
+// been packed.
 std::string snippet(const data::PackSource& source, const DataConfig& config,
                     const std::string& folder) {
   std::string text = fmt::format("data {{\n  root: \"{}\"\n  webdataset {{\n", folder);
@@ -78,7 +80,7 @@ void print_result(const data::PackState& state, const data::BadRecords& at_openi
   const data::BadRecords packing = state.bad();
   const int64_t count = at_opening.count + packing.count;
   if (count == 0) return;
-  fmt::print("{} bad records left out:\n", count);
+  fmt::print("{} bad records skipped:\n", count);
   for (const data::BadRecords& bad : {at_opening, packing}) {
     for (const std::string& what : bad.first) fmt::print("  {}\n", what);
   }
@@ -110,7 +112,7 @@ int run(DataPackOptions options) {
   progress.clear();
   print_result(state, source->bad_records(), seconds.count(), records);
   if (!state.done) {
-    fmt::print("stopped; run it again to go on\n");
+    fmt::print("stopped; run the same command again to continue\n");
     return static_cast<int>(ExitCode::kResumable);
   }
   fmt::print("\n{}", snippet(*source, config, pack_options.folder));
@@ -124,30 +126,38 @@ void add_data_pack(ArgumentParser data, Command& chosen) {
   data::PackOptions& pack = options->pack;
   ArgumentParser command =
       data.add_command("pack",
-                       "Write samples into WebDataset shards\nWhat is done is kept: run it "
-                       "again to go on. CONFIG may "
-                       "be a folder that holds one of images for each class.");
+                       "Write samples into WebDataset shards\nIf interrupted, run it again to "
+                       "continue. CONFIG may also be a folder that has one subfolder of images "
+                       "per class.");
   command.epilog(R"(Examples:
   trireme data pack digits.txtpb shards
   trireme data pack images shards --resize 256
 
-Exit codes: 0 done, 75 stopped by a signal (run it again to go on).
+Exit codes: 0 done, 75 stopped by a signal (run it again to continue).
 )");
   options->add_to(command);
-  command.add_option("OUT", pack.folder, "Folder of the shards").required();
-  command.add_option("--shard-size", pack.shard_bytes, "The most a shard may have; unset: 256MiB")
+  command.add_option("OUT", pack.folder, "Folder to write the shards to").required();
+  command
+      .add_option("--shard-size", pack.shard_bytes,
+                  "Maximum size of a shard, in bytes or with a unit (default: 256MiB)")
       .bytes()
       .positive()
       .metavar("SIZE");
-  command.add_option("--samples", pack.samples, "So many, the first; unset: all").positive();
+  command.add_option("--samples", pack.samples, "Pack only the first N samples (default: all)")
+      .positive();
   command
       .add_option("--resize", pack.images.resize,
-                  "Images whose shorter side is longer become JPEG with this one; unset: files "
-                  "are copied as they are")
+                  "Shrink images whose shorter side is longer than N pixels to N, and store them "
+                  "as JPEG (default: copy the files unchanged)")
       .between(1, 65500);
-  command.add_option("--quality", pack.images.quality, "Of JPEG; unset: 95").between(1, 100);
-  command.add_option("--shuffle", pack.shuffle, "In an order drawn by this seed").metavar("SEED");
-  command.add_option("--threads", pack.threads, "Unset: one a core").positive();
+  command.add_option("--quality", pack.images.quality, "JPEG quality (default: 95)")
+      .between(1, 100);
+  command
+      .add_option("--shuffle", pack.shuffle,
+                  "Shuffle the samples with this random seed (default: keep their order)")
+      .metavar("SEED");
+  command.add_option("--threads", pack.threads, "Number of threads (default: one per core)")
+      .positive();
   pack.threads = 0;
   command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return run(*options); }); });

@@ -1,4 +1,5 @@
-// `trireme data show`: samples as the network gets them, as a page of images or as text.
+// `trireme data show`: shows samples as the network receives them, as an HTML page of images or as
+// text.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -27,11 +28,11 @@ struct DataShowOptions : DataOptions {
   std::string out = "samples.html";
   int64_t samples = 64;
   int64_t epoch = 1;
-  int columns = 0;  // 0: as many as fit
-  int zoom = 0;     // 0: as suits the size of the images
+  int columns = 0;  // 0 for as many as fit
+  int zoom = 0;     // 0 to choose it from the size of the images
 };
 
-// Samples one after the other, as a batch holds them.
+// The loaded samples, concatenated as in a batch.
 struct Shown {
   data::SampleSpec spec;
   int64_t count = 0;
@@ -64,7 +65,7 @@ struct Shown {
   }
 };
 
-// Of training what comes first in the epoch, of evaluation what always does.
+// Loads the first samples of the chosen training epoch, or the first evaluation samples.
 Shown load(const DataShowOptions& options, const train::Config& config,
            const data::Dataset& dataset) {
   const DataConfig& data = config.run.data();
@@ -75,7 +76,8 @@ Shown load(const DataShowOptions& options, const train::Config& config,
   loading.seed = config.run.seed();
   loading.order.shuffle = false;
   if (training) loading.order = train::training_order(config, dataset);
-  // Samples are mixed in pairs: those of a longer batch begin with those of a shorter one.
+  // MixUp and CutMix combine pairs of samples, so the batch must have an even number of them. A
+  // longer batch begins with the samples of a shorter one.
   loading.global_batch =
       std::min(config.run.batch().global(), options.samples + options.samples % 2);
   loading.capacity = loading.global_batch;
@@ -96,7 +98,7 @@ Shown load(const DataShowOptions& options, const train::Config& config,
   return shown;
 }
 
-// Classes with their share, the largest first: "cat 70%", "dog 30%".
+// Returns the classes of a soft label, the largest first: "cat 70%", "dog 30%".
 std::vector<std::string> shares(std::span<const float> probabilities,
                                 const std::vector<std::string>& names) {
   std::vector<int64_t> classes;
@@ -114,7 +116,7 @@ std::vector<std::string> shares(std::span<const float> probabilities,
   return texts;
 }
 
-// What is wanted of a sample, in one line or more.
+// Describes the target of a sample, in one or more lines.
 std::vector<std::string> describe_target(const Shown& shown, int64_t row,
                                          const std::vector<std::string>& names) {
   if (shown.spec.target.dtype == DType::kI32) {
@@ -156,8 +158,8 @@ std::string html_text(std::string_view text) {
   return out;
 }
 
-// What the pixels of all images are enlarged by: small images to 128 pixels at the most, by a whole
-// number, and those of more than 160 are shrunk to that.
+// Returns the scale factor for all images. Small images are enlarged by an integer to at most 128
+// pixels; images larger than 160 pixels are shrunk to 160.
 double zoom_of(std::span<const data::Image> images, int zoom) {
   int side = 1;
   for (const data::Image& image : images) {
@@ -167,7 +169,7 @@ double zoom_of(std::span<const data::Image> images, int zoom) {
   return side > 160 ? 160.0 / side : std::max(1, 128 / side);
 }
 
-// The caption of a sample: what is wanted of it, its number and the name of its record.
+// Returns the caption of a sample: its target, its index and the name of its record.
 std::string caption_of(const Shown& shown, int64_t row, const data::Dataset& dataset,
                        const std::vector<std::string>& names) {
   const int64_t number = shown.numbers[row];
@@ -209,7 +211,9 @@ std::string sample_page(const DataShowOptions& options, const Shown& shown,
 void write_samples(const DataShowOptions& options, const Shown& shown,
                    const data::Dataset& dataset) {
   const int64_t channels = shown.spec.input.shape[0];
-  if (channels != 1 && channels != 3) fmt::print("of {} channels the first is shown\n", channels);
+  if (channels != 1 && channels != 3) {
+    fmt::print("showing only the first of {} channels\n", channels);
+  }
   const std::string page = sample_page(options, shown, dataset);
   replace_durably(options.out, page);
   fmt::print("{}: {} samples, {}\n", options.out, shown.count,
@@ -243,7 +247,7 @@ void print_samples(const Shown& shown, const std::vector<std::string>& names) {
 
 int show(const DataShowOptions& options) {
   if (std::filesystem::path(options.out).extension() != ".html") {
-    throw ConfigError(options.out, "data show writes one HTML page; name it *.html");
+    throw ConfigError(options.out, "data show writes an HTML page; choose a name *.html");
   }
   const train::Config config = options.load();
   ProgressBar progress;
@@ -266,15 +270,21 @@ int show(const DataShowOptions& options) {
 void add_data_show(ArgumentParser data, Command& chosen) {
   auto options = std::make_shared<DataShowOptions>();
   ArgumentParser command = data.add_command(
-      "show", "Draw samples as the network will get them\nWhat is no image is printed.");
+      "show",
+      "Show samples as the network will receive them\nImages are written to an HTML page; other "
+      "samples are printed.");
   options->add_to(command);
   command.add_option("-o,--out", options->out,
-                     "The HTML file to write, which loads nothing; unset: samples.html");
-  command.add_option("--samples", options->samples, "How many; unset: 64").between(1, 10000);
-  command.add_option("--epoch", options->epoch, "Of which epoch, from 1; unset: 1").positive();
-  command.add_option("--columns", options->columns, "Images in a row; unset: as many as fit")
+                     "The self-contained HTML file to write (default: samples.html)");
+  command.add_option("--samples", options->samples, "Number of samples (default: 64)")
+      .between(1, 10000);
+  command.add_option("--epoch", options->epoch, "Training epoch, counted from 1 (default: 1)")
+      .positive();
+  command.add_option("--columns", options->columns, "Images per row (default: as many as fit)")
       .between(1, 100);
-  command.add_option("--zoom", options->zoom, "Enlarge by this; unset: as suits their size")
+  command
+      .add_option("--zoom", options->zoom,
+                  "Enlarge images N times (default: depends on their size)")
       .between(1, 64);
   command.epilog(R"(Examples:
   trireme data show digits.txtpb --out samples.html

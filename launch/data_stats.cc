@@ -1,4 +1,4 @@
-// `trireme data stats`: what the samples of a run are, counted and measured.
+// `trireme data stats`: computes statistics of the samples of a run.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,15 +23,15 @@ namespace trireme::cli {
 namespace {
 
 constexpr int64_t kBatch = 64;
-constexpr size_t kFew = 20;  // classes or channels, which are all told
+constexpr size_t kMaxListed = 20;  // classes or channels that are listed individually
 
 struct DataStatsOptions : DataOptions {
   int64_t samples = 0;  // 0: all
   bool json = false;
 };
 
-// Mean and squared deviations of numbers, which can be added to others' (Chan, Golub and LeVeque,
-// "Updating formulae and a pairwise algorithm for computing sample variances", 1979).
+// Mean and sum of squared deviations of a set of numbers. Sets can be merged (Chan, Golub and
+// LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979).
 struct Moments {
   double count = 0;
   double mean = 0;
@@ -40,59 +40,60 @@ struct Moments {
   void add(const Moments& other) {
     if (other.count == 0) return;
     const double both = count + other.count;
-    const double apart = other.mean - mean;
-    squares += other.squares + apart * apart * count * other.count / both;
-    mean += apart * other.count / both;
+    const double delta = other.mean - mean;
+    squares += other.squares + delta * delta * count * other.count / both;
+    mean += delta * other.count / both;
     count = both;
   }
-  double deviation() const { return count > 0 ? std::sqrt(squares / count) : 0; }
+  double stddev() const { return count > 0 ? std::sqrt(squares / count) : 0; }
 };
 
-// Of `count` numbers, `step` apart.
+// Returns the moments of `count` numbers with the given stride.
 template <class T>
-Moments moments_of(const T* numbers, int64_t count, int64_t step) {
+Moments moments_of(const T* numbers, int64_t count, int64_t stride) {
   Moments moments{.count = static_cast<double>(count)};
-  for (int64_t i = 0; i < count; ++i) moments.mean += static_cast<double>(numbers[i * step]);
+  for (int64_t i = 0; i < count; ++i) moments.mean += static_cast<double>(numbers[i * stride]);
   moments.mean /= moments.count;
   for (int64_t i = 0; i < count; ++i) {
-    const double apart = static_cast<double>(numbers[i * step]) - moments.mean;
-    moments.squares += apart * apart;
+    const double delta = static_cast<double>(numbers[i * stride]) - moments.mean;
+    moments.squares += delta * delta;
   }
   return moments;
 }
 
 struct Statistics {
   int64_t read = 0;
-  std::vector<Moments> inputs;   // of each channel, or feature
-  std::vector<int64_t> classes;  // how often each is a label
-  Moments targets;               // of regression
+  std::vector<Moments> inputs;   // of each channel or feature
+  std::vector<int64_t> classes;  // number of samples of each class
+  Moments targets;               // for regression
   std::map<std::string, int64_t> formats;
-  std::vector<int> heights, widths;    // of images as stored
-  std::map<int64_t, std::string> bad;  // by sample, what is wrong with it
+  std::vector<int> heights, widths;    // of the images as stored
+  std::map<int64_t, std::string> bad;  // error messages by sample
 };
 
-// Measures what others read in the first epoch: so many samples, evenly from among all.
-class Measured final : public data::WrappedDataset {
+// A dataset of `samples` samples, spread evenly over another dataset (0 for all). Computes the
+// statistics of the samples that are read in the first epoch.
+class MeasuringDataset final : public data::WrappedDataset {
  public:
-  Measured(std::unique_ptr<data::Dataset> dataset, int64_t samples)
+  MeasuringDataset(std::unique_ptr<data::Dataset> dataset, int64_t samples)
       : data::WrappedDataset(std::move(dataset)),
         size_(samples > 0 ? std::min(samples, inner().size()) : inner().size()) {
-    const data::SampleSpec& samples_are = spec();
-    if (samples_are.input.dtype != DType::kI32) {
-      statistics_.inputs.resize(samples_are.input.shape[0]);
+    const data::SampleSpec& sample = spec();
+    if (sample.input.dtype != DType::kI32) {
+      statistics_.inputs.resize(sample.input.shape[0]);
     }
-    statistics_.classes.resize(samples_are.classes);
+    statistics_.classes.resize(sample.classes);
   }
 
   int64_t size() const override { return size_; }
-  std::string where(int64_t index) const override { return inner().where(of(index)); }
-  // The loader goes on into epochs that are not looked at.
+  std::string where(int64_t index) const override { return inner().where(inner_index(index)); }
+  // Ignores epochs after the first, which the loader prefetches.
   void read(data::SampleId id, std::byte* input, std::byte* target) const override {
     if (id.epoch > 0) return;
-    const int64_t index = of(id.index);
+    const int64_t index = inner_index(id.index);
     try {
       inner().read({index, id.epoch}, input, target);
-      add(input, target, inner().stored(index));
+      add(input, target, inner().stored_image(index));
     } catch (const DataError& error) {
       const std::lock_guard lock(mutex_);
       statistics_.bad.emplace(id.index, error.what());
@@ -100,11 +101,11 @@ class Measured final : public data::WrappedDataset {
     }
   }
 
-  // Once all is read.
+  // Call after all samples have been read.
   const Statistics& statistics() const { return statistics_; }
 
  private:
-  int64_t of(int64_t index) const {
+  int64_t inner_index(int64_t index) const {
     return static_cast<int64_t>(static_cast<__int128>(index) * inner().size() / size_);
   }
 
@@ -122,28 +123,28 @@ class Measured final : public data::WrappedDataset {
   }
 
   std::vector<Moments> moments_of_input(const std::byte* input) const {
-    const TensorSpec& is = spec().input;
+    const TensorSpec& tensor = spec().input;
     const auto channels = static_cast<int64_t>(statistics_.inputs.size());
-    const bool last = is.layout == Layout::channels_last();
+    const bool channels_last = tensor.layout == Layout::channels_last();
     std::vector<Moments> moments;
     for (int64_t c = 0; c < channels; ++c) {
-      const int64_t count = is.shape.elements() / channels;
-      const int64_t first = last ? c : c * count;
-      const int64_t step = last ? channels : 1;
+      const int64_t count = tensor.shape.elements() / channels;
+      const int64_t first = channels_last ? c : c * count;
+      const int64_t stride = channels_last ? channels : 1;
       moments.push_back(
-          is.dtype == DType::kU8
-              ? moments_of(reinterpret_cast<const uint8_t*>(input) + first, count, step)
-              : moments_of(reinterpret_cast<const float*>(input) + first, count, step));
+          tensor.dtype == DType::kU8
+              ? moments_of(reinterpret_cast<const uint8_t*>(input) + first, count, stride)
+              : moments_of(reinterpret_cast<const float*>(input) + first, count, stride));
     }
     return moments;
   }
 
   void add_target(const std::byte* target) const {
-    const TensorSpec& is = spec().target;
-    const int64_t count = is.shape.elements();
+    const TensorSpec& tensor = spec().target;
+    const int64_t count = tensor.shape.elements();
     const auto* labels = reinterpret_cast<const int32_t*>(target);
     const auto* numbers = reinterpret_cast<const float*>(target);
-    if (is.dtype == DType::kI32) {
+    if (tensor.dtype == DType::kI32) {
       for (int64_t i = 0; i < count; ++i) ++statistics_.classes[labels[i]];
     } else if (spec().classes > 0) {
       ++statistics_.classes[std::max_element(numbers, numbers + count) - numbers];
@@ -163,24 +164,24 @@ struct Result {
   std::vector<std::string> names;
   Statistics statistics;
   int64_t bad = 0;
-  std::vector<std::string> bad_named;
+  std::vector<std::string> bad_named;  // messages of some or all of them
   double seconds = 0;
 };
 
-// Everything is read that can be, whatever data.on_bad_record says.
+// Reads all samples and skips bad ones, regardless of data.on_bad_record.
 Result measure(const DataStatsOptions& options, train::Config config) {
   DataConfig& data = *config.run.mutable_data();
   data.set_on_bad_record(DataConfig::SKIP);
-  data.set_max_bad_records(data::kAnyNumber);
+  data.set_max_bad_records(data::kUnlimitedBadRecords);
   ProgressBar progress;
-  const auto tell = [&](std::string_view text) { progress.show(text); };
-  const Measured dataset(train::open_data(config, options.part, tell), options.samples);
+  const auto show = [&](std::string_view text) { progress.show(text); };
+  const MeasuringDataset dataset(train::open_data(config, options.part, show), options.samples);
   data::LoaderOptions loading;
   loading.order.shuffle = false;
   loading.global_batch = loading.capacity = kBatch;
   loading.threads = train::inspect_machine().cores;
   loading.depth = loading.threads + 2;
-  loading.max_bad_records = data::kAnyNumber;
+  loading.max_bad_records = data::kUnlimitedBadRecords;
   const auto device = create_cpu_device(1);
   const auto began = std::chrono::steady_clock::now();
   data::Loader loader(dataset, *device, loading);
@@ -213,32 +214,32 @@ T median(std::vector<T> values) {
 // "3 to 17, median 5".
 template <class T>
 std::string range_text(const std::vector<T>& values) {
-  const auto [least, most] = std::minmax_element(values.begin(), values.end());
-  if (*least == *most) return fmt::format("{}", *least);
-  return fmt::format("{} to {}, median {}", *least, *most, median(values));
+  const auto [min, max] = std::minmax_element(values.begin(), values.end());
+  if (*min == *max) return fmt::format("{}", *min);
+  return fmt::format("{} to {}, median {}", *min, *max, median(values));
 }
 
-// Mean and deviation of each channel as data.normalize takes them; of all together where there are
-// too many to tell.
-struct Normal {
-  std::vector<double> mean, deviation;
+// Mean and standard deviation of each channel, as data.normalize takes them; a single value for all
+// channels if there are more than `max_channels`.
+struct ChannelStats {
+  std::vector<double> mean, stddev;
 
-  Normal(const Result& result, size_t most) {
-    std::vector<Moments> of = result.statistics.inputs;
-    if (of.size() > most) {
-      for (size_t i = 1; i < of.size(); ++i) of[0].add(of[i]);
-      of.resize(1);
+  ChannelStats(const Result& result, size_t max_channels) {
+    std::vector<Moments> channels = result.statistics.inputs;
+    if (channels.size() > max_channels) {
+      for (size_t i = 1; i < channels.size(); ++i) channels[0].add(channels[i]);
+      channels.resize(1);
     }
-    for (const Moments& moments : of) {
+    for (const Moments& moments : channels) {
       mean.push_back(moments.mean * double{result.spec.scale});
-      deviation.push_back(moments.deviation() * std::abs(double{result.spec.scale}));
+      stddev.push_back(moments.stddev() * std::abs(double{result.spec.scale}));
     }
   }
-  // What never changes is not to be divided by nothing.
+  // Returns the configuration text. Constant channels are divided by 1 instead of 0.
   std::string line() const {
-    std::vector<double> divisors = deviation;
+    std::vector<double> divisors = stddev;
     std::replace(divisors.begin(), divisors.end(), 0.0, 1.0);
-    return fmt::format("normalize {{ mean: [{:.4g}] deviation: [{:.4g}] }}", fmt::join(mean, ", "),
+    return fmt::format("normalize {{ mean: [{:.4g}] std: [{:.4g}] }}", fmt::join(mean, ", "),
                        fmt::join(divisors, ", "));
   }
 };
@@ -246,15 +247,15 @@ struct Normal {
 void print_classes(const Result& result) {
   const std::vector<int64_t>& counts = result.statistics.classes;
   if (counts.empty()) {
-    fmt::print("targets  mean {:.4g}, deviation {:.4g}\n", result.statistics.targets.mean,
-               result.statistics.targets.deviation());
+    fmt::print("targets  mean {:.4g}, std {:.4g}\n", result.statistics.targets.mean,
+               result.statistics.targets.stddev());
     return;
   }
-  const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
-  fmt::print("classes  {}, each {}\n", counts.size(), range_text(counts));
-  if (counts.size() > kFew) {
+  const auto [min, max] = std::minmax_element(counts.begin(), counts.end());
+  fmt::print("classes  {}, samples per class {}\n", counts.size(), range_text(counts));
+  if (counts.size() > kMaxListed) {
     const auto name = [&](auto place) { return class_text(result.names, place - counts.begin()); };
-    fmt::print("         least often {}, most often {}\n", name(least), name(most));
+    fmt::print("         fewest {}, most {}\n", name(min), name(max));
     return;
   }
   for (size_t c = 0; c < counts.size(); ++c) {
@@ -275,11 +276,12 @@ void print_images(const Statistics& statistics) {
 
 void print_inputs(const Result& result) {
   if (result.statistics.inputs.empty()) return;
-  const Normal normal(result, kFew);
+  const ChannelStats channel_stats(result, kMaxListed);
   const size_t channels = result.statistics.inputs.size();
-  fmt::print("input    mean {:.4g}; deviation {:.4g}{}\n         {}\n",
-             fmt::join(normal.mean, ", "), fmt::join(normal.deviation, ", "),
-             channels > kFew ? fmt::format(" of all {} together", channels) : "", normal.line());
+  fmt::print("input    mean {:.4g}; std {:.4g}{}\n         {}\n",
+             fmt::join(channel_stats.mean, ", "), fmt::join(channel_stats.stddev, ", "),
+             channels > kMaxListed ? fmt::format(" over all {} channels", channels) : "",
+             channel_stats.line());
 }
 
 void print_text(const Result& result) {
@@ -300,14 +302,14 @@ void print_text(const Result& result) {
 
 void print_json(const Result& result) {
   const Statistics& statistics = result.statistics;
-  const Normal normal(result, SIZE_MAX);
+  const ChannelStats channel_stats(result, SIZE_MAX);
   nlohmann::ordered_json json = {{"description", result.description},
                                  {"samples", statistics.read},
                                  {"seconds", result.seconds},
                                  {"input", result.spec.input.shape.to_string()},
-                                 {"mean", normal.mean},
-                                 {"deviation", normal.deviation},
-                                 {"normalize", Normal(result, kFew).line()}};
+                                 {"mean", channel_stats.mean},
+                                 {"deviation", channel_stats.stddev},
+                                 {"normalize", ChannelStats(result, kMaxListed).line()}};
   nlohmann::ordered_json classes = nlohmann::ordered_json::array();
   for (size_t c = 0; c < statistics.classes.size(); ++c) {
     classes.push_back({{"name", class_text(result.names, static_cast<int64_t>(c))},
@@ -316,8 +318,8 @@ void print_json(const Result& result) {
   json["classes"] = classes;
   if (!statistics.heights.empty()) {
     const auto range = [](const std::vector<int>& sides) {
-      const auto [least, most] = std::minmax_element(sides.begin(), sides.end());
-      return nlohmann::ordered_json{{"least", *least}, {"median", median(sides)}, {"most", *most}};
+      const auto [min, max] = std::minmax_element(sides.begin(), sides.end());
+      return nlohmann::ordered_json{{"least", *min}, {"median", median(sides)}, {"most", *max}};
     };
     json["formats"] = statistics.formats;
     json["height"] = range(statistics.heights);
@@ -340,15 +342,17 @@ int stats(const DataStatsOptions& options) {
 void add_data_stats(ArgumentParser data, Command& chosen) {
   auto options = std::make_shared<DataStatsOptions>();
   ArgumentParser command =
-      data.add_command("stats", "Count and measure samples, name those that are damaged");
+      data.add_command("stats", "Print statistics of the samples and find bad ones");
   options->add_to(command);
-  command.add_option("--samples", options->samples, "So many from among all; unset: all of them")
+  command
+      .add_option("--samples", options->samples,
+                  "Read only N samples, spread evenly over the data (default: all)")
       .positive();
-  command.add_flag("--json", options->json, "One JSON object");
+  command.add_flag("--json", options->json, "Print the results as one JSON object");
   command.epilog(R"(Examples:
   trireme data stats digits.txtpb
 
-Exit codes: 0 done, 3 more records are damaged than the configuration allows.
+Exit codes: 0 done, 3 there are more bad records than the configuration allows.
 )");
   command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return stats(*options); }); });

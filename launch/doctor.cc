@@ -1,4 +1,4 @@
-// `trireme doctor`: what would run here, and what is wrong with a way to mend it.
+// `trireme doctor`: prints what a run would use on these machines, and problems with their fixes.
 #include <dnnl.h>
 #include <dnnl_version.h>
 #include <fmt/format.h>
@@ -26,8 +26,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kLittleSharedMemory = int64_t{256} << 20;
-constexpr double kBusy = 0.5;  // load average per core
+constexpr int64_t kMinSharedMemory = int64_t{256} << 20;
+constexpr double kMaxLoad = 0.5;  // load average per core
 
 Json describe_rank(const comm::Placement& place, int threads) {
   const train::Machine machine = train::inspect_machine();
@@ -62,11 +62,11 @@ std::string cores_text(const Json& rank) {
                      rank["affinity"].get<std::string>());
 }
 
-// What train.precision can be here.
+// Returns the values of train.precision that this rank supports.
 const char* precisions_text(const Json& rank) {
   if (rank.contains("gpu")) return "FP32, TF32, BF16, FP16";
-  return rank["bf16"].get<bool>() ? "FP32, BF16 (FP16 and TF32 take a GPU)"
-                                  : "FP32 (BF16 takes AVX-512 or a GPU, FP16 and TF32 a GPU)";
+  return rank["bf16"].get<bool>() ? "FP32, BF16 (FP16 and TF32 need a GPU)"
+                                  : "FP32 (BF16 needs AVX-512 or a GPU, FP16 and TF32 a GPU)";
 }
 
 void print_hosts(const Hosts& hosts) {
@@ -78,7 +78,7 @@ void print_hosts(const Hosts& hosts) {
     fmt::print("           /dev/shm {} ({} free), locked memory {}\n",
                format_bytes(first["shm"].get<double>()),
                format_bytes(first["shm_free"].get<double>()),
-               locked < 0 ? "without limit" : "up to " + format_bytes(static_cast<double>(locked)));
+               locked < 0 ? "unlimited" : "up to " + format_bytes(static_cast<double>(locked)));
     fmt::print("           load average {:.1f} on {} core{}\n", first["load"].get<double>(),
                first["online"].get<int>(), first["online"] == 1 ? "" : "s");
     fmt::print("           precisions {}\n", precisions_text(first));
@@ -102,44 +102,43 @@ void check_host(const std::string& name, const std::vector<Json>& ranks,
   const Json& first = ranks.front();
   const int online = first["online"];
   if (threads > online && first["cores"] <= online) {
-    findings.push_back(
-        {fmt::format(
-             "{}: {} ranks run {} threads on {} cores; waiting threads take turns and a step "
-             "gets many times slower",
-             name, ranks.size(), threads, online),
-         "start fewer ranks, or unset OMP_NUM_THREADS and train.threads"});
+    findings.push_back({fmt::format("{}: {} ranks run {} threads on {} cores; threads compete for "
+                                    "cores, which makes steps "
+                                    "many times slower",
+                                    name, ranks.size(), threads, online),
+                        "start fewer ranks, or unset OMP_NUM_THREADS and train.threads"});
   }
   for (const auto& [affinity, count] : sharing) {
     if (ranks.size() > 1 && count == 1 && affinity.find_first_of(",-") == std::string::npos) {
       findings.push_back(
           {fmt::format(
-               "{}: each rank is bound to one core, which its communication thread must share",
+               "{}: each rank is bound to one core, which it shares with its communication thread",
                name),
            "mpirun --bind-to none, or srun --cpu-bind=none", false});
       break;
     }
   }
   const double load = first["load"];
-  if (load >= kBusy * online) {
+  if (load >= kMaxLoad * online) {
     findings.push_back(
         {fmt::format(
-             "{}: load average {:.1f} on {} core{}: other programs compete for them, and a step "
-             "waits for its slowest thread",
+             "{}: load average {:.1f} on {} core{}: other programs compete for the cores, and a "
+             "step waits for its slowest thread",
              name, load, online, online == 1 ? "" : "s"),
-         "stop them, or give the run cores of its own (taskset, srun --exclusive, docker run "
-         "--cpuset-cpus) or fewer threads (train.threads)",
+         "stop them, reserve cores for the run (taskset, srun --exclusive, docker run "
+         "--cpuset-cpus), or use fewer threads (train.threads)",
          false});
   }
   const double quota = first["quota"];
   if (quota > 0 && quota < threads) {
     findings.push_back(
-        {fmt::format("{}: this container may use the time of {:.1f} cores, for {} threads", name,
+        {fmt::format("{}: this container is limited to {:.1f} cores, but runs {} threads", name,
                      quota, threads),
          "raise the limit (docker run --cpus), or set OMP_NUM_THREADS"});
   }
-  if (ranks.size() > 1 && first["shm_free"] < kLittleSharedMemory) {
+  if (ranks.size() > 1 && first["shm_free"] < kMinSharedMemory) {
     findings.push_back(
-        {fmt::format("{}: only {} of /dev/shm are free; ranks of a host share gradients there",
+        {fmt::format("{}: only {} of /dev/shm are free; ranks of a host exchange gradients there",
                      name, format_bytes(first["shm_free"].get<double>())),
          "docker run --shm-size=4g, or mount -o remount,size=4g /dev/shm"});
   }
@@ -162,9 +161,9 @@ std::vector<Finding> check(const Hosts& hosts) {
          "install the same build on every host"});
   }
   if (instruction_sets.size() > 1) {
-    findings.push_back({fmt::format("the hosts' processors differ ({}): the slowest sets the pace",
+    findings.push_back({fmt::format("the hosts' processors differ ({}): all wait for the slowest",
                                     fmt::join(instruction_sets, ", ")),
-                        "use hosts of one kind", false});
+                        "use identical hosts", false});
   }
   check_gpus(hosts, findings);
   return findings;
@@ -174,8 +173,8 @@ void print_software(const comm::Launcher& launcher, const Json& cuda) {
   fmt::print("trireme    {}\n", version());
   if (launcher.name == "none") {
     fmt::print(
-        "launcher   none: one rank; for more, mpirun -np N trireme ... or srun --mpi=pmix trireme "
-        "...\n");
+        "launcher   none: one rank; for more, use mpirun -np N trireme ... or srun --mpi=pmix "
+        "trireme ...\n");
   } else {
     fmt::print("launcher   {}, {} rank{}\n", launcher.name, launcher.ranks,
                launcher.ranks == 1 ? "" : "s");
@@ -186,20 +185,19 @@ void print_software(const comm::Launcher& launcher, const Json& cuda) {
              dnnl.major, dnnl.minor, dnnl.patch,
              google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION));
   print_cuda(cuda);
-  fmt::print(
-      "outputs    metrics.jsonl, TensorBoard, CSV, Prometheus, reports: all built in, nothing to "
-      "install\n");
+  fmt::print("outputs    metrics.jsonl, TensorBoard, CSV, Prometheus, reports: all built in\n");
 }
 
-int conclude(const std::vector<Finding>& findings) {
-  bool stops = false;
+// Prints the findings and returns the exit code.
+int print_findings(const std::vector<Finding>& findings) {
+  bool has_problem = false;
   for (const Finding& finding : findings) {
-    fmt::print("\n{}: {}\n  mend it: {}\n", finding.stops ? "PROBLEM" : "note", finding.what,
-               finding.mend);
-    stops = stops || finding.stops;
+    fmt::print("\n{}: {}\n  fix: {}\n", finding.is_problem ? "PROBLEM" : "note",
+               finding.description, finding.fix);
+    has_problem = has_problem || finding.is_problem;
   }
-  if (findings.empty()) fmt::print("\nNothing wrong found.\n");
-  return static_cast<int>(stops ? ExitCode::kFailure : ExitCode::kDone);
+  if (findings.empty()) fmt::print("\nNo problems found.\n");
+  return static_cast<int>(has_problem ? ExitCode::kFailure : ExitCode::kDone);
 }
 
 int doctor(comm::Communicator& communicator) {
@@ -216,34 +214,37 @@ int doctor(comm::Communicator& communicator) {
   if (communicator.rank() == 0) {
     print_software(comm::detect_launcher(), Json::parse(texts.front())["cuda"]);
     print_hosts(hosts);
-    code = conclude(check(hosts));
+    code = print_findings(check(hosts));
   }
   return std::stoi(broadcast(communicator, std::to_string(code), 0));
 }
 
-int doctor_unjoined(const std::string& reason) {
+int diagnose_failed_start(const std::string& reason) {
   comm::Placement alone;
   alone.host_name = "this host";
   const Json rank = describe_rank(alone, 1);
   print_software(comm::detect_launcher(), rank["cuda"]);
   print_hosts({{alone.host_name, {rank}}});
-  return conclude({{"the ranks cannot see each other", reason}});
+  return print_findings({{"the ranks cannot connect to each other", reason}});
 }
 
 }  // namespace
 
 void add_doctor(ArgumentParser app, Command& chosen) {
   ArgumentParser command =
-      app.add_command("doctor", "Print what would run here, and what is wrong");
+      app.add_command("doctor", "Find problems of this machine that affect training");
   command.epilog(R"(Examples:
   trireme doctor
   mpirun -np 2 trireme doctor
 
-Exit codes: 0 nothing that stops a run, 1 something does.
+It prints the hardware, libraries and devices that each rank would use. A
+PROBLEM stops or greatly slows a run; a note does not.
+
+Exit codes: 0 no problems, though there may be notes, 1 there are problems.
 )");
   command.on_chosen([&chosen] {
     chosen.run = doctor;
-    chosen.diagnose = doctor_unjoined;
+    chosen.diagnose = diagnose_failed_start;
   });
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The position of each rank's GPU among those that it may use; -1: it sees none.
+// Returns the index of each rank's GPU among those visible to it, or -1 if it sees none.
 std::vector<int> assign(const std::vector<Json>& ranks) {
   std::vector<std::vector<std::string>> visible;
   for (const Json& rank : ranks) visible.push_back(rank["cuda"]["ids"]);
@@ -42,11 +42,11 @@ void check_libraries(const std::string& host, const Json& cuda, bool several,
     const std::string what = fmt::format("{}: {}", host, text(library["problem"]));
     if (name == "NCCL") {
       if (!several) continue;
-      findings.push_back({what + "; gradients go through host memory instead",
+      findings.push_back({what + "; gradients are exchanged through host memory instead",
                           "pip install nvidia-nccl-cu13, or add its folder to LD_LIBRARY_PATH",
                           false});
     } else if (name == "NVML") {
-      findings.push_back({what + "; how busy GPUs are is not recorded",
+      findings.push_back({what + "; GPU utilization is not recorded",
                           "it comes with the driver (package nvidia-utils or libnvidia-ml1)",
                           false});
     } else {
@@ -64,24 +64,25 @@ void check_sharing(const std::string& host, const std::vector<Json>& ranks,
   for (const Json& rank : ranks) used.insert(text(rank["gpu_id"]));
   if (used.size() == ranks.size()) return;
   findings.push_back(
-      {fmt::format("{}: {} ranks see {} GPU{}; they train on the CPU, or share with --device cuda",
+      {fmt::format("{}: {} ranks see {} GPU{}; they train on the CPU, or share GPUs with --device "
+                   "cuda",
                    host, ranks.size(), used.size(), used.size() == 1 ? "" : "s"),
-       "start a rank for each GPU", false});
+       "start one rank per GPU", false});
 }
 
-void check_opening(const std::string& host, const std::vector<Json>& ranks,
-                   std::vector<Finding>& findings) {
+void check_gpus_open(const std::string& host, const std::vector<Json>& ranks,
+                     std::vector<Finding>& findings) {
   for (const Json& rank : ranks) {
     if (!rank.contains("gpu_problem")) continue;
     findings.push_back(
         {fmt::format("{}: rank {} cannot use GPU {}: {}", host, rank["rank"].get<int>(),
                      text(rank["gpu_id"]), text(rank["gpu_problem"])),
-         "see what nvidia-smi tells of it; --device cpu works"});
+         "check the GPU with nvidia-smi; --device cpu works"});
   }
 }
 
-// GPUs, and libraries beside them, that are not the same everywhere.
-void check_likeness(const Hosts& hosts, std::vector<Finding>& findings) {
+// Reports GPUs and CUDA libraries that differ between ranks.
+void check_same_gpus(const Hosts& hosts, std::vector<Finding>& findings) {
   std::set<std::string> models;
   std::map<std::string, std::set<std::string>> versions;  // of each library
   for (const auto& [name, ranks] : hosts) {
@@ -95,8 +96,8 @@ void check_likeness(const Hosts& hosts, std::vector<Finding>& findings) {
   }
   if (models.size() > 1) {
     findings.push_back(
-        {fmt::format("the GPUs differ ({}): the slowest sets the pace", fmt::join(models, "; ")),
-         "use GPUs of one kind", false});
+        {fmt::format("the GPUs differ ({}): all wait for the slowest", fmt::join(models, "; ")),
+         "use identical GPUs", false});
   }
   for (const auto& [library, found] : versions) {
     if (found.size() < 2) continue;
@@ -106,17 +107,18 @@ void check_likeness(const Hosts& hosts, std::vector<Finding>& findings) {
   }
 }
 
-// Hosts with a rank that sees no GPU, by the reason; `elsewhere`: others do.
-void check_absence(const std::map<std::string, std::vector<std::string>>& hosts, bool elsewhere,
-                   std::vector<Finding>& findings) {
+// Reports hosts with a rank that sees no GPU, grouped by the reason. `elsewhere` is true if other
+// ranks see one.
+void check_missing_gpus(const std::map<std::string, std::vector<std::string>>& hosts,
+                        bool elsewhere, std::vector<Finding>& findings) {
   for (const auto& [problem, names] : hosts) {
     const bool hidden = problem.find("CUDA_VISIBLE_DEVICES") != std::string::npos;
     findings.push_back(
         {fmt::format("{}: no GPU: {}; training runs on the CPU{}", fmt::join(names, ", "), problem,
-                     elsewhere ? " of all hosts" : ""),
-         hidden ? "unset CUDA_VISIBLE_DEVICES, or name GPUs that are there"
-                : "where there is a GPU, install or load the NVIDIA driver, 580 or newer for CUDA "
-                  "13 (in a container: docker run --gpus all)",
+                     elsewhere ? " on all hosts" : ""),
+         hidden ? "unset CUDA_VISIBLE_DEVICES, or set it to existing GPUs"
+                : "if there is a GPU, install or load the NVIDIA driver, 580 or newer for CUDA 13 "
+                  "(in a container: docker run --gpus all)",
          false});
   }
 }
@@ -174,19 +176,19 @@ void check_gpus(const Hosts& hosts, std::vector<Finding>& findings) {
     all += ranks.size();
     with += std::count_if(ranks.begin(), ranks.end(), has_gpu);
   }
-  std::map<std::string, std::vector<std::string>> absent;  // hosts by the reason
+  std::map<std::string, std::vector<std::string>> absent;  // hosts by reason
   for (const auto& [name, ranks] : hosts) {
     const auto without = std::find_if_not(ranks.begin(), ranks.end(), has_gpu);
     if (without == ranks.end()) {
       check_libraries(name, ranks.front()["cuda"], all > 1, findings);
       check_sharing(name, ranks, findings);
-      check_opening(name, ranks, findings);
+      check_gpus_open(name, ranks, findings);
     } else if ((*without)["cuda"]["built"]) {
       absent[text((*without)["cuda"]["problem"])].push_back(name);
     }
   }
-  check_absence(absent, with > 0, findings);
-  check_likeness(hosts, findings);
+  check_missing_gpus(absent, with > 0, findings);
+  check_same_gpus(hosts, findings);
 }
 
 }  // namespace trireme::cli

@@ -1,4 +1,4 @@
-// What `trireme doctor` tells of GPUs and of the libraries that they need.
+// The part of `trireme doctor` that checks GPUs and the libraries that they need.
 #pragma once
 
 #include <map>
@@ -11,20 +11,21 @@
 namespace trireme::cli {
 
 struct Finding {
-  std::string what;
-  std::string mend;
-  bool stops = true;  // else only slow
+  std::string description;
+  std::string fix;
+  bool is_problem = true;  // a note otherwise, for example about something slow
 };
 
-// What each rank of each host told of itself, in the order of the ranks.
+// The descriptions of the ranks of each host, in the order of the ranks.
 using Hosts = std::map<std::string, std::vector<nlohmann::json>>;
 
-// CUDA as this process finds it: built, ids, problem, versions, libraries.
+// Describes the CUDA support of this process, with the keys built, ids, problem, versions and
+// libraries.
 nlohmann::json describe_cuda();
 
 // Adds to each rank of `hosts` the GPU that it would train on: gpu_id, gpu (its description) and,
-// if it cannot be opened, gpu_problem; none where it sees no GPU. Each rank opens its own. All
-// ranks call it together.
+// if it cannot be opened, gpu_problem. Adds nothing to ranks that see no GPU. A collective: each
+// rank opens its own GPU.
 void describe_gpus(Hosts& hosts, comm::Communicator& communicator);
 
 void print_cuda(const nlohmann::json& cuda);

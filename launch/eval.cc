@@ -11,7 +11,7 @@
 
 #include "comm/control.h"
 #include "core/text.h"
-#include "data/trained_on.h"
+#include "data/external_data.h"
 #include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/data.h"
@@ -22,7 +22,7 @@
 #include "trainer/infer/evaluate_checkpoint.h"
 #include "trainer/report/evaluation_file.h"
 #include "trainer/report/record_fields.h"
-#include "trainer/report/sample_facts.h"
+#include "trainer/report/sample_info.h"
 
 namespace trireme::cli {
 namespace {
@@ -51,16 +51,17 @@ void print_text(const train::Config& config, const train::CheckpointEvaluation& 
              of.state.step, train::metrics_text(result.metrics), result.samples,
              format_duration(result.seconds));
   if (result.bad.count > 0) {
-    fmt::print("{} bad record(s) left out; the first: {}\n", result.bad.count,
+    fmt::print("{} bad record(s) skipped; the first: {}\n", result.bad.count,
                result.bad.first.front());
   }
 }
 
 std::string percent(double ratio) { return fmt::format("{:.2f}%", 100 * ratio); }
 
-// "cat (12)"; empty where all samples of the class are found or predicted as nothing.
-std::string most_often_taken_for(const std::vector<int64_t>& row, size_t label,
-                                 const std::vector<std::string>& names) {
+// Returns the class that the samples of `label` were most often mistaken for, with the number of
+// samples: "cat (12)". Returns "" if none were.
+std::string most_confused_class(const std::vector<int64_t>& row, size_t label,
+                                const std::vector<std::string>& names) {
   size_t other = label == 0 ? 1 : 0;
   for (size_t c = 0; c < row.size(); ++c) {
     if (c != label && row[c] > row[other]) other = c;
@@ -69,7 +70,7 @@ std::string most_often_taken_for(const std::vector<int64_t>& row, size_t label,
   return fmt::format("{} ({})", class_text(names, static_cast<int64_t>(other)), row[other]);
 }
 
-// As scikit-learn's classification_report; `confusion` may be empty.
+// Prints a table like that of scikit-learn's classification_report. `confusion` may be empty.
 void print_classes(const train::Evaluation& evaluation,
                    const std::vector<std::vector<int64_t>>& confusion,
                    const std::vector<std::string>& names) {
@@ -78,7 +79,7 @@ void print_classes(const train::Evaluation& evaluation,
                {"recall", /*number=*/true, 3},
                {"F1", /*number=*/true, 3},
                {"support", /*number=*/true, 2},
-               {confusion.empty() ? "" : "most often taken for", /*number=*/false, 1}});
+               {confusion.empty() ? "" : "most confused with", /*number=*/false, 1}});
   const auto add = [&](const std::string& name, double precision, double recall, double f1,
                        int64_t support, const std::string& other) {
     table.add(
@@ -88,7 +89,7 @@ void print_classes(const train::Evaluation& evaluation,
     const train::ClassScores& of_class = evaluation.classes[label];
     add(class_text(names, static_cast<int64_t>(label)), of_class.precision(), of_class.recall(),
         of_class.f1(), of_class.support,
-        confusion.empty() ? "" : most_often_taken_for(confusion[label], label, names));
+        confusion.empty() ? "" : most_confused_class(confusion[label], label, names));
   }
   const train::EvaluationMetrics& metrics = evaluation.metrics;
   if (metrics.macro_f1) {
@@ -102,9 +103,9 @@ void print_mistakes(const std::vector<train::Mistake>& mistakes,
                     const std::vector<std::string>& names) {
   for (const train::Mistake& mistake : mistakes) {
     const std::string predicted =
-        mistake.predicted == train::kNothing
+        mistake.predicted == train::kNoClass
             ? "outputs that are not finite"
-            : fmt::format("taken for {} ({:.1f}%)", class_text(names, mistake.predicted),
+            : fmt::format("predicted as {} ({:.1f}%)", class_text(names, mistake.predicted),
                           100 * mistake.probability);
     fmt::print("{}, sample {}: {}, {}\n", mistake.where, mistake.index,
                class_text(names, mistake.label), predicted);
@@ -135,13 +136,15 @@ void print_details(const train::CheckpointEvaluation& of) {
         evaluation.details ? evaluation.details->confusion : std::vector<std::vector<int64_t>>(),
         of.output_names);
   } else if (evaluation.metrics.accuracy) {
-    fmt::print("no table of classes: there is one for 2 to {} of them\n", train::kMaxScoredClasses);
+    fmt::print("no table of classes: it is printed for 2 to {} classes\n",
+               train::kMaxScoredClasses);
   }
   if (evaluation.details) print_mistakes(evaluation.details->mistakes, of.output_names);
 }
 
-// Into the run's folder, unless it says something about other samples: for its report, or, of a
-// checkpoint that the user has named, beside that.
+// Writes the evaluation to --out or else to the run's folder, where `trireme report` reads it. A
+// checkpoint named on the command line gets a file of its own. Writes nothing to the run's folder
+// for other data (--data).
 void save(const EvalOptions& options, const train::RunFolder& run,
           const train::CheckpointEvaluation& of) {
   const auto write_to = [&](const std::filesystem::path& file) {
@@ -151,9 +154,9 @@ void save(const EvalOptions& options, const train::RunFolder& run,
   if (!options.data.empty()) return;
   try {
     const std::string name = (std::filesystem::path(options.path) / "").parent_path().filename();
-    const bool of_checkpoint = name.starts_with("step-");
-    write_to(of_checkpoint ? run.path / ("evaluation-" + name + ".json") : run.evaluation());
-  } catch (const Error& error) {  // somebody else's run
+    const bool is_checkpoint = name.starts_with("step-");
+    write_to(is_checkpoint ? run.path / ("evaluation-" + name + ".json") : run.evaluation());
+  } catch (const Error& error) {  // for example, a run of another user
     fmt::print(stderr, "warning: {}\n", error.what());
   }
 }
@@ -163,23 +166,23 @@ int evaluate(const EvalOptions& options, comm::Communicator& communicator) {
   comm::together(communicator, [&] { run = train::find_run(options.checkpoint()); });
   train::Config config =
       load_config_together(communicator, run.config().string(), options.all_assignments());
-  std::optional<train::SampleFacts> trained_on;
+  std::optional<train::SampleInfo> trained_on;
   data::TableColumns columns;
   comm::together(communicator, [&] {
     const bool other = !options.data.empty();
-    if (!other && !std::filesystem::exists(run.samples())) return;  // its data says the same
-    const train::SampleFacts facts = train::read_sample_facts(run.path, config);
-    columns = facts.columns;
+    if (!other && !std::filesystem::exists(run.samples())) return;  // the data is opened anyway
+    const train::SampleInfo info = train::read_sample_info(run.path, config);
+    columns = info.columns;
     if (!other) return;
-    trained_on = facts;
-    *config.run.mutable_data() = data::other_data(config.run.data(), facts.spec, options.data);
+    trained_on = info;
+    *config.run.mutable_data() = data::config_for_path(config.run.data(), info.spec, options.data);
   });
   const train::CheckpointEvaluation result = train::evaluate_checkpoint(
       config, communicator, options.checkpoint(), trained_on, /*with_details=*/true, columns);
   if (communicator.rank() != 0) return 0;
   if (!result.data_changes.empty()) {
     fmt::print(stderr,
-               "warning: the evaluation data is not what the run of this checkpoint had: {}\n",
+               "warning: the evaluation data differs from that of the checkpoint's run: {}\n",
                fmt::join(result.data_changes, "; "));
   }
   save(options, run, result);
@@ -196,22 +199,21 @@ int evaluate(const EvalOptions& options, comm::Communicator& communicator) {
 
 void add_eval(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<EvalOptions>();
-  ArgumentParser command = app.add_command("eval", "Test a trained network");
+  ArgumentParser command = app.add_command("eval", "Evaluate a trained network");
   options->add_path(command);
   options->add_to(command);
   options->add_best(command);
   command.add_option(
       "--data", options->data,
-      "Other samples than the run's: a folder with one for each class, tar shards, a "
-      "CSV file, or the root of files such as the run's");
+      "Evaluate on other data than the run's: a folder with one subfolder per class, tar shards, a "
+      "CSV file, or a data.root with files like the run's");
   command.add_flag("--details", options->details,
-                   "How each class is found, and the surest mistakes; in a regression, how far off "
-                   "each output is");
-  command.add_flag("--json", options->json, "One JSON object");
-  command.add_option(
-      "-o,--out", options->out,
-      "Where confusion matrix and mistakes go, instead of RUN/evaluation.json, or of "
-      "RUN/evaluation-step-N.json for the checkpoint step-N");
+                   "Also print the scores of each class and the most confident mistakes, or, for "
+                   "regression, the errors of each output");
+  command.add_flag("--json", options->json, "Print the metrics as one JSON object");
+  command.add_option("-o,--out", options->out,
+                     "File for the confusion matrix and mistakes (default: RUN/evaluation.json, or "
+                     "RUN/evaluation-step-N.json for the checkpoint step-N)");
   command.epilog(R"(Examples:
   trireme eval runs/digits --best --details
   mpirun -np 4 trireme eval runs/imagenet --data /data/imagenet-v2)");

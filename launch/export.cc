@@ -1,4 +1,4 @@
-// `trireme export`: what a run has learned, for other programs.
+// `trireme export`: writes the trained network of a run for other programs.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -20,7 +20,7 @@
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/config/inputs.h"
 #include "trainer/config/run_folder.h"
-#include "trainer/report/sample_facts.h"
+#include "trainer/report/sample_info.h"
 
 namespace trireme::cli {
 namespace {
@@ -37,7 +37,7 @@ struct ExportOptions : CheckpointOptions {
 
 struct Saved {
   train::Config config;
-  train::SampleFacts facts;
+  train::SampleInfo samples;
   train::CheckpointState state;
   model::Weights weights;
 };
@@ -46,9 +46,9 @@ Saved load(const ExportOptions& options) {
   const train::RunFolder run = train::find_run(options.checkpoint());
   Saved saved;
   saved.config = train::load_config(run.config().string(), {});
-  saved.facts = train::read_sample_facts(run.path, saved.config);
+  saved.samples = train::read_sample_info(run.path, saved.config);
   const train::FoundCheckpoint found =
-      train::find_trained(options.checkpoint(), train::warn_on_stderr);
+      train::find_for_inference(options.checkpoint(), train::warn_on_stderr);
   saved.state = found.state;
   saved.weights = train::read_weights(found.path);
   return saved;
@@ -56,9 +56,9 @@ Saved load(const ExportOptions& options) {
 
 bool is_onnx(const ExportOptions& options) { return fs::path(options.out).extension() == ".onnx"; }
 
-// With where the training was.
+// Describes the input, and adds the model's name and the training progress to the metadata.
 InputDescription describe(const Saved& saved, InputRange range) {
-  InputDescription input = describe_input(saved.facts, saved.config.run.data(), range);
+  InputDescription input = describe_input(saved.samples, saved.config.run.data(), range);
   input.metadata.emplace_back("model", train::model_name(saved.config.run));
   input.metadata.emplace_back("step", std::to_string(saved.state.step));
   input.metadata.emplace_back("epoch", std::to_string(saved.state.epoch));
@@ -67,13 +67,13 @@ InputDescription describe(const Saved& saved, InputRange range) {
 
 std::string to_onnx(const Saved& saved, const ExportOptions& options,
                     const InputDescription& input) {
-  const data::SampleSpec& spec = saved.facts.spec;
-  model::OnnxExportOptions wanted{.normalize = !options.no_normalize,
-                                  .image = are_pixels(spec) && spec.input.shape.rank() == 3,
-                                  .softmax = options.softmax,
-                                  .metadata = input.metadata};
-  if (options.range == InputRange::kUnit) wanted.input_unit = 255;
-  return to_onnx(saved.config.run.model(), train::model_input(spec), saved.weights, wanted);
+  const data::SampleSpec& spec = saved.samples.spec;
+  model::OnnxExportOptions onnx_options{.normalize = !options.no_normalize,
+                                        .image = are_pixels(spec) && spec.input.shape.rank() == 3,
+                                        .softmax = options.softmax,
+                                        .metadata = input.metadata};
+  if (options.range == InputRange::kUnit) onnx_options.input_unit = 255;
+  return to_onnx(saved.config.run.model(), train::model_input(spec), saved.weights, onnx_options);
 }
 
 std::string to_safetensors(const Saved& saved, model::NameStyle style,
@@ -81,13 +81,13 @@ std::string to_safetensors(const Saved& saved, model::NameStyle style,
   if (style == model::NameStyle::kTorchvision &&
       !model::has_torchvision_names(train::model_name(saved.config.run))) {
     throw ConfigError("--names",
-                      train::model_name(saved.config.run) + " is no network of torchvision");
+                      train::model_name(saved.config.run) + " is not a network of torchvision");
   }
   std::vector<train::SafetensorsEntry> entries;
   size_t bytes = 0;
   for (const auto& [ours, weight] : saved.weights) {
     const std::optional<std::string> name = model::name_in(style, ours);
-    if (!name) throw ConfigError("--names", "there is no such name for '" + ours + "'");
+    if (!name) throw ConfigError("--names", "'" + ours + "' has no name in that project");
     entries.push_back({*name, weight.shape});
     bytes += weight.values.size() * sizeof(float);
   }
@@ -101,27 +101,27 @@ std::string to_safetensors(const Saved& saved, model::NameStyle style,
   return text;
 }
 
-// What cannot be asked for together; the samples are not known yet.
+// Rejects options that cannot be combined, as far as that can be checked without the run.
 void check(const ExportOptions& options) {
   const bool onnx = is_onnx(options);
   if (!onnx && fs::path(options.out).extension() != ".safetensors") {
-    throw ConfigError(options.out, "export writes *.onnx and *.safetensors");
+    throw ConfigError(options.out, "export writes *.onnx or *.safetensors files");
   }
   if (onnx && options.names != model::NameStyle::kTrireme) {
-    throw ConfigError("--names", "is for safetensors; ONNX keeps the names of layers");
+    throw ConfigError("--names", "is for *.safetensors; ONNX files use the names of the layers");
   }
   const bool unit = options.range == InputRange::kUnit;
   if (!onnx && (options.softmax || options.no_normalize || unit)) {
-    throw ConfigError(options.out, "--softmax, --no-normalize and --input-range are for ONNX");
+    throw ConfigError(options.out, "--softmax, --no-normalize and --input-range are for *.onnx");
   }
   if (unit && options.no_normalize) {
-    throw ConfigError("--input-range", "is of what the model normalizes; leave out --no-normalize");
+    throw ConfigError("--input-range", "cannot be combined with --no-normalize");
   }
 }
 
-// The input as the file's user has to feed it.
+// Prints the input that the exported file expects.
 void print_input(const Saved& saved, const InputDescription& input) {
-  fmt::print("input: f32 [N, {}: {}\n", saved.facts.spec.input.shape.to_string().substr(1),
+  fmt::print("input: f32 [N, {}: {}\n", saved.samples.spec.input.shape.to_string().substr(1),
              input.text);
   if (!input.transforms.empty()) fmt::print("       of images after {}\n", input.transforms);
 }
@@ -130,12 +130,12 @@ int run(const ExportOptions& options) {
   check(options);
   const bool onnx = is_onnx(options);
   const Saved saved = load(options);
-  if (options.range == InputRange::kUnit && !are_pixels(saved.facts.spec)) {
-    throw ConfigError("--input-range", fmt::format("is for pixels; this network reads {}",
-                                                   saved.facts.spec.input.to_string()));
+  if (options.range == InputRange::kUnit && !are_pixels(saved.samples.spec)) {
+    throw ConfigError("--input-range", fmt::format("is for pixels; the input of this network is {}",
+                                                   saved.samples.spec.input.to_string()));
   }
-  if (options.softmax && saved.facts.spec.classes == 0) {
-    throw ConfigError("--softmax", "is for classes; this network predicts numbers");
+  if (options.softmax && saved.samples.spec.classes == 0) {
+    throw ConfigError("--softmax", "is for classifiers; this network is a regression");
   }
   const bool normalized = !onnx || options.no_normalize;
   const InputDescription input =
@@ -160,21 +160,24 @@ void add_export(ArgumentParser app, Command& chosen) {
   options->add_best(command);
   command.add_choice("--input-range", options->range,
                      {{"0..255", InputRange::kStored}, {"0..1", InputRange::kUnit}},
-                     "Pixels that the ONNX model expects; unset: 0..255");
+                     "Range of the pixels that the ONNX model expects (default: 0..255)");
   command.add_flag("--no-normalize", options->no_normalize,
-                   "ONNX without the normalization of the data: the user of the model does it");
-  command.add_flag("--softmax", options->softmax, "ONNX that gives probabilities, not logits");
+                   "Write an ONNX model that expects normalized input (default: the model "
+                   "normalizes its input itself)");
+  command.add_deprecated_flag("--no-normalise", "--no-normalize", options->no_normalize);
+  command.add_flag("--softmax", options->softmax,
+                   "Write an ONNX model whose outputs are probabilities (default: logits)");
   command.add_choice("--names", options->names,
                      {{"trireme", model::NameStyle::kTrireme},
                       {"torchvision", model::NameStyle::kTorchvision},
                       {"huggingface", model::NameStyle::kHuggingFace}},
-                     "Safetensors by the names of this project");
+                     "Names of the tensors in a safetensors file (default: trireme)");
   command.epilog(R"(Examples:
   trireme export runs/digits digits.onnx --best
   trireme export runs/cifar10 cifar10.onnx --input-range 0..1 --softmax
   trireme export runs/resnet18 resnet18.safetensors --names torchvision
 
-What the file expects of its input is printed, and is in its metadata: range,
+The input that the file expects is printed and stored in its metadata: range,
 layout, order of channels, normalization, resizing and cropping, columns of a
 table, names of classes. docs/files.md lists the keys.
 )");

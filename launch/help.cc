@@ -14,19 +14,19 @@ namespace trireme::cli {
 namespace {
 
 constexpr size_t kNameColumn = 26;
-constexpr size_t kNarrowest = 60;
-constexpr size_t kWidest = 100;
+constexpr size_t kMinWidth = 60;
+constexpr size_t kMaxWidth = 100;
 
 size_t width() {
-  return std::clamp(static_cast<size_t>(train::terminal_columns()), kNarrowest, kWidest);
+  return std::clamp(static_cast<size_t>(train::terminal_columns()), kMinWidth, kMaxWidth);
 }
 
-// Lines of at most `room` characters.
-std::vector<std::string> wrapped(const std::string& text, size_t room) {
+// Splits the text into lines of at most `max_width` characters.
+std::vector<std::string> wrapped(const std::string& text, size_t max_width) {
   std::vector<std::string> lines;
   std::istringstream words(text);
   for (std::string word; words >> word;) {
-    if (lines.empty() || lines.back().size() + 1 + word.size() > room) {
+    if (lines.empty() || lines.back().size() + 1 + word.size() > max_width) {
       lines.push_back(word);
     } else {
       lines.back() += " " + word;
@@ -48,12 +48,12 @@ std::string heading(const std::string& text) {
   return train::stdout_in_color() ? "\n\x1b[1m" + text + ":\x1b[0m\n" : "\n" + text + ":\n";
 }
 
-// "  name   text", which may take several lines.
-std::string laid_out(const HelpRow& row) {
+// Formats a row as "  name   text", where the text may take several lines.
+std::string format_row(const HelpRow& row) {
   std::string text = "  " + row.name;
-  const bool beside = text.size() + 2 <= kNameColumn;
-  text.append(beside ? kNameColumn - text.size() : 0, ' ');
-  if (!beside) text += "\n" + std::string(kNameColumn, ' ');
+  const bool fits = text.size() + 2 <= kNameColumn;
+  text.append(fits ? kNameColumn - text.size() : 0, ' ');
+  if (!fits) text += "\n" + std::string(kNameColumn, ' ');
   const auto lines = wrapped(row.text, width() - kNameColumn);
   return fmt::format("{}{}\n", text, fmt::join(lines, "\n" + std::string(kNameColumn, ' ')));
 }
@@ -76,13 +76,13 @@ HelpRow option_row(const CLI::Option& option) {
   return row;
 }
 
-using Listed = std::function<bool(const CLI::Option*)>;
+using Predicate = std::function<bool(const CLI::Option*)>;
 
 HelpSection option_section(const CLI::App& app, const std::string& title, const std::string& group,
-                           const Listed& listed) {
+                           const Predicate& is_listed) {
   HelpSection section{title, {}};
   for (const CLI::Option* option : app.get_options(
-           [&](const CLI::Option* one) { return one->get_group() == group && listed(one); })) {
+           [&](const CLI::Option* one) { return one->get_group() == group && is_listed(one); })) {
     section.rows.push_back(option_row(*option));
   }
   return section;
@@ -113,7 +113,7 @@ std::vector<HelpSection> command_sections(const CLI::App& app) {
   return sections;
 }
 
-// What commands have in common comes last.
+// Returns the groups of the options. The options that commands have in common come last.
 std::vector<std::string> option_groups(const CLI::App& app) {
   std::vector<std::string> groups = app.get_groups();
   std::erase(groups, "");
@@ -125,12 +125,13 @@ std::vector<std::string> option_groups(const CLI::App& app) {
 std::vector<std::string> option_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;  // hidden
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
   return names;
 }
 
-// Of a word that no command or option has taken.
+// Explains an unknown command, option or argument.
 std::string explain_word(const CLI::App& at, const std::string& word) {
   if (word.starts_with("-")) {
     const std::string name = word.substr(0, word.find('='));
@@ -140,10 +141,10 @@ std::string explain_word(const CLI::App& at, const std::string& word) {
   if (!at.get_subcommands({}).empty()) {
     return fmt::format("there is no command '{}'{}", word, did_you_mean(word, command_names(at)));
   }
-  return fmt::format("{} has no use for '{}'", full_name(at), word);
+  return fmt::format("{} takes no argument '{}'", full_name(at), word);
 }
 
-// "--device: gpu not in {cpu,cuda,auto}" with the nearest of them.
+// Returns a suggestion for a message like "--device: gpu not in {cpu,cuda,auto}".
 std::string suggestion(const std::string& message) {
   const size_t end = message.find(" not in {");
   const size_t begin = message.find(": ");
@@ -159,12 +160,12 @@ HelpPage help_page(const CLI::App& app) {
   HelpPage page{app.get_description(), usage(app), command_sections(app), app.get_footer()};
   page.sections.push_back(option_section(
       app, "Arguments", "Options", [](const CLI::Option* one) { return one->get_positional(); }));
-  // That a command has --help is known to who reads it.
-  const auto named = [&app](const CLI::Option* one) {
+  // --help is listed only for the program, not for each command.
+  const auto is_listed = [&app](const CLI::Option* one) {
     return one->nonpositional() && (!app.get_parent() || one != app.get_help_ptr());
   };
   for (const std::string& group : option_groups(app)) {
-    page.sections.push_back(option_section(app, group, group, named));
+    page.sections.push_back(option_section(app, group, group, is_listed));
   }
   std::erase_if(page.sections, [](const HelpSection& section) { return section.rows.empty(); });
   return page;
@@ -176,7 +177,7 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string /*name*/,
   std::string text = paragraphs(page.description) + "\nUsage: " + page.usage + "\n";
   for (const HelpSection& section : page.sections) {
     text += heading(section.title);
-    for (const HelpRow& row : section.rows) text += laid_out(row);
+    for (const HelpRow& row : section.rows) text += format_row(row);
   }
   if (!page.footer.empty()) text += "\n" + page.footer;
   if (!text.ends_with('\n')) text += "\n";
@@ -220,7 +221,7 @@ std::string value_name(const CLI::Option& option) {
   return name == "INT" || name == "UINT" || name == "FLOAT" ? "N" : name;
 }
 
-std::string explain_mistake(const CLI::App& app, const CLI::ParseError& error) {
+std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& at = chosen_app(app);
   const std::vector<std::string> left = app.remaining(true);
   const std::string message = error.what();

@@ -1,4 +1,4 @@
-// How the program explains itself on the command line.
+// Help texts and messages about usage errors.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,8 +7,8 @@
 
 namespace trireme::cli {
 
-// What help says about a command, before it is laid out. The first line of its description is what
-// lists show.
+// The parts of the help of a command, before formatting. Lists of commands show the first line of
+// the description.
 struct HelpRow {
   std::string name;  // "--run-dir DIR"
   std::string text;
@@ -21,31 +21,34 @@ struct HelpPage {
   std::string description;
   std::string usage;                  // "trireme train CONFIG [OPTIONS]"
   std::vector<HelpSection> sections;  // commands, arguments, options by group
-  std::string footer;                 // examples; lines stay as they are
+  std::string footer;                 // examples and notes; not wrapped
 };
 HelpPage help_page(const CLI::App& app);
 
-// A help page as wide as the terminal, headings bold where color is wanted.
+// Formats help pages to the width of the terminal, with bold headings if it supports color.
 class HelpFormatter : public CLI::FormatterBase {
  public:
   std::string make_help(const CLI::App* app, std::string name,
                         CLI::AppFormatMode mode) const override;
 };
 
-// The command that was chosen last: "trireme data show"; the program where none was.
+// Returns the innermost command that the command line selected, such as `trireme data show`, or
+// `app` if there is none.
 const CLI::App& chosen_app(const CLI::App& app);
+// Returns the name of a command with those of its parents: "trireme data show".
 std::string full_name(const CLI::App& app);
-// "train", "eval", ...: those that are listed.
+// Returns the names of the subcommands that are not hidden.
 std::vector<std::string> command_names(const CLI::App& app);
 std::string first_line(const std::string& text);
 
-// The values that the option accepts where they are a few, as in CLI::IsMember.
+// Returns the values of an option that accepts only certain values (CLI::IsMember); otherwise
+// empty.
 std::vector<std::string> option_values(const CLI::Option& option);
-// What stands for its value in help and completion: "DIR", "N", "cpu|cuda|auto", of an argument its
-// name where it has no other; empty for flags.
+// Returns the placeholder for the value in help and completion: "DIR", "N", "cpu|cuda|auto". For a
+// positional argument without one it is the argument's name; for flags it is empty.
 std::string value_name(const CLI::Option& option);
 
-// One line on what was wrong with the command line, with the nearest valid word.
-std::string explain_mistake(const CLI::App& app, const CLI::ParseError& error);
+// Returns a one-line message about an invalid command line, with the nearest valid word.
+std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace trireme::cli

@@ -23,7 +23,7 @@ const char* layout_of(const data::SampleSpec& spec) {
   return spec.input.dtype == DType::kI32 ? "NT" : "NF";
 }
 
-// Of a image; empty where its channels are no colors.
+// Returns the channels of an image: "RGB", "gray", or "" if they are not colors.
 std::string channels_of(const data::SampleSpec& spec) {
   if (!are_pixels(spec) || spec.input.shape.rank() != 3) return "";
   if (spec.input.shape[0] == 3) return "RGB";
@@ -36,11 +36,11 @@ std::string normalization(const data::SampleSpec& spec, InputRange range) {
       {"applied_by", range == InputRange::kNormalized ? "caller" : "model"},
       {"scale", static_cast<double>(static_cast<float>(double{spec.scale} * unit))},
       {"mean", spec.mean},
-      {"std", spec.deviation}};
+      {"std", spec.stddev}};
   return train::json_text(json);
 }
 
-// With the filter written out, also where it is the default.
+// Makes the default interpolation explicit.
 TransformConfig resolved(TransformConfig transform) {
   if (transform.has_resize()) {
     transform.mutable_resize()->set_interpolation(transform.resize().interpolation());
@@ -84,16 +84,16 @@ std::string range_text(const data::SampleSpec& spec, InputRange range) {
   if (range == InputRange::kUnit) return "pixels from 0 to 1";
   return fmt::format("(x * {:.6g} - mean) / std of {}, with mean {} and std {}", spec.scale,
                      pixels ? "pixels x from 0 to 255" : "numbers x as in the data",
-                     numbers_text(spec.mean), numbers_text(spec.deviation));
+                     numbers_text(spec.mean), numbers_text(spec.stddev));
 }
 
 }  // namespace
 
 bool are_pixels(const data::SampleSpec& spec) { return spec.input.dtype == DType::kU8; }
 
-InputDescription describe_input(const train::SampleFacts& facts, const DataConfig& data,
+InputDescription describe_input(const train::SampleInfo& samples, const DataConfig& data,
                                 InputRange range) {
-  const data::SampleSpec& spec = facts.spec;
+  const data::SampleSpec& spec = samples.spec;
   const bool pixels = are_pixels(spec);
   InputDescription description;
   auto& metadata = description.metadata;
@@ -113,11 +113,11 @@ InputDescription describe_input(const train::SampleFacts& facts, const DataConfi
           (description.transforms.empty() ? "" : " then ") + resolved(transform).ShortDebugString();
     }
   }
-  if (const auto names = feature_names(facts.columns); !names.empty()) {
+  if (const auto names = feature_names(samples.columns); !names.empty()) {
     metadata.emplace_back("input.columns", train::json_text(OrderedJson(names)));
     description.text += fmt::format(", columns {}", fmt::join(names, ", "));
   }
-  // Keys of ONNX itself, see https://github.com/onnx/onnx/blob/main/docs/MetadataProps.md.
+  // Keys defined by ONNX, see https://github.com/onnx/onnx/blob/main/docs/MetadataProps.md.
   if (!channels.empty()) {
     metadata.emplace_back("Image.BitmapPixelFormat", channels == "RGB" ? "Rgb8" : "Gray8");
     metadata.emplace_back("Image.ColorSpaceGamma", "SRGB");
@@ -126,8 +126,8 @@ InputDescription describe_input(const train::SampleFacts& facts, const DataConfi
                             range == InputRange::kUnit ? "Normalized_0_1" : "NominalRange_0_255");
     }
   }
-  if (!facts.class_names.empty()) {
-    metadata.emplace_back("classes", train::json_text(OrderedJson(facts.class_names)));
+  if (!samples.class_names.empty()) {
+    metadata.emplace_back("classes", train::json_text(OrderedJson(samples.class_names)));
   }
   return description;
 }

@@ -1,4 +1,4 @@
-// What an exported network expects of its input: for people, and as metadata of the file.
+// Describes the input that an exported network expects, as text and as metadata of the file.
 #pragma once
 
 #include <string>
@@ -6,32 +6,32 @@
 #include <vector>
 
 #include "data/data.pb.h"
-#include "trainer/report/sample_facts.h"
+#include "trainer/report/sample_info.h"
 
 namespace trireme::cli {
 
-// The numbers that the caller of the network has.
+// The range of the values that the caller passes to the network.
 enum class InputRange {
-  kStored,      // as samples are stored: pixels from 0 to 255, or numbers as in the files
+  kStored,      // as the samples are stored: pixels from 0 to 255, or numbers as in the files
   kUnit,        // pixels from 0 to 1
-  kNormalized,  // what the network computes with
+  kNormalized,  // scaled and normalized
 };
 
 struct InputDescription {
-  // Key and value; docs/files.md lists the keys.
+  // Pairs of key and value. docs/files.md lists the keys.
   std::vector<std::pair<std::string, std::string>> metadata;
   std::string text;  // "pixels from 0 to 255, RGB, channels first (NCHW)"
-  // "resize { size: 256 } center_crop { size: 224 }": what comes before, on images in files;
-  // empty: nothing.
+  // The transforms to apply to images in files first, or empty if there are none:
+  // "resize { size: 256 } then center_crop { size: 224 }".
   std::string transforms;
 };
 
-// Of a network that was trained on samples as `facts` has them, opened as `data` says. Requires
-// pixels for kUnit, see are_pixels.
-InputDescription describe_input(const train::SampleFacts& facts, const DataConfig& data,
+// Describes the input of a network that was trained on `samples` of the data set `data`. kUnit
+// requires pixels, see are_pixels().
+InputDescription describe_input(const train::SampleInfo& samples, const DataConfig& data,
                                 InputRange range);
 
-// Whether samples are bytes, which the network sees divided by 255.
+// Returns true if the samples are bytes, which the network divides by 255.
 bool are_pixels(const data::SampleSpec& spec);
 
 }  // namespace trireme::cli

@@ -47,11 +47,11 @@ void print_layers(const model::Program& program) {
   }
   row("total", "", "", fmt::format("{}", parameters), flops_text(program.forward_flops()),
       flops_text(program.backward_flops()));
-  if (frozen > 0) fmt::print("* frozen; {} parameters are trained\n", parameters - frozen);
+  if (frozen > 0) fmt::print("* frozen; {} parameters are trainable\n", parameters - frozen);
 }
 
 void print_memory(const RankPlan& plan, int ranks) {
-  fmt::print("\nMemory of each of {} rank{}, planned, in bytes\n", ranks, ranks == 1 ? "" : "s");
+  fmt::print("\nPlanned memory of each of {} rank{}, in bytes\n", ranks, ranks == 1 ? "" : "s");
   const auto row = [](const std::string& name, size_t bytes) {
     fmt::print("  {:<34} {:>16}  {:>10}\n", name, bytes, format_bytes(static_cast<double>(bytes)));
   };
@@ -59,19 +59,19 @@ void print_memory(const RankPlan& plan, int ranks) {
   row("total", plan.memory.total());
 }
 
-// The plan is the same on every rank: rank 0 makes it, alone.
+// Called by rank 0 only, since the plan is the same on every rank.
 void print_plan(const InspectOptions& options, const Target& target, const model::Graph& graph,
                 int ranks) {
   const auto plan = plan_rank(target, graph, ranks);
   const data::SampleSpec& samples = target.samples;
   const train::BatchPlan& batch = plan->batch;
-  fmt::print("{}: input {}, {}, {} samples a rank in {} pass{} of {}\n\n",
+  fmt::print("{}: input {}, {}, {} samples per rank in {} pass{} of {}\n\n",
              train::model_name(target.config.run), samples.input.to_string(), target_text(samples),
              batch.capacity, batch.passes, batch.passes == 1 ? "" : "es", batch.micro);
   print_layers(*plan->program);
   print_memory(*plan, ranks);
-  // What is planned here may be for another machine.
-  const std::string problem = room_problem(target.config, *plan, 1);
+  // Only a warning, because the network may be meant for another machine.
+  const std::string problem = memory_problem(target.config, *plan, 1);
   if (!problem.empty()) fmt::print(stderr, "warning: {}\n", problem);
   if (options.listing) fmt::print("\n{}", plan->program->listing());
 }
@@ -94,11 +94,14 @@ int inspect(const InspectOptions& options, comm::Communicator& communicator) {
 void add_inspect(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<InspectOptions>();
   ArgumentParser command =
-      app.add_command("inspect", "Print layers, shapes, parameters and memory");
+      app.add_command("inspect", "Print a network's layers, shapes and memory");
   options->add_to(command);
-  command.add_option("--ranks", options->ranks, "Ranks to plan for; unset: the running ones")
+  command
+      .add_option("--ranks", options->ranks,
+                  "Number of ranks to plan for (default: the ranks of this command)")
       .positive();
-  command.add_flag("--listing", options->listing, "The compiled program, one line an operation");
+  command.add_flag("--listing", options->listing,
+                   "Also print the compiled program, one operation per line");
   command.epilog(R"(Examples:
   trireme inspect resnet50 --ranks 8 --batch 32
   trireme inspect digits.txtpb --set batch.global=256

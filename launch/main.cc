@@ -1,6 +1,6 @@
-// The `trireme` program: joins the ranks, runs one command, and turns
-// whatever fails into one message and an exit code. Beside it only the watchdog (comm/watchdog.h)
-// and the end of a grace (trainer/run/stop.h) print a failure and end the process.
+// The `trireme` program: joins the ranks, runs one command, and turns failures into one message and
+// an exit code. Besides this file, only the watchdog (comm/watchdog.h) and the expiry of the grace
+// period (trainer/run/stop_signals.h) print a failure and end the process.
 #include <fcntl.h>
 #include <signal.h>
 
@@ -27,7 +27,7 @@ namespace {
 struct Failure {
   std::string message;
   int code = static_cast<int>(ExitCode::kFailure);
-  bool from_a_peer = false;  // what another rank's end looks like from here
+  bool caused_by_peer = false;  // a communication error, which the failure of another rank causes
 };
 
 Failure describe(const std::exception_ptr& exception) {
@@ -38,7 +38,7 @@ Failure describe(const std::exception_ptr& exception) {
   } catch (const Error& error) {
     return {error.what(), static_cast<int>(error.code())};
   } catch (const std::bad_alloc&) {
-    return {"out of memory; `trireme inspect` tells what a run needs"};
+    return {"out of memory; `trireme inspect` prints the memory that a run needs"};
   } catch (const std::exception& error) {
     return {std::string("internal error: ") + error.what()};
   } catch (...) {
@@ -52,21 +52,21 @@ void print_failure(const std::string& who, const std::string& message) {
   std::fflush(stderr);
 }
 
-// For the terminate handler alone, which cannot be handed anything.
+// A global, since the terminate handler takes no arguments. Used by nothing else.
 comm::Watchdog* watchdog = nullptr;
 
-// An error that only this rank has met. The others are waiting in a sum that this rank will never
-// join, and so would the destructors of what the ranks share: nothing is unwound, and the watchdog
-// tells and ends all ranks.
+// The terminate handler, for errors of this rank only. The other ranks are waiting in a collective
+// that this rank will never join, and destructors of shared state would wait for them too. So
+// nothing is unwound: the watchdog reports the error and ends all ranks.
 [[noreturn]] void end_all_ranks() {
   const std::exception_ptr exception = std::current_exception();
   const Failure failure = exception ? describe(exception) : Failure{"internal error: terminated"};
-  if (watchdog) watchdog->fail(failure.message, failure.code, failure.from_a_peer);
+  if (watchdog) watchdog->fail(failure.message, failure.code, failure.caused_by_peer);
   print_failure("trireme", failure.message);
   std::_Exit(failure.code);
 }
 
-// One rank: errors unwind, so that everything is put away in order.
+// Runs the command on a single rank, where errors unwind the stack normally.
 int run_alone(const Command& command, comm::World& world) {
   try {
     const int code = command.run(world.communicator());
@@ -79,9 +79,9 @@ int run_alone(const Command& command, comm::World& world) {
   }
 }
 
-// Every rank has this failure, and rank 0 tells it. Leaving one by one with a code would do as
-// well, but an MPI launcher takes seconds longer to make sense of that than of an abort.
-[[noreturn]] void end_in_agreement(const comm::AgreedError& error, comm::World& world) {
+// Ends all ranks after an error that all of them have; rank 0 prints it. Exiting one by one would
+// also work, but MPI launchers take seconds longer to handle that than an abort.
+[[noreturn]] void exit_with_agreed_error(const comm::AgreedError& error, comm::World& world) {
   comm::Communicator& communicator = world.communicator();
   const int code = static_cast<int>(error.code());
   world.watchdog().leave();
@@ -93,15 +93,15 @@ int run_alone(const Command& command, comm::World& world) {
   std::_Exit(code);
 }
 
-// Several ranks: what they have agreed on is told by rank 0; anything else finds no handler here
-// and ends in end_all_ranks, on purpose.
+// Runs the command on several ranks. Any error but AgreedError is deliberately not caught here and
+// ends in end_all_ranks().
 int run_together(const Command& command, comm::World& world) {
   watchdog = &world.watchdog();
   int code = 0;
   try {
     code = command.run(world.communicator());
   } catch (const comm::AgreedError& error) {
-    end_in_agreement(error, world);
+    exit_with_agreed_error(error, world);
   }
   world.watchdog().leave();
   fault_point("leave");
@@ -110,7 +110,7 @@ int run_together(const Command& command, comm::World& world) {
   return code;
 }
 
-// The rank that the launcher's environment gives this process, for when the ranks could not be
+// Returns the rank in the launcher's environment variables, for use when the ranks could not be
 // joined.
 int rank_by_environment() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
@@ -119,10 +119,10 @@ int rank_by_environment() {
   return 0;
 }
 
-// The ranks could not be joined: each process is on its own, and one of them speaks.
-int run_unjoined(const Command& command, const Failure& failure) {
+// Handles the failure to join the ranks. Only rank 0 prints the message. Returns the exit code.
+int handle_failed_start(const Command& command, const Failure& failure) {
   if (rank_by_environment() != 0) {
-    // The first to fail may be the end of all of them.
+    // The launcher may kill all ranks as soon as one exits, so rank 0 gets time to print.
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     return failure.code;
   }
@@ -138,15 +138,15 @@ int run(const Command& command) {
   try {
     world = std::make_unique<comm::World>(command.init_timeout.value_or(comm::init_timeout()));
   } catch (const Error&) {
-    return run_unjoined(command, describe(std::current_exception()));
+    return handle_failed_start(command, describe(std::current_exception()));
   }
   return world->communicator().size() == 1 ? run_alone(command, *world)
                                            : run_together(command, *world);
 }
 
-// A run goes on when nobody reads what it prints: writing there fails, and does not kill. Where a
-// standard stream is closed, no file of the run may take its number and receive what is printed.
-void keep_standard_streams() {
+// Ignores SIGPIPE, so that a run continues if its output is no longer read, and opens closed
+// standard streams, so that no file of the run gets their descriptors and receives printed text.
+void open_standard_streams() {
   signal(SIGPIPE, SIG_IGN);
   for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
     if (fcntl(stream, F_GETFD) < 0) open("/dev/null", stream == STDIN_FILENO ? O_RDONLY : O_WRONLY);
@@ -157,7 +157,7 @@ void keep_standard_streams() {
 }  // namespace trireme::cli
 
 int main(int argc, char** argv) {
-  trireme::cli::keep_standard_streams();
+  trireme::cli::open_standard_streams();
   const trireme::cli::Command command = trireme::cli::parse_command_line(argc, argv);
   trireme::limit_openmp_spinning(argv);
   return trireme::cli::run(command);

@@ -19,7 +19,8 @@
 namespace trireme::cli {
 namespace {
 
-// Text as roff prints it unchanged: what commands are typed with stays ASCII.
+// Escapes text so that roff prints it unchanged. Quotes and dashes stay ASCII, so that commands can
+// be copied.
 std::string escaped(std::string_view text) {
   static const std::map<char, std::string_view> kEscapes{
       {'\\', "\\e"},  {'-', "\\-"},   {'"', "\\(dq"}, {'\'', "\\(aq"},
@@ -30,11 +31,11 @@ std::string escaped(std::string_view text) {
     const auto escape = kEscapes.find(c);
     out += escape == kEscapes.end() ? std::string(1, c) : std::string(escape->second);
   }
-  // At the beginning of a line it would begin a request.
+  // A dot at the beginning of a line would begin a request.
   return out.starts_with('.') ? "\\&" + out : out;
 }
 
-// "trireme-data-show"
+// Returns the name of a command's page: "trireme-data-show".
 std::string page_name(const CLI::App& app) {
   std::string name = full_name(app);
   std::ranges::replace(name, ' ', '-');
@@ -47,7 +48,7 @@ std::string today() {
   return fmt::format("{:%Y-%m-%d}", fmt::gmtime(now));
 }
 
-// What empty lines separate.
+// Splits the text at empty lines.
 std::vector<std::string> blocks(const std::string& text) {
   std::vector<std::string> found(1);
   std::istringstream lines(text);
@@ -69,7 +70,7 @@ std::string paragraph(const std::string& text) {
   return out;
 }
 
-// ".SH EXAMPLES" and so on: what stands below "Examples:" as it is, the rest as paragraphs.
+// Converts the footer to sections: EXAMPLES, verbatim, then EXIT STATUS and NOTES as paragraphs.
 std::string footer_sections(const std::string& footer) {
   std::string out;
   std::string section;
@@ -106,7 +107,7 @@ std::string references(const CLI::App& app, std::vector<std::string> names) {
   return references(names);
 }
 
-// The lines above the sections that every page has.
+// Returns the beginning of a page: title, name and synopsis.
 std::string head(const std::string& name, const std::string& summary, const std::string& usage) {
   std::string out = fmt::format(".TH {} 1 {} \"trireme {}\" \"Trireme Manual\"\n",
                                 upper(escaped(name)), today(), version());
@@ -130,13 +131,13 @@ std::string page(const CLI::App& app, const std::vector<std::string>& more) {
   return out + footer_sections(help.footer) + references(app, more);
 }
 
-// As it is installed: "trireme-get-data" of launch/get-data.
+// Returns the installed name of a script: "trireme-get-data" for launch/get-data.
 std::string script_name(const std::string& path) {
   return "trireme-" + path.substr(path.rfind('/') + 1);
 }
 
-// The comment at the head of a script, which is what it prints for --help: what it does, indented
-// how to call it, and more.
+// Returns the page of a script, from its head comment, which it also prints for --help: a summary,
+// the indented usage, and further text.
 std::string script_page(const std::string& path) {
   const std::string name = script_name(path);
   std::istringstream lines(read_text(path));

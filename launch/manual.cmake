@@ -1,5 +1,5 @@
-# The manual pages, of the program and of the scripts that are installed with it, are made whenever it has been built:
-# installing writes nothing into a build tree. Sanitizers find fault with libraries, and are not installed.
+# Generates the manual pages of the program and of the installed scripts after each build of the program, so that installing
+# writes nothing into the build tree. Not with sanitizers: they report errors in libraries, and such builds are not installed.
 if(NOT TRIREME_SANITIZE)
   set(manual "${CMAKE_BINARY_DIR}/share/man/man1")
   add_custom_command(TARGET trireme POST_BUILD

@@ -1,4 +1,4 @@
-// The manual pages, from the same texts as help.
+// Generates the manual pages from the help texts.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,10 +8,9 @@
 
 namespace trireme::cli {
 
-// "trireme.1", "trireme-train.1", "trireme-data-show.1", ...: the pages of the program and of each
-// listed command, as roff, and of the scripts that are installed beside it: launch/NAME as
-// "trireme-NAME.1", from the comment at its head. Their date is $SOURCE_DATE_EPOCH
-// (reproducible-builds.org) or today.
+// Returns the pages as roff, by file name ("trireme.1", "trireme-data-show.1"): of the program, of
+// each command that is not hidden, and of each script launch/NAME, as "trireme-NAME.1", from its
+// head comment. Their date is $SOURCE_DATE_EPOCH (reproducible-builds.org) or today.
 std::map<std::string, std::string> manual(const CLI::App& app,
                                           const std::vector<std::string>& scripts);
 

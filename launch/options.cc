@@ -16,12 +16,13 @@
 #include "trainer/config/find_config.h"
 #include "trainer/config/inputs.h"
 #include "trainer/profile/window.h"
-#include "trainer/step/agreement.h"
+#include "trainer/step/rank_consistency.h"
 
 namespace trireme::cli {
 namespace {
 
-// The step that networks are compared by: momentum SGD, FP32, labels that say nothing.
+// The configuration with which networks without one are compiled and timed: SGD with momentum,
+// FP32, synthetic data.
 constexpr const char* kStepConfig = R"(
 model {{ {} }}
 data {{ synthetic {{}} }}
@@ -36,7 +37,7 @@ bool is_zoo_name(const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// A network that comes without data; `batch` where the options say none.
+// Loads a network without a configuration. `batch` is the batch size per rank if --batch is unset.
 Target load_network(const ModelConfig& model, const data::SampleSpec& samples, int64_t batch,
                     const TargetOptions& options, const std::vector<std::string>& assignments,
                     int ranks) {
@@ -61,9 +62,8 @@ Target load_onnx(const TargetOptions& options, const std::vector<std::string>& a
   constexpr int64_t kUsualBatch = 16;
   const model::OnnxModel found = model::read_onnx(options.name);
   if (found.outputs == 0) {
-    throw ConfigError(options.name, "does not tell the size of its input, " +
-                                        found.input.to_string() +
-                                        "; inspect a configuration that names it (model.onnx)");
+    throw ConfigError(options.name, "the size of its input " + found.input.to_string() +
+                                        " is not fixed; use a configuration with model.onnx");
   }
   data::SampleSpec samples;
   samples.input = {DType::kF32, found.input, Layout::row_major()};
@@ -80,7 +80,7 @@ std::function<int(comm::Communicator&)> on_one_rank(std::function<int()> work) {
   return [work = std::move(work)](comm::Communicator& communicator) {
     if (communicator.size() > 1) {
       throw comm::AgreedError(
-          fmt::format("this command runs on one rank, with all cores, not on {}; "
+          fmt::format("this command uses all cores from one rank and cannot run on {} ranks; "
                       "start it without mpirun or srun",
                       communicator.size()),
           ExitCode::kBadConfig, 0);
@@ -91,13 +91,13 @@ std::function<int(comm::Communicator&)> on_one_rank(std::function<int()> work) {
 
 void add_set_option(ArgumentParser app, std::vector<std::string>& assignments) {
   app.add_option("--set", assignments,
-                 "Set a field of the configuration, e.g. batch.global=256; may be repeated")
+                 "Set a configuration field, for example batch.global=256; may be repeated")
       .metavar("FIELD=VALUE")
       .one_value_each()
       .group(kConfigGroup);
 }
 
-std::string refuse_bad_window(const std::string& text) {
+std::string step_window_problem(const std::string& text) {
   try {
     train::parse_step_window(text);
     return {};
@@ -108,13 +108,13 @@ std::string refuse_bad_window(const std::string& text) {
 
 void ConfigOptions::add_to(ArgumentParser app) {
   add_set_option(app, assignments);
-  app.add_option("--run-dir", run_dir, "The run's folder: --set run_dir=...")
+  app.add_option("--run-dir", run_dir, "Folder of the run; short for --set run_dir=DIR")
       .metavar("DIR")
       .group(kConfigGroup);
-  app.add_option("--device", device, "Where to compute: --set train.device=...")
+  app.add_option("--device", device, "Device to compute on; short for --set train.device=...")
       .one_of({"cpu", "cuda", "auto"})
       .group(kConfigGroup);
-  app.add_flag("--eager", eager, "Do not record steps on a GPU: --set train.eager=true")
+  app.add_flag("--eager", eager, "Run without CUDA graphs; short for --set train.eager=true")
       .group(kConfigGroup);
 }
 
@@ -127,13 +127,14 @@ std::vector<std::string> ConfigOptions::all_assignments() const {
 }
 
 void CheckpointOptions::add_path(ArgumentParser app) {
-  app.add_option("RUN_OR_CHECKPOINT", path, "Folder of a run, or one of its checkpoints")
+  app.add_option("RUN_OR_CHECKPOINT", path, "Folder of a run or of one of its checkpoints")
       .required();
 }
 
 void CheckpointOptions::add_best(ArgumentParser app) {
   app.add_flag("--best", best,
-               "The run's best checkpoint instead of its newest; it is with train.early_stopping");
+               "Use the run's best checkpoint instead of its newest; with train.early_stopping "
+               "the best is the default");
 }
 
 std::string CheckpointOptions::checkpoint() const {
@@ -143,13 +144,15 @@ std::string CheckpointOptions::checkpoint() const {
 void TargetOptions::add_to(ArgumentParser app) {
   app.add_option(
          "CONFIG|ZOO", name,
-         "Configuration (*.txtpb), a model (*.onnx), or a network by name: one of `trireme zoo`")
+         "Configuration file (*.txtpb), ONNX model (*.onnx), or name of a network in `trireme zoo`")
       .required();
   ConfigOptions::add_to(app);
   app.add_option("--batch", batch,
-                 "Samples of each rank; unset: as configured, or the network's usual")
+                 "Batch size per rank (default: the configured one, or the network's usual one)")
       .positive();
-  app.add_option("--threads", threads, "Threads of each rank; unset: cores over ranks of the host")
+  app.add_option("--threads", threads,
+                 "Threads per rank (default: as configured, or the cores of the host divided by "
+                 "its ranks)")
       .positive();
 }
 
@@ -160,7 +163,7 @@ Target load_target(const TargetOptions& options, int ranks) {
   if (!std::filesystem::exists(train::find_config(options.name))) {
     std::vector<std::string> names = model::zoo_names();
     std::ranges::move(train::installed_configs(), std::back_inserter(names));
-    throw ConfigError(options.name, "neither a file nor a network of the zoo" +
+    throw ConfigError(options.name, "is neither a file nor a network of the zoo" +
                                         did_you_mean(options.name, names));
   }
   if (options.name.ends_with(".onnx")) return load_onnx(options, assignments, ranks);
@@ -187,7 +190,7 @@ train::Config load_config_together(comm::Communicator& communicator, const std::
                                    const std::vector<std::string>& assignments) {
   train::Config config;
   comm::together(communicator, [&] { config = train::load_config(path, assignments); });
-  train::require_alike(communicator, train::program_facts(config.run));
+  train::require_same_properties(communicator, train::program_properties(config.run));
   return config;
 }
 

@@ -1,4 +1,4 @@
-// Options that several commands have in common.
+// Options that several commands share.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace trireme::cli {
 
-// In a command's help, those of ConfigOptions.
+// The heading of ConfigOptions in help.
 inline constexpr const char* kConfigGroup = "Configuration";
 
-// --set FIELD=VALUE, once or more.
+// Adds --set FIELD=VALUE, which may be repeated.
 void add_set_option(ArgumentParser app, std::vector<std::string>& assignments);
 
-// --set, --run-dir, --device, --eager: all of them assignments to fields of the configuration.
+// The options --set, --run-dir, --device and --eager, which all set fields of the configuration.
 struct ConfigOptions {
   std::vector<std::string> assignments;
   std::string run_dir;
@@ -29,7 +29,8 @@ struct ConfigOptions {
   std::vector<std::string> all_assignments() const;
 };
 
-// A trained network: the folder of a run, or one of its checkpoints.
+// The arguments that select a trained network: the folder of a run or one of its checkpoints, and
+// --best.
 struct CheckpointOptions {
   std::string path;
   bool best = false;
@@ -39,15 +40,15 @@ struct CheckpointOptions {
   std::string checkpoint() const;
 };
 
-// What is wrong with the window of a --profile; empty: nothing.
-std::string refuse_bad_window(const std::string& text);
+// Returns an error message if `text` is not a valid value of --profile ("steps=N..M"), or "".
+std::string step_window_problem(const std::string& text);
 
-// CONFIG|ZOO: a configuration file, or the name of a zoo network with the input and the batch that
-// are usual for it.
+// The arguments CONFIG|ZOO, --batch and --threads: a configuration file, an ONNX model, or the name
+// of a zoo network, which is used with its usual input and batch size.
 struct TargetOptions : ConfigOptions {
   std::string name;
-  int64_t batch = 0;  // of each rank; 0: as configured
-  int threads = 0;    // 0: as configured
+  int64_t batch = 0;  // samples per rank; 0 for the configured number
+  int threads = 0;    // per rank; 0 for the configured number
 
   void add_to(ArgumentParser app);
 };
@@ -55,15 +56,16 @@ struct TargetOptions : ConfigOptions {
 struct Target {
   train::Config config;
   data::SampleSpec samples;
-  bool in_memory = true;  // the samples, see Dataset
+  bool in_memory = true;  // the data is in memory, see Dataset::in_memory
 };
-// Throws ConfigError or DataError.
+// Loads the target for a run of `ranks` ranks. Throws ConfigError or DataError.
 Target load_target(const TargetOptions& options, int ranks);
 
-// What the network of the zoo is meant for.
+// Returns the usual samples of a zoo network.
 data::SampleSpec zoo_samples(const std::string& name);
 
-// Loads the file on every rank; all must come to the same configuration in the same program.
+// Loads the configuration on every rank. A collective. Throws AgreedError on all ranks if it cannot
+// be loaded, or if the ranks have different configurations or versions of the program.
 train::Config load_config_together(comm::Communicator& communicator, const std::string& path,
                                    const std::vector<std::string>& assignments);
 

@@ -19,18 +19,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kRounds = 4096;      // between two looks at the clock
+constexpr int kRounds = 4096;      // between two readings of the clock
 constexpr int kAccumulators = 12;  // more than latency x ports, fewer than AVX2's 16 registers
 
-// One block of kRounds x kAccumulators multiply-adds; returns its operations. The factors keep the
-// values finite.
+// Executes kRounds x kAccumulators multiply-adds and returns the number of operations. The factors
+// keep the values finite.
 using Block = double (*)(float* sink);
 
 __attribute__((target("avx512f,avx512bf16"))) double block_avx512_bf16(float* sink) {
   const __m512bh a = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.999f), _mm512_set1_ps(0.999f));
   const __m512bh b = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.001f), _mm512_set1_ps(0.001f));
   __m512 sums[kAccumulators];
-  // All different, or the compiler would compute one for all.
+  // All are different; otherwise the compiler would compute only one of them.
   for (int k = 0; k < kAccumulators; ++k) sums[k] = _mm512_set1_ps(static_cast<float>(k));
   for (int i = 0; i < kRounds; ++i) {
     for (auto& sum : sums) sum = _mm512_dpbf16_ps(sum, a, b);
@@ -82,8 +82,8 @@ Block best_block(DType dtype) {
   return block_sse;
 }
 
-// The best of several short windows: a floor must not be raised by whatever else the core did
-// meanwhile.
+// Returns the best of several short windows, so that other activity on the core does not lower the
+// result.
 double peak_of_thread(Block block, double seconds) {
   float sink = 0;
   double best = 0;
@@ -103,8 +103,8 @@ double peak_of_thread(Block block, double seconds) {
   return best;
 }
 
-// The best of many short copies, for the same reason. They go round through more memory than caches
-// hold.
+// Returns the best of many short copies, for the same reason. They cycle through more memory than
+// the caches hold.
 double copies_of_thread(double seconds) {
   constexpr size_t kPiece = size_t{2} << 20;
   constexpr size_t kAll = 16 * kPiece;
@@ -122,7 +122,7 @@ double copies_of_thread(double seconds) {
   return best;
 }
 
-// What threads that do the same at once reach together.
+// Runs `work` on all threads concurrently and returns the sum of the results.
 double sum_over_threads(int threads, const std::function<double()>& work) {
   std::vector<double> results(threads);
   std::vector<std::thread> workers;
@@ -139,7 +139,7 @@ train::Peaks measure_peaks(const train::Config& config, comm::Communicator& comm
   const DType dtype = train::compute_dtype(config);
   const int configured = config.run.train().threads();
   const int threads = configured > 0 ? configured : train::default_threads(communicator);
-  all_gather(communicator, "");  // until all are here
+  all_gather(communicator, "");  // a barrier
   if (backend.device().kind() == DeviceKind::kCuda) {
     return {measure_gpu_flops(backend, dtype), measure_gpu_bandwidth(backend.device())};
   }

@@ -1,4 +1,4 @@
-// What the machine could do at most: the floors under every step's time.
+// Measures the peak throughput of this machine, which bounds the time of a step from below.
 #pragma once
 
 #include "core/dtype.h"
@@ -6,18 +6,18 @@
 
 namespace trireme::cli {
 
-// Of this rank's device, in what the network computes in. All ranks call it together, and measure
-// at once, as they compute at once.
+// Measures the peaks of this rank's device in the data type of the network. A collective: all ranks
+// measure concurrently, as they also train concurrently.
 train::Peaks measure_peaks(const train::Config& config, comm::Communicator& communicator,
                            ops::Backend& backend);
 
-// Operations a second (a multiply-add is two) that so many threads reach together on multiply-adds
-// between registers: of f32, or of bf16 into f32 where the processor has them. Takes about
-// `seconds`.
+// Returns the operations per second (a multiply-add is two) of `threads` threads together on
+// multiply-adds between registers: of f32, or of bf16 with f32 sums if the CPU supports them. Takes
+// about `seconds`.
 double measure_peak_flops(int threads, double seconds, DType dtype);
 
-// Bytes a second, read and written together, that so many threads reach together on copies between
-// places in memory that no cache holds. Takes about `seconds`.
+// Returns the bytes per second, read plus written, of `threads` threads together on copies of
+// memory that exceeds the caches. Takes about `seconds`.
 double measure_copy_bandwidth(int threads, double seconds);
 
 }  // namespace trireme::cli

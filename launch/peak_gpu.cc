@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kRepeats = 10;
 
-// The shortest of a few runs of the work, after one that does not count.
+// Returns the shortest time of several runs of the work, after a warm-up run.
 double best_seconds(Device& device, Stream& stream, const std::function<void()>& work) {
   const auto begin = device.create_event(EventKind::kTimed);
   const auto end = device.create_event(EventKind::kTimed);
@@ -28,8 +28,8 @@ double best_seconds(Device& device, Stream& stream, const std::function<void()>&
   return best;
 }
 
-// Numbers in [-1, 1) in every 16-bit and 32-bit format: what is multiplied decides how much power,
-// and with it how high a clock, a multiplication takes.
+// Returns random numbers that are in [-1, 1) in every 16-bit and 32-bit format. Realistic numbers
+// matter because the power draw, and so the clock rate, depends on them.
 Buffer noise(Device& device, Stream& stream, size_t bytes) {
   std::vector<uint32_t> words(1 << 18);
   const Random random(1, RandomPurpose::kSynthetic);

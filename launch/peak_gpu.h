@@ -1,14 +1,14 @@
-// What a GPU reaches at most: the floors under every step's time.
+// Measures the peak throughput of a GPU, which bounds the time of a step from below.
 #pragma once
 
 #include "ops/backend.h"
 
 namespace trireme::cli {
 
-// Operations a second (a multiply-add is two) on large matrix products of that type, as the step
-// does them, the best of a few.
+// Returns the operations per second (a multiply-add is two) of the fastest of several large matrix
+// products, computed as in a step.
 double measure_gpu_flops(ops::Backend& backend, DType dtype);
-// Bytes a second, read and written together, of copies within the device's memory.
+// Returns the bytes per second, read plus written, of copies within the device's memory.
 double measure_gpu_bandwidth(Device& device);
 
 }  // namespace trireme::cli

@@ -9,7 +9,8 @@
 namespace trireme::cli {
 namespace {
 
-// Batches in memory: on a CPU those that the loader fills ahead.
+// Returns the number of batches in memory. On a CPU these include the batches that the loader
+// prefetches.
 int batches_of(const RankPlan& plan, const Target& target, comm::Communicator& alone) {
   const DeviceKind kind = plan.device->kind();
   if (kind != DeviceKind::kCpu) return train::steps_in_flight(kind);

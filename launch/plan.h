@@ -1,4 +1,4 @@
-// A run as it would be on one rank, compiled and planned but not started.
+// Compiles a run as on one of its ranks and plans its memory, without starting it.
 #pragma once
 
 #include <memory>
@@ -18,18 +18,21 @@ struct RankPlan {
   model::Parameters parameters;
   std::unique_ptr<const model::Program> program;
   train::RankMemory memory;
-  train::MemoryBudget budget;   // the memory available here
-  size_t checkpoint_bytes = 0;  // about what a checkpoint takes
+  train::MemoryBudget budget;   // the memory available on this machine
+  size_t checkpoint_bytes = 0;  // approximate size of a checkpoint
 };
 
-// What the network is to tell: "10 classes", "target f32 [2]".
+// Describes the targets of the samples: "10 classes", "target f32 [2]".
 std::string target_text(const data::SampleSpec& samples);
 
-// The same on every of `ranks`. `graph` outlives it. Throws ConfigError where the device or the
-// precision is not to be had here, or where parameters alone do not fit this machine.
+// Returns the plan, which is the same for each of the `ranks` ranks. `graph` must outlive it.
+// Throws ConfigError if this machine lacks the device or the precision, or memory for the
+// parameters alone.
 std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& graph, int ranks);
 
-// Why `ranks` of them, which share the memory, do not fit this machine; "" where they do.
+// Returns an error message if `ranks` such ranks, which share the memory, do not fit this machine,
+// or
+// "" if they do.
 std::string memory_problem(const train::Config& config, const RankPlan& plan, int ranks);
 
 }  // namespace trireme::cli

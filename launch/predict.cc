@@ -1,4 +1,4 @@
-// `trireme predict`: what a trained network says of images, or of rows of numbers.
+// `trireme predict`: applies a trained network to images or rows of numbers.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,7 +24,7 @@
 #include "trainer/config/loading.h"
 #include "trainer/config/run_folder.h"
 #include "trainer/infer/predictor.h"
-#include "trainer/report/sample_facts.h"
+#include "trainer/report/sample_info.h"
 #include "trainer/step/probabilities.h"
 
 namespace trireme::cli {
@@ -43,15 +43,15 @@ struct PredictOptions : ConfigOptions, CheckpointOptions {
   bool skip_bad = false;
 };
 
-// What the network says of one sample, written in one of the formats.
+// Writes predictions in one of the output formats.
 class Writer {
  public:
-  Writer(const PredictOptions& options, const train::SampleFacts& facts, int64_t outputs)
+  Writer(const PredictOptions& options, const train::SampleInfo& info, int64_t outputs)
       : logits_(options.logits),
-        classifies_(facts.spec.classes > 0),
+        classifies_(info.spec.classes > 0),
         top_(std::min<int>(options.top, static_cast<int>(outputs))),
         outputs_(outputs),
-        names_(facts.spec.classes > 0 ? facts.class_names : facts.columns.label_names()),
+        names_(info.spec.classes > 0 ? info.class_names : info.columns.label_names()),
         format_(options.format),
         path_(options.out),
         file_(path_.empty() ? stdout : std::fopen(path_.c_str(), "w")) {
@@ -87,7 +87,7 @@ class Writer {
   std::vector<Ranked> rank(std::span<const float> logits) const {
     const std::vector<double> probabilities = train::softmax(logits);
     std::vector<Ranked> ranked;
-    for (const int c : train::largest(logits, top_)) {
+    for (const int c : train::top_k(logits, top_)) {
       ranked.push_back({c, class_text(names_, c), probabilities[c]});
     }
     return ranked;
@@ -166,13 +166,13 @@ class Writer {
   std::FILE* file_;
 };
 
-// Whatever can be read is told; then what could not, by name. Whether there was any.
-bool tell_bad(const data::BadRecords& opened, const data::BadRecords& read) {
+// Prints the inputs that could not be read. Returns true if there were any.
+bool report_bad_records(const data::BadRecords& opened, const data::BadRecords& read) {
   for (const data::BadRecords& bad : {opened, read}) {
-    for (const std::string& one : bad.first) fmt::print(stderr, "left out: {}\n", one);
+    for (const std::string& one : bad.first) fmt::print(stderr, "skipped: {}\n", one);
   }
   const int64_t count = opened.count + read.count;
-  if (count > 0) fmt::print(stderr, "{} could not be read\n", count);
+  if (count > 0) fmt::print(stderr, "{} input(s) could not be read\n", count);
   return count > 0;
 }
 
@@ -183,7 +183,7 @@ data::LoaderOptions loading(const train::Config& config, comm::Communicator& com
   options.order.shuffle = false;
   options.global_batch = rows;
   options.capacity = rows;
-  options.max_bad_records = data::kAnyNumber;
+  options.max_bad_records = data::kUnlimitedBadRecords;
   options.progress = {};
   return options;
 }
@@ -197,17 +197,17 @@ train::Config load(const PredictOptions& options, const train::RunFolder& run) {
 int predict(const PredictOptions& options) {
   const train::RunFolder run = train::find_run(options.checkpoint());
   const train::Config config = load(options, run);
-  const train::SampleFacts facts = train::read_sample_facts(run.path, config);
+  const train::SampleInfo info = train::read_sample_info(run.path, config);
   const auto dataset =
-      data::open_unlabeled(options.inputs, config.run.data(), facts.spec, facts.columns);
+      data::open_unlabeled(options.inputs, config.run.data(), info.spec, info.columns);
   const auto alone = comm::create_local_communicator();
   const auto device = train::create_device(config, *alone);
   const auto backend = train::create_backend(config, *device);
   const int64_t rows = std::min(options.batch, dataset->size());
-  const train::TrainedModel model(config, *backend, facts.spec, options.checkpoint(), rows,
-                                  train::BatchNorms::kFolded, train::warn_on_stderr);
+  const train::TrainedModel model(config, *backend, info.spec, options.checkpoint(), rows,
+                                  train::BatchNormMode::kFolded, train::warn_on_stderr);
   train::Predictor predictor(model, *backend, rows);
-  Writer writer(options, facts, predictor.outputs());
+  Writer writer(options, info, predictor.outputs());
   data::Loader loader(*dataset, *device, loading(config, *alone, *dataset, *device, rows));
   int64_t not_finite = 0;
   std::string first_not_finite;
@@ -231,7 +231,7 @@ int predict(const PredictOptions& options) {
     fmt::print(stderr, "warning: {} sample(s) have outputs that are not finite; the first: {}\n",
                not_finite, first_not_finite);
   }
-  const bool bad = tell_bad(dataset->bad_records(), loader.bad_records());
+  const bool bad = report_bad_records(dataset->bad_records(), loader.bad_records());
   return static_cast<int>(bad && !options.skip_bad ? ExitCode::kBadData : ExitCode::kDone);
 }
 
@@ -239,36 +239,37 @@ int predict(const PredictOptions& options) {
 
 void add_predict(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<PredictOptions>();
-  ArgumentParser command = app.add_command("predict", "Ask a trained network about images");
+  ArgumentParser command =
+      app.add_command("predict", "Apply a trained network to images or tables");
   options->add_path(command);
   command
       .add_option("INPUT", options->inputs,
-                  "Images (JPEG, PNG), folders of them, tar files of them; or rows of numbers in "
-                  ".csv or .npy")
+                  "Images (JPEG, PNG), folders or tar files of images, or tables of numbers "
+                  "(*.csv, *.npy)")
       .required();
-  command.add_option("--top", options->top, "Classes told of each, the most probable first")
+  command.add_option("--top", options->top, "Print the N most probable classes of each input")
       .positive()
       .show_default();
-  command.add_option("--format", options->format, "For people, or for programs")
+  command.add_option("--format", options->format, "Output format")
       .one_of({"text", "jsonl", "csv"})
       .show_default();
-  command.add_option("-o,--out", options->out, "The file to write instead of standard output");
-  command.add_option("--batch", options->batch, "Samples computed at once")
-      .between(1, 1 << 20)
-      .show_default();
-  command.add_option("--threads", options->threads, "Threads that compute; unset: all cores")
+  command.add_option("-o,--out", options->out, "Output file (default: standard output)");
+  command.add_option("--batch", options->batch, "Batch size").between(1, 1 << 20).show_default();
+  command.add_option("--threads", options->threads, "Number of threads (default: all cores)")
       .between(1, 1024);
   options->add_best(command);
-  command.add_flag("--logits", options->logits, "All of the network's numbers, not probabilities");
+  command.add_flag("--logits", options->logits,
+                   "Print all outputs of the network instead of the probabilities of classes");
   command.add_flag("--skip-bad", options->skip_bad,
-                   "End with 0 although some images could not be read");
+                   "Exit with 0 even if some inputs could not be read (default: 3)");
   options->add_to(command);
   command.epilog(R"(Examples:
   trireme predict runs/imagenet cat.jpg dog.png
   trireme predict runs/imagenet photos/ --top 1 --format csv -o photos.csv
   trireme predict runs/imagenet photos.tar --format jsonl --batch 64
 
-What cannot be read is named on standard error, and the exit code is then 3.)");
+Inputs that cannot be read are named on standard error, and the exit code is
+then 3.)");
   command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return predict(*options); }); });
 }

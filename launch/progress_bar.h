@@ -1,4 +1,4 @@
-// How far a command is, for who waits for it.
+// A progress bar for commands that take long.
 #pragma once
 
 #include <chrono>
@@ -7,20 +7,21 @@
 
 namespace trireme::cli {
 
-// A line on the terminal that stderr is, written over a few times a second; nothing elsewhere.
+// Shows progress on one line of stderr, updated a few times a second. Shows nothing if stderr is
+// not a terminal.
 class ProgressBar {
  public:
   ProgressBar();
-  // Takes the line away.
+  // Erases the line.
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // "[=====     ] 1200/5000 samples  3.1 k/s  1.2s left"
+  // Shows "[=====     ] 1200/5000 samples  3.1 k/s  1.2s left".
   void show(int64_t done, int64_t total, std::string_view unit);
-  // Words instead: "indexing shard 12 of 1282".
+  // Shows a text instead: "indexing shard 12 of 1282".
   void show(std::string_view text);
-  // For a line that stays.
+  // Erases the line, so that other text can be printed.
   void clear();
 
  private:

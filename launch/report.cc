@@ -1,4 +1,4 @@
-// `trireme report`: runs as one page for a browser.
+// `trireme report`: writes runs as one HTML page.
 #include "launch/report/report.h"
 
 #include <fmt/format.h>
@@ -48,12 +48,13 @@ void add_report(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<ReportOptions>();
   ArgumentParser command = app.add_command(
       "report",
-      "Write runs as one page: curves, times, mistakes\n"
-      "One HTML file that loads nothing. Runs may still go on, or have failed. Several are "
-      "overlaid.");
-  command.add_option("RUN", options->runs, "Folders of runs, finished or not").required();
+      "Write an HTML page of curves, times and mistakes\n"
+      "The HTML file is self-contained. Runs may still be running, or have failed. The curves of "
+      "several runs are overlaid.");
+  command.add_option("RUN", options->runs, "Folders of runs").required();
   command.add_option("-o,--out", options->out,
-                     "The file; unset: report.html in the run's folder, of several runs here");
+                     "File to write (default: report.html in the run's folder, or in the current "
+                     "folder for several runs)");
   command.epilog(R"(Examples:
   trireme report runs/digits
   trireme report runs/a runs/b --out both.html

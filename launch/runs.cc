@@ -1,4 +1,4 @@
-// `trireme runs`: the runs below a folder, as a table.
+// `trireme runs`: lists the runs in a folder and its subfolders.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr int kDeepest = 4;
+constexpr int kMaxFolderDepth = 4;
 
 struct RunsOptions {
   std::string folder;
@@ -33,12 +33,12 @@ struct RunsOptions {
   bool json = false;
 };
 
-// What is known of a run; 0 or nothing where it is not.
+// A row of the table. Unknown values are 0 or empty.
 struct Row {
   std::string name;
   std::string status;
   std::string ended_by;  // see Summary
-  std::string problem;   // of a run that cannot be read
+  std::string problem;   // why the run, or a part of it, cannot be read
   std::string model;
   int64_t step = 0, planned = 0, per_epoch = 0;
   double epochs = 0, planned_epochs = 0;
@@ -63,7 +63,7 @@ Row read_row(const fs::path& folder, const std::string& name) {
     row.planned_epochs = run.epochs_at(run.planned_steps);
     row.ranks = run.ranks;
     row.speed = run.samples_per_second();
-    row.when = std::chrono::file_clock::to_sys(run.touched);
+    row.when = std::chrono::file_clock::to_sys(run.last_written);
     if (const train::EvalPoint* best = run.best()) row.best = best->metrics;
     if (!run.steps.empty()) {
       row.step = run.steps.back().step;
@@ -77,19 +77,19 @@ Row read_row(const fs::path& folder, const std::string& name) {
   return row;
 }
 
-// Those at `folder` and below; a run holds no others.
+// Appends the runs in `folder` and its subfolders. Does not look for runs inside runs.
 void find_runs(const fs::path& folder, const std::string& name, int depth, std::vector<Row>& rows) {
   if (train::is_run_folder(folder)) return rows.push_back(read_row(folder, name));
-  if (depth == kDeepest) return;
+  if (depth == kMaxFolderDepth) return;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
-    const std::string below = entry.path().filename().string();
-    if (!entry.is_directory(none) || entry.is_symlink(none) || below.starts_with('.')) continue;
-    find_runs(entry.path(), depth == 0 ? below : name + "/" + below, depth + 1, rows);
+    const std::string child = entry.path().filename().string();
+    if (!entry.is_directory(none) || entry.is_symlink(none) || child.starts_with('.')) continue;
+    find_runs(entry.path(), depth == 0 ? child : name + "/" + child, depth + 1, rows);
   }
 }
 
-// For sorting; what is not known, or NaN, comes last.
+// Sort keys. Unknown values and NaN come last.
 double ascending(const train::Recorded& value) {
   return value && !std::isnan(*value) ? *value : std::numeric_limits<double>::infinity();
 }
@@ -130,7 +130,7 @@ std::string when_text(const Row& row) {
   return fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(time));
 }
 
-// Columns for brief metrics that some run has, beside those that "best" shows.
+// Returns the brief metrics that some run has, except those shown in the column "best".
 std::vector<const train::MetricInfo*> more_metrics(const std::vector<Row>& rows) {
   std::vector<const train::MetricInfo*> metrics;
   for (const train::MetricInfo& metric : train::kEvaluationMetrics) {
@@ -212,7 +212,7 @@ void print_json(const std::vector<Row>& rows) {
 
 int runs(const RunsOptions& options) {
   if (!fs::is_directory(options.folder)) {
-    throw ConfigError(options.folder, "no such folder; runs are in runs/ unless run_dir says else");
+    throw ConfigError(options.folder, "no such folder; runs are in runs/ unless run_dir is set");
   }
   std::vector<Row> rows;
   const fs::path folder = fs::weakly_canonical(options.folder);
@@ -232,24 +232,26 @@ int runs(const RunsOptions& options) {
 
 void add_runs(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<RunsOptions>();
-  ArgumentParser command = app.add_command("runs", "List runs: how far, how good, how fast");
-  command.add_option("DIR", options->folder, "Folder with folders of runs in it").required();
+  ArgumentParser command = app.add_command("runs", "List runs with progress, accuracy and speed");
+  command.add_option("DIR", options->folder, "Folder to search for runs, up to 4 levels deep")
+      .required();
   command
       .add_option("--sort", options->sort,
-                  "By this; best, speed, step, ranks: largest first; when: newest first; loss: "
-                  "least first")
+                  "Sort by this column: best, speed, step and ranks in descending order, when with "
+                  "the newest first, others in ascending order")
       .one_of({"when", "name", "status", "model", "step", "best", "loss", "speed", "ranks"})
       .show_default();
-  command.add_flag("--json", options->json, "One JSON array");
+  command.add_flag("--json", options->json, "Print the runs as one JSON array");
   command.epilog(R"(Examples:
   trireme runs runs
   trireme runs runs --sort best
 
-Status: running, done (early: by train.early_stopping), stopped (saved; run it
-again to go on), failed (it told why), dead (it ended without a word), broken
-(its files cannot be read). Best is the accuracy, in regression the loss, of the
-best evaluation; the columns after it are other metrics of that evaluation. Loss
-is that of training.
+Status: running, done (early: by train.early_stopping), stopped (by a signal,
+with a checkpoint; run it again to resume), failed (with an error message), dead
+(ended without a message, as when killed), broken (its files cannot be read).
+Best is the accuracy, or the loss for regression, of the best evaluation; the
+columns after it are other metrics of that evaluation. Loss is the training
+loss.
 )");
   command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return runs(*options); }); });

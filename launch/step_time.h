@@ -1,10 +1,11 @@
-// How long steps take where several may be in flight.
+// Measures the time of steps of which several may be in flight.
 #pragma once
 
 namespace trireme::cli {
 
-// The mean of `steps` steps, by the clock `now`, which returns seconds. `run` queues a step and may
-// return while it still runs; `finish` blocks until all that were queued are done.
+// Returns the mean time of `steps` steps in seconds. `run` queues a step and may return before the
+// step ends, `finish` blocks until all queued steps have ended, and `now` returns the time in
+// seconds.
 template <class Run, class Finish, class Now>
 double mean_step_seconds(int steps, Run run, Finish finish, Now now) {
   finish();

@@ -37,7 +37,8 @@ std::string Table::text(int columns, bool color) const {
     return sum - kGap;
   };
   while (columns > 0 && shown.size() > 1 && total() > static_cast<size_t>(columns)) {
-    shown.erase(std::ranges::min_element(shown, {}, [&](size_t c) { return columns_[c].worth; }));
+    shown.erase(
+        std::ranges::min_element(shown, {}, [&](size_t c) { return columns_[c].priority; }));
   }
 
   const auto line = [&](const auto& cell_of) {
@@ -60,6 +61,6 @@ std::string Table::fitting() const {
               train::stdout_in_color());
 }
 
-std::string Table::whole() const { return text(0, train::stdout_in_color()); }
+std::string Table::full_width() const { return text(0, train::stdout_in_color()); }
 
 }  // namespace trireme::cli

@@ -1,4 +1,4 @@
-// Tables for people on the terminal.
+// Text tables for terminals.
 #pragma once
 
 #include <string>
@@ -10,20 +10,20 @@ class Table {
  public:
   struct Column {
     std::string title;
-    bool number = false;  // stands at the right
-    int worth = 0;        // where the width does not do, columns that are worth least go first
+    bool number = false;  // right-aligned
+    int priority = 0;     // if the table is too wide, columns of the lowest priority are dropped
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
   bool empty() const { return rows_.empty(); }
-  // Lines of at most `columns` characters (0: of any length), as far as the columns that are worth
-  // most fit; the title bold with `color`. Cells are UTF-8 or plain text.
+  // Returns the table with lines of at most `columns` characters (0 for no limit), and with a bold
+  // title if `color` is set. Cells are UTF-8.
   std::string text(int columns, bool color) const;
-  // For stdout: as wide as its terminal, of any length elsewhere.
+  // Returns the table for stdout: limited to the terminal's width if it is a terminal.
   std::string fitting() const;
-  // For stdout, of any length.
-  std::string whole() const;
+  // Returns the table for stdout with all columns.
+  std::string full_width() const;
 
  private:
   std::vector<Column> columns_;

@@ -8,15 +8,15 @@
 #include "launch/commands.h"
 #include "launch/options.h"
 #include "launch/peak.h"
-#include "trainer/run/stop.h"
+#include "trainer/run/stop_signals.h"
 
 namespace trireme::cli {
 namespace {
 
-// Groups of options in its help.
-constexpr const char* kStart = "Where it begins";
-constexpr const char* kWatch = "Watch it";
-constexpr const char* kTimes = "Times";
+// The headings of the options in help.
+constexpr const char* kStart = "Starting and resuming";
+constexpr const char* kMonitoring = "Monitoring";
+constexpr const char* kTimeouts = "Timeouts";
 
 }  // namespace
 
@@ -38,59 +38,60 @@ void add_train(ArgumentParser app, Command& chosen) {
     }
   };
   auto options = std::make_shared<Options>();
-  ArgumentParser command = app.add_command("train", "Train a network as a configuration file says");
+  ArgumentParser command = app.add_command("train", "Train the network of a configuration file");
   command
       .add_option("CONFIG", options->config,
-                  "Configuration (*.txtpb): a file, or one that is installed, such as digits.txtpb")
+                  "Configuration file (*.txtpb), or the name of an installed one (digits.txtpb)")
       .required();
   options->add_to(command);
   command
       .add_option("--resume", options->resume,
-                  "auto: go on from the newest checkpoint in the run's folder, if any; never; or "
-                  "the path of a checkpoint or of a run. One of another run needs a --run-dir "
-                  "without checkpoints")
+                  "auto: resume from the newest checkpoint of the run's folder, if any; never: "
+                  "start from scratch; PATH: resume from this checkpoint or run. If it belongs to "
+                  "another run, --run-dir must not contain checkpoints")
       .metavar("auto|never|PATH")
       .group(kStart)
       .show_default();
   command
       .add_flag("--accept-data-change", options->accept_data_change,
-                "Go on from a checkpoint though the samples are no longer those that it was saved "
-                "from")
+                "Resume even if the data has changed since the checkpoint was saved (default: "
+                "this is an error)")
       .group(kStart);
   command
       .add_option("--init-from", options->init_from,
-                  "Begin with the values of *.safetensors, *.onnx, a checkpoint or a run: --set "
-                  "model.init_from=...")
+                  "Initialize the parameters from a *.safetensors or *.onnx file, a checkpoint or "
+                  "a run; short for --set model.init_from=PATH")
       .metavar("PATH")
       .group(kStart);
   command
       .add_option(
           "--grace", options->grace,
-          "From SIGTERM, SIGINT or SIGUSR1 to the end, saved or not: 25s, 2m; unset: as long "
-          "as saving takes")
+          "Exit at the latest this long after SIGTERM, SIGINT or SIGUSR1, even if the checkpoint "
+          "is not complete: 25s, 2m (default: no limit)")
       .environment("TRIREME_GRACE")
-      .group(kTimes)
+      .group(kTimeouts)
       .seconds()
       .not_negative()
       .metavar("TIME");
   command
       .add_option(
           "--profile", options->profile,
-          "Write what these steps did to RUN/trace.json, for ui.perfetto.dev, and what took "
-          "longest to RUN/profile.txt")
+          "Profile steps N to M: writes a timeline for ui.perfetto.dev to RUN/trace.json and the "
+          "slowest operations to RUN/profile.txt")
       .metavar("steps=N..M")
-      .group(kWatch)
-      .check(refuse_bad_window);
+      .group(kMonitoring)
+      .check(step_window_problem);
   command
       .add_option("--metrics-port", options->metrics_port,
-                  "Answer Prometheus on this port of rank 0, at /metrics: --set metrics.port=...")
+                  "Serve Prometheus metrics on this port of rank 0 at /metrics; short for --set "
+                  "metrics.port=PORT")
       .metavar("PORT")
-      .group(kWatch);
+      .group(kMonitoring);
   command
       .add_option("--init-timeout", chosen.init_timeout,
-                  "Seconds that the ranks may take to find one another; 0: for ever; unset: "
-                  "TRIREME_INIT_TIMEOUT, or 300")
-      .group(kTimes)
+                  "Time limit for the ranks to connect, in seconds; 0 disables it (default: "
+                  "$TRIREME_INIT_TIMEOUT, or 300)")
+      .group(kTimeouts)
       .not_negative();
   command.epilog(R"(Examples:
   mpirun -np 2 trireme train digits.txtpb --run-dir runs/digits
@@ -99,10 +100,10 @@ void add_train(ArgumentParser app, Command& chosen) {
   trireme train digits.txtpb --profile steps=10..20
 
 Exit codes: 0 done, 1 failure, 2 bad configuration, 3 bad data, 75 stopped by a
-signal and saved: run it again to go on.
+signal after a checkpoint: run it again to resume.
 )");
   command.on_chosen([options, &chosen] {
-    // Now, not when the ranks have been joined: a signal may come before.
+    // Installed before the ranks are joined, since a signal may arrive earlier.
     const auto stop = std::make_shared<train::StopSignals>(options->grace);
     chosen.run = [options, stop](comm::Communicator& communicator) {
       const train::Config config =

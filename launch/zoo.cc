@@ -1,4 +1,4 @@
-// `trireme zoo`: the networks that have names.
+// `trireme zoo`: lists the built-in networks.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -21,10 +21,10 @@ struct Network {
   std::string name;
   model::ZooDefaults defaults;
   int64_t parameters = 0;
-  double forward_flops = 0;  // of one sample
+  double forward_flops = 0;  // per sample
 };
 
-// Both numbers are those of the network compiled for one sample.
+// Compiles the network for a batch of one sample and returns its numbers.
 Network measure(const std::string& name) {
   const auto alone = comm::create_local_communicator();
   TargetOptions options;
@@ -51,13 +51,13 @@ void print_table(const std::vector<Network>& networks) {
     table.add(
         {network.name, network.defaults.input.to_string(), std::to_string(network.defaults.classes),
          format_count(static_cast<double>(network.parameters)), format_count(network.forward_flops),
-         std::to_string(network.defaults.batch), network.defaults.about});
+         std::to_string(network.defaults.batch), network.defaults.description});
   }
   std::fputs(table.fitting().c_str(), stdout);
   fmt::print(
-      "\nFLOP: a sample, forward, a multiply-add as two. Input, classes and batch are the usual; "
-      "others work too.\nmodel {{ zoo {{ name: \"resnet18\" }} }} in a configuration; `trireme "
-      "inspect resnet18` shows its layers.\n");
+      "\nFLOP: per sample in the forward pass; a multiply-add counts as two. Input, classes and "
+      "batch are the usual values; others work too.\nUse model {{ zoo {{ name: \"resnet18\" }} }} "
+      "in a configuration. `trireme inspect resnet18` prints the layers.\n");
 }
 
 void print_json(const std::vector<Network>& networks) {
@@ -70,7 +70,7 @@ void print_json(const std::vector<Network>& networks) {
                     {"parameters", network.parameters},
                     {"forward_flops", network.forward_flops},
                     {"batch", network.defaults.batch},
-                    {"about", network.defaults.about}});
+                    {"about", network.defaults.description}});
   }
   fmt::print("{}\n", list.dump());
 }
@@ -86,8 +86,8 @@ int zoo(bool json) {
 
 void add_zoo(ArgumentParser app, Command& chosen) {
   auto json = std::make_shared<bool>(false);
-  ArgumentParser command = app.add_command("zoo", "List the networks that have names");
-  command.add_flag("--json", *json, "One JSON array");
+  ArgumentParser command = app.add_command("zoo", "List the built-in networks");
+  command.add_flag("--json", *json, "Print the networks as one JSON array");
   command.epilog(R"(Examples:
   trireme zoo
   trireme inspect resnet50 --batch 32

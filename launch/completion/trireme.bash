@@ -1,9 +1,9 @@
-# Completion of trireme for bash, also behind mpirun, mpiexec, srun and trireme-supervise. bash-completion finds it where it is
-# installed; without that, or from a build tree: source <(trireme completion bash)
-# The script asks the program itself, so that it fits any version of it.
+# Completion of trireme for bash, also after mpirun, mpiexec, srun and trireme-supervise. bash-completion loads the installed
+# script; without it, or from a build tree: source <(trireme completion bash)
+# The completions come from the program itself, so the script fits any version of it.
 # shellcheck shell=bash
 
-# Splits `line` into `words` as bash does, at spaces outside quotes. `quote` becomes the one that is still open.
+# Splits `line` into `words` as bash does, at spaces outside quotes. Sets `quote` to the quote that is still open, if any.
 _trireme_split() {
   local word="" begun="" char i
   words=() quote=""
@@ -27,7 +27,7 @@ _trireme_split() {
   words+=("$word") # the one being typed
 }
 
-# Sets `program` to trireme's path and `first` to the index of the word after it; fails where `words` hold no trireme.
+# Sets `program` to trireme's path and `first` to the index of the word after it. Fails if `words` contain no trireme.
 _trireme_find() {
   local i
   program=""
@@ -49,9 +49,9 @@ _trireme() {
     [[ -z ${_trireme_before[${1##*/}]-} ]] || "${_trireme_before[${1##*/}]}" "$@"
     return
   fi
-  # Launchers complete files where there is nothing else; trireme tells itself where a file can stand.
+  # Launchers fall back to completing files. trireme decides itself where a file can be.
   compopt +o default +o bashdefault 2>/dev/null
-  # Bash begins words after "=" and ":" too, which belong to words of trireme.
+  # Bash also splits words after "=" and ":", which are part of trireme's words.
   word=${words[${#words[@]} - 1]}
   [[ -n $quote || $word != *[=:]* ]] || cut=${word%"${word##*[=:]}"}
   while IFS=$'\t' read -r word _; do
@@ -59,7 +59,7 @@ _trireme() {
     [[ $word != *[/.=] ]] || open=1
     word=${word#"$cut"}
     case $quote in
-      "") # a tilde in front stays one
+      "") # do not quote a leading tilde
         home=""
         [[ $word != \~/* ]] || home=\~/
         printf -v word '%s%q' "$home" "${word#"$home"}"
@@ -69,12 +69,12 @@ _trireme() {
     esac
     COMPREPLY+=("$word")
   done < <("$program" completion words -- "${words[@]:first}")
-  # One that is not whole yet gets no space.
+  # No space after an incomplete word.
   [[ ${#COMPREPLY[@]} != 1 || -z $open ]] || compopt -o nospace
   return 0
 }
 
-# The functions that complete the launchers' own options, where there are any: they get the rest of the line.
+# Registers the completion. Existing completion functions of the launchers are kept for command lines without trireme.
 _trireme_register() {
   local launcher specs
   declare -gA _trireme_before
@@ -85,7 +85,7 @@ _trireme_register() {
     if [[ $specs =~ "-F "([^ $'\n']+)" $launcher"$'\n' ]]; then
       [[ ${BASH_REMATCH[1]} == _trireme ]] || _trireme_before[$launcher]=${BASH_REMATCH[1]}
     elif [[ $specs == *" $launcher"$'\n'* ]]; then
-      continue # words or a program of its own
+      continue # completed by a word list or another command
     fi
     complete -o bashdefault -o default -F _trireme "$launcher"
   done

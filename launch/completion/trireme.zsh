@@ -1,12 +1,12 @@
 #compdef trireme trireme-get-data trireme-supervise supervise mpirun mpiexec srun
-# Completion of trireme for zsh, also behind mpirun, mpiexec, srun and trireme-supervise. compinit finds it where it is installed, as
+# Completion of trireme for zsh, also after mpirun, mpiexec, srun and trireme-supervise. compinit loads the installed script,
 # _trireme in a folder of $fpath; from a build tree: source <(trireme completion zsh)
-# The script asks the program itself, so that it fits any version of it.
+# The completions come from the program itself, so the script fits any version of it.
 
 _trireme() {
   local word line program typed home
   local -i i first
-  local -a whole open whole_shown open_shown
+  local -a complete open complete_shown open_shown
   if [[ $service == trireme-get-data ]]; then
     (( CURRENT == 2 )) && compadd cifar10 fashion-mnist mnist || _files -/
     return
@@ -24,21 +24,21 @@ _trireme() {
     return
   fi
   typed=${(Q)PREFIX}
-  compset -P '\~/' && home='~/' # stays as it is, what comes after it is quoted
+  compset -P '\~/' && home='~/' # is not quoted, unlike the rest
   for line in "${(@f)$("$program" completion words -- "${(@Q)words[first,CURRENT-1]}" "$typed")}"; do
     line=${line#$home}
     word=${line%%$'\t'*}
     if [[ $word == *[/.=] ]]; then
       open+=("$word") open_shown+=("${line/$'\t'/  -- }")
     elif [[ -n $word ]]; then
-      whole+=("$word") whole_shown+=("${line/$'\t'/  -- }")
+      complete+=("$word") complete_shown+=("${line/$'\t'/  -- }")
     fi
   done
-  (( $#whole )) && compadd -l -d whole_shown -a whole
-  (( $#open )) && compadd -l -S '' -d open_shown -a open # not whole yet: no space
+  (( $#complete )) && compadd -l -d complete_shown -a complete
+  (( $#open )) && compadd -l -S '' -d open_shown -a open # incomplete: no space
 }
 
-# What completes the launchers' own options, where there is any: it gets the rest of the line.
+# Existing completion functions of the launchers are kept for command lines without trireme.
 typeset -gA _trireme_before
 if [[ ${funcstack[1]} == _trireme ]]; then
   _trireme "$@"

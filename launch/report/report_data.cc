@@ -373,7 +373,7 @@ Json run_data(const train::RunRecords& run, const std::string& name) {
   return {{"name", name},
           {"path", run.folder.string()},
           {"status", to_string(run.status)},
-          {"ending", run.ending},
+          {"ending", run.status_detail},
           {"model", run.model},
           {"precision", run.precision},
           {"parameters", run.parameters},

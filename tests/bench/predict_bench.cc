@@ -18,7 +18,7 @@
 #include "trainer/config/device.h"
 #include "trainer/config/run_folder.h"
 #include "trainer/infer/predictor.h"
-#include "trainer/report/sample_facts.h"
+#include "trainer/report/sample_info.h"
 
 namespace trireme {
 namespace {
@@ -44,7 +44,7 @@ int run(const std::string& path, int64_t rows, int threads, double seconds,
   const train::RunFolder folder = train::find_run(path);
   const train::Config config = train::load_config(
       folder.config().string(), std::vector<std::string>{fmt::format("train.threads={}", threads)});
-  const train::SampleFacts facts = train::read_sample_facts(folder.path, config);
+  const train::SampleInfo facts = train::read_sample_info(folder.path, config);
   const auto alone = comm::create_local_communicator();
   const auto device = train::create_device(config, *alone);
   const auto backend = train::create_backend(config, *device);
