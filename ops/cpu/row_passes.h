@@ -24,8 +24,8 @@ TRIREME_INLINE inline RowStatistics row_statistics(const T* x, int64_t length, f
   const double mean = sum / static_cast<double>(length);
 #pragma omp simd reduction(+ : squares)
   for (int64_t i = 0; i < length; ++i) {
-    const double centered = to_float(x[i]) - mean;
-    squares += centered * centered;
+    const double difference = to_float(x[i]) - mean;
+    squares += difference * difference;
   }
   return {static_cast<float>(mean),
           static_cast<float>(1 / std::sqrt(squares / static_cast<double>(length) + epsilon))};

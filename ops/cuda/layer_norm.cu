@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     const Pack<float, N> values = to_float(load<N>(x + at));
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float centered = values.values[i] - mean;
-      squares += centered * centered;
+      const float difference = values.values[i] - mean;
+      squares += difference * difference;
     }
   });
   const float inv_std = 1 / sqrtf(row_reduce(squares, Plus()) / n + epsilon);
