@@ -17,7 +17,7 @@ constexpr size_t kPixels = 3 * 32 * 32;
 
 struct Variant {
   const char* name;
-  const char* folder;  // that the published archive unpacks to
+  const char* folder;  // top-level folder of the published archive
   size_t label_bytes;
   size_t label_at;
   int classes;
@@ -54,10 +54,10 @@ void append(const File& file, const Variant& variant, BadRecordPolicy& policy,
   if (size % record != 0) {
     const size_t other = record == kPixels + 1 ? kPixels + 2 : kPixels + 1;
     const std::string hint =
-        size % other == 0 ? fmt::format(" (but of {}: another data.cifar.variant?)", other) : "";
+        size % other == 0 ? fmt::format(" (but of {}; is data.cifar.variant right?)", other) : "";
     policy.add(DataError(
         fmt::format("{}: record {}", file.path, size / record),
-        fmt::format("is cut short: the file's {} bytes are no multiple of {}, the size of a {} "
+        fmt::format("is truncated: the file's {} bytes are not a multiple of {}, the size of a {} "
                     "record{}{}",
                     size, record, variant.name, hint,
                     file.damage.empty() ? "" : fmt::format(" ({})", file.damage))));
@@ -80,19 +80,20 @@ Samples read_cifar(const DataConfig& config, Part part) {
   const CifarConfig& cifar = config.cifar();
   const Variant variant = variant_of(cifar);
   const bool training = part == Part::kTraining;
-  const auto& given = training ? cifar.train_file() : cifar.eval_file();
-  const auto& usual = training ? variant.train_files : variant.eval_files;
+  const auto& configured = training ? cifar.train_file() : cifar.eval_file();
+  const auto& defaults = training ? variant.train_files : variant.eval_files;
   const std::vector<std::string> names =
-      given.empty() ? usual : std::vector<std::string>(given.begin(), given.end());
+      configured.empty() ? defaults
+                         : std::vector<std::string>(configured.begin(), configured.end());
   std::vector<uint8_t> pixels;
   std::vector<int32_t> labels;
   std::vector<std::string> paths;
   for (const std::string& name : names) {
     const std::vector<std::string> places{name, std::string(variant.folder) + "/" + name};
-    const bool fetched = given.empty() && cifar.variant() == CifarConfig::CIFAR10;
+    const bool downloadable = configured.empty() && cifar.variant() == CifarConfig::CIFAR10;
     paths.push_back(
         find_file(config.root(), places,
-                  fetched ? "; " + script_command("get-data") + " fetches CIFAR-10" : ""));
+                  downloadable ? "; " + script_command("get-data") + " downloads CIFAR-10" : ""));
   }
   BadRecordPolicy policy(bad_record_limit(config));
   for (const std::string& path : paths) {

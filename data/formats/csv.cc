@@ -22,27 +22,27 @@ void check_csv(const DataConfig& config, Part part) {
   if (csv.train_file().empty()) throw ConfigError("data.csv.train_file", "is missing");
   if (csv.has_eval_file() && config.has_holdout()) {
     throw ConfigError("data.csv.eval_file",
-                      "cannot be given with data.holdout, which takes its place");
+                      "cannot be combined with data.holdout, which replaces it");
   }
   if (part == Part::kEvaluation && csv.eval_file().empty()) {
     throw ConfigError("data.csv.eval_file",
-                      "is missing; give it, or data.holdout: 0.2 to set a part of "
-                      "data.csv.train_file aside");
+                      "is missing; set it, or set data.holdout: 0.2 to hold out a part of "
+                      "data.csv.train_file");
   }
   if (csv.delimiter().size() != 1 || csv.delimiter() == "\n") {
     throw ConfigError("data.csv.delimiter",
-                      fmt::format("'{}' is not one character", csv.delimiter()));
+                      fmt::format("'{}' is not a single character", csv.delimiter()));
   }
   if (csv.has_classes() && csv.regression()) {
-    throw ConfigError("data.csv.classes", "has no meaning with data.csv.regression");
+    throw ConfigError("data.csv.classes", "cannot be combined with data.csv.regression");
   }
   if (csv.label_size() > 1 && !csv.regression()) {
     throw ConfigError("data.csv.label",
-                      "names several columns; only data.csv.regression can have that");
+                      "names several columns, which only data.csv.regression: true supports");
   }
   if (!(csv.scale() != 0 && std::isfinite(csv.scale()))) {
     throw ConfigError("data.csv.scale",
-                      fmt::format("{} is not a number other than 0", csv.scale()));
+                      fmt::format("is {}; it must be finite and not 0", csv.scale()));
   }
 }
 
@@ -53,8 +53,8 @@ Table read(const DataConfig& config, const std::string& name, BadRecordPolicy& p
   if (table.columns < 2) {
     throw DataError(
         path,
-        fmt::format("has a single column, but features and a label are needed; are they separated "
-                    "by '{}' (data.csv.delimiter)?",
+        fmt::format("has a single column, but features and a label are needed; is '{}' the right "
+                    "data.csv.delimiter?",
                     csv.delimiter()));
   }
   return table;
@@ -76,7 +76,7 @@ int64_t find_column(const Table& table, const std::string& label) {
                                 did_you_mean(label, table.names), table.path, columns));
 }
 
-// Of a table that is the training table, or stands for it.
+// Returns the label columns, given the training table or one with the same columns.
 std::vector<int64_t> label_columns(const Table& table, const CsvConfig& csv) {
   if (csv.label().empty()) return {table.columns - 1};
   std::vector<int64_t> columns;
@@ -94,24 +94,25 @@ TableColumns columns_of(const Table& table, const CsvConfig& csv) {
   return {table.names, table.columns, label_columns(table, csv)};
 }
 
-// Of the training file, without reading its rows.
+// Returns the columns of the training file without reading its rows.
 TableColumns training_columns(const DataConfig& config) {
   const CsvConfig& csv = config.csv();
   const std::string path = find_file(config.root(), std::vector<std::string>{csv.train_file()});
-  const File file = read_file(path, OnDamage::kKeepWhatCameBefore);
+  const File file = read_file(path, OnDamage::kReadUpToDamage);
   return columns_of(read_head(file, csv.delimiter()[0], csv.header()), csv);
 }
 
-// What is wrong with a label; empty: nothing. `classes` 0: it is still to be found out.
-std::string wrong_label(float value, int classes, int64_t rows) {
+// Returns why a label is invalid, or "" if it is valid. `classes` is 0 if it is not known yet.
+std::string label_problem(float value, int classes, int64_t rows) {
   if (value != std::floor(value)) {
-    return fmt::format("label {} is not a whole number; set data.csv.regression?", value);
+    return fmt::format("label {} is not an integer; for regression, set data.csv.regression: true",
+                       value);
   }
-  if (value < 0) return fmt::format("label {} is less than 0", value);
+  if (value < 0) return fmt::format("label {} is negative", value);
   if (classes == 0 && value >= static_cast<float>(std::max<int64_t>(rows, 2))) {
     return fmt::format(
-        "label {} means more classes than there are samples, {}; set data.csv.classes if so, or "
-        "data.csv.regression",
+        "label {} implies more classes than the {} samples; if it is correct, set "
+        "data.csv.classes, or data.csv.regression: true for regression",
         value, rows);
   }
   if (classes > 0 && value >= static_cast<float>(classes)) {
@@ -120,18 +121,18 @@ std::string wrong_label(float value, int classes, int64_t rows) {
   return {};
 }
 
-// Leaves out the rows that have no label.
+// Removes the rows with invalid labels.
 void check_labels(Table& table, int64_t column, int classes, BadRecordPolicy& policy) {
-  std::vector<bool> stays(table.rows());
+  std::vector<bool> keep(table.rows());
   for (int64_t row = 0; row < table.rows(); ++row) {
-    const std::string wrong = wrong_label(table.at(row, column), classes, table.rows());
-    stays[row] = wrong.empty();
-    if (!wrong.empty()) policy.add(DataError(table.where(row, column), wrong));
+    const std::string problem = label_problem(table.at(row, column), classes, table.rows());
+    keep[row] = problem.empty();
+    if (!problem.empty()) policy.add(DataError(table.where(row, column), problem));
   }
-  keep_rows(table, stays);
+  keep_rows(table, keep);
 }
 
-// Of a table whose labels were checked.
+// Returns the number of classes of a table whose labels were checked.
 int count_classes(const Table& table, int64_t column) {
   float largest = 1;
   for (int64_t row = 0; row < table.rows(); ++row) {
@@ -140,9 +141,9 @@ int count_classes(const Table& table, int64_t column) {
   return static_cast<int>(largest) + 1;
 }
 
-// How many classes the training file has.
+// Returns the number of classes of the training file.
 int count_classes(const DataConfig& config) {
-  BadRecordPolicy policy(bad_record_limit(config));  // the training part tells of what is bad there
+  BadRecordPolicy policy(bad_record_limit(config));  // opening the training part reports them
   Table table = read(config, config.csv().train_file(), policy);
   const int64_t column = label_columns(table, config.csv())[0];
   check_labels(table, column, 0, policy);
@@ -157,7 +158,7 @@ std::vector<uint8_t> read_labels(const Table& table, int64_t column) {
   return label_bytes(labels);
 }
 
-// The columns, one row after the other.
+// Returns the values of the columns in row-major order.
 std::vector<uint8_t> gather(const Table& table, const std::vector<int64_t>& columns) {
   std::vector<uint8_t> bytes(table.rows() * columns.size() * sizeof(float));
   uint8_t* to = bytes.data();
@@ -176,7 +177,7 @@ Shape feature_shape(const Table& table, int64_t features, const CsvConfig& csv) 
   const Shape shape = checked_shape(csv.shape(), "data.csv.shape");
   if (shape.elements() != features) {
     throw ConfigError("data.csv.shape",
-                      fmt::format("{} has {} elements, but {} has {} features beside the label",
+                      fmt::format("{} has {} elements, but {} has {} features besides the label",
                                   shape.to_string(), shape.elements(), table.path, features));
   }
   return shape;
@@ -197,7 +198,7 @@ Samples read_csv(const DataConfig& config, Part part, const TableColumns& traine
                                       : training_columns(config);
   const auto [features, labels] =
       match_columns(samples.columns, table.names, table.columns, table.path, Labels::kRequired);
-  if (features.empty()) throw ConfigError("data.csv.label", "leaves no column for the features");
+  if (features.empty()) throw ConfigError("data.csv.label", "leaves no columns for the features");
   if (!csv.regression()) {
     if (classes == 0 && !training) classes = count_classes(config);
     check_labels(table, labels[0], classes, policy);
@@ -234,7 +235,7 @@ Features read_csv_features(const DataConfig& config, const std::string& path,
   const auto features =
       match_columns(wanted, head.names, head.columns, path, Labels::kOptional).features;
   if (input.dtype != DType::kF32 || std::ssize(features) != input.shape.elements()) {
-    throw DataError(path, fmt::format("has {} columns; the network reads {} a sample", head.columns,
+    throw DataError(path, fmt::format("has {} columns, but the network's input is {}", head.columns,
                                       input.to_string()));
   }
   Table table = read_table(file, csv.delimiter()[0], csv.header(), policy, features);

@@ -23,7 +23,7 @@ std::string place(const std::string& path, int64_t line, size_t column,
   return text;
 }
 
-// Within quotes, two stand for one.
+// Replaces doubled quotes, which stand for one within a quoted field.
 std::string without_doubled_quotes(std::string_view text) {
   std::string single;
   for (size_t at = 0; at < text.size(); ++at) {
@@ -33,19 +33,19 @@ std::string without_doubled_quotes(std::string_view text) {
   return single;
 }
 
-// A whole number or decimal fraction, nothing after it; may come out infinite or not a number.
+// Parses a decimal number, which must be the entire text. The value may be infinite or NaN.
 bool parse(std::string_view text, double& value) {
   if (text.starts_with('+')) text.remove_prefix(1);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc::result_out_of_range) {
-    value = std::strtod(std::string(text).c_str(), nullptr);  // 0 or infinite, as it should be
+    value = std::strtod(std::string(text).c_str(), nullptr);  // 0 or infinite
   } else if (error != std::errc()) {
     return false;
   }
   return end == text.data() + text.size();
 }
 
-// Text in fields, line by line.
+// Splits the lines of a text into fields.
 class Lines {
  public:
   Lines(const File& file, char delimiter)
@@ -55,13 +55,13 @@ class Lines {
         blanks_(delimiter == '\t'  ? " "
                 : delimiter == ' ' ? "\t"
                                    : " \t") {
-    // A line that the damage cuts could look whole.
+    // The last line before the damage could look complete although it is not.
     if (!file.damage.empty()) rest_ = rest_.substr(0, rest_.rfind('\n') + 1);
     if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);  // byte order mark
   }
 
-  // The next line that has anything; false at the end. Throws when its quotes do not match; the
-  // line is then behind.
+  // Reads the next line that is not blank. Returns false at the end. Throws DataError if its quotes
+  // do not match; the next call then continues with the following line.
   bool next() {
     while (!rest_.empty()) {
       const size_t end = std::min(rest_.find('\n'), rest_.size());
@@ -76,7 +76,7 @@ class Lines {
     return false;
   }
   const std::vector<std::string_view>& fields() const { return fields_; }
-  // The fields as they are meant.
+  // Returns the fields with doubled quotes resolved.
   std::vector<std::string> texts() const {
     std::vector<std::string> all;
     for (size_t i = 0; i < fields_.size(); ++i) {
@@ -103,7 +103,7 @@ class Lines {
         fields_.push_back(line.substr(first + 1, close - first - 1));
       } else {
         throw DataError(place(path_, number_, fields_.size(), {}),
-                        "goes on after its closing quote");
+                        "has text after its closing quote");
       }
       if (end == line.size()) return;
       at = end + 1;
@@ -117,7 +117,7 @@ class Lines {
     }
     if (close == std::string_view::npos) {
       throw DataError(place(path_, number_, fields_.size(), {}),
-                      "has an opening quote but no closing one");
+                      "has an opening quote but no closing quote");
     }
     return close;
   }
@@ -125,10 +125,10 @@ class Lines {
   const std::string& path_;
   std::string_view rest_;
   char delimiter_;
-  const char* blanks_;  // around fields: none of them delimits
-  int64_t number_ = 0;
+  const char* blanks_;  // characters that are trimmed from fields, except the delimiter
+  int64_t number_ = 0;  // line number, from 1
   std::vector<std::string_view> fields_;
-  std::vector<bool> quoted_;  // which of them are
+  std::vector<bool> quoted_;  // for each field
 };
 
 bool is_header(const std::vector<std::string_view>& fields, CsvConfig::Header header) {
@@ -156,31 +156,31 @@ class TableReader {
   }
 
   Table run() {
-    if (head().names.empty()) good([&] { add_row(); });
+    if (head().names.empty()) try_record([&] { add_row(); });
     bool more = true;
     while (more) {
-      good([&] {
+      try_record([&] {
         more = lines_.next();
         if (more) add_row();
       });
     }
     if (!file_.damage.empty()) {
       policy_.add(DataError(fmt::format("{}: line {}", table_.path, lines_.number() + 1),
-                            "is lost: " + file_.damage));
+                            "cannot be read: " + file_.damage));
     }
     if (!table_.lines.empty()) return std::move(table_);
     policy_.check(table_.path);
-    throw DataError(table_.path, policy_.found().count > 0
-                                     ? "holds no good row; the first: " + policy_.found().first[0]
-                                     : "has a header but no rows");
+    throw DataError(table_.path, policy_.found().count > 0 ? "has no good rows; the first error: " +
+                                                                 policy_.found().first[0]
+                                                           : "has a header but no rows");
   }
 
  private:
-  // Whether a line is bad shows while it is read.
-  template <class Reading>
-  void good(Reading reading) {
+  // Reads a record, and passes an error to the policy.
+  template <class Read>
+  void try_record(Read read) {
     try {
-      reading();
+      read();
     } catch (const DataError& error) {
       policy_.add(error);
     }
@@ -209,26 +209,26 @@ class TableReader {
 
   float number(size_t column, std::string_view field) const {
     double value = 0;
-    std::string wrong;
+    std::string problem;
     if (field.empty()) {
-      wrong = "is empty; a number is needed";
+      problem = "is empty; expected a number";
     } else if (!parse(field, value)) {
-      wrong = fmt::format("'{}' is not a number", field);
+      problem = fmt::format("'{}' is not a number", field);
       if (table_.columns == 1 && field.find_first_of(",;\t") != field.npos) {
-        wrong += "; what separates columns is set by data.csv.delimiter";
+        problem += "; data.csv.delimiter sets the separator of columns";
       }
       if (table_.lines.empty() && table_.names.empty() && header_ == CsvConfig::AUTO) {
-        wrong +=
-            "; there are numbers in this line, so it is not taken for a header (data.csv.header: "
-            "PRESENT)";
+        problem +=
+            "; this line contains numbers, so it is not treated as a header; if it is one, set "
+            "data.csv.header: PRESENT";
       }
     } else if (!std::isfinite(value)) {
-      wrong = fmt::format("'{}' is not a finite number", field);
+      problem = fmt::format("'{}' is not a finite number", field);
     } else if (std::abs(value) > std::numeric_limits<float>::max()) {
-      wrong = fmt::format("'{}' is beyond the range of 32-bit floating point", field);
+      problem = fmt::format("'{}' is out of the range of 32-bit floating point", field);
     }
-    if (wrong.empty()) return static_cast<float>(value);
-    throw DataError(place(table_.path, lines_.number(), column, table_.names), wrong);
+    if (problem.empty()) return static_cast<float>(value);
+    throw DataError(place(table_.path, lines_.number(), column, table_.names), problem);
   }
 
   const File& file_;
@@ -257,11 +257,11 @@ Table read_head(const File& file, char delimiter, CsvConfig::Header header) {
   return TableReader(file, delimiter, header, none).head();
 }
 
-void keep_rows(Table& table, const std::vector<bool>& stays) {
+void keep_rows(Table& table, const std::vector<bool>& keep) {
   size_t to = 0;
   const size_t columns = table.columns;
-  for (size_t row = 0; row < stays.size(); ++row) {
-    if (!stays[row]) continue;
+  for (size_t row = 0; row < keep.size(); ++row) {
+    if (!keep[row]) continue;
     for (size_t i = 0; i < columns; ++i) {
       table.values[to * columns + i] = table.values[row * columns + i];
     }

@@ -12,7 +12,7 @@ Shape checked_shape(const google::protobuf::RepeatedField<int64_t>& extents,
                     const std::string& path) {
   if (extents.size() != 1 && extents.size() != 3) {
     throw ConfigError(path,
-                      fmt::format("has {} extents; [C, H, W] or [F] is needed", extents.size()));
+                      fmt::format("has {} extents; it must be [C, H, W] or [F]", extents.size()));
   }
   int64_t elements = 1;
   for (const int64_t extent : extents) {
@@ -46,7 +46,7 @@ SampleSpec token_spec(int64_t length, int64_t vocabulary) {
 }
 
 File read_for(const BadRecordPolicy& policy, const std::string& path) {
-  return read_file(path, policy.skips() ? OnDamage::kKeepWhatCameBefore : OnDamage::kThrow);
+  return read_file(path, policy.skips() ? OnDamage::kReadUpToDamage : OnDamage::kThrow);
 }
 
 std::optional<int32_t> checked_label(uint8_t label, int classes, const std::string& file,

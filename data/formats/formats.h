@@ -1,7 +1,7 @@
-// One function a format: reads the files of a part whole, checks them and hands over the samples.
-// They throw as open_dataset does and leave data.normalize and data.holdout to it. With
-// data.on_bad_record: SKIP they leave out single records, but still refuse files that are not what
-// they are taken for.
+// The dataset formats, with one function to open each. All of them throw as open_dataset() does.
+// Unless stated otherwise, they leave data.normalize and data.holdout to open_dataset(). With
+// data.on_bad_record: SKIP, they skip bad records but still throw if a whole file is of the wrong
+// format.
 #pragma once
 
 #include <google/protobuf/repeated_field.h>
@@ -22,47 +22,52 @@
 
 namespace trireme::data {
 
+// Formats that are read into memory.
 Samples read_idx(const DataConfig& config, Part part);
 Samples read_cifar(const DataConfig& config, Part part);
-// `trained` as OpenOptions::columns.
+// For `trained` see OpenOptions::columns.
 Samples read_csv(const DataConfig& config, Part part, const TableColumns& trained);
 struct Features {
-  std::vector<uint8_t> rows;     // as the network reads them
-  std::vector<int64_t> records;  // the number of each in the file, from 0
+  std::vector<uint8_t> rows;     // inputs of the network
+  std::vector<int64_t> records;  // record number of each row in the file, from 0
 };
-// Rows of `input` (f32) alone, of a file that may have the label columns too, which are not read.
-// Where `trained` is not known (count 0), the file's own order is taken.
+// Returns the feature columns of a file for inference. `input` is the network's input (f32). The
+// file may also have the label columns, which are ignored. If `trained` is not known (its count is
+// 0), the columns are taken in the order of the file.
 Features read_csv_features(const DataConfig& config, const std::string& path,
                            const TensorSpec& input, const TableColumns& trained,
                            BadRecordPolicy& policy);
 
-// What keeps each sample in a file or member of its own is only indexed when opened.
+// Formats with one file or archive member per sample. Opening only indexes the samples.
 std::unique_ptr<Records> open_image_folder(const DataConfig& config, Part part,
                                            const OpenOptions& options);
 std::unique_ptr<Records> open_webdataset(const DataConfig& config, Part part,
                                          const OpenOptions& options);
-// Files that are mapped.
+// Formats whose files are memory-mapped.
 std::unique_ptr<Dataset> open_npy(const DataConfig& config, Part part);
 std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part);
-// Follows data.holdout itself.
+// Read into memory. Applies data.holdout itself.
 std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part);
 
-// Nothing is read; samples are computed when asked for.
+// Synthetic samples, which are computed when they are read.
 SampleSpec synthetic_spec(const SyntheticConfig& config);
 std::unique_ptr<Dataset> make_synthetic(const SyntheticConfig& config, Part part, SampleSpec spec);
 
-// What several formats share. `path` is the configuration's field, for the ConfigError.
+// Helpers shared by several formats. The checked_ functions return the value of the configuration
+// field `path`, and throw ConfigError naming the field if the value is invalid.
 Shape checked_shape(const google::protobuf::RepeatedField<int64_t>& extents,
                     const std::string& path);
-inline constexpr int kMaxClasses = 1 << 24;  // f32 counts exactly to here
+inline constexpr int kMaxClasses = 1 << 24;  // f32 represents all integers up to this one
 int checked_classes(int64_t classes, const std::string& path);
 int64_t checked_length(int64_t length, const std::string& path);
-// Samples of `length` tokens, whose targets are one further.
+// Returns the spec of samples of `length` tokens, whose targets are shifted by one token.
 SampleSpec token_spec(int64_t length, int64_t vocabulary);
-// The file as the policy wants it: damaged gzip is an error, or what came before is read.
+// Reads a file. If its gzip data is damaged, throws DataError or, if the policy skips bad records,
+// returns the bytes before the damage.
 File read_for(const BadRecordPolicy& policy, const std::string& path);
-// A record's label. `field` sets the number of classes. Nothing when it is none of them, which the
-// policy then knows.
+// Returns a record's label. If it is not in [0, classes), reports the record to `policy` and
+// returns nullopt. `field` is the configuration field that sets the number of classes; empty if
+// there is none.
 std::optional<int32_t> checked_label(uint8_t label, int classes, const std::string& file,
                                      int64_t record, const std::string& field,
                                      BadRecordPolicy& policy);

@@ -23,9 +23,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kDeepest = 32;  // folders within a class; a link to a folder above has no end
+constexpr int kMaxFolderDepth = 32;  // folders within a class; stops at links to parent folders
 
-// Strings one after the other, in one piece of memory: a million paths would be a million pieces.
+// A list of strings in one block of memory, which is more compact for millions of paths.
 class Strings {
  public:
   void add(std::string_view text) {
@@ -53,14 +53,14 @@ struct Entry {
   bool is_folder;
 };
 
-// What a folder holds, hidden names and what is neither file nor folder left out. Nothing but links
-// is looked at. A link to nothing is `lost`.
+// The files and folders in a folder, except hidden ones.
 struct Listing {
   std::vector<Entry> entries;
-  std::vector<std::string> lost;
-  int64_t changed = 0;  // when, in ns
+  std::vector<std::string> broken_links;
+  int64_t changed = 0;  // modification time of the folder in ns
 };
 
+// Adds an entry. Calls stat only for links. Returns false for a broken link.
 bool classify(int folder, const dirent& found, Listing& listing) {
   unsigned char kind = found.d_type;
   if (kind == DT_LNK || kind == DT_UNKNOWN) {
@@ -81,14 +81,16 @@ Listing list(const std::string& path) {
   errno = 0;
   while (const dirent* found = readdir(folder.get())) {
     if (found->d_name[0] == '.') continue;
-    if (!classify(dirfd(folder.get()), *found, listing)) listing.lost.push_back(found->d_name);
+    if (!classify(dirfd(folder.get()), *found, listing)) {
+      listing.broken_links.push_back(found->d_name);
+    }
     errno = 0;
   }
   if (errno != 0) throw DataError(path, fmt::format("cannot be read: {}", std::strerror(errno)));
   return listing;
 }
 
-// The folders in it, sorted by bytes.
+// Returns the names of the subfolders, sorted by bytes.
 std::vector<std::string> class_folders(const std::string& path) {
   std::vector<std::string> names;
   for (Entry& entry : list(path).entries) {
@@ -98,24 +100,24 @@ std::vector<std::string> class_folders(const std::string& path) {
   return names;
 }
 
-// The images of a class, however deep.
+// The images of a class, including those in subfolders.
 struct ClassFiles {
-  std::vector<std::string> images;  // paths in the class's folder, sorted by bytes
-  std::vector<std::string> lost;    // links to nothing
-  int64_t others = 0;               // files that are no images
-  std::vector<int64_t> changed;     // when each folder was
+  std::vector<std::string> images;  // paths relative to the class folder, sorted by bytes
+  std::vector<std::string> broken_links;
+  int64_t others = 0;            // files that are not images
+  std::vector<int64_t> changed;  // modification time of each folder in ns
 
   void walk(const std::string& root, const std::string& folder, int depth) {
     const std::string path = root + folder;
-    if (depth > kDeepest) {
-      throw DataError(path, fmt::format("folders are nested more than {} deep: does a link lead to "
-                                        "a folder above?",
-                                        kDeepest));
+    if (depth > kMaxFolderDepth) {
+      throw DataError(path, fmt::format("folders are nested more than {} deep; is there a link to "
+                                        "a parent folder?",
+                                        kMaxFolderDepth));
     }
     Listing listing = list(path);
     changed.push_back(listing.changed);
-    for (const std::string& name : listing.lost) {
-      if (has_image_name(name)) lost.push_back(folder + name);
+    for (const std::string& name : listing.broken_links) {
+      if (has_image_name(name)) broken_links.push_back(folder + name);
     }
     std::ranges::sort(listing.entries, {}, &Entry::name);
     for (const Entry& entry : listing.entries) {
@@ -174,8 +176,8 @@ class FolderRecords final : public Records {
  private:
   const std::string folder_;
   const std::vector<std::string> classes_;
-  Strings paths_;              // within the folders of their classes
-  std::vector<int64_t> ends_;  // records of each class and those before
+  Strings paths_;              // relative to the folders of their classes
+  std::vector<int64_t> ends_;  // number of records in each class and all classes before it
   BadRecords bad_;
   uint64_t identity_ = 0;
 };
@@ -191,26 +193,26 @@ void check_known(const std::string& folder, const std::vector<std::string>& name
                  const std::vector<std::string>& classes, const std::string& training) {
   for (const std::string& name : names) {
     if (std::ranges::binary_search(classes, name)) continue;
-    throw DataError(folder + "/" + name, fmt::format("is no class: {} has no folder of that name, "
-                                                     "and that is where classes are numbered",
+    throw DataError(folder + "/" + name, fmt::format("is not a class: the training folder {} has "
+                                                     "no folder of that name",
                                                      training));
   }
 }
 
-// Those of the class that can be used, as the policy has it.
+// Returns the images of a class. Reports broken links and an empty class to `policy`.
 ClassFiles list_class(const std::string& folder, const std::string& name, BadRecordPolicy& policy) {
   ClassFiles files;
   const std::string path = folder + "/" + name;
   files.walk(path + "/", "", 0);
   std::ranges::sort(files.images);
-  for (const std::string& link : files.lost) {
-    policy.add(DataError(path + "/" + link, "is a link to a file that is not there"));
+  for (const std::string& link : files.broken_links) {
+    policy.add(DataError(path + "/" + link, "is a link to a file that does not exist"));
   }
   if (files.images.empty()) {
     const std::string others =
         files.others == 0 ? "" : fmt::format("; it has {} other file(s)", files.others);
     policy.add(DataError(
-        path, fmt::format("class '{}' has no image ({}){}", name, kImageExtensions, others)));
+        path, fmt::format("class '{}' has no images ({}){}", name, kImageExtensions, others)));
   }
   return files;
 }
@@ -225,7 +227,7 @@ std::unique_ptr<Records> open_image_folder(const DataConfig& config, Part part,
       part == Part::kTraining ? training
                               : (fs::path(config.root()) / config.image_folder().eval()).string();
   const std::vector<std::string> classes = class_folders(training);
-  if (classes.empty()) throw DataError(training, "has no folder in it; each class has one");
+  if (classes.empty()) throw DataError(training, "has no subfolders; it needs one for each class");
   const std::vector<std::string> here = folder == training ? classes : class_folders(folder);
   check_known(folder, here, classes, training);
   auto records = std::make_unique<FolderRecords>(folder, classes);

@@ -20,13 +20,14 @@ void check_npy(const DataConfig& config, Part part) {
   const auto require = [&](const std::string& name, const char* field) {
     if (!name.empty()) return;
     throw ConfigError(std::string("data.npy.") + field,
-                      part == Part::kTraining ? "is missing"
-                                              : "is missing; give it, or data.holdout: 0.2 to set "
-                                                "a part of the training files aside");
+                      part == Part::kTraining
+                          ? "is missing"
+                          : "is missing; set it, or set data.holdout: 0.2 to hold out a part of "
+                            "the training files");
   };
   if (config.has_holdout() && (npy.has_eval_inputs() || npy.has_eval_targets())) {
     throw ConfigError("data.npy.eval_inputs",
-                      "cannot be given with data.holdout, which takes its place");
+                      "cannot be combined with data.holdout, which replaces it");
   }
   if (part == Part::kEvaluation) {
     require(npy.eval_inputs(), "eval_inputs");
@@ -37,24 +38,25 @@ void check_npy(const DataConfig& config, Part part) {
   if (part == Part::kTraining || !npy.has_classes()) require(npy.train_targets(), "train_targets");
   if (!(npy.scale() != 0 && std::isfinite(npy.scale()))) {
     throw ConfigError("data.npy.scale",
-                      fmt::format("{} is not a number other than 0", npy.scale()));
+                      fmt::format("is {}; it must be finite and not 0", npy.scale()));
   }
 }
 
-// An array in a file of its own.
+// A memory-mapped .npy file.
 struct ArrayFile {
   ArrayFile(const DataConfig& config, const std::string& name, const BadRecordPolicy& policy)
       : file(find_file(config.root(), std::vector<std::string>{name})),
         array(parse_npy(file.bytes(), file.path())) {
     if (array.shape.empty() || array.rows() == 0 || array.row_elements() == 0) {
-      throw DataError(path(), fmt::format("is {}: it holds no samples", array.describe()));
+      throw DataError(path(), fmt::format("has no samples: it is {}", array.describe()));
     }
-    if (!array.whole() && !policy.skips()) throw missing();
+    if (!array.complete() && !policy.skips()) throw truncation();
   }
 
   const std::string& path() const { return file.path(); }
-  DataError missing() const {
-    return {fmt::format("{}: record {}", path(), array.whole_rows()), what_is_missing(array)};
+  DataError truncation() const {
+    return {fmt::format("{}: record {}", path(), array.complete_rows()),
+            describe_truncation(array)};
   }
   size_t row_bytes() const { return array.row_elements() * size_of(array.dtype); }
   const uint8_t* row(int64_t index) const { return array.elements.data() + index * row_bytes(); }
@@ -65,14 +67,15 @@ struct ArrayFile {
 
 bool is_float(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF64; }
 
-// Records that have both, input and target; those that lack one are bad.
-int64_t pair_up(const ArrayFile& inputs, const ArrayFile& targets, BadRecordPolicy& policy) {
+// Returns how many records have both an input and a target. The others are bad.
+int64_t count_npy_pairs(const ArrayFile& inputs, const ArrayFile& targets,
+                        BadRecordPolicy& policy) {
   const int64_t all = std::max(inputs.array.rows(), targets.array.rows());
-  const int64_t pairs = std::min(inputs.array.whole_rows(), targets.array.whole_rows());
+  const int64_t pairs = std::min(inputs.array.complete_rows(), targets.array.complete_rows());
   if (pairs == all) return pairs;
   for (const ArrayFile* side : {&inputs, &targets}) {
-    if (side->array.whole_rows() != pairs || side->array.whole()) continue;
-    policy.add(side->missing(), all - pairs);
+    if (side->array.complete_rows() != pairs || side->array.complete()) continue;
+    policy.add(side->truncation(), all - pairs);
     return pairs;
   }
   policy.add(DataError(targets.path(),
@@ -82,14 +85,14 @@ int64_t pair_up(const ArrayFile& inputs, const ArrayFile& targets, BadRecordPoli
   return pairs;
 }
 
-// What is wrong with a label of a file with so many; empty: nothing. `classes` 0: they are still to
-// be counted.
-std::string wrong_npy_label(int64_t label, int classes, int64_t count) {
-  if (label < 0) return fmt::format("label {} is less than 0", label);
+// Returns why a label is invalid, or "" if it is valid. `classes` is 0 if it is not known yet.
+// `count` is the number of labels in the file.
+std::string npy_label_problem(int64_t label, int classes, int64_t count) {
+  if (label < 0) return fmt::format("label {} is negative", label);
   if (classes == 0 && label >= std::clamp<int64_t>(count, 2, kMaxClasses)) {
     return fmt::format(
-        "label {} means more classes than there are samples, {}; set data.npy.classes if so", label,
-        count);
+        "label {} implies more classes than the {} samples; if it is correct, set data.npy.classes",
+        label, count);
   }
   if (classes > 0 && label >= classes) {
     return fmt::format("label {} is not in [0, {})", label, classes);
@@ -97,30 +100,30 @@ std::string wrong_npy_label(int64_t label, int classes, int64_t count) {
   return {};
 }
 
-// Targets of the records that are good, and which these are.
+// The targets of the good records.
 struct Targets {
   TensorSpec spec;
   int classes = 0;
   std::vector<uint8_t> bytes;
-  std::vector<int64_t> rows;
+  std::vector<int64_t> rows;  // record number of each target
 };
 
 DataError bad_row(const ArrayFile& file, int64_t row, const std::string& what) {
   return {fmt::format("{}: record {}", file.path(), row), what};
 }
 
-// `classes` 0: as many as there are.
+// If `classes` is 0, the labels determine the number of classes.
 Targets read_labels(const ArrayFile& file, int64_t count, int classes, BadRecordPolicy& policy) {
   if (file.array.shape.size() != 1) {
-    throw DataError(file.path(), fmt::format("is {}; labels are [N]", file.array.describe()));
+    throw DataError(file.path(), fmt::format("is {}; labels must be [N]", file.array.describe()));
   }
   std::vector<int32_t> labels;
   Targets targets{.spec = label_spec(), .classes = std::max(classes, 2), .bytes = {}, .rows = {}};
   for (int64_t row = 0; row < count; ++row) {
     const int64_t label = to_integer(file.array.dtype, file.row(row));
-    if (const std::string wrong = wrong_npy_label(label, classes, file.array.whole_rows());
-        !wrong.empty()) {
-      policy.add(bad_row(file, row, wrong));
+    if (const std::string problem = npy_label_problem(label, classes, file.array.complete_rows());
+        !problem.empty()) {
+      policy.add(bad_row(file, row, problem));
       continue;
     }
     labels.push_back(static_cast<int32_t>(label));
@@ -133,11 +136,12 @@ Targets read_labels(const ArrayFile& file, int64_t count, int classes, BadRecord
 
 Targets read_numbers(const ArrayFile& file, int64_t count, BadRecordPolicy& policy) {
   if (file.array.shape.size() > 2) {
-    throw DataError(file.path(), fmt::format("is {}; numbers to predict are [N] or [N, F]",
+    throw DataError(file.path(), fmt::format("is {}; regression targets must be [N] or [N, F]",
                                              file.array.describe()));
   }
   const size_t width = file.array.row_elements();
-  std::vector<float> row(count > 0 ? width : 0);  // a header may claim more than the file has
+  std::vector<float> row(count > 0 ? width
+                                   : 0);  // without records, `width` may be arbitrarily large
   Targets targets{.spec = {DType::kF32, Shape{static_cast<int64_t>(width)}, Layout::row_major()},
                   .classes = 0,
                   .bytes = {},
@@ -156,12 +160,12 @@ Targets read_numbers(const ArrayFile& file, int64_t count, BadRecordPolicy& poli
   return targets;
 }
 
-// How many classes the training file has.
+// Returns the number of classes of the training file.
 int count_npy_classes(const DataConfig& config) {
-  BadRecordPolicy policy(bad_record_limit(config));  // the training part tells of what is bad there
+  BadRecordPolicy policy(bad_record_limit(config));  // opening the training part reports them
   const ArrayFile file(config, config.npy().train_targets(), policy);
   if (is_float(file.array.dtype)) return 0;
-  return read_labels(file, file.array.whole_rows(), 0, policy).classes;
+  return read_labels(file, file.array.complete_rows(), 0, policy).classes;
 }
 
 Targets read_targets(const DataConfig& config, Part part, const ArrayFile& file, int64_t count,
@@ -170,9 +174,9 @@ Targets read_targets(const DataConfig& config, Part part, const ArrayFile& file,
   if (is_float(file.array.dtype)) {
     if (!npy.has_classes()) return read_numbers(file, count, policy);
     throw ConfigError("data.npy.classes",
-                      fmt::format("has no meaning for targets of {}, which {} holds; labels are of "
-                                  "u8, i32 or i64",
-                                  name_of(file.array.dtype), file.path()));
+                      fmt::format("needs labels of type u8, i32 or i64, but {} has targets of type "
+                                  "{}",
+                                  file.path(), name_of(file.array.dtype)));
   }
   int classes = npy.has_classes() ? checked_classes(npy.classes(), "data.npy.classes") : 0;
   if (classes == 0 && part == Part::kEvaluation) classes = count_npy_classes(config);
@@ -221,7 +225,7 @@ class NpyDataset final : public Dataset {
     const int64_t bad = first_not_finite(values);
     if (bad < 0) return;
     throw DataError(where(index),
-                    fmt::format("value {} is {}, which is not a finite number", bad, values[bad]));
+                    fmt::format("value {} is {}, not a finite number", bad, values[bad]));
   }
 
   const ArrayFile inputs_;
@@ -243,9 +247,10 @@ std::unique_ptr<Dataset> open_npy(const DataConfig& config, Part part) {
   SampleSpec spec;
   spec.input = sample_spec(inputs.array, 1, inputs.path());
   if (npy.has_scale() && spec.input.dtype == DType::kU8) {
-    throw ConfigError("data.npy.scale", "is for inputs of f32 and f64; bytes are divided by 255");
+    throw ConfigError("data.npy.scale",
+                      "is only for f32 and f64 inputs; u8 inputs are divided by 255");
   }
-  Targets targets = read_targets(config, part, file, pair_up(inputs, file, policy), policy);
+  Targets targets = read_targets(config, part, file, count_npy_pairs(inputs, file, policy), policy);
   spec.target = targets.spec;
   spec.classes = targets.classes;
   spec.scale = spec.input.dtype == DType::kU8 ? 1.0F / 255 : npy.scale();

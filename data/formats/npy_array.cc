@@ -18,15 +18,14 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY"sv;
-constexpr size_t kAlignment = 64;  // of the first element
+constexpr size_t kAlignment = 64;  // bytes; of the first element in a file
 constexpr int64_t kMaxChannels = 4;
 
 std::string_view text_of(std::span<const uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// What the dictionary at the beginning says: {'descr': '<f4', 'fortran_order': False, 'shape': (3,
-// 4)}.
+// The header, a Python dictionary: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4)}.
 struct NpyHeader {
   std::optional<std::string> descr;
   std::optional<bool> fortran_order;
@@ -50,7 +49,7 @@ class HeaderReader {
       } else if (key == "shape") {
         header.shape = shape();
       } else {
-        fail(fmt::format("knows no '{}'", key));
+        fail(fmt::format("unknown key '{}'", key));
       }
       if (!accept(',')) {
         expect('}');
@@ -58,14 +57,14 @@ class HeaderReader {
       }
     }
     if (!header.descr || !header.fortran_order || !header.shape) {
-      fail("needs descr, fortran_order and shape");
+      fail("descr, fortran_order and shape are required");
     }
     return header;
   }
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw DataError(where_, "has a damaged header: NumPy's " + what);
+    throw DataError(where_, "has an invalid NumPy header: " + what);
   }
   char peek() {
     at_ = std::min(text_.find_first_not_of(" \t\n\r", at_), text_.size());
@@ -77,20 +76,20 @@ class HeaderReader {
     return true;
   }
   void expect(char c) {
-    if (!accept(c)) fail(fmt::format("has '{}' at byte {} of its dictionary", c, at_));
+    if (!accept(c)) fail(fmt::format("expected '{}' at byte {} of the dictionary", c, at_));
   }
   std::string string() {
     const char quote = peek();
-    if (quote != '\'' && quote != '"') fail(fmt::format("has a name at byte {}", at_));
+    if (quote != '\'' && quote != '"') fail(fmt::format("expected a string at byte {}", at_));
     const size_t end = text_.find(quote, at_ + 1);
-    if (end == std::string_view::npos) fail(fmt::format("ends the name at byte {}", at_));
+    if (end == std::string_view::npos) fail(fmt::format("unterminated string at byte {}", at_));
     const std::string value(text_.substr(at_ + 1, end - at_ - 1));
     at_ = end + 1;
     return value;
   }
   std::string descr() {
     if (peek() == '[' || peek() == '(') {
-      throw DataError(where_, "is a structured array; save each of its fields as an array");
+      throw DataError(where_, "is a structured array; save each field as a separate array");
     }
     return string();
   }
@@ -102,7 +101,7 @@ class HeaderReader {
       at_ += word.size();
       return value;
     }
-    fail(fmt::format("has True or False at byte {}", at_));
+    fail(fmt::format("expected True or False at byte {}", at_));
   }
   std::vector<int64_t> shape() {
     std::vector<int64_t> extents;
@@ -112,7 +111,9 @@ class HeaderReader {
       int64_t extent = 0;
       const auto [end, error] =
           std::from_chars(text_.data() + at_, text_.data() + text_.size(), extent);
-      if (error != std::errc() || extent < 0) fail(fmt::format("has an extent at byte {}", at_));
+      if (error != std::errc() || extent < 0) {
+        fail(fmt::format("expected an extent at byte {}", at_));
+      }
       at_ = end - text_.data();
       extents.push_back(extent);
       if (!accept(',')) {
@@ -138,15 +139,15 @@ constexpr NamedType kTypes[] = {{"|u1", DType::kU8},
                                 {"<f4", DType::kF32},
                                 {"<f8", DType::kF64}};
 
-// What to do about a type that is not read.
-std::string remedy(std::string_view descr) {
-  if (descr == "|b1") return "holds booleans; save x.astype('u1')";
-  if (descr.substr(0, 2) == "|O") return "holds Python objects; save an array of numbers";
+// Returns the message about an unsupported type, with a remedy.
+std::string unsupported_type(std::string_view descr) {
+  if (descr == "|b1") return "contains booleans; save x.astype('u1')";
+  if (descr.substr(0, 2) == "|O") return "contains Python objects; save an array of numbers";
   if (descr.substr(0, 1) == ">") {
     return fmt::format("is big-endian ('{}'); save x.astype('<{}')", descr, descr.substr(1));
   }
   return fmt::format(
-      "has elements of type '{}'; u1, i4, i8, f4 and f8 are read: save "
+      "has elements of type '{}'; only u1, i4, i8, f4 and f8 are supported: save "
       "x.astype('f4') or another of these",
       descr);
 }
@@ -155,10 +156,10 @@ DType dtype_of(std::string_view descr, const std::string& where) {
   for (const NamedType& type : kTypes) {
     if (type.descr == descr || (type.dtype == DType::kU8 && descr == "<u1")) return type.dtype;
   }
-  throw DataError(where, remedy(descr));
+  throw DataError(where, unsupported_type(descr));
 }
 
-// The dictionary's text; `end` is where the elements begin.
+// Returns the text of the dictionary. Sets `end` to the position of the first element.
 std::string_view find_header(std::span<const uint8_t> bytes, const std::string& where,
                              size_t& end) {
   const std::string_view text = text_of(bytes);
@@ -166,30 +167,30 @@ std::string_view find_header(std::span<const uint8_t> bytes, const std::string& 
     throw DataError(where, "is an archive of arrays (.npz); save each with numpy.save");
   }
   if (text.substr(0, 2) == "\x1f\x8b"sv) {
-    throw DataError(where, "is gzip; unpack it, as arrays are read where they lie");
+    throw DataError(where, "is gzip-compressed; decompress it, since arrays are memory-mapped");
   }
   if (text.substr(0, kNpyMagic.size()) != kNpyMagic) {
-    throw DataError(where, "is not an array of NumPy (.npy): it does not begin with \\x93NUMPY");
+    throw DataError(where, "is not a NumPy array (.npy): it does not begin with \\x93NUMPY");
   }
   const size_t version = text.size() > 6 ? bytes[6] : 0;
   const size_t length_bytes = version == 1 ? 2 : 4;
   end = kNpyMagic.size() + 2 + length_bytes;
-  if (text.size() < end) throw DataError(where, "ends within its header: cut short");
+  if (text.size() < end) throw DataError(where, "is truncated: it ends within its header");
   if (version < 1 || version > 3) {
-    throw DataError(where, fmt::format("is .npy of version {}; 1 to 3 are read", version));
+    throw DataError(where, fmt::format("has .npy version {}; 1 to 3 are supported", version));
   }
   size_t length = 0;
   for (size_t i = 0; i < length_bytes; ++i) {
     length |= size_t{bytes[kNpyMagic.size() + 2 + i]} << (8 * i);
   }
-  if (text.size() - end < length) throw DataError(where, "ends within its header: cut short");
+  if (text.size() - end < length) throw DataError(where, "is truncated: it ends within its header");
   const std::string_view header = text.substr(end, length);
   end += length;
   return header;
 }
 
 template <class T>
-void widen(const uint8_t* from, std::span<float> to) {
+void convert_to_floats(const uint8_t* from, std::span<float> to) {
   for (float& value : to) {
     T element;
     std::memcpy(&element, from, sizeof element);
@@ -199,7 +200,7 @@ void widen(const uint8_t* from, std::span<float> to) {
 }
 
 template <class T>
-int64_t integer(const uint8_t* from) {
+int64_t read_integer(const uint8_t* from) {
   T value;
   std::memcpy(&value, from, sizeof value);
   return value;
@@ -216,11 +217,11 @@ int64_t NpyArray::row_elements() const {
   return count;
 }
 
-int64_t NpyArray::whole_rows() const {
+int64_t NpyArray::complete_rows() const {
   const int64_t row = row_elements();
   if (row == 0) return rows();
-  const auto there = static_cast<int64_t>(elements.size() / size_of(dtype));
-  return std::min(rows(), there / row);
+  const auto available = static_cast<int64_t>(elements.size() / size_of(dtype));
+  return std::min(rows(), available / row);
 }
 
 std::string NpyArray::describe() const {
@@ -238,8 +239,8 @@ NpyArray parse_npy(std::span<const uint8_t> bytes, const std::string& where) {
   }
   array.shape = *header.shape;
   array.elements = bytes.subspan(begin);
-  if (!array.whole()) return array;
-  // Whole rows do not overflow: their bytes are there.
+  if (!array.complete()) return array;
+  // Cannot overflow, as the file has all of these bytes.
   const size_t length = array.rows() * array.row_elements() * size_of(array.dtype);
   if (length < array.elements.size()) {
     throw DataError(where, fmt::format("has {} bytes after its array, {}",
@@ -248,40 +249,40 @@ NpyArray parse_npy(std::span<const uint8_t> bytes, const std::string& where) {
   return array;
 }
 
-std::string what_is_missing(const NpyArray& array) {
-  return fmt::format("is cut short: {} was announced, {} bytes of it are there", array.describe(),
-                     array.elements.size());
+std::string describe_truncation(const NpyArray& array) {
+  return fmt::format("is truncated: the header declares {}, but the file has only {} bytes of it",
+                     array.describe(), array.elements.size());
 }
 
 TensorSpec sample_spec(const NpyArray& array, size_t first, const std::string& where) {
   const std::span<const int64_t> s = std::span(array.shape).subspan(first);
-  const auto refuse = [&](const char* wanted) {
-    throw DataError(where, fmt::format("is {}; {}", array.describe(), wanted));
+  const auto fail = [&](const char* reason) {
+    throw DataError(where, fmt::format("is {}; {}", array.describe(), reason));
   };
-  if (std::ranges::find(s, 0) != s.end()) refuse("it has no elements");
-  if (array.row_elements() > int64_t{1} << 31) refuse("samples have no more than 2^31 elements");
+  if (std::ranges::find(s, 0) != s.end()) fail("it has no elements");
+  if (array.row_elements() > int64_t{1} << 31) fail("a sample can have at most 2^31 elements");
   if (array.dtype == DType::kU8) {
     if (s.size() == 1) return {DType::kU8, Shape{s[0]}, Layout::row_major()};
     if (s.size() == 2) return {DType::kU8, Shape{1, s[0], s[1]}, Layout::channels_last()};
-    if (s.size() != 3) refuse("samples of bytes are [H, W], [H, W, C] or [F]");
+    if (s.size() != 3) fail("u8 samples must be [H, W], [H, W, C] or [F]");
     if (s[2] > kMaxChannels) {
-      refuse(
-          "images have 1 to 4 channels, the last extent; where they come first, save "
+      fail(
+          "images must have 1 to 4 channels as the last dimension; if they are the first one, save "
           "numpy.moveaxis(x, -3, -1)");
     }
     return {DType::kU8, Shape{s[2], s[0], s[1]}, Layout::channels_last()};
   }
   if (array.dtype != DType::kF32 && array.dtype != DType::kF64) {
-    refuse("inputs are of u8, f32 or f64");
+    fail("inputs must be u8, f32 or f64");
   }
   if (s.size() == 1) return {DType::kF32, Shape{s[0]}, Layout::row_major()};
-  if (s.size() != 3) refuse("samples of numbers are [C, H, W] or [F]");
+  if (s.size() != 3) fail("f32 and f64 samples must be [C, H, W] or [F]");
   return {DType::kF32, Shape{s[0], s[1], s[2]}, Layout::row_major()};
 }
 
 int64_t first_not_finite(std::span<const float> values) {
   constexpr uint32_t kInfinity = 0x7f800000;
-  uint32_t largest = 0;  // of the bits without signs, in which NaN comes after infinity
+  uint32_t largest = 0;  // of the bits without sign; those of NaN are larger than infinity's
   for (const float value : values) {
     largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7fffffff);
   }
@@ -306,7 +307,7 @@ std::vector<uint8_t> encode_npy(DType dtype, std::span<const int64_t> shape,
   if (type == std::end(kTypes)) {
     throw Error(fmt::format("{} cannot be saved as .npy", name_of(dtype)));
   }
-  // A tuple of one has a comma.
+  // A Python tuple with one element needs a comma: (3,).
   std::string header =
       fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", type->descr,
                   fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
@@ -324,24 +325,24 @@ std::vector<uint8_t> encode_npy(DType dtype, std::span<const int64_t> shape,
 void to_floats(DType dtype, const uint8_t* from, std::span<float> to) {
   switch (dtype) {
     case DType::kF32:
-      return widen<float>(from, to);
+      return convert_to_floats<float>(from, to);
     case DType::kF64:
-      return widen<double>(from, to);
+      return convert_to_floats<double>(from, to);
     case DType::kI32:
-      return widen<int32_t>(from, to);
+      return convert_to_floats<int32_t>(from, to);
     case DType::kI64:
-      return widen<int64_t>(from, to);
+      return convert_to_floats<int64_t>(from, to);
     default:
-      return widen<uint8_t>(from, to);
+      return convert_to_floats<uint8_t>(from, to);
   }
 }
 
 int64_t to_integer(DType dtype, const uint8_t* from) {
   switch (dtype) {
     case DType::kI32:
-      return integer<int32_t>(from);
+      return read_integer<int32_t>(from);
     case DType::kI64:
-      return integer<int64_t>(from);
+      return read_integer<int64_t>(from);
     default:
       return *from;
   }

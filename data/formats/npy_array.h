@@ -1,4 +1,4 @@
-// Arrays as NumPy saves them: .npy of versions 1 to 3.
+// Reads and writes NumPy arrays: .npy files of versions 1 to 3.
 #pragma once
 
 #include <cstdint>
@@ -12,43 +12,45 @@
 
 namespace trireme::data {
 
-// Of somebody else's bytes.
+// A view of an array; does not own its elements.
 struct NpyArray {
   DType dtype = DType::kF32;  // u8, i32, i64, f32 or f64
   std::vector<int64_t> shape;
-  std::span<const uint8_t> elements;  // fewer than announced where the file was cut
+  std::span<const uint8_t> elements;  // fewer than the shape requires if the file is truncated
 
-  int64_t rows() const { return shape.empty() ? 1 : shape[0]; }  // as announced
+  int64_t rows() const { return shape.empty() ? 1 : shape[0]; }  // declared by the header
   int64_t row_elements() const;                                  // at most INT64_MAX
-  // Rows that are there.
-  int64_t whole_rows() const;
-  bool whole() const { return whole_rows() == rows(); }
-  // "f32 [60000, 28, 28]"
+  // Returns the number of rows that are entirely in the file.
+  int64_t complete_rows() const;
+  bool complete() const { return complete_rows() == rows(); }
+  // Returns "f32 [60000, 28, 28]".
   std::string describe() const;
 };
 
-// Throws DataError when it is not such an array, or of a kind that is not read (big-endian, Fortran
-// order, objects, other types). `where` is the file, or file and member.
+// Returns a view of the array in a .npy file. Throws DataError if the bytes are not such a file, or
+// if the array is unsupported (big-endian, Fortran order, objects, other types). `where` names the
+// file, or the file and archive member, in messages. A truncated array is not an error.
 NpyArray parse_npy(std::span<const uint8_t> bytes, const std::string& where);
-// Why an array that is not whole is not, for DataError.
-std::string what_is_missing(const NpyArray& array);
+// Returns the message of a DataError about an array that is not complete.
+std::string describe_truncation(const NpyArray& array);
 
-// Samples whose extents are those of the array from `first` on: images (u8 [H, W], [H, W, C]),
-// channels-last, or u8 [F]; f32 [C, H, W] or [F], of f64 too. Throws DataError when they are none.
+// Returns the spec of samples that have the extents of the array from dimension `first` on. They
+// must be u8 images [H, W] or [H, W, C] (channels-last), u8 [F], or f32 or f64 [C, H, W] or [F],
+// which both become f32. Throws DataError otherwise.
 TensorSpec sample_spec(const NpyArray& array, size_t first, const std::string& where);
-// The position of the first value that is NaN or infinite, -1 where all are finite.
+// Returns the index of the first value that is NaN or infinite, or -1 if all are finite.
 int64_t first_not_finite(std::span<const float> values);
 
-// As the spec has it: elements are copied, or made f32.
+// Copies the elements of one sample, converting them to f32 if the spec's dtype is f32.
 void copy_sample(const TensorSpec& spec, DType dtype, const uint8_t* from, std::byte* to);
 
-// A .npy file of elements in row-major order.
+// Returns the bytes of a .npy file. `elements` are in row-major order.
 std::vector<uint8_t> encode_npy(DType dtype, std::span<const int64_t> shape,
                                 std::span<const uint8_t> elements);
 
-// Elements as numbers to compute with. `from` holds to.size() of them, of any alignment.
+// Converts to.size() elements to f32. `from` may have any alignment.
 void to_floats(DType dtype, const uint8_t* from, std::span<float> to);
-// An element of u8, i32 or i64.
+// Returns an element of type u8, i32 or i64.
 int64_t to_integer(DType dtype, const uint8_t* from);
 
 }  // namespace trireme::data

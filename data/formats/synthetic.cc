@@ -15,12 +15,13 @@
 namespace trireme::data {
 namespace {
 
-// Patterns have at most so many cells in height and width, so that convolutions can find them.
+// Maximum height and width of patterns in cells. Cells are larger than a pixel, so that
+// convolutions can recognize them.
 constexpr int64_t kCells = 8;
-// Where the numbers of evaluation samples begin: far from those of training.
+// The first index of evaluation samples in the random streams, far from those of training samples.
 constexpr uint64_t kEvaluationBegin = uint64_t{1} << 40;
-constexpr uint64_t kPatterns = uint64_t{1} << 63;  // a random stream for each class, not a sample's
-constexpr uint32_t kOne = 256;
+constexpr uint64_t kPatterns = uint64_t{1} << 63;  // flag of the random streams of class patterns
+constexpr uint32_t kOne = 256;                     // fixed-point 1
 
 std::array<uint8_t, 16> bytes_of(const Random4& r) {
   std::array<uint8_t, 16> bytes{};
@@ -81,8 +82,8 @@ class Synthetic final : public Dataset {
  private:
   int32_t label_of(int64_t index) const { return static_cast<int32_t>(index % spec_.classes); }
 
-  // Which cell of the pattern each element shows, and where it lies; elements are counted
-  // row-major.
+  // For each element in row-major order, computes the cell of the pattern that it shows and its
+  // position in the channels-last image.
   void lay_out_cells() {
     const Shape& shape = spec_.input.shape;
     cell_of_.resize(shape.elements());
@@ -112,7 +113,7 @@ class Synthetic final : public Dataset {
   uint64_t seed_;
   int64_t size_;
   uint64_t begin_;
-  uint32_t noise_;  // of kOne
+  uint32_t noise_;  // share of noise, in units of 1 / kOne
   size_t cells_ = 0;
   std::vector<uint32_t> cell_of_;
   std::vector<uint32_t> place_of_;

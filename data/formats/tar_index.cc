@@ -12,16 +12,16 @@
 namespace trireme::data {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "indexes hold numbers as memory does");
+static_assert(std::endian::native == std::endian::little, "index files are little-endian");
 
 constexpr std::array<char, 8> kIndexMagic{'T', 'R', 'I', 'R', 'T', 'A', 'R', '1'};
-constexpr size_t kProblemsKept = 8;
+constexpr size_t kMaxProblems = 8;
 
-// An index is this; samples [count]; ends of their names [count]; the names, one after the other;
-// problems, each as two strings that end with 0.
+// An index consists of this header, the samples [count], the ends of their names [count], the
+// concatenated names, and the problems, each as two null-terminated strings.
 struct IndexHeader {
   std::array<char, 8> magic;
-  uint64_t checksum;  // XXH3 of all that follows
+  uint64_t checksum;  // XXH3 of everything that follows
   TarStamp stamp;
   uint64_t count;
   uint64_t name_bytes;
@@ -39,7 +39,8 @@ uint64_t hash(std::span<const uint8_t> bytes) {
   return XXH3_64bits(bytes.data() + kHashedFrom, bytes.size() - kHashedFrom);
 }
 
-// Takes the front off `rest`; nothing when that is too short.
+// Removes `count` elements from the front of `rest` and returns them. Returns nullopt if `rest` is
+// too short.
 template <class T>
 std::optional<std::span<const T>> take(std::span<const uint8_t>& rest, uint64_t count) {
   if (count > rest.size() / sizeof(T)) return std::nullopt;
@@ -50,7 +51,7 @@ std::optional<std::span<const T>> take(std::span<const uint8_t>& rest, uint64_t 
 
 std::string_view text(std::span<const char> bytes) { return {bytes.data(), bytes.size()}; }
 
-// The front of `rest` up to its first 0.
+// Removes the null-terminated string at the front of `rest` and returns it.
 std::optional<std::string> take_string(std::string_view& rest) {
   const size_t end = rest.find('\0');
   if (end == rest.npos) return std::nullopt;
@@ -65,14 +66,15 @@ void append(std::vector<uint8_t>& bytes, std::span<const T> items) {
   bytes.insert(bytes.end(), from, from + items.size_bytes());
 }
 
-// Names and labels of damaged shards hold anything; a string's end must be the only 0 in it.
+// Replaces control characters, including null, which terminates strings in the index. Names and
+// labels of damaged shards may contain any bytes.
 std::string printable(std::string text) {
   std::ranges::replace_if(
       text, [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; }, '?');
   return text;
 }
 
-bool sound(std::span<const TarSample> samples, uint64_t bytes, int64_t largest_label) {
+bool are_valid(std::span<const TarSample> samples, uint64_t bytes, int64_t largest_label) {
   return std::ranges::all_of(samples, [&](const TarSample& sample) {
     return sample.offset <= bytes && sample.size <= bytes - sample.offset && sample.label >= 0 &&
            sample.label <= largest_label;
@@ -81,10 +83,10 @@ bool sound(std::span<const TarSample> samples, uint64_t bytes, int64_t largest_l
 
 }  // namespace
 
-TarStamp::TarStamp(const struct stat& shard, uint64_t settings_of_labels)
+TarStamp::TarStamp(const struct stat& shard, uint64_t label_settings)
     : bytes(static_cast<uint64_t>(shard.st_size)),
       time(int64_t{shard.st_mtim.tv_sec} * 1'000'000'000 + shard.st_mtim.tv_nsec),
-      settings(settings_of_labels) {}
+      settings(label_settings) {}
 
 std::optional<TarIndex> TarIndex::checked(TarIndex index) {
   if (!index.parse()) return std::nullopt;
@@ -118,7 +120,7 @@ bool TarIndex::parse() {
   const auto problems = take<char>(rest, header.problem_bytes);
   if (!samples || !ends || !names || !problems || !rest.empty()) return false;
   if (!std::ranges::is_sorted(*ends) || (!ends->empty() && ends->back() != names->size()) ||
-      !sound(*samples, stamp_.bytes, header.largest_label) ||
+      !are_valid(*samples, stamp_.bytes, header.largest_label) ||
       header.largest_label > std::numeric_limits<int32_t>::max()) {
     return false;
   }
@@ -152,7 +154,7 @@ bool TarIndexWriter::add(const TarSample& sample, std::string_view name) {
 
 void TarIndexWriter::add(TarProblem problem) {
   ++problem_count_;
-  if (problems_.size() < kProblemsKept) problems_.push_back(std::move(problem));
+  if (problems_.size() < kMaxProblems) problems_.push_back(std::move(problem));
 }
 
 TarIndex TarIndexWriter::finish(const TarStamp& stamp) const {

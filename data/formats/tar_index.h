@@ -1,5 +1,6 @@
-// What is where in a shard, as it is kept in a file: found by one walk through the shard
-// (tar_walk.h), then mapped, so that neither opening nor memory depends on the number of samples.
+// The index of a tar shard: offset, size, label and name of each sample. It is built by one scan of
+// the shard (tar_walk.h), saved in a file, and memory-mapped from then on, so that opening a shard
+// takes neither time nor memory proportional to its number of samples.
 #pragma once
 
 #include <sys/stat.h>
@@ -17,42 +18,43 @@
 namespace trireme::data {
 
 struct TarSample {
-  uint64_t offset = 0;  // of the image's first byte in the shard
-  uint32_t size = 0;    // of the image
+  uint64_t offset = 0;  // position of the image's first byte in the shard
+  uint32_t size = 0;    // bytes of the image
   int32_t label = 0;    // at least 0
 };
 
-// What makes no sample of a record, or a shard end early.
+// The reason why a record is not a valid sample, or why the shard could not be read to its end.
 struct TarProblem {
-  std::string where;  // the record or member; empty: the shard
+  std::string where;  // the record or member; empty for the shard itself
   std::string what;
 };
 
-// What an index was made from. Where this has changed, it has to be made again.
+// Identifies the version of the shard and the settings that an index was built from. An index with
+// another stamp is out of date.
 struct TarStamp {
   TarStamp() = default;
-  TarStamp(const struct stat& shard, uint64_t settings_of_labels);
+  TarStamp(const struct stat& shard, uint64_t label_settings);
 
   uint64_t bytes = 0;
-  int64_t time = 0;       // of the last change, in ns
-  uint64_t settings = 0;  // hash of where labels come from
+  int64_t time = 0;       // modification time in ns
+  uint64_t settings = 0;  // LabelSource::identity
 
   bool operator==(const TarStamp&) const = default;
-  bool is_of(const struct stat& shard) const { return *this == TarStamp(shard, settings); }
+  bool matches(const struct stat& shard) const { return *this == TarStamp(shard, settings); }
 };
 
 class TarIndex {
  public:
-  // Nothing when the bytes are no index, damaged, of another version or of another stamp.
+  // Returns nullopt if the bytes are not an index, are damaged, or have another version or stamp.
   static std::optional<TarIndex> read(MappedFile file, const TarStamp& stamp);
   static std::optional<TarIndex> read(std::vector<uint8_t> bytes, const TarStamp& stamp);
 
   const TarStamp& stamp() const { return stamp_; }
-  std::span<const uint8_t> bytes() const;  // as kept in a file
+  std::span<const uint8_t> bytes() const;  // contents of the index file
   std::span<const TarSample> samples() const { return samples_; }
-  // The path of a sample's image within the shard.
+  // Returns the path of a sample's image within the shard.
   std::string_view name(size_t index) const;
-  int32_t largest_label() const { return largest_label_; }  // -1: there is no sample
+  int32_t largest_label() const { return largest_label_; }  // -1 if there are no samples
   int64_t problem_count() const { return problem_count_; }
   const std::vector<TarProblem>& problems() const { return problems_; }  // the first few
 
@@ -61,7 +63,7 @@ class TarIndex {
 
   TarIndex(Memory memory, const TarStamp& stamp) : memory_(std::move(memory)), stamp_(stamp) {}
   static std::optional<TarIndex> checked(TarIndex index);
-  // Whether all is as it was written, and then what it is.
+  // Sets the members below from the bytes. Returns false if these are not a valid index.
   bool parse();
 
   Memory memory_;
@@ -74,14 +76,13 @@ class TarIndex {
   std::vector<TarProblem> problems_;
 };
 
-// Collects an index.
+// Builds an index in memory.
 class TarIndexWriter {
  public:
-  // False when there is no room for more names (4 GiB of them).
+  // Returns false, without adding the sample, if the names would exceed 4 GiB in total.
   bool add(const TarSample& sample, std::string_view name);
   void add(TarProblem problem);
   int64_t problem_count() const { return problem_count_; }
-  // In memory.
   TarIndex finish(const TarStamp& stamp) const;
 
  private:

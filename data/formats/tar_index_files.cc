@@ -21,9 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Shards of different folders may be named alike.
-std::string name_of(const std::string& shard) {
-  std::error_code ignored;  // then the path as it is
+// Returns a file name that includes a hash of the path, as shards in different folders may have the
+// same name.
+std::string index_name(const std::string& shard) {
+  std::error_code ignored;  // on failure, uses the path as it is
   const std::string path = fs::absolute(shard, ignored).lexically_normal().string();
   return fmt::format("{}-{:016x}.index", fs::path(shard).filename().string(),
                      XXH3_64bits(path.data(), path.size()));
@@ -33,30 +34,31 @@ std::optional<TarIndex> load(const std::string& path, const TarStamp& stamp) {
   try {
     return TarIndex::read(MappedFile(path), stamp);
   } catch (const DataError&) {
-    return std::nullopt;  // there is none
+    return std::nullopt;  // the file does not exist
   }
 }
 
-// An index that is being made: a file that one process at a time can have, and that takes its place
-// when it is whole. What a killed process leaves of one, the next overwrites.
+// A temporary file that holds an index while it is built. Only one process at a time can lock it.
+// It is renamed to its final path when it is complete. If a process is killed, the next one
+// overwrites its temporary file.
 class Draft {
  public:
-  enum class State { kMine, kBusy, kImpossible };
+  enum class State { kLocked, kBusy, kNotWritable };
 
-  Draft(const std::string& place, bool wait) : place_(place), path_(place + kTemporarySuffix) {
-    std::error_code ignored;  // then it cannot be opened either
-    fs::create_directories(fs::path(place).parent_path(), ignored);
+  Draft(const std::string& path, bool wait) : path_(path), temporary_(path + kTemporarySuffix) {
+    std::error_code ignored;  // on failure, opening the file fails too
+    fs::create_directories(fs::path(path).parent_path(), ignored);
     while (true) {
-      file_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+      file_ = open(temporary_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
       if (file_ < 0) return;
       state_ = lock(wait);
-      if (state_ != State::kMine || still_there()) return;
+      if (state_ != State::kLocked || still_exists()) return;
       close(file_);
     }
   }
   ~Draft() {
     if (file_ < 0) return;
-    if (state_ == State::kMine && !placed_) unlink(path_.c_str());
+    if (state_ == State::kLocked && !published_) unlink(temporary_.c_str());
     close(file_);
   }
   Draft(const Draft&) = delete;
@@ -64,11 +66,11 @@ class Draft {
 
   State state() const { return state_; }
 
-  // False when it cannot be written.
-  bool place(std::span<const uint8_t> bytes) {
+  // Writes the index and renames it to its final path. Returns false if it cannot be written.
+  bool publish(std::span<const uint8_t> bytes) {
     try {
-      NewFile file(place_);  // the one that is locked
-      placed_ = true;
+      NewFile file(path_);  // opens the same temporary file, which this process has locked
+      published_ = true;
       file.write(std::as_bytes(bytes));
       file.finish();
       return true;
@@ -80,22 +82,22 @@ class Draft {
  private:
   State lock(bool wait) const {
     const int how = wait ? LOCK_EX : LOCK_EX | LOCK_NB;
-    if (retry_interrupted([&] { return flock(file_, how); }) == 0) return State::kMine;
-    return errno == EWOULDBLOCK ? State::kBusy : State::kImpossible;
+    if (retry_interrupted([&] { return flock(file_, how); }) == 0) return State::kLocked;
+    return errno == EWOULDBLOCK ? State::kBusy : State::kNotWritable;
   }
-  // Another process may have put it in its place, or taken it away, before the lock was ours.
-  bool still_there() const {
-    struct stat mine {};
-    struct stat named {};
-    return fstat(file_, &mine) == 0 && stat(path_.c_str(), &named) == 0 &&
-           mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
+  // Returns false if another process renamed or removed the file before this process locked it.
+  bool still_exists() const {
+    struct stat locked {};
+    struct stat current {};
+    return fstat(file_, &locked) == 0 && stat(temporary_.c_str(), &current) == 0 &&
+           locked.st_ino == current.st_ino && locked.st_dev == current.st_dev;
   }
 
-  const std::string place_;
-  const std::string path_;
+  const std::string path_;       // final path
+  const std::string temporary_;  // path while the index is built
   int file_ = -1;
-  State state_ = State::kImpossible;
-  bool placed_ = false;  // or removed
+  State state_ = State::kNotWritable;
+  bool published_ = false;  // true from the start of writing: NewFile then removes the file
 };
 
 }  // namespace
@@ -103,32 +105,32 @@ class Draft {
 TarIndexFiles::TarIndexFiles(std::string folder, LabelSource labels)
     : folder_(std::move(folder)), labels_(std::move(labels)) {}
 
-std::vector<std::string> TarIndexFiles::places(const std::string& shard) const {
-  if (!folder_.empty()) return {folder_ + "/" + name_of(shard)};
+std::vector<std::string> TarIndexFiles::candidate_paths(const std::string& shard) const {
+  if (!folder_.empty()) return {folder_ + "/" + index_name(shard)};
   std::vector<std::string> found{shard + ".index"};
   if (const std::string cache = cache_folder(); !cache.empty()) {
-    found.push_back(cache + "/" + name_of(shard));
+    found.push_back(cache + "/" + index_name(shard));
   }
   return found;
 }
 
 std::optional<TarIndex> TarIndexFiles::find(const std::string& shard) const {
   const TarStamp stamp = stamp_of(shard, labels_);
-  for (const std::string& place : places(shard)) {
-    if (auto index = load(place, stamp)) return index;
+  for (const std::string& path : candidate_paths(shard)) {
+    if (auto index = load(path, stamp)) return index;
   }
   return std::nullopt;
 }
 
 std::optional<TarIndex> TarIndexFiles::make(const std::string& shard, WhenBusy when_busy) const {
-  for (const std::string& place : places(shard)) {
-    Draft draft(place, when_busy == WhenBusy::kWait);
+  for (const std::string& path : candidate_paths(shard)) {
+    Draft draft(path, when_busy == WhenBusy::kWait);
     if (draft.state() == Draft::State::kBusy) return std::nullopt;
-    if (draft.state() == Draft::State::kImpossible) continue;
-    if (auto index = find(shard)) return index;  // another process was faster
+    if (draft.state() == Draft::State::kNotWritable) continue;
+    if (auto index = find(shard)) return index;  // another process has built it meanwhile
     TarIndex index = walk_tar(shard, labels_);
-    if (!draft.place(index.bytes())) return index;
-    auto mapped = load(place, index.stamp());
+    if (!draft.publish(index.bytes())) return index;
+    auto mapped = load(path, index.stamp());
     return mapped ? std::move(mapped) : std::move(index);
   }
   return walk_tar(shard, labels_);

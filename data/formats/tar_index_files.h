@@ -1,4 +1,4 @@
-// Where the indexes of shards are kept, and who makes them.
+// Finds and creates the index files of tar shards.
 #pragma once
 
 #include <optional>
@@ -10,25 +10,26 @@
 
 namespace trireme::data {
 
-// Many processes may use one set of files at once: each index is made by one of them, and is seen
-// when it is whole. All of this is for any thread.
+// Several processes may use the same files: each index is built by only one of them and becomes
+// visible to the others when it is complete. Thread-safe.
 class TarIndexFiles {
  public:
-  // `folder`: as in data.webdataset.index_folder; empty: beside the shards, or else in the user's
-  // cache.
+  // `folder` is data.webdataset.index_folder. If it is empty, index files are stored next to the
+  // shards, or in the user's cache folder if the shards' folder is read-only.
   TarIndexFiles(std::string folder, LabelSource labels);
 
-  // The index that there is; nothing when there is none of this shard as it is now. Throws
-  // DataError when the shard cannot be looked at.
+  // Returns the saved index of the shard, or nullopt if there is none or it is out of date. Throws
+  // DataError if the shard cannot be accessed.
   std::optional<TarIndex> find(const std::string& shard) const;
-  enum class WhenBusy { kLeave, kWait };
-  // Makes it and keeps it in a file, or in memory where none can be written. Nothing when another
-  // process is making it, unless that is to be waited for. Throws as walk_tar does.
+  enum class WhenBusy { kSkip, kWait };
+  // Builds the index and saves it in a file, or only in memory if no file can be written. If
+  // another process is building it, waits for that process or, with kSkip, returns nullopt. Throws
+  // as walk_tar() does.
   std::optional<TarIndex> make(const std::string& shard, WhenBusy when_busy) const;
 
  private:
-  // The files that may hold it, the best first.
-  std::vector<std::string> places(const std::string& shard) const;
+  // Returns the paths at which the index may be stored, the preferred one first.
+  std::vector<std::string> candidate_paths(const std::string& shard) const;
 
   const std::string folder_;
   const LabelSource labels_;

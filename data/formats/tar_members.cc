@@ -15,13 +15,12 @@
 namespace trireme::data {
 namespace {
 
-// Small, since after each image that is skipped one block is read in vain.
+// Small, because libarchive reads one block after each skipped image for nothing.
 constexpr size_t kReadBytes = 16384;
 
-// What a file that is no plain tar begins with.
 struct Compression {
   std::string_view name;
-  std::string_view begins;
+  std::string_view magic;  // first bytes of a file
 };
 constexpr std::array<Compression, 5> kCompressions{{{"gzip", "\x1f\x8b"},
                                                     {"zstd", "\x28\xb5\x2f\xfd"},
@@ -35,22 +34,22 @@ void refuse_compressed(int file, const std::string& path) {
   if (got < 0) throw DataError(path, fmt::format("cannot be read: {}", std::strerror(errno)));
   const std::string_view bytes(begin.data(), got);
   for (const Compression& compression : kCompressions) {
-    if (!bytes.starts_with(compression.begins)) continue;
-    throw DataError(path, fmt::format("is compressed ({}), and samples can only be read at random "
-                                      "from plain tar; unpack it",
+    if (!bytes.starts_with(compression.magic)) continue;
+    throw DataError(path, fmt::format("is compressed ({}), but random access to samples needs a "
+                                      "plain tar file; decompress it",
                                       compression.name));
   }
 }
 
 }  // namespace
 
-std::string failure_of(archive* reader) {
+std::string error_message_of(archive* reader) {
   const char* text = archive_error_string(reader);
-  return text ? text : "cause unknown";
+  return text ? text : "unknown error";
 }
 
-void refuse_tar(archive* reader, const std::string& path) {
-  throw DataError(path, fmt::format("cannot be read as a tar file: {}", failure_of(reader)));
+void throw_tar_error(archive* reader, const std::string& path) {
+  throw DataError(path, fmt::format("cannot be read as a tar file: {}", error_message_of(reader)));
 }
 
 bool is_plain_file(archive_entry* entry) {
@@ -65,7 +64,7 @@ std::unique_ptr<archive, int (*)(archive*)> open_tar(const Descriptor& file,
   archive_read_support_filter_none(reader.get());
   archive_read_support_format_tar(reader.get());
   if (archive_read_open_fd(reader.get(), file.number(), kReadBytes) != ARCHIVE_OK) {
-    refuse_tar(reader.get(), path);
+    throw_tar_error(reader.get(), path);
   }
   return reader;
 }
@@ -80,8 +79,8 @@ TarMembers list_tar(const std::string& path) {
     const int status = archive_read_next_header(reader.get(), &entry);
     if (status == ARCHIVE_EOF) return found;
     if (status != ARCHIVE_OK && status != ARCHIVE_WARN) {
-      if (first) refuse_tar(reader.get(), path);
-      found.damage = fmt::format("is damaged or cut off: {}", failure_of(reader.get()));
+      if (first) throw_tar_error(reader.get(), path);
+      found.damage = fmt::format("is damaged or truncated: {}", error_message_of(reader.get()));
       return found;
     }
     const char* name = archive_entry_pathname(entry);
@@ -89,7 +88,7 @@ TarMembers list_tar(const std::string& path) {
     const TarMember member{name, static_cast<uint64_t>(archive_filter_bytes(reader.get(), 0)),
                            static_cast<uint64_t>(archive_entry_size(entry))};
     if (member.offset > bytes || member.size > bytes - member.offset) {
-      found.damage = fmt::format("is cut off within {}", member.name);
+      found.damage = fmt::format("is truncated within {}", member.name);
       return found;
     }
     found.members.push_back(member);

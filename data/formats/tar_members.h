@@ -1,4 +1,4 @@
-// What is in a tar file, by name.
+// Lists the members of tar files, with libarchive.
 #pragma once
 
 #include <cstdint>
@@ -13,29 +13,30 @@ struct archive_entry;
 
 namespace trireme::data {
 
-// To read the headers of a plain tar one after the other. Throws DataError naming the file when it
-// is compressed or no tar at all.
+// Returns a libarchive reader for the headers of an uncompressed tar file. Throws DataError naming
+// the file if it is compressed or not a tar file.
 std::unique_ptr<archive, int (*)(archive*)> open_tar(const Descriptor& file,
                                                      const std::string& path);
-// What libarchive says of its latest failure.
-std::string failure_of(archive* reader);
-// Throws DataError with it.
-[[noreturn]] void refuse_tar(archive* reader, const std::string& path);
-// Whether all of its bytes lie in the tar file, one after the other.
+// Returns libarchive's message about its last failure.
+std::string error_message_of(archive* reader);
+// Throws DataError with that message.
+[[noreturn]] void throw_tar_error(archive* reader, const std::string& path);
+// Returns true for a regular file whose bytes are contiguous in the tar file: neither a link nor a
+// sparse file.
 bool is_plain_file(archive_entry* entry);
 
 struct TarMember {
   std::string name;
-  uint64_t offset = 0;  // of its first byte in the file
+  uint64_t offset = 0;  // position of its first byte in the tar file
   uint64_t size = 0;
 };
 
-// Those that are plain files, in their order, as far as the file goes: `damage` (empty: none) says
-// why that is not to its end. Throws DataError as open_tar does.
 struct TarMembers {
   std::vector<TarMember> members;
-  std::string damage;
+  std::string damage;  // why the file could not be read to its end; empty if it could
 };
+// Returns the members that are plain files, in their order, up to the first damage. Throws
+// DataError as open_tar() does.
 TarMembers list_tar(const std::string& path);
 
 }  // namespace trireme::data

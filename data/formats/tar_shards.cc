@@ -14,9 +14,10 @@
 namespace trireme::data {
 namespace {
 
-class Opening {
+class IndexOpener {
  public:
-  Opening(const std::vector<std::string>& shards, const TarIndexFiles& files, bool stop_at_problems)
+  IndexOpener(const std::vector<std::string>& shards, const TarIndexFiles& files,
+              bool stop_at_problems)
       : shards_(shards),
         files_(files),
         stop_at_problems_(stop_at_problems),
@@ -27,7 +28,7 @@ class Opening {
     {
       std::vector<std::jthread> workers;
       for (size_t i = working_; i > 0; --i) workers.emplace_back([this] { work(); });
-      relay(progress);
+      forward_progress(progress);
     }
     return std::move(opened_);
   }
@@ -38,7 +39,7 @@ class Opening {
   void work() {
     std::vector<size_t> busy;
     for (size_t i = next_++; i < shards_.size() && !stopped_; i = next_++) {
-      if (!open(i, WhenBusy::kLeave)) busy.push_back(i);
+      if (!open(i, WhenBusy::kSkip)) busy.push_back(i);
     }
     for (const size_t i : busy) {
       if (!stopped_) open(i, WhenBusy::kWait);
@@ -48,13 +49,13 @@ class Opening {
     changed_.notify_one();
   }
 
-  // False when another process is at it.
+  // Returns false if another process is indexing the shard.
   bool open(size_t i, WhenBusy when_busy) {
     OpenedIndex& opened = opened_[i];
     try {
       opened.index = files_.find(shards_[i]);
       if (!opened.index) {
-        tell(i);
+        report(i);
         opened.index = files_.make(shards_[i], when_busy);
       }
       if (!opened.index) return false;
@@ -66,21 +67,21 @@ class Opening {
     return true;
   }
 
-  void tell(size_t i) {
+  void report(size_t i) {
     const std::lock_guard lock(mutex_);
-    news_ = fmt::format("indexing shard {} of {}", i + 1, shards_.size());
+    message_ = fmt::format("indexing shard {} of {}", i + 1, shards_.size());
     changed_.notify_one();
   }
 
-  // Until all have ended.
-  void relay(const std::function<void(std::string_view)>& progress) {
+  // Passes messages of the workers to `progress` until all workers have ended.
+  void forward_progress(const std::function<void(std::string_view)>& progress) {
     std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [this] { return working_ == 0 || !news_.empty(); });
-      const std::string news = std::exchange(news_, {});
-      if (news.empty()) return;
+      changed_.wait(lock, [this] { return working_ == 0 || !message_.empty(); });
+      const std::string message = std::exchange(message_, {});
+      if (message.empty()) return;
       lock.unlock();
-      if (progress) progress(news);
+      if (progress) progress(message);
       lock.lock();
     }
   }
@@ -88,16 +89,16 @@ class Opening {
   const std::vector<std::string>& shards_;
   const TarIndexFiles& files_;
   const bool stop_at_problems_;
-  std::vector<OpenedIndex> opened_;  // each for one worker
+  std::vector<OpenedIndex> opened_;  // each element is accessed by one worker only
   std::atomic<size_t> next_ = 0;
   std::atomic<bool> stopped_ = false;
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
-  std::string news_;
-  size_t working_ = 0;
+  std::string message_;  // latest progress message; empty if it was forwarded
+  size_t working_ = 0;   // workers that have not ended
 };
 
-size_t most_open_files() {
+size_t max_open_files() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 64;
   return std::clamp<rlim_t>(limit.rlim_cur / 4, 8, 1 << 16);
@@ -108,10 +109,10 @@ size_t most_open_files() {
 std::vector<OpenedIndex> open_indexes(const std::vector<std::string>& shards,
                                       const TarIndexFiles& files, bool stop_at_problems,
                                       const std::function<void(std::string_view)>& progress) {
-  return Opening(shards, files, stop_at_problems).run(progress);
+  return IndexOpener(shards, files, stop_at_problems).run(progress);
 }
 
-ShardFiles::ShardFiles(size_t shards) : most_(most_open_files()), slots_(shards) {}
+ShardFiles::ShardFiles(size_t shards) : max_open_(max_open_files()), slots_(shards) {}
 
 std::shared_ptr<const Descriptor> ShardFiles::open(size_t shard, const std::string& path,
                                                    const TarStamp& stamp) {
@@ -121,22 +122,23 @@ std::shared_ptr<const Descriptor> ShardFiles::open(size_t shard, const std::stri
     slot.used = ++uses_;
     if (slot.file) return slot.file;
   }
-  // Others need not wait for this one; two may open it at once.
+  // Opened without the lock, so that other threads need not wait. Two threads may open the same
+  // shard at once; the second one then drops its file.
   auto file = std::make_shared<const Descriptor>(open_file(path));
-  if (!stamp.is_of(status_of(file->number(), path))) {
-    throw DataError(path, "has changed since it was indexed; start again");
+  if (!stamp.matches(status_of(file->number(), path))) {
+    throw DataError(path, "has changed since it was indexed; restart to index it again");
   }
   const std::lock_guard lock(mutex_);
   Slot& slot = slots_[shard];
   if (slot.file) return slot.file;
-  if (open_ >= most_) make_room();
+  if (open_ >= max_open_) evict();
   slot.file = std::move(file);
   ++open_;
   return slot.file;
 }
 
-// Whoever still reads the file that goes keeps it open.
-void ShardFiles::make_room() {
+// Threads that are reading the evicted file hold a reference, which keeps it open until then.
+void ShardFiles::evict() {
   Slot* oldest = nullptr;
   for (Slot& slot : slots_) {
     if (slot.file && (!oldest || slot.used < oldest->used)) oldest = &slot;

@@ -25,7 +25,7 @@ namespace trireme::data {
 namespace {
 
 constexpr int32_t kMaxLabel = (1 << 24) - 1;  // see checked_classes
-constexpr size_t kMaxLabelBytes = 1 << 20;    // of a .cls or .json
+constexpr size_t kMaxLabelBytes = 1 << 20;    // size of a .cls or .json
 constexpr std::string_view kArray = ".npy";
 
 enum class Role { kNone, kImage, kLabel };
@@ -43,10 +43,10 @@ std::optional<Name> split(std::string_view path) {
   return Name{path.substr(0, dot), path.substr(dot + 1)};
 }
 
-// A label, or what is wrong with it.
+// A label, or the reason why it is invalid.
 struct Label {
   int32_t value = 0;
-  std::string wrong;
+  std::string problem;  // empty if the label is valid
 };
 
 Label label_of(int64_t value) {
@@ -61,23 +61,23 @@ Label label_of(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error == std::errc() && end == digits.data() + digits.size()) return label_of(value);
-  return {0, fmt::format("label '{}' is not a whole number", digits.substr(0, 40))};
+  return {0, fmt::format("label '{}' is not an integer", digits.substr(0, 40))};
 }
 
 Label label_of_json(std::string_view text, const std::string& field) {
   const nlohmann::json parsed = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) return {0, "is not JSON"};
+  if (parsed.is_discarded()) return {0, "is not valid JSON"};
   const nlohmann::json* at = &parsed;
   for (size_t begin = 0; begin <= field.size();) {
     const size_t end = std::min(field.find('.', begin), field.size());
-    const auto found = at->find(field.substr(begin, end - begin));  // end() where it is no object
+    const auto found = at->find(field.substr(begin, end - begin));  // end() if not an object
     if (found == at->end()) return {0, fmt::format("has no field '{}'", field)};
     at = &*found;
     begin = end + 1;
   }
   if (at->is_string()) return label_of(std::string_view(at->get_ref<const std::string&>()));
   if (at->is_number()) return label_of(std::string_view(at->dump()));
-  return {0, fmt::format("field '{}' is no number but: {}", field, at->type_name())};
+  return {0, fmt::format("field '{}' is not a number but of type {}", field, at->type_name())};
 }
 
 TarStamp stamp_of(const Descriptor& file, const std::string& path, const LabelSource& labels) {
@@ -103,20 +103,20 @@ class Walk {
   // A member that belongs to a sample.
   struct Member {
     std::string path;
-    uint64_t offset;  // of its data
+    uint64_t offset;  // position of its data
     uint64_t size;
 
     bool is_array() const { return path.ends_with(kArray); }
   };
-  // Members that are named alike.
+  // Consecutive members with the same key.
   struct Record {
     std::string key;
     std::optional<Member> image;
     std::optional<int32_t> label;
     std::optional<TarProblem> problem;  // the first one
 
-    bool whole() const { return image && label && !problem; }
-    void spoil(std::string where, std::string what) {
+    bool complete() const { return image && label && !problem; }
+    void set_problem(std::string where, std::string what) {
       if (!problem) problem = {std::move(where), std::move(what)};
     }
   };
@@ -129,15 +129,15 @@ class Walk {
     if (status != ARCHIVE_OK && status != ARCHIVE_WARN) return damaged(header);
     any_ = true;
     const char* name = archive_entry_pathname(entry);
-    if (!name) name = archive_entry_pathname_utf8(entry);  // not in this locale's characters
-    if (!name) return stop(fmt::format("a member's name, at byte {}, cannot be read", header));
+    if (!name) name = archive_entry_pathname_utf8(entry);  // not representable in this locale
+    if (!name) return stop(fmt::format("the name of the member at byte {} cannot be read", header));
     const int64_t size = archive_entry_size(entry);
     const Member member{name, static_cast<uint64_t>(archive_filter_bytes(archive_.get(), 0)),
                         static_cast<uint64_t>(std::max<int64_t>(size, 0))};
     const bool plain = is_plain_file(entry);
     if (const auto split_name = split(member.path)) take(*split_name, member, plain);
     if (plain && (member.offset > stamp_.bytes || member.size > stamp_.bytes - member.offset)) {
-      stop(fmt::format("is cut off within {}: {} bytes begin at {}, the shard ends at {}",
+      stop(fmt::format("is truncated within {}: its {} bytes begin at {}, but the shard ends at {}",
                        member.path, member.size, member.offset, stamp_.bytes));
     }
   }
@@ -145,18 +145,19 @@ class Walk {
   void take(const Name& name, const Member& member, bool plain) {
     const Role role = role_of(name.extension);
     if (role == Role::kImage && plain && name.key == record_.key && record_.image &&
-        record_.image->is_array() != member.is_array()) {  // beside a image arrays are extras
+        record_.image->is_array() != member.is_array()) {
+      // If a record has an image file, its arrays are not its image.
       if (member.is_array()) return;
       record_.image.reset();
     }
-    const bool again = role != Role::kNone && record_.whole();  // then it is another sample's
-    if (name.key != record_.key || again) {
+    const bool begins_next = role != Role::kNone && record_.complete();  // another sample, same key
+    if (name.key != record_.key || begins_next) {
       finish_record();
       record_ = {std::string(name.key), {}, {}, {}};
       in_record_ = true;
     }
     if (role == Role::kNone) return;
-    if (!plain) return record_.spoil(member.path, "is a link, a folder or a sparse file");
+    if (!plain) return record_.set_problem(member.path, "is a link, a folder or a sparse file");
     if (member.offset > stamp_.bytes || member.size > stamp_.bytes - member.offset) return;
     role == Role::kImage ? take_image(member) : take_label(member);
   }
@@ -168,30 +169,33 @@ class Walk {
 
   void take_image(const Member& member) {
     if (record_.image) {
-      return record_.spoil(
+      return record_.set_problem(
           record_.key, fmt::format("has two images, {} and {}", record_.image->path, member.path));
     }
-    if (member.size == 0) return record_.spoil(member.path, "is empty");
+    if (member.size == 0) return record_.set_problem(member.path, "is empty");
     if (member.size > std::numeric_limits<uint32_t>::max()) {
-      return record_.spoil(member.path, fmt::format("has {} bytes", member.size));
+      return record_.set_problem(
+          member.path, fmt::format("has {} bytes; an image has less than 4 GiB", member.size));
     }
     record_.image = member;
   }
 
   void take_label(const Member& member) {
-    if (record_.label) return record_.spoil(record_.key, "has two labels");
+    if (record_.label) return record_.set_problem(record_.key, "has two labels");
     if (member.size > kMaxLabelBytes) {
-      return record_.spoil(member.path, fmt::format("has {} bytes", member.size));
+      return record_.set_problem(
+          member.path,
+          fmt::format("has {} bytes; a label file has at most {}", member.size, kMaxLabelBytes));
     }
     buffer_.resize(member.size);
     const la_ssize_t got = archive_read_data(archive_.get(), buffer_.data(), buffer_.size());
     if (got != static_cast<la_ssize_t>(member.size)) {
-      return record_.spoil(member.path, fmt::format("cannot be read: {}", reason()));
+      return record_.set_problem(member.path, fmt::format("cannot be read: {}", reason()));
     }
     const std::string_view text(buffer_.data(), buffer_.size());
     const Label label =
         labels_.json_field.empty() ? label_of(text) : label_of_json(text, labels_.json_field);
-    if (!label.wrong.empty()) return record_.spoil(member.path, label.wrong);
+    if (!label.problem.empty()) return record_.set_problem(member.path, label.problem);
     record_.label = label.value;
   }
 
@@ -199,29 +203,29 @@ class Walk {
     if (!std::exchange(in_record_, false)) return;
     const std::string& key = record_.key;
     if (!record_.image) {
-      record_.spoil(key, fmt::format("has no image ({})", kImageExtensions));
+      record_.set_problem(key, fmt::format("has no image ({})", kImageExtensions));
     }
     if (!record_.label) {
-      record_.spoil(key, labels_.json_field.empty() ? "has no label (.cls)" : "has no .json");
+      record_.set_problem(key, labels_.json_field.empty() ? "has no label (.cls)" : "has no .json");
     }
     if (!record_.problem && !keys_.insert(key).second) {
-      record_.spoil(key, "two samples of the shard have this key");
+      record_.set_problem(key, "another sample of the shard has the same key");
     }
     if (!record_.problem) {
       const Member& image = *record_.image;
       const TarSample sample{image.offset, static_cast<uint32_t>(image.size), *record_.label};
       if (index_.add(sample, image.path)) return;
-      record_.spoil(key, "is beyond 4 GiB of names");
+      record_.set_problem(key, "the names of the shard's samples exceed 4 GiB");
     }
     index_.add(std::move(*record_.problem));
   }
 
-  // What follows is not looked at. The record that it came in, if that is not whole, is what is
-  // wrong; else the shard.
+  // Ends the scan because of a problem, which is attributed to the current record if that is
+  // incomplete, and otherwise to the shard.
   void stop(std::string what) {
     ended_ = true;
-    if (in_record_ && !record_.whole()) {
-      record_.spoil(record_.key, std::move(what));
+    if (in_record_ && !record_.complete()) {
+      record_.set_problem(record_.key, std::move(what));
       return;
     }
     finish_record();
@@ -229,15 +233,15 @@ class Walk {
   }
 
   void damaged(uint64_t at) {
-    if (!any_) refuse_tar(archive_.get(), path_);
-    stop(fmt::format("is damaged or cut off at byte {}: {}", at, reason()));
+    if (!any_) throw_tar_error(archive_.get(), path_);
+    stop(fmt::format("is damaged or truncated at byte {}: {}", at, reason()));
   }
 
-  // `at`: where blocks of zeros should begin and be all that there is.
+  // Checks that the archive ends with blocks of zeros from byte `at` to the end of the file.
   void check_end(uint64_t at) {
     if (at >= stamp_.bytes) {
-      return stop(
-          fmt::format("ends without the zeros that end a tar, at byte {}: cut off", stamp_.bytes));
+      return stop(fmt::format("is truncated: it ends at byte {} without an end-of-archive marker",
+                              stamp_.bytes));
     }
     std::array<char, 65536> block;
     while (at < stamp_.bytes) {
@@ -248,14 +252,14 @@ class Walk {
       at += static_cast<uint64_t>(other - block.begin());
       if (other == end) continue;
       return stop(
-          fmt::format("goes on after the end of its archive, at byte {}: put together of "
-                      "several?",
+          fmt::format("has data after the end of its archive, at byte {}; is it a "
+                      "concatenation of several archives?",
                       at));
     }
     ended_ = true;
   }
 
-  std::string reason() const { return failure_of(archive_.get()); }
+  std::string reason() const { return error_message_of(archive_.get()); }
 
   const std::string& path_;
   const LabelSource& labels_;
@@ -266,7 +270,7 @@ class Walk {
   bool ended_ = false;
   bool in_record_ = false;
   Record record_;
-  std::unordered_set<std::string> keys_;  // of good samples
+  std::unordered_set<std::string> keys_;  // keys of valid samples
   std::vector<char> buffer_;
   TarIndexWriter index_;
 };

@@ -1,4 +1,4 @@
-// Finds the samples of a tar shard.
+// Scans a tar shard for samples.
 #pragma once
 
 #include <cstdint>
@@ -8,23 +8,24 @@
 
 namespace trireme::data {
 
-// Where the label of a sample comes from: the text of its member ".cls" or, with a name here, a
-// field of its ".json", those within others by dots: "meta.label".
+// Where the label of a sample comes from: the text of its ".cls" member or, if `json_field` is set,
+// a field of its ".json" member. Dots select nested fields: "meta.label".
 struct LabelSource {
   std::string json_field;
 
-  // What tells one from another.
+  // Returns a hash of the setting.
   uint64_t identity() const;
 };
 
-// The shard's size and time. Throws DataError when it is not there or no file.
+// Returns the stamp of a shard as it is now. Throws DataError if the shard is missing or not a
+// regular file.
 TarStamp stamp_of(const std::string& shard, const LabelSource& labels);
 
-// The shard's index, in memory. Members that follow one another and are named alike up to the
-// first dot of the file name are one sample; file names without one, or that begin with one, are
-// passed over, as webdataset has it. Each record that is no whole sample is a problem of the index,
-// and so is what makes the shard end early. Throws DataError when the shard cannot be read, is
-// compressed, or no tar at all.
+// Builds the index of a shard in memory. As in WebDataset, consecutive members whose names are
+// equal up to the first dot of the file name form one sample; file names without a dot or beginning
+// with a dot are ignored. The index lists each record that is not a complete sample, and a
+// truncation or damage of the shard, as a problem. Throws DataError if the shard cannot be read, is
+// compressed, or is not a tar file.
 TarIndex walk_tar(const std::string& shard, const LabelSource& labels);
 
 }  // namespace trireme::data

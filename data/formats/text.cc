@@ -17,16 +17,16 @@ namespace {
 constexpr int32_t kCharacters = 0x110000;  // code points of Unicode
 constexpr int32_t kUnknown = -1;
 
-// How many bytes a character has that begins with this one; 0: none does.
+// Returns the length in bytes of a UTF-8 character with this first byte, or 0 if it is invalid.
 size_t length_of(uint8_t first) {
   if (first < 0x80) return 1;
-  if (first < 0xc2) return 0;  // in the middle of one, or longer than needed
+  if (first < 0xc2) return 0;  // a continuation byte or an overlong encoding
   if (first < 0xe0) return 2;
   if (first < 0xf0) return 3;
   return first < 0xf5 ? 4 : 0;
 }
 
-// The character that the bytes are, as UTF-8; kUnknown: none.
+// Returns the code point of a UTF-8 character, or kUnknown if it is invalid.
 int32_t decode(std::span<const uint8_t> bytes) {
   if (bytes.size() == 1) return bytes[0];
   int32_t character = bytes[0] & (0x7f >> bytes.size());
@@ -34,10 +34,10 @@ int32_t decode(std::span<const uint8_t> bytes) {
     if ((byte & 0xc0) != 0x80) return kUnknown;
     character = character << 6 | (byte & 0x3f);
   }
-  const bool longer_than_needed =
+  const bool overlong =
       (bytes.size() == 3 && character < 0x800) || (bytes.size() == 4 && character < 0x10000);
   const bool surrogate = character >= 0xd800 && character < 0xe000;
-  return longer_than_needed || surrogate || character >= kCharacters ? kUnknown : character;
+  return overlong || surrogate || character >= kCharacters ? kUnknown : character;
 }
 
 std::vector<int32_t> decode(const File& file) {
@@ -46,13 +46,13 @@ std::vector<int32_t> decode(const File& file) {
   for (size_t at = 0; at < file.bytes.size();) {
     const size_t length = length_of(file.bytes[at]);
     const bool cut = length > file.bytes.size() - at;
-    if (cut && !file.damage.empty()) break;  // which tells
+    if (cut && !file.damage.empty()) break;  // the damage is reported
     const int32_t character =
         length == 0 || cut ? kUnknown : decode(std::span(file.bytes).subspan(at, length));
     if (character == kUnknown) {
       throw DataError(file.path,
-                      fmt::format("is not UTF-8 at byte {}; data.text.vocabulary: BYTES reads any "
-                                  "file",
+                      fmt::format("is not UTF-8 at byte {}; set data.text.vocabulary: BYTES to "
+                                  "read any file",
                                   at));
     }
     characters.push_back(character);
@@ -63,7 +63,7 @@ std::vector<int32_t> decode(const File& file) {
 
 struct Text {
   std::string path;
-  std::vector<int32_t> characters;  // or bytes; later their numbers in the vocabulary
+  std::vector<int32_t> characters;  // code points, or bytes
 };
 
 Text read_text(const DataConfig& config, const std::string& name, BadRecordPolicy& policy) {
@@ -96,7 +96,7 @@ std::string name_of_character(int32_t character) {
   return {static_cast<char>(0xf0 | c >> 18), rest(12), rest(6), rest(0)};
 }
 
-// Of characters, in the order of their code points.
+// Numbers characters in the order of their code points.
 class Vocabulary {
  public:
   explicit Vocabulary(const std::vector<int32_t>& characters) {
@@ -130,8 +130,8 @@ class Vocabulary {
   const std::vector<std::string>& names() const { return names_; }
 
  private:
-  std::vector<int32_t> numbers_;  // of each character, up to the largest
-  std::vector<std::string> names_;
+  std::vector<int32_t> numbers_;    // number of each code point, or kUnknown
+  std::vector<std::string> names_;  // name of each number
 };
 
 void check_text(const DataConfig& config, Part part) {
@@ -139,24 +139,24 @@ void check_text(const DataConfig& config, Part part) {
   if (text.train_file().empty()) throw ConfigError("data.text.train_file", "is missing");
   if (text.has_eval_file() && config.has_holdout()) {
     throw ConfigError("data.text.eval_file",
-                      "cannot be given with data.holdout, which takes its place");
+                      "cannot be combined with data.holdout, which replaces it");
   }
   if (part == Part::kEvaluation && text.eval_file().empty() && !config.has_holdout()) {
     throw ConfigError("data.text.eval_file",
-                      "is missing; give it, or data.holdout: 0.1 to set the end of "
-                      "data.text.train_file aside");
+                      "is missing; set it, or set data.holdout: 0.1 to hold out the end of "
+                      "data.text.train_file");
   }
 }
 
-// A text in the vocabulary of the training text.
+// A text encoded with the vocabulary of the training text.
 struct Encoded {
   Text text;
   std::vector<int32_t> tokens;
-  std::vector<std::string> names;  // of the vocabulary
-  std::string training;            // the file it comes from
+  std::vector<std::string> names;  // names of the tokens
+  std::string training;            // path of the file that the vocabulary comes from
 };
 
-// `own_file`: evaluation samples are not part of the training text.
+// `own_file` is true for evaluation samples in a separate file.
 Encoded encode(const DataConfig& config, bool own_file, BadRecordPolicy& policy) {
   const TextConfig& config_text = config.text();
   Encoded encoded;
@@ -170,7 +170,7 @@ Encoded encode(const DataConfig& config, bool own_file, BadRecordPolicy& policy)
   }
   Text training;
   if (own_file) {
-    BadRecordPolicy ignored(bad_record_limit(config));  // the training part tells
+    BadRecordPolicy ignored(bad_record_limit(config));  // opening the training part reports them
     training = read_text(config, config_text.train_file(), ignored);
     encoded.training = training.path;
   }
@@ -178,23 +178,23 @@ Encoded encode(const DataConfig& config, bool own_file, BadRecordPolicy& policy)
   encoded.names = vocabulary.names();
   encoded.tokens = vocabulary.encode(encoded.text.characters);
   if (encoded.names.size() >= 2) return encoded;
-  throw DataError(encoded.training, "has fewer than 2 characters that differ");
+  throw DataError(encoded.training, "has fewer than 2 different characters");
 }
 
-// Which of a text's tokens a part is made of.
+// The range of a text's tokens that belongs to a part.
 struct Range {
   int64_t begin;
   int64_t end;
 };
 Range range_of(const DataConfig& config, Part part, int64_t count) {
   if (!config.has_holdout()) return {0, count};
-  const int64_t held = std::llround(config.holdout() * static_cast<double>(count));
-  return part == Part::kTraining ? Range{0, count - held} : Range{count - held, count};
+  const int64_t held_out = std::llround(config.holdout() * static_cast<double>(count));
+  return part == Part::kTraining ? Range{0, count - held_out} : Range{count - held_out, count};
 }
 
 class TextDataset final : public Dataset {
  public:
-  // Sample i is the tokens from begins[i] on. `unused` are those that no sample has.
+  // Sample i consists of the tokens from begins[i] on. `unused` tokens belong to no sample.
   TextDataset(Encoded encoded, std::vector<int64_t> begins, int64_t length, int64_t unused,
               BadRecords bad)
       : encoded_(std::move(encoded)),
@@ -214,7 +214,7 @@ class TextDataset final : public Dataset {
   }
   std::string description() const override {
     const std::string unused =
-        unused_ > 0 ? fmt::format(", {} characters at the end left out", unused_) : "";
+        unused_ > 0 ? fmt::format(", {} characters at the end unused", unused_) : "";
     return fmt::format("text {}: {}{}{}", encoded_.text.path, describe(spec_, size()), unused,
                        skipped_note(bad_));
   }
@@ -239,27 +239,28 @@ class TextDataset final : public Dataset {
   const BadRecords bad_;
 };
 
-// Why a sample cannot be used: the character at `place` was not in the training text.
-DataError unknown(const Encoded& encoded, int64_t place) {
+// Returns the error about a character, at position `place`, that is not in the training text.
+DataError unknown_character(const Encoded& encoded, int64_t place) {
   const auto begin = encoded.text.characters.begin();
   const int32_t character = begin[place];
   return {fmt::format("{}: line {}", encoded.text.path, 1 + std::count(begin, begin + place, '\n')),
-          fmt::format("'{}' (U+{:04X}) does not occur in {}, whose characters are the vocabulary",
+          fmt::format("'{}' (U+{:04X}) does not occur in {}, which defines the vocabulary",
                       name_of_character(character), character, encoded.training)};
 }
 
-// Where samples begin, without those that hold unknown characters.
-std::vector<int64_t> cut(const Encoded& encoded, Range range, int64_t length,
-                         BadRecordPolicy& policy) {
+// Returns the positions at which samples begin. Reports samples with unknown characters to
+// `policy`.
+std::vector<int64_t> split_samples(const Encoded& encoded, Range range, int64_t length,
+                                   BadRecordPolicy& policy) {
   std::vector<int64_t> begins;
   for (int64_t begin = range.begin; begin + length < range.end; begin += length) {
     const auto first = encoded.tokens.begin() + begin;
-    const auto end = first + length + 1;  // the target is one further
+    const auto end = first + length + 1;  // the target is shifted by one token
     const auto bad = std::find(first, end, kUnknown);
     if (bad == end) {
       begins.push_back(begin);
     } else {
-      policy.add(unknown(encoded, bad - encoded.tokens.begin()));
+      policy.add(unknown_character(encoded, bad - encoded.tokens.begin()));
     }
   }
   return begins;
@@ -273,13 +274,13 @@ std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part) {
   BadRecordPolicy policy(bad_record_limit(config));
   Encoded encoded = encode(config, part == Part::kEvaluation && !config.has_holdout(), policy);
   const Range range = range_of(config, part, std::ssize(encoded.tokens));
-  std::vector<int64_t> begins = cut(encoded, range, length, policy);
+  std::vector<int64_t> begins = split_samples(encoded, range, length, policy);
   const int64_t count = range.end - range.begin;
   policy.check(encoded.text.path);
   if (begins.empty() && policy.found().count == 0) {
     throw DataError(encoded.text.path,
-                    fmt::format("has {} characters for this part; a sample has {} "
-                                "(data.text.length), and its target is one further",
+                    fmt::format("has {} characters for this part, but a sample needs {} "
+                                "(data.text.length) plus 1 for its target",
                                 count, length));
   }
   policy.check_not_empty(encoded.text.path, std::ssize(begins));

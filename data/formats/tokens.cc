@@ -18,19 +18,19 @@ namespace {
 
 constexpr size_t kHeaderBytes = 256 * sizeof(int32_t);
 
-// Headers of llm.c begin with magic, version, number of tokens.
+// Headers of llm.c begin with the magic number, the version and the number of tokens.
 struct TokenHeader {
   int32_t magic;
   int32_t version;
-  size_t width;  // bytes of a token
+  size_t width;  // bytes per token
 };
 constexpr std::array kHeaders{TokenHeader{20240520, 1, 2}, TokenHeader{20240801, 7, 4}};
 
 template <class T>
 TRIREME_INLINE inline uint32_t largest_of(const T* tokens, size_t count) {
-  T most = 0;
-  for (size_t i = 0; i < count; ++i) most = std::max(most, tokens[i]);
-  return most;
+  T result = 0;
+  for (size_t i = 0; i < count; ++i) result = std::max(result, tokens[i]);
+  return result;
 }
 TRIREME_VECTORIZED uint32_t largest(const uint16_t* tokens, size_t count) {
   return largest_of(tokens, count);
@@ -39,14 +39,16 @@ TRIREME_VECTORIZED uint32_t largest(const uint32_t* tokens, size_t count) {
   return largest_of(tokens, count);
 }
 
-TRIREME_VECTORIZED void widen(const uint16_t* from, size_t count, int32_t* to) {
+TRIREME_VECTORIZED void copy_tokens(const uint16_t* from, size_t count, int32_t* to) {
   for (size_t i = 0; i < count; ++i) to[i] = from[i];
 }
-void widen(const uint32_t* from, size_t count, int32_t* to) { std::memcpy(to, from, count * 4); }
+void copy_tokens(const uint32_t* from, size_t count, int32_t* to) {
+  std::memcpy(to, from, count * 4);
+}
 
 class TokenFile {
  public:
-  // `length`: of a sample, to count those that a file lacks which was cut.
+  // `length` is the number of tokens per sample.
   TokenFile(const std::string& path, TokensConfig::Kind kind, int64_t length,
             BadRecordPolicy& policy)
       : file_(path), length_(length) {
@@ -56,10 +58,10 @@ class TokenFile {
     const size_t bytes = file_.bytes().size() - begin_;
     count_ = static_cast<int64_t>(bytes / width_);
     if (header) {
-      hold_against(announced(), bytes, policy);
+      check_count(declared(), bytes, policy);
     } else if (bytes % width_ != 0) {
-      policy.add(DataError(path, fmt::format("ends within a token of {} bytes: cut short, or of "
-                                             "another kind (data.tokens.kind)",
+      policy.add(DataError(path, fmt::format("ends within a token of {} bytes: it is truncated, or "
+                                             "data.tokens.kind is wrong",
                                              width_)));
     }
   }
@@ -76,11 +78,11 @@ class TokenFile {
     return visit(place, [](const auto* token) { return uint32_t{*token}; });
   }
   void copy(int64_t begin, int64_t count, int32_t* to) const {
-    visit(begin, [&](const auto* tokens) { widen(tokens, count, to); });
+    visit(begin, [&](const auto* tokens) { copy_tokens(tokens, count, to); });
   }
 
  private:
-  // The target is one token further, and so is the last sample's.
+  // The targets are shifted by one token, so the last sample needs one more.
   int64_t samples_of(int64_t tokens) const { return tokens < 1 ? 0 : (tokens - 1) / length_; }
 
   int32_t word(size_t i) const {
@@ -93,31 +95,33 @@ class TokenFile {
     const auto* header = std::ranges::find(kHeaders, word(0), &TokenHeader::magic);
     if (header == kHeaders.end()) return nullptr;
     if (file_.bytes().size() < kHeaderBytes) {
-      throw DataError(path(), fmt::format("is {} bytes long; the header of llm.c alone has {}",
+      throw DataError(path(), fmt::format("is {} bytes long; the llm.c header alone has {}",
                                           file_.bytes().size(), kHeaderBytes));
     }
     if (word(1) != header->version) {
-      throw DataError(path(), fmt::format("has a header of llm.c of version {}; {} is read",
+      throw DataError(path(), fmt::format("has llm.c header version {}; only {} is supported",
                                           word(1), header->version));
     }
     return header;
   }
-  int64_t announced() const {
+  int64_t declared() const {
     if (word(2) >= 0) return word(2);
-    throw DataError(path(), fmt::format("says that it has {} tokens", word(2)));
+    throw DataError(path(),
+                    fmt::format("has an invalid header, which declares {} tokens", word(2)));
   }
-  void hold_against(int64_t announced, size_t bytes, BadRecordPolicy& policy) {
-    if (count_ < announced) {
-      const DataError cut(fmt::format("{}: token {}", path(), count_),
-                          fmt::format("is cut short: {} tokens were announced", announced));
-      policy.add(cut, std::max<int64_t>(1, samples_of(announced) - samples()));
-    } else if (const size_t expected = announced * width_; bytes > expected) {
+  void check_count(int64_t declared, size_t bytes, BadRecordPolicy& policy) {
+    if (count_ < declared) {
+      const DataError truncation(
+          fmt::format("{}: token {}", path(), count_),
+          fmt::format("is truncated: the header declares {} tokens", declared));
+      policy.add(truncation, std::max<int64_t>(1, samples_of(declared) - samples()));
+    } else if (const size_t expected = declared * width_; bytes > expected) {
       throw DataError(path(),
-                      fmt::format("has {} bytes after its {} tokens", bytes - expected, announced));
+                      fmt::format("has {} bytes after its {} tokens", bytes - expected, declared));
     }
   }
 
-  // Pages are aligned, and so is what follows the header.
+  // Mapped memory is page-aligned, so the tokens are aligned, too.
   template <class Work>
   std::invoke_result_t<Work, const uint16_t*> visit(int64_t begin, Work work) const {
     const uint8_t* at = file_.bytes().data() + begin_ + begin * width_;
@@ -135,12 +139,12 @@ class TokenFile {
 void check_tokens(const DataConfig& config, Part part) {
   if (config.has_holdout() && config.tokens().eval_size() > 0) {
     throw ConfigError("data.tokens.eval",
-                      "cannot be given with data.holdout, which takes its place");
+                      "cannot be combined with data.holdout, which replaces it");
   }
   if (part == Part::kEvaluation && config.tokens().eval().empty()) {
     throw ConfigError("data.tokens.eval",
-                      "is missing; give it, or data.holdout: 0.1 to set a part of "
-                      "data.tokens.train aside");
+                      "is missing; set it, or set data.holdout: 0.1 to hold out a part of "
+                      "data.tokens.train");
   }
 }
 
@@ -159,13 +163,13 @@ std::vector<TokenFile> open_files(const DataConfig& config, Part part, BadRecord
 int64_t count_vocabulary(const std::vector<TokenFile>& files) {
   int64_t vocabulary = 2;
   for (const TokenFile& file : files) {
-    const int64_t most = file.largest(0, file.count());
-    if (most >= kMaxClasses) {
-      throw DataError(file.path(), fmt::format("holds token {}; is it of another kind "
-                                               "(data.tokens.kind)? A vocabulary has at most {}",
-                                               most, kMaxClasses));
+    const int64_t largest_token = file.largest(0, file.count());
+    if (largest_token >= kMaxClasses) {
+      throw DataError(file.path(), fmt::format("contains token {}, but a vocabulary has at most {} "
+                                               "tokens; is data.tokens.kind right?",
+                                               largest_token, kMaxClasses));
     }
-    vocabulary = std::max(vocabulary, most + 1);
+    vocabulary = std::max(vocabulary, largest_token + 1);
   }
   return vocabulary;
 }
@@ -176,7 +180,7 @@ int64_t find_vocabulary(const DataConfig& config, Part part, const std::vector<T
     return checked_classes(tokens.vocab_size(), "data.tokens.vocab_size");
   }
   if (part == Part::kTraining) return count_vocabulary(files);
-  BadRecordPolicy policy(bad_record_limit(config));  // the training part tells of what is bad there
+  BadRecordPolicy policy(bad_record_limit(config));  // opening the training part reports them
   return count_vocabulary(open_files(config, Part::kTraining, policy));
 }
 
@@ -197,7 +201,7 @@ class Tokens final : public Dataset {
     const auto [file, begin] = find(id.index);
     const int64_t length = spec_.input.shape[0];
     if (file.largest(begin, length + 1) >= static_cast<uint32_t>(spec_.classes)) {
-      refuse(file, begin);
+      throw_invalid_token(file, begin);
     }
     file.copy(begin, length, reinterpret_cast<int32_t*>(input));
     file.copy(begin + 1, length, reinterpret_cast<int32_t*>(target));
@@ -206,7 +210,7 @@ class Tokens final : public Dataset {
     const std::string more =
         files_.size() > 1 ? fmt::format(" and {} more", files_.size() - 1) : "";
     const std::string unused =
-        unused_ > 0 ? fmt::format(", {} tokens at ends of files left out", unused_) : "";
+        unused_ > 0 ? fmt::format(", {} tokens at the ends of files unused", unused_) : "";
     return fmt::format("tokens {}{}: {}{}{}", files_[0].path(), more, describe(spec_, size_),
                        unused, skipped_note(bad_));
   }
@@ -226,18 +230,18 @@ class Tokens final : public Dataset {
     const int64_t first = at == 0 ? 0 : ends_[at - 1];
     return {files_.at(at), (index - first) * spec_.input.shape[0]};
   }
-  [[noreturn]] void refuse(const TokenFile& file, int64_t begin) const {
+  [[noreturn]] void throw_invalid_token(const TokenFile& file, int64_t begin) const {
     int64_t place = begin;
     while (file.at(place) < static_cast<uint32_t>(spec_.classes)) ++place;
     throw DataError(
         fmt::format("{}: token {}", file.path(), place),
-        fmt::format("{} is not in [0, {}), the vocabulary", file.at(place), spec_.classes));
+        fmt::format("{} is not in the vocabulary, [0, {})", file.at(place), spec_.classes));
   }
 
   const std::vector<TokenFile> files_;
   const SampleSpec spec_;
   const BadRecords bad_;
-  std::vector<int64_t> ends_;  // samples up to the end of each file
+  std::vector<int64_t> ends_;  // number of samples in each file and all files before it
   int64_t size_ = 0;
   int64_t unused_ = 0;
 };
@@ -254,9 +258,10 @@ std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part) {
   const std::string& source = files[0].path();
   policy.check(source);
   if (samples == 0 && policy.found().count == 0) {
-    throw DataError(source, fmt::format("holds {} tokens; a sample has {} (data.tokens.length), "
-                                        "and its target is one further",
-                                        files[0].count(), length));
+    throw DataError(source,
+                    fmt::format("has {} tokens, but a sample needs {} (data.tokens.length) plus 1 "
+                                "for its target",
+                                files[0].count(), length));
   }
   policy.check_not_empty(source, samples);
   SampleSpec spec = token_spec(length, find_vocabulary(config, part, files));

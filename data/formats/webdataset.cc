@@ -22,9 +22,9 @@ namespace fs = std::filesystem;
 struct Shard {
   std::string path;
   TarIndex index;
-  // Those samples that are used, where not all are: some have labels that are no classes.
+  // Indices of the samples that are used, if samples are skipped because of invalid labels.
   std::optional<std::vector<uint32_t>> used = {};
-  int64_t end = 0;  // records of this shard and those before
+  int64_t end = 0;  // number of records in this shard and all shards before it
 
   int64_t size() const { return used ? std::ssize(*used) : std::ssize(index.samples()); }
   size_t sample(int64_t record) const {
@@ -67,7 +67,7 @@ class TarRecords final : public Records {
  private:
   struct Place {
     size_t shard;
-    size_t sample;  // of its index
+    size_t sample;  // position in the shard's index
   };
   Place find(int64_t index) const {
     const auto shard = std::ranges::upper_bound(shards_, index, {}, &Shard::end);
@@ -102,7 +102,7 @@ uint64_t TarRecords::identity() const {
   return XXH3_64bits(all.data(), all.size());
 }
 
-// Neither shards nor places in them: the same records in other shards are the same records.
+// Does not depend on how records are distributed over shards.
 Checksums TarRecords::checksums() const {
   Checksums sums;
   for (const Shard& shard : shards_) {
@@ -127,7 +127,7 @@ Patterns patterns_of(const WebDatasetConfig& config, Part part) {
   return {config.eval(), "data.webdataset.eval"};
 }
 
-// "WebDataset data/x/train-{000000..001281}.tar (1282 shards)"
+// Returns "WebDataset data/x/train-{000000..001281}.tar (1282 shards)".
 std::string source_of(const DataConfig& config, const Patterns& patterns, size_t shards) {
   std::vector<std::string> paths;
   for (const std::string& name : patterns.files) {
@@ -147,7 +147,8 @@ void add_problems(const std::string& path, const TarIndex& index, BadRecordPolic
     const std::string where =
         problem.where.empty() ? path : fmt::format("{}: {}", path, problem.where);
     const bool is_last = &problem == &index.problems().back();
-    policy.add(DataError(where, problem.what), is_last ? left : 1);  // of the rest only the number
+    // The index has only the number of the problems that follow the last one.
+    policy.add(DataError(where, problem.what), is_last ? left : 1);
     --left;
   }
 }
@@ -159,7 +160,7 @@ std::vector<Shard> open_shards(const std::vector<std::string>& paths,
   std::vector<Shard> shards;
   for (size_t i = 0; i < paths.size(); ++i) {
     if (opened[i].error) std::rethrow_exception(opened[i].error);
-    if (!opened[i].index) continue;  // a later one has what stopped it
+    if (!opened[i].index) continue;  // opening stopped because of a later shard
     add_problems(paths[i], *opened[i].index, policy);
     shards.push_back({paths[i], std::move(*opened[i].index)});
   }
@@ -172,19 +173,19 @@ int32_t largest_label(const std::vector<Shard>& shards) {
   return largest;
 }
 
-// Of the training shards, where the configuration does not say.
+// Returns the number of classes: from the configuration, or else from the training shards.
 int count_classes(const DataConfig& config, Part part, const OpenOptions& options,
                   const std::vector<Shard>& shards) {
   const WebDatasetConfig& tar = config.webdataset();
   if (tar.has_classes()) return checked_classes(tar.classes(), "data.webdataset.classes");
   if (part == Part::kTraining) return largest_label(shards) + 1;
-  BadRecordPolicy any(INT64_MAX);  // opening that part tells of them
+  BadRecordPolicy ignored(INT64_MAX);  // opening the training part reports bad records
   const Patterns training = patterns_of(tar, Part::kTraining);
   const auto paths = expand_names(config.root(), training.files, training.field);
-  return largest_label(open_shards(paths, tar, options, any)) + 1;
+  return largest_label(open_shards(paths, tar, options, ignored)) + 1;
 }
 
-// Leaves out samples whose labels are no classes.
+// Skips samples with invalid labels.
 void check_labels(Shard& shard, int classes, BadRecordPolicy& policy) {
   if (shard.index.largest_label() < classes) return;
   const auto samples = shard.index.samples();
@@ -211,7 +212,8 @@ std::vector<std::string> read_class_names(const DataConfig& config, int classes)
   }
   if (!name.empty()) names.push_back(name);
   if (std::ssize(names) >= classes) return names;
-  throw DataError(path, fmt::format("names {} classes; there are {}", names.size(), classes));
+  throw DataError(
+      path, fmt::format("lists {} class names, but there are {} classes", names.size(), classes));
 }
 
 }  // namespace

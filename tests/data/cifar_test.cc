@@ -100,7 +100,7 @@ TEST_F(CifarTest, CutShort) {
   folder.write("data_batch_2.bin", (record({1}, 0) + record({2}, 0)).substr(0, 5000));
   EXPECT_SAYS(data_error(config),
               folder.path("data_batch_2.bin") +
-                  ": record 1: is cut short: the file's 5000 bytes are no multiple of 3073");
+                  ": record 1: is truncated: the file's 5000 bytes are not a multiple of 3073");
   folder.write("data_batch_2.bin", "");
   EXPECT_SAYS(data_error(config), folder.path("data_batch_2.bin") + ": is empty");
 }

@@ -62,7 +62,7 @@ TEST_F(CsvTest, HeaderIsFoundOut) {
   EXPECT_EQ(open("1,2,0\n1,2,1\n", "header: PRESENT ")->size(), 1);
   // Nothing is lost: a first row that is damaged is not taken for a header.
   EXPECT_SAYS(error("1,x,0\n1,2,1\n"),
-              ": line 1, column 2: 'x' is not a number; there are numbers in this line");
+              ": line 1, column 2: 'x' is not a number; this line contains numbers");
   EXPECT_SAYS(error("a,b,c\n1,2,0\n", "header: ABSENT "), "line 1, column 1: 'a' is not a number");
 }
 
@@ -76,7 +76,7 @@ TEST_F(CsvTest, ForgivesBlanksQuotesLineEndsAndByteOrderMark) {
 
 TEST_F(CsvTest, BlanksThatDelimitAreNoneAroundFields) {
   const std::string empty = error("a\tb\tc\n1\t\t\"0\"\n", "delimiter: '\\t' ");
-  EXPECT_SAYS(empty, "line 2, column 2 ('b'): is empty; a number is needed");
+  EXPECT_SAYS(empty, "line 2, column 2 ('b'): is empty; expected a number");
   EXPECT_SAYS(error("a\tb\tc\n\t\"2\"\t0\n", "delimiter: '\\t' "), "line 2, column 1 ('a')");
   EXPECT_SAYS(error("a\tb\tc\n1\t2\t0\n\t\t\n", "delimiter: '\\t' "),
               "line 3, column 1 ('a'): is empty");
@@ -195,7 +195,7 @@ TEST_F(CsvTest, NotANumber) {
               folder.path("x.csv") + ": line 3, column 2 ('h'): 'x1' is not a number");
   EXPECT_SAYS(error("1,2,0\n3,0x10,1\n"), "line 2, column 2: '0x10' is not a number");
   EXPECT_SAYS(error("1,2,0\n3,4 5,1\n"), "line 2, column 2: '4 5' is not a number");
-  EXPECT_SAYS(error("1,2,0\n3,,1\n"), "line 2, column 2: is empty; a number is needed");
+  EXPECT_SAYS(error("1,2,0\n3,,1\n"), "line 2, column 2: is empty; expected a number");
 }
 
 TEST_F(CsvTest, NotFinite) {
@@ -214,8 +214,8 @@ TEST_F(CsvTest, Ragged) {
 
 TEST_F(CsvTest, Quotes) {
   EXPECT_SAYS(error("1,2,0\n3,\"4,1\n"),
-              "line 2, column 2: has an opening quote but no closing one");
-  EXPECT_SAYS(error("1,2,0\n\"3\"x,4,1\n"), "line 2, column 1: goes on after its closing quote");
+              "line 2, column 2: has an opening quote but no closing quote");
+  EXPECT_SAYS(error("1,2,0\n\"3\"x,4,1\n"), "line 2, column 1: has text after its closing quote");
 }
 
 TEST_F(CsvTest, NoRows) {
@@ -232,8 +232,8 @@ TEST_F(CsvTest, WrongDelimiterIsSuspected) {
 TEST_F(CsvTest, LabelOutOfRange) {
   EXPECT_SAYS(error("1,2,0\n3,4,5\n", "classes: 5 "),
               folder.path("x.csv") + ": line 2, column 3: label 5 is not in [0, 5)");
-  EXPECT_SAYS(error("1,2,0\n3,4,-1\n"), "line 2, column 3: label -1 is less than 0");
-  EXPECT_SAYS(error("1,2,0\n3,4,0.5\n"), "line 2, column 3: label 0.5 is not a whole number");
+  EXPECT_SAYS(error("1,2,0\n3,4,-1\n"), "line 2, column 3: label -1 is negative");
+  EXPECT_SAYS(error("1,2,0\n3,4,0.5\n"), "line 2, column 3: label 0.5 is not an integer");
   EXPECT_SAYS(error("1,2,0\n3,4,1000\n"), "line 2, column 3: label 1000 means more classes than");
 }
 
@@ -266,10 +266,10 @@ TEST_F(CsvTest, BadConfiguration) {
   EXPECT_SAYS(refused("train_file: 'x.csv' scale: 0 "), "data.csv.scale: 0 is not");
   folder.write("x.csv", "1,2,0\n");
   EXPECT_SAYS(config_error(folder.config("csv { train_file: 'x.csv' }"), Part::kEvaluation),
-              "data.csv.eval_file: is missing; give it, or data.holdout: 0.2");
+              "data.csv.eval_file: is missing; set it, or set data.holdout: 0.2");
   EXPECT_SAYS(
       config_error(folder.config("csv { train_file: 'x.csv' eval_file: 'x.csv' } holdout: 0.5")),
-      "data.csv.eval_file: cannot be given with data.holdout");
+      "data.csv.eval_file: cannot be combined with data.holdout");
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ TEST_F(IdxTest, ServesImagesAndLabelsOfBothParts) {
   const auto evaluation = open_dataset(config, Part::kEvaluation);
   ASSERT_EQ(evaluation->size(), 2);
   EXPECT_EQ(sample(*evaluation, 1).label(), 5);
-  EXPECT_NO_THROW(check_alike(*training, *evaluation));
+  EXPECT_NO_THROW(check_compatible(*training, *evaluation));
   EXPECT_SAYS(training->description(), "IDX ");
   EXPECT_SAYS(training->description(), ": 5 samples of u8 [1, 2, 3] in 10 classes");
 }
@@ -138,7 +138,7 @@ TEST_F(IdxTest, CutShort) {
   folder.write(kTrainImages, idx({5, 2, 3}, pixels(23)));
   EXPECT_SAYS(data_error(config),
               folder.path(kTrainImages) +
-                  ": record 3: is cut short: [5, 2, 3] elements were announced, 23 are there");
+                  ": record 3: is truncated: the header declares [5, 2, 3] elements, but the file has 23");
 }
 
 TEST_F(IdxTest, TrailingBytes) {
@@ -149,15 +149,15 @@ TEST_F(IdxTest, TrailingBytes) {
 
 TEST_F(IdxTest, DimensionsBeyondAllMemory) {
   folder.write(kTrainImages, idx({0xffffffff, 0xffffffff, 0xffffffff}, pixels(30)));
-  EXPECT_SAYS(data_error(config), "is cut short: [4294967295, 4294967295, 4294967295]");
+  EXPECT_SAYS(data_error(config), "is truncated: the header declares [4294967295, 4294967295, 4294967295]");
   config.set_on_bad_record(DataConfig::SKIP);
   config.set_max_bad_records(int64_t{1} << 40);
-  EXPECT_SAYS(data_error(config), "holds no good record");
+  EXPECT_SAYS(data_error(config), "has no good records");
 }
 
 TEST_F(IdxTest, NoRecords) {
   folder.write(kTrainImages, idx({0, 2, 3}, ""));
-  EXPECT_SAYS(data_error(config), "says that it has [0, 2, 3] elements: none");
+  EXPECT_SAYS(data_error(config), "has no elements: its extents are [0, 2, 3]");
 }
 
 TEST_F(IdxTest, LabelOutOfRange) {
@@ -203,7 +203,7 @@ TEST_F(IdxTest, EvaluationOfAnotherSize) {
   const auto training = open_dataset(config, Part::kTraining);
   const auto evaluation = open_dataset(config, Part::kEvaluation);
   const std::string error =
-      testing::message<DataError>([&] { check_alike(*training, *evaluation); });
+      testing::message<DataError>([&] { check_compatible(*training, *evaluation); });
   EXPECT_SAYS(error, "2 samples of u8 [1, 3, 3]");
   EXPECT_SAYS(error, "5 samples of u8 [1, 2, 3]");
 }

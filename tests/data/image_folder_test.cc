@@ -58,8 +58,8 @@ TEST_F(ImageFolderTest, EvaluationHasTheClassesOfTraining) {
   EXPECT_EQ(records->classes(), 3);
   folder.write("val/horse/x.jpg", "x");
   EXPECT_EQ(data_error(Part::kEvaluation),
-            folder.path("val/horse") + ": is no class: " + folder.path("train") +
-                " has no folder of that name, and that is where classes are numbered");
+            folder.path("val/horse") + ": is not a class: the training folder " + folder.path("train") +
+                " has no folder of that name");
 }
 
 TEST_F(ImageFolderTest, OtherFilesAndHiddenOnesArePassedOver) {
@@ -89,7 +89,7 @@ TEST_F(ImageFolderTest, LinksInACircle) {
 TEST_F(ImageFolderTest, ALinkToNothing) {
   fs::create_symlink("nowhere", folder.path("train/cat/a.jpg"));
   const std::string wrong =
-      folder.path("train/cat/a.jpg") + ": is a link to a file that is not there";
+      folder.path("train/cat/a.jpg") + ": is a link to a file that does not exist";
   EXPECT_EQ(data_error(), wrong);
   config.set_on_bad_record(DataConfig::SKIP);
   const auto records = open();
@@ -100,7 +100,7 @@ TEST_F(ImageFolderTest, ALinkToNothing) {
 TEST_F(ImageFolderTest, AClassWithoutImages) {
   folder.write("train/cow/notes.txt", "x");
   const std::string wrong = folder.path("train/cow") +
-                            ": class 'cow' has no image (.jpg, .jpeg or .png); it has 1 other "
+                            ": class 'cow' has no images (.jpg, .jpeg or .png); it has 1 other "
                             "file(s)";
   EXPECT_EQ(data_error(), wrong);
   config.set_on_bad_record(DataConfig::SKIP);
@@ -116,10 +116,10 @@ TEST_F(ImageFolderTest, NothingAtAll) {
   fs::remove_all(folder.path("train"));
   EXPECT_EQ(data_error(), folder.path("train") + ": cannot be opened: No such file or directory");
   fs::create_directory(folder.path("train"));
-  EXPECT_EQ(data_error(), folder.path("train") + ": has no folder in it; each class has one");
+  EXPECT_EQ(data_error(), folder.path("train") + ": has no subfolders; it needs one for each class");
   fs::create_directory(folder.path("train/a"));
   config.set_on_bad_record(DataConfig::SKIP);
-  EXPECT_SAYS(data_error(), "holds no good record, but 1 bad ones; the first: ");
+  EXPECT_SAYS(data_error(), "has no good records, only 1 bad ones; the first: ");
   config.set_root("no/such/folder");
   EXPECT_SAYS(message<DataError>([&] { open(); }), "data.root: 'no/such/folder' is not a folder");
 }

@@ -50,7 +50,7 @@ TEST(NpyArrayTest, ReadsWhatNumPyWrites) {
   EXPECT_EQ(array.dtype, DType::kF32);
   EXPECT_THAT(array.shape, ElementsAre(2, 3));
   EXPECT_EQ(array.elements.size(), 24u);
-  EXPECT_TRUE(array.whole());
+  EXPECT_TRUE(array.complete());
   EXPECT_EQ(array.describe(), "f32 [2, 3]");
   for (const auto& [descr, dtype] :
        {std::pair{"'|u1'", DType::kU8}, std::pair{"'<i4'", DType::kI32},
@@ -87,32 +87,32 @@ TEST(NpyArrayTest, WhatItWritesItReads) {
 TEST(NpyArrayTest, RefusesWhatItDoesNotReadAndSaysWhatToDo) {
   EXPECT_SAYS(parse_error(npy("'>f4'", "(2,)", "12345678")),
               "x.npy: is big-endian ('>f4'); save x.astype('<f4')");
-  EXPECT_SAYS(parse_error(npy("'|b1'", "(2,)", "12")), "holds booleans; save x.astype('u1')");
-  EXPECT_SAYS(parse_error(npy("'|O'", "(2,)", "12")), "holds Python objects");
+  EXPECT_SAYS(parse_error(npy("'|b1'", "(2,)", "12")), "contains booleans; save x.astype('u1')");
+  EXPECT_SAYS(parse_error(npy("'|O'", "(2,)", "12")), "contains Python objects");
   EXPECT_SAYS(parse_error(npy("'<f2'", "(2,)", "1212")), "has elements of type '<f2'");
   EXPECT_SAYS(parse_error(npy("[('a', '<f4')]", "(2,)", "")), "is a structured array");
   EXPECT_SAYS(parse_error(npy("'<f4'", "(1, 2)", "12345678", "True")),
               "is in Fortran order; save numpy.ascontiguousarray(x)");
   EXPECT_SAYS(parse_error("PK\3\4and so on"), "is an archive of arrays (.npz)");
-  EXPECT_SAYS(parse_error("\x1f\x8b..."), "is gzip; unpack it");
-  EXPECT_SAYS(parse_error("\x89PNG"), "is not an array of NumPy (.npy)");
-  EXPECT_SAYS(parse_error(""), "is not an array of NumPy (.npy)");
-  EXPECT_SAYS(parse_error("\x93NUMPY\4\0\0\0\0\0\0\0"s), "is .npy of version 4; 1 to 3 are read");
+  EXPECT_SAYS(parse_error("\x1f\x8b..."), "is gzip-compressed; decompress it");
+  EXPECT_SAYS(parse_error("\x89PNG"), "is not a NumPy array (.npy)");
+  EXPECT_SAYS(parse_error(""), "is not a NumPy array (.npy)");
+  EXPECT_SAYS(parse_error("\x93NUMPY\4\0\0\0\0\0\0\0"s), "has .npy version 4; 1 to 3 are supported");
 }
 
 TEST(NpyArrayTest, DamagedHeaders) {
   const std::string whole = npy("'<f4'", "(2,)", "12345678");
   for (size_t length = 6; length < whole.size() - 8; ++length) {
-    EXPECT_SAYS(parse_error(whole.substr(0, length)), "ends within its header: cut short");
+    EXPECT_SAYS(parse_error(whole.substr(0, length)), "is truncated: it ends within its header");
   }
-  EXPECT_SAYS(parse_error(npy("'<f4'", "(-2,)", "")), "has an extent at byte ");
-  EXPECT_SAYS(parse_error(npy("'<f4'", "(99999999999999999999,)", "")), "has an extent at byte ");
-  EXPECT_SAYS(parse_error(npy("'<f4'", "2", "")), "has '(' at byte ");
-  EXPECT_SAYS(parse_error(npy("'<f4", "(2,)", "")), "damaged header");
-  EXPECT_SAYS(parse_error(npy("'<f4'", "(2,)", "", "Perhaps")), "has True or False at byte ");
-  EXPECT_SAYS(parse_error(npy("'<f4', 'color': 3", "(2,)", "")), "knows no 'color'");
+  EXPECT_SAYS(parse_error(npy("'<f4'", "(-2,)", "")), "expected an extent at byte ");
+  EXPECT_SAYS(parse_error(npy("'<f4'", "(99999999999999999999,)", "")), "expected an extent at byte ");
+  EXPECT_SAYS(parse_error(npy("'<f4'", "2", "")), "expected '(' at byte ");
+  EXPECT_SAYS(parse_error(npy("'<f4", "(2,)", "")), "invalid NumPy header");
+  EXPECT_SAYS(parse_error(npy("'<f4'", "(2,)", "", "Perhaps")), "expected True or False at byte ");
+  EXPECT_SAYS(parse_error(npy("'<f4', 'color': 3", "(2,)", "")), "unknown key 'color'");
   const std::string empty = "\x93NUMPY\1\0\2\0{}"s;
-  EXPECT_SAYS(parse_error(empty), "needs descr, fortran_order and shape");
+  EXPECT_SAYS(parse_error(empty), "descr, fortran_order and shape are required");
   EXPECT_SAYS(parse_error(npy("'<f4'", "(2,)", "123456789")),
               "has 1 bytes after its array, f32 [2]");
 }
@@ -122,8 +122,8 @@ TEST(NpyArrayTest, AnnouncementsBeyondAllMemoryAreCutShort) {
                             "(1, 4611686018427387904)", "(4611686018427387904, 3)"}) {
     const std::string file = npy("'<f8'", shape, pixels(48));
     const NpyArray array = parse_npy(span_of(file), "x");
-    EXPECT_FALSE(array.whole());
-    EXPECT_LE(array.whole_rows(), 2);
+    EXPECT_FALSE(array.complete());
+    EXPECT_LE(array.complete_rows(), 2);
   }
 }
 
@@ -167,8 +167,8 @@ TEST_F(NpyTest, ColorComesLast) {
             (TensorSpec{DType::kU8, Shape{3, 5, 2}, Layout::channels_last()}));
   folder.write("x.npy", npy("'|u1'", "(4, 3, 5, 8)", pixels(480)));
   EXPECT_SAYS(data_error(config()), folder.path("x.npy") +
-                                        ": is u8 [4, 3, 5, 8]; images have 1 to 4 channels, the "
-                                        "last extent; where they come first, save "
+                                        ": is u8 [4, 3, 5, 8]; images must have 1 to 4 channels as "
+                                        "the last dimension; if they are the first one, save "
                                         "numpy.moveaxis(x, -3, -1)");
 }
 
@@ -206,7 +206,7 @@ TEST_F(NpyTest, EvaluationHasTheClassesOfTraining) {
   const auto evaluation = open_dataset(both, Part::kEvaluation);
   EXPECT_EQ(evaluation->size(), 2);
   EXPECT_EQ(evaluation->spec().classes, 3);
-  EXPECT_NO_THROW(check_alike(*open_dataset(both, Part::kTraining), *evaluation));
+  EXPECT_NO_THROW(check_compatible(*open_dataset(both, Part::kTraining), *evaluation));
   folder.write("ey.npy", npy("'|u1'", "(2,)", "\1\3"s));
   EXPECT_SAYS(data_error(both, Part::kEvaluation),
               folder.path("ey.npy") + ": record 1: label 3 is not in [0, 3)");
@@ -220,7 +220,7 @@ TEST_F(NpyTest, HoldoutSplits) {
 
 TEST_F(NpyTest, BadLabels) {
   folder.write("y.npy", npy("'<i8'", "(4,)", bytes_of<int64_t>({2, -1, 1, int64_t{1} << 40})));
-  EXPECT_SAYS(data_error(config()), folder.path("y.npy") + ": record 1: label -1 is less than 0");
+  EXPECT_SAYS(data_error(config()), folder.path("y.npy") + ": record 1: label -1 is negative");
   const auto dataset = open("on_bad_record: SKIP");
   ASSERT_EQ(dataset->size(), 2);
   EXPECT_EQ(sample(*dataset, 1).label(), 1);
@@ -229,7 +229,7 @@ TEST_F(NpyTest, BadLabels) {
   EXPECT_EQ(std::memcmp(sample(*dataset, 1).input.data(), expected.data(), 6), 0);
   EXPECT_EQ(dataset->bad_records().count, 2);
   EXPECT_SAYS(dataset->bad_records().first[1], "record 3: label 1099511627776 means more classes");
-  EXPECT_SAYS(dataset->description(), ", 2 bad record(s) left out");
+  EXPECT_SAYS(dataset->description(), ", 2 bad record(s) skipped");
 }
 
 TEST_F(NpyTest, TargetsThatAreNoNumbers) {
@@ -249,7 +249,7 @@ TEST_F(NpyTest, InputsThatAreNoNumbers) {
   const auto dataset = open();
   EXPECT_THAT(values<float>(sample(*dataset, 3).input), ElementsAre(7, 8));
   EXPECT_SAYS(message<DataError>([&] { sample(*dataset, 2); }),
-              folder.path("x.npy") + ": record 2: value 1 is nan, which is not a finite number");
+              folder.path("x.npy") + ": record 2: value 1 is nan, not a finite number");
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   folder.write("x.npy", npy("'<f8'", "(4, 1)", bytes_of<double>({1, 2, -kInfinity, 4})));
   EXPECT_SAYS(message<DataError>([&] { sample(*open(), 2); }), "record 2: value 0 is -inf");
@@ -259,7 +259,7 @@ TEST_F(NpyTest, CutShort) {
   folder.write("x.npy", npy("'|u1'", "(4, 2, 3)", pixels(17)));
   EXPECT_SAYS(data_error(config()),
               folder.path("x.npy") +
-                  ": record 2: is cut short: u8 [4, 2, 3] was announced, 17 bytes of it are there");
+                  ": record 2: is truncated: the header declares u8 [4, 2, 3], but the file has only 17 bytes");
   const auto dataset = open("on_bad_record: SKIP");
   EXPECT_EQ(dataset->size(), 2);
   EXPECT_EQ(dataset->bad_records().count, 2);
@@ -267,8 +267,8 @@ TEST_F(NpyTest, CutShort) {
 
 TEST_F(NpyTest, TargetsWiderThanTheirFile) {
   folder.write("y.npy", npy("'<f8'", "(4, 300000000000)", bytes_of<double>({1, 2})));
-  EXPECT_SAYS(data_error(config()), "16 bytes of it are there");
-  EXPECT_SAYS(data_error(config("on_bad_record: SKIP")), "16 bytes of it are there");
+  EXPECT_SAYS(data_error(config()), "but the file has only 16 bytes of it");
+  EXPECT_SAYS(data_error(config("on_bad_record: SKIP")), "but the file has only 16 bytes of it");
 }
 
 TEST_F(NpyTest, AsManyTargetsAsInputs) {
@@ -277,38 +277,38 @@ TEST_F(NpyTest, AsManyTargetsAsInputs) {
                                         folder.path("x.npy") + " has 4 inputs");
   EXPECT_EQ(open("on_bad_record: SKIP")->size(), 3);
   folder.write("y.npy", npy("'|u1'", "(3,)", ""));
-  EXPECT_SAYS(data_error(config("on_bad_record: SKIP")), "holds no good record, but 4 bad ones");
+  EXPECT_SAYS(data_error(config("on_bad_record: SKIP")), "has no good records, only 4 bad ones");
 }
 
 TEST_F(NpyTest, ShapesThatAreNoSamples) {
   folder.write("x.npy", npy("'|u1'", "(0, 2, 3)", ""));
-  EXPECT_SAYS(data_error(config()), "is u8 [0, 2, 3]: it holds no samples");
+  EXPECT_SAYS(data_error(config()), "has no samples: it is u8 [0, 2, 3]");
   folder.write("x.npy", npy("'|u1'", "(4,)", pixels(4)));
-  EXPECT_SAYS(data_error(config()), "is u8 [4]; samples of bytes are [H, W]");
+  EXPECT_SAYS(data_error(config()), "is u8 [4]; u8 samples must be [H, W]");
   folder.write("x.npy", npy("'<f4'", "(1, 2, 3)", pixels(24)));
-  EXPECT_SAYS(data_error(config()), "samples of numbers are [C, H, W] or [F]");
+  EXPECT_SAYS(data_error(config()), "f32 and f64 samples must be [C, H, W] or [F]");
   folder.write("x.npy", npy("'<i4'", "(4, 2)", pixels(32)));
-  EXPECT_SAYS(data_error(config()), "inputs are of u8, f32 or f64");
+  EXPECT_SAYS(data_error(config()), "inputs must be u8, f32 or f64");
   folder.write("x.npy", npy("'|u1'", "(4, 2, 3)", pixels(24)));
   folder.write("y.npy", npy("'|u1'", "(4, 1)", "\2\0\1\2"s));
-  EXPECT_SAYS(data_error(config()), "is u8 [4, 1]; labels are [N]");
+  EXPECT_SAYS(data_error(config()), "is u8 [4, 1]; labels must be [N]");
   folder.write("y.npy", npy("'<f4'", "(4, 1, 1)", pixels(16)));
-  EXPECT_SAYS(data_error(config()), "numbers to predict are [N] or [N, F]");
+  EXPECT_SAYS(data_error(config()), "regression targets must be [N] or [N, F]");
 }
 
 TEST_F(NpyTest, BadConfiguration) {
   EXPECT_SAYS(config_error(folder.config("npy {}")), "data.npy.train_inputs: is missing");
   EXPECT_SAYS(config_error(config(), Part::kEvaluation),
-              "data.npy.eval_inputs: is missing; give it, or data.holdout");
+              "data.npy.eval_inputs: is missing; set it, or set data.holdout");
   const std::string files = "npy { train_inputs: 'x.npy' train_targets: 'y.npy' ";
   EXPECT_SAYS(config_error(folder.config(files + "scale: 0.5 }")),
-              "data.npy.scale: is for inputs of f32 and f64");
+              "data.npy.scale: is only for f32 and f64 inputs");
   EXPECT_SAYS(config_error(folder.config(files + "classes: 1 }")), "data.npy.classes: 1 is not in");
   EXPECT_SAYS(config_error(folder.config(files + "eval_inputs: 'x.npy' } holdout: 0.5")),
-              "cannot be given with data.holdout");
+              "cannot be combined with data.holdout");
   folder.write("y.npy", npy("'<f4'", "(4,)", pixels(16)));
   EXPECT_SAYS(config_error(folder.config(files + "classes: 3 }")),
-              "data.npy.classes: has no meaning for targets of f32");
+              "data.npy.classes: needs labels of type u8, i32 or i64, but ");
   EXPECT_SAYS(data_error(folder.config("npy { train_inputs: 'z.npy' train_targets: 'y.npy' }")),
               "holds no file z.npy");
 }

@@ -76,7 +76,7 @@ TEST_F(TextTest, TheEndIsHeldOut) {
   EXPECT_EQ(target(*evaluation, 0), "wxyz");
   EXPECT_NO_THROW(check_compatible(*training, *evaluation));
   EXPECT_SAYS(data_error(config("length: 4", "holdout: 0.1"), Part::kEvaluation),
-              "has 3 characters for this part; a sample has 4");
+              "has 3 characters for this part, but a sample needs 4");
 }
 
 TEST_F(TextTest, EvaluationTextIsInTheVocabularyOfTraining) {
@@ -137,11 +137,11 @@ TEST_F(TextTest, GzipMayBeDamaged) {
 
 TEST_F(TextTest, TooShort) {
   folder.write("a.txt", "abcd");
-  EXPECT_SAYS(data_error(config("length: 4")), "has 4 characters for this part; a sample has 4");
+  EXPECT_SAYS(data_error(config("length: 4")), "has 4 characters for this part, but a sample needs 4");
   folder.write("a.txt", "aaaaaaa");
-  EXPECT_SAYS(data_error(config("length: 4")), "has fewer than 2 characters that differ");
+  EXPECT_SAYS(data_error(config("length: 4")), "has fewer than 2 different characters");
   folder.write("a.txt", "");
-  EXPECT_SAYS(data_error(config("length: 4")), "has fewer than 2 characters that differ");
+  EXPECT_SAYS(data_error(config("length: 4")), "has fewer than 2 different characters");
 }
 
 TEST_F(TextTest, BadConfiguration) {
@@ -149,9 +149,9 @@ TEST_F(TextTest, BadConfiguration) {
   EXPECT_SAYS(config_error(folder.config("text {}")), "data.text.train_file: is missing");
   EXPECT_SAYS(config_error(config("length: 0")), "data.text.length: 0 is not in [1, ");
   EXPECT_SAYS(config_error(config("length: 1"), Part::kEvaluation),
-              "data.text.eval_file: is missing; give it, or data.holdout");
+              "data.text.eval_file: is missing; set it, or set data.holdout");
   EXPECT_SAYS(config_error(config("eval_file: 'e'", "holdout: 0.1")),
-              "data.text.eval_file: cannot be given with data.holdout");
+              "data.text.eval_file: cannot be combined with data.holdout");
   EXPECT_SAYS(data_error(config("eval_file: 'e'"), Part::kEvaluation), "holds no file e");
 }
 

@@ -57,7 +57,7 @@ TEST_F(TokensTest, WindowsAndWhatFollows) {
   EXPECT_EQ(dataset->where(2), folder.path("a.bin") + ": token 10");
   EXPECT_SAYS(
       dataset->description(),
-      "a.bin: 4 samples of 5 tokens with vocab_size 23, 2 tokens at ends of files left out");
+      "a.bin: 4 samples of 5 tokens with vocab_size 23, 2 tokens at the ends of files unused");
 }
 
 TEST_F(TokensTest, NeverAcrossFiles) {
@@ -71,7 +71,7 @@ TEST_F(TokensTest, NeverAcrossFiles) {
   expect_sample(*dataset, 3, 105);
   EXPECT_EQ(dataset->where(2), folder.path("c.bin") + ": token 0");
   EXPECT_SAYS(dataset->description(), "a.bin and 2 more");
-  EXPECT_SAYS(dataset->description(), ", 4 tokens at ends of files left out");
+  EXPECT_SAYS(dataset->description(), ", 4 tokens at the ends of files unused");
 }
 
 TEST_F(TokensTest, HeadersOfLlmC) {
@@ -108,7 +108,7 @@ TEST_F(TokensTest, TokensBeyondTheVocabulary) {
   EXPECT_EQ(dataset->spec().classes, 18);
   expect_sample(*dataset, 2, 10);
   EXPECT_SAYS(testing::message<DataError>([&] { sample(*dataset, 3); }),
-              folder.path("a.bin") + ": token 18: 18 is not in [0, 18), the vocabulary");
+              folder.path("a.bin") + ": token 18: 18 is not in the vocabulary, [0, 18)");
   // The last target is checked as well.
   folder.write("a.bin", numbers<uint16_t>(6));
   EXPECT_SAYS(testing::message<DataError>([&] { sample(*open("length: 5 vocab_size: 5"), 0); }),
@@ -122,7 +122,7 @@ TEST_F(TokensTest, TokensBeyondTheVocabulary) {
 TEST_F(TokensTest, CutShort) {
   folder.write("a.bin", header(20240520, 1, 21) + numbers<uint16_t>(12));
   EXPECT_SAYS(data_error(config("length: 5")),
-              folder.path("a.bin") + ": token 12: is cut short: 21 tokens were announced");
+              folder.path("a.bin") + ": token 12: is truncated: the header declares 21 tokens");
   const auto dataset = open("length: 5", "on_bad_record: SKIP");
   EXPECT_EQ(dataset->size(), 2);
   EXPECT_EQ(dataset->bad_records().count, 2);
@@ -137,22 +137,22 @@ TEST_F(TokensTest, CutShort) {
 
 TEST_F(TokensTest, DamagedHeaders) {
   folder.write("a.bin", header(20240520, 3, 9) + numbers<uint16_t>(9));
-  EXPECT_SAYS(data_error(config("length: 5")), "has a header of llm.c of version 3; 1 is read");
+  EXPECT_SAYS(data_error(config("length: 5")), "has llm.c header version 3; only 1 is supported");
   folder.write("a.bin", header(20240520, 1, 9).substr(0, 600));
-  EXPECT_SAYS(data_error(config("length: 5")), "is 600 bytes long; the header of llm.c alone has");
+  EXPECT_SAYS(data_error(config("length: 5")), "is 600 bytes long; the llm.c header alone has");
   folder.write("a.bin", header(20240520, 1, -4));
-  EXPECT_SAYS(data_error(config("length: 5")), "says that it has -4 tokens");
+  EXPECT_SAYS(data_error(config("length: 5")), "which declares -4 tokens");
   folder.write("a.bin", header(20240520, 1, 9) + numbers<uint16_t>(11));
   EXPECT_SAYS(data_error(config("length: 5")), "has 4 bytes after its 9 tokens");
 }
 
 TEST_F(TokensTest, TooFewOrTooLarge) {
   folder.write("a.bin", numbers<uint16_t>(5));
-  EXPECT_SAYS(data_error(config("length: 5")), "holds 5 tokens; a sample has 5");
+  EXPECT_SAYS(data_error(config("length: 5")), "has 5 tokens, but a sample needs 5");
   folder.write("a.bin", "");
   EXPECT_SAYS(data_error(config("length: 5")), "holds 0 tokens");
   folder.write("a.bin", numbers<uint32_t>(9, 1U << 31));
-  EXPECT_SAYS(data_error(config("length: 5 kind: UINT32")), "holds token 2147483656; is it of ano");
+  EXPECT_SAYS(data_error(config("length: 5 kind: UINT32")), "contains token 2147483656, but a vocabulary");
 }
 
 TEST_F(TokensTest, BadConfiguration) {

@@ -160,10 +160,10 @@ TEST_F(WebDatasetTest, LabelsOfJson) {
               json("d", R"({"meta":{"label":[1]}})") + json("e", R"({"meta":{"label":1.5}})") +
               json("f", R"({"meta":{"label":2}})") + tar_end(),
           1),
-      ElementsAre(at("a.json: is not JSON"), at("b.json: has no field 'meta.label'"),
+      ElementsAre(at("a.json: is not valid JSON"), at("b.json: has no field 'meta.label'"),
                   at("c.json: has no field 'meta.label'"),
-                  at("d.json: field 'meta.label' is no number but: array"),
-                  at("e.json: label '1.5' is not a whole number")));
+                  at("d.json: field 'meta.label' is not a number but of type array"),
+                  at("e.json: label '1.5' is not an integer")));
 }
 
 TEST_F(WebDatasetTest, JsonThatNestsWithoutEnd) {
@@ -172,7 +172,7 @@ TEST_F(WebDatasetTest, JsonThatNestsWithoutEnd) {
   EXPECT_EQ(
       data_error(member("a.jpg", "x") +
                  member("a.json", "{\"x\":" + deep + std::string(500000, ']') + "}") + tar_end()),
-      at("a.json: field 'x' is no number but: array"));
+      at("a.json: field 'x' is not a number but of type array"));
 }
 
 TEST_F(WebDatasetTest, ClassesAreThoseOfTheTrainingShards) {
@@ -203,7 +203,7 @@ TEST_F(WebDatasetTest, LabelOutOfRange) {
   folder.write("e-0.tar", shard(7, 3));
   config.set_max_bad_records(100);
   EXPECT_SAYS(message<DataError>([&] { open(Part::kEvaluation); }),
-              "holds no good record, but 3 bad ones; the first: ");
+              "has no good records, only 3 bad ones; the first: ");
 }
 
 TEST_F(WebDatasetTest, LabelsThatAreNone) {
@@ -213,11 +213,11 @@ TEST_F(WebDatasetTest, LabelsThatAreNone) {
                       sample_members("d", image(1), "99999999999999999999") +
                       sample_members("e", image(1), "1 2") + good + tar_end(),
                   1),
-              ElementsAre(at("a.cls: label 'cat' is not a whole number"),
+              ElementsAre(at("a.cls: label 'cat' is not an integer"),
                           at("b.cls: label -1 is not in [0, 16777215]"),
-                          at("c.cls: label '' is not a whole number"),
-                          at("d.cls: label '99999999999999999999' is not a whole number"),
-                          at("e.cls: label '1 2' is not a whole number")));
+                          at("c.cls: label '' is not an integer"),
+                          at("d.cls: label '99999999999999999999' is not an integer"),
+                          at("e.cls: label '1 2' is not an integer")));
 }
 
 TEST_F(WebDatasetTest, SamplesThatAreNotWhole) {
@@ -234,9 +234,9 @@ TEST_F(WebDatasetTest, TwoSamplesWithOneKey) {
   const std::string one = sample_members("a", image(1), "1");
   const std::string other = sample_members("b", image(2), "2");
   EXPECT_THAT(bad(one + one + other + tar_end(), 2),
-              ElementsAre(at("a: two samples of the shard have this key")));
+              ElementsAre(at("a: another sample of the shard has the same key")));
   EXPECT_THAT(bad(one + other + one + tar_end(), 2),
-              ElementsAre(at("a: two samples of the shard have this key")));
+              ElementsAre(at("a: another sample of the shard has the same key")));
   EXPECT_THAT(
       bad(member("a.jpg", "x") + member("a.png", "y") + member("a.cls", "1") + other + tar_end(),
           1),
@@ -257,7 +257,7 @@ TEST_F(WebDatasetTest, CutAnywhere) {
     folder.write("t-0.tar", whole.substr(0, length));
     const auto good = static_cast<int64_t>((length + 511) / one);  // padding may be missing
     if (good == 0) {
-      EXPECT_SAYS(message<DataError>([&] { open(); }), "holds no good record, but 1 bad ones; ");
+      EXPECT_SAYS(message<DataError>([&] { open(); }), "has no good records, only 1 bad ones; ");
       continue;
     }
     const auto records = open();
@@ -273,16 +273,16 @@ TEST_F(WebDatasetTest, CutIsNamed) {
   const size_t one = (whole.size() - 1024) / 3;
   // In the second one's image, between the third one's image and label, before the end.
   EXPECT_THAT(bad(whole.substr(0, one + 512 + 100), 1),
-              ElementsAre(at(fmt::format("000001: is cut off within 000001.jpg: 137 bytes begin at "
-                                         "{}, the shard ends at {}",
+              ElementsAre(at(fmt::format("000001: is truncated within 000001.jpg: its 137 bytes "
+                                         "begin at {}, but the shard ends at {}",
                                          one + 512, one + 612))));
   EXPECT_THAT(bad(whole.substr(0, 2 * one + 1024), 2),
-              ElementsAre(at(fmt::format("000002: ends without the zeros that end a tar, at byte "
-                                         "{}: cut off",
+              ElementsAre(at(fmt::format("000002: is truncated: it ends at byte {} without an "
+                                         "end-of-archive marker",
                                          2 * one + 1024))));
   EXPECT_THAT(bad(whole.substr(0, 3 * one), 3),
-              ElementsAre(at(fmt::format("ends without the zeros that end a tar, at byte {}: cut "
-                                         "off",
+              ElementsAre(at(fmt::format("is truncated: it ends at byte {} without an "
+                                         "end-of-archive marker",
                                          3 * one))));
 }
 
@@ -292,14 +292,14 @@ TEST_F(WebDatasetTest, DamagedInTheMiddle) {
   bytes[one + 5] = '?';  // a name; its header's sum is wrong then
   const auto found = bad(bytes, 1);
   ASSERT_EQ(found.size(), 1u);
-  EXPECT_SAYS(found[0], at(fmt::format("is damaged or cut off at byte {}: ", one)));
+  EXPECT_SAYS(found[0], at(fmt::format("is damaged or truncated at byte {}: ", one)));
 }
 
 TEST_F(WebDatasetTest, MoreThanOneArchive) {
   const std::string bytes = shard(0, 3);
   EXPECT_THAT(bad(bytes + shard(3, 3), 3),
-              ElementsAre(at(fmt::format("goes on after the end of its archive, at byte {}: put "
-                                         "together of several?",
+              ElementsAre(at(fmt::format("has data after the end of its archive, at byte {}; is it "
+                                         "a concatenation of several archives?",
                                          bytes.size()))));
 }
 
@@ -315,8 +315,8 @@ TEST_F(WebDatasetTest, ManyBadRecordsAreAllCounted) {
 TEST_F(WebDatasetTest, FilesThatAreNoTar) {
   config.set_on_bad_record(DataConfig::SKIP);  // which is for records
   EXPECT_SAYS(data_error(testing::gzip(shard(0, 3))),
-              at("is compressed (gzip), and samples can only be read at random from plain tar; "
-                 "unpack it"));
+              at("is compressed (gzip), but random access to samples needs a plain tar file; "
+                 "decompress it"));
   EXPECT_SAYS(data_error("\x28\xb5\x2f\xfd and so on"), at("is compressed (zstd)"));
   EXPECT_SAYS(data_error(std::string("\xfd\x37zXZ\0", 6)), at("is compressed (xz)"));
   EXPECT_SAYS(data_error(""), at("cannot be read as a tar file: "));
@@ -331,7 +331,7 @@ TEST_F(WebDatasetTest, FilesThatAreNoTar) {
 }
 
 TEST_F(WebDatasetTest, NoSample) {
-  EXPECT_SAYS(data_error(tar_end()), "(1 shard): holds no record");
+  EXPECT_SAYS(data_error(tar_end()), "(1 shard): has no records");
   config.mutable_webdataset()->clear_train();
   EXPECT_SAYS(message<ConfigError>([&] { open(); }), "data.webdataset.train: names no file");
 }
@@ -448,7 +448,7 @@ TEST_F(WebDatasetTest, AnIndexThatAnotherProcessMakesIsWaitedFor) {
   const TarIndexFiles files("", {});
   const int draft = ::open((path + ".index.tmp").c_str(), O_RDWR | O_CREAT, 0666);
   ASSERT_EQ(flock(draft, LOCK_EX), 0);
-  EXPECT_FALSE(files.make(path, TarIndexFiles::WhenBusy::kLeave));
+  EXPECT_FALSE(files.make(path, TarIndexFiles::WhenBusy::kSkip));
   std::jthread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     EXPECT_FALSE(fs::exists(path + ".index"));
@@ -503,7 +503,7 @@ TEST_F(WebDatasetTest, AShardThatChangesIsNamed) {
               at("000002.jpg: the file ends within it, at byte "));
   folder.write("t-1.tar", shard(3, 4));
   EXPECT_EQ(message<DataError>([&] { read(*records, 4); }),
-            folder.path("t-1.tar") + ": has changed since it was indexed; start again");
+            folder.path("t-1.tar") + ": has changed since it was indexed; restart to index it again");
 }
 
 TEST_F(WebDatasetTest, MoreShardsThanFilesMayBeOpen) {
@@ -534,7 +534,7 @@ TEST_F(WebDatasetTest, ClassNames) {
   EXPECT_THAT(open()->class_names(), ElementsAre("cat", "dog", "bird of prey"));
   folder.write("classes.txt", "cat\ndog\n");
   EXPECT_EQ(message<DataError>([&] { open(); }),
-            folder.path("classes.txt") + ": names 2 classes; there are 3");
+            folder.path("classes.txt") + ": lists 2 class names, but there are 3 classes");
 }
 
 }  // namespace
