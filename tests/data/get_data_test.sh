@@ -48,7 +48,7 @@ is() { [[ $1 == "$2" ]]; }
 
 run mnist
 check "an unreachable mirror fails" is "$status" 1
-check "... and says so" says "could not be fetched from $TRIREME_MIRROR; is there a network?"
+check "... and says so" says " from $TRIREME_MIRROR; check the network"
 check "... leaving no file of the final name" is "$(find "$work/mnist" -name '*.gz')" ""
 
 while read -r name sum; do
@@ -79,7 +79,7 @@ check "... and succeeds" is "$status" 0
 
 echo "my own" >"$work/mnist/train-labels-idx1-ubyte.gz"
 run mnist
-check "a foreign file is refused" says "train-labels-idx1-ubyte.gz is there, but is not the published file"
+check "a foreign file is refused" says "train-labels-idx1-ubyte.gz exists, but is not the published file"
 check "... and not modified" is "$(cat "$work/mnist/train-labels-idx1-ubyte.gz")" "my own"
 
 mkdir "$work/cifar-10-batches-bin"

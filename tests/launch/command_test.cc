@@ -1,4 +1,4 @@
-// The program's commands and its command line, from outside.
+// End-to-end tests of the command line and of several commands.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -31,13 +31,13 @@ TEST(CommandLine, VersionIsOneLine) {
   EXPECT_EQ(version.out.find('\n'), version.out.size() - 1);
 }
 
-TEST(CommandLine, OneRankAnswersForAll) {
+TEST(CommandLine, OneRankPrintsForAll) {
   const Outcome version = run({"--version"}, 2);
   EXPECT_EQ(version.code, 0);
   EXPECT_EQ(version.out.find("trireme"), version.out.rfind("trireme")) << version.out;
 }
 
-TEST(CommandLine, MistakesAreUsageErrors) {
+TEST(CommandLine, InvalidArgumentsExitWithCode2) {
   for (const std::vector<std::string>& arguments : {std::vector<std::string>{"trian"},
                                                     {"train"},
                                                     {"train", "x.txtpb", "--sett", "a=b"},
@@ -49,17 +49,17 @@ TEST(CommandLine, MistakesAreUsageErrors) {
   }
 }
 
-TEST(CommandLine, APrecisionThatTheCpuLacksIsAConfigurationError) {
+TEST(CommandLine, UnsupportedPrecisionIsAConfigurationError) {
   const Outcome outcome = run({"bench", "mlp", "--device", "cpu", "--set", "train.precision=BF16"},
                               0, {"ONEDNN_MAX_CPU_ISA=AVX2"});
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_NE(outcome.error.find("train.precision: BF16 needs a CPU with AVX-512; use FP32"),
+  EXPECT_NE(outcome.error.find("train.precision: BF16 requires a CPU with AVX-512; use FP32"),
             std::string::npos)
       << outcome.error;
 }
 
-// A launcher has started two ranks, but what they need to find each other is missing.
-TEST(CommandLine, AccidentalWorldOfOneIsRefused) {
+// The environment of a launcher says that there are two ranks, but they cannot find each other.
+TEST(CommandLine, WorldOfOneUnderALauncherIsAnError) {
   const std::vector<std::string> launcher = {"OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK=0"};
   const Outcome outcome = run({"bench", "mlp"}, 0, launcher);
   EXPECT_EQ(outcome.code, 2);
@@ -72,7 +72,7 @@ TEST(CommandLine, AccidentalWorldOfOneIsRefused) {
 TEST(Inspect, PlansMemoryInBytes) {
   const Outcome lenet = run({"inspect", "lenet", "--batch", "32"});
   ASSERT_EQ(lenet.code, 0) << lenet.error;
-  for (const char* word : {"32 samples a rank", "[6, 28, 28]", "61706", "gradients",
+  for (const char* word : {"32 samples per rank", "[6, 28, 28]", "61706", "gradients",
                            "optimizer state", "activations", "batches", "total"}) {
     EXPECT_NE(lenet.out.find(word), std::string::npos) << word << " in\n" << lenet.out;
   }
@@ -80,13 +80,13 @@ TEST(Inspect, PlansMemoryInBytes) {
   EXPECT_NE(shared.out.find("each of 8 ranks"), std::string::npos) << shared.out;
 }
 
-TEST(Inspect, UnknownNetworkNamesTheNearest) {
+TEST(Inspect, SuggestsTheNearestNetwork) {
   const Outcome outcome = run({"inspect", "resnet81"});
   EXPECT_EQ(outcome.code, 2);
   EXPECT_NE(outcome.error.find("did you mean 'resnet18'"), std::string::npos) << outcome.error;
 }
 
-TEST(Bench, ReportsTheWholeStep) {
+TEST(Bench, ReportsTheStepAndItsParts) {
   for (int ranks : {0, 2}) {
     const Outcome outcome =
         run({"bench", "lenet", "--batch", "8", "--steps", "5", "--json"}, ranks);
@@ -112,17 +112,17 @@ TEST(Doctor, NamesRanksAndLibraries) {
        {"mpirun, 2 ranks", "oneDNN", "protobuf", "rank 0", "rank 1", "/dev/shm"}) {
     EXPECT_NE(doctor.out.find(word), std::string::npos) << word << " in\n" << doctor.out;
   }
-  // A machine with less than two cores does have a problem with two ranks.
+  // A machine with fewer than two cores does have a problem with two ranks.
   EXPECT_EQ(doctor.code, doctor.out.find("PROBLEM") == std::string::npos ? 0 : 1) << doctor.out;
 }
 
-TEST(Doctor, NotesTheLoad) {
+TEST(Doctor, ReportsHighLoad) {
   const Outcome doctor = run({"doctor"});
   EXPECT_EQ(doctor.code, 0) << doctor.out;
   std::smatch line;
   const std::regex words("\\n +load average ([0-9.]+) on ([0-9]+) cores?\n");
   ASSERT_TRUE(std::regex_search(doctor.out, line, words)) << doctor.out;
-  const double load = std::stod(line[1]) / std::stod(line[2]);  // of a core; to 0.05
+  const double load = std::stod(line[1]) / std::stod(line[2]);  // per core, to within 0.05
   const bool noted =
       doctor.out.find("note: ") != std::string::npos &&
       doctor.out.find(line[1].str() + " on " + line[2].str() + " core",
@@ -132,8 +132,8 @@ TEST(Doctor, NotesTheLoad) {
   }
 }
 
-// libgomp prints its settings when it is loaded; those of the last time count.
-TEST(Waiting, OpenMpSpinsForABoundedTime) {
+// libgomp prints its settings whenever it is loaded. The last ones take effect.
+TEST(OpenMp, ThreadsSpinForABoundedTime) {
   const auto spins = [](const std::string& setting) {
     const Outcome outcome = run({"zoo"}, 0, {"OMP_DISPLAY_ENV=verbose", setting});
     EXPECT_EQ(outcome.code, 0) << outcome.error;
@@ -148,7 +148,7 @@ TEST(Waiting, OpenMpSpinsForABoundedTime) {
   EXPECT_EQ(spins("OMP_WAIT_POLICY=passive"), "0");
 }
 
-TEST(Doctor, GivesRanksGpusAndSaysWhenTheyShareThem) {
+TEST(Doctor, AssignsGpusToRanksAndReportsSharing) {
   const int gpus = query_cuda().devices;
   if (gpus == 0) GTEST_SKIP() << query_cuda().problem;
   const Outcome doctor = run({"doctor"}, gpus + 1);

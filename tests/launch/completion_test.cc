@@ -1,4 +1,4 @@
-// What bash, zsh and fish offer while a command is typed: each of them runs its script.
+// The completions that bash, zsh and fish offer with the completion scripts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/beside.h"
+#include "tests/build_tree.h"
 #include "tests/launch/program.h"
 
 namespace trireme::testing {
@@ -30,10 +30,10 @@ class Completion : public ::testing::TestWithParam<std::string> {
 
   const std::string& shell() const { return GetParam(); }
 
-  // Runs the command in a bare environment, where `trireme` is in PATH; expects success and nothing
-  // on stderr. Returns what it prints.
+  // Runs the command in an empty environment with `trireme` in PATH. Expects success and nothing on
+  // stderr. Returns its output.
   std::string output_of(const std::string& command, const std::filesystem::path& folder = ".") {
-    const std::string path = (tree() / "bin").string() + ":/usr/local/bin:/usr/bin:/bin";
+    const std::string path = (build_tree() / "bin").string() + ":/usr/local/bin:/usr/bin:/bin";
     const std::string all = "cd " + in_quotes(folder) +
                             " && env -i LC_ALL=C.UTF-8 TERM=xterm PATH=" + in_quotes(path) +
                             " HOME=" + in_quotes(home_.path()) + " " + command + " >" +
@@ -43,7 +43,7 @@ class Completion : public ::testing::TestWithParam<std::string> {
     return read_file(home_ / "out");
   }
 
-  // What the shell offers for the line in the folder, sorted.
+  // Returns the completions that the shell offers for the line in the folder, sorted.
   Words offers(const std::string& line, const std::filesystem::path& folder = ".") {
     const std::string start = shell() == "bash"  ? "bash --noprofile --norc"
                               : shell() == "zsh" ? "zsh -f"
@@ -60,12 +60,12 @@ class Completion : public ::testing::TestWithParam<std::string> {
     return found;
   }
 
-  // The only offer: a word that is not whole yet, after which comes no space. fish knows that by
-  // itself.
+  // A single, incomplete completion, after which the shell adds no space. (fish decides that
+  // itself.)
   Words open(const std::string& word) const {
     return shell() == "fish" ? Words{word} : Words{"(no space)", word};
   }
-  // Bash takes "=" for the end of a word: offers begin behind it.
+  // Bash ends words at "=", so its completions begin after it.
   Words after_equals(const std::string& before, Words words) const {
     if (shell() != "bash") {
       for (std::string& word : words) word.insert(0, before);
@@ -83,7 +83,7 @@ bool has(const Words& words, const std::string& word) {
 
 TEST_P(Completion, ScriptIsValid) { EXPECT_EQ(output_of(shell() + " -n " + script_), ""); }
 
-TEST_P(Completion, OffersCommandsAndThoseBelow) {
+TEST_P(Completion, OffersCommandsAndSubcommands) {
   EXPECT_EQ(offers("trireme tr"), Words{"train"});
   EXPECT_EQ(offers("trireme data "), (Words{"pack", "show", "stats"}));
   EXPECT_TRUE(has(offers("trireme "), "zoo"));
@@ -119,12 +119,12 @@ TEST_P(Completion, OffersFilesNetworksAndRuns) {
   EXPECT_EQ(offers("trireme config diff one.txtpb one.txtpb ", in), Words{});
 }
 
-TEST_P(Completion, OffersConfigurationsThatAreInstalled) {
+TEST_P(Completion, OffersInstalledConfigurations) {
   EXPECT_EQ(offers("trireme train mni", home_.path()), Words{"mnist.txtpb"});
 }
 
-// zsh and fish quote what they insert, not what they offer; zsh offers what comes after the tilde.
-TEST_P(Completion, TakesQuotedWordsAndHomes) {
+// zsh and fish quote inserted words, not the offered ones; zsh offers the part after the tilde.
+TEST_P(Completion, HandlesQuotedWordsAndTildes) {
   home_.write("my runs/first/config.txtpb", "");
   const std::string run = shell() == "bash" ? "my\\ runs/first" : "my runs/first";
   EXPECT_EQ(offers("trireme eval \"my runs/fi", home_.path()), Words{"my runs/first"});
@@ -132,17 +132,18 @@ TEST_P(Completion, TakesQuotedWordsAndHomes) {
   EXPECT_EQ(offers("trireme eval ~/my\\ runs/fi"), Words{shell() == "zsh" ? run : "~/" + run});
 }
 
-TEST_P(Completion, CompletesBehindLaunchers) {
+TEST_P(Completion, CompletesAfterLaunchers) {
   EXPECT_EQ(offers("mpirun -np 2 trireme tr"), Words{"train"});
   EXPECT_EQ(offers("mpiexec -n 2 --bind-to none trireme train x.txtpb --run"), Words{"--run-dir"});
-  EXPECT_EQ(offers("srun --mpi=pmix " + (tree() / "bin/trireme").string() + " train x --set opti"),
-            open("optimizer."));
+  EXPECT_EQ(
+      offers("srun --mpi=pmix " + (build_tree() / "bin/trireme").string() + " train x --set opti"),
+      open("optimizer."));
   EXPECT_EQ(offers("X=1 mpirun -np 1 trireme eval a : -np 1 trireme exp"), Words{"export"});
   EXPECT_EQ(offers("trireme runs . | X=1 trireme repo"), Words{"report"});
   EXPECT_EQ(offers("trireme-supervise --restarts 5 -- mpirun -np 2 trireme tr"), Words{"train"});
 }
 
-TEST_P(Completion, OffersNothingWhereNothingCanCome) {
+TEST_P(Completion, OffersNothingAfterACompleteCommand) {
   const Scratch scratch;
   scratch.write("a-file", "");
   for (const char* line : {"trireme doctor ", "mpirun -np 2 trireme doctor ", "trireme help zoo ",
@@ -151,7 +152,7 @@ TEST_P(Completion, OffersNothingWhereNothingCanCome) {
   }
 }
 
-TEST_P(Completion, OffersCommandsBehindHelpAndItsOptions) {
+TEST_P(Completion, OffersCommandsAfterHelpAndProgramOptions) {
   EXPECT_EQ(offers("trireme help tr"), Words{"train"});
   EXPECT_EQ(offers("trireme help data "), (Words{"pack", "show", "stats"}));
   EXPECT_EQ(offers("trireme --help tr"), Words{"train"});
@@ -163,8 +164,8 @@ TEST_P(Completion, OffersDataSets) {
   EXPECT_EQ(offers("trireme-get-data m"), Words{"mnist"});
 }
 
-TEST_P(Completion, LeavesOtherProgramsOfLaunchersAlone) {
-  const auto in = home_.path();  // files that are there may be offered
+TEST_P(Completion, DoesNotCompleteOtherProgramsOfLaunchers) {
+  const auto in = home_.path();  // existing files may be offered
   const Words none = shell() == "bash" ? Words{"(files)"} : Words{};
   EXPECT_EQ(offers("mpirun -np 2 other tr", in), none);
   EXPECT_EQ(offers("mpirun -np 2 /nowhere/trireme tr", in), none);

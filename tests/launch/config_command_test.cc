@@ -1,4 +1,4 @@
-// `trireme config check`, `show` and `diff`, from outside.
+// End-to-end tests of `trireme config check`, `show` and `diff`.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -30,22 +30,23 @@ bool says(const Outcome& outcome, const std::string& words) {
   return outcome.out.find(words) != std::string::npos;
 }
 
-TEST(ConfigCheck, TellsWhatWouldRun) {
+TEST(ConfigCheck, PrintsThePlannedRun) {
   const Outcome digits =
       run({"config", "check", kConfigs + "digits.txtpb", "--set", kDigits, "--ranks", "2"});
   ASSERT_EQ(digits.code, 0) << digits.error;
   for (const char* words :
        {"digits-cnn: 43.05 k parameters, input [1, 8, 8], 10 classes, FP32", "of which 1438",
-        "of which 359", "64 over 2 ranks, 23 steps an epoch, 460 in all", "a rank: parameters ",
+        "of which 359", "64 over 2 ranks, 23 steps per epoch, 460 in total",
+        "per rank: parameters ",
         "checked   fields; train: 32 of 1438 samples; eval: 32 of 359 samples; network; memory; "
         "run_dir",
-        "skipped   all other samples; other hosts", "nothing wrong found"}) {
+        "skipped   all other samples; other hosts", "no problems found"}) {
     EXPECT_TRUE(says(digits, words)) << words << " in\n" << digits.out;
   }
 }
 
-// By its name, with its data, from a folder that has neither.
-TEST(ConfigCheck, FindsWhatIsInstalled) {
+// The current folder has neither the configuration nor its data.
+TEST(ConfigCheck, FindsInstalledConfigurationsByName) {
   const Scratch scratch;
   const fs::path before = fs::current_path();
   fs::current_path(scratch.path());
@@ -64,20 +65,19 @@ TEST(ConfigCheck, FindsWhatIsInstalled) {
   fs::current_path(before);
 }
 
-// All that the project comes with, also where its data is not to be had.
-TEST(ConfigCheck, AcceptsEveryConfigurationOfTheProject) {
+TEST(ConfigCheck, AcceptsEveryConfigurationOfTheProjectWithoutData) {
   int built = 0;
   for (const auto& entry : fs::directory_iterator(kConfigs)) {
     const Outcome check = run({"config", "check", entry.path().string(), "--no-data"});
     EXPECT_EQ(check.code, 0) << entry.path() << check.error;
-    EXPECT_TRUE(says(check, "nothing wrong found")) << check.out;
+    EXPECT_TRUE(says(check, "no problems found")) << check.out;
     EXPECT_TRUE(says(check, "skipped   ")) << check.out;
     built += says(check, " parameters, input ");
   }
   EXPECT_GE(built, 5);
 }
 
-TEST(ConfigCheck, RefusesWhatIsWrong) {
+TEST(ConfigCheck, ReportsErrorsInConfigurationAndData) {
   const Scratch scratch;
   const std::string wrong =
       scratch.write("wrong.txtpb", std::string(kTiny) + "optimizer { momentum: 0.9 }\n");
@@ -98,8 +98,8 @@ TEST(ConfigCheck, RefusesWhatIsWrong) {
   EXPECT_NE(data.error.find("data.root"), std::string::npos) << data.error;
 }
 
-// Each of these ends `trireme train` before its first step.
-TEST(ConfigCheck, FindsWhatEndsTraining) {
+// Each of these errors ends `trireme train` before its first step.
+TEST(ConfigCheck, FindsErrorsThatPreventTraining) {
   const Scratch scratch;
   const std::string tiny = scratch.write("tiny.txtpb", kTiny);
   const auto refused = [&](std::vector<std::string> more, int code, const std::string& words) {
@@ -114,14 +114,14 @@ TEST(ConfigCheck, FindsWhatEndsTraining) {
   refused({"--run-dir", (scratch / "file/run").string()}, 2, "run_dir: ");
   refused({"--run-dir", "/proc/none/run"}, 2, "run_dir: ");
   refused({"--set", "model.init_from=" + (scratch / "none.safetensors").string()}, 2, "none.saf");
-  // Where another machine is to train, what this one lacks is only told.
+  // With --no-data, problems of this machine are only warnings.
   const Outcome elsewhere = run(
       {"config", "check", kConfigs + "imagenet.txtpb", "--no-data", "--set", "train.device=cpu"});
   EXPECT_EQ(elsewhere.code, 0) << elsewhere.error;
 }
 
-// Before a byte of it is allocated, by all that would.
-TEST(ConfigCheck, WhatDoesNotFitTheMachineIsRefusedByCause) {
+// All commands that would allocate the memory check it first.
+TEST(ConfigCheck, ReportsTheCauseIfMemoryDoesNotSuffice) {
   const Scratch scratch;
   const std::string file = scratch.write("large.txtpb", R"(
 model { network { layer { name: "wide" dense { units: 100 } } layer { name: "out" dense {} }
@@ -141,7 +141,7 @@ schedule { learning_rate: 0.1 }
        std::vector<Case>{{{"model.network.layer[0].dense.units=1000000000000"},
                           "large.txtpb:2: model: a rank needs at least "},
                          {{"model.network.layer[0].dense.units=1000000000000"},
-                          "of which layer 'wide' has most; make that layer smaller"},
+                          "layer 'wide' has the most of them; make that layer smaller"},
                          {{"batch.global=100000000000"}, "batch.global: a rank needs at least "},
                          {{"batch.global=100000000000", "batch.micro=10000000000"},
                           "batch.micro: a rank needs at least "}}) {
@@ -161,7 +161,7 @@ schedule { learning_rate: 0.1 }
   EXPECT_FALSE(fs::exists(folder));
 }
 
-// Each of the ranks fits alone.
+// A single rank would fit.
 TEST(ConfigCheck, RanksOfOneHostShareItsMemory) {
   const Scratch scratch;
   const std::string tiny = scratch.write("tiny.txtpb", kTiny);
@@ -210,7 +210,7 @@ schedule { learning_rate: 0.1 }
   EXPECT_TRUE(says(skipping, "1 of them bad; the first: ")) << skipping.out;
 }
 
-TEST(ConfigShow, PrintsAFileThatCanBeUsed) {
+TEST(ConfigShow, PrintsAValidConfiguration) {
   const Scratch scratch;
   const std::string tiny = scratch.write("tiny.txtpb", kTiny);
   for (const std::vector<std::string>& more :
@@ -228,11 +228,11 @@ TEST(ConfigShow, PrintsAFileThatCanBeUsed) {
   }
 }
 
-TEST(ConfigDiff, LeavesAsDiffDoes) {
+TEST(ConfigDiff, HasTheExitCodesOfDiff) {
   const Scratch scratch;
   const std::string a = scratch.write("a.txtpb", kTiny);
   const std::string b = scratch.write("b.txtpb", std::string(kTiny) + "optimizer { adam {} }\n");
-  // A run's folder stands for its configuration.
+  // The folder of a run stands for its configuration.
   const std::string resolved =
       run({"config", "show", a, "--set", "batch.micro=4", "--run-dir", "runs/x"}).out;
   scratch.write("run/config.txtpb", resolved);

@@ -1,4 +1,4 @@
-// A run that goes on finds its data as it was, or says what has changed.
+// A run that resumes detects whether its data has changed.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
 
-// An epoch is 12 steps while the file has 240 rows.
+// An epoch has 12 steps if the file has 240 rows.
 constexpr const char* kConfig = R"(
 model { zoo { name: "mlp" hidden: 8 } }
 data { csv { train_file: "x.csv" } holdout: 0.2 }
@@ -64,7 +64,7 @@ class DataChange : public ::testing::Test {
   std::string config_;
 };
 
-TEST_F(DataChange, IsRefusedAndNamed) {
+TEST_F(DataChange, IsAnErrorThatNamesTheChange) {
   const std::string config_before = read_file(run_dir() / "config.txtpb");
   std::vector<Row> permuted = rows(240), reversed = rows(240), zeroed = rows(240);
   std::rotate(permuted.begin(), permuted.begin() + 1, permuted.end());
@@ -99,23 +99,23 @@ TEST_F(DataChange, IsRefusedAndNamed) {
   }
 }
 
-// Step 22 has used 160 samples of its epoch, which the new data does not have.
-TEST_F(DataChange, IsAcceptedWhenAskedFor) {
+// Step 22 has used 160 samples of its epoch, more than the new data has.
+TEST_F(DataChange, IsAcceptedWithTheFlag) {
   write(rows(180));
   const Outcome accepted = train({"--accept-data-change"}, 2);
   EXPECT_EQ(accepted.code, 0) << accepted.error;
   EXPECT_THAT(accepted.out, HasSubstr("training samples: 192 -> 144; evaluation samples: 48 -> 36; "
                                       "accepted"));
   EXPECT_THAT(accepted.out, HasSubstr("the samples held out for evaluation have changed"));
-  // Two epochs of 9 steps after the one that was given up.
+  // Two epochs of 9 steps after the abandoned one.
   EXPECT_EQ(losses_of(run_dir()).size(), 22u + 2 * 9);
   const Outcome again = train({"--set", "train.epochs=5"});
   EXPECT_EQ(again.code, 0) << again.error;
   EXPECT_THAT(again.out, Not(HasSubstr("the data")));
 }
 
-// Another holdout makes other data: what the user has changed is named, not what came of it.
-TEST_F(DataChange, AConfigurationThatIsTheCauseIsNamedFirst) {
+// Changing the holdout changes the data; the message names the field, not the data.
+TEST_F(DataChange, IsAttributedToAChangedConfiguration) {
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{}, std::vector<std::string>{"--accept-data-change"}}) {
     std::vector<std::string> words = {"--set", "data.holdout=0.3"};
@@ -127,7 +127,7 @@ TEST_F(DataChange, AConfigurationThatIsTheCauseIsNamedFirst) {
   }
 }
 
-TEST_F(DataChange, IsToldByConfigCheck) {
+TEST_F(DataChange, IsReportedByConfigCheck) {
   const auto check = [&](const std::vector<std::string>& more = {}) {
     std::vector<std::string> words = {"config",
                                       "check",
@@ -142,7 +142,7 @@ TEST_F(DataChange, IsToldByConfigCheck) {
   const Outcome same = check({"--set", "batch.global=24"});
   EXPECT_EQ(same.code, 0) << same.error;
   EXPECT_THAT(same.out, HasSubstr("changed   batch.global: 16 -> 24"));
-  EXPECT_THAT(same.out, HasSubstr("holds checkpoints, the newest step-00000022"));
+  EXPECT_THAT(same.out, HasSubstr("has checkpoints, the newest is step-00000022"));
   const Outcome network = check({"--set", "model.zoo.hidden=9"});
   EXPECT_EQ(network.code, 2) << network.out;
   EXPECT_THAT(network.error, HasSubstr("model.zoo.hidden: [8] -> [9]"));
@@ -152,8 +152,8 @@ TEST_F(DataChange, IsToldByConfigCheck) {
   EXPECT_THAT(data.error, HasSubstr("training samples: 192 -> 240"));
 }
 
-// The numbers are the same; but other names would be read from tables from then on.
-TEST_F(DataChange, RenamedColumnsAreRefused) {
+// The numbers are the same, but later tables would be read by the new names.
+TEST_F(DataChange, RenamedColumnsAreAnError) {
   const auto name_columns = [&](const std::string& names) {
     std::ostringstream text;
     for (const Row& row : rows(240)) text << fmt::format("{},{},{}\n", row.a, row.b, row.label);
@@ -171,8 +171,8 @@ TEST_F(DataChange, RenamedColumnsAreRefused) {
   EXPECT_EQ(accepted.code, 0) << accepted.error;
 }
 
-// Results of an older checkpoint are not to be taken for those of the newest, nor to replace them.
-TEST_F(DataChange, EvalSaysWhichCheckpointItTook) {
+// The results of an older checkpoint must not be mistaken for those of the newest, or replace them.
+TEST_F(DataChange, EvalNamesItsCheckpoint) {
   const Outcome newest = run({"eval", run_dir().string()});
   EXPECT_THAT(newest.out, HasSubstr("after step 22: "));
   const auto saved = [&] { return read_file(run_dir() / "evaluation.json"); };
@@ -190,8 +190,8 @@ TEST_F(DataChange, EvalSaysWhichCheckpointItTook) {
   EXPECT_THAT(damaged.out, HasSubstr("after step 12: "));
 }
 
-// Of a table to predict, labels need not be there, and rows keep their numbers.
-TEST_F(DataChange, PredictsTheGoodRowsOfATable) {
+// The labels may be missing, and skipped rows do not change the numbers of the others.
+TEST_F(DataChange, PredictSkipsBadRowsOfATable) {
   const std::string table = scratch_.write("rows.csv", "1,2,\n3,oops,\n5,6,?\n");
   const Outcome some = run({"predict", run_dir().string(), table, "--format", "csv"});
   EXPECT_EQ(some.code, 3) << some.error;
@@ -202,7 +202,7 @@ TEST_F(DataChange, PredictsTheGoodRowsOfATable) {
   EXPECT_EQ(run({"predict", run_dir().string(), table, "--skip-bad"}).code, 0);
 }
 
-TEST_F(DataChange, IsToldByEval) {
+TEST_F(DataChange, IsReportedByEval) {
   const auto eval = [&](const std::vector<std::string>& more = {}) {
     std::vector<std::string> words = {"eval", run_dir().string()};
     words.insert(words.end(), more.begin(), more.end());
@@ -215,15 +215,14 @@ TEST_F(DataChange, IsToldByEval) {
   const Outcome changed = eval();
   EXPECT_EQ(changed.code, 0) << changed.error;
   EXPECT_THAT(changed.error,
-              HasSubstr("warning: the evaluation data is not what the run of this checkpoint had: "
+              HasSubstr("warning: the evaluation data differs from that of the checkpoint's run: "
                         "evaluation samples: 48 -> 60\n"));
   const Outcome other = eval({"--data", (data_ / "x.csv").string()});
   EXPECT_EQ(other.code, 0) << other.error;
   EXPECT_THAT(other.error, Not(HasSubstr("warning")));
 }
 
-// Nothing of what a user has is renamed without a word.
-TEST_F(DataChange, WhatIsSetAsideIsTold) {
+TEST_F(DataChange, RenamedCheckpointsAreReported) {
   const Outcome back = train({"--resume", (run_dir() / "checkpoints" / "step-00000012").string(),
                               "--set", "train.max_steps=13"});
   EXPECT_EQ(back.code, 0) << back.error;
@@ -231,13 +230,13 @@ TEST_F(DataChange, WhatIsSetAsideIsTold) {
                                     "step 12: renamed to set-aside-step-00000022\n"));
 }
 
-TEST_F(DataChange, MistypedResumeIsSuggested) {
+TEST_F(DataChange, MistypedResumeGetsASuggestion) {
   const Outcome mistyped = train({"--resume", "nver"});
   EXPECT_EQ(mistyped.code, 3) << mistyped.error;
   EXPECT_THAT(mistyped.error, HasSubstr("--resume nver: no such folder; did you mean 'never'?"));
 }
 
-TEST_F(DataChange, IsNotSeenWhereThereIsNone) {
+TEST_F(DataChange, IsNotReportedIfOnlyThePathOrTimeDiffers) {
   fs::rename(data_, scratch_ / "elsewhere");
   data_ = scratch_ / "elsewhere";
   fs::last_write_time(data_ / "x.csv", fs::file_time_type());

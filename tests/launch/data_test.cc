@@ -1,4 +1,4 @@
-// `trireme data show`, `trireme data stats` and `trireme data pack`, from outside.
+// End-to-end tests of `trireme data show`, `trireme data stats` and `trireme data pack`.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using Json = nlohmann::json;
 
-// A run on these samples, which is never trained.
+// Writes a configuration for these samples, which is never trained.
 std::string config(const Scratch& scratch, const std::string& data) {
   return scratch.write("run.txtpb", fmt::format(R"(
     model {{ zoo {{ name: "mlp" }} }}
@@ -36,7 +36,7 @@ std::string config(const Scratch& scratch, const std::string& data) {
                                                 scratch.path().string(), data));
 }
 
-// Each of one color, plus 1 in the column x = 1.
+// An image of one color, plus 1 in the column x = 1.
 std::string png(int height, int width, std::array<int, 3> color) {
   data::Image image;
   const data::ImageView view = image.reshape({height, width}, 3);
@@ -77,7 +77,7 @@ TEST(DataStats, MeasuresImagesInFolders) {
   EXPECT_EQ(json["input"], "[3, 4, 4]");
   EXPECT_EQ(json["classes"], Json::parse(R"([{"name": "cat", "count": 2},
                                              {"name": "dog", "count": 1}])"));
-  // A quarter of the pixels is brighter by 1.
+  // A quarter of the pixels are brighter by 1.
   const std::array<std::array<double, 3>, 3> colors = {{{10, 20, 30}, {30, 20, 10}, {50, 50, 50}}};
   for (size_t c = 0; c < 3; ++c) {
     double sum = 0, squares = 0;
@@ -100,8 +100,8 @@ TEST(DataStats, MeasuresImagesInFolders) {
   }
 }
 
-// Transforms are applied, what lies in the files is told as it is.
-TEST(DataStats, SeesWhatTheNetworkSees) {
+// The input statistics include the transforms; the sizes of the files do not.
+TEST(DataStats, MeasuresTransformedImages) {
   const Scratch scratch;
   write_folder(scratch);
   const std::string path =
@@ -115,15 +115,15 @@ TEST(DataStats, SeesWhatTheNetworkSees) {
   EXPECT_EQ(json["input"], "[3, 2, 2]");
   EXPECT_EQ(json["height"], Json::parse(R"({"least": 4, "median": 6, "most": 6})"));
   EXPECT_EQ(json["width"], Json::parse(R"({"least": 4, "median": 8, "most": 8})"));
-  // The column x = 1 is half of what is cropped of the first, and not there in the second.
+  // The column x = 1 is half of the crop of the first image, and is not in that of the second.
   EXPECT_NEAR(json["mean"][0], 1.25 / 255, 1e-8);
 }
 
 TEST(DataStats, NamesEveryBadRecord) {
   const Scratch scratch;
   write_folder(scratch);
-  const std::string whole = png(4, 4, {1, 1, 1});
-  scratch.write("train/dog/1.png", whole.substr(0, whole.size() / 2));
+  const std::string complete = png(4, 4, {1, 1, 1});
+  scratch.write("train/dog/1.png", complete.substr(0, complete.size() / 2));
   scratch.write("train/dog/2.png", png(5, 5, {1, 1, 1}));
   const std::string path = config(scratch, "image_folder {}");
   const Outcome outcome = run({"data", "stats", path});
@@ -158,17 +158,17 @@ TEST(DataStats, MeasuresFeatures) {
       config(scratch, "csv { train_file: 'x.csv' eval_file: 'x.csv' scale: 0.5 }");
   const Json json = Json::parse(run({"data", "stats", path, "--json"}).out);
   EXPECT_THAT(json["mean"].get<std::vector<double>>(), ::testing::ElementsAre(1.5, 5, 4));
-  const auto deviation = json["deviation"].get<std::vector<double>>();
-  EXPECT_NEAR(deviation[0], std::sqrt(3.5) / 2, 1e-9);
-  EXPECT_EQ(deviation[1], 0);
-  // What never changes is divided by 1.
-  EXPECT_EQ(json["normalize"], "normalize { mean: [1.5, 5, 4] deviation: [0.9354, 1, 1.369] }");
+  const auto stddev = json["deviation"].get<std::vector<double>>();
+  EXPECT_NEAR(stddev[0], std::sqrt(3.5) / 2, 1e-9);
+  EXPECT_EQ(stddev[1], 0);
+  // A constant channel is divided by 1.
+  EXPECT_EQ(json["normalize"], "normalize { mean: [1.5, 5, 4] std: [0.9354, 1, 1.369] }");
   const Json some = Json::parse(run({"data", "stats", path, "--json", "--samples", "2"}).out);
   EXPECT_EQ(some["samples"], 2);
   EXPECT_THAT(some["mean"].get<std::vector<double>>(), ::testing::ElementsAre(1, 5, 3.5));
 }
 
-TEST(DataShow, DrawsDigitsThatComeWithTheProject) {
+TEST(DataShow, WritesAPageOfDigits) {
   const Scratch scratch;
   const std::string page = (scratch / "digits.html").string();
   const std::vector<std::string> show = {"data",
@@ -191,11 +191,11 @@ TEST(DataShow, DrawsDigitsThatComeWithTheProject) {
             10u);
   EXPECT_THAT(first, HasSubstr("repeat(5, 128px); image-rendering: pixelated"));
   EXPECT_THAT(first, ::testing::EndsWith("</html>\n"));
-  // It loads nothing.
+  // The page is self-contained.
   EXPECT_EQ(count(first, "src="), 10u);
   EXPECT_EQ(count(first, "://"), 0u);
 
-  // The same again; another epoch has others.
+  // The page is reproducible; another epoch has other samples.
   ASSERT_EQ(run(show).code, 0);
   EXPECT_EQ(read_file(page), first);
   std::vector<std::string> later = show;
@@ -204,8 +204,7 @@ TEST(DataShow, DrawsDigitsThatComeWithTheProject) {
   EXPECT_NE(read_file(page), first);
 }
 
-// To the bit, and in the same order.
-TEST(DataShow, DrawsWhatTrainingGets) {
+TEST(DataShow, ShowsTheTrainingSamplesBitwiseAndInOrder) {
   const Scratch scratch;
   write_folder(scratch);
   const std::string data =
@@ -240,7 +239,7 @@ TEST(DataShow, DrawsWhatTrainingGets) {
   }
 }
 
-TEST(DataShow, SuitsTheSizeOfImages) {
+TEST(DataShow, ScalesImagesToASuitableSize) {
   const Scratch scratch;
   const auto shown = [&](int height, int width, const std::vector<std::string>& options = {}) {
     for (const char* part : {"train", "val"}) {
@@ -254,7 +253,7 @@ TEST(DataShow, SuitsTheSizeOfImages) {
     EXPECT_EQ(run(command).code, 0);
     return read_file(page);
   };
-  EXPECT_THAT(shown(28, 20), HasSubstr("width=\"80\" height=\"112\""));  // by a whole number
+  EXPECT_THAT(shown(28, 20), HasSubstr("width=\"80\" height=\"112\""));  // by an integer
   EXPECT_THAT(shown(100, 150), HasSubstr("width=\"150\" height=\"100\""));
   const std::string large = shown(224, 448);
   EXPECT_THAT(large, HasSubstr("width=\"160\" height=\"80\""));
@@ -263,7 +262,7 @@ TEST(DataShow, SuitsTheSizeOfImages) {
   EXPECT_THAT(shown(2, 3, {"--zoom", "10"}), HasSubstr("width=\"30\" height=\"20\""));
 }
 
-TEST(DataShow, NamesAreText) {
+TEST(DataShow, EscapesNamesForHtml) {
   const Scratch scratch;
   for (const char* folder : {"train/<b>&\"cat", "val/<b>&\"cat"}) {
     std::filesystem::create_directories(scratch / folder);
@@ -277,7 +276,7 @@ TEST(DataShow, NamesAreText) {
   EXPECT_EQ(count(text, "<b>"), 0u);
 }
 
-TEST(DataShow, PrintsWhatIsNoImage) {
+TEST(DataShow, PrintsRowsOfNumbers) {
   const Scratch scratch;
   scratch.write("x.csv", "1,10,0\n2,20,1\n3.5,30,1\n");
   const std::string path =
@@ -298,16 +297,17 @@ TEST(DataShow, PrintsTokensAsText) {
   EXPECT_THAT(outcome.out, HasSubstr("--- sample 1 ---\nto be\n"));
 }
 
-TEST(DataShow, SaysWhatCannotBeDone) {
+TEST(DataShow, ReportsInvalidArguments) {
   const Scratch scratch;
   write_folder(scratch);
   const std::string path = config(scratch, "image_folder {}");
   const Outcome nowhere = run({"data", "show", path, "--out", (scratch / "no/x.html").string()});
   EXPECT_EQ(nowhere.code, 1);
   EXPECT_THAT(nowhere.error, HasSubstr("no/x.html.tmp: cannot be created: No such file"));
-  const Outcome ending = run({"data", "show", path, "--out", "x.png"});
-  EXPECT_EQ(ending.code, 2);
-  EXPECT_THAT(ending.error, HasSubstr("x.png: data show writes one HTML page; name it *.html"));
+  const Outcome png_name = run({"data", "show", path, "--out", "x.png"});
+  EXPECT_EQ(png_name.code, 2);
+  EXPECT_THAT(png_name.error,
+              HasSubstr("x.png: data show writes an HTML page; choose a name *.html"));
   const Outcome ranks = run({"data", "show", path}, 2);
   EXPECT_EQ(ranks.code, 2);
   EXPECT_THAT(ranks.error, HasSubstr("one rank"));
@@ -316,8 +316,8 @@ TEST(DataShow, SaysWhatCannotBeDone) {
   EXPECT_THAT(run({"data", "--help"}).out, HasSubstr("stats"));
 }
 
-// What `data pack` says is to be written into a configuration.
-DataConfig told(const std::string& out) {
+// Parses the `data` section that `data pack` prints.
+DataConfig printed_config(const std::string& out) {
   const size_t begin = out.find("data {") + 6;
   DataConfig data;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
@@ -326,7 +326,7 @@ DataConfig told(const std::string& out) {
   return data;
 }
 
-TEST(DataPack, TellsHowToReadTheShards) {
+TEST(DataPack, PrintsAConfigurationThatReadsTheShards) {
   const Scratch scratch;
   write_folder(scratch);
   const std::string shards = (scratch / "shards").string();
@@ -337,8 +337,8 @@ TEST(DataPack, TellsHowToReadTheShards) {
   const Outcome evaluation =
       run({"data", "pack", scratch.path().string(), shards, "--part", "eval"});
   ASSERT_EQ(evaluation.code, 0) << evaluation.error;
-  const DataConfig data = told(evaluation.out);
-  EXPECT_EQ(data::open_dataset(told(training.out), data::Part::kTraining)->size(), 3);
+  const DataConfig data = printed_config(evaluation.out);
+  EXPECT_EQ(data::open_dataset(printed_config(training.out), data::Part::kTraining)->size(), 3);
   DataConfig cropped = data;
   cropped.add_eval_transform()->mutable_center_crop()->add_size(4);
   const auto samples = data::open_dataset(cropped, data::Part::kEvaluation);
@@ -349,7 +349,7 @@ TEST(DataPack, TellsHowToReadTheShards) {
   EXPECT_THAT(other.error, HasSubstr("are of another plan: resize is 2 now and was 0"));
 }
 
-TEST(DataPack, StoppedBySignalItGoesOn) {
+TEST(DataPack, ContinuesAfterASignal) {
   const Scratch scratch;
   const std::string path = config(scratch, "synthetic { count: 5000 }");
   const std::string shards = (scratch / "shards").string();
@@ -359,13 +359,13 @@ TEST(DataPack, StoppedBySignalItGoesOn) {
   program.signal(SIGINT);
   const Outcome stopped = program.wait();
   EXPECT_EQ(stopped.code, 75) << stopped.error;
-  EXPECT_THAT(stopped.out, HasSubstr("stopped; run it again to go on"));
+  EXPECT_THAT(stopped.out, HasSubstr("stopped; run the same command again to continue"));
   const auto first = std::filesystem::last_write_time(scratch / "shards" / "train-000000.tar");
   const Outcome rest = run(command);
   EXPECT_EQ(rest.code, 0) << rest.error;
   EXPECT_THAT(rest.out, StartsWith("5000 samples in "));
   EXPECT_EQ(std::filesystem::last_write_time(scratch / "shards" / "train-000000.tar"), first);
-  EXPECT_EQ(data::open_dataset(told(rest.out), data::Part::kTraining)->size(), 5000);
+  EXPECT_EQ(data::open_dataset(printed_config(rest.out), data::Part::kTraining)->size(), 5000);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-// Stands in for NVIDIA's driver library on a machine whose driver finds no GPU: as libcuda.so.1 in
-// a folder of LD_LIBRARY_PATH. TRIREME_TEST_DRIVER is the version of CUDA that it is made for,
-// 13000 when not set.
+// A fake of NVIDIA's driver library that finds no GPU, installed as libcuda.so.1 in a folder of
+// LD_LIBRARY_PATH. TRIREME_TEST_DRIVER is the CUDA version that it reports (default: 13000).
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -20,7 +19,7 @@ int cuDriverGetVersion(int* version) {
   return 0;
 }
 
-// How the CUDA runtime finds everything else.
+// The CUDA runtime looks up all other functions here.
 int cuGetProcAddress_v2(const char* name, void** function, int, uint64_t, int* status) {
   *function = reinterpret_cast<void*>(refuse);
   if (std::strcmp(name, "cuInit") == 0) *function = reinterpret_cast<void*>(cuInit);

@@ -1,5 +1,5 @@
-// Whatever a user can get wrong ends in one message that names the place, with the right exit code,
-// on any number of ranks.
+// Every user error results in one message that names its location, and in the right exit code, on
+// any number of ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ std::string big_endian(const std::vector<uint32_t>& words) {
   return bytes;
 }
 
-// With 0 the program runs without a launcher.
+// The parameter is the number of ranks; 0 runs the program without a launcher.
 class Failures : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -55,7 +55,7 @@ class Failures : public ::testing::TestWithParam<int> {
     return run(arguments, GetParam());
   }
 
-  // One message, of this code, that has all the fragments.
+  // Expects this exit code and one message that contains all fragments.
   void expect_failure(const Outcome& outcome, int code, const std::vector<std::string>& fragments) {
     EXPECT_EQ(outcome.code, code) << outcome.error << outcome.out;
     for (const std::string& fragment : fragments) {
@@ -66,7 +66,8 @@ class Failures : public ::testing::TestWithParam<int> {
     EXPECT_EQ(std::count(outcome.error.begin(), outcome.error.end(), '\n'), 1) << outcome.error;
   }
 
-  // Images [count, 2, 2] and as many labels, for mnist-like configurations.
+  // Writes an IDX data set of images [images, 2, 2] and labels, and selects it in the
+  // configuration.
   void write_idx(uint32_t images, uint32_t labels, char label, size_t cut = 0) {
     config_ = replaced(config_, R"(csv { train_file: "train.csv" classes: 3 })",
                        R"(idx { train_images: "i" train_labels: "l" classes: 3 })");
@@ -84,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Failures, ::testing::Values(0, 2), [](const auto
   return test.param == 0 ? std::string("alone") : std::to_string(test.param);
 });
 
-TEST_P(Failures, NoneAsGiven) {
+TEST_P(Failures, ValidConfigurationTrains) {
   const Outcome outcome = train();
   EXPECT_EQ(outcome.code, 0) << outcome.error;
 }
@@ -165,7 +166,7 @@ TEST_P(Failures, IdxLabelOutOfRange) {
   expect_failure(train(), 3, {"/l", "9"});
 }
 
-// A folder that nobody may write cannot be made for root; a file in its place stops everyone.
+// Uses a file in place of the folder, because root can write to any folder.
 TEST_P(Failures, RunFolderThatCannotBeWritten) {
   scratch_.write("run", "in the way");
   expect_failure(train(), 1, {(scratch_ / "run").string()});

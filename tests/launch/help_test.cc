@@ -1,4 +1,4 @@
-// How the program explains itself, and what it says to mistakes.
+// The help of the program, and its messages about usage errors.
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <sys/wait.h>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/beside.h"
+#include "tests/build_tree.h"
 #include "tests/launch/program.h"
 
 namespace trireme::testing {
@@ -27,7 +27,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// What completes the words: commands, where they lead to commands.
+// Returns the completions of the words.
 Words completions(Words words) {
   words.insert(words.begin(), {"completion", "words", "--"});
   Words found;
@@ -37,7 +37,7 @@ Words completions(Words words) {
   return found;
 }
 
-// All commands with those below them: {"train"}, {"data"}, {"data", "show"}, ...
+// Returns all commands and subcommands: {"train"}, {"data"}, {"data", "show"}, ...
 std::vector<Words> all_commands() {
   std::vector<Words> all;
   for (const std::string& name : completions({""})) {
@@ -49,7 +49,7 @@ std::vector<Words> all_commands() {
   return all;
 }
 
-TEST(Help, TeachesEachCommandWithin80Columns) {
+TEST(Help, DescribesEachCommandWithin80Columns) {
   const std::vector<Words> commands = all_commands();
   EXPECT_GT(commands.size(), 15u);
   for (Words words : commands) {
@@ -85,12 +85,13 @@ TEST(Help, ListsCommandsInGroupsOneLineEach) {
   for (const std::string& command : completions({""})) {
     EXPECT_TRUE(listed.contains(command)) << command << " in\n" << help.out;
   }
-  for (const char* group : {"Train and go on:", "Look:", "This machine:", "Examples:"}) {
+  for (const char* group : {"Training:", "Inspecting runs, networks and data:",
+                            "Checking this machine:", "Examples:"}) {
     EXPECT_NE(help.out.find(group), std::string::npos) << group;
   }
 }
 
-// Its layout is checked by readers of such pages in tests/deploy/install_test.sh.
+// tests/deploy/install_test.sh checks the format of the pages with mandoc.
 TEST(Help, WritesAManualPageForEachCommand) {
   const Scratch scratch;
   ASSERT_EQ(run({"help", "--man", scratch.path()}, 0, {"SOURCE_DATE_EPOCH=1700000000"}).code, 0);
@@ -116,7 +117,7 @@ TEST(Help, WritesAManualPageForEachCommand) {
       << nowhere.error;
 }
 
-// What an example names is there in a clone, and in an installation.
+// The examples must work in a clone and in an installation.
 TEST(Help, ExamplesNameFilesThatExist) {
   int found = 0;
   for (const Words& words : all_commands()) {
@@ -132,7 +133,7 @@ TEST(Help, ExamplesNameFilesThatExist) {
   EXPECT_GT(found, 3);
 }
 
-TEST(Mistake, NamesTheNearestValidWordInOneLine) {
+TEST(UsageError, NamesTheNearestValidWordInOneLine) {
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"trian"}, "there is no command 'trian'; did you mean 'train'? (trireme --help)"},
       {{"trian", "x.txtpb", "--set", "a=b"}, "there is no command 'trian'; did you mean 'train'?"},
@@ -140,7 +141,7 @@ TEST(Mistake, NamesTheNearestValidWordInOneLine) {
       {{"train", "x.txtpb", "--rum-dir", "r"},
        "trireme train has no option '--rum-dir'; did you mean '--run-dir'? (trireme train --help)"},
       {{"train", "x.txtpb", "--rum-dir=r"}, "trireme train has no option '--rum-dir'; did you"},
-      {{"config", "diff", "a", "b", "c"}, "trireme config diff has no use for 'c'"},
+      {{"config", "diff", "a", "b", "c"}, "trireme config diff takes no argument 'c'"},
       {{"train"}, "CONFIG is required (trireme train --help)"},
       {{"train", "x.txtpb", "--device", "cud"},
        "--device: cud not in {cpu,cuda,auto}; did you mean 'cuda'?"},
@@ -158,7 +159,16 @@ TEST(Mistake, NamesTheNearestValidWordInOneLine) {
   }
 }
 
-// What `trireme --help` prints on a terminal.
+TEST(DeprecatedFlag, WorksWithAWarningAndIsHidden) {
+  const Outcome outcome = run({"export", "no-such-run", "x.onnx", "--no-normalise"});
+  const std::string warning = "warning: --no-normalise is deprecated; use --no-normalize\n";
+  EXPECT_TRUE(outcome.error.starts_with(warning)) << outcome.error;
+  EXPECT_EQ(run({"export", "--help"}).out.find("normalise"), std::string::npos);
+  const std::string error = run({"export", "a", "b.onnx", "--no-normalis"}).error;
+  EXPECT_NE(error.find("did you mean '--no-normalize'?"), std::string::npos) << error;
+}
+
+// Returns what `trireme --help` prints on a terminal.
 std::string help_on_terminal(const Words& environment) {
   int terminal = -1;
   const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
@@ -169,7 +179,7 @@ std::string help_on_terminal(const Words& environment) {
       const size_t equals = setting.find('=');
       setenv(setting.substr(0, equals).c_str(), setting.substr(equals + 1).c_str(), 1);
     }
-    const std::string program = tree() / "bin" / "trireme";
+    const std::string program = build_tree() / "bin" / "trireme";
     execl(program.c_str(), program.c_str(), "--help", nullptr);
     _exit(127);
   }
@@ -183,7 +193,7 @@ std::string help_on_terminal(const Words& environment) {
   return text;
 }
 
-TEST(Help, HasColorOnlyOnATerminalThatWantsIt) {
+TEST(Help, UsesColorOnlyOnATerminalThatSupportsIt) {
   EXPECT_NE(help_on_terminal({}).find("\x1b["), std::string::npos);
   for (const char* setting : {"NO_COLOR=1", "TERM=dumb"}) {
     const std::string text = help_on_terminal({setting});
@@ -192,7 +202,7 @@ TEST(Help, HasColorOnlyOnATerminalThatWantsIt) {
   }
 }
 
-TEST(Zoo, CountsAreThoseOfThePapers) {
+TEST(Zoo, CountsMatchThePapers) {
   const Outcome zoo = run({"zoo", "--json"});
   ASSERT_EQ(zoo.code, 0) << zoo.error;
   std::map<std::string, nlohmann::json> networks;
@@ -201,7 +211,7 @@ TEST(Zoo, CountsAreThoseOfThePapers) {
     EXPECT_GT(network["forward_flops"].get<double>(), 0) << network;
     EXPECT_NE(network["about"], "") << network;
   }
-  // As torchvision counts them; ResNet-20 as in table 6 of arXiv:1512.03385 (0.27 M).
+  // The counts of torchvision; ResNet-20 from table 6 of arXiv:1512.03385 (0.27 M).
   EXPECT_EQ(networks["alexnet"]["parameters"], 61'100'840);
   EXPECT_EQ(networks["resnet18"]["parameters"], 11'689'512);
   EXPECT_EQ(networks["resnet50"]["parameters"], 25'557'032);

@@ -1,11 +1,11 @@
-// The program with CUDA on a machine where CUDA finds no GPU: without a driver (the runtime's error
-// 35), with one that is too old (35 again), with one that finds none (100).
+// A build with CUDA on machines without a usable GPU: without a driver (CUDA runtime error 35),
+// with a driver that is too old (35), and with a driver that finds no GPU (100).
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "core/device.h"
-#include "tests/beside.h"
+#include "tests/build_tree.h"
 #include "tests/launch/program.h"
 
 namespace trireme::testing {
@@ -21,7 +21,7 @@ schedule { learning_rate: 0.1 }
 
 struct Machine {
   std::string name;
-  std::string driver;  // the version of CUDA that it is made for; empty: none is installed
+  std::string driver;  // the CUDA version that the driver supports; empty if none is installed
   std::string reason;
 };
 
@@ -31,7 +31,7 @@ class NoGpu : public ::testing::TestWithParam<Machine> {
  protected:
   void SetUp() override {
     if (!GetParam().driver.empty()) {
-      const std::string folder = tree() / "tests" / "driver_without_gpu";
+      const std::string folder = build_tree() / "tests" / "driver_without_gpu";
       ASSERT_TRUE(std::filesystem::exists(folder + "/libcuda.so.1"));
       environment_ = {"LD_LIBRARY_PATH=" + folder, "TRIREME_TEST_DRIVER=" + GetParam().driver};
     } else if (query_cuda().devices > 0) {
@@ -58,12 +58,11 @@ TEST_P(NoGpu, AutoTrainsOnTheCpu) {
   }
 }
 
-TEST_P(NoGpu, CudaIsRefusedAtOnce) {
+TEST_P(NoGpu, CudaFailsImmediately) {
   for (int ranks : {0, 2}) {
     const Outcome outcome = train("cuda", ranks);
     EXPECT_EQ(outcome.code, 2);
-    EXPECT_LT(outcome.seconds,
-              60);  // where a rank that waits for others would be stopped after 300
+    EXPECT_LT(outcome.seconds, 60);  // well below the timeout of waiting ranks, 300 s
     for (const std::string& part :
          {std::string("train.device"), std::string("rank 0"), GetParam().reason}) {
       EXPECT_NE(outcome.error.find(part), std::string::npos) << part << " in\n" << outcome.error;
@@ -72,12 +71,12 @@ TEST_P(NoGpu, CudaIsRefusedAtOnce) {
   }
 }
 
-TEST_P(NoGpu, DoctorSaysWhy) {
+TEST_P(NoGpu, DoctorReportsTheReason) {
   const Outcome doctor = run({"doctor"}, 0, environment_);
   EXPECT_EQ(doctor.code, 0) << doctor.out;
   for (const std::string& part :
        {std::string("CUDA       runtime "), std::string("cuDNN"), std::string("NCCL"),
-        "no GPU: " + GetParam().reason, std::string("mend it: where there is a GPU")}) {
+        "no GPU: " + GetParam().reason, std::string("fix: if there is a GPU")}) {
     EXPECT_NE(doctor.out.find(part), std::string::npos) << part << " in\n" << doctor.out;
   }
 }
@@ -85,9 +84,9 @@ TEST_P(NoGpu, DoctorSaysWhy) {
 INSTANTIATE_TEST_SUITE_P(
     With, NoGpu,
     ::testing::Values(Machine{"NoDriver", "", "no NVIDIA driver is installed"},
-                      Machine{"AnOldDriver", "11040",
+                      Machine{"OldDriver", "11040",
                               "the NVIDIA driver is too old: it supports CUDA 11.4"},
-                      Machine{"ADriverAlone", "13000", "the NVIDIA driver finds no GPU"}),
+                      Machine{"DriverWithoutGpu", "13000", "the NVIDIA driver finds no GPU"}),
     [](const auto& machine) { return machine.param.name; });
 
 }  // namespace

@@ -1,5 +1,5 @@
-// NaN and infinities among the results of a run: nothing ends for them, nothing is lost, and all
-// programs spell them alike.
+// NaN and infinities in the results of a run do not end it, and are written the same way
+// everywhere.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -30,8 +30,8 @@ std::vector<Json> events(const fs::path& run_dir, const std::string& kind) {
   return found;
 }
 
-// Three classes of two numbers, which are multiplied by 1e6; the evaluation file has a row that
-// then is infinite.
+// Three classes of two numbers, which are multiplied by 1e6. That makes one row of the evaluation
+// file infinite.
 class NotFinite : public ::testing::Test {
  protected:
   std::string rows(int count, const std::string& extra) {
@@ -42,7 +42,7 @@ class NotFinite : public ::testing::Test {
     }
     return text + extra;
   }
-  // A regression where `target` says so.
+  // `target` may make it a regression.
   std::string config(const std::string& target, const std::string& loss) {
     const char* const units = target.empty() ? "3" : "1";
     return fmt::format(R"(
@@ -72,7 +72,7 @@ class NotFinite : public ::testing::Test {
   Scratch scratch_;
 };
 
-TEST_F(NotFinite, AnEvaluationRowThatOverflowsEndsNothing) {
+TEST_F(NotFinite, OverflowInTheEvaluationDoesNotEndTheRun) {
   const std::string file = scratch_.write("run.txtpb", config("", "softmax_cross_entropy"));
   const Outcome outcome = run(train(file), 2);
   ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.error;
@@ -81,10 +81,10 @@ TEST_F(NotFinite, AnEvaluationRowThatOverflowsEndsNothing) {
   EXPECT_EQ(summary["status"], "done");
   EXPECT_EQ(summary["eval_loss"], "NaN");
   EXPECT_GT(summary["eval_accuracy"].get<double>(), 0.3);
-  EXPECT_LT(summary["eval_accuracy"].get<double>(), 1) << "that sample is not right";
+  EXPECT_LT(summary["eval_accuracy"].get<double>(), 1) << "the infinite sample is a mistake";
   for (const Json& event : events(run_dir(), "eval")) EXPECT_EQ(event["eval_loss"], "NaN");
   EXPECT_THAT(read_file(run_dir() / "evaluations.csv"), HasSubstr(",31,NaN,0."));
-  EXPECT_THAT(best(), HasSubstr("step-")) << "accuracy goes on telling which is the best";
+  EXPECT_THAT(best(), HasSubstr("step-")) << "the accuracy still determines the best";
 
   const Json evaluation = parsed(run_dir() / "evaluation.json");
   EXPECT_EQ(evaluation["loss"], "NaN");
@@ -97,7 +97,7 @@ TEST_F(NotFinite, AnEvaluationRowThatOverflowsEndsNothing) {
     predicted += of_class["predicted"].get<int64_t>();
   }
   EXPECT_EQ(support, 31);
-  EXPECT_EQ(predicted, 30) << "that sample is nothing";
+  EXPECT_EQ(predicted, 30) << "the infinite sample has no predicted class";
 
   const Outcome again = run({"eval", run_dir().string(), "--json"}, 2);
   ASSERT_EQ(again.code, 0) << again.error;
@@ -110,7 +110,7 @@ TEST_F(NotFinite, AnEvaluationRowThatOverflowsEndsNothing) {
   EXPECT_THAT(longer.out, HasSubstr("resumed from"));
 }
 
-TEST_F(NotFinite, TheBestOfARegressionIsNeverInfinite) {
+TEST_F(NotFinite, BestLossOfARegressionIsNeverInfinite) {
   const std::string file =
       scratch_.write("run.txtpb", config("regression: true", "mean_squared_error"));
   const Outcome outcome = run(train(file));
@@ -122,7 +122,7 @@ TEST_F(NotFinite, TheBestOfARegressionIsNeverInfinite) {
   EXPECT_EQ(run({"report", run_dir().string()}).code, 0);
   const Json evaluated = Json::parse(run({"eval", run_dir().string(), "--json"}).out);
   EXPECT_TRUE(evaluated.contains("eval_loss"));
-  EXPECT_FALSE(evaluated.contains("eval_accuracy")) << "a regression has none";
+  EXPECT_FALSE(evaluated.contains("eval_accuracy")) << "a regression has no accuracy";
   EXPECT_FALSE(evaluated.contains("eval_top5"));
   EXPECT_EQ(evaluated["eval_mae"], "Infinity");
   EXPECT_EQ(evaluated["eval_r2"], "-Infinity");
@@ -135,7 +135,7 @@ TEST_F(NotFinite, TheBestOfARegressionIsNeverInfinite) {
   EXPECT_TRUE(first["values"][0].is_string()) << first;
 }
 
-TEST_F(NotFinite, ARunWhoseStepsAreAllSkippedIsSaved) {
+TEST_F(NotFinite, RunOfOnlySkippedStepsIsSaved) {
   scratch_.write("eval.csv", rows(30, ""));
   const std::string file = scratch_.write("run.txtpb", config("", "softmax_cross_entropy"));
   const Outcome outcome =
@@ -146,16 +146,16 @@ TEST_F(NotFinite, ARunWhoseStepsAreAllSkippedIsSaved) {
   EXPECT_EQ(summary["status"], "done");
   EXPECT_EQ(summary["eval_loss"], "NaN");
   EXPECT_EQ(summary["eval_accuracy"], 0);
-  // All 36 steps but the first are skipped; the first five of these are told, the 8th, the 16th and
-  // the 32nd.
+  // All 36 steps but the first are skipped. The first five of these are reported, and then the 8th,
+  // 16th and 32nd.
   EXPECT_EQ(summary["skipped_steps"], 35);
   EXPECT_THAT(outcome.out, HasSubstr("36 steps (35 skipped) in "));
   EXPECT_EQ(events(run_dir(), "not_finite").size(), 35u);
-  size_t told = 0;
+  size_t reported = 0;
   for (size_t at = 0; (at = outcome.out.find("skipped the step", at)) != std::string::npos; ++at) {
-    ++told;
+    ++reported;
   }
-  EXPECT_EQ(told, 8u) << outcome.out;
+  EXPECT_EQ(reported, 8u) << outcome.out;
   EXPECT_THAT(outcome.out, HasSubstr("skipped the step; so far 32 steps"));
   EXPECT_FALSE(fs::exists(run_dir() / "checkpoints/best"));
   EXPECT_EQ(run({"eval", run_dir().string()}).code, 0);

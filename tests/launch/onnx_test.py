@@ -1,4 +1,4 @@
-"""Exported models in the hands of the onnx checker and ONNX Runtime, and models coming back."""
+"""Exported models work with the onnx checker and ONNX Runtime, and can be imported again."""
 
 import gzip
 import json
@@ -12,8 +12,8 @@ import safetensors
 from safetensors import numpy as safetensors_numpy
 
 SAMPLES = 4
-# Images as small as the network takes them. VGG takes none below 224 x 224: half a gigabyte of values, so that its
-# layers are held against ONNX Runtime here within others, and its graph in tests/model/onnx_test.cc.
+# The smallest images that each network accepts. VGG is left out because it needs 224 x 224 (half a gigabyte of parameters): its
+# layers are tested here as part of other networks, and its graph in tests/model/onnx_test.cc.
 ZOO = {
     "mlp": ([3, 6, 6], "hidden: [40, 30]"),
     "lenet": ([1, 28, 28], ""),
@@ -25,7 +25,7 @@ ZOO = {
     "resnet20": ([3, 16, 16], ""),
     "resnet56": ([3, 16, 16], ""),
 }
-# Every kind of layer that the zoo has not.
+# Every kind of layer that the zoo does not have.
 LAYERS = """
 network {
   layer { name: "conv" conv2d { channels: 8 kernel: [3, 2] stride: [2, 1] padding: [1, 0] dilation: [1, 2] groups: 2 } }
@@ -69,7 +69,7 @@ def outputs(path, inputs):
 
 class OnnxTest(ProgramTest):
     def train(self, name, model, samples, labels, more=""):
-        """One step on samples of u8, so that nothing is as it was initialized."""
+        """Trains one step on u8 samples, so that all values differ from their initialization."""
         folder = self.scratch / name
         folder.mkdir()
         numpy.save(folder / "inputs.npy", numpy.moveaxis(samples, 1, -1))  # as images are stored
@@ -80,7 +80,7 @@ class OnnxTest(ProgramTest):
               root: "{folder}"
               npy {{ train_inputs: "inputs.npy" train_targets: "labels.npy"
                      eval_inputs: "inputs.npy" eval_targets: "labels.npy" classes: 10 }}
-              normalize {{ mean: 0.45 deviation: 0.25 }}
+              normalize {{ mean: 0.45 std: 0.25 }}
             }}
             batch {{ global: {len(samples)} }}
             train {{ max_steps: 1 }}
@@ -104,7 +104,7 @@ class OnnxTest(ProgramTest):
         wanted = self.logits(folder)
         self.assertEqual(found.shape, wanted.shape)
         self.assertLess(numpy.abs(found - wanted).max() / numpy.abs(wanted).max(), 1e-4)
-        # The batch is open.
+        # The batch size is dynamic.
         numpy.testing.assert_allclose(outputs(exported, samples[:1]), found[:1], rtol=1e-3, atol=1e-4)
         return folder, samples, found
 
@@ -130,10 +130,10 @@ class OnnxTest(ProgramTest):
             outputs(folder / "plain.onnx", (samples / 255 - 0.45) / 0.25), logits, rtol=1e-3, atol=1e-4
         )
 
-    def test_what_the_input_is_is_said(self):
+    def test_describes_the_expected_input(self):
         folder, samples, logits = self.assert_equal_logits("range", 'zoo { name: "resnet20" }', [3, 16, 16])
-        told = run("export", folder / "run", folder / "model.onnx")
-        self.assertIn("input: f32 [N, 3, 16, 16]: pixels from 0 to 255, not divided by 255, RGB, channels first (NCHW)", told)
+        output = run("export", folder / "run", folder / "model.onnx")
+        self.assertIn("input: f32 [N, 3, 16, 16]: pixels from 0 to 255, not divided by 255, RGB, channels first (NCHW)", output)
         normalization = {"applied_by": "model", "scale": numpy.float32(1 / 255), "mean": [0.45], "std": [0.25]}
         found = metadata(folder / "model.onnx")
         self.assertEqual(found["input.range"], "0..255")
@@ -143,23 +143,23 @@ class OnnxTest(ProgramTest):
         self.assertEqual(found["Image.NominalPixelRange"], "NominalRange_0_255")
         self.assert_normalization(found, normalization)
 
-        told = run("export", folder / "run", folder / "unit.onnx", "--input-range", "0..1")
-        self.assertIn("pixels from 0 to 1, RGB", told)
+        output = run("export", folder / "run", folder / "unit.onnx", "--input-range", "0..1")
+        self.assertIn("pixels from 0 to 1, RGB", output)
         numpy.testing.assert_allclose(outputs(folder / "unit.onnx", samples / 255), logits, rtol=1e-3, atol=1e-4)
         found = metadata(folder / "unit.onnx")
         self.assertEqual((found["input.range"], found["Image.NominalPixelRange"]), ("0..1", "Normalized_0_1"))
         self.assert_normalization(found, {**normalization, "scale": 1})
         self.assertEqual(onnx.load(folder / "unit.onnx").graph.input[0].type.denotation, "IMAGE")
-        # As a network to go on from, both are the same.
+        # Both can be used to initialize another run.
         config = (folder / "run.txtpb").read_text()
         for name in ("model.onnx", "unit.onnx"):
             again = config.replace('zoo { name: "resnet20" }', f'onnx: "{folder / name}"').replace("0.001", "0")
             (folder / "again.txtpb").write_text(again)
-            told = run("train", folder / "again.txtpb", "--run-dir", folder / f"again-{name}")
-            self.assertNotIn("data.normalize is not", told)
+            output = run("train", folder / "again.txtpb", "--run-dir", folder / f"again-{name}")
+            self.assertNotIn("data.normalize is not", output)
 
-        told = run("export", folder / "run", folder / "plain.onnx", "--no-normalize")
-        self.assertIn("input: f32 [N, 3, 16, 16]: (x * 0.00392157 - mean) / std of pixels x from 0 to 255, with mean 0.45 and std 0.25", told)
+        output = run("export", folder / "run", folder / "plain.onnx", "--no-normalize")
+        self.assertIn("input: f32 [N, 3, 16, 16]: (x * 0.00392157 - mean) / std of pixels x from 0 to 255, with mean 0.45 and std 0.25", output)
         found = metadata(folder / "plain.onnx")
         self.assertEqual(found["input.range"], "normalized")
         self.assertNotIn("Image.NominalPixelRange", found)
@@ -172,11 +172,11 @@ class OnnxTest(ProgramTest):
         run("export", folder / "run", folder / "x.safetensors", "--input-range", "0..1", code=2)
 
     def assert_normalization(self, found, wanted):
-        told = json.loads(found["input.normalization"])
-        self.assertEqual(told.pop("applied_by"), wanted["applied_by"])
-        for key in told:
-            numpy.testing.assert_allclose(told[key], wanted[key], rtol=1e-6, err_msg=key)
-        self.assertEqual(set(told), {"scale", "mean", "std"})
+        actual = json.loads(found["input.normalization"])
+        self.assertEqual(actual.pop("applied_by"), wanted["applied_by"])
+        for key in actual:
+            numpy.testing.assert_allclose(actual[key], wanted[key], rtol=1e-6, err_msg=key)
+        self.assertEqual(set(actual), {"scale", "mean", "std"})
 
     def test_safetensors_hold_the_same_values(self):
         folder, _, _ = self.assert_equal_logits("names", 'zoo { name: "resnet18" }', [3, 32, 32])
@@ -215,7 +215,7 @@ class OnnxTest(ProgramTest):
         run("train", folder / "run.txtpb", "--run-dir", folder / "run", *options)
         return json.loads(run("eval", folder / "run", "--json"))["eval_accuracy"]
 
-    def test_digits_go_out_and_come_back(self):
+    def test_exported_digits_can_be_imported(self):
         model = """network { name: "digits"
           layer { name: "conv" conv2d { channels: 16 kernel: 3 padding: 1 } }
           layer { name: "norm" batch_norm {} }
@@ -224,18 +224,18 @@ class OnnxTest(ProgramTest):
           layer { name: "flatten" flatten {} }
           layer { name: "fc" dense { units: 10 } }
           layer { name: "loss" softmax_cross_entropy {} } }"""
-        folder = self.digits(model, self.scratch / "digits", more="normalize { mean: 0.3 deviation: 0.37 }")
+        folder = self.digits(model, self.scratch / "digits", more="normalize { mean: 0.3 std: 0.37 }")
         accuracy = self.accuracy(folder)
         self.assertGreater(accuracy, 0.85)
         exported = folder / "digits.onnx"
         run("export", folder / "run", exported)
-        run("export", folder / "run", folder / "unit.onnx", "--input-range", "0..1", code=2)  # of no pixels
+        run("export", folder / "run", folder / "unit.onnx", "--input-range", "0..1", code=2)  # the input is not pixels
         self.assertEqual(metadata(exported)["input.range"], "raw")
         rows = numpy.loadtxt(folder / "eval.csv", delimiter=",")
         logits = outputs(exported, rows[:, :-1].reshape(-1, 1, 8, 8))
         self.assertEqual(numpy.count_nonzero(logits.argmax(1) == rows[:, -1]), round(accuracy * len(rows)))
 
-        # As the start of another run, which without learning is as good; all it needs is in its own folder.
+        # Initializes another run, which without learning has the same accuracy. The run's folder is self-contained.
         again = self.digits(f'onnx: "{exported}"', self.scratch / "again")
         still = ("--set", "schedule.learning_rate=0", "--set", "train.max_steps=1")
         run("train", again / "run.txtpb", "--run-dir", again / "run", *still, "--set", 'model.freeze=norm.*')
@@ -243,9 +243,9 @@ class OnnxTest(ProgramTest):
         self.assertEqual(json.loads(run("eval", again / "run", "--json"))["eval_accuracy"], accuracy)
         config = (again / "run/config.txtpb").read_text()
         self.assertNotIn("onnx:", config)
-        self.assertIn("deviation: [0.37]", config)
+        self.assertIn("std: [0.37]", config)
 
-        # Other classes, a new head.
+        # With another number of classes, the head is new.
         run("export", folder / "run", exported)
         fewer = self.digits(f'onnx: "{exported}"', self.scratch / "fewer", classes=4)
         self.assertGreater(self.accuracy(fewer), 0.95)
@@ -254,7 +254,7 @@ class OnnxTest(ProgramTest):
 
         run("inspect", exported)
 
-    def test_what_cannot_be_read_is_refused(self):
+    def test_unsupported_and_damaged_files_are_errors(self):
         clip = onnx.helper.make_graph(
             [onnx.helper.make_node("Clip", ["x"], ["y"], name="clip")],
             "clip",

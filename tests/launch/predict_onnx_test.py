@@ -1,4 +1,4 @@
-"""What `trireme predict` says is what ONNX Runtime says of the exported network, given the same pixels."""
+"""`trireme predict` and ONNX Runtime with the exported network give the same results for the same pixels."""
 
 import io
 import json
@@ -24,7 +24,7 @@ model {{ network {{
 }} }}
 data {{
   root: "{root}" image_folder {{}}
-  normalize {{ mean: [0.45, 0.5, 0.4] deviation: [0.2, 0.25, 0.3] }}
+  normalize {{ mean: [0.45, 0.5, 0.4] std: [0.2, 0.25, 0.3] }}
   transform {{ random_crop {{ size: 20 }} }}
   eval_transform {{ resize {{ size: 22 }} }} eval_transform {{ center_crop {{ size: 20 }} }}
 }}
@@ -34,7 +34,7 @@ optimizer {{ adam {{}} }} schedule {{ learning_rate: 0.01 }}
 
 
 def image(kind, random):
-    """A photograph of stripes: their direction and width tell the class."""
+    """An image of stripes, whose direction and width determine the class."""
     y, x = numpy.mgrid[0:24, 0:24]
     wave = numpy.sin((x if kind % 2 else y) * (0.5 if kind < 2 else 1.2) + random.uniform(0, 6))
     noise = random.normal(0, 25, (24, 24, 3))
@@ -42,7 +42,7 @@ def image(kind, random):
 
 
 class PredictTest(program.ProgramTest):
-    def test_is_what_onnx_runtime_says(self):
+    def test_matches_onnx_runtime(self):
         random = numpy.random.default_rng(1)
         for part, count in ("train", 24), ("val", 6):
             for kind in range(4):
@@ -55,11 +55,11 @@ class PredictTest(program.ProgramTest):
         run = self.scratch / "run"
         program.run("train", config, "--run-dir", run)
         program.run("export", run, self.scratch / "model.onnx")
-        told = program.run("export", run, self.scratch / "unit.onnx", "--input-range", "0..1")
-        self.assertIn("of images after resize { size: 22 interpolation: BILINEAR } then center_crop { size: 20 }", told)
+        output = program.run("export", run, self.scratch / "unit.onnx", "--input-range", "0..1")
+        self.assertIn("of images after resize { size: 22 interpolation: BILINEAR } then center_crop { size: 20 }", output)
         session = onnxruntime.InferenceSession(self.scratch / "model.onnx", providers=["CPUExecutionProvider"])
 
-        # The same pixels: as Pillow resizes and crops them, without loss in PNG.
+        # Both get the same pixels: PNG is lossless, and Pillow resizes and crops like Trireme.
         shard = self.scratch / "val.tar"
         pixels = {}
         with tarfile.open(shard, "w") as tar:
@@ -71,10 +71,10 @@ class PredictTest(program.ProgramTest):
                 info.size = path.stat().st_size
                 tar.addfile(info, io.BytesIO(path.read_bytes()))
         wanted = session.run(None, {"input": numpy.stack(list(pixels.values()))})[0]
-        told = [json.loads(line) for line in program.run(
+        predictions = [json.loads(line) for line in program.run(
             "predict", run, shard, "--logits", "--format", "jsonl", "--batch", 5).splitlines()]
-        self.assertEqual([one["name"] for one in told], [f"{shard}: {name}" for name in pixels])
-        got = numpy.array([one["logits"] for one in told])
+        self.assertEqual([one["name"] for one in predictions], [f"{shard}: {name}" for name in pixels])
+        got = numpy.array([one["logits"] for one in predictions])
         self.assertGreater(numpy.abs(wanted).max(), 0.5)  # it did learn something
 
         unit = onnxruntime.InferenceSession(self.scratch / "unit.onnx", providers=["CPUExecutionProvider"])

@@ -1,4 +1,5 @@
-// `trireme predict` and `trireme eval --data` on a network that tells colors, from outside.
+// End-to-end tests of `trireme predict` and `trireme eval --data` with a network that classifies
+// colors.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -19,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-constexpr std::array<const char*, 3> kColors{"red", "green", "blue"};  // channel by channel
+constexpr std::array<const char*, 3> kColors{"red", "green", "blue"};  // by channel
 
 std::string png(data::ImageSize size, int channel, uint32_t seed, int channels = 3) {
   TestImage image = noisy(size, channels, seed);
@@ -36,7 +37,7 @@ void write(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// ROOT/FOLDER/COLOR/N.png
+// Writes FOLDER/COLOR/N.png.
 void write_classes(const fs::path& folder, int each, uint32_t seed) {
   for (int channel = 0; channel < 3; ++channel) {
     for (int i = 0; i < each; ++i) {
@@ -53,7 +54,7 @@ std::vector<Json> lines(const std::string& text) {
   return parsed;
 }
 
-// Trained once for all tests; its images are elsewhere by then.
+// Trains the network once for all tests, and then moves its images elsewhere.
 class PredictTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -70,7 +71,7 @@ class PredictTest : public ::testing::Test {
       }} }}
       data {{
         root: "{}" image_folder {{}}
-        normalize {{ mean: [0.4, 0.5, 0.6] deviation: [0.2, 0.3, 0.4] }}
+        normalize {{ mean: [0.4, 0.5, 0.6] std: [0.2, 0.3, 0.4] }}
         eval_transform {{ resize {{ size: 12 }} }} eval_transform {{ center_crop {{ size: 12 }} }}
       }}
       batch {{ global: 12 }} train {{ epochs: 6 device: "cpu" }}
@@ -88,7 +89,7 @@ class PredictTest : public ::testing::Test {
     arguments.insert(arguments.begin(), {"predict", run_folder()});
     return run(arguments);
   }
-  static std::vector<Json> told(std::vector<std::string> arguments) {
+  static std::vector<Json> predictions(std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {"--format", "jsonl"});
     const Outcome outcome = predict(arguments);
     EXPECT_EQ(outcome.code, 0) << outcome.error;
@@ -104,8 +105,8 @@ class PredictTest : public ::testing::Test {
 Scratch* PredictTest::scratch_ = nullptr;
 Outcome PredictTest::trained_;
 
-TEST_F(PredictTest, TellsTheClassesOfAFolderInTheOrderOfItsNames) {
-  const std::vector<Json> all = told({images()});
+TEST_F(PredictTest, ClassifiesTheImagesOfAFolderInTheOrderOfTheirNames) {
+  const std::vector<Json> all = predictions({images()});
   ASSERT_EQ(all.size(), 15U);
   std::string before;
   for (const Json& one : all) {
@@ -117,8 +118,8 @@ TEST_F(PredictTest, TellsTheClassesOfAFolderInTheOrderOfItsNames) {
   }
 }
 
-TEST_F(PredictTest, FilesFoldersAndTarsSayTheSame) {
-  const std::vector<Json> of_folder = told({images()});
+TEST_F(PredictTest, FilesFoldersAndTarsGiveTheSamePredictions) {
+  const std::vector<Json> of_folder = predictions({images()});
   std::vector<std::string> files;
   std::string tar;
   for (const Json& one : of_folder) {
@@ -127,8 +128,8 @@ TEST_F(PredictTest, FilesFoldersAndTarsSayTheSame) {
     tar += member(name, read_file(files.back())) + member(name + ".txt", "no image");
   }
   write(file("all.tar"), tar + tar_end());
-  const std::vector<Json> of_tar = told({file("all.tar").string()});
-  const std::vector<Json> of_files = told(files);
+  const std::vector<Json> of_tar = predictions({file("all.tar").string()});
+  const std::vector<Json> of_files = predictions(files);
   ASSERT_EQ(of_tar.size(), of_folder.size());
   ASSERT_EQ(of_files.size(), of_folder.size());
   for (size_t i = 0; i < of_folder.size(); ++i) {
@@ -139,8 +140,8 @@ TEST_F(PredictTest, FilesFoldersAndTarsSayTheSame) {
   }
 }
 
-TEST_F(PredictTest, MoreClassesThanThereAreAreAllAndSumToOne) {
-  for (const Json& one : told({images(), "--top", "99"})) {
+TEST_F(PredictTest, PrintsAllClassesIfTopExceedsTheirNumber) {
+  for (const Json& one : predictions({images(), "--top", "99"})) {
     ASSERT_EQ(one["top"].size(), 3U);
     double sum = 0, before = 1;
     for (const Json& of_class : one["top"]) {
@@ -151,9 +152,10 @@ TEST_F(PredictTest, MoreClassesThanThereAreAreAllAndSumToOne) {
   }
 }
 
-TEST_F(PredictTest, HowManyAreComputedAtOnceChangesNothing) {
-  const std::vector<Json> one = told({images(), "--logits", "--batch", "1"});
-  const std::vector<Json> four = told({images(), "--logits", "--batch", "4", "--threads", "1"});
+TEST_F(PredictTest, BatchSizeDoesNotChangeTheResults) {
+  const std::vector<Json> one = predictions({images(), "--logits", "--batch", "1"});
+  const std::vector<Json> four =
+      predictions({images(), "--logits", "--batch", "4", "--threads", "1"});
   ASSERT_EQ(one.size(), four.size());
   for (size_t i = 0; i < one.size(); ++i) {
     EXPECT_EQ(one[i]["name"], four[i]["name"]);
@@ -163,7 +165,7 @@ TEST_F(PredictTest, HowManyAreComputedAtOnceChangesNothing) {
   }
 }
 
-TEST_F(PredictTest, SpeaksToPeopleAndToTables) {
+TEST_F(PredictTest, WritesTextAndCsv) {
   const std::string red = images() + "/red/0.png";
   EXPECT_THAT(predict({red, "--top", "1"}).out,
               ::testing::MatchesRegex(".*red/0.png\n *[0-9.]+%  red\n"));
@@ -177,7 +179,7 @@ TEST_F(PredictTest, SpeaksToPeopleAndToTables) {
               ::testing::StartsWith("name,blue,green,red\n" + red + ","));
 }
 
-TEST_F(PredictTest, BadImagesAreNamedAndTheOthersTold) {
+TEST_F(PredictTest, NamesBadImagesAndPredictsTheOthers) {
   fs::create_directories(file("mixed"));
   write(file("mixed/a.png"), png({12, 12}, 0, 5));
   write(file("mixed/b.png"), png({12, 12}, 1, 6).substr(0, 60));
@@ -187,7 +189,7 @@ TEST_F(PredictTest, BadImagesAreNamedAndTheOthersTold) {
   EXPECT_EQ(outcome.code, 3);
   EXPECT_THAT(outcome.error, HasSubstr("mixed/b.png"));
   EXPECT_THAT(outcome.error, HasSubstr("mixed/c.jpg"));
-  EXPECT_THAT(outcome.error, HasSubstr("2 could not be read"));
+  EXPECT_THAT(outcome.error, HasSubstr("2 input(s) could not be read"));
   const std::vector<Json> all = lines(outcome.out);
   ASSERT_EQ(all.size(), 2U);
   EXPECT_EQ(all[0]["top"][0]["name"], "red");
@@ -196,36 +198,37 @@ TEST_F(PredictTest, BadImagesAreNamedAndTheOthersTold) {
   EXPECT_EQ(predict({file("mixed").string(), "--skip-bad"}).code, 0);
 }
 
-TEST_F(PredictTest, ADamagedTarIsToldAsFarAsItGoes) {
-  const std::string whole =
+TEST_F(PredictTest, PredictsTheReadablePartOfADamagedTar) {
+  const std::string complete =
       member("a.png", png({12, 12}, 0, 5)) + member("b.png", png({12, 12}, 1, 6));
-  write(file("cut.tar"), whole.substr(0, whole.size() - 600));
+  write(file("cut.tar"), complete.substr(0, complete.size() - 600));
   const Outcome outcome = predict({file("cut.tar").string(), "--format", "jsonl"});
   EXPECT_EQ(outcome.code, 3);
   EXPECT_EQ(lines(outcome.out).size(), 1U);
   EXPECT_THAT(outcome.error, HasSubstr("cut.tar"));
 }
 
-TEST_F(PredictTest, ImagesOfAnySizeAndColorBecomeWhatTheNetworkReads) {
+TEST_F(PredictTest, AcceptsImagesOfAnySizeAndColor) {
   write(file("large.png"), png({40, 70}, 1, 8));
   write(file("gray.png"), png({9, 31}, 0, 9, 1));
-  const std::vector<Json> all = told({file("large.png").string(), file("gray.png").string()});
+  const std::vector<Json> all =
+      predictions({file("large.png").string(), file("gray.png").string()});
   ASSERT_EQ(all.size(), 2U);
   EXPECT_EQ(all[0]["top"][0]["name"], "green");
 }
 
-TEST_F(PredictTest, RefusesWhatItCannotTell) {
+TEST_F(PredictTest, ReportsInvalidInputs) {
   const auto refusal = [](const std::vector<std::string>& arguments) {
     const Outcome outcome = predict(arguments);
     return fmt::format("{} {}", outcome.code, outcome.error);
   };
   EXPECT_THAT(refusal({"/nowhere.png"}),
-              ::testing::MatchesRegex("3 trireme: /nowhere.png: is not there\n"));
+              ::testing::MatchesRegex("3 trireme: /nowhere.png: does not exist\n"));
   fs::create_directories(file("empty"));
   EXPECT_THAT(refusal({file("empty").string()}), HasSubstr("has no image"));
   scratch_->write("rows.csv", "1,2,3\n");
   EXPECT_THAT(refusal({file("rows.csv").string()}),
-              HasSubstr("has 3 columns; the network reads u8"));
+              HasSubstr("has 3 columns, but the network's input is u8"));
   EXPECT_THAT(refusal({file("rows.csv").string(), images()}), HasSubstr("cannot be mixed"));
   EXPECT_THAT(refusal({images(), "-o", "/nowhere/x"}), HasSubstr("cannot be written"));
   EXPECT_EQ(run({"predict", run_folder(), images()}, 2).code, 2);
@@ -237,8 +240,8 @@ TEST_F(PredictTest, EvaluatesOtherFoldersAndShards) {
     EXPECT_EQ(outcome.code, 0) << outcome.error;
     return Json::parse(outcome.out);
   };
-  // The run's own format elsewhere, and a folder of classes; one of the classes alone is found by
-  // its name, which is the network's last.
+  // The run's own format at another path; a folder of classes; a folder with only one of the
+  // classes, which is identified by its name.
   EXPECT_EQ(accuracy(file("moved").string())["samples"], 15);
   EXPECT_EQ(accuracy(images())["eval_accuracy"], 1);
   write(file("one/red/x.png"), png({20, 30}, 0, 77));
@@ -246,7 +249,7 @@ TEST_F(PredictTest, EvaluatesOtherFoldersAndShards) {
   write(file("other/purple/x.png"), png({12, 12}, 0, 77));
   const Outcome unknown = run({"eval", run_folder(), "--data", file("other").string()});
   EXPECT_EQ(unknown.code, 3);
-  EXPECT_THAT(unknown.error, HasSubstr("class 'purple' is none that the network was trained on"));
+  EXPECT_THAT(unknown.error, HasSubstr("class 'purple' is not one the network was trained on"));
   std::string tar;
   for (int i = 0; i < 6; ++i) {  // classes are numbered by name: blue, green, red
     tar +=
@@ -263,15 +266,15 @@ TEST_F(PredictTest, EvaluatesOtherFoldersAndShards) {
 }
 
 Json without_pace(Json json) {
-  json.erase("loss");  // whose sum has another order
+  json.erase("loss");  // its order of summation depends on the ranks
   return json;
 }
 
-TEST_F(PredictTest, EvaluationOfAnyNumberOfRanksIsThatOfTheTraining) {
+TEST_F(PredictTest, EvaluationDoesNotDependOnTheNumberOfRanks) {
   const Json trained = Json::parse(read_file(file("run/evaluation.json")));
   EXPECT_THAT(trained["classes"], ElementsAre("blue", "green", "red"));
   EXPECT_EQ(trained["samples"], 15);
-  // Labels that are wrong give mistakes: red images in the folder of blue ones.
+  // Wrong labels cause mistakes: red images in the folder of blue ones.
   for (int i = 0; i < 30; ++i) {
     write(file(fmt::format("wrong/blue/{}.png", i)), png({12, 12}, 0, 300 + uint32_t(i)));
     write(file(fmt::format("wrong/green/{}.png", i)), png({12, 12}, 1, 400 + uint32_t(i)));
@@ -301,7 +304,8 @@ TEST_F(PredictTest, EvaluationOfAnyNumberOfRanksIsThatOfTheTraining) {
     EXPECT_EQ(trace, std::round(json["accuracy"].get<double>() * 60));
   }
   const Outcome table = run({"eval", run_folder(), "--data", file("wrong").string(), "--details"});
-  // All 30 blue ones are red: of three classes one is found, one never predicted, one not there.
+  // All 30 images labeled blue are red: one class is always found, one never, and one has no
+  // samples.
   const Json blue = alone["per_class"][0], green = alone["per_class"][1],
              red = alone["per_class"][2];
   EXPECT_EQ(blue["support"], 30);
@@ -314,13 +318,13 @@ TEST_F(PredictTest, EvaluationOfAnyNumberOfRanksIsThatOfTheTraining) {
   EXPECT_NEAR(alone["macro_precision"], 1.0 / 3, 1e-12);
   EXPECT_FALSE(alone.contains("top5")) << "of three classes";
   EXPECT_THAT(table.out, HasSubstr("macro recall 33.33%, macro F1 33.33%"));
-  EXPECT_THAT(table.out, HasSubstr("support  most often taken for"));
+  EXPECT_THAT(table.out, HasSubstr("support  most confused with"));
   EXPECT_THAT(table.out, ::testing::ContainsRegex("green +100.00% +100.00% +100.00% +30"));
   EXPECT_THAT(table.out, ::testing::ContainsRegex("macro average +33.33% +33.33% +33.33% +60"));
   EXPECT_THAT(table.out, HasSubstr("red (30)"));
 }
 
-TEST(PredictRows, TablesOfNumbersAreTold) {
+TEST(PredictRows, PredictsRowsOfATable) {
   const Scratch scratch;
   std::string csv;
   for (int i = 0; i < 64; ++i) csv += fmt::format("{},{},{}\n", i % 8, i / 8, 2 * (i % 8) - i / 8);
@@ -345,10 +349,10 @@ TEST(PredictRows, TablesOfNumbersAreTold) {
   EXPECT_EQ(rows[0]["name"], (scratch / "features.csv").string() + ": record 0");
   EXPECT_NEAR(rows[0]["values"][0], 5, 0.5);
   EXPECT_NEAR(rows[1]["values"][0], 7, 0.5);
-  // With the column that is to be predicted, too.
-  const Outcome whole = run({"predict", folder, (scratch / "t.csv").string(), "--format", "csv"});
-  EXPECT_EQ(std::ranges::count(whole.out, '\n'), 65);
-  EXPECT_THAT(whole.out, ::testing::StartsWith("name,value_0\n"));
+  // A table that includes the target column.
+  const Outcome all = run({"predict", folder, (scratch / "t.csv").string(), "--format", "csv"});
+  EXPECT_EQ(std::ranges::count(all.out, '\n'), 65);
+  EXPECT_THAT(all.out, ::testing::StartsWith("name,value_0\n"));
 
   const Json evaluation = Json::parse(read_file(scratch / "run/evaluation.json"));
   const double mae = evaluation["mae"], rmse = evaluation["rmse"], r2 = evaluation["r2"];
@@ -360,7 +364,7 @@ TEST(PredictRows, TablesOfNumbersAreTold) {
   EXPECT_EQ(evaluation["outputs"], Json({{{"mae", mae}, {"rmse", rmse}, {"r2", r2}}}));
   EXPECT_FALSE(evaluation.contains("accuracy") || evaluation.contains("classes"));
   Json alone;
-  for (int ranks = 1; ranks <= 4; ++ranks) {  // a row at a time, so that predictions are the same
+  for (int ranks = 1; ranks <= 4; ++ranks) {  // one row at a time, so that predictions are the same
     const Outcome again = run({"eval", folder, "--json", "--set", "batch.micro=1"}, ranks);
     ASSERT_EQ(again.code, 0) << again.error;
     const Json json = Json::parse(again.out);
@@ -390,7 +394,7 @@ TEST(PredictRows, ColumnsAreFoundByName) {
                                                                     scratch.path().string()));
   const std::string folder = (scratch / "run").string();
   ASSERT_EQ(run({"train", config, "--run-dir", folder}).code, 0);
-  fs::rename(scratch / "t.csv", scratch / "gone.csv");  // the run knows its columns
+  fs::rename(scratch / "t.csv", scratch / "gone.csv");  // the run has saved its columns
   const auto predicted = [&](const std::string& table) {
     const std::string file = scratch.write("new.csv", table);
     const Outcome outcome = run({"predict", folder, file, "--format", "jsonl"});
@@ -425,7 +429,7 @@ TEST(PredictRows, ColumnsAreFoundByName) {
   EXPECT_THAT(details.out,
               ::testing::ContainsRegex("loss [0-9.]+, MAE [0-9.]+, RMSE [0-9.]+, R2 0"));
   EXPECT_THAT(details.out, ::testing::ContainsRegex("output +MAE +RMSE +R2\nsum +[0-9.]+"));
-  // All targets the same: no R2, in JSON neither.
+  // Constant targets have no R2.
   const std::string same = scratch.write("same.csv", "x,y,z,sum\n3,1,2,31\n2,1,2,31\n");
   const Outcome constant = run({"eval", folder, "--data", same, "--json"});
   EXPECT_FALSE(Json::parse(constant.out).contains("eval_r2")) << constant.out;

@@ -1,4 +1,5 @@
-"""trireme train --profile, as a user runs it: the trace by the rules of the Trace Event Format, the table, the losses."""
+"""End-to-end test of `trireme train --profile`: the trace follows the Trace Event Format, the table agrees with it, and the
+losses do not change."""
 
 import collections
 import decimal
@@ -8,14 +9,14 @@ import unittest
 from program import ROOT, ProgramTest, run
 
 CONFIG = ROOT / "launch/configs/digits.txtpb"
-# As they are after fusing. The loss, which also has its own gradient, comes forward only.
+# The layers after fusion. The loss appears in the forward pass only, since it computes its own gradient there.
 LAYERS = ["conv2d_0", "conv2d_2", "max_pool_4", "flatten_5", "dropout_6", "dense_7", "dense_9"]
 LOSS = "softmax_cross_entropy_10"
 PHASES = ["data wait", "prepare", "forward", "backward", "exposed communication", "update"]
 
 
 def nanoseconds(microseconds):
-    """Exactly, as long as the file has three decimals."""
+    """Converts exactly; requires at most three decimals."""
     value = decimal.Decimal(microseconds) * 1000
     assert value == int(value), microseconds
     return int(value)
@@ -34,7 +35,7 @@ def end_of(event):
 
 
 class TraceCheck:
-    """The rules that viewers rely on; `trace` is as read_trace gives it."""
+    """Checks the rules that viewers rely on. `trace` is the result of read_trace."""
 
     def __init__(self, test, trace):
         self.test = test
@@ -75,7 +76,7 @@ class TraceCheck:
         self.tracks[event["pid"], event["tid"]].append(event)
 
     def check_nesting(self, track, events):
-        """Events of one track do not overlap unless one lies within the other."""
+        """Checks that events of one track do not overlap unless one contains the other."""
         open_until = []
         for event in sorted(events, key=lambda e: (begin_of(e), -end_of(e))):
             while open_until and open_until[-1] <= begin_of(event):
@@ -117,21 +118,21 @@ class ProfileTest(ProgramTest):
         return folder, output, TraceCheck(self, self.trace)
 
     def check_steps(self, check, rank, steps):
-        """Each step is there once, and its phases are all of it."""
+        """Checks that each step occurs once and that its phases cover it completely."""
         events = check.track(rank, "step")
         self.assertEqual([e["args"]["step"] for e in events if e["cat"] == "step"], steps)
         for step in steps:
-            whole = next(e for e in events if e["cat"] == "step" and e["args"]["step"] == step)
+            total = next(e for e in events if e["cat"] == "step" and e["args"]["step"] == step)
             phases = [e for e in events if e["cat"] == "phase" and e["args"]["step"] == step]
-            at = begin_of(whole)
+            at = begin_of(total)
             for phase in phases:
                 self.assertEqual(begin_of(phase), at)
                 at = end_of(phase)
-            self.assertEqual(at, end_of(whole))
+            self.assertEqual(at, end_of(total))
             self.assertEqual(sorted({e["name"] for e in phases}), sorted(PHASES))
 
     def check_layers(self, check, rank, steps, passes=1):
-        """Every layer is there in every pass, forward and backward, within its phase."""
+        """Checks that every layer occurs in every pass, forward and backward, within its phase."""
         phases = check.track(rank, "step")
         compute = check.track(rank, "compute")
         count = collections.Counter((e["args"]["step"], e["cat"], e["name"]) for e in compute)
@@ -191,8 +192,8 @@ class ProfileTest(ProgramTest):
         self.assertGreater(about["peak_flops_per_second"], 0)
         self.assertGreater(about["peak_bytes_per_second"], 0)
 
-    def test_a_sum_ends_on_all_ranks_after_all_have_begun_it(self):
-        """What clocks that were brought together wrongly would break."""
+    def test_allreduce_ends_on_all_ranks_after_all_have_begun_it(self):
+        """Would fail if the clocks of the ranks were aligned wrongly."""
         _, _, check = self.profiled()
         slack = max(clock["uncertainty_ns"] for clock in self.trace["otherData"]["clocks"])
         sums = collections.defaultdict(list)
@@ -203,7 +204,7 @@ class ProfileTest(ProgramTest):
             self.assertEqual(len(pair), 2)
             self.assertLessEqual(max(map(begin_of, pair)), min(map(end_of, pair)) + slack)
 
-    def test_nothing_changes_but_the_files(self):
+    def test_profiling_does_not_change_the_losses(self):
         plain, _ = self.train("plain")
         profiled, _, _ = self.profiled()
         self.assertEqual(len(losses(plain)), 12)
@@ -211,7 +212,7 @@ class ProfileTest(ProgramTest):
         self.assertFalse((plain / "trace.json").exists())
         self.assertFalse((plain / "profile.txt").exists())
 
-    def test_table_tells_the_same_as_the_trace(self):
+    def test_table_agrees_with_the_trace(self):
         folder, output, check = self.profiled()
         table = (folder / "profile.txt").read_text()
         self.assertIn(table.strip(), output)
@@ -243,17 +244,17 @@ class ProfileTest(ProgramTest):
             self.assertRegex(check.names["thread_name", event["pid"], event["tid"]], r"^data: loader \d$")
             self.assertGreaterEqual(event["args"]["position"], 0)
 
-    def test_a_run_that_ends_within_the_window_writes_what_it_has(self):
+    def test_run_that_ends_within_the_window_writes_a_partial_profile(self):
         _, output, check = self.profiled(window="10..20")
         self.check_steps(check, 0, [10, 11, 12])
         self.assertIn("steps 10 to 12", output)
 
-    def test_a_run_that_ends_before_the_window_says_so(self):
+    def test_run_that_ends_before_the_window_prints_a_message(self):
         folder, output = self.train("short", "--profile", "steps=100..120", ranks=0, steps=3)
         self.assertIn("nothing was profiled: the run had no steps 100 to 120", output)
         self.assertFalse((folder / "trace.json").exists())
 
-    def test_a_trace_that_cannot_be_written_ends_nothing(self):
+    def test_unwritable_trace_does_not_end_the_run(self):
         folder = self.scratch / "profiled"
         (folder / "trace.json.tmp").mkdir(parents=True)
         _, output = self.train("profiled", "--profile", "steps=3..6", ranks=0)
@@ -261,7 +262,7 @@ class ProfileTest(ProgramTest):
         self.assertTrue((folder / "profile.txt").exists())
         self.assertEqual(len(losses(folder)), 12)
 
-    def test_a_bad_window_is_refused(self):
+    def test_invalid_window_is_an_error(self):
         for window in ("3..6", "steps=6..3", "steps=0..3"):
             self.train("refused", "--profile", window, ranks=0, code=2)
         self.assertFalse((self.scratch / "refused").exists())

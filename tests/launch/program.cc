@@ -14,7 +14,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "tests/beside.h"
+#include "tests/build_tree.h"
 
 namespace trireme::testing {
 namespace {
@@ -57,8 +57,8 @@ Program::Program(const std::vector<Group>& groups, const std::vector<std::string
   for (const Group& group : groups) {
     if (&group != &groups[0]) words.push_back(":");
     if (group.ranks > 0) words.insert(words.end(), {"-np", std::to_string(group.ranks)});
-    words.push_back(group.faulty ? tree() / "tests" / "trireme-faulty"
-                                 : tree() / "bin" / "trireme");
+    words.push_back(group.faulty ? build_tree() / "tests" / "trireme-faulty"
+                                 : build_tree() / "bin" / "trireme");
     words.insert(words.end(), group.arguments.begin(), group.arguments.end());
   }
   pid_ = fork();
@@ -158,7 +158,7 @@ std::vector<std::string> losses_of(const fs::path& run_dir) {
   for (std::string line; std::getline(file, line);) {
     const auto record = nlohmann::json::parse(line);
     if (record["event"] != "step") continue;
-    // As written: two runs are compared digit by digit.
+    // The text as written, so that two runs are compared digit by digit.
     const size_t begin = line.find("\"train_loss\":") + 13;
     by_step[record["step"]] = line.substr(begin, line.find_first_of(",}", begin) - begin);
   }

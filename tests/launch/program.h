@@ -1,4 +1,4 @@
-// Runs the program as a user would and tells what it did.
+// Runs the program as a user would and returns its results.
 #pragma once
 
 #include <sys/types.h>
@@ -10,24 +10,24 @@
 namespace trireme::testing {
 
 struct Outcome {
-  int code = -1;  // 128+n when killed by signal n
+  int code = -1;  // 128+n if killed by signal n
   std::string out;
   std::string error;
   double seconds = 0;
 };
 
-// A started program whose output is collected in a folder of its own.
+// A running program. The destructor kills it.
 class Program {
  public:
-  // ranks 0: the program alone, without a launcher; else under mpirun. `environment` holds
-  // NAME=VALUE; with TRIREME_INJECT (tests/faults/inject.cc) it is the program that breaks.
+  // Starts the program under mpirun, or without a launcher if `ranks` is 0. `environment` holds
+  // NAME=VALUE; TRIREME_INJECT (tests/faults/inject.cc) selects the program that injects faults.
   Program(const std::vector<std::string>& arguments, int ranks,
           const std::vector<std::string>& environment = {});
-  // Ranks in groups that are not started alike, each of one rank or more.
+  // Starts groups of ranks with different arguments or programs.
   struct Group {
     std::vector<std::string> arguments;
     int ranks = 1;
-    bool faulty = false;  // the program that breaks, with nothing in the environment to break it
+    bool faulty = false;  // use the program that injects faults
   };
   explicit Program(const std::vector<Group>& groups,
                    const std::vector<std::string>& environment = {});
@@ -35,9 +35,9 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  pid_t pid() const { return pid_; }  // of the launcher, where there is one
+  pid_t pid() const { return pid_; }  // of the launcher, if there is one
   void signal(int number) const;
-  // The ranks that mpirun started.
+  // Returns the processes started by mpirun.
   std::vector<pid_t> children() const;
   Outcome wait();
   bool running();
@@ -53,14 +53,14 @@ class Program {
 Outcome run(const std::vector<std::string>& arguments, int ranks = 0,
             const std::vector<std::string>& environment = {});
 
-// A folder that is gone when this goes.
+// A temporary folder, deleted by the destructor.
 class Scratch {
  public:
   Scratch();
   ~Scratch();
   std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
   const std::filesystem::path& path() const { return path_; }
-  // Writes a file; returns its path.
+  // Writes a file and returns its path.
   std::string write(const std::string& name, const std::string& text) const;
 
  private:
@@ -68,10 +68,10 @@ class Scratch {
 };
 
 std::string read_file(const std::filesystem::path& path);
-// Waits until the file is there, at most `seconds`; false when it is not.
+// Waits up to `seconds` until the file exists. Returns false if it does not.
 bool wait_for(const std::filesystem::path& path, double seconds);
 
-// The train_loss of each step record of a run's metrics.jsonl, as written, by step.
+// Returns the train_loss of each step in a run's metrics.jsonl, as written, in the order of steps.
 std::vector<std::string> losses_of(const std::filesystem::path& run_dir);
 
 }  // namespace trireme::testing

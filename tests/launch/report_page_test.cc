@@ -1,4 +1,4 @@
-// What `trireme report` writes. That a browser draws it is for report_test.py.
+// The data and page that `trireme report` writes. report_test.py opens the page in a browser.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::vector<double> noise(size_t count) {
   return values;
 }
 
-TEST(Decimation, KeepsAllThatAreFew) {
+TEST(Decimation, KeepsAllOfAFewPoints) {
   EXPECT_EQ(points_to_keep(std::vector<double>{3, 1, 2}, 4), (std::vector<size_t>{0, 1, 2}));
   EXPECT_TRUE(points_to_keep({}, 4).empty());
 }
@@ -44,7 +44,7 @@ TEST(Decimation, KeepsSpikesAndEnds) {
   EXPECT_FALSE(std::binary_search(kept.begin(), kept.end(), 77777u));
 }
 
-TEST(Decimation, RangesCoverAllOnce) {
+TEST(Decimation, RangesCoverAllPointsOnce) {
   for (const size_t count : {0, 1, 7, 100, 101}) {
     size_t next = 0;
     for (const Range& range : even_ranges(count, 7)) {
@@ -56,7 +56,7 @@ TEST(Decimation, RangesCoverAllOnce) {
   }
 }
 
-TEST(Decimation, MeansAreWeightedAndLeaveOutWhatIsNotFinite) {
+TEST(Decimation, MeansAreWeightedAndIgnoreNonFiniteValues) {
   const std::vector<double> weights{1, 3, 1};
   EXPECT_DOUBLE_EQ(weighted_mean(std::vector<double>{1, 2, kNan}, weights), 7.0 / 4);
   EXPECT_TRUE(std::isnan(weighted_mean(std::vector<double>{kNan, kNan, kNan}, weights)));
@@ -80,7 +80,7 @@ train::RunRecords run_of(int64_t steps) {
   return run;
 }
 
-TEST(ReportData, FewPointsAreThereToTheLastDigit) {
+TEST(ReportData, FewPointsAreKeptExactly) {
   const train::RunRecords run = run_of(7);
   const auto data = report_data({&run, 1});
   const auto& loss = data["runs"][0]["loss"];
@@ -90,7 +90,7 @@ TEST(ReportData, FewPointsAreThereToTheLastDigit) {
   EXPECT_EQ(data["runs"][0]["name"], "one");
 }
 
-TEST(ReportData, WhatIsNotFiniteIsNotWhatWasNotRecorded) {
+TEST(ReportData, DistinguishesNonFiniteFromMissingValues) {
   train::RunRecords run = run_of(3);
   run.steps[1].train_loss = kNan;
   run.steps[2].train_loss = std::nullopt;
@@ -108,7 +108,7 @@ TEST(ReportData, TimesAddUpToTheStep) {
   EXPECT_EQ(mean, (std::vector<double>{0, 3, 5, 1, 0, 1}));
 }
 
-TEST(ReportData, ALongRunStaysSmall) {
+TEST(ReportData, PageOfALongRunIsSmall) {
   const train::RunRecords run = run_of(200000);
   EXPECT_LT(report_page({&run, 1}).size(), size_t{1} << 20);
 }
@@ -129,7 +129,7 @@ TEST(ReportData, ConfigurationsAreComparedWithTheFirst) {
   EXPECT_EQ(rows["batch.global"][0], rows["batch.global"][2]);
 }
 
-TEST(ReportData, RunsOfOneNameAreToldApart) {
+TEST(ReportData, RunsOfTheSameNameGetLongerNames) {
   std::vector<train::RunRecords> runs(2, run_of(1));
   runs[0].folder = "a/run";
   runs[1].folder = "b/run";
@@ -138,7 +138,7 @@ TEST(ReportData, RunsOfOneNameAreToldApart) {
   EXPECT_EQ(data["runs"][1]["name"], "b/run");
 }
 
-TEST(ReportData, ScoresOfEachClass) {
+TEST(ReportData, ContainsTheScoresOfEachClass) {
   train::RunRecords run = run_of(1);
   run.evaluations = {{.step = 1, .metrics = {.loss = 1, .accuracy = 0.5, .macro_f1 = 0.25}}};
   run.evaluation = nlohmann::json::parse(
@@ -157,7 +157,7 @@ TEST(ReportData, ScoresOfEachClass) {
   EXPECT_TRUE(evaluations["top5"].is_null()) << "no run has one";
 }
 
-TEST(ReportData, AnEvaluationThatIsNotWhatItShouldBe) {
+TEST(ReportData, IgnoresInvalidPartsOfAnEvaluation) {
   train::RunRecords run = run_of(1);
   run.evaluation = nlohmann::json::parse(
       R"({"step":"x","classes":[1,"dog"],"confusion":[[1,2],[3]],)"
@@ -176,7 +176,7 @@ size_t count_of(const std::string& text, const std::string& what) {
   return count;
 }
 
-TEST(ReportPage, NamesCannotLeaveTheData) {
+TEST(ReportPage, EscapesHostileNames) {
   const train::RunRecords plain = run_of(1);
   train::RunRecords hostile = plain;
   hostile.folder = "runs/</script><script>alert(1)</script><!--";
@@ -188,11 +188,11 @@ TEST(ReportPage, NamesCannotLeaveTheData) {
   EXPECT_NE(page.find(R"(runs/\u003c/script\u003e)"), std::string::npos);
 }
 
-TEST(ReportPage, LoadsNothing) {
+TEST(ReportPage, IsSelfContained) {
   const train::RunRecords run = run_of(1);
   const std::string page = report_page({&run, 1});
   EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
-  // The one address names the language of images; nothing is asked of it.
+  // The only URL is the XML namespace of SVG, which is not loaded.
   EXPECT_EQ(count_of(page, "://"), count_of(page, "http://www.w3.org/2000/svg"));
   EXPECT_EQ(page.find("{{"), std::string::npos);
 }

@@ -1,4 +1,4 @@
-"""`trireme report`, opened in a real browser: every chart has the numbers of its runs, nothing is complained of, nothing loaded."""
+"""Opens the page of `trireme report` in a browser: every chart shows the numbers of its runs, without errors or network access."""
 
 import json
 import pathlib
@@ -70,7 +70,7 @@ class Report(unittest.TestCase):
             f"""(() => {{ const tip = document.querySelector("#chart-{chart} .tip"); return tip.hidden ? null : tip.innerText; }})()"""
         )
 
-    def test_every_curve_has_the_numbers_of_its_runs(self):
+    def test_every_curve_shows_the_numbers_of_its_runs(self):
         self.open()
         charts = self.charts()
         for chart, (event, field) in CURVES.items():
@@ -87,14 +87,14 @@ class Report(unittest.TestCase):
             for run, points in zip(self.runs, paths):
                 self.assertEqual(points, len(drawn[run.name]["values"]), chart)
 
-    def test_the_time_of_a_step_by_its_parts(self):
+    def test_step_time_is_split_into_parts(self):
         self.open()
         for run, drawn in zip(self.runs, self.charts()["times"]):
             steps = [line["step_ms"] for line in lines(run) if line["event"] == "step"][1:]
             self.assertAlmostEqual(sum(drawn["values"]), sum(steps) / len(steps), delta=0.01 * sum(drawn["values"]))
         self.assertEqual(len(self.charts()["times-1"][0]["values"]), len(steps))
 
-    def test_light_and_dark(self):
+    def test_light_and_dark_themes(self):
         colors = []
         for theme in ("light", "dark"):
             self.open(theme=theme)
@@ -103,14 +103,14 @@ class Report(unittest.TestCase):
         self.browser.evaluate("""document.getElementById("theme").click()""")
         self.assertEqual(self.browser.evaluate("getComputedStyle(document.body).backgroundColor"), colors[0])
 
-    def test_a_phone_need_not_scroll_sideways(self):
+    def test_page_fits_a_phone(self):
         self.open(width=360, height=740, touch=True)
         self.assertEqual(self.browser.evaluate("document.documentElement.scrollWidth"), 360)
         self.assertIsNone(self.tip("loss"))
         self.browser.touch(*self.middle_of("loss"))
         self.assertIn("step", self.tip("loss"))
 
-    def test_hovering_tells_the_values_of_all_runs(self):
+    def test_hovering_shows_the_values_of_all_runs(self):
         self.open()
         self.browser.move_to(*self.middle_of("accuracy"))
         for run in self.runs:
@@ -124,7 +124,7 @@ class Report(unittest.TestCase):
         self.browser.press("End")
         self.assertIn(f"step {lines(self.runs[0])[-1]['step']}", self.tip("loss"))
 
-    def test_a_run_can_be_hidden_and_the_axis_changed(self):
+    def test_runs_can_be_hidden_and_the_axis_changed(self):
         self.open()
         self.browser.evaluate("""document.querySelector(".legend button").click()""")
         self.assertEqual([each["run"] for each in self.charts()["loss"]], [HOSTILE])
@@ -136,18 +136,18 @@ class Report(unittest.TestCase):
             self.assertIn({"Epoch": "epoch 1.", "Time": " s"}[axis], self.tip("loss"))
         self.assertEqual(self.browser.evaluate("triremeReport.errors"), [])
 
-    def test_a_name_is_only_a_name(self):
+    def test_names_are_escaped(self):
         self.open()
         self.assertIsNone(self.browser.evaluate("window.hit || null"))
         self.assertIn(HOSTILE, self.browser.evaluate("""document.getElementById("runs").innerText"""))
 
-    def test_what_the_configurations_differ_in(self):
+    def test_shows_differences_between_configurations(self):
         self.open()
         text = self.browser.evaluate("""document.getElementById("config").innerText""")
         self.assertIn("schedule.learning_rate", text)
         self.assertNotIn("batch.global", text.split("one")[-1].split(HOSTILE)[0])
 
-    def test_mistakes_among_a_hundred_classes(self):
+    def test_confusion_matrix_of_a_hundred_classes(self):
         run = self.folder / "hundred"
         shutil.copytree(self.runs[0], run, dirs_exist_ok=True)
         matrix = [[90 if row == column else int((row * 7 + column) % 50 == 0) for column in range(100)] for row in range(100)]
@@ -171,7 +171,7 @@ class Report(unittest.TestCase):
         self.assertEqual(self.browser.evaluate(rows), wanted)
         self.assertIn("Macro recall", self.browser.evaluate("""document.getElementById("evaluations").innerText"""))
 
-    def test_a_run_of_an_older_version(self):
+    def test_run_of_an_older_version(self):
         run = self.folder / "older"
         shutil.copytree(self.runs[0], run, dirs_exist_ok=True)
         old = ("event", "step", "epoch", "samples", "eval_loss", "eval_accuracy", "eval_top5", "seconds")
@@ -187,14 +187,14 @@ class Report(unittest.TestCase):
         self.assertNotIn("macro_f1", self.charts())
         self.assertNotIn("Macro", self.browser.evaluate("document.body.innerText"))
         self.assertEqual(len(self.charts()["accuracy"][0]["values"]), 3)
-        # Beside a newer run it has gaps.
+        # Next to a newer run it has gaps.
         both = self.folder / "both.html"
         program.run("report", run, self.runs[0], "-o", both)
         self.open(both)
         self.assertEqual([each["run"] for each in self.charts()["macro_f1"] if any(each["values"])], ["one"])
         self.assertIn("–", self.browser.evaluate("""document.getElementById("evaluations").innerText"""))
 
-    def test_a_regression(self):
+    def test_regression(self):
         run = self.folder / "regression"
         rows = [(i % 7, i % 5, 1000 + 2 * (i % 7) - i % 5) for i in range(60)]
         (self.folder / "numbers.csv").write_text("".join(f"{x},{y},{z}\n" for x, y, z in rows))
@@ -214,7 +214,7 @@ class Report(unittest.TestCase):
         self.assertNotIn("accuracy", self.charts())
         self.assertIn("RMSE", self.browser.evaluate("""document.getElementById("evaluations").innerText"""))
 
-    def test_a_run_that_has_only_begun(self):
+    def test_run_that_has_just_begun(self):
         run = self.folder / "young"
         run.mkdir(exist_ok=True)
         shutil.copy(self.runs[0] / "config.txtpb", run)
@@ -224,7 +224,7 @@ class Report(unittest.TestCase):
         self.open(run / "report.html")
         self.assertIn("dead", self.browser.evaluate("""document.getElementById("runs").innerText"""))
 
-    def test_a_folder_that_is_no_run(self):
+    def test_folder_that_is_not_a_run(self):
         program.run("report", self.folder / "missing", code=2)
         program.run("report", self.folder, code=2)
 

@@ -1,5 +1,5 @@
-// Runs that are stopped, killed, resumed or started on other numbers of ranks end as the straight
-// run does.
+// Runs that are stopped, killed, resumed or run on another number of ranks end like an
+// uninterrupted run.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -15,8 +15,7 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-// 12 epochs of 13 steps, the last batch of an epoch being a short one; every step takes some
-// milliseconds.
+// 12 epochs of 13 steps, with a short last batch per epoch. A step takes a few milliseconds.
 constexpr const char* kConfig = R"(
 model { zoo { name: "mlp" hidden: [1024, 1024] dropout: 0.1 } }
 data { synthetic { shape: [1, 24, 24] count: 400 eval_count: 50 } }
@@ -41,9 +40,9 @@ class Runs : public ::testing::Test {
   }
   fs::path folder(const std::string& name) const { return scratch_ / name; }
 
-  // A run without interruption.
-  std::vector<std::string> straight(const std::string& name, int ranks,
-                                    const std::vector<std::string>& more = {}) {
+  // Runs without interruption and returns the losses.
+  std::vector<std::string> uninterrupted(const std::string& name, int ranks,
+                                         const std::vector<std::string>& more = {}) {
     const Outcome outcome = run(train(name, more), ranks);
     EXPECT_EQ(outcome.code, 0) << outcome.error;
     return losses_of(folder(name));
@@ -53,7 +52,7 @@ class Runs : public ::testing::Test {
     std::vector<std::string> losses;
     std::string checksum;
   };
-  // What two ranks do without interruption; one run serves all tests.
+  // Returns the results of an uninterrupted run on two ranks, which is run once for all tests.
   static const Reference& reference() {
     static const Reference once = [] {
       const Scratch scratch;
@@ -82,7 +81,7 @@ class Runs : public ::testing::Test {
     return last;
   }
 
-  // In mid-epoch, with a checkpoint behind it.
+  // Waits until the run has saved a checkpoint, in the middle of an epoch.
   bool wait_for_checkpoint(const std::string& name) const {
     for (int i = 0; i < 20000; ++i) {
       std::error_code none;
@@ -107,25 +106,25 @@ class Runs : public ::testing::Test {
   std::string config_;
 };
 
-TEST_F(Runs, TwiceTheSameIsBitwiseTheSame) {
+TEST_F(Runs, AreBitwiseReproducible) {
   EXPECT_EQ(reference().losses.size(), static_cast<size_t>(kSteps));
   EXPECT_FALSE(reference().checksum.empty());
-  straight("again", 2);
+  uninterrupted("again", 2);
   expect_reference("again");
 }
 
-TEST_F(Runs, AnyNumberOfRanksGivesTheSameLosses) {
+TEST_F(Runs, LossesDoNotDependOnTheNumberOfRanks) {
   const std::vector<std::string> fifty = {"--set", "train.max_steps=50"};
-  const auto alone = straight("alone", 0, fifty);
+  const auto alone = uninterrupted("alone", 0, fifty);
   ASSERT_EQ(alone.size(), 50u);
   for (int ranks = 1; ranks <= 4; ++ranks) {
     SCOPED_TRACE(ranks);
-    expect_close(straight("ranks" + std::to_string(ranks), ranks, fifty), alone, 50);
+    expect_close(uninterrupted("ranks" + std::to_string(ranks), ranks, fifty), alone, 50);
   }
 }
 
-// mpirun hands SIGUSR1 to every rank.
-TEST_F(Runs, SignalSavesAndTheNextStartFinishes) {
+// mpirun forwards SIGUSR1 to every rank.
+TEST_F(Runs, SaveOnSignalAndResume) {
   Program program(train("run"), 2);
   ASSERT_TRUE(wait_for_checkpoint("run"));
   program.signal(SIGUSR1);
@@ -139,9 +138,9 @@ TEST_F(Runs, SignalSavesAndTheNextStartFinishes) {
   expect_reference("run");
 }
 
-// SIGTERM it hands on after a second, kills after another, and ends with a code of its own: how far
-// the run is by then nobody can say.
-TEST_F(Runs, SigtermToMpirunLosesNothing) {
+// mpirun forwards SIGTERM after a second, kills the ranks after another, and exits with its own
+// code. How far the run gets is not defined, so only the resumed run is checked.
+TEST_F(Runs, ResumeAfterSigtermToMpirun) {
   Program program(train("run"), 2);
   ASSERT_TRUE(wait_for_checkpoint("run"));
   program.signal(SIGTERM);
@@ -151,15 +150,15 @@ TEST_F(Runs, SigtermToMpirunLosesNothing) {
   expect_reference("run");
 }
 
-// As Slurm does it: each rank gets the signal itself.
-TEST_F(Runs, SigtermToEveryRankSaves) {
+// Slurm sends the signal to each rank.
+TEST_F(Runs, SaveOnSigtermToEveryRank) {
   Program program(train("run"), 2);
   ASSERT_TRUE(wait_for_checkpoint("run"));
   for (pid_t rank : program.children()) kill(rank, SIGTERM);
   EXPECT_EQ(program.wait().code, 75);
 }
 
-TEST_F(Runs, InterruptAloneSavesToo) {
+TEST_F(Runs, SaveOnSigintWithoutALauncher) {
   Program program(train("run"), 0);
   ASSERT_TRUE(wait_for_checkpoint("run"));
   program.signal(SIGINT);
@@ -169,7 +168,7 @@ TEST_F(Runs, InterruptAloneSavesToo) {
   EXPECT_EQ(losses_of(folder("run")).size(), static_cast<size_t>(kSteps));
 }
 
-TEST_F(Runs, SigkillInMidEpochResumesBitwise) {
+TEST_F(Runs, ResumeBitwiseAfterSigkillWithinAnEpoch) {
   Program program(train("run"), 2);
   ASSERT_TRUE(wait_for_checkpoint("run"));
   const std::vector<pid_t> ranks = program.children();
@@ -182,7 +181,7 @@ TEST_F(Runs, SigkillInMidEpochResumesBitwise) {
   expect_reference("run");
 }
 
-TEST_F(Runs, ResumesOnAnotherNumberOfRanks) {
+TEST_F(Runs, ResumeOnAnotherNumberOfRanks) {
   Program program(train("run"), 2);
   ASSERT_TRUE(wait_for_checkpoint("run"));
   program.signal(SIGUSR1);
@@ -206,8 +205,8 @@ std::vector<std::string> set(const std::vector<std::string>& assignments) {
   return words;
 }
 
-TEST_F(Runs, ChangedFieldsAreNamedOnceOnStderr) {
-  straight("run", 0, set({"train.max_steps=6"}));
+TEST_F(Runs, ChangedFieldsAreReportedOnceOnStderr) {
+  uninterrupted("run", 0, set({"train.max_steps=6"}));
   const Outcome same = run(train("run", set({"train.max_steps=6"})), 2);
   EXPECT_EQ(same.error.find("warning"), std::string::npos) << same.error;
 
@@ -228,12 +227,12 @@ TEST_F(Runs, ChangedFieldsAreNamedOnceOnStderr) {
   EXPECT_EQ(losses_of(folder("run")).size(), 9u);
 }
 
-// config.txtpb is that of the latest start, which need not have come to a checkpoint; and a
-// checkpoint may be another run's.
-TEST_F(Runs, ChangesAreThoseSinceTheCheckpoint) {
-  straight("first", 0, set({"train.max_steps=6", "checkpoint.every_steps=6"}));
+// The configuration is compared with that of the checkpoint. config.txtpb may be newer, if the
+// latest start did not reach a checkpoint, and the checkpoint may belong to another run.
+TEST_F(Runs, ChangesAreRelativeToTheCheckpoint) {
+  uninterrupted("first", 0, set({"train.max_steps=6", "checkpoint.every_steps=6"}));
   const fs::path checkpoint = folder("first") / "checkpoints/step-00000006";
-  straight("first", 0, set({"train.max_steps=7", "seed=7"}));
+  uninterrupted("first", 0, set({"train.max_steps=7", "seed=7"}));
   std::vector<std::string> words = set({"train.max_steps=8", "seed=2"});
   words.insert(words.end(), {"--resume", checkpoint.string()});
   const Outcome other = run(train("second", words));
@@ -241,8 +240,8 @@ TEST_F(Runs, ChangesAreThoseSinceTheCheckpoint) {
   EXPECT_EQ(times_in(other.error, "  seed: 1 -> 2\n"), 1u) << other.error;
 }
 
-TEST_F(Runs, AnotherNetworkOrOptimizerIsRefusedAndNothingChanges) {
-  straight("run", 0, set({"train.max_steps=6"}));
+TEST_F(Runs, AnotherNetworkOrOptimizerIsAnErrorThatChangesNothing) {
+  uninterrupted("run", 0, set({"train.max_steps=6"}));
   const std::string before = read_file(folder("run") / "config.txtpb");
   const Outcome refused = run(train("run", set({"model.zoo.hidden=512", "optimizer=adam"})), 2);
   EXPECT_EQ(refused.code, 2) << refused.error;
@@ -254,8 +253,8 @@ TEST_F(Runs, AnotherNetworkOrOptimizerIsRefusedAndNothingChanges) {
   EXPECT_EQ(losses_of(folder("run")).size(), 6u);
 }
 
-TEST_F(Runs, EvalTellsWhatTheRunMeasured) {
-  straight("run", 2);
+TEST_F(Runs, EvalReproducesTheResultsOfTheRun) {
+  uninterrupted("run", 2);
   const Json summary = Json::parse(read_file(folder("run") / "summary.json"));
   const Outcome outcome = run({"eval", folder("run").string(), "--json"}, 2);
   ASSERT_EQ(outcome.code, 0) << outcome.error;
@@ -265,8 +264,8 @@ TEST_F(Runs, EvalTellsWhatTheRunMeasured) {
   EXPECT_NEAR(result["eval_loss"].get<double>(), summary["eval_loss"].get<double>(), 1e-5);
 }
 
-TEST_F(Runs, FinishedRunIsNotStartedOverByAccident) {
-  straight("run", 0, {"--set", "train.max_steps=12"});
+TEST_F(Runs, FinishedRunIsNotOverwritten) {
+  uninterrupted("run", 0, {"--set", "train.max_steps=12"});
   const Outcome refused = run(train("run", {"--set", "train.max_steps=12", "--resume", "never"}));
   EXPECT_EQ(refused.code, 2) << refused.error;
 }

@@ -1,4 +1,4 @@
-// `trireme runs`: a table of the runs below a folder, whatever became of them.
+// End-to-end tests of `trireme runs` with finished, dead and damaged runs.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -21,7 +21,7 @@ train { epochs: 2 }
 schedule { learning_rate: 0.1 }
 )";
 
-// One run that is done, one that ended without a word, and two that cannot be read.
+// One finished run, one that ended without a message, one damaged, and a folder that is not a run.
 class Runs : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -48,7 +48,7 @@ class Runs : public ::testing::Test {
   const Scratch scratch_;
 };
 
-TEST_F(Runs, AreFoundWithWhatBecameOfThem) {
+TEST_F(Runs, AreListedWithTheirStatus) {
   std::map<std::string, Json> by_name;
   for (const Json& one : list()) by_name[one["name"]] = one;
   ASSERT_EQ(by_name.size(), 3u);
@@ -76,8 +76,8 @@ TEST_F(Runs, AreFoundWithWhatBecameOfThem) {
   }
 }
 
-// 100 samples: 4 steps of 32 make an epoch, and 10 of 10.
-TEST_F(Runs, WithAnotherBatchCountTheEpochsOfTheirSamples) {
+// With 100 samples, an epoch has 4 steps of 32 samples, or 10 steps of 10.
+TEST_F(Runs, CountEpochsBySamplesWhenTheBatchChanges) {
   const std::string config = scratch_.write("tiny.txtpb", kTiny);
   const auto train = [&](const std::vector<std::string>& assignments) {
     std::vector<std::string> words = {"train", config, "--run-dir",
@@ -111,7 +111,7 @@ TEST_F(Runs, AreSorted) {
   EXPECT_EQ(list({"--sort", "step"})[0]["name"], "good");
 }
 
-TEST(RunsCommand, SaysWhereThereAreNone) {
+TEST(RunsCommand, ReportsFoldersWithoutRuns) {
   const Scratch scratch;
   const Outcome none = run({"runs", scratch.path().string()});
   EXPECT_EQ(none.code, 0);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every script that people call prints its help for --help and refuses an option that it does not know with 2, and does
-# nothing else. Each runs in a copy of the checkout, where programs that change a system are replaced.
+# Checks that every script prints its help for --help, exits with 2 for an unknown option, and does nothing else in both cases.
+# The scripts run in a copy of the checkout, where programs that change the system are replaced.
 #   tests/launch/scripts_test.sh
 set -euo pipefail
 # shellcheck source=launch/common.sh
@@ -23,7 +23,7 @@ chmod +x "$work"/bin/*
 export PATH=$work/bin:$PATH PYTHONDONTWRITEBYTECODE=1
 unset SLURM_SUBMIT_DIR
 
-# The tree and what was called.
+# Prints the files of the tree and the programs that were called.
 traces() {
   find "$work/tree" -printf '%P %s %T@\n' | sort
   cat "$work/called" 2>/dev/null || true
@@ -35,12 +35,12 @@ fail() {
   sed 's/^/  | /' "$work/stdout" "$work/stderr" >&2
   failures=$((failures + 1))
 }
-# run SCRIPT ARGUMENT: leaves the status in `status`; checks that nothing was done.
+# run SCRIPT ARGUMENT: sets `status` to the exit code and checks that the script had no side effects.
 run() {
   status=0
   (cd "$work/tree/folder" && timeout 60 "../$1" "$2") </dev/null >"$work/stdout" 2>"$work/stderr" || status=$?
   traces >"$work/after"
-  diff "$work/before" "$work/after" >"$work/diff" || fail "$1 $2 does something: $(head -n 6 "$work/diff")"
+  diff "$work/before" "$work/after" >"$work/diff" || fail "$1 $2 has side effects: $(head -n 6 "$work/diff")"
   mv "$work/after" "$work/before"
 }
 
@@ -48,29 +48,29 @@ traces >"$work/before"
 scripts=0
 for script in $(cd "$work/tree" && grep -rlE --exclude-dir=folder '^#!' . | sed 's/^\.\///' | sort); do
   case $script in
-    tests/launch/completion/*) continue ;; # read by shells in completion_test
+    tests/launch/completion/*) continue ;; # helpers of completion_test
   esac
   [[ $(head -c 2 "$work/tree/$script") == '#!' ]] || continue
   scripts=$((scripts + 1))
   run "$script" --help
   [[ $status == 0 ]] || fail "$script --help ends with $status"
   grep -qF -- "$(basename "$script")" "$work/stdout" || fail "$script --help does not print how to call it"
-  # What is indented in the comment at the head, such as options, is indented in the help.
+  # Lines that are indented in the head comment, such as options, must be indented in the help.
   awk 'NR > 1 && !/^#/ { exit } /^#  +[^ ]/ { print substr($0, 3) }' "$work/tree/$script" >"$work/indented"
   [[ $(grep -cxF -f "$work/indented" "$work/stdout") -ge $(wc -l <"$work/indented") ]] ||
     fail "$script --help does not print its indented lines as they are"
   [[ ! -s $work/stderr ]] || fail "$script --help writes to stderr"
   run "$script" --no-such-option
   [[ $status == 2 ]] || fail "$script --no-such-option ends with $status"
-  [[ -s $work/stderr ]] || fail "$script --no-such-option does not say why"
+  [[ -s $work/stderr ]] || fail "$script --no-such-option prints no message"
 done
 for script in get-data supervise; do
   cp "$work/tree/launch/$script" "$work/bin/trireme-$script"
   "$work/bin/trireme-$script" --help >"$work/stdout" 2>"$work/stderr" || fail "trireme-$script --help"
   [[ $(<"$work/stdout") == *"  trireme-$script "* && $(<"$work/stdout") != *"launch/$script"* ]] ||
-    fail "trireme-$script --help does not tell its installed name"
+    fail "trireme-$script --help does not print its installed name"
   "$work/bin/trireme-$script" --no-such-option >"$work/stdout" 2>"$work/stderr" && fail "trireme-$script --no-such-option"
-  grep -q "^trireme-$script: " "$work/stderr" || fail "trireme-$script does not tell its installed name"
+  grep -q "^trireme-$script: " "$work/stderr" || fail "trireme-$script does not print its installed name"
 done
 ((scripts > 15)) || fail "only $scripts scripts were found"
 echo "$scripts scripts, $failures failures"

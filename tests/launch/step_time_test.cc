@@ -5,7 +5,7 @@
 namespace trireme::cli {
 namespace {
 
-// A device that takes a second a step, and `ahead` steps before the host waits for the first.
+// A device that takes one second per step. The host may queue `ahead` steps before it has to wait.
 struct Device {
   int ahead;
   int queued = 0;
@@ -20,8 +20,8 @@ struct Device {
   void run() { finish_until(++queued - ahead); }
 };
 
-// A host that times single calls takes a step that is only queued for a short one.
-TEST(StepTime, IsThatOfTheDeviceHoweverManyStepsAreInFlight) {
+// Timing single calls would give too little, since a call may only queue the step.
+TEST(StepTime, DoesNotDependOnTheNumberOfStepsInFlight) {
   for (int ahead : {0, 1, 2}) {
     Device device{.ahead = ahead};
     for (int i = 0; i < 5; ++i) device.run();

@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
-# Prints what bash would offer for a line with the cursor at its end, a word a line; "(no space)" where the word is not
-# whole yet, "(files)" where it would offer files instead of nothing.
+# Prints the completions that bash offers for a line with the cursor at its end, one per line; also "(no space)" if the word
+# is incomplete, and "(files)" if bash would complete files because there are no other completions.
 #   bash --noprofile --norc offers.bash SCRIPT LINE
 set -u
 script=$1 line=$2
-# Outside of a completion there is no such thing.
+# Replaces the builtin, which fails outside of a completion.
 compopt() {
   [[ $* != "-o nospace" ]] || echo "(no space)"
   [[ " $* " != *" +o default "* ]] || files=""
 }
-# What a launcher's own completion offers stays.
+# A launcher's own completion, which must be kept.
 _other() { COMPREPLY=(--of-another); }
 complete -F _other srun
 # shellcheck source=launch/completion/trireme.bash
 . "$script"
 # shellcheck source=launch/completion/trireme.bash
 . "$script" # a second time changes nothing
-# As bash does: the last simple command, without assignments; its function, its name and the word in front of the cursor.
+# Does what bash does: takes the last simple command without its assignments, and calls its completion function with its name
+# and the word before the cursor.
 simple=${line##*[;|] }
 while [[ ${simple%% *} == *=* ]]; do simple=${simple#* }; done
 name=${simple%% *}

@@ -1,4 +1,4 @@
-# Prints what fish offers for a line with the cursor at its end, a word a line.
+# Prints the completions that fish offers for a line with the cursor at its end, one per line.
 #   fish --no-config offers.fish SCRIPT LINE
 complete -c srun -f -a --of-another
 source $argv[1]

@@ -1,11 +1,11 @@
-# Prints what an interactive zsh offers for a line with the cursor at its end, a word a line; "(no space)" where the
-# word is not whole yet.
+# Prints the completions that an interactive zsh offers for a line with the cursor at its end, one per line; also
+# "(no space)" if the word is incomplete.
 #   zsh -f offers.zsh SCRIPT LINE
 zmodload zsh/zpty
 folder=$(mktemp -d)
 {
 
-# For the zsh on the terminal.
+# Setup of the interactive zsh.
 cat >$folder/setup <<SETUP
 exec 2>$folder/error
 PS1= PATH=${(q)PATH}
@@ -37,12 +37,12 @@ zpty terminal zsh -f -i
 zpty -w terminal "source $folder/setup"
 zpty -r terminal started '*READY*'
 zpty -w -n terminal "$2"$'\t\x18'
-for ((i = 0; i < 600; ++i)); do # it reads keys only as long as its output is read
+for ((i = 0; i < 600; ++i)); do # zsh reads keys only while its output is read
   while zpty -r -t terminal seen; do shown+=$seen; done
   [[ -e $folder/done ]] && break
   sleep 0.05
 done
-[[ -e $folder/done ]] || print -ru2 -- "zsh does not come back: $shown"
+[[ -e $folder/done ]] || print -ru2 -- "zsh hangs: $shown"
 zpty -d terminal
 offers=(${(f)"$(<$folder/offers)"})
 words=(${offers:#"(no space)"})
