@@ -1,9 +1,8 @@
 // Attention with plain arithmetic, for every dtype and on every GPU. A warp has a few rows of its
 // own (queries or keys); its lanes each look at another row (a key or a query) of a tile in shared
 // memory. Nothing of size T x T is stored, and sums always run in the same order.
-#include <fmt/format.h>
-
 #include <limits>
+#include <string>
 
 #include "ops/attention.h"
 #include "ops/choose_layouts.h"
@@ -273,8 +272,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 Heads heads_of(const AttentionShape& shape, const Shape& qkv) {
   const int64_t dim = qkv[2] / (shape.heads + 2 * shape.kv_heads);
   if (dim > kMaxHeadDim) {
-    throw Error(fmt::format("attention: heads have {} elements; on a GPU they have at most {}", dim,
-                            kMaxHeadDim));
+    throw Error("attention: heads have " + std::to_string(dim) +
+                " elements; on a GPU they have at most " + std::to_string(kMaxHeadDim));
   }
   return {nullptr, qkv[1], dim, shape.heads, shape.kv_heads, shape.scale, shape.causal};
 }

@@ -25,8 +25,8 @@ std::vector<Problem> problems() {
   std::vector<Problem> all{
       {1, 1, 4, {1, 1, false, 0.5f}},         {2, 5, 8, {2, 2, false, 0.35f}},
       {2, 7, 4, {4, 2, false, 0.5f}, {3, 7}}, {3, 64, 16, {2, 1, false, 0.25f}, {64, 1, 0}},
-      {1, 129, 16, {3, 3, false, 0.25f}},     {2, 200, 8, {4, 2, false, 0.4f}, {131, 200}},
-      {1, 600, 8, {1, 1, false, 0.4f}},
+      {1, 129, 16, {3, 3, false, 0.25f}},     {2, 70, 8, {4, 2, false, 0.4f}, {65, 70}},
+      {1, 260, 4, {1, 1, false, 0.4f}},
   };
   const size_t count = all.size();
   for (size_t i = 0; i < count; ++i) {

@@ -38,6 +38,12 @@ bool is_dtype_of(const Op& op, int arg, DType dtype) {
         if constexpr (requires { O::kLabels; }) {
           if (arg == O::kLabels) return among({DType::kI32, DType::kF32});
         }
+        if constexpr (requires { O::kTokens; }) {
+          if (arg == O::kTokens) return dtype == DType::kI32;
+        }
+        if constexpr (requires { O::kLengths; }) {
+          if (arg == O::kLengths) return dtype == DType::kI32;
+        }
         if constexpr (requires { O::kTarget; }) {
           if (arg == O::kTarget) return among({DType::kF64, DType::kF32});
         }
