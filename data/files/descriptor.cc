@@ -13,7 +13,7 @@
 namespace trireme::data {
 
 Descriptor open_file(const std::string& path) {
-  // Of what is no file, such as a pipe, opening must not wait.
+  // O_NONBLOCK: opening a pipe must not block.
   Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.is_open()) {
     throw DataError(path, fmt::format("cannot be opened: {}", std::strerror(errno)));
@@ -32,7 +32,8 @@ void read_at(const Descriptor& file, const std::string& where, uint64_t begin,
     });
     if (got < 0) throw DataError(where, fmt::format("reading failed: {}", std::strerror(errno)));
     if (got == 0) {
-      throw DataError(where, fmt::format("the file ends within it, at byte {}", begin + done));
+      throw DataError(where,
+                      fmt::format("the file ends within this record, at byte {}", begin + done));
     }
     done += got;
   }
@@ -41,7 +42,7 @@ void read_at(const Descriptor& file, const std::string& where, uint64_t begin,
 struct stat status_of(int file, const std::string& path) {
   struct stat status {};
   if (fstat(file, &status) != 0) {
-    throw DataError(path, fmt::format("cannot be looked at: {}", std::strerror(errno)));
+    throw DataError(path, fmt::format("stat failed: {}", std::strerror(errno)));
   }
   return status;
 }

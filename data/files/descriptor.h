@@ -1,4 +1,4 @@
-// Files that are open to be read.
+// Functions to open and read files by descriptor.
 #pragma once
 
 #include <sys/stat.h>
@@ -11,13 +11,13 @@
 
 namespace trireme::data {
 
-// To read. Throws DataError when it is not there, or no regular file.
+// Opens a file for reading. Throws DataError if it is missing or not a regular file.
 Descriptor open_file(const std::string& path);
-// Fills `bytes` from where they begin in the file. Throws DataError naming `where` when they are
-// not all there.
+// Fills `bytes` from position `begin` of the file. Throws DataError naming `where` if the file is
+// too short or cannot be read.
 void read_at(const Descriptor& file, const std::string& where, uint64_t begin,
              std::span<uint8_t> bytes);
-// Throws DataError naming `path`.
+// Returns the result of fstat. Throws DataError naming `path` if it fails.
 struct stat status_of(int file, const std::string& path);
 
 }  // namespace trireme::data

@@ -25,7 +25,7 @@ std::vector<uint8_t> read_raw(const std::string& path) {
   };
   const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rb"));
   if (!file) throw DataError(path, fmt::format("cannot be opened: {}", std::strerror(errno)));
-  std::error_code unknown;  // then it grows while it is read
+  std::error_code unknown;  // on failure, the buffer grows as needed
   const uintmax_t size = fs::file_size(path, unknown);
   std::vector<uint8_t> bytes;
   if (!unknown) bytes.reserve(size + 1);
@@ -43,21 +43,22 @@ std::vector<uint8_t> read_raw(const std::string& path) {
   }
 }
 
-// Undoes gzip, which may consist of several members one after the other.
+// Decompresses gzip data, which may consist of several concatenated members.
 class Gunzip {
  public:
   explicit Gunzip(std::span<const uint8_t> in) : in_(in) {
     if (inflateInit2(&stream_, 15 + 16) != Z_OK)
-      throw Error("zlib cannot be set up: out of memory");
+      throw Error("zlib initialization failed: out of memory");
   }
   ~Gunzip() { inflateEnd(&stream_); }
   Gunzip(const Gunzip&) = delete;
   Gunzip& operator=(const Gunzip&) = delete;
 
-  // Up to the end of the stream or to its damage, which it returns; empty: there is none.
+  // Decompresses up to the end of the stream or its first damage. Returns a description of the
+  // damage, or "" if there is none.
   std::string run() {
     while (true) {
-      give_space();
+      refill();
       const int status = inflate(&stream_, Z_NO_FLUSH);
       const size_t used = in_.size() - left_ - stream_.avail_in;
       if (status == Z_STREAM_END) {
@@ -66,11 +67,13 @@ class Gunzip {
           return fmt::format("has {} bytes after its gzip stream, which ends at byte {}",
                              in_.size() - used, used);
         }
-      } else if (status == Z_BUF_ERROR) {  // there is room, so input is what it lacks
+      } else if (status == Z_BUF_ERROR) {  // there is output space, so the input has ended
         return fmt::format(
-            "ends within its gzip stream, after {} bytes: cut short; fetch the file again", used);
+            "gzip stream ends early, after {} bytes: the file is truncated; download it "
+            "again",
+            used);
       } else if (status != Z_OK) {
-        return fmt::format("gzip data is damaged at byte {}: {}; fetch the file again", used,
+        return fmt::format("gzip data is damaged at byte {}: {}; download the file again", used,
                            stream_.msg ? stream_.msg : zError(status));
       }
     }
@@ -81,10 +84,10 @@ class Gunzip {
   }
 
  private:
-  static constexpr size_t kPiece = std::numeric_limits<uInt>::max() / 2;  // zlib counts in 32 bits
+  static constexpr size_t kPiece = std::numeric_limits<uInt>::max() / 2;  // zlib has 32-bit sizes
 
-  // Hands zlib what it lacks of input and output.
-  void give_space() {
+  // Provides zlib with more input and output space if it has none left.
+  void refill() {
     if (stream_.avail_in == 0) {
       const size_t piece = std::min(kPiece, left_);
       stream_.next_in = const_cast<Bytef*>(in_.data() + (in_.size() - left_));
@@ -113,14 +116,14 @@ class Gunzip {
   std::span<const uint8_t> in_;
   std::vector<uint8_t> out_;
   z_stream stream_{};
-  size_t left_ = in_.size();  // of the input, not yet given
-  size_t room_ = 0;           // of the output, not yet given
+  size_t left_ = in_.size();  // bytes of the input that zlib has not been given yet
+  size_t room_ = 0;           // bytes of the output that zlib has not been given yet
 };
 
 }  // namespace
 
 void check_root(const std::string& root, const std::string& hint) {
-  std::error_code ignored;  // what cannot be looked at is not there
+  std::error_code ignored;  // inaccessible files count as missing
   const fs::path folder(root);
   if (root.empty() || fs::is_directory(folder, ignored)) return;
   const std::string from =
@@ -132,7 +135,7 @@ std::string find_file(const std::string& root, std::span<const std::string> name
                       const std::string& hint) {
   check_root(root, hint);
   const fs::path folder(root);
-  std::error_code ignored;  // what cannot be looked at is not there
+  std::error_code ignored;  // inaccessible files count as missing
   std::vector<std::string> tried;
   for (const std::string& name : names) {
     for (const char* ending : {"", ".gz"}) {
@@ -142,7 +145,7 @@ std::string find_file(const std::string& root, std::span<const std::string> name
     }
   }
   throw DataError(root.empty() ? fs::current_path(ignored).string() : root,
-                  fmt::format("holds no file {}{}", fmt::join(tried, " or "), hint));
+                  fmt::format("has no file {}{}", fmt::join(tried, " or "), hint));
 }
 
 File read_file(const std::string& path, OnDamage on_damage) {

@@ -1,4 +1,4 @@
-// Whole files as bytes, gzip undone, found under the names they commonly have.
+// Finds files and reads them into memory, decompressing gzip.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +12,24 @@ namespace trireme::data {
 struct File {
   std::string path;
   std::vector<uint8_t> bytes;
-  std::string damage;  // why the bytes may not be all, or right; empty: they are
+  std::string damage;  // why the bytes may be incomplete or wrong; empty if they are intact
 };
 
-// Throws ConfigError when `root` (empty: the working directory) is no folder; `hint` is appended.
+// Throws DataError about data.root if `root` is not a folder. An empty `root` is the working
+// directory. `hint` is appended to the message.
 void check_root(const std::string& root, const std::string& hint = "");
 
-// The first of `names` that exists in folder `root` (names may be absolute), as itself or with
-// ".gz". Throws ConfigError when `root` is no folder, DataError naming all that was tried. `hint`
-// is appended to the latter.
+// Returns the path of the first of `names` that exists in folder `root`, as it is or with ".gz"
+// appended. Names may be absolute. Throws DataError if `root` is not a folder, or listing all names
+// that were tried; `hint` is appended to the message.
 std::string find_file(const std::string& root, std::span<const std::string> names,
                       const std::string& hint = "");
 
-// What to do with a damaged gzip stream.
-enum class OnDamage { kThrow, kKeepWhatCameBefore };
+// The handling of a damaged gzip stream: throw DataError, or return the bytes before the damage.
+enum class OnDamage { kThrow, kReadUpToDamage };
 
-// Reads and, if it begins like gzip, decompresses. Throws DataError.
+// Reads a file, and decompresses it if it begins with the magic number of gzip. Throws DataError if
+// the file cannot be read.
 File read_file(const std::string& path, OnDamage on_damage = OnDamage::kThrow);
 
 }  // namespace trireme::data

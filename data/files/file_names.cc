@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxNames = 1 << 20;
 
-// One pattern's braces; messages show all of it.
+// Expands the braces of a pattern.
 class Braces {
  public:
   Braces(std::string_view pattern, const std::string& field) : pattern_(pattern), field_(field) {}
@@ -32,7 +32,7 @@ class Braces {
   std::vector<std::string> expand(std::string_view text) const {
     const size_t open = text.find_first_of("{}");
     if (open == text.npos) return {std::string(text)};
-    if (text[open] == '}') refuse("has a } that no { goes with");
+    if (text[open] == '}') fail("has a } without a {");
     const size_t close = closing(text, open);
     const std::vector<std::string> middles = alternatives(text.substr(open + 1, close - open - 1));
     const std::vector<std::string> ends = expand(text.substr(close + 1));
@@ -52,10 +52,10 @@ class Braces {
       if (text[i] == '{') ++depth;
       if (text[i] == '}' && --depth == 0) return i;
     }
-    refuse("has a { that no } goes with");
+    fail("has a { without a }");
   }
 
-  // What the inside of a pair of braces stands for.
+  // Expands the text between a pair of braces.
   std::vector<std::string> alternatives(std::string_view inside) const {
     std::vector<std::string> names;
     size_t begin = 0;
@@ -75,7 +75,8 @@ class Braces {
     return names;
   }
 
-  // "007..012": the width of the wider one, where one of them has zeros in front.
+  // Expands "007..012". If one of the numbers has leading zeros, all names get the width of the
+  // wider one.
   std::vector<std::string> numbers(std::string_view inside) const {
     const size_t dots = std::min(inside.find(".."), inside.size());
     const std::string_view ends[] = {inside.substr(0, dots),
@@ -83,10 +84,9 @@ class Braces {
     const int64_t first = number(ends[0]);
     const int64_t last = number(ends[1]);
     if (first < 0 || last < 0) {
-      refuse(fmt::format("has {{{}}}, which is neither a list, {{a,b}}, nor two numbers, {{0..9}}",
-                         inside));
+      fail(fmt::format("has {{{}}}, which is neither a list {{a,b}} nor a range {{0..9}}", inside));
     }
-    if (first > last) refuse(fmt::format("has {{{}}}, which counts down", inside));
+    if (first > last) fail(fmt::format("has {{{}}}, which counts down", inside));
     if (last - first >= static_cast<int64_t>(kMaxNames)) check_count(kMaxNames, 2);
     size_t width = 0;
     for (const std::string_view end : ends) {
@@ -97,7 +97,7 @@ class Braces {
     return names;
   }
 
-  // -1: it is none.
+  // Returns -1 if the text is not a number.
   static int64_t number(std::string_view text) {
     uint32_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -105,9 +105,9 @@ class Braces {
   }
 
   void check_count(size_t a, size_t b) const {
-    if (a > kMaxNames / b) refuse(fmt::format("stands for more than {} files", kMaxNames));
+    if (a > kMaxNames / b) fail(fmt::format("expands to more than {} files", kMaxNames));
   }
-  [[noreturn]] void refuse(const std::string& why) const {
+  [[noreturn]] void fail(const std::string& why) const {
     throw ConfigError(field_, fmt::format("'{}' {}", pattern_, why));
   }
 
@@ -117,8 +117,8 @@ class Braces {
 
 bool is_glob(std::string_view name) { return name.find_first_of("*?[") != name.npos; }
 
-// A name that stands for itself in a pattern.
-std::string quoted(const std::string& name) {
+// Escapes special characters, so that a pattern matches them literally.
+std::string escaped(const std::string& name) {
   std::string out;
   for (const char c : name) {
     if (std::strchr("*?[]\\", c)) out += '\\';
@@ -127,38 +127,38 @@ std::string quoted(const std::string& name) {
   return out;
 }
 
-// The files that are there, sorted by bytes and not as the locale has it.
+// Returns the files that match the pattern, sorted by bytes (glob itself sorts by the locale).
 std::vector<std::string> matches(const fs::path& folder, const std::string& pattern) {
-  const std::string whole = (fs::path(quoted(folder.string())) / pattern).string();
+  const std::string full = (fs::path(escaped(folder.string())) / pattern).string();
   glob_t found{};
-  const int status = glob(whole.c_str(), GLOB_NOSORT | GLOB_ERR, nullptr, &found);
+  const int status = glob(full.c_str(), GLOB_NOSORT | GLOB_ERR, nullptr, &found);
   std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
   globfree(&found);
   const std::string shown = (folder / pattern).string();
-  if (status == GLOB_NOMATCH) throw DataError(shown, "no file matches");
+  if (status == GLOB_NOMATCH) throw DataError(shown, "matches no files");
   if (status != 0) throw DataError(shown, "the folder cannot be read");
   std::ranges::sort(paths);
   return paths;
 }
 
-// All are looked for, so that the message can say how many are missing.
-void check_there(const std::vector<std::string>& paths, const std::string& field) {
+// Checks all files, so that the message can state how many are missing.
+void check_exist(const std::vector<std::string>& paths, const std::string& field) {
   std::vector<std::string> missing;
   for (const std::string& path : paths) {
-    std::error_code ignored;  // what cannot be looked at is not there
+    std::error_code ignored;  // inaccessible files count as missing
     if (!fs::exists(path, ignored)) missing.push_back(path);
   }
   if (missing.empty()) return;
   throw DataError(missing.front(),
-                  fmt::format("is not there ({} of the {} files of {} are missing)", missing.size(),
-                              paths.size(), field));
+                  fmt::format("does not exist ({} of the {} files of {} are missing)",
+                              missing.size(), paths.size(), field));
 }
 
 void check_different(const std::vector<std::string>& paths, const std::string& field) {
   std::unordered_set<std::string> seen;
   for (const std::string& path : paths) {
     if (!seen.insert(fs::path(path).lexically_normal().string()).second) {
-      throw ConfigError(field, fmt::format("names '{}' twice", path));
+      throw ConfigError(field, fmt::format("lists '{}' twice", path));
     }
   }
 }
@@ -168,11 +168,11 @@ void check_different(const std::vector<std::string>& paths, const std::string& f
 std::vector<std::string> expand_names(
     const std::string& root, const google::protobuf::RepeatedPtrField<std::string>& patterns,
     const std::string& field) {
-  if (patterns.empty()) throw ConfigError(field, "names no file");
+  if (patterns.empty()) throw ConfigError(field, "is empty; list at least one file");
   check_root(root);
   std::vector<std::string> paths;
   for (const std::string& pattern : patterns) {
-    if (pattern.empty()) throw ConfigError(field, "is empty: it names files");
+    if (pattern.empty()) throw ConfigError(field, "contains an empty file name");
     for (const std::string& name : Braces(pattern, field).expand()) {
       if (is_glob(name)) {
         const auto found = matches(root, name);
@@ -183,7 +183,7 @@ std::vector<std::string> expand_names(
     }
   }
   check_different(paths, field);
-  check_there(paths, field);
+  check_exist(paths, field);
   return paths;
 }
 

@@ -1,4 +1,4 @@
-// Files by pattern: "train-{000000..001281}.tar", "train-*.tar", "{a,b}/x.bin".
+// Expands file name patterns: "train-{000000..001281}.tar", "train-*.tar", "{a,b}/x.bin".
 #pragma once
 
 #include <google/protobuf/repeated_field.h>
@@ -8,11 +8,11 @@
 
 namespace trireme::data {
 
-// The paths that the patterns stand for under `root` (patterns may be absolute): in the order of
-// the patterns; of *, ? and [...] in the order of their bytes. Braces hold a list or two numbers,
-// whose zeros in front are kept, and may be nested. Throws ConfigError naming `field` for a bad
-// pattern, none at all, or one file named twice (data.root where that is no folder), DataError when
-// a file is not there or a pattern matches none.
+// Returns the paths that match the patterns under `root`, in the order of the patterns. Patterns
+// may be absolute. Matches of *, ? and [...] are sorted by bytes. Braces contain a list or a range
+// of numbers with optional leading zeros, and may be nested. Throws ConfigError naming `field` if
+// there are no patterns, a pattern is invalid, or a file is listed twice. Throws DataError if
+// `root` is not a folder, a file does not exist, or a pattern has no matches.
 std::vector<std::string> expand_names(
     const std::string& root, const google::protobuf::RepeatedPtrField<std::string>& patterns,
     const std::string& field);

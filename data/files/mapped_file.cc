@@ -14,7 +14,7 @@ namespace trireme::data {
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   const Descriptor file = open_file(path);
   const size_t size = status_of(file.number(), path).st_size;
-  if (size == 0) return;  // which mmap refuses
+  if (size == 0) return;  // mmap fails for empty files
   void* memory = mmap(nullptr, size, PROT_READ, MAP_SHARED, file.number(), 0);
   if (memory == MAP_FAILED) {
     throw DataError(path, fmt::format("cannot be mapped: {}", std::strerror(errno)));

@@ -1,4 +1,4 @@
-// A whole file as memory that is read when it is first touched.
+// A memory-mapped file.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,11 @@
 
 namespace trireme::data {
 
-// Whoever shortens the file while it is mapped ends the process (SIGBUS); it may be deleted.
+// A read-only mapping of a file. If another process truncates the file while it is mapped, accesses
+// beyond its new end kill this process (SIGBUS). Deleting the file is safe.
 class MappedFile {
  public:
-  // Throws DataError when it is no file or cannot be read.
+  // Throws DataError if the path is not a regular file or cannot be read.
   explicit MappedFile(const std::string& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept

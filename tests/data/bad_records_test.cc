@@ -82,7 +82,7 @@ TEST_F(BadIdxTest, TruncatedImages) {
   EXPECT_THAT(labels_of(*dataset), ElementsAre(3, 0, 9));
   EXPECT_EQ(dataset->bad_records().count, 2);
   EXPECT_SAYS(dataset->bad_records().first[0],
-              folder.path(kImages) + ": record 3: is cut short: [5, 2, 3] elements");
+              folder.path(kImages) + ": record 3: is truncated: the header declares [5, 2, 3] elements");
 }
 
 TEST_F(BadIdxTest, FewerLabelsThanImages) {
@@ -106,7 +106,7 @@ TEST_F(BadIdxTest, BothTruncatedAtDifferentRecords) {
   const auto dataset = open();
   EXPECT_THAT(labels_of(*dataset), ElementsAre(3, 0));
   EXPECT_EQ(dataset->bad_records().count, 3);
-  EXPECT_SAYS(dataset->bad_records().first[0], folder.path(kLabels) + ": record 2: is cut short");
+  EXPECT_SAYS(dataset->bad_records().first[0], folder.path(kLabels) + ": record 2: is truncated");
 }
 
 TEST_F(BadIdxTest, AHeaderThatExceedsMemoryOnlyCountsAsBadRecords) {
@@ -116,7 +116,7 @@ TEST_F(BadIdxTest, AHeaderThatExceedsMemoryOnlyCountsAsBadRecords) {
   EXPECT_EQ(open()->bad_records().count, 0xffffffffLL - 5);
   folder.write(kImages, idx({0xffffffff, 0xffffffff, 0xffffffff}, pixels(30)));
   EXPECT_SAYS(data_error(config), "has no good records, only 4294967295 bad ones; the first: " +
-                                      folder.path(kImages) + ": record 0: is cut short");
+                                      folder.path(kImages) + ": record 0: is truncated");
 }
 
 TEST_F(BadIdxTest, FailsAboveTheLimit) {
@@ -139,7 +139,7 @@ TEST_F(BadIdxTest, DamagedGzipYieldsTheDataBeforeTheDamage) {
   EXPECT_LE(cut->size(), 3);
   EXPECT_EQ(cut->bad_records().count, 5 - cut->size());
   EXPECT_SAYS(cut->bad_records().first[0], path + ": record " + std::to_string(cut->size()));
-  EXPECT_SAYS(cut->bad_records().first[0], "ends within its gzip stream");
+  EXPECT_SAYS(cut->bad_records().first[0], "gzip stream ends early");
 
   std::string wrong_sum = zipped;
   wrong_sum[wrong_sum.size() - 8] ^= 1;
@@ -156,7 +156,7 @@ TEST_F(BadIdxTest, FilesOfAnotherFormatAreStillErrors) {
   folder.write(kImages, idx({5, 2, 3}, pixels(31)));
   EXPECT_SAYS(data_error(config), "has 1 bytes after its last record");
   std::filesystem::remove(folder.path(kImages));
-  EXPECT_SAYS(data_error(config), "holds no file");
+  EXPECT_SAYS(data_error(config), "has no file");
 }
 
 TEST_F(BadIdxTest, HoldoutSplitsTheGoodRecords) {
@@ -186,7 +186,7 @@ TEST_F(BadCifarTest, SkipsBadLabelsAndATruncatedLastRecord) {
   EXPECT_THAT(labels_of(*dataset), ElementsAre(1, 2, 4));
   EXPECT_EQ(values<char>(sample(*dataset, 1).input)[0], pixels(1, 2)[0]);
   EXPECT_EQ(dataset->bad_records().count, 2);
-  EXPECT_SAYS(dataset->bad_records().first[0], folder.path("a.bin") + ": record 3: is cut short");
+  EXPECT_SAYS(dataset->bad_records().first[0], folder.path("a.bin") + ": record 3: is truncated");
   EXPECT_SAYS(dataset->bad_records().first[1],
               folder.path("a.bin") + ": record 1: label 10 is not in [0, 10)");
 }
@@ -200,7 +200,7 @@ TEST_F(BadCifarTest, LimitCoversAllFiles) {
 
 TEST_F(BadCifarTest, MissingAndEmptyFilesAreStillErrors) {
   folder.write("a.bin", record(1, 0));
-  EXPECT_SAYS(data_error(config), "holds no file b.bin");
+  EXPECT_SAYS(data_error(config), "has no file b.bin");
   folder.write("b.bin", "");
   EXPECT_SAYS(data_error(config), folder.path("b.bin") + ": is empty");
 }
@@ -212,7 +212,7 @@ TEST_F(BadCifarTest, DamagedGzip) {
   const auto dataset = open_dataset(config, Part::kTraining);
   EXPECT_THAT(labels_of(*dataset), ElementsAre(1, 4));
   EXPECT_EQ(dataset->bad_records().count, 1);
-  EXPECT_SAYS(dataset->bad_records().first[0], "ends within its gzip stream");
+  EXPECT_SAYS(dataset->bad_records().first[0], "gzip stream ends early");
 }
 
 class BadCsvTest : public ::testing::Test {
@@ -243,7 +243,7 @@ TEST_F(BadCsvTest, SkipsLinesThatDoNotParse) {
   ASSERT_EQ(bad.first.size(), 5u) << "only the first few are recorded";
   EXPECT_SAYS(bad.first[0], folder.path("x.csv") + ": line 3, column 2 ('b'): 'x' is not a number");
   EXPECT_SAYS(bad.first[1], "line 5: has 2 column(s); the lines before have 3");
-  EXPECT_SAYS(bad.first[3], "line 7, column 1: has an opening quote but no closing one");
+  EXPECT_SAYS(bad.first[3], "line 7, column 1: has an opening quote but no closing quote");
 }
 
 TEST_F(BadCsvTest, SkipsInvalidLabels) {
@@ -275,7 +275,7 @@ TEST_F(BadCsvTest, FailsAboveTheLimitOrWithoutGoodRows) {
   for (int i = 0; i < 10; ++i) text += "x,1,0\n";
   EXPECT_SAYS(error(text), "10 bad records, more than data.max_bad_records, 9; the first: " +
                                folder.path("x.csv") + ": line 2, column 1: 'x' is not a number");
-  EXPECT_SAYS(error("a,b,c\nx,1,0\n"), "holds no good row; the first: ");
+  EXPECT_SAYS(error("a,b,c\nx,1,0\n"), "has no good rows; the first error: ");
   EXPECT_SAYS(error("1,2,7\n3,4,8\n", "classes: 2 "), "has no good records, only 2 bad ones");
 }
 
@@ -296,7 +296,7 @@ TEST_F(BadCsvTest, DamagedGzipLosesTheTruncatedLine) {
   EXPECT_EQ(dataset->bad_records().count, 1);
   EXPECT_SAYS(dataset->bad_records().first[0], folder.path("x.csv") + ": line " +
                                                    std::to_string(dataset->size() + 1) +
-                                                   ": is lost: ends within its gzip stream");
+                                                   ": cannot be read: gzip stream ends early");
 }
 
 TEST(BadRecordsTest, LimitMustNotBeNegative) {

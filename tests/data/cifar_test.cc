@@ -91,7 +91,7 @@ TEST_F(CifarTest, FilesByName) {
 TEST_F(CifarTest, MissingFile) {
   std::filesystem::remove(folder.path("data_batch_4.bin"));
   EXPECT_SAYS(data_error(config),
-              "holds no file data_batch_4.bin or data_batch_4.bin.gz or "
+              "has no file data_batch_4.bin or data_batch_4.bin.gz or "
               "cifar-10-batches-bin/data_batch_4.bin");
   EXPECT_SAYS(data_error(config), "launch/get-data");
 }

@@ -239,7 +239,7 @@ TEST_F(CsvTest, LabelOutOfRange) {
 
 TEST_F(CsvTest, MissingFile) {
   EXPECT_SAYS(data_error(folder.config("csv { train_file: 'y.csv' }")),
-              "holds no file y.csv or y.csv.gz");
+              "has no file y.csv or y.csv.gz");
 }
 
 TEST_F(CsvTest, BadConfiguration) {
@@ -258,7 +258,7 @@ TEST_F(CsvTest, BadConfiguration) {
   EXPECT_SAYS(refused("train_file: 'x.csv' regression: true label: ['0', '1', '2'] "),
               "data.csv.label: leaves no column");
   EXPECT_SAYS(refused("train_file: 'x.csv' regression: true classes: 3 "),
-              "data.csv.classes: has no meaning");
+              "data.csv.classes: cannot be combined");
   EXPECT_SAYS(
       refused("train_file: 'x.csv' shape: [1, 2, 2] "),
       "data.csv.shape: [1, 2, 2] has 4 elements, but " + folder.path("x.csv") + " has 2 features");

@@ -198,7 +198,7 @@ TEST(DatasetTest, RejectsAFolderInPlaceOfAFile) {
   Folder folder;
   folder.write("x.csv/inside", "");
   EXPECT_SAYS(data_error(folder.config("csv { train_file: 'x.csv' }")),
-              "holds no file x.csv or x.csv.gz");
+              "has no file x.csv or x.csv.gz");
 }
 
 }  // namespace

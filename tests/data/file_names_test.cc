@@ -79,31 +79,31 @@ TEST_F(FileNamesTest, AbsolutePatternsNeedNoRoot) {
 }
 
 TEST_F(FileNamesTest, BadPatterns) {
-  EXPECT_SAYS(config_error({}), "data.x: names no file");
-  EXPECT_SAYS(config_error({""}), "data.x: is empty");
-  EXPECT_SAYS(config_error({"a{0..1"}), "data.x: 'a{0..1' has a { that no } goes with");
-  EXPECT_SAYS(config_error({"a0..1}"}), "'a0..1}' has a } that no { goes with");
-  EXPECT_SAYS(config_error({"a{b}"}), "has {b}, which is neither a list, {a,b}, nor two numbers");
+  EXPECT_SAYS(config_error({}), "data.x: is empty; list at least one file");
+  EXPECT_SAYS(config_error({""}), "data.x: contains an empty file name");
+  EXPECT_SAYS(config_error({"a{0..1"}), "data.x: 'a{0..1' has a { without a }");
+  EXPECT_SAYS(config_error({"a0..1}"}), "'a0..1}' has a } without a {");
+  EXPECT_SAYS(config_error({"a{b}"}), "has {b}, which is neither a list {a,b} nor a range");
   EXPECT_SAYS(config_error({"a{}"}), "has {}, which is neither");
   EXPECT_SAYS(config_error({"a{-1..3}"}), "has {-1..3}, which is neither");
   EXPECT_SAYS(config_error({"a{1..2..3}"}), "has {1..2..3}, which is neither");
   EXPECT_SAYS(config_error({"a{9..1}"}), "has {9..1}, which counts down");
-  EXPECT_SAYS(config_error({"{0..4294967295}"}), "stands for more than 1048576 files");
-  EXPECT_SAYS(config_error({"{0..9999}{0..9999}"}), "stands for more than 1048576 files");
+  EXPECT_SAYS(config_error({"{0..4294967295}"}), "expands to more than 1048576 files");
+  EXPECT_SAYS(config_error({"{0..9999}{0..9999}"}), "expands to more than 1048576 files");
 }
 
 TEST_F(FileNamesTest, OneFileTwice) {
   make({"t-1", "t-2"});
   EXPECT_SAYS(config_error({"t-{1..2}", "t-*"}),
-              "data.x: names '" + folder.path("t-1'") + " twice");
+              "data.x: lists '" + folder.path("t-1'") + " twice");
   EXPECT_SAYS(config_error({"t-1", "./t-1"}), "twice");
 }
 
 TEST_F(FileNamesTest, MissingFiles) {
   make({"t-1"});
   EXPECT_EQ(data_error({"t-{0..3}"}),
-            folder.path("t-0") + ": is not there (3 of the 4 files of data.x are missing)");
-  EXPECT_EQ(data_error({"u-*"}), folder.path("u-*") + ": no file matches");
+            folder.path("t-0") + ": does not exist (3 of the 4 files of data.x are missing)");
+  EXPECT_EQ(data_error({"u-*"}), folder.path("u-*") + ": matches no files");
   google::protobuf::RepeatedPtrField<std::string> pattern;
   pattern.Add("*");
   EXPECT_SAYS(message<DataError>([&] { expand_names("no/folder", pattern, "data.x"); }),

@@ -90,7 +90,7 @@ TEST_F(IdxTest, NamesWithADotAreFound) {
 TEST_F(IdxTest, MissingFile) {
   Folder empty;
   const std::string error = data_error(empty.config("idx {}"));
-  EXPECT_SAYS(error, empty.path("").substr(0, empty.path("").size() - 1) + ": holds no file");
+  EXPECT_SAYS(error, empty.path("").substr(0, empty.path("").size() - 1) + ": has no file");
   EXPECT_SAYS(error, "train-images-idx3-ubyte or train-images-idx3-ubyte.gz");
   EXPECT_SAYS(error, "launch/get-data");
 }
@@ -179,7 +179,7 @@ TEST_F(IdxTest, GzipCutShort) {
   for (size_t length = 2; length < zipped.size(); ++length) {
     folder.write(std::string(kTrainImages) + ".gz", zipped.substr(0, length));
     EXPECT_SAYS(data_error(config), folder.path(kTrainImages) +
-                                        ".gz: ends within its gzip stream, after " +
+                                        ".gz: gzip stream ends early, after " +
                                         std::to_string(length) + " bytes");
   }
 }

@@ -310,7 +310,7 @@ TEST_F(NpyTest, BadConfiguration) {
   EXPECT_SAYS(config_error(folder.config(files + "classes: 3 }")),
               "data.npy.classes: needs labels of type u8, i32 or i64, but ");
   EXPECT_SAYS(data_error(folder.config("npy { train_inputs: 'z.npy' train_targets: 'y.npy' }")),
-              "holds no file z.npy");
+              "has no file z.npy");
 }
 
 }  // namespace

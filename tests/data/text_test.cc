@@ -129,7 +129,7 @@ TEST_F(TextTest, GzipMayBeDamaged) {
   folder.write("a.txt.gz", zipped);
   EXPECT_EQ(open("length: 4")->size(), 9);
   folder.write("a.txt.gz", zipped.substr(0, zipped.size() - 9));
-  EXPECT_SAYS(data_error(config("length: 4")), "a.txt.gz: ends within its gzip stream");
+  EXPECT_SAYS(data_error(config("length: 4")), "a.txt.gz: gzip stream ends early");
   const auto dataset = open("length: 4", "on_bad_record: SKIP");
   EXPECT_EQ(dataset->bad_records().count, 1);
   EXPECT_EQ(input(*dataset, 0), "to b");
@@ -152,7 +152,7 @@ TEST_F(TextTest, BadConfiguration) {
               "data.text.eval_file: is missing; set it, or set data.holdout");
   EXPECT_SAYS(config_error(config("eval_file: 'e'", "holdout: 0.1")),
               "data.text.eval_file: cannot be combined with data.holdout");
-  EXPECT_SAYS(data_error(config("eval_file: 'e'"), Part::kEvaluation), "holds no file e");
+  EXPECT_SAYS(data_error(config("eval_file: 'e'"), Part::kEvaluation), "has no file e");
 }
 
 }  // namespace

@@ -333,7 +333,7 @@ TEST_F(WebDatasetTest, FilesThatAreNoTar) {
 TEST_F(WebDatasetTest, NoSample) {
   EXPECT_SAYS(data_error(tar_end()), "(1 shard): has no records");
   config.mutable_webdataset()->clear_train();
-  EXPECT_SAYS(message<ConfigError>([&] { open(); }), "data.webdataset.train: names no file");
+  EXPECT_SAYS(message<ConfigError>([&] { open(); }), "data.webdataset.train: is empty");
 }
 
 TEST_F(WebDatasetTest, AnIndexIsMadeOnce) {
@@ -500,7 +500,7 @@ TEST_F(WebDatasetTest, AShardThatChangesIsNamed) {
   EXPECT_EQ(read(*records, 0), image(0));
   fs::resize_file(folder.path("t-0.tar"), 600);
   EXPECT_SAYS(message<DataError>([&] { read(*records, 2); }),
-              at("000002.jpg: the file ends within it, at byte "));
+              at("000002.jpg: the file ends within this record, at byte "));
   folder.write("t-1.tar", shard(3, 4));
   EXPECT_EQ(message<DataError>([&] { read(*records, 4); }),
             folder.path("t-1.tar") + ": has changed since it was indexed; restart to index it again");

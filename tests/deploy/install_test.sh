@@ -106,7 +106,7 @@ check "files to remove" diff <(cd "$prefix" && find . -type f | LC_ALL=C sort) <
 check "files of the installation" holds_all "$prefix"
 runs_from "$prefix"
 check "the first run of docs/installed.md" prints "^digits.csv: record 2" first_run "$prefix"
-check "a missing data set is explained, with exit code 3" prints "not a folder in .*; trireme-get-data fetches MNIST" \
+check "a missing data set is explained, with exit code 3" prints "not a folder in .*; trireme-get-data downloads MNIST" \
   bash -c "'$prefix/bin/trireme' train mnist.txtpb --run-dir runs/m; ((\$? == 3))"
 check "a mistyped configuration gets the nearest" prints "did you mean 'digits.txtpb'" \
   bash -c "! '$prefix/bin/trireme' train digit.txtpb --run-dir runs/m"

@@ -113,7 +113,7 @@ TEST_F(Data, NamesATruncatedFile) {
                                           "--set", "data.holdout=0.5",
                                           "--set", "data.root=" + (scratch_ / "cifar").string()};
   expect_bad_data(run(train(cifar), 2),
-                  "cifar/data_batch_1.bin: record 40: is cut short: the file's 122937 bytes");
+                  "cifar/data_batch_1.bin: record 40: is truncated: the file's 122937 bytes");
 }
 
 TEST_F(Data, NamesAMissingFile) {
@@ -121,7 +121,7 @@ TEST_F(Data, NamesAMissingFile) {
   expect_bad_data(run(train({"--set", "data.cifar.variant=CIFAR100", "--set",
                              "data.root=" + (scratch_ / "cifar").string()}),
                       2),
-                  "cifar: holds no file train.bin or ");
+                  "cifar: has no file train.bin or ");
 }
 
 TEST_F(Data, SkipsAndCountsUnreadableSamples) {
@@ -254,12 +254,12 @@ class Images : public Data {
 TEST_F(Images, ReportsATruncatedTar) {
   const std::string complete = samples(0, 16);
   write_shards(20, complete.substr(0, complete.size() / 2 + 700));
-  expect_policy("t-20.tar: 0008: is cut off within 0008.jpg: ", 1);
+  expect_policy("t-20.tar: 0008: is truncated within 0008.jpg: ", 1);
 }
 
 TEST_F(Images, ReportsSamplesWithTheSameKey) {
   write_shards(20, samples(0, 8) + samples(4, 8) + tar_end());
-  expect_policy("t-20.tar: 0004: two samples of the shard have this key", 4);
+  expect_policy("t-20.tar: 0004: another sample of the shard has the same key", 4);
 }
 
 TEST_F(Images, ReportsALabelOutOfRange) {
@@ -344,7 +344,7 @@ TEST_F(Images, ReportsAClassWithoutImages) {
 TEST_F(Images, ReportsAnUnreadableFile) {
   write_folders();
   fs::create_symlink("nowhere", scratch_ / "set/train/1/x.jpg");
-  expect_policy("set/train/1/x.jpg: is a link to a file that is not there", 1);
+  expect_policy("set/train/1/x.jpg: is a link to a file that does not exist", 1);
 }
 
 TEST_F(Images, ReportsATruncatedJpegInAFolder) {
