@@ -278,7 +278,7 @@ class LineChart extends Plot {
     const rows = this.runs.map((run, index) => [run, index, this.of(run)]).filter(([, , data]) => data && data.values.length);
     return html("details", {}, html("summary", {}, "Values"),
       html("div", { class: "scroll" }, html("table", {},
-        html("tr", {}, ...["Run", "First", "Least", "Most", "Last"].map((name, i) => html("th", { class: i ? "number" : null, scope: "col" }, name))),
+        html("tr", {}, ...["Run", "First", "Min", "Max", "Last"].map((name, i) => html("th", { class: i ? "number" : null, scope: "col" }, name))),
         ...rows.map(([run, index, data]) => {
           const recorded = data.values.filter((value) => value !== null);
           const [least, most] = extent([recorded]) || [null, null];

@@ -9,7 +9,7 @@ class ConfusionMatrix {
     this.worstShare = Math.max(1e-9, ...matrix.map((row, i) => Math.max(...row.map((count, j) => (i === j ? 0 : this.share(i, j))))));
     this.tip = html("div", { class: "tip", hidden: true });
     this.node = html("div", {
-      class: "plot", role: "img", "aria-label": "Confusion matrix, true classes in rows, predicted ones in columns; the most frequent confusions are in the table beside it",
+      class: "plot", role: "img", "aria-label": "Confusion matrix, true classes in rows, predicted ones in columns; the most frequent confusions are in the table next to it",
       onpointermove: (event) => this.point(event), onpointerdown: (event) => this.point(event), onpointerleave: () => this.hide(),
     });
     charts.push(this);
@@ -29,7 +29,7 @@ class ConfusionMatrix {
     const flat = this.n > 40 || longest * 6.2 < this.size;
     const below = flat ? 24 : 12 + longest * 5.4;
     const canvas = svg("svg", { viewBox: `0 0 ${width} ${side + below + 4}`, height: side + below + 4, style: { width: `${width}px` }, "aria-hidden": "true" });
-    canvas.append(svg("rect", { class: "board", x: this.left, y: 0, width: side, height: side, rx: 4 }));
+    canvas.append(svg("rect", { class: "matrix", x: this.left, y: 0, width: side, height: side, rx: 4 }));
     this.cells(canvas);
     this.labels(canvas, side, flat);
     this.over = svg("g", {});
@@ -132,10 +132,10 @@ function confusionOf(run) {
   const nameOf = (index) => (index === -1 ? "nothing" : known(index) ? classes[index] || String(index) : "–");
   const parts = [];
   if (matrix) {
-    const board = new ConfusionMatrix(matrix, matrix.map((row, i) => nameOf(i)));
+    const plot = new ConfusionMatrix(matrix, matrix.map((row, i) => nameOf(i)));
     parts.push(html("article", { class: "card" }, html("header", {}, html("h3", {}, "Confusion matrix"),
-      html("p", {}, "Rows are true classes, columns predictions; shades are shares of the row, those of mistakes on a scale of their own.")), board.node,
-      html("h3", { style: { "margin-top": "14px" } }, "Most frequent"), board.worst()));
+      html("p", {}, "Rows are true classes, columns predictions; shades are shares of the row, those of mistakes on a scale of their own.")), plot.node,
+      html("h3", { style: { "margin-top": "14px" } }, "Most frequent"), plot.worst()));
   }
   if (mistakes.length) {
     parts.push(html("article", { class: "card" }, html("header", {}, html("h3", {}, "Most confident mistakes"),

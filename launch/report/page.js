@@ -82,10 +82,10 @@ function runCard(run, index) {
     html("dl", { class: "facts" }, ...facts),
     run.status !== "done" && planned ? html("div", { class: "progress", role: "img", "aria-label": `${whole(run.step)} of ${whole(planned)} steps` },
       html("i", { style: { width: `${Math.min(100, (100 * run.step) / planned)}%` } })) : null,
-    end && end.reason ? html("p", { class: "told" }, `Stopped early: ${end.reason}. Its best is the result.`) : null,
-    run.status === "failed" ? html("p", { class: "told bad" }, run.ending || "it ended with an error") : null,
-    run.status === "dead" ? html("p", { class: "told bad" }, "It ended without a word: killed, or its machine was lost.") : null,
-    ...run.problems.map((problem) => html("p", { class: "told warn" }, problem)));
+    end && end.reason ? html("p", { class: "notice" }, `Stopped early: ${end.reason}. Its best is the result.`) : null,
+    run.status === "failed" ? html("p", { class: "notice bad" }, run.ending || "it ended with an error") : null,
+    run.status === "dead" ? html("p", { class: "notice bad" }, "It ended without reporting why: it was killed, or its host was lost.") : null,
+    ...run.problems.map((problem) => html("p", { class: "notice warn" }, problem)));
 }
 
 function drawRuns() {
@@ -184,7 +184,7 @@ function drawTimes() {
       html("div", { class: "number" }, milliseconds(total)));
   });
   const rows = timed.map(({ run, index }) => html("tr", {}, runCell(index), ...parts.map((part) => number(milliseconds(run.times.mean[part.index])))));
-  section("times", "Where the time of a step went", "Means over the run, without its first step. Communication is exposed where nothing is left to compute beside it.",
+  section("times", "Where the time of a step went", "Means over the run, without its first step. Communication is exposed where no computation overlaps it.",
     html("div", { class: "card" },
       html("div", { class: "bars" }, ...bars),
       html("ul", { class: "parts" }, ...parts.map((part) => html("li", {}, html("span", { class: "chip", style: part.color }), part.name))),
@@ -215,7 +215,7 @@ function drawLag() {
       html("header", { class: "who" }, html("h3", {}, chip(index), " ", run.name)),
       html("div", { class: "ranks", tabindex: 0, role: "region", "aria-label": `Lag of the ranks of ${run.name}` }, ...rows));
   });
-  section("lag", "Who kept the others waiting", "Milliseconds of a step by which the other ranks waited for each; on the right over the course of the run, the stronger the color the longer.",
+  section("lag", "Ranks that the others waited for", "Milliseconds of a step by which the other ranks waited for each; on the right over the course of the run, the stronger the color the longer.",
     html("div", { class: "grid" }, ...cards));
   window.triremeReport.charts.lag = several.map(({ run }) => ({ run: run.name, steps: run.lag.steps, values: run.lag.mean }));
 }
@@ -239,7 +239,7 @@ function drawEvaluations() {
 
 // --- Configuration and environment ---
 
-// Text format with its keys, strings and values told apart.
+// Text format with its keys, strings and values in different colors.
 function colored(text) {
   const out = html("pre", { tabindex: 0 });
   const pattern = /("(?:[^"\\\n]|\\.)*")|([A-Za-z_]\w*)(?=\s*[:{])|(-?\b\d[\w.+-]*\b|\b[A-Z][A-Z0-9_]+\b|\btrue\b|\bfalse\b)/g;
@@ -278,7 +278,7 @@ function environmentRows(environment, end) {
     ["Processor", listed((host) => host.cpu)],
     ["Cores a rank may use", listed((host) => String(host.cores || ""))],
     ["Memory", listed((host) => (host.memory_bytes ? bytes(host.memory_bytes) : ""))],
-    ["Most memory of a rank", end && end.peak_memory_bytes ? bytes(end.peak_memory_bytes) : ""],
+    ["Peak memory of a rank", end && end.peak_memory_bytes ? bytes(end.peak_memory_bytes) : ""],
     ["GPUs", listed((host) => [...new Set(host.gpus || [])].join(", "))],
     ["Libraries", versions.join(", ")],
   ];

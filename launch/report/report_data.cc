@@ -201,7 +201,7 @@ std::string describe(const train::RunEvent& event) {
                        format_duration(field_number(fields, "seconds").value_or(0)));
   }
   if (event.kind == "loss_spike") {
-    return fmt::format("loss {:.4g}, {:.1f} deviations above the {:.4g} of the steps before",
+    return fmt::format("loss {:.4g}, {:.1f} standard deviations above the {:.4g} of the steps before",
                        field_number(fields, "train_loss").value_or(0),
                        field_number(fields, "deviations").value_or(0),
                        field_number(fields, "mean_before").value_or(0));
