@@ -1,7 +1,7 @@
-// Elements, numbers for people, scales, and the charts whose x axis is the course of a run.
+// Helpers for elements, formatted numbers and scales, and the charts whose x axis is steps, epochs or time.
 "use strict";
 
-// What was drawn and what went wrong, for tests and for the curious.
+// The data of the drawn charts and the errors, for tests and debugging.
 window.triremeReport = { charts: {}, errors: [], ready: false };
 window.addEventListener("error", (event) => window.triremeReport.errors.push(String(event.message)));
 
@@ -21,8 +21,8 @@ const svg = (tag, attributes, ...children) =>
 const byId = (id) => document.getElementById(id);
 const color = (index) => ({ "--color": `var(--c${index % 8})` });
 const known = (value) => Number.isFinite(value);
-// What stands for a number that cannot be drawn: "NaN", "Infinity" and "-Infinity" are strings in the data, as in all
-// JSON of a run; null is a number that was not recorded.
+// The text of a value that is not a finite number. In the data, as in all JSON of a run, "NaN", "Infinity" and "-Infinity" are
+// strings; null is a number that was not recorded.
 const undrawn = (value) => (typeof value === "string" ? value.replace("-", "−").replace("Infinity", "∞") : "–");
 
 // --- Numbers ---
@@ -83,14 +83,14 @@ function logTicks(low, high) {
   return within.length > 1 ? within : ticks(low, high, 4);
 }
 
-// From values to pixels; logarithmic where asked for and possible.
+// Returns a function from values to pixels.
 function scale(low, high, from, to, log) {
   const of = log ? Math.log10 : (value) => value;
   const [a, b] = [of(low), of(high)];
   return (value) => from + ((of(value) - a) / (b - a || 1)) * (to - from);
 }
 
-// Index of the ascending value next to x.
+// Returns the index of the value nearest to x; values are ascending.
 function nearest(values, x) {
   let [low, high] = [0, values.length - 1];
   while (high - low > 1) {
@@ -113,7 +113,7 @@ function interpolate(xs, ys, x) {
   return ys[low] + ((ys[high] - ys[low]) * (x - xs[low])) / (xs[high] - xs[low]);
 }
 
-// Exponential mean of all before, without the pull of a start at 0.
+// Exponential moving average with bias correction.
 function smoothed(values, weight) {
   let [sum, norm] = [0, 0];
   return values.map((value) => {
@@ -140,15 +140,15 @@ const kAxes = {
   },
 };
 
-// What all charts share.
+// The state that all charts share.
 const view = { axis: "step", smoothing: 0, log: false, hidden: new Set() };
 const charts = [];
 const drawAll = () => charts.forEach((chart) => chart.draw());
 
-// --- A plane with axes, a crosshair and a tip ---
+// --- Axes, a crosshair and a tooltip ---
 
 class Plot {
-  // `label` is what a screen reader says of it.
+  // `label` is the description for screen readers.
   constructor(label, height) {
     this.height = height;
     this.margin = { left: 46, right: 10, top: 8, bottom: 24 };
@@ -166,7 +166,7 @@ class Plot {
     }).observe(this.node);
   }
 
-  // Axes for these ranges; returns where to draw.
+  // Draws axes for these ranges. Returns the SVG element to draw into.
   open(xs, ys, format, log) {
     this.lastWidth = this.node.clientWidth;
     this.width = Math.max(220, this.lastWidth);
@@ -208,7 +208,7 @@ class Plot {
     this.showAt(Math.min(high, Math.max(low, from + (way * (high - low)) / 50)));
   }
 
-  // The tip at x; null: none.
+  // Shows the tooltip at x; hides it if x is null.
   showAt(x) {
     this.shown = x;
     this.over.replaceChildren();
@@ -229,8 +229,8 @@ class Plot {
           html("td", { class: "number" }, html("b", {}, row.text)),
           row.more ? html("td", { class: "number muted" }, row.more) : null))));
     const room = this.node.clientWidth - this.tip.offsetWidth;
-    const beside = at + 14 > room ? at - 14 - this.tip.offsetWidth : at + 14;
-    this.tip.style.left = `${Math.max(0, Math.min(room, beside))}px`;
+    const left = at + 14 > room ? at - 14 - this.tip.offsetWidth : at + 14;
+    this.tip.style.left = `${Math.max(0, Math.min(room, left))}px`;
   }
 
   title(x) { return kAxes[view.axis].text(x); }
@@ -262,18 +262,18 @@ function extent(lists) {
   return low <= high ? [low, high] : null;
 }
 
-// --- One quantity of all runs ---
+// --- A line chart of one quantity of all runs ---
 
 class LineChart extends Plot {
-  // `of(run)` gives {steps, values[, mean_steps, means]} or nothing.
+  // `of(run)` returns {steps, values[, mean_steps, means]}, or null if the run has no such data.
   constructor(id, runs, { title, unit = "", of, format = short, smooth = false, dots = false, zero = false, canLog = false, height = 230, signs }) {
-    super(`${title} of each run over its course; its last values are in the table below`, height);
+    super(`${title} of each run over time; the last values are in the table below`, height);
     Object.assign(this, { id, runs, of, format, smooth, dots, zero, canLog, signs });
     this.card = html("article", { class: "card chart", id: `chart-${id}` },
       html("header", {}, html("h3", {}, title), html("span", {}, unit)), this.node, this.values());
   }
 
-  // The chart for those who do not see it.
+  // The values as a table, for users who cannot see the chart.
   values() {
     const rows = this.runs.map((run, index) => [run, index, this.of(run)]).filter(([, , data]) => data && data.values.length);
     return html("details", {}, html("summary", {}, "Values"),
@@ -281,9 +281,9 @@ class LineChart extends Plot {
         html("tr", {}, ...["Run", "First", "Min", "Max", "Last"].map((name, i) => html("th", { class: i ? "number" : null, scope: "col" }, name))),
         ...rows.map(([run, index, data]) => {
           const recorded = data.values.filter((value) => value !== null);
-          const [least, most] = extent([recorded]) || [null, null];
+          const [min, max] = extent([recorded]) || [null, null];
           return html("tr", {}, html("td", { class: "named" }, html("span", { class: "chip", style: color(index) }), run.name),
-            ...[recorded[0], least, most, recorded.at(-1)].map((value) => html("td", { class: "number" }, this.format(value))));
+            ...[recorded[0], min, max, recorded.at(-1)].map((value) => html("td", { class: "number" }, this.format(value))));
         }))));
   }
 
@@ -296,7 +296,7 @@ class LineChart extends Plot {
       const one = { run, index, steps: data.steps, xs: at(data.steps), ys: data.values };
       if (this.smooth && view.smoothing > 0) {
         one.smoothXs = data.means ? at(data.mean_steps) : one.xs;
-        // The weight is that of one record, and a mean stands for many.
+        // The weight is per record, and a mean represents many records.
         one.smoothYs = smoothed(data.means || data.values, view.smoothing ** (data.means ? data.count / data.means.length : 1));
       }
       all.push(one);
@@ -341,7 +341,7 @@ class LineChart extends Plot {
   rowsAt(x) {
     const rows = [];
     for (const one of this.drawn) {
-      if (x > one.xs.at(-1) + (this.range[1] - this.range[0]) * 0.02) continue;  // it ended before
+      if (x > one.xs.at(-1) + (this.range[1] - this.range[0]) * 0.02) continue;  // the run ended before x
       const raw = nearest(one.xs, x);
       const smooth = one.smoothYs && nearest(one.smoothXs, x);
       const value = one.smoothYs ? one.smoothYs[smooth] : one.ys[raw];
@@ -355,27 +355,27 @@ class LineChart extends Plot {
   }
 }
 
-// --- The parts of a step's time over the course of one run ---
+// --- An area chart of the parts of the step time of one run ---
 
 class AreaChart extends Plot {
   constructor(id, run, index, parts) {
-    super(`Milliseconds of a step by part over the course of ${run.name}; their means are in the table above`, 170);
+    super(`Milliseconds per step by part during ${run.name}; the means are in the table above`, 170);
     Object.assign(this, { id, run, index, parts });
     this.card = html("article", { class: "card chart", id: `chart-${id}` },
-      html("header", {}, html("span", { class: "chip", style: color(index) }), html("h3", {}, run.name), html("span", {}, "ms a step")), this.node);
+      html("header", {}, html("span", { class: "chip", style: color(index) }), html("h3", {}, run.name), html("span", {}, "ms per step")), this.node);
   }
 
   draw() {
     const { steps, ms } = this.run.times;
     this.xs = steps.map((step) => kAxes[view.axis].of(this.run, step));
     const sums = ms.map((parts) => parts.reduce((sum, value) => sum + (value || 0), 0));
-    // One slow moment must not flatten all others: what is beyond is cut off.
+    // Cuts off outliers, so that one slow moment does not flatten the rest.
     const sorted = [...sums].sort((a, b) => a - b);
-    const most = Math.min(sorted.at(-1), 2.5 * sorted[Math.floor(sorted.length * 0.9)]) * 1.05 || 1;
-    const canvas = this.open([this.xs[0], Math.max(this.xs.at(-1), this.xs[0] + 1e-9)], [0, most], (value) => short(value, 3));
+    const max = Math.min(sorted.at(-1), 2.5 * sorted[Math.floor(sorted.length * 0.9)]) * 1.05 || 1;
+    const canvas = this.open([this.xs[0], Math.max(this.xs.at(-1), this.xs[0] + 1e-9)], [0, max], (value) => short(value, 3));
     let below = ms.map(() => 0);
     this.parts.forEach((part) => {
-      const above = ms.map((values, i) => Math.min(most, below[i] + (values[part.index] || 0)));
+      const above = ms.map((values, i) => Math.min(max, below[i] + (values[part.index] || 0)));
       let path = pathOf(this.xs, above, this.x, this.y);
       for (let i = this.xs.length - 1; i >= 0; --i) path += `L${this.x(this.xs[i]).toFixed(1)} ${this.y(below[i]).toFixed(1)}`;
       canvas.append(svg("path", { class: "area", style: part.color, d: `${path}Z` }));

@@ -1,4 +1,4 @@
-// What the network takes for what: the confusion matrix and the images it was surest and wrong of.
+// The confusion matrix, the scores of the classes, and the most confident mistakes.
 
 const kLevels = 16;
 
@@ -37,7 +37,7 @@ class ConfusionMatrix {
     this.node.replaceChildren(canvas, this.tip);
   }
 
-  // One path for each shade. Mistakes are few and have a scale of their own, on which the small show.
+  // One path per shade. Mistakes are rare, so they have their own scale, on which small counts are visible.
   cells(canvas) {
     const paths = new Map();
     const gap = this.size > 6 ? 1 : 0;
@@ -86,7 +86,7 @@ class ConfusionMatrix {
     const [x, y] = [this.left + column * this.size, row * this.size];
     this.over.replaceChildren(svg("rect", { class: "cell", x, y, width: this.size, height: this.size }));
     this.tip.replaceChildren(
-      html("p", {}, row === column ? `${this.name(row)}, rightly` : `${this.name(row)}, taken for ${this.name(column)}`),
+      html("p", {}, row === column ? `${this.name(row)}, correct` : `${this.name(row)}, predicted as ${this.name(column)}`),
       html("b", {}, whole(this.matrix[row][column])), ` of ${whole(this.sums[row])} · ${percent(this.share(row, column), 1)}`);
     this.tip.hidden = false;
     const room = this.node.clientWidth - this.tip.offsetWidth;
@@ -99,12 +99,12 @@ class ConfusionMatrix {
     this.over.replaceChildren();
   }
 
-  // The most frequent mistakes, for reading.
+  // Returns a table of the most frequent confusions.
   worst() {
     const pairs = [];
     this.matrix.forEach((row, i) => row.forEach((count, j) => i !== j && count > 0 && pairs.push([count, i, j])));
     pairs.sort((a, b) => b[0] - a[0]);
-    return table(heads("True", "Taken for", "#Times", "#Of the class"), pairs.slice(0, 9).map(([count, i, j]) => html("tr", {},
+    return table(heads("True", "Predicted", "#Count", "#Share of class"), pairs.slice(0, 9).map(([count, i, j]) => html("tr", {},
       cell(this.name(i)), cell(this.name(j)), number(whole(count)), number(percent(this.share(i, j), 1)))), { label: "Most frequent confusions" });
   }
 }
@@ -113,10 +113,10 @@ function mistakeImages(mistakes, nameOf) {
   return html("div", { class: "images" }, ...mistakes.map((mistake) => {
     const [label, predicted] = [nameOf(mistake.label), nameOf(mistake.predicted)];
     const image = mistake.png
-      ? html("img", { src: `data:image/png;base64,${mistake.png}`, alt: `A sample of ${label}, taken for ${predicted}`, title: mistake.where || null })
+      ? html("img", { src: `data:image/png;base64,${mistake.png}`, alt: `A sample of ${label}, predicted as ${predicted}`, title: mistake.where || null })
       : html("div", { class: "blank", title: mistake.where || null });
     return html("figure", {}, image,
-      html("figcaption", {}, html("b", {}, label), " taken for ", html("s", {}, predicted), html("span", { class: "muted" }, ` ${percent(mistake.probability, 1)}`)));
+      html("figcaption", {}, html("b", {}, label), " predicted as ", html("s", {}, predicted), html("span", { class: "muted" }, ` ${percent(mistake.probability, 1)}`)));
   }));
 }
 
@@ -128,29 +128,29 @@ function classTable(scores, nameOf) {
 
 function confusionOf(run) {
   const { matrix, classes, mistakes, per_class: scores } = run.confusion;
-  // -1: the outputs are not finite, so that nothing is predicted.
+  // -1 means that no class is predicted, because the outputs are not finite.
   const nameOf = (index) => (index === -1 ? "nothing" : known(index) ? classes[index] || String(index) : "–");
   const parts = [];
   if (matrix) {
     const plot = new ConfusionMatrix(matrix, matrix.map((row, i) => nameOf(i)));
     parts.push(html("article", { class: "card" }, html("header", {}, html("h3", {}, "Confusion matrix"),
-      html("p", {}, "Rows are true classes, columns predictions; shades are shares of the row, those of mistakes on a scale of their own.")), plot.node,
-      html("h3", { style: { "margin-top": "14px" } }, "Most frequent"), plot.worst()));
+      html("p", {}, "Rows are true classes, columns are predictions. Shades are shares of the row; mistakes have their own scale.")), plot.node,
+      html("h3", { style: { "margin-top": "14px" } }, "Most frequent confusions"), plot.worst()));
   }
   if (mistakes.length) {
     parts.push(html("article", { class: "card" }, html("header", {}, html("h3", {}, "Most confident mistakes"),
-      html("p", {}, "With the probability that the network gave to the wrong class.")), mistakeImages(mistakes, nameOf)));
+      html("p", {}, "With the probability of the wrongly predicted class.")), mistakeImages(mistakes, nameOf)));
   }
   const rest = !scores.length ? null
     : html("article", { class: "card classes" }, html("header", {}, html("h3", {}, "Classes"),
-      html("p", {}, "Precision: of the samples taken for a class, how many are of it. Recall: of its samples, how many are found. F1 is their harmonic mean.")),
+      html("p", {}, "Precision is the share of the samples predicted as a class that belong to it. Recall is the share of the samples of a class that are predicted as it. F1 is their harmonic mean.")),
       classTable(scores, nameOf));
   return html("div", {}, html("div", { class: "pair" }, ...parts), rest);
 }
 
 function drawConfusion() {
-  const judged = runs.map((run, index) => ({ run, index })).filter(({ run }) => run.confusion && (run.confusion.matrix || run.confusion.mistakes.length || run.confusion.per_class.length));
-  if (!judged.length) return;
+  const evaluated = runs.map((run, index) => ({ run, index })).filter(({ run }) => run.confusion && (run.confusion.matrix || run.confusion.mistakes.length || run.confusion.per_class.length));
+  if (!evaluated.length) return;
   const place = html("div", {});
   const show = (chosen) => {
     const at = charts.findIndex((chart) => chart instanceof ConfusionMatrix);
@@ -158,8 +158,8 @@ function drawConfusion() {
     place.replaceChildren(confusionOf(runs[chosen]));
     charts.filter((chart) => chart instanceof ConfusionMatrix).forEach((chart) => chart.draw());
   };
-  section("confusion", "What it gets wrong", "As of the last evaluation.",
-    judged.length > 1 ? html("p", { style: { "margin-bottom": "12px" } }, choice("Run", judged.map(({ run, index }) => [index, run.name]), judged[0].index, show)) : null, place);
-  show(judged[0].index);
-  window.triremeReport.charts.confusion = judged.map(({ run }) => ({ run: run.name, steps: run.confusion.classes, values: (run.confusion.matrix || []).flat() }));
+  section("confusion", "Mistakes", "In the last evaluation.",
+    evaluated.length > 1 ? html("p", { style: { "margin-bottom": "12px" } }, choice("Run", evaluated.map(({ run, index }) => [index, run.name]), evaluated[0].index, show)) : null, place);
+  show(evaluated[0].index);
+  window.triremeReport.charts.confusion = evaluated.map(({ run }) => ({ run: run.name, steps: run.confusion.classes, values: (run.confusion.matrix || []).flat() }));
 }

@@ -7,8 +7,8 @@
 
 namespace trireme::cli {
 
-std::vector<Range> even_ranges(size_t count, size_t most) {
-  const size_t ranges = std::min(count, most);
+std::vector<Range> even_ranges(size_t count, size_t max_ranges) {
+  const size_t ranges = std::min(count, max_ranges);
   std::vector<Range> all(ranges);
   for (size_t i = 0; i < ranges; ++i) {
     all[i] = {i * count / ranges, (i + 1) * count / ranges};
@@ -16,29 +16,29 @@ std::vector<Range> even_ranges(size_t count, size_t most) {
   return all;
 }
 
-std::vector<size_t> points_to_keep(std::span<const double> values, size_t most) {
-  std::vector<size_t> kept;
-  if (values.size() <= most) {
-    kept.resize(values.size());
-    std::iota(kept.begin(), kept.end(), size_t{0});
-    return kept;
+std::vector<size_t> points_to_draw(std::span<const double> values, size_t max_points) {
+  std::vector<size_t> indices;
+  if (values.size() <= max_points) {
+    indices.resize(values.size());
+    std::iota(indices.begin(), indices.end(), size_t{0});
+    return indices;
   }
-  const auto keep = [&](size_t index) {
-    if (kept.empty() || kept.back() < index) kept.push_back(index);
+  const auto add = [&](size_t index) {
+    if (indices.empty() || indices.back() < index) indices.push_back(index);
   };
-  keep(0);
-  for (const Range& range : even_ranges(values.size(), most / 2 - 1)) {
+  add(0);
+  for (const Range& range : even_ranges(values.size(), max_points / 2 - 1)) {
     size_t low = range.begin;
     size_t high = range.begin;
     for (size_t i = range.begin; i < range.end; ++i) {
       if (values[i] < values[low] || std::isnan(values[low])) low = i;
       if (values[i] > values[high] || std::isnan(values[high])) high = i;
     }
-    keep(std::min(low, high));
-    keep(std::max(low, high));
+    add(std::min(low, high));
+    add(std::max(low, high));
   }
-  keep(values.size() - 1);
-  return kept;
+  add(values.size() - 1);
+  return indices;
 }
 
 double weighted_mean(std::span<const double> values, std::span<const double> weights) {

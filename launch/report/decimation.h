@@ -1,4 +1,4 @@
-// Series of any length made short enough to draw, with what stands out in them kept.
+// Shortens long series for drawing without losing outliers.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,16 @@ struct Range {
   size_t end = 0;
 };
 
-// [0, count) in at most `most` ranges of about the same length, none empty.
-std::vector<Range> even_ranges(size_t count, size_t most);
+// Splits [0, count) into at most `max_ranges` non-empty ranges of about the same length.
+std::vector<Range> even_ranges(size_t count, size_t max_ranges);
 
-// Indices of at most `most` points (at least 4), ascending: all where there are no more, else the
-// first, the last, and of each range the lowest and the highest, so that a spike of one point
-// stays. NaNs stay where a range holds nothing else.
-std::vector<size_t> points_to_keep(std::span<const double> values, size_t most);
+// Returns the ascending indices of at most `max_points` points; requires max_points >= 4. Returns
+// all indices if there are no more points. Otherwise returns the first and the last point, and the
+// lowest and the highest point of each range, so that a spike of a single point is drawn. NaN is
+// included only if a range has nothing else.
+std::vector<size_t> points_to_draw(std::span<const double> values, size_t max_points);
 
-// Mean of the finite values, each of this weight; NaN where there are none.
+// Returns the weighted mean of the finite values, or NaN if there are none.
 double weighted_mean(std::span<const double> values, std::span<const double> weights);
 
 }  // namespace trireme::cli

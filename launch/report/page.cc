@@ -8,14 +8,13 @@
 
 namespace trireme::cli {
 
-extern const std::string_view
-    kReportTemplate;  // page.html with style and scripts in it, see embed.cmake
+extern const std::string_view kReportTemplate;  // page.html with style and scripts, see page.cmake
 
 namespace {
 
-constexpr std::string_view kDataMark = "{{data}}";
+constexpr std::string_view kDataPlaceholder = "{{data}}";
 
-// JSON that stays within a <script> element of HTML, whatever names are in it.
+// Returns JSON that is safe within a <script> element, even if it contains hostile names.
 std::string embedded(const nlohmann::ordered_json& data) {
   const std::string plain = train::json_text(data);
   std::string text;
@@ -35,10 +34,10 @@ std::string embedded(const nlohmann::ordered_json& data) {
 std::string report_page(std::span<const train::RunRecords> runs) {
   nlohmann::ordered_json data = report_data(runs);
   data["written"] = fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)));
-  const size_t mark = kReportTemplate.find(kDataMark);
-  std::string page{kReportTemplate.substr(0, mark)};
+  const size_t at = kReportTemplate.find(kDataPlaceholder);
+  std::string page{kReportTemplate.substr(0, at)};
   page += embedded(data);
-  page += kReportTemplate.substr(mark + kDataMark.size());
+  page += kReportTemplate.substr(at + kDataPlaceholder.size());
   return page;
 }
 

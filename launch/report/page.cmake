@@ -1,4 +1,4 @@
-# Puts style and scripts into page.html.
+# Inserts the style and the scripts into page.html.
 #   cmake -D FOLDER=launch/report -D OUT=report.html -P page.cmake
 file(READ ${FOLDER}/page.html html)
 file(READ ${FOLDER}/page.css css)

@@ -1,4 +1,4 @@
-// The sections of the page, from the data that stands in it. See report_data.cc.
+// Draws the sections of the page from the data embedded in it; see report_data.cc.
 
 const report = JSON.parse(byId("data").textContent);
 const runs = report.runs;
@@ -19,7 +19,7 @@ const cell = (content) => html("td", {}, content);
 const number = (text) => html("td", { class: "number" }, text);
 const runCell = (index) => html("td", { class: "named" }, chip(index), runs[index].name);
 
-// A row of buttons of which one is chosen.
+// A row of buttons, one of which is selected.
 function choice(label, names, chosen, choose) {
   const buttons = names.map(([value, text]) => html("button", {
     type: "button", "aria-pressed": String(value === chosen),
@@ -35,7 +35,7 @@ function choice(label, names, chosen, choose) {
 
 const metricText = (metric, value) => (metric.ratio ? percent(value) : short(value));
 const titled = (metric) => metric.title[0].toUpperCase() + metric.title.slice(1);
-// Those that some run has.
+// The metrics that some run has.
 const metrics = report.metrics.filter(({ name }) => runs.some((run) => run.evaluations && run.evaluations[name]));
 
 // --- Runs ---
@@ -46,7 +46,7 @@ function fact(name, text, small, hero) {
 
 function heroFact(run) {
   const evaluated = run.evaluations;
-  if (evaluated && !evaluated.best) return fact("Evaluation loss", short(evaluated.last.loss), "at the end; no evaluation was finite", true);
+  if (evaluated && !evaluated.best) return fact("Evaluation loss", short(evaluated.last.loss), "at the end; no evaluation had a finite loss", true);
   if (evaluated && known(evaluated.best.accuracy)) {
     const { best, last } = evaluated;
     const when = best.step === last.step ? "at the end" : `best, at step ${whole(best.step)}; ${percent(last.accuracy)} at the end`;
@@ -56,7 +56,7 @@ function heroFact(run) {
   return fact("Training loss", short(run.last_loss), "no evaluation yet", true);
 }
 
-// But for the accuracy and the loss, which have facts of their own.
+// The brief metrics other than accuracy and loss, which are shown separately.
 function briefFacts(last) {
   return metrics.filter(({ name, brief }) => brief && name !== "loss" && name !== "accuracy" && last[name] !== null)
     .map((metric) => fact(titled(metric), metricText(metric, last[metric.name])));
@@ -82,24 +82,24 @@ function runCard(run, index) {
     html("dl", { class: "facts" }, ...facts),
     run.status !== "done" && planned ? html("div", { class: "progress", role: "img", "aria-label": `${whole(run.step)} of ${whole(planned)} steps` },
       html("i", { style: { width: `${Math.min(100, (100 * run.step) / planned)}%` } })) : null,
-    end && end.reason ? html("p", { class: "notice" }, `Stopped early: ${end.reason}. Its best is the result.`) : null,
-    run.status === "failed" ? html("p", { class: "notice bad" }, run.ending || "it ended with an error") : null,
-    run.status === "dead" ? html("p", { class: "notice bad" }, "It ended without reporting why: it was killed, or its host was lost.") : null,
+    end && end.reason ? html("p", { class: "notice" }, `Stopped early: ${end.reason}. The result is its best checkpoint.`) : null,
+    run.status === "failed" ? html("p", { class: "notice bad" }, run.ending || "The run ended with an error.") : null,
+    run.status === "dead" ? html("p", { class: "notice bad" }, "The run ended without a message: it was killed, or its host was lost.") : null,
     ...run.problems.map((problem) => html("p", { class: "notice warn" }, problem)));
 }
 
 function drawRuns() {
   byId("about").textContent = `${runs.length === 1 ? runs[0].path : `${runs.length} runs`} · written ${report.written}`;
   byId("runs").append(...runs.map(runCard));
-  byId("footer").textContent = `Written by trireme ${report.version}. This file holds everything that it shows and loads nothing.`;
+  byId("footer").textContent = `Written by trireme ${report.version}. This file is self-contained.`;
 }
 
 // --- Controls ---
 
 function drawBar() {
-  const most = Math.max(0, ...runs.map((run) => run.loss.steps.length));
-  view.smoothing = most > 200 ? 0.9 : most > 40 ? 0.6 : 0;
-  const legend = html("div", { class: "legend", role: "group", "aria-label": "Runs that are drawn" },
+  const maxSteps = Math.max(0, ...runs.map((run) => run.loss.steps.length));
+  view.smoothing = maxSteps > 200 ? 0.9 : maxSteps > 40 ? 0.6 : 0;
+  const legend = html("div", { class: "legend", role: "group", "aria-label": "Runs to draw" },
     ...runs.map((run, index) => html("button", {
       type: "button", "aria-pressed": "true", title: run.path,
       onclick: (event) => {
@@ -136,7 +136,7 @@ function drawBar() {
 
 // --- Curves ---
 
-// Steps that went wrong, on the axis of the loss.
+// Markers of skipped steps and loss spikes on the axis of the loss.
 function lossSigns({ run }) {
   return run.events.filter((event) => known(event.step) && (event.kind === "not_finite" || event.kind === "loss_spike"))
     .map((event) => ({ x: kAxes[view.axis].of(run, event.step), text: `${run.name}, step ${event.step}: ${event.text}` }));
@@ -152,7 +152,7 @@ function drawCurves() {
     }]),
     ["learning_rate", { title: "Learning rate", of: (run) => run.learning_rate, zero: true }],
     ["throughput", { title: "Throughput", unit: "samples/s", of: (run) => run.throughput, smooth: true, zero: true, format: (value) => short(value, 3) }],
-    ["gpu_load", { title: "GPU load", unit: "% of rank 0's", of: (run) => run.gpu_load, smooth: true, zero: true }],
+    ["gpu_load", { title: "GPU load", unit: "%, rank 0", of: (run) => run.gpu_load, smooth: true, zero: true }],
   ];
   const shown = kinds.filter(([, { of }]) => runs.some((run) => (of(run) || { values: [] }).values.some(known)));
   if (!shown.length) return;
@@ -161,7 +161,7 @@ function drawCurves() {
   byId("curves").append(html("div", { class: "grid" }, ...cards));
 }
 
-// --- Where the time went ---
+// --- Step times ---
 
 function drawTimes() {
   const timed = runs.map((run, index) => ({ run, index })).filter(({ run }) => run.times);
@@ -180,16 +180,16 @@ function drawTimes() {
         of > 7 ? percent(share, 0) : "");
     });
     return html("div", { class: "row" }, html("div", { class: "who" }, chip(index), html("span", {}, run.name)),
-      html("div", { class: "stack", role: "img", "aria-label": `A step of ${run.name} takes ${milliseconds(total)}; its parts are in the table below` }, ...pieces),
+      html("div", { class: "stack", role: "img", "aria-label": `A step of ${run.name} takes ${milliseconds(total)}; the parts are in the table below` }, ...pieces),
       html("div", { class: "number" }, milliseconds(total)));
   });
   const rows = timed.map(({ run, index }) => html("tr", {}, runCell(index), ...parts.map((part) => number(milliseconds(run.times.mean[part.index])))));
-  section("times", "Where the time of a step went", "Means over the run, without its first step. Communication is exposed where no computation overlaps it.",
+  section("times", "Step time by part", "Means over the run, without its first step. Exposed communication does not overlap with computation.",
     html("div", { class: "card" },
       html("div", { class: "bars" }, ...bars),
       html("ul", { class: "parts" }, ...parts.map((part) => html("li", {}, html("span", { class: "chip", style: part.color }), part.name))),
       html("details", { class: "values" }, html("summary", {}, "Values"),
-        table(heads("Run", ...parts.map((part) => `#${part.name}`)), rows, { label: "Milliseconds of a step by part" }))),
+        table(heads("Run", ...parts.map((part) => `#${part.name}`)), rows, { label: "Milliseconds per step by part" }))),
     html("div", { class: "grid areas" }, ...timed.filter(({ run }) => run.times.steps.length > 1)
       .map(({ run, index }) => new AreaChart(`times-${index}`, run, index, parts).card)));
   window.triremeReport.charts.times = timed.map(({ run }) => ({ run: run.name, steps: run.times.parts, values: run.times.mean }));
@@ -215,7 +215,7 @@ function drawLag() {
       html("header", { class: "who" }, html("h3", {}, chip(index), " ", run.name)),
       html("div", { class: "ranks", tabindex: 0, role: "region", "aria-label": `Lag of the ranks of ${run.name}` }, ...rows));
   });
-  section("lag", "Ranks that the others waited for", "Milliseconds of a step by which the other ranks waited for each; on the right over the course of the run, the stronger the color the longer.",
+  section("lag", "Ranks that the others waited for", "Milliseconds per step that the other ranks waited for each rank. On the right: over time; a stronger color means a longer wait.",
     html("div", { class: "grid" }, ...cards));
   window.triremeReport.charts.lag = several.map(({ run }) => ({ run: run.name, steps: run.lag.steps, values: run.lag.mean }));
 }
@@ -234,12 +234,12 @@ function drawEvaluations() {
   });
   if (!rows.length) return;
   section("evaluations", "Evaluations", "",
-    html("div", { class: "card" }, table(heads("Run", "", "#Step", "#Epochs", ...metrics.map((metric) => `#${titled(metric)}`), "#Samples", "#Took"), rows, { label: "Best and last evaluation of each run" })));
+    html("div", { class: "card" }, table(heads("Run", "", "#Step", "#Epochs", ...metrics.map((metric) => `#${titled(metric)}`), "#Samples", "#Time"), rows, { label: "Best and last evaluation of each run" })));
 }
 
 // --- Configuration and environment ---
 
-// Text format with its keys, strings and values in different colors.
+// Highlights the keys, strings and values of protobuf text format.
 function colored(text) {
   const out = html("pre", { tabindex: 0 });
   const pattern = /("(?:[^"\\\n]|\\.)*")|([A-Za-z_]\w*)(?=\s*[:{])|(-?\b\d[\w.+-]*\b|\b[A-Z][A-Z0-9_]+\b|\btrue\b|\bfalse\b)/g;
@@ -256,10 +256,10 @@ function drawConfig() {
   const several = runs.length > 1;
   const rows = report.differences.map(({ path, values }) => html("tr", {}, html("td", {}, html("code", {}, path)),
     ...values.map((value) => html("td", {}, value === "" ? html("span", { class: "muted" }, "unset") : html("code", {}, value)))));
-  const same = html("p", { class: "muted" }, "The configurations are the same, but for the folders.");
+  const same = html("p", { class: "muted" }, "The configurations are the same, except for the folders.");
   const texts = runs.map((run, index) => (run.config === "" ? null
     : html("details", { open: !several }, html("summary", {}, several ? chip(index) : null, several ? ` ${run.name}` : "As resolved"), colored(run.config))));
-  section("config", several ? "What the configurations differ in" : "Configuration", "",
+  section("config", several ? "Differences between the configurations" : "Configuration", "",
     html("div", { class: "card" },
       several ? (rows.length ? table([{ text: "Field" }, ...runs.map((run) => ({ text: run.name }))], rows, { class: "differs", label: "Fields that differ" }) : same) : null,
       ...texts));
@@ -276,7 +276,7 @@ function environmentRows(environment, end) {
     ["Command", environment.command],
     ["Hosts", hosts.map((host) => `${host.name} (rank${(host.ranks || []).length === 1 ? "" : "s"} ${rangesOf(host.ranks || [])})`).join(", ")],
     ["Processor", listed((host) => host.cpu)],
-    ["Cores a rank may use", listed((host) => String(host.cores || ""))],
+    ["Cores per rank (max)", listed((host) => String(host.cores || ""))],
     ["Memory", listed((host) => (host.memory_bytes ? bytes(host.memory_bytes) : ""))],
     ["Peak memory of a rank", end && end.peak_memory_bytes ? bytes(end.peak_memory_bytes) : ""],
     ["GPUs", listed((host) => [...new Set(host.gpus || [])].join(", "))],
@@ -306,7 +306,7 @@ function drawEnvironment() {
         ...(same ? [html("td", { colspan: runs.length }, code(values[0]))] : values.map((value) => html("td", {}, code(value)))));
     });
   section("environment", "Environment", "",
-    html("div", { class: "card" }, table([{ text: "" }, ...runs.map((run) => ({ text: run.name }))], rows, { class: "differs", label: "What the runs ran on" })));
+    html("div", { class: "card" }, table([{ text: "" }, ...runs.map((run) => ({ text: run.name }))], rows, { class: "differs", label: "Environment of each run" })));
 }
 
 // --- Events ---
@@ -334,7 +334,7 @@ function drawEvents() {
     },
   }, html("span", {}, `${kKinds[kind] || kind} ${all.filter((event) => event.kind === kind).length}`)));
   section("events", "Events", "",
-    html("div", { class: "card" }, html("div", { class: "filters", role: "group", "aria-label": "Kinds of events that are listed" }, ...filters),
+    html("div", { class: "card" }, html("div", { class: "filters", role: "group", "aria-label": "Kinds of events to list" }, ...filters),
       html("div", { class: "list" }, table(heads(...(runs.length > 1 ? ["Run"] : []), "#Step", "Event", ""), rows, { label: "Events" }))));
 }
 

@@ -1,5 +1,5 @@
-// The page that `trireme report` writes: one file of HTML with its style, its script and the runs'
-// numbers in it. It loads nothing.
+// The page that `trireme report` writes: one self-contained HTML file with its style, its script
+// and the data of the runs.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,11 +10,11 @@
 
 namespace trireme::cli {
 
-// What the page draws, see page.js. Long series are decimated to a few thousand points, so that its
-// size does not depend on the length of a run.
+// Returns the data that page.js draws. Long series are decimated to a few thousand points, so that
+// the size of the page does not depend on the length of a run.
 nlohmann::ordered_json report_data(std::span<const train::RunRecords> runs);
 
-// The whole file.
+// Returns the complete file.
 std::string report_page(std::span<const train::RunRecords> runs);
 
 }  // namespace trireme::cli

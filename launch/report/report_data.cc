@@ -20,15 +20,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Maximum sizes of the parts of the page.
 constexpr size_t kCurvePoints = 3000;
 constexpr size_t kMeans = 600;
-constexpr size_t kTimes = 200;      // ranges of steps whose time is shown by its parts
-constexpr size_t kLagCells = 8000;  // ranks by ranges of steps
-constexpr size_t kEvents = 400;     // of each kind
+constexpr size_t kTimes = 200;      // ranges of steps in the chart of step times
+constexpr size_t kLagCells = 8000;  // ranks times ranges of steps
+constexpr size_t kEvents = 400;     // per kind
 constexpr size_t kClasses = 200;
 constexpr size_t kMistakes = 24;
 
-// What people read to some digits is not worth all of them.
+// Rounds values of which the page shows only a few digits.
 Json rounded(double value) {
   if (!std::isfinite(value)) return nullptr;
   return std::strtod(fmt::format("{:.5g}", value).c_str(), nullptr);
@@ -36,8 +37,8 @@ Json rounded(double value) {
 
 Json or_null(const train::Recorded& value) { return value ? Json(*value) : Json(); }
 
-// The points worth drawing and, where those are not all, means that smoothing can start from.
-// `field` is what is drawn of a point.
+// Returns the points of a curve to draw and, if points were dropped, means of ranges of points,
+// which the page smooths. `field` selects the value of a point.
 template <class Point, class Field>
 Json curve(const std::vector<Point>& points, Field field) {
   const auto value_of = [&](const Point& point) -> const train::Recorded& {
@@ -46,14 +47,14 @@ Json curve(const std::vector<Point>& points, Field field) {
   std::vector<double> values;
   for (const Point& point : points) values.push_back(value_of(point).value_or(NAN));
   Json steps = Json::array();
-  Json kept_values = Json::array();
-  const std::vector<size_t> kept = points_to_keep(values, kCurvePoints);
-  for (const size_t i : kept) {
+  Json drawn_values = Json::array();
+  const std::vector<size_t> drawn = points_to_draw(values, kCurvePoints);
+  for (const size_t i : drawn) {
     steps.push_back(points[i].step);
-    kept_values.push_back(or_null(value_of(points[i])));
+    drawn_values.push_back(or_null(value_of(points[i])));
   }
-  Json out = {{"steps", steps}, {"values", kept_values}};
-  if (kept.size() == points.size()) return out;
+  Json out = {{"steps", steps}, {"values", drawn_values}};
+  if (drawn.size() == points.size()) return out;
   out["count"] = points.size();
   out["mean_steps"] = Json::array();
   out["means"] = Json::array();
@@ -68,7 +69,7 @@ Json curve(const std::vector<Point>& points, Field field) {
   return out;
 }
 
-// Where the time was when: pairs that other steps are interpolated from.
+// Returns pairs of step and time, between which the page interpolates.
 Json clock(const train::RunRecords& run) {
   Json steps = {0};
   Json seconds = {0};
@@ -80,7 +81,7 @@ Json clock(const train::RunRecords& run) {
   return {{"steps", steps}, {"seconds", seconds}};
 }
 
-// How many steps each record stands for.
+// Returns the number of steps that each record represents.
 std::vector<double> steps_recorded(const std::vector<train::StepPoint>& points) {
   std::vector<double> counts;
   int64_t before = points.empty() ? 0 : points.front().step - 1;
@@ -101,7 +102,8 @@ constexpr TimePart kTimeParts[] = {{"data wait", &train::StepPoint::data_wait_ms
                                    {"exposed communication", &train::StepPoint::exposed_comm_ms},
                                    {"update", &train::StepPoint::update_ms}};
 
-// Mean milliseconds of a step in a range of records, by part, the rest of the step last.
+// Returns the mean milliseconds per step of each part in a range of records, the rest of the step
+// last.
 Json mean_parts(const std::vector<train::StepPoint>& points, const std::vector<double>& counts,
                 Range range) {
   const auto mean = [&](train::Recorded train::StepPoint::*field) {
@@ -129,14 +131,14 @@ Json times(const train::RunRecords& run) {
   const std::vector<double> counts = steps_recorded(run.steps);
   Json names = Json::array();
   for (const TimePart& part : kTimeParts) names.emplace_back(part.name);
-  // A run of an earlier version, or one whose device tells no more.
+  // Runs of earlier versions, and of some devices, do not record the parts of the computation.
   const bool parts_known =
       std::any_of(run.steps.begin(), run.steps.end(),
                   [](const train::StepPoint& p) { return p.forward_ms.has_value(); });
   names.emplace_back(parts_known ? "rest" : "computation");
   Json steps = Json::array();
   Json parts = Json::array();
-  // The first step loads and prepares, which is not what the others do.
+  // Leaves out the first step, which includes initialization.
   const size_t first = run.steps.size() > 1 ? 1 : 0;
   for (Range range : even_ranges(run.steps.size() - first, kTimes)) {
     range = {range.begin + first, range.end + first};
@@ -190,7 +192,7 @@ std::string describe(const train::RunEvent& event) {
     const std::string resumed = field_text(fields, "resumed_from");
     const double ranks = field_number(fields, "ranks").value_or(0);
     return fmt::format("{} on {:.0f} rank{}",
-                       resumed.empty() ? "started" : "went on from " + resumed, ranks,
+                       resumed.empty() ? "started" : "resumed from " + resumed, ranks,
                        ranks == 1 ? "" : "s");
   }
   if (event.kind == "checkpoint") {
@@ -201,7 +203,7 @@ std::string describe(const train::RunEvent& event) {
                        format_duration(field_number(fields, "seconds").value_or(0)));
   }
   if (event.kind == "loss_spike") {
-    return fmt::format("loss {:.4g}, {:.1f} standard deviations above the {:.4g} of the steps before",
+    return fmt::format("loss {:.4g}, {:.1f} standard deviations above the preceding mean {:.4g}",
                        field_number(fields, "train_loss").value_or(0),
                        field_number(fields, "deviations").value_or(0),
                        field_number(fields, "mean_before").value_or(0));
@@ -215,12 +217,12 @@ std::string describe(const train::RunEvent& event) {
 
 Json events(const train::RunRecords& run) {
   Json out = Json::array();
-  std::map<std::string, size_t> told;
+  std::map<std::string, size_t> seen;
   std::map<std::string, size_t> all;
   for (const train::RunEvent& event : run.events) ++all[event.kind];
   for (const train::RunEvent& event : run.events) {
-    // Of many checkpoints the latest matter, of everything else the first.
-    const size_t number = told[event.kind]++;
+    // Keeps the latest checkpoints, and the first events of all other kinds.
+    const size_t number = seen[event.kind]++;
     const bool late = all[event.kind] - number <= kEvents;
     if (event.kind == "checkpoint" ? !late : number >= kEvents) continue;
     out.push_back({{"kind", event.kind}, {"step", event.step}, {"text", describe(event)}});
@@ -234,7 +236,7 @@ Json events(const train::RunRecords& run) {
   return out;
 }
 
-// An element for each metric, null where there is none.
+// Sets a field for each metric, which is null if it has no value.
 template <class Value>
 void put_each_metric(Json& object, Value value) {
   for (const train::MetricInfo& metric : train::kEvaluationMetrics) {
@@ -260,9 +262,9 @@ Json evaluations(const train::RunRecords& run) {
     const auto value = [&](const train::EvalPoint& point) -> const train::Recorded& {
       return point.metrics.*metric.value;
     };
-    const bool there = std::ranges::any_of(
+    const bool exists = std::ranges::any_of(
         run.evaluations, [&](const auto& point) { return value(point).has_value(); });
-    return there ? curve(run.evaluations, value) : Json();
+    return exists ? curve(run.evaluations, value) : Json();
   });
   out["best"] = run.best() ? eval_row(*run.best()) : Json();
   out["last"] = eval_row(run.evaluations.back());
@@ -295,7 +297,7 @@ Json mistake(const nlohmann::json& from) {
   return out;
 }
 
-// Of each class, in their order.
+// Returns the scores of each class.
 Json per_class(const nlohmann::json& from) {
   Json out = Json::array();
   if (!from.is_array() || from.size() > kClasses) return out;
@@ -309,7 +311,7 @@ Json per_class(const nlohmann::json& from) {
   return out;
 }
 
-// What the network got right and wrong, as evaluation.json tells it.
+// Returns the confusion matrix, the scores of the classes and the mistakes in evaluation.json.
 Json confusion(const train::RunRecords& run) {
   const nlohmann::json& from = run.evaluation;
   if (!from.is_object()) return nullptr;
@@ -349,12 +351,13 @@ Json end_of(const train::RunRecords& run) {
               {"seconds_to_first_step", end.seconds_to_first_step},
               {"peak_memory_bytes", end.peak_memory_bytes},
               {"bad_records", end.bad_records},
-              {"saves_left_out", end.saves_left_out}};
+              {"saves_left_out", end.skipped_checkpoints}};
   train::put_metrics(out, "eval_", end.eval, train::Missing::kNull);
   return out;
 }
 
-// Where the run started, resumed and ended; between these epochs grow evenly with steps.
+// Returns pairs of step and epoch for the starts, resumes and the end. In between, epochs grow
+// linearly with steps.
 Json epochs(const train::RunRecords& run) {
   std::vector<int64_t> steps;
   std::vector<double> values;
@@ -402,7 +405,7 @@ Json run_data(const train::RunRecords& run, const std::string& name) {
           {"problems", run.problems}};
 }
 
-// The folders' own names, or their paths where these are not different.
+// Returns the names of the folders, or their paths if the names are not unique.
 std::vector<std::string> names_of(std::span<const train::RunRecords> runs) {
   std::vector<std::string> names;
   for (const train::RunRecords& run : runs) {
@@ -414,7 +417,7 @@ std::vector<std::string> names_of(std::span<const train::RunRecords> runs) {
   return names;
 }
 
-// What the page has to know of the evaluations' metrics.
+// Describes the metrics of evaluations for the page.
 Json metrics() {
   Json list = Json::array();
   for (const train::MetricInfo& metric : train::kEvaluationMetrics) {
@@ -426,9 +429,9 @@ Json metrics() {
   return list;
 }
 
-// Fields that are not the same in all runs, with the value in each.
+// Returns the fields that differ between runs, with the value in each run.
 Json config_table(std::span<const train::RunRecords> runs) {
-  std::vector<std::string> paths;  // in the order in which they are first met
+  std::vector<std::string> paths;  // in the order of their first occurrence
   std::map<std::string, Json> rows;
   for (size_t i = 1; i < runs.size(); ++i) {
     for (const train::ConfigDifference& field :

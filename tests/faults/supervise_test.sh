@@ -67,7 +67,7 @@ for state in "${bad_states[@]}"; do
   code=0
   "$supervise" -- true --run-dir outside >"$work/output" 2>&1 || code=$?
   expect "a state of '$state' is refused and the run begins" [ "$code:$(find . -name ran)" = 0: ]
-  expect "... with a message" grep -q "supervise.state does not hold two numbers" "$work/output"
+  expect "... with a message" grep -q "supervise.state is damaged" "$work/output"
 done
 echo '2 -1' >outside/log/supervise.state
 "$supervise" -- true --run-dir outside >"$work/output" 2>&1
@@ -95,7 +95,7 @@ export TRIREME_INJECT="step exit step=2 rank=1"
 supervised loop --restarts 2
 expect "a crash loop ends with 76" [ "$code" = 76 ]
 expect "after the maximum number of starts without progress" [ "$(attempts loop)" = 2 ]
-expect "it prints the step at which it gave up" grep -q "gave up: 2 starts in a row at step 0" "$work/output"
+expect "it prints the step at which it gave up" grep -q "gave up: 2 consecutive starts at step 0" "$work/output"
 expect "the output of each attempt is saved" grep -q "^# .*, exit code 7, at step 0" "$work/loop/log/attempt-002.log"
 
 # Slow enough for the disk to take every checkpoint.
@@ -123,7 +123,7 @@ job requeued
 pid=$!
 expect "it waits before it starts again" wait_for "$work/requeued/log/supervise.state"
 for ((i = 0; i < 100; ++i)); do
-  ! grep -q "starting again" "$work/output" || break
+  ! grep -q "restarting from" "$work/output" || break
   sleep 0.1
 done
 kill -USR1 "$pid"
@@ -139,7 +139,7 @@ supervised bad
 expect "a bad configuration ends it at once with 2" [ "$code:$(attempts bad)" = 2:1 ]
 code=0
 "$supervise" -- true >"$work/output" 2>&1 || code=$?
-expect "a missing --run-dir is reported" grep -q "no --run-dir" "$work/output"
+expect "a missing --run-dir is reported" grep -q "needs --run-dir" "$work/output"
 expect "... and ends with 2" [ "$code" = 2 ]
 
 ((failures == 0))

@@ -23,8 +23,8 @@ std::vector<double> noise(size_t count) {
 }
 
 TEST(Decimation, KeepsAllOfAFewPoints) {
-  EXPECT_EQ(points_to_keep(std::vector<double>{3, 1, 2}, 4), (std::vector<size_t>{0, 1, 2}));
-  EXPECT_TRUE(points_to_keep({}, 4).empty());
+  EXPECT_EQ(points_to_draw(std::vector<double>{3, 1, 2}, 4), (std::vector<size_t>{0, 1, 2}));
+  EXPECT_TRUE(points_to_draw({}, 4).empty());
 }
 
 TEST(Decimation, KeepsSpikesAndEnds) {
@@ -32,16 +32,16 @@ TEST(Decimation, KeepsSpikesAndEnds) {
   values[54321] = 50;
   values[65432] = -50;
   values[77777] = kNan;
-  const std::vector<size_t> kept = points_to_keep(values, 1000);
-  EXPECT_LE(kept.size(), 1000u);
-  EXPECT_GT(kept.size(), 900u);
-  EXPECT_TRUE(std::is_sorted(kept.begin(), kept.end()));
-  EXPECT_TRUE(std::adjacent_find(kept.begin(), kept.end()) == kept.end());
-  EXPECT_EQ(kept.front(), 0u);
-  EXPECT_EQ(kept.back(), 99999u);
-  EXPECT_TRUE(std::binary_search(kept.begin(), kept.end(), 54321u));
-  EXPECT_TRUE(std::binary_search(kept.begin(), kept.end(), 65432u));
-  EXPECT_FALSE(std::binary_search(kept.begin(), kept.end(), 77777u));
+  const std::vector<size_t> drawn = points_to_draw(values, 1000);
+  EXPECT_LE(drawn.size(), 1000u);
+  EXPECT_GT(drawn.size(), 900u);
+  EXPECT_TRUE(std::is_sorted(drawn.begin(), drawn.end()));
+  EXPECT_TRUE(std::adjacent_find(drawn.begin(), drawn.end()) == drawn.end());
+  EXPECT_EQ(drawn.front(), 0u);
+  EXPECT_EQ(drawn.back(), 99999u);
+  EXPECT_TRUE(std::binary_search(drawn.begin(), drawn.end(), 54321u));
+  EXPECT_TRUE(std::binary_search(drawn.begin(), drawn.end(), 65432u));
+  EXPECT_FALSE(std::binary_search(drawn.begin(), drawn.end(), 77777u));
 }
 
 TEST(Decimation, RangesCoverAllPointsOnce) {
