@@ -16,9 +16,9 @@
 #include "core/error.h"
 #include "data/loader/journal.h"
 #include "data/loader/placement.h"
-#include "data/loader/post.h"
 #include "data/loader/reader.h"
 #include "data/loader/slot.h"
+#include "data/loader/worker_status.h"
 #include "data/sampler.h"
 
 namespace trireme::data {
@@ -59,7 +59,7 @@ struct Loader::State {
   // reading is only copying, since waking a thread then costs more than loading a small batch.
   const int64_t wake_threshold;
   std::vector<Slot> ring;
-  std::vector<Post> posts;  // one per worker, or one for next()
+  std::vector<WorkerStatus> statuses;  // one per worker, or one for next()
   Journal journal;
   double waited = 0;
 
@@ -76,7 +76,7 @@ struct Loader::State {
   int sleeping = 0;                // workers that wait for room
   int alive;                       // workers that have not ended
   std::vector<std::thread> workers;
-  std::vector<UnitReader> readers;  // one per post
+  std::vector<UnitReader> readers;  // one per status
 
   BadRecordPolicy bad;
   const int64_t bad_when_opened;
@@ -85,18 +85,18 @@ struct Loader::State {
   State(const Dataset& from, Device& device, const LoaderOptions& given)
       : dataset(from),
         options(given),
-        placement(given, from.size(), rows_of_unit(given, from.in_memory())),
+        placement(given, from.size(), rows_per_unit(given, from.in_memory())),
         wake_threshold(from.in_memory() ? std::max(1, given.depth / 2) : 1),
         ring(given.threads == 0 ? 1 : given.depth),
-        posts(std::max(1, given.threads)),
+        statuses(std::max(1, given.threads)),
         alive(given.threads),
         bad(given.max_bad_records),
         bad_when_opened(from.bad_records().count) {
     for (Slot& slot : ring) slot.allocate(device, options.capacity, dataset.spec());
-    readers.reserve(posts.size());
-    for (Post& post : posts) {
+    readers.reserve(statuses.size());
+    for (WorkerStatus& status : statuses) {
       const int worker = options.threads == 0 ? -1 : static_cast<int>(readers.size());
-      readers.emplace_back(dataset, options, worker, post, drop);
+      readers.emplace_back(dataset, options, worker, status, drop);
     }
   }
   ~State() {
@@ -139,7 +139,7 @@ struct Loader::State {
       lock_.unlock();
     }
     ~ClaimedUnit() {
-      if (!done_) reader_.ended(slot_);
+      if (!done_) reader_.thread_ended(slot_);
       lock_.lock();
       --slot_.units_left;
       --state_.busy;
@@ -152,10 +152,10 @@ struct Loader::State {
 
     void load() {
       const Rows rows = state_.placement.unit(slot_.batch, unit_);
-      const bool recording = state_.journal.kept();
+      const bool recording = state_.journal.enabled();
       const Clock::time_point began = recording ? Clock::now() : Clock::time_point();
       reader_.read(slot_, rows);
-      if (unit_ == 0) reader_.weigh(slot_);
+      if (unit_ == 0) reader_.compute_weight(slot_);
       done_ = true;
       if (recording) {
         state_.journal.add({worker_, slot_.batch.epoch, slot_.batch.position + rows.begin,
@@ -190,8 +190,8 @@ struct Loader::State {
   std::vector<Reading> readings() const {
     std::vector<Reading> out;
     for (int i = 0; i < std::ssize(workers); ++i) {
-      const Post& post = posts[i];
-      if (post.reads()) out.push_back(post.reading(i, dataset));
+      const WorkerStatus& status = statuses[i];
+      if (status.is_reading()) out.push_back(status.reading(i, dataset));
     }
     return out;
   }
@@ -245,7 +245,7 @@ struct Loader::State {
     for (int unit = 0; unit < slot.units; ++unit) {
       readers[0].read(slot, placement.unit(slot.batch, unit));
     }
-    readers[0].weigh(slot);
+    readers[0].compute_weight(slot);
     waited = std::chrono::duration<double>(Clock::now() - began).count();
     return slot;
   }
@@ -262,7 +262,7 @@ struct Loader::State {
       slot.failure = std::current_exception();
       return;
     }
-    slot.close_ranks();
+    slot.remove_faulty_rows();
   }
 
   void skip(const RowFault& fault) {
@@ -324,16 +324,16 @@ double Loader::wait_seconds() const { return state_->waited; }
 
 std::vector<Reading> Loader::readings() const { return state_->readings(); }
 
-void Loader::enable_journal(bool on) { state_->journal.keep(on); }
+void Loader::enable_journal(bool on) { state_->journal.set_enabled(on); }
 
 std::vector<ReadRows> Loader::take_journal() { return state_->journal.take(); }
 
 BadRecords Loader::bad_records() const { return state_->bad.found(); }
 
 std::string to_string(const Reading& reading) {
-  if (reading.worker < 0) return place_of(reading);
-  return fmt::format("{}, which worker {} has been reading for {:.1f} s", place_of(reading),
-                     reading.worker, reading.seconds);
+  if (reading.worker < 0) return describe_position(reading);
+  return fmt::format("{}, which worker {} has been reading for {:.1f} s",
+                     describe_position(reading), reading.worker, reading.seconds);
 }
 
 int64_t Loader::batches_per_epoch() const { return state_->placement.batches_per_epoch(); }

@@ -7,7 +7,7 @@
 namespace trireme::data {
 namespace {
 
-// Coordinates are in 2^-16 of a pixel, as in Pillow.
+// Converts to fixed point with 16 fractional bits, as Pillow does.
 int64_t fixed(double x) { return static_cast<int64_t>(std::floor(x * 65536 + 0.5)); }
 
 template <int channels>

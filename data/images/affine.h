@@ -1,4 +1,4 @@
-// Images sheared, moved and turned.
+// Affine transforms of images: shear, translation and rotation.
 #pragma once
 
 #include <array>
@@ -8,21 +8,22 @@
 
 namespace trireme::data {
 
-// Where the pixel at (x, y) of the result comes from: (m[0] x + m[1] y + m[2], m[3] x + m[4] y +
-// m[5]), in coordinates where pixel (y, x) covers [y, y + 1) x [x, x + 1).
+// Maps (x, y) of the output to (m[0] x + m[1] y + m[2], m[3] x + m[4] y + m[5]) of the input, in
+// coordinates where pixel (y, x) covers [y, y + 1) x [x, x + 1).
 using AffineMap = std::array<double, 6>;
 
-// Horizontally by `x` pixels a row, about the upper left corner; vertically likewise.
+// Shears by `x` pixels per row horizontally and `y` pixels per column vertically, with the upper
+// left corner fixed.
 AffineMap shear_map(double x, double y);
-// To the right and downwards.
+// Moves the image to the right and downwards.
 AffineMap translation_map(double x, double y);
-// Counterclockwise about the center.
+// Rotates counterclockwise around the center.
 AffineMap rotation_map(double degrees, ImageSize size);
 
-// Makes `to` of the nearest pixels of `from`, and of `fill` where there are none. Both have the
-// same channels, 1 or 3, and do not overlap. Results are those of Pillow's Image.transform(size,
-// AFFINE, map, NEAREST), to the bit, for images that it computes in fixed point (of a few
-// thousand pixels a side).
+// Transforms `from` into `to` with nearest-neighbor sampling. Pixels outside of `from` become
+// `fill`. The images must have the same number of channels, 1 or 3, and must not overlap. Results
+// are bit-identical to Pillow's Image.transform(size, AFFINE, map, NEAREST) for images that Pillow
+// transforms in fixed-point arithmetic (up to a few thousand pixels per side).
 void warp(const ImageView& from, const AffineMap& map, uint8_t fill, const ImageView& to);
 
 }  // namespace trireme::data

@@ -26,7 +26,7 @@ struct Signature {
   std::string_view name;
 };
 
-constexpr std::array kOthers = {
+constexpr std::array kOtherFormats = {
     Signature{0, "GIF8"sv, "GIF"},         Signature{8, "WEBP"sv, "WebP"},
     Signature{0, "II*\0"sv, "TIFF"},       Signature{0, "MM\0*"sv, "TIFF"},
     Signature{0, "BM"sv, "BMP"},           Signature{4, "ftypavif"sv, "AVIF"},
@@ -39,10 +39,10 @@ constexpr std::array kOthers = {
     Signature{0, "<HTML"sv, "HTML"},
 };
 
-// "GIF", or how the bytes begin.
-std::string what_else(std::span<const uint8_t> bytes) {
+// Returns the name of the format ("GIF"), or the first bytes if it is unknown.
+std::string identify_other(std::span<const uint8_t> bytes) {
   const std::string_view text = as_text(bytes);
-  for (const Signature& signature : kOthers) {
+  for (const Signature& signature : kOtherFormats) {
     if (text.size() > signature.offset &&
         text.substr(signature.offset).starts_with(signature.bytes)) {
       return std::string(signature.name);
@@ -50,20 +50,20 @@ std::string what_else(std::span<const uint8_t> bytes) {
   }
   const auto begin = bytes.first(std::min<size_t>(bytes.size(), 8));
   if (std::ranges::all_of(begin, [](uint8_t byte) { return byte == 0; })) return "zeros";
-  return fmt::format("something that begins with {:02x}", fmt::join(begin, " "));
+  return fmt::format("an unknown format that begins with {:02x}", fmt::join(begin, " "));
 }
 
-void check(const DecodeRequest& request, ImageSize whole) {
+void check(const DecodeRequest& request, ImageSize size) {
   const Region& region = request.region;
   const bool within = region.top >= 0 && region.left >= 0 && region.height >= 1 &&
-                      region.width >= 1 && region.height <= whole.height - region.top &&
-                      region.width <= whole.width - region.left;
-  const bool possible = request.channels == 1 || request.channels == 3;
+                      region.width >= 1 && region.height <= size.height - region.top &&
+                      region.width <= size.width - region.left;
+  const bool supported = request.channels == 1 || request.channels == 3;
   const int shrink = request.shrink;
-  if (!within || !possible || (shrink != 1 && shrink != 2 && shrink != 4 && shrink != 8)) {
+  if (!within || !supported || (shrink != 1 && shrink != 2 && shrink != 4 && shrink != 8)) {
     throw Error(fmt::format("cannot decode {}x{} at ({}, {}) of {}x{} at 1/{} to {} channels",
-                            region.height, region.width, region.top, region.left, whole.height,
-                            whole.width, shrink, request.channels));
+                            region.height, region.width, region.top, region.left, size.height,
+                            size.width, shrink, request.channels));
   }
 }
 
@@ -74,7 +74,8 @@ void check_size(int64_t height, int64_t width) {
     throw ImageError(fmt::format("the image is empty: {}x{} pixels", height, width));
   }
   if (height > kMaxPixels / width) {
-    throw ImageError(fmt::format("{}x{} pixels are too many, 2^28 may be", height, width));
+    throw ImageError(
+        fmt::format("the image has {}x{} pixels, more than the maximum of 2^28", height, width));
   }
 }
 
@@ -89,7 +90,7 @@ void cmyk_to_rgb(const uint8_t* cmyk, uint8_t* rgb, std::ptrdiff_t pixels) {
   for (std::ptrdiff_t i = 0; i < pixels; ++i) {
     const int light = cmyk[4 * i + 3];
     for (std::ptrdiff_t c = 0; c < 3; ++c) {
-      // The product over 255, rounded.
+      // The product divided by 255, rounded.
       const int product = (255 - cmyk[4 * i + c]) * light + 128;
       rgb[3 * i + c] = static_cast<uint8_t>(std::max(light - (((product >> 8) + product) >> 8), 0));
     }
@@ -99,16 +100,15 @@ void cmyk_to_rgb(const uint8_t* cmyk, uint8_t* rgb, std::ptrdiff_t pixels) {
 struct Decoder::State {
   enum class Step { kOpen, kPlan, kDecode };
 
-  // The next call must be this one.
   void expect(Step step) const {
-    if (next != step) throw Error("a image is opened, planned and decoded, in this order");
+    if (next != step) throw Error("Decoder: open, plan and decode must be called in this order");
   }
 
   std::unique_ptr<ImageReader> jpeg = create_jpeg_reader();
   std::unique_ptr<ImageReader> png = create_png_reader();
   ImageReader* reader = nullptr;
   ImageInfo info;
-  ImageSize size;  // of the result
+  ImageSize size;  // size of the result
   int channels = 0;
   Step next = Step::kOpen;
 };
@@ -121,7 +121,7 @@ const ImageInfo& Decoder::open(std::span<const uint8_t> bytes) {
   state.next = State::Step::kOpen;
   if (bytes.empty()) throw ImageError("the file is empty");
   if (!is_jpeg(bytes) && !is_png(bytes)) {
-    throw ImageError("neither JPEG nor PNG, but " + what_else(bytes));
+    throw ImageError("neither JPEG nor PNG, but " + identify_other(bytes));
   }
   state.reader = is_jpeg(bytes) ? state.jpeg.get() : state.png.get();
   state.info = state.reader->open(bytes);
@@ -144,7 +144,7 @@ void Decoder::decode(const ImageView& to) {
   State& state = *state_;
   state.expect(State::Step::kDecode);
   if (to.size() != state.size || to.channels != state.channels) {
-    throw Error("a image is decoded to what was planned");
+    throw Error("Decoder: the output does not have the planned size and channels");
   }
   state.next = State::Step::kOpen;
   state.reader->decode(to);

@@ -1,4 +1,4 @@
-// Images in files: JPEG (libjpeg-turbo) and PNG (libpng).
+// Decodes and encodes image files: JPEG (libjpeg-turbo) and PNG (libpng).
 #pragma once
 
 #include <cstdint>
@@ -12,53 +12,56 @@
 
 namespace trireme::data {
 
-// What is wrong with a image, without its name: who knows that makes it a DataError.
+// An image that cannot be decoded. The message does not contain the image's name; callers that know
+// it convert the exception to a DataError.
 class ImageError : public Error {
  public:
   explicit ImageError(const std::string& what) : Error(what, ExitCode::kBadData) {}
 };
 
-// No image may have more.
+// The maximum number of pixels of an image.
 constexpr int64_t kMaxPixels = int64_t{1} << 28;
 
 struct ImageInfo {
-  ImageSize size;      // as stored: an orientation in EXIF is not followed
-  std::string format;  // for people: "JPEG", "progressive CMYK JPEG", "16-bit gray PNG"
+  ImageSize size;      // as stored; EXIF orientation is ignored
+  std::string format;  // for messages: "JPEG", "progressive CMYK JPEG", "16-bit gray PNG"
 };
 
 struct DecodeRequest {
-  // Of the result. What is stored otherwise is converted as by Pillow's convert, alpha dropped;
-  // gray of JPEG is its luma as stored, 16 bits are rounded to 8.
+  // Channels of the result, 1 or 3. Colors are converted as by Pillow's convert(), and alpha is
+  // dropped. The gray of a color JPEG is its stored luma. 16-bit values are rounded to 8 bits.
   int channels = 3;
-  Region region;   // the part of the image that is wanted
-  int shrink = 1;  // at 1/1, 1/2, 1/4 or 1/8 of its size; other formats than JPEG take it for 1
+  Region region;   // the part of the image to decode
+  int shrink = 1;  // decodes at 1/1, 1/2, 1/4 or 1/8 of the size; ignored for PNG
 };
 
-// What a decoder will give: pixels of `covers`, which holds the region that was asked for and a
-// little around it where the format cannot be cut closer, in a image of `size`.
+// The part of the image that a decoder will return. It contains the requested region and, if the
+// format does not allow cropping at its exact borders, some pixels around it.
 struct DecodePlan {
-  // In pixels of the whole image. Shrunk, each pixel of `size` is a square of them, so that
-  // `covers` may reach beyond the image's right and bottom by less than one such square.
+  // The decoded region in pixels of the original image. With shrink > 1, it may extend beyond the
+  // right and bottom border of the image by less than `shrink` pixels.
   Region covers;
-  ImageSize size;
+  ImageSize size;  // the size of the result
 };
 
-// Decodes one image after the other. Keeps what memory it needs. For one thread at a time.
+// Decodes images one after another, reusing its memory. Not thread-safe.
 //
-// Pixels within the region are those that decoding the whole gives, to the bit. Only what has to be
-// read is read: damage below the region is not found, damage above or in it is an error, and so is
-// an end of the data before the region's.
+// Pixels within the region are bit-identical to those of decoding the entire image. A decoder reads
+// only as much data as it needs: damage or truncation above or within the region is an error, but
+// damage below it is not detected.
 class Decoder {
  public:
   Decoder();
   ~Decoder();
 
-  // Begins with a image, whose bytes must stay until it is decoded, and reads its header. Throws
-  // ImageError, as the others do; after that, or at any time, comes the next open.
+  // The three functions must be called in this order for each image, and throw ImageError if it
+  // cannot be decoded. open() may be called at any time to continue with another image.
+  //
+  // Reads the header of an image. `bytes` must stay valid until it is decoded.
   const ImageInfo& open(std::span<const uint8_t> bytes);
-  // Once after open.
+  // Returns the region that decode() will return.
   DecodePlan plan(const DecodeRequest& request);
-  // Once after plan, into memory of that size and so many channels, of any stride.
+  // Decodes into `to`, which must have the planned size and requested channels, and any stride.
   void decode(const ImageView& to);
 
  private:
@@ -66,8 +69,8 @@ class Decoder {
   std::unique_ptr<State> state_;
 };
 
-// Files of a image of 1 or 3 channels. JPEG has its colors at half the resolution (4:2:0), as
-// usual; quality is from 1 to 100.
+// Return the file of an image with 1 or 3 channels. JPEG uses 4:2:0 chroma subsampling and a
+// quality of 1 to 100. Throw ImageError if the image cannot be encoded.
 std::vector<uint8_t> encode_png(const ImageView& image);
 std::vector<uint8_t> encode_jpeg(const ImageView& image, int quality);
 

@@ -7,13 +7,13 @@
 
 #include "core/vectorized.h"
 
-// This file is compiled without fused multiply-add: Pillow rounds products.
+// This file is compiled without fused multiply-add instructions, because Pillow rounds products.
 
 namespace trireme::data {
 namespace {
 
-using Table = std::array<uint8_t, 256>;  // what becomes of a byte
-using Counts = std::array<int64_t, 256>;
+using Table = std::array<uint8_t, 256>;   // maps values
+using Counts = std::array<int64_t, 256>;  // histogram
 
 template <class F>
 Table table_of(F f) {
@@ -22,7 +22,7 @@ Table table_of(F f) {
   return table;
 }
 
-// A table for all channels.
+// Applies a table to all channels.
 void look_up(const ImageView& image, const Table& table) {
   for (int y = 0; y < image.height; ++y) {
     uint8_t* row = image.row(y);
@@ -30,7 +30,7 @@ void look_up(const ImageView& image, const Table& table) {
   }
 }
 
-// A table for each channel, made of how often it has each value.
+// Applies a table to each channel, which is computed from the channel's histogram.
 template <class F>
 void look_up_by_counts(const ImageView& image, F table_of_counts) {
   const int channels = image.channels;
@@ -53,13 +53,13 @@ void look_up_by_counts(const ImageView& image, F table_of_counts) {
   }
 }
 
-// From `a` (0) to `b` (1) and beyond.
+// Interpolates, or extrapolates, from `a` (factor 0) to `b` (factor 1).
 TRIREME_INLINE inline uint8_t blend(int a, int b, float factor) {
   const float mixed = static_cast<float>(a) + factor * static_cast<float>(b - a);
   return static_cast<uint8_t>(std::clamp(mixed, 0.0F, 255.0F));
 }
 
-// Luma of ITU-R 601.
+// Returns the luma of ITU-R BT.601.
 TRIREME_INLINE inline int gray(int red, int green, int blue) {
   return (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16;
 }
@@ -86,7 +86,7 @@ TRIREME_VECTORIZED void saturate_row(uint8_t* row, int width, float factor) {
   }
 }
 
-// Bytes [begin, end) of a row, of which, and of its neighbors, the originals are given.
+// Computes bytes [begin, end) of a row from the original row `here` and its original neighbors.
 TRIREME_VECTORIZED void sharpen_row(const uint8_t* above, const uint8_t* here, const uint8_t* below,
                                     uint8_t* __restrict to, int channels, std::ptrdiff_t begin,
                                     std::ptrdiff_t end, float factor) {
@@ -99,32 +99,32 @@ TRIREME_VECTORIZED void sharpen_row(const uint8_t* above, const uint8_t* here, c
   }
 }
 
-// Some pixels, a channel after the other, in numbers that vectors have many of.
+// Pixels in planar form, for vectorization.
 constexpr int kBlock = 64;
 struct Block {
   int red[kBlock], green[kBlock], blue[kBlock];
 };
 
-// To hue, saturation and value in bytes (255 is a whole turn), `turn` added, and back. Without
-// branches, so that it is done in vectors; in the precision of Pillow at each step.
+// Converts to hue, saturation and value in bytes (255 is a full turn), adds `turn` to the hue, and
+// converts back. Branch-free, so that it is vectorized. Each step has the precision of Pillow.
 TRIREME_VECTORIZED void turn_block(Block& block, int turn) {
   for (int i = 0; i < kBlock; ++i) {
     const int red = block.red[i];
     const int green = block.green[i];
     const int blue = block.blue[i];
-    const int most = std::max(std::max(red, green), blue);
-    const int range = most - std::min(std::min(red, green), blue);
+    const int high = std::max(std::max(red, green), blue);
+    const int range = high - std::min(std::min(red, green), blue);
     const auto spread = static_cast<float>(std::max(range, 1));
-    const float r = static_cast<float>(most - red) / spread;
-    const float g = static_cast<float>(most - green) / spread;
-    const float b = static_cast<float>(most - blue) / spread;
+    const float r = static_cast<float>(high - red) / spread;
+    const float g = static_cast<float>(high - green) / spread;
+    const float b = static_cast<float>(high - blue) / spread;
     const auto from_red = static_cast<double>(b - g);
     const double from_green = 2.0 + r - b;
     const double from_blue = 4.0 + g - r;
-    const double from = red == most ? from_red : green == most ? from_green : from_blue;
+    const double from = red == high ? from_red : green == high ? from_green : from_blue;
     const double turns = static_cast<double>(static_cast<float>(from)) / 6.0 + 1.0;
     const auto hue = static_cast<float>(turns - (turns >= 1.0 ? 1.0 : 0.0));
-    const float saturation = static_cast<float>(range) / static_cast<float>(std::max(most, 1));
+    const float saturation = static_cast<float>(range) / static_cast<float>(std::max(high, 1));
 
     const int hue_byte = (static_cast<int>(hue * 255.0) + turn) & 255;
     const int saturation_byte = static_cast<int>(saturation * 255.0);
@@ -132,14 +132,14 @@ TRIREME_VECTORIZED void turn_block(Block& block, int turn) {
     const int sector = static_cast<int>(sixths);
     const auto part = static_cast<float>(sixths - sector);
     const auto share = static_cast<float>(saturation_byte / 255.0);
-    const double value = most;
+    const double value = high;
     const int low = static_cast<int>(value * (1.0 - share) + 0.5);
     const int falling = static_cast<int>(value * (1.0 - share * part) + 0.5);
     const int rising = static_cast<int>(value * (1.0 - share * (1.0 - part)) + 0.5);
     const int s = sector == 6 ? 0 : sector;
-    block.red[i] = s == 0 || s == 5 ? most : s == 1 ? falling : s == 4 ? rising : low;
-    block.green[i] = s == 1 || s == 2 ? most : s == 3 ? falling : s == 0 ? rising : low;
-    block.blue[i] = s == 3 || s == 4 ? most : s == 5 ? falling : s == 2 ? rising : low;
+    block.red[i] = s == 0 || s == 5 ? high : s == 1 ? falling : s == 4 ? rising : low;
+    block.green[i] = s == 1 || s == 2 ? high : s == 3 ? falling : s == 0 ? rising : low;
+    block.blue[i] = s == 3 || s == 4 ? high : s == 5 ? falling : s == 2 ? rising : low;
   }
 }
 
@@ -170,6 +170,7 @@ TRIREME_VECTORIZED void gray_row(uint8_t* row, int width) {
   }
 }
 
+// Returns the table of autocontrast for a channel.
 Table stretching(const Counts& counts) {
   int low = 0;
   int high = 255;
@@ -182,9 +183,10 @@ Table stretching(const Counts& counts) {
   });
 }
 
+// Returns the table of equalize for a channel.
 Table equalizing(const Counts& counts) {
   int64_t total = 0;
-  int64_t last = 0;  // of those that are not 0
+  int64_t last = 0;  // the last count that is not 0
   for (const int64_t count : counts) {
     total += count;
     if (count > 0) last = count;

@@ -1,31 +1,35 @@
-// Colors of images of 1 or 3 channels, changed in place. Results are those of Pillow
-// (ImageEnhance, ImageOps, ImageFilter) as torchvision calls it, to the bit; what is about color
-// leaves gray images as they are.
+// Color adjustments of images with 1 or 3 channels, in place. Results are bit-identical to those of
+// Pillow (ImageEnhance, ImageOps, ImageFilter) as torchvision calls it. Adjustments of saturation
+// and hue do not change gray images.
 #pragma once
 
 #include "data/images/image.h"
 
 namespace trireme::data {
 
-// Towards black (0), as it is (1), and beyond. `factor` is not negative here and below.
+// The next four functions blend the image with a degenerate one: `factor` 0 results in that image,
+// 1 in the original, and values above 1 extrapolate. `factor` must not be negative.
+
+// The degenerate image is black.
 void adjust_brightness(const ImageView& image, float factor);
-// Towards the mean gray.
+// The degenerate image is the mean gray.
 void adjust_contrast(const ImageView& image, float factor);
-// Towards its gray image.
+// The degenerate image is the grayscale image.
 void adjust_saturation(const ImageView& image, float factor);
-// Towards what it is when smoothed (3 x 3, without the edge).
+// The degenerate image is smoothed (3 x 3, except the border pixels).
 void adjust_sharpness(const ImageView& image, float factor);
-// Hues go round by so many turns, in [-0.5, 0.5].
+// Rotates hues by `turns` full turns, in [-0.5, 0.5].
 void adjust_hue(const ImageView& image, float turns);
 
-// All channels become the same.
+// Sets all channels to the luma.
 void make_gray(const ImageView& image);
-// Keeps so many of the upper bits, 1 to 8.
+// Keeps the upper `bits` bits, 1 to 8, of each value.
 void posterize(const ImageView& image, int bits);
-// Inverts what is at or above the threshold.
+// Inverts values at or above the threshold.
 void solarize(const ImageView& image, float threshold);
-// Each channel by itself: from 0 to 255; as many pixels at each level.
+// Stretches the values of each channel to [0, 255].
 void autocontrast(const ImageView& image);
+// Equalizes the histogram of each channel.
 void equalize(const ImageView& image);
 
 }  // namespace trireme::data

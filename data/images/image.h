@@ -1,5 +1,5 @@
-// Images of bytes in memory: rows from the top, pixels from the left, channels together (red
-// first).
+// 8-bit images in memory: rows from top to bottom, pixels from left to right, interleaved channels
+// in the order red, green, blue.
 #pragma once
 
 #include <cstddef>
@@ -24,31 +24,31 @@ struct Region {
   ImageSize size() const { return {height, width}; }
 };
 
-// Pixels that belong to somebody else.
+// A view of pixels that it does not own.
 struct ImageView {
   uint8_t* pixels = nullptr;
   int height = 0;
   int width = 0;
-  int channels = 0;           // 1: gray, 3: red, green, blue
-  std::ptrdiff_t stride = 0;  // bytes from row to row
+  int channels = 0;           // 1 for gray, 3 for RGB
+  std::ptrdiff_t stride = 0;  // bytes from the start of a row to the start of the next
 
   uint8_t* row(int y) const { return pixels + y * stride; }
   ImageSize size() const { return {height, width}; }
   std::ptrdiff_t row_bytes() const { return std::ptrdiff_t{width} * channels; }
   bool contiguous() const { return stride == row_bytes(); }
-  // A part, which must lie within.
+  // Returns a view of a region, which must be within the image.
   ImageView part(const Region& region) const {
     return {row(region.top) + std::ptrdiff_t{region.left} * channels, region.height, region.width,
             channels, stride};
   }
 };
 
-// View of memory without gaps.
+// Returns a view of contiguous pixels.
 inline ImageView view_of(uint8_t* pixels, ImageSize size, int channels) {
   return {pixels, size.height, size.width, channels, std::ptrdiff_t{size.width} * channels};
 }
 
-// Between images of the same size and channels that do not overlap.
+// Requires images of the same size and channels that do not overlap.
 inline void copy_pixels(const ImageView& from, const ImageView& to) {
   const size_t bytes = from.row_bytes();
   if (from.contiguous() && to.contiguous()) {
@@ -58,10 +58,11 @@ inline void copy_pixels(const ImageView& from, const ImageView& to) {
   for (int y = 0; y < from.height; ++y) std::memcpy(to.row(y), from.row(y), bytes);
 }
 
-// Memory for a image, kept from one to the next.
+// A buffer for an image, which can be reused for other images.
 class Image {
  public:
-  // Without gaps; what was there is lost.
+  // Sets the size, and reallocates memory if necessary. Returns a contiguous view of uninitialized
+  // pixels.
   ImageView reshape(ImageSize size, int channels) {
     const size_t bytes = static_cast<size_t>(size.height) * size.width * channels;
     if (bytes > capacity_) {

@@ -1,5 +1,5 @@
-// What Decoder (codec.h) is made of: a reader for each format, with the same three calls. Decoder
-// checks what it is asked, and keeps their order.
+// The implementation of Decoder (codec.h): an ImageReader for each format. Decoder checks the
+// arguments and the order of the calls.
 #pragma once
 
 #include <csetjmp>
@@ -25,23 +25,23 @@ class ImageReader {
 std::unique_ptr<ImageReader> create_jpeg_reader();
 std::unique_ptr<ImageReader> create_png_reader();
 
-// Runs calls of a library that leaves a failed one by longjmp to `failed`; whether none failed.
-// They keep no object with a destructor, and throw nothing. Nor is this function to become part of
-// one that has such objects.
+// Runs `calls`, which call a C library that reports errors by longjmp to `failed`. Returns false if
+// such an error occurred. `calls` must not have objects with destructors and must not throw. This
+// function must not be inlined into a caller that has such objects.
 template <class Calls>
-[[gnu::noinline]] bool runs(std::jmp_buf& failed, const Calls& calls) {
+[[gnu::noinline]] bool try_calls(std::jmp_buf& failed, const Calls& calls) {
   static_assert(std::is_trivially_destructible_v<Calls>);
   if (setjmp(failed) != 0) return false;
   calls();
   return true;
 }
 
-// Throws ImageError unless a image can be so large.
+// Throws ImageError if the image is empty or has more than kMaxPixels.
 void check_size(int64_t height, int64_t width);
 
-// Rows of so many pixels as Pillow's convert makes them; the first two may work in place.
+// Convert a row as Pillow's convert() does. Input and output may be the same memory.
 void rgb_to_gray(const uint8_t* rgb, uint8_t* gray, std::ptrdiff_t pixels);
-// CMYK as Adobe stores it, inverted: 255 is no ink.
+// CMYK values are inverted, as Adobe stores them: 255 is no ink.
 void cmyk_to_rgb(const uint8_t* cmyk, uint8_t* rgb, std::ptrdiff_t pixels);
 
 }  // namespace trireme::data

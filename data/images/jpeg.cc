@@ -1,5 +1,4 @@
-// JPEG through the API of libjpeg, as libjpeg-turbo extends it. Its failed calls end in longjmp:
-// see runs().
+// JPEG with libjpeg-turbo, which reports errors by longjmp, see try_calls().
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,9 +12,9 @@
 namespace trireme::data {
 namespace {
 
-// What libjpeg calls when something is wrong.
+// Handles errors of libjpeg.
 struct ErrorHandler {
-  jpeg_error_mgr base;  // first: libjpeg hands out a pointer to it
+  jpeg_error_mgr base;  // must be the first member: libjpeg passes a pointer to it
   std::jmp_buf jump;
   enum class Failure { kRefused, kDamaged, kEndsEarly } failure;
   std::array<char, JMSG_LENGTH_MAX> message;
@@ -32,7 +31,7 @@ ErrorHandler& handler_of(j_common_ptr codec) {
   std::longjmp(handler.jump, 1);
 }
 
-// Of the things that libjpeg only warns of, those that leave the pixels what they were meant to be.
+// Returns true for warnings of libjpeg that do not affect the pixels.
 bool is_harmless(int message) {
   switch (message) {
     case JWRN_ADOBE_XFORM:
@@ -58,7 +57,7 @@ void install(ErrorHandler& handler) {
   };
 }
 
-// Bytes in memory. There are no more when libjpeg asks for more.
+// Called when libjpeg needs more data. All data is in memory from the start, so it has ended.
 void end_of_data(j_decompress_ptr decoder) {
   decoder->err->msg_code = JWRN_JPEG_EOF;
   fail(reinterpret_cast<j_common_ptr>(decoder), ErrorHandler::Failure::kEndsEarly);
@@ -80,7 +79,8 @@ void install(jpeg_source_mgr& source) {
   source.term_source = [](j_decompress_ptr) {};
 }
 
-// A small file may have scans without end, each of which goes over all coefficients.
+// A limit for progressive JPEG. A small malicious file can have very many scans, and each one
+// processes all coefficients.
 constexpr int kMaxScans = 500;
 
 void check_scans(j_common_ptr codec) {
@@ -123,18 +123,19 @@ class JpegReader final : public ImageReader {
   void decode(const ImageView& to) override;
 
  private:
-  // Runs calls of libjpeg; throws ImageError when one of them fails.
+  // Runs calls of libjpeg. Throws ImageError if one of them fails.
   template <class Calls>
   void guarded(const Calls& calls) {
-    if (!runs(errors_.jump, calls)) throw ImageError(failure());
+    if (!try_calls(errors_.jump, calls)) throw ImageError(failure());
   }
   std::string failure() const;
   void create();
   void check_header(size_t bytes) const;
   J_COLOR_SPACE colors_for(int channels) const;
-  bool can_cut_rows() const;
-  // Columns of the result that hold the wanted ones, as libjpeg can cut them out.
-  void widen(JDIMENSION wanted_left, JDIMENSION wanted_right);
+  bool can_crop_rows() const;
+  // Sets left_ and width_ to the smallest range of columns that contains the wanted ones and that
+  // libjpeg can crop to.
+  void choose_columns(JDIMENSION wanted_left, JDIMENSION wanted_right);
   void start();
   void prepare_rows(const ImageView& to);
   void read_rows(const ImageView& to);
@@ -145,12 +146,12 @@ class JpegReader final : public ImageReader {
   jpeg_progress_mgr progress_{};
   jpeg_decompress_struct decoder_{};
   int shrink_ = 1;
-  JDIMENSION top_ = 0, left_ = 0, width_ = 0;  // of what is wanted, in pixels of the result
+  JDIMENSION top_ = 0, left_ = 0, width_ = 0;  // decoded region, in pixels of the result
 
-  // Rows on their way: of CMYK, and those that libjpeg-turbo would else write past the caches,
-  // which it does where a row begins at a multiple of kStreamed bytes. That takes a quarter more
-  // time for a small image, and the pixels are wanted next.
-  static constexpr int kAtOnce = 16;  // as many as a row of blocks has, mostly
+  // Temporary rows. They are used for CMYK, and for output rows that begin at a multiple of
+  // kStreamed bytes: libjpeg-turbo writes such rows with non-temporal stores, which bypass the
+  // caches. That takes 25% longer for a small image, whose pixels are needed next.
+  static constexpr int kAtOnce = 16;  // rows; usually the height of a row of blocks
   static constexpr size_t kStreamed = 32;
   std::vector<uint8_t> memory_;
   std::array<uint8_t*, kAtOnce> rows_{};
@@ -181,8 +182,8 @@ void JpegReader::check_header(size_t bytes) const {
     throw ImageError(
         fmt::format("JPEG cannot be decoded: it has {} components", header.num_components));
   }
-  // A block of 8x8 pixels takes a bit, at least where blocks are Huffman-coded one by one. What a
-  // header announces is not to be believed before that: memory is taken for it.
+  // With Huffman coding, 8x8 pixels take at least one bit. Checking this before decoding prevents
+  // allocating memory for a header that declares more pixels than the data can have.
   const auto pixels = static_cast<uint64_t>(header.image_height) * header.image_width;
   if (!header.arith_code && pixels / 512 > bytes) {
     throw ImageError(fmt::format("JPEG data ends early: {} bytes for {}x{} pixels", bytes,
@@ -190,8 +191,8 @@ void JpegReader::check_header(size_t bytes) const {
   }
 }
 
-// Anew for each image: otherwise one that lacks a table would be decoded by that of the one
-// before it.
+// Called for each image: otherwise an image without tables would be decoded with those of the
+// previous one.
 void JpegReader::create() {
   jpeg_destroy_decompress(&decoder_);
   decoder_.err = &errors_.base;
@@ -218,9 +219,9 @@ J_COLOR_SPACE JpegReader::colors_for(int channels) const {
   return channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
 }
 
-bool JpegReader::can_cut_rows() const {
-  // A component may shrink less than others. libjpeg-turbo 2.1 forgets that of those which it has
-  // cut, and is wrong where their columns are then still interpolated.
+bool JpegReader::can_crop_rows() const {
+  // A component may be scaled less than others. libjpeg-turbo 2.1 ignores this when it crops, and
+  // returns wrong pixels if the columns of such a component have to be interpolated.
   const std::span components(decoder_.comp_info, decoder_.num_components);
   return std::ranges::all_of(components, [&](const jpeg_component_info& component) {
     return component.DCT_scaled_size == decoder_.min_DCT_scaled_size ||
@@ -229,16 +230,16 @@ bool JpegReader::can_cut_rows() const {
   });
 }
 
-void JpegReader::widen(JDIMENSION wanted_left, JDIMENSION wanted_right) {
+void JpegReader::choose_columns(JDIMENSION wanted_left, JDIMENSION wanted_right) {
   left_ = 0;
   width_ = decoder_.output_width;
-  if (!can_cut_rows()) return;
-  // Blocks begin at multiples of this. libjpeg cuts there on the left by itself.
+  if (!can_crop_rows()) return;
+  // The width of a block. libjpeg rounds the left border down to a multiple of it.
   const auto align =
       static_cast<JDIMENSION>(decoder_.min_DCT_scaled_size *
                               (decoder_.num_components > 1 ? decoder_.max_h_samp_factor : 1));
-  // Colors of lower resolution are interpolated between neighbors: the cut must not take the
-  // neighbors of what is wanted.
+  // Subsampled colors are interpolated between neighbors, so the neighbors of the wanted columns
+  // are needed, too.
   const auto margin = static_cast<JDIMENSION>(decoder_.max_h_samp_factor - 1);
   left_ = (wanted_left - std::min(wanted_left, margin)) / align * align;
   const JDIMENSION right = (wanted_right + margin + align - 1) / align * align;
@@ -247,7 +248,7 @@ void JpegReader::widen(JDIMENSION wanted_left, JDIMENSION wanted_right) {
 
 DecodePlan JpegReader::plan(const DecodeRequest& request) {
   decoder_.out_color_space = colors_for(request.channels);
-  decoder_.do_block_smoothing = FALSE;  // of scans that are not there: differs where it is cut
+  decoder_.do_block_smoothing = FALSE;  // its result would depend on the cropped region
   decoder_.scale_num = static_cast<unsigned>(8 / request.shrink);
   decoder_.scale_denom = 8;
   guarded([&] { jpeg_calc_output_dimensions(&decoder_); });
@@ -256,8 +257,8 @@ DecodePlan JpegReader::plan(const DecodeRequest& request) {
   const auto up = [&](int position) { return (position + shrink_ - 1) / shrink_; };
   top_ = static_cast<JDIMENSION>(region.top / shrink_);
   const int height = up(region.top + region.height) - static_cast<int>(top_);
-  widen(static_cast<JDIMENSION>(region.left / shrink_),
-        static_cast<JDIMENSION>(up(region.left + region.width)));
+  choose_columns(static_cast<JDIMENSION>(region.left / shrink_),
+                 static_cast<JDIMENSION>(up(region.left + region.width)));
   const Region result{static_cast<int>(top_), static_cast<int>(left_), height,
                       static_cast<int>(width_)};
   return {{result.top * shrink_, result.left * shrink_, result.height * shrink_,
@@ -354,10 +355,11 @@ void encode(Encoder& to, const ImageView& image, int quality) {
   jpeg_finish_compress(&encoder);
 }
 
-// More than a JPEG of that size can have: libjpeg-turbo counts 3 bytes a pixel, of whole blocks.
+// Returns an upper bound of the size of a JPEG file: as in libjpeg-turbo, 3 bytes per pixel, with
+// the size rounded up to blocks.
 size_t max_bytes(const ImageView& image) {
-  const auto whole_blocks = [](int extent) { return (static_cast<size_t>(extent) + 15) / 16 * 16; };
-  return 3 * whole_blocks(image.height) * whole_blocks(image.width) + 2048;
+  const auto padded = [](int extent) { return (static_cast<size_t>(extent) + 15) / 16 * 16; };
+  return 3 * padded(image.height) * padded(image.width) + 2048;
 }
 
 void install(jpeg_destination_mgr& destination, std::span<uint8_t> memory) {
@@ -380,7 +382,7 @@ std::vector<uint8_t> encode_jpeg(const ImageView& image, int quality) {
   std::vector<uint8_t> bytes(max_bytes(image));
   Encoder encoder;
   install(encoder.destination, bytes);
-  if (!runs(encoder.errors.jump, [&] { encode(encoder, image, quality); })) {
+  if (!try_calls(encoder.errors.jump, [&] { encode(encoder, image, quality); })) {
     throw ImageError(fmt::format("cannot be encoded as JPEG: {}", encoder.errors.message.data()));
   }
   bytes.resize(bytes.size() - encoder.destination.free_in_buffer);

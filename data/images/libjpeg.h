@@ -1,4 +1,4 @@
-// The API of libjpeg, whose header does not include what it needs.
+// Includes jpeglib.h together with the headers that it requires.
 #pragma once
 
 // clang-format off

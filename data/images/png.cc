@@ -1,4 +1,4 @@
-// PNG through libpng, whose failed calls end in longjmp: see runs().
+// PNG with libpng, which reports errors by longjmp, see try_calls().
 #include <fmt/format.h>
 #include <png.h>
 
@@ -12,7 +12,8 @@
 namespace trireme::data {
 namespace {
 
-// Of deflate; a header that announces more is not to be believed.
+// The maximum compression ratio of deflate, to detect headers that declare more pixels than the
+// data can have.
 constexpr uint64_t kMaxCompression = 1032;
 
 class PngReader final : public ImageReader {
@@ -41,21 +42,21 @@ class PngReader final : public ImageReader {
 
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
-  std::span<const uint8_t> bytes_;  // all
+  std::span<const uint8_t> bytes_;  // the file
   size_t position_ = 0;
-  bool ended_ = false;  // why it failed
+  bool ended_ = false;  // libpng failed because the data ended
   std::array<char, 128> message_{};
   std::jmp_buf jump_;
   int rows_done_ = 0;
   Region region_;
-  size_t row_bytes_ = 0;  // as libpng gives rows
+  size_t row_bytes_ = 0;  // size of the rows that libpng returns
   std::vector<uint8_t> memory_;
   std::vector<png_bytep> rows_;
 };
 
 template <class Calls>
 void PngReader::guarded(const Calls& calls) {
-  if (runs(jump_, calls)) return;
+  if (try_calls(jump_, calls)) return;
   const std::string where = rows_done_ > 0 ? fmt::format(", after row {} of {}", rows_done_,
                                                          png_get_image_height(png_, info_))
                                            : "";
@@ -83,12 +84,12 @@ void PngReader::read_header() {
   png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, fail, [](png_structp, const char*) {});
   info_ = png_ == nullptr ? nullptr : png_create_info_struct(png_);
   if (info_ == nullptr) {
-    std::snprintf(message_.data(), message_.size(), "no memory");
+    std::snprintf(message_.data(), message_.size(), "out of memory");
     std::longjmp(jump_, 1);
   }
   png_set_read_fn(png_, this, read);
   png_set_crc_action(png_, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
-  // Only what makes pixels is looked at: profiles and texts are neither unpacked nor kept.
+  // Ignore all chunks that do not affect the pixels, such as profiles and texts.
   png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
   png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // check_size decides
   png_read_info(png_, info_);
@@ -134,7 +135,7 @@ DecodePlan PngReader::plan(const DecodeRequest& request) {
   return {region_, region_.size()};
 }
 
-// Makes rows 8-bit gray or RGB. Color becomes gray afterwards, see take().
+// Sets up libpng to convert rows to 8-bit gray or RGB. Color is converted to gray by take().
 void PngReader::transform(int channels) {
   png_set_scale_16(png_);
   png_set_expand(png_);
@@ -145,7 +146,7 @@ void PngReader::transform(int channels) {
   row_bytes_ = png_get_rowbytes(png_, info_);
 }
 
-// The region's part of a row.
+// Copies the region's part of a row, converting it to gray if necessary.
 void PngReader::take(const uint8_t* row, uint8_t* to, int channels) const {
   if (channels == 1 && colored()) {
     rgb_to_gray(row + std::ptrdiff_t{3} * region_.left, to, region_.width);
@@ -164,7 +165,7 @@ void PngReader::read_rows(const ImageView& to) {
   }
 }
 
-// Their last rows come last.
+// Reads all rows, since rows are only complete after the last interlacing pass.
 void PngReader::read_interlaced(const ImageView& to) {
   png_read_image(png_, rows_.data());
   for (int y = 0; y < to.height; ++y) {

@@ -9,18 +9,20 @@
 namespace trireme::data {
 namespace {
 
-// The arithmetic of Pillow: weights of 22 binary digits, sums of 32 bits, a byte after each pass.
+// The arithmetic of Pillow: weights with 22 fractional bits, 32-bit sums, and rounding to bytes
+// after each pass.
 constexpr int kPrecision = 22;
 constexpr uint32_t kHalf = 1 << (kPrecision - 1);
 
-// Bytes that are summed at a time, as 8 words of 4. Words are multiplied whole, modulo 2^32, which
-// needs no unpacking: with bytes a, b, c, d from the lowest, sum(w * (d << 8 | c)) = sum(w * c) +
-// 256 * sum(w * d), and so on down to a.
+// The number of bytes that are summed at once, as 8 words of 4 bytes. Entire words are multiplied,
+// modulo 2^32, which avoids unpacking: with bytes a, b, c, d from the lowest to the highest,
+// sum(w * (d << 8 | c)) = sum(w * c) + 256 * sum(w * d), and so on down to a.
 constexpr int kLanes = 32;
 using Words = uint32_t __attribute__((vector_size(kLanes)));
 using Sums = int32_t __attribute__((vector_size(kLanes)));
 
-// A byte in the lowest of each word. Sums with negative weights can be below 0 and above 255.
+// Converts sums to bytes, in the lowest byte of each word. With negative weights, sums can be below
+// 0 or above 255 and are clipped.
 template <bool clip>
 TRIREME_INLINE inline void finish(Words& sums) {
   if constexpr (clip) {
@@ -33,11 +35,11 @@ TRIREME_INLINE inline void finish(Words& sums) {
   }
 }
 
-// kLanes bytes of a row as the weighted sum of those of `count` rows.
+// Computes kLanes bytes of a row as the weighted sum of `count` rows.
 template <bool clip>
 TRIREME_INLINE inline void sum_lanes(const uint8_t* from, std::ptrdiff_t stride,
                                      const int32_t* weights, int count, uint8_t* to) {
-  // What rounds each byte, and what that of the bytes above adds to it.
+  // The rounding term of each byte, plus the contribution of the terms of the bytes above it.
   constexpr uint32_t kHalf1 = kHalf + (kHalf << 8);
   constexpr uint32_t kHalf2 = kHalf + (kHalf1 << 8);
   constexpr uint32_t kHalf3 = kHalf + (kHalf2 << 8);
@@ -72,7 +74,7 @@ TRIREME_INLINE inline uint8_t sum_byte(const uint8_t* from, std::ptrdiff_t strid
   return static_cast<uint8_t>(std::clamp(sum >> kPrecision, 0, 255));
 }
 
-// Rows of `to`, of so many bytes, as weighted sums of rows of `from`.
+// Computes rows of `to`, of `bytes` bytes each, as weighted sums of rows of `from`.
 TRIREME_VECTORIZED void sum_rows(const uint8_t* from, std::ptrdiff_t from_stride,
                                  const FilterTaps& taps, uint8_t* to, std::ptrdiff_t to_stride,
                                  std::ptrdiff_t bytes) {
@@ -81,7 +83,7 @@ TRIREME_VECTORIZED void sum_rows(const uint8_t* from, std::ptrdiff_t from_stride
     const uint8_t* row = from + first * from_stride;
     if (bytes >= kLanes) {
       for (std::ptrdiff_t i = 0; i < bytes; i += kLanes) {
-        const std::ptrdiff_t at = std::min(i, bytes - kLanes);  // the last overlap
+        const std::ptrdiff_t at = std::min(i, bytes - kLanes);  // the last two steps may overlap
         if (taps.overshoot) {
           sum_lanes<true>(row + at, from_stride, weights, taps.count, to + at);
         } else {
@@ -98,16 +100,16 @@ TRIREME_VECTORIZED void sum_rows(const uint8_t* from, std::ptrdiff_t from_stride
   }
 }
 
-constexpr int kColumn = 64;  // bytes: 21 pixels of color or 64 of gray
+constexpr int kColumn = 64;  // bytes: 21 RGB pixels or 64 gray pixels
 
 using Bytes16 = uint8_t __attribute__((vector_size(16)));
 using Words4 = uint32_t __attribute__((vector_size(16)));
 
-// Four rows of four pixels of color become columns. Reads and writes 16 bytes of each row and
-// column, four more than they have.
+// Transposes a block of 4 x 4 RGB pixels. Reads and writes 16 bytes of each row and column, four
+// more than its 12 bytes.
 TRIREME_INLINE inline void transpose_4x4(const uint8_t* from, std::ptrdiff_t from_stride,
                                          uint8_t* to, std::ptrdiff_t to_stride) {
-  Words4 rows[4];  // a pixel a word
+  Words4 rows[4];  // one pixel per word
   for (Words4& row : rows) {
     Bytes16 bytes;
     std::memcpy(&bytes, from, sizeof(bytes));
@@ -141,8 +143,9 @@ TRIREME_INLINE inline void copy_pixel(const uint8_t* from, uint8_t* to, std::ptr
   }
 }
 
-// `to` becomes `from` with rows for columns. Of each row of theirs `room` bytes are there; what is
-// written beyond a pixel is mended by those that follow or lies beyond the row.
+// Transposes `from` into `to`. `from_room` and `to_room` are the accessible bytes of each row.
+// Bytes written beyond a pixel are overwritten by following pixels or are beyond the end of the
+// row.
 TRIREME_VECTORIZED void transpose(const ImageView& from, std::ptrdiff_t from_room,
                                   const ImageView& to, std::ptrdiff_t to_room) {
   const std::ptrdiff_t channels = from.channels;
@@ -175,18 +178,18 @@ double cubic(double x) {
   return 0;
 }
 
-// Of `size` input positions, of which [begin, begin + extent) become `outputs`.
+// Computes the filter that resizes [begin, begin + extent) of `size` inputs to `outputs` outputs.
 void make_taps(int size, double begin, double extent, int outputs, Filter filter,
                FilterTaps& taps) {
   const auto curve = filter == Filter::kBicubic ? cubic : triangle;
   const double scale = extent / outputs;
-  const double stretch = std::max(scale, 1.0);  // of the filter
+  const double stretch = std::max(scale, 1.0);  // widening of the filter
   const double support = stretch * (filter == Filter::kBicubic ? 2 : 1);
   taps.overshoot = filter == Filter::kBicubic;
   taps.count = std::min(static_cast<int>(std::ceil(2 * support)), size);
   taps.first.resize(outputs);
   taps.weights.assign(static_cast<size_t>(outputs) * taps.count, 0);
-  std::vector<double> exact(taps.count + 1);  // rounding can add one, of 0
+  std::vector<double> exact(taps.count + 1);  // rounding can add one tap with weight 0
   for (int i = 0; i < outputs; ++i) {
     const double center = begin + (i + 0.5) * scale;
     const int low = std::max(static_cast<int>(center - support + 0.5), 0);
@@ -205,7 +208,7 @@ void make_taps(int size, double begin, double extent, int outputs, Filter filter
   }
 }
 
-// The input position of each output. As Pillow has it, which adds up steps.
+// Returns the input position of each output, accumulating steps as Pillow does.
 std::vector<int> nearest_positions(int size, double begin, double extent, int outputs) {
   const double step = extent / outputs;
   std::vector<int> positions(outputs);
@@ -234,9 +237,9 @@ void nearest(const ImageView& from, const Box& box, const ImageView& to) {
 
 }  // namespace
 
-// Sums over neighbors in a row are sums over rows of the transposed image, so a few rows at a
-// time are transposed there and back.
-void Resizer::across(const ImageView& from, const ImageView& to) {
+// Weighted sums within a row are weighted sums of rows of the transposed image. So a few rows at a
+// time are transposed, resized with sum_rows(), and transposed back.
+void Resizer::resize_horizontally(const ImageView& from, const ImageView& to) {
   const int channels = from.channels;
   const int together = kColumn / channels;
   columns_before_.resize(static_cast<size_t>(from.width) * kColumn);
@@ -246,33 +249,34 @@ void Resizer::across(const ImageView& from, const ImageView& to) {
     const ImageView before = {columns_before_.data(), from.width, rows, channels, kColumn};
     const ImageView after = {columns_after_.data(), to.width, rows, channels, kColumn};
     transpose(from.part({y, 0, rows, from.width}), from.row_bytes(), before, kColumn);
-    sum_rows(before.pixels, kColumn, across_, after.pixels, kColumn, kColumn);
+    sum_rows(before.pixels, kColumn, horizontal_, after.pixels, kColumn, kColumn);
     transpose(after, kColumn, to.part({y, 0, rows, to.width}), to.row_bytes());
   }
 }
 
-void Resizer::resize(const ImageView& whole, const Box& box, const ImageView& to, Filter filter) {
-  // Only what the box touches, so that coordinates, too, do not depend on what else there is.
+void Resizer::resize(const ImageView& image, const Box& box, const ImageView& to, Filter filter) {
+  // Crop to the pixels that the box touches, so that rounding of coordinates does not depend on the
+  // other pixels.
   const int top = static_cast<int>(box.top);
   const int left = static_cast<int>(box.left);
-  const int bottom = std::min(static_cast<int>(std::ceil(box.top + box.height)), whole.height);
-  const int right = std::min(static_cast<int>(std::ceil(box.left + box.width)), whole.width);
-  const ImageView from = whole.part({top, left, bottom - top, right - left});
+  const int bottom = std::min(static_cast<int>(std::ceil(box.top + box.height)), image.height);
+  const int right = std::min(static_cast<int>(std::ceil(box.left + box.width)), image.width);
+  const ImageView from = image.part({top, left, bottom - top, right - left});
   const Box part = {box.top - top, box.left - left, box.height, box.width};
   if (filter == Filter::kNearest) return nearest(from, part, to);
 
   const bool same_width = part.left == 0 && part.width == to.width;
   const bool same_height = part.top == 0 && part.height == to.height;
   if (same_width && same_height) return copy_pixels(from, to);
-  if (!same_width) make_taps(from.width, part.left, part.width, to.width, filter, across_);
-  if (!same_height) make_taps(from.height, part.top, part.height, to.height, filter, down_);
-  if (same_height) return across(from, to);
+  if (!same_width) make_taps(from.width, part.left, part.width, to.width, filter, horizontal_);
+  if (!same_height) make_taps(from.height, part.top, part.height, to.height, filter, vertical_);
+  if (same_height) return resize_horizontally(from, to);
   ImageView rows = from;
   if (!same_width) {
     rows = rows_.reshape({from.height, to.width}, from.channels);
-    across(from, rows);
+    resize_horizontally(from, rows);
   }
-  sum_rows(rows.pixels, rows.stride, down_, to.pixels, to.stride, to.row_bytes());
+  sum_rows(rows.pixels, rows.stride, vertical_, to.pixels, to.stride, to.row_bytes());
 }
 
 }  // namespace trireme::data

@@ -1,4 +1,4 @@
-// Images of another size.
+// Resizes images.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace trireme::data {
 
 enum class Filter {
   kNearest,
-  kBilinear,  // triangle of the width of an output pixel, so that shrinking does not alias
-  kBicubic,   // cubic with a = -0.5, likewise
+  kBilinear,  // triangle filter; when shrinking, it is widened to prevent aliasing
+  kBicubic,   // cubic filter with a = -0.5, widened likewise
 };
 
-// A part of a image in its coordinates: pixel (y, x) covers [y, y + 1) x [x, x + 1).
+// A part of an image, in coordinates where pixel (y, x) covers [y, y + 1) x [x, x + 1).
 struct Box {
   double top = 0;
   double left = 0;
@@ -22,32 +22,31 @@ struct Box {
   double width = 0;
 };
 
-// How positions along one axis are made of those of another: each as a weighted sum of `count`
-// neighbors.
+// The filter along one axis: each output is a weighted sum of `count` consecutive inputs.
 struct FilterTaps {
   int count = 0;
   bool overshoot = false;        // some weights are negative
-  std::vector<int> first;        // of the neighbors, for each output
-  std::vector<int32_t> weights;  // [outputs, count], in 2^-22
+  std::vector<int> first;        // the first input of each output
+  std::vector<int32_t> weights;  // [outputs, count], in units of 2^-22
 };
 
-// Resizes one image after the other; keeps tables and memory. For one thread at a time.
+// Resizes images one after another, reusing its tables and memory. Not thread-safe.
 class Resizer {
  public:
-  // Makes `to` of the `box` of `from`, which must lie within and not be empty; both have the same
-  // channels, 1 or 3, and do not overlap. Pixels that the box does not touch are not looked at, so
-  // that it does not matter how much was decoded. First across, then down, each time to bytes.
-  // Results are those of Pillow, to the bit, of what it first crops to the pixels that the box
-  // touches: Image.crop(...).resize(size, filter, box). (From version 13 it makes some images
-  // that shrink downwards more than across in the other order.)
+  // Resizes the part `box` of `from` to `to`. The box must be within `from` and not empty. The
+  // images must have the same number of channels, 1 or 3, and must not overlap. The result depends
+  // only on pixels that the box touches. Resizes horizontally first, then vertically, rounding to
+  // bytes each time. Results are bit-identical to Pillow's Image.crop(...).resize(size, filter,
+  // box), where crop() selects the pixels that the box touches. (Since version 13, Pillow resizes
+  // some images vertically first, if they shrink more vertically than horizontally.)
   void resize(const ImageView& from, const Box& box, const ImageView& to, Filter filter);
 
  private:
-  void across(const ImageView& from, const ImageView& to);
+  void resize_horizontally(const ImageView& from, const ImageView& to);
 
-  FilterTaps across_, down_;
-  std::vector<uint8_t> columns_before_, columns_after_;  // of a few rows, transposed
-  Image rows_;                                           // resized across, not yet down
+  FilterTaps horizontal_, vertical_;
+  std::vector<uint8_t> columns_before_, columns_after_;  // a few rows, transposed
+  Image rows_;                                           // image after the horizontal pass
 };
 
 }  // namespace trireme::data

@@ -1,4 +1,4 @@
-// What the workers of a loader have read, noted while somebody wants to know.
+// A record of what the workers of a loader have read, for profiling.
 #pragma once
 
 #include <atomic>
@@ -10,22 +10,23 @@
 
 namespace trireme::data {
 
-// For any thread.
+// Thread-safe.
 class Journal {
  public:
-  void keep(bool on) { on_.store(on, std::memory_order_relaxed); }
-  bool kept() const { return on_.load(std::memory_order_relaxed); }
+  void set_enabled(bool on) { enabled_.store(on, std::memory_order_relaxed); }
+  bool enabled() const { return enabled_.load(std::memory_order_relaxed); }
   void add(const ReadRows& entry) {
     std::lock_guard lock(mutex_);
     entries_.push_back(entry);
   }
+  // Returns and removes all entries.
   std::vector<ReadRows> take() {
     std::lock_guard lock(mutex_);
     return std::exchange(entries_, {});
   }
 
  private:
-  std::atomic<bool> on_ = false;
+  std::atomic<bool> enabled_ = false;
   std::mutex mutex_;
   std::vector<ReadRows> entries_;
 };

@@ -5,7 +5,7 @@
 namespace trireme::data {
 namespace {
 
-constexpr int64_t kMaxRows = 32;  // of a unit of samples that take work to read
+constexpr int64_t kMaxRows = 32;  // rows per unit, unless samples are in memory
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t even_below(int64_t n) { return n - n % 2; }
@@ -54,7 +54,7 @@ Rows Placement::unit(const Batch& batch, int index) const {
           std::min(begin + unit_rows_, batch.first_row + batch.rows)};
 }
 
-int64_t rows_of_unit(const LoaderOptions& options, bool in_memory) {
+int64_t rows_per_unit(const LoaderOptions& options, bool in_memory) {
   if (options.threads == 0 || in_memory) return even_below(options.global_batch) + 2;
   const int64_t share = options.global_batch / options.ranks;
   return std::clamp<int64_t>(even_below(share / (2 * options.threads)), 2, kMaxRows);

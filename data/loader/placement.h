@@ -1,5 +1,5 @@
-// Where batches lie in the epochs, and the units of work that a batch is cut into. Nothing here
-// depends on what has been loaded.
+// Computes the position of each batch in the epochs, and splits batches into units of work. All
+// results are pure functions of the arguments.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,19 @@ struct Rows {
 
 class Placement {
  public:
-  // Of an epoch of `size` samples.
+  // `size` is the number of samples in an epoch, `unit_rows` the number of rows per unit.
   Placement(const LoaderOptions& options, int64_t size, int64_t unit_rows);
 
-  // Batches are numbered from here, see Loader::start.
+  // Makes this the position of batch 0, see Loader::start.
   void start(int64_t epoch, int64_t position);
   int64_t batches_per_epoch() const;
-  // Sets all of a batch but its memory.
+  // Sets all fields of a batch except its memory.
   void place(int64_t number, Batch& batch) const;
 
-  // Units share the rows of a batch without dividing a pair of rows 2k and 2k + 1 of the global
-  // batch, unless the ranks do. There is at least one, which has no rows where the batch has none.
+  // Returns the number of units of this rank's share of a batch, at least 1. Rows 2k and 2k + 1 of
+  // the global batch belong to the same unit, unless they belong to different ranks.
   int units(const Batch& batch) const;
+  // Returns the rows of a unit, which are empty if the share is empty.
   Rows unit(const Batch& batch, int index) const;
 
  private:
@@ -40,8 +41,9 @@ class Placement {
   int64_t first_position_ = 0;
 };
 
-// Rows of a unit, even: few enough that all threads find work in a batch, and enough that taking a
-// unit (a mutex) costs little beside reading it. Where reading but copies that is the whole batch.
-int64_t rows_of_unit(const LoaderOptions& options, bool in_memory);
+// Returns the number of rows per unit, which is even. A unit is small enough that all threads share
+// the work of a batch, and large enough that claiming it (with a mutex) costs little compared to
+// reading it. If samples are in memory, a unit is an entire batch.
+int64_t rows_per_unit(const LoaderOptions& options, bool in_memory);
 
 }  // namespace trireme::data

@@ -11,19 +11,19 @@
 
 namespace trireme::data {
 
-std::string place_of(const Reading& reading) {
+std::string describe_position(const Reading& reading) {
   std::string text = fmt::format("sample {} of epoch {}", reading.sample, reading.epoch + 1);
   return reading.where.empty() ? text : fmt::format("{} ({})", text, reading.where);
 }
 
-UnitReader::UnitReader(const Dataset& dataset, const LoaderOptions& options, int worker, Post& post,
-                       const std::atomic<bool>& drop)
+UnitReader::UnitReader(const Dataset& dataset, const LoaderOptions& options, int worker,
+                       WorkerStatus& status, const std::atomic<bool>& drop)
     : dataset_(dataset),
       options_(options),
       in_memory_(dataset.in_memory()),
       size_(dataset.size()),
       worker_(worker),
-      post_(post),
+      status_(status),
       drop_(drop) {
   if (!options.mix) return;
   partner_input_.resize(dataset.spec().input.bytes());
@@ -31,7 +31,7 @@ UnitReader::UnitReader(const Dataset& dataset, const LoaderOptions& options, int
 }
 
 void UnitReader::read(Slot& slot, const Rows& rows) {
-  post_.begin(slot.number, slot.batch.epoch);
+  status_.begin(slot.number, slot.batch.epoch);
   first_ = true;
   try {
     const Order order(options_.order, options_.seed, slot.batch.epoch, size_);
@@ -40,19 +40,19 @@ void UnitReader::read(Slot& slot, const Rows& rows) {
     } else {
       read_rows(slot, order, rows);
     }
-  } catch (const abi::__forced_unwind&) {  // the thread is made to end, see ended()
+  } catch (const abi::__forced_unwind&) {  // pthread_exit, see thread_ended()
     throw;
   } catch (const Error&) {
     slot.add({row_, sample_, std::current_exception()});
   } catch (const std::exception& error) {
     slot.add({row_, sample_, failure(fmt::format("could not be read: {}", error.what()))});
   } catch (...) {
-    slot.add({row_, sample_, failure("could not be read: an exception of an unknown kind")});
+    slot.add({row_, sample_, failure("could not be read: exception of unknown type")});
   }
-  post_.end();
+  status_.end();
 }
 
-void UnitReader::weigh(Slot& slot) const {
+void UnitReader::compute_weight(Slot& slot) const {
   if (!options_.weights) return;
   Batch& batch = slot.batch;
   const Order order(options_.order, options_.seed, batch.epoch, size_);
@@ -63,7 +63,7 @@ void UnitReader::weigh(Slot& slot) const {
   }
 }
 
-void UnitReader::ended(Slot& slot) const {
+void UnitReader::thread_ended(Slot& slot) const {
   slot.add({row_, sample_, failure("the thread that was reading it has ended")});
 }
 
@@ -87,29 +87,29 @@ void UnitReader::read_pairs(Slot& slot, const Order& order, const Rows& rows) {
     const SampleMemory second = memory_of(row + 1);
     const bool has_first = read_row(slot, order, row, first);
     const bool has_both = row + 1 < batch.global_rows && read_row(slot, order, row + 1, second);
-    if (!has_first || !has_both) continue;  // a row without its partner stays as it is
+    if (!has_first || !has_both) continue;  // a row without its partner is not mixed
     (*options_.mix)(batch.epoch, batch.position + row, {first.input, first.target},
                     {second.input, second.target});
   }
 }
 
-// False: the sample is to be left out.
+// Returns false if the sample is skipped.
 bool UnitReader::read_row(Slot& slot, const Order& order, int64_t row, const SampleMemory& to) {
   const Batch& batch = slot.batch;
   row_ = row;
   const SampleId id = order.at(batch.position + row);
   sample_ = id.index;
-  post_.sample(sample_);
-  if (!in_memory_) post_.touch();
-  tell(std::exchange(first_, false));
+  status_.set_sample(sample_);
+  if (!in_memory_) status_.restart_timer();
+  report_progress(std::exchange(first_, false));
   const bool own = row >= batch.first_row && row < batch.first_row + batch.rows;
-  if (own) slot.is_sample(row - batch.first_row, sample_);
+  if (own) slot.set_sample(row - batch.first_row, sample_);
   try {
     read_sample(id, to);
     return true;
   } catch (const DataError&) {
     if (!options_.max_bad_records) throw;
-    // Another rank's row is counted there.
+    // Bad rows of other ranks are counted there.
     if (own) slot.add({row, sample_, std::current_exception(), /*is_bad_record=*/true});
     return false;
   }
@@ -120,13 +120,14 @@ void UnitReader::read_sample(const SampleId& id, const SampleMemory& to) {
   dataset_.read(id, to.input, to.target);
 }
 
-void UnitReader::tell(bool first_of_unit) const {
+void UnitReader::report_progress(bool first_of_unit) const {
   if (worker_ >= 0 || !options_.progress || (in_memory_ && !first_of_unit)) return;
-  options_.progress(place_of(post_.reading(worker_, dataset_)));
+  options_.progress(describe_position(status_.reading(worker_, dataset_)));
 }
 
 std::exception_ptr UnitReader::failure(const std::string& what) const {
-  return std::make_exception_ptr(DataError(place_of(post_.reading(worker_, dataset_)), what));
+  return std::make_exception_ptr(
+      DataError(describe_position(status_.reading(worker_, dataset_)), what));
 }
 
 }  // namespace trireme::data

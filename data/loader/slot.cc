@@ -6,9 +6,9 @@
 
 namespace trireme::data {
 
-// Whoever writes to memory first decides which node it is on: this is a thread of the rank, and the
-// workers, which it makes, inherit the cores that the rank is bound to (mpirun --bind-to, srun
-// --cpu-bind). So the ring is where they are.
+// Zeroing the memory here places it on the NUMA node of the calling thread (first touch). The
+// workers, which this thread creates, inherit its CPU binding (mpirun --bind-to, srun --cpu-bind),
+// so the memory is local to them.
 void Slot::allocate(Device& device, int64_t capacity, const SampleSpec& spec) {
   input_bytes_ = spec.input.bytes();
   target_bytes_ = spec.target.bytes();
@@ -29,7 +29,7 @@ void Slot::add(RowFault fault) {
 }
 
 const std::vector<RowFault>& Slot::faults() {
-  std::ranges::sort(faults_, {}, &RowFault::row);  // a row has one at most
+  std::ranges::sort(faults_, {}, &RowFault::row);  // each row has at most one
   return faults_;
 }
 
@@ -46,7 +46,7 @@ void Slot::begin(int64_t its_number, int its_units) {
   used_rows_ = std::max(used_rows_, batch.rows);
 }
 
-void Slot::close_ranks() {
+void Slot::remove_faulty_rows() {
   const int64_t share = batch.rows;
   if (!faults_.empty()) {
     auto fault = faults().begin();

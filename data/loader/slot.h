@@ -1,4 +1,5 @@
-// A place of the ring: the memory of a batch, and what could not be read into it.
+// A slot of the loader's ring: the memory of a batch, and the errors that occurred while loading
+// it.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +13,12 @@
 
 namespace trireme::data {
 
-// Why a row is not there.
+// A row that could not be read.
 struct RowFault {
-  int64_t row = 0;  // of the global batch
-  int64_t sample = 0;
+  int64_t row = 0;     // row of the global batch
+  int64_t sample = 0;  // dataset index
   std::exception_ptr error;
-  bool is_bad_record = false;  // and may be left out; otherwise the batch has failed
+  bool is_bad_record = false;  // the row may be skipped; otherwise the batch has failed
 };
 
 struct SampleMemory {
@@ -29,28 +30,30 @@ class Slot {
  public:
   void allocate(Device& device, int64_t capacity, const SampleSpec& spec);
 
-  // For threads that fill it. Rows are counted from the beginning of the share.
+  // The next three functions are for the threads that fill the slot. add() is thread-safe; at() and
+  // set_sample() may be called concurrently for different rows. Rows are counted from the first row
+  // of this rank's share.
   SampleMemory at(int64_t row) const {
     return {batch.inputs + row * input_bytes_, batch.targets + row * target_bytes_};
   }
-  void is_sample(int64_t row, int64_t sample) { samples_[row] = sample; }
+  void set_sample(int64_t row, int64_t sample) { samples_[row] = sample; }
   void add(RowFault fault);
 
-  // For the loader's own thread, once nobody fills it any more. Faults in the order of the rows.
+  // The next two functions are for the loader's thread, after the slot has been filled.
+  // Returns the faults in the order of their rows.
   const std::vector<RowFault>& faults();
-  // Moves the good rows together, in order, and clears what is beyond them.
-  void close_ranks();
+  // Moves the good rows together, keeping their order, and zeroes the rows after them.
+  void remove_faulty_rows();
 
-  // The rest is for the loader's own thread, or under its lock.
-  // Forgets what it holds.
+  // The following members may only be accessed by the loader's thread or while holding its lock.
   void clear();
-  // Memory is about to be filled with batch `its_number`, which has been placed.
+  // Prepares for loading batch `its_number`, after Placement::place has set `batch`.
   void begin(int64_t its_number, int its_units);
 
   Batch batch;
-  int64_t number = -1;  // of the batch that is here or is being loaded; -1: none
+  int64_t number = -1;  // the batch that is loaded or being loaded; -1 if there is none
   int units = 0;
-  int units_left = 0;  // that are not done
+  int units_left = 0;  // units that are not loaded yet
   std::exception_ptr failure;
 
  private:
@@ -59,8 +62,8 @@ class Slot {
   std::vector<int64_t> samples_;
   size_t input_bytes_ = 0;
   size_t target_bytes_ = 0;
-  int64_t used_rows_ = 0;  // that may hold something
-  std::mutex mutex_;       // of faults_
+  int64_t used_rows_ = 0;  // rows that may be nonzero
+  std::mutex mutex_;       // guards faults_
   std::vector<RowFault> faults_;
 };
 

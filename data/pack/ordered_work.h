@@ -1,4 +1,4 @@
-// What threads make of numbers, handed out in the order of the numbers.
+// Computes results on several threads and returns them in order.
 #pragma once
 
 #include <condition_variable>
@@ -16,14 +16,14 @@ namespace trireme::data {
 template <class Result>
 class OrderedWork {
  public:
-  // `make(thread, number)`, for numbers in [begin, end), runs on each of the threads, not further
-  // ahead of next() than `depth`.
+  // Calls `make(thread, number)` for each number in [begin, end). At most `depth` results are
+  // computed ahead of next().
   OrderedWork(int threads, int depth, int64_t begin, int64_t end,
               std::function<Result(int, int64_t)> make)
       : make_(std::move(make)), slots_(depth), taken_(begin), handed_out_(begin), end_(end) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { run(i); });
   }
-  // What is still to be made is not.
+  // Skips the results that have not been started, and waits for the others.
   ~OrderedWork() {
     {
       const std::lock_guard lock(mutex_);
@@ -35,7 +35,8 @@ class OrderedWork {
   OrderedWork(const OrderedWork&) = delete;
   OrderedWork& operator=(const OrderedWork&) = delete;
 
-  // The next one; throws what making it threw. Called as often as there are numbers.
+  // Returns the next result; rethrows the exception if `make` threw one. Must not be called more
+  // often than there are numbers.
   Result next() {
     std::unique_lock lock(mutex_);
     Slot& slot = slot_of(handed_out_);
@@ -79,11 +80,11 @@ class OrderedWork {
   }
 
   const std::function<Result(int, int64_t)> make_;
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::vector<Slot> slots_;
-  int64_t taken_;       // numbers before it are being made, or have been
-  int64_t handed_out_;  // numbers before it have been handed out
+  int64_t taken_;       // the next number to compute
+  int64_t handed_out_;  // the next number to return
   int64_t end_;
   std::vector<std::thread> threads_;
 };

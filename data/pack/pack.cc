@@ -41,12 +41,12 @@ std::string shard_name(const std::string& name, size_t number) {
   return fmt::format("{}-{:06}.tar", name, number);
 }
 
-// Shards that no state tells of are not written over.
-void check_others(const PackState& state, const PackOptions& options, bool known) {
+// Throws ConfigError if packing would overwrite a shard although there is no state file.
+void check_not_overwriting(const PackState& state, const PackOptions& options, bool has_state) {
   const fs::path path = fs::path(options.folder) / shard_name(options.name, state.shards.size());
-  if (known || !fs::exists(path)) return;
+  if (has_state || !fs::exists(path)) return;
   throw ConfigError(path.string(),
-                    "is there already, and not from an earlier pack; use another "
+                    "already exists, but there is no state of an earlier pack; use another "
                     "folder");
 }
 
@@ -63,11 +63,11 @@ class Packer {
     std::error_code failed;
     fs::create_directories(options.folder, failed);
     if (failed) {
-      throw Error(fmt::format("{} cannot be made: {}", options.folder, failed.message()));
+      throw Error(fmt::format("{} cannot be created: {}", options.folder, failed.message()));
     }
-    const bool known = fs::exists(state_path_);
+    const bool has_state = fs::exists(state_path_);
     state_ = load_pack_state(state_path_, options.folder, plan_of(source, options));
-    check_others(state_, options, known);
+    check_not_overwriting(state_, options, has_state);
     before_ = state_.bad();
   }
 
@@ -83,7 +83,7 @@ class Packer {
   }
 
  private:
-  // False when told to stop.
+  // Returns false if options_.stop stopped packing.
   bool pack_records() {
     const int threads = std::max(1, options_.threads);
     std::vector<PackTools> tools(threads);
@@ -101,7 +101,7 @@ class Packer {
       }
       if (options_.progress) options_.progress(record + 1, records_);
     }
-    if (!shard_ && !state_.shards.empty()) {  // what came after the last one was left out
+    if (!shard_ && !state_.shards.empty()) {  // all records after the last shard were skipped
       state_.shards.back().end = records_;
       state_.shards.back().bad = bad();
     }
@@ -127,7 +127,7 @@ class Packer {
     ++samples_;
   }
 
-  // `end`: records that are done.
+  // `end` is the number of records that were packed or skipped.
   void finish_shard(int64_t end) {
     if (!shard_) return;
     shard_->finish();
@@ -140,7 +140,7 @@ class Packer {
     save_pack_state(state_, state_path_);
   }
 
-  // Of this call and those before.
+  // Returns the records skipped by this call and earlier ones.
   BadRecords bad() const {
     BadRecords all = before_;
     const BadRecords& now = policy_.found();
@@ -158,7 +158,8 @@ class Packer {
                     fmt::format("{}\n", fmt::join(names, "\n")));
   }
 
-  // Makes them, so that opening finds them, and compares what they say with what was written.
+  // Creates the indexes, so that opening the shards is fast, and compares their numbers of samples
+  // with those that were written.
   void check_indexes() const {
     std::vector<std::string> paths;
     for (const PackedShard& shard : state_.shards) {
@@ -169,7 +170,7 @@ class Packer {
       if (indexes[i].error) std::rethrow_exception(indexes[i].error);
       const int64_t found = indexes[i].index ? std::ssize(indexes[i].index->samples()) : 0;
       if (found == state_.shards[i].samples) continue;
-      throw DataError(paths[i], fmt::format("holds {} samples, but {} were written; remove it and "
+      throw DataError(paths[i], fmt::format("has {} samples, but {} were written; remove it and "
                                             "pack again",
                                             found, state_.shards[i].samples));
     }
@@ -181,10 +182,10 @@ class Packer {
   const int64_t records_;
   const Order order_;
   PackState state_;
-  BadRecords before_;  // left out by earlier calls
+  BadRecords before_;  // skipped by earlier calls
   BadRecordPolicy policy_;
   std::unique_ptr<TarWriter> shard_;
-  int64_t samples_ = 0;  // in it
+  int64_t samples_ = 0;  // samples in shard_
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Writes samples into WebDataset shards.
+// Packs a dataset into WebDataset shards.
 #pragma once
 
 #include <cstdint>
@@ -13,29 +13,30 @@
 namespace trireme::data {
 
 struct PackOptions {
-  std::string folder;  // of the shards; made where it is missing
-  std::string name;    // shards are NAME-000000.tar and so on
-  int64_t shard_bytes = int64_t{256} << 20;
-  std::optional<int64_t> samples = {};    // of so many records, the first; empty: of all
-  std::optional<uint64_t> shuffle = {};   // seed of their order; empty: as they are numbered
-  PackImages images = {};                 // as the source was opened
-  std::optional<int64_t> bad_limit = {};  // see bad_record_limit
+  std::string folder;                        // folder of the shards; created if it is missing
+  std::string name;                          // shards are NAME-000000.tar and so on
+  int64_t shard_bytes = int64_t{256} << 20;  // maximum size of a shard
+  std::optional<int64_t> samples = {};       // packs this many records; empty packs all of them
+  std::optional<uint64_t> shuffle = {};      // seed of the random order; empty keeps the order
+  PackImages images = {};                    // as passed to open_pack_source
+  std::optional<int64_t> bad_limit = {};     // see bad_record_limit
   int threads = 1;
-  // Told of records that are done, of how many; and of what else takes its time.
+  // Called after each record with the number of finished records and of all records.
   std::function<void(int64_t, int64_t)> progress = {};
+  // Called with messages about other steps that take long.
   std::function<void(std::string_view)> note = {};
-  // Asked between records: whether to stop, so that another call can go on.
+  // Called between records. If it returns true, packing stops; another call can resume it.
   std::function<bool()> stop = {};
 };
 
-// The shards of the source, their indexes, NAME.pack.json (the state) and, where classes have
-// names, classes.txt. The same source and options (but for threads) give the same bytes. What an
-// earlier call has finished is kept. Returns the state, which is not `done` when told to stop.
-// Throws ConfigError when the folder holds other shards, DataError for bad records, Error when
-// something cannot be written; what was finished stays.
+// Writes the shards, their indexes, NAME.pack.json (the state) and, if classes have names,
+// classes.txt. The result is deterministic: the same source and options (except threads) produce
+// the same bytes. Resumes an earlier call that did not finish. Returns the state, which is not
+// `done` if options.stop stopped packing. Throws ConfigError if the folder contains other shards,
+// DataError for bad records, and Error if a file cannot be written; finished shards remain.
 PackState pack(const PackSource& source, const PackOptions& options);
 
-// "train-{000000..000012}.tar"
+// Returns "train-{000000..000012}.tar".
 std::string shard_pattern(const std::string& name, size_t shards);
 
 }  // namespace trireme::data

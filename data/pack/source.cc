@@ -25,8 +25,8 @@ std::string_view extension_of(std::span<const uint8_t> image) {
   return begins({0x93, 'N', 'U', 'M', 'P', 'Y'}) ? "npy" : "";
 }
 
-// The shorter side becomes `side`.
-ImageSize shrunk(ImageSize size, int side) {
+// Returns the size after scaling the shorter side to `side`.
+ImageSize scaled_size(ImageSize size, int side) {
   const int shorter = std::min(size.height, size.width);
   const auto scaled = [&](int extent) {
     return static_cast<int>(int64_t{extent} * side / shorter);
@@ -52,7 +52,7 @@ class FileSource final : public PackSource {
     sample.label = records_->label(index);
     sample.extension = extension_of(sample.bytes);
     if (sample.extension.empty()) {
-      throw DataError(records_->where(index), "is neither JPEG nor PNG nor .npy");
+      throw DataError(records_->where(index), "is not a JPEG, PNG or .npy file");
     }
     if (images_.resize == 0 || sample.extension == "npy") return sample;
     try {
@@ -70,10 +70,10 @@ class FileSource final : public PackSource {
     DecodeRequest request;
     request.region = {0, 0, from.height, from.width};
     const DecodePlan plan = tools.decoder.plan(request);
-    const ImageView whole = tools.whole.reshape(plan.size, request.channels);
-    tools.decoder.decode(whole);
-    const ImageView to = tools.resized.reshape(shrunk(from, images_.resize), request.channels);
-    tools.resizer.resize(whole,
+    const ImageView decoded = tools.decoded.reshape(plan.size, request.channels);
+    tools.decoder.decode(decoded);
+    const ImageView to = tools.resized.reshape(scaled_size(from, images_.resize), request.channels);
+    tools.resizer.resize(decoded,
                          {0, 0, static_cast<double>(from.height), static_cast<double>(from.width)},
                          to, Filter::kBilinear);
     sample.bytes = encode_jpeg(to, images_.quality);
@@ -160,8 +160,8 @@ std::unique_ptr<PackSource> open_pack_source(const DataConfig& config, Part part
                                              const PackImages& images, const OpenOptions& options) {
   if (config.has_holdout() && part == Part::kEvaluation) {
     throw ConfigError("data.holdout",
-                      "sets evaluation samples aside when data is opened, packed or not; pack the "
-                      "training part");
+                      "selects evaluation samples when the data is opened, even if it is packed; "
+                      "pack the training part instead");
   }
   if (config.has_image_folder()) {
     return std::make_unique<FileSource>(open_image_folder(config, part, options), images);
@@ -182,7 +182,7 @@ std::unique_ptr<PackSource> open_pack_source(const DataConfig& config, Part part
                                           samples->description()));
   }
   if (images.resize > 0) {
-    throw ConfigError("--resize", "is for images in files: image_folder and webdataset");
+    throw ConfigError("--resize", "is only for images in files: image_folder and webdataset");
   }
   const std::string text = fmt::format("{} {}", files.ShortDebugString(), samples->size());
   return std::make_unique<ArraySource>(std::move(samples), XXH3_64bits(text.data(), text.size()));

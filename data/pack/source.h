@@ -1,4 +1,4 @@
-// What `trireme data pack` puts into shards: samples as files.
+// The samples that `trireme data pack` writes into shards, in the form of files.
 #pragma once
 
 #include <cstdint>
@@ -24,37 +24,39 @@ struct PackedSample {
   int32_t label = 0;
 };
 
-// What a thread needs to make samples, kept from one to the next.
+// Decoders and buffers of a thread, reused for all of its samples.
 struct PackTools {
   Decoder decoder;
   Resizer resizer;
-  Image whole;
+  Image decoded;
   Image resized;
 };
 
-// For any thread.
+// Thread-safe.
 class PackSource {
  public:
   virtual ~PackSource() = default;
   virtual int64_t size() const = 0;
   virtual int classes() const = 0;
-  // Throws DataError naming the record.
+  // Throws DataError naming the record if it cannot be read.
   virtual PackedSample read(int64_t index, PackTools& tools) const = 0;
   virtual std::string description() const = 0;
   virtual std::vector<std::string> class_names() const = 0;
   virtual BadRecords bad_records() const = 0;
-  // Changes when the samples do.
+  // Returns a hash that changes if the samples change.
   virtual uint64_t identity() const = 0;
 };
 
 struct PackImages {
-  int resize = 0;  // the shorter side of those that are larger; 0: files are copied as they are
-  int quality = 95;
+  int resize = 0;    // reduces the shorter side of larger images to this; 0 copies files unchanged
+  int quality = 95;  // JPEG quality of resized images
 };
 
-// The files of a part: data.holdout, normalize, transform, mix and cache are for when shards are
-// read. Images of bytes become PNG where they are not in files, other inputs .npy, multiplied by
-// SampleSpec::scale. Throws as open_dataset does, and ConfigError for samples without labels.
+// Opens the samples of a part for packing. Ignores data.holdout, normalize, transform, mix and
+// cache, which apply when shards are read. Samples that are stored in files of their own are
+// copied; otherwise u8 images become PNG files, and other inputs become .npy files, with f32 values
+// multiplied by SampleSpec::scale. Throws as open_dataset() does, and ConfigError if samples have
+// no class labels.
 std::unique_ptr<PackSource> open_pack_source(const DataConfig& config, Part part,
                                              const PackImages& images, const OpenOptions& options);
 

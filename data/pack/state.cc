@@ -15,14 +15,14 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// What is asked for now and what was asked for, of the first field that differs.
+// Throws ConfigError about the first field in which the plans differ.
 void check_plan(const Json& now, const Json& before, const std::string& path) {
   for (const auto& [field, value] : now.items()) {
-    if (field == "source") continue;  // for people: files may lie elsewhere now
+    if (field == "source") continue;  // informational: the files may have been moved
     if (before.contains(field) && before.at(field) == value) continue;
     throw ConfigError(
-        path, fmt::format("the shards there are of another plan: {} is {} now and was {}; pack "
-                          "into another folder, or remove them and this file",
+        path, fmt::format("the existing shards were packed with other settings: {} is {} now and "
+                          "was {}; pack into another folder, or remove them and this file",
                           field, value.dump(), before.value(field, Json()).dump()));
   }
 }
@@ -40,7 +40,7 @@ Json json_of(const PackedShard& shard) {
           {"end", shard.end},   {"bad", shard.bad.count}, {"first_bad", shard.bad.first}};
 }
 
-bool is_whole(const PackedShard& shard, const std::string& folder) {
+bool is_complete(const PackedShard& shard, const std::string& folder) {
   std::error_code missing;
   const auto bytes = fs::file_size(fs::path(folder) / shard.name, missing);
   return !missing && bytes == shard.bytes;
@@ -63,7 +63,7 @@ std::optional<PackState> read_pack_state(const std::string& path) {
     for (const Json& shard : json.at("shards")) state.shards.push_back(shard_of(shard));
     return state;
   } catch (const Json::exception& error) {
-    throw DataError(path, fmt::format("is damaged: {}; remove it and the shards beside it to pack "
+    throw DataError(path, fmt::format("is damaged: {}; remove it and the shards next to it to pack "
                                       "again",
                                       error.what()));
   }
@@ -75,7 +75,7 @@ PackState load_pack_state(const std::string& path, const std::string& folder,
   if (!state) return {.plan = plan, .shards = {}, .done = false};
   check_plan(Json::parse(plan), Json::parse(state->plan), path);
   for (size_t i = 0; i < state->shards.size(); ++i) {
-    if (is_whole(state->shards[i], folder)) continue;
+    if (is_complete(state->shards[i], folder)) continue;
     state->shards.resize(i);
     state->done = false;
   }

@@ -1,4 +1,4 @@
-// What of a pack is done: kept in a file beside the shards, so that it can go on.
+// The progress of packing, saved in a file next to the shards, so that packing can be resumed.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace trireme::data {
 
-// A shard that is whole.
+// A finished shard.
 struct PackedShard {
-  std::string name;     // of its file
-  uint64_t bytes = 0;   // of its file
-  int64_t samples = 0;  // in it
-  int64_t end = 0;      // records that are in this shard and those before, or were left out
-  BadRecords bad = {};  // that were left out of them
+  std::string name;     // file name
+  uint64_t bytes = 0;   // file size
+  int64_t samples = 0;  // samples in the shard
+  int64_t end = 0;      // records packed or skipped up to the end of this shard
+  BadRecords bad = {};  // records skipped up to the end of this shard
 };
 
 struct PackState {
-  std::string plan;  // JSON: what is packed, and how
+  std::string plan;  // the source and the settings, as JSON
   std::vector<PackedShard> shards;
   bool done = false;
 
@@ -29,11 +29,12 @@ struct PackState {
   BadRecords bad() const { return shards.empty() ? BadRecords{} : shards.back().bad; }
 };
 
-// What `path` holds; nothing where it is not there. Throws DataError when it is damaged.
+// Returns the state saved in file `path`, or nullopt if the file does not exist. Throws DataError
+// if it is damaged.
 std::optional<PackState> read_pack_state(const std::string& path);
-// The same, or a new state where it is not there; shards from the first that is missing in
-// `folder` or has another size are left out. Throws ConfigError when it is of another plan, naming
-// what differs.
+// Returns the state saved in file `path`, or a new state if the file does not exist. Drops the
+// first shard that is missing in `folder` or has another size, and all shards after it. Throws
+// ConfigError naming the first difference if the state has another plan.
 PackState load_pack_state(const std::string& path, const std::string& folder,
                           const std::string& plan);
 void save_pack_state(const PackState& state, const std::string& path);

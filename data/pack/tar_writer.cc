@@ -21,7 +21,7 @@ void set(TarBlock& block, size_t at, std::string_view text) {
   std::ranges::copy(text, block.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
-// POSIX.1-1988: a regular file that all may read, of nobody in particular.
+// Returns a POSIX.1-1988 header of a regular file with mode 644, owned by user and group 0.
 TarBlock header_of(std::string_view name, uint64_t size) {
   TarBlock block{};
   set(block, 0, name);
@@ -30,7 +30,7 @@ TarBlock header_of(std::string_view name, uint64_t size) {
   set(block, 116, "0000000");
   set(block, 124, fmt::format("{:011o}", size));
   set(block, 136, "00000000000");
-  set(block, 148, "        ");  // the checksum as it counts itself
+  set(block, 148, "        ");  // the checksum is computed with blanks in its own field
   set(block, 156, "0");
   set(block, 257, "ustar");
   set(block, 263, "00");

@@ -1,4 +1,4 @@
-// Writes a tar file (ustar).
+// Writes tar files (ustar).
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,21 @@
 
 namespace trireme::data {
 
-// The same members give the same bytes: there are no times and no owners. (libarchive's writer
-// gives other bytes: it ends numbers of a header with a blank.) Throws Error as NewFile does.
+// The same members always produce the same bytes, since times and owners are not stored. (The bytes
+// differ from those of libarchive's writer, which ends the numbers of a header with a blank.)
+// All functions throw Error as NewFile does.
 class TarWriter {
  public:
   explicit TarWriter(const std::string& path) : file_(path) {}
 
-  // `name` of at most 100 bytes, `bytes` of less than 8 GiB.
+  // Requires a name of at most 100 bytes and less than 8 GiB of data; throws Error otherwise.
   void add(std::string_view name, std::span<const uint8_t> bytes);
-  // So far; the zeros that end a tar come on top.
+  // Returns the bytes written so far; until finish(), without the end-of-archive marker.
   uint64_t bytes() const { return bytes_; }
-  // On disk, under its name, when this returns.
+  // Writes the end of the archive, and makes the file durable and visible under its name.
   void finish();
 
-  // What a member takes, its header included.
+  // Returns the size of a member of `member` bytes in the archive, including its header.
   static uint64_t bytes_of(uint64_t member);
 
  private:

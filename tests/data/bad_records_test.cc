@@ -81,8 +81,9 @@ TEST_F(BadIdxTest, TruncatedImages) {
   const auto dataset = open();
   EXPECT_THAT(labels_of(*dataset), ElementsAre(3, 0, 9));
   EXPECT_EQ(dataset->bad_records().count, 2);
-  EXPECT_SAYS(dataset->bad_records().first[0],
-              folder.path(kImages) + ": record 3: is truncated: the header declares [5, 2, 3] elements");
+  EXPECT_SAYS(
+      dataset->bad_records().first[0],
+      folder.path(kImages) + ": record 3: is truncated: the header declares [5, 2, 3] elements");
 }
 
 TEST_F(BadIdxTest, FewerLabelsThanImages) {

@@ -22,7 +22,7 @@ TEST(DecoderTest, NamesWhatIsNoImage) {
   EXPECT_EQ(testing::error_of(text("<!DOCTYPE html>")), "neither JPEG nor PNG, but HTML");
   EXPECT_EQ(testing::error_of(testing::Bytes(100)), "neither JPEG nor PNG, but zeros");
   EXPECT_EQ(testing::error_of({1, 2, 0xAB}),
-            "neither JPEG nor PNG, but something that begins with 01 02 ab");
+            "neither JPEG nor PNG, but an unknown format that begins with 01 02 ab");
 }
 
 TEST(DecoderTest, KeepsToItsOrder) {

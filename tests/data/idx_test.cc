@@ -136,9 +136,10 @@ TEST_F(IdxTest, ShorterThanItsHeader) {
 
 TEST_F(IdxTest, CutShort) {
   folder.write(kTrainImages, idx({5, 2, 3}, pixels(23)));
-  EXPECT_SAYS(data_error(config),
-              folder.path(kTrainImages) +
-                  ": record 3: is truncated: the header declares [5, 2, 3] elements, but the file has 23");
+  EXPECT_SAYS(
+      data_error(config),
+      folder.path(kTrainImages) +
+          ": record 3: is truncated: the header declares [5, 2, 3] elements, but the file has 23");
 }
 
 TEST_F(IdxTest, TrailingBytes) {
@@ -149,7 +150,8 @@ TEST_F(IdxTest, TrailingBytes) {
 
 TEST_F(IdxTest, DimensionsBeyondAllMemory) {
   folder.write(kTrainImages, idx({0xffffffff, 0xffffffff, 0xffffffff}, pixels(30)));
-  EXPECT_SAYS(data_error(config), "is truncated: the header declares [4294967295, 4294967295, 4294967295]");
+  EXPECT_SAYS(data_error(config),
+              "is truncated: the header declares [4294967295, 4294967295, 4294967295]");
   config.set_on_bad_record(DataConfig::SKIP);
   config.set_max_bad_records(int64_t{1} << 40);
   EXPECT_SAYS(data_error(config), "has no good records");

@@ -58,8 +58,8 @@ TEST_F(ImageFolderTest, EvaluationHasTheClassesOfTraining) {
   EXPECT_EQ(records->classes(), 3);
   folder.write("val/horse/x.jpg", "x");
   EXPECT_EQ(data_error(Part::kEvaluation),
-            folder.path("val/horse") + ": is not a class: the training folder " + folder.path("train") +
-                " has no folder of that name");
+            folder.path("val/horse") + ": is not a class: the training folder " +
+                folder.path("train") + " has no folder of that name");
 }
 
 TEST_F(ImageFolderTest, OtherFilesAndHiddenOnesArePassedOver) {
@@ -116,7 +116,8 @@ TEST_F(ImageFolderTest, NothingAtAll) {
   fs::remove_all(folder.path("train"));
   EXPECT_EQ(data_error(), folder.path("train") + ": cannot be opened: No such file or directory");
   fs::create_directory(folder.path("train"));
-  EXPECT_EQ(data_error(), folder.path("train") + ": has no subfolders; it needs one for each class");
+  EXPECT_EQ(data_error(),
+            folder.path("train") + ": has no subfolders; it needs one for each class");
   fs::create_directory(folder.path("train/a"));
   config.set_on_bad_record(DataConfig::SKIP);
   EXPECT_SAYS(data_error(), "has no good records, only 1 bad ones; the first: ");

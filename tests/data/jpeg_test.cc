@@ -136,7 +136,8 @@ TEST(JpegTest, NamesDamage) {
   EXPECT_EQ(testing::error_of(bytes),
             "JPEG cannot be decoded: Maximum supported image dimension is 65500 pixels");
   start[5] = start[7] = 0xFE;
-  EXPECT_EQ(testing::error_of(bytes), "65279x65279 pixels are too many, 2^28 may be");
+  EXPECT_EQ(testing::error_of(bytes),
+            "the image has 65279x65279 pixels, more than the maximum of 2^28");
   start[5] = start[7] = 0x3F;
   EXPECT_EQ(testing::error_of(bytes), "JPEG data ends early: " + std::to_string(bytes.size()) +
                                           " bytes for 16383x16383 pixels");

@@ -320,7 +320,7 @@ TEST_F(LoaderTest, ErrorsOfOtherKindsNameTheSampleAndAreNotLeftOut) {
     EXPECT_EQ(message(), "sample 9 of epoch 2 (shard: 9): could not be read: the disk is on fire");
     standard = false;
     EXPECT_EQ(message(),
-              "sample 9 of epoch 2 (shard: 9): could not be read: an exception of an unknown kind");
+              "sample 9 of epoch 2 (shard: 9): could not be read: exception of unknown type");
   }
 }
 

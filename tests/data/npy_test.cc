@@ -97,7 +97,8 @@ TEST(NpyArrayTest, RefusesWhatItDoesNotReadAndSaysWhatToDo) {
   EXPECT_SAYS(parse_error("\x1f\x8b..."), "is gzip-compressed; decompress it");
   EXPECT_SAYS(parse_error("\x89PNG"), "is not a NumPy array (.npy)");
   EXPECT_SAYS(parse_error(""), "is not a NumPy array (.npy)");
-  EXPECT_SAYS(parse_error("\x93NUMPY\4\0\0\0\0\0\0\0"s), "has .npy version 4; 1 to 3 are supported");
+  EXPECT_SAYS(parse_error("\x93NUMPY\4\0\0\0\0\0\0\0"s),
+              "has .npy version 4; 1 to 3 are supported");
 }
 
 TEST(NpyArrayTest, DamagedHeaders) {
@@ -106,7 +107,8 @@ TEST(NpyArrayTest, DamagedHeaders) {
     EXPECT_SAYS(parse_error(whole.substr(0, length)), "is truncated: it ends within its header");
   }
   EXPECT_SAYS(parse_error(npy("'<f4'", "(-2,)", "")), "expected an extent at byte ");
-  EXPECT_SAYS(parse_error(npy("'<f4'", "(99999999999999999999,)", "")), "expected an extent at byte ");
+  EXPECT_SAYS(parse_error(npy("'<f4'", "(99999999999999999999,)", "")),
+              "expected an extent at byte ");
   EXPECT_SAYS(parse_error(npy("'<f4'", "2", "")), "expected '(' at byte ");
   EXPECT_SAYS(parse_error(npy("'<f4", "(2,)", "")), "invalid NumPy header");
   EXPECT_SAYS(parse_error(npy("'<f4'", "(2,)", "", "Perhaps")), "expected True or False at byte ");
@@ -257,9 +259,9 @@ TEST_F(NpyTest, InputsThatAreNoNumbers) {
 
 TEST_F(NpyTest, CutShort) {
   folder.write("x.npy", npy("'|u1'", "(4, 2, 3)", pixels(17)));
-  EXPECT_SAYS(data_error(config()),
-              folder.path("x.npy") +
-                  ": record 2: is truncated: the header declares u8 [4, 2, 3], but the file has only 17 bytes");
+  EXPECT_SAYS(data_error(config()), folder.path("x.npy") +
+                                        ": record 2: is truncated: the header declares u8 [4, 2, "
+                                        "3], but the file has only 17 bytes");
   const auto dataset = open("on_bad_record: SKIP");
   EXPECT_EQ(dataset->size(), 2);
   EXPECT_EQ(dataset->bad_records().count, 2);

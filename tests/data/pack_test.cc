@@ -162,7 +162,9 @@ TEST_F(PackTest, AnotherPlanIsRefused) {
   PackOptions other = options();
   other.shard_bytes = 4096;
   EXPECT_SAYS(message<ConfigError>([&] { pack(*source(), other); }),
-              path + ": the shards there are of another plan: shard size is 4096 now and was 8192");
+              path +
+                  ": the existing shards were packed with other settings: shard size is 4096 now "
+                  "and was 8192");
   other = options();
   other.shuffle = 3;
   EXPECT_SAYS(message<ConfigError>([&] { pack(*source(), other); }),
@@ -176,7 +178,7 @@ TEST_F(PackTest, AnotherPlanIsRefused) {
 TEST_F(PackTest, ShardsOfOthersAreNotWrittenOver) {
   folder.write("out/train-000000.tar", "precious");
   EXPECT_SAYS(message<ConfigError>([&] { pack_to("out"); }),
-              folder.path("out/train-000000.tar") + ": is there already");
+              folder.path("out/train-000000.tar") + ": already exists");
   EXPECT_EQ(contents(folder.path("out/train-000000.tar")), "precious");
 }
 
@@ -202,7 +204,7 @@ TEST_F(PackTest, LargeImagesAreResized) {
   EXPECT_SAYS(message<ConfigError>([&] {
                 open_pack_source(config_of("synthetic {}"), Part::kTraining, {.resize = 3}, {});
               }),
-              "--resize: is for images in files");
+              "--resize: is only for images in files");
 }
 
 TEST_F(PackTest, AnOrderIsDrawnBySeed) {
@@ -224,7 +226,7 @@ TEST_F(PackTest, BadRecordsEndItOrAreLeftOut) {
   folder.write("in/train/bee/13.jpg", "no image");
   const std::string path = folder.path("in/train/bee/13.jpg");
   EXPECT_SAYS(message<DataError>([&] { pack_to("out"); }),
-              path + ": is neither JPEG nor PNG nor .npy");
+              path + ": is not a JPEG, PNG or .npy file");
   PackOptions skipping = options("skip");
   skipping.bad_limit = 1;
   const PackState state = pack(*source(), skipping);
@@ -291,7 +293,7 @@ TEST_F(PackTest, RowsOfNumbersBecomeArrays) {
   EXPECT_EQ(sample(*dataset, 1).label(), 2);
   EXPECT_SAYS(dataset->where(2), "train-000000.tar: 000000002.npy");
   EXPECT_SAYS(testing::config_error(packed("out", "transform { resize { size: 8 } }")),
-              "holds arrays, which transform, decode and cache are not for");
+              "holds arrays; transform, decode and cache are only for images");
 }
 
 TEST_F(PackTest, ImagesOfBytesBecomePng) {
@@ -324,7 +326,7 @@ TEST_F(PackTest, WhatCannotBePacked) {
   EXPECT_SAYS(message<ConfigError>([&] { source(); }), "only samples with class labels");
   config = folder.config("csv { train_file: 'rows.csv' } holdout: 0.5");
   EXPECT_SAYS(message<ConfigError>([&] { open_pack_source(config, Part::kEvaluation, {}, {}); }),
-              "data.holdout: sets evaluation samples aside");
+              "data.holdout: selects evaluation samples");
   EXPECT_EQ(source()->size(), 2);  // all of them
 }
 
@@ -356,7 +358,7 @@ TEST_F(PackTest, ArraysOfAShardAreAlike) {
   ASSERT_EQ(dataset->size(), 3);
   EXPECT_THAT(values<float>(sample(*dataset, 0).input), ElementsAre(1, 2));
   EXPECT_SAYS(message<DataError>([&] { sample(*dataset, 1); }), "b.npy: is f32 [3], but the first");
-  EXPECT_SAYS(message<DataError>([&] { sample(*dataset, 2); }), "c.npy: is cut short");
+  EXPECT_SAYS(message<DataError>([&] { sample(*dataset, 2); }), "c.npy: is truncated");
 }
 
 TEST_F(PackTest, BesideImagesArraysAreExtras) {

@@ -137,7 +137,8 @@ TEST_F(TextTest, GzipMayBeDamaged) {
 
 TEST_F(TextTest, TooShort) {
   folder.write("a.txt", "abcd");
-  EXPECT_SAYS(data_error(config("length: 4")), "has 4 characters for this part, but a sample needs 4");
+  EXPECT_SAYS(data_error(config("length: 4")),
+              "has 4 characters for this part, but a sample needs 4");
   folder.write("a.txt", "aaaaaaa");
   EXPECT_SAYS(data_error(config("length: 4")), "has fewer than 2 different characters");
   folder.write("a.txt", "");

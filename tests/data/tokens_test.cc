@@ -152,7 +152,8 @@ TEST_F(TokensTest, TooFewOrTooLarge) {
   folder.write("a.bin", "");
   EXPECT_SAYS(data_error(config("length: 5")), "holds 0 tokens");
   folder.write("a.bin", numbers<uint32_t>(9, 1U << 31));
-  EXPECT_SAYS(data_error(config("length: 5 kind: UINT32")), "contains token 2147483656, but a vocabulary");
+  EXPECT_SAYS(data_error(config("length: 5 kind: UINT32")),
+              "contains token 2147483656, but a vocabulary");
 }
 
 TEST_F(TokensTest, BadConfiguration) {

@@ -502,8 +502,9 @@ TEST_F(WebDatasetTest, AShardThatChangesIsNamed) {
   EXPECT_SAYS(message<DataError>([&] { read(*records, 2); }),
               at("000002.jpg: the file ends within this record, at byte "));
   folder.write("t-1.tar", shard(3, 4));
-  EXPECT_EQ(message<DataError>([&] { read(*records, 4); }),
-            folder.path("t-1.tar") + ": has changed since it was indexed; restart to index it again");
+  EXPECT_EQ(
+      message<DataError>([&] { read(*records, 4); }),
+      folder.path("t-1.tar") + ": has changed since it was indexed; restart to index it again");
 }
 
 TEST_F(WebDatasetTest, MoreShardsThanFilesMayBeOpen) {

@@ -346,7 +346,7 @@ TEST(DataPack, PrintsAConfigurationThatReadsTheShards) {
   EXPECT_EQ(samples->class_names(), (std::vector<std::string>{"cat", "dog"}));
   const Outcome other = run({"data", "pack", scratch.path().string(), shards, "--resize", "2"});
   EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.error, HasSubstr("are of another plan: resize is 2 now and was 0"));
+  EXPECT_THAT(other.error, HasSubstr("were packed with other settings: resize is 2 now and was 0"));
 }
 
 TEST(DataPack, ContinuesAfterASignal) {

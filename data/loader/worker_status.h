@@ -1,4 +1,4 @@
-// What a thread is reading, for others to see without stopping it.
+// The sample that a thread is reading, for other threads to look at.
 #pragma once
 
 #include <atomic>
@@ -11,20 +11,22 @@
 
 namespace trireme::data {
 
-class alignas(64) Post {
+// Written by one thread; any thread may call is_reading() and reading(), without locks. Fields that
+// are read while the writer updates them may belong to different samples.
+class alignas(64) WorkerStatus {
  public:
   void begin(int64_t batch, int64_t epoch) {
     batch_.store(batch, std::memory_order_relaxed);
     epoch_.store(epoch, std::memory_order_relaxed);
-    touch();
+    restart_timer();
   }
-  void sample(int64_t sample) { sample_.store(sample, std::memory_order_relaxed); }
-  // Seconds are counted from here.
-  void touch() { since_.store(now(), std::memory_order_relaxed); }
+  void set_sample(int64_t sample) { sample_.store(sample, std::memory_order_relaxed); }
+  // Reading::seconds counts from here.
+  void restart_timer() { since_.store(now(), std::memory_order_relaxed); }
   void end() { batch_.store(-1, std::memory_order_relaxed); }
 
-  bool reads() const { return batch_.load(std::memory_order_relaxed) >= 0; }
-  // `worker` as in Reading.
+  bool is_reading() const { return batch_.load(std::memory_order_relaxed) >= 0; }
+  // For `worker` see Reading.
   Reading reading(int worker, const Dataset& dataset) const {
     Reading reading;
     reading.worker = worker;
@@ -41,7 +43,7 @@ class alignas(64) Post {
   using Clock = std::chrono::steady_clock;
   static Clock::rep now() { return Clock::now().time_since_epoch().count(); }
 
-  std::atomic<int64_t> batch_{-1};  // -1: none
+  std::atomic<int64_t> batch_{-1};  // -1 if the thread is not reading
   std::atomic<int64_t> epoch_{0};
   std::atomic<int64_t> sample_{0};
   std::atomic<Clock::rep> since_{0};
