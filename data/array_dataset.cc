@@ -44,7 +44,7 @@ class ArrayDataset final : public RecordsDataset {
   NpyArray read_array(int64_t index, std::vector<uint8_t>& bytes) const {
     records_->read(index, bytes);
     NpyArray array = parse_npy(bytes, where(index));
-    if (!array.whole()) throw DataError(where(index), what_is_missing(array));
+    if (!array.complete()) throw DataError(where(index), describe_truncation(array));
     return array;
   }
 

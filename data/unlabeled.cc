@@ -139,7 +139,7 @@ Features read_npy_features(const std::string& path, const TensorSpec& input,
                            BadRecordPolicy& policy) {
   const MappedFile file(path);
   const NpyArray array = parse_npy(file.bytes(), path);
-  if (!array.whole()) throw DataError(path, what_is_missing(array));
+  if (!array.complete()) throw DataError(path, describe_truncation(array));
   if (array.shape.empty() || sample_spec(array, 1, path) != input) {
     throw DataError(path, fmt::format("is {}; the network reads {} a sample", array.describe(),
                                       input.to_string()));
