@@ -1,4 +1,4 @@
-# For fish: source env.fish, from anywhere. What is set is what env.sh sets.
+# For fish: source env.fish, from any folder. Sets the same variables as env.sh.
 set -l folder (realpath (dirname (status filename)))
 for line in (sh -c 'cd "$1" && . ./env.sh && env' sh $folder)
   set -l pair (string split -m 1 = -- $line)

@@ -1,11 +1,11 @@
-# Source this file (bash, sh, zsh), from anywhere: trireme and mpirun are then in PATH.
+# Source this file (bash, sh, zsh), from any folder, to add trireme and mpirun to PATH.
 # shellcheck shell=sh
-# shellcheck disable=SC3028,SC3054  # only bash comes to where they are read
+# shellcheck disable=SC3028,SC3054  # only bash reads them
 if [ -n "${BASH_SOURCE:-}" ]; then
   trireme_file=$BASH_SOURCE
 elif [ -n "${ZSH_VERSION:-}" ]; then
   eval 'trireme_file=${(%):-%x}'
-else # other shells do not tell, but hold the file open
+else # other shells have no such variable, but keep the file open
   trireme_file=./env.sh
   for trireme_open in "/proc/$$/fd/"*; do
     trireme_open=$(readlink "$trireme_open" || true)
@@ -15,7 +15,7 @@ fi
 TRIREME_BUNDLE=$(CDPATH="" cd -- "$(dirname "$trireme_file")" >/dev/null && pwd)
 if [ -x "$TRIREME_BUNDLE/bin/trireme" ]; then
   export TRIREME_BUNDLE
-  # In front, where another bundle may have been.
+  # Moves this bundle to the front of PATH, before other bundles.
   trireme_path=:$PATH:
   while :; do
     case $trireme_path in
@@ -27,20 +27,20 @@ if [ -x "$TRIREME_BUNDLE/bin/trireme" ]; then
   done
   trireme_path=${trireme_path#:}
   export PATH="$TRIREME_BUNDLE/bin:${trireme_path%:}"
-  # Where Open MPI, PMIx and hwloc look for their parts instead of where they were installed.
+  # Open MPI, PMIx and hwloc look for their plugins and settings here instead of in their original folders.
   export OPAL_PREFIX="$TRIREME_BUNDLE" OPAL_SYSCONFDIR="$TRIREME_BUNDLE/etc/openmpi"
   export PMIX_PREFIX="$TRIREME_BUNDLE" PMIX_LIBDIR="$TRIREME_BUNDLE/lib" PMIX_DATADIR="$TRIREME_BUNDLE/share"
   export HWLOC_PLUGINS_PATH="$TRIREME_BUNDLE/lib/hwloc"
-  # What mpirun starts on other hosts, where nobody has sourced this.
+  # The daemon that mpirun starts on other hosts, where this file has not been sourced.
   export OMPI_MCA_orte_launch_agent="$TRIREME_BUNDLE/bin/orted"
-  # Without ssh Open MPI would not start at all, not even ranks of this machine.
+  # Without ssh, Open MPI would not even start ranks on this machine.
   command -v ssh >/dev/null || command -v rsh >/dev/null || export OMPI_MCA_plm="${OMPI_MCA_plm:-^rsh}"
-  # Containers often have no other user than root, whom Open MPI refuses without these.
+  # Open MPI refuses to run as root without these variables. Containers often have no other user.
   if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   fi
 else
-  echo "env.sh: cannot tell where it lies; cd to its folder and source it there: . ./env.sh" >&2
+  echo "env.sh: cannot find its own folder; cd to that folder and source it there: . ./env.sh" >&2
   unset TRIREME_BUNDLE
 fi
 unset trireme_file trireme_open trireme_path
