@@ -1,7 +1,7 @@
-# cmake --install: the program, its scripts, configurations, data, guides, completions and manual pages; cpack: the same
-# as a .deb and as an archive. The program finds PREFIX/share/trireme from PREFIX/bin (core/installation.h), so these
-# two are not to be chosen.
-set_target_properties(trireme PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON) # MPI that is not in the system's folders
+# The rules of `cmake --install`, which installs the program, its scripts, configurations, data, guides, completions and manual
+# pages, and of `cpack`, which packs the same files as a .deb and as an archive. The paths PREFIX/bin and PREFIX/share/trireme
+# are fixed, because the program finds one from the other (core/installation.h).
+set_target_properties(trireme PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON) # for an MPI outside of the system's folders
 install(TARGETS trireme RUNTIME DESTINATION bin)
 foreach(script get-data supervise)
   install(PROGRAMS launch/${script} DESTINATION bin RENAME trireme-${script})
@@ -14,13 +14,13 @@ set(doc share/doc/trireme)
 install(FILES deploy/copyright DESTINATION ${doc})
 install(DIRECTORY docs DESTINATION ${doc} FILES_MATCHING PATTERN "*.md" PATTERN "*.png")
 
-# A build tree holds what an installation holds.
+# The build tree has the same layout as an installation.
 set(share "${CMAKE_BINARY_DIR}/share")
 file(MAKE_DIRECTORY "${share}/trireme")
 file(CREATE_LINK "${CMAKE_SOURCE_DIR}/launch/configs" "${share}/trireme/configs" SYMBOLIC)
 file(CREATE_LINK "${CMAKE_SOURCE_DIR}/data" "${share}/trireme/data" SYMBOLIC)
 
-# bash-completion reads a script when it is asked for that command; _NAME is for commands that do not bring their own.
+# bash-completion loads a script by the name of the command to complete; _NAME is the fallback if there is no script NAME.
 set(completion launch/completion/trireme)
 foreach(command trireme trireme-get-data trireme-supervise)
   install(FILES ${completion}.bash DESTINATION share/bash-completion/completions RENAME ${command})
@@ -28,10 +28,10 @@ endforeach()
 foreach(launcher mpirun mpiexec srun)
   install(FILES ${completion}.bash DESTINATION share/bash-completion/completions RENAME _${launcher})
 endforeach()
-foreach(folder site-functions vendor-completions) # the latter is where Debian's zsh looks in /usr
+foreach(folder site-functions vendor-completions) # Debian's zsh reads the latter in /usr
   install(FILES ${completion}.zsh DESTINATION share/zsh/${folder} RENAME _trireme)
 endforeach()
-# fish too; what completes behind launchers has to be read before.
+# fish also loads scripts by the name of the command. To complete after launchers, the script must be loaded at startup.
 install(FILES ${completion}.fish DESTINATION share/fish/vendor_completions.d)
 install(FILES ${completion}.fish DESTINATION share/fish/vendor_conf.d)
 
@@ -39,9 +39,9 @@ if(NOT TRIREME_SANITIZE)
   install(DIRECTORY "${share}/man" DESTINATION share) # launch/manual.cmake
 endif()
 
-# What has been installed is listed in the prefix, for its removal, relative to it; a package manager has a list of its own,
-# and a package's folders are for everybody, whatever the umask of who makes it. CMake's list in the build tree, which every
-# installation from it replaces, is not written.
+# An installation lists its files in the prefix (as relative paths), so that they can be removed. Packages have no such list,
+# since package managers keep their own; their folders are made readable for everybody, regardless of the umask. CMake's own
+# list in the build tree, which each installation would replace, is not written.
 install(CODE [[
   set(root "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
   if(root MATCHES "/_CPack_Packages/")
@@ -65,7 +65,8 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Distributed data-parallel training of neu
 set(CPACK_PACKAGE_DESCRIPTION "One program reads a configuration and trains a neural network on any number of
 ranks, on CPUs or NVIDIA GPUs, started by mpirun or srun.")
 set(CPACK_STRIP_FILES ON)
-# The version is known when the program has been built. The archive brings no libraries: its name tells whose it needs.
+# The version is known only after the program has been built. The archive contains no libraries, so its name includes the system
+# whose libraries it needs.
 set(system ${CMAKE_SYSTEM_NAME})
 if(EXISTS /etc/os-release)
   file(STRINGS /etc/os-release release REGEX "^(ID|VERSION_ID)=")

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# deploy/bundle's archive in a root that holds glibc, a shell and tar, and nothing else: env.sh in two shells, doctor, a
-# training on two ranks, a test program.
+# Tests the archive of deploy/bundle in a root that has only glibc, a shell and tar: env.sh in two shells, doctor, a training run
+# on two ranks, a test program.
 #   tests/deploy/bundle_test.sh BUNDLE_SCRIPT BUILD_TREE
-# Without the right to make such a root it says so and ends with 77, which CTest shows as skipped.
+# Without permission to mount such a root it exits with 77, which CTest shows as skipped.
 set -euo pipefail
 # shellcheck source=launch/common.sh
 . "$(dirname "$0")/../../launch/common.sh"
 arguments 2 "$@"
 
 if [[ -z ${IN_NAMESPACE:-} ]]; then
-  # Mounts of a namespace of its own go with the last process in it, however the test ends.
+  # Mounts of a separate namespace end with its last process, however the test ends.
   if ! unshare --mount --propagation private true 2>/dev/null; then
-    echo "skipped: no right to mount here; run it as root"
+    echo "skipped: no permission to mount; run it as root"
     exit 77
   fi
   IN_NAMESPACE=1 exec unshare --mount --propagation private "$0" "$@"
@@ -31,7 +31,7 @@ for tool in bash dash dirname id readlink tar; do
   cp -L "$(command -v "$tool")" "$root/bin/"
 done
 ln -s dash "$root/bin/sh"
-# The tools' libraries, then the others of glibc.
+# The libraries of the tools, then the other libraries of glibc.
 for library in $(ldd "$root"/bin/* | grep -oE '/[^ ]+\.so[^ ]*' | sort -u); do
   mkdir -p "$root$(dirname "$library")"
   cp -L "$library" "$root$library"
@@ -48,12 +48,12 @@ for device in null zero random urandom; do
   mount --bind "/dev/$device" "$root/dev/$device"
 done
 
-# inside COMMAND: what a user without packages types.
+# inside COMMAND: runs the command in the root.
 inside() {
   env -i PATH=/bin HOME=/home/user OMP_NUM_THREADS=1 "$(command -v chroot)" "$root" /bin/"$shell" -c "$1"
 }
 failures=0
-check() { # check WHAT PATTERN COMMAND: the command succeeds and prints the pattern
+check() { # check WHAT PATTERN COMMAND: checks that the command succeeds and prints the pattern
   local output
   if output=$(inside "$3" 2>&1) && grep -qE -e "$2" <<<"$output"; then
     echo "ok: $shell: $1"
@@ -67,7 +67,7 @@ shell=bash
 check "unpacks" unpacked "cd /home/user && tar -xf - && echo unpacked" < <(xz -dc "$work/bundle.tar.xz")
 name=$(cd "$root/home/user" && echo trireme-*)
 mkdir "$work/python"
-python3=$(python3 -c 'import sys; print(sys.executable)') # not a script that starts it
+python3=$(python3 -c 'import sys; print(sys.executable)') # the program itself, not a wrapper script
 if (cd "$work/python" && PATH=/nonexistent "$python3" -m tarfile -e "$work/bundle.tar.xz") &&
   "$(command -v diff)" -r "$work/python/$name" "$root/home/user/$name" && [[ -x $work/python/$name/tests/gpu ]]; then
   echo "ok: Python unpacks it without xz"
@@ -77,7 +77,7 @@ else
 fi
 while read -r link; do
   if [[ ! -e $work/python/$name/$link ]]; then
-    echo "FAILED: README.md links to $link, which is not there"
+    echo "FAILED: README.md links to $link, which does not exist"
     failures=$((failures + 1))
   fi
 done < <(grep -oE '\]\([^):]+' "$work/python/$name/README.md" | sed 's/^..//; s/#.*//')
@@ -85,7 +85,7 @@ rm -rf "$work/python"
 for shell in bash sh; do
   source="cd / && . /home/user/$name/env.sh && . /home/user/$name/env.sh"
   check "sourcing twice changes PATH once" "^/home/user/${name//+/[+]}/bin:/bin$" "$source && echo \$PATH"
-  check "its README and what that leads to are there" there "$source && cd \$TRIREME_BUNDLE && : <README.md &&
+  check "its README and the guides that it links to exist" there "$source && cd \$TRIREME_BUNDLE && : <README.md &&
     cd share/doc/trireme && : <docs/troubleshooting.md <docs/configuration.md <docs/images/augmented.png <copyright && echo there"
   check "doctor runs" "^libraries .*oneDNN" "$source && trireme doctor"
   check "a test program runs" "PASSED" "$source && \$TRIREME_BUNDLE/tests/core_device_test"

@@ -1,7 +1,7 @@
-# Sourced by tests: counts what fails.
+# Sourced by tests: runs checks and counts failures.
 # shellcheck shell=bash
 failures=0
-check() { # check WHAT COMMAND...: it succeeds
+check() { # check WHAT COMMAND...: checks that the command succeeds
   local what=$1 output
   shift
   if output=$("$@" 2>&1); then

@@ -1,4 +1,4 @@
-"""Dockerfiles, the Apptainer definition and the batch scripts of Slurm: linted, and held against what they rely on."""
+"""Lints the Dockerfiles, the Apptainer definition and the Slurm batch scripts, and checks them against the files they use."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ APPTAINER = DEPLOY / "apptainer/trireme.def"
 
 
 def instructions(dockerfile):
-    """[("RUN", "..."), ...] of each stage."""
+    """Returns [("RUN", "..."), ...] for each stage."""
     text = re.sub(r"^#.*\n", "", dockerfile.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     stages = []
     for line in filter(str.strip, text.splitlines()):
@@ -34,7 +34,7 @@ def assignments(text):
 
 
 class BundleEnvironment(ProgramTest):
-    """What env.sh of a bundle in /opt/trireme sets is what images set."""
+    """The images set the same variables as the env.sh of a bundle in /opt/trireme."""
 
     def setUp(self):
         super().setUp()
@@ -73,7 +73,7 @@ class Dockerfiles(unittest.TestCase):
             self.skipTest("hadolint is not installed")
         tools.check(hadolint, "--no-color", *DOCKERFILES)
 
-    def test_nothing_but_the_bundle_is_in_the_image(self):
+    def test_image_contains_only_the_bundle(self):
         for dockerfile in DOCKERFILES:
             build, final = instructions(dockerfile)
             words = [word for word, _ in final]
@@ -85,7 +85,7 @@ class Dockerfiles(unittest.TestCase):
             self.assertIn(("COPY", "--from=build /opt/trireme /opt/trireme"), final)
             self.assertIn(("COPY", ". ."), build)
 
-    def test_what_is_copied_is_there(self):
+    def test_copied_files_exist(self):
         ignored = [
             line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")
         ]
@@ -95,7 +95,7 @@ class Dockerfiles(unittest.TestCase):
                     source = rest.split()[0]
                     self.assertTrue((ROOT / source).exists(), f"{dockerfile.name}: COPY {rest}")
                     self.assertFalse(set(map(str, pathlib.Path(source).parents)) & set(ignored), source)
-        # A build needs these, whatever else is left behind.
+        # .dockerignore must not exclude these, which a build needs.
         for needed in ("CMakeLists.txt", "CMakePresets.json", "data/digits", "deploy/bundle", "launch/setup"):
             self.assertNotIn(needed, ignored)
         self.assertIn("build", ignored)
@@ -125,7 +125,7 @@ class Apptainer(unittest.TestCase):
 
 
 class Slurm(ProgramTest):
-    """Which commands the batch scripts come to; tests/faults/slurm_test.sh runs them in a real Slurm."""
+    """Checks the commands that the batch scripts run. tests/faults/slurm_test.sh runs them in a real Slurm."""
 
     def setUp(self):
         super().setUp()
@@ -165,7 +165,7 @@ class Slurm(ProgramTest):
                 [f"{supervise} {by_srun} apptainer run --nv --bind {self.scratch} a.sif {train}"],
             )
 
-    def test_debugging_is_not(self):
+    def test_debug_script_is_not_supervised(self):
         self.assertEqual(
             self.run_script("debug"),
             ["trireme doctor", "trireme train run.txtpb --run-dir r --device cuda --eager"],

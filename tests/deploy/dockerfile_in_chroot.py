@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Follows a Dockerfile without Docker, by hand and as root, where there is debootstrap: each stage is a chroot.
+"""Executes a Dockerfile without Docker, with a chroot per stage. Run manually as root; needs debootstrap.
 
     tests/deploy/dockerfile_in_chroot.py deploy/docker/Dockerfile.cpu WORK [--base ROOT] [--bind FROM:TO]...
 
-Every instruction that changes files (COPY, RUN) is carried out with the ENV, ARG and WORKDIR before it; .dockerignore is
-followed. The last stage is left in WORK/<stage>, and a shell's command in it is printed. --base: an unpacked Debian, in
-place of a fresh `debootstrap bookworm`. --bind: e.g. a compiler's cache, into every stage.
+Executes every COPY and RUN instruction with the ENV, ARG and WORKDIR before it, and honors .dockerignore. Leaves the last stage
+in WORK/<stage> and prints the command to start a shell in it. --base is an unpacked Debian to use instead of a new `debootstrap
+bookworm`. --bind mounts a folder, such as a compiler cache, into every stage.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def ignored(path, patterns):
 
 
 def copy_context(source, target):
-    """COPY from the repository: what .dockerignore names stays behind."""
+    """Implements COPY from the repository, without the files in .dockerignore."""
     if (ROOT / source).is_file():
         if target.is_dir():
             target /= pathlib.Path(source).name
@@ -45,11 +45,11 @@ def copy_context(source, target):
         return
     patterns = [line for line in (ROOT / ".dockerignore").read_text().split("\n") if line and line[0] != "#"]
 
-    def left_behind(folder, names):
+    def ignored_names(folder, names):
         relative = pathlib.Path(folder).resolve().relative_to(ROOT)
         return [name for name in names if ignored(relative / name, patterns)]
 
-    shutil.copytree(ROOT / source, target, ignore=left_behind, symlinks=True, dirs_exist_ok=True)
+    shutil.copytree(ROOT / source, target, ignore=ignored_names, symlinks=True, dirs_exist_ok=True)
 
 
 class Stage:

@@ -1,5 +1,5 @@
-"""What the guides and READMEs say is held against the tree: configurations load, options, fields, files, links and messages
-exist, quoted changes fit, the reference is that of the .proto files, lines are short, and the site builds."""
+"""Checks the guides and READMEs against the tree: configurations load; options, fields, files, links and messages exist; quoted
+changes apply; the configuration reference matches the .proto files; lines are short; and the site builds."""
 
 import functools
 import re
@@ -15,11 +15,11 @@ import generate_configuration  # noqa: E402
 import patches  # noqa: E402
 
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
-ROOMS = ("core", "ops", "model", "comm", "data", "trainer", "launch")
-READMES = [file for room in (*ROOMS, "deploy", "tests") for file in sorted((ROOT / room).rglob("README.md"))]
+FOLDERS = ("core", "ops", "model", "comm", "data", "trainer", "launch")
+READMES = [file for folder in (*FOLDERS, "deploy", "tests") for file in sorted((ROOT / folder).rglob("README.md"))]
 DOCS = [ROOT / "README.md", *READMES, *GUIDES]
 NOT_YET_WRAPPED = {"extending.md"}
-SECTIONS = {  # what a fragment of a configuration lacks
+SECTIONS = {  # the required sections, added to fragments of configurations
     "model": 'model { zoo { name: "resnet18-cifar" } }',
     "data": "data { cifar {} }",
     "batch": "batch { global: 64 }",
@@ -42,7 +42,7 @@ def each_block(language):
 
 @functools.cache
 def messages():
-    """{message: {field: type}} of the configuration."""
+    """Returns the messages of the configuration as {message: {field: type}}."""
     found = {}
     for proto in ("trainer/config/config.proto", "model/model.proto", "data/data.proto"):
         text = re.sub(r"//.*", "", (ROOT / proto).read_text())
@@ -63,11 +63,11 @@ def is_field(path):
 
 @functools.cache
 def sources():
-    """The program's text, in which a message may go over several lines."""
+    """Returns the sources as text, with string literals that are split over lines joined."""
     files = [
         file
-        for room in ROOMS
-        for file in (ROOT / room).rglob("*")
+        for folder in FOLDERS
+        for file in (ROOT / folder).rglob("*")
         if file.suffix in (".cc", ".h", ".cu")
     ]
     texts = [re.sub(r'"\s*\n\s*"', "", file.read_text()) for file in files]
@@ -75,7 +75,7 @@ def sources():
 
 
 class Configurations(ProgramTest):
-    def test_they_load(self):
+    def test_configurations_load(self):
         tried = 0
         for file, block in each_block("txtpb"):
             given = re.findall(r"^(\w+) ", block, re.MULTILINE)
@@ -94,7 +94,7 @@ class Configurations(ProgramTest):
             text = re.sub(r"^```(?!sh).*?^```$", "", file.read_text(), flags=re.MULTILINE | re.DOTALL)
             for path in re.findall(rf"(?:`|--set )((?:{tops})\.\w[\w.\[\]]*)", text):
                 if path.split(".")[-1] not in ("proto", "jsonl", "safetensors", "h", "cc"):
-                    self.assertTrue(is_field(path), f"{file.name}: {path} is no field")
+                    self.assertTrue(is_field(path), f"{file.name}: {path} is not a field")
 
 
 class Commands(ProgramTest):
@@ -121,7 +121,7 @@ class Commands(ProgramTest):
             text = file.read_text()
             for path in re.findall(r"(?<![\w/.])((?:deploy|launch|tests|docs)/[\w./*-]*[\w-])", text):
                 if not re.search("NAME|FOLDER|PATH", path):
-                    self.assertTrue(list(ROOT.glob(path)), f"{file}: {path} is not there")
+                    self.assertTrue(list(ROOT.glob(path)), f"{file}: {path} does not exist")
 
 
 class Links(unittest.TestCase):
@@ -131,16 +131,16 @@ class Links(unittest.TestCase):
         headings = re.findall(r"^#+ (.*)$", without_code(file), re.MULTILINE)
         return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
-    def test_they_lead_somewhere(self):
+    def test_targets_exist(self):
         for file in DOCS:
             for link, anchor in re.findall(r"\]\(([^)#:]*)(?:#([\w-]*))?\)", without_code(file)):
                 target = (file.parent / link).resolve() if link else file
-                self.assertTrue(target.exists(), f"{file}: the link {link} leads nowhere")
+                self.assertTrue(target.exists(), f"{file}: the target of the link {link} does not exist")
                 if anchor:
                     self.assertIn(anchor, self.anchors(target), f"{file}: {link}#{anchor}")
 
-    def test_guides_link_to_guides_alone(self):
-        """So that they read the same in the repository, on the site and in an installation."""
+    def test_guides_link_only_to_guides(self):
+        """The links must work in the repository, on the site and in an installation."""
         for file in GUIDES:
             for link in re.findall(r"\]\(([^)#:]+)", without_code(file)):
                 self.assertEqual((file.parent / link).resolve().relative_to(ROOT).parts[0], "docs", f"{file.name}: {link}")
@@ -148,7 +148,7 @@ class Links(unittest.TestCase):
 
 class Layout(unittest.TestCase):
     def test_lines_are_at_most_100_columns_wide(self):
-        """Outside of code and tables, unless a URL is in them."""
+        """Except code, tables and lines with a URL."""
         for file in DOCS:
             if file.name in NOT_YET_WRAPPED:
                 continue
@@ -161,8 +161,8 @@ class Layout(unittest.TestCase):
             self.assertLessEqual(len(file.read_text().splitlines()), 60, file)
         self.assertLessEqual(len((ROOT / "README.md").read_text().splitlines()), 120)
 
-    def test_lists_come_after_an_empty_line(self):
-        """Without one the site shows a list as text, which GitHub does not."""
+    def test_lists_are_preceded_by_an_empty_line(self):
+        """The site, unlike GitHub, requires one to recognize a list."""
         for file in GUIDES:
             for paragraph in re.split(r"\n\s*\n", without_code(file)):
                 lines = paragraph.strip("\n").splitlines()
@@ -173,28 +173,28 @@ class Layout(unittest.TestCase):
 class Site(ProgramTest):
     def test_the_configuration_reference_is_up_to_date(self):
         wanted = generate_configuration.Reference().page()
-        self.assertEqual(generate_configuration.PAGE.read_text(), wanted, "docs/build writes it anew")
+        self.assertEqual(generate_configuration.PAGE.read_text(), wanted, "outdated; run docs/build")
 
-    def test_it_builds_without_warnings(self):
+    def test_site_builds_without_warnings(self):
         check(sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", self.scratch / "site", cwd=ROOT)
         self.assertTrue((self.scratch / "site/configuration.html").exists())
 
 
 class Messages(unittest.TestCase):
-    def test_the_program_prints_them(self):
+    def test_quoted_messages_exist_in_the_sources(self):
         text = (ROOT / "docs/troubleshooting.md").read_text()
         found = re.findall(r"\*\*(`+)([^*]+?)\1\*\*", text)
         self.assertGreater(len(found), 50)
         for message in (re.sub(r"\s+", " ", message) for _, message in found):
             constant = [part.strip() for part in message.split("…")]
             self.assertGreaterEqual(max(map(len, constant)), 7, message)
-            for part in constant:  # of words such as "in" nothing could be told
+            for part in constant:  # ignores short words such as "in"
                 self.assertTrue(len(part) < 7 or part in sources(), f"'{part}', of '{message}'")
 
 
 class Changes(unittest.TestCase):
-    def test_they_fit_the_tree(self):
-        """Each block of extending.md is in the tree or can be made in it."""
+    def test_changes_apply_to_the_tree(self):
+        """Each block of extending.md is either in the tree already or applies to it."""
         blocks_ = patches.blocks()
         in_tree = [patches.is_in_tree(changes) for changes in blocks_]
         self.assertIn(True, in_tree)
@@ -202,9 +202,9 @@ class Changes(unittest.TestCase):
         self.assertGreater(sum(len(change.hunks) for changes in blocks_ for change in changes), 20)
 
     def test_group_norm_has_these_files_and_no_others(self):
-        """So that the page counts all that a layer with an op of its own takes."""
+        """So the page lists all files that a layer with its own op needs."""
         shown = {change.path for changes in patches.blocks() if patches.is_in_tree(changes) for change in changes}
-        # Where it is used, and tests of that.
+        # Files that use it, and their tests.
         used = {
             "model/zoo/builder.h",
             "tests/model/freeze_test.cc",
@@ -212,11 +212,11 @@ class Changes(unittest.TestCase):
             "tests/model/onnx_import_test.cc",
             "tests/trainer/runs.h",
         }
-        rooms = ("core", "ops", "model", "comm", "data", "trainer", "launch", "tests/ops", "tests/model", "tests/trainer")
+        folders = ("core", "ops", "model", "comm", "data", "trainer", "launch", "tests/ops", "tests/model", "tests/trainer")
         found = {
             str(file.relative_to(ROOT))
-            for room in (*rooms, "tests/launch")
-            for file in (ROOT / room).rglob("*")
+            for folder in (*folders, "tests/launch")
+            for file in (ROOT / folder).rglob("*")
             if file.suffix in (".cc", ".h", ".cu", ".def", ".proto", ".py", ".txt")
             and re.search("group_?norm", file.read_text(), re.IGNORECASE)
         }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# env.sh and env.fish of a bundle, in each shell: what they set, wherever the shell is and however they are named.
-#   tests/deploy/env_test.sh SHELL     ends with 77, which CTest shows as skipped, where SHELL is not installed
+# Checks the variables that env.sh and env.fish of a bundle set in a shell, from any folder and by any path.
+#   tests/deploy/env_test.sh SHELL     exits with 77, which CTest shows as skipped, if SHELL is not installed
 set -euo pipefail
 # shellcheck source=launch/common.sh
 . "$(dirname "$0")/../../launch/common.sh"
@@ -33,13 +33,13 @@ case $shell in
   fish) start=(fish --no-config) source="source" file=env.fish ;;
   *) start=("$shell" -eu) source=. file=env.sh ;;
 esac
-export HOME=$work CDPATH=/ # cd prints where it goes when that is set
+export HOME=$work CDPATH=/ # if CDPATH is set, cd prints the folder
 failures=0
-check() { # check WHAT FOLDER COMMANDS: they set what is wanted, and print nothing
+check() { # check WHAT FOLDER COMMANDS: checks that they set the variables and print nothing
   local output
   output=$(cd "$2" && "${start[@]}" -c "$3
     trireme >'$work/program'
-    env >'$work/env'" 2>&1) || output+=" (ended with $?)"
+    env >'$work/env'" 2>&1) || output+=" (exited with $?)"
   if [[ -z $output && $(<"$work/program") == "the program" ]] && diff -u <(echo "$wanted") \
     <(grep -E '^(PATH|TRIREME_BUNDLE|(OPAL|PMIX|HWLOC)_[A-Z_]+|OMPI_MCA_orte_[a-z_]+)=' "$work/env" | LC_ALL=C sort); then
     echo "ok: $shell: $1"
@@ -53,7 +53,7 @@ check "by its path" "$work/elsewhere" "$source '$bundle/$file'"
 check "by a relative path" "$work" "$source './a bundle/$file'"
 check "twice" / "$source '$bundle/$file'; $source '$bundle/$file'"
 check "in its own folder" "$bundle" "$source ./$file"
-# Of two bundles, the one whose file was sourced last.
+# With two bundles, the one sourced last comes first.
 cp -r "$bundle" "$work/b"
 wanted=${wanted/"PATH=$bundle/bin:"/"PATH=$bundle/bin:$work/b/bin:"}
 check "after another, and once more" / "$source '$bundle/$file'; $source '$work/b/$file'; $source '$bundle/$file'"

@@ -1,4 +1,4 @@
-"""tests/gpu and tests/bench/gpu in a bundle of stand-ins for programs: slices, deadlines, archives, failures, tables."""
+"""Tests tests/gpu and tests/bench/gpu in a bundle of fake programs: slices, deadlines, archives, failures, tables."""
 
 import io
 import json
@@ -30,7 +30,7 @@ FACTS = {
     "build": "x",
 }
 
-# `trireme` by the words after it; train: as many steps and as accurate as the files steps and accuracy beside it say.
+# A fake `trireme`. Files next to it, such as `accuracy`, set its results.
 TRIREME = """#!/usr/bin/env -S python3 -I -S
 import json, os, pathlib, sys, time
 here = pathlib.Path(__file__).resolve().parent
@@ -79,7 +79,7 @@ while [[ $1 == -* ]]; do case $1 in -np | --bind-to) shift 2 ;; *) shift ;; esac
 ON_TERMINAL=1 exec "$@"
 """
 
-# A program of gtest with cases that pass, fail, spoil those after them, crash or hang.
+# A fake gtest program with cases that pass, fail, make later cases fail ("spoils"), crash or hang.
 GTEST = """#!/usr/bin/env -S python3 -I -S
 import os, pathlib, signal, sys, time
 cases = CASES
@@ -122,7 +122,7 @@ print(json.dumps({"samples_per_second": 50, "batch_per_rank": 2, "peak_rss_mib":
                   "compile": sys.argv[sys.argv.index("--compile") + 1] if "--compile" in sys.argv else ""}))
 """
 
-# Notes when the memory in use is asked for; it is more while `trireme bench` runs.
+# A fake NVML. It logs queries of the used memory, and reports more memory while `trireme bench` runs.
 NVML = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,7 +184,7 @@ class Bundle(unittest.TestCase):
         self.archive = self.root / "out.tar.gz"
 
     def set(self, name, value):
-        """What a stand-in of bin/ looks at."""
+        """Writes a file that a fake program in bin/ reads."""
         (self.root / "bin" / name).write_text(value)
 
     def gtest(self, name, cases):
@@ -218,7 +218,7 @@ class Bundle(unittest.TestCase):
 
 
 class Slices(Bundle):
-    def test_a_part_that_fails_is_recorded_and_the_others_run(self):
+    def test_failing_part_is_recorded_and_the_others_run(self):
         self.gtest("core_a_test", {"one": "passes"})
         self.gtest("ops_b_test", {"one": "passes", "two": "spoils", "three": "passes", "four": "passes"})
         self.gtest("ops_c_test", {"one": "crashes", "two": "passes"})
@@ -246,7 +246,7 @@ class Slices(Bundle):
         )
         self.assertEqual(table[-1], f"archive: {self.archive}")
 
-    def test_cases_of_ranks_are_counted(self):
+    def test_cases_are_counted_per_number_of_ranks(self):
         self.gtest("comm_communicator_test", {"one": "passes", "two": "passes"})
         self.gtest("trainer_step_test", {"one": "passes", "two": "fails"})
         self.run_gpu("--slice", 2, "-o", "out", "^(comm|trainer)", code=1)
@@ -257,7 +257,7 @@ class Slices(Bundle):
                 "1 cases did not pass; alone Suite.two/cuda FAILED", details[f"trainer_step_test.np{ranks}"]
             )
 
-    def test_a_killed_slice_keeps_its_results_and_the_next_goes_on(self):
+    def test_next_slice_continues_from_the_results_of_a_killed_slice(self):
         passing = self.gtest("core_a_test", {"one": "passes"})
         hanging = self.gtest("core_b_test", {"one": "hangs"})
         self.gtest("core_c_test", {"one": "passes"})
@@ -280,12 +280,12 @@ class Slices(Bundle):
         first, second = read_results(self.archive)
         self.assertEqual(results(first)["core_b_test"], "KILLED")
         self.assertEqual(set(results(second).values()), {"PASS"})
-        self.assertEqual(len(self.calls(passing)), 1, "it passed already")
+        self.assertEqual(len(self.calls(passing)), 1, "it had already passed")
         self.assertIn("(earlier)", output)
         with tarfile.open(self.archive) as tar:
             self.assertIn("logs/core_a_test.log", tar.getnames())
 
-    def test_what_was_not_run_comes_before_what_failed(self):
+    def test_parts_that_were_not_run_come_before_failed_parts(self):
         failing = self.gtest("core_a_test", {"one": "fails"})
         others = self.gtest("core_b_test", {"one": "passes"})
         self.run_gpu("--slice", 1, "-o", "out", "core_a", code=1)
@@ -296,16 +296,16 @@ class Slices(Bundle):
             calls = self.calls(others)
             pathlib.Path(f"{hanging}.go").touch()
             process.communicate()
-        self.assertEqual(len(calls), 1, "it ran before what had failed")
+        self.assertEqual(len(calls), 1, "it ran before the failed part")
 
-    def test_another_program_repeats_what_passed(self):
+    def test_another_build_repeats_passed_parts(self):
         passing = self.gtest("core_a_test", {"one": "passes"})
         self.run_gpu("--slice", 1, "-o", "out", "core")
         script(self.root / "bin/trireme", TRIREME + "# another build\n")
         self.run_gpu("--slice", 1, "-o", "out", "--from", self.archive, "core")
         self.assertEqual(len(self.calls(passing)), 2)
 
-    def test_sigterm_ends_what_runs_and_prints_the_table(self):
+    def test_sigterm_ends_the_running_part_and_prints_the_table(self):
         hanging = self.gtest("core_a_test", {"one": "hangs"})
         self.gtest("core_b_test", {"one": "passes"})
         with self.start("--slice", 1, "-o", "out", "core") as process:
@@ -318,14 +318,14 @@ class Slices(Bundle):
         child = pathlib.Path(f"{hanging}.calls").read_text().split()[0]
         self.assertFalse(pathlib.Path(f"/proc/{child}").exists())
 
-    def test_without_time_nothing_is_started(self):
+    def test_nothing_is_started_without_time_left(self):
         program = self.gtest("core_a_test", {"one": "passes"})
         output = self.run_gpu("--slice", 1, "-o", "out", "--minutes", 0.01, "core", code=75)
         self.assertIn("NOT RUN: core_a_test", output)
         self.assertEqual(self.calls(program), [])
         self.assertEqual(results(read_results(self.archive)[0]), {"core_a_test": "NOT RUN"})
 
-    def test_losses_that_differ_fail(self):
+    def test_different_losses_fail(self):
         self.gtest("core_a_test", {"one": "passes"})
         self.run_gpu("-o", "out", "gpu-is-cpu")
         self.set("loss", "1.001")
@@ -334,7 +334,7 @@ class Slices(Bundle):
         self.set("loss", "nan")
         self.run_gpu("-o", "out", "gpu-is-cpu", code=1)
 
-    def test_a_sanitizer_that_cannot_run_here_is_no_failure(self):
+    def test_unsupported_sanitizer_is_not_a_failure(self):
         program = self.gtest("ops_loss_test", {"one": "passes"})
         self.gtest("ops_pool_test", {"one": "passes"})
         sanitizer = script(
@@ -382,10 +382,10 @@ class Slices(Bundle):
         file.write_bytes(lzma.compress(b"shard"))
         return file
 
-    def test_a_bundle_without_tests_says_so(self):
+    def test_bundle_without_tests_prints_a_message(self):
         self.assertIn("--no-tests", self.run_gpu("--slice", 1, "-o", "out", code=1))
 
-    def test_without_a_gpu_nothing_is_tested(self):
+    def test_nothing_is_tested_without_a_gpu(self):
         self.set("gpu", "no")
         self.assertIn("no GPU", self.run_gpu("--slice", 1, "-o", "out", code=77))
 
@@ -406,7 +406,7 @@ class Slices(Bundle):
         self.run_gpu("-o", "out", "--rehearse", "core")
         self.assertIn("rehearsal", self.run_gpu("--collect", self.archive, code=2))
 
-    def test_a_bad_archive_is_named_with_its_member(self):
+    def test_error_names_the_bad_archive_and_its_member(self):
         self.gtest("core_a_test", {"one": "passes"})
         slice_1 = {**FACTS, "seconds": 1, "parts": [{"name": "a", "result": "PASS", "seconds": 1, "detail": ""}]}
         run = {"date": FACTS["date"], "commit": "0a1b2c3", "device": "a GPU", "cases": []}
@@ -455,7 +455,7 @@ class Slices(Bundle):
         pack(**{"results.json": json.dumps({"slices": [slice_1]})})
         self.run_gpu(*start)
 
-    def test_a_folder_of_something_else_is_not_touched(self):
+    def test_foreign_folder_is_not_modified(self):
         self.gtest("core_a_test", {"one": "passes"})
         other = self.root / "runs/mine/summary.json"
         other.parent.mkdir(parents=True)
@@ -483,7 +483,7 @@ class Harness(unittest.TestCase):
         finally:
             sys.stdout = stdout
 
-    def test_the_end_of_a_slice_is_no_failure_of_its_part(self):
+    def test_end_of_a_slice_does_not_fail_its_part(self):
         def endless(run):
             run.deadline = run.part_deadline = time.monotonic()
             run.command(["sleep", 1000])
@@ -498,10 +498,10 @@ class Harness(unittest.TestCase):
         self.assertEqual(status, 75)
         self.assertIn("NOT RUN: third", output)
 
-    def test_a_part_that_takes_too_long_fails_and_ends_with_all_it_started(self):
+    def test_timeout_of_a_part_ends_all_its_processes(self):
         pid = self.folder / "pid"
         endless = ["bash", "-c", f"sleep 1000 & echo $! >{pid}; wait"]
-        for seconds in (0.5, 5, 50):  # the first that is enough to start it
+        for seconds in (0.5, 5, 50):  # until the time suffices to start it
             parts = [Part("endless", lambda run: run.command(endless), seconds), Part("next", lambda run: None)]
             status, found, _ = self.slice(parts)
             self.assertEqual(found, {"endless": "FAIL", "next": "PASS"})
@@ -511,7 +511,7 @@ class Harness(unittest.TestCase):
         state = pathlib.Path(f"/proc/{pid.read_text().strip()}/stat")
         wait_until(lambda: not state.exists() or ") Z " in state.read_text())
 
-    def test_an_error_of_the_harness_fails_its_part_alone(self):
+    def test_error_in_a_part_fails_only_that_part(self):
         def broken(_):
             raise KeyError("summary")
 
@@ -519,17 +519,17 @@ class Harness(unittest.TestCase):
         self.assertEqual(found, {"broken": "FAIL", "next": "PASS"})
         self.assertIn("KeyError", output)
 
-    def test_what_a_part_writes_is_packed_while_it_runs(self):
+    def test_files_of_a_part_are_packed_while_it_runs(self):
         slices.REPACK_SECONDS, before = 0.05, slices.REPACK_SECONDS
         self.addCleanup(setattr, slices, "REPACK_SECONDS", before)
         (self.folder / "bench").mkdir()
         file = self.folder / "bench/turns.json"
-        # The part ends when the archive holds what it wrote.
+        # The part ends when the archive contains the file that it wrote.
         look = f"echo 1 >{file}; until tar -tzf {self.archive} | grep -q turns.json; do sleep 0.05; done"
         _, found, _ = self.slice([Part("bench", lambda run: run.command(["bash", "-c", look]), 60)])
         self.assertEqual(found, {"bench": "PASS"})
 
-    def test_the_archive_holds_no_checkpoint_and_short_logs(self):
+    def test_archive_has_short_logs_and_no_checkpoints(self):
         def writes(run):
             (run.folder / "runs/a").mkdir(parents=True)
             (run.folder / "runs/a/weights.safetensors").write_bytes(b"0" * 1000)
@@ -549,7 +549,7 @@ class Harness(unittest.TestCase):
         slices.unpack(self.archive, self.folder / "next")
         self.assertEqual((self.folder / "next/cache/trireme/tuning").read_text(), "fastest")
 
-    def test_bad_archives_are_refused(self):
+    def test_bad_archives_are_errors(self):
         bad = self.folder / "bad.tar.gz"
 
         def refused(pattern):
@@ -578,19 +578,19 @@ class Harness(unittest.TestCase):
                 tar.addfile(tarfile.TarInfo(name))
         refused("'cache/a/b'.*--from takes an archive")
         self.slice([Part("a", lambda run: run.note("".join(map(str, range(20000)))))])
-        whole = self.archive.read_bytes()
+        complete = self.archive.read_bytes()
         with mock.patch("slices.MAX_UNPACKED_BYTES", 50000):
-            bad.write_bytes(whole)
+            bad.write_bytes(complete)
             refused("MiB unpacked")
-        bad.write_bytes(whole[: len(whole) // 2])
+        bad.write_bytes(complete[: len(complete) // 2])
         refused("--from takes an archive")
-        for damage in range(200, len(whole), 1000):
-            bad.write_bytes(whole[:damage] + b"\xff" * 100 + whole[damage + 100 :])
+        for damage in range(200, len(complete), 1000):
+            bad.write_bytes(complete[:damage] + b"\xff" * 100 + complete[damage + 100 :])
             refused(str(bad))
         bad.write_bytes(b"no archive")
         refused("--from takes an archive")
 
-    def test_the_table_is_short_whatever_happens(self):
+    def test_table_is_always_short(self):
         def part(name, result, detail="", log=()):
             return {"name": name, "result": result, "seconds": 1.5, "detail": detail, "log": list(log)}
 
@@ -657,7 +657,7 @@ class Benchmark(Bundle):
         self.assertTrue(run["finished"])
         self.assertFalse((self.root / "nvidia-smi-was-started").exists())
 
-    def test_a_failure_is_recorded_and_the_others_go_on(self):
+    def test_failure_is_recorded_and_other_turns_continue(self):
         self.set("eager", "fails")
         (self.root / "peers/how").write_text("cannot compile")
         output, run = self.bench(code=1)
@@ -667,9 +667,9 @@ class Benchmark(Bundle):
         self.assertEqual((case["over_eager"], case["over_peer_eager"], case["over_peer_compiled"]), (None, 4, None))
         self.assertIn("2 of 4 turns FAILED", output)
 
-    def test_the_time_ends_the_first_round(self):
+    def test_time_limit_ends_the_first_round(self):
         (self.root / "peers/how").write_text("hangs")
-        for minutes in (0.05, 0.5):  # the first that is enough for Trireme's part of a turn
+        for minutes in (0.05, 0.5):  # until the time suffices for Trireme's part of a turn
             _, run = self.bench("--minutes", minutes)
             (turn,) = run["cases"][0]["turns"] or [{}]
             if "peer_eager" in turn:
@@ -680,7 +680,7 @@ class Benchmark(Bundle):
         _, run = self.bench("--minutes", 0)
         self.assertEqual(run["cases"][0]["turns"], [])
 
-    def test_memory_is_read_in_runs_that_are_not_timed(self):
+    def test_memory_is_read_only_in_untimed_runs(self):
         source = self.root / "nvml.c"
         source.write_text(NVML)
         (self.root / "nvml").mkdir()
@@ -694,7 +694,7 @@ class Benchmark(Bundle):
         _, run = self.bench("--compile", "none", CUDA_VISIBLE_DEVICES="GPU-2", **more)
         self.assertNotIn("captured_peak_device_bytes", run["cases"][0], "the driver does not know that GPU")
 
-    def test_peers_records_failures_too(self):
+    def test_peers_records_failures(self):
         def compare(code):
             self.run_gpu(
                 "-o",

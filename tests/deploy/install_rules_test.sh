@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install.cmake, launch/manual.cmake and version.cmake with a program that stands in for trireme, in a folder with a space:
-# what is next to it stays, other users can install, and packages of later commits have later versions.
+# Tests install.cmake, launch/manual.cmake and version.cmake with a fake trireme program, in a folder with a space: other files
+# stay, other users can install, and packages of later commits have later versions.
 #   tests/deploy/install_rules_test.sh
 # shellcheck disable=SC2317  # functions are called by check
 set -euo pipefail
@@ -14,7 +14,7 @@ source="$work/a clone/source" tree="$work/a clone/build"
 mkdir -p "$source/data" "$work/a" "$work/clone/build"
 cp -r "$root"/{install.cmake,version.cmake,launch,deploy,docs} "$source/"
 cp -r "$root/data/digits" "$source/data/"
-# Where paths end for commands that split them at spaces.
+# Files that a command would affect if it split paths at spaces.
 touch "$work/a/stays" "$work/clone/build/stays"
 
 cat >"$source/CMakeLists.txt" <<'TEXT'
@@ -39,7 +39,7 @@ TEXT
 
 # shellcheck source=tests/deploy/checks.sh
 . "$root/tests/deploy/checks.sh"
-prints() { # prints PATTERN COMMAND...: it prints a line with it
+prints() { # prints PATTERN COMMAND...: succeeds if the command prints a line with the pattern
   local pattern=$1
   shift
   "$@" | grep -E -e "$pattern"
@@ -63,10 +63,10 @@ check "installs" cmake --install "$tree" --prefix "$work/a prefix"
 check "... the manual page" cmp "$tree/share/man/man1/trireme.1" "$work/a prefix/share/man/man1/trireme.1"
 everything >"$work/after"
 check "... without a change to the build tree" diff "$work/before" "$work/after"
-check "what is installed is listed" \
+check "the list of installed files is complete" \
   diff <(cd "$work/a prefix" && find . -type f | sort) <(sed 's#^#./#' "$work/a prefix/share/trireme/installed.txt" | sort)
 
-# Who may read the tree and not write it.
+# Another user, who may read the build tree but not write to it.
 mkdir "$work/other prefix"
 other=()
 if ((EUID == 0)); then
@@ -79,12 +79,12 @@ chmod u+w "$tree"
 check "... the same" diff -r "$work/a prefix" "$work/other prefix"
 
 version_of() { dpkg-deb --field "$work/$1"/*.deb Version; }
-pack() { # pack FOLDER: a .deb and an archive
+pack() { # pack FOLDER: writes a .deb and an archive
   (umask 077 && cpack --config "$tree/CPackConfig.cmake" -B "$work/$1")
 }
 if command -v dpkg-shlibdeps >/dev/null && command -v file >/dev/null; then
   check "cpack makes packages" pack first
-  check "everybody may use what is in it" prints '^0$' bash -c "dpkg-deb -c '$work'/first/*.deb | grep -c 'r[wx-]*------ ' || true"
+  check "everybody may read its files" prints '^0$' bash -c "dpkg-deb -c '$work'/first/*.deb | grep -c 'r[wx-]*------ ' || true"
   check "the archive is named for the system whose libraries it needs" \
     tar -tf "$work/first/trireme-$(<"$tree/version")-$(. /etc/os-release && echo "$ID$VERSION_ID")-$(uname -m).tar.gz"
   stamp=$(stat -c %Y.%y "$tree/version.cc")
@@ -98,21 +98,21 @@ if command -v dpkg-shlibdeps >/dev/null && command -v file >/dev/null; then
 else
   echo "skipped: no dpkg-shlibdeps or no file(1): no packages"
 fi
-# As in docs/installed.md.
+# The command in docs/installed.md.
 (cd "$work/a prefix" && xargs -d '\n' rm -f -- <share/trireme/installed.txt)
 check "... which can be removed" prints '^0$' bash -c "find '$work/a prefix' -type f | wc -l"
 rm -rf "$source/.git"
 check "builds outside of a clone" built
 check "... the release" grep -qxF 0.1.0 "$tree/version"
-check "files whose paths begin or end like those with a space stay" test -e "$work/a/stays" -a -e "$work/clone/build/stays"
+check "files with parts of the paths as names are untouched" test -e "$work/a/stays" -a -e "$work/clone/build/stays"
 
-# The project itself, without its presets and with no folder for ccache.
+# The real project, without its presets and without a writable folder for ccache.
 configure=(env -u CCACHE_DIR -u XDG_CACHE_HOME HOME=/proc/nowhere cmake -G "Unix Makefiles" -S "$root" -B "$work/project" -D TRIREME_CUDA=OFF -D TRIREME_TESTS=OFF)
-check "configures as a release build" prints "No CMAKE_BUILD_TYPE is given: Release" "${configure[@]}"
+check "configures as a release build" prints "CMAKE_BUILD_TYPE is not set: using Release" "${configure[@]}"
 check "... which stays one" prints "^CMAKE_BUILD_TYPE:STRING=Release$" cat "$work/project/CMakeCache.txt"
 if command -v ccache >/dev/null; then
-  check "... without ccache where it cannot write" prints "^-- Without ccache: " "${configure[@]}"
-  check "... whose compiler is called by itself" \
+  check "... without ccache if it cannot write" prints "^-- Without ccache: " "${configure[@]}"
+  check "... calling the compiler directly" \
     bash -c "! grep -q ccache '$work/project/launch/CMakeFiles/trireme_program.dir/build.make'"
 fi
 exit $((failures > 0))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What cmake --install and cpack bring, and that it runs from where they put it, in a folder that is no repository.
+# Tests that cmake --install and cpack install all files, and that the program works from there, outside of the repository.
 #   tests/deploy/install_test.sh BUILD_TREE
 # shellcheck disable=SC2317  # functions are called by check
 set -euo pipefail
@@ -15,7 +15,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS
 
 # shellcheck source=tests/deploy/checks.sh
 . "$root/tests/deploy/checks.sh"
-prints() { # prints PATTERN COMMAND...: it succeeds and prints the pattern
+prints() { # prints PATTERN COMMAND...: succeeds if the command succeeds and prints the pattern
   local pattern=$1 output
   shift
   output=$("$@" 2>&1) || {
@@ -23,11 +23,11 @@ prints() { # prints PATTERN COMMAND...: it succeeds and prints the pattern
     return 1
   }
   grep -qE -e "$pattern" <<<"$output" || {
-    printf '%s\nhas no %s\n' "$output" "$pattern"
+    printf '%s\ndoes not contain %s\n' "$output" "$pattern"
     return 1
   }
 }
-# The files below a folder, pages of the manual by their number.
+# Lists the files below a folder, except manual pages, of which pages() prints the number.
 content() { (cd "$1" && find . -type f ! -path './share/man/*' ! -path ./share/trireme/installed.txt | LC_ALL=C sort) }
 pages() {
   local script
@@ -66,9 +66,9 @@ FILES
 ./share/zsh/vendor-completions/_trireme
 FILES
 )
-holds_all() { diff <(LC_ALL=C sort <<<"$wanted") <(content "$1") && (($(pages "$1") > 15)); }
+has_all_files() { diff <(LC_ALL=C sort <<<"$wanted") <(content "$1") && (($(pages "$1") > 15)); }
 
-# reads_manual COMMAND...: it prints each page and no warning.
+# reads_manual COMMAND...: succeeds if the command prints each page without a warning.
 reads_manual() {
   local page
   for page in "$prefix"/share/man/man1/*.1; do
@@ -78,7 +78,7 @@ reads_manual() {
   done
 }
 
-# runs_from PREFIX: what a user does first.
+# runs_from PREFIX: checks what a user does first.
 runs_from() {
   local prefix=$1 bin=$1/bin
   rm -rf runs
@@ -87,10 +87,10 @@ runs_from() {
     "$bin/trireme" train digits.txtpb --run-dir runs/a --set train.max_steps=3
   check "... by its path, on two ranks" prints "2 ranks" mpirun --quiet -np 2 --oversubscribe --bind-to none \
     "$bin/trireme" train "$prefix/share/trireme/configs/digits.txtpb" --run-dir runs/b --set train.max_steps=3
-  check "tests what it has trained" prints "^digits-cnn after step 3: .* accuracy" "$bin/trireme" eval runs/a
+  check "evaluates the trained network" prints "^digits-cnn after step 3: .* accuracy" "$bin/trireme" eval runs/a
 }
 
-# first_run PREFIX: the commands under "First run" of the guide that is installed there.
+# first_run PREFIX: runs the commands under "First run" in the installed guide.
 first_run() {
   rm -rf runs
   awk '/^## First run/ { here = 1 } here && /^```$/ { exit } block { print } here && /^```sh/ { block = 1 }' \
@@ -98,26 +98,26 @@ first_run() {
   PATH=$1/bin:$PATH OMPI_MCA_rmaps_base_oversubscribe=1 bash -e first-run
 }
 
-# What is listed is what there is to remove again.
+# installed.txt must list all files, so that they can be removed.
 cmake --install "$tree" --prefix "$work/a prefix" >/dev/null
 prefix="$work/a prefix"
 installed() { sed 's#^#./#' "$prefix/share/trireme/installed.txt" | LC_ALL=C sort; }
 check "files to remove" diff <(cd "$prefix" && find . -type f | LC_ALL=C sort) <(installed)
-check "files of the installation" holds_all "$prefix"
+check "files of the installation" has_all_files "$prefix"
 runs_from "$prefix"
 check "the first run of docs/installed.md" prints "^digits.csv: record 2" first_run "$prefix"
 check "a missing data set is explained, with exit code 3" prints "not a folder in .*; trireme-get-data downloads MNIST" \
   bash -c "'$prefix/bin/trireme' train mnist.txtpb --run-dir runs/m; ((\$? == 3))"
 check "a mistyped configuration gets the nearest" prints "did you mean 'digits.txtpb'" \
   bash -c "! '$prefix/bin/trireme' train digit.txtpb --run-dir runs/m"
-check "data sets are fetched into the working directory" prints "$work/elsewhere/data/mnist" \
+check "data sets are downloaded to the working directory" prints "$work/elsewhere/data/mnist" \
   bash -c "! TRIREME_MIRROR=file:///nowhere '$prefix/bin/trireme-get-data' mnist"
-check "its completion is what the program prints" cmp "$prefix/share/zsh/site-functions/_trireme" \
+check "the installed completion is the one that the program prints" cmp "$prefix/share/zsh/site-functions/_trireme" \
   <("$prefix/bin/trireme" completion zsh)
-check "bash completes behind mpirun" prints '^train$' env PATH="$prefix/bin:$PATH" bash --noprofile --norc \
+check "bash completes after mpirun" prints '^train$' env PATH="$prefix/bin:$PATH" bash --noprofile --norc \
   "$source/tests/launch/completion/offers.bash" "$prefix/share/bash-completion/completions/_mpirun" "mpirun -np 2 trireme tr"
 if command -v mandoc >/dev/null; then
-  check "mandoc finds no fault with the manual" mandoc -Tlint -Wwarning "$prefix"/share/man/man1/*.1
+  check "mandoc finds no errors in the manual" mandoc -Tlint -Wwarning "$prefix"/share/man/man1/*.1
   check "... and prints it" reads_manual mandoc -Tascii
 else
   echo "skipped: mandoc is not installed; launch/setup --tests installs it"
@@ -127,18 +127,18 @@ if command -v groff >/dev/null; then
 fi
 
 pack() { cpack --config "$tree/CPackConfig.cmake" -G "$1" -B "$work/$1"; }
-check "cpack makes an archive" pack TGZ
+check "cpack writes an archive" pack TGZ
 mkdir "$work/unpacked"
-check "... which unpacks" tar -xf "$work"/TGZ/trireme-*.tar.gz -C "$work/unpacked" --strip-components=1
-check "files of the archive" holds_all "$work/unpacked"
+check "... which can be unpacked" tar -xf "$work"/TGZ/trireme-*.tar.gz -C "$work/unpacked" --strip-components=1
+check "files of the archive" has_all_files "$work/unpacked"
 if command -v dpkg-shlibdeps >/dev/null && command -v file >/dev/null; then
-  check "cpack makes a .deb" pack DEB
+  check "cpack writes a .deb" pack DEB
   deb=$(echo "$work"/DEB/trireme_*.deb)
   for package in openmpi-bin libopenmpi3 libprotobuf libdnnl libc6; do
     check "the .deb depends on $package" prints "(^| )$package" dpkg-deb --field "$deb" Depends
   done
   check "... which unpacks into an empty root" dpkg-deb --extract "$deb" "$work/root"
-  check "files of the .deb" holds_all "$work/root/usr"
+  check "files of the .deb" has_all_files "$work/root/usr"
   check "and nothing else" prints '^1$' bash -c "ls '$work/root' | wc -l"
   runs_from "$work/root/usr"
 else

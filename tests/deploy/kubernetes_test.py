@@ -1,4 +1,4 @@
-"""The manifests of deploy/kubernetes: layout, schema, and that they fit one another, the image and the program."""
+"""Checks the manifests of deploy/kubernetes: formatting, schema, and consistency with each other, the image and the program."""
 
 import copy
 import json
@@ -48,7 +48,7 @@ class Manifests(ProgramTest):
             wrong["spec"]["runPolicy"][field] = value
             self.assertTrue(list(validator.iter_errors(wrong)), field)
 
-    def test_names_fit(self):
+    def test_names_are_consistent(self):
         kustomization = load("kustomization.yaml")
         self.assertEqual(sorted(kustomization["resources"]), ["metrics.yaml", "mpijob.yaml", "volume.yaml"])
         (config,) = kustomization["configMapGenerator"]
@@ -66,7 +66,7 @@ class Manifests(ProgramTest):
         self.assertTrue(command[command.index("--run-dir") + 1].startswith(mounts["volume"] + "/"))
         self.assertEqual(mounts["shared-memory"], "/dev/shm")
 
-    def test_what_the_image_has(self):
+    def test_manifests_match_the_image(self):
         command = self.launcher["containers"][0]["command"]
         self.assertEqual(command[0], "/opt/trireme/launch/supervise")
         self.assertTrue((ROOT / "launch/supervise").exists())
@@ -105,11 +105,11 @@ class Manifests(ProgramTest):
         out = run("train", FOLDER / "run.txtpb", "--run-dir", self.scratch / "run", *options)
         self.assertIn("2 steps", out)
 
-    def test_leaving_tells_the_ranks_first(self):
-        """The worker's preStop: ranks get SIGUSR1, and process 1 is ended only when they are gone."""
+    def test_pre_stop_hook_waits_for_the_ranks(self):
+        """The worker's preStop hook sends SIGUSR1 to the ranks, and ends process 1 only after they have exited."""
         *_, script = self.worker["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
         saved = self.scratch / "saved"
-        rank = self.scratch / "trireme"  # processes are known by their program's name
+        rank = self.scratch / "trireme"  # the hook finds processes by their program's name
         shutil.copy("/bin/bash", rank)
         program = f"trap 'sleep 0.5; touch {saved}; exit' USR1; touch {self.scratch}/ready; while :; do sleep 0.1; done"
         ours = subprocess.Popen([rank, "-c", program])
@@ -117,7 +117,7 @@ class Manifests(ProgramTest):
         end = time.monotonic() + 10
         while not (self.scratch / "ready").exists() and time.monotonic() < end:
             time.sleep(0.05)
-        # Of this process alone, not of what else runs here; and of process 1 only its name.
+        # Restricts the script to this process, and replaces the signal to process 1.
         script = script.replace("/proc/[0-9]*/comm", f"/proc/{ours.pid}/comm")
         script = script.replace("kill -TERM 1", f"echo done; ls {saved}")
         self.assertNotIn("TERM 1", script)

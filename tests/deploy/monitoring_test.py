@@ -1,4 +1,4 @@
-"""Prometheus' configuration and alerts, and Grafana's dashboard: checked by promtool, and against what the program serves."""
+"""Checks Prometheus' configuration and alerts and Grafana's dashboard with promtool and against the metrics of the program."""
 
 import itertools
 import json
@@ -17,11 +17,11 @@ METRIC = re.compile(r"\btrireme_[a-z0-9_]+")
 
 
 def served():
-    """Every metric that the program can serve: the names in the sink's source, and those of evaluations."""
+    """Returns the names of all metrics that the program can serve, from the sources of the sink and of the evaluation metrics."""
     names = set()
     for source in (ROOT / "trainer/report/sinks").glob("prometheus*.cc"):
         names.update(METRIC.findall(source.read_text()))
-    names.discard("trireme_eval_")  # the beginning of those
+    names.discard("trireme_eval_")  # only a prefix
     evaluation = (ROOT / "trainer/base/evaluation_metrics.h").read_text()
     names.update("trireme_eval_" + name for name in re.findall(r'\{\.name = "(\w+)"', evaluation))
     return names
@@ -53,7 +53,7 @@ class Prometheus(ProgramTest):
             self.assertTrue(any("exp_alerts" in rule for rule in tried), f"{name} never fires")
             self.assertTrue(any("exp_alerts" not in rule for rule in tried), f"{name} is never silent")
 
-    def test_alerts_go_by_what_is_served(self):
+    def test_metrics_of_alerts_are_served(self):
         (group,) = yaml.safe_load((PROMETHEUS / "alerts.yml").read_text())["groups"]
         self.assertLessEqual(metrics_in(rule["expr"] for rule in group["rules"]), served())
 
@@ -101,7 +101,7 @@ class Dashboard(unittest.TestCase):
 
     @staticmethod
     def filled_in(expression):
-        """As Grafana sends it when everything is chosen."""
+        """Returns the query that Grafana sends if all models and runs are selected."""
         for name, value in {"model": ".*", "run": ".*", "__rate_interval": "1m"}.items():
             expression = re.sub(rf"\${name}\b", value, expression)
         return expression
@@ -126,7 +126,7 @@ class Dashboard(unittest.TestCase):
                 or p["y"] + p["h"] <= q["y"]
                 or q["y"] + q["h"] <= p["y"]
             )
-            self.assertTrue(apart, f"{a['title']} lies over {b['title']}")
+            self.assertTrue(apart, f"{a['title']} overlaps {b['title']}")
 
     def test_variables(self):
         dashboard = self.load()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Slices of tests/gpu from a bundle with the emulated programs, unpacked by Python in a folder that is no repository: one is
-# killed, and the next goes on from its archive.
+# Runs slices of tests/gpu from a bundle with the emulated programs, unpacked by Python outside of the repository. One slice is
+# killed, and the next continues from its archive.
 #   tests/deploy/rehearsal_test.sh BUNDLE_SCRIPT BUILD_TREE
 set -euo pipefail
 # shellcheck source=launch/common.sh
@@ -8,7 +8,7 @@ set -euo pipefail
 arguments 2 "$@"
 bundle_script=$1 tree=$2
 work=$(realpath "$(mktemp -d)")
-trap 'rm -rf "$work" || true' EXIT # what a killed slice had started may still write there
+trap 'rm -rf "$work" || true' EXIT # processes of the killed slice may still write there
 
 fail() {
   echo "FAILED: $*" >&2
@@ -24,7 +24,7 @@ python3 -m tarfile -e "$work/bundle.tar.xz"
 cd trireme-*/
 
 rehearse=(python3 tests/gpu --rehearse --archive "$work/gpu.tar.gz")
-result_of() { # result_of PART: in the newest slice of the archive
+result_of() { # result_of PART: prints its result in the newest slice of the archive
   python3 - "$work/gpu.tar.gz" "$1" <<'PYTHON'
 import json, sys, tarfile
 with tarfile.open(sys.argv[1]) as tar:
@@ -41,11 +41,11 @@ until [[ $(result_of captured-is-eager.FP32 2>/dev/null) == RUNNING ]]; do
 done
 kill -KILL $program
 wait $program 2>/dev/null || true
-[[ $(result_of core_device_test) == PASS ]] || fail "the archive lacks what passed before the kill"
+[[ $(result_of core_device_test) == PASS ]] || fail "the archive lacks the parts that passed before the kill"
 [[ $(result_of captured-is-eager.FP32) == RUNNING ]] || fail "the part was not killed"
 
 "${rehearse[@]}" --slice 1 -o "$work/out" '^(core_device_test|captured-is-eager.FP32)$' --from "$work/gpu.tar.gz" |
   tee "$work/log"
-grep -q 'core_device_test .*(earlier)' "$work/log" || fail "what had passed ran again"
+grep -q 'core_device_test .*(earlier)' "$work/log" || fail "a part that had passed ran again"
 [[ $(result_of captured-is-eager.FP32) == PASS ]] || fail "the part that was killed did not run again"
 "${rehearse[@]}" --slice 2 -o "$work/out" '^nccl-of-one-rank.captured$' --from "$work/gpu.tar.gz"

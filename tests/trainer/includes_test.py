@@ -11,7 +11,7 @@ def libraries():
     """Returns {folder: libraries of this project that it links}, in the order of CMakeLists.txt."""
     text = (TRAINER / "CMakeLists.txt").read_text()
     found = {}
-    for folder, links in re.findall(r"trireme_room\(trainer_(\w+)\n.*?  LINKS(.*?)(?:\n  [A-Z]|\))", text, re.DOTALL):
+    for folder, links in re.findall(r"trireme_add_library\(trainer_(\w+)\n.*?  LINKS(.*?)(?:\n  [A-Z]|\))", text, re.DOTALL):
         names = re.findall(r"trireme_(\w+)", links)
         found[folder] = {name.replace("trainer_", "trainer/") for name in names if not name.endswith("_proto")}
     return found
