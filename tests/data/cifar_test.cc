@@ -18,7 +18,7 @@ std::string record(std::initializer_list<char> labels, size_t from) {
   return std::string(labels) + pixels(kPixels, from);
 }
 
-// Of a image of three planes.
+// Converts an image from planes to channels-last.
 std::vector<char> channels_last(const std::string& planes) {
   std::vector<char> out;
   for (size_t i = 0; i < kPixels / 3; ++i) {
@@ -61,7 +61,7 @@ TEST_F(CifarTest, ServesAllFilesInOrder) {
                                              ": 1 samples of u8 [3, 32, 32] in 10 classes");
 }
 
-TEST_F(CifarTest, CanLieAsTheArchiveUnpacks) {
+TEST_F(CifarTest, FindsFilesInTheFolderOfTheArchive) {
   Folder archive;
   archive.write("cifar-10-batches-bin/test_batch.bin", record({6}, 50));
   EXPECT_EQ(open_dataset(archive.config("cifar {}"), Part::kEvaluation)->size(), 1);
@@ -96,7 +96,7 @@ TEST_F(CifarTest, MissingFile) {
   EXPECT_SAYS(data_error(config), "launch/get-data");
 }
 
-TEST_F(CifarTest, CutShort) {
+TEST_F(CifarTest, TruncatedOrEmpty) {
   folder.write("data_batch_2.bin", (record({1}, 0) + record({2}, 0)).substr(0, 5000));
   EXPECT_SAYS(data_error(config),
               folder.path("data_batch_2.bin") +
@@ -105,9 +105,9 @@ TEST_F(CifarTest, CutShort) {
   EXPECT_SAYS(data_error(config), folder.path("data_batch_2.bin") + ": is empty");
 }
 
-TEST_F(CifarTest, AnotherVariantIsSuspected) {
+TEST_F(CifarTest, SuggestsAnotherVariant) {
   folder.write("data_batch_1.bin", record({1, 2}, 0));
-  EXPECT_SAYS(data_error(config), "but of 3074: another data.cifar.variant?");
+  EXPECT_SAYS(data_error(config), "but of 3074; is data.cifar.variant right?");
 }
 
 TEST_F(CifarTest, LabelOutOfRange) {

@@ -14,7 +14,7 @@ using namespace testing;  // NOLINT(google-build-using-namespace)
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-TEST(DecoderTest, NamesWhatIsNoImage) {
+TEST(DecoderTest, ErrorsNameOtherFormats) {
   EXPECT_EQ(testing::error_of({}), "the file is empty");
   EXPECT_EQ(testing::error_of(text("GIF89a...")), "neither JPEG nor PNG, but GIF");
   EXPECT_EQ(testing::error_of(text("RIFF1234WEBPVP8 ")), "neither JPEG nor PNG, but WebP");
@@ -25,7 +25,7 @@ TEST(DecoderTest, NamesWhatIsNoImage) {
             "neither JPEG nor PNG, but an unknown format that begins with 01 02 ab");
 }
 
-TEST(DecoderTest, KeepsToItsOrder) {
+TEST(DecoderTest, ChecksArgumentsAndOrderOfCalls) {
   testing::TestImage image = testing::waves({20, 30}, 3);
   const testing::Bytes bytes = encode_png(image.view());
   Decoder decoder;
@@ -44,8 +44,8 @@ TEST(DecoderTest, KeepsToItsOrder) {
   EXPECT_THROW(decoder.decode(again.view()), Error);
 }
 
-// A file without tables is not decoded by those of the file before it.
-TEST(DecoderTest, KeepsNothingOfTheImageBefore) {
+// A file without tables must not be decoded with those of the previous file.
+TEST(DecoderTest, DoesNotReuseTablesOfThePreviousImage) {
   const testing::Bytes good =
       testing::encode_with(testing::waves({16, 16}, 3), {.progressive = true});
   for (const uint8_t table : {uint8_t{0xDB}, uint8_t{0xC4}}) {
@@ -61,8 +61,7 @@ TEST(DecoderTest, KeepsNothingOfTheImageBefore) {
   }
 }
 
-// Rows apart: what lies between them is not touched.
-TEST(DecoderTest, KeepsToItsStride) {
+TEST(DecoderTest, DoesNotWriteBetweenRows) {
   testing::TestImage image = testing::waves({40, 37}, 3);
   for (const testing::Bytes& bytes :
        {encode_png(image.view()), encode_jpeg(image.view(), 90),
@@ -85,8 +84,8 @@ TEST(DecoderTest, KeepsToItsStride) {
   }
 }
 
-// Files of every kind, small.
-std::vector<testing::Bytes> victims() {
+// Returns small files of various kinds, to be damaged.
+std::vector<testing::Bytes> small_files() {
   const ImageSize size{33, 41};
   testing::TestImage rgb = testing::waves(size, 3);
   return {
@@ -99,7 +98,7 @@ std::vector<testing::Bytes> victims() {
   };
 }
 
-// Neither crashes nor throws anything else; whether there was a image.
+// Expects decoding to succeed or to throw ImageError. Returns true if it succeeded.
 bool survives(Decoder& decoder, const testing::Bytes& bytes, const DecodeRequest& request) {
   try {
     decode(decoder, bytes, request);
@@ -111,9 +110,9 @@ bool survives(Decoder& decoder, const testing::Bytes& bytes, const DecodeRequest
   }
 }
 
-TEST(DecoderTest, SurvivesEveryEnd) {
+TEST(DecoderTest, SurvivesTruncationAtEachByte) {
   Decoder decoder;
-  for (const testing::Bytes& whole : victims()) {
+  for (const testing::Bytes& whole : small_files()) {
     const testing::TestImage expected = decode(whole);
     for (size_t size = 0; size + 16 < whole.size(); ++size) {
       const testing::Bytes bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
@@ -124,7 +123,7 @@ TEST(DecoderTest, SurvivesEveryEnd) {
         decoder.decode(top.view());
         EXPECT_TRUE(std::ranges::equal(top.pixels, std::span(expected.pixels).first(8 * 41 * 3)));
       } catch (const ImageError&) {
-        // As it should be.
+        // The region is truncated, too.
       }
     }
     EXPECT_EQ(decode(whole), expected);
@@ -134,8 +133,8 @@ TEST(DecoderTest, SurvivesEveryEnd) {
 TEST(DecoderTest, SurvivesFlippedBytes) {
   Decoder decoder;
   std::mt19937 random(3);
-  for (const testing::Bytes& whole : victims()) {
-    int refused = 0;
+  for (const testing::Bytes& whole : small_files()) {
+    int rejected = 0;
     for (int i = 0; i < 1000; ++i) {
       testing::Bytes bytes = whole;
       bytes[random() % bytes.size()] ^= static_cast<uint8_t>(1 + random() % 255);
@@ -147,12 +146,12 @@ TEST(DecoderTest, SurvivesFlippedBytes) {
         const ImageSize size = decoder.open(bytes).size;
         if (size.height < 16 || size.width < 16 || size.height > 999 || size.width > 999) continue;
       } catch (const ImageError&) {
-        ++refused;
+        ++rejected;
         continue;
       }
-      refused += !survives(decoder, bytes, request);
+      rejected += !survives(decoder, bytes, request);
     }
-    EXPECT_GT(refused, 50);
+    EXPECT_GT(rejected, 50);
     EXPECT_NO_THROW(decode(decoder, whole, {}));
   }
 }
@@ -162,8 +161,8 @@ testing::Bytes read(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// What Pillow decodes, see tests/golden/make_codec_images.py.
-TEST(DecoderTest, GivesWhatPillowGives) {
+// The files were created by tests/golden/make_codec_images.py.
+TEST(DecoderTest, MatchesPillow) {
   const std::filesystem::path folder = TRIREME_SOURCE "/tests/golden/codec";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no " << folder;
   int compared = 0;

@@ -56,17 +56,17 @@ TEST_F(CsvTest, LabelByIndexAndByName) {
   EXPECT_EQ(sample(*named, 1).label(), 1);
 }
 
-TEST_F(CsvTest, HeaderIsFoundOut) {
+TEST_F(CsvTest, DetectsAHeader) {
   EXPECT_EQ(open("a,b,c\n1,2,0\n")->size(), 1);
   EXPECT_EQ(open("1,2,0\n1,2,1\n")->size(), 2);
   EXPECT_EQ(open("1,2,0\n1,2,1\n", "header: PRESENT ")->size(), 1);
-  // Nothing is lost: a first row that is damaged is not taken for a header.
+  // A damaged first row is not mistaken for a header.
   EXPECT_SAYS(error("1,x,0\n1,2,1\n"),
               ": line 1, column 2: 'x' is not a number; this line contains numbers");
   EXPECT_SAYS(error("a,b,c\n1,2,0\n", "header: ABSENT "), "line 1, column 1: 'a' is not a number");
 }
 
-TEST_F(CsvTest, ForgivesBlanksQuotesLineEndsAndByteOrderMark) {
+TEST_F(CsvTest, AcceptsBlanksQuotesLineEndsAndByteOrderMark) {
   const auto dataset =
       open("\xEF\xBB\xBF\"a, b\",\"c\",d\r\n 1 , 2 ,0\r\n\r\n\"3\", \"4\" ,1\r\n\n");
   ASSERT_EQ(dataset->size(), 2);
@@ -74,7 +74,7 @@ TEST_F(CsvTest, ForgivesBlanksQuotesLineEndsAndByteOrderMark) {
   EXPECT_THAT(input(*dataset, 1), ElementsAre(3, 4));
 }
 
-TEST_F(CsvTest, BlanksThatDelimitAreNoneAroundFields) {
+TEST_F(CsvTest, DelimiterIsNotTrimmedAsABlank) {
   const std::string empty = error("a\tb\tc\n1\t\t\"0\"\n", "delimiter: '\\t' ");
   EXPECT_SAYS(empty, "line 2, column 2 ('b'): is empty; expected a number");
   EXPECT_SAYS(error("a\tb\tc\n\t\"2\"\t0\n", "delimiter: '\\t' "), "line 2, column 1 ('a')");
@@ -83,7 +83,7 @@ TEST_F(CsvTest, BlanksThatDelimitAreNoneAroundFields) {
   EXPECT_THAT(input(*open(" \"1\" \t 2\t0\n", "delimiter: '\\t' "), 0), ElementsAre(1, 2));
 }
 
-TEST_F(CsvTest, DoubledQuotesInNamesStandForOne) {
+TEST_F(CsvTest, UnescapesDoubledQuotesInNames) {
   const auto dataset = open("\"5\"\" disk\",\"\"\"\",c\"\"d\n7,1,8\n7,0,9\n", "label: '\"' ");
   EXPECT_THAT(dataset->columns().names, ElementsAre("5\" disk", "\"", "c\"\"d"));
 }
@@ -110,7 +110,7 @@ TEST_F(CsvTest, RegressionHasRealTargets) {
   EXPECT_THAT(input(*two, 1), ElementsAre(4));
 }
 
-TEST_F(CsvTest, ClassesOfTheEvaluationFileAreThoseOfTraining) {
+TEST_F(CsvTest, EvaluationHasTheClassesOfTraining) {
   folder.write("y.csv.gz", gzip("5,6,1\n"));
   const auto evaluation =
       open("1,2,0\n3,4,3\n1,1,1\n1,1,2\n", "eval_file: 'y.csv' ", Part::kEvaluation);
@@ -121,7 +121,6 @@ TEST_F(CsvTest, ClassesOfTheEvaluationFileAreThoseOfTraining) {
               folder.path("y.csv.gz") + ": line 2, column 3: label 4 is not in [0, 4)");
 }
 
-// What the network reads of the evaluation file, row 0: features, then target.
 class CsvColumnsTest : public CsvTest {
  protected:
   static constexpr const char* kHouses = "area,rooms,age,price\n100,3,20,394\n50,1,40,150\n";
@@ -133,6 +132,7 @@ class CsvColumnsTest : public CsvTest {
     return folder.config("csv { train_file: 'train.csv' eval_file: 'eval.csv' regression: true " +
                          label + "}");
   }
+  // Returns row 0 of the evaluation file as the network reads it: features, then targets.
   std::vector<float> first_row(const DataConfig& config, const OpenOptions& options = {}) {
     const auto dataset = open_dataset(config, Part::kEvaluation, options);
     std::vector<float> row = input(*dataset, 0);
@@ -150,7 +150,7 @@ TEST_F(CsvColumnsTest, AreFoundByName) {
               ElementsAre(3, 394, 20, 100));
 }
 
-TEST_F(CsvColumnsTest, AreThoseOfTheRunWhereItsTrainingFileIsAnother) {
+TEST_F(CsvColumnsTest, OptionsTakePrecedenceOverTheTrainingFile) {
   OpenOptions options;
   options.columns = open_dataset(config(kHouses, kHouses), Part::kTraining)->columns();
   EXPECT_EQ(options.columns, (TableColumns{{"area", "rooms", "age", "price"}, 4, {3}}));
@@ -158,7 +158,7 @@ TEST_F(CsvColumnsTest, AreThoseOfTheRunWhereItsTrainingFileIsAnother) {
   EXPECT_THAT(first_row(other, options), ElementsAre(100, 3, 20, 394));
 }
 
-TEST_F(CsvColumnsTest, ThatAreMissingOrUnknownAreNamed) {
+TEST_F(CsvColumnsTest, ErrorsNameMissingAndUnknownColumns) {
   const auto refusal = [&](const std::string& evaluation) {
     return data_error(config(kHouses, evaluation), Part::kEvaluation);
   };
@@ -202,17 +202,17 @@ TEST_F(CsvTest, NotFinite) {
   EXPECT_SAYS(error("1,2,0\n3,nan,1\n"), "line 2, column 2: 'nan' is not a finite number");
   EXPECT_SAYS(error("1,2,0\n3,-inf,1\n"), "line 2, column 2: '-inf' is not a finite number");
   EXPECT_SAYS(error("1,2,0\n3,1e999,1\n"), "line 2, column 2: '1e999' is not a finite number");
-  EXPECT_SAYS(error("1,2,0\n3,1e39,1\n"), "line 2, column 2: '1e39' is beyond the range of 32-bit");
+  EXPECT_SAYS(error("1,2,0\n3,1e39,1\n"), "line 2, column 2: '1e39' is out of the range of 32-bit");
   EXPECT_THAT(input(*open("1,1e-999,0\n2,3,1\n"), 0), ElementsAre(1, 0));
 }
 
-TEST_F(CsvTest, Ragged) {
+TEST_F(CsvTest, RowsOfDifferentLengths) {
   EXPECT_SAYS(error("1,2,0\n\n3,1\n"),
               folder.path("x.csv") + ": line 3: has 2 column(s); the lines before have 3");
   EXPECT_SAYS(error("1,2,0\n3,4,1,\n"), "line 2: has 4 column(s); the lines before have 3");
 }
 
-TEST_F(CsvTest, Quotes) {
+TEST_F(CsvTest, InvalidQuotes) {
   EXPECT_SAYS(error("1,2,0\n3,\"4,1\n"),
               "line 2, column 2: has an opening quote but no closing quote");
   EXPECT_SAYS(error("1,2,0\n\"3\"x,4,1\n"), "line 2, column 1: has text after its closing quote");
@@ -224,7 +224,7 @@ TEST_F(CsvTest, NoRows) {
   EXPECT_SAYS(error("a,b,c\n"), ": has a header but no rows");
 }
 
-TEST_F(CsvTest, WrongDelimiterIsSuspected) {
+TEST_F(CsvTest, SuggestsAWrongDelimiterAsTheCause) {
   EXPECT_SAYS(error("1\n2\n"), "has a single column");
   EXPECT_SAYS(error("1\n2\n"), "data.csv.delimiter");
 }
@@ -234,7 +234,7 @@ TEST_F(CsvTest, LabelOutOfRange) {
               folder.path("x.csv") + ": line 2, column 3: label 5 is not in [0, 5)");
   EXPECT_SAYS(error("1,2,0\n3,4,-1\n"), "line 2, column 3: label -1 is negative");
   EXPECT_SAYS(error("1,2,0\n3,4,0.5\n"), "line 2, column 3: label 0.5 is not an integer");
-  EXPECT_SAYS(error("1,2,0\n3,4,1000\n"), "line 2, column 3: label 1000 means more classes than");
+  EXPECT_SAYS(error("1,2,0\n3,4,1000\n"), "line 2, column 3: label 1000 implies more classes than");
 }
 
 TEST_F(CsvTest, MissingFile) {
@@ -245,7 +245,7 @@ TEST_F(CsvTest, MissingFile) {
 TEST_F(CsvTest, BadConfiguration) {
   EXPECT_SAYS(refused(""), "data.csv.train_file: is missing");
   EXPECT_SAYS(refused("train_file: 'x.csv' delimiter: ',,' "),
-              "data.csv.delimiter: ',,' is not one");
+              "data.csv.delimiter: ',,' is not a single character");
   EXPECT_SAYS(
       refused("train_file: 'x.csv' label: '3' "),
       "data.csv.label: there is no column '3'; " + folder.path("x.csv") + " has columns 0 to 2");
@@ -263,7 +263,7 @@ TEST_F(CsvTest, BadConfiguration) {
       refused("train_file: 'x.csv' shape: [1, 2, 2] "),
       "data.csv.shape: [1, 2, 2] has 4 elements, but " + folder.path("x.csv") + " has 2 features");
   EXPECT_SAYS(refused("train_file: 'x.csv' shape: [1, 2] "), "data.csv.shape: has 2 extents");
-  EXPECT_SAYS(refused("train_file: 'x.csv' scale: 0 "), "data.csv.scale: 0 is not");
+  EXPECT_SAYS(refused("train_file: 'x.csv' scale: 0 "), "data.csv.scale: is 0; it must be");
   folder.write("x.csv", "1,2,0\n");
   EXPECT_SAYS(config_error(folder.config("csv { train_file: 'x.csv' }"), Part::kEvaluation),
               "data.csv.eval_file: is missing; set it, or set data.holdout: 0.2");

@@ -13,7 +13,7 @@ using testing::message;
 
 class FileNamesTest : public ::testing::Test {
  protected:
-  // Without the folder before them.
+  // Returns the names relative to `folder`.
   std::vector<std::string> expand(const std::vector<std::string>& patterns) const {
     const google::protobuf::RepeatedPtrField<std::string> all(patterns.begin(), patterns.end());
     std::vector<std::string> names = expand_names(folder.path(), all, "data.x");
@@ -35,12 +35,12 @@ class FileNamesTest : public ::testing::Test {
   Folder folder;
 };
 
-TEST_F(FileNamesTest, AreThemselvesWithoutBraces) {
+TEST_F(FileNamesTest, NamesWithoutBracesAreUnchanged) {
   make({"b.tar", "a.tar"});
   EXPECT_THAT(expand({"b.tar", "a.tar"}), ElementsAre("b.tar", "a.tar"));
 }
 
-TEST_F(FileNamesTest, RangesKeepZerosInFront) {
+TEST_F(FileNamesTest, RangesKeepLeadingZeros) {
   make({"t-008", "t-009", "t-010", "t-8", "t-9", "t-10"});
   EXPECT_THAT(expand({"t-{008..010}"}), ElementsAre("t-008", "t-009", "t-010"));
   EXPECT_THAT(expand({"t-{8..10}"}), ElementsAre("t-8", "t-9", "t-10"));
@@ -63,7 +63,7 @@ TEST_F(FileNamesTest, GlobsAreSortedByBytes) {
   EXPECT_THAT(expand({"{t-B,*/t-*}"}), ElementsAre("t-B", "deep/t-1"));
 }
 
-TEST_F(FileNamesTest, AFolderWithTheCharactersOfPatternsIsItself) {
+TEST_F(FileNamesTest, SpecialCharactersInTheRootAreLiteral) {
   make({"we[i]rd*/t-1", "wei rd/t-1"});
   google::protobuf::RepeatedPtrField<std::string> pattern;
   pattern.Add("t-*");
@@ -92,7 +92,7 @@ TEST_F(FileNamesTest, BadPatterns) {
   EXPECT_SAYS(config_error({"{0..9999}{0..9999}"}), "expands to more than 1048576 files");
 }
 
-TEST_F(FileNamesTest, OneFileTwice) {
+TEST_F(FileNamesTest, RejectsDuplicates) {
   make({"t-1", "t-2"});
   EXPECT_SAYS(config_error({"t-{1..2}", "t-*"}),
               "data.x: lists '" + folder.path("t-1'") + " twice");

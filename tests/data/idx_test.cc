@@ -52,7 +52,7 @@ TEST_F(IdxTest, ServesImagesAndLabelsOfBothParts) {
   EXPECT_SAYS(training->description(), ": 5 samples of u8 [1, 2, 3] in 10 classes");
 }
 
-TEST_F(IdxTest, GzipIsTheSame) {
+TEST_F(IdxTest, ReadsGzip) {
   Folder zipped;
   zipped.write(std::string(kTrainImages) + ".gz", gzip(idx({5, 2, 3}, pixels(30))));
   // Two members in one file, as some tools write them.
@@ -65,7 +65,7 @@ TEST_F(IdxTest, GzipIsTheSame) {
   for (int64_t i = 0; i < a->size(); ++i) EXPECT_EQ(sample(*a, i), sample(*b, i));
 }
 
-TEST_F(IdxTest, FourDimensionsAreChannels) {
+TEST_F(IdxTest, FourDimensionsIncludeChannels) {
   folder.write("color", idx({5, 3, 2, 1}, pixels(30)));
   const auto dataset =
       open_dataset(folder.config("idx { train_images: 'color' classes: 12 }"), Part::kTraining);
@@ -80,7 +80,7 @@ TEST_F(IdxTest, FourDimensionsAreChannels) {
   EXPECT_EQ(dataset->spec().classes, 12);
 }
 
-TEST_F(IdxTest, NamesWithADotAreFound) {
+TEST_F(IdxTest, FindsNamesWithADot) {
   Folder dotted;
   dotted.write("train-images.idx3-ubyte", idx({5, 2, 3}, pixels(30)));
   dotted.write("train-labels.idx1-ubyte.gz", gzip(idx({5}, kFiveLabels)));
@@ -134,7 +134,7 @@ TEST_F(IdxTest, ShorterThanItsHeader) {
   EXPECT_SAYS(data_error(config), "is 0 bytes long");
 }
 
-TEST_F(IdxTest, CutShort) {
+TEST_F(IdxTest, Truncated) {
   folder.write(kTrainImages, idx({5, 2, 3}, pixels(23)));
   EXPECT_SAYS(
       data_error(config),
@@ -148,7 +148,7 @@ TEST_F(IdxTest, TrailingBytes) {
               folder.path(kTrainLabels) + ": has 1 bytes after its last record, 4 of [5]");
 }
 
-TEST_F(IdxTest, DimensionsBeyondAllMemory) {
+TEST_F(IdxTest, DimensionsThatExceedMemory) {
   folder.write(kTrainImages, idx({0xffffffff, 0xffffffff, 0xffffffff}, pixels(30)));
   EXPECT_SAYS(data_error(config),
               "is truncated: the header declares [4294967295, 4294967295, 4294967295]");
@@ -169,13 +169,13 @@ TEST_F(IdxTest, LabelOutOfRange) {
   EXPECT_SAYS(data_error(config), "data.idx.classes");
 }
 
-TEST_F(IdxTest, AsManyLabelsAsImages) {
+TEST_F(IdxTest, RequiresAsManyLabelsAsImages) {
   folder.write(kTrainLabels, idx({4}, kFiveLabels.substr(0, 4)));
   EXPECT_SAYS(data_error(config), folder.path(kTrainLabels) + ": has 4 labels, but " +
                                       folder.path(kTrainImages) + " has 5 images");
 }
 
-TEST_F(IdxTest, GzipCutShort) {
+TEST_F(IdxTest, TruncatedGzip) {
   std::filesystem::remove(folder.path(kTrainImages));
   const std::string zipped = gzip(idx({5, 2, 3}, pixels(30)));
   for (size_t length = 2; length < zipped.size(); ++length) {
@@ -186,7 +186,7 @@ TEST_F(IdxTest, GzipCutShort) {
   }
 }
 
-TEST_F(IdxTest, GzipDamaged) {
+TEST_F(IdxTest, DamagedGzip) {
   std::filesystem::remove(folder.path(kTrainImages));
   const std::string path = std::string(kTrainImages) + ".gz";
   std::string zipped = gzip(idx({5, 2, 3}, pixels(30)));
@@ -200,7 +200,7 @@ TEST_F(IdxTest, GzipDamaged) {
                                       std::to_string(zipped.size()));
 }
 
-TEST_F(IdxTest, EvaluationOfAnotherSize) {
+TEST_F(IdxTest, EvaluationImagesMustHaveTheSameSize) {
   folder.write("t10k-images-idx3-ubyte", idx({2, 3, 3}, pixels(18)));
   const auto training = open_dataset(config, Part::kTraining);
   const auto evaluation = open_dataset(config, Part::kEvaluation);

@@ -28,7 +28,7 @@ class ImageFolderTest : public ::testing::Test {
   std::string data_error(Part part = Part::kTraining) const {
     return message<DataError>([&] { open(part); });
   }
-  // What is read, with its label.
+  // Returns the label and contents of each record.
   static std::vector<std::string> all(const Records& records) {
     std::vector<std::string> found;
     for (int64_t i = 0; i < records.size(); ++i) {
@@ -62,7 +62,7 @@ TEST_F(ImageFolderTest, EvaluationHasTheClassesOfTraining) {
                 folder.path("train") + " has no folder of that name");
 }
 
-TEST_F(ImageFolderTest, OtherFilesAndHiddenOnesArePassedOver) {
+TEST_F(ImageFolderTest, IgnoresHiddenAndOtherFiles) {
   folder.write("train/cat/notes.txt", "x");
   folder.write("train/cat/.hidden.jpg", "x");
   folder.write("train/cat/._z.Jpg", "x");
@@ -73,7 +73,7 @@ TEST_F(ImageFolderTest, OtherFilesAndHiddenOnesArePassedOver) {
   EXPECT_EQ(open()->classes(), 3);
 }
 
-TEST_F(ImageFolderTest, LinksAreFollowed) {
+TEST_F(ImageFolderTest, FollowsLinks) {
   folder.write("elsewhere/1.jpg", "one");
   fs::create_directory_symlink(folder.path("elsewhere"), folder.path("train/ant"));
   fs::create_symlink(folder.path("elsewhere/1.jpg"), folder.path("train/cat/a.jpg"));
@@ -81,38 +81,38 @@ TEST_F(ImageFolderTest, LinksAreFollowed) {
                                         "3 dog a", "3 dog b"));
 }
 
-TEST_F(ImageFolderTest, LinksInACircle) {
+TEST_F(ImageFolderTest, CyclicLinksAreAnError) {
   fs::create_directory_symlink(folder.path("train/cat"), folder.path("train/cat/deep/cat"));
   EXPECT_SAYS(data_error(), "folders are nested more than 32 deep");
 }
 
-TEST_F(ImageFolderTest, ALinkToNothing) {
+TEST_F(ImageFolderTest, ABrokenLinkIsABadRecord) {
   fs::create_symlink("nowhere", folder.path("train/cat/a.jpg"));
-  const std::string wrong =
+  const std::string expected =
       folder.path("train/cat/a.jpg") + ": is a link to a file that does not exist";
-  EXPECT_EQ(data_error(), wrong);
+  EXPECT_EQ(data_error(), expected);
   config.set_on_bad_record(DataConfig::SKIP);
   const auto records = open();
   EXPECT_EQ(records->size(), 5);
-  EXPECT_THAT(records->bad_records().first, ElementsAre(wrong));
+  EXPECT_THAT(records->bad_records().first, ElementsAre(expected));
 }
 
-TEST_F(ImageFolderTest, AClassWithoutImages) {
+TEST_F(ImageFolderTest, AClassWithoutImagesIsABadRecord) {
   folder.write("train/cow/notes.txt", "x");
-  const std::string wrong = folder.path("train/cow") +
-                            ": class 'cow' has no images (.jpg, .jpeg or .png); it has 1 other "
-                            "file(s)";
-  EXPECT_EQ(data_error(), wrong);
+  const std::string expected = folder.path("train/cow") +
+                               ": class 'cow' has no images (.jpg, .jpeg or .png); it has 1 other "
+                               "file(s)";
+  EXPECT_EQ(data_error(), expected);
   config.set_on_bad_record(DataConfig::SKIP);
   const auto records = open();
   EXPECT_THAT(all(*records), ElementsAre("0 zebra 1", "1 cat c", "1 cat z", "3 dog a", "3 dog b"));
   EXPECT_EQ(records->bad_records().count, 1);
-  EXPECT_THAT(records->bad_records().first, ElementsAre(wrong));
+  EXPECT_THAT(records->bad_records().first, ElementsAre(expected));
   config.set_max_bad_records(0);
   EXPECT_SAYS(data_error(), "1 bad records, more than data.max_bad_records, 0");
 }
 
-TEST_F(ImageFolderTest, NothingAtAll) {
+TEST_F(ImageFolderTest, MissingOrEmptyFolders) {
   fs::remove_all(folder.path("train"));
   EXPECT_EQ(data_error(), folder.path("train") + ": cannot be opened: No such file or directory");
   fs::create_directory(folder.path("train"));
@@ -125,7 +125,7 @@ TEST_F(ImageFolderTest, NothingAtAll) {
   EXPECT_SAYS(message<DataError>([&] { open(); }), "data.root: 'no/such/folder' is not a folder");
 }
 
-TEST_F(ImageFolderTest, FilesThatCannotBeRead) {
+TEST_F(ImageFolderTest, UnreadableFiles) {
   const auto records = open();
   std::vector<uint8_t> bytes;
   fs::remove(folder.path("train/dog/a.JPEG"));

@@ -10,7 +10,7 @@ using namespace testing;  // NOLINT(google-build-using-namespace)
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-TEST(JpegTest, RegionsAreThoseOfTheWhole) {
+TEST(JpegTest, RegionsMatchTheFullImage) {
   for (const std::array<int, 2> sampling :
        {std::array{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}, {4, 2}}) {
     for (const bool progressive : {false, true}) {
@@ -25,7 +25,7 @@ TEST(JpegTest, RegionsAreThoseOfTheWhole) {
   }
 }
 
-TEST(JpegTest, RegionsOfOtherKinds) {
+TEST(JpegTest, RegionsOfOtherColorSpacesAndScansMatch) {
   const ImageSize size{97, 131};
   const std::array files{
       testing::encode_with(testing::waves(size, 1), {}),
@@ -45,7 +45,7 @@ TEST(JpegTest, RegionsOfOtherKinds) {
   }
 }
 
-TEST(JpegTest, ShrinkingAverages) {
+TEST(JpegTest, ShrinkingAveragesPixels) {
   const testing::TestImage image = testing::waves({95, 130}, 3);
   const testing::Bytes bytes = testing::encode_with(image, {});
   const testing::TestImage whole = decode(bytes);
@@ -67,7 +67,7 @@ TEST(JpegTest, ShrinkingAverages) {
   }
 }
 
-TEST(JpegTest, NamesItsKind) {
+TEST(JpegTest, DescribesTheFormat) {
   const auto format = [](int channels, const testing::JpegKind& kind) {
     return Decoder().open(testing::encode_with(testing::waves({9, 9}, channels), kind)).format;
   };
@@ -79,7 +79,7 @@ TEST(JpegTest, NamesItsKind) {
   EXPECT_EQ(format(4, {.progressive = true, .stored = JCS_YCCK}), "progressive YCCK JPEG");
 }
 
-TEST(JpegTest, EncodesWhatItDecodes) {
+TEST(JpegTest, DecodesWhatItEncodes) {
   for (const int channels : {1, 3}) {
     testing::TestImage image({61, 47}, channels);
     for (size_t i = 0; i < image.pixels.size(); ++i) {
@@ -103,8 +103,8 @@ TEST(JpegTest, EncodesWhatItDecodes) {
               HasSubstr("Maximum supported image dimension is 65500 pixels"));
 }
 
-// Data that ends anywhere in the lower half hurts only who wants the lower half.
-TEST(JpegTest, ReadsNoFurtherThanItMust) {
+// Truncation in the lower half of the image only affects regions in the lower half.
+TEST(JpegTest, ReadsNoFurtherThanNecessary) {
   const ImageSize size{160, 96};
   testing::Bytes bytes = testing::encode_with(testing::waves(size, 3), {.sampling = {2, 2}});
   const testing::TestImage whole = decode(bytes);
@@ -115,7 +115,7 @@ TEST(JpegTest, ReadsNoFurtherThanItMust) {
   testing::expect_region(decoder, bytes, whole, {3, {17, 20, 60, 50}, 1});
 }
 
-TEST(JpegTest, NamesDamage) {
+TEST(JpegTest, ErrorsDescribeTheDamage) {
   const testing::Bytes good =
       testing::encode_with(testing::waves({64, 64}, 3), {.sampling = {2, 2}, .restart_rows = 1});
   testing::Bytes bytes = good;
@@ -145,8 +145,8 @@ TEST(JpegTest, NamesDamage) {
   EXPECT_EQ(testing::error_of(bytes), "JPEG data ends early, in its header");
 }
 
-// What is beside the point, and Pillow reads too.
-TEST(JpegTest, BearsJunkBeforeMarkers) {
+// Pillow ignores such bytes, too.
+TEST(JpegTest, IgnoresExtraBytesBeforeMarkers) {
   testing::Bytes bytes = testing::encode_with(testing::waves({40, 40}, 3), {});
   const testing::TestImage whole = decode(bytes);
   bytes.insert(bytes.end() - 2, {1, 2, 3});
@@ -155,7 +155,7 @@ TEST(JpegTest, BearsJunkBeforeMarkers) {
   EXPECT_EQ(decode(bytes), whole);
 }
 
-TEST(JpegTest, RefusesEndlessScans) {
+TEST(JpegTest, RejectsTooManyScans) {
   testing::Bytes bytes = testing::encode_with(testing::waves({40, 40}, 3), {.one_scan_each = true});
   const std::array<uint8_t, 2> marker{0xFF, 0xDA};
   const auto last = std::find_end(bytes.begin(), bytes.end(), marker.begin(), marker.end());

@@ -23,7 +23,7 @@
 #include "data/sampler.h"
 
 namespace {
-std::atomic<int64_t> g_allocations{0};  // of the whole program
+std::atomic<int64_t> g_allocations{0};  // in the entire program
 }  // namespace
 
 [[gnu::noinline]] void* operator new(size_t bytes) {
@@ -40,7 +40,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Values;
 
-// Sample i is i + 1 in three ways; reading takes irregular time and may fail.
+// Sample i consists of the input {i + 1, -(i + 1)} and the target i + 1. Reading takes irregular
+// time and can fail.
 class Counting final : public Dataset {
  public:
   explicit Counting(int64_t size, int64_t bad = -1) : size_(size), bad_(bad) {
@@ -81,7 +82,8 @@ LoaderOptions options(int64_t global, int threads, int rank = 0, int ranks = 1) 
 
 class LoaderTest : public ::testing::Test {
  protected:
-  // What a batch holds, after checking that it agrees with itself and is zero beyond its rows.
+  // Returns the samples of a batch. Checks that inputs and targets match, and that the memory
+  // beyond its rows is zero.
   static std::vector<int64_t> rows(const Batch& batch, int64_t capacity) {
     std::vector<int64_t> out;
     for (int64_t row = 0; row < capacity; ++row) {
@@ -105,7 +107,7 @@ class LoaderTest : public ::testing::Test {
 class LoaderSweep : public LoaderTest,
                     public ::testing::WithParamInterface<std::tuple<int, int, int, int, int>> {};
 
-TEST_P(LoaderSweep, RanksTogetherReadTheOrderOfTheEpoch) {
+TEST_P(LoaderSweep, RanksReadTheOrderOfTheEpochTogether) {
   const auto [size, global, ranks, threads, depth] = GetParam();
   Counting dataset(size);
   dataset.slow();
@@ -153,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(Extremes, LoaderSweep,
                                 std::tuple{5, 100, 3, 2, 4}, std::tuple{9, 3, 8, 2, 4},
                                 std::tuple{64, 64, 2, 1, 4}));
 
-TEST_F(LoaderTest, WithoutShuffleSamplesComeAsNumbered) {
+TEST_F(LoaderTest, WithoutShuffleSamplesAreInOrder) {
   const Counting dataset(7);
   LoaderOptions o = options(4, 1);
   o.order.shuffle = false;
@@ -164,16 +166,16 @@ TEST_F(LoaderTest, WithoutShuffleSamplesComeAsNumbered) {
   EXPECT_THAT(rows(loader.next(), 4), ElementsAre(0, 1, 2, 3));
 }
 
-TEST_F(LoaderTest, ResumesAnywhereInTheStraightOrder) {
+TEST_F(LoaderTest, ResumedBatchesMatchUninterruptedOnes) {
   const Counting dataset(50);
-  Loader straight(dataset, *device, options(8, 2));
+  Loader uninterrupted(dataset, *device, options(8, 2));
   Loader resumed(dataset, *device, options(8, 3));
   for (int64_t skipped = 0; skipped < 15; ++skipped) {
-    straight.start(0, 0);
-    for (int64_t i = 0; i < skipped; ++i) straight.next();
+    uninterrupted.start(0, 0);
+    for (int64_t i = 0; i < skipped; ++i) uninterrupted.next();
     resumed.start(skipped / 7, skipped % 7 * 8);
     for (int i = 0; i < 10; ++i) {
-      const Batch& a = straight.next();
+      const Batch& a = uninterrupted.next();
       const Batch& b = resumed.next();
       ASSERT_EQ(a.epoch, b.epoch);
       ASSERT_EQ(a.position, b.position);
@@ -182,7 +184,7 @@ TEST_F(LoaderTest, ResumesAnywhereInTheStraightOrder) {
   }
 }
 
-TEST_F(LoaderTest, BeginsAtAnyPosition) {
+TEST_F(LoaderTest, StartsAtAnyPosition) {
   const Counting dataset(20);
   LoaderOptions o = options(8, 1);
   o.order.shuffle = false;
@@ -194,11 +196,11 @@ TEST_F(LoaderTest, BeginsAtAnyPosition) {
   EXPECT_TRUE(last.last_of_epoch);
   EXPECT_THAT(rows(last, 8), ElementsAre(19));
   EXPECT_EQ(loader.next().epoch, 1);
-  loader.start(4, 20);  // all of epoch 4 is done
+  loader.start(4, 20);  // epoch 4 is finished
   EXPECT_EQ(loader.next().epoch, 5);
 }
 
-TEST_F(LoaderTest, ErrorsComeWhenReachedAndStay) {
+TEST_F(LoaderTest, ThrowsErrorsWithTheirBatchUntilRestarted) {
   for (const int threads : {0, 1, 3}) {
     const Counting dataset(40, /*bad=*/17);
     LoaderOptions o = options(8, threads);
@@ -220,7 +222,7 @@ TEST_F(LoaderTest, ErrorsComeWhenReachedAndStay) {
   }
 }
 
-// Some samples cannot be read, one makes its thread end or wait.
+// Every `every`-th sample cannot be read, and on_read can throw, block or end the thread.
 class Damaged final : public Dataset {
  public:
   explicit Damaged(int64_t size) : numbers_(size) {}
@@ -230,7 +232,7 @@ class Damaged final : public Dataset {
     const int64_t index = id.index;
     if (on_read) on_read(index);
     if (every > 0 && index % every == 0) {
-      input[0] = std::byte{1};  // half a sample is there already
+      input[0] = std::byte{1};  // partially written
       throw DataError("numbers: record " + std::to_string(index), "is bad");
     }
     numbers_.read(id, input, target);
@@ -253,7 +255,7 @@ LoaderOptions plain(int threads) {
   return o;
 }
 
-TEST_F(LoaderTest, BadSamplesAreLeftOutAndCountedOnce) {
+TEST_F(LoaderTest, SkipsBadSamplesAndCountsThemOnce) {
   for (const int threads : {0, 1, 3}) {
     Damaged dataset(20);
     dataset.every = 6;  // 0, 6, 12, 18
@@ -273,7 +275,7 @@ TEST_F(LoaderTest, BadSamplesAreLeftOutAndCountedOnce) {
   }
 }
 
-TEST_F(LoaderTest, MoreBadSamplesThanTheCapAreAnError) {
+TEST_F(LoaderTest, ThrowsAboveTheLimitOfBadSamples) {
   for (const int threads : {0, 1}) {
     Damaged dataset(20);
     dataset.every = 6;
@@ -292,11 +294,11 @@ TEST_F(LoaderTest, MoreBadSamplesThanTheCapAreAnError) {
                    "numbers: record 0: is bad");
     }
     loader.start(0, 0);
-    EXPECT_THROW(loader.next(), DataError) << "the cap stays reached";
+    EXPECT_THROW(loader.next(), DataError) << "the count is not reset";
   }
 }
 
-TEST_F(LoaderTest, ErrorsOfOtherKindsNameTheSampleAndAreNotLeftOut) {
+TEST_F(LoaderTest, OtherErrorsNameTheSampleAndAreNotSkipped) {
   for (const int threads : {0, 2}) {
     Damaged dataset(20);
     bool standard = true;
@@ -324,7 +326,7 @@ TEST_F(LoaderTest, ErrorsOfOtherKindsNameTheSampleAndAreNotLeftOut) {
   }
 }
 
-TEST_F(LoaderTest, AWorkerThatEndsIsAnErrorAndNoWait) {
+TEST_F(LoaderTest, ThrowsWhenAWorkerThreadEnds) {
   for (const int threads : {1, 2}) {
     Damaged dataset(40);
     dataset.on_read = [](int64_t index) {
@@ -344,54 +346,55 @@ TEST_F(LoaderTest, AWorkerThatEndsIsAnErrorAndNoWait) {
     }
     loader.start(0, 16);
     if (threads == 1) {
-      EXPECT_THROW(loader.next(), Error) << "nobody is left to read";
+      EXPECT_THROW(loader.next(), Error) << "no worker remains";
     } else {
-      EXPECT_EQ(loader.next().position, 16) << "the other one goes on";
+      EXPECT_EQ(loader.next().position, 16) << "the other worker continues";
     }
   }
 }
 
-TEST_F(LoaderTest, WhatNextWaitsForIsTold) {
+TEST_F(LoaderTest, ReportsTheSampleThatNextWaitsFor) {
   Damaged dataset(40);
-  std::atomic<bool> let_go = false;
+  std::atomic<bool> released = false;
   dataset.on_read = [&](int64_t index) {
-    while (index == 11 && !let_go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (index == 11 && !released) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   };
-  std::string told;
+  std::string message;
   LoaderOptions o = plain(1);
   o.progress = [&](std::string_view text) {
-    told = text;
-    let_go = true;
+    message = text;
+    released = true;
   };
   Loader loader(dataset, *device, o);
   loader.start(2, 0);
   loader.next();
-  EXPECT_EQ(told, "");
+  EXPECT_EQ(message, "");
   EXPECT_EQ(loader.next().position, 8);
-  EXPECT_TRUE(told.starts_with("sample 11 of epoch 3 (shard: 11), which worker 0 has been reading"))
-      << told;
+  EXPECT_TRUE(
+      message.starts_with("sample 11 of epoch 3 (shard: 11), which worker 0 has been reading"))
+      << message;
 }
 
-TEST_F(LoaderTest, WhatNextReadsItselfIsToldBefore) {
+TEST_F(LoaderTest, WithoutWorkersReportsEachSampleBeforeReadingIt) {
   Damaged dataset(40);
-  std::vector<std::string> told;
+  std::vector<std::string> messages;
   LoaderOptions o = plain(0);
-  o.progress = [&](std::string_view text) { told.emplace_back(text); };
+  o.progress = [&](std::string_view text) { messages.emplace_back(text); };
   dataset.on_read = [&](int64_t index) {
-    ASSERT_EQ(told.back(), "sample " + std::to_string(index) +
-                               " of epoch 1 (shard: " + std::to_string(index) + ")");
+    ASSERT_EQ(messages.back(), "sample " + std::to_string(index) +
+                                   " of epoch 1 (shard: " + std::to_string(index) + ")");
   };
   Loader loader(dataset, *device, o);
   loader.start(0, 0);
   loader.next();
-  EXPECT_EQ(told.size(), 8u);
+  EXPECT_EQ(messages.size(), 8u);
 }
 
-TEST_F(LoaderTest, WhatWorkersReadCanBeAsked) {
+TEST_F(LoaderTest, ReadingsReturnsWhatWorkersAreReading) {
   Damaged dataset(40);
-  std::atomic<bool> let_go = false;
+  std::atomic<bool> released = false;
   dataset.on_read = [&](int64_t index) {
-    while (index == 3 && !let_go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (index == 3 && !released) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   };
   Loader loader(dataset, *device, plain(1));
   EXPECT_TRUE(loader.readings().empty());
@@ -402,11 +405,11 @@ TEST_F(LoaderTest, WhatWorkersReadCanBeAsked) {
   EXPECT_EQ(readings[0].worker, 0);
   EXPECT_EQ(readings[0].batch, 0);
   EXPECT_EQ(readings[0].where, "shard: 3");
-  let_go = true;
+  released = true;
   loader.next();
 }
 
-// Waits, but not for ever, so that a test which would hang fails.
+// Waits for at least 5 seconds, so that a test fails instead of hanging.
 template <class Condition>
 bool comes_true(Condition condition) {
   for (int tries = 0; tries < 5000 && !condition(); ++tries) {
@@ -420,19 +423,19 @@ TEST_F(LoaderTest, ThreadsShareTheRowsOfABatch) {
   std::atomic<int> inside = 0;
   std::atomic<int> alone = 0;
   dataset.on_read = [&](int64_t index) {
-    if (index % 2 != 0) return;  // the rows of a unit come one after the other
+    if (index % 2 != 0) return;  // rows of a unit are read one after another
     ++inside;
     if (!comes_true([&] { return inside >= 4; })) ++alone;
   };
   LoaderOptions o = plain(4);
-  o.depth = 1;  // there is no other batch to turn to
+  o.depth = 1;  // workers cannot load another batch
   Loader loader(dataset, *device, o);
   loader.start(0, 0);
   EXPECT_THAT(rows(loader.next(), 9), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
   EXPECT_EQ(alone, 0);
 }
 
-TEST_F(LoaderTest, TheFirstFailureOfABatchIsReportedWhicheverWasMetFirst) {
+TEST_F(LoaderTest, ReportsTheFailureOfTheFirstRowOfABatch) {
   Damaged dataset(40);
   std::atomic<bool> later_failed = false;
   dataset.on_read = [&](int64_t index) {
@@ -454,13 +457,13 @@ TEST_F(LoaderTest, TheFirstFailureOfABatchIsReportedWhicheverWasMetFirst) {
   }
 }
 
-TEST_F(LoaderTest, WhatIsReadAheadIsNotCountedBeforeItsBatchComes) {
+TEST_F(LoaderTest, CountsBadSamplesWhenTheirBatchIsReturned) {
   Damaged dataset(80);
   dataset.every = 5;
   std::atomic<int64_t> furthest = 0;
   dataset.on_read = [&](int64_t index) { furthest = std::max<int64_t>(furthest, index); };
   LoaderOptions o = plain(1);
-  o.max_bad_records = 3;  // more are read ahead
+  o.max_bad_records = 3;  // fewer than are read ahead
   Loader loader(dataset, *device, o);
   loader.start(0, 0);
   ASSERT_TRUE(comes_true([&] { return furthest == 31; }));
@@ -471,7 +474,7 @@ TEST_F(LoaderTest, WhatIsReadAheadIsNotCountedBeforeItsBatchComes) {
   EXPECT_THROW((loader.next(), loader.next()), DataError);
 }
 
-TEST_F(LoaderTest, NoMoreIsReadAheadThanTheRingHolds) {
+TEST_F(LoaderTest, ReadsAheadNoFurtherThanTheRingHolds) {
   for (const int threads : {1, 3}) {
     Damaged dataset(400);
     std::atomic<int64_t> reads = 0;
@@ -503,7 +506,7 @@ TEST_F(LoaderTest, ThreadsHaveNames) {
   EXPECT_GE(named, 8);
 }
 
-TEST_F(LoaderTest, StopsAtAnyTime) {
+TEST_F(LoaderTest, CanBeDestroyedOrRestartedAtAnyTime) {
   Counting dataset(100);
   dataset.slow();
   for (int i = 0; i < 60; ++i) {
@@ -515,7 +518,7 @@ TEST_F(LoaderTest, StopsAtAnyTime) {
   }
 }
 
-TEST_F(LoaderTest, ABatchStaysValidUntilTheNext) {
+TEST_F(LoaderTest, ABatchStaysValidUntilTheNextCall) {
   const Counting dataset(64);
   for (const int depth : {1, 2, 4}) {
     LoaderOptions o = options(4, 2);
@@ -543,7 +546,7 @@ TEST_F(LoaderTest, DoesNotAllocateOnceStarted) {
   }
 }
 
-TEST_F(LoaderTest, WaitingIsMeasured) {
+TEST_F(LoaderTest, MeasuresWaitingTime) {
   Counting dataset(100);
   dataset.slow();
   for (const int threads : {0, 1}) {
@@ -554,17 +557,17 @@ TEST_F(LoaderTest, WaitingIsMeasured) {
   }
 }
 
-TEST_F(LoaderTest, RefusesWhatCannotBe) {
+TEST_F(LoaderTest, ThrowsForInvalidOptionsAndCalls) {
   const Counting dataset(10);
-  const auto refuse = [&](LoaderOptions o) { Loader(dataset, *device, o); };
+  const auto create = [&](LoaderOptions o) { Loader(dataset, *device, o); };
   LoaderOptions o = options(8, 1);
   o.capacity = 7;
-  EXPECT_THROW(refuse(o), Error);
+  EXPECT_THROW(create(o), Error);
   o = options(8, 1);
   o.rank = 1;
-  EXPECT_THROW(refuse(o), Error);
+  EXPECT_THROW(create(o), Error);
   o = options(0, 1);
-  EXPECT_THROW(refuse(o), Error);
+  EXPECT_THROW(create(o), Error);
   EXPECT_THROW(Loader(Counting(0), *device, options(8, 1)), Error);
   Loader loader(dataset, *device, options(8, 1));
   EXPECT_THROW(loader.next(), Error);

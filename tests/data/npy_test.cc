@@ -20,7 +20,7 @@ using testing::values;
 
 using namespace std::string_literals;
 
-// As NumPy writes it.
+// Returns a .npy file as NumPy writes it.
 std::string npy(const std::string& descr, const std::string& shape, std::string_view elements,
                 const std::string& order = "False") {
   std::string header =
@@ -44,7 +44,7 @@ std::string parse_error(std::string_view bytes) {
   return message<DataError>([&] { parse_npy(span_of(bytes), "x.npy"); });
 }
 
-TEST(NpyArrayTest, ReadsWhatNumPyWrites) {
+TEST(NpyArrayTest, ReadsFilesOfNumPy) {
   const std::string file = npy("'<f4'", "(2, 3)", pixels(24));
   const NpyArray array = parse_npy(span_of(file), "x.npy");
   EXPECT_EQ(array.dtype, DType::kF32);
@@ -71,7 +71,7 @@ TEST(NpyArrayTest, ReadsVersions2And3AndScalars) {
   }
 }
 
-TEST(NpyArrayTest, WhatItWritesItReads) {
+TEST(NpyArrayTest, ReadsEncodedArrays) {
   const std::string elements = pixels(48);
   for (const auto& shape : {std::vector<int64_t>{3, 2}, std::vector<int64_t>{6}}) {
     const std::vector<uint8_t> file = encode_npy(DType::kF64, shape, span_of(elements));
@@ -84,7 +84,7 @@ TEST(NpyArrayTest, WhatItWritesItReads) {
   EXPECT_SAYS(message<Error>([] { encode_npy(DType::kBF16, {}, {}); }), "bf16 cannot be saved");
 }
 
-TEST(NpyArrayTest, RefusesWhatItDoesNotReadAndSaysWhatToDo) {
+TEST(NpyArrayTest, UnsupportedArraysAreErrorsWithARemedy) {
   EXPECT_SAYS(parse_error(npy("'>f4'", "(2,)", "12345678")),
               "x.npy: is big-endian ('>f4'); save x.astype('<f4')");
   EXPECT_SAYS(parse_error(npy("'|b1'", "(2,)", "12")), "contains booleans; save x.astype('u1')");
@@ -119,7 +119,7 @@ TEST(NpyArrayTest, DamagedHeaders) {
               "has 1 bytes after its array, f32 [2]");
 }
 
-TEST(NpyArrayTest, AnnouncementsBeyondAllMemoryAreCutShort) {
+TEST(NpyArrayTest, ShapesThatExceedMemoryAreTruncated) {
   for (const char* shape : {"(4611686018427387904, 4611686018427387904)",
                             "(1, 4611686018427387904)", "(4611686018427387904, 3)"}) {
     const std::string file = npy("'<f8'", shape, pixels(48));
@@ -163,7 +163,7 @@ TEST_F(NpyTest, ServesImagesAndLabels) {
   EXPECT_SAYS(dataset->description(), "4 samples of u8 [1, 2, 3] in 3 classes");
 }
 
-TEST_F(NpyTest, ColorComesLast) {
+TEST_F(NpyTest, ChannelsAreTheLastDimension) {
   folder.write("x.npy", npy("'|u1'", "(4, 5, 2, 3)", pixels(120)));
   EXPECT_EQ(open()->spec().input,
             (TensorSpec{DType::kU8, Shape{3, 5, 2}, Layout::channels_last()}));
@@ -215,9 +215,9 @@ TEST_F(NpyTest, EvaluationHasTheClassesOfTraining) {
 }
 
 TEST_F(NpyTest, HoldoutSplits) {
-  const DataConfig held = config("holdout: 0.25");
-  EXPECT_EQ(open_dataset(held, Part::kTraining)->size(), 3);
-  EXPECT_EQ(open_dataset(held, Part::kEvaluation)->size(), 1);
+  const DataConfig split = config("holdout: 0.25");
+  EXPECT_EQ(open_dataset(split, Part::kTraining)->size(), 3);
+  EXPECT_EQ(open_dataset(split, Part::kEvaluation)->size(), 1);
 }
 
 TEST_F(NpyTest, BadLabels) {
@@ -230,11 +230,12 @@ TEST_F(NpyTest, BadLabels) {
   const std::string expected = pixels(6, 12);
   EXPECT_EQ(std::memcmp(sample(*dataset, 1).input.data(), expected.data(), 6), 0);
   EXPECT_EQ(dataset->bad_records().count, 2);
-  EXPECT_SAYS(dataset->bad_records().first[1], "record 3: label 1099511627776 means more classes");
+  EXPECT_SAYS(dataset->bad_records().first[1],
+              "record 3: label 1099511627776 implies more classes");
   EXPECT_SAYS(dataset->description(), ", 2 bad record(s) skipped");
 }
 
-TEST_F(NpyTest, TargetsThatAreNoNumbers) {
+TEST_F(NpyTest, TargetsMustBeFinite) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   folder.write("y.npy", npy("'<f4'", "(4,)", bytes_of<float>({1, kNan, 2, 3})));
   EXPECT_SAYS(data_error(config()),
@@ -244,8 +245,8 @@ TEST_F(NpyTest, TargetsThatAreNoNumbers) {
   EXPECT_THAT(values<float>(sample(*dataset, 1).target), ElementsAre(2));
 }
 
-// A rectifier would make 0 of NaN, and nobody would notice.
-TEST_F(NpyTest, InputsThatAreNoNumbers) {
+// Otherwise a ReLU would turn NaN into 0 and hide the problem.
+TEST_F(NpyTest, InputsMustBeFinite) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   folder.write("x.npy", npy("'<f4'", "(4, 2)", bytes_of<float>({1, 2, 3, 4, 5, kNan, 7, 8})));
   const auto dataset = open();
@@ -257,7 +258,7 @@ TEST_F(NpyTest, InputsThatAreNoNumbers) {
   EXPECT_SAYS(message<DataError>([&] { sample(*open(), 2); }), "record 2: value 0 is -inf");
 }
 
-TEST_F(NpyTest, CutShort) {
+TEST_F(NpyTest, Truncated) {
   folder.write("x.npy", npy("'|u1'", "(4, 2, 3)", pixels(17)));
   EXPECT_SAYS(data_error(config()), folder.path("x.npy") +
                                         ": record 2: is truncated: the header declares u8 [4, 2, "
@@ -273,7 +274,7 @@ TEST_F(NpyTest, TargetsWiderThanTheirFile) {
   EXPECT_SAYS(data_error(config("on_bad_record: SKIP")), "but the file has only 16 bytes of it");
 }
 
-TEST_F(NpyTest, AsManyTargetsAsInputs) {
+TEST_F(NpyTest, RequiresAsManyTargetsAsInputs) {
   folder.write("y.npy", npy("'|u1'", "(3,)", "\2\0\1"s));
   EXPECT_SAYS(data_error(config()), folder.path("y.npy") + ": has 3 targets, but " +
                                         folder.path("x.npy") + " has 4 inputs");
@@ -282,7 +283,7 @@ TEST_F(NpyTest, AsManyTargetsAsInputs) {
   EXPECT_SAYS(data_error(config("on_bad_record: SKIP")), "has no good records, only 4 bad ones");
 }
 
-TEST_F(NpyTest, ShapesThatAreNoSamples) {
+TEST_F(NpyTest, UnsupportedShapesAndTypes) {
   folder.write("x.npy", npy("'|u1'", "(0, 2, 3)", ""));
   EXPECT_SAYS(data_error(config()), "has no samples: it is u8 [0, 2, 3]");
   folder.write("x.npy", npy("'|u1'", "(4,)", pixels(4)));

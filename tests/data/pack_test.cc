@@ -34,7 +34,7 @@ std::string contents(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Twelve images in three classes, and where they are packed to.
+// Packs twelve images in three classes.
 class PackTest : public ::testing::Test {
  protected:
   PackTest() {
@@ -62,11 +62,11 @@ class PackTest : public ::testing::Test {
     shards.set_root(folder.path(to));
     return shards;
   }
-  // Names and bytes of all that was packed.
+  // Returns the names and contents of all packed files.
   std::map<std::string, std::string> files(const std::string& to) const {
     std::map<std::string, std::string> all;
     for (const auto& entry : fs::directory_iterator(folder.path(to))) {
-      if (entry.path().extension() == ".index") continue;  // has the shard's time in it
+      if (entry.path().extension() == ".index") continue;  // contains the shard's modification time
       all[entry.path().filename().string()] = contents(entry.path());
     }
     return all;
@@ -76,7 +76,7 @@ class PackTest : public ::testing::Test {
   DataConfig config = folder.config("image_folder { train: 'in/train' }");
 };
 
-TEST_F(PackTest, FilesAreCopiedAsTheyAre) {
+TEST_F(PackTest, CopiesFilesUnchanged) {
   const auto from = source();
   const PackState state = pack_to("out");
   EXPECT_TRUE(state.done);
@@ -96,22 +96,22 @@ TEST_F(PackTest, FilesAreCopiedAsTheyAre) {
               ::testing::HasSubstr(text_of(first.bytes)));
 }
 
-TEST_F(PackTest, ShardsAreNoLargerThanAsked) {
+TEST_F(PackTest, LimitsTheSizeOfShards) {
   for (const PackedShard& shard : pack_to("out").shards) {
     const auto bytes = fs::file_size(folder.path("out/" + shard.name));
     EXPECT_EQ(bytes, shard.bytes);
-    EXPECT_LE(bytes, (8u << 10) + 1024);  // the zeros that end it
+    EXPECT_LE(bytes, (8u << 10) + 1024);  // 1024 for the end-of-archive marker
     EXPECT_EQ(bytes % 512, 0u);
     EXPECT_TRUE(fs::exists(folder.path("out/" + shard.name + ".index")));
   }
   PackOptions tiny = options("tiny");
-  tiny.shard_bytes = 1;  // each sample has one for itself
+  tiny.shard_bytes = 1;  // one shard per sample
   EXPECT_EQ(pack(*source(), tiny).shards.size(), 12u);
   EXPECT_EQ(shard_pattern("train", 12), "train-{000000..000011}.tar");
   EXPECT_EQ(shard_pattern("eval", 1), "eval-000000.tar");
 }
 
-TEST_F(PackTest, ThreadsChangeNothing) {
+TEST_F(PackTest, ResultDoesNotDependOnThreads) {
   pack_to("one");
   for (const int threads : {2, 5}) {
     PackOptions many = options(fmt::format("many{}", threads));
@@ -121,13 +121,13 @@ TEST_F(PackTest, ThreadsChangeNothing) {
   }
 }
 
-TEST_F(PackTest, GoesOnWhereItWasStopped) {
-  pack_to("whole");
+TEST_F(PackTest, ResumesAfterAStop) {
+  pack_to("complete");
   for (int stop_at = 0; stop_at < 12; ++stop_at) {
     fs::remove_all(folder.path("out"));
     PackOptions stopped = options();
-    int asked = 0;
-    stopped.stop = [&] { return asked++ == stop_at; };
+    int calls = 0;
+    stopped.stop = [&] { return calls++ == stop_at; };
     const PackState half = pack(*source(), stopped);
     EXPECT_FALSE(half.done);
     EXPECT_LE(half.end(), stop_at);
@@ -137,11 +137,11 @@ TEST_F(PackTest, GoesOnWhereItWasStopped) {
     rest.progress = [&](int64_t, int64_t) { ++records; };
     EXPECT_TRUE(pack(*source(), rest).done);
     EXPECT_EQ(records, 12 - half.end());
-    EXPECT_EQ(files("out"), files("whole"));
+    EXPECT_EQ(files("out"), files("complete"));
   }
 }
 
-TEST_F(PackTest, WhatIsWholeIsKeptAndWhatIsMissingMadeAgain) {
+TEST_F(PackTest, RecreatesOnlyDamagedShards) {
   const PackState state = pack_to("out");
   const auto before = files("out");
   int64_t records = 0;
@@ -156,7 +156,7 @@ TEST_F(PackTest, WhatIsWholeIsKeptAndWhatIsMissingMadeAgain) {
   EXPECT_EQ(files("out"), before);
 }
 
-TEST_F(PackTest, AnotherPlanIsRefused) {
+TEST_F(PackTest, RejectsOtherSettings) {
   pack_to("out");
   const std::string path = folder.path("out/train.pack.json");
   PackOptions other = options();
@@ -175,27 +175,27 @@ TEST_F(PackTest, AnotherPlanIsRefused) {
   EXPECT_SAYS(message<DataError>([&] { pack(*source(), options()); }), path + ": is damaged");
 }
 
-TEST_F(PackTest, ShardsOfOthersAreNotWrittenOver) {
+TEST_F(PackTest, DoesNotOverwriteOtherShards) {
   folder.write("out/train-000000.tar", "precious");
   EXPECT_SAYS(message<ConfigError>([&] { pack_to("out"); }),
               folder.path("out/train-000000.tar") + ": already exists");
   EXPECT_EQ(contents(folder.path("out/train-000000.tar")), "precious");
 }
 
-TEST_F(PackTest, LargeImagesAreResized) {
+TEST_F(PackTest, ResizesLargeImages) {
   pack_to("out", {.resize = 26, .quality = 95});
   const auto dataset =
       open_dataset(packed("out", "transform { center_crop { size: [24, 38] } }"), Part::kTraining);
-  const auto whole = source({.resize = 26});
+  const auto resizing = source({.resize = 26});
   PackTools tools;
   for (int64_t i = 0; i < 12; ++i) {
-    const PackedSample small = whole->read(i, tools);
-    const PackedSample as_it_is = source()->read(i, tools);
+    const PackedSample small = resizing->read(i, tools);
+    const PackedSample original = source()->read(i, tools);
     Decoder a, b;
-    const ImageSize before = a.open(as_it_is.bytes).size;
+    const ImageSize before = a.open(original.bytes).size;
     const ImageSize after = b.open(small.bytes).size;
     if (before.height <= 26) {
-      EXPECT_EQ(small.bytes, as_it_is.bytes);
+      EXPECT_EQ(small.bytes, original.bytes);
     } else {
       EXPECT_EQ(after, (ImageSize{26, 40 * 26 / before.height}));
       EXPECT_EQ(small.extension, "jpg");
@@ -207,7 +207,7 @@ TEST_F(PackTest, LargeImagesAreResized) {
               "--resize: is only for images in files");
 }
 
-TEST_F(PackTest, AnOrderIsDrawnBySeed) {
+TEST_F(PackTest, ShufflesBySeed) {
   PackOptions shuffled = options();
   shuffled.shuffle = 7;
   shuffled.samples = 9;
@@ -222,8 +222,8 @@ TEST_F(PackTest, AnOrderIsDrawnBySeed) {
   EXPECT_FALSE(std::ranges::is_sorted(labels));
 }
 
-TEST_F(PackTest, BadRecordsEndItOrAreLeftOut) {
-  folder.write("in/train/bee/13.jpg", "no image");
+TEST_F(PackTest, BadRecordsAreErrorsOrSkipped) {
+  folder.write("in/train/bee/13.jpg", "not an image");
   const std::string path = folder.path("in/train/bee/13.jpg");
   EXPECT_SAYS(message<DataError>([&] { pack_to("out"); }),
               path + ": is not a JPEG, PNG or .npy file");
@@ -233,55 +233,55 @@ TEST_F(PackTest, BadRecordsEndItOrAreLeftOut) {
   EXPECT_EQ(state.samples(), 12);
   EXPECT_EQ(state.bad().count, 1);
   EXPECT_THAT(state.bad().first, ElementsAre(::testing::HasSubstr(path)));
-  EXPECT_EQ(pack(*source(), skipping).bad().count, 1);  // remembered
+  EXPECT_EQ(pack(*source(), skipping).bad().count, 1);  // from the saved state
   skipping.bad_limit = 0;
   fs::remove_all(folder.path("skip"));
   EXPECT_SAYS(message<DataError>([&] { pack(*source(), skipping); }),
               "1 bad records, more than data.max_bad_records, 0");
 }
 
-// No file may be longer than this, as on a disk that is full.
-class Full {
+// Limits the length of files, which has the same effect as a full disk.
+class FullDisk {
  public:
-  explicit Full(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
+  explicit FullDisk(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
     getrlimit(RLIMIT_FSIZE, &before_);
     const rlimit limit{bytes, before_.rlim_max};
     setrlimit(RLIMIT_FSIZE, &limit);
   }
-  ~Full() {
+  ~FullDisk() {
     setrlimit(RLIMIT_FSIZE, &before_);
     signal(SIGXFSZ, handler_);
   }
-  Full(const Full&) = delete;
-  Full& operator=(const Full&) = delete;
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
 
  private:
   sighandler_t handler_;
   rlimit before_{};
 };
 
-TEST_F(PackTest, AFullDiskLosesNothing) {
-  pack_to("whole");
+TEST_F(PackTest, ResumesAfterAFullDisk) {
+  pack_to("complete");
   {
-    const Full full(7000);
+    const FullDisk full(7000);
     EXPECT_SAYS(message<Error>([&] { pack_to("out"); }),
                 folder.path("out/train-000000.tar.tmp") + ": cannot be written: File too large");
   }
   EXPECT_TRUE(fs::is_empty(folder.path("out")));
   PackOptions half = options();
-  half.stop = [&, asked = 0]() mutable { return asked++ == 10; };
+  half.stop = [&, calls = 0]() mutable { return calls++ == 10; };
   ASSERT_GT(pack(*source(), half).shards.size(), 0u);
   const auto before = files("out");
   {
-    const Full full(100);
+    const FullDisk full(100);
     EXPECT_SAYS(message<Error>([&] { pack_to("out"); }), "cannot be written");
   }
   EXPECT_EQ(files("out"), before);
   EXPECT_TRUE(pack_to("out").done);
-  EXPECT_EQ(files("out"), files("whole"));
+  EXPECT_EQ(files("out"), files("complete"));
 }
 
-TEST_F(PackTest, RowsOfNumbersBecomeArrays) {
+TEST_F(PackTest, PacksTableRowsAsArrays) {
   folder.write("rows.csv", "1,2,3,4,0\n5,6,7,8,2\n-1,0,1,0.5,1\n");
   config = folder.config("csv { train_file: 'rows.csv' shape: [1, 2, 2] scale: 0.5 }");
   EXPECT_EQ(pack_to("out").samples(), 3);
@@ -296,7 +296,7 @@ TEST_F(PackTest, RowsOfNumbersBecomeArrays) {
               "holds arrays; transform, decode and cache are only for images");
 }
 
-TEST_F(PackTest, ImagesOfBytesBecomePng) {
+TEST_F(PackTest, PacksU8ImagesAsPng) {
   for (const char* shape : {"[1, 5, 4]", "[3, 5, 4]"}) {
     config = config_of(fmt::format("synthetic {{ shape: {} count: 20 }}", shape));
     const std::string to = std::string("out") + shape[1];
@@ -317,7 +317,7 @@ TEST_F(PackTest, ImagesOfBytesBecomePng) {
   for (int64_t i = 0; i < 20; ++i) EXPECT_EQ(sample(*a, i), sample(*b, i));
 }
 
-TEST_F(PackTest, WhatCannotBePacked) {
+TEST_F(PackTest, RejectsSamplesWithoutLabelsAndHeldOutSamples) {
   folder.write("rows.csv", "1,2,0\n4,5,1\n");
   config = folder.config("csv { train_file: 'rows.csv' regression: true }");
   EXPECT_SAYS(message<ConfigError>([&] { source(); }), "only samples with class labels");
@@ -327,7 +327,7 @@ TEST_F(PackTest, WhatCannotBePacked) {
   config = folder.config("csv { train_file: 'rows.csv' } holdout: 0.5");
   EXPECT_SAYS(message<ConfigError>([&] { open_pack_source(config, Part::kEvaluation, {}, {}); }),
               "data.holdout: selects evaluation samples");
-  EXPECT_EQ(source()->size(), 2);  // all of them
+  EXPECT_EQ(source()->size(), 2);  // data.holdout is ignored
 }
 
 std::string array_of(std::vector<float> numbers) {
@@ -347,7 +347,7 @@ void write_shard(const std::string& path,
   tar.finish();
 }
 
-TEST_F(PackTest, ArraysOfAShardAreAlike) {
+TEST_F(PackTest, ArraysOfAShardMustHaveTheSameShape) {
   write_shard(folder.path("out/train-0.tar"), {{"a.npy", array_of({1, 2})},
                                                {"a.cls", "0"},
                                                {"b.npy", array_of({1, 2, 3})},
@@ -361,16 +361,16 @@ TEST_F(PackTest, ArraysOfAShardAreAlike) {
   EXPECT_SAYS(message<DataError>([&] { sample(*dataset, 2); }), "c.npy: is truncated");
 }
 
-TEST_F(PackTest, BesideImagesArraysAreExtras) {
+TEST_F(PackTest, IgnoresArraysOfSamplesWithAnImage) {
   TestImage image = testing::noisy({5, 4}, 3);
   const std::string png = text_of(encode_png(image.view()));
   const std::string array = array_of({1, 2});
   write_shard(folder.path("out/train-0.tar"), {{"a.cls", "0"},
                                                {"a.npy", array},
-                                               {"a.png", png},  // as sorted by name
+                                               {"a.png", png},  // sorted by name
                                                {"b.png", png},
                                                {"b.npy", array},
-                                               {"b.cls", "1"},  // the other way
+                                               {"b.cls", "1"},  // reversed
                                                {"c.cls", "1"},
                                                {"c.png", png},
                                                {"c.npy", array}});
@@ -382,7 +382,7 @@ TEST_F(PackTest, BesideImagesArraysAreExtras) {
   }
 }
 
-TEST(TarWriterTest, RefusesWhatDoesNotFit) {
+TEST(TarWriterTest, ThrowsForLongNamesAndMissingFolders) {
   const Folder folder;
   TarWriter tar(folder.path("x.tar"));
   EXPECT_SAYS(message<Error>([&] { tar.add(std::string(101, 'x'), {}); }),
@@ -392,13 +392,13 @@ TEST(TarWriterTest, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(fs::exists(folder.path("x.tar")));
 }
 
-TEST(OrderedWorkTest, HandsOutInOrderAndPassesOnErrors) {
+TEST(OrderedWorkTest, ReturnsResultsInOrderAndRethrowsErrors) {
   for (const int threads : {1, 3, 8}) {
     OrderedWork<int64_t> work(threads, 4, 10, 500, [](int, int64_t number) {
       if (number % 50 == 7) throw Error("seven");
       return number * number;
     });
-    for (int64_t i = 10; i < 300; ++i) {  // the rest is given up
+    for (int64_t i = 10; i < 300; ++i) {  // the destructor abandons the rest
       if (i % 50 == 7) {
         EXPECT_THROW(work.next(), Error);
       } else {

@@ -9,7 +9,7 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace)
 using ::testing::HasSubstr;
 
-TEST(PngTest, EncodesWhatItDecodes) {
+TEST(PngTest, DecodesWhatItEncodes) {
   for (const int channels : {1, 3}) {
     testing::TestImage image = testing::waves({31, 45}, channels);
     EXPECT_EQ(decode(encode_png(image.view()), channels), image);
@@ -23,7 +23,7 @@ TEST(PngTest, EncodesWhatItDecodes) {
   }
 }
 
-TEST(PngTest, RegionsAreThoseOfTheWhole) {
+TEST(PngTest, RegionsMatchTheFullImage) {
   for (const ImageSize size : testing::kSizes) {
     for (const int interlace : {PNG_INTERLACE_NONE, PNG_INTERLACE_ADAM7}) {
       for (const auto& [type, channels] : {std::pair{PNG_COLOR_TYPE_GRAY, 1},
@@ -38,7 +38,7 @@ TEST(PngTest, RegionsAreThoseOfTheWhole) {
   }
 }
 
-TEST(PngTest, NamesItsKind) {
+TEST(PngTest, DescribesTheFormat) {
   const ImageSize size{2, 2};
   const std::vector<testing::Bytes> rows(2, testing::Bytes(16));
   const auto format = [&](int type, int depth, int interlace) {
@@ -53,8 +53,8 @@ TEST(PngTest, NamesItsKind) {
   EXPECT_EQ(format(PNG_COLOR_TYPE_PALETTE, 4, PNG_INTERLACE_ADAM7), "interlaced palette PNG");
 }
 
-TEST(PngTest, SixteenBitsBecomeEight) {
-  // Pairs of bytes: v of 65535 is v / 257 of 255.
+TEST(PngTest, ConvertsSixteenBitsToEight) {
+  // Pairs of bytes. A value v in [0, 65535] becomes v / 257, rounded.
   const testing::Bytes row{0x00, 0x00, 0x00, 0x80, 0x00, 0x81, 0x7F,
                            0xFF, 0x80, 0x00, 0xFF, 0x7E, 0xFF, 0xFF};
   const testing::Bytes gray =
@@ -69,7 +69,7 @@ TEST(PngTest, SixteenBitsBecomeEight) {
   EXPECT_EQ(decode(rgb).pixels, decode(gray).pixels);
 }
 
-TEST(PngTest, FewBitsSpanTheWholeRange) {
+TEST(PngTest, ScalesFewerBitsToTheFullRange) {
   const auto pixels = [](int depth, uint8_t byte) {
     const testing::Bytes file = testing::encode_png_with({1, 8 / depth}, PNG_COLOR_TYPE_GRAY, depth,
                                                          PNG_INTERLACE_NONE, {{byte}});
@@ -84,7 +84,7 @@ TEST(PngTest, FewBitsSpanTheWholeRange) {
   EXPECT_EQ(decode(palette).pixels, (testing::Bytes{40, 50, 60, 255, 0, 9, 40, 50, 60, 1, 2, 3}));
 }
 
-TEST(PngTest, NamesDamage) {
+TEST(PngTest, ErrorsDescribeTheDamage) {
   const testing::Bytes good = encode_png(testing::waves({400, 100}, 3).view());
   testing::Bytes bytes = good;
   bytes.resize(bytes.size() / 2);
@@ -93,7 +93,7 @@ TEST(PngTest, NamesDamage) {
   bytes.resize(20);
   EXPECT_EQ(testing::error_of(bytes), "PNG data ends early");
   bytes = good;
-  bytes[bytes.size() - 14] ^= 1;  // the checksum of the pixels, below which is only the end
+  bytes[bytes.size() - 14] ^= 1;  // the checksum of the pixels, before the last chunk
   EXPECT_THAT(testing::error_of(bytes), HasSubstr("CRC error"));
   bytes = good;
   bytes[18] ^= 1;  // the width
@@ -101,15 +101,15 @@ TEST(PngTest, NamesDamage) {
 
   const std::vector<testing::Bytes> rows(1, testing::Bytes(1));
   bytes = testing::encode_png_with({1, 1}, PNG_COLOR_TYPE_GRAY, 8, PNG_INTERLACE_NONE, rows);
-  const auto announce = [&](uint8_t byte) {
+  const auto error_with_size = [&](uint8_t byte) {
     std::fill_n(bytes.begin() + 16, 8, uint8_t{0});
     bytes[17] = bytes[21] = byte;
     const auto crc = static_cast<uint32_t>(crc32(0, bytes.data() + 12, 17));
     for (size_t i = 0; i < 4; ++i) bytes[29 + i] = static_cast<uint8_t>(crc >> (24 - 8 * i));
     return testing::error_of(bytes);
   };
-  EXPECT_EQ(announce(1), "the image has 65536x65536 pixels, more than the maximum of 2^28");
-  EXPECT_THAT(announce(0), HasSubstr("Invalid IHDR data"));
+  EXPECT_EQ(error_with_size(1), "the image has 65536x65536 pixels, more than the maximum of 2^28");
+  EXPECT_THAT(error_with_size(0), HasSubstr("Invalid IHDR data"));
   bytes[18] = bytes[22] = 0x40;
   const auto crc = static_cast<uint32_t>(crc32(0, bytes.data() + 12, 17));
   for (size_t i = 0; i < 4; ++i) bytes[29 + i] = static_cast<uint8_t>(crc >> (24 - 8 * i));

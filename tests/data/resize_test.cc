@@ -36,7 +36,7 @@ double curve(Filter filter, double x) {
   return x < 2 ? kA * x * x * x - 5 * kA * x * x + 8 * kA * x - 4 * kA : 0;
 }
 
-// What each of `size` input positions weighs for an output.
+// Returns the weight of each of `size` inputs for an output.
 std::vector<double> weights(Filter filter, int size, double begin, double extent, int outputs,
                             int output) {
   const double scale = extent / outputs;
@@ -52,7 +52,7 @@ std::vector<double> weights(Filter filter, int size, double begin, double extent
   return weights;
 }
 
-// The definition, in double precision; overshoot is cut off after each pass.
+// Resizes by definition, in double precision. Values are clamped after each pass.
 std::vector<double> reference(TestImage from, const Box& box, ImageSize size, Filter filter) {
   const int channels = from.channels;
   std::vector<double> rows;  // [from.height, size.width, channels]
@@ -82,13 +82,13 @@ std::vector<double> reference(TestImage from, const Box& box, ImageSize size, Fi
   return out;
 }
 
-TEST(ResizeTest, MatchesPillowToTheBit) {
+TEST(ResizeTest, IsBitIdenticalToPillow) {
   struct Case {
     Box box;
     ImageSize size;
   };
   const std::vector<Case> cases = {
-      // those of make_images.py
+      // as in make_images.py
       {{0, 0, 47, 61}, {24, 24}},
       {{3, 5, 41, 36}, {57, 50}},
       {{0, 0, 47, 61}, {20, 61}},
@@ -110,7 +110,7 @@ TEST(ResizeTest, MatchesPillowToTheBit) {
   }
 }
 
-TEST(ResizeTest, IsTheDefinitionWithinAGrayLevel) {
+TEST(ResizeTest, MatchesTheDefinitionWithinRounding) {
   std::mt19937 random(1);
   const auto below = [&](int count) {
     return static_cast<int>(random() % static_cast<unsigned>(count));
@@ -125,9 +125,11 @@ TEST(ResizeTest, IsTheDefinitionWithinAGrayLevel) {
     for (const Filter filter : {Filter::kBilinear, Filter::kBicubic}) {
       const TestImage to = resized(from, box, size, filter);
       const std::vector<double> exact = reference(from, box, size, filter);
-      // Half a level of each pass; the cubic's weights add up to 1.25 without their signs.
-      const double most = filter == Filter::kBilinear ? 1.001 : 1.126;
-      for (size_t j = 0; j < exact.size(); ++j) ASSERT_NEAR(to.pixels[j], exact[j], most) << i;
+      // Each pass rounds by up to 0.5. The absolute values of the cubic weights add up to 1.25.
+      const double tolerance = filter == Filter::kBilinear ? 1.001 : 1.126;
+      for (size_t j = 0; j < exact.size(); ++j) {
+        ASSERT_NEAR(to.pixels[j], exact[j], tolerance) << i;
+      }
     }
   }
 }
@@ -143,13 +145,13 @@ TEST(ResizeTest, FlatImagesStayFlat) {
   }
 }
 
-TEST(ResizeTest, OfTheSameSizeItIsACopy) {
+TEST(ResizeTest, CopiesImagesOfTheSameSize) {
   const TestImage from = noisy({30, 70}, 3);
   EXPECT_EQ(resized(from, all_of(from), from.size, Filter::kBicubic), from);
 }
 
-TEST(ResizeTest, LooksAtTheBoxAlone) {
-  // What a decoder leaves out must not matter.
+// A decoder may have decoded only the box.
+TEST(ResizeTest, DoesNotDependOnPixelsOutsideOfTheBox) {
   TestImage whole = noisy({60, 60}, 3);
   TestImage part(whole.view().part({10, 20, 31, 25}));
   for (const Filter filter : {Filter::kNearest, Filter::kBilinear, Filter::kBicubic}) {
@@ -158,7 +160,7 @@ TEST(ResizeTest, LooksAtTheBoxAlone) {
   }
 }
 
-TEST(ResizeTest, LeavesAloneWhatLiesAroundTheTarget) {
+TEST(ResizeTest, DoesNotWriteOutsideOfTheTarget) {
   for (const int channels : {1, 3}) {
     for (const int width : {1, 15, 21, 22, 70}) {
       TestImage from = noisy({50, 50}, channels);
@@ -175,7 +177,7 @@ TEST(ResizeTest, LeavesAloneWhatLiesAroundTheTarget) {
   }
 }
 
-TEST(ResizeTest, KeepsNothingFromTheImageBefore) {
+TEST(ResizeTest, DoesNotDependOnThePreviousImage) {
   Resizer resizer;
   for (const int extent : {9, 90, 31, 64, 7}) {
     TestImage from = noisy({extent, 100 - extent}, extent % 2 ? 3 : 1);

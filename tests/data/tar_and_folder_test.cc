@@ -1,5 +1,5 @@
-// The same images in tar shards and in class folders are the same samples, and in the same order
-// the same batches, to the bit.
+// Tar shards and class folders with the same images must contain bit-identical samples and, if
+// their order is the same, produce bit-identical batches.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -21,7 +21,7 @@ using testing::sample_members;
 
 namespace fs = std::filesystem;
 
-// Random by the number of the sample, which must be the same.
+// Random transforms depend on the sample's index, so they only match if that is the same.
 constexpr const char* kAugmented = R"(
 transform { random_crop { size: 32 padding: 4 } }
 transform { horizontal_flip {} }
@@ -38,7 +38,7 @@ std::string text(const Records& records, int64_t index) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Into train/CLASS/KEY.jpg; class folders sort as their numbers.
+// Writes the samples to train/CLASS/KEY.jpg. Class folders sort in the order of their labels.
 void unpack(const Records& shards, const Folder& folder) {
   for (int64_t i = 0; i < shards.size(); ++i) {
     folder.write(fmt::format("train/{:03}/{}.jpg", shards.label(i), key_of(shards.where(i))),
@@ -46,7 +46,7 @@ void unpack(const Records& shards, const Folder& folder) {
   }
 }
 
-// In the order that they have, into so many shards.
+// Writes the samples, in their order, into `shards` shards.
 void pack(const Records& files, const Folder& folder, int64_t shards) {
   for (int64_t shard = 0; shard < shards; ++shard) {
     std::string bytes;
@@ -94,8 +94,8 @@ void expect_same_batches(const DataConfig& shards, const DataConfig& files) {
   }
 }
 
-// `folder` is where files can be made.
-void expect_alike(const DataConfig& shards, const Folder& folder) {
+// Creates files in `folder`.
+void expect_equal_formats(const DataConfig& shards, const Folder& folder) {
   unpack(*open_webdataset(shards, Part::kTraining, {}), folder);
   expect_same_samples(shards, folder.config("image_folder {}"));
   pack(*open_image_folder(folder.config("image_folder {}"), Part::kTraining, {}), folder, 7);
@@ -104,7 +104,7 @@ void expect_alike(const DataConfig& shards, const Folder& folder) {
       folder.config(std::string("image_folder {}") + kAugmented));
 }
 
-TEST(TarAndFolderTest, OfOwnMake) {
+TEST(TarAndFolderTest, GeneratedImages) {
   constexpr int kCount = 200;
   const Folder folder;
   std::string bytes[2];
@@ -118,7 +118,7 @@ TEST(TarAndFolderTest, OfOwnMake) {
   for (const int i : {0, 1}) {
     folder.write(fmt::format("t-{}.tar", i), bytes[i] + testing::tar_end());
   }
-  expect_alike(folder.config("webdataset { train: 't-{0..1}.tar' }"), folder);
+  expect_equal_formats(folder.config("webdataset { train: 't-{0..1}.tar' }"), folder);
 }
 
 TEST(TarAndFolderTest, Cifar10) {
@@ -126,13 +126,13 @@ TEST(TarAndFolderTest, Cifar10) {
   const std::string root =
       (other ? other : TRIREME_SOURCE "/../shared/data") + std::string("/cifar10");
   if (!fs::is_directory(root)) {
-    GTEST_SKIP() << "no " << root << "; TRIREME_DATA names the folder that holds cifar10/";
+    GTEST_SKIP() << "no " << root << "; set TRIREME_DATA to the folder that contains cifar10/";
   }
   const Folder folder;
   DataConfig shards = folder.config("webdataset { train: 'cifar10-train-00000{0..4}.tar' }");
   shards.mutable_webdataset()->set_index_folder(folder.path("indexes"));
   shards.set_root(root);
-  expect_alike(shards, folder);
+  expect_equal_formats(shards, folder);
 }
 
 }  // namespace

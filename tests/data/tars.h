@@ -1,4 +1,4 @@
-// Tar shards for tests to read and to damage.
+// Creates tar shards for tests, including unusual ones.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 
 namespace trireme::testing {
 
-// A member's header block (POSIX ustar).
+// Returns the header block of a member (POSIX ustar).
 inline std::string tar_header(std::string_view name, size_t size, char type = '0') {
   std::string block(512, '\0');
   const auto put = [&](size_t at, std::string_view text) {
@@ -44,7 +44,7 @@ inline std::string member(std::string_view name, std::string_view bytes, char ty
   return tar_header(name, bytes.size(), type) + padded(bytes);
 }
 
-// With the name in an extended header, as POSIX has it.
+// Returns a member whose name is in an extended header, as in POSIX.
 inline std::string pax_member(std::string_view name, std::string_view bytes) {
   std::string record = fmt::format(" path={}\n", name);
   size_t length = record.size() + 1;
@@ -52,14 +52,14 @@ inline std::string pax_member(std::string_view name, std::string_view bytes) {
   return member("PaxHeader", std::to_string(length) + record, 'x') + member("short", bytes);
 }
 
-// With the name in a member before it, as GNU tar has it.
+// Returns a member whose name is in a member before it, as in GNU tar.
 inline std::string gnu_member(std::string_view name, std::string_view bytes) {
   return member("././@LongLink", std::string(name) + '\0', 'L') + member(name, bytes);
 }
 
 inline std::string tar_end() { return std::string(1024, '\0'); }
 
-// A sample in two members.
+// Returns a sample, which consists of two members.
 inline std::string sample_members(std::string_view key, std::string_view image,
                                   std::string_view label) {
   return member(fmt::format("{}.jpg", key), image) + member(fmt::format("{}.cls", key), label);

@@ -22,8 +22,8 @@ class TextTest : public ::testing::Test {
   DataConfig config(const std::string& text, const std::string& more = "") const {
     return folder.config("text { train_file: 'a.txt' " + text + "} " + more);
   }
-  // What a sample says, in the names of the vocabulary.
-  static std::string said(const Dataset& dataset, const std::vector<std::byte>& tokens) {
+  // Returns the concatenated names of the tokens.
+  static std::string decoded(const Dataset& dataset, const std::vector<std::byte>& tokens) {
     std::string text;
     for (const int32_t token : values<int32_t>(tokens)) {
       text += dataset.class_names().at(static_cast<size_t>(token));
@@ -31,10 +31,10 @@ class TextTest : public ::testing::Test {
     return text;
   }
   static std::string input(const Dataset& dataset, int64_t index) {
-    return said(dataset, sample(dataset, index).input);
+    return decoded(dataset, sample(dataset, index).input);
   }
   static std::string target(const Dataset& dataset, int64_t index) {
-    return said(dataset, sample(dataset, index).target);
+    return decoded(dataset, sample(dataset, index).target);
   }
   Folder folder;
 };
@@ -65,7 +65,7 @@ TEST_F(TextTest, Bytes) {
   EXPECT_EQ(dataset->class_names().size(), 256u);
 }
 
-TEST_F(TextTest, TheEndIsHeldOut) {
+TEST_F(TextTest, HoldsOutTheEnd) {
   folder.write("a.txt", "abcdefghijklmnopqrstuvwxyz");
   const auto training = open("length: 4", "holdout: 0.2");  // 21 and 5 characters
   const auto evaluation = open("length: 4", "holdout: 0.2", Part::kEvaluation);
@@ -79,7 +79,7 @@ TEST_F(TextTest, TheEndIsHeldOut) {
               "has 3 characters for this part, but a sample needs 4");
 }
 
-TEST_F(TextTest, EvaluationTextIsInTheVocabularyOfTraining) {
+TEST_F(TextTest, EvaluationUsesTheVocabularyOfTraining) {
   folder.write("a.txt", "abcdef\n");
   folder.write("e.txt", "fed\nfed\nbee");
   const auto evaluation = open("length: 2 eval_file: 'e.txt'", "", Part::kEvaluation);
@@ -105,16 +105,16 @@ TEST_F(TextTest, UnknownCharacters) {
   EXPECT_SAYS(evaluation->where(2), "character 6");
 }
 
-TEST_F(TextTest, WhatIsNotUtf8) {
+TEST_F(TextTest, RejectsInvalidUtf8) {
   for (const auto& [text, at] : std::initializer_list<std::pair<std::string, int>>{
-           {"ab\x80", 2},      // in the middle of a character
-           {"a\xc0\xafz", 1},  // longer than needed
+           {"ab\x80", 2},      // a continuation byte
+           {"a\xc0\xafz", 1},  // overlong
            {"a\xe0\x80\xaf", 1},
            {"a\xf0\x80\x80\xaf", 1},
-           {"\xed\xa0\x80", 0},      // half a pair of UTF-16
+           {"\xed\xa0\x80", 0},      // a UTF-16 surrogate
            {"\xf4\x90\x80\x80", 0},  // beyond Unicode
            {"\xff", 0},
-           {"abc\xe2\x82", 3},  // cut
+           {"abc\xe2\x82", 3},  // truncated
            {"abc\xe2(\xac", 3}}) {
     folder.write("a.txt", text);
     for (const char* policy : {"", "on_bad_record: SKIP"}) {
@@ -124,7 +124,7 @@ TEST_F(TextTest, WhatIsNotUtf8) {
   }
 }
 
-TEST_F(TextTest, GzipMayBeDamaged) {
+TEST_F(TextTest, DamagedGzip) {
   const std::string zipped = gzip("to be or not to be, that is the question");
   folder.write("a.txt.gz", zipped);
   EXPECT_EQ(open("length: 4")->size(), 9);

@@ -46,10 +46,10 @@ class TokensTest : public ::testing::Test {
   Folder folder;
 };
 
-TEST_F(TokensTest, WindowsAndWhatFollows) {
+TEST_F(TokensTest, TargetsAreShiftedByOneToken) {
   folder.write("a.bin", numbers<uint16_t>(23));
   const auto dataset = open("length: 5");
-  ASSERT_EQ(dataset->size(), 4);  // 4 x 5 and the one that follows
+  ASSERT_EQ(dataset->size(), 4);  // 4 x 5, and one more for the last target
   EXPECT_EQ(dataset->spec().input, (TensorSpec{DType::kI32, Shape{5}, {}}));
   EXPECT_EQ(dataset->spec().target, (TensorSpec{DType::kI32, Shape{5}, {}}));
   EXPECT_EQ(dataset->spec().classes, 23);
@@ -60,7 +60,7 @@ TEST_F(TokensTest, WindowsAndWhatFollows) {
       "a.bin: 4 samples of 5 tokens with vocab_size 23, 2 tokens at the ends of files unused");
 }
 
-TEST_F(TokensTest, NeverAcrossFiles) {
+TEST_F(TokensTest, SamplesDoNotSpanFiles) {
   folder.write("a.bin", numbers<uint16_t>(12));
   folder.write("b.bin", numbers<uint16_t>(3, 50));  // less than a sample
   folder.write("c.bin", numbers<uint16_t>(11, 100));
@@ -74,7 +74,7 @@ TEST_F(TokensTest, NeverAcrossFiles) {
   EXPECT_SAYS(dataset->description(), ", 4 tokens at the ends of files unused");
 }
 
-TEST_F(TokensTest, HeadersOfLlmC) {
+TEST_F(TokensTest, ReadsHeadersOfLlmC) {
   folder.write("a.bin", header(20240520, 1, 11) + numbers<uint16_t>(11, 7));
   folder.write("b.bin", header(20240801, 7, 11) + numbers<uint32_t>(11, 100000));
   const auto dataset = open("length: 5");
@@ -84,7 +84,7 @@ TEST_F(TokensTest, HeadersOfLlmC) {
   EXPECT_EQ(dataset->spec().classes, 100011);
 }
 
-TEST_F(TokensTest, KindsAreTakenAsTold) {
+TEST_F(TokensTest, KindSetsTheWidthOfTokens) {
   folder.write("a.bin", numbers<uint32_t>(6, 70000));
   expect_sample(*open("length: 5 kind: UINT32"), 0, 70000);
   EXPECT_EQ(open("length: 5 kind: UINT16")->spec().classes, 4470);
@@ -102,7 +102,7 @@ TEST_F(TokensTest, EvaluationFilesAndHoldout) {
   EXPECT_SAYS(config_error(config("eval: 'val'", "holdout: 0.2")), "data.tokens.eval: cannot be");
 }
 
-TEST_F(TokensTest, TokensBeyondTheVocabulary) {
+TEST_F(TokensTest, TokensOutsideOfTheVocabulary) {
   folder.write("a.bin", numbers<uint16_t>(21));
   const auto dataset = open("length: 5 vocab_size: 18");
   EXPECT_EQ(dataset->spec().classes, 18);
@@ -116,10 +116,10 @@ TEST_F(TokensTest, TokensBeyondTheVocabulary) {
   folder.write("val", numbers<uint16_t>(6, 1));
   const auto evaluation = open_dataset(config("length: 5 eval: 'val'"), Part::kEvaluation);
   EXPECT_SAYS(testing::message<DataError>([&] { sample(*evaluation, 0); }),
-              folder.path("val") + ": token 5: 6 is not in [0, 6)");
+              folder.path("val") + ": token 5: 6 is not in the vocabulary, [0, 6)");
 }
 
-TEST_F(TokensTest, CutShort) {
+TEST_F(TokensTest, Truncated) {
   folder.write("a.bin", header(20240520, 1, 21) + numbers<uint16_t>(12));
   EXPECT_SAYS(data_error(config("length: 5")),
               folder.path("a.bin") + ": token 12: is truncated: the header declares 21 tokens");
@@ -150,7 +150,7 @@ TEST_F(TokensTest, TooFewOrTooLarge) {
   folder.write("a.bin", numbers<uint16_t>(5));
   EXPECT_SAYS(data_error(config("length: 5")), "has 5 tokens, but a sample needs 5");
   folder.write("a.bin", "");
-  EXPECT_SAYS(data_error(config("length: 5")), "holds 0 tokens");
+  EXPECT_SAYS(data_error(config("length: 5")), "has 0 tokens");
   folder.write("a.bin", numbers<uint32_t>(9, 1U << 31));
   EXPECT_SAYS(data_error(config("length: 5 kind: UINT32")),
               "contains token 2147483656, but a vocabulary");

@@ -29,10 +29,10 @@ using testing::tar_end;
 
 namespace fs = std::filesystem;
 
-// A image as the records see it: bytes.
+// Returns bytes that stand for an image file.
 std::string image(int number) { return pixels(static_cast<size_t>(100 + number * 37), number); }
 
-// Samples first, first + 1, ...; labels are the numbers modulo 10.
+// Returns a shard with samples first, first + 1, ..., whose labels are their numbers modulo 10.
 std::string shard(int first, int count) {
   std::string bytes;
   for (int i = first; i < first + count; ++i) {
@@ -54,7 +54,7 @@ class WebDatasetTest : public ::testing::Test {
   std::unique_ptr<Records> open(Part part = Part::kTraining) const {
     return open_webdataset(config, part, options);
   }
-  // Of one shard with these bytes.
+  // Opens a single shard with these bytes.
   std::unique_ptr<Records> open(const std::string& bytes) const {
     folder.write("t-0.tar", bytes);
     return open();
@@ -63,8 +63,8 @@ class WebDatasetTest : public ::testing::Test {
     return message<DataError>([&] { open(bytes); });
   }
   std::string at(const std::string& what) const { return folder.path("t-0.tar") + ": " + what; }
-  // What the bad records of these bytes say, and that the same is said when the index is read.
-  // Each is an error of its own unless it may be left out.
+  // Returns the messages about the bad records of a shard. Expects the same messages when the saved
+  // index is read, and the first message as an error if bad records are not skipped.
   std::vector<std::string> bad(const std::string& bytes, int64_t good) {
     EXPECT_NE(data_error(bytes), "no exception");
     config.set_on_bad_record(DataConfig::SKIP);
@@ -72,9 +72,9 @@ class WebDatasetTest : public ::testing::Test {
     EXPECT_EQ(records->size(), good);
     const BadRecords found = records->bad_records();
     EXPECT_EQ(found.count, std::ssize(found.first));
-    told.clear();
+    messages.clear();
     const auto again = open();
-    EXPECT_THAT(told, IsEmpty()) << "the index had to be made again";
+    EXPECT_THAT(messages, IsEmpty()) << "the index was built again";
     EXPECT_EQ(again->size(), good);
     EXPECT_EQ(again->bad_records().count, found.count);
     EXPECT_EQ(again->bad_records().first, found.first);
@@ -85,14 +85,14 @@ class WebDatasetTest : public ::testing::Test {
 
   Folder folder;
   DataConfig config = folder.config("webdataset { train: 't-*.tar' eval: 'e-*.tar' }");
-  std::vector<std::string> told;
-  OpenOptions options{.progress = [this](std::string_view news) { told.emplace_back(news); }};
+  std::vector<std::string> messages;
+  OpenOptions options{.progress = [this](std::string_view text) { messages.emplace_back(text); }};
 };
 
 TEST_F(WebDatasetTest, ServesSamplesOfAllShardsInOrder) {
   folder.write("t-0.tar", shard(0, 5));
   folder.write("t-1.tar", shard(5, 1));
-  folder.write("t-2.tar", tar_end());  // of unequal size, and one of none
+  folder.write("t-2.tar", tar_end());  // a shard without samples
   folder.write("t-3.tar", shard(6, 7));
   const auto records = open();
   ASSERT_EQ(records->size(), 13);
@@ -108,7 +108,7 @@ TEST_F(WebDatasetTest, ServesSamplesOfAllShardsInOrder) {
   EXPECT_EQ(records->bad_records().count, 0);
 }
 
-TEST_F(WebDatasetTest, LongNamesAndFoldersAreFound) {
+TEST_F(WebDatasetTest, ReadsLongNamesAndFolders) {
   const std::string key = "train/" + std::string(120, 'k') + "/0001";
   const std::string bytes = pax_member(key + ".jpg", image(1)) + pax_member(key + ".cls", "3") +
                             gnu_member(key + "2.png", image(2)) + gnu_member(key + "2.cls", "4\n") +
@@ -123,7 +123,7 @@ TEST_F(WebDatasetTest, LongNamesAndFoldersAreFound) {
   EXPECT_EQ(records->where(0), at(key + ".jpg"));
 }
 
-TEST_F(WebDatasetTest, NamesOfOtherCharactersAreFoundInAnyLocale) {
+TEST_F(WebDatasetTest, ReadsUtf8NamesInAnyLocale) {
   const std::string key = "\xc3\xbc-\xe6\x97\xa5";
   const auto records = open(pax_member(key + ".jpg", image(1)) + pax_member(key + ".cls", "3") +
                             sample_members(key + "2", image(2), "1") + tar_end());
@@ -132,7 +132,7 @@ TEST_F(WebDatasetTest, NamesOfOtherCharactersAreFoundInAnyLocale) {
   EXPECT_EQ(read(*records, 1), image(2));
 }
 
-TEST_F(WebDatasetTest, WhatIsNoneOfASampleIsPassedOver) {
+TEST_F(WebDatasetTest, IgnoresOtherMembers) {
   const auto records =
       open(member("README", "text") + member("._0001.jpg", "of a Mac") + member("0001.txt", "?") +
            member("0001.JPG", image(1)) + member("0001.seg.png", "mask") +
@@ -144,7 +144,7 @@ TEST_F(WebDatasetTest, WhatIsNoneOfASampleIsPassedOver) {
   EXPECT_EQ(records->label(1), 0);
 }
 
-TEST_F(WebDatasetTest, LabelsOfJson) {
+TEST_F(WebDatasetTest, ReadsLabelsFromJson) {
   config.mutable_webdataset()->set_json_label("meta.label");
   const auto json = [&](const std::string& key, const std::string& value) {
     return member(key + ".jpg", image(1)) + member(key + ".cls", "9") +
@@ -166,7 +166,7 @@ TEST_F(WebDatasetTest, LabelsOfJson) {
                   at("e.json: label '1.5' is not an integer")));
 }
 
-TEST_F(WebDatasetTest, JsonThatNestsWithoutEnd) {
+TEST_F(WebDatasetTest, DeeplyNestedJsonIsAnError) {
   config.mutable_webdataset()->set_json_label("x");
   const std::string deep(500000, '[');
   EXPECT_EQ(
@@ -175,7 +175,7 @@ TEST_F(WebDatasetTest, JsonThatNestsWithoutEnd) {
       at("a.json: field 'x' is not a number but of type array"));
 }
 
-TEST_F(WebDatasetTest, ClassesAreThoseOfTheTrainingShards) {
+TEST_F(WebDatasetTest, EvaluationHasTheClassesOfTraining) {
   folder.write("t-0.tar", shard(0, 7));
   folder.write("e-0.tar", shard(0, 3));
   EXPECT_EQ(open()->classes(), 7);
@@ -206,7 +206,7 @@ TEST_F(WebDatasetTest, LabelOutOfRange) {
               "has no good records, only 3 bad ones; the first: ");
 }
 
-TEST_F(WebDatasetTest, LabelsThatAreNone) {
+TEST_F(WebDatasetTest, InvalidLabels) {
   const std::string good = sample_members("z", image(0), "1");
   EXPECT_THAT(bad(sample_members("a", image(1), "cat") + sample_members("b", image(1), "-1") +
                       sample_members("c", image(1), "") +
@@ -220,7 +220,7 @@ TEST_F(WebDatasetTest, LabelsThatAreNone) {
                           at("e.cls: label '1 2' is not an integer")));
 }
 
-TEST_F(WebDatasetTest, SamplesThatAreNotWhole) {
+TEST_F(WebDatasetTest, IncompleteSamples) {
   EXPECT_THAT(bad(member("a.jpg", image(1)) + member("b.cls", "1") + member("c.txt", "?") +
                       sample_members("d", "", "1") + member("e.jpg", "", '2') +
                       member("e.cls", "1") + sample_members("z", image(0), "1") + tar_end(),
@@ -230,7 +230,7 @@ TEST_F(WebDatasetTest, SamplesThatAreNotWhole) {
                           at("e.jpg: is a link, a folder or a sparse file")));
 }
 
-TEST_F(WebDatasetTest, TwoSamplesWithOneKey) {
+TEST_F(WebDatasetTest, DuplicateKeysAndMembers) {
   const std::string one = sample_members("a", image(1), "1");
   const std::string other = sample_members("b", image(2), "2");
   EXPECT_THAT(bad(one + one + other + tar_end(), 2),
@@ -247,8 +247,8 @@ TEST_F(WebDatasetTest, TwoSamplesWithOneKey) {
       ElementsAre(at("a: has two labels")));
 }
 
-// At every byte: what is whole before it stays, one thing is wrong, nothing is read beyond the end.
-TEST_F(WebDatasetTest, CutAnywhere) {
+// The complete samples before the end remain, and there is exactly one bad record.
+TEST_F(WebDatasetTest, TruncatedAnywhere) {
   const std::string whole = shard(0, 3);
   const size_t one = (whole.size() - 1024) / 3;
   config.set_on_bad_record(DataConfig::SKIP);
@@ -268,7 +268,7 @@ TEST_F(WebDatasetTest, CutAnywhere) {
   }
 }
 
-TEST_F(WebDatasetTest, CutIsNamed) {
+TEST_F(WebDatasetTest, ErrorsDescribeTheTruncation) {
   const std::string whole = shard(0, 3);
   const size_t one = (whole.size() - 1024) / 3;
   // In the second one's image, between the third one's image and label, before the end.
@@ -289,13 +289,13 @@ TEST_F(WebDatasetTest, CutIsNamed) {
 TEST_F(WebDatasetTest, DamagedInTheMiddle) {
   std::string bytes = shard(0, 3);
   const size_t one = (bytes.size() - 1024) / 3;
-  bytes[one + 5] = '?';  // a name; its header's sum is wrong then
+  bytes[one + 5] = '?';  // in a name, so that the checksum of its header does not match
   const auto found = bad(bytes, 1);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_SAYS(found[0], at(fmt::format("is damaged or truncated at byte {}: ", one)));
 }
 
-TEST_F(WebDatasetTest, MoreThanOneArchive) {
+TEST_F(WebDatasetTest, ConcatenatedArchives) {
   const std::string bytes = shard(0, 3);
   EXPECT_THAT(bad(bytes + shard(3, 3), 3),
               ElementsAre(at(fmt::format("has data after the end of its archive, at byte {}; is it "
@@ -303,7 +303,7 @@ TEST_F(WebDatasetTest, MoreThanOneArchive) {
                                          bytes.size()))));
 }
 
-TEST_F(WebDatasetTest, ManyBadRecordsAreAllCounted) {
+TEST_F(WebDatasetTest, CountsAllBadRecords) {
   std::string bytes = sample_members("good", "x", "1");
   for (int i = 0; i < 50; ++i) bytes += member(fmt::format("{}.jpg", i), "x");
   config.set_on_bad_record(DataConfig::SKIP);
@@ -312,8 +312,8 @@ TEST_F(WebDatasetTest, ManyBadRecordsAreAllCounted) {
   EXPECT_EQ(open()->bad_records().first.size(), 5u);
 }
 
-TEST_F(WebDatasetTest, FilesThatAreNoTar) {
-  config.set_on_bad_record(DataConfig::SKIP);  // which is for records
+TEST_F(WebDatasetTest, FilesThatAreNotTarFiles) {
+  config.set_on_bad_record(DataConfig::SKIP);  // does not apply to files of another format
   EXPECT_SAYS(data_error(testing::gzip(shard(0, 3))),
               at("is compressed (gzip), but random access to samples needs a plain tar file; "
                  "decompress it"));
@@ -330,44 +330,44 @@ TEST_F(WebDatasetTest, FilesThatAreNoTar) {
   EXPECT_SAYS(data_error(shard(0, 3)), "no exception");
 }
 
-TEST_F(WebDatasetTest, NoSample) {
+TEST_F(WebDatasetTest, NoSamples) {
   EXPECT_SAYS(data_error(tar_end()), "(1 shard): has no records");
   config.mutable_webdataset()->clear_train();
   EXPECT_SAYS(message<ConfigError>([&] { open(); }), "data.webdataset.train: is empty");
 }
 
-TEST_F(WebDatasetTest, AnIndexIsMadeOnce) {
+TEST_F(WebDatasetTest, IndexesAreBuiltOnce) {
   folder.write("t-0.tar", shard(0, 3));
   folder.write("t-1.tar", shard(3, 3));
   open();
-  // Of shards that are begun at once the last one is told.
-  EXPECT_THAT(told, ::testing::Contains(
-                        ::testing::AnyOf("indexing shard 1 of 2", "indexing shard 2 of 2")));
+  // If both shards start at once, only the last one is reported.
+  EXPECT_THAT(messages, ::testing::Contains(
+                            ::testing::AnyOf("indexing shard 1 of 2", "indexing shard 2 of 2")));
   EXPECT_TRUE(fs::exists(folder.path("t-0.tar.index")));
   EXPECT_FALSE(fs::exists(folder.path("t-0.tar.index.tmp")));
-  told.clear();
+  messages.clear();
   EXPECT_EQ(open()->size(), 6);
-  EXPECT_THAT(told, IsEmpty());
+  EXPECT_THAT(messages, IsEmpty());
 }
 
-TEST_F(WebDatasetTest, AnIndexOfAnotherShardIsMadeAgain) {
+TEST_F(WebDatasetTest, AChangedShardIsIndexedAgain) {
   const auto first = open(shard(0, 3));
   const uint64_t identity = first->identity();
   EXPECT_EQ(open()->identity(), identity);
-  // Of another size, and of the same size but another time, be it older.
+  // A shard of another size, then one of the same size with another, older modification time.
   EXPECT_EQ(open(shard(0, 4))->size(), 4);
   const auto time = fs::last_write_time(folder.path("t-0.tar"));
   folder.write("t-0.tar", shard(5, 4));
   fs::last_write_time(folder.path("t-0.tar"), time - std::chrono::hours(1));
-  told.clear();
+  messages.clear();
   const auto last = open();
-  EXPECT_THAT(told, ElementsAre("indexing shard 1 of 1"));
+  EXPECT_THAT(messages, ElementsAre("indexing shard 1 of 1"));
   EXPECT_EQ(last->label(0), 5);
   EXPECT_EQ(read(*last, 0), image(5));
   EXPECT_NE(last->identity(), identity);
 }
 
-TEST_F(WebDatasetTest, AnIndexOfOtherLabelsIsMadeAgain) {
+TEST_F(WebDatasetTest, AnotherLabelSourceIsIndexedAgain) {
   folder.write("t-0.tar", member("a.jpg", "x") + member("a.cls", "1") +
                               member("a.json", R"({"label":2})") + tar_end());
   EXPECT_EQ(open()->label(0), 1);
@@ -375,32 +375,32 @@ TEST_F(WebDatasetTest, AnIndexOfOtherLabelsIsMadeAgain) {
   EXPECT_EQ(open()->label(0), 2);
 }
 
-// Every byte of an index is covered by its checksum, and its length by its header.
-TEST_F(WebDatasetTest, ADamagedIndexIsMadeAgain) {
+// The checksum covers every byte of an index, and the header its length.
+TEST_F(WebDatasetTest, ADamagedIndexIsBuiltAgain) {
   folder.write("t-0.tar", shard(0, 3));
   open();
   std::string index(fs::file_size(folder.path("t-0.tar.index")), '\0');
   std::ifstream(folder.path("t-0.tar.index"), std::ios::binary)
       .read(index.data(), static_cast<std::streamsize>(index.size()));
-  const auto made_again = [&](const std::string& bytes) {
+  const auto rebuilt = [&](const std::string& bytes) {
     folder.write("t-0.tar.index", bytes);
-    told.clear();
+    messages.clear();
     EXPECT_EQ(open()->size(), 3);
-    return !told.empty();
+    return !messages.empty();
   };
-  EXPECT_FALSE(made_again(index));
+  EXPECT_FALSE(rebuilt(index));
   for (size_t i = 0; i < index.size(); ++i) {
     std::string bytes = index;
     bytes[i] ^= 1;
-    ASSERT_TRUE(made_again(bytes)) << i;
+    ASSERT_TRUE(rebuilt(bytes)) << i;
   }
   for (size_t length = 0; length < index.size(); ++length) {
-    ASSERT_TRUE(made_again(index.substr(0, length))) << length;
+    ASSERT_TRUE(rebuilt(index.substr(0, length))) << length;
   }
-  EXPECT_TRUE(made_again(index + "x"));
+  EXPECT_TRUE(rebuilt(index + "x"));
 }
 
-TEST_F(WebDatasetTest, IndexesInAFolderOfTheirOwn) {
+TEST_F(WebDatasetTest, SavesIndexesInTheIndexFolder) {
   folder.write("a/t.tar", shard(0, 2));
   folder.write("b/t.tar", shard(2, 3));
   config.mutable_webdataset()->set_train(0, "{a,b}/t.tar");
@@ -411,38 +411,37 @@ TEST_F(WebDatasetTest, IndexesInAFolderOfTheirOwn) {
   for (const auto& entry : fs::directory_iterator(folder.path("indexes/deep"))) {
     names.insert(entry.path().filename().string());
   }
-  EXPECT_EQ(names.size(), 2u);  // though both are named alike
-  told.clear();
+  EXPECT_EQ(names.size(), 2u);  // although both shards have the same file name
+  messages.clear();
   EXPECT_EQ(open()->size(), 5);
-  EXPECT_THAT(told, IsEmpty());
+  EXPECT_THAT(messages, IsEmpty());
 }
 
-TEST_F(WebDatasetTest, IndexesInTheCacheWhereNoneCanBeBesideTheShards) {
+TEST_F(WebDatasetTest, SavesIndexesInTheCacheIfTheFolderIsNotWritable) {
   folder.write("t-0.tar", shard(0, 3));
-  fs::create_directories(folder.path("t-0.tar.index.tmp/x"));  // so, also for root
+  fs::create_directories(folder.path("t-0.tar.index.tmp/x"));  // prevents writing, even for root
   const std::string cache = folder.path("cache");
   const char* was = std::getenv("XDG_CACHE_HOME");
   const std::string before = was ? was : "";
   setenv("XDG_CACHE_HOME", cache.c_str(), 1);
   EXPECT_EQ(open()->size(), 3);
-  told.clear();
+  messages.clear();
   EXPECT_EQ(open()->size(), 3);
-  EXPECT_THAT(told, IsEmpty());
+  EXPECT_THAT(messages, IsEmpty());
   EXPECT_FALSE(fs::is_empty(cache + "/trireme"));
   was ? setenv("XDG_CACHE_HOME", before.c_str(), 1) : unsetenv("XDG_CACHE_HOME");
 }
 
-TEST_F(WebDatasetTest, IndexesInMemoryWhereNoneCanBeWritten) {
+TEST_F(WebDatasetTest, UsesIndexesInMemoryIfNoFileCanBeWritten) {
   config.mutable_webdataset()->set_index_folder("/proc/none");
   const auto records = open(shard(0, 3));
   EXPECT_EQ(records->size(), 3);
   EXPECT_EQ(read(*records, 2), image(2));
   EXPECT_EQ(open()->size(), 3);
-  EXPECT_EQ(told.size(), 2u);
+  EXPECT_EQ(messages.size(), 2u);
 }
 
-// What another process has begun is waited for, and then used.
-TEST_F(WebDatasetTest, AnIndexThatAnotherProcessMakesIsWaitedFor) {
+TEST_F(WebDatasetTest, WaitsForAnIndexThatAnotherProcessBuilds) {
   folder.write("t-0.tar", shard(0, 3));
   const std::string path = folder.path("t-0.tar");
   const TarIndexFiles files("", {});
@@ -452,7 +451,7 @@ TEST_F(WebDatasetTest, AnIndexThatAnotherProcessMakesIsWaitedFor) {
   std::jthread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     EXPECT_FALSE(fs::exists(path + ".index"));
-    close(draft);  // as if killed: nothing was written
+    close(draft);  // as if the other process was killed before it wrote anything
   });
   const auto index = files.make(path, TarIndexFiles::WhenBusy::kWait);
   ASSERT_TRUE(index);
@@ -461,7 +460,7 @@ TEST_F(WebDatasetTest, AnIndexThatAnotherProcessMakesIsWaitedFor) {
   EXPECT_FALSE(fs::exists(path + ".index.tmp"));
 }
 
-TEST_F(WebDatasetTest, ManyAtOnceSeeWholeIndexes) {
+TEST_F(WebDatasetTest, ConcurrentReadersSeeCompleteIndexes) {
   for (int i = 0; i < 20; ++i) folder.write(fmt::format("t-{:02}.tar", i), shard(i * 100, 100));
   std::mutex mutex;
   options.progress = {};
@@ -481,19 +480,19 @@ TEST_F(WebDatasetTest, ManyAtOnceSeeWholeIndexes) {
   }
 }
 
-TEST_F(WebDatasetTest, AShardThatVanishesIsNamedWhenItIsOpened) {
+TEST_F(WebDatasetTest, ErrorsNameARemovedShard) {
   folder.write("t-0.tar", shard(0, 3));
   folder.write("t-1.tar", shard(3, 3));
   const auto records = open();
   EXPECT_EQ(read(*records, 0), image(0));
   fs::remove(folder.path("t-0.tar"));
   fs::remove(folder.path("t-1.tar"));
-  EXPECT_EQ(read(*records, 1), image(1));  // it is open
+  EXPECT_EQ(read(*records, 1), image(1));  // the shard is still open
   EXPECT_EQ(message<DataError>([&] { read(*records, 4); }),
             folder.path("t-1.tar") + ": cannot be opened: No such file or directory");
 }
 
-TEST_F(WebDatasetTest, AShardThatChangesIsNamed) {
+TEST_F(WebDatasetTest, ErrorsNameAChangedShard) {
   folder.write("t-0.tar", shard(0, 3));
   folder.write("t-1.tar", shard(3, 3));
   const auto records = open();
@@ -507,7 +506,7 @@ TEST_F(WebDatasetTest, AShardThatChangesIsNamed) {
       folder.path("t-1.tar") + ": has changed since it was indexed; restart to index it again");
 }
 
-TEST_F(WebDatasetTest, MoreShardsThanFilesMayBeOpen) {
+TEST_F(WebDatasetTest, ReadsMoreShardsThanFilesCanBeOpen) {
   constexpr int kShards = 200;
   for (int i = 0; i < kShards; ++i) folder.write(fmt::format("t-{:03}.tar", i), shard(i, 1));
   rlimit before{};
