@@ -1,5 +1,5 @@
-// Event files, byte by byte where it counts; TensorBoard's own reader has them in
-// tensorboard_test.py.
+// The bytes of event files and the values of histograms. tensorboard_test.py reads event files with
+// TensorBoard's own reader.
 #include "trainer/report/sinks/event_file.h"
 
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@
 namespace trireme::train {
 namespace {
 
-// RFC 3720, B.4, and the check value of the catalogs.
-TEST(Crc32c, KnownVectors) {
+// Values from RFC 3720, B.4, and the usual check value.
+TEST(Crc32c, MatchesKnownValues) {
   EXPECT_EQ(crc32c(""), 0U);
   EXPECT_EQ(crc32c("123456789"), 0xE3069283U);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAU);
@@ -35,10 +35,10 @@ T number_at(const std::string& bytes, size_t at) {
   return number;
 }
 
-// The mask as TFRecord has it: rotated right by 15 bits, plus a constant.
+// The mask of the TFRecord format: rotated right by 15 bits, plus a constant.
 uint32_t masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xA282EAD8U; }
 
-TEST(EventFile, RecordsAreFramed) {
+TEST(EventFile, WritesRecordsInTfRecordFormat) {
   std::string framed;
   append_record("123456789", framed);
   append_record("", framed);
@@ -51,7 +51,7 @@ TEST(EventFile, RecordsAreFramed) {
   EXPECT_EQ(number_at<uint32_t>(framed, 37), masked(0));
 }
 
-TEST(EventFile, EachIsReadAfterThoseBefore) {
+TEST(EventFile, NamesOfNewFilesSortAfterEarlierOnes) {
   const TemporaryFolder folder;
   for (int i = 0; i < 3; ++i) {
     EventFile file(folder.path());
@@ -65,7 +65,7 @@ TEST(EventFile, EachIsReadAfterThoseBefore) {
     names.push_back(entry.path());
   }
   std::sort(names.begin(), names.end());
-  ASSERT_EQ(names.size(), 3u) << "made within a second, and yet not one over the other";
+  ASSERT_EQ(names.size(), 3u) << "files of the same second do not overwrite each other";
   for (int i = 0; i < 3; ++i) {
     const std::string bytes = slurp(names[static_cast<size_t>(i)]);
     tensorboard::Event event;
@@ -78,7 +78,7 @@ int64_t total(const Histogram& histogram) {
   return std::accumulate(histogram.counts.begin(), histogram.counts.end(), int64_t{0});
 }
 
-TEST(Histogram, EveryValueIsInItsBucket) {
+TEST(Histogram, CountsEveryValueInItsBucket) {
   const std::vector<float> values = {-3, -1, -1e-20F, 0, 1e-20F, 0.5F, 1, 1, 1.0625F, 7.9F, 1000};
   const Histogram h = histogram_of(values);
   EXPECT_EQ(h.count, 11);
@@ -90,18 +90,18 @@ TEST(Histogram, EveryValueIsInItsBucket) {
   EXPECT_TRUE(std::is_sorted(h.limits.begin(), h.limits.end()));
   EXPECT_GT(h.counts.front(), 0);
   EXPECT_GT(h.counts.back(), 0);
-  // [1, 1.125) holds both ones and 1.0625.
+  // [1, 1.125) contains both ones and 1.0625.
   const auto at = std::find(h.limits.begin(), h.limits.end(), 1.125);
   ASSERT_NE(at, h.limits.end());
   EXPECT_EQ(h.counts[static_cast<size_t>(at - h.limits.begin())], 3);
-  // Next to zero: one bucket on each side.
+  // Values near zero have one bucket per sign.
   const auto zero = std::find(h.limits.begin(), h.limits.end(), 0.0);
   ASSERT_NE(zero, h.limits.end());
   EXPECT_EQ(h.counts[static_cast<size_t>(zero - h.limits.begin())], 1);
   EXPECT_EQ(h.counts[static_cast<size_t>(zero - h.limits.begin()) + 1], 2);
 }
 
-TEST(Histogram, TheLargestAndWhatIsNotFinite) {
+TEST(Histogram, CountsTheLargestValuesAndIgnoresNonFiniteOnes) {
   const float infinity = std::numeric_limits<float>::infinity();
   const float largest = std::numeric_limits<float>::max();
   const Histogram h = histogram_of(std::vector{NAN, infinity, -infinity, largest, -largest});
@@ -112,7 +112,7 @@ TEST(Histogram, TheLargestAndWhatIsNotFinite) {
   EXPECT_TRUE(histogram_of({}).limits.empty());
 }
 
-TEST(Histogram, AConstant) {
+TEST(Histogram, HasOneBucketForAConstant) {
   const Histogram h = histogram_of(std::vector<float>(100, 0.25F));
   EXPECT_EQ(h.counts, std::vector<int64_t>{100});
   EXPECT_EQ(h.min, h.max);

@@ -1,4 +1,4 @@
-// metrics.jsonl, the tables beside it, and what is computed for them.
+// Tests of metrics.jsonl, the CSV tables, summary.json, rank lags and hyperparameters.
 #include "trainer/report/metrics.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ StepRecord record(int64_t step) {
 
 MetricsEvent event(MetricsRecord record) { return {{}, std::move(record)}; }
 
-// A run of its own: opens the file, writes, closes.
+// Opens the file as a run does, writes the records and closes it.
 void append(const std::filesystem::path& path, int64_t keep_through_step,
             const std::vector<MetricsRecord>& records) {
   JsonlSink sink(path, keep_through_step);
@@ -49,7 +49,7 @@ std::vector<json> lines(const std::filesystem::path& path) {
   return all;
 }
 
-TEST(Metrics, StepsCarryEveryDigit) {
+TEST(Metrics, StepsAreWrittenWithFullPrecision) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.jsonl";
   StepRecord r = record(3);
@@ -89,7 +89,7 @@ TEST(Metrics, StepsCarryEveryDigit) {
   EXPECT_FALSE(all[1].contains("eval_accuracy"));
 }
 
-TEST(Metrics, AnEvaluationHasItsMetricsAndThoseOfEachClass) {
+TEST(Metrics, EvaluationsHaveTheirMetricsAndThoseOfEachClass) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.jsonl";
   EvaluationRecord r{.step = 3, .metrics = {.loss = 0.5, .accuracy = 0.75, .macro_f1 = 1.0 / 3}};
@@ -113,7 +113,7 @@ TEST(Metrics, AnEvaluationHasItsMetricsAndThoseOfEachClass) {
   EXPECT_FALSE(all[2].contains("eval_rmse"));
 }
 
-TEST(Metrics, EveryNumberMayBeOneThatIsNotFinite) {
+TEST(Metrics, NonFiniteNumbersAreWrittenAsStrings) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.jsonl";
   StepRecord r = record(1);
@@ -135,7 +135,7 @@ TEST(Metrics, EveryNumberMayBeOneThatIsNotFinite) {
   EXPECT_EQ(all[2]["train_loss"], "Infinity");
 }
 
-TEST(Metrics, ResumingCutsBackToTheCheckpoint) {
+TEST(Metrics, ResumingTruncatesAfterTheCheckpoint) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.jsonl";
   append(path, 0, {record(1), record(2), record(3), record(4), record(5)});
@@ -146,8 +146,9 @@ TEST(Metrics, ResumingCutsBackToTheCheckpoint) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(all[static_cast<size_t>(i)]["step"], i + 1);
 }
 
-// A checkpoint is written beside training, so that its line comes after those of later steps.
-TEST(Metrics, ALateLineDoesNotKeepWhatStandsBeforeIt) {
+// Checkpoints are written concurrently with training, so their lines come after those of later
+// steps.
+TEST(Metrics, LateLineDoesNotProtectEarlierLinesFromTruncation) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.jsonl";
   const CheckpointRecord saved{.step = 2};
@@ -164,8 +165,8 @@ TEST(Metrics, ALateLineDoesNotKeepWhatStandsBeforeIt) {
   EXPECT_EQ(steps_after(3), (std::vector{1, 2, 3, 2, 4}));
 }
 
-// Found by tests/fuzz: a line that is no record ended the run.
-TEST(Metrics, AnEventThatIsANumber) {
+// Found by tests/fuzz: a line with an invalid event ended the run.
+TEST(Metrics, AcceptsAnEventThatIsANumber) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.jsonl";
   const std::string odd = R"({"event":7,"step":2})";
@@ -174,7 +175,7 @@ TEST(Metrics, AnEventThatIsANumber) {
   EXPECT_EQ(slurp(path), odd + "\n");
 }
 
-TEST(Metrics, AFreshRunBeginsWithAnEmptyFile) {
+TEST(Metrics, NewRunStartsWithAnEmptyFile) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.jsonl";
   spill(path, "{\"event\":\"step\",\"step\":1}\n");
@@ -182,8 +183,8 @@ TEST(Metrics, AFreshRunBeginsWithAnEmptyFile) {
   EXPECT_EQ(slurp(path), "");
 }
 
-// A limit on the size of files stands in for a full disk.
-TEST(Metrics, AFullDiskIsAnErrorThatNamesTheFile) {
+// Simulates a full disk by limiting the size of files.
+TEST(Metrics, FullDiskIsAnErrorThatNamesTheFile) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.jsonl";
   JsonlSink sink(path, 0);
@@ -203,7 +204,7 @@ TEST(Metrics, AFullDiskIsAnErrorThatNamesTheFile) {
   EXPECT_NE(what.find(path.string()), std::string::npos) << what;
 }
 
-// --- The tables.
+// --- CSV tables ---
 
 class Table {
  public:
@@ -227,7 +228,7 @@ class Table {
 
 int64_t commas(const std::string& row) { return std::count(row.begin(), row.end(), ','); }
 
-TEST(Csv, RowsHaveAsManyCellsAsColumns) {
+TEST(Csv, RowsHaveACellForEachColumn) {
   Table table;
   StepRecord scaled = record(2);
   scaled.loss_scale = 1024;
@@ -250,7 +251,7 @@ TEST(Csv, RowsHaveAsManyCellsAsColumns) {
   EXPECT_EQ(evaluations[2], "4,0,10,NaN,,,,,,,,-0.5,0.0000");
 }
 
-TEST(Csv, ResumingCutsBackToTheCheckpoint) {
+TEST(Csv, ResumingTruncatesAfterTheCheckpoint) {
   Table table;
   table.append(0, {record(1), record(2), record(3)});
   spill(table.path("steps.csv"), slurp(table.path("steps.csv")) + "4,0,0.2");  // killed
@@ -261,10 +262,10 @@ TEST(Csv, ResumingCutsBackToTheCheckpoint) {
     EXPECT_TRUE(rows[i].starts_with(std::to_string(i) + ",")) << rows[i];
   }
   table.append(0, {});
-  EXPECT_EQ(table.rows("steps.csv").size(), 1u) << "a fresh run begins with the columns alone";
+  EXPECT_EQ(table.rows("steps.csv").size(), 1u) << "a new run starts with only the header";
 }
 
-TEST(Csv, OtherColumnsAreBegunAnew) {
+TEST(Csv, FileWithOtherColumnsIsOverwritten) {
   Table table;
   spill(table.path("steps.csv"), "step,loss\n1,0.5\n");
   table.append(1, {record(2)});
@@ -273,9 +274,9 @@ TEST(Csv, OtherColumnsAreBegunAnew) {
   EXPECT_TRUE(rows[0].starts_with("step,epoch,train_loss,")) << rows[0];
 }
 
-// --- What is computed for records.
+// --- Rank lags, hyperparameters and the summary ---
 
-// Each step takes a millisecond and waits so long.
+// Returns ranks whose steps take one millisecond and wait for the given times.
 std::vector<comm::RankPace> paces(int64_t steps, const std::vector<double>& waiting_ms) {
   std::vector<comm::RankPace> all;
   for (const double wait : waiting_ms) {
@@ -284,11 +285,11 @@ std::vector<comm::RankPace> paces(int64_t steps, const std::vector<double>& wait
   return all;
 }
 
-TEST(RankLags, WhoWaitsForNobodyIsWaitedFor) {
+TEST(RankLags, RankThatWaitsTheLeastHasTheLargestLag) {
   RankLags lags;
   const RankLags::Clock::time_point start{};
   EXPECT_TRUE(lags.due(start));
-  EXPECT_FALSE(lags.update(paces(100, {0, 0, 0}), start)) << "a window begins";
+  EXPECT_FALSE(lags.update(paces(100, {0, 0, 0}), start)) << "starts a window";
   EXPECT_FALSE(lags.due(start + std::chrono::seconds(1)));
   EXPECT_FALSE(lags.update(paces(200, {1, 1, 1}), start + std::chrono::seconds(1)));
   // Over 100 steps: ranks 0 and 1 have waited 0.6 ms each, rank 2 only 0.2.
@@ -301,18 +302,18 @@ TEST(RankLags, WhoWaitsForNobodyIsWaitedFor) {
   EXPECT_NEAR((*found)[2], 0.4, 1e-9);
 }
 
-TEST(RankLags, NothingIsSaidOfOneRankOrOfNoSteps) {
+TEST(RankLags, AreNotReportedForOneRankOrWithoutSteps) {
   RankLags lags;
   const RankLags::Clock::time_point start{};
   EXPECT_FALSE(lags.update(paces(100, {0}), start));
   EXPECT_FALSE(lags.update({}, start));
   EXPECT_FALSE(lags.update(paces(0, {0, 0}), start));
   EXPECT_FALSE(lags.update(paces(1, {0, 0}), start));
-  EXPECT_FALSE(lags.update(paces(1, {0, 0}), start, /*end=*/true)) << "no step since";
+  EXPECT_FALSE(lags.update(paces(1, {0, 0}), start, /*end=*/true)) << "no steps in the window";
   EXPECT_TRUE(lags.update(paces(2, {0, 0}), start, /*end=*/true));
 }
 
-TEST(HyperParameters, AreWhatIsSet) {
+TEST(Hyperparameters, AreTheFieldsThatAreSet) {
   const Config config = parse_config(R"(
 model { zoo { name: "mlp" hidden: [64, 32] } }
 data { synthetic { shape: [1, 8, 8] count: 64 eval_count: 16 } }
@@ -336,7 +337,7 @@ metrics { port: 9 }
   EXPECT_FALSE(all.contains("metrics.port"));
 }
 
-TEST(Metrics, SummaryHasItsFieldsAndNullsWhereNothingWasMeasured) {
+TEST(Metrics, SummaryHasAllFieldsAndNullForMissingMetrics) {
   const TemporaryFolder folder;
   Summary summary;
   summary.status = "done";

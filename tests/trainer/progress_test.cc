@@ -30,7 +30,7 @@ Progress::Step at(int64_t step) {
           .exposed_comm = 0.004};
 }
 
-TEST(Progress, PlainOutputIsOneLineAnEpoch) {
+TEST(Progress, PlainOutputIsOneLinePerEpoch) {
   Captured out;
   Progress progress({.put = out.put()}, 2, 200);
   const auto start = Progress::Clock::now();
@@ -42,7 +42,7 @@ TEST(Progress, PlainOutputIsOneLineAnEpoch) {
             "eval loss 0.3000  accuracy 90.00%\n");
 }
 
-TEST(Progress, ShowsWhatFitsTheTask) {
+TEST(Progress, ShowsTheMetricsOfTheTask) {
   Captured out;
   Progress progress({.put = out.put()}, 1, 1);
   EvaluationMetrics classes{.loss = 0.3, .accuracy = 0.9, .top5 = 1};
@@ -54,7 +54,7 @@ TEST(Progress, ShowsWhatFitsTheTask) {
             "step 2  eval loss 0.2500  MAE 0.125  R2 0.8750\n");
 }
 
-TEST(Progress, LongEpochsGetALineNowAndThen) {
+TEST(Progress, LongEpochsGetPeriodicLines) {
   Captured out;
   Progress progress({.put = out.put()}, 1, 1000);
   const auto start = Progress::Clock::now();
@@ -66,7 +66,7 @@ TEST(Progress, LongEpochsGetALineNowAndThen) {
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 6);
 }
 
-TEST(Progress, ManyShortEpochsDoNotFlood) {
+TEST(Progress, ShortEpochsDoNotAllGetALine) {
   Captured out;
   Progress progress({.put = out.put()}, 100000, 100000);
   for (int64_t step = 1; step <= 1000; ++step) {
@@ -77,7 +77,7 @@ TEST(Progress, ManyShortEpochsDoNotFlood) {
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 100);
 }
 
-TEST(Progress, LiveLineIsWrittenOverAndFitsTheTerminal) {
+TEST(Progress, LiveLineIsOverwrittenAndFitsTheTerminal) {
   Captured out;
   {
     Progress progress({.put = out.put(), .live = true, .columns = 60}, 2, 200);
@@ -92,7 +92,7 @@ TEST(Progress, LiveLineIsWrittenOverAndFitsTheTerminal) {
   EXPECT_LT(text.find("\r\x1b[Ka note"), 60u + 4u);
 }
 
-TEST(Progress, QuietSaysNothing) {
+TEST(Progress, QuietPrintsNothing) {
   Captured out;
   Progress progress({.put = out.put(), .quiet = true}, 1, 1);
   progress.step(at(1), Progress::Clock::now() + std::chrono::hours(1));
@@ -101,7 +101,7 @@ TEST(Progress, QuietSaysNothing) {
   EXPECT_EQ(out.text(), "");
 }
 
-TEST(Progress, NoColorIsHonoured) {
+TEST(Progress, NoColorDisablesColor) {
   setenv("NO_COLOR", "1", 1);
   EXPECT_FALSE(progress_options(false, {}).color);
   unsetenv("NO_COLOR");

@@ -35,9 +35,9 @@ RunRecords parse(const std::string& text) {
   return records;
 }
 
-class ARunsFolder : public ::testing::Test {
+class RunFolderTest : public ::testing::Test {
  protected:
-  ARunsFolder() {
+  RunFolderTest() {
     std::filesystem::create_directories(run_.path / "log");
     spill(run_.config(), kConfig);
     spill(run_.metrics(), kStart + step_line(1) + step_line(2));
@@ -49,7 +49,7 @@ class ARunsFolder : public ::testing::Test {
   RunFolder run_{folder_.path() / "run"};
 };
 
-TEST(RunRecords, StepsEvaluationsAndWhatElseWasTold) {
+TEST(RunRecords, ReadsStepsEvaluationsLagsAndEvents) {
   const RunRecords run = parse(
       std::string(kStart) +
       R"({"event":"step","step":5,"epoch":0,"train_loss":0.123456789,"learning_rate":0.1,)"
@@ -76,7 +76,7 @@ TEST(RunRecords, StepsEvaluationsAndWhatElseWasTold) {
   EXPECT_FALSE(run.steps[1].forward_ms);
   ASSERT_EQ(run.evaluations.size(), 1u);
   EXPECT_EQ(run.evaluations[0].metrics.accuracy, 0.75);
-  // 5 steps of 0.1 s, then the evaluation, then the save, then 5 steps.
+  // 5 steps of 0.1 s, then the evaluation, then the checkpoint, then 5 steps.
   EXPECT_DOUBLE_EQ(run.steps[0].seconds, 0.5);
   EXPECT_DOUBLE_EQ(run.evaluations[0].seconds, 1.0);
   EXPECT_DOUBLE_EQ(run.steps[1].seconds, 1.75);
@@ -94,8 +94,9 @@ std::string start_line(int64_t step, int64_t epoch, int64_t position, int64_t ba
          R"(,"samples_per_epoch":190,"batch_global":)" + std::to_string(batch) + "}\n";
 }
 
-// 190 samples, in 4 steps of 50; from step 9 on, 50 samples into the third epoch, in 2 of 100.
-TEST(RunRecords, EpochsAreThoseOfTheSamplesWhateverTheBatch) {
+// 190 samples per epoch: 4 steps of 50 samples, and from step 9, which is 50 samples into the third
+// epoch, 2 steps of 100.
+TEST(RunRecords, CountsEpochsBySamplesWhenTheBatchChanges) {
   const RunRecords run =
       parse(start_line(0, 0, 0, 50) + step_line(9) + start_line(9, 2, 50, 100) + step_line(12));
   ASSERT_EQ(run.starts.size(), 2u);
@@ -108,12 +109,12 @@ TEST(RunRecords, EpochsAreThoseOfTheSamplesWhateverTheBatch) {
   EXPECT_EQ(run.epochs_at(13), 4);
 }
 
-TEST(RunRecords, EpochsOfVersion01AreThoseOfTheLatestBatch) {
+TEST(RunRecords, CountsEpochsOfVersion01ByTheLatestBatch) {
   EXPECT_EQ(parse(kStart).epochs_at(15), 1.5);
   EXPECT_EQ(parse(step_line(1)).epochs_at(1), 0);
 }
 
-TEST(RunRecords, WhatWasNotFiniteIsNotWhatWasNotRecorded) {
+TEST(RunRecords, DistinguishesNonFiniteFromMissingValues) {
   const RunRecords run = parse(R"({"event":"step","step":1,"train_loss":"NaN","step_ms":null})"
                                "\n"
                                R"({"event":"eval","step":1,"eval_loss":"Infinity"})"
@@ -127,7 +128,7 @@ TEST(RunRecords, WhatWasNotFiniteIsNotWhatWasNotRecorded) {
   EXPECT_FALSE(run.evaluations[0].metrics.accuracy);
 }
 
-TEST(RunRecords, TheSummaryHasWhatIsNotFinite) {
+TEST(RunRecords, ReadsNonFiniteValuesOfTheSummary) {
   const auto summary =
       parse_summary(R"({"status":"done","train_loss":"NaN","eval_loss":"-Infinity"})");
   ASSERT_TRUE(summary);
@@ -136,7 +137,7 @@ TEST(RunRecords, TheSummaryHasWhatIsNotFinite) {
   EXPECT_FALSE(summary->eval.accuracy);
 }
 
-TEST(RunRecords, MetricsAreThoseThatWereRecorded) {
+TEST(RunRecords, ReadsOnlyValidMetrics) {
   const RunRecords run =
       parse(R"({"event":"eval","step":1,"eval_loss":1,"eval_mae":0.5,"eval_r2":"-Infinity",)"
             R"("eval_macro_f1":"high"})"
@@ -145,13 +146,13 @@ TEST(RunRecords, MetricsAreThoseThatWereRecorded) {
   EXPECT_EQ(run.evaluations.at(0).metrics, wanted);
 }
 
-TEST(RunRecords, ALineThatIsStillBeingWrittenIsNoDamage) {
+TEST(RunRecords, IncompleteLastLineIsNotAProblem) {
   const RunRecords run = parse(step_line(1) + R"({"event":"step","st)");
   EXPECT_EQ(run.steps.size(), 1u);
   EXPECT_TRUE(run.problems.empty());
 }
 
-TEST(RunRecords, DamagedLinesAreToldByNumberAndLeftOut) {
+TEST(RunRecords, SkipsDamagedLinesAndReportsTheirNumbers) {
   const RunRecords run =
       parse(step_line(1) + std::string("\0\0\0\n", 4) + "[1]\n{\"event\":7}\n" + step_line(2));
   EXPECT_EQ(run.steps.size(), 2u);
@@ -159,7 +160,7 @@ TEST(RunRecords, DamagedLinesAreToldByNumberAndLeftOut) {
   EXPECT_EQ(run.problems[0], "metrics.jsonl:2: the line is damaged and was skipped");
 }
 
-TEST(RunRecords, OfManyDamagedLinesAFewAreTold) {
+TEST(RunRecords, ReportsOnlyTheFirstDamagedLines) {
   std::string text;
   for (int i = 0; i < 100; ++i) text += "x\n";
   const RunRecords run = parse(text);
@@ -167,7 +168,7 @@ TEST(RunRecords, OfManyDamagedLinesAFewAreTold) {
   EXPECT_EQ(run.problems.back(), "metrics.jsonl: 95 more damaged lines");
 }
 
-TEST(RunRecords, StepsThatWereDoneAgainReplaceTheFirst) {
+TEST(RunRecords, RepeatedStepsReplaceEarlierOnes) {
   const RunRecords run = parse(step_line(1, 5) + step_line(2, 5) + step_line(3, 5) + kStart +
                                step_line(2, 7) + step_line(3, 7));
   ASSERT_EQ(run.steps.size(), 3u);
@@ -176,7 +177,7 @@ TEST(RunRecords, StepsThatWereDoneAgainReplaceTheFirst) {
   EXPECT_EQ(run.steps[2].step, 3);
 }
 
-TEST(RunRecords, NumbersThatAreNone) {
+TEST(RunRecords, IgnoresInvalidNumbers) {
   const RunRecords run = parse(R"({"event":"step","step":"five","train_loss":"low"})"
                                "\n"
                                R"({"event":"step","step":18446744073709551615})"
@@ -188,7 +189,7 @@ TEST(RunRecords, NumbersThatAreNone) {
   EXPECT_TRUE(run.lags.empty());
 }
 
-TEST(RunRecords, TheBestIsThatOfHighestAccuracyOrLeastLoss) {
+TEST(RunRecords, BestHasTheHighestAccuracyOrLowestLoss) {
   RunRecords run;
   EXPECT_EQ(run.best(), nullptr);
   run.evaluations = {{.step = 1, .metrics = {.loss = 3}},
@@ -213,12 +214,12 @@ TEST(RunRecords, NanIsNeverTheBest) {
                      {.step = 2, .metrics = {.loss = 9, .accuracy = 0.0}},
                      {.step = 3, .metrics = {.loss = 9, .accuracy = NAN}}};
   EXPECT_EQ(run.best()->step, 2);
-  // One sample that overflows spoils the loss, not the accuracy.
+  // A single overflowing sample makes the loss NaN, but the accuracy is still valid.
   run.evaluations.push_back({.step = 4, .metrics = {.loss = NAN, .accuracy = 0.9}});
   EXPECT_EQ(run.best()->step, 4);
 }
 
-TEST_F(ARunsFolder, WithASummaryIsDone) {
+TEST_F(RunFolderTest, RunWithASummaryIsDone) {
   spill(run_.summary(), kSummary);
   const RunRecords run = read();
   EXPECT_EQ(run.status, RunStatus::kDone);
@@ -231,15 +232,15 @@ TEST_F(ARunsFolder, WithASummaryIsDone) {
   EXPECT_TRUE(run.problems.empty());
 }
 
-TEST_F(ARunsFolder, ThatIsLockedRuns) {
-  spill(run_.summary(), kSummary);  // of an earlier part
+TEST_F(RunFolderTest, LockedRunIsRunning) {
+  spill(run_.summary(), kSummary);  // written before a resume
   const auto lock = std::make_unique<RunLock>(run_.path);
   const RunRecords run = read();
   EXPECT_EQ(run.status, RunStatus::kRunning);
   EXPECT_NE(run.status_detail.find("process"), std::string::npos);
 }
 
-TEST_F(ARunsFolder, ThatIsEmptiedOrReplacedIsNotHeldAnyMore) {
+TEST_F(RunFolderTest, LockIsLostIfTheFolderIsEmptiedOrReplaced) {
   const RunLock lock(run_.path);
   EXPECT_TRUE(lock.holds());
   const std::filesystem::path moved = run_.path.string() + ".moved";
@@ -256,28 +257,28 @@ TEST_F(ARunsFolder, ThatIsEmptiedOrReplacedIsNotHeldAnyMore) {
   EXPECT_FALSE(lock.holds());
 }
 
-TEST_F(ARunsFolder, ReadingItKeepsNobodyOut) {
+TEST_F(RunFolderTest, ReadingDoesNotLockTheFolder) {
   read();
   EXPECT_NO_THROW(const RunLock lock(run_.path));
 }
 
-TEST_F(ARunsFolder, ThatEndedWithoutAWordIsDead) { EXPECT_EQ(read().status, RunStatus::kDead); }
+TEST_F(RunFolderTest, RunWithoutAnEndIsDead) { EXPECT_EQ(read().status, RunStatus::kDead); }
 
-TEST_F(ARunsFolder, ThatWasStoppedIsStoppedAlsoWhereItsSummaryIsLost) {
+TEST_F(RunFolderTest, StoppedRunIsRecognizedWithoutASummary) {
   std::ofstream(run_.metrics(), std::ios::app)
       << R"({"event":"end","step":2,"epoch":0,"status":"stopped"})"
       << "\n";
   EXPECT_EQ(read().status, RunStatus::kStopped);
 }
 
-TEST_F(ARunsFolder, FailedWithTheVerdictOfItsSurvivors) {
+TEST_F(RunFolderTest, FailedRunHasTheMessageOfTheOtherRanks) {
   spill(run_.log(0), "2026-11-21T22:47:44Z batch 64\nrank 1 (host b, pid 7) died in backward\n");
   const RunRecords run = read();
   EXPECT_EQ(run.status, RunStatus::kFailed);
   EXPECT_EQ(run.status_detail, "rank 1 (host b, pid 7) died in backward");
 }
 
-TEST_F(ARunsFolder, FailedWithALossThatWasNotFinite) {
+TEST_F(RunFolderTest, FailedRunMayEndWithANonFiniteLoss) {
   spill(run_.log(0), "2026-11-21T22:47:44Z batch 64\n");
   std::ofstream metrics(run_.metrics(), std::ios::app);
   metrics << R"({"event":"not_finite","step":3,"epoch":0,"what":"step 3: inf in fc3"})"
@@ -285,12 +286,12 @@ TEST_F(ARunsFolder, FailedWithALossThatWasNotFinite) {
   metrics.flush();
   EXPECT_EQ(read().status, RunStatus::kFailed);
   EXPECT_EQ(read().status_detail, "step 3: inf in fc3");
-  metrics << step_line(4);  // it was told to skip such steps
+  metrics << step_line(4);  // the run skipped that step and continued
   metrics.close();
   EXPECT_EQ(read().status, RunStatus::kDead);
 }
 
-TEST_F(ARunsFolder, DamagedFilesAreProblemsAndNoFailure) {
+TEST_F(RunFolderTest, DamagedFilesAreReportedAsProblems) {
   spill(run_.config(), "batch { global: many }");
   spill(run_.summary(), "{");
   spill(run_.environment(), "[]");
@@ -301,7 +302,7 @@ TEST_F(ARunsFolder, DamagedFilesAreProblemsAndNoFailure) {
   EXPECT_TRUE(run.environment.is_null());
 }
 
-TEST_F(ARunsFolder, WithoutMetricsHasNotBegun) {
+TEST_F(RunFolderTest, RunWithoutMetricsHasNoSteps) {
   std::filesystem::remove(run_.metrics());
   EXPECT_TRUE(read().steps.empty());
 }
@@ -315,7 +316,7 @@ int code_of(const std::filesystem::path& path) {
   return 0;
 }
 
-TEST(RunRecords, AFolderThatIsNoRun) {
+TEST(RunRecords, ReportsAFolderThatIsNotARun) {
   const TemporaryFolder folder;
   EXPECT_EQ(code_of(folder.path()), 2);
   EXPECT_EQ(code_of(folder.path() / "missing"), 2);

@@ -23,18 +23,18 @@ void expect_same(const SampleInfo& got, const SampleInfo& wanted) {
 }
 
 SampleInfo images() {
-  SampleInfo facts;
-  facts.spec.input = {DType::kU8, Shape{3, 777, 24}, Layout::channels_last()};
-  facts.spec.target = {DType::kI32, Shape{}, Layout::row_major()};
-  facts.spec.classes = 3;
-  facts.spec.scale = 1.0F / 255;
-  facts.spec.mean = {0.4914F, 0.4822F, 0.4465F};
-  facts.spec.stddev = {0.247F, 0.2435F, 0.2616F};
-  facts.class_names = {"cat", "\"dog\"\n", "\xC3\xA4"};
-  return facts;
+  SampleInfo info;
+  info.spec.input = {DType::kU8, Shape{3, 777, 24}, Layout::channels_last()};
+  info.spec.target = {DType::kI32, Shape{}, Layout::row_major()};
+  info.spec.classes = 3;
+  info.spec.scale = 1.0F / 255;
+  info.spec.mean = {0.4914F, 0.4822F, 0.4465F};
+  info.spec.stddev = {0.247F, 0.2435F, 0.2616F};
+  info.class_names = {"cat", "\"dog\"\n", "\xC3\xA4"};
+  return info;
 }
 
-TEST(SampleInfo, ComeBackToTheBit) {
+TEST(SampleInfo, IsReadBackExactly) {
   const TemporaryFolder folder;
   SampleInfo numbers;
   numbers.spec.input = {DType::kF32, Shape{7}, Layout::row_major()};
@@ -43,47 +43,47 @@ TEST(SampleInfo, ComeBackToTheBit) {
   table.columns = {{"a", "b", "", "d", "e", "NaN", "g", "h", "i"}, 9, {8, 1}};
   SampleInfo no_header = numbers;
   no_header.columns = {{}, 8, {0}};
-  for (const SampleInfo& facts : {images(), numbers, table, no_header}) {
-    write_sample_info(folder.path(), facts);
-    expect_same(read_sample_info(folder.path(), {}), facts);
+  for (const SampleInfo& info : {images(), numbers, table, no_header}) {
+    write_sample_info(folder.path(), info);
+    expect_same(read_sample_info(folder.path(), {}), info);
   }
 }
 
-TEST(SampleInfo, NamesThatAreNotUtf8AreShownAsFarAsTheyGo) {
+TEST(SampleInfo, ReplacesInvalidUtf8InNames) {
   const TemporaryFolder folder;
-  SampleInfo facts = images();
-  facts.class_names[0] = "\xFFx";
-  write_sample_info(folder.path(), facts);
+  SampleInfo info = images();
+  info.class_names[0] = "\xFFx";
+  write_sample_info(folder.path(), info);
   EXPECT_EQ(read_sample_info(folder.path(), {}).class_names[0], "\xEF\xBF\xBDx");
 }
 
-TEST(SampleInfo, ColumnsThatDoNotFitTheSamplesAreRefused) {
+TEST(SampleInfo, RejectsColumnsThatDoNotFitTheSamples) {
   const TemporaryFolder folder;
-  SampleInfo facts;
-  facts.spec.input = {DType::kF32, Shape{2}, Layout::row_major()};
-  facts.spec.target = {DType::kF32, Shape{1}, Layout::row_major()};
+  SampleInfo info;
+  info.spec.input = {DType::kF32, Shape{2}, Layout::row_major()};
+  info.spec.target = {DType::kF32, Shape{1}, Layout::row_major()};
   for (const data::TableColumns& columns :
        {data::TableColumns{{"a", "b", "c"}, 3, {3}}, data::TableColumns{{"a", "b", "c"}, 3, {-1}},
         data::TableColumns{{"a", "b"}, 3, {0}}, data::TableColumns{{}, 4, {1, 1}},
         data::TableColumns{{}, int64_t{1} << 62, {1}}}) {
-    facts.columns = columns;
-    write_sample_info(folder.path(), facts);
+    info.columns = columns;
+    write_sample_info(folder.path(), info);
     EXPECT_THROW(read_sample_info(folder.path(), {}), DataError) << columns.count;
   }
 }
 
-// Runs of before have no such file.
-TEST(SampleInfo, AreThoseOfTheDataWhereTheRunHasNotWrittenThem) {
+// Runs of earlier versions have no such file.
+TEST(SampleInfo, IsReadFromTheDataIfThereIsNoFile) {
   const TemporaryFolder folder;
   const Config config = parse_config(
       "model { zoo { name: 'mlp' } } batch { global: 4 } train { epochs: 1 }"
       "schedule { learning_rate: 1 }"
       "data { synthetic { shape: [3, 4, 5] classes: 6 } normalize { mean: 0.5 } }",
       "test", {});
-  const SampleInfo facts = read_sample_info(folder.path(), config);
-  EXPECT_EQ(facts.spec.input.shape, (Shape{3, 4, 5}));
-  EXPECT_EQ(facts.spec.classes, 6);
-  EXPECT_EQ(facts.spec.mean, std::vector<float>{0.5F});
+  const SampleInfo info = read_sample_info(folder.path(), config);
+  EXPECT_EQ(info.spec.input.shape, (Shape{3, 4, 5}));
+  EXPECT_EQ(info.spec.classes, 6);
+  EXPECT_EQ(info.spec.mean, std::vector<float>{0.5F});
 }
 
 TEST(SampleInfo, DamagedFilesAreNamed) {

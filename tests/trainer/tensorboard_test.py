@@ -1,4 +1,4 @@
-"""TensorBoard's own reader gives back what a run has written: scalars, histograms, samples, the configuration."""
+"""Reads the event files of a run with TensorBoard's own reader: scalars, histograms, samples, the configuration."""
 
 import io
 import json
@@ -11,8 +11,7 @@ from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
 from program import ProgramTest, run, unittest
 
-# Images of three channels and of one size, with a convolution whose weights are padded to blocks where the CPU has
-# such layouts; three epochs of 5 steps.
+# RGB images, and a convolution whose weights are padded on CPUs with blocked layouts; three epochs of 5 steps.
 CONFIG = """
 model {{ network {{
   layer {{ conv2d {{ channels: 20 kernel: 3 padding: 1 }} }}
@@ -38,7 +37,7 @@ NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse"
 
 
 def pixels(sample):
-    """Of CIFAR-10: a byte for the class, then planes of 32 x 32."""
+    """Returns the pixels of a CIFAR-10 record: three planes of 32 x 32."""
     return bytes((sample * 5 + i // 7) % 256 for i in range(3 * 32 * 32))
 
 
@@ -58,7 +57,7 @@ class TensorBoardTest(ProgramTest):
         return [record for record in map(json.loads, lines) if record["event"] == event]
 
     def accumulator(self):
-        """Everything, of all files in the folder."""
+        """Returns an accumulator that has read all events of all files in the folder."""
         accumulator = event_accumulator.EventAccumulator(
             str(self.run_dir / "tensorboard"), {kind: 0 for kind in event_accumulator.DEFAULT_SIZE_GUIDANCE}
         )
@@ -71,7 +70,7 @@ class TensorBoardTest(ProgramTest):
             # metrics.jsonl has four decimals of milliseconds, TensorBoard the float.
             self.assertTrue(math.isclose(value, record[key], rel_tol=1e-5, abs_tol=6e-5), (tag, step, value, record[key]))
 
-    def test_every_number_comes_back(self):
+    def test_scalars_match_metrics_jsonl(self):
         self.train()
         accumulator = self.accumulator()
         steps = self.records("step")
@@ -103,9 +102,9 @@ class TensorBoardTest(ProgramTest):
     def test_histograms_count_every_parameter(self):
         self.train(ranks=0)
         accumulator = self.accumulator()
-        told = self.records("histograms")
-        self.assertEqual(told[0]["step"], 5, "after the first epoch at the latest")
-        self.assertGreater(told[0]["stall_seconds"], 0)
+        histograms = self.records("histograms")
+        self.assertEqual(histograms[0]["step"], 5, "after the first epoch at the latest")
+        self.assertGreater(histograms[0]["stall_seconds"], 0)
         count = {
             "layer1.weight": 20 * 3 * 9,
             "layer3.weight": 24 * 20 * 9,
@@ -120,7 +119,7 @@ class TensorBoardTest(ProgramTest):
             total = 0
             for tag in found:
                 events = accumulator.Histograms(tag)
-                self.assertEqual([event.step for event in events], [record["step"] for record in told])
+                self.assertEqual([event.step for event in events], [record["step"] for record in histograms])
                 histogram = events[0].histogram_value
                 self.assertEqual(sum(histogram.bucket), histogram.num, tag)
                 self.assertEqual(len(histogram.bucket), len(histogram.bucket_limit))
@@ -132,7 +131,7 @@ class TensorBoardTest(ProgramTest):
         parameters = self.records("start")[0]["parameters"]
         self.assertEqual(sum(count.values()), parameters)
 
-    def test_samples_are_the_images_that_the_network_gets(self):
+    def test_samples_are_the_images_that_the_network_receives(self):
         self.train(ranks=0)
         accumulator = self.accumulator()
         tags = accumulator.Tags()["images"]
@@ -151,7 +150,7 @@ class TensorBoardTest(ProgramTest):
 
     def test_hyperparameters_and_configuration(self):
         self.train(ranks=0)
-        # With the reader that the HPARAMS tab has.
+        # The reader of the HPARAMS tab.
         accumulator = plugin_event_accumulator.EventAccumulator(str(self.run_dir / "tensorboard")).Reload()
         content = accumulator.PluginTagToContent(metadata.PLUGIN_NAME)
 
@@ -167,15 +166,15 @@ class TensorBoardTest(ProgramTest):
         scalars = set(self.accumulator().Tags()["scalars"])
         metrics = [info.name.tag for info in experiment.metric_infos]
         self.assertIn("eval/accuracy", metrics)
-        self.assertLessEqual(set(metrics), scalars, "each is a curve that there is")
+        self.assertLessEqual(set(metrics), scalars, "every metric has a curve")
         self.assertEqual(data(metadata.SESSION_END_INFO_TAG).session_end_info.status, 1)
         (text,) = accumulator.Tensors("configuration")
         self.assertIn("learning_rate: 0.01", text.tensor_proto.string_val[0].decode())
 
-    def test_a_run_that_goes_on_has_each_step_once(self):
+    def test_resumed_run_has_each_step_once(self):
         self.train("--set", "train.max_steps=12", ranks=0)
         for checkpoint in (self.run_dir / "checkpoints").iterdir():
-            if checkpoint.name != "step-00000005":  # as after a crash behind it
+            if checkpoint.name != "step-00000005":  # simulates a crash after that checkpoint
                 remove(checkpoint)
         self.train(ranks=0)
         files = sorted((self.run_dir / "tensorboard").iterdir())
