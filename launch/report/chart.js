@@ -36,7 +36,7 @@ function short(value, digits = 4) {
   }
   return String(Number(value.toPrecision(digits)));
 }
-const whole = (value) => (known(value) ? Math.round(value).toLocaleString("en").replaceAll(",", "\u202f") : undrawn(value));
+const integer = (value) => (known(value) ? Math.round(value).toLocaleString("en").replaceAll(",", "\u202f") : undrawn(value));
 const percent = (value, digits = 2) => (known(value) ? `${(100 * value).toFixed(digits)}%` : undrawn(value));
 const milliseconds = (value) => (known(value) ? `${short(value, 3)} ms` : undrawn(value));
 function duration(seconds) {
@@ -125,7 +125,7 @@ function smoothed(values, weight) {
 }
 
 const kAxes = {
-  step: { title: "step", of: (run, step) => step, text: (x) => `step ${whole(x)}`, tick: (x) => short(x, 3) },
+  step: { title: "step", of: (run, step) => step, text: (x) => `step ${integer(x)}`, tick: (x) => short(x, 3) },
   epoch: {
     title: "epoch",
     of: (run, step) => interpolate(run.epochs.steps, run.epochs.values, step),

@@ -87,7 +87,7 @@ class ConfusionMatrix {
     this.over.replaceChildren(svg("rect", { class: "cell", x, y, width: this.size, height: this.size }));
     this.tip.replaceChildren(
       html("p", {}, row === column ? `${this.name(row)}, correct` : `${this.name(row)}, predicted as ${this.name(column)}`),
-      html("b", {}, whole(this.matrix[row][column])), ` of ${whole(this.sums[row])} · ${percent(this.share(row, column), 1)}`);
+      html("b", {}, integer(this.matrix[row][column])), ` of ${integer(this.sums[row])} · ${percent(this.share(row, column), 1)}`);
     this.tip.hidden = false;
     const room = this.node.clientWidth - this.tip.offsetWidth;
     this.tip.style.left = `${Math.max(0, Math.min(room, x + this.size + 10))}px`;
@@ -105,7 +105,7 @@ class ConfusionMatrix {
     this.matrix.forEach((row, i) => row.forEach((count, j) => i !== j && count > 0 && pairs.push([count, i, j])));
     pairs.sort((a, b) => b[0] - a[0]);
     return table(heads("True", "Predicted", "#Count", "#Share of class"), pairs.slice(0, 9).map(([count, i, j]) => html("tr", {},
-      cell(this.name(i)), cell(this.name(j)), number(whole(count)), number(percent(this.share(i, j), 1)))), { label: "Most frequent confusions" });
+      cell(this.name(i)), cell(this.name(j)), number(integer(count)), number(percent(this.share(i, j), 1)))), { label: "Most frequent confusions" });
   }
 }
 
@@ -123,7 +123,7 @@ function mistakeImages(mistakes, nameOf) {
 function classTable(scores, nameOf) {
   const share = (value) => number(percent(value, 1));
   return table(heads("Class", "#Precision", "#Recall", "#F1", "#Support"), scores.map((of, i) => html("tr", {},
-    cell(nameOf(i)), share(of.precision), share(of.recall), share(of.f1), number(whole(of.support)))), { label: "Scores of each class" });
+    cell(nameOf(i)), share(of.precision), share(of.recall), share(of.f1), number(integer(of.support)))), { label: "Scores of each class" });
 }
 
 function confusionOf(run) {

@@ -40,47 +40,47 @@ const metrics = report.metrics.filter(({ name }) => runs.some((run) => run.evalu
 
 // --- Runs ---
 
-function fact(name, text, small, hero) {
+function stat(name, text, small, hero) {
   return html("div", { class: hero ? "hero" : null }, html("dt", {}, name), html("dd", {}, text, small ? html("small", {}, ` ${small}`) : null));
 }
 
-function heroFact(run) {
+function heroStat(run) {
   const evaluated = run.evaluations;
-  if (evaluated && !evaluated.best) return fact("Evaluation loss", short(evaluated.last.loss), "at the end; no evaluation had a finite loss", true);
+  if (evaluated && !evaluated.best) return stat("Evaluation loss", short(evaluated.last.loss), "at the end; no evaluation had a finite loss", true);
   if (evaluated && known(evaluated.best.accuracy)) {
     const { best, last } = evaluated;
-    const when = best.step === last.step ? "at the end" : `best, at step ${whole(best.step)}; ${percent(last.accuracy)} at the end`;
-    return fact("Accuracy", percent(best.accuracy), when, true);
+    const when = best.step === last.step ? "at the end" : `best, at step ${integer(best.step)}; ${percent(last.accuracy)} at the end`;
+    return stat("Accuracy", percent(best.accuracy), when, true);
   }
-  if (evaluated) return fact("Evaluation loss", short(evaluated.best.loss), `best, at step ${whole(evaluated.best.step)}`, true);
-  return fact("Training loss", short(run.last_loss), "no evaluation yet", true);
+  if (evaluated) return stat("Evaluation loss", short(evaluated.best.loss), `best, at step ${integer(evaluated.best.step)}`, true);
+  return stat("Training loss", short(run.last_loss), "no evaluation yet", true);
 }
 
 // The brief metrics other than accuracy and loss, which are shown separately.
-function briefFacts(last) {
+function briefStats(last) {
   return metrics.filter(({ name, brief }) => brief && name !== "loss" && name !== "accuracy" && last[name] !== null)
-    .map((metric) => fact(titled(metric), metricText(metric, last[metric.name])));
+    .map((metric) => stat(titled(metric), metricText(metric, last[metric.name])));
 }
 
 function runCard(run, index) {
   const end = run.summary;
   const planned = run.planned_steps;
   const loss = end ? end.train_loss : run.last_loss;
-  const facts = [heroFact(run)];
-  if (run.evaluations) facts.push(fact("Eval loss", short(run.evaluations.last.loss)), ...briefFacts(run.evaluations.last));
-  facts.push(
-    fact("Train loss", short(loss)),
-    fact("Samples/s", short(run.samples_per_second, 3)),
-    fact("Time", duration(end ? end.wall_seconds : run.seconds)),
-    fact("Ranks", whole(run.ranks)),
-    fact("Steps", whole(run.step), planned > run.step ? `of ${whole(planned)}` : ""));
+  const stats = [heroStat(run)];
+  if (run.evaluations) stats.push(stat("Eval loss", short(run.evaluations.last.loss)), ...briefStats(run.evaluations.last));
+  stats.push(
+    stat("Train loss", short(loss)),
+    stat("Samples/s", short(run.samples_per_second, 3)),
+    stat("Time", duration(end ? end.wall_seconds : run.seconds)),
+    stat("Ranks", integer(run.ranks)),
+    stat("Steps", integer(run.step), planned > run.step ? `of ${integer(planned)}` : ""));
   const model = [run.model, run.parameters ? `${short(run.parameters, 3)} parameters` : "", run.precision,
-    run.global_batch ? `batch ${whole(run.global_batch)}` : ""].filter(Boolean).join(" · ");
+    run.global_batch ? `batch ${integer(run.global_batch)}` : ""].filter(Boolean).join(" · ");
   return html("article", { class: "card run", style: color(index) },
     html("header", {}, html("h2", {}, run.name), html("span", { class: `status ${run.status}` }, run.status)),
     html("p", { class: "model" }, model),
-    html("dl", { class: "facts" }, ...facts),
-    run.status !== "done" && planned ? html("div", { class: "progress", role: "img", "aria-label": `${whole(run.step)} of ${whole(planned)} steps` },
+    html("dl", { class: "stats" }, ...stats),
+    run.status !== "done" && planned ? html("div", { class: "progress", role: "img", "aria-label": `${integer(run.step)} of ${integer(planned)} steps` },
       html("i", { style: { width: `${Math.min(100, (100 * run.step) / planned)}%` } })) : null,
     end && end.reason ? html("p", { class: "notice" }, `Stopped early: ${end.reason}. The result is its best checkpoint.`) : null,
     run.status === "failed" ? html("p", { class: "notice bad" }, run.ending || "The run ended with an error.") : null,
@@ -227,8 +227,8 @@ function drawEvaluations() {
   runs.forEach((run, index) => {
     if (!run.evaluations) return;
     const { best, last } = run.evaluations;
-    const row = (point, which) => html("tr", {}, runCell(index), cell(which), number(whole(point.step)), number(whole(point.epoch)),
-      ...metrics.map((metric) => number(metricText(metric, point[metric.name]))), number(whole(point.samples)), number(duration(point.took)));
+    const row = (point, which) => html("tr", {}, runCell(index), cell(which), number(integer(point.step)), number(integer(point.epoch)),
+      ...metrics.map((metric) => number(metricText(metric, point[metric.name]))), number(integer(point.samples)), number(duration(point.took)));
     if (best && best.step !== last.step) rows.push(row(best, "best"));
     rows.push(row(last, best && best.step === last.step ? "last, best" : "last"));
   });
@@ -321,7 +321,7 @@ function drawEvents() {
   });
   if (!all.length) return;
   const hidden = new Set();
-  const rows = all.map((event) => html("tr", {}, runs.length > 1 ? runCell(event.index) : null, number(known(event.step) ? whole(event.step) : ""),
+  const rows = all.map((event) => html("tr", {}, runs.length > 1 ? runCell(event.index) : null, number(known(event.step) ? integer(event.step) : ""),
     html("td", { class: `kind ${/^\w+$/.test(event.kind) ? event.kind : ""}` }, kKinds[event.kind] || event.kind), cell(event.text)));
   const kinds = [...new Set(all.map((event) => event.kind))];
   const filters = kinds.map((kind) => html("button", {
