@@ -1,6 +1,6 @@
 // The dataset formats, with one function to open each. All of them throw as open_dataset() does.
 // Unless stated otherwise, they leave data.normalize and data.holdout to open_dataset(). With
-// data.on_bad_record: SKIP, they skip bad records but still throw if a whole file is of the wrong
+// data.on_bad_record: SKIP, they skip bad records but still throw if an entire file is of the wrong
 // format.
 #pragma once
 

@@ -10,7 +10,7 @@
 
 namespace trireme::data {
 
-// Thread-safe.
+// Collects the reads of all workers while it is enabled. Thread-safe.
 class Journal {
  public:
   void set_enabled(bool on) { enabled_.store(on, std::memory_order_relaxed); }

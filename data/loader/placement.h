@@ -14,6 +14,7 @@ struct Rows {
   int64_t end = 0;
 };
 
+// Used by the loader and its workers; thread-safe except for start().
 class Placement {
  public:
   // `size` is the number of samples in an epoch, `unit_rows` the number of rows per unit.

@@ -13,6 +13,7 @@
 
 namespace trireme::data {
 
+// A sequence of results that worker threads compute ahead. next() is called by one thread.
 template <class Result>
 class OrderedWork {
  public:
@@ -65,9 +66,9 @@ class OrderedWork {
       if (taken_ == end_) return;
       const int64_t number = taken_++;
       lock.unlock();
-      Slot made = make(thread, number);
+      Slot slot = make(thread, number);
       lock.lock();
-      slot_of(number) = std::move(made);
+      slot_of(number) = std::move(slot);
       changed_.notify_all();
     }
   }

@@ -15,7 +15,7 @@ namespace trireme::data {
 struct PackOptions {
   std::string folder;                        // folder of the shards; created if it is missing
   std::string name;                          // shards are NAME-000000.tar and so on
-  int64_t shard_bytes = int64_t{256} << 20;  // maximum size of a shard
+  int64_t shard_bytes = int64_t{256} << 20;  // maximum size of a shard with several samples
   std::optional<int64_t> samples = {};       // packs this many records; empty packs all of them
   std::optional<uint64_t> shuffle = {};      // seed of the random order; empty keeps the order
   PackImages images = {};                    // as passed to open_pack_source

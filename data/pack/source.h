@@ -32,7 +32,7 @@ struct PackTools {
   Image resized;
 };
 
-// Thread-safe.
+// Reads samples in the form of files. Thread-safe.
 class PackSource {
  public:
   virtual ~PackSource() = default;
