@@ -59,7 +59,7 @@ TEST(SoftLabelsTest, RequireClassLabels) {
   const std::string refusal = config_error(
       folder.config("csv { train_file: 'x.csv' regression: true } mix { mixup_alpha: 1 }"));
   EXPECT_SAYS(refusal, "data.mix");
-  EXPECT_SAYS(refusal, "classes");
+  EXPECT_SAYS(refusal, "only samples with class labels");
 }
 
 // A format should have skipped it: its probability would be written into another sample.

@@ -8,7 +8,7 @@ using trireme::data::OnDamage;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const trireme::fuzz::MemoryFile bytes(trireme::fuzz::text_of(data, size));
-  const File tolerant = trireme::data::read_file(bytes.path(), OnDamage::kKeepWhatCameBefore);
+  const File tolerant = trireme::data::read_file(bytes.path(), OnDamage::kReadUpToDamage);
   bool intact = false;
   trireme::fuzz::accept_or_throw<DataError>([&] {
     const File file = trireme::data::read_file(bytes.path());

@@ -41,7 +41,7 @@ TEST(CompleteAssignment, OffersTheValuesOfEnumsAndBools) {
 }
 
 TEST(CompleteAssignment, ReturnsNothingForUnknownFields) {
-  EXPECT_EQ(typed("optimizer."), Words{});
+  EXPECT_EQ(typed("optimiser."), Words{});
   EXPECT_EQ(typed("batch.global.x"), Words{});
   EXPECT_EQ(typed("nothing="), Words{});
   EXPECT_EQ(typed("data.."), Words{});

@@ -89,8 +89,8 @@ TEST(Config, ErrorsNameLineFieldReasonAndNearestName) {
   const std::vector<Case> cases = {
       {replaced("momentum: 0.9", "momentun: 0.9"),
        "run.txtpb:6: optimizer.sgd.momentun: no such field; did you mean 'momentum'?"},
-      {replaced("optimizer {", "optimizer {"),
-       "run.txtpb:6: optimizer: no such field; did you mean 'optimizer'?"},
+      {replaced("optimizer {", "optimiser {"),
+       "run.txtpb:6: optimiser: no such field; did you mean 'optimizer'?"},
       {replaced("epochs: 3", "epochs: \"three\""),
        "run.txtpb:5: train.epochs: expected integer, got: \"three\""},
       {replaced("epochs: 3", "epochs: 3\n precision: FP8\n device: \"cpu\""),

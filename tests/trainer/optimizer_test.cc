@@ -190,8 +190,8 @@ TEST_P(OptimizerTest, RejectsGroupsWithoutParameters) {
   expect_rejected({"optimizer={group {parameters: '('}}"},
                   "optimizer.group[0].parameters: '(' is not a regular expression");
   expect_rejected({"optimizer={group {parameters: '.*'} group {parameters: 'conv.*'}}"},
-                  "optimizer.group[1].parameters: 'conv.*' matches only parameters that are in "
-                  "optimizer.group[0], which comes before");
+                  "optimizer.group[1].parameters: 'conv.*' matches only parameters of the "
+                  "earlier optimizer.group[0]; put the more specific pattern first");
   expect_rejected(
       {"optimizer={group {parameters: 'conv.*'}}", "model.freeze='conv.*'"},
       "optimizer.group[0].parameters: 'conv.*' matches only parameters that are frozen by "
