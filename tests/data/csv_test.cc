@@ -171,7 +171,8 @@ TEST_F(CsvColumnsTest, ErrorsNameMissingAndUnknownColumns) {
           "age, price");
   EXPECT_SAYS(refusal("foo,bar,baz,price\n1,2,3,4\n"), "no column 'area'; no column 'rooms'; no");
   EXPECT_SAYS(refusal("area,rooms,age\n1,2,3\n"), "no column 'price'");
-  EXPECT_SAYS(refusal("area,rooms,age,price,id\n1,2,3,4,5\n"), "an unknown column 'id'. The training table has");
+  EXPECT_SAYS(refusal("area,rooms,age,price,id\n1,2,3,4,5\n"),
+              "an unknown column 'id'. The training table has");
   EXPECT_SAYS(refusal("area,rooms,area,price\n1,2,3,4\n"),
               folder.path("eval.csv") + ": has two columns named 'area', 1 and 3");
   EXPECT_SAYS(data_error(config("a,b,a\n1,2,3\n", kHouses), Part::kTraining),

@@ -102,9 +102,8 @@ TEST_F(SinkFaults, TablesOnADiskThatFails) {
 }
 
 TEST_F(SinkFaults, MetricsOnADiskThatIsFull) {
-  expect_unharmed(
-      broken_disk("metrics.jsonl", "enospc 1", "write"),
-      {"metrics.jsonl: cannot be written to", "dropped, not written"});
+  expect_unharmed(broken_disk("metrics.jsonl", "enospc 1", "write"),
+                  {"metrics.jsonl: cannot be written to", "dropped, not written"});
 }
 
 // Checkpoints wait for metrics to be written, but not forever.
