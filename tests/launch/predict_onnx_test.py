@@ -33,7 +33,7 @@ optimizer {{ adam {{}} }} schedule {{ learning_rate: 0.01 }}
 """
 
 
-def image(kind, random):
+def stripes(kind, random):
     """An image of stripes, whose direction and width determine the class."""
     y, x = numpy.mgrid[0:24, 0:24]
     wave = numpy.sin((x if kind % 2 else y) * (0.5 if kind < 2 else 1.2) + random.uniform(0, 6))
@@ -49,7 +49,7 @@ class PredictTest(program.ProgramTest):
                 folder = self.scratch / "data" / part / f"kind{kind}"
                 folder.mkdir(parents=True)
                 for i in range(count):
-                    image(kind, random).save(folder / f"{i}.png")
+                    stripes(kind, random).save(folder / f"{i}.png")
         config = self.scratch / "run.txtpb"
         config.write_text(CONFIG.format(root=self.scratch / "data"))
         run = self.scratch / "run"
