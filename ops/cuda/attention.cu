@@ -23,7 +23,8 @@ constexpr int kMaxHeadDim = 128;
 
 struct Heads {
   const int32_t* lengths;  // of the samples; null: all are `length`
-  int64_t length, dim;
+  int64_t length;
+  int dim;
   int64_t heads, kv_heads;
   float scale;
   bool causal;
@@ -70,9 +71,10 @@ struct Tile {
   }
 };
 
-__device__ inline float dot(const float* a, const float* b, int64_t count) {
+__device__ inline float dot(const float* a, const float* b, int count) {
   float sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += a[i] * b[i];
+#pragma unroll 4
+  for (int i = 0; i < count; ++i) sum += a[i] * b[i];
   return sum;
 }
 
@@ -84,6 +86,7 @@ __device__ void accumulate(const float* weights, const Tile<kTileRows, P>& tile,
 #pragma unroll
   for (int i = 0; i < P; ++i) {
     if (lane + i * kWarpSize >= dim) break;
+#pragma unroll 4
     for (int j = 0; j < kTileRows; ++j) {
       sum[i] += weights[j] * tile.row(j)[lane + i * kWarpSize];
     }
@@ -275,7 +278,8 @@ Heads heads_of(const AttentionShape& shape, const Shape& qkv) {
     throw Error("attention: heads have " + std::to_string(dim) +
                 " elements; on a GPU they have at most " + std::to_string(kMaxHeadDim));
   }
-  return {nullptr, qkv[1], dim, shape.heads, shape.kv_heads, shape.scale, shape.causal};
+  return {nullptr,        qkv[1],      static_cast<int>(dim), shape.heads,
+          shape.kv_heads, shape.scale, shape.causal};
 }
 
 // Blocks of `rows` positions, for every head and sample.
