@@ -85,10 +85,10 @@ class FineTuneTest(ProgramTest):
         numbers = dict(classes=5, batch=20)
         self.train("nothing", "new", epochs=15, **numbers)
         start = ("--init-from", self.scratch / "old.safetensors")
-        told = self.train("finetuned", "new", *start, epochs=5, **numbers)
-        self.assertIn("init: 12 of 14 tensors from old.safetensors; fc2 is newly initialized (10 -> 5 classes)", told)
-        told = self.train("frozen", "new", *start, "--set", "model.freeze=(conv|bn).*", epochs=5, **numbers)
-        self.assertIn("(16.58 k trained, the others frozen)", told)
+        output = self.train("finetuned", "new", *start, epochs=5, **numbers)
+        self.assertIn("init: 12 of 14 tensors from old.safetensors; fc2 is newly initialized (10 -> 5 classes)", output)
+        output = self.train("frozen", "new", *start, "--set", "model.freeze=(conv|bn).*", epochs=5, **numbers)
+        self.assertIn("(16.58 k trained, the others frozen)", output)
 
         epochs = {name: self.epochs_to_enough(name) for name in ("nothing", "finetuned", "frozen")}
         print(f"epochs to {ENOUGH:.0%}: {epochs}")

@@ -88,7 +88,7 @@ TEST_P(TrainTest, ADamagedCheckpointIsPassedOver) {
                       ExitCode::kBadData, "optimizer.safetensors: has 100 bytes");
 }
 
-TEST_P(TrainTest, GoingBackToAnOlderCheckpointGivesUpTheLaterOnes) {
+TEST_P(TrainTest, GoingBackToAnOlderCheckpointDiscardsLaterOnes) {
   run(kPlain, "back", {"checkpoint.every_steps=5"});
   const std::vector<std::string> straight = trace("back");
   // Without run_dir the run that the checkpoint is of goes on.
@@ -153,9 +153,9 @@ TEST_P(TrainTest, RanksAreComparedWhereBatchNormDependsOnThem) {
     const std::string name = network == kOwnNorm ? "own" : "sync";
     run_alone(network, name, {"train.max_steps=2"});
     run(network, name, {"train.max_steps=3"});
-    const bool told =
+    const bool warned =
         file(folder(name) / "log" / "rank-0.log").find("ranks: 1 -> ") != std::string::npos;
-    EXPECT_EQ(told, network == kOwnNorm && world_->size() > 1);
+    EXPECT_EQ(warned, network == kOwnNorm && world_->size() > 1);
   }
 }
 

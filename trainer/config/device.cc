@@ -122,12 +122,12 @@ int default_threads(comm::Communicator& communicator) {
 }
 
 int spare_cores(const Config& config, comm::Communicator& communicator, const Device& device) {
-  constexpr int kBesideGpu = 2;
+  constexpr int kGpuHostThreads = 2;
   constexpr int kMax = 64;
   const double cores = share_of_cores(communicator);
   const int configured = config.run.train().threads();
   const int computing = configured > 0 ? configured : threads_of(cores);
-  const int taken = device.kind() == DeviceKind::kCpu ? computing : kBesideGpu;
+  const int taken = device.kind() == DeviceKind::kCpu ? computing : kGpuHostThreads;
   return std::clamp(static_cast<int>(cores) - taken, 1, kMax);
 }
 
