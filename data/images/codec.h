@@ -19,7 +19,7 @@ class ImageError : public Error {
   explicit ImageError(const std::string& what) : Error(what, ExitCode::kBadData) {}
 };
 
-// The maximum number of pixels of an image.
+// The maximum number of pixels of an image; larger images are rejected with ImageError.
 constexpr int64_t kMaxPixels = int64_t{1} << 28;
 
 struct ImageInfo {
@@ -69,8 +69,8 @@ class Decoder {
   std::unique_ptr<State> state_;
 };
 
-// Return the file of an image with 1 or 3 channels. JPEG uses 4:2:0 chroma subsampling and a
-// quality of 1 to 100. Throw ImageError if the image cannot be encoded.
+// Encode an image with 1 or 3 channels and return the contents of the file. JPEG uses 4:2:0 chroma
+// subsampling and a quality of 1 to 100. Throw ImageError if the image cannot be encoded.
 std::vector<uint8_t> encode_png(const ImageView& image);
 std::vector<uint8_t> encode_jpeg(const ImageView& image, int quality);
 

@@ -15,6 +15,7 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
+// A rectangle of pixels in an image.
 struct Region {
   int top = 0;
   int left = 0;
@@ -24,7 +25,7 @@ struct Region {
   ImageSize size() const { return {height, width}; }
 };
 
-// A view of pixels that it does not own.
+// A non-owning view of the pixels of an image or of a part of it.
 struct ImageView {
   uint8_t* pixels = nullptr;
   int height = 0;
@@ -48,7 +49,8 @@ inline ImageView view_of(uint8_t* pixels, ImageSize size, int channels) {
   return {pixels, size.height, size.width, channels, std::ptrdiff_t{size.width} * channels};
 }
 
-// Requires images of the same size and channels that do not overlap.
+// Copies `from` to `to`. The images must have the same size and number of channels, and must not
+// overlap.
 inline void copy_pixels(const ImageView& from, const ImageView& to) {
   const size_t bytes = from.row_bytes();
   if (from.contiguous() && to.contiguous()) {

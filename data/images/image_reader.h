@@ -14,6 +14,7 @@
 
 namespace trireme::data {
 
+// Decodes images of one format. The functions behave as those of Decoder.
 class ImageReader {
  public:
   virtual ~ImageReader() = default;

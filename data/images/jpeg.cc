@@ -57,7 +57,8 @@ void install(ErrorHandler& handler) {
   };
 }
 
-// Called when libjpeg needs more data. All data is in memory from the start, so it has ended.
+// Called when libjpeg needs more data. All data is in memory from the start, so the file is
+// truncated.
 void end_of_data(j_decompress_ptr decoder) {
   decoder->err->msg_code = JWRN_JPEG_EOF;
   fail(reinterpret_cast<j_common_ptr>(decoder), ErrorHandler::Failure::kEndsEarly);

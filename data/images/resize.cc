@@ -183,7 +183,7 @@ void make_taps(int size, double begin, double extent, int outputs, Filter filter
                FilterTaps& taps) {
   const auto curve = filter == Filter::kBicubic ? cubic : triangle;
   const double scale = extent / outputs;
-  const double stretch = std::max(scale, 1.0);  // widening of the filter
+  const double stretch = std::max(scale, 1.0);  // the filter's scale; above 1 when shrinking
   const double support = stretch * (filter == Filter::kBicubic ? 2 : 1);
   taps.overshoot = filter == Filter::kBicubic;
   taps.count = std::min(static_cast<int>(std::ceil(2 * support)), size);

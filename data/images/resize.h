@@ -10,8 +10,8 @@ namespace trireme::data {
 
 enum class Filter {
   kNearest,
-  kBilinear,  // triangle filter; when shrinking, it is widened to prevent aliasing
-  kBicubic,   // cubic filter with a = -0.5, widened likewise
+  kBilinear,  // triangle filter, stretched when shrinking to prevent aliasing
+  kBicubic,   // cubic filter with a = -0.5, stretched likewise
 };
 
 // A part of an image, in coordinates where pixel (y, x) covers [y, y + 1) x [x, x + 1).
