@@ -24,7 +24,7 @@ class OrderedWork {
       : make_(std::move(make)), slots_(depth), taken_(begin), handed_out_(begin), end_(end) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { run(i); });
   }
-  // Skips the results that have not been started, and waits for the others.
+  // Cancels the results whose computation has not started, and waits for the others.
   ~OrderedWork() {
     {
       const std::lock_guard lock(mutex_);

@@ -23,7 +23,7 @@ struct PackOptions {
   int threads = 1;
   // Called after each record with the number of finished records and of all records.
   std::function<void(int64_t, int64_t)> progress = {};
-  // Called with messages about other steps that take long.
+  // Called with messages about other slow steps, such as indexing shards.
   std::function<void(std::string_view)> note = {};
   // Called between records. If it returns true, packing stops; another call can resume it.
   std::function<bool()> stop = {};

@@ -1,4 +1,4 @@
-// The samples that `trireme data pack` writes into shards, in the form of files.
+// Reads the samples that `trireme data pack` writes into shards, each as the contents of a file.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct PackTools {
   Image resized;
 };
 
-// Reads samples in the form of files. Thread-safe.
+// Reads the samples of a dataset, each as the contents of a file. Thread-safe.
 class PackSource {
  public:
   virtual ~PackSource() = default;

@@ -11,9 +11,9 @@
 
 namespace trireme::data {
 
-// The same members always produce the same bytes, since times and owners are not stored. (The bytes
-// differ from those of libarchive's writer, which ends the numbers of a header with a blank.)
-// All functions throw Error as NewFile does.
+// Writes one tar file. The same members always produce the same bytes, since times and owners are
+// not stored. (The bytes differ from those of libarchive's writer, which terminates the numeric
+// fields of a header with a space.) All functions throw Error as NewFile does.
 class TarWriter {
  public:
   explicit TarWriter(const std::string& path) : file_(path) {}
