@@ -108,7 +108,7 @@ TestImage warped(TestImage from, const AffineMap& map, uint8_t fill) {
   return to;
 }
 
-TEST(AffineTest, Moves) {
+TEST(AffineTest, TranslationMovesPixels) {
   for (const int channels : {1, 3}) {
     TestImage from = noisy({13, 17}, channels);
     TestImage moved = warped(from, translation_map(3, -2), 5);

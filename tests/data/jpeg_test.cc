@@ -79,7 +79,7 @@ TEST(JpegTest, DescribesTheFormat) {
   EXPECT_EQ(format(4, {.progressive = true, .stored = JCS_YCCK}), "progressive YCCK JPEG");
 }
 
-TEST(JpegTest, DecodesWhatItEncodes) {
+TEST(JpegTest, DecodesEncodedImages) {
   for (const int channels : {1, 3}) {
     testing::TestImage image({61, 47}, channels);
     for (size_t i = 0; i < image.pixels.size(); ++i) {
@@ -104,7 +104,7 @@ TEST(JpegTest, DecodesWhatItEncodes) {
 }
 
 // Truncation in the lower half of the image only affects regions in the lower half.
-TEST(JpegTest, ReadsNoFurtherThanNecessary) {
+TEST(JpegTest, DoesNotReadDataBelowTheRegion) {
   const ImageSize size{160, 96};
   testing::Bytes bytes = testing::encode_with(testing::waves(size, 3), {.sampling = {2, 2}});
   const testing::TestImage whole = decode(bytes);

@@ -9,7 +9,7 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace)
 using ::testing::HasSubstr;
 
-TEST(PngTest, DecodesWhatItEncodes) {
+TEST(PngTest, DecodesEncodedImages) {
   for (const int channels : {1, 3}) {
     testing::TestImage image = testing::waves({31, 45}, channels);
     EXPECT_EQ(decode(encode_png(image.view()), channels), image);
