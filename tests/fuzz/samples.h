@@ -30,7 +30,7 @@ inline void read_ends(const data::Dataset& dataset) {
 // Expects a dataset that opens with FAIL to open with SKIP too, without skipped records.
 inline void open_with_both_policies(DataConfig config, data::Part part) {
   int64_t size_with_fail = -1;
-  refuse_with<DataError>([&] {
+  accept_or_throw<DataError>([&] {
     config.set_on_bad_record(DataConfig::FAIL);
     const auto dataset = data::open_dataset(config, part);
     read_ends(*dataset);
@@ -38,7 +38,7 @@ inline void open_with_both_policies(DataConfig config, data::Part part) {
     size_with_fail = dataset->size();
   });
   int64_t size_with_skip = -1;
-  refuse_with<DataError>([&] {
+  accept_or_throw<DataError>([&] {
     config.set_on_bad_record(DataConfig::SKIP);
     const auto dataset = data::open_dataset(config, part);
     read_ends(*dataset);
