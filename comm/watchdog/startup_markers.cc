@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -46,7 +47,7 @@ std::string text_of(const Process& process) {
   return fmt::format("{}:{}:{}", process.pid, process.started, process.pid_namespace);
 }
 
-std::optional<StartupMarker> read_marker(const fs::path& path) {
+std::optional<StartupMarker> read_once(const fs::path& path) {
   std::error_code error;
   std::istringstream words(fs::read_symlink(path, error).string());
   StartupMarker marker;
@@ -59,6 +60,13 @@ std::optional<StartupMarker> read_marker(const fs::path& path) {
   marker.abandoned = words >> suffix && suffix == kAbandoned;
   marker.state = state_of(process);
   return marker;
+}
+
+// A process may abandon the startup and exit between the two parts of read_once(), so the marker of
+// a dead process is read again: nothing changes it any more.
+std::optional<StartupMarker> read_marker(const fs::path& path) {
+  const auto marker = read_once(path);
+  return marker && marker->state == ProcessState::kDead ? read_once(path) : marker;
 }
 
 std::vector<fs::path> files_with_prefix(const std::string& folder, const std::string& prefix) {
@@ -119,10 +127,15 @@ void StartupMarkers::add(int rank) const { write(rank, ""); }
 void StartupMarkers::abandon(int rank) const { write(rank, kAbandoned); }
 
 void StartupMarkers::write(int rank, const std::string& suffix) const {
-  remove(rank);
-  // If this fails, the other ranks report that this one has not started.
-  const std::string words = text_of(this_process()) + suffix;
-  static_cast<void>(symlink(words.c_str(), path(rank).c_str()) == 0);
+  // The new marker replaces an old one atomically. If this fails, the other ranks report that this
+  // one has not started.
+  const Process process = this_process();
+  const std::string words = text_of(process) + suffix;
+  const std::string temporary =
+      fmt::format("{}/{}new.{}_{}", folder_, user_prefix_, process.pid, process.pid_namespace);
+  unlink(temporary.c_str());  // left by a process that was killed
+  static_cast<void>(symlink(words.c_str(), temporary.c_str()) == 0 &&
+                    std::rename(temporary.c_str(), path(rank).c_str()) == 0);
 }
 
 void StartupMarkers::remove(int rank) const { unlink(path(rank).c_str()); }
