@@ -41,10 +41,6 @@ void check(const Dataset& dataset, const LoaderOptions& options) {
     throw Error(fmt::format("loader: batches have room for {} rows; rank {} of {} gets {} of {}",
                             options.capacity, options.rank, options.ranks, rows, full));
   }
-  if (options.weights && std::ssize(*options.weights) != dataset.size()) {
-    throw Error(
-        fmt::format("loader: {} weights for {} samples", options.weights->size(), dataset.size()));
-  }
 }
 
 }  // namespace
@@ -155,7 +151,6 @@ struct Loader::State {
       const bool recording = state_.journal.enabled();
       const Clock::time_point began = recording ? Clock::now() : Clock::time_point();
       reader_.read(slot_, rows);
-      if (unit_ == 0) reader_.compute_weight(slot_);
       done_ = true;
       if (recording) {
         state_.journal.add({worker_, slot_.batch.epoch, slot_.batch.position + rows.begin,
@@ -245,7 +240,6 @@ struct Loader::State {
     for (int unit = 0; unit < slot.units; ++unit) {
       readers[0].read(slot, placement.unit(slot.batch, unit));
     }
-    readers[0].compute_weight(slot);
     waited = std::chrono::duration<double>(Clock::now() - began).count();
     return slot;
   }

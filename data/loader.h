@@ -23,8 +23,7 @@ class Mix;
 
 // This rank's share of a global batch. Samples that cannot be read may be skipped (see
 // LoaderOptions::max_bad_records). Then `rows` is less than this rank's share, and the rows of all
-// ranks add up to less than `global_rows`. A mean loss that is divided by `weight` treats a skipped
-// sample as one with a constant loss: it contributes nothing to the gradient.
+// ranks add up to less than `global_rows`.
 struct Batch {
   std::byte* inputs = nullptr;       // capacity x input bytes; rows beyond `rows` are zero
   std::byte* targets = nullptr;      // capacity x target bytes, likewise
@@ -32,7 +31,6 @@ struct Batch {
   int64_t rows = 0;                  // samples of this rank, may be 0
   int64_t first_row = 0;             // this share's position within the global batch
   int64_t global_rows = 0;           // samples in the global batch
-  double weight = 0;  // total weight of the global batch, the divisor of the mean loss
   int64_t epoch = 0;
   int64_t position = 0;  // number of samples of the epoch before this global batch
   bool last_of_epoch = false;
@@ -50,8 +48,6 @@ struct LoaderOptions {
   // If set, mixes rows 2k and 2k + 1 of each global batch with each other, even if they belong to
   // different ranks. Must outlive the loader.
   const Mix* mix = nullptr;
-  // The weight of each sample of the dataset in the mean loss. All are 1 if null.
-  std::shared_ptr<const std::vector<float>> weights = nullptr;
   // The number of different samples that may be skipped because they cannot be read (DataError),
   // including those that the dataset skipped when it was opened. If empty, the first one is an
   // error.

@@ -28,6 +28,10 @@ void SoftmaxCrossEntropy::check(const Checker& c) const {
   if (!class_weights.empty() && std::ssize(class_weights) != classes) {
     c.refuse(fmt::format("{} class weights for {} classes", class_weights.size(), classes));
   }
+  if (labels_per_sample < 1 || c.shape(kLogits)[0] % labels_per_sample != 0) {
+    c.refuse(fmt::format("{} rows cannot be divided into samples of {} labels", c.shape(kLogits)[0],
+                         labels_per_sample));
+  }
 }
 
 const OpInfo MeanSquaredError::kInfo{.name = "mean_squared_error",

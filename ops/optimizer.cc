@@ -28,6 +28,7 @@ void check_slots(const Checker& c, const UpdateRule& rule, int first) {
 template <class Op>
 void check_scaling(const Checker& c, float max_norm) {
   c.is_struct<LossScale>(Op::kLossScale);
+  c.is(Op::kMetrics, {kMetricCount});
   if (max_norm > 0 || c.present(Op::kLossScale)) c.needs(Op::kSquares, {1});
 }
 
@@ -46,6 +47,7 @@ const OpInfo TrustRatios::kInfo{.name = "trust_ratios",
                                          {"gradients", Use::kIn},
                                          {"sum of squares", Use::kIn, kOptional},
                                          {"loss scale", Use::kIn, kOptional},
+                                         {"metrics", Use::kIn, kOptional},
                                          {"state", Use::kIn},
                                          {"ratios", Use::kOut},
                                          {"slot", Use::kIn}},
@@ -64,6 +66,7 @@ const OpInfo Update::kInfo{.name = "update",
                                     {"gradients", Use::kIn},
                                     {"sum of squares", Use::kIn, kOptional},
                                     {"loss scale", Use::kIn, kOptional},
+                                    {"metrics", Use::kIn, kOptional},
                                     {"state", Use::kIn},
                                     {"low precision", Use::kOut, kOptional},
                                     {"trust ratios", Use::kIn, kOptional},

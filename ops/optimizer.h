@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/vectorized.h"
 #include "ops/op_info.h"
+#include "ops/step_state.h"
 #include "ops/update_rule.h"
 
 namespace trireme::ops {
@@ -38,7 +40,7 @@ struct SumOfSquares {
 // changes none of them. If the Update will be skipped, all ratios are 1. Norms are accumulated in
 // double precision, in an order that depends only on the ranges.
 struct TrustRatios {
-  enum Arg { kParameters, kGradients, kSquares, kLossScale, kState, kRatios, kSlots };
+  enum Arg { kParameters, kGradients, kSquares, kLossScale, kMetrics, kState, kRatios, kSlots };
   static const OpInfo kInfo;
   void check(const Checker& c) const;
 
@@ -46,6 +48,12 @@ struct TrustRatios {
   std::vector<UpdateRange> ranges = {};
   float max_norm = 0;
 };
+
+// Returns the factor that turns gradients of the sum of losses divided by state.labels into those of
+// the mean loss: 0 if no label counts.
+TRIREME_INLINE constexpr double label_correction(const StepState& state, double weight) {
+  return weight > 0 ? static_cast<double>(state.labels) / weight : 0;
+}
 
 // Updates all parameters by a rule (update_rule.h). kParameters and kGradients are f32 (f64 in the
 // reference), as are kTrustRatios, which layer-wise rules require, and the slots of the rule, which
@@ -57,12 +65,16 @@ struct TrustRatios {
 // gradients are divided by the scale first, clipping uses the norm after that division, and the
 // update is skipped if kSquares is not finite. kSquares is required in both cases. The number of
 // the step is StepState::step + 1 - LossScale::skipped.
+//
+// With the optional kMetrics [kMetricCount], gradients and kSquares are those of the sum of losses
+// divided by StepState::labels. They are multiplied by label_correction() first.
 struct Update {
   enum Arg {
     kParameters,
     kGradients,
     kSquares,
     kLossScale,
+    kMetrics,
     kState,
     kLowPrecision,
     kTrustRatios,

@@ -12,20 +12,23 @@ struct StepState {
   int64_t first_sample = 0;  // index of row 0 of this micro-batch in the global batch
   int32_t valid_rows = 0;    // rows of this micro-batch that are samples; the rest is padding
   float learning_rate = 0;
-  // d(loss)/d(sample loss): 1 / weight of the global batch (see kMetricWeight), times the loss
-  // scale.
+  // d(loss)/d(loss of a label): 1 / labels, times the loss scale.
   float loss_gradient_scale = 0;
+  // Number of labels of the global batch. The update replaces this divisor of the mean loss by the
+  // actual one, which is known only when the metrics have been summed: kMetricWeight.
+  float labels = 1;
 };
 
-// Metrics that the loss sums over samples and that are then summed over ranks. They are slots of an
+// Metrics that the loss sums over labels and that are then summed over ranks. They are slots of an
 // f32 vector that precedes the gradients in memory, so that one all-reduce sums both.
 enum Metric : int {
-  kMetricLoss,          // sum of the losses of samples
-  kMetricTop1,          // samples whose label has the largest logit
-  kMetricTop5,          // samples whose label is among the five largest
+  kMetricLoss,          // sum of the losses of labels
+  kMetricTop1,          // labels that have the largest logit
+  kMetricTop5,          // labels that are among the five largest logits
   kMetricSamples,       // valid samples seen
   kMetricStopRequests,  // ranks that received a stop request
-  kMetricWeight,        // divisor of the mean loss: valid samples, or the sum of their weights
+  kMetricWeight,        // divisor of the mean loss: kMetricLabels, or the sum of the labels' weights
+  kMetricLabels,        // labels of valid samples, without those that are ignored
   kMetricCount = 16,    // one cache line
 };
 

@@ -35,7 +35,6 @@ void Placement::place(int64_t number, Batch& batch) const {
     batch.position = (number - in_first) % batches_per_epoch() * global_batch_;
   }
   batch.global_rows = std::min(global_batch_, size_ - batch.position);
-  batch.weight = static_cast<double>(batch.global_rows);
   batch.last_of_epoch = batch.position + batch.global_rows == size_;
   const Share share = share_of(batch.global_rows, rank_, ranks_);
   batch.first_row = share.begin;

@@ -52,17 +52,6 @@ void UnitReader::read(Slot& slot, const Rows& rows) {
   status_.end();
 }
 
-void UnitReader::compute_weight(Slot& slot) const {
-  if (!options_.weights) return;
-  Batch& batch = slot.batch;
-  const Order order(options_.order, options_.seed, batch.epoch, size_);
-  batch.weight = 0;
-  for (int64_t row = 0; row < batch.global_rows; ++row) {
-    const auto sample = static_cast<size_t>(order(batch.position + row));
-    batch.weight += static_cast<double>((*options_.weights)[sample]);
-  }
-}
-
 void UnitReader::thread_ended(Slot& slot) const {
   slot.add({row_, sample_, failure("the thread that was reading it has ended")});
 }

@@ -27,9 +27,6 @@ class UnitReader {
   // Reads the rows of a unit. Records errors as faults of the slot and throws nothing, except that
   // the forced unwinding of pthread_exit passes through.
   void read(Slot& slot, const Rows& rows);
-  // Sets the weight of the global batch if samples have weights. Must be called for one unit of the
-  // batch. Sums in the order of the rows, so that all ranks get the same result.
-  void compute_weight(Slot& slot) const;
   // Adds a fault that the thread ended while it was reading the current row.
   void thread_ended(Slot& slot) const;
 

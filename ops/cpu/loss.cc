@@ -23,6 +23,7 @@ struct RowResult {
   double loss;
   int32_t top1, top5;
   double weight = 1;
+  int32_t labels = 1;  // 0 if the label is ignored
 };
 
 struct RowStatistics {
@@ -129,12 +130,14 @@ TRIREME_VECTORIZED void weighted_sums(const T* logits, const float* weights,
 }
 
 struct CrossEntropy {
-  int64_t rows, classes;
+  int64_t rows, classes, labels_per_sample;
+  int32_t ignore_index;
   float smoothing;
   std::vector<float> weights;  // class weights; empty means 1 for all
   double mean_weight = 1;      // of the classes
 
   bool weighted() const { return !weights.empty(); }
+  bool ignores(int32_t label) const { return label == kIgnoredLabel || label == ignore_index; }
 };
 
 // Sums over the classes with the target w * t of a row.
@@ -172,6 +175,11 @@ template <class T>
 RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, const int32_t* label_of_row,
                             float scale, T* dlogits) {
   const int64_t label = *label_of_row;
+  if (c.ignores(*label_of_row)) {
+    if (dlogits)
+      std::memset(static_cast<void*>(dlogits), 0, static_cast<size_t>(c.classes) * sizeof(T));
+    return {.loss = 0, .top1 = 0, .top5 = 0, .weight = 0, .labels = 0};
+  }
   RowStatistics row;
   inspect_row(logits, c.classes, label, row);
   const float own = to_float(logits[label]);
@@ -225,25 +233,27 @@ RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, const float*
   return result;
 }
 
-void add_metrics(const RowResult* results, int64_t rows, float* metrics) {
+void add_metrics(const RowResult* results, int64_t rows, int64_t samples, float* metrics) {
   double loss = 0, weight = 0;
-  int64_t top1 = 0, top5 = 0;
+  int64_t top1 = 0, top5 = 0, labels = 0;
   for (int64_t n = 0; n < rows; ++n) {
     loss += results[n].loss;
     weight += results[n].weight;
     top1 += results[n].top1;
     top5 += results[n].top5;
+    labels += results[n].labels;
   }
   metrics[kMetricLoss] += static_cast<float>(loss);
   metrics[kMetricTop1] += static_cast<float>(top1);
   metrics[kMetricTop5] += static_cast<float>(top5);
-  metrics[kMetricSamples] += static_cast<float>(rows);
+  metrics[kMetricSamples] += static_cast<float>(samples);
   metrics[kMetricWeight] += static_cast<float>(weight);
+  metrics[kMetricLabels] += static_cast<float>(labels);
 }
 
 void check_labels(const CrossEntropy& c, const int32_t* labels, int64_t valid) {
   for (int64_t n = 0; n < valid; ++n) {
-    if (labels[n] < 0 || labels[n] >= c.classes) {
+    if ((labels[n] < 0 || labels[n] >= c.classes) && !c.ignores(labels[n])) {
       throw Error(fmt::format("the label of row {} is {}, but there are {} classes", n, labels[n],
                               c.classes));
     }
@@ -256,7 +266,8 @@ template <class T, class Label>
 void cross_entropy(const CrossEntropy& c, const T* logits, const Label* labels,
                    const StepState& state, T* dlogits, float* metrics, RowResult* results) {
   constexpr bool kSoft = std::is_same_v<Label, float>;
-  const int64_t valid = std::clamp<int64_t>(state.valid_rows, 0, c.rows);
+  const int64_t samples = std::clamp<int64_t>(state.valid_rows, 0, c.rows / c.labels_per_sample);
+  const int64_t valid = samples * c.labels_per_sample;
   check_labels(c, labels, valid);
   parallel_for(valid, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
@@ -269,7 +280,7 @@ void cross_entropy(const CrossEntropy& c, const T* logits, const Label* labels,
     std::memset(static_cast<void*>(dlogits + valid * c.classes), 0,
                 static_cast<size_t>((c.rows - valid) * c.classes) * sizeof(T));
   }
-  add_metrics(results, valid, metrics);
+  add_metrics(results, valid, samples, metrics);
 }
 
 template <class T>
@@ -301,7 +312,7 @@ void squared_error(int64_t rows, int64_t features, const T* prediction, const fl
     std::memset(static_cast<void*>(dprediction + valid * features), 0,
                 static_cast<size_t>((rows - valid) * features) * sizeof(T));
   }
-  add_metrics(results, valid, metrics);
+  add_metrics(results, valid, valid, metrics);
 }
 
 }  // namespace
@@ -309,7 +320,12 @@ void squared_error(int64_t rows, int64_t features, const T* prediction, const fl
 Plan plan(const SoftmaxCrossEntropy& op, const EnginePtr&, Specs given) {
   using Op = SoftmaxCrossEntropy;
   const TensorSpec& logits = given[Op::kLogits];
-  CrossEntropy c{logits.shape[0], logits.shape[1], op.label_smoothing, op.class_weights};
+  CrossEntropy c{.rows = logits.shape[0],
+                 .classes = logits.shape[1],
+                 .labels_per_sample = op.labels_per_sample,
+                 .ignore_index = op.ignore_index,
+                 .smoothing = op.label_smoothing,
+                 .weights = op.class_weights};
   if (c.weighted()) {
     c.mean_weight =
         std::accumulate(c.weights.begin(), c.weights.end(), 0.0) / static_cast<double>(c.classes);

@@ -64,12 +64,14 @@ TRIREME_VECTORIZED double sum_of_squares(const float* x, int64_t count) {
   return sum;
 }
 
-// Returns the factor of gradients: the inverse loss scale times the factor that clips their norm to
-// max_norm. Returns nullopt if they are not finite and the update is skipped.
+// Returns the factor of gradients: the inverse loss scale times the correction of the number of
+// labels and the factor that clips their norm to max_norm. Returns nullopt if they are not finite
+// and the update is skipped.
 std::optional<float> gradient_factor(float max_norm, const double* squares,
-                                     const LossScale* loss_scale) {
+                                     const LossScale* loss_scale, double correction) {
   if (loss_scale && !std::isfinite(*squares)) return std::nullopt;
-  const double unscaled = loss_scale ? 1 / static_cast<double>(loss_scale->scale) : 1;
+  const double unscaled =
+      loss_scale ? correction / static_cast<double>(loss_scale->scale) : correction;
   const double norm = max_norm > 0 ? std::sqrt(*squares) * unscaled : 0;
   return static_cast<float>(norm > max_norm ? unscaled * max_norm / norm : unscaled);
 }
@@ -92,8 +94,10 @@ template <class Op, class Rule>
 std::optional<StepNumbers<Rule>> step_numbers(const Rule& rule, float max_norm, Args args) {
   const auto& state = *pointer<StepState>(args, Op::kState);
   const auto* loss_scale = pointer<LossScale>(args, Op::kLossScale);
-  const std::optional<float> factor =
-      gradient_factor(max_norm, pointer<double>(args, Op::kSquares), loss_scale);
+  const auto* metrics = pointer<float>(args, Op::kMetrics);
+  const std::optional<float> factor = gradient_factor(
+      max_norm, pointer<double>(args, Op::kSquares), loss_scale,
+      metrics ? label_correction(state, static_cast<double>(metrics[kMetricWeight])) : 1);
   if (!factor) return std::nullopt;
   const auto number = static_cast<double>(state.step + 1 - (loss_scale ? loss_scale->skipped : 0));
   return StepNumbers<Rule>{*factor, state.learning_rate, number, rule.at_step(number)};

@@ -23,11 +23,20 @@ struct RowResult {
   double loss;
   int32_t top1, top5;
   double weight = 1;
+  int32_t labels = 1;  // 0 if the label is ignored
 };
 
-__device__ int64_t valid_rows(const StepState* state, int64_t rows) {
-  return min(max(int64_t{state->valid_rows}, int64_t{0}), rows);
-}
+// Rows of samples, with a number of labels each.
+struct Rows {
+  int64_t count, labels_per_sample;
+
+  __device__ int64_t valid_samples(const StepState* state) const {
+    return min(max(int64_t{state->valid_rows}, int64_t{0}), count / labels_per_sample);
+  }
+  __device__ int64_t valid(const StepState* state) const {
+    return valid_samples(state) * labels_per_sample;
+  }
+};
 
 template <int N, class T>
 __device__ void clear_row(T* row, int64_t columns) {
@@ -36,27 +45,30 @@ __device__ void clear_row(T* row, int64_t columns) {
 
 // Launched with one block.
 __global__ void __launch_bounds__(kSumThreads)
-    add_metrics_kernel(const RowResult* results, int64_t rows, const StepState* state,
+    add_metrics_kernel(const RowResult* results, Rows rows, const StepState* state,
                        float* metrics) {
-  const int64_t valid = valid_rows(state, rows);
+  const int64_t valid = rows.valid(state);
   double loss = 0, weight = 0;
-  int64_t top1 = 0, top5 = 0;
+  int64_t top1 = 0, top5 = 0, labels = 0;
   for (int64_t row = threadIdx.x; row < valid; row += kSumThreads) {
     loss += results[row].loss;
     weight += results[row].weight;
     top1 += results[row].top1;
     top5 += results[row].top5;
+    labels += results[row].labels;
   }
   loss = row_reduce(loss, Plus());
   weight = row_reduce(weight, Plus());
   top1 = row_reduce(top1, Plus());
   top5 = row_reduce(top5, Plus());
+  labels = row_reduce(labels, Plus());
   if (threadIdx.x != 0) return;
   metrics[kMetricLoss] += static_cast<float>(loss);
   metrics[kMetricTop1] += static_cast<float>(top1);
   metrics[kMetricTop5] += static_cast<float>(top5);
-  metrics[kMetricSamples] += static_cast<float>(valid);
+  metrics[kMetricSamples] += static_cast<float>(rows.valid_samples(state));
   metrics[kMetricWeight] += static_cast<float>(weight);
+  metrics[kMetricLabels] += static_cast<float>(labels);
 }
 
 // Returns the label of a row, or the class with the largest probability (the first one of equals).
@@ -81,6 +93,11 @@ __device__ int64_t label_of(const float* probabilities, int64_t classes) {
   });
   return static_cast<uint32_t>(~row_reduce(best, larger));
 }
+
+__device__ bool is_ignored(const int32_t* label, int32_t ignore_index) {
+  return *label == kIgnoredLabel || *label == ignore_index;
+}
+__device__ bool is_ignored(const float*, int32_t) { return false; }
 
 // Returns the probabilities of N classes.
 template <int N>
@@ -111,20 +128,22 @@ struct ClassWeights {
 };
 
 // One warp or block per row, so that the row stays in its cache between passes. Labels are one
-// class index per row or one probability per class. A label that is not a class index makes all
-// results of its row NaN. dlogits may be the logits.
+// class index per row or one probability per class. A label that is neither ignored nor a class
+// index makes all results of its row NaN. dlogits may be the logits.
 template <class T, int N, class Label>
 __global__ void __launch_bounds__(kMaxRowThreads)
-    cross_entropy_kernel(const T* logits, const Label* labels, const StepState* state, int64_t rows,
-                         int64_t classes, float smoothing, ClassWeights weights, T* dlogits,
-                         RowResult* results) {
+    cross_entropy_kernel(const T* logits, const Label* labels, const StepState* state, Rows rows,
+                         int64_t classes, float smoothing, int32_t ignore_index,
+                         ClassWeights weights, T* dlogits, RowResult* results) {
   constexpr bool kSoft = std::is_same_v<Label, float>;
   const int64_t row = row_of_thread();
-  if (row >= rows) return;
+  if (row >= rows.count) return;
   logits += row * classes;
   labels += row * (kSoft ? classes : 1);
   if (dlogits) dlogits += row * classes;
-  if (row >= valid_rows(state, rows)) {
+  if (row >= rows.valid(state) || is_ignored(labels, ignore_index)) {
+    if (threadIdx.x == 0)
+      results[row] = {.loss = 0, .top1 = 0, .top5 = 0, .weight = 0, .labels = 0};
     if (dlogits) clear_row<N>(dlogits, classes);
     return;
   }
@@ -209,13 +228,13 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 template <class T, int N>
 __global__ void __launch_bounds__(kMaxRowThreads)
     squared_error_kernel(const T* prediction, const float* target, const StepState* state,
-                         int64_t rows, int64_t features, T* dprediction, RowResult* results) {
+                         Rows rows, int64_t features, T* dprediction, RowResult* results) {
   const int64_t row = row_of_thread();
-  if (row >= rows) return;
+  if (row >= rows.count) return;
   prediction += row * features;
   target += row * features;
   if (dprediction) dprediction += row * features;
-  if (row >= valid_rows(state, rows)) {
+  if (row >= rows.valid(state)) {
     if (dprediction) clear_row<N>(dprediction, features);
     return;
   }
@@ -238,7 +257,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   if (threadIdx.x == 0) results[row] = {sum / static_cast<double>(features), 0, 0};
 }
 
-void add_metrics(const char* name, Stream& stream, const RowResult* results, int64_t rows,
+void add_metrics(const char* name, Stream& stream, const RowResult* results, const Rows& rows,
                  const StepState* state, float* metrics) {
   trireme::cuda::launch(name, add_metrics_kernel, {.blocks = dim3(1), .threads = dim3(kSumThreads)},
                         stream, results, rows, state, metrics);
@@ -248,7 +267,8 @@ void add_metrics(const char* name, Stream& stream, const RowResult* results, int
 
 Plan plan(const SoftmaxCrossEntropy& op, const ContextPtr& context, Specs given) {
   using Op = SoftmaxCrossEntropy;
-  const int64_t rows = given[Op::kLogits].shape[0], classes = given[Op::kLogits].shape[1];
+  const Rows rows{given[Op::kLogits].shape[0], op.labels_per_sample};
+  const int64_t classes = given[Op::kLogits].shape[1];
   std::shared_ptr<const Buffer> table;
   ClassWeights weights{nullptr, 1};
   if (!op.class_weights.empty()) {
@@ -259,19 +279,20 @@ Plan plan(const SoftmaxCrossEntropy& op, const ContextPtr& context, Specs given)
   }
   const float smoothing = op.label_smoothing;
   const auto with_labels = [&]<class T, int N, class Label>(T, Size<N>, Label) -> Plan {
-    const trireme::cuda::Grid grid = row_grid(rows, classes / N);
-    const auto work = [rows, classes, grid, smoothing, weights, table](Stream& stream, Args args,
-                                                                       void* scratch) {
+    const trireme::cuda::Grid grid = row_grid(rows.count, classes / N);
+    const auto work = [rows, classes, grid, smoothing, ignore_index = op.ignore_index, weights,
+                       table](Stream& stream, Args args, void* scratch) {
       auto* results = static_cast<RowResult*>(scratch);
       const auto* state = pointer<StepState>(args, Op::kState);
       trireme::cuda::launch("softmax_cross_entropy", cross_entropy_kernel<T, N, Label>, grid,
                             stream, pointer<T>(args, Op::kLogits),
                             pointer<Label>(args, Op::kLabels), state, rows, classes, smoothing,
-                            weights, pointer<T>(args, Op::kDlogits), results);
+                            ignore_index, weights, pointer<T>(args, Op::kDlogits), results);
       add_metrics("softmax_cross_entropy", stream, results, rows, state,
                   pointer<float>(args, Op::kMetrics));
     };
-    return function_op(in_row_major(given), work, static_cast<size_t>(rows) * sizeof(RowResult));
+    return function_op(in_row_major(given), work,
+                       static_cast<size_t>(rows.count) * sizeof(RowResult));
   };
   const bool soft = given[Op::kLabels].dtype == DType::kF32;
   return with_pack(given[Op::kLogits].dtype, classes, [&]<class T, int N>(T, Size<N> size) -> Plan {
@@ -281,9 +302,10 @@ Plan plan(const SoftmaxCrossEntropy& op, const ContextPtr& context, Specs given)
 
 Plan plan(const MeanSquaredError&, const ContextPtr&, Specs given) {
   using Op = MeanSquaredError;
-  const int64_t rows = given[Op::kPrediction].shape[0], features = given[Op::kPrediction].shape[1];
+  const Rows rows{given[Op::kPrediction].shape[0], 1};
+  const int64_t features = given[Op::kPrediction].shape[1];
   return with_pack(given[Op::kPrediction].dtype, features, [&]<class T, int N>(T, Size<N>) -> Plan {
-    const trireme::cuda::Grid grid = row_grid(rows, features / N);
+    const trireme::cuda::Grid grid = row_grid(rows.count, features / N);
     const auto work = [=](Stream& stream, Args args, void* scratch) {
       auto* results = static_cast<RowResult*>(scratch);
       const auto* state = pointer<StepState>(args, Op::kState);
@@ -293,7 +315,8 @@ Plan plan(const MeanSquaredError&, const ContextPtr&, Specs given) {
       add_metrics("mean_squared_error", stream, results, rows, state,
                   pointer<float>(args, Op::kMetrics));
     };
-    return function_op(in_row_major(given), work, static_cast<size_t>(rows) * sizeof(RowResult));
+    return function_op(in_row_major(given), work,
+                       static_cast<size_t>(rows.count) * sizeof(RowResult));
   });
 }
 

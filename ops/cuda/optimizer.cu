@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kSumThreads)
 template <class Rule>
 struct StepNumbers {
   bool skipped;
-  float gradient_factor;  // inverse loss scale times the clipping factor
+  float gradient_factor;  // inverse loss scale times label correction times clipping factor
   float learning_rate;
   float average_weight;
   typename Rule::Step step;
@@ -149,9 +149,13 @@ struct StepNumbers {
 template <class Rule>
 __global__ void numbers_kernel(Rule rule, float max_norm, MovingAverage average,
                                const double* squares, const LossScale* loss_scale,
-                               const StepState* state, StepNumbers<Rule>* numbers) {
+                               const float* metrics, const StepState* state,
+                               StepNumbers<Rule>* numbers) {
   numbers->skipped = loss_scale && !isfinite(*squares);
-  const double unscaled = loss_scale ? 1 / static_cast<double>(loss_scale->scale) : 1;
+  const double correction =
+      metrics ? label_correction(*state, static_cast<double>(metrics[kMetricWeight])) : 1;
+  const double unscaled =
+      loss_scale ? correction / static_cast<double>(loss_scale->scale) : correction;
   const double norm = max_norm > 0 ? sqrt(*squares) * unscaled : 0;
   numbers->gradient_factor =
       static_cast<float>(norm > max_norm ? unscaled * max_norm / norm : unscaled);
@@ -169,7 +173,7 @@ void launch_numbers(const char* name, const Rule& rule, float max_norm,
   trireme::cuda::launch(name, numbers_kernel<Rule>, {.blocks = dim3(1), .threads = dim3(1)}, stream,
                         rule, max_norm, average, pointer<double>(args, Op::kSquares),
                         pointer<LossScale>(args, Op::kLossScale),
-                        pointer<StepState>(args, Op::kState), numbers);
+                        pointer<float>(args, Op::kMetrics), pointer<StepState>(args, Op::kState), numbers);
 }
 
 struct Squares {

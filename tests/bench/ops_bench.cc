@@ -291,16 +291,16 @@ void add_update(const std::string& name, const ops::UpdateRule& rule, bool avera
   const size_t slots = ops::slots_of(rule).size();
   add("mlp/update/" + name, [=] {
     const TensorSpec ratios = ops::is_layer_wise(rule) ? plain({1}) : ops::absent();
-    std::vector<TensorSpec> specs{
-        kArray, kArray,        ops::absent(), ops::absent(),
-        kState, ops::absent(), ratios,        averages ? kArray : ops::absent()};
+    std::vector<TensorSpec> specs{kArray,        kArray,        ops::absent(),
+                                  ops::absent(), ops::absent(), kState,
+                                  ops::absent(), ratios,        averages ? kArray : ops::absent()};
     specs.resize(specs.size() + slots, kArray);
     return Runner(backend(), ops::Update{rule, kAll, 0, {.decay = 0.999}}, specs);
   });
   add_stream<1>("mlp/stream/" + name, 1 + slots + averages);
   if constexpr (kNormsRead > 0) {
     add("mlp/update/" + name + "_trust_ratios", [=] {
-      std::vector<TensorSpec> specs{kArray,        kArray, ops::absent(),
+      std::vector<TensorSpec> specs{kArray,        kArray, ops::absent(), ops::absent(),
                                     ops::absent(), kState, plain({1})};
       specs.resize(specs.size() + slots, kArray);
       return Runner(backend(), ops::TrustRatios{rule, kAll}, specs);

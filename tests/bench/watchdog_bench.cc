@@ -49,8 +49,7 @@ class Stepper {
               .targets = targets_.data(),
               .rows = step_.plan().capacity,
               .first_row = communicator.rank() * step_.plan().capacity,
-              .global_rows = step_.plan().global,
-              .weight = static_cast<double>(step_.plan().global)};
+              .global_rows = step_.plan().global};
     run(20);
   }
 

@@ -66,7 +66,6 @@ struct GlobalBatch {
   int64_t epoch = 0;
   int64_t position = 0;
   int64_t samples = 0;
-  double weight = 0;
   std::string inputs;
   std::string targets;
   bool operator==(const GlobalBatch&) const = default;
@@ -98,10 +97,6 @@ class Ranks {
       global.epoch = batch.epoch;
       global.position = batch.position;
       global.samples += batch.rows;
-      if (&loader != &loaders_.front()) {
-        EXPECT_EQ(batch.weight, global.weight);
-      }
-      global.weight = batch.weight;
       const auto rows = static_cast<size_t>(batch.rows);
       global.inputs.append(reinterpret_cast<const char*>(batch.inputs), rows * input_bytes_);
       global.targets.append(reinterpret_cast<const char*>(batch.targets), rows * target_bytes_);
@@ -136,13 +131,9 @@ class OrderOverRanks : public ::testing::TestWithParam<std::tuple<int, int, bool
     const auto [mix, global, bad, balanced] = GetParam();
     if (bad) bad_ = {0, 17, 18, 33, 52};
     dataset_ = std::make_unique<Augmented>(bad_);
-    const std::vector<int32_t> labels = dataset_->labels();
     if (balanced) {
-      options_.order.balanced = std::make_shared<const BalancedDraws>(labels, kClasses);
+      options_.order.balanced = std::make_shared<const BalancedDraws>(dataset_->labels(), kClasses);
     }
-    std::vector<float> weights;
-    for (const int32_t label : labels) weights.push_back(0.1F * static_cast<float>(label));
-    options_.weights = std::make_shared<const std::vector<float>>(std::move(weights));
     const std::string& text = kMixes[static_cast<size_t>(mix)];
     if (!text.empty()) mix_ = std::make_unique<Mix>(make_mix(text, dataset_->spec()));
     options_.seed = 7;

@@ -128,6 +128,30 @@ TEST_P(LossTest, SoftmaxCrossEntropy) {
   }
 }
 
+// Samples of three labels, of which some are ignored.
+TEST_P(LossTest, IgnoresLabels) {
+  const Problem p{12, 10, 3};
+  TestTensor wanted = labels({12, 10, 9});
+  wanted.values[1] = kIgnoredLabel;
+  wanted.values[4] = 7;
+  wanted.values[8] = kIgnoredLabel;
+  for (const int32_t ignore_index : {kIgnoredLabel, 7}) {
+    for (const bool weighted : {false, true}) {
+      for (const bool training : {true, false}) {
+        check({.name = "ignore_index " + std::to_string(ignore_index),
+               .op = SoftmaxCrossEntropy{.label_smoothing = 0.1f,
+                                         .class_weights =
+                                             weighted ? class_weights(p) : std::vector<float>(),
+                                         .labels_per_sample = 3,
+                                         .ignore_index = ignore_index},
+               .tensors = {uniform(weight({p.rows, p.classes}), 1, -4, 4), wanted, state(),
+                           training ? weight({p.rows, p.classes}) : none(), metrics()},
+               .state = state_of(p)});
+      }
+    }
+  }
+}
+
 // e^x of these overflows or underflows.
 TEST_P(LossTest, SoftmaxCrossEntropyOfLargeLogits) {
   const Problem p{5, 10, 5};

@@ -34,16 +34,17 @@ class Training {
     }
     if (is_layer_wise(op_.rule)) {
       ratios = unwritten({static_cast<int64_t>(op_.ranges.size())});
-      evaluate(TrustRatios{op_.rule, op_.ranges, op_.max_norm},
-               with_slots({&parameters, &gradients_, &squares_, &scale, &state, &ratios}));
+      evaluate(
+          TrustRatios{op_.rule, op_.ranges, op_.max_norm},
+          with_slots({&parameters, &gradients_, &squares_, &scale, &metrics, &state, &ratios}));
     }
-    evaluate(op_, with_slots({&parameters, &gradients_, &squares_, &scale, &state, &low, &ratios,
-                              &average}));
+    evaluate(op_, with_slots({&parameters, &gradients_, &squares_, &scale, &metrics, &state, &low,
+                              &ratios, &average}));
     if (scaled) evaluate(AdjustLossScale{}, {&squares_, &scale});
     ++steps_;
   }
 
-  Tensor parameters = numbers({4}, kStart), scale, low, ratios, average;
+  Tensor parameters = numbers({4}, kStart), scale, metrics, low, ratios, average;
 
  private:
   std::vector<Tensor*> with_slots(std::vector<Tensor*> args) {

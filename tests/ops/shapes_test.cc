@@ -152,14 +152,14 @@ TEST_P(ShapeChecks, RejectsInvalidUpdates) {
   EXPECT_REFUSED((SumOfSquares{{{0, 9, 0, 1}}}), (Specs{array, sum}), "range [0, 9)");
   const auto with = [&](const TensorSpec& gradients, const TensorSpec& squares,
                         const TensorSpec& scale, const std::vector<TensorSpec>& slots) {
-    Specs all{array, gradients, squares, scale, state(), absent(), absent(), absent()};
+    Specs all{array, gradients, squares, scale, absent(), state(), absent(), absent(), absent()};
     all.insert(all.end(), slots.begin(), slots.end());
     return all;
   };
   const Update sgd{SgdMomentum{}};
   EXPECT_REFUSED(Update{}, with(array, absent(), absent(), {array}),
-                 "update: takes 8 tensors, got 9");
-  EXPECT_REFUSED(sgd, with(array, absent(), absent(), {}), "update: takes 9 tensors, got 8");
+                 "update: takes 9 tensors, got 10");
+  EXPECT_REFUSED(sgd, with(array, absent(), absent(), {}), "update: takes 10 tensors, got 9");
   EXPECT_REFUSED(sgd, with(of({7}), absent(), absent(), {array}), "gradients must be [8], got [7]");
   EXPECT_REFUSED(sgd, with(array, absent(), loss_scale(), {array}),
                  "sum of squares must be [1], got [0]");
@@ -171,10 +171,10 @@ TEST_P(ShapeChecks, RejectsInvalidUpdates) {
   EXPECT_REFUSED((Update{Lars{}, {{0, 4}, {4, 8}}}), with(array, absent(), absent(), {array}),
                  "trust ratios must be [2], got [0]");
   EXPECT_REFUSED((TrustRatios{Lars{}, {{0, 4}, {4, 8}}}),
-                 (Specs{array, array, absent(), absent(), state(), of({3}), array}),
+                 (Specs{array, array, absent(), absent(), absent(), state(), of({3}), array}),
                  "trust_ratios: ratios must be [2], got [3]");
   EXPECT_REFUSED((TrustRatios{Lion{}, {{0, 8}}}),
-                 (Specs{array, array, absent(), absent(), state(), of({1}), array}),
+                 (Specs{array, array, absent(), absent(), absent(), state(), of({1}), array}),
                  "trust_ratios: the rule is not layer-wise");
 }
 

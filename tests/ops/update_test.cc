@@ -34,6 +34,7 @@ std::vector<Arrays> arrays() {
 
 StepState state_at(int64_t step) {
   StepState state;
+  state.labels = 24;
   state.step = step;
   state.learning_rate = 0.05f;
   return state;
@@ -60,6 +61,13 @@ TestTensor squares(const Scaling& s) {
 }
 TestTensor loss_scale(const Scaling& s, int64_t skipped) {
   return s.loss_scale > 0 ? bytes_of(LossScale{.scale = s.loss_scale, .skipped = skipped}) : none();
+}
+
+// `weight` is the divisor of the mean loss.
+TestTensor metrics(double weight) {
+  std::vector<double> values(kMetricCount, 0.0);
+  values[kMetricWeight] = weight;
+  return with(full({kMetricCount}), values);
 }
 
 TestTensor low_precision(int64_t elements) {
@@ -126,14 +134,15 @@ TEST_P(UpdateTest, EveryRule) {
         for (int64_t step : {0, 1, 1000, 1000000}) {
           if (a.elements > 1000 && (step == 0 || step == 1000000)) continue;  // saves time
           const bool copied = step == 1 || step == 1000000, averaged = step >= 1000;
-          Case c{.name = a.name,
-                 .op = Update{rule, a.ranges, s.max_norm, {.decay = 0.75, .warmup = copied}},
-                 .tensors = {random(full({a.elements}), 1), random(full({a.elements}), 2),
-                             squares(s), loss_scale(s, step / 2), state(),
-                             copied ? low_precision(a.elements) : none(),
-                             is_layer_wise(rule) ? uniform(full({tensors(a)}), 5, 0.5, 2) : none(),
-                             averaged ? random(full({a.elements}), 6) : none()},
-                 .state = state_at(step)};
+          Case c{
+              .name = a.name,
+              .op = Update{rule, a.ranges, s.max_norm, {.decay = 0.75, .warmup = copied}},
+              .tensors = {random(full({a.elements}), 1), random(full({a.elements}), 2), squares(s),
+                          loss_scale(s, step / 2), step == 1000 ? metrics(18) : none(), state(),
+                          copied ? low_precision(a.elements) : none(),
+                          is_layer_wise(rule) ? uniform(full({tensors(a)}), 5, 0.5, 2) : none(),
+                          averaged ? random(full({a.elements}), 6) : none()},
+              .state = state_at(step)};
           add_slots(c, rule, a.elements);
           check(c);
         }
@@ -152,7 +161,7 @@ TEST_P(UpdateTest, TrustRatios) {
         Case c{.name = a.name,
                .op = TrustRatios{rule, a.ranges, s.max_norm},
                .tensors = {random(full({a.elements}), 1), random(full({a.elements}), 2), squares(s),
-                           loss_scale(s, 2), state(), full({tensors(a)})},
+                           loss_scale(s, 2), metrics(30), state(), full({tensors(a)})},
                .state = state_at(7)};
         add_slots(c, rule, a.elements);
         check(c);
@@ -164,11 +173,12 @@ TEST_P(UpdateTest, TrustRatios) {
 // The first step from zero moments, whose result depends on the bias correction.
 TEST_P(UpdateTest, AdamFromZero) {
   const std::vector<double> zeros(100, 0.0);
-  check({.name = "from zero",
-         .op = Update{Adam{}, {{0, 100, 0.1f, 1}}},
-         .tensors = {random(full({100}), 1), random(full({100}), 2), none(), none(), state(),
-                     none(), none(), none(), with(full({100}), zeros), with(full({100}), zeros)},
-         .state = state_at(0)});
+  check(
+      {.name = "from zero",
+       .op = Update{Adam{}, {{0, 100, 0.1f, 1}}},
+       .tensors = {random(full({100}), 1), random(full({100}), 2), none(), none(), none(), state(),
+                   none(), none(), none(), with(full({100}), zeros), with(full({100}), zeros)},
+       .state = state_at(0)});
 }
 
 TEST_P(UpdateTest, ScaleLoss) {
@@ -217,11 +227,12 @@ TEST(TrustRatios, AreBitwiseReproducible) {
       const TensorSpec array{DType::kF32, {end}, Layout::row_major()};
       const TensorSpec states{DType::kU8, {int64_t{sizeof state}}, Layout::row_major()};
       const TensorSpec one{DType::kF32, {1}, Layout::row_major()};
-      const auto plan =
-          backend->plan(TrustRatios{Lars{}, {{first, end, 0.1f}}},
-                        std::vector{array, array, absent(), absent(), states, one, array});
+      const auto plan = backend->plan(
+          TrustRatios{Lars{}, {{first, end, 0.1f}}},
+          std::vector{array, array, absent(), absent(), absent(), states, one, array});
       std::vector<std::byte> scratch(plan->scratch_bytes());
-      const std::vector<void*> args{p.data(), g.data(), nullptr, nullptr, &state, &ratio, v.data()};
+      const std::vector<void*> args{p.data(), g.data(), nullptr, nullptr,
+                                    nullptr,  &state,   &ratio,  v.data()};
       plan->encode(*stream, args, scratch.data());
       stream->synchronize();
       ratios.push_back(ratio);

@@ -56,21 +56,4 @@ void balance_class_weights(Config& config, const data::Dataset& training) {
   });
 }
 
-std::shared_ptr<const std::vector<float>> sample_weights(const Config& config,
-                                                         const data::Dataset& training) {
-  const std::vector<float> of_class = class_weights(config.run);
-  // With mixed labels the mean loss divides by the number of samples.
-  if (of_class.empty() || config.run.data().has_mix()) return nullptr;
-  try {
-    std::vector<float> weights;
-    const std::string field = path_of(config.run.model()) + ".class_weights";
-    for (const int32_t label : data::labels_for(training, field)) {
-      weights.push_back(of_class.at(static_cast<size_t>(label)));
-    }
-    return std::make_shared<const std::vector<float>>(std::move(weights));
-  } catch (const ConfigError& error) {
-    throw config.located(error);
-  }
-}
-
 }  // namespace trireme::train

@@ -1,7 +1,6 @@
 // Class weights of the loss: model.zoo.class_weights, or class_weights of the network's last layer.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "data/dataset.h"
@@ -15,11 +14,5 @@ std::vector<float> class_weights(const RunConfig& run);
 // Replaces balanced_class_weights by class_weights computed from the training samples. Throws
 // ConfigError, with the place in the configuration file, if the samples have no such weights.
 void balance_class_weights(Config& config, const data::Dataset& training);
-
-// Returns the weight of each training sample, for LoaderOptions::weights; null if the mean loss
-// divides by the number of samples. Requires balance_class_weights to have been called, and that a
-// network has been built with the weights. Throws like balance_class_weights.
-std::shared_ptr<const std::vector<float>> sample_weights(const Config& config,
-                                                         const data::Dataset& training);
 
 }  // namespace trireme::train

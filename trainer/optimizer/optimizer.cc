@@ -15,6 +15,7 @@ TensorSpec array_spec(DType dtype, int64_t elements) {
 }
 
 TensorSpec state_spec() { return array_spec(DType::kU8, int64_t{sizeof(ops::StepState)}); }
+TensorSpec metrics_spec() { return array_spec(DType::kF32, ops::kMetricCount); }
 TensorSpec loss_scale_spec() { return array_spec(DType::kU8, int64_t{sizeof(ops::LossScale)}); }
 
 // Growth interval of a loss scale that remains 1: AdjustLossScale then only counts skipped updates.
@@ -154,10 +155,10 @@ void Optimizer::plan_update(const RunConfig& config, const model::Parameters& pa
     ratios = array_spec(DType::kF32, std::ssize(update.ranges));
     trust_ratios_ = device_.allocate(ratios.bytes());
     ratios_plan_ = backend.plan(ops::TrustRatios{update.rule, update.ranges, update.max_norm},
-                                with_slots({array, array, squares, scale, state_spec(), ratios}));
+                                with_slots({array, array, squares, scale, metrics_spec(), state_spec(), ratios}));
   }
   update_plan_ =
-      backend.plan(update, with_slots({array, array, squares, scale, state_spec(), low, ratios,
+      backend.plan(update, with_slots({array, array, squares, scale, metrics_spec(), state_spec(), low, ratios,
                                        uses_ema(optimizer) ? array : ops::absent()}));
 }
 
@@ -173,15 +174,16 @@ void Optimizer::encode(Stream& stream, const model::ModelArrays& model, void* av
   void* const gradients = model.gradients;
   void* const squares = squares_.data();
   void* const scale = loss_scale_.data();
+  void* const metrics = gradients;  // they precede the gradients
   const std::array<void*, ops::SumOfSquares::kArgs> squares_args{gradients, squares};
   squares_plan_->encode(stream, squares_args, scratch_.data());
   void* const ratios = trust_ratios_.data();
   if (ratios_plan_) {
-    encode_with_slots(*ratios_plan_, stream, {values, gradients, squares, scale, state, ratios});
+    encode_with_slots(*ratios_plan_, stream, {values, gradients, squares, scale, metrics, state, ratios});
   }
   encode_with_slots(
       *update_plan_, stream,
-      {values, gradients, squares, scale, state, model.low_precision, ratios, averages});
+      {values, gradients, squares, scale, metrics, state, model.low_precision, ratios, averages});
   const std::array<void*, ops::AdjustLossScale::kArgs> adjust_args{squares, scale};
   adjust_plan_->encode(stream, adjust_args, scratch_.data());
 }

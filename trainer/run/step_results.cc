@@ -53,10 +53,7 @@ void StepResults::count_skipped_samples(const LaunchedStep& launched, const Step
 
 void StepResults::count_loss(int64_t step, const LaunchedStep& launched, const StepResult& result) {
   const double sum = double{result.metrics[ops::kMetricLoss]};
-  const bool complete =
-      skipped_samples(launched.batch.global_rows, result.metrics[ops::kMetricSamples]) == 0;
-  const double weight =
-      complete ? launched.batch.weight : double{result.metrics[ops::kMetricWeight]};
+  const double weight{result.metrics[ops::kMetricWeight]};
   if (!(weight > 0)) return;
   parts_.state.epoch_loss_sum += sum;
   parts_.state.epoch_weight += weight;

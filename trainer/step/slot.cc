@@ -13,7 +13,7 @@ ops::StepState* states(const Buffer& header) {
 
 }  // namespace
 
-StepSlot::StepSlot(int its_index, Device& device, const BatchPlan& plan, SampleBytes sample,
+StepSlot::StepSlot(int its_index, Device& device, const BatchPlan& plan, SampleSize sample,
                    size_t running_stat_bytes)
     : index(its_index),
       running_stats_before(device.allocate(running_stat_bytes)),
@@ -49,8 +49,8 @@ void StepSlot::fill_header(const data::Batch& batch, uint64_t seed, float learni
     state.valid_rows =
         static_cast<int32_t>(std::clamp<int64_t>(batch.rows - before, 0, plan_.micro));
     state.learning_rate = learning_rate;
-    // If all samples of the batch have weight 0, the gradients are 0.
-    state.loss_gradient_scale = batch.weight > 0 ? 1.0f / static_cast<float>(batch.weight) : 0.0f;
+    state.labels = static_cast<float>(batch.global_rows * sample_.labels);
+    state.loss_gradient_scale = 1 / state.labels;
     states(host_header_)[i] = state;
   }
 }
@@ -94,6 +94,8 @@ model::Context& StepSlot::pass(int64_t i) {
                      read_targets_ + at * stride(sample_.target), state(i));
   return context;
 }
+
+float StepSlot::labels() const { return states(host_header_)->labels; }
 
 ops::StepState* StepSlot::state(int64_t i) const { return states(header_) + i; }
 

@@ -17,10 +17,11 @@
 
 namespace trireme::train {
 
-// Bytes of one sample.
-struct SampleBytes {
-  size_t input = 0;
-  size_t target = 0;
+// The size of one sample.
+struct SampleSize {
+  size_t input = 0;    // bytes
+  size_t target = 0;   // bytes
+  int64_t labels = 1;  // T for tokens, 1 otherwise
 };
 
 // One of the slots that steps alternate between. Addresses never change, so that a recording of the
@@ -37,7 +38,7 @@ struct StepSlot {
   };
 
   // `running_stat_bytes` is the size of all running statistics. The device must outlive the slot.
-  StepSlot(int index, Device& device, const BatchPlan& plan, SampleBytes sample,
+  StepSlot(int index, Device& device, const BatchPlan& plan, SampleSize sample,
            size_t running_stat_bytes);
   ~StepSlot() { recording.reset(); }  // the recording uses all other members
 
@@ -53,6 +54,8 @@ struct StepSlot {
   // slot.
   void make_contexts(const model::Program& program, const model::ModelArrays& arrays,
                      void* activations);
+  // Returns the number of labels of the batch in flight on all ranks (see StepState::labels).
+  float labels() const;
   // Returns the context of a pass, bound to its rows of the loaded batch.
   model::Context& pass(int64_t i);
   ops::StepState* state(int64_t i) const;
@@ -84,7 +87,7 @@ struct StepSlot {
 
   Device& device_;
   const BatchPlan plan_;
-  const SampleBytes sample_;
+  const SampleSize sample_;
   Buffer host_header_, header_;  // Header, followed by a StepState for each pass
   Buffer results_;
   Buffer inputs_, targets_;  // if staged(); the data of each pass is aligned

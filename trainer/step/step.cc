@@ -70,7 +70,8 @@ struct Step::State {
     optimizer = std::make_unique<Optimizer>(config.run, parameters, backend);
     arrays = std::make_unique<StepArrays>(parameters, backend, program->activation_bytes(),
                                           uses_ema(config.run.optimizer()));
-    const SampleBytes sample{graph.input.input.bytes(), graph.input.target.bytes()};
+    const SampleSize sample{graph.input.input.bytes(), graph.input.target.bytes(),
+                            graph.input.labels_per_sample()};
     input_bytes = static_cast<size_t>(plan.capacity) * sample.input;
     for (int i = 0; i < in_flight; ++i) {
       slots.push_back(
@@ -197,7 +198,8 @@ struct Step::State {
     result.timings = slot.timer.timings(slot.passes);
     result.timings.communication = sync->seconds(slot.index);
     if (optimizer->scales_loss()) result.loss_scale = results.scale_after;
-    result.gradient_scale = results.scale_before.scale;
+    result.gradient_scale =
+        results.scale_before.scale * results.metrics[ops::kMetricWeight] / slot.labels();
     result.skipped_steps = results.scale_after.skipped;
     const bool skipped = results.scale_after.skipped > results.scale_before.skipped;
     result.not_finite = skipped && (results.scale_before.scale <= 1 ||

@@ -34,7 +34,9 @@ struct StepResult {
   // non-finite gradients count only at the minimum loss scale: at a larger one, the scale is
   // lowered.
   bool not_finite = false;
-  float gradient_scale = 1;  // factor by which loss scaling has enlarged the gradients in memory
+  // Factor by which the gradients in memory differ from those of the mean loss, because of loss
+  // scaling and of the divisor that the backward pass assumed (see ops::label_correction).
+  float gradient_scale = 1;
   std::shared_ptr<const StepTimeline> timeline;  // null unless the step was profiled
 };
 

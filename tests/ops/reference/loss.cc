@@ -24,6 +24,11 @@ struct Metrics {
   DType dtype;
 };
 
+bool is_ignored(const SoftmaxCrossEntropy& op, Args args, int64_t row) {
+  const int32_t label = pointer<const int32_t>(args, SoftmaxCrossEntropy::kLabels)[row];
+  return label == kIgnoredLabel || label == op.ignore_index;
+}
+
 // Values per class of a row.
 std::vector<double> of_label(Args args, int64_t row, int64_t classes) {
   const int32_t label = pointer<const int32_t>(args, SoftmaxCrossEntropy::kLabels)[row];
@@ -52,14 +57,16 @@ Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
   return host_op(std::move(specs), [=](Args args, void*) {
     const StepState& step = state(args, O::kState);
     const Metrics metrics{args[O::kMetrics], metrics_dtype};
-    double loss = 0, weight = 0, top1 = 0, top5 = 0;
+    const int64_t valid = step.valid_rows * op.labels_per_sample;
+    double loss = 0, weight = 0, top1 = 0, top5 = 0, labels = 0;
     for (int64_t r = 0; r < rows; ++r) {
       const double* logits = in(args, O::kLogits) + r * classes;
       double* dlogits = out(args, O::kDlogits) ? out(args, O::kDlogits) + r * classes : nullptr;
-      if (r >= step.valid_rows) {
+      if (r >= valid || (!soft && is_ignored(op, args, r))) {
         if (dlogits) std::fill_n(dlogits, classes, 0.0);
         continue;
       }
+      ++labels;
       const std::vector<double> wanted =
           soft ? probabilities(args, r, classes) : of_label(args, r, classes);
       const int64_t label = std::max_element(wanted.begin(), wanted.end()) - wanted.begin();
@@ -94,6 +101,7 @@ Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
     metrics.add(kMetricTop5, top5);
     metrics.add(kMetricSamples, step.valid_rows);
     metrics.add(kMetricWeight, weight);
+    metrics.add(kMetricLabels, labels);
   });
 }
 
@@ -120,6 +128,7 @@ Plan plan(const MeanSquaredError&, Specs specs) {
     metrics.add(kMetricLoss, loss);
     metrics.add(kMetricSamples, step.valid_rows);
     metrics.add(kMetricWeight, step.valid_rows);
+    metrics.add(kMetricLabels, step.valid_rows);
   });
 }
 

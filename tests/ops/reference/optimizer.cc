@@ -12,9 +12,10 @@ bool skips(const double* squares, const LossScale* loss_scale) {
 }
 
 // Returns the factor of gradients.
-double gradient_factor(double max_norm, const double* squares, const LossScale* loss_scale) {
-  const double unscaled = loss_scale ? 1 / double{loss_scale->scale} : 1;
-  if (max_norm <= 0 || *squares <= 0) return unscaled;
+double gradient_factor(double max_norm, const double* squares, const LossScale* loss_scale,
+                       double correction) {
+  const double unscaled = loss_scale ? correction / double{loss_scale->scale} : correction;
+  if (max_norm <= 0 || *squares <= 0 || unscaled == 0) return unscaled;
   return unscaled * std::min(1.0, max_norm / (std::sqrt(*squares) * unscaled));
 }
 
@@ -37,8 +38,10 @@ void in_step(const Op& op, Args args, Work work) {
   const LossScale* scale = loss_scale(args, Op::kLossScale);
   if (skips(in(args, Op::kSquares), scale)) return;
   const StepState& state = reference::state(args, Op::kState);
+  const double* metrics = in(args, Op::kMetrics);
   work(static_cast<double>(state.step + 1 - (scale ? scale->skipped : 0)),
-       gradient_factor(op.max_norm, in(args, Op::kSquares), scale),
+       gradient_factor(op.max_norm, in(args, Op::kSquares), scale,
+                       metrics ? label_correction(state, metrics[kMetricWeight]) : 1),
        [&](const UpdateRange& range, double trust_ratio) {
          return RangeNumbers<double>{
              double{state.learning_rate} * double{range.learning_rate_scale}, range.weight_decay,
