@@ -100,9 +100,9 @@ std::unique_ptr<Dataset> open_format(const DataConfig& config, Part part, Part f
     case DataConfig::kNpy:
       return open_npy(config, files);
     case DataConfig::kTokens:
-      return open_tokens(config, files);
+      return open_tokens(config, files, options.seed);
     case DataConfig::kText:
-      return open_text(config, part);
+      return open_text(config, part, options.seed);
     case DataConfig::kImageFolder:
       return make_image_dataset(open_image_folder(config, files, options), config, part, options);
     case DataConfig::kWebdataset: {

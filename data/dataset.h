@@ -36,6 +36,10 @@ struct SampleSpec {
   float scale = 1;
   std::vector<float> mean{0};
   std::vector<float> stddev{1};
+  double bytes_per_token = 0;  // bytes of text per token, 0 if unknown
+
+  // Returns whether the target is a label for each position of a sequence.
+  bool has_token_labels() const { return target.dtype == DType::kI32 && target.shape.rank() == 1; }
 };
 
 // Identifies a sample and its occurrence, which determines its random transforms.

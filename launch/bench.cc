@@ -61,14 +61,14 @@ struct SyntheticBatch {
     inputs = device.allocate_host(plan.capacity * samples.input.bytes());
     targets = device.allocate_host(plan.capacity * samples.target.bytes());
     const Random noise(1, RandomPurpose::kSynthetic, static_cast<uint64_t>(place.rank));
-    fill(inputs, samples.input.dtype, 256, noise);
-    fill(targets, samples.target.dtype, std::max(1, samples.classes), noise);
+    const int limit = std::max(1, samples.classes);
+    fill(inputs, samples.input.dtype, samples.input.dtype == DType::kI32 ? limit : 256, noise);
+    fill(targets, samples.target.dtype, limit, noise);
     batch = {.inputs = inputs.data(),
              .targets = targets.data(),
              .rows = share.rows,
              .first_row = share.begin,
-             .global_rows = plan.global,
-             .weight = static_cast<double>(plan.global)};
+             .global_rows = plan.global};
   }
 
  private:

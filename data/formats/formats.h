@@ -45,9 +45,9 @@ std::unique_ptr<Records> open_webdataset(const DataConfig& config, Part part,
                                          const OpenOptions& options);
 // Formats whose files are memory-mapped.
 std::unique_ptr<Dataset> open_npy(const DataConfig& config, Part part);
-std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part);
+std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part, uint64_t seed);
 // Read into memory. Applies data.holdout itself.
-std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part);
+std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part, uint64_t seed);
 
 // Synthetic samples, which are computed when they are read.
 SampleSpec synthetic_spec(const SyntheticConfig& config);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "core/error.h"
 #include "data/files/file.h"
 #include "data/formats/formats.h"
+#include "data/formats/token_windows.h"
 
 namespace trireme::data {
 namespace {
@@ -192,34 +192,58 @@ Range range_of(const DataConfig& config, Part part, int64_t count) {
   return part == Part::kTraining ? Range{0, count - held_out} : Range{count - held_out, count};
 }
 
+// Returns the mean number of bytes of the characters in the range.
+double bytes_per_token(const DataConfig& config, const std::vector<int32_t>& characters,
+                       Range range) {
+  if (config.text().vocabulary() == TextConfig::BYTES) return 1;
+  int64_t bytes = 0;
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    const int32_t c = characters[static_cast<size_t>(i)];
+    bytes += c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+  }
+  return static_cast<double>(bytes) / static_cast<double>(range.end - range.begin);
+}
+
 class TextDataset final : public Dataset {
  public:
-  // Sample i consists of the tokens from begins[i] on. `unused` tokens belong to no sample.
-  TextDataset(Encoded encoded, std::vector<int64_t> begins, int64_t length, int64_t unused,
+  // The samples are the `used` ones of `windows` over the tokens from `first` on.
+  TextDataset(Encoded encoded, int64_t first, const TokenWindows& windows,
+              std::vector<int64_t> used, int64_t length, double bytes_per_token, uint64_t seed,
               BadRecords bad)
       : encoded_(std::move(encoded)),
-        begins_(std::move(begins)),
-        unused_(unused),
+        first_(first),
+        windows_(windows),
+        used_(std::move(used)),
         spec_(token_spec(length, std::ssize(encoded_.names))),
+        seed_(seed),
         bad_(std::move(bad)) {
+    spec_.bytes_per_token = bytes_per_token;
     encoded_.text.characters = {};
   }
 
   const SampleSpec& spec() const override { return spec_; }
-  int64_t size() const override { return std::ssize(begins_); }
+  int64_t size() const override { return std::ssize(used_); }
   void read(SampleId id, std::byte* input, std::byte* target) const override {
-    const int32_t* tokens = encoded_.tokens.data() + begins_.at(id.index);
-    std::memcpy(input, tokens, spec_.input.bytes());
-    std::memcpy(target, tokens + 1, spec_.target.bytes());
+    const int64_t begin = windows_.begin(used_.at(id.index), seed_, id.epoch);
+    const int64_t count = windows_.inputs_at(begin);
+    const int32_t* tokens = encoded_.tokens.data() + first_ + begin;
+    const auto length = static_cast<size_t>(spec_.input.shape[0]);
+    const std::span inputs(reinterpret_cast<int32_t*>(input), length);
+    const std::span targets(reinterpret_cast<int32_t*>(target), length);
+    std::copy_n(tokens, count, inputs.begin());
+    std::copy_n(tokens + 1, count, targets.begin());
+    pad_window(inputs, targets, count);
   }
   std::string description() const override {
     const std::string unused =
-        unused_ > 0 ? fmt::format(", {} characters at the end unused", unused_) : "";
+        windows_.unused() > 0 ? fmt::format(", {} characters at the end unused", windows_.unused())
+                              : "";
     return fmt::format("text {}: {}{}{}", encoded_.text.path, describe(spec_, size()), unused,
                        skipped_note(bad_));
   }
   std::string where(int64_t index) const override {
-    return fmt::format("{}: character {}", encoded_.text.path, begins_.at(index));
+    return fmt::format("{}: character {}", encoded_.text.path,
+                       first_ + windows_.begin(used_.at(index), seed_, 0));
   }
   bool in_memory() const override { return true; }
   BadRecords bad_records() const override { return bad_; }
@@ -227,15 +251,18 @@ class TextDataset final : public Dataset {
   Checksums checksums() const override {
     Checksums sums;
     for (const std::string& name : encoded_.names) sums.targets = checksum_of(name, sums.targets);
-    sums.inputs = checksum_of(begins_, checksum_of(encoded_.tokens));
+    const std::vector<int64_t> place{first_, windows_.size(), spec_.input.shape[0]};
+    sums.inputs = checksum_of(place, checksum_of(used_, checksum_of(encoded_.tokens)));
     return sums;
   }
 
  private:
   Encoded encoded_;
-  const std::vector<int64_t> begins_;
-  const int64_t unused_;
-  const SampleSpec spec_;
+  const int64_t first_;
+  const TokenWindows windows_;
+  const std::vector<int64_t> used_;
+  SampleSpec spec_;
+  const uint64_t seed_;
   const BadRecords bad_;
 };
 
@@ -248,44 +275,47 @@ DataError unknown_character(const Encoded& encoded, int64_t place) {
                       name_of_character(character), character, encoded.training)};
 }
 
-// Returns the positions at which samples begin. Reports samples with unknown characters to
-// `policy`.
-std::vector<int64_t> split_samples(const Encoded& encoded, Range range, int64_t length,
-                                   BadRecordPolicy& policy) {
-  std::vector<int64_t> begins;
-  for (int64_t begin = range.begin; begin + length < range.end; begin += length) {
-    const auto first = encoded.tokens.begin() + begin;
-    const auto end = first + length + 1;  // the target is shifted by one token
+// Returns the windows over the tokens from `from` on that have no unknown characters. Reports the
+// others to `policy`. Only evaluation files can have unknown characters.
+std::vector<int64_t> known_windows(const Encoded& encoded, int64_t from,
+                                   const TokenWindows& windows, BadRecordPolicy& policy) {
+  std::vector<int64_t> known;
+  for (int64_t window = 0; window < windows.size(); ++window) {
+    const int64_t begin = windows.begin(window, 0, 0);
+    const auto first = encoded.tokens.begin() + from + begin;
+    const auto end = first + windows.inputs_at(begin) + 1;  // targets are shifted by one token
     const auto bad = std::find(first, end, kUnknown);
     if (bad == end) {
-      begins.push_back(begin);
+      known.push_back(window);
     } else {
       policy.add(unknown_character(encoded, bad - encoded.tokens.begin()));
     }
   }
-  return begins;
+  return known;
 }
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part) {
+std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part, uint64_t seed) {
   check_text(config, part);
   const int64_t length = checked_length(config.text().length(), "data.text.length");
   BadRecordPolicy policy(bad_record_limit(config));
   Encoded encoded = encode(config, part == Part::kEvaluation && !config.has_holdout(), policy);
   const Range range = range_of(config, part, std::ssize(encoded.tokens));
-  std::vector<int64_t> begins = split_samples(encoded, range, length, policy);
   const int64_t count = range.end - range.begin;
+  const TokenWindows windows(count, length, part, config.text().random_offset());
+  std::vector<int64_t> known = known_windows(encoded, range.begin, windows, policy);
   policy.check(encoded.text.path);
-  if (begins.empty() && policy.found().count == 0) {
+  if (known.empty() && policy.found().count == 0) {
     throw DataError(encoded.text.path,
                     fmt::format("has {} characters for this part, but a sample needs {} "
                                 "(data.text.length) plus 1 for its target",
                                 count, length));
   }
-  policy.check_not_empty(encoded.text.path, std::ssize(begins));
-  return std::make_unique<TextDataset>(std::move(encoded), std::move(begins), length,
-                                       (count - 1) % length, policy.found());
+  policy.check_not_empty(encoded.text.path, std::ssize(known));
+  const double bytes = bytes_per_token(config, encoded.text.characters, range);
+  return std::make_unique<TextDataset>(std::move(encoded), range.begin, windows, std::move(known),
+                                       length, bytes, seed, policy.found());
 }
 
 }  // namespace trireme::data

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "data/files/file_names.h"
 #include "data/files/mapped_file.h"
 #include "data/formats/formats.h"
+#include "data/formats/token_windows.h"
 
 namespace trireme::data {
 namespace {
@@ -49,9 +51,9 @@ void copy_tokens(const uint32_t* from, size_t count, int32_t* to) {
 class TokenFile {
  public:
   // `length` is the number of tokens per sample.
-  TokenFile(const std::string& path, TokensConfig::Kind kind, int64_t length,
-            BadRecordPolicy& policy)
-      : file_(path), length_(length) {
+  TokenFile(const std::string& path, const TokensConfig& config, Part part, BadRecordPolicy& policy)
+      : file_(path), length_(config.length()) {
+    const TokensConfig::Kind kind = config.kind();
     const TokenHeader* header = kind == TokensConfig::AUTO ? find_header() : nullptr;
     begin_ = header ? kHeaderBytes : 0;
     width_ = header ? header->width : (kind == TokensConfig::UINT32 ? 4 : 2);
@@ -64,12 +66,12 @@ class TokenFile {
                                              "data.tokens.kind is wrong",
                                              width_)));
     }
+    windows_ = TokenWindows(count_, length_, part, config.random_offset());
   }
 
   const std::string& path() const { return file_.path(); }
   int64_t count() const { return count_; }
-  int64_t samples() const { return samples_of(count_); }
-  int64_t unused() const { return count_ - (samples() == 0 ? 0 : samples() * length_ + 1); }
+  const TokenWindows& windows() const { return windows_; }
 
   uint32_t largest(int64_t begin, int64_t count) const {
     return visit(begin, [&](const auto* tokens) { return data::largest(tokens, count); });
@@ -82,9 +84,6 @@ class TokenFile {
   }
 
  private:
-  // The targets are shifted by one token, so the last sample needs one more.
-  int64_t samples_of(int64_t tokens) const { return tokens < 1 ? 0 : (tokens - 1) / length_; }
-
   int32_t word(size_t i) const {
     int32_t value = 0;
     std::memcpy(&value, file_.bytes().data() + i * sizeof value, sizeof value);
@@ -114,7 +113,10 @@ class TokenFile {
       const DataError truncation(
           fmt::format("{}: token {}", path(), count_),
           fmt::format("is truncated: the header declares {} tokens", declared));
-      policy.add(truncation, std::max<int64_t>(1, samples_of(declared) - samples()));
+      const auto samples = [&](int64_t tokens) {
+        return std::max<int64_t>(0, tokens - 1) / length_;
+      };
+      policy.add(truncation, std::max<int64_t>(1, samples(declared) - samples(count_)));
     } else if (const size_t expected = declared * width_; bytes > expected) {
       throw DataError(path(),
                       fmt::format("has {} bytes after its {} tokens", bytes - expected, declared));
@@ -134,12 +136,18 @@ class TokenFile {
   size_t begin_ = 0;
   size_t width_ = 2;
   int64_t count_ = 0;
+  TokenWindows windows_{0, 1, Part::kTraining};
 };
 
 void check_tokens(const DataConfig& config, Part part) {
   if (config.has_holdout() && config.tokens().eval_size() > 0) {
     throw ConfigError("data.tokens.eval",
                       "cannot be combined with data.holdout, which replaces it");
+  }
+  if (config.has_holdout() && config.tokens().random_offset()) {
+    throw ConfigError("data.tokens.random_offset",
+                      "cannot be combined with data.holdout, since windows would overlap with "
+                      "held-out ones");
   }
   if (part == Part::kEvaluation && config.tokens().eval().empty()) {
     throw ConfigError("data.tokens.eval",
@@ -155,7 +163,7 @@ std::vector<TokenFile> open_files(const DataConfig& config, Part part, BadRecord
   for (const std::string& path :
        expand_names(config.root(), training ? tokens.train() : tokens.eval(),
                     training ? "data.tokens.train" : "data.tokens.eval")) {
-    files.emplace_back(path, tokens.kind(), tokens.length(), policy);
+    files.emplace_back(path, tokens, part, policy);
   }
   return files;
 }
@@ -186,25 +194,29 @@ int64_t find_vocabulary(const DataConfig& config, Part part, const std::vector<T
 
 class Tokens final : public Dataset {
  public:
-  Tokens(std::vector<TokenFile> files, SampleSpec spec, BadRecords bad)
-      : files_(std::move(files)), spec_(std::move(spec)), bad_(std::move(bad)) {
+  Tokens(std::vector<TokenFile> files, SampleSpec spec, uint64_t seed, BadRecords bad)
+      : files_(std::move(files)), spec_(std::move(spec)), seed_(seed), bad_(std::move(bad)) {
     for (const TokenFile& file : files_) {
-      size_ += file.samples();
+      size_ += file.windows().size();
       ends_.push_back(size_);
-      unused_ += file.unused();
+      unused_ += file.windows().unused();
     }
   }
 
   const SampleSpec& spec() const override { return spec_; }
   int64_t size() const override { return size_; }
   void read(SampleId id, std::byte* input, std::byte* target) const override {
-    const auto [file, begin] = find(id.index);
-    const int64_t length = spec_.input.shape[0];
-    if (file.largest(begin, length + 1) >= static_cast<uint32_t>(spec_.classes)) {
+    const auto [file, begin] = find(id.index, id.epoch);
+    const auto length = static_cast<size_t>(spec_.input.shape[0]);
+    const int64_t used = file.windows().inputs_at(begin);
+    if (file.largest(begin, used + 1) >= static_cast<uint32_t>(spec_.classes)) {
       throw_invalid_token(file, begin);
     }
-    file.copy(begin, length, reinterpret_cast<int32_t*>(input));
-    file.copy(begin + 1, length, reinterpret_cast<int32_t*>(target));
+    const std::span inputs(reinterpret_cast<int32_t*>(input), length);
+    const std::span targets(reinterpret_cast<int32_t*>(target), length);
+    file.copy(begin, used, inputs.data());
+    file.copy(begin + 1, used, targets.data());
+    pad_window(inputs, targets, used);
   }
   std::string description() const override {
     const std::string more =
@@ -215,7 +227,7 @@ class Tokens final : public Dataset {
                        unused, skipped_note(bad_));
   }
   std::string where(int64_t index) const override {
-    const auto [file, begin] = find(index);
+    const auto [file, begin] = find(index, 0);
     return fmt::format("{}: token {}", file.path(), begin);
   }
   BadRecords bad_records() const override { return bad_; }
@@ -225,10 +237,11 @@ class Tokens final : public Dataset {
     const TokenFile& file;
     int64_t begin;
   };
-  Place find(int64_t index) const {
+  Place find(int64_t index, int64_t epoch) const {
     const size_t at = std::ranges::upper_bound(ends_, index) - ends_.begin();
     const int64_t first = at == 0 ? 0 : ends_[at - 1];
-    return {files_.at(at), (index - first) * spec_.input.shape[0]};
+    const TokenFile& file = files_.at(at);
+    return {file, file.windows().begin(index - first, seed_, epoch)};
   }
   [[noreturn]] void throw_invalid_token(const TokenFile& file, int64_t begin) const {
     int64_t place = begin;
@@ -240,6 +253,7 @@ class Tokens final : public Dataset {
 
   const std::vector<TokenFile> files_;
   const SampleSpec spec_;
+  const uint64_t seed_;
   const BadRecords bad_;
   std::vector<int64_t> ends_;  // number of samples in each file and all files before it
   int64_t size_ = 0;
@@ -248,13 +262,13 @@ class Tokens final : public Dataset {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part) {
+std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part, uint64_t seed) {
   check_tokens(config, part);
   const int64_t length = checked_length(config.tokens().length(), "data.tokens.length");
   BadRecordPolicy policy(bad_record_limit(config));
   std::vector<TokenFile> files = open_files(config, part, policy);
   int64_t samples = 0;
-  for (const TokenFile& file : files) samples += file.samples();
+  for (const TokenFile& file : files) samples += file.windows().size();
   const std::string& source = files[0].path();
   policy.check(source);
   if (samples == 0 && policy.found().count == 0) {
@@ -265,7 +279,7 @@ std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part) {
   }
   policy.check_not_empty(source, samples);
   SampleSpec spec = token_spec(length, find_vocabulary(config, part, files));
-  return std::make_unique<Tokens>(std::move(files), std::move(spec), policy.found());
+  return std::make_unique<Tokens>(std::move(files), std::move(spec), seed, policy.found());
 }
 
 }  // namespace trireme::data

@@ -75,8 +75,13 @@ TEST_F(TextTest, HoldsOutTheEnd) {
   EXPECT_EQ(input(*evaluation, 0), "vwxy");
   EXPECT_EQ(target(*evaluation, 0), "wxyz");
   EXPECT_NO_THROW(check_compatible(*training, *evaluation));
-  EXPECT_SAYS(data_error(config("length: 4", "holdout: 0.1"), Part::kEvaluation),
-              "has 3 characters for this part, but a sample needs 4");
+  // The last window may be incomplete.
+  const auto three = open("length: 4", "holdout: 0.1", Part::kEvaluation);
+  ASSERT_EQ(three->size(), 1);
+  EXPECT_EQ(input(*three, 0), "xyaa");  // token 0 is 'a'
+  EXPECT_THAT(values<int32_t>(sample(*three, 0).target), ElementsAre(24, 25, -100, -100));
+  EXPECT_SAYS(data_error(config("length: 4", "holdout: 0.04"), Part::kEvaluation),
+              "has 1 characters for this part, but a sample needs 4");
 }
 
 TEST_F(TextTest, EvaluationUsesTheVocabularyOfTraining) {
@@ -85,6 +90,7 @@ TEST_F(TextTest, EvaluationUsesTheVocabularyOfTraining) {
   const auto evaluation = open("length: 2 eval_file: 'e.txt'", "", Part::kEvaluation);
   EXPECT_EQ(evaluation->size(), 5);
   EXPECT_EQ(evaluation->spec().classes, 7);
+  EXPECT_EQ(evaluation->spec().bytes_per_token, 1);
   EXPECT_EQ(input(*evaluation, 4), "be");
 }
 

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 
 #include <numeric>
+#include <set>
+#include <span>
 
 #include "tests/data/files.h"
 
@@ -100,6 +102,42 @@ TEST_F(TokensTest, EvaluationFilesAndHoldout) {
   EXPECT_EQ(open_dataset(config("length: 5", "holdout: 0.2"), Part::kEvaluation)->size(), 2);
   EXPECT_SAYS(config_error(config("length: 5"), Part::kEvaluation), "data.tokens.eval: is missing");
   EXPECT_SAYS(config_error(config("eval: 'val'", "holdout: 0.2")), "data.tokens.eval: cannot be");
+}
+
+TEST_F(TokensTest, EvaluationCoversEveryTargetOnce) {
+  folder.write("a.bin", numbers<uint16_t>(51));
+  folder.write("val", numbers<uint16_t>(9, 30));
+  const auto evaluation = open_dataset(config("length: 5 eval: 'val'"), Part::kEvaluation);
+  ASSERT_EQ(evaluation->size(), 2);
+  const auto last = sample(*evaluation, 1);
+  EXPECT_THAT(values<int32_t>(last.input), ElementsAre(35, 36, 37, 0, 0));
+  EXPECT_THAT(values<int32_t>(last.target), ElementsAre(36, 37, 38, -100, -100));
+}
+
+TEST_F(TokensTest, RandomOffsets) {
+  folder.write("a.bin", numbers<uint16_t>(100));
+  const auto dataset = open("length: 10 random_offset: true");
+  ASSERT_EQ(dataset->size(), 8);  // one less, so that any offset fits
+  std::set<int32_t> offsets;
+  for (int64_t epoch = 0; epoch < 50; ++epoch) {
+    std::vector<int32_t> input(10), target(10);
+    const auto bytes = [](std::vector<int32_t>& tokens) {
+      return std::as_writable_bytes(std::span(tokens)).data();
+    };
+    dataset->read({.index = 0, .epoch = epoch}, bytes(input), bytes(target));
+    const int32_t offset = input[0];
+    offsets.insert(offset);
+    dataset->read({.index = 7, .epoch = epoch}, bytes(input), bytes(target));
+    EXPECT_EQ(input[0], offset + 70);
+    EXPECT_EQ(target[9], offset + 80);
+  }
+  EXPECT_EQ(offsets.size(), 10u);
+  EXPECT_EQ(*offsets.rbegin(), 9);
+  // A file with one window is used, too.
+  folder.write("a.bin", numbers<uint16_t>(13));
+  EXPECT_EQ(open("length: 10 random_offset: true")->size(), 1);
+  EXPECT_SAYS(config_error(config("length: 5 random_offset: true", "holdout: 0.2")),
+              "data.tokens.random_offset: cannot be combined with data.holdout");
 }
 
 TEST_F(TokensTest, TokensOutsideOfTheVocabulary) {
