@@ -178,11 +178,11 @@ Target load_target(const TargetOptions& options, int ranks) {
 }
 
 data::SampleSpec zoo_samples(const std::string& name) {
-  const model::ZooDefaults defaults = model::zoo_defaults(name);
+  const model::ModelInput input = model::zoo_input(name);
   data::SampleSpec samples;
-  samples.input = {DType::kF32, defaults.input, Layout::row_major()};
-  samples.target = {DType::kI32, Shape{}, Layout::row_major()};
-  samples.classes = static_cast<int>(defaults.classes);
+  samples.input = input.input;
+  samples.target = input.target;
+  samples.classes = static_cast<int>(input.classes);
   return samples;
 }
 

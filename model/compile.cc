@@ -238,6 +238,7 @@ void copy_metadata(CompiledNetwork& network, const Graph& graph, const Parameter
     compiled.kind = node.layer->kind();
     compiled.output = node.signature.output;
     for (const auto& parameter : node.signature.parameters) {
+      if (!parameter.tied_to.empty()) continue;  // counted there
       compiled.parameters += parameter.shape.elements();
       if (parameter.frozen) compiled.frozen += parameter.shape.elements();
     }

@@ -58,7 +58,7 @@ void Emitter::declare_parameters() {
   for (size_t n = 0; n < graph_.nodes.size(); ++n) {
     const Node& node = graph_.nodes[n];
     for (const Signature::Parameter& declared : node.signature.parameters) {
-      const std::string name = node.name + "." + declared.name;
+      const std::string name = parameter_name(node, declared);
       int index = index_of(parameters_.all, name);
       if (index < 0) {
         index = static_cast<int>(parameters_.all.size());
@@ -95,6 +95,7 @@ void Emitter::declare_parameters() {
         {.spec = parameter.spec, .home = Value::Home::kGradient, .index = static_cast<int>(i)}));
   }
   gradient_layouts_.resize(parameters_.all.size());
+  gradient_written_.resize(parameters_.all.size(), accumulate_);
   for (size_t n = 0; n < graph_.nodes.size(); ++n) {
     const Node& node = graph_.nodes[n];
     nodes_[n].needs_gradient =
@@ -118,6 +119,7 @@ ValueId Emitter::add_value(Value value) {
 // Emits the normalization of the input and its cast to the compute dtype, if needed.
 void Emitter::emit_input() {
   const ModelInput& in = graph_.input;
+  if (in.input.dtype == DType::kI32) return;  // tokens
   const bool plain =
       in.scale == 1 && in.mean == std::vector<float>{0} && in.stddev == std::vector<float>{1};
   if (plain && in.input.dtype == parameters_.dtype) return;
@@ -177,21 +179,41 @@ Shape Emitter::output_shape() const {
 }
 
 ValueId Emitter::parameter(int i) const {
-  const int index = nodes_[static_cast<size_t>(current_)].parameters[static_cast<size_t>(i)];
-  return parameter_values_[static_cast<size_t>(index)];
+  return parameter_values_[static_cast<size_t>(parameter_index(i))];
+}
+
+int Emitter::parameter_index(int i) const {
+  return nodes_[static_cast<size_t>(current_)].parameters[static_cast<size_t>(i)];
+}
+
+ValueId Emitter::gradient_array(int i) {
+  const auto index = static_cast<size_t>(parameter_index(i));
+  const ValueId gradient = gradient_values_[index];
+  // The layout of the parameter is known, since its forward pass has been planned.
+  if (!parameters_.all[index].frozen) {
+    values_[static_cast<size_t>(gradient)].spec.layout = spec(parameter_values_[index]).layout;
+  }
+  return gradient;
 }
 
 ValueId Emitter::parameter_gradient(int i) {
-  const int index = nodes_[static_cast<size_t>(current_)].parameters[static_cast<size_t>(i)];
-  const ValueId gradient = gradient_values_[static_cast<size_t>(index)];
-  if (parameters_.all[static_cast<size_t>(index)].frozen) return new_value_like(gradient);
-  // The layout of the parameter is known, since its forward pass has been planned.
-  values_[static_cast<size_t>(gradient)].spec.layout =
-      spec(parameter_values_[static_cast<size_t>(index)]).layout;
-  if (!accumulate_) return gradient;
+  const auto index = static_cast<size_t>(parameter_index(i));
+  const ValueId gradient = gradient_array(i);
+  if (parameters_.all[index].frozen) return new_value_like(gradient);
+  if (!gradient_written_[index]) {
+    gradient_written_[index] = true;
+    return gradient;
+  }
   const ValueId temporary = new_value_like(gradient);
   pending_.emplace_back(index, temporary);
   return temporary;
+}
+
+ValueId Emitter::gradient_sum(int i) {
+  const auto index = static_cast<size_t>(parameter_index(i));
+  const ValueId gradient = gradient_array(i);
+  const bool has_sum = gradient_written_[index] && !parameters_.all[index].frozen;
+  return has_sum && spec(gradient).layout == Layout::row_major() ? gradient : kNoValue;
 }
 
 ValueId Emitter::running_stat(int i) const {
@@ -228,6 +250,18 @@ ValueId Emitter::view(ValueId value, const Shape& shape) {
 
 ValueId Emitter::row_major(ValueId value) {
   return converted(value, spec(value).with(Layout::row_major()));
+}
+
+ValueId Emitter::rows(ValueId value) {
+  const Shape& shape = spec(value).shape;
+  if (shape.rank() == 2) return value;
+  const int64_t width = shape[shape.rank() - 1];
+  return view(row_major(value), {shape.elements() / width, width});
+}
+
+ValueId Emitter::new_output() {
+  const Shape shape = output_shape();
+  return new_value(shape, shape.rank() == 2 ? Layout::any() : Layout::row_major());
 }
 
 ValueId Emitter::converted(ValueId value, const TensorSpec& wanted) {

@@ -71,6 +71,9 @@ class Emitter {
   void save_for_backward(ValueId value);
   ValueId saved(int i) const;
 
+  // Returns the gradient array's part of parameter i if a gradient has been written there, to which
+  // the layer must add its own, otherwise kNoValue; then use parameter_gradient().
+  ValueId gradient_sum(int i);
   // Returns a new value of this shape, which includes the batch. The first plan that uses it
   // chooses its layout.
   ValueId new_value(const Shape& shape, Layout layout = Layout::any());
@@ -83,6 +86,11 @@ class Emitter {
   // Returns the value itself if it has the wanted spec, otherwise a reordered copy.
   ValueId converted(ValueId value, const TensorSpec& wanted);
   ValueId row_major(ValueId value);
+  // Returns the value as the matrix that 2-D operations compute: itself if it is [B, F], or for a
+  // sequence [B, T, F] a view as [B * T, F].
+  ValueId rows(ValueId value);
+  // Returns a new value for the layer's output. That of a sequence is row-major, see rows().
+  ValueId new_output();
 
   ValueId state() const { return state_; }
   ValueId target() const { return target_; }
@@ -121,6 +129,10 @@ class Emitter {
     std::vector<int> running_stats;
   };
 
+  // Returns the index in Parameters of the current layer's parameter i, and its gradient in the
+  // array.
+  int parameter_index(int i) const;
+  ValueId gradient_array(int i);
   ValueId add_value(Value value);
   void push(const ops::Op& op, std::vector<ValueId> args, std::unique_ptr<ops::OpPlan> plan);
   void note_gradient_layout(ValueId value, const Layout& wanted);
@@ -140,6 +152,7 @@ class Emitter {
   std::vector<NodeState> nodes_;
   std::vector<ValueId> parameter_values_;
   std::vector<ValueId> gradient_values_;
+  std::vector<bool> gradient_written_;  // by parameter: whether a layer has written its gradient
   std::vector<ValueId> running_stat_values_;
   // Parameter index and temporary gradient of the current layer, to be added to the gradient array.
   std::vector<std::pair<int, ValueId>> pending_;

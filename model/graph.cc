@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "core/error.h"
@@ -42,6 +43,39 @@ class Names {
   std::map<std::string, int> nodes_;
 };
 
+// Throws Error unless tied parameters have the shape of the ones that they are tied to.
+void check_tied(const Node& node, const Names& names, const Graph& graph) {
+  for (const Signature::Parameter& parameter : node.signature.parameters) {
+    if (parameter.tied_to.empty()) continue;
+    const int found = names.find(node.name, parameter.tied_to);
+    if (found < 0) throw Error("tied_to: the input has no parameters");
+    if (!graph.nodes[found].layer->reads_tokens()) {
+      throw Error(fmt::format("tied_to: layer '{}' is not an embedding", parameter.tied_to));
+    }
+    const Shape& table = graph.nodes[found].signature.parameters[0].shape;
+    if (!(table == parameter.shape)) {
+      throw Error(
+          fmt::format("tied_to: requires a weight of shape {}, but that of layer '{}' is {}",
+                      parameter.shape.to_string(), parameter.tied_to, table.to_string()));
+    }
+  }
+}
+
+// Throws Error unless embeddings, and nothing else, read the tokens of the data.
+void check_tokens(const Node& node, const ModelInput& input) {
+  const bool has_tokens = input.input.dtype == DType::kI32;
+  for (const int from : node.inputs) {
+    const bool reads_tokens = from < 0 && has_tokens;
+    if (reads_tokens && !node.layer->reads_tokens()) {
+      throw Error("reads tokens; put an embedding layer before it");
+    }
+    if (!reads_tokens && node.layer->reads_tokens()) {
+      throw Error(from < 0 ? "requires tokens, but the samples are " + input.input.to_string()
+                           : "requires tokens, so it must read the input of the network");
+    }
+  }
+}
+
 Node make_node(const LayerConfig& config, int place, const Names& names, const Graph& graph) {
   Node node;
   node.name = config.name();
@@ -59,7 +93,9 @@ Node make_node(const LayerConfig& config, int place, const Names& names, const G
       }
       shapes.push_back(input < 0 ? graph.input.input.shape : graph.nodes[input].signature.output);
     }
+    check_tokens(node, graph.input);
     node.signature = node.layer->infer(shapes);
+    check_tied(node, names, graph);
     for (const auto& parameter : node.signature.parameters) {
       require_size(parameter.name, parameter.shape);
     }
@@ -79,11 +115,22 @@ void check_input(const TensorSpec& input) {
   } catch (const Error& error) {
     throw ConfigError("data", error.what());
   }
-  if (input.dtype != DType::kI32) return;
-  throw ConfigError("model",
-                    fmt::format("the samples are tokens, {}, which need an embedding layer; "
-                                "there is none yet",
-                                input.to_string()));
+}
+
+// Throws ConfigError unless the logits fit the labels.
+void check_logits(const Node& loss, const Shape& logits, const ModelInput& input, bool soft) {
+  const int last = logits.rank() - 1;
+  const int64_t positions = last == 0 ? 1 : logits[0];
+  if (!soft && (last != input.target.shape.rank() || positions != input.labels_per_sample())) {
+    refuse(loss.name, loss.layer->kind(),
+           fmt::format("reads {}, but a sample has {} labels", logits.to_string(),
+                       input.labels_per_sample()));
+  }
+  if (logits[last] < input.classes || (soft && logits[last] != input.classes)) {
+    refuse(
+        loss.name, loss.layer->kind(),
+        fmt::format("reads {} logits, but the data has {} classes", logits[last], input.classes));
+  }
 }
 
 // Throws ConfigError unless the last layer is a loss that fits the targets of the data.
@@ -101,16 +148,27 @@ void check_loss(const Graph& graph, const LayerConfig& config) {
     if (!labels)
       refuse(loss.name, loss.layer->kind(),
              "requires class labels, but the data has numbers as targets");
-    if (read[0] < graph.input.classes || (soft && read[0] != graph.input.classes)) {
-      refuse(loss.name, loss.layer->kind(),
-             fmt::format("reads {} logits, but the data has {} classes", read[0],
-                         graph.input.classes));
-    }
+    check_logits(loss, read, graph.input, soft);
   } else if (labels || !(read == graph.input.target.shape)) {
     refuse(loss.name, loss.layer->kind(),
            labels ? std::string("requires numbers as targets, but the data has class labels")
                   : fmt::format("reads {}, but a target is {}", read.to_string(),
                                 graph.input.target.shape.to_string()));
+  }
+}
+
+// Sets the vocabulary of embeddings, if unset, to that of the data. Throws ConfigError if one is
+// smaller.
+void complete_embeddings(NetworkConfig& network, const ModelInput& input) {
+  for (LayerConfig& layer : *network.mutable_layer()) {
+    if (!layer.has_embedding()) continue;
+    EmbeddingConfig& embedding = *layer.mutable_embedding();
+    if (!embedding.has_vocab_size()) embedding.set_vocab_size(input.classes);
+    if (embedding.vocab_size() < input.classes) {
+      refuse(layer.name(), "embedding",
+             fmt::format("embedding.vocab_size: {} is less than the vocabulary of the data, {}",
+                         embedding.vocab_size(), input.classes));
+    }
   }
 }
 
@@ -133,9 +191,15 @@ void complete_head(NetworkConfig& network, const ModelInput& input) {
 
 }  // namespace
 
+std::string parameter_name(const Node& node, const Signature::Parameter& parameter) {
+  return fmt::format("{}.{}", parameter.tied_to.empty() ? node.name : parameter.tied_to,
+                     parameter.name);
+}
+
 NetworkConfig network_of(const ModelConfig& config, const ModelInput& input) {
   if (!config.has_network()) return zoo_network(config, input);
   NetworkConfig network = config.network();
+  complete_embeddings(network, input);
   complete_head(network, input);
   return network;
 }

@@ -20,12 +20,18 @@ namespace trireme::model {
 // The format of a sample's input and target as stored, and how the network normalizes the input:
 // (x * scale - mean[c]) / stddev[c].
 struct ModelInput {
-  TensorSpec input;     // without the batch: [C, H, W] or [F], u8 or f32
-  TensorSpec target;    // i32 [] (a label), f32 [classes] (probabilities) or f32 [F] (regression)
+  TensorSpec input;  // without the batch: [C, H, W] or [F], u8 or f32; or i32 [T] for tokens
+  // i32 [] (a label), i32 [T] (a label for each token), f32 [classes] (probabilities) or f32 [F]
+  // (regression).
+  TensorSpec target;
   int64_t classes = 0;  // 0 for regression
   float scale = 1;
   std::vector<float> mean{0};
   std::vector<float> stddev{1};
+
+  int64_t labels_per_sample() const {
+    return target.dtype == DType::kI32 ? target.shape.elements() : 1;
+  }
 };
 
 struct Node {
@@ -34,6 +40,9 @@ struct Node {
   std::vector<int> inputs;  // indices of the nodes read; -1 is the network's input
   Signature signature;      // output shape, parameters and running statistics
 };
+
+// Returns the parameter's name in the arrays and in checkpoints: "conv1.weight".
+std::string parameter_name(const Node& node, const Signature::Parameter& parameter);
 
 struct Graph {
   std::string name;
@@ -60,7 +69,10 @@ struct ZooDefaults {
   int64_t classes = 10;
   int64_t batch = 64;            // on one rank
   std::string description = {};  // one line, with the paper
+  bool tokens = false;           // whether the input is tokens, with a label for each
 };
 ZooDefaults zoo_defaults(const std::string& name);
+// Returns the default samples of a zoo network.
+ModelInput zoo_input(const std::string& name);
 
 }  // namespace trireme::model

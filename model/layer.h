@@ -29,7 +29,9 @@ struct Signature {
     Initializer init;
     bool decays = true;           // whether weight decay applies
     bool full_precision = false;  // read in f32 even if the network computes in BF16 or FP16
-    bool frozen = false;          // set by ModelConfig::freeze
+    bool frozen = false;          // not trained, see ModelConfig::freeze
+    // If set, the parameter is the weight of this embedding layer: they share values and gradient.
+    std::string tied_to = {};
   };
   struct RunningStat {
     std::string name;  // "running_mean"
@@ -53,6 +55,9 @@ class Layer {
   // Returns the layer's signature. Throws Error that states the actual and the required shape; the
   // caller adds the layer's name.
   virtual Signature infer(std::span<const Shape> inputs) const = 0;
+
+  // Returns whether the layer reads tokens, i32 [T], the input of networks for text.
+  virtual bool reads_tokens() const { return false; }
 
   // Emits the operations that compute the output, and returns it.
   virtual ValueId forward(Emitter& emit) const = 0;

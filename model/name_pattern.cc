@@ -37,7 +37,7 @@ std::vector<std::string> likely_patterns(const Graph& graph) {
   std::vector<std::string> likely;
   for (const Node& node : graph.nodes) {
     for (const Signature::Parameter& parameter : node.signature.parameters) {
-      const std::string name = node.name + "." + parameter.name;
+      const std::string name = parameter_name(node, parameter);
       likely.push_back(name);
       for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
         likely.push_back(name.substr(0, dot) + ".*");

@@ -1,6 +1,7 @@
 #include "model/parameters.h"
 
 #include <array>
+#include <cmath>
 #include <vector>
 
 #include "core/random.h"
@@ -8,8 +9,17 @@
 namespace trireme::model {
 namespace {
 
+// Positions of Vaswani et al., arXiv:1706.03762, section 3.5: the pair (2i, 2i + 1) of row t is sin
+// and cos of t / 10000^(2i / C).
+float sinusoidal(size_t row, size_t column, size_t columns) {
+  const double exponent = static_cast<double>(column / 2 * 2) / static_cast<double>(columns);
+  const double angle = static_cast<double>(row) / std::pow(10000.0, exponent);
+  return static_cast<float>(column % 2 == 0 ? std::sin(angle) : std::cos(angle));
+}
+
 // Fills in initial values in canonical order.
-void fill(const Initializer& init, const Random& random, std::vector<float>& values) {
+void fill(const Initializer& init, const Shape& shape, const Random& random,
+          std::vector<float>& values) {
   for (size_t i = 0; i < values.size(); ++i) {
     switch (init.kind) {
       case Initializer::Kind::kConstant:
@@ -21,6 +31,11 @@ void fill(const Initializer& init, const Random& random, std::vector<float>& val
       case Initializer::Kind::kNormal:
         values[i] = init.mean + init.width * random.normal_at(i);
         break;
+      case Initializer::Kind::kSinusoidal: {
+        const auto columns = static_cast<size_t>(shape[shape.rank() - 1]);
+        values[i] = sinusoidal(i / columns, i % columns, columns);
+        break;
+      }
     }
   }
 }
@@ -91,8 +106,8 @@ void initialize(const Parameters& parameters, ops::Backend& backend, uint64_t se
   stream->synchronize();
   for (const Parameter& parameter : parameters.all) {
     std::vector<float> initial(parameter.spec.shape.elements());
-    fill(parameter.init, Random(seed, RandomPurpose::kInitialize, name_hash(parameter.name)),
-         initial);
+    fill(parameter.init, parameter.spec.shape,
+         Random(seed, RandomPurpose::kInitialize, name_hash(parameter.name)), initial);
     from_canonical(backend, initial.data(), parameter.spec, parameter.at(values));
   }
   for (const RunningStatistic& value : parameters.running_stats) {

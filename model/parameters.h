@@ -16,7 +16,8 @@
 namespace trireme::model {
 
 struct Initializer {
-  enum class Kind { kUniform, kNormal, kConstant } kind = Kind::kConstant;
+  // kSinusoidal: sines and cosines of positions, [T, C] (Vaswani et al., arXiv:1706.03762).
+  enum class Kind { kUniform, kNormal, kConstant, kSinusoidal } kind = Kind::kConstant;
   float mean = 0;   // or the constant
   float width = 0;  // standard deviation (normal) or half the length of the interval (uniform)
 };

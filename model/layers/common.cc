@@ -24,6 +24,12 @@ void require_rank(const Shape& shape, int rank, const char* meaning) {
   }
 }
 
+void require_features(const Shape& shape) {
+  if (shape.rank() == 1 || shape.rank() == 2) return;
+  throw Error(fmt::format("requires an input of shape [F], or [T, F] for a sequence, got {}",
+                          shape.to_string()));
+}
+
 std::array<int64_t, 2> height_width(const google::protobuf::RepeatedField<int64_t>& numbers,
                                     std::array<int64_t, 2> fallback, const char* field,
                                     int64_t lowest) {
@@ -75,9 +81,13 @@ Initializer initializer(const InitializerConfig& config, int64_t fan_in, int64_t
   return {Kind::kUniform, 0, 1.0f / std::sqrt(in)};
 }
 
-void declare_scale_and_shift(Signature& signature, const Shape& shape, const Initializer& scale) {
+void declare_scale(Signature& signature, const Shape& shape, const Initializer& scale) {
   signature.parameters.push_back(
       {.name = "weight", .shape = shape, .init = scale, .decays = false, .full_precision = true});
+}
+
+void declare_scale_and_shift(Signature& signature, const Shape& shape, const Initializer& scale) {
+  declare_scale(signature, shape, scale);
   signature.parameters.push_back(
       {.name = "bias", .shape = shape, .init = {}, .decays = false, .full_precision = true});
 }

@@ -17,6 +17,9 @@ void require_inputs(std::span<const Shape> inputs, size_t count);
 // Throws Error unless the shape has `rank` dimensions. `meaning` describes them: "[C, H, W]".
 void require_rank(const Shape& shape, int rank, const char* meaning);
 
+// Throws Error unless the shape is [F], or [T, F] for a sequence.
+void require_features(const Shape& shape);
+
 // Returns height and width, given as one or two numbers, or `fallback` if unset. Throws Error that
 // names the field if there are more than two, or one is below `lowest` or above 2^30.
 std::array<int64_t, 2> height_width(const google::protobuf::RepeatedField<int64_t>& numbers,
@@ -42,7 +45,8 @@ void declare_weights(Signature& signature, const Config& config, const Shape& we
                                   .decays = false});
 }
 
-// Declares the weight and bias of a norm. They are few, so they are read in full precision.
+// Declare the parameters of a norm. They are few, so they are read in full precision.
+void declare_scale(Signature& signature, const Shape& shape, const Initializer& scale);
 void declare_scale_and_shift(Signature& signature, const Shape& shape, const Initializer& scale);
 
 // Sets `own` to the activation `next` and returns true, if `own` is none and the derivative of the

@@ -1,5 +1,7 @@
-// Fully connected layer: [F] -> [units].
+// Fully connected layer: [F] -> [units], or [T, F] -> [T, units] for each position of a sequence.
 #include <fmt/format.h>
+
+#include <utility>
 
 #include "model/layers/common.h"
 #include "model/layers/layers.h"
@@ -15,23 +17,27 @@ class Dense final : public Layer {
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);
     if (config_.units() < 1) throw Error("dense.units: must be at least 1");
-    if (inputs[0].rank() != 1) {
+    Shape output = inputs[0];
+    if (output.rank() != 1 && output.rank() != 2) {
       throw Error(
-          fmt::format("requires an input of shape [F], got {}; put a flatten layer before it",
+          fmt::format("requires an input of shape [F], or [T, F] for a sequence, got {}; put "
+                      "a flatten layer before it",
                       inputs[0].to_string()));
     }
-    const int64_t in = inputs[0][0];
     const int64_t out = config_.units();
-    Signature signature{.output = {out}, .parameters = {}, .running_stats = {}};
+    const int64_t in = std::exchange(output[output.rank() - 1], out);
+    Signature signature{.output = output, .parameters = {}, .running_stats = {}};
     declare_weights(signature, config_, {out, in}, in, out);
+    signature.parameters[0].tied_to = config_.tied_to();
     return signature;
   }
 
   bool fuse(const Layer& next) override { return fuse_activation(activation_, next); }
 
   ValueId forward(Emitter& emit) const override {
-    const ValueId y = emit.new_value(emit.output_shape());
-    emit.emit(ops::DenseForward{activation_}, {emit.input(), emit.parameter(0), bias(emit), y});
+    const ValueId y = emit.new_output();
+    emit.emit(ops::DenseForward{activation_},
+              {emit.rows(emit.input()), emit.parameter(0), bias(emit), emit.rows(y)});
     return y;
   }
 
@@ -39,12 +45,12 @@ class Dense final : public Layer {
     dy = backward_through_activation(emit, activation_, emit.output(), dy);
     if (emit.trained()) {
       emit.emit(ops::DenseBackwardWeights{},
-                {emit.input(), dy, emit.parameter_gradient(0),
+                {emit.rows(emit.input()), emit.rows(dy), emit.parameter_gradient(0),
                  config_.bias() ? emit.parameter_gradient(1) : kNoValue});
     }
     if (!emit.needs_gradient()) return;
     const ValueId dx = emit.new_value_like(emit.input());
-    emit.emit(ops::DenseBackwardData{}, {dy, emit.parameter(0), dx});
+    emit.emit(ops::DenseBackwardData{}, {emit.rows(dy), emit.parameter(0), emit.rows(dx)});
     emit.accumulate_gradient(0, dx);
   }
 

@@ -21,7 +21,8 @@ class Loss : public Layer {
   ValueId forward(Emitter& emit) const override {
     const ValueId x = emit.row_major(emit.input());
     const ValueId dx = emit.training() ? emit.new_value_like(x) : kNoValue;
-    emit.emit(op(), {x, emit.target(), emit.state(), dx, emit.metrics()});
+    emit.emit(op(emit), {emit.rows(x), target_rows(emit), emit.state(),
+                         dx == kNoValue ? dx : emit.rows(dx), emit.metrics()});
     emit.save_for_backward(dx);
     return kNoValue;
   }
@@ -31,28 +32,49 @@ class Loss : public Layer {
   }
 
  protected:
-  virtual LossOp op() const = 0;
+  virtual LossOp op(Emitter& emit) const = 0;
+
+ private:
+  // Returns the targets with one row for each row of the input: labels [B, T] as [B * T].
+  static ValueId target_rows(Emitter& emit) {
+    const TensorSpec& target = emit.spec(emit.target());
+    if (target.dtype != DType::kI32) return emit.target();
+    return emit.view(emit.target(), {target.shape.elements()});
+  }
 };
 
 class SoftmaxCrossEntropyLayer final : public Loss<ops::SoftmaxCrossEntropy> {
  public:
   explicit SoftmaxCrossEntropyLayer(const SoftmaxCrossEntropyConfig& config)
       : smoothing_(config.label_smoothing()),
-        weights_(config.class_weights().begin(), config.class_weights().end()) {}
+        weights_(config.class_weights().begin(), config.class_weights().end()),
+        ignore_index_(config.ignore_index()) {}
   std::string_view kind() const override { return "softmax_cross_entropy"; }
 
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);
-    require_rank(inputs[0], 1, "[classes]");
+    const Shape& logits = inputs[0];
+    if (logits.rank() != 1 && logits.rank() != 2) {
+      throw Error(fmt::format(
+          "requires an input of shape [classes], or [T, classes] for a sequence, got {}",
+          logits.to_string()));
+    }
     if (!(smoothing_ >= 0 && smoothing_ < 1)) {
       throw Error("softmax_cross_entropy.label_smoothing: must be at least 0 and below 1");
     }
-    if (!weights_.empty()) check_weights(inputs[0][0]);
+    if (!weights_.empty()) check_weights(logits[logits.rank() - 1]);
     return {};
   }
 
  protected:
-  ops::SoftmaxCrossEntropy op() const override { return {smoothing_, weights_}; }
+  ops::SoftmaxCrossEntropy op(Emitter& emit) const override {
+    const Shape& labels = emit.spec(emit.target()).shape;
+    const bool soft = emit.spec(emit.target()).dtype != DType::kI32;
+    return {.label_smoothing = smoothing_,
+            .class_weights = weights_,
+            .labels_per_sample = soft ? 1 : labels.elements() / emit.batch(),
+            .ignore_index = ignore_index_};
+  }
 
  private:
   void check_weights(int64_t classes) const {
@@ -73,6 +95,7 @@ class SoftmaxCrossEntropyLayer final : public Loss<ops::SoftmaxCrossEntropy> {
 
   float smoothing_;
   std::vector<float> weights_;  // by class; empty if all are 1
+  int32_t ignore_index_;
 };
 
 class MeanSquaredErrorLayer final : public Loss<ops::MeanSquaredError> {
@@ -86,7 +109,7 @@ class MeanSquaredErrorLayer final : public Loss<ops::MeanSquaredError> {
   }
 
  protected:
-  ops::MeanSquaredError op() const override { return {}; }
+  ops::MeanSquaredError op(Emitter&) const override { return {}; }
 };
 
 }  // namespace

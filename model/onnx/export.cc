@@ -115,7 +115,7 @@ class Exporter {
       if (n < 0) continue;
       const Node& node = graph_.nodes[n];
       for (const auto& parameter : node.signature.parameters) {
-        bytes += check(node.name + "." + parameter.name, parameter.shape);
+        bytes += check(parameter_name(node, parameter), parameter.shape);
       }
       for (const auto& running : node.signature.running_stats) {
         bytes += check(node.name + "." + running.name, running.shape);

@@ -16,7 +16,7 @@ void freeze(Graph& graph, std::span<const std::string> patterns) {
     bool matched = false;
     for (Node& node : graph.nodes) {
       for (Signature::Parameter& parameter : node.signature.parameters) {
-        if (!pattern.matches(node.name + "." + parameter.name)) continue;
+        if (!pattern.matches(parameter_name(node, parameter))) continue;
         parameter.frozen = matched = true;
       }
     }

@@ -28,6 +28,11 @@ const ZooDefaults kSmallImages{
     {3, 32, 32}, 10, 64, "ResNet-18 for small images: 3x3 stem, no pooling (arXiv:1512.03385)"};
 const ZooDefaults kThreeStages{
     {3, 32, 32}, 10, 64, "three-stage ResNet for CIFAR (arXiv:1512.03385, section 4.2)"};
+ZooDefaults language_model(int64_t length, int64_t vocab_size, int64_t batch,
+                           const char* description) {
+  return {{length}, vocab_size, batch, description, /*tokens=*/true};
+}
+const char* const kGpt2 = "GPT-2 (Radford et al., 2019)";
 const Entry kZoo[] = {
     {"mlp", mlp, {{784}, 10, 256, "fully connected layers with ReLU; widths by model.zoo.hidden"}},
     {"lenet",
@@ -51,6 +56,13 @@ const Entry kZoo[] = {
     // The three-stage form of section 4.2 of the paper, with projections as shortcuts.
     {"resnet20", ResNet{.blocks = {3, 3, 3}, .cifar_stem = true, .width = 16}, kThreeStages},
     {"resnet56", ResNet{.blocks = {9, 9, 9}, .cifar_stem = true, .width = 16}, kThreeStages},
+    {"gpt-mini", Gpt2{6, 384, 6},
+     language_model(256, 65, 8, "GPT-2 with 6 blocks of width 384 (Radford et al., 2019)")},
+    {"gpt2-124m", Gpt2{12, 768, 12}, language_model(1024, 50304, 4, kGpt2)},
+    {"gpt2-355m", Gpt2{24, 1024, 16}, language_model(1024, 50304, 4, kGpt2)},
+    {"gpt2-774m", Gpt2{36, 1280, 20}, language_model(1024, 50304, 1, kGpt2)},
+    {"llama-mini", Llama{6, 384, 6, 2, 1024},
+     language_model(256, 65, 8, "Llama with 6 blocks of width 384 (arXiv:2302.13971)")},
 };
 
 const Entry& find(const std::string& name) {
@@ -71,6 +83,15 @@ std::vector<std::string> zoo_names() {
 }
 
 ZooDefaults zoo_defaults(const std::string& name) { return find(name).defaults; }
+
+ModelInput zoo_input(const std::string& name) {
+  const ZooDefaults defaults = zoo_defaults(name);
+  const TensorSpec tokens{DType::kI32, defaults.input, Layout::row_major()};
+  if (defaults.tokens) return {.input = tokens, .target = tokens, .classes = defaults.classes};
+  return {.input = {DType::kF32, defaults.input, Layout::row_major()},
+          .target = {DType::kI32, Shape{}, Layout::row_major()},
+          .classes = defaults.classes};
+}
 
 NetworkConfig zoo_network(const ModelConfig& config, const ModelInput& input) {
   if (!config.has_zoo()) {

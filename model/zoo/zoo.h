@@ -30,4 +30,20 @@ struct ResNet {
                            const ModelInput& input) const;
 };
 
+// A decoder with learned positions, layer norms and GELU, and the head tied to the embedding, with
+// the layer names of Hugging Face.
+struct Gpt2 {
+  int64_t blocks, width, heads;
+  NetworkConfig operator()(const std::string& name, const ZooConfig& options,
+                           const ModelInput& input) const;
+};
+
+// A decoder with rotary positions, RMS norms, SwiGLU and grouped heads of keys and values.
+struct Llama {
+  int64_t blocks, width, heads, kv_heads;
+  int64_t hidden;  // features between the two dense layers of an MLP
+  NetworkConfig operator()(const std::string& name, const ZooConfig& options,
+                           const ModelInput& input) const;
+};
+
 }  // namespace trireme::model

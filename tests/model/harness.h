@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "core/ignored_label.h"
 #include "core/random.h"
 #include "model/context.h"
 #include "model/graph.h"
@@ -43,21 +44,37 @@ inline ModelInput classified(const Shape& shape, int64_t classes) {
   return input;
 }
 
+// Tokens [length] with a label for each.
+inline ModelInput token_input(int64_t length, int64_t vocab_size) {
+  const TensorSpec tokens{DType::kI32, {length}, Layout::row_major()};
+  return {.input = tokens, .target = tokens, .classes = vocab_size};
+}
+
 // Random rows in the format of the input, with labels, class probabilities or numbers as targets.
+// Some labels of tokens are ignored.
 struct TestBatch {
   TestBatch(const ModelInput& format, int64_t rows, uint64_t seed)
       : inputs(static_cast<size_t>(rows * format.input.shape.elements())) {
     const Random random(seed, RandomPurpose::kSynthetic);
     for (size_t i = 0; i < inputs.size(); ++i) inputs[i] = random.normal_at(i);
-    for (int64_t r = 0; r < rows; ++r) {
-      labels.push_back(
-          static_cast<int32_t>(random.bits(1000000 + static_cast<uint64_t>(r)) %
-                               static_cast<uint32_t>(std::max<int64_t>(1, format.classes))));
+    const auto classes = static_cast<uint32_t>(std::max<int64_t>(1, format.classes));
+    const auto label_at = [&](uint64_t i) {
+      return static_cast<int32_t>(random.bits(i) % classes);
+    };
+    for (int64_t r = 0; r < rows * format.labels_per_sample(); ++r) {
+      const bool ignored = format.labels_per_sample() > 1 && r % 4 == 1;
+      labels.push_back(ignored ? kIgnoredLabel : label_at(1000000 + static_cast<uint64_t>(r)));
+    }
+    if (format.input.dtype == DType::kI32) {
+      for (size_t i = 0; i < inputs.size(); ++i) tokens_.push_back(label_at(3000000 + i));
     }
     const auto numbers = static_cast<size_t>(rows * format.target.shape.elements());
     for (size_t i = 0; i < numbers; ++i) numbers_.push_back(random.normal_at(2000000 + i));
     if (format.classes > 0) normalize_rows(static_cast<size_t>(format.classes));
     float_targets_ = format.target.dtype == DType::kF32;
+  }
+  std::span<const std::byte> input_bytes() const {
+    return tokens_.empty() ? std::as_bytes(std::span(inputs)) : std::as_bytes(std::span(tokens_));
   }
   std::span<const std::byte> targets() const {
     return float_targets_ ? std::as_bytes(std::span(numbers_)) : std::as_bytes(std::span(labels));
@@ -76,6 +93,7 @@ struct TestBatch {
     }
   }
 
+  std::vector<int32_t> tokens_;  // the inputs if they are tokens
   std::vector<float> numbers_;
   bool float_targets_ = false;
 };
@@ -191,7 +209,7 @@ class TestNetwork {
   };
   InFlight in_flight(const TestBatch& batch) {
     Buffer activations = device_->allocate(program->activation_bytes());
-    Buffer inputs = on_device(std::as_bytes(std::span(batch.inputs)));
+    Buffer inputs = on_device(batch.input_bytes());
     Buffer targets = on_device(batch.targets());
     Context context(*program, arrays(), activations.data());
     context.bind_batch(inputs.data(), targets.data(), state_.as<ops::StepState>());
@@ -267,7 +285,7 @@ class TestNetwork {
   }
   void bind(const TestBatch& batch) {
     fill(gradients_, 0, ops::kMetricCount * size_of(parameters.array_dtype()));
-    inputs_ = on_device(std::as_bytes(std::span(batch.inputs)));
+    inputs_ = on_device(batch.input_bytes());
     targets_ = on_device(batch.targets());
     device_->copy(state_.data(), &state, sizeof state, *stream_);
     context_->bind_batch(inputs_.data(), targets_.data(), state_.as<ops::StepState>());

@@ -19,8 +19,7 @@ std::string found(const std::string& file_name, const std::vector<std::string>& 
 }
 
 std::vector<std::string> names_of(const std::string& zoo_name) {
-  const ZooDefaults defaults = zoo_defaults(zoo_name);
-  const Graph graph = build_graph(zoo(zoo_name), classified(defaults.input, defaults.classes));
+  const Graph graph = build_graph(zoo(zoo_name), zoo_input(zoo_name));
   std::vector<std::string> names;
   for (const Node& node : graph.nodes) {
     for (const auto& p : node.signature.parameters) names.push_back(node.name + "." + p.name);

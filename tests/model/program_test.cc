@@ -20,6 +20,7 @@ struct Case {
   Shape input;
   int64_t classes = 3;  // 0: regression on 3 numbers
   bool soft = false;    // labels are probabilities of classes
+  bool tokens = false;  // the input is tokens, with a label for each
 };
 
 // Every layer, alone and in combinations that exercise passes and in-place operations.
@@ -124,11 +125,35 @@ const Case kCases[] = {
      {5},
      3,
      true},
+    {"gpt",
+     "layer { name: 'te' embedding { units: 12 positions: LEARNED } } layer { layer_norm {} }"
+     "layer { dense { units: 36 } } layer { attention { heads: 3 causal: true } }"
+     "layer { name: 'p' dense { units: 12 } } layer { name: 'r' add {} input: 'te' input: 'p' }"
+     "layer { layer_norm {} } layer { dense { units: 24 } } layer { gelu_tanh {} }"
+     "layer { name: 'q' dense { units: 12 } } layer { dropout { rate: 0.2 } }"
+     "layer { add {} input: 'r' input: 'q' } layer { layer_norm {} }"
+     "layer { dense { units: 3 bias: false tied_to: 'te' } }",
+     {7},
+     3,
+     false,
+     true},
+    {"llama",
+     "layer { name: 'te' embedding { units: 8 vocab_size: 5 } } layer { rms_norm {} }"
+     "layer { dense { units: 32 bias: false } }"
+     "layer { attention { heads: 4 kv_heads: 2 causal: true rotary { base: 100 } } }"
+     "layer { name: 'o' dense { units: 8 } } layer { name: 'r' add {} input: 'te' input: 'o' }"
+     "layer { rms_norm { epsilon: 1e-3 } } layer { dense { units: 20 } } layer { swiglu {} }"
+     "layer { dense { units: 9 } } layer { relu {} } layer { attention { heads: 1 } }",
+     {6},
+     3,
+     false,
+     true},
 };
 
 constexpr int64_t kRows = 5;
 
 ModelInput input_of(const Case& c) {
+  if (c.tokens) return token_input(c.input[0], c.classes);
   ModelInput input = classified(c.input, c.classes);
   if (c.classes == 0 || c.soft) input.target = {DType::kF32, {3}, Layout::row_major()};
   return input;
@@ -233,7 +258,7 @@ TEST_P(ProgramsOnTargets, OutputEqualsTheReference) {
   const TestBatch batch(input, kRows, 4);
   exact.run(batch);
   fast.run(batch);
-  ASSERT_EQ(exact.output().size(), static_cast<size_t>(kRows * 3));
+  ASSERT_EQ(exact.output().size(), static_cast<size_t>(kRows * 3 * input.labels_per_sample()));
   EXPECT_LT(relative_error(fast.output(), exact.output()), target().gradient);
   EXPECT_EQ(fast.metric(ops::kMetricSamples), kRows);
 }
@@ -334,8 +359,7 @@ TEST(Program, Bf16GradientsAreAsAccurateAsWithRoundedWeights) {
   if (!ops::cpu_computes_in(DType::kBF16)) GTEST_SKIP() << "this CPU cannot compute in BF16";
   for (const char* name : {"mlp", "lenet", "alexnet", "resnet20", "resnet18-cifar"}) {
     SCOPED_TRACE(name);
-    const ZooDefaults defaults = zoo_defaults(name);
-    const ModelInput input = classified(defaults.input, defaults.classes);
+    const ModelInput input = zoo_input(name);
     const CompileOptions options{.batch = 4};
     TestNetwork full(zoo(name), input, cpu(), options);
     TestNetwork rounded(zoo(name), input, cpu(), options);

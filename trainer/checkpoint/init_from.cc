@@ -92,7 +92,8 @@ class TensorMatcher {
     }
     for (const model::Node& node : graph.nodes) {
       for (const auto& p : node.signature.parameters) {
-        wanted_[node.name + "." + p.name] = {p.shape, node.name == head_};
+        wanted_[model::parameter_name(node, p)] = {p.shape,
+                                                   node.name == head_ && p.tied_to.empty()};
       }
       for (const auto& v : node.signature.running_stats) {
         wanted_[node.name + "." + v.name] = {v.shape, node.name == head_};

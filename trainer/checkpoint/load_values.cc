@@ -75,7 +75,7 @@ model::Weights read_model(const FoundCheckpoint& checkpoint, const model::Graph&
     };
     for (const model::Node& node : graph.nodes) {
       for (const auto& declared : node.signature.parameters) {
-        read(node.name + "." + declared.name, declared.shape);
+        read(model::parameter_name(node, declared), declared.shape);
       }
       for (const auto& declared : node.signature.running_stats) {
         read(node.name + "." + declared.name, declared.shape);

@@ -35,7 +35,7 @@ void ParameterGroups::check(const model::Graph& graph) const {
     size_t earlier = kNone;  // a group that contains matching parameters
     for (const model::Node& node : graph.nodes) {
       for (const auto& parameter : node.signature.parameters) {
-        const std::string name = node.name + "." + parameter.name;
+        const std::string name = parameter_name(node, parameter);
         if (!patterns_[i].matches(name)) continue;
         matched = true;
         const size_t group = index_of(name);

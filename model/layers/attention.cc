@@ -1,0 +1,103 @@
+// Multi-head attention over queries, keys and values that a dense layer has projected:
+// [T, (heads + 2 * kv_heads) * D] -> [T, heads * D].
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "model/layers/common.h"
+#include "model/layers/layers.h"
+
+namespace trireme::model {
+namespace {
+
+class Attention final : public Layer {
+ public:
+  explicit Attention(const AttentionConfig& config) : config_(config) {}
+  std::string_view kind() const override { return "attention"; }
+
+  Signature infer(std::span<const Shape> inputs) const override {
+    require_inputs(inputs, 1);
+    require_rank(inputs[0], 2, "[T, (heads + 2 * kv_heads) * D]");
+    if (config_.heads() < 1) throw Error("attention.heads: must be at least 1");
+    if (kv_heads() < 1 || config_.heads() % kv_heads() != 0) {
+      throw Error(fmt::format("attention.kv_heads: must divide the {} heads, got {}",
+                              config_.heads(), kv_heads()));
+    }
+    const int64_t width = inputs[0][1], all = config_.heads() + 2 * kv_heads();
+    if (width % all != 0) {
+      throw Error(
+          fmt::format("requires queries, keys and values of {} heads in all, but the width "
+                      "of {} is not a multiple of that",
+                      all, inputs[0].to_string()));
+    }
+    const int64_t head_dim = width / all;
+    if (config_.has_rotary()) {
+      if (head_dim % 2 != 0) {
+        throw Error(fmt::format("attention.rotary: requires an even head size, got {}", head_dim));
+      }
+      if (!(config_.rotary().base() > 0)) throw Error("attention.rotary.base: must be positive");
+    }
+    return {.output = {inputs[0][0], config_.heads() * head_dim},
+            .parameters = {},
+            .running_stats = {}};
+  }
+
+  ValueId forward(Emitter& emit) const override {
+    const ValueId qkv = rotated(emit, emit.row_major(emit.input()), /*inverse=*/false);
+    const ValueId y = emit.new_value(emit.output_shape(), Layout::row_major());
+    ValueId saved = kNoValue;
+    if (emit.training()) {
+      saved = emit.new_value(emit.gradient_dtype(),
+                             {emit.batch(), config_.heads(), emit.output_shape()[1]},
+                             Layout::row_major());
+      emit.save_for_backward(qkv);
+      emit.save_for_backward(saved);
+    }
+    emit.emit(ops::AttentionForward{shape(emit)}, {qkv, kNoValue, y, saved});
+    return y;
+  }
+
+  void backward(Emitter& emit, ValueId dy) const override {
+    if (!emit.needs_gradient()) return;
+    const ValueId qkv = emit.saved(0);
+    const ValueId dqkv = emit.new_value_like(qkv);
+    emit.emit(ops::AttentionBackward{shape(emit)},
+              {qkv, kNoValue, emit.output(), emit.saved(1), emit.row_major(dy), dqkv});
+    const ValueId dx = rotated(emit, dqkv, /*inverse=*/true);
+    emit.accumulate_gradient(0, emit.converted(dx, emit.spec(emit.input())));
+  }
+
+ private:
+  int64_t kv_heads() const { return config_.has_kv_heads() ? config_.kv_heads() : config_.heads(); }
+  int64_t head_dim(Emitter& emit) const { return emit.output_shape()[2] / config_.heads(); }
+
+  ops::AttentionShape shape(Emitter& emit) const {
+    return {.heads = config_.heads(),
+            .kv_heads = kv_heads(),
+            .causal = config_.causal(),
+            .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim(emit))))};
+  }
+
+  // Returns `x` with rotated queries and keys; x itself without rotary positions.
+  ValueId rotated(Emitter& emit, ValueId x, bool inverse) const {
+    if (!config_.has_rotary()) return x;
+    const ValueId y = emit.new_value_like(x);
+    emit.emit(ops::Rotary{.length = emit.output_shape()[1],
+                          .heads = config_.heads() + kv_heads(),
+                          .head_dim = head_dim(emit),
+                          .base = config_.rotary().base(),
+                          .inverse = inverse},
+              {emit.rows(x), emit.rows(y)});
+    return y;
+  }
+
+  AttentionConfig config_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_attention(const LayerConfig& config) {
+  return std::make_unique<Attention>(config.attention());
+}
+
+}  // namespace trireme::model
